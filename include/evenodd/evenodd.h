@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * evenodd: training of models sharded over many devices, with every byte placed before the first step.
+ *
+ *     eo_model    layers, parameters, order of execution, buffers       evenodd/model.h
+ *     eo_plan     memory map, schedule, proof                           evenodd/plan.h
+ *     eo_world    the ranks                                             evenodd/world.h
+ *     eo_runtime  steps                                                 evenodd/runtime.h
+ *
+ * Handles are opaque. Parameter structs are read during the call; a zero stands for the value in brackets. Functions
+ * that can fail return eo_status, `< 0` is failure, and a failed call changes nothing. The library never prints,
+ * exits or reads the environment.
+ */
+#ifndef EVENODD_EVENODD_H
+#define EVENODD_EVENODD_H
+
+#include <evenodd/common.h>
+#include <evenodd/log.h>
+#include <evenodd/model.h>
+#include <evenodd/plan.h>
+#include <evenodd/runtime.h>
+#include <evenodd/status.h>
+#include <evenodd/world.h>
+
+#ifndef __cplusplus
+/* Parameters in place: eo_plan_create(&plan, model, eo_plan_params(.rank_count = 8)). C++ assigns the fields. */
+#define eo_model_params(...) (&(const eo_model_params){__VA_ARGS__})
+#define eo_layer_params(...) (&(const eo_layer_params){__VA_ARGS__})
+#define eo_parameter_params(...) (&(const eo_parameter_params){__VA_ARGS__})
+#define eo_position_params(...) (&(const eo_position_params){__VA_ARGS__})
+#define eo_buffer_params(...) (&(const eo_buffer_params){__VA_ARGS__})
+#define eo_plan_params(...) (&(const eo_plan_params){__VA_ARGS__})
+#define eo_world_params(...) (&(const eo_world_params){__VA_ARGS__})
+#define eo_runtime_params(...) (&(const eo_runtime_params){__VA_ARGS__})
+#define eo_step_params(...) (&(const eo_step_params){__VA_ARGS__})
+#endif
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Transformers on top of evenodd.h: GPT-2 and Llama with their kernels. A second library (evenodd_layers), the first
+ * client of the public API: whatever it does, any trainer can do.
+ */
+#ifndef EVENODD_LAYERS_H
+#define EVENODD_LAYERS_H
+
+#include <evenodd/evenodd.h>
+
+typedef enum eo_family { EO_FAMILY_GPT2, EO_FAMILY_LLAMA } eo_family;
+
+typedef struct eo_transformer_config {
+    eo_family family;
+    uint32_t layer_count;
+    uint32_t width;
+    uint32_t head_count;
+    uint32_t kv_head_count; /* [head_count] key/value heads; GPT-2: head_count */
+    uint32_t mlp_width;     /* [4 x width] */
+    uint32_t vocabulary;
+    uint32_t context;       /* longest sequence; GPT-2 has that many positions */
+    bool tied_head;         /* the head multiplies by the token embedding */
+    float norm_eps;         /* [1e-5] */
+    float rope_theta;       /* [500000] Llama */
+} eo_transformer_config;
+
+/* tiny, small, base, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small, llama-1b; EO_ERR_INVALID. */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_preset(const char *name, eo_transformer_config *out);
+EO_EXPORT const char *eo_transformer_preset_name(uint32_t index); /* NULL past the last */
+
+typedef enum eo_recompute {
+    EO_RECOMPUTE_NONE,  /* keep everything backward needs */
+    EO_RECOMPUTE_CHEAP, /* norms and activation functions again, no matrix product */
+    EO_RECOMPUTE_BLOCKS,/* the first `recompute_blocks` blocks keep only their input */
+} eo_recompute;
+
+typedef struct eo_transformer_params {
+    eo_transformer_config config;
+    uint32_t batch;            /* [1] sequences a rank and micro-batch */
+    uint32_t seq;              /* [config.context] tokens a sequence */
+    eo_recompute recompute;    /* [none] */
+    uint32_t recompute_blocks; /* of EO_RECOMPUTE_BLOCKS: at least 1; above layer_count means all */
+    uint32_t head_chunks;      /* [1] the head runs over batch x seq tokens in so many pieces */
+    bool half_blocks;          /* [false] attention and MLP are layers of their own */
+    const eo_log *log;         /* [silence] copied */
+} eo_transformer_params;
+
+#define eo_transformer_params(...) (&(const eo_transformer_params){__VA_ARGS__})
+
+/* Immutable after create: one object serves all ranks and runtimes. */
+typedef struct eo_transformer eo_transformer;
+
+/* Threads that split the products of one rank: its calling thread and thread_count - 1 others, which inherit the
+ * caller's placement. A team serves one rank at a time. */
+typedef struct eo_team eo_team;
+
+/* tokens and targets: batch x seq, each below the vocabulary; loss_scale and the like are the runtime's. */
+typedef struct eo_tokens {
+    const int32_t *tokens;
+    const int32_t *targets;
+} eo_tokens;
+
+/* A matrix product of a step: C[m][n] (+)= A[m][k] B[k][n], with A and B as stored (row-major) or transposed. */
+typedef struct eo_product {
+    const char *name;
+    uint64_t m, n, k;
+    bool transpose_a, transpose_b;
+    uint64_t per_micro_batch; /* how often a micro-batch runs it */
+} eo_product;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+EO_EXPORT EO_NODISCARD eo_status eo_team_create(eo_team **out, uint32_t thread_count);
+EO_EXPORT void eo_team_destroy(eo_team **team);
+EO_EXPORT eo_parallel eo_team_parallel(eo_team *team); /* for eo_runtime_params.parallel */
+
+/* Checks the config, describes the model. EO_OK, EO_ERR_INVALID (logged), EO_ERR_NO_MEMORY. */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_create(eo_transformer **out, const eo_transformer_params *params);
+EO_EXPORT void eo_transformer_destroy(eo_transformer **transformer);
+EO_EXPORT const eo_model *eo_transformer_model(const eo_transformer *transformer);
+EO_EXPORT const eo_transformer_params *eo_transformer_get_params(const eo_transformer *transformer); /* filled in */
+
+/*
+ * GPT-2's initialisation (normal 0.02, residual projections scaled by 1 / sqrt(2 layers), ones and zeros) from the
+ * seed; each rank fills its own shards, and the values do not depend on the world size.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtime *runtime,
+                                                           uint64_t seed);
+
+/* Forward and backward of one micro-batch, between eo_step_begin and eo_step_end. *loss is the rank's mean over its
+ * tokens, unscaled. Allocates nothing. EO_ERR_NOT_FINITE: the loss is not; the log names the position. */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runtime *runtime,
+                                                            eo_team *team, const eo_tokens *tokens, double *loss);
+
+/* Mean loss of a batch on the forward-only list. Collective, between steps. */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime *runtime,
+                                                         eo_team *team, const eo_tokens *tokens, double *loss);
+
+/* Logits (vocabulary floats) of token `position` of sequence 0, after a forward-only run over `tokens` (batch x seq;
+ * only what lies before `position` matters). Collective, between steps. */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *runtime,
+                                                       eo_team *team, const int32_t *tokens, uint32_t position,
+                                                       float *logits);
+
+/* Useful FLOPs of one micro-batch of one rank, forward and backward, without recompute:
+ * 6 x multiplied parameters x tokens + 6 x layers x heads x head size x seq x tokens (causal attention). */
+EO_EXPORT double eo_transformer_flops(const eo_transformer *transformer);
+
+/* The products of a micro-batch, and how fast this machine runs one now with this team (best of a few runs, FLOP/s;
+ * memory is allocated for the time of the call). At most `capacity` are copied; their number is returned. */
+EO_EXPORT uint32_t eo_transformer_products(const eo_transformer *transformer, eo_product *products,
+                                           uint32_t capacity);
+EO_EXPORT EO_NODISCARD eo_status eo_product_measure(eo_team *team, const eo_product *product, double *flops_per_s);
+
+/* Which kernels were picked: "avx512", "avx2" or "plain"; and a way to force a slower one, for tests (process-wide,
+ * before any use). EO_ERR_UNSUPPORTED: this machine cannot run it. */
+EO_EXPORT const char *eo_kernels_name(void);
+EO_EXPORT EO_NODISCARD eo_status eo_kernels_select(const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

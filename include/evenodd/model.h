@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A model as the planner sees it: layers (units of sharding) with their parameters, positions (uses of layers, in
+ * execution order) and any buffer that the trainer wants placed, with its lifetime. It holds no values and no kernels.
+ *
+ *     layer      embedding   block.0   block.1   ...
+ *     position   0           1         2         ...   P-1 (may use the embedding again: a tied layer)
+ *
+ * In a micro-batch the passes run in this order:
+ *
+ *     forward(0) ... forward(P-1), then for p = P-1 ... 0: recompute(p), backward(p)
+ */
+#ifndef EVENODD_MODEL_H
+#define EVENODD_MODEL_H
+
+#include <evenodd/common.h>
+#include <evenodd/log.h>
+#include <evenodd/status.h>
+
+#define EO_DIMS_MAX 4
+#define EO_NAME_MAX 64 /* bytes of a name with its end */
+
+typedef struct eo_model eo_model;
+
+typedef struct eo_model_params {
+    const char *name;  /* ["model"] */
+    const eo_log *log; /* [silence] copied */
+} eo_model_params;
+
+typedef struct eo_layer_params {
+    const char *name; /* required, unique in the model */
+    bool frozen;      /* [false] no gradient buffer, no optimizer state; the weights stay as they are */
+} eo_layer_params;
+
+typedef struct eo_parameter_params {
+    uint32_t layer;              /* an index from eo_model_add_layer */
+    const char *name;            /* required, unique in the model */
+    uint32_t dim_count;          /* 1 to EO_DIMS_MAX */
+    uint64_t dims[EO_DIMS_MAX];  /* each at least 1; C order */
+    bool no_weight_decay;        /* [false] AdamW leaves the decay out */
+} eo_parameter_params;
+
+/* One use of a layer. The order of the calls is the execution order. */
+typedef struct eo_position_params {
+    uint32_t layer;
+    const char *name;              /* [the layer's name] */
+    bool forward_in_backward;      /* [false] the forward pass is empty in training: loss, forward and backward all run
+                                      in the backward pass (a language model's head) */
+    bool backward_without_weights; /* [false] the backward pass does not read weights: they are not gathered for it
+                                      (an embedding) */
+    const uint32_t *parameters;    /* [all of the layer] those that this use gives gradients to; the gradients of the
+                                      layer's other parameters are zeroed by the runtime */
+    uint32_t parameter_count;
+} eo_position_params;
+
+typedef enum eo_pass { EO_PASS_FORWARD, EO_PASS_RECOMPUTE, EO_PASS_BACKWARD } eo_pass;
+
+typedef struct eo_moment {
+    eo_pass pass;
+    uint32_t position;
+} eo_moment;
+
+/* What a buffer's bytes are counted under. The first ones are the runtime's own. */
+typedef enum eo_category {
+    EO_CATEGORY_MASTER,         /* fp32 master weights, or their low halves */
+    EO_CATEGORY_COMPUTE_SHARD,  /* compute-dtype shards, where they are not the master weights */
+    EO_CATEGORY_GRADIENT,       /* gradient shards */
+    EO_CATEGORY_OPTIMIZER,      /* optimizer state */
+    EO_CATEGORY_GATHER_BUFFER,  /* full weights of a layer */
+    EO_CATEGORY_GRADIENT_BUFFER,/* full gradients of a layer */
+    EO_CATEGORY_ACTIVATION,     /* kept from forward to backward */
+    EO_CATEGORY_SCRATCH,        /* recompute and scratch */
+    EO_CATEGORY_HEAD,           /* logits and what belongs to them */
+    EO_CATEGORY_OTHER,          /* norm partials, inputs and the like */
+    EO_CATEGORY_COUNT,
+} eo_category;
+
+/*
+ * A buffer the trainer wants placed. It is used by compute passes only. Its content is valid from the end of `first`
+ * (whose pass writes it) to the end of `last`, in each micro-batch; outside that its addresses serve others.
+ * A forward-only run may use a buffer in the forward pass of p if its lifetime covers forward(p), or, where p is
+ * `forward_in_backward`, its backward pass.
+ */
+typedef struct eo_buffer_params {
+    const char *name;     /* required, unique in the model */
+    uint64_t bytes;       /* at least 1 */
+    eo_category category; /* EO_CATEGORY_ACTIVATION and following */
+    eo_moment first;      /* the pass that writes it first */
+    eo_moment last;       /* the pass that reads it last; not before `first` */
+    bool persistent;      /* [false] lives in every pass of every step; first and last are not read */
+} eo_buffer_params;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * All calls allocate, none waits; a model belongs to one thread at a time.
+ * EO_OK, EO_ERR_INVALID (logged: what was wrong), EO_ERR_NO_MEMORY. A failed call changes nothing.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_model_create(eo_model **out, const eo_model_params *params);
+EO_EXPORT void eo_model_destroy(eo_model **model); /* NULL and pointers to NULL are taken */
+
+/* The index of what was added goes to *out (NULL is taken): 0, 1, ... in the order of calls. */
+EO_EXPORT EO_NODISCARD eo_status eo_model_add_layer(eo_model *model, const eo_layer_params *params, uint32_t *out);
+EO_EXPORT EO_NODISCARD eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *params,
+                                                        uint32_t *out);
+EO_EXPORT EO_NODISCARD eo_status eo_model_add_position(eo_model *model, const eo_position_params *params,
+                                                       uint32_t *out);
+EO_EXPORT EO_NODISCARD eo_status eo_model_add_buffer(eo_model *model, const eo_buffer_params *params, uint32_t *out);
+
+/* What was described. */
+EO_EXPORT uint32_t eo_model_layer_count(const eo_model *model);
+EO_EXPORT uint32_t eo_model_position_count(const eo_model *model);
+EO_EXPORT uint32_t eo_model_parameter_count(const eo_model *model);
+EO_EXPORT uint64_t eo_model_element_count(const eo_model *model); /* parameters in the usual sense, tied ones once */
+EO_EXPORT const char *eo_model_position_name(const eo_model *model, uint32_t position);
+
+/* The index of a parameter by its name; EO_ERR_INVALID if there is none. */
+EO_EXPORT EO_NODISCARD eo_status eo_model_find_parameter(const eo_model *model, const char *name, uint32_t *out);
+
+typedef struct eo_parameter_info {
+    const char *name; /* lives as long as the model */
+    uint32_t layer;
+    uint32_t dim_count;
+    uint64_t dims[EO_DIMS_MAX];
+    uint64_t element_count;
+    bool no_weight_decay;
+    bool frozen;
+} eo_parameter_info;
+
+EO_EXPORT EO_NODISCARD eo_status eo_model_parameter(const eo_model *model, uint32_t parameter,
+                                                    eo_parameter_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

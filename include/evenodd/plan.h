@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A plan: memory map, schedule and proof, a pure function of (model, settings). It needs no device and no world, and
+ * is equal on all ranks. The runtime reserves exactly what it says and runs exactly what it lists.
+ */
+#ifndef EVENODD_PLAN_H
+#define EVENODD_PLAN_H
+
+#include <evenodd/common.h>
+#include <evenodd/log.h>
+#include <evenodd/model.h>
+#include <evenodd/status.h>
+
+typedef struct eo_plan eo_plan;
+
+#define EO_NO_STATE UINT32_MAX
+
+typedef struct eo_plan_params {
+    uint32_t rank_count;      /* [1] ranks the parameters are sharded over */
+    uint32_t micro_batches;   /* [1] a step */
+    uint32_t gather_slots;    /* [2] gather buffers for body layers, by position modulo this */
+    uint32_t gradient_slots;  /* [2] likewise */
+    eo_dtype dtype;           /* [EO_DTYPE_FP32] of gathered weights */
+    eo_dtype reduce_dtype;    /* [EO_DTYPE_FP32] of gradient buffers and their reduction */
+    uint32_t optimizer_states;/* [2] fp32 arrays of optimizer state a parameter; EO_NO_STATE for none */
+    uint32_t align_bytes;     /* [256] of every row, and the unit of a shard; a power of two, 64 at least */
+    bool no_prefetch;         /* [false] gathers stand directly before their use: to see what prefetch is worth */
+    bool separate_reduce_stream; /* [false] reduce-scatters on a communication stream of their own */
+    const eo_log *log;        /* [silence] used during the call */
+} eo_plan_params;
+
+/* Where a row lies. One reservation each; a row of PRIVATE may be placed in a reservation for communication. */
+typedef enum eo_space {
+    EO_SPACE_GATHER,   /* communication memory for gathers: gather buffers and compute-dtype shards */
+    EO_SPACE_GRADIENT, /* communication memory for reductions: gradient buffers and gradient shards */
+    EO_SPACE_PRIVATE,  /* memory that no peer reads */
+    EO_SPACE_COUNT,
+} eo_space;
+
+typedef struct eo_plan_summary {
+    eo_plan_params params;             /* with the defaults filled in; log is NULL */
+    uint64_t element_count;            /* parameters of the model */
+    uint64_t arena_bytes;              /* the sum of the reservations of one rank */
+    uint64_t space_bytes[EO_SPACE_COUNT];
+    uint64_t lower_bound_bytes;        /* the largest sum of bytes live at one time: no placement can be smaller */
+    uint64_t category_bytes[EO_CATEGORY_COUNT]; /* rows added up; rows that share addresses are each counted */
+    uint64_t category_bytes_at_peak[EO_CATEGORY_COUNT]; /* what is live when most is live: sums to the lower bound */
+    uint32_t row_count;
+    uint32_t operation_count;          /* of the steady list */
+    uint64_t fingerprint;              /* of model, settings, map and schedule: compared by all ranks */
+} eo_plan_summary;
+
+/* A row of the memory map. */
+typedef struct eo_plan_row {
+    const char *name;
+    eo_category category;
+    eo_space space;      /* the reservation it lies in */
+    uint64_t offset;     /* in that reservation, the same on every rank */
+    uint64_t bytes;
+    bool always_live;
+    char first[EO_NAME_MAX * 2]; /* the operations of its first and last use, as text */
+    char last[EO_NAME_MAX * 2];
+} eo_plan_row;
+
+typedef enum eo_list {
+    EO_LIST_FIRST,   /* the first step, and every step after the schedule was left */
+    EO_LIST_STEADY,  /* repeats */
+    EO_LIST_FORWARD, /* forward only: evaluation and sampling */
+    EO_LIST_COUNT,
+} eo_list;
+
+typedef enum eo_operation_kind {
+    EO_OP_ALL_GATHER,
+    EO_OP_FORWARD,
+    EO_OP_RECOMPUTE,
+    EO_OP_BACKWARD,
+    EO_OP_REDUCE_SCATTER,
+    EO_OP_ACCUMULATE,   /* the rank's slice of a reduced gradient buffer is added to the gradient shard */
+    EO_OP_NORM_PARTIAL, /* sum of squares of one gradient shard */
+    EO_OP_NORM_GATHER,  /* all-gather of the ranks' partials */
+    EO_OP_NORM_SUM,     /* in rank order, then the clip factor */
+    EO_OP_UPDATE,       /* the optimizer on one layer's shard */
+    EO_OP_KIND_COUNT,
+} eo_operation_kind;
+
+typedef enum eo_stream_id {
+    EO_STREAM_COMPUTE,
+    EO_STREAM_COMM,   /* gathers, and reductions too unless they have a stream of their own */
+    EO_STREAM_REDUCE,
+    EO_STREAM_COUNT,
+} eo_stream_id;
+
+typedef struct eo_plan_operation {
+    eo_operation_kind kind;
+    eo_stream_id stream;
+    uint32_t position;     /* of passes, gathers and reductions; UINT32_MAX where there is none */
+    uint32_t layer;        /* UINT32_MAX where there is none */
+    uint32_t micro_batch;
+    uint64_t bytes;        /* of a collective: the full buffer, all shards */
+    char name[EO_NAME_MAX * 2];
+    uint32_t wait_count;   /* one a stream at most */
+    uint32_t waits[EO_STREAM_COUNT];          /* operations of the list */
+    bool wait_previous_step[EO_STREAM_COUNT]; /* the record of the step before is meant */
+} eo_plan_operation;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Lays out memory, makes the schedule and proves it. Allocates, waits for nothing. Any thread; the model is read
+ * during the call only.
+ *
+ * EO_OK
+ * EO_ERR_INVALID    the model or a setting: logged with the reason
+ * EO_ERR_SCHEDULE   the proof found a hazard: logged with both operations and the buffer; a bug of ours
+ * EO_ERR_NO_MEMORY
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_params *params);
+EO_EXPORT void eo_plan_destroy(eo_plan **plan);
+
+EO_EXPORT void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out);
+EO_EXPORT EO_NODISCARD eo_status eo_plan_get_row(const eo_plan *plan, uint32_t row, eo_plan_row *out);
+EO_EXPORT uint32_t eo_plan_operation_count(const eo_plan *plan, eo_list list);
+EO_EXPORT EO_NODISCARD eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t operation,
+                                                       eo_plan_operation *out);
+EO_EXPORT const char *eo_category_name(eo_category category);
+EO_EXPORT const char *eo_operation_kind_name(eo_operation_kind kind);
+
+/* The plan for people: settings, bytes by category, rows, collectives; and as JSON with everything in it. */
+EO_EXPORT void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user);
+EO_EXPORT void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user);
+
+/*
+ * Runs a list against a clock: `duration_ns[i]` is what operation i takes once it has started; an operation starts
+ * when its stream is free and what it waits for has ended. The list is run `step_count` times, and the time from the
+ * end of the last but one to the end of the last run goes to *out_ns. Allocates during the call.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_plan_simulate(const eo_plan *plan, eo_list list, const uint64_t *duration_ns,
+                                                  uint32_t step_count, uint64_t *out_ns);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A world: who the ranks are and how they reach each other.
+ */
+#ifndef EVENODD_WORLD_H
+#define EVENODD_WORLD_H
+
+#include <evenodd/common.h>
+#include <evenodd/log.h>
+#include <evenodd/status.h>
+
+typedef struct eo_world eo_world;
+
+typedef struct eo_world_params {
+    uint32_t rank_count;          /* [1] */
+    uint32_t timeout_ms;          /* [60000] the longest wait for another rank in one collective */
+    double fabric_gigabytes_per_s;/* [0: none] simulated link: a collective takes at least bytes / this ... */
+    double fabric_latency_us;     /* [0] ... plus this, without using the processor */
+    const eo_log *log;            /* [silence] copied */
+} eo_world_params;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * A world whose ranks are threads of this process: worlds[r] is rank r's handle, to be used by that rank's thread.
+ * `worlds` has room for rank_count handles. Allocates. EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params);
+
+/* Runtimes on it must be destroyed before. Writes NULL. The last rank's call frees what the ranks share. */
+EO_EXPORT void eo_world_destroy(eo_world **world);
+
+EO_EXPORT uint32_t eo_world_rank(const eo_world *world);
+EO_EXPORT uint32_t eo_world_rank_count(const eo_world *world);
+
+/*
+ * Tells all ranks that this one gives up: their collectives end with EO_ERR_COMM and a text that names this rank and
+ * the reason, instead of waiting for it. Any thread; waits for nothing.
+ */
+EO_EXPORT void eo_world_abort(eo_world *world, const char *reason);
+
+/* The reason of the first failure or abort in this world as text, or "" while there is none. Copies at most `bytes`. */
+EO_EXPORT void eo_world_failure(const eo_world *world, char *text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The proof: given a schedule as data, shows that no execution of it can go wrong, or names two operations that can.
+ *
+ * Happens-before is computed from stream order and waits with vector clocks (Mattern 1988; Fidge 1988). Two things are
+ * checked over a sequence of runs (first, steady, steady, ...; forward alone):
+ *
+ *  1. Every pair of accesses to overlapping addresses of which one writes is ordered by happens-before.
+ *  2. Every read and update finds the content that it names in all its bytes. Because of 1 every execution leaves the
+ *     same contents as list order, so running the list once on symbolic contents is enough.
+ *
+ * It shares no code with what derives the waits. Linear in the number of accesses.
+ */
+#ifndef EO_RUNTIME_PROOF_H
+#define EO_RUNTIME_PROOF_H
+
+#include "runtime/schedule.h"
+
+enum eo_hazard_kind {
+    EO_HAZARD_NONE,
+    EO_HAZARD_RACE,         /* two conflicting accesses, not ordered */
+    EO_HAZARD_STALE,        /* ordered, but the content found is not the one named */
+    EO_HAZARD_UNKNOWN_WAIT, /* a wait that names no earlier record */
+};
+
+struct eo_hazard {
+    enum eo_hazard_kind kind;
+    uint32_t run;               /* 0: the first list of the sequence, 1 ... */
+    uint32_t operation;         /* list index in its run: the later one */
+    uint32_t other_run, other_operation; /* the earlier one (race); the last writer, or EO_NONE (stale) */
+    uint32_t row, other_row;    /* where both touch the same addresses */
+    char text[512];             /* both operations, the buffer, the missing wait or the content found and expected */
+};
+
+/* Names an operation in texts: "backward of position 3 (micro-batch 0)"; NULL: kind and position. */
+typedef void (*eo_operation_namer)(void *user, const struct eo_operation *operation, char *text, size_t bytes);
+
+struct eo_proof_params {
+    const struct eo_schedule *schedule;
+    const eo_list *sequence; /* the lists in the order they are run */
+    uint32_t sequence_count;
+    eo_operation_namer namer;
+    void *namer_user;
+    /* Called for each hazard found; false stops. NULL: the first hazard stops. After a race the run goes on as if the
+     * pair were ordered, so that one fault is not reported twice for the same pair of operations. */
+    bool (*report)(void *user, const struct eo_hazard *hazard);
+    void *report_user;
+};
+
+/*
+ * EO_OK             no hazard; *first->kind is EO_HAZARD_NONE
+ * EO_ERR_SCHEDULE   at least one; *first is the first
+ * EO_ERR_NO_MEMORY
+ */
+EO_NODISCARD eo_status eo_proof_run(const struct eo_proof_params *params, struct eo_hazard *first);
+
+#endif

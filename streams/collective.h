@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Collectives, enqueued on a device's queue. A group is what the ranks share; a communicator is one rank's end of one
+ * line of collectives (the n-th communicator that each rank opens in a group belong together).
+ *
+ *     all-gather      recv[r * bytes ...] = rank r's send[0 ... bytes)       send may be recv + rank * bytes (in place)
+ *     reduce-scatter  recv[0 ... count) = sum over r, in rank order, in fp32, of rank r's send[rank * count ...]
+ *                     recv may be send + rank * count (in place)
+ *
+ * A collective only enqueues and returns: it does not allocate or block. It is complete on a rank (its event) when
+ * recv is written and, for reduce-scatter, nobody reads that rank's send any more. An all-gather's send may still be
+ * read by slower ranks when the event completes: whoever writes it must be ordered after a later collective of the
+ * same communicator, or call quiesce.
+ */
+#ifndef EO_STREAMS_COLLECTIVE_H
+#define EO_STREAMS_COLLECTIVE_H
+
+#include "streams/device.h"
+
+struct eo_group;
+struct eo_comm;
+
+struct eo_group_params {
+    uint32_t rank_count;
+    uint32_t timeout_ms;
+    double fabric_gigabytes_per_s; /* 0: no simulated link */
+    double fabric_latency_us;
+    const eo_log *log; /* copied */
+};
+
+struct eo_comm_ops {
+    const char *name;
+
+    /* The group of all ranks, made once; each rank keeps a reference and drops it with group_release. */
+    eo_status (*group_create)(struct eo_group **out, const struct eo_group_params *params);
+    void (*group_release)(struct eo_group *group);
+    void (*group_abort)(struct eo_group *group, uint32_t rank, const char *reason);
+    void (*group_failure)(struct eo_group *group, char *text, size_t bytes);
+
+    /* Waits for nobody. The communicator enqueues on `queue` of `device`. */
+    eo_status (*open)(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
+                      uint32_t queue);
+    /* Waits for peers that still read this rank's memory (or the deadline). NULL is taken. */
+    void (*close)(struct eo_comm *comm);
+
+    /* `label` (static) names the operation in errors; `span` may be NULL, else is written when it ends. */
+    eo_status (*all_gather)(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
+                            const char *label, struct eo_span *span);
+    eo_status (*reduce_scatter)(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
+                                eo_dtype dtype, const char *label, struct eo_span *span);
+    /* Blocks the calling thread until its queue is drained and no peer reads this rank's memory: a barrier. */
+    eo_status (*quiesce)(struct eo_comm *comm);
+};
+
+/* The table by name ("local"); NULL where it is not built. */
+const struct eo_comm_ops *eo_comm_find(const char *name);
+
+#endif
