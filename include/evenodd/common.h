@@ -22,11 +22,11 @@
 #if defined(__GNUC__)
 #define EO_EXPORT __attribute__((visibility("default")))
 #define EO_NODISCARD __attribute__((warn_unused_result))
-#define EO_PRINTF(format, first) __attribute__((format(printf, format, first)))
+#define EO_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
 #define EO_EXPORT
 #define EO_NODISCARD
-#define EO_PRINTF(format, first)
+#define EO_PRINTF(text, first)
 #endif
 
 /* The element types of weights and of reductions. Master weights, gradient shards and optimizer state are always fp32. */
