@@ -24,9 +24,10 @@ enum eo_access_mode {
  * How a content's version follows from where an operation stands: in run s of the list (from 0), in micro-batch m,
  * with M micro-batches a run:
  *     EO_VERSION_STEP         s + offset
- *     EO_VERSION_MICRO_BATCH  s * M + m + offset
+ *     EO_VERSION_MICRO_BATCH  (s * M + m) * scale + offset     (m = 0 where the operation has no micro-batch)
+ *     EO_VERSION_FIXED        offset                           (frozen weights)
  */
-enum eo_version_kind { EO_VERSION_STEP, EO_VERSION_MICRO_BATCH };
+enum eo_version_kind { EO_VERSION_STEP, EO_VERSION_MICRO_BATCH, EO_VERSION_FIXED };
 
 /*
  * One access of an operation to a row. Content is named (subject, version): a gather buffer's subject is the layer
@@ -39,6 +40,7 @@ struct eo_access {
     int32_t version_offset;
     uint8_t mode;         /* enum eo_access_mode */
     uint8_t version_kind; /* enum eo_version_kind */
+    uint16_t version_scale; /* 0 stands for 1 */
 };
 
 struct eo_operation {
@@ -50,6 +52,10 @@ struct eo_operation {
     uint32_t wait[EO_STREAM_COUNT];        /* by the stream that is waited for: the id of an operation, or EO_NONE */
     bool wait_previous_run[EO_STREAM_COUNT];
     bool record;                           /* some operation waits for it */
+    bool fused_norm;                       /* an accumulate that takes the norm partial too */
+    bool in_place;                         /* a reduce-scatter that lands in its own buffer; an accumulate overwrites
+                                              if `first_gradient` */
+    bool first_gradient;                   /* the gradient shard holds nothing of this step yet */
 };
 
 struct eo_operation_list {

@@ -77,6 +77,7 @@ typedef enum eo_operation_kind {
     EO_OP_REDUCE_SCATTER,
     EO_OP_ACCUMULATE,   /* the rank's slice of a reduced gradient buffer is added to the gradient shard */
     EO_OP_NORM_PARTIAL, /* sum of squares of one gradient shard */
+    EO_OP_NORM_LOCAL,   /* the rank's partials added up in model order, the trainer's values beside them */
     EO_OP_NORM_GATHER,  /* all-gather of the ranks' partials */
     EO_OP_NORM_SUM,     /* in rank order, then the clip factor */
     EO_OP_UPDATE,       /* the optimizer on one layer's shard */
