@@ -1,0 +1,48 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: what the house promises about every file. It names its licence; its name is unique in the tree; the library
+#       never prints, exits or reads the environment.
+# Method: find and grep over the folders. Each check fails when it has nothing to look at.
+# usage: check_sources.sh SOURCE
+set -u
+cd "$1" || exit 1
+count=0
+
+report() # TEXT FILES_SEEN OFFENDERS
+{
+    count=$((count + 1))
+    if [ "$2" = 0 ]; then
+        echo "not ok $count - $1: there is nothing to look at"
+    elif [ -n "$3" ]; then
+        printf '%s\n' "$3" | sed 's/^/# /'
+        echo "not ok $count - $1"
+    else
+        echo "ok $count - $1 ($2 files)"
+    fi
+}
+
+folders='base streams buffers runtime layers tools include tests .ci'
+# shellcheck disable=SC2086 # a list of words
+files=$(find $folders meson.build meson_options.txt -type f ! -name '*.pyc' ! -name '*.json' ! -name '*.jsonl' \
+    ! -path '*/subprojects/*' 2>/dev/null | LC_ALL=C sort)
+file_count=$(printf '%s' "$files" | grep -c .)
+
+bad=$(printf '%s\n' "$files" | while read -r file; do
+    [ -z "$file" ] || head -n 3 "$file" | grep -q 'SPDX-License-Identifier: MIT' || echo "$file"
+done)
+report 'every source names its licence in its first lines' "$file_count" "$bad"
+
+# meson wants its file in every folder by that name; an internal header may share the name of the public one that it
+# completes (base/log.h and evenodd/log.h).
+bad=$(printf '%s\n' "$files" | grep -v '^include/' | sed 's,.*/,,' | grep -vx 'meson.build' | sort | uniq -d)
+report 'file names are unique in the tree' "$file_count" "$bad"
+
+library=$(find base streams buffers runtime layers -type f -name '*.[ch]' 2>/dev/null)
+library_count=$(printf '%s' "$library" | grep -c .)
+# What follows a comment's opening is prose. The one abort is that of a failed assertion.
+bad=$([ -z "$library" ] || printf '%s\n' "$library" | xargs grep -nE \
+    '(^|[^A-Za-z0-9_])(printf|fprintf|puts|putchar|perror|exit|_exit|abort|getenv|secure_getenv|setenv)[[:space:]]*\(' |
+    grep -vE '^[^:]*:[0-9]*:[[:space:]]*(/?\*|//)' | grep -vE '^base/check\.[ch]:')
+report 'the library never prints, exits, aborts or reads the environment' "$library_count" "$bad"
+echo "1..$count"

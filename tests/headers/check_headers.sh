@@ -1,0 +1,48 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: a user may include any public header alone and first, in C11 and in C++17, with all warnings as errors.
+# Method: for each header, a program of two lines (it twice, so that the guard is seen to work) is compiled.
+# usage: check_headers.sh SOURCE C_COMPILER CXX_COMPILER|none
+set -u
+source=$1 cc=$2 cxx=$3
+
+headers=$(cd "$source/include" 2>/dev/null && find evenodd -name '*.h' | LC_ALL=C sort)
+if [ -z "$headers" ]; then
+    printf '1..1\nnot ok 1 - there are public headers in %s/include\n' "$source"
+    exit 1
+fi
+
+count=0
+report() # STATUS TEXT: one line of TAP, with the compiler's words before it
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        printf '%s\n' "$output" | sed 's/^/# /'
+        echo "not ok $count - $2"
+    fi
+}
+
+compile() # LANGUAGE STANDARD COMPILER HEADER
+{
+    output=$(printf '#include <%s>\n#include <%s>\n' "$4" "$4" | $3 -x "$1" "-std=$2" -Wall -Wextra -Wpedantic -Wundef \
+        -Werror -fsyntax-only -I "$source/include" - 2>&1)
+    report $? "$4 alone in $2"
+}
+
+for header in $headers; do
+    compile c c11 "$cc" "$header"
+    if [ "$cxx" = none ]; then
+        count=$((count + 1))
+        echo "ok $count - $header alone in c++17 # SKIP no C++ compiler"
+    else
+        compile c++ c++17 "$cxx" "$header"
+    fi
+    output=
+    guard=$(printf '%s' "$header" | LC_ALL=C tr 'a-z/.' 'A-Z__')
+    grep -qx "#define $guard" "$source/include/$header"
+    report $? "the guard of $header spells its path"
+done
+echo "1..$count"
