@@ -9,7 +9,15 @@
  *  2. Every read and update finds the content that it names in all its bytes. Because of 1 every execution leaves the
  *     same contents as list order, so running the list once on symbolic contents is enough.
  *
- * It shares no code with what derives the waits. Linear in the number of accesses.
+ * Two accesses of one operation are ordered if they name the same row, which it first reads and then writes; through
+ * two rows that share addresses they are a race. Content is found only through the row that it was written through.
+ *
+ * In the first run of a sequence a wait for the previous run has nothing to wait for. That is a hazard in the lists of a
+ * step, as the first list is made to need no such wait and the steady list must not be run first; it is none in the
+ * forward list, which follows itself.
+ *
+ * It shares no code with what derives the waits. Linear in the number of accesses (times the rows that share the
+ * addresses of each).
  */
 #ifndef EO_RUNTIME_PROOF_H
 #define EO_RUNTIME_PROOF_H
@@ -20,7 +28,7 @@ enum eo_hazard_kind {
     EO_HAZARD_NONE,
     EO_HAZARD_RACE,         /* two conflicting accesses, not ordered */
     EO_HAZARD_STALE,        /* ordered, but the content found is not the one named */
-    EO_HAZARD_UNKNOWN_WAIT, /* a wait that names no earlier record */
+    EO_HAZARD_UNKNOWN_WAIT, /* a wait whose latest earlier record is not of the run and stream that it names */
 };
 
 struct eo_hazard {

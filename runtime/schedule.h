@@ -12,7 +12,7 @@
 
 #include <evenodd/plan.h>
 
-enum { EO_NONE = UINT32_MAX };
+#define EO_NONE UINT32_MAX
 
 enum eo_access_mode {
     EO_READ,
