@@ -1,0 +1,112 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: what `meson install` leaves behind is all that a foreign project needs.
+# Method: the build is installed below a folder of its own; from there on only pkg-config knows where it lies. The
+# foreign project of tests/embed is built against it with make, meson and CMake, and run; so is README's example.
+# usage: check_install.sh SOURCE BUILD C_COMPILER CXX_COMPILER|none static|shared [MESON_OPTION...]
+# With `shared`, a build of its own is made first with those options; with `static`, BUILD itself is installed.
+set -u
+source=$1 build=$2 cc=$3 cxx=$4 kind=$5
+shift 5
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+log=$work/log
+count=0
+
+report() # STATUS TEXT
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        sed 's/^/# /' "$log"
+        echo "not ok $count - $2"
+    fi
+}
+
+skip() { count=$((count + 1)); echo "ok $count - $1 # SKIP $2"; }
+
+# All lines of TAP in the log are ok, and there are some.
+tap_passes() { grep -q '^ok ' "$log" && ! grep -q '^not ok ' "$log"; }
+
+if [ "$kind" = shared ]; then
+    build=$work/build
+    { CC=$cc meson setup "$build" "$source" -Ddefault_library=shared -Dtests=disabled "$@" && ninja -C "$build"; } \
+        >"$log" 2>&1
+    report $? 'a build of shared libraries'
+fi
+DESTDIR=$work/root meson install -C "$build" --no-rebuild >"$log" 2>&1
+report $? 'meson install'
+
+pc=$(find "$work/root" -name evenodd.pc)
+[ -n "$pc" ]
+report $? 'evenodd.pc is installed'
+PKG_CONFIG_PATH=$(dirname "$pc")
+prefix=$(pkg-config --variable=prefix "$pc" 2>/dev/null)
+lib=$(dirname "$PKG_CONFIG_PATH")
+export PKG_CONFIG_PATH
+[ "$kind" = static ] || export LD_LIBRARY_PATH="$lib"
+version=$(sed -n "s/^ *version: '\(.*\)',$/\1/p" "$source/meson.build" | head -n 1)
+
+for name in evenodd evenodd_layers; do
+    if [ $name = evenodd_layers ] && [ ! -f "$lib/pkgconfig/$name.pc" ]; then
+        skip "$name.pc" 'built without layers'
+        continue
+    fi
+    pkg-config --modversion $name >"$log" 2>&1
+    [ "$(cat "$log")" = "$version" ]
+    report $? "$name.pc tells version $version"
+    suffix=a
+    [ "$kind" = static ] || suffix=so
+    ls "$lib/lib$name".* >"$log" 2>&1
+    [ -e "$lib/lib$name.$suffix" ]
+    report $? "lib$name.$suffix is installed"
+done
+
+(cd "$source/include/evenodd" && ls ./*.h) >"$work/all"
+[ -f "$lib/pkgconfig/evenodd_layers.pc" ] || sed -i '/layers\.h/d' "$work/all"
+(cd "$prefix/include/evenodd" && ls ./*.h) >"$work/installed" 2>/dev/null
+diff "$work/all" "$work/installed" >"$log" 2>&1 && [ -s "$work/all" ]
+report $? 'the public headers are installed, and no others'
+
+cp -R "$source/tests/embed" "$work/embed"
+cd "$work/embed" || exit 1
+make CC="$cc" embed >"$log" 2>&1 && ./embed >"$log" 2>&1 && tap_passes
+report $? 'the foreign project in C11, with make'
+if [ "$cxx" = none ]; then
+    skip 'the foreign project in C++17' 'no C++ compiler'
+else
+    make CXX="$cxx" embed_cpp >"$log" 2>&1 && ./embed_cpp >"$log" 2>&1 && tap_passes
+    report $? 'the foreign project in C++17, with make'
+    { meson setup "$work/embed-meson" && meson test -C "$work/embed-meson"; } >"$log" 2>&1
+    report $? 'the foreign project with meson'
+    if command -v cmake >/dev/null 2>&1; then
+        { cmake -S . -B "$work/embed-cmake" -DCMAKE_C_COMPILER="${cc%% *}" && cmake --build "$work/embed-cmake"; } \
+            >"$log" 2>&1 && "$work/embed-cmake/embed" >"$log" 2>&1 && tap_passes
+        report $? 'the foreign project with CMake, through pkg-config'
+    else
+        skip 'the foreign project with CMake' 'there is no cmake'
+    fi
+fi
+
+# The example stands in README between ```c and ```, and opens with the name of its file.
+awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/README.md" >"$work/example.c" 2>/dev/null
+lines=$(wc -l <"$work/example.c")
+echo "README's example has $lines lines" >"$log"
+[ "$lines" -ge 10 ] && [ "$lines" -le 40 ]
+report $? "README's example has at most 40 lines"
+# shellcheck disable=SC2046
+$cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o "$work/example" "$work/example.c" \
+    $(pkg-config --cflags --libs evenodd) -lm >"$log" 2>&1 && "$work/example" >"$log" 2>&1 && [ -s "$log" ]
+report $? "README's example compiles without a warning, and runs"
+
+if [ -f "$build/tools/evenodd-train" ]; then
+    for program in evenodd-train evenodd-headtohead; do
+        "$prefix/bin/$program" --help >"$log" 2>&1
+        report $? "$program is installed and starts"
+    done
+else
+    skip 'evenodd-train is installed' 'built without tools'
+fi
+echo "1..$count"
