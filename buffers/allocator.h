@@ -18,10 +18,10 @@ struct eo_allocator_stats {
     uint64_t calls;           /* allocate + free */
     uint64_t allocated_bytes; /* asked, added up */
     uint64_t live_bytes, live_peak_bytes;
-    uint64_t reserved_bytes, reserved_peak_bytes; /* malloc: rounded as asked from the system */
+    uint64_t reserved_bytes, reserved_peak_bytes; /* taken from the system; malloc: rounded, with a header of 64 */
 };
 
-/* kind "malloc" or "pool". */
+/* kind "malloc" or "pool"; EO_ERR_INVALID for another, EO_ERR_NO_MEMORY. */
 EO_NODISCARD eo_status eo_allocator_create(struct eo_allocator **out, const char *kind);
 void eo_allocator_destroy(struct eo_allocator **allocator); /* live blocks are freed as well */
 void *eo_allocate(struct eo_allocator *allocator, uint64_t bytes); /* NULL: out of memory. Content undefined */

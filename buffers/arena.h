@@ -21,6 +21,7 @@ struct eo_arena {
     uint64_t bytes[EO_ARENA_SPACES_MAX];
     uint32_t space_count;
     uint64_t reserved_bytes; /* the sum */
+    uint64_t taken_count;    /* rows taken */
     bool sealed;
 };
 
@@ -29,10 +30,11 @@ EO_NODISCARD eo_status eo_arena_init(struct eo_arena *arena, struct eo_device *d
                                      uint32_t space_count);
 void eo_arena_fini(struct eo_arena *arena); /* any half-built state */
 
+/* Aborts with `name` after seal, and for a row outside its reservation. NULL only in a space of 0 bytes. */
 void *eo_arena_take(struct eo_arena *arena, const char *name, uint32_t space, uint64_t offset, uint64_t bytes);
 void eo_arena_seal(struct eo_arena *arena);
 
-/* Debug: fills with a signalling pattern: 0x7fbadbad as fp32 is a NaN, and so is each half as bf16. */
+/* Debug: fills with 0x7fba7fba, a signalling NaN as fp32, and in each half as bf16. */
 void eo_poison(void *memory, uint64_t bytes);
 /* Whether all of it still holds the pattern. */
 bool eo_is_poisoned(const void *memory, uint64_t bytes);

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: MIT */
+#include "buffers/placement.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "buffers/bundles.h"
+
+/* A run of addresses given to (rows of) a bundle. */
+struct piece {
+    uint64_t begin, end;
+    uint32_t bundle;
+};
+
+/* One space while it fills: pieces by address, above a floor of what is always live. */
+struct shelf {
+    struct piece *pieces;
+    uint32_t piece_count;
+    uint64_t floor_bytes, top_bytes;
+    uint64_t capacity_bytes; /* no piece ends above it */
+};
+
+struct solver {
+    struct eo_placement *placement;
+    struct eo_bundles bundles;
+    struct shelf shelves[EO_PLACEMENT_SPACES_MAX];
+    struct piece *kept_pieces[EO_PLACEMENT_SPACES_MAX]; /* of spaces that are done: each trial begins with them */
+    uint32_t kept_count[EO_PLACEMENT_SPACES_MAX];
+    struct eo_placed_row *rows; /* of the trial; placement->rows holds the best */
+    uint32_t *order, *best_order;
+    uint32_t order_count;
+    uint64_t work; /* pieces looked at: the measure of time, so that the result does not depend on the machine */
+};
+
+#define UNPLACED UINT32_MAX /* of out_space */
+#define WORK_MAX (UINT64_C(3) << 20)
+
+/* The lowest address at which `bytes` conflict with nothing; UINT64_MAX if they would end above the capacity. */
+static uint64_t shelf_find(struct solver *solver, const struct shelf *shelf, uint32_t bundle, uint64_t bytes)
+{
+    const uint64_t *conflicts = eo_bundles_conflicts(&solver->bundles, bundle);
+    uint64_t at = shelf->floor_bytes;
+    uint32_t k = 0;
+    for (; k < shelf->piece_count; k++) {
+        const struct piece *piece = &shelf->pieces[k];
+        if (piece->begin >= at && piece->begin - at >= bytes)
+            break; /* the gap is large enough, and all that follow lie above it */
+        if (piece->end > at && (conflicts[piece->bundle / 64] >> piece->bundle % 64 & 1))
+            at = piece->end;
+    }
+    solver->work += k + 1;
+    return at <= shelf->capacity_bytes && bytes <= shelf->capacity_bytes - at ? at : UINT64_MAX;
+}
+
+static void shelf_put(struct shelf *shelf, uint32_t bundle, uint64_t begin, uint64_t bytes)
+{
+    uint32_t low = 0, high = shelf->piece_count;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (shelf->pieces[middle].begin <= begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(shelf->pieces + low + 1, shelf->pieces + low, (shelf->piece_count - low) * sizeof(*shelf->pieces));
+    shelf->pieces[low] = (struct piece){begin, begin + bytes, bundle};
+    shelf->piece_count++;
+    shelf->top_bytes = eo_max_u64(shelf->top_bytes, begin + bytes);
+}
+
+/* The rows of a bundle that have no place yet, one after the other from `begin`. */
+static void place_rows(struct solver *solver, const struct eo_bundle *bundle, uint32_t space, uint64_t begin)
+{
+    for (uint32_t k = 0; k < bundle->row_count; k++) {
+        const uint32_t row = solver->bundles.row_order[bundle->row_begin + k];
+        if (solver->rows[row].out_space != UNPLACED)
+            continue;
+        solver->rows[row].out_space = space;
+        solver->rows[row].out_offset = begin;
+        begin += solver->bundles.row_bytes[row];
+    }
+}
+
+/* Each row by itself, where it fits. Returns the bytes of those that found no place. */
+static uint64_t split_bundle(struct solver *solver, uint32_t b, uint32_t space)
+{
+    const struct eo_bundle *bundle = &solver->bundles.bundles[b];
+    struct shelf *shelf = &solver->shelves[space];
+    uint64_t rest_bytes = 0, failed_bytes = UINT64_MAX;
+    for (uint32_t k = 0; k < bundle->row_count; k++) {
+        const uint32_t row = solver->bundles.row_order[bundle->row_begin + k];
+        const uint64_t bytes = solver->bundles.row_bytes[row];
+        if (solver->rows[row].out_space != UNPLACED)
+            continue;
+        const uint64_t at = bytes < failed_bytes ? shelf_find(solver, shelf, b, bytes) : UINT64_MAX;
+        if (at == UINT64_MAX) {
+            rest_bytes += bytes;
+            failed_bytes = bytes; /* rows come largest first: skips only those of the same size */
+            continue;
+        }
+        shelf_put(shelf, b, at, bytes);
+        solver->rows[row].out_space = space;
+        solver->rows[row].out_offset = at;
+    }
+    return rest_bytes;
+}
+
+/* Into a hole of an earlier space, whole or by rows; what is left into the last one, where it may raise the top. */
+static void place_bundle(struct solver *solver, uint32_t b, uint32_t space_begin, uint32_t space_last)
+{
+    const struct eo_bundle *bundle = &solver->bundles.bundles[b];
+    uint64_t bytes = bundle->bytes;
+    for (uint32_t space = space_begin; space < space_last; space++) {
+        const uint64_t at = shelf_find(solver, &solver->shelves[space], b, bytes);
+        if (at != UINT64_MAX) {
+            shelf_put(&solver->shelves[space], b, at, bytes);
+            place_rows(solver, bundle, space, at);
+            return;
+        }
+    }
+    for (uint32_t space = space_begin; space < space_last && bytes > 0 && bundle->row_count > 1; space++)
+        bytes = split_bundle(solver, b, space);
+    if (bytes == 0)
+        return;
+    struct shelf *last = &solver->shelves[space_last];
+    uint64_t at = shelf_find(solver, last, b, bytes);
+    if (at + bytes > last->top_bytes && bundle->row_count > 1) {
+        /* Whole it would raise the top: fill holes with rows of it first. */
+        last->capacity_bytes = last->top_bytes;
+        bytes = split_bundle(solver, b, space_last);
+        last->capacity_bytes = INT64_MAX;
+        if (bytes == 0)
+            return;
+        at = shelf_find(solver, last, b, bytes);
+    }
+    shelf_put(last, b, at, bytes);
+    place_rows(solver, bundle, space_last, at);
+}
+
+/* Places the bundles of order[] into spaces up to space_last, the only one that grows. Returns its size. */
+static uint64_t run_trial(struct solver *solver, uint32_t space_begin, uint32_t space_last)
+{
+    for (uint32_t space = space_begin; space <= space_last; space++) {
+        struct shelf *shelf = &solver->shelves[space];
+        shelf->piece_count = solver->kept_count[space];
+        if (shelf->piece_count > 0)
+            memcpy(shelf->pieces, solver->kept_pieces[space], shelf->piece_count * sizeof(*shelf->pieces));
+    }
+    struct shelf *last = &solver->shelves[space_last];
+    last->top_bytes = last->floor_bytes;
+    last->capacity_bytes = INT64_MAX;
+    for (uint32_t k = 0; k < solver->order_count; k++) {
+        const struct eo_bundle *bundle = &solver->bundles.bundles[solver->order[k]];
+        for (uint32_t r = 0; r < bundle->row_count; r++)
+            solver->rows[solver->bundles.row_order[bundle->row_begin + r]].out_space = UNPLACED;
+    }
+    for (uint32_t k = 0; k < solver->order_count; k++)
+        place_bundle(solver, solver->order[k], space_begin, space_last);
+    return last->top_bytes;
+}
+
+enum order_key { BY_DURATION, BY_BYTES, BY_AREA, BY_BEGIN, ORDER_KEYS };
+
+struct order_by {
+    const struct eo_bundle *bundles;
+    enum order_key key;
+    bool peak_first;
+};
+
+static int compare_descending(uint64_t a, uint64_t b)
+{
+    return (a < b) - (a > b);
+}
+
+static int compare_bundles(const void *a_bundle, const void *b_bundle, void *user)
+{
+    const struct order_by *by = user;
+    const uint32_t a_index = *(const uint32_t *)a_bundle, b_index = *(const uint32_t *)b_bundle;
+    const struct eo_bundle *a = &by->bundles[a_index], *b = &by->bundles[b_index];
+    if (by->peak_first && a->at_peak != b->at_peak)
+        return a->at_peak ? -1 : 1;
+    int result = 0;
+    switch (by->key) {
+    case BY_DURATION:
+        result = compare_descending(a->duration, b->duration);
+        break;
+    case BY_BYTES:
+        result = compare_descending(a->bytes, b->bytes);
+        break;
+    case BY_AREA: {
+        const double a_area = (double)a->bytes * (double)a->duration, b_area = (double)b->bytes * (double)b->duration;
+        result = (a_area < b_area) - (a_area > b_area);
+        break;
+    }
+    case BY_BEGIN:
+        result = -compare_descending(a->first, b->first);
+        break;
+    case ORDER_KEYS:
+        break;
+    }
+    if (result == 0)
+        result = compare_descending(a->duration, b->duration);
+    if (result == 0)
+        result = compare_descending(a->bytes, b->bytes);
+    return result != 0 ? result : -compare_descending(a_index, b_index);
+}
+
+/* The best so far, in placement->rows and best_order[]. */
+static void keep_trial(struct solver *solver)
+{
+    for (uint32_t k = 0; k < solver->order_count; k++) {
+        const struct eo_bundle *bundle = &solver->bundles.bundles[solver->order[k]];
+        for (uint32_t r = 0; r < bundle->row_count; r++) {
+            const uint32_t row = solver->bundles.row_order[bundle->row_begin + r];
+            solver->placement->rows[row].out_space = solver->rows[row].out_space;
+            solver->placement->rows[row].out_offset = solver->rows[row].out_offset;
+        }
+    }
+    memcpy(solver->best_order, solver->order, solver->order_count * sizeof(*solver->order));
+}
+
+/* Moves the bundle that made the top what it is towards the front: others then have to find their place around it. */
+static bool promote_highest(struct solver *solver, uint32_t space_last)
+{
+    const struct shelf *shelf = &solver->shelves[space_last];
+    uint32_t highest = UINT32_MAX;
+    for (uint32_t k = shelf->piece_count; k-- > 0 && highest == UINT32_MAX;)
+        if (shelf->pieces[k].end == shelf->top_bytes)
+            highest = shelf->pieces[k].bundle;
+    for (uint32_t k = 0; k < solver->order_count; k++) {
+        if (solver->order[k] != highest)
+            continue;
+        const uint32_t to = k / 2;
+        memmove(solver->order + to + 1, solver->order + to, (k - to) * sizeof(*solver->order));
+        solver->order[to] = highest;
+        return k != to;
+    }
+    return false;
+}
+
+/* Places the bundles of one space. Returns the least size of space_last that was found. */
+static uint64_t search(struct solver *solver, uint32_t space, uint32_t space_begin, uint64_t bound_bytes)
+{
+    solver->order_count = 0;
+    for (uint32_t b = 0; b < solver->bundles.bundle_count; b++)
+        if (solver->bundles.bundles[b].space == space && !solver->bundles.bundles[b].always)
+            solver->order[solver->order_count++] = b;
+    uint64_t best_bytes = UINT64_MAX;
+    const uint64_t work_limit = solver->work + WORK_MAX;
+    for (uint32_t k = 0; k < 2 * ORDER_KEYS && best_bytes > bound_bytes && solver->work < work_limit; k++) {
+        struct order_by by = {solver->bundles.bundles, k % ORDER_KEYS, k >= ORDER_KEYS};
+        qsort_r(solver->order, solver->order_count, sizeof(*solver->order), compare_bundles, &by);
+        const uint64_t bytes = run_trial(solver, space_begin, space);
+        if (bytes < best_bytes) {
+            best_bytes = bytes;
+            keep_trial(solver);
+        }
+    }
+    memcpy(solver->order, solver->best_order, solver->order_count * sizeof(*solver->order));
+    while (best_bytes > bound_bytes && solver->work < work_limit) {
+        const uint64_t bytes = run_trial(solver, space_begin, space);
+        if (bytes < best_bytes) {
+            best_bytes = bytes;
+            keep_trial(solver);
+        }
+        if (!promote_highest(solver, space))
+            break;
+    }
+    /* Once more, for its pieces. */
+    memcpy(solver->order, solver->best_order, solver->order_count * sizeof(*solver->order));
+    return run_trial(solver, space_begin, space);
+}
+
+/* What is always live lies at the bottom of its space. */
+static void place_always(struct solver *solver)
+{
+    for (uint32_t b = 0; b < solver->bundles.bundle_count; b++) {
+        const struct eo_bundle *bundle = &solver->bundles.bundles[b];
+        if (!bundle->always)
+            continue;
+        struct shelf *shelf = &solver->shelves[bundle->space];
+        for (uint32_t k = 0; k < bundle->row_count; k++) {
+            const uint32_t row = solver->bundles.row_order[bundle->row_begin + k];
+            solver->placement->rows[row].out_space = bundle->space;
+            solver->placement->rows[row].out_offset = shelf->floor_bytes;
+            shelf->floor_bytes += solver->bundles.row_bytes[row];
+        }
+        shelf->top_bytes = shelf->floor_bytes;
+    }
+}
+
+static void solve(struct solver *solver)
+{
+    struct eo_placement *placement = solver->placement;
+    const uint32_t last = placement->space_count - 1;
+    place_always(solver);
+    uint64_t earlier_bytes = 0;
+    for (uint32_t space = 0; space < last; space++) {
+        struct shelf *shelf = &solver->shelves[space];
+        placement->space_bytes[space] = search(solver, space, space, solver->bundles.space_bound_bytes[space]);
+        earlier_bytes += placement->space_bytes[space];
+        shelf->capacity_bytes = placement->space_bytes[space];
+        solver->kept_count[space] = shelf->piece_count;
+        if (shelf->piece_count > 0)
+            memcpy(solver->kept_pieces[space], shelf->pieces, shelf->piece_count * sizeof(*shelf->pieces));
+    }
+    const uint64_t bound_bytes = solver->bundles.bound_bytes;
+    placement->space_bytes[last] = search(solver, last, 0, bound_bytes - eo_min_u64(bound_bytes, earlier_bytes));
+    placement->total_bytes = earlier_bytes + placement->space_bytes[last];
+}
+
+static eo_status solver_init(struct solver *solver, struct eo_placement *placement)
+{
+    *solver = (struct solver){.placement = placement};
+    EO_TRY(eo_bundles_init(&solver->bundles, placement));
+    const size_t row_room = (size_t)placement->row_count + 1; /* never 0: malloc(0) may be NULL */
+    solver->rows = malloc(row_room * sizeof(*solver->rows));
+    solver->order = malloc(row_room * sizeof(*solver->order));
+    solver->best_order = malloc(row_room * sizeof(*solver->best_order));
+    bool have_memory = solver->rows && solver->order && solver->best_order;
+    for (uint32_t space = 0; space < placement->space_count; space++) {
+        solver->shelves[space].pieces = malloc(row_room * sizeof(struct piece));
+        solver->kept_pieces[space] = malloc(row_room * sizeof(struct piece));
+        have_memory = have_memory && solver->shelves[space].pieces && solver->kept_pieces[space];
+    }
+    return have_memory ? EO_OK : EO_ERR_NO_MEMORY;
+}
+
+static void solver_fini(struct solver *solver)
+{
+    for (uint32_t space = 0; space < EO_PLACEMENT_SPACES_MAX; space++) {
+        free(solver->shelves[space].pieces);
+        free(solver->kept_pieces[space]);
+    }
+    free(solver->rows);
+    free(solver->order);
+    free(solver->best_order);
+    eo_bundles_fini(&solver->bundles);
+}
+
+eo_status eo_placement_solve(struct eo_placement *placement)
+{
+    EO_ASSERT(placement->space_count > 0 && placement->space_count <= EO_PLACEMENT_SPACES_MAX);
+    struct solver solver;
+    const eo_status status = solver_init(&solver, placement);
+    if (status == EO_OK) {
+        for (uint32_t row = 0; row < placement->row_count; row++) {
+            placement->rows[row].out_space = placement->rows[row].space; /* rows of 0 bytes stay here */
+            placement->rows[row].out_offset = 0;
+        }
+        memset(placement->space_bytes, 0, sizeof(placement->space_bytes));
+        solve(&solver);
+    }
+    solver_fini(&solver);
+    return status;
+}
+
+static eo_status find_peak(const struct eo_placement *placement, uint64_t *scratch_bytes, uint64_t *changes,
+                           struct eo_interval *intervals, uint64_t *bytes, uint32_t *time)
+{
+    EO_TRY(eo_placement_row_bytes(placement, scratch_bytes));
+    uint64_t live_bytes = 0;
+    for (uint32_t row = 0; row < placement->row_count; row++) {
+        const struct eo_placed_row *placed = &placement->rows[row];
+        if (placed->always) {
+            live_bytes += scratch_bytes[row];
+            continue;
+        }
+        const uint32_t count = eo_intervals_normalize(intervals, placement->intervals + placed->interval_begin,
+                                                      placed->interval_count);
+        for (uint32_t i = 0; i < count; i++) {
+            EO_ASSERT(intervals[i].first <= intervals[i].last && intervals[i].last < placement->time_count);
+            changes[intervals[i].first] += scratch_bytes[row];
+            changes[intervals[i].last + 1] -= scratch_bytes[row]; /* modulo 2^64; the sums are right */
+        }
+    }
+    *bytes = live_bytes;
+    *time = 0;
+    for (uint32_t t = 0; t < placement->time_count; t++) {
+        live_bytes += changes[t];
+        if (live_bytes > *bytes) {
+            *bytes = live_bytes;
+            *time = t;
+        }
+    }
+    return EO_OK;
+}
+
+eo_status eo_placement_lower_bound(const struct eo_placement *placement, uint64_t *bytes, uint32_t *time)
+{
+    uint32_t interval_count_max = 0;
+    for (uint32_t row = 0; row < placement->row_count; row++)
+        if (!placement->rows[row].always && placement->rows[row].interval_count > interval_count_max)
+            interval_count_max = placement->rows[row].interval_count;
+    uint64_t *scratch_bytes = malloc(((size_t)placement->row_count + 1) * sizeof(*scratch_bytes));
+    uint64_t *changes = calloc((size_t)placement->time_count + 1, sizeof(*changes));
+    struct eo_interval *intervals = malloc(((size_t)interval_count_max + 1) * sizeof(*intervals));
+    eo_status status = EO_ERR_NO_MEMORY;
+    if (scratch_bytes && changes && intervals)
+        status = find_peak(placement, scratch_bytes, changes, intervals, bytes, time);
+    free(intervals);
+    free(changes);
+    free(scratch_bytes);
+    return status;
+}
