@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#include "streams/collective.h"
+
+#include <string.h>
+
+#include "streams/local.h"
+
+static const struct eo_comm_ops *const comm_table[] = { /* in order of preference */
+    &eo_comm_local_ops,
+};
+
+const struct eo_comm_ops *eo_comm_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof(comm_table) / sizeof(comm_table[0]); i++) {
+        if (strcmp(comm_table[i]->name, name) == 0)
+            return comm_table[i];
+    }
+    return NULL;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Where a rank's threads run and its memory lies. The cores this process may use are split evenly over the ranks; with
+ * more ranks than cores, rank r has core r modulo their number. A rank's calling thread and workers may run on all of
+ * its cores; its memory is bound to the NUMA nodes of these.
+ */
+#ifndef EO_STREAMS_CPU_AFFINITY_H
+#define EO_STREAMS_CPU_AFFINITY_H
+
+#include "streams/device.h"
+
+struct eo_affinity;
+
+struct eo_affinity_ops {
+    const char *name;
+    /* *out may stay NULL: the others take it. A machine that cannot be described is no failure: logged, not placed. */
+    eo_status (*init)(struct eo_affinity **out, uint32_t rank, uint32_t rank_count, const eo_log *log);
+    void (*bind_thread)(struct eo_affinity *affinity); /* the thread that calls */
+    void (*bind_memory)(struct eo_affinity *affinity, void *memory, uint64_t bytes); /* before its first touch */
+    /* Gives the thread that called init its old places back, when it is the one that calls. */
+    void (*fini)(struct eo_affinity *affinity);
+};
+
+const struct eo_affinity_ops *eo_affinity_best(void);
+
+extern const struct eo_affinity_ops eo_affinity_hwloc_ops;
+extern const struct eo_affinity_ops eo_affinity_none_ops;
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+#include "streams/cpu/affinity.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+struct eo_affinity {
+    hwloc_topology_t topology;
+    bool has_topology;
+    hwloc_cpuset_t share;  /* this rank's */
+    hwloc_cpuset_t before; /* of the thread that called init */
+    pthread_t owner;
+    uint32_t rank;
+    eo_log log;
+};
+
+/* Cores of the machine that this process may run on: its own binding (taskset) counts, not the machine alone. */
+static void restrict_to_process(struct eo_affinity *affinity)
+{
+    hwloc_cpuset_t allowed = hwloc_bitmap_alloc();
+    if (allowed && hwloc_get_cpubind(affinity->topology, allowed, HWLOC_CPUBIND_PROCESS) == 0 &&
+        !hwloc_bitmap_iszero(allowed))
+        (void)hwloc_topology_restrict(affinity->topology, allowed, 0);
+    hwloc_bitmap_free(allowed);
+}
+
+static void choose_share(struct eo_affinity *affinity, uint32_t rank, uint32_t rank_count)
+{
+    const int found = hwloc_get_nbobjs_by_type(affinity->topology, HWLOC_OBJ_CORE);
+    const hwloc_obj_type_t type = found > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    const uint64_t cores = (uint64_t)hwloc_get_nbobjs_by_type(affinity->topology, type);
+    uint64_t begin = rank % cores, end = begin + 1;
+    if (rank_count <= cores) {
+        begin = rank * cores / rank_count;
+        end = (rank + UINT64_C(1)) * cores / rank_count;
+    }
+    for (uint64_t i = begin; i < end; i++)
+        hwloc_bitmap_or(affinity->share, affinity->share,
+                        hwloc_get_obj_by_type(affinity->topology, type, (unsigned)i)->cpuset);
+    char text[128];
+    hwloc_bitmap_list_snprintf(text, sizeof(text), affinity->share);
+    eo_log_write(&affinity->log, EO_LOG_INFO, "rank %u: threads and memory placed on processors %s", rank, text);
+}
+
+static void affinity_fini(struct eo_affinity *affinity)
+{
+    if (!affinity)
+        return;
+    if (affinity->before && affinity->share && pthread_equal(affinity->owner, pthread_self()))
+        (void)hwloc_set_cpubind(affinity->topology, affinity->before, HWLOC_CPUBIND_THREAD);
+    hwloc_bitmap_free(affinity->share);
+    hwloc_bitmap_free(affinity->before);
+    if (affinity->has_topology)
+        hwloc_topology_destroy(affinity->topology);
+    free(affinity);
+}
+
+static eo_status affinity_init(struct eo_affinity **out, uint32_t rank, uint32_t rank_count, const eo_log *log)
+{
+    *out = NULL;
+    struct eo_affinity *affinity = calloc(1, sizeof(*affinity));
+    if (!affinity)
+        return EO_ERR_NO_MEMORY;
+    affinity->rank = rank;
+    affinity->owner = pthread_self();
+    if (log)
+        affinity->log = *log;
+    affinity->has_topology = hwloc_topology_init(&affinity->topology) == 0;
+    if (!affinity->has_topology || hwloc_topology_load(affinity->topology) != 0) {
+        eo_log_write(log, EO_LOG_WARN, "rank %u: threads are not placed: hwloc cannot describe this machine", rank);
+        affinity_fini(affinity);
+        return EO_OK;
+    }
+    affinity->before = hwloc_bitmap_alloc();
+    if (!affinity->before || hwloc_get_cpubind(affinity->topology, affinity->before, HWLOC_CPUBIND_THREAD) != 0) {
+        hwloc_bitmap_free(affinity->before); /* unknown, so it cannot be given back */
+        affinity->before = NULL;
+    }
+    affinity->share = hwloc_bitmap_alloc();
+    if (!affinity->share) {
+        affinity_fini(affinity);
+        return EO_ERR_NO_MEMORY;
+    }
+    restrict_to_process(affinity);
+    choose_share(affinity, rank, rank_count);
+    *out = affinity;
+    return EO_OK;
+}
+
+static void affinity_bind_thread(struct eo_affinity *affinity)
+{
+    if (affinity && hwloc_set_cpubind(affinity->topology, affinity->share, HWLOC_CPUBIND_THREAD) != 0)
+        eo_log_write(&affinity->log, EO_LOG_WARN, "rank %u: a thread cannot be bound to its cores: %s",
+                     affinity->rank, strerror(errno));
+}
+
+static void affinity_bind_memory(struct eo_affinity *affinity, void *memory, uint64_t bytes)
+{
+    if (affinity && hwloc_set_area_membind(affinity->topology, memory, bytes, affinity->share,
+                                            HWLOC_MEMBIND_BIND, 0) != 0)
+        eo_log_write(&affinity->log, EO_LOG_WARN, "rank %u: memory cannot be bound to its NUMA node: %s",
+                     affinity->rank, strerror(errno));
+}
+
+const struct eo_affinity_ops eo_affinity_hwloc_ops = {
+    .name = "hwloc",
+    .init = affinity_init,
+    .bind_thread = affinity_bind_thread,
+    .bind_memory = affinity_bind_memory,
+    .fini = affinity_fini,
+};

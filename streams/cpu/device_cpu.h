@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The CPU device as its own parts and the collectives that run on it see it.
+ */
+#ifndef EO_STREAMS_CPU_DEVICE_CPU_H
+#define EO_STREAMS_CPU_DEVICE_CPU_H
+
+#include "streams/cpu/kernels.h"
+#include "streams/cpu/affinity.h"
+#include "streams/cpu/queue.h"
+#include "streams/device.h"
+
+/* Sums are made of at most so many partial ones, whose room is here: nothing allocates after init. */
+enum { EO_CPU_PARTIALS_MAX = 1024 };
+
+struct eo_cpu {
+    struct eo_cpu_queue queues[EO_QUEUES_MAX]; /* that of EO_QUEUE_COMPUTE is not used: it is the calling thread */
+    uint64_t compute_sequence;
+    struct eo_delay delay; /* of the calling thread */
+    const struct eo_cpu_kernels *kernels;
+    const struct eo_affinity_ops *affinity_ops; /* NULL: threads stay where they are */
+    struct eo_affinity *affinity;
+    double partials[EO_CPU_PARTIALS_MAX];
+};
+
+extern const struct eo_device_ops eo_device_cpu_ops;
+
+static inline struct eo_cpu *eo_cpu_of(const struct eo_device *device)
+{
+    return device->state;
+}
+
+/* Enqueues work on a communication queue (1 ...). Copies `bytes` of arguments; never waits, never allocates. */
+void eo_cpu_enqueue(struct eo_device *device, uint32_t queue, eo_cpu_work_fn run, const void *arguments, size_t bytes);
+
+/* reserve.c */
+eo_status eo_cpu_reserve(struct eo_device *device, uint64_t bytes, void **out);
+void eo_cpu_release(struct eo_device *device, void *memory, uint64_t bytes);
+
+/* elementwise.c */
+void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes);
+void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes);
+void eo_cpu_accumulate(struct eo_device *device, float *to, const float *from, uint64_t count);
+void eo_cpu_sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count);
+void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const float *from,
+                                   uint64_t count);
+void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count);
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Element-wise kernels for one thread, one table per instruction set, picked at run time.
+ *
+ * All tables give the same bits: every element goes through the same IEEE operations in the same order, the build
+ * forbids fusing a product with a sum, and sums are taken over EO_SUM_LANES lanes whatever the vectors' width is
+ * (lane j: elements j, j + lanes, ...; then the lanes in a fixed tree).
+ * The caller's rounding and denormal modes are used as they are.
+ */
+#ifndef EO_STREAMS_CPU_KERNELS_H
+#define EO_STREAMS_CPU_KERNELS_H
+
+#include "streams/device.h"
+
+enum { EO_SUM_LANES = 16 };
+
+struct eo_cpu_kernels {
+    const char *name;
+
+    /* to[i] += from[i] */
+    void (*accumulate)(float *to, const float *from, uint64_t count);
+    double (*sum_squares)(const float *values, uint64_t count);
+    /* accumulate, and the sum of squares of the result */
+    double (*accumulate_sum_squares)(float *to, const float *from, uint64_t count);
+    /* Elements [begin, begin + count) of the range. */
+    void (*adamw)(const struct eo_adamw *range, uint64_t begin, uint64_t count);
+
+    /*
+     * out[i] = in[0][i] + in[1][i] + ... in this order, in fp32. `out` may be any of the inputs, but not shifted.
+     * bf16: widened, summed in fp32, rounded once, to nearest with ties away from zero.
+     */
+    void (*sum_fp32)(float *out, const float *const *in, uint32_t in_count, uint64_t count);
+    void (*sum_bf16)(uint16_t *out, const uint16_t *const *in, uint32_t in_count, uint64_t count);
+};
+
+/* The fastest that this machine runs. */
+const struct eo_cpu_kernels *eo_cpu_kernels_best(void);
+
+/* For tests: the i-th table, fastest first; NULL where this machine cannot run it; i < eo_cpu_kernels_count(). */
+const struct eo_cpu_kernels *eo_cpu_kernels_at(uint32_t index);
+uint32_t eo_cpu_kernels_count(void);
+
+#endif

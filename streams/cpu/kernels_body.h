@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The kernels of kernels.h for one instruction set; included once for each, so without a guard. Before:
+ *
+ *     KERNEL(name)             the name of this set's version of a function or type
+ *     KERNEL_TARGET            the attribute that lets the compiler use the set
+ *     VECTOR_FLOATS            floats in a vector: 4, 8 or 16
+ *     VECTOR_SQRT(v)           element-wise square root
+ *     VECTOR_NAME              text
+ *
+ * Vectors are the compiler's own, so that a machine without any of the sets runs the same source. They are read
+ * through types of the elements' alignment: buffers are aligned to their elements at least.
+ */
+
+enum { KERNEL(half_floats) = VECTOR_FLOATS / 2, KERNEL(sums) = EO_SUM_LANES / KERNEL(half_floats) };
+
+typedef float KERNEL(f32) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4), may_alias));
+typedef uint32_t KERNEL(u32) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4), may_alias));
+typedef uint16_t KERNEL(u16) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(2), may_alias));
+/* Half as many floats fill a vector when they are widened. */
+typedef float KERNEL(half) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(4), may_alias));
+typedef double KERNEL(f64) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(8), may_alias));
+
+KERNEL_TARGET static void KERNEL(accumulate)(float *to, const float *from, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
+        KERNEL(f32) *t = (KERNEL(f32) *)(to + i);
+        *t = *t + *(const KERNEL(f32) *)(from + i);
+    }
+    for (; i < count; i++)
+        to[i] = to[i] + from[i];
+}
+
+/* The square of a float is exact in double, so the order of the sums is all that matters. */
+KERNEL_TARGET static double KERNEL(sum_squares_of)(float *to, const float *from, const float *values, uint64_t count)
+{
+    KERNEL(f64) sums[KERNEL(sums)];
+    for (uint32_t k = 0; k < KERNEL(sums); k++)
+        sums[k] = (KERNEL(f64)){0};
+    uint64_t i = 0;
+    for (; i + EO_SUM_LANES <= count; i += EO_SUM_LANES) {
+        for (uint32_t k = 0; k < KERNEL(sums); k++) {
+            const uint64_t at = i + k * KERNEL(half_floats);
+            KERNEL(half) x;
+            if (to) {
+                x = *(const KERNEL(half) *)(to + at) + *(const KERNEL(half) *)(from + at);
+                *(KERNEL(half) *)(to + at) = x;
+            } else {
+                x = *(const KERNEL(half) *)(values + at);
+            }
+            const KERNEL(f64) wide = __builtin_convertvector(x, KERNEL(f64));
+            sums[k] = sums[k] + wide * wide;
+        }
+    }
+    double lanes[EO_SUM_LANES];
+    memcpy(lanes, sums, sizeof(lanes));
+    for (uint32_t lane = 0; i < count; i++, lane++) {
+        const float x = to ? to[i] + from[i] : values[i];
+        if (to)
+            to[i] = x;
+        lanes[lane] += (double)x * (double)x;
+    }
+    for (uint32_t width = EO_SUM_LANES / 2; width > 0; width /= 2) {
+        for (uint32_t lane = 0; lane < width; lane++)
+            lanes[lane] += lanes[lane + width];
+    }
+    return lanes[0];
+}
+
+KERNEL_TARGET static double KERNEL(sum_squares)(const float *values, uint64_t count)
+{
+    return KERNEL(sum_squares_of)(NULL, NULL, values, count);
+}
+
+KERNEL_TARGET static double KERNEL(accumulate_sum_squares)(float *to, const float *from, uint64_t count)
+{
+    return KERNEL(sum_squares_of)(to, from, NULL, count);
+}
+
+/*
+ * m = beta1 m + (1 - beta1) g      w = w - lr (m / bc1 / (sqrt(v / bc2) + eps) + decay w)
+ * v = beta2 v + (1 - beta2) g g
+ * 28 bytes a weight: memory decides, so division and square root may be the exact ones.
+ */
+KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, uint64_t begin, uint64_t count)
+{
+    float *w = range->weights + begin, *m = range->first_moment + begin, *v = range->second_moment + begin;
+    const float *gradient = range->gradient + begin;
+    const float scale = *range->gradient_scale;
+    const float beta1 = range->beta1, beta2 = range->beta2, eps = range->eps;
+    const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+    const float correction1 = range->bias_correction1, correction2 = range->bias_correction2;
+    const float rate = range->learning_rate, decay = range->weight_decay;
+    uint64_t i = 0;
+    for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
+        KERNEL(f32) *wi = (KERNEL(f32) *)(w + i), *mi = (KERNEL(f32) *)(m + i), *vi = (KERNEL(f32) *)(v + i);
+        const KERNEL(f32) g = *(const KERNEL(f32) *)(gradient + i) * scale;
+        const KERNEL(f32) first = beta1 * *mi + rest1 * g;
+        const KERNEL(f32) second = beta2 * *vi + rest2 * g * g;
+        const KERNEL(f32) root = VECTOR_SQRT(second / correction2);
+        *mi = first;
+        *vi = second;
+        *wi = *wi - rate * (first / correction1 / (root + eps) + decay * *wi);
+    }
+    for (; i < count; i++) {
+        const float g = gradient[i] * scale;
+        m[i] = beta1 * m[i] + rest1 * g;
+        v[i] = beta2 * v[i] + rest2 * g * g;
+        w[i] = w[i] - rate * (m[i] / correction1 / (sqrtf(v[i] / correction2) + eps) + decay * w[i]);
+    }
+}
+
+/* Four vectors at a time stay in registers while the inputs go by, so that each byte is read and written once. */
+KERNEL_TARGET static void KERNEL(sum_fp32)(float *out, const float *const *in, uint32_t in_count, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + 4 * VECTOR_FLOATS <= count; i += 4 * VECTOR_FLOATS) {
+        const KERNEL(f32) *x = (const KERNEL(f32) *)(in[0] + i);
+        KERNEL(f32) a = x[0], b = x[1], c = x[2], d = x[3];
+        for (uint32_t r = 1; r < in_count; r++) {
+            x = (const KERNEL(f32) *)(in[r] + i);
+            a = a + x[0];
+            b = b + x[1];
+            c = c + x[2];
+            d = d + x[3];
+        }
+        KERNEL(f32) *y = (KERNEL(f32) *)(out + i);
+        y[0] = a;
+        y[1] = b;
+        y[2] = c;
+        y[3] = d;
+    }
+    for (; i < count; i++) {
+        float sum = in[0][i];
+        for (uint32_t r = 1; r < in_count; r++)
+            sum = sum + in[r][i];
+        out[i] = sum;
+    }
+}
+
+KERNEL_TARGET static void KERNEL(sum_bf16)(uint16_t *out, const uint16_t *const *in, uint32_t in_count,
+                                           uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
+        /* The first input begins the sum: 0 + x would lose the sign of -0. */
+        KERNEL(f32) sum = (KERNEL(f32))(__builtin_convertvector(*(const KERNEL(u16) *)(in[0] + i), KERNEL(u32)) << 16);
+        for (uint32_t r = 1; r < in_count; r++)
+            sum = sum +
+                  (KERNEL(f32))(__builtin_convertvector(*(const KERNEL(u16) *)(in[r] + i), KERNEL(u32)) << 16);
+        const KERNEL(u32) bits = (KERNEL(u32))sum;
+        const KERNEL(u32) is_nan = (KERNEL(u32))((bits & 0x7fffffffu) > 0x7f800000u);
+        const KERNEL(u32) rounded = ((bits + 0x8000u) & ~is_nan) | ((bits | 0x400000u) & is_nan);
+        *(KERNEL(u16) *)(out + i) = __builtin_convertvector(rounded >> 16, KERNEL(u16));
+    }
+    for (; i < count; i++) {
+        float sum = bf16_to_float(in[0][i]);
+        for (uint32_t r = 1; r < in_count; r++)
+            sum = sum + bf16_to_float(in[r][i]);
+        out[i] = float_to_bf16(sum);
+    }
+}
+
+static const struct eo_cpu_kernels KERNEL(table) = {
+    .name = VECTOR_NAME,
+    .accumulate = KERNEL(accumulate),
+    .sum_squares = KERNEL(sum_squares),
+    .accumulate_sum_squares = KERNEL(accumulate_sum_squares),
+    .adamw = KERNEL(adamw),
+    .sum_fp32 = KERNEL(sum_fp32),
+    .sum_bf16 = KERNEL(sum_bf16),
+};
+
+#undef KERNEL
+#undef KERNEL_TARGET
+#undef VECTOR_FLOATS
+#undef VECTOR_SQRT
+#undef VECTOR_NAME

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The local collectives: ranks are threads of one process and read each other's buffers.
+ *
+ *     group   what all ranks share: the first failure, the link, the lines
+ *     line    the n-th communicator of every rank, together
+ *     comm    one rank's end of a line
+ *
+ * How ranks meet in collective s of a line: each rank writes its post (what it is about to do, and where its data lies)
+ * and raises `entered` to s; waits for every other rank to have entered s, and compares their posts with its own; reads
+ * their data; raises `done` to s. A reduce-scatter also waits for all to be done.
+ *
+ * Two posts a rank are enough: a rank that enters s + 2 has seen everybody in s + 1, and who is there has finished s
+ * and reads nobody's post of it again.
+ */
+#ifndef EO_STREAMS_LOCAL_H
+#define EO_STREAMS_LOCAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "streams/collective.h"
+#include "streams/cpu/kernels.h"
+#include "streams/fabric.h"
+#include "streams/gate.h"
+
+enum eo_local_kind { EO_LOCAL_ALL_GATHER, EO_LOCAL_REDUCE_SCATTER, EO_LOCAL_BARRIER };
+
+/* A rank's part in one collective. */
+struct eo_local_post {
+    enum eo_local_kind kind;
+    eo_dtype dtype;
+    uint64_t count; /* bytes of an all-gather's send, elements of a reduce-scatter's recv */
+    const char *label;
+    const void *send;
+    uint64_t entered_ns;
+};
+
+struct eo_local_rank {
+    _Alignas(64) _Atomic uint64_t entered; /* collectives begun: its post of the latest is valid */
+    _Alignas(64) _Atomic uint64_t done;    /* of these, those in which it reads nobody's data any more */
+    _Atomic bool closed;
+    struct eo_local_post posts[2]; /* of collective s: posts[s & 1] */
+};
+
+struct eo_local_line {
+    struct eo_group *group;
+    struct eo_local_line *next;
+    uint64_t index;
+    uint32_t closed_count;
+    struct eo_gate gate; /* any change of a rank, or a failure of the group */
+    struct {
+        uint64_t sequence, end_ns;
+    } link[2]; /* by parity as posts; under the group's lock */
+    struct eo_local_rank ranks[];
+};
+
+struct eo_group {
+    struct eo_group_params params;
+    eo_log log;
+    _Atomic uint32_t references;
+    _Atomic int failure; /* eo_status; written once, after the text */
+    pthread_mutex_t lock;
+    char text[1024];
+    struct eo_fabric fabric;
+    struct eo_local_line *lines;
+    uint64_t opened[]; /* by rank */
+};
+
+struct eo_comm {
+    struct eo_group *group;
+    struct eo_local_line *line;
+    uint32_t rank, queue;
+    struct eo_device *device;
+    uint64_t sequence; /* of the collective in progress; the queue's worker alone uses it */
+    const struct eo_cpu_kernels *kernels;
+};
+
+/* What is enqueued. */
+struct eo_local_work {
+    struct eo_comm *comm;
+    void *recv;
+    struct eo_local_post post;
+    struct eo_span *span;
+    uint64_t ready_ns;
+};
+
+extern const struct eo_comm_ops eo_comm_local_ops;
+
+/* The first failure counts: it is logged and kept, and all ranks are woken. Returns the failure that counts. */
+eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
+
+static inline eo_status eo_local_failure(const struct eo_group *group)
+{
+    return (eo_status)atomic_load(&group->failure);
+}
+
+/* Runs on the communicator's queue: an eo_local_work. */
+eo_status eo_local_run(void *arguments);
+
+/* Until no peer reads this rank's memory; false at the deadline. */
+bool eo_local_await_readers(struct eo_comm *comm);
+
+#endif
