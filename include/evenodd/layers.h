@@ -41,6 +41,7 @@ typedef struct eo_transformer_params {
     eo_recompute recompute;    /* [none] */
     uint32_t recompute_blocks; /* of EO_RECOMPUTE_BLOCKS: at least 1; above layer_count means all */
     uint32_t head_chunks;      /* [1] the head runs over batch x seq tokens in so many pieces */
+    uint32_t thread_count;     /* [1] of the largest team that will run it: the kernels' scratch is placed for so many */
     bool half_blocks;          /* [false] attention and MLP are layers of their own */
     const eo_log *log;         /* [silence] copied */
 } eo_transformer_params;
