@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#include "layers/kernel_table.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+static bool runs_always(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+static bool runs_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool runs_avx512(void)
+{
+    return runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+/* In order of preference. */
+static const struct {
+    const struct eo_kernel_table *table;
+    bool (*runs)(void);
+} levels[] = {
+#if defined(__x86_64__)
+    {&eo_kernels_avx512, runs_avx512},
+    {&eo_kernels_avx2, runs_avx2},
+#endif
+    {&eo_kernels_plain, runs_always},
+};
+
+/* Threads that ask first at the same time store the same pointer. */
+static const struct eo_kernel_table *_Atomic kernels_picked;
+
+const struct eo_kernel_table *eo_kernels(void)
+{
+    const struct eo_kernel_table *table = atomic_load_explicit(&kernels_picked, memory_order_relaxed);
+    if (table != NULL)
+        return table;
+    size_t level = 0;
+    while (!levels[level].runs())
+        level++;
+    atomic_store_explicit(&kernels_picked, levels[level].table, memory_order_relaxed);
+    return levels[level].table;
+}
+
+const char *eo_kernels_name(void)
+{
+    return eo_kernels()->name;
+}
+
+eo_status eo_kernels_select(const char *name)
+{
+    if (name == NULL)
+        return EO_ERR_INVALID;
+    for (size_t level = 0; level < sizeof(levels) / sizeof(levels[0]); level++) {
+        if (strcmp(levels[level].table->name, name) != 0)
+            continue;
+        if (!levels[level].runs())
+            return EO_ERR_UNSUPPORTED;
+        atomic_store_explicit(&kernels_picked, levels[level].table, memory_order_relaxed);
+        return EO_OK;
+    }
+    return strcmp(name, "avx512") == 0 || strcmp(name, "avx2") == 0 ? EO_ERR_UNSUPPORTED : EO_ERR_INVALID;
+}

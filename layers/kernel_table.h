@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a level of the processor (avx512, avx2, plain) offers: one thread's part of each kernel. The fronts in
+ * kernels.c, norm.c, attention.c and loss.c split the work, the table's functions trust them. The same source
+ * (*_vector.h) is compiled once for each level (level_*.c), so the levels differ in vector width and rounding only.
+ *
+ * Operands are as in kernels.h; `rows` are the rows of this part, and pointers stand at its first row.
+ */
+#ifndef EO_LAYERS_KERNEL_TABLE_H
+#define EO_LAYERS_KERNEL_TABLE_H
+
+#include "layers/kernels.h"
+
+enum {
+    EO_STRIP = 128,      /* columns that one task sums over all rows; a multiple of every vector width */
+    EO_NORM_PARTS = 16,  /* parts of rows whose sums norm backward adds in order */
+    EO_QUERY_BLOCK = 64, /* queries of one block of attention; a multiple of EO_TILE_ROWS */
+    EO_TILE_ROWS = 8,    /* attention's bounds are rounded to it; a multiple of every level's tile */
+    EO_TILE_PAD = 32,    /* attention pads keys to it; a multiple of every level's panel */
+    EO_HEAD_PAD = 16,    /* attention pads heads to it; a multiple of every level's vector width */
+};
+
+/* A strip of columns: all rows, `stride` floats apart; column sums go to `sums` (or NULL). */
+struct eo_strip {
+    uint64_t rows, columns, stride;
+    float *sums;
+    bool accumulate;
+};
+
+struct eo_norm_part {
+    const float *in, *mean, *rstd, *weight, *out_gradient, *skip_gradient;
+    float *in_gradient;
+    float *weight_sums, *bias_sums; /* [width] overwritten; bias_sums NULL and mean NULL: RMSNorm */
+    uint64_t rows, width;
+};
+
+struct eo_norm_rows {
+    struct eo_norm_input input;
+    const float *weight, *bias; /* bias NULL and mean not used: RMSNorm */
+    float *sum, *out, *mean, *rstd;
+    float eps;
+    uint64_t rows, width;
+};
+
+/* One sequence and one query head (forward) or key/value head with its group of query heads (backward). Pointers stand
+ * at the first token of the head(s); `scratch` is one thread's part. */
+struct eo_attention_head {
+    uint32_t seq, head_size, group;
+    uint64_t q_stride, kv_stride, out_stride;
+    const float *q, *k, *v, *out_gradient, *saved_out, *saved_log_sum_exp;
+    float *out, *log_sum_exp, *q_gradient, *k_gradient, *v_gradient;
+    float *scratch;
+};
+
+struct eo_kernel_table {
+    const char *name;
+    void (*add)(float *out, const float *a, const float *b, uint64_t count);
+    void (*bias_add)(float *values, const float *bias, uint64_t rows, uint64_t width);
+    void (*column_sums)(const struct eo_strip *strip, const float *values);
+    void (*gelu_forward)(float *out, const float *in, const float *bias, uint64_t rows, uint64_t width);
+    void (*gelu_backward)(const struct eo_strip *strip, float *in_gradient, const float *out_gradient,
+                          const float *in, const float *bias);
+    void (*swiglu_forward)(float *out, const float *gate, const float *up, uint64_t stride, uint64_t rows,
+                           uint64_t width);
+    void (*swiglu_backward)(float *gate_gradient, float *up_gradient, const float *out_gradient, const float *gate,
+                            const float *up, uint64_t stride, uint64_t rows, uint64_t width);
+    void (*layernorm_forward)(const struct eo_norm_rows *rows);
+    void (*layernorm_again)(const struct eo_norm_rows *rows); /* input.residual is the sum; mean, rstd are read */
+    void (*layernorm_backward)(const struct eo_norm_part *part);
+    void (*rmsnorm_forward)(const struct eo_norm_rows *rows);
+    void (*rmsnorm_again)(const struct eo_norm_rows *rows);
+    void (*rmsnorm_backward)(const struct eo_norm_part *part);
+    void (*rope)(float *values, uint64_t stride, const float *table, uint64_t first_row, uint64_t rows, uint32_t seq,
+                 uint32_t head_count, uint32_t head_size, bool backward);
+    void (*attention_forward)(const struct eo_attention_head *head);
+    void (*attention_backward)(const struct eo_attention_head *head);
+    /* One row. *max and *sum (of exponentials of the distance from max); `next` is fetched ahead, or NULL. With
+     * `exponentials` the row is overwritten by them. */
+    void (*softmax_sum)(float *row, const float *next, uint64_t count, bool exponentials, float *max, float *sum);
+    void (*scale)(float *row, uint64_t count, float factor);
+};
+
+extern const struct eo_kernel_table eo_kernels_plain;
+#if defined(__x86_64__)
+extern const struct eo_kernel_table eo_kernels_avx2;
+extern const struct eo_kernel_table eo_kernels_avx512;
+#endif
+
+/* The table in use: the best one this machine runs, unless eo_kernels_select chose another. */
+const struct eo_kernel_table *eo_kernels(void);
+
+/* Floats of one thread's scratch in eo_attention_scratch_bytes. */
+uint64_t eo_attention_lane_floats(const struct eo_attention_shape *shape);
+
+#endif

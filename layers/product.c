@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Matrix products: oneDNN's sgemm on parts of C, one thread each.
+ *
+ * oneDNN is often built with OpenMP and would then start threads of its own in each call. Rows split by us are faster
+ * (see shared measurements in the documents: 309-321 against 253 GFLOP/s on two cores), so its team is held to one
+ * thread around each call: omp_set_num_threads counts for the calling thread alone. The runtime of OpenMP is looked up
+ * in the process, not linked: an oneDNN built without it has no such symbol, and needs none.
+ */
+#include "layers/kernels.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "layers/split.h"
+
+static int (*omp_get_max)(void);
+static void (*omp_set)(int count);
+static pthread_once_t omp_once = PTHREAD_ONCE_INIT;
+
+static void find_openmp(void)
+{
+    /* POSIX lets an object pointer stand for a function here; C does not, hence the way through memory. */
+    *(void **)&omp_get_max = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    *(void **)&omp_set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+}
+
+static dnnl_status_t sgemm_one_thread(char transpose_a, char transpose_b, uint64_t m, uint64_t n, uint64_t k,
+                                      struct eo_matrix a, struct eo_matrix b, float beta, float *c, uint64_t c_stride)
+{
+    pthread_once(&omp_once, find_openmp);
+    const int before = omp_get_max != NULL && omp_set != NULL ? omp_get_max() : 1;
+    if (before != 1)
+        omp_set(1);
+    const dnnl_status_t status =
+        dnnl_sgemm(transpose_a, transpose_b, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0f, a.values,
+                   (dnnl_dim_t)a.stride, b.values, (dnnl_dim_t)b.stride, beta, c, (dnnl_dim_t)c_stride);
+    if (before != 1)
+        omp_set(before);
+    return status;
+}
+
+struct product_job {
+    float *c;
+    uint64_t c_stride, m, n, k;
+    struct eo_matrix a, b;
+    uint64_t part; /* rows, or columns, of a task */
+    bool by_columns, accumulate;
+    _Atomic bool failed;
+};
+
+static void product_task(void *arg, uint32_t index)
+{
+    struct product_job *job = arg;
+    const uint64_t first = index * job->part;
+    struct eo_matrix a = job->a;
+    struct eo_matrix b = job->b;
+    uint64_t m = job->m;
+    uint64_t n = job->n;
+    float *c = job->c;
+    if (job->by_columns) {
+        n = eo_split_min(job->part, n - first);
+        b.values += b.transposed ? first * b.stride : first;
+        c += first;
+    } else {
+        m = eo_split_min(job->part, m - first);
+        a.values += a.transposed ? first : first * a.stride;
+        c += first * job->c_stride;
+    }
+    const dnnl_status_t status = sgemm_one_thread(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, job->k, a,
+                                                  b, job->accumulate ? 1.0f : 0.0f, c, job->c_stride);
+    if (status != dnnl_success)
+        job->failed = true;
+}
+
+/* One part a thread, k never cut. The longer side is cut, in multiples of the block that oneDNN computes at a time. */
+enum { PRODUCT_BLOCK = 48 };
+
+eo_status eo_multiply(eo_team *team, float *c, uint64_t c_stride, struct eo_matrix a, struct eo_matrix b, uint64_t m,
+                      uint64_t n, uint64_t k, bool accumulate)
+{
+    struct product_job job = {.c = c, .c_stride = c_stride, .m = m, .n = n, .k = k, .a = a, .b = b,
+                              .by_columns = n > m, .accumulate = accumulate};
+    const uint64_t side = job.by_columns ? n : m;
+    const uint64_t threads = eo_team_thread_count(team);
+    if (side == 0 || m == 0 || n == 0)
+        return EO_OK;
+    job.part = eo_split_up(eo_split_up(side, threads), PRODUCT_BLOCK) * PRODUCT_BLOCK;
+    eo_team_run(team, (uint32_t)eo_split_up(side, job.part), product_task, &job);
+    return job.failed ? EO_ERR_NO_MEMORY : EO_OK;
+}
+
+/* ---- how fast this machine runs a product ---- */
+
+enum { MEASURE_RUNS = 5 };
+#define MEASURE_FLOATS_MAX ((uint64_t)1 << 40)
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static float *measure_operand(uint64_t rows, uint64_t columns)
+{
+    if (rows == 0 || columns == 0 || rows > MEASURE_FLOATS_MAX / columns)
+        return NULL;
+    float *values = malloc(rows * columns * sizeof(float));
+    for (uint64_t i = 0; values != NULL && i < rows * columns; i++)
+        values[i] = (float)(i % 61) * 0.01f - 0.3f;
+    return values;
+}
+
+static eo_status measure_runs(eo_team *team, const eo_product *p, float *c, const float *a, const float *b,
+                              double *flops_per_s)
+{
+    const struct eo_matrix left = p->transpose_a ? eo_transposed(a, p->m) : eo_plain(a, p->k);
+    const struct eo_matrix right = p->transpose_b ? eo_transposed(b, p->k) : eo_plain(b, p->n);
+    double best = 0;
+    for (int run = 0; run < MEASURE_RUNS; run++) {
+        const double begin = seconds_now();
+        const eo_status status = eo_multiply(team, c, p->n, left, right, p->m, p->n, p->k, false);
+        const double speed = 2.0 * (double)p->m * (double)p->n * (double)p->k / (seconds_now() - begin);
+        if (status < 0)
+            return status;
+        best = speed > best ? speed : best;
+    }
+    *flops_per_s = best;
+    return EO_OK;
+}
+
+eo_status eo_product_measure(eo_team *team, const eo_product *product, double *flops_per_s)
+{
+    if (product == NULL || flops_per_s == NULL || product->m == 0 || product->n == 0 || product->k == 0)
+        return EO_ERR_INVALID;
+    float *a = measure_operand(product->m, product->k);
+    float *b = measure_operand(product->k, product->n);
+    float *c = measure_operand(product->m, product->n);
+    eo_status status = EO_ERR_NO_MEMORY;
+    if (a != NULL && b != NULL && c != NULL)
+        status = measure_runs(team, product, c, a, b, flops_per_s);
+    free(a);
+    free(b);
+    free(c);
+    return status;
+}

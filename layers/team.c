@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: MIT */
+#include "layers/team.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "layers/kernels.h"
+
+enum { TEAM_THREADS_MAX = 1024, TEAM_SPINS = 1000 };
+
+/* `state` of a team: run number in the high half, then whether workers may still join, then how many have. */
+#define TEAM_OPEN ((uint64_t)1 << 31)
+#define TEAM_ACTIVE (TEAM_OPEN - 1)
+
+/*
+ * A run is published by one store of `state`. A worker joins by a compare-and-swap that raises the number of active
+ * ones while the run is open; it reads the task only after that. The caller closes the run when no index is left and
+ * waits for those who joined: a worker that wakes too late finds the run closed and touches nothing. So a sleeping or
+ * displaced worker never holds up the caller.
+ */
+struct eo_team {
+    _Alignas(64) _Atomic uint64_t state;
+    _Alignas(64) _Atomic uint32_t next; /* index to hand out */
+    void (*task)(void *arg, uint32_t index);
+    void *arg;
+    uint32_t count;
+    uint32_t float_control;
+
+    _Alignas(64) pthread_mutex_t mutex;
+    pthread_cond_t work; /* workers sleep here */
+    pthread_cond_t idle; /* the caller sleeps here */
+    _Atomic uint32_t sleepers;
+    _Atomic bool caller_sleeps;
+    _Atomic bool stop;
+    uint32_t thread_count;
+    uint32_t worker_count; /* of those that were started */
+    pthread_t *workers;
+};
+
+static void spin_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static uint32_t float_control_get(void)
+{
+#if defined(__x86_64__)
+    return _mm_getcsr();
+#else
+    return 0;
+#endif
+}
+
+static void float_control_set(uint32_t control)
+{
+#if defined(__x86_64__)
+    _mm_setcsr(control);
+#else
+    (void)control;
+#endif
+}
+
+static void take_tasks(eo_team *team)
+{
+    for (;;) {
+        const uint32_t index = atomic_fetch_add_explicit(&team->next, 1, memory_order_relaxed);
+        if (index >= team->count)
+            return;
+        team->task(team->arg, index);
+    }
+}
+
+/* True when this thread has joined an open run other than `done`. */
+static bool join_run(eo_team *team, uint64_t done, uint64_t *run)
+{
+    uint64_t state = atomic_load(&team->state);
+    while ((state & TEAM_OPEN) && state >> 32 != done)
+        if (atomic_compare_exchange_weak(&team->state, &state, state + 1)) {
+            *run = state >> 32;
+            return true;
+        }
+    return false;
+}
+
+static void leave_run(eo_team *team)
+{
+    const uint64_t before = atomic_fetch_sub(&team->state, 1);
+    if ((before & TEAM_ACTIVE) == 1 && atomic_load(&team->caller_sleeps)) {
+        pthread_mutex_lock(&team->mutex);
+        pthread_cond_signal(&team->idle);
+        pthread_mutex_unlock(&team->mutex);
+    }
+}
+
+/* `sleepers` rises before the last look at `state`, and the caller publishes before it looks at `sleepers`: one of the
+ * two sees the other. */
+static bool wait_for_run(eo_team *team, uint64_t done, uint64_t *run)
+{
+    for (int spin = 0; spin < TEAM_SPINS; spin++) {
+        if (join_run(team, done, run))
+            return true;
+        spin_pause();
+    }
+    bool joined = false;
+    pthread_mutex_lock(&team->mutex);
+    atomic_fetch_add(&team->sleepers, 1);
+    while (!(joined = join_run(team, done, run)) && !atomic_load(&team->stop))
+        pthread_cond_wait(&team->work, &team->mutex);
+    atomic_fetch_sub(&team->sleepers, 1);
+    pthread_mutex_unlock(&team->mutex);
+    return joined;
+}
+
+static void *team_worker(void *arg)
+{
+    eo_team *team = arg;
+    uint64_t run = 0;
+    while (wait_for_run(team, run, &run)) {
+        float_control_set(team->float_control);
+        take_tasks(team);
+        leave_run(team);
+    }
+    return NULL;
+}
+
+static bool run_is_idle(eo_team *team)
+{
+    return (atomic_load(&team->state) & TEAM_ACTIVE) == 0;
+}
+
+static void wait_until_idle(eo_team *team)
+{
+    for (int spin = 0; spin < TEAM_SPINS; spin++) {
+        if (run_is_idle(team))
+            return;
+        spin_pause();
+    }
+    pthread_mutex_lock(&team->mutex);
+    atomic_store(&team->caller_sleeps, true);
+    while (!run_is_idle(team))
+        pthread_cond_wait(&team->idle, &team->mutex);
+    atomic_store(&team->caller_sleeps, false);
+    pthread_mutex_unlock(&team->mutex);
+}
+
+void eo_team_run(eo_team *team, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    if (team == NULL || team->worker_count == 0 || count <= 1) {
+        for (uint32_t index = 0; index < count; index++)
+            task(arg, index);
+        return;
+    }
+    const uint64_t run = (atomic_load(&team->state) >> 32) + 1;
+    team->task = task;
+    team->arg = arg;
+    team->count = count;
+    team->float_control = float_control_get();
+    atomic_store_explicit(&team->next, 0, memory_order_relaxed);
+    atomic_store(&team->state, run << 32 | TEAM_OPEN);
+    if (atomic_load(&team->sleepers) > 0) {
+        pthread_mutex_lock(&team->mutex);
+        pthread_cond_broadcast(&team->work);
+        pthread_mutex_unlock(&team->mutex);
+    }
+    take_tasks(team);
+    atomic_fetch_and(&team->state, ~TEAM_OPEN);
+    wait_until_idle(team);
+}
+
+uint32_t eo_team_thread_count(const eo_team *team)
+{
+    return team == NULL ? 1 : team->thread_count;
+}
+
+static void team_parallel_run(void *team, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    eo_team_run(team, count, task, arg);
+}
+
+eo_parallel eo_team_parallel(eo_team *team)
+{
+    return (eo_parallel){.run = team_parallel_run, .team = team, .thread_count = eo_team_thread_count(team)};
+}
+
+static eo_status start_workers(eo_team *team)
+{
+    if (team->thread_count == 1)
+        return EO_OK;
+    team->workers = calloc(team->thread_count - 1, sizeof(*team->workers));
+    if (team->workers == NULL)
+        return EO_ERR_NO_MEMORY;
+    while (team->worker_count < team->thread_count - 1) {
+        if (pthread_create(&team->workers[team->worker_count], NULL, team_worker, team) != 0)
+            return EO_ERR_NO_MEMORY;
+        team->worker_count++;
+    }
+    return EO_OK;
+}
+
+eo_status eo_team_create(eo_team **out, uint32_t thread_count)
+{
+    *out = NULL;
+    if (thread_count == 0 || thread_count > TEAM_THREADS_MAX)
+        return EO_ERR_INVALID;
+    eo_team *team = aligned_alloc(64, sizeof(*team));
+    if (team == NULL)
+        return EO_ERR_NO_MEMORY;
+    *team = (eo_team){.thread_count = thread_count};
+    pthread_mutex_init(&team->mutex, NULL); /* cannot fail on Linux without attributes */
+    pthread_cond_init(&team->work, NULL);
+    pthread_cond_init(&team->idle, NULL);
+    const eo_status status = start_workers(team);
+    if (status < 0)
+        eo_team_destroy(&team); /* joins those that were started, writes NULL */
+    *out = team;
+    return status;
+}
+
+void eo_team_destroy(eo_team **team)
+{
+    if (team == NULL || *team == NULL)
+        return;
+    eo_team *t = *team;
+    *team = NULL;
+    pthread_mutex_lock(&t->mutex);
+    atomic_store(&t->stop, true);
+    pthread_cond_broadcast(&t->work);
+    pthread_mutex_unlock(&t->mutex);
+    for (uint32_t worker = 0; worker < t->worker_count; worker++)
+        pthread_join(t->workers[worker], NULL);
+    pthread_cond_destroy(&t->work);
+    pthread_cond_destroy(&t->idle);
+    pthread_mutex_destroy(&t->mutex);
+    free(t->workers);
+    free(t);
+}
