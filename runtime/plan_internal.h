@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A plan from inside: tables, made one after the other, each from those before it.
+ *
+ *     model --> tables (layers, parameters, positions, rows)          plan_tables.c
+ *           --> lists of operations with their accesses               plan_lists.c
+ *           --> waits, from conflicts and vector clocks               plan_waits.c
+ *           --> lifetimes, offsets, addresses, lower bound            plan_memory.c
+ *           --> proof                                                 proof.c
+ */
+#ifndef EO_RUNTIME_PLAN_INTERNAL_H
+#define EO_RUNTIME_PLAN_INTERNAL_H
+
+#include <evenodd/plan.h>
+
+#include "buffers/layout.h"
+#include "runtime/model_internal.h"
+#include "runtime/schedule.h"
+
+enum { EO_STATES_MAX = 8, EO_NORM_VALUES = 5 /* sum of squares, then the trainer's values */ };
+
+struct plan_parameter {
+    char name[EO_NAME_MAX];
+    uint32_t layer;
+    uint32_t model_index; /* as the trainer knows it */
+    uint32_t dim_count;
+    uint64_t dims[EO_DIMS_MAX];
+    uint64_t element_count;
+    uint64_t offset; /* element of the flat layer */
+    bool no_weight_decay;
+};
+
+struct plan_layer {
+    char name[EO_NAME_MAX];
+    bool frozen;
+    bool edge; /* first or last position, and larger than the body layers: rows of its own */
+    struct eo_layout layout;
+    uint32_t parameter_begin, parameter_count; /* into plan.parameters */
+    uint32_t use_count;                        /* positions that use it */
+    uint32_t first_position;
+    uint32_t master_row;   /* fp32 master weights, or their low halves (bf16) */
+    uint32_t shard_row;    /* what is gathered: the master row itself (fp32), or the high halves (bf16) */
+    uint32_t gradient_row; /* EO_NONE when frozen */
+    uint32_t state_rows[EO_STATES_MAX];
+    uint32_t norm_row;
+};
+
+struct plan_range {
+    uint64_t offset, count; /* elements */
+};
+
+struct plan_position {
+    char name[EO_NAME_MAX];
+    uint32_t layer;
+    bool forward_in_backward, backward_without_weights;
+    uint32_t use;                    /* the how-manieth use of its layer in backward order, from 0 */
+    uint32_t gather_row;             /* full weights */
+    uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
+    uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
+};
+
+struct plan_buffer {
+    uint32_t row;
+    eo_moment first, last;
+    bool persistent;
+};
+
+struct plan_row {
+    char name[EO_NAME_MAX * 2];
+    eo_category category;
+    eo_space space; /* where it belongs; where it lies, once placed */
+    uint64_t bytes, offset;
+    bool always_live;
+    uint32_t first_operation, last_operation; /* of the steady list: for people; EO_NONE for always */
+};
+
+/* A place of the folded step (plan_memory.c): one number for the same operation of every micro-batch. */
+struct plan_place {
+    uint32_t fold;
+    uint32_t micro_batch;
+};
+
+struct eo_plan {
+    eo_plan_params params;
+    char model_name[EO_NAME_MAX];
+    eo_log log; /* during create only */
+
+    struct plan_layer *layers;
+    struct plan_parameter *parameters; /* by layer */
+    uint32_t *parameter_of_model;      /* model index -> index into parameters */
+    struct plan_position *positions;
+    struct plan_buffer *buffers;
+    struct plan_range *zero_ranges;
+    struct plan_row *rows;
+    uint32_t layer_count, parameter_count, position_count, buffer_count, zero_count, row_count, row_capacity;
+    uint64_t element_count;
+
+    uint32_t norm_local_row, norm_gathered_row, norm_result_row;
+
+    struct eo_schedule schedule;
+    struct plan_place *places; /* by operation id; compute operations only are read */
+    uint32_t fold_count;
+
+    uint64_t space_bytes[EO_SPACE_COUNT];
+    uint64_t lower_bound_bytes;
+    uint64_t category_bytes_at_peak[EO_CATEGORY_COUNT];
+    uint64_t fingerprint;
+};
+
+static inline uint64_t eo_dtype_bytes(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? 2 : 4;
+}
+
+/* Each makes its tables in `plan`; EO_ERR_INVALID is logged. */
+EO_NODISCARD eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model);
+EO_NODISCARD eo_status eo_plan_make_lists(struct eo_plan *plan);
+EO_NODISCARD eo_status eo_plan_make_memory(struct eo_plan *plan);
+
+/* Vector clocks of a sequence of runs, kept for the lifetimes. clock[s] = operations of stream s that have ended
+ * before this one starts, counted over the whole sequence, itself included in its own stream. */
+struct plan_instance {
+    uint32_t run, operation; /* of lists[sequence[run]] */
+    uint32_t clock[EO_STREAM_COUNT];
+};
+
+struct plan_trace {
+    struct plan_instance *instances; /* in issue order */
+    uint32_t count;
+    uint32_t *by_stream[EO_STREAM_COUNT]; /* instance of the n-th operation of a stream */
+    uint32_t stream_count[EO_STREAM_COUNT];
+    eo_list *sequence;
+    uint32_t run_count;
+};
+
+/*
+ * Derives the waits of the last list in `sequence` (or of all, where `all`), from reads and writes by row: rows do not
+ * share addresses yet. Returns the clocks of the whole sequence.
+ */
+EO_NODISCARD eo_status eo_plan_derive_waits(struct eo_plan *plan, const eo_list *sequence, uint32_t run_count,
+                                            struct plan_trace *out);
+void eo_plan_trace_free(struct plan_trace *trace);
+
+/* "backward of block.3", "all-gather of embedding (micro-batch 1)". */
+void eo_plan_operation_text(const struct eo_plan *plan, const struct eo_operation *operation, char *text,
+                            size_t bytes);
+
+#endif

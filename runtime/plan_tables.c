@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From the model to tables: layout of layers, which of them are edges, and every row of the memory map.
+ */
+#include "runtime/plan_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+
+static eo_status add_row(struct eo_plan *plan, uint32_t *out, eo_category category, eo_space space, uint64_t bytes,
+                         bool always_live, const char *format, ...) EO_PRINTF(7, 8);
+
+static eo_status add_row(struct eo_plan *plan, uint32_t *out, eo_category category, eo_space space, uint64_t bytes,
+                         bool always_live, const char *format, ...)
+{
+    if (plan->row_count == plan->row_capacity) {
+        const uint32_t larger = plan->row_capacity ? plan->row_capacity * 2 : 256;
+        struct plan_row *moved = realloc(plan->rows, larger * sizeof(*moved));
+        if (!moved)
+            return EO_ERR_NO_MEMORY;
+        plan->rows = moved;
+        plan->row_capacity = larger;
+    }
+    struct plan_row *row = &plan->rows[plan->row_count];
+    *row = (struct plan_row){
+        .category = category,
+        .space = space,
+        .bytes = bytes,
+        .always_live = always_live,
+        .first_operation = EO_NONE,
+        .last_operation = EO_NONE,
+    };
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(row->name, sizeof(row->name), format, arguments);
+    va_end(arguments);
+    *out = plan->row_count++;
+    return EO_OK;
+}
+
+static eo_status check_model(const struct eo_plan *plan, const struct eo_model *model)
+{
+    const eo_log *log = &plan->log;
+    EO_REQUIRE(log, model->layer_count > 0, "model '%s' has no layers", model->name);
+    EO_REQUIRE(log, model->position_count > 0, "model '%s' has no positions: nothing would ever run", model->name);
+    for (uint32_t l = 0; l < model->layer_count; l++) {
+        EO_REQUIRE(log, model->layers[l].parameter_count > 0, "layer '%s' has no parameters", model->layers[l].name);
+        uint32_t uses = 0;
+        for (uint32_t p = 0; p < model->position_count; p++)
+            uses += model->positions[p].layer == l;
+        EO_REQUIRE(log, uses > 0, "layer '%s' has no position: it would never be used", model->layers[l].name);
+    }
+    for (uint32_t b = 0; b < model->buffer_count; b++) {
+        const struct model_buffer *buffer = &model->buffers[b];
+        if (buffer->persistent)
+            continue;
+        const eo_moment ends[2] = {buffer->first, buffer->last};
+        for (int e = 0; e < 2; e++) {
+            EO_REQUIRE(log, ends[e].position < model->position_count && ends[e].pass <= EO_PASS_BACKWARD,
+                       "buffer '%s' names position %u, but there are %u", buffer->name, ends[e].position,
+                       model->position_count);
+            EO_REQUIRE(log,
+                       ends[e].pass != EO_PASS_FORWARD || !model->positions[ends[e].position].forward_in_backward,
+                       "buffer '%s' names the forward pass of '%s', which runs in its backward pass", buffer->name,
+                       model->positions[ends[e].position].name);
+        }
+        EO_REQUIRE(log,
+                   eo_moment_order(buffer->first, model->position_count) <=
+                       eo_moment_order(buffer->last, model->position_count),
+                   "buffer '%s' ends before it begins", buffer->name);
+    }
+    return EO_OK;
+}
+
+static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
+{
+    plan->layer_count = model->layer_count;
+    plan->parameter_count = model->parameter_count;
+    plan->layers = calloc(model->layer_count, sizeof(*plan->layers));
+    plan->parameters = calloc(model->parameter_count, sizeof(*plan->parameters));
+    plan->parameter_of_model = calloc(model->parameter_count, sizeof(*plan->parameter_of_model));
+    uint64_t *counts = calloc(model->parameter_count, sizeof(*counts));
+    uint64_t *offsets = calloc(model->parameter_count, sizeof(*offsets));
+    eo_status status = EO_OK;
+    if (!plan->layers || !plan->parameters || !plan->parameter_of_model || !counts || !offsets) {
+        status = EO_ERR_NO_MEMORY;
+        goto out;
+    }
+
+    uint32_t begin = 0;
+    for (uint32_t l = 0; l < model->layer_count; l++) {
+        struct plan_layer *layer = &plan->layers[l];
+        memcpy(layer->name, model->layers[l].name, EO_NAME_MAX);
+        layer->frozen = model->layers[l].frozen;
+        layer->parameter_begin = begin;
+        layer->parameter_count = model->layers[l].parameter_count;
+        begin += layer->parameter_count;
+    }
+    for (uint32_t p = 0; p < model->parameter_count; p++) {
+        const struct model_parameter *from = &model->parameters[p];
+        const uint32_t index = plan->layers[from->layer].parameter_begin + from->index;
+        struct plan_parameter *to = &plan->parameters[index];
+        memcpy(to->name, from->name, EO_NAME_MAX);
+        memcpy(to->dims, from->dims, sizeof(to->dims));
+        to->layer = from->layer;
+        to->model_index = p;
+        to->dim_count = from->dim_count;
+        to->element_count = from->element_count;
+        to->no_weight_decay = from->no_weight_decay;
+        plan->parameter_of_model[p] = index;
+        counts[index] = from->element_count;
+        plan->element_count += from->element_count;
+    }
+    for (uint32_t l = 0; l < plan->layer_count && status >= 0; l++) {
+        struct plan_layer *layer = &plan->layers[l];
+        status = eo_layout_compute(&layer->layout, &offsets[layer->parameter_begin], &counts[layer->parameter_begin],
+                                   layer->parameter_count, plan->params.rank_count, plan->params.align_bytes);
+        if (status == EO_ERR_INVALID)
+            eo_log_write(&plan->log, EO_LOG_ERROR, "layer '%s' is too large", layer->name);
+        for (uint32_t p = 0; p < layer->parameter_count; p++)
+            plan->parameters[layer->parameter_begin + p].offset = offsets[layer->parameter_begin + p];
+    }
+out:
+    free(counts);
+    free(offsets);
+    return status;
+}
+
+/* Embedding and head, when larger than what lies between them, must not decide the size of the slots. */
+static void find_edges(struct eo_plan *plan, const struct eo_model *model)
+{
+    const uint32_t ends[2] = {model->positions[0].layer, model->positions[model->position_count - 1].layer};
+    uint64_t body = 0;
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        if (l != ends[0] && l != ends[1])
+            body = eo_max_u64(body, plan->layers[l].layout.padded_count);
+    for (int e = 0; e < 2; e++)
+        plan->layers[ends[e]].edge = body > 0 && plan->layers[ends[e]].layout.padded_count > body;
+}
+
+/* What the runtime zeroes before the gradients of a position are written: everything no gradient goes to. */
+static void add_zero_ranges(struct eo_plan *plan, struct plan_position *position, const struct model_position *from)
+{
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    position->zero_begin = plan->zero_count;
+    uint64_t written_end = 0;
+    for (uint32_t k = 0; k <= layer->parameter_count; k++) {
+        const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
+        const bool end = k == layer->parameter_count;
+        bool gets_gradient = end || !from->parameters;
+        for (uint32_t i = 0; !gets_gradient && i < from->parameter_count; i++)
+            gets_gradient = from->parameters[i] == parameter->model_index;
+        if (!gets_gradient)
+            continue;
+        const uint64_t begin = end ? layer->layout.padded_count : parameter->offset;
+        if (begin > written_end)
+            plan->zero_ranges[plan->zero_count++] = (struct plan_range){written_end, begin - written_end};
+        if (!end)
+            written_end = parameter->offset + parameter->element_count;
+    }
+    position->zero_count = plan->zero_count - position->zero_begin;
+}
+
+static eo_status make_positions(struct eo_plan *plan, const struct eo_model *model)
+{
+    plan->position_count = model->position_count;
+    plan->positions = calloc(model->position_count, sizeof(*plan->positions));
+    uint64_t zero_capacity = 0;
+    for (uint32_t p = 0; p < model->position_count; p++)
+        zero_capacity += plan->layers[model->positions[p].layer].parameter_count + 1;
+    plan->zero_ranges = calloc(zero_capacity, sizeof(*plan->zero_ranges));
+    if (!plan->positions || !plan->zero_ranges)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t p = model->position_count; p-- > 0;) { /* backward order, so that uses count as gradients come */
+        const struct model_position *from = &model->positions[p];
+        struct plan_position *to = &plan->positions[p];
+        struct plan_layer *layer = &plan->layers[from->layer];
+        memcpy(to->name, from->name, EO_NAME_MAX);
+        to->layer = from->layer;
+        to->forward_in_backward = from->forward_in_backward;
+        to->backward_without_weights = from->backward_without_weights;
+        to->use = layer->use_count++;
+        layer->first_position = p;
+        add_zero_ranges(plan, to, from);
+    }
+    return EO_OK;
+}
+
+static eo_status make_shard_rows(struct eo_plan *plan)
+{
+    const bool split = plan->params.dtype == EO_DTYPE_BF16;
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        struct plan_layer *layer = &plan->layers[l];
+        const uint64_t count = layer->layout.shard_count;
+        layer->master_row = layer->gradient_row = layer->norm_row = EO_NONE;
+        if (split) {
+            EO_TRY(add_row(plan, &layer->shard_row, EO_CATEGORY_COMPUTE_SHARD, EO_SPACE_GATHER, count * 2, true,
+                           "weights.high.%s", layer->name));
+            /* Frozen weights never move, so there is no remainder to remember. */
+            if (!layer->frozen)
+                EO_TRY(add_row(plan, &layer->master_row, EO_CATEGORY_MASTER, EO_SPACE_PRIVATE, count * 2, true,
+                               "weights.low.%s", layer->name));
+        } else {
+            EO_TRY(add_row(plan, &layer->shard_row, EO_CATEGORY_MASTER, EO_SPACE_GATHER, count * 4, true,
+                           "weights.%s", layer->name));
+            layer->master_row = layer->shard_row;
+        }
+        if (layer->frozen)
+            continue;
+        EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, true,
+                       "gradient.%s", layer->name));
+        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+            EO_TRY(add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4, true,
+                           "state%u.%s", k, layer->name));
+        EO_TRY(add_row(plan, &layer->norm_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(double), true, "norm.%s",
+                       layer->name));
+    }
+    return EO_OK;
+}
+
+/* Slots for the body, sized by the largest layer that uses each; rows of their own for edges, one a position. */
+static eo_status make_buffer_rows(struct eo_plan *plan)
+{
+    const uint32_t gather_slots = plan->params.gather_slots, gradient_slots = plan->params.gradient_slots;
+    const uint64_t weight_bytes = eo_dtype_bytes(plan->params.dtype);
+    const uint64_t reduce_bytes = eo_dtype_bytes(plan->params.reduce_dtype);
+    uint64_t gather_count[64] = {0}, gradient_count[64] = {0};
+    uint32_t gather_row[64], gradient_row[64];
+    uint32_t body = 0;
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
+        if (layer->edge)
+            continue;
+        uint64_t *g = &gather_count[body % gather_slots], *d = &gradient_count[body % gradient_slots];
+        *g = eo_max_u64(*g, layer->layout.padded_count);
+        if (!layer->frozen)
+            *d = eo_max_u64(*d, layer->layout.padded_count);
+        body++;
+    }
+    for (uint32_t s = 0; s < gather_slots; s++)
+        if (gather_count[s])
+            EO_TRY(add_row(plan, &gather_row[s], EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                           gather_count[s] * weight_bytes, false, "gather.slot%u", s));
+    for (uint32_t s = 0; s < gradient_slots; s++)
+        if (gradient_count[s])
+            EO_TRY(add_row(plan, &gradient_row[s], EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
+                           gradient_count[s] * reduce_bytes, false, "gradient.slot%u", s));
+    body = 0;
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        struct plan_position *position = &plan->positions[p];
+        const struct plan_layer *layer = &plan->layers[position->layer];
+        position->buffer_row = EO_NONE;
+        if (layer->edge) {
+            EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                           layer->layout.padded_count * weight_bytes, false, "gather.%s", position->name));
+            if (!layer->frozen)
+                EO_TRY(add_row(plan, &position->buffer_row, EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
+                               layer->layout.padded_count * reduce_bytes, false, "gradient.%s", position->name));
+        } else {
+            position->gather_row = gather_row[body % gather_slots];
+            if (!layer->frozen)
+                position->buffer_row = gradient_row[body % gradient_slots];
+            body++;
+        }
+    }
+    return EO_OK;
+}
+
+static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *model)
+{
+    const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
+    EO_TRY(add_row(plan, &plan->norm_local_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, norm_bytes, true, "norm.local"));
+    EO_TRY(add_row(plan, &plan->norm_gathered_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER,
+                   norm_bytes * plan->params.rank_count, true, "norm.gathered"));
+    EO_TRY(add_row(plan, &plan->norm_result_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, norm_bytes, true,
+                   "norm.result"));
+    plan->buffer_count = model->buffer_count;
+    plan->buffers = calloc(model->buffer_count + 1, sizeof(*plan->buffers));
+    if (!plan->buffers)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t b = 0; b < model->buffer_count; b++) {
+        const struct model_buffer *from = &model->buffers[b];
+        struct plan_buffer *to = &plan->buffers[b];
+        *to = (struct plan_buffer){.first = from->first, .last = from->last, .persistent = from->persistent};
+        EO_TRY(add_row(plan, &to->row, from->category, EO_SPACE_PRIVATE, from->bytes, from->persistent, "%s",
+                       from->name));
+    }
+    return EO_OK;
+}
+
+eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model)
+{
+    memcpy(plan->model_name, model->name, EO_NAME_MAX);
+    EO_TRY(check_model(plan, model));
+    EO_TRY(make_layers(plan, model));
+    find_edges(plan, model);
+    EO_TRY(make_positions(plan, model));
+    EO_TRY(make_shard_rows(plan));
+    EO_TRY(make_buffer_rows(plan));
+    return make_other_rows(plan, model);
+}

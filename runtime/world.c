@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/world_internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+
+enum { RANKS_MAX = 1 << 16, TIMEOUT_MS_DEFAULT = 60000 };
+
+eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params)
+{
+    if (!worlds || !params)
+        return EO_ERR_INVALID;
+    const uint32_t rank_count = params->rank_count ? params->rank_count : 1;
+    EO_REQUIRE(params->log, rank_count <= RANKS_MAX, "%u ranks; at most %d are possible", rank_count, RANKS_MAX);
+    EO_REQUIRE(params->log,
+               isfinite(params->fabric_gigabytes_per_s) && params->fabric_gigabytes_per_s >= 0 &&
+                   isfinite(params->fabric_latency_us) && params->fabric_latency_us >= 0,
+               "a fabric of %g GB/s and %g us; both must be finite and not negative", params->fabric_gigabytes_per_s,
+               params->fabric_latency_us);
+    const struct eo_comm_ops *ops = eo_comm_find("local");
+    if (!ops)
+        return EO_ERR_UNSUPPORTED;
+    for (uint32_t r = 0; r < rank_count; r++)
+        worlds[r] = NULL;
+    struct eo_group *group;
+    EO_TRY(ops->group_create(&group, &(struct eo_group_params){
+                                         .rank_count = rank_count,
+                                         .timeout_ms = params->timeout_ms ? params->timeout_ms : TIMEOUT_MS_DEFAULT,
+                                         .fabric_gigabytes_per_s = params->fabric_gigabytes_per_s,
+                                         .fabric_latency_us = params->fabric_latency_us,
+                                         .log = params->log,
+                                     }));
+    for (uint32_t r = 0; r < rank_count; r++)
+        worlds[r] = calloc(1, sizeof(**worlds));
+    for (uint32_t r = 0; r < rank_count; r++) {
+        if (!worlds[r]) { /* the group has a reference for each rank: all are dropped */
+            for (uint32_t i = 0; i < rank_count; i++) {
+                free(worlds[i]);
+                worlds[i] = NULL;
+                ops->group_release(group);
+            }
+            return EO_ERR_NO_MEMORY;
+        }
+        *worlds[r] = (struct eo_world){
+            .rank = r,
+            .rank_count = rank_count,
+            .ops = ops,
+            .group = group,
+            .log = params->log ? *params->log : (eo_log){0},
+        };
+    }
+    return EO_OK;
+}
+
+void eo_world_destroy(eo_world **world)
+{
+    if (!world || !*world)
+        return;
+    (*world)->ops->group_release((*world)->group);
+    free(*world);
+    *world = NULL;
+}
+
+uint32_t eo_world_rank(const eo_world *world)
+{
+    return world->rank;
+}
+
+uint32_t eo_world_rank_count(const eo_world *world)
+{
+    return world->rank_count;
+}
+
+void eo_world_abort(eo_world *world, const char *reason)
+{
+    world->ops->group_abort(world->group, world->rank, reason ? reason : "no reason given");
+}
+
+void eo_world_failure(const eo_world *world, char *text, size_t bytes)
+{
+    world->ops->group_failure(world->group, text, bytes);
+}
