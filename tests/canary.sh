@@ -69,6 +69,13 @@ library-that-prints)
     printf '/* SPDX-License-Identifier: MIT */\nvoid eo_a(void) { printf("a"); }\n' >"$work/buffers/a.c"
     refuses 'not ok [0-9]* - the library never prints' "$here/check_sources.sh" "$work"
     ;;
+documents-of-nothing) refuses 'not ok [0-9]* - the code of docs' "$here/check_docs.sh" "$work" "$cc" ;;
+document-that-is-outdated)
+    mkdir "$work/docs"
+    cp -R "$source/include" "$work/"
+    sed 's/eo_step_begin/eo_step_start/' "$source/docs/embedding.md" >"$work/docs/embedding.md"
+    refuses 'not ok [0-9]* - the code of docs' "$here/check_docs.sh" "$work" "$cc"
+    ;;
 names-that-are-twice)
     house
     cp "$work/base/check.h" "$work/streams/check.h"
