@@ -40,7 +40,7 @@ struct eo_hazard {
     char text[512];             /* both operations, the buffer, the missing wait or the content found and expected */
 };
 
-/* Names an operation in texts: "backward of position 3 (micro-batch 0)"; NULL: kind and position. */
+/* Names an operation in texts: "backward of position 3, micro-batch 0"; NULL: kind and position. */
 typedef void (*eo_operation_namer)(void *user, const struct eo_operation *operation, char *text, size_t bytes);
 
 struct eo_proof_params {

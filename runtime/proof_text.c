@@ -51,7 +51,7 @@ static struct name operation_name(const struct eo_proof_params *params, const st
     else if (operation->layer != EO_NONE)
         append(name.text, sizeof(name.text), &used, " of layer %" PRIu32, operation->layer);
     if (operation->micro_batch != EO_NONE)
-        append(name.text, sizeof(name.text), &used, " (micro-batch %" PRIu32 ")", operation->micro_batch);
+        append(name.text, sizeof(name.text), &used, ", micro-batch %" PRIu32, operation->micro_batch);
     return name;
 }
 
