@@ -45,7 +45,7 @@ static eo_status add_kept(eo_transformer *t, const char *name, uint64_t floats, 
 static eo_status add_recomputed(eo_transformer *t, const char *name, uint64_t floats, uint32_t position,
                                 struct tensor_buffers *out)
 {
-    char again[EO_NAME_MAX];
+    char again[EO_NAME_MAX + 8];
     snprintf(again, sizeof(again), "%s.again", name);
     LAYERS_TRY(add_floats(t, name, floats, EO_CATEGORY_SCRATCH, forward_of(position), forward_of(position),
                           &out->forward));
