@@ -30,11 +30,13 @@ struct solver {
     struct eo_placed_row *rows; /* of the trial; placement->rows holds the best */
     uint32_t *order, *best_order;
     uint32_t order_count;
+    uint64_t *changes; /* by point: scratch */
     uint64_t work; /* pieces looked at: the measure of time, so that the result does not depend on the machine */
 };
 
 #define UNPLACED UINT32_MAX /* of out_space */
-#define WORK_MAX (UINT64_C(3) << 20)
+#define WORK_MAX (UINT64_C(2) << 20)
+enum { IDLE_TRIALS_MAX = 64 }; /* promotions that bring nothing, before the search gives up */
 
 /* The lowest address at which `bytes` conflict with nothing; UINT64_MAX if they would end above the capacity. */
 static uint64_t shelf_find(struct solver *solver, const struct shelf *shelf, uint32_t bundle, uint64_t bytes)
@@ -258,11 +260,12 @@ static uint64_t search(struct solver *solver, uint32_t space, uint32_t space_beg
         }
     }
     memcpy(solver->order, solver->best_order, solver->order_count * sizeof(*solver->order));
-    while (best_bytes > bound_bytes && solver->work < work_limit) {
+    for (uint32_t idle = 0; best_bytes > bound_bytes && solver->work < work_limit && idle < IDLE_TRIALS_MAX; idle++) {
         const uint64_t bytes = run_trial(solver, space_begin, space);
         if (bytes < best_bytes) {
             best_bytes = bytes;
             keep_trial(solver);
+            idle = 0;
         }
         if (!promote_highest(solver, space))
             break;
@@ -290,6 +293,44 @@ static void place_always(struct solver *solver)
     }
 }
 
+/*
+ * What the last space cannot be smaller than, once the others are placed: the bytes of its rows that fit into no hole
+ * of theirs, and what is left of the bound on all spaces. Reaching it ends the search.
+ */
+static uint64_t last_space_bound(struct solver *solver, uint64_t earlier_bytes)
+{
+    const struct eo_bundles *bundles = &solver->bundles;
+    const uint32_t last = solver->placement->space_count - 1, time_count = solver->placement->time_count;
+    memset(solver->changes, 0, ((size_t)time_count + 1) * sizeof(*solver->changes));
+    for (uint32_t b = 0; b < bundles->bundle_count; b++) {
+        const struct eo_bundle *bundle = &bundles->bundles[b];
+        if (bundle->space != last || bundle->always)
+            continue;
+        uint64_t forced_bytes = 0;
+        for (uint32_t k = 0; k < bundle->row_count; k++) {
+            const uint64_t bytes = bundles->row_bytes[bundles->row_order[bundle->row_begin + k]];
+            bool fits = false;
+            for (uint32_t space = 0; space < last && !fits; space++)
+                fits = shelf_find(solver, &solver->shelves[space], b, bytes) != UINT64_MAX;
+            if (fits)
+                break; /* rows come largest first */
+            forced_bytes += bytes;
+        }
+        for (uint32_t i = 0; i < bundle->interval_count; i++) {
+            const struct eo_interval interval = bundles->intervals[bundle->interval_begin + i];
+            solver->changes[interval.first] += forced_bytes;
+            solver->changes[interval.last + 1] -= forced_bytes; /* modulo 2^64; the sums are right */
+        }
+    }
+    uint64_t live_bytes = solver->shelves[last].floor_bytes;
+    uint64_t bound_bytes = bundles->bound_bytes - eo_min_u64(bundles->bound_bytes, earlier_bytes);
+    for (uint32_t time = 0; time < time_count; time++) {
+        live_bytes += solver->changes[time];
+        bound_bytes = eo_max_u64(bound_bytes, live_bytes);
+    }
+    return bound_bytes;
+}
+
 static void solve(struct solver *solver)
 {
     struct eo_placement *placement = solver->placement;
@@ -305,8 +346,7 @@ static void solve(struct solver *solver)
         if (shelf->piece_count > 0)
             memcpy(solver->kept_pieces[space], shelf->pieces, shelf->piece_count * sizeof(*shelf->pieces));
     }
-    const uint64_t bound_bytes = solver->bundles.bound_bytes;
-    placement->space_bytes[last] = search(solver, last, 0, bound_bytes - eo_min_u64(bound_bytes, earlier_bytes));
+    placement->space_bytes[last] = search(solver, last, 0, last_space_bound(solver, earlier_bytes));
     placement->total_bytes = earlier_bytes + placement->space_bytes[last];
 }
 
@@ -318,7 +358,8 @@ static eo_status solver_init(struct solver *solver, struct eo_placement *placeme
     solver->rows = malloc(row_room * sizeof(*solver->rows));
     solver->order = malloc(row_room * sizeof(*solver->order));
     solver->best_order = malloc(row_room * sizeof(*solver->best_order));
-    bool have_memory = solver->rows && solver->order && solver->best_order;
+    solver->changes = malloc(((size_t)placement->time_count + 1) * sizeof(*solver->changes));
+    bool have_memory = solver->rows && solver->order && solver->best_order && solver->changes;
     for (uint32_t space = 0; space < placement->space_count; space++) {
         solver->shelves[space].pieces = malloc(row_room * sizeof(struct piece));
         solver->kept_pieces[space] = malloc(row_room * sizeof(struct piece));
@@ -336,6 +377,7 @@ static void solver_fini(struct solver *solver)
     free(solver->rows);
     free(solver->order);
     free(solver->best_order);
+    free(solver->changes);
     eo_bundles_fini(&solver->bundles);
 }
 

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The layout of a layer: where parameters begin, and how large shards are.
+ * Method: exact numbers on small layers, what must hold on random ones, sizes at the edge of 64 bits.
+ */
+#include "buffers/layout.h"
+
+#include <criterion/criterion.h>
+
+Test(layout, parameters_begin_at_multiples_of_16_and_shards_are_equal_and_aligned)
+{
+    /* 256 bytes of bf16 are 128 elements. 0..100 |pad 112..113 |pad 128..158: 158 elements over 2 ranks: 79 -> 128. */
+    const uint64_t counts[] = {100, 1, 30};
+    uint64_t offsets[3];
+    struct eo_layout layout;
+    cr_assert_eq(eo_layout_compute(&layout, offsets, counts, 3, 2, 256), EO_OK);
+    cr_assert_eq(offsets[0], 0);
+    cr_assert_eq(offsets[1], 112);
+    cr_assert_eq(offsets[2], 128);
+    cr_assert_eq(layout.element_count, 131);
+    cr_assert_eq(layout.shard_count, 128);
+    cr_assert_eq(layout.padded_count, 256);
+}
+
+Test(layout, what_fits_exactly_gets_no_padding)
+{
+    const uint64_t counts[] = {128, 256};
+    uint64_t offsets[2];
+    struct eo_layout layout;
+    cr_assert_eq(eo_layout_compute(&layout, offsets, counts, 2, 3, 256), EO_OK);
+    cr_assert_eq(offsets[1], 128);
+    cr_assert_eq(layout.shard_count, 128);
+    cr_assert_eq(layout.padded_count, 384);
+    cr_assert_eq(layout.element_count, 384);
+    const uint64_t one_more[] = {128, 257};
+    cr_assert_eq(eo_layout_compute(&layout, offsets, one_more, 2, 3, 256), EO_OK);
+    cr_assert_eq(layout.shard_count, 256, "one element more costs every rank a whole unit");
+}
+
+Test(layout, a_layer_without_parameters_is_empty)
+{
+    struct eo_layout layout;
+    cr_assert_eq(eo_layout_compute(&layout, NULL, NULL, 0, 4, 256), EO_OK);
+    cr_assert_eq(layout.element_count, 0);
+    cr_assert_eq(layout.padded_count, 0);
+    cr_assert_eq(layout.shard_count, 0);
+}
+
+Test(layout, random_layers_are_aligned_and_waste_little)
+{
+    uint64_t state = 1;
+    for (int round = 0; round < 2000; round++) {
+        uint64_t counts[12], offsets[12], sum = 0;
+        state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        const uint32_t parameter_count = 1 + (uint32_t)(state >> 33) % 12;
+        const uint32_t rank_count = 1 + (uint32_t)(state >> 40) % 9, align_bytes = 32u << (state >> 50) % 5;
+        for (uint32_t k = 0; k < parameter_count; k++) {
+            state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            counts[k] = (state >> 33) % 5000;
+            sum += counts[k];
+        }
+        struct eo_layout layout;
+        cr_assert_eq(eo_layout_compute(&layout, offsets, counts, parameter_count, rank_count, align_bytes), EO_OK);
+        uint64_t end = 0;
+        for (uint32_t k = 0; k < parameter_count; k++) {
+            cr_assert_eq(offsets[k] % 16, 0);
+            cr_assert(offsets[k] >= end && offsets[k] - end < 16, "parameters lie in order, with the least padding");
+            end = offsets[k] + counts[k];
+        }
+        cr_assert_eq(layout.element_count, sum);
+        cr_assert_eq(layout.padded_count, layout.shard_count * rank_count);
+        cr_assert_eq(layout.shard_count * 2 % align_bytes, 0, "bf16 shards are aligned");
+        cr_assert(layout.padded_count >= end);
+        const uint64_t unit = align_bytes / 2;
+        cr_assert(layout.shard_count == 0 || (layout.shard_count - unit) * rank_count < end,
+                  "a smaller shard would do");
+    }
+}
+
+Test(layout, sizes_that_overflow_are_refused)
+{
+    struct eo_layout layout = {.shard_count = 7};
+    uint64_t offsets[3];
+    const uint64_t sums[] = {UINT64_MAX / 2, UINT64_MAX / 2, 100};
+    cr_assert_eq(eo_layout_compute(&layout, offsets, sums, 3, 1, 256), EO_ERR_INVALID);
+    const uint64_t aligned[] = {UINT64_MAX, 0};
+    cr_assert_eq(eo_layout_compute(&layout, offsets, aligned, 2, 1, 256), EO_ERR_INVALID);
+    const uint64_t padded[] = {UINT64_MAX - 3};
+    cr_assert_eq(eo_layout_compute(&layout, offsets, padded, 1, 1, 256), EO_ERR_INVALID);
+    const uint64_t in_bytes[] = {UINT64_MAX / 4 + 1};
+    cr_assert_eq(eo_layout_compute(&layout, offsets, in_bytes, 1, 1, 256), EO_ERR_INVALID,
+                 "the elements can be counted, their bytes cannot");
+    cr_assert_eq(layout.shard_count, 7, "a failed call changes nothing");
+    const uint64_t large[] = {UINT64_MAX / 8};
+    cr_assert_eq(eo_layout_compute(&layout, offsets, large, 1, 1, 256), EO_OK);
+}
