@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-enum { LINE_BYTES = 24, ROWS_MAX = 4, ROW_BYTES_MAX = 4 };
+enum { LINE_BYTES = 24, ROW_BYTES_MAX = 4, SUBJECTS = 2 /* the same for all rows */ };
 
 static uint64_t draw(uint64_t *state)
 {
@@ -34,7 +34,7 @@ static struct eo_access *access_of(struct eo_hand *hand, const struct eo_operati
  */
 static void name_row(struct eo_hand *hand, const struct eo_operation_list *list, uint32_t row, uint64_t *random)
 {
-    uint32_t subject = row, updates_after_write = 0, updates = 0;
+    uint32_t subject = 0, updates_after_write = 0, updates = 0;
     bool written = false;
     for (uint32_t i = 0; i < list->count; i++) {
         for (uint32_t a = 0; a < list->operations[i].access_count; a++) {
@@ -42,7 +42,7 @@ static void name_row(struct eo_hand *hand, const struct eo_operation_list *list,
             if (access->row != row)
                 continue;
             if (access->mode == EO_WRITE) {
-                access->subject = subject = row + ROWS_MAX * below(random, 2);
+                access->subject = subject = below(random, SUBJECTS);
                 written = true;
                 updates_after_write = 0;
             } else if (access->mode == EO_UPDATE) {
@@ -182,10 +182,13 @@ static void break_something(struct eo_hand *hand, const struct eo_operation_list
                     list->operations[i].wait[s] = EO_NONE;
     } else if (how < 90) {
         struct eo_access *access = access_of(hand, operation, below(random, operation->access_count));
-        if (below(random, 2) == 0)
-            access->subject += ROWS_MAX;
-        else
+        const uint32_t what = below(random, 3);
+        if (what == 0)
+            access->subject += SUBJECTS;
+        else if (what == 1)
             access->version_offset += below(random, 2) == 0 ? 1 : -1;
+        else
+            access->row = (access->row + 1) % hand->schedule.row_count;
     } else if (how < 94) {
         operation->record = false;
     } else {
@@ -225,16 +228,16 @@ eo_status eo_random_schedule_make(struct eo_random_schedule *out, uint64_t seed)
     const uint32_t row_count = 3 + below(&random, 2), stream_count = 2 + below(&random, 2);
     const bool overlap = below(&random, 2) == 0;
     for (uint32_t row = 0; row < row_count; row++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "row%u", row);
         const uint32_t address = overlap ? below(&random, 8) : row * ROW_BYTES_MAX;
-        eo_hand_row(hand, name, address, 1 + below(&random, ROW_BYTES_MAX), below(&random, 5) == 0 ? EO_NONE : row);
+        eo_hand_row(hand, name, address, 1 + below(&random, ROW_BYTES_MAX), below(&random, 5) == 0 ? EO_NONE : 0);
     }
 
     out->sequence_count = 2 + below(&random, 2);
     const uint32_t count = 3 + below(&random, out->sequence_count == 2 ? 8 : 6);
     for (uint32_t i = 0; i < count; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof(name), "op%u", i);
         struct eo_operation *operation =
             eo_hand_operation(hand, EO_LIST_STEADY, (eo_stream_id)below(&random, stream_count), name);
