@@ -6,9 +6,9 @@
  *                      |------ b ------|
  *     segments   |  0  |  1  |    2    |    3    |
  *
- * A segment knows its last writer, the last reader of each stream since then, and its content. Operations are numbered
- * from 1 in issue order, run after run. A stream does its operations in this order, so a vector clock needs no counters
- * of its own: per stream it holds the number of the latest operation that is known to be done.
+ * A segment knows its last writer, the last reader of each stream since then, and its content. Operations are
+ * numbered from 1 in issue order, run after run. A stream does its operations in this order, so a vector clock needs
+ * no counters of its own: per stream it holds the number of the latest operation that is known to be done.
  */
 #include "runtime/proof.h"
 
@@ -95,13 +95,13 @@ static void cut_segments(struct proof *proof)
             proof->edges[kept++] = proof->edges[i];
 
     for (uint32_t i = 0; i < kept; i++)
-        proof->segments[i].content = (struct eo_content){ .row = EO_NONE, .subject = EO_NONE };
+        proof->segments[i].content = (struct eo_content){.row = EO_NONE, .subject = EO_NONE};
     for (uint32_t row = 0; row < schedule->row_count; row++) {
         const struct eo_schedule_row *r = &schedule->rows[row];
         proof->row_begin[row] = segment_at(proof->edges, kept, r->address);
         proof->row_end[row] = segment_at(proof->edges, kept, r->address + r->bytes);
         for (uint32_t i = proof->row_begin[row]; r->initialised && i < proof->row_end[row]; i++)
-            proof->segments[i].content = (struct eo_content){ .row = row, .subject = r->initial_subject };
+            proof->segments[i].content = (struct eo_content){.row = row, .subject = r->initial_subject};
     }
 }
 
@@ -109,16 +109,16 @@ static void cut_segments(struct proof *proof)
 static struct eo_place place_of(const struct proof *proof, uint32_t number)
 {
     if (number == 0)
-        return (struct eo_place){ EO_NONE, EO_NONE };
+        return (struct eo_place){EO_NONE, EO_NONE};
     uint32_t run = proof->run;
     while (proof->run_begin[run] >= number)
         run--;
-    return (struct eo_place){ run, number - 1 - proof->run_begin[run] };
+    return (struct eo_place){run, number - 1 - proof->run_begin[run]};
 }
 
 static struct eo_place here(const struct proof *proof)
 {
-    return (struct eo_place){ proof->run, proof->index };
+    return (struct eo_place){proof->run, proof->index};
 }
 
 /* Completes the hazard with the operation at hand, the later one, and hands it on. */
@@ -139,11 +139,11 @@ static void report_race(struct proof *proof, const struct eo_access *access, uin
         return;
     proof->raced_with[other] = proof->number;
     const struct eo_place earlier = place_of(proof, other);
-    struct eo_hazard hazard = { .kind = EO_HAZARD_RACE,
-                                .other_run = earlier.run,
-                                .other_operation = earlier.operation,
-                                .row = access->row,
-                                .other_row = other_row == SEVERAL_ROWS ? access->row : other_row };
+    struct eo_hazard hazard = {.kind = EO_HAZARD_RACE,
+                               .other_run = earlier.run,
+                               .other_operation = earlier.operation,
+                               .row = access->row,
+                               .other_row = other_row == SEVERAL_ROWS ? access->row : other_row};
     eo_proof_text_race(proof->params, here(proof), access, &hazard, other_writes);
     report(proof, &hazard);
 }
@@ -152,11 +152,11 @@ static void report_stale(struct proof *proof, const struct eo_access *access, co
                          const struct segment *segment)
 {
     const struct eo_place writer = place_of(proof, segment->writer);
-    struct eo_hazard hazard = { .kind = EO_HAZARD_STALE,
-                                .other_run = writer.run,
-                                .other_operation = writer.operation,
-                                .row = access->row,
-                                .other_row = segment->content.row };
+    struct eo_hazard hazard = {.kind = EO_HAZARD_STALE,
+                               .other_run = writer.run,
+                               .other_operation = writer.operation,
+                               .row = access->row,
+                               .other_row = segment->content.row};
     eo_proof_text_stale(proof->params, here(proof), access, &hazard, expected, &segment->content);
     report(proof, &hazard);
 }
@@ -179,11 +179,11 @@ static void follow_wait(struct proof *proof, eo_stream_id stream)
         return;
     if (!recorded && previous && proof->run == 0 && proof->params->sequence[0] == EO_LIST_FORWARD)
         return; /* a list that follows itself: its first run has nothing to wait for */
-    struct eo_hazard hazard = { .kind = EO_HAZARD_UNKNOWN_WAIT,
-                                .other_run = EO_NONE,
-                                .other_operation = EO_NONE,
-                                .row = EO_NONE,
-                                .other_row = EO_NONE };
+    struct eo_hazard hazard = {.kind = EO_HAZARD_UNKNOWN_WAIT,
+                               .other_run = EO_NONE,
+                               .other_operation = EO_NONE,
+                               .row = EO_NONE,
+                               .other_row = EO_NONE};
     eo_proof_text_unknown_wait(proof->params, here(proof), stream, &hazard);
     report(proof, &hazard);
 }
@@ -204,7 +204,7 @@ static struct eo_content content_named(const struct proof *proof, const struct e
         version += (run * micro_batches + micro_batch) * (access->version_scale == 0 ? 1 : access->version_scale);
     else
         EO_ASSERT(access->version_kind == EO_VERSION_FIXED);
-    return (struct eo_content){ access->row, access->subject, version };
+    return (struct eo_content){access->row, access->subject, version};
 }
 
 /* The part of an access that looks: READ, and UPDATE before it writes. */
@@ -283,7 +283,7 @@ static void issue(struct proof *proof)
     proof->clocks[operation->stream] = proof->now;
     if (operation->record) {
         EO_ASSERT(operation->id < schedule->id_count);
-        proof->records[operation->id] = (struct record){ proof->number, proof->run, operation->stream, proof->now };
+        proof->records[operation->id] = (struct record){proof->number, proof->run, operation->stream, proof->now};
     }
 }
 
@@ -307,7 +307,7 @@ static eo_status proof_init(struct proof *proof, const struct eo_proof_params *p
 {
     const struct eo_schedule *schedule = params->schedule;
     const size_t rows = schedule->row_count;
-    *proof = (struct proof){ .params = params, .schedule = schedule, .first = first };
+    *proof = (struct proof){.params = params, .schedule = schedule, .first = first};
     proof->run_begin = zeroed(params->sequence_count, sizeof(proof->run_begin[0]));
     if (proof->run_begin == NULL)
         return EO_ERR_NO_MEMORY;

@@ -2,8 +2,8 @@
  *
  * The proof: given a schedule as data, shows that no execution of it can go wrong, or names two operations that can.
  *
- * Happens-before is computed from stream order and waits with vector clocks (Mattern 1988; Fidge 1988). Two things are
- * checked over a sequence of runs (first, steady, steady, ...; forward alone):
+ * Happens-before is computed from stream order and waits with vector clocks (Mattern 1988; Fidge 1988). Two things
+ * are checked over a sequence of runs (first, steady, steady, ...; forward alone):
  *
  *  1. Every pair of accesses to overlapping addresses of which one writes is ordered by happens-before.
  *  2. Every read and update finds the content that it names in all its bytes. Because of 1 every execution leaves the
@@ -12,9 +12,9 @@
  * Two accesses of one operation are ordered if they name the same row, which it first reads and then writes; through
  * two rows that share addresses they are a race. Content is found only through the row that it was written through.
  *
- * In the first run of a sequence a wait for the previous run has nothing to wait for. That is a hazard in the lists of a
- * step, as the first list is made to need no such wait and the steady list must not be run first; it is none in the
- * forward list, which follows itself.
+ * In the first run of a sequence a wait for the previous run has nothing to wait for. That is a hazard in the lists
+ * of a step, as the first list is made to need no such wait and the steady list must not be run first; it is none in
+ * the forward list, which follows itself.
  *
  * It shares no code with what derives the waits. Linear in the number of accesses (times the rows that share the
  * addresses of each).
@@ -33,11 +33,11 @@ enum eo_hazard_kind {
 
 struct eo_hazard {
     enum eo_hazard_kind kind;
-    uint32_t run;               /* 0: the first list of the sequence, 1 ... */
-    uint32_t operation;         /* list index in its run: the later one */
+    uint32_t run;                        /* 0: the first list of the sequence, 1 ... */
+    uint32_t operation;                  /* list index in its run: the later one */
     uint32_t other_run, other_operation; /* the earlier one (race); the last writer, or EO_NONE (stale) */
-    uint32_t row, other_row;    /* where both touch the same addresses */
-    char text[512];             /* both operations, the buffer, the missing wait or the content found and expected */
+    uint32_t row, other_row;             /* where both touch the same addresses */
+    char text[512]; /* both operations, the buffer, the missing wait or the content found and expected */
 };
 
 /* Names an operation in texts: "backward of position 3, micro-batch 0"; NULL: kind and position. */

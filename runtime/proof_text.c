@@ -7,11 +7,16 @@
 
 /* The proof keeps words of its own: it shares nothing with the code that it checks. */
 static const char *const kind_words[EO_OP_KIND_COUNT] = {
-    [EO_OP_ALL_GATHER] = "all-gather",         [EO_OP_FORWARD] = "forward",
-    [EO_OP_RECOMPUTE] = "recompute",           [EO_OP_BACKWARD] = "backward",
-    [EO_OP_REDUCE_SCATTER] = "reduce-scatter", [EO_OP_ACCUMULATE] = "accumulation",
-    [EO_OP_NORM_PARTIAL] = "norm partial",     [EO_OP_NORM_GATHER] = "gather of norm partials",
-    [EO_OP_NORM_SUM] = "norm sum",             [EO_OP_UPDATE] = "optimizer update",
+    [EO_OP_ALL_GATHER] = "all-gather",
+    [EO_OP_FORWARD] = "forward",
+    [EO_OP_RECOMPUTE] = "recompute",
+    [EO_OP_BACKWARD] = "backward",
+    [EO_OP_REDUCE_SCATTER] = "reduce-scatter",
+    [EO_OP_ACCUMULATE] = "accumulation",
+    [EO_OP_NORM_PARTIAL] = "norm partial",
+    [EO_OP_NORM_GATHER] = "gather of norm partials",
+    [EO_OP_NORM_SUM] = "norm sum",
+    [EO_OP_UPDATE] = "optimizer update",
 };
 
 static const char *const stream_words[EO_STREAM_COUNT] = {
@@ -38,7 +43,7 @@ static void append(char *text, size_t bytes, size_t *used, const char *format, .
 
 static struct name operation_name(const struct eo_proof_params *params, const struct eo_operation *operation)
 {
-    struct name name = { { 0 } };
+    struct name name = {{0}};
     if (params->namer != NULL) {
         params->namer(params->namer_user, operation, name.text, sizeof(name.text));
         return name;
@@ -75,7 +80,7 @@ void eo_proof_text_race(const struct eo_proof_params *params, struct eo_place pl
                         struct eo_hazard *hazard, bool other_writes)
 {
     const size_t bytes = sizeof(hazard->text);
-    const struct eo_place other = { hazard->other_run, hazard->other_operation };
+    const struct eo_place other = {hazard->other_run, hazard->other_operation};
     const struct name name = place_name(params, place), other_name = place_name(params, other);
     const char *row = row_name(params, hazard->row), *other_row = row_name(params, hazard->other_row);
     size_t used = 0;
@@ -87,8 +92,8 @@ void eo_proof_text_race(const struct eo_proof_params *params, struct eo_place pl
                name.text, place.run, mode_word(access), row, other_writes ? "writes" : "reads", other_row);
         return;
     }
-    append(hazard->text, bytes, &used, "%s (run %" PRIu32 ") %s %s while %s (run %" PRIu32 ") may still %s ", name.text,
-           place.run, mode_word(access), row, other_name.text, other.run, other_writes ? "write" : "read");
+    append(hazard->text, bytes, &used, "%s (run %" PRIu32 ") %s %s while %s (run %" PRIu32 ") may still %s ",
+           name.text, place.run, mode_word(access), row, other_name.text, other.run, other_writes ? "write" : "read");
     if (hazard->row == hazard->other_row)
         append(hazard->text, bytes, &used, "it");
     else
@@ -120,7 +125,7 @@ void eo_proof_text_stale(const struct eo_proof_params *params, struct eo_place p
         append(hazard->text, bytes, &used, ", as it was before the first run");
         return;
     }
-    const struct eo_place writer = { hazard->other_run, hazard->other_operation };
+    const struct eo_place writer = {hazard->other_run, hazard->other_operation};
     append(hazard->text, bytes, &used, ", left by %s (run %" PRIu32 ")", place_name(params, writer).text, writer.run);
 }
 

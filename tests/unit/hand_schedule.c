@@ -27,11 +27,11 @@ uint32_t eo_hand_row(struct eo_hand *hand, const char *name, uint64_t address, u
     const uint32_t row = hand->schedule.row_count++;
     EO_ASSERT(row < EO_HAND_ROWS_MAX);
     snprintf(hand->row_names[row], sizeof(hand->row_names[row]), "%s", name);
-    hand->rows[row] = (struct eo_schedule_row){ .name = hand->row_names[row],
-                                                .address = address,
-                                                .bytes = bytes,
-                                                .initialised = subject != EO_NONE,
-                                                .initial_subject = subject };
+    hand->rows[row] = (struct eo_schedule_row){.name = hand->row_names[row],
+                                               .address = address,
+                                               .bytes = bytes,
+                                               .initialised = subject != EO_NONE,
+                                               .initial_subject = subject};
     return row;
 }
 
@@ -51,14 +51,14 @@ struct eo_operation *eo_hand_operation(struct eo_hand *hand, eo_list list, eo_st
     const uint32_t index = hand->schedule.lists[list].count++;
     EO_ASSERT(index < EO_HAND_OPERATIONS_MAX);
     hand->last = &hand->operations[list][index];
-    *hand->last = (struct eo_operation){ .kind = EO_OP_FORWARD,
-                                         .stream = stream,
-                                         .position = EO_NONE,
-                                         .layer = EO_NONE,
-                                         .micro_batch = EO_NONE,
-                                         .access_begin = hand->schedule.access_count,
-                                         .id = eo_hand_id(hand, name),
-                                         .record = true };
+    *hand->last = (struct eo_operation){.kind = EO_OP_FORWARD,
+                                        .stream = stream,
+                                        .position = EO_NONE,
+                                        .layer = EO_NONE,
+                                        .micro_batch = EO_NONE,
+                                        .access_begin = hand->schedule.access_count,
+                                        .id = eo_hand_id(hand, name),
+                                        .record = true};
     for (int s = 0; s < EO_STREAM_COUNT; s++)
         hand->last->wait[s] = EO_NONE;
     return hand->last;
@@ -69,11 +69,11 @@ struct eo_access *eo_hand_access(struct eo_hand *hand, enum eo_access_mode mode,
 {
     EO_ASSERT(hand->schedule.access_count < EO_HAND_ACCESSES_MAX);
     struct eo_access *access = &hand->accesses[hand->schedule.access_count++];
-    *access = (struct eo_access){ .row = row,
-                                  .subject = subject,
-                                  .version_offset = offset,
-                                  .mode = (uint8_t)mode,
-                                  .version_kind = EO_VERSION_STEP };
+    *access = (struct eo_access){.row = row,
+                                 .subject = subject,
+                                 .version_offset = offset,
+                                 .mode = (uint8_t)mode,
+                                 .version_kind = EO_VERSION_STEP};
     hand->last->access_count++;
     return access;
 }
@@ -101,17 +101,17 @@ static bool collect(void *user, const struct eo_hazard *hazard)
 
 eo_status eo_hand_prove(struct eo_hand *hand, eo_list first, eo_list second, uint32_t count)
 {
-    eo_list sequence[RUNS_MAX] = { first };
+    eo_list sequence[RUNS_MAX] = {first};
     EO_ASSERT(count <= RUNS_MAX);
     for (uint32_t run = 1; run < count; run++)
         sequence[run] = second;
-    const struct eo_proof_params params = { .schedule = &hand->schedule,
-                                            .sequence = sequence,
-                                            .sequence_count = count,
-                                            .namer = eo_hand_namer,
-                                            .namer_user = hand,
-                                            .report = collect,
-                                            .report_user = hand };
+    const struct eo_proof_params params = {.schedule = &hand->schedule,
+                                           .sequence = sequence,
+                                           .sequence_count = count,
+                                           .namer = eo_hand_namer,
+                                           .namer_user = hand,
+                                           .report = collect,
+                                           .report_user = hand};
     struct eo_hazard hazard;
     hand->hazard_count = 0;
     const eo_status status = eo_proof_run(&params, &hazard);

@@ -22,7 +22,7 @@ struct memory {
 struct instance {
     const struct eo_operation *operation;
     uint32_t run;
-    uint32_t place; /* how many operations of its stream come before it */
+    uint32_t place;                   /* how many operations of its stream come before it */
     uint32_t waited[EO_STREAM_COUNT]; /* how far each stream must have come */
 };
 
@@ -66,7 +66,7 @@ static void unroll(struct search *search, const eo_list *sequence, uint32_t sequ
             EO_ASSERT(search->count < OPERATIONS_MAX);
             struct instance *instance = &search->instances[search->count];
             const struct eo_operation *operation = &list->operations[i];
-            *instance = (struct instance){ .operation = operation, .run = run };
+            *instance = (struct instance){.operation = operation, .run = run};
             instance->place = search->lengths[operation->stream];
             for (int s = 0; s < EO_STREAM_COUNT; s++)
                 if (operation->wait[s] != EO_NONE)
@@ -110,7 +110,7 @@ static struct byte named(const struct search *search, const struct instance *ins
         [EO_VERSION_MICRO_BATCH] = scale * (instance->run * search->schedule->micro_batches + m),
         [EO_VERSION_FIXED] = 0,
     };
-    return (struct byte){ access->row + 1, access->subject, by_kind[access->version_kind] + access->version_offset };
+    return (struct byte){access->row + 1, access->subject, by_kind[access->version_kind] + access->version_offset};
 }
 
 static void perform(struct search *search, const struct instance *instance, struct memory *memory)
@@ -126,8 +126,8 @@ static void perform(struct search *search, const struct instance *instance, stru
             wanted.version--;
         for (uint64_t byte = row->address; byte < row->address + row->bytes; byte++) {
             const struct byte *found = &before.bytes[byte];
-            if (access->mode != EO_WRITE && (found->row != wanted.row || found->subject != wanted.subject ||
-                                             found->version != wanted.version))
+            if (access->mode != EO_WRITE &&
+                (found->row != wanted.row || found->subject != wanted.subject || found->version != wanted.version))
                 search->out->stale = true;
             if (access->mode != EO_READ)
                 memory->bytes[byte] = after;
@@ -155,7 +155,7 @@ static void visit(struct search *search, const uint32_t *done, const struct memo
     search->seen[state] = *memory;
     search->out->states++;
 
-    const struct instance *enabled[EO_STREAM_COUNT] = { NULL };
+    const struct instance *enabled[EO_STREAM_COUNT] = {NULL};
     for (int s = 0; s < EO_STREAM_COUNT; s++) {
         if (done[s] == search->lengths[s])
             continue;
@@ -184,8 +184,8 @@ static void visit(struct search *search, const uint32_t *done, const struct memo
 eo_status eo_interleavings_explore(const struct eo_schedule *schedule, const eo_list *sequence,
                                    uint32_t sequence_count, struct eo_interleavings *out)
 {
-    struct search search = { .schedule = schedule, .out = out };
-    *out = (struct eo_interleavings){ 0 };
+    struct search search = {.schedule = schedule, .out = out};
+    *out = (struct eo_interleavings){0};
     unroll(&search, sequence, sequence_count);
     for (uint32_t i = 0; i < search.count; i++)
         if (conflict(schedule, search.instances[i].operation, search.instances[i].operation))
@@ -199,13 +199,13 @@ eo_status eo_interleavings_explore(const struct eo_schedule *schedule, const eo_
     const eo_status status = search.seen != NULL && search.visited != NULL ? EO_OK : EO_ERR_NO_MEMORY;
     if (status == EO_OK) {
         struct memory memory;
-        const uint32_t done[EO_STREAM_COUNT] = { 0 };
+        const uint32_t done[EO_STREAM_COUNT] = {0};
         memset(&memory, 0, sizeof(memory)); /* compared as bytes */
         for (uint32_t row = 0; row < schedule->row_count; row++) {
             const struct eo_schedule_row *r = &schedule->rows[row];
             EO_ASSERT(r->address + r->bytes <= BYTES_MAX);
             for (uint64_t byte = r->address; r->initialised && byte < r->address + r->bytes; byte++)
-                memory.bytes[byte] = (struct byte){ row + 1, r->initial_subject, 0 };
+                memory.bytes[byte] = (struct byte){row + 1, r->initial_subject, 0};
         }
         visit(&search, done, &memory);
     }

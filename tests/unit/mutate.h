@@ -10,9 +10,9 @@
 
 /* One wait that was taken away. */
 struct eo_mutation {
-    uint32_t operation;    /* list index */
-    eo_stream_id stream;   /* that was waited for */
-    uint32_t awaited;      /* id */
+    uint32_t operation;  /* list index */
+    eo_stream_id stream; /* that was waited for */
+    uint32_t awaited;    /* id */
     bool previous_run;
     bool caught;
     const struct eo_hazard *hazard; /* the first one, when caught; valid during the call */
@@ -24,8 +24,8 @@ struct eo_mutations {
 };
 
 /*
- * Deletes each wait of `list` in turn, in all runs of it, and proves `params` (whose report is left out). The schedule is
- * changed meanwhile and is as before afterwards. `each` may be NULL.
+ * Deletes each wait of `list` in turn, in all runs of it, and proves `params` (whose report is left out). The
+ * schedule is changed meanwhile and is as before afterwards. `each` may be NULL.
  *
  * EO_OK             *out counts what was found
  * EO_ERR_INVALID    the schedule does not pass as it is, so that nothing can be said: *out counts nothing

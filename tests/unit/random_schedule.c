@@ -28,9 +28,9 @@ static struct eo_access *access_of(struct eo_hand *hand, const struct eo_operati
 }
 
 /*
- * Names the contents of a row, so that each look finds what the operation before it in the list left, the first one what
- * the run before left. A row that is written somewhere ends each run at version s + 1; one that is only updated gains as
- * many versions a run as it has updates.
+ * Names the contents of a row, so that each look finds what the operation before it in the list left, the first one
+ * what the run before left. A row that is written somewhere ends each run at version s + 1; one that is only updated
+ * gains as many versions a run as it has updates.
  */
 static void name_row(struct eo_hand *hand, const struct eo_operation_list *list, uint32_t row, uint64_t *random)
 {
@@ -117,7 +117,7 @@ static bool mend_one(struct eo_hand *hand, const struct eo_operation_list *list)
     memset(line, 0xff, sizeof(line));
     for (uint32_t row = 0; row < hand->schedule.row_count; row++)
         for (uint64_t b = 0; hand->rows[row].initialised && b < hand->rows[row].bytes; b++)
-            line[hand->rows[row].address + b] = (struct byte){ row, hand->rows[row].initial_subject, 0 };
+            line[hand->rows[row].address + b] = (struct byte){row, hand->rows[row].initial_subject, 0};
     for (uint32_t run = 0; run < 3; run++) {
         for (uint32_t i = 0; i < list->count; i++) {
             const struct eo_operation *operation = &list->operations[i];
@@ -125,13 +125,13 @@ static bool mend_one(struct eo_hand *hand, const struct eo_operation_list *list)
                 struct eo_access *access = access_of(hand, operation, a);
                 const struct eo_schedule_row *row = &hand->rows[access->row];
                 const int64_t version = version_of(hand, operation, access, run);
-                const struct byte wanted = { access->row, access->subject, version - (access->mode == EO_UPDATE) };
+                const struct byte wanted = {access->row, access->subject, version - (access->mode == EO_UPDATE)};
                 if (access->mode != EO_WRITE && !row_holds(row, line, &wanted)) {
                     access->mode = EO_WRITE;
                     return true;
                 }
                 for (uint64_t b = 0; access->mode != EO_READ && b < row->bytes; b++)
-                    line[row->address + b] = (struct byte){ access->row, access->subject, version };
+                    line[row->address + b] = (struct byte){access->row, access->subject, version};
             }
         }
     }
@@ -209,8 +209,7 @@ static void make_other_lists(struct eo_hand *hand, uint64_t *random)
         hand->operations[EO_LIST_FORWARD][hand->schedule.lists[EO_LIST_FORWARD].count++] = *operation;
         if (i == left_out)
             continue;
-        struct eo_operation *first =
-            &hand->operations[EO_LIST_FIRST][hand->schedule.lists[EO_LIST_FIRST].count++];
+        struct eo_operation *first = &hand->operations[EO_LIST_FIRST][hand->schedule.lists[EO_LIST_FIRST].count++];
         *first = *operation;
         for (int s = 0; s < EO_STREAM_COUNT; s++)
             if (first->wait_previous_run[s])

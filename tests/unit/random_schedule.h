@@ -15,8 +15,8 @@ struct eo_random_schedule {
 
 /*
  * Operations on 2 or 3 streams over 3 or 4 rows, some of which share addresses; what is read is there when the lists
- * are run in order, and every conflict has its wait. Then, of some seeds, waits are taken away, an access is changed, a
- * record is left out, or a wait is sent elsewhere. Equal seeds give equal schedules. Freed by free(out->hand).
+ * are run in order, and every conflict has its wait. Then, of some seeds, waits are taken away, an access is changed,
+ * a record is left out, or a wait is sent elsewhere. Equal seeds give equal schedules. Freed by free(out->hand).
  */
 EO_NODISCARD eo_status eo_random_schedule_make(struct eo_random_schedule *out, uint64_t seed);
 

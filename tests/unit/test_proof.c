@@ -9,10 +9,10 @@
 #include "tests/unit/hand_schedule.h"
 
 #define COMPUTE EO_STREAM_COMPUTE
-#define COMM EO_STREAM_COMM
-#define REDUCE EO_STREAM_REDUCE
-#define FIRST EO_LIST_FIRST
-#define STEADY EO_LIST_STEADY
+#define COMM    EO_STREAM_COMM
+#define REDUCE  EO_STREAM_REDUCE
+#define FIRST   EO_LIST_FIRST
+#define STEADY  EO_LIST_STEADY
 #define FORWARD EO_LIST_FORWARD
 
 /* Runs the first list once, then the steady list; the proof must find exactly one hazard, with these operations. */
@@ -34,12 +34,12 @@ static void expect_none(struct eo_hand *hand, uint32_t runs)
 
 /*
  * Two accesses on two streams: a race exactly where one writes and no wait stands between.
- * Method: every pair of modes, with and without the wait. The row begins with what the first access looks for, and the
- * versions agree in list order, so that only the order is at stake.
+ * Method: every pair of modes, with and without the wait. The row begins with what the first access looks for, and
+ * the versions agree in list order, so that only the order is at stake.
  */
 Test(proof, conflicting_accesses_need_a_wait)
 {
-    static const enum eo_access_mode modes[] = { EO_READ, EO_WRITE, EO_UPDATE };
+    static const enum eo_access_mode modes[] = {EO_READ, EO_WRITE, EO_UPDATE};
     for (int a = 0; a < 3; a++) {
         for (int b = 0; b < 3; b++) {
             for (int waits = 0; waits < 2; waits++) {
@@ -65,7 +65,8 @@ Test(proof, conflicting_accesses_need_a_wait)
 
 /*
  * Order is carried on: through a wait, the stream that is waited for, and its own waits.
- * Method: a writes, c reads on a third stream and waits for b only, which comes after a by a wait, by its stream, or not.
+ * Method: a writes, c reads on a third stream and waits for b only, which comes after a by a wait, by its stream, or
+ * not.
  */
 Test(proof, order_is_transitive)
 {
@@ -174,9 +175,9 @@ Test(proof, rows_conflict_where_they_share_a_byte)
 }
 
 /*
- * Stale content on one stream, where nothing can race: another subject, another version, never written, or overwritten
- * in one byte through another row.
- * Method: one operation writes (subject 1, version 5), a second one looks; what stands between differs.
+ * Stale content on one stream, where nothing can race: another subject, another version, never written, or
+ * overwritten in one byte through another row. Method: one operation writes (subject 1, version 5), a second one
+ * looks; what stands between differs.
  */
 Test(proof, stale_content_is_found_without_a_race)
 {
@@ -188,17 +189,17 @@ Test(proof, stale_content_is_found_without_a_race)
         enum eo_access_mode mode;
         bool good;
     } cases[] = {
-        { "what was written", 1, 5, true, false, EO_READ, true },
-        { "another subject", 2, 5, true, false, EO_READ, false },
-        { "an older version", 1, 4, true, false, EO_READ, false },
-        { "a newer version", 1, 6, true, false, EO_READ, false },
-        { "nothing yet", 1, 5, false, false, EO_READ, false },
-        { "overwritten in one byte", 1, 5, true, true, EO_READ, false },
-        { "the version before an update", 1, 6, true, false, EO_UPDATE, true },
-        { "an update that was done already", 1, 5, true, false, EO_UPDATE, false },
-        { "an update that leaves one out", 1, 7, true, false, EO_UPDATE, false },
-        { "an update of nothing", 1, 6, false, false, EO_UPDATE, false },
-        { "an overwrite needs nothing", 9, 9, true, true, EO_WRITE, true },
+        {"what was written", 1, 5, true, false, EO_READ, true},
+        {"another subject", 2, 5, true, false, EO_READ, false},
+        {"an older version", 1, 4, true, false, EO_READ, false},
+        {"a newer version", 1, 6, true, false, EO_READ, false},
+        {"nothing yet", 1, 5, false, false, EO_READ, false},
+        {"overwritten in one byte", 1, 5, true, true, EO_READ, false},
+        {"the version before an update", 1, 6, true, false, EO_UPDATE, true},
+        {"an update that was done already", 1, 5, true, false, EO_UPDATE, false},
+        {"an update that leaves one out", 1, 7, true, false, EO_UPDATE, false},
+        {"an update of nothing", 1, 6, false, false, EO_UPDATE, false},
+        {"an overwrite needs nothing", 9, 9, true, true, EO_WRITE, true},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct eo_hand *hand = eo_hand_create(1);
@@ -284,13 +285,12 @@ Test(proof, waits_that_name_no_record_are_found)
         eo_stream_id stream;
         bool previous_run, good;
     } cases[] = {
-        { "w", EO_STREAM_COMPUTE, false, true },
-        { "z", EO_STREAM_COMPUTE, true, true },
-        { "z", EO_STREAM_COMPUTE, false, false },    /* not issued yet in this run */
-        { "w", EO_STREAM_COMPUTE, true, false },     /* the latest record is of this run */
-        { "w", EO_STREAM_REDUCE, false, false },     /* on another stream */
-        { "never", EO_STREAM_COMPUTE, false, false },/* in no list */
-        { "never", EO_STREAM_COMPUTE, true, false },
+        {"w", EO_STREAM_COMPUTE, false, true},      {"z", EO_STREAM_COMPUTE, true, true},
+        {"z", EO_STREAM_COMPUTE, false, false},     /* not issued yet in this run */
+        {"w", EO_STREAM_COMPUTE, true, false},      /* the latest record is of this run */
+        {"w", EO_STREAM_REDUCE, false, false},      /* on another stream */
+        {"never", EO_STREAM_COMPUTE, false, false}, /* in no list */
+        {"never", EO_STREAM_COMPUTE, true, false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct eo_hand *hand = make_wait(cases[i].awaited, cases[i].stream, cases[i].previous_run);
@@ -332,7 +332,7 @@ Test(proof, the_first_run_has_no_previous_run)
  */
 Test(proof, one_operation_does_not_write_what_it_touches_as_another_row)
 {
-    static const enum eo_access_mode modes[] = { EO_READ, EO_WRITE, EO_UPDATE };
+    static const enum eo_access_mode modes[] = {EO_READ, EO_WRITE, EO_UPDATE};
     for (int a = 0; a < 3; a++) {
         for (int b = 0; b < 3; b++) {
             for (int shared = 0; shared < 2; shared++) {
@@ -340,7 +340,7 @@ Test(proof, one_operation_does_not_write_what_it_touches_as_another_row)
                 const uint32_t row = eo_hand_row(hand, "row", 0, 8, 1);
                 const uint32_t other = shared ? row : eo_hand_row(hand, "other", 7, 8, 1);
                 eo_hand_operation(hand, FIRST, COMPUTE, "both");
-                static const int32_t versions[] = { [EO_READ] = 0, [EO_WRITE] = 5, [EO_UPDATE] = 1 };
+                static const int32_t versions[] = {[EO_READ] = 0, [EO_WRITE] = 5, [EO_UPDATE] = 1};
                 eo_hand_access(hand, modes[a], row, 1, versions[modes[a]]);
                 eo_hand_access(hand, modes[b], other, 1, versions[modes[b]]);
                 const bool race = !shared && (modes[a] != EO_READ || modes[b] != EO_READ);
@@ -358,8 +358,8 @@ Test(proof, one_operation_does_not_write_what_it_touches_as_another_row)
 
 /*
  * Versions: by step, by micro-batch with a scale, fixed.
- * Method: three micro-batches add twice each to a row, over three runs; a frozen row is read in all of them; a read after
- * the end of a run names the last version. One version off is stale.
+ * Method: three micro-batches add twice each to a row, over three runs; a frozen row is read in all of them; a read
+ * after the end of a run names the last version. One version off is stale.
  */
 Test(proof, versions_count_steps_and_micro_batches)
 {
@@ -400,9 +400,8 @@ static bool stop_at_once(void *user, const struct eo_hazard *hazard)
 }
 
 /*
- * All hazards are reported, each pair of operations once, the first one is handed back; a report that says stop, or no
- * report, stops.
- * Method: two reads that race with one write of three rows; the pairs are counted.
+ * All hazards are reported, each pair of operations once, the first one is handed back; a report that says stop, or
+ * no report, stops. Method: two reads that race with one write of three rows; the pairs are counted.
  */
 Test(proof, each_pair_of_operations_is_reported_once)
 {
@@ -423,13 +422,13 @@ Test(proof, each_pair_of_operations_is_reported_once)
     cr_expect_str_eq(eo_hand_later(hand, &hand->hazards[0], FIRST, STEADY), "one");
     cr_expect_str_eq(eo_hand_later(hand, &hand->hazards[1], FIRST, STEADY), "two");
 
-    static const eo_list sequence[] = { EO_LIST_FIRST };
+    static const eo_list sequence[] = {EO_LIST_FIRST};
     uint32_t count = 0;
-    struct eo_proof_params params = { .schedule = &hand->schedule,
-                                      .sequence = sequence,
-                                      .sequence_count = 1,
-                                      .report = stop_at_once,
-                                      .report_user = &count };
+    struct eo_proof_params params = {.schedule = &hand->schedule,
+                                     .sequence = sequence,
+                                     .sequence_count = 1,
+                                     .report = stop_at_once,
+                                     .report_user = &count};
     struct eo_hazard first;
     cr_expect_eq(eo_proof_run(&params, &first), EO_ERR_SCHEDULE);
     cr_expect_eq(count, 1);
@@ -470,13 +469,14 @@ Test(proof, texts_name_operations_rows_and_the_missing_wait)
     operation->micro_batch = 2;
     eo_hand_access(hand, EO_READ, shard, 0, 1);
 
-    static const eo_list sequence[] = { EO_LIST_FIRST };
-    struct eo_proof_params params = { .schedule = &hand->schedule, .sequence = sequence, .sequence_count = 1 };
+    static const eo_list sequence[] = {EO_LIST_FIRST};
+    struct eo_proof_params params = {.schedule = &hand->schedule, .sequence = sequence, .sequence_count = 1};
     struct eo_hazard first;
     cr_assert_eq(eo_proof_run(&params, &first), EO_ERR_SCHEDULE);
-    cr_expect_str_eq(first.text, "all-gather of position 0, micro-batch 2 (run 0) reads rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr "
-                                 "while optimizer update of layer 0 (run 0) may still write it: all-gather of "
-                                 "position 0, micro-batch 2 (run 0) needs a wait for optimizer update of layer 0");
+    cr_expect_str_eq(first.text,
+                     "all-gather of position 0, micro-batch 2 (run 0) reads rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr "
+                     "while optimizer update of layer 0 (run 0) may still write it: all-gather of "
+                     "position 0, micro-batch 2 (run 0) needs a wait for optimizer update of layer 0");
     params.namer = long_namer;
     cr_assert_eq(eo_proof_run(&params, &first), EO_ERR_SCHEDULE);
     cr_expect_lt(strlen(first.text), sizeof(first.text));

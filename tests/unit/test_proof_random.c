@@ -28,10 +28,10 @@ static bool note(void *user, const struct eo_hazard *hazard)
 }
 
 /*
- * The proof finds a hazard exactly where some interleaving has one, and it is of the same kind: races and unknown waits
- * always; stale contents where nothing races, as else they depend on the path.
- * Method: random schedules, sound ones and broken ones; all states of the twin. Both kinds of each verdict must be
- * frequent, and without a race every state must have one content whatever the path, which is what the proof relies on.
+ * The proof finds a hazard exactly where some interleaving has one, and it is of the same kind: races and unknown
+ * waits always; stale contents where nothing races, as else they depend on the path. Method: random schedules, sound
+ * ones and broken ones; all states of the twin. Both kinds of each verdict must be frequent, and without a race every
+ * state must have one content whatever the path, which is what the proof relies on.
  */
 Test(proof_random, the_proof_agrees_with_all_interleavings, .timeout = 120)
 {
@@ -44,15 +44,15 @@ Test(proof_random, the_proof_agrees_with_all_interleavings, .timeout = 120)
         const struct eo_schedule *schedule = &random.hand->schedule;
         cr_assert_eq(eo_interleavings_explore(schedule, random.sequence, random.sequence_count, &truth), EO_OK);
 
-        struct seen seen = { 0 };
+        struct seen seen = {0};
         struct eo_hazard first;
-        struct eo_proof_params params = { .schedule = schedule,
-                                          .sequence = random.sequence,
-                                          .sequence_count = random.sequence_count,
-                                          .namer = eo_hand_namer,
-                                          .namer_user = random.hand,
-                                          .report = note,
-                                          .report_user = &seen };
+        struct eo_proof_params params = {.schedule = schedule,
+                                         .sequence = random.sequence,
+                                         .sequence_count = random.sequence_count,
+                                         .namer = eo_hand_namer,
+                                         .namer_user = random.hand,
+                                         .report = note,
+                                         .report_user = &seen};
         const eo_status status = eo_proof_run(&params, &first);
         cr_assert_eq(seen.race, truth.race, "seed %lu: race: proof %d, truth %d (%s)", (unsigned long)seed, seen.race,
                      truth.race, seen.first);

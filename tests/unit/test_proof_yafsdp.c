@@ -54,15 +54,15 @@ Test(proof_yafsdp, the_data_has_the_collectives_of_the_original)
 }
 
 /*
- * YaFSDP's missing edge, and nothing else: the cast at step start writes the shards that the first gathers read, of the
- * norms and of units 0 and 1; unit 2 is gathered after the forward of unit 0, and so after the cast.
- * Method: all hazards over four steps, for one to three micro-batches: these three in each step, both operations named.
+ * YaFSDP's missing edge, and nothing else: the cast at step start writes the shards that the first gathers read, of
+ * the norms and of units 0 and 1; unit 2 is gathered after the forward of unit 0, and so after the cast. Method: all
+ * hazards over four steps, for one to three micro-batches: these three in each step, both operations named.
  */
 Test(proof_yafsdp, its_first_gathers_race_with_the_cast_and_nothing_else_does)
 {
-    static const char *const gathers[] = { "gather of norms", "gather of unit 0, forward 0",
-                                           "gather of unit 1, forward 0" };
-    static const char *const rows[] = { "shard.6", "shard.0", "shard.1" };
+    static const char *const gathers[] = {"gather of norms", "gather of unit 0, forward 0",
+                                          "gather of unit 1, forward 0"};
+    static const char *const rows[] = {"shard.6", "shard.0", "shard.1"};
     for (uint32_t micro_batches = 1; micro_batches <= 3; micro_batches++) {
         struct eo_hand *hand = eo_yafsdp_v1_create(UNITS, micro_batches, false);
         cr_assert_eq(eo_hand_prove(hand, EO_LIST_FIRST, EO_LIST_STEADY, STEPS), EO_ERR_SCHEDULE);
@@ -108,7 +108,8 @@ Test(proof_yafsdp, with_the_missing_edge_it_passes)
 static void check_mutation(void *user, const struct eo_mutation *mutation)
 {
     const struct eo_hand *hand = user;
-    const bool redundant = strcmp(hand->names[hand->operations[EO_LIST_STEADY][mutation->operation].id], "extra") == 0;
+    const bool redundant =
+        strcmp(hand->names[hand->operations[EO_LIST_STEADY][mutation->operation].id], "extra") == 0;
     cr_expect_eq(mutation->caught, !redundant, "operation %u", mutation->operation);
     cr_expect_eq(mutation->hazard != NULL, mutation->caught);
 }
@@ -121,11 +122,11 @@ static void check_mutation(void *user, const struct eo_mutation *mutation)
  */
 Test(proof_yafsdp, each_needed_wait_is_missed_when_taken_away)
 {
-    static const eo_list sequence[] = { EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY };
-    static const char *const gathers[] = { "gather 0", "gather 1", "gather 2", "gather 3" };
-    static const char *const uses[] = { "use 0", "use 1", "use 2", "use 3" };
+    static const eo_list sequence[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY};
+    static const char *const gathers[] = {"gather 0", "gather 1", "gather 2", "gather 3"};
+    static const char *const uses[] = {"use 0", "use 1", "use 2", "use 3"};
     struct eo_hand *hand = eo_hand_create(1);
-    const uint32_t buffers[] = { eo_hand_row(hand, "even", 0, 64, EO_NONE), eo_hand_row(hand, "odd", 64, 64, EO_NONE) };
+    const uint32_t buffers[] = {eo_hand_row(hand, "even", 0, 64, EO_NONE), eo_hand_row(hand, "odd", 64, 64, EO_NONE)};
     for (int list = EO_LIST_FIRST; list <= EO_LIST_STEADY; list++) {
         for (uint32_t i = 0; i < 4; i++) {
             eo_hand_operation(hand, (eo_list)list, EO_STREAM_COMM, gathers[i]);
@@ -139,9 +140,7 @@ Test(proof_yafsdp, each_needed_wait_is_missed_when_taken_away)
         eo_hand_operation(hand, (eo_list)list, EO_STREAM_COMPUTE, "extra");
         eo_hand_wait(hand, EO_STREAM_COMM, gathers[1], false);
     }
-    const struct eo_proof_params params = {
-        .schedule = &hand->schedule, .sequence = sequence, .sequence_count = 3
-    };
+    const struct eo_proof_params params = {.schedule = &hand->schedule, .sequence = sequence, .sequence_count = 3};
     struct eo_operation before[EO_HAND_OPERATIONS_MAX];
     memcpy(before, hand->operations[EO_LIST_STEADY], sizeof(before));
     struct eo_mutations mutations;

@@ -8,7 +8,7 @@
 #include "base/check.h"
 
 #define COMPUTE EO_STREAM_COMPUTE
-#define COMM EO_STREAM_COMM
+#define COMM    EO_STREAM_COMM
 
 enum { UNITS_MAX = 16, UNIT_BYTES = 4096, SUBJECT_REDUCED = 100, SUBJECT_DIVIDED = 200 };
 
@@ -70,7 +70,7 @@ static struct eo_operation *operation(struct machine *m, eo_stream_id stream, eo
             continue;
         EO_ASSERT(pending->run + 1 >= m->run);
         eo_hand_wait(m->hand, (eo_stream_id)s, pending->name, pending->run < m->run);
-        *pending = (struct event){ 0 };
+        *pending = (struct event){0};
     }
     return o;
 }
@@ -85,7 +85,8 @@ static void by_micro_batch(struct machine *m, enum eo_access_mode mode, uint32_t
     eo_hand_access(m->hand, mode, row, subject, 0)->version_kind = EO_VERSION_MICRO_BATCH;
 }
 
-/* Casts to staging, which releases the gradient buffer, and reduces: over the shard at first, later in place and added. */
+/* Casts to staging, which releases the gradient buffer, and reduces: over the shard at first, later in place and
+ * added. */
 static void reduce(struct machine *m, struct buffer *buffer)
 {
     const uint32_t unit = buffer->owner, micro_batch = buffer->owner_micro_batch;
@@ -180,7 +181,7 @@ static void backward(struct machine *m, uint32_t unit, uint32_t micro_batch)
 static void end_step(struct machine *m)
 {
     const uint32_t last = m->micro_batches - 1;
-    struct buffer *const order[] = { &m->gradients[1], &m->gradients[0], &m->norm_gradients };
+    struct buffer *const order[] = {&m->gradients[1], &m->gradients[0], &m->norm_gradients};
     m->norm_gradients.owner_micro_batch = last;
     for (int i = 0; i < 3; i++) {
         reduce(m, order[i]);
@@ -217,18 +218,18 @@ static void lay_out(struct machine *m)
             m->norm_gradient[unit] = row(m, EO_NONE, "norm-gradient.", unit);
     }
     for (uint32_t parity = 0; parity < 2; parity++) {
-        m->weights[parity] = (struct buffer){ .row = row(m, EO_NONE, "W", parity), .owner = EO_NONE };
-        m->gradients[parity] = (struct buffer){ .row = row(m, EO_NONE, "D", parity), .owner = EO_NONE };
+        m->weights[parity] = (struct buffer){.row = row(m, EO_NONE, "W", parity), .owner = EO_NONE};
+        m->gradients[parity] = (struct buffer){.row = row(m, EO_NONE, "D", parity), .owner = EO_NONE};
     }
-    m->norm_weights = (struct buffer){ .row = row(m, EO_NONE, "norm-weights.", 0), .owner = EO_NONE };
-    m->norm_gradients = (struct buffer){ .row = EO_NONE, .owner = EO_NONE }; /* its rows are norm_gradient[] */
+    m->norm_weights = (struct buffer){.row = row(m, EO_NONE, "norm-weights.", 0), .owner = EO_NONE};
+    m->norm_gradients = (struct buffer){.row = EO_NONE, .owner = EO_NONE}; /* its rows are norm_gradient[] */
     m->staging = row(m, EO_NONE, "staging.", 0);
 }
 
 struct eo_hand *eo_yafsdp_v1_create(uint32_t units, uint32_t micro_batches, bool with_missing_edge)
 {
-    static const eo_list lists[] = { EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_FORWARD };
-    struct machine m = { .units = units, .norms = units, .micro_batches = micro_batches };
+    static const eo_list lists[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_FORWARD};
+    struct machine m = {.units = units, .norms = units, .micro_batches = micro_batches};
     EO_ASSERT(units > 2 && units <= UNITS_MAX);
     m.hand = eo_hand_create(micro_batches);
     if (m.hand == NULL)

@@ -10,8 +10,8 @@
 #include "tests/unit/hand_schedule.h"
 
 /*
- * Lists: the first step, the steady step, and in the place of the forward list the step after that, which must be like
- * the steady one. `with_missing_edge`: the communication stream waits for the cast before it gathers the norms.
+ * Lists: the first step, the steady step, and in the place of the forward list the step after that, which must be
+ * like the steady one. `with_missing_edge`: the communication stream waits for the cast before it gathers the norms.
  * free() releases the result; NULL when memory is out.
  */
 struct eo_hand *eo_yafsdp_v1_create(uint32_t units, uint32_t micro_batches, bool with_missing_edge);
