@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "streams/cpu/device_cpu.h"
 
-enum { TIMEOUT_MS_DEFAULT = 60000, RANKS_MAX = 64 };
+enum { TIMEOUT_MS_DEFAULT = 60000 };
 
 eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *format, ...)
 {
@@ -36,9 +36,9 @@ eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *fo
 static eo_status local_group_create(struct eo_group **out, const struct eo_group_params *params)
 {
     *out = NULL;
-    EO_REQUIRE(params->log, params->rank_count >= 1 && params->rank_count <= RANKS_MAX,
+    EO_REQUIRE(params->log, params->rank_count >= 1 && params->rank_count <= EO_LOCAL_RANKS_MAX,
                "local collectives: %u ranks; threads of one process can be 1 to %u", params->rank_count,
-               (unsigned)RANKS_MAX);
+               (unsigned)EO_LOCAL_RANKS_MAX);
     struct eo_group *group = calloc(1, sizeof(*group) + params->rank_count * sizeof(group->opened[0]));
     if (!group)
         return EO_ERR_NO_MEMORY;

@@ -24,6 +24,8 @@
 #include "streams/fabric.h"
 #include "streams/gate.h"
 
+enum { EO_LOCAL_RANKS_MAX = 64 }; /* threads of one process */
+
 enum eo_local_kind { EO_LOCAL_ALL_GATHER, EO_LOCAL_REDUCE_SCATTER, EO_LOCAL_BARRIER };
 
 /* A rank's part in one collective. */

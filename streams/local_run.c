@@ -130,27 +130,35 @@ static void gather(struct eo_comm *comm, unsigned char *recv, uint64_t bytes)
     for (uint32_t i = 1; i <= rank_count; i++) {
         const uint32_t r = (comm->rank + i) % rank_count;
         const unsigned char *send = comm->line->ranks[r].posts[comm->sequence & 1].send;
-        if (send != recv + r * bytes)
+        if (send == recv + r * bytes)
+            continue;
+        if (bytes * rank_count >= EO_STREAM_BYTES)
+            comm->kernels->stream_copy(recv + r * bytes, send, bytes);
+        else
             memcpy(recv + r * bytes, send, bytes);
     }
 }
-
-enum { INPUTS_AT_ONCE = 64 };
 
 /* `recv` may be this rank's own slice. */
 static void reduce(struct eo_comm *comm, void *recv, uint64_t count, eo_dtype dtype)
 {
     const uint32_t rank_count = comm->group->params.rank_count;
     const uint64_t offset = comm->rank * count;
-    const float *fp32[INPUTS_AT_ONCE];
-    const uint16_t *bf16[INPUTS_AT_ONCE];
+    if (rank_count == 1) {
+        const void *send = comm->line->ranks[0].posts[comm->sequence & 1].send;
+        if (send != recv)
+            memcpy(recv, send, count * (dtype == EO_DTYPE_BF16 ? 2 : 4));
+        return;
+    }
+    const float *fp32[EO_LOCAL_RANKS_MAX];
+    const uint16_t *bf16[EO_LOCAL_RANKS_MAX];
     for (uint32_t r = 0; r < rank_count; r++) {
         const void *send = comm->line->ranks[r].posts[comm->sequence & 1].send;
         fp32[r] = (const float *)send + offset;
         bf16[r] = (const uint16_t *)send + offset;
     }
     if (dtype == EO_DTYPE_FP32)
-        comm->kernels->sum_fp32(recv, fp32, rank_count, count);
+        comm->kernels->sum_fp32(recv, fp32, rank_count, count, count * 4 * rank_count >= EO_STREAM_BYTES);
     else
         comm->kernels->sum_bf16(recv, bf16, rank_count, count);
 }

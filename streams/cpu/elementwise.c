@@ -25,6 +25,7 @@ static void run_chunks(struct eo_device *device, uint64_t chunk_count, void (*ta
 }
 
 struct bytes_job {
+    const struct eo_cpu_kernels *kernels;
     unsigned char *to;
     const unsigned char *from; /* NULL: zero */
     uint64_t bytes;
@@ -35,7 +36,9 @@ static void bytes_task(void *arg, uint32_t index)
     const struct bytes_job *job = arg;
     const uint64_t begin = index * CHUNK_BYTES;
     const uint64_t bytes = eo_min_u64(CHUNK_BYTES, job->bytes - begin);
-    if (job->from)
+    if (job->from && job->bytes >= EO_STREAM_BYTES)
+        job->kernels->stream_copy(job->to + begin, job->from + begin, bytes);
+    else if (job->from)
         memcpy(job->to + begin, job->from + begin, bytes);
     else
         memset(job->to + begin, 0, bytes);
@@ -43,7 +46,7 @@ static void bytes_task(void *arg, uint32_t index)
 
 void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes)
 {
-    struct bytes_job job = {memory, NULL, bytes};
+    struct bytes_job job = {eo_cpu_of(device)->kernels, memory, NULL, bytes};
     run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
 }
 
@@ -51,7 +54,7 @@ void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t 
 {
     if (to == from)
         return;
-    struct bytes_job job = {to, from, bytes};
+    struct bytes_job job = {eo_cpu_of(device)->kernels, to, from, bytes};
     run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
 }
 

@@ -34,6 +34,8 @@ static uint16_t float_to_bf16(float value)
 #define KERNEL_TARGET  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
 #define VECTOR_FLOATS  16
 #define VECTOR_SQRT(v) (avx512_f32) _mm512_sqrt_ps((__m512)(v))
+#define VECTOR_STREAM(p, v) _mm512_stream_ps((float *)(p), (__m512)(v))
+#define VECTOR_STREAM_END _mm_sfence()
 #define VECTOR_NAME    "avx512"
 #include "streams/cpu/kernels_body.h"
 
@@ -41,10 +43,14 @@ static uint16_t float_to_bf16(float value)
 #define KERNEL_TARGET  __attribute__((target("avx2")))
 #define VECTOR_FLOATS  8
 #define VECTOR_SQRT(v) (avx2_f32) _mm256_sqrt_ps((__m256)(v))
+#define VECTOR_STREAM(p, v) _mm256_stream_ps((float *)(p), (__m256)(v))
+#define VECTOR_STREAM_END _mm_sfence()
 #define VECTOR_NAME    "avx2"
 #include "streams/cpu/kernels_body.h"
 
 #define VECTOR_SQRT(v) (plain_f32) _mm_sqrt_ps((__m128)(v))
+#define VECTOR_STREAM(p, v) _mm_stream_ps((float *)(p), (__m128)(v))
+#define VECTOR_STREAM_END _mm_sfence()
 
 #else
 
@@ -58,6 +64,8 @@ static sqrt_argument plain_sqrt(sqrt_argument v)
 }
 
 #define VECTOR_SQRT(v) (plain_f32) plain_sqrt((sqrt_argument)(v))
+#define VECTOR_STREAM(p, v) *(p) = (v)
+#define VECTOR_STREAM_END (void)0
 
 #endif
 

@@ -14,6 +14,13 @@
 
 enum { EO_SUM_LANES = 16 };
 
+/*
+ * From so many bytes on, what a copy or a collective writes goes past the caches ("streamed"): it would not stay in
+ * them, and the line need not be read before it is written. Measured with two threads on a Sapphire Rapids server:
+ * 28 MB 6.8 -> 9.0 GB/s, 8 MiB equal, 2 MiB slower, and slower to read afterwards.
+ */
+#define EO_STREAM_BYTES ((uint64_t)16 << 20)
+
 struct eo_cpu_kernels {
     const char *name;
 
@@ -27,10 +34,13 @@ struct eo_cpu_kernels {
 
     /*
      * out[i] = in[0][i] + in[1][i] + ... in this order, in fp32. `out` may be any of the inputs, but not shifted.
-     * bf16: widened, summed in fp32, rounded once, to nearest with ties away from zero.
+     * `stream`: past the caches. bf16: widened, summed in fp32, rounded once, to nearest with ties away from zero.
      */
-    void (*sum_fp32)(float *out, const float *const *in, uint32_t in_count, uint64_t count);
+    void (*sum_fp32)(float *out, const float *const *in, uint32_t in_count, uint64_t count, bool stream);
     void (*sum_bf16)(uint16_t *out, const uint16_t *const *in, uint32_t in_count, uint64_t count);
+
+    /* memcpy past the caches. */
+    void (*stream_copy)(void *to, const void *from, uint64_t bytes);
 };
 
 /* The fastest that this machine runs. */

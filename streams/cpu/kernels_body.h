@@ -6,6 +6,8 @@
  *     KERNEL_TARGET            the attribute that lets the compiler use the set
  *     VECTOR_FLOATS            floats in a vector: 4, 8 or 16
  *     VECTOR_SQRT(v)           element-wise square root
+ *     VECTOR_STREAM(p, v)      stores a vector past the caches; p is aligned to it
+ *     VECTOR_STREAM_END        makes such stores visible in order; nothing where there are none
  *     VECTOR_NAME              text
  *
  * Vectors are the compiler's own, so that a machine without any of the sets runs the same source. They are read
@@ -17,6 +19,7 @@ enum { KERNEL(half_floats) = VECTOR_FLOATS / 2, KERNEL(sums) = EO_SUM_LANES / KE
 typedef float KERNEL(f32) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4), may_alias));
 typedef uint32_t KERNEL(u32) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4), may_alias));
 typedef uint16_t KERNEL(u16) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(2), may_alias));
+typedef uint8_t KERNEL(bytes) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(1), may_alias));
 /* Half as many floats fill a vector when they are widened. */
 typedef float KERNEL(half) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(4), may_alias));
 typedef double KERNEL(f64) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(8), may_alias));
@@ -111,10 +114,31 @@ KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, uint64_t b
     }
 }
 
-/* Four vectors at a time stay in registers while the inputs go by, so that each byte is read and written once. */
-KERNEL_TARGET static void KERNEL(sum_fp32)(float *out, const float *const *in, uint32_t in_count, uint64_t count)
+/* One by one, up to where whole vectors are aligned or to the end. */
+KERNEL_TARGET static void KERNEL(sum_few)(float *out, const float *const *in, uint32_t in_count, uint64_t begin,
+                                          uint64_t end)
 {
-    uint64_t i = 0;
+    for (uint64_t i = begin; i < end; i++) {
+        float sum = in[0][i];
+        for (uint32_t r = 1; r < in_count; r++)
+            sum = sum + in[r][i];
+        out[i] = sum;
+    }
+}
+
+/* Floats before `p` is aligned to a vector. */
+static uint64_t KERNEL(floats_to_align)(const void *p)
+{
+    return (uint64_t)(-(uintptr_t)p % (VECTOR_FLOATS * 4)) / 4;
+}
+
+/* Four vectors at a time stay in registers while the inputs go by, so that each byte is read and written once. */
+KERNEL_TARGET static void KERNEL(sum_fp32)(float *out, const float *const *in, uint32_t in_count, uint64_t count,
+                                           bool stream)
+{
+    uint64_t i = stream ? KERNEL(floats_to_align)(out) : 0;
+    i = i < count ? i : count;
+    KERNEL(sum_few)(out, in, in_count, 0, i);
     for (; i + 4 * VECTOR_FLOATS <= count; i += 4 * VECTOR_FLOATS) {
         const KERNEL(f32) *x = (const KERNEL(f32) *)(in[0] + i);
         KERNEL(f32) a = x[0], b = x[1], c = x[2], d = x[3];
@@ -126,17 +150,41 @@ KERNEL_TARGET static void KERNEL(sum_fp32)(float *out, const float *const *in, u
             d = d + x[3];
         }
         KERNEL(f32) *y = (KERNEL(f32) *)(out + i);
-        y[0] = a;
-        y[1] = b;
-        y[2] = c;
-        y[3] = d;
+        if (stream) {
+            VECTOR_STREAM(y, a);
+            VECTOR_STREAM(y + 1, b);
+            VECTOR_STREAM(y + 2, c);
+            VECTOR_STREAM(y + 3, d);
+        } else {
+            y[0] = a;
+            y[1] = b;
+            y[2] = c;
+            y[3] = d;
+        }
     }
-    for (; i < count; i++) {
-        float sum = in[0][i];
-        for (uint32_t r = 1; r < in_count; r++)
-            sum = sum + in[r][i];
-        out[i] = sum;
+    KERNEL(sum_few)(out, in, in_count, i, count);
+    VECTOR_STREAM_END;
+}
+
+KERNEL_TARGET static void KERNEL(stream_copy)(void *to, const void *from, uint64_t bytes)
+{
+    enum { STEP = VECTOR_FLOATS * 4 * 4 };
+    unsigned char *t = to;
+    const unsigned char *f = from;
+    const uint64_t before = (uint64_t)(-(uintptr_t)to % (VECTOR_FLOATS * 4));
+    uint64_t i = before < bytes ? before : bytes;
+    memcpy(t, f, i);
+    for (; i + STEP <= bytes; i += STEP) {
+        const KERNEL(bytes) *x = (const KERNEL(bytes) *)(f + i);
+        const KERNEL(bytes) a = x[0], b = x[1], c = x[2], d = x[3];
+        KERNEL(f32) *y = (KERNEL(f32) *)(t + i);
+        VECTOR_STREAM(y, (KERNEL(f32))a);
+        VECTOR_STREAM(y + 1, (KERNEL(f32))b);
+        VECTOR_STREAM(y + 2, (KERNEL(f32))c);
+        VECTOR_STREAM(y + 3, (KERNEL(f32))d);
     }
+    memcpy(t + i, f + i, bytes - i);
+    VECTOR_STREAM_END;
 }
 
 KERNEL_TARGET static void KERNEL(sum_bf16)(uint16_t *out, const uint16_t *const *in, uint32_t in_count,
@@ -170,10 +218,13 @@ static const struct eo_cpu_kernels KERNEL(table) = {
     .adamw = KERNEL(adamw),
     .sum_fp32 = KERNEL(sum_fp32),
     .sum_bf16 = KERNEL(sum_bf16),
+    .stream_copy = KERNEL(stream_copy),
 };
 
 #undef KERNEL
 #undef KERNEL_TARGET
 #undef VECTOR_FLOATS
 #undef VECTOR_SQRT
+#undef VECTOR_STREAM
+#undef VECTOR_STREAM_END
 #undef VECTOR_NAME

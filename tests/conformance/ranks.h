@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * For plain TAP programs whose ranks are threads: runs a body on every rank, each with a device and communicators of
+ * its own in one group, and counts what did not hold.
+ */
+#ifndef EO_TESTS_CONFORMANCE_RANKS_H
+#define EO_TESTS_CONFORMANCE_RANKS_H
+
+#include <pthread.h>
+
+#include "streams/collective.h"
+
+enum { TEST_RANKS_MAX = 4, TEST_RING = 16 };
+
+struct test_rank {
+    uint32_t rank, rank_count;
+    struct eo_device *device;
+    const struct eo_comm_ops *ops;
+    struct eo_group *group;
+    struct eo_comm *gather; /* on EO_QUEUE_COMM */
+    struct eo_comm *reduce; /* on EO_QUEUE_REDUCE */
+    pthread_barrier_t *barrier; /* of all ranks' threads */
+    void *shared; /* the case's own */
+};
+
+struct test_settings {
+    uint32_t rank_count, timeout_ms; /* 0: 60 s, which no test may wait for */
+    double fabric_gigabytes_per_s, fabric_latency_us;
+    uint64_t delay_seed;
+    const eo_log *log;
+    void *shared;
+};
+
+/* Runs body on each rank and waits for all. The body leaves the queues as they are: they are drained here. */
+void test_run_ranks(const struct test_settings *settings, void (*body)(struct test_rank *self));
+
+/* Counts a failure of the current case, and says what, where and on which rank; at most a few times a case. */
+void test_fail(const struct test_rank *self, const char *file, int line, const char *format, ...) EO_PRINTF(4, 5);
+
+/* With a text of its own, and without. */
+#define TEST_EXPECT(self, condition, ...)                                                                             \
+    do {                                                                                                              \
+        if (!(condition))                                                                                             \
+            test_fail(self, __FILE__, __LINE__, __VA_ARGS__);                                                         \
+    } while (0)
+#define TEST_HOLDS(self, condition) TEST_EXPECT(self, condition, "%s does not hold", #condition)
+
+/* Blocks until all that is enqueued on `queue` is done. */
+eo_status test_await(struct test_rank *self, uint32_t queue);
+
+void test_pause_ms(long ms);
+
+/* One TAP line: "ok n - name (rank_count ranks)". Resets the count of failures. */
+void test_report(const char *name, uint32_t rank_count);
+/* The plan line; the program's exit status. */
+int test_finish(void);
+
+/* A number that differs for every (salt, rank, index). */
+static inline uint64_t test_hash(uint64_t salt, uint64_t rank, uint64_t index)
+{
+    uint64_t z = salt * 0x9e3779b97f4a7c15u + rank * 0xd1b54a32d192ed03u + index * 0x8cb92ba72f3d8dd7u + 1;
+    z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
+    z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
+    return z ^ (z >> 32);
+}
+
+#endif
