@@ -545,8 +545,33 @@ static bool make_training_lists(struct builder *b)
     return keep_list(b, EO_LIST_STEADY);
 }
 
-/* Forward only, on the same rows. What a pass reads of the pass before it is not known to us: every buffer that begins
- * in it is written, and read again in the pass after it if it lives that long. */
+/* When a forward-only run is at a position, in the order of a training micro-batch. */
+static uint32_t forward_moment(const struct eo_plan *plan, uint32_t p)
+{
+    const eo_pass where = plan->positions[p].forward_in_backward ? EO_PASS_BACKWARD : EO_PASS_FORWARD;
+    return eo_moment_order((eo_moment){where, p}, plan->position_count);
+}
+
+/* What begins in this pass is written; what began in a forward pass before, and ends before the next, is read. */
+static void add_forward_buffers(struct builder *b, uint32_t p)
+{
+    const struct eo_plan *plan = b->plan;
+    const uint32_t now = forward_moment(plan, p);
+    for (uint32_t i = 0; i < plan->buffer_count; i++) {
+        const struct plan_buffer *buffer = &plan->buffers[i];
+        if (buffer->persistent)
+            continue;
+        const uint32_t first = eo_moment_order(buffer->first, plan->position_count);
+        const uint32_t last = eo_moment_order(buffer->last, plan->position_count);
+        const bool ends = p + 1 == plan->position_count || last < forward_moment(plan, p + 1);
+        if (first == now)
+            add_access(b, buffer->row, EO_WRITE, subject(SUBJECT_BUFFER, i), EO_VERSION_MICRO_BATCH, 0, 1);
+        else if (buffer->first.pass == EO_PASS_FORWARD && first < now && last >= now && ends)
+            add_access(b, buffer->row, EO_READ, subject(SUBJECT_BUFFER, i), EO_VERSION_MICRO_BATCH, 0, 1);
+    }
+}
+
+/* Forward only, on the same rows: each buffer holds from its first pass to the last forward pass of its lifetime. */
 static bool make_forward_list(struct builder *b)
 {
     const struct eo_plan *plan = b->plan;
@@ -563,21 +588,7 @@ static bool make_forward_list(struct builder *b)
         add_operation(b, EO_OP_FORWARD, EO_STREAM_COMPUTE, pass->position, position->layer, 0, 0);
         add_access(b, position->gather_row, EO_READ, subject(SUBJECT_WEIGHTS, position->layer),
                    weights_version(&plan->layers[position->layer]), 0, 1);
-        const eo_pass where = position->forward_in_backward ? EO_PASS_BACKWARD : EO_PASS_FORWARD;
-        const uint32_t now = eo_moment_order((eo_moment){where, pass->position}, plan->position_count);
-        for (uint32_t i = b->first_begin[now]; i < b->first_begin[now + 1]; i++)
-            add_access(b, plan->buffers[b->buffers_by_first[i]].row, EO_WRITE,
-                       subject(SUBJECT_BUFFER, b->buffers_by_first[i]), EO_VERSION_MICRO_BATCH, 0, 1);
-        if (pass->position > 0 && !plan->positions[pass->position - 1].forward_in_backward) {
-            const eo_moment before = {EO_PASS_FORWARD, pass->position - 1};
-            const uint32_t then = eo_moment_order(before, plan->position_count);
-            for (uint32_t i = b->first_begin[then]; i < b->first_begin[then + 1]; i++) {
-                const uint32_t buffer = b->buffers_by_first[i];
-                if (eo_moment_order(plan->buffers[buffer].last, plan->position_count) >= now)
-                    add_access(b, plan->buffers[buffer].row, EO_READ, subject(SUBJECT_BUFFER, buffer),
-                               EO_VERSION_MICRO_BATCH, 0, 1);
-            }
-        }
+        add_forward_buffers(b, pass->position);
         finish(b);
         if (!plan->params.no_prefetch)
             add_gathers_after(b, t);

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The static mode: walks the plan's list in the plan's memory. It decides nothing: which collective stands where, what
+ * waits for what and where a buffer lies has all been said by the plan.
+ *
+ *     list   AG  F  AG  F  AG  F ...          the cursor stands on the next operation
+ *            `-- issued in the *_end before   passes: the trainer's; the runtime's own are run in the next *_begin
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "runtime/runtime_internal.h"
+
+/* Debug: rows that nothing reads again after an operation, to be poisoned when it has ended. */
+struct dead_rows {
+    uint32_t *begin; /* by operation of the list, one more at the end */
+    uint32_t *rows;
+};
+
+struct static_state {
+    struct eo_arena arena;
+    void **rows;             /* by row of the plan */
+    struct eo_event *events; /* by operation id: its latest record */
+    eo_wait *wait_kinds;     /* by operation id: what waiting for it is booked under */
+    eo_list list;
+    uint32_t cursor;
+    struct dead_rows dead[EO_LIST_COUNT];
+};
+
+static struct static_state *state_of(const struct eo_runtime *rt)
+{
+    return rt->mode_state;
+}
+
+static const struct eo_operation_list *current_list(const struct eo_runtime *rt)
+{
+    return &rt->plan->schedule.lists[state_of(rt)->list];
+}
+
+/* -- start ---------------------------------------------------------------------------------------------------------*/
+
+/* Backwards through the list, twice for lists that repeat: a row is dead after an access if the next one writes. */
+static eo_status find_dead_rows(const struct eo_plan *plan, eo_list which, struct dead_rows *out)
+{
+    const struct eo_operation_list *list = &plan->schedule.lists[which];
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        total += list->operations[i].access_count;
+    bool *overwritten = malloc(plan->row_count);
+    uint32_t *counts = calloc((size_t)list->count + 1, sizeof(*counts));
+    out->begin = calloc((size_t)list->count + 1, sizeof(*out->begin));
+    out->rows = calloc(total + 1, sizeof(*out->rows));
+    if (!overwritten || !counts || !out->begin || !out->rows) {
+        free(overwritten);
+        free(counts);
+        return EO_ERR_NO_MEMORY;
+    }
+    uint64_t base = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        out->begin[i] = (uint32_t)base;
+        base += list->operations[i].access_count;
+    }
+    memset(overwritten, true, plan->row_count);
+    for (int round = which == EO_LIST_STEADY ? 0 : 1; round < 2; round++) {
+        for (uint32_t i = list->count; i-- > 0;) {
+            const struct eo_operation *o = &list->operations[i];
+            counts[i] = 0;
+            for (uint32_t a = 0; a < o->access_count; a++) {
+                const uint32_t row = plan->schedule.accesses[o->access_begin + a].row;
+                if (overwritten[row] && !plan->rows[row].always_live && o->stream == EO_STREAM_COMPUTE)
+                    out->rows[out->begin[i] + counts[i]++] = row;
+            }
+            for (uint32_t a = 0; a < o->access_count; a++) {
+                const struct eo_access *access = &plan->schedule.accesses[o->access_begin + a];
+                overwritten[access->row] = access->mode == EO_WRITE;
+            }
+        }
+    }
+    /* The first list ends where the steady one begins: what it gathers at its end lives on. */
+    for (uint32_t i = 0; i < list->count; i++) {
+        const uint32_t begin = out->begin[i];
+        uint32_t *end_mark = &out->rows[begin + counts[i]];
+        if (counts[i] < list->operations[i].access_count)
+            *end_mark = EO_NONE;
+    }
+    free(overwritten);
+    free(counts);
+    return EO_OK;
+}
+
+static void poison_dead_rows(struct eo_runtime *rt, uint32_t operation)
+{
+    const struct static_state *state = state_of(rt);
+    const struct dead_rows *dead = &state->dead[state->list];
+    const struct eo_operation *o = &current_list(rt)->operations[operation];
+    if (!rt->params.debug)
+        return;
+    for (uint32_t a = 0; a < o->access_count && dead->rows[dead->begin[operation] + a] != EO_NONE; a++) {
+        const uint32_t row = dead->rows[dead->begin[operation] + a];
+        eo_poison(state->rows[row], rt->plan->rows[row].bytes);
+    }
+}
+
+static void set_pointers(struct eo_runtime *rt)
+{
+    const struct eo_plan *plan = rt->plan;
+    struct static_state *state = state_of(rt);
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        const struct plan_layer *layer = &plan->layers[l];
+        rt->shards[l].weights = state->rows[layer->shard_row];
+        if (layer->frozen)
+            continue;
+        rt->shards[l].gradient = state->rows[layer->gradient_row];
+        rt->shards[l].norm = state->rows[layer->norm_row];
+        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+            rt->shards[l].state[k] = state->rows[layer->state_rows[k]];
+    }
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        eo_runtime_set_weights(rt, p, state->rows[plan->positions[p].gather_row]);
+        if (plan->positions[p].buffer_row != EO_NONE)
+            eo_runtime_set_gradients(rt, p, state->rows[plan->positions[p].buffer_row]);
+    }
+    for (uint32_t b = 0; b < plan->buffer_count; b++)
+        rt->buffers[b] = state->rows[plan->buffers[b].row];
+    rt->norm_local = state->rows[plan->norm_local_row];
+    rt->norm_gathered = state->rows[plan->norm_gathered_row];
+    rt->norm_result = state->rows[plan->norm_result_row];
+    rt->gradient_scale = (float *)rt->norm_result;
+}
+
+static void set_wait_kinds(struct eo_runtime *rt)
+{
+    for (int list = 0; list < EO_LIST_COUNT; list++) {
+        for (uint32_t i = 0; i < rt->plan->schedule.lists[list].count; i++) {
+            const struct eo_operation *o = &rt->plan->schedule.lists[list].operations[i];
+            state_of(rt)->wait_kinds[o->id] = o->kind == EO_OP_ALL_GATHER    ? EO_WAIT_ALL_GATHER
+                                              : o->kind == EO_OP_NORM_GATHER ? EO_WAIT_NORM
+                                                                             : EO_WAIT_REDUCE_SCATTER;
+        }
+    }
+}
+
+static eo_status static_init(struct eo_runtime *rt)
+{
+    const struct eo_plan *plan = rt->plan;
+    struct static_state *state = calloc(1, sizeof(*state));
+    rt->mode_state = state;
+    if (!state)
+        return EO_ERR_NO_MEMORY;
+    EO_TRY(eo_arena_init(&state->arena, rt->device, plan->space_bytes, EO_SPACE_COUNT));
+    state->rows = calloc(plan->row_count, sizeof(*state->rows));
+    state->events = calloc(plan->schedule.id_count, sizeof(*state->events));
+    state->wait_kinds = calloc(plan->schedule.id_count, sizeof(*state->wait_kinds));
+    if (!state->rows || !state->events || !state->wait_kinds)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        state->rows[r] = eo_arena_take(&state->arena, plan->rows[r].name, plan->rows[r].space, plan->rows[r].offset,
+                                       plan->rows[r].bytes);
+    eo_arena_seal(&state->arena);
+    set_pointers(rt);
+    set_wait_kinds(rt);
+    if (rt->params.debug) {
+        for (int list = 0; list < EO_LIST_COUNT; list++)
+            EO_TRY(find_dead_rows(plan, (eo_list)list, &state->dead[list]));
+        for (uint32_t r = 0; r < plan->row_count; r++)
+            if (!plan->rows[r].always_live)
+                eo_poison(state->rows[r], plan->rows[r].bytes);
+    }
+    rt->stats.arena_bytes = state->arena.reserved_bytes;
+    return EO_OK;
+}
+
+static void static_fini(struct eo_runtime *rt)
+{
+    struct static_state *state = state_of(rt);
+    if (!state)
+        return;
+    eo_arena_fini(&state->arena);
+    free(state->rows);
+    free(state->events);
+    free(state->wait_kinds);
+    for (int list = 0; list < EO_LIST_COUNT; list++) {
+        free(state->dead[list].begin);
+        free(state->dead[list].rows);
+    }
+    free(state);
+    rt->mode_state = NULL;
+}
+
+/* -- operations ------------------------------------------------------------------------------------------------------*/
+
+static eo_status wait_for(struct eo_runtime *rt, const struct eo_operation *o)
+{
+    const struct static_state *state = state_of(rt);
+    for (uint32_t s = 0; s < EO_STREAM_COUNT; s++) {
+        if (o->wait[s] == EO_NONE)
+            continue;
+        const struct eo_event *event = &state->events[o->wait[s]];
+        if (o->stream == EO_STREAM_COMPUTE)
+            EO_TRY(eo_runtime_wait(rt, event, state->wait_kinds[o->wait[s]]));
+        else
+            EO_TRY(rt->device->ops->wait(rt->device, o->stream, event));
+    }
+    return EO_OK;
+}
+
+static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
+{
+    struct static_state *state = state_of(rt);
+    const struct eo_plan *plan = rt->plan;
+    const struct eo_comm_ops *comm = rt->world->ops;
+    EO_TRY(wait_for(rt, o));
+    struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
+    eo_status status;
+    rt->stats.collective_count++;
+    if (o->kind == EO_OP_ALL_GATHER) {
+        const struct plan_layer *layer = &plan->layers[o->layer];
+        const uint64_t bytes = layer->layout.shard_count * sizeof(float);
+        rt->stats.collective_bytes += bytes * rt->world->rank_count;
+        status = comm->all_gather(rt->gather_comm, state->rows[plan->positions[o->position].gather_row],
+                                  state->rows[layer->shard_row], bytes, entry->name, &entry->span);
+    } else if (o->kind == EO_OP_NORM_GATHER) {
+        status = comm->all_gather(rt->gather_comm, rt->norm_gathered, rt->norm_local,
+                                  EO_NORM_VALUES * sizeof(double), entry->name, &entry->span);
+    } else {
+        const struct plan_layer *layer = &plan->layers[o->layer];
+        const uint64_t count = layer->layout.shard_count;
+        float *full = state->rows[plan->positions[o->position].buffer_row];
+        float *recv = o->in_place ? full + count * rt->world->rank : (float *)state->rows[layer->gradient_row];
+        rt->stats.collective_bytes += count * sizeof(float) * rt->world->rank_count;
+        status = comm->reduce_scatter(rt->reduce_comm, recv, full, count, EO_DTYPE_FP32, entry->name, &entry->span);
+    }
+    if (status < 0)
+        return eo_runtime_fail(rt, status, "%s", entry->name);
+    if (o->record)
+        rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);
+    return EO_OK;
+}
+
+static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
+{
+    struct static_state *state = state_of(rt);
+    const struct eo_device_ops *ops = rt->device->ops;
+    struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
+    EO_TRY(wait_for(rt, o));
+    entry->span.start_ns = eo_now_ns();
+    if (o->kind == EO_OP_ACCUMULATE) {
+        const struct plan_layer *layer = &rt->plan->layers[o->layer];
+        const struct layer_shard *shard = &rt->shards[o->layer];
+        const uint64_t count = layer->layout.shard_count;
+        const float *slice =
+            (float *)state->rows[rt->plan->positions[o->position].buffer_row] + count * rt->world->rank;
+        if (o->fused_norm)
+            ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, slice, count);
+        else
+            ops->accumulate(rt->device, shard->gradient, slice, count);
+    } else if (o->kind == EO_OP_NORM_PARTIAL) {
+        ops->sum_squares(rt->device, rt->shards[o->layer].norm, rt->shards[o->layer].gradient,
+                         rt->plan->layers[o->layer].layout.shard_count);
+    } else if (o->kind == EO_OP_NORM_LOCAL) {
+        eo_update_norm_local(rt);
+    } else if (o->kind == EO_OP_NORM_SUM) {
+        EO_TRY(eo_update_norm_sum(rt));
+    } else {
+        eo_update_layer(rt, o->layer);
+    }
+    if (o->record)
+        ops->record(rt->device, o->stream, &state->events[o->id]);
+    poison_dead_rows(rt, index);
+    entry->span.end_ns = eo_now_ns();
+    return EO_OK;
+}
+
+static bool is_pass(eo_operation_kind kind)
+{
+    return kind == EO_OP_FORWARD || kind == EO_OP_RECOMPUTE || kind == EO_OP_BACKWARD;
+}
+
+/* Runs everything up to the trainer's next pass (`stop_at_own`: up to the runtime's own next operation), or the end. */
+static eo_status advance(struct eo_runtime *rt, bool stop_at_own)
+{
+    struct static_state *state = state_of(rt);
+    const struct eo_operation_list *list = current_list(rt);
+    for (; state->cursor < list->count; state->cursor++) {
+        const struct eo_operation *o = &list->operations[state->cursor];
+        if (o->stream != EO_STREAM_COMPUTE)
+            EO_TRY(issue_collective(rt, o, state->cursor));
+        else if (stop_at_own || is_pass(o->kind))
+            return EO_OK;
+        else
+            EO_TRY(run_own(rt, o, state->cursor));
+    }
+    return EO_OK;
+}
+
+static eo_status begin_pass(struct eo_runtime *rt, eo_operation_kind kind, uint32_t position)
+{
+    struct static_state *state = state_of(rt);
+    EO_TRY(advance(rt, false));
+    EO_ASSERT(state->cursor < current_list(rt)->count);
+    const struct eo_operation *o = &current_list(rt)->operations[state->cursor];
+    EO_ASSERT(o->kind == kind && o->position == position);
+    struct eo_timeline_entry *entry = eo_runtime_entry(rt, kind, o->stream, position, o->layer, state->cursor);
+    EO_TRY(wait_for(rt, o));
+    entry->span.start_ns = eo_now_ns();
+    rt->open_entry = entry;
+    return EO_OK;
+}
+
+/* Only enqueues: what waits is left to the next begin. */
+static eo_status end_pass(struct eo_runtime *rt)
+{
+    struct static_state *state = state_of(rt);
+    const struct eo_operation *o = &current_list(rt)->operations[state->cursor];
+    rt->open_entry->span.end_ns = eo_now_ns();
+    if (o->record)
+        rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);
+    poison_dead_rows(rt, state->cursor);
+    state->cursor++;
+    return advance(rt, true);
+}
+
+/* -- the mode --------------------------------------------------------------------------------------------------------*/
+
+static eo_status static_step_begin(struct eo_runtime *rt)
+{
+    state_of(rt)->list = rt->restart ? EO_LIST_FIRST : EO_LIST_STEADY;
+    state_of(rt)->cursor = 0;
+    rt->restart = false;
+    return advance(rt, true);
+}
+
+static eo_status static_forward_begin(struct eo_runtime *rt, uint32_t position)
+{
+    return begin_pass(rt, EO_OP_FORWARD, position);
+}
+
+static eo_status static_forward_end(struct eo_runtime *rt, uint32_t position)
+{
+    (void)position;
+    return end_pass(rt);
+}
+
+static eo_status static_backward_begin(struct eo_runtime *rt, uint32_t position)
+{
+    return begin_pass(rt, EO_OP_RECOMPUTE, position);
+}
+
+static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position)
+{
+    const struct plan_position *p = &rt->plan->positions[position];
+    EO_TRY(end_pass(rt));
+    EO_TRY(begin_pass(rt, EO_OP_BACKWARD, position));
+    /* Padding, and parameters that get no gradient here: another layer's bytes must not be reduced into them. */
+    for (uint32_t z = 0; p->buffer_row != EO_NONE && z < p->zero_count; z++) {
+        const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
+        rt->device->ops->zero(rt->device, (float *)state_of(rt)->rows[p->buffer_row] + range->offset,
+                              range->count * sizeof(float));
+    }
+    return EO_OK;
+}
+
+static eo_status static_backward_end(struct eo_runtime *rt, uint32_t position)
+{
+    (void)position;
+    return end_pass(rt);
+}
+
+static eo_status static_step_end(struct eo_runtime *rt)
+{
+    EO_TRY(advance(rt, false));
+    EO_ASSERT(state_of(rt)->cursor == current_list(rt)->count);
+    return EO_OK;
+}
+
+static eo_status static_evaluation_begin(struct eo_runtime *rt)
+{
+    state_of(rt)->list = EO_LIST_FORWARD;
+    state_of(rt)->cursor = 0;
+    return advance(rt, true);
+}
+
+static eo_status static_evaluation_end(struct eo_runtime *rt)
+{
+    return static_step_end(rt);
+}
+
+static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, void **weights)
+{
+    const struct plan_layer *layer = &rt->plan->layers[l];
+    struct static_state *state = state_of(rt);
+    struct eo_event done;
+    *weights = state->rows[rt->plan->positions[layer->first_position].gather_row];
+    EO_TRY(rt->world->ops->all_gather(rt->gather_comm, *weights, state->rows[layer->shard_row],
+                                      layer->layout.shard_count * sizeof(float), "weights outside the schedule",
+                                      NULL));
+    rt->device->ops->record(rt->device, EO_QUEUE_COMM, &done);
+    return eo_runtime_wait(rt, &done, EO_WAIT_ALL_GATHER);
+}
+
+static void static_layer_release(struct eo_runtime *rt, uint32_t layer, void *weights)
+{
+    (void)rt;
+    (void)layer;
+    (void)weights;
+}
+
+static void static_get_stats(const struct eo_runtime *rt, eo_runtime_stats *out)
+{
+    out->live_peak_bytes = out->reserved_peak_bytes = rt->stats.arena_bytes;
+}
+
+const struct mode_ops eo_static_mode = {
+    .name = "static",
+    .init = static_init,
+    .fini = static_fini,
+    .step_begin = static_step_begin,
+    .forward_begin = static_forward_begin,
+    .forward_end = static_forward_end,
+    .backward_begin = static_backward_begin,
+    .gradients_begin = static_gradients_begin,
+    .backward_end = static_backward_end,
+    .step_end = static_step_end,
+    .evaluation_begin = static_evaluation_begin,
+    .evaluation_end = static_evaluation_end,
+    .layer_gather = static_layer_gather,
+    .layer_release = static_layer_release,
+    .get_stats = static_get_stats,
+};
