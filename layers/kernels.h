@@ -129,7 +129,8 @@ void eo_swiglu_backward(eo_team *team, float *gate_gradient, float *up_gradient,
  * The forward norms add first: sum = residual + branch + branch_bias, out = norm(sum). branch (or NULL) is the product
  * that ends a half block, branch_bias[width] (or NULL) its bias; without a branch, `sum` may be NULL (nothing is
  * written) and the residual itself is normed. With one, sum is required; it may be residual or branch.
- * All [rows][width]; mean and rstd [rows] are for backward (NULL: not wanted). out may be branch, but not sum.
+ * All [rows][width]; mean and rstd [rows] are for backward (NULL: not wanted). out may be branch, or residual where
+ * there is no sum; never sum.
  */
 struct eo_norm_input {
     const float *residual;

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the tests of the kernels share: operands between guards, random values, every level with every team, tolerances.
+ *
+ * A guarded operand ends at a page that cannot be touched, so reading or writing one float too far is a crash; before
+ * it stands a pattern that guards_hold() looks at.
+ */
+#ifndef EO_TESTS_KERNEL_FIXTURE_H
+#define EO_TESTS_KERNEL_FIXTURE_H
+
+#include "layers/kernels.h"
+#include "layers/reference.h"
+
+/* Floats without defined content; freed by guards_free. */
+float *guarded(uint64_t count);
+float *guarded_random(uint64_t count, float low, float high);
+float *guarded_copy(const float *values, uint64_t count);
+int32_t *guarded_tokens(uint64_t count, uint32_t below);
+void guards_hold(const char *what); /* fails the test if something was written before an operand */
+void guards_free(void);             /* of this process; checks first */
+
+/* Fails the test where |a - b| > absolute + relative * |b|, and where a is not finite. b is the reference. */
+void expect_close(const char *what, const float *a, const float *b, uint64_t count, double relative, double absolute);
+
+/*
+ * Calls `run` for every level this machine has: with no team, then with teams of 1, 2 and 3 threads, and compares the
+ * bits of out[0..count) with those of no team. `run` must write all of `out`.
+ */
+void every_level_and_team(void (*run)(eo_team *team, float *out, void *arg), void *arg, uint64_t count,
+                          const float *expected, double relative, double absolute, const char *what);
+
+#endif
