@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "fake_runtime.h"
+#include "layers/transformer.h"
 #include "reference_model.h"
 
 #define LOSS_SCALE 0.5F
@@ -34,6 +35,11 @@ static eo_transformer_params base_params(eo_family family, bool tied)
     p.config = family == EO_FAMILY_GPT2 ? (eo_transformer_config)GPT2_CONFIG : (eo_transformer_config)LLAMA_CONFIG;
     p.config.tied_head = tied;
     return p;
+}
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
 }
 
 /* A transformer on a fake runtime, with weights large enough for every term to count. */
@@ -315,6 +321,44 @@ Test(models, a_second_micro_batch_gives_the_same_bits)
     assert_same_gradients(&one, &two, 0);
     bench_close(&one);
     bench_close(&two);
+}
+
+/*
+ * Goal: buffers live no longer than they must, and nothing is kept twice. Method: the peak of the fake, which frees what
+ * is dead, against what has to be there when the last block's backward pass runs, added up by hand (in floats).
+ */
+Test(models, no_more_memory_than_the_passes_need)
+{
+    enum { WIDTH = 12, MLP = 19, LAYERS = 2, HEADS = 3, STREAM = ROWS * WIDTH };
+    enum { KEPT_INNER = ROWS * (3 * WIDTH + MLP), KEPT_MID = ROWS * WIDTH, ACTIVATION = ROWS * MLP };
+    enum { STATS = 4 * ROWS + ROWS * HEADS, NORMS = 2 * STREAM };
+    enum { BLOCK = 2 * STREAM + NORMS + STATS + KEPT_INNER + KEPT_MID + ACTIVATION };
+    static const struct {
+        eo_recompute recompute;
+        uint64_t floats; /* all blocks as kept; one again in full; the stream's gradient */
+    } cases[] = {
+        {EO_RECOMPUTE_NONE, LAYERS * BLOCK + STREAM},
+        {EO_RECOMPUTE_CHEAP, LAYERS * (BLOCK - NORMS - ACTIVATION) + NORMS + ACTIVATION + STREAM},
+        {EO_RECOMPUTE_BLOCKS, LAYERS * STREAM + (BLOCK - STREAM) + STREAM},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        eo_transformer_params params = base_params(EO_FAMILY_GPT2, true);
+        params.recompute = cases[i].recompute;
+        params.recompute_blocks = LAYERS;
+        params.head_chunks = ROWS;
+        struct bench b;
+        bench_open(&b, params);
+        bench_run(&b, NULL);
+        /* d_mid, the bias gradient (each rounded up to 64 bytes) and what the kernels ask for */
+        const struct half *half = &b.transformer->halves[2 * LAYERS - 1];
+        const uint64_t scratch = max_u64(eo_half_scratch(b.transformer, half, ROWS).total,
+                                         eo_half_scratch(b.transformer, half - 1, ROWS).total);
+        cr_assert_eq(fake_peak_bytes(b.runtime), (cases[i].floats + scratch) * sizeof(float), "%u: %llu, not %llu",
+                     (unsigned)i, (unsigned long long)fake_peak_bytes(b.runtime) / 4,
+                     (unsigned long long)(cases[i].floats + scratch));
+        cr_assert_leq(eo_half_scratch(b.transformer, half, ROWS).kernels, ROWS * MLP + 16 + MLP + 16);
+        bench_close(&b);
+    }
 }
 
 /* ---- what goes wrong ---- */
