@@ -236,8 +236,8 @@ static eo_status bundles_build(struct eo_bundles *bundles, const struct eo_place
     for (uint32_t row = 0; row < placement->row_count; row++) {
         const struct eo_placed_row *placed = &placement->rows[row];
         EO_ASSERT(placed->space < placement->space_count);
-        const struct eo_interval *in = placed->always ? NULL : placement->intervals + placed->interval_begin;
         const uint32_t count = placed->always ? 0 : placed->interval_count;
+        const struct eo_interval *in = count > 0 ? placement->intervals + placed->interval_begin : NULL;
         for (uint32_t i = 0; i < count; i++)
             EO_ASSERT(in[i].first <= in[i].last && in[i].last < placement->time_count);
         interval_begin[row] = interval_total;

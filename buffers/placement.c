@@ -409,6 +409,8 @@ static eo_status find_peak(const struct eo_placement *placement, uint64_t *scrat
             live_bytes += scratch_bytes[row];
             continue;
         }
+        if (placed->interval_count == 0)
+            continue;
         const uint32_t count = eo_intervals_normalize(intervals, placement->intervals + placed->interval_begin,
                                                       placed->interval_count);
         for (uint32_t i = 0; i < count; i++) {

@@ -83,6 +83,8 @@ Test(layout, sizes_that_overflow_are_refused)
     uint64_t offsets[3];
     const uint64_t sums[] = {UINT64_MAX / 2, UINT64_MAX / 2, 100};
     cr_assert_eq(eo_layout_compute(&layout, offsets, sums, 3, 1, 256), EO_ERR_INVALID);
+    const uint64_t halves[] = {(uint64_t)1 << 63, (uint64_t)1 << 63};
+    cr_assert_eq(eo_layout_compute(&layout, offsets, halves, 2, 1, 256), EO_ERR_INVALID, "the sum wraps to 0");
     const uint64_t aligned[] = {UINT64_MAX, 0};
     cr_assert_eq(eo_layout_compute(&layout, offsets, aligned, 2, 1, 256), EO_ERR_INVALID);
     const uint64_t padded[] = {UINT64_MAX - 3};

@@ -219,7 +219,8 @@ Test(placement, random_rows_with_overlapping_lifetimes_never_share_an_address)
         cr_assert(instance.placement.total_bytes >= bound_by_hand(&instance), "seed %d", (int)seed);
         instance_fini(&instance);
     }
-    cr_assert(bound_sum > 0 && total_sum <= bound_sum + bound_sum / 50, "random rows waste at most 2 %% in sum");
+    /* 0.47 %; without one of the orders, the promotions, or the splitting it is 0.7 % and more. */
+    cr_assert(bound_sum > 0 && total_sum <= bound_sum + bound_sum * 6 / 1000);
 }
 
 Test(placement, the_check_of_these_tests_sees_a_shared_address)
