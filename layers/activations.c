@@ -144,7 +144,7 @@ static eo_status add_stream(eo_transformer *t)
             LAYERS_TRY(add_kept(t, name, floats, forward_of(writer), backward_of(reader), &t->stream[h]));
         }
     }
-    return add_floats(t, "stream.gradient", floats, EO_CATEGORY_SCRATCH, backward_of(t->head.position),
+    return add_floats(t, "stream.gradient", floats, EO_CATEGORY_SCRATCH, recompute_of(t->head.position),
                       backward_of(0), &t->stream_gradient);
 }
 
@@ -224,16 +224,16 @@ static eo_status add_head_buffers(eo_transformer *t)
 {
     struct head *head = &t->head;
     const uint64_t rows = token_rows(t), width = t->params.config.width;
-    const eo_moment at = backward_of(head->position);
+    const eo_moment from = recompute_of(head->position), to = backward_of(head->position);
     head->chunk_rows = (rows + t->params.head_chunks - 1) / t->params.head_chunks;
     head->logit_stride = align_floats(t->params.config.vocabulary);
     const uint64_t chunk = head->chunk_rows;
-    LAYERS_TRY(add_floats(t, "head.norm", chunk * width, EO_CATEGORY_HEAD, at, at, &head->norm));
-    LAYERS_TRY(add_floats(t, "head.norm_stats", 2 * chunk, EO_CATEGORY_HEAD, at, at, &head->stats));
-    LAYERS_TRY(add_floats(t, "head.logits", chunk * head->logit_stride, EO_CATEGORY_HEAD, at, at, &head->logits));
-    LAYERS_TRY(add_floats(t, "head.losses", chunk, EO_CATEGORY_HEAD, at, at, &head->losses));
+    LAYERS_TRY(add_floats(t, "head.norm", chunk * width, EO_CATEGORY_HEAD, from, to, &head->norm));
+    LAYERS_TRY(add_floats(t, "head.norm_stats", 2 * chunk, EO_CATEGORY_HEAD, from, to, &head->stats));
+    LAYERS_TRY(add_floats(t, "head.logits", chunk * head->logit_stride, EO_CATEGORY_HEAD, from, to, &head->logits));
+    LAYERS_TRY(add_floats(t, "head.losses", chunk, EO_CATEGORY_HEAD, from, to, &head->losses));
     return add_floats(t, "head.scratch", max_u64(1, bytes_to_floats(eo_norm_scratch_bytes(width))), EO_CATEGORY_HEAD,
-                      at, at, &head->scratch);
+                      from, to, &head->scratch);
 }
 
 eo_status eo_transformer_add_buffers(eo_transformer *t)
