@@ -121,13 +121,10 @@ static void give_buffers(struct eo_runtime *rt, const struct agenda *agenda, uin
 static uint32_t evaluation_end(const struct eo_runtime *rt, const struct plan_buffer *buffer)
 {
     const uint32_t last = eo_moment_order(buffer->last, rt->plan->position_count);
-    const uint32_t first = eo_moment_order(buffer->first, rt->plan->position_count);
     uint32_t end = EO_NONE;
-    for (uint32_t p = 0; p < rt->plan->position_count; p++) {
-        const uint32_t now = forward_moment(rt, p);
-        if ((end == EO_NONE && now == first) || (end != EO_NONE && now <= last))
+    for (uint32_t p = 0; p < rt->plan->position_count; p++)
+        if (eo_begins_in_forward(rt->plan, buffer, p) || (end != EO_NONE && forward_moment(rt, p) <= last))
             end = p;
-    }
     return end;
 }
 
@@ -406,8 +403,11 @@ static eo_status dynamic_forward_begin(struct eo_runtime *rt, uint32_t position)
 {
     struct eo_timeline_entry *entry =
         begin_entry(rt, EO_OP_FORWARD, EO_STREAM_COMPUTE, position, layer_of(rt, position));
-    EO_TRY(take_buffers(rt, rt->phase == PHASE_EVALUATION ? forward_moment(rt, position)
-                                                          : moment(rt, EO_PASS_FORWARD, position)));
+    EO_TRY(take_buffers(rt, moment(rt, EO_PASS_FORWARD, position)));
+    if (rt->plan->positions[position].forward_in_backward) { /* evaluation: what its backward pass would take */
+        EO_TRY(take_buffers(rt, moment(rt, EO_PASS_RECOMPUTE, position)));
+        EO_TRY(take_buffers(rt, moment(rt, EO_PASS_BACKWARD, position)));
+    }
     EO_TRY(unshard(rt, position, false));
     if (!rt->params.dynamic_implicit_prefetch && position + 1 < rt->plan->position_count)
         EO_TRY(gather(rt, position + 1));

@@ -112,6 +112,13 @@ static inline uint64_t eo_dtype_bytes(eo_dtype dtype)
     return dtype == EO_DTYPE_BF16 ? 2 : 4;
 }
 
+/* Whether a buffer's life begins in the pass that a forward-only run makes of position p. */
+static inline bool eo_begins_in_forward(const struct eo_plan *plan, const struct plan_buffer *buffer, uint32_t p)
+{
+    return !buffer->persistent && buffer->first.position == p &&
+           plan->positions[p].forward_in_backward == (buffer->first.pass != EO_PASS_FORWARD);
+}
+
 /* Each makes its tables in `plan`; EO_ERR_INVALID is logged. */
 EO_NODISCARD eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model);
 EO_NODISCARD eo_status eo_plan_make_lists(struct eo_plan *plan);

@@ -564,7 +564,7 @@ static void add_forward_buffers(struct builder *b, uint32_t p)
         const uint32_t first = eo_moment_order(buffer->first, plan->position_count);
         const uint32_t last = eo_moment_order(buffer->last, plan->position_count);
         const bool ends = p + 1 == plan->position_count || last < forward_moment(plan, p + 1);
-        if (first == now)
+        if (eo_begins_in_forward(plan, buffer, p))
             add_access(b, buffer->row, EO_WRITE, subject(SUBJECT_BUFFER, i), EO_VERSION_MICRO_BATCH, 0, 1);
         else if (buffer->first.pass == EO_PASS_FORWARD && first < now && last >= now && ends)
             add_access(b, buffer->row, EO_READ, subject(SUBJECT_BUFFER, i), EO_VERSION_MICRO_BATCH, 0, 1);
