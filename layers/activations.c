@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Every buffer the passes use, with its lifetime, as rows of the plan. What is kept from forward to backward is one row;
- * what a recompute writes again is two: one of the forward pass alone, one from recompute to backward.
+ * what a recompute writes again is two: one of the forward pass alone, one from recompute to backward. All that runs
+ * before eo_gradients_begin belongs to the recompute, the first products of a backward pass too.
  */
 #include <stdio.h>
 
@@ -215,8 +216,7 @@ static eo_status add_half_scratch(eo_transformer *t, uint32_t h)
     if (!t->params.half_blocks)
         floats = max_u64(floats, eo_half_scratch(t, half + 1, token_rows(t)).total);
     snprintf(name, sizeof(name), "block.%u%s.scratch", h / 2, part);
-    return add_floats(t, name, floats, EO_CATEGORY_SCRATCH,
-                      half->recompute ? recompute_of(half->position) : backward_of(half->position),
+    return add_floats(t, name, floats, EO_CATEGORY_SCRATCH, recompute_of(half->position),
                       backward_of(half->position), &half->scratch.backward);
 }
 

@@ -128,29 +128,21 @@ static bool covers(const eo_runtime *rt, const struct model_buffer *buffer, uint
                                   order <= eo_moment_order(buffer->last, rt->model->position_count));
 }
 
-/* Whether the buffer lives in the passes between orders `first` and `last`. */
-static bool lives(const eo_runtime *rt, uint32_t b, uint32_t first, uint32_t last)
-{
-    for (uint32_t order = first; order <= last; order++)
-        if (covers(rt, &rt->model->buffers[b], order))
-            return true;
-    return false;
-}
-
 /* Takes what begins to live and gives back what does so no more. */
-static void enter(eo_runtime *rt, uint32_t first, uint32_t last)
+static void enter(eo_runtime *rt, uint32_t order)
 {
     for (uint32_t b = 0; b < rt->model->buffer_count; b++) {
         const bool head = rt->evaluation && rt->model->positions[rt->position].forward_in_backward;
         const uint32_t backward = order_of(rt, EO_PASS_BACKWARD, rt->position);
-        const bool live = lives(rt, b, first, last) || (head && lives(rt, b, backward, backward));
+        const struct model_buffer *buffer = &rt->model->buffers[b];
+        const bool live = covers(rt, buffer, order) || (head && covers(rt, buffer, backward));
         if (live && !rt->buffers[b]) {
-            rt->buffers[b] = filled(rt->model->buffers[b].bytes);
-            rt->live_bytes += rt->model->buffers[b].bytes;
+            rt->buffers[b] = filled(buffer->bytes);
+            rt->live_bytes += buffer->bytes;
         } else if (!live && rt->buffers[b]) {
             free(rt->buffers[b]);
             rt->buffers[b] = NULL;
-            rt->live_bytes -= rt->model->buffers[b].bytes;
+            rt->live_bytes -= buffer->bytes;
         }
     }
     if (rt->live_bytes > rt->peak_bytes)
@@ -212,8 +204,7 @@ static bool has_forward(const eo_runtime *rt, uint32_t position)
 eo_status eo_forward_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
 {
     expect(rt, CALL_FORWARD_BEGIN, position);
-    const uint32_t order = order_of(rt, EO_PASS_FORWARD, position);
-    enter(rt, order, order);
+    enter(rt, order_of(rt, EO_PASS_FORWARD, position));
     open_view(rt, true);
     *view = &rt->view;
     rt->next = CALL_FORWARD_END;
@@ -239,7 +230,7 @@ eo_status eo_forward_end(eo_runtime *rt, uint32_t position)
 eo_status eo_backward_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
 {
     expect(rt, CALL_BACKWARD_BEGIN, position);
-    enter(rt, order_of(rt, EO_PASS_RECOMPUTE, position), order_of(rt, EO_PASS_BACKWARD, position));
+    enter(rt, order_of(rt, EO_PASS_RECOMPUTE, position));
     open_view(rt, !rt->model->positions[position].backward_without_weights);
     *view = &rt->view;
     rt->next = CALL_GRADIENTS_BEGIN;
@@ -249,6 +240,7 @@ eo_status eo_backward_begin(eo_runtime *rt, uint32_t position, const eo_view **v
 eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
 {
     expect(rt, CALL_GRADIENTS_BEGIN, position);
+    enter(rt, order_of(rt, EO_PASS_BACKWARD, position));
     const uint32_t layer = rt->model->positions[position].layer;
     uint32_t place = 0;
     for (uint32_t k = 0; k < rt->model->parameter_count; k++)
