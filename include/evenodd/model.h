@@ -9,6 +9,10 @@
  * In a micro-batch the passes run in this order:
  *
  *     forward(0) ... forward(P-1), then for p = P-1 ... 0: recompute(p), backward(p)
+ *
+ * In the runtime's calls forward(p) is what lies between eo_forward_begin and eo_forward_end, recompute(p) between
+ * eo_backward_begin and eo_gradients_begin, and backward(p) between eo_gradients_begin and eo_backward_end. A frozen
+ * layer has no eo_gradients_begin: all of it is recompute(p).
  */
 #ifndef EVENODD_MODEL_H
 #define EVENODD_MODEL_H

@@ -26,6 +26,7 @@ struct run {
     bool own_optimizer;   /* SGD with momentum on the shards */
     bool fill;            /* initial weights by eo_weights_fill, and not by name */
     bool misuse;          /* calls out of order between, which must be refused and change nothing */
+    bool debug;           /* dead memory is filled with NaN */
     bool rewrite;         /* at the end a parameter is written and read again */
 
     eo_model *model;
@@ -111,10 +112,11 @@ static bool describe(struct run *run)
     }
     for (int p = 0; good && !run->own_activations && p < EMBED_POSITIONS; p++) {
         const int width = embed_layers[embed_layer_of[p]].out;
-        /* The gradient of an output is written by the pass above it; the loss belongs to the last position's. */
+        /* The gradient of an output is written by the position above (the last one's by the loss), before that asks
+         * for its gradient buffer: in terms of lifetimes that is where it would recompute. */
         const uint32_t writer = (uint32_t)(p + 1 < EMBED_POSITIONS ? p + 1 : p);
         good = add_buffer(run, "output", p, width, (eo_moment){EO_PASS_FORWARD, (uint32_t)p}, &run->outputs[p]) &&
-               add_buffer(run, "gradient", p, width, (eo_moment){EO_PASS_BACKWARD, writer}, &run->gradients[p]);
+               add_buffer(run, "gradient", p, width, (eo_moment){EO_PASS_RECOMPUTE, writer}, &run->gradients[p]);
     }
     return good && eo_plan_create(&run->plan, run->model,
                                   eo_plan_params(.rank_count = run->rank_count, .micro_batches = MICRO_BATCHES,
@@ -144,7 +146,8 @@ static bool trainer_open(struct trainer *t, struct run *run, eo_world *world)
     t->rank = eo_world_rank(world);
     t->samples = EMBED_BATCH / MICRO_BATCHES / (int)run->rank_count;
     TRY(eo_runtime_create(&t->runtime, eo_runtime_params(.plan = run->plan, .world = world, .memory = run->memory,
-                                                         .update = run->own_optimizer ? sgd : NULL)));
+                                                         .update = run->own_optimizer ? sgd : NULL,
+                                                         .debug = run->debug)));
     float initial[EMBED_WEIGHTS];
     embed_initial_weights(run->seed, initial);
     for (uint32_t l = 0; l < EMBED_LAYERS; l++) {
@@ -368,6 +371,7 @@ int main(void)
     static struct embed_reference reference;
     static struct run plain, other;
     char text[128];
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was reported is not lost if a case crashes */
 
     embed_reference_train(&reference, 1, 0);
     report(reference.loss[EMBED_STEPS - 1] < 0.5 * reference.loss[0] && reference.norm[0] > embed_clip,
@@ -392,6 +396,8 @@ int main(void)
     report(train_one(&other) && same_bits(&plain, &other), "initial weights shard by shard are those written by name");
     other = (struct run){.seed = 1, .rank_count = 3, .misuse = true};
     report(train_one(&other) && same_bits(&plain, &other), "calls out of order are refused and change nothing");
+    other = (struct run){.seed = 1, .rank_count = 3, .debug = true};
+    report(train_one(&other) && same_bits(&plain, &other), "poison in dead memory never reaches a result");
     other = (struct run){.seed = 1, .rank_count = 3, .rewrite = true};
     report(train_one(&other) && same_bits(&plain, &other), "full weights by name can be written and read again");
     other = (struct run){.seed = 1, .rank_count = 3, .memory = EO_MEMORY_DYNAMIC_MALLOC};
