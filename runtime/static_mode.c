@@ -71,7 +71,7 @@ static eo_status find_dead_rows(const struct eo_plan *plan, eo_list which, struc
                 if (overwritten[row] && !plan->rows[row].always_live && o->stream == EO_STREAM_COMPUTE)
                     out->rows[out->begin[i] + counts[i]++] = row;
             }
-            for (uint32_t a = 0; a < o->access_count; a++) {
+            for (uint32_t a = o->access_count; a-- > 0;) { /* backwards: a reduction in place reads, then writes */
                 const struct eo_access *access = &plan->schedule.accesses[o->access_begin + a];
                 overwritten[access->row] = access->mode == EO_WRITE;
             }
