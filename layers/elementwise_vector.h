@@ -60,7 +60,7 @@ static void column_sums(const struct eo_strip *strip, const float *values)
 
 INLINE vf gelu_sigmoid(vf x)
 {
-    return v_sigmoid(x * v_fma(x * x, v_set(GELU_B), v_set(GELU_A)));
+    return v_sigmoid_of_negated(x * v_fma(x * x, v_set(-GELU_B), v_set(-GELU_A)));
 }
 
 INLINE vf gelu_slope(vf x)

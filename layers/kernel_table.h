@@ -12,7 +12,7 @@
 #include "layers/kernels.h"
 
 enum {
-    EO_STRIP = 128,      /* columns that one task sums over all rows; a multiple of every vector width */
+    EO_STRIP = 256,      /* columns that one task sums over all rows; a multiple of every vector width */
     EO_NORM_PARTS = 16,  /* parts of rows whose sums norm backward adds in order */
     EO_QUERY_BLOCK = 64, /* queries of one block of attention; a multiple of EO_TILE_ROWS */
     EO_TILE_ROWS = 8,    /* attention's bounds are rounded to it; a multiple of every level's tile */

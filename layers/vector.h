@@ -77,17 +77,6 @@ INLINE vf v_min(vf a, vf b)
     return (vf)_mm512_min_ps((__m512)a, (__m512)b);
 }
 
-/* p * 2^n for a whole n >= -150 */
-INLINE vf v_scale2(vf p, vf n)
-{
-    return (vf)_mm512_scalef_ps((__m512)p, (__m512)n);
-}
-
-INLINE vf v_round(vf x)
-{
-    return (vf)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-
 /* 1 / x to the last bit or two, for 1e-37 < x < 1e37. */
 INLINE vf v_reciprocal(vf x)
 {
@@ -126,11 +115,6 @@ INLINE vf v_max(vf a, vf b)
 INLINE vf v_min(vf a, vf b)
 {
     return (vf)_mm256_min_ps((__m256)a, (__m256)b);
-}
-
-INLINE vf v_round(vf x)
-{
-    return (vf)_mm256_round_ps((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
 INLINE vf v_reciprocal(vf x)
@@ -174,27 +158,11 @@ INLINE vf v_min(vf a, vf b)
     return v_pick(a < b, a, b);
 }
 
-/* For |x| < 2^22: adding 1.5 x 2^23 leaves no place for a fraction. */
-INLINE vf v_round(vf x)
-{
-    const vf shift = v_set(12582912.0f);
-    return (x + shift) - shift;
-}
-
 INLINE vf v_reciprocal(vf x)
 {
     return v_set(1) / x;
 }
 
-#endif
-
-#if EO_LEVEL != 512
-/* p * 2^n for a whole n, -126 <= n <= 127, and 1 <= p * 2 < 4: no denormal arises. */
-INLINE vf v_scale2(vf p, vf n)
-{
-    const vi exponent = __builtin_convertvector(n, vi);
-    return (vf)((vu)p + ((vu)exponent << 23));
-}
 #endif
 
 INLINE float v_sum(vf v)
@@ -218,13 +186,16 @@ INLINE float v_max_element(vf v)
 }
 
 /*
- * e^x, relative error below 2e-7 for -87 < x < 88; beyond, the value at the bound (1.6e-38, 1.7e38). NaN stays NaN.
- * 2^n e^r with n = x / ln 2 rounded, so |r| <= ln(2) / 2, where 1 + r + r^2 q(r) with a minimax q is off by 3e-9.
+ * e^x for -87 <= x <= 88, relative error below 2e-7; NaN stays NaN.
+ * 2^n e^r with n = x / ln 2 rounded, so |r| <= ln(2) / 2, where 1 + r + r^2 q(r) with a minimax q is off by 3e-9. Adding
+ * 1.5 x 2^23 rounds and leaves n in the low bits, from where it is shifted to the place of the exponent; no denormal
+ * arises.
  */
-INLINE vf v_exp(vf x)
+INLINE vf v_exp_inside(vf x)
 {
-    x = v_min(v_set(88.0f), v_max(v_set(-87.0f), x));
-    const vf n = v_round(x * v_set(1.44269504f));
+    const vf shift = v_set(12582912.0f);
+    const vf shifted = v_fma(x, v_set(1.44269504f), shift);
+    const vf n = shifted - shift;
     vf r = v_fma(n, v_set(-0.693145752f), x); /* ln 2 in two pieces; the first one's product with n is exact */
     r = v_fma(n, v_set(-1.42860677e-6f), r);
     vf q = v_set(0.00138145406f);
@@ -233,13 +204,28 @@ INLINE vf v_exp(vf x)
     q = v_fma(q, r, v_set(0.166665211f));
     q = v_fma(q, r, v_set(0.49999994f));
     q = v_fma(q, r * r, r) + v_set(1);
-    return v_scale2(q, n);
+#if EO_LEVEL == 512
+    return (vf)_mm512_scalef_ps((__m512)q, (__m512)n);
+#else
+    return q * (vf)(((vu)shifted << 23) + 0x3f800000u); /* not added to q's own bits: those of a NaN would wrap */
+#endif
 }
 
-/* 1 / (1 + e^-x) */
+/* Beyond these bounds: the value at the bound (1.6e-38, 1.7e38). */
+INLINE vf v_exp(vf x)
+{
+    return v_exp_inside(v_min(v_set(88.0f), v_max(v_set(-87.0f), x)));
+}
+
+/* 1 / (1 + e^x); beyond +-80 its value there, which leaves the sum and its reciprocal ordinary numbers. */
+INLINE vf v_sigmoid_of_negated(vf x)
+{
+    return v_reciprocal(v_set(1) + v_exp_inside(v_max(v_set(-80), v_min(v_set(80), x))));
+}
+
 INLINE vf v_sigmoid(vf x)
 {
-    return v_reciprocal(v_set(1) + v_exp(v_max(v_set(-80), v_min(v_set(80), v_set(0) - x))));
+    return v_sigmoid_of_negated(v_set(0) - x);
 }
 
 /* Loads and stores of a loop's body that serves whole vectors (whole true, a constant) and the rest of a row. */

@@ -145,6 +145,34 @@ Test(kernels, gelu_is_within_a_millionth_where_it_counts)
     guards_free();
 }
 
+/* Whatever its bits: a poisoned input must not come out as a number. */
+Test(kernels, activation_functions_pass_nans_on)
+{
+    static const char *const names[] = {"plain", "avx2", "avx512"};
+    for (size_t level = 0; level < 3; level++) {
+        if (eo_kernels_select(names[level]) < 0)
+            continue;
+        for (int kind = 0; kind < 2; kind++) {
+            float in[33];
+            float out[33];
+            float up[33];
+            for (int i = 0; i < 33; i++)
+                in[i] = NAN, up[i] = 1;
+            if (kind == 1)
+                memset(in, 0xff, sizeof(in));
+            eo_gelu_forward(NULL, out, in, NULL, 1, 33);
+            for (int i = 0; i < 33; i++)
+                cr_assert(isnan(out[i]), "gelu, %s: element %d", names[level], i);
+            eo_gelu_backward(NULL, out, up, in, NULL, NULL, 1, 33, false);
+            for (int i = 0; i < 33; i++)
+                cr_assert(isnan(out[i]), "gelu backward, %s: element %d", names[level], i);
+            eo_swiglu_forward(NULL, out, in, up, 33, 1, 33);
+            for (int i = 0; i < 33; i++)
+                cr_assert(isnan(out[i]), "swiglu, %s: element %d", names[level], i);
+        }
+    }
+}
+
 /* out: the gradient of the input, then that of the bias. */
 static void run_gelu_backward(eo_team *team, float *out, void *arg)
 {
