@@ -155,7 +155,8 @@ Test(allocator, destroy_frees_live_blocks_too)
     cr_assert_null(allocator);
     eo_allocator_destroy(&allocator); /* of nothing is harmless */
     const struct mallinfo2 after = mallinfo2();
-    cr_assert_eq(after.uordblks + after.hblkhd, before.uordblks + before.hblkhd);
+    /* Less than the smallest block asked for: the C library counts freed small blocks that it caches as used. */
+    cr_assert_lt(after.uordblks + after.hblkhd, before.uordblks + before.hblkhd + 4 * KIB);
 
     allocator = allocator_of("pool");
     void *small = eo_allocate(allocator, 1), *large = eo_allocate(allocator, 30 * MIB);
