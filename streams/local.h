@@ -20,7 +20,7 @@
 #include <stdatomic.h>
 
 #include "streams/collective.h"
-#include "streams/cpu/kernels.h"
+#include "streams/cpu/kernels_cpu.h"
 #include "streams/fabric.h"
 #include "streams/gate.h"
 

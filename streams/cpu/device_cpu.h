@@ -5,7 +5,7 @@
 #ifndef EO_STREAMS_CPU_DEVICE_CPU_H
 #define EO_STREAMS_CPU_DEVICE_CPU_H
 
-#include "streams/cpu/kernels.h"
+#include "streams/cpu/kernels_cpu.h"
 #include "streams/cpu/affinity.h"
 #include "streams/cpu/queue.h"
 #include "streams/device.h"
@@ -37,7 +37,7 @@ void eo_cpu_enqueue(struct eo_device *device, uint32_t queue, eo_cpu_work_fn run
 eo_status eo_cpu_reserve(struct eo_device *device, uint64_t bytes, void **out);
 void eo_cpu_release(struct eo_device *device, void *memory, uint64_t bytes);
 
-/* elementwise.c */
+/* elementwise_cpu.c */
 void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes);
 void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes);
 void eo_cpu_accumulate(struct eo_device *device, float *to, const float *from, uint64_t count);

@@ -2,7 +2,7 @@
  *
  * Built with -ffp-contract=off (the project's arguments): a fused multiply-add in one of the sets would change bits.
  */
-#include "streams/cpu/kernels.h"
+#include "streams/cpu/kernels_cpu.h"
 
 #include <math.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static uint16_t float_to_bf16(float value)
 #define VECTOR_STREAM(p, v) _mm512_stream_ps((float *)(p), (__m512)(v))
 #define VECTOR_STREAM_END _mm_sfence()
 #define VECTOR_NAME    "avx512"
-#include "streams/cpu/kernels_body.h"
+#include "streams/cpu/kernels_cpu_body.h"
 
 #define KERNEL(name)   avx2_##name
 #define KERNEL_TARGET  __attribute__((target("avx2")))
@@ -46,7 +46,7 @@ static uint16_t float_to_bf16(float value)
 #define VECTOR_STREAM(p, v) _mm256_stream_ps((float *)(p), (__m256)(v))
 #define VECTOR_STREAM_END _mm_sfence()
 #define VECTOR_NAME    "avx2"
-#include "streams/cpu/kernels_body.h"
+#include "streams/cpu/kernels_cpu_body.h"
 
 #define VECTOR_SQRT(v) (plain_f32) _mm_sqrt_ps((__m128)(v))
 #define VECTOR_STREAM(p, v) _mm_stream_ps((float *)(p), (__m128)(v))
@@ -73,7 +73,7 @@ static sqrt_argument plain_sqrt(sqrt_argument v)
 #define KERNEL_TARGET
 #define VECTOR_FLOATS 4
 #define VECTOR_NAME   "plain"
-#include "streams/cpu/kernels_body.h"
+#include "streams/cpu/kernels_cpu_body.h"
 
 static const struct eo_cpu_kernels *const kernel_tables[] = { /* fastest first */
 #if defined(__x86_64__)

@@ -7,8 +7,8 @@
  * (lane j: elements j, j + lanes, ...; then the lanes in a fixed tree).
  * The caller's rounding and denormal modes are used as they are.
  */
-#ifndef EO_STREAMS_CPU_KERNELS_H
-#define EO_STREAMS_CPU_KERNELS_H
+#ifndef EO_STREAMS_CPU_KERNELS_CPU_H
+#define EO_STREAMS_CPU_KERNELS_CPU_H
 
 #include "streams/device.h"
 
