@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Batches, and token files. Text is read in by text_folder.c.
+ */
+#include "tools/data.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    TOKENS_HEADER_BYTES = 1024,
+    TOKENS_MAGIC_GPT2 = 20240520,
+    TOKENS_VERSION_GPT2 = 1,
+    TOKENS_MAGIC_LLAMA3 = 20240801,
+    TOKENS_VERSION_LLAMA3 = 7,
+};
+
+/* --- token files ------------------------------------------------------------------------------------------------- */
+
+struct token_header {
+    int32_t magic, version;
+    uint32_t count;
+};
+
+static eo_status check_header(const char *path, const struct token_header *header, uint64_t file_bytes,
+                              uint32_t *token_bytes, struct eo_problem *problem)
+{
+    if (header->magic != TOKENS_MAGIC_GPT2 && header->magic != TOKENS_MAGIC_LLAMA3)
+        return eo_problem_set(problem, EO_ERR_INVALID,
+                              "--tokens %s: begins with %d, where token files of llm.c have %d (GPT-2) or %d (Llama 3);"
+                              " make one with the scripts of llm.c, or train on bytes with --text",
+                              path, header->magic, TOKENS_MAGIC_GPT2, TOKENS_MAGIC_LLAMA3);
+    const bool llama = header->magic == TOKENS_MAGIC_LLAMA3;
+    const int32_t version = llama ? TOKENS_VERSION_LLAMA3 : TOKENS_VERSION_GPT2;
+    if (header->version != version)
+        return eo_problem_set(problem, EO_ERR_INVALID,
+                              "--tokens %s: is of version %d, and version %d can be read; make it again with a current "
+                              "llm.c", path, header->version, version);
+    *token_bytes = llama ? 4 : 2;
+    const uint64_t wanted = TOKENS_HEADER_BYTES + (uint64_t)header->count * *token_bytes;
+    if (file_bytes != wanted)
+        return eo_problem_set(problem, EO_ERR_INVALID,
+                              "--tokens %s: has %llu bytes, and its header's %u tokens take %llu; it was cut off or "
+                              "changed: copy or make it again", path, (unsigned long long)file_bytes, header->count,
+                              (unsigned long long)wanted);
+    return EO_OK;
+}
+
+static uint32_t token_at(const struct eo_data *data, uint64_t i)
+{
+    switch (data->token_bytes) {
+    case 1: return ((const uint8_t *)data->tokens)[i];
+    case 2: return ((const uint16_t *)data->tokens)[i];
+    default: return ((const uint32_t *)data->tokens)[i];
+    }
+}
+
+static eo_status check_vocabulary(const struct eo_data *data, const char *path, uint32_t vocabulary,
+                                  struct eo_problem *problem)
+{
+    for (uint64_t i = 0; i < data->count; i++)
+        if (token_at(data, i) >= vocabulary)
+            return eo_problem_set(problem, EO_ERR_INVALID,
+                                  "--tokens %s: token %llu is %u, and the model's vocabulary has %u; choose a --model "
+                                  "with the vocabulary that the file was made with", path, (unsigned long long)i,
+                                  token_at(data, i), vocabulary);
+    return EO_OK;
+}
+
+static eo_status map_file(struct eo_data *data, int file, const char *path, uint32_t vocabulary,
+                          struct eo_problem *problem)
+{
+    struct stat info;
+    if (fstat(file, &info) != 0)
+        return eo_problem_set(problem, EO_ERR_IO, "--tokens %s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return eo_problem_set(problem, EO_ERR_INVALID, "--tokens %s: is no file; folders are for --text", path);
+    const uint64_t file_bytes = (uint64_t)info.st_size;
+    if (file_bytes < TOKENS_HEADER_BYTES)
+        return eo_problem_set(problem, EO_ERR_INVALID,
+                              "--tokens %s: has %llu bytes, fewer than the header's %d; it is no token file of llm.c, "
+                              "or was cut off", path, (unsigned long long)file_bytes, TOKENS_HEADER_BYTES);
+    void *map = mmap(NULL, (size_t)file_bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (map == MAP_FAILED)
+        return eo_problem_set(problem, EO_ERR_IO, "--tokens %s: cannot be mapped: %s", path, strerror(errno));
+    data->map = map;
+    data->map_bytes = (size_t)file_bytes;
+    struct token_header header;
+    memcpy(&header, map, sizeof(header));
+    TOOLS_TRY(check_header(path, &header, file_bytes, &data->token_bytes, problem));
+    data->tokens = (const char *)map + TOKENS_HEADER_BYTES;
+    data->count = header.count;
+    return check_vocabulary(data, path, vocabulary, problem);
+}
+
+eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vocabulary, bool hold_back,
+                             struct eo_problem *problem)
+{
+    struct eo_data mapped = {0};
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return eo_problem_set(problem, EO_ERR_IO, "--tokens %s: cannot be opened: %s; check the path", path,
+                              strerror(errno));
+    const eo_status status = map_file(&mapped, file, path, vocabulary, problem);
+    close(file);
+    if (status < 0) {
+        eo_data_fini(&mapped);
+        return status;
+    }
+    mapped.training_count = mapped.count - (hold_back ? mapped.count / 10 : 0);
+    *data = mapped;
+    return EO_OK;
+}
+
+void eo_data_fini(struct eo_data *data)
+{
+    free(data->owned);
+    if (data->map)
+        munmap(data->map, data->map_bytes);
+    *data = (struct eo_data){0};
+}
+
+/* --- batches ------------------------------------------------------------------------------------------------------ */
+
+uint64_t eo_data_draw(uint64_t seed, uint64_t k)
+{
+    /* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"), twice. */
+    uint64_t x = k;
+    for (int round = 0; round < 2; round++) {
+        x += seed + 0x9e3779b97f4a7c15u;
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+        x ^= x >> 31;
+    }
+    return x;
+}
+
+/* How many batches of all ranks a token file holds: what llm.c counts before it begins again. */
+static uint64_t token_rounds(const struct eo_data *data, const struct eo_batch_shape *shape)
+{
+    const uint64_t tokens = (uint64_t)shape->rank_count * shape->batch * shape->seq;
+    return data->training_count ? (data->training_count - 1) / tokens : 0;
+}
+
+eo_status eo_data_check(const struct eo_data *data, const struct eo_batch_shape *shape, bool validation,
+                        struct eo_problem *problem)
+{
+    const char *option = data->is_text ? "--text" : "--tokens";
+    const uint64_t batch_tokens = (uint64_t)shape->batch * shape->seq;
+    const uint64_t needed = 1 + (data->is_text ? batch_tokens : batch_tokens * shape->rank_count);
+    const uint64_t held_back = data->count - data->training_count;
+    if (data->training_count < needed)
+        return eo_problem_set(problem, EO_ERR_INVALID,
+                              "%s: %llu tokens to train on are shorter than a batch, which takes %llu (--batch %u x "
+                              "--seq %u%s, and one); give more text, or a smaller --batch or --seq", option,
+                              (unsigned long long)data->training_count, (unsigned long long)needed, shape->batch,
+                              shape->seq, data->is_text ? "" : " x --ranks");
+    if (validation && held_back < (uint64_t)shape->seq + 1)
+        return eo_problem_set(problem, EO_ERR_INVALID,
+                              "%s: the last tenth, %llu tokens, is too short for --val-every with --seq %u; give more "
+                              "text or a smaller --seq", option, (unsigned long long)held_back, shape->seq);
+    return EO_OK;
+}
+
+static void copy_sequence(const struct eo_data *data, uint64_t begin, uint32_t seq, int32_t *tokens, int32_t *targets)
+{
+    for (uint32_t t = 0; t < seq; t++) {
+        tokens[t] = (int32_t)token_at(data, begin + t);
+        targets[t] = (int32_t)token_at(data, begin + t + 1);
+    }
+}
+
+void eo_data_batch(const struct eo_data *data, const struct eo_batch_shape *shape, uint64_t seed, uint64_t step,
+                   uint32_t micro_batch, uint32_t rank, int32_t *tokens, int32_t *targets)
+{
+    const uint64_t batch = shape->batch, seq = shape->seq;
+    const uint64_t global_batch = shape->rank_count * batch * shape->micro_batches;
+    const uint64_t round = (step * shape->micro_batches + micro_batch);
+    for (uint32_t b = 0; b < shape->batch; b++) {
+        uint64_t begin;
+        if (data->is_text) {
+            const uint64_t k = step * global_batch +
+                               ((uint64_t)micro_batch * shape->rank_count + rank) * batch + b;
+            begin = eo_data_draw(seed, k) % (data->training_count - seq);
+        } else {
+            const uint64_t index = round % token_rounds(data, shape) * shape->rank_count + rank;
+            begin = (index * batch + b) * seq;
+        }
+        copy_sequence(data, begin, shape->seq, tokens + b * seq, targets + b * seq);
+    }
+}
+
+void eo_data_validation_batch(const struct eo_data *data, const struct eo_batch_shape *shape, uint32_t index,
+                              uint32_t rank, int32_t *tokens, int32_t *targets)
+{
+    const uint64_t places = data->count - data->training_count - shape->seq;
+    for (uint32_t b = 0; b < shape->batch; b++) {
+        const uint64_t k = ((uint64_t)index * shape->rank_count + rank) * shape->batch + b;
+        /* A seed of its own: the places stay the same whatever --seed is, so that runs can be compared. */
+        const uint64_t begin = data->training_count + eo_data_draw(0x76616c6964617465u, k) % places;
+        copy_sequence(data, begin, shape->seq, tokens + (uint64_t)b * shape->seq, targets + (uint64_t)b * shape->seq);
+    }
+}
+
+void eo_data_prompt(const struct eo_data *data, uint32_t count, int32_t *tokens)
+{
+    uint64_t begin = data->training_count;
+    while (data->is_text && begin < data->count && begin > 0 && token_at(data, begin - 1) != '\n')
+        begin++;
+    if (begin + count > data->count) /* little or nothing is held back */
+        begin = data->count > count ? data->count - count : 0;
+    for (uint32_t t = 0; t < count; t++)
+        tokens[t] = begin + t < data->count ? (int32_t)token_at(data, begin + t) : 0;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is trained on: the bytes of files and folders, or a token file of llm.c. Batches are a function of (seed,
+ * step, place in the global batch), so they do not depend on how many ranks share them:
+ *
+ *     text     sequence k of the run, k = step x G + (m x W + r) x B + b, begins at a place drawn from (seed, k);
+ *              G = W x B x M. The same G gives the same set of sequences in every step
+ *     tokens   micro-batch m of step s on rank r is batch (s x M + m) x W + r of the file, wrapping as llm.c does
+ */
+#ifndef EO_TOOLS_DATA_H
+#define EO_TOOLS_DATA_H
+
+#include "tools/problem.h"
+
+struct eo_data {
+    bool is_text;
+    uint32_t token_bytes;    /* 1: text */
+    const void *tokens;      /* count of them */
+    uint64_t count;
+    uint64_t training_count; /* the first ones; what follows is held back */
+    uint32_t file_count;     /* text */
+    void *owned;             /* text */
+    void *map;               /* token file */
+    size_t map_bytes;
+};
+
+/* W, B, T, M. */
+struct eo_batch_shape {
+    uint32_t rank_count, batch, seq, micro_batches;
+};
+
+/*
+ * Folders are read in the order of their names, without what is hidden, linked, binary (a NUL byte in it), above
+ * 64 MiB or in a build folder; files that are named are taken as they are. Both calls change nothing when they fail:
+ * EO_ERR_IO, EO_ERR_INVALID, EO_ERR_NO_MEMORY.
+ */
+EO_NODISCARD eo_status eo_data_load_text(struct eo_data *data, const char *const *paths, uint32_t path_count,
+                                         struct eo_problem *problem);
+
+/* Every token is held against the vocabulary. `hold_back`: the last tenth is not trained on. */
+EO_NODISCARD eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vocabulary,
+                                          bool hold_back, struct eo_problem *problem);
+void eo_data_fini(struct eo_data *data);
+
+/* Enough for a batch, and for one of held-back text if `validation`. */
+EO_NODISCARD eo_status eo_data_check(const struct eo_data *data, const struct eo_batch_shape *shape, bool validation,
+                                     struct eo_problem *problem);
+
+/* batch x seq tokens and what follows each of them. Allocates nothing. */
+void eo_data_batch(const struct eo_data *data, const struct eo_batch_shape *shape, uint64_t seed, uint64_t step,
+                   uint32_t micro_batch, uint32_t rank, int32_t *tokens, int32_t *targets);
+
+/* The index-th batch of held-back text, the same in every call. */
+void eo_data_validation_batch(const struct eo_data *data, const struct eo_batch_shape *shape, uint32_t index,
+                              uint32_t rank, int32_t *tokens, int32_t *targets);
+
+/* `count` tokens from the beginning of what is held back (text: from the beginning of a line). */
+void eo_data_prompt(const struct eo_data *data, uint32_t count, int32_t *tokens);
+
+/* A number from (seed, k), well spread. */
+uint64_t eo_data_draw(uint64_t seed, uint64_t k);
+
+#endif

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Everything before the ranks start.
+ */
+#include "tools/job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/memory_check.h"
+
+#ifndef EO_SOURCE_ROOT
+#define EO_SOURCE_ROOT "."
+#endif
+
+static const uint64_t logits_chunk_bytes = (uint64_t)32 << 20;
+
+uint64_t eo_job_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* --- log --------------------------------------------------------------------------------------------------------- */
+
+static _Thread_local struct eo_log_catch *thread_catch;
+
+static void catch_write(void *user, eo_log_level level, const char *text)
+{
+    struct eo_log_catch *log_catch = user ? user : thread_catch;
+    if (level == EO_LOG_ERROR && log_catch) {
+        pthread_mutex_lock(&log_catch->mutex);
+        snprintf(log_catch->text, sizeof(log_catch->text), "%s", text);
+        pthread_mutex_unlock(&log_catch->mutex);
+    } else {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+    }
+}
+
+eo_log eo_job_log(struct eo_log_catch *log_catch)
+{
+    return (eo_log){.write = catch_write, .user = log_catch, .level = EO_LOG_WARN};
+}
+
+void eo_log_catch_init(struct eo_log_catch *log_catch)
+{
+    pthread_mutex_init(&log_catch->mutex, NULL);
+    log_catch->text[0] = '\0';
+}
+
+void eo_log_catch_enter(struct eo_log_catch *log_catch)
+{
+    thread_catch = log_catch;
+}
+
+/* --- model and plan ---------------------------------------------------------------------------------------------- */
+
+uint32_t eo_job_head_chunks(const eo_transformer_config *config, uint64_t tokens)
+{
+    const uint64_t logits_bytes = tokens * config->vocabulary * sizeof(float);
+    const uint64_t chunks = (logits_bytes + logits_chunk_bytes - 1) / logits_chunk_bytes;
+    return (uint32_t)(chunks < 1 ? 1 : chunks < tokens ? chunks : tokens);
+}
+
+static uint32_t seq_of(const struct eo_options *options, const eo_transformer_config *config)
+{
+    return options->seq ? options->seq : config->context < 256 ? config->context : 256;
+}
+
+eo_status eo_job_plan(const struct eo_options *options, const eo_transformer_config *config, const eo_log *log,
+                      eo_transformer **transformer, eo_plan **plan)
+{
+    const uint32_t seq = seq_of(options, config);
+    *plan = NULL;
+    TOOLS_TRY(eo_transformer_create(transformer, eo_transformer_params(
+        .config = *config, .batch = options->batch, .seq = seq, .recompute = options->recompute,
+        .recompute_blocks = options->recompute_blocks,
+        .head_chunks = options->head_chunks ? options->head_chunks
+                                            : eo_job_head_chunks(config, (uint64_t)options->batch * seq),
+        .thread_count = options->threads, .half_blocks = options->half_blocks, .log = log)));
+    const eo_status status = eo_plan_create(plan, eo_transformer_model(*transformer), eo_plan_params(
+        .rank_count = options->ranks, .micro_batches = options->micro_batches, .gather_slots = options->gather_slots,
+        .gradient_slots = options->gradient_slots, .no_prefetch = options->no_prefetch, .log = log));
+    if (status < 0)
+        eo_transformer_destroy(transformer);
+    return status;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------ */
+
+uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary *summary)
+{
+    /* Outside the plan: program and libraries; stacks, packing buffers of the products, timelines. */
+    const uint64_t process_bytes = (uint64_t)32 << 20, thread_bytes = (uint64_t)8 << 20;
+    uint64_t rank_bytes = summary->arena_bytes;
+    if (options->memory != EO_MEMORY_STATIC) /* copies, and what an allocator keeps and cannot use */
+        rank_bytes = summary->lower_bound_bytes + summary->lower_bound_bytes / 4;
+    return process_bytes + options->ranks * (rank_bytes + options->threads * thread_bytes);
+}
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static bool fits(const struct eo_options *options, const eo_transformer_config *config, uint64_t available)
+{
+    const eo_log silence = {0};
+    eo_transformer *transformer = NULL;
+    eo_plan *plan = NULL;
+    if (eo_job_plan(options, config, &silence, &transformer, &plan) < 0)
+        return false;
+    eo_plan_summary summary;
+    eo_plan_get_summary(plan, &summary);
+    eo_plan_destroy(&plan);
+    eo_transformer_destroy(&transformer);
+    return eo_job_estimate(options, &summary) <= available;
+}
+
+/* The next smaller settings that fit, as words. */
+static void advise(const struct eo_job *job, char *text, size_t bytes)
+{
+    struct eo_options smaller = *job->options;
+    for (smaller.batch /= 2; smaller.batch >= 1; smaller.batch /= 2)
+        if (fits(&smaller, &job->config, job->available_bytes)) {
+            snprintf(text, bytes, "--batch %u would fit", smaller.batch);
+            return;
+        }
+    smaller.recompute = EO_RECOMPUTE_BLOCKS;
+    smaller.recompute_blocks = UINT32_MAX;
+    for (smaller.batch = job->options->batch; smaller.batch >= 1; smaller.batch /= 2)
+        if (fits(&smaller, &job->config, job->available_bytes)) {
+            snprintf(text, bytes, "--batch %u with --recompute all would fit", smaller.batch);
+            return;
+        }
+    /* Gather and gradient buffers are held by every rank: fewer ranks in one process take less. */
+    smaller.ranks = 1;
+    smaller.batch = 1;
+    if (job->options->ranks > 1 && fits(&smaller, &job->config, job->available_bytes)) {
+        snprintf(text, bytes, "--ranks 1 with --batch 1 --recompute all would fit");
+        return;
+    }
+    static const char *const by_size[] = {"gpt2-large", "gpt2-medium", "gpt2", "base", "small", "tiny"};
+    for (size_t i = 0; i < sizeof(by_size) / sizeof(by_size[0]); i++) {
+        eo_transformer_config config;
+        if (eo_transformer_preset(by_size[i], &config) >= 0 && (!smaller.seq || smaller.seq <= config.context) &&
+            fits(&smaller, &config, job->available_bytes)) {
+            snprintf(text, bytes, "no batch of this model fits; --model %s would, with --ranks 1 --batch 1 "
+                     "--recompute all", by_size[i]);
+            return;
+        }
+    }
+    snprintf(text, bytes, "no model fits: end other programs, or use a larger machine");
+}
+
+static eo_status check_memory(struct eo_job *job, struct eo_problem *problem)
+{
+    job->available_bytes = eo_process_memory_available();
+    job->needed_bytes = eo_job_estimate(job->options, &job->summary);
+    if (job->needed_bytes <= job->available_bytes)
+        return EO_OK;
+    char advice[256];
+    advise(job, advice, sizeof(advice));
+    return eo_problem_set(problem, EO_ERR_NO_MEMORY,
+                          "not enough memory for --model %s with --ranks %u --batch %u --seq %u: %.0f MiB are needed "
+                          "(%.0f MiB a rank are planned, the rest is an estimate), %.0f MiB are available; %s",
+                          job->options->model_name, job->options->ranks, job->shape.batch, job->shape.seq,
+                          mib(job->needed_bytes), mib(job->summary.arena_bytes), mib(job->available_bytes), advice);
+}
+
+/* --- data -------------------------------------------------------------------------------------------------------- */
+
+/* The folders of the project that hold text; not the whole tree, where builds and notes may lie. */
+static eo_status load_own_sources(struct eo_data *data, struct eo_problem *problem)
+{
+    static const char *const names[] = {"README.md", "CONTRIBUTING.md", "docs", "include", "base", "streams",
+                                        "buffers", "runtime", "layers", "tests", "tools"};
+    enum { NAME_COUNT = sizeof(names) / sizeof(names[0]) };
+    static char paths[NAME_COUNT][4096];
+    const char *found[NAME_COUNT];
+    uint32_t found_count = 0;
+    for (int i = 0; i < NAME_COUNT; i++) {
+        snprintf(paths[i], sizeof(paths[i]), "%s/%s", EO_SOURCE_ROOT, names[i]);
+        if (access(paths[i], R_OK) == 0)
+            found[found_count++] = paths[i];
+    }
+    if (found_count == 0)
+        return eo_problem_set(problem, EO_ERR_IO, "the project's own sources, which are the default text, are not in "
+                              "%s any more; name files or folders with --text", EO_SOURCE_ROOT);
+    return eo_data_load_text(data, found, found_count, problem);
+}
+
+static eo_status load_data(struct eo_job *job, struct eo_problem *problem)
+{
+    const struct eo_options *o = job->options;
+    if (o->tokens_path)
+        TOOLS_TRY(eo_data_map_tokens(&job->data, o->tokens_path, job->config.vocabulary, job->val_every != 0,
+                                     problem));
+    else if (o->text_paths)
+        TOOLS_TRY(eo_data_load_text(&job->data, o->text_paths, o->text_path_count, problem));
+    else
+        TOOLS_TRY(load_own_sources(&job->data, problem));
+    if (job->data.is_text && job->config.vocabulary < 256)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--text: bytes need a vocabulary of 256, and the model has %u; "
+                              "use --tokens", job->config.vocabulary);
+    return eo_data_check(&job->data, &job->shape, job->val_every != 0, problem);
+}
+
+/* --- all of it --------------------------------------------------------------------------------------------------- */
+
+static eo_status choose_config(struct eo_job *job, struct eo_problem *problem)
+{
+    const struct eo_options *o = job->options;
+    job->config = o->config;
+    if (!o->init_path)
+        return EO_OK;
+    TOOLS_TRY(eo_checkpoint_open(&job->checkpoint, o->init_path, problem));
+    if (o->model_of_init)
+        job->config = job->checkpoint.config;
+    return eo_checkpoint_check(&job->checkpoint, o->init_path, o->model_name, &job->config, problem);
+}
+
+static eo_status prepare(struct eo_job *job, struct eo_log_catch *log_catch, struct eo_problem *problem)
+{
+    const struct eo_options *o = job->options;
+    TOOLS_TRY(choose_config(job, problem));
+    job->shape = (struct eo_batch_shape){.rank_count = o->ranks, .batch = o->batch, .seq = seq_of(o, &job->config),
+                                         .micro_batches = o->micro_batches};
+    if (job->shape.seq > job->config.context)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--seq %u is longer than the context of --model %s, which is "
+                              "%u; give a shorter one", job->shape.seq, o->model_name, job->config.context);
+    /* Also of the ranks, later: it finds the catch of the thread that calls. */
+    const eo_log log = eo_job_log(NULL);
+    const eo_status status = eo_job_plan(o, &job->config, &log, &job->transformer, &job->plan);
+    if (status < 0)
+        return eo_problem_set(problem, status, "%s",
+                              log_catch->text[0] ? log_catch->text : eo_status_text(status));
+    eo_plan_get_summary(job->plan, &job->summary);
+    if (o->plan_only)
+        return EO_OK;
+    TOOLS_TRY(check_memory(job, problem));
+    return load_data(job, problem);
+}
+
+eo_status eo_job_prepare(struct eo_job *job, const struct eo_options *options, uint64_t val_every,
+                         struct eo_problem *problem)
+{
+    *job = (struct eo_job){.options = options, .val_every = val_every};
+    pthread_mutex_init(&job->failure_mutex, NULL);
+    struct eo_log_catch log_catch;
+    eo_log_catch_init(&log_catch);
+    eo_log_catch_enter(&log_catch);
+    const eo_status status = prepare(job, &log_catch, problem);
+    eo_log_catch_enter(NULL);
+    if (status < 0)
+        eo_job_fini(job);
+    return status;
+}
+
+void eo_job_fini(struct eo_job *job)
+{
+    eo_plan_destroy(&job->plan);
+    eo_transformer_destroy(&job->transformer);
+    eo_checkpoint_fini(&job->checkpoint);
+    eo_data_fini(&job->data);
+    free(job->ranks);
+    job->ranks = NULL;
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A training run: data, model, plan and ranks. Each rank is a thread with a team, a runtime and the loop.
+ *
+ *     prepare   checks everything that can be checked; reserves nothing, writes nothing
+ *     run       starts the ranks, runs the steps, calls the program's hooks
+ *
+ * A rank that fails says so to the world, so the others end too; the first cause is kept.
+ */
+#ifndef EO_TOOLS_JOB_H
+#define EO_TOOLS_JOB_H
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+
+#include <evenodd/layers.h>
+
+#include "tools/checkpoint_llmc.h"
+#include "tools/data.h"
+#include "tools/options.h"
+#include "tools/problem.h"
+
+struct eo_job;
+
+/* The last error that was logged on behalf of a rank. */
+struct eo_log_catch {
+    pthread_mutex_t mutex;
+    char text[1024];
+};
+
+struct eo_job_rank {
+    struct eo_job *job;
+    uint32_t rank;
+    pthread_t thread;
+    struct eo_log_catch log_catch;
+    eo_team *team;
+    eo_runtime *runtime;
+    int32_t *tokens, *targets;  /* batch x seq */
+    double peak_flops_per_s;    /* measured, of this rank while all others measured too */
+    eo_runtime_stats first;     /* after the first step */
+    eo_runtime_stats last;      /* after the last */
+    uint64_t step_count;        /* that were run */
+};
+
+/* What the ranks know together after a step. */
+struct eo_job_step {
+    uint64_t step;     /* from 1 */
+    double loss;       /* mean over the global batch */
+    double gradient_norm, learning_rate;
+    uint64_t step_ns;
+};
+
+/* Each may be NULL. */
+struct eo_job_hooks {
+    void *user;
+    void (*begin)(void *user);                                          /* rank 0, before the first step */
+    void (*step)(void *user, const struct eo_job_step *step);           /* rank 0, after each step */
+    void (*validation)(void *user, uint64_t step, double loss);         /* rank 0 */
+    void (*rank_step)(void *user, struct eo_job_rank *rank, uint64_t step); /* every rank, after each step, from 1 */
+    eo_status (*end)(void *user, struct eo_job_rank *rank);             /* every rank: may use the runtime */
+};
+
+struct eo_job {
+    const struct eo_options *options;
+    uint64_t val_every;                /* 0: never */
+    const volatile sig_atomic_t *stop; /* NULL, or: end after the current step */
+    struct eo_job_hooks hooks;
+
+    /* prepare */
+    eo_transformer_config config;
+    eo_transformer *transformer;
+    eo_plan *plan;
+    eo_plan_summary summary;
+    struct eo_data data;
+    struct eo_checkpoint checkpoint;
+    struct eo_batch_shape shape;
+    uint64_t needed_bytes, available_bytes; /* of memory, estimated and asked */
+
+    /* run */
+    eo_world *worlds[EO_RUN_RANKS_MAX];
+    struct eo_job_rank *ranks;
+    pthread_barrier_t barrier;  /* for measuring all at once */
+    atomic_bool broken;         /* a rank could not start */
+    atomic_bool measured;       /* the time for measuring is over */
+    double peak_flops_per_s;    /* of all ranks together; 0: not measured */
+    pthread_mutex_t failure_mutex;
+    eo_status failure;          /* of the first cause; EO_OK: none */
+    uint32_t failed_rank;
+    struct eo_problem failure_text;
+};
+
+/* `options`, and whatever val_every and hooks are set to before run, must outlive the job. With options->plan_only
+ * it stops after the plan. */
+EO_NODISCARD eo_status eo_job_prepare(struct eo_job *job, const struct eo_options *options, uint64_t val_every,
+                                      struct eo_problem *problem);
+EO_NODISCARD eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem);
+void eo_job_fini(struct eo_job *job);
+
+/* What the planner and layers are made of, for other sizes too: neither is kept when it fails. */
+EO_NODISCARD eo_status eo_job_plan(const struct eo_options *options, const eo_transformer_config *config,
+                                   const eo_log *log, eo_transformer **transformer, eo_plan **plan);
+
+/* Pieces of head so that the logits of one stay below 32 MiB. */
+uint32_t eo_job_head_chunks(const eo_transformer_config *config, uint64_t tokens);
+
+/* Bytes that a run with this plan takes, all ranks and what is not in the plan. */
+uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary *summary);
+
+/* A log that keeps errors in `log_catch`, or, if that is NULL, in the one of the calling rank's thread; warnings go to
+ * standard error. */
+eo_log eo_job_log(struct eo_log_catch *log_catch);
+void eo_log_catch_init(struct eo_log_catch *log_catch);
+void eo_log_catch_enter(struct eo_log_catch *log_catch); /* becomes the calling thread's */
+
+/* job_peak.c: fills rank->peak_flops_per_s. Every rank calls it at the same time. */
+void eo_job_measure_peak(struct eo_job_rank *rank);
+
+uint64_t eo_job_now_ns(void);
+
+#endif

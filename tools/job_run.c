@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The ranks: one thread each, the same loop on all of them.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/job.h"
+
+/* Sequences of held-back text that a validation looks at, at least. */
+enum { VALIDATION_SEQUENCES = 32 };
+
+/* The trainer's scalars of a step, summed over the ranks. */
+enum { VALUE_LOSS, VALUE_STOP };
+
+/* The first cause is kept. That a rank is gone is only a consequence, where another says why. */
+static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
+{
+    struct eo_job *job = rank->job;
+    char text[sizeof(rank->log_catch.text)];
+    pthread_mutex_lock(&rank->log_catch.mutex);
+    snprintf(text, sizeof(text), "%s", rank->log_catch.text);
+    pthread_mutex_unlock(&rank->log_catch.mutex);
+    if (!text[0] && rank->runtime)
+        snprintf(text, sizeof(text), "%s", eo_runtime_error(rank->runtime));
+    if (!text[0])
+        snprintf(text, sizeof(text), "%s", eo_status_text(status));
+
+    pthread_mutex_lock(&job->failure_mutex);
+    if (job->failure == EO_OK || (job->failure == EO_ERR_COMM && status != EO_ERR_COMM)) {
+        job->failure = status;
+        job->failed_rank = rank->rank;
+        if (step)
+            eo_problem_set(&job->failure_text, status, "step %llu, rank %u: %s", (unsigned long long)step,
+                           rank->rank, text);
+        else
+            eo_problem_set(&job->failure_text, status, "rank %u: %s", rank->rank, text);
+    }
+    pthread_mutex_unlock(&job->failure_mutex);
+    eo_world_abort(job->worlds[rank->rank], text);
+}
+
+static eo_status run_micro_batches(struct eo_job_rank *rank, uint64_t step, double *loss)
+{
+    struct eo_job *job = rank->job;
+    const eo_tokens tokens = {.tokens = rank->tokens, .targets = rank->targets};
+    double sum = 0;
+    for (uint32_t m = 0; m < job->shape.micro_batches; m++) {
+        double mean = 0;
+        eo_data_batch(&job->data, &job->shape, job->options->seed, step, m, rank->rank, rank->tokens, rank->targets);
+        TOOLS_TRY(eo_transformer_micro_batch(job->transformer, rank->runtime, rank->team, &tokens, &mean));
+        sum += mean;
+    }
+    *loss = sum / job->shape.micro_batches;
+    return EO_OK;
+}
+
+/* Whether to go on is decided by all ranks together: a wish to stop travels with the step's own numbers. */
+static eo_status run_step(struct eo_job_rank *rank, uint64_t step, struct eo_job_step *out, bool *stop)
+{
+    struct eo_job *job = rank->job;
+    const struct eo_options *o = job->options;
+    const uint64_t begin_ns = eo_job_now_ns();
+    double loss;
+    eo_step_report report;
+    TOOLS_TRY(eo_step_begin(rank->runtime));
+    TOOLS_TRY(run_micro_batches(rank, step, &loss));
+    const double rate = eo_options_learning_rate(o, step);
+    TOOLS_TRY(eo_step_end(rank->runtime, eo_step_params(
+        .learning_rate = (float)rate, .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps,
+        .weight_decay = (float)o->weight_decay, .clip = (float)o->clip,
+        .values = {[VALUE_LOSS] = loss, [VALUE_STOP] = job->stop && *job->stop}), &report));
+    *out = (struct eo_job_step){
+        .step = step + 1, .loss = report.values[VALUE_LOSS] / job->shape.rank_count,
+        .gradient_norm = report.gradient_norm, .learning_rate = rate, .step_ns = eo_job_now_ns() - begin_ns,
+    };
+    *stop = report.values[VALUE_STOP] > 0;
+    return EO_OK;
+}
+
+static eo_status validate(struct eo_job_rank *rank, uint64_t step)
+{
+    struct eo_job *job = rank->job;
+    const eo_tokens tokens = {.tokens = rank->tokens, .targets = rank->targets};
+    const uint32_t sequences = job->shape.rank_count * job->shape.batch;
+    const uint32_t batch_count = (VALIDATION_SEQUENCES + sequences - 1) / sequences;
+    double sum = 0;
+    for (uint32_t i = 0; i < batch_count; i++) {
+        double mean = 0;
+        eo_data_validation_batch(&job->data, &job->shape, i, rank->rank, rank->tokens, rank->targets);
+        TOOLS_TRY(eo_transformer_evaluate(job->transformer, rank->runtime, rank->team, &tokens, &mean));
+        sum += mean;
+    }
+    TOOLS_TRY(eo_sum(rank->runtime, &sum, 1));
+    if (rank->rank == 0 && job->hooks.validation)
+        job->hooks.validation(job->hooks.user, step, sum / batch_count / job->shape.rank_count);
+    return EO_OK;
+}
+
+static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
+{
+    struct eo_job *job = rank->job;
+    const struct eo_job_hooks *hooks = &job->hooks;
+    bool stop = false;
+    while (!stop && *step < job->options->steps) {
+        struct eo_job_step result;
+        const uint64_t index = (*step)++; /* from here on failures are this step's */
+        TOOLS_TRY(run_step(rank, index, &result, &stop));
+        rank->step_count = *step;
+        eo_runtime_get_stats(rank->runtime, &rank->last);
+        if (*step == 1)
+            rank->first = rank->last;
+        if (hooks->rank_step)
+            hooks->rank_step(hooks->user, rank, *step);
+        if (rank->rank == 0 && hooks->step)
+            hooks->step(hooks->user, &result);
+        if (job->val_every && *step % job->val_every == 0)
+            TOOLS_TRY(validate(rank, *step));
+    }
+    return EO_OK;
+}
+
+/* Barriers need every rank, so a rank that cannot start still comes here. */
+static bool measure_together(struct eo_job_rank *rank, eo_status started)
+{
+    struct eo_job *job = rank->job;
+    if (started < 0)
+        atomic_store(&job->broken, true);
+    pthread_barrier_wait(&job->barrier);
+    if (atomic_load(&job->broken))
+        return false;
+    if (job->options->peak_seconds > 0)
+        eo_job_measure_peak(rank);
+    pthread_barrier_wait(&job->barrier);
+    if (rank->rank == 0)
+        for (uint32_t r = 0; r < job->shape.rank_count; r++)
+            job->peak_flops_per_s += job->ranks[r].peak_flops_per_s;
+    return true;
+}
+
+static eo_status start_team(struct eo_job_rank *rank)
+{
+    const uint64_t tokens = (uint64_t)rank->job->shape.batch * rank->job->shape.seq;
+    rank->tokens = calloc(tokens, sizeof(*rank->tokens));
+    rank->targets = calloc(tokens, sizeof(*rank->targets));
+    if (!rank->tokens || !rank->targets)
+        return EO_ERR_NO_MEMORY;
+    return eo_team_create(&rank->team, rank->job->options->threads);
+}
+
+static eo_status start_runtime(struct eo_job_rank *rank)
+{
+    struct eo_job *job = rank->job;
+    const struct eo_options *o = job->options;
+    const eo_log log = eo_job_log(&rank->log_catch);
+    TOOLS_TRY(eo_runtime_create(&rank->runtime, eo_runtime_params(
+        .plan = job->plan, .world = job->worlds[rank->rank], .memory = o->memory,
+        .parallel = eo_team_parallel(rank->team), .place_threads = o->place_threads,
+        .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log)));
+    if (o->init_path)
+        return eo_checkpoint_load(&job->checkpoint, eo_transformer_model(job->transformer), rank->runtime);
+    return eo_transformer_initialise(job->transformer, rank->runtime, o->seed);
+}
+
+static eo_status rank_life(struct eo_job_rank *rank, uint64_t *step)
+{
+    struct eo_job *job = rank->job;
+    TOOLS_TRY(start_runtime(rank));
+    if (rank->rank == 0 && job->hooks.begin)
+        job->hooks.begin(job->hooks.user);
+    TOOLS_TRY(run_steps(rank, step));
+    *step = 0; /* what fails now is no step's */
+    return job->hooks.end ? job->hooks.end(job->hooks.user, rank) : EO_OK;
+}
+
+static void *rank_main(void *arg)
+{
+    struct eo_job_rank *rank = arg;
+    uint64_t step = 0;
+    eo_log_catch_enter(&rank->log_catch);
+    eo_status status = start_team(rank);
+    if (measure_together(rank, status) && status >= 0)
+        status = rank_life(rank, &step);
+    if (status < 0)
+        fail(rank, status, step);
+    eo_runtime_destroy(&rank->runtime);
+    eo_team_destroy(&rank->team);
+    free(rank->tokens);
+    free(rank->targets);
+    return NULL;
+}
+
+static eo_status run_ranks(struct eo_job *job, struct eo_problem *problem)
+{
+    const uint32_t rank_count = job->shape.rank_count;
+    uint32_t started = 0;
+    pthread_barrier_init(&job->barrier, NULL, rank_count);
+    while (started < rank_count) {
+        struct eo_job_rank *rank = &job->ranks[started];
+        *rank = (struct eo_job_rank){.job = job, .rank = started};
+        eo_log_catch_init(&rank->log_catch);
+        if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0)
+            break;
+        started++;
+    }
+    if (started < rank_count) {
+        /* The others stand at the barrier and could not be told: there is nothing to save yet. */
+        fprintf(stderr, "%s: the thread of rank %u cannot be started; lower --ranks or the limit on threads\n",
+                program_invocation_short_name, started);
+        exit(EO_EXIT_FAILED);
+    }
+    for (uint32_t r = 0; r < rank_count; r++)
+        pthread_join(job->ranks[r].thread, NULL);
+    pthread_barrier_destroy(&job->barrier);
+    if (job->failure < 0)
+        *problem = job->failure_text;
+    return job->failure;
+}
+
+eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
+{
+    const struct eo_options *o = job->options;
+    struct eo_log_catch log_catch;
+    eo_log_catch_init(&log_catch);
+    const eo_log log = eo_job_log(&log_catch);
+    job->ranks = calloc(job->shape.rank_count, sizeof(*job->ranks));
+    if (!job->ranks)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for %u ranks", job->shape.rank_count);
+    eo_status status = eo_world_create_local(job->worlds, eo_world_params(
+        .rank_count = job->shape.rank_count, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
+        .fabric_latency_us = o->fabric_latency_us, .log = &log));
+    if (status < 0)
+        return eo_problem_set(problem, status, "the ranks cannot be connected: %s",
+                              log_catch.text[0] ? log_catch.text : eo_status_text(status));
+    status = run_ranks(job, problem);
+    for (uint32_t r = 0; r < job->shape.rank_count; r++)
+        eo_world_destroy(&job->worlds[r]);
+    return status;
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/problem.h"
+
+enum option_key {
+    OPTION_MODEL = 0x100,
+    OPTION_TEXT,
+    OPTION_TOKENS,
+    OPTION_INIT,
+    OPTION_RANKS,
+    OPTION_THREADS,
+    OPTION_MEMORY,
+    OPTION_SLOTS,
+    OPTION_FABRIC,
+    OPTION_BATCH,
+    OPTION_SEQ,
+    OPTION_MICRO_BATCHES,
+    OPTION_STEPS,
+    OPTION_LR,
+    OPTION_WARMUP,
+    OPTION_BETA1,
+    OPTION_BETA2,
+    OPTION_EPS,
+    OPTION_WEIGHT_DECAY,
+    OPTION_CLIP,
+    OPTION_SEED,
+    OPTION_SCHEDULE,
+    OPTION_RECOMPUTE,
+    OPTION_HEAD_CHUNKS,
+    OPTION_GRANULARITY,
+    OPTION_NO_PREFETCH,
+    OPTION_IMPLICIT_PREFETCH,
+    OPTION_REDUCE_INPUTS,
+    OPTION_PLACE_THREADS,
+    OPTION_PEAK_SECONDS,
+    OPTION_END,
+};
+_Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
+
+/* A group's number orders --help; a row without key and name is a heading. */
+static const struct argp_option option_table[] = {
+    {.doc = "Model and data:", .group = 1},
+    {"model", OPTION_MODEL, "NAME", 0,
+     "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b; "
+     "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; init for the shape of the --init checkpoint [small]", 1},
+    {"text", OPTION_TEXT, "PATH...", 0,
+     "train on the bytes of files or folders; the last tenth is held back [the project's own sources]", 1},
+    {"tokens", OPTION_TOKENS, "FILE.bin", 0, "train on a token file of llm.c, in its order", 1},
+    {"init", OPTION_INIT, "FILE.bin", 0, "start from a GPT-2 checkpoint of llm.c (version 3, fp32)", 1},
+    {.doc = "Ranks and memory:", .group = 2},
+    {"ranks", OPTION_RANKS, "N", 0, "the model is sharded over so many [2]", 2},
+    {"threads", OPTION_THREADS, "N", 0, "of each rank [cores / ranks]", 2},
+    {"memory", OPTION_MEMORY, "MODE", 0, "static, dynamic:malloc or dynamic:pool [static]", 2},
+    {"slots", OPTION_SLOTS, "G,D", 0, "gather buffers and gradient buffers [2,2]", 2},
+    {"fabric", OPTION_FABRIC, "GBPS,US", 0, "a simulated link: gigabytes a second, microseconds of latency", 2},
+    {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
+     "in backward: none, cheap (no matrix product), all, or the first N blocks [none]", 2},
+    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "the head runs in so many pieces [so that logits stay below 32 MiB]",
+     2},
+    {"granularity", OPTION_GRANULARITY, "UNIT", 0, "of sharding: block, or half (attention and MLP apart) [block]", 2},
+    {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only when they are needed, for comparison", 2},
+    {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
+    {"reduce-inputs", OPTION_REDUCE_INPUTS, "K", 0, "dynamic memory: reduce-scatter inputs in flight [1]", 2},
+    {"place-threads", OPTION_PLACE_THREADS, NULL, 0, "bind ranks to cores and their memory to the nearest node", 2},
+    {"peak-seconds", OPTION_PEAK_SECONDS, "S", 0, "time spent on measuring the machine's matrix products [0.7]", 2},
+    {.doc = "Training:", .group = 3},
+    {"batch", OPTION_BATCH, "B", 0, "sequences of a rank and micro-batch [4]", 3},
+    {"seq", OPTION_SEQ, "T", 0, "tokens of a sequence [256]", 3},
+    {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "a step [1]", 3},
+    {"steps", OPTION_STEPS, "N", 0, "[150]", 3},
+    {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.001]", 3},
+    {"warmup", OPTION_WARMUP, "N", 0, "steps in which the learning rate rises from 0 [a tenth, at most 20]", 3},
+    {"schedule", OPTION_SCHEDULE, "NAME", 0, "after warm-up: cosine (to a tenth) or constant [cosine]", 3},
+    {"beta1", OPTION_BETA1, "X", 0, "of AdamW [0.9]", 3},
+    {"beta2", OPTION_BETA2, "X", 0, "of AdamW [0.95]", 3},
+    {"eps", OPTION_EPS, "X", 0, "of AdamW [1e-8]", 3},
+    {"weight-decay", OPTION_WEIGHT_DECAY, "X", 0, "of AdamW, on matrices [0.1]", 3},
+    {"clip", OPTION_CLIP, "X", 0, "largest norm of the gradient, 0: no limit [1]", 3},
+    {"seed", OPTION_SEED, "N", 0, "of weights and data [1]", 3},
+    {0},
+};
+
+/* --- numbers --------------------------------------------------------------------------------------------------- */
+
+uint64_t eo_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least,
+                         uint64_t most)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0') /* strtoull takes signs and blanks */
+        argp_error(state, "--%s is '%s'; give a whole number from %llu to %llu", name, text,
+                   (unsigned long long)least, (unsigned long long)most);
+    if (errno == ERANGE || value < least || value > most)
+        argp_error(state, "--%s is %s, which is too %s; give a number from %llu to %llu", name, text,
+                   errno != ERANGE && value < least ? "small" : "large", (unsigned long long)least,
+                   (unsigned long long)most);
+    return value;
+}
+
+double eo_option_real(const struct argp_state *state, const char *name, const char *text, double least, double most)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value) || value < least || value > most)
+        argp_error(state, "--%s is '%s'; give a number from %g to %g", name, text, least, most);
+    return value;
+}
+
+/* "A,B" into two texts of `bytes` each. */
+static void split_pair(const struct argp_state *state, const char *name, const char *text, const char *what,
+                       char *first, char *second, size_t bytes)
+{
+    const char *comma = strchr(text, ',');
+    if (!comma || comma == text || strlen(text) >= bytes || strchr(comma + 1, ','))
+        argp_error(state, "--%s is '%s'; give %s", name, text, what);
+    snprintf(first, bytes, "%.*s", (int)(comma - text), text);
+    snprintf(second, bytes, "%s", comma + 1);
+}
+
+void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bit, const char *name)
+{
+    if (*given & (uint64_t)1 << bit)
+        argp_error(state, "--%s is given twice; leave one out", name);
+    *given |= (uint64_t)1 << bit;
+}
+
+/* --- single options -------------------------------------------------------------------------------------------- */
+
+static bool parse_shape(const char *text, eo_transformer_config *config)
+{
+    unsigned layers, width, heads;
+    int used = 0;
+    if (!isdigit((unsigned char)text[0]) || strlen(text) > 30 ||
+        sscanf(text, "%6ux%6ux%6u%n", &layers, &width, &heads, &used) != 3 || text[used] != '\0')
+        return false;
+    *config = (eo_transformer_config){.family = EO_FAMILY_GPT2, .layer_count = layers, .width = width,
+                                      .head_count = heads, .kv_head_count = heads, .mlp_width = 4 * width,
+                                      .vocabulary = 256, .context = 256, .tied_head = true};
+    return true;
+}
+
+static void parse_model(const struct argp_state *state, struct eo_options *options, const char *name)
+{
+    if (strlen(name) >= sizeof(options->model_name))
+        argp_error(state, "--model: a name of %zu bytes is none that is known", strlen(name));
+    snprintf(options->model_name, sizeof(options->model_name), "%s", name);
+    if (strcmp(name, "init") == 0) {
+        options->model_of_init = true;
+    } else if (parse_shape(name, &options->config)) {
+        if (options->config.layer_count == 0 || options->config.width == 0 || options->config.head_count == 0)
+            argp_error(state, "--model %s: a size of 0; layers, width and heads are at least 1", name);
+        if (options->config.width % options->config.head_count)
+            argp_error(state, "--model %s: %u heads do not divide the width %u; make the width a multiple of the heads",
+                       name, options->config.head_count, options->config.width);
+    } else if (eo_transformer_preset(name, &options->config) < 0) {
+        char known[512] = "";
+        for (uint32_t i = 0; eo_transformer_preset_name(i); i++)
+            snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "",
+                     eo_transformer_preset_name(i));
+        argp_error(state, "--model '%s' is not known; there are %s, and LAYERSxWIDTHxHEADS (such as 4x128x4)", name,
+                   known);
+    }
+}
+
+const char *eo_memory_name(eo_memory memory)
+{
+    static const char *const names[] = {
+        [EO_MEMORY_STATIC] = "static",
+        [EO_MEMORY_DYNAMIC_MALLOC] = "dynamic:malloc",
+        [EO_MEMORY_DYNAMIC_POOL] = "dynamic:pool",
+    };
+    return (unsigned)memory < sizeof(names) / sizeof(names[0]) ? names[memory] : "unknown";
+}
+
+bool eo_memory_parse(const char *text, eo_memory *out)
+{
+    for (int mode = EO_MEMORY_STATIC; mode <= EO_MEMORY_DYNAMIC_POOL; mode++)
+        if (strcmp(text, eo_memory_name((eo_memory)mode)) == 0) {
+            *out = (eo_memory)mode;
+            return true;
+        }
+    return false;
+}
+
+static void parse_recompute(const struct argp_state *state, struct eo_options *options, const char *text)
+{
+    if (strcmp(text, "none") == 0) {
+        options->recompute = EO_RECOMPUTE_NONE;
+    } else if (strcmp(text, "cheap") == 0) {
+        options->recompute = EO_RECOMPUTE_CHEAP;
+    } else if (strcmp(text, "all") == 0) {
+        options->recompute = EO_RECOMPUTE_BLOCKS;
+        options->recompute_blocks = UINT32_MAX;
+    } else if (isdigit((unsigned char)text[0])) {
+        options->recompute_blocks = (uint32_t)eo_option_count(state, "recompute", text, 0, 1 << 20);
+        options->recompute = options->recompute_blocks ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_NONE;
+    } else {
+        argp_error(state, "--recompute is '%s'; give none, cheap, all, or a number of blocks", text);
+    }
+}
+
+static void add_text_path(const struct argp_state *state, struct eo_options *options, const char *path)
+{
+    const char **paths = realloc(options->text_paths, (options->text_path_count + 1) * sizeof(*paths));
+    if (!paths)
+        argp_failure(state, EO_EXIT_FAILED, ENOMEM, "--text");
+    options->text_paths = paths;
+    options->text_paths[options->text_path_count++] = path;
+}
+
+/* One of two words; true for the second. */
+static bool parse_choice(const struct argp_state *state, const char *name, const char *text, const char *first,
+                         const char *second)
+{
+    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
+        argp_error(state, "--%s is '%s'; give %s or %s", name, text, first, second);
+    return strcmp(text, second) == 0;
+}
+
+static const char *name_of(int key)
+{
+    for (const struct argp_option *row = option_table; row->name || row->doc; row++)
+        if (row->key == key)
+            return row->name;
+    return NULL;
+}
+
+static void parse_training(const struct argp_state *state, struct eo_options *o, int key, const char *text)
+{
+    const char *name = name_of(key);
+    switch (key) {
+    case OPTION_BATCH: o->batch = (uint32_t)eo_option_count(state, name, text, 1, 1 << 20); break;
+    case OPTION_SEQ: o->seq = (uint32_t)eo_option_count(state, name, text, 1, 1 << 20); break;
+    case OPTION_MICRO_BATCHES: o->micro_batches = (uint32_t)eo_option_count(state, name, text, 1, 4096); break;
+    case OPTION_STEPS: o->steps = eo_option_count(state, name, text, 1, 1000000000); break;
+    case OPTION_LR: o->learning_rate = eo_option_real(state, name, text, 0, 1000); break;
+    case OPTION_WARMUP: o->warmup = eo_option_count(state, name, text, 0, 1000000000); break;
+    case OPTION_SCHEDULE: o->constant_schedule = parse_choice(state, name, text, "cosine", "constant"); break;
+    case OPTION_BETA1: o->beta1 = eo_option_real(state, name, text, 0, 0.999999); break;
+    case OPTION_BETA2: o->beta2 = eo_option_real(state, name, text, 0, 0.999999); break;
+    case OPTION_EPS: o->eps = eo_option_real(state, name, text, 1e-30, 1); break;
+    case OPTION_WEIGHT_DECAY: o->weight_decay = eo_option_real(state, name, text, 0, 1000); break;
+    case OPTION_CLIP: o->clip = eo_option_real(state, name, text, 0, 1e30); break;
+    case OPTION_SEED: o->seed = eo_option_count(state, name, text, 0, UINT64_MAX); break;
+    default: break;
+    }
+}
+
+static void parse_memory(const struct argp_state *state, struct eo_options *o, int key, const char *text)
+{
+    const char *name = name_of(key);
+    char first[64], second[64];
+    switch (key) {
+    case OPTION_RANKS: o->ranks = (uint32_t)eo_option_count(state, name, text, 1, EO_PLAN_RANKS_MAX); break;
+    case OPTION_THREADS: o->threads = (uint32_t)eo_option_count(state, name, text, 1, 1024); break;
+    case OPTION_MEMORY:
+        if (!eo_memory_parse(text, &o->memory))
+            argp_error(state, "--memory is '%s'; give static, dynamic:malloc or dynamic:pool", text);
+        break;
+    case OPTION_SLOTS:
+        split_pair(state, name, text, "two numbers: gather buffers, gradient buffers (such as 2,2)", first, second,
+                   sizeof(first));
+        o->gather_slots = (uint32_t)eo_option_count(state, name, first, 1, 64);
+        o->gradient_slots = (uint32_t)eo_option_count(state, name, second, 1, 64);
+        break;
+    case OPTION_FABRIC:
+        split_pair(state, name, text, "two numbers: gigabytes a second, microseconds (such as 12.5,10)", first,
+                   second, sizeof(first));
+        o->fabric_gigabytes_per_s = eo_option_real(state, name, first, 1e-6, 1e6);
+        o->fabric_latency_us = eo_option_real(state, name, second, 0, 1e6);
+        break;
+    case OPTION_RECOMPUTE: parse_recompute(state, o, text); break;
+    case OPTION_HEAD_CHUNKS: o->head_chunks = (uint32_t)eo_option_count(state, name, text, 1, 1 << 20); break;
+    case OPTION_GRANULARITY: o->half_blocks = parse_choice(state, name, text, "block", "half"); break;
+    case OPTION_NO_PREFETCH: o->no_prefetch = true; break;
+    case OPTION_IMPLICIT_PREFETCH: o->implicit_prefetch = true; break;
+    case OPTION_REDUCE_INPUTS: o->reduce_inputs = (uint32_t)eo_option_count(state, name, text, 1, 64); break;
+    case OPTION_PLACE_THREADS: o->place_threads = true; break;
+    case OPTION_PEAK_SECONDS: o->peak_seconds = eo_option_real(state, name, text, 0, 3600); break;
+    default: break;
+    }
+}
+
+/* --- all of them together -------------------------------------------------------------------------------------- */
+
+static bool is_given(const struct eo_options *options, int key)
+{
+    return options->given & (uint64_t)1 << (key - OPTION_MODEL);
+}
+
+static void check_together(const struct argp_state *state, struct eo_options *o)
+{
+    if (o->text_paths && o->tokens_path)
+        argp_error(state, "--text and --tokens are both given; train on one of them");
+    if (o->model_of_init && !o->init_path)
+        argp_error(state, "--model init takes the shape of a checkpoint; name it with --init FILE.bin");
+    if (o->init_path && !o->model_of_init && o->config.family != EO_FAMILY_GPT2)
+        argp_error(state, "--init reads GPT-2 checkpoints, and --model %s is none", o->model_name);
+    if (is_given(o, OPTION_WARMUP) && o->warmup > o->steps)
+        argp_error(state, "--warmup %llu is longer than the run of --steps %llu; give fewer",
+                   (unsigned long long)o->warmup, (unsigned long long)o->steps);
+    if (!is_given(o, OPTION_WARMUP))
+        o->warmup = o->steps / 10 < 20 ? o->steps / 10 : 20;
+    if (o->no_prefetch && o->memory != EO_MEMORY_STATIC)
+        argp_error(state, "--no-prefetch is for --memory static; with %s try --implicit-prefetch",
+                   eo_memory_name(o->memory));
+    if (!o->plan_only && o->ranks > EO_RUN_RANKS_MAX)
+        argp_error(state, "--ranks is %u; at most %d run in one process (--plan takes more)", o->ranks,
+                   EO_RUN_RANKS_MAX);
+    if (o->threads == 0)
+        o->threads = eo_core_count() / o->ranks ? eo_core_count() / o->ranks : 1;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct eo_options *options = state->input;
+    if (key > OPTION_TEXT && key < OPTION_END)
+        eo_option_once(state, &options->given, (unsigned)(key - OPTION_MODEL), name_of(key));
+    switch (key) {
+    case OPTION_MODEL:
+        eo_option_once(state, &options->given, 0, "model");
+        parse_model(state, options, text);
+        return 0;
+    case OPTION_TEXT: add_text_path(state, options, text); return 0; /* more than once is fine: paths add up */
+    case OPTION_TOKENS: options->tokens_path = text; return 0;
+    case OPTION_INIT: options->init_path = text; return 0;
+    case ARGP_KEY_ARG: /* --text takes all words that follow */
+        if (!options->text_paths)
+            argp_error(state, "'%s' belongs to no option; files and folders to train on follow --text", text);
+        add_text_path(state, options, text);
+        return 0;
+    case ARGP_KEY_END: check_together(state, options); return 0;
+    default: break;
+    }
+    if (key < OPTION_RANKS || key >= OPTION_END)
+        return ARGP_ERR_UNKNOWN;
+    parse_memory(state, options, key, text);
+    parse_training(state, options, key, text);
+    return 0;
+}
+
+const struct argp eo_options_argp = {.options = option_table, .parser = parse_option};
+
+void eo_options_init(struct eo_options *options)
+{
+    argp_err_exit_status = EO_EXIT_BAD_INPUT;
+    *options = (struct eo_options){
+        .model_name = "small", .ranks = 2, .gather_slots = 2, .gradient_slots = 2, .reduce_inputs = 1,
+        .batch = 4, .micro_batches = 1, .steps = 150, .seed = 1,
+        .learning_rate = 0.001, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1,
+        .peak_seconds = 0.7,
+    };
+    if (eo_transformer_preset(options->model_name, &options->config) < 0)
+        abort(); /* a preset of ours */
+}
+
+void eo_options_fini(struct eo_options *options)
+{
+    free(options->text_paths);
+    options->text_paths = NULL;
+}
+
+double eo_options_learning_rate(const struct eo_options *options, uint64_t step)
+{
+    if (step < options->warmup)
+        return options->learning_rate * (double)(step + 1) / (double)options->warmup;
+    if (options->constant_schedule || options->steps <= options->warmup)
+        return options->learning_rate;
+    const double done = (double)(step - options->warmup) / (double)(options->steps - options->warmup);
+    return options->learning_rate * (0.1 + 0.45 * (1 + cos(3.14159265358979323846 * done)));
+}
+
+uint32_t eo_core_count(void)
+{
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof(cores), &cores) != 0)
+        return 1;
+    const int count = CPU_COUNT(&cores);
+    return count > 0 ? (uint32_t)count : 1;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The options that training programs share: which model, which data, how it is run. A program adds its own argp
+ * options and takes these in as a child parser. All that can be judged without opening a file is judged here; what is
+ * wrong ends the program with EO_EXIT_BAD_INPUT before anything is written.
+ */
+#ifndef EO_TOOLS_OPTIONS_H
+#define EO_TOOLS_OPTIONS_H
+
+#include <argp.h>
+
+#include <evenodd/layers.h>
+
+enum {
+    EO_MODEL_NAME_MAX = 64,
+    EO_RUN_RANKS_MAX = 64,     /* ranks are threads of the process */
+    EO_PLAN_RANKS_MAX = 65536, /* a plan needs none */
+};
+
+struct eo_options {
+    char model_name[EO_MODEL_NAME_MAX];
+    eo_transformer_config config;
+    bool model_of_init; /* --model init: the shape comes from the checkpoint */
+
+    const char **text_paths; /* NULL: the project's own sources */
+    uint32_t text_path_count;
+    const char *tokens_path; /* NULL: text */
+    const char *init_path;   /* NULL: fresh weights */
+
+    uint32_t ranks, threads;
+    eo_memory memory;
+    uint32_t gather_slots, gradient_slots;
+    double fabric_gigabytes_per_s, fabric_latency_us;
+    bool no_prefetch, place_threads, implicit_prefetch;
+    uint32_t reduce_inputs;
+
+    uint32_t batch, seq, micro_batches;
+    uint64_t steps, warmup, seed;
+    double learning_rate, beta1, beta2, eps, weight_decay, clip;
+    bool constant_schedule;
+
+    eo_recompute recompute;
+    uint32_t recompute_blocks;
+    uint32_t head_chunks;
+    bool half_blocks;
+    double peak_seconds; /* spent on measuring the machine's products; 0: none */
+    bool plan_only;      /* no data, no memory: ranks may be many */
+
+    uint64_t given; /* a bit for each option that was given, by its place in the table */
+};
+
+/* For struct argp's children; its input is a struct eo_options that eo_options_init has filled. */
+extern const struct argp eo_options_argp;
+
+void eo_options_init(struct eo_options *options);
+void eo_options_fini(struct eo_options *options);
+
+/* Ends the program with a usage error that names the option. Ranges include both ends. */
+uint64_t eo_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least,
+                         uint64_t most);
+double eo_option_real(const struct argp_state *state, const char *name, const char *text, double least, double most);
+
+/* Refuses an option that is given twice. `bit` is the caller's own numbering, below 64. */
+void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bit, const char *name);
+
+/* Settings of the step with this index, from 0: warm-up, then constant or a cosine down to a tenth. */
+double eo_options_learning_rate(const struct eo_options *options, uint64_t step);
+
+const char *eo_memory_name(eo_memory memory);
+
+/* False: not a name of a memory mode. */
+bool eo_memory_parse(const char *text, eo_memory *out);
+
+/* Cores this process may use, at least 1. */
+uint32_t eo_core_count(void);
+
+#endif

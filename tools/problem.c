@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/problem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+eo_status eo_problem_set(struct eo_problem *problem, eo_status status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(problem->text, sizeof(problem->text), format, arguments);
+    va_end(arguments);
+    return status;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Why something was refused or failed: what, where, and what to do about it, as one text for people. Functions of the
+ * tools fill it in where they return a status below 0; the program prints it and chooses its exit status.
+ */
+#ifndef EO_TOOLS_PROBLEM_H
+#define EO_TOOLS_PROBLEM_H
+
+#include <evenodd/common.h>
+#include <evenodd/status.h>
+
+/* Exit statuses of all tools. */
+enum { EO_EXIT_OK = 0, EO_EXIT_FAILED = 1, EO_EXIT_BAD_INPUT = 2 };
+
+struct eo_problem {
+    char text[2048];
+};
+
+/* Returns `status`, so that `return eo_problem_set(...)` reads as what it does. */
+eo_status eo_problem_set(struct eo_problem *problem, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
+
+#define TOOLS_TRY(expression)                                                                                         \
+    do {                                                                                                              \
+        const eo_status tools_try_status = (expression);                                                              \
+        if (tools_try_status < 0)                                                                                     \
+            return tools_try_status;                                                                                  \
+    } while (0)
+
+#endif

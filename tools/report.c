@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/report.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/progress.h"
+
+enum { CURVE_COLUMNS = 64, CURVE_ROWS = 12, BAR_COLUMNS = 40 };
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double eo_median(double *values, uint64_t count)
+{
+    if (count == 0)
+        return 0;
+    qsort(values, count, sizeof(*values), by_value);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+void eo_report_start(const struct eo_job *job)
+{
+    const struct eo_options *o = job->options;
+    const eo_plan_summary *s = &job->summary;
+    printf("%s: %.2f million parameters, %u ranks x %u thread%s, memory %s, kernels %s\n", o->model_name,
+           (double)s->element_count * 1e-6, o->ranks, o->threads, o->threads == 1 ? "" : "s",
+           eo_memory_name(o->memory), eo_kernels_name());
+    if (job->data.is_text)
+        printf("data: %.2f MiB of text in %u file%s, the last tenth held back\n", mib(job->data.count),
+               job->data.file_count, job->data.file_count == 1 ? "" : "s");
+    else
+        printf("data: %s, %llu tokens\n", o->tokens_path, (unsigned long long)job->data.count);
+    printf("step: %u sequences x %u tokens a rank, %u micro-batch%s: %llu tokens\n", job->shape.batch, job->shape.seq,
+           job->shape.micro_batches, job->shape.micro_batches == 1 ? "" : "es",
+           (unsigned long long)eo_step_tokens(job));
+    printf("plan: %.1f MiB a rank (lower bound %.1f), %u operations a step, proven\n", mib(s->arena_bytes),
+           mib(s->lower_bound_bytes), s->operation_count);
+    if (job->peak_flops_per_s > 0)
+        printf("peak of the step's own matrix products, all ranks at once: %.0f GFLOP/s\n",
+               job->peak_flops_per_s * 1e-9);
+    fflush(stdout);
+}
+
+/* Each column stands for the mean of some steps. */
+void eo_report_loss(const double *losses, uint64_t count)
+{
+    if (count == 0)
+        return;
+    const uint64_t columns = count < CURVE_COLUMNS ? count : CURVE_COLUMNS;
+    double mean[CURVE_COLUMNS], low = INFINITY, high = -INFINITY;
+    for (uint64_t c = 0; c < columns; c++) {
+        const uint64_t begin = c * count / columns, end = (c + 1) * count / columns;
+        mean[c] = 0;
+        for (uint64_t i = begin; i < end; i++)
+            mean[c] += losses[i] / (double)(end - begin);
+        low = fmin(low, mean[c]);
+        high = fmax(high, mean[c]);
+    }
+    printf("\nloss: %.4f at the start, %.4f at the end\n", losses[0], losses[count - 1]);
+    const double height = high > low ? high - low : 1;
+    for (int row = CURVE_ROWS - 1; row >= 0; row--) {
+        printf("  %7.3f |", low + height * row / (CURVE_ROWS - 1));
+        int used = 0, last = 0;
+        char line[CURVE_COLUMNS + 1];
+        for (uint64_t c = 0; c < columns; c++) {
+            const bool here = (int)lround((mean[c] - low) / height * (CURVE_ROWS - 1)) == row;
+            line[used++] = here ? '*' : ' ';
+            last = here ? used : last;
+        }
+        printf(" %.*s\n", last, line);
+    }
+    char number[32];
+    const int digits = snprintf(number, sizeof(number), "%llu", (unsigned long long)count);
+    printf("          +");
+    for (uint64_t c = 0; c <= columns; c++)
+        putchar('-');
+    printf("\n           step 1%*s\n", columns > 8 ? (int)columns - 5 : digits + 1, number);
+}
+
+static void print_bar(double share)
+{
+    const int length = (int)lround(share * BAR_COLUMNS);
+    for (int i = 0; i < length; i++)
+        putchar('#');
+    putchar('\n');
+}
+
+void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes)
+{
+    const eo_plan_summary *s = &job->summary;
+    printf("\nmemory of a rank, what is live when most is live (%s):\n",
+           job->options->memory == EO_MEMORY_STATIC ? "all of it placed before the first step"
+                                                    : "as planned; the dynamic mode takes what it needs");
+    for (int c = 0; c < EO_CATEGORY_COUNT; c++) {
+        if (!s->category_bytes[c])
+            continue;
+        printf("  %-24s %10.2f MiB  ", eo_category_name((eo_category)c), mib(s->category_bytes_at_peak[c]));
+        print_bar((double)s->category_bytes_at_peak[c] / (double)s->lower_bound_bytes);
+    }
+    printf("  %-24s %10.2f MiB  (lower bound %.2f)\n", "planned", mib(s->arena_bytes), mib(s->lower_bound_bytes));
+    uint64_t live = 0, reserved = 0;
+    for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+        const eo_runtime_stats *stats = &job->ranks[r].last;
+        live = stats->live_peak_bytes > live ? stats->live_peak_bytes : live;
+        reserved = stats->reserved_peak_bytes > reserved ? stats->reserved_peak_bytes : reserved;
+    }
+    if (job->options->memory != EO_MEMORY_STATIC)
+        printf("  %-24s %10.2f MiB live, %.2f MiB reserved, at most\n", "taken", mib(live), mib(reserved));
+    printf("  %-24s %10.2f MiB resident at most\n", "process, all ranks", mib(resident_peak_bytes));
+}
+
+void eo_report_time(const struct eo_job *job, double step_s_median)
+{
+    static const char *const causes[EO_WAIT_COUNT] = {
+        [EO_WAIT_ALL_GATHER] = "waiting for all-gather",
+        [EO_WAIT_REDUCE_SCATTER] = "waiting for reduce-scatter",
+        [EO_WAIT_NORM] = "waiting for the norm",
+    };
+    double total = 0, waits[EO_WAIT_COUNT] = {0}, waited = 0, steps = 0;
+    for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+        const struct eo_job_rank *rank = &job->ranks[r];
+        if (rank->step_count < 2)
+            return;
+        steps += (double)(rank->last.steps - rank->first.steps);
+        total += (double)(rank->last.step_ns - rank->first.step_ns);
+        for (int w = 0; w < EO_WAIT_COUNT; w++)
+            waits[w] += (double)(rank->last.wait_ns[w] - rank->first.wait_ns[w]);
+    }
+    printf("\ntime of a step, mean over ranks and steps after the first:\n");
+    for (int w = 0; w < EO_WAIT_COUNT; w++)
+        waited += waits[w];
+    printf("  %-28s %9.2f ms %5.1f %%\n", "compute", (total - waited) / steps * 1e-6, 100 * (total - waited) / total);
+    for (int w = 0; w < EO_WAIT_COUNT; w++)
+        printf("  %-28s %9.2f ms %5.1f %%\n", causes[w], waits[w] / steps * 1e-6, 100 * waits[w] / total);
+    printf("  %-28s %9.2f ms, median %.2f ms: %.0f tokens/s", "step", total / steps * 1e-6, step_s_median * 1e3,
+           (double)eo_step_tokens(job) / step_s_median);
+    const double share = eo_peak_share(job, step_s_median);
+    if (share > 0)
+        printf(", %.0f %% of the products' peak", 100 * share);
+    printf("\n");
+}
+
+static void print_byte(int32_t token)
+{
+    if (token == '\n' || token == '\t' || (token < 128 && isprint(token)) || token >= 128)
+        putchar(token);
+    else
+        printf("\\x%02x", (unsigned)token);
+}
+
+void eo_report_sample(const int32_t *tokens, uint32_t prompt_count, uint32_t count, bool is_text)
+{
+    printf("\nsample, after %u given tokens (up to the mark):\n", prompt_count);
+    for (uint32_t i = 0; i < prompt_count + count; i++) {
+        if (i == prompt_count)
+            printf(is_text ? "|>" : "|> ");
+        if (is_text)
+            print_byte(tokens[i]);
+        else
+            printf("%d ", tokens[i]);
+    }
+    putchar('\n');
+}

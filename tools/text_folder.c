@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The bytes of files and folders, one after the other.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/data.h"
+
+#define FOLDER_FILE_BYTES_MAX ((uint64_t)64 << 20)
+enum { FOLDER_DEPTH_MAX = 64 };
+
+struct text {
+    uint8_t *bytes;
+    uint64_t count, capacity;
+    uint32_t file_count;
+    struct eo_problem *problem;
+};
+
+static eo_status reserve(struct text *text, uint64_t more)
+{
+    if (more <= text->capacity - text->count)
+        return EO_OK;
+    uint64_t capacity = text->capacity ? text->capacity : 1 << 20;
+    while (capacity - text->count < more)
+        capacity *= 2;
+    uint8_t *bytes = realloc(text->bytes, capacity);
+    if (!bytes)
+        return eo_problem_set(text->problem, EO_ERR_NO_MEMORY, "--text: no memory for %llu bytes of text",
+                              (unsigned long long)capacity);
+    text->bytes = bytes;
+    text->capacity = capacity;
+    return EO_OK;
+}
+
+static eo_status read_all(struct text *text, int file, const char *path)
+{
+    for (;;) {
+        TOOLS_TRY(reserve(text, 1 << 16));
+        const ssize_t got = read(file, text->bytes + text->count, text->capacity - text->count);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return eo_problem_set(text->problem, EO_ERR_IO, "--text %s: cannot be read: %s", path, strerror(errno));
+        if (got == 0)
+            return EO_OK;
+        text->count += (uint64_t)got;
+    }
+}
+
+/* A file found in a folder is left out again when it is no text. */
+static eo_status add_file(struct text *text, const char *path, bool found)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return eo_problem_set(text->problem, EO_ERR_IO, "--text %s: cannot be opened: %s", path, strerror(errno));
+    const uint64_t before = text->count;
+    const eo_status status = read_all(text, file, path);
+    close(file);
+    TOOLS_TRY(status);
+    if (found && memchr(text->bytes + before, 0, text->count - before))
+        text->count = before;
+    if (text->count > before)
+        text->file_count++;
+    return EO_OK;
+}
+
+static bool has_entry(const char *folder, const char *name)
+{
+    char path[4096 + 64];
+    struct stat info;
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return stat(path, &info) == 0;
+}
+
+static bool is_build_folder(const char *folder)
+{
+    return has_entry(folder, "build.ninja") || has_entry(folder, "CMakeCache.txt") ||
+           has_entry(folder, "CACHEDIR.TAG") || has_entry(folder, "pyvenv.cfg");
+}
+
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* By bytes, not by the locale: the order is part of what a run is. */
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static eo_status add_folder(struct text *text, const char *folder, int depth);
+
+static eo_status add_found(struct text *text, const char *path, int depth)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0)
+        return EO_OK; /* gone since the folder was read */
+    if (S_ISDIR(info.st_mode) && depth < FOLDER_DEPTH_MAX)
+        return is_build_folder(path) ? EO_OK : add_folder(text, path, depth + 1);
+    if (S_ISREG(info.st_mode) && (uint64_t)info.st_size <= FOLDER_FILE_BYTES_MAX)
+        return add_file(text, path, true);
+    return EO_OK;
+}
+
+static eo_status add_folder(struct text *text, const char *folder, int depth)
+{
+    struct dirent **entries = NULL;
+    const int count = scandir(folder, &entries, is_visible, by_name);
+    if (count < 0)
+        return eo_problem_set(text->problem, EO_ERR_IO, "--text %s: the folder cannot be read: %s", folder,
+                              strerror(errno));
+    eo_status status = EO_OK;
+    for (int i = 0; i < count; i++) {
+        char path[4096];
+        const int length = snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
+        if (status >= 0 && length > 0 && (size_t)length < sizeof(path))
+            status = add_found(text, path, depth);
+        free(entries[i]);
+    }
+    free(entries);
+    return status;
+}
+
+static eo_status add_named(struct text *text, const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return eo_problem_set(text->problem, EO_ERR_IO, "--text %s: cannot be opened: %s; check the path", path,
+                              strerror(errno));
+    return S_ISDIR(info.st_mode) ? add_folder(text, path, 0) : add_file(text, path, false);
+}
+
+eo_status eo_data_load_text(struct eo_data *data, const char *const *paths, uint32_t path_count,
+                            struct eo_problem *problem)
+{
+    struct text text = {.problem = problem};
+    eo_status status = EO_OK;
+    for (uint32_t i = 0; i < path_count && status >= 0; i++)
+        status = add_named(&text, paths[i]);
+    if (status >= 0 && text.count == 0)
+        status = eo_problem_set(problem, EO_ERR_INVALID, "--text %s: there is no text in it; give a file or folder "
+                                "with some", path_count ? paths[0] : "");
+    if (status < 0) {
+        free(text.bytes);
+        return status;
+    }
+    *data = (struct eo_data){
+        .is_text = true, .token_bytes = 1, .tokens = text.bytes, .count = text.count,
+        .training_count = text.count - text.count / 10, .file_count = text.file_count, .owned = text.bytes,
+    };
+    return EO_OK;
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Trains a GPT, sharded over ranks that are threads of this process, in memory that is placed before the first step.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/job.h"
+#include "tools/memory_check.h"
+#include "tools/progress.h"
+#include "tools/report.h"
+#include "tools/sample.h"
+#include "tools/step_log.h"
+#include "tools/trace_merge.h"
+#include "tools/weights_hash.h"
+
+enum train_key { TRAIN_VAL_EVERY = 0x200, TRAIN_LOG, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN };
+enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
+static const double sample_temperature = 0.8;
+
+static const struct argp_option train_options[] = {
+    {.doc = "What comes out:", .group = 4},
+    {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on held-back text every N steps [never]", 4},
+    {"log", TRAIN_LOG, "FILE.jsonl", 0, "a JSON object a step, and a summary", 4},
+    {"trace", TRAIN_TRACE, "FILE.json", 0, "what both streams did in the last steps, for Perfetto or Chrome", 4},
+    {"sample", TRAIN_SAMPLE, "N", 0, "bytes (tokens) of text generated at the end, 0: none [160]", 4},
+    {"plan", TRAIN_PLAN, NULL, 0, "print the plan, and stop", 4},
+    {0},
+};
+
+struct train_settings {
+    struct eo_options common;
+    uint64_t val_every, given;
+    uint32_t sample_count;
+    const char *log_path, *trace_path;
+};
+
+struct train {
+    struct train_settings settings;
+    struct eo_job job;
+    struct eo_progress progress;
+    struct eo_step_log log;
+    double *losses, *step_s; /* of the steps that were run */
+    uint64_t step_count;
+    struct eo_trace_text *traces; /* by rank */
+    uint64_t weights_hash;
+    int32_t *sample;
+    uint32_t prompt_count;
+};
+
+static volatile sig_atomic_t interrupted;
+
+/* The first Ctrl-C ends after the current step; the second one ends at once. */
+static void on_interrupt(int number)
+{
+    interrupted = 1;
+    signal(number, SIG_DFL);
+}
+
+static error_t parse_train_option(int key, char *text, struct argp_state *state)
+{
+    struct train_settings *settings = state->input;
+    for (const struct argp_option *row = train_options; row->name || row->doc; row++)
+        if (row->name && row->key == key)
+            eo_option_once(state, &settings->given, (unsigned)(key - TRAIN_VAL_EVERY), row->name);
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &settings->common; return 0;
+    case TRAIN_VAL_EVERY: settings->val_every = eo_option_count(state, "val-every", text, 1, 1000000000); return 0;
+    case TRAIN_LOG: settings->log_path = text; return 0;
+    case TRAIN_TRACE: settings->trace_path = text; return 0;
+    case TRAIN_SAMPLE: settings->sample_count = (uint32_t)eo_option_count(state, "sample", text, 0, 1 << 20); return 0;
+    case TRAIN_PLAN: settings->common.plan_only = true; return 0;
+    case ARGP_KEY_END:
+        if (settings->log_path && settings->trace_path && strcmp(settings->log_path, settings->trace_path) == 0)
+            argp_error(state, "--log and --trace both name %s; give them a file each", settings->log_path);
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* --- while it runs ------------------------------------------------------------------------------------------------ */
+
+static void on_begin(void *user)
+{
+    struct train *train = user;
+    eo_report_start(&train->job);
+    eo_progress_begin(&train->progress, &train->job);
+}
+
+static void on_step(void *user, const struct eo_job_step *step)
+{
+    struct train *train = user;
+    const double step_s = (double)step->step_ns * 1e-9;
+    train->losses[train->step_count] = step->loss;
+    train->step_s[train->step_count++] = step_s;
+    if (train->log.file)
+        eo_step_log_write(&train->log, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}",
+            "step", (json_int_t)step->step, "loss", eo_json_real(step->loss),
+            "grad_norm", eo_json_real(step->gradient_norm), "lr", eo_json_real(step->learning_rate),
+            "step_s", eo_json_real(step_s),
+            "tokens_per_s", eo_json_real((double)eo_step_tokens(&train->job) / step_s)));
+    eo_progress_step(&train->progress, step);
+}
+
+static void on_validation(void *user, uint64_t step, double loss)
+{
+    struct train *train = user;
+    if (train->log.file)
+        eo_step_log_write(&train->log, json_pack("{s:{s:I, s:o}}", "validation", "step", (json_int_t)step,
+                                                 "loss", eo_json_real(loss)));
+    eo_progress_validation(&train->progress, step, loss);
+}
+
+static eo_status take_sample(struct train *train, struct eo_job_rank *rank)
+{
+    const struct eo_job *job = &train->job;
+    const uint32_t count = train->settings.sample_count, vocabulary = job->data.is_text ? 256 : job->config.vocabulary;
+    const uint32_t prompt_count = job->shape.seq / 2 < PROMPT_TOKENS ? (job->shape.seq + 1) / 2 : PROMPT_TOKENS;
+    int32_t *tokens = calloc(prompt_count + count, sizeof(*tokens));
+    if (!tokens)
+        return EO_ERR_NO_MEMORY;
+    eo_data_prompt(&job->data, prompt_count, tokens);
+    const eo_status status = eo_sample(rank, prompt_count, count, vocabulary, sample_temperature,
+                                       job->options->seed, tokens);
+    if (status >= 0 && rank->rank == 0) {
+        train->sample = tokens;
+        train->prompt_count = prompt_count;
+    } else {
+        free(tokens);
+    }
+    return status;
+}
+
+static eo_status on_end(void *user, struct eo_job_rank *rank)
+{
+    struct train *train = user;
+    uint64_t hash;
+    if (rank->rank == 0)
+        eo_progress_end(&train->progress);
+    if (train->traces)
+        TOOLS_TRY(eo_trace_take(rank->runtime, &train->traces[rank->rank]));
+    TOOLS_TRY(eo_weights_hash(rank->runtime, &hash));
+    if (rank->rank == 0)
+        train->weights_hash = hash;
+    return train->settings.sample_count ? take_sample(train, rank) : EO_OK;
+}
+
+/* --- afterwards --------------------------------------------------------------------------------------------------- */
+
+static void write_summary(struct train *train, double step_s_median, uint64_t resident_peak_bytes)
+{
+    const struct eo_job *job = &train->job;
+    uint64_t arena = 0, calls = 0, steps = 0;
+    for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+        const struct eo_job_rank *rank = &job->ranks[r];
+        arena = rank->last.arena_bytes > arena ? rank->last.arena_bytes : arena;
+        if (rank->step_count > 1 && rank->last.allocator_calls - rank->first.allocator_calls > calls)
+            calls = rank->last.allocator_calls - rank->first.allocator_calls;
+        steps = rank->step_count;
+    }
+    char hash[32];
+    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)train->weights_hash);
+    const double calls_per_step = steps > 1 ? (double)calls / (double)(steps - 1) : 0;
+    printf("weights_hash %s, %.0f allocator calls of evenodd a step\n", hash, calls_per_step);
+    if (train->log.file)
+        eo_step_log_write(&train->log, json_pack("{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:b}}", "summary",
+            "weights_hash", hash, "arena_bytes", (json_int_t)arena,
+            "planned_bytes", (json_int_t)job->summary.arena_bytes,
+            "lower_bound_bytes", (json_int_t)job->summary.lower_bound_bytes,
+            "peak_rss_bytes", (json_int_t)resident_peak_bytes,
+            "allocator_calls_per_step", eo_json_real(calls_per_step),
+            "tokens_per_s", eo_json_real(step_s_median > 0 ? (double)eo_step_tokens(job) / step_s_median : 0),
+            "step_s_median", eo_json_real(step_s_median), "steps", (json_int_t)steps, "interrupted",
+            (int)interrupted));
+}
+
+/* Without the first step, which finds everything cold, where there are others. */
+static double median_step_s(const struct train *train)
+{
+    const uint64_t skipped = train->step_count > 1;
+    const uint64_t count = train->step_count - skipped;
+    double *copy = malloc((count ? count : 1) * sizeof(*copy));
+    if (!copy)
+        return 0;
+    memcpy(copy, train->step_s + skipped, count * sizeof(*copy));
+    const double median = eo_median(copy, count);
+    free(copy);
+    return median;
+}
+
+static void write_trace(struct train *train)
+{
+    struct eo_problem problem;
+    char *text = NULL;
+    eo_status status = eo_trace_merge(train->traces, train->job.shape.rank_count, &text, &problem);
+    if (status >= 0)
+        status = eo_write_file("--trace", train->settings.trace_path, text, strlen(text), &problem);
+    if (status < 0)
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+    else
+        printf("trace in %s: open it with https://ui.perfetto.dev or chrome://tracing\n", train->settings.trace_path);
+    free(text);
+}
+
+static void report(struct train *train)
+{
+    const double step_s_median = median_step_s(train);
+    const uint64_t resident_peak_bytes = eo_process_resident_peak();
+    if (interrupted)
+        printf("\ninterrupted after step %llu of %llu\n", (unsigned long long)train->step_count,
+               (unsigned long long)train->settings.common.steps);
+    eo_report_loss(train->losses, train->step_count);
+    eo_report_memory(&train->job, resident_peak_bytes);
+    eo_report_time(&train->job, step_s_median);
+    if (train->sample)
+        eo_report_sample(train->sample, train->prompt_count, train->settings.sample_count, train->job.data.is_text);
+    printf("\n");
+    write_summary(train, step_s_median, resident_peak_bytes);
+    if (train->traces)
+        write_trace(train);
+}
+
+static eo_status run(struct train *train, struct eo_problem *problem)
+{
+    const struct train_settings *settings = &train->settings;
+    struct eo_job *job = &train->job;
+    train->losses = calloc(settings->common.steps, sizeof(*train->losses));
+    train->step_s = calloc(settings->common.steps, sizeof(*train->step_s));
+    if (settings->trace_path)
+        train->traces = calloc(job->shape.rank_count, sizeof(*train->traces));
+    if (!train->losses || !train->step_s || (settings->trace_path && !train->traces))
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the losses of %llu steps",
+                              (unsigned long long)settings->common.steps);
+    job->stop = &interrupted;
+    job->hooks = (struct eo_job_hooks){.user = train, .begin = on_begin, .step = on_step,
+                                       .validation = on_validation, .end = on_end};
+    const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    const eo_status status = eo_job_run(job, problem);
+    if (status < 0)
+        eo_progress_end(&train->progress);
+    else
+        report(train);
+    return status;
+}
+
+static void print_text(void *user, const char *text, size_t text_bytes)
+{
+    fwrite(text, 1, text_bytes, user);
+}
+
+static void warn_of_many_threads(const struct eo_options *options)
+{
+    const uint64_t threads = (uint64_t)options->ranks * options->threads;
+    if (threads > eo_core_count())
+        fprintf(stderr, "%s: warning: --ranks %u x --threads %u are more threads than the %u cores that may be used; "
+                "it will be slow, lower one of them\n", program_invocation_short_name, options->ranks,
+                options->threads, eo_core_count());
+}
+
+/* Everything is checked before anything is written. */
+static eo_status prepare(struct train *train, struct eo_problem *problem)
+{
+    const struct train_settings *settings = &train->settings;
+    TOOLS_TRY(eo_check_writable("--log", settings->log_path, problem));
+    TOOLS_TRY(eo_check_writable("--trace", settings->trace_path, problem));
+    TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
+    return settings->common.plan_only ? EO_OK : eo_step_log_open(&train->log, settings->log_path, problem);
+}
+
+static int train_main(struct train *train)
+{
+    struct eo_problem problem;
+    if (prepare(train, &problem) < 0) {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+        return EO_EXIT_BAD_INPUT;
+    }
+    if (train->settings.common.plan_only) {
+        eo_plan_print(train->job.plan, print_text, stdout);
+        return EO_EXIT_OK;
+    }
+    warn_of_many_threads(&train->settings.common);
+    const eo_status status = run(train, &problem);
+    eo_step_log_close(&train->log);
+    if (status < 0)
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+    return status < 0 ? EO_EXIT_FAILED : EO_EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static struct train train;
+    const struct argp_child children[] = {{.argp = &eo_options_argp}, {0}};
+    const struct argp argp = {
+        .options = train_options, .parser = parse_train_option, .children = children,
+        .doc = "Trains a GPT, sharded over ranks, in memory that is placed before the first step.",
+    };
+    eo_options_init(&train.settings.common);
+    train.settings.sample_count = SAMPLE_DEFAULT;
+    argp_parse(&argp, argc, argv, 0, NULL, &train.settings);
+    const int result = train_main(&train);
+    for (uint32_t r = 0; train.traces && r < train.job.shape.rank_count; r++)
+        free(train.traces[r].text);
+    free(train.traces);
+    free(train.losses);
+    free(train.step_s);
+    free(train.sample);
+    eo_job_fini(&train.job);
+    eo_options_fini(&train.settings.common);
+    return result;
+}
