@@ -149,6 +149,27 @@ static eo_status on_end(void *user, struct eo_job_rank *rank)
 
 /* --- afterwards --------------------------------------------------------------------------------------------------- */
 
+/* Seconds of a step that compute stood still, by cause: means over ranks and the steps after the first. */
+static json_t *wait_summary(const struct eo_job *job)
+{
+    static const char *const causes[EO_WAIT_COUNT] = {
+        [EO_WAIT_ALL_GATHER] = "all_gather",
+        [EO_WAIT_REDUCE_SCATTER] = "reduce_scatter",
+        [EO_WAIT_NORM] = "norm",
+    };
+    json_t *waits = json_object();
+    for (int w = 0; waits && w < EO_WAIT_COUNT; w++) {
+        double seconds = 0, steps = 0;
+        for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+            const struct eo_job_rank *rank = &job->ranks[r];
+            seconds += (double)(rank->last.wait_ns[w] - rank->first.wait_ns[w]) * 1e-9;
+            steps += (double)(rank->last.steps - rank->first.steps);
+        }
+        json_object_set_new(waits, causes[w], eo_json_real(steps > 0 ? seconds / steps : 0));
+    }
+    return waits;
+}
+
 static void write_summary(struct train *train, double step_s_median, uint64_t resident_peak_bytes)
 {
     const struct eo_job *job = &train->job;
@@ -165,15 +186,17 @@ static void write_summary(struct train *train, double step_s_median, uint64_t re
     const double calls_per_step = steps > 1 ? (double)calls / (double)(steps - 1) : 0;
     printf("weights_hash %s, %.0f allocator calls of evenodd a step\n", hash, calls_per_step);
     if (train->log.file)
-        eo_step_log_write(&train->log, json_pack("{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:I, s:b}}", "summary",
+        eo_step_log_write(&train->log, json_pack("{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b}}",
+            "summary",
             "weights_hash", hash, "arena_bytes", (json_int_t)arena,
             "planned_bytes", (json_int_t)job->summary.arena_bytes,
             "lower_bound_bytes", (json_int_t)job->summary.lower_bound_bytes,
             "peak_rss_bytes", (json_int_t)resident_peak_bytes,
             "allocator_calls_per_step", eo_json_real(calls_per_step),
             "tokens_per_s", eo_json_real(step_s_median > 0 ? (double)eo_step_tokens(job) / step_s_median : 0),
-            "step_s_median", eo_json_real(step_s_median), "steps", (json_int_t)steps, "interrupted",
-            (int)interrupted));
+            "step_s_median", eo_json_real(step_s_median), "peak_flops_per_s", eo_json_real(job->peak_flops_per_s),
+            "peak_share", eo_json_real(eo_peak_share(job, step_s_median)), "wait_s", wait_summary(job),
+            "steps", (json_int_t)steps, "interrupted", (int)interrupted));
 }
 
 /* Without the first step, which finds everything cold, where there are others. */
