@@ -212,7 +212,8 @@ static eo_status make_shard_rows(struct eo_plan *plan)
         }
         if (layer->frozen)
             continue;
-        EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, true,
+        /* With one micro-batch a gradient lives from its reduction to its update: activations lie there before. */
+        EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, false,
                        "gradient.%s", layer->name));
         for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
             EO_TRY(add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4, true,
