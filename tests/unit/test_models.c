@@ -272,6 +272,10 @@ ParameterizedTest(struct family_case *c, models, recompute_changes_no_bit)
         bench_run(&other, NULL);
         assert_same_gradients(&none, &other, 0);
         cr_assert_lt(fake_peak_bytes(other.runtime), fake_peak_bytes(none.runtime));
+        double evaluated;
+        cr_assert_eq(eo_transformer_evaluate(other.transformer, other.runtime, NULL, &(eo_tokens){tokens, targets},
+                                             &evaluated), EO_OK);
+        cr_assert_eq(evaluated, other.loss);
         bench_close(&other);
     }
     bench_close(&none);
