@@ -140,8 +140,11 @@ static void place_bundle(struct solver *solver, uint32_t b, uint32_t space_begin
     place_rows(solver, bundle, space_last, at);
 }
 
-/* Places the bundles of order[] into spaces up to space_last, the only one that grows. Returns its size. */
-static uint64_t run_trial(struct solver *solver, uint32_t space_begin, uint32_t space_last)
+/*
+ * Places the bundles of order[] into spaces up to space_last, the only one that grows. Returns its size. Gives up, with
+ * part of them placed, when that is no longer below `limit_bytes`.
+ */
+static uint64_t run_trial(struct solver *solver, uint32_t space_begin, uint32_t space_last, uint64_t limit_bytes)
 {
     for (uint32_t space = space_begin; space <= space_last; space++) {
         struct shelf *shelf = &solver->shelves[space];
@@ -157,7 +160,7 @@ static uint64_t run_trial(struct solver *solver, uint32_t space_begin, uint32_t 
         for (uint32_t r = 0; r < bundle->row_count; r++)
             solver->rows[solver->bundles.row_order[bundle->row_begin + r]].out_space = UNPLACED;
     }
-    for (uint32_t k = 0; k < solver->order_count; k++)
+    for (uint32_t k = 0; k < solver->order_count && last->top_bytes < limit_bytes; k++)
         place_bundle(solver, solver->order[k], space_begin, space_last);
     return last->top_bytes;
 }
@@ -253,7 +256,7 @@ static uint64_t search(struct solver *solver, uint32_t space, uint32_t space_beg
     for (uint32_t k = 0; k < 2 * ORDER_KEYS && best_bytes > bound_bytes && solver->work < work_limit; k++) {
         struct order_by by = {solver->bundles.bundles, k % ORDER_KEYS, k >= ORDER_KEYS};
         qsort_r(solver->order, solver->order_count, sizeof(*solver->order), compare_bundles, &by);
-        const uint64_t bytes = run_trial(solver, space_begin, space);
+        const uint64_t bytes = run_trial(solver, space_begin, space, best_bytes);
         if (bytes < best_bytes) {
             best_bytes = bytes;
             keep_trial(solver);
@@ -261,7 +264,7 @@ static uint64_t search(struct solver *solver, uint32_t space, uint32_t space_beg
     }
     memcpy(solver->order, solver->best_order, solver->order_count * sizeof(*solver->order));
     for (uint32_t idle = 0; best_bytes > bound_bytes && solver->work < work_limit && idle < IDLE_TRIALS_MAX; idle++) {
-        const uint64_t bytes = run_trial(solver, space_begin, space);
+        const uint64_t bytes = run_trial(solver, space_begin, space, best_bytes);
         if (bytes < best_bytes) {
             best_bytes = bytes;
             keep_trial(solver);
@@ -270,9 +273,11 @@ static uint64_t search(struct solver *solver, uint32_t space, uint32_t space_beg
         if (!promote_highest(solver, space))
             break;
     }
-    /* Once more, for its pieces. */
+    if (space + 1 == solver->placement->space_count)
+        return best_bytes;
+    /* Once more, for the pieces: they are what the last space's rows find their holes between. */
     memcpy(solver->order, solver->best_order, solver->order_count * sizeof(*solver->order));
-    return run_trial(solver, space_begin, space);
+    return run_trial(solver, space_begin, space, UINT64_MAX);
 }
 
 /* What is always live lies at the bottom of its space. */
