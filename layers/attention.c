@@ -62,7 +62,8 @@ static void attention_forward_task(void *arg, uint32_t lane)
     uint32_t item;
     while ((item = atomic_fetch_add(&job->next, 1)) < job->item_count) {
         const uint32_t query_head = item % heads;
-        const struct eo_attention_head head = head_at(job, lane, item / heads, query_head, query_head / job->base.group);
+        const struct eo_attention_head head =
+            head_at(job, lane, item / heads, query_head, query_head / job->base.group);
         job->kernels->attention_forward(&head);
     }
 }
@@ -93,8 +94,8 @@ static void attention_run(eo_team *team, struct attention_job *job, void (*task)
     eo_team_run(team, eo_team_thread_count(team), task, job);
 }
 
-void eo_attention_forward(eo_team *team, float *out, float *log_sum_exp, const float *q, const float *k, const float *v,
-                          const struct eo_attention_shape *shape, void *scratch)
+void eo_attention_forward(eo_team *team, float *out, float *log_sum_exp, const float *q, const float *k,
+                          const float *v, const struct eo_attention_shape *shape, void *scratch)
 {
     struct attention_job job = {.shape = *shape,
                                 .base = {.q = q, .k = k, .v = v, .out = out, .log_sum_exp = log_sum_exp},
@@ -108,9 +109,15 @@ void eo_attention_backward(eo_team *team, float *q_gradient, float *k_gradient, 
                            const float *k, const float *v, const struct eo_attention_shape *shape, void *scratch)
 {
     struct attention_job job = {.shape = *shape,
-                                .base = {.q = q, .k = k, .v = v, .out_gradient = out_gradient, .saved_out = out,
-                                         .saved_log_sum_exp = log_sum_exp, .q_gradient = q_gradient,
-                                         .k_gradient = k_gradient, .v_gradient = v_gradient},
+                                .base = {.q = q,
+                                         .k = k,
+                                         .v = v,
+                                         .out_gradient = out_gradient,
+                                         .saved_out = out,
+                                         .saved_log_sum_exp = log_sum_exp,
+                                         .q_gradient = q_gradient,
+                                         .k_gradient = k_gradient,
+                                         .v_gradient = v_gradient},
                                 .scratch = scratch,
                                 .item_count = shape->batch * shape->kv_head_count};
     attention_run(team, &job, attention_backward_task);

@@ -8,8 +8,8 @@
  *              [ block 2             | .] so little of the upper triangle is computed
  *
  * All operands are packed into the scratch first: rows close together (in memory they are a token apart, each on a
- * page of its own), heads padded to EO_HEAD_PAD and keys to EO_TILE_PAD with zeros, so that the products need no edges.
- * K^T and V^T lie in panels [keys / PANEL][head][PANEL].
+ * page of its own), heads padded to EO_HEAD_PAD and keys to EO_TILE_PAD with zeros, so that the products need no
+ * edges. K^T and V^T lie in panels [keys / PANEL][head][PANEL].
  */
 #ifndef EO_LAYERS_ATTENTION_VECTOR_H
 #define EO_LAYERS_ATTENTION_VECTOR_H
@@ -63,7 +63,8 @@ static struct lane lane_of(const struct eo_attention_head *a, bool backward)
 /*
  * A head's rows lie a token apart, so the processor foresees none of them. While one block computes, the rows of the
  * next one are fetched into the second-level cache, and those that will be written are made ready for it. After the
- * last block comes, most likely, the next head, which lies beside this one. An address beyond the operand is harmless.
+ * last block comes, most likely, the next head, which lies beside this one. An address beyond the operand is
+ * harmless.
  */
 INLINE void fetch_row(const float *row, uint64_t at, uint64_t columns)
 {

@@ -105,8 +105,12 @@ static void bias_gradient_task(void *arg, uint32_t index)
 void eo_bias_gradient(eo_team *team, float *bias_gradient, const float *gradient, uint64_t rows, uint64_t width,
                       bool accumulate)
 {
-    struct elementwise e = {.kernels = eo_kernels(), .out_b = bias_gradient, .a = gradient, .rows = rows,
-                            .width = width, .flag = accumulate};
+    struct elementwise e = {.kernels = eo_kernels(),
+                            .out_b = bias_gradient,
+                            .a = gradient,
+                            .rows = rows,
+                            .width = width,
+                            .flag = accumulate};
     eo_team_run(team, (uint32_t)eo_split_up(width, EO_STRIP), bias_gradient_task, &e);
 }
 
@@ -118,11 +122,18 @@ static void gelu_backward_task(void *arg, uint32_t index)
     e->kernels->gelu_backward(&strip, e->out + at, e->a + at, e->b + at, eo_row(e->c, at, 1));
 }
 
-void eo_gelu_backward(eo_team *team, float *in_gradient, const float *out_gradient, const float *in, const float *bias,
-                      float *bias_gradient, uint64_t rows, uint64_t width, bool accumulate)
+void eo_gelu_backward(eo_team *team, float *in_gradient, const float *out_gradient, const float *in,
+                      const float *bias, float *bias_gradient, uint64_t rows, uint64_t width, bool accumulate)
 {
-    struct elementwise e = {.kernels = eo_kernels(), .out = in_gradient, .out_b = bias_gradient, .a = out_gradient,
-                            .b = in, .c = bias, .rows = rows, .width = width, .flag = accumulate};
+    struct elementwise e = {.kernels = eo_kernels(),
+                            .out = in_gradient,
+                            .out_b = bias_gradient,
+                            .a = out_gradient,
+                            .b = in,
+                            .c = bias,
+                            .rows = rows,
+                            .width = width,
+                            .flag = accumulate};
     eo_team_run(team, (uint32_t)eo_split_up(width, EO_STRIP), gelu_backward_task, &e);
 }
 
@@ -155,8 +166,14 @@ static void swiglu_backward_task(void *arg, uint32_t index)
 void eo_swiglu_backward(eo_team *team, float *gate_gradient, float *up_gradient, const float *out_gradient,
                         const float *gate, const float *up, uint64_t stride, uint64_t rows, uint64_t width)
 {
-    struct elementwise e = {.out = gate_gradient, .out_b = up_gradient, .a = gate, .b = up, .c = out_gradient,
-                            .rows = rows, .width = width, .stride = stride};
+    struct elementwise e = {.out = gate_gradient,
+                            .out_b = up_gradient,
+                            .a = gate,
+                            .b = up,
+                            .c = out_gradient,
+                            .rows = rows,
+                            .width = width,
+                            .stride = stride};
     elementwise_run(team, &e, swiglu_backward_task);
 }
 
@@ -191,8 +208,14 @@ static void rope_task(void *arg, uint32_t index)
 void eo_rope(eo_team *team, float *values, uint64_t stride, const float *table, uint64_t rows, uint32_t seq,
              uint32_t head_count, uint32_t head_size, bool backward)
 {
-    struct elementwise e = {.out = values, .a = table, .rows = rows, .width = (uint64_t)head_count * head_size,
-                            .stride = stride, .seq = seq, .head_count = head_count, .head_size = head_size,
+    struct elementwise e = {.out = values,
+                            .a = table,
+                            .rows = rows,
+                            .width = (uint64_t)head_count * head_size,
+                            .stride = stride,
+                            .seq = seq,
+                            .head_count = head_count,
+                            .head_size = head_size,
                             .flag = backward};
     elementwise_run(team, &e, rope_task);
 }

@@ -74,9 +74,15 @@ static void gelu_forward(float *out, const float *in, const float *bias, uint64_
 {
     for (uint64_t row = 0; row < rows; row++, in += width, out += width) {
         if (bias != NULL)
-            FOR_VECTORS(i, width, const vf x = LOAD(in + i) + LOAD(bias + i); STORE(out + i, x * gelu_sigmoid(x)););
+            FOR_VECTORS(i, width, {
+                const vf x = LOAD(in + i) + LOAD(bias + i);
+                STORE(out + i, x * gelu_sigmoid(x));
+            });
         else
-            FOR_VECTORS(i, width, const vf x = LOAD(in + i); STORE(out + i, x * gelu_sigmoid(x)););
+            FOR_VECTORS(i, width, {
+                const vf x = LOAD(in + i);
+                STORE(out + i, x * gelu_sigmoid(x));
+            });
     }
 }
 
@@ -93,9 +99,12 @@ static void gelu_backward(const struct eo_strip *strip, float *in_gradient, cons
         FOR_VECTORS(i, strip->columns, biases[i / V] = LOAD(bias + i););
     for (uint64_t row = 0; row < strip->rows; row++) {
         const uint64_t at = row * strip->stride;
-        FOR_VECTORS(i, strip->columns, const vf x = LOAD(in + at + i) + biases[i / V];
-                    const vf gradient = LOAD(out_gradient + at + i) * gelu_slope(x);
-                    STORE(in_gradient + at + i, gradient); sums[i / V] += gradient;);
+        FOR_VECTORS(i, strip->columns, {
+            const vf x = LOAD(in + at + i) + biases[i / V];
+            const vf gradient = LOAD(out_gradient + at + i) * gelu_slope(x);
+            STORE(in_gradient + at + i, gradient);
+            sums[i / V] += gradient;
+        });
     }
     if (strip->sums != NULL)
         strip_close(strip, sums);
@@ -105,7 +114,10 @@ static void swiglu_forward(float *out, const float *gate, const float *up, uint6
                            uint64_t width)
 {
     for (uint64_t row = 0; row < rows; row++, gate += stride, up += stride, out += width)
-        FOR_VECTORS(i, width, const vf g = LOAD(gate + i); STORE(out + i, g * v_sigmoid(g) * LOAD(up + i)););
+        FOR_VECTORS(i, width, {
+            const vf g = LOAD(gate + i);
+            STORE(out + i, g * v_sigmoid(g) * LOAD(up + i));
+        });
 }
 
 static void swiglu_backward(float *gate_gradient, float *up_gradient, const float *out_gradient, const float *gate,
@@ -114,10 +126,15 @@ static void swiglu_backward(float *gate_gradient, float *up_gradient, const floa
     for (uint64_t row = 0; row < rows; row++) {
         const uint64_t at = row * stride;
         const float *gradients = out_gradient + row * width;
-        FOR_VECTORS(i, width, const vf g = LOAD(gate + at + i); const vf u = LOAD(up + at + i);
-                    const vf d = LOAD(gradients + i); const vf s = v_sigmoid(g); const vf silu = g * s;
-                    STORE(up_gradient + at + i, d * silu);
-                    STORE(gate_gradient + at + i, d * u * v_fma(silu, v_set(1) - s, s)););
+        FOR_VECTORS(i, width, {
+            const vf g = LOAD(gate + at + i);
+            const vf u = LOAD(up + at + i);
+            const vf d = LOAD(gradients + i);
+            const vf s = v_sigmoid(g);
+            const vf silu = g * s;
+            STORE(up_gradient + at + i, d * silu);
+            STORE(gate_gradient + at + i, d * u * v_fma(silu, v_set(1) - s, s));
+        });
     }
 }
 
@@ -132,9 +149,14 @@ static void rope(float *values, uint64_t stride, const float *table, uint64_t fi
         float *low = values + row * stride;
         for (uint32_t head = 0; head < head_count; head++, low += head_size) {
             float *high = low + half;
-            FOR_VECTORS(i, half, const vf c = LOAD(cosines + i); const vf s = LOAD(sines + i) * sign;
-                        const vf a = LOAD(low + i); const vf b = LOAD(high + i);
-                        STORE(low + i, a * c - b * s); STORE(high + i, v_fma(a, s, b * c)););
+            FOR_VECTORS(i, half, {
+                const vf c = LOAD(cosines + i);
+                const vf s = LOAD(sines + i) * sign;
+                const vf a = LOAD(low + i);
+                const vf b = LOAD(high + i);
+                STORE(low + i, a * c - b * s);
+                STORE(high + i, v_fma(a, s, b * c));
+            });
         }
     }
 }

@@ -36,9 +36,15 @@ static void embedding_forward_task(void *arg, uint32_t index)
 void eo_embedding_forward(eo_team *team, float *out, const int32_t *tokens, const float *token_table,
                           const float *position_table, uint64_t rows, uint32_t seq, uint64_t width)
 {
-    struct embedding_job job = {.kernels = eo_kernels(), .tokens = tokens, .token_table = token_table,
-                                .position_table = position_table, .out = out, .rows = rows, .width = width,
-                                .rows_per_task = eo_split_rows(width), .seq = seq};
+    struct embedding_job job = {.kernels = eo_kernels(),
+                                .tokens = tokens,
+                                .token_table = token_table,
+                                .position_table = position_table,
+                                .out = out,
+                                .rows = rows,
+                                .width = width,
+                                .rows_per_task = eo_split_rows(width),
+                                .seq = seq};
     eo_team_run(team, (uint32_t)eo_split_up(rows, job.rows_per_task), embedding_forward_task, &job);
 }
 
@@ -68,10 +74,16 @@ void eo_embedding_backward(eo_team *team, float *token_gradient, float *position
 {
     /* How the columns are cut changes no result, so it may follow the team. */
     const uint64_t parts = eo_team_thread_count(team);
-    struct embedding_job job = {.kernels = eo_kernels(), .tokens = tokens, .token_gradient = token_gradient,
-                                .position_gradient = position_gradient, .out_gradient = out_gradient, .rows = rows,
-                                .width = width, .columns_per_task = eo_split_up(eo_split_up(width, parts), 16) * 16,
-                                .seq = seq, .accumulate = accumulate};
+    struct embedding_job job = {.kernels = eo_kernels(),
+                                .tokens = tokens,
+                                .token_gradient = token_gradient,
+                                .position_gradient = position_gradient,
+                                .out_gradient = out_gradient,
+                                .rows = rows,
+                                .width = width,
+                                .columns_per_task = eo_split_up(eo_split_up(width, parts), 16) * 16,
+                                .seq = seq,
+                                .accumulate = accumulate};
     if (!accumulate) {
         eo_zero(team, token_gradient, vocabulary * width);
         if (position_gradient != NULL)

@@ -42,8 +42,8 @@ struct eo_norm_rows {
     uint64_t rows, width;
 };
 
-/* One sequence and one query head (forward) or key/value head with its group of query heads (backward). Pointers stand
- * at the first token of the head(s); `scratch` is one thread's part. */
+/* One sequence and one query head (forward) or key/value head with its group of query heads (backward). Pointers
+ * stand at the first token of the head(s); `scratch` is one thread's part. */
 struct eo_attention_head {
     uint32_t seq, head_size, group;
     uint64_t q_stride, kv_stride, out_stride;

@@ -4,13 +4,13 @@
  *
  * What holds for all of them:
  * - Nothing is allocated: what a kernel needs beside its operands is `scratch`, at least as large as the function
- *   beside it says, aligned to 64 bytes, with no content before or after. (eo_multiply: oneDNN takes its packing buffer
- *   from the heap, once a product.)
- * - Results do not depend on the number of threads: sums are taken in an order that the shape alone fixes. They differ
- *   in rounding between the levels (avx512, avx2, plain). Only eo_multiply may differ in rounding with the number of
- *   threads, for oneDNN chooses its blocks by the shape of a part; it is repeatable for the same team size.
- * - No alignment is asked of operands (64 bytes is fastest), none is read or written beyond its end, and operands must
- *   not overlap unless the comment says "may be".
+ *   beside it says, aligned to 64 bytes, with no content before or after. (eo_multiply: oneDNN takes its packing
+ *   buffer from the heap, once a product.)
+ * - Results do not depend on the number of threads: sums are taken in an order that the shape alone fixes. They
+ *   differ in rounding between the levels (avx512, avx2, plain). Only eo_multiply may differ in rounding with the
+ *   number of threads, for oneDNN chooses its blocks by the shape of a part; it is repeatable for the same team size.
+ * - No alignment is asked of operands (64 bytes is fastest), none is read or written beyond its end, and operands
+ *   must not overlap unless the comment says "may be".
  * - A bias, or anything else marked "or NULL", may be missing.
  * - Gradients of weights: `accumulate` false overwrites (old content may be anything), true adds.
  * - `rows` is the number of tokens (batch x seq); a row's elements are contiguous.
@@ -31,7 +31,8 @@
 
 /*
  * A badly scaled model is full of denormals, and those cost a hundred cycles each. Between begin and end the calling
- * thread, and the team in its runs, treat them as zero. Call it around the compute of a pass; restore what begin returned.
+ * thread, and the team in its runs, treat them as zero. Call it around the compute of a pass; restore what begin
+ * returned.
  */
 static inline uint32_t eo_flush_denormals_begin(void)
 {
@@ -55,7 +56,8 @@ static inline void eo_flush_denormals_end(uint32_t saved)
 
 /* ---- products ---- */
 
-/* An operand of a product. `stride`: floats from one stored row to the next; transposed: the stored rows are columns. */
+/* An operand of a product. `stride`: floats from stored row to stored row; transposed: the stored rows are columns.
+ */
 struct eo_matrix {
     const float *values;
     uint64_t stride;
@@ -76,9 +78,9 @@ static inline struct eo_matrix eo_transposed(const float *values, uint64_t strid
  * C[m][n] (+)= A[m][k] B[k][n]. c_stride: floats from row to row of C. accumulate false: C's old content is not read.
  * A linear layer with weights W[out][in] (stored as such), x[rows][in], y[rows][out]:
  *
- *     forward    y  = x W^T      eo_multiply(team, y,  out, eo_plain(x, in),        eo_transposed(w, in), rows, out, in, 0)
- *     backward   dx = dy W       eo_multiply(team, dx, in,  eo_plain(dy, out),      eo_plain(w, in),      rows, in, out, 0)
- *                dW = dy^T x     eo_multiply(team, dw, in,  eo_transposed(dy, out), eo_plain(x, in),      out, in, rows, accumulate)
+ *     forward    y  = x W^T    eo_multiply(team, y, out, eo_plain(x, in), eo_transposed(w, in), rows, out, in, false)
+ *     backward   dx = dy W     eo_multiply(team, dx, in, eo_plain(dy, out), eo_plain(w, in), rows, in, out, false)
+ *                dW = dy^T x   eo_multiply(team, dw, in, eo_transposed(dy, out), eo_plain(x, in), out, in, rows, add)
  *
  * EO_OK, or EO_ERR_NO_MEMORY (oneDNN's packing buffer; C is then undefined).
  */
@@ -105,11 +107,11 @@ void eo_bias_gradient(eo_team *team, float *bias_gradient, const float *gradient
 void eo_gelu_forward(eo_team *team, float *out, const float *in, const float *bias, uint64_t rows, uint64_t width);
 
 /*
- * in_gradient = out_gradient * gelu'(in + bias), and bias_gradient[width] (or NULL) (+)= its column sums, in one pass.
- * in_gradient may be out_gradient or in.
+ * in_gradient = out_gradient * gelu'(in + bias), and bias_gradient[width] (or NULL) (+)= its column sums, in one
+ * pass. in_gradient may be out_gradient or in.
  */
-void eo_gelu_backward(eo_team *team, float *in_gradient, const float *out_gradient, const float *in, const float *bias,
-                      float *bias_gradient, uint64_t rows, uint64_t width, bool accumulate);
+void eo_gelu_backward(eo_team *team, float *in_gradient, const float *out_gradient, const float *in,
+                      const float *bias, float *bias_gradient, uint64_t rows, uint64_t width, bool accumulate);
 
 /*
  * SwiGLU: out[row][i] = silu(gate[row][i]) * up[row][i]. gate and up have rows of `width` floats that begin `stride`
@@ -126,11 +128,11 @@ void eo_swiglu_backward(eo_team *team, float *gate_gradient, float *up_gradient,
 /* ---- norms ---- */
 
 /*
- * The forward norms add first: sum = residual + branch + branch_bias, out = norm(sum). branch (or NULL) is the product
- * that ends a half block, branch_bias[width] (or NULL) its bias; without a branch, `sum` may be NULL (nothing is
- * written) and the residual itself is normed. With one, sum is required; it may be residual or branch.
- * All [rows][width]; mean and rstd [rows] are for backward (NULL: not wanted). out may be branch, or residual where
- * there is no sum; never sum.
+ * The forward norms add first: sum = residual + branch + branch_bias, out = norm(sum). branch (or NULL) is the
+ * product that ends a half block, branch_bias[width] (or NULL) its bias; without a branch, `sum` may be NULL (nothing
+ * is written) and the residual itself is normed. With one, sum is required; it may be residual or branch. All
+ * [rows][width]; mean and rstd [rows] are for backward (NULL: not wanted). out may be branch, or residual where there
+ * is no sum; never sum.
  */
 struct eo_norm_input {
     const float *residual;
@@ -146,13 +148,13 @@ void eo_rmsnorm_forward(eo_team *team, float *sum, float *out, float *rstd, stru
 /* out = norm(in) again from the saved mean and rstd: bit-equal to the forward's out. For recompute. */
 void eo_layernorm_again(eo_team *team, float *out, const float *in, const float *mean, const float *rstd,
                         const float *weight, const float *bias, uint64_t rows, uint64_t width);
-void eo_rmsnorm_again(eo_team *team, float *out, const float *in, const float *rstd, const float *weight, uint64_t rows,
-                      uint64_t width);
+void eo_rmsnorm_again(eo_team *team, float *out, const float *in, const float *rstd, const float *weight,
+                      uint64_t rows, uint64_t width);
 
 /*
- * `in` is what was normed (sum, or the residual). in_gradient = skip_gradient (or NULL: zero) + the gradient through the
- * norm; it may be skip_gradient (the gradient that flows past the norm) or out_gradient.
- * weight_gradient and bias_gradient [width] are overwritten or added to. scratch: eo_norm_scratch_bytes(width).
+ * `in` is what was normed (sum, or the residual). in_gradient = skip_gradient (or NULL: zero) + the gradient through
+ * the norm; it may be skip_gradient (the gradient that flows past the norm) or out_gradient. weight_gradient and
+ * bias_gradient [width] are overwritten or added to. scratch: eo_norm_scratch_bytes(width).
  */
 void eo_layernorm_backward(eo_team *team, float *in_gradient, const float *skip_gradient, const float *out_gradient,
                            const float *in, const float *mean, const float *rstd, const float *weight,
@@ -181,8 +183,8 @@ void eo_rope(eo_team *team, float *values, uint64_t stride, const float *table, 
 /* ---- attention ---- */
 
 /*
- * Causal, within each sequence, scale 1 / sqrt(head_size). Head h of a token's row begins at h x head_size; query head h
- * uses key/value head h / (head_count / kv_head_count). Strides are floats from token to token: with GPT-2's
+ * Causal, within each sequence, scale 1 / sqrt(head_size). Head h of a token's row begins at h x head_size; query
+ * head h uses key/value head h / (head_count / kv_head_count). Strides are floats from token to token: with GPT-2's
  * qkv[token][3 x width], q = qkv, k = qkv + width, v = qkv + 2 x width, and q_stride = kv_stride = 3 x width.
  */
 struct eo_attention_shape {
@@ -192,12 +194,12 @@ struct eo_attention_shape {
     uint64_t out_stride;          /* out and out_gradient */
 };
 
-/* A block of queries against all keys before them for each thread: O(seq), never seq x seq. Serves both directions. */
+/* A block of queries against all keys before them for each thread: O(seq), not seq x seq. For both directions. */
 uint64_t eo_attention_scratch_bytes(const struct eo_attention_shape *shape, uint32_t thread_count);
 
 /* log_sum_exp: [batch][head_count][seq], kept for backward (NULL: not wanted). */
-void eo_attention_forward(eo_team *team, float *out, float *log_sum_exp, const float *q, const float *k, const float *v,
-                          const struct eo_attention_shape *shape, void *scratch);
+void eo_attention_forward(eo_team *team, float *out, float *log_sum_exp, const float *q, const float *k,
+                          const float *v, const struct eo_attention_shape *shape, void *scratch);
 
 /*
  * Overwrites the three gradients (all heads; what lies between rows is left alone). They may be q, k and v themselves
@@ -224,10 +226,10 @@ void eo_embedding_backward(eo_team *team, float *token_gradient, float *position
 /* ---- loss ---- */
 
 /*
- * Softmax cross-entropy. logits: rows of `vocabulary` floats that begin `stride` floats apart (what lies between is left
- * alone). losses[row] = log(sum exp(logits[row])) - logits[row][targets[row]]; the return value is their sum in double,
- * in row order. A row with a NaN or an infinite maximum has a loss that is not finite.
- * With `backward`, logits become (softmax - one-hot) x scale; scale = loss scale / tokens gives the mean's gradient.
+ * Softmax cross-entropy. logits: rows of `vocabulary` floats that begin `stride` floats apart (what lies between is
+ * left alone). losses[row] = log(sum exp(logits[row])) - logits[row][targets[row]]; the return value is their sum in
+ * double, in row order. A row with a NaN or an infinite maximum has a loss that is not finite. With `backward`,
+ * logits become (softmax - one-hot) x scale; scale = loss scale / tokens gives the mean's gradient.
  */
 double eo_cross_entropy(eo_team *team, float *losses, const float *logits, uint64_t stride, const int32_t *targets,
                         uint64_t rows, uint64_t vocabulary);

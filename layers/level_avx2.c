@@ -16,8 +16,8 @@
 #pragma GCC target("avx2,fma")
 #endif
 
-#define EO_LEVEL 256
-#define EO_LEVEL_NAME "avx2"
+#define EO_LEVEL       256
+#define EO_LEVEL_NAME  "avx2"
 #define EO_LEVEL_TABLE eo_kernels_avx2
 #include "layers/level_vector.h"
 

@@ -4,7 +4,7 @@
  */
 #include "layers/kernel_table.h"
 
-#define EO_LEVEL 0
-#define EO_LEVEL_NAME "plain"
+#define EO_LEVEL       0
+#define EO_LEVEL_NAME  "plain"
 #define EO_LEVEL_TABLE eo_kernels_plain
 #include "layers/level_vector.h"

@@ -57,15 +57,25 @@ static double loss_run(eo_team *team, struct loss_job *job)
 double eo_cross_entropy(eo_team *team, float *losses, const float *logits, uint64_t stride, const int32_t *targets,
                         uint64_t rows, uint64_t vocabulary)
 {
-    struct loss_job job = {.losses = losses, .logits = (float *)(uintptr_t)logits, .targets = targets,
-                           .stride = stride, .rows = rows, .vocabulary = vocabulary};
+    struct loss_job job = {.losses = losses,
+                           .logits = (float *)(uintptr_t)logits,
+                           .targets = targets,
+                           .stride = stride,
+                           .rows = rows,
+                           .vocabulary = vocabulary};
     return loss_run(team, &job);
 }
 
 double eo_cross_entropy_backward(eo_team *team, float *losses, float *logits, uint64_t stride, const int32_t *targets,
                                  uint64_t rows, uint64_t vocabulary, float scale)
 {
-    struct loss_job job = {.losses = losses, .logits = logits, .targets = targets, .stride = stride, .rows = rows,
-                           .vocabulary = vocabulary, .scale = scale, .backward = true};
+    struct loss_job job = {.losses = losses,
+                           .logits = logits,
+                           .targets = targets,
+                           .stride = stride,
+                           .rows = rows,
+                           .vocabulary = vocabulary,
+                           .scale = scale,
+                           .backward = true};
     return loss_run(team, &job);
 }

@@ -20,7 +20,7 @@ static float row_max(const float *row, uint64_t count)
     return rest;
 }
 
-/* The first pass brings a row into the second-level cache; while the second computes, the next row is fetched there. */
+/* The first pass brings a row into the second-level cache; while the second computes, the next row is fetched. */
 static void softmax_sum(float *row, const float *next, uint64_t count, bool exponentials, float *max, float *sum)
 {
     *max = row_max(row, count);

@@ -36,16 +36,30 @@ static void norm_rows_run(eo_team *team, const struct eo_norm_rows *all,
 void eo_layernorm_forward(eo_team *team, float *sum, float *out, float *mean, float *rstd, struct eo_norm_input input,
                           const float *weight, const float *bias, float eps, uint64_t rows, uint64_t width)
 {
-    const struct eo_norm_rows all = {.input = input, .weight = weight, .bias = bias, .sum = sum, .out = out,
-                                     .mean = mean, .rstd = rstd, .eps = eps, .rows = rows, .width = width};
+    const struct eo_norm_rows all = {.input = input,
+                                     .weight = weight,
+                                     .bias = bias,
+                                     .sum = sum,
+                                     .out = out,
+                                     .mean = mean,
+                                     .rstd = rstd,
+                                     .eps = eps,
+                                     .rows = rows,
+                                     .width = width};
     norm_rows_run(team, &all, eo_kernels()->layernorm_forward);
 }
 
 void eo_rmsnorm_forward(eo_team *team, float *sum, float *out, float *rstd, struct eo_norm_input input,
                         const float *weight, float eps, uint64_t rows, uint64_t width)
 {
-    const struct eo_norm_rows all = {.input = input, .weight = weight, .sum = sum, .out = out, .rstd = rstd,
-                                     .eps = eps, .rows = rows, .width = width};
+    const struct eo_norm_rows all = {.input = input,
+                                     .weight = weight,
+                                     .sum = sum,
+                                     .out = out,
+                                     .rstd = rstd,
+                                     .eps = eps,
+                                     .rows = rows,
+                                     .width = width};
     norm_rows_run(team, &all, eo_kernels()->rmsnorm_forward);
 }
 
@@ -53,23 +67,32 @@ void eo_rmsnorm_forward(eo_team *team, float *sum, float *out, float *rstd, stru
 void eo_layernorm_again(eo_team *team, float *out, const float *in, const float *mean, const float *rstd,
                         const float *weight, const float *bias, uint64_t rows, uint64_t width)
 {
-    const struct eo_norm_rows all = {.input = {.residual = in}, .weight = weight, .bias = bias, .out = out,
-                                     .mean = (float *)(uintptr_t)mean, .rstd = (float *)(uintptr_t)rstd,
-                                     .rows = rows, .width = width};
+    const struct eo_norm_rows all = {.input = {.residual = in},
+                                     .weight = weight,
+                                     .bias = bias,
+                                     .out = out,
+                                     .mean = (float *)(uintptr_t)mean,
+                                     .rstd = (float *)(uintptr_t)rstd,
+                                     .rows = rows,
+                                     .width = width};
     norm_rows_run(team, &all, eo_kernels()->layernorm_again);
 }
 
-void eo_rmsnorm_again(eo_team *team, float *out, const float *in, const float *rstd, const float *weight, uint64_t rows,
-                      uint64_t width)
+void eo_rmsnorm_again(eo_team *team, float *out, const float *in, const float *rstd, const float *weight,
+                      uint64_t rows, uint64_t width)
 {
-    const struct eo_norm_rows all = {.input = {.residual = in}, .weight = weight, .out = out,
-                                     .rstd = (float *)(uintptr_t)rstd, .rows = rows, .width = width};
+    const struct eo_norm_rows all = {.input = {.residual = in},
+                                     .weight = weight,
+                                     .out = out,
+                                     .rstd = (float *)(uintptr_t)rstd,
+                                     .rows = rows,
+                                     .width = width};
     norm_rows_run(team, &all, eo_kernels()->rmsnorm_again);
 }
 
 /*
- * The rows go in EO_NORM_PARTS parts, whatever the team; each sums its weight gradients in the scratch, and these sums
- * are added in order of the parts:  [part][weight sums | bias sums][width]
+ * The rows go in EO_NORM_PARTS parts, whatever the team; each sums its weight gradients in the scratch, and these
+ * sums are added in order of the parts:  [part][weight sums | bias sums][width]
  */
 struct norm_backward_job {
     struct eo_norm_part all;
@@ -106,7 +129,10 @@ static void norm_backward_task(void *arg, uint32_t index)
 static void norm_combine(const struct norm_backward_job *job, float *gradient, const float *sums, uint64_t columns)
 {
     const uint64_t width = job->all.width;
-    const struct eo_strip strip = {.rows = EO_NORM_PARTS, .columns = columns, .stride = 2 * width, .sums = gradient,
+    const struct eo_strip strip = {.rows = EO_NORM_PARTS,
+                                   .columns = columns,
+                                   .stride = 2 * width,
+                                   .sums = gradient,
                                    .accumulate = job->accumulate};
     job->kernels->column_sums(&strip, sums);
 }
@@ -134,11 +160,20 @@ void eo_layernorm_backward(eo_team *team, float *in_gradient, const float *skip_
                            float *weight_gradient, float *bias_gradient, uint64_t rows, uint64_t width,
                            bool accumulate, void *scratch)
 {
-    struct norm_backward_job job = {
-        .all = {.in = in, .mean = mean, .rstd = rstd, .weight = weight, .out_gradient = out_gradient,
-                .skip_gradient = skip_gradient, .in_gradient = in_gradient, .rows = rows, .width = width},
-        .weight_gradient = weight_gradient, .bias_gradient = bias_gradient, .scratch = scratch,
-        .accumulate = accumulate, .kernel = eo_kernels()->layernorm_backward};
+    struct norm_backward_job job = {.all = {.in = in,
+                                            .mean = mean,
+                                            .rstd = rstd,
+                                            .weight = weight,
+                                            .out_gradient = out_gradient,
+                                            .skip_gradient = skip_gradient,
+                                            .in_gradient = in_gradient,
+                                            .rows = rows,
+                                            .width = width},
+                                    .weight_gradient = weight_gradient,
+                                    .bias_gradient = bias_gradient,
+                                    .scratch = scratch,
+                                    .accumulate = accumulate,
+                                    .kernel = eo_kernels()->layernorm_backward};
     norm_backward_run(team, &job);
 }
 
@@ -146,10 +181,17 @@ void eo_rmsnorm_backward(eo_team *team, float *in_gradient, const float *skip_gr
                          const float *in, const float *rstd, const float *weight, float *weight_gradient,
                          uint64_t rows, uint64_t width, bool accumulate, void *scratch)
 {
-    struct norm_backward_job job = {
-        .all = {.in = in, .rstd = rstd, .weight = weight, .out_gradient = out_gradient,
-                .skip_gradient = skip_gradient, .in_gradient = in_gradient, .rows = rows, .width = width},
-        .weight_gradient = weight_gradient, .scratch = scratch, .accumulate = accumulate,
-        .kernel = eo_kernels()->rmsnorm_backward};
+    struct norm_backward_job job = {.all = {.in = in,
+                                            .rstd = rstd,
+                                            .weight = weight,
+                                            .out_gradient = out_gradient,
+                                            .skip_gradient = skip_gradient,
+                                            .in_gradient = in_gradient,
+                                            .rows = rows,
+                                            .width = width},
+                                    .weight_gradient = weight_gradient,
+                                    .scratch = scratch,
+                                    .accumulate = accumulate,
+                                    .kernel = eo_kernels()->rmsnorm_backward};
     norm_backward_run(team, &job);
 }

@@ -85,9 +85,9 @@ INLINE void norm_again(const struct eo_norm_rows *n, bool centred)
 }
 
 /*
- * With g = out_gradient w and h = (x - mean) rstd: in_gradient = skip + rstd (g - mean(g) - h mean(g h)), where RMSNorm
- * has no mean(g). Each row is read twice, the second time from the first-level cache; out_gradient is read before
- * in_gradient is written at the same place, so that the two may be one.
+ * With g = out_gradient w and h = (x - mean) rstd: in_gradient = skip + rstd (g - mean(g) - h mean(g h)), where
+ * RMSNorm has no mean(g). Each row is read twice, the second time from the first-level cache; out_gradient is read
+ * before in_gradient is written at the same place, so that the two may be one.
  */
 INLINE void norm_backward(const struct eo_norm_part *n, bool centred)
 {
@@ -105,16 +105,24 @@ INLINE void norm_backward(const struct eo_norm_part *n, bool centred)
 
         vf sum = v_set(0);
         vf sum_h = v_set(0);
-        FOR_VECTORS(i, width, const vf d = LOAD(out_gradient + i); const vf h = (LOAD(x + i) - mean) * rstd;
-                    const vf g = d * LOAD(n->weight + i); sum += g; sum_h = v_fma(g, h, sum_h);
-                    STORE(n->weight_sums + i, v_fma(d, h, LOAD(n->weight_sums + i)));
-                    if (centred) STORE(n->bias_sums + i, d + LOAD(n->bias_sums + i)););
+        FOR_VECTORS(i, width, {
+            const vf d = LOAD(out_gradient + i);
+            const vf h = (LOAD(x + i) - mean) * rstd;
+            const vf g = d * LOAD(n->weight + i);
+            sum += g;
+            sum_h = v_fma(g, h, sum_h);
+            STORE(n->weight_sums + i, v_fma(d, h, LOAD(n->weight_sums + i)));
+            if (centred)
+                STORE(n->bias_sums + i, d + LOAD(n->bias_sums + i));
+        });
         const vf mean_g = v_set(centred ? v_sum(sum) / (float)width : 0);
         const vf mean_gh = v_set(v_sum(sum_h) / (float)width);
-        FOR_VECTORS(i, width, const vf h = (LOAD(x + i) - mean) * rstd;
-                    const vf g = LOAD(out_gradient + i) * LOAD(n->weight + i);
-                    const vf past = skip == NULL ? v_set(0) : LOAD(skip + i);
-                    STORE(in_gradient + i, v_fma(rstd, g - mean_g - h * mean_gh, past)););
+        FOR_VECTORS(i, width, {
+            const vf h = (LOAD(x + i) - mean) * rstd;
+            const vf g = LOAD(out_gradient + i) * LOAD(n->weight + i);
+            const vf past = skip == NULL ? v_set(0) : LOAD(skip + i);
+            STORE(in_gradient + i, v_fma(rstd, g - mean_g - h * mean_gh, past));
+        });
     }
 }
 

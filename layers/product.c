@@ -3,9 +3,9 @@
  * Matrix products: oneDNN's sgemm on parts of C, one thread each.
  *
  * oneDNN is often built with OpenMP and would then start threads of its own in each call. Rows split by us are faster
- * (see shared measurements in the documents: 309-321 against 253 GFLOP/s on two cores), so its team is held to one
- * thread around each call: omp_set_num_threads counts for the calling thread alone. The runtime of OpenMP is looked up
- * in the process, not linked: an oneDNN built without it has no such symbol, and needs none.
+ * (309-321 against 253 GFLOP/s, measured on two cores), so its team is held to one thread around each call:
+ * omp_set_num_threads counts for the calling thread alone. The runtime of OpenMP is looked up in the process, not
+ * linked: an oneDNN built without it has no such symbol, and needs none.
  */
 #include "layers/kernels.h"
 
@@ -77,14 +77,21 @@ static void product_task(void *arg, uint32_t index)
         job->failed = true;
 }
 
-/* One part a thread, k never cut. The longer side is cut, in multiples of the block that oneDNN computes at a time. */
+/* One part a thread, k never cut. The longer side is cut, in multiples of the block that oneDNN computes. */
 enum { PRODUCT_BLOCK = 48 };
 
 eo_status eo_multiply(eo_team *team, float *c, uint64_t c_stride, struct eo_matrix a, struct eo_matrix b, uint64_t m,
                       uint64_t n, uint64_t k, bool accumulate)
 {
-    struct product_job job = {.c = c, .c_stride = c_stride, .m = m, .n = n, .k = k, .a = a, .b = b,
-                              .by_columns = n > m, .accumulate = accumulate};
+    struct product_job job = {.c = c,
+                              .c_stride = c_stride,
+                              .m = m,
+                              .n = n,
+                              .k = k,
+                              .a = a,
+                              .b = b,
+                              .by_columns = n > m,
+                              .accumulate = accumulate};
     const uint64_t side = job.by_columns ? n : m;
     const uint64_t threads = eo_team_thread_count(team);
     if (side == 0 || m == 0 || n == 0)

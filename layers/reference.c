@@ -33,8 +33,7 @@ void eo_bias_add_ref(float *values, const float *bias, uint64_t rows, uint64_t w
         values[i] += bias[i % width];
 }
 
-void eo_bias_gradient_ref(float *bias_gradient, const float *gradient, uint64_t rows, uint64_t width,
-                          bool accumulate)
+void eo_bias_gradient_ref(float *bias_gradient, const float *gradient, uint64_t rows, uint64_t width, bool accumulate)
 {
     for (uint64_t column = 0; column < width; column++) {
         double sum = accumulate ? bias_gradient[column] : 0;

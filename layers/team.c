@@ -10,7 +10,7 @@
 enum { TEAM_THREADS_MAX = 1024, TEAM_SPINS = 1000 };
 
 /* `state` of a team: run number in the high half, then whether workers may still join, then how many have. */
-#define TEAM_OPEN ((uint64_t)1 << 31)
+#define TEAM_OPEN   ((uint64_t)1 << 31)
 #define TEAM_ACTIVE (TEAM_OPEN - 1)
 
 /*
@@ -95,8 +95,8 @@ static void leave_run(eo_team *team)
     }
 }
 
-/* `sleepers` rises before the last look at `state`, and the caller publishes before it looks at `sleepers`: one of the
- * two sees the other. */
+/* `sleepers` rises before the last look at `state`, and the caller publishes before it looks at `sleepers`: one of
+ * the two sees the other. */
 static bool wait_for_run(eo_team *team, uint64_t done, uint64_t *run)
 {
     for (int spin = 0; spin < TEAM_SPINS; spin++) {

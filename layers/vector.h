@@ -187,9 +187,9 @@ INLINE float v_max_element(vf v)
 
 /*
  * e^x for -87 <= x <= 88, relative error below 2e-7; NaN stays NaN.
- * 2^n e^r with n = x / ln 2 rounded, so |r| <= ln(2) / 2, where 1 + r + r^2 q(r) with a minimax q is off by 3e-9. Adding
- * 1.5 x 2^23 rounds and leaves n in the low bits, from where it is shifted to the place of the exponent; no denormal
- * arises.
+ * 2^n e^r with n = x / ln 2 rounded, so |r| <= ln(2) / 2, where 1 + r + r^2 q(r) with a minimax q is off by 3e-9.
+ * Adding 1.5 x 2^23 rounds and leaves n in the low bits, from where it is shifted to the place of the exponent; no
+ * denormal arises.
  */
 INLINE vf v_exp_inside(vf x)
 {
@@ -243,24 +243,24 @@ INLINE void store_n(float *p, vf v, bool whole, uint64_t count)
 }
 
 /*
- * Runs a body for i = 0, V, 2 V ... below n; it sees `whole` (a constant: V elements are left) and `left`. Written once,
- * compiled twice.
+ * Runs a body for i = 0, V, 2 V ... below n; it sees `whole` (a constant: V elements are left) and `left`. Written
+ * once, compiled twice.
  */
-#define FOR_VECTORS(i, n, ...)                                                                                        \
-    do {                                                                                                              \
-        uint64_t i = 0;                                                                                               \
-        for (; i + V <= (n); i += V) {                                                                                \
-            enum { whole = 1, left = V };                                                                             \
-            __VA_ARGS__                                                                                               \
-        }                                                                                                             \
-        if (i < (n)) {                                                                                                \
-            enum { whole = 0 };                                                                                       \
-            const uint64_t left = (n) - i;                                                                            \
-            __VA_ARGS__                                                                                               \
-        }                                                                                                             \
+#define FOR_VECTORS(i, n, ...)            \
+    do {                                  \
+        uint64_t i = 0;                   \
+        for (; i + V <= (n); i += V) {    \
+            enum { whole = 1, left = V }; \
+            __VA_ARGS__                   \
+        }                                 \
+        if (i < (n)) {                    \
+            enum { whole = 0 };           \
+            const uint64_t left = (n)-i;  \
+            __VA_ARGS__                   \
+        }                                 \
     } while (0)
 
-#define LOAD(p) load_n((p), whole, left)
+#define LOAD(p)     load_n((p), whole, left)
 #define STORE(p, v) store_n((p), (v), whole, left)
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The time of every kernel at gpt2's shapes (4 sequences of 256 tokens, width 768), beside that of the products it stands
- * between: bench_kernels [THREADS [LEVEL]]. The last lines say what share of a step is not products.
+ * The time of every kernel at gpt2's shapes (4 sequences of 256 tokens, width 768), beside that of the products it
+ * stands between: bench_kernels [THREADS [LEVEL]]. The last lines say what share of a step is not products.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,9 +55,14 @@ static double now_ms(void)
     return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
 }
 
-static const struct eo_attention_shape shape = {
-    .batch = BATCH, .seq = SEQ, .head_count = HEADS, .kv_head_count = HEADS, .head_size = WIDTH / HEADS,
-    .q_stride = 3 * WIDTH, .kv_stride = 3 * WIDTH, .out_stride = WIDTH};
+static const struct eo_attention_shape shape = {.batch = BATCH,
+                                                .seq = SEQ,
+                                                .head_count = HEADS,
+                                                .kv_head_count = HEADS,
+                                                .head_size = WIDTH / HEADS,
+                                                .q_stride = 3 * WIDTH,
+                                                .kv_stride = 3 * WIDTH,
+                                                .out_stride = WIDTH};
 
 static void check(eo_status status)
 {
@@ -182,7 +187,8 @@ static void run_rope(struct operands *o)
 static void run_attention_forward(struct operands *o)
 {
     const float *qkv = o->wide[0];
-    eo_attention_forward(o->team, o->narrow[0], o->log_sum_exp, qkv, qkv + WIDTH, qkv + 2 * WIDTH, &shape, o->scratch);
+    eo_attention_forward(o->team, o->narrow[0], o->log_sum_exp, qkv, qkv + WIDTH, qkv + 2 * WIDTH, &shape,
+                         o->scratch);
 }
 
 static void run_attention_backward(struct operands *o)
@@ -224,8 +230,8 @@ struct row {
     bool product;
 };
 
-#define PRODUCT_FLOPS(in, out) (6.0 * ROWS * (in) * (out))
-#define ATTENTION_FLOPS(products) ((products) * 1.0 * ROWS * SEQ * WIDTH) /* half of the square */
+#define PRODUCT_FLOPS(in, out)    (6.0 * ROWS * (in) * (out))
+#define ATTENTION_FLOPS(products) ((products)*1.0 * ROWS * SEQ * WIDTH) /* half of the square */
 
 static const struct row rows[] = {
     {"product qkv, 3", run_qkv, 1, 0, PRODUCT_FLOPS(WIDTH, 3 * WIDTH), true},

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The thread team under load, as a plain program so that it runs under ThreadSanitizer.
- * Method: plain (not atomic) memory that only the team's own ordering protects: each run reads what other threads wrote
- * in the run before. Runs follow each other at once and after naps that send the workers to sleep; two ranks have a team
- * each; kernels run on teams.
+ * Method: plain (not atomic) memory that only the team's own ordering protects: each run reads what other threads
+ * wrote in the run before. Runs follow each other at once and after naps that send the workers to sleep; two ranks
+ * have a team each; kernels run on teams.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -108,8 +108,8 @@ static bool run_kernels(void)
         for (int with = 0; with < 2; with++) {
             eo_team *used = with ? team : NULL;
             eo_attention_forward(used, out[with], log_sum_exp, in, in + WIDTH, in + 2 * WIDTH, &shape, scratch);
-            eo_layernorm_forward(used, NULL, out[with], mean, rstd, (struct eo_norm_input){.residual = out[with]}, weight,
-                                 weight, 1e-5f, ROWS, WIDTH);
+            eo_layernorm_forward(used, NULL, out[with], mean, rstd, (struct eo_norm_input){.residual = out[with]},
+                                 weight, weight, 1e-5f, ROWS, WIDTH);
             eo_layernorm_backward(used, out[with], NULL, out[with], in, mean, rstd, weight, gradient[with],
                                   gradient[with] + WIDTH, ROWS, WIDTH, false, scratch);
         }

@@ -11,8 +11,8 @@ enum { OPERANDS_MAX = 256, PATTERN = 0x5a };
 
 static struct {
     unsigned char *base;
-    uint64_t bytes;   /* mapped, with the closed page */
-    uint64_t offset;  /* of the operand */
+    uint64_t bytes;  /* mapped, with the closed page */
+    uint64_t offset; /* of the operand */
 } operands[OPERANDS_MAX];
 static uint32_t operand_count;
 static uint32_t seed = 12345;

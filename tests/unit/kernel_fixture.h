@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of the kernels share: operands between guards, random values, every level with every team, tolerances.
+ * What the tests of the kernels share: operands between guards, random values, every level with every team,
+ * tolerances.
  *
  * A guarded operand ends at a page that cannot be touched, so reading or writing one float too far is a crash; before
  * it stands a pattern that guards_hold() looks at.

@@ -24,8 +24,8 @@ struct attention_data {
 };
 
 static const struct attention_case cases[] = {
-    {1, 1, 1, 1, 1, true},   {1, 2, 1, 1, 3, false},   {2, 3, 2, 1, 2, false}, {1, 7, 3, 3, 17, true},
-    {2, 17, 4, 2, 8, false}, {1, 33, 2, 2, 16, true},  {1, 63, 1, 1, 31, true}, {1, 64, 2, 1, 64, false},
+    {1, 1, 1, 1, 1, true},   {1, 2, 1, 1, 3, false},   {2, 3, 2, 1, 2, false},   {1, 7, 3, 3, 17, true},
+    {2, 17, 4, 2, 8, false}, {1, 33, 2, 2, 16, true},  {1, 63, 1, 1, 31, true},  {1, 64, 2, 1, 64, false},
     {1, 65, 2, 2, 48, true}, {3, 31, 6, 2, 20, false}, {1, 129, 2, 1, 33, true}, {1, 257, 1, 1, 64, true},
 };
 
@@ -35,8 +35,11 @@ static struct attention_data attention_data(const struct attention_case *c, floa
     const uint64_t tokens = (uint64_t)c->batch * c->seq;
     const uint64_t q_width = (uint64_t)c->head_count * c->head_size;
     const uint64_t kv_width = (uint64_t)c->kv_head_count * c->head_size;
-    d.shape = (struct eo_attention_shape){.batch = c->batch, .seq = c->seq, .head_count = c->head_count,
-                                          .kv_head_count = c->kv_head_count, .head_size = c->head_size};
+    d.shape = (struct eo_attention_shape){.batch = c->batch,
+                                          .seq = c->seq,
+                                          .head_count = c->head_count,
+                                          .kv_head_count = c->kv_head_count,
+                                          .head_size = c->head_size};
     if (c->together) {
         d.shape.q_stride = d.shape.kv_stride = q_width + 2 * kv_width;
         float *qkv = guarded_random(tokens * d.shape.q_stride, -size, size);
@@ -120,8 +123,8 @@ Test(attention, equal_keys_share_the_weight)
 }
 
 /*
- * out: the gradients with what lies between their rows: q's and k's and v's arrays, or all in one. First filled with a
- * pattern (or q, k, v themselves) that must stay between the rows.
+ * out: the gradients with what lies between their rows: q's and k's and v's arrays, or all in one. First filled with
+ * a pattern (or q, k, v themselves) that must stay between the rows.
  */
 static void run_backward(eo_team *team, float *out, void *arg)
 {

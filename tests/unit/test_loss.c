@@ -21,8 +21,8 @@ struct embedding_data {
 static void run_embedding_forward(eo_team *team, float *out, void *arg)
 {
     const struct embedding_data *d = arg;
-    eo_embedding_forward(team, out, d->tokens, d->tables, d->positions ? d->tables + VOCABULARY * d->width : NULL, ROWS,
-                         SEQ, d->width);
+    eo_embedding_forward(team, out, d->tokens, d->tables, d->positions ? d->tables + VOCABULARY * d->width : NULL,
+                         ROWS, SEQ, d->width);
 }
 
 /* out: both gradients, with old content that must be overwritten or added to. */
@@ -40,7 +40,8 @@ Test(embedding, looks_up_and_its_gradient_sums_tokens_that_repeat)
     for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++, guards_free()) {
         const uint64_t width = widths[i];
         const uint64_t table = (VOCABULARY + POSITIONS) * width;
-        struct embedding_data d = {.width = width, .tokens = guarded_tokens(ROWS, VOCABULARY),
+        struct embedding_data d = {.width = width,
+                                   .tokens = guarded_tokens(ROWS, VOCABULARY),
                                    .tables = guarded_random(table, -1, 1),
                                    .out_gradient = guarded_random(ROWS * width, -1, 1)};
         for (int variant = 0; variant < 4; variant++) {
@@ -73,10 +74,10 @@ static void run_loss(eo_team *team, float *out, void *arg)
     const struct loss_data *d = arg;
     float *logits = out + d->rows;
     memcpy(logits, d->logits, ((d->rows - 1) * d->stride + d->vocabulary) * sizeof(float));
-    const double total = d->backward ? eo_cross_entropy_backward(team, out, logits, d->stride, d->targets, d->rows,
-                                                                 d->vocabulary, 0.25f)
-                                     : eo_cross_entropy(team, out, logits, d->stride, d->targets, d->rows,
-                                                        d->vocabulary);
+    const double total =
+        d->backward
+            ? eo_cross_entropy_backward(team, out, logits, d->stride, d->targets, d->rows, d->vocabulary, 0.25f)
+            : eo_cross_entropy(team, out, logits, d->stride, d->targets, d->rows, d->vocabulary);
     double sum = 0;
     for (uint64_t row = 0; row < d->rows; row++)
         sum += out[row];
@@ -101,7 +102,9 @@ Test(loss, matches_and_writes_the_gradient_over_the_logits)
     static const uint64_t vocabularies[] = {1, 2, 3, 17, 31, 33, 63, 64, 65, 257, 5003};
     for (size_t i = 0; i < sizeof(vocabularies) / sizeof(vocabularies[0]); i++, guards_free()) {
         const uint64_t vocabulary = vocabularies[i];
-        struct loss_data d = {.rows = 19, .vocabulary = vocabulary, .stride = vocabulary + i % 3,
+        struct loss_data d = {.rows = 19,
+                              .vocabulary = vocabulary,
+                              .stride = vocabulary + i % 3,
                               .logits = guarded_random(19 * (vocabulary + 2), -12, 12),
                               .targets = guarded_tokens(19, (uint32_t)vocabulary)};
         check_loss(&d, 2e-6);

@@ -15,8 +15,8 @@ struct product_case {
     uint64_t m, n, k;
 };
 
-static const struct product_case cases[] = {{1, 1, 1},     {1, 33, 17},   {3, 5, 2},     {17, 1, 31},  {31, 257, 3},
-                                            {48, 48, 48},  {97, 101, 33}, {257, 64, 96}, {5, 300, 64}, {301, 3, 257}};
+static const struct product_case cases[] = {{1, 1, 1},    {1, 33, 17},   {3, 5, 2},     {17, 1, 31},  {31, 257, 3},
+                                            {48, 48, 48}, {97, 101, 33}, {257, 64, 96}, {5, 300, 64}, {301, 3, 257}};
 
 static void check_product(const struct product_case *p, bool transpose_a, bool transpose_b, eo_team *team)
 {
