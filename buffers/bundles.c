@@ -96,7 +96,8 @@ static int compare_rows(const void *a_row, const void *b_row, void *user)
     if (lifetimes != 0)
         return lifetimes;
     const int bytes = compare_u64(key->bundles->row_bytes[b], key->bundles->row_bytes[a]);
-    return bytes != 0 ? bytes : compare_u64(a, b); /* the index last: the order is total, so it is the same everywhere */
+    /* The index last: the order is total, so it is the same everywhere. */
+    return bytes != 0 ? bytes : compare_u64(a, b);
 }
 
 static void gather_bundles(struct eo_bundles *bundles, const struct row_key *key)
