@@ -170,6 +170,20 @@ static json_t *wait_summary(const struct eo_job *job)
     return waits;
 }
 
+/* What the allocators and the collectives of rank 0 did: peaks, and means over the steps after the first. */
+static json_t *traffic_summary(const struct eo_job_rank *rank)
+{
+    const eo_runtime_stats *first = &rank->first, *last = &rank->last;
+    const double steps = last->steps > first->steps ? (double)(last->steps - first->steps) : 1;
+    return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "live_peak_bytes", (json_int_t)last->live_peak_bytes,
+        "reserved_peak_bytes", (json_int_t)last->reserved_peak_bytes,
+        "allocated_bytes_per_step", eo_json_real((double)(last->allocated_bytes - first->allocated_bytes) / steps),
+        "copied_bytes_per_step", eo_json_real((double)(last->copied_bytes - first->copied_bytes) / steps),
+        "collectives_per_step", eo_json_real((double)(last->collective_count - first->collective_count) / steps),
+        "collective_bytes_per_step",
+        eo_json_real((double)(last->collective_bytes - first->collective_bytes) / steps));
+}
+
 static void write_summary(struct train *train, double step_s_median, uint64_t resident_peak_bytes)
 {
     const struct eo_job *job = &train->job;
@@ -186,8 +200,8 @@ static void write_summary(struct train *train, double step_s_median, uint64_t re
     const double calls_per_step = steps > 1 ? (double)calls / (double)(steps - 1) : 0;
     printf("weights_hash %s, %.0f allocator calls of evenodd a step\n", hash, calls_per_step);
     if (train->log.file)
-        eo_step_log_write(&train->log, json_pack("{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b}}",
-            "summary",
+        eo_step_log_write(&train->log, json_pack(
+            "{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b}}", "summary",
             "weights_hash", hash, "arena_bytes", (json_int_t)arena,
             "planned_bytes", (json_int_t)job->summary.arena_bytes,
             "lower_bound_bytes", (json_int_t)job->summary.lower_bound_bytes,
@@ -196,7 +210,7 @@ static void write_summary(struct train *train, double step_s_median, uint64_t re
             "tokens_per_s", eo_json_real(step_s_median > 0 ? (double)eo_step_tokens(job) / step_s_median : 0),
             "step_s_median", eo_json_real(step_s_median), "peak_flops_per_s", eo_json_real(job->peak_flops_per_s),
             "peak_share", eo_json_real(eo_peak_share(job, step_s_median)), "wait_s", wait_summary(job),
-            "steps", (json_int_t)steps, "interrupted", (int)interrupted));
+            "traffic", traffic_summary(&job->ranks[0]), "steps", (json_int_t)steps, "interrupted", (int)interrupted));
 }
 
 /* Without the first step, which finds everything cold, where there are others. */
