@@ -146,21 +146,23 @@ static void add_live(struct lifetimes *l, uint32_t row, uint64_t first, uint64_t
     l->live[(last + 1) * EO_CATEGORY_COUNT + r->category] -= bytes;
 }
 
-/* Only the middle run counts; what goes on into the run after it is what came into it from the run before. */
+/* Only the middle run counts. What reaches over its ends is counted as if runs were a circle: the runs are equal. */
 static void count_episode(struct lifetimes *l, uint32_t row, const struct episode *episode)
 {
     if (episode->run != 1)
         return;
-    const uint64_t end = l->run_points - 1;
-    const uint64_t first = eo_max_u64(episode->first, l->run_begin) - l->run_begin;
-    const uint64_t last = episode->last - l->run_begin;
-    if (first > end) { /* after the run's last compute operation: at its very end, and into the next */
-        add_live(l, row, 0, eo_min_u64(last - l->run_points, end));
-    } else if (last <= end) {
+    const uint64_t points = l->run_points, end = points - 1;
+    if (episode->last - episode->first >= end) {
+        add_live(l, row, 0, end);
+        return;
+    }
+    const uint64_t first = (episode->first + points - l->run_begin) % points;
+    const uint64_t last = (episode->last + points - l->run_begin) % points;
+    if (first <= last) {
         add_live(l, row, first, last);
     } else {
         add_live(l, row, first, end);
-        add_live(l, row, 0, eo_min_u64(last - l->run_points, end));
+        add_live(l, row, 0, last);
     }
 }
 
