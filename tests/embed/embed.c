@@ -56,11 +56,11 @@ struct rank {
 };
 
 /* Gives up a call that failed: the reason is kept, and the caller passes the failure on. */
-#define TRY(call)                                                                                                     \
-    do {                                                                                                              \
-        const eo_status try_status = (call);                                                                          \
-        if (try_status < 0)                                                                                           \
-            return fail(t, #call, try_status);                                                                        \
+#define TRY(call)                              \
+    do {                                       \
+        const eo_status try_status = (call);   \
+        if (try_status < 0)                    \
+            return fail(t, #call, try_status); \
     } while (0)
 
 static bool fail(struct trainer *t, const char *call, eo_status status)
@@ -70,7 +70,7 @@ static bool fail(struct trainer *t, const char *call, eo_status status)
     return false;
 }
 
-/* --- the description ---------------------------------------------------------------------------------------------- */
+/* --- the description --- */
 
 static bool add_buffer(struct run *run, const char *kind, int position, int width, eo_moment first, uint32_t *out)
 {
@@ -91,15 +91,15 @@ static bool describe(struct run *run)
         char name[16];
         snprintf(name, sizeof(name), "layer.%u", l);
         const uint64_t in = (uint64_t)layer->in, out = (uint64_t)layer->out;
-        good = eo_model_add_layer(run->model, eo_layer_params(.name = name, .frozen = layer->frozen), NULL) == EO_OK &&
-               eo_model_add_parameter(run->model,
-                                      eo_parameter_params(.layer = l, .name = layer->weight, .dim_count = 2,
-                                                          .dims = {out, in}),
-                                      NULL) == EO_OK &&
-               eo_model_add_parameter(run->model,
-                                      eo_parameter_params(.layer = l, .name = layer->bias, .dim_count = 1,
-                                                          .dims = {out}, .no_weight_decay = true),
-                                      NULL) == EO_OK;
+        good =
+            eo_model_add_layer(run->model, eo_layer_params(.name = name, .frozen = layer->frozen), NULL) == EO_OK &&
+            eo_model_add_parameter(
+                run->model, eo_parameter_params(.layer = l, .name = layer->weight, .dim_count = 2, .dims = {out, in}),
+                NULL) == EO_OK &&
+            eo_model_add_parameter(run->model,
+                                   eo_parameter_params(.layer = l, .name = layer->bias, .dim_count = 1, .dims = {out},
+                                                       .no_weight_decay = true),
+                                   NULL) == EO_OK;
     }
     for (int p = 0; good && p < EMBED_POSITIONS; p++) {
         char name[16];
@@ -123,7 +123,7 @@ static bool describe(struct run *run)
                                                  .optimizer_states = run->own_optimizer ? 1 : 2)) == EO_OK;
 }
 
-/* --- one rank ----------------------------------------------------------------------------------------------------- */
+/* --- one rank --- */
 
 static void sgd(void *user, const eo_shard *shard)
 {
@@ -145,9 +145,9 @@ static bool trainer_open(struct trainer *t, struct run *run, eo_world *world)
     t->run = run;
     t->rank = eo_world_rank(world);
     t->samples = EMBED_BATCH / MICRO_BATCHES / (int)run->rank_count;
-    TRY(eo_runtime_create(&t->runtime, eo_runtime_params(.plan = run->plan, .world = world, .memory = run->memory,
-                                                         .update = run->own_optimizer ? sgd : NULL,
-                                                         .debug = run->debug)));
+    TRY(eo_runtime_create(&t->runtime,
+                          eo_runtime_params(.plan = run->plan, .world = world, .memory = run->memory,
+                                            .update = run->own_optimizer ? sgd : NULL, .debug = run->debug)));
     float initial[EMBED_WEIGHTS];
     embed_initial_weights(run->seed, initial);
     for (uint32_t l = 0; l < EMBED_LAYERS; l++) {
@@ -321,7 +321,7 @@ static bool train(struct run *const runs[], uint32_t run_count)
     return good;
 }
 
-/* --- the cases ---------------------------------------------------------------------------------------------------- */
+/* --- the cases --- */
 
 static int case_count, failure_count;
 
@@ -356,8 +356,8 @@ static bool agrees(const struct run *run, const struct embed_reference *referenc
 
 static bool same_bits(const struct run *a, const struct run *b)
 {
-    return memcmp(a->weights, b->weights, sizeof(a->weights)) == 0 && memcmp(a->loss, b->loss, sizeof(a->loss)) == 0 &&
-           memcmp(a->norm, b->norm, sizeof(a->norm)) == 0;
+    return memcmp(a->weights, b->weights, sizeof(a->weights)) == 0 &&
+           memcmp(a->loss, b->loss, sizeof(a->loss)) == 0 && memcmp(a->norm, b->norm, sizeof(a->norm)) == 0;
 }
 
 static bool train_one(struct run *run)
@@ -393,7 +393,8 @@ int main(void)
     other = (struct run){.seed = 1, .rank_count = 3, .own_activations = true};
     report(train_one(&other) && same_bits(&plain, &other), "activations in the trainer's own memory change no bit");
     other = (struct run){.seed = 1, .rank_count = 3, .fill = true};
-    report(train_one(&other) && same_bits(&plain, &other), "initial weights shard by shard are those written by name");
+    report(train_one(&other) && same_bits(&plain, &other),
+           "initial weights shard by shard are those written by name");
     other = (struct run){.seed = 1, .rank_count = 3, .misuse = true};
     report(train_one(&other) && same_bits(&plain, &other), "calls out of order are refused and change nothing");
     other = (struct run){.seed = 1, .rank_count = 3, .debug = true};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Goal: a C++17 trainer includes the same header and gets the same results.
-// Method: the network of embed_network.h is described and trained with what C++ offers (owners, lambdas, exceptions of
-// its own between its threads and the library), on 1, 2 and 3 ranks; each must agree with the unsharded training.
+// Method: the network of embed_network.h is described and trained with what C++ offers (owners, lambdas, exceptions
+// of its own between its threads and the library), on 1, 2 and 3 ranks; each must agree with the unsharded training.
 
 #include <evenodd/evenodd.h>
 
@@ -16,7 +16,8 @@
 
 #include "embed_network.h"
 
-namespace {
+namespace
+{
 
 constexpr int micro_batches = 2;
 
@@ -93,17 +94,24 @@ struct result {
     std::vector<float> weights = std::vector<float>(EMBED_WEIGHTS);
 };
 
-const float *weight_of(const eo_view *view, int index) { return static_cast<const float *>(view->weights[index]); }
-float *gradient_of(const eo_view *view, int index) { return static_cast<float *>(view->gradients[index]); }
+const float *weight_of(const eo_view *view, int index)
+{
+    return static_cast<const float *>(view->weights[index]);
+}
+float *gradient_of(const eo_view *view, int index)
+{
+    return static_cast<float *>(view->gradients[index]);
+}
 
 // One rank; the result is filled by rank 0.
-class trainer {
+class trainer
+{
   public:
     trainer(const eo_plan *plan, eo_world *world, uint64_t seed)
         : rank(int(eo_world_rank(world))), rank_count(int(eo_world_rank_count(world))), seed(seed),
           samples(EMBED_BATCH / micro_batches / rank_count), input(size_t(samples * EMBED_IN)),
-          target(size_t(samples * EMBED_OUT)), outputs(EMBED_POSITIONS, std::vector<float>(size_t(samples * EMBED_WIDTH))),
-          gradients(outputs)
+          target(size_t(samples * EMBED_OUT)),
+          outputs(EMBED_POSITIONS, std::vector<float>(size_t(samples * EMBED_WIDTH))), gradients(outputs)
     {
         eo_runtime *raw = nullptr;
         eo_runtime_params params{};
@@ -185,7 +193,8 @@ class trainer {
                 embed_input_gradient(&layer_at(p), samples, weight_of(view, 0), dy, gradients[size_t(p - 1)].data());
             if (layer_at(p).frozen == 0) {
                 check(eo_gradients_begin(rt, uint32_t(p), &view), "gradients", rt);
-                embed_weight_gradient(&layer_at(p), samples, below(p), dy, gradient_of(view, 0), gradient_of(view, 1));
+                embed_weight_gradient(&layer_at(p), samples, below(p), dy, gradient_of(view, 0),
+                                      gradient_of(view, 1));
             }
             check(eo_backward_end(rt, uint32_t(p)), "backward end", rt);
         }
@@ -272,7 +281,8 @@ int main()
             std::printf("# %s\n", error.what());
         }
         failures += !good;
-        std::printf("%s %u - C++17: %u ranks agree with the unsharded training\n", good ? "ok" : "not ok", ranks, ranks);
+        std::printf("%s %u - C++17: %u ranks agree with the unsharded training\n", good ? "ok" : "not ok", ranks,
+                    ranks);
     }
     return failures != 0;
 }

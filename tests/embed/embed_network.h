@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The network that the embedding programs train, for C11 and C++17: sizes, data, kernels in fp32, and the same training
- * once more, unsharded and in double, which is what they must agree with. None of it knows evenodd.
+ * The network that the embedding programs train, for C11 and C++17: sizes, data, kernels in fp32, and the same
+ * training once more, unsharded and in double, which is what they must agree with. None of it knows evenodd.
  *
  *     position   0 input   1 body    2 fixed   3 body    4 head
  *     layer      0         1         2         1         3
  *     sizes      7 -> 13   13 -> 13  13 -> 13  13 -> 13  13 -> 5      all but the head with tanh
  *
- * The body is used twice (tied), `fixed` is not trained (frozen), and no size is a multiple of anything, so that every
- * shard needs padding. The loss is half the mean square of the error.
+ * The body is used twice (tied), `fixed` is not trained (frozen), and no size is a multiple of anything, so that
+ * every shard needs padding. The loss is half the mean square of the error.
  */
 #ifndef EMBED_NETWORK_H
 #define EMBED_NETWORK_H
@@ -52,7 +52,7 @@ static inline int embed_has_tanh(int position)
 static const double embed_rate = 0.02, embed_beta1 = 0.9, embed_beta2 = 0.95, embed_eps = 1e-8, embed_decay = 0.1,
                     embed_clip = 0.2, embed_momentum = 0.9;
 
-/* --- data ------------------------------------------------------------------------------------------------------- */
+/* --- data --- */
 
 /* A number in [-1, 1) that depends on nothing but its arguments (the finaliser of SplitMix64, Steele et al. 2014). */
 static inline float embed_number(uint64_t seed, uint64_t index)
@@ -80,11 +80,12 @@ static inline void embed_initial_weights(uint64_t seed, float *weights)
         const float scale = 1.5f / sqrtf((float)layer->in);
         const int count = layer->out * layer->in;
         for (int i = 0; i < count + layer->out; i++)
-            weights[layer->offset + i] = (i < count ? scale : 0.1f) * embed_number(seed, (uint64_t)(layer->offset + i));
+            weights[layer->offset + i] =
+                (i < count ? scale : 0.1f) * embed_number(seed, (uint64_t)(layer->offset + i));
     }
 }
 
-/* --- kernels: n samples, row-major --------------------------------------------------------------------------------- */
+/* --- kernels: n samples, row-major --- */
 
 static inline void embed_forward(const struct embed_layer *l, int has_tanh, int n, const float *weight,
                                  const float *bias, const float *x, float *y)
@@ -142,7 +143,8 @@ static inline double embed_loss(int n, const float *y, const float *target, floa
     return loss / (n * EMBED_OUT);
 }
 
-/* --- the same training, unsharded, in double ------------------------------------------------------------------------- */
+/* --- the same training, unsharded, in double
+ * ------------------------------------------------------------------------- */
 
 struct embed_reference {
     double weights[EMBED_WEIGHTS], gradients[EMBED_WEIGHTS];
