@@ -143,8 +143,7 @@ static inline double embed_loss(int n, const float *y, const float *target, floa
     return loss / (n * EMBED_OUT);
 }
 
-/* --- the same training, unsharded, in double
- * ------------------------------------------------------------------------- */
+/* --- the same training, unsharded, in double --- */
 
 struct embed_reference {
     double weights[EMBED_WEIGHTS], gradients[EMBED_WEIGHTS];
