@@ -76,7 +76,7 @@ static const struct argp_option option_table[] = {
     {"batch", OPTION_BATCH, "B", 0, "sequences of a rank and micro-batch [4]", 3},
     {"seq", OPTION_SEQ, "T", 0, "tokens of a sequence [256]", 3},
     {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "a step [1]", 3},
-    {"steps", OPTION_STEPS, "N", 0, "[150]", 3},
+    {"steps", OPTION_STEPS, "N", 0, "of the run [train: 150, headtohead: 30]", 3},
     {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.001]", 3},
     {"warmup", OPTION_WARMUP, "N", 0, "steps in which the learning rate rises from 0 [a tenth, at most 20]", 3},
     {"schedule", OPTION_SCHEDULE, "NAME", 0, "after warm-up: cosine (to a tenth) or constant [cosine]", 3},
@@ -298,6 +298,11 @@ static bool is_given(const struct eo_options *options, int key)
     return options->given & (uint64_t)1 << (key - OPTION_MODEL);
 }
 
+bool eo_option_memory_given(const struct eo_options *options)
+{
+    return is_given(options, OPTION_MEMORY);
+}
+
 static void check_together(const struct argp_state *state, struct eo_options *o)
 {
     if (o->text_paths && o->tokens_path)
@@ -387,4 +392,13 @@ uint32_t eo_core_count(void)
         return 1;
     const int count = CPU_COUNT(&cores);
     return count > 0 ? (uint32_t)count : 1;
+}
+
+void eo_warn_of_many_threads(const struct eo_options *options)
+{
+    const uint64_t threads = (uint64_t)options->ranks * options->threads;
+    if (threads > eo_core_count())
+        fprintf(stderr, "%s: warning: --ranks %u x --threads %u are more threads than the %u cores that may be used; "
+                "it will be slow, lower one of them\n", program_invocation_short_name, options->ranks,
+                options->threads, eo_core_count());
 }

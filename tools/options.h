@@ -63,7 +63,13 @@ double eo_option_real(const struct argp_state *state, const char *name, const ch
 /* Refuses an option that is given twice. `bit` is the caller's own numbering, below 64. */
 void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bit, const char *name);
 
-/* Settings of the step with this index, from 0: warm-up, then constant or a cosine down to a tenth. */
+/* Whether --memory was given, and not left to its default. */
+bool eo_option_memory_given(const struct eo_options *options);
+
+/* Says on standard error when there are more threads than cores. */
+void eo_warn_of_many_threads(const struct eo_options *options);
+
+/* Learning rate of the step with this index, from 0: warm-up, then constant or a cosine down to a tenth. */
 double eo_options_learning_rate(const struct eo_options *options, uint64_t step);
 
 const char *eo_memory_name(eo_memory memory);

@@ -289,15 +289,6 @@ static void print_text(void *user, const char *text, size_t text_bytes)
     fwrite(text, 1, text_bytes, user);
 }
 
-static void warn_of_many_threads(const struct eo_options *options)
-{
-    const uint64_t threads = (uint64_t)options->ranks * options->threads;
-    if (threads > eo_core_count())
-        fprintf(stderr, "%s: warning: --ranks %u x --threads %u are more threads than the %u cores that may be used; "
-                "it will be slow, lower one of them\n", program_invocation_short_name, options->ranks,
-                options->threads, eo_core_count());
-}
-
 /* Everything is checked before anything is written. */
 static eo_status prepare(struct train *train, struct eo_problem *problem)
 {
@@ -319,7 +310,7 @@ static int train_main(struct train *train)
         eo_plan_print(train->job.plan, print_text, stdout);
         return EO_EXIT_OK;
     }
-    warn_of_many_threads(&train->settings.common);
+    eo_warn_of_many_threads(&train->settings.common);
     const eo_status status = run(train, &problem);
     eo_step_log_close(&train->log);
     if (status < 0)

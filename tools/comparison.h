@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the runs of a comparison say together: figures by memory mode, as a table, as JSON, as a page.
+ */
+#ifndef EO_TOOLS_COMPARISON_H
+#define EO_TOOLS_COMPARISON_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include <evenodd/runtime.h>
+
+enum { EO_COMPARED_MODES = 3 }; /* as in eo_memory; the first is what the others are held against */
+
+/* Medians over the runs, unless said otherwise. Times in seconds, of a step. */
+struct eo_mode_figures {
+    double step_s, step_min_s, step_p99_s;          /* over all steps of all runs */
+    double ratio, ratio_low, ratio_high;            /* to static, of the runs of one round */
+    double tokens_per_s;
+    double allocator_calls, allocated_bytes, copied_bytes, page_faults;
+    double live_peak_bytes, reserved_peak_bytes, resident_peak_bytes;
+    double wait_s[EO_WAIT_COUNT], collective_s[EO_WAIT_COUNT], exposed_s[EO_WAIT_COUNT];
+    double simulated_s, simulated_medians_s, simulated_measured_s; /* 0: none */
+    char weights_hash[32]; /* of the first run */
+};
+
+struct eo_comparison {
+    uint32_t run_count;
+    json_t *runs[EO_COMPARED_MODES]; /* arrays of what eo_measured_run tells */
+    struct eo_mode_figures figures[EO_COMPARED_MODES];
+    bool equal;        /* all weights are the same at the end */
+    char settings[1024]; /* of the command line, for people */
+    char machine[256];
+};
+
+/* From the runs: fills in the rest. */
+void eo_comparison_sum_up(struct eo_comparison *comparison);
+void eo_comparison_print(const struct eo_comparison *comparison, FILE *out);
+json_t *eo_comparison_json(const struct eo_comparison *comparison);
+
+/* comparison_page.c: a page that stands alone. */
+void eo_comparison_write_page(const struct eo_comparison *comparison, FILE *out);
+
+#endif

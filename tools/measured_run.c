@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/measured_run.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/memory_check.h"
+#include "tools/progress.h"
+#include "tools/report.h"
+#include "tools/step_log.h"
+#include "tools/weights_hash.h"
+
+/* What one rank keeps, all of it made before the first step. */
+struct rank_notes {
+    uint64_t *step_ns;      /* by step, from 0 */
+    eo_timeline_record *records;
+    uint32_t record_count, record_capacity;
+    uint64_t *durations_ns; /* by step, then operation of the steady list (static mode) */
+    uint64_t *complete;     /* by step: whether all operations were there */
+    uint64_t previous_ns;   /* stats.step_ns one step ago */
+    double collective_ns[EO_WAIT_COUNT]; /* how long collectives took, added up over the steps with a timeline */
+    double exposed_ns[EO_WAIT_COUNT];    /* ... while this rank computed nothing */
+    uint64_t timeline_count;
+};
+
+struct notes {
+    struct eo_job *job;
+    uint32_t operation_count;
+    struct rank_notes *ranks;
+    uint64_t faults_first, faults_last, weights_hash;
+};
+
+static void notes_fini(struct notes *notes)
+{
+    for (uint32_t r = 0; notes->ranks && r < notes->job->shape.rank_count; r++) {
+        struct rank_notes *rank = &notes->ranks[r];
+        free(rank->step_ns);
+        free(rank->records);
+        free(rank->durations_ns);
+        free(rank->complete);
+    }
+    free(notes->ranks);
+}
+
+/* Touched here, so that the pages do not count as the steps' own. */
+static void *touched(uint64_t count, size_t bytes)
+{
+    void *memory = calloc(count, bytes);
+    if (memory)
+        memset(memory, 1, count * bytes);
+    return memory;
+}
+
+static eo_status notes_init(struct notes *notes, struct eo_job *job)
+{
+    const uint64_t steps = job->options->steps;
+    *notes = (struct notes){.job = job, .operation_count = eo_plan_operation_count(job->plan, EO_LIST_STEADY)};
+    notes->ranks = calloc(job->shape.rank_count, sizeof(*notes->ranks));
+    for (uint32_t r = 0; notes->ranks && r < job->shape.rank_count; r++) {
+        struct rank_notes *rank = &notes->ranks[r];
+        rank->record_capacity = 4 * notes->operation_count + 64; /* the dynamic mode has other operations */
+        rank->step_ns = touched(steps, sizeof(*rank->step_ns));
+        rank->records = touched(rank->record_capacity, sizeof(*rank->records));
+        rank->durations_ns = touched(steps * notes->operation_count, sizeof(*rank->durations_ns));
+        rank->complete = calloc(steps, sizeof(*rank->complete));
+        if (!rank->step_ns || !rank->records || !rank->durations_ns || !rank->complete)
+            return EO_ERR_NO_MEMORY;
+    }
+    return notes->ranks ? EO_OK : EO_ERR_NO_MEMORY;
+}
+
+/* --- while it runs ------------------------------------------------------------------------------------------------ */
+
+static int collective_of(eo_operation_kind kind)
+{
+    switch ((int)kind) {
+    case EO_OP_ALL_GATHER: return EO_WAIT_ALL_GATHER;
+    case EO_OP_REDUCE_SCATTER: return EO_WAIT_REDUCE_SCATTER;
+    case EO_OP_NORM_GATHER: return EO_WAIT_NORM;
+    default: return -1;
+    }
+}
+
+/* The part of a span in which compute stood still. */
+static uint64_t exposed_ns(const struct rank_notes *rank, const eo_timeline_record *span)
+{
+    uint64_t exposed = span->end_ns - span->start_ns;
+    for (uint32_t i = 0; i < rank->record_count; i++) {
+        const eo_timeline_record *record = &rank->records[i];
+        const uint64_t begin = record->start_ns > span->start_ns ? record->start_ns : span->start_ns;
+        const uint64_t end = record->end_ns < span->end_ns ? record->end_ns : span->end_ns;
+        if (record->stream == EO_STREAM_COMPUTE && end > begin)
+            exposed -= end - begin < exposed ? end - begin : exposed;
+    }
+    return exposed;
+}
+
+/* The timeline is that of the step before `step`: the collectives at the end of a step go on into the next one. */
+static void keep_timeline(struct notes *notes, struct rank_notes *rank, const struct eo_job_rank *job_rank,
+                          uint64_t step)
+{
+    rank->record_count = eo_runtime_timeline(job_rank->runtime, rank->records, rank->record_capacity);
+    uint64_t *durations_ns = rank->durations_ns + (step - 2) * notes->operation_count;
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < rank->record_count; i++) {
+        const eo_timeline_record *record = &rank->records[i];
+        const uint64_t duration_ns = record->end_ns > record->start_ns ? record->end_ns - record->start_ns : 0;
+        const int collective = collective_of(record->kind);
+        if (collective >= 0 && duration_ns) {
+            rank->collective_ns[collective] += (double)duration_ns;
+            rank->exposed_ns[collective] += (double)exposed_ns(rank, record);
+        }
+        if (record->operation < notes->operation_count) {
+            durations_ns[record->operation] = duration_ns;
+            found++;
+        }
+    }
+    rank->timeline_count++;
+    rank->complete[step - 2] = found == notes->operation_count;
+}
+
+static void on_rank_step(void *user, struct eo_job_rank *job_rank, uint64_t step)
+{
+    struct notes *notes = user;
+    struct rank_notes *rank = &notes->ranks[job_rank->rank];
+    rank->step_ns[step - 1] = job_rank->last.step_ns - rank->previous_ns;
+    rank->previous_ns = job_rank->last.step_ns;
+    if (step >= 3) /* step 1 runs the first-step list */
+        keep_timeline(notes, rank, job_rank, step);
+    if (job_rank->rank == 0) {
+        notes->faults_last = eo_process_fault_count();
+        if (step == 1)
+            notes->faults_first = notes->faults_last;
+    }
+}
+
+static eo_status on_end(void *user, struct eo_job_rank *rank)
+{
+    struct notes *notes = user;
+    uint64_t hash;
+    TOOLS_TRY(eo_weights_hash(rank->runtime, &hash));
+    if (rank->rank == 0)
+        notes->weights_hash = hash;
+    return EO_OK;
+}
+
+/* --- afterwards --------------------------------------------------------------------------------------------------- */
+
+/* Each step's own durations, run through the plan's list; the median over steps, and that of the same steps as they
+ * were measured. */
+static void simulate_steps(const struct notes *notes, const struct rank_notes *rank, double *simulated_s,
+                           double *measured_s)
+{
+    const uint64_t steps = notes->job->options->steps;
+    double *simulated = calloc(steps, sizeof(*simulated)), *measured = calloc(steps, sizeof(*measured));
+    uint64_t count = 0;
+    for (uint64_t s = 1; simulated && measured && s < steps; s++) {
+        uint64_t ns;
+        if (rank->complete[s] && eo_plan_simulate(notes->job->plan, EO_LIST_STEADY,
+                                                  rank->durations_ns + s * notes->operation_count, 3, &ns) >= 0) {
+            simulated[count] = (double)ns * 1e-9;
+            measured[count++] = (double)rank->step_ns[s] * 1e-9;
+        }
+    }
+    *simulated_s = eo_median(simulated, simulated ? count : 0);
+    *measured_s = eo_median(measured, measured ? count : 0);
+    free(simulated);
+    free(measured);
+}
+
+/* The list with the median of each operation. */
+static double simulate_medians(const struct notes *notes, const struct rank_notes *rank)
+{
+    const uint64_t steps = notes->job->options->steps;
+    double *values = calloc(steps, sizeof(*values));
+    uint64_t *medians_ns = calloc(notes->operation_count, sizeof(*medians_ns)), ns = 0, count = 0;
+    for (uint32_t o = 0; values && medians_ns && o < notes->operation_count; o++) {
+        count = 0;
+        for (uint64_t s = 1; s < steps; s++)
+            if (rank->complete[s])
+                values[count++] = (double)rank->durations_ns[s * notes->operation_count + o];
+        medians_ns[o] = (uint64_t)eo_median(values, count);
+    }
+    if (count == 0 || eo_plan_simulate(notes->job->plan, EO_LIST_STEADY, medians_ns, 3, &ns) < 0)
+        ns = 0;
+    free(values);
+    free(medians_ns);
+    return (double)ns * 1e-9;
+}
+
+/* Of the rank whose simulation is the longest: the others wait for it. */
+static void add_simulation(const struct notes *notes, json_t *out)
+{
+    double simulated_s = 0, measured_s = 0, medians_s = 0;
+    for (uint32_t r = 0; r < notes->job->shape.rank_count; r++) {
+        double simulated, measured;
+        simulate_steps(notes, &notes->ranks[r], &simulated, &measured);
+        const double medians = simulate_medians(notes, &notes->ranks[r]);
+        medians_s = medians > medians_s ? medians : medians_s;
+        if (simulated > simulated_s) {
+            simulated_s = simulated;
+            measured_s = measured;
+        }
+    }
+    json_object_set_new(out, "simulated_s", json_real(simulated_s));
+    json_object_set_new(out, "simulated_medians_s", json_real(medians_s));
+    json_object_set_new(out, "simulated_measured_s", json_real(measured_s));
+}
+
+static void add_counts(const struct notes *notes, json_t *out)
+{
+    const struct eo_job *job = notes->job;
+    uint64_t calls = 0, allocated = 0, copied = 0, arena = 0, live = 0, reserved = 0, steps = 1;
+#define KEEP_LARGER(into, value) into = (value) > into ? (value) : into
+    for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+        const eo_runtime_stats *first = &job->ranks[r].first, *last = &job->ranks[r].last;
+        steps = job->ranks[r].step_count > 1 ? job->ranks[r].step_count - 1 : 1;
+        KEEP_LARGER(calls, last->allocator_calls - first->allocator_calls);
+        KEEP_LARGER(allocated, last->allocated_bytes - first->allocated_bytes);
+        KEEP_LARGER(copied, last->copied_bytes - first->copied_bytes);
+        KEEP_LARGER(arena, last->arena_bytes);
+        KEEP_LARGER(live, last->live_peak_bytes);
+        KEEP_LARGER(reserved, last->reserved_peak_bytes);
+    }
+#undef KEEP_LARGER
+    const double per_step = 1.0 / (double)steps;
+    json_object_set_new(out, "allocator_calls", json_real((double)calls * per_step));
+    json_object_set_new(out, "allocated_bytes", json_real((double)allocated * per_step));
+    json_object_set_new(out, "copied_bytes", json_real((double)copied * per_step));
+    json_object_set_new(out, "page_faults",
+                        json_real((double)(notes->faults_last - notes->faults_first) * per_step));
+    json_object_set_new(out, "arena_bytes", json_integer((json_int_t)arena));
+    json_object_set_new(out, "live_peak_bytes", json_integer((json_int_t)live));
+    json_object_set_new(out, "reserved_peak_bytes", json_integer((json_int_t)(reserved > arena ? reserved : arena)));
+    json_object_set_new(out, "resident_peak_bytes", json_integer((json_int_t)eo_process_resident_peak()));
+}
+
+static void add_waits(const struct notes *notes, json_t *out)
+{
+    static const char *const names[EO_WAIT_COUNT] = {"all_gather", "reduce_scatter", "norm"};
+    const struct eo_job *job = notes->job;
+    json_t *waits = json_object(), *collectives = json_object(), *exposed = json_object();
+    for (int w = 0; w < EO_WAIT_COUNT; w++) {
+        double wait_ns = 0, collective_ns = 0, open_ns = 0;
+        for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+            const struct eo_job_rank *rank = &job->ranks[r];
+            const struct rank_notes *kept = &notes->ranks[r];
+            if (rank->step_count > 1)
+                wait_ns += (double)(rank->last.wait_ns[w] - rank->first.wait_ns[w]) / (double)(rank->step_count - 1);
+            if (kept->timeline_count) {
+                collective_ns += kept->collective_ns[w] / (double)kept->timeline_count;
+                open_ns += kept->exposed_ns[w] / (double)kept->timeline_count;
+            }
+        }
+        json_object_set_new(waits, names[w], json_real(wait_ns * 1e-9 / job->shape.rank_count));
+        json_object_set_new(collectives, names[w], json_real(collective_ns * 1e-9 / job->shape.rank_count));
+        json_object_set_new(exposed, names[w], json_real(open_ns * 1e-9 / job->shape.rank_count));
+    }
+    json_object_set_new(out, "wait_s", waits);
+    json_object_set_new(out, "collective_s", collectives);
+    json_object_set_new(out, "exposed_s", exposed);
+}
+
+static void add_categories(const struct eo_job *job, json_t *out)
+{
+    json_t *categories = json_object();
+    for (int c = 0; c < EO_CATEGORY_COUNT; c++)
+        if (job->summary.category_bytes_at_peak[c])
+            json_object_set_new(categories, eo_category_name((eo_category)c),
+                                json_integer((json_int_t)job->summary.category_bytes_at_peak[c]));
+    json_object_set_new(out, "categories", categories);
+    json_object_set_new(out, "planned_bytes", json_integer((json_int_t)job->summary.arena_bytes));
+    json_object_set_new(out, "lower_bound_bytes", json_integer((json_int_t)job->summary.lower_bound_bytes));
+}
+
+static uint64_t timeline_begin(const struct notes *notes)
+{
+    uint64_t begin_ns = UINT64_MAX;
+    for (uint32_t r = 0; r < notes->job->shape.rank_count; r++)
+        for (uint32_t i = 0; i < notes->ranks[r].record_count; i++)
+            if (notes->ranks[r].records[i].ready_ns < begin_ns)
+                begin_ns = notes->ranks[r].records[i].ready_ns;
+    return begin_ns;
+}
+
+static double since(uint64_t begin_ns, uint64_t ns)
+{
+    return ns > begin_ns ? (double)(ns - begin_ns) * 1e-9 : 0;
+}
+
+static void add_timeline(const struct notes *notes, json_t *out)
+{
+    const uint64_t begin_ns = timeline_begin(notes);
+    json_t *ranks = json_array();
+    for (uint32_t r = 0; r < notes->job->shape.rank_count; r++) {
+        json_t *records = json_array();
+        for (uint32_t i = 0; i < notes->ranks[r].record_count; i++) {
+            const eo_timeline_record *record = &notes->ranks[r].records[i];
+            json_array_append_new(records, json_pack("[i, i, s, f, f, I]", (int)record->kind, (int)record->stream,
+                record->name ? record->name : "", since(begin_ns, record->start_ns),
+                since(begin_ns, record->end_ns), (json_int_t)record->live_bytes));
+        }
+        json_array_append_new(ranks, records);
+    }
+    json_object_set_new(out, "timeline", ranks);
+}
+
+static json_t *describe_run(const struct notes *notes)
+{
+    const struct eo_job *job = notes->job;
+    char hash[32];
+    snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)notes->weights_hash);
+    json_t *steps = json_array();
+    for (uint64_t s = 1; s < job->options->steps; s++)
+        json_array_append_new(steps, json_real((double)notes->ranks[0].step_ns[s] * 1e-9));
+    json_t *out = json_pack("{s:s, s:s, s:I, s:o}", "mode", eo_memory_name(job->options->memory), "weights_hash", hash,
+                            "tokens_per_step", (json_int_t)eo_step_tokens(job), "steps_s", steps);
+    add_counts(notes, out);
+    add_waits(notes, out);
+    add_categories(job, out);
+    if (job->options->memory == EO_MEMORY_STATIC)
+        add_simulation(notes, out);
+    add_timeline(notes, out);
+    return out;
+}
+
+eo_status eo_measured_run(struct eo_job *job, int out, struct eo_problem *problem)
+{
+    struct notes notes;
+    eo_status status = notes_init(&notes, job);
+    if (status < 0) {
+        notes_fini(&notes);
+        return eo_problem_set(problem, status, "no memory for what %llu steps are measured in",
+                              (unsigned long long)job->options->steps);
+    }
+    job->hooks = (struct eo_job_hooks){.user = &notes, .rank_step = on_rank_step, .end = on_end};
+    status = eo_job_run(job, problem);
+    if (status >= 0) {
+        json_t *run = describe_run(&notes);
+        if (json_dumpfd(run, out, JSON_COMPACT) != 0)
+            status = eo_problem_set(problem, EO_ERR_IO, "the figures of the run cannot be handed over");
+        json_decref(run);
+    }
+    notes_fini(&notes);
+    return status;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One run of a comparison, in the process that was made for it: trains, and tells all that was measured as one JSON
+ * object. Times are in seconds. What is told of a step leaves the first one out, which finds everything cold.
+ *
+ *     mode, weights_hash, tokens_per_step
+ *     steps_s                        of rank 0
+ *     allocator_calls, allocated_bytes, copied_bytes    a step, of the largest rank
+ *     page_faults                    a step, of the process
+ *     arena_bytes, live_peak_bytes, reserved_peak_bytes  of the largest rank
+ *     resident_peak_bytes            of the process
+ *     wait_s                         a step, mean of the ranks: compute idle for {all_gather, reduce_scatter, norm};
+ *                                    waiting for ranks that are late is part of it
+ *     collective_s, exposed_s        likewise: from all ranks' entry to the end, and what of it compute stood still in
+ *     simulated_s, simulated_medians_s, simulated_measured_s    static mode
+ *     categories                     {name: bytes when most is live}, planned
+ *     timeline                       by rank: [[kind, stream, name, start, end, live bytes], ...], the last whole step
+ */
+#ifndef EO_TOOLS_MEASURED_RUN_H
+#define EO_TOOLS_MEASURED_RUN_H
+
+#include "tools/job.h"
+
+/* Writes the object to the file descriptor. EO_ERR_IO: that failed; others as eo_job_run. */
+EO_NODISCARD eo_status eo_measured_run(struct eo_job *job, int out, struct eo_problem *problem);
+
+#endif
