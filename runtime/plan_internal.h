@@ -54,8 +54,9 @@ struct plan_position {
     uint32_t layer;
     bool forward_in_backward, backward_without_weights;
     uint32_t use;                    /* the how-manieth use of its layer in backward order, from 0 */
-    uint32_t gather_row;             /* full weights */
+    uint32_t gather_row;             /* full weights; with one rank and no cast, the shard itself */
     uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
+    bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */
     uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
 };
 

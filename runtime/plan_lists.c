@@ -241,7 +241,10 @@ static void add_pass_operation(struct builder *b, eo_operation_kind kind, const 
     if (pass->reads_weights)
         add_access(b, position->gather_row, EO_READ, subject(SUBJECT_WEIGHTS, position->layer),
                    weights_version(layer), 0, 1);
-    if (kind == EO_OP_BACKWARD && position->buffer_row != EO_NONE)
+    if (kind == EO_OP_BACKWARD && position->direct)
+        add_access(b, layer->gradient_row, EO_WRITE, subject(SUBJECT_GRADIENT, position->layer),
+                   EO_VERSION_MICRO_BATCH, 0, 1);
+    else if (kind == EO_OP_BACKWARD && position->buffer_row != EO_NONE)
         add_access(b, position->buffer_row, EO_WRITE, subject(SUBJECT_LOCAL_GRADIENT, pass->position),
                    EO_VERSION_MICRO_BATCH, 0, 1);
     add_buffer_accesses(b, moment);
@@ -282,7 +285,8 @@ static int32_t contributions_a_batch(const struct plan_layer *layer)
     return (int32_t)layer->use_count;
 }
 
-static void add_reduce_scatter(struct builder *b, uint32_t pass_index)
+/* The reduction of a pass's gradients, and what is to be done with the result, and when. */
+static void add_reduction(struct builder *b, uint32_t pass_index)
 {
     struct eo_plan *plan = b->plan;
     const struct pass *pass = &b->passes[pass_index];
@@ -294,19 +298,21 @@ static void add_reduce_scatter(struct builder *b, uint32_t pass_index)
         pass->micro_batch == plan->params.micro_batches - 1 && position->use == layer->use_count - 1;
     const bool in_place = !first || plan->params.reduce_dtype != EO_DTYPE_FP32;
 
-    struct eo_operation *operation = add_operation(b, EO_OP_REDUCE_SCATTER, stream, pass->position, position->layer,
-                                                   pass->micro_batch, 0);
-    operation->in_place = in_place;
-    operation->first_gradient = first;
-    add_access(b, position->buffer_row, EO_READ, subject(SUBJECT_LOCAL_GRADIENT, pass->position),
-               EO_VERSION_MICRO_BATCH, 0, 1);
-    if (in_place)
-        add_access(b, position->buffer_row, EO_WRITE, subject(SUBJECT_REDUCED, pass->position),
+    if (!position->direct) {
+        struct eo_operation *operation = add_operation(b, EO_OP_REDUCE_SCATTER, stream, pass->position,
+                                                       position->layer, pass->micro_batch, 0);
+        operation->in_place = in_place;
+        operation->first_gradient = first;
+        add_access(b, position->buffer_row, EO_READ, subject(SUBJECT_LOCAL_GRADIENT, pass->position),
                    EO_VERSION_MICRO_BATCH, 0, 1);
-    else
-        add_access(b, layer->gradient_row, EO_WRITE, subject(SUBJECT_GRADIENT, position->layer),
-                   EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
-    finish(b);
+        if (in_place)
+            add_access(b, position->buffer_row, EO_WRITE, subject(SUBJECT_REDUCED, pass->position),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+        else
+            add_access(b, layer->gradient_row, EO_WRITE, subject(SUBJECT_GRADIENT, position->layer),
+                       EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
+        finish(b);
+    }
     if (!in_place && !last)
         return;
 
@@ -333,7 +339,8 @@ static void add_reduce_scatter(struct builder *b, uint32_t pass_index)
 
 /* -- the runtime's own operations ----------------------------------------------------------------------------------*/
 
-static void take_in(struct builder *b, const struct pending *pending, uint32_t fold)
+/* It may stand in a later micro-batch than the gradient came from: `standing` is where its time is told. */
+static void take_in(struct builder *b, const struct pending *pending, uint32_t fold, uint32_t standing)
 {
     struct eo_plan *plan = b->plan;
     const struct plan_position *position = &plan->positions[pending->position];
@@ -343,6 +350,8 @@ static void take_in(struct builder *b, const struct pending *pending, uint32_t f
     struct eo_operation *operation =
         add_operation(b, pending->accumulate ? EO_OP_ACCUMULATE : EO_OP_NORM_PARTIAL, EO_STREAM_COMPUTE,
                       pending->position, position->layer, pending->micro_batch, fold);
+    if (!b->failed)
+        b->places[operation->id].micro_batch = standing;
     operation->fused_norm = pending->accumulate && pending->norm;
     operation->first_gradient = pending->micro_batch == 0 && position->use == 0;
     const bool overwrite = operation->first_gradient;
@@ -361,11 +370,12 @@ static void take_in(struct builder *b, const struct pending *pending, uint32_t f
 
 static void take_in_due(struct builder *b, uint32_t pass, uint32_t fold, bool at_end)
 {
+    const uint32_t standing = at_end ? b->plan->params.micro_batches - 1 : b->passes[pass].micro_batch;
     uint32_t kept = b->pending_begin;
     const uint32_t end = b->pending_begin + b->pending_count;
     for (uint32_t i = b->pending_begin; i < end; i++) {
         if (b->pending[i].due <= pass)
-            take_in(b, &b->pending[i], at_end ? b->end_fold++ : fold);
+            take_in(b, &b->pending[i], at_end ? b->end_fold++ : fold, standing);
         else
             b->pending[kept++] = b->pending[i];
     }
@@ -456,6 +466,10 @@ static bool plan_gathers(struct builder *b)
             continue;
         const struct plan_position *position = &plan->positions[pass->position];
         const uint32_t row = position->gather_row;
+        if (row == plan->layers[position->layer].shard_row) {
+            pass->resident = true;
+            continue;
+        }
         pass->resident = content[row] == position->layer &&
                          (!plan->layers[position->layer].edge || last_user[row] + 1 >= (int64_t)t);
         if (!pass->resident) {
@@ -531,11 +545,11 @@ static bool make_training_lists(struct builder *b)
         }
         const bool reduces = pass->backward && plan->positions[pass->position].buffer_row != EO_NONE;
         if (reduces && !gather_first)
-            add_reduce_scatter(b, t);
+            add_reduction(b, t);
         if (!plan->params.no_prefetch)
             add_gathers_after(b, t);
         if (reduces && gather_first)
-            add_reduce_scatter(b, t);
+            add_reduction(b, t);
     }
     add_step_end(b);
     if (b->failed || !keep_list(b, EO_LIST_FIRST))

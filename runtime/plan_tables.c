@@ -224,22 +224,41 @@ static eo_status make_shard_rows(struct eo_plan *plan)
     return EO_OK;
 }
 
+/* With one rank a shard is the layer: there is nothing to gather, nor to reduce if it is written once a step. */
+static void find_direct(struct eo_plan *plan, bool alone)
+{
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        struct plan_position *position = &plan->positions[p];
+        const struct plan_layer *layer = &plan->layers[position->layer];
+        position->buffer_row = EO_NONE;
+        if (alone)
+            position->gather_row = layer->shard_row;
+        position->direct = alone && !layer->frozen && layer->use_count == 1 && plan->params.micro_batches == 1 &&
+                           plan->params.reduce_dtype == EO_DTYPE_FP32;
+        if (position->direct)
+            position->buffer_row = layer->gradient_row;
+    }
+}
+
 /* Slots for the body, sized by the largest layer that uses each; rows of their own for edges, one a position. */
 static eo_status make_buffer_rows(struct eo_plan *plan)
 {
+    const bool alone = plan->params.rank_count == 1 && plan->params.dtype == EO_DTYPE_FP32;
     const uint32_t gather_slots = plan->params.gather_slots, gradient_slots = plan->params.gradient_slots;
     const uint64_t weight_bytes = eo_dtype_bytes(plan->params.dtype);
     const uint64_t reduce_bytes = eo_dtype_bytes(plan->params.reduce_dtype);
     uint64_t gather_count[64] = {0}, gradient_count[64] = {0};
     uint32_t gather_row[64], gradient_row[64];
     uint32_t body = 0;
+    find_direct(plan, alone);
     for (uint32_t p = 0; p < plan->position_count; p++) {
         const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
         if (layer->edge)
             continue;
         uint64_t *g = &gather_count[body % gather_slots], *d = &gradient_count[body % gradient_slots];
-        *g = eo_max_u64(*g, layer->layout.padded_count);
-        if (!layer->frozen)
+        if (!alone)
+            *g = eo_max_u64(*g, layer->layout.padded_count);
+        if (!layer->frozen && !plan->positions[p].direct)
             *d = eo_max_u64(*d, layer->layout.padded_count);
         body++;
     }
@@ -255,16 +274,18 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
     for (uint32_t p = 0; p < plan->position_count; p++) {
         struct plan_position *position = &plan->positions[p];
         const struct plan_layer *layer = &plan->layers[position->layer];
-        position->buffer_row = EO_NONE;
+        const bool buffered = !layer->frozen && !position->direct;
         if (layer->edge) {
-            EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
-                           layer->layout.padded_count * weight_bytes, false, "gather.%s", position->name));
-            if (!layer->frozen)
+            if (!alone)
+                EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                               layer->layout.padded_count * weight_bytes, false, "gather.%s", position->name));
+            if (buffered)
                 EO_TRY(add_row(plan, &position->buffer_row, EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
                                layer->layout.padded_count * reduce_bytes, false, "gradient.%s", position->name));
         } else {
-            position->gather_row = gather_row[body % gather_slots];
-            if (!layer->frozen)
+            if (!alone)
+                position->gather_row = gather_row[body % gather_slots];
+            if (buffered)
                 position->buffer_row = gradient_row[body % gradient_slots];
             body++;
         }
