@@ -183,6 +183,8 @@ eo_status eo_model_add_buffer(eo_model *model, const eo_buffer_params *params, u
     EO_REQUIRE(log, params->category >= EO_CATEGORY_ACTIVATION && params->category < EO_CATEGORY_COUNT,
                "buffer '%s' has category %d; a trainer's buffers are activations, scratch, head or other", buffer.name,
                (int)params->category);
+    for (uint32_t i = 0; i < model->buffer_count; i++)
+        EO_REQUIRE(log, strcmp(model->buffers[i].name, buffer.name) != 0, "two buffers are named '%s'", buffer.name);
     EO_REQUIRE(log, model->buffer_count < BUFFERS_MAX, "more than %d buffers", BUFFERS_MAX);
     EO_TRY(grow((void **)&model->buffers, &model->buffer_capacity, model->buffer_count, sizeof(buffer)));
     model->buffers[model->buffer_count] = buffer;

@@ -114,9 +114,15 @@ static uint64_t fingerprint(const struct eo_plan *plan)
                                  p->no_prefetch,  p->separate_reduce_stream};
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         hash = mix(hash, settings[i]);
-    for (uint32_t i = 0; i < plan->parameter_count; i++)
-        hash = mix(mix(mix_text(hash, plan->parameters[i].name), plan->parameters[i].offset),
-                   plan->parameters[i].element_count);
+    for (uint32_t i = 0; i < plan->parameter_count; i++) {
+        const struct plan_parameter *parameter = &plan->parameters[i];
+        hash = mix(mix(mix_text(hash, parameter->name), parameter->offset), parameter->element_count);
+        for (uint32_t d = 0; d < parameter->dim_count; d++)
+            hash = mix(hash, parameter->dims[d]);
+        hash = mix(hash, parameter->no_weight_decay);
+    }
+    for (uint32_t i = 0; i < plan->zero_count; i++)
+        hash = mix(mix(hash, plan->zero_ranges[i].offset), plan->zero_ranges[i].count);
     for (uint32_t r = 0; r < plan->row_count; r++)
         hash = mix(mix(hash, plan->schedule.rows[r].address), plan->rows[r].bytes);
     for (int list = 0; list < EO_LIST_COUNT; list++) {
@@ -124,6 +130,7 @@ static uint64_t fingerprint(const struct eo_plan *plan)
             const struct eo_operation *o = &plan->schedule.lists[list].operations[i];
             hash = mix(hash, (uint64_t)o->kind << 32 | o->position);
             hash = mix(hash, (uint64_t)o->wait[EO_STREAM_COMPUTE] << 32 | o->wait[EO_STREAM_COMM]);
+            hash = mix(hash, o->wait[EO_STREAM_REDUCE]);
         }
     }
     return hash;
