@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""Overlap on a simulated link that is as slow as the line asks for."""
+from bench_lines import ours
+from bench_lines.measure import line, median
+
+RANKS, LATENCY_US = 2, 20.0
+SHARES = (0.5, 0.9, 1.5)  # communication / compute
+
+
+def options(context):
+    shape = ["--model", "small", "--batch", "2"] if context.quick else ["--model", "base", "--batch", "4"]
+    return [*shape, "--seq", "256", "--ranks", str(RANKS), "--threads", "1"]
+
+
+def link(plan, seconds):
+    """The bandwidth in GB/s with which the plan's collectives take so long together."""
+    left = seconds - len(plan.collectives) * LATENCY_US * 1e-6
+    return plan.link_bytes(RANKS) / left / 1e9
+
+
+def ends(plan, gigabytes_per_s):
+    """Link time of the first gather of a step, which no compute can hide, and of its last reduction. In the steady
+    list the first gather stands at the end, behind the update of its layer."""
+    kinds = [kind for kind, _, _ in plan.collectives]
+    last = len(kinds) - 1 - kinds[::-1].index("reduce-scatter")
+    first = last + 1 if last + 1 < len(kinds) else 0
+    return sum(LATENCY_US * 1e-6 + plan.link_bytes(RANKS, lambda i, _, at=at: i == at) / gigabytes_per_s / 1e9
+               for at in (first, last))
+
+
+def fabric(context):
+    shape = options(context)
+    plan = ours.plan(context, *shape)
+    counted = 2 if context.quick else 3
+    runs = 1 if context.quick else context.runs
+    free = [ours.train(context, counted, *shape) for _ in range(runs)]
+    compute = median([s["step_s"] - ours.idle(s) for s in free])
+    context.say(f"compute {compute:.3f} s a step, {plan.link_bytes(RANKS) / 1e9:.3f} GB received a rank and step")
+    beside = {"prefetch off": ["--no-prefetch"], "slots 1,1": ["--slots", "1,1"],
+              "dynamic:pool": ["--memory", "dynamic:pool"]}
+    lines = []
+    for share in SHARES:
+        communication = share * compute
+        bandwidth = link(plan, communication)
+        slow = [*shape, "--fabric", f"{bandwidth:.6f},{LATENCY_US:g}"]
+        bound = 1.05 * max(compute, communication) + ends(plan, bandwidth)
+        found = [ours.train(context, counted, *slow)["step_s"] for _ in range(runs)]
+        context.say(f"communication {share} x compute: {median(found):.3f} s, bound {bound:.3f} s")
+        others = {name: ours.train(context, 1, *slow, *more)["step_s"] for name, more in beside.items()}
+        more = ", ".join(f"{name} {value:.3f}" for name, value in others.items())
+        lines.append(line("fabric", f"{shape[1]}, 2 ranks, communication {share} x compute ({bandwidth:.3f} GB/s)",
+                          f"step <= {bound:.3f} s", f"{median(found):.3f} s ({more})", median(found) <= bound,
+                          {"low": min(found), "high": max(found), "runs": runs}, compute_s=compute,
+                          communication_s=communication, beside_s=others))
+    return lines

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT
+"""Our own programs: training runs, plans and comparisons of the memory modes."""
+import json
+import os
+import random
+import re
+import struct
+
+from bench_lines.measure import Missing, median
+
+WARM_UP = 2  # steps that are not counted, as in the peer program
+
+
+def tokens(context, vocabulary, count=400_000):
+    """A token file of llm.c's format with tokens from the whole vocabulary, as the peers train on."""
+    path = context.path(f"tokens-{vocabulary}.bin")
+    if not os.path.exists(path):
+        draw = random.Random(1)
+        values = [draw.randrange(min(vocabulary, 65536)) for _ in range(count)]
+        with open(path, "wb") as file:
+            file.write(struct.pack("<3i", 20240520, 1, count) + bytes(4 * 253))
+            file.write(struct.pack(f"<{count}H", *values))
+    return path
+
+
+def train(context, steps, *options, peak_seconds=0):
+    """Runs build/tools/train; the summary of its log, the steps' times without the first ones, and tokens/s."""
+    log = context.path("train.jsonl")
+    context.run([context.program("tools", "train"), "--steps", str(steps + WARM_UP), "--sample", "0", "--log", log,
+                 "--peak-seconds", str(peak_seconds), *options])
+    with open(log, encoding="utf-8") as file:
+        rows = [json.loads(text) for text in file]
+    summary = rows[-1]["summary"]
+    counted = [row for row in rows if "step" in row][WARM_UP:]
+    summary["times"] = [row["step_s"] for row in counted]
+    summary["step_s"] = median(summary["times"])
+    summary["tokens_per_s"] = counted[0]["tokens_per_s"] * counted[0]["step_s"] / summary["step_s"]
+    return summary
+
+
+def idle(summary):
+    """Seconds of a step that compute waited for collectives."""
+    if "wait_s" not in summary:
+        raise Missing("train's summary has no wait_s")
+    return sum(summary["wait_s"].values())
+
+
+class Plan:
+    """What `train --plan` prints: the ratio to the lower bound, the collectives of a step, the placed buffers."""
+
+    ROW = re.compile(r"^  (\S+)  +(activations|recompute and scratch|head)  +\S+ +\d+ +(\d+)  (?!always)")
+    COLLECTIVE = re.compile(r"^ +\d+ +(all-gather|reduce-scatter) of (\S+), ([0-9.]+) MiB")
+
+    def __init__(self, text):
+        found = re.search(r"^  lower bound +(\d+)", text, re.M)
+        arena = re.search(r"^  arena +(\d+)", text, re.M)
+        if not found or not arena:
+            raise Missing("train --plan prints no arena and lower bound")
+        self.arena_bytes, self.lower_bound_bytes = int(arena.group(1)), int(found.group(1))
+        self.collectives, self.buffers = [], []
+        for row in text.splitlines():
+            match = self.COLLECTIVE.match(row)
+            if match:
+                self.collectives.append((match.group(1), match.group(2), float(match.group(3)) * 2**20))
+            match = self.ROW.match(row)
+            if match:
+                self.buffers.append((match.group(1), int(match.group(3))))
+
+    def link_bytes(self, ranks, choose=lambda index, collective: True):
+        """What a rank receives, in a step, through the chosen collectives."""
+        return sum(c[2] * (ranks - 1) / ranks for i, c in enumerate(self.collectives) if choose(i, c))
+
+
+def plan(context, *options):
+    return Plan(context.run([context.program("tools", "train"), "--plan", *options]))
+
+
+def head_to_head(context, runs, *options):
+    """The JSON that build/tools/headtohead writes."""
+    path = context.path("headtohead.json")
+    context.run([context.program("tools", "headtohead"), "--runs", str(runs), "--json", path, *options])
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: MIT
+"""gpt2 against the peers: speed, share of the peak, memory, and the dynamic mode held against FSDP2."""
+import json
+
+from bench_lines import ours, peers
+from bench_lines.measure import Missing, line, median, ratio
+
+BATCH, SEQ = 4, 256
+VOCABULARY = {"gpt2": 50257, "tiny": 256, "small": 256}
+
+
+def model(context):
+    return "small" if context.quick else "gpt2"
+
+
+def steps(context):
+    return 1 if context.quick else 4
+
+
+def ours_run(context, ranks, threads, *options, peak_seconds=0):
+    name = model(context)
+    return ours.train(context, steps(context), "--model", name, "--ranks", str(ranks), "--threads", str(threads),
+                      "--batch", str(BATCH), "--seq", str(SEQ), "--lr", "0.0003", "--tokens",
+                      ours.tokens(context, VOCABULARY[name]), *options, peak_seconds=peak_seconds)
+
+
+def sharded(context):
+    """2 ranks x 1 thread, all that the chosen lines need, in turn."""
+    chosen = context.chosen
+    makers = {"evenodd": lambda: ours_run(context, 2, 1, peak_seconds=1 if context.quick else 3)}
+    if "resident" in chosen:
+        makers["evenodd, recompute cheap"] = lambda: ours_run(context, 2, 1, "--recompute", "cheap")
+    if context.peers:
+        if chosen & {"speed-ranks", "resident", "dynamic"}:
+            peers.about(context)  # sets the environment up, and is not part of a run
+            makers["FSDP2"] = lambda: peers.fsdp2(context, model(context), BATCH, SEQ, steps(context))
+        if "dynamic" in chosen:
+            makers["evenodd, dynamic:pool"] = lambda: ours_run(context, 2, 1, "--memory", "dynamic:pool")
+    return context.once("gpt2 sharded", lambda: context.in_turn(context.runs, makers))
+
+
+def speeds(results):
+    return [result["tokens_per_s"] for result in results]
+
+
+def shape(context, what):
+    return f"{model(context)} fp32, {what}, batch {BATCH}, seq {SEQ}"
+
+
+def speed_ranks(context):
+    results = sharded(context)
+    mine = speeds(results["evenodd"])
+    what = "speed, " + shape(context, "2 ranks x 1 thread")
+    if "FSDP2" not in results:
+        return [line("speed-ranks", what, ">= 1.6 x FSDP2", f"{median(mine):.0f} tokens/s (ratio: --peers)", None,
+                     tokens_per_s=mine)]
+    theirs = speeds(results["FSDP2"])
+    found = ratio(mine, theirs)
+    return [line("speed-ranks", what, ">= 1.6 x FSDP2",
+                 f"{found['ratio']:.2f} x ({median(mine):.0f} / {median(theirs):.0f} tokens/s)",
+                 found["ratio"] >= 1.6, found, tokens_per_s=mine, fsdp2_tokens_per_s=theirs)]
+
+
+def speed_threads(context):
+    makers = {"evenodd, 1 rank x 2 threads": lambda: ours_run(context, 1, 2)}
+    if context.peers:
+        peers.about(context)
+        makers["PyTorch, 2 threads"] = lambda: peers.single(context, model(context), BATCH, SEQ, steps(context), 2)
+    results = context.in_turn(context.runs, makers)
+    mine = speeds(results["evenodd, 1 rank x 2 threads"])
+    what = "speed, " + shape(context, "1 rank x 2 threads")
+    if not context.peers:
+        return [line("speed-threads", what, ">= 1.2 x PyTorch", f"{median(mine):.0f} tokens/s (ratio: --peers)", None,
+                     tokens_per_s=mine)]
+    theirs = speeds(results["PyTorch, 2 threads"])
+    found = ratio(mine, theirs)
+    return [line("speed-threads", what, ">= 1.2 x PyTorch",
+                 f"{found['ratio']:.2f} x ({median(mine):.0f} / {median(theirs):.0f} tokens/s)",
+                 found["ratio"] >= 1.2, found, tokens_per_s=mine, pytorch_tokens_per_s=theirs)]
+
+
+def peak_share(context):
+    """The peak is measured by train itself, just before its steps, in the same process."""
+    shares, peaks = [], []
+    for summary in sharded(context)["evenodd"]:
+        if not summary.get("peak_share"):
+            raise Missing("train's summary has no peak_share")
+        shares.append(summary["peak_share"] * summary["step_s_median"] / summary["step_s"])
+        peaks.append(summary["peak_flops_per_s"] / 1e9)
+    return [line("peak-share", "useful FLOPs / peak of the step's own products, " + shape(context, "2 x 1"), ">= 85 %",
+                 f"{100 * median(shares):.1f} % of {median(peaks):.0f} GFLOP/s", median(shares) >= 0.85,
+                 {"low": min(shares), "high": max(shares), "runs": len(shares)}, shares=shares, peak_gflops=peaks)]
+
+
+def resident(context):
+    results = sharded(context)
+    plain = [r["peak_rss_bytes"] for r in results["evenodd"]]
+    cheap = [r["peak_rss_bytes"] for r in results["evenodd, recompute cheap"]]
+    pace = ratio(speeds(results["evenodd, recompute cheap"]), speeds(results["evenodd"]))
+    lines = [line("resident", "speed that --recompute cheap costs", "<= 3 %", f"{100 * (1 - pace['ratio']):.1f} %",
+                  pace["ratio"] >= 0.97, pace)]
+    for name, mine, limit in (("all ranks", plain, 0.55), ("with --recompute cheap", cheap, 0.5)):
+        what, demanded = f"resident peak, {name}", f"<= {limit} x FSDP2's"
+        gigabytes = f"{median(mine) / 1e9:.2f} GB"
+        if "FSDP2" not in results:
+            lines.append(line("resident", what, demanded, f"{gigabytes} (ratio: --peers)", None, bytes=mine))
+            continue
+        theirs = [r["resident_bytes"] for r in results["FSDP2"]]
+        found, about = ratio(mine, theirs), peers.about(context)
+        without = median(mine) / peers.without_cuda(context, median(theirs), 2)
+        note = f", {without:.3f} x a build without CUDA" if about["cuda"] else ""
+        lines.append(line("resident", what, demanded,
+                          f"{found['ratio']:.3f} x ({gigabytes} / {median(theirs) / 1e9:.2f} GB{note})",
+                          (without if about["cuda"] else found["ratio"]) <= limit, found, bytes=mine,
+                          fsdp2_bytes=theirs, ratio_without_cuda=without, torch=about))
+    return lines
+
+
+# --- the dynamic mode against FSDP2 -----------------------------------------------------------------------------------
+
+def our_collectives(path):
+    """Of the last step in a trace, rank 0, in the order of issue, with FSDP2's names for the groups."""
+    with open(path, encoding="utf-8") as file:
+        events = [e for e in json.load(file)["traceEvents"] if e.get("cat") in ("all-gather", "reduce-scatter")]
+    events = [e for e in events if e["pid"] == 0]
+    last = max(e["args"]["step"] for e in events)
+    events = sorted((e for e in events if e["args"]["step"] == last), key=lambda e: e["args"]["operation"])
+    found = []
+    for e in events:
+        layer = e["name"].split(" of ")[-1]
+        if layer in ("norms", "norm"):
+            continue
+        group = layer.replace("block.", "blocks.") if layer.startswith("block.") else "root"
+        found.append((e["cat"], group, layer))
+    return found
+
+
+def our_block(context):
+    """What one block adds to a step: the difference of a model with one block more, less the placed buffers that
+    are activations and scratch."""
+    found = []
+    for layers in (4, 5):
+        options = ["--model", f"{layers}x128x4", "--ranks", "2", "--threads", "1"]
+        summary = ours.train(context, 2, "--memory", "dynamic:pool", *options)
+        plan = ours.plan(context, *options)
+        found.append((summary["allocator_calls_per_step"] / 2 - len(plan.buffers),
+                      summary["traffic"]["allocated_bytes_per_step"] - sum(b for _, b in plan.buffers),
+                      summary["traffic"]["copied_bytes_per_step"]))
+    return {name: b - a for name, a, b in zip(("allocations", "bytes", "copied"), *found)}
+
+
+def dynamic_lines(context):
+    if not context.peers:
+        return [line("dynamic", "dynamic:pool against FSDP2", "the same", "(--peers)", None)]
+    trace = peers.torchrun(context, 2, "fsdp2_trace.py", "--model", "tiny")
+    path = context.path("trace.json")
+    ours.train(context, 2, "--model", "tiny", "--ranks", "2", "--threads", "1", "--memory", "dynamic:pool", "--trace",
+               path)
+    mine = our_collectives(path)
+    extra = [c for c in mine if c[2] == "head"]  # the tied weight is reduced after each of its uses, see README
+    order = [(kind, group) for kind, group, layer in mine if layer != "head"]
+    theirs = [(c["kind"], c["group"]) for c in trace["collectives"] if c["kind"] != "all-reduce"]
+    lines = [line("dynamic", "collectives of a step, kind, group and order", "as FSDP2's",
+                  f"{len(order)} against {len(theirs)}, {'the same order' if order == theirs else 'another order'}; "
+                  f"beside them {len(extra)} for the tied head", order == theirs, ours=mine, fsdp2=theirs)]
+    block, theirs = our_block(context), trace["groups"]["blocks.1"]
+    size, ranks = theirs["parameter_bytes"], trace["ranks"]
+    copies = theirs["copies"]  # each reads and writes: a slice, the whole, the whole
+    copied = 2 * size * (copies["copy-in"] / ranks + copies["copy-out"] + copies["chunk-cat"])
+    lines.append(line("dynamic", "allocations of transport a block and step", "as FSDP2's",
+                      f"{block['allocations']:.0f} against {theirs['allocations']}",
+                      block["allocations"] == theirs["allocations"]))
+    for what, mine, other in (("bytes taken for transport", block["bytes"], theirs["bytes"]),
+                              ("bytes copied", block["copied"], copied)):
+        lines.append(line("dynamic", f"{what} a block and step", "as FSDP2's, padding apart (1 %)",
+                          f"{mine / 1e6:.3f} against {other / 1e6:.3f} MB", abs(mine / other - 1) <= 0.01))
+    results = sharded(context)
+    found = ratio(speeds(results["evenodd, dynamic:pool"]), speeds(results["FSDP2"]))
+    lines.append(line("dynamic", "speed of dynamic:pool, " + shape(context, "2 ranks x 1 thread"), ">= 1 x FSDP2",
+                      f"{found['ratio']:.2f} x", found["ratio"] >= 1, found))
+    return lines
