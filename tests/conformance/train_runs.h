@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A whole training of a tiny transformer on ranks that are threads, as a value: settings in, losses, norms and a hash
+ * of the weights out. A run's batches depend on the step alone: 12 sequences, dealt over ranks and micro-batches.
+ */
+#ifndef EO_TESTS_CONFORMANCE_TRAIN_RUNS_H
+#define EO_TESTS_CONFORMANCE_TRAIN_RUNS_H
+
+#include <evenodd/layers.h>
+
+enum { TRAIN_SEQUENCES = 12, TRAIN_STEPS_MAX = 20, TRAIN_RANKS_MAX = 4 };
+
+struct train_settings {
+    eo_family family;
+    uint32_t ranks, micro_batches, steps; /* [1, 1, 4] */
+    uint32_t gather_slots, gradient_slots, threads;
+    eo_memory memory;
+    eo_recompute recompute;
+    uint32_t recompute_blocks, head_chunks;
+    bool half_blocks, debug, no_prefetch, separate_reduce_stream, implicit_prefetch, evaluates, free_head;
+    uint32_t reduce_inputs;
+    uint64_t delay_seed;
+    double fabric_gigabytes_per_s, fabric_latency_us;
+    bool twice; /* two runtimes at once, stepped in turn; both must come to the same */
+};
+
+struct train_result {
+    uint32_t steps;
+    double losses[TRAIN_STEPS_MAX], norms[TRAIN_STEPS_MAX];
+    uint64_t weights_hash;
+    uint64_t arena_bytes, planned_bytes, allocator_calls; /* of rank 0 */
+};
+
+/* Runs it. A call that fails is a failure of the current case, with its text. */
+void train_run(const struct train_settings *settings, struct train_result *out);
+
+/* Fails the current case where losses, norms or weights differ in a bit. */
+void train_expect_same(const char *what, const struct train_result *a, const struct train_result *b);
+
+/* Fails it where a loss or norm differs by more than `tolerance`, relatively. */
+void train_expect_near(const char *what, const struct train_result *a, const struct train_result *b,
+                       double tolerance);
+
+#endif

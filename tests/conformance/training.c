@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whole trainings on ranks of one process. EO_TEST_FULL=1 runs every combination, else a fixed part of them.
+ */
+#include "training.h"
+
+#include <stdlib.h>
+
+#include "ranks.h"
+
+int main(void)
+{
+    const char *full = getenv("EO_TEST_FULL");
+    training_norm_cases();
+    training_rank_cases();
+    training_bit_cases(full && full[0] == '1');
+    return test_finish();
+}

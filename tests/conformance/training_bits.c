@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What must not change a bit: memory mode, slots, recompute, fabric, delays, evaluation, debugging, a second runtime.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "ranks.h"
+#include "train_runs.h"
+#include "training.h"
+
+struct variant {
+    const char *name;
+    struct train_settings settings; /* family, ranks and micro-batches are filled in */
+};
+
+static const struct variant variants[] = {
+    {"the same again", {.steps = 0}},
+    {"dynamic:malloc", {.memory = EO_MEMORY_DYNAMIC_MALLOC}},
+    {"dynamic:pool", {.memory = EO_MEMORY_DYNAMIC_POOL}},
+    {"slots 1,1", {.gather_slots = 1, .gradient_slots = 1}},
+    {"slots 3,2", {.gather_slots = 3, .gradient_slots = 2}},
+    {"recompute cheap", {.recompute = EO_RECOMPUTE_CHEAP}},
+    {"recompute 1 block", {.recompute = EO_RECOMPUTE_BLOCKS, .recompute_blocks = 1}},
+    {"recompute all", {.recompute = EO_RECOMPUTE_BLOCKS, .recompute_blocks = UINT32_MAX}},
+    {"fabric", {.fabric_gigabytes_per_s = 0.5, .fabric_latency_us = 50}},
+    {"two runtimes in turn", {.twice = true}},
+    {"evaluation between steps", {.evaluates = true}},
+    {"poison", {.debug = true}},
+    {"delays", {.delay_seed = 1}},
+    {"reductions on a stream of their own", {.separate_reduce_stream = true}},
+    {"no prefetch", {.no_prefetch = true}},
+    {"dynamic, implicit prefetch", {.memory = EO_MEMORY_DYNAMIC_POOL, .implicit_prefetch = true}},
+    {"dynamic, two reductions in flight", {.memory = EO_MEMORY_DYNAMIC_MALLOC, .reduce_inputs = 2}},
+    {"slots 2,1 and poison", {.gather_slots = 2, .gradient_slots = 1, .debug = true}},
+    {"slots 1,1, poison, delays", {.gather_slots = 1, .gradient_slots = 1, .debug = true, .delay_seed = 2}},
+    {"slots 3,2, own stream, poison, delays, evaluation",
+     {.gather_slots = 3, .gradient_slots = 2, .separate_reduce_stream = true, .debug = true, .delay_seed = 3,
+      .evaluates = true}},
+    {"dynamic, delays, evaluation", {.memory = EO_MEMORY_DYNAMIC_POOL, .delay_seed = 4, .evaluates = true}},
+    {"dynamic, recompute all, own stream",
+     {.memory = EO_MEMORY_DYNAMIC_MALLOC, .recompute = EO_RECOMPUTE_BLOCKS, .recompute_blocks = UINT32_MAX,
+      .separate_reduce_stream = true, .reduce_inputs = 2}},
+    {"dynamic, two runtimes in turn", {.memory = EO_MEMORY_DYNAMIC_POOL, .twice = true}},
+    {"fabric, recompute cheap, slots 1,1",
+     {.fabric_gigabytes_per_s = 1, .gather_slots = 1, .gradient_slots = 1, .recompute = EO_RECOMPUTE_CHEAP}},
+};
+
+enum { VARIANTS = sizeof(variants) / sizeof(variants[0]) };
+
+/*
+ * One training, done in every way: losses, norms and weights are the same bits.
+ * Method: against the plainest way, static memory with slots 2,2. The plan's bytes are what was reserved, to the byte.
+ */
+static void same_bits(const struct train_settings *base, uint32_t from, uint32_t step)
+{
+    struct train_result reference, other;
+    train_run(base, &reference);
+    TEST_EXPECT(NULL, reference.arena_bytes == reference.planned_bytes && reference.arena_bytes > 0,
+                "%llu bytes were planned, %llu reserved", (unsigned long long)reference.planned_bytes,
+                (unsigned long long)reference.arena_bytes);
+    for (uint32_t v = from; v < VARIANTS; v += step) {
+        struct train_settings s = variants[v].settings;
+        s.family = base->family;
+        s.ranks = base->ranks;
+        s.micro_batches = base->micro_batches;
+        s.free_head = base->free_head;
+        s.head_chunks = base->head_chunks;
+        s.half_blocks = base->half_blocks;
+        train_run(&s, &other);
+        train_expect_same(variants[v].name, &reference, &other);
+        if (s.memory == EO_MEMORY_STATIC)
+            TEST_EXPECT(NULL, other.arena_bytes == other.planned_bytes, "%s: planned %llu, reserved %llu",
+                        variants[v].name, (unsigned long long)other.planned_bytes, (unsigned long long)other.arena_bytes);
+    }
+}
+
+/*
+ * The adversary: random delays in both streams, many seeds.
+ */
+static void delays_change_nothing(uint32_t seeds)
+{
+    struct train_result reference, other;
+    for (uint32_t memory = 0; memory < 3; memory++) {
+        struct train_settings s = {.ranks = 3, .micro_batches = 2, .gather_slots = 2, .gradient_slots = 1 + memory % 2,
+                                   .memory = (eo_memory)memory};
+        train_run(&s, &reference);
+        for (uint32_t seed = 1; seed <= seeds; seed++) {
+            s.delay_seed = 100 * seed + memory;
+            s.separate_reduce_stream = seed % 2;
+            train_run(&s, &other);
+            train_expect_same("delays", &reference, &other);
+        }
+    }
+}
+
+/* Half blocks are other layers: other shards, so other roundings of the norm; threads may cut products elsewhere. */
+static void near_enough(void)
+{
+    struct train_result whole, half, threads;
+    for (uint32_t family = 0; family < 2; family++) {
+        struct train_settings s = {.family = (eo_family)family, .ranks = 2};
+        train_run(&s, &whole);
+        s.half_blocks = true;
+        train_run(&s, &half);
+        train_expect_near("half blocks", &whole, &half, 1e-6);
+        s.half_blocks = false;
+        s.threads = 2;
+        train_run(&s, &threads);
+        train_expect_near("two threads a rank", &whole, &threads, 1e-6);
+        printf("# two threads a rank: %s\n",
+               whole.weights_hash == threads.weights_hash ? "the same bits" : "the same to 1e-6");
+    }
+}
+
+void training_bit_cases(bool all)
+{
+    static const struct {
+        const char *name;
+        struct train_settings settings;
+    } bases[] = {
+        {"GPT-2, tied", {.ranks = 2}},
+        {"GPT-2, tied, 3 micro-batches", {.ranks = 2, .micro_batches = 3}},
+        {"Llama, free head", {.family = EO_FAMILY_LLAMA, .ranks = 3}},
+        {"Llama, free head, 3 micro-batches", {.family = EO_FAMILY_LLAMA, .ranks = 2, .micro_batches = 3}},
+        {"GPT-2, one rank", {.ranks = 1}},
+        {"GPT-2, one rank, 3 micro-batches", {.ranks = 1, .micro_batches = 3}},
+        {"GPT-2, free head in chunks", {.ranks = 2, .free_head = true, .head_chunks = 5}},
+        {"Llama, half blocks, 4 ranks", {.family = EO_FAMILY_LLAMA, .ranks = 4, .half_blocks = true}},
+    };
+    enum { BASES = sizeof(bases) / sizeof(bases[0]) };
+    char name[160];
+    for (uint32_t b = 0; b < BASES; b++) {
+        const bool whole = all || b < 2;
+        same_bits(&bases[b].settings, whole ? 0 : b % 3, whole ? 1 : 3);
+        snprintf(name, sizeof(name), "%s: the same bits in %s", bases[b].name, whole ? "every way" : "every third way");
+        test_report(name, bases[b].settings.ranks);
+    }
+    delays_change_nothing(all ? 40 : 4);
+    test_report("delays in both streams change no bit", 3);
+    near_enough();
+    test_report("half blocks and threads agree to 1e-6", 2);
+}
