@@ -179,7 +179,9 @@ void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
     TABLE_ROW("reduce-scatter, exposed of all", "%.2f of %.2f ms", f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3,
               f->collective_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
     TABLE_ROW("the plan's list with measured times", f->simulated_s > 0 ? "%.2f ms" : "-", f->simulated_s * 1e3);
-    TABLE_ROW("measured / that", f->simulated_s > 0 ? "%.3f" : "-", f->simulated_measured_s / f->simulated_s);
+    TABLE_ROW("... one rank, medians of the times", f->simulated_s > 0 ? "%.2f ms" : "-",
+              f->simulated_medians_s * 1e3);
+    TABLE_ROW("measured / simulated", f->simulated_s > 0 ? "%.3f" : "-", f->simulated_measured_s / f->simulated_s);
     TABLE_ROW("weights_hash", "%s", f->weights_hash);
     fprintf(out, "\n%s\n", comparison->equal ? "All runs end with the same weights."
                                              : "The runs do NOT end with the same weights: this is a bug.");

@@ -8,6 +8,7 @@
 #include "tools/memory_check.h"
 #include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/simulate_ranks.h"
 #include "tools/step_log.h"
 #include "tools/weights_hash.h"
 
@@ -15,6 +16,7 @@
 struct rank_notes {
     uint64_t *step_ns;      /* by step, from 0 */
     eo_timeline_record *records;
+    char (*names)[EO_NAME_MAX * 2]; /* of the last timeline's records, which outlive the runtime */
     uint32_t record_count, record_capacity;
     uint64_t *durations_ns; /* by step, then operation of the steady list (static mode) */
     uint64_t *complete;     /* by step: whether all operations were there */
@@ -37,6 +39,7 @@ static void notes_fini(struct notes *notes)
         struct rank_notes *rank = &notes->ranks[r];
         free(rank->step_ns);
         free(rank->records);
+        free(rank->names);
         free(rank->durations_ns);
         free(rank->complete);
     }
@@ -135,10 +138,24 @@ static void on_rank_step(void *user, struct eo_job_rank *job_rank, uint64_t step
     }
 }
 
+static eo_status keep_names(struct rank_notes *rank)
+{
+    rank->names = calloc(rank->record_count + 1, sizeof(*rank->names));
+    if (!rank->names)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < rank->record_count; i++) {
+        if (rank->records[i].name)
+            snprintf(rank->names[i], sizeof(rank->names[i]), "%s", rank->records[i].name);
+        rank->records[i].name = rank->names[i];
+    }
+    return EO_OK;
+}
+
 static eo_status on_end(void *user, struct eo_job_rank *rank)
 {
     struct notes *notes = user;
     uint64_t hash;
+    TOOLS_TRY(keep_names(&notes->ranks[rank->rank]));
     TOOLS_TRY(eo_weights_hash(rank->runtime, &hash));
     if (rank->rank == 0)
         notes->weights_hash = hash;
@@ -147,24 +164,29 @@ static eo_status on_end(void *user, struct eo_job_rank *rank)
 
 /* --- afterwards --------------------------------------------------------------------------------------------------- */
 
-/* Each step's own durations, run through the plan's list; the median over steps, and that of the same steps as they
- * were measured. */
-static void simulate_steps(const struct notes *notes, const struct rank_notes *rank, double *simulated_s,
-                           double *measured_s)
+/* Each step's own durations on all ranks, run through the plan's list; the median over steps, and that of the same
+ * steps as rank 0 measured them. */
+static void simulate_steps(const struct notes *notes, double *simulated_s, double *measured_s)
 {
     const uint64_t steps = notes->job->options->steps;
+    const uint32_t rank_count = notes->job->shape.rank_count;
     double *simulated = calloc(steps, sizeof(*simulated)), *measured = calloc(steps, sizeof(*measured));
+    const uint64_t *durations_ns[EO_RUN_RANKS_MAX];
     uint64_t count = 0;
     for (uint64_t s = 1; simulated && measured && s < steps; s++) {
+        bool complete = true;
         uint64_t ns;
-        if (rank->complete[s] && eo_plan_simulate(notes->job->plan, EO_LIST_STEADY,
-                                                  rank->durations_ns + s * notes->operation_count, 3, &ns) >= 0) {
+        for (uint32_t r = 0; r < rank_count; r++) {
+            durations_ns[r] = notes->ranks[r].durations_ns + s * notes->operation_count;
+            complete = complete && notes->ranks[r].complete[s];
+        }
+        if (complete && eo_simulate_ranks(notes->job->plan, rank_count, durations_ns, 3, &ns) >= 0) {
             simulated[count] = (double)ns * 1e-9;
-            measured[count++] = (double)rank->step_ns[s] * 1e-9;
+            measured[count++] = (double)notes->ranks[0].step_ns[s] * 1e-9;
         }
     }
-    *simulated_s = eo_median(simulated, simulated ? count : 0);
-    *measured_s = eo_median(measured, measured ? count : 0);
+    *simulated_s = simulated ? eo_median(simulated, count) : 0;
+    *measured_s = measured ? eo_median(measured, count) : 0;
     free(simulated);
     free(measured);
 }
@@ -189,19 +211,13 @@ static double simulate_medians(const struct notes *notes, const struct rank_note
     return (double)ns * 1e-9;
 }
 
-/* Of the rank whose simulation is the longest: the others wait for it. */
 static void add_simulation(const struct notes *notes, json_t *out)
 {
-    double simulated_s = 0, measured_s = 0, medians_s = 0;
-    for (uint32_t r = 0; r < notes->job->shape.rank_count; r++) {
-        double simulated, measured;
-        simulate_steps(notes, &notes->ranks[r], &simulated, &measured);
+    double simulated_s, measured_s, medians_s = 0;
+    simulate_steps(notes, &simulated_s, &measured_s);
+    for (uint32_t r = 0; r < notes->job->shape.rank_count; r++) { /* the others wait for the slowest */
         const double medians = simulate_medians(notes, &notes->ranks[r]);
         medians_s = medians > medians_s ? medians : medians_s;
-        if (simulated > simulated_s) {
-            simulated_s = simulated;
-            measured_s = measured;
-        }
     }
     json_object_set_new(out, "simulated_s", json_real(simulated_s));
     json_object_set_new(out, "simulated_medians_s", json_real(medians_s));
@@ -298,7 +314,7 @@ static void add_timeline(const struct notes *notes, json_t *out)
         for (uint32_t i = 0; i < notes->ranks[r].record_count; i++) {
             const eo_timeline_record *record = &notes->ranks[r].records[i];
             json_array_append_new(records, json_pack("[i, i, s, f, f, I]", (int)record->kind, (int)record->stream,
-                record->name ? record->name : "", since(begin_ns, record->start_ns),
+                record->name, since(begin_ns, record->start_ns),
                 since(begin_ns, record->end_ns), (json_int_t)record->live_bytes));
         }
         json_array_append_new(ranks, records);

@@ -12,7 +12,9 @@
  *     wait_s                         a step, mean of the ranks: compute idle for {all_gather, reduce_scatter, norm};
  *                                    waiting for ranks that are late is part of it
  *     collective_s, exposed_s        likewise: from all ranks' entry to the end, and what of it compute stood still in
- *     simulated_s, simulated_medians_s, simulated_measured_s    static mode
+ *     simulated_s                    static mode: the plan's list on all ranks, with each step's own operation times
+ *     simulated_measured_s           the same steps as rank 0 measured them
+ *     simulated_medians_s            the list on one rank (the slowest) with the median of each operation
  *     categories                     {name: bytes when most is live}, planned
  *     timeline                       by rank: [[kind, stream, name, start, end, live bytes], ...], the last whole step
  */
