@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is trained on. Goal: batches do not depend on how many ranks share them; token files are read in llm.c's order;
+ * what is wrong is refused with its reason. Method: files in a folder of the test's own, compared value by value.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/data.h"
+
+static char folder[64];
+static struct eo_problem problem;
+
+static void make_folder(void)
+{
+    strcpy(folder, "/tmp/evenodd-data-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[128];
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(data, .init = make_folder, .fini = remove_folder);
+
+static const char *path_of(const char *name)
+{
+    static char path[256];
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    return path;
+}
+
+static const char *write_bytes(const char *name, const void *bytes, size_t count)
+{
+    const char *path = path_of(name);
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    cr_assert_eq(fwrite(bytes, 1, count, file), count);
+    cr_assert_eq(fclose(file), 0);
+    return path;
+}
+
+/* Token i is i % 251, so that a token tells its place. */
+static const char *write_tokens(const char *name, int32_t magic, int32_t version, uint32_t count, long cut)
+{
+    int32_t header[256] = {magic, version, (int32_t)count};
+    const size_t bytes = sizeof(header) + count * 2;
+    char *file = malloc(bytes + 16);
+    memcpy(file, header, sizeof(header));
+    for (uint32_t i = 0; i < count; i++) {
+        const uint16_t token = (uint16_t)(i % 251);
+        memcpy(file + sizeof(header) + i * 2, &token, 2);
+    }
+    const char *path = write_bytes(name, file, (size_t)((long)bytes + cut));
+    free(file);
+    return path;
+}
+
+static void load_counting_text(struct eo_data *data, uint32_t count)
+{
+    char *bytes = malloc(count);
+    for (uint32_t i = 0; i < count; i++)
+        bytes[i] = (char)(i * 7 + i / 256);
+    const char *path = write_bytes("counting", bytes, count);
+    free(bytes);
+    cr_assert_eq(eo_data_load_text(data, &path, 1, &problem), EO_OK, "%s", problem.text);
+}
+
+/* All sequences of a step in the global order: micro-batch, rank, sequence. */
+static void gather_step(const struct eo_data *data, const struct eo_batch_shape *shape, uint64_t step, int32_t *out)
+{
+    int32_t targets[64 * 16];
+    for (uint32_t m = 0; m < shape->micro_batches; m++)
+        for (uint32_t r = 0; r < shape->rank_count; r++) {
+            eo_data_batch(data, shape, 5, step, m, r, out, targets);
+            out += shape->batch * shape->seq;
+        }
+}
+
+Test(data, the_sequences_of_a_step_do_not_depend_on_how_they_are_shared)
+{
+    struct eo_data data;
+    load_counting_text(&data, 5000);
+    const struct eo_batch_shape shapes[] = {{1, 12, 16, 1}, {2, 6, 16, 1}, {3, 4, 16, 1}, {4, 3, 16, 1}, {2, 2, 16, 3}};
+    int32_t first[12 * 16], other[12 * 16];
+    for (uint64_t step = 0; step < 5; step++) {
+        gather_step(&data, &shapes[0], step, first);
+        for (size_t i = 1; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+            gather_step(&data, &shapes[i], step, other);
+            cr_assert_arr_eq(first, other, sizeof(first));
+        }
+    }
+    eo_data_fini(&data);
+}
+
+Test(data, steps_and_seeds_differ_and_repeat)
+{
+    struct eo_data data;
+    load_counting_text(&data, 5000);
+    const struct eo_batch_shape shape = {1, 2, 16, 1};
+    int32_t a[32], b[32], targets[32];
+    eo_data_batch(&data, &shape, 1, 0, 0, 0, a, targets);
+    eo_data_batch(&data, &shape, 1, 0, 0, 0, b, targets);
+    cr_assert_arr_eq(a, b, sizeof(a));
+    eo_data_batch(&data, &shape, 1, 1, 0, 0, b, targets);
+    cr_assert_arr_neq(a, b, sizeof(a));
+    eo_data_batch(&data, &shape, 2, 0, 0, 0, b, targets);
+    cr_assert_arr_neq(a, b, sizeof(a));
+    eo_data_fini(&data);
+}
+
+Test(data, targets_follow_their_tokens_and_the_last_tenth_is_never_trained_on)
+{
+    struct eo_data data;
+    char bytes[1000];
+    for (int i = 0; i < 1000; i++)
+        bytes[i] = i < 900 ? 'a' + i % 26 : 'Z'; /* only held-back text has a Z */
+    const char *path = write_bytes("text", bytes, sizeof(bytes));
+    cr_assert_eq(eo_data_load_text(&data, &path, 1, &problem), EO_OK);
+    cr_assert_eq(data.training_count, 900);
+    const struct eo_batch_shape shape = {1, 4, 64, 1};
+    int32_t tokens[256], targets[256];
+    for (uint64_t step = 0; step < 200; step++) {
+        eo_data_batch(&data, &shape, 1, step, 0, 0, tokens, targets);
+        for (int i = 0; i < 256; i++) {
+            cr_assert_neq(targets[i], 'Z');
+            cr_assert_eq(targets[i], 'a' + (tokens[i] - 'a' + 1) % 26);
+        }
+    }
+    eo_data_validation_batch(&data, &shape, 3, 0, tokens, targets);
+    for (int i = 0; i < 256; i++)
+        cr_assert_eq(tokens[i], 'Z');
+    eo_data_fini(&data);
+}
+
+Test(data, folders_are_read_by_name_without_what_is_hidden_binary_or_built)
+{
+    mkdir(path_of("b"), 0700);
+    mkdir(path_of(".git"), 0700);
+    mkdir(path_of("build"), 0700);
+    write_bytes("z.txt", "last", 4);
+    write_bytes("b/inner.txt", "mid", 3);
+    write_bytes("a.txt", "first", 5);
+    write_bytes("c.bin", "\0binary", 7);
+    write_bytes(".git/config", "hidden", 6);
+    write_bytes("build/build.ninja", "built", 5);
+    write_bytes("build/text.txt", "built", 5);
+    struct eo_data data;
+    const char *path = folder;
+    cr_assert_eq(eo_data_load_text(&data, &path, 1, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(data.count, 12);
+    cr_assert_eq(memcmp(data.tokens, "firstmidlast", 12), 0);
+    cr_assert_eq(data.file_count, 3);
+    eo_data_fini(&data);
+}
+
+Test(data, text_that_is_missing_empty_or_short_is_refused)
+{
+    struct eo_data data;
+    const char *path = path_of("nothing");
+    cr_assert_lt(eo_data_load_text(&data, &path, 1, &problem), 0);
+    cr_assert_not_null(strstr(problem.text, "nothing"));
+    path = write_bytes("empty", "", 0);
+    cr_assert_lt(eo_data_load_text(&data, &path, 1, &problem), 0);
+    load_counting_text(&data, 100); /* 90 to train on */
+    const struct eo_batch_shape fits = {2, 1, 89, 1}, too_long = {2, 1, 90, 1}, too_many = {2, 2, 45, 1};
+    cr_assert_eq(eo_data_check(&data, &fits, false, &problem), EO_OK);
+    cr_assert_lt(eo_data_check(&data, &too_long, false, &problem), 0);
+    cr_assert_not_null(strstr(problem.text, "shorter than a batch"));
+    cr_assert_lt(eo_data_check(&data, &too_many, false, &problem), 0);
+    cr_assert_lt(eo_data_check(&data, &fits, true, &problem), 0);
+    cr_assert_not_null(strstr(problem.text, "--val-every"));
+    eo_data_fini(&data);
+}
+
+Test(data, token_files_are_read_in_order_and_begin_again_before_a_round_would_pass_the_end)
+{
+    struct eo_data data;
+    /* 2 ranks x 2 x 8 tokens: 32 a round, and 3 rounds in 100 tokens: the fourth would end at 128. */
+    const char *path = write_tokens("tokens.bin", 20240520, 1, 100, 0);
+    cr_assert_eq(eo_data_map_tokens(&data, path, 251, false, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(data.count, 100);
+    const struct eo_batch_shape shape = {2, 2, 8, 2};
+    int32_t tokens[16], targets[16];
+    for (uint64_t step = 0; step < 4; step++)
+        for (uint32_t m = 0; m < 2; m++)
+            for (uint32_t r = 0; r < 2; r++) {
+                const uint64_t begin = ((step * 2 + m) % 3 * 2 + r) * 16;
+                eo_data_batch(&data, &shape, 1, step, m, r, tokens, targets);
+                for (int i = 0; i < 16; i++) {
+                    cr_assert_eq(tokens[i], (int32_t)(begin + (uint64_t)i));
+                    cr_assert_eq(targets[i], tokens[i] + 1);
+                }
+            }
+    eo_data_fini(&data);
+}
+
+Test(data, a_token_file_of_another_magic_version_length_or_vocabulary_is_refused)
+{
+    struct eo_data data;
+    const struct { int32_t magic, version; long cut; const char *word; } cases[] = {
+        {20240521, 1, 0, "20240521"}, {20240520, 2, 0, "version 2"}, {20240520, 1, -1, "cut off"},
+        {20240520, 1, 2, "header"}, {20240520, 1, -1500, "header"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *path = write_tokens("bad.bin", cases[i].magic, cases[i].version, 300, cases[i].cut);
+        cr_assert_eq(eo_data_map_tokens(&data, path, 251, false, &problem), EO_ERR_INVALID);
+        cr_assert_not_null(strstr(problem.text, cases[i].word), "%s", problem.text);
+        cr_assert_not_null(strstr(problem.text, "bad.bin"));
+    }
+    const char *path = write_tokens("good.bin", 20240520, 1, 300, 0);
+    cr_assert_eq(eo_data_map_tokens(&data, path, 250, false, &problem), EO_ERR_INVALID);
+    cr_assert_not_null(strstr(problem.text, "token 250 is 250"), "%s", problem.text);
+    cr_assert_lt(eo_data_map_tokens(&data, path_of("missing"), 251, false, &problem), 0);
+    cr_assert_lt(eo_data_map_tokens(&data, folder, 251, false, &problem), 0);
+}
+
+Test(data, a_token_file_that_holds_no_round_is_refused)
+{
+    struct eo_data data;
+    const char *path = write_tokens("tokens.bin", 20240520, 1, 32, 0);
+    cr_assert_eq(eo_data_map_tokens(&data, path, 251, false, &problem), EO_OK);
+    const struct eo_batch_shape shape = {2, 2, 8, 1}; /* needs one more: the last target */
+    cr_assert_lt(eo_data_check(&data, &shape, false, &problem), 0);
+    eo_data_fini(&data);
+}
