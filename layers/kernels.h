@@ -16,7 +16,7 @@
  * - `rows` is the number of tokens (batch x seq); a row's elements are contiguous.
  * - Sizes are trusted: the model has checked them.
  *
- * Every kernel NAME has a plain reference NAME_ref in layers/reference.h.
+ * Every kernel has a plain reference in layers/reference.h.
  */
 #ifndef EO_LAYERS_KERNELS_H
 #define EO_LAYERS_KERNELS_H
