@@ -1,0 +1,179 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: bad input ends the tools with exit status 2, a message that says what is wrong, and nothing written.
+# Method: each case runs in an empty folder and asks for a log and a trace there; the message must hold the words of the
+#         case, and the folder must stay empty. A good run first shows that the same command writes when it may.
+# usage: bad_input.sh TRAIN HEADTOHEAD
+set -u
+train=$1 headtohead=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+count=0
+
+# le32 N...: as 32-bit little-endian integers
+le32()
+{
+    for number in "$@"; do
+        # shellcheck disable=SC2059 # the format is made here
+        printf "$(printf '\\%03o\\%03o\\%03o\\%03o' $((number & 255)) $((number >> 8 & 255)) $((number >> 16 & 255)) \
+            $((number >> 24 & 255)))"
+    done
+}
+
+zeros() { head -c "$1" /dev/zero; }
+
+result() # STATUS TEXT
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        sed 's/^/# /' "$work/err" "$work/out"
+        echo "not ok $count - $2"
+    fi
+}
+
+run() # PROGRAM ARGUMENTS: in an empty folder; leaves $code
+{
+    rm -rf "$work/run"
+    mkdir "$work/run"
+    (cd "$work/run" && "$@") >"$work/out" 2>"$work/err"
+    code=$?
+}
+
+# refuse NAME WORDS ARGUMENTS...: of train
+refuse()
+{
+    name=$1 words=$2
+    shift 2
+    run "$train" --log log.jsonl --trace trace.json "$@"
+    check_refusal "$name" "$words"
+}
+
+check_refusal()
+{
+    if [ $code != 2 ]; then
+        echo "# exit status $code, not 2" >>"$work/err"
+        result 1 "$1"
+    elif ! grep -qF -e "$2" "$work/err"; then
+        echo "# the message does not have: $2" >>"$work/err"
+        result 1 "$1"
+    elif [ -n "$(ls -A "$work/run")" ]; then
+        echo "# written: $(ls -A "$work/run")" >>"$work/err"
+        result 1 "$1"
+    else
+        result 0 "$1"
+    fi
+}
+
+text=$work/text
+seq 1 2000 >"$text"
+small="--text $text --model tiny --seq 32 --batch 1 --steps 2 --sample 0 --threads 1 --peak-seconds 0"
+
+# shellcheck disable=SC2086 # a list of words, here and below
+run "$train" --log log.jsonl --trace trace.json $small
+[ $code = 0 ] && [ -s "$work/run/log.jsonl" ] && [ -s "$work/run/trace.json" ]
+result $? 'a good run of the same kind is taken, and writes'
+
+refuse 'an unknown option' "--wrong" --wrong $small
+refuse 'a word that belongs to no option' "'stray'" stray
+refuse 'an unknown model' "'huge' is not known" --model huge
+refuse 'text that is not there' 'No such file' --model tiny --text "$work/nothing"
+refuse 'a token file that is not there' 'No such file' --model tiny --tokens "$work/nothing"
+refuse 'a checkpoint that is not there' 'No such file' --model tiny --init "$work/nothing"
+run "$train" $small --log nowhere/log.jsonl
+check_refusal 'a log in a folder that is not there' 'the folder cannot be written'
+run "$train" $small --trace /
+check_refusal 'a trace that is a folder' 'is a folder'
+
+# Sizes.
+for option in ranks threads batch seq micro-batches steps head-chunks val-every; do
+    refuse "--$option 0" "--$option is 0, which is too small" --text "$text" "--$option" 0
+    refuse "--$option negative" "--$option is '-3'" --text "$text" "--$option" -3
+    refuse "--$option that overflows" "too large" --text "$text" "--$option" 99999999999999999999999
+    refuse "--$option beyond 32 bits" "too large" --text "$text" "--$option" 18446744073709551615
+    refuse "--$option that is no number" "--$option is '3x'" --text "$text" "--$option" 3x
+done
+for option in lr beta1 eps weight-decay clip; do
+    refuse "--$option negative" "--$option is '-1'" --text "$text" "--$option" -1
+    refuse "--$option that is no number" "--$option is 'nan'" --text "$text" "--$option" nan
+done
+refuse 'heads that do not divide the width' '3 heads do not divide the width 100' --model 4x100x3
+refuse 'a model of no layers' 'a size of 0' --model 0x64x2
+refuse 'a sequence above the context' 'longer than the context' --model tiny --text "$text" --seq 257
+refuse 'a batch x seq beyond all bounds' 'available' --model gpt2-xl --text "$text" --batch 4096 --seq 1024
+refuse 'more memory than there is: what would fit' 'would' --model llama-1b --ranks 64 --threads 1 --text "$text"
+refuse 'more ranks than one process takes' 'at most 64' --ranks 65 --text "$text"
+
+# Texts and token files.
+printf 'short' >"$work/short"
+refuse 'text shorter than a batch' 'shorter than a batch' --model tiny --text "$work/short"
+: >"$work/empty"
+refuse 'text that is empty' 'no text in it' --model tiny --text "$work/empty"
+head -c 300 "$text" >"$work/few"
+refuse 'held-back text shorter than a sequence' '--val-every' --model tiny --text "$work/few" --seq 64 --batch 1 \
+    --val-every 1
+{ le32 20240521 1 500 && zeros 2012; } >"$work/magic.bin"
+refuse 'a token file with a wrong magic' 'begins with 20240521' --model tiny --tokens "$work/magic.bin"
+{ le32 20240520 9 500 && zeros 2012; } >"$work/version.bin"
+refuse 'a token file with a wrong version' 'version 9' --model tiny --tokens "$work/version.bin"
+{ le32 20240520 1 500 && zeros 2011; } >"$work/length.bin"
+refuse 'a token file with a wrong length' '2023 bytes' --model tiny --tokens "$work/length.bin"
+le32 20240520 1 500 >"$work/header.bin"
+refuse 'a token file that ends in its header' 'fewer than the header' --model tiny --tokens "$work/header.bin"
+{ le32 20240520 1 500 && zeros 1012 && le32 65535 && zeros 996; } >"$work/vocabulary.bin"
+refuse 'a token beyond the vocabulary' 'token 0 is 65535' --model tiny --tokens "$work/vocabulary.bin"
+{ le32 20240520 1 500 && zeros 2012; } >"$work/tokens.bin"
+refuse 'a token file shorter than a batch' 'shorter than a batch' --model tiny --tokens "$work/tokens.bin"
+run "$train" --model tiny --tokens "$work/tokens.bin" --seq 32 --batch 1 --steps 2 --sample 4 --threads 1 \
+    --peak-seconds 0
+result $code 'a good token file is taken'
+
+# Checkpoints: (16 + 8) x 8 + 2 x (12 x 64 + 13 x 8) + 16 = 1952 values.
+header() { le32 20240326 3 8 10 2 2 8 16 && zeros 992; }
+{ header && zeros 7808; } >"$work/good.bin"
+run "$train" --model init --init "$work/good.bin" --tokens "$work/tokens.bin" --batch 1 --steps 2 --sample 0 \
+    --threads 1 --peak-seconds 0
+result $code 'a good checkpoint is taken'
+{ header && zeros 7804; } >"$work/truncated.bin"
+refuse 'a checkpoint that is truncated' 'truncated' --model init --init "$work/truncated.bin" --text "$text"
+refuse 'a checkpoint of another shape' 'is of another shape' --model tiny --init "$work/good.bin" --text "$text"
+{ header && zeros 4000 && le32 2143289344 && zeros 3804; } >"$work/nan.bin"
+refuse 'a checkpoint with NaN' 'value 1000' --model init --init "$work/nan.bin" --text "$text"
+{ le32 20240326 5 && zeros 8824; } >"$work/bf16.bin"
+refuse 'a checkpoint in bf16' 'bf16' --model init --init "$work/bf16.bin" --text "$text"
+refuse 'a checkpoint of GPT-2 for a Llama' 'llama-tiny is none' --model llama-tiny --init "$work/good.bin"
+
+# Options that do not go together.
+refuse 'an option that is given twice' '--ranks is given twice' --ranks 2 --ranks 3
+refuse 'the model given twice' '--model is given twice' --model tiny --model small
+refuse 'text and tokens' '--text and --tokens' --text "$text" --tokens "$work/tokens.bin"
+refuse 'the shape of no checkpoint' '--init FILE.bin' --model init
+refuse 'a warm-up longer than the run' '--warmup' --steps 5 --warmup 6
+refuse 'prefetch of the plan in dynamic memory' '--no-prefetch' --memory dynamic:pool --no-prefetch
+refuse 'an unknown memory mode' "'dynamic'" --memory dynamic
+refuse 'an unknown schedule' "'linear'" --schedule linear
+refuse 'an unknown recompute' "'some'" --recompute some
+refuse 'an unknown granularity' "'third'" --granularity third
+refuse 'one slot count' '--slots' --slots 2
+refuse 'slots of zero' 'too small' --slots 0,2
+refuse 'half a fabric' '--fabric' --fabric 10
+refuse 'a fabric without speed' '--fabric' --fabric 0,10
+run "$train" $small --log same --trace same
+check_refusal 'log and trace in one file' 'a file each'
+
+# The comparison.
+refuse_head() # NAME WORDS ARGUMENTS
+{
+    name=$1 words=$2
+    shift 2
+    run "$headtohead" --json out.json --html out.html "$@"
+    check_refusal "$name" "$words"
+}
+refuse_head 'headtohead: an unknown model' 'is not known' --model huge
+refuse_head 'headtohead: a memory mode' 'leave it out' --memory static
+refuse_head 'headtohead: no runs' '--runs is 0' --runs 0
+refuse_head 'headtohead: text that is not there' 'No such file' --model tiny --text "$work/nothing"
+refuse_head 'headtohead: more memory than there is' 'available' --model llama-1b --ranks 64 --threads 1 --text "$text"
+echo "1..$count"
