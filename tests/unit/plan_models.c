@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/unit/plan_models.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,10 @@ static void keep(void *user, eo_log_level level, const char *text)
 {
     (void)user;
     (void)level;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* ranks may be threads */
+    pthread_mutex_lock(&lock);
     snprintf(eo_test_text, sizeof(eo_test_text), "%s", text);
+    pthread_mutex_unlock(&lock);
 }
 
 const eo_log eo_test_log = {.write = keep, .level = EO_LOG_WARN};
