@@ -243,7 +243,7 @@ static void parse_training(const struct argp_state *state, struct eo_options *o,
     case OPTION_SEQ: o->seq = (uint32_t)eo_option_count(state, name, text, 1, 1 << 20); break;
     case OPTION_MICRO_BATCHES: o->micro_batches = (uint32_t)eo_option_count(state, name, text, 1, 4096); break;
     case OPTION_STEPS: o->steps = eo_option_count(state, name, text, 1, 1000000000); break;
-    case OPTION_LR: o->learning_rate = eo_option_real(state, name, text, 0, 1000); break;
+    case OPTION_LR: o->learning_rate = eo_option_real(state, name, text, 0, 1e30); break;
     case OPTION_WARMUP: o->warmup = eo_option_count(state, name, text, 0, 1000000000); break;
     case OPTION_SCHEDULE: o->constant_schedule = parse_choice(state, name, text, "cosine", "constant"); break;
     case OPTION_BETA1: o->beta1 = eo_option_real(state, name, text, 0, 0.999999); break;

@@ -152,24 +152,44 @@ void eo_report_time(const struct eo_job *job, double step_s_median)
     printf("\n");
 }
 
-static void print_byte(int32_t token)
+/* Bytes of the UTF-8 character that begins here; 0: none does. */
+static uint32_t character_bytes(const int32_t *tokens, uint32_t left)
 {
-    if (token == '\n' || token == '\t' || (token < 128 && isprint(token)) || token >= 128)
-        putchar(token);
+    const uint32_t length = tokens[0] < 0xc2 ? 0 : tokens[0] < 0xe0 ? 2 : tokens[0] < 0xf0 ? 3 : tokens[0] < 0xf5 ? 4 : 0;
+    if (length == 0 || length > left)
+        return 0;
+    for (uint32_t i = 1; i < length; i++)
+        if ((tokens[i] & 0xc0) != 0x80)
+            return 0;
+    return length;
+}
+
+/* What a terminal can show as it is, the rest by its number. Returns how many tokens were printed. */
+static uint32_t print_bytes(const int32_t *tokens, uint32_t left)
+{
+    const uint32_t length = character_bytes(tokens, left);
+    for (uint32_t i = 0; i < length; i++)
+        putchar(tokens[i]);
+    if (length)
+        return length;
+    if (tokens[0] == '\n' || tokens[0] == '\t' || (tokens[0] < 128 && isprint(tokens[0])))
+        putchar(tokens[0]);
     else
-        printf("\\x%02x", (unsigned)token);
+        printf("\\x%02x", (unsigned)tokens[0]);
+    return 1;
 }
 
 void eo_report_sample(const int32_t *tokens, uint32_t prompt_count, uint32_t count, bool is_text)
 {
     printf("\nsample, after %u given tokens (up to the mark):\n", prompt_count);
-    for (uint32_t i = 0; i < prompt_count + count; i++) {
+    for (uint32_t i = 0; i < prompt_count + count;) {
+        const uint32_t end = i < prompt_count ? prompt_count : prompt_count + count;
         if (i == prompt_count)
             printf(is_text ? "|>" : "|> ");
         if (is_text)
-            print_byte(tokens[i]);
+            i += print_bytes(tokens + i, end - i);
         else
-            printf("%d ", tokens[i]);
+            printf("%d ", tokens[i++]);
     }
     putchar('\n');
 }

@@ -89,6 +89,9 @@ eo_status eo_write_file(const char *option, const char *path, const char *text, 
         written = false;
         error = errno;
     }
+    struct stat info;
+    if (!written && stat(path, &info) == 0 && S_ISREG(info.st_mode))
+        unlink(path); /* half a file is worse than none */
     return written ? EO_OK : eo_problem_set(problem, EO_ERR_IO, "%s %s: cannot be written: %s", option, path,
                                             strerror(error));
 }

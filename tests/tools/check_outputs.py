@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Reads what the tools have written, and complains. usage: check_outputs.py WHAT FILES..., as train_runs.sh does."""
+import json
+import math
+import re
+import sys
+from html.parser import HTMLParser
+
+STEP_FIELDS = {"step", "loss", "grad_norm", "lr", "step_s", "tokens_per_s"}
+SUMMARY_FIELDS = {"weights_hash", "arena_bytes", "planned_bytes", "lower_bound_bytes", "peak_rss_bytes",
+                  "allocator_calls_per_step", "tokens_per_s", "step_s_median"}
+
+
+def read_log(path):
+    lines = [json.loads(line) for line in open(path)]
+    steps = [line for line in lines if "step" in line]
+    return steps, [line["validation"] for line in lines if "validation" in line], lines[-1].get("summary")
+
+
+def check_log(path, step_count=None):
+    steps, _, summary = read_log(path)
+    assert steps and summary, "steps and a summary are wanted"
+    assert step_count is None or len(steps) == int(step_count), f"{len(steps)} steps"
+    assert [step["step"] for step in steps] == list(range(1, len(steps) + 1)), "steps are not numbered from 1"
+    for step in steps:
+        assert STEP_FIELDS <= step.keys(), f"missing: {STEP_FIELDS - step.keys()}"
+        assert all(math.isfinite(step[field]) for field in STEP_FIELDS), step
+    assert SUMMARY_FIELDS <= summary.keys(), f"missing: {SUMMARY_FIELDS - summary.keys()}"
+    assert re.fullmatch("[0-9a-f]{16}", summary["weights_hash"]), summary["weights_hash"]
+    assert summary["arena_bytes"] == summary["planned_bytes"] >= summary["lower_bound_bytes"] > 0, summary
+    assert summary["peak_rss_bytes"] > summary["arena_bytes"], summary
+    assert summary["allocator_calls_per_step"] == 0, summary
+
+
+def check_same_losses(one, other):
+    for kind in 0, 1:
+        a, b = read_log(one)[kind], read_log(other)[kind]
+        assert len(a) == len(b) > 0, f"{len(a)} and {len(b)} losses"
+        for x, y in zip(a, b):
+            # Validation looks at as many sequences as fill its batches: the same ones here, as the global batch is.
+            assert abs(x["loss"] - y["loss"]) <= 1e-5 * abs(x["loss"]) or kind == 1, (x, y)
+
+
+def check_same_weights(one, other):
+    a, b = read_log(one), read_log(other)
+    assert a[2]["weights_hash"] == b[2]["weights_hash"], "other weights"
+    assert [x["loss"] for x in a[0]] == [x["loss"] for x in b[0]], "other losses"
+
+
+def check_trace(path, rank_count):
+    events = json.load(open(path))["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["pid"] for event in slices} == set(range(int(rank_count))), "a rank is missing"
+    for rank in range(int(rank_count)):
+        assert {event["tid"] for event in slices if event["pid"] == rank} >= {0, 1}, "a stream is missing"
+    assert all(event["dur"] >= 0 for event in slices)
+
+
+class Page(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.pictures, self.outside = 0, []
+
+    def handle_starttag(self, tag, attributes):
+        self.pictures += tag == "svg"
+        self.outside += [tag] if tag in ("script", "link", "img", "iframe") else []
+        self.outside += [value for name, value in attributes if name in ("src", "href") or "url(" in (value or "")]
+
+
+def check_comparison(json_path, html_path, run_count):
+    comparison = json.load(open(json_path))
+    assert comparison["weights_equal"] is True
+    assert set(comparison["modes"]) == {"static", "dynamic:malloc", "dynamic:pool"}
+    for name, mode in comparison["modes"].items():
+        assert len(mode["runs"]) == int(run_count), name
+        assert 0 < mode["step_s_min"] <= mode["step_s_median"] <= mode["step_s_p99"], name
+        assert all(len(run["steps_s"]) >= 3 for run in mode["runs"]), name
+        assert (mode["allocator_calls_per_step"] == 0) == (name == "static"), name
+        assert mode["live_peak_bytes"] > 0 and mode["resident_peak_bytes"] > mode["live_peak_bytes"], name
+    static = comparison["modes"]["static"]
+    assert static["ratio_to_static"] == 1 and static["copied_bytes_per_step"] == 0
+    assert 0 < static["simulated_s"] and static["measured_over_simulated"] > 0.9, static["simulated_s"]
+    text = open(html_path, encoding="utf-8").read()
+    page = Page()
+    page.feed(text)
+    assert page.pictures == 3 and not page.outside, (page.pictures, page.outside)
+    assert "http" not in text and not re.search(r"\b(nan|inf)\b", text), "an address, or no number, in the page"
+
+
+if __name__ == "__main__":
+    {"log": check_log, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
+     "comparison": check_comparison}[sys.argv[1]](*sys.argv[2:])

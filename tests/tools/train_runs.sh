@@ -1,0 +1,90 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: what train promises while it runs: its log, its trace, one result for any number of ranks and any memory mode, a
+#       clean end at Ctrl-C, a full disk that is told and survived, a loss that is not finite named by step and layer.
+# Method: short runs of tiny; the files are read by check_outputs.py.
+# usage: train_runs.sh TRAIN HEADTOHEAD PYTHON CHECK
+set -u
+train=$1 headtohead=$2 python=$3 check=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+count=0
+
+result() # STATUS TEXT
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        sed 's/^/# /' err out
+        echo "not ok $count - $2"
+    fi
+}
+
+seq 1 4000 >text
+quick="--text text --model tiny --seq 32 --sample 0 --threads 1 --peak-seconds 0"
+
+# shellcheck disable=SC2086 # a list of words, here and below
+"$train" $quick --steps 8 --batch 12 --ranks 1 --val-every 4 --log one.jsonl >out 2>err
+result $? 'one rank trains'
+"$python" "$check" log one.jsonl 8 >>out 2>>err
+result $? 'the log has its fields in every line and in the summary'
+for split in '2 6 1' '3 4 1' '4 3 1' '2 2 3'; do
+    # shellcheck disable=SC2086
+    set -- $split
+    "$train" $quick --steps 8 --ranks "$1" --batch "$2" --micro-batches "$3" --val-every 4 --log other.jsonl \
+        >out 2>err && "$python" "$check" same-losses one.jsonl other.jsonl >>out 2>>err
+    result $? "$1 ranks with $2 sequences in $3 micro-batches have the losses of one rank"
+done
+
+"$train" $quick --steps 6 --ranks 2 --log static.jsonl --trace trace.json >out 2>err &&
+    "$python" "$check" trace trace.json 2 >>out 2>>err
+result $? 'the trace is one JSON document with both ranks and their streams'
+for memory in dynamic:malloc dynamic:pool; do
+    "$train" $quick --steps 6 --ranks 2 --memory $memory --log dynamic.jsonl >out 2>err &&
+        "$python" "$check" same-weights static.jsonl dynamic.jsonl >>out 2>>err
+    result $? "$memory ends with the bits of static"
+done
+
+"$train" --text text --model tiny --seq 32 --sample 0 --peak-seconds 0 --steps 2 --ranks 16 --threads 16 \
+    >out 2>err && grep -q 'warning: .*more threads than' err
+result $? 'more threads than cores are warned of, and run'
+
+# A step takes milliseconds: there is no end to wait for.
+"$train" $quick --steps 100000000 --batch 1 --log stopped.jsonl --ranks 2 >out 2>err &
+pid=$!
+tries=0
+while [ "$(grep -c step stopped.jsonl 2>/dev/null)" -lt 5 ] 2>/dev/null || [ ! -e stopped.jsonl ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] && kill -0 $pid 2>/dev/null || break
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid
+[ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>out 2>>err
+result $? 'Ctrl-C ends after the current step, with the summary, and exit status 0'
+
+for option in --log --trace; do
+    "$train" $quick --steps 3 $option /dev/full >out 2>err && [ "$(grep -c 'cannot be written' err)" = 1 ] &&
+        grep -q weights_hash out
+    result $? "a full disk under $option is told once, and training goes on"
+done
+
+"$train" $quick --steps 20 --lr 1e25 --clip 0 --log spoiled.jsonl >out 2>err
+[ $? = 1 ] && grep -q 'step [0-9]*, rank [0-9]*: .*loss is .*(.*)' err && ! grep -q summary spoiled.jsonl
+result $? 'a loss that is not finite ends with exit status 1, step and layer named'
+
+"$train" $quick --plan --log plan.jsonl >out 2>err && grep -q 'lower bound' out && [ ! -e plan.jsonl ]
+result $? '--plan prints the plan and writes nothing'
+
+"$train" --text text --model tiny --seq 32 --threads 1 --peak-seconds 0 --steps 2 --sample 20 >out 2>err &&
+    grep -q '^sample, after 16 given' out
+result $? 'a sample is generated'
+
+"$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 2 --json h.json --html h.html >out 2>err
+result $? 'headtohead runs all modes to the same weights'
+"$python" "$check" comparison h.json h.html 2 >>out 2>>err
+result $? 'its JSON has the figures of every mode and run, its page stands alone'
+echo "1..$count"
