@@ -141,9 +141,12 @@ static bool run_rank(struct rank *self)
         CHECK(eo_transformer_initialise(job->transformer, runtime, 11));
     }
     for (uint32_t step = 0; step < s->steps; step++)
-        for (uint32_t c = 0; c < copies; c++)
+        for (uint32_t c = 0; c < copies; c++) {
             if (!run_step(self, c, step))
                 return false;
+            if (s->after_step)
+                s->after_step(self->rank, step);
+        }
     for (uint32_t c = 0; c < copies; c++) {
         job->hashes[c][self->rank] = 0xcbf29ce484222325u;
         runtime = self->runtimes[c];

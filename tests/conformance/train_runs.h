@@ -21,6 +21,7 @@ struct train_settings {
     uint32_t reduce_inputs;
     uint64_t delay_seed;
     double fabric_gigabytes_per_s, fabric_latency_us;
+    void (*after_step)(uint32_t rank, uint32_t step); /* called by each rank's thread */
     bool twice; /* two runtimes at once, stepped in turn; both must come to the same */
 };
 
