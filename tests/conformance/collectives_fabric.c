@@ -14,6 +14,15 @@
 enum { SLICE_BYTES = 1000000, OPERATIONS = 3, LATENCY_US = 5000 };
 #define GIGABYTES_PER_S 0.05 /* 20 ms a slice */
 
+/* Sanitizers make each access of the sums and copies a call: what they use says nothing. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define IS_SANITIZED true
+#elif defined(__has_feature)
+#define IS_SANITIZED (__has_feature(thread_sanitizer) || __has_feature(address_sanitizer))
+#else
+#define IS_SANITIZED false
+#endif
+
 static uint64_t processor_ns(void)
 {
     struct timespec time;
@@ -52,7 +61,7 @@ static void one_after_the_other_body(struct test_rank *self)
     const uint64_t least_ns = self->rank_count == 1 ? 0 : OPERATIONS * link_ns(self->rank_count);
     TEST_EXPECT(self, wall_ns >= least_ns, "%.2f ms, the link needs %.2f", (double)wall_ns / 1e6,
                 (double)least_ns / 1e6);
-    TEST_EXPECT(self, self->rank_count == 1 || used_ns < wall_ns * self->rank_count / 2,
+    TEST_EXPECT(self, self->rank_count == 1 || IS_SANITIZED || used_ns < wall_ns / 5,
                 "%.2f ms of processor time in %.2f ms", (double)used_ns / 1e6, (double)wall_ns / 1e6);
     TEST_HOLDS(self, self->ops->quiesce(self->gather) == EO_OK);
     free(send);

@@ -236,7 +236,8 @@ Test(queue, overrun_aborts, .signal = SIGABRT)
 
 /*
  * Goal: a long wait sleeps.
- * Method: processor time of the whole process while an item takes 300 ms, with a wide margin.
+ * Method: processor time of the whole process while an item takes 300 ms, with a wide margin: on a busy machine a
+ * thread that spins gets only a part of them.
  */
 Test(queue, waits_leave_the_processor_alone)
 {
@@ -251,7 +252,7 @@ Test(queue, waits_leave_the_processor_alone)
     cr_expect_eq(device->ops->wait(device, EO_QUEUE_COMPUTE, &event), EO_OK);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
     const double ms = (double)(end.tv_sec - begin.tv_sec) * 1e3 + (double)(end.tv_nsec - begin.tv_nsec) / 1e6;
-    cr_expect_lt(ms, 150, "%.1f ms of processor time", ms);
+    cr_expect_lt(ms, 30, "%.1f ms of processor time", ms);
     eo_device_destroy(&device);
 }
 
