@@ -11,6 +11,9 @@
  * recv is written and, for reduce-scatter, nobody reads that rank's send any more. An all-gather's send may still be
  * read by slower ranks when the event completes: whoever writes it must be ordered after a later collective of the
  * same communicator, or call quiesce.
+ *
+ * The first failure (ranks disagree, a rank is late, an abort) fails the whole group: collectives in progress and all
+ * later ones end with it, on every communicator.
  */
 #ifndef EO_STREAMS_COLLECTIVE_H
 #define EO_STREAMS_COLLECTIVE_H
@@ -43,7 +46,7 @@ struct eo_comm_ops {
     /* Waits for peers that still read this rank's memory (or the deadline). NULL is taken. */
     void (*close)(struct eo_comm *comm);
 
-    /* `label` (static) names the operation in errors; `span` may be NULL, else is written when it ends. */
+    /* `label` (static, the same on all ranks: it is compared) names the operation in errors; `span` may be NULL, else is written when it ends. */
     eo_status (*all_gather)(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
                             const char *label, struct eo_span *span);
     eo_status (*reduce_scatter)(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
