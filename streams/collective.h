@@ -46,7 +46,8 @@ struct eo_comm_ops {
     /* Waits for peers that still read this rank's memory (or the deadline). NULL is taken. */
     void (*close)(struct eo_comm *comm);
 
-    /* `label` (static, the same on all ranks: it is compared) names the operation in errors; `span` may be NULL, else is written when it ends. */
+    /* `label` (static, the same on all ranks: it is compared) names the operation in errors; `span` may be NULL, else
+     * it is written when the operation ends. */
     eo_status (*all_gather)(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
                             const char *label, struct eo_span *span);
     eo_status (*reduce_scatter)(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
