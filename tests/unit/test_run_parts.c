@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Parts of a run that can be judged alone: learning rate, pieces of the head, hash, traces made one, the simulation of
+ * all ranks. Method: values worked out by hand, and eo_plan_simulate for a single rank.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/job.h"
+#include "tools/simulate_ranks.h"
+#include "tools/trace_merge.h"
+#include "tools/weights_hash.h"
+
+Test(run_parts, the_learning_rate_rises_then_falls_to_a_tenth_or_stays)
+{
+    struct eo_options options;
+    eo_options_init(&options);
+    options.learning_rate = 0.5;
+    options.warmup = 10;
+    options.steps = 110;
+    cr_assert_float_eq(eo_options_learning_rate(&options, 0), 0.05, 1e-12);
+    cr_assert_float_eq(eo_options_learning_rate(&options, 9), 0.5, 1e-12);
+    cr_assert_float_eq(eo_options_learning_rate(&options, 10), 0.5, 1e-12);
+    cr_assert_float_eq(eo_options_learning_rate(&options, 60), 0.275, 1e-12);
+    cr_assert_float_eq(eo_options_learning_rate(&options, 110), 0.05, 1e-12);
+    options.constant_schedule = true;
+    cr_assert_float_eq(eo_options_learning_rate(&options, 109), 0.5, 1e-12);
+    options.warmup = 0;
+    cr_assert_float_eq(eo_options_learning_rate(&options, 0), 0.5, 1e-12);
+    eo_options_fini(&options);
+}
+
+Test(run_parts, logits_of_a_piece_stay_below_32_mebibytes)
+{
+    const uint64_t tokens[] = {1, 7, 1024, 4096};
+    const uint32_t vocabularies[] = {256, 50257, 128256};
+    for (int t = 0; t < 4; t++)
+        for (int v = 0; v < 3; v++) {
+            const eo_transformer_config config = {.vocabulary = vocabularies[v]};
+            const uint64_t chunks = eo_job_head_chunks(&config, tokens[t]);
+            cr_assert(chunks >= 1 && chunks <= tokens[t]);
+            const uint64_t rows = (tokens[t] + chunks - 1) / chunks;
+            cr_assert_leq((rows - 1) * vocabularies[v] * 4, (uint64_t)32 << 20);
+            if (chunks > 1) /* and no more pieces than that takes */
+                cr_assert_gt(tokens[t] * vocabularies[v] * 4, (chunks - 1) * ((uint64_t)32 << 20));
+        }
+}
+
+Test(run_parts, the_hash_is_64_bit_fnv_1a)
+{
+    cr_assert_eq(eo_hash_more(EO_HASH_START, "", 0), 0xcbf29ce484222325u);
+    cr_assert_eq(eo_hash_more(EO_HASH_START, "a", 1), 0xaf63dc4c8601ec8cu);
+    cr_assert_eq(eo_hash_more(eo_hash_more(EO_HASH_START, "foo", 3), "bar", 3), 0x85944171f73967e8u);
+}
+
+static struct eo_trace_text text_of(const char *text)
+{
+    return (struct eo_trace_text){.text = (char *)(uintptr_t)text, .bytes = strlen(text)};
+}
+
+Test(run_parts, traces_of_ranks_become_one_and_half_a_trace_is_refused)
+{
+    struct eo_problem problem;
+    char *all;
+    struct eo_trace_text texts[] = {text_of("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[{\"pid\":0}]}"),
+                                    text_of("{\"traceEvents\":[{\"pid\":1},{\"pid\":2}]}")};
+    cr_assert_eq(eo_trace_merge(texts, 2, &all, &problem), EO_OK);
+    cr_assert_str_eq(all, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[{\"pid\":0},{\"pid\":1},{\"pid\":2}]}");
+    free(all);
+    texts[1] = text_of("{\"traceEvents\":[{\"pid\":1},");
+    cr_assert_lt(eo_trace_merge(texts, 2, &all, &problem), 0);
+    cr_assert_null(all);
+    cr_assert_not_null(strstr(problem.text, "rank 1"), "%s", problem.text);
+}
+
+/* --- the simulation ---------------------------------------------------------------------------------------------- */
+
+static eo_transformer *transformer;
+static eo_plan *plan;
+static uint32_t operation_count;
+
+static void make_plan(void)
+{
+    struct eo_options options;
+    eo_transformer_config config;
+    eo_options_init(&options);
+    cr_assert_eq(eo_transformer_preset("tiny", &config), EO_OK);
+    options.threads = 1;
+    cr_assert_eq(eo_job_plan(&options, &config, NULL, &transformer, &plan), EO_OK);
+    operation_count = eo_plan_operation_count(plan, EO_LIST_STEADY);
+    eo_options_fini(&options);
+}
+
+static void destroy_plan(void)
+{
+    eo_plan_destroy(&plan);
+    eo_transformer_destroy(&transformer);
+}
+
+TestSuite(simulation, .init = make_plan, .fini = destroy_plan);
+
+static uint64_t *durations_from(uint64_t seed)
+{
+    uint64_t *durations_ns = calloc(operation_count, sizeof(*durations_ns));
+    for (uint32_t i = 0; i < operation_count; i++)
+        durations_ns[i] = 1000 + eo_data_draw(seed, i) % 100000;
+    return durations_ns;
+}
+
+Test(simulation, one_rank_and_equal_ranks_take_what_the_plan_says)
+{
+    for (uint64_t seed = 1; seed < 20; seed++) {
+        uint64_t *durations_ns = durations_from(seed), planned, one, three;
+        const uint64_t *ranks[] = {durations_ns, durations_ns, durations_ns};
+        cr_assert_eq(eo_plan_simulate(plan, EO_LIST_STEADY, durations_ns, 4, &planned), EO_OK);
+        cr_assert_eq(eo_simulate_ranks(plan, 1, ranks, 4, &one), EO_OK);
+        cr_assert_eq(eo_simulate_ranks(plan, 3, ranks, 4, &three), EO_OK);
+        cr_assert_eq(one, planned);
+        cr_assert_eq(three, planned);
+        free(durations_ns);
+    }
+}
+
+Test(simulation, ranks_that_are_slow_in_turn_take_longer_than_each_alone)
+{
+    /* Rank 0 is slow in forward, rank 1 in backward: each waits for the other at the collectives. */
+    uint64_t *slow_forward = durations_from(1), *slow_backward = durations_from(1), alone[2], together;
+    for (uint32_t i = 0; i < operation_count; i++) {
+        eo_plan_operation operation;
+        cr_assert_eq(eo_plan_get_operation(plan, EO_LIST_STEADY, i, &operation), EO_OK);
+        slow_forward[i] = operation.kind == EO_OP_FORWARD ? 1000000 : 10;
+        slow_backward[i] = operation.kind == EO_OP_BACKWARD ? 1000000 : 10;
+    }
+    const uint64_t *ranks[] = {slow_forward, slow_backward};
+    cr_assert_eq(eo_simulate_ranks(plan, 1, &ranks[0], 4, &alone[0]), EO_OK);
+    cr_assert_eq(eo_simulate_ranks(plan, 1, &ranks[1], 4, &alone[1]), EO_OK);
+    cr_assert_eq(eo_simulate_ranks(plan, 2, ranks, 4, &together), EO_OK);
+    cr_assert_gt(together, alone[0] + 1000000);
+    cr_assert_gt(together, alone[1] + 1000000);
+    cr_assert_leq(together, alone[0] + alone[1]);
+    cr_assert_lt(eo_simulate_ranks(plan, 2, ranks, 1, &together), 0);
+    free(slow_forward);
+    free(slow_backward);
+}
