@@ -32,9 +32,8 @@ def fabric(context):
     shape = options(context)
     plan = ours.plan(context, *shape)
     counted = 2 if context.quick else 3
-    runs = 1 if context.quick else context.runs
-    free = [ours.train(context, counted, *shape) for _ in range(runs)]
-    compute = median([s["step_s"] - ours.idle(s) for s in free])
+    free = ours.train(context, counted, *shape)
+    compute = free["step_s"] - ours.idle(free)
     context.say(f"compute {compute:.3f} s a step, {plan.link_bytes(RANKS) / 1e9:.3f} GB received a rank and step")
     beside = {"prefetch off": ["--no-prefetch"], "slots 1,1": ["--slots", "1,1"],
               "dynamic:pool": ["--memory", "dynamic:pool"]}
@@ -44,12 +43,12 @@ def fabric(context):
         bandwidth = link(plan, communication)
         slow = [*shape, "--fabric", f"{bandwidth:.6f},{LATENCY_US:g}"]
         bound = 1.05 * max(compute, communication) + ends(plan, bandwidth)
-        found = [ours.train(context, counted, *slow)["step_s"] for _ in range(runs)]
+        found = ours.train(context, counted, *slow)["times"]
         context.say(f"communication {share} x compute: {median(found):.3f} s, bound {bound:.3f} s")
-        others = {name: ours.train(context, 1, *slow, *more)["step_s"] for name, more in beside.items()}
+        others = {name: ours.train(context, 1, *slow, *more, warm_up=1)["step_s"] for name, more in beside.items()}
         more = ", ".join(f"{name} {value:.3f}" for name, value in others.items())
         lines.append(line("fabric", f"{shape[1]}, 2 ranks, communication {share} x compute ({bandwidth:.3f} GB/s)",
                           f"step <= {bound:.3f} s", f"{median(found):.3f} s ({more})", median(found) <= bound,
-                          {"low": min(found), "high": max(found), "runs": runs}, compute_s=compute,
+                          {"low": min(found), "high": max(found), "runs": len(found)}, compute_s=compute,
                           communication_s=communication, beside_s=others))
     return lines

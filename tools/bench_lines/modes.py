@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
 """Static against dynamic memory by tools/headtohead, and what its runs say besides: idle time, and the plan's own
 list with the measured times."""
-from bench_lines import ours
-from bench_lines.measure import Missing, line
+from bench_lines import ours, speed
+from bench_lines.measure import Missing, line, median
 
 # Model, ranks: tiny at all rank counts, the others at two; gpt2-medium and above take minutes a step here (--cases).
 CASES = (("tiny", 1), ("tiny", 2), ("tiny", 3), ("tiny", 4), ("llama-tiny", 2), ("small", 2), ("llama-small", 2),
          ("base", 2), ("gpt2", 2))
 QUICK_CASES = (("tiny", 2),)
-STEPS = {"tiny": 24, "llama-tiny": 24, "small": 8, "llama-small": 8}
+STEPS = {"tiny": 24, "llama-tiny": 24, "small": 6, "llama-small": 6}
 STEPS_LARGE = 4  # the first is not counted
+BATCH = {"gpt2": 2}
+BATCH_USUAL = 4
 DYNAMIC = ("dynamic:malloc", "dynamic:pool")
 CORES = 2  # of the machine that the promises are made for: more ranks than that share them
 
@@ -42,7 +44,8 @@ def compare(context):
         steps = 6 if context.quick else STEPS.get(model, STEPS_LARGE)
         try:
             found[model, ranks] = ours.head_to_head(context, runs, "--model", model, "--ranks", str(ranks), "--threads",
-                                                    str(threads), "--batch", "4", "--steps", str(steps))
+                                                    str(threads), "--batch", str(BATCH.get(model, BATCH_USUAL)),
+                                                    "--steps", str(steps))
         except Missing as missing:
             found[model, ranks] = missing
         context.say(f"compared {model}, {ranks} rank{'s' if ranks > 1 else ''}")
@@ -53,7 +56,7 @@ def each(context, name, make):
     """A line for each case, by make(what, modes)."""
     lines = []
     for (model, ranks), result in compared(context).items():
-        what = f"{model}, {ranks} rank{'s' if ranks > 1 else ''}"
+        what = f"{model}, {ranks} rank{'s' if ranks > 1 else ''}, batch {BATCH.get(model, BATCH_USUAL)}"
         if isinstance(result, Missing):
             lines.append(line(name, what, "", str(result), False))
         else:
@@ -108,7 +111,14 @@ def idle(context):
         return [line("idle", f"compute idle for collectives, no fabric, {what}", "<= 5 % of the step",
                      f"{100 * share:.1f} % ({causes})", share <= 0.05,
                      {"low": min(shares), "high": max(shares), "runs": len(shares)})]
-    return each(context, "idle", make)
+    # The shape of the speed lines too, where they were run.
+    main, _ = context.shared.get("gpt2 sharded", (None, None))
+    runs = (main or {}).get("evenodd", [])
+    shares = [ours.idle(run) / run["step_s"] for run in runs]
+    lines = [line("idle", "compute idle for collectives, no fabric, " + speed.shape(context, "2 ranks x 1 thread"),
+                  "<= 5 % of the step", f"{100 * median(shares):.1f} %", median(shares) <= 0.05,
+                  {"low": min(shares), "high": max(shares), "runs": len(shares)})] if shares else []
+    return lines + each(context, "idle", make)
 
 
 def simulated(context):

@@ -23,15 +23,15 @@ def tokens(context, vocabulary, count=400_000):
     return path
 
 
-def train(context, steps, *options, peak_seconds=0):
+def train(context, steps, *options, peak_seconds=0, warm_up=WARM_UP):
     """Runs build/tools/train; the summary of its log, the steps' times without the first ones, and tokens/s."""
     log = context.path("train.jsonl")
-    context.run([context.program("tools", "train"), "--steps", str(steps + WARM_UP), "--sample", "0", "--log", log,
+    context.run([context.program("tools", "train"), "--steps", str(steps + warm_up), "--sample", "0", "--log", log,
                  "--peak-seconds", str(peak_seconds), *options])
     with open(log, encoding="utf-8") as file:
         rows = [json.loads(text) for text in file]
     summary = rows[-1]["summary"]
-    counted = [row for row in rows if "step" in row][WARM_UP:]
+    counted = [row for row in rows if "step" in row][warm_up:]
     summary["times"] = [row["step_s"] for row in counted]
     summary["step_s"] = median(summary["times"])
     summary["tokens_per_s"] = counted[0]["tokens_per_s"] * counted[0]["step_s"] / summary["step_s"]
@@ -46,9 +46,10 @@ def idle(summary):
 
 
 class Plan:
-    """What `train --plan` prints: the ratio to the lower bound, the collectives of a step, the placed buffers."""
+    """What `train --plan` prints: the ratio to the lower bound, the collectives of a step, the rows."""
 
-    ROW = re.compile(r"^  (\S+)  +(activations|recompute and scratch|head)  +\S+ +\d+ +(\d+)  (?!always)")
+    ROW = re.compile(r"^  (\S+)  +(master weights|gradient shards|optimizer state|gather buffers|gradient buffers|"
+                     r"activations|recompute and scratch|head|other)  +\S+ +\d+ +(\d+)  (.*)")
     COLLECTIVE = re.compile(r"^ +\d+ +(all-gather|reduce-scatter) of (\S+), ([0-9.]+) MiB")
 
     def __init__(self, text):
@@ -57,14 +58,19 @@ class Plan:
         if not found or not arena:
             raise Missing("train --plan prints no arena and lower bound")
         self.arena_bytes, self.lower_bound_bytes = int(arena.group(1)), int(found.group(1))
-        self.collectives, self.buffers = [], []
+        self.collectives, self.rows = [], []  # rows: name, category, bytes, lifetime
         for row in text.splitlines():
             match = self.COLLECTIVE.match(row)
             if match:
                 self.collectives.append((match.group(1), match.group(2), float(match.group(3)) * 2**20))
             match = self.ROW.match(row)
             if match:
-                self.buffers.append((match.group(1), int(match.group(3))))
+                self.rows.append((match.group(1), match.group(2), int(match.group(3)), match.group(4)))
+
+    def buffers(self):
+        """The model's own buffers that live for a part of a step."""
+        return [row for row in self.rows if row[1] in ("activations", "recompute and scratch", "head")
+                and not row[3].startswith("always")]
 
     def link_bytes(self, ranks, choose=lambda index, collective: True):
         """What a rank receives, in a step, through the chosen collectives."""

@@ -5,9 +5,6 @@ import subprocess
 
 from bench_lines.measure import Missing, last_json
 
-# What a build of PyTorch with CUDA adds to a process, by its libraries alone, and a CPU build does not.
-CUDA_LIBRARIES_BYTES = 200_000_000
-
 
 def python(context):
     """A python that has torch: of EO_PEERS_PYTHON, or of the folder .peers, which is made when it is missing."""
@@ -72,8 +69,3 @@ def single(context, model, batch, seq, steps, threads):
     return last_json(context.run([python(context), script(context, "fsdp2.py"), "--model", model, "--mode", "single",
                                   "--batch", str(batch), "--seq", str(seq), "--steps", str(steps), "--threads",
                                   str(threads)], environment={"OMP_NUM_THREADS": str(threads)}))
-
-
-def without_cuda(context, resident_bytes, ranks):
-    """What the same ranks would hold with a build of PyTorch without CUDA."""
-    return resident_bytes - (ranks * CUDA_LIBRARIES_BYTES if about(context)["cuda"] else 0)

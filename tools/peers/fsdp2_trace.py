@@ -8,7 +8,9 @@ Goal: hold evenodd's dynamic mode against the real FSDP2, and not against a desc
 Method: the third step of the peer program's model under PyTorch's profiler. Collectives, copies and allocations of
 rank 0 are told from everything else by the ranges that FSDP2 itself names ("FSDP::all_gather (blocks.0)" and the
 like); what gloo takes inside a collective is not counted. Gradients are allocated by autograd, outside those ranges:
-one a parameter is counted. One JSON line at the end.
+one a parameter is counted. They are known, for what is live, by being freed inside the range of their reduction. The
+live peak is of gathered outputs, parameters, gradients and inputs of reductions of the blocks; what a reduction puts
+out is a gradient shard. One JSON line at the end.
 """
 import argparse
 import json
@@ -57,6 +59,46 @@ def floats(shapes):
                 count *= size
             counts.append(count)
     return max(counts)
+
+
+def allocations(events, found):
+    """(time, identity, bytes) of the main thread's allocations and frees, which have negative bytes, from a tree."""
+    for e in events:
+        if e.typed[0].name == "Allocation":
+            found.append((e.start_time_ns, e.typed[1].allocation_id, e.typed[1].alloc_size))
+        allocations(e.children, found)
+    return found
+
+
+def live_peak(events, changes, sizes):
+    """Of the blocks' transport; sizes are those of the blocks' collectives."""
+    begin = [(e.start_ns(), 0, e) for e in events if e.name().startswith(("FSDP::", "c10d::"))]
+    marks = sorted(begin + [(time, 1, (identity, size)) for time, identity, size in changes], key=lambda m: m[:2])
+    stack, taken, moves = [], {}, []  # taken: identity -> (time, bytes)
+    transport = set()
+    for now, is_change, mark in marks:
+        around = ranges_around(stack, now)
+        if not is_change:
+            stack.append((mark.name(), now + mark.duration_ns()))
+            continue
+        identity, size = mark
+        group, inside = group_of(around) or "", any(n.startswith("c10d::") for n in around)
+        reduces = any(n.startswith("FSDP::post_backward_reduce") for n in around)
+        if size > 0:
+            taken[identity] = (now, size)
+            if group.startswith("blocks.") and not inside and any(TAKING.match(n) for n in around):
+                if not reduces or size in sizes:
+                    transport.add(identity)
+        elif identity in taken:
+            if reduces and group.startswith("blocks.") and not inside and identity not in transport and -size < max(sizes):
+                transport.add(identity)  # a gradient
+            if identity in transport:
+                moves += [taken[identity], (now, size)]
+    live = peak = 0
+    for _, size in sorted(moves):
+        live += size
+        peak = max(peak, live)
+    return peak
 
 
 def read(events):
@@ -123,7 +165,9 @@ def main():
             entry["parameter_bytes"] = 4 * sum(q.numel() for q in parameters[name])
             entry["allocations"] += entry["parameters"]
             entry["bytes"] += entry["parameter_bytes"]
-        print(json.dumps({"model": a.model, "ranks": dist.get_world_size(), "torch": torch.__version__,
+        sizes = {c["bytes"] for c in collectives if c["group"].startswith("blocks.")}
+        changes = allocations(profiler.profiler.kineto_results.experimental_event_tree(), [])
+        print(json.dumps({"live_peak_bytes": live_peak(events, changes, sizes), "model": a.model, "ranks": dist.get_world_size(), "torch": torch.__version__,
                           "collectives": collectives, "groups": groups}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
