@@ -68,7 +68,12 @@ void eo_report_loss(const double *losses, uint64_t count)
         low = fmin(low, mean[c]);
         high = fmax(high, mean[c]);
     }
-    printf("\nloss: %.4f at the start, %.4f at the end\n", losses[0], losses[count - 1]);
+    const uint64_t final_count = count < 10 ? 1 : 10; /* a single step's loss says little */
+    double end = 0;
+    for (uint64_t i = count - final_count; i < count; i++)
+        end += losses[i] / (double)final_count;
+    printf("\nloss: %.4f in the first step, %.4f at the end%s\n", losses[0], end,
+           final_count > 1 ? " (mean of 10 steps)" : "");
     const double height = high > low ? high - low : 1;
     for (int row = CURVE_ROWS - 1; row >= 0; row--) {
         printf("  %7.3f |", low + height * row / (CURVE_ROWS - 1));
@@ -104,7 +109,7 @@ void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes)
            job->options->memory == EO_MEMORY_STATIC ? "all of it placed before the first step"
                                                     : "as planned; the dynamic mode takes what it needs");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++) {
-        if (!s->category_bytes[c])
+        if (!s->category_bytes_at_peak[c])
             continue;
         printf("  %-24s %10.2f MiB  ", eo_category_name((eo_category)c), mib(s->category_bytes_at_peak[c]));
         print_bar((double)s->category_bytes_at_peak[c] / (double)s->lower_bound_bytes);
