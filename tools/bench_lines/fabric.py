@@ -23,7 +23,8 @@ def ends(plan, gigabytes_per_s):
     list the first gather stands at the end, behind the update of its layer."""
     kinds = [kind for kind, _, _ in plan.collectives]
     last = len(kinds) - 1 - kinds[::-1].index("reduce-scatter")
-    first = last + 1 if last + 1 < len(kinds) else 0
+    behind = [i for i, (_, name, _) in enumerate(plan.collectives) if i > last and name != "norms"]
+    first = behind[0] if behind else 0
     return sum(LATENCY_US * 1e-6 + plan.link_bytes(RANKS, lambda i, _, at=at: i == at) / gigabytes_per_s / 1e9
                for at in (first, last))
 
