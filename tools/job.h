@@ -41,6 +41,7 @@ struct eo_job_rank {
     eo_runtime_stats first;     /* after the first step */
     eo_runtime_stats last;      /* after the last */
     uint64_t step_count;        /* that were run */
+    bool stopped;               /* before the end, as all ranks were */
 };
 
 /* What the ranks know together after a step. */

@@ -109,6 +109,7 @@ static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
         const uint64_t index = (*step)++; /* from here on failures are this step's */
         TOOLS_TRY(run_step(rank, index, &result, &stop));
         rank->step_count = *step;
+        rank->stopped = stop;
         eo_runtime_get_stats(rank->runtime, &rank->last);
         if (*step == 1)
             rank->first = rank->last;

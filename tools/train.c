@@ -144,7 +144,8 @@ static eo_status on_end(void *user, struct eo_job_rank *rank)
     TOOLS_TRY(eo_weights_hash(rank->runtime, &hash));
     if (rank->rank == 0)
         train->weights_hash = hash;
-    return train->settings.sample_count ? take_sample(train, rank) : EO_OK;
+    /* Who stops a run does not want to wait for a sample. */
+    return train->settings.sample_count && !rank->stopped ? take_sample(train, rank) : EO_OK;
 }
 
 /* --- afterwards --------------------------------------------------------------------------------------------------- */
