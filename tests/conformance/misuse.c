@@ -591,6 +591,13 @@ static void play_weights(struct actor *self)
     must(whole_step(scene, rt), "step");
     must(eo_weights_read(rt, "matrix2", back), "read");
     TEST_HOLDS(NULL, back[0] != given[0] && back[1] == given[1]);
+
+    /* The first layer's gather was issued at the end of the step: it must not be what the next step sees. */
+    const eo_view *view;
+    must(eo_weights_write(rt, "bias0", given + 5), "write");
+    must(eo_step_begin(rt), "begin");
+    must(eo_forward_begin(rt, 0, &view), "forward");
+    TEST_HOLDS(NULL, memcmp(view->weights[1], given + 5, 3 * sizeof(float)) == 0);
     eo_runtime_destroy(&rt);
 }
 

@@ -208,15 +208,9 @@ static bool run_step(const struct body *self, eo_runtime *rt, uint32_t step, con
     return true;
 }
 
-static bool run_body(struct body *self, struct plain *plain)
+static bool run_body(struct body *self, eo_runtime *rt, const uint32_t *updates, struct plain *plain)
 {
     const struct norm_case *c = &self->shared->c;
-    eo_runtime *rt = NULL;
-    uint32_t updates = 0;
-    CHECK(eo_runtime_create(&rt, eo_runtime_params(.plan = self->shared->plan,
-                                                   .world = self->shared->worlds[self->rank], .memory = c->memory,
-                                                   .update = c->own_optimizer ? own_update : NULL,
-                                                   .update_user = &updates, .debug = c->ranks == 3)));
     for (uint32_t k = 0; k < PARAMETERS; k++)
         CHECK(eo_weights_fill(rt, k, fill, &k));
     plain_start(plain);
@@ -238,17 +232,25 @@ static bool run_body(struct body *self, struct plain *plain)
         TEST_HOLDS(NULL, report.values[0] == c->ranks * (c->ranks + 1) / 2.0 && report.values[3] == 0.5 * c->ranks);
         TEST_HOLDS(NULL, report.step == step + 1);
     }
-    TEST_EXPECT(NULL, updates == (c->own_optimizer ? 3 * STEPS : 0), "the optimizer was called %u times", updates);
-    eo_runtime_destroy(&rt);
+    TEST_EXPECT(NULL, *updates == (c->own_optimizer ? 3 * STEPS : 0), "the optimizer was called %u times", *updates);
     return true;
 }
 
 static void *body_main(void *arg)
 {
     struct body *self = arg;
+    const struct norm_case *c = &self->shared->c;
     struct plain *plain = malloc(sizeof(*plain));
-    if (!plain || !run_body(self, plain))
+    eo_runtime *rt = NULL;
+    uint32_t updates = 0;
+    const eo_status status =
+        eo_runtime_create(&rt, eo_runtime_params(.plan = self->shared->plan, .world = self->shared->worlds[self->rank],
+                                                 .memory = c->memory, .update = c->own_optimizer ? own_update : NULL,
+                                                 .update_user = &updates, .debug = c->ranks == 3));
+    TEST_EXPECT(NULL, status >= 0, "no runtime: %s", eo_status_text(status));
+    if (!plain || !rt || !run_body(self, rt, &updates, plain))
         eo_world_abort(self->shared->worlds[self->rank], "its test failed");
+    eo_runtime_destroy(&rt);
     free(plain);
     return NULL;
 }
