@@ -6,7 +6,7 @@
 #         case, and the folder must stay empty. A good run first shows that the same command writes when it may.
 # usage: bad_input.sh TRAIN HEADTOHEAD
 set -u
-train=$1 headtohead=$2
+train=$(realpath "$1") headtohead=$(realpath "$2")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 count=0

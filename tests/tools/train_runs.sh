@@ -6,7 +6,7 @@
 # Method: short runs of tiny; the files are read by check_outputs.py.
 # usage: train_runs.sh TRAIN HEADTOHEAD PYTHON CHECK
 set -u
-train=$1 headtohead=$2 python=$3 check=$4
+train=$(realpath "$1") headtohead=$(realpath "$2") python=$3 check=$(realpath "$4")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
