@@ -126,7 +126,7 @@ typedef struct eo_timeline_record {
     uint32_t operation;  /* of the list that was run */
     eo_operation_kind kind;
     eo_stream_id stream;
-    const char *name;
+    const char *name;    /* lives as long as the runtime */
     uint64_t ready_ns;   /* its stream came to it: issued (collectives) or asked for (passes) */
     uint64_t start_ns;   /* its waits were over; of a collective, all ranks had entered */
     uint64_t end_ns;

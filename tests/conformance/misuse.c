@@ -13,6 +13,7 @@
 
 #include <evenodd/evenodd.h>
 
+#include "eo_config.h"
 #include "ranks.h"
 #include "tests/unit/plan_models.h"
 
@@ -615,6 +616,10 @@ static void weights_round_trip(uint32_t ranks, eo_memory memory)
 
 int main(void)
 {
+    if (EO_DEBUG_ABORT) {
+        puts("1..0 # SKIP refusals abort in this build");
+        return 0;
+    }
     wrong_order(EO_MEMORY_STATIC);
     wrong_order(EO_MEMORY_DYNAMIC_POOL);
     test_report("calls out of planned order are refused by name and change nothing", 1);
