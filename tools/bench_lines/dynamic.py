@@ -30,7 +30,8 @@ def collectives_of(events):
     for e in events:
         layer = e["name"].split(" of ")[-1]
         if e["cat"] in ("all-gather", "reduce-scatter") and not layer.startswith("norm"):
-            found.append((e["cat"], layer.replace("block.", "blocks.") if layer.startswith("block.") else "root", layer))
+            group = layer.replace("block.", "blocks.") if layer.startswith("block.") else "root"
+            found.append((e["cat"], group, layer))
     return found
 
 
@@ -38,9 +39,9 @@ def a_block(context):
     """What a block adds to a step: the difference of a model with one block more, less the model's own buffers."""
     found = []
     for layers in (LAYERS, LAYERS + 1):
-        options = ["--model", f"{layers}x128x4", *SHAPE]
-        summary = ours.train(context, 2, "--memory", "dynamic:pool", *options)
-        buffers = ours.plan(context, *options).buffers()
+        model = f"{layers}x128x4"
+        summary = ours.train(context, model, 2, "--memory", "dynamic:pool", *SHAPE)
+        buffers = ours.plan(context, "--model", model, *SHAPE).buffers()
         found.append((summary["allocator_calls_per_step"] / 2 - len(buffers),
                       summary["traffic"]["allocated_bytes_per_step"] - sum(row[2] for row in buffers),
                       summary["traffic"]["copied_bytes_per_step"]))
@@ -83,7 +84,7 @@ def against_fsdp2(context):
         return [line("dynamic", "dynamic:pool against FSDP2", "the same", "(--peers)", None)]
     theirs = peers.torchrun(context, 2, "fsdp2_trace.py", "--model", "tiny")
     path = context.path("trace.json")
-    ours.train(context, 2, "--model", "tiny", *SHAPE, "--memory", "dynamic:pool", "--trace", path)
+    ours.train(context, "tiny", 2, *SHAPE, "--memory", "dynamic:pool", "--trace", path)
     events = last_step(path)
     lines = [order_line(collectives_of(events), theirs)]
     mine, group, ranks = a_block(context), theirs["groups"]["blocks.1"], theirs["ranks"]

@@ -7,9 +7,9 @@ RANKS, LATENCY_US = 2, 20.0
 SHARES = (0.5, 0.9, 1.5)  # communication / compute
 
 
-def options(context):
-    shape = ["--model", "small", "--batch", "2"] if context.quick else ["--model", "base", "--batch", "4"]
-    return [*shape, "--seq", "256", "--ranks", str(RANKS), "--threads", "1"]
+def model_and_shape(context):
+    model, batch = ("small", "2") if context.quick else ("base", "4")
+    return model, ["--batch", batch, "--seq", "256", "--ranks", str(RANKS), "--threads", "1"]
 
 
 def link(plan, seconds):
@@ -30,10 +30,10 @@ def ends(plan, gigabytes_per_s):
 
 
 def fabric(context):
-    shape = options(context)
-    plan = ours.plan(context, *shape)
+    model, shape = model_and_shape(context)
+    plan = ours.plan(context, "--model", model, *shape)
     counted = 2 if context.quick else 3
-    free = ours.train(context, counted, *shape)
+    free = ours.train(context, model, counted, *shape)
     compute = free["step_s"] - ours.idle(free)
     context.say(f"compute {compute:.3f} s a step, {plan.link_bytes(RANKS) / 1e9:.3f} GB received a rank and step")
     beside = {"prefetch off": ["--no-prefetch"], "slots 1,1": ["--slots", "1,1"],
@@ -44,11 +44,12 @@ def fabric(context):
         bandwidth = link(plan, communication)
         slow = [*shape, "--fabric", f"{bandwidth:.6f},{LATENCY_US:g}"]
         bound = 1.05 * max(compute, communication) + ends(plan, bandwidth)
-        found = ours.train(context, counted, *slow)["times"]
+        found = ours.train(context, model, counted, *slow)["times"]
         context.say(f"communication {share} x compute: {median(found):.3f} s, bound {bound:.3f} s")
-        others = {name: ours.train(context, 1, *slow, *more, warm_up=1)["step_s"] for name, more in beside.items()}
+        others = {name: ours.train(context, model, 1, *slow, *more, warm_up=1)["step_s"]
+                  for name, more in beside.items()}
         more = ", ".join(f"{name} {value:.3f}" for name, value in others.items())
-        lines.append(line("fabric", f"{shape[1]}, 2 ranks, communication {share} x compute ({bandwidth:.3f} GB/s)",
+        lines.append(line("fabric", f"{model}, 2 ranks, communication {share} x compute ({bandwidth:.3f} GB/s)",
                           f"step <= {bound:.3f} s", f"{median(found):.3f} s ({more})", median(found) <= bound,
                           {"low": min(found), "high": max(found), "runs": len(found)}, compute_s=compute,
                           communication_s=communication, beside_s=others))

@@ -94,6 +94,8 @@ def last_json(text):
 
 
 def line(name, what, demanded, measured, good, spread=None, **detail):
-    """A line of the table. `good` is True, False, or None where there is nothing to compare with."""
+    """A line of the table. `good` is True, False, None where there is nothing to compare with, or the Missing that
+    kept it from being measured."""
     return {"line": name, "what": what, "demanded": demanded, "measured": measured, "spread": spread,
-            "verdict": {True: "pass", False: "short", None: "shown"}[good], "detail": detail}
+            "verdict": "failed" if isinstance(good, Missing) else {True: "pass", False: "short", None: "shown"}[good],
+            "detail": detail}

@@ -43,7 +43,7 @@ def compare(context):
         runs = context.runs + (model in STEPS and not context.quick)
         steps = 6 if context.quick else STEPS.get(model, STEPS_LARGE)
         try:
-            found[model, ranks] = ours.head_to_head(context, runs, "--model", model, "--ranks", str(ranks), "--threads",
+            found[model, ranks] = ours.head_to_head(context, model, runs, "--ranks", str(ranks), "--threads",
                                                     str(threads), "--batch", str(BATCH.get(model, BATCH_USUAL)),
                                                     "--steps", str(steps))
         except Missing as missing:
@@ -58,7 +58,7 @@ def each(context, name, make):
     for (model, ranks), result in compared(context).items():
         what = f"{model}, {ranks} rank{'s' if ranks > 1 else ''}, batch {BATCH.get(model, BATCH_USUAL)}"
         if isinstance(result, Missing):
-            lines.append(line(name, what, "", str(result), False))
+            lines.append(line(name, what, "", str(result), result))
         else:
             lines += make(what, result)
     return lines

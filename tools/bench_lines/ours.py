@@ -11,22 +11,30 @@ from bench_lines.measure import Missing, median
 WARM_UP = 2  # steps that are not counted, as in the peer program
 
 
-def tokens(context, vocabulary, count=400_000):
-    """A token file of llm.c's format with tokens from the whole vocabulary, as the peers train on."""
+def vocabulary_of(model):
+    """Of a preset, as far as a token file of 16 bits reaches; the small ones are on bytes."""
+    return 50257 if model.startswith("gpt2") else 65536 if model == "llama-1b" else 256
+
+
+def tokens(context, model, count=400_000):
+    """A token file of llm.c's format with tokens from the whole vocabulary, as the peers train on. The project's own
+    sources, which are the default, may change between two runs."""
+    vocabulary = vocabulary_of(model)
     path = context.path(f"tokens-{vocabulary}.bin")
     if not os.path.exists(path):
         draw = random.Random(1)
-        values = [draw.randrange(min(vocabulary, 65536)) for _ in range(count)]
+        values = [draw.randrange(vocabulary) for _ in range(count)]
         with open(path, "wb") as file:
             file.write(struct.pack("<3i", 20240520, 1, count) + bytes(4 * 253))
             file.write(struct.pack(f"<{count}H", *values))
     return path
 
 
-def train(context, steps, *options, peak_seconds=0, warm_up=WARM_UP):
-    """Runs build/tools/train; the summary of its log, the steps' times without the first ones, and tokens/s."""
+def train(context, model, steps, *options, peak_seconds=0, warm_up=WARM_UP):
+    """Runs build/tools/train on a model: its log's summary, the steps' times without the first ones, tokens/s."""
     log = context.path("train.jsonl")
-    context.run([context.program("tools", "train"), "--steps", str(steps + warm_up), "--sample", "0", "--log", log,
+    context.run([context.program("tools", "train"), "--model", model, "--tokens", tokens(context, model), "--steps",
+                 str(steps + warm_up), "--sample", "0", "--log", log,
                  "--peak-seconds", str(peak_seconds), *options])
     with open(log, encoding="utf-8") as file:
         rows = [json.loads(text) for text in file]
@@ -81,9 +89,16 @@ def plan(context, *options):
     return Plan(context.run([context.program("tools", "train"), "--plan", *options]))
 
 
-def head_to_head(context, runs, *options):
-    """The JSON that build/tools/headtohead writes."""
+def head_to_head(context, model, runs, *options):
+    """The JSON that build/tools/headtohead writes about a model."""
     path = context.path("headtohead.json")
-    context.run([context.program("tools", "headtohead"), "--runs", str(runs), "--json", path, *options])
+    if os.path.exists(path):
+        os.remove(path)
+    try:
+        context.run([context.program("tools", "headtohead"), "--model", model, "--tokens", tokens(context, model),
+                     "--runs", str(runs), "--json", path, *options])
+    except Missing:
+        if not os.path.exists(path):  # runs that end with other weights are told in it
+            raise
     with open(path, encoding="utf-8") as file:
         return json.load(file)

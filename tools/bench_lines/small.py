@@ -67,8 +67,8 @@ def calls(context):
     are counted by caller, and memory system calls in the kernel, whoever makes them."""
     library = context.program("tests", "bench", "libcount_calls.so")
     tracer = context.program("tests", "bench", "count_system_calls")
-    options = ["--model", "tiny", "--ranks", "2", "--threads", "1", "--seq", "64", "--sample", "0", "--peak-seconds",
-               "0"]
+    options = ["--model", "tiny", "--tokens", ours.tokens(context, "tiny"), "--ranks", "2", "--threads", "1", "--seq",
+               "64", "--sample", "0", "--peak-seconds", "0"]
 
     def heap(path):
         return [], {"LD_PRELOAD": library, "EO_COUNT_CALLS": path}
@@ -86,7 +86,8 @@ def calls(context):
     try:
         growth = growth_of(context, options, lambda path: ([tracer, path], {}))
     except Missing as missing:
-        return lines + [line("calls", "memory system calls of the process a step", "0", f"not counted: {missing}", None)]
+        return lines + [line("calls", "memory system calls of the process a step", "0: they do not grow",
+                             f"not counted: {missing}", None)]
     system = sum(growth["process"].values())
     # How threads meet at start makes a call more or less; one that a step makes counts a whole.
     return lines + [line("calls", "memory system calls of the process a step, whoever makes them",

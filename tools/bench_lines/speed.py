@@ -4,7 +4,6 @@ from bench_lines import ours, peers
 from bench_lines.measure import Missing, line, median, ratio
 
 BATCH, SEQ = 4, 256
-VOCABULARY = {"gpt2": 50257, "tiny": 256, "small": 256}
 
 
 def model(context):
@@ -16,10 +15,8 @@ def steps(context):
 
 
 def ours_run(context, ranks, threads, *options, peak_seconds=0):
-    name = model(context)
-    return ours.train(context, steps(context), "--model", name, "--ranks", str(ranks), "--threads", str(threads),
-                      "--batch", str(BATCH), "--seq", str(SEQ), "--lr", "0.0003", "--tokens",
-                      ours.tokens(context, VOCABULARY[name]), *options, peak_seconds=peak_seconds)
+    return ours.train(context, model(context), steps(context), "--ranks", str(ranks), "--threads", str(threads),
+                      "--batch", str(BATCH), "--seq", str(SEQ), "--lr", "0.0003", *options, peak_seconds=peak_seconds)
 
 
 def sharded(context):

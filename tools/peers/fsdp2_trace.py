@@ -90,7 +90,7 @@ def live_peak(events, changes, sizes):
                 if not reduces or size in sizes:
                     transport.add(identity)
         elif identity in taken:
-            if reduces and group.startswith("blocks.") and not inside and identity not in transport and -size < max(sizes):
+            if reduces and group.startswith("blocks.") and not inside and -size < max(sizes):
                 transport.add(identity)  # a gradient
             if identity in transport:
                 moves += [taken[identity], (now, size)]
@@ -167,8 +167,9 @@ def main():
             entry["bytes"] += entry["parameter_bytes"]
         sizes = {c["bytes"] for c in collectives if c["group"].startswith("blocks.")}
         changes = allocations(profiler.profiler.kineto_results.experimental_event_tree(), [])
-        print(json.dumps({"live_peak_bytes": live_peak(events, changes, sizes), "model": a.model, "ranks": dist.get_world_size(), "torch": torch.__version__,
-                          "collectives": collectives, "groups": groups}), flush=True)
+        print(json.dumps({"model": a.model, "ranks": dist.get_world_size(), "torch": torch.__version__,
+                          "live_peak_bytes": live_peak(events, changes, sizes), "collectives": collectives,
+                          "groups": groups}), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
