@@ -111,7 +111,7 @@ static uint64_t fingerprint(const struct eo_plan *plan)
     uint64_t hash = mix_text(0xcbf29ce484222325u, plan->model_name);
     const uint64_t settings[] = {p->rank_count,   p->micro_batches, p->gather_slots, p->gradient_slots,
                                  p->dtype,        p->reduce_dtype,  p->align_bytes,  p->optimizer_states,
-                                 p->no_prefetch,  p->separate_reduce_stream};
+                                 p->no_prefetch,  p->separate_reduce_stream, p->separate_reservations};
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         hash = mix(hash, settings[i]);
     for (uint32_t i = 0; i < plan->parameter_count; i++) {

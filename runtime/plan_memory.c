@@ -267,8 +267,14 @@ static eo_status place(struct lifetimes *l)
     eo_status status = EO_ERR_NO_MEMORY;
     if (!placed || !intervals)
         goto out;
-    for (uint32_t r = 0; r < plan->row_count; r++)
-        placed[r] = (struct eo_placed_row){.bytes = plan->rows[r].bytes, .space = plan->rows[r].space};
+    /* In one reservation, buffers of edges that are gathered and others that are reduced can share addresses. */
+    for (uint32_t r = 0; r < plan->row_count; r++) {
+        const bool join = plan->rows[r].space == EO_SPACE_GRADIENT && !plan->params.separate_reservations;
+        placed[r] = (struct eo_placed_row){
+            .bytes = plan->rows[r].bytes,
+            .space = join ? EO_SPACE_GATHER : plan->rows[r].space,
+        };
+    }
     join_intervals(l, placed, intervals);
     for (uint32_t r = 0; r < plan->row_count; r++)
         placed[r].always = plan->rows[r].always_live || l->always[r] || placed[r].interval_count == 0;

@@ -26,13 +26,16 @@ typedef struct eo_plan_params {
     uint32_t align_bytes;     /* [256] of every row, and the unit of a shard; a power of two, 64 at least */
     bool no_prefetch;         /* [false] gathers stand directly before their use: to see what prefetch is worth */
     bool separate_reduce_stream; /* [false] reduce-scatters on a communication stream of their own */
+    bool separate_reservations; /* [false] gather and gradient memory in a reservation each, for devices that register
+                                   them with different communicators; larger where embedding and head are large */
     const eo_log *log;        /* [silence] used during the call */
 } eo_plan_params;
 
 /* Where a row lies. One reservation each; a row of PRIVATE may be placed in a reservation for communication. */
 typedef enum eo_space {
-    EO_SPACE_GATHER,   /* communication memory for gathers: gather buffers and compute-dtype shards */
-    EO_SPACE_GRADIENT, /* communication memory for reductions: gradient buffers and gradient shards */
+    EO_SPACE_GATHER,   /* communication memory: gather buffers and compute-dtype shards; and, unless
+                          `separate_reservations`, what is reduced as well */
+    EO_SPACE_GRADIENT, /* communication memory for reductions, where it is separate: gradient buffers and shards */
     EO_SPACE_PRIVATE,  /* memory that no peer reads */
     EO_SPACE_COUNT,
 } eo_space;
