@@ -73,11 +73,11 @@ static const struct argp_option option_table[] = {
     {"place-threads", OPTION_PLACE_THREADS, NULL, 0, "bind ranks to cores and their memory to the nearest node", 2},
     {"peak-seconds", OPTION_PEAK_SECONDS, "S", 0, "time spent on measuring the machine's matrix products [0.7]", 2},
     {.doc = "Training:", .group = 3},
-    {"batch", OPTION_BATCH, "B", 0, "sequences of a rank and micro-batch [4]", 3},
+    {"batch", OPTION_BATCH, "B", 0, "sequences of a rank and micro-batch [2]", 3},
     {"seq", OPTION_SEQ, "T", 0, "tokens of a sequence [256]", 3},
     {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "a step [1]", 3},
-    {"steps", OPTION_STEPS, "N", 0, "of the run [train: 150, headtohead: 30]", 3},
-    {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.001]", 3},
+    {"steps", OPTION_STEPS, "N", 0, "of the run [train: 300, headtohead: 30]", 3},
+    {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006]", 3},
     {"warmup", OPTION_WARMUP, "N", 0, "steps in which the learning rate rises from 0 [a tenth, at most 20]", 3},
     {"schedule", OPTION_SCHEDULE, "NAME", 0, "after warm-up: cosine (to a tenth) or constant [cosine]", 3},
     {"beta1", OPTION_BETA1, "X", 0, "of AdamW [0.9]", 3},
@@ -361,8 +361,8 @@ void eo_options_init(struct eo_options *options)
     argp_err_exit_status = EO_EXIT_BAD_INPUT;
     *options = (struct eo_options){
         .model_name = "small", .ranks = 2, .gather_slots = 2, .gradient_slots = 2, .reduce_inputs = 1,
-        .batch = 4, .micro_batches = 1, .steps = 150, .seed = 1,
-        .learning_rate = 0.001, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1,
+        .batch = 2, .micro_batches = 1, .steps = 300, .seed = 1,
+        .learning_rate = 0.0006, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1,
         .peak_seconds = 0.7,
     };
     if (eo_transformer_preset(options->model_name, &options->config) < 0)
