@@ -76,7 +76,7 @@ static const struct argp_option option_table[] = {
     {"batch", OPTION_BATCH, "B", 0, "sequences of a rank and micro-batch [2]", 3},
     {"seq", OPTION_SEQ, "T", 0, "tokens of a sequence [256]", 3},
     {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "a step [1]", 3},
-    {"steps", OPTION_STEPS, "N", 0, "of the run [train: 300, headtohead: 30]", 3},
+    {"steps", OPTION_STEPS, "N", 0, "of the run [train: 250, headtohead: 30]", 3},
     {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006]", 3},
     {"warmup", OPTION_WARMUP, "N", 0, "steps in which the learning rate rises from 0 [a tenth, at most 20]", 3},
     {"schedule", OPTION_SCHEDULE, "NAME", 0, "after warm-up: cosine (to a tenth) or constant [cosine]", 3},
@@ -361,7 +361,7 @@ void eo_options_init(struct eo_options *options)
     argp_err_exit_status = EO_EXIT_BAD_INPUT;
     *options = (struct eo_options){
         .model_name = "small", .ranks = 2, .gather_slots = 2, .gradient_slots = 2, .reduce_inputs = 1,
-        .batch = 2, .micro_batches = 1, .steps = 300, .seed = 1,
+        .batch = 2, .micro_batches = 1, .steps = 250, .seed = 1,
         .learning_rate = 0.0006, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1,
         .peak_seconds = 0.7,
     };
