@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Lines that need no long run: plans, collectives, calls."""
+import os
+
 from bench_lines import ours
 from bench_lines.measure import Missing, last_json, line, median
 
@@ -71,7 +73,9 @@ def calls(context):
                "64", "--sample", "0", "--peak-seconds", "0"]
 
     def heap(path):
-        return [], {"LD_PRELOAD": library, "EO_COUNT_CALLS": path}
+        # By its bare name: a list of libraries to preload cannot hold a folder with spaces, that of folders can.
+        return [], {"LD_PRELOAD": os.path.basename(library), "LD_LIBRARY_PATH": os.path.dirname(library),
+                    "EO_COUNT_CALLS": path}
 
     growth = growth_of(context, options, heap)
     mine = sum(growth.get("train", {}).values())
