@@ -56,7 +56,9 @@ result $? 'more threads than cores are warned of, and run'
 "$train" $quick --steps 1000000 --batch 1 --log stopped.jsonl --ranks 2 >out 2>err &
 pid=$!
 tries=0
-while [ "$(grep -c step stopped.jsonl 2>/dev/null)" -lt 5 ] 2>/dev/null || [ ! -e stopped.jsonl ]; do
+logged=0
+while [ "${logged:-0}" -lt 5 ]; do
+    logged=$(grep -c step stopped.jsonl 2>/dev/null)
     tries=$((tries + 1))
     [ $tries -lt 600 ] && kill -0 $pid 2>/dev/null || break
     sleep 0.1
