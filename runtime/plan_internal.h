@@ -142,8 +142,8 @@ struct plan_trace {
 };
 
 /*
- * Derives the waits of the last list in `sequence` (or of all, where `all`), from reads and writes by row: rows do not
- * share addresses yet. Returns the clocks of the whole sequence.
+ * Derives the waits of the lists in `sequence`, from reads and writes by row: rows do not share addresses yet. A list
+ * that stands there twice has those of its later run. Returns the clocks of the whole sequence.
  */
 EO_NODISCARD eo_status eo_plan_derive_waits(struct eo_plan *plan, const eo_list *sequence, uint32_t run_count,
                                             struct plan_trace *out);
