@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "streams/local.h"
+#include "streams/cpu/local_cpu.h"
 
 static const struct eo_comm_ops *const comm_table[] = { /* in order of preference */
     &eo_comm_local_ops,

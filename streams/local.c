@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups, lines and communicators of the local collectives, and what enqueues them.
+ * Groups and lines of the local collectives: who is there, and the first failure.
  */
 #include "streams/local.h"
 
@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "streams/cpu/device_cpu.h"
 
 enum { TIMEOUT_MS_DEFAULT = 60000 };
 
@@ -33,7 +32,7 @@ eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *fo
     return eo_local_failure(group);
 }
 
-static eo_status local_group_create(struct eo_group **out, const struct eo_group_params *params)
+eo_status eo_local_group_create(struct eo_group **out, const struct eo_group_params *params)
 {
     *out = NULL;
     EO_REQUIRE(params->log, params->rank_count >= 1 && params->rank_count <= EO_LOCAL_RANKS_MAX,
@@ -55,7 +54,7 @@ static eo_status local_group_create(struct eo_group **out, const struct eo_group
     return EO_OK;
 }
 
-static void local_group_release(struct eo_group *group)
+void eo_local_group_release(struct eo_group *group)
 {
     if (!group || atomic_fetch_sub(&group->references, 1) != 1)
         return;
@@ -64,12 +63,12 @@ static void local_group_release(struct eo_group *group)
     free(group);
 }
 
-static void local_group_abort(struct eo_group *group, uint32_t rank, const char *reason)
+void eo_local_group_abort(struct eo_group *group, uint32_t rank, const char *reason)
 {
     (void)eo_local_fail(group, EO_ERR_COMM, "rank %u gave up: %s", rank, reason ? reason : "no reason given");
 }
 
-static void local_group_failure(struct eo_group *group, char *text, size_t bytes)
+void eo_local_group_failure(struct eo_group *group, char *text, size_t bytes)
 {
     pthread_mutex_lock(&group->lock);
     snprintf(text, bytes, "%s", group->text);
@@ -98,110 +97,42 @@ static struct eo_local_line *take_line(struct eo_group *group, uint32_t rank)
     return line;
 }
 
-static eo_status local_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
-                            uint32_t queue)
+eo_status eo_local_end_open(struct eo_local_end *end, struct eo_group *group, uint32_t rank,
+                            const struct eo_device *device, uint32_t queue, void *shared)
 {
-    *out = NULL;
     EO_REQUIRE(&group->log, rank < group->params.rank_count, "communicator: rank %u of %u", rank,
                group->params.rank_count);
     EO_REQUIRE(&group->log, queue != EO_QUEUE_COMPUTE && queue < device->params.queue_count,
                "communicator: queue %u; collectives run on queues 1 ... %u", queue, device->params.queue_count - 1);
-    if (device->ops != &eo_device_cpu_ops) {
-        eo_log_write(&group->log, EO_LOG_ERROR, "local collectives run on device cpu, not on %s", device->ops->name);
-        return EO_ERR_UNSUPPORTED;
-    }
-    struct eo_comm *comm = calloc(1, sizeof(*comm));
-    if (!comm)
-        return EO_ERR_NO_MEMORY;
     pthread_mutex_lock(&group->lock);
-    comm->line = take_line(group, rank);
+    struct eo_local_line *line = take_line(group, rank);
+    if (line)
+        line->ranks[rank].shared = shared;
     pthread_mutex_unlock(&group->lock);
-    if (!comm->line) {
-        free(comm);
+    if (!line)
         return EO_ERR_NO_MEMORY;
-    }
-    comm->group = group;
-    comm->rank = rank;
-    comm->device = device;
-    comm->queue = queue;
-    comm->kernels = eo_cpu_of(device)->kernels;
-    *out = comm;
+    *end = (struct eo_local_end){.group = group, .line = line, .rank = rank};
     return EO_OK;
 }
 
-static eo_status await_queue(struct eo_comm *comm)
+void eo_local_end_close(struct eo_local_end *end, void (*drop)(void *shared))
 {
-    struct eo_cpu_queue *queue = &eo_cpu_of(comm->device)->queues[comm->queue];
-    return eo_cpu_queue_await(queue, eo_cpu_queue_point(queue));
-}
-
-static void local_close(struct eo_comm *comm)
-{
-    if (!comm)
-        return;
-    struct eo_group *group = comm->group;
-    struct eo_local_line *line = comm->line;
-    (void)await_queue(comm);
-    if (!eo_local_await_readers(comm))
-        (void)eo_local_fail(group, EO_ERR_TIMEOUT, "rank %u closed a communicator, and after %u ms a rank still reads "
-                            "its memory", comm->rank, group->params.timeout_ms);
+    struct eo_group *group = end->group;
+    struct eo_local_line *line = end->line;
     pthread_mutex_lock(&group->lock);
-    atomic_store(&line->ranks[comm->rank].closed, true);
+    atomic_store(&eo_local_self(end)->closed, true);
     eo_gate_notify(&line->gate);
-    if (++line->closed_count == group->params.rank_count) {
+    const bool is_last = ++line->closed_count == group->params.rank_count;
+    if (is_last) {
         struct eo_local_line **link = &group->lines;
         while (*link != line)
             link = &(*link)->next;
         *link = line->next;
-        free(line);
     }
     pthread_mutex_unlock(&group->lock);
-    free(comm);
+    if (!is_last)
+        return;
+    for (uint32_t r = 0; drop && r < group->params.rank_count; r++)
+        drop(line->ranks[r].shared);
+    free(line);
 }
-
-static eo_status enqueue_collective(struct eo_comm *comm, void *recv, struct eo_local_post post, struct eo_span *span)
-{
-    if (!post.label)
-        post.label = "";
-    const struct eo_local_work work = {comm, recv, post, span, eo_now_ns()};
-    _Static_assert(sizeof(work) <= EO_CPU_ARGUMENT_BYTES, "a collective does not fit into an item of the ring");
-    eo_cpu_enqueue(comm->device, comm->queue, eo_local_run, &work, sizeof(work));
-    return EO_OK;
-}
-
-static eo_status local_all_gather(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
-                                  const char *label, struct eo_span *span)
-{
-    const struct eo_local_post post = {.kind = EO_LOCAL_ALL_GATHER, .count = send_bytes, .label = label, .send = send};
-    return enqueue_collective(comm, recv, post, span);
-}
-
-static eo_status local_reduce_scatter(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
-                                      eo_dtype dtype, const char *label, struct eo_span *span)
-{
-    const struct eo_local_post post = {
-        .kind = EO_LOCAL_REDUCE_SCATTER, .dtype = dtype, .count = recv_count, .label = label, .send = send};
-    return enqueue_collective(comm, recv, post, span);
-}
-
-/* Who is in the barrier has finished all collectives before it, so nobody reads anybody's memory after it. */
-static eo_status local_quiesce(struct eo_comm *comm)
-{
-    EO_TRY(await_queue(comm)); /* first, or a full ring could not take the barrier */
-    const struct eo_local_post post = {.kind = EO_LOCAL_BARRIER, .label = "quiesce"};
-    EO_TRY(enqueue_collective(comm, NULL, post, NULL));
-    return await_queue(comm);
-}
-
-const struct eo_comm_ops eo_comm_local_ops = {
-    .name = "local",
-    .group_create = local_group_create,
-    .group_release = local_group_release,
-    .group_abort = local_group_abort,
-    .group_failure = local_group_failure,
-    .open = local_open,
-    .close = local_close,
-    .all_gather = local_all_gather,
-    .reduce_scatter = local_reduce_scatter,
-    .quiesce = local_quiesce,
-};

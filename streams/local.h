@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The local collectives: ranks are threads of one process and read each other's buffers.
+ * What the local collectives of every device share: ranks are threads of one process that read each other's memory.
  *
  *     group   what all ranks share: the first failure, the link, the lines
  *     line    the n-th communicator of every rank, together
- *     comm    one rank's end of a line
+ *     end     one rank's end of a line; a backend's communicator begins with it
  *
  * How ranks meet in collective s of a line: each rank writes its post (what it is about to do, and where its data lies)
  * and raises `entered` to s; waits for every other rank to have entered s, and compares their posts with its own; reads
- * their data; raises `done` to s. A reduce-scatter also waits for all to be done.
+ * their data (or, where work is enqueued, has enqueued that); raises `done` to s. A reduce-scatter also waits for all
+ * to be done.
  *
  * Two posts a rank are enough: a rank that enters s + 2 has seen everybody in s + 1, and who is there has finished s
  * and reads nobody's post of it again.
@@ -20,7 +21,6 @@
 #include <stdatomic.h>
 
 #include "streams/collective.h"
-#include "streams/cpu/kernels_cpu.h"
 #include "streams/fabric.h"
 #include "streams/gate.h"
 
@@ -43,6 +43,7 @@ struct eo_local_rank {
     _Alignas(64) _Atomic uint64_t done;    /* of these, those in which it reads nobody's data any more */
     _Atomic bool closed;
     struct eo_local_post posts[2]; /* of collective s: posts[s & 1] */
+    void *shared; /* the backend's, read by peers: written at open, lives as long as the line */
 };
 
 struct eo_local_line {
@@ -69,25 +70,18 @@ struct eo_group {
     uint64_t opened[]; /* by rank */
 };
 
-struct eo_comm {
+struct eo_local_end {
     struct eo_group *group;
     struct eo_local_line *line;
-    uint32_t rank, queue;
-    struct eo_device *device;
-    uint64_t sequence; /* of the collective in progress; the queue's worker alone uses it */
-    const struct eo_cpu_kernels *kernels;
+    uint32_t rank;
+    uint64_t sequence; /* of the collective in progress; the thread that runs the collectives alone uses it */
 };
 
-/* What is enqueued. */
-struct eo_local_work {
-    struct eo_comm *comm;
-    void *recv;
-    struct eo_local_post post;
-    struct eo_span *span;
-    uint64_t ready_ns;
-};
-
-extern const struct eo_comm_ops eo_comm_local_ops;
+/* For the backends' tables. */
+eo_status eo_local_group_create(struct eo_group **out, const struct eo_group_params *params);
+void eo_local_group_release(struct eo_group *group);
+void eo_local_group_abort(struct eo_group *group, uint32_t rank, const char *reason);
+void eo_local_group_failure(struct eo_group *group, char *text, size_t bytes);
 
 /* The first failure counts: it is logged and kept, and all ranks are woken. Returns the failure that counts. */
 eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
@@ -97,10 +91,30 @@ static inline eo_status eo_local_failure(const struct eo_group *group)
     return (eo_status)atomic_load(&group->failure);
 }
 
-/* Runs on the communicator's queue: an eo_local_work. */
-eo_status eo_local_run(void *arguments);
+/* Joins the rank's next line. EO_ERR_INVALID for a rank or queue that cannot be, EO_ERR_NO_MEMORY. */
+eo_status eo_local_end_open(struct eo_local_end *end, struct eo_group *group, uint32_t rank,
+                            const struct eo_device *device, uint32_t queue, void *shared);
+/* Leaves it; `drop` (or NULL) takes the ranks' `shared` once all have left. */
+void eo_local_end_close(struct eo_local_end *end, void (*drop)(void *shared));
 
-/* Until no peer reads this rank's memory; false at the deadline. */
-bool eo_local_await_readers(struct eo_comm *comm);
+static inline struct eo_local_rank *eo_local_self(const struct eo_local_end *end)
+{
+    return &end->line->ranks[end->rank];
+}
+
+/* Of the collective in progress; a peer's is valid from eo_local_meet on. */
+static inline const struct eo_local_post *eo_local_post_of(const struct eo_local_end *end, uint32_t rank)
+{
+    return &end->line->ranks[rank].posts[end->sequence & 1];
+}
+
+/* Begins the next collective. */
+void eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post);
+/* Waits until all have entered (and do the same), or until all are done. */
+eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns);
+void eo_local_leave(struct eo_local_end *end);
+
+/* Until no peer reads this rank's memory (or has enqueued all that does); false at the deadline. */
+bool eo_local_await_readers(struct eo_local_end *end);
 
 #endif

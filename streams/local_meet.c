@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How ranks meet in a collective. What is compared and what ends a wait is told in local.h.
+ */
+#include "streams/local.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+
+#define NOBODY UINT32_MAX
+
+static const char *kind_name(enum eo_local_kind kind)
+{
+    switch (kind) {
+    case EO_LOCAL_ALL_GATHER:
+        return "all-gather";
+    case EO_LOCAL_REDUCE_SCATTER:
+        return "reduce-scatter";
+    case EO_LOCAL_BARRIER:
+        return "barrier";
+    }
+    return "unknown collective";
+}
+
+static void describe_post(char *text, size_t bytes, const struct eo_local_post *post)
+{
+    if (post->kind == EO_LOCAL_BARRIER)
+        snprintf(text, bytes, "barrier '%s'", post->label);
+    else
+        snprintf(text, bytes, "%s '%s' of %llu %s", kind_name(post->kind), post->label,
+                 (unsigned long long)post->count,
+                 post->kind == EO_LOCAL_ALL_GATHER     ? "bytes"
+                 : post->dtype == EO_DTYPE_BF16 ? "bf16 elements"
+                                                : "fp32 elements");
+}
+
+static bool is_same(const struct eo_local_post *a, const struct eo_local_post *b)
+{
+    return a->kind == b->kind && a->count == b->count && a->dtype == b->dtype &&
+           (a->label == b->label || strcmp(a->label, b->label) == 0);
+}
+
+/* What a rank waits for in its collective, and what it found. */
+struct meeting {
+    struct eo_local_end *end;
+    bool to_leave;     /* all done, else all entered */
+    uint32_t missing;  /* the first rank that is not there */
+    uint32_t differing, closed;
+};
+
+static bool has_met(void *arg)
+{
+    struct meeting *meeting = arg;
+    const struct eo_local_end *end = meeting->end;
+    const uint64_t sequence = end->sequence;
+    const struct eo_local_post *mine = eo_local_post_of(end, end->rank);
+    if (eo_local_failure(end->group) < 0)
+        return true;
+    meeting->missing = NOBODY;
+    for (uint32_t r = 0; r < end->group->params.rank_count; r++) {
+        struct eo_local_rank *rank = &end->line->ranks[r];
+        if (r == end->rank)
+            continue;
+        /* closed before entered: a rank enters no more once it is closed, so nothing is missed between the two. */
+        const bool is_closed = atomic_load_explicit(&rank->closed, memory_order_acquire);
+        const uint64_t reached = atomic_load_explicit(meeting->to_leave ? &rank->done : &rank->entered,
+                                                      memory_order_acquire);
+        if (reached >= sequence) {
+            if (!meeting->to_leave && !is_same(mine, &rank->posts[sequence & 1])) {
+                meeting->differing = r;
+                return true;
+            }
+        } else if (is_closed) {
+            meeting->closed = r;
+            return true;
+        } else if (meeting->missing == NOBODY) {
+            meeting->missing = r;
+        }
+    }
+    return meeting->missing == NOBODY;
+}
+
+eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns)
+{
+    struct eo_group *group = end->group;
+    const struct eo_local_post *mine = eo_local_post_of(end, end->rank);
+    struct meeting meeting = {end, to_leave, NOBODY, NOBODY, NOBODY};
+    const uint64_t deadline_ns = from_ns + group->params.timeout_ms * UINT64_C(1000000);
+    const bool in_time = has_met(&meeting) || eo_gate_wait(&end->line->gate, has_met, &meeting, deadline_ns);
+    const eo_status failure = eo_local_failure(group);
+    if (failure < 0)
+        return failure;
+    const unsigned long long sequence = end->sequence;
+    char what[256], other[256];
+    describe_post(what, sizeof(what), mine);
+    if (meeting.differing != NOBODY) {
+        describe_post(other, sizeof(other), eo_local_post_of(end, meeting.differing));
+        return eo_local_fail(group, EO_ERR_COMM,
+                             "ranks disagree: rank %u entered %s as collective %llu, rank %u %s; all ranks must issue "
+                             "the same collectives in the same order",
+                             meeting.differing, other, sequence, end->rank, what);
+    }
+    if (meeting.closed != NOBODY)
+        return eo_local_fail(group, EO_ERR_COMM,
+                             "rank %u has closed its communicator, rank %u entered %s as collective %llu",
+                             meeting.closed, end->rank, what, sequence);
+    if (!in_time)
+        return eo_local_fail(group, EO_ERR_TIMEOUT,
+                             "rank %u has not %s %s, collective %llu, within %u ms of rank %u; find out what stopped "
+                             "it, or raise the timeout",
+                             meeting.missing, to_leave ? "finished" : "entered", what, sequence,
+                             group->params.timeout_ms, end->rank);
+    return EO_OK;
+}
+
+void eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post)
+{
+    struct eo_local_rank *self = eo_local_self(end);
+    const uint64_t sequence = ++end->sequence;
+    self->posts[sequence & 1] = *post;
+    self->posts[sequence & 1].entered_ns = eo_now_ns();
+    atomic_store(&self->entered, sequence);
+    eo_gate_notify(&end->line->gate);
+}
+
+void eo_local_leave(struct eo_local_end *end)
+{
+    atomic_store(&eo_local_self(end)->done, end->sequence);
+    eo_gate_notify(&end->line->gate);
+}
+
+/* After a failure a peer may have left without having entered as often as we did; it reads only while it is inside. */
+static bool have_left(void *arg)
+{
+    const struct eo_local_end *end = arg;
+    const bool has_failed = eo_local_failure(end->group) < 0;
+    for (uint32_t r = 0; r < end->group->params.rank_count; r++) {
+        struct eo_local_rank *rank = &end->line->ranks[r];
+        const uint64_t entered = atomic_load(&rank->entered), done = atomic_load(&rank->done);
+        if (r != end->rank && !atomic_load(&rank->closed) && done < (has_failed ? entered : end->sequence))
+            return false;
+    }
+    return true;
+}
+
+bool eo_local_await_readers(struct eo_local_end *end)
+{
+    return eo_gate_wait(&end->line->gate, have_left, end,
+                        eo_now_ns() + end->group->params.timeout_ms * UINT64_C(1000000));
+}
