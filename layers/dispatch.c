@@ -49,21 +49,33 @@ const struct eo_kernel_table *eo_kernels(void)
     return levels[level].table;
 }
 
+static _Atomic bool reference_selected;
+
+bool eo_kernels_reference_selected(void)
+{
+    return atomic_load_explicit(&reference_selected, memory_order_relaxed);
+}
+
 const char *eo_kernels_name(void)
 {
-    return eo_kernels()->name;
+    return eo_kernels_reference_selected() ? "reference" : eo_kernels()->name;
 }
 
 eo_status eo_kernels_select(const char *name)
 {
     if (name == NULL)
         return EO_ERR_INVALID;
+    if (strcmp(name, "reference") == 0) {
+        atomic_store_explicit(&reference_selected, true, memory_order_relaxed);
+        return EO_OK;
+    }
     for (size_t level = 0; level < sizeof(levels) / sizeof(levels[0]); level++) {
         if (strcmp(levels[level].table->name, name) != 0)
             continue;
         if (!levels[level].runs())
             return EO_ERR_UNSUPPORTED;
         atomic_store_explicit(&kernels_picked, levels[level].table, memory_order_relaxed);
+        atomic_store_explicit(&reference_selected, false, memory_order_relaxed);
         return EO_OK;
     }
     return strcmp(name, "avx512") == 0 || strcmp(name, "avx2") == 0 ? EO_ERR_UNSUPPORTED : EO_ERR_INVALID;

@@ -87,6 +87,9 @@ static inline struct eo_matrix eo_transposed(const float *values, uint64_t strid
 EO_NODISCARD eo_status eo_multiply(eo_team *team, float *c, uint64_t c_stride, struct eo_matrix a, struct eo_matrix b,
                                    uint64_t m, uint64_t n, uint64_t k, bool accumulate);
 
+/* eo_product_measure of a team of the CPU. */
+EO_NODISCARD eo_status eo_product_measure_cpu(eo_team *team, const eo_product *product, double *flops_per_s);
+
 /* ---- element-wise ---- */
 
 /* out[i] = a[i] + b[i]; out may be a or b. */

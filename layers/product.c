@@ -141,10 +141,8 @@ static eo_status measure_runs(eo_team *team, const eo_product *p, float *c, cons
     return EO_OK;
 }
 
-eo_status eo_product_measure(eo_team *team, const eo_product *product, double *flops_per_s)
+eo_status eo_product_measure_cpu(eo_team *team, const eo_product *product, double *flops_per_s)
 {
-    if (product == NULL || flops_per_s == NULL || product->m == 0 || product->n == 0 || product->k == 0)
-        return EO_ERR_INVALID;
     float *a = measure_operand(product->m, product->k);
     float *b = measure_operand(product->k, product->n);
     float *c = measure_operand(product->m, product->n);

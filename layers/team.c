@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "layers/kernels.h"
+#include "layers/kernel_ops.h"
 
 enum { TEAM_THREADS_MAX = 1024, TEAM_SPINS = 1000 };
 
@@ -19,7 +19,8 @@ enum { TEAM_THREADS_MAX = 1024, TEAM_SPINS = 1000 };
  * waits for those who joined: a worker that wakes too late finds the run closed and touches nothing. So a sleeping or
  * displaced worker never holds up the caller.
  */
-struct eo_team {
+struct cpu_team {
+    struct eo_team base;
     _Alignas(64) _Atomic uint64_t state;
     _Alignas(64) _Atomic uint32_t next; /* index to hand out */
     void (*task)(void *arg, uint32_t index);
@@ -63,7 +64,7 @@ static void float_control_set(uint32_t control)
 #endif
 }
 
-static void take_tasks(eo_team *team)
+static void take_tasks(struct cpu_team *team)
 {
     for (;;) {
         const uint32_t index = atomic_fetch_add_explicit(&team->next, 1, memory_order_relaxed);
@@ -74,7 +75,7 @@ static void take_tasks(eo_team *team)
 }
 
 /* True when this thread has joined an open run other than `done`. */
-static bool join_run(eo_team *team, uint64_t done, uint64_t *run)
+static bool join_run(struct cpu_team *team, uint64_t done, uint64_t *run)
 {
     uint64_t state = atomic_load(&team->state);
     while ((state & TEAM_OPEN) && state >> 32 != done)
@@ -85,7 +86,7 @@ static bool join_run(eo_team *team, uint64_t done, uint64_t *run)
     return false;
 }
 
-static void leave_run(eo_team *team)
+static void leave_run(struct cpu_team *team)
 {
     const uint64_t before = atomic_fetch_sub(&team->state, 1);
     if ((before & TEAM_ACTIVE) == 1 && atomic_load(&team->caller_sleeps)) {
@@ -97,7 +98,7 @@ static void leave_run(eo_team *team)
 
 /* `sleepers` rises before the last look at `state`, and the caller publishes before it looks at `sleepers`: one of
  * the two sees the other. */
-static bool wait_for_run(eo_team *team, uint64_t done, uint64_t *run)
+static bool wait_for_run(struct cpu_team *team, uint64_t done, uint64_t *run)
 {
     for (int spin = 0; spin < TEAM_SPINS; spin++) {
         if (join_run(team, done, run))
@@ -116,7 +117,7 @@ static bool wait_for_run(eo_team *team, uint64_t done, uint64_t *run)
 
 static void *team_worker(void *arg)
 {
-    eo_team *team = arg;
+    struct cpu_team *team = arg;
     uint64_t run = 0;
     while (wait_for_run(team, run, &run)) {
         float_control_set(team->float_control);
@@ -126,12 +127,12 @@ static void *team_worker(void *arg)
     return NULL;
 }
 
-static bool run_is_idle(eo_team *team)
+static bool run_is_idle(struct cpu_team *team)
 {
     return (atomic_load(&team->state) & TEAM_ACTIVE) == 0;
 }
 
-static void wait_until_idle(eo_team *team)
+static void wait_until_idle(struct cpu_team *team)
 {
     for (int spin = 0; spin < TEAM_SPINS; spin++) {
         if (run_is_idle(team))
@@ -146,8 +147,9 @@ static void wait_until_idle(eo_team *team)
     pthread_mutex_unlock(&team->mutex);
 }
 
-void eo_team_run(eo_team *team, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
+void eo_team_run(eo_team *base, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
 {
+    struct cpu_team *team = (struct cpu_team *)base; /* its first member */
     if (team == NULL || team->worker_count == 0 || count <= 1) {
         for (uint32_t index = 0; index < count; index++)
             task(arg, index);
@@ -172,7 +174,9 @@ void eo_team_run(eo_team *team, uint32_t count, void (*task)(void *arg, uint32_t
 
 uint32_t eo_team_thread_count(const eo_team *team)
 {
-    return team == NULL ? 1 : team->thread_count;
+    if (team == NULL || team->backend != &eo_team_cpu_backend)
+        return 1;
+    return ((const struct cpu_team *)team)->thread_count;
 }
 
 static void team_parallel_run(void *team, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg)
@@ -185,7 +189,7 @@ eo_parallel eo_team_parallel(eo_team *team)
     return (eo_parallel){.run = team_parallel_run, .team = team, .thread_count = eo_team_thread_count(team)};
 }
 
-static eo_status start_workers(eo_team *team)
+static eo_status start_workers(struct cpu_team *team)
 {
     if (team->thread_count == 1)
         return EO_OK;
@@ -200,31 +204,9 @@ static eo_status start_workers(eo_team *team)
     return EO_OK;
 }
 
-eo_status eo_team_create(eo_team **out, uint32_t thread_count)
+static void team_destroy(eo_team *base)
 {
-    *out = NULL;
-    if (thread_count == 0 || thread_count > TEAM_THREADS_MAX)
-        return EO_ERR_INVALID;
-    eo_team *team = aligned_alloc(64, sizeof(*team));
-    if (team == NULL)
-        return EO_ERR_NO_MEMORY;
-    *team = (eo_team){.thread_count = thread_count};
-    pthread_mutex_init(&team->mutex, NULL); /* cannot fail on Linux without attributes */
-    pthread_cond_init(&team->work, NULL);
-    pthread_cond_init(&team->idle, NULL);
-    const eo_status status = start_workers(team);
-    if (status < 0)
-        eo_team_destroy(&team); /* joins those that were started, writes NULL */
-    *out = team;
-    return status;
-}
-
-void eo_team_destroy(eo_team **team)
-{
-    if (team == NULL || *team == NULL)
-        return;
-    eo_team *t = *team;
-    *team = NULL;
+    struct cpu_team *t = (struct cpu_team *)base;
     pthread_mutex_lock(&t->mutex);
     atomic_store(&t->stop, true);
     pthread_cond_broadcast(&t->work);
@@ -236,4 +218,77 @@ void eo_team_destroy(eo_team **team)
     pthread_mutex_destroy(&t->mutex);
     free(t->workers);
     free(t);
+}
+
+static eo_status team_create(eo_team **out, const eo_team_params *params)
+{
+    if (params->thread_count > TEAM_THREADS_MAX)
+        return EO_ERR_INVALID;
+    struct cpu_team *team = aligned_alloc(64, sizeof(*team));
+    if (team == NULL)
+        return EO_ERR_NO_MEMORY;
+    *team = (struct cpu_team){.base.backend = &eo_team_cpu_backend, .thread_count = params->thread_count};
+    pthread_mutex_init(&team->mutex, NULL); /* cannot fail on Linux without attributes */
+    pthread_cond_init(&team->work, NULL);
+    pthread_cond_init(&team->idle, NULL);
+    const eo_status status = start_workers(team);
+    if (status < 0) {
+        team_destroy(&team->base); /* joins those that were started */
+        return status;
+    }
+    *out = &team->base;
+    return EO_OK;
+}
+
+static uint64_t team_memory_bytes(const eo_team *team)
+{
+    (void)team;
+    return 0;
+}
+
+static const struct eo_kernel_ops *const cpu_kernels[] = {&eo_kernels_cpu_ops, &eo_kernels_reference_ops, NULL};
+
+const struct eo_team_backend eo_team_cpu_backend = {
+    .device = "cpu",
+    .kernels = cpu_kernels,
+    .create = team_create,
+    .destroy = team_destroy,
+    .memory_bytes = team_memory_bytes,
+    .measure = eo_product_measure_cpu,
+};
+
+/* ---- of any backend ---- */
+
+const struct eo_team_backend *eo_team_backend_of(const eo_team *team)
+{
+    return team == NULL ? &eo_team_cpu_backend : team->backend;
+}
+
+eo_status eo_team_create(eo_team **out, uint32_t thread_count)
+{
+    *out = NULL;
+    if (thread_count == 0)
+        return EO_ERR_INVALID;
+    return team_create(out, eo_team_params(.device = "cpu", .thread_count = thread_count));
+}
+
+void eo_team_destroy(eo_team **team)
+{
+    if (team == NULL || *team == NULL)
+        return;
+    eo_team *t = *team;
+    *team = NULL;
+    t->backend->destroy(t);
+}
+
+uint64_t eo_team_memory_bytes(const eo_team *team)
+{
+    return eo_team_backend_of(team)->memory_bytes(team);
+}
+
+eo_status eo_product_measure(eo_team *team, const eo_product *product, double *flops_per_s)
+{
+    if (product == NULL || flops_per_s == NULL || product->m == 0 || product->n == 0 || product->k == 0)
+        return EO_ERR_INVALID;
+    return eo_team_backend_of(team)->measure(team, product, flops_per_s);
 }

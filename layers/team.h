@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The threads that share one rank's work (created and destroyed by the functions of evenodd/layers.h).
+ * What computes a rank's kernels (created and destroyed by the functions of evenodd/layers.h): threads of the CPU, or a
+ * device with its stream and libraries' handles. A backend stands in the list of backends.c and gives its kernel tables
+ * (kernel_ops.h); its teams begin with a struct eo_team.
  *
- * eo_team_run hands out the indices 0 ... count-1 one by one to whoever is free, the calling thread included, and
- * returns when all are done. It allocates nothing. Workers spin for a moment after a run, then sleep. They compute
+ * On the CPU: eo_team_run hands out the indices 0 ... count-1 one by one to whoever is free, the calling thread included,
+ * and returns when all are done. It allocates nothing. Workers spin for a moment after a run, then sleep. They compute
  * under the caller's floating-point control word (flushing of denormals, rounding), so who runs a task never shows in
  * its result. A team belongs to one calling thread at a time, and a task must not call eo_team_run.
  */
@@ -12,8 +14,39 @@
 
 #include <evenodd/layers.h>
 
-/* A NULL team is the calling thread alone. */
+struct eo_kernel_ops;
+struct eo_team_backend;
+
+struct eo_team {
+    const struct eo_team_backend *backend;
+};
+
+struct eo_team_backend {
+    const char *device;
+    const struct eo_kernel_ops *const *kernels; /* in order of preference, then NULL */
+    /* params are filled in. EO_ERR_UNSUPPORTED: no such device here (logged: what is missing, what to do). */
+    eo_status (*create)(eo_team **out, const eo_team_params *params);
+    void (*destroy)(eo_team *team); /* of a half-built one too */
+    /* Device memory that the team holds outside the plan: handles, workspaces. */
+    uint64_t (*memory_bytes)(const eo_team *team);
+    eo_status (*measure)(eo_team *team, const eo_product *product, double *flops_per_s);
+};
+
+extern const struct eo_team_backend eo_team_cpu_backend;
+extern const struct eo_team_backend eo_team_cuda_backend; /* where EO_HAVE_CUDA is 1: layers/cuda/team_cuda.c */
+
+/* NULL: not built, or unknown; *reason then says what is missing and what to do. A NULL name is "cpu". */
+const struct eo_team_backend *eo_team_backend_find(const char *device, const char **reason);
+
+/* The first table of the backend that takes these element types; NULL: none does. */
+const struct eo_kernel_ops *eo_team_backend_kernels(const struct eo_team_backend *backend, eo_dtype compute,
+                                                    eo_dtype gradient);
+
+/* Teams of the CPU only. A NULL team is the calling thread alone. */
 void eo_team_run(eo_team *team, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg);
-uint32_t eo_team_thread_count(const eo_team *team); /* at least 1 */
+uint32_t eo_team_thread_count(const eo_team *team); /* at least 1; of a device: 1 */
+
+/* NULL is a team of the CPU. */
+const struct eo_team_backend *eo_team_backend_of(const eo_team *team);
 
 #endif

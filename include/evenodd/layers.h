@@ -43,6 +43,10 @@ typedef struct eo_transformer_params {
     uint32_t head_chunks;      /* [1] the head runs over batch x seq tokens in so many pieces */
     uint32_t thread_count;     /* [1] of the largest team that will run it: the kernels' scratch is placed for so many */
     bool half_blocks;          /* [false] attention and MLP are layers of their own */
+    eo_dtype dtype;            /* [EO_DTYPE_FP32] of activations and weights as computed with: the plan's dtype */
+    eo_dtype reduce_dtype;     /* [EO_DTYPE_FP32] of gradients of weights: the plan's reduce_dtype */
+    const char *device;        /* ["cpu"] what will run it: "cpu" or "cuda"; decides kernels and scratch */
+    uint32_t token_slots;      /* [1] batches of tokens kept on the device: one a micro-batch for captured steps */
     const eo_log *log;         /* [silence] copied */
 } eo_transformer_params;
 
@@ -51,14 +55,32 @@ typedef struct eo_transformer_params {
 /* Immutable after create: one object serves all ranks and runtimes. */
 typedef struct eo_transformer eo_transformer;
 
-/* Threads that split the products of one rank: its calling thread and thread_count - 1 others, which inherit the
- * caller's placement. A team serves one rank at a time. */
+/*
+ * What computes the products of one rank. On the CPU: its calling thread and thread_count - 1 others, which inherit the
+ * caller's placement. On a GPU: a stream, the handles of its libraries and their workspace. A team serves one rank at a
+ * time.
+ */
 typedef struct eo_team eo_team;
 
-/* tokens and targets: batch x seq, each below the vocabulary; loss_scale and the like are the runtime's. */
+typedef struct eo_team_params {
+    const char *device;     /* ["cpu"] "cuda" */
+    uint32_t thread_count;  /* [1] CPU */
+    uint32_t device_index;  /* CUDA: the world's device_index of this rank */
+    void *stream;           /* CUDA: eo_runtime_stream() of the runtime it will serve, which must outlive it */
+    const char *plan_cache; /* [none] CUDA: a file of product plans that were chosen by timing; read and rewritten */
+    const eo_log *log;      /* [silence] copied */
+} eo_team_params;
+
+#define eo_team_params(...) (&(const eo_team_params){__VA_ARGS__})
+
+/*
+ * tokens and targets: batch x seq, each below the vocabulary, memory of the host, read during the call only. `slot`: which
+ * of the transformer's token_slots takes them. Both NULL: what eo_transformer_load put into the slot.
+ */
 typedef struct eo_tokens {
     const int32_t *tokens;
     const int32_t *targets;
+    uint32_t slot; /* [0] */
 } eo_tokens;
 
 /* A matrix product of a step: C[m][n] (+)= A[m][k] B[k][n], with A and B as stored (row-major) or transposed. */
@@ -73,9 +95,13 @@ typedef struct eo_product {
 extern "C" {
 #endif
 
-EO_EXPORT EO_NODISCARD eo_status eo_team_create(eo_team **out, uint32_t thread_count);
+EO_EXPORT EO_NODISCARD eo_status eo_team_create(eo_team **out, uint32_t thread_count); /* on the CPU */
+
+/* EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (logged: the device is not built in or not there). */
+EO_EXPORT EO_NODISCARD eo_status eo_team_create_on(eo_team **out, const eo_team_params *params);
 EO_EXPORT void eo_team_destroy(eo_team **team);
-EO_EXPORT eo_parallel eo_team_parallel(eo_team *team); /* for eo_runtime_params.parallel */
+EO_EXPORT eo_parallel eo_team_parallel(eo_team *team); /* for eo_runtime_params.parallel; CPU */
+EO_EXPORT uint64_t eo_team_memory_bytes(const eo_team *team); /* device memory it holds outside the plan */
 
 /* Checks the config, describes the model. EO_OK, EO_ERR_INVALID (logged), EO_ERR_NO_MEMORY. */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_create(eo_transformer **out, const eo_transformer_params *params);
@@ -115,8 +141,11 @@ EO_EXPORT uint32_t eo_transformer_products(const eo_transformer *transformer, eo
                                            uint32_t capacity);
 EO_EXPORT EO_NODISCARD eo_status eo_product_measure(eo_team *team, const eo_product *product, double *flops_per_s);
 
-/* Which kernels were picked: "avx512", "avx2" or "plain"; and a way to force a slower one, for tests (process-wide,
- * before any use). EO_ERR_UNSUPPORTED: this machine cannot run it. */
+/*
+ * Which kernels of the CPU were picked for fp32: "avx512", "avx2" or "plain"; and a way to force a slower one, for tests
+ * (process-wide, before any use). "reference" takes the kernels in plain C that bf16 runs on; models that exist keep
+ * theirs. EO_ERR_UNSUPPORTED: this machine cannot run it.
+ */
 EO_EXPORT const char *eo_kernels_name(void);
 EO_EXPORT EO_NODISCARD eo_status eo_kernels_select(const char *name);
 

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The list of backends.
+ */
+#include <string.h>
+
+#include "eo_config.h"
+#include "layers/checks.h"
+#include "layers/kernel_ops.h"
+
+static const struct eo_team_backend *const backends[] = {
+    &eo_team_cpu_backend,
+#if defined(EO_HAVE_CUDA) && EO_HAVE_CUDA
+    &eo_team_cuda_backend,
+#endif
+};
+
+const struct eo_team_backend *eo_team_backend_find(const char *device, const char **reason)
+{
+    const char *name = device ? device : "cpu";
+    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
+        if (strcmp(backends[i]->device, name) == 0)
+            return backends[i];
+    *reason = strcmp(name, "cuda") == 0
+                  ? "this build has no CUDA kernels; configure with -Dcuda=enabled on a machine with the CUDA toolkit, "
+                    "or take \"cpu\""
+                  : "devices are \"cpu\" and \"cuda\"";
+    return NULL;
+}
+
+const struct eo_kernel_ops *eo_team_backend_kernels(const struct eo_team_backend *backend, eo_dtype compute,
+                                                    eo_dtype gradient)
+{
+    const struct eo_types types = {compute, gradient};
+    for (const struct eo_kernel_ops *const *kernels = backend->kernels; *kernels; kernels++)
+        if ((*kernels)->supports(types))
+            return *kernels;
+    return NULL;
+}
+
+eo_status eo_team_create_on(eo_team **out, const eo_team_params *params)
+{
+    *out = NULL;
+    eo_team_params filled = *params;
+    const char *reason = NULL;
+    const struct eo_team_backend *backend = eo_team_backend_find(params->device, &reason);
+    if (!backend) {
+        eo_layers_log(params->log, EO_LOG_ERROR, "team: no device \"%s\": %s", params->device, reason);
+        return EO_ERR_UNSUPPORTED;
+    }
+    filled.device = backend->device;
+    if (filled.thread_count == 0)
+        filled.thread_count = 1;
+    return backend->create(out, &filled);
+}

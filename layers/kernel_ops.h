@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a backend computes: one table of functions, called by the passes (block.c, operations.c, lm_head.c,
+ * transformer.c) and by nothing else.
+ *
+ *     "cpu"        fp32 on the CPU: the kernels of kernels.h
+ *     "reference"  fp32 and bf16 in plain C (reference_ops.c on top of reference_kernels.h): the CPU's bf16, and what
+ *                  kernels of other devices are held against
+ *     "cuda"       fp32 and bf16 on a GPU (layers/cuda/)
+ *
+ * What holds for all of them:
+ * - Every pointer is memory of the team's device; on a GPU the host cannot read it. The argument structures themselves
+ *   are host memory, read during the call only.
+ * - A call enqueues on the team's stream and returns; it waits for nothing, but for all_finite, and allocates nothing.
+ *   On the CPU the work is done on return.
+ * - `void *` tensors are in types.compute, but for those that are named gradients of weights: types.gradient. `float *`
+ *   and `double *` are what they say, whatever the types.
+ * - bf16: a load is converted to fp32, all arithmetic and every sum is in fp32, a store rounds once, to the nearest,
+ *   ties away from zero: (bits + 0x8000) >> 16, a NaN stays one.
+ * - Tensors are row-major; `rows` is the number of tokens (batch x seq). Strides and widths are in elements.
+ * - Pointers are aligned to 16 bytes at least (64 for scratch and losses). Row strides follow from the model: with an
+ *   odd width only the first row is aligned. Logits' stride is a multiple of 16 elements.
+ * - Operands do not overlap unless the comment says "may be".
+ * - Gradients of weights: `accumulate` false overwrites (old content may be anything), true adds: the sum is taken
+ *   from zero, and the old value is added to it last.
+ * - Results are repeatable: no sum is taken in an order that depends on time. On the CPU they do not depend on the
+ *   number of threads either ("cpu": but for multiply, see kernels.h).
+ * - `scratch`: at least as large as the function beside it says, no content before or after.
+ * - Sizes are trusted: the model has checked them.
+ *
+ * A function returns EO_OK, EO_ERR_NO_MEMORY, EO_ERR_DEVICE (logged by the team: which call), and the pass stops there.
+ */
+#ifndef EO_LAYERS_KERNEL_OPS_H
+#define EO_LAYERS_KERNEL_OPS_H
+
+#include "layers/kernels.h"
+
+struct eo_types {
+    eo_dtype compute;  /* activations, their gradients, weights */
+    eo_dtype gradient; /* gradients of weights: what is reduced */
+};
+
+static inline uint64_t eo_dtype_bytes(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? 2 : 4;
+}
+
+/* ---- products ---- */
+
+/* An operand, in types.compute. `stride`: elements from stored row to stored row; transposed: stored rows are columns. */
+struct eo_operand {
+    const void *values;
+    uint64_t stride;
+    bool transposed;
+};
+
+/*
+ * What is done to a product's sums before they are stored. x is the sum in fp32, aux [m][n] in types.compute.
+ *
+ *     BIAS           C = x + bias
+ *     BIAS_GELU      aux = x + bias, C = gelu(x + bias), both rounded from the same fp32 value
+ *     GELU_GRADIENT  C = x * gelu'(aux)
+ *
+ * gelu is the tanh form. Never together with accumulate. Only where the table has fused_epilogues.
+ */
+enum eo_epilogue { EO_EPILOGUE_NONE, EO_EPILOGUE_BIAS, EO_EPILOGUE_BIAS_GELU, EO_EPILOGUE_GELU_GRADIENT };
+
+/* C[m][n] (+)= A[m][k] B[k][n]. C is in types.compute, or, a gradient of weights, in types.gradient. */
+struct eo_multiply {
+    struct eo_types types;
+    bool weight_gradient; /* which of the two C is */
+    void *c;
+    uint64_t c_stride;
+    struct eo_operand a, b;
+    uint64_t m, n, k;
+    bool accumulate;
+    enum eo_epilogue epilogue;
+    const void *bias; /* [n] */
+    void *aux;
+    uint64_t aux_stride;
+};
+
+/* ---- element-wise ---- */
+
+/* output = residual + (output + bias); bias[width] or NULL. */
+struct eo_residual {
+    struct eo_types types;
+    void *output;
+    const void *residual, *bias;
+    uint64_t rows, width;
+};
+
+/* bias_gradient[width] = column sums of gradient[rows][width], overwritten. */
+struct eo_column_sums {
+    struct eo_types types;
+    void *bias_gradient; /* types.gradient */
+    const void *gradient;
+    uint64_t rows, width;
+    void *scratch; /* column_scratch_bytes */
+};
+
+/* out = gelu(in + bias); bias[width] or NULL (always, with fused_epilogues: `in` has it). */
+struct eo_gelu {
+    struct eo_types types;
+    void *out;
+    const void *in, *bias;
+    uint64_t rows, width;
+};
+
+/* in_gradient = out_gradient * gelu'(in + bias), bias_gradient[width] = its column sums. in_gradient may be in. Called
+ * where the table has no fused_epilogues. */
+struct eo_gelu_gradient {
+    struct eo_types types;
+    void *in_gradient;
+    const void *out_gradient, *in, *bias;
+    void *bias_gradient; /* types.gradient, or NULL */
+    uint64_t rows, width;
+};
+
+/* out[row][i] = silu(gate[row][i]) * up[row][i]; rows of gate and up begin `stride` apart, out is contiguous.
+ * Backward: the gradients have the layout of gate and up, and are gate and up themselves. */
+struct eo_swiglu {
+    struct eo_types types;
+    void *out;                             /* forward */
+    const void *gate, *up;
+    const void *out_gradient;              /* backward */
+    void *gate_gradient, *up_gradient;     /* backward */
+    uint64_t stride, rows, width;
+};
+
+/* ---- norms ---- */
+
+/*
+ * LayerNorm (centered), or RMSNorm (no mean, no bias). sum = residual + (branch + branch_bias), stored first; the norm
+ * is taken of what was stored. Without a branch nothing is summed, `sum` is NULL and the residual is normed. sum may be
+ * residual or branch. mean and rstd: [rows]. branch_bias may be NULL.
+ */
+struct eo_norm {
+    struct eo_types types;
+    bool centered;
+    void *sum, *out;
+    float *mean, *rstd; /* norm_again reads them */
+    const void *residual, *branch, *branch_bias, *weight, *bias;
+    float eps;
+    uint64_t rows, width;
+};
+
+/*
+ * `in` is what was normed. in_gradient = skip_gradient (or NULL: zero) + the gradient through the norm; it may be
+ * skip_gradient or out_gradient. weight_gradient and bias_gradient (centered) [width].
+ */
+struct eo_norm_gradient {
+    struct eo_types types;
+    bool centered;
+    void *in_gradient;
+    const void *skip_gradient, *out_gradient, *in, *weight;
+    const float *mean, *rstd;
+    void *weight_gradient, *bias_gradient; /* types.gradient */
+    uint64_t rows, width;
+    bool accumulate; /* the gradients of weights */
+    void *scratch;   /* column_scratch_bytes */
+};
+
+/* ---- attention ---- */
+
+/* Rotates q or k in place, see eo_rope in kernels.h. table: eo_rope_table's. */
+struct eo_rotation {
+    struct eo_types types;
+    void *values;
+    uint64_t stride;
+    const float *table;
+    uint64_t rows;
+    uint32_t seq, head_count, head_size;
+    bool backward;
+};
+
+/*
+ * Causal attention, see eo_attention_shape in kernels.h. log_sum_exp: [batch][head_count][seq]. The gradients have the
+ * strides of q, k and v, and are q, k and v themselves where the table says gradients_in_place, else memory of their own;
+ * what lies between rows is left alone.
+ */
+struct eo_attention {
+    struct eo_types types;
+    struct eo_attention_shape shape;
+    const void *q, *k, *v;
+    void *out;          /* backward: read */
+    float *log_sum_exp; /* backward: read */
+    const void *out_gradient;
+    void *q_gradient, *k_gradient, *v_gradient;
+    void *scratch; /* attention_scratch_bytes */
+};
+
+/* ---- embedding and loss ---- */
+
+/* out[row] = token_table[tokens[row]] + position_table[row % seq] (or NULL). */
+struct eo_embedding {
+    struct eo_types types;
+    void *out;
+    const int32_t *tokens;
+    const void *token_table, *position_table;
+    uint64_t rows, width;
+    uint32_t seq;
+};
+
+/* All of token_gradient[vocabulary][width] and position_gradient[positions][width] (or NULL) is written, with zeros where
+ * no token is. A token's rows are added in their order. positions >= seq. */
+struct eo_embedding_gradient {
+    struct eo_types types;
+    void *token_gradient, *position_gradient; /* types.gradient */
+    const void *out_gradient;
+    const int32_t *tokens;
+    uint64_t rows, width, vocabulary, positions;
+    uint32_t seq;
+    void *scratch; /* embedding_scratch_bytes */
+};
+
+/*
+ * losses[row] = log(sum exp(logits[row])) - logits[row][targets[row]]; *loss_sum += their sum in double, taken from zero
+ * in row order. Rows of logits begin `stride` apart. With `backward` logits become (softmax - one-hot) x scale.
+ */
+struct eo_loss {
+    struct eo_types types;
+    void *logits;
+    float *losses;
+    double *loss_sum;
+    const int32_t *targets;
+    uint64_t stride, rows, vocabulary;
+    float scale;
+    bool backward;
+};
+
+/* ---- the table ---- */
+
+struct eo_kernel_ops {
+    const char *name;
+    /*
+     * Products take epilogues: the kept `inner` of a half then includes the in-product's bias, and GELU forward and
+     * backward ride on products. Without, bias and GELU are the element-wise functions'.
+     */
+    bool fused_epilogues;
+    bool gradients_in_place; /* attention_backward may write over q, k and v */
+    bool host_memory;        /* the host may read and write what the kernels do */
+    bool (*supports)(struct eo_types types);
+
+    /* For a model's description: pure functions of their arguments, equal on all ranks, at least what any plan of the
+     * backend may take. column: norm_backward and column_sums of that width. 0: none. */
+    uint64_t (*column_scratch_bytes)(uint64_t rows, uint64_t width);
+    uint64_t (*attention_scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape,
+                                        uint32_t thread_count); /* both directions */
+    uint64_t (*embedding_scratch_bytes)(uint64_t rows, uint64_t width, uint64_t vocabulary);
+
+    /*
+     * Before the first step, once for every shape that the passes will run: a backend may choose and build its plans
+     * now, and take memory and time for it. Pointers are NULL; those of the calls are aligned as said above. NULL: no
+     * need. What was not prepared works as well.
+     */
+    eo_status (*prepare_multiply)(eo_team *team, const struct eo_multiply *product);
+    eo_status (*prepare_attention)(eo_team *team, const struct eo_attention *attention);
+
+    eo_status (*multiply)(eo_team *team, const struct eo_multiply *product);
+    eo_status (*residual_add)(eo_team *team, const struct eo_residual *residual);
+    eo_status (*bias_add)(eo_team *team, const struct eo_residual *bias); /* output += bias; not with fused_epilogues */
+    eo_status (*column_sums)(eo_team *team, const struct eo_column_sums *sums);
+    eo_status (*gelu_forward)(eo_team *team, const struct eo_gelu *gelu);
+    eo_status (*gelu_backward)(eo_team *team, const struct eo_gelu_gradient *gelu); /* not with fused_epilogues */
+    eo_status (*swiglu_forward)(eo_team *team, const struct eo_swiglu *swiglu);
+    eo_status (*swiglu_backward)(eo_team *team, const struct eo_swiglu *swiglu);
+    eo_status (*norm_forward)(eo_team *team, const struct eo_norm *norm);
+    eo_status (*norm_again)(eo_team *team, const struct eo_norm *norm); /* of residual; bit-equal to forward's out */
+    eo_status (*norm_backward)(eo_team *team, const struct eo_norm_gradient *norm);
+    eo_status (*rotate)(eo_team *team, const struct eo_rotation *rotation);
+    eo_status (*attention_forward)(eo_team *team, const struct eo_attention *attention);
+    eo_status (*attention_backward)(eo_team *team, const struct eo_attention *attention);
+    eo_status (*embedding_forward)(eo_team *team, const struct eo_embedding *embedding);
+    eo_status (*embedding_backward)(eo_team *team, const struct eo_embedding_gradient *embedding);
+    eo_status (*cross_entropy)(eo_team *team, const struct eo_loss *loss);
+    eo_status (*loss_zero)(eo_team *team, double *loss);
+    eo_status (*loss_add)(eo_team *team, double *to, const double *loss, double factor); /* *to += *loss * factor */
+    /* Whether all of values[count] (compute) are finite. Waits for the stream; for the text of an error, not for steps. */
+    eo_status (*all_finite)(eo_team *team, eo_dtype dtype, const void *values, uint64_t count, bool *out);
+};
+
+extern const struct eo_kernel_ops eo_kernels_cpu_ops;
+extern const struct eo_kernel_ops eo_kernels_reference_ops;
+
+#endif

@@ -1,0 +1,2 @@
+/* SPDX-License-Identifier: MIT */
+#include "layers/reference_kernels.h"
