@@ -7,7 +7,7 @@
 #include "base/arithmetic.h"
 
 eo_status eo_arena_init(struct eo_arena *arena, struct eo_device *device, const uint64_t *space_bytes,
-                        uint32_t space_count)
+                        const enum eo_memory_kind *kinds, uint32_t space_count)
 {
     EO_ASSERT(space_count <= EO_ARENA_SPACES_MAX);
     *arena = (struct eo_arena){.device = device, .space_count = space_count};
@@ -19,7 +19,7 @@ eo_status eo_arena_init(struct eo_arena *arena, struct eo_device *device, const 
     for (uint32_t space = 0; space < space_count; space++) {
         if (space_bytes[space] == 0)
             continue;
-        const eo_status status = device->ops->reserve(device, space_bytes[space], &arena->base[space]);
+        const eo_status status = device->ops->reserve(device, kinds[space], space_bytes[space], &arena->base[space]);
         if (status < 0) {
             eo_log_write(&device->log, EO_LOG_ERROR,
                          "arena: space %" PRIu32 " of %" PRIu64 " bytes could not be reserved (%" PRIu64
@@ -30,6 +30,7 @@ eo_status eo_arena_init(struct eo_arena *arena, struct eo_device *device, const 
             return status;
         }
         arena->bytes[space] = space_bytes[space];
+        arena->kinds[space] = kinds[space];
         arena->reserved_bytes += space_bytes[space];
     }
     return EO_OK;
@@ -39,7 +40,8 @@ void eo_arena_fini(struct eo_arena *arena)
 {
     for (uint32_t space = arena->space_count; space-- > 0;)
         if (arena->base[space])
-            arena->device->ops->release(arena->device, arena->base[space], arena->bytes[space]);
+            arena->device->ops->release(arena->device, arena->kinds[space], arena->base[space],
+                                        arena->bytes[space]);
     *arena = (struct eo_arena){0};
 }
 

@@ -19,15 +19,17 @@ struct eo_arena {
     struct eo_device *device;
     void *base[EO_ARENA_SPACES_MAX];
     uint64_t bytes[EO_ARENA_SPACES_MAX];
+    enum eo_memory_kind kinds[EO_ARENA_SPACES_MAX];
     uint32_t space_count;
     uint64_t reserved_bytes; /* the sum */
     uint64_t taken_count;    /* rows taken */
     bool sealed;
 };
 
-/* Reserves all spaces (zeroed and prefaulted), or nothing. A space of 0 bytes is legal. EO_ERR_NO_MEMORY. */
+/* Reserves all spaces (zeroed and prefaulted), each of its kind of memory, or nothing. A space of 0 bytes is legal.
+ * EO_ERR_NO_MEMORY. */
 EO_NODISCARD eo_status eo_arena_init(struct eo_arena *arena, struct eo_device *device, const uint64_t *space_bytes,
-                                     uint32_t space_count);
+                                     const enum eo_memory_kind *kinds, uint32_t space_count);
 void eo_arena_fini(struct eo_arena *arena); /* any half-built state */
 
 /* Aborts with `name` after seal, and for a row outside its reservation. NULL only in a space of 0 bytes. */

@@ -193,8 +193,7 @@ static eo_status dynamic_init(struct eo_runtime *rt)
     const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
     EO_TRY(take_zeroed(rt, norm_bytes, "norms", (void **)&rt->norm_local));
     EO_TRY(take_zeroed(rt, norm_bytes * plan->params.rank_count, "norms", (void **)&rt->norm_gathered));
-    EO_TRY(take_zeroed(rt, norm_bytes, "norms", (void **)&rt->norm_result));
-    rt->gradient_scale = (float *)rt->norm_result;
+    EO_TRY(take_zeroed(rt, sizeof(*rt->norm_result), "norms", (void **)&rt->norm_result));
     for (uint32_t b = 0; b < plan->buffer_count; b++)
         if (plan->buffers[b].persistent)
             EO_TRY(take_zeroed(rt, plan->rows[plan->buffers[b].row].bytes, plan->rows[plan->buffers[b].row].name,
@@ -341,7 +340,7 @@ static eo_status finish_reduction(struct eo_runtime *rt)
         struct eo_timeline_entry *entry =
             begin_entry(rt, EO_OP_ACCUMULATE, EO_STREAM_COMPUTE, reduction->position, l);
         entry->span.start_ns = entry->span.ready_ns;
-        rt->device->ops->accumulate(rt->device, shard->gradient, reduction->output,
+        rt->device->ops->accumulate(rt->device, shard->gradient, reduction->output, EO_DTYPE_FP32, false,
                                     rt->plan->layers[l].layout.shard_count);
         give(rt, &reduction->output);
         entry->span.end_ns = eo_now_ns();

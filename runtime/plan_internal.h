@@ -16,8 +16,9 @@
 #include "buffers/layout.h"
 #include "runtime/model_internal.h"
 #include "runtime/schedule.h"
+#include "streams/device.h"
 
-enum { EO_STATES_MAX = 8, EO_NORM_VALUES = 5 /* sum of squares, then the trainer's values */ };
+enum { EO_STATES_MAX = 8, EO_NORM_VALUES = 1 + EO_STEP_VALUES /* sum of squares, then the trainer's */ };
 
 struct plan_parameter {
     char name[EO_NAME_MAX];

@@ -299,8 +299,8 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
     EO_TRY(add_row(plan, &plan->norm_local_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, norm_bytes, true, "norm.local"));
     EO_TRY(add_row(plan, &plan->norm_gathered_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER,
                    norm_bytes * plan->params.rank_count, true, "norm.gathered"));
-    EO_TRY(add_row(plan, &plan->norm_result_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, norm_bytes, true,
-                   "norm.result"));
+    EO_TRY(add_row(plan, &plan->norm_result_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE,
+                   sizeof(struct eo_norm_result), true, "norm.result"));
     plan->buffer_count = model->buffer_count;
     plan->buffers = calloc(model->buffer_count + 1, sizeof(*plan->buffers));
     if (!plan->buffers)

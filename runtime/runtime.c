@@ -329,6 +329,8 @@ void eo_runtime_destroy(eo_runtime **runtime)
     free(rt->shards);
     free(rt->ranges);
     free(rt->adamw);
+    free(rt->norm_partials);
+    free(rt->scalars);
     free(rt->buffers);
     free(rt->weight_pointers);
     free(rt->gradient_pointers);

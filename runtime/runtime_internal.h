@@ -85,8 +85,11 @@ struct eo_runtime {
     struct layer_shard *shards; /* by layer */
     struct shard_range *ranges;
     struct eo_adamw *adamw; /* room for the ranges of one layer */
-    double *norm_local, *norm_gathered, *norm_result;
-    float *gradient_scale; /* in norm_result */
+    double *norm_local, *norm_gathered;
+    struct eo_norm_result *norm_result;
+    struct eo_update_scalars *scalars;
+    const double **norm_partials; /* of the layers that have one, in model order */
+    uint32_t norm_partial_count;
     void **buffers;        /* the trainer's, by index; NULL: not live (dynamic mode) */
 
     void **weight_pointers, **gradient_pointers; /* by position, then parameter of the layer */

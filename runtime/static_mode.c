@@ -126,7 +126,6 @@ static void set_pointers(struct eo_runtime *rt)
     rt->norm_local = state->rows[plan->norm_local_row];
     rt->norm_gathered = state->rows[plan->norm_gathered_row];
     rt->norm_result = state->rows[plan->norm_result_row];
-    rt->gradient_scale = (float *)rt->norm_result;
 }
 
 static void set_wait_kinds(struct eo_runtime *rt)
@@ -141,6 +140,12 @@ static void set_wait_kinds(struct eo_runtime *rt)
     }
 }
 
+static const enum eo_memory_kind memory_kinds[EO_SPACE_COUNT] = {
+    [EO_SPACE_GATHER] = EO_MEMORY_KIND_GATHER,
+    [EO_SPACE_GRADIENT] = EO_MEMORY_KIND_GRADIENT,
+    [EO_SPACE_PRIVATE] = EO_MEMORY_KIND_PRIVATE,
+};
+
 static eo_status static_init(struct eo_runtime *rt)
 {
     const struct eo_plan *plan = rt->plan;
@@ -148,7 +153,7 @@ static eo_status static_init(struct eo_runtime *rt)
     rt->mode_state = state;
     if (!state)
         return EO_ERR_NO_MEMORY;
-    EO_TRY(eo_arena_init(&state->arena, rt->device, plan->space_bytes, EO_SPACE_COUNT));
+    EO_TRY(eo_arena_init(&state->arena, rt->device, plan->space_bytes, memory_kinds, EO_SPACE_COUNT));
     state->rows = calloc(plan->row_count, sizeof(*state->rows));
     state->events = calloc(plan->schedule.id_count, sizeof(*state->events));
     state->wait_kinds = calloc(plan->schedule.id_count, sizeof(*state->wait_kinds));
@@ -252,9 +257,9 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
         const float *slice =
             (float *)state->rows[rt->plan->positions[o->position].buffer_row] + count * rt->world->rank;
         if (o->fused_norm)
-            ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, slice, count);
+            ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, slice, EO_DTYPE_FP32, false, count);
         else
-            ops->accumulate(rt->device, shard->gradient, slice, count);
+            ops->accumulate(rt->device, shard->gradient, slice, EO_DTYPE_FP32, false, count);
     } else if (o->kind == EO_OP_NORM_PARTIAL) {
         ops->sum_squares(rt->device, rt->shards[o->layer].norm, rt->shards[o->layer].gradient,
                          rt->plan->layers[o->layer].layout.shard_count);

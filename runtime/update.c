@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
@@ -44,37 +45,45 @@ eo_status eo_update_init(struct eo_runtime *rt)
         most = shard->range_count > most ? shard->range_count : most;
     }
     rt->adamw = calloc(most + 1, sizeof(*rt->adamw));
-    return rt->adamw ? EO_OK : EO_ERR_NO_MEMORY;
+    rt->norm_partials = calloc(rt->plan->layer_count, sizeof(*rt->norm_partials));
+    rt->scalars = calloc(1, sizeof(*rt->scalars));
+    if (!rt->adamw || !rt->norm_partials || !rt->scalars)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t l = 0; l < rt->plan->layer_count; l++)
+        if (!rt->plan->layers[l].frozen)
+            rt->norm_partials[rt->norm_partial_count++] = rt->shards[l].norm;
+    return EO_OK;
 }
 
 void eo_update_norm_local(struct eo_runtime *rt)
 {
-    double sum = 0;
-    for (uint32_t l = 0; l < rt->plan->layer_count; l++)
-        if (!rt->plan->layers[l].frozen)
-            sum += *rt->shards[l].norm;
-    rt->norm_local[0] = sum;
-    for (int v = 0; v < EO_NORM_VALUES - 1; v++)
-        rt->norm_local[1 + v] = rt->step_params.values[v];
+    const eo_step_params *p = &rt->step_params;
+    const float beta1 = p->beta1 != 0 ? p->beta1 : 0.9f, beta2 = p->beta2 != 0 ? p->beta2 : 0.999f;
+    const double step = (double)(rt->step + 1);
+    *rt->scalars = (struct eo_update_scalars){
+        .learning_rate = p->learning_rate,
+        .beta1 = beta1,
+        .beta2 = beta2,
+        .eps = p->eps != 0 ? p->eps : 1e-8f,
+        .weight_decay = p->weight_decay,
+        .bias_correction1 = (float)(1 - pow(beta1, step)),
+        .bias_correction2 = (float)(1 - pow(beta2, step)),
+        .clip = p->clip,
+    };
+    memcpy(rt->scalars->values, p->values, sizeof(p->values));
+    rt->device->ops->norm_local(rt->device, rt->norm_local, rt->norm_partials, rt->norm_partial_count, rt->scalars,
+                                NULL);
 }
 
-/* All ranks add the same numbers in the same order, so they agree on the factor, and on whether to stop. */
 eo_status eo_update_norm_sum(struct eo_runtime *rt)
 {
-    double sums[EO_NORM_VALUES] = {0};
-    for (uint32_t r = 0; r < rt->world->rank_count; r++)
-        for (int v = 0; v < EO_NORM_VALUES; v++)
-            sums[v] += rt->norm_gathered[(size_t)r * EO_NORM_VALUES + v];
-    const double norm = sqrt(sums[0]), clip = rt->step_params.clip;
-    /* PyTorch's clip_grad_norm_ has the same 1e-6, so that runs can be compared. */
-    const double factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
-    *rt->gradient_scale = (float)factor;
-    rt->report.gradient_norm = norm;
-    rt->report.clip_factor = factor;
+    const struct eo_norm_result *result = rt->norm_result;
+    rt->device->ops->norm_sum(rt->device, rt->norm_result, rt->norm_gathered, rt->world->rank_count, rt->scalars);
+    rt->report.gradient_norm = result->norm;
+    rt->report.clip_factor = result->clip_factor;
     rt->report.step = rt->step + 1;
-    for (int v = 0; v < EO_NORM_VALUES - 1; v++)
-        rt->report.values[v] = sums[1 + v];
-    if (isfinite(norm))
+    memcpy(rt->report.values, result->values, sizeof(rt->report.values));
+    if (isfinite(result->norm))
         return EO_OK;
     uint32_t culprit = EO_NONE;
     for (uint32_t l = 0; l < rt->plan->layer_count && culprit == EO_NONE; l++)
@@ -90,7 +99,6 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
 {
     const struct layer_shard *shard = &rt->shards[l];
     const struct plan_layer *layer = &rt->plan->layers[l];
-    const eo_step_params *p = &rt->step_params;
     if (rt->params.update) {
         rt->params.update(rt->params.update_user, &(const eo_shard){
                                                       .layer = l,
@@ -100,13 +108,11 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
                                                       .gradient = shard->gradient,
                                                       .state = (float *const *)shard->state,
                                                       .state_count = rt->plan->params.optimizer_states,
-                                                      .gradient_scale = *rt->gradient_scale,
+                                                      .gradient_scale = rt->norm_result->gradient_scale,
                                                       .step = rt->step + 1,
                                                   });
         return;
     }
-    const float beta1 = p->beta1 != 0 ? p->beta1 : 0.9f, beta2 = p->beta2 != 0 ? p->beta2 : 0.999f;
-    const double step = (double)(rt->step + 1);
     for (uint32_t i = 0; i < shard->range_count; i++) {
         const struct shard_range *range = &shard->ranges[i];
         rt->adamw[i] = (struct eo_adamw){
@@ -115,15 +121,8 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
             .second_moment = shard->state[1] + range->offset,
             .gradient = shard->gradient + range->offset,
             .count = range->count,
-            .gradient_scale = rt->gradient_scale,
-            .learning_rate = p->learning_rate,
-            .beta1 = beta1,
-            .beta2 = beta2,
-            .eps = p->eps != 0 ? p->eps : 1e-8f,
-            .weight_decay = range->decays ? p->weight_decay : 0,
-            .bias_correction1 = (float)(1 - pow(beta1, step)),
-            .bias_correction2 = (float)(1 - pow(beta2, step)),
+            .decays = range->decays,
         };
     }
-    rt->device->ops->adamw(rt->device, rt->adamw, shard->range_count);
+    rt->device->ops->adamw(rt->device, rt->adamw, shard->range_count, rt->scalars, rt->norm_result);
 }

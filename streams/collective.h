@@ -54,6 +54,29 @@ struct eo_comm_ops {
                                 eo_dtype dtype, const char *label, struct eo_span *span);
     /* Blocks the calling thread until its queue is drained and no peer reads this rank's memory: a barrier. */
     eo_status (*quiesce)(struct eo_comm *comm);
+
+    /* What follows may be NULL: then there is nothing to do, or, of graphs, there are none. */
+
+    /* A reservation that collectives of this communicator will use, told once after open, before the first collective;
+     * by all ranks, in the same order, with the same sizes. Undone by close. */
+    eo_status (*register_memory)(struct eo_comm *comm, void *memory, uint64_t bytes);
+    /* The first failure of the group, or EO_OK. Does not block. The runtime calls it again and again while the host
+     * waits for an event, so a collective that has failed or is late can be found here, and its queue be freed. */
+    eo_status (*poll)(struct eo_comm *comm);
+    /* Collectives connect, or choose how to run, when a size is met first: the runtime runs each once at create. */
+    bool warms_up;
+
+    /*
+     * A step as a graph: between begin and end, what this rank issues to the queues of its device (by this thread) is
+     * recorded, not run, collectives of both communicators included. All ranks call all of these in the same order,
+     * with the communicator of gathers; ranks of one process may be recorded as one graph, so they may wait for each
+     * other here. Launched on the compute queue, behind what is there; does not wait for it. When the graph has run,
+     * so has everything in it, on all queues. A failed capture_begin or capture_end leaves no capture under way.
+     */
+    eo_status (*capture_begin)(struct eo_comm *comm);
+    eo_status (*capture_end)(struct eo_comm *comm, void **graph);
+    eo_status (*graph_launch)(struct eo_comm *comm, void *graph);
+    void (*graph_destroy)(struct eo_comm *comm, void **graph);
 };
 
 /* The table by name ("local"); NULL where it is not built. */

@@ -21,6 +21,11 @@ static const struct eo_device_ops *find_device(const char *name)
     return NULL;
 }
 
+bool eo_device_is_known(const char *name)
+{
+    return find_device(name) != NULL;
+}
+
 static eo_status check_device(const eo_log *log, const struct eo_device_params *params)
 {
     EO_REQUIRE(log, params->queue_count >= 1 && params->queue_count <= EO_QUEUES_MAX,

@@ -3,11 +3,13 @@
  * A device: its memory, its streams, its events and the element-wise kernels the runtime itself needs.
  *
  *     queue 0   compute: the caller's. On the CPU it is the calling thread itself: what is called here runs at once,
- *               and a wait blocks it
+ *               and a wait blocks it; elsewhere a stream, and only await and drain block
  *     queue 1.. communication: work is enqueued and runs in order. On the CPU a worker thread each, with a fixed ring
  *
  * An event is a point in a queue. A wait binds to the record that was current when the wait was called.
- * Nothing here allocates after init, but for reserve().
+ * Pointers are device memory unless said otherwise: the host may read and write them only where `is_host_memory`, and
+ * reaches them by upload and download. Nothing here allocates after init, but for reserve, the functions of graphs and
+ * the allocators of the dynamic mode.
  */
 #ifndef EO_STREAMS_DEVICE_H
 #define EO_STREAMS_DEVICE_H
@@ -18,6 +20,16 @@
 
 enum { EO_QUEUE_COMPUTE = 0, EO_QUEUE_COMM = 1, EO_QUEUE_REDUCE = 2, EO_QUEUES_MAX = 3 };
 
+/* What a reservation is for. HOST is read and written by the host and by the device (pinned); the others are device
+ * memory. */
+enum eo_memory_kind {
+    EO_MEMORY_KIND_GATHER,   /* read by peers in all-gathers */
+    EO_MEMORY_KIND_GRADIENT, /* read by peers in reduce-scatters */
+    EO_MEMORY_KIND_PRIVATE,
+    EO_MEMORY_KIND_HOST,
+    EO_MEMORY_KIND_COUNT,
+};
+
 /* The trainer's threads; see eo_parallel in evenodd/runtime.h. run == NULL: the calling thread alone. */
 struct eo_workers {
     void (*run)(void *team, uint32_t count, void (*task)(void *arg, uint32_t index), void *arg);
@@ -25,13 +37,18 @@ struct eo_workers {
     uint32_t thread_count;
 };
 
-/* sequence 0: never recorded; waiting for it returns at once. */
+/*
+ * Zero is an event that was never recorded; waiting for it returns at once. Its home is with who records it: the
+ * backend takes a handle for it at its first record, and gives back all handles at fini.
+ */
 struct eo_event {
     uint32_t queue;
     uint64_t sequence;
+    void *handle; /* the backend's, from a pool made at init; NULL on the CPU */
 };
 
-/* When a piece of work was issued, could start, and ended; written by whoever runs it, before its event completes. */
+/* When a piece of work was issued, could start, and ended; written by whoever runs it, before its event completes, or
+ * when its stamps are resolved. */
 struct eo_span {
     uint64_t ready_ns, start_ns, end_ns;
 };
@@ -40,20 +57,45 @@ struct eo_device_params {
     uint32_t queue_count;   /* compute included: 2, or 3 with a stream for reductions */
     uint32_t ring_capacity; /* items that may wait in one communication queue; issuing more is a bug and aborts */
     uint32_t rank, rank_count;
+    uint32_t device_index;  /* which of the machine's devices of this name, modulo their number */
+    uint32_t event_count;   /* events of its own that the caller will record */
+    uint32_t stamp_count;   /* stamps that are out at one time: a fixed ring */
     bool place_threads;     /* bind calling thread, workers and memory, where hwloc is built in */
     uint64_t delay_seed;    /* 0: none; else random delays before queue items and in waits, for tests */
     struct eo_workers workers;
     const eo_log *log;      /* copied */
 };
 
-/* One AdamW range; arrays of `count`. *gradient_scale lies in device memory (the clip factor). */
-struct eo_adamw {
-    float *weights, *first_moment, *second_moment;
-    const float *gradient;
-    uint64_t count;
-    const float *gradient_scale;
+enum { EO_STEP_VALUES = 4 };
+
+/* Parameters of one optimizer step. They lie in device memory, uploaded once a step, so that a captured step needs no
+ * new arguments. */
+struct eo_update_scalars {
     float learning_rate, beta1, beta2, eps, weight_decay;
     float bias_correction1, bias_correction2; /* 1 - beta^step */
+    float clip;                               /* 0: off */
+    double values[EO_STEP_VALUES];            /* the trainer's, to be summed over the ranks */
+};
+
+/* What the norm gives; in device memory. */
+struct eo_norm_result {
+    double norm, clip_factor;
+    double values[EO_STEP_VALUES];
+    float gradient_scale; /* the clip factor as float; NaN where the norm is not finite: adamw then changes nothing */
+};
+
+/*
+ * One AdamW range; arrays of `count`. The master weight is `weights` (fp32), or, where weights is NULL, split: high is
+ * the bf16 weight, low the signed remainder (streams/bf16.h), joined and split exactly.
+ */
+struct eo_adamw {
+    float *weights;
+    uint16_t *high;
+    int16_t *low;
+    float *first_moment, *second_moment;
+    const float *gradient;
+    uint64_t count;
+    bool decays; /* scalars->weight_decay counts */
 };
 
 struct eo_device {
@@ -64,40 +106,106 @@ struct eo_device {
 };
 
 /*
+ * The dynamic mode's allocators on a device whose memory the C library does not give; see buffers/allocator.h for what
+ * the kinds do. One thread at a time.
+ */
+struct eo_device_allocator_ops {
+    const char *kind; /* "malloc", "pool", "caching" */
+    eo_status (*create)(void **out, struct eo_device *device);
+    void (*destroy)(void **allocator); /* waits for the device; live blocks are freed as well */
+    /* For work issued to `queue` from now on, and for work on other queues ordered after that. NULL: out of memory. */
+    void *(*allocate)(void *allocator, uint64_t bytes, uint32_t queue);
+    /* All that uses the block was issued, and `queue`, for which it was allocated, is ordered after it: so it may be
+     * handed out again for later work on that queue. Returns the bytes that were asked for it. */
+    uint64_t (*free)(void *allocator, void *memory, uint32_t queue);
+    /* Taken from the system now, and at most. */
+    void (*reserved)(const void *allocator, uint64_t *bytes, uint64_t *peak_bytes);
+};
+
+/*
  * Waits return the first error of the queue they wait for (a collective that failed), and go on returning it.
- * Element-wise kernels run on the compute queue; results do not depend on the number of workers.
+ * Element-wise kernels run on the compute queue; results do not depend on the number of workers. Rounding to bf16 is
+ * to nearest, ties away from zero, NaN stays NaN (streams/bf16.h).
  */
 struct eo_device_ops {
     const char *name;
+    bool is_host_memory;                         /* the host may read and write all kinds of memory */
     eo_status (*init)(struct eo_device *device); /* device->params are set */
     void (*fini)(struct eo_device *device);      /* after failed init too; waits for the queues */
 
-    /* Zeroed, prefaulted, aligned to a page at least (huge pages where the system gives them). EO_ERR_NO_MEMORY. */
-    eo_status (*reserve)(struct eo_device *device, uint64_t bytes, void **out);
-    void (*release)(struct eo_device *device, void *memory, uint64_t bytes);
+    /* Zeroed, prefaulted, aligned to a page at least. EO_ERR_NO_MEMORY, logged with what was needed and is free. */
+    eo_status (*reserve)(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes, void **out);
+    void (*release)(struct eo_device *device, enum eo_memory_kind kind, void *memory, uint64_t bytes);
+    /* Device memory free now and in all, for a check before anything is reserved. */
+    eo_status (*available)(struct eo_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 
     void (*record)(struct eo_device *device, uint32_t queue, struct eo_event *event);
     /* What is issued to `queue` from now on runs after the event. Queue 0 on the CPU: blocks. */
     eo_status (*wait)(struct eo_device *device, uint32_t queue, const struct eo_event *event);
     bool (*is_complete)(struct eo_device *device, const struct eo_event *event);
-    eo_status (*drain)(struct eo_device *device); /* the host waits for all queues */
+    /* The calling thread waits for the event. */
+    eo_status (*await)(struct eo_device *device, const struct eo_event *event);
+    eo_status (*drain)(struct eo_device *device); /* the calling thread waits for all queues */
+    /* The backend's own handle of a queue (a cudaStream_t); NULL on the CPU. */
+    void *(*queue_handle)(struct eo_device *device, uint32_t queue);
 
+    /* *ns gets the time, of eo_now_ns's clock, at which the queue comes to this point: on the CPU now, elsewhere when
+     * resolve_stamps finds that it has passed; until then `ns` stays valid. Nothing while capturing. */
+    void (*stamp)(struct eo_device *device, uint32_t queue, uint64_t *ns);
+    void (*resolve_stamps)(struct eo_device *device); /* does not wait */
+
+    /* On the compute queue. Host memory is of kind HOST, and stays as it is until the copy has run. */
+    void (*upload)(struct eo_device *device, void *to, const void *from_host, uint64_t bytes);
+    void (*download)(struct eo_device *device, void *to_host, const void *from, uint64_t bytes);
     void (*zero)(struct eo_device *device, void *memory, uint64_t bytes);
+    void (*fill)(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes); /* bytes % 4 == 0 */
     void (*copy)(struct eo_device *device, void *to, const void *from, uint64_t bytes);
-    /* to[i] += from[i] */
-    void (*accumulate)(struct eo_device *device, float *to, const float *from, uint64_t count);
+    /* to[i] = from[i] as bf16, on any queue: the dynamic mode's cast before a gather. */
+    void (*cast_bf16)(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
+
+    /* to[i] += from[i], or = where `overwrite`; from is fp32 or bf16 */
+    void (*accumulate)(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
+                       uint64_t count);
     /* *out = sum of squares of values, accumulated in double in an order fixed by `count` alone */
     void (*sum_squares)(struct eo_device *device, double *out, const float *values, uint64_t count);
     /* accumulate, then sum_squares of the result, in one pass; the same bits as one after the other */
-    void (*accumulate_sum_squares)(struct eo_device *device, double *out, float *to, const float *from,
-                                   uint64_t count);
-    void (*adamw)(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count);
+    void (*accumulate_sum_squares)(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
+                                   bool overwrite, uint64_t count);
+
+    /* out[0] = sum of *partials[0 ... count) in their order, from 0; out[1 + v] = scalars->values[v] + device_values[v]
+     * (NULL: the first alone). `partials` is a host array, valid during the call, of device pointers. */
+    void (*norm_local)(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+                       const struct eo_update_scalars *scalars, const double *device_values);
+    /* `gathered`: rank_count times what norm_local gave, summed in rank order, from 0. norm = sqrt(sum of squares);
+     * clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1, in double; values = their sums;
+     * gradient_scale = (float)clip_factor, NaN where the norm is not finite. */
+    void (*norm_sum)(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
+                     uint32_t rank_count, const struct eo_update_scalars *scalars);
+    /* g = gradient * norm->gradient_scale; nothing at all where that is NaN. `ranges` is a host array, valid during
+     * the call. */
+    void (*adamw)(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
+                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
+
+    /*
+     * Graphs; NULL where the device has none. Between begin and end, what is issued to this device's queues (by this
+     * thread) is recorded, not run. The communicator's capture functions (collective.h) wrap these, because ranks of
+     * one process may have to be captured together; nothing above calls them directly.
+     */
+    eo_status (*capture_begin)(struct eo_device *device);
+    eo_status (*capture_end)(struct eo_device *device, void **graph);
+    eo_status (*graph_launch)(struct eo_device *device, void *graph); /* on the compute queue; does not wait */
+    void (*graph_destroy)(struct eo_device *device, void **graph);
+
+    /* An allocator of the dynamic mode by kind, NULL where there is none; NULL itself where C's allocators serve. */
+    const struct eo_device_allocator_ops *(*allocator)(const char *kind);
 };
 
 /* Picks the backend by name ("cpu"), copies params, calls init. EO_ERR_UNSUPPORTED where it is not built. */
 EO_NODISCARD eo_status eo_device_create(struct eo_device **out, const char *name,
                                         const struct eo_device_params *params);
 void eo_device_destroy(struct eo_device **device);
+/* Whether a device of this name is built in. */
+bool eo_device_is_known(const char *name);
 
 uint64_t eo_now_ns(void); /* monotonic */
 

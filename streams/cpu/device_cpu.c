@@ -102,6 +102,11 @@ static bool cpu_is_complete(struct eo_device *device, const struct eo_event *eve
            atomic_load_explicit(&cpu->queues[event->queue].completed, memory_order_acquire) >= event->sequence;
 }
 
+static eo_status cpu_await(struct eo_device *device, const struct eo_event *event)
+{
+    return cpu_wait(device, EO_QUEUE_COMPUTE, event);
+}
+
 static eo_status cpu_drain(struct eo_device *device)
 {
     struct eo_cpu *cpu = eo_cpu_of(device);
@@ -114,6 +119,22 @@ static eo_status cpu_drain(struct eo_device *device)
     return first;
 }
 
+static void *cpu_queue_handle(struct eo_device *device, uint32_t queue)
+{
+    return NULL;
+}
+
+/* Work of the compute queue has run when the call that gave it returns; that of others has spans of its own. */
+static void cpu_stamp(struct eo_device *device, uint32_t queue, uint64_t *ns)
+{
+    EO_ASSERT(queue == EO_QUEUE_COMPUTE);
+    *ns = eo_now_ns();
+}
+
+static void cpu_resolve_stamps(struct eo_device *device)
+{
+}
+
 void eo_cpu_enqueue(struct eo_device *device, uint32_t queue, eo_cpu_work_fn run, const void *arguments, size_t bytes)
 {
     EO_ASSERT(queue != EO_QUEUE_COMPUTE && queue < device->params.queue_count);
@@ -122,18 +143,30 @@ void eo_cpu_enqueue(struct eo_device *device, uint32_t queue, eo_cpu_work_fn run
 
 const struct eo_device_ops eo_device_cpu_ops = {
     .name = "cpu",
+    .is_host_memory = true,
     .init = cpu_init,
     .fini = cpu_fini,
     .reserve = eo_cpu_reserve,
     .release = eo_cpu_release,
+    .available = eo_cpu_available,
     .record = cpu_record,
     .wait = cpu_wait,
     .is_complete = cpu_is_complete,
+    .await = cpu_await,
     .drain = cpu_drain,
+    .queue_handle = cpu_queue_handle,
+    .stamp = cpu_stamp,
+    .resolve_stamps = cpu_resolve_stamps,
+    .upload = eo_cpu_copy,
+    .download = eo_cpu_copy,
     .zero = eo_cpu_zero,
+    .fill = eo_cpu_fill,
     .copy = eo_cpu_copy,
+    .cast_bf16 = eo_cpu_cast_bf16,
     .accumulate = eo_cpu_accumulate,
     .sum_squares = eo_cpu_sum_squares,
     .accumulate_sum_squares = eo_cpu_accumulate_sum_squares,
+    .norm_local = eo_cpu_norm_local,
+    .norm_sum = eo_cpu_norm_sum,
     .adamw = eo_cpu_adamw,
 };

@@ -34,16 +34,25 @@ static inline struct eo_cpu *eo_cpu_of(const struct eo_device *device)
 void eo_cpu_enqueue(struct eo_device *device, uint32_t queue, eo_cpu_work_fn run, const void *arguments, size_t bytes);
 
 /* reserve.c */
-eo_status eo_cpu_reserve(struct eo_device *device, uint64_t bytes, void **out);
-void eo_cpu_release(struct eo_device *device, void *memory, uint64_t bytes);
+eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes, void **out);
+void eo_cpu_release(struct eo_device *device, enum eo_memory_kind kind, void *memory, uint64_t bytes);
+eo_status eo_cpu_available(struct eo_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 
 /* elementwise_cpu.c */
 void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes);
+void eo_cpu_fill(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes);
 void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes);
-void eo_cpu_accumulate(struct eo_device *device, float *to, const float *from, uint64_t count);
+void eo_cpu_cast_bf16(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
+void eo_cpu_accumulate(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
+                       uint64_t count);
 void eo_cpu_sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count);
-void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const float *from,
-                                   uint64_t count);
-void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count);
+void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
+                                   bool overwrite, uint64_t count);
+void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+                       const struct eo_update_scalars *scalars, const double *device_values);
+void eo_cpu_norm_sum(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
+                     uint32_t rank_count, const struct eo_update_scalars *scalars);
+void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
+                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
 
 #endif

@@ -3,6 +3,7 @@
  * The element-wise operations of the device: cut into chunks whose number follows from the sizes alone, and spread
  * over the trainer's threads. Which thread takes which chunk changes no result.
  */
+#include <math.h>
 #include <string.h>
 
 #include "base/arithmetic.h"
@@ -27,7 +28,8 @@ static void run_chunks(struct eo_device *device, uint64_t chunk_count, void (*ta
 struct bytes_job {
     const struct eo_cpu_kernels *kernels;
     unsigned char *to;
-    const unsigned char *from; /* NULL: zero */
+    const unsigned char *from; /* NULL: fill with the pattern */
+    uint32_t pattern;
     uint64_t bytes;
 };
 
@@ -40,13 +42,23 @@ static void bytes_task(void *arg, uint32_t index)
         job->kernels->stream_copy(job->to + begin, job->from + begin, bytes);
     else if (job->from)
         memcpy(job->to + begin, job->from + begin, bytes);
-    else
+    else if (job->pattern == 0)
         memset(job->to + begin, 0, bytes);
+    else
+        for (uint64_t i = 0; i < bytes; i += sizeof(job->pattern))
+            memcpy(job->to + begin + i, &job->pattern, sizeof(job->pattern));
 }
 
 void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes)
 {
-    struct bytes_job job = {eo_cpu_of(device)->kernels, memory, NULL, bytes};
+    struct bytes_job job = {eo_cpu_of(device)->kernels, memory, NULL, 0, bytes};
+    run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
+}
+
+void eo_cpu_fill(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes)
+{
+    EO_ASSERT(bytes % sizeof(pattern) == 0);
+    struct bytes_job job = {eo_cpu_of(device)->kernels, memory, NULL, pattern, bytes};
     run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
 }
 
@@ -54,29 +66,75 @@ void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t 
 {
     if (to == from)
         return;
-    struct bytes_job job = {eo_cpu_of(device)->kernels, to, from, bytes};
+    struct bytes_job job = {eo_cpu_of(device)->kernels, to, from, 0, bytes};
     run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
 }
 
+struct cast_job {
+    const struct eo_cpu_kernels *kernels;
+    uint16_t *to;
+    const float *from;
+    uint64_t count;
+};
+
+static void cast_task(void *arg, uint32_t index)
+{
+    const struct cast_job *job = arg;
+    const uint64_t begin = index * CHUNK_ELEMENTS;
+    job->kernels->round_bf16(job->to + begin, job->from + begin, eo_min_u64(CHUNK_ELEMENTS, job->count - begin));
+}
+
+/* On a communication queue its worker alone. */
+static eo_status cast_all(void *arguments)
+{
+    const struct cast_job *job = arguments;
+    job->kernels->round_bf16(job->to, job->from, job->count);
+    return EO_OK;
+}
+
+void eo_cpu_cast_bf16(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count)
+{
+    struct cast_job job = {eo_cpu_of(device)->kernels, to, from, count};
+    if (queue == EO_QUEUE_COMPUTE)
+        run_chunks(device, eo_div_up(count, CHUNK_ELEMENTS), cast_task, &job);
+    else
+        eo_cpu_enqueue(device, queue, cast_all, &job, sizeof(job));
+}
+
+/* What becomes of an array, and from what; either or both of `to` and `partials` are there. */
 struct sum_job {
     const struct eo_cpu_kernels *kernels;
-    float *to;
-    const float *from;
+    float *to;         /* NULL: `values` are summed as they are */
+    const void *from;
+    eo_dtype dtype;
+    bool overwrite;
+    const float *values;
     double *partials;
     uint64_t count, chunk;
 };
+
+static void accumulate_chunk(const struct sum_job *job, uint64_t begin, uint64_t count)
+{
+    if (job->dtype == EO_DTYPE_BF16)
+        job->kernels->widen_bf16(job->to + begin, (const uint16_t *)job->from + begin, !job->overwrite, count);
+    else if (job->overwrite)
+        memcpy(job->to + begin, (const float *)job->from + begin, count * sizeof(float));
+    else
+        job->kernels->accumulate(job->to + begin, (const float *)job->from + begin, count);
+}
 
 static void accumulate_task(void *arg, uint32_t index)
 {
     const struct sum_job *job = arg;
     const uint64_t begin = index * job->chunk;
-    job->kernels->accumulate(job->to + begin, job->from + begin, eo_min_u64(job->chunk, job->count - begin));
+    accumulate_chunk(job, begin, eo_min_u64(job->chunk, job->count - begin));
 }
 
-void eo_cpu_accumulate(struct eo_device *device, float *to, const float *from, uint64_t count)
+void eo_cpu_accumulate(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
+                       uint64_t count)
 {
-    struct sum_job job = {.kernels = eo_cpu_of(device)->kernels, .to = to, .from = from, .count = count,
-                          .chunk = CHUNK_ELEMENTS};
+    struct sum_job job = {.kernels = eo_cpu_of(device)->kernels, .to = to, .from = from, .dtype = dtype,
+                          .overwrite = overwrite, .count = count, .chunk = CHUNK_ELEMENTS};
     run_chunks(device, eo_div_up(count, job.chunk), accumulate_task, &job);
 }
 
@@ -85,20 +143,27 @@ static void sum_squares_task(void *arg, uint32_t index)
     const struct sum_job *job = arg;
     const uint64_t begin = index * job->chunk;
     const uint64_t count = eo_min_u64(job->chunk, job->count - begin);
-    job->partials[index] = job->to ? job->kernels->accumulate_sum_squares(job->to + begin, job->from + begin, count)
-                                   : job->kernels->sum_squares(job->from + begin, count);
+    if (job->to && job->dtype == EO_DTYPE_FP32 && !job->overwrite) {
+        const float *from = job->from;
+        job->partials[index] = job->kernels->accumulate_sum_squares(job->to + begin, from + begin, count);
+        return;
+    }
+    if (job->to)
+        accumulate_chunk(job, begin, count);
+    job->partials[index] = job->kernels->sum_squares((job->to ? job->to : job->values) + begin, count);
 }
 
 /* The chunk grows with the array where the partial sums would not fit: still a matter of `count` alone. */
-static void sum_squares(struct eo_device *device, double *out, float *to, const float *from, uint64_t count)
+static void sum_squares(struct eo_device *device, double *out, struct sum_job *job)
 {
     struct eo_cpu *cpu = eo_cpu_of(device);
-    const uint64_t even = eo_align_up(eo_div_up(count, EO_CPU_PARTIALS_MAX), EO_SUM_LANES);
-    struct sum_job job = {.kernels = cpu->kernels, .to = to, .from = from, .partials = cpu->partials, .count = count,
-                          .chunk = eo_max_u64(CHUNK_ELEMENTS, even)};
-    const uint64_t chunk_count = eo_div_up(count, job.chunk);
+    const uint64_t even = eo_align_up(eo_div_up(job->count, EO_CPU_PARTIALS_MAX), EO_SUM_LANES);
+    job->kernels = cpu->kernels;
+    job->partials = cpu->partials;
+    job->chunk = eo_max_u64(CHUNK_ELEMENTS, even);
+    const uint64_t chunk_count = eo_div_up(job->count, job->chunk);
     EO_ASSERT(chunk_count <= EO_CPU_PARTIALS_MAX);
-    run_chunks(device, chunk_count, sum_squares_task, &job);
+    run_chunks(device, chunk_count, sum_squares_task, job);
     double sum = 0;
     for (uint64_t i = 0; i < chunk_count; i++)
         sum += cpu->partials[i];
@@ -107,18 +172,48 @@ static void sum_squares(struct eo_device *device, double *out, float *to, const 
 
 void eo_cpu_sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count)
 {
-    sum_squares(device, out, NULL, values, count);
+    sum_squares(device, out, &(struct sum_job){.values = values, .count = count});
 }
 
-void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const float *from,
-                                   uint64_t count)
+void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
+                                   bool overwrite, uint64_t count)
 {
-    sum_squares(device, out, to, from, count);
+    sum_squares(device, out, &(struct sum_job){.to = to, .from = from, .dtype = dtype, .overwrite = overwrite,
+                                               .count = count});
+}
+
+void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+                       const struct eo_update_scalars *scalars, const double *device_values)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += *partials[i];
+    out[0] = sum;
+    for (int v = 0; v < EO_STEP_VALUES; v++)
+        out[1 + v] = device_values ? scalars->values[v] + device_values[v] : scalars->values[v];
+}
+
+/* All ranks add the same numbers in the same order, so they agree on the factor, and on whether to stop. */
+void eo_cpu_norm_sum(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
+                     uint32_t rank_count, const struct eo_update_scalars *scalars)
+{
+    double sums[1 + EO_STEP_VALUES] = {0};
+    for (uint32_t r = 0; r < rank_count; r++)
+        for (int v = 0; v < 1 + EO_STEP_VALUES; v++)
+            sums[v] += gathered[(size_t)r * (1 + EO_STEP_VALUES) + (size_t)v];
+    const double norm = sqrt(sums[0]), clip = scalars->clip;
+    out->norm = norm;
+    /* PyTorch's clip_grad_norm_ has the same 1e-6, so that runs can be compared. */
+    out->clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+    out->gradient_scale = isfinite(norm) ? (float)out->clip_factor : NAN;
+    memcpy(out->values, sums + 1, sizeof(out->values));
 }
 
 struct adamw_job {
     const struct eo_cpu_kernels *kernels;
     const struct eo_adamw *ranges;
+    const struct eo_update_scalars *scalars;
+    float scale;
 };
 
 /* All ranges in one run of the team: many are shorter than a chunk. */
@@ -132,13 +227,16 @@ static void adamw_task(void *arg, uint32_t index)
         range++;
     }
     const uint64_t begin = chunk * CHUNK_ELEMENTS;
-    job->kernels->adamw(range, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
+    job->kernels->adamw(range, job->scalars, job->scale, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
 }
 
-void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count)
+void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
+                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
 {
-    struct adamw_job job = {eo_cpu_of(device)->kernels, ranges};
+    struct adamw_job job = {eo_cpu_of(device)->kernels, ranges, scalars, norm->gradient_scale};
     uint64_t chunk_count = 0;
+    if (isnan(norm->gradient_scale))
+        return;
     for (uint32_t i = 0; i < range_count; i++)
         chunk_count += eo_div_up(ranges[i].count, CHUNK_ELEMENTS);
     run_chunks(device, chunk_count, adamw_task, &job);

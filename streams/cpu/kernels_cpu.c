@@ -11,22 +11,7 @@
 #include <immintrin.h>
 #endif
 
-static float bf16_to_float(uint16_t value)
-{
-    const uint32_t bits = (uint32_t)value << 16;
-    float result;
-    memcpy(&result, &bits, sizeof(result));
-    return result;
-}
-
-static uint16_t float_to_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((bits | 0x400000u) >> 16); /* stays a NaN, a quiet one */
-    return (uint16_t)((bits + 0x8000u) >> 16);
-}
+#include "streams/bf16.h"
 
 #if defined(__x86_64__)
 

@@ -29,8 +29,12 @@ struct eo_cpu_kernels {
     double (*sum_squares)(const float *values, uint64_t count);
     /* accumulate, and the sum of squares of the result */
     double (*accumulate_sum_squares)(float *to, const float *from, uint64_t count);
-    /* Elements [begin, begin + count) of the range. */
-    void (*adamw)(const struct eo_adamw *range, uint64_t begin, uint64_t count);
+    /* to[i] = from[i], or += where `add` */
+    void (*widen_bf16)(float *to, const uint16_t *from, bool add, uint64_t count);
+    void (*round_bf16)(uint16_t *to, const float *from, uint64_t count);
+    /* Elements [begin, begin + count) of the range; g = gradient * scale. */
+    void (*adamw)(const struct eo_adamw *range, const struct eo_update_scalars *scalars, float scale, uint64_t begin,
+                  uint64_t count);
 
     /*
      * out[i] = in[0][i] + in[1][i] + ... in this order, in fp32. `out` may be any of the inputs, but not shifted.

@@ -18,7 +18,9 @@ enum { KERNEL(half_floats) = VECTOR_FLOATS / 2, KERNEL(sums) = EO_SUM_LANES / KE
 
 typedef float KERNEL(f32) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4), may_alias));
 typedef uint32_t KERNEL(u32) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4), may_alias));
+typedef int32_t KERNEL(s32) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4), may_alias));
 typedef uint16_t KERNEL(u16) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(2), may_alias));
+typedef int16_t KERNEL(s16) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(2), may_alias));
 typedef uint8_t KERNEL(bytes) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(1), may_alias));
 /* Half as many floats fill a vector when they are widened. */
 typedef float KERNEL(half) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(4), may_alias));
@@ -81,36 +83,103 @@ KERNEL_TARGET static double KERNEL(accumulate_sum_squares)(float *to, const floa
     return KERNEL(sum_squares_of)(to, from, NULL, count);
 }
 
+KERNEL_TARGET static inline KERNEL(f32) KERNEL(widen)(const uint16_t *from)
+{
+    return (KERNEL(f32))(__builtin_convertvector(*(const KERNEL(u16) *)from, KERNEL(u32)) << 16);
+}
+
+/* The bits of the bf16 nearest, in the high half; what the low half holds is cut off by the caller. */
+KERNEL_TARGET static inline KERNEL(u32) KERNEL(rounded_bits)(KERNEL(f32) value)
+{
+    const KERNEL(u32) bits = (KERNEL(u32))value;
+    const KERNEL(u32) is_nan = (KERNEL(u32))((bits & 0x7fffffffu) > 0x7f800000u);
+    return ((bits + 0x8000u) & ~is_nan) | ((bits | 0x400000u) & is_nan);
+}
+
+KERNEL_TARGET static void KERNEL(widen_bf16)(float *to, const uint16_t *from, bool add, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
+        KERNEL(f32) *t = (KERNEL(f32) *)(to + i);
+        const KERNEL(f32) x = KERNEL(widen)(from + i);
+        if (add)
+            *t = *t + x;
+        else
+            *t = x;
+    }
+    for (; i < count; i++)
+        to[i] = add ? to[i] + eo_bf16_to_float(from[i]) : eo_bf16_to_float(from[i]);
+}
+
+KERNEL_TARGET static void KERNEL(round_bf16)(uint16_t *to, const float *from, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS)
+        *(KERNEL(u16) *)(to + i) = __builtin_convertvector(
+            KERNEL(rounded_bits)(*(const KERNEL(f32) *)(from + i)) >> 16, KERNEL(u16));
+    for (; i < count; i++)
+        to[i] = eo_bf16_round(from[i]);
+}
+
+/* The split form in registers: bits = (high << 16) + low, and back. */
+KERNEL_TARGET static inline KERNEL(f32) KERNEL(join)(const uint16_t *high, const int16_t *low)
+{
+    const KERNEL(s32) remainder = __builtin_convertvector(*(const KERNEL(s16) *)low, KERNEL(s32));
+    return (KERNEL(f32))((KERNEL(u32))KERNEL(widen)(high) + (KERNEL(u32))remainder);
+}
+
+KERNEL_TARGET static inline void KERNEL(split)(uint16_t *high, int16_t *low, KERNEL(f32) value)
+{
+    const KERNEL(u32) bits = (KERNEL(u32))value;
+    const KERNEL(u32) is_nan = (KERNEL(u32))((bits & 0x7fffffffu) > 0x7f800000u);
+    *(KERNEL(u16) *)high = __builtin_convertvector(KERNEL(rounded_bits)(value) >> 16, KERNEL(u16));
+    *(KERNEL(u16) *)low = __builtin_convertvector(bits & 0xffffu & ~is_nan, KERNEL(u16));
+}
+
 /*
  * m = beta1 m + (1 - beta1) g      w = w - lr (m / bc1 / (sqrt(v / bc2) + eps) + decay w)
  * v = beta2 v + (1 - beta2) g g
- * 28 bytes a weight: memory decides, so division and square root may be the exact ones.
+ * 28 bytes a weight, split ones the same: memory decides, so division and square root may be the exact ones.
  */
-KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, uint64_t begin, uint64_t count)
+KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, const struct eo_update_scalars *scalars,
+                                        float scale, uint64_t begin, uint64_t count)
 {
-    float *w = range->weights + begin, *m = range->first_moment + begin, *v = range->second_moment + begin;
+    const bool split = !range->weights;
+    float *w = split ? NULL : range->weights + begin;
+    uint16_t *high = split ? range->high + begin : NULL;
+    int16_t *low = split ? range->low + begin : NULL;
+    float *m = range->first_moment + begin, *v = range->second_moment + begin;
     const float *gradient = range->gradient + begin;
-    const float scale = *range->gradient_scale;
-    const float beta1 = range->beta1, beta2 = range->beta2, eps = range->eps;
+    const float beta1 = scalars->beta1, beta2 = scalars->beta2, eps = scalars->eps;
     const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
-    const float correction1 = range->bias_correction1, correction2 = range->bias_correction2;
-    const float rate = range->learning_rate, decay = range->weight_decay;
+    const float correction1 = scalars->bias_correction1, correction2 = scalars->bias_correction2;
+    const float rate = scalars->learning_rate, decay = range->decays ? scalars->weight_decay : 0;
     uint64_t i = 0;
     for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
-        KERNEL(f32) *wi = (KERNEL(f32) *)(w + i), *mi = (KERNEL(f32) *)(m + i), *vi = (KERNEL(f32) *)(v + i);
+        KERNEL(f32) *mi = (KERNEL(f32) *)(m + i), *vi = (KERNEL(f32) *)(v + i);
+        const KERNEL(f32) weight = split ? KERNEL(join)(high + i, low + i) : *(const KERNEL(f32) *)(w + i);
         const KERNEL(f32) g = *(const KERNEL(f32) *)(gradient + i) * scale;
         const KERNEL(f32) first = beta1 * *mi + rest1 * g;
         const KERNEL(f32) second = beta2 * *vi + rest2 * g * g;
         const KERNEL(f32) root = VECTOR_SQRT(second / correction2);
+        const KERNEL(f32) result = weight - rate * (first / correction1 / (root + eps) + decay * weight);
         *mi = first;
         *vi = second;
-        *wi = *wi - rate * (first / correction1 / (root + eps) + decay * *wi);
+        if (split)
+            KERNEL(split)(high + i, low + i, result);
+        else
+            *(KERNEL(f32) *)(w + i) = result;
     }
     for (; i < count; i++) {
-        const float g = gradient[i] * scale;
+        const float weight = split ? eo_bf16_join(high[i], low[i]) : w[i], g = gradient[i] * scale;
         m[i] = beta1 * m[i] + rest1 * g;
         v[i] = beta2 * v[i] + rest2 * g * g;
-        w[i] = w[i] - rate * (m[i] / correction1 / (sqrtf(v[i] / correction2) + eps) + decay * w[i]);
+        const float result =
+            weight - rate * (m[i] / correction1 / (sqrtf(v[i] / correction2) + eps) + decay * weight);
+        if (split)
+            eo_bf16_split(result, &high[i], &low[i]);
+        else
+            w[i] = result;
     }
 }
 
@@ -193,20 +262,16 @@ KERNEL_TARGET static void KERNEL(sum_bf16)(uint16_t *out, const uint16_t *const 
     uint64_t i = 0;
     for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
         /* The first input begins the sum: 0 + x would lose the sign of -0. */
-        KERNEL(f32) sum = (KERNEL(f32))(__builtin_convertvector(*(const KERNEL(u16) *)(in[0] + i), KERNEL(u32)) << 16);
+        KERNEL(f32) sum = KERNEL(widen)(in[0] + i);
         for (uint32_t r = 1; r < in_count; r++)
-            sum = sum +
-                  (KERNEL(f32))(__builtin_convertvector(*(const KERNEL(u16) *)(in[r] + i), KERNEL(u32)) << 16);
-        const KERNEL(u32) bits = (KERNEL(u32))sum;
-        const KERNEL(u32) is_nan = (KERNEL(u32))((bits & 0x7fffffffu) > 0x7f800000u);
-        const KERNEL(u32) rounded = ((bits + 0x8000u) & ~is_nan) | ((bits | 0x400000u) & is_nan);
-        *(KERNEL(u16) *)(out + i) = __builtin_convertvector(rounded >> 16, KERNEL(u16));
+            sum = sum + KERNEL(widen)(in[r] + i);
+        *(KERNEL(u16) *)(out + i) = __builtin_convertvector(KERNEL(rounded_bits)(sum) >> 16, KERNEL(u16));
     }
     for (; i < count; i++) {
-        float sum = bf16_to_float(in[0][i]);
+        float sum = eo_bf16_to_float(in[0][i]);
         for (uint32_t r = 1; r < in_count; r++)
-            sum = sum + bf16_to_float(in[r][i]);
-        out[i] = float_to_bf16(sum);
+            sum = sum + eo_bf16_to_float(in[r][i]);
+        out[i] = eo_bf16_round(sum);
     }
 }
 
@@ -215,6 +280,8 @@ static const struct eo_cpu_kernels KERNEL(table) = {
     .accumulate = KERNEL(accumulate),
     .sum_squares = KERNEL(sum_squares),
     .accumulate_sum_squares = KERNEL(accumulate_sum_squares),
+    .widen_bf16 = KERNEL(widen_bf16),
+    .round_bf16 = KERNEL(round_bf16),
     .adamw = KERNEL(adamw),
     .sum_fp32 = KERNEL(sum_fp32),
     .sum_bf16 = KERNEL(sum_bf16),

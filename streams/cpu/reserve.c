@@ -51,7 +51,8 @@ static bool prefault(unsigned char *memory, uint64_t bytes)
     return true;
 }
 
-eo_status eo_cpu_reserve(struct eo_device *device, uint64_t bytes, void **out)
+/* All kinds are the same here. */
+eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes, void **out)
 {
     *out = NULL;
     const uint32_t rank = device->params.rank;
@@ -80,8 +81,15 @@ eo_status eo_cpu_reserve(struct eo_device *device, uint64_t bytes, void **out)
     return EO_OK;
 }
 
-void eo_cpu_release(struct eo_device *device, void *memory, uint64_t bytes)
+void eo_cpu_release(struct eo_device *device, enum eo_memory_kind kind, void *memory, uint64_t bytes)
 {
     if (memory)
         munmap(memory, mapped_bytes(bytes));
+}
+
+eo_status eo_cpu_available(struct eo_device *device, uint64_t *free_bytes, uint64_t *total_bytes)
+{
+    *free_bytes = eo_memory_available();
+    *total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return EO_OK;
 }

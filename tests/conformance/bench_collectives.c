@@ -49,6 +49,11 @@ struct rank {
     unsigned char *shards[LAYERS], *layers[LAYERS], *buffers[BUFFERS];
 };
 
+static eo_status reserve(struct rank *self, uint64_t bytes, void **out)
+{
+    return self->device->ops->reserve(self->device, EO_MEMORY_KIND_GATHER, bytes, out);
+}
+
 static void operate(struct rank *self, enum measure measure, uint32_t i)
 {
     const struct eo_comm_ops *ops = eo_comm_find("local");
@@ -77,11 +82,11 @@ static void *rank_main(void *arg)
                                             .rank_count = RANKS};
     need(eo_device_create(&self->device, "cpu", &params), "device");
     for (uint32_t i = 0; i < LAYERS; i++) {
-        need(self->device->ops->reserve(self->device, SHARD_BYTES, (void **)&self->shards[i]), "reserve");
-        need(self->device->ops->reserve(self->device, LAYER_BYTES, (void **)&self->layers[i]), "reserve");
+        need(reserve(self, SHARD_BYTES, (void **)&self->shards[i]), "reserve");
+        need(reserve(self, LAYER_BYTES, (void **)&self->layers[i]), "reserve");
     }
     for (uint32_t i = 0; i < BUFFERS; i++)
-        need(self->device->ops->reserve(self->device, LAYER_BYTES, (void **)&self->buffers[i]), "reserve");
+        need(reserve(self, LAYER_BYTES, (void **)&self->buffers[i]), "reserve");
     need(eo_comm_find("local")->open(&self->comm, group, self->rank, self->device, EO_QUEUE_COMM), "open");
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint32_t measure = 0; measure < MEASURES; measure++) {
@@ -98,11 +103,11 @@ static void *rank_main(void *arg)
     need(eo_comm_find("local")->quiesce(self->comm), "quiesce");
     eo_comm_find("local")->close(self->comm);
     for (uint32_t i = 0; i < LAYERS; i++) {
-        self->device->ops->release(self->device, self->shards[i], SHARD_BYTES);
-        self->device->ops->release(self->device, self->layers[i], LAYER_BYTES);
+        self->device->ops->release(self->device, EO_MEMORY_KIND_GATHER, self->shards[i], SHARD_BYTES);
+        self->device->ops->release(self->device, EO_MEMORY_KIND_GATHER, self->layers[i], LAYER_BYTES);
     }
     for (uint32_t i = 0; i < BUFFERS; i++)
-        self->device->ops->release(self->device, self->buffers[i], LAYER_BYTES);
+        self->device->ops->release(self->device, EO_MEMORY_KIND_GATHER, self->buffers[i], LAYER_BYTES);
     eo_device_destroy(&self->device);
     eo_comm_find("local")->group_release(group);
     return NULL;

@@ -16,14 +16,17 @@ struct counting_device {
     struct eo_device device;
     uint32_t reserved_count, released_count;
     uint64_t live_bytes;
+    int live_of_kind[EO_MEMORY_KIND_COUNT];
     uint32_t fail_at; /* the reservation that fails, from 1 */
     char text[1000];
 };
 
-static eo_status counting_reserve(struct eo_device *device, uint64_t bytes, void **out)
+static eo_status counting_reserve(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes, void **out)
 {
     struct counting_device *counting = device->state;
+    counting->live_of_kind[kind]++;
     if (++counting->reserved_count == counting->fail_at) {
+        counting->live_of_kind[kind]--;
         *out = &counting->text; /* rubbish: what a failed call leaves must not be released */
         return EO_ERR_NO_MEMORY;
     }
@@ -32,10 +35,11 @@ static eo_status counting_reserve(struct eo_device *device, uint64_t bytes, void
     return EO_OK;
 }
 
-static void counting_release(struct eo_device *device, void *memory, uint64_t bytes)
+static void counting_release(struct eo_device *device, enum eo_memory_kind kind, void *memory, uint64_t bytes)
 {
     struct counting_device *counting = device->state;
     counting->released_count++;
+    counting->live_of_kind[kind]--;
     counting->live_bytes -= bytes;
     free(memory);
 }
@@ -59,20 +63,25 @@ static void counting_init(struct counting_device *counting, uint32_t fail_at)
 }
 
 static const uint64_t SPACES[] = {4096, 0, 1000};
+static const enum eo_memory_kind KINDS[] = {EO_MEMORY_KIND_GATHER, EO_MEMORY_KIND_GRADIENT, EO_MEMORY_KIND_HOST};
 
 Test(arena, reserves_every_space_once_and_gives_all_back)
 {
     struct counting_device counting;
     struct eo_arena arena;
     counting_init(&counting, 0);
-    cr_assert_eq(eo_arena_init(&arena, &counting.device, SPACES, 3), EO_OK);
+    cr_assert_eq(eo_arena_init(&arena, &counting.device, SPACES, KINDS, 3), EO_OK);
     cr_assert_eq(counting.reserved_count, 2, "an empty space needs no reservation");
     cr_assert_eq(counting.live_bytes, 5096);
     cr_assert_eq(arena.reserved_bytes, 5096);
+    cr_assert_eq(counting.live_of_kind[EO_MEMORY_KIND_GATHER], 1);
+    cr_assert_eq(counting.live_of_kind[EO_MEMORY_KIND_HOST], 1);
     cr_assert_null(arena.base[1]);
     eo_arena_fini(&arena);
     cr_assert_eq(counting.released_count, 2);
     cr_assert_eq(counting.live_bytes, 0);
+    for (int kind = 0; kind < EO_MEMORY_KIND_COUNT; kind++)
+        cr_assert_eq(counting.live_of_kind[kind], 0, "released as another kind");
     eo_arena_fini(&arena);
     cr_assert_eq(counting.released_count, 2, "fini twice is harmless");
 }
@@ -83,7 +92,7 @@ Test(arena, reserves_nothing_when_one_space_fails_and_says_which)
         struct counting_device counting;
         struct eo_arena arena;
         counting_init(&counting, fail_at);
-        cr_assert_eq(eo_arena_init(&arena, &counting.device, SPACES, 3), EO_ERR_NO_MEMORY);
+        cr_assert_eq(eo_arena_init(&arena, &counting.device, SPACES, KINDS, 3), EO_ERR_NO_MEMORY);
         cr_assert_eq(counting.live_bytes, 0);
         cr_assert_eq(counting.released_count, fail_at - 1);
         cr_assert_not_null(strstr(counting.text, fail_at == 1 ? "space 0 of 4096 bytes" : "space 2 of 1000 bytes"),
@@ -99,7 +108,7 @@ Test(arena, sizes_that_overflow_are_refused)
     struct counting_device counting;
     struct eo_arena arena;
     counting_init(&counting, 0);
-    cr_assert_eq(eo_arena_init(&arena, &counting.device, spaces, 2), EO_ERR_INVALID);
+    cr_assert_eq(eo_arena_init(&arena, &counting.device, spaces, KINDS, 2), EO_ERR_INVALID);
     cr_assert_eq(counting.reserved_count, 0);
 }
 
@@ -108,7 +117,7 @@ Test(arena, take_gives_the_place_the_plan_has_chosen)
     struct counting_device counting;
     struct eo_arena arena;
     counting_init(&counting, 0);
-    cr_assert_eq(eo_arena_init(&arena, &counting.device, SPACES, 3), EO_OK);
+    cr_assert_eq(eo_arena_init(&arena, &counting.device, SPACES, KINDS, 3), EO_OK);
     cr_assert_eq(eo_arena_take(&arena, "all", 0, 0, 4096), arena.base[0]);
     cr_assert_eq(eo_arena_take(&arena, "part", 0, 256, 100), (char *)arena.base[0] + 256, "rows may overlap");
     cr_assert_eq(eo_arena_take(&arena, "last byte", 2, 999, 1), (char *)arena.base[2] + 999);
@@ -123,7 +132,7 @@ static void take_from_sealed_or_not(bool seal, uint32_t space, uint64_t offset, 
     struct counting_device counting;
     struct eo_arena arena;
     counting_init(&counting, 0);
-    if (eo_arena_init(&arena, &counting.device, SPACES, 3) != EO_OK)
+    if (eo_arena_init(&arena, &counting.device, SPACES, KINDS, 3) != EO_OK)
         exit(1);
     (void)eo_arena_take(&arena, "honest", 0, 0, 16); /* what follows aborts, not this */
     if (seal)

@@ -280,7 +280,7 @@ Test(reserve, gives_zeroed_resident_memory_or_says_what_is_missing)
     static unsigned char resident[4096];
     for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
         void *memory;
-        cr_assert_eq(device->ops->reserve(device, sizes[k], &memory), EO_OK);
+        cr_assert_eq(device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, sizes[k], &memory), EO_OK);
         cr_expect_eq((uintptr_t)memory % (sizes[k] >= 2 << 20 ? 2 << 20 : 4096), 0);
         cr_assert_eq(mincore(memory, sizes[k], resident), 0);
         for (uint64_t page = 0; page * 4096 < sizes[k]; page++)
@@ -288,14 +288,14 @@ Test(reserve, gives_zeroed_resident_memory_or_says_what_is_missing)
         for (uint64_t i = 0; i < sizes[k]; i++)
             cr_assert_eq(((unsigned char *)memory)[i], 0);
         memset(memory, 1, sizes[k]);
-        device->ops->release(device, memory, sizes[k]);
+        device->ops->release(device, EO_MEMORY_KIND_PRIVATE, memory, sizes[k]);
     }
     void *memory = &said;
-    cr_expect_eq(device->ops->reserve(device, (uint64_t)1 << 50, &memory), EO_ERR_NO_MEMORY);
+    cr_expect_eq(device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, (uint64_t)1 << 50, &memory), EO_ERR_NO_MEMORY);
     cr_expect_null(memory);
     cr_expect(strstr(said.text, "1073741824.0 MiB needed") && strstr(said.text, "available"), "%s", said.text);
-    cr_expect_eq(device->ops->reserve(device, UINT64_MAX, &memory), EO_ERR_NO_MEMORY, "wraps");
-    device->ops->release(device, NULL, 0);
+    cr_expect_eq(device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, UINT64_MAX, &memory), EO_ERR_NO_MEMORY, "wraps");
+    device->ops->release(device, EO_MEMORY_KIND_PRIVATE, NULL, 0);
     eo_device_destroy(&device);
 }
 
@@ -332,8 +332,8 @@ Test(places, threads_are_bound_to_their_ranks_share_while_the_device_lives)
             else
                 cr_expect(CPU_EQUAL(&seen[rank], &before), "moved without being asked");
             void *memory;
-            cr_expect_eq(device->ops->reserve(device, 1 << 20, &memory), EO_OK);
-            device->ops->release(device, memory, 1 << 20);
+            cr_expect_eq(device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, 1 << 20, &memory), EO_OK);
+            device->ops->release(device, EO_MEMORY_KIND_PRIVATE, memory, 1 << 20);
             eo_device_destroy(&device);
             sched_getaffinity(0, sizeof(after), &after);
             cr_expect(CPU_EQUAL(&after, &before), "not given back");

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "streams/bf16.h"
+
 enum { GUARD = 16, SMALL_MAX = 300 };
 
 static float random_float(uint64_t *state)
@@ -44,26 +46,37 @@ static void assert_same_bits(const float *a, const float *b, uint64_t count, con
                      (int)count, (double)a[i], (double)b[i]);
 }
 
+static const struct eo_update_scalars scalars = {.learning_rate = 3e-4f,
+                                                 .beta1 = 0.9f,
+                                                 .beta2 = 0.95f,
+                                                 .eps = 1e-8f,
+                                                 .weight_decay = 0.1f,
+                                                 .bias_correction1 = 0.271f,
+                                                 .bias_correction2 = 0.142625f};
+static const float clip = 0.37f;
+
 /* The formula of the header, element by element; volatile, so that nothing is fused or kept wider. */
 static void adamw_ref(const struct eo_adamw *range)
 {
-    const float rest1 = 1.0f - range->beta1, rest2 = 1.0f - range->beta2;
+    const float rest1 = 1.0f - scalars.beta1, rest2 = 1.0f - scalars.beta2;
     for (uint64_t i = 0; i < range->count; i++) {
-        volatile float g = range->gradient[i] * *range->gradient_scale;
-        volatile float a = range->beta1 * range->first_moment[i], b = rest1 * g;
-        volatile float c = range->beta2 * range->second_moment[i], d = rest2 * g, e = d * g;
+        const float weight = range->weights ? range->weights[i] : eo_bf16_join(range->high[i], range->low[i]);
+        volatile float g = range->gradient[i] * clip;
+        volatile float a = scalars.beta1 * range->first_moment[i], b = rest1 * g;
+        volatile float c = scalars.beta2 * range->second_moment[i], d = rest2 * g, e = d * g;
         volatile float m = a + b, v = c + e;
-        volatile float mean = m / range->bias_correction1, variance = v / range->bias_correction2;
-        volatile float root = sqrtf(variance), sum = root + range->eps, step = mean / sum;
-        volatile float decay = range->weight_decay * range->weights[i], both = step + decay;
-        volatile float change = range->learning_rate * both;
+        volatile float mean = m / scalars.bias_correction1, variance = v / scalars.bias_correction2;
+        volatile float root = sqrtf(variance), sum = root + scalars.eps, step = mean / sum;
+        volatile float decay = (range->decays ? scalars.weight_decay : 0) * weight, both = step + decay;
+        volatile float change = scalars.learning_rate * both;
         range->first_moment[i] = m;
         range->second_moment[i] = v;
-        range->weights[i] = range->weights[i] - change;
+        if (range->weights)
+            range->weights[i] = weight - change;
+        else
+            eo_bf16_split(weight - change, &range->high[i], &range->low[i]);
     }
 }
-
-static const float clip = 0.37f;
 
 static struct eo_adamw make_range(uint64_t count)
 {
@@ -72,22 +85,37 @@ static struct eo_adamw make_range(uint64_t count)
                              .second_moment = make_values(count, 3, 0.01f),
                              .gradient = make_values(count, 4, 1.0f),
                              .count = count,
-                             .gradient_scale = &clip,
-                             .learning_rate = 3e-4f,
-                             .beta1 = 0.9f,
-                             .beta2 = 0.95f,
-                             .eps = 1e-8f,
-                             .weight_decay = 0.1f,
-                             .bias_correction1 = 0.271f,
-                             .bias_correction2 = 0.142625f};
+                             .decays = true};
     for (uint64_t i = 0; i < count; i++)
         range.second_moment[i] = fabsf(range.second_moment[i]);
     return range;
 }
 
+/* The same range with its weights in the split form, in memory of its own. */
+static struct eo_adamw make_split_range(uint64_t count)
+{
+    struct eo_adamw range = make_range(count);
+    range.high = malloc((count + 1) * sizeof(uint16_t));
+    range.low = malloc((count + 1) * sizeof(int16_t));
+    for (uint64_t i = 0; i < count; i++)
+        eo_bf16_split(range.weights[i], &range.high[i], &range.low[i]);
+    range.high[count] = 0xabcd;
+    range.low[count] = 0x1234;
+    drop_values(range.weights, count);
+    range.weights = NULL;
+    return range;
+}
+
 static void drop_range(struct eo_adamw *range)
 {
-    drop_values(range->weights, range->count);
+    if (range->weights) {
+        drop_values(range->weights, range->count);
+    } else {
+        cr_assert_eq(range->high[range->count], 0xabcd, "written after the array");
+        cr_assert_eq(range->low[range->count], 0x1234, "written after the array");
+        free(range->high);
+        free(range->low);
+    }
     drop_values(range->first_moment, range->count);
     drop_values(range->second_moment, range->count);
     drop_values((float *)range->gradient, range->count);
@@ -121,17 +149,104 @@ Test(kernels, every_instruction_set_has_the_bits_of_the_formula)
             drop_values(from, count);
             drop_values(want, count);
             struct eo_adamw range = make_range(count), reference = make_range(count);
-            set->adamw(&range, 0, count / 3); /* in two pieces, the second not aligned */
-            set->adamw(&range, count / 3, count - count / 3);
+            set->adamw(&range, &scalars, clip, 0, count / 3); /* in two pieces, the second not aligned */
+            set->adamw(&range, &scalars, clip, count / 3, count - count / 3);
             adamw_ref(&reference);
             assert_same_bits(range.weights, reference.weights, count, "adamw weights", set->name);
             assert_same_bits(range.first_moment, reference.first_moment, count, "adamw first moment", set->name);
             assert_same_bits(range.second_moment, reference.second_moment, count, "adamw second moment", set->name);
+            struct eo_adamw split = make_split_range(count);
+            set->adamw(&split, &scalars, clip, 0, count / 3);
+            set->adamw(&split, &scalars, clip, count / 3, count - count / 3);
+            for (uint64_t i = 0; i < count; i++) {
+                const float joined = eo_bf16_join(split.high[i], split.low[i]);
+                assert_same_bits(&joined, &reference.weights[i], 1, "adamw of split weights", set->name);
+            }
             drop_range(&range);
             drop_range(&reference);
+            drop_range(&split);
         }
     }
     cr_assert_geq(tested, 1);
+}
+
+static float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+/*
+ * Goal: the split form holds every float to the bit, its high half is the nearest bf16 with ties away from zero.
+ * Method: all 2^16 high halves with the low halves where rounding turns; nearest is checked in double, by distance.
+ */
+Test(bf16, split_and_join_lose_no_bit_and_round_ties_away_from_zero)
+{
+    static const uint32_t lows[] = {0, 1, 2, 0x1234, 0x7ffe, 0x7fff, 0x8000, 0x8001, 0xabcd, 0xfffe, 0xffff};
+    for (uint32_t top = 0; top < 0x10000; top++) {
+        for (size_t k = 0; k < sizeof(lows) / sizeof(lows[0]); k++) {
+            const uint32_t bits = top << 16 | lows[k];
+            const float value = float_of(bits);
+            uint16_t high;
+            int16_t low;
+            eo_bf16_split(value, &high, &low);
+            cr_assert_eq(high, eo_bf16_round(value));
+            if (isnan(value)) {
+                cr_assert(isnan(eo_bf16_to_float(high)) && isnan(eo_bf16_join(high, low)), "%08x", bits);
+                continue;
+            }
+            cr_assert_eq(bits_of(eo_bf16_join(high, low)), bits, "%08x", bits);
+            const double rounded = (double)eo_bf16_to_float(high);
+            if (!isfinite(rounded))
+                continue;
+            const double down = (double)float_of(top << 16), up = (double)float_of((top + 1) << 16);
+            const double below = fabs((double)value - down), above = fabs(up - (double)value);
+            if (isfinite(up))
+                cr_assert_eq(rounded, above <= below ? up : down, "%08x", bits); /* `up` is away from zero */
+        }
+    }
+}
+
+/*
+ * Goal: every instruction set rounds, widens and splits as the plain functions do, NaN and infinity included.
+ * Method: 2^18 bit patterns spread over all floats, at lengths that are no multiple of a vector.
+ */
+Test(bf16, every_instruction_set_rounds_alike)
+{
+    enum { COUNT = (1 << 18) + 13 };
+    float *values = malloc(COUNT * sizeof(float)), *wide = malloc(COUNT * sizeof(float));
+    uint16_t *rounded = malloc(COUNT * sizeof(uint16_t));
+    for (uint32_t i = 0; i < COUNT; i++)
+        values[i] = float_of(i * 16381u + (i << 14));
+    for (uint32_t k = 0; k < eo_cpu_kernels_count(); k++) {
+        const struct eo_cpu_kernels *set = eo_cpu_kernels_at(k);
+        if (!set)
+            continue;
+        set->round_bf16(rounded, values, COUNT);
+        set->widen_bf16(wide, rounded, false, COUNT);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            cr_assert_eq(rounded[i], eo_bf16_round(values[i]), "%s: %08x", set->name, bits_of(values[i]));
+            cr_assert_eq(bits_of(wide[i]), (uint32_t)rounded[i] << 16);
+        }
+        for (uint32_t i = 0; i < COUNT; i++)
+            wide[i] = (float)i;
+        set->widen_bf16(wide, rounded, true, COUNT);
+        for (uint32_t i = 0; i < COUNT; i++) {
+            const float sum = (float)i + eo_bf16_to_float(rounded[i]);
+            cr_assert(isnan(sum) ? isnan(wide[i]) : wide[i] == sum, "%s: element %u", set->name, i);
+        }
+    }
+    free(values);
+    free(wide);
+    free(rounded);
 }
 
 /*
@@ -241,13 +356,14 @@ static void compute(struct results *results, const struct eo_workers *workers, u
     cr_assert_eq(eo_device_create(&device, "cpu", &params), EO_OK);
     float *more = make_values(count, 31, 1.0f), *copied = make_values(count, 32, 1.0f);
     results->accumulated = make_values(count, 30, 1.0f);
-    device->ops->accumulate(device, results->accumulated, more, count);
+    device->ops->accumulate(device, results->accumulated, more, EO_DTYPE_FP32, false, count);
     device->ops->sum_squares(device, &results->sum, results->accumulated, count);
-    device->ops->accumulate_sum_squares(device, &results->fused_sum, results->accumulated, more, count);
+    device->ops->accumulate_sum_squares(device, &results->fused_sum, results->accumulated, more, EO_DTYPE_FP32,
+                                        false, count);
     results->ranges[0] = make_range(count);
     results->ranges[1] = make_range(0); /* a range may be empty, and shorter than a chunk */
     results->ranges[2] = make_range(77);
-    device->ops->adamw(device, results->ranges, 3);
+    device->ops->adamw(device, results->ranges, 3, &scalars, &(struct eo_norm_result){.gradient_scale = clip});
     device->ops->copy(device, copied, results->accumulated, count * 4);
     cr_assert_eq(memcmp(copied, results->accumulated, count * 4), 0);
     device->ops->zero(device, copied, count * 4);
