@@ -3,10 +3,17 @@
 
 #include <string.h>
 
+#include "eo_config.h"
 #include "streams/cpu/local_cpu.h"
+#if EO_HAVE_CUDA
+extern const struct eo_comm_ops eo_comm_local_cuda_ops;
+#endif
 
 static const struct eo_comm_ops *const comm_table[] = { /* in order of preference */
     &eo_comm_local_ops,
+#if EO_HAVE_CUDA
+    &eo_comm_local_cuda_ops,
+#endif
 };
 
 const struct eo_comm_ops *eo_comm_find(const char *name)
