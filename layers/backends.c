@@ -4,13 +4,12 @@
  */
 #include <string.h>
 
-#include "eo_config.h"
 #include "layers/checks.h"
 #include "layers/kernel_ops.h"
 
 static const struct eo_team_backend *const backends[] = {
     &eo_team_cpu_backend,
-#if defined(EO_HAVE_CUDA) && EO_HAVE_CUDA
+#if defined(EO_LAYERS_CUDA)
     &eo_team_cuda_backend,
 #endif
 };

@@ -33,17 +33,13 @@
 #ifndef EO_LAYERS_KERNEL_OPS_H
 #define EO_LAYERS_KERNEL_OPS_H
 
+#include "layers/element.h"
 #include "layers/kernels.h"
 
 struct eo_types {
     eo_dtype compute;  /* activations, their gradients, weights */
     eo_dtype gradient; /* gradients of weights: what is reduced */
 };
-
-static inline uint64_t eo_dtype_bytes(eo_dtype dtype)
-{
-    return dtype == EO_DTYPE_BF16 ? 2 : 4;
-}
 
 /* ---- products ---- */
 

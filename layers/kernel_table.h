@@ -18,6 +18,9 @@ enum {
     EO_TILE_ROWS = 8,    /* attention's bounds are rounded to it; a multiple of every level's tile */
     EO_TILE_PAD = 32,    /* attention pads keys to it; a multiple of every level's panel */
     EO_HEAD_PAD = 16,    /* attention pads heads to it; a multiple of every level's vector width */
+    EO_PRODUCT_BAND = 32,  /* rows, */
+    EO_PRODUCT_PANEL = 32, /* columns */
+    EO_PRODUCT_DEPTH = 64, /* and terms of a block of the reference product */
 };
 
 /* A strip of columns: all rows, `stride` floats apart; column sums go to `sums` (or NULL). */
@@ -78,6 +81,8 @@ struct eo_kernel_table {
      * `exponentials` the row is overwritten by them. */
     void (*softmax_sum)(float *row, const float *next, uint64_t count, bool exponentials, float *max, float *sum);
     void (*scale)(float *row, uint64_t count, float factor);
+    /* The reference product's, for both element types: the same bits at every level. See product_vector.h. */
+    void (*product_tile)(float *sums, const float *a, const float *b, uint64_t rows, uint64_t depth);
 };
 
 extern const struct eo_kernel_table eo_kernels_plain;

@@ -12,6 +12,7 @@
 #include "layers/norm_vector.h"
 #include "layers/loss_vector.h"
 #include "layers/attention_vector.h"
+#include "layers/product_vector.h"
 
 const struct eo_kernel_table EO_LEVEL_TABLE = {
     .name = EO_LEVEL_NAME,
@@ -33,6 +34,7 @@ const struct eo_kernel_table EO_LEVEL_TABLE = {
     .attention_backward = attention_backward,
     .softmax_sum = softmax_sum,
     .scale = scale,
+    .product_tile = product_tile,
 };
 
 #endif

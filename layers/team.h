@@ -33,7 +33,7 @@ struct eo_team_backend {
 };
 
 extern const struct eo_team_backend eo_team_cpu_backend;
-extern const struct eo_team_backend eo_team_cuda_backend; /* where EO_HAVE_CUDA is 1: layers/cuda/team_cuda.c */
+extern const struct eo_team_backend eo_team_cuda_backend; /* where EO_LAYERS_CUDA is defined: layers/cuda/team_cuda.c */
 
 /* NULL: not built, or unknown; *reason then says what is missing and what to do. A NULL name is "cpu". */
 const struct eo_team_backend *eo_team_backend_find(const char *device, const char **reason);

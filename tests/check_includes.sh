@@ -34,7 +34,7 @@ check base            "$low"
 check streams         "$low|streams/"
 check buffers         "$low|streams/|buffers/"
 check runtime         "$low|streams/|buffers/|runtime/|evenodd/"
-check layers          'eo_config\.h|evenodd/|layers/'
+check layers          'evenodd/|layers/'
 check tools           'evenodd/|tools/'
 check tests/embed     'evenodd/|embed'
 echo "1..$count"
