@@ -6,10 +6,17 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "eo_config.h"
 #include "streams/cpu/device_cpu.h"
+#if EO_HAVE_CUDA
+#include "streams/cuda/device_cuda.h"
+#endif
 
 static const struct eo_device_ops *const device_table[] = { /* in order of preference */
     &eo_device_cpu_ops,
+#if EO_HAVE_CUDA
+    &eo_device_cuda_ops,
+#endif
 };
 
 static const struct eo_device_ops *find_device(const char *name)
@@ -43,7 +50,8 @@ eo_status eo_device_create(struct eo_device **out, const char *name, const struc
     *out = NULL;
     const struct eo_device_ops *ops = find_device(name);
     if (!ops) {
-        eo_log_write(params->log, EO_LOG_ERROR, "device '%s' is not built in; this build has 'cpu'", name);
+        eo_log_write(params->log, EO_LOG_ERROR, "device '%s' is not built in; this build has 'cpu'%s", name,
+                     EO_HAVE_CUDA ? " and 'cuda'" : " alone; for GPUs build with -Dcuda=enabled");
         return EO_ERR_UNSUPPORTED;
     }
     EO_TRY(check_device(params->log, params));

@@ -12,6 +12,11 @@ static eo_status none_init(struct eo_affinity **out, uint32_t rank, uint32_t ran
     return EO_OK;
 }
 
+static eo_status none_init_near(struct eo_affinity **out, uint32_t rank, const char *pci_bus_id, const eo_log *log)
+{
+    return none_init(out, rank, 1, log);
+}
+
 static void none_bind_thread(struct eo_affinity *affinity)
 {
 }
@@ -27,6 +32,7 @@ static void none_fini(struct eo_affinity *affinity)
 const struct eo_affinity_ops eo_affinity_none_ops = {
     .name = "none",
     .init = none_init,
+    .init_near = none_init_near,
     .bind_thread = none_bind_thread,
     .bind_memory = none_bind_memory,
     .fini = none_fini,

@@ -15,6 +15,9 @@ struct eo_affinity_ops {
     const char *name;
     /* *out may stay NULL: the others take it. A machine that cannot be described is no failure: logged, not placed. */
     eo_status (*init)(struct eo_affinity **out, uint32_t rank, uint32_t rank_count, const eo_log *log);
+    /* The same for a rank whose GPU has this PCI bus id: its share is all processors near the GPU, of those that this
+     * process may use. Quietly not placed where the machine does not tell what lies near what. */
+    eo_status (*init_near)(struct eo_affinity **out, uint32_t rank, const char *pci_bus_id, const eo_log *log);
     void (*bind_thread)(struct eo_affinity *affinity); /* the thread that calls */
     void (*bind_memory)(struct eo_affinity *affinity, void *memory, uint64_t bytes); /* before its first touch */
     /* Gives the thread that called init its old places back, when it is the one that calls. */

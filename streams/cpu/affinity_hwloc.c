@@ -60,7 +60,8 @@ static void affinity_fini(struct eo_affinity *affinity)
     free(affinity);
 }
 
-static eo_status affinity_init(struct eo_affinity **out, uint32_t rank, uint32_t rank_count, const eo_log *log)
+/* The topology, and nothing chosen yet. NULL where hwloc cannot describe the machine. */
+static eo_status load(struct eo_affinity **out, uint32_t rank, bool with_devices, const eo_log *log)
 {
     *out = NULL;
     struct eo_affinity *affinity = calloc(1, sizeof(*affinity));
@@ -71,6 +72,8 @@ static eo_status affinity_init(struct eo_affinity **out, uint32_t rank, uint32_t
     if (log)
         affinity->log = *log;
     affinity->has_topology = hwloc_topology_init(&affinity->topology) == 0;
+    if (affinity->has_topology && with_devices)
+        (void)hwloc_topology_set_io_types_filter(affinity->topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     if (!affinity->has_topology || hwloc_topology_load(affinity->topology) != 0) {
         eo_log_write(log, EO_LOG_WARN, "rank %u: threads are not placed: hwloc cannot describe this machine", rank);
         affinity_fini(affinity);
@@ -86,9 +89,48 @@ static eo_status affinity_init(struct eo_affinity **out, uint32_t rank, uint32_t
         affinity_fini(affinity);
         return EO_ERR_NO_MEMORY;
     }
-    restrict_to_process(affinity);
-    choose_share(affinity, rank, rank_count);
     *out = affinity;
+    return EO_OK;
+}
+
+static eo_status affinity_init(struct eo_affinity **out, uint32_t rank, uint32_t rank_count, const eo_log *log)
+{
+    const eo_status status = load(out, rank, false, log);
+    if (*out) {
+        restrict_to_process(*out);
+        choose_share(*out, rank, rank_count);
+    }
+    return status;
+}
+
+static bool choose_near(struct eo_affinity *affinity, const char *pci_bus_id)
+{
+    hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(affinity->topology, pci_bus_id);
+    hwloc_obj_t place = device ? hwloc_get_non_io_ancestor_obj(affinity->topology, device) : NULL;
+    hwloc_cpuset_t allowed = hwloc_bitmap_alloc();
+    if (place && place->cpuset && allowed &&
+        hwloc_get_cpubind(affinity->topology, allowed, HWLOC_CPUBIND_PROCESS) == 0)
+        hwloc_bitmap_and(affinity->share, place->cpuset, allowed);
+    hwloc_bitmap_free(allowed);
+    return !hwloc_bitmap_iszero(affinity->share);
+}
+
+static eo_status affinity_init_near(struct eo_affinity **out, uint32_t rank, const char *pci_bus_id, const eo_log *log)
+{
+    const eo_status status = load(out, rank, true, log);
+    if (!*out)
+        return status;
+    if (choose_near(*out, pci_bus_id)) {
+        char text[128];
+        hwloc_bitmap_list_snprintf(text, sizeof(text), (*out)->share);
+        eo_log_write(log, EO_LOG_INFO, "rank %u: threads and memory placed on processors %s, near GPU %s", rank, text,
+                     pci_bus_id);
+        return EO_OK;
+    }
+    eo_log_write(log, EO_LOG_INFO, "rank %u: threads are not placed: this machine does not tell what is near GPU %s",
+                 rank, pci_bus_id);
+    affinity_fini(*out);
+    *out = NULL;
     return EO_OK;
 }
 
@@ -110,6 +152,7 @@ static void affinity_bind_memory(struct eo_affinity *affinity, void *memory, uin
 const struct eo_affinity_ops eo_affinity_hwloc_ops = {
     .name = "hwloc",
     .init = affinity_init,
+    .init_near = affinity_init_near,
     .bind_thread = affinity_bind_thread,
     .bind_memory = affinity_bind_memory,
     .fini = affinity_fini,

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#include "streams/cuda/errors_cuda.h"
+
+#include "base/log.h"
+
+static const cudaError_t sticky_errors[] = {
+    cudaErrorECCUncorrectable, cudaErrorNvlinkUncorrectable, cudaErrorIllegalAddress,     cudaErrorLaunchTimeout,
+    cudaErrorContextIsDestroyed, cudaErrorAssert,            cudaErrorHardwareStackError, cudaErrorIllegalInstruction,
+    cudaErrorMisalignedAddress, cudaErrorInvalidAddressSpace, cudaErrorInvalidPc,         cudaErrorLaunchFailure,
+    cudaErrorExternalDevice,
+};
+
+bool eo_cuda_is_sticky(cudaError_t error)
+{
+    for (size_t i = 0; i < sizeof(sticky_errors) / sizeof(sticky_errors[0]); i++)
+        if (sticky_errors[i] == error)
+            return true;
+    return false;
+}
+
+bool eo_cuda_is_of_capture(cudaError_t error)
+{
+    return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
+}
+
+eo_status eo_cuda_status(const eo_log *log, uint32_t rank, cudaError_t error, const char *operation)
+{
+    if (error == cudaSuccess)
+        return EO_OK;
+    (void)cudaGetLastError();
+    if (error == cudaErrorNotReady)
+        return EO_IN_PROGRESS;
+    if (eo_cuda_is_sticky(error))
+        eo_log_write(log, EO_LOG_ERROR,
+                     "rank %u: %s: %s (CUDA error %d). It was caused by this or by work issued before it, and the GPU "
+                     "is lost to this process: end it, and run again under compute-sanitizer to find the place",
+                     rank, operation, cudaGetErrorString(error), (int)error);
+    else
+        eo_log_write(log, EO_LOG_ERROR, "rank %u: %s: %s (CUDA error %d)", rank, operation, cudaGetErrorString(error),
+                     (int)error);
+    return error == cudaErrorMemoryAllocation ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
+}

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * All of these wait for memory: four elements a thread, as one load where arrays are aligned to it. Built with
+ * -fmad=false, and without fast division and square root: the CPU's bits (see kernels_cuda.h).
+ */
+#include "streams/cuda/kernels_cuda.h"
+
+enum { THREADS = 256, QUAD = 4, TILE = THREADS * QUAD };
+
+static_assert(EO_SUM_LANES == 32, "a lane is a thread of a warp");
+static_assert(EO_SUM_CHUNK % TILE == 0 && EO_SUM_CHUNK * sizeof(float) <= 48 * 1024, "a chunk fits shared memory");
+
+/* --- four elements --------------------------------------------------------------------------------------------- */
+
+struct alignas(16) quad {
+    float x[QUAD];
+};
+
+__device__ static float bf16_to_float(uint16_t value)
+{
+    return __uint_as_float((uint32_t)value << 16);
+}
+
+__device__ static uint16_t float_to_bf16(float value)
+{
+    const uint32_t bits = __float_as_uint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((bits | 0x400000u) >> 16);
+    return (uint16_t)((bits + 0x8000u) >> 16);
+}
+
+__device__ static float element(const float *from, uint64_t i)
+{
+    return from[i];
+}
+
+__device__ static float element(const uint16_t *from, uint64_t i)
+{
+    return bf16_to_float(from[i]);
+}
+
+__device__ static quad load_whole(const float *from)
+{
+    const float4 v = *(const float4 *)from;
+    return {v.x, v.y, v.z, v.w};
+}
+
+__device__ static quad load_whole(const uint16_t *from)
+{
+    const ushort4 v = *(const ushort4 *)from;
+    return {bf16_to_float(v.x), bf16_to_float(v.y), bf16_to_float(v.z), bf16_to_float(v.w)};
+}
+
+/* Elements i ... i + 3, zero from `count` on. */
+template <typename T> __device__ static quad load(const T *from, uint64_t i, uint64_t count)
+{
+    if (i + QUAD <= count && (uintptr_t)(from + i) % (QUAD * sizeof(T)) == 0)
+        return load_whole(from + i);
+    quad q = {};
+    for (int k = 0; k < QUAD; k++)
+        if (i + k < count)
+            q.x[k] = element(from, i + k);
+    return q;
+}
+
+__device__ static void store(float *to, uint64_t i, uint64_t count, const quad &q)
+{
+    if (i + QUAD <= count && (uintptr_t)(to + i) % (QUAD * sizeof(float)) == 0) {
+        *(float4 *)(to + i) = make_float4(q.x[0], q.x[1], q.x[2], q.x[3]);
+        return;
+    }
+    for (int k = 0; k < QUAD; k++)
+        if (i + k < count)
+            to[i + k] = q.x[k];
+}
+
+template <typename T> __device__ static void store_16(T *to, uint64_t i, uint64_t count, const T (&v)[QUAD])
+{
+    if (i + QUAD <= count && (uintptr_t)(to + i) % (QUAD * sizeof(T)) == 0) {
+        *(ushort4 *)(to + i) = make_ushort4((uint16_t)v[0], (uint16_t)v[1], (uint16_t)v[2], (uint16_t)v[3]);
+        return;
+    }
+    for (int k = 0; k < QUAD; k++)
+        if (i + k < count)
+            to[i + k] = v[k];
+}
+
+__device__ static uint64_t first_element()
+{
+    return ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * QUAD;
+}
+
+static unsigned blocks_for(uint64_t count)
+{
+    return (unsigned)((count + TILE - 1) / TILE);
+}
+
+/* --- element by element ------------------------------------------------------------------------------------------- */
+
+__global__ static void fill_kernel(uint32_t *memory, uint32_t pattern, uint64_t count)
+{
+    const uint64_t i = first_element();
+    for (int k = 0; k < QUAD; k++)
+        if (i + k < count)
+            memory[i + k] = pattern;
+}
+
+__global__ static void cast_kernel(uint16_t *to, const float *from, uint64_t count)
+{
+    const uint64_t i = first_element();
+    const quad q = load(from, i, count);
+    const uint16_t v[QUAD] = {float_to_bf16(q.x[0]), float_to_bf16(q.x[1]), float_to_bf16(q.x[2]),
+                              float_to_bf16(q.x[3])};
+    store_16(to, i, count, v);
+}
+
+/* What the arrays' elements i ... i + 3 become, stored too; to NULL: what they are. */
+template <typename T>
+__device__ static quad accumulated(float *to, const T *from, bool overwrite, uint64_t i, uint64_t count)
+{
+    quad q = load(from, i, count);
+    if (to && !overwrite) {
+        const quad old = load((const float *)to, i, count);
+        for (int k = 0; k < QUAD; k++)
+            q.x[k] = old.x[k] + q.x[k];
+    }
+    if (to)
+        store(to, i, count, q);
+    return q;
+}
+
+template <typename T> __global__ static void accumulate_kernel(float *to, const T *from, bool overwrite, uint64_t count)
+{
+    (void)accumulated(to, from, overwrite, first_element(), count);
+}
+
+/* --- sums --------------------------------------------------------------------------------------------------------- */
+
+__device__ static double fold(double sum)
+{
+    for (int width = EO_SUM_LANES / 2; width > 0; width /= 2)
+        sum += __shfl_down_sync(0xffffffffu, sum, width);
+    return sum;
+}
+
+/*
+ * A block a chunk. All threads bring a tile of it into shared memory; then the first warp is the lanes, which go
+ * through it in their order. What lies past the end is zero there, and adds nothing to a sum of squares.
+ */
+template <typename T>
+__global__ static void chunks_kernel(double *chunks, float *to, const T *from, bool overwrite, uint64_t count,
+                                     uint64_t chunk)
+{
+    __shared__ alignas(16) float tile[EO_SUM_CHUNK];
+    const uint64_t begin = blockIdx.x * chunk, left = count - begin, end = begin + (left < chunk ? left : chunk);
+    double sum = 0;
+    for (uint64_t at = begin; at < end; at += EO_SUM_CHUNK) {
+#pragma unroll
+        for (uint32_t i = threadIdx.x * QUAD; i < EO_SUM_CHUNK; i += TILE)
+            *(quad *)(tile + i) = accumulated(to, from, overwrite, at + i, end);
+        __syncthreads();
+        if (threadIdx.x < EO_SUM_LANES) {
+#pragma unroll 16
+            for (uint32_t i = threadIdx.x; i < EO_SUM_CHUNK; i += EO_SUM_LANES)
+                sum += (double)tile[i] * (double)tile[i];
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x < EO_SUM_LANES) {
+        sum = fold(sum);
+        if (threadIdx.x == 0)
+            chunks[blockIdx.x] = sum;
+    }
+}
+
+__global__ static void sum_chunks_kernel(double *out, const double *chunks, uint32_t count)
+{
+    double sum = 0;
+#pragma unroll 16
+    for (uint32_t i = threadIdx.x; i < count; i += EO_SUM_LANES)
+        sum += chunks[i];
+    sum = fold(sum);
+    if (threadIdx.x == 0)
+        *out = sum;
+}
+
+/* As kernel arguments: a captured step keeps them. 3 KiB of the 4 that every device takes. */
+struct partial_pointers {
+    const double *at[384];
+};
+
+enum { PARTIALS_A_LAUNCH = sizeof(partial_pointers) / sizeof(const double *) };
+
+__global__ static void norm_local_kernel(double *out, const partial_pointers partials, uint32_t count, bool is_first,
+                                         const eo_update_scalars *scalars, const double *device_values)
+{
+    __shared__ double values[PARTIALS_A_LAUNCH];
+    for (uint32_t i = threadIdx.x; i < count; i += THREADS)
+        values[i] = *partials.at[i];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        double sum = is_first ? 0 : out[0];
+        for (uint32_t i = 0; i < count; i++)
+            sum += values[i];
+        out[0] = sum;
+    }
+    if (threadIdx.x < EO_STEP_VALUES) {
+        const double value = scalars->values[threadIdx.x];
+        out[1 + threadIdx.x] = device_values ? value + device_values[threadIdx.x] : value;
+    }
+}
+
+__global__ static void norm_sum_kernel(eo_norm_result *out, const double *gathered, uint32_t rank_count,
+                                       const eo_update_scalars *scalars)
+{
+    const uint32_t value = threadIdx.x;
+    double sum = 0;
+    for (uint32_t r = 0; r < rank_count; r++)
+        sum += gathered[(uint64_t)r * (1 + EO_STEP_VALUES) + value];
+    if (value > 0) {
+        out->values[value - 1] = sum;
+        return;
+    }
+    const double norm = sqrt(sum), clip = scalars->clip;
+    const double factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; /* 1e-6: as the CPU device */
+    out->norm = norm;
+    out->clip_factor = factor;
+    out->gradient_scale = isfinite(norm) ? (float)factor : __uint_as_float(0x7fc00000u);
+}
+
+/* --- AdamW -------------------------------------------------------------------------------------------------------- */
+
+struct adamw_ranges {
+    eo_adamw at[EO_CUDA_ADAMW_RANGES];
+    uint32_t first_block[EO_CUDA_ADAMW_RANGES + 1];
+    uint32_t count;
+};
+
+static_assert(sizeof(adamw_ranges) <= 4000, "the arguments of a kernel are limited to 4 KiB");
+
+__device__ static quad load_split(const uint16_t *high, const int16_t *low, uint64_t i, uint64_t count)
+{
+    const quad base = load(high, i, count);
+    quad q;
+    for (int k = 0; k < QUAD; k++) {
+        const int32_t remainder = i + k < count ? low[i + k] : 0;
+        q.x[k] = __uint_as_float(__float_as_uint(base.x[k]) + (uint32_t)remainder);
+    }
+    return q;
+}
+
+__device__ static void store_split(uint16_t *high, int16_t *low, uint64_t i, uint64_t count, const quad &q)
+{
+    uint16_t h[QUAD];
+    int16_t l[QUAD];
+    for (int k = 0; k < QUAD; k++) {
+        const uint32_t bits = __float_as_uint(q.x[k]);
+        h[k] = float_to_bf16(q.x[k]);
+        l[k] = (bits & 0x7fffffffu) > 0x7f800000u ? 0 : (int16_t)(uint16_t)(bits & 0xffffu);
+    }
+    store_16(high, i, count, h);
+    store_16(low, i, count, l);
+}
+
+/* The arithmetic of kernels_cpu_body.h, operation by operation. */
+__global__ static void adamw_kernel(const adamw_ranges ranges, const eo_update_scalars *scalars,
+                                    const eo_norm_result *norm)
+{
+    const float scale = norm->gradient_scale;
+    if (isnan(scale))
+        return;
+    uint32_t index = 0;
+    while (index + 1 < ranges.count && blockIdx.x >= ranges.first_block[index + 1])
+        index++;
+    const eo_adamw &range = ranges.at[index];
+    const uint64_t count = range.count;
+    const uint64_t i = ((uint64_t)(blockIdx.x - ranges.first_block[index]) * THREADS + threadIdx.x) * QUAD;
+    if (i >= count)
+        return;
+
+    const float beta1 = scalars->beta1, beta2 = scalars->beta2, eps = scalars->eps;
+    const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+    const float correction1 = scalars->bias_correction1, correction2 = scalars->bias_correction2;
+    const float rate = scalars->learning_rate, decay = range.decays ? scalars->weight_decay : 0.0f;
+    const bool is_split = !range.weights;
+    quad w = is_split ? load_split(range.high, range.low, i, count) : load((const float *)range.weights, i, count);
+    quad m = load((const float *)range.first_moment, i, count), v = load((const float *)range.second_moment, i, count);
+    const quad gradient = load(range.gradient, i, count);
+    for (int k = 0; k < QUAD; k++) {
+        const float g = gradient.x[k] * scale;
+        m.x[k] = beta1 * m.x[k] + rest1 * g;
+        v.x[k] = beta2 * v.x[k] + rest2 * g * g;
+        w.x[k] = w.x[k] - rate * (m.x[k] / correction1 / (sqrtf(v.x[k] / correction2) + eps) + decay * w.x[k]);
+    }
+    store(range.first_moment, i, count, m);
+    store(range.second_moment, i, count, v);
+    if (is_split)
+        store_split(range.high, range.low, i, count, w);
+    else
+        store(range.weights, i, count, w);
+}
+
+/* --- launches ------------------------------------------------------------------------------------------------------ */
+
+extern "C" cudaError_t eo_cuda_kernels_load(void)
+{
+    const void *const kernels[] = {
+        (const void *)fill_kernel,
+        (const void *)cast_kernel,
+        (const void *)accumulate_kernel<float>,
+        (const void *)accumulate_kernel<uint16_t>,
+        (const void *)chunks_kernel<float>,
+        (const void *)chunks_kernel<uint16_t>,
+        (const void *)sum_chunks_kernel,
+        (const void *)norm_local_kernel,
+        (const void *)norm_sum_kernel,
+        (const void *)adamw_kernel,
+    };
+    for (const void *kernel : kernels) {
+        cudaFuncAttributes attributes;
+        const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+        if (error != cudaSuccess)
+            return error;
+    }
+    return cudaSuccess;
+}
+
+extern "C" cudaError_t eo_cuda_fill(void *memory, uint32_t pattern, uint64_t bytes, cudaStream_t stream)
+{
+    if (bytes < 4)
+        return cudaSuccess;
+    fill_kernel<<<blocks_for(bytes / 4), THREADS, 0, stream>>>((uint32_t *)memory, pattern, bytes / 4);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_cast_bf16(uint16_t *to, const float *from, uint64_t count, cudaStream_t stream)
+{
+    if (count == 0)
+        return cudaSuccess;
+    cast_kernel<<<blocks_for(count), THREADS, 0, stream>>>(to, from, count);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_accumulate(float *to, const void *from, eo_dtype dtype, bool overwrite, uint64_t count,
+                                          cudaStream_t stream)
+{
+    if (count == 0)
+        return cudaSuccess;
+    if (dtype == EO_DTYPE_BF16)
+        accumulate_kernel<<<blocks_for(count), THREADS, 0, stream>>>(to, (const uint16_t *)from, overwrite, count);
+    else
+        accumulate_kernel<<<blocks_for(count), THREADS, 0, stream>>>(to, (const float *)from, overwrite, count);
+    return cudaGetLastError();
+}
+
+template <typename T>
+static cudaError_t launch_sum(double *out, double *chunks, float *to, const T *from, bool overwrite, uint64_t count,
+                              cudaStream_t stream)
+{
+    const uint64_t chunk = eo_sum_chunk(count);
+    const unsigned chunk_count = (unsigned)((count + chunk - 1) / chunk);
+    if (chunk_count > 0)
+        chunks_kernel<<<chunk_count, THREADS, 0, stream>>>(chunks, to, from, overwrite, count, chunk);
+    sum_chunks_kernel<<<1, EO_SUM_LANES, 0, stream>>>(out, chunks, chunk_count);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_sum_squares(double *out, double *chunks, const float *values, uint64_t count,
+                                           cudaStream_t stream)
+{
+    return launch_sum(out, chunks, (float *)NULL, values, false, count, stream);
+}
+
+extern "C" cudaError_t eo_cuda_accumulate_sum_squares(double *out, double *chunks, float *to, const void *from,
+                                                      eo_dtype dtype, bool overwrite, uint64_t count,
+                                                      cudaStream_t stream)
+{
+    if (dtype == EO_DTYPE_BF16)
+        return launch_sum(out, chunks, to, (const uint16_t *)from, overwrite, count, stream);
+    return launch_sum(out, chunks, to, (const float *)from, overwrite, count, stream);
+}
+
+extern "C" cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint32_t count,
+                                          const struct eo_update_scalars *scalars, const double *device_values,
+                                          cudaStream_t stream)
+{
+    uint32_t done = 0;
+    do {
+        partial_pointers some;
+        const uint32_t some_count = count - done < PARTIALS_A_LAUNCH ? count - done : (uint32_t)PARTIALS_A_LAUNCH;
+        for (uint32_t i = 0; i < PARTIALS_A_LAUNCH; i++)
+            some.at[i] = i < some_count ? partials[done + i] : NULL;
+        norm_local_kernel<<<1, THREADS, 0, stream>>>(out, some, some_count, done == 0, scalars, device_values);
+        done += some_count;
+    } while (done < count);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_norm_sum(struct eo_norm_result *out, const double *gathered, uint32_t rank_count,
+                                        const struct eo_update_scalars *scalars, cudaStream_t stream)
+{
+    norm_sum_kernel<<<1, 1 + EO_STEP_VALUES, 0, stream>>>(out, gathered, rank_count, scalars);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count,
+                                     const struct eo_update_scalars *scalars, const struct eo_norm_result *norm,
+                                     cudaStream_t stream)
+{
+    if (range_count > EO_CUDA_ADAMW_RANGES)
+        return cudaErrorInvalidValue;
+    adamw_ranges all = {};
+    for (uint32_t i = 0; i < range_count; i++) {
+        if (ranges[i].count == 0)
+            continue;
+        all.at[all.count++] = ranges[i];
+        all.first_block[all.count] = all.first_block[all.count - 1] + blocks_for(ranges[i].count);
+    }
+    if (all.count == 0)
+        return cudaSuccess;
+    adamw_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all, scalars, norm);
+    return cudaGetLastError();
+}
