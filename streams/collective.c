@@ -5,14 +5,13 @@
 
 #include "eo_config.h"
 #include "streams/cpu/local_cpu.h"
-#if EO_HAVE_CUDA
-extern const struct eo_comm_ops eo_comm_local_cuda_ops;
-#endif
+#include "streams/cuda/collectives_cuda.h"
 
 static const struct eo_comm_ops *const comm_table[] = { /* in order of preference */
     &eo_comm_local_ops,
 #if EO_HAVE_CUDA
     &eo_comm_local_cuda_ops,
+    &eo_comm_nccl_ops,
 #endif
 };
 

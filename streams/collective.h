@@ -7,10 +7,11 @@
  *     reduce-scatter  recv[0 ... count) = sum over r, in rank order, in fp32, of rank r's send[rank * count ...]
  *                     recv may be send + rank * count (in place)
  *
- * A collective only enqueues and returns: it does not allocate or block. It is complete on a rank (its event) when
- * recv is written and, for reduce-scatter, nobody reads that rank's send any more. An all-gather's send may still be
- * read by slower ranks when the event completes: whoever writes it must be ordered after a later collective of the
- * same communicator, or call quiesce.
+ * A collective only enqueues and returns: it does not allocate, and does not wait for the device; local-cuda waits for
+ * the other ranks' threads to issue it too. It is complete on a rank (its event) when recv is written and, for
+ * reduce-scatter, nobody reads that rank's send any more. An all-gather's send may still be read by slower ranks when
+ * the event completes: whoever writes it must be ordered after a later collective of the same communicator, or call
+ * quiesce. nccl does not promise the order of the sum, and rounds bf16 sums more than once.
  *
  * The first failure (ranks disagree, a rank is late, an abort) fails the whole group: collectives in progress and all
  * later ones end with it, on every communicator.
@@ -23,12 +24,37 @@
 struct eo_group;
 struct eo_comm;
 
+enum { EO_GROUP_ID_BYTES = 128, EO_GROUP_PEER_BYTES = 128 };
+
+/* Of ranks that come into a group each by itself (nccl), where `local` makes the group for all ranks at once. */
+struct eo_group_join {
+    uint32_t rank, device_index;
+    const void *id;     /* EO_GROUP_ID_BYTES of group_id, the same on all ranks, or: */
+    void *communicator; /* the caller's own (ncclComm_t), split and left alone */
+    const void *peers;  /* what group_peer gave on every rank, EO_GROUP_PEER_BYTES each, by rank; NULL: unknown */
+    const char *mode;   /* NULL: the backend's choice */
+    uint32_t cta_max;   /* 0: the backend's choice */
+    bool ordered_launches; /* NCCL_LAUNCH_ORDER_IMPLICIT=1 stands in the environment */
+};
+
 struct eo_group_params {
     uint32_t rank_count;
     uint32_t timeout_ms;
+    const struct eo_group_join *join; /* NULL for local */
     double fabric_gigabytes_per_s; /* 0: no simulated link */
     double fabric_latency_us;
     const eo_log *log; /* copied */
+};
+
+/* What a group runs on, for who prints it. */
+struct eo_group_info {
+    uint32_t built_version, run_version; /* of the library, 22809: 2.28.9 */
+    const char *mode;                    /* the one that was chosen */
+    char gather[96], reduce[96];         /* how each kind of collective runs */
+    uint64_t communicator_bytes;         /* device memory that went away while communicators were made */
+    uint64_t registered_bytes, register_ns;
+    uint64_t outside_count;              /* collectives on memory that was not registered */
+    bool must_exit;                      /* after a failure: work is stuck on the device; end the process */
 };
 
 struct eo_comm_ops {
@@ -40,7 +66,8 @@ struct eo_comm_ops {
     void (*group_abort)(struct eo_group *group, uint32_t rank, const char *reason);
     void (*group_failure)(struct eo_group *group, char *text, size_t bytes);
 
-    /* Waits for nobody. The communicator enqueues on `queue` of `device`. */
+    /* The communicator enqueues on `queue` of `device`. A rank opens one for all-gathers and then one for
+     * reduce-scatters: nccl makes them differently; the local ones run both. local waits for nobody, nccl for all. */
     eo_status (*open)(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
                       uint32_t queue);
     /* Waits for peers that still read this rank's memory (or the deadline). NULL is taken. */
@@ -56,6 +83,12 @@ struct eo_comm_ops {
     eo_status (*quiesce)(struct eo_comm *comm);
 
     /* What follows may be NULL: then there is nothing to do, or, of graphs, there are none. */
+
+    /* For groups that are joined: what one rank makes and all are given, and what each rank tells the others. They fail
+     * where there is no device, but for group_id. */
+    eo_status (*group_id)(void *id, const eo_log *log);
+    eo_status (*group_peer)(void *peer, uint32_t device_index, const eo_log *log);
+    void (*group_info)(const struct eo_group *group, struct eo_group_info *out);
 
     /* A reservation that collectives of this communicator will use, told once after open, before the first collective;
      * by all ranks, in the same order, with the same sizes. Undone by close. */

@@ -102,7 +102,9 @@ struct eo_device {
     const struct eo_device_ops *ops;
     eo_log log;
     struct eo_device_params params;
-    void *state; /* the backend's */
+    void *state;  /* the backend's */
+    bool is_lost; /* a collective that nothing can end stays on it: whatever would wait for the device, or take memory
+                     from it, is left undone, and the process is to end (eo_group_info.must_exit) */
 };
 
 /*

@@ -71,7 +71,7 @@ static void allocator_destroy(void **allocator)
 {
     struct cuda_allocator *a = *allocator;
     *allocator = NULL;
-    if (!a)
+    if (!a || a->device->is_lost)
         return;
     (void)cudaDeviceSynchronize();
     for (uint32_t i = 0; i < BUCKETS; i++) {

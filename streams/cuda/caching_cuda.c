@@ -247,7 +247,7 @@ static void caching_destroy(void **allocator)
 {
     struct caching_allocator *a = *allocator;
     *allocator = NULL;
-    if (!a)
+    if (!a || a->device->is_lost)
         return;
     (void)cudaDeviceSynchronize();
     for (uint32_t i = 0; i < CACHE_BUCKETS; i++)

@@ -108,7 +108,7 @@ static void destroy_event(cudaEvent_t event)
 static void cuda_fini(struct eo_device *device)
 {
     struct eo_cuda *cuda = eo_cuda_of(device);
-    if (!cuda)
+    if (!cuda || device->is_lost)
         return;
     for (uint32_t i = 0; i < EO_QUEUES_MAX; i++)
         if (cuda->streams[i])
@@ -213,6 +213,8 @@ static eo_status cuda_await(struct eo_device *device, const struct eo_event *eve
 static eo_status cuda_drain(struct eo_device *device)
 {
     struct eo_cuda *cuda = eo_cuda_of(device);
+    if (device->is_lost)
+        return cuda->error < 0 ? cuda->error : EO_ERR_DEVICE;
     for (uint32_t i = 0; i < device->params.queue_count; i++)
         (void)eo_cuda_note(device, cudaStreamSynchronize(cuda->streams[i]), "work on the GPU");
     if (cuda->error == EO_OK)

@@ -15,9 +15,7 @@ _Static_assert((int)EO_CUDA_SUM_INPUTS_MAX >= (int)EO_LOCAL_RANKS_MAX, "the kern
 
 eo_status eo_local_cuda_fail(struct eo_comm *comm, cudaError_t error, const char *call, const char *label)
 {
-    (void)cudaGetLastError(); /* or the next, innocent call reports this one again */
-    return eo_local_fail(comm->end.group, error == cudaErrorMemoryAllocation ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE,
-                         "rank %u, '%s', collective %llu: %s: %s (CUDA error %d)", comm->end.rank, label,
+    return eo_local_fail(comm->end.group, eo_cuda_status(NULL, comm->end.rank, error, call), "rank %u, '%s', collective %llu: %s: %s (CUDA error %d)", comm->end.rank, label,
                          (unsigned long long)comm->end.sequence, call, cudaGetErrorString(error), (int)error);
 }
 
@@ -48,7 +46,7 @@ static cudaError_t make_rank(struct eo_local_cuda_rank *rank)
 {
     cudaEvent_t *const events[] = {&rank->entry[0], &rank->entry[1], &rank->exit[0], &rank->exit[1], &rank->fork,
                                    &rank->points[0], &rank->points[1], &rank->points[2]};
-    cudaError_t error = cudaGetDevice(&rank->device);
+    cudaError_t error = cudaSuccess;
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && error == cudaSuccess; i++)
         error = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
     return error == cudaSuccess ? eo_cuda_sum_load() : error;
@@ -69,7 +67,7 @@ static eo_status local_cuda_open(struct eo_comm **out, struct eo_group *group, u
                                  struct eo_device *device, uint32_t queue)
 {
     *out = NULL;
-    if (!device->ops->queue_handle || !device->ops->queue_handle(device, EO_QUEUE_COMPUTE)) {
+    if (device->ops != &eo_device_cuda_ops) {
         eo_log_write(&group->log, EO_LOG_ERROR, "local-cuda collectives run on device cuda, not on %s",
                      device->ops->name);
         return EO_ERR_UNSUPPORTED;
@@ -78,14 +76,9 @@ static eo_status local_cuda_open(struct eo_comm **out, struct eo_group *group, u
     struct eo_local_cuda_rank *self = calloc(1, sizeof(*self));
     eo_status status = comm && self ? EO_OK : EO_ERR_NO_MEMORY;
     if (status == EO_OK) {
-        const cudaError_t error = make_rank(self);
-        if (error != cudaSuccess) {
-            (void)cudaGetLastError();
-            eo_log_write(&group->log, EO_LOG_ERROR, "rank %u: events and kernels of a communicator: %s", rank,
-                         cudaGetErrorString(error));
-            status = error == cudaErrorMemoryAllocation ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
-        }
+        self->device = eo_cuda_of(device)->device;
         self->queue_count = device->params.queue_count;
+        status = eo_cuda_status(&group->log, rank, make_rank(self), "events and kernels of a communicator");
     }
     if (status == EO_OK)
         status = eo_local_end_open(&comm->end, group, rank, device, queue, self);

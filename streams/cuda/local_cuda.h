@@ -18,13 +18,15 @@
 
 #include <cuda_runtime_api.h>
 
+#include "streams/cuda/collectives_cuda.h"
+#include "streams/cuda/device_cuda.h"
 #include "streams/local.h"
 
 struct eo_local_graph;
 
 /* What a rank shows its peers; lives as long as the line. */
 struct eo_local_cuda_rank {
-    int device; /* CUDA's number */
+    int device;                    /* CUDA's number */
     cudaEvent_t entry[2], exit[2]; /* of collective s: [s & 1] */
 
     /* Captured steps; of rank 0 what all read between two meetings. */
@@ -44,8 +46,6 @@ struct eo_comm {
     struct eo_local_cuda_rank *self;
     bool is_connected; /* this GPU reads the other ranks' */
 };
-
-extern const struct eo_comm_ops eo_comm_local_cuda_ops;
 
 static inline struct eo_local_cuda_rank *eo_local_cuda_rank_of(const struct eo_comm *comm, uint32_t rank)
 {

@@ -30,15 +30,10 @@ static bool is_root(uint32_t rank, uint32_t queue)
     return rank == 0 && queue == EO_QUEUE_COMPUTE;
 }
 
-/* CUDA's answer as a status of this step alone: the group goes on, and all ranks hear of it from rank 0. */
+/* A status of this step alone: the group goes on, and all ranks hear of it from rank 0. */
 static eo_status as_status(struct eo_comm *comm, cudaError_t error, const char *call)
 {
-    if (error == cudaSuccess)
-        return EO_OK;
-    (void)cudaGetLastError();
-    eo_log_write(&comm->end.group->log, EO_LOG_ERROR, "captured step of %u ranks: %s: %s (CUDA error %d)",
-                 comm->end.group->params.rank_count, call, cudaGetErrorString(error), (int)error);
-    return error == cudaErrorMemoryAllocation ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
+    return eo_cuda_status(&comm->end.group->log, comm->end.rank, error, call);
 }
 
 /* This rank's queues go on from rank 0's fork. */
@@ -118,6 +113,7 @@ static eo_status begin(struct eo_comm *comm)
 
 eo_status eo_local_cuda_capture_begin(struct eo_comm *comm)
 {
+    eo_cuda_of(comm->device)->capture_error = EO_OK;
     EO_TRY(eo_local_cuda_barrier(comm, "capture of a step"));
     if (comm->end.rank == 0)
         comm->self->status = begin(comm);
@@ -135,7 +131,9 @@ static eo_status end(struct eo_comm *comm)
 {
     struct eo_local_cuda_rank *self = comm->self;
     struct eo_local_graph *graph = calloc(1, sizeof(*graph));
-    const eo_status joined = as_status(comm, join_points(comm), "cudaStreamWaitEvent");
+    eo_status joined = as_status(comm, join_points(comm), "a capture's join");
+    for (uint32_t r = 0; r < comm->end.group->params.rank_count && joined >= 0; r++)
+        joined = eo_local_cuda_rank_of(comm, r)->status; /* what its device could not capture: told when it came */
     if (!graph || joined < 0) {
         free(graph);
         eo_local_cuda_capture_abandon(comm);
@@ -161,6 +159,7 @@ eo_status eo_local_cuda_capture_end(struct eo_comm *comm, void **graph)
 {
     *graph = NULL;
     eo_status status = record_points(comm, "capture ends");
+    comm->self->status = eo_cuda_of(comm->device)->capture_error;
     if (status >= 0)
         status = eo_local_cuda_barrier(comm, "capture ends");
     if (status < 0) {

@@ -236,7 +236,7 @@ eo_status eo_cuda_reserve(struct eo_device *device, enum eo_memory_kind kind, ui
 void eo_cuda_release(struct eo_device *device, enum eo_memory_kind kind, void *memory, uint64_t bytes)
 {
     struct eo_cuda *cuda = eo_cuda_of(device);
-    if (!memory)
+    if (!memory || device->is_lost)
         return;
     struct eo_cuda_reservation **link = &cuda->reservations;
     while (*link && (*link)->memory != memory)
