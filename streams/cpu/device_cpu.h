@@ -10,9 +10,6 @@
 #include "streams/cpu/queue.h"
 #include "streams/device.h"
 
-/* Sums are made of at most so many partial ones, whose room is here: nothing allocates after init. */
-enum { EO_CPU_PARTIALS_MAX = 1024 };
-
 struct eo_cpu {
     struct eo_cpu_queue queues[EO_QUEUES_MAX]; /* that of EO_QUEUE_COMPUTE is not used: it is the calling thread */
     uint64_t compute_sequence;
@@ -20,7 +17,7 @@ struct eo_cpu {
     const struct eo_cpu_kernels *kernels;
     const struct eo_affinity_ops *affinity_ops; /* NULL: threads stay where they are */
     struct eo_affinity *affinity;
-    double partials[EO_CPU_PARTIALS_MAX];
+    double partials[EO_SUM_CHUNKS_MAX]; /* sums are made of no more, and nothing allocates after init */
 };
 
 extern const struct eo_device_ops eo_device_cpu_ops;

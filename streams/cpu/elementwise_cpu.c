@@ -111,6 +111,7 @@ struct sum_job {
     const float *values;
     double *partials;
     uint64_t count, chunk;
+    uint64_t chunk_count, chunks_a_task; /* of sums */
 };
 
 static void accumulate_chunk(const struct sum_job *job, uint64_t begin, uint64_t count)
@@ -138,36 +139,38 @@ void eo_cpu_accumulate(struct eo_device *device, float *to, const void *from, eo
     run_chunks(device, eo_div_up(count, job.chunk), accumulate_task, &job);
 }
 
+static double chunk_squares(const struct sum_job *job, uint64_t begin, uint64_t count)
+{
+    if (job->to && job->dtype == EO_DTYPE_FP32 && !job->overwrite)
+        return job->kernels->accumulate_sum_squares(job->to + begin, (const float *)job->from + begin, count);
+    if (job->to)
+        accumulate_chunk(job, begin, count);
+    return job->kernels->sum_squares((job->to ? job->to : job->values) + begin, count);
+}
+
+/* As many chunks of the sum as are worth waking a thread. */
 static void sum_squares_task(void *arg, uint32_t index)
 {
     const struct sum_job *job = arg;
-    const uint64_t begin = index * job->chunk;
-    const uint64_t count = eo_min_u64(job->chunk, job->count - begin);
-    if (job->to && job->dtype == EO_DTYPE_FP32 && !job->overwrite) {
-        const float *from = job->from;
-        job->partials[index] = job->kernels->accumulate_sum_squares(job->to + begin, from + begin, count);
-        return;
+    const uint64_t first = index * job->chunks_a_task;
+    const uint64_t end = eo_min_u64(first + job->chunks_a_task, job->chunk_count);
+    for (uint64_t c = first; c < end; c++) {
+        const uint64_t begin = c * job->chunk;
+        job->partials[c] = chunk_squares(job, begin, eo_min_u64(job->chunk, job->count - begin));
     }
-    if (job->to)
-        accumulate_chunk(job, begin, count);
-    job->partials[index] = job->kernels->sum_squares((job->to ? job->to : job->values) + begin, count);
 }
 
-/* The chunk grows with the array where the partial sums would not fit: still a matter of `count` alone. */
 static void sum_squares(struct eo_device *device, double *out, struct sum_job *job)
 {
     struct eo_cpu *cpu = eo_cpu_of(device);
-    const uint64_t even = eo_align_up(eo_div_up(job->count, EO_CPU_PARTIALS_MAX), EO_SUM_LANES);
     job->kernels = cpu->kernels;
     job->partials = cpu->partials;
-    job->chunk = eo_max_u64(CHUNK_ELEMENTS, even);
-    const uint64_t chunk_count = eo_div_up(job->count, job->chunk);
-    EO_ASSERT(chunk_count <= EO_CPU_PARTIALS_MAX);
-    run_chunks(device, chunk_count, sum_squares_task, job);
-    double sum = 0;
-    for (uint64_t i = 0; i < chunk_count; i++)
-        sum += cpu->partials[i];
-    *out = sum;
+    job->chunk = eo_sum_chunk(job->count);
+    job->chunk_count = eo_div_up(job->count, job->chunk);
+    job->chunks_a_task = eo_max_u64(CHUNK_ELEMENTS / job->chunk, 1);
+    EO_ASSERT(job->chunk_count <= EO_SUM_CHUNKS_MAX);
+    run_chunks(device, eo_div_up(job->chunk_count, job->chunks_a_task), sum_squares_task, job);
+    *out = eo_sum_chunks(cpu->partials, job->chunk_count);
 }
 
 void eo_cpu_sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count)

@@ -4,15 +4,14 @@
  *
  * All tables give the same bits: every element goes through the same IEEE operations in the same order, the build
  * forbids fusing a product with a sum, and sums are taken over EO_SUM_LANES lanes whatever the vectors' width is
- * (lane j: elements j, j + lanes, ...; then the lanes in a fixed tree).
+ * (streams/sum_order.h).
  * The caller's rounding and denormal modes are used as they are.
  */
 #ifndef EO_STREAMS_CPU_KERNELS_CPU_H
 #define EO_STREAMS_CPU_KERNELS_CPU_H
 
 #include "streams/device.h"
-
-enum { EO_SUM_LANES = 16 };
+#include "streams/sum_order.h"
 
 /*
  * From so many bytes on, what a copy or a collective writes goes past the caches ("streamed"): it would not stay in
@@ -26,6 +25,7 @@ struct eo_cpu_kernels {
 
     /* to[i] += from[i] */
     void (*accumulate)(float *to, const float *from, uint64_t count);
+    /* Of one chunk of streams/sum_order.h. */
     double (*sum_squares)(const float *values, uint64_t count);
     /* accumulate, and the sum of squares of the result */
     double (*accumulate_sum_squares)(float *to, const float *from, uint64_t count);

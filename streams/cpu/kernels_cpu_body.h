@@ -66,11 +66,7 @@ KERNEL_TARGET static double KERNEL(sum_squares_of)(float *to, const float *from,
             to[i] = x;
         lanes[lane] += (double)x * (double)x;
     }
-    for (uint32_t width = EO_SUM_LANES / 2; width > 0; width /= 2) {
-        for (uint32_t lane = 0; lane < width; lane++)
-            lanes[lane] += lanes[lane + width];
-    }
-    return lanes[0];
+    return eo_sum_fold(lanes);
 }
 
 KERNEL_TARGET static double KERNEL(sum_squares)(const float *values, uint64_t count)
