@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What works element by element, or row by row without a sum: residuals, activations, rotary positions; and the sums of
+ * columns. All of it waits for memory: a thread takes 16 bytes at a time.
+ */
+#include "layers/cuda/columns.cuh"
+
+namespace {
+
+enum { THREADS = 256 };
+
+/* A grid over rows (x) and pieces of a row (y). */
+struct row_grid {
+    dim3 grid;
+    unsigned threads;
+};
+
+row_grid grid_of_rows(uint64_t rows, uint64_t packs)
+{
+    const unsigned threads = row_threads(packs, THREADS);
+    return {dim3((unsigned)rows, (unsigned)divide_up(packs, threads)), threads};
+}
+
+/* The element with which the thread begins; beyond the row's end where there is nothing to do. */
+template <int N> __device__ __forceinline__ uint64_t first_column()
+{
+    return ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x) * N;
+}
+
+/* ---- GELU, the tanh form ---- */
+
+__device__ __forceinline__ float gelu_tanh(float x)
+{
+    return tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x));
+}
+
+__device__ __forceinline__ float gelu(float x)
+{
+    return 0.5f * x * (1.0f + gelu_tanh(x));
+}
+
+__device__ __forceinline__ float gelu_slope(float x)
+{
+    const float t = gelu_tanh(x);
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608028654f * (1.0f + 3.0f * 0.044715f * x * x);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS) gelu_forward_kernel(T *out, const T *in, const T *bias, uint64_t width)
+{
+    const uint64_t column = first_column<N>(), at = blockIdx.x * width + column;
+    if (column >= width)
+        return;
+    float x[N], b[N] = {};
+    lanes<T, N>::load(x, in + at);
+    if (bias)
+        lanes<T, N>::load(b, bias + column);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = gelu(x[i] + b[i]);
+    lanes<T, N>::store(out + at, x);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS)
+    epilogue_kernel(enum eo_epilogue epilogue, T *c, uint64_t c_stride, const T *bias, T *aux, uint64_t aux_stride,
+                    uint64_t width)
+{
+    const uint64_t column = first_column<N>();
+    if (column >= width)
+        return;
+    T *to = c + blockIdx.x * c_stride + column;
+    T *kept = aux + blockIdx.x * aux_stride + column;
+    float x[N], other[N];
+    lanes<T, N>::load(x, to);
+    if (epilogue == EO_EPILOGUE_GELU_GRADIENT) {
+        lanes<T, N>::load(other, kept);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] *= gelu_slope(other[i]);
+    } else {
+        lanes<T, N>::load(other, bias + column);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] += other[i];
+        if (epilogue == EO_EPILOGUE_BIAS_GELU) {
+            lanes<T, N>::store(kept, x);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                x[i] = gelu(x[i]);
+        }
+    }
+    lanes<T, N>::store(to, x);
+}
+
+/* ---- residual ---- */
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS) residual_kernel(T *output, const T *residual, const T *bias, uint64_t width)
+{
+    const uint64_t column = first_column<N>(), at = blockIdx.x * width + column;
+    if (column >= width)
+        return;
+    float x[N], r[N], b[N] = {};
+    lanes<T, N>::load(x, output + at);
+    lanes<T, N>::load(r, residual + at);
+    if (bias)
+        lanes<T, N>::load(b, bias + column);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = r[i] + (x[i] + b[i]);
+    lanes<T, N>::store(output + at, x);
+}
+
+/* ---- SwiGLU ---- */
+
+__device__ __forceinline__ float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS)
+    swiglu_forward_kernel(T *out, const T *gate, const T *up, uint64_t stride, uint64_t width)
+{
+    const uint64_t column = first_column<N>(), at = blockIdx.x * stride + column;
+    if (column >= width)
+        return;
+    float g[N], u[N];
+    lanes<T, N>::load(g, gate + at);
+    lanes<T, N>::load(u, up + at);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        g[i] = g[i] * sigmoid(g[i]) * u[i];
+    lanes<T, N>::store(out + blockIdx.x * width + column, g);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS)
+    swiglu_backward_kernel(T *gate_gradient, T *up_gradient, const T *out_gradient, const T *gate, const T *up,
+                           uint64_t stride, uint64_t width)
+{
+    const uint64_t column = first_column<N>(), at = blockIdx.x * stride + column;
+    if (column >= width)
+        return;
+    float g[N], u[N], d[N];
+    lanes<T, N>::load(g, gate + at);
+    lanes<T, N>::load(u, up + at);
+    lanes<T, N>::load(d, out_gradient + blockIdx.x * width + column);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const float s = sigmoid(g[i]), silu = g[i] * s;
+        const float slope = s * (1.0f + g[i] * (1.0f - s));
+        g[i] = d[i] * u[i] * slope;
+        u[i] = d[i] * silu;
+    }
+    lanes<T, N>::store(gate_gradient + at, g);
+    lanes<T, N>::store(up_gradient + at, u);
+}
+
+/* ---- rotary positions: element i of a head turns with element i + half ---- */
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS)
+    rotate_kernel(T *values, uint64_t stride, const float *table, uint32_t seq, uint32_t half, uint64_t pairs,
+                  float sign)
+{
+    const uint64_t pair = first_column<N>(); /* of the row's: head after head */
+    if (pair >= pairs)
+        return;
+    const uint32_t position = blockIdx.x % seq, i = (uint32_t)(pair % half);
+    T *low = values + blockIdx.x * stride + pair / half * 2 * half + i, *high = low + half;
+    const float *cosines = table + (uint64_t)position * 2 * half + i, *sines = cosines + half;
+    float a[N], b[N];
+    lanes<T, N>::load(a, low);
+    lanes<T, N>::load(b, high);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const float c = cosines[j], s = sign * sines[j], x = a[j], y = b[j];
+        a[j] = x * c - y * s;
+        b[j] = y * c + x * s;
+    }
+    lanes<T, N>::store(low, a);
+    lanes<T, N>::store(high, b);
+}
+
+/* ---- sums of columns ---- */
+
+enum { SUM_COLUMNS = 32, SUM_ROWS = 8 };
+
+/* A block sums the rows of its part: 32 x N columns, its eight rows of threads take every eighth row. */
+template <typename T, int N>
+__global__ void __launch_bounds__(SUM_COLUMNS *SUM_ROWS)
+    column_sums_kernel(float *partials, const T *gradient, uint64_t rows, uint64_t width, uint64_t part_rows)
+{
+    __shared__ float sums[SUM_ROWS][SUM_COLUMNS][N + 1];
+    const uint64_t column = ((uint64_t)blockIdx.x * SUM_COLUMNS + threadIdx.x) * N;
+    const uint64_t first = blockIdx.y * part_rows, end = first + part_rows < rows ? first + part_rows : rows;
+    float sum[N] = {};
+    if (column < width) {
+#pragma unroll 4
+        for (uint64_t row = first + threadIdx.y; row < end; row += SUM_ROWS) {
+            float x[N];
+            lanes<T, N>::load(x, gradient + row * width + column);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                sum[i] += x[i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        sums[threadIdx.y][threadIdx.x][i] = sum[i];
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= width)
+        return;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        for (int y = 1; y < SUM_ROWS; y++)
+            sum[i] += sums[y][threadIdx.x][i];
+        partials[blockIdx.y * width + column + i] = sum[i];
+    }
+}
+
+/* ---- finite ---- */
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS) finite_kernel(uint32_t *flag, const T *values, uint64_t count)
+{
+    bool bad = false;
+    const uint64_t step = (uint64_t)gridDim.x * THREADS * N;
+    for (uint64_t at = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * N; at < count; at += step) {
+        float x[N];
+        lanes<T, N>::load(x, values + at);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            bad = bad || !isfinite(x[i]);
+    }
+    if (bad)
+        *flag = 1; /* whoever writes, writes the same */
+}
+
+} /* namespace */
+
+cudaError_t eo_cuda_residual_add(const struct eo_residual *r, cudaStream_t stream)
+{
+    const uint64_t n = lanes_of(r->types.compute);
+    const bool wide = r->width % n == 0 && aligned(r->output, r->residual, r->bias);
+    return dispatch(r->types.compute, wide, [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const row_grid g = grid_of_rows(r->rows, r->width / N);
+        residual_kernel<T, N><<<g.grid, g.threads, 0, stream>>>((T *)r->output, (const T *)r->residual,
+                                                                (const T *)r->bias, r->width);
+    });
+}
+
+cudaError_t eo_cuda_column_sums(const struct eo_column_sums *s, cudaStream_t stream)
+{
+    const uint64_t n = lanes_of(s->types.compute);
+    const bool wide = s->width % n == 0 && aligned(s->gradient);
+    const uint64_t most = s->rows < EO_CUDA_COLUMN_PARTS ? s->rows : EO_CUDA_COLUMN_PARTS;
+    const uint64_t by_rows = divide_up(s->rows, 8 * SUM_ROWS), wanted = by_rows < most ? by_rows : most;
+    const uint64_t part_rows = divide_up(s->rows, wanted), parts = divide_up(s->rows, part_rows);
+    float *partials = (float *)s->scratch;
+    const cudaError_t error = dispatch(s->types.compute, wide, [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const dim3 grid((unsigned)divide_up(s->width, SUM_COLUMNS * N), (unsigned)parts);
+        column_sums_kernel<T, N><<<grid, dim3(SUM_COLUMNS, SUM_ROWS), 0, stream>>>(
+            partials, (const T *)s->gradient, s->rows, s->width, part_rows);
+    });
+    if (error != cudaSuccess)
+        return error;
+    finish_columns(s->bias_gradient, s->types.gradient, partials, (uint32_t)parts, s->width, s->width, false, stream);
+    return cudaPeekAtLastError();
+}
+
+cudaError_t eo_cuda_gelu_forward(const struct eo_gelu *g, cudaStream_t stream)
+{
+    const uint64_t n = lanes_of(g->types.compute);
+    const bool wide = g->width % n == 0 && aligned(g->out, g->in, g->bias);
+    return dispatch(g->types.compute, wide, [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const row_grid r = grid_of_rows(g->rows, g->width / N);
+        gelu_forward_kernel<T, N>
+            <<<r.grid, r.threads, 0, stream>>>((T *)g->out, (const T *)g->in, (const T *)g->bias, g->width);
+    });
+}
+
+cudaError_t eo_cuda_epilogue(const struct eo_multiply *p, cudaStream_t stream)
+{
+    const uint64_t n = lanes_of(p->types.compute);
+    const bool wide = p->n % n == 0 && p->c_stride % n == 0 && p->aux_stride % n == 0 && aligned(p->c, p->bias, p->aux);
+    return dispatch(p->types.compute, wide, [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const row_grid g = grid_of_rows(p->m, p->n / N);
+        epilogue_kernel<T, N><<<g.grid, g.threads, 0, stream>>>(p->epilogue, (T *)p->c, p->c_stride,
+                                                                (const T *)p->bias, (T *)p->aux, p->aux_stride, p->n);
+    });
+}
+
+static bool swiglu_is_wide(const struct eo_swiglu *s)
+{
+    const uint64_t n = lanes_of(s->types.compute);
+    return s->width % n == 0 && s->stride % n == 0 && aligned(s->out, s->gate, s->up, s->out_gradient) &&
+           aligned(s->gate_gradient, s->up_gradient);
+}
+
+cudaError_t eo_cuda_swiglu_forward(const struct eo_swiglu *s, cudaStream_t stream)
+{
+    return dispatch(s->types.compute, swiglu_is_wide(s), [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const row_grid g = grid_of_rows(s->rows, s->width / N);
+        swiglu_forward_kernel<T, N><<<g.grid, g.threads, 0, stream>>>((T *)s->out, (const T *)s->gate,
+                                                                      (const T *)s->up, s->stride, s->width);
+    });
+}
+
+cudaError_t eo_cuda_swiglu_backward(const struct eo_swiglu *s, cudaStream_t stream)
+{
+    return dispatch(s->types.compute, swiglu_is_wide(s), [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const row_grid g = grid_of_rows(s->rows, s->width / N);
+        swiglu_backward_kernel<T, N><<<g.grid, g.threads, 0, stream>>>(
+            (T *)s->gate_gradient, (T *)s->up_gradient, (const T *)s->out_gradient, (const T *)s->gate,
+            (const T *)s->up, s->stride, s->width);
+    });
+}
+
+cudaError_t eo_cuda_rotate(const struct eo_rotation *r, cudaStream_t stream)
+{
+    const uint64_t n = lanes_of(r->types.compute);
+    const uint32_t half = r->head_size / 2;
+    const bool wide = half % n == 0 && r->stride % n == 0 && aligned(r->values);
+    return dispatch(r->types.compute, wide, [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const uint64_t pairs = (uint64_t)r->head_count * half;
+        const row_grid g = grid_of_rows(r->rows, pairs / N);
+        rotate_kernel<T, N><<<g.grid, g.threads, 0, stream>>>((T *)r->values, r->stride, r->table, r->seq, half, pairs,
+                                                              r->backward ? -1.0f : 1.0f);
+    });
+}
+
+cudaError_t eo_cuda_check_finite(uint32_t *flag, const void *values, uint64_t count, eo_dtype dtype,
+                                 cudaStream_t stream)
+{
+    const uint64_t n = lanes_of(dtype);
+    return dispatch(dtype, count % n == 0 && aligned(values), [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const uint64_t blocks = divide_up(count, (uint64_t)THREADS * N);
+        finite_kernel<T, N><<<(unsigned)(blocks < 1024 ? blocks : 1024), THREADS, 0, stream>>>(
+            flag, (const T *)values, count);
+    });
+}

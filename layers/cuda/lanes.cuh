@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the kernels of this folder share: element types, loads and stores of 16 bytes, sums over a block.
+ *
+ * A kernel is written once for `T` (float or bf16) and `N` elements at a time (16 bytes, or 1 where an operand is not
+ * aligned); sums and arithmetic are fp32. All sums are taken in an order that the shape alone fixes.
+ */
+#ifndef EO_LAYERS_CUDA_LANES_CUH
+#define EO_LAYERS_CUDA_LANES_CUH
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#include "layers/cuda/kernels_cuda_layers.h"
+
+namespace {
+
+struct bf16 {
+    uint16_t bits;
+};
+
+__device__ __forceinline__ float widen(float value)
+{
+    return value;
+}
+
+__device__ __forceinline__ float widen(bf16 value)
+{
+    return __uint_as_float((uint32_t)value.bits << 16);
+}
+
+/* To nearest, ties away from zero, as everywhere in evenodd (CUDA's own conversion takes ties to even). */
+__device__ __forceinline__ uint16_t bf16_bits(float value)
+{
+    const uint32_t bits = __float_as_uint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u); /* a NaN stays one */
+    return (uint16_t)((bits + 0x8000u) >> 16);
+}
+
+template <typename T> __device__ __forceinline__ T narrow(float value);
+template <> __device__ __forceinline__ float narrow<float>(float value)
+{
+    return value;
+}
+template <> __device__ __forceinline__ bf16 narrow<bf16>(float value)
+{
+    return bf16{bf16_bits(value)};
+}
+
+template <typename T> __device__ __forceinline__ float rounded(float value)
+{
+    return widen(narrow<T>(value));
+}
+
+/* N elements to and from floats in registers. */
+template <typename T, int N> struct lanes;
+
+template <typename T> struct lanes<T, 1> {
+    static __device__ __forceinline__ void load(float (&out)[1], const T *from)
+    {
+        out[0] = widen(*from);
+    }
+    static __device__ __forceinline__ void store(T *to, const float (&in)[1])
+    {
+        *to = narrow<T>(in[0]);
+    }
+};
+
+template <> struct lanes<float, 4> {
+    static __device__ __forceinline__ void load(float (&out)[4], const float *from)
+    {
+        const float4 all = *reinterpret_cast<const float4 *>(from);
+        out[0] = all.x, out[1] = all.y, out[2] = all.z, out[3] = all.w;
+    }
+    static __device__ __forceinline__ void store(float *to, const float (&in)[4])
+    {
+        *reinterpret_cast<float4 *>(to) = make_float4(in[0], in[1], in[2], in[3]);
+    }
+};
+
+template <> struct lanes<bf16, 8> {
+    static __device__ __forceinline__ void load(float (&out)[8], const bf16 *from)
+    {
+        const uint4 all = *reinterpret_cast<const uint4 *>(from);
+        const uint32_t pairs[4] = {all.x, all.y, all.z, all.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            out[2 * i] = __uint_as_float(pairs[i] << 16);
+            out[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
+        }
+    }
+    static __device__ __forceinline__ void store(bf16 *to, const float (&in)[8])
+    {
+        uint32_t pairs[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            pairs[i] = (uint32_t)bf16_bits(in[2 * i]) | (uint32_t)bf16_bits(in[2 * i + 1]) << 16;
+        *reinterpret_cast<uint4 *>(to) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+    }
+};
+
+/* The same butterfly in every lane: all get the same bits. */
+__device__ __forceinline__ float warp_sum(float value)
+{
+#pragma unroll
+    for (int other = 16; other > 0; other /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, other);
+    return value;
+}
+
+/* Sums of two values over the block, in every thread. The block is a multiple of 32, at most 1024. */
+__device__ __forceinline__ float2 block_sum(float2 value)
+{
+    __shared__ float2 parts[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    value.x = warp_sum(value.x);
+    value.y = warp_sum(value.y);
+    if (warps == 1)
+        return value;
+    __syncthreads(); /* `parts` may still be read, from the last call */
+    if (lane == 0)
+        parts[warp] = value;
+    __syncthreads();
+    value = lane < warps ? parts[lane] : make_float2(0, 0);
+    return make_float2(warp_sum(value.x), warp_sum(value.y));
+}
+
+/* ---- on the host ---- */
+
+template <typename Element, int N> struct variant {
+    using T = Element;
+    static constexpr int lanes_count = N;
+};
+
+/* Calls launch(variant): by 16 bytes where `wide`, else element by element. */
+template <typename Launch> cudaError_t dispatch(eo_dtype dtype, bool wide, Launch launch)
+{
+    if (dtype == EO_DTYPE_BF16) {
+        if (wide)
+            launch(variant<bf16, 8>());
+        else
+            launch(variant<bf16, 1>());
+    } else {
+        if (wide)
+            launch(variant<float, 4>());
+        else
+            launch(variant<float, 1>());
+    }
+    return cudaPeekAtLastError();
+}
+
+inline uint64_t lanes_of(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? 8 : 4;
+}
+
+inline bool aligned(const void *pointer) /* NULL is */
+{
+    return (uintptr_t)pointer % 16 == 0;
+}
+
+template <typename... Pointers> bool aligned(const void *first, Pointers... others)
+{
+    return aligned(first) && aligned(others...);
+}
+
+inline uint64_t divide_up(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+/* Threads for a row of `packs`: whole warps, at most `most`. */
+inline unsigned row_threads(uint64_t packs, unsigned most)
+{
+    const uint64_t whole = divide_up(packs, 32) * 32;
+    return whole < most ? (unsigned)whole : most;
+}
+
+} /* namespace */
+
+#endif

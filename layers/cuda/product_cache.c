@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The file of plans that were chosen by timing. Text:
+ *
+ *     evenodd product plans 1
+ *     device NVIDIA H200
+ *     cublaslt 130000
+ *     plan <the key's fields> fused <0 or 1> algorithm <8 numbers>
+ *
+ * Numbers are hexadecimal. An algorithm is what this very version of cuBLASLt on this very kind of device made of it, so
+ * a file of another one is not used. With a file the same algorithms run every time: the same bits.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "layers/cuda/team_cuda.h"
+
+static const char file_title[] = "evenodd product plans 1";
+
+enum { LINE_BYTES = 2048, ALGORITHM_WORDS = sizeof(cublasLtMatmulAlgo_t) / sizeof(uint64_t) };
+
+static bool read_words(char **text, uint64_t *words, int count)
+{
+    for (int i = 0; i < count; i++) {
+        char *end;
+        errno = 0;
+        words[i] = strtoull(*text, &end, 16);
+        if (end == *text || errno != 0)
+            return false;
+        *text = end;
+    }
+    return true;
+}
+
+static bool read_label(char **text, const char *label)
+{
+    const size_t bytes = strlen(label);
+    if (strncmp(*text, label, bytes) != 0)
+        return false;
+    *text += bytes;
+    return true;
+}
+
+static bool read_plan(char *line, struct eo_product_plan *plan)
+{
+    uint64_t fused;
+    *plan = (struct eo_product_plan){.state = EO_PLAN_READ, .timed = true};
+    if (!read_label(&line, "plan ") || !read_words(&line, (uint64_t *)&plan->key, EO_PRODUCT_KEY_FIELDS) ||
+        !read_label(&line, " fused ") || !read_words(&line, &fused, 1) || !read_label(&line, " algorithm ") ||
+        !read_words(&line, plan->algorithm.data, ALGORITHM_WORDS) || fused > 1)
+        return false;
+    plan->fused = fused == 1;
+    return *line == '\n' && plan->key.epilogue <= EO_EPILOGUE_GELU_GRADIENT;
+}
+
+static void write_head(char *head, size_t bytes, const struct eo_cuda_team *team)
+{
+    snprintf(head, bytes, "%s\ndevice %s\ncublaslt %zu\n", file_title, team->device_name, cublasLtGetVersion());
+}
+
+/* The first lines must be what we would write today. */
+static bool head_is_ours(FILE *file, const struct eo_cuda_team *team)
+{
+    char wanted[512], line[LINE_BYTES];
+    write_head(wanted, sizeof(wanted), team);
+    for (const char *next = wanted; *next != '\0'; next += strlen(line)) {
+        if (!fgets(line, sizeof(line), file) || strncmp(line, next, strlen(line)) != 0)
+            return false;
+    }
+    return true;
+}
+
+void eo_cuda_plans_read(struct eo_cuda_team *team)
+{
+    FILE *file = team->plan_cache ? fopen(team->plan_cache, "re") : NULL;
+    if (!file)
+        return;
+    char line[LINE_BYTES];
+    bool good = head_is_ours(file, team);
+    while (good && fgets(line, sizeof(line), file)) {
+        struct eo_product_plan plan;
+        good = read_plan(line, &plan);
+        struct eo_product_plan *place = good ? eo_cuda_plan_find(team, &plan.key) : NULL;
+        if (place && place->state == EO_PLAN_NONE) {
+            *place = plan;
+            team->plan_count++;
+        }
+    }
+    fclose(file);
+    if (good)
+        eo_layers_log(&team->log, EO_LOG_INFO, "cuda: %u product plans from %s", team->plan_count, team->plan_cache);
+    else
+        eo_layers_log(&team->log, EO_LOG_WARN,
+                      "cuda: %s is not of this device and cuBLASLt, or damaged: what is missing is timed again",
+                      team->plan_cache);
+}
+
+static bool write_plan(FILE *file, const struct eo_product_plan *plan)
+{
+    const uint64_t *fields = (const uint64_t *)&plan->key;
+    bool good = fprintf(file, "plan") > 0;
+    for (int i = 0; i < EO_PRODUCT_KEY_FIELDS; i++)
+        good = good && fprintf(file, " %" PRIx64, fields[i]) > 0;
+    good = good && fprintf(file, " fused %d algorithm", plan->fused) > 0;
+    for (int i = 0; i < ALGORITHM_WORDS; i++)
+        good = good && fprintf(file, " %" PRIx64, plan->algorithm.data[i]) > 0;
+    return good && fputc('\n', file) != EOF;
+}
+
+/* Whole or not at all: several ranks may write, the last one's file stays. */
+void eo_cuda_plans_write(struct eo_cuda_team *team)
+{
+    if (!team->plan_cache || !team->plans_changed)
+        return;
+    char head[512];
+    char *name = malloc(strlen(team->plan_cache) + 32);
+    if (!name)
+        return;
+    sprintf(name, "%s.%ld.%d", team->plan_cache, (long)getpid(), team->device);
+    FILE *file = fopen(name, "we");
+    bool good = file != NULL;
+    write_head(head, sizeof(head), team);
+    good = good && fputs(head, file) != EOF;
+    for (uint32_t i = 0; i < EO_CUDA_PLANS_MAX && good; i++)
+        if (team->plans[i].timed)
+            good = write_plan(file, &team->plans[i]);
+    if (file)
+        good = fclose(file) == 0 && good;
+    good = good && rename(name, team->plan_cache) == 0;
+    if (!good) {
+        eo_layers_log(&team->log, EO_LOG_WARN, "cuda: product plans were not written to %s: %s", team->plan_cache,
+                      strerror(errno));
+        if (file)
+            remove(name);
+    }
+    team->plans_changed = team->plans_changed && !good;
+    free(name);
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#include "layers/cuda/product_shape.h"
+
+enum { FULL_ALIGNMENT = 16 }; /* what kernels of cuBLASLt ask for at most, and kernel_ops.h promises for whole tensors */
+
+static uint64_t alignment_of(const void *pointer)
+{
+    const uintptr_t address = (uintptr_t)pointer;
+    for (uint64_t alignment = FULL_ALIGNMENT; alignment > 1; alignment /= 2)
+        if (address % alignment == 0)
+            return alignment;
+    return 1;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+struct eo_product_key eo_product_key_of(const struct eo_multiply *p, const struct eo_cuda_batch *batch)
+{
+    struct eo_product_key key = {
+        .m = p->m,
+        .n = p->n,
+        .k = p->k,
+        .a_stride = p->a.stride,
+        .b_stride = p->b.stride,
+        .c_stride = p->c_stride,
+        .batch = 1,
+        .compute = p->types.compute,
+        .result = p->weight_gradient ? p->types.gradient : p->types.compute,
+        .a_transposed = p->a.transposed,
+        .b_transposed = p->b.transposed,
+        .accumulate = p->accumulate,
+        .epilogue = p->epilogue,
+        .alignment = least(least(alignment_of(p->a.values), alignment_of(p->b.values)), alignment_of(p->c)),
+    };
+    if (batch != NULL && batch->count > 1) {
+        key.batch = batch->count;
+        key.a_step = batch->a_step;
+        key.b_step = batch->b_step;
+        key.c_step = batch->c_step;
+    }
+    if (p->epilogue == EO_EPILOGUE_BIAS || p->epilogue == EO_EPILOGUE_BIAS_GELU)
+        key.alignment = least(key.alignment, alignment_of(p->bias));
+    if (p->epilogue == EO_EPILOGUE_BIAS_GELU || p->epilogue == EO_EPILOGUE_GELU_GRADIENT) {
+        key.aux_stride = p->aux_stride;
+        key.alignment = least(key.alignment, alignment_of(p->aux));
+    }
+    return key;
+}
+
+uint64_t eo_product_key_hash(const struct eo_product_key *key)
+{
+    const uint64_t *fields = (const uint64_t *)key;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int i = 0; i < EO_PRODUCT_KEY_FIELDS; i++) {
+        hash = (hash ^ fields[i]) * 0x100000001b3u;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+/* A stored matrix [rows][columns] read columns first is [columns][rows]; transposed, its stored rows are columns. */
+static struct eo_product_matrix operand(uint64_t rows, uint64_t columns, uint64_t stride, bool transposed,
+                                        uint64_t step, eo_dtype dtype)
+{
+    return (struct eo_product_matrix){
+        .rows = transposed ? rows : columns,
+        .columns = transposed ? columns : rows,
+        .leading = stride,
+        .transpose = transposed,
+        .step = step,
+        .dtype = dtype,
+    };
+}
+
+struct eo_product_layout eo_product_layout_of(const struct eo_product_key *key)
+{
+    const eo_dtype compute = (eo_dtype)key->compute;
+    return (struct eo_product_layout){
+        .a = operand(key->k, key->n, key->b_stride, key->b_transposed, key->b_step, compute),
+        .b = operand(key->m, key->k, key->a_stride, key->a_transposed, key->a_step, compute),
+        .d = operand(key->m, key->n, key->c_stride, false, key->c_step, (eo_dtype)key->result),
+    };
+}
+
+uint64_t eo_product_matrix_bytes(const struct eo_product_matrix *matrix, uint64_t batch)
+{
+    const uint64_t last = (batch - 1) * matrix->step + (matrix->columns - 1) * matrix->leading + matrix->rows;
+    return last * eo_element_bytes(matrix->dtype);
+}

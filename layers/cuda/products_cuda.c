@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Products by cuBLASLt: fp32 sums for both types, plans in a fixed table that is keyed by shape.
+ */
+#include <string.h>
+
+#include "layers/cuda/kernels_cuda_layers.h"
+#include "layers/cuda/team_cuda.h"
+
+static cudaDataType_t data_type(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+struct eo_product_plan *eo_cuda_plan_find(struct eo_cuda_team *team, const struct eo_product_key *key)
+{
+    uint32_t place = (uint32_t)eo_product_key_hash(key) % EO_CUDA_PLANS_MAX;
+    while (team->plans[place].state != EO_PLAN_NONE) {
+        if (memcmp(&team->plans[place].key, key, sizeof(*key)) == 0)
+            return &team->plans[place];
+        place = (place + 1) % EO_CUDA_PLANS_MAX;
+    }
+    if (team->plan_count >= EO_CUDA_PLANS_FULL) {
+        eo_layers_log(&team->log, EO_LOG_ERROR,
+                      "cuda: more than %d shapes of products; use one batch and sequence length for training and "
+                      "evaluation",
+                      EO_CUDA_PLANS_FULL);
+        return NULL;
+    }
+    team->plans[place].key = *key;
+    return &team->plans[place];
+}
+
+static eo_status describe_matrix(struct eo_cuda_team *team, cublasLtMatrixLayoutOpaque_t *out,
+                                 const struct eo_product_matrix *matrix, uint64_t batch)
+{
+    BLAS_TRY(team,
+             cublasLtMatrixLayoutInit(out, data_type(matrix->dtype), matrix->rows, matrix->columns,
+                                      (int64_t)matrix->leading),
+             "cublasLtMatrixLayoutInit");
+    if (batch == 1)
+        return EO_OK;
+    const int32_t count = (int32_t)batch;
+    const int64_t step = (int64_t)matrix->step;
+    BLAS_TRY(team, cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)),
+             "a product's batch count");
+    BLAS_TRY(team,
+             cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof(step)),
+             "a product's batch step");
+    return EO_OK;
+}
+
+static cublasStatus_t set(cublasLtMatmulDescOpaque_t *operation, cublasLtMatmulDescAttributes_t attribute,
+                          const void *value, size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(operation, attribute, value, bytes);
+}
+
+static cublasStatus_t set_pointers(cublasLtMatmulDescOpaque_t *operation, enum eo_epilogue epilogue, const void *bias,
+                                   const void *aux)
+{
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    if (epilogue == EO_EPILOGUE_BIAS || epilogue == EO_EPILOGUE_BIAS_GELU)
+        status = set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
+    if (status == CUBLAS_STATUS_SUCCESS && (epilogue == EO_EPILOGUE_BIAS_GELU || epilogue == EO_EPILOGUE_GELU_GRADIENT))
+        status = set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof(aux));
+    return status;
+}
+
+static eo_status describe_epilogue(struct eo_cuda_team *team, struct eo_product_plan *plan)
+{
+    static const cublasLtEpilogue_t epilogues[] = {
+        [EO_EPILOGUE_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
+        [EO_EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+        [EO_EPILOGUE_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        [EO_EPILOGUE_GELU_GRADIENT] = CUBLASLT_EPILOGUE_DGELU,
+    };
+    const enum eo_epilogue epilogue = plan->fused ? (enum eo_epilogue)plan->key.epilogue : EO_EPILOGUE_NONE;
+    BLAS_TRY(team,
+             set(&plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[epilogue], sizeof(epilogues[epilogue])),
+             "a product's epilogue");
+    if (epilogue == EO_EPILOGUE_NONE)
+        return EO_OK;
+    if (plan->key.aux_stride != 0) {
+        const int64_t stride = (int64_t)plan->key.aux_stride;
+        BLAS_TRY(team, set(&plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &stride, sizeof(stride)),
+                 "a product's auxiliary stride");
+    }
+    /* The heuristics read the alignment from the pointer. */
+    const void *aligned = (const void *)(uintptr_t)plan->key.alignment;
+    BLAS_TRY(team, set_pointers(&plan->operation, epilogue, aligned, aligned), "a product's epilogue pointers");
+    return EO_OK;
+}
+
+eo_status eo_cuda_plan_describe(struct eo_cuda_team *team, struct eo_product_plan *plan)
+{
+    const struct eo_product_layout layout = eo_product_layout_of(&plan->key);
+    const cublasOperation_t a_op = layout.a.transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t b_op = layout.b.transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    BLAS_TRY(team, cublasLtMatmulDescInit(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
+    BLAS_TRY(team, set(&plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &a_op, sizeof(a_op)), "a product's operation");
+    BLAS_TRY(team, set(&plan->operation, CUBLASLT_MATMUL_DESC_TRANSB, &b_op, sizeof(b_op)), "a product's operation");
+    LAYERS_TRY(describe_matrix(team, &plan->a, &layout.a, plan->key.batch));
+    LAYERS_TRY(describe_matrix(team, &plan->b, &layout.b, plan->key.batch));
+    LAYERS_TRY(describe_matrix(team, &plan->d, &layout.d, plan->key.batch));
+    return describe_epilogue(team, plan);
+}
+
+/* Our B is cuBLASLt's A: see product_shape.h. */
+cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_plan *plan, const void *a, const void *b,
+                                void *c)
+{
+    const float one = 1, beta = plan->key.accumulate ? 1 : 0;
+    return cublasLtMatmul(team->blas, &plan->operation, &one, b, &plan->a, a, &plan->b, &beta, c, &plan->d, c,
+                          &plan->d, &plan->algorithm, team->workspace, EO_CUDA_WORKSPACE_BYTES, team->stream);
+}
+
+/* A plan from the file is taken as it is, if this cuBLASLt still can. */
+static bool revive(struct eo_cuda_team *team, struct eo_product_plan *plan)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    if (eo_cuda_plan_describe(team, plan) < 0)
+        return false;
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(team->blas, &plan->operation, &plan->a, &plan->b, &plan->d,
+                                                          &plan->d, &plan->algorithm, &result);
+    if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > EO_CUDA_WORKSPACE_BYTES)
+        return false;
+    plan->state = EO_PLAN_READY;
+    return true;
+}
+
+static eo_status ready_plan(struct eo_cuda_team *team, const struct eo_product_key *key, bool with_timing,
+                            struct eo_product_plan **out)
+{
+    struct eo_product_plan *plan = eo_cuda_plan_find(team, key);
+    if (!plan)
+        return EO_ERR_UNSUPPORTED;
+    *out = plan;
+    if (plan->state == EO_PLAN_READY || (plan->state == EO_PLAN_READ && revive(team, plan)))
+        return EO_OK;
+    const bool is_new = plan->state == EO_PLAN_NONE;
+    LAYERS_TRY(eo_cuda_plan_choose(team, plan, with_timing));
+    plan->state = EO_PLAN_READY;
+    team->plan_count += is_new;
+    team->plans_changed = team->plans_changed || plan->timed;
+    return EO_OK;
+}
+
+eo_status eo_cuda_product_prepare(struct eo_cuda_team *team, const struct eo_multiply *product,
+                                  const struct eo_cuda_batch *batch)
+{
+    const struct eo_product_key key = eo_product_key_of(product, batch);
+    struct eo_product_plan *plan;
+    return ready_plan(team, &key, true, &plan);
+}
+
+eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multiply *product,
+                              const struct eo_cuda_batch *batch)
+{
+    const struct eo_product_key key = eo_product_key_of(product, batch);
+    struct eo_product_plan *plan;
+    LAYERS_TRY(ready_plan(team, &key, false, &plan));
+    if (plan->fused && product->epilogue != EO_EPILOGUE_NONE)
+        BLAS_TRY(team, set_pointers(&plan->operation, product->epilogue, product->bias, product->aux),
+                 "a product's epilogue pointers");
+    BLAS_TRY(team, eo_cuda_plan_run(team, plan, product->a.values, product->b.values, product->c), "cublasLtMatmul");
+    if (!plan->fused && product->epilogue != EO_EPILOGUE_NONE)
+        CUDA_TRY(team, eo_cuda_epilogue(product, team->stream), "the epilogue of a product");
+    return EO_OK;
+}
