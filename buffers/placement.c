@@ -21,6 +21,14 @@ struct shelf {
     uint64_t capacity_bytes; /* no piece ends above it */
 };
 
+/* A placement of all spaces, and the orders that gave it. */
+struct round {
+    struct eo_placed_row *rows;
+    uint32_t *space_order[EO_PLACEMENT_SPACES_MAX];
+    uint64_t space_bytes[EO_PLACEMENT_SPACES_MAX];
+    uint64_t total_bytes;
+};
+
 struct solver {
     struct eo_placement *placement;
     struct eo_bundles bundles;
@@ -30,6 +38,10 @@ struct solver {
     struct eo_placed_row *rows; /* of the trial; placement->rows holds the best */
     uint32_t *order, *best_order;
     uint32_t order_count;
+    uint32_t *space_order[EO_PLACEMENT_SPACES_MAX]; /* of the spaces before the last, in the round under way */
+    uint32_t space_order_count[EO_PLACEMENT_SPACES_MAX];
+    struct round best; /* of all rounds */
+    uint64_t random;
     uint64_t *changes; /* by point: scratch */
     uint64_t work; /* pieces looked at: the measure of time, so that the result does not depend on the machine */
 };
@@ -37,6 +49,13 @@ struct solver {
 #define UNPLACED UINT32_MAX /* of out_space */
 #define WORK_MAX (UINT64_C(2) << 20)
 enum { IDLE_TRIALS_MAX = 64 }; /* promotions that bring nothing, before the search gives up */
+#define ROUNDS_WORK_MAX (UINT64_C(3) << 20) /* after which no new round begins */
+enum {
+    IDLE_ROUNDS_MAX = 64,
+    ROUND_SHUFFLE = 4,      /* every so manieth round shuffles, the others swap a few */
+    ROUND_SWAPS_MAX = 3,
+    GOOD_ENOUGH_SHARE = 500 /* of the bound: what is left to gain is not worth a search */
+};
 
 /* The lowest address at which `bytes` conflict with nothing; UINT64_MAX if they would end above the capacity. */
 static uint64_t shelf_find(struct solver *solver, const struct shelf *shelf, uint32_t bundle, uint64_t bytes)
@@ -336,39 +355,152 @@ static uint64_t last_space_bound(struct solver *solver, uint64_t earlier_bytes)
     return bound_bytes;
 }
 
-static void solve(struct solver *solver)
+/* What a round begins with: nothing but what is always live. */
+static void empty_shelves(struct solver *solver)
+{
+    for (uint32_t space = 0; space < solver->placement->space_count; space++) {
+        struct shelf *shelf = &solver->shelves[space];
+        shelf->piece_count = solver->kept_count[space] = 0;
+        shelf->top_bytes = shelf->floor_bytes;
+        shelf->capacity_bytes = INT64_MAX;
+    }
+}
+
+/* The bundles of one space in a given order. */
+static uint64_t place_in_order(struct solver *solver, uint32_t space)
+{
+    solver->order_count = solver->space_order_count[space];
+    memcpy(solver->order, solver->space_order[space], solver->order_count * sizeof(*solver->order));
+    const uint64_t bytes = run_trial(solver, space, space, UINT64_MAX);
+    keep_trial(solver);
+    return bytes;
+}
+
+/*
+ * Places everything: the spaces before the last in the orders of space_order[], or, in the first round, in the best that
+ * search finds; then the last, whose rows fill their holes. Returns the total; gives up above limit_bytes.
+ */
+static uint64_t run_round(struct solver *solver, bool is_first, uint64_t limit_bytes)
 {
     struct eo_placement *placement = solver->placement;
     const uint32_t last = placement->space_count - 1;
-    place_always(solver);
     uint64_t earlier_bytes = 0;
+    empty_shelves(solver);
     for (uint32_t space = 0; space < last; space++) {
         struct shelf *shelf = &solver->shelves[space];
-        placement->space_bytes[space] = search(solver, space, space, solver->bundles.space_bound_bytes[space]);
+        if (is_first) {
+            placement->space_bytes[space] = search(solver, space, space, solver->bundles.space_bound_bytes[space]);
+            solver->space_order_count[space] = solver->order_count;
+            memcpy(solver->space_order[space], solver->order, solver->order_count * sizeof(*solver->order));
+        } else {
+            placement->space_bytes[space] = place_in_order(solver, space);
+        }
         earlier_bytes += placement->space_bytes[space];
         shelf->capacity_bytes = placement->space_bytes[space];
         solver->kept_count[space] = shelf->piece_count;
         if (shelf->piece_count > 0)
             memcpy(solver->kept_pieces[space], shelf->pieces, shelf->piece_count * sizeof(*shelf->pieces));
     }
+    if (earlier_bytes >= limit_bytes)
+        return UINT64_MAX;
     placement->space_bytes[last] = search(solver, last, 0, last_space_bound(solver, earlier_bytes));
-    placement->total_bytes = earlier_bytes + placement->space_bytes[last];
+    return earlier_bytes + placement->space_bytes[last];
+}
+
+/* xorshift64 with a fixed seed: the same plan everywhere, each time. */
+static uint32_t random_below(struct solver *solver, uint32_t count)
+{
+    solver->random ^= solver->random << 13;
+    solver->random ^= solver->random >> 7;
+    solver->random ^= solver->random << 17;
+    return (uint32_t)(solver->random % count);
+}
+
+static void swap(uint32_t *a, uint32_t *b)
+{
+    const uint32_t kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Other orders for the spaces before the last: near the best known ones, or, now and then, any. */
+static bool disturb_orders(struct solver *solver)
+{
+    bool changed = false;
+    for (uint32_t space = 0; space + 1 < solver->placement->space_count; space++) {
+        const uint32_t count = solver->space_order_count[space];
+        uint32_t *order = solver->space_order[space];
+        if (count < 2)
+            continue;
+        changed = true;
+        memcpy(order, solver->best.space_order[space], count * sizeof(*order));
+        if (random_below(solver, ROUND_SHUFFLE) == 0) {
+            for (uint32_t k = count - 1; k > 0; k--)
+                swap(&order[k], &order[random_below(solver, k + 1)]);
+            continue;
+        }
+        for (uint32_t swaps = 1 + random_below(solver, ROUND_SWAPS_MAX); swaps > 0; swaps--)
+            swap(&order[random_below(solver, count)], &order[random_below(solver, count)]);
+    }
+    return changed;
+}
+
+static void keep_round(struct solver *solver, uint64_t total_bytes)
+{
+    const struct eo_placement *placement = solver->placement;
+    solver->best.total_bytes = total_bytes;
+    memcpy(solver->best.space_bytes, placement->space_bytes, sizeof(solver->best.space_bytes));
+    if (placement->row_count > 0)
+        memcpy(solver->best.rows, placement->rows, placement->row_count * sizeof(*placement->rows));
+    for (uint32_t space = 0; space + 1 < placement->space_count; space++)
+        memcpy(solver->best.space_order[space], solver->space_order[space],
+               solver->space_order_count[space] * sizeof(**solver->space_order));
+}
+
+/*
+ * The smallest earlier space is not always the best: its holes may suit what is to fill them badly. So rounds with
+ * other orders of the earlier spaces follow, while there is something to gain.
+ */
+static void solve(struct solver *solver)
+{
+    struct eo_placement *placement = solver->placement;
+    place_always(solver);
+    keep_round(solver, run_round(solver, true, UINT64_MAX));
+    const uint64_t good_bytes = solver->bundles.bound_bytes + solver->bundles.bound_bytes / GOOD_ENOUGH_SHARE;
+    const uint64_t work_limit = solver->work + ROUNDS_WORK_MAX;
+    for (uint32_t idle = 0; idle < IDLE_ROUNDS_MAX && solver->best.total_bytes > good_bytes &&
+                            solver->work < work_limit && disturb_orders(solver);
+         idle++) {
+        const uint64_t total_bytes = run_round(solver, false, solver->best.total_bytes);
+        if (total_bytes < solver->best.total_bytes) {
+            keep_round(solver, total_bytes);
+            idle = 0;
+        }
+    }
+    if (placement->row_count > 0)
+        memcpy(placement->rows, solver->best.rows, placement->row_count * sizeof(*placement->rows));
+    memcpy(placement->space_bytes, solver->best.space_bytes, sizeof(placement->space_bytes));
+    placement->total_bytes = solver->best.total_bytes;
 }
 
 static eo_status solver_init(struct solver *solver, struct eo_placement *placement)
 {
-    *solver = (struct solver){.placement = placement};
+    *solver = (struct solver){.placement = placement, .random = UINT64_C(88172645463325252)};
     EO_TRY(eo_bundles_init(&solver->bundles, placement));
     const size_t row_room = (size_t)placement->row_count + 1; /* never 0: malloc(0) may be NULL */
     solver->rows = malloc(row_room * sizeof(*solver->rows));
     solver->order = malloc(row_room * sizeof(*solver->order));
     solver->best_order = malloc(row_room * sizeof(*solver->best_order));
     solver->changes = malloc(((size_t)placement->time_count + 1) * sizeof(*solver->changes));
-    bool have_memory = solver->rows && solver->order && solver->best_order && solver->changes;
+    solver->best.rows = malloc(row_room * sizeof(*solver->best.rows));
+    bool have_memory = solver->rows && solver->order && solver->best_order && solver->changes && solver->best.rows;
     for (uint32_t space = 0; space < placement->space_count; space++) {
         solver->shelves[space].pieces = malloc(row_room * sizeof(struct piece));
         solver->kept_pieces[space] = malloc(row_room * sizeof(struct piece));
-        have_memory = have_memory && solver->shelves[space].pieces && solver->kept_pieces[space];
+        solver->space_order[space] = malloc(row_room * sizeof(uint32_t));
+        solver->best.space_order[space] = malloc(row_room * sizeof(uint32_t));
+        have_memory = have_memory && solver->shelves[space].pieces && solver->kept_pieces[space] &&
+                      solver->space_order[space] && solver->best.space_order[space];
     }
     return have_memory ? EO_OK : EO_ERR_NO_MEMORY;
 }
@@ -378,7 +510,10 @@ static void solver_fini(struct solver *solver)
     for (uint32_t space = 0; space < EO_PLACEMENT_SPACES_MAX; space++) {
         free(solver->shelves[space].pieces);
         free(solver->kept_pieces[space]);
+        free(solver->space_order[space]);
+        free(solver->best.space_order[space]);
     }
+    free(solver->best.rows);
     free(solver->rows);
     free(solver->order);
     free(solver->best_order);

@@ -93,8 +93,7 @@ Test(plan_presets, every_preset_passes_its_proof, .timeout = 1500)
 }
 
 /*
- * How far arenas lie above the largest sum of live bytes. The aim is 1.05, which `tools/dev bench` reports on; here all
- * that miss it are printed, and none may be far off: then the placement has lost its way.
+ * No arena lies more than 5 % above the largest sum of live bytes.
  * Method: all presets in six shapes, one to eight ranks, one and three micro-batches, default slots.
  */
 Test(plan_presets, arenas_are_near_their_lower_bound, .timeout = 1500)
@@ -143,8 +142,8 @@ Test(plan_presets, arenas_are_near_their_lower_bound, .timeout = 1500)
         }
     }
     fprintf(stderr, "%u arenas, %u above 1.05 x their lower bound, the worst: %s\n", plans, above, worst_text);
-    cr_assert_leq(worst, 1.2, "%s", worst_text);
-    cr_assert_lt(above, plans / 10, "%u of %u arenas lie above 1.05 x their lower bound", above, plans);
+    cr_assert_gt(plans, 0);
+    cr_assert_eq(above, 0, "%u of %u arenas lie above 1.05 x their lower bound", above, plans);
 }
 
 /*
