@@ -28,47 +28,58 @@ static eo_moment backward_of(uint32_t position)
     return (eo_moment){EO_PASS_BACKWARD, position};
 }
 
-static eo_status add_floats(eo_transformer *t, const char *name, uint64_t floats, eo_category category,
-                            eo_moment first, eo_moment last, uint32_t *out)
+static eo_status add_bytes(eo_transformer *t, const char *name, uint64_t bytes, eo_category category,
+                           eo_moment first, eo_moment last, uint32_t *out)
 {
     return eo_model_add_buffer(t->model, &(eo_buffer_params){
-        .name = name, .bytes = floats * sizeof(float), .category = category, .first = first, .last = last}, out);
+        .name = name, .bytes = bytes, .category = category, .first = first, .last = last}, out);
 }
 
-static eo_status add_kept(eo_transformer *t, const char *name, uint64_t floats, eo_moment first, eo_moment last,
+static eo_status add_persistent(eo_transformer *t, const char *name, uint64_t bytes, uint32_t *out)
+{
+    return eo_model_add_buffer(t->model, &(eo_buffer_params){
+        .name = name, .bytes = bytes, .category = EO_CATEGORY_OTHER, .persistent = true}, out);
+}
+
+static uint64_t element_bytes(const eo_transformer *t)
+{
+    return eo_element_bytes(t->types.compute);
+}
+
+static eo_status add_kept(eo_transformer *t, const char *name, uint64_t bytes, eo_moment first, eo_moment last,
                           struct tensor_buffers *out)
 {
-    LAYERS_TRY(add_floats(t, name, floats, EO_CATEGORY_ACTIVATION, first, last, &out->forward));
+    LAYERS_TRY(add_bytes(t, name, bytes, EO_CATEGORY_ACTIVATION, first, last, &out->forward));
     out->backward = out->forward;
     return EO_OK;
 }
 
-static eo_status add_recomputed(eo_transformer *t, const char *name, uint64_t floats, uint32_t position,
+static eo_status add_recomputed(eo_transformer *t, const char *name, uint64_t bytes, uint32_t position,
                                 struct tensor_buffers *out)
 {
     char again[EO_NAME_MAX + 8];
     snprintf(again, sizeof(again), "%s.again", name);
-    LAYERS_TRY(add_floats(t, name, floats, EO_CATEGORY_SCRATCH, forward_of(position), forward_of(position),
+    LAYERS_TRY(add_bytes(t, name, bytes, EO_CATEGORY_SCRATCH, forward_of(position), forward_of(position),
                           &out->forward));
-    return add_floats(t, again, floats, EO_CATEGORY_SCRATCH, recompute_of(position), backward_of(position),
+    return add_bytes(t, again, bytes, EO_CATEGORY_SCRATCH, recompute_of(position), backward_of(position),
                       &out->backward);
 }
 
-static uint64_t tensor_floats(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
+static uint64_t tensor_bytes(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
 {
     const struct half_shape *shape = half_shape_of(t, half);
     const uint64_t rows = token_rows(t);
     switch (tensor) {
     case HALF_NORM:
-        return rows * t->params.config.width;
+        return rows * t->params.config.width * element_bytes(t);
     case HALF_STATS:
-        return rows * (is_gpt2(t) ? 2 : 1);
+        return rows * (is_gpt2(t) ? 2 : 1) * sizeof(float);
     case HALF_INNER:
-        return rows * shape->inner_width;
+        return rows * shape->inner_width * element_bytes(t);
     case HALF_MID:
-        return rows * shape->mid_width;
+        return rows * shape->mid_width * element_bytes(t);
     case HALF_LOG_SUM_EXP:
-        return half->attention ? rows * t->params.config.head_count : 0;
+        return half->attention ? rows * t->params.config.head_count * sizeof(float) : 0;
     case HALF_TENSOR_COUNT:
         break;
     }
@@ -110,17 +121,17 @@ static eo_status add_half_tensors(eo_transformer *t, uint32_t h)
     struct half *half = &t->halves[h];
     for (uint32_t tensor = 0; tensor < HALF_TENSOR_COUNT; tensor++) {
         struct tensor_buffers *buffers = &half->tensor[tensor];
-        const uint64_t floats = tensor_floats(t, half, tensor);
+        const uint64_t bytes = tensor_bytes(t, half, tensor);
         *buffers = (struct tensor_buffers){NO_BUFFER, NO_BUFFER};
-        if (floats == 0)
+        if (bytes == 0)
             continue;
         char name[EO_NAME_MAX];
         snprintf(name, sizeof(name), "block.%u.%s.%s", h / 2, half->attention ? "attention" : "mlp",
                  tensor_name(t, half, tensor));
         if (is_kept(t, half, tensor)) {
-            LAYERS_TRY(add_kept(t, name, floats, forward_of(half->position), backward_of(half->position), buffers));
+            LAYERS_TRY(add_kept(t, name, bytes, forward_of(half->position), backward_of(half->position), buffers));
         } else {
-            LAYERS_TRY(add_recomputed(t, name, floats, half->position, buffers));
+            LAYERS_TRY(add_recomputed(t, name, bytes, half->position, buffers));
         }
     }
     return EO_OK;
@@ -129,7 +140,7 @@ static eo_status add_half_tensors(eo_transformer *t, uint32_t h)
 /* The residual stream: the input of half h is written by the position before, or in the middle of its own. */
 static eo_status add_stream(eo_transformer *t)
 {
-    const uint64_t floats = token_rows(t) * t->params.config.width;
+    const uint64_t bytes = token_rows(t) * t->params.config.width * element_bytes(t);
     for (uint32_t h = 0; h <= t->half_count; h++) {
         const bool is_head = h == t->half_count;
         const uint32_t reader = is_head ? t->head.position : t->halves[h].position;
@@ -140,23 +151,18 @@ static eo_status add_stream(eo_transformer *t)
         else
             snprintf(name, sizeof(name), "block.%u.%s.input", h / 2, t->halves[h].attention ? "attention" : "mlp");
         if (writer == reader && t->halves[h].recompute) {
-            LAYERS_TRY(add_recomputed(t, name, floats, reader, &t->stream[h]));
+            LAYERS_TRY(add_recomputed(t, name, bytes, reader, &t->stream[h]));
         } else {
-            LAYERS_TRY(add_kept(t, name, floats, forward_of(writer), backward_of(reader), &t->stream[h]));
+            LAYERS_TRY(add_kept(t, name, bytes, forward_of(writer), backward_of(reader), &t->stream[h]));
         }
     }
-    return add_floats(t, "stream.gradient", floats, EO_CATEGORY_SCRATCH, recompute_of(t->head.position),
+    return add_bytes(t, "stream.gradient", bytes, EO_CATEGORY_SCRATCH, recompute_of(t->head.position),
                       backward_of(0), &t->stream_gradient);
 }
 
-static uint64_t align_floats(uint64_t floats)
+static uint64_t align_bytes(uint64_t bytes)
 {
-    return (floats + 15) / 16 * 16; /* 64 bytes, as the kernels ask */
-}
-
-static uint64_t bytes_to_floats(uint64_t bytes)
-{
-    return align_floats((bytes + 3) / 4);
+    return (bytes + 63) / 64 * 64; /* as the kernels ask */
 }
 
 struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint32_t batch, uint32_t seq)
@@ -174,10 +180,10 @@ struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint3
     };
 }
 
-static uint64_t attention_scratch_floats(const eo_transformer *t)
+static uint64_t attention_scratch_bytes(const eo_transformer *t)
 {
     const struct eo_attention_shape shape = eo_half_attention_shape(t, t->params.batch, t->params.seq);
-    return bytes_to_floats(eo_attention_scratch_bytes(&shape, t->params.thread_count));
+    return align_bytes(t->kernels->attention_scratch_bytes(t->types, &shape, t->params.thread_count));
 }
 
 static uint64_t max_u64(uint64_t a, uint64_t b)
@@ -185,16 +191,60 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* What the kernels of a backward pass take beside their operands: they run one after the other. */
+static uint64_t kernel_scratch_bytes(const eo_transformer *t, const struct half *half, uint64_t rows)
+{
+    const uint64_t width = t->params.config.width;
+    uint64_t bytes = t->kernels->norm_scratch_bytes(rows, width);
+    if (half_shape_of(t, half)->biases) {
+        bytes = max_u64(bytes, t->kernels->column_scratch_bytes(rows, width));
+        bytes = max_u64(bytes, t->kernels->column_scratch_bytes(rows, half_shape_of(t, half)->inner_width));
+    }
+    if (half->attention)
+        bytes = max_u64(bytes, attention_scratch_bytes(t));
+    return align_bytes(bytes);
+}
+
 struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *half, uint64_t rows)
 {
     const struct half_shape *shape = half_shape_of(t, half);
-    const uint64_t width = t->params.config.width;
-    const uint64_t norm = bytes_to_floats(eo_norm_scratch_bytes(width));
-    struct half_scratch scratch;
-    scratch.bias = align_floats(rows * max_u64(shape->mid_width, width));
-    scratch.kernels = scratch.bias + (shape->biases ? align_floats(shape->inner_width) : 0);
-    scratch.total = scratch.kernels + (half->attention ? max_u64(norm, attention_scratch_floats(t)) : norm);
+    const uint64_t width = t->params.config.width, row_bytes = rows * element_bytes(t);
+    const bool fuses_gelu = half_fuses_gelu(t, half);
+    struct half_scratch scratch = {0};
+    uint64_t used = align_bytes(row_bytes * max_u64(shape->mid_width, fuses_gelu ? 0 : width));
+    if (half->attention && !t->kernels->gradients_in_place) {
+        scratch.inner_gradient = used;
+        used += align_bytes(row_bytes * shape->inner_width);
+    }
+    if (fuses_gelu && width > shape->inner_width) {
+        scratch.norm_gradient = used;
+        used += align_bytes(row_bytes * width);
+    }
+    if (shape->biases && !half->attention && !fuses_gelu) {
+        scratch.bias = used;
+        used += align_bytes(shape->inner_width * eo_element_bytes(t->types.gradient));
+    }
+    scratch.kernels = used;
+    scratch.total = used + kernel_scratch_bytes(t, half, rows);
     return scratch;
+}
+
+struct half_gradients eo_half_gradients(const struct pass *pass, const struct half *half)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct half_scratch at = eo_half_scratch(t, half, pass->rows);
+    char *scratch = pass_buffer(pass, half->scratch);
+    void *inner = pass_buffer(pass, half->tensor[HALF_INNER]);
+    struct half_gradients gradients = {.mid = scratch, .inner = inner, .norm = scratch,
+                                       .in_bias = at.bias ? scratch + at.bias : NULL, .kernels = scratch + at.kernels};
+    if (half_fuses_gelu(t, half)) {
+        gradients.mid = NULL;
+        gradients.inner = scratch;
+        gradients.norm = at.norm_gradient ? (void *)(scratch + at.norm_gradient) : inner;
+    } else if (at.inner_gradient) {
+        gradients.inner = scratch + at.inner_gradient;
+    }
+    return gradients;
 }
 
 static eo_status add_half_scratch(eo_transformer *t, uint32_t h)
@@ -209,15 +259,15 @@ static eo_status add_half_scratch(eo_transformer *t, uint32_t h)
     half->scratch.forward = NO_BUFFER;
     if (half->attention) {
         snprintf(name, sizeof(name), "block.%u%s.forward_scratch", h / 2, part);
-        LAYERS_TRY(add_floats(t, name, max_u64(1, attention_scratch_floats(t)), EO_CATEGORY_SCRATCH,
-                              forward_of(half->position), forward_of(half->position), &half->scratch.forward));
+        LAYERS_TRY(add_bytes(t, name, max_u64(1, attention_scratch_bytes(t)), EO_CATEGORY_SCRATCH,
+                             forward_of(half->position), forward_of(half->position), &half->scratch.forward));
     }
-    uint64_t floats = eo_half_scratch(t, half, token_rows(t)).total;
+    uint64_t bytes = eo_half_scratch(t, half, token_rows(t)).total;
     if (!t->params.half_blocks)
-        floats = max_u64(floats, eo_half_scratch(t, half + 1, token_rows(t)).total);
+        bytes = max_u64(bytes, eo_half_scratch(t, half + 1, token_rows(t)).total);
     snprintf(name, sizeof(name), "block.%u%s.scratch", h / 2, part);
-    return add_floats(t, name, floats, EO_CATEGORY_SCRATCH, recompute_of(half->position),
-                      backward_of(half->position), &half->scratch.backward);
+    return add_bytes(t, name, bytes, EO_CATEGORY_SCRATCH, recompute_of(half->position),
+                     backward_of(half->position), &half->scratch.backward);
 }
 
 static eo_status add_head_buffers(eo_transformer *t)
@@ -226,22 +276,49 @@ static eo_status add_head_buffers(eo_transformer *t)
     const uint64_t rows = token_rows(t), width = t->params.config.width;
     const eo_moment from = recompute_of(head->position), to = backward_of(head->position);
     head->chunk_rows = (rows + t->params.head_chunks - 1) / t->params.head_chunks;
-    head->logit_stride = align_floats(t->params.config.vocabulary);
-    const uint64_t chunk = head->chunk_rows;
-    LAYERS_TRY(add_floats(t, "head.norm", chunk * width, EO_CATEGORY_HEAD, from, to, &head->norm));
-    LAYERS_TRY(add_floats(t, "head.norm_stats", 2 * chunk, EO_CATEGORY_HEAD, from, to, &head->stats));
-    LAYERS_TRY(add_floats(t, "head.logits", chunk * head->logit_stride, EO_CATEGORY_HEAD, from, to, &head->logits));
-    LAYERS_TRY(add_floats(t, "head.losses", chunk, EO_CATEGORY_HEAD, from, to, &head->losses));
-    return add_floats(t, "head.scratch", max_u64(1, bytes_to_floats(eo_norm_scratch_bytes(width))), EO_CATEGORY_HEAD,
-                      from, to, &head->scratch);
+    head->logit_stride = ((uint64_t)t->params.config.vocabulary + 15) / 16 * 16;
+    const uint64_t chunk = head->chunk_rows, logits = chunk * head->logit_stride * element_bytes(t);
+    const uint64_t scratch = align_bytes(t->kernels->norm_scratch_bytes(chunk, width));
+    LAYERS_TRY(add_bytes(t, "head.norm", chunk * width * element_bytes(t), EO_CATEGORY_HEAD, from, to, &head->norm));
+    LAYERS_TRY(add_bytes(t, "head.norm_stats", 2 * chunk * sizeof(float), EO_CATEGORY_HEAD, from, to, &head->stats));
+    LAYERS_TRY(add_bytes(t, "head.logits", logits, EO_CATEGORY_HEAD, from, to, &head->logits));
+    LAYERS_TRY(add_bytes(t, "head.losses", chunk * sizeof(float), EO_CATEGORY_HEAD, from, to, &head->losses));
+    LAYERS_TRY(add_bytes(t, "head.loss", sizeof(double), EO_CATEGORY_HEAD, from, to, &head->loss));
+    return add_bytes(t, "head.scratch", max_u64(1, scratch), EO_CATEGORY_HEAD, from, to, &head->scratch);
+}
+
+/* What comes from the host: always live, so that a captured step finds it where it was. */
+static eo_status add_inputs(eo_transformer *t)
+{
+    const uint64_t bytes = t->params.token_slots * token_rows(t) * sizeof(int32_t);
+    LAYERS_TRY(add_persistent(t, "tokens", bytes, &t->tokens));
+    LAYERS_TRY(add_persistent(t, "targets", bytes, &t->targets));
+    t->rope_buffer = NO_BUFFER;
+    if (is_gpt2(t) || t->kernels->host_memory)
+        return EO_OK;
+    const uint32_t head_size = t->params.config.width / t->params.config.head_count;
+    return add_persistent(t, "rope_table", eo_rope_table_floats(t->params.seq, head_size) * sizeof(float),
+                          &t->rope_buffer);
+}
+
+static eo_status add_embedding_scratch(eo_transformer *t)
+{
+    const eo_transformer_config *c = &t->params.config;
+    const uint64_t bytes = t->kernels->embedding_scratch_bytes(token_rows(t), c->width, c->vocabulary);
+    t->embedding_scratch = NO_BUFFER;
+    return bytes == 0 ? EO_OK
+                      : add_bytes(t, "embedding.scratch", bytes, EO_CATEGORY_SCRATCH, backward_of(0), backward_of(0),
+                                  &t->embedding_scratch);
 }
 
 eo_status eo_transformer_add_buffers(eo_transformer *t)
 {
+    LAYERS_TRY(add_inputs(t));
     LAYERS_TRY(add_stream(t));
     for (uint32_t h = 0; h < t->half_count; h++) {
         LAYERS_TRY(add_half_tensors(t, h));
         LAYERS_TRY(add_half_scratch(t, h));
     }
-    return add_head_buffers(t);
+    LAYERS_TRY(add_head_buffers(t));
+    return add_embedding_scratch(t);
 }

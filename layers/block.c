@@ -7,12 +7,11 @@
  */
 #include <string.h>
 
-#include "layers/residual.h"
 #include "layers/transformer.h"
 
 /* A half's weights or gradients, by what they are for. NULL: the family has none. */
 struct half_parameters {
-    float *norm_weight, *norm_bias, *in[HALF_INPUTS_MAX], *in_bias, *out, *out_bias;
+    void *norm_weight, *norm_bias, *in[HALF_INPUTS_MAX], *in_bias, *out, *out_bias;
 };
 
 static struct half_parameters half_parameters_of(const struct pass *pass, const struct half *half,
@@ -34,7 +33,7 @@ static struct half_parameters half_parameters_of(const struct pass *pass, const 
     return p;
 }
 
-static float *half_tensor_of(const struct pass *pass, const struct half *half, enum half_tensor tensor)
+static void *half_tensor_of(const struct pass *pass, const struct half *half, enum half_tensor tensor)
 {
     return pass_buffer(pass, half->tensor[tensor]);
 }
@@ -49,70 +48,129 @@ static bool is_last_of_position(const struct pass *pass, const struct half *half
     return pass->transformer->params.half_blocks || !half->attention;
 }
 
-/* The second half of a position finds the first's out-product in its input, and makes it the sum. */
-static void norm_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+static struct eo_norm half_norm(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const eo_transformer *t = pass->transformer;
-    const uint64_t width = t->params.config.width;
-    const uint32_t h = half_index(pass, half);
-    float *input = pass_buffer(pass, t->stream[h]);
-    float *norm = half_tensor_of(pass, half, HALF_NORM), *stats = half_tensor_of(pass, half, HALF_STATS);
-    struct eo_norm_input sum = {.residual = input};
-    float *sum_out = NULL;
-    if (!half->attention && !t->params.half_blocks) {
-        sum.residual = pass_buffer(pass, t->stream[h - 1]);
-        sum.branch = input;
-        sum.branch_bias = half_parameters_of(pass, half - 1, pass->view->weights).out_bias;
-        sum_out = input;
-    }
-    if (is_gpt2(t))
-        eo_layernorm_forward(pass->team, sum_out, norm, stats, stats + pass->rows, sum, w->norm_weight, w->norm_bias,
-                             t->params.config.norm_eps, pass->rows, width);
-    else
-        eo_rmsnorm_forward(pass->team, sum_out, norm, stats, sum, w->norm_weight, t->params.config.norm_eps,
-                           pass->rows, width);
+    float *stats = half_tensor_of(pass, half, HALF_STATS);
+    const bool centered = is_gpt2(t);
+    return (struct eo_norm){
+        .types = pass->types,
+        .centered = centered,
+        .residual = pass_buffer(pass, t->stream[half_index(pass, half)]),
+        .out = half_tensor_of(pass, half, HALF_NORM),
+        .mean = centered ? stats : NULL,
+        .rstd = centered ? stats + pass->rows : stats,
+        .weight = w->norm_weight,
+        .bias = w->norm_bias,
+        .eps = t->params.config.norm_eps,
+        .rows = pass->rows,
+        .width = t->params.config.width,
+    };
 }
 
-static void norm_again(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+/* The second half of a position finds the first's out-product in its input, and makes it the sum. */
+static eo_status norm_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const eo_transformer *t = pass->transformer;
-    const uint64_t width = t->params.config.width;
-    const float *input = pass_buffer(pass, t->stream[half_index(pass, half)]);
-    float *norm = half_tensor_of(pass, half, HALF_NORM);
-    const float *stats = half_tensor_of(pass, half, HALF_STATS);
-    if (is_gpt2(t))
-        eo_layernorm_again(pass->team, norm, input, stats, stats + pass->rows, w->norm_weight, w->norm_bias,
-                           pass->rows, width);
-    else
-        eo_rmsnorm_again(pass->team, norm, input, stats, w->norm_weight, pass->rows, width);
+    struct eo_norm norm = half_norm(pass, half, w);
+    if (!half->attention && !t->params.half_blocks) {
+        const uint32_t h = half_index(pass, half);
+        norm.branch = norm.residual;
+        norm.branch_bias = half_parameters_of(pass, half - 1, pass->view->weights).out_bias;
+        norm.residual = pass_buffer(pass, t->stream[h - 1]);
+        norm.sum = pass_buffer(pass, t->stream[h]);
+    }
+    return pass->kernels->norm_forward(pass->team, &norm);
+}
+
+static eo_status norm_again(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const struct eo_norm norm = half_norm(pass, half, w);
+    return pass->kernels->norm_again(pass->team, &norm);
+}
+
+/* inner[rows][...] = norm W^T, side by side; where the table has epilogues, bias and GELU ride on it. */
+static eo_status in_products(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    const uint64_t width = pass->transformer->params.config.width;
+    void *inner = half_tensor_of(pass, half, HALF_INNER);
+    for (uint32_t i = 0; i < shape->in_count; i++) {
+        struct eo_multiply product = {
+            .types = pass->types,
+            .c = inner,
+            .c_stride = shape->inner_width,
+            .a = operand_plain(half_tensor_of(pass, half, HALF_NORM), width),
+            .b = operand_transposed(w->in[i], width),
+            .m = pass->rows,
+            .n = shape->in_width[i],
+            .k = width,
+        };
+        if (w->in_bias && pass->kernels->fused_epilogues) {
+            product.epilogue = EO_EPILOGUE_BIAS;
+            product.bias = w->in_bias;
+        }
+        if (half_fuses_gelu(pass->transformer, half)) {
+            product.epilogue = EO_EPILOGUE_BIAS_GELU;
+            product.aux = inner;
+            product.aux_stride = shape->inner_width;
+            product.c = half_tensor_of(pass, half, HALF_MID);
+            product.c_stride = shape->mid_width;
+        }
+        LAYERS_TRY(pass->kernels->multiply(pass->team, &product));
+        inner = pass_at(pass, inner, shape->in_width[i]);
+    }
+    return EO_OK;
+}
+
+/* The in-product's bias, if it is not in inner. */
+static const void *loose_in_bias(const struct pass *pass, const struct half_parameters *w)
+{
+    return pass->kernels->fused_epilogues ? NULL : w->in_bias;
+}
+
+static eo_status out_product(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                             void *output)
+{
+    const uint64_t width = pass->transformer->params.config.width;
+    const uint64_t mid_width = half_shape_of(pass->transformer, half)->mid_width;
+    return pass->kernels->multiply(pass->team, &(struct eo_multiply){
+        .types = pass->types,
+        .c = output,
+        .c_stride = width,
+        .a = operand_plain(half_tensor_of(pass, half, HALF_MID), mid_width),
+        .b = operand_transposed(w->out, mid_width),
+        .m = pass->rows,
+        .n = width,
+        .k = mid_width,
+    });
 }
 
 static eo_status half_forward(const struct pass *pass, const struct half *half)
 {
     const eo_transformer *t = pass->transformer;
-    const struct half_shape *shape = half_shape_of(t, half);
     const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
-    const uint64_t width = t->params.config.width;
     const uint32_t h = half_index(pass, half);
-    float *norm = half_tensor_of(pass, half, HALF_NORM), *mid = half_tensor_of(pass, half, HALF_MID);
 
-    norm_forward(pass, half, &w);
-    float *inner = half_tensor_of(pass, half, HALF_INNER);
-    for (uint32_t i = 0; i < shape->in_count; i++) {
-        LAYERS_TRY(eo_multiply(pass->team, inner, shape->inner_width, eo_plain(norm, width),
-                               eo_transposed(w.in[i], width), pass->rows, shape->in_width[i], width, false));
-        inner += shape->in_width[i];
-    }
-    eo_half_operation_forward(pass, half, w.in_bias);
+    LAYERS_TRY(norm_forward(pass, half, &w));
+    LAYERS_TRY(in_products(pass, half, &w));
+    if (!half_fuses_gelu(t, half))
+        LAYERS_TRY(eo_half_operation_forward(pass, half, loose_in_bias(pass, &w)));
     const bool is_last = is_last_of_position(pass, half);
     if (is_last && pass->backward) /* a recompute: what follows has it no more */
         return EO_OK;
-    float *output = pass_buffer(pass, t->stream[h + 1]);
-    LAYERS_TRY(eo_multiply(pass->team, output, width, eo_plain(mid, shape->mid_width),
-                           eo_transposed(w.out, shape->mid_width), pass->rows, width, shape->mid_width, false));
-    if (is_last)
-        eo_residual_add(pass->team, output, pass_buffer(pass, t->stream[h]), w.out_bias, pass->rows, width);
-    return EO_OK;
+    void *output = pass_buffer(pass, t->stream[h + 1]);
+    LAYERS_TRY(out_product(pass, half, &w, output));
+    if (!is_last)
+        return EO_OK;
+    return pass->kernels->residual_add(pass->team, &(struct eo_residual){
+        .types = pass->types,
+        .output = output,
+        .residual = pass_buffer(pass, t->stream[h]),
+        .bias = w.out_bias,
+        .rows = pass->rows,
+        .width = t->params.config.width,
+    });
 }
 
 /* The halves of a position are neighbours: [*first, returned end). */
@@ -141,37 +199,116 @@ eo_status eo_block_recompute(const struct pass *pass, uint32_t position)
             LAYERS_TRY(half_forward(pass, half));
         } else if (pass->transformer->params.recompute == EO_RECOMPUTE_CHEAP) {
             const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
-            norm_again(pass, half, &w);
+            LAYERS_TRY(norm_again(pass, half, &w));
             if (!half->attention)
-                eo_half_operation_forward(pass, half, w.in_bias);
+                LAYERS_TRY(eo_half_operation_forward(pass, half, loose_in_bias(pass, &w)));
         }
     }
     return EO_OK;
 }
 
-/* From the gradient of the half's output to that of its norm, by way of mid and inner; inner's replaces inner. */
+/* From the gradient of the half's output to that of mid; or, where GELU rides on the product, straight to inner's. */
+static eo_status out_product_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                                      const struct half_gradients *to)
+{
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    const uint64_t width = pass->transformer->params.config.width;
+    struct eo_multiply product = {
+        .types = pass->types,
+        .c = to->mid,
+        .c_stride = shape->mid_width,
+        .a = operand_plain(eo_buffer(pass->runtime, pass->transformer->stream_gradient), width),
+        .b = operand_plain(w->out, shape->mid_width),
+        .m = pass->rows,
+        .n = shape->mid_width,
+        .k = width,
+    };
+    if (half_fuses_gelu(pass->transformer, half)) {
+        product.epilogue = EO_EPILOGUE_GELU_GRADIENT;
+        product.aux = half_tensor_of(pass, half, HALF_INNER);
+        product.aux_stride = shape->inner_width;
+        product.c = to->inner;
+    }
+    return pass->kernels->multiply(pass->team, &product);
+}
+
+/* ... and on to that of its norm. */
 static eo_status half_backward_first(const struct pass *pass, const struct half *half)
 {
     const eo_transformer *t = pass->transformer;
     const struct half_shape *shape = half_shape_of(t, half);
     const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
-    const struct half_scratch at = eo_half_scratch(t, half, pass->rows);
+    const struct half_gradients to = eo_half_gradients(pass, half);
     const uint64_t width = t->params.config.width;
-    float *scratch = pass_buffer(pass, half->scratch);
-    float *gradient = eo_buffer(pass->runtime, t->stream_gradient);
-    float *mid_gradient = scratch, *norm_gradient = scratch; /* one after the other in the same place */
 
-    LAYERS_TRY(eo_multiply(pass->team, mid_gradient, shape->mid_width, eo_plain(gradient, width),
-                           eo_plain(w.out, shape->mid_width), pass->rows, shape->mid_width, width, false));
-    eo_half_operation_backward(pass, half, mid_gradient, w.in_bias,
-                               w.in_bias ? scratch + at.bias : NULL);
-    const float *inner_gradient = half_tensor_of(pass, half, HALF_INNER);
+    LAYERS_TRY(out_product_backward(pass, half, &w, &to));
+    if (!half_fuses_gelu(t, half))
+        LAYERS_TRY(eo_half_operation_backward(pass, half, loose_in_bias(pass, &w)));
+    const void *inner_gradient = to.inner;
     for (uint32_t i = 0; i < shape->in_count; i++) {
-        LAYERS_TRY(eo_multiply(pass->team, norm_gradient, width, eo_plain(inner_gradient, shape->inner_width),
-                               eo_plain(w.in[i], width), pass->rows, width, shape->in_width[i], i > 0));
-        inner_gradient += shape->in_width[i];
+        LAYERS_TRY(pass->kernels->multiply(pass->team, &(struct eo_multiply){
+            .types = pass->types,
+            .c = to.norm,
+            .c_stride = width,
+            .a = operand_plain(inner_gradient, shape->inner_width),
+            .b = operand_plain(w.in[i], width),
+            .m = pass->rows,
+            .n = width,
+            .k = shape->in_width[i],
+            .accumulate = i > 0,
+        }));
+        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, shape->in_width[i]);
     }
     return EO_OK;
+}
+
+/* d_weight[out][in] = d_output^T input */
+static eo_status weight_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t d_stride,
+                                 uint64_t out, const void *input, uint64_t in)
+{
+    return pass->kernels->multiply(pass->team, &(struct eo_multiply){
+        .types = pass->types,
+        .weight_gradient = true,
+        .c = gradient,
+        .c_stride = in,
+        .a = operand_transposed(d_output, d_stride),
+        .b = operand_plain(input, in),
+        .m = out,
+        .n = in,
+        .k = pass->rows,
+    });
+}
+
+static eo_status bias_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t width,
+                               void *scratch)
+{
+    return pass->kernels->column_sums(pass->team, &(struct eo_column_sums){
+        .types = pass->types, .bias_gradient = gradient, .gradient = d_output, .rows = pass->rows, .width = width,
+        .scratch = scratch});
+}
+
+static eo_status norm_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                               const struct half_parameters *d, const struct half_gradients *from)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct eo_norm forward = half_norm(pass, half, w);
+    void *gradient = eo_buffer(pass->runtime, t->stream_gradient);
+    return pass->kernels->norm_backward(pass->team, &(struct eo_norm_gradient){
+        .types = pass->types,
+        .centered = forward.centered,
+        .in_gradient = gradient,
+        .skip_gradient = gradient,
+        .out_gradient = from->norm,
+        .in = forward.residual,
+        .weight = w->norm_weight,
+        .mean = forward.mean,
+        .rstd = forward.rstd,
+        .weight_gradient = d->norm_weight,
+        .bias_gradient = d->norm_bias,
+        .rows = pass->rows,
+        .width = forward.width,
+        .scratch = from->kernels,
+    });
 }
 
 /* All that is written to the gradient buffer; then the stream's gradient becomes that of the half's input. */
@@ -181,33 +318,24 @@ static eo_status half_backward(const struct pass *pass, const struct half *half)
     const struct half_shape *shape = half_shape_of(t, half);
     const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
     const struct half_parameters d = half_parameters_of(pass, half, pass->view->gradients);
-    const struct half_scratch at = eo_half_scratch(t, half, pass->rows);
-    const uint64_t width = t->params.config.width, rows = pass->rows;
-    float *scratch = pass_buffer(pass, half->scratch);
-    float *gradient = eo_buffer(pass->runtime, t->stream_gradient);
-    const float *norm = half_tensor_of(pass, half, HALF_NORM), *mid = half_tensor_of(pass, half, HALF_MID);
-    const float *stats = half_tensor_of(pass, half, HALF_STATS);
-    const float *input = pass_buffer(pass, t->stream[half_index(pass, half)]);
-    const float *inner_gradient = half_tensor_of(pass, half, HALF_INNER), *norm_gradient = scratch;
+    const struct half_gradients from = eo_half_gradients(pass, half);
+    const uint64_t width = t->params.config.width;
+    const void *output_gradient = eo_buffer(pass->runtime, t->stream_gradient);
+    const void *norm = half_tensor_of(pass, half, HALF_NORM), *mid = half_tensor_of(pass, half, HALF_MID);
+    const void *inner_gradient = from.inner;
 
-    LAYERS_TRY(eo_multiply(pass->team, d.out, shape->mid_width, eo_transposed(gradient, width),
-                           eo_plain(mid, shape->mid_width), width, shape->mid_width, rows, false));
+    LAYERS_TRY(weight_gradient(pass, d.out, output_gradient, width, width, mid, shape->mid_width));
     if (d.out_bias)
-        eo_bias_gradient(pass->team, d.out_bias, gradient, rows, width, false);
+        LAYERS_TRY(bias_gradient(pass, d.out_bias, output_gradient, width, from.kernels));
     for (uint32_t i = 0; i < shape->in_count; i++) {
-        LAYERS_TRY(eo_multiply(pass->team, d.in[i], width, eo_transposed(inner_gradient, shape->inner_width),
-                               eo_plain(norm, width), shape->in_width[i], width, rows, false));
-        inner_gradient += shape->in_width[i];
+        LAYERS_TRY(weight_gradient(pass, d.in[i], inner_gradient, shape->inner_width, shape->in_width[i], norm, width));
+        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, shape->in_width[i]);
     }
-    if (d.in_bias)
-        memcpy(d.in_bias, scratch + at.bias, shape->inner_width * sizeof(float));
-    if (is_gpt2(t))
-        eo_layernorm_backward(pass->team, gradient, gradient, norm_gradient, input, stats, stats + rows,
-                              w.norm_weight, d.norm_weight, d.norm_bias, rows, width, false, scratch + at.kernels);
-    else
-        eo_rmsnorm_backward(pass->team, gradient, gradient, norm_gradient, input, stats, w.norm_weight,
-                            d.norm_weight, rows, width, false, scratch + at.kernels);
-    return EO_OK;
+    if (d.in_bias && from.in_bias) /* of kernels on host memory only */
+        memcpy(d.in_bias, from.in_bias, shape->inner_width * eo_element_bytes(pass->types.gradient));
+    else if (d.in_bias)
+        LAYERS_TRY(bias_gradient(pass, d.in_bias, from.inner, shape->inner_width, from.kernels));
+    return norm_backward(pass, half, &w, &d, &from);
 }
 
 eo_status eo_block_backward_first(const struct pass *pass, uint32_t position)

@@ -65,6 +65,11 @@ static eo_status check_range(const eo_log *log, const char *what, uint64_t value
     return EO_OK;
 }
 
+static bool is_dtype(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_FP32 || dtype == EO_DTYPE_BF16;
+}
+
 static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
 {
     LAYERS_REQUIRE(log, c->family == EO_FAMILY_GPT2 || c->family == EO_FAMILY_LLAMA,
@@ -111,8 +116,13 @@ eo_status eo_transformer_check(const eo_transformer_params *params, eo_transform
     p.seq = or_default_u32(p.seq, c->context);
     p.head_chunks = or_default_u32(p.head_chunks, 1);
     p.thread_count = or_default_u32(p.thread_count, 1);
+    p.token_slots = or_default_u32(p.token_slots, 1);
     LAYERS_TRY(check_config(log, c));
     LAYERS_TRY(check_range(log, "thread_count", p.thread_count, TRANSFORMER_THREADS_MAX));
+    LAYERS_TRY(check_range(log, "token_slots", p.token_slots, TRANSFORMER_SLOTS_MAX));
+    LAYERS_REQUIRE(log, is_dtype(p.dtype) && is_dtype(p.reduce_dtype),
+                   "transformer: dtype %d or reduce_dtype %d is neither fp32 nor bf16", (int)p.dtype,
+                   (int)p.reduce_dtype);
 
     LAYERS_REQUIRE(log, p.seq <= c->context, "transformer: sequences of %u tokens are longer than the context %u; "
                    "shorten seq or choose a model with a longer context", p.seq, c->context);

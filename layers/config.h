@@ -14,6 +14,7 @@
 #define TRANSFORMER_VOCABULARY_MAX (1u << 30)
 #define TRANSFORMER_CONTEXT_MAX    (1u << 24)
 #define TRANSFORMER_THREADS_MAX    4096u
+#define TRANSFORMER_SLOTS_MAX      4096u
 #define TRANSFORMER_TOKENS_MAX     ((uint64_t)1 << 28)
 
 /* Copies params to *out with the defaults filled in. EO_OK, EO_ERR_INVALID (logged: which field, why). */

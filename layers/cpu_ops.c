@@ -13,10 +13,17 @@ static bool supports(struct eo_types types)
     return types.compute == EO_DTYPE_FP32 && types.gradient == EO_DTYPE_FP32 && !eo_kernels_reference_selected();
 }
 
-static uint64_t column_scratch_bytes(uint64_t rows, uint64_t width)
+static uint64_t norm_scratch_bytes(uint64_t rows, uint64_t width)
 {
     (void)rows;
     return eo_norm_scratch_bytes(width);
+}
+
+static uint64_t column_scratch_bytes(uint64_t rows, uint64_t width)
+{
+    (void)rows;
+    (void)width;
+    return 0;
 }
 
 static uint64_t attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
@@ -190,6 +197,7 @@ const struct eo_kernel_ops eo_kernels_cpu_ops = {
     .gradients_in_place = true,
     .host_memory = true,
     .supports = supports,
+    .norm_scratch_bytes = norm_scratch_bytes,
     .column_scratch_bytes = column_scratch_bytes,
     .attention_scratch_bytes = attention_scratch_bytes,
     .embedding_scratch_bytes = embedding_scratch_bytes,

@@ -154,7 +154,7 @@ struct eo_norm_gradient {
     void *weight_gradient, *bias_gradient; /* types.gradient */
     uint64_t rows, width;
     bool accumulate; /* the gradients of weights */
-    void *scratch;   /* column_scratch_bytes */
+    void *scratch;   /* norm_scratch_bytes */
 };
 
 /* ---- attention ---- */
@@ -239,8 +239,9 @@ struct eo_kernel_ops {
     bool (*supports)(struct eo_types types);
 
     /* For a model's description: pure functions of their arguments, equal on all ranks, at least what any plan of the
-     * backend may take. column: norm_backward and column_sums of that width. 0: none. */
-    uint64_t (*column_scratch_bytes)(uint64_t rows, uint64_t width);
+     * backend may take. 0: none. */
+    uint64_t (*norm_scratch_bytes)(uint64_t rows, uint64_t width);   /* norm_backward */
+    uint64_t (*column_scratch_bytes)(uint64_t rows, uint64_t width); /* column_sums */
     uint64_t (*attention_scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape,
                                         uint32_t thread_count); /* both directions */
     uint64_t (*embedding_scratch_bytes)(uint64_t rows, uint64_t width, uint64_t vocabulary);

@@ -4,85 +4,138 @@
  */
 #include "layers/transformer.h"
 
-static float *kernel_scratch(const struct pass *pass, const struct half *half)
-{
-    float *scratch = pass_buffer(pass, half->scratch);
-    return pass->backward ? scratch + eo_half_scratch(pass->transformer, half, pass->rows).kernels : scratch;
-}
-
-static void turn(const struct pass *pass, float *q, float *k, bool backward)
+static eo_status rotate_one(const struct pass *pass, void *values, uint64_t stride, uint32_t head_count, bool backward)
 {
     const eo_transformer *t = pass->transformer;
-    const struct eo_attention_shape s = eo_half_attention_shape(t, pass->batch, pass->seq);
-    if (!t->rope_table)
-        return;
-    eo_rope(pass->team, q, s.q_stride, t->rope_table, pass->rows, s.seq, s.head_count, s.head_size, backward);
-    eo_rope(pass->team, k, s.kv_stride, t->rope_table, pass->rows, s.seq, s.kv_head_count, s.head_size, backward);
+    const float *table = t->rope_buffer == NO_BUFFER ? t->rope_table : eo_buffer(pass->runtime, t->rope_buffer);
+    return pass->kernels->rotate(pass->team, &(struct eo_rotation){
+        .types = pass->types,
+        .values = values,
+        .stride = stride,
+        .table = table,
+        .rows = pass->rows,
+        .seq = pass->seq,
+        .head_count = head_count,
+        .head_size = t->params.config.width / t->params.config.head_count,
+        .backward = backward,
+    });
 }
 
-/* GPT-2: q, k and v are thirds of one product; Llama: three products side by side in the same row. */
-static void attention_parts(const struct pass *pass, float *qkv, float **k, float **v)
+/* Llama's rotary positions. */
+static eo_status rotate(const struct pass *pass, const struct eo_attention_shape *s, void *q, void *k, bool backward)
+{
+    if (!pass->transformer->rope_table)
+        return EO_OK;
+    LAYERS_TRY(rotate_one(pass, q, s->q_stride, s->head_count, backward));
+    return rotate_one(pass, k, s->kv_stride, s->kv_head_count, backward);
+}
+
+/* Where k and v begin in a row of inner, or of its gradient. GPT-2: q, k and v are thirds of one product; Llama: three
+ * products side by side in the same row. */
+struct qkv {
+    void *q, *k, *v;
+};
+
+static struct qkv qkv_of(const struct pass *pass, void *inner)
 {
     const eo_transformer_config *c = &pass->transformer->params.config;
-    *k = qkv + c->width;
-    *v = *k + c->width / c->head_count * c->kv_head_count;
+    const uint64_t kv_width = c->width / c->head_count * c->kv_head_count;
+    return (struct qkv){inner, pass_at(pass, inner, c->width), pass_at(pass, inner, c->width + kv_width)};
 }
 
-static void attention_forward(const struct pass *pass, const struct half *half, const float *in_bias)
+static struct eo_attention attention_of(const struct pass *pass, const struct half *half)
 {
-    const struct eo_attention_shape shape = eo_half_attention_shape(pass->transformer, pass->batch, pass->seq);
-    float *q = pass_buffer(pass, half->tensor[HALF_INNER]), *k, *v;
-    attention_parts(pass, q, &k, &v);
+    const struct qkv qkv = qkv_of(pass, pass_buffer(pass, half->tensor[HALF_INNER]));
+    return (struct eo_attention){
+        .types = pass->types,
+        .shape = eo_half_attention_shape(pass->transformer, pass->batch, pass->seq),
+        .q = qkv.q,
+        .k = qkv.k,
+        .v = qkv.v,
+        .out = pass_buffer(pass, half->tensor[HALF_MID]),
+        .log_sum_exp = pass_buffer(pass, half->tensor[HALF_LOG_SUM_EXP]),
+        .scratch = pass->backward ? eo_half_gradients(pass, half).kernels : pass_buffer(pass, half->scratch),
+    };
+}
+
+static eo_status attention_forward(const struct pass *pass, const struct half *half, const void *in_bias)
+{
+    const struct eo_attention attention = attention_of(pass, half);
+    const struct qkv qkv = qkv_of(pass, pass_buffer(pass, half->tensor[HALF_INNER]));
     if (in_bias)
-        eo_bias_add(pass->team, q, in_bias, pass->rows, shape.q_stride);
-    turn(pass, q, k, false);
-    eo_attention_forward(pass->team, pass_buffer(pass, half->tensor[HALF_MID]),
-                         pass_buffer(pass, half->tensor[HALF_LOG_SUM_EXP]), q, k, v, &shape,
-                         kernel_scratch(pass, half));
+        LAYERS_TRY(pass->kernels->bias_add(pass->team, &(struct eo_residual){
+            .types = pass->types, .output = qkv.q, .bias = in_bias, .rows = pass->rows,
+            .width = attention.shape.q_stride}));
+    LAYERS_TRY(rotate(pass, &attention.shape, qkv.q, qkv.k, false));
+    return pass->kernels->attention_forward(pass->team, &attention);
 }
 
-static void attention_backward(const struct pass *pass, const struct half *half, const float *mid_gradient,
-                               float *in_bias_gradient)
+static eo_status attention_backward(const struct pass *pass, const struct half *half)
 {
-    const struct eo_attention_shape shape = eo_half_attention_shape(pass->transformer, pass->batch, pass->seq);
-    float *q = pass_buffer(pass, half->tensor[HALF_INNER]), *k, *v;
-    attention_parts(pass, q, &k, &v);
-    eo_attention_backward(pass->team, q, k, v, mid_gradient, pass_buffer(pass, half->tensor[HALF_MID]),
-                          pass_buffer(pass, half->tensor[HALF_LOG_SUM_EXP]), q, k, v, &shape,
-                          kernel_scratch(pass, half));
-    turn(pass, q, k, true);
-    if (in_bias_gradient)
-        eo_bias_gradient(pass->team, in_bias_gradient, q, pass->rows, shape.q_stride, false);
+    const struct half_gradients gradients = eo_half_gradients(pass, half);
+    const struct qkv d = qkv_of(pass, gradients.inner);
+    struct eo_attention attention = attention_of(pass, half);
+    attention.out_gradient = gradients.mid;
+    attention.q_gradient = d.q;
+    attention.k_gradient = d.k;
+    attention.v_gradient = d.v;
+    LAYERS_TRY(pass->kernels->attention_backward(pass->team, &attention));
+    return rotate(pass, &attention.shape, d.q, d.k, true);
 }
 
-void eo_half_operation_forward(const struct pass *pass, const struct half *half, const float *in_bias)
+static struct eo_swiglu swiglu_of(const struct pass *pass, const struct half *half)
 {
-    const eo_transformer *t = pass->transformer;
-    if (half->attention) {
-        attention_forward(pass, half, in_bias);
-        return;
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    void *gate = pass_buffer(pass, half->tensor[HALF_INNER]), *up = pass_at(pass, gate, shape->mid_width);
+    return (struct eo_swiglu){
+        .types = pass->types,
+        .out = pass_buffer(pass, half->tensor[HALF_MID]),
+        .gate = gate,
+        .up = up,
+        .gate_gradient = gate,
+        .up_gradient = up,
+        .stride = shape->inner_width,
+        .rows = pass->rows,
+        .width = shape->mid_width,
+    };
+}
+
+eo_status eo_half_operation_forward(const struct pass *pass, const struct half *half, const void *in_bias)
+{
+    if (half->attention)
+        return attention_forward(pass, half, in_bias);
+    if (!is_gpt2(pass->transformer)) {
+        const struct eo_swiglu swiglu = swiglu_of(pass, half);
+        return pass->kernels->swiglu_forward(pass->team, &swiglu);
     }
-    float *inner = pass_buffer(pass, half->tensor[HALF_INNER]), *mid = pass_buffer(pass, half->tensor[HALF_MID]);
-    const uint64_t width = t->shape[false].mid_width, stride = t->shape[false].inner_width;
-    if (is_gpt2(t))
-        eo_gelu_forward(pass->team, mid, inner, in_bias, pass->rows, width);
-    else
-        eo_swiglu_forward(pass->team, mid, inner, inner + width, stride, pass->rows, width);
+    return pass->kernels->gelu_forward(pass->team, &(struct eo_gelu){
+        .types = pass->types,
+        .out = pass_buffer(pass, half->tensor[HALF_MID]),
+        .in = pass_buffer(pass, half->tensor[HALF_INNER]),
+        .bias = in_bias,
+        .rows = pass->rows,
+        .width = half_shape_of(pass->transformer, half)->mid_width,
+    });
 }
 
-void eo_half_operation_backward(const struct pass *pass, const struct half *half, const float *mid_gradient,
-                                const float *in_bias, float *in_bias_gradient)
+eo_status eo_half_operation_backward(const struct pass *pass, const struct half *half, const void *in_bias)
 {
-    const eo_transformer *t = pass->transformer;
-    if (half->attention) {
-        attention_backward(pass, half, mid_gradient, in_bias_gradient);
-        return;
+    if (half->attention)
+        return attention_backward(pass, half);
+    const struct half_gradients gradients = eo_half_gradients(pass, half);
+    if (!is_gpt2(pass->transformer)) {
+        struct eo_swiglu swiglu = swiglu_of(pass, half);
+        swiglu.out_gradient = gradients.mid;
+        return pass->kernels->swiglu_backward(pass->team, &swiglu);
     }
-    float *inner = pass_buffer(pass, half->tensor[HALF_INNER]);
-    const uint64_t width = t->shape[false].mid_width, stride = t->shape[false].inner_width;
-    if (is_gpt2(t))
-        eo_gelu_backward(pass->team, inner, mid_gradient, inner, in_bias, in_bias_gradient, pass->rows, width, false);
-    else
-        eo_swiglu_backward(pass->team, inner, inner + width, mid_gradient, inner, inner + width, stride, pass->rows,
-                           width);
+    return pass->kernels->gelu_backward(pass->team, &(struct eo_gelu_gradient){
+        .types = pass->types,
+        .in_gradient = gradients.inner,
+        .out_gradient = gradients.mid,
+        .in = pass_buffer(pass, half->tensor[HALF_INNER]),
+        .bias = in_bias,
+        .bias_gradient = gradients.in_bias,
+        .rows = pass->rows,
+        .width = half_shape_of(pass->transformer, half)->mid_width,
+    });
 }

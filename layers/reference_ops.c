@@ -11,7 +11,7 @@ static bool supports(struct eo_types types)
     return true;
 }
 
-static uint64_t column_scratch_bytes(uint64_t rows, uint64_t width)
+static uint64_t no_scratch_bytes(uint64_t rows, uint64_t width)
 {
     (void)rows;
     (void)width;
@@ -356,7 +356,8 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .fused_epilogues = true,
     .host_memory = true,
     .supports = supports,
-    .column_scratch_bytes = column_scratch_bytes,
+    .norm_scratch_bytes = no_scratch_bytes,
+    .column_scratch_bytes = no_scratch_bytes,
     .attention_scratch_bytes = attention_scratch_bytes,
     .embedding_scratch_bytes = embedding_scratch_bytes,
     .multiply = multiply,

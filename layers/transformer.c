@@ -6,8 +6,27 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "layers/config.h"
+
+static eo_status choose_kernels(eo_transformer *t)
+{
+    const char *reason = NULL;
+    const struct eo_team_backend *backend = eo_team_backend_find(t->params.device, &reason);
+    if (!backend) {
+        eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: no device \"%s\": %s", t->params.device, reason);
+        return EO_ERR_UNSUPPORTED;
+    }
+    t->types = (struct eo_types){t->params.dtype, t->params.reduce_dtype};
+    t->params.device = backend->device;
+    t->kernels = eo_team_backend_kernels(backend, t->types.compute, t->types.gradient);
+    if (t->kernels)
+        return EO_OK;
+    eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: device \"%s\" has no kernels for these element types",
+                  backend->device);
+    return EO_ERR_UNSUPPORTED;
+}
 
 static eo_status transformer_init(eo_transformer *t, const eo_transformer_params *params)
 {
@@ -15,6 +34,7 @@ static eo_status transformer_init(eo_transformer *t, const eo_transformer_params
     if (params->log)
         t->log = *params->log;
     t->params.log = &t->log;
+    LAYERS_TRY(choose_kernels(t));
     const eo_transformer_config *c = &t->params.config;
     t->half_count = 2 * c->layer_count;
     t->halves = calloc(t->half_count, sizeof(*t->halves));
@@ -73,15 +93,20 @@ const eo_transformer_params *eo_transformer_get_params(const eo_transformer *tra
     return &transformer->params;
 }
 
+/* ---- what a pass is called with ---- */
+
 static eo_status check_team(const eo_transformer *t, const eo_team *team)
 {
+    const char *device = eo_team_backend_of(team)->device;
+    LAYERS_REQUIRE(&t->log, device == t->params.device,
+                   "transformer: described for device \"%s\", but the team computes on \"%s\"", t->params.device, device);
     LAYERS_REQUIRE(&t->log, eo_team_thread_count(team) <= t->params.thread_count,
                    "transformer: a team of %u threads, but scratch for %u; set thread_count of eo_transformer_params",
                    eo_team_thread_count(team), t->params.thread_count);
     return EO_OK;
 }
 
-static eo_status check_tokens(const eo_transformer *t, const int32_t *tokens, uint64_t count, const char *what)
+static eo_status check_values(const eo_transformer *t, const int32_t *tokens, uint64_t count, const char *what)
 {
     LAYERS_REQUIRE(&t->log, tokens, "transformer: %s is NULL", what);
     for (uint64_t i = 0; i < count; i++)
@@ -93,17 +118,58 @@ static eo_status check_tokens(const eo_transformer *t, const int32_t *tokens, ui
 
 static struct pass pass_of(const eo_transformer *t, eo_runtime *runtime, eo_team *team, uint32_t batch, uint32_t seq)
 {
-    return (struct pass){.transformer = t, .runtime = runtime, .team = team, .batch = batch, .seq = seq,
-                         .rows = (uint64_t)batch * seq};
+    return (struct pass){.transformer = t, .runtime = runtime, .team = team, .kernels = t->kernels, .types = t->types,
+                         .batch = batch, .seq = seq, .rows = (uint64_t)batch * seq};
+}
+
+static struct pass batch_pass_of(const eo_transformer *t, eo_runtime *runtime, eo_team *team)
+{
+    return pass_of(t, runtime, team, t->params.batch, t->params.seq);
+}
+
+static int32_t *slot_of(const struct pass *pass, uint32_t buffer, uint32_t slot)
+{
+    const eo_transformer_params *p = &pass->transformer->params;
+    return (int32_t *)eo_buffer(pass->runtime, buffer) + (uint64_t)slot * p->batch * p->seq;
+}
+
+/* To the device, unless they are there. */
+static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens)
+{
+    const eo_transformer *t = pass->transformer;
+    LAYERS_REQUIRE(&t->log, tokens->slot < t->params.token_slots,
+                   "transformer: token slot %u of %u; set token_slots of eo_transformer_params", tokens->slot,
+                   t->params.token_slots);
+    if (!tokens->tokens && !tokens->targets)
+        return EO_OK;
+    LAYERS_TRY(check_values(t, tokens->tokens, pass->rows, "tokens"));
+    LAYERS_TRY(check_values(t, tokens->targets, pass->rows, "targets"));
+    const uint64_t bytes = pass->rows * sizeof(int32_t);
+    LAYERS_TRY(eo_pass_upload(pass, slot_of(pass, t->tokens, tokens->slot), tokens->tokens, bytes));
+    return eo_pass_upload(pass, slot_of(pass, t->targets, tokens->slot), tokens->targets, bytes);
+}
+
+eo_status eo_transformer_load(const eo_transformer *transformer, eo_runtime *runtime, const eo_tokens *tokens)
+{
+    const struct pass pass = batch_pass_of(transformer, runtime, NULL);
+    return load_tokens(&pass, tokens);
 }
 
 /* ---- forward ---- */
 
-static void embedding_forward(const struct pass *pass, const int32_t *tokens)
+static eo_status embedding_forward(const struct pass *pass, const int32_t *tokens)
 {
     const eo_transformer *t = pass->transformer;
-    eo_embedding_forward(pass->team, pass_buffer(pass, t->stream[0]), tokens, pass_weight(pass, 0),
-                         is_gpt2(t) ? pass_weight(pass, 1) : NULL, pass->rows, pass->seq, t->params.config.width);
+    return pass->kernels->embedding_forward(pass->team, &(struct eo_embedding){
+        .types = pass->types,
+        .out = pass_buffer(pass, t->stream[0]),
+        .tokens = tokens,
+        .token_table = pass_weight(pass, 0),
+        .position_table = is_gpt2(t) ? pass_weight(pass, 1) : NULL,
+        .rows = pass->rows,
+        .width = t->params.config.width,
+        .seq = pass->seq,
+    });
 }
 
 /* Positions 0 ... P-2; the head is the caller's. */
@@ -114,7 +180,7 @@ static eo_status run_forward(struct pass *pass, const int32_t *tokens)
     for (uint32_t position = 0; position < t->head.position; position++) {
         LAYERS_TRY(eo_forward_begin(pass->runtime, position, &pass->view));
         if (position == 0)
-            embedding_forward(pass, tokens);
+            LAYERS_TRY(embedding_forward(pass, tokens));
         else
             LAYERS_TRY(eo_block_forward(pass, position));
         LAYERS_TRY(eo_forward_end(pass->runtime, position));
@@ -124,14 +190,6 @@ static eo_status run_forward(struct pass *pass, const int32_t *tokens)
 
 /* ---- backward ---- */
 
-static bool all_finite(const float *values, uint64_t count)
-{
-    for (uint64_t i = 0; i < count; i++)
-        if (!isfinite(values[i]))
-            return false;
-    return true;
-}
-
 /* The loss is not finite: the residual stream, all of which is still there, tells which position spoiled it. */
 static eo_status report_not_finite(const struct pass *pass, double loss)
 {
@@ -139,9 +197,13 @@ static eo_status report_not_finite(const struct pass *pass, double loss)
     uint32_t culprit = t->head.position;
     for (uint32_t h = t->half_count + 1; h-- > 0;) {
         const uint32_t writer = h == 0 ? 0 : t->halves[h - 1].position;
-        const bool live = t->stream[h].forward == t->stream[h].backward;
-        if (live && !all_finite(eo_buffer(pass->runtime, t->stream[h].forward),
-                                pass->rows * t->params.config.width))
+        if (t->stream[h].forward != t->stream[h].backward)
+            continue;
+        bool is_finite = true;
+        LAYERS_TRY(pass->kernels->all_finite(pass->team, pass->types.compute,
+                                             eo_buffer(pass->runtime, t->stream[h].forward),
+                                             pass->rows * t->params.config.width, &is_finite));
+        if (!is_finite)
             culprit = writer;
     }
     eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: the loss is %g; position %u (%s) is the first whose output is "
@@ -150,15 +212,28 @@ static eo_status report_not_finite(const struct pass *pass, double loss)
     return EO_ERR_NOT_FINITE;
 }
 
-static eo_status head_pass(struct pass *pass, const int32_t *targets, double *loss_sum)
+/* The mean loss: to the host, which waits for it; or, where it is not wanted yet, to the step's values on the device. */
+static eo_status deliver_loss(const struct pass *pass, double *loss)
+{
+    double *on_device = eo_buffer(pass->runtime, pass->transformer->head.loss);
+    if (!loss)
+        return pass->kernels->loss_add(pass->team, eo_step_values(pass->runtime), on_device, 1 / (double)pass->rows);
+    double sum;
+    LAYERS_TRY(eo_pass_download(pass, &sum, on_device, sizeof(sum)));
+    if (!isfinite(sum))
+        return report_not_finite(pass, sum / (double)pass->rows);
+    *loss = sum / (double)pass->rows;
+    return EO_OK;
+}
+
+static eo_status head_pass(struct pass *pass, const int32_t *targets, double *loss)
 {
     const uint32_t position = pass->transformer->head.position;
     LAYERS_TRY(eo_backward_begin(pass->runtime, position, &pass->view));
-    LAYERS_TRY(eo_head_backward_first(pass, targets, loss_sum));
+    LAYERS_TRY(eo_head_backward_first(pass, targets));
     LAYERS_TRY(eo_gradients_begin(pass->runtime, position, &pass->view));
-    LAYERS_TRY(eo_head_backward(pass, targets, loss_sum));
-    if (!isfinite(*loss_sum))
-        return report_not_finite(pass, *loss_sum / (double)pass->rows);
+    LAYERS_TRY(eo_head_backward(pass, targets));
+    LAYERS_TRY(deliver_loss(pass, loss));
     return eo_backward_end(pass->runtime, position);
 }
 
@@ -177,41 +252,46 @@ static eo_status embedding_pass(struct pass *pass, const int32_t *tokens)
     const eo_transformer *t = pass->transformer;
     LAYERS_TRY(eo_backward_begin(pass->runtime, 0, &pass->view));
     LAYERS_TRY(eo_gradients_begin(pass->runtime, 0, &pass->view));
-    eo_embedding_backward(pass->team, pass_gradient(pass, 0), is_gpt2(t) ? pass_gradient(pass, 1) : NULL,
-                          eo_buffer(pass->runtime, t->stream_gradient), tokens, pass->rows, pass->seq,
-                          t->params.config.width, t->params.config.vocabulary, t->params.config.context, false);
+    LAYERS_TRY(pass->kernels->embedding_backward(pass->team, &(struct eo_embedding_gradient){
+        .types = pass->types,
+        .token_gradient = pass_gradient(pass, 0),
+        .position_gradient = is_gpt2(t) ? pass_gradient(pass, 1) : NULL,
+        .out_gradient = eo_buffer(pass->runtime, t->stream_gradient),
+        .tokens = tokens,
+        .rows = pass->rows,
+        .width = t->params.config.width,
+        .vocabulary = t->params.config.vocabulary,
+        .positions = t->params.config.context,
+        .seq = pass->seq,
+        .scratch = t->embedding_scratch == NO_BUFFER ? NULL : eo_buffer(pass->runtime, t->embedding_scratch),
+    }));
     return eo_backward_end(pass->runtime, 0);
 }
 
-static eo_status run_backward(struct pass *pass, const eo_tokens *tokens, double *loss_sum)
+static eo_status run_micro_batch(struct pass *pass, uint32_t slot, double *loss)
 {
+    const eo_transformer *t = pass->transformer;
+    const int32_t *tokens = slot_of(pass, t->tokens, slot);
+    LAYERS_TRY(run_forward(pass, tokens));
     pass->backward = true;
-    LAYERS_TRY(head_pass(pass, tokens->targets, loss_sum));
-    for (uint32_t position = pass->transformer->head.position - 1; position > 0; position--)
+    LAYERS_TRY(head_pass(pass, slot_of(pass, t->targets, slot), loss));
+    for (uint32_t position = t->head.position - 1; position > 0; position--)
         LAYERS_TRY(block_pass(pass, position));
-    return embedding_pass(pass, tokens->tokens);
-}
-
-static eo_status run_micro_batch(struct pass *pass, const eo_tokens *tokens, double *loss_sum)
-{
-    LAYERS_TRY(run_forward(pass, tokens->tokens));
-    return run_backward(pass, tokens, loss_sum);
+    return embedding_pass(pass, tokens);
 }
 
 eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team,
                                      const eo_tokens *tokens, double *loss)
 {
-    const eo_transformer_params *p = &transformer->params;
-    struct pass pass = pass_of(transformer, runtime, team, p->batch, p->seq);
+    struct pass pass = batch_pass_of(transformer, runtime, team);
     LAYERS_TRY(check_team(transformer, team));
-    LAYERS_TRY(check_tokens(transformer, tokens->tokens, pass.rows, "tokens"));
-    LAYERS_TRY(check_tokens(transformer, tokens->targets, pass.rows, "targets"));
-    double loss_sum = 0;
+    LAYERS_TRY(load_tokens(&pass, tokens));
+    double mean = 0;
     const uint32_t saved = eo_flush_denormals_begin();
-    const eo_status status = run_micro_batch(&pass, tokens, &loss_sum);
+    const eo_status status = run_micro_batch(&pass, tokens->slot, loss ? &mean : NULL);
     eo_flush_denormals_end(saved);
-    if (status >= 0)
-        *loss = loss_sum / (double)pass.rows;
+    if (status >= 0 && loss)
+        *loss = mean;
     return status;
 }
 
@@ -219,37 +299,61 @@ eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runti
 
 /* What the head is to do with its pass. */
 struct head_task {
-    const int32_t *targets; /* the loss, or, if NULL, */
-    uint64_t row;           /* the logits of this row */
+    bool wants_loss; /* or, if not, */
+    uint64_t row;    /* the logits of this row */
     double loss_sum;
     float *logits;
 };
 
-static eo_status run_evaluation(struct pass *pass, const int32_t *tokens, struct head_task *task)
+/* bf16 comes into the second half of the caller's floats, and is widened from the first on: a float is written behind
+ * what is still to be read. */
+static eo_status download_logits(const struct pass *pass, float *to, const void *logits)
 {
-    const uint32_t position = pass->transformer->head.position;
+    const uint64_t count = pass->transformer->params.config.vocabulary;
+    if (pass->types.compute == EO_DTYPE_FP32)
+        return eo_pass_download(pass, to, logits, count * sizeof(float));
+    char *halves = (char *)to + count * sizeof(uint16_t);
+    LAYERS_TRY(eo_pass_download(pass, halves, logits, count * sizeof(uint16_t)));
+    for (uint64_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, halves + i * sizeof(half), sizeof(half));
+        to[i] = eo_element_from_bf16(half);
+    }
+    return EO_OK;
+}
+
+static eo_status head_evaluation(const struct pass *pass, uint32_t slot, struct head_task *task)
+{
+    const eo_transformer *t = pass->transformer;
+    if (!task->wants_loss) {
+        void *logits = NULL;
+        LAYERS_TRY(eo_head_logits(pass, task->row, &logits));
+        return download_logits(pass, task->logits, logits);
+    }
+    LAYERS_TRY(eo_head_loss(pass, slot_of(pass, t->targets, slot)));
+    return eo_pass_download(pass, &task->loss_sum, eo_buffer(pass->runtime, t->head.loss), sizeof(task->loss_sum));
+}
+
+static eo_status run_evaluation(struct pass *pass, uint32_t slot, struct head_task *task)
+{
+    const eo_transformer *t = pass->transformer;
     LAYERS_TRY(eo_evaluation_begin(pass->runtime));
-    LAYERS_TRY(run_forward(pass, tokens));
-    LAYERS_TRY(eo_forward_begin(pass->runtime, position, &pass->view));
-    if (task->targets)
-        LAYERS_TRY(eo_head_loss(pass, task->targets, &task->loss_sum));
-    else
-        LAYERS_TRY(eo_head_logits(pass, task->row, task->logits));
-    LAYERS_TRY(eo_forward_end(pass->runtime, position));
+    LAYERS_TRY(run_forward(pass, slot_of(pass, t->tokens, slot)));
+    LAYERS_TRY(eo_forward_begin(pass->runtime, t->head.position, &pass->view));
+    LAYERS_TRY(head_evaluation(pass, slot, task));
+    LAYERS_TRY(eo_forward_end(pass->runtime, t->head.position));
     return eo_evaluation_end(pass->runtime);
 }
 
 eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team,
                                   const eo_tokens *tokens, double *loss)
 {
-    const eo_transformer_params *p = &transformer->params;
-    struct pass pass = pass_of(transformer, runtime, team, p->batch, p->seq);
+    struct pass pass = batch_pass_of(transformer, runtime, team);
     LAYERS_TRY(check_team(transformer, team));
-    LAYERS_TRY(check_tokens(transformer, tokens->tokens, pass.rows, "tokens"));
-    LAYERS_TRY(check_tokens(transformer, tokens->targets, pass.rows, "targets"));
-    struct head_task task = {.targets = tokens->targets};
+    LAYERS_TRY(load_tokens(&pass, tokens));
+    struct head_task task = {.wants_loss = true};
     const uint32_t saved = eo_flush_denormals_begin();
-    const eo_status status = run_evaluation(&pass, tokens->tokens, &task);
+    const eo_status status = run_evaluation(&pass, tokens->slot, &task);
     eo_flush_denormals_end(saved);
     if (status >= 0)
         *loss = task.loss_sum / (double)pass.rows;
@@ -264,10 +368,11 @@ eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *r
                    "transformer: logits of token %u of a sequence of %u", position, transformer->params.seq);
     /* Nothing after `position`, and no other sequence, can reach it: they are left out. */
     struct pass pass = pass_of(transformer, runtime, team, 1, position + 1);
-    LAYERS_TRY(check_tokens(transformer, tokens, pass.rows, "tokens"));
+    LAYERS_TRY(check_values(transformer, tokens, pass.rows, "tokens"));
+    LAYERS_TRY(eo_pass_upload(&pass, slot_of(&pass, transformer->tokens, 0), tokens, pass.rows * sizeof(int32_t)));
     struct head_task task = {.row = position, .logits = logits};
     const uint32_t saved = eo_flush_denormals_begin();
-    const eo_status status = run_evaluation(&pass, tokens, &task);
+    const eo_status status = run_evaluation(&pass, 0, &task);
     eo_flush_denormals_end(saved);
     return status;
 }

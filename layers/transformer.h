@@ -20,7 +20,7 @@
 #define EO_LAYERS_TRANSFORMER_H
 
 #include "layers/checks.h"
-#include "layers/kernels.h"
+#include "layers/kernel_ops.h"
 
 #define HALF_INPUTS_MAX 3
 #define NO_BUFFER       UINT32_MAX
@@ -67,13 +67,19 @@ struct head {
     uint64_t chunk_rows;
     uint64_t logit_stride; /* rows of logits begin on cache lines */
     uint32_t norm, stats, logits, losses, scratch; /* buffers of a chunk */
+    uint32_t loss;         /* buffer: one double, the sum of the losses */
 };
 
 struct eo_transformer {
     eo_transformer_params params; /* filled in; log points to `log` */
     eo_log log;
     eo_model *model;
-    float *rope_table;            /* Llama */
+    const struct eo_kernel_ops *kernels;
+    struct eo_types types;
+    float *rope_table;            /* Llama; of the host */
+    uint32_t rope_buffer;         /* the same on a device whose memory is not the host's; NO_BUFFER: not needed */
+    uint32_t tokens, targets;     /* buffers: params.token_slots x batch x seq, always live */
+    uint32_t embedding_scratch;   /* NO_BUFFER: none */
     uint32_t half_count;
     uint32_t position_count;
     struct half_shape shape[2];   /* MLP, attention */
@@ -88,6 +94,8 @@ struct pass {
     const eo_transformer *transformer;
     eo_runtime *runtime;
     eo_team *team;
+    const struct eo_kernel_ops *kernels;
+    struct eo_types types;
     const eo_view *view;
     uint32_t batch, seq;
     uint64_t rows; /* batch x seq */
@@ -104,20 +112,36 @@ static inline const struct half_shape *half_shape_of(const eo_transformer *t, co
     return &t->shape[half->attention];
 }
 
-static inline float *pass_buffer(const struct pass *pass, struct tensor_buffers buffers)
+static inline void *pass_buffer(const struct pass *pass, struct tensor_buffers buffers)
 {
     const uint32_t buffer = pass->backward ? buffers.backward : buffers.forward;
     return buffer == NO_BUFFER ? NULL : eo_buffer(pass->runtime, buffer);
 }
 
-static inline float *pass_weight(const struct pass *pass, uint32_t parameter)
+static inline void *pass_weight(const struct pass *pass, uint32_t parameter)
 {
     return pass->view->weights[parameter];
 }
 
-static inline float *pass_gradient(const struct pass *pass, uint32_t parameter)
+static inline void *pass_gradient(const struct pass *pass, uint32_t parameter)
 {
     return pass->view->gradients[parameter];
+}
+
+/* Element `index` of a tensor in the compute type. */
+static inline void *pass_at(const struct pass *pass, void *values, uint64_t index)
+{
+    return eo_element_at_mutable(pass->types.compute, values, index);
+}
+
+static inline struct eo_operand operand_plain(const void *values, uint64_t stride)
+{
+    return (struct eo_operand){values, stride, false};
+}
+
+static inline struct eo_operand operand_transposed(const void *values, uint64_t stride)
+{
+    return (struct eo_operand){values, stride, true};
 }
 
 /* Fills in shapes, positions and the model. */
@@ -126,11 +150,33 @@ eo_status eo_transformer_describe(eo_transformer *t);
 /* Adds every buffer the passes use, with its lifetime. After describe. */
 eo_status eo_transformer_add_buffers(eo_transformer *t);
 
-/* Floats of a half's backward scratch: d_mid (later d_norm), bias gradient, then the kernels' own. */
+/*
+ * A half's backward scratch, in bytes: where each part begins. At 0 lies mid's gradient, later the norm's; or, where GELU
+ * rides on the product, inner's.
+ */
 struct half_scratch {
-    uint64_t bias, kernels, total; /* where each begins */
+    uint64_t inner_gradient; /* attention, where the kernel cannot write it over inner */
+    uint64_t norm_gradient;  /* of the MLP whose GELU rides, if inner has no room for it */
+    uint64_t bias;           /* gradient of the in-product's bias, where the GELU kernel gives it early */
+    uint64_t kernels;        /* the kernels' own */
+    uint64_t total;
 };
 struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *half, uint64_t rows);
+
+/* Where the gradients of a half's tensors lie from eo_block_backward_first on. */
+struct half_gradients {
+    void *mid, *inner, *norm; /* mid and norm: one after the other in the same place */
+    void *in_bias;            /* or NULL: to be summed from inner's */
+    void *kernels;            /* scratch */
+};
+struct half_gradients eo_half_gradients(const struct pass *pass, const struct half *half);
+
+/* GELU rides on the products of this half (see fused_epilogues in kernel_ops.h). */
+static inline bool half_fuses_gelu(const eo_transformer *t, const struct half *half)
+{
+    return is_gpt2(t) && !half->attention && t->kernels->fused_epilogues;
+}
+
 struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint32_t batch, uint32_t seq);
 
 /*
@@ -143,17 +189,20 @@ eo_status eo_block_backward_first(const struct pass *pass, uint32_t position);
 eo_status eo_block_backward(const struct pass *pass, uint32_t position);
 
 /*
- * The half's own operation: inner -> mid; and mid's gradient -> inner's, in place of inner. The in-product's bias belongs
- * to it: attention adds it to inner, GELU takes it along. in_bias_gradient is overwritten; both NULL where there is none.
+ * The half's own operation: inner -> mid; and mid's gradient -> inner's. in_bias: the in-product's, where it is not in
+ * inner yet: attention adds it, GELU takes it along.
  */
-void eo_half_operation_forward(const struct pass *pass, const struct half *half, const float *in_bias);
-void eo_half_operation_backward(const struct pass *pass, const struct half *half, const float *mid_gradient,
-                                const float *in_bias, float *in_bias_gradient);
+eo_status eo_half_operation_forward(const struct pass *pass, const struct half *half, const void *in_bias);
+eo_status eo_half_operation_backward(const struct pass *pass, const struct half *half, const void *in_bias);
 
-/* The head. Losses are summed into *loss_sum; `first` runs chunk 0 as far as it needs no gradient buffer. */
-eo_status eo_head_backward_first(const struct pass *pass, const int32_t *targets, double *loss_sum);
-eo_status eo_head_backward(const struct pass *pass, const int32_t *targets, double *loss_sum);
-eo_status eo_head_loss(const struct pass *pass, const int32_t *targets, double *loss_sum);
-eo_status eo_head_logits(const struct pass *pass, uint64_t row, float *logits);
+/* The head. Losses are added to the loss buffer; `first` runs chunk 0 as far as it needs no gradient buffer. */
+eo_status eo_head_backward_first(const struct pass *pass, const int32_t *targets);
+eo_status eo_head_backward(const struct pass *pass, const int32_t *targets);
+eo_status eo_head_loss(const struct pass *pass, const int32_t *targets);
+eo_status eo_head_logits(const struct pass *pass, uint64_t row, void **logits);
+
+/* Between host memory and a buffer. From the host: `from` is free again on return. To the host: waits. */
+eo_status eo_pass_upload(const struct pass *pass, void *to, const void *from, uint64_t bytes);
+eo_status eo_pass_download(const struct pass *pass, void *to, const void *from, uint64_t bytes);
 
 #endif

@@ -116,8 +116,23 @@ EO_EXPORT const eo_transformer_params *eo_transformer_get_params(const eo_transf
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtime *runtime,
                                                            uint64_t seed);
 
-/* Forward and backward of one micro-batch, between eo_step_begin and eo_step_end. *loss is the rank's mean over its
- * tokens, unscaled. Allocates nothing. EO_ERR_NOT_FINITE: the loss is not; the log names the position. */
+/*
+ * Once for each runtime, after it and its team were created and before the first step: brings tables to the device and
+ * lets the team choose and build its plans, which takes time and memory of its own. On the CPU it does nothing. Not
+ * collective.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_prepare(const eo_transformer *transformer, eo_runtime *runtime,
+                                                        eo_team *team);
+
+/* Puts tokens into their slot on the device, for a micro-batch with NULL tokens or a captured step that is replayed. */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_load(const eo_transformer *transformer, eo_runtime *runtime,
+                                                     const eo_tokens *tokens);
+
+/*
+ * Forward and backward of one micro-batch, between eo_step_begin and eo_step_end. *loss is the rank's mean over its
+ * tokens, unscaled; the host waits for it. loss NULL: it is added to eo_step_values(runtime)[0] instead, and nothing
+ * waits. Allocates nothing. EO_ERR_NOT_FINITE: *loss is not; the log names the position.
+ */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runtime *runtime,
                                                             eo_team *team, const eo_tokens *tokens, double *loss);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/element.h"
 #include "runtime/model_internal.h"
 
 /* What may come next: a call of `kind` for `position`. */
@@ -13,6 +14,8 @@ enum fake_call { CALL_FORWARD_BEGIN, CALL_FORWARD_END, CALL_BACKWARD_BEGIN, CALL
 struct eo_runtime {
     const eo_model *model;
     float loss_scale;
+    eo_dtype weight_dtype, gradient_dtype;
+    double step_values[4];
     uint64_t fill_piece;
     bool evaluation;
     enum fake_call next;
@@ -54,21 +57,36 @@ eo_runtime *fake_create(const eo_model *model, float loss_scale)
         rt->weights[k] = calloc(model->parameters[k].element_count, sizeof(float));
         rt->gradients[k] = calloc(model->parameters[k].element_count, sizeof(float));
     }
+    fake_restart(rt);
     return rt;
 }
 
+void fake_set_types(eo_runtime *rt, eo_dtype weights, eo_dtype gradients)
+{
+    rt->weight_dtype = weights;
+    rt->gradient_dtype = gradients;
+}
+
+/* Only what always lives is left. */
 void fake_restart(eo_runtime *rt)
 {
+    rt->live_bytes = 0;
     for (uint32_t b = 0; b < rt->model->buffer_count; b++) {
-        free(rt->buffers[b]);
-        rt->buffers[b] = NULL;
+        const struct model_buffer *buffer = &rt->model->buffers[b];
+        if (!buffer->persistent) {
+            free(rt->buffers[b]);
+            rt->buffers[b] = NULL;
+        } else {
+            rt->live_bytes += buffer->bytes;
+            if (!rt->buffers[b])
+                rt->buffers[b] = filled(buffer->bytes);
+        }
     }
     for (uint32_t k = 0; k < rt->view_count; k++) {
         free(rt->view_weights[k]);
         free(rt->view_gradients[k]);
         rt->view_weights[k] = rt->view_gradients[k] = NULL;
     }
-    rt->live_bytes = 0;
     rt->evaluation = false;
     rt->next = CALL_FORWARD_BEGIN;
     rt->position = 0;
@@ -77,6 +95,8 @@ void fake_restart(eo_runtime *rt)
 void fake_destroy(eo_runtime *rt)
 {
     fake_restart(rt);
+    for (uint32_t b = 0; b < rt->model->buffer_count; b++)
+        free(rt->buffers[b]);
     for (uint32_t k = 0; k < rt->model->parameter_count; k++) {
         free(rt->weights[k]);
         free(rt->gradients[k]);
@@ -169,11 +189,11 @@ static void open_view(eo_runtime *rt, bool weights)
     for (uint32_t k = 0; k < rt->model->parameter_count; k++) {
         if (rt->model->parameters[k].layer != layer)
             continue;
-        const uint64_t bytes = rt->model->parameters[k].element_count * sizeof(float);
+        const uint64_t count = rt->model->parameters[k].element_count;
         rt->view_weights[rt->view_count] = NULL;
         if (weights) {
-            rt->view_weights[rt->view_count] = filled(bytes);
-            memcpy(rt->view_weights[rt->view_count], rt->weights[k], bytes);
+            rt->view_weights[rt->view_count] = filled(count * eo_element_bytes(rt->weight_dtype));
+            eo_elements_store(rt->weight_dtype, rt->view_weights[rt->view_count], 0, rt->weights[k], count);
         }
         rt->view_count++;
     }
@@ -245,7 +265,8 @@ eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **
     uint32_t place = 0;
     for (uint32_t k = 0; k < rt->model->parameter_count; k++)
         if (rt->model->parameters[k].layer == layer)
-            rt->view_gradients[place++] = filled(rt->model->parameters[k].element_count * sizeof(float));
+            rt->view_gradients[place++] =
+                filled(rt->model->parameters[k].element_count * eo_element_bytes(rt->gradient_dtype));
     rt->view.gradients = rt->view_gradients;
     *view = &rt->view;
     rt->next = CALL_BACKWARD_END;
@@ -268,11 +289,11 @@ eo_status eo_backward_end(eo_runtime *rt, uint32_t position)
     for (uint32_t k = 0; k < rt->model->parameter_count; k++) {
         if (rt->model->parameters[k].layer != use->layer)
             continue;
-        const float *gradient = rt->view_gradients[place++];
+        const void *gradient = rt->view_gradients[place++];
         if (!gives_gradient(use, k))
             continue;
         for (uint64_t i = 0; i < rt->model->parameters[k].element_count; i++)
-            rt->gradients[k][i] += gradient[i];
+            rt->gradients[k][i] += eo_element_load(rt->gradient_dtype, gradient, i);
     }
     close_view(rt);
     if (position == 0)
@@ -293,6 +314,24 @@ eo_status eo_evaluation_end(eo_runtime *rt)
 {
     expect(rt, CALL_FORWARD_BEGIN, rt->model->position_count);
     fake_restart(rt);
+    return EO_OK;
+}
+
+double *eo_step_values(const eo_runtime *rt)
+{
+    return ((eo_runtime *)(uintptr_t)rt)->step_values;
+}
+
+/* Of devices whose memory is not the host's: this one's is. */
+eo_status eo_runtime_upload(eo_runtime *rt, void *to, const void *from, uint64_t bytes)
+{
+    fail("an upload", rt->position);
+    return EO_OK;
+}
+
+eo_status eo_runtime_download(eo_runtime *rt, void *to, const void *from, uint64_t bytes)
+{
+    fail("a download", rt->position);
     return EO_OK;
 }
 

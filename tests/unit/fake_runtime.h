@@ -13,6 +13,8 @@
 
 /* The model must outlive it. Gradients of all passes are added up until fake_clear_gradients. */
 eo_runtime *fake_create(const eo_model *model, float loss_scale);
+/* Weights and gradients as the passes see them: in these types. What fake_weights and fake_gradients give stays fp32. */
+void fake_set_types(eo_runtime *runtime, eo_dtype weights, eo_dtype gradients);
 void fake_destroy(eo_runtime *runtime);
 float *fake_weights(eo_runtime *runtime, uint32_t parameter);
 float *fake_gradients(eo_runtime *runtime, uint32_t parameter);

@@ -20,6 +20,7 @@ enum { BATCH = 2, SEQ = 5, ROWS = BATCH * SEQ, VOCABULARY = 11 };
 
 static const int32_t tokens[ROWS] = {3, 0, 10, 3, 7, 1, 1, 4, 9, 3};
 static const int32_t targets[ROWS] = {0, 10, 3, 7, 2, 1, 4, 9, 3, 5};
+static const eo_tokens batch = {.tokens = tokens, .targets = targets};
 
 /* Heads of size 4; queries in groups of three; an MLP that no vector width divides; a context longer than seq. */
 #define GPT2_CONFIG                                                                                                   \
@@ -94,7 +95,7 @@ static void bench_close(struct bench *b)
 static void bench_run(struct bench *b, eo_team *team)
 {
     fake_clear_gradients(b->runtime);
-    cr_assert_eq(eo_transformer_micro_batch(b->transformer, b->runtime, team, &(eo_tokens){tokens, targets}, &b->loss),
+    cr_assert_eq(eo_transformer_micro_batch(b->transformer, b->runtime, team, &batch, &b->loss),
                  EO_OK);
 }
 
@@ -218,7 +219,7 @@ ParameterizedTest(struct family_case *c, models, losses_and_logits_are_those_of_
     const double expected = reference_loss(&reference, tokens, targets, BATCH, SEQ, expected_logits);
     bench_run(&b, NULL);
     cr_assert_float_eq(b.loss, expected, 1e-5);
-    cr_assert_eq(eo_transformer_evaluate(b.transformer, b.runtime, NULL, &(eo_tokens){tokens, targets}, &evaluated),
+    cr_assert_eq(eo_transformer_evaluate(b.transformer, b.runtime, NULL, &batch, &evaluated),
                  EO_OK);
     cr_assert_float_eq(evaluated, expected, 1e-5);
 
@@ -273,7 +274,7 @@ ParameterizedTest(struct family_case *c, models, recompute_changes_no_bit)
         assert_same_gradients(&none, &other, 0);
         cr_assert_lt(fake_peak_bytes(other.runtime), fake_peak_bytes(none.runtime));
         double evaluated;
-        cr_assert_eq(eo_transformer_evaluate(other.transformer, other.runtime, NULL, &(eo_tokens){tokens, targets},
+        cr_assert_eq(eo_transformer_evaluate(other.transformer, other.runtime, NULL, &batch,
                                              &evaluated), EO_OK);
         cr_assert_eq(evaluated, other.loss);
         bench_close(&other);
@@ -329,13 +330,15 @@ Test(models, a_second_micro_batch_gives_the_same_bits)
 
 /*
  * Goal: buffers live no longer than they must, and nothing is kept twice. Method: the peak of the fake, which frees what
- * is dead, against what has to be there when the last block's backward pass runs, added up by hand (in floats).
+ * is dead, against what has to be there when the last block's backward pass runs, added up by hand (in floats, and with
+ * tokens and targets, which are as large).
  */
 Test(models, no_more_memory_than_the_passes_need)
 {
     enum { WIDTH = 12, MLP = 19, LAYERS = 2, HEADS = 3, STREAM = ROWS * WIDTH };
     enum { KEPT_INNER = ROWS * (3 * WIDTH + MLP), KEPT_MID = ROWS * WIDTH, ACTIVATION = ROWS * MLP };
     enum { STATS = 4 * ROWS + ROWS * HEADS, NORMS = 2 * STREAM };
+    enum { INPUTS = 2 * ROWS };
     enum { BLOCK = 2 * STREAM + NORMS + STATS + KEPT_INNER + KEPT_MID + ACTIVATION };
     static const struct {
         eo_recompute recompute;
@@ -353,14 +356,14 @@ Test(models, no_more_memory_than_the_passes_need)
         struct bench b;
         bench_open(&b, params);
         bench_run(&b, NULL);
-        /* d_mid, the bias gradient (each rounded up to 64 bytes) and what the kernels ask for */
+        /* d_mid, the bias gradient (each rounded up to 64 bytes) and what the kernels ask for, in bytes */
         const struct half *half = &b.transformer->halves[2 * LAYERS - 1];
         const uint64_t scratch = max_u64(eo_half_scratch(b.transformer, half, ROWS).total,
                                          eo_half_scratch(b.transformer, half - 1, ROWS).total);
-        cr_assert_eq(fake_peak_bytes(b.runtime), (cases[i].floats + scratch) * sizeof(float), "%u: %llu, not %llu",
-                     (unsigned)i, (unsigned long long)fake_peak_bytes(b.runtime) / 4,
-                     (unsigned long long)(cases[i].floats + scratch));
-        cr_assert_leq(eo_half_scratch(b.transformer, half, ROWS).kernels, ROWS * MLP + 16 + MLP + 16);
+        const uint64_t expected = (cases[i].floats + INPUTS) * sizeof(float) + scratch;
+        cr_assert_eq(fake_peak_bytes(b.runtime), expected, "%u: %llu, not %llu", (unsigned)i,
+                     (unsigned long long)fake_peak_bytes(b.runtime), (unsigned long long)expected);
+        cr_assert_leq(eo_half_scratch(b.transformer, half, ROWS).kernels, (ROWS * MLP + 16 + MLP + 16) * sizeof(float));
         bench_close(&b);
     }
 }
@@ -398,7 +401,7 @@ Test(models, a_loss_that_is_not_finite_names_the_position)
         fake_weights(b.runtime, parameter)[0] = NAN;
         double loss = 5;
         /* the row of the token table that holds the NaN is that of token 0, which is among the tokens */
-        cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &(eo_tokens){tokens, targets}, &loss),
+        cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &batch, &loss),
                      EO_ERR_NOT_FINITE);
         cr_assert(strstr(said, cases[i].position), "'%s' does not name %s", said, cases[i].position);
         cr_assert_eq(loss, 5.0);
@@ -419,20 +422,22 @@ Test(models, wrong_tokens_and_teams_are_refused_and_change_nothing)
     float logits[VOCABULARY];
     memcpy(wrong, tokens, sizeof(wrong));
     wrong[6] = VOCABULARY;
-    cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &(eo_tokens){wrong, targets}, &loss),
-                 EO_ERR_INVALID);
+    eo_tokens bad = {.tokens = wrong, .targets = targets};
+    cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &bad, &loss), EO_ERR_INVALID);
     cr_assert(strstr(said, "tokens[6] is 11"), "%s", said);
     wrong[6] = -1;
-    cr_assert_eq(eo_transformer_evaluate(b.transformer, b.runtime, NULL, &(eo_tokens){tokens, wrong}, &loss),
-                 EO_ERR_INVALID);
+    bad = (eo_tokens){.tokens = tokens, .targets = wrong};
+    cr_assert_eq(eo_transformer_evaluate(b.transformer, b.runtime, NULL, &bad, &loss), EO_ERR_INVALID);
     cr_assert(strstr(said, "targets[6] is -1"), "%s", said);
     cr_assert_eq(eo_transformer_logits(b.transformer, b.runtime, NULL, tokens, SEQ, logits), EO_ERR_INVALID);
     cr_assert(strstr(said, "token 5 of a sequence of 5"), "%s", said);
     eo_team *team;
     cr_assert_eq(eo_team_create(&team, 2), EO_OK);
-    cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, team, &(eo_tokens){tokens, targets}, &loss),
-                 EO_ERR_INVALID);
+    cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, team, &batch, &loss), EO_ERR_INVALID);
     cr_assert(strstr(said, "thread_count"), "%s", said);
+    bad = (eo_tokens){.tokens = tokens, .targets = targets, .slot = 1};
+    cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &bad, &loss), EO_ERR_INVALID);
+    cr_assert(strstr(said, "token_slots"), "%s", said);
     eo_team_destroy(&team);
     cr_assert_eq(loss, 5.0);
     bench_run(&b, NULL);
