@@ -7,17 +7,23 @@
 #include "base/arithmetic.h"
 #include "buffers/allocator_kinds.h"
 
-static const struct eo_allocator_ops *const allocator_table[] = {
-    &eo_allocator_malloc_ops,
-    &eo_allocator_pool_ops,
+static const struct {
+    const char *kind;
+    const struct eo_allocator_ops *ops;
+} allocator_table[] = {
+    {"malloc", &eo_allocator_malloc_ops},
+    {"pool", &eo_allocator_pool_ops},
+    {"caching", &eo_allocator_pool_ops},
 };
 
-eo_status eo_allocator_create(struct eo_allocator **out, const char *kind)
+eo_status eo_allocator_create(struct eo_allocator **out, const char *kind, struct eo_device *device)
 {
     *out = NULL;
+    if (device && device->ops->allocator)
+        return eo_allocator_of_device(out, kind, device);
     for (size_t k = 0; k < sizeof(allocator_table) / sizeof(allocator_table[0]); k++) {
-        const struct eo_allocator_ops *ops = allocator_table[k];
-        if (strcmp(ops->kind, kind) != 0)
+        const struct eo_allocator_ops *ops = allocator_table[k].ops;
+        if (strcmp(allocator_table[k].kind, kind) != 0)
             continue;
         struct eo_allocator *allocator = calloc(1, ops->size_bytes);
         if (!allocator)
@@ -38,9 +44,9 @@ void eo_allocator_destroy(struct eo_allocator **allocator)
     *allocator = NULL;
 }
 
-void *eo_allocate(struct eo_allocator *allocator, uint64_t bytes)
+void *eo_allocate(struct eo_allocator *allocator, uint64_t bytes, uint32_t queue)
 {
-    void *memory = allocator->ops->allocate(allocator, bytes);
+    void *memory = allocator->ops->allocate(allocator, bytes, queue);
     if (!memory)
         return NULL;
     struct eo_allocator_stats *stats = &allocator->stats;
@@ -51,12 +57,17 @@ void *eo_allocate(struct eo_allocator *allocator, uint64_t bytes)
     return memory;
 }
 
-void eo_free(struct eo_allocator *allocator, void *memory)
+void eo_free(struct eo_allocator *allocator, void *memory, uint32_t queue)
 {
     if (!memory)
         return;
     allocator->stats.calls++;
-    allocator->stats.live_bytes -= allocator->ops->free(allocator, memory);
+    allocator->stats.live_bytes -= allocator->ops->free(allocator, memory, queue);
+}
+
+bool eo_allocator_is_ordered(const struct eo_allocator *allocator)
+{
+    return allocator->ops->is_ordered;
 }
 
 void eo_allocator_get_stats(const struct eo_allocator *allocator, struct eo_allocator_stats *out)

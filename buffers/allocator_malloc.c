@@ -25,7 +25,7 @@ struct malloc_allocator {
     struct malloc_header *first;
 };
 
-static void *malloc_allocate(struct eo_allocator *base, uint64_t bytes)
+static void *malloc_allocate(struct eo_allocator *base, uint64_t bytes, uint32_t queue)
 {
     struct malloc_allocator *allocator = (struct malloc_allocator *)base;
     if (bytes > PTRDIFF_MAX - 2 * EO_BLOCK_ALIGN_BYTES)
@@ -46,7 +46,7 @@ static void *malloc_allocate(struct eo_allocator *base, uint64_t bytes)
     return (char *)memory + EO_BLOCK_ALIGN_BYTES;
 }
 
-static uint64_t malloc_free(struct eo_allocator *base, void *memory)
+static uint64_t malloc_free(struct eo_allocator *base, void *memory, uint32_t queue)
 {
     struct malloc_allocator *allocator = (struct malloc_allocator *)base;
     struct malloc_header *header = (struct malloc_header *)((char *)memory - EO_BLOCK_ALIGN_BYTES);
@@ -68,7 +68,7 @@ static void malloc_fini(struct eo_allocator *base)
 {
     struct malloc_allocator *allocator = (struct malloc_allocator *)base;
     while (allocator->first)
-        malloc_free(base, (char *)allocator->first + EO_BLOCK_ALIGN_BYTES);
+        malloc_free(base, (char *)allocator->first + EO_BLOCK_ALIGN_BYTES, 0);
 }
 
 const struct eo_allocator_ops eo_allocator_malloc_ops = {

@@ -245,7 +245,7 @@ static void block_absorb_next(struct pool_allocator *pool, struct pool_block *bl
     descriptor_return(pool, gone);
 }
 
-static void *pool_allocate(struct eo_allocator *base, uint64_t bytes)
+static void *pool_allocate(struct eo_allocator *base, uint64_t bytes, uint32_t queue)
 {
     struct pool_allocator *pool = (struct pool_allocator *)base;
     if (bytes > PTRDIFF_MAX - SEGMENT_ROUND_BYTES || !table_reserve(pool))
@@ -267,7 +267,7 @@ static void *pool_allocate(struct eo_allocator *base, uint64_t bytes)
     return (void *)(uintptr_t)block->node.address;
 }
 
-static uint64_t pool_free(struct eo_allocator *base, void *memory)
+static uint64_t pool_free(struct eo_allocator *base, void *memory, uint32_t queue)
 {
     struct pool_allocator *pool = (struct pool_allocator *)base;
     struct pool_block *block = table_remove(pool, memory);

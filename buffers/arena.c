@@ -66,7 +66,7 @@ void eo_arena_seal(struct eo_arena *arena)
     arena->sealed = true;
 }
 
-static const uint32_t poison_pattern = 0x7fba7fba;
+static const uint32_t poison_pattern = EO_POISON;
 
 void eo_poison(void *memory, uint64_t bytes)
 {

@@ -36,7 +36,9 @@ void eo_arena_fini(struct eo_arena *arena); /* any half-built state */
 void *eo_arena_take(struct eo_arena *arena, const char *name, uint32_t space, uint64_t offset, uint64_t bytes);
 void eo_arena_seal(struct eo_arena *arena);
 
-/* Debug: fills with 0x7fba7fba, a signalling NaN as fp32, and in each half as bf16. */
+/* What debug fills memory with: a signalling NaN as fp32, and in each half as bf16. */
+#define EO_POISON UINT32_C(0x7fba7fba)
+/* Of host memory. */
 void eo_poison(void *memory, uint64_t bytes);
 /* Whether all of it still holds the pattern. */
 bool eo_is_poisoned(const void *memory, uint64_t bytes);

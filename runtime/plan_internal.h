@@ -55,7 +55,7 @@ struct plan_position {
     uint32_t layer;
     bool forward_in_backward, backward_without_weights;
     uint32_t use;                    /* the how-manieth use of its layer in backward order, from 0 */
-    uint32_t gather_row;             /* full weights; with one rank and no cast, the shard itself */
+    uint32_t gather_row;             /* full weights; with one rank the shard itself */
     uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
     bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */
     uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
@@ -98,6 +98,10 @@ struct eo_plan {
     uint64_t element_count;
 
     uint32_t norm_local_row, norm_gathered_row, norm_result_row;
+    uint32_t scalars_row; /* struct eo_update_scalars */
+    uint32_t values_row;  /* doubles that the trainer's kernels add to */
+    uint32_t host_steps_row, staging_row;
+    uint32_t host_row_begin; /* rows of host memory are the last ones, and placed one after the other */
 
     struct eo_schedule schedule;
     struct plan_place *places; /* by operation id; compute operations only are read */
@@ -108,6 +112,17 @@ struct eo_plan {
     uint64_t category_bytes_at_peak[EO_CATEGORY_COUNT];
     uint64_t fingerprint;
 };
+
+/* What a step in flight has in host memory: its parameters on their way up, its norm on the way back. */
+struct host_step {
+    struct eo_update_scalars scalars;
+    struct eo_norm_result result;
+};
+
+/* Steps that may be in flight; pieces of data on their way between the host and the device, and their size. */
+enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 2, EO_STAGING_BYTES_MAX = 256 << 10 };
+
+uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 
 static inline uint64_t eo_dtype_bytes(eo_dtype dtype)
 {

@@ -36,6 +36,8 @@ enum subject_kind {
     SUBJECT_NORM_LOCAL,
     SUBJECT_NORM_GATHERED,
     SUBJECT_NORM_RESULT,
+    SUBJECT_SCALARS,
+    SUBJECT_VALUES,
     SUBJECT_BUFFER,
     SUBJECT_STATE, /* and following */
 };
@@ -391,6 +393,7 @@ static void add_update(struct builder *b, uint32_t l)
     add_access(b, layer->gradient_row, EO_READ, subject(SUBJECT_GRADIENT, l), EO_VERSION_MICRO_BATCH, last,
                (uint16_t)contributions_a_batch(layer));
     add_access(b, plan->norm_result_row, EO_READ, subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
+    add_access(b, plan->scalars_row, EO_READ, subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
     add_access(b, layer->shard_row, EO_UPDATE, subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
     if (layer->master_row != layer->shard_row)
         add_access(b, layer->master_row, EO_UPDATE, subject(SUBJECT_LOW_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
@@ -409,6 +412,9 @@ static void add_step_end(struct builder *b)
     for (uint32_t l = 0; l < plan->layer_count; l++)
         if (!plan->layers[l].frozen)
             add_access(b, plan->layers[l].norm_row, EO_READ, subject(SUBJECT_NORM, l), EO_VERSION_STEP, 0, 1);
+    /* The step's scalars are uploaded before it. The values are the trainer's kernels': never another content. */
+    add_access(b, plan->scalars_row, EO_WRITE, subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
+    add_access(b, plan->values_row, EO_READ, subject(SUBJECT_VALUES, 0), EO_VERSION_FIXED, 0, 1);
     add_access(b, plan->norm_local_row, EO_WRITE, subject(SUBJECT_NORM_LOCAL, 0), EO_VERSION_STEP, 0, 1);
     finish(b);
     add_operation(b, EO_OP_NORM_GATHER, EO_STREAM_COMM, EO_NONE, EO_NONE, EO_NONE, 0);
@@ -417,6 +423,7 @@ static void add_step_end(struct builder *b)
     finish(b);
     add_operation(b, EO_OP_NORM_SUM, EO_STREAM_COMPUTE, EO_NONE, EO_NONE, EO_NONE, b->end_fold++);
     add_access(b, plan->norm_gathered_row, EO_READ, subject(SUBJECT_NORM_GATHERED, 0), EO_VERSION_STEP, 0, 1);
+    add_access(b, plan->scalars_row, EO_READ, subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
     add_access(b, plan->norm_result_row, EO_WRITE, subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
     finish(b);
 
@@ -619,6 +626,8 @@ static bool make_schedule_rows(struct eo_plan *plan)
     schedule->row_count = plan->row_count;
     for (uint32_t r = 0; r < plan->row_count; r++)
         schedule->rows[r] = (struct eo_schedule_row){.name = plan->rows[r].name, .bytes = plan->rows[r].bytes};
+    schedule->rows[plan->values_row].initialised = true;
+    schedule->rows[plan->values_row].initial_subject = subject(SUBJECT_VALUES, 0);
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         const struct plan_layer *layer = &plan->layers[l];
         schedule->rows[layer->shard_row].initialised = true;

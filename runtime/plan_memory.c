@@ -268,7 +268,7 @@ static eo_status place(struct lifetimes *l)
     if (!placed || !intervals)
         goto out;
     /* In one reservation, buffers of edges that are gathered and others that are reduced can share addresses. */
-    for (uint32_t r = 0; r < plan->row_count; r++) {
+    for (uint32_t r = 0; r < plan->host_row_begin; r++) {
         const bool join = plan->rows[r].space == EO_SPACE_GRADIENT && !plan->params.separate_reservations;
         placed[r] = (struct eo_placed_row){
             .bytes = plan->rows[r].bytes,
@@ -276,19 +276,26 @@ static eo_status place(struct lifetimes *l)
         };
     }
     join_intervals(l, placed, intervals);
-    for (uint32_t r = 0; r < plan->row_count; r++)
+    for (uint32_t r = 0; r < plan->host_row_begin; r++)
         placed[r].always = plan->rows[r].always_live || l->always[r] || placed[r].interval_count == 0;
     struct eo_placement placement = {
         .rows = placed,
-        .row_count = plan->row_count,
+        .row_count = plan->host_row_begin,
         .intervals = intervals,
         .time_count = 2 * plan->fold_count,
-        .space_count = EO_SPACE_COUNT,
+        .space_count = EO_SPACE_HOST,
         .align_bytes = plan->params.align_bytes,
     };
     status = eo_placement_solve(&placement);
     if (status < 0)
         goto out;
+    placement.space_bytes[EO_SPACE_HOST] = 0;
+    for (uint32_t r = plan->host_row_begin; r < plan->row_count; r++) {
+        uint64_t *end = &placement.space_bytes[EO_SPACE_HOST];
+        placed[r].out_space = EO_SPACE_HOST;
+        placed[r].out_offset = *end;
+        *end += eo_align_up(plan->rows[r].bytes, plan->params.align_bytes);
+    }
     uint64_t base[EO_SPACE_COUNT], sum = 0;
     for (int s = 0; s < EO_SPACE_COUNT; s++) {
         plan->space_bytes[s] = placement.space_bytes[s];

@@ -243,7 +243,7 @@ static void find_direct(struct eo_plan *plan, bool alone)
 /* Slots for the body, sized by the largest layer that uses each; rows of their own for edges, one a position. */
 static eo_status make_buffer_rows(struct eo_plan *plan)
 {
-    const bool alone = plan->params.rank_count == 1 && plan->params.dtype == EO_DTYPE_FP32;
+    const bool alone = plan->params.rank_count == 1;
     const uint32_t gather_slots = plan->params.gather_slots, gradient_slots = plan->params.gradient_slots;
     const uint64_t weight_bytes = eo_dtype_bytes(plan->params.dtype);
     const uint64_t reduce_bytes = eo_dtype_bytes(plan->params.reduce_dtype);
@@ -293,6 +293,15 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
     return EO_OK;
 }
 
+/* No more than a layer has: small models are not to be decided by it. */
+uint64_t eo_plan_staging_bytes(const struct eo_plan *plan)
+{
+    uint64_t count = 0;
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        count = eo_max_u64(count, plan->layers[l].layout.shard_count);
+    return eo_min_u64(EO_STAGING_BYTES_MAX, eo_align_up(2 * sizeof(float) * count, 64));
+}
+
 static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *model)
 {
     const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
@@ -301,6 +310,10 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
                    norm_bytes * plan->params.rank_count, true, "norm.gathered"));
     EO_TRY(add_row(plan, &plan->norm_result_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE,
                    sizeof(struct eo_norm_result), true, "norm.result"));
+    EO_TRY(add_row(plan, &plan->scalars_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(struct eo_update_scalars),
+                   true, "step.scalars"));
+    EO_TRY(add_row(plan, &plan->values_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, EO_STEP_VALUES * sizeof(double), true,
+                   "step.values"));
     plan->buffer_count = model->buffer_count;
     plan->buffers = calloc(model->buffer_count + 1, sizeof(*plan->buffers));
     if (!plan->buffers)
@@ -312,7 +325,11 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
         EO_TRY(add_row(plan, &to->row, from->category, EO_SPACE_PRIVATE, from->bytes, from->persistent, "%s",
                        from->name));
     }
-    return EO_OK;
+    plan->host_row_begin = plan->row_count;
+    EO_TRY(add_row(plan, &plan->host_steps_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
+                   EO_HOST_STEPS * sizeof(struct host_step), true, "host.steps"));
+    return add_row(plan, &plan->staging_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
+                   EO_STAGING_PIECES * eo_plan_staging_bytes(plan), true, "host.staging");
 }
 
 eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model)

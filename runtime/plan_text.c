@@ -86,7 +86,7 @@ static const char *dtype_name(eo_dtype dtype)
 
 static void print_rows(const struct eo_plan *plan, const struct writer *w)
 {
-    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private"};
+    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private", "host"};
     put(w, "\n  %-36s %-22s %-9s %14s %14s  %s\n", "row", "category", "space", "offset", "bytes", "live");
     for (uint32_t r = 0; r < plan->row_count; r++) {
         eo_plan_row row;
@@ -139,9 +139,10 @@ void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user)
             put(&w, "  %-24s %16llu %12.2f %16llu %12.2f\n", eo_category_name((eo_category)c),
                 (unsigned long long)s.category_bytes[c], mib(s.category_bytes[c]),
                 (unsigned long long)s.category_bytes_at_peak[c], mib(s.category_bytes_at_peak[c]));
-    put(&w, "  %-24s %16llu %12.2f   to be reserved (gather %llu, gradient %llu, private %llu)\n", "arena",
+    put(&w, "  %-24s %16llu %12.2f   to be reserved (gather %llu, gradient %llu, private %llu, host %llu)\n", "arena",
         (unsigned long long)s.arena_bytes, mib(s.arena_bytes), (unsigned long long)s.space_bytes[EO_SPACE_GATHER],
-        (unsigned long long)s.space_bytes[EO_SPACE_GRADIENT], (unsigned long long)s.space_bytes[EO_SPACE_PRIVATE]);
+        (unsigned long long)s.space_bytes[EO_SPACE_GRADIENT], (unsigned long long)s.space_bytes[EO_SPACE_PRIVATE],
+        (unsigned long long)s.space_bytes[EO_SPACE_HOST]);
     put(&w, "  %-24s %16llu %12.2f   arena / lower bound %.4f\n", "lower bound",
         (unsigned long long)s.lower_bound_bytes, mib(s.lower_bound_bytes),
         (double)s.arena_bytes / (double)s.lower_bound_bytes);

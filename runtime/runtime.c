@@ -27,8 +27,8 @@ eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *f
         eo_world_failure(rt->world, rt->error + used + 2, sizeof(rt->error) - (size_t)used - 2);
     }
     eo_log_write(&rt->log, EO_LOG_ERROR, "%s", rt->error);
-    if (status == EO_ERR_INVALID) {
-        if (EO_DEBUG_ABORT)
+    if (status == EO_ERR_INVALID || status == EO_ERR_UNSUPPORTED) {
+        if (EO_DEBUG_ABORT && status == EO_ERR_INVALID)
             eo_fatal("%s", rt->error);
         return status;
     }
@@ -99,8 +99,11 @@ struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_k
         .kind = kind,
         .queue = stream,
         .step = rt->step,
-        .span = {.ready_ns = eo_now_ns()},
     };
+    if (stream == EO_STREAM_COMPUTE && !rt->recording)
+        rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &entry->span.ready_ns);
+    else
+        entry->span.ready_ns = eo_now_ns();
     return entry;
 }
 
@@ -110,6 +113,7 @@ uint32_t eo_runtime_timeline(const eo_runtime *rt, eo_timeline_record *records, 
 {
     if (!rt || !records || rt->step < 2)
         return 0;
+    rt->device->ops->resolve_stamps(rt->device);
     const uint32_t in_step = rt->phase == PHASE_STEP; /* then the newest begin is of a step not finished yet */
     const uint64_t begin = rt->step_entry[in_step + 1], end = rt->step_entry[in_step];
     uint32_t count = 0;
@@ -136,6 +140,7 @@ void eo_runtime_write_trace(const eo_runtime *rt, eo_write_fn write, void *user)
     if (!rt || !write)
         return;
     (void)rt->device->ops->drain(rt->device);
+    rt->device->ops->resolve_stamps(rt->device);
     eo_timeline_write(&rt->timeline, rt->world->rank, write, user);
 }
 
@@ -148,13 +153,9 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
     EO_REQUIRE(log, plan->params.rank_count == params->world->rank_count,
                "the plan is for %u ranks, the world has %u: plan again", plan->params.rank_count,
                params->world->rank_count);
-    EO_REQUIRE(log, params->memory <= EO_MEMORY_DYNAMIC_POOL, "unknown memory mode %d", (int)params->memory);
+    EO_REQUIRE(log, params->memory <= EO_MEMORY_DYNAMIC_CACHING, "unknown memory mode %d", (int)params->memory);
     EO_REQUIRE(log, params->update || plan->params.optimizer_states >= 2,
                "AdamW needs 2 optimizer states a parameter, the plan has %u", plan->params.optimizer_states);
-    if (plan->params.dtype != EO_DTYPE_FP32 || plan->params.reduce_dtype != EO_DTYPE_FP32) {
-        eo_log_write(log, EO_LOG_ERROR, "bf16 can be planned, but not yet be run on this device: plan with fp32");
-        return EO_ERR_UNSUPPORTED;
-    }
     return EO_OK;
 }
 
@@ -193,7 +194,8 @@ void eo_runtime_set_weights(struct eo_runtime *rt, uint32_t position, void *base
     const struct plan_layer *layer = &rt->plan->layers[rt->plan->positions[position].layer];
     for (uint32_t k = 0; k < layer->parameter_count; k++)
         rt->weight_pointers[rt->pointer_begin[position] + k] =
-            (float *)base + rt->plan->parameters[layer->parameter_begin + k].offset;
+            (char *)base +
+            rt->plan->parameters[layer->parameter_begin + k].offset * eo_dtype_bytes(rt->plan->params.dtype);
 }
 
 void eo_runtime_set_gradients(struct eo_runtime *rt, uint32_t position, void *base)
@@ -201,7 +203,8 @@ void eo_runtime_set_gradients(struct eo_runtime *rt, uint32_t position, void *ba
     const struct plan_layer *layer = &rt->plan->layers[rt->plan->positions[position].layer];
     for (uint32_t k = 0; k < layer->parameter_count; k++)
         rt->gradient_pointers[rt->pointer_begin[position] + k] =
-            (float *)base + rt->plan->parameters[layer->parameter_begin + k].offset;
+            (char *)base +
+            rt->plan->parameters[layer->parameter_begin + k].offset * eo_dtype_bytes(rt->plan->params.reduce_dtype);
 }
 
 static eo_status make_passes(struct eo_runtime *rt)
@@ -221,23 +224,18 @@ static eo_status make_passes(struct eo_runtime *rt)
 /* Every rank sends its plan's fingerprint before anything else is sent. */
 static eo_status compare_plans(struct eo_runtime *rt)
 {
-    memcpy(rt->norm_local, &rt->plan->fingerprint, sizeof(uint64_t));
     const uint64_t bytes = EO_NORM_VALUES * sizeof(double);
-    struct eo_event done;
-    EO_TRY(rt->world->ops->all_gather(rt->gather_comm, rt->norm_gathered, rt->norm_local, bytes,
-                                      "comparison of plans", NULL));
-    rt->device->ops->record(rt->device, EO_QUEUE_COMM, &done);
-    const eo_status status = rt->device->ops->wait(rt->device, EO_QUEUE_COMPUTE, &done);
-    if (status < 0)
-        return eo_runtime_fail(rt, status, "comparing plans");
+    uint64_t mine[EO_NORM_VALUES] = {rt->plan->fingerprint}, others[EO_NORM_VALUES];
+    _Static_assert(sizeof(mine) == EO_NORM_VALUES * sizeof(double), "a fingerprint lies where a double does");
+    EO_TRY(eo_host_upload(rt, rt->norm_local, mine, bytes));
+    EO_TRY(eo_runtime_gather(rt, rt->norm_gathered, rt->norm_local, bytes, "comparison of plans", EO_WAIT_NORM));
     for (uint32_t r = 0; r < rt->world->rank_count; r++) {
-        uint64_t other;
-        memcpy(&other, rt->norm_gathered + (size_t)r * EO_NORM_VALUES, sizeof(other));
-        if (other != rt->plan->fingerprint)
+        EO_TRY(eo_host_download(rt, others, rt->norm_gathered + (size_t)r * EO_NORM_VALUES, bytes));
+        if (others[0] != rt->plan->fingerprint)
             return eo_runtime_fail(rt, EO_ERR_INVALID,
                                    "rank %u has another plan (fingerprint %016" PRIx64 ", here %016" PRIx64
                                    "): give all ranks the same model and settings",
-                                   r, other, rt->plan->fingerprint);
+                                   r, others[0], rt->plan->fingerprint);
     }
     return EO_OK;
 }
@@ -249,13 +247,20 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     const uint32_t slots = settings->gather_slots + settings->gradient_slots;
     rt->mode = params->memory == EO_MEMORY_STATIC ? &eo_static_mode : &eo_dynamic_mode;
     rt->restart = true;
-    EO_TRY(eo_device_create(&rt->device, "cpu",
+    rt->split = plan->params.dtype == EO_DTYPE_BF16 && rt->mode == &eo_static_mode;
+    const uint32_t timeline_capacity = 4 * plan->schedule.lists[EO_LIST_FIRST].count + 64;
+    EO_TRY(eo_device_create(&rt->device, rt->world->device,
                             &(struct eo_device_params){
                                 .queue_count = settings->separate_reduce_stream ? 3 : 2,
                                 .ring_capacity = 4 * slots + 16,
                                 .rank = rt->world->rank,
                                 .rank_count = rt->world->rank_count,
                                 .place_threads = params->place_threads,
+                                .device_index = rt->world->device_index,
+                                .event_count = plan->schedule.id_count + 2 * plan->layer_count +
+                                               params->dynamic_reduce_inputs + 64,
+                                /* An entry and a wait have five at most, and no more than these are kept. */
+                                .stamp_count = 5 * timeline_capacity,
                                 .delay_seed = params->delay_seed,
                                 .workers = {params->parallel.run, params->parallel.team,
                                             params->parallel.thread_count ? params->parallel.thread_count : 1},
@@ -272,10 +277,16 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     EO_TRY(make_names(rt));
     EO_TRY(make_views(rt));
     EO_TRY(make_passes(rt));
-    EO_TRY(eo_timeline_init(&rt->timeline, 4 * plan->schedule.lists[EO_LIST_FIRST].count + 64));
+    EO_TRY(eo_timeline_init(&rt->timeline, timeline_capacity));
+    rt->wait_capacity = timeline_capacity;
+    rt->waits = calloc(timeline_capacity, sizeof(*rt->waits));
+    if (!rt->waits)
+        return EO_ERR_NO_MEMORY;
     EO_TRY(rt->mode->init(rt));
     EO_TRY(eo_update_init(rt));
     EO_TRY(compare_plans(rt));
+    if (rt->mode->warm_up && rt->world->ops->warms_up)
+        EO_TRY(rt->mode->warm_up(rt));
     return eo_runtime_quiesce(rt);
 }
 
@@ -313,8 +324,10 @@ void eo_runtime_destroy(eo_runtime **runtime)
     if (!runtime || !*runtime)
         return;
     struct eo_runtime *rt = *runtime;
-    if (rt->device)
-        (void)rt->device->ops->drain(rt->device);
+    if (rt->device && rt->gather_comm && rt->reduce_comm) {
+        eo_graph_fini(rt);
+        (void)eo_host_drain(rt);
+    }
     if (rt->world) {
         rt->world->ops->close(rt->gather_comm);
         rt->world->ops->close(rt->reduce_comm);
@@ -330,7 +343,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
     free(rt->ranges);
     free(rt->adamw);
     free(rt->norm_partials);
-    free(rt->scalars);
+    free(rt->waits);
     free(rt->buffers);
     free(rt->weight_pointers);
     free(rt->gradient_pointers);
@@ -341,6 +354,83 @@ void eo_runtime_destroy(eo_runtime **runtime)
     free(rt->passes);
     free(rt);
     *runtime = NULL;
+}
+
+/* -- waiting ------------------------------------------------------------------------------------------------------*/
+
+/* Waits whose stamps are known are added to the statistics, oldest first. */
+static void book_waits(struct eo_runtime *rt)
+{
+    rt->device->ops->resolve_stamps(rt->device);
+    for (; rt->wait_begin < rt->wait_end; rt->wait_begin++) {
+        const struct wait_record *record = &rt->waits[rt->wait_begin % rt->wait_capacity];
+        if (!record->begin_ns || !record->end_ns)
+            return;
+        rt->stats.wait_ns[record->wait] += record->end_ns - record->begin_ns;
+    }
+}
+
+static struct wait_record *new_wait(struct eo_runtime *rt, eo_wait wait)
+{
+    if (rt->wait_end - rt->wait_begin == rt->wait_capacity)
+        book_waits(rt);
+    if (rt->wait_end - rt->wait_begin == rt->wait_capacity)
+        return NULL; /* the device is far behind: not counted */
+    struct wait_record *record = &rt->waits[rt->wait_end++ % rt->wait_capacity];
+    *record = (struct wait_record){.wait = wait};
+    return record;
+}
+
+eo_status eo_runtime_wait(struct eo_runtime *rt, const struct eo_event *event, eo_wait wait)
+{
+    const struct eo_device_ops *ops = rt->device->ops;
+    const bool untold = rt->recording || ops->is_complete(rt->device, event);
+    struct wait_record *record = untold ? NULL : new_wait(rt, wait);
+    if (record)
+        ops->stamp(rt->device, EO_QUEUE_COMPUTE, &record->begin_ns);
+    const eo_status status = ops->wait(rt->device, EO_QUEUE_COMPUTE, event);
+    if (record)
+        ops->stamp(rt->device, EO_QUEUE_COMPUTE, &record->end_ns);
+    if (status < 0)
+        return eo_runtime_fail(rt, status, "step %llu", (unsigned long long)rt->step + 1);
+    return EO_OK;
+}
+
+eo_status eo_runtime_order_queues(struct eo_runtime *rt)
+{
+    const struct eo_device_ops *ops = rt->device->ops;
+    ops->record(rt->device, EO_QUEUE_COMPUTE, &rt->issued);
+    for (uint32_t q = 1; q < rt->device->params.queue_count; q++) {
+        const eo_status status = ops->wait(rt->device, q, &rt->issued);
+        if (status < 0)
+            return eo_runtime_fail(rt, status, "after step %llu", (unsigned long long)rt->step);
+    }
+    return EO_OK;
+}
+
+eo_status eo_runtime_gather(struct eo_runtime *rt, void *recv, const void *send, uint64_t send_bytes,
+                            const char *label, eo_wait wait)
+{
+    EO_TRY(eo_runtime_order_queues(rt));
+    const eo_status status = rt->world->ops->all_gather(rt->gather_comm, recv, send, send_bytes, label, NULL);
+    if (status < 0)
+        return eo_runtime_fail(rt, status, "%s", label);
+    rt->device->ops->record(rt->device, EO_QUEUE_COMM, &rt->outside);
+    return eo_runtime_wait(rt, &rt->outside, wait);
+}
+
+eo_status eo_runtime_quiesce(struct eo_runtime *rt)
+{
+    if (rt->quiet)
+        return EO_OK;
+    struct eo_comm *const comms[] = {rt->gather_comm, rt->reduce_comm};
+    eo_status status = eo_host_drain(rt);
+    for (int c = 0; c < 2 && status >= 0; c++)
+        status = rt->world->ops->quiesce(comms[c]);
+    if (status < 0)
+        return eo_runtime_fail(rt, status, "after step %llu", (unsigned long long)rt->step);
+    rt->quiet = true;
+    return EO_OK;
 }
 
 /* -- order of calls -----------------------------------------------------------------------------------------------*/
@@ -412,6 +502,11 @@ static void next_pass(struct eo_runtime *rt)
 eo_status eo_step_begin(eo_runtime *rt)
 {
     TRY_ORDER(rt->phase == PHASE_IDLE, "eo_step_begin", EO_NONE);
+    EO_TRY(eo_update_begin(rt));
+    if (rt->record_next)
+        EO_TRY(eo_graph_begin(rt));
+    else if (rt->restart)
+        EO_TRY(eo_runtime_order_queues(rt)); /* after weights that were filled, or a graph */
     rt->step_begin_ns = eo_now_ns();
     rt->step_entry[2] = rt->step_entry[1];
     rt->step_entry[1] = rt->step_entry[0];
@@ -419,7 +514,8 @@ eo_status eo_step_begin(eo_runtime *rt)
     rt->phase = PHASE_STEP;
     rt->pass = rt->micro_batch = 0;
     rt->progress = PASS_NEXT;
-    rt->quiet = false;
+    rt->quiet = rt->steps_in_graph = false;
+    rt->device->ops->zero(rt->device, rt->values, EO_STEP_VALUES * sizeof(*rt->values));
     return rt->mode->step_begin(rt);
 }
 
@@ -475,17 +571,18 @@ eo_status eo_step_end(eo_runtime *rt, const eo_step_params *params, eo_step_repo
     TRY_ORDER(rt->phase == PHASE_STEP && rt->micro_batch == rt->plan->params.micro_batches &&
                   rt->progress == PASS_NEXT,
               "eo_step_end", EO_NONE);
-    if (!params || !(params->learning_rate >= 0) || !(params->clip >= 0))
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_step_end needs a learning rate and a clip that are not negative");
+    EO_TRY(eo_update_check(rt, params));
     rt->step_params = *params;
-    EO_TRY(rt->mode->step_end(rt));
-    rt->step++;
-    rt->stats.steps++;
-    rt->stats.step_ns += eo_now_ns() - rt->step_begin_ns;
-    rt->phase = PHASE_IDLE;
-    if (report)
-        *report = rt->report;
-    return EO_OK;
+    if (rt->recording) {
+        EO_TRY(rt->mode->step_end(rt));
+        EO_TRY(eo_graph_end(rt));
+        EO_TRY(eo_graph_launch(rt));
+    } else {
+        eo_update_upload_scalars(rt);
+        EO_TRY(rt->mode->step_end(rt));
+    }
+    book_waits(rt);
+    return eo_update_finish(rt, report);
 }
 
 eo_status eo_evaluation_begin(eo_runtime *rt)
@@ -495,8 +592,9 @@ eo_status eo_evaluation_begin(eo_runtime *rt)
     rt->phase = PHASE_EVALUATION;
     rt->pass = 0;
     rt->progress = PASS_NEXT;
-    rt->quiet = false;
+    rt->quiet = rt->steps_in_graph = false;
     rt->restart = true;
+    EO_TRY(eo_runtime_order_queues(rt));
     return rt->mode->evaluation_begin(rt);
 }
 
@@ -513,35 +611,6 @@ eo_status eo_evaluation_end(eo_runtime *rt)
 float eo_loss_scale(const eo_runtime *rt)
 {
     return 1.0f / ((float)rt->world->rank_count * (float)rt->plan->params.micro_batches);
-}
-
-/* -- waiting ------------------------------------------------------------------------------------------------------*/
-
-eo_status eo_runtime_wait(struct eo_runtime *rt, const struct eo_event *event, eo_wait wait)
-{
-    const struct eo_device_ops *ops = rt->device->ops;
-    const bool done = ops->is_complete(rt->device, event);
-    const uint64_t begin = done ? 0 : eo_now_ns();
-    const eo_status status = ops->wait(rt->device, EO_QUEUE_COMPUTE, event);
-    if (!done)
-        rt->stats.wait_ns[wait] += eo_now_ns() - begin;
-    if (status < 0)
-        return eo_runtime_fail(rt, status, "step %llu", (unsigned long long)rt->step + 1);
-    return EO_OK;
-}
-
-eo_status eo_runtime_quiesce(struct eo_runtime *rt)
-{
-    if (rt->quiet)
-        return EO_OK;
-    struct eo_comm *const comms[] = {rt->gather_comm, rt->reduce_comm};
-    for (int c = 0; c < 2; c++) {
-        const eo_status status = rt->world->ops->quiesce(comms[c]);
-        if (status < 0)
-            return eo_runtime_fail(rt, status, "after step %llu", (unsigned long long)rt->step);
-    }
-    rt->quiet = true;
-    return EO_OK;
 }
 
 /* -- buffers, views, statistics ------------------------------------------------------------------------------------*/
@@ -643,4 +712,19 @@ void eo_runtime_get_stats(const eo_runtime *rt, eo_runtime_stats *out)
 {
     *out = rt->stats;
     rt->mode->get_stats(rt, out);
+}
+
+double *eo_step_values(const eo_runtime *rt)
+{
+    return rt ? rt->values : NULL;
+}
+
+const char *eo_runtime_device(const eo_runtime *rt)
+{
+    return rt ? rt->device->ops->name : "";
+}
+
+void *eo_runtime_stream(const eo_runtime *rt)
+{
+    return rt ? rt->device->ops->queue_handle(rt->device, EO_QUEUE_COMPUTE) : NULL;
 }

@@ -2,8 +2,9 @@
  *
  * A runtime from inside. runtime.c is the front: it checks the order of calls and then hands them to the memory mode,
  * a table: static_mode.c walks the plan's list in planned memory; dynamic_mode.c is the baseline, FSDP2's behaviour
- * with memory taken and given back as it goes. What both do alike stands in update.c (norm, clip, optimizer) and
- * weights.c (weights outside the schedule).
+ * with memory taken and given back as it goes. What both do alike stands in update.c (norm, clip, optimizer),
+ * weights.c (weights outside the schedule) and host_memory.c (data between host and device); step_graph.c records whole
+ * steps. Nothing here reads device memory: it may be a GPU's.
  */
 #ifndef EO_RUNTIME_RUNTIME_INTERNAL_H
 #define EO_RUNTIME_RUNTIME_INTERNAL_H
@@ -25,7 +26,9 @@ struct shard_range {
 
 /* A rank's shard of a layer, wherever the mode keeps it. */
 struct layer_shard {
-    float *weights;
+    float *weights; /* fp32, or NULL where they are split: */
+    uint16_t *high; /* bf16, what is gathered */
+    int16_t *low;   /* NULL for frozen layers */
     float *gradient;
     float *state[EO_STATES_MAX];
     double *norm; /* sum of squares of the gradient shard */
@@ -43,6 +46,26 @@ struct api_pass {
     uint32_t position;
 };
 
+/* Of split weights: which half is gathered. WHOLE where they are not split. */
+enum weight_half { HALF_WHOLE, HALF_HIGH, HALF_LOW };
+
+/* The host's side of what passes between host and device. */
+struct runtime_host {
+    struct host_step *steps;                   /* by step modulo EO_HOST_STEPS; host memory */
+    struct eo_event step_done[EO_HOST_STEPS];  /* its norm is back */
+    uint64_t pending[EO_HOST_STEPS];           /* the step whose result has not been looked at; 0: none */
+    char *staging;                             /* a ring of pieces; host memory */
+    uint64_t piece_bytes;
+    struct eo_event staged[EO_STAGING_PIECES]; /* the piece has been copied */
+    uint32_t next_piece;
+};
+
+/* A wait of the compute queue: written when its stamps are known. */
+struct wait_record {
+    uint64_t begin_ns, end_ns;
+    eo_wait wait;
+};
+
 struct mode_ops {
     const char *name;
     eo_status (*init)(struct eo_runtime *rt);
@@ -56,8 +79,11 @@ struct mode_ops {
     eo_status (*step_end)(struct eo_runtime *rt);
     eo_status (*evaluation_begin)(struct eo_runtime *rt);
     eo_status (*evaluation_end)(struct eo_runtime *rt);
-    /* Full weights of a layer somewhere, outside the schedule; until layer_release. */
-    eo_status (*layer_gather)(struct eo_runtime *rt, uint32_t layer, void **weights);
+    /* Runs every collective once, before the first step; may be NULL. */
+    eo_status (*warm_up)(struct eo_runtime *rt);
+    /* Full weights of a layer somewhere, outside the schedule; until layer_release. Of split weights one half at a
+     * time: the next call may take its place. The compute queue comes after it. */
+    eo_status (*layer_gather)(struct eo_runtime *rt, uint32_t layer, enum weight_half half, void **weights);
     void (*layer_release)(struct eo_runtime *rt, uint32_t layer, void *weights);
     void (*get_stats)(const struct eo_runtime *rt, eo_runtime_stats *out);
 };
@@ -80,14 +106,29 @@ struct eo_runtime {
     const char **names;     /* of operations, by kind and position or layer */
     struct eo_timeline_entry *open_entry; /* of the pass that is under way */
     bool restart;           /* the schedule was left (or never entered): the next step runs the first-step list */
+    struct runtime_host host;
+    uint64_t newest_step;   /* whose norm was issued last */
+    struct eo_event drained[EO_QUEUES_MAX], issued, outside; /* for the queues, at no time twice */
+    struct wait_record *waits; /* a ring: those not booked yet are [wait_begin, wait_end) */
+    uint64_t wait_begin, wait_end;
+    uint32_t wait_capacity;
+
+    void *graph;            /* a recorded step; NULL: none */
+    bool record_next;       /* the next step is to be recorded */
+    bool recording;
+    bool steps_in_graph;    /* the step before was a graph: `restart` is for ordinary steps only */
+    uint64_t graph_collectives, graph_collective_bytes;
+
     bool quiet;             /* no collective of ours is under way on any rank, so shards may be written */
 
     struct layer_shard *shards; /* by layer */
     struct shard_range *ranges;
+    bool split;             /* the shards are: bf16 in static mode */
     struct eo_adamw *adamw; /* room for the ranges of one layer */
     double *norm_local, *norm_gathered;
     struct eo_norm_result *norm_result;
     struct eo_update_scalars *scalars;
+    double *values;               /* the trainer's, in device memory */
     const double **norm_partials; /* of the layers that have one, in model order */
     uint32_t norm_partial_count;
     void **buffers;        /* the trainer's, by index; NULL: not live (dynamic mode) */
@@ -123,13 +164,46 @@ const char *eo_runtime_name(const struct eo_runtime *rt, eo_operation_kind kind,
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
                                            uint32_t position, uint32_t layer, uint32_t operation);
 
+/* What is issued to the communication queues from now on comes after what is on the compute queue. */
+eo_status eo_runtime_order_queues(struct eo_runtime *rt);
+
+/* An all-gather outside the schedule, after what is on the compute queue, and before what is issued to it next. */
+eo_status eo_runtime_gather(struct eo_runtime *rt, void *recv, const void *send, uint64_t send_bytes,
+                            const char *label, eo_wait wait);
+
 /* All queues empty, on all ranks; then nobody reads this rank's memory. A barrier, unless the runtime is quiet. */
 eo_status eo_runtime_quiesce(struct eo_runtime *rt);
 
 /* update.c */
 eo_status eo_update_init(struct eo_runtime *rt); /* once the mode has set shards and norm pointers */
+eo_status eo_update_check(struct eo_runtime *rt, const eo_step_params *params);
+eo_status eo_update_begin(struct eo_runtime *rt); /* of a step: room for it in host memory; may wait for the last but one */
+void eo_update_upload_scalars(struct eo_runtime *rt);
 void eo_update_norm_local(struct eo_runtime *rt);
 eo_status eo_update_norm_sum(struct eo_runtime *rt);
+void eo_update_download_result(struct eo_runtime *rt);
 void eo_update_layer(struct eo_runtime *rt, uint32_t layer);
+eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report);
+
+/* host_memory.c: of these only upload does not wait for the device. */
+void eo_host_set(struct eo_runtime *rt, void *steps, void *staging);
+eo_status eo_host_await(struct eo_runtime *rt, const struct eo_event *event, const char *what);
+eo_status eo_host_drain(struct eo_runtime *rt);
+eo_status eo_host_upload(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
+eo_status eo_host_download(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
+/* A piece of the ring, of host.piece_bytes; and when copies from it have been issued. */
+eo_status eo_host_piece(struct eo_runtime *rt, void **piece);
+void eo_host_piece_issued(struct eo_runtime *rt);
+struct host_step *eo_host_step(struct eo_runtime *rt, uint64_t step);
+void eo_host_step_issued(struct eo_runtime *rt, uint64_t step); /* the copy of its norm to the host was */
+/* Waits for the norms of all steps up to this one; or looks at those that are there. EO_ERR_NOT_FINITE. */
+eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last);
+eo_status eo_host_look_at_steps(struct eo_runtime *rt);
+
+/* step_graph.c */
+eo_status eo_graph_begin(struct eo_runtime *rt);
+eo_status eo_graph_end(struct eo_runtime *rt);
+eo_status eo_graph_launch(struct eo_runtime *rt);
+void eo_graph_fini(struct eo_runtime *rt);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "runtime/runtime_internal.h"
 
@@ -89,6 +90,12 @@ static eo_status find_dead_rows(const struct eo_plan *plan, eo_list which, struc
     return EO_OK;
 }
 
+/* To the end of the row's room: lengths of the device's fill are of four bytes. */
+static void poison(struct eo_runtime *rt, uint32_t row)
+{
+    rt->device->ops->fill(rt->device, state_of(rt)->rows[row], EO_POISON, eo_align_up(rt->plan->rows[row].bytes, 4));
+}
+
 static void poison_dead_rows(struct eo_runtime *rt, uint32_t operation)
 {
     const struct static_state *state = state_of(rt);
@@ -97,8 +104,7 @@ static void poison_dead_rows(struct eo_runtime *rt, uint32_t operation)
     if (!rt->params.debug)
         return;
     for (uint32_t a = 0; a < o->access_count && dead->rows[dead->begin[operation] + a] != EO_NONE; a++) {
-        const uint32_t row = dead->rows[dead->begin[operation] + a];
-        eo_poison(state->rows[row], rt->plan->rows[row].bytes);
+        poison(rt, dead->rows[dead->begin[operation] + a]);
     }
 }
 
@@ -108,9 +114,14 @@ static void set_pointers(struct eo_runtime *rt)
     struct static_state *state = state_of(rt);
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         const struct plan_layer *layer = &plan->layers[l];
-        rt->shards[l].weights = state->rows[layer->shard_row];
+        if (rt->split)
+            rt->shards[l].high = state->rows[layer->shard_row];
+        else
+            rt->shards[l].weights = state->rows[layer->shard_row];
         if (layer->frozen)
             continue;
+        if (rt->split)
+            rt->shards[l].low = state->rows[layer->master_row];
         rt->shards[l].gradient = state->rows[layer->gradient_row];
         rt->shards[l].norm = state->rows[layer->norm_row];
         for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
@@ -126,6 +137,9 @@ static void set_pointers(struct eo_runtime *rt)
     rt->norm_local = state->rows[plan->norm_local_row];
     rt->norm_gathered = state->rows[plan->norm_gathered_row];
     rt->norm_result = state->rows[plan->norm_result_row];
+    rt->scalars = state->rows[plan->scalars_row];
+    rt->values = state->rows[plan->values_row];
+    eo_host_set(rt, state->rows[plan->host_steps_row], state->rows[plan->staging_row]);
 }
 
 static void set_wait_kinds(struct eo_runtime *rt)
@@ -144,7 +158,53 @@ static const enum eo_memory_kind memory_kinds[EO_SPACE_COUNT] = {
     [EO_SPACE_GATHER] = EO_MEMORY_KIND_GATHER,
     [EO_SPACE_GRADIENT] = EO_MEMORY_KIND_GRADIENT,
     [EO_SPACE_PRIVATE] = EO_MEMORY_KIND_PRIVATE,
+    [EO_SPACE_HOST] = EO_MEMORY_KIND_HOST,
 };
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+/* Asked before anything is taken, so that the answer can say what the memory is needed for. */
+static eo_status check_memory(struct eo_runtime *rt)
+{
+    const struct eo_plan *plan = rt->plan;
+    uint64_t free_bytes, total_bytes, needed_bytes = 0;
+    EO_TRY(rt->device->ops->available(rt->device, &free_bytes, &total_bytes));
+    for (int s = 0; s < EO_SPACE_COUNT; s++)
+        if (s != EO_SPACE_HOST || rt->device->ops->is_host_memory)
+            needed_bytes += plan->space_bytes[s];
+    if (needed_bytes <= free_bytes)
+        return EO_OK;
+    eo_log_write(&rt->log, EO_LOG_ERROR,
+                 "rank %u: out of memory on device %s: %.1f MiB needed, %.1f MiB available of %.1f MiB; more ranks, a "
+                 "smaller batch or more recompute would need less",
+                 rt->world->rank, rt->device->ops->name, mib(needed_bytes), mib(free_bytes), mib(total_bytes));
+    for (int c = 0; c < EO_CATEGORY_COUNT; c++)
+        if (plan->category_bytes_at_peak[c])
+            eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u:   %-18s %12.1f MiB at the peak", rt->world->rank,
+                         eo_category_name((eo_category)c), mib(plan->category_bytes_at_peak[c]));
+    return EO_ERR_NO_MEMORY;
+}
+
+/* Where gathers and reductions have a reservation each, each communicator is told of its own. */
+static eo_status register_memory(struct eo_runtime *rt)
+{
+    const struct eo_arena *arena = &state_of(rt)->arena;
+    const int reduced = rt->plan->params.separate_reservations ? EO_SPACE_GRADIENT : EO_SPACE_GATHER;
+    const uint64_t begin_ns = eo_now_ns();
+    if (!rt->world->ops->register_memory)
+        return EO_OK;
+    if (arena->bytes[EO_SPACE_GATHER])
+        EO_TRY(rt->world->ops->register_memory(rt->gather_comm, arena->base[EO_SPACE_GATHER],
+                                               arena->bytes[EO_SPACE_GATHER]));
+    if (arena->bytes[reduced])
+        EO_TRY(rt->world->ops->register_memory(rt->reduce_comm, arena->base[reduced], arena->bytes[reduced]));
+    eo_log_write(&rt->log, EO_LOG_INFO, "rank %u: communication memory registered in %.1f ms", rt->world->rank,
+                 (double)(eo_now_ns() - begin_ns) / 1e6);
+    return EO_OK;
+}
 
 static eo_status static_init(struct eo_runtime *rt)
 {
@@ -153,6 +213,7 @@ static eo_status static_init(struct eo_runtime *rt)
     rt->mode_state = state;
     if (!state)
         return EO_ERR_NO_MEMORY;
+    EO_TRY(check_memory(rt));
     EO_TRY(eo_arena_init(&state->arena, rt->device, plan->space_bytes, memory_kinds, EO_SPACE_COUNT));
     state->rows = calloc(plan->row_count, sizeof(*state->rows));
     state->events = calloc(plan->schedule.id_count, sizeof(*state->events));
@@ -165,12 +226,13 @@ static eo_status static_init(struct eo_runtime *rt)
     eo_arena_seal(&state->arena);
     set_pointers(rt);
     set_wait_kinds(rt);
+    EO_TRY(register_memory(rt));
     if (rt->params.debug) {
         for (int list = 0; list < EO_LIST_COUNT; list++)
             EO_TRY(find_dead_rows(plan, (eo_list)list, &state->dead[list]));
         for (uint32_t r = 0; r < plan->row_count; r++)
             if (!plan->rows[r].always_live)
-                eo_poison(state->rows[r], plan->rows[r].bytes);
+                poison(rt, r);
     }
     rt->stats.arena_bytes = state->arena.reserved_bytes;
     return EO_OK;
@@ -201,6 +263,9 @@ static eo_status wait_for(struct eo_runtime *rt, const struct eo_operation *o)
     for (uint32_t s = 0; s < EO_STREAM_COUNT; s++) {
         if (o->wait[s] == EO_NONE)
             continue;
+        /* A recorded step begins when all of the one before has ended; its events are not of the recording. */
+        if (rt->recording && o->wait_previous_run[s])
+            continue;
         const struct eo_event *event = &state->events[o->wait[s]];
         if (o->stream == EO_STREAM_COMPUTE)
             EO_TRY(eo_runtime_wait(rt, event, state->wait_kinds[o->wait[s]]));
@@ -208,6 +273,14 @@ static eo_status wait_for(struct eo_runtime *rt, const struct eo_operation *o)
             EO_TRY(rt->device->ops->wait(rt->device, o->stream, event));
     }
     return EO_OK;
+}
+
+/* Where a reduction in place lands: this rank's part of the gradient buffer. */
+static void *own_slice(const struct eo_runtime *rt, const struct eo_operation *o)
+{
+    const uint64_t bytes =
+        rt->plan->layers[o->layer].layout.shard_count * eo_dtype_bytes(rt->plan->params.reduce_dtype);
+    return (char *)state_of(rt)->rows[rt->plan->positions[o->position].buffer_row] + bytes * rt->world->rank;
 }
 
 static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
@@ -221,7 +294,7 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     rt->stats.collective_count++;
     if (o->kind == EO_OP_ALL_GATHER) {
         const struct plan_layer *layer = &plan->layers[o->layer];
-        const uint64_t bytes = layer->layout.shard_count * sizeof(float);
+        const uint64_t bytes = layer->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
         rt->stats.collective_bytes += bytes * rt->world->rank_count;
         status = comm->all_gather(rt->gather_comm, state->rows[plan->positions[o->position].gather_row],
                                   state->rows[layer->shard_row], bytes, entry->name, &entry->span);
@@ -231,10 +304,10 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     } else {
         const struct plan_layer *layer = &plan->layers[o->layer];
         const uint64_t count = layer->layout.shard_count;
-        float *full = state->rows[plan->positions[o->position].buffer_row];
-        float *recv = o->in_place ? full + count * rt->world->rank : (float *)state->rows[layer->gradient_row];
-        rt->stats.collective_bytes += count * sizeof(float) * rt->world->rank_count;
-        status = comm->reduce_scatter(rt->reduce_comm, recv, full, count, EO_DTYPE_FP32, entry->name, &entry->span);
+        void *recv = o->in_place ? own_slice(rt, o) : state->rows[layer->gradient_row];
+        rt->stats.collective_bytes += count * eo_dtype_bytes(plan->params.reduce_dtype) * rt->world->rank_count;
+        status = comm->reduce_scatter(rt->reduce_comm, recv, state->rows[plan->positions[o->position].buffer_row],
+                                      count, plan->params.reduce_dtype, entry->name, &entry->span);
     }
     if (status < 0)
         return eo_runtime_fail(rt, status, "%s", entry->name);
@@ -249,17 +322,16 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     const struct eo_device_ops *ops = rt->device->ops;
     struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
     EO_TRY(wait_for(rt, o));
-    entry->span.start_ns = eo_now_ns();
+    ops->stamp(rt->device, o->stream, &entry->span.start_ns);
     if (o->kind == EO_OP_ACCUMULATE) {
-        const struct plan_layer *layer = &rt->plan->layers[o->layer];
         const struct layer_shard *shard = &rt->shards[o->layer];
-        const uint64_t count = layer->layout.shard_count;
-        const float *slice =
-            (float *)state->rows[rt->plan->positions[o->position].buffer_row] + count * rt->world->rank;
+        const uint64_t count = rt->plan->layers[o->layer].layout.shard_count;
+        const eo_dtype dtype = rt->plan->params.reduce_dtype;
         if (o->fused_norm)
-            ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, slice, EO_DTYPE_FP32, false, count);
+            ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, own_slice(rt, o), dtype,
+                                        o->first_gradient, count);
         else
-            ops->accumulate(rt->device, shard->gradient, slice, EO_DTYPE_FP32, false, count);
+            ops->accumulate(rt->device, shard->gradient, own_slice(rt, o), dtype, o->first_gradient, count);
     } else if (o->kind == EO_OP_NORM_PARTIAL) {
         ops->sum_squares(rt->device, rt->shards[o->layer].norm, rt->shards[o->layer].gradient,
                          rt->plan->layers[o->layer].layout.shard_count);
@@ -273,7 +345,7 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     if (o->record)
         ops->record(rt->device, o->stream, &state->events[o->id]);
     poison_dead_rows(rt, index);
-    entry->span.end_ns = eo_now_ns();
+    ops->stamp(rt->device, o->stream, &entry->span.end_ns);
     return EO_OK;
 }
 
@@ -308,7 +380,7 @@ static eo_status begin_pass(struct eo_runtime *rt, eo_operation_kind kind, uint3
     EO_ASSERT(o->kind == kind && o->position == position);
     struct eo_timeline_entry *entry = eo_runtime_entry(rt, kind, o->stream, position, o->layer, state->cursor);
     EO_TRY(wait_for(rt, o));
-    entry->span.start_ns = eo_now_ns();
+    rt->device->ops->stamp(rt->device, o->stream, &entry->span.start_ns);
     rt->open_entry = entry;
     return EO_OK;
 }
@@ -318,7 +390,7 @@ static eo_status end_pass(struct eo_runtime *rt)
 {
     struct static_state *state = state_of(rt);
     const struct eo_operation *o = &current_list(rt)->operations[state->cursor];
-    rt->open_entry->span.end_ns = eo_now_ns();
+    rt->device->ops->stamp(rt->device, o->stream, &rt->open_entry->span.end_ns);
     if (o->record)
         rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);
     poison_dead_rows(rt, state->cursor);
@@ -330,7 +402,7 @@ static eo_status end_pass(struct eo_runtime *rt)
 
 static eo_status static_step_begin(struct eo_runtime *rt)
 {
-    state_of(rt)->list = rt->restart ? EO_LIST_FIRST : EO_LIST_STEADY;
+    state_of(rt)->list = rt->restart && !rt->recording ? EO_LIST_FIRST : EO_LIST_STEADY;
     state_of(rt)->cursor = 0;
     rt->restart = false;
     return advance(rt, true);
@@ -355,13 +427,14 @@ static eo_status static_backward_begin(struct eo_runtime *rt, uint32_t position)
 static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position)
 {
     const struct plan_position *p = &rt->plan->positions[position];
+    const uint64_t bytes = eo_dtype_bytes(rt->plan->params.reduce_dtype);
     EO_TRY(end_pass(rt));
     EO_TRY(begin_pass(rt, EO_OP_BACKWARD, position));
     /* Padding, and parameters that get no gradient here: another layer's bytes must not be reduced into them. */
     for (uint32_t z = 0; p->buffer_row != EO_NONE && z < p->zero_count; z++) {
         const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
-        rt->device->ops->zero(rt->device, (float *)state_of(rt)->rows[p->buffer_row] + range->offset,
-                              range->count * sizeof(float));
+        rt->device->ops->zero(rt->device, (char *)state_of(rt)->rows[p->buffer_row] + range->offset * bytes,
+                              range->count * bytes);
     }
     return EO_OK;
 }
@@ -391,17 +464,39 @@ static eo_status static_evaluation_end(struct eo_runtime *rt)
     return static_step_end(rt);
 }
 
-static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, void **weights)
+/* The same sizes as in the steps, at the same addresses: what a library sets up when it meets a size, it does here. */
+static eo_status static_warm_up(struct eo_runtime *rt)
+{
+    const struct eo_operation_list *list = &rt->plan->schedule.lists[EO_LIST_FIRST];
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct eo_operation *o = &list->operations[i];
+        bool met = o->stream == EO_STREAM_COMPUTE || o->kind == EO_OP_NORM_GATHER; /* which compared the plans */
+        for (uint32_t k = 0; k < i && !met; k++)
+            met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&
+                  list->operations[k].in_place == o->in_place;
+        if (met)
+            continue;
+        struct eo_operation alone = *o;
+        alone.record = false;
+        for (int s = 0; s < EO_STREAM_COUNT; s++)
+            alone.wait[s] = EO_NONE;
+        EO_TRY(issue_collective(rt, &alone, i));
+        EO_TRY(eo_host_drain(rt)); /* rows share addresses, and failures are told where they happen */
+    }
+    rt->stats.collective_count = rt->stats.collective_bytes = rt->timeline.count = 0;
+    return EO_OK;
+}
+
+/* With one rank the buffer is the shard itself, of either half. */
+static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, enum weight_half half, void **weights)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
     struct static_state *state = state_of(rt);
-    struct eo_event done;
-    *weights = state->rows[rt->plan->positions[layer->first_position].gather_row];
-    EO_TRY(rt->world->ops->all_gather(rt->gather_comm, *weights, state->rows[layer->shard_row],
-                                      layer->layout.shard_count * sizeof(float), "weights outside the schedule",
-                                      NULL));
-    rt->device->ops->record(rt->device, EO_QUEUE_COMM, &done);
-    return eo_runtime_wait(rt, &done, EO_WAIT_ALL_GATHER);
+    void *shard = state->rows[half == HALF_LOW ? layer->master_row : layer->shard_row];
+    *weights = rt->world->rank_count == 1 ? shard : state->rows[rt->plan->positions[layer->first_position].gather_row];
+    return eo_runtime_gather(rt, *weights, shard,
+                             layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype),
+                             "weights outside the schedule", EO_WAIT_ALL_GATHER);
 }
 
 static void static_layer_release(struct eo_runtime *rt, uint32_t layer, void *weights)
@@ -429,6 +524,7 @@ const struct mode_ops eo_static_mode = {
     .step_end = static_step_end,
     .evaluation_begin = static_evaluation_begin,
     .evaluation_end = static_evaluation_end,
+    .warm_up = static_warm_up,
     .layer_gather = static_layer_gather,
     .layer_release = static_layer_release,
     .get_stats = static_get_stats,

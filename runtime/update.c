@@ -46,8 +46,7 @@ eo_status eo_update_init(struct eo_runtime *rt)
     }
     rt->adamw = calloc(most + 1, sizeof(*rt->adamw));
     rt->norm_partials = calloc(rt->plan->layer_count, sizeof(*rt->norm_partials));
-    rt->scalars = calloc(1, sizeof(*rt->scalars));
-    if (!rt->adamw || !rt->norm_partials || !rt->scalars)
+    if (!rt->adamw || !rt->norm_partials)
         return EO_ERR_NO_MEMORY;
     for (uint32_t l = 0; l < rt->plan->layer_count; l++)
         if (!rt->plan->layers[l].frozen)
@@ -55,12 +54,25 @@ eo_status eo_update_init(struct eo_runtime *rt)
     return EO_OK;
 }
 
-void eo_update_norm_local(struct eo_runtime *rt)
+eo_status eo_update_check(struct eo_runtime *rt, const eo_step_params *params)
+{
+    if (!params || !(params->learning_rate >= 0) || !(params->clip >= 0))
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_step_end needs a learning rate and a clip that are not negative");
+    return EO_OK;
+}
+
+eo_status eo_update_begin(struct eo_runtime *rt)
+{
+    return rt->step + 1 > EO_HOST_STEPS ? eo_host_finish_steps(rt, rt->step + 1 - EO_HOST_STEPS) : EO_OK;
+}
+
+void eo_update_upload_scalars(struct eo_runtime *rt)
 {
     const eo_step_params *p = &rt->step_params;
     const float beta1 = p->beta1 != 0 ? p->beta1 : 0.9f, beta2 = p->beta2 != 0 ? p->beta2 : 0.999f;
     const double step = (double)(rt->step + 1);
-    *rt->scalars = (struct eo_update_scalars){
+    struct eo_update_scalars *scalars = &eo_host_step(rt, rt->step + 1)->scalars;
+    *scalars = (struct eo_update_scalars){
         .learning_rate = p->learning_rate,
         .beta1 = beta1,
         .beta2 = beta2,
@@ -70,29 +82,46 @@ void eo_update_norm_local(struct eo_runtime *rt)
         .bias_correction2 = (float)(1 - pow(beta2, step)),
         .clip = p->clip,
     };
-    memcpy(rt->scalars->values, p->values, sizeof(p->values));
-    rt->device->ops->norm_local(rt->device, rt->norm_local, rt->norm_partials, rt->norm_partial_count, rt->scalars,
-                                NULL);
+    memcpy(scalars->values, p->values, sizeof(p->values));
+    rt->device->ops->upload(rt->device, rt->scalars, scalars, sizeof(*scalars));
 }
 
+void eo_update_norm_local(struct eo_runtime *rt)
+{
+    rt->device->ops->norm_local(rt->device, rt->norm_local, rt->norm_partials, rt->norm_partial_count, rt->scalars,
+                                rt->values);
+}
+
+void eo_update_download_result(struct eo_runtime *rt)
+{
+    struct host_step *host = eo_host_step(rt, rt->step + 1);
+    rt->device->ops->download(rt->device, &host->result, rt->norm_result, sizeof(host->result));
+    eo_host_step_issued(rt, rt->step + 1);
+}
+
+/* The host need not know the norm to go on: AdamW changes nothing where it is not finite. A trainer's optimizer must. */
 eo_status eo_update_norm_sum(struct eo_runtime *rt)
 {
-    const struct eo_norm_result *result = rt->norm_result;
     rt->device->ops->norm_sum(rt->device, rt->norm_result, rt->norm_gathered, rt->world->rank_count, rt->scalars);
-    rt->report.gradient_norm = result->norm;
-    rt->report.clip_factor = result->clip_factor;
-    rt->report.step = rt->step + 1;
-    memcpy(rt->report.values, result->values, sizeof(rt->report.values));
-    if (isfinite(result->norm))
+    if (rt->recording)
         return EO_OK;
-    uint32_t culprit = EO_NONE;
-    for (uint32_t l = 0; l < rt->plan->layer_count && culprit == EO_NONE; l++)
-        if (!rt->plan->layers[l].frozen && !isfinite(*rt->shards[l].norm))
-            culprit = l;
-    return eo_runtime_fail(rt, EO_ERR_NOT_FINITE,
-                           "step %llu: the gradient norm is not finite (%s); the weights were left as they are",
-                           (unsigned long long)rt->step + 1,
-                           culprit != EO_NONE ? rt->plan->layers[culprit].name : "another rank's shard");
+    eo_update_download_result(rt);
+    return rt->params.update ? eo_host_finish_steps(rt, rt->step + 1) : EO_OK;
+}
+
+eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report)
+{
+    if (report)
+        EO_TRY(eo_host_finish_steps(rt, rt->step + 1));
+    else
+        EO_TRY(eo_host_look_at_steps(rt));
+    rt->step++;
+    rt->stats.steps++;
+    rt->stats.step_ns += eo_now_ns() - rt->step_begin_ns;
+    rt->phase = PHASE_IDLE;
+    if (report)
+        *report = rt->report;
+    return EO_OK;
 }
 
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)
@@ -100,23 +129,28 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
     const struct layer_shard *shard = &rt->shards[l];
     const struct plan_layer *layer = &rt->plan->layers[l];
     if (rt->params.update) {
-        rt->params.update(rt->params.update_user, &(const eo_shard){
-                                                      .layer = l,
-                                                      .offset = layer->layout.shard_count * rt->world->rank,
-                                                      .count = layer->layout.shard_count,
-                                                      .weights = shard->weights,
-                                                      .gradient = shard->gradient,
-                                                      .state = (float *const *)shard->state,
-                                                      .state_count = rt->plan->params.optimizer_states,
-                                                      .gradient_scale = rt->norm_result->gradient_scale,
-                                                      .step = rt->step + 1,
-                                                  });
+        rt->params.update(rt->params.update_user,
+                          &(const eo_shard){
+                              .layer = l,
+                              .offset = layer->layout.shard_count * rt->world->rank,
+                              .count = layer->layout.shard_count,
+                              .weights = shard->weights,
+                              .weights_high = shard->high,
+                              .weights_low = shard->low,
+                              .gradient = shard->gradient,
+                              .state = (float *const *)shard->state,
+                              .state_count = rt->plan->params.optimizer_states,
+                              .gradient_scale = eo_host_step(rt, rt->step + 1)->result.gradient_scale,
+                              .step = rt->step + 1,
+                          });
         return;
     }
     for (uint32_t i = 0; i < shard->range_count; i++) {
         const struct shard_range *range = &shard->ranges[i];
         rt->adamw[i] = (struct eo_adamw){
-            .weights = shard->weights + range->offset,
+            .weights = rt->split ? NULL : shard->weights + range->offset,
+            .high = rt->split ? shard->high + range->offset : NULL,
+            .low = rt->split ? shard->low + range->offset : NULL,
             .first_moment = shard->state[0] + range->offset,
             .second_moment = shard->state[1] + range->offset,
             .gradient = shard->gradient + range->offset,

@@ -4,11 +4,13 @@
  * schedule, so the next step runs the first-step list.
  */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "runtime/runtime_internal.h"
+#include "streams/bf16.h"
 
 static eo_status leave_schedule(struct eo_runtime *rt, const char *call)
 {
@@ -18,23 +20,86 @@ static eo_status leave_schedule(struct eo_runtime *rt, const char *call)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s is for between steps: end the step or evaluation first", call);
     EO_TRY(eo_runtime_quiesce(rt));
     rt->restart = true;
+    rt->steps_in_graph = false;
     return EO_OK;
 }
 
-/* The part of a parameter that lies in this rank's shard: elements [*from, *from + result) of the parameter. */
-static uint64_t own_part(const struct eo_runtime *rt, const struct plan_parameter *parameter, uint64_t *from,
-                         float **values)
+/* The part of a parameter that lies in this rank's shard: `count` elements from `from` on, at `at` in the shard. */
+struct own_part {
+    uint64_t from, at, count;
+};
+
+static struct own_part find_own_part(const struct eo_runtime *rt, const struct plan_parameter *parameter)
 {
     const struct plan_layer *layer = &rt->plan->layers[parameter->layer];
     const uint64_t shard_begin = layer->layout.shard_count * rt->world->rank;
     const uint64_t begin = eo_max_u64(shard_begin, parameter->offset);
     const uint64_t end =
         eo_min_u64(shard_begin + layer->layout.shard_count, parameter->offset + parameter->element_count);
-    if (begin >= end)
-        return 0;
-    *from = begin - parameter->offset;
-    *values = rt->shards[parameter->layer].weights + (begin - shard_begin);
-    return end - begin;
+    return begin < end ? (struct own_part){begin - parameter->offset, begin - shard_begin, end - begin}
+                       : (struct own_part){0};
+}
+
+static void split_values(uint16_t *high, int16_t *low, const float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        eo_bf16_split(values[i], &high[i], &low[i]);
+}
+
+/* A piece holds the values, and behind them both halves. */
+static eo_status fill_split(struct eo_runtime *rt, const struct layer_shard *shard, const struct own_part *part,
+                            void (*produce)(void *user, uint64_t offset, uint64_t count, float *values), void *user)
+{
+    const uint64_t room = rt->host.piece_bytes / (sizeof(float) + sizeof(uint16_t) + sizeof(int16_t));
+    for (uint64_t done = 0; done < part->count;) {
+        const uint64_t count = eo_min_u64(room, part->count - done), at = part->at + done;
+        void *piece;
+        EO_TRY(eo_host_piece(rt, &piece));
+        float *values = piece;
+        uint16_t *high = (uint16_t *)(values + room);
+        int16_t *low = (int16_t *)(high + room);
+        produce(user, part->from + done, count, values);
+        split_values(high, low, values, count);
+        rt->device->ops->upload(rt->device, shard->high + at, high, count * sizeof(*high));
+        if (shard->low)
+            rt->device->ops->upload(rt->device, shard->low + at, low, count * sizeof(*low));
+        eo_host_piece_issued(rt);
+        done += count;
+    }
+    return EO_OK;
+}
+
+/* Frozen weights have no low half: in the dynamic mode too they are what they would be gathered as. */
+static void round_values(float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = eo_bf16_to_float(eo_bf16_round(values[i]));
+}
+
+static eo_status fill_whole(struct eo_runtime *rt, const struct layer_shard *shard, const struct own_part *part,
+                            bool round,
+                            void (*produce)(void *user, uint64_t offset, uint64_t count, float *values), void *user)
+{
+    if (rt->device->ops->is_host_memory) {
+        float *values = shard->weights + part->at;
+        produce(user, part->from, part->count, values);
+        if (round)
+            round_values(values, part->count);
+        return EO_OK;
+    }
+    const uint64_t room = rt->host.piece_bytes / sizeof(float);
+    for (uint64_t done = 0; done < part->count;) {
+        const uint64_t count = eo_min_u64(room, part->count - done);
+        void *piece;
+        EO_TRY(eo_host_piece(rt, &piece));
+        produce(user, part->from + done, count, piece);
+        if (round)
+            round_values(piece, count);
+        rt->device->ops->upload(rt->device, shard->weights + part->at + done, piece, count * sizeof(float));
+        eo_host_piece_issued(rt);
+        done += count;
+    }
+    return EO_OK;
 }
 
 eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter,
@@ -43,13 +108,13 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter,
     EO_TRY(leave_schedule(rt, "eo_weights_fill"));
     if (!produce || parameter >= rt->plan->parameter_count)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill: there is no parameter %" PRIu32, parameter);
-    uint64_t from;
-    float *values;
-    const uint64_t count =
-        own_part(rt, &rt->plan->parameters[rt->plan->parameter_of_model[parameter]], &from, &values);
-    if (count)
-        produce(user, from, count, values);
-    return EO_OK;
+    const struct plan_parameter *p = &rt->plan->parameters[rt->plan->parameter_of_model[parameter]];
+    const struct own_part part = find_own_part(rt, p);
+    const bool round = rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen;
+    if (part.count == 0)
+        return EO_OK;
+    return rt->split ? fill_split(rt, &rt->shards[p->layer], &part, produce, user)
+                     : fill_whole(rt, &rt->shards[p->layer], &part, round, produce, user);
 }
 
 static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct plan_parameter *parameter)
@@ -66,22 +131,103 @@ static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct
     return info;
 }
 
-/* One layer gathered, its parameters visited. No barrier: others may already be at the next layer. */
-static eo_status visit_layer(struct eo_runtime *rt, uint32_t l,
-                             void (*visit)(void *user, const eo_parameter_info *parameter, const float *values),
-                             void *user)
+/* Room in ordinary memory for what the host cannot read where it lies. */
+struct visit_room {
+    float *values;  /* of the largest parameter of the layer */
+    uint16_t *high; /* of the whole layer */
+    int16_t *low;   /* of the largest parameter */
+};
+
+static eo_status make_room(struct eo_runtime *rt, const struct plan_layer *layer, struct visit_room *room)
+{
+    uint64_t most = 1;
+    for (uint32_t k = 0; k < layer->parameter_count; k++)
+        most = eo_max_u64(most, rt->plan->parameters[layer->parameter_begin + k].element_count);
+    *room = (struct visit_room){0};
+    if (!rt->split && rt->device->ops->is_host_memory)
+        return EO_OK;
+    room->values = malloc(most * sizeof(*room->values));
+    if (rt->split) {
+        room->high = malloc(layer->layout.padded_count * sizeof(*room->high));
+        room->low = calloc(most, sizeof(*room->low));
+    }
+    if (!room->values || (rt->split && (!room->high || !room->low)))
+        return eo_runtime_fail(rt, EO_ERR_NO_MEMORY, "out of memory: reading the weights of %s takes %llu bytes",
+                               layer->name, (unsigned long long)(most * sizeof(float)));
+    return EO_OK;
+}
+
+static void drop_room(struct visit_room *room)
+{
+    free(room->values);
+    free(room->high);
+    free(room->low);
+}
+
+/* Both halves come through the same buffer, one after the other. */
+static eo_status read_halves(struct eo_runtime *rt, uint32_t l, struct visit_room *room, const int16_t **low)
+{
+    const struct plan_layer *layer = &rt->plan->layers[l];
+    void *half;
+    EO_TRY(rt->mode->layer_gather(rt, l, HALF_HIGH, &half));
+    EO_TRY(eo_host_download(rt, room->high, half, layer->layout.padded_count * sizeof(*room->high)));
+    rt->mode->layer_release(rt, l, half);
+    *low = NULL;
+    if (layer->frozen)
+        return EO_OK;
+    EO_TRY(rt->mode->layer_gather(rt, l, HALF_LOW, &half));
+    *low = half;
+    return EO_OK;
+}
+
+static eo_status join_parameter(struct eo_runtime *rt, const struct plan_parameter *parameter,
+                                const struct visit_room *room, const int16_t *low)
+{
+    const uint16_t *high = room->high + parameter->offset;
+    if (low)
+        EO_TRY(eo_host_download(rt, room->low, low + parameter->offset, parameter->element_count * sizeof(*low)));
+    for (uint64_t i = 0; i < parameter->element_count; i++)
+        room->values[i] = eo_bf16_join(high[i], room->low[i]);
+    return EO_OK;
+}
+
+typedef void (*visit_fn)(void *user, const eo_parameter_info *parameter, const float *values);
+
+/* One layer gathered, its parameters visited: all of them, or one. No barrier: others may already be at the next
+ * layer. */
+static eo_status visit_gathered(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only,
+                                struct visit_room *room, visit_fn visit, void *user)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
     void *weights = NULL;
-    rt->quiet = false;
-    EO_TRY(rt->mode->layer_gather(rt, l, &weights));
+    const int16_t *low = NULL;
+    EO_TRY(rt->split ? read_halves(rt, l, room, &low) : rt->mode->layer_gather(rt, l, HALF_WHOLE, &weights));
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
+        if (only && parameter != only)
+            continue;
         const eo_parameter_info info = parameter_info(rt->plan, parameter);
-        visit(user, &info, (const float *)weights + parameter->offset);
+        const float *values = weights ? (const float *)weights + parameter->offset : NULL;
+        if (rt->split)
+            EO_TRY(join_parameter(rt, parameter, room, low));
+        else if (room->values)
+            EO_TRY(eo_host_download(rt, room->values, values, parameter->element_count * sizeof(float)));
+        visit(user, &info, room->values ? room->values : values);
     }
-    rt->mode->layer_release(rt, l, weights);
+    rt->mode->layer_release(rt, l, rt->split ? (void *)low : weights);
     return EO_OK;
+}
+
+static eo_status visit_layer(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only, visit_fn visit,
+                             void *user)
+{
+    struct visit_room room;
+    rt->quiet = false;
+    eo_status status = make_room(rt, &rt->plan->layers[l], &room);
+    if (status >= 0)
+        status = visit_gathered(rt, l, only, &room, visit, user);
+    drop_room(&room);
+    return status;
 }
 
 eo_status eo_weights_visit(eo_runtime *rt,
@@ -92,7 +238,7 @@ eo_status eo_weights_visit(eo_runtime *rt,
     if (!visit)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_visit needs a function to call");
     for (uint32_t l = 0; l < rt->plan->layer_count; l++)
-        EO_TRY(visit_layer(rt, l, visit, user));
+        EO_TRY(visit_layer(rt, l, NULL, visit, user));
     return eo_runtime_quiesce(rt);
 }
 
@@ -122,8 +268,9 @@ eo_status eo_weights_read(eo_runtime *rt, const char *name, float *values)
     const struct plan_parameter *parameter = find_parameter(rt, name);
     if (!parameter)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "there is no parameter '%s'", name ? name : "(null)");
+    static const struct plan_parameter nothing; /* gathered with the others all the same */
     struct wanted wanted = {name, values};
-    EO_TRY(visit_layer(rt, parameter->layer, copy_wanted, &wanted));
+    EO_TRY(visit_layer(rt, parameter->layer, values ? parameter : &nothing, copy_wanted, &wanted));
     return eo_runtime_quiesce(rt);
 }
 
@@ -147,22 +294,20 @@ eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
     EO_TRY(leave_schedule(rt, "eo_sum"));
     if (!values || count > 16)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum of %" PRIu32 " values; at most 16 are possible", count);
+    const uint64_t bytes = EO_NORM_VALUES * sizeof(double);
     for (uint32_t begin = 0; begin < count; begin += EO_NORM_VALUES) {
         const uint32_t part = (uint32_t)eo_min_u64(count - begin, EO_NORM_VALUES);
-        struct eo_event done;
+        double mine[EO_NORM_VALUES] = {0}, others[EO_NORM_VALUES], sums[EO_NORM_VALUES] = {0};
         rt->quiet = false;
-        memset(rt->norm_local, 0, EO_NORM_VALUES * sizeof(double));
-        memcpy(rt->norm_local, values + begin, part * sizeof(double));
-        EO_TRY(rt->world->ops->all_gather(rt->gather_comm, rt->norm_gathered, rt->norm_local,
-                                          EO_NORM_VALUES * sizeof(double), "sum of values", NULL));
-        rt->device->ops->record(rt->device, EO_QUEUE_COMM, &done);
-        EO_TRY(eo_runtime_wait(rt, &done, EO_WAIT_NORM));
-        for (uint32_t v = 0; v < part; v++) {
-            double sum = 0;
-            for (uint32_t r = 0; r < rt->world->rank_count; r++)
-                sum += rt->norm_gathered[(size_t)r * EO_NORM_VALUES + v];
-            values[begin + v] = sum;
+        memcpy(mine, values + begin, part * sizeof(double));
+        EO_TRY(eo_host_upload(rt, rt->norm_local, mine, bytes));
+        EO_TRY(eo_runtime_gather(rt, rt->norm_gathered, rt->norm_local, bytes, "sum of values", EO_WAIT_NORM));
+        for (uint32_t r = 0; r < rt->world->rank_count; r++) {
+            EO_TRY(eo_host_download(rt, others, rt->norm_gathered + (size_t)r * EO_NORM_VALUES, bytes));
+            for (uint32_t v = 0; v < part; v++)
+                sums[v] += others[v];
         }
+        memcpy(values + begin, sums, part * sizeof(double));
         EO_TRY(eo_runtime_quiesce(rt)); /* nobody reads norm_local any more */
     }
     return EO_OK;

@@ -2,11 +2,24 @@
 #include "runtime/world_internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 
 enum { RANKS_MAX = 1 << 16, TIMEOUT_MS_DEFAULT = 60000 };
+
+/* Ranks of one process: "local" reads the host's memory, others are named after their device. */
+static const struct eo_comm_ops *find_local(const char *device)
+{
+    char name[32] = "local";
+    if (strlen(device) >= sizeof(((struct eo_world *)NULL)->device) || !eo_device_is_known(device))
+        return NULL;
+    if (strcmp(device, "cpu") != 0)
+        snprintf(name, sizeof(name), "local-%s", device);
+    return eo_comm_find(name);
+}
 
 eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params)
 {
@@ -19,9 +32,12 @@ eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *param
                    isfinite(params->fabric_latency_us) && params->fabric_latency_us >= 0,
                "a fabric of %g GB/s and %g us; both must be finite and not negative", params->fabric_gigabytes_per_s,
                params->fabric_latency_us);
-    const struct eo_comm_ops *ops = eo_comm_find("local");
-    if (!ops)
+    const char *device = params->device ? params->device : "cpu";
+    const struct eo_comm_ops *ops = find_local(device);
+    if (!ops) {
+        eo_log_write(params->log, EO_LOG_ERROR, "device '%s' is not built in", device);
         return EO_ERR_UNSUPPORTED;
+    }
     for (uint32_t r = 0; r < rank_count; r++)
         worlds[r] = NULL;
     struct eo_group *group;
@@ -49,7 +65,9 @@ eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *param
             .ops = ops,
             .group = group,
             .log = params->log ? *params->log : (eo_log){0},
+            .device_index = params->device_index + (params->share_device ? 0 : r),
         };
+        snprintf(worlds[r]->device, sizeof(worlds[r]->device), "%s", device);
     }
     return EO_OK;
 }

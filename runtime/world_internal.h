@@ -11,6 +11,8 @@
 
 struct eo_world {
     uint32_t rank, rank_count;
+    char device[16]; /* its name */
+    uint32_t device_index;
     const struct eo_comm_ops *ops;
     struct eo_group *group;
     eo_log log;

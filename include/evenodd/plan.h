@@ -20,8 +20,8 @@ typedef struct eo_plan_params {
     uint32_t micro_batches;   /* [1] a step */
     uint32_t gather_slots;    /* [2] gather buffers for body layers, by position modulo this */
     uint32_t gradient_slots;  /* [2] likewise */
-    eo_dtype dtype;           /* [EO_DTYPE_FP32] of gathered weights */
-    eo_dtype reduce_dtype;    /* [EO_DTYPE_FP32] of gradient buffers and their reduction */
+    eo_dtype dtype;           /* [EO_DTYPE_FP32] of gathered weights; master weights stay fp32, in bf16 as two halves */
+    eo_dtype reduce_dtype;    /* [EO_DTYPE_FP32] of gradient buffers and their reduction, which sums in fp32 */
     uint32_t optimizer_states;/* [2] fp32 arrays of optimizer state a parameter; EO_NO_STATE for none */
     uint32_t align_bytes;     /* [256] of every row, and the unit of a shard; a power of two, 64 at least */
     bool no_prefetch;         /* [false] gathers stand directly before their use: to see what prefetch is worth */
@@ -37,13 +37,15 @@ typedef enum eo_space {
                           `separate_reservations`, what is reduced as well */
     EO_SPACE_GRADIENT, /* communication memory for reductions, where it is separate: gradient buffers and shards */
     EO_SPACE_PRIVATE,  /* memory that no peer reads */
+    EO_SPACE_HOST,     /* host memory that the device copies from and to (pinned on a GPU): small, of the runtime's own */
     EO_SPACE_COUNT,
 } eo_space;
 
 typedef struct eo_plan_summary {
     eo_plan_params params;             /* with the defaults filled in; log is NULL */
     uint64_t element_count;            /* parameters of the model */
-    uint64_t arena_bytes;              /* the sum of the reservations of one rank */
+    uint64_t arena_bytes;              /* the sum of the reservations of one rank; less space_bytes[EO_SPACE_HOST] it
+                                          is what lies in device memory */
     uint64_t space_bytes[EO_SPACE_COUNT];
     uint64_t lower_bound_bytes;        /* the largest sum of bytes live at one time: no placement can be smaller */
     uint64_t category_bytes[EO_CATEGORY_COUNT]; /* rows added up; rows that share addresses are each counted */

@@ -13,6 +13,10 @@
  * Positions with `forward_in_backward` have no forward calls in training. A position of a frozen layer has
  * eo_backward_begin and eo_backward_end, and no eo_gradients_begin. Calls out of this order are refused by name.
  *
+ * On a GPU the calls issue and return: the trainer launches its kernels on eo_runtime_stream(), weights, gradients and
+ * buffers are device memory, and `begin` means that what is launched on that stream from then on finds them valid. On
+ * the CPU the compute stream is the calling thread: `begin` blocks, and the pointers may be read and written at once.
+ *
  * All calls on a runtime come from one thread, the rank's compute thread. Collective calls (create, steps, weights,
  * sum) must be made by all ranks in the same order; two runtimes of a rank must be stepped in the same order on all
  * ranks. After an error other than EO_ERR_INVALID the runtime can only be destroyed.
@@ -32,7 +36,8 @@ typedef struct eo_runtime eo_runtime;
 typedef enum eo_memory {
     EO_MEMORY_STATIC,         /* everything placed before the first step */
     EO_MEMORY_DYNAMIC_MALLOC, /* the baseline: FSDP2's behaviour, from the system's allocator */
-    EO_MEMORY_DYNAMIC_POOL,   /* the same from a caching pool */
+    EO_MEMORY_DYNAMIC_POOL,   /* the same from a caching pool; on CUDA the driver's (cudaMallocAsync) */
+    EO_MEMORY_DYNAMIC_CACHING,/* CUDA: a caching allocator of ours, as PyTorch's is one; on the CPU as the pool */
 } eo_memory;
 
 /*
@@ -45,12 +50,18 @@ typedef struct eo_parallel {
     uint32_t thread_count; /* [1] */
 } eo_parallel;
 
-/* One layer's shard, as the trainer's own optimizer sees it. All arrays have `count` elements. */
+/*
+ * One layer's shard, as the trainer's own optimizer sees it. All arrays have `count` elements and lie in device memory.
+ * The fp32 master weights are one array, or, in bf16 and static mode, split in two: bits = (high << 16) + low, where
+ * high is the bf16 weight, rounded to nearest with ties away from zero.
+ */
 typedef struct eo_shard {
     uint32_t layer;
     uint64_t offset;     /* element of the flat layer at which the shard begins */
     uint64_t count;
-    float *weights;      /* fp32 master weights */
+    float *weights;      /* NULL where they are split */
+    uint16_t *weights_high;
+    int16_t *weights_low;
     const float *gradient;
     float *const *state; /* plan.optimizer_states arrays, zero before the first step */
     uint32_t state_count;
@@ -63,7 +74,8 @@ typedef struct eo_runtime_params {
     eo_world *world;       /* required; must outlive the runtime; its rank_count is the plan's */
     eo_memory memory;      /* [EO_MEMORY_STATIC] */
     eo_parallel parallel;  /* [the calling thread] for the runtime's own element-wise work */
-    void (*update)(void *user, const eo_shard *shard); /* [AdamW] the trainer's own optimizer */
+    void (*update)(void *user, const eo_shard *shard); /* [AdamW] the trainer's own optimizer; on a GPU the host waits
+                              for the norm before it is called, and it issues its work to eo_runtime_stream() */
     void *update_user;
     bool place_threads;    /* [false] bind calling and communication thread to cores, memory to their NUMA node */
     bool debug;            /* [false] poison what is dead, refuse views used too late; slow */
@@ -74,7 +86,7 @@ typedef struct eo_runtime_params {
     const eo_log *log;     /* [silence] copied */
 } eo_runtime_params;
 
-/* Pointers into the fixed buffers: weights[k] and gradients[k] belong to the k-th parameter of the layer, in the
+/* Pointers into the fixed buffers, of the plan's dtype and reduce_dtype: weights[k] and gradients[k] belong to the k-th parameter of the layer, in the
  * order of eo_model_add_parameter. gradients is NULL until eo_gradients_begin. Valid until the pass ends. */
 typedef struct eo_view {
     uint32_t parameter_count;
@@ -89,7 +101,8 @@ typedef struct eo_step_params {
     float eps;           /* [1e-8] */
     float weight_decay;  /* [0] decoupled (Loshchilov and Hutter, "Decoupled Weight Decay Regularization") */
     float clip;          /* [0: off] largest global L2 norm of the gradient */
-    double values[4];    /* the trainer's own scalars (its loss), summed over the ranks into the report */
+    double values[4];    /* the trainer's own scalars (its loss), summed over the ranks into the report, together with
+                            those at eo_step_values() */
 } eo_step_params;
 
 typedef struct eo_step_report {
@@ -109,7 +122,7 @@ typedef enum eo_wait {
 /* Since create. Differences between two calls give a step's. */
 typedef struct eo_runtime_stats {
     uint64_t steps;
-    uint64_t arena_bytes;          /* reserved at create (static mode) */
+    uint64_t arena_bytes;          /* reserved at create (static mode), host memory included */
     uint64_t live_peak_bytes;      /* dynamic mode: asked and not yet freed, at most; static: arena_bytes */
     uint64_t reserved_peak_bytes;  /* dynamic mode: taken from the system, as far as the allocator knows */
     uint64_t allocator_calls;      /* allocations and frees of evenodd */
@@ -117,11 +130,12 @@ typedef struct eo_runtime_stats {
     uint64_t copied_bytes;         /* read + written by copies that the static mode does not have */
     uint64_t collective_count;
     uint64_t collective_bytes;     /* full buffers */
-    uint64_t wait_ns[EO_WAIT_COUNT];
-    uint64_t step_ns;              /* from eo_step_begin to the end of eo_step_end, added up */
+    uint64_t wait_ns[EO_WAIT_COUNT]; /* the compute stream's; of a GPU told a little later, and not of graphs */
+    uint64_t step_ns;              /* from eo_step_begin to the end of eo_step_end, added up: of the calling thread */
 } eo_runtime_stats;
 
-/* What one operation of the last finished step did. Times are of the monotonic clock. */
+/* What one operation of the last finished step did. Times are of the monotonic clock; 0: not known yet (on a GPU the
+ * device may not have come to it). */
 typedef struct eo_timeline_record {
     uint32_t operation;  /* of the list that was run */
     eo_operation_kind kind;
@@ -138,9 +152,10 @@ extern "C" {
 #endif
 
 /*
- * Compares the plan with all ranks, reserves and prefaults its memory, starts the communication stream, seals.
- * Collective. Weights are zero until they are filled. EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY (logged: needed and
- * available), EO_ERR_COMM (a rank has another plan: logged), EO_ERR_UNSUPPORTED (bf16 on this device).
+ * Compares the plan with all ranks, reserves and prefaults its memory, starts the communication stream, seals. On the
+ * device that the world says. Collective. Weights are zero until they are filled. EO_OK, EO_ERR_INVALID,
+ * EO_ERR_NO_MEMORY (logged: needed and available), EO_ERR_COMM (a rank has another plan: logged), EO_ERR_DEVICE,
+ * EO_ERR_UNSUPPORTED (the device, or the memory mode on it).
  */
 #define eo_runtime_create EO_PASTE(eo_runtime_create_api, EO_API) /* other headers: link error */
 EO_EXPORT EO_NODISCARD eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params);
@@ -155,6 +170,9 @@ EO_EXPORT const char *eo_runtime_error(const eo_runtime *runtime);
  * The step. None of these allocates (static mode). The begin calls wait for the communication stream, the end calls
  * do not, but for eo_step_end, which runs the optimizer. EO_ERR_INVALID: out of order, logged by name, nothing
  * changed. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank is lost or disagrees.
+ *
+ * A gradient norm that is not finite leaves the weights as they are, and is EO_ERR_NOT_FINITE of eo_step_end. With
+ * report NULL a GPU is not waited for: then it, and failures of the device, are told by one of the next two steps.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_step_begin(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_forward_begin(eo_runtime *runtime, uint32_t position, const eo_view **view);
@@ -164,6 +182,42 @@ EO_EXPORT EO_NODISCARD eo_status eo_gradients_begin(eo_runtime *runtime, uint32_
 EO_EXPORT EO_NODISCARD eo_status eo_backward_end(eo_runtime *runtime, uint32_t position);
 EO_EXPORT EO_NODISCARD eo_status eo_step_end(eo_runtime *runtime, const eo_step_params *params,
                                              eo_step_report *report);
+
+/*
+ * Whole steps as one graph, where the device has graphs. After eo_step_capture the next step (eo_step_begin ...
+ * eo_step_end, the trainer's kernels on eo_runtime_stream() included) is recorded instead of run, and run once as a graph
+ * by its eo_step_end; eo_step_replay runs it again, a whole step in one call. Static mode, with the runtime's own
+ * optimizer. Collective.
+ *
+ * What a step reads from the host must be in device memory before it begins: use eo_runtime_upload between steps, into
+ * a persistent buffer, and eo_step_values() for the loss. Not in a step after create, evaluation, or weights outside
+ * the schedule, for such a step gathers what others find: run one in the ordinary way first. Ordinary steps may come
+ * between; they end in the same bits.
+ *
+ * EO_ERR_INVALID      out of order, or the step before was not of the schedule: logged, nothing changed
+ * EO_ERR_UNSUPPORTED  this device, mode or optimizer has no graphs, or the step could not be recorded: logged, nothing
+ *                     was run; the same step may be run in the ordinary way
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_step_capture(eo_runtime *runtime);
+EO_EXPORT EO_NODISCARD eo_status eo_step_replay(eo_runtime *runtime, const eo_step_params *params,
+                                                eo_step_report *report);
+
+/* Four doubles in device memory, zero at eo_step_begin, for the trainer's kernels to add to (its loss): summed over
+ * the ranks into report.values together with step_params.values. */
+EO_EXPORT double *eo_step_values(const eo_runtime *runtime);
+
+/* What the ranks compute on ("cpu", "cuda"), and the compute stream as its own type (a cudaStream_t; NULL on the CPU). */
+EO_EXPORT const char *eo_runtime_device(const eo_runtime *runtime);
+EO_EXPORT void *eo_runtime_stream(const eo_runtime *runtime);
+
+/*
+ * Small data between the host's ordinary memory and device memory, through pinned memory, in the order of the compute
+ * stream. upload: `from` may be written again when it returns; it waits for nothing but room. download: waits until the
+ * data is there. Not while a step is being recorded. EO_ERR_INVALID, EO_ERR_DEVICE, EO_ERR_COMM, EO_ERR_TIMEOUT.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_runtime_upload(eo_runtime *runtime, void *to, const void *from, uint64_t bytes);
+EO_EXPORT EO_NODISCARD eo_status eo_runtime_download(eo_runtime *runtime, void *to, const void *from,
+                                                     uint64_t bytes);
 
 /* What the trainer multiplies its local mean loss by, so that the gradients are those of the global batch's mean. */
 EO_EXPORT float eo_loss_scale(const eo_runtime *runtime); /* 1 / (ranks x micro-batches) */
@@ -193,13 +247,17 @@ EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uin
  * Weights outside the schedule; between steps only; the streams are drained, and the next step runs the first-step
  * list. No rank ever holds more than one layer.
  *
- * fill    each rank fills its own shards: produce() writes elements [offset, offset + count) of the parameter. Not
- *         collective, but all ranks must do it. Optimizer state is left alone.
- * visit   gathers layer after layer and calls back for each parameter in model order with its full fp32 (or bf16)
- *         values, which live during the call. Collective.
- * read    full fp32 values of one parameter into the trainer's own buffer (NULL: this rank does not want it).
- *         Collective.
- * write   full fp32 values of one parameter, given on every rank. Not collective, but all ranks must do it.
+ * fill    each rank fills its own shards: produce() writes elements [offset, offset + count) of the parameter, in one
+ *         call or in several for consecutive parts; `values` is host memory. Not collective, but all ranks must do it.
+ *         Optimizer state is left alone.
+ * visit   gathers layer after layer and calls back for each parameter in model order with its full values, in host
+ *         memory that lives during the call. Collective.
+ * read    full values of one parameter into the trainer's own buffer (NULL: this rank does not want it). Collective.
+ * write   full values of one parameter, given on every rank. Not collective, but all ranks must do it.
+ *
+ * Values are always the fp32 master weights. In bf16 too: both halves are gathered, so what is read and written again
+ * loses nothing (a frozen layer has no low half: its weights are rounded when they are filled). Where the values are
+ * not in host memory as they are, visit and read allocate room for one layer during the call.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_weights_fill(eo_runtime *runtime, uint32_t parameter,
                                                  void (*produce)(void *user, uint64_t offset, uint64_t count,

@@ -16,6 +16,10 @@ typedef struct eo_world_params {
     uint32_t timeout_ms;          /* [60000] the longest wait for another rank in one collective */
     double fabric_gigabytes_per_s;/* [0: none] simulated link: a collective takes at least bytes / this ... */
     double fabric_latency_us;     /* [0] ... plus this, without using the processor */
+    const char *device;           /* ["cpu"] what the ranks compute on: "cpu", or "cuda" where it is built in */
+    uint32_t device_index;        /* [0] the first device of that name: rank r has number (device_index + r), counted
+                                     around; several ranks may share one */
+    bool share_device;            /* [false] all ranks have number device_index */
     const eo_log *log;            /* [silence] copied */
 } eo_world_params;
 
@@ -25,7 +29,8 @@ extern "C" {
 
 /*
  * A world whose ranks are threads of this process: worlds[r] is rank r's handle, to be used by that rank's thread.
- * `worlds` has room for rank_count handles. Allocates. EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY.
+ * `worlds` has room for rank_count handles. Allocates. EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (the
+ * device is not built in: logged).
  */
 EO_EXPORT EO_NODISCARD eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params);
 

@@ -316,7 +316,7 @@ static void late_views_and_buffers(void)
 /* -- create ---------------------------------------------------------------------------------------------------------*/
 
 /*
- * A plan for another number of ranks, one in bf16, one without the optimizer's state, no plan at all: refused.
+ * A plan for another number of ranks, one without the optimizer's state, no plan at all: refused.
  */
 static void plans_that_do_not_fit(void)
 {
@@ -328,7 +328,6 @@ static void plans_that_do_not_fit(void)
         const char *text;
     } cases[] = {
         {{.rank_count = 2}, EO_ERR_INVALID, "the plan is for 2 ranks, the world has 1"},
-        {{.dtype = EO_DTYPE_BF16}, EO_ERR_UNSUPPORTED, "bf16"},
         {{.optimizer_states = EO_NO_STATE}, EO_ERR_INVALID, "AdamW needs 2"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What passes between the host and the device: the parameters of steps in flight, and data in pieces through a ring of
+ * pinned memory. And how the host waits.
+ */
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "runtime/runtime_internal.h"
+
+void eo_host_set(struct eo_runtime *rt, void *steps, void *staging)
+{
+    rt->host.steps = steps;
+    rt->host.staging = staging;
+    rt->host.piece_bytes = eo_plan_staging_bytes(rt->plan);
+}
+
+/* -- waiting -------------------------------------------------------------------------------------------------------*/
+
+static eo_status poll_collectives(struct eo_runtime *rt)
+{
+    EO_TRY(rt->world->ops->poll(rt->gather_comm));
+    return rt->world->ops->poll(rt->reduce_comm);
+}
+
+/* Collectives that can fail while nobody waits for them are looked after by whoever waits for anything. */
+static eo_status await(struct eo_runtime *rt, const struct eo_event *event)
+{
+    const struct eo_device_ops *ops = rt->device->ops;
+    if (!rt->world->ops->poll)
+        return ops->await(rt->device, event);
+    const struct timespec pause = {.tv_nsec = 20000};
+    const uint64_t soon_ns = eo_now_ns() + 50000;
+    while (!ops->is_complete(rt->device, event)) {
+        EO_TRY(poll_collectives(rt));
+        if (eo_now_ns() < soon_ns)
+            sched_yield();
+        else
+            (void)nanosleep(&pause, NULL);
+    }
+    EO_TRY(poll_collectives(rt));
+    return ops->await(rt->device, event);
+}
+
+eo_status eo_host_await(struct eo_runtime *rt, const struct eo_event *event, const char *what)
+{
+    const eo_status status = await(rt, event);
+    return status < 0 ? eo_runtime_fail(rt, status, "%s", what) : EO_OK;
+}
+
+eo_status eo_host_drain(struct eo_runtime *rt)
+{
+    const struct eo_device_ops *ops = rt->device->ops;
+    for (uint32_t q = 0; rt->world->ops->poll && q < rt->device->params.queue_count; q++) {
+        ops->record(rt->device, q, &rt->drained[q]);
+        EO_TRY(await(rt, &rt->drained[q]));
+    }
+    return ops->drain(rt->device);
+}
+
+/* -- pieces --------------------------------------------------------------------------------------------------------*/
+
+eo_status eo_host_piece(struct eo_runtime *rt, void **piece)
+{
+    struct runtime_host *host = &rt->host;
+    *piece = host->staging + host->next_piece * host->piece_bytes;
+    return eo_host_await(rt, &host->staged[host->next_piece], "waiting for room to copy through");
+}
+
+void eo_host_piece_issued(struct eo_runtime *rt)
+{
+    struct runtime_host *host = &rt->host;
+    rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &host->staged[host->next_piece]);
+    host->next_piece = (host->next_piece + 1) % EO_STAGING_PIECES;
+}
+
+eo_status eo_host_upload(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes)
+{
+    if (rt->device->ops->is_host_memory) {
+        rt->device->ops->upload(rt->device, to, from, bytes);
+        return EO_OK;
+    }
+    for (uint64_t at = 0; at < bytes; at += rt->host.piece_bytes) {
+        const uint64_t part = eo_min_u64(rt->host.piece_bytes, bytes - at);
+        void *piece;
+        EO_TRY(eo_host_piece(rt, &piece));
+        memcpy(piece, (const char *)from + at, part);
+        rt->device->ops->upload(rt->device, (char *)to + at, piece, part);
+        eo_host_piece_issued(rt);
+    }
+    return EO_OK;
+}
+
+eo_status eo_host_download(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes)
+{
+    struct runtime_host *host = &rt->host;
+    if (rt->device->ops->is_host_memory) {
+        rt->device->ops->download(rt->device, to, from, bytes);
+        return EO_OK;
+    }
+    for (uint64_t at = 0; at < bytes; at += host->piece_bytes) {
+        const uint64_t part = eo_min_u64(host->piece_bytes, bytes - at);
+        const struct eo_event *const done = &host->staged[host->next_piece];
+        void *piece;
+        EO_TRY(eo_host_piece(rt, &piece));
+        rt->device->ops->download(rt->device, piece, (const char *)from + at, part);
+        eo_host_piece_issued(rt);
+        EO_TRY(eo_host_await(rt, done, "waiting for data from the device"));
+        memcpy((char *)to + at, piece, part);
+    }
+    return EO_OK;
+}
+
+static eo_status check_copy(struct eo_runtime *rt, const void *to, const void *from, const char *call)
+{
+    if (!rt)
+        return EO_ERR_INVALID;
+    if (rt->phase == PHASE_FAILED || rt->recording || !to || !from)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s %s", call,
+                               rt->recording               ? "while a step is recorded: copy before eo_step_begin"
+                               : rt->phase == PHASE_FAILED ? "after an error: destroy the runtime"
+                                                           : "of nothing: a pointer is NULL");
+    return EO_OK;
+}
+
+eo_status eo_runtime_upload(eo_runtime *rt, void *to, const void *from, uint64_t bytes)
+{
+    EO_TRY(check_copy(rt, to, from, "eo_runtime_upload"));
+    return eo_host_upload(rt, to, from, bytes);
+}
+
+eo_status eo_runtime_download(eo_runtime *rt, void *to, const void *from, uint64_t bytes)
+{
+    EO_TRY(check_copy(rt, to, from, "eo_runtime_download"));
+    return eo_host_download(rt, to, from, bytes);
+}
+
+/* -- steps in flight -----------------------------------------------------------------------------------------------*/
+
+/* The layer whose norm is to blame; what lies on the device is of the newest step. */
+static const char *find_culprit(struct eo_runtime *rt, uint64_t step)
+{
+    for (uint32_t l = 0; step == rt->newest_step && l < rt->plan->layer_count; l++) {
+        double norm = 0;
+        if (!rt->plan->layers[l].frozen && eo_host_download(rt, &norm, rt->shards[l].norm, sizeof(norm)) == EO_OK &&
+            !isfinite(norm))
+            return rt->plan->layers[l].name;
+    }
+    return step == rt->newest_step ? "another rank's shard" : "told late: ask for a report to learn where";
+}
+
+static uint32_t slot_of(uint64_t step)
+{
+    return (uint32_t)(step % EO_HOST_STEPS);
+}
+
+struct host_step *eo_host_step(struct eo_runtime *rt, uint64_t step)
+{
+    return &rt->host.steps[slot_of(step)];
+}
+
+void eo_host_step_issued(struct eo_runtime *rt, uint64_t step)
+{
+    const uint32_t slot = slot_of(step);
+    rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &rt->host.step_done[slot]);
+    rt->host.pending[slot] = step;
+    rt->newest_step = step;
+}
+
+static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
+{
+    const struct eo_norm_result *result = &eo_host_step(rt, step)->result;
+    char what[64];
+    snprintf(what, sizeof(what), "step %llu", (unsigned long long)step);
+    EO_TRY(eo_host_await(rt, &rt->host.step_done[slot_of(step)], what));
+    rt->host.pending[slot_of(step)] = 0;
+    rt->report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
+    memcpy(rt->report.values, result->values, sizeof(rt->report.values));
+    if (isfinite(result->norm))
+        return EO_OK;
+    return eo_runtime_fail(rt, EO_ERR_NOT_FINITE,
+                           "step %llu: the gradient norm is not finite (%s); the weights were left as they are",
+                           (unsigned long long)step, find_culprit(rt, step));
+}
+
+static bool is_pending(const struct eo_runtime *rt, uint64_t step)
+{
+    return step > 0 && rt->host.pending[slot_of(step)] == step;
+}
+
+eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last)
+{
+    for (uint64_t step = last > EO_HOST_STEPS ? last - EO_HOST_STEPS : 1; step <= last; step++)
+        if (is_pending(rt, step))
+            EO_TRY(finish_step(rt, step));
+    return EO_OK;
+}
+
+eo_status eo_host_look_at_steps(struct eo_runtime *rt)
+{
+    const uint64_t last = rt->newest_step;
+    for (uint64_t step = last > EO_HOST_STEPS ? last - EO_HOST_STEPS : 1; step <= last; step++) {
+        if (!is_pending(rt, step))
+            continue;
+        if (!rt->device->ops->is_complete(rt->device, &rt->host.step_done[slot_of(step)]))
+            return EO_OK;
+        EO_TRY(finish_step(rt, step));
+    }
+    return EO_OK;
+}
