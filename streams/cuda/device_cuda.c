@@ -191,8 +191,8 @@ static bool cuda_is_complete(struct eo_device *device, const struct eo_event *ev
     const struct eo_cuda *cuda = eo_cuda_of(device);
     if (event->sequence == 0 || cuda->error < 0)
         return true;
-    const cudaError_t error = capture_of(event) ? cudaStreamQuery(cuda->streams[event->queue])
-                                                : cudaEventQuery(event->handle);
+    const cudaError_t error = capture_of(event) ? eo_cuda_query_stream(cuda->streams[event->queue])
+                                                : eo_cuda_query_event(event->handle);
     if (error == cudaErrorNotReady)
         return false;
     (void)eo_cuda_note(device, error, "work on the GPU");

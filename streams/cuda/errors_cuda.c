@@ -40,3 +40,20 @@ eo_status eo_cuda_status(const eo_log *log, uint32_t rank, cudaError_t error, co
                      (int)error);
     return error == cudaErrorMemoryAllocation ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
+
+static cudaError_t answer(cudaError_t error)
+{
+    if (error == cudaErrorNotReady)
+        (void)cudaGetLastError();
+    return error;
+}
+
+cudaError_t eo_cuda_query_event(cudaEvent_t event)
+{
+    return answer(cudaEventQuery(event));
+}
+
+cudaError_t eo_cuda_query_stream(cudaStream_t stream)
+{
+    return answer(cudaStreamQuery(stream));
+}

@@ -20,6 +20,11 @@
  */
 eo_status eo_cuda_status(const eo_log *log, uint32_t rank, cudaError_t error, const char *operation);
 
+/* cudaEventQuery and cudaStreamQuery; "not ready" is an answer and no error, so it is cleared: the next launch would report
+ * it as its own. */
+cudaError_t eo_cuda_query_event(cudaEvent_t event);
+cudaError_t eo_cuda_query_stream(cudaStream_t stream);
+
 /* The error has made the context useless: every later call of this process gives it again. */
 bool eo_cuda_is_sticky(cudaError_t error);
 

@@ -15,7 +15,9 @@ _Static_assert((int)EO_CUDA_SUM_INPUTS_MAX >= (int)EO_LOCAL_RANKS_MAX, "the kern
 
 eo_status eo_local_cuda_fail(struct eo_comm *comm, cudaError_t error, const char *call, const char *label)
 {
-    return eo_local_fail(comm->end.group, eo_cuda_status(NULL, comm->end.rank, error, call), "rank %u, '%s', collective %llu: %s: %s (CUDA error %d)", comm->end.rank, label,
+    const eo_status status = eo_cuda_status(NULL, comm->end.rank, error, call);
+    return eo_local_fail(comm->end.group, status < 0 ? status : EO_ERR_DEVICE,
+                         "rank %u, '%s', collective %llu: %s: %s (CUDA error %d)", comm->end.rank, label,
                          (unsigned long long)comm->end.sequence, call, cudaGetErrorString(error), (int)error);
 }
 
@@ -107,7 +109,7 @@ static eo_status drain(struct eo_comm *comm, const char *label)
     const struct eo_group *group = comm->end.group;
     const uint64_t deadline_ns = eo_now_ns() + group->params.timeout_ms * UINT64_C(1000000);
     for (;;) {
-        const cudaError_t error = cudaStreamQuery(comm->stream);
+        const cudaError_t error = eo_cuda_query_stream(comm->stream);
         if (error == cudaSuccess)
             return eo_local_failure(group);
         if (error != cudaErrorNotReady)
@@ -130,7 +132,7 @@ static bool await_exits(struct eo_comm *comm, uint64_t deadline_ns)
         if (r == comm->end.rank || !rank || atomic_load(&comm->end.line->ranks[r].closed))
             continue;
         for (int i = 0; i < 2; i++) {
-            while (cudaEventQuery(rank->exit[i]) == cudaErrorNotReady) {
+            while (eo_cuda_query_event(rank->exit[i]) == cudaErrorNotReady) {
                 if (eo_now_ns() > deadline_ns)
                     return false;
                 pause_briefly();
@@ -148,7 +150,7 @@ static void local_cuda_close(struct eo_comm *comm)
     struct eo_group *group = comm->end.group;
     eo_local_cuda_capture_abandon(comm);
     const uint64_t deadline_ns = eo_now_ns() + group->params.timeout_ms * UINT64_C(1000000);
-    while (cudaStreamQuery(comm->stream) == cudaErrorNotReady && eo_now_ns() < deadline_ns)
+    while (eo_cuda_query_stream(comm->stream) == cudaErrorNotReady && eo_now_ns() < deadline_ns)
         pause_briefly();
     (void)cudaGetLastError();
     if (!eo_local_await_readers(&comm->end) || !await_exits(comm, deadline_ns))

@@ -6,7 +6,7 @@
 
 #include <nccl.h>
 
-_Static_assert(sizeof(struct eo_nccl_peer) <= 128, "EO_GROUP_PEER_BYTES of streams/collective.h");
+_Static_assert(sizeof(struct eo_nccl_member) <= 128, "EO_GROUP_PEER_BYTES of streams/collective.h");
 
 /* NCCL falls back in silence where it does not like what it gets, so the texts say what was asked for. */
 static const struct eo_nccl_mode modes[] = {
@@ -111,7 +111,7 @@ eo_status eo_nccl_choose(const struct eo_nccl_mode **out, const char *name, cons
     return EO_OK;
 }
 
-eo_status eo_nccl_check_peers(const struct eo_nccl_peer *peers, uint32_t rank_count, struct eo_nccl_facts *facts,
+eo_status eo_nccl_check_peers(const struct eo_nccl_member *peers, uint32_t rank_count, struct eo_nccl_facts *facts,
                               char *why, size_t why_bytes)
 {
     facts->peers_known = facts->one_node = true;

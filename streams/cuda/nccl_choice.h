@@ -56,7 +56,7 @@ eo_status eo_nccl_check_version(int built_version, int run_version, char *text, 
 void eo_nccl_version_text(int version, char *text, size_t text_bytes);
 
 /* Who a rank is. Sent as bytes between machines of one architecture. */
-struct eo_nccl_peer {
+struct eo_nccl_member {
     uint32_t layout; /* of this structure: 1 */
     int32_t nccl_version;
     uint32_t process;
@@ -69,7 +69,7 @@ struct eo_nccl_peer {
  * Ranks that sit on one GPU, or run another NCCL: EO_ERR_INVALID, `why` names them. Else writes to `facts` what follows
  * from the peers.
  */
-eo_status eo_nccl_check_peers(const struct eo_nccl_peer *peers, uint32_t rank_count, struct eo_nccl_facts *facts,
+eo_status eo_nccl_check_peers(const struct eo_nccl_member *peers, uint32_t rank_count, struct eo_nccl_facts *facts,
                               char *why, size_t why_bytes);
 
 /* Whether [memory, memory + bytes) begins in [base, base + base_bytes), and ends there. */

@@ -14,7 +14,7 @@ static const struct eo_nccl_use *use_of(const struct eo_comm *comm)
 
 /* -- open and close ---------------------------------------------------------------------------------------------- */
 
-enum { BARRIER_BYTES = 8 }; /* of a rank */
+enum { BARRIER_BYTES = 16 }; /* of a rank */
 
 static eo_status init(struct eo_comm *comm)
 {

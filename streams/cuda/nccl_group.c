@@ -17,7 +17,7 @@
 enum { TIMEOUT_MS_DEFAULT = 60000, GIVE_UP_MS = 10000, SPIN_NS = 50000 };
 
 _Static_assert(sizeof(ncclUniqueId) == EO_GROUP_ID_BYTES, "an id of NCCL is what travels");
-_Static_assert(sizeof(struct eo_nccl_peer) <= EO_GROUP_PEER_BYTES, "so is a peer");
+_Static_assert(sizeof(struct eo_nccl_member) <= EO_GROUP_PEER_BYTES, "so is a peer");
 
 /* -- failures ---------------------------------------------------------------------------------------------------- */
 
@@ -52,7 +52,8 @@ eo_status eo_nccl_fail_call(struct eo_group *group, ncclComm_t comm, ncclResult_
 
 eo_status eo_nccl_fail_cuda(struct eo_group *group, cudaError_t error, const char *call, const char *label)
 {
-    return eo_nccl_fail(group, eo_cuda_status(NULL, group->rank, error, call), "rank %u of %u, '%s': %s: %s (CUDA error %d)", group->rank, group->params.rank_count, label,
+    const eo_status status = eo_cuda_status(NULL, group->rank, error, call);
+    return eo_nccl_fail(group, status < 0 ? status : EO_ERR_DEVICE, "rank %u of %u, '%s': %s: %s (CUDA error %d)", group->rank, group->params.rank_count, label,
                         call, cudaGetErrorString(error), (int)error);
 }
 
@@ -207,7 +208,7 @@ static void read_boot(char *text, size_t bytes)
 
 static eo_status nccl_group_peer(void *out, uint32_t device_index, const eo_log *log)
 {
-    struct eo_nccl_peer peer = {.layout = 1, .process = (uint32_t)getpid()};
+    struct eo_nccl_member peer = {.layout = 1, .process = (uint32_t)getpid()};
     int device, version = 0;
     EO_TRY(find_device(&device, device_index, log));
     (void)ncclGetVersion(&version);
@@ -226,7 +227,7 @@ static eo_status nccl_group_peer(void *out, uint32_t device_index, const eo_log 
 static eo_status check_join(struct eo_group *group, const struct eo_group_join *join)
 {
     struct eo_nccl_facts facts = {.built_version = NCCL_VERSION_CODE, .rank_count = group->params.rank_count};
-    struct eo_nccl_peer *peers = NULL;
+    struct eo_nccl_member *peers = NULL;
     char text[600];
     (void)ncclGetVersion(&facts.run_version);
     group->info.built_version = NCCL_VERSION_CODE;

@@ -40,7 +40,7 @@ static eo_status retire(struct eo_comm *comm)
 {
     while (comm->flight_count) {
         const struct eo_nccl_flight *oldest = &comm->flights[comm->flight_head % EO_NCCL_FLIGHTS_MAX];
-        const cudaError_t error = cudaEventQuery(oldest->end);
+        const cudaError_t error = eo_cuda_query_event(oldest->end);
         if (error == cudaErrorNotReady)
             return EO_IN_PROGRESS;
         if (error != cudaSuccess)
@@ -96,7 +96,7 @@ static eo_status check_oldest(struct eo_comm *comm)
     const struct eo_nccl_flight *oldest = &comm->flights[comm->flight_head % EO_NCCL_FLIGHTS_MAX];
     const uint64_t now_ns = eo_now_ns();
     if (comm->waiting_since_ns == 0) {
-        if (cudaEventQuery(oldest->begin) == cudaSuccess)
+        if (eo_cuda_query_event(oldest->begin) == cudaSuccess)
             comm->waiting_since_ns = now_ns;
         return EO_OK;
     }
@@ -138,7 +138,7 @@ eo_status eo_nccl_drain(struct eo_comm *comm, cudaStream_t stream, const char *l
 {
     for (;;) {
         EO_TRY(eo_nccl_poll(comm));
-        const cudaError_t error = cudaStreamQuery(stream);
+        const cudaError_t error = eo_cuda_query_stream(stream);
         if (error == cudaSuccess)
             return EO_OK;
         if (error != cudaErrorNotReady)

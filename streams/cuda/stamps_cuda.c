@@ -60,7 +60,7 @@ static bool resolve_oldest(struct eo_device *device)
     struct eo_cuda *cuda = eo_cuda_of(device);
     struct eo_cuda_stamp *stamp = &cuda->stamps[cuda->stamps_resolved % device->params.stamp_count];
     float ms = 0;
-    cudaError_t error = cudaEventQuery(stamp->event);
+    cudaError_t error = eo_cuda_query_event(stamp->event);
     if (error == cudaErrorNotReady)
         return false;
     if (error == cudaSuccess)
