@@ -1,0 +1,613 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * NCCL's communicators, memory, registration and groups, as the library's calls.
+ */
+#include "sim_nccl.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct sim_comm *all_comms[256];
+static uint32_t all_comm_count;
+
+struct sim_comm *sim_comm_of(ncclComm_t handle)
+{
+    for (uint32_t i = 0; i < all_comm_count; i++)
+        if (all_comms[i] == (struct sim_comm *)(void *)handle)
+            return all_comms[i];
+    return NULL;
+}
+
+static ncclResult_t refuse(struct sim_comm *comm, ncclResult_t result, const char *text)
+{
+    if (comm)
+        snprintf(comm->error, sizeof(comm->error), "%s", text);
+    return result;
+}
+
+/* --- versions and texts --- */
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    NCCL_BEGIN();
+    *version = sim.config.nccl_version;
+    NCCL_END(ncclSuccess);
+}
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    static const char *const texts[] = {"no error",         "unhandled cuda error", "unhandled system error",
+                                        "internal error",   "invalid argument",     "invalid usage",
+                                        "remote process exited or there was a network error", "NCCL operation in progress"};
+    return result >= 0 && result < ncclNumResults ? texts[result] : "unknown result code";
+}
+
+const char *ncclGetLastError(ncclComm_t handle)
+{
+    const struct sim_comm *comm = sim_comm_of(handle);
+    return comm ? comm->error : "";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    NCCL_BEGIN();
+    memset(id, 0, sizeof(*id));
+    const uint64_t number = ++sim.unique_id;
+    memcpy(id->internal, &number, sizeof(number));
+    NCCL_END(ncclSuccess);
+}
+
+/* --- communicators --- */
+
+static struct sim_clique *clique_by_id(uint64_t id, uint32_t rank_count)
+{
+    for (struct sim_clique *clique = sim.cliques; clique; clique = clique->next)
+        if (clique->id == id)
+            return clique;
+    struct sim_clique *clique = sim_alloc(sizeof(*clique));
+    clique->id = id;
+    clique->index = sim.clique_count++;
+    clique->rank_count = rank_count;
+    clique->next = sim.cliques;
+    sim.cliques = clique;
+    return clique;
+}
+
+/* The last rank has come: what only all together can tell. */
+static void complete_clique(struct sim_clique *clique)
+{
+    for (uint32_t a = 0; a < clique->rank_count; a++)
+        for (uint32_t b = 0; b < a; b++)
+            if (clique->comms[a]->device == clique->comms[b]->device)
+                clique->failure = ncclInvalidUsage;
+    for (uint32_t r = 0; r < clique->rank_count && clique->failure != ncclSuccess; r++)
+        (void)refuse(clique->comms[r], clique->failure, "Duplicate GPU detected");
+    clique->family = clique->index;
+    for (struct sim_clique *other = sim.cliques; other; other = other->next) {
+        bool same = other != clique && other->rank_count == clique->rank_count &&
+                    other->arrived_count == other->rank_count;
+        for (uint32_t r = 0; same && r < clique->rank_count; r++)
+            same = other->comms[r]->device == clique->comms[r]->device;
+        if (same && other->family < clique->family)
+            clique->family = other->family;
+    }
+}
+
+static bool is_complete(const struct sim_clique *clique) { return clique->arrived_count == clique->rank_count; }
+
+static ncclResult_t await_clique(struct sim_comm *comm)
+{
+    struct sim_patience patience = {0};
+    while (!is_complete(comm->clique) && !comm->aborted)
+        if (!sim_pause(&patience)) {
+            sim_violate("hang: rank %u waits for the other ranks of communicator %u", comm->rank, comm->clique->index);
+            return refuse(comm, ncclSystemError, "the other ranks did not come");
+        }
+    return comm->clique->failure;
+}
+
+static ncclResult_t join_clique(struct sim_clique *clique, uint32_t rank, const ncclConfig_t *config, ncclComm_t *out)
+{
+    if (rank >= clique->rank_count || clique->rank_count > SIM_RANKS_MAX || clique->comms[rank]) {
+        sim_violate("communicator %u: rank %u of %u, which cannot be, or has come before", clique->index, rank,
+                    clique->rank_count);
+        return ncclInvalidArgument;
+    }
+    if (all_comm_count == sizeof(all_comms) / sizeof(all_comms[0]))
+        abort();
+    struct sim_comm *comm = sim_alloc(sizeof(*comm));
+    all_comms[all_comm_count++] = comm;
+    comm->clique = clique;
+    comm->rank = rank;
+    comm->device = sim_self()->device;
+    comm->non_blocking = config && config->blocking == 0;
+    comm->policy = config && config->CTAPolicy != NCCL_CONFIG_UNDEF_INT ? config->CTAPolicy : NCCL_CTA_POLICY_DEFAULT;
+    comm->polls_left = comm->non_blocking ? 1 + (uint32_t)(sim_mix(sim.config.seed, clique->index) % 3) : 0;
+    clique->comms[rank] = comm;
+    if (++clique->arrived_count == clique->rank_count)
+        complete_clique(clique);
+    sim_progress();
+    *out = (ncclComm_t)(void *)comm;
+    if (comm->non_blocking)
+        return ncclInProgress;
+    return sim_self()->group_depth > 0 ? ncclSuccess : await_clique(comm);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int rank_count, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    NCCL_BEGIN();
+    *out = NULL;
+    if (rank_count < 1 || rank < 0 || (config && config->magic != 0xcafebeef))
+        NCCL_END(ncclInvalidArgument);
+    if (sim_unsafe_call("ncclCommInitRankConfig") != cudaSuccess)
+        NCCL_END(ncclUnhandledCudaError);
+    uint64_t number;
+    memcpy(&number, id.internal, sizeof(number));
+    struct sim_clique *clique = clique_by_id(number, (uint32_t)rank_count);
+    if (clique->rank_count != (uint32_t)rank_count)
+        sim_violate("communicator %u: %d ranks on one rank, %u on another", clique->index, rank_count,
+                    clique->rank_count);
+    NCCL_END(join_clique(clique, (uint32_t)rank, config, out));
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t *out, int rank_count, ncclUniqueId id, int rank)
+{
+    return ncclCommInitRankConfig(out, rank_count, id, rank, NULL);
+}
+
+/* Whether the communicator takes calls now; NULL when it does. */
+static const char *unusable(const struct sim_comm *comm)
+{
+    if (!comm)
+        return "is none";
+    if (comm->aborted)
+        return "was aborted";
+    if (comm->destroyed || comm->finalized)
+        return "was destroyed";
+    if (!is_complete(comm->clique))
+        return "is still being made";
+    if (comm->polls_left > 0)
+        return "is still at its last call: poll ncclCommGetAsyncError until it is no longer ncclInProgress";
+    return NULL;
+}
+
+static bool usable(const struct sim_comm *comm, const char *call)
+{
+    const char *fault = unusable(comm);
+    if (fault)
+        sim_violate("%s: the communicator %s", call, fault);
+    return fault == NULL;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t *out, ncclConfig_t *config)
+{
+    (void)key;
+    NCCL_BEGIN();
+    *out = NULL;
+    struct sim_comm *comm = sim_comm_of(handle);
+    if (!usable(comm, "ncclCommSplit"))
+        NCCL_END(ncclInvalidUsage);
+    if (config && config->splitShare != NCCL_CONFIG_UNDEF_INT && config->splitShare != 0)
+        sim_violate("ncclCommSplit with splitShare: the two share resources and the abort flag");
+    const uint64_t id = sim_mix(comm->clique->id, 1000 + comm->split_count++) ^ (uint64_t)color;
+    if (color == NCCL_SPLIT_NOCOLOR)
+        NCCL_END(ncclSuccess);
+    const ncclConfig_t inherited = {.blocking = comm->non_blocking ? 0 : 1, .CTAPolicy = comm->policy};
+    NCCL_END(join_clique(clique_by_id(id, comm->clique->rank_count), comm->rank, config ? config : &inherited, out));
+}
+
+bool sim_peer_is_gone(const struct sim_comm *comm, uint64_t sequence)
+{
+    return sim.config.peer == SIM_PEER_LOST && sim.config.peer_comm == comm->clique->index &&
+           sequence >= sim.config.peer_sequence;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state)
+{
+    NCCL_BEGIN();
+    struct sim_comm *comm = sim_comm_of(handle);
+    if (!comm || comm->destroyed) {
+        sim_violate("ncclCommGetAsyncError: the communicator is none, or was destroyed");
+        NCCL_END(ncclInvalidArgument);
+    }
+    struct sim_thread *self = sim_self();
+    if (self->takes_turns)
+        (void)sim_pause(&(struct sim_patience){0});
+    if (!is_complete(comm->clique)) {
+        *state = ncclInProgress;
+    } else if (comm->clique->failure != ncclSuccess) {
+        *state = comm->clique->failure;
+    } else if (comm->polls_left > 0) {
+        comm->polls_left--;
+        *state = ncclInProgress;
+    } else if (comm->issued > 0 && sim_peer_is_gone(comm, comm->issued - 1) && ++comm->error_polls > 2) {
+        *state = refuse(comm, ncclRemoteError, "a peer has closed its connection");
+    } else {
+        *state = ncclSuccess;
+    }
+    NCCL_END(ncclSuccess);
+}
+
+static void end_comm(struct sim_comm *comm, const char *call)
+{
+    for (const struct sim_window *window = sim.windows; window; window = window->next)
+        if (window->comm == comm && !comm->aborted)
+            sim_violate("%s: %llu bytes are still registered", call, (unsigned long long)window->bytes);
+    if (sim_graph_uses(comm))
+        sim_violate("%s: a graph still holds collectives of the communicator", call);
+}
+
+/* Waits for what was issued. */
+static ncclResult_t drain_comm(struct sim_comm *comm)
+{
+    for (struct sim_stream *stream = sim.streams; stream; stream = stream->next)
+        if (stream->device == comm->device && stream->has_collectives && stream->last &&
+            atomic_load(&comm->ended) < comm->issued && sim_wait_for(stream->last, "ncclCommDestroy") != cudaSuccess)
+            return ncclUnhandledCudaError;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t handle)
+{
+    NCCL_BEGIN();
+    struct sim_comm *comm = sim_comm_of(handle);
+    if (!usable(comm, "ncclCommFinalize"))
+        NCCL_END(ncclInvalidUsage);
+    end_comm(comm, "ncclCommFinalize");
+    const ncclResult_t result = drain_comm(comm);
+    comm->finalized = true;
+    if (result == ncclSuccess && comm->non_blocking) {
+        comm->polls_left = 1;
+        NCCL_END(ncclInProgress);
+    }
+    NCCL_END(result);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t handle)
+{
+    NCCL_BEGIN();
+    struct sim_comm *comm = sim_comm_of(handle);
+    if (!comm || comm->destroyed || comm->aborted) {
+        sim_violate("ncclCommDestroy: the communicator is none, or is gone already");
+        NCCL_END(ncclInvalidArgument);
+    }
+    if (!comm->finalized)
+        end_comm(comm, "ncclCommDestroy");
+    const ncclResult_t result = is_complete(comm->clique) ? drain_comm(comm) : ncclSuccess;
+    comm->destroyed = true;
+    NCCL_END(result);
+}
+
+/* Its collectives end now, with nothing said about their results. */
+ncclResult_t ncclCommAbort(ncclComm_t handle)
+{
+    int fault;
+    if (sim_enter(__func__, &fault)) {
+        sim_unlock();
+        return (ncclResult_t)fault;
+    }
+    struct sim_comm *comm = sim_comm_of(handle);
+    if (!comm || comm->destroyed || comm->aborted) {
+        sim_violate("ncclCommAbort: the communicator is none, or is gone already");
+        NCCL_END(ncclInvalidArgument);
+    }
+    comm->aborted = true;
+    end_comm(comm, "ncclCommAbort");
+    sim_progress();
+    NCCL_END(ncclSuccess);
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t handle, int flags)
+{
+    (void)flags;
+    NCCL_BEGIN();
+    struct sim_comm *comm = sim_comm_of(handle);
+    if (!usable(comm, "ncclCommRevoke"))
+        NCCL_END(ncclInvalidUsage);
+    NCCL_END(ncclInternalError); /* nothing of ours should need it */
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t handle, int *count)
+{
+    NCCL_BEGIN();
+    const struct sim_comm *comm = sim_comm_of(handle);
+    if (comm)
+        *count = (int)comm->clique->rank_count;
+    NCCL_END(comm ? ncclSuccess : ncclInvalidArgument);
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t handle, int *rank)
+{
+    NCCL_BEGIN();
+    const struct sim_comm *comm = sim_comm_of(handle);
+    if (comm)
+        *rank = (int)comm->rank;
+    NCCL_END(comm ? ncclSuccess : ncclInvalidArgument);
+}
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t handle, int *device)
+{
+    NCCL_BEGIN();
+    const struct sim_comm *comm = sim_comm_of(handle);
+    if (comm)
+        *device = (int)comm->device;
+    NCCL_END(comm ? ncclSuccess : ncclInvalidArgument);
+}
+
+/* --- memory and registration --- */
+
+ncclResult_t ncclMemAlloc(void **out, size_t bytes)
+{
+    NCCL_BEGIN();
+    *out = NULL;
+    if (sim_unsafe_call("ncclMemAlloc") != cudaSuccess)
+        NCCL_END(ncclUnhandledCudaError);
+    const uint64_t rounded = (bytes + SIM_GRANULARITY - 1) / SIM_GRANULARITY * SIM_GRANULARITY;
+    struct sim_memory *memory = bytes ? sim_memory_new(SIM_NCCL, sim_self()->device, rounded) : NULL;
+    if (memory)
+        *out = (void *)memory->at;
+    if (!memory && bytes)
+        sim_self()->last_error = cudaErrorMemoryAllocation;
+    NCCL_END(memory ? ncclSuccess : bytes ? ncclUnhandledCudaError : ncclInvalidArgument);
+}
+
+ncclResult_t ncclMemFree(void *at)
+{
+    NCCL_BEGIN();
+    struct sim_memory *memory = sim_memory_find(at);
+    if (!memory || memory->kind != SIM_NCCL || memory->at != (uintptr_t)at)
+        NCCL_END(ncclInvalidArgument);
+    for (const struct sim_window *window = sim.windows; window; window = window->next)
+        if (window->at >= memory->at && window->at < memory->at + memory->bytes && !window->comm->aborted &&
+            !window->comm->destroyed)
+            sim_violate("ncclMemFree of memory that is still registered");
+    sim_memory_drop(memory);
+    NCCL_END(ncclSuccess);
+}
+
+const struct sim_window *sim_window_of(const struct sim_comm *comm, const void *at)
+{
+    for (const struct sim_window *window = sim.windows; window; window = window->next)
+        if (window->comm == comm && (uintptr_t)at >= window->at && (uintptr_t)at - window->at < window->bytes)
+            return window;
+    return NULL;
+}
+
+static struct sim_window *add_window(struct sim_comm *comm, const void *at, uint64_t bytes, bool symmetric)
+{
+    struct sim_window *window = sim_alloc(sizeof(*window));
+    *window = (struct sim_window){sim.windows, comm, (uintptr_t)at, bytes, symmetric};
+    sim.windows = window;
+    return window;
+}
+
+static bool remove_window(const void *handle, const struct sim_comm *comm)
+{
+    for (struct sim_window **link = &sim.windows; *link; link = &(*link)->next) {
+        if (*link == handle && (*link)->comm == comm) {
+            struct sim_window *gone = *link;
+            *link = gone->next;
+            free(gone);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool check_registration(const struct sim_comm *comm, const void *at, uint64_t bytes, const char *call)
+{
+    const struct sim_memory *memory = sim_memory_find(at);
+    if (!usable(comm, call))
+        return false;
+    for (const struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
+        if (capture->origin->device == comm->device) {
+            sim_violate("%s while capturing", call);
+            return false;
+        }
+    }
+    if (!memory || bytes > memory->bytes - ((uintptr_t)at - memory->at)) {
+        sim_violate("%s: not the memory of one allocation", call);
+        return false;
+    }
+    if (memory->kind != SIM_NCCL && memory->kind != SIM_MAPPED)
+        sim_violate("%s: memory of cudaMalloc cannot be registered, and NCCL does not say so", call);
+    return true;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t handle, void *at, size_t bytes, void **registration)
+{
+    NCCL_BEGIN();
+    struct sim_comm *comm = sim_comm_of(handle);
+    *registration = NULL;
+    if (!check_registration(comm, at, bytes, "ncclCommRegister"))
+        NCCL_END(ncclInvalidUsage);
+    *registration = add_window(comm, at, bytes, false);
+    NCCL_END(ncclSuccess);
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t handle, void *registration)
+{
+    NCCL_BEGIN();
+    NCCL_END(remove_window(registration, sim_comm_of(handle)) ? ncclSuccess : ncclInvalidArgument);
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void *at, size_t bytes, ncclWindow_t *window, int flags)
+{
+    NCCL_BEGIN();
+    struct sim_comm *comm = sim_comm_of(handle);
+    if (!check_registration(comm, at, bytes, "ncclCommWindowRegister"))
+        NCCL_END(ncclInvalidUsage);
+    if (sim.config.nccl_no_symmetric)
+        NCCL_END(ncclSuccess); /* and *window stays what it was */
+    const struct sim_memory *memory = sim_memory_find(at);
+    if (((uintptr_t)at - memory->at) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
+        *window = NULL;
+        NCCL_END(refuse(comm, ncclInvalidArgument, "the base is not aligned"));
+    }
+    for (const struct sim_window *other = sim.windows; other; other = other->next)
+        if (other->comm == comm && other->symmetric && sim_memory_find((void *)other->at) == memory)
+            sim_violate("a second window in one allocation: corrupts data below NCCL 2.31.2");
+    /* A barrier. */
+    comm->window_calls++;
+    sim_progress();
+    struct sim_patience patience = {0};
+    for (uint32_t r = 0; r < comm->clique->rank_count; r++) {
+        while (comm->clique->comms[r]->window_calls < comm->window_calls && !comm->aborted) {
+            if (!sim_pause(&patience)) {
+                sim_violate("hang: ncclCommWindowRegister on rank %u waits for rank %u", comm->rank, r);
+                NCCL_END(ncclSystemError);
+            }
+        }
+    }
+    *window = (ncclWindow_t)(void *)add_window(comm, at, bytes, flags & NCCL_WIN_COLL_SYMMETRIC);
+    NCCL_END(ncclSuccess);
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t handle, ncclWindow_t window)
+{
+    NCCL_BEGIN();
+    NCCL_END(remove_window(window, sim_comm_of(handle)) ? ncclSuccess : ncclInvalidArgument);
+}
+
+/* --- groups and collectives --- */
+
+ncclResult_t ncclGroupStart(void)
+{
+    NCCL_BEGIN();
+    sim_self()->group_depth++;
+    NCCL_END(ncclSuccess);
+}
+
+/* Not in the order of the calls: by size. */
+static int by_size(const void *a, const void *b)
+{
+    const struct sim_collective *x = &((const struct sim_grouped *)a)->collective,
+                                *y = &((const struct sim_grouped *)b)->collective;
+    if (x->comm->clique->index != y->comm->clique->index)
+        return x->comm->clique->index < y->comm->clique->index ? -1 : 1;
+    return x->count == y->count ? 0 : x->count > y->count ? -1 : 1;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+    NCCL_BEGIN();
+    struct sim_thread *self = sim_self();
+    if (self->group_depth == 0)
+        NCCL_END(ncclInvalidUsage);
+    if (--self->group_depth > 0)
+        NCCL_END(ncclSuccess);
+    ncclResult_t result = self->group_error;
+    self->group_error = ncclSuccess;
+    qsort(self->grouped, self->grouped_count, sizeof(*self->grouped), by_size);
+    for (uint32_t i = 0; i < self->grouped_count && (result == ncclSuccess || result == ncclInProgress); i++) {
+        const ncclResult_t one = sim_collective_issue(&self->grouped[i].collective, self->grouped[i].stream);
+        result = one == ncclSuccess ? result : one;
+    }
+    self->grouped_count = 0;
+    for (uint32_t i = 0; i < all_comm_count && result == ncclSuccess; i++)
+        if (!all_comms[i]->non_blocking && !all_comms[i]->destroyed && !all_comms[i]->aborted &&
+            !is_complete(all_comms[i]->clique) && all_comms[i]->device == self->device)
+            result = await_clique(all_comms[i]);
+    NCCL_END(result);
+}
+
+static ncclResult_t collective(enum sim_collective_kind kind, const void *send, void *recv, size_t count,
+                               ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t handle, cudaStream_t stream_handle)
+{
+    struct sim_thread *self = sim_self();
+    struct sim_comm *comm = sim_comm_of(handle);
+    struct sim_stream *stream = sim_stream_of(stream_handle);
+    if (!usable(comm, sim_collective_name(kind)))
+        return ncclInvalidUsage;
+    if (!stream || type < 0 || type >= ncclNumTypes || op < 0 || op >= ncclNumOps)
+        return refuse(comm, ncclInvalidArgument, "stream, type or operation");
+    if (comm->clique->failure != ncclSuccess)
+        return comm->clique->failure;
+    const struct sim_collective wanted = {.comm = comm, .kind = kind, .send = send, .recv = recv, .count = count,
+                                          .type = type, .op = op, .root = root};
+    if (self->group_depth == 0)
+        return sim_collective_issue(&wanted, stream);
+    if (self->grouped_count == self->grouped_capacity) {
+        self->grouped_capacity = self->grouped_capacity ? 2 * self->grouped_capacity : 16;
+        self->grouped = realloc(self->grouped, self->grouped_capacity * sizeof(*self->grouped));
+        if (!self->grouped)
+            abort();
+    }
+    self->grouped[self->grouped_count++] = (struct sim_grouped){wanted, stream};
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    NCCL_BEGIN();
+    NCCL_END(collective(SIM_ALL_GATHER, send, recv, count, type, ncclSum, 0, comm, stream));
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+    NCCL_BEGIN();
+    NCCL_END(collective(SIM_REDUCE_SCATTER, send, recv, count, type, op, 0, comm, stream));
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    NCCL_BEGIN();
+    NCCL_END(collective(SIM_ALL_REDUCE, send, recv, count, type, op, 0, comm, stream));
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+    NCCL_BEGIN();
+    NCCL_END(collective(SIM_BROADCAST, send, recv, count, type, ncclSum, root, comm, stream));
+}
+
+ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                          cudaStream_t stream)
+{
+    NCCL_BEGIN();
+    NCCL_END(collective(SIM_ALL_TO_ALL, send, recv, count, type, ncclSum, 0, comm, stream));
+}
+
+/* --- end --- */
+
+void sim_nccl_reset(void)
+{
+    sim_collectives_reset();
+    while (sim.windows) {
+        struct sim_window *next = sim.windows->next;
+        free(sim.windows);
+        sim.windows = next;
+    }
+    for (uint32_t i = 0; i < all_comm_count; i++)
+        free(all_comms[i]);
+    all_comm_count = 0;
+    while (sim.cliques) {
+        struct sim_clique *clique = sim.cliques, *next = clique->next;
+        for (uint64_t c = 0; c < clique->call_count; c++) {
+            for (uint32_t r = 0; r < clique->rank_count; r++)
+                free(clique->calls[c]->entries[r]);
+            free(clique->calls[c]);
+        }
+        free(clique->calls);
+        free(clique);
+        sim.cliques = next;
+    }
+}
+
+uint32_t sim_nccl_leaks(void)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < all_comm_count; i++) {
+        if (!all_comms[i]->destroyed && !all_comms[i]->aborted) {
+            sim_violate("never destroyed: rank %u of communicator %u", all_comms[i]->rank, all_comms[i]->clique->index);
+            count++;
+        }
+    }
+    return count;
+}

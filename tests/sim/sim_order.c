@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Happens-before. An operation's clock is its stream's, joined with those of the events it waits for and with what the
+ * host thread knew when it issued it, plus a tick of its own stream. Two accesses to the same bytes, one of them a
+ * write, must be ordered: the later one's clock has reached the earlier one's tick.
+ *
+ * Each piece of memory keeps, for stretches of bytes, its last writer and the readers since that no later reader covers.
+ */
+#include "sim_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void sim_clock_join(struct sim_clock *clock, const struct sim_clock *other)
+{
+    const uint32_t count = sim.component_next;
+    for (uint32_t c = 0; c < count; c++)
+        if (other->at[c] > clock->at[c])
+            clock->at[c] = other->at[c];
+}
+
+bool sim_clock_covers(const struct sim_clock *clock, const struct sim_clock *other)
+{
+    for (uint32_t c = 0; c < sim.component_next; c++)
+        if (other->at[c] > clock->at[c])
+            return false;
+    return true;
+}
+
+uint32_t sim_component_new(void)
+{
+    for (uint32_t c = 0; c < SIM_COMPONENTS; c++) {
+        /* A number that was used before goes on from its last tick; fresh ones first, so that this is rare. */
+        const uint32_t at = (sim.component_next + c) % SIM_COMPONENTS;
+        if (sim.component_used[at])
+            continue;
+        sim.component_used[at] = true;
+        if (at >= sim.component_next)
+            sim.component_next = at + 1;
+        return at;
+    }
+    fprintf(stderr, "simulator: more than %d streams and chains of graphs at one time\n", SIM_COMPONENTS);
+    abort();
+}
+
+void sim_component_free(uint32_t component) { sim.component_used[component] = false; }
+
+/* --- stretches --- */
+
+static struct sim_stretch *insert_stretch(struct sim_memory *memory, uint32_t at)
+{
+    if (memory->stretch_count == memory->stretch_capacity) {
+        memory->stretch_capacity = memory->stretch_capacity ? 2 * memory->stretch_capacity : 16;
+        memory->stretches = realloc(memory->stretches, memory->stretch_capacity * sizeof(*memory->stretches));
+        if (!memory->stretches)
+            abort();
+    }
+    struct sim_stretch *stretch = &memory->stretches[at];
+    memmove(stretch + 1, stretch, (memory->stretch_count - at) * sizeof(*stretch));
+    memory->stretch_count++;
+    return stretch;
+}
+
+/* The first stretch that ends after `from`. */
+static uint32_t find_stretch(const struct sim_memory *memory, uintptr_t from)
+{
+    uint32_t low = 0, high = memory->stretch_count;
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (memory->stretches[middle].to > from)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Makes the stretches of [from, to) begin and end there, and fills gaps with untouched ones. Returns the first. */
+static uint32_t cut_stretches(struct sim_memory *memory, uintptr_t from, uintptr_t to)
+{
+    uint32_t first = find_stretch(memory, from);
+    if (first < memory->stretch_count && memory->stretches[first].from < from) {
+        struct sim_stretch *right = insert_stretch(memory, first + 1);
+        *right = memory->stretches[first];
+        right->from = memory->stretches[first].to = from;
+        first++;
+    }
+    uintptr_t at = from;
+    for (uint32_t i = first; at < to; i++) {
+        struct sim_stretch *stretch = i < memory->stretch_count ? &memory->stretches[i] : NULL;
+        if (!stretch || stretch->from > at) {
+            const uintptr_t end = stretch && stretch->from < to ? stretch->from : to;
+            stretch = insert_stretch(memory, i);
+            memset(stretch, 0, sizeof(*stretch));
+            stretch->from = at;
+            stretch->to = end;
+        } else if (stretch->to > to) {
+            struct sim_stretch *right = insert_stretch(memory, i + 1);
+            stretch = &memory->stretches[i];
+            *right = *stretch;
+            right->from = stretch->to = to;
+        }
+        at = memory->stretches[i].to;
+    }
+    return first;
+}
+
+static bool covers(const struct sim_clock *clock, const struct sim_mark *mark)
+{
+    return clock->at[mark->component] >= mark->tick;
+}
+
+static void report(const struct sim_memory *memory, const struct sim_stretch *stretch, const struct sim_op *op,
+                   bool writes, const struct sim_mark *other, bool other_writes)
+{
+    sim_violate_race("not ordered: %s (operation %llu of stream %u, %s) and %s (operation %llu of stream %u, %s): bytes "
+                     "%llu to %llu of the memory at %#llx",
+                     op->work.name, (unsigned long long)op->point->sequence, op->stream->label,
+                     writes ? "writes" : "reads", other->name, (unsigned long long)other->sequence, other->stream_label,
+                     other_writes ? "wrote" : "read", (unsigned long long)(stretch->from - memory->at),
+                     (unsigned long long)(stretch->to - memory->at), (unsigned long long)memory->at);
+}
+
+static void add_reader(struct sim_stretch *stretch, const struct sim_clock *clock, const struct sim_mark *mark)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < stretch->reader_count; i++)
+        if (!covers(clock, &stretch->readers[i]))
+            stretch->readers[kept++] = stretch->readers[i];
+    if (kept == SIM_READERS) {
+        fprintf(stderr, "simulator: more than %d unordered readers\n", SIM_READERS);
+        abort();
+    }
+    stretch->readers[kept] = *mark;
+    stretch->reader_count = kept + 1;
+}
+
+void sim_access(const struct sim_op *op, const struct sim_clock *clock, const struct sim_range *range)
+{
+    struct sim_memory *memory = sim_memory_find(range->at);
+    if (!memory || range->bytes == 0)
+        return;
+    const uint32_t component = op->stream->component;
+    const struct sim_mark mark = {component, clock->at[component], op->work.name, op->stream->label,
+                                  op->point->sequence};
+    const uintptr_t from = (uintptr_t)range->at, to = from + range->bytes;
+    const uint32_t first = cut_stretches(memory, from, to);
+    uint32_t end = first;
+    bool told = false;
+    for (; end < memory->stretch_count && memory->stretches[end].from < to; end++) {
+        struct sim_stretch *stretch = &memory->stretches[end];
+        if (!told && stretch->writer.tick > 0 && !covers(clock, &stretch->writer)) {
+            report(memory, stretch, op, range->writes, &stretch->writer, true);
+            told = true;
+        }
+        for (uint32_t r = 0; range->writes && !told && r < stretch->reader_count; r++) {
+            if (!covers(clock, &stretch->readers[r])) {
+                report(memory, stretch, op, true, &stretch->readers[r], false);
+                told = true;
+            }
+        }
+        if (!range->writes)
+            add_reader(stretch, clock, &mark);
+    }
+    if (!range->writes)
+        return;
+    /* One stretch again. */
+    memory->stretches[first] = (struct sim_stretch){.from = from, .to = to, .writer = mark};
+    memmove(&memory->stretches[first + 1], &memory->stretches[end],
+            (memory->stretch_count - end) * sizeof(*memory->stretches));
+    memory->stretch_count -= end - first - 1;
+}
+
+void sim_forget_accesses(struct sim_memory *memory, uintptr_t from, uintptr_t to)
+{
+    const uint32_t first = cut_stretches(memory, from, to);
+    uint32_t end = first;
+    while (end < memory->stretch_count && memory->stretches[end].from < to)
+        end++;
+    memmove(&memory->stretches[first], &memory->stretches[end],
+            (memory->stretch_count - end) * sizeof(*memory->stretches));
+    memory->stretch_count -= end - first;
+}
+
+/* --- host threads that wait for each other by a mutex or a gate: what one knew when it let go, the next one knows --- */
+
+enum { HOST_OBJECTS = 256 };
+static struct {
+    const void *object;
+    struct sim_clock clock;
+} host_objects[HOST_OBJECTS];
+
+void sim_host_release(const void *object)
+{
+    uint32_t at = (uint32_t)(sim_mix((uintptr_t)object, 3) % HOST_OBJECTS);
+    for (uint32_t i = 0; i < HOST_OBJECTS && host_objects[at].object && host_objects[at].object != object; i++)
+        at = (at + 1) % HOST_OBJECTS;
+    if (host_objects[at].object && host_objects[at].object != object)
+        return; /* too many at once: that only makes the checker stricter */
+    host_objects[at].object = object;
+    sim_clock_join(&host_objects[at].clock, &sim_self()->clock);
+}
+
+void sim_host_acquire(const void *object)
+{
+    uint32_t at = (uint32_t)(sim_mix((uintptr_t)object, 3) % HOST_OBJECTS);
+    for (uint32_t i = 0; i < HOST_OBJECTS && host_objects[at].object; i++, at = (at + 1) % HOST_OBJECTS) {
+        if (host_objects[at].object == object) {
+            sim_clock_join(&sim_self()->clock, &host_objects[at].clock);
+            return;
+        }
+    }
+}
+
+void sim_host_forget(void) { memset(host_objects, 0, sizeof(host_objects)); }

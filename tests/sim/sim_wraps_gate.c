@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The same as sim_wraps.c for evenodd's own gate, and for the meeting of ranks in the local collectives, which passes a
+ * gate without waiting where all are there already.
+ */
+#include "sim_internal.h"
+
+#include "streams/gate.h"
+#include "streams/local.h"
+
+void __real_eo_gate_notify(struct eo_gate *gate);
+bool __real_eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uint64_t deadline_ns);
+eo_status __real_eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns);
+void __wrap_eo_gate_notify(struct eo_gate *gate);
+bool __wrap_eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uint64_t deadline_ns);
+eo_status __wrap_eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns);
+
+static bool is_simulated(void) { return sim.is_started && sim.config.executor == SIM_SCHEDULED; }
+
+static void pass_on(const struct eo_gate *gate, bool is_release)
+{
+    sim_mutex_lock(&sim.lock);
+    if (is_release)
+        sim_host_release(gate);
+    else
+        sim_host_acquire(gate);
+    sim_mutex_unlock(&sim.lock);
+}
+
+void __wrap_eo_gate_notify(struct eo_gate *gate)
+{
+    if (is_simulated())
+        pass_on(gate, true);
+    __real_eo_gate_notify(gate);
+}
+
+bool __wrap_eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uint64_t deadline_ns)
+{
+    sim_mutex_lock(&sim.lock);
+    const bool takes_turns = is_simulated() && sim_self()->takes_turns;
+    sim_mutex_unlock(&sim.lock);
+    if (!takes_turns)
+        return __real_eo_gate_wait(gate, ready, arg, deadline_ns);
+    while (!ready(arg)) {
+        if (deadline_ns != 0 && sim_real_ns() > deadline_ns)
+            return false;
+        sim_yield();
+    }
+    pass_on(gate, false);
+    return true;
+}
+
+eo_status __wrap_eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns)
+{
+    const eo_status status = __real_eo_local_meet(end, to_leave, from_ns);
+    if (is_simulated())
+        pass_on(&end->line->gate, false);
+    return status;
+}
