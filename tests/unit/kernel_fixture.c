@@ -17,7 +17,7 @@ static struct {
 static uint32_t operand_count;
 static uint32_t seed = 12345;
 
-static void *guarded_bytes(uint64_t size)
+void *guarded_bytes(uint64_t size)
 {
     const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     const uint64_t body = (size + 64 + page - 1) / page * page; /* at least 64 bytes of pattern */

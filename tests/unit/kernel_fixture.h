@@ -12,8 +12,9 @@
 #include "layers/kernels.h"
 #include "layers/reference.h"
 
-/* Floats without defined content; freed by guards_free. */
+/* Floats, or bytes, without defined content; freed by guards_free. */
 float *guarded(uint64_t count);
+void *guarded_bytes(uint64_t size);
 float *guarded_random(uint64_t count, float low, float high);
 float *guarded_copy(const float *values, uint64_t count);
 int32_t *guarded_tokens(uint64_t count, uint32_t below);

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The table "reference", in fp32 and in bf16, each kernel against the formula in double.
+ * Method: operands are rounded to the element type first and the formula is given what the kernel sees, so that what is
+ * left is the rounding of fp32 sums and of one store: 2^-9 of the value in bf16. Sizes have odd ends; teams of none and
+ * of 3 threads; operands end at a closed page.
+ */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernel_fixture.h"
+#include "layers/reference_kernels.h"
+
+struct kernel_case {
+    struct eo_types types;
+    uint32_t threads; /* 0: no team */
+};
+
+static struct kernel_case kernel_cases[] = {
+    {{EO_DTYPE_FP32, EO_DTYPE_FP32}, 0}, {{EO_DTYPE_BF16, EO_DTYPE_FP32}, 0}, {{EO_DTYPE_BF16, EO_DTYPE_BF16}, 0},
+    {{EO_DTYPE_FP32, EO_DTYPE_FP32}, 3}, {{EO_DTYPE_BF16, EO_DTYPE_FP32}, 3}, {{EO_DTYPE_BF16, EO_DTYPE_BF16}, 3},
+};
+
+#define KERNEL_TEST(name)                                                                                             \
+    ParameterizedTestParameters(reference, name)                                                                      \
+    {                                                                                                                 \
+        return cr_make_param_array(struct kernel_case, kernel_cases, sizeof(kernel_cases) / sizeof(kernel_cases[0])); \
+    }                                                                                                                 \
+    ParameterizedTest(struct kernel_case *c, reference, name)
+
+static const struct eo_kernel_ops *const ops = &eo_kernels_reference_ops;
+
+static eo_team *team_of(const struct kernel_case *c)
+{
+    eo_team *team = NULL;
+    if (c->threads > 0)
+        cr_assert_eq(eo_team_create(&team, c->threads), EO_OK);
+    return team;
+}
+
+/* An operand as the kernel has it, and what it holds, in fp32. */
+struct operand {
+    void *values;
+    float *seen;
+};
+
+static struct operand operand_of(eo_dtype dtype, const float *values, uint64_t count)
+{
+    struct operand o = {guarded_bytes(count * eo_element_bytes(dtype)), guarded(count)};
+    eo_elements_store(dtype, o.values, 0, values, count);
+    eo_elements_load(dtype, o.seen, o.values, 0, count);
+    return o;
+}
+
+static struct operand operand(eo_dtype dtype, uint64_t count, float low, float high)
+{
+    return operand_of(dtype, guarded_random(count, low, high), count);
+}
+
+static void *output(eo_dtype dtype, uint64_t count)
+{
+    return guarded_bytes(count * eo_element_bytes(dtype));
+}
+
+/* `absolute`: of fp32 sums whose terms cancel. */
+static void check(const char *what, eo_dtype dtype, const void *got, const float *expected, uint64_t count,
+                  double absolute)
+{
+    float *loaded = guarded(count);
+    eo_elements_load(dtype, loaded, got, 0, count);
+    expect_close(what, loaded, expected, count, dtype == EO_DTYPE_BF16 ? 0x1p-8 : 2e-5, absolute);
+}
+
+/* ---- elements ---- */
+
+static uint16_t rounded(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return eo_element_to_bf16(value);
+}
+
+/* Goal: one rounding rule everywhere. Method: below, at and above the tie; carries; infinities; NaN with low bits only. */
+Test(reference, stores_round_to_nearest_and_ties_away_from_zero)
+{
+    cr_assert_eq(rounded(0x3f807fffu), 0x3f80);
+    cr_assert_eq(rounded(0x3f808000u), 0x3f81); /* to even would be 0x3f80 */
+    cr_assert_eq(rounded(0x3f818000u), 0x3f82);
+    cr_assert_eq(rounded(0xbf808000u), 0xbf81);
+    cr_assert_eq(rounded(0x3fffffffu), 0x4000);
+    cr_assert_eq(rounded(0x7f7fffffu), 0x7f80);
+    cr_assert_eq(rounded(0x7f800000u), 0x7f80);
+    cr_assert_eq(rounded(0xff800000u), 0xff80);
+    cr_assert_eq(rounded(0x00000001u), 0x0000);
+    cr_assert(isnan(eo_element_from_bf16(rounded(0x7f800001u))));
+    cr_assert(isnan(eo_element_from_bf16(rounded(0xffffffffu))));
+    for (uint32_t bits = 0; bits < 0x10000u; bits++) /* what is bf16 already is left as it is */
+        cr_assert(isnan(eo_element_from_bf16((uint16_t)bits)) || rounded(bits << 16) == bits, "%x", bits);
+}
+
+/* ---- products ---- */
+
+static void product_case(const struct kernel_case *c, eo_team *team, uint64_t m, uint64_t n, uint64_t k, int shape)
+{
+    const bool transpose_a = shape & 1, transpose_b = shape & 2, accumulate = shape & 4, weight_gradient = shape & 8;
+    const eo_dtype dtype = c->types.compute, c_dtype = weight_gradient ? c->types.gradient : dtype;
+    const uint64_t a_stride = (transpose_a ? m : k) + 1, b_stride = (transpose_b ? k : n) + 2, c_stride = n + 3;
+    const uint64_t c_count = (m - 1) * c_stride + n;
+    const struct operand a = operand(dtype, (transpose_a ? k : m) * a_stride, -1, 1);
+    const struct operand b = operand(dtype, (transpose_b ? n : k) * b_stride, -1, 1);
+    struct operand out = operand(c_dtype, c_count, -1, 1); /* what lies between the rows stays */
+    const struct eo_multiply product = {
+        .types = c->types, .weight_gradient = weight_gradient, .c = out.values, .c_stride = c_stride,
+        .a = {a.values, a_stride, transpose_a}, .b = {b.values, b_stride, transpose_b}, .m = m, .n = n, .k = k,
+        .accumulate = accumulate};
+    eo_multiply_ref(out.seen, c_stride, (struct eo_matrix){a.seen, a_stride, transpose_a},
+                    (struct eo_matrix){b.seen, b_stride, transpose_b}, m, n, k, accumulate);
+    cr_assert_eq(ops->multiply(team, &product), EO_OK);
+    check("product", c_dtype, out.values, out.seen, c_count, 1e-5 * sqrt((double)k));
+    guards_free();
+}
+
+KERNEL_TEST(products_match_in_all_transpositions)
+{
+    static const uint64_t sizes[][3] = {{1, 1, 1}, {3, 5, 2}, {33, 31, 65}, {64, 32, 64}, {40, 70, 130}, {1, 97, 3}};
+    eo_team *team = team_of(c);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (int shape = 0; shape < 16; shape++)
+            product_case(c, team, sizes[i][0], sizes[i][1], sizes[i][2], shape);
+    eo_team_destroy(&team);
+}
+
+/* Goal: levels of the processor differ in nothing. Method: the bits of one product at each. */
+Test(reference, a_product_has_the_same_bits_at_every_level)
+{
+    enum { M = 37, N = 45, K = 130 };
+    static const char *const levels[] = {"plain", "avx2", "avx512"};
+    const struct operand a = operand(EO_DTYPE_BF16, M * K, -1, 1), b = operand(EO_DTYPE_BF16, N * K, -1, 1);
+    float *first = NULL;
+    for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
+        if (eo_kernels_select(levels[i]) == EO_ERR_UNSUPPORTED)
+            continue;
+        float *out = guarded(M * N);
+        eo_ref_multiply(&(struct eo_multiply){
+            .types = {EO_DTYPE_BF16, EO_DTYPE_FP32}, .weight_gradient = true, .c = out, .c_stride = N,
+            .a = {a.values, K, false}, .b = {b.values, K, true}, .m = M, .n = N, .k = K});
+        if (first)
+            cr_assert_eq(memcmp(first, out, M * N * sizeof(float)), 0, "%s has other bits", levels[i]);
+        first = first ? first : out;
+    }
+    guards_free();
+}
+
+KERNEL_TEST(epilogues_add_the_bias_and_ride_gelu_both_ways)
+{
+    enum { M = 35, N = 41, K = 17, AUX = N + 2 };
+    const eo_dtype dtype = c->types.compute;
+    eo_team *team = team_of(c);
+    const struct operand a = operand(dtype, M * K, -1, 1), b = operand(dtype, N * K, -1, 1);
+    const struct operand bias = operand(dtype, N, -2, 2);
+    struct eo_multiply product = {.types = c->types, .c_stride = N, .a = {a.values, K, false},
+                                  .b = {b.values, K, true}, .m = M, .n = N, .k = K, .bias = bias.values,
+                                  .aux_stride = AUX};
+    float *sums = guarded(M * N), *expected = guarded(M * N);
+    eo_multiply_ref(sums, N, eo_plain(a.seen, K), eo_transposed(b.seen, K), M, N, K, false);
+
+    product.c = output(dtype, M * N);
+    product.epilogue = EO_EPILOGUE_BIAS;
+    cr_assert_eq(ops->multiply(team, &product), EO_OK);
+    memcpy(expected, sums, M * N * sizeof(float));
+    eo_bias_add_ref(expected, bias.seen, M, N);
+    check("bias", dtype, product.c, expected, M * N, 1e-5);
+
+    struct operand aux = operand(dtype, M * AUX, -1, 1);
+    product.c = output(dtype, M * N);
+    product.aux = aux.values;
+    product.epilogue = EO_EPILOGUE_BIAS_GELU;
+    cr_assert_eq(ops->multiply(team, &product), EO_OK);
+    for (uint64_t row = 0; row < M; row++)
+        memcpy(aux.seen + row * AUX, expected + row * N, N * sizeof(float));
+    check("what GELU is taken of", dtype, aux.values, aux.seen, M * AUX, 1e-5);
+    eo_gelu_forward_ref(expected, sums, bias.seen, M, N);
+    check("gelu", dtype, product.c, expected, M * N, 1e-5);
+
+    eo_elements_load(dtype, aux.seen, aux.values, 0, M * AUX);
+    float *in = guarded(M * N);
+    for (uint64_t row = 0; row < M; row++)
+        memcpy(in + row * N, aux.seen + row * AUX, N * sizeof(float));
+    product.c = output(dtype, M * N);
+    product.epilogue = EO_EPILOGUE_GELU_GRADIENT;
+    cr_assert_eq(ops->multiply(team, &product), EO_OK);
+    eo_gelu_backward_ref(expected, sums, in, NULL, NULL, M, N, false);
+    check("gelu's gradient", dtype, product.c, expected, M * N, 2e-5);
+    guards_free();
+    eo_team_destroy(&team);
+}
+
+/* ---- element-wise ---- */
+
+KERNEL_TEST(sums_biases_and_activations_match)
+{
+    enum { ROWS = 19, WIDTH = 67, COUNT = ROWS * WIDTH, STRIDE = 2 * WIDTH + 1 };
+    const eo_dtype dtype = c->types.compute;
+    eo_team *team = team_of(c);
+    const struct operand residual = operand(dtype, COUNT, -1, 1), bias = operand(dtype, WIDTH, -1, 1);
+    struct operand out = operand(dtype, COUNT, -1, 1);
+    float *expected = guarded(COUNT);
+    cr_assert_eq(ops->residual_add(team, &(struct eo_residual){
+        .types = c->types, .output = out.values, .residual = residual.values, .bias = bias.values, .rows = ROWS,
+        .width = WIDTH}), EO_OK);
+    eo_norm_sum_ref(expected, (struct eo_norm_input){residual.seen, out.seen, bias.seen}, ROWS, WIDTH);
+    check("residual", dtype, out.values, expected, COUNT, 1e-6);
+
+    void *sums = output(c->types.gradient, WIDTH);
+    cr_assert_eq(ops->column_sums(team, &(struct eo_column_sums){
+        .types = c->types, .bias_gradient = sums, .gradient = residual.values, .rows = ROWS, .width = WIDTH}), EO_OK);
+    eo_bias_gradient_ref(expected, residual.seen, ROWS, WIDTH, false);
+    check("column sums", c->types.gradient, sums, expected, WIDTH, 1e-5);
+
+    cr_assert_eq(ops->gelu_forward(team, &(struct eo_gelu){
+        .types = c->types, .out = out.values, .in = residual.values, .rows = ROWS, .width = WIDTH}), EO_OK);
+    eo_gelu_forward_ref(expected, residual.seen, NULL, ROWS, WIDTH);
+    check("gelu", dtype, out.values, expected, COUNT, 1e-6);
+
+    const struct operand both = operand(dtype, ROWS * STRIDE, -3, 3);
+    struct operand gradients = operand_of(dtype, both.seen, ROWS * STRIDE);
+    struct eo_swiglu swiglu = {.types = c->types, .out = out.values, .gate = both.values,
+                               .up = eo_element_at(dtype, both.values, WIDTH), .stride = STRIDE, .rows = ROWS,
+                               .width = WIDTH};
+    cr_assert_eq(ops->swiglu_forward(team, &swiglu), EO_OK);
+    eo_swiglu_forward_ref(expected, both.seen, both.seen + WIDTH, STRIDE, ROWS, WIDTH);
+    check("swiglu", dtype, out.values, expected, COUNT, 1e-5);
+
+    swiglu.gate = swiglu.gate_gradient = gradients.values; /* over gate and up, as the passes do */
+    swiglu.up = swiglu.up_gradient = eo_element_at_mutable(dtype, gradients.values, WIDTH);
+    swiglu.out_gradient = residual.values;
+    eo_swiglu_backward_ref(gradients.seen, gradients.seen + WIDTH, residual.seen, both.seen, both.seen + WIDTH, STRIDE,
+                           ROWS, WIDTH);
+    cr_assert_eq(ops->swiglu_backward(team, &swiglu), EO_OK);
+    check("swiglu's gradient", dtype, gradients.values, gradients.seen, ROWS * STRIDE, 1e-5);
+    guards_free();
+    eo_team_destroy(&team);
+}
+
+KERNEL_TEST(rotations_turn_and_turn_back)
+{
+    enum { SEQ = 5, ROWS = 2 * SEQ, HEADS = 3, HEAD = 6, STRIDE = HEADS * HEAD + 2, COUNT = ROWS * STRIDE };
+    eo_team *team = team_of(c);
+    float *table = guarded(eo_rope_table_floats(SEQ, HEAD));
+    eo_rope_table(table, SEQ, HEAD, 100);
+    for (int backward = 0; backward < 2; backward++) {
+        struct operand values = operand(c->types.compute, COUNT, -1, 1);
+        eo_rope_ref(values.seen, STRIDE, 100, ROWS, SEQ, HEADS, HEAD, backward);
+        cr_assert_eq(ops->rotate(team, &(struct eo_rotation){
+            .types = c->types, .values = values.values, .stride = STRIDE, .table = table, .rows = ROWS, .seq = SEQ,
+            .head_count = HEADS, .head_size = HEAD, .backward = backward}), EO_OK);
+        check("rotation", c->types.compute, values.values, values.seen, COUNT, 1e-6);
+    }
+    guards_free();
+    eo_team_destroy(&team);
+}
+
+/* ---- norms ---- */
+
+static void norm_case(const struct kernel_case *c, eo_team *team, bool centered, uint64_t rows, uint64_t width)
+{
+    const eo_dtype dtype = c->types.compute, gradient = c->types.gradient;
+    const uint64_t count = rows * width;
+    const struct operand residual = operand(dtype, count, -1, 1), branch = operand(dtype, count, -1, 1);
+    const struct operand branch_bias = operand(dtype, width, -1, 1), weight = operand(dtype, width, 0.5F, 1.5F);
+    const struct operand bias = operand(dtype, width, -1, 1), out_gradient = operand(dtype, count, -1, 1);
+    struct operand sum = operand_of(dtype, branch.seen, count); /* over the branch, as the passes do */
+    float *expected = guarded(count), *mean = guarded(rows), *rstd = guarded(rows), *unused = guarded(rows);
+    struct eo_norm norm = {.types = c->types, .centered = centered, .sum = sum.values, .out = output(dtype, count),
+                           .mean = centered ? mean : NULL, .rstd = rstd, .residual = residual.values,
+                           .branch = sum.values, .branch_bias = branch_bias.values, .weight = weight.values,
+                           .bias = centered ? bias.values : NULL, .eps = 1e-5F, .rows = rows, .width = width};
+    cr_assert_eq(ops->norm_forward(team, &norm), EO_OK);
+    eo_norm_sum_ref(expected, (struct eo_norm_input){residual.seen, branch.seen, branch_bias.seen}, rows, width);
+    check("sum", dtype, sum.values, expected, count, 1e-6);
+    eo_elements_load(dtype, sum.seen, sum.values, 0, count); /* the norm is of what was stored */
+    const double absolute = width == 1 ? 1e-2 : 2e-5;        /* one value has no spread: rstd is 1 / sqrt(eps) */
+    eo_norm_forward_ref(expected, centered ? unused : NULL, unused, sum.seen, weight.seen,
+                        centered ? bias.seen : NULL, 1e-5F, rows, width);
+    check("norm", dtype, norm.out, expected, count, absolute);
+
+    struct eo_norm again = norm;
+    again.residual = sum.values;
+    again.out = output(dtype, count);
+    cr_assert_eq(ops->norm_again(team, &again), EO_OK);
+    cr_assert_eq(memcmp(again.out, norm.out, count * eo_element_bytes(dtype)), 0, "norm again: other bits");
+
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        struct operand d_weight = operand(gradient, width, -1, 1), d_bias = operand(gradient, width, -1, 1);
+        struct operand d = operand_of(dtype, out_gradient.seen, count);
+        const bool skips = accumulate; /* with: over the skip gradient; without: over the output's */
+        struct operand skip = operand(dtype, count, -1, 1);
+        eo_norm_backward_ref(expected, skips ? skip.seen : NULL, d.seen, sum.seen, centered ? mean : NULL, rstd,
+                             weight.seen, d_weight.seen, centered ? d_bias.seen : NULL, rows, width, accumulate);
+        void *in_gradient = skips ? skip.values : d.values;
+        cr_assert_eq(ops->norm_backward(team, &(struct eo_norm_gradient){
+            .types = c->types, .centered = centered, .in_gradient = in_gradient,
+            .skip_gradient = skips ? skip.values : NULL, .out_gradient = d.values, .in = sum.values,
+            .weight = weight.values, .mean = centered ? mean : NULL, .rstd = rstd, .weight_gradient = d_weight.values,
+            .bias_gradient = centered ? d_bias.values : NULL, .rows = rows, .width = width,
+            .accumulate = accumulate}), EO_OK);
+        const double error = width == 1 ? 0.1 : 5e-5;
+        check("norm's gradient", dtype, in_gradient, expected, count, error);
+        check("its weight's gradient", gradient, d_weight.values, d_weight.seen, width, error);
+        check("its bias's gradient", gradient, d_bias.values, d_bias.seen, width, 2e-5);
+    }
+    guards_free();
+}
+
+KERNEL_TEST(norms_match_forward_again_and_backward)
+{
+    static const uint64_t shapes[][2] = {{1, 3}, {5, 1}, {7, 64}, {33, 131}, {12, 300}};
+    eo_team *team = team_of(c);
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (int centered = 0; centered < 2; centered++)
+            norm_case(c, team, centered, shapes[i][0], shapes[i][1]);
+    eo_team_destroy(&team);
+}
+
+/* ---- attention ---- */
+
+static void attention_case(const struct kernel_case *c, eo_team *team, uint32_t heads, uint32_t kv_heads, uint32_t seq,
+                           uint32_t head_size)
+{
+    const eo_dtype dtype = c->types.compute;
+    const uint64_t row = (uint64_t)(heads + 2 * kv_heads) * head_size + 3, out_row = (uint64_t)heads * head_size + 1;
+    const struct eo_attention_shape shape = {.batch = 2, .seq = seq, .head_count = heads, .kv_head_count = kv_heads,
+                                             .head_size = head_size, .q_stride = row, .kv_stride = row,
+                                             .out_stride = out_row};
+    const uint64_t k_at = (uint64_t)heads * head_size, v_at = k_at + (uint64_t)kv_heads * head_size;
+    const uint64_t count = 2 * seq * row, out_count = 2 * seq * out_row;
+    const struct operand qkv = operand(dtype, count, -2, 2), d_out = operand(dtype, out_count, -1, 1);
+    struct operand out = operand(dtype, out_count, -1, 1), d = operand(dtype, count, -1, 1);
+    float *log_sum_exp = guarded(2 * heads * seq), *expected_sums = guarded(2 * heads * seq);
+    struct eo_attention attention = {
+        .types = c->types, .shape = shape, .q = qkv.values, .k = eo_element_at(dtype, qkv.values, k_at),
+        .v = eo_element_at(dtype, qkv.values, v_at), .out = out.values, .log_sum_exp = log_sum_exp,
+        .out_gradient = d_out.values, .q_gradient = d.values, .k_gradient = eo_element_at_mutable(dtype, d.values, k_at),
+        .v_gradient = eo_element_at_mutable(dtype, d.values, v_at),
+        .scratch = guarded_bytes(ops->attention_scratch_bytes(c->types, &shape, c->threads ? c->threads : 1))};
+    cr_assert_eq(ops->attention_forward(team, &attention), EO_OK);
+    eo_attention_forward_ref(out.seen, expected_sums, qkv.seen, qkv.seen + k_at, qkv.seen + v_at, &shape);
+    check("attention", dtype, out.values, out.seen, out_count, 1e-5);
+    check("log-sum-exp", EO_DTYPE_FP32, log_sum_exp, expected_sums, 2 * heads * seq, 1e-5);
+    cr_assert_eq(ops->attention_backward(team, &attention), EO_OK);
+    eo_attention_backward_ref(d.seen, d.seen + k_at, d.seen + v_at, d_out.seen, qkv.seen, qkv.seen + k_at,
+                              qkv.seen + v_at, &shape);
+    /* delta is taken from the stored output: half an ulp of it, times a weight and a key, summed over the queries */
+    check("attention's gradients", dtype, d.values, d.seen, count, dtype == EO_DTYPE_BF16 ? 0.04 : 1e-4);
+    guards_free();
+}
+
+KERNEL_TEST(attention_matches_with_and_without_groups)
+{
+    eo_team *team = team_of(c);
+    attention_case(c, team, 1, 1, 1, 4);
+    attention_case(c, team, 3, 3, 9, 8);
+    attention_case(c, team, 4, 2, 17, 6);
+    attention_case(c, team, 6, 1, 33, 16);
+    eo_team_destroy(&team);
+}
+
+/* ---- embedding and loss ---- */
+
+KERNEL_TEST(embeddings_match_both_ways)
+{
+    enum { SEQ = 7, ROWS = 3 * SEQ, WIDTH = 70, VOCABULARY = 9, POSITIONS = 8, TABLE = VOCABULARY * WIDTH };
+    const eo_dtype dtype = c->types.compute, gradient = c->types.gradient;
+    eo_team *team = team_of(c);
+    const int32_t *tokens = guarded_tokens(ROWS, VOCABULARY - 1); /* one that never comes */
+    const struct operand table = operand(dtype, TABLE, -1, 1), positions = operand(dtype, POSITIONS * WIDTH, -1, 1);
+    const struct operand d = operand(dtype, ROWS * WIDTH, -1, 1);
+    for (int with_positions = 0; with_positions < 2; with_positions++) {
+        void *out = output(dtype, ROWS * WIDTH), *d_table = output(gradient, TABLE);
+        void *d_positions = output(gradient, POSITIONS * WIDTH);
+        float *expected = guarded(ROWS * WIDTH), *d_expected = guarded(TABLE);
+        float *d_positions_expected = guarded(POSITIONS * WIDTH);
+        cr_assert_eq(ops->embedding_forward(team, &(struct eo_embedding){
+            .types = c->types, .out = out, .tokens = tokens, .token_table = table.values,
+            .position_table = with_positions ? positions.values : NULL, .rows = ROWS, .width = WIDTH, .seq = SEQ}),
+            EO_OK);
+        eo_embedding_forward_ref(expected, tokens, table.seen, with_positions ? positions.seen : NULL, ROWS, SEQ, WIDTH);
+        check("embedding", dtype, out, expected, ROWS * WIDTH, 1e-6);
+        cr_assert_eq(ops->embedding_backward(team, &(struct eo_embedding_gradient){
+            .types = c->types, .token_gradient = d_table, .position_gradient = with_positions ? d_positions : NULL,
+            .out_gradient = d.values, .tokens = tokens, .rows = ROWS, .width = WIDTH, .vocabulary = VOCABULARY,
+            .positions = POSITIONS, .seq = SEQ}), EO_OK);
+        eo_embedding_backward_ref(d_expected, with_positions ? d_positions_expected : NULL, d.seen, tokens, ROWS, SEQ,
+                                  WIDTH, VOCABULARY, POSITIONS, false);
+        check("tokens' gradient", gradient, d_table, d_expected, TABLE, 1e-5);
+        if (with_positions)
+            check("positions' gradient", gradient, d_positions, d_positions_expected, POSITIONS * WIDTH, 1e-5);
+    }
+    guards_free();
+    eo_team_destroy(&team);
+}
+
+KERNEL_TEST(losses_and_their_gradients_match)
+{
+    enum { ROWS = 21, VOCABULARY = 37, STRIDE = 48, COUNT = ROWS * STRIDE };
+    const eo_dtype dtype = c->types.compute;
+    eo_team *team = team_of(c);
+    const int32_t *targets = guarded_tokens(ROWS, VOCABULARY);
+    struct operand logits = operand(dtype, COUNT, -6, 6);
+    float *losses = guarded(ROWS), *expected = guarded(ROWS);
+    double sum = 100, twice;
+    struct eo_loss loss = {.types = c->types, .logits = logits.values, .losses = losses, .loss_sum = &sum,
+                           .targets = targets, .stride = STRIDE, .rows = ROWS, .vocabulary = VOCABULARY};
+    const double total = eo_cross_entropy_ref(expected, logits.seen, NULL, STRIDE, targets, ROWS, VOCABULARY, 1);
+    cr_assert_eq(ops->cross_entropy(team, &loss), EO_OK);
+    expect_close("losses", losses, expected, ROWS, 1e-5, 1e-5);
+    cr_assert_float_eq(sum, 100 + total, 1e-3);
+
+    loss.backward = true;
+    loss.scale = 0.25F;
+    cr_assert_eq(ops->loss_zero(team, &sum), EO_OK);
+    cr_assert_eq(ops->cross_entropy(team, &loss), EO_OK);
+    cr_assert_float_eq(sum, total, 1e-3);
+    eo_cross_entropy_ref(expected, logits.seen, logits.seen, STRIDE, targets, ROWS, VOCABULARY, 0.25F);
+    check("logits' gradient", dtype, logits.values, logits.seen, COUNT, 1e-6);
+    twice = 1;
+    cr_assert_eq(ops->loss_add(team, &twice, &sum, 2), EO_OK);
+    cr_assert_float_eq(twice, 1 + 2 * sum, 1e-9);
+    guards_free();
+    eo_team_destroy(&team);
+}
+
+/* Goal: what is not finite shows. Method: one NaN, one infinity, in a row of a loss and anywhere in a tensor. */
+KERNEL_TEST(what_is_not_finite_is_found)
+{
+    enum { COUNT = 65 };
+    static const float spoilers[] = {NAN, INFINITY, -INFINITY};
+    const eo_dtype dtype = c->types.compute;
+    const int32_t target = 3;
+    for (size_t i = 0; i < sizeof(spoilers) / sizeof(spoilers[0]); i++) {
+        struct operand values = operand(dtype, COUNT, -1, 1);
+        bool is_finite = false;
+        cr_assert_eq(ops->all_finite(NULL, dtype, values.values, COUNT, &is_finite), EO_OK);
+        cr_assert(is_finite);
+        eo_element_store(dtype, values.values, COUNT - 1, spoilers[i]);
+        cr_assert_eq(ops->all_finite(NULL, dtype, values.values, COUNT, &is_finite), EO_OK);
+        cr_assert_not(is_finite);
+        float loss = 0;
+        double sum = 0;
+        cr_assert_eq(ops->cross_entropy(NULL, &(struct eo_loss){
+            .types = c->types, .logits = values.values, .losses = &loss, .loss_sum = &sum, .targets = &target,
+            .stride = COUNT, .rows = 1, .vocabulary = COUNT}), EO_OK);
+        cr_assert(isfinite(sum) == (spoilers[i] == -INFINITY), "%g gives %g", (double)spoilers[i], sum);
+    }
+    guards_free();
+}
