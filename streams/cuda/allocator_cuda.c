@@ -36,22 +36,23 @@ static struct cuda_block **bucket_of(struct cuda_allocator *a, const void *memor
 }
 _Static_assert(BUCKETS == 1 << (64 - 54), "the shift leaves a bucket's number");
 
-static eo_status set_threshold(struct eo_device *device, cudaMemPool_t pool)
+/* What CUDA's defaults are is set here all the same, so that what is reported is what ran. */
+static eo_status set_attributes(struct eo_device *device, cudaMemPool_t pool)
 {
     uint64_t all = UINT64_MAX;
-    int follows = 0, opportunistic = 0, internal = 0;
     EO_CUDA_TRY(device, "cudaMemPoolSetAttribute",
                 cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
-    EO_CUDA_TRY(device, "cudaMemPoolGetAttribute",
-                cudaMemPoolGetAttribute(pool, cudaMemPoolReuseFollowEventDependencies, &follows));
-    EO_CUDA_TRY(device, "cudaMemPoolGetAttribute",
-                cudaMemPoolGetAttribute(pool, cudaMemPoolReuseAllowOpportunistic, &opportunistic));
-    EO_CUDA_TRY(device, "cudaMemPoolGetAttribute",
-                cudaMemPoolGetAttribute(pool, cudaMemPoolReuseAllowInternalDependencies, &internal));
+    static const enum cudaMemPoolAttr reuses[] = {cudaMemPoolReuseFollowEventDependencies,
+                                                  cudaMemPoolReuseAllowOpportunistic,
+                                                  cudaMemPoolReuseAllowInternalDependencies};
+    for (size_t i = 0; i < sizeof(reuses) / sizeof(reuses[0]); i++) {
+        int on = 1;
+        EO_CUDA_TRY(device, "cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool, reuses[i], &on));
+    }
     eo_log_write(&device->log, EO_LOG_INFO,
-                 "rank %u: allocator pool: keeps all it has; reuse across queues: after events %s, when seen complete "
-                 "%s, by waits of its own %s",
-                 device->params.rank, follows ? "yes" : "no", opportunistic ? "yes" : "no", internal ? "yes" : "no");
+                 "rank %u: allocator pool: keeps all it has; blocks go from queue to queue after events, when seen to "
+                 "be done, and by waits of the pool's own",
+                 device->params.rank);
     return EO_OK;
 }
 
@@ -64,7 +65,7 @@ static eo_status make_pool(struct cuda_allocator *a)
     properties.location.type = cudaMemLocationTypeDevice;
     properties.location.id = eo_cuda_of(device)->device;
     EO_CUDA_TRY(device, "cudaMemPoolCreate", cudaMemPoolCreate(&a->pool, &properties));
-    return set_threshold(device, a->pool);
+    return set_attributes(device, a->pool);
 }
 
 static void allocator_destroy(void **allocator)

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The kernels of a device against plain loops, bit by bit: every device has the same bits, so that a run on one can be
+ * compared with a run on another. Guards behind each array; arrays that are aligned for vectors and such that are not.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device_table.h"
+#include "ranks.h"
+#include "streams/bf16.h"
+#include "streams/sum_order.h"
+
+enum { GUARD_BYTES = 64 };
+
+static const uint64_t counts[] = {0, 1, 3, 4, 5, 127, 1000, 8191, 8192, 8193, 100003, 700001};
+enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
+
+/* An array that the device and the plain loops have each. */
+struct pair {
+    unsigned char *plain;  /* bytes, then the guard */
+    unsigned char *device;
+    uint64_t bytes;
+};
+
+static float random_value(uint64_t salt, uint64_t index)
+{
+    const uint64_t h = test_hash(salt, 3, index);
+    if (h % 1001 == 0)
+        return (float[]){0.0f, -0.0f, 1e-42f, 3e38f}[h >> 40 & 3];
+    return (float)((int64_t)(h >> 40) - (1 << 23)) * ((h & 7) ? 1e-6f : 1e-9f);
+}
+
+static struct pair make(struct test_bed *bed, uint64_t salt, uint64_t count, uint64_t element_bytes, uint64_t skew)
+{
+    struct pair p = {.bytes = count * element_bytes};
+    p.plain = malloc(p.bytes + GUARD_BYTES);
+    for (uint64_t i = 0; i < count; i++) {
+        if (element_bytes == 8) {
+            const double value = (double)random_value(salt, i);
+            memcpy(p.plain + i * 8, &value, 8);
+        } else {
+            const float value = random_value(salt, i);
+            const uint16_t rounded = eo_bf16_round(value);
+            memcpy(p.plain + i * element_bytes, element_bytes == 2 ? (const void *)&rounded : &value, element_bytes);
+        }
+    }
+    memset(p.plain + p.bytes, 0x5a, GUARD_BYTES);
+    p.device = test_bed_take(bed, p.bytes + GUARD_BYTES, skew);
+    test_bed_put(bed, p.device, p.plain, p.bytes + GUARD_BYTES);
+    return p;
+}
+
+/* Both hold the same, up to the end of the guard. Gives the plain one back. */
+static void same(struct test_bed *bed, struct pair *p, const char *what, uint64_t count)
+{
+    unsigned char *got = malloc(p->bytes + GUARD_BYTES);
+    test_bed_get(bed, got, p->device, p->bytes + GUARD_BYTES);
+    for (uint64_t i = 0; i < p->bytes + GUARD_BYTES; i++) {
+        if (got[i] != p->plain[i]) {
+            test_fail(NULL, __FILE__, __LINE__, "%s, %llu elements: byte %llu of %llu is %02x, not %02x", what,
+                      (unsigned long long)count, (unsigned long long)i, (unsigned long long)p->bytes, got[i],
+                      p->plain[i]);
+            break;
+        }
+    }
+    free(got);
+    free(p->plain);
+}
+
+static void copies_and_fills(struct test_bed *bed)
+{
+    const struct eo_device_ops *ops = bed->device->ops;
+    for (int c = 0; c < COUNTS; c++) {
+        for (uint64_t skew = 0; skew <= 4; skew += 4) {
+            struct pair from = make(bed, 1, counts[c], 4, 0), to = make(bed, 2, counts[c], 4, skew);
+            struct pair filled = make(bed, 3, counts[c], 4, skew), zeroed = make(bed, 4, counts[c], 4, skew);
+            struct pair rounded = make(bed, 5, counts[c], 2, skew / 2);
+            ops->copy(bed->device, to.device, from.device, to.bytes);
+            memcpy(to.plain, from.plain, to.bytes);
+            ops->fill(bed->device, filled.device, 0x12345678u, filled.bytes);
+            for (uint64_t i = 0; i < counts[c]; i++)
+                memcpy(filled.plain + 4 * i, &(uint32_t){0x12345678u}, 4);
+            ops->zero(bed->device, zeroed.device, zeroed.bytes);
+            memset(zeroed.plain, 0, zeroed.bytes);
+            ops->cast_bf16(bed->device, EO_QUEUE_COMPUTE, (uint16_t *)rounded.device, (const float *)from.device,
+                           counts[c]);
+            for (uint64_t i = 0; i < counts[c]; i++)
+                ((uint16_t *)rounded.plain)[i] = eo_bf16_round(((const float *)from.plain)[i]);
+            same(bed, &to, "copy", counts[c]);
+            same(bed, &filled, "fill", counts[c]);
+            same(bed, &zeroed, "zero", counts[c]);
+            same(bed, &rounded, "cast_bf16", counts[c]);
+            same(bed, &from, "what was read", counts[c]);
+            test_bed_reset(bed);
+        }
+    }
+    test_report("copies, fills and casts have the bits of plain loops", 1);
+}
+
+static void sums(struct test_bed *bed)
+{
+    const struct eo_device_ops *ops = bed->device->ops;
+    for (int c = 0; c < COUNTS; c++) {
+        for (uint32_t way = 0; way < 8; way++) {
+            const uint64_t count = counts[c], skew = way & 1 ? 4 : 0;
+            const bool overwrite = way & 2;
+            const eo_dtype dtype = way & 4 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+            struct pair from = make(bed, 6, count, dtype == EO_DTYPE_BF16 ? 2 : 4, 0);
+            struct pair to = make(bed, 7, count, 4, skew), fused = make(bed, 7, count, 4, skew);
+            struct pair squares = make(bed, 8, 2, 8, 0);
+            double *wants = (double *)squares.plain, *out = (double *)squares.device;
+            ops->sum_squares(bed->device, out, (const float *)to.device, count);
+            ops->accumulate(bed->device, (float *)to.device, from.device, dtype, overwrite, count);
+            ops->accumulate_sum_squares(bed->device, out + 1, (float *)fused.device, from.device, dtype, overwrite,
+                                        count);
+            wants[0] = eo_sum_squares_plain((const float *)to.plain, count);
+            for (uint64_t i = 0; i < count; i++) {
+                const float x = dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(((const uint16_t *)from.plain)[i])
+                                                       : ((const float *)from.plain)[i];
+                float *y = (float *)to.plain + i;
+                *y = overwrite ? x : *y + x;
+            }
+            memcpy(fused.plain, to.plain, to.bytes);
+            wants[1] = eo_sum_squares_plain((const float *)to.plain, count);
+            same(bed, &squares, "sums of squares", count);
+            same(bed, &to, "accumulate", count);
+            same(bed, &fused, "accumulate_sum_squares", count);
+            same(bed, &from, "what was read", count);
+            test_bed_reset(bed);
+        }
+    }
+    test_report("sums have the bits and the order of plain loops", 1);
+}
+
+/* gathered: ranks times (1 + EO_STEP_VALUES). As streams/device.h says. */
+static void norm_plain(struct eo_norm_result *out, const double *gathered, uint32_t ranks, double clip)
+{
+    double all[1 + EO_STEP_VALUES] = {0};
+    for (uint32_t r = 0; r < ranks; r++)
+        for (int v = 0; v < 1 + EO_STEP_VALUES; v++)
+            all[v] += gathered[r * (1 + EO_STEP_VALUES) + (uint32_t)v];
+    memset(out, 0, sizeof(*out));
+    out->norm = sqrt(all[0]);
+    out->clip_factor = clip > 0 && out->norm > clip ? clip / (out->norm + 1e-6) : 1;
+    out->gradient_scale = (float)out->clip_factor;
+    memcpy(out->values, all + 1, sizeof(out->values));
+}
+
+static void norms(struct test_bed *bed)
+{
+    static const uint32_t partial_counts[] = {0, 1, 2, 383, 384, 385, 1500};
+    const struct eo_device_ops *ops = bed->device->ops;
+    const double **pointers = malloc(1500 * sizeof(*pointers));
+    struct eo_update_scalars scalars = {.clip = 0.5f, .values = {1, 2, 3, 4}};
+    for (size_t c = 0; c < sizeof(partial_counts) / sizeof(partial_counts[0]); c++) {
+        const uint32_t count = partial_counts[c];
+        struct eo_update_scalars *device_scalars = test_bed_take(bed, sizeof(scalars), 0);
+        test_bed_put(bed, device_scalars, &scalars, sizeof(scalars));
+        struct pair partials = make(bed, 9, count, 8, 0), values = make(bed, 10, EO_STEP_VALUES, 8, 0);
+        struct pair out = make(bed, 11, 3 * (1 + EO_STEP_VALUES), 8, 0);
+        double *device_out = (double *)out.device, *want = (double *)out.plain;
+        for (uint32_t i = 0; i < count; i++)
+            pointers[i] = (const double *)partials.device + i;
+        ops->norm_local(bed->device, device_out, pointers, count, device_scalars, (const double *)values.device);
+        ops->norm_local(bed->device, device_out + 5, pointers, count, device_scalars, NULL);
+        memset(pointers, 0, 1500 * sizeof(*pointers)); /* valid during the call alone */
+        double sum = 0;
+        for (uint32_t i = 0; i < count; i++)
+            sum += ((const double *)partials.plain)[i];
+        want[0] = want[5] = sum;
+        for (int v = 0; v < EO_STEP_VALUES; v++) {
+            want[1 + v] = scalars.values[v] + ((const double *)values.plain)[v];
+            want[6 + v] = scalars.values[v];
+        }
+        same(bed, &out, "norm_local", count);
+        same(bed, &values, "what was read", count);
+        same(bed, &partials, "what was read", count);
+        test_bed_reset(bed);
+    }
+    free(pointers);
+    for (int round = 0; round < 4; round++) {
+        double gathered[3 * (1 + EO_STEP_VALUES)];
+        for (int i = 0; i < 3 * (1 + EO_STEP_VALUES); i++)
+            gathered[i] = 0.3 + i / 7.0;
+        gathered[5] = round == 1 ? (double)NAN : round == 2 ? (double)INFINITY : gathered[5];
+        scalars.clip = round == 3 ? 0.0f : 0.5f;
+        struct eo_norm_result got, want, *out = test_bed_take(bed, sizeof(got), 0);
+        struct eo_update_scalars *device_scalars = test_bed_take(bed, sizeof(scalars), 0);
+        double *device_gathered = test_bed_take(bed, sizeof(gathered), 0);
+        test_bed_put(bed, device_scalars, &scalars, sizeof(scalars));
+        test_bed_put(bed, device_gathered, gathered, sizeof(gathered));
+        ops->norm_sum(bed->device, out, device_gathered, 3, device_scalars);
+        test_bed_get(bed, &got, out, sizeof(got));
+        norm_plain(&want, gathered, 3, (double)scalars.clip);
+        TEST_HOLDS(NULL, memcmp(got.values, want.values, sizeof(got.values)) == 0);
+        if (round == 1 || round == 2) {
+            TEST_HOLDS(NULL, isnan(got.gradient_scale) && !isfinite(got.norm));
+        } else {
+            TEST_HOLDS(NULL, got.norm == want.norm && got.clip_factor == want.clip_factor);
+            TEST_HOLDS(NULL, got.gradient_scale == want.gradient_scale);
+        }
+        test_bed_reset(bed);
+    }
+    test_report("norms have the bits of plain loops, and say when they are not finite", 1);
+}
+
+static void adamw_plain(const struct eo_adamw *r, const struct eo_update_scalars *s, float scale)
+{
+    const float decay = r->decays ? s->weight_decay : 0.0f;
+    for (uint64_t i = 0; i < r->count; i++) {
+        const volatile float w = r->weights ? r->weights[i] : eo_bf16_join(r->high[i], r->low[i]);
+        const volatile float g = r->gradient[i] * scale;
+        const volatile float m1 = s->beta1 * r->first_moment[i], m2 = (1.0f - s->beta1) * g;
+        const volatile float v1 = s->beta2 * r->second_moment[i], v2 = (1.0f - s->beta2) * g, v3 = v2 * g;
+        const volatile float m = m1 + m2, v = v1 + v3;
+        const volatile float root = sqrtf(v / s->bias_correction2) + s->eps;
+        const volatile float change = m / s->bias_correction1 / root, decayed = decay * w;
+        const volatile float step = s->learning_rate * (change + decayed);
+        r->first_moment[i] = m;
+        r->second_moment[i] = v;
+        if (r->weights)
+            r->weights[i] = w - step;
+        else
+            eo_bf16_split(w - step, &r->high[i], &r->low[i]);
+    }
+}
+
+/* Many ranges in one call, empty, short and long, whole and split; then once with a norm that is not finite. */
+static void updates(struct test_bed *bed)
+{
+    enum { RANGES = 101 };
+    const struct eo_device_ops *ops = bed->device->ops;
+    const struct eo_update_scalars scalars = {.learning_rate = 3e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                              .weight_decay = 0.1f, .bias_correction1 = 0.271f,
+                                              .bias_correction2 = 0.142625f};
+    for (int is_finite = 0; is_finite < 2; is_finite++) {
+        struct eo_norm_result norm = {.gradient_scale = is_finite ? 0.37f : NAN};
+        struct eo_update_scalars *device_scalars = test_bed_take(bed, sizeof(scalars), 0);
+        struct eo_norm_result *device_norm = test_bed_take(bed, sizeof(norm), 0);
+        test_bed_put(bed, device_scalars, &scalars, sizeof(scalars));
+        test_bed_put(bed, device_norm, &norm, sizeof(norm));
+        struct eo_adamw plain[RANGES], device[RANGES];
+        struct pair pairs[RANGES][4], lows[RANGES];
+        for (int r = 0; r < RANGES; r++) {
+            const uint64_t count = r % 25 == 0 ? 40000 + (uint64_t)r : (uint64_t)r % 10 * 3, skew = r % 3 ? 0 : 4;
+            const bool is_split = r % 2;
+            const uint64_t salt = 20 + 5 * (uint64_t)r;
+            for (int a = 0; a < 4; a++) {
+                pairs[r][a] = make(bed, salt + (uint64_t)a, count, a == 0 && is_split ? 2 : 4,
+                                   a == 0 && is_split ? skew / 2 : skew);
+                float *values = (float *)pairs[r][a].plain;
+                for (uint64_t i = 0; a == 2 && i < count; i++)
+                    values[i] = fabsf(values[i]); /* second moments are */
+                test_bed_put(bed, pairs[r][a].device, pairs[r][a].plain, pairs[r][a].bytes);
+            }
+            lows[r] = make(bed, salt + 4, count, 2, skew / 2);
+            device[r] = (struct eo_adamw){.first_moment = (float *)pairs[r][1].device,
+                                          .second_moment = (float *)pairs[r][2].device,
+                                          .gradient = (const float *)pairs[r][3].device,
+                                          .count = count, .decays = r % 4 < 2};
+            plain[r] = (struct eo_adamw){.first_moment = (float *)pairs[r][1].plain,
+                                         .second_moment = (float *)pairs[r][2].plain,
+                                         .gradient = (const float *)pairs[r][3].plain,
+                                         .count = count, .decays = r % 4 < 2};
+            if (is_split) {
+                device[r].high = (uint16_t *)pairs[r][0].device;
+                device[r].low = (int16_t *)lows[r].device;
+                plain[r].high = (uint16_t *)pairs[r][0].plain;
+                plain[r].low = (int16_t *)lows[r].plain;
+            } else {
+                device[r].weights = (float *)pairs[r][0].device;
+                plain[r].weights = (float *)pairs[r][0].plain;
+            }
+        }
+        ops->adamw(bed->device, device, RANGES, device_scalars, device_norm);
+        memset(device, 0, sizeof(device)); /* valid during the call alone */
+        for (int r = 0; r < RANGES; r++) {
+            if (is_finite)
+                adamw_plain(&plain[r], &scalars, norm.gradient_scale);
+            for (int a = 0; a < 4; a++)
+                same(bed, &pairs[r][a], is_finite ? "adamw" : "adamw without a norm", plain[r].count);
+            same(bed, &lows[r], "adamw, low halves", plain[r].count);
+        }
+        test_bed_reset(bed);
+    }
+    test_report("adamw has the bits of plain loops, and does nothing where the norm is not finite", 1);
+}
+
+void test_device_kernels(struct test_bed *bed)
+{
+    copies_and_fills(bed);
+    sums(bed);
+    norms(bed);
+    updates(bed);
+}
