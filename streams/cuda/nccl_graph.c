@@ -28,6 +28,8 @@ eo_status eo_nccl_capture_end(struct eo_comm *comm, void **graph)
     const eo_status status = comm->device->ops->capture_end(comm->device, graph);
     group->is_capturing = false;
     group->epoch++;
+    if (*graph)
+        group->graph_count++;
     return status < 0 ? status : eo_nccl_failure(group);
 }
 
@@ -51,10 +53,13 @@ eo_status eo_nccl_graph_launch(struct eo_comm *comm, void *graph)
 /* The device waits for the graph's last run, and a rank that is gone would make that endless. */
 void eo_nccl_graph_destroy(struct eo_comm *comm, void **graph)
 {
+    if (!*graph)
+        return;
     (void)eo_nccl_drain(comm, comm->device->ops->queue_handle(comm->device, EO_QUEUE_COMPUTE), "destroying a graph");
     if (comm->device->is_lost) {
         *graph = NULL;
         return;
     }
     comm->device->ops->graph_destroy(comm->device, graph);
+    comm->group->graph_count--;
 }

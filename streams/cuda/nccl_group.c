@@ -150,7 +150,8 @@ void eo_nccl_give_up(struct eo_group *group)
         return;
     group->gave_up = true;
     const bool is_idle = !group->comms[0] && !group->comms[1] && !(group->owns_parent && group->parent);
-    const bool is_free = is_idle || (group->mode->aborts && !group->is_capturing && try_abort(group));
+    const bool may_abort = group->mode->aborts && !group->is_capturing && group->graph_count == 0;
+    const bool is_free = is_idle || (may_abort && try_abort(group));
     group->info.must_exit = !is_free;
     for (int i = 0; i < 2; i++) {
         if (!group->comms[i])
@@ -162,8 +163,9 @@ void eo_nccl_give_up(struct eo_group *group)
     if (!is_free)
         eo_log_write(&group->log, EO_LOG_ERROR,
                      "rank %u: %s; its work may stay on the device: end the process at once, without its destructors",
-                     group->rank, group->mode->aborts ? "NCCL did not come back from ncclCommAbort"
-                                                      : "NCCL cannot abort in this mode");
+                     group->rank, may_abort              ? "NCCL did not come back from ncclCommAbort"
+                                  : group->mode->aborts ? "NCCL cannot abort while there are captured steps"
+                                                        : "NCCL cannot abort in this mode");
 }
 
 /* -- joining ----------------------------------------------------------------------------------------------------- */

@@ -77,6 +77,7 @@ struct eo_group {
     uint32_t opened;
     uint64_t epoch; /* changes where a captured step begins and ends: events of one are not waited for in another */
     bool is_capturing;
+    uint32_t graph_count; /* alive: NCCL waits for ever for them to go when it aborts or destroys */
 
     _Atomic int failure; /* eo_status; written once, after the text */
     pthread_mutex_t lock;
