@@ -41,9 +41,9 @@ int test_finish(void)
 
 eo_status test_await(struct test_rank *self, uint32_t queue)
 {
-    struct eo_event event;
-    self->device->ops->record(self->device, queue, &event);
-    return self->device->ops->wait(self->device, EO_QUEUE_COMPUTE, &event);
+    struct eo_event *event = &self->awaited[queue];
+    self->device->ops->record(self->device, queue, event);
+    return self->device->ops->await(self->device, event);
 }
 
 void test_pause_ms(long ms)
@@ -66,6 +66,8 @@ static void *rank_thread(void *arg)
                                             .ring_capacity = TEST_RING,
                                             .rank = self->rank,
                                             .rank_count = self->rank_count,
+                                            .event_count = 64,
+                                            .stamp_count = 64,
                                             .delay_seed = start->settings->delay_seed};
     if (eo_device_create(&self->device, "cpu", &params) < 0 ||
         self->ops->open(&self->gather, self->group, self->rank, self->device, EO_QUEUE_COMM) < 0 ||

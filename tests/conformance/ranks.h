@@ -20,6 +20,7 @@ struct test_rank {
     struct eo_comm *gather; /* on EO_QUEUE_COMM */
     struct eo_comm *reduce; /* on EO_QUEUE_REDUCE */
     pthread_barrier_t *barrier; /* of all ranks' threads */
+    struct eo_event awaited[EO_QUEUES_MAX];
     void *shared; /* the case's own */
 };
 
