@@ -4,7 +4,7 @@
  *
  *     eo_model    layers, parameters, order of execution, buffers       evenodd/model.h
  *     eo_plan     memory map, schedule, proof                           evenodd/plan.h
- *     eo_world    the ranks                                             evenodd/world.h
+ *     eo_world    the ranks                                             evenodd/world.h, world_nccl.h
  *     eo_runtime  steps                                                 evenodd/runtime.h
  *
  * Handles are opaque. Parameter structs are read during the call; a zero stands for the value in brackets. Functions
@@ -21,6 +21,7 @@
 #include <evenodd/runtime.h>
 #include <evenodd/status.h>
 #include <evenodd/world.h>
+#include <evenodd/world_nccl.h>
 
 #ifndef __cplusplus
 /* Parameters in place: eo_plan_create(&plan, model, eo_plan_params(.rank_count = 8)). C++ assigns the fields. */
@@ -31,6 +32,7 @@
 #define eo_buffer_params(...) (&(const eo_buffer_params){__VA_ARGS__})
 #define eo_plan_params(...) (&(const eo_plan_params){__VA_ARGS__})
 #define eo_world_params(...) (&(const eo_world_params){__VA_ARGS__})
+#define eo_world_nccl_params(...) (&(const eo_world_nccl_params){__VA_ARGS__})
 #define eo_runtime_params(...) (&(const eo_runtime_params){__VA_ARGS__})
 #define eo_step_params(...) (&(const eo_step_params){__VA_ARGS__})
 #endif
