@@ -114,6 +114,12 @@ static void check_collective(struct sim_collective *c, const struct sim_stream *
     check_algorithm(c, send, recv);
     c->send_offset = send ? (uintptr_t)c->send - send->at : UINT64_MAX;
     c->recv_offset = recv ? (uintptr_t)c->recv - recv->at : UINT64_MAX;
+    /* In place the slice is another on each rank: it counts from the whole. */
+    const uint64_t own = comm->rank * c->count * sim_type_bytes(c->type);
+    if (c->kind == SIM_ALL_GATHER && (uintptr_t)c->send == (uintptr_t)c->recv + own)
+        c->send_offset = c->recv_offset;
+    if (c->kind == SIM_REDUCE_SCATTER && (uintptr_t)c->recv == (uintptr_t)c->send + own)
+        c->recv_offset = c->send_offset;
     if (stream->capture && !comm->warm[c->kind])
         sim_violate("%s on rank %u is captured and was never run before: it would connect while capturing", name,
                     comm->rank);
