@@ -9,7 +9,7 @@ eo_status eo_nccl_capture_begin(struct eo_comm *comm)
 {
     struct eo_group *group = comm->group;
     EO_TRY(eo_nccl_failure(group));
-    if (!group->mode->captures) {
+    if (!group->mode->captures && group->params.rank_count > 1) {
         eo_log_write(&group->log, EO_LOG_WARN,
                      "mode '%s' of NCCL: its collectives count differently when captured, and the first step is not: steps "
                      "run one by one; for graphs use mode registered", group->mode->name);
