@@ -313,6 +313,7 @@ static eo_status blocks_backward(struct eo_cuda_team *team, void *state, const s
 
 const struct eo_cuda_attention_ops eo_cuda_attention_blocks_ops = {
     .name = "products over blocks of queries",
+    .repeatable = true,
     .supports = blocks_supports,
     .scratch_bytes = blocks_scratch_bytes,
     .prepare = blocks_prepare,

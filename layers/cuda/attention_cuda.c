@@ -7,19 +7,14 @@
 
 #include "layers/cuda/team_cuda.h"
 
-static const struct eo_cuda_attention_ops *const ways[] = {
-    &eo_cuda_attention_blocks_ops,
-};
-enum { WAY_COUNT = sizeof(ways) / sizeof(ways[0]) };
-
 /* Enough for every way: which one it will be is known when the device is. */
 uint64_t eo_cuda_attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
                                          uint32_t thread_count)
 {
     (void)thread_count;
     uint64_t most = 0;
-    for (int i = 0; i < WAY_COUNT; i++) {
-        const uint64_t bytes = ways[i]->supports(types, shape) ? ways[i]->scratch_bytes(types, shape) : 0;
+    for (const struct eo_cuda_attention_ops *const *way = eo_cuda_attention_ways; *way; way++) {
+        const uint64_t bytes = (*way)->supports(types, shape) ? (*way)->scratch_bytes(types, shape) : 0;
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -45,16 +40,16 @@ static struct eo_cuda_attention_plan *find(struct eo_cuda_team *team, const stru
 static eo_status build(struct eo_cuda_team *team, struct eo_cuda_attention_plan *plan)
 {
     const struct eo_attention_shape *s = &plan->shape;
-    for (int i = 0; i < WAY_COUNT; i++) {
-        if (!ways[i]->supports(plan->types, s))
+    for (const struct eo_cuda_attention_ops *const *way = eo_cuda_attention_ways; *way; way++) {
+        if (!(*way)->supports(plan->types, s) || (team->repeatable && !(*way)->repeatable))
             continue;
-        const eo_status status = ways[i]->prepare(team, plan->types, s, &plan->state);
+        const eo_status status = (*way)->prepare(team, plan->types, s, &plan->state);
         if (status == EO_ERR_UNSUPPORTED)
             continue;
         LAYERS_TRY(status);
-        plan->ops = ways[i];
+        plan->ops = *way;
         eo_layers_log(&team->log, EO_LOG_INFO, "cuda: attention of %u x %u tokens, %u heads (%u of keys) of %u by %s",
-                      s->batch, s->seq, s->head_count, s->kv_head_count, s->head_size, ways[i]->name);
+                      s->batch, s->seq, s->head_count, s->kv_head_count, s->head_size, (*way)->name);
         return EO_OK;
     }
     eo_layers_log(&team->log, EO_LOG_ERROR, "cuda: no way to compute attention with heads of %u", s->head_size);
@@ -113,4 +108,7 @@ void eo_cuda_attentions_release(struct eo_cuda_team *team)
         free(plan);
     }
     team->attention_count = 0;
+    for (const struct eo_cuda_attention_ops *const *way = eo_cuda_attention_ways; *way; way++)
+        if ((*way)->close)
+            (*way)->close(team);
 }

@@ -195,7 +195,7 @@ eo_status eo_cuda_product_measure(eo_team *team_of, const eo_product *product, d
 {
     struct eo_cuda_team *team = eo_cuda_team_of(team_of);
     const struct eo_multiply multiply = {
-        .types = {EO_DTYPE_BF16, EO_DTYPE_FP32},
+        .types = {product->dtype, EO_DTYPE_FP32},
         .c_stride = product->n,
         .a = {NULL, product->transpose_a ? product->m : product->k, product->transpose_a},
         .b = {NULL, product->transpose_b ? product->k : product->n, product->transpose_b},

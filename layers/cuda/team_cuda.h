@@ -47,6 +47,7 @@ struct eo_cuda_team {
     uint32_t plan_count;
     char *plan_cache; /* the file's name, or NULL */
     bool plans_changed;
+    bool repeatable; /* only ways that are */
     void *cudnn; /* cudnnHandle_t, where there is cuDNN */
     struct eo_cuda_attention_plan *attentions[EO_CUDA_ATTENTIONS_MAX];
     uint32_t attention_count;
@@ -95,9 +96,10 @@ void eo_cuda_plans_write(struct eo_cuda_team *team);
 
 /* ---- attention ---- */
 
-/* One way to compute it. In the order of preference; the first that supports a shape takes it. */
+/* One way to compute it. */
 struct eo_cuda_attention_ops {
     const char *name;
+    bool repeatable; /* no sum is taken in an order that depends on time */
     /* Pure: says what is possible, not what the device has. */
     bool (*supports)(struct eo_types types, const struct eo_attention_shape *shape);
     uint64_t (*scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape);
@@ -107,9 +109,13 @@ struct eo_cuda_attention_ops {
     void (*release)(struct eo_cuda_team *team, void *state);
     eo_status (*forward)(struct eo_cuda_team *team, void *state, const struct eo_attention *attention);
     eo_status (*backward)(struct eo_cuda_team *team, void *state, const struct eo_attention *attention);
+    void (*close)(struct eo_cuda_team *team); /* what is the team's; NULL: nothing */
 };
 extern const struct eo_cuda_attention_ops eo_cuda_attention_cudnn_ops;  /* where EO_HAVE_CUDNN is 1: attention_cudnn.c */
 extern const struct eo_cuda_attention_ops eo_cuda_attention_blocks_ops; /* attention_blocks.c */
+
+/* In the order of preference, then NULL: the first that can do a shape takes it. attention_ways.c */
+extern const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[];
 
 struct eo_cuda_attention_plan {
     const struct eo_cuda_attention_ops *ops;
