@@ -31,12 +31,14 @@ double eo_transformer_flops(const eo_transformer *transformer)
 struct product_list {
     eo_product *products;
     uint32_t count, capacity;
+    eo_dtype dtype;
 };
 
 static void add_product(struct product_list *list, eo_product product)
 {
     if (product.per_micro_batch == 0)
         return;
+    product.dtype = list->dtype;
     /* The same shape under the same name is one product (Llama's key and value, gate and up). */
     for (uint32_t i = 0; i < list->count; i++) {
         eo_product *other = &list->products[i];
@@ -64,7 +66,7 @@ uint32_t eo_transformer_products(const eo_transformer *transformer, eo_product *
 {
     const eo_transformer_params *p = &transformer->params;
     const uint64_t rows = (uint64_t)p->batch * p->seq, width = p->config.width, layers = p->config.layer_count;
-    struct product_list list = {.products = products, .capacity = products ? capacity : 0};
+    struct product_list list = {.products = products, .capacity = products ? capacity : 0, .dtype = p->dtype};
     for (uint32_t kind = 0; kind < 2; kind++) {
         const bool attention = kind == 0;
         const struct half_shape *shape = &transformer->shape[attention];

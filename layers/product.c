@@ -7,7 +7,7 @@
  * omp_set_num_threads counts for the calling thread alone. The runtime of OpenMP is looked up in the process, not
  * linked: an oneDNN built without it has no such symbol, and needs none.
  */
-#include "layers/kernels.h"
+#include "layers/kernel_ops.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -104,7 +104,7 @@ eo_status eo_multiply(eo_team *team, float *c, uint64_t c_stride, struct eo_matr
 /* ---- how fast this machine runs a product ---- */
 
 enum { MEASURE_RUNS = 5 };
-#define MEASURE_FLOATS_MAX ((uint64_t)1 << 40)
+#define MEASURE_ELEMENTS_MAX ((uint64_t)1 << 40)
 
 static double seconds_now(void)
 {
@@ -113,26 +113,26 @@ static double seconds_now(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static float *measure_operand(uint64_t rows, uint64_t columns)
+static void *measure_operand(eo_dtype dtype, uint64_t rows, uint64_t columns)
 {
-    if (rows == 0 || columns == 0 || rows > MEASURE_FLOATS_MAX / columns)
+    if (rows == 0 || columns == 0 || rows > MEASURE_ELEMENTS_MAX / columns)
         return NULL;
-    float *values = malloc(rows * columns * sizeof(float));
+    void *values = malloc(rows * columns * eo_element_bytes(dtype));
     for (uint64_t i = 0; values != NULL && i < rows * columns; i++)
-        values[i] = (float)(i % 61) * 0.01f - 0.3f;
+        eo_element_store(dtype, values, i, (float)(i % 61) * 0.01f - 0.3f);
     return values;
 }
 
-static eo_status measure_runs(eo_team *team, const eo_product *p, float *c, const float *a, const float *b,
-                              double *flops_per_s)
+static eo_status measure_runs(eo_team *team, const struct eo_multiply *product, double *flops_per_s)
 {
-    const struct eo_matrix left = p->transpose_a ? eo_transposed(a, p->m) : eo_plain(a, p->k);
-    const struct eo_matrix right = p->transpose_b ? eo_transposed(b, p->k) : eo_plain(b, p->n);
+    const struct eo_kernel_ops *kernels =
+        product->types.compute == EO_DTYPE_FP32 ? &eo_kernels_cpu_ops : &eo_kernels_reference_ops;
     double best = 0;
     for (int run = 0; run < MEASURE_RUNS; run++) {
         const double begin = seconds_now();
-        const eo_status status = eo_multiply(team, c, p->n, left, right, p->m, p->n, p->k, false);
-        const double speed = 2.0 * (double)p->m * (double)p->n * (double)p->k / (seconds_now() - begin);
+        const eo_status status = kernels->multiply(team, product);
+        const double speed =
+            2.0 * (double)product->m * (double)product->n * (double)product->k / (seconds_now() - begin);
         if (status < 0)
             return status;
         best = speed > best ? speed : best;
@@ -141,14 +141,24 @@ static eo_status measure_runs(eo_team *team, const eo_product *p, float *c, cons
     return EO_OK;
 }
 
-eo_status eo_product_measure_cpu(eo_team *team, const eo_product *product, double *flops_per_s)
+eo_status eo_product_measure_cpu(eo_team *team, const eo_product *p, double *flops_per_s)
 {
-    float *a = measure_operand(product->m, product->k);
-    float *b = measure_operand(product->k, product->n);
-    float *c = measure_operand(product->m, product->n);
+    void *a = measure_operand(p->dtype, p->m, p->k);
+    void *b = measure_operand(p->dtype, p->k, p->n);
+    void *c = measure_operand(p->dtype, p->m, p->n);
+    const struct eo_multiply product = {
+        .types = {p->dtype, EO_DTYPE_FP32},
+        .c = c,
+        .c_stride = p->n,
+        .a = {a, p->transpose_a ? p->m : p->k, p->transpose_a},
+        .b = {b, p->transpose_b ? p->k : p->n, p->transpose_b},
+        .m = p->m,
+        .n = p->n,
+        .k = p->k,
+    };
     eo_status status = EO_ERR_NO_MEMORY;
     if (a != NULL && b != NULL && c != NULL)
-        status = measure_runs(team, product, c, a, b, flops_per_s);
+        status = measure_runs(team, &product, flops_per_s);
     free(a);
     free(b);
     free(c);

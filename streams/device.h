@@ -103,6 +103,7 @@ struct eo_device {
     eo_log log;
     struct eo_device_params params;
     void *state;  /* the backend's */
+    uint32_t count; /* devices of this name on the machine, set by init; 0: it does not say */
     bool is_lost; /* a collective that nothing can end stays on it: whatever would wait for the device, or take memory
                      from it, is left undone, and the process is to end (eo_group_info.must_exit) */
 };

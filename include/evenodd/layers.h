@@ -89,6 +89,7 @@ typedef struct eo_product {
     uint64_t m, n, k;
     bool transpose_a, transpose_b;
     uint64_t per_micro_batch; /* how often a micro-batch runs it */
+    eo_dtype dtype;           /* [EO_DTYPE_FP32] of A and B, and of C but for gradients of weights */
 } eo_product;
 
 #ifdef __cplusplus

@@ -23,9 +23,23 @@ typedef struct eo_world_params {
     const eo_log *log;            /* [silence] copied */
 } eo_world_params;
 
+/* What a device says of itself before anything is reserved. */
+typedef struct eo_device_facts {
+    uint64_t free_bytes, total_bytes; /* of its memory */
+    uint32_t device_count;            /* devices of this name on the machine, at least 1 */
+} eo_device_facts;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/*
+ * Asks a device ("cpu", "cuda") for its memory. It is started for the time of the call; what CUDA keeps for the process
+ * from then on is already taken from free_bytes. EO_OK, EO_ERR_UNSUPPORTED (not built in, no driver, no GPU, none that
+ * this build is for: logged with what to do), EO_ERR_DEVICE.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_device_ask(eo_device_facts *out, const char *device, uint32_t device_index,
+                                               const eo_log *log);
 
 /*
  * A world whose ranks are threads of this process: worlds[r] is rank r's handle, to be used by that rank's thread.

@@ -78,6 +78,7 @@ eo_status eo_cuda_choose(struct eo_device *device)
     int count = 0, major = 0, minor = 0, driver = 0, runtime = 0;
     EO_TRY(count_devices(device, &count));
     cuda->device = (int)(device->params.device_index % (uint32_t)count);
+    device->count = (uint32_t)count;
 
     struct cudaDeviceProp properties;
     memset(&properties, 0, sizeof(properties));

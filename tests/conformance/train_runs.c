@@ -99,7 +99,7 @@ static bool run_step(struct rank *self, uint32_t which, uint32_t step)
                           params->config.vocabulary, params->seq, self->tokens + b * params->seq,
                           self->targets + b * params->seq);
         double loss = 0;
-        const eo_tokens tokens = {self->tokens, self->targets};
+        const eo_tokens tokens = {.tokens = self->tokens, .targets = self->targets};
         CHECK(eo_transformer_micro_batch(job->transformer, runtime, self->team, &tokens, &loss));
         sum += loss;
     }
@@ -108,7 +108,7 @@ static bool run_step(struct rank *self, uint32_t which, uint32_t step)
     step_params.values[0] = sum / s->micro_batches / s->ranks;
     CHECK(eo_step_end(runtime, &step_params, &report));
     if (s->evaluates && step % 2 == 0) {
-        const eo_tokens tokens = {self->tokens, self->targets};
+        const eo_tokens tokens = {.tokens = self->tokens, .targets = self->targets};
         double loss;
         CHECK(eo_transformer_evaluate(job->transformer, runtime, self->team, &tokens, &loss));
     }
