@@ -2,6 +2,7 @@
  *
  * Communicators of NCCL: their memory, their collectives.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -109,6 +110,13 @@ void eo_nccl_close(struct eo_comm *comm)
 
 /* -- memory ------------------------------------------------------------------------------------------------------ */
 
+/* NCCL goes on without what it did not give; what runs then is told. */
+static void tell_fallback(struct eo_comm *comm, const char *text)
+{
+    struct eo_group_info *info = &comm->group->info;
+    snprintf(comm->reduces ? info->reduce : info->gather, sizeof(info->gather), "%s", text);
+}
+
 /* One window for a whole reservation, which is one allocation: a window maps all of it, and two in one corrupt it. */
 static eo_status register_window(struct eo_comm *comm, struct eo_nccl_region *region)
 {
@@ -119,11 +127,13 @@ static eo_status register_window(struct eo_comm *comm, struct eo_nccl_region *re
     const ncclResult_t result = ncclCommWindowRegister(comm->nccl, region->base, region->bytes, &region->window,
                                                        NCCL_WIN_COLL_SYMMETRIC);
     EO_TRY(eo_nccl_settle(group, comm->nccl, result, "ncclCommWindowRegister", "registration"));
-    if (!region->window)
+    if (!region->window) {
+        tell_fallback(comm, "kernels: NCCL gave no window");
         eo_log_write(&group->log, EO_LOG_WARN,
                      "rank %u: NCCL gave no window for %llu bytes (GPUs that do not reach each other, or NCCL_WIN_ENABLE=0 "
                      "or NCCL_CUMEM_ENABLE=0): these collectives run as kernels",
                      group->rank, (unsigned long long)region->bytes);
+    }
     return EO_OK;
 }
 
@@ -132,10 +142,12 @@ static eo_status register_buffer(struct eo_comm *comm, struct eo_nccl_region *re
     struct eo_group *group = comm->group;
     const ncclResult_t result = ncclCommRegister(comm->nccl, region->base, region->bytes, &region->handle);
     EO_TRY(eo_nccl_settle(group, comm->nccl, result, "ncclCommRegister", "registration"));
-    if (!region->handle)
+    if (!region->handle) {
+        tell_fallback(comm, "kernels: NCCL registered nothing");
         eo_log_write(&group->log, EO_LOG_WARN,
                      "rank %u: NCCL did not register %llu bytes (NCCL_LOCAL_REGISTER=0?): collectives copy through its own "
                      "buffers", group->rank, (unsigned long long)region->bytes);
+    }
     return EO_OK;
 }
 
@@ -162,7 +174,7 @@ eo_status eo_nccl_register(struct eo_comm *comm, void *memory, uint64_t bytes)
     group->info.registered_bytes += bytes;
     eo_log_write(&group->log, EO_LOG_INFO, "NCCL: %.1f MiB for %s registered in %.1f ms: %s",
                  (double)bytes / (1 << 20), comm->reduces ? "reduce-scatters" : "all-gathers", (double)took_ns / 1e6,
-                 use_of(comm)->text);
+                 comm->reduces ? group->info.reduce : group->info.gather);
     return EO_OK;
 }
 

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "streams/cuda/nccl_internal.h"
 
-enum { TIMEOUT_MS_DEFAULT = 60000, GIVE_UP_MS = 10000, SPIN_NS = 50000 };
+enum { TIMEOUT_MS_DEFAULT = 60000, GIVE_UP_MS = 10000, SPIN_NS = 200000 };
 
 _Static_assert(sizeof(ncclUniqueId) == EO_GROUP_ID_BYTES, "an id of NCCL is what travels");
 _Static_assert(sizeof(struct eo_nccl_member) <= EO_GROUP_PEER_BYTES, "so is a peer");
