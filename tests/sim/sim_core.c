@@ -311,7 +311,7 @@ bool sim_enter(const char *function, int *fault)
     if (self->takes_turns) {
         if (sim.turn != self)
             await_turn(self);
-        else if (sim_next_random() % 4 == 0)
+        else if (sim_next_random() % 16 == 0)
             pass_turn(self);
     } else {
         sim_clock_join(&self->clock, &sim.outside);

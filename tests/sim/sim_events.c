@@ -202,46 +202,69 @@ cudaError_t cudaDeviceSynchronize(void)
 
 /* --- events --- */
 
+/* Live ones and destroyed ones that a graph still refers to, by address: programs make thousands. */
+enum { EVENT_SLOTS = 1 << 15 };
+static struct sim_event *event_slots[EVENT_SLOTS];
+static char removed; /* marks a slot that searches go on from */
+#define REMOVED ((struct sim_event *)(void *)&removed)
+
+static uint32_t slot_of(const void *handle) { return (uint32_t)(sim_mix((uintptr_t)handle, 5) % EVENT_SLOTS); }
+
 struct sim_event *sim_event_of(cudaEvent_t handle)
 {
-    for (struct sim_event *event = sim.events; event; event = event->next)
-        if (event == (struct sim_event *)handle)
-            return event->destroyed ? NULL : event;
+    for (uint32_t at = slot_of(handle); event_slots[at]; at = (at + 1) % EVENT_SLOTS)
+        if (event_slots[at] == (struct sim_event *)handle && event_slots[at] != REMOVED)
+            return event_slots[at]->destroyed ? NULL : event_slots[at];
     return NULL;
 }
 
-static void reap(void)
+static void add_event(struct sim_event *event)
 {
-    for (struct sim_event **link = &sim.events; *link;) {
-        struct sim_event *event = *link;
-        if (!event->destroyed || atomic_load(&event->references) > 0) {
-            link = &event->next;
-            continue;
-        }
-        *link = event->next;
-        sim_release(event->point);
-        sim_release(event->older);
-        free(event->tips);
-        free(event);
-    }
+    uint32_t at = slot_of(event);
+    if (++sim.event_count > EVENT_SLOTS / 2)
+        abort();
+    while (event_slots[at] && event_slots[at] != REMOVED)
+        at = (at + 1) % EVENT_SLOTS;
+    event_slots[at] = event;
+}
+
+static void free_event(struct sim_event *event)
+{
+    sim_release(event->point);
+    sim_release(event->older);
+    free(event->tips);
+    free(event);
+}
+
+static void drop_event(struct sim_event *event)
+{
+    event->destroyed = true;
+    if (atomic_load(&event->references) > 0)
+        return; /* until the end: a graph records it */
+    uint32_t at = slot_of(event);
+    while (event_slots[at] != event)
+        at = (at + 1) % EVENT_SLOTS;
+    event_slots[at] = REMOVED;
+    sim.event_count--;
+    free_event(event);
 }
 
 void sim_event_release(struct sim_event *event) { atomic_fetch_sub(&event->references, 1); }
 
 void sim_events_reset(void)
 {
-    for (struct sim_event *event = sim.events; event; event = event->next) {
-        event->destroyed = true;
-        atomic_store(&event->references, 0);
+    for (uint32_t at = 0; at < EVENT_SLOTS; at++) {
+        if (event_slots[at] && event_slots[at] != REMOVED)
+            free_event(event_slots[at]);
+        event_slots[at] = NULL;
     }
-    reap();
 }
 
 uint32_t sim_event_leaks(void)
 {
     uint32_t count = 0;
-    for (const struct sim_event *event = sim.events; event; event = event->next)
-        count += !event->destroyed;
+    for (uint32_t at = 0; at < EVENT_SLOTS; at++)
+        count += event_slots[at] && event_slots[at] != REMOVED && !event_slots[at]->destroyed;
     if (count > 0)
         sim_violate("never destroyed: %u events", count);
     return count;
@@ -257,8 +280,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags)
     event->device = sim_self()->device;
     event->label = ++sim.event_label;
     event->no_timing = flags & cudaEventDisableTiming;
-    event->next = sim.events;
-    sim.events = event;
+    add_event(event);
     *out = (cudaEvent_t)event;
     CUDA_END(cudaSuccess);
 }
@@ -271,8 +293,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t handle)
     struct sim_event *event = sim_event_of(handle);
     if (!event)
         CUDA_END(cudaErrorInvalidResourceHandle);
-    event->destroyed = true;
-    reap();
+    drop_event(event);
     CUDA_END(cudaSuccess);
 }
 

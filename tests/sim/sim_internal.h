@@ -134,7 +134,6 @@ struct sim_stream {
 
 struct sim_event {
     uint32_t magic;
-    struct sim_event *next;
     uint32_t device, label;
     bool no_timing, blocking_sync;
     struct sim_point *point, *older; /* the current version and the one before; NULL: never recorded */
@@ -229,7 +228,7 @@ struct sim_state {
 
     struct sim_stream *streams;
     struct sim_stream *legacy[SIM_DEVICES_MAX];
-    struct sim_event *events;
+    uint32_t event_count;
     struct sim_capture *captures;
     struct sim_graph *graphs;
     uint64_t capture_id;

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A small network with kernels of its own, trained through the public API alone, on the CPU or on a (simulated) GPU. The
+ * kernels are one source: called at once on the CPU, enqueued on eo_runtime_stream() elsewhere.
+ *
+ *     position   0       1         2         3         4
+ *     layer      in      body.0    body.1    body.0    out     (body.0 is tied; the loss is in the backward pass of out)
+ */
+#ifndef EO_TESTS_SIM_MICRO_MODEL_H
+#define EO_TESTS_SIM_MICRO_MODEL_H
+
+#include <evenodd/evenodd.h>
+#include <evenodd/world_nccl.h>
+
+#include "sim.h"
+
+enum { MICRO_POSITIONS = 5, MICRO_LAYERS = 4, MICRO_SAMPLES = 3, MICRO_WIDTH = 24, MICRO_IN = 16, MICRO_OUT = 8,
+       MICRO_RANKS_MAX = 4, MICRO_STEPS_MAX = 8, MICRO_WEIGHTS = 2 * (MICRO_WIDTH + 1) * MICRO_WIDTH +
+                                                                 (MICRO_IN + 1) * MICRO_WIDTH +
+                                                                 (MICRO_WIDTH + 1) * MICRO_OUT };
+
+enum micro_world { MICRO_ONE_GPU, MICRO_GPU_EACH, MICRO_NCCL };
+
+struct micro_settings {
+    uint32_t ranks;
+    eo_dtype dtype, reduce_dtype;
+    const char *device; /* "cpu" or "cuda" */
+    enum micro_world world;
+    const char *mode; /* of NCCL */
+    eo_memory memory;
+    bool graph, separate_reduce_stream, waits_each_step, debug, evaluates;
+    uint32_t steps, micro_batches; /* [4, 2] */
+    uint32_t timeout_ms;           /* [20000] */
+    uint32_t implicit_prefetch, reduce_inputs;
+};
+
+struct micro_result {
+    float weights[MICRO_WEIGHTS];
+    double losses[MICRO_STEPS_MAX], norms[MICRO_STEPS_MAX];
+    bool has_report[MICRO_STEPS_MAX];
+    uint32_t graphs;       /* steps that ran as one */
+    eo_status status[MICRO_RANKS_MAX]; /* the first that failed on each rank */
+    char error[MICRO_RANKS_MAX][512];
+    char log[1024];        /* the first error lines of all ranks */
+};
+
+/* Trains; on "cuda" between sim_start, which is the caller's, and sim_finish. */
+void micro_train(const struct micro_settings *settings, struct micro_result *out);
+
+/* Whether weights, and losses and norms where both have them, have the same bits. */
+bool micro_same(const struct micro_result *a, const struct micro_result *b);
+/* The first status that is a failure, EO_OK else. */
+eo_status micro_status(const struct micro_result *result);
+const char *micro_error(const struct micro_result *result);
+/* The result of the CPU device for the same numbers; kept from one call to the next. */
+const struct micro_result *micro_reference(const struct micro_settings *settings);
+
+#endif

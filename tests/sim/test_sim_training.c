@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Trainings of the micro model on the simulated GPU end in the bits of the CPU device's, whatever the schedule, with one
+ * to four ranks, eager and as a graph, static and dynamic, in fp32 and bf16, on one GPU, on one each, through NCCL; and
+ * the simulator has nothing to object to.
+ * Method: seeds; each stands for a policy of the scheduler and its numbers. The short run takes a fixed part of them,
+ * EO_TEST_FULL=1 all. With `threads` as argument: a real thread a stream, for ThreadSanitizer.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "micro_model.h"
+#include "sim_check.h"
+
+enum { SEEDS_ALL = 200, SEEDS_SHORT = 6 };
+
+static void compare(const struct micro_settings *settings, const struct sim_config *config)
+{
+    static struct micro_result result;
+    const struct micro_result *reference = micro_reference(settings);
+    CHECK(micro_status(reference) == EO_OK, "the CPU's run: %s", micro_error(reference));
+    sim_start(config);
+    micro_train(settings, &result);
+    const uint32_t violations = sim_finish();
+    CHECK(micro_status(&result) == EO_OK, "seed %llu: %s", (unsigned long long)config->seed, micro_error(&result));
+    CHECK(violations == 0, "seed %llu, %u ranks: %s", (unsigned long long)config->seed, settings->ranks, sim_violation(0));
+    CHECK(micro_same(&result, reference), "seed %llu, %u ranks, %s: other bits than the CPU's (loss %.17g, there %.17g)",
+          (unsigned long long)config->seed, settings->ranks, settings->dtype == EO_DTYPE_BF16 ? "bf16" : "fp32",
+          result.losses[settings->steps - 1], reference->losses[settings->steps - 1]);
+    CHECK(!settings->graph || result.graphs == settings->steps - 2, "%u steps ran as a graph", result.graphs);
+}
+
+/* What else is chosen follows from the seed, so that the same seed is the same run. */
+static void vary(struct micro_settings *settings, uint64_t seed)
+{
+    static const char *const modes[] = {"plain", "registered"};
+    settings->steps = 5;
+    settings->micro_batches = 1 + seed % 2;
+    settings->waits_each_step = seed / 2 % 2;
+    settings->separate_reduce_stream = seed / 4 % 3 == 0;
+    settings->reduce_dtype = settings->dtype == EO_DTYPE_BF16 && seed % 5 == 0 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+    settings->evaluates = seed % 7 == 0;
+    settings->mode = modes[seed % 2];
+    settings->reduce_inputs = 1 + seed % 3;
+    settings->implicit_prefetch = seed / 3 % 2;
+    if (settings->memory != EO_MEMORY_STATIC)
+        settings->memory = EO_MEMORY_DYNAMIC_MALLOC + seed % 3;
+}
+
+static void family(enum micro_world world, uint32_t seeds, const char *name, enum sim_executor executor)
+{
+    for (uint32_t kind = 0; kind < 3; kind++) { /* static, as a graph, dynamic */
+        for (uint32_t bf16 = 0; bf16 < 2; bf16++) {
+            for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+                for (uint64_t seed = 1; seed <= seeds; seed++) {
+                    struct micro_settings settings = {
+                        .ranks = ranks, .device = "cuda", .world = world, .graph = kind == 1,
+                        .memory = kind == 2 ? EO_MEMORY_DYNAMIC_MALLOC : EO_MEMORY_STATIC,
+                        .dtype = bf16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
+                    vary(&settings, seed);
+                    compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
+                }
+            }
+        }
+        char text[160];
+        snprintf(text, sizeof(text), "%s, %s: 1 to 4 ranks, fp32 and bf16, %u of %d seeds: the CPU's bits", name,
+                 kind == 0 ? "static" : kind == 1 ? "static as a graph" : "dynamic", seeds, SEEDS_ALL);
+        check_case(text);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const bool threads = argc > 1 && strcmp(argv[1], "threads") == 0, full = getenv("EO_TEST_FULL") != NULL;
+    const uint32_t seeds = threads ? (full ? 12 : 2) : full ? SEEDS_ALL : SEEDS_SHORT;
+    const enum sim_executor executor = threads ? SIM_THREADS : SIM_SCHEDULED;
+    family(MICRO_ONE_GPU, seeds, "ranks on one GPU", executor);
+    family(MICRO_GPU_EACH, seeds, "a GPU each", executor);
+    family(MICRO_NCCL, seeds, "NCCL", executor);
+    return check_end();
+}
