@@ -17,7 +17,8 @@
 #define EO_SOURCE_ROOT "."
 #endif
 
-static const uint64_t logits_chunk_bytes = (uint64_t)32 << 20;
+/* A GPU wants larger products than a CPU's caches do. */
+static const uint64_t logits_chunk_bytes = (uint64_t)32 << 20, logits_chunk_bytes_gpu = (uint64_t)512 << 20;
 
 uint64_t eo_job_now_ns(void)
 {
@@ -60,10 +61,12 @@ void eo_log_catch_enter(struct eo_log_catch *log_catch)
 
 /* --- model and plan ---------------------------------------------------------------------------------------------- */
 
-uint32_t eo_job_head_chunks(const eo_transformer_config *config, uint64_t tokens)
+uint32_t eo_job_head_chunks(const struct eo_options *options, const eo_transformer_config *config, uint64_t tokens)
 {
-    const uint64_t logits_bytes = tokens * config->vocabulary * sizeof(float);
-    const uint64_t chunks = (logits_bytes + logits_chunk_bytes - 1) / logits_chunk_bytes;
+    const uint64_t element_bytes = options->dtype == EO_DTYPE_BF16 ? 2 : 4;
+    const uint64_t logits_bytes = tokens * config->vocabulary * element_bytes;
+    const uint64_t chunk_bytes = eo_options_on_gpu(options) ? logits_chunk_bytes_gpu : logits_chunk_bytes;
+    const uint64_t chunks = (logits_bytes + chunk_bytes - 1) / chunk_bytes;
     return (uint32_t)(chunks < 1 ? 1 : chunks < tokens ? chunks : tokens);
 }
 
@@ -81,11 +84,14 @@ eo_status eo_job_plan(const struct eo_options *options, const eo_transformer_con
         .config = *config, .batch = options->batch, .seq = seq, .recompute = options->recompute,
         .recompute_blocks = options->recompute_blocks,
         .head_chunks = options->head_chunks ? options->head_chunks
-                                            : eo_job_head_chunks(config, (uint64_t)options->batch * seq),
-        .thread_count = options->threads, .half_blocks = options->half_blocks, .log = log)));
+                                            : eo_job_head_chunks(options, config, (uint64_t)options->batch * seq),
+        .thread_count = options->threads, .half_blocks = options->half_blocks, .dtype = options->dtype,
+        .reduce_dtype = options->reduce_dtype, .device = options->device,
+        .token_slots = options->graph ? options->micro_batches : 1, .log = log)));
     const eo_status status = eo_plan_create(plan, eo_transformer_model(*transformer), eo_plan_params(
         .rank_count = options->ranks, .micro_batches = options->micro_batches, .gather_slots = options->gather_slots,
-        .gradient_slots = options->gradient_slots, .no_prefetch = options->no_prefetch, .log = log));
+        .gradient_slots = options->gradient_slots, .dtype = options->dtype, .reduce_dtype = options->reduce_dtype,
+        .no_prefetch = options->no_prefetch, .log = log));
     if (status < 0)
         eo_transformer_destroy(transformer);
     return status;
@@ -93,8 +99,21 @@ eo_status eo_job_plan(const struct eo_options *options, const eo_transformer_con
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
-uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary *summary)
+/* Of one GPU: the ranks that share it, each with what its libraries take beside the plan. */
+static uint64_t estimate_gpu(const struct eo_options *options, const eo_plan_summary *summary, uint32_t device_count)
 {
+    const uint64_t library_bytes = (uint64_t)64 << 20; /* workspace of the products, kernels loaded late */
+    uint64_t rank_bytes = summary->arena_bytes - summary->space_bytes[EO_SPACE_HOST];
+    if (options->memory != EO_MEMORY_STATIC)
+        rank_bytes = summary->lower_bound_bytes + summary->lower_bound_bytes / 4;
+    const uint32_t sharing = (options->ranks + device_count - 1) / device_count;
+    return sharing * (rank_bytes + library_bytes);
+}
+
+uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary *summary, uint32_t device_count)
+{
+    if (eo_options_on_gpu(options))
+        return estimate_gpu(options, summary, device_count);
     /* Outside the plan: program and libraries; stacks, packing buffers of the products, timelines. */
     const uint64_t process_bytes = (uint64_t)32 << 20, thread_bytes = (uint64_t)8 << 20;
     uint64_t rank_bytes = summary->arena_bytes;
@@ -108,7 +127,7 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static bool fits(const struct eo_options *options, const eo_transformer_config *config, uint64_t available)
+static bool fits(const struct eo_job *job, const struct eo_options *options, const eo_transformer_config *config)
 {
     const eo_log silence = {0};
     eo_transformer *transformer = NULL;
@@ -119,7 +138,7 @@ static bool fits(const struct eo_options *options, const eo_transformer_config *
     eo_plan_get_summary(plan, &summary);
     eo_plan_destroy(&plan);
     eo_transformer_destroy(&transformer);
-    return eo_job_estimate(options, &summary) <= available;
+    return eo_job_estimate(options, &summary, job->device.device_count) <= job->available_bytes;
 }
 
 /* The next smaller settings that fit, as words. */
@@ -127,21 +146,21 @@ static void advise(const struct eo_job *job, char *text, size_t bytes)
 {
     struct eo_options smaller = *job->options;
     for (smaller.batch /= 2; smaller.batch >= 1; smaller.batch /= 2)
-        if (fits(&smaller, &job->config, job->available_bytes)) {
+        if (fits(job, &smaller, &job->config)) {
             snprintf(text, bytes, "--batch %u would fit", smaller.batch);
             return;
         }
     smaller.recompute = EO_RECOMPUTE_BLOCKS;
     smaller.recompute_blocks = UINT32_MAX;
     for (smaller.batch = job->options->batch; smaller.batch >= 1; smaller.batch /= 2)
-        if (fits(&smaller, &job->config, job->available_bytes)) {
+        if (fits(job, &smaller, &job->config)) {
             snprintf(text, bytes, "--batch %u with --recompute all would fit", smaller.batch);
             return;
         }
     /* Gather and gradient buffers are held by every rank: fewer ranks in one process take less. */
     smaller.ranks = 1;
     smaller.batch = 1;
-    if (job->options->ranks > 1 && fits(&smaller, &job->config, job->available_bytes)) {
+    if (job->options->ranks > 1 && fits(job, &smaller, &job->config)) {
         snprintf(text, bytes, "--ranks 1 with --batch 1 --recompute all would fit");
         return;
     }
@@ -149,7 +168,7 @@ static void advise(const struct eo_job *job, char *text, size_t bytes)
     for (size_t i = 0; i < sizeof(by_size) / sizeof(by_size[0]); i++) {
         eo_transformer_config config;
         if (eo_transformer_preset(by_size[i], &config) >= 0 && (!smaller.seq || smaller.seq <= config.context) &&
-            fits(&smaller, &config, job->available_bytes)) {
+            fits(job, &smaller, &config)) {
             snprintf(text, bytes, "no batch of this model fits; --model %s would, with --ranks 1 --batch 1 "
                      "--recompute all", by_size[i]);
             return;
@@ -158,10 +177,41 @@ static void advise(const struct eo_job *job, char *text, size_t bytes)
     snprintf(text, bytes, "no model fits: end other programs, or use a larger machine");
 }
 
+/* The largest categories of a rank, as words. */
+static void describe_categories(const eo_plan_summary *summary, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0; c < EO_CATEGORY_COUNT; c++) {
+        const uint64_t category_bytes = summary->category_bytes_at_peak[c];
+        if (category_bytes >= summary->lower_bound_bytes / 50 && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s %.0f", used ? ", " : "",
+                                     eo_category_name((eo_category)c), mib(category_bytes));
+    }
+}
+
+static eo_status check_gpu_memory(const struct eo_job *job, struct eo_problem *problem)
+{
+    char advice[256], categories[512];
+    if (job->needed_bytes <= job->available_bytes)
+        return EO_OK;
+    advise(job, advice, sizeof(advice));
+    describe_categories(&job->summary, categories, sizeof(categories));
+    return eo_problem_set(problem, EO_ERR_NO_MEMORY,
+                          "not enough GPU memory for --model %s with --ranks %u --batch %u --seq %u: %.0f MiB are "
+                          "needed on a GPU (%.0f MiB a rank are planned; MiB by category: %s), %.0f of %.0f MiB are "
+                          "free; %s", job->options->model_name, job->options->ranks, job->shape.batch, job->shape.seq,
+                          mib(job->needed_bytes), mib(job->summary.arena_bytes), categories, mib(job->available_bytes),
+                          mib(job->device.total_bytes), advice);
+}
+
 static eo_status check_memory(struct eo_job *job, struct eo_problem *problem)
 {
-    job->available_bytes = eo_process_memory_available();
-    job->needed_bytes = eo_job_estimate(job->options, &job->summary);
+    job->available_bytes =
+        eo_options_on_gpu(job->options) ? job->device.free_bytes : eo_process_memory_available();
+    job->needed_bytes = eo_job_estimate(job->options, &job->summary, job->device.device_count);
+    if (eo_options_on_gpu(job->options))
+        return check_gpu_memory(job, problem);
     if (job->needed_bytes <= job->available_bytes)
         return EO_OK;
     char advice[256];
@@ -225,6 +275,19 @@ static eo_status choose_config(struct eo_job *job, struct eo_problem *problem)
     return eo_checkpoint_check(&job->checkpoint, o->init_path, o->model_name, &job->config, problem);
 }
 
+/* A GPU that is not there is known before data are read. */
+static eo_status check_device(struct eo_job *job, const struct eo_log_catch *log_catch, struct eo_problem *problem)
+{
+    const eo_log log = eo_job_log(NULL);
+    job->device.device_count = 1;
+    if (!eo_options_on_gpu(job->options))
+        return EO_OK;
+    const eo_status status = eo_device_ask(&job->device, job->options->device, 0, &log);
+    return status < 0 ? eo_problem_set(problem, status, "--device %s: %s", job->options->device,
+                                       log_catch->text[0] ? log_catch->text : eo_status_text(status))
+                      : EO_OK;
+}
+
 static eo_status prepare(struct eo_job *job, struct eo_log_catch *log_catch, struct eo_problem *problem)
 {
     const struct eo_options *o = job->options;
@@ -243,6 +306,7 @@ static eo_status prepare(struct eo_job *job, struct eo_log_catch *log_catch, str
     eo_plan_get_summary(job->plan, &job->summary);
     if (o->plan_only)
         return EO_OK;
+    TOOLS_TRY(check_device(job, log_catch, problem));
     TOOLS_TRY(check_memory(job, problem));
     return load_data(job, problem);
 }

@@ -29,6 +29,13 @@ struct eo_log_catch {
     char text[1024];
 };
 
+/* Where a rank is with steps as graphs. */
+struct eo_job_graph {
+    bool wanted;      /* until it turns out that there are none */
+    bool is_steady;   /* the step before was one, and nothing came between */
+    bool is_captured;
+};
+
 struct eo_job_rank {
     struct eo_job *job;
     uint32_t rank;
@@ -37,6 +44,7 @@ struct eo_job_rank {
     eo_team *team;
     eo_runtime *runtime;
     int32_t *tokens, *targets;  /* batch x seq */
+    struct eo_job_graph graph;
     double peak_flops_per_s;    /* measured, of this rank while all others measured too */
     eo_runtime_stats first;     /* after the first step */
     eo_runtime_stats last;      /* after the last */
@@ -77,6 +85,7 @@ struct eo_job {
     struct eo_checkpoint checkpoint;
     struct eo_batch_shape shape;
     uint64_t needed_bytes, available_bytes; /* of memory, estimated and asked */
+    eo_device_facts device;
 
     /* run */
     eo_world *worlds[EO_RUN_RANKS_MAX];
@@ -102,11 +111,12 @@ void eo_job_fini(struct eo_job *job);
 EO_NODISCARD eo_status eo_job_plan(const struct eo_options *options, const eo_transformer_config *config,
                                    const eo_log *log, eo_transformer **transformer, eo_plan **plan);
 
-/* Pieces of head so that the logits of one stay below 32 MiB. */
-uint32_t eo_job_head_chunks(const eo_transformer_config *config, uint64_t tokens);
+/* Pieces of head so that the logits of one stay below 32 MiB (on a GPU 512). */
+uint32_t eo_job_head_chunks(const struct eo_options *options, const eo_transformer_config *config, uint64_t tokens);
 
-/* Bytes that a run with this plan takes, all ranks and what is not in the plan. */
-uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary *summary);
+/* Bytes that a run with this plan takes, all ranks and what is not in the plan; with --device cuda, on one of so many
+ * GPUs. */
+uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary *summary, uint32_t device_count);
 
 /* A log that keeps errors in `log_catch`, or, if that is NULL, in the one of the calling rank's thread; warnings go to
  * standard error. */

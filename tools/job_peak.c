@@ -22,7 +22,7 @@ static int by_flops(const void *a, const void *b)
 
 static uint64_t operand_bytes(const eo_product *p)
 {
-    return sizeof(float) * (p->m * p->k + p->k * p->n + p->m * p->n);
+    return (p->dtype == EO_DTYPE_BF16 ? 2 : 4) * (p->m * p->k + p->k * p->n + p->m * p->n);
 }
 
 void eo_job_measure_peak(struct eo_job_rank *rank)

@@ -7,13 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/job.h"
+#include "tools/job_step.h"
 
 /* Sequences of held-back text that a validation looks at, at least. */
 enum { VALIDATION_SEQUENCES = 32 };
-
-/* The trainer's scalars of a step, summed over the ranks. */
-enum { VALUE_LOSS, VALUE_STOP };
 
 /* The first cause is kept. That a rank is gone is only a consequence, where another says why. */
 static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
@@ -42,44 +39,6 @@ static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
     eo_world_abort(job->worlds[rank->rank], text);
 }
 
-static eo_status run_micro_batches(struct eo_job_rank *rank, uint64_t step, double *loss)
-{
-    struct eo_job *job = rank->job;
-    const eo_tokens tokens = {.tokens = rank->tokens, .targets = rank->targets};
-    double sum = 0;
-    for (uint32_t m = 0; m < job->shape.micro_batches; m++) {
-        double mean = 0;
-        eo_data_batch(&job->data, &job->shape, job->options->seed, step, m, rank->rank, rank->tokens, rank->targets);
-        TOOLS_TRY(eo_transformer_micro_batch(job->transformer, rank->runtime, rank->team, &tokens, &mean));
-        sum += mean;
-    }
-    *loss = sum / job->shape.micro_batches;
-    return EO_OK;
-}
-
-/* Whether to go on is decided by all ranks together: a wish to stop travels with the step's own numbers. */
-static eo_status run_step(struct eo_job_rank *rank, uint64_t step, struct eo_job_step *out, bool *stop)
-{
-    struct eo_job *job = rank->job;
-    const struct eo_options *o = job->options;
-    const uint64_t begin_ns = eo_job_now_ns();
-    double loss;
-    eo_step_report report;
-    TOOLS_TRY(eo_step_begin(rank->runtime));
-    TOOLS_TRY(run_micro_batches(rank, step, &loss));
-    const double rate = eo_options_learning_rate(o, step);
-    TOOLS_TRY(eo_step_end(rank->runtime, eo_step_params(
-        .learning_rate = (float)rate, .beta1 = (float)o->beta1, .beta2 = (float)o->beta2, .eps = (float)o->eps,
-        .weight_decay = (float)o->weight_decay, .clip = (float)o->clip,
-        .values = {[VALUE_LOSS] = loss, [VALUE_STOP] = job->stop && *job->stop}), &report));
-    *out = (struct eo_job_step){
-        .step = step + 1, .loss = report.values[VALUE_LOSS] / job->shape.rank_count,
-        .gradient_norm = report.gradient_norm, .learning_rate = rate, .step_ns = eo_job_now_ns() - begin_ns,
-    };
-    *stop = report.values[VALUE_STOP] > 0;
-    return EO_OK;
-}
-
 static eo_status validate(struct eo_job_rank *rank, uint64_t step)
 {
     struct eo_job *job = rank->job;
@@ -94,6 +53,7 @@ static eo_status validate(struct eo_job_rank *rank, uint64_t step)
         sum += mean;
     }
     TOOLS_TRY(eo_sum(rank->runtime, &sum, 1));
+    eo_job_step_interrupted(rank);
     if (rank->rank == 0 && job->hooks.validation)
         job->hooks.validation(job->hooks.user, step, sum / batch_count / job->shape.rank_count);
     return EO_OK;
@@ -107,7 +67,7 @@ static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
     while (!stop && *step < job->options->steps) {
         struct eo_job_step result;
         const uint64_t index = (*step)++; /* from here on failures are this step's */
-        TOOLS_TRY(run_step(rank, index, &result, &stop));
+        TOOLS_TRY(eo_job_step_run(rank, index, &result, &stop));
         rank->step_count = *step;
         rank->stopped = stop;
         eo_runtime_get_stats(rank->runtime, &rank->last);
@@ -141,14 +101,21 @@ static bool measure_together(struct eo_job_rank *rank, eo_status started)
     return true;
 }
 
-static eo_status start_team(struct eo_job_rank *rank)
+static eo_status start_tokens(struct eo_job_rank *rank)
 {
     const uint64_t tokens = (uint64_t)rank->job->shape.batch * rank->job->shape.seq;
     rank->tokens = calloc(tokens, sizeof(*rank->tokens));
     rank->targets = calloc(tokens, sizeof(*rank->targets));
-    if (!rank->tokens || !rank->targets)
-        return EO_ERR_NO_MEMORY;
-    return eo_team_create(&rank->team, rank->job->options->threads);
+    return rank->tokens && rank->targets ? EO_OK : EO_ERR_NO_MEMORY;
+}
+
+static eo_status start_team(struct eo_job_rank *rank)
+{
+    const struct eo_options *o = rank->job->options;
+    const eo_log log = eo_job_log(&rank->log_catch);
+    return eo_team_create_on(&rank->team, eo_team_params(
+        .device = o->device, .thread_count = o->threads, .device_index = rank->rank % rank->job->device.device_count,
+        .stream = rank->runtime ? eo_runtime_stream(rank->runtime) : NULL, .plan_cache = o->plan_cache, .log = &log));
 }
 
 static eo_status start_runtime(struct eo_job_rank *rank)
@@ -156,19 +123,34 @@ static eo_status start_runtime(struct eo_job_rank *rank)
     struct eo_job *job = rank->job;
     const struct eo_options *o = job->options;
     const eo_log log = eo_job_log(&rank->log_catch);
-    TOOLS_TRY(eo_runtime_create(&rank->runtime, eo_runtime_params(
+    return eo_runtime_create(&rank->runtime, eo_runtime_params(
         .plan = job->plan, .world = job->worlds[rank->rank], .memory = o->memory,
-        .parallel = eo_team_parallel(rank->team), .place_threads = o->place_threads,
-        .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log)));
-    if (o->init_path)
+        .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = o->place_threads,
+        .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
+}
+
+/* A CPU's threads serve the runtime too; a GPU's team works on the runtime's stream. */
+static eo_status start_gpu(struct eo_job_rank *rank)
+{
+    TOOLS_TRY(start_runtime(rank));
+    TOOLS_TRY(start_team(rank));
+    return eo_transformer_prepare(rank->job->transformer, rank->runtime, rank->team);
+}
+
+static eo_status start_weights(struct eo_job_rank *rank)
+{
+    struct eo_job *job = rank->job;
+    if (job->options->init_path)
         return eo_checkpoint_load(&job->checkpoint, eo_transformer_model(job->transformer), rank->runtime);
-    return eo_transformer_initialise(job->transformer, rank->runtime, o->seed);
+    return eo_transformer_initialise(job->transformer, rank->runtime, job->options->seed);
 }
 
 static eo_status rank_life(struct eo_job_rank *rank, uint64_t *step)
 {
     struct eo_job *job = rank->job;
-    TOOLS_TRY(start_runtime(rank));
+    if (!rank->runtime)
+        TOOLS_TRY(start_runtime(rank));
+    TOOLS_TRY(start_weights(rank));
     if (rank->rank == 0 && job->hooks.begin)
         job->hooks.begin(job->hooks.user);
     TOOLS_TRY(run_steps(rank, step));
@@ -181,11 +163,18 @@ static void *rank_main(void *arg)
     struct eo_job_rank *rank = arg;
     uint64_t step = 0;
     eo_log_catch_enter(&rank->log_catch);
-    eo_status status = start_team(rank);
-    if (measure_together(rank, status) && status >= 0)
+    eo_status status = start_tokens(rank);
+    if (status >= 0)
+        status = eo_options_on_gpu(rank->job->options) ? start_gpu(rank) : start_team(rank);
+    if (status < 0) /* the others may wait for it in eo_runtime_create, and not come to the barrier */
+        fail(rank, status, 0);
+    if (measure_together(rank, status)) {
         status = rank_life(rank, &step);
-    if (status < 0)
-        fail(rank, status, step);
+        if (status < 0)
+            fail(rank, status, step);
+    }
+    if (eo_options_on_gpu(rank->job->options)) /* its stream is the runtime's */
+        eo_team_destroy(&rank->team);
     eo_runtime_destroy(&rank->runtime);
     eo_team_destroy(&rank->team);
     free(rank->tokens);
@@ -200,7 +189,7 @@ static eo_status run_ranks(struct eo_job *job, struct eo_problem *problem)
     pthread_barrier_init(&job->barrier, NULL, rank_count);
     while (started < rank_count) {
         struct eo_job_rank *rank = &job->ranks[started];
-        *rank = (struct eo_job_rank){.job = job, .rank = started};
+        *rank = (struct eo_job_rank){.job = job, .rank = started, .graph.wanted = job->options->graph};
         eo_log_catch_init(&rank->log_catch);
         if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0)
             break;
@@ -230,7 +219,7 @@ eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
     if (!job->ranks)
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for %u ranks", job->shape.rank_count);
     eo_status status = eo_world_create_local(job->worlds, eo_world_params(
-        .rank_count = job->shape.rank_count, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
+        .rank_count = job->shape.rank_count, .device = o->device, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
         .fabric_latency_us = o->fabric_latency_us, .log = &log));
     if (status < 0)
         return eo_problem_set(problem, status, "the ranks cannot be connected: %s",

@@ -17,6 +17,11 @@ enum option_key {
     OPTION_TOKENS,
     OPTION_INIT,
     OPTION_RANKS,
+    OPTION_DEVICE,
+    OPTION_DTYPE,
+    OPTION_REDUCE,
+    OPTION_GRAPH,
+    OPTION_PLAN_CACHE,
     OPTION_THREADS,
     OPTION_MEMORY,
     OPTION_SLOTS,
@@ -58,14 +63,22 @@ static const struct argp_option option_table[] = {
     {"init", OPTION_INIT, "FILE.bin", 0, "start from a GPT-2 checkpoint of llm.c (version 3, fp32)", 1},
     {.doc = "Ranks and memory:", .group = 2},
     {"ranks", OPTION_RANKS, "N", 0, "the model is sharded over so many [2]", 2},
-    {"threads", OPTION_THREADS, "N", 0, "of each rank [cores / ranks]", 2},
-    {"memory", OPTION_MEMORY, "MODE", 0, "static, dynamic:malloc or dynamic:pool [static]", 2},
+    {"device", OPTION_DEVICE, "NAME", 0, "that computes: cpu or cuda (ranks share the GPUs there are) [cpu]", 2},
+    {"dtype", OPTION_DTYPE, "TYPE", 0,
+     "of weights and activations as computed with: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
+    {"reduce", OPTION_REDUCE, "TYPE", 0, "of gradients that are reduced: fp32 or bf16 [fp32]", 2},
+    {"graph", OPTION_GRAPH, "WHEN", 0, "steps run as one graph: on or off [on with --device cuda --memory static]", 2},
+    {"product-cache", OPTION_PLAN_CACHE, "FILE", 0,
+     "with --device cuda: keep what was found out about products, for the next run [tried out in each run]", 2},
+    {"threads", OPTION_THREADS, "N", 0, "of each rank [cores / ranks; 1 with --device cuda]", 2},
+    {"memory", OPTION_MEMORY, "MODE", 0,
+     "static, dynamic:malloc, dynamic:pool or (with --device cuda) dynamic:caching [static]", 2},
     {"slots", OPTION_SLOTS, "G,D", 0, "gather buffers and gradient buffers [2,2]", 2},
     {"fabric", OPTION_FABRIC, "GBPS,US", 0, "a simulated link: gigabytes a second, microseconds of latency", 2},
     {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
      "in backward: none, cheap (no matrix product), all, or the first N blocks [none]", 2},
-    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "the head runs in so many pieces [so that logits stay below 32 MiB]",
-     2},
+    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0,
+     "the head runs in so many pieces [so that logits stay below 32 MiB, on a GPU 512]", 2},
     {"granularity", OPTION_GRANULARITY, "UNIT", 0, "of sharding: block, or half (attention and MLP apart) [block]", 2},
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only when they are needed, for comparison", 2},
     {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
@@ -178,13 +191,14 @@ const char *eo_memory_name(eo_memory memory)
         [EO_MEMORY_STATIC] = "static",
         [EO_MEMORY_DYNAMIC_MALLOC] = "dynamic:malloc",
         [EO_MEMORY_DYNAMIC_POOL] = "dynamic:pool",
+        [EO_MEMORY_DYNAMIC_CACHING] = "dynamic:caching",
     };
     return (unsigned)memory < sizeof(names) / sizeof(names[0]) ? names[memory] : "unknown";
 }
 
 bool eo_memory_parse(const char *text, eo_memory *out)
 {
-    for (int mode = EO_MEMORY_STATIC; mode <= EO_MEMORY_DYNAMIC_POOL; mode++)
+    for (int mode = EO_MEMORY_STATIC; mode <= EO_MEMORY_DYNAMIC_CACHING; mode++)
         if (strcmp(text, eo_memory_name((eo_memory)mode)) == 0) {
             *out = (eo_memory)mode;
             return true;
@@ -227,6 +241,11 @@ static bool parse_choice(const struct argp_state *state, const char *name, const
     return strcmp(text, second) == 0;
 }
 
+static eo_dtype parse_dtype(const struct argp_state *state, const char *name, const char *text)
+{
+    return parse_choice(state, name, text, "fp32", "bf16") ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+}
+
 static const char *name_of(int key)
 {
     for (const struct argp_option *row = option_table; row->name || row->doc; row++)
@@ -262,10 +281,15 @@ static void parse_memory(const struct argp_state *state, struct eo_options *o, i
     char first[64], second[64];
     switch (key) {
     case OPTION_RANKS: o->ranks = (uint32_t)eo_option_count(state, name, text, 1, EO_PLAN_RANKS_MAX); break;
+    case OPTION_DEVICE: o->device = parse_choice(state, name, text, "cpu", "cuda") ? "cuda" : "cpu"; break;
+    case OPTION_DTYPE: o->dtype = parse_dtype(state, name, text); break;
+    case OPTION_REDUCE: o->reduce_dtype = parse_dtype(state, name, text); break;
+    case OPTION_GRAPH: o->graph = parse_choice(state, name, text, "off", "on"); break;
+    case OPTION_PLAN_CACHE: o->plan_cache = text; break;
     case OPTION_THREADS: o->threads = (uint32_t)eo_option_count(state, name, text, 1, 1024); break;
     case OPTION_MEMORY:
         if (!eo_memory_parse(text, &o->memory))
-            argp_error(state, "--memory is '%s'; give static, dynamic:malloc or dynamic:pool", text);
+            argp_error(state, "--memory is '%s'; give static, dynamic:malloc, dynamic:pool or dynamic:caching", text);
         break;
     case OPTION_SLOTS:
         split_pair(state, name, text, "two numbers: gather buffers, gradient buffers (such as 2,2)", first, second,
@@ -303,8 +327,40 @@ bool eo_option_memory_given(const struct eo_options *options)
     return is_given(options, OPTION_MEMORY);
 }
 
+bool eo_options_on_gpu(const struct eo_options *options)
+{
+    return strcmp(options->device, "cpu") != 0;
+}
+
+const char *eo_dtype_name(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? "bf16" : "fp32";
+}
+
+static void check_device(const struct argp_state *state, struct eo_options *o)
+{
+    const bool on_gpu = eo_options_on_gpu(o);
+    if (o->memory == EO_MEMORY_DYNAMIC_CACHING && !on_gpu)
+        argp_error(state, "--memory dynamic:caching is a GPU's allocator; with --device cpu try dynamic:pool");
+    if (o->graph && !on_gpu)
+        argp_error(state, "--graph on: a CPU has no graphs; leave it out, or use --device cuda");
+    if (o->graph && o->memory != EO_MEMORY_STATIC && is_given(o, OPTION_MEMORY))
+        argp_error(state, "--graph on is for --memory static: addresses must stay, and with %s they move",
+                   eo_memory_name(o->memory));
+    if (o->plan_cache && !on_gpu)
+        argp_error(state, "--product-cache is for --device cuda; leave it out");
+    if (on_gpu && is_given(o, OPTION_FABRIC))
+        argp_error(state, "--fabric is for --device cpu: on a GPU the real link counts");
+    if (!is_given(o, OPTION_GRAPH))
+        o->graph = on_gpu;
+    o->graph = o->graph && o->memory == EO_MEMORY_STATIC;
+    if (on_gpu && o->threads == 0)
+        o->threads = 1; /* they only issue work */
+}
+
 static void check_together(const struct argp_state *state, struct eo_options *o)
 {
+    check_device(state, o);
     if (o->text_paths && o->tokens_path)
         argp_error(state, "--text and --tokens are both given; train on one of them");
     if (o->model_of_init && !o->init_path)
@@ -360,7 +416,7 @@ void eo_options_init(struct eo_options *options)
 {
     argp_err_exit_status = EO_EXIT_BAD_INPUT;
     *options = (struct eo_options){
-        .model_name = "small", .ranks = 2, .gather_slots = 2, .gradient_slots = 2, .reduce_inputs = 1,
+        .model_name = "small", .device = "cpu", .ranks = 2, .gather_slots = 2, .gradient_slots = 2, .reduce_inputs = 1,
         .batch = 2, .micro_batches = 1, .steps = 250, .seed = 1,
         .learning_rate = 0.0006, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1,
         .peak_seconds = 0.7,

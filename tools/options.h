@@ -27,6 +27,10 @@ struct eo_options {
     const char *tokens_path; /* NULL: text */
     const char *init_path;   /* NULL: fresh weights */
 
+    const char *device;     /* "cpu", "cuda" */
+    eo_dtype dtype, reduce_dtype;
+    bool graph;             /* steps as graphs, where the device has them */
+    const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
     uint32_t ranks, threads;
     eo_memory memory;
     uint32_t gather_slots, gradient_slots;
@@ -72,7 +76,9 @@ void eo_warn_of_many_threads(const struct eo_options *options);
 /* Learning rate of the step with this index, from 0: warm-up, then constant or a cosine down to a tenth. */
 double eo_options_learning_rate(const struct eo_options *options, uint64_t step);
 
+bool eo_options_on_gpu(const struct eo_options *options);
 const char *eo_memory_name(eo_memory memory);
+const char *eo_dtype_name(eo_dtype dtype);
 
 /* False: not a name of a memory mode. */
 bool eo_memory_parse(const char *text, eo_memory *out);

@@ -34,12 +34,13 @@ Test(run_parts, the_learning_rate_rises_then_falls_to_a_tenth_or_stays)
 
 Test(run_parts, logits_of_a_piece_stay_below_32_mebibytes)
 {
+    const struct eo_options options = {.device = "cpu"};
     const uint64_t tokens[] = {1, 7, 1024, 4096};
     const uint32_t vocabularies[] = {256, 50257, 128256};
     for (int t = 0; t < 4; t++)
         for (int v = 0; v < 3; v++) {
             const eo_transformer_config config = {.vocabulary = vocabularies[v]};
-            const uint64_t chunks = eo_job_head_chunks(&config, tokens[t]);
+            const uint64_t chunks = eo_job_head_chunks(&options, &config, tokens[t]);
             cr_assert(chunks >= 1 && chunks <= tokens[t]);
             const uint64_t rows = (tokens[t] + chunks - 1) / chunks;
             cr_assert_leq((rows - 1) * vocabularies[v] * 4, (uint64_t)32 << 20);

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/job_step.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+/* The trainer's scalars of a step, summed over the ranks. */
+enum { VALUE_LOSS, VALUE_STOP };
+
+static eo_tokens batch_of(struct eo_job_rank *rank, uint64_t step, uint32_t micro_batch)
+{
+    struct eo_job *job = rank->job;
+    eo_data_batch(&job->data, &job->shape, job->options->seed, step, micro_batch, rank->rank, rank->tokens,
+                  rank->targets);
+    return (eo_tokens){.tokens = rank->tokens, .targets = rank->targets};
+}
+
+/* On the CPU a loss is there when its micro-batch is; on a GPU nobody waits for it before the step's end. */
+static eo_status run_micro_batches(struct eo_job_rank *rank, uint64_t step, double *loss)
+{
+    struct eo_job *job = rank->job;
+    const bool on_gpu = eo_options_on_gpu(job->options);
+    double sum = 0;
+    for (uint32_t m = 0; m < job->shape.micro_batches; m++) {
+        const eo_tokens tokens = batch_of(rank, step, m);
+        double mean = 0;
+        TOOLS_TRY(eo_transformer_micro_batch(job->transformer, rank->runtime, rank->team, &tokens,
+                                             on_gpu ? NULL : &mean));
+        sum += mean;
+    }
+    *loss = sum / job->shape.micro_batches;
+    return EO_OK;
+}
+
+static eo_step_params step_params(const struct eo_job *job, uint64_t step, double loss)
+{
+    const struct eo_options *o = job->options;
+    return (eo_step_params){
+        .learning_rate = (float)eo_options_learning_rate(o, step), .beta1 = (float)o->beta1,
+        .beta2 = (float)o->beta2, .eps = (float)o->eps, .weight_decay = (float)o->weight_decay,
+        .clip = (float)o->clip, .values = {[VALUE_LOSS] = loss, [VALUE_STOP] = job->stop && *job->stop},
+    };
+}
+
+static eo_status ordinary_step(struct eo_job_rank *rank, uint64_t step, eo_step_report *report)
+{
+    double loss;
+    TOOLS_TRY(eo_step_begin(rank->runtime));
+    TOOLS_TRY(run_micro_batches(rank, step, &loss));
+    const eo_step_params params = step_params(rank->job, step, loss);
+    return eo_step_end(rank->runtime, &params, report);
+}
+
+/* ---- graphs ---- */
+
+/* What a recorded step reads must be on the device before: the host is not asked when it is replayed. */
+static eo_status load_batches(struct eo_job_rank *rank, uint64_t step)
+{
+    for (uint32_t m = 0; m < rank->job->shape.micro_batches; m++) {
+        eo_tokens tokens = batch_of(rank, step, m);
+        tokens.slot = m;
+        TOOLS_TRY(eo_transformer_load(rank->job->transformer, rank->runtime, &tokens));
+    }
+    return EO_OK;
+}
+
+static eo_status recorded_step(struct eo_job_rank *rank, const eo_step_params *params, eo_step_report *report)
+{
+    const struct eo_job *job = rank->job;
+    TOOLS_TRY(eo_step_capture(rank->runtime));
+    TOOLS_TRY(eo_step_begin(rank->runtime));
+    for (uint32_t m = 0; m < job->shape.micro_batches; m++)
+        TOOLS_TRY(eo_transformer_micro_batch(job->transformer, rank->runtime, rank->team, &(eo_tokens){.slot = m},
+                                             NULL));
+    return eo_step_end(rank->runtime, params, report);
+}
+
+static eo_status graph_step(struct eo_job_rank *rank, uint64_t step, eo_step_report *report)
+{
+    const eo_step_params params = step_params(rank->job, step, 0);
+    TOOLS_TRY(load_batches(rank, step));
+    if (rank->graph.is_captured)
+        return eo_step_replay(rank->runtime, &params, report);
+    TOOLS_TRY(recorded_step(rank, &params, report));
+    rank->graph.is_captured = true;
+    return EO_OK;
+}
+
+/* Without graphs the same step runs in the ordinary way; all ranks learn it together. */
+static eo_status fall_back(struct eo_job_rank *rank)
+{
+    rank->graph.wanted = false;
+    if (rank->rank == 0)
+        fprintf(stderr, "%s: --graph on: steps cannot run as a graph here, they run one operation after the other: %s\n",
+                program_invocation_short_name, eo_runtime_error(rank->runtime));
+    return EO_OK;
+}
+
+static eo_status run_step(struct eo_job_rank *rank, uint64_t step, eo_step_report *report)
+{
+    if (rank->graph.wanted && rank->graph.is_steady) {
+        const eo_status status = graph_step(rank, step, report);
+        if (status != EO_ERR_UNSUPPORTED)
+            return status;
+        TOOLS_TRY(fall_back(rank));
+    }
+    TOOLS_TRY(ordinary_step(rank, step, report));
+    rank->graph.is_steady = true;
+    return EO_OK;
+}
+
+/* Whether to go on is decided by all ranks together: a wish to stop travels with the step's own numbers. */
+eo_status eo_job_step_run(struct eo_job_rank *rank, uint64_t step, struct eo_job_step *out, bool *stop)
+{
+    const struct eo_job *job = rank->job;
+    const uint64_t begin_ns = eo_job_now_ns();
+    eo_step_report report;
+    TOOLS_TRY(run_step(rank, step, &report));
+    const double loss_count = (double)job->shape.rank_count *
+                              (eo_options_on_gpu(job->options) ? job->shape.micro_batches : 1);
+    *out = (struct eo_job_step){
+        .step = step + 1, .loss = report.values[VALUE_LOSS] / loss_count, .gradient_norm = report.gradient_norm,
+        .learning_rate = eo_options_learning_rate(job->options, step), .step_ns = eo_job_now_ns() - begin_ns,
+    };
+    *stop = report.values[VALUE_STOP] > 0;
+    return EO_OK;
+}
+
+void eo_job_step_interrupted(struct eo_job_rank *rank)
+{
+    rank->graph.is_steady = false;
+}
