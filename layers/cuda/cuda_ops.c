@@ -73,6 +73,7 @@ const struct eo_kernel_ops eo_kernels_cuda_ops = {
     .gradients_in_place = false, /* flash attention reads keys and values until its last block */
     .host_memory = false,
     .supports = supports,
+    .norm_scratch_bytes = eo_cuda_column_scratch_bytes,
     .column_scratch_bytes = eo_cuda_column_scratch_bytes,
     .attention_scratch_bytes = eo_cuda_attention_scratch_bytes,
     .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes,
