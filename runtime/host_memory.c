@@ -200,16 +200,3 @@ eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last)
             EO_TRY(finish_step(rt, step));
     return EO_OK;
 }
-
-eo_status eo_host_look_at_steps(struct eo_runtime *rt)
-{
-    const uint64_t last = rt->newest_step;
-    for (uint64_t step = last > EO_HOST_STEPS ? last - EO_HOST_STEPS : 1; step <= last; step++) {
-        if (!is_pending(rt, step))
-            continue;
-        if (!rt->device->ops->is_complete(rt->device, &rt->host.step_done[slot_of(step)]))
-            return EO_OK;
-        EO_TRY(finish_step(rt, step));
-    }
-    return EO_OK;
-}

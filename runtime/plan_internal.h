@@ -120,7 +120,7 @@ struct host_step {
 };
 
 /* Steps that may be in flight; pieces of data on their way between the host and the device, and their size. */
-enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 2, EO_STAGING_BYTES_MAX = 256 << 10 };
+enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 8, EO_STAGING_BYTES_MIN = 4 << 10, EO_STAGING_BYTES_MAX = 64 << 10 };
 
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 

@@ -299,7 +299,8 @@ uint64_t eo_plan_staging_bytes(const struct eo_plan *plan)
     uint64_t count = 0;
     for (uint32_t l = 0; l < plan->layer_count; l++)
         count = eo_max_u64(count, plan->layers[l].layout.shard_count);
-    return eo_min_u64(EO_STAGING_BYTES_MAX, eo_align_up(2 * sizeof(float) * count, 64));
+    const uint64_t bytes = eo_max_u64(EO_STAGING_BYTES_MIN, eo_align_up(2 * sizeof(float) * count, 64));
+    return eo_min_u64(EO_STAGING_BYTES_MAX, bytes);
 }
 
 static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *model)

@@ -196,9 +196,8 @@ eo_status eo_host_piece(struct eo_runtime *rt, void **piece);
 void eo_host_piece_issued(struct eo_runtime *rt);
 struct host_step *eo_host_step(struct eo_runtime *rt, uint64_t step);
 void eo_host_step_issued(struct eo_runtime *rt, uint64_t step); /* the copy of its norm to the host was */
-/* Waits for the norms of all steps up to this one; or looks at those that are there. EO_ERR_NOT_FINITE. */
+/* Waits for the norms of all steps up to this one. EO_ERR_NOT_FINITE. */
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last);
-eo_status eo_host_look_at_steps(struct eo_runtime *rt);
 
 /* step_graph.c */
 eo_status eo_graph_begin(struct eo_runtime *rt);

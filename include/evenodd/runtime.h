@@ -172,7 +172,8 @@ EO_EXPORT const char *eo_runtime_error(const eo_runtime *runtime);
  * changed. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank is lost or disagrees.
  *
  * A gradient norm that is not finite leaves the weights as they are, and is EO_ERR_NOT_FINITE of eo_step_end. With
- * report NULL a GPU is not waited for: then it, and failures of the device, are told by one of the next two steps.
+ * report NULL a GPU is not waited for: then it is told when the step after the next begins, on all ranks, and failures
+ * of the device by whichever call meets them.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_step_begin(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_forward_begin(eo_runtime *runtime, uint32_t position, const eo_view **view);

@@ -376,6 +376,66 @@ static void plan_anew(struct scene *scene)
     must(eo_plan_create(&scene->plan, scene->model, &scene->settings), "plan", NULL);
 }
 
+/* -- an optimizer of the trainer's own -------------------------------------------------------------------------------*/
+
+/* Host memory: this optimizer is for the CPU. */
+static void descend(void *user, const eo_shard *shard)
+{
+    const bool split = *(const bool *)user;
+    if (split != !shard->weights || split != (shard->weights_high && shard->weights_low))
+        TEST_EXPECT(NULL, false, "weights in the wrong form");
+    for (uint64_t i = 0; i < shard->count; i++) {
+        const float weight = split ? eo_bf16_join(shard->weights_high[i], shard->weights_low[i]) : shard->weights[i];
+        volatile float change = 1e-3f * shard->gradient[i];
+        if (split)
+            eo_bf16_split(weight - change, &shard->weights_high[i], &shard->weights_low[i]);
+        else
+            shard->weights[i] = weight - change;
+    }
+}
+
+static void keep_weights(void *user, const eo_parameter_info *info, const float *values)
+{
+    float **at = user;
+    memcpy(*at, values, info->element_count * sizeof(float));
+    *at += info->element_count;
+}
+
+/*
+ * Goal: a trainer's optimizer works on both halves as it does on whole weights.
+ * Method: the same descent in static mode, where they are split, and in dynamic mode, where they are not.
+ */
+static void check_own_optimizer(void)
+{
+    struct scene scene = {.model = eo_plan_model("tied"),
+                          .settings = {.rank_count = 1, .dtype = EO_DTYPE_BF16, .log = &eo_test_log}};
+    plan_anew(&scene);
+    float *weights[2];
+    for (int dynamic = 0; dynamic < 2; dynamic++) {
+        bool split = !dynamic;
+        eo_runtime *rt;
+        must(eo_world_create_local(scene.worlds, eo_world_params(.log = &eo_test_log)), "world", NULL);
+        must(eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0], .update = descend,
+                                                      .update_user = &split, .log = &eo_test_log,
+                                                      .memory = dynamic ? EO_MEMORY_DYNAMIC_POOL : EO_MEMORY_STATIC)),
+             "create", NULL);
+        fill(rt, scene.plan);
+        for (uint32_t step = 0; step < STEPS; step++)
+            run_step(rt, &scene, 0, step);
+        weights[dynamic] = malloc(scene.plan->element_count * sizeof(float));
+        float *at = weights[dynamic];
+        must(eo_weights_visit(rt, keep_weights, &at), "visit", rt);
+        eo_runtime_destroy(&rt);
+        eo_world_destroy(&scene.worlds[0]);
+    }
+    TEST_HOLDS(NULL, memcmp(weights[0], weights[1], scene.plan->element_count * sizeof(float)) == 0);
+    TEST_HOLDS(NULL, weights[0][0] != first_weight(0, 0));
+    free(weights[0]);
+    free(weights[1]);
+    eo_plan_destroy(&scene.plan);
+    eo_model_destroy(&scene.model);
+}
+
 /* One reference; then every mode, and slots, streams and reservations that change no number. */
 static void check_numbers(struct scene *scene)
 {
@@ -427,6 +487,10 @@ int main(void)
                      types[t][0] ? "bf16" : "fp32", types[t][1] ? "bf16" : "fp32");
             test_report(name, ranks);
         }
+    }
+    if (!device_name || strcmp(device_name, "cpu") == 0) {
+        check_own_optimizer();
+        test_report("an optimizer of the trainer's own works on both halves as on whole weights", 1);
     }
     return test_finish();
 }

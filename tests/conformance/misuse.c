@@ -350,6 +350,39 @@ static void plans_that_do_not_fit(void)
     close_scene(&scene);
 }
 
+/* Steps cannot be recorded here, nor replayed; copies of nothing are refused; a world on a device that is not there too.
+ * Ordinary steps go on. */
+static void what_this_device_has_not(void)
+{
+    struct scene scene;
+    open_scene(&scene, "bare", 1, 0);
+    eo_runtime *rt;
+    eo_world *world = NULL;
+    char byte = 0;
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    TEST_HOLDS(NULL, strcmp(eo_runtime_device(rt), "cpu") == 0 && !eo_runtime_stream(rt));
+    for (int round = 0; round < 2; round++) {
+        TEST_HOLDS(NULL, eo_step_capture(rt) == EO_ERR_UNSUPPORTED);
+        TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), "eo_step_capture: this device has no graphs"), "%s",
+                    eo_runtime_error(rt));
+        TEST_HOLDS(NULL, eo_step_replay(rt, eo_step_params(.learning_rate = 0.1F), NULL) == EO_ERR_UNSUPPORTED);
+        TEST_HOLDS(NULL, eo_runtime_upload(rt, NULL, &byte, 1) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_runtime_download(rt, &byte, NULL, 1) == EO_ERR_INVALID);
+        must(eo_step_begin(rt), "begin");
+        for (uint32_t p = 0; p < 5; p++)
+            must(forward_pass(rt, p), "forward");
+        for (uint32_t p = 5; p-- > 0;)
+            must(backward_pass(&scene, rt, p, 0), "backward");
+        must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
+    }
+    eo_runtime_destroy(&rt);
+    eo_test_text[0] = '\0';
+    TEST_HOLDS(NULL, eo_world_create_local(&world, eo_world_params(.device = "abacus", .log = &eo_test_log)) ==
+                         EO_ERR_UNSUPPORTED);
+    TEST_EXPECT(NULL, !world && strstr(eo_test_text, "'abacus'"), "%s", eo_test_text);
+    close_scene(&scene);
+}
+
 /* -- ranks ----------------------------------------------------------------------------------------------------------*/
 
 struct actor {
@@ -628,6 +661,8 @@ int main(void)
     test_report("views and buffers used outside their time are refused by name", 1);
     plans_that_do_not_fit();
     test_report("plans that do not fit are refused", 1);
+    what_this_device_has_not();
+    test_report("what this device has not is refused by name, and ordinary steps go on", 1);
     different_plans();
     test_report("ranks with different plans are told so", 3);
     one_gives_up(EO_MEMORY_STATIC);
