@@ -275,6 +275,9 @@ void sim_collective_begin(struct sim_op *op, const struct sim_clock *clock)
     spoil_recv(mine);
     if (atomic_fetch_add(&call->arrived_count, 1) + 1 < call->rank_count)
         return;
+    for (uint32_t r = 0; r < call->rank_count; r++)
+        if (call->entries[r]->comm->aborted) /* it was there and has left, its memory may be gone: this ends for nobody */
+            return;
     sim_collective_move(call);
     atomic_store(&call->over, true);
 }
