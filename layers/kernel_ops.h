@@ -54,7 +54,8 @@ struct eo_operand {
  * What is done to a product's sums before they are stored. x is the sum in fp32, aux [m][n] in types.compute.
  *
  *     BIAS           C = x + bias
- *     BIAS_GELU      aux = x + bias, C = gelu(x + bias), both rounded from the same fp32 value
+ *     BIAS_GELU      aux = x + bias, C = gelu(x + bias): of aux as stored ("reference": a recompute of GELU alone
+ *                    gives the same bits), or, where a library does it, of the fp32 value
  *     GELU_GRADIENT  C = x * gelu'(aux)
  *
  * gelu is the tanh form. Never together with accumulate. Only where the table has fused_epilogues.

@@ -83,7 +83,7 @@ static void element_finish(const struct eo_multiply *p, eo_dtype c_dtype, uint64
     case EO_EPILOGUE_BIAS_GELU:
         sum += eo_element_load(dtype, p->bias, column);
         eo_element_store(dtype, p->aux, aux_at, sum);
-        sum = gelu(sum);
+        sum = gelu(eo_element_load(dtype, p->aux, aux_at));
         break;
     case EO_EPILOGUE_GELU_GRADIENT:
         sum *= gelu_slope(eo_element_load(dtype, p->aux, aux_at));

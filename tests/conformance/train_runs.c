@@ -185,10 +185,12 @@ static bool describe(struct job *job)
                                                       .recompute = s->recompute,
                                                       .recompute_blocks = s->recompute_blocks,
                                                       .head_chunks = s->head_chunks, .thread_count = s->threads,
-                                                      .half_blocks = s->half_blocks, .log = &train_log)));
+                                                      .half_blocks = s->half_blocks, .dtype = s->dtype,
+                                                      .reduce_dtype = s->reduce_dtype, .log = &train_log)));
     CHECK(eo_plan_create(&job->plan, eo_transformer_model(job->transformer),
                          eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches,
                                         .gather_slots = s->gather_slots, .gradient_slots = s->gradient_slots,
+                                        .dtype = s->dtype, .reduce_dtype = s->reduce_dtype,
                                         .no_prefetch = s->no_prefetch,
                                         .separate_reduce_stream = s->separate_reduce_stream, .log = &train_log)));
     for (uint32_t c = 0; c < (s->twice ? 2 : 1); c++)

@@ -15,6 +15,7 @@ struct train_settings {
     uint32_t ranks, micro_batches, steps; /* [1, 1, 4] */
     uint32_t gather_slots, gradient_slots, threads;
     eo_memory memory;
+    eo_dtype dtype, reduce_dtype;
     eo_recompute recompute;
     uint32_t recompute_blocks, head_chunks;
     bool half_blocks, debug, no_prefetch, separate_reduce_stream, implicit_prefetch, evaluates, free_head;

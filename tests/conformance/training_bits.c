@@ -67,6 +67,8 @@ static void same_bits(const struct train_settings *base, uint32_t from, uint32_t
         s.free_head = base->free_head;
         s.head_chunks = base->head_chunks;
         s.half_blocks = base->half_blocks;
+        s.dtype = base->dtype;
+        s.reduce_dtype = base->reduce_dtype;
         train_run(&s, &other);
         train_expect_same(variants[v].name, &reference, &other);
         if (s.memory == EO_MEMORY_STATIC)
@@ -113,6 +115,28 @@ static void near_enough(void)
     }
 }
 
+/*
+ * Goal: the same training in bf16, and reduced in bf16, has the losses of fp32, to bf16's precision. Norms differ more:
+ * they are made of what is left where gradients cancel.
+ */
+static void types_agree(void)
+{
+    struct train_result exact, half;
+    for (uint32_t family = 0; family < 2; family++) {
+        struct train_settings s = {.family = (eo_family)family, .ranks = 2, .steps = TRAIN_STEPS_MAX};
+        train_run(&s, &exact);
+        for (uint32_t types = 1; types < 4; types++) {
+            s.dtype = types & 1 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+            s.reduce_dtype = types & 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+            train_run(&s, &half);
+            TEST_EXPECT(NULL, half.weights_hash != exact.weights_hash, "types %u: the bits of fp32", types);
+            for (uint32_t step = 0; step < exact.steps; step++)
+                half.norms[step] = exact.norms[step] * (1 + 0.1 * (half.norms[step] / exact.norms[step] - 1));
+            train_expect_near("bf16", &exact, &half, 2e-2);
+        }
+    }
+}
+
 void training_bit_cases(bool all)
 {
     static const struct {
@@ -127,6 +151,11 @@ void training_bit_cases(bool all)
         {"GPT-2, one rank, 3 micro-batches", {.ranks = 1, .micro_batches = 3}},
         {"GPT-2, free head in chunks", {.ranks = 2, .free_head = true, .head_chunks = 5}},
         {"Llama, half blocks, 4 ranks", {.family = EO_FAMILY_LLAMA, .ranks = 4, .half_blocks = true}},
+        {"GPT-2 in bf16, 3 micro-batches", {.ranks = 2, .micro_batches = 3, .dtype = EO_DTYPE_BF16}},
+        {"GPT-2 in bf16, reduced in bf16",
+         {.ranks = 3, .micro_batches = 2, .dtype = EO_DTYPE_BF16, .reduce_dtype = EO_DTYPE_BF16}},
+        {"Llama in bf16, half blocks", {.family = EO_FAMILY_LLAMA, .ranks = 2, .half_blocks = true, .dtype = EO_DTYPE_BF16}},
+        {"Llama, reduced in bf16", {.family = EO_FAMILY_LLAMA, .ranks = 2, .reduce_dtype = EO_DTYPE_BF16}},
     };
     enum { BASES = sizeof(bases) / sizeof(bases[0]) };
     char name[160];
@@ -136,6 +165,8 @@ void training_bit_cases(bool all)
         snprintf(name, sizeof(name), "%s: the same bits in %s", bases[b].name, whole ? "every way" : "every third way");
         test_report(name, bases[b].settings.ranks);
     }
+    types_agree();
+    test_report("bf16 trains as fp32 does, to 2e-2", 2);
     delays_change_nothing(all ? 40 : 4);
     test_report("delays in both streams change no bit", 3);
     near_enough();

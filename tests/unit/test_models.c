@@ -456,7 +456,7 @@ ParameterizedTest(struct family_case *c, models, gradients_in_bf16_are_those_of_
     bench_open_typed(&exact, case_params(c, 1), EO_DTYPE_FP32, EO_DTYPE_FP32);
     bench_run(&exact, NULL);
     for (int reduce = EO_DTYPE_FP32; reduce <= EO_DTYPE_BF16; reduce++) {
-        struct bench half, threads, blocks;
+        struct bench half, threads, blocks, cheap;
         bench_open_typed(&half, case_params(c, 1), EO_DTYPE_BF16, (eo_dtype)reduce);
         bench_run(&half, NULL);
         cr_assert_float_eq(half.loss, exact.loss, 0.01 * exact.loss);
@@ -477,13 +477,17 @@ ParameterizedTest(struct family_case *c, models, gradients_in_bf16_are_those_of_
         bench_open_typed(&blocks, params, EO_DTYPE_BF16, (eo_dtype)reduce);
         bench_run(&blocks, team);
         assert_same_gradients(&half, &blocks, 0);
+        params.recompute = EO_RECOMPUTE_CHEAP;
+        bench_open_typed(&cheap, params, EO_DTYPE_BF16, (eo_dtype)reduce);
+        bench_run(&cheap, team);
+        assert_same_gradients(&half, &cheap, 0);
 
         float logits[VOCABULARY], expected[VOCABULARY];
         cr_assert_eq(eo_transformer_logits(exact.transformer, exact.runtime, NULL, tokens, 3, expected), EO_OK);
         cr_assert_eq(eo_transformer_logits(half.transformer, half.runtime, NULL, tokens, 3, logits), EO_OK);
         for (uint32_t i = 0; i < VOCABULARY; i++)
             cr_assert_float_eq((double)logits[i], (double)expected[i], 0.05);
-        bench_close(&half), bench_close(&threads), bench_close(&blocks);
+        bench_close(&half), bench_close(&threads), bench_close(&blocks), bench_close(&cheap);
     }
     eo_team_destroy(&team);
     bench_close(&exact);

@@ -182,13 +182,13 @@ KERNEL_TEST(epilogues_add_the_bias_and_ride_gelu_both_ways)
     for (uint64_t row = 0; row < M; row++)
         memcpy(aux.seen + row * AUX, expected + row * N, N * sizeof(float));
     check("what GELU is taken of", dtype, aux.values, aux.seen, M * AUX, 1e-5);
-    eo_gelu_forward_ref(expected, sums, bias.seen, M, N);
-    check("gelu", dtype, product.c, expected, M * N, 1e-5);
-
     eo_elements_load(dtype, aux.seen, aux.values, 0, M * AUX);
     float *in = guarded(M * N);
     for (uint64_t row = 0; row < M; row++)
         memcpy(in + row * N, aux.seen + row * AUX, N * sizeof(float));
+    eo_gelu_forward_ref(expected, in, NULL, M, N);
+    check("gelu", dtype, product.c, expected, M * N, 1e-5);
+
     product.c = output(dtype, M * N);
     product.epilogue = EO_EPILOGUE_GELU_GRADIENT;
     cr_assert_eq(ops->multiply(team, &product), EO_OK);
