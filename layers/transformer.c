@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "layers/config.h"
+#include "layers/kernel_table.h"
 
 static eo_status choose_kernels(eo_transformer *t)
 {
@@ -91,6 +92,11 @@ const eo_model *eo_transformer_model(const eo_transformer *transformer)
 const eo_transformer_params *eo_transformer_get_params(const eo_transformer *transformer)
 {
     return &transformer->params;
+}
+
+const char *eo_transformer_kernels(const eo_transformer *transformer)
+{
+    return transformer->kernels == &eo_kernels_cpu_ops ? eo_kernels()->name : transformer->kernels->name;
 }
 
 /* ---- what a pass is called with ---- */

@@ -97,6 +97,7 @@ static void sum_up_mode(struct eo_comparison *comparison, int mode)
         f->wait_s[w] = median_of(runs, "wait_s", waits[w]);
         f->collective_s[w] = median_of(runs, "collective_s", waits[w]);
         f->exposed_s[w] = median_of(runs, "exposed_s", waits[w]);
+        f->start_delay_s[w] = median_of(runs, "start_delay_s", waits[w]);
     }
 }
 
@@ -104,7 +105,7 @@ void eo_comparison_sum_up(struct eo_comparison *comparison)
 {
     const char *first = NULL;
     comparison->equal = true;
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++) {
+    for (int mode = 0; mode < comparison->mode_count; mode++) {
         sum_up_mode(comparison, mode);
         for (size_t i = 0; i < json_array_size(comparison->runs[mode]); i++) {
             const char *hash =
@@ -133,7 +134,7 @@ static void print_cell(FILE *out, const char *text)
 #define TABLE_ROW(name, ...)                                                                                          \
     do {                                                                                                              \
         fprintf(out, "%-*s", ROW_NAME, name);                                                                         \
-        for (int mode = 0; mode < EO_COMPARED_MODES; mode++) {                                                        \
+        for (int mode = 0; mode < comparison->mode_count; mode++) {                                                        \
             const struct eo_mode_figures *f = &comparison->figures[mode];                                             \
             char cell[64];                                                                                            \
             snprintf(cell, sizeof(cell), __VA_ARGS__);                                                                \
@@ -155,7 +156,7 @@ static double share(double part, double whole)
 void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
 {
     fprintf(out, "\n%-*s", ROW_NAME, "");
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison->mode_count; mode++)
         print_cell(out, eo_memory_name((eo_memory)mode));
     fputc('\n', out);
     TABLE_ROW("step, median", "%.2f ms", f->step_s * 1e3);
@@ -178,6 +179,8 @@ void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
               f->collective_s[EO_WAIT_ALL_GATHER] * 1e3);
     TABLE_ROW("reduce-scatter, exposed of all", "%.2f of %.2f ms", f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3,
               f->collective_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    TABLE_ROW("all-gather, waiting to begin", "%.2f ms", f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e3);
+    TABLE_ROW("reduce-scatter, waiting to begin", "%.2f ms", f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
     TABLE_ROW("the plan's list with measured times", f->simulated_s > 0 ? "%.2f ms" : "-", f->simulated_s * 1e3);
     TABLE_ROW("... one rank, medians of the times", f->simulated_s > 0 ? "%.2f ms" : "-",
               f->simulated_medians_s * 1e3);
@@ -192,7 +195,7 @@ void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
 json_t *eo_comparison_json(const struct eo_comparison *comparison)
 {
     json_t *modes = json_object();
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++) {
+    for (int mode = 0; mode < comparison->mode_count; mode++) {
         const struct eo_mode_figures *f = &comparison->figures[mode];
         json_t *one = json_pack("{s:f, s:f, s:f, s:f, s:[f, f], s:f, s:s, s:O}",
             "step_s_median", f->step_s, "step_s_min", f->step_min_s, "step_s_p99", f->step_p99_s,
@@ -209,6 +212,8 @@ json_t *eo_comparison_json(const struct eo_comparison *comparison)
             {"reduce_scatter_s", f->collective_s[EO_WAIT_REDUCE_SCATTER]},
             {"exposed_all_gather_s", f->exposed_s[EO_WAIT_ALL_GATHER]},
             {"exposed_reduce_scatter_s", f->exposed_s[EO_WAIT_REDUCE_SCATTER]},
+            {"start_delay_all_gather_s", f->start_delay_s[EO_WAIT_ALL_GATHER]},
+            {"start_delay_reduce_scatter_s", f->start_delay_s[EO_WAIT_REDUCE_SCATTER]},
         };
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
             json_object_set_new(one, rows[i].name, json_real(rows[i].value));

@@ -10,7 +10,7 @@
 
 #include <evenodd/runtime.h>
 
-enum { EO_COMPARED_MODES = 3 }; /* as in eo_memory; the first is what the others are held against */
+enum { EO_COMPARED_MODES_MAX = 4 }; /* as in eo_memory; the first is what the others are held against */
 
 /* Medians over the runs, unless said otherwise. Times in seconds, of a step. */
 struct eo_mode_figures {
@@ -20,14 +20,16 @@ struct eo_mode_figures {
     double allocator_calls, allocated_bytes, copied_bytes, page_faults;
     double live_peak_bytes, reserved_peak_bytes, resident_peak_bytes;
     double wait_s[EO_WAIT_COUNT], collective_s[EO_WAIT_COUNT], exposed_s[EO_WAIT_COUNT];
+    double start_delay_s[EO_WAIT_COUNT]; /* of collectives: issued, and not begun on all ranks */
     double simulated_s, simulated_medians_s, simulated_measured_s; /* 0: none */
     char weights_hash[32]; /* of the first run */
 };
 
 struct eo_comparison {
     uint32_t run_count;
-    json_t *runs[EO_COMPARED_MODES]; /* arrays of what eo_measured_run tells */
-    struct eo_mode_figures figures[EO_COMPARED_MODES];
+    int mode_count; /* a CPU has no caching allocator of its own */
+    json_t *runs[EO_COMPARED_MODES_MAX]; /* arrays of what eo_measured_run tells */
+    struct eo_mode_figures figures[EO_COMPARED_MODES_MAX];
     bool equal;        /* all weights are the same at the end */
     char settings[1024]; /* of the command line, for people */
     char machine[256];

@@ -12,14 +12,14 @@ enum { PICTURE_WIDTH = 900, PICTURE_LEFT = 70, PICTURE_RIGHT = 10 };
 enum { PLOT_WIDTH = PICTURE_WIDTH - PICTURE_LEFT - PICTURE_RIGHT };
 
 /* By eo_memory. */
-static const char *const mode_class[EO_COMPARED_MODES] = {"m0", "m1", "m2"};
+static const char *const mode_class[EO_COMPARED_MODES_MAX] = {"m0", "m1", "m2", "m3"};
 
 static const char style[] =
-    ":root{--paper:#fff;--ink:#1d2329;--soft:#667;--line:#d5d9de;--m0:#1b6ac9;--m1:#c2571a;--m2:#2b8a3e;"
+    ":root{--paper:#fff;--ink:#1d2329;--soft:#667;--line:#d5d9de;--m0:#1b6ac9;--m1:#c2571a;--m2:#2b8a3e;--m3:#a3267f;"
     "--gather:#7a52c7;--forward:#4c9be8;--backward:#1b6ac9;--recompute:#8aa4bd;--reduce:#c2571a;--update:#2b8a3e;"
     "--norm:#a08a1c;color-scheme:light dark}"
     "@media(prefers-color-scheme:dark){:root{--paper:#14181c;--ink:#e4e8ec;--soft:#9aa4ae;--line:#333b43;"
-    "--m0:#6aa9f7;--m1:#f0935a;--m2:#69c47c;--gather:#b094f0;--forward:#8cc4fb;--backward:#5d9df0;"
+    "--m0:#6aa9f7;--m1:#f0935a;--m2:#69c47c;--m3:#e58ac6;--gather:#b094f0;--forward:#8cc4fb;--backward:#5d9df0;"
     "--recompute:#6f8599;--reduce:#f0935a;--update:#69c47c;--norm:#d4bd4a}}"
     "body{background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:auto;"
     "padding:1rem}h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}p.soft,figcaption{color:var(--soft);"
@@ -29,7 +29,7 @@ static const char style[] =
     "{text-align:left}svg text{fill:var(--ink);font:12px system-ui,sans-serif}svg .soft{fill:var(--soft)}"
     "svg .axis{stroke:var(--line);fill:none}.key{display:inline-block;width:.8em;height:.8em;margin:0 .3em 0 .8em}"
     ".m0{stroke:var(--m0);fill:none}.m1{stroke:var(--m1);fill:none}.m2{stroke:var(--m2);fill:none}"
-    ".f0{fill:var(--m0)}.f1{fill:var(--m1)}.f2{fill:var(--m2)}.k0{fill:var(--gather)}.k1{fill:var(--forward)}"
+    ".m3{stroke:var(--m3);fill:none}.f0{fill:var(--m0)}.f1{fill:var(--m1)}.f2{fill:var(--m2)}.f3{fill:var(--m3)}.k0{fill:var(--gather)}.k1{fill:var(--forward)}"
     ".k2{fill:var(--recompute)}.k3{fill:var(--backward)}.k4{fill:var(--reduce)}.k5{fill:var(--norm)}"
     ".k6{fill:var(--norm)}.k7{fill:var(--norm)}.k8{fill:var(--gather)}.k9{fill:var(--norm)}.k10{fill:var(--update)}";
 
@@ -85,9 +85,9 @@ static void put_run_line(FILE *out, const json_t *run, int mode, double most_s, 
     fputs("\"/>\n", out);
 }
 
-static void put_mode_keys(FILE *out)
+static void put_mode_keys(const struct eo_comparison *comparison, FILE *out)
 {
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison->mode_count; mode++)
         fprintf(out, "<span class=\"key\" style=\"background:var(--%s)\"></span>%s", mode_class[mode],
                 eo_memory_name((eo_memory)mode));
 }
@@ -96,7 +96,7 @@ static void put_step_times(const struct eo_comparison *comparison, FILE *out)
 {
     const int top = 10, height = 240;
     double most_s = 0;
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison->mode_count; mode++)
         most_s = comparison->figures[mode].step_p99_s > most_s ? comparison->figures[mode].step_p99_s : most_s;
     if (most_s <= 0)
         return;
@@ -104,7 +104,7 @@ static void put_step_times(const struct eo_comparison *comparison, FILE *out)
     fputs("<h2>Step times</h2><figure>", out);
     begin_picture(out, height + 40, "Step times of all runs");
     put_scale(out, top, height, most_s, 1e3, "ms");
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison->mode_count; mode++)
         for (size_t i = 0; i < json_array_size(comparison->runs[mode]); i++)
             put_run_line(out, json_array_get(comparison->runs[mode], i), mode, most_s, top, height);
     fprintf(out, "<text class=\"soft\" x=\"%d\" y=\"%d\">step 2</text><text class=\"soft\" x=\"%d\" y=\"%d\" "
@@ -112,7 +112,7 @@ static void put_step_times(const struct eo_comparison *comparison, FILE *out)
             top + height + 18);
     end_picture(out);
     fputs("<figcaption>Each line is a run.", out);
-    put_mode_keys(out);
+    put_mode_keys(comparison, out);
     fputs("</figcaption></figure>\n", out);
 }
 
@@ -146,7 +146,7 @@ static double timeline_end(const json_t *timeline)
 static double longest_timeline(const struct eo_comparison *comparison)
 {
     double most_s = 0;
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++) {
+    for (int mode = 0; mode < comparison->mode_count; mode++) {
         const double s = timeline_end(timeline_of(comparison, mode));
         most_s = s > most_s ? s : most_s;
     }
@@ -181,12 +181,12 @@ static void put_timelines(const struct eo_comparison *comparison, FILE *out)
     if (most_s <= 0)
         return;
     int height = 10;
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison->mode_count; mode++)
         height += 20 + 60 * (int)json_array_size(timeline_of(comparison, mode));
     fputs("<h2>One step</h2><figure>", out);
     begin_picture(out, height + 30, "What each stream does in a step");
     int top = 10;
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++) {
+    for (int mode = 0; mode < comparison->mode_count; mode++) {
         const json_t *timeline = timeline_of(comparison, mode);
         fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", PICTURE_LEFT, top + 10, eo_memory_name((eo_memory)mode));
         top += 16;
@@ -260,15 +260,15 @@ static void put_memory(const struct eo_comparison *comparison, FILE *out)
     const int height = 170, step = height + 50;
     const double most_s = longest_timeline(comparison);
     double most_bytes = 0;
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison->mode_count; mode++)
         if (comparison->figures[mode].live_peak_bytes > most_bytes)
             most_bytes = comparison->figures[mode].live_peak_bytes;
     if (most_bytes <= 0 || most_s <= 0)
         return;
     most_bytes *= 1.05;
     fputs("<h2>Memory of rank 0 over a step</h2><figure>", out);
-    begin_picture(out, EO_COMPARED_MODES * step, "Memory over a step");
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++) {
+    begin_picture(out, comparison->mode_count * step, "Memory over a step");
+    for (int mode = 0; mode < comparison->mode_count; mode++) {
         const int top = 24 + mode * step;
         const json_t *timeline = timeline_of(comparison, mode);
         const struct eo_mode_figures *f = &comparison->figures[mode];
@@ -292,7 +292,7 @@ static void put_memory(const struct eo_comparison *comparison, FILE *out)
 #define PAGE_ROW(name, ...)                                                                                           \
     do {                                                                                                              \
         fprintf(out, "<tr><td>%s</td>", name);                                                                        \
-        for (int mode = 0; mode < EO_COMPARED_MODES; mode++) {                                                        \
+        for (int mode = 0; mode < comparison->mode_count; mode++) {                                                        \
             const struct eo_mode_figures *f = &comparison->figures[mode];                                             \
             fputs("<td>", out);                                                                                       \
             fprintf(out, __VA_ARGS__);                                                                                \
@@ -304,7 +304,7 @@ static void put_memory(const struct eo_comparison *comparison, FILE *out)
 static void put_table(const struct eo_comparison *comparison, FILE *out)
 {
     fputs("<div class=\"frame\"><table><tr><th></th>", out);
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison->mode_count; mode++)
         fprintf(out, "<th>%s</th>", eo_memory_name((eo_memory)mode));
     fputs("</tr>\n", out);
     PAGE_ROW("step, median", "%.2f ms", f->step_s * 1e3);
@@ -326,10 +326,12 @@ static void put_table(const struct eo_comparison *comparison, FILE *out)
              f->collective_s[EO_WAIT_ALL_GATHER] * 1e3);
     PAGE_ROW("reduce-scatter, exposed of all", "%.2f of %.2f ms", f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3,
              f->collective_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    PAGE_ROW("all-gather, waiting to begin", "%.2f ms", f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e3);
+    PAGE_ROW("reduce-scatter, waiting to begin", "%.2f ms", f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
     if (comparison->figures[0].simulated_s > 0)
-        fprintf(out, "<tr><td>the plan's list with measured times</td><td>%.2f ms (measured %.2f)</td><td></td><td>"
-                "</td></tr>\n", comparison->figures[0].simulated_s * 1e3,
-                comparison->figures[0].simulated_measured_s * 1e3);
+        fprintf(out, "<tr><td>the plan's list with measured times</td><td>%.2f ms (measured %.2f)</td><td "
+                "colspan=\"%d\"></td></tr>\n", comparison->figures[0].simulated_s * 1e3,
+                comparison->figures[0].simulated_measured_s * 1e3, comparison->mode_count - 1);
     PAGE_ROW("weights_hash", "%s", f->weights_hash);
     fputs("</table></div>\n", out);
 }

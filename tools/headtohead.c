@@ -59,7 +59,7 @@ static error_t parse_head_option(int key, char *text, struct argp_state *state)
     case HEAD_FIGURES: settings->figures = (int)eo_option_count(state, "figures", text, 3, 1 << 20); return 0;
     case ARGP_KEY_END:
         if (eo_option_memory_given(&settings->common))
-            argp_error(state, "--memory: all three modes are run here; leave it out, or use train");
+            argp_error(state, "--memory: all modes are run here; leave it out, or use train");
         if (settings->common.steps < 4)
             argp_error(state, "--steps %llu are too few to compare; give at least 4",
                        (unsigned long long)settings->common.steps);
@@ -161,8 +161,8 @@ static double mean_step_ms(const json_t *run)
 static int run_all(const struct settings *settings, struct eo_comparison *comparison)
 {
     for (uint32_t round = 0; round < settings->runs; round++) {
-        for (int i = 0; i < EO_COMPARED_MODES; i++) {
-            const int mode = round % 2 ? EO_COMPARED_MODES - 1 - i : i;
+        for (int i = 0; i < comparison->mode_count; i++) {
+            const int mode = round % 2 ? comparison->mode_count - 1 - i : i;
             int exit_status;
             json_t *run = run_child(settings, (eo_memory)mode, &exit_status);
             if (!run)
@@ -245,12 +245,14 @@ static eo_status check(const struct settings *settings, struct eo_problem *probl
 static int compare(const struct settings *settings)
 {
     struct eo_problem problem;
-    struct eo_comparison comparison = {.run_count = settings->runs};
+    struct eo_comparison comparison = {
+        .run_count = settings->runs,
+        .mode_count = eo_options_on_gpu(&settings->common) ? EO_COMPARED_MODES_MAX : EO_COMPARED_MODES_MAX - 1};
     if (check(settings, &problem) < 0)
         return complain(&problem, EO_EXIT_BAD_INPUT);
     eo_warn_of_many_threads(&settings->common);
     describe(settings, &comparison);
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison.mode_count; mode++)
         comparison.runs[mode] = json_array();
     int result = run_all(settings, &comparison);
     if (result == EO_EXIT_OK) {
@@ -263,7 +265,7 @@ static int compare(const struct settings *settings)
         if (!comparison.equal)
             result = EO_EXIT_FAILED;
     }
-    for (int mode = 0; mode < EO_COMPARED_MODES; mode++)
+    for (int mode = 0; mode < comparison.mode_count; mode++)
         json_decref(comparison.runs[mode]);
     return result;
 }

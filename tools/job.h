@@ -94,6 +94,8 @@ struct eo_job {
     atomic_bool broken;         /* a rank could not start */
     atomic_bool measured;       /* the time for measuring is over */
     double peak_flops_per_s;    /* of all ranks together; 0: not measured */
+    uint64_t gpu_used_bytes;    /* of GPU 0 in the second step, as its driver says: all that use it */
+    uint64_t team_bytes;        /* of rank 0's team, outside the plan */
     pthread_mutex_t failure_mutex;
     eo_status failure;          /* of the first cause; EO_OK: none */
     uint32_t failed_rank;

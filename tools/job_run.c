@@ -59,6 +59,17 @@ static eo_status validate(struct eo_job_rank *rank, uint64_t step)
     return EO_OK;
 }
 
+/* While all ranks have what they need: what the driver counts is beside the plan in the report. */
+static void ask_gpu(struct eo_job_rank *rank)
+{
+    eo_device_facts facts;
+    const eo_log silence = {0};
+    if (!eo_options_on_gpu(rank->job->options) || eo_device_ask(&facts, rank->job->options->device, 0, &silence) < 0)
+        return;
+    rank->job->gpu_used_bytes = facts.total_bytes - facts.free_bytes;
+    rank->job->team_bytes = eo_team_memory_bytes(rank->team);
+}
+
 static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
 {
     struct eo_job *job = rank->job;
@@ -73,6 +84,8 @@ static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
         eo_runtime_get_stats(rank->runtime, &rank->last);
         if (*step == 1)
             rank->first = rank->last;
+        if (*step == 2 && rank->rank == 0)
+            ask_gpu(rank);
         if (hooks->rank_step)
             hooks->rank_step(hooks->user, rank, *step);
         if (rank->rank == 0 && hooks->step)

@@ -23,6 +23,7 @@ struct rank_notes {
     uint64_t previous_ns;   /* stats.step_ns one step ago */
     double collective_ns[EO_WAIT_COUNT]; /* how long collectives took, added up over the steps with a timeline */
     double exposed_ns[EO_WAIT_COUNT];    /* ... while this rank computed nothing */
+    double delay_ns[EO_WAIT_COUNT];      /* ... from issue to start */
     uint64_t timeline_count;
 };
 
@@ -113,6 +114,8 @@ static void keep_timeline(struct notes *notes, struct rank_notes *rank, const st
         if (collective >= 0 && duration_ns) {
             rank->collective_ns[collective] += (double)duration_ns;
             rank->exposed_ns[collective] += (double)exposed_ns(rank, record);
+            if (record->ready_ns && record->start_ns > record->ready_ns)
+                rank->delay_ns[collective] += (double)(record->start_ns - record->ready_ns);
         }
         if (record->operation < notes->operation_count) {
             durations_ns[record->operation] = duration_ns;
@@ -256,9 +259,9 @@ static void add_waits(const struct notes *notes, json_t *out)
 {
     static const char *const names[EO_WAIT_COUNT] = {"all_gather", "reduce_scatter", "norm"};
     const struct eo_job *job = notes->job;
-    json_t *waits = json_object(), *collectives = json_object(), *exposed = json_object();
+    json_t *waits = json_object(), *collectives = json_object(), *exposed = json_object(), *delays = json_object();
     for (int w = 0; w < EO_WAIT_COUNT; w++) {
-        double wait_ns = 0, collective_ns = 0, open_ns = 0;
+        double wait_ns = 0, collective_ns = 0, open_ns = 0, delay_ns = 0;
         for (uint32_t r = 0; r < job->shape.rank_count; r++) {
             const struct eo_job_rank *rank = &job->ranks[r];
             const struct rank_notes *kept = &notes->ranks[r];
@@ -267,15 +270,18 @@ static void add_waits(const struct notes *notes, json_t *out)
             if (kept->timeline_count) {
                 collective_ns += kept->collective_ns[w] / (double)kept->timeline_count;
                 open_ns += kept->exposed_ns[w] / (double)kept->timeline_count;
+                delay_ns += kept->delay_ns[w] / (double)kept->timeline_count;
             }
         }
         json_object_set_new(waits, names[w], json_real(wait_ns * 1e-9 / job->shape.rank_count));
         json_object_set_new(collectives, names[w], json_real(collective_ns * 1e-9 / job->shape.rank_count));
         json_object_set_new(exposed, names[w], json_real(open_ns * 1e-9 / job->shape.rank_count));
+        json_object_set_new(delays, names[w], json_real(delay_ns * 1e-9 / job->shape.rank_count));
     }
     json_object_set_new(out, "wait_s", waits);
     json_object_set_new(out, "collective_s", collectives);
     json_object_set_new(out, "exposed_s", exposed);
+    json_object_set_new(out, "start_delay_s", delays);
 }
 
 static void add_categories(const struct eo_job *job, json_t *out)

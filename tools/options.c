@@ -47,6 +47,7 @@ enum option_key {
     OPTION_REDUCE_INPUTS,
     OPTION_PLACE_THREADS,
     OPTION_PEAK_SECONDS,
+    OPTION_PEAK_TFLOPS,
     OPTION_END,
 };
 _Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
@@ -85,6 +86,8 @@ static const struct argp_option option_table[] = {
     {"reduce-inputs", OPTION_REDUCE_INPUTS, "K", 0, "dynamic memory: reduce-scatter inputs in flight [1]", 2},
     {"place-threads", OPTION_PLACE_THREADS, NULL, 0, "bind ranks to cores and their memory to the nearest node", 2},
     {"peak-seconds", OPTION_PEAK_SECONDS, "S", 0, "time spent on measuring the machine's matrix products [0.7]", 2},
+    {"peak-tflops", OPTION_PEAK_TFLOPS, "X", 0,
+     "with --device cuda: of the card's data sheet (H200, bf16, dense: 989), for the utilisation that is printed", 2},
     {.doc = "Training:", .group = 3},
     {"batch", OPTION_BATCH, "B", 0, "sequences of a rank and micro-batch [2]", 3},
     {"seq", OPTION_SEQ, "T", 0, "tokens of a sequence [256]", 3},
@@ -311,6 +314,7 @@ static void parse_memory(const struct argp_state *state, struct eo_options *o, i
     case OPTION_REDUCE_INPUTS: o->reduce_inputs = (uint32_t)eo_option_count(state, name, text, 1, 64); break;
     case OPTION_PLACE_THREADS: o->place_threads = true; break;
     case OPTION_PEAK_SECONDS: o->peak_seconds = eo_option_real(state, name, text, 0, 3600); break;
+    case OPTION_PEAK_TFLOPS: o->peak_tflops = eo_option_real(state, name, text, 1e-3, 1e9); break;
     default: break;
     }
 }
@@ -349,6 +353,8 @@ static void check_device(const struct argp_state *state, struct eo_options *o)
                    eo_memory_name(o->memory));
     if (o->plan_cache && !on_gpu)
         argp_error(state, "--product-cache is for --device cuda; leave it out");
+    if (o->peak_tflops > 0 && !on_gpu)
+        argp_error(state, "--peak-tflops is for --device cuda; a CPU's peak is measured (--peak-seconds)");
     if (on_gpu && is_given(o, OPTION_FABRIC))
         argp_error(state, "--fabric is for --device cpu: on a GPU the real link counts");
     if (!is_given(o, OPTION_GRAPH))

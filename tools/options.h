@@ -47,6 +47,7 @@ struct eo_options {
     uint32_t recompute_blocks;
     uint32_t head_chunks;
     bool half_blocks;
+    double peak_tflops;  /* of a GPU, as its data sheet says; 0: not told */
     double peak_seconds; /* spent on measuring the machine's products; 0: none */
     bool plan_only;      /* no data, no memory: ranks may be many */
 

@@ -36,7 +36,10 @@ void eo_report_start(const struct eo_job *job)
     const eo_plan_summary *s = &job->summary;
     printf("%s: %.2f million parameters, %u ranks x %u thread%s, memory %s, kernels %s\n", o->model_name,
            (double)s->element_count * 1e-6, o->ranks, o->threads, o->threads == 1 ? "" : "s",
-           eo_memory_name(o->memory), eo_kernels_name());
+           eo_memory_name(o->memory), eo_transformer_kernels(job->transformer));
+    if (eo_options_on_gpu(o) || o->dtype != EO_DTYPE_FP32 || o->reduce_dtype != EO_DTYPE_FP32)
+        printf("device %s, computed in %s, reduced in %s, steps %s\n", o->device, eo_dtype_name(o->dtype),
+               eo_dtype_name(o->reduce_dtype), o->graph ? "as a graph after the first" : "operation by operation");
     if (job->data.is_text)
         printf("data: %.2f MiB of text in %u file%s, the last tenth held back\n", mib(job->data.count),
                job->data.file_count, job->data.file_count == 1 ? "" : "s");
@@ -124,6 +127,27 @@ void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes)
     if (job->options->memory != EO_MEMORY_STATIC)
         printf("  %-24s %10.2f MiB live, %.2f MiB reserved, at most\n", "taken", mib(live), mib(reserved));
     printf("  %-24s %10.2f MiB resident at most\n", "process, all ranks", mib(resident_peak_bytes));
+    if (job->gpu_used_bytes) {
+        printf("  %-24s %10.2f MiB of products' workspace and the like a rank\n", "outside the plan",
+               mib(job->team_bytes));
+        printf("  %-24s %10.2f MiB in use, as the driver says: all ranks on it, CUDA itself, other processes\n", "GPU 0",
+               mib(job->gpu_used_bytes));
+    }
+}
+
+/* Model FLOPs a second, and their share of what the card's data sheet says, if that was told. */
+static void report_utilisation(const struct eo_job *job, double step_s)
+{
+    const double nominal = job->options->peak_tflops * 1e12;
+    const double speed = eo_transformer_flops(job->transformer) * job->shape.micro_batches / step_s;
+    printf("  %-28s %9.1f TFLOP/s a rank: (6 x multiplied parameters + 6 x layers x width x seq) x tokens / step\n",
+           "model", speed * 1e-12);
+    if (nominal > 0) {
+        const uint32_t gpus = job->device.device_count < job->shape.rank_count ? job->device.device_count
+                                                                               : job->shape.rank_count;
+        printf("  %-28s %9.1f %% of %.0f TFLOP/s\n", "MFU of a GPU",
+               100 * speed * job->shape.rank_count / gpus / nominal, nominal * 1e-12);
+    }
 }
 
 void eo_report_time(const struct eo_job *job, double step_s_median)
@@ -155,6 +179,8 @@ void eo_report_time(const struct eo_job *job, double step_s_median)
     if (share > 0)
         printf(", %.0f %% of the products' peak", 100 * share);
     printf("\n");
+    if (eo_options_on_gpu(job->options))
+        report_utilisation(job, step_s_median);
 }
 
 /* Bytes of the UTF-8 character that begins here; 0: none does. */

@@ -68,6 +68,9 @@ typedef struct eo_team_params {
     uint32_t device_index;  /* CUDA: the world's device_index of this rank */
     void *stream;           /* CUDA: eo_runtime_stream() of the runtime it will serve, which must outlive it */
     const char *plan_cache; /* [none] CUDA: a file of product plans that were chosen by timing; read and rewritten */
+    bool repeatable;        /* [false] CUDA: the same bits in every run. cuDNN's attention adds up the gradient of queries
+                               as blocks come; this takes a slower way. Timing may choose other products in another run:
+                               plan_cache keeps them */
     const eo_log *log;      /* [silence] copied */
 } eo_team_params;
 
@@ -156,6 +159,9 @@ EO_EXPORT double eo_transformer_flops(const eo_transformer *transformer);
 EO_EXPORT uint32_t eo_transformer_products(const eo_transformer *transformer, eo_product *products,
                                            uint32_t capacity);
 EO_EXPORT EO_NODISCARD eo_status eo_product_measure(eo_team *team, const eo_product *product, double *flops_per_s);
+
+/* Which kernels a model runs on: one of the names below, or "cuda". */
+EO_EXPORT const char *eo_transformer_kernels(const eo_transformer *transformer);
 
 /*
  * Which kernels of the CPU were picked for fp32: "avx512", "avx2" or "plain"; and a way to force a slower one, for tests

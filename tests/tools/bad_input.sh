@@ -161,6 +161,19 @@ refuse 'an unknown recompute' "'some'" --recompute some
 refuse 'an unknown granularity' "'third'" --granularity third
 refuse 'one slot count' '--slots' --slots 2
 refuse 'slots of zero' 'too small' --slots 0,2
+refuse 'an unknown device' "'tpu'" --device tpu
+refuse 'an unknown element type' "'fp16'" --dtype fp16
+refuse 'an unknown type of reductions' "'int8'" --reduce int8
+refuse 'graphs on a CPU' 'has no graphs' --graph on
+refuse 'graphs of memory that moves' '--graph on is for --memory static' --device cuda --memory dynamic:pool --graph on
+refuse "a GPU's allocator on a CPU" 'dynamic:pool' --memory dynamic:caching
+refuse 'a simulated link between GPUs' '--fabric' --device cuda --fabric 10,10
+if [ ! -e /dev/nvidiactl ]; then
+    # shellcheck disable=SC2086
+    refuse 'a GPU that is not there: named' 'cuda' --device cuda $small
+    # shellcheck disable=SC2086
+    refuse 'a GPU that is not there: what to do' 'cpu' --device cuda $small
+fi
 refuse 'half a fabric' '--fabric' --fabric 10
 refuse 'a fabric without speed' '--fabric' --fabric 0,10
 run "$train" $small --log same --trace same
@@ -176,6 +189,7 @@ refuse_head() # NAME WORDS ARGUMENTS
 }
 refuse_head 'headtohead: an unknown model' 'is not known' --model huge
 refuse_head 'headtohead: a memory mode' 'leave it out' --memory static
+refuse_head 'headtohead: graphs on a CPU' 'has no graphs' --graph on
 refuse_head 'headtohead: no runs' '--runs is 0' --runs 0
 refuse_head 'headtohead: text that is not there' 'No such file' --model tiny --text "$work/nothing"
 refuse_head 'headtohead: more memory than there is' 'available' $beyond --text "$text"

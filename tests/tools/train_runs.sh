@@ -48,6 +48,15 @@ for memory in dynamic:malloc dynamic:pool; do
     result $? "$memory ends with the bits of static"
 done
 
+"$train" $quick --steps 6 --ranks 2 --dtype bf16 --reduce bf16 --log static.jsonl >out 2>err &&
+    grep -q 'computed in bf16, reduced in bf16' out
+result $? 'training in bf16 says so'
+for memory in dynamic:malloc dynamic:pool; do
+    "$train" $quick --steps 6 --ranks 2 --dtype bf16 --reduce bf16 --memory $memory --log dynamic.jsonl >out 2>err &&
+        "$python" "$check" same-weights static.jsonl dynamic.jsonl >>out 2>>err
+    result $? "in bf16 too, $memory ends with the bits of static"
+done
+
 "$train" --text text --model tiny --seq 32 --sample 0 --peak-seconds 0 --steps 2 --ranks 16 --threads 16 \
     >out 2>err && grep -q 'warning: .*more threads than' err
 result $? 'more threads than cores are warned of, and run'
