@@ -6,6 +6,8 @@
 #ifndef EO_LAYERS_CUDA_TEAM_CUDA_H
 #define EO_LAYERS_CUDA_TEAM_CUDA_H
 
+#include "layers/cuda/cublaslt_names.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 

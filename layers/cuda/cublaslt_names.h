@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Before cublasLt.h, in place of linking the library: the functions of it that we call get names of our own, behind
+ * which cublaslt_import.c loads it at the first call. Linked, it would cost every process 200 MB and 60 ms at its start,
+ * those that train on the CPU as well. Whoever stands in for the library defines these names.
+ */
+#ifndef EO_LAYERS_CUDA_CUBLASLT_NAMES_H
+#define EO_LAYERS_CUDA_CUBLASLT_NAMES_H
+
+#define cublasLtCreate                         eo_cublasLtCreate
+#define cublasLtDestroy                        eo_cublasLtDestroy
+#define cublasLtGetStatusName                  eo_cublasLtGetStatusName
+#define cublasLtGetVersion                     eo_cublasLtGetVersion
+#define cublasLtMatmul                         eo_cublasLtMatmul
+#define cublasLtMatmulAlgoCheck                eo_cublasLtMatmulAlgoCheck
+#define cublasLtMatmulAlgoGetHeuristic         eo_cublasLtMatmulAlgoGetHeuristic
+#define cublasLtMatmulDescInit_internal        eo_cublasLtMatmulDescInit_internal
+#define cublasLtMatmulDescSetAttribute         eo_cublasLtMatmulDescSetAttribute
+#define cublasLtMatmulPreferenceInit_internal  eo_cublasLtMatmulPreferenceInit_internal
+#define cublasLtMatmulPreferenceSetAttribute   eo_cublasLtMatmulPreferenceSetAttribute
+#define cublasLtMatrixLayoutInit_internal      eo_cublasLtMatrixLayoutInit_internal
+#define cublasLtMatrixLayoutSetAttribute       eo_cublasLtMatrixLayoutSetAttribute
+
+#endif
