@@ -4,7 +4,7 @@
  * copied bytes of uniform blocks, by formulas.
  *
  * Of a block of n elements in K parameters, on W ranks, everything in fp32 (so FSDP2's casts fall away, and what has 2n
- * bytes in bf16 has 4n):
+ * bytes in bf16 has 4n; for bf16 see below):
  *
  *     forward    all-gather output 4n, K parameters 4n in all: 1 + K allocations; copies: own slice 4n/W, copy-out 4n
  *     backward   the same again, K gradients 4n, reduce-scatter input 4n, its output 4n/W: 3 + 2K allocations;
@@ -16,6 +16,10 @@
  *                                    prefetch 8n
  *     live in backward               gather output of the block before, parameters, gradients, and k reduce-scatter
  *                                    inputs in flight: 12n + 4n k, beside the gradient shards of the blocks behind it
+ *
+ * With weights in bf16 outputs and parameters have 2n. Each gather takes 2n/W more for the cast of its shard, which reads
+ * 4n/W and writes 2n/W, and is dropped when the gather after it has ended, so two of them are live, or, without explicit
+ * prefetch, one in forward. Gradients stay fp32 (so that the bits are those of static mode).
  *
  *     forward    AG 0, AG 1, ... AG U-1
  *     backward   AG U-1, AG U-2, RS U-1, AG U-3, RS U-2, ... AG 0, RS 1, RS 0
@@ -41,6 +45,7 @@ struct scene {
     eo_world *worlds[RANKS_MAX];
     uint32_t ranks;
     eo_memory memory;
+    eo_dtype dtype;
     bool implicit;
     uint32_t inputs;
     eo_runtime_stats after_create, before_last, after_last; /* of rank 0 */
@@ -141,7 +146,7 @@ static void describe(struct scene *scene)
         }
         must(NULL, eo_model_add_position(model, eo_position_params(.layer = l), NULL), "position");
     }
-    must(NULL, eo_plan_create(&scene->plan, model, eo_plan_params(.rank_count = scene->ranks)), "plan");
+    must(NULL, eo_plan_create(&scene->plan, model, eo_plan_params(.rank_count = scene->ranks, .dtype = scene->dtype)), "plan");
     must(NULL, eo_world_create_local(scene->worlds, eo_world_params(.rank_count = scene->ranks)), "world");
     eo_model_destroy(&model);
 }
@@ -196,42 +201,48 @@ static uint64_t live_most(const struct scene *scene, eo_operation_kind kind)
                 (uint64_t)(wanted))
 
 /*
- * All of the above, for 2 and 4 ranks, both allocators, one and two inputs, with and without explicit prefetch.
+ * All of the above, for 2 and 4 ranks, both allocators and element types, one and two inputs, with and without explicit
+ * prefetch.
  * Method: a step in the steady state; persistent memory is what was live after create.
  */
-static void behaves_as_fsdp2(uint32_t ranks, eo_memory memory, bool implicit, uint32_t inputs)
+static void behaves_as_fsdp2(uint32_t ranks, eo_memory memory, eo_dtype dtype, bool implicit, uint32_t inputs)
 {
-    struct scene scene = {.ranks = ranks, .memory = memory, .implicit = implicit, .inputs = inputs};
+    struct scene scene = {.ranks = ranks, .memory = memory, .dtype = dtype, .implicit = implicit, .inputs = inputs};
     char expected[2048];
     run(&scene);
-    const uint64_t shard = 4 * n / ranks;
+    const bool bf16 = dtype == EO_DTYPE_BF16;
+    const uint64_t shard = 4 * n / ranks, full = bf16 ? 2 * n : 4 * n, cast = bf16 ? 2 * n / ranks : 0;
     const eo_runtime_stats *a = &scene.before_last, *b = &scene.after_last;
 
     expected_sequence(expected, sizeof(expected));
     TEST_EXPECT(NULL, strcmp(scene.sequence, expected) == 0, "the order of collectives is %s",
                 scene.sequence);
     EXPECT_BYTES("collectives", between(a->collective_count, b->collective_count), 3 * BLOCKS + 1); /* and the norms' */
-    EXPECT_BYTES("bytes of collectives", between(a->collective_bytes, b->collective_bytes), 3 * BLOCKS * 4 * n);
+    EXPECT_BYTES("bytes of collectives", between(a->collective_bytes, b->collective_bytes), BLOCKS * (2 * full + 4 * n));
 
-    EXPECT_BYTES("allocations and frees", between(a->allocator_calls, b->allocator_calls), 2 * BLOCKS * (4 + 3 * K));
+    EXPECT_BYTES("allocations and frees", between(a->allocator_calls, b->allocator_calls),
+                 2 * BLOCKS * (4 + 3 * K + (bf16 ? 2 : 0)));
     EXPECT_BYTES("allocated bytes", between(a->allocated_bytes, b->allocated_bytes),
-                 BLOCKS * (6 * 4 * n + shard)); /* 2 gather outputs, 2 x parameters, gradients, input; output */
-    EXPECT_BYTES("copied bytes", between(a->copied_bytes, b->copied_bytes), BLOCKS * (24 * n + 4 * shard));
+                 /* 2 gather outputs, 2 x parameters; gradients, input; output; 2 casts */
+                 BLOCKS * (4 * full + 2 * 4 * n + shard + 2 * cast));
+    EXPECT_BYTES("copied bytes", between(a->copied_bytes, b->copied_bytes),
+                 BLOCKS * (4 * full + 8 * n + 4 * full / ranks + (bf16 ? 2 * (shard + cast) : 0)));
 
     const uint64_t persistent = scene.after_create.live_peak_bytes;
     TEST_EXPECT(NULL, persistent >= BLOCKS * 3 * shard && persistent < BLOCKS * 3 * shard + 1000,
                 "%" PRIu64 " bytes live after create", persistent);
-    EXPECT_BYTES("live in forward", live_most(&scene, EO_OP_FORWARD) - persistent, implicit ? 8 * n : 12 * n);
+    EXPECT_BYTES("live in forward", live_most(&scene, EO_OP_FORWARD) - persistent, (implicit ? 2 * full + cast : 3 * full + 2 * cast));
     const uint64_t in_flight = 4 * n * inputs;
-    EXPECT_BYTES("live in backward", b->live_peak_bytes - persistent, 12 * n + in_flight + (BLOCKS - 2) * shard);
+    EXPECT_BYTES("live in backward", b->live_peak_bytes - persistent, 2 * full + 4 * n + in_flight + (BLOCKS - 2) * shard + 2 * cast);
     TEST_HOLDS(NULL, b->reserved_peak_bytes >= b->live_peak_bytes);
 }
 
 int main(void)
 {
     for (uint32_t ranks = 2; ranks <= 4; ranks += 2)
-        for (uint32_t c = 0; c < 8; c++)
-            behaves_as_fsdp2(ranks, c & 1 ? EO_MEMORY_DYNAMIC_POOL : EO_MEMORY_DYNAMIC_MALLOC, c & 2, 1 + c / 4);
+        for (uint32_t c = 0; c < 16; c++)
+            behaves_as_fsdp2(ranks, c & 1 ? EO_MEMORY_DYNAMIC_POOL : EO_MEMORY_DYNAMIC_MALLOC,
+                             c & 8 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, c & 2, 1 + c / 4 % 2);
     test_report("collectives, allocations, live and copied bytes are FSDP2's", 4);
     return test_finish();
 }
