@@ -56,15 +56,28 @@ static eo_status build(struct eo_cuda_team *team, struct eo_cuda_attention_plan 
     return EO_ERR_UNSUPPORTED;
 }
 
+static void release(struct eo_cuda_team *team, struct eo_cuda_attention_plan *plan)
+{
+    plan->ops->release(team, plan->state);
+    free(plan);
+}
+
+/* Who asks for one token more each time has a new shape each time; the first ones are the training's. */
+static eo_status forget_last(struct eo_cuda_team *team)
+{
+    CUDA_TRY(team, cudaStreamSynchronize(team->stream), "waiting for attention");
+    release(team, team->attentions[--team->attention_count]);
+    return EO_OK;
+}
+
 static eo_status find_or_build(struct eo_cuda_team *team, const struct eo_attention *attention,
                                struct eo_cuda_attention_plan **out)
 {
     *out = find(team, attention);
     if (*out)
         return EO_OK;
-    LAYERS_REQUIRE(&team->log, team->attention_count < EO_CUDA_ATTENTIONS_MAX,
-                   "cuda: more than %d shapes of attention; use fewer batch sizes and sequence lengths",
-                   EO_CUDA_ATTENTIONS_MAX);
+    if (team->attention_count == EO_CUDA_ATTENTIONS_MAX)
+        LAYERS_TRY(forget_last(team));
     struct eo_cuda_attention_plan *plan = calloc(1, sizeof(*plan));
     if (!plan)
         return EO_ERR_NO_MEMORY;
@@ -102,11 +115,8 @@ eo_status eo_cuda_attention_backward(eo_team *team, const struct eo_attention *a
 
 void eo_cuda_attentions_release(struct eo_cuda_team *team)
 {
-    for (uint32_t i = 0; i < team->attention_count; i++) {
-        struct eo_cuda_attention_plan *plan = team->attentions[i];
-        plan->ops->release(team, plan->state);
-        free(plan);
-    }
+    for (uint32_t i = 0; i < team->attention_count; i++)
+        release(team, team->attentions[i]);
     team->attention_count = 0;
     for (const struct eo_cuda_attention_ops *const *way = eo_cuda_attention_ways; *way; way++)
         if ((*way)->close)

@@ -2,6 +2,7 @@
  *
  * Products by cuBLASLt: fp32 sums for both types, plans in a fixed table that is keyed by shape.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "layers/cuda/kernels_cuda_layers.h"
@@ -12,23 +13,45 @@ static cudaDataType_t data_type(eo_dtype dtype)
     return dtype == EO_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-struct eo_product_plan *eo_cuda_plan_find(struct eo_cuda_team *team, const struct eo_product_key *key)
+static struct eo_product_plan *place_of(struct eo_product_plan *plans, const struct eo_product_key *key)
 {
     uint32_t place = (uint32_t)eo_product_key_hash(key) % EO_CUDA_PLANS_MAX;
-    while (team->plans[place].state != EO_PLAN_NONE) {
-        if (memcmp(&team->plans[place].key, key, sizeof(*key)) == 0)
-            return &team->plans[place];
+    while (plans[place].state != EO_PLAN_NONE && memcmp(&plans[place].key, key, sizeof(*key)) != 0)
         place = (place + 1) % EO_CUDA_PLANS_MAX;
-    }
+    return &plans[place];
+}
+
+/* Who asks for one token more each time has a new shape each time: those plans make room. Never in a training's steps. */
+static bool forget_untimed(struct eo_cuda_team *team)
+{
+    struct eo_product_plan *kept = calloc(EO_CUDA_PLANS_MAX, sizeof(*kept));
+    if (!kept)
+        return false;
+    team->plan_count = 0;
+    for (uint32_t i = 0; i < EO_CUDA_PLANS_MAX; i++)
+        if (team->plans[i].timed) {
+            *place_of(kept, &team->plans[i].key) = team->plans[i];
+            team->plan_count++;
+        }
+    free(team->plans);
+    team->plans = kept;
+    return team->plan_count < EO_CUDA_PLANS_FULL;
+}
+
+struct eo_product_plan *eo_cuda_plan_find(struct eo_cuda_team *team, const struct eo_product_key *key)
+{
+    struct eo_product_plan *plan = place_of(team->plans, key);
+    if (plan->state != EO_PLAN_NONE)
+        return plan;
     if (team->plan_count >= EO_CUDA_PLANS_FULL) {
-        eo_layers_log(&team->log, EO_LOG_ERROR,
-                      "cuda: more than %d shapes of products; use one batch and sequence length for training and "
-                      "evaluation",
-                      EO_CUDA_PLANS_FULL);
-        return NULL;
+        if (!forget_untimed(team)) {
+            eo_layers_log(&team->log, EO_LOG_ERROR, "cuda: more than %d shapes of products", EO_CUDA_PLANS_FULL);
+            return NULL;
+        }
+        plan = place_of(team->plans, key);
     }
-    team->plans[place].key = *key;
-    return &team->plans[place];
+    plan->key = *key;
+    return plan;
 }
 
 static eo_status describe_matrix(struct eo_cuda_team *team, cublasLtMatrixLayoutOpaque_t *out,

@@ -102,6 +102,7 @@ static eo_status cuda_team_create(eo_team **out, const eo_team_params *params)
     if (!team)
         return EO_ERR_NO_MEMORY;
     team->base.backend = &eo_team_cuda_backend;
+    team->repeatable = params->repeatable;
     if (params->log)
         team->log = *params->log;
     eo_status status = find_device(team, params);

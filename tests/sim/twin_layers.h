@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef EO_TESTS_TWIN_LAYERS_H
+#define EO_TESTS_TWIN_LAYERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+extern uint64_t twin_vocabulary;      /* rows of the model's token table, which its forward kernel is not told */
+extern bool twin_attention_by_blocks; /* the way that is taken without cuDNN */
+
+#endif
