@@ -128,9 +128,10 @@ static eo_status drain(struct eo_comm *comm, const char *label)
 static bool await_exits(struct eo_comm *comm, uint64_t deadline_ns)
 {
     for (uint32_t r = 0; r < comm->end.group->params.rank_count; r++) {
-        const struct eo_local_cuda_rank *rank = eo_local_cuda_rank_of(comm, r);
-        if (r == comm->end.rank || !rank || atomic_load(&comm->end.line->ranks[r].closed))
-            continue;
+        const struct eo_local_rank *peer = &comm->end.line->ranks[r];
+        if (r == comm->end.rank || atomic_load(&peer->closed) || atomic_load(&peer->entered) == 0)
+            continue; /* it reads nothing any more, or has read nothing yet (and may not have opened) */
+        const struct eo_local_cuda_rank *rank = peer->shared;
         for (int i = 0; i < 2; i++) {
             while (eo_cuda_query_event(rank->exit[i]) == cudaErrorNotReady) {
                 if (eo_now_ns() > deadline_ns)

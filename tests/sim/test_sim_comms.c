@@ -4,7 +4,8 @@
  *       few, and that whatever goes wrong (a rank that is late, gone or different, a call that fails, a mode that this
  *       NCCL runs wrongly) ends on every rank, in time, with a text that names it, and with nothing used after.
  * Method: steps of a gather, a reduction of what was gathered, and a small gather at the end, on the simulated GPU;
- *         buffers are spoiled as soon as the contract allows it.
+ *         buffers are spoiled as soon as the contract allows it. With `threads` as argument only what goes well, with a
+ *         real thread a stream, for ThreadSanitizer.
  */
 #include <nccl.h>
 #include <pthread.h>
@@ -287,6 +288,8 @@ static void good(struct run run, const struct sim_config *config)
     CHECK(!run.graph || run.captured == run.ranks, "%u ranks captured", run.captured);
 }
 
+static enum sim_executor executor = SIM_SCHEDULED;
+
 static void all_good(struct run run, int nccl_version, uint32_t ranks_min, uint32_t seeds, const char *name)
 {
     for (uint32_t ranks = ranks_min; ranks <= RANKS_MAX; ranks++) {
@@ -295,7 +298,8 @@ static void all_good(struct run run, int nccl_version, uint32_t ranks_min, uint3
             run.bf16 = seed % 3 == 0;
             run.ordered = seed % 2;
             run.tells_peers = seed % 2;
-            good(run, &(const struct sim_config){.seed = seed, .device_count = RANKS_MAX, .nccl_version = nccl_version});
+            good(run, &(const struct sim_config){.seed = seed, .device_count = RANKS_MAX, .nccl_version = nccl_version,
+                                                     .executor = executor});
         }
     }
     check_case(name);
@@ -484,8 +488,10 @@ static void fallback(void)
     check_case("nccl: registered is what is chosen, and its figures are told");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "threads") == 0)
+        executor = SIM_THREADS;
     const uint32_t seeds = getenv("EO_TEST_FULL") ? 40 : 6;
     all_good((struct run){0}, 0, 1, seeds, "local-cuda, one GPU: sums and gathers are right under every schedule");
     all_good((struct run){.several_gpus = true}, 0, 1, seeds, "local-cuda, a GPU each");
@@ -498,6 +504,8 @@ int main(void)
     all_good((struct run){.nccl = true, .mode = "zero"}, 0, 3, seeds, "nccl, zero, from 3 ranks on");
     all_good((struct run){.nccl = true, .mode = "zero"}, 23102, 1, seeds, "nccl 2.31.2, zero");
     all_good((struct run){.nccl = true, .mode = "symmetric", .graph = true}, 23102, 1, seeds, "nccl 2.31.2, symmetric");
+    if (executor == SIM_THREADS)
+        return check_end();
     mutations();
     local_failures();
     nccl_failures();
