@@ -370,15 +370,11 @@ static void *rank_main(void *argument)
     struct rank *self = argument;
     const struct micro_settings *settings = &self->run->settings;
     const bool simulated = strcmp(settings->device, "cuda") == 0;
-    if (simulated)
-        sim_thread_begin(self->rank, settings->ranks);
     if (train(self) < 0 && self->world)
         eo_world_abort(self->world, "the trainer gives up");
     eo_runtime_destroy(&self->runtime);
     if (settings->world == MICRO_NCCL && simulated)
         eo_world_destroy(&self->world);
-    if (simulated)
-        sim_thread_end();
     return NULL;
 }
 
@@ -405,12 +401,16 @@ void micro_train(const struct micro_settings *given, struct micro_result *out)
                                                                    .timeout_ms = settings->timeout_ms,
                                                                    .log = &run.log));
     out->status[0] = status;
-    for (uint32_t r = 0; status == EO_OK && r < settings->ranks; r++) {
+    void *arguments[MICRO_RANKS_MAX];
+    for (uint32_t r = 0; r < settings->ranks; r++) {
         ranks[r] = (struct rank){.run = &run, .rank = r, .world = run.worlds[r]};
-        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
+        arguments[r] = &ranks[r];
+        if (status == EO_OK && !simulated && pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
             abort();
     }
-    for (uint32_t r = 0; status == EO_OK && r < settings->ranks; r++)
+    if (status == EO_OK && simulated)
+        sim_run_ranks(settings->ranks, rank_main, arguments);
+    for (uint32_t r = 0; status == EO_OK && !simulated && r < settings->ranks; r++)
         pthread_join(threads[r], NULL);
     for (uint32_t r = 0; r < settings->ranks; r++)
         eo_world_destroy(&run.worlds[r]);

@@ -11,8 +11,8 @@
  *     event           (stream, version): a wait binds to the record that was current when the wait was called
  *
  * Two executors. SCHEDULED: operations run only when a host thread waits or the scheduler chooses to, in an order picked
- * by the seed, and the host threads that called sim_thread_begin() take turns, also by the seed: a run is a function of
- * its seed. A vector clock a stream finds every pair of accesses that nothing orders, even when the data came out right.
+ * by the seed, and the host threads of sim_run_ranks() take turns, also by the seed: a run is a function of its seed.
+ * A vector clock a stream finds every pair of accesses that nothing orders, even when the data came out right.
  * THREADS: a real thread a stream, for ThreadSanitizer, which takes the checker's place.
  *
  * What is wrong, but would only be a wrong number or a hang on a GPU, is a violation: counted, its text kept.
@@ -47,7 +47,7 @@ enum sim_mutation_kind {
 
 struct sim_mutation {
     enum sim_mutation_kind kind;
-    uint32_t rank;    /* of sim_thread_begin */
+    uint32_t rank;    /* of sim_run_ranks */
     uint32_t ordinal; /* which of this thread's calls of the function, from 0 */
 };
 
@@ -89,9 +89,10 @@ void sim_start(const struct sim_config *config);
 /* Everything that was made must be gone: what is not is a violation. Returns how many violations there were. */
 uint32_t sim_finish(void);
 
-/* The calling thread is `rank` of `thread_count` that take turns from now on; returns when all are there. */
-void sim_thread_begin(uint32_t rank, uint32_t thread_count);
-void sim_thread_end(void);
+/* Runs main(arguments[r]) as rank r's host thread for all r, and returns when all have ended. SCHEDULED: they take turns,
+ * by the seed, and share one thread of the system; what blocks otherwise than by the means of sim_wraps.c would stop all.
+ * THREADS: a thread each. */
+void sim_run_ranks(uint32_t count, void *(*main)(void *argument), void *const *arguments);
 /* Lets another thread have its turn: for test code that polls. */
 void sim_yield(void);
 
@@ -106,8 +107,10 @@ uint32_t sim_calls(const char *function, uint32_t rank);
  * was there before. */
 struct sim_call_note {
     char text[160];
-    bool redundant;
+    bool redundant; /* of a wait: the order was there already */
     bool capturing;
+    bool orders, tells, times; /* of a record: a wait that is not redundant bound to it; the host waited for it or asked;
+                                  the host asked for its time */
 };
 bool sim_call_note(enum sim_mutation_kind kind, uint32_t rank, uint32_t ordinal, struct sim_call_note *out);
 bool sim_mutation_happened(void);

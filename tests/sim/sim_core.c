@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * State, entry points' common part, whose turn it is, violations, faults.
+ * State, entry points' common part, violations, faults.
  */
 #include "sim_internal.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local struct sim_thread *self_thread;
 static _Thread_local uint32_t self_generation;
@@ -86,14 +85,13 @@ const char *sim_violation(uint32_t index)
     return index < sizeof(sim.violations) / sizeof(sim.violations[0]) ? sim.violations[index] : "";
 }
 
-/* --- threads and their turns --- */
+/* --- threads --- */
 
-static struct sim_thread *thread_new(uint32_t rank)
+struct sim_thread *sim_thread_new(uint32_t rank)
 {
     struct sim_thread *thread = sim_alloc(sizeof(*thread));
     thread->rank = rank;
     thread->mode = cudaStreamCaptureModeGlobal;
-    pthread_cond_init(&thread->turn, NULL);
     thread->next = sim.threads;
     sim.threads = thread;
     return thread;
@@ -103,151 +101,19 @@ static struct sim_thread *thread_new(uint32_t rank)
 struct sim_thread *sim_self(void)
 {
     if (!self_thread || self_generation != sim.generation) {
-        self_thread = thread_new(SIM_ANY_RANK);
+        self_thread = sim_thread_new(SIM_ANY_RANK);
         self_generation = sim.generation;
     }
     return self_thread;
 }
 
-void sim_progress(void)
+void sim_become(struct sim_thread *thread)
 {
-    sim.progress++;
-    pthread_cond_broadcast(&sim.changed);
-}
-
-static struct sim_thread *pick_turn(void)
-{
-    uint32_t count = 0;
-    for (struct sim_thread *t = sim.threads; t; t = t->next)
-        count += t->takes_turns && !t->finished;
-    if (count == 0)
-        return NULL;
-    /* By rank: the list is in the order in which the system started the threads. */
-    uint32_t wanted = (uint32_t)(sim_next_random() % count), rank = 0;
-    for (;; rank++)
-        for (struct sim_thread *t = sim.threads; t; t = t->next)
-            if (t->takes_turns && !t->finished && t->rank == rank && wanted-- == 0)
-                return t;
-}
-
-/* A thread that has its turn and blocks on what the simulator does not know loses it after two seconds. */
-static void await_turn(struct sim_thread *self)
-{
-    while (sim.turn != self) {
-        struct timespec deadline;
-        clock_gettime(CLOCK_REALTIME, &deadline);
-        deadline.tv_sec += 2;
-        const struct sim_thread *holder = sim.turn;
-        const uint64_t progress = sim.progress;
-        if (sim_cond_timedwait(&self->turn, &sim.lock, &deadline) == ETIMEDOUT && sim.turn == holder &&
-            sim.progress == progress)
-            sim.turn = self;
-    }
-}
-
-static void pass_turn(struct sim_thread *self)
-{
-    struct sim_thread *next = pick_turn();
-    if (!next || next == self)
-        return;
-    sim.turn = next;
-    pthread_cond_signal(&next->turn);
-    if (!self->finished)
-        await_turn(self);
-}
-
-void sim_thread_begin(uint32_t rank, uint32_t thread_count)
-{
-    sim_mutex_lock(&sim.lock);
-    struct sim_thread *self = thread_new(rank);
-    self_thread = self;
+    self_thread = thread;
     self_generation = sim.generation;
-    self->clock = sim.outside;
-    for (struct sim_thread *t = sim.threads; t; t = t->next)
-        if (!t->takes_turns)
-            sim_clock_join(&self->clock, &t->clock);
-    sim.turn_expected = thread_count;
-    sim.turn_count++;
-    pthread_cond_broadcast(&sim.changed);
-    while (sim.turn_count < sim.turn_expected)
-        sim_cond_wait(&sim.changed, &sim.lock);
-    if (sim.config.executor == SIM_SCHEDULED) {
-        self->takes_turns = true;
-        sim.progress++;
-        /* All are there; they queue up for the turn one after the other, and rank 0 deals it out when all have. */
-        uint32_t ready = 0;
-        for (struct sim_thread *t = sim.threads; t; t = t->next)
-            ready += t->takes_turns && !t->finished;
-        if (ready == thread_count) {
-            sim.turn = pick_turn();
-            pthread_cond_signal(&sim.turn->turn);
-        }
-        while (sim.turn != self)
-            sim_cond_wait(&self->turn, &sim.lock);
-    }
-    sim_mutex_unlock(&sim.lock);
 }
 
-void sim_thread_end(void)
-{
-    sim_mutex_lock(&sim.lock);
-    struct sim_thread *self = sim_self();
-    if (self->takes_turns && sim.turn != self)
-        await_turn(self);
-    self->finished = true;
-    sim_clock_join(&sim.outside, &self->clock);
-    if (--sim.turn_count == 0)
-        sim.turn_expected = 0;
-    if (self->takes_turns) {
-        sim.turn = NULL;
-        pass_turn(self);
-    }
-    self_thread = NULL;
-    sim_mutex_unlock(&sim.lock);
-}
-
-bool sim_pause(struct sim_patience *patience)
-{
-    struct sim_thread *self = sim_self();
-    const uint64_t now = sim_real_ns();
-    if (patience->begin_ns == 0 || patience->progress != sim.progress) {
-        patience->begin_ns = now;
-        patience->progress = sim.progress;
-    }
-    if (self->idle_progress != sim.progress) {
-        self->idle_progress = sim.progress;
-        self->idle_polls = 0;
-    }
-    if (now - patience->begin_ns > (uint64_t)sim.config.hang_ms * 1000000u)
-        return false;
-    if (self->takes_turns) {
-        pass_turn(self);
-        if (++self->idle_polls > 64) { /* nobody gets on: what is awaited is in a thread that takes no turns, or time */
-            sim_mutex_unlock(&sim.lock);
-            (void)sim_sleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-            sim_mutex_lock(&sim.lock);
-        }
-        return true;
-    }
-    struct timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    deadline.tv_nsec += 1000000;
-    if (deadline.tv_nsec >= 1000000000) {
-        deadline.tv_nsec -= 1000000000;
-        deadline.tv_sec++;
-    }
-    (void)sim_cond_timedwait(&sim.changed, &sim.lock, &deadline);
-    return true;
-}
-
-void sim_yield(void)
-{
-    sim_mutex_lock(&sim.lock);
-    struct sim_thread *self = sim_self();
-    if (self->takes_turns)
-        (void)sim_pause(&(struct sim_patience){0});
-    sim_mutex_unlock(&sim.lock);
-}
+void sim_progress(void) { sim.progress++; }
 
 /* --- entry points --- */
 
@@ -298,6 +164,17 @@ static bool always_answers(const char *function)
     return strncmp(function, "nccl", 4) == 0;
 }
 
+/* Calls that change nothing that another thread could see: no place to give the turn away. */
+static bool is_private(const char *function)
+{
+    static const char *const names[] = {"cudaEventCreateWithFlags", "cudaEventDestroy", "cudaStreamIsCapturing",
+                                        "cudaEventElapsedTime", "cudaGetLastError", "cudaGetDevice", "cudaSetDevice"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(function, names[i]) == 0)
+            return true;
+    return false;
+}
+
 bool sim_enter(const char *function, int *fault)
 {
     *fault = 0;
@@ -308,14 +185,8 @@ bool sim_enter(const char *function, int *fault)
         sim_mutex_lock(&sim.lock);
     }
     struct sim_thread *self = sim_self();
-    if (self->takes_turns) {
-        if (sim.turn != self)
-            await_turn(self);
-        else if (sim_next_random() % 16 == 0)
-            pass_turn(self);
-    } else {
-        sim_clock_join(&self->clock, &sim.outside);
-    }
+    if (self->takes_turns && !is_private(function) && sim_next_random() % 8 == 0)
+        sim_pass_turn(self);
     if (self->forgiven)
         return false;
     const uint32_t index = function_index(function), ordinal = self->calls[index]++;
@@ -373,7 +244,6 @@ static void forget(void)
     sim_host_forget();
     while (sim.threads) {
         struct sim_thread *next = sim.threads->next;
-        pthread_cond_destroy(&sim.threads->turn);
         free(sim.threads->grouped);
         free(sim.threads);
         sim.threads = next;

@@ -169,7 +169,7 @@ static cudaError_t query(struct sim_point *point)
         return sim.broken;
     if (!atomic_load(&point->done)) {
         struct sim_thread *self = sim_self();
-        if (self->takes_turns) /* who polls lets the others get on */
+        if (self->takes_turns && (!sim_can_run() || sim_next_random() % 8 == 0)) /* who polls lets others get on */
             (void)sim_pause(&(struct sim_patience){0});
         return cudaErrorNotReady;
     }
@@ -351,13 +351,24 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
                       sim_event_of(event)->label, at->label, at->last ? at->last->name : "nothing");
     if (sim_mutates(SIM_DROP_RECORD, "cudaEventRecord"))
         CUDA_END(cudaSuccess);
-    CUDA_END(record(event, stream, 0));
+    const uint32_t note = sim.note_count - 1;
+    const cudaError_t error = record(event, stream, 0);
+    if (error == cudaSuccess && note < SIM_NOTES_MAX)
+        sim_event_of(event)->note = note;
+    CUDA_END(error);
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags)
 {
     CUDA_BEGIN();
     CUDA_END(record(event, stream, flags));
+}
+
+/* The note of the event's latest record; of none, one that nobody reads. */
+static struct sim_call_note *note_of(const struct sim_event *event)
+{
+    static struct sim_call_note nobody;
+    return event->point || event->capture_id ? &sim.notes[event->note].note : &nobody;
 }
 
 /* Whether the stream is after the point anyway, by streams, events and what the host has waited for. */
@@ -381,6 +392,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
                   "stream %u (last %s) waits for event %u (after %s of stream %u)", stream->label,
                   stream->last ? stream->last->name : "nothing", event->label,
                   event->point ? event->point->name : "nothing", event->point ? event->point->stream_label : 0);
+    if (!sim.notes[sim.note_count - 1].note.redundant)
+        note_of(event)->orders = true;
     if (sim_mutates(SIM_DROP_WAIT, "cudaStreamWaitEvent"))
         CUDA_END(cudaSuccess);
     if (in_capture)
@@ -417,6 +430,7 @@ cudaError_t cudaEventQuery(cudaEvent_t handle)
     if (refused != cudaSuccess)
         CUDA_END(refused);
     CUDA_UNSAFE();
+    note_of(event)->tells = true;
     CUDA_END(query(event->point));
 }
 
@@ -430,6 +444,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
     if (refused != cudaSuccess)
         CUDA_END(refused);
     CUDA_UNSAFE();
+    note_of(event)->tells = true;
     CUDA_END(sim_wait_for(event->point, "cudaEventSynchronize"));
 }
 
@@ -443,6 +458,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start_handle, cudaEvent_
         CUDA_END(cudaErrorInvalidResourceHandle);
     if (!atomic_load(&start->point->done) || !atomic_load(&end->point->done))
         CUDA_END(cudaErrorNotReady);
+    note_of(start)->times = note_of(end)->times = true;
     const int64_t half_us = ((int64_t)end->point->end_ns - (int64_t)start->point->end_ns) / 500;
     *ms = (float)((double)half_us * 0.0005);
     CUDA_END(cudaSuccess);

@@ -12,6 +12,7 @@
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <ucontext.h>
 
 #include "sim.h"
 
@@ -20,7 +21,7 @@ enum {
     SIM_DEVICES_MAX = 8,
     SIM_RANKS_MAX = 16,
     SIM_FUNCTIONS_MAX = 256,
-    SIM_NOTES_MAX = 4096,
+    SIM_NOTES_MAX = 1 << 16,
     SIM_GRANULARITY = 64 << 10, /* of virtual memory; the driver's own is larger, but who asks for it finds this */
 };
 
@@ -138,6 +139,7 @@ struct sim_event {
     bool no_timing, blocking_sync;
     struct sim_point *point, *older; /* the current version and the one before; NULL: never recorded */
     uint64_t version;
+    uint32_t note; /* of the current record; see sim_state.notes */
     uint64_t capture_id; /* last recorded while capturing; 0: not */
     uint32_t tip_count;
     uint32_t *tips;
@@ -187,7 +189,10 @@ struct sim_thread {
     struct sim_thread *next;
     uint32_t rank;      /* SIM_ANY_RANK: one that takes no turns */
     bool takes_turns, finished;
-    pthread_cond_t turn;
+    ucontext_t context;
+    void *stack;
+    void *(*main)(void *argument);
+    void *argument;
     struct sim_clock clock; /* what this thread knows to be over */
     struct sim_clock issued;
     uint64_t virtual_ns;
@@ -196,7 +201,7 @@ struct sim_thread {
     enum cudaStreamCaptureMode mode;
     uint32_t calls[SIM_FUNCTIONS_MAX];
     uint32_t streams_made, idle_polls;
-    uint64_t idle_progress;
+    uint64_t idle_progress, idle_mark;
     uint32_t group_depth;
     uint32_t grouped_count, grouped_capacity;
     struct sim_grouped *grouped;
@@ -206,17 +211,18 @@ struct sim_thread {
 
 struct sim_state {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
     struct sim_config config;
     bool is_started;
     uint32_t generation;
+    uint64_t host_progress; /* what host threads do for each other */
     uint64_t random, progress, virtual_ns, operations, order_hash;
     cudaError_t broken; /* a sticky error: every call returns it */
     char broken_by[160];
 
-    struct sim_thread *threads, *turn;
-    uint32_t turn_count, turn_expected;
-    struct sim_clock outside; /* what threads that have ended, or take no turns, knew */
+    struct sim_thread *threads;
+    uint32_t rank_count; /* that take turns now */
+    struct sim_thread *ranks[SIM_RANKS_MAX];
+    ucontext_t before;
 
     struct sim_memory *memory;
     struct sim_physical *physical;
@@ -278,6 +284,9 @@ int __real_nanosleep(const struct timespec *duration, struct timespec *rest);
 
 /* sim_core.c */
 struct sim_thread *sim_self(void);
+struct sim_thread *sim_thread_new(uint32_t rank);
+void sim_become(struct sim_thread *thread);
+void sim_pass_turn(struct sim_thread *self);
 void sim_violate(const char *format, ...) SIM_PRINTF(1, 2); /* with the lock */
 void sim_violate_race(const char *format, ...) SIM_PRINTF(1, 2);
 uint64_t sim_mix(uint64_t a, uint64_t b);
@@ -368,6 +377,7 @@ cudaError_t sim_wait_for(struct sim_point *point, const char *why);
 cudaError_t sim_wait_device(uint32_t device, const char *why);
 void sim_know(struct sim_point *point); /* the thread has seen that it is done */
 void sim_let_run(uint32_t count);       /* a few operations, perhaps */
+bool sim_can_run(void);                  /* some operation */
 /* At the end of a call that issued or asked something: the policy may run operations. */
 void sim_policy_step(void);
 void sim_break(cudaError_t error, const char *what); /* sticky */

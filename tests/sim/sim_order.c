@@ -193,6 +193,7 @@ static struct {
 
 void sim_host_release(const void *object)
 {
+    sim.host_progress++;
     uint32_t at = (uint32_t)(sim_mix((uintptr_t)object, 3) % HOST_OBJECTS);
     for (uint32_t i = 0; i < HOST_OBJECTS && host_objects[at].object && host_objects[at].object != object; i++)
         at = (at + 1) % HOST_OBJECTS;

@@ -383,6 +383,8 @@ static struct sim_op *choose_needed(const struct sim_point *point, uint32_t dept
     return NULL;
 }
 
+bool sim_can_run(void) { return sim.config.executor == SIM_SCHEDULED && choose(true) != NULL; }
+
 void sim_let_run(uint32_t count)
 {
     for (uint32_t i = 0; i < count && sim.broken == cudaSuccess && sim.config.executor == SIM_SCHEDULED; i++) {

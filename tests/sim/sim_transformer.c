@@ -190,15 +190,10 @@ static eo_status train(struct rank *self)
 static void *rank_main(void *argument)
 {
     struct rank *self = argument;
-    const bool simulated = strcmp(self->run->settings.device, "cuda") == 0;
-    if (simulated)
-        sim_thread_begin(self->rank, self->run->settings.ranks);
     if (train(self) < 0)
         eo_world_abort(self->run->worlds[self->rank], "the trainer gives up");
     eo_team_destroy(&self->team);
     eo_runtime_destroy(&self->runtime);
-    if (simulated)
-        sim_thread_end();
     return NULL;
 }
 
@@ -234,12 +229,17 @@ void transformer_train(const struct transformer_settings *given, struct transfor
                                                                         .share_device = true, .timeout_ms = 20000,
                                                                         .log = &run.log));
     const uint32_t started = out->status == EO_OK ? s->ranks : 0;
+    const bool simulated = strcmp(s->device, "cuda") == 0;
+    void *arguments[TRANSFORMER_RANKS_MAX];
     for (uint32_t r = 0; r < started; r++) {
         ranks[r] = (struct rank){.run = &run, .rank = r};
-        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
+        arguments[r] = &ranks[r];
+        if (!simulated && pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
             abort();
     }
-    for (uint32_t r = 0; r < started; r++)
+    if (simulated && started > 0)
+        sim_run_ranks(started, rank_main, arguments);
+    for (uint32_t r = 0; r < started && !simulated; r++)
         pthread_join(threads[r], NULL);
     for (uint32_t r = 0; r < s->ranks; r++)
         eo_world_destroy(&run.worlds[r]);

@@ -222,7 +222,6 @@ static void *run_rank(void *arg)
     struct run *run = self->run;
     const uint32_t r = self->rank;
     const eo_log log = {take_log, run->logged[r], EO_LOG_WARN};
-    sim_thread_begin(r, run->ranks);
     eo_status status = open_rank(self, &log);
     for (uint32_t step = 0; step < STEPS && status >= 0; step++)
         status = run_step(self, step);
@@ -242,7 +241,6 @@ static void *run_rank(void *arg)
     if (self->device)
         eo_device_destroy(&self->device);
     self->ops->group_release(self->group);
-    sim_thread_end();
     return NULL;
 }
 
@@ -250,7 +248,7 @@ static void *run_rank(void *arg)
 static uint32_t perform(struct run *run, const struct sim_config *config)
 {
     struct rank ranks[RANKS_MAX];
-    pthread_t threads[RANKS_MAX];
+    void *arguments[RANKS_MAX];
     const eo_log log = {take_log, run->logged_by_group, EO_LOG_ERROR};
     memset(ranks, 0, sizeof(ranks));
     sim_start(config);
@@ -268,10 +266,9 @@ static uint32_t perform(struct run *run, const struct sim_config *config)
     }
     for (uint32_t r = 0; r < run->ranks; r++) {
         ranks[r] = (struct rank){.run = run, .rank = r, .ops = ops};
-        CHECK_IS(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
+        arguments[r] = &ranks[r];
     }
-    for (uint32_t r = 0; r < run->ranks; r++)
-        (void)pthread_join(threads[r], NULL);
+    sim_run_ranks(run->ranks, run_rank, arguments);
     return sim_finish();
 }
 

@@ -5,7 +5,6 @@
  */
 #include <limits.h>
 #include <nccl.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "sim.h"
@@ -110,7 +109,6 @@ static void *rank_main(void *argument)
     struct world *world = self->world;
     const enum mistake mistake = world->mistake;
     const int r = self->rank;
-    sim_thread_begin((uint32_t)r, RANKS);
     cudaStream_t stream;
     float *memory, *plain;
     ncclComm_t comm, other;
@@ -179,7 +177,6 @@ static void *rank_main(void *argument)
         CHECK_IS(cudaFree(plain), cudaSuccess);
         CHECK_IS(cudaStreamDestroy(stream), cudaSuccess);
     }
-    sim_thread_end();
     return NULL;
 }
 
@@ -187,7 +184,7 @@ static void run(enum mistake mistake, uint64_t seed)
 {
     static struct world world;
     static struct rank ranks[RANKS];
-    pthread_t threads[RANKS];
+    void *arguments[RANKS];
     sim_start(&(struct sim_config){.seed = seed, .quiet = mistake != NO_MISTAKE, .hang_ms = 200,
                                    .peer = mistake == STUCK ? SIM_PEER_STUCK : SIM_PEER_GOOD, .peer_rank = 2,
                                    .nccl_version = mistake == PAST_END || mistake == OTHER_OFFSET ||
@@ -198,10 +195,9 @@ static void run(enum mistake mistake, uint64_t seed)
     CHECK_IS(ncclGetUniqueId(&world.ids[0]), ncclSuccess);
     for (int r = 0; r < RANKS; r++) {
         ranks[r] = (struct rank){&world, r};
-        CHECK_IS(pthread_create(&threads[r], NULL, rank_main, &ranks[r]), 0);
+        arguments[r] = &ranks[r];
     }
-    for (int r = 0; r < RANKS; r++)
-        pthread_join(threads[r], NULL);
+    sim_run_ranks(RANKS, rank_main, arguments);
     for (int r = 0; mistake == NO_MISTAKE && r < RANKS; r++) {
         for (int i = 0; i < COUNT; i++) {
             const float first = 1.0f + (float)(r * COUNT + i) / 7;

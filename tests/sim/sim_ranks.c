@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The host threads of the ranks. Under SCHEDULED they take turns: each has a stack of its own and all share one thread of
+ * the system, which goes from one to the next where the seed says, and where one waits. So a run repeats itself.
+ */
+#include "sim_internal.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { STACK_BYTES = 1 << 20 };
+
+/* Whoever has looked since anything happened looks in vain, and comes last. */
+static bool is_idle(const struct sim_thread *thread) { return thread->idle_mark == sim.progress + sim.host_progress; }
+
+static struct sim_thread *pick_turn(void)
+{
+    uint32_t count = 0, busy_count = 0;
+    for (uint32_t r = 0; r < sim.rank_count; r++) {
+        count += !sim.ranks[r]->finished;
+        busy_count += !sim.ranks[r]->finished && !is_idle(sim.ranks[r]);
+    }
+    if (count == 0)
+        return NULL;
+    uint32_t wanted = (uint32_t)(sim_next_random() % (busy_count ? busy_count : count));
+    for (uint32_t r = 0;; r++)
+        if (!sim.ranks[r]->finished && (busy_count == 0 || !is_idle(sim.ranks[r])) && wanted-- == 0)
+            return sim.ranks[r];
+}
+
+/* With the lock, which belongs to the system's thread and so goes along. */
+void sim_pass_turn(struct sim_thread *self)
+{
+    struct sim_thread *next = pick_turn();
+    if (next == self)
+        return;
+    sim_become(next);
+    (void)swapcontext(&self->context, next ? &next->context : &sim.before);
+    sim_become(self);
+}
+
+bool sim_pause(struct sim_patience *patience)
+{
+    struct sim_thread *self = sim_self();
+    const uint64_t now = sim_real_ns();
+    if (patience->begin_ns == 0 || patience->progress != sim.progress) {
+        patience->begin_ns = now;
+        patience->progress = sim.progress;
+    }
+    if (self->idle_progress != sim.progress) {
+        self->idle_progress = sim.progress;
+        self->idle_polls = 0;
+    }
+    if (now - patience->begin_ns > (uint64_t)sim.config.hang_ms * 1000000u)
+        return false;
+    if (self->takes_turns) {
+        self->idle_mark = sim.progress + sim.host_progress;
+        sim_pass_turn(self);
+        if (++self->idle_polls <= 64)
+            return true;
+    }
+    /* Nobody gets on: what is awaited is in a thread that takes no turns, or time. */
+    sim_mutex_unlock(&sim.lock);
+    (void)sim_sleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    sim_mutex_lock(&sim.lock);
+    return true;
+}
+
+void sim_yield(void)
+{
+    sim_mutex_lock(&sim.lock);
+    if (sim_self()->takes_turns)
+        (void)sim_pause(&(struct sim_patience){0});
+    sim_mutex_unlock(&sim.lock);
+}
+
+static void rank_begin(void)
+{
+    struct sim_thread *self = sim_self();
+    sim_mutex_unlock(&sim.lock);
+    self->main(self->argument);
+    sim_mutex_lock(&sim.lock);
+    self->finished = true;
+    sim_pass_turn(self); /* and never back */
+    abort();
+}
+
+static void run_in_turns(uint32_t count, void *(*main)(void *argument), void *const *arguments)
+{
+    sim_mutex_lock(&sim.lock);
+    struct sim_thread *outside = sim_self();
+    sim.rank_count = count;
+    for (uint32_t r = 0; r < count; r++) {
+        struct sim_thread *self = sim.ranks[r] = sim_thread_new(r);
+        self->takes_turns = true;
+        self->main = main;
+        self->argument = arguments[r];
+        self->clock = outside->clock;
+        self->issued = outside->issued;
+        self->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+        if (self->stack == MAP_FAILED || getcontext(&self->context) != 0)
+            abort();
+        self->context.uc_stack.ss_sp = self->stack;
+        self->context.uc_stack.ss_size = STACK_BYTES;
+        makecontext(&self->context, rank_begin, 0);
+    }
+    struct sim_thread *first = pick_turn();
+    sim_become(first);
+    (void)swapcontext(&sim.before, &first->context);
+    sim_become(outside);
+    for (uint32_t r = 0; r < count; r++) {
+        sim_clock_join(&outside->clock, &sim.ranks[r]->clock);
+        sim_clock_join(&outside->issued, &sim.ranks[r]->issued);
+        munmap(sim.ranks[r]->stack, STACK_BYTES);
+    }
+    sim.rank_count = 0;
+    sim_mutex_unlock(&sim.lock);
+}
+
+struct start {
+    uint32_t rank;
+    void *(*main)(void *argument);
+    void *argument;
+};
+
+static void *thread_begin(void *argument)
+{
+    const struct start *start = argument;
+    sim_mutex_lock(&sim.lock);
+    sim_become(sim_thread_new(start->rank));
+    sim_mutex_unlock(&sim.lock);
+    return start->main(start->argument);
+}
+
+void sim_run_ranks(uint32_t count, void *(*main)(void *argument), void *const *arguments)
+{
+    if (count > SIM_RANKS_MAX)
+        abort();
+    if (sim.config.executor == SIM_SCHEDULED) {
+        run_in_turns(count, main, arguments);
+        return;
+    }
+    pthread_t threads[SIM_RANKS_MAX];
+    struct start starts[SIM_RANKS_MAX];
+    for (uint32_t r = 0; r < count; r++) {
+        starts[r] = (struct start){r, main, arguments[r]};
+        if (pthread_create(&threads[r], NULL, thread_begin, &starts[r]) != 0)
+            abort();
+    }
+    for (uint32_t r = 0; r < count; r++)
+        pthread_join(threads[r], NULL);
+}
