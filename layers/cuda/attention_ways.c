@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "eo_config.h"
 #include "layers/cuda/team_cuda.h"
 
 const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[] = {
-#if EO_HAVE_CUDNN
+#if defined(EO_LAYERS_CUDNN)
     &eo_cuda_attention_cudnn_ops,
 #endif
     &eo_cuda_attention_blocks_ops,

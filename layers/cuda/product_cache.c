@@ -99,16 +99,24 @@ void eo_cuda_plans_read(struct eo_cuda_team *team)
                       team->plan_cache);
 }
 
+/* The text of a plan. LINE_BYTES hold all of its numbers. */
+_Static_assert(64 + 17 * (EO_PRODUCT_KEY_FIELDS + ALGORITHM_WORDS) < LINE_BYTES, "a plan does not fit into a line");
+
+static size_t add_words(char *line, size_t at, const uint64_t *words, int count)
+{
+    for (int i = 0; i < count; i++)
+        at += (size_t)snprintf(line + at, LINE_BYTES - at, " %" PRIx64, words[i]);
+    return at;
+}
+
 static bool write_plan(FILE *file, const struct eo_product_plan *plan)
 {
-    const uint64_t *fields = (const uint64_t *)&plan->key;
-    bool good = fprintf(file, "plan") > 0;
-    for (int i = 0; i < EO_PRODUCT_KEY_FIELDS; i++)
-        good = good && fprintf(file, " %" PRIx64, fields[i]) > 0;
-    good = good && fprintf(file, " fused %d algorithm", plan->fused) > 0;
-    for (int i = 0; i < ALGORITHM_WORDS; i++)
-        good = good && fprintf(file, " %" PRIx64, plan->algorithm.data[i]) > 0;
-    return good && fputc('\n', file) != EOF;
+    char line[LINE_BYTES] = "plan";
+    size_t at = add_words(line, strlen(line), (const uint64_t *)&plan->key, EO_PRODUCT_KEY_FIELDS);
+    at += (size_t)snprintf(line + at, sizeof(line) - at, " fused %d algorithm", plan->fused);
+    at = add_words(line, at, plan->algorithm.data, ALGORITHM_WORDS);
+    line[at++] = '\n';
+    return fwrite(line, 1, at, file) == at;
 }
 
 /* Whole or not at all: several ranks may write, the last one's file stays. */
@@ -124,7 +132,7 @@ void eo_cuda_plans_write(struct eo_cuda_team *team)
     FILE *file = fopen(name, "we");
     bool good = file != NULL;
     write_head(head, sizeof(head), team);
-    good = good && fputs(head, file) != EOF;
+    good = good && fwrite(head, 1, strlen(head), file) == strlen(head);
     for (uint32_t i = 0; i < EO_CUDA_PLANS_MAX && good; i++)
         if (team->plans[i].timed)
             good = write_plan(file, &team->plans[i]);

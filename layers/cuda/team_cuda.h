@@ -113,7 +113,7 @@ struct eo_cuda_attention_ops {
     eo_status (*backward)(struct eo_cuda_team *team, void *state, const struct eo_attention *attention);
     void (*close)(struct eo_cuda_team *team); /* what is the team's; NULL: nothing */
 };
-extern const struct eo_cuda_attention_ops eo_cuda_attention_cudnn_ops;  /* where EO_HAVE_CUDNN is 1: attention_cudnn.c */
+extern const struct eo_cuda_attention_ops eo_cuda_attention_cudnn_ops;  /* where cuDNN was found: attention_cudnn.c */
 extern const struct eo_cuda_attention_ops eo_cuda_attention_blocks_ops; /* attention_blocks.c */
 
 /* In the order of preference, then NULL: the first that can do a shape takes it. attention_ways.c */
