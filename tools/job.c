@@ -282,6 +282,12 @@ static eo_status check_device(struct eo_job *job, const struct eo_log_catch *log
     job->device.device_count = 1;
     if (!eo_options_on_gpu(job->options))
         return EO_OK;
+    /* Said by nothing else: the library reads no environment, and CUDA does not tell what it has read. */
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (connections && strcmp(connections, "1") == 0)
+        return eo_problem_set(problem, EO_ERR_INVALID,
+                              "CUDA_DEVICE_MAX_CONNECTIONS is 1: the GPU would take all streams through one queue, and "
+                              "collectives would wait for products; unset it, or set it to 8 or more");
     const eo_status status = eo_device_ask(&job->device, job->options->device, 0, &log);
     return status < 0 ? eo_problem_set(problem, status, "--device %s: %s", job->options->device,
                                        log_catch->text[0] ? log_catch->text : eo_status_text(status))

@@ -88,6 +88,7 @@ static eo_status cuda_init(struct eo_device *device)
     if (!cuda)
         return EO_ERR_NO_MEMORY;
     device->state = cuda;
+    cuda->device_before = -1;
     EO_TRY(eo_cuda_choose(device));
     if (device->params.place_threads)
         EO_TRY(place(device));
@@ -125,6 +126,8 @@ static void cuda_fini(struct eo_device *device)
         if (cuda->streams[i])
             (void)cudaStreamDestroy(cuda->streams[i]);
     }
+    if (cuda->device_before >= 0)
+        (void)cudaSetDevice(cuda->device_before);
     (void)cudaGetLastError(); /* what failed above had failed before, and was told then */
     if (cuda->affinity_ops)
         cuda->affinity_ops->fini(cuda->affinity);

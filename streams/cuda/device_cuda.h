@@ -31,7 +31,8 @@ struct eo_cuda_stamp {
 };
 
 struct eo_cuda {
-    int device; /* CUDA's number */
+    int device;        /* CUDA's number */
+    int device_before; /* what the thread had: it gets it back at fini. -1: unknown */
     char name[64];
     cudaStream_t streams[EO_QUEUES_MAX];
     eo_status error; /* the first */

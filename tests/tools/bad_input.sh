@@ -174,6 +174,10 @@ if [ ! -e /dev/nvidiactl ]; then
     # shellcheck disable=SC2086
     refuse 'a GPU that is not there: what to do' 'cpu' --device cuda $small
 fi
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+# shellcheck disable=SC2086
+refuse 'one queue for all streams of a GPU' 'CUDA_DEVICE_MAX_CONNECTIONS' --device cuda $small
+unset CUDA_DEVICE_MAX_CONNECTIONS
 refuse 'half a fabric' '--fabric' --fabric 10
 refuse 'a fabric without speed' '--fabric' --fabric 0,10
 run "$train" $small --log same --trace same
