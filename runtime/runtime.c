@@ -240,6 +240,19 @@ static eo_status compare_plans(struct eo_runtime *rt)
     return EO_OK;
 }
 
+/* A line for what others take of the device for us, since the call before: the plan does not know of it. Ranks that
+ * share the device see each other's as well. */
+static void log_outside(struct eo_runtime *rt, const char *what)
+{
+    uint64_t free_bytes = 0, total_bytes = 0;
+    if (rt->device->ops->is_host_memory || rt->device->ops->available(rt->device, &free_bytes, &total_bytes) < 0)
+        return;
+    if (what && free_bytes < rt->free_bytes)
+        eo_log_write(&rt->log, EO_LOG_INFO, "rank %u: outside the plan: %.1f MiB of the device for %s", rt->world->rank,
+                     (double)(rt->free_bytes - free_bytes) / (1 << 20), what);
+    rt->free_bytes = free_bytes;
+}
+
 static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *params)
 {
     const struct eo_plan *plan = rt->plan;
@@ -267,9 +280,12 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                 .log = &rt->log,
                             }));
     /* Gathers and reductions have a communicator each, whether or not they share a stream. */
+    log_outside(rt, NULL);
     EO_TRY(rt->world->ops->open(&rt->gather_comm, rt->world->group, rt->world->rank, rt->device, EO_QUEUE_COMM));
+    log_outside(rt, "the communicator of gathers");
     EO_TRY(rt->world->ops->open(&rt->reduce_comm, rt->world->group, rt->world->rank, rt->device,
                                 settings->separate_reduce_stream ? EO_QUEUE_REDUCE : EO_QUEUE_COMM));
+    log_outside(rt, "the communicator of reductions");
     rt->shards = calloc(plan->layer_count, sizeof(*rt->shards));
     rt->buffers = calloc((size_t)plan->buffer_count + 1, sizeof(*rt->buffers));
     if (!rt->shards || !rt->buffers)
@@ -284,9 +300,11 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
         return EO_ERR_NO_MEMORY;
     EO_TRY(rt->mode->init(rt));
     EO_TRY(eo_update_init(rt));
+    log_outside(rt, NULL); /* that was the plan's */
     EO_TRY(compare_plans(rt));
     if (rt->mode->warm_up && rt->world->ops->warms_up)
         EO_TRY(rt->mode->warm_up(rt));
+    log_outside(rt, "the first run of each collective");
     return eo_runtime_quiesce(rt);
 }
 

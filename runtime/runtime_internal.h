@@ -100,6 +100,7 @@ struct eo_runtime {
     void *mode_state;
 
     struct eo_device *device;
+    uint64_t free_bytes; /* of the device, when it was last looked at what others take of it */
     struct eo_comm *gather_comm, *reduce_comm;
     struct eo_timeline timeline;
     uint64_t step_entry[3]; /* timeline count at the begin of the last steps: [0] the newest */

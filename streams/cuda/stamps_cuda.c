@@ -21,8 +21,9 @@ eo_status eo_cuda_stamps_init(struct eo_device *device)
     if (!cuda->stamps)
         return EO_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++)
-        EO_CUDA_TRY(device, "cudaEventCreate", cudaEventCreate(&cuda->stamps[i].event));
-    EO_CUDA_TRY(device, "cudaEventCreate", cudaEventCreate(&cuda->base));
+        EO_CUDA_TRY(device, "cudaEventCreateWithFlags",
+                    cudaEventCreateWithFlags(&cuda->stamps[i].event, cudaEventDefault));
+    EO_CUDA_TRY(device, "cudaEventCreateWithFlags", cudaEventCreateWithFlags(&cuda->base, cudaEventDefault));
     eo_cuda_stamps_anchor(device);
     return cuda->error;
 }

@@ -24,6 +24,9 @@ void test_bed_reset(struct test_bed *bed);
 void test_bed_put(struct test_bed *bed, void *to, const void *from, uint64_t bytes);
 void test_bed_get(struct test_bed *bed, void *to, const void *from, uint64_t bytes);
 
+/* device_table.c: all cases on the device of this name. False: there is none. */
+bool test_device_table(const char *name);
+
 /* device_kernels.c: all kernels against plain loops. */
 void test_device_kernels(struct test_bed *bed);
 
