@@ -24,8 +24,8 @@ static eo_status choose_kernels(eo_transformer *t)
     t->kernels = eo_team_backend_kernels(backend, t->types.compute, t->types.gradient);
     if (t->kernels)
         return EO_OK;
-    eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: device \"%s\" has no kernels for these element types",
-                  backend->device);
+    eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: device \"%s\" has no kernels in fp32 with gradients in bf16; compute "
+                  "in bf16, or reduce in fp32", backend->device);
     return EO_ERR_UNSUPPORTED;
 }
 
