@@ -101,6 +101,28 @@ const char *eo_transformer_kernels(const eo_transformer *transformer)
 
 /* ---- what a pass is called with ---- */
 
+static const char *dtype_name(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? "bf16" : "fp32";
+}
+
+/* Other types or another device would be read as something that they are not. */
+static eo_status check_runtime(const eo_transformer *t, const eo_runtime *runtime)
+{
+    const char *device = eo_runtime_device(runtime);
+    eo_plan_summary plan;
+    eo_plan_get_summary(eo_runtime_plan(runtime), &plan);
+    LAYERS_REQUIRE(&t->log, strcmp(device, t->params.device) == 0,
+                   "transformer: described for device \"%s\", but the runtime's world is on \"%s\"", t->params.device,
+                   device);
+    LAYERS_REQUIRE(&t->log, plan.params.dtype == t->params.dtype && plan.params.reduce_dtype == t->params.reduce_dtype,
+                   "transformer: described with dtype %s and reduce_dtype %s, but the plan was made with %s and %s; give "
+                   "eo_transformer_params and eo_plan_params the same", dtype_name(t->params.dtype),
+                   dtype_name(t->params.reduce_dtype), dtype_name(plan.params.dtype),
+                   dtype_name(plan.params.reduce_dtype));
+    return EO_OK;
+}
+
 static eo_status check_team(const eo_transformer *t, const eo_team *team)
 {
     const char *device = eo_team_backend_of(team)->device;
@@ -290,6 +312,7 @@ eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runti
                                      const eo_tokens *tokens, double *loss)
 {
     struct pass pass = batch_pass_of(transformer, runtime, team);
+    LAYERS_TRY(check_runtime(transformer, runtime));
     LAYERS_TRY(check_team(transformer, team));
     LAYERS_TRY(load_tokens(&pass, tokens));
     double mean = 0;
@@ -355,6 +378,7 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
                                   const eo_tokens *tokens, double *loss)
 {
     struct pass pass = batch_pass_of(transformer, runtime, team);
+    LAYERS_TRY(check_runtime(transformer, runtime));
     LAYERS_TRY(check_team(transformer, team));
     LAYERS_TRY(load_tokens(&pass, tokens));
     struct head_task task = {.wants_loss = true};
@@ -369,6 +393,7 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
 eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team,
                                 const int32_t *tokens, uint32_t position, float *logits)
 {
+    LAYERS_TRY(check_runtime(transformer, runtime));
     LAYERS_TRY(check_team(transformer, team));
     LAYERS_REQUIRE(&transformer->log, position < transformer->params.seq,
                    "transformer: logits of token %u of a sequence of %u", position, transformer->params.seq);

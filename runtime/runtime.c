@@ -742,6 +742,11 @@ const char *eo_runtime_device(const eo_runtime *rt)
     return rt ? rt->device->ops->name : "";
 }
 
+const eo_plan *eo_runtime_plan(const eo_runtime *rt)
+{
+    return rt ? rt->plan : NULL;
+}
+
 void *eo_runtime_stream(const eo_runtime *rt)
 {
     return rt ? rt->device->ops->queue_handle(rt->device, EO_QUEUE_COMPUTE) : NULL;

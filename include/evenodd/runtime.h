@@ -209,6 +209,7 @@ EO_EXPORT double *eo_step_values(const eo_runtime *runtime);
 
 /* What the ranks compute on ("cpu", "cuda"), and the compute stream as its own type (a cudaStream_t; NULL on the CPU). */
 EO_EXPORT const char *eo_runtime_device(const eo_runtime *runtime);
+EO_EXPORT const eo_plan *eo_runtime_plan(const eo_runtime *runtime); /* what it was created with */
 EO_EXPORT void *eo_runtime_stream(const eo_runtime *runtime);
 
 /*

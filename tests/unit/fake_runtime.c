@@ -322,6 +322,24 @@ double *eo_step_values(const eo_runtime *rt)
     return ((eo_runtime *)(uintptr_t)rt)->step_values;
 }
 
+const char *eo_runtime_device(const eo_runtime *rt)
+{
+    (void)rt;
+    return "cpu";
+}
+
+/* There is no plan: the types are what it would say. */
+const eo_plan *eo_runtime_plan(const eo_runtime *rt)
+{
+    return (const eo_plan *)(const void *)rt;
+}
+
+void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out)
+{
+    const eo_runtime *rt = (const eo_runtime *)(const void *)plan;
+    *out = (eo_plan_summary){.params = {.dtype = rt->weight_dtype, .reduce_dtype = rt->gradient_dtype}};
+}
+
 /* Of devices whose memory is not the host's: this one's is. */
 eo_status eo_runtime_upload(eo_runtime *rt, void *to, const void *from, uint64_t bytes)
 {

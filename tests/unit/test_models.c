@@ -597,6 +597,11 @@ Test(models, wrong_tokens_and_teams_are_refused_and_change_nothing)
     cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &bad, &loss), EO_ERR_INVALID);
     cr_assert(strstr(said, "token_slots"), "%s", said);
     eo_team_destroy(&team);
+    fake_set_types(b.runtime, EO_DTYPE_BF16, EO_DTYPE_FP32);
+    bad.slot = 0;
+    cr_assert_eq(eo_transformer_micro_batch(b.transformer, b.runtime, NULL, &bad, &loss), EO_ERR_INVALID);
+    cr_assert(strstr(said, "dtype fp32 and reduce_dtype fp32, but the plan was made with bf16 and fp32"), "%s", said);
+    fake_set_types(b.runtime, EO_DTYPE_FP32, EO_DTYPE_FP32);
     cr_assert_eq(loss, 5.0);
     bench_run(&b, NULL);
     bench_close(&b);
