@@ -8,12 +8,10 @@
 
 #include "layers/cuda/lanes.cuh"
 
-namespace {
-
 enum { FINISH_COLUMNS = 32, FINISH_PARTS = 8 };
 
 /* out[column] (+)= the sum of partials[part][column]; a block's 8 rows of threads take every eighth part. */
-__global__ void __launch_bounds__(FINISH_COLUMNS *FINISH_PARTS)
+static __global__ void __launch_bounds__(FINISH_COLUMNS *FINISH_PARTS)
     finish_columns_kernel(void *out, eo_dtype dtype, const float *partials, uint32_t parts, uint64_t stride,
                           uint64_t width, bool accumulate)
 {
@@ -40,14 +38,12 @@ __global__ void __launch_bounds__(FINISH_COLUMNS *FINISH_PARTS)
     }
 }
 
-inline void finish_columns(void *out, eo_dtype dtype, const float *partials, uint32_t parts, uint64_t stride,
+static inline void finish_columns(void *out, eo_dtype dtype, const float *partials, uint32_t parts, uint64_t stride,
                            uint64_t width, bool accumulate, cudaStream_t stream)
 {
     const dim3 block(FINISH_COLUMNS, FINISH_PARTS);
     finish_columns_kernel<<<(unsigned)divide_up(width, FINISH_COLUMNS), block, 0, stream>>>(
         out, dtype, partials, parts, stride, width, accumulate);
 }
-
-} /* namespace */
 
 #endif

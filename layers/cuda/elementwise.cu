@@ -15,7 +15,7 @@ struct row_grid {
     unsigned threads;
 };
 
-row_grid grid_of_rows(uint64_t rows, uint64_t packs)
+static row_grid grid_of_rows(uint64_t rows, uint64_t packs)
 {
     const unsigned threads = row_threads(packs, THREADS);
     return {dim3((unsigned)rows, (unsigned)divide_up(packs, threads)), threads};

@@ -28,26 +28,6 @@ __global__ void __launch_bounds__(THREADS)
     lanes<T, N>::store(out + row * width + column, x);
 }
 
-/* order[place] = row. rows^2 comparisons of numbers in shared memory: cheaper than a sort's launches below 2^17 rows. */
-__global__ void __launch_bounds__(THREADS) order_kernel(int32_t *order, const int32_t *tokens, uint32_t rows)
-{
-    __shared__ int32_t tile[THREADS];
-    const uint32_t row = blockIdx.x * THREADS + threadIdx.x;
-    const int32_t mine = row < rows ? tokens[row] : 0;
-    uint32_t before = 0;
-    for (uint32_t first = 0; first < rows; first += THREADS) {
-        __syncthreads();
-        if (first + threadIdx.x < rows)
-            tile[threadIdx.x] = tokens[first + threadIdx.x];
-        __syncthreads();
-        const uint32_t count = rows - first < THREADS ? rows - first : THREADS;
-        for (uint32_t i = 0; i < count; i++)
-            before += tile[i] < mine || (tile[i] == mine && first + i < row);
-    }
-    if (row < rows)
-        order[before] = (int32_t)row;
-}
-
 template <typename G> __device__ __forceinline__ void put(G *to, float value)
 {
     *to = narrow<G>(value);
@@ -123,6 +103,26 @@ void gradients(const struct eo_embedding_gradient *e, const int32_t *order, cuda
 }
 
 } /* namespace */
+
+/* order[place] = row. rows^2 comparisons of numbers in shared memory: cheaper than a sort's launches below 2^17 rows. */
+static __global__ void __launch_bounds__(THREADS) order_kernel(int32_t *order, const int32_t *tokens, uint32_t rows)
+{
+    __shared__ int32_t tile[THREADS];
+    const uint32_t row = blockIdx.x * THREADS + threadIdx.x;
+    const int32_t mine = row < rows ? tokens[row] : 0;
+    uint32_t before = 0;
+    for (uint32_t first = 0; first < rows; first += THREADS) {
+        __syncthreads();
+        if (first + threadIdx.x < rows)
+            tile[threadIdx.x] = tokens[first + threadIdx.x];
+        __syncthreads();
+        const uint32_t count = rows - first < THREADS ? rows - first : THREADS;
+        for (uint32_t i = 0; i < count; i++)
+            before += tile[i] < mine || (tile[i] == mine && first + i < row);
+    }
+    if (row < rows)
+        order[before] = (int32_t)row;
+}
 
 cudaError_t eo_cuda_embedding_forward(const struct eo_embedding *e, cudaStream_t stream)
 {

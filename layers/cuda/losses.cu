@@ -92,8 +92,13 @@ __global__ void __launch_bounds__(THREADS)
         row[at] = narrow<T>(expf(widen(row[at]) - all.max) * factor - (at == target ? scale : 0.0f));
 }
 
+} /* namespace */
+
+/* Kernels that are no templates stand outside: in it nvcc would give their stubs names that others see. */
+
 /* One block: thread t takes the rows t, t + 1024, ...; then a tree. */
-__global__ void __launch_bounds__(SUM_THREADS) loss_sum_kernel(double *loss_sum, const float *losses, uint64_t rows)
+static __global__ void __launch_bounds__(SUM_THREADS)
+    loss_sum_kernel(double *loss_sum, const float *losses, uint64_t rows)
 {
     __shared__ double sums[SUM_THREADS];
     double sum = 0;
@@ -109,12 +114,10 @@ __global__ void __launch_bounds__(SUM_THREADS) loss_sum_kernel(double *loss_sum,
         *loss_sum += sums[0];
 }
 
-__global__ void loss_add_kernel(double *to, const double *loss, double factor)
+static __global__ void loss_add_kernel(double *to, const double *loss, double factor)
 {
     *to += *loss * factor;
 }
-
-} /* namespace */
 
 cudaError_t eo_cuda_cross_entropy(const struct eo_loss *l, cudaStream_t stream)
 {

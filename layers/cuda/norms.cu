@@ -212,20 +212,20 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
             }
 }
 
-forward_args forward_args_of(const struct eo_norm *n)
+static forward_args forward_args_of(const struct eo_norm *n)
 {
     return {n->sum,    n->out,         n->mean,   n->rstd, n->residual,
             n->branch, n->branch_bias, n->weight, n->bias, n->eps, n->width};
 }
 
-bool forward_is_wide(const struct eo_norm *n)
+static bool forward_is_wide(const struct eo_norm *n)
 {
     return n->width % lanes_of(n->types.compute) == 0 &&
            aligned(n->sum, n->out, n->residual, n->branch, n->branch_bias) && aligned(n->weight, n->bias);
 }
 
 /* Floats that the threads' parts of a row take. */
-uint64_t row_slots(uint64_t width, unsigned threads, int n)
+static uint64_t row_slots(uint64_t width, unsigned threads, int n)
 {
     return divide_up(width, (uint64_t)threads * n) * threads * n;
 }
