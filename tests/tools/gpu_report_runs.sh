@@ -1,0 +1,187 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: tools/dev gpu tells what held, what did not and what was not run, and why; no command holds up the rest.
+# Method: lists of steps of the test's own, with commands that hang, fail, skip or are not there; then the real list with
+#         stand-in programs that answer as ours do, once well and once with a fault in each.
+# usage: gpu_report_runs.sh SOURCE
+set -u
+gpu_report=$1/tools/gpu_report
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+count=0
+unset EO_STANDIN_FAULT
+
+result() # STATUS TEXT
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        sed 's/^/# /' "$work/out" "$work/report" 2>/dev/null | tail -n 60
+        echo "not ok $count - $2"
+    fi
+}
+
+# go ARGS: leaves $code and the seconds it took
+go()
+{
+    begin=$(date +%s)
+    "$gpu_report" "$@" "$work/report" >"$work/out" 2>&1
+    code=$?
+    took=$(($(date +%s) - begin))
+}
+
+told() { grep -q -e "$1" "$work/out"; }
+
+# --- without a GPU -----------------------------------------------------------------------------------------------------
+
+if [ -e /dev/nvidia0 ]; then
+    echo "ok 1 - without a GPU all of it is told to be not measured # SKIP there is a GPU"
+    count=1
+else
+    go
+    steps=$("$gpu_report" --list | wc -l)
+    [ $code = 2 ] && [ "$steps" -ge 10 ] && told 'no GPU' && [ "$(grep -c '^not measured .*: no GPU' "$work/out")" = "$steps" ] &&
+        [ "$(grep -c '"status": "not measured"' "$work/report")" = "$steps" ]
+    result $? "without a GPU all $steps steps are told to be not measured, and why"
+fi
+
+# --- what a command may do ---------------------------------------------------------------------------------------------
+
+cat >"$work/list" <<'END'
+steps='hangs:30 stubborn:30 own_end:3 taps:30 verdicts:30 after:30'
+step_hangs() { run 1 sleep 60; judge 'a command that hangs'; }
+step_stubborn() { run 1 sh -c 'trap "" TERM; while true; do sleep 1; done'; judge 'one that will not be told'; }
+step_own_end() { run 60 sleep 50; judge 'longer than its step'; run 60 true; judge 'after the end of the step'; }
+step_taps()
+{
+    run 5 echo 'ok 1 - good'; tap 'good TAP'
+    run 5 printf 'ok 1 - good\nnot ok 2 - "bad"\\\n'; tap 'bad TAP'
+    run 5 echo '1..0 # SKIP there is none'; tap 'skipped TAP'
+    run 5 echo 'nothing'; tap 'empty TAP'
+    run 5 sh -c 'echo ok 1 - good; exit 3'; tap 'TAP of one that died'
+}
+step_verdicts()
+{
+    run 5 sh -c 'echo "{\"figure\": 1}"; echo broken; exit 1'; judge 'status 1'
+    run 5 sh -c 'echo refused; exit 2'; judge 'status 2'
+    run 5 no-such-program; judge 'not there'
+    run 5 GREETING=hello sh -c 'test "$GREETING" = hello'; judge 'a setting'
+}
+step_after() { run 5 true; judge 'the last one'; }
+END
+go --no-gpu --steps "$work/list" --minutes 5
+[ $code = 1 ] && [ $took -lt 40 ] && told '^fail  *a command that hangs: cut off at its limit of 1 s' &&
+    told '^fail  *one that will not be told: cut off' && told '^pass  *the last one'
+result $? "a command that hangs is cut off at its limit, and the rest goes on ($took s)"
+told '^fail  *longer than its step: cut off' && told '^not measured  *after the end of the step: no time was left'
+result $? 'a step ends at its own limit, whatever it runs'
+told '^pass  *good TAP' && told '^fail  *bad TAP: 1 of 2 cases: not ok 2' && told '^not measured  *skipped TAP: SKIP there is none' &&
+    told '^fail  *empty TAP' && told '^fail  *TAP of one that died'
+result $? 'cases that fail, are skipped or are not there are told apart'
+told '^fail  *status 1: status 1: broken' && told '^not measured  *status 2: status 2: refused' &&
+    told '^not measured  *not there: .*there is no no-such-program' && told '^pass  *a setting'
+result $? 'what failed, what refused and what is not there are told apart'
+grep -qx '{"figure": 1}' "$work/report" && grep -q '^5 passed\|^[0-9]* passed, [0-9]* failed' "$work/report"
+result $? 'figures of a command stand in the report, and so do the totals'
+if command -v python3 >/dev/null 2>&1; then
+    python3 -c 'import json, sys
+lines = [json.loads(l) for l in open(sys.argv[1]) if l.startswith("{")]
+assert len([l for l in lines if l.get("line")]) == 14 and lines[-1]["failed"] == 7, lines' "$work/report" 2>"$work/out"
+    result $? 'every line of JSON can be read, whatever the texts are'
+fi
+
+go --no-gpu --steps "$work/list" --minutes 0
+[ $code = 2 ] && [ "$(grep -c '^not measured .*no time was left of the 0 minutes' "$work/out")" = 6 ]
+result $? 'when the time is over, the rest is told to be not measured'
+go --no-gpu --steps "$work/list" --only after
+[ $code = 0 ] && told '^1 passed, 0 failed'
+result $? 'a single step can be run'
+go --no-gpu --steps "$work/list" --only afterwards
+[ $code = 2 ] && told "no step 'afterwards'"
+result $? 'a step that is not there is refused'
+
+# --- the real list, with stand-ins -------------------------------------------------------------------------------------
+
+bin=$work/carried/bin
+mkdir -p "$bin" "$work/carried/lib"
+cat >"$bin/train" <<'END'
+#!/bin/sh
+[ "$1" != --plan ] || { echo '  arena   1000000000   953.67   to be reserved'; exit 0; }
+log='' device=cpu graph='' ranks=1 hash=1234
+while [ $# -gt 0 ]; do
+    case $1 in --log) log=$2 ;; --device) device=$2 ;; --graph) graph=$2 ;; --ranks) ranks=$2 ;; esac
+    shift
+done
+loss=2.5
+case $EO_STANDIN_FAULT in
+loss) [ $device = cpu ] || loss=2.51 ;;
+nan) [ $device = cpu ] || loss=null ;;
+ranks) [ $ranks = 1 ] || loss=3 ;;
+hash) [ "$graph" != on ] || hash=4321 ;;
+graph) [ "$graph" != on ] || echo 'train: --graph on: steps cannot run as a graph here: none' >&2 ;;
+esac
+[ -n "$log" ] || exit 0
+for step in $(seq 1 20); do echo "{\"step\":$step,\"loss\":$loss,\"grad_norm\":1.0,\"lr\":0.1}"; done >"$log"
+echo "{\"summary\":{\"weights_hash\":\"$hash\",\"planned_bytes\":1000,\"device_peak_bytes\":1101,\"device_outside_bytes\":100,\"allocator_calls_per_step\":0.0,\"tokens_per_s\":80000.0,\"step_s_median\":0.01,\"steps\":20}}" >>"$log"
+END
+cat >"$bin/python3" <<'END'
+#!/bin/sh
+case $* in
+*'import nvidia'*) exit 1 ;;
+*'import torch'*) exit 0 ;;
+*'--batch 64'* | *'--batch 32'*) echo 'torch.OutOfMemoryError: CUDA out of memory.' >&2; exit 1 ;;
+*fsdp2.py*)
+    [ "$EO_STANDIN_FAULT" != slow ] || { echo '{"tokens_per_s": 79000.0, "peak_device": 2000}'; exit 0; }
+    echo '{"tokens_per_s": 50000.0, "peak_device": 2000}' ;;
+esac
+END
+for name in conformance_device conformance_element_types kernel_check; do
+    printf '#!/bin/sh\necho "ok 1 - fine"\n' >"$bin/$name"
+done
+cat >"$bin/compute-sanitizer" <<'END'
+#!/bin/sh
+while case $1 in --*) true ;; *) false ;; esac; do
+    shift 2
+done
+exec "$@"
+END
+printf '#!/bin/sh\necho "{\\"free_bytes\\": 140000000000}"\n' >"$bin/gpu_probe"
+for name in rank_share sdpa_check giveway headtohead; do
+    printf '#!/bin/sh\necho "{\\"experiment\\": \\"%s\\"}"\n' "$name" >"$bin/$name"
+done
+chmod +x "$bin"/*
+PATH=$bin:$PATH
+
+real() # FAULT [ARGS]
+{
+    EO_STANDIN_FAULT=$1
+    export EO_STANDIN_FAULT
+    shift
+    go --no-gpu --carry "$work/carried" --minutes 5 "$@"
+}
+
+real none
+[ $code = 0 ] && told '^pass  *conformance\|^pass  *the device: kernels' && told '^pass  *tiny in bf16, GPU against CPU' &&
+    told '^pass  *4 ranks on one GPU against 1, bf16' && told '^pass  *dynamic:caching against static --graph off, bf16' &&
+    told '^pass  *gpt2-xl, seq 1024, bf16, 1 rank: against FSDP2 with torch.compile: 80000 tokens/s against 50000' &&
+    told '^figure  *gpt2-xl, seq 1024, bf16, 1 rank: tokens/s: 80000 with batch 16' &&
+    told '^pass  *llama-1b, seq 4096, bf16, 1 rank: plan + measured' && told '^pass  *E1: a rank that is killed' &&
+    told '^pass  *E4: gpt2, 2 ranks, graph against eager' && told '^pass  *E5' && ! told '^fail'
+result $? 'the real list runs through on stand-ins that answer well'
+
+broken() # FAULT STEP WORDS: all that fails is what WORDS are found in
+{
+    real "$1" --only "$2"
+    [ $code = 1 ] && told "^fail.*$3" && ! grep '^fail' "$work/out" | grep -qv -e "$3"
+    result $? "a fault is seen where it is, and only there: $1"
+}
+
+broken loss losses 'fp32, GPU against CPU: losses of 20 steps'
+broken nan losses 'GPU against CPU: losses of 20 steps'
+broken ranks ranks 'ranks on one GPU against 1'
+broken hash modes 'graph.*weights_hash 4321, and not 1234'
+broken graph modes 'cannot run as a graph here'
+broken slow llama_1b '79000.0: 1.013 times, and 1.1 is wanted'
+echo "1..$count"
