@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a training run will hold in memory, byte for byte, before a machine is rented: the runtime's own planner, asked.
+ */
+#include <argp.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/memplan_compare.h"
+#include "tools/memplan_page.h"
+#include "tools/memplan_published.h"
+#include "tools/options.h"
+#include "tools/step_log.h"
+
+enum memplan_key {
+    KEY_MODEL = 0x100, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE,
+    KEY_REDUCE, KEY_SLOTS, KEY_RECOMPUTE, KEY_GRANULARITY, KEY_HEAD_CHUNKS, KEY_KERNELS, KEY_THREADS, KEY_GRAPH,
+    KEY_DEVICE_MEMORY, KEY_DEVICE, KEY_OUTSIDE, KEY_FIT, KEY_JSON, KEY_CSV, KEY_SVG, KEY_HTML, KEY_EXPLAIN, KEY_DIFF,
+    KEY_VERIFY, KEY_PUBLISHED, KEY_END,
+};
+_Static_assert(KEY_END - KEY_MODEL <= 64, "options have a bit each");
+
+static const struct argp_option option_table[] = {
+    {.doc = "Model:", .group = 1},
+    {"model", KEY_MODEL, "PATH|NAME", 0, "a config.json of Hugging Face, a folder with one (safetensors beside it are held "
+     "against it), or a name; a wrong one lists them", 1},
+    {"set", KEY_SET, "KEY=VALUE", 0, "change a field of the config; may be given often", 1},
+    {.doc = "Run:", .group = 2},
+    {"world", KEY_WORLD, "N", 0, "ranks, one a GPU [8]", 2},
+    {"gpus-per-node", KEY_NODE, "N", 0, "[8]", 2},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "zero3; all shows the state of ddp, zero1, zero2 and hsdp:S beside it, by formula "
+     "[zero3]", 2},
+    {"batch", KEY_BATCH, "B", 0, "sequences of a rank and micro-batch [1]", 2},
+    {"seq", KEY_SEQ, "T", 0, "tokens of a sequence [4096, or the model's context]", 2},
+    {"micro-batches", KEY_MICRO_BATCHES, "M", 0, "a step [1]", 2},
+    {"dtype", KEY_DTYPE, "TYPE", 0, "bf16 or fp32, of activations and weights as computed with [bf16]", 2},
+    {"reduce", KEY_REDUCE, "TYPE", 0, "fp32 or bf16, of gradients on their way [fp32]", 2},
+    {"slots", KEY_SLOTS, "G,D", 0, "gather buffers and gradient buffers [2,2]", 2},
+    {"recompute", KEY_RECOMPUTE, "WHAT", 0, "none, cheap (no matrix product), all, or the first N blocks [none]", 2},
+    {"granularity", KEY_GRANULARITY, "UNIT", 0, "block, or half (attention and MLP apart) [block]", 2},
+    {"head-chunks", KEY_HEAD_CHUNKS, "N", 0, "the head runs in so many pieces [as train chooses]", 2},
+    {"kernels", KEY_KERNELS, "NAME", 0, "whose scratch: cuda or cpu [cuda, where this build has it]", 2},
+    {"threads", KEY_THREADS, "N", 0, "of a rank, for kernels of the CPU [1]", 2},
+    {"graph", KEY_GRAPH, NULL, 0, "a step is a graph: tokens of all its micro-batches lie on the device", 2},
+    {.doc = "Machine:", .group = 3},
+    {"device", KEY_DEVICE, "NAME", 0, "a GPU of the table; a wrong name lists it", 3},
+    {"device-memory", KEY_DEVICE_MEMORY, "BYTES", 0, "such as 80GiB or 80GB", 3},
+    {"outside", KEY_OUTSIDE, "BYTES", 0, "what no plan sees: context, NCCL, libraries [figures of others, stated]", 3},
+    {"fit", KEY_FIT, "WHAT", 0, "max-batch, max-seq, min-gpus, min-recompute, best-strategy or max-layers", 3},
+    {.doc = "What comes out:", .group = 4},
+    {"json", KEY_JSON, NULL, 0, "the plan as JSON, on standard output", 4},
+    {"csv", KEY_CSV, NULL, 0, "its rows as CSV, on standard output", 4},
+    {"svg", KEY_SVG, "FILE", 0, "a picture of the arena through a step", 4},
+    {"html", KEY_HTML, "FILE", 0, "a page in one file, with sliders", 4},
+    {"explain", KEY_EXPLAIN, NULL, 0, "every row's formula with its numbers", 4},
+    {"diff", KEY_DIFF, "A.json B.json", 0, "two plans of --json; exit status 1 where they differ", 4},
+    {"verify", KEY_VERIFY, "LOG", 0, "hold the plan against a log of train, or what train --plan printed", 4},
+    {"published", KEY_PUBLISHED, NULL, 0, "figures that others published beside what formulae give for them", 4},
+    {0},
+};
+
+struct memplan {
+    const char *model, *sets[EO_CONFIG_SETS_MAX];
+    uint32_t set_count;
+    struct eo_memplan_settings settings;
+    const struct eo_device_memory *device;
+    enum eo_fit_kind fit;
+    bool json, csv, explain, published, all_strategies;
+    const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
+    uint64_t given;
+
+    struct eo_model_config config;
+    struct eo_safetensors_check safetensors;
+    struct eo_memplan plan;
+    struct eo_lifetimes lifetimes;
+    struct eo_fit found;
+};
+
+/* --- options ------------------------------------------------------------------------------------------------------ */
+
+static const char *name_of(int key)
+{
+    for (const struct argp_option *row = option_table; row->name || row->doc; row++)
+        if (row->name && row->key == key)
+            return row->name;
+    return "";
+}
+
+static uint64_t parse_bytes(const struct argp_state *state, const char *name, const char *text)
+{
+    static const struct {
+        const char *suffix;
+        double factor;
+    } units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+                 {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    char *end = NULL;
+    const double value = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
+    for (size_t i = 0; end && i < sizeof(units) / sizeof(units[0]); i++)
+        if (strcmp(end, units[i].suffix) == 0 && isfinite(value) && value * units[i].factor < 1e18)
+            return (uint64_t)(value * units[i].factor);
+    argp_error(state, "--%s is '%.60s'; give bytes, such as 85899345920, 80GiB or 80GB", name, text);
+    return 0;
+}
+
+static eo_dtype parse_dtype(const struct argp_state *state, const char *name, const char *text)
+{
+    if (strcmp(text, "bf16") != 0 && strcmp(text, "fp32") != 0)
+        argp_error(state, "--%s is '%.60s'; give bf16 or fp32", name, text);
+    return strcmp(text, "bf16") == 0 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+}
+
+static void parse_strategy(const struct argp_state *state, struct memplan *m, const char *text)
+{
+    if (strcmp(text, "all") == 0) {
+        m->all_strategies = true;
+        return;
+    }
+    for (int k = 0; k < EO_STRATEGY_HSDP; k++)
+        if (strcmp(text, eo_strategy_name((enum eo_strategy)k)) == 0) {
+            m->settings.strategy = (enum eo_strategy)k;
+            return;
+        }
+    if (strncmp(text, "hsdp:", 5) == 0) {
+        m->settings.strategy = EO_STRATEGY_HSDP;
+        m->settings.hsdp_group = (uint32_t)eo_option_count(state, "strategy hsdp", text + 5, 1, EO_MEMPLAN_WORLD_MAX);
+        return;
+    }
+    argp_error(state, "--strategy is '%.60s'; give ddp, zero1, zero2, zero3, hsdp:S or all", text);
+}
+
+static void parse_recompute(const struct argp_state *state, struct eo_memplan_settings *s, const char *text)
+{
+    s->recompute_blocks = 0;
+    if (strcmp(text, "none") == 0) {
+        s->recompute = EO_RECOMPUTE_NONE;
+    } else if (strcmp(text, "cheap") == 0) {
+        s->recompute = EO_RECOMPUTE_CHEAP;
+    } else if (strcmp(text, "all") == 0 || isdigit((unsigned char)text[0])) {
+        s->recompute = EO_RECOMPUTE_BLOCKS;
+        s->recompute_blocks = text[0] == 'a' ? UINT32_MAX : (uint32_t)eo_option_count(state, "recompute", text, 0, 1 << 20);
+    } else {
+        argp_error(state, "--recompute is '%.60s'; give none, cheap, all, or a number of blocks", text);
+    }
+}
+
+static void parse_slots(const struct argp_state *state, struct eo_memplan_settings *s, const char *text)
+{
+    char first[32];
+    const char *comma = strchr(text, ',');
+    if (!comma || comma == text || comma - text >= (long)sizeof(first))
+        argp_error(state, "--slots is '%.60s'; give two numbers: gather buffers, gradient buffers (such as 2,2)", text);
+    snprintf(first, sizeof(first), "%.*s", (int)(comma - text), text);
+    s->gather_slots = (uint32_t)eo_option_count(state, "slots", first, 1, 64);
+    s->gradient_slots = (uint32_t)eo_option_count(state, "slots", comma + 1, 1, 64);
+}
+
+static void parse_device(const struct argp_state *state, struct memplan *m, const char *text)
+{
+    m->device = eo_device_memory_find(text);
+    if (m->device) {
+        m->settings.capacity_bytes = m->device->bytes;
+        return;
+    }
+    char known[512] = "";
+    for (uint32_t i = 0; eo_device_memory_at(i); i++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "", eo_device_memory_at(i)->name);
+    argp_error(state, "--device '%.60s' is not in the table; there are %s; any other by --device-memory", text, known);
+}
+
+static void parse_run(const struct argp_state *state, struct memplan *m, int key, const char *text)
+{
+    struct eo_memplan_settings *s = &m->settings;
+    const char *name = name_of(key);
+    switch (key) {
+    case KEY_WORLD: s->world = (uint32_t)eo_option_count(state, name, text, 1, EO_MEMPLAN_WORLD_MAX); break;
+    case KEY_NODE: s->gpus_per_node = (uint32_t)eo_option_count(state, name, text, 1, 1024); break;
+    case KEY_STRATEGY: parse_strategy(state, m, text); break;
+    case KEY_SEQ: s->seq = (uint32_t)eo_option_count(state, name, text, 1, 1 << 24); break;
+    case KEY_BATCH: s->batch = (uint32_t)eo_option_count(state, name, text, 1, 1 << 20); break;
+    case KEY_MICRO_BATCHES: s->micro_batches = (uint32_t)eo_option_count(state, name, text, 1, 4096); break;
+    case KEY_DTYPE: s->dtype = parse_dtype(state, name, text); break;
+    case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
+    case KEY_SLOTS: parse_slots(state, s, text); break;
+    case KEY_RECOMPUTE: parse_recompute(state, s, text); break;
+    case KEY_GRANULARITY:
+        if (strcmp(text, "block") != 0 && strcmp(text, "half") != 0)
+            argp_error(state, "--granularity is '%.60s'; give block or half", text);
+        s->half_blocks = text[0] == 'h';
+        break;
+    case KEY_HEAD_CHUNKS: s->head_chunks = (uint32_t)eo_option_count(state, name, text, 1, 1 << 28); break;
+    case KEY_KERNELS:
+        if (strcmp(text, "cpu") != 0 && strcmp(text, "cuda") != 0)
+            argp_error(state, "--kernels is '%.60s'; give cuda or cpu", text);
+        s->kernels = text[1] == 'p' ? "cpu" : "cuda";
+        break;
+    case KEY_THREADS: s->threads = (uint32_t)eo_option_count(state, name, text, 1, 1024); break;
+    case KEY_GRAPH: s->graph = true; break;
+    default: break;
+    }
+}
+
+static void parse_rest(struct argp_state *state, struct memplan *m, int key, char *text)
+{
+    switch (key) {
+    case KEY_MODEL: m->model = text; break;
+    case KEY_SET:
+        if (m->set_count == EO_CONFIG_SETS_MAX)
+            argp_error(state, "--set is given more than %d times", EO_CONFIG_SETS_MAX);
+        m->sets[m->set_count++] = text;
+        break;
+    case KEY_DEVICE: parse_device(state, m, text); break;
+    case KEY_DEVICE_MEMORY: m->settings.capacity_bytes = parse_bytes(state, "device-memory", text); break;
+    case KEY_OUTSIDE:
+        m->settings.outside = (struct eo_outside){.context_bytes = parse_bytes(state, "outside", text), .given = true};
+        break;
+    case KEY_FIT:
+        if (!eo_fit_parse(text, &m->fit))
+            argp_error(state, "--fit is '%.60s'; give max-batch, max-seq, min-gpus, min-recompute, best-strategy or "
+                       "max-layers", text);
+        break;
+    case KEY_JSON: m->json = true; break;
+    case KEY_CSV: m->csv = true; break;
+    case KEY_SVG: m->svg_path = text; break;
+    case KEY_HTML: m->html_path = text; break;
+    case KEY_EXPLAIN: m->explain = true; break;
+    case KEY_VERIFY: m->verify_path = text; break;
+    case KEY_PUBLISHED: m->published = true; break;
+    case KEY_DIFF:
+        m->diff_a = text;
+        if (state->next >= state->argc)
+            argp_error(state, "--diff takes two files");
+        m->diff_b = state->argv[state->next++];
+        break;
+    default: break;
+    }
+}
+
+static void check_together(const struct argp_state *state, struct memplan *m)
+{
+    struct eo_memplan_settings *s = &m->settings;
+    if (m->diff_a || m->published)
+        return;
+    if (!m->model)
+        argp_error(state, "--model is missing: a config.json, a folder with one, or a name such as llama-3-8b");
+    if (m->json && m->csv)
+        argp_error(state, "--json and --csv both write to standard output; give one of them");
+    if (m->device && (m->given & (uint64_t)1 << (KEY_DEVICE_MEMORY - KEY_MODEL)))
+        argp_error(state, "--device and --device-memory are both given; one of them is enough");
+    if ((m->given & (uint64_t)1 << (KEY_DEVICE_MEMORY - KEY_MODEL)) && s->capacity_bytes == 0)
+        argp_error(state, "--device-memory is 0; nothing fits into that");
+    if (s->strategy == EO_STRATEGY_HSDP && s->world % s->hsdp_group)
+        argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --world %u", s->hsdp_group, s->hsdp_group, s->world);
+    if (s->world > s->gpus_per_node && s->world % s->gpus_per_node)
+        argp_error(state, "--world %u is not whole nodes of --gpus-per-node %u", s->world, s->gpus_per_node);
+    if (m->svg_path && m->html_path && strcmp(m->svg_path, m->html_path) == 0)
+        argp_error(state, "--svg and --html both name %s; give them a file each", m->svg_path);
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct memplan *m = state->input;
+    if (key >= KEY_MODEL && key < KEY_END) {
+        if (key != KEY_SET)
+            eo_option_once(state, &m->given, (unsigned)(key - KEY_MODEL), name_of(key));
+        parse_run(state, m, key, text);
+        parse_rest(state, m, key, text);
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "'%.60s' belongs to no option", text);
+    if (key == ARGP_KEY_END)
+        check_together(state, m);
+    return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
+}
+
+/* --- planning ----------------------------------------------------------------------------------------------------- */
+
+static struct eo_memplan_view view_of(const struct memplan *m)
+{
+    return (struct eo_memplan_view){
+        .config = &m->config, .memplan = &m->plan, .lifetimes = m->lifetimes.live ? &m->lifetimes : NULL,
+        .safetensors = &m->safetensors, .device = m->device, .fit = m->fit ? &m->found : NULL,
+        .all_strategies = m->all_strategies};
+}
+
+static eo_status load_model(struct memplan *m, struct eo_problem *problem)
+{
+    TOOLS_TRY(eo_model_config_load(&m->config, m->model, m->sets, m->set_count, problem));
+    if (!m->config.from_file || m->set_count) /* a changed config is not that of the files */
+        return EO_OK;
+    char folder[sizeof(m->config.source)];
+    snprintf(folder, sizeof(folder), "%s", m->config.source);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        *slash = '\0';
+    return eo_safetensors_check(slash ? folder : ".", &m->config, &m->safetensors, problem);
+}
+
+static eo_status make_plan(struct memplan *m, struct eo_problem *problem)
+{
+    TOOLS_TRY(load_model(m, problem));
+    if (m->fit) /* the settings as given must be good, whatever the search then changes */
+        TOOLS_TRY(eo_fit_search(&m->found, m->fit, &m->config, &m->settings, problem));
+    TOOLS_TRY(eo_memplan_create(&m->plan, &m->config, &m->settings, problem));
+    const eo_status status = eo_lifetimes_create(&m->lifetimes, &m->plan);
+    return status < 0 && status != EO_ERR_UNSUPPORTED ? eo_problem_set(problem, status, "no memory") : EO_OK;
+}
+
+static eo_status write_page(const struct memplan *m, const char *option, const char *path, bool html,
+                            struct eo_problem *problem)
+{
+    if (!path)
+        return EO_OK;
+    const struct eo_memplan_view view = view_of(m);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s %s: no memory", option, path);
+    if (html) {
+        uint32_t count = 0;
+        struct eo_page_point *points = eo_page_points(&view, &count);
+        if (points)
+            eo_page_html(memory, &view, points, count);
+        free(points);
+    } else {
+        fprintf(memory, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        eo_page_svg(memory, &view);
+    }
+    fclose(memory);
+    const eo_status status = eo_write_file(option, path, text, bytes, problem);
+    free(text);
+    return status;
+}
+
+static void print_plan(const struct memplan *m)
+{
+    const struct eo_memplan_view view = view_of(m);
+    if (m->csv) {
+        eo_report_csv(stdout, &view);
+    } else if (m->json) {
+        json_t *json = eo_report_json(&view);
+        if (json)
+            json_dumpf(json, stdout, JSON_INDENT(1));
+        printf("\n");
+        json_decref(json);
+    } else {
+        eo_report_plan(stdout, &view);
+        if (m->explain)
+            eo_report_explain(stdout, &view);
+    }
+}
+
+/* 1 where something does not fit or differs. */
+static eo_status run(struct memplan *m, int *result, struct eo_problem *problem)
+{
+    uint32_t differences = 0;
+    *result = EO_EXIT_OK;
+    if (m->published) {
+        *result = eo_published_print(stdout) ? EO_EXIT_FAILED : EO_EXIT_OK;
+        return EO_OK;
+    }
+    if (m->diff_a) {
+        TOOLS_TRY(eo_memplan_diff(stdout, m->diff_a, m->diff_b, &differences, problem));
+        *result = differences ? EO_EXIT_FAILED : EO_EXIT_OK;
+        return EO_OK;
+    }
+    TOOLS_TRY(eo_check_writable("--svg", m->svg_path, problem));
+    TOOLS_TRY(eo_check_writable("--html", m->html_path, problem));
+    TOOLS_TRY(make_plan(m, problem));
+    if (m->verify_path) {
+        TOOLS_TRY(eo_memplan_verify(stdout, m->verify_path, &m->plan, &differences, problem));
+        *result = differences ? EO_EXIT_FAILED : EO_EXIT_OK;
+        return EO_OK;
+    }
+    TOOLS_TRY(write_page(m, "--svg", m->svg_path, false, problem));
+    TOOLS_TRY(write_page(m, "--html", m->html_path, true, problem));
+    print_plan(m);
+    *result = m->plan.fits && (!m->fit || m->found.found) ? EO_EXIT_OK : EO_EXIT_FAILED;
+    return EO_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static struct memplan m = {
+        .settings = {.world = 8, .gpus_per_node = 8, .strategy = EO_STRATEGY_ZERO3, .batch = 1, .micro_batches = 1,
+                     .dtype = EO_DTYPE_BF16, .reduce_dtype = EO_DTYPE_FP32, .gather_slots = 2, .gradient_slots = 2,
+                     .threads = 1},
+    };
+    const struct argp argp = {
+        .options = option_table, .parser = parse_option,
+        .doc = "Plans the memory of a sharded training run: what each rank will hold, to the byte.\v"
+               "Exit status: 0 it fits (or nothing was asked to), 1 it does not fit, or --verify or --diff found a "
+               "difference, 2 bad input.",
+    };
+    argp_err_exit_status = EO_EXIT_BAD_INPUT;
+    m.settings.kernels = eo_memplan_default_kernels();
+    argp_parse(&argp, argc, argv, 0, NULL, &m);
+    struct eo_problem problem;
+    int result = EO_EXIT_OK;
+    if (run(&m, &result, &problem) < 0) {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+        result = EO_EXIT_BAD_INPUT;
+    }
+    eo_lifetimes_fini(&m.lifetimes);
+    eo_memplan_fini(&m.plan);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "%s: standard output: %s\n", program_invocation_short_name, strerror(errno));
+        return EO_EXIT_BAD_INPUT;
+    }
+    return result;
+}

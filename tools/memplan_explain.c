@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Every row's formula with its numbers put in. Rows of one kind and size are one line. A formula is worked out here and
+ * held against the row: what does not agree is shown as the planner's figure alone.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/memplan_report.h"
+
+struct numbers {
+    uint64_t tokens, e, r, h, q, kv, f, fe, k, experts, a, v, chunk, gpt2, norms, seq, slots;
+};
+
+struct formula {
+    const char *suffix, *text;
+    uint64_t (*value)(const struct numbers *n);
+};
+
+#define VALUE(name, expression)                                                                                       \
+    static uint64_t name(const struct numbers *n)                                                                     \
+    {                                                                                                                 \
+        return expression;                                                                                            \
+    }
+VALUE(stream_bytes, n->tokens * n->h * n->e)
+VALUE(stats_bytes, n->tokens * n->norms * 4)
+VALUE(qkv_bytes, n->tokens * (n->q + 2 * n->kv) * n->e)
+VALUE(qk_bytes, n->tokens * (n->q + n->kv) * n->e)
+VALUE(qk_stats_bytes, n->tokens * (n->a + n->kv * n->a / (n->q ? n->q : 1)) * 4)
+VALUE(v_bytes, n->tokens * n->kv * n->e)
+VALUE(heads_bytes, n->tokens * n->q * n->e)
+VALUE(lse_bytes, n->tokens * n->a * 4)
+VALUE(hidden_bytes, n->tokens * (n->gpt2 ? n->f : 2 * (n->experts ? n->k * n->fe : n->f)) * n->e)
+VALUE(hidden_dense_bytes, n->tokens * 2 * n->f * n->e)
+VALUE(activation_bytes, n->tokens * (n->experts ? n->k * n->fe : n->f) * n->e)
+VALUE(router_bytes, n->tokens * n->experts * 4)
+VALUE(choice_bytes, n->tokens * n->k * 8)
+VALUE(expert_rows_bytes, n->tokens * n->k * n->h * n->e)
+VALUE(head_norm_bytes, n->chunk * n->h * n->e)
+VALUE(head_stats_bytes, n->chunk * 8)
+VALUE(logits_bytes, n->chunk * ((n->v + 15) / 16 * 16) * n->e)
+VALUE(losses_bytes, n->chunk * 4)
+VALUE(token_bytes, n->tokens * 4 * n->slots)
+
+static const struct formula formulas[] = {
+    {"head.input", "b s h e", stream_bytes},
+    {"head.norm", "ceil(b s / pieces) h e", head_norm_bytes},
+    {"head.norm_stats", "ceil(b s / pieces) 2 x 4", head_stats_bytes},
+    {"head.logits", "ceil(b s / pieces) roundup(V, 16) e", logits_bytes},
+    {"head.losses", "ceil(b s / pieces) 4", losses_bytes},
+    {"stream.gradient", "b s h e", stream_bytes},
+    {"tokens", "slots b s 4", token_bytes},
+    {"targets", "slots b s 4", token_bytes},
+    {".input", "b s h e", stream_bytes},
+    {".norm", "b s h e", stream_bytes},
+    {".norm_stats", "b s 4 x (1, GPT-2: 2)", stats_bytes},
+    {".qkv", "b s (a d + 2 k d) e", qkv_bytes},
+    {".qk_before_norm", "b s (a d + k d) e", qk_bytes},
+    {".qk_stats", "b s (a + k) 4", qk_stats_bytes},
+    {".qk", "b s (a d + k d) e", qk_bytes},
+    {".v", "b s k d e", v_bytes},
+    {".heads", "b s a d e", heads_bytes},
+    {".log_sum_exp", "b s a 4", lse_bytes},
+    {".hidden", "b s f e (gate and up: 2 f; experts: K 2 f)", hidden_bytes},
+    {".hidden", "b s 2 f e", hidden_dense_bytes},
+    {".activation", "b s f e (experts: K f)", activation_bytes},
+    {".router_logits", "b s E 4", router_bytes},
+    {".router_choice", "b s K 8", choice_bytes},
+    {".expert_inputs", "b s K h e", expert_rows_bytes},
+    {".expert_outputs", "b s K h e", expert_rows_bytes},
+};
+
+static const char *formula_of(const struct numbers *n, const char *name, uint64_t bytes)
+{
+    char plain[EO_NAME_MAX * 2];
+    snprintf(plain, sizeof(plain), "%s", name);
+    char *again = strstr(plain, ".again");
+    if (again)
+        *again = '\0';
+    for (size_t i = 0; i < sizeof(formulas) / sizeof(formulas[0]); i++) {
+        const size_t a = strlen(plain), b = strlen(formulas[i].suffix);
+        if (a >= b && strcmp(plain + a - b, formulas[i].suffix) == 0 && formulas[i].value(n) == bytes)
+            return formulas[i].text;
+    }
+    return strstr(plain, "scratch") ? "gradients inside a half, and what its kernels ask for" : "";
+}
+
+/* "block.7.mlp.norm" to "block.*.mlp.norm". */
+static void pattern_of(const char *name, char *pattern, size_t bytes)
+{
+    size_t used = 0;
+    for (const char *c = name; *c && used + 2 < bytes;) {
+        if (c > name && c[-1] == '.' && *c >= '0' && *c <= '9') {
+            pattern[used++] = '*';
+            while (*c >= '0' && *c <= '9')
+                c++;
+        } else {
+            pattern[used++] = *c++;
+        }
+    }
+    pattern[used] = '\0';
+}
+
+struct group {
+    char pattern[EO_NAME_MAX * 2];
+    eo_category category;
+    uint64_t bytes, count;
+};
+
+static void print_numbers(FILE *out, const struct eo_memplan_view *view, const struct numbers *n)
+{
+    const struct eo_model_config *c = view->config;
+    const struct eo_memplan_settings *s = &view->memplan->settings;
+    fprintf(out, "\n  explained: b s = %u x %u = %" PRIu64 ", e = %" PRIu64 " bytes (%s), h = %u, a = %u, k = %u, d = %u, "
+            "f = %u, V = %u, W = %u, pieces = %u\n", s->batch, s->seq, n->tokens, n->e, eo_dtype_text(s->dtype), c->width,
+            c->head_count, c->kv_head_count, c->head_size, c->mlp_width, c->vocabulary, s->world, s->head_chunks);
+    if (c->expert_count)
+        fprintf(out, "    experts E = %u, of a token K = %u, f of an expert = %u\n", c->expert_count, c->experts_per_token,
+                c->expert_width);
+}
+
+static void print_shards(FILE *out, const struct eo_memplan_view *view)
+{
+    const eo_plan_params *p = &view->memplan->summary.params;
+    uint32_t count;
+    struct eo_layer_line *lines = eo_layer_lines(view->memplan, &count);
+    const uint64_t weight = p->dtype == EO_DTYPE_BF16 ? 2 : 4, align = p->align_bytes / weight;
+    fprintf(out, "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes of weights)\n", align,
+            p->align_bytes);
+    uint64_t sum = 0;
+    for (uint32_t i = 0, j; lines && i < count; i = j) {
+        for (j = i + 1; j < count && lines[i].elements == lines[j].elements; j++) {
+        }
+        const uint64_t shard = lines[i].padded_elements / p->rank_count;
+        sum += (j - i) * shard;
+        fprintf(out, "      %-20s %u x S = roundup(%" PRIu64 ", %" PRIu64 ") / %u = %" PRIu64 "\n", lines[i].name, j - i,
+                lines[i].elements, align * p->rank_count, p->rank_count, shard);
+    }
+    free(lines);
+    const eo_plan_summary *s = &view->memplan->summary;
+    fprintf(out, "      sum of S = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S %" PRIu64 ", optimizer %u x 4 S %" PRIu64
+            "\n", sum, p->dtype == EO_DTYPE_BF16 ? " 2 S (low halves; the high ones are what is computed with)" : " 4 S",
+            s->category_bytes[EO_CATEGORY_MASTER], s->category_bytes[EO_CATEGORY_GRADIENT], p->optimizer_states,
+            s->category_bytes[EO_CATEGORY_OPTIMIZER]);
+}
+
+/* Where the arena is larger than what is live: the largest hole at the peak, and who stands beside it. */
+static void print_hole(FILE *out, const struct eo_memplan_view *view)
+{
+    const struct eo_lifetimes *t = view->lifetimes;
+    const eo_plan_summary *s = &view->memplan->summary;
+    if (!t || s->arena_bytes == s->lower_bound_bytes)
+        return;
+    bool *live = calloc(s->row_count + 1, sizeof(*live));
+    uint64_t begin = 0, best = 0;
+    char before[EO_NAME_MAX] = "the beginning", left[EO_NAME_MAX] = "", right[EO_NAME_MAX] = "";
+    for (uint32_t i = 0; live && i < t->span_count; i++) {
+        const struct eo_live_span *span = &t->spans[i];
+        const bool in = span->first <= span->last ? t->peak_point >= span->first && t->peak_point <= span->last
+                                                  : t->peak_point >= span->first || t->peak_point <= span->last;
+        live[span->row] = live[span->row] || in;
+    }
+    for (uint32_t n = 0; live && n <= s->row_count; n++) { /* by address: rows are few thousand at most */
+        uint32_t next = UINT32_MAX;
+        eo_plan_row row, at = {0};
+        for (uint32_t r = 0; r < s->row_count; r++) {
+            if (eo_plan_get_row(view->memplan->plan, r, &row) < 0 || !(row.always_live || live[r]) ||
+                t->address[r] < begin || (next != UINT32_MAX && t->address[r] >= t->address[next]))
+                continue;
+            next = r;
+            at = row;
+        }
+        const uint64_t address = next == UINT32_MAX ? s->arena_bytes : t->address[next];
+        if (address > begin && address - begin > best) {
+            best = address - begin;
+            snprintf(left, sizeof(left), "%s", before);
+            snprintf(right, sizeof(right), "%s", next == UINT32_MAX ? "the end" : at.name);
+        }
+        if (next == UINT32_MAX)
+            break;
+        begin = address + at.bytes;
+        snprintf(before, sizeof(before), "%s", at.name);
+    }
+    free(live);
+    if (best)
+        fprintf(out, "    at the peak the largest hole, %" PRIu64 " bytes, lies between %s and %s: this pair costs it\n", best,
+                left, right);
+}
+
+void eo_report_explain(FILE *out, const struct eo_memplan_view *view)
+{
+    const struct eo_memplan *m = view->memplan;
+    const struct eo_model_config *c = view->config;
+    const struct eo_memplan_settings *s = &m->settings;
+    struct numbers n = {
+        .tokens = (uint64_t)s->batch * s->seq, .e = s->dtype == EO_DTYPE_BF16 ? 2 : 4,
+        .r = s->reduce_dtype == EO_DTYPE_BF16 ? 2 : 4, .h = c->width, .q = (uint64_t)c->head_count * c->head_size,
+        .kv = (uint64_t)c->kv_head_count * c->head_size, .f = c->mlp_width, .fe = c->expert_width,
+        .k = c->experts_per_token, .experts = c->expert_count, .a = c->head_count, .v = c->vocabulary,
+        .gpt2 = c->family == EO_CONFIG_GPT2, .norms = c->family == EO_CONFIG_GPT2 ? 2 : 1, .seq = s->seq,
+        .slots = s->graph ? s->micro_batches : 1};
+    n.chunk = (n.tokens + s->head_chunks - 1) / s->head_chunks;
+    print_numbers(out, view, &n);
+    print_shards(out, view);
+    struct group *groups = calloc(m->summary.row_count + 1, sizeof(*groups));
+    uint32_t count = 0;
+    for (uint32_t r = 0; groups && r < m->summary.row_count; r++) {
+        eo_plan_row row;
+        if (eo_plan_get_row(m->plan, r, &row) < 0)
+            continue;
+        struct group group = {.category = row.category, .bytes = row.bytes, .count = 1};
+        pattern_of(row.name, group.pattern, sizeof(group.pattern));
+        uint32_t g = 0;
+        while (g < count && (groups[g].bytes != group.bytes || groups[g].category != group.category ||
+                             strcmp(groups[g].pattern, group.pattern) != 0))
+            g++;
+        if (g < count)
+            groups[g].count++;
+        else
+            groups[count++] = group;
+    }
+    for (uint32_t g = 0; g < count; g++)
+        fprintf(out, "    %-40s %6" PRIu64 " x %14" PRIu64 " = %16" PRIu64 "  %-22s %s\n", groups[g].pattern, groups[g].count,
+                groups[g].bytes, groups[g].count * groups[g].bytes, eo_category_name(groups[g].category),
+                formula_of(&n, groups[g].pattern, groups[g].bytes));
+    free(groups);
+    print_hole(out, view);
+}

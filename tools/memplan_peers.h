@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What others would hold or say they hold, by their own rules: models of them, not of evenodd. Figures of theirs that are
+ * published are in memplan_published.c, beside what these give.
+ */
+#ifndef EO_TOOLS_MEMPLAN_PEERS_H
+#define EO_TOOLS_MEMPLAN_PEERS_H
+
+#include "tools/memplan_plan.h"
+
+/* FSDP2 with bf16 parameters and fp32 reduction, uniform groups of n elements, k inputs of reduce-scatter in flight. */
+struct eo_fsdp2_estimate {
+    uint64_t group_elements;
+    uint64_t state_bytes;                          /* 16 P / W */
+    uint64_t forward_live_bytes, forward_reserved_bytes; /* explicit prefetch of one */
+    uint64_t backward_live_bytes[2], backward_reserved_bytes[2]; /* k = 1, 2 */
+};
+struct eo_fsdp2_estimate eo_fsdp2_estimate(const struct eo_model_config *config, uint32_t world);
+
+/* DeepSpeed's estimators for ZeRO-2 (its code and its documentation differ) and ZeRO-3. */
+struct eo_deepspeed_estimate {
+    uint64_t largest_elements; /* of a leaf module */
+    uint64_t zero2_code_bytes, zero2_documented_bytes, zero3_bytes;
+};
+struct eo_deepspeed_estimate eo_deepspeed_estimate(const struct eo_model_config *config, uint32_t world);
+
+/* Megatron-LM's report_theoretical_memory with one tensor and pipeline rank. */
+struct eo_megatron_estimate {
+    uint64_t state_bytes, state_distributed_bytes; /* 18 P; (6 + 12 / W) P */
+    uint64_t activation_bytes;
+};
+struct eo_megatron_estimate eo_megatron_estimate(const struct eo_model_config *config, uint32_t world, uint64_t batch,
+                                                 uint64_t seq);
+
+/* State alone, by formula: what no placement can avoid. In bf16 evenodd's high halves of the master weights are the
+ * weights that are computed with. Shards are padded in a plan and not here. */
+uint64_t eo_strategy_state_bytes(const struct eo_memplan_settings *settings, uint64_t parameters, uint32_t group,
+                                 enum eo_strategy strategy);
+
+/* Activations of llm.c's train_gpt2.cu in bf16 with cuDNN attention. */
+uint64_t eo_llmc_activation_bytes(uint64_t layers, uint64_t width, uint64_t heads, uint64_t padded_vocabulary,
+                                  uint64_t batch, uint64_t seq, int recompute);
+uint64_t eo_llmc_parameters(uint64_t layers, uint64_t width, uint64_t padded_vocabulary, uint64_t positions);
+
+/* YaFSDP v1: norms apart and gathered, two and two buffers of the largest unit, fp32 staging. */
+struct eo_yafsdp_estimate {
+    uint64_t unit_elements, norm_elements, shard_bytes, buffer_bytes;
+    uint64_t activations_full_bytes, activations_cheap_bytes, head_bytes, scratch_bytes, peak_full_bytes, peak_cheap_bytes;
+    uint32_t least_recompute_full, least_recompute_cheap; /* blocks that must be recomputed for the limit */
+};
+struct eo_yafsdp_estimate eo_yafsdp_estimate(const struct eo_model_config *config, uint32_t world, uint64_t tokens,
+                                             uint64_t limit_bytes);
+
+/* Bytes of activations a token and block of `config` (a dense Llama) keeps in bf16. */
+uint64_t eo_activation_bytes_per_token(const struct eo_model_config *config, bool cheap);
+
+#endif

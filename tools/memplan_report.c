@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/memplan_report.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+double eo_gib(uint64_t bytes)
+{
+    return (double)bytes / 1073741824.0;
+}
+
+const char *eo_dtype_text(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? "bf16" : "fp32";
+}
+
+void eo_recompute_text(const struct eo_memplan_settings *settings, char *text, size_t bytes)
+{
+    if (settings->recompute == EO_RECOMPUTE_BLOCKS)
+        snprintf(text, bytes, "%u", settings->recompute_blocks);
+    else
+        snprintf(text, bytes, "%s", settings->recompute == EO_RECOMPUTE_CHEAP ? "cheap" : "none");
+}
+
+/* --- layers ------------------------------------------------------------------------------------------------------- */
+
+struct eo_layer_line *eo_layer_lines(const struct eo_memplan *memplan, uint32_t *count)
+{
+    const eo_model *model = eo_memplan_model(memplan);
+    const bool split = memplan->summary.params.dtype == EO_DTYPE_BF16;
+    const char *prefix = split ? "weights.high." : "weights.";
+    const uint64_t element_bytes = split ? 2 : 4;
+    *count = eo_model_layer_count(model);
+    struct eo_layer_line *lines = calloc(*count + 1, sizeof(*lines));
+    uint32_t l = 0;
+    for (uint32_t r = 0; lines && r < memplan->summary.row_count && l < *count; r++) {
+        eo_plan_row row;
+        if (eo_plan_get_row(memplan->plan, r, &row) < 0 || strncmp(row.name, prefix, strlen(prefix)) != 0 ||
+            (row.category != EO_CATEGORY_COMPUTE_SHARD && row.category != EO_CATEGORY_MASTER))
+            continue;
+        const uint64_t shard = row.bytes / element_bytes;
+        lines[l++] = (struct eo_layer_line){
+            .name = row.name + strlen(prefix), .shard_bytes = row.bytes,
+            .padded_elements = shard * memplan->summary.params.rank_count,
+            .gather_bytes = row.bytes * memplan->summary.params.rank_count};
+    }
+    for (uint32_t p = 0; lines && p < eo_model_parameter_count(model); p++) {
+        eo_parameter_info info;
+        if (eo_model_parameter(model, p, &info) >= 0 && info.layer < *count)
+            lines[info.layer].elements += info.element_count;
+    }
+    return lines;
+}
+
+static bool alike(const struct eo_layer_line *a, const struct eo_layer_line *b)
+{
+    return a->elements == b->elements && a->shard_bytes == b->shard_bytes;
+}
+
+static void print_layers(FILE *out, const struct eo_memplan *m)
+{
+    uint32_t count;
+    struct eo_layer_line *lines = eo_layer_lines(m, &count);
+    if (!lines)
+        return;
+    fprintf(out, "\n  %-24s %14s %14s %12s %14s %14s\n", "layers", "elements", "padded", "padding", "shard bytes",
+            "gathered bytes");
+    for (uint32_t i = 0, j; i < count; i = j) {
+        for (j = i + 1; j < count && alike(&lines[i], &lines[j]); j++) {
+        }
+        char name[160];
+        if (j - i > 1)
+            snprintf(name, sizeof(name), "%s ... (%u alike)", lines[i].name, j - i);
+        else
+            snprintf(name, sizeof(name), "%s", lines[i].name);
+        fprintf(out, "  %-24s %14" PRIu64 " %14" PRIu64 " %11.4f%% %14" PRIu64 " %14" PRIu64 "\n", name, lines[i].elements,
+                lines[i].padded_elements,
+                100 * (double)(lines[i].padded_elements - lines[i].elements) / (double)lines[i].elements,
+                lines[i].shard_bytes, lines[i].gather_bytes);
+    }
+    free(lines);
+}
+
+/* --- buffers against state ---------------------------------------------------------------------------------------- */
+
+static uint64_t state_bytes(const eo_plan_summary *s)
+{
+    return s->category_bytes[EO_CATEGORY_MASTER] + s->category_bytes[EO_CATEGORY_COMPUTE_SHARD] +
+           s->category_bytes[EO_CATEGORY_GRADIENT] + s->category_bytes[EO_CATEGORY_OPTIMIZER];
+}
+
+static void print_buffers(FILE *out, const struct eo_memplan *m)
+{
+    const eo_plan_summary *s = &m->summary;
+    const uint64_t state = state_bytes(s);
+    const uint64_t buffers = s->category_bytes[EO_CATEGORY_GATHER_BUFFER] + s->category_bytes[EO_CATEGORY_GRADIENT_BUFFER];
+    uint64_t slots = 0, edges = 0;
+    for (uint32_t r = 0; r < s->row_count; r++) {
+        eo_plan_row row;
+        if (eo_plan_get_row(m->plan, r, &row) < 0 ||
+            (row.category != EO_CATEGORY_GATHER_BUFFER && row.category != EO_CATEGORY_GRADIENT_BUFFER))
+            continue;
+        *(strstr(row.name, ".slot") ? &slots : &edges) += row.bytes;
+    }
+    fprintf(out, "\n  buffers: slots for the blocks %.3f GiB, rows of their own for embedding and head %.3f GiB\n",
+            eo_gib(slots), eo_gib(edges));
+    if (edges && slots) {
+        const uint32_t p = s->params.gather_slots, q = s->params.gradient_slots;
+        uint32_t count;
+        struct eo_layer_line *lines = eo_layer_lines(m, &count);
+        uint64_t largest = 0;
+        const char *name = "";
+        for (uint32_t i = 0; lines && i < count; i++)
+            if (lines[i].padded_elements > largest) {
+                largest = lines[i].padded_elements;
+                name = lines[i].name;
+            }
+        const uint64_t gather = s->params.dtype == EO_DTYPE_BF16 ? 2 : 4, reduce = s->params.reduce_dtype == EO_DTYPE_BF16 ? 2 : 4;
+        fprintf(out, "  the largest layer is %s; slots of its size would take %.3f GiB all the time, rows of their own share "
+                "addresses with what lives at other times\n", name, eo_gib(largest * (p * gather + q * reduce)));
+        free(lines);
+    }
+    const double ratio = state ? (double)buffers / (double)state : 0;
+    fprintf(out, "  buffers / sharded state: %.2f%s\n", ratio,
+            ratio > 1 ? "  WARNING: more for buffers than for what is sharded; fewer slots, --granularity half or fewer "
+                        "ranks would lower it" : "");
+}
+
+/* --- phases ------------------------------------------------------------------------------------------------------- */
+
+static void print_phase(FILE *out, const char *name, const struct eo_phase_peak *peak, bool is_peak)
+{
+    if (!peak->bytes)
+        return;
+    fprintf(out, "  %-16s %10.3f GiB%s  at %s\n    ", name, eo_gib(peak->bytes), is_peak ? "  <- the peak" : "",
+            peak->operation);
+    for (int c = 0; c < EO_CATEGORY_COUNT; c++)
+        if (peak->category_bytes[c] >= peak->bytes / 1000)
+            fprintf(out, " %s %.3f;", eo_category_name((eo_category)c), eo_gib(peak->category_bytes[c]));
+    fprintf(out, "\n");
+}
+
+static void print_phases(FILE *out, const struct eo_memplan_view *view)
+{
+    const struct eo_lifetimes *t = view->lifetimes;
+    if (!t) {
+        fprintf(out, "\n  phases: left out, the step has too many operations\n");
+        return;
+    }
+    fprintf(out, "\n  phases (largest sum of live bytes in each)\n");
+    print_phase(out, "end of forward", &t->forward_end, false);
+    for (int p = 0; p < EO_PHASE_COUNT; p++)
+        print_phase(out, eo_phase_name((enum eo_phase)p), &t->phases[p], t->phases[p].bytes == t->peak_bytes);
+}
+
+/* --- strategies --------------------------------------------------------------------------------------------------- */
+
+static void print_strategies(FILE *out, const struct eo_memplan_view *view)
+{
+    const struct eo_memplan *m = view->memplan;
+    const uint64_t parameters = eo_model_config_parameters(view->config);
+    fprintf(out, "\n  strategies: master, gradient and optimizer state of a rank by formula; zero3 alone is planned\n");
+    for (int k = 0; k < EO_STRATEGY_COUNT; k++) {
+        const uint32_t group = m->settings.hsdp_group ? m->settings.hsdp_group : m->settings.gpus_per_node;
+        const uint32_t used = group < m->settings.world ? group : m->settings.world;
+        const uint64_t bytes = eo_strategy_state_bytes(&m->settings, parameters, used, (enum eo_strategy)k);
+        char name[32];
+        snprintf(name, sizeof(name), k == EO_STRATEGY_HSDP ? "%s:%u" : "%s", eo_strategy_name((enum eo_strategy)k), used);
+        fprintf(out, "    %-10s %16" PRIu64 " %10.3f GiB  %s\n", name, bytes, eo_gib(bytes),
+                k == EO_STRATEGY_ZERO3 ? "planned above, and run" : "not planned: no strategy of this version's runtime");
+    }
+}
+
+/* --- peers -------------------------------------------------------------------------------------------------------- */
+
+static void print_peers(FILE *out, const struct eo_memplan_view *view)
+{
+    const struct eo_memplan *m = view->memplan;
+    const struct eo_memplan_settings *s = &m->settings;
+    const struct eo_fsdp2_estimate f = eo_fsdp2_estimate(view->config, s->world);
+    const struct eo_deepspeed_estimate d = eo_deepspeed_estimate(view->config, s->world);
+    const struct eo_megatron_estimate g = eo_megatron_estimate(view->config, s->world, s->batch, s->seq);
+    uint64_t transport = m->summary.category_bytes_at_peak[EO_CATEGORY_GATHER_BUFFER] +
+                         m->summary.category_bytes_at_peak[EO_CATEGORY_GRADIENT_BUFFER];
+    fprintf(out, "\n  others, by their own rules (estimates: none of them is planned or run here)\n");
+    fprintf(out, "    FSDP2, bf16 parameters, fp32 reduction, groups of n = %" PRIu64 " elements, activations apart:\n",
+            f.group_elements);
+    fprintf(out, "      state 16 P/W %.3f GiB; transport live, prefetch of one: forward %.3f, backward %.3f (k = 1), %.3f "
+            "(k = 2) GiB\n", eo_gib(f.state_bytes), eo_gib(f.forward_live_bytes), eo_gib(f.backward_live_bytes[0]),
+            eo_gib(f.backward_live_bytes[1]));
+    fprintf(out, "      reserved at least: forward %.3f, backward %.3f (k = 1), %.3f (k = 2) GiB; here, with slots %u,%u, "
+            "buffers live at the peak: %.3f GiB\n", eo_gib(f.forward_reserved_bytes), eo_gib(f.backward_reserved_bytes[0]),
+            eo_gib(f.backward_reserved_bytes[1]), s->gather_slots, s->gradient_slots, eo_gib(transport));
+    fprintf(out, "    DeepSpeed's estimators (no activations), largest leaf %" PRIu64 ": ZeRO-2 %.3f GiB by its code, %.3f by "
+            "its documentation; ZeRO-3 %.3f GiB\n", d.largest_elements, eo_gib(d.zero2_code_bytes),
+            eo_gib(d.zero2_documented_bytes), eo_gib(d.zero3_bytes));
+    fprintf(out, "    Megatron-LM's report, one tensor and pipeline rank: state %.3f GiB, with its distributed optimizer %.3f; "
+            "activations %.3f GiB\n", eo_gib(g.state_bytes), eo_gib(g.state_distributed_bytes), eo_gib(g.activation_bytes));
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
+
+static void print_head(FILE *out, const struct eo_memplan_view *view)
+{
+    const struct eo_model_config *c = view->config;
+    const struct eo_memplan *m = view->memplan;
+    const struct eo_memplan_settings *s = &m->settings;
+    char recompute[32];
+    eo_recompute_text(s, recompute, sizeof(recompute));
+    fprintf(out, "%s: %s, %" PRIu64 " parameters", c->source, eo_config_family_name(c->family),
+            m->summary.element_count);
+    if (c->expert_count)
+        fprintf(out, " (%" PRIu64 " meet a token)", eo_model_config_active_parameters(c));
+    fprintf(out, "\n  %s\n", m->runs ? "planned as trained: the rows are those that the runtime reserves"
+                                     : "planned, not run:");
+    if (!m->runs)
+        fprintf(out, "    %s; rows and lifetimes are described by memplan as the layers describe theirs\n", m->why_not);
+    for (uint32_t i = 0; i < c->default_count; i++)
+        fprintf(out, "  %s %s\n", i == 0 ? "the config does not say:" : "                        ", c->defaults[i]);
+    if (view->safetensors && view->safetensors->found)
+        fprintf(out, "  safetensors: %" PRIu64 " tensors in %u file%s agree with the config in %s (%" PRIu64 " bytes%s)\n",
+                view->safetensors->tensor_count, view->safetensors->file_count,
+                view->safetensors->file_count == 1 ? "" : "s",
+                view->safetensors->index_only ? "name and total; the files are not there" : "name, shape and total",
+                view->safetensors->bytes, view->safetensors->buffer_count ? ", buffers among them" : "");
+    fprintf(out, "  %s over %u rank%s (%u a node), %u sequences x %u tokens x %u micro-batch%s, %s, reduced in %s\n",
+            eo_strategy_name(s->strategy), s->world, s->world == 1 ? "" : "s", s->gpus_per_node, s->batch, s->seq,
+            s->micro_batches, s->micro_batches == 1 ? "" : "es", eo_dtype_text(s->dtype), eo_dtype_text(s->reduce_dtype));
+    fprintf(out, "  slots %u,%u, recompute %s, granularity %s, head in %u piece%s, scratch of the %s kernels\n",
+            s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks,
+            s->head_chunks == 1 ? "" : "s", s->kernels);
+}
+
+static void print_total(FILE *out, const struct eo_memplan_view *view)
+{
+    const struct eo_memplan *m = view->memplan;
+    const eo_plan_summary *s = &m->summary;
+    char outside[512];
+    eo_outside_text(m, outside, sizeof(outside));
+    const double above = s->lower_bound_bytes ? (double)s->arena_bytes / (double)s->lower_bound_bytes : 1;
+    fprintf(out, "  %-24s %16" PRIu64 " %10.3f    lower bound %" PRIu64 " (%.3f GiB), %.2f %% above it\n", "arena",
+            s->arena_bytes, eo_gib(s->arena_bytes), s->lower_bound_bytes, eo_gib(s->lower_bound_bytes), 100 * (above - 1));
+    if (above > 1.05)
+        fprintf(out, "    more than 5 %% above its lower bound: the two largest rows that are never live together and do not "
+                "share addresses stand in --explain\n");
+    if (m->device_bytes != s->arena_bytes)
+        fprintf(out, "  %-24s %16" PRIu64 " %10.3f    the arena less %" PRIu64 " bytes of pinned host memory\n", "on the device",
+                m->device_bytes, eo_gib(m->device_bytes), s->arena_bytes - m->device_bytes);
+    fprintf(out, "  %-24s %16" PRIu64 " %10.3f    %s\n", "outside the arena", m->outside_bytes, eo_gib(m->outside_bytes),
+            outside);
+    fprintf(out, "  %-24s %16" PRIu64 " %10.3f    = %.3f GB\n", "total", m->total_bytes, eo_gib(m->total_bytes),
+            (double)m->total_bytes * 1e-9);
+    if (m->settings.capacity_bytes == 0)
+        return;
+    fprintf(out, "  %-24s %16" PRIu64 " %10.3f    %s%s%s\n", "capacity", m->settings.capacity_bytes,
+            eo_gib(m->settings.capacity_bytes), view->device ? view->device->name : "as given", view->device ? ": " : "",
+            view->device ? view->device->source : "");
+    if (m->fits)
+        fprintf(out, "  FITS, with %.3f GiB left\n", eo_gib(m->settings.capacity_bytes - m->total_bytes));
+    else
+        fprintf(out, "  DOES NOT FIT: %.3f GiB are lacking\n", eo_gib(m->total_bytes - m->settings.capacity_bytes));
+}
+
+void eo_report_plan(FILE *out, const struct eo_memplan_view *view)
+{
+    const eo_plan_summary *s = &view->memplan->summary;
+    print_head(out, view);
+    fprintf(out, "\n  %-24s %16s %10s %16s %10s\n", "bytes of one rank", "rows", "GiB", "live at the peak", "GiB");
+    for (int c = 0; c < EO_CATEGORY_COUNT; c++)
+        if (s->category_bytes[c])
+            fprintf(out, "  %-24s %16" PRIu64 " %10.3f %16" PRIu64 " %10.3f\n", eo_category_name((eo_category)c),
+                    s->category_bytes[c], eo_gib(s->category_bytes[c]), s->category_bytes_at_peak[c],
+                    eo_gib(s->category_bytes_at_peak[c]));
+    print_total(out, view);
+    if (view->fit)
+        eo_report_fit(out, view->fit);
+    print_phases(out, view);
+    print_layers(out, view->memplan);
+    print_buffers(out, view->memplan);
+    if (view->all_strategies)
+        print_strategies(out, view);
+    print_peers(out, view);
+}
+
+/* --- answers of searches ------------------------------------------------------------------------------------------ */
+
+static void point_text(const struct eo_fit *fit, const struct eo_fit_point *point, char *text, size_t bytes)
+{
+    const char *const whats[] = {"", "batch", "seq", "world", "recompute", "strategy", "layers"};
+    char value[64];
+    if (fit->kind == EO_FIT_BEST_STRATEGY)
+        snprintf(value, sizeof(value), "%s", eo_strategy_name((enum eo_strategy)point->value));
+    else
+        snprintf(value, sizeof(value), "%" PRIu64, point->value);
+    if (point->refused[0])
+        snprintf(text, bytes, "%s %s cannot be planned: %s", whats[fit->kind], value, point->refused);
+    else if (point->total_bytes <= fit->capacity_bytes)
+        snprintf(text, bytes, "%s %s fits with %.3f GiB left", whats[fit->kind], value,
+                 eo_gib(fit->capacity_bytes - point->total_bytes));
+    else
+        snprintf(text, bytes, "%s %s lacks %.3f GiB", whats[fit->kind], value,
+                 eo_gib(point->total_bytes - fit->capacity_bytes));
+}
+
+void eo_report_fit(FILE *out, const struct eo_fit *fit)
+{
+    char answer[768] = "nothing fits", neighbour[768] = "there is no next one to try";
+    if (fit->found)
+        point_text(fit, &fit->answer, answer, sizeof(answer));
+    if (fit->neighbour.known)
+        point_text(fit, &fit->neighbour, neighbour, sizeof(neighbour));
+    fprintf(out, "\n  %s: %s; %s (%u plans)\n", eo_fit_name(fit->kind), answer, neighbour, fit->plan_count);
+    if (fit->kind == EO_FIT_MIN_RECOMPUTE)
+        fprintf(out, "    --recompute cheap, which repeats no matrix product, %s\n",
+                fit->cheap_fits ? "fits too" : "does not fit");
+    if (fit->note[0])
+        fprintf(out, "    %s\n", fit->note);
+}
+
+void eo_report_csv(FILE *out, const struct eo_memplan_view *view)
+{
+    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private", "host"};
+    fprintf(out, "name,class,space,bytes,offset,first,last\n");
+    for (uint32_t r = 0; r < view->memplan->summary.row_count; r++) {
+        eo_plan_row row;
+        if (eo_plan_get_row(view->memplan->plan, r, &row) >= 0)
+            fprintf(out, "%s,%s,%s,%" PRIu64 ",%" PRIu64 ",%s,%s\n", row.name, eo_category_name(row.category),
+                    spaces[row.space], row.bytes, row.offset, row.always_live ? "always" : row.first,
+                    row.always_live ? "always" : row.last);
+    }
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * When each row is live in a steady step, made again from the plan's public list and rows: the operations' order and
+ * waits give the earliest begin and the latest end of each use. It shares no code with the planner, so its largest sum
+ * of live bytes is a check of the plan's own lower bound.
+ *
+ * Time is told by the compute stream, as the planner tells it: its n-th operation (from 1) is the point 2n; a collective
+ * lies between the compute operation that it comes after and the one that waits for it.
+ */
+#ifndef EO_TOOLS_MEMPLAN_TIMELINE_H
+#define EO_TOOLS_MEMPLAN_TIMELINE_H
+
+#include "tools/memplan_plan.h"
+
+/* A content of a row: from its write to its last use. Points of one step, 0 ... point_count - 1; first > last: it reaches
+ * over the step's end into the next one. */
+struct eo_live_span {
+    uint32_t row;
+    uint32_t first, last;
+};
+
+enum eo_phase { EO_PHASE_FORWARD, EO_PHASE_BACKWARD, EO_PHASE_REDUCE, EO_PHASE_OPTIMIZER, EO_PHASE_COUNT };
+
+struct eo_phase_peak {
+    uint64_t bytes;
+    uint64_t category_bytes[EO_CATEGORY_COUNT];
+    char operation[EO_NAME_MAX * 2]; /* what the compute stream runs then */
+};
+
+struct eo_lifetimes {
+    uint32_t point_count;
+    uint64_t *live;               /* by point and category */
+    uint32_t *operations;         /* of the steady list, by compute operation: point / 2 */
+    struct eo_live_span *spans;
+    uint32_t span_count;
+    uint64_t *address;            /* by row, over all reservations; host rows last */
+    uint64_t peak_bytes;
+    uint32_t peak_point;
+    struct eo_phase_peak phases[EO_PHASE_COUNT];
+    struct eo_phase_peak forward_end; /* at the end of the last forward pass */
+};
+
+/* EO_OK, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (too many operations to be worth a picture). */
+EO_NODISCARD eo_status eo_lifetimes_create(struct eo_lifetimes *out, const struct eo_memplan *memplan);
+void eo_lifetimes_fini(struct eo_lifetimes *timeline);
+const char *eo_phase_name(enum eo_phase phase);
+
+#endif

@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/model_config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { CONFIG_FILE_MAX = 4 << 20 };
+
+/* Fields of one file on their way into a config. */
+struct reader {
+    json_t *object;
+    struct eo_model_config *config;
+    struct eo_problem *problem;
+};
+
+static const struct family_name {
+    const char *model_type, *architecture;
+} families[EO_CONFIG_FAMILY_COUNT] = {
+    [EO_CONFIG_GPT2] = {"gpt2", "GPT2LMHeadModel"},
+    [EO_CONFIG_LLAMA] = {"llama", "LlamaForCausalLM"},
+    [EO_CONFIG_MISTRAL] = {"mistral", "MistralForCausalLM"},
+    [EO_CONFIG_QWEN2] = {"qwen2", "Qwen2ForCausalLM"},
+    [EO_CONFIG_QWEN3] = {"qwen3", "Qwen3ForCausalLM"},
+    [EO_CONFIG_MIXTRAL] = {"mixtral", "MixtralForCausalLM"},
+    [EO_CONFIG_QWEN3_MOE] = {"qwen3_moe", "Qwen3MoeForCausalLM"},
+};
+
+const char *eo_config_family_name(enum eo_config_family family)
+{
+    return (unsigned)family < EO_CONFIG_FAMILY_COUNT ? families[family].model_type : "unknown";
+}
+
+/* --- single fields ------------------------------------------------------------------------------------------------ */
+
+static eo_status refuse(struct reader *r, const char *format, ...) EO_PRINTF(2, 3);
+
+static eo_status refuse(struct reader *r, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    return eo_problem_set(r->problem, EO_ERR_INVALID, "%s: %s", r->config->source, text);
+}
+
+static void note_default(struct reader *r, const char *format, ...) EO_PRINTF(2, 3);
+
+static void note_default(struct reader *r, const char *format, ...)
+{
+    struct eo_model_config *c = r->config;
+    if (c->default_count == EO_CONFIG_DEFAULTS_MAX)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(c->defaults[c->default_count++], sizeof(c->defaults[0]), format, arguments);
+    va_end(arguments);
+}
+
+/* NULL: absent or null. */
+static json_t *field(const struct reader *r, const char *key)
+{
+    json_t *value = json_object_get(r->object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+static void show_value(const json_t *value, char *text, size_t bytes)
+{
+    char *dump = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    snprintf(text, bytes, "%.80s", dump ? dump : "?");
+    free(dump);
+}
+
+/* A whole number; files hold 4096.0 at times. */
+static eo_status take_whole(struct reader *r, const char *key, json_t *value, uint64_t least, uint64_t most,
+                            uint32_t *out)
+{
+    char shown[96];
+    show_value(value, shown, sizeof(shown));
+    const double real = json_is_number(value) ? json_number_value(value) : NAN;
+    if (!isfinite(real) || real != floor(real))
+        return refuse(r, "%s is %s, and a whole number is needed", key, shown);
+    if (real < (double)least || real > (double)most)
+        return refuse(r, "%s is %s; from %" PRIu64 " to %" PRIu64 " can be planned", key, shown, least, most);
+    *out = (uint32_t)real;
+    return EO_OK;
+}
+
+static eo_status take_count(struct reader *r, const char *key, uint64_t most, uint32_t *out)
+{
+    json_t *value = field(r, key);
+    if (!value)
+        return refuse(r, "%s is missing, and family %s has no default for it", key,
+                      eo_config_family_name(r->config->family));
+    return take_whole(r, key, value, 1, most, out);
+}
+
+static eo_status take_count_or(struct reader *r, const char *key, uint64_t most, uint32_t fallback, const char *why,
+                               uint32_t *out)
+{
+    json_t *value = field(r, key);
+    if (value)
+        return take_whole(r, key, value, 1, most, out);
+    *out = fallback;
+    note_default(r, "%s = %u (%s)", key, fallback, why);
+    return EO_OK;
+}
+
+static eo_status take_real_or(struct reader *r, const char *key, double fallback, double *out)
+{
+    json_t *value = field(r, key);
+    if (!value) {
+        *out = fallback;
+        note_default(r, "%s = %g", key, fallback);
+        return EO_OK;
+    }
+    if (!json_is_number(value) || !isfinite(json_number_value(value)) || json_number_value(value) <= 0 ||
+        json_number_value(value) > 1e30) {
+        char shown[96];
+        show_value(value, shown, sizeof(shown));
+        return refuse(r, "%s is %s, and a number above 0 is needed", key, shown);
+    }
+    *out = json_number_value(value);
+    return EO_OK;
+}
+
+static eo_status take_flag_or(struct reader *r, const char *key, bool fallback, bool *out)
+{
+    json_t *value = field(r, key);
+    *out = fallback;
+    if (!value) {
+        note_default(r, "%s = %s", key, fallback ? "true" : "false");
+        return EO_OK;
+    }
+    if (!json_is_boolean(value)) {
+        char shown[96];
+        show_value(value, shown, sizeof(shown));
+        return refuse(r, "%s is %s, and true or false is needed", key, shown);
+    }
+    *out = json_is_true(value);
+    return EO_OK;
+}
+
+/* --- families ----------------------------------------------------------------------------------------------------- */
+
+enum { WIDTH_MAX = 1 << 20, MLP_MAX = 1 << 24, VOCABULARY_MAX = 1 << 30, CONTEXT_MAX = 1 << 24, HEAD_SIZE_MAX = 1 << 16 };
+
+static eo_status read_gpt2(struct reader *r)
+{
+    struct eo_model_config *c = r->config;
+    TOOLS_TRY(take_count(r, "n_layer", EO_CONFIG_LAYERS_MAX, &c->layer_count));
+    TOOLS_TRY(take_count(r, "n_embd", WIDTH_MAX, &c->width));
+    TOOLS_TRY(take_count(r, "n_head", c->width, &c->head_count));
+    TOOLS_TRY(take_count(r, "vocab_size", VOCABULARY_MAX, &c->vocabulary));
+    if (field(r, "n_positions")) {
+        TOOLS_TRY(take_count(r, "n_positions", CONTEXT_MAX, &c->context));
+        uint32_t other = c->context;
+        if (field(r, "n_ctx"))
+            TOOLS_TRY(take_count(r, "n_ctx", CONTEXT_MAX, &other));
+        if (other != c->context)
+            return refuse(r, "n_positions is %u and n_ctx is %u; they name the same thing", c->context, other);
+    } else {
+        TOOLS_TRY(take_count_or(r, "n_ctx", CONTEXT_MAX, 1024, "of GPT-2", &c->context));
+    }
+    if (c->width > MLP_MAX / 4)
+        return refuse(r, "n_embd is %u, which is too wide", c->width);
+    TOOLS_TRY(take_count_or(r, "n_inner", MLP_MAX, 4 * c->width, "4 x n_embd", &c->mlp_width));
+    TOOLS_TRY(take_real_or(r, "layer_norm_epsilon", 1e-5, &c->norm_eps));
+    TOOLS_TRY(take_flag_or(r, "tie_word_embeddings", true, &c->tied_head));
+    c->rope_theta = 10000;
+    c->kv_head_count = c->head_count;
+    if (c->width % c->head_count)
+        return refuse(r, "n_embd is %u and n_head is %u, which does not divide it", c->width, c->head_count);
+    c->head_size = c->width / c->head_count;
+    return EO_OK;
+}
+
+static eo_status read_attention(struct reader *r)
+{
+    struct eo_model_config *c = r->config;
+    const bool is_qwen3 = c->family == EO_CONFIG_QWEN3 || c->family == EO_CONFIG_QWEN3_MOE;
+    const bool is_mistral = c->family == EO_CONFIG_MISTRAL || c->family == EO_CONFIG_MIXTRAL;
+    TOOLS_TRY(take_count(r, "num_attention_heads", 1 << 16, &c->head_count));
+    if (is_mistral)
+        TOOLS_TRY(take_count_or(r, "num_key_value_heads", 1 << 16, 8, "of Mistral", &c->kv_head_count));
+    else
+        TOOLS_TRY(take_count_or(r, "num_key_value_heads", 1 << 16, c->head_count, "num_attention_heads",
+                                &c->kv_head_count));
+    if (c->kv_head_count > c->head_count || c->head_count % c->kv_head_count)
+        return refuse(r, "num_key_value_heads is %u, which does not divide num_attention_heads, %u", c->kv_head_count,
+                      c->head_count);
+    if (!field(r, "head_dim") && !is_qwen3 && c->width % c->head_count)
+        return refuse(r, "hidden_size is %u and num_attention_heads is %u, which does not divide it; there is no head_dim",
+                      c->width, c->head_count);
+    if (is_qwen3)
+        TOOLS_TRY(take_count_or(r, "head_dim", HEAD_SIZE_MAX, 128, "of Qwen3", &c->head_size));
+    else
+        TOOLS_TRY(take_count_or(r, "head_dim", HEAD_SIZE_MAX, c->width / c->head_count,
+                                "hidden_size / num_attention_heads", &c->head_size));
+    if (c->head_size % 2)
+        return refuse(r, "head_dim is %u; rotary positions need an even one", c->head_size);
+    if ((uint64_t)c->head_count * c->head_size > WIDTH_MAX)
+        return refuse(r, "%u heads of %u are wider than the %d that can be planned", c->head_count, c->head_size,
+                      WIDTH_MAX);
+    c->qk_norm = is_qwen3;
+    if (c->family == EO_CONFIG_QWEN2) {
+        c->qkv_bias = true; /* always, and no field says so */
+    } else if (!is_mistral) {
+        TOOLS_TRY(take_flag_or(r, "attention_bias", false, &c->qkv_bias));
+        c->out_bias = c->qkv_bias;
+    }
+    return EO_OK;
+}
+
+static eo_status read_dense_layers(struct reader *r)
+{
+    struct eo_model_config *c = r->config;
+    uint32_t step = 1;
+    TOOLS_TRY(take_count_or(r, "decoder_sparse_step", EO_CONFIG_LAYERS_MAX, 1, "every layer has experts", &step));
+    for (uint32_t i = 0; i < c->layer_count; i++)
+        c->dense[i] = (i + 1) % step != 0;
+    json_t *list = field(r, "mlp_only_layers");
+    if (list && !json_is_array(list))
+        return refuse(r, "mlp_only_layers is no list");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        uint32_t layer = 0;
+        TOOLS_TRY(take_whole(r, "mlp_only_layers", json_array_get(list, i), 0, c->layer_count - 1, &layer));
+        c->dense[layer] = true;
+    }
+    return EO_OK;
+}
+
+static eo_status read_mlp(struct reader *r)
+{
+    struct eo_model_config *c = r->config;
+    if (c->family == EO_CONFIG_LLAMA)
+        TOOLS_TRY(take_flag_or(r, "mlp_bias", false, &c->mlp_bias));
+    if (c->family == EO_CONFIG_MIXTRAL) {
+        TOOLS_TRY(take_count(r, "intermediate_size", MLP_MAX, &c->expert_width)); /* of one expert */
+        c->mlp_width = c->expert_width;
+        TOOLS_TRY(take_count_or(r, "num_local_experts", EO_CONFIG_EXPERTS_MAX, 8, "of Mixtral", &c->expert_count));
+        TOOLS_TRY(take_count_or(r, "num_experts_per_tok", EO_CONFIG_EXPERTS_MAX, 2, "of Mixtral",
+                                &c->experts_per_token));
+    } else if (c->family == EO_CONFIG_QWEN3_MOE) {
+        TOOLS_TRY(take_count(r, "moe_intermediate_size", MLP_MAX, &c->expert_width));
+        TOOLS_TRY(take_count(r, "num_experts", EO_CONFIG_EXPERTS_MAX, &c->expert_count));
+        TOOLS_TRY(take_count(r, "num_experts_per_tok", EO_CONFIG_EXPERTS_MAX, &c->experts_per_token));
+        TOOLS_TRY(read_dense_layers(r));
+        c->mlp_width = c->expert_width;
+        for (uint32_t i = 0; i < c->layer_count; i++)
+            if (c->dense[i]) {
+                TOOLS_TRY(take_count(r, "intermediate_size", MLP_MAX, &c->mlp_width));
+                break;
+            }
+    } else {
+        TOOLS_TRY(take_count(r, "intermediate_size", MLP_MAX, &c->mlp_width));
+    }
+    if (c->expert_count && c->experts_per_token > c->expert_count)
+        return refuse(r, "num_experts_per_tok is %u, and there are %u experts", c->experts_per_token, c->expert_count);
+    return EO_OK;
+}
+
+/* rope_theta has moved into rope_parameters in newer files. */
+static eo_status read_rope(struct reader *r)
+{
+    struct reader inner = *r;
+    json_t *nested = field(r, "rope_parameters");
+    if (json_is_object(nested) && !field(r, "rope_theta"))
+        inner.object = nested;
+    const bool is_qwen3 = r->config->family == EO_CONFIG_QWEN3 || r->config->family == EO_CONFIG_QWEN3_MOE;
+    return take_real_or(&inner, "rope_theta", r->config->family == EO_CONFIG_MIXTRAL || is_qwen3 ? 1e6 : 10000,
+                        &r->config->rope_theta);
+}
+
+static eo_status read_others(struct reader *r)
+{
+    struct eo_model_config *c = r->config;
+    TOOLS_TRY(take_count(r, "num_hidden_layers", EO_CONFIG_LAYERS_MAX, &c->layer_count));
+    TOOLS_TRY(take_count(r, "hidden_size", WIDTH_MAX, &c->width));
+    TOOLS_TRY(take_count(r, "vocab_size", VOCABULARY_MAX, &c->vocabulary));
+    static const uint32_t contexts[EO_CONFIG_FAMILY_COUNT] = {
+        [EO_CONFIG_LLAMA] = 2048,  [EO_CONFIG_MISTRAL] = 131072, [EO_CONFIG_QWEN2] = 32768,
+        [EO_CONFIG_QWEN3] = 32768, [EO_CONFIG_MIXTRAL] = 131072, [EO_CONFIG_QWEN3_MOE] = 32768,
+    };
+    TOOLS_TRY(take_count_or(r, "max_position_embeddings", CONTEXT_MAX, contexts[c->family], "of the family",
+                            &c->context));
+    TOOLS_TRY(read_attention(r));
+    TOOLS_TRY(read_mlp(r));
+    static const double epsilons[EO_CONFIG_FAMILY_COUNT] = {
+        [EO_CONFIG_LLAMA] = 1e-6, [EO_CONFIG_MISTRAL] = 1e-6, [EO_CONFIG_QWEN2] = 1e-6,
+        [EO_CONFIG_QWEN3] = 1e-6, [EO_CONFIG_MIXTRAL] = 1e-5, [EO_CONFIG_QWEN3_MOE] = 1e-6,
+    };
+    TOOLS_TRY(take_real_or(r, "rms_norm_eps", epsilons[c->family], &c->norm_eps));
+    TOOLS_TRY(read_rope(r));
+    return take_flag_or(r, "tie_word_embeddings", false, &c->tied_head);
+}
+
+static eo_status find_family(struct reader *r)
+{
+    json_t *type = field(r, "model_type"), *list = field(r, "architectures");
+    json_t *architecture = json_is_array(list) ? json_array_get(list, 0) : NULL;
+    const char *by = type ? json_string_value(type) : json_string_value(architecture);
+    for (int f = 0; by && f < EO_CONFIG_FAMILY_COUNT; f++)
+        if (strcmp(by, type ? families[f].model_type : families[f].architecture) == 0) {
+            r->config->family = (enum eo_config_family)f;
+            if (type && json_is_string(architecture) &&
+                strcmp(json_string_value(architecture), families[f].architecture) != 0)
+                return refuse(r, "model_type is %s, but architectures[0] is %.60s; for %s it is %s",
+                              families[f].model_type, json_string_value(architecture), families[f].model_type,
+                              families[f].architecture);
+            return EO_OK;
+        }
+    char known[256] = "";
+    for (int f = 0; f < EO_CONFIG_FAMILY_COUNT; f++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", f ? ", " : "", families[f].model_type);
+    if (!by)
+        return refuse(r, "%s; families that can be planned are %s",
+                      type || architecture ? "model_type is no text" : "there is neither model_type nor architectures", known);
+    return refuse(r, "model_type is '%.60s', which is not known; families that can be planned are %s", by, known);
+}
+
+static void find_stored_bytes(struct reader *r)
+{
+    json_t *value = field(r, "torch_dtype") ? field(r, "torch_dtype") : field(r, "dtype");
+    const char *name = json_string_value(value);
+    if (name && (strcmp(name, "bfloat16") == 0 || strcmp(name, "float16") == 0))
+        r->config->stored_bytes = 2;
+    else if (name && strcmp(name, "float32") == 0)
+        r->config->stored_bytes = 4;
+}
+
+/* --- the whole ---------------------------------------------------------------------------------------------------- */
+
+/* KEY=VALUE; the value as JSON, or as a text where it is none. */
+static eo_status apply_set(struct reader *r, const char *set)
+{
+    const char *equals = strchr(set, '=');
+    char key[128];
+    if (!equals || equals == set || (size_t)(equals - set) >= sizeof(key))
+        return eo_problem_set(r->problem, EO_ERR_INVALID, "--set '%.100s': give KEY=VALUE, such as num_hidden_layers=40",
+                              set);
+    snprintf(key, sizeof(key), "%.*s", (int)(equals - set), set);
+    json_error_t error;
+    json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+    if (!value)
+        value = json_string(equals + 1);
+    if (!value || json_object_set_new(r->object, key, value) != 0)
+        return eo_problem_set(r->problem, EO_ERR_INVALID, "--set '%.100s': is no text in UTF-8", set);
+    return EO_OK;
+}
+
+static eo_status read_object(struct reader *r, const char *const *sets, uint32_t set_count)
+{
+    if (!json_is_object(r->object))
+        return refuse(r, "is JSON, but no object");
+    json_t *nested = json_object_get(r->object, "text_config");
+    if (json_is_object(nested) && !json_object_get(r->object, "hidden_size"))
+        r->object = nested;
+    for (uint32_t i = 0; i < set_count; i++)
+        TOOLS_TRY(apply_set(r, sets[i]));
+    TOOLS_TRY(find_family(r));
+    find_stored_bytes(r);
+    return r->config->family == EO_CONFIG_GPT2 ? read_gpt2(r) : read_others(r);
+}
+
+static eo_status parse_into(struct eo_model_config *config, const char *text, size_t bytes, const char *const *sets,
+                            uint32_t set_count, struct eo_problem *problem)
+{
+    json_error_t error;
+    struct reader r = {.config = config, .problem = problem};
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return refuse(&r, "line %d: %s", error.line, error.text);
+    r.object = root;
+    const eo_status status = read_object(&r, sets, set_count);
+    json_decref(root);
+    return status;
+}
+
+eo_status eo_model_config_parse(struct eo_model_config *config, const char *source, const char *text, size_t bytes,
+                                const char *const *sets, uint32_t set_count, struct eo_problem *problem)
+{
+    *config = (struct eo_model_config){0};
+    snprintf(config->source, sizeof(config->source), "%s", source);
+    return parse_into(config, text, bytes, sets, set_count, problem);
+}
+
+static eo_status read_file(const char *path, char **text, size_t *bytes, struct eo_problem *problem)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return eo_problem_set(problem, EO_ERR_IO, "--model %s: %s", path, strerror(errno));
+    eo_status status = EO_OK;
+    *text = malloc(CONFIG_FILE_MAX + 1);
+    if (!*text) {
+        status = eo_problem_set(problem, EO_ERR_NO_MEMORY, "--model %s: no memory", path);
+    } else {
+        *bytes = fread(*text, 1, CONFIG_FILE_MAX + 1, file);
+        if (ferror(file))
+            status = eo_problem_set(problem, EO_ERR_IO, "--model %s: cannot be read: %s", path, strerror(errno));
+        else if (*bytes > CONFIG_FILE_MAX)
+            status = eo_problem_set(problem, EO_ERR_INVALID, "--model %s: is larger than the %d MiB that a config.json "
+                                    "may have", path, CONFIG_FILE_MAX >> 20);
+    }
+    fclose(file);
+    if (status < 0) {
+        free(*text);
+        *text = NULL;
+    }
+    return status;
+}
+
+/* A preset of the layers, as its config.json would be. */
+static json_t *preset_object(const eo_transformer_config *c)
+{
+    if (c->family == EO_FAMILY_GPT2)
+        return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:b}", "model_type", "gpt2", "n_layer",
+            (int)c->layer_count, "n_embd", (int)c->width, "n_head", (int)c->head_count, "n_inner", (int)c->mlp_width,
+            "vocab_size", (int)c->vocabulary, "n_positions", (int)c->context, "layer_norm_epsilon",
+            (double)c->norm_eps, "tie_word_embeddings", (int)c->tied_head);
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:b, s:b, s:i}", "model_type", "llama",
+        "num_hidden_layers", (int)c->layer_count, "hidden_size", (int)c->width, "num_attention_heads",
+        (int)c->head_count, "num_key_value_heads", (int)c->kv_head_count, "intermediate_size", (int)c->mlp_width,
+        "vocab_size", (int)c->vocabulary, "max_position_embeddings", (int)c->context, "rms_norm_eps",
+        (double)c->norm_eps, "rope_theta", (double)c->rope_theta, "tie_word_embeddings", (int)c->tied_head,
+        "attention_bias", 0, "mlp_bias", 0, "head_dim", (int)(c->width / c->head_count));
+}
+
+static eo_status load_name(struct eo_model_config *config, const char *name, const char *const *sets,
+                           uint32_t set_count, struct eo_problem *problem)
+{
+    snprintf(config->source, sizeof(config->source), "%s", name);
+    eo_transformer_config preset;
+    if (eo_transformer_preset(name, &preset) >= 0) {
+        struct reader r = {.object = preset_object(&preset), .config = config, .problem = problem};
+        if (!r.object)
+            return eo_problem_set(problem, EO_ERR_NO_MEMORY, "--model %s: no memory", name);
+        json_t *root = r.object;
+        const eo_status status = read_object(&r, sets, set_count);
+        json_decref(root);
+        return status;
+    }
+    const char *text = eo_model_preset_text(name);
+    if (text)
+        return parse_into(config, text, strlen(text), sets, set_count, problem);
+    char known[1536] = "";
+    for (uint32_t i = 0; eo_transformer_preset_name(i); i++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s, ", eo_transformer_preset_name(i));
+    for (uint32_t i = 0; eo_model_preset_name(i); i++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "", eo_model_preset_name(i));
+    return eo_problem_set(problem, EO_ERR_INVALID, "--model '%.200s' is neither a file or folder nor known by name; names are "
+                          "%s", name, known);
+}
+
+eo_status eo_model_config_load(struct eo_model_config *config, const char *model, const char *const *sets,
+                               uint32_t set_count, struct eo_problem *problem)
+{
+    *config = (struct eo_model_config){0};
+    struct stat info;
+    if (strlen(model) == 0 || strlen(model) > sizeof(config->source) - 32)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--model: a name of %zu bytes is none", strlen(model));
+    if (stat(model, &info) != 0)
+        return strchr(model, '/') ? eo_problem_set(problem, EO_ERR_IO, "--model %s: %s", model, strerror(errno))
+                                  : load_name(config, model, sets, set_count, problem);
+    config->from_file = true;
+    snprintf(config->source, sizeof(config->source), "%s%s", model, S_ISDIR(info.st_mode) ? "/config.json" : "");
+    char *text = NULL;
+    size_t bytes = 0;
+    TOOLS_TRY(read_file(config->source, &text, &bytes, problem));
+    const eo_status status = parse_into(config, text, bytes, sets, set_count, problem);
+    free(text);
+    return status;
+}
+
+/* --- what follows from it ----------------------------------------------------------------------------------------- */
+
+static bool has_experts(const struct eo_model_config *c, uint32_t layer)
+{
+    return c->expert_count && !c->dense[layer];
+}
+
+static uint64_t layer_elements(const struct eo_model_config *c, uint32_t layer, uint64_t experts)
+{
+    const uint64_t h = c->width, f = c->mlp_width, q = (uint64_t)c->head_count * c->head_size;
+    const uint64_t kv = (uint64_t)c->kv_head_count * c->head_size;
+    if (c->family == EO_CONFIG_GPT2)
+        return 4 * h * h + 2 * h * f + f + 9 * h;
+    uint64_t n = 2 * h * q + 2 * h * kv + 2 * h;
+    n += (c->qkv_bias ? q + 2 * kv : 0) + (c->out_bias ? h : 0) + (c->qk_norm ? 2 * (uint64_t)c->head_size : 0);
+    if (has_experts(c, layer))
+        return n + experts * 3 * h * c->expert_width + h * c->expert_count;
+    return n + 3 * h * f + (c->mlp_bias ? 2 * f + h : 0);
+}
+
+uint64_t eo_model_config_layer_parameters(const struct eo_model_config *config, uint32_t layer)
+{
+    return layer_elements(config, layer, config->expert_count);
+}
+
+static uint64_t all_elements(const struct eo_model_config *c, uint64_t experts)
+{
+    uint64_t n = (uint64_t)c->vocabulary * c->width * (c->tied_head ? 1 : 2);
+    n += c->family == EO_CONFIG_GPT2 ? (uint64_t)c->context * c->width + 2 * (uint64_t)c->width : c->width;
+    for (uint32_t i = 0; i < c->layer_count; i++)
+        n += layer_elements(c, i, experts);
+    return n;
+}
+
+uint64_t eo_model_config_parameters(const struct eo_model_config *config)
+{
+    return all_elements(config, config->expert_count);
+}
+
+uint64_t eo_model_config_active_parameters(const struct eo_model_config *config)
+{
+    return all_elements(config, config->experts_per_token);
+}
+
+bool eo_model_config_runs(const struct eo_model_config *config, char *why, size_t why_bytes)
+{
+    const struct eo_model_config *c = config;
+    why[0] = '\0';
+    if (c->expert_count)
+        snprintf(why, why_bytes, "the layers have no experts");
+    else if (c->qk_norm)
+        snprintf(why, why_bytes, "the layers have no norms of q and k");
+    else if (c->qkv_bias || c->out_bias || c->mlp_bias)
+        snprintf(why, why_bytes, "the layers of Llama have no biases");
+    else if ((uint64_t)c->head_count * c->head_size != c->width)
+        snprintf(why, why_bytes, "in the layers %u heads of %u make a width of %u, not %u", c->head_count, c->head_size,
+                 c->head_count * c->head_size, c->width);
+    return why[0] == '\0';
+}
+
+void eo_model_config_transformer(const struct eo_model_config *config, eo_transformer_config *out)
+{
+    *out = (eo_transformer_config){
+        .family = config->family == EO_CONFIG_GPT2 ? EO_FAMILY_GPT2 : EO_FAMILY_LLAMA,
+        .layer_count = config->layer_count, .width = config->width, .head_count = config->head_count,
+        .kv_head_count = config->kv_head_count, .mlp_width = config->mlp_width, .vocabulary = config->vocabulary,
+        .context = config->context, .tied_head = config->tied_head, .norm_eps = (float)config->norm_eps,
+        .rope_theta = (float)config->rope_theta,
+    };
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The shape of a published model: a Hugging Face config.json (a file, or a folder with one), or a name from a table.
+ * What a file leaves out takes its family's default, and the list of those says so. An unknown family is refused, never
+ * guessed.
+ */
+#ifndef EO_TOOLS_MODEL_CONFIG_H
+#define EO_TOOLS_MODEL_CONFIG_H
+
+#include <jansson.h>
+
+#include <evenodd/layers.h>
+
+#include "tools/problem.h"
+
+enum {
+    EO_CONFIG_LAYERS_MAX = 4096,
+    EO_CONFIG_EXPERTS_MAX = 65536,
+    EO_CONFIG_DEFAULTS_MAX = 24,
+    EO_CONFIG_SETS_MAX = 64,
+};
+
+enum eo_config_family {
+    EO_CONFIG_GPT2,
+    EO_CONFIG_LLAMA,
+    EO_CONFIG_MISTRAL,
+    EO_CONFIG_QWEN2,
+    EO_CONFIG_QWEN3,
+    EO_CONFIG_MIXTRAL,
+    EO_CONFIG_QWEN3_MOE,
+    EO_CONFIG_FAMILY_COUNT,
+};
+
+struct eo_model_config {
+    char source[4096];   /* the file, or the name in the table */
+    bool from_file;
+    enum eo_config_family family;
+    uint32_t layer_count, width, head_count, kv_head_count, head_size, mlp_width, vocabulary, context;
+    bool tied_head;
+    bool qkv_bias, out_bias, mlp_bias; /* GPT-2 has all of them; here they are those of the others */
+    bool qk_norm;
+    uint32_t expert_count, experts_per_token, expert_width; /* expert_count 0: every layer is dense */
+    bool dense[EO_CONFIG_LAYERS_MAX];  /* of a model with experts: this layer has none */
+    double norm_eps, rope_theta;
+    uint32_t stored_bytes;             /* of a parameter in the published files; 0: the config does not say */
+    uint32_t default_count;
+    char defaults[EO_CONFIG_DEFAULTS_MAX][96]; /* "head_dim = 128 (hidden_size / num_attention_heads)" */
+};
+
+/* Whole path of a file or folder, or a name of the table or of eo_transformer_preset; `sets` are KEY=VALUE. */
+EO_NODISCARD eo_status eo_model_config_load(struct eo_model_config *config, const char *model, const char *const *sets,
+                                            uint32_t set_count, struct eo_problem *problem);
+
+/* The text of a config.json; `source` is named in messages. */
+EO_NODISCARD eo_status eo_model_config_parse(struct eo_model_config *config, const char *source, const char *text,
+                                             size_t bytes, const char *const *sets, uint32_t set_count,
+                                             struct eo_problem *problem);
+
+const char *eo_config_family_name(enum eo_config_family family);
+
+uint64_t eo_model_config_layer_parameters(const struct eo_model_config *config, uint32_t layer);
+uint64_t eo_model_config_parameters(const struct eo_model_config *config);
+uint64_t eo_model_config_active_parameters(const struct eo_model_config *config); /* that one token meets */
+
+/* False: the library's layers cannot run it, `why` (at least 160 bytes) says for what. */
+bool eo_model_config_runs(const struct eo_model_config *config, char *why, size_t why_bytes);
+void eo_model_config_transformer(const struct eo_model_config *config, eo_transformer_config *out);
+
+/* model_presets.c: the text of a config.json by name, or NULL; names by index, NULL past the last. */
+const char *eo_model_preset_text(const char *name);
+const char *eo_model_preset_name(uint32_t index);
+
+/*
+ * Names and shapes as published files have them: an object of name to a list of sizes, to be released by the caller.
+ * NULL: no memory.
+ */
+json_t *eo_model_config_tensors(const struct eo_model_config *config);
+
+#endif

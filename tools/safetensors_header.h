@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Headers of safetensors files: what tensors there are, and whether they are those of a config. The tensors' bytes are
+ * not read. A header is not trusted: every size and offset is checked against the file.
+ */
+#ifndef EO_TOOLS_SAFETENSORS_HEADER_H
+#define EO_TOOLS_SAFETENSORS_HEADER_H
+
+#include "tools/model_config.h"
+
+struct eo_safetensors_check {
+    bool found;             /* there was a file or an index */
+    bool index_only;        /* shards are not there: names and total were compared, shapes not */
+    uint32_t file_count;
+    uint64_t tensor_count, buffer_count; /* buffers: no parameters, such as rotary_emb.inv_freq */
+    uint64_t element_count; /* of parameters, where headers were read */
+    uint64_t bytes;         /* of all tensors, or the index's total_size */
+};
+
+/*
+ * Adds the tensors of one file to `tensors`, an object of name to {"shape": [...], "bytes": n}.
+ * EO_OK, EO_ERR_IO, EO_ERR_INVALID (which file, which tensor, what), EO_ERR_NO_MEMORY.
+ */
+EO_NODISCARD eo_status eo_safetensors_read(const char *path, json_t *tensors, uint64_t *tensor_bytes,
+                                           struct eo_problem *problem);
+
+/* What lies in `folder`, held against the config. Nothing there is no error. */
+EO_NODISCARD eo_status eo_safetensors_check(const char *folder, const struct eo_model_config *config,
+                                            struct eo_safetensors_check *out, struct eo_problem *problem);
+
+#endif
