@@ -128,7 +128,7 @@ static eo_status backward(struct eo_cuda_team *team, void *state, const struct e
 
 static const struct eo_cuda_attention_ops twin_ops = {
     .name = "the reference",
-    .repeatable = true,
+    .repeatable = false, /* as cuDNN's: a team that is to be repeatable takes the products */
     .supports = supports,
     .scratch_bytes = scratch_bytes,
     .prepare = prepare,

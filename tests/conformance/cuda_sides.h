@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the conformance program of the GPU's kernels stands on: tensors that exist twice, on the device and on the host,
+ * with the same content. A case runs the device's kernel on one side and the reference on the other, and compares.
+ *
+ * Between the device's tensors lie guards; whoever writes into one fails the case.
+ */
+#ifndef EO_TESTS_CUDA_SIDES_H
+#define EO_TESTS_CUDA_SIDES_H
+
+#include <cuda_runtime_api.h>
+
+#include "layers/kernel_ops.h"
+
+enum side { HOST, DEVICE, SIDES };
+
+struct sides {
+    eo_team *team;                  /* of the device */
+    const struct eo_kernel_ops *ops[SIDES];
+    cudaStream_t stream;            /* the team's */
+    char *memory;                   /* the device's, for all tensors of a case */
+    uint64_t memory_bytes, used;
+    uint64_t offset;                /* [0] bytes by which tensors miss their alignment */
+    uint32_t failures, case_failures, cases;
+    void (*tell_vocabulary)(uint64_t vocabulary); /* of a simulated device: it has to know how long a table is */
+};
+extern struct sides sides;
+
+/* `why` where there is no GPU. */
+bool sides_begin(uint32_t device_index, char *why, size_t why_bytes);
+void sides_end(void);
+
+/* Waits until it is done. */
+void sides_copy(void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind);
+
+struct tensor {
+    void *at[SIDES];
+    eo_dtype dtype;
+    uint64_t count;
+    uint64_t rows, width, stride; /* what is compared: width of each stride elements */
+};
+
+/* Random in [low, high), equal on both sides. Strides other than the width: what lies between is compared too. */
+struct tensor tensor_random(eo_dtype dtype, uint64_t rows, uint64_t width, float low, float high);
+struct tensor tensor_strided(eo_dtype dtype, uint64_t rows, uint64_t width, uint64_t stride, float low, float high);
+/* Content that must not be read: NaN. */
+struct tensor tensor_unset(eo_dtype dtype, uint64_t rows, uint64_t width);
+struct tensor tensor_tokens(uint64_t count, uint32_t below);
+struct tensor tensor_bytes(uint64_t bytes); /* scratch */
+void *tensor_at(const struct tensor *tensor, enum side side, uint64_t element);
+void tensor_put(const struct tensor *tensor, const void *bytes); /* of the host, to both sides */
+
+/*
+ * Compares what the device has with what the host has: |difference| <= tolerance x (|value| + root mean square of the
+ * tensor). tolerance 0: the same bits.
+ */
+void expect_equal(const char *what, const struct tensor *tensor, double tolerance);
+double tolerance_of(eo_dtype dtype, uint64_t sum_length); /* one rounding of the type, and a sum's */
+/* Bits of the device's side, to compare later runs with. */
+uint64_t device_hash(const struct tensor *tensor);
+
+void expect_status(eo_status status, const char *what);
+void expect_that(bool condition, const char *format, ...) EO_PRINTF(2, 3);
+
+/* Forgets the tensors; looks at the guards. */
+void part_end(const char *what);
+/* One TAP line. */
+void case_end(const char *name);
+
+void products_cases(void);  /* cuda_products.c */
+void attention_cases(void); /* cuda_products.c */
+
+#endif
