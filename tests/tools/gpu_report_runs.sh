@@ -122,9 +122,12 @@ ranks) [ $ranks = 1 ] || loss=3 ;;
 hash) [ "$graph" != on ] || hash=4321 ;;
 graph) [ "$graph" != on ] || echo 'train: --graph on: steps cannot run as a graph here: none' >&2 ;;
 esac
+echo '  outside the plan   60.00 MiB of one kind'
+echo 'rank 0: outside the plan: 40 MiB of another'
+echo '  GPU 0   1101.00 MiB in use, as the driver says'
 [ -n "$log" ] || exit 0
 for step in $(seq 1 20); do echo "{\"step\":$step,\"loss\":$loss,\"grad_norm\":1.0,\"lr\":0.1}"; done >"$log"
-echo "{\"summary\":{\"weights_hash\":\"$hash\",\"planned_bytes\":1000,\"device_peak_bytes\":1101,\"device_outside_bytes\":100,\"allocator_calls_per_step\":0.0,\"tokens_per_s\":80000.0,\"step_s_median\":0.01,\"steps\":20}}" >>"$log"
+echo "{\"summary\":{\"weights_hash\":\"$hash\",\"planned_bytes\":1048576000,\"allocator_calls_per_step\":0.0,\"tokens_per_s\":80000.0,\"step_s_median\":0.01,\"steps\":20}}" >>"$log"
 END
 cat >"$bin/python3" <<'END'
 #!/bin/sh
@@ -133,8 +136,8 @@ case $* in
 *'import torch'*) exit 0 ;;
 *'--batch 64'* | *'--batch 32'*) echo 'torch.OutOfMemoryError: CUDA out of memory.' >&2; exit 1 ;;
 *fsdp2.py*)
-    [ "$EO_STANDIN_FAULT" != slow ] || { echo '{"tokens_per_s": 79000.0, "peak_device": 2000}'; exit 0; }
-    echo '{"tokens_per_s": 50000.0, "peak_device": 2000}' ;;
+    [ "$EO_STANDIN_FAULT" != slow ] || { echo '{"tokens_per_s": 79000.0, "peak_device": 2000000000}'; exit 0; }
+    echo '{"tokens_per_s": 50000.0, "peak_device": 2000000000}' ;;
 esac
 END
 for name in conformance_device conformance_element_types kernel_check; do
