@@ -125,10 +125,10 @@ void eo_cuda_plans_write(struct eo_cuda_team *team)
     if (!team->plan_cache || !team->plans_changed)
         return;
     char head[512];
-    char *name = malloc(strlen(team->plan_cache) + 32);
+    char *name = malloc(strlen(team->plan_cache) + 64);
     if (!name)
         return;
-    sprintf(name, "%s.%ld.%d", team->plan_cache, (long)getpid(), team->device);
+    sprintf(name, "%s.%ld.%llx", team->plan_cache, (long)getpid(), (unsigned long long)(uintptr_t)team);
     FILE *file = fopen(name, "we");
     bool good = file != NULL;
     write_head(head, sizeof(head), team);
