@@ -214,6 +214,7 @@ struct sim_state {
     struct sim_config config;
     bool is_started;
     uint32_t generation;
+    uint64_t host_ns;       /* virtual */
     uint64_t host_progress; /* what host threads do for each other */
     uint64_t random, progress, virtual_ns, operations, order_hash;
     cudaError_t broken; /* a sticky error: every call returns it */
@@ -308,6 +309,7 @@ struct sim_patience {
 bool sim_pause(struct sim_patience *patience);
 void sim_progress(void);
 uint64_t sim_real_ns(void);
+uint64_t sim_now_ns(void); /* the host's clock as the program sees it, with the lock */
 
 /* The bodies of entry points. CUDA_BEGIN returns what a fault or a broken context returns. */
 #define CUDA_BEGIN()                                                                                                  \

@@ -78,12 +78,10 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, 
         return sim_cond_timedwait(cond, mutex, deadline);
     (void)__wrap_pthread_mutex_unlock(mutex);
     sim_yield();
-    /* A condition variable does not tell its clock: the time of day is far ahead of the monotonic one. */
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (deadline->tv_sec < now.tv_sec / 2)
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    const bool late = now.tv_sec > deadline->tv_sec || (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
+    sim_mutex_lock(&sim.lock); /* deadlines were made from the virtual clock */
+    const uint64_t now_ns = sim_now_ns();
+    sim_mutex_unlock(&sim.lock);
+    const bool late = now_ns >= (uint64_t)deadline->tv_sec * 1000000000u + (uint64_t)deadline->tv_nsec;
     (void)__wrap_pthread_mutex_lock(mutex);
     return late ? ETIMEDOUT : 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The same as sim_wraps.c for evenodd's own gate, and for the meeting of ranks in the local collectives, which passes a
+ * The same as sim_wraps.c for evenodd's own gate and clock, and for the meeting of ranks in the local collectives, which passes a
  * gate without waiting where all are there already.
  */
 #include "sim_internal.h"
@@ -11,9 +11,20 @@
 void __real_eo_gate_notify(struct eo_gate *gate);
 bool __real_eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uint64_t deadline_ns);
 eo_status __real_eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns);
+uint64_t __real_eo_now_ns(void);
+uint64_t __wrap_eo_now_ns(void);
 void __wrap_eo_gate_notify(struct eo_gate *gate);
 bool __wrap_eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uint64_t deadline_ns);
 eo_status __wrap_eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns);
+
+/* Deadlines are in virtual time. */
+uint64_t __wrap_eo_now_ns(void)
+{
+    sim_mutex_lock(&sim.lock);
+    const uint64_t now_ns = sim.is_started && sim_self()->takes_turns ? sim_now_ns() : 0;
+    sim_mutex_unlock(&sim.lock);
+    return now_ns ? now_ns : __real_eo_now_ns();
+}
 
 static bool is_simulated(void) { return sim.is_started && sim.config.executor == SIM_SCHEDULED; }
 
@@ -42,7 +53,7 @@ bool __wrap_eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *a
     if (!takes_turns)
         return __real_eo_gate_wait(gate, ready, arg, deadline_ns);
     while (!ready(arg)) {
-        if (deadline_ns != 0 && sim_real_ns() > deadline_ns)
+        if (deadline_ns != 0 && __wrap_eo_now_ns() > deadline_ns)
             return false;
         sim_yield();
     }
