@@ -247,9 +247,11 @@ static void log_outside(struct eo_runtime *rt, const char *what)
     uint64_t free_bytes = 0, total_bytes = 0;
     if (rt->device->ops->is_host_memory || rt->device->ops->available(rt->device, &free_bytes, &total_bytes) < 0)
         return;
-    if (what && free_bytes < rt->free_bytes)
+    if (what && free_bytes < rt->free_bytes) {
+        rt->stats.outside_bytes += rt->free_bytes - free_bytes;
         eo_log_write(&rt->log, EO_LOG_INFO, "rank %u: outside the plan: %.1f MiB of the device for %s", rt->world->rank,
                      (double)(rt->free_bytes - free_bytes) / (1 << 20), what);
+    }
     rt->free_bytes = free_bytes;
 }
 

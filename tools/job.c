@@ -31,27 +31,44 @@ uint64_t eo_job_now_ns(void)
 
 static _Thread_local struct eo_log_catch *thread_catch;
 
+static void keep_error(struct eo_log_catch *log_catch, const char *text)
+{
+    pthread_mutex_lock(&log_catch->mutex);
+    const size_t used = strlen(log_catch->text);
+    if (!strstr(log_catch->text, text))
+        snprintf(log_catch->text + used, sizeof(log_catch->text) - used, "%s%s", used ? "; " : "", text);
+    pthread_mutex_unlock(&log_catch->mutex);
+}
+
 static void catch_write(void *user, eo_log_level level, const char *text)
 {
     struct eo_log_catch *log_catch = user ? user : thread_catch;
-    if (level == EO_LOG_ERROR && log_catch) {
-        pthread_mutex_lock(&log_catch->mutex);
-        snprintf(log_catch->text, sizeof(log_catch->text), "%s", text);
-        pthread_mutex_unlock(&log_catch->mutex);
-    } else {
+    if (level == EO_LOG_ERROR && log_catch)
+        keep_error(log_catch, text);
+    else if (level == EO_LOG_INFO)
+        printf("%s\n", text);
+    else
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
-    }
 }
 
 eo_log eo_job_log(struct eo_log_catch *log_catch)
 {
-    return (eo_log){.write = catch_write, .user = log_catch, .level = EO_LOG_WARN};
+    return (eo_log){.write = catch_write, .user = log_catch,
+                    .level = log_catch && log_catch->tells ? EO_LOG_INFO : EO_LOG_WARN};
+}
+
+void eo_log_catch_take(struct eo_log_catch *log_catch, char *text, size_t bytes)
+{
+    pthread_mutex_lock(&log_catch->mutex);
+    snprintf(text, bytes, "%s", log_catch->text);
+    log_catch->text[0] = '\0';
+    pthread_mutex_unlock(&log_catch->mutex);
 }
 
 void eo_log_catch_init(struct eo_log_catch *log_catch)
 {
+    *log_catch = (struct eo_log_catch){.tells = false};
     pthread_mutex_init(&log_catch->mutex, NULL);
-    log_catch->text[0] = '\0';
 }
 
 void eo_log_catch_enter(struct eo_log_catch *log_catch)

@@ -23,10 +23,18 @@
 
 struct eo_job;
 
-/* The last error that was logged on behalf of a rank. */
+/* The errors that were logged on behalf of a rank: the first is the cause, what follows from it comes after. */
 struct eo_log_catch {
     pthread_mutex_t mutex;
-    char text[1024];
+    char text[1500];
+    bool tells; /* what is only for information goes to standard output */
+};
+
+/* Memory of GPU 0 beside the plan, measured before the first step; `used` is the driver's own figure, at most. */
+struct eo_gpu_memory {
+    uint64_t planned_bytes;                               /* of all ranks on it */
+    uint64_t start_bytes, communicator_bytes, team_bytes; /* CUDA and others; communicators; products and attention */
+    uint64_t used_bytes;                                  /* 0: there is no GPU */
 };
 
 /* Where a rank is with steps as graphs. */
@@ -94,8 +102,9 @@ struct eo_job {
     atomic_bool broken;         /* a rank could not start */
     atomic_bool measured;       /* the time for measuring is over */
     double peak_flops_per_s;    /* of all ranks together; 0: not measured */
-    uint64_t gpu_used_bytes;    /* of GPU 0 in the second step, as its driver says: all that use it */
-    uint64_t team_bytes;        /* of rank 0's team, outside the plan */
+    struct eo_gpu_memory gpu;
+    bool tells;                 /* set before run: rank 0's device, communicators and memory are printed */
+    pthread_mutex_t team_mutex; /* one rank at a time, so that what it takes is seen */
     pthread_mutex_t failure_mutex;
     eo_status failure;          /* of the first cause; EO_OK: none */
     uint32_t failed_rank;
@@ -123,6 +132,8 @@ uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary
 /* A log that keeps errors in `log_catch`, or, if that is NULL, in the one of the calling rank's thread; warnings go to
  * standard error. */
 eo_log eo_job_log(struct eo_log_catch *log_catch);
+/* Copies what was kept, and forgets it. */
+void eo_log_catch_take(struct eo_log_catch *log_catch, char *text, size_t bytes);
 void eo_log_catch_init(struct eo_log_catch *log_catch);
 void eo_log_catch_enter(struct eo_log_catch *log_catch); /* becomes the calling thread's */
 

@@ -17,9 +17,7 @@ static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
 {
     struct eo_job *job = rank->job;
     char text[sizeof(rank->log_catch.text)];
-    pthread_mutex_lock(&rank->log_catch.mutex);
-    snprintf(text, sizeof(text), "%s", rank->log_catch.text);
-    pthread_mutex_unlock(&rank->log_catch.mutex);
+    eo_log_catch_take(&rank->log_catch, text, sizeof(text));
     if (!text[0] && rank->runtime)
         snprintf(text, sizeof(text), "%s", eo_runtime_error(rank->runtime));
     if (!text[0])
@@ -59,15 +57,26 @@ static eo_status validate(struct eo_job_rank *rank, uint64_t step)
     return EO_OK;
 }
 
-/* While all ranks have what they need: what the driver counts is beside the plan in the report. */
-static void ask_gpu(struct eo_job_rank *rank)
+/* Whatever the driver counts on GPU 0, ours or not; 0: there is none. */
+static uint64_t gpu_used(const struct eo_job *job)
 {
     eo_device_facts facts;
     const eo_log silence = {0};
-    if (!eo_options_on_gpu(rank->job->options) || eo_device_ask(&facts, rank->job->options->device, 0, &silence) < 0)
-        return;
-    rank->job->gpu_used_bytes = facts.total_bytes - facts.free_bytes;
-    rank->job->team_bytes = eo_team_memory_bytes(rank->team);
+    const bool told = eo_options_on_gpu(job->options) && eo_device_ask(&facts, job->options->device, 0, &silence) >= 0;
+    return told ? facts.total_bytes - facts.free_bytes : 0;
+}
+
+static bool is_on_gpu_0(const struct eo_job_rank *rank)
+{
+    return eo_options_on_gpu(rank->job->options) && rank->rank % rank->job->device.device_count == 0;
+}
+
+/* While all ranks have what they need. */
+static void watch_gpu(struct eo_job *job)
+{
+    const uint64_t used_bytes = gpu_used(job);
+    if (used_bytes > job->gpu.used_bytes)
+        job->gpu.used_bytes = used_bytes;
 }
 
 static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
@@ -84,8 +93,8 @@ static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
         eo_runtime_get_stats(rank->runtime, &rank->last);
         if (*step == 1)
             rank->first = rank->last;
-        if (*step == 2 && rank->rank == 0)
-            ask_gpu(rank);
+        if (rank->rank == 0 && (*step == 2 || *step == job->options->steps))
+            watch_gpu(job);
         if (hooks->rank_step)
             hooks->rank_step(hooks->user, rank, *step);
         if (rank->rank == 0 && hooks->step)
@@ -142,12 +151,28 @@ static eo_status start_runtime(struct eo_job_rank *rank)
         .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
 }
 
-/* A CPU's threads serve the runtime too; a GPU's team works on the runtime's stream. */
+/* A CPU's threads serve the runtime too; a GPU's team works on the runtime's stream. When a runtime is there, the plan's
+ * memory of all ranks is, so that what the GPU loses then is for the team. */
 static eo_status start_gpu(struct eo_job_rank *rank)
 {
+    struct eo_job *job = rank->job;
     TOOLS_TRY(start_runtime(rank));
-    TOOLS_TRY(start_team(rank));
-    return eo_transformer_prepare(rank->job->transformer, rank->runtime, rank->team);
+    pthread_mutex_lock(&job->team_mutex);
+    const uint64_t before = gpu_used(job);
+    eo_status status = start_team(rank);
+    if (status >= 0)
+        status = eo_transformer_prepare(job->transformer, rank->runtime, rank->team);
+    const uint64_t after = gpu_used(job);
+    if (is_on_gpu_0(rank)) {
+        eo_runtime_stats stats;
+        eo_runtime_get_stats(rank->runtime, &stats);
+        job->gpu.team_bytes += after > before ? after - before : 0;
+        job->gpu.planned_bytes += job->summary.arena_bytes - job->summary.space_bytes[EO_SPACE_HOST];
+        if (job->shape.rank_count <= job->device.device_count) /* ranks that share a GPU see each other's */
+            job->gpu.communicator_bytes = stats.outside_bytes;
+    }
+    pthread_mutex_unlock(&job->team_mutex);
+    return status;
 }
 
 static eo_status start_weights(struct eo_job_rank *rank)
@@ -200,10 +225,13 @@ static eo_status run_ranks(struct eo_job *job, struct eo_problem *problem)
     const uint32_t rank_count = job->shape.rank_count;
     uint32_t started = 0;
     pthread_barrier_init(&job->barrier, NULL, rank_count);
+    pthread_mutex_init(&job->team_mutex, NULL);
+    job->gpu.start_bytes = job->device.total_bytes - job->device.free_bytes;
     while (started < rank_count) {
         struct eo_job_rank *rank = &job->ranks[started];
         *rank = (struct eo_job_rank){.job = job, .rank = started, .graph.wanted = job->options->graph};
         eo_log_catch_init(&rank->log_catch);
+        rank->log_catch.tells = job->tells && started == 0;
         if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0)
             break;
         started++;
@@ -217,6 +245,7 @@ static eo_status run_ranks(struct eo_job *job, struct eo_problem *problem)
     for (uint32_t r = 0; r < rank_count; r++)
         pthread_join(job->ranks[r].thread, NULL);
     pthread_barrier_destroy(&job->barrier);
+    pthread_mutex_destroy(&job->team_mutex);
     if (job->failure < 0)
         *problem = job->failure_text;
     return job->failure;
@@ -227,13 +256,15 @@ eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
     const struct eo_options *o = job->options;
     struct eo_log_catch log_catch;
     eo_log_catch_init(&log_catch);
-    const eo_log log = eo_job_log(&log_catch);
+    const eo_log log = eo_job_log(NULL); /* the world is all ranks': what it says belongs to the one that calls */
     job->ranks = calloc(job->shape.rank_count, sizeof(*job->ranks));
     if (!job->ranks)
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for %u ranks", job->shape.rank_count);
+    eo_log_catch_enter(&log_catch);
     eo_status status = eo_world_create_local(job->worlds, eo_world_params(
         .rank_count = job->shape.rank_count, .device = o->device, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
         .fabric_latency_us = o->fabric_latency_us, .log = &log));
+    eo_log_catch_enter(NULL);
     if (status < 0)
         return eo_problem_set(problem, status, "the ranks cannot be connected: %s",
                               log_catch.text[0] ? log_catch.text : eo_status_text(status));

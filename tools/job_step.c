@@ -89,10 +89,12 @@ static eo_status graph_step(struct eo_job_rank *rank, uint64_t step, eo_step_rep
 /* Without graphs the same step runs in the ordinary way; all ranks learn it together. */
 static eo_status fall_back(struct eo_job_rank *rank)
 {
+    char why[sizeof(rank->log_catch.text)];
     rank->graph.wanted = false;
+    eo_log_catch_take(&rank->log_catch, why, sizeof(why));
     if (rank->rank == 0)
         fprintf(stderr, "%s: --graph on: steps cannot run as a graph here, they run one operation after the other: %s\n",
-                program_invocation_short_name, eo_runtime_error(rank->runtime));
+                program_invocation_short_name, why[0] ? why : eo_runtime_error(rank->runtime));
     return EO_OK;
 }
 

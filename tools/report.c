@@ -105,6 +105,24 @@ static void print_bar(double share)
     putchar('\n');
 }
 
+static void report_gpu_memory(const struct eo_job *job)
+{
+    const struct eo_gpu_memory *gpu = &job->gpu;
+    const uint64_t outside = eo_gpu_outside_bytes(gpu);
+    printf("memory of GPU 0:\n");
+    printf("  %-24s %10.2f MiB of all ranks on it\n", "planned", mib(gpu->planned_bytes));
+    printf("  %-24s %10.2f MiB before the ranks began: CUDA's context and kernels, other processes\n", "outside the plan",
+           mib(gpu->start_bytes));
+    if (job->shape.rank_count <= job->device.device_count)
+        printf("  %-24s %10.2f MiB for communicators, and for their first runs\n", "", mib(gpu->communicator_bytes));
+    printf("  %-24s %10.2f MiB for the libraries of products and attention, with workspace\n", "", mib(gpu->team_bytes));
+    printf("  %-24s %10.2f MiB at most, as its driver says", "in use", mib(gpu->used_bytes));
+    if (job->options->memory == EO_MEMORY_STATIC)
+        printf("; planned and outside are %.2f %% of it",
+               100 * (double)(gpu->planned_bytes + outside) / (double)gpu->used_bytes);
+    printf("\n");
+}
+
 void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes)
 {
     const eo_plan_summary *s = &job->summary;
@@ -127,12 +145,13 @@ void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes)
     if (job->options->memory != EO_MEMORY_STATIC)
         printf("  %-24s %10.2f MiB live, %.2f MiB reserved, at most\n", "taken", mib(live), mib(reserved));
     printf("  %-24s %10.2f MiB resident at most\n", "process, all ranks", mib(resident_peak_bytes));
-    if (job->gpu_used_bytes) {
-        printf("  %-24s %10.2f MiB of products' workspace and the like a rank\n", "outside the plan",
-               mib(job->team_bytes));
-        printf("  %-24s %10.2f MiB in use, as the driver says: all ranks on it, CUDA itself, other processes\n", "GPU 0",
-               mib(job->gpu_used_bytes));
-    }
+    if (job->gpu.used_bytes)
+        report_gpu_memory(job);
+}
+
+uint64_t eo_gpu_outside_bytes(const struct eo_gpu_memory *gpu)
+{
+    return gpu->start_bytes + gpu->communicator_bytes + gpu->team_bytes;
 }
 
 /* Model FLOPs a second, and their share of what the card's data sheet says, if that was told. */
@@ -167,12 +186,18 @@ void eo_report_time(const struct eo_job *job, double step_s_median)
         for (int w = 0; w < EO_WAIT_COUNT; w++)
             waits[w] += (double)(rank->last.wait_ns[w] - rank->first.wait_ns[w]);
     }
-    printf("\ntime of a step, mean over ranks and steps after the first:\n");
     for (int w = 0; w < EO_WAIT_COUNT; w++)
         waited += waits[w];
-    printf("  %-28s %9.2f ms %5.1f %%\n", "compute", (total - waited) / steps * 1e-6, 100 * (total - waited) / total);
-    for (int w = 0; w < EO_WAIT_COUNT; w++)
-        printf("  %-28s %9.2f ms %5.1f %%\n", causes[w], waits[w] / steps * 1e-6, 100 * waits[w] / total);
+    printf("\ntime of a step, mean over ranks and steps after the first:\n");
+    if (job->ranks[0].graph.is_captured) {
+        printf("  of graphs only the whole is known; what compute waits for is seen with --graph off\n");
+    } else {
+        printf("  %-28s %9.2f ms %5.1f %%\n", "compute", (total - waited) / steps * 1e-6,
+               100 * (total - waited) / total);
+        for (int w = 0; w < EO_WAIT_COUNT; w++)
+            printf("  %-28s %9.2f ms %5.1f %%%s\n", causes[w], waits[w] / steps * 1e-6, 100 * waits[w] / total,
+                   w == EO_WAIT_NORM ? "" : ": exposed communication");
+    }
     printf("  %-28s %9.2f ms, median %.2f ms: %.0f tokens/s", "step", total / steps * 1e-6, step_s_median * 1e3,
            (double)eo_step_tokens(job) / step_s_median);
     const double share = eo_peak_share(job, step_s_median);

@@ -13,6 +13,9 @@ void eo_report_start(const struct eo_job *job);
 void eo_report_loss(const double *losses, uint64_t count);
 void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes);
 
+/* All that is measured beside the plan. */
+uint64_t eo_gpu_outside_bytes(const struct eo_gpu_memory *gpu);
+
 /* Means over the ranks, of the steps after the first. */
 void eo_report_time(const struct eo_job *job, double step_s_median);
 

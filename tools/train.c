@@ -202,7 +202,7 @@ static void write_summary(struct train *train, double step_s_median, uint64_t re
     printf("weights_hash %s, %.0f allocator calls of evenodd a step\n", hash, calls_per_step);
     if (train->log.file)
         eo_step_log_write(&train->log, json_pack(
-            "{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b}}", "summary",
+            "{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:I, s:I, s:I}}", "summary",
             "weights_hash", hash, "arena_bytes", (json_int_t)arena,
             "planned_bytes", (json_int_t)job->summary.arena_bytes,
             "lower_bound_bytes", (json_int_t)job->summary.lower_bound_bytes,
@@ -211,7 +211,10 @@ static void write_summary(struct train *train, double step_s_median, uint64_t re
             "tokens_per_s", eo_json_real(step_s_median > 0 ? (double)eo_step_tokens(job) / step_s_median : 0),
             "step_s_median", eo_json_real(step_s_median), "peak_flops_per_s", eo_json_real(job->peak_flops_per_s),
             "peak_share", eo_json_real(eo_peak_share(job, step_s_median)), "wait_s", wait_summary(job),
-            "traffic", traffic_summary(&job->ranks[0]), "steps", (json_int_t)steps, "interrupted", (int)interrupted));
+            "traffic", traffic_summary(&job->ranks[0]), "steps", (json_int_t)steps, "interrupted", (int)interrupted,
+            "device_planned_bytes", (json_int_t)job->gpu.planned_bytes,
+            "device_outside_bytes", (json_int_t)eo_gpu_outside_bytes(&job->gpu),
+            "device_peak_bytes", (json_int_t)job->gpu.used_bytes));
 }
 
 /* Without the first step, which finds everything cold, where there are others. */
@@ -272,6 +275,7 @@ static eo_status run(struct train *train, struct eo_problem *problem)
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the losses of %llu steps",
                               (unsigned long long)settings->common.steps);
     job->stop = &interrupted;
+    job->tells = true;
     job->hooks = (struct eo_job_hooks){.user = train, .begin = on_begin, .step = on_step,
                                        .validation = on_validation, .end = on_end};
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};

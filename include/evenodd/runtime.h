@@ -123,6 +123,8 @@ typedef enum eo_wait {
 typedef struct eo_runtime_stats {
     uint64_t steps;
     uint64_t arena_bytes;          /* reserved at create (static mode), host memory included */
+    uint64_t outside_bytes;        /* of a GPU's memory, that communicators took beside the plan until they had run once; where
+                                      ranks share the GPU, also what others took meanwhile */
     uint64_t live_peak_bytes;      /* dynamic mode: asked and not yet freed, at most; static: arena_bytes */
     uint64_t reserved_peak_bytes;  /* dynamic mode: taken from the system, as far as the allocator knows */
     uint64_t allocator_calls;      /* allocations and frees of evenodd */

@@ -63,7 +63,7 @@ static eo_status load_kernels(struct eo_device *device, int major, int minor)
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
         (void)cudaGetLastError();
         eo_log_write(&device->log, EO_LOG_ERROR,
-                     "rank %u: device cuda: GPU %d (%s) has compute capability %d.%d, and this build is for sm_ %s. "
+                     "rank %u: device cuda: GPU %d (%s) has compute capability %d.%d, and this build is for sm_%s. "
                      "Build with -Dgpu_archs=%d%d, or with -Dgpu_archs=all",
                      device->params.rank, cuda->device, cuda->name, major, minor, EO_GPU_ARCHS, major, minor);
         return EO_ERR_UNSUPPORTED;

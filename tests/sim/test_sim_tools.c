@@ -80,7 +80,7 @@ static struct outcome run(const struct eo_options *options, uint64_t val_every)
         return outcome;
     job.hooks = (struct eo_job_hooks){.user = &outcome, .step = on_step, .validation = on_validation, .end = on_end};
     outcome.status = eo_job_run(&job, &outcome.problem);
-    outcome.gpu_used_bytes = job.gpu_used_bytes;
+    outcome.gpu_used_bytes = job.gpu.used_bytes;
     eo_job_fini(&job);
     return outcome;
 }

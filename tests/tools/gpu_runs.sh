@@ -1,0 +1,100 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: what train and headtohead say and do where there is a GPU: every way in which a machine may lack something is told
+#       with exit status 2 before anything is written; what fails later names rank and operation; a run reports its memory
+#       beside the plan and the driver's figure; all memory modes end in the same bits; a graph that cannot be made is told,
+#       and the run goes on.
+# Method: the programs as they are, linked with the simulator in place of CUDA (tests/sim/sim_tool.c); EO_SIM says what the
+#         machine is like. The simulator's own objections end a program with exit status 3.
+# usage: gpu_runs.sh SIM_TRAIN SIM_HEADTOHEAD
+set -u
+train=$(realpath "$1") headtohead=$(realpath "$2")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+count=0
+seq 1 4000 >text
+same="--device cuda --text text --model 2x32x4 --seq 16 --steps 4 --peak-seconds 0"
+quick="$same --sample 0"
+
+result() # STATUS TEXT
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        sed 's/^/# /' err out
+        echo "not ok $count - $2"
+    fi
+}
+
+# ends NAME STATUS WORDS MACHINE ARGUMENTS...: of train; WORDS are on standard error. With status 2 nothing is written.
+ends()
+{
+    name=$1 wanted=$2 words=$3
+    export EO_SIM="$4"
+    shift 4
+    rm -f log.jsonl
+    # shellcheck disable=SC2086 # a list of words, here and below
+    "$train" $quick --log log.jsonl "$@" >out 2>err
+    status=$?
+    echo "exit status $status; wanted is $wanted, and: $words" >>out
+    [ $status = "$wanted" ] && grep -q -e "$words" err && { [ "$wanted" != 2 ] || [ ! -e log.jsonl ]; }
+    result $? "$name"
+}
+
+# Before anything is trained.
+ends 'no driver' 2 'no NVIDIA driver' no_driver
+ends 'a driver that is too old: both versions are named' 2 'CUDA up to 12.4, and this build needs [0-9]*\.[0-9]' driver=12040
+ends 'no GPU' 2 'finds no GPU' no_gpu
+ends 'a GPU that this build is not for' 2 'capability 7.5, and this build is for sm_.*-Dgpu_archs=75' architecture=75
+ends 'memory that will not hold the plan: needed' 2 'MiB are needed on a GPU' gpus=1,mib=80 --batch 512
+ends 'memory that will not hold the plan: by category' 2 'by category: .*activations [0-9]' gpus=1,mib=80 --batch 512
+ends 'memory that will not hold the plan: free' 2 'of 80 MiB are free' gpus=1,mib=80 --batch 512
+ends 'memory that will not hold the plan: what would fit' 2 '--batch [0-9]* would fit' gpus=1,mib=80 --batch 512 --ranks 1
+CUDA_DEVICE_MAX_CONNECTIONS=1
+export CUDA_DEVICE_MAX_CONNECTIONS
+ends 'one hardware queue for all streams' 2 'CUDA_DEVICE_MAX_CONNECTIONS is 1' ''
+unset CUDA_DEVICE_MAX_CONNECTIONS
+
+# What fails later: the cause first, with rank and operation.
+ends 'a sticky error ends the run: step, rank and operation' 1 \
+    'step 1, rank [0-9].*: cudaStreamWaitEvent: .*CUDA error 719.*lost to this process' fail=cudaStreamWaitEvent:20:719
+ends 'work that fails on the GPU ends the run' 1 'rank [0-9]: .*CUDA error 719.*lost to this process' lost=500
+ends "memory that NCCL does not get is told with NCCL's words" 1 'ncclMemAlloc: .*could not be reserved' fail=ncclMemAlloc:0
+ends 'pinned memory that is not there' 1 'MiB for pinned host buffers' fail=cudaHostAlloc:0
+ends 'a graph that cannot be made: why, and the run goes on' 0 'cannot run as a graph here.*cudaGraphInstantiate' \
+    fail=cudaGraphInstantiate:0
+
+# What a run reports.
+EO_SIM=gpus=1
+"$train" $quick --ranks 1 --batch 2 --log log.jsonl >out 2>err
+result $? 'a rank on a GPU trains'
+grep -q 'steps as a graph after the first' out && grep -q 'of graphs only the whole is known' out
+result $? 'that steps are a graph is said, and what is not seen in it'
+share=$(sed -n 's/.*planned and outside are \([0-9.]*\) %.*/\1/p' out)
+[ "$(grep -c '^  .* MiB .*\(before the ranks began\|for communicators\|libraries of products\)' out)" = 3 ] &&
+    awk "BEGIN { exit !(\"$share\" != \"\" && $share > 99 && $share < 101) }"
+result $? 'memory beside the plan is in lines of its own, and with the plan it is what the driver counts, within 1 %'
+grep -q '^rank 0: device cuda, GPU 0 of 1: ' out && grep -q '"device_outside_bytes":[1-9]' log.jsonl &&
+    grep -q '"device_peak_bytes":[1-9]' log.jsonl
+result $? 'the device is named, and the figures are in the log'
+"$train" $quick --ranks 2 --graph off --peak-tflops 989 --trace trace.json >out 2>err && grep -q 'exposed communication' out &&
+    grep -q 'MFU of a GPU .* of 989 TFLOP/s' out && grep -q 'x tokens / step' out && grep -q 'tokens/s' out &&
+    grep -q 'all-gather of' trace.json
+result $? 'tokens/s, MFU with its formula, exposed communication and a trace'
+
+for dtype in fp32 bf16; do
+    for mode in 'static --graph on' 'static --graph off' dynamic:malloc dynamic:pool dynamic:caching; do
+        "$train" $quick --ranks 2 --dtype $dtype --memory $mode >out 2>err
+        echo "$? $dtype $(grep -o 'weights_hash [0-9a-f]*' out)" | tee -a hashes.$dtype >>out
+    done
+    [ "$(wc -l <hashes.$dtype)" = 5 ] && [ "$(sort -u hashes.$dtype | grep -c '^0 .*weights_hash')" = 1 ]
+    result $? "all memory modes, with graphs and without, end in the same bits in $dtype"
+done
+
+"$headtohead" $same --ranks 2 --runs 1 --json h.json >out 2>err && grep -q 'All runs end with the same weights' out &&
+    grep -q 'dynamic:caching' out && grep -q 'all-gather, waiting to begin' out && grep -q 'bytes copied a step' out
+result $? 'headtohead compares all modes on a GPU, with what collectives wait for and what is copied'
+echo "1..$count"
