@@ -23,8 +23,9 @@
  * - Operands do not overlap unless the comment says "may be".
  * - Gradients of weights: `accumulate` false overwrites (old content may be anything), true adds: the sum is taken
  *   from zero, and the old value is added to it last.
- * - Results are repeatable: no sum is taken in an order that depends on time. On the CPU they do not depend on the
- *   number of threads either ("cpu": but for multiply, see kernels.h).
+ * - Results are repeatable: no sum is taken in an order that depends on time ("cuda": but for attention_backward by
+ *   cuDNN, unless its team is repeatable). On the CPU they do not depend on the number of threads either ("cpu": but for
+ *   multiply, see kernels.h).
  * - `scratch`: at least as large as the function beside it says, no content before or after.
  * - Sizes are trusted: the model has checked them.
  *
