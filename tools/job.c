@@ -320,6 +320,8 @@ static eo_status prepare(struct eo_job *job, struct eo_log_catch *log_catch, str
     if (job->shape.seq > job->config.context)
         return eo_problem_set(problem, EO_ERR_INVALID, "--seq %u is longer than the context of --model %s, which is "
                               "%u; give a shorter one", job->shape.seq, o->model_name, job->config.context);
+    if (!o->plan_only) /* a plan needs no device */
+        TOOLS_TRY(check_device(job, log_catch, problem));
     /* Also of the ranks, later: it finds the catch of the thread that calls. */
     const eo_log log = eo_job_log(NULL);
     const eo_status status = eo_job_plan(o, &job->config, &log, &job->transformer, &job->plan);
@@ -329,7 +331,6 @@ static eo_status prepare(struct eo_job *job, struct eo_log_catch *log_catch, str
     eo_plan_get_summary(job->plan, &job->summary);
     if (o->plan_only)
         return EO_OK;
-    TOOLS_TRY(check_device(job, log_catch, problem));
     TOOLS_TRY(check_memory(job, problem));
     return load_data(job, problem);
 }
