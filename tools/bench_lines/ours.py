@@ -57,7 +57,7 @@ class Plan:
     """What `train --plan` prints: the ratio to the lower bound, the collectives of a step, the rows."""
 
     ROW = re.compile(r"^  (\S+)  +(master weights|gradient shards|optimizer state|gather buffers|gradient buffers|"
-                     r"activations|recompute and scratch|head|other)  +\S+ +\d+ +(\d+)  (.*)")
+                     r"activations|recompute and scratch|head|other)  +(\S+) +\d+ +(\d+)  (.*)")
     COLLECTIVE = re.compile(r"^ +\d+ +(all-gather|reduce-scatter) of (\S+), ([0-9.]+) MiB")
 
     def __init__(self, text):
@@ -72,8 +72,8 @@ class Plan:
             if match:
                 self.collectives.append((match.group(1), match.group(2), float(match.group(3)) * 2**20))
             match = self.ROW.match(row)
-            if match:
-                self.rows.append((match.group(1), match.group(2), int(match.group(3)), match.group(4)))
+            if match and match.group(3) != "host":  # the dynamic mode's allocator does not serve the host
+                self.rows.append((match.group(1), match.group(2), int(match.group(4)), match.group(5)))
 
     def buffers(self):
         """The model's own buffers that live for a part of a step."""
