@@ -290,10 +290,12 @@ static void begin_pass(struct eo_runtime *rt, struct eo_timeline_entry *entry)
 {
     rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &entry->span.start_ns);
     rt->open_entry = entry;
+    eo_runtime_range_begin(rt, entry->name);
 }
 
 static void end_pass(struct eo_runtime *rt)
 {
+    eo_runtime_range_end(rt);
     rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &rt->open_entry->span.end_ns);
     note_live(rt, rt->open_entry);
 }

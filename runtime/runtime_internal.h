@@ -165,6 +165,19 @@ const char *eo_runtime_name(const struct eo_runtime *rt, eo_operation_kind kind,
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
                                            uint32_t position, uint32_t layer, uint32_t operation);
 
+/* For profilers: what is issued between the two is called `name`. */
+static inline void eo_runtime_range_begin(struct eo_runtime *rt, const char *name)
+{
+    if (rt->device->ops->range_begin)
+        rt->device->ops->range_begin(rt->device, name);
+}
+
+static inline void eo_runtime_range_end(struct eo_runtime *rt)
+{
+    if (rt->device->ops->range_end)
+        rt->device->ops->range_end(rt->device);
+}
+
 /* What is issued to the communication queues from now on comes after what is on the compute queue. */
 eo_status eo_runtime_order_queues(struct eo_runtime *rt);
 

@@ -291,6 +291,7 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     EO_TRY(wait_for(rt, o));
     struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
     eo_status status;
+    eo_runtime_range_begin(rt, entry->name);
     rt->stats.collective_count++;
     if (o->kind == EO_OP_ALL_GATHER) {
         const struct plan_layer *layer = &plan->layers[o->layer];
@@ -309,6 +310,7 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
         status = comm->reduce_scatter(rt->reduce_comm, recv, state->rows[plan->positions[o->position].buffer_row],
                                       count, plan->params.reduce_dtype, entry->name, &entry->span);
     }
+    eo_runtime_range_end(rt);
     if (status < 0)
         return eo_runtime_fail(rt, status, "%s", entry->name);
     if (o->record)
@@ -382,6 +384,7 @@ static eo_status begin_pass(struct eo_runtime *rt, eo_operation_kind kind, uint3
     EO_TRY(wait_for(rt, o));
     rt->device->ops->stamp(rt->device, o->stream, &entry->span.start_ns);
     rt->open_entry = entry;
+    eo_runtime_range_begin(rt, entry->name);
     return EO_OK;
 }
 
@@ -390,6 +393,7 @@ static eo_status end_pass(struct eo_runtime *rt)
 {
     struct static_state *state = state_of(rt);
     const struct eo_operation *o = &current_list(rt)->operations[state->cursor];
+    eo_runtime_range_end(rt);
     rt->device->ops->stamp(rt->device, o->stream, &rt->open_entry->span.end_ns);
     if (o->record)
         rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);

@@ -156,6 +156,9 @@ struct eo_device_ops {
      * resolve_stamps finds that it has passed; until then `ns` stays valid. Nothing while capturing. */
     void (*stamp)(struct eo_device *device, uint32_t queue, uint64_t *ns);
     void (*resolve_stamps)(struct eo_device *device); /* does not wait */
+    /* For profilers: what the calling thread issues between the two is called `name` (static). NULL: there are none. */
+    void (*range_begin)(struct eo_device *device, const char *name);
+    void (*range_end)(struct eo_device *device);
 
     /* On the compute queue. Host memory is of kind HOST, and stays as it is until the copy has run. */
     void (*upload)(struct eo_device *device, void *to, const void *from_host, uint64_t bytes);

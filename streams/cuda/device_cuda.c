@@ -93,6 +93,7 @@ static eo_status cuda_init(struct eo_device *device)
     if (device->params.place_threads)
         EO_TRY(place(device));
     EO_TRY(make_streams(device));
+    eo_cuda_name_streams(device);
     EO_TRY(make_events(device));
     EO_TRY(eo_cuda_stamps_init(device));
     EO_CUDA_TRY(device, "cudaMalloc for partial sums",
@@ -247,6 +248,8 @@ const struct eo_device_ops eo_device_cuda_ops = {
     .queue_handle = cuda_queue_handle,
     .stamp = eo_cuda_stamp,
     .resolve_stamps = eo_cuda_resolve_stamps,
+    .range_begin = eo_cuda_range_begin,
+    .range_end = eo_cuda_range_end,
     .upload = eo_cuda_upload,
     .download = eo_cuda_download,
     .zero = eo_cuda_zero,

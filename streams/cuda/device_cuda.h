@@ -104,6 +104,11 @@ void eo_cuda_stamp(struct eo_device *device, uint32_t queue, uint64_t *ns);
 void eo_cuda_resolve_stamps(struct eo_device *device);
 void eo_cuda_stamps_anchor(struct eo_device *device); /* all queues are empty: compares the clocks anew */
 
+/* ranges_cuda.c: for profilers */
+void eo_cuda_name_streams(const struct eo_device *device);
+void eo_cuda_range_begin(struct eo_device *device, const char *name);
+void eo_cuda_range_end(struct eo_device *device);
+
 /* graph_cuda.c */
 eo_status eo_cuda_capture_begin(struct eo_device *device);
 eo_status eo_cuda_capture_end(struct eo_device *device, void **graph);
