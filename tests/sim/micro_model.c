@@ -373,6 +373,9 @@ static void *rank_main(void *argument)
     if (train(self) < 0 && self->world)
         eo_world_abort(self->world, "the trainer gives up");
     eo_runtime_destroy(&self->runtime);
+    eo_world_nccl_info info;
+    if (settings->world == MICRO_NCCL && simulated && self->world && eo_world_nccl_get_info(self->world, &info) == EO_OK)
+        self->run->result->must_exit |= info.must_exit;
     if (settings->world == MICRO_NCCL && simulated)
         eo_world_destroy(&self->world);
     return NULL;

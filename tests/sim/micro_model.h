@@ -38,6 +38,7 @@ struct micro_result {
     float weights[MICRO_WEIGHTS];
     double losses[MICRO_STEPS_MAX], norms[MICRO_STEPS_MAX];
     bool has_report[MICRO_STEPS_MAX];
+    bool must_exit;        /* a world of NCCL said so */
     uint32_t graphs;       /* steps that ran as one */
     eo_status status[MICRO_RANKS_MAX]; /* the first that failed on each rank */
     char error[MICRO_RANKS_MAX][512];

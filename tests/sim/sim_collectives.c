@@ -265,13 +265,13 @@ void sim_collective_begin(struct sim_op *op, const struct sim_clock *clock)
 {
     const struct sim_collective *mine = op->work.collective;
     struct sim_call *call = mine->call;
-    if (mine->comm->aborted)
-        return;
     if (clock) {
         call->clocks[mine->comm->rank] = *clock;
         if (op->point->end_ns > call->end_ns)
             call->end_ns = op->point->end_ns;
     }
+    if (mine->comm->aborted)
+        return;
     spoil_recv(mine);
     if (atomic_fetch_add(&call->arrived_count, 1) + 1 < call->rank_count)
         return;

@@ -239,6 +239,18 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps
     CUDA_END(cudaSuccess);
 }
 
+/* All reach it here; what is asked must make sense. */
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *access, size_t count)
+{
+    CUDA_BEGIN();
+    for (size_t i = 0; i < count; i++)
+        if ((uintptr_t)pool < 0x2000 || access[i].location.type != cudaMemLocationTypeDevice ||
+            access[i].location.id < 0 || (uint32_t)access[i].location.id >= sim.config.device_count ||
+            access[i].location.id == (int)((uintptr_t)pool % 0x1000))
+            CUDA_END(cudaErrorInvalidValue);
+    CUDA_END(cudaSuccess);
+}
+
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool)
 {
     CUDA_BEGIN();

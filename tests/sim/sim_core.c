@@ -150,6 +150,8 @@ static int fitting_error(const char *function)
     for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
         if (strstr(function, memory[i]))
             return cudaErrorMemoryAllocation;
+    if (strstr(function, "Synchronize") || strstr(function, "Query")) /* what they tell is what ran */
+        return cudaErrorLaunchFailure;
     return strncmp(function, "cu", 2) == 0 ? cudaErrorUnknown : -1;
 }
 

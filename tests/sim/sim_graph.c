@@ -325,10 +325,19 @@ static void forget_capture(struct sim_capture *capture)
 
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out)
 {
-    CUDA_BEGIN();
-    struct sim_stream *stream = sim_stream_of(handle);
+    int fault;
     if (out)
         *out = NULL;
+    if (sim_enter(__func__, &fault)) { /* a capture ends whatever comes of it */
+        struct sim_stream *origin = sim_stream_of(handle);
+        if (origin && origin->capture && origin->capture->origin == origin) {
+            struct sim_graph *graph = origin->capture->graph;
+            forget_capture(origin->capture);
+            graph_drop(graph);
+        }
+        return sim_leave((cudaError_t)fault);
+    }
+    struct sim_stream *stream = sim_stream_of(handle);
     if (!stream)
         CUDA_END(cudaErrorInvalidResourceHandle);
     struct sim_capture *capture = stream->capture;
