@@ -54,11 +54,23 @@ eo_status eo_local_group_create(struct eo_group **out, const struct eo_group_par
     return EO_OK;
 }
 
+static void free_line(struct eo_local_line *line)
+{
+    for (uint32_t r = 0; line->drop && r < line->group->params.rank_count; r++)
+        line->drop(line->ranks[r].shared);
+    free(line);
+}
+
 void eo_local_group_release(struct eo_group *group)
 {
     if (!group || atomic_fetch_sub(&group->references, 1) != 1)
         return;
-    EO_ASSERT(!group->lines); /* every communicator is closed */
+    while (group->lines) { /* every communicator is closed; these lines a rank that failed has never opened */
+        struct eo_local_line *line = group->lines;
+        group->lines = line->next;
+        EO_ASSERT(line->closed_count < group->params.rank_count);
+        free_line(line);
+    }
     pthread_mutex_destroy(&group->lock);
     free(group);
 }
@@ -122,6 +134,7 @@ void eo_local_end_close(struct eo_local_end *end, void (*drop)(void *shared))
     pthread_mutex_lock(&group->lock);
     atomic_store(&eo_local_self(end)->closed, true);
     eo_gate_notify(&line->gate);
+    line->drop = drop;
     const bool is_last = ++line->closed_count == group->params.rank_count;
     if (is_last) {
         struct eo_local_line **link = &group->lines;
@@ -130,9 +143,6 @@ void eo_local_end_close(struct eo_local_end *end, void (*drop)(void *shared))
         *link = line->next;
     }
     pthread_mutex_unlock(&group->lock);
-    if (!is_last)
-        return;
-    for (uint32_t r = 0; drop && r < group->params.rank_count; r++)
-        drop(line->ranks[r].shared);
-    free(line);
+    if (is_last)
+        free_line(line);
 }

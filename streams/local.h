@@ -51,6 +51,7 @@ struct eo_local_line {
     struct eo_local_line *next;
     uint64_t index;
     uint32_t closed_count;
+    void (*drop)(void *shared); /* what ends it for a rank; NULL where there is nothing to end */
     struct eo_gate gate; /* any change of a rank, or a failure of the group */
     struct {
         uint64_t sequence, end_ns;
