@@ -56,6 +56,23 @@ static eo_status set_attributes(struct eo_device *device, cudaMemPool_t pool)
     return EO_OK;
 }
 
+/* Ranks of this process on other GPUs read blocks in collectives; memory of a pool is reached only by who was told. */
+static eo_status let_peers_read(struct eo_device *device, cudaMemPool_t pool)
+{
+    for (int peer = 0; peer < (int)device->count; peer++) {
+        int is_possible = 0;
+        if (peer == eo_cuda_of(device)->device)
+            continue;
+        EO_CUDA_TRY(device, "cudaDeviceCanAccessPeer",
+                    cudaDeviceCanAccessPeer(&is_possible, peer, eo_cuda_of(device)->device));
+        const struct cudaMemAccessDesc access = {.location = {.type = cudaMemLocationTypeDevice, .id = peer},
+                                                 .flags = cudaMemAccessFlagsProtReadWrite};
+        if (is_possible)
+            EO_CUDA_TRY(device, "cudaMemPoolSetAccess", cudaMemPoolSetAccess(pool, &access, 1));
+    }
+    return EO_OK;
+}
+
 static eo_status make_pool(struct cuda_allocator *a)
 {
     struct eo_device *device = a->device;
@@ -65,6 +82,7 @@ static eo_status make_pool(struct cuda_allocator *a)
     properties.location.type = cudaMemLocationTypeDevice;
     properties.location.id = eo_cuda_of(device)->device;
     EO_CUDA_TRY(device, "cudaMemPoolCreate", cudaMemPoolCreate(&a->pool, &properties));
+    EO_TRY(let_peers_read(device, a->pool));
     return set_attributes(device, a->pool);
 }
 
