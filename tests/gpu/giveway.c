@@ -103,8 +103,8 @@ static void product_init(struct product *p, uint64_t size)
     fill_matrix(p->b, count, 2);
 }
 
-/* The first choice of the heuristics for so many multiprocessors. */
-static void product_aim(struct product *p, int sm_target)
+/* The first choice of the heuristics for so many multiprocessors; false: they have none. */
+static bool product_aim(struct product *p, int sm_target)
 {
     cublasLtMatmulPreference_t preference;
     cublasLtMatmulHeuristicResult_t result;
@@ -118,12 +118,10 @@ static void product_aim(struct product *p, int sm_target)
                                               sizeof(workspace)), "MAX_WORKSPACE_BYTES");
     blas(cublasLtMatmulAlgoGetHeuristic(p->handle, p->operation, p->layout, p->layout, p->layout, p->layout, preference,
                                         1, &result, &count), "cublasLtMatmulAlgoGetHeuristic");
-    if (count == 0) {
-        fprintf(stderr, "cuBLASLt has no way to multiply this size\n");
-        exit(GPU_FAILED);
-    }
-    p->algorithm = result.algo;
     blas(cublasLtMatmulPreferenceDestroy(preference), "cublasLtMatmulPreferenceDestroy");
+    if (count > 0)
+        p->algorithm = result.algo;
+    return count > 0;
 }
 
 static void multiply(const struct product *p, cudaStream_t stream)
@@ -221,7 +219,6 @@ static struct figures measure(struct bench *b, const struct way *way)
     struct figures figures;
     const cudaStream_t stream = way->high ? b->high : b->equal;
     const int count = (int)b->iterations;
-    product_aim(&b->product, way->sm_target);
     figures.alone_ms = alone_ms(b);
 
     uint64_t base_ns = tie_clocks(b, stream);
@@ -257,6 +254,10 @@ static struct figures measure(struct bench *b, const struct way *way)
 
 static void report(struct bench *b, const struct way *way, FILE *csv)
 {
+    if (!product_aim(&b->product, way->sm_target)) {
+        printf("products on %d multiprocessors: cuBLASLt has none\n", way->sm_target);
+        return;
+    }
     const struct figures f = measure(b, way);
     const double slowdown = 100 * (f.with_ms / f.alone_ms - 1);
     printf("%-12s blocks %3d, cluster %d, small kernels %d, priority %-5s, products on %3d: starts %8.1f us late "

@@ -52,8 +52,14 @@ static __global__ void read_clock(uint64_t *at, uint64_t *step)
 extern "C" cudaError_t giveway_communicate(uint64_t *starts, unsigned long long *moved, void *memory, uint64_t bytes,
                                            int blocks, int cluster, uint64_t nanoseconds, cudaStream_t stream)
 {
-    cudaError_t error =
-        cudaFuncSetAttribute(communicate, cudaFuncAttributeMaxDynamicSharedMemorySize, GIVEWAY_SHARED_BYTES);
+    int device, shared_bytes = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error == cudaSuccess && shared_bytes > GIVEWAY_SHARED_BYTES)
+        shared_bytes = GIVEWAY_SHARED_BYTES;
+    if (error == cudaSuccess)
+        error = cudaFuncSetAttribute(communicate, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
     if (error != cudaSuccess)
         return error;
     cudaLaunchAttribute attribute = {};
@@ -64,7 +70,7 @@ extern "C" cudaError_t giveway_communicate(uint64_t *starts, unsigned long long 
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)blocks);
     config.blockDim = dim3(GIVEWAY_THREADS);
-    config.dynamicSmemBytes = GIVEWAY_SHARED_BYTES;
+    config.dynamicSmemBytes = (size_t)shared_bytes;
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = cluster > 1 ? 1 : 0; /* devices before sm_90 have no clusters */

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /*
- * As a collective does: `blocks` of 512 threads with 100 KiB of shared memory, in clusters of `cluster`, that read one
+ * As a collective does: `blocks` of 512 threads with 100 KiB of shared memory (or what there is), in clusters of `cluster`, that read one
  * half of `memory` and write the other until `nanoseconds` have passed for each. Block b stamps starts[b] with the
  * device's clock first of all. *moved gets the bytes that were read and written added.
  */
