@@ -121,7 +121,7 @@ static void put_axes(const struct picture *p)
     fprintf(p->out, "<path class=\"arena\" d=\"M%d %.1fH%d\"/>\n", LEFT, arena, WIDTH - RIGHT);
     const double peak = x_of(p, t->peak_point + 0.5);
     fprintf(p->out, "<path class=\"peak\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">peak</text>\n", peak,
-            STAIRS_TOP - 4, MAP_TOP + MAP, peak, STAIRS_TOP - 8, peak > WIDTH - 80 ? "end" : "middle");
+            STAIRS_TOP - 4, MAP_TOP + MAP, peak, STAIRS_TOP + STAIRS + 16, peak > WIDTH - 80 ? "end" : "middle");
     char name[EO_NAME_MAX * 2];
     for (int i = 0; i < 5; i++) {
         const uint32_t point = (uint32_t)((uint64_t)(t->point_count - 1) * (uint64_t)i / 4);

@@ -465,6 +465,10 @@ eo_status eo_model_config_load(struct eo_model_config *config, const char *model
     struct stat info;
     if (strlen(model) == 0 || strlen(model) > sizeof(config->source) - 32)
         return eo_problem_set(problem, EO_ERR_INVALID, "--model: a name of %zu bytes is none", strlen(model));
+    eo_transformer_config preset;
+    /* A known name is the model, not a folder that happens to be called so: ./base is that. */
+    if (eo_transformer_preset(model, &preset) >= 0 || eo_model_preset_text(model))
+        return load_name(config, model, sets, set_count, problem);
     if (stat(model, &info) != 0)
         return strchr(model, '/') ? eo_problem_set(problem, EO_ERR_IO, "--model %s: %s", model, strerror(errno))
                                   : load_name(config, model, sets, set_count, problem);

@@ -1,0 +1,181 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: memplan is what train reserves, over many settings; its exit statuses and messages are what a script can rely on.
+# Method: train runs (--log) or plans (--plan) and memplan --verify compares; bad input must end with status 2, a message
+#         that holds the words of the case, and nothing written.
+# usage: memplan_runs.sh MEMPLAN TRAIN PYTHON
+set -u
+memplan=$(realpath "$1") train=$(realpath "$2") python=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+count=0
+
+result() # STATUS TEXT
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        sed 's/^/# /' "$work/out" "$work/err" | head -n 20
+        echo "not ok $count - $2"
+    fi
+}
+
+run() # STATUS WORDS ARGUMENTS
+{
+    status=$1 words=$2
+    shift 2
+    "$memplan" "$@" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code = "$status" ] || { echo "# exit status $code, not $status" >>"$work/err"; return 1; }
+    cat "$work/out" "$work/err" | grep -qF -e "$words" || { echo "# it does not say: $words" >>"$work/err"; return 1; }
+}
+
+seq 1 4000 >text
+
+# settings of a run: train's words, then memplan's. Rows of train --plan are compared by name; a training is one of its log.
+both() # HOW TRAIN_WORDS MEMPLAN_WORDS
+{
+    if [ "$1" = plan ]; then
+        # shellcheck disable=SC2086 # lists of words
+        "$train" --plan $2 --threads 1 >log 2>err || return 1
+    else
+        # shellcheck disable=SC2086
+        "$train" --text text --steps 2 --sample 0 --peak-seconds 0 --threads 1 --log log $2 >/dev/null 2>err || return 1
+    fi
+    # shellcheck disable=SC2086
+    run 0 ' 0 differences' --kernels cpu $3 --verify log
+}
+
+base='--dtype fp32 --seq 64'
+for world in 1 2 3 4; do
+    both log "--model tiny --ranks $world --seq 64 --batch 1" "--model tiny --world $world $base"
+    result $? "tiny, trained on $world ranks, reserved what was planned"
+done
+both log '--model llama-tiny --ranks 2 --seq 64 --batch 2 --micro-batches 2 --recompute cheap --slots 1,1' \
+    "--model llama-tiny --world 2 $base --batch 2 --micro-batches 2 --recompute cheap --slots 1,1"
+result $? 'llama-tiny, trained with micro-batches, cheap recompute and one slot each, reserved what was planned'
+both log '--model tiny --ranks 2 --seq 64 --batch 2 --granularity half --recompute all --head-chunks 3' \
+    "--model tiny --world 2 $base --batch 2 --granularity half --recompute all --head-chunks 3"
+result $? 'tiny, trained in halves with everything recomputed and the head in pieces, reserved what was planned'
+both log '--model tiny --ranks 2 --seq 64 --batch 1 --dtype bf16 --reduce bf16' \
+    '--model tiny --world 2 --seq 64 --dtype bf16 --reduce bf16'
+result $? 'tiny, trained in bf16, reserved what was planned'
+
+planned=0
+for model in tiny small base gpt2 gpt2-medium llama-tiny llama-small; do
+    for world in 1 2 5 8; do
+        for more in '--recompute none' '--recompute 2 --micro-batches 3' '--recompute cheap --slots 3,2' \
+            '--recompute all --granularity half --head-chunks 2' '--dtype bf16 --micro-batches 2'; do
+            dtype=fp32
+            case $more in *dtype*) dtype= ;; esac
+            both plan "--model $model --ranks $world --seq 128 --batch 2 $more" \
+                "--model $model --world $world --seq 128 --batch 2 ${dtype:+--dtype $dtype} $more" || break 3
+            planned=$((planned + 1))
+        done
+    done
+done
+[ $planned = 140 ]
+result $? "$planned plans of train have memplan's rows, by name"
+"$train" --plan --model gpt2 --ranks 4 --threads 1 --seq 128 >log
+run 1 'planned' --kernels cpu --model gpt2 --world 4 --seq 128 --dtype fp32 --batch 3 --verify log
+result $? 'another batch is a difference, and exit status 1'
+sed 's/  39385600/  39385601/' log >spoiled
+run 1 'weights.embedding, bytes' --kernels cpu --model gpt2 --world 4 --seq 128 --dtype fp32 --batch 2 --verify spoiled
+result $? 'a byte in a row is a difference'
+
+# Exit statuses.
+run 0 'FITS, with' --model llama-3-8b --device H100
+result $? 'what fits is 0'
+run 1 'DOES NOT FIT' --model llama-3-70b --device H100
+result $? 'what does not is 1'
+run 0 'GiB left; batch' --model llama-3-8b --device H100 --fit max-batch
+result $? 'a search gives its neighbour'
+run 1 'nothing fits' --model llama-3-70b --device H100 --world 1 --fit max-batch
+result $? 'a search that finds nothing is 1'
+run 0 'agrees' --published
+result $? 'published figures agree'
+run 0 'roundup' --model qwen3-8b --explain
+result $? 'formulae are shown with their numbers'
+run 0 'planned, not run' --model mixtral-8x7b
+result $? 'a family without kernels is said to be planned, not run'
+
+# JSON, CSV, diff.
+"$memplan" --model gpt2 --world 4 --device-memory 8GiB --json >a.json 2>err
+"$memplan" --model gpt2 --world 8 --device-memory 8GiB --json >b.json 2>>err
+"$python" - <<'END' >out 2>>err
+import json
+plan = json.load(open("a.json"))
+for key in ("schema", "parameters", "arena_bytes", "lower_bound_bytes", "outside_bytes", "total_bytes", "capacity_bytes", "fits",
+            "categories", "rows", "fit"):
+    assert key in plan, key
+assert plan["total_bytes"] == plan["arena_bytes"] + plan["outside_bytes"] - (plan["host_bytes"] if plan["settings"]["kernels"] == "cuda" else 0)
+assert sum(plan["categories_at_peak"].values()) == plan["lower_bound_bytes"]
+for row in plan["rows"]:
+    assert set(row) == {"name", "class", "space", "bytes", "offset", "first", "last"}
+END
+result $? 'the JSON has its fields, and its sums are right'
+run 0 '0 differences' --diff a.json a.json
+result $? 'a plan does not differ from itself'
+run 1 'world' --diff a.json b.json
+result $? 'plans that differ are told apart, and exit status 1'
+run 0 'name,class,space,bytes,offset,first,last' --model tiny --csv
+result $? 'rows come as CSV'
+"$memplan" --model gpt2 --world 4 --svg plan.svg >out 2>err && "$python" -c 'import sys, xml.dom.minidom
+titles = xml.dom.minidom.parse("plan.svg").getElementsByTagName("title")
+assert len(titles) > 100, len(titles)' 2>>err
+result $? 'the picture is well-formed, and names its rectangles'
+
+# Bad input: status 2, a message, nothing written.
+refuse() # NAME WORDS ARGUMENTS
+{
+    name=$1 words=$2
+    shift 2
+    rm -f written.svg written.html
+    run 2 "$words" --svg written.svg --html written.html "$@" && [ ! -e written.svg ] && [ ! -e written.html ]
+    result $? "$name"
+}
+refuse 'no model' '--model is missing'
+refuse 'an unknown model' "'gpt9' is neither" --model gpt9
+refuse 'a file that is not there' 'No such file' --model ./nothing.json
+refuse 'an unknown option' '--wrong' --model tiny --wrong
+refuse 'an option given twice' 'given twice' --model tiny --world 2 --world 4
+refuse 'a world of 0' '--world is 0' --model tiny --world 0
+refuse 'a world that is no whole nodes' 'not whole nodes' --model tiny --world 12
+refuse 'a group that does not divide the world' 'do not divide' --model tiny --world 8 --strategy hsdp:3
+refuse 'a strategy that is not planned' 'knows zero3 alone' --model tiny --strategy zero1
+refuse 'an unknown strategy' "'zero9'" --model tiny --strategy zero9
+refuse 'a sequence above the context' 'longer than the model' --model gpt2 --seq 2048
+refuse 'an unknown device' 'not in the table' --model tiny --device C64
+refuse 'bytes that are none' "'80 apples'" --model tiny --device-memory '80 apples'
+refuse 'no memory to fit into' 'fit into what' --model tiny --fit max-batch
+refuse 'a batch out of range' 'batch x seq' --model gpt2 --batch 1048576 --seq 1024
+refuse 'one slot count' '--slots' --model tiny --slots 2
+refuse 'a set that is none' 'KEY=VALUE' --model tiny --set n_layer
+refuse 'a set that cannot be' 'n_head is 5' --model tiny --set n_head=5
+refuse 'a log that holds nothing' 'neither the summary' --model tiny --verify text
+echo '{"model_type":"bert"}' >config.json
+refuse 'a family that is not known' "'bert', which is not known; families" --model .
+head -c 104857600 /dev/zero >model.safetensors
+echo '{"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":4,"vocab_size":99}' >config.json
+refuse 'safetensors that are 100 MB of nothing' 'does not begin with' --model .
+head -c 104857600 /dev/zero | tr '\0' 7 >model.safetensors
+refuse 'safetensors that are 100 MB of no header' 'first 8 bytes say' --model .
+rm -f model.safetensors
+head -c 5000000 /dev/zero >config.json
+refuse 'a config larger than any' 'larger than' --model .
+rm -f config.json
+run 2 'config.json' --model .
+result $? 'a folder without a config'
+run 2 'folder' --model tiny --svg nowhere/plan.svg
+result $? 'a picture into a folder that is not there'
+
+# Speed: generous, for machines that do other things too.
+start=$(date +%s%N)
+"$memplan" --model llama-3.1-405b --world 16384 >out 2>err
+end=$(date +%s%N)
+[ $(((end - start) / 1000000)) -lt 5000 ]
+result $? "405B on 16,384 ranks took $(((end - start) / 1000000)) ms"
+echo "1..$count"

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * memplan is the runtime's planner: the same rows, and what is said about them holds. EO_TEST_FULL=1 takes larger models.
+ */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/memplan_published.h"
+#include "tools/memplan_report.h"
+
+static struct eo_model_config config;
+static struct eo_problem problem;
+
+static struct eo_memplan_settings settings_of(uint32_t world)
+{
+    return (struct eo_memplan_settings){
+        .world = world, .gpus_per_node = 8, .strategy = EO_STRATEGY_ZERO3, .batch = 1, .seq = 128, .micro_batches = 1,
+        .dtype = EO_DTYPE_BF16, .reduce_dtype = EO_DTYPE_FP32, .gather_slots = 2, .gradient_slots = 2, .kernels = "cpu",
+        .threads = 1};
+}
+
+static void load(const char *model)
+{
+    cr_assert_geq(eo_model_config_load(&config, model, NULL, 0, &problem), 0, "%s", problem.text);
+}
+
+static void plan(struct eo_memplan *out, const struct eo_memplan_settings *settings)
+{
+    cr_assert_geq(eo_memplan_create(out, &config, settings, &problem), 0, "%s", problem.text);
+}
+
+/* The n-th setting of a grid: slots, micro-batches, recompute, element types, pieces of the head, granularity. */
+static struct eo_memplan_settings setting(uint32_t world, uint32_t n)
+{
+    struct eo_memplan_settings s = settings_of(world);
+    static const uint32_t slots[][2] = {{2, 2}, {1, 1}, {3, 2}, {2, 1}};
+    s.gather_slots = slots[n % 4][0];
+    s.gradient_slots = slots[n % 4][1];
+    s.micro_batches = n / 4 % 2 ? 3 : 1;
+    s.recompute = n / 8 % 4 == 0 ? EO_RECOMPUTE_NONE : n / 8 % 4 == 1 ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_BLOCKS;
+    s.recompute_blocks = n / 8 % 4 == 2 ? 1 : n / 8 % 4 == 3 ? UINT32_MAX : 0;
+    s.dtype = n / 3 % 2 ? EO_DTYPE_FP32 : EO_DTYPE_BF16;
+    s.reduce_dtype = s.dtype == EO_DTYPE_BF16 && n / 5 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+    s.head_chunks = 1 + n % 3;
+    s.half_blocks = n / 7 % 2;
+    s.batch = 1 + n % 2;
+    return s;
+}
+
+/* Goal: what memplan plans is what the runtime would, row by row. Method: the same model and plan made by the public API
+ * alone, over a grid of settings, worlds of 1 to 8. That the runtime reserves it is seen by tests/tools/memplan_runs.sh. */
+Test(memplan, rows_are_those_of_the_runtimes_plan, .timeout = 300)
+{
+    static const char *const models[] = {"tiny", "llama-tiny", "base", "gpt2"};
+    uint32_t compared = 0;
+    for (uint32_t m = 0; m < 4; m++) {
+        load(models[m]);
+        eo_transformer_config shape;
+        cr_assert_eq(eo_transformer_preset(models[m], &shape), EO_OK);
+        for (uint32_t n = 0; n < 32; n++) {
+            const struct eo_memplan_settings s = setting(1 + n % 8, n + 5 * m);
+            struct eo_memplan memplan;
+            eo_transformer *transformer;
+            eo_plan *other;
+            plan(&memplan, &s);
+            const uint32_t blocks = s.recompute_blocks < shape.layer_count ? s.recompute_blocks : shape.layer_count;
+            cr_assert_eq(eo_transformer_create(&transformer, eo_transformer_params(
+                .config = shape, .batch = s.batch, .seq = s.seq, .recompute = s.recompute, .recompute_blocks = blocks,
+                .head_chunks = s.head_chunks, .half_blocks = s.half_blocks, .dtype = s.dtype,
+                .reduce_dtype = s.reduce_dtype)), EO_OK);
+            cr_assert_eq(eo_plan_create(&other, eo_transformer_model(transformer), eo_plan_params(
+                .rank_count = s.world, .micro_batches = s.micro_batches, .gather_slots = s.gather_slots,
+                .gradient_slots = s.gradient_slots, .dtype = s.dtype, .reduce_dtype = s.reduce_dtype)), EO_OK);
+            eo_plan_summary summary;
+            eo_plan_get_summary(other, &summary);
+            cr_assert_eq(summary.fingerprint, memplan.summary.fingerprint, "%s, setting %u", models[m], n);
+            cr_assert_eq(summary.arena_bytes, memplan.summary.arena_bytes);
+            for (uint32_t r = 0; r < summary.row_count; r++, compared++) {
+                eo_plan_row a, b;
+                cr_assert_eq(eo_plan_get_row(other, r, &a), EO_OK);
+                cr_assert_eq(eo_plan_get_row(memplan.plan, r, &b), EO_OK);
+                cr_assert_str_eq(a.name, b.name);
+                cr_assert(a.bytes == b.bytes && a.offset == b.offset && a.space == b.space);
+            }
+            eo_plan_destroy(&other);
+            eo_transformer_destroy(&transformer);
+            eo_memplan_fini(&memplan);
+        }
+    }
+    cr_assert_gt(compared, 5000);
+}
+
+static bool together(const struct eo_live_span *a, const struct eo_live_span *b)
+{
+    const bool wraps_a = a->first > a->last, wraps_b = b->first > b->last;
+    if (wraps_a && wraps_b)
+        return true;
+    if (wraps_a)
+        return b->last >= a->first || b->first <= a->last;
+    if (wraps_b)
+        return a->last >= b->first || a->first <= b->last;
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* No two rows that are live at one time share a byte. */
+static void check_no_overlap(const struct eo_memplan *memplan, const struct eo_lifetimes *t)
+{
+    const uint32_t rows = memplan->summary.row_count;
+    const uint32_t count = t->span_count + rows;
+    struct eo_live_span *spans = calloc(count, sizeof(*spans));
+    uint64_t *bytes = calloc(rows, sizeof(*bytes));
+    uint32_t used = t->span_count;
+    memcpy(spans, t->spans, t->span_count * sizeof(*spans));
+    for (uint32_t r = 0; r < rows; r++) {
+        eo_plan_row row;
+        cr_assert_eq(eo_plan_get_row(memplan->plan, r, &row), EO_OK);
+        bytes[r] = row.bytes;
+        if (row.always_live)
+            spans[used++] = (struct eo_live_span){r, 0, t->point_count - 1};
+    }
+    for (uint32_t i = 0; i < used; i++)
+        for (uint32_t k = i + 1; k < used; k++) {
+            const uint32_t a = spans[i].row, b = spans[k].row;
+            if (a != b && t->address[a] < t->address[b] + bytes[b] && t->address[b] < t->address[a] + bytes[a])
+                cr_assert_not(together(&spans[i], &spans[k]), "rows %u and %u share addresses", a, b);
+        }
+    free(spans);
+    free(bytes);
+}
+
+/* Goal: lifetimes worked out from the public list alone come to the planner's lower bound, and no two rows that are live
+ * together overlap. Method: grid of settings; models that are run and models that are described. */
+Test(memplan, lifetimes_made_again_come_to_the_lower_bound, .timeout = 300)
+{
+    static const char *const models[] = {"tiny", "llama-tiny", "gpt2", "qwen2.5-0.5b", "qwen3-0.6b", "mixtral-8x7b"};
+    for (uint32_t m = 0; m < 6; m++) {
+        load(models[m]);
+        for (uint32_t n = 0; n < (m < 3 ? 32 : 8); n++) {
+            const struct eo_memplan_settings s = setting(n % 5 == 4 ? 64 : 1 + n % 8, 3 * n + m);
+            struct eo_memplan memplan;
+            struct eo_lifetimes t;
+            plan(&memplan, &s);
+            cr_assert_eq(memplan.summary.element_count, eo_model_config_parameters(&config), "%s", models[m]);
+            cr_assert_eq(eo_lifetimes_create(&t, &memplan), EO_OK);
+            cr_assert_eq(t.peak_bytes, memplan.summary.lower_bound_bytes, "%s, setting %u: %llu, and the plan says %llu",
+                         models[m], n, (unsigned long long)t.peak_bytes,
+                         (unsigned long long)memplan.summary.lower_bound_bytes);
+            check_no_overlap(&memplan, &t);
+            eo_lifetimes_fini(&t);
+            eo_memplan_fini(&memplan);
+        }
+    }
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static uint64_t bound(const struct eo_memplan_settings *s)
+{
+    struct eo_memplan memplan;
+    plan(&memplan, s);
+    const uint64_t bytes = memplan.summary.lower_bound_bytes;
+    eo_memplan_fini(&memplan);
+    return bytes;
+}
+
+/* Goal: more sequences or tokens never take less, more recomputed blocks never more; padding is below one alignment a rank
+ * and layer. Method: random models from seeds. */
+Test(memplan, random_models_keep_the_laws, .timeout = 300)
+{
+    uint64_t state = 424242424242u;
+    for (int round = 0; round < 60; round++) {
+        static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2"};
+        const char *type = types[next_random(&state) % 6];
+        const unsigned heads = 1u << next_random(&state) % 4, kv = heads >> next_random(&state) % 2, kept = kv ? kv : 1;
+        const unsigned size = 2 * (1 + (unsigned)(next_random(&state) % 32)), width = heads * size;
+        const unsigned layers = 1 + (unsigned)(next_random(&state) % 6), vocabulary = 3 + (unsigned)(next_random(&state) % 5000);
+        char text[1024];
+        if (strcmp(type, "gpt2") == 0)
+            snprintf(text, sizeof(text), "{\"model_type\":\"gpt2\",\"n_layer\":%u,\"n_embd\":%u,\"n_head\":%u,\"vocab_size\":%u}",
+                     layers, width, heads, vocabulary);
+        else
+            snprintf(text, sizeof(text), "{\"model_type\":\"%s\",\"num_hidden_layers\":%u,\"hidden_size\":%u,"
+                     "\"num_attention_heads\":%u,\"num_key_value_heads\":%u,\"intermediate_size\":%u,\"vocab_size\":%u,"
+                     "\"num_local_experts\":4,\"num_experts_per_tok\":2,\"head_dim\":%u,\"tie_word_embeddings\":%s}",
+                     type, layers, width, heads, kept, 1 + (unsigned)(next_random(&state) % 300), vocabulary, size,
+                     round % 2 ? "true" : "false");
+        cr_assert_geq(eo_model_config_parse(&config, "random", text, strlen(text), NULL, 0, &problem), 0, "%s",
+                      problem.text);
+        struct eo_memplan_settings s = setting(1 + (uint32_t)(next_random(&state) % 9), (uint32_t)next_random(&state) % 64);
+        s.seq = 1 + (uint32_t)(next_random(&state) % 64);
+        s.head_chunks = 1;
+        struct eo_memplan memplan;
+        plan(&memplan, &s);
+        const uint64_t base = memplan.summary.lower_bound_bytes;
+        uint32_t count;
+        struct eo_layer_line *lines = eo_layer_lines(&memplan, &count);
+        const uint64_t align = 256 / (s.dtype == EO_DTYPE_BF16 ? 2 : 4);
+        for (uint32_t i = 0; i < count; i++) {
+            cr_assert_leq(lines[i].elements, lines[i].padded_elements);
+            /* parameters begin on a boundary each; norms and biases lie between */
+            cr_assert_lt(lines[i].padded_elements, lines[i].elements + align * s.world + 16 * align, "%s of %s", lines[i].name,
+                         text);
+        }
+        free(lines);
+        struct eo_lifetimes t;
+        cr_assert_eq(eo_lifetimes_create(&t, &memplan), EO_OK);
+        cr_assert_eq(t.peak_bytes, base, "%s", text);
+        eo_lifetimes_fini(&t);
+        eo_memplan_fini(&memplan);
+        struct eo_memplan_settings more = s;
+        more.batch++;
+        cr_assert_geq(bound(&more), base);
+        more = s;
+        more.seq++;
+        cr_assert_geq(bound(&more), base);
+    }
+}
+
+Test(memplan, more_recomputed_blocks_never_take_more)
+{
+    static const char *const models[] = {"base", "qwen3-0.6b"};
+    for (int m = 0; m < 2; m++) {
+        load(models[m]);
+        struct eo_memplan_settings s = settings_of(4);
+        s.recompute = EO_RECOMPUTE_BLOCKS;
+        s.batch = 4;
+        uint64_t before = UINT64_MAX;
+        for (s.recompute_blocks = 1; s.recompute_blocks <= config.layer_count; s.recompute_blocks++) {
+            const uint64_t bytes = bound(&s);
+            cr_assert_leq(bytes, before, "%s, %u blocks", models[m], s.recompute_blocks);
+            before = bytes;
+        }
+    }
+}
+
+/* Goal: the arena lies within 5 % of its lower bound for every preset and published model.
+ * Method: worlds of 8 and 64; the short run takes models up to 10 billion parameters. */
+Test(memplan, arenas_are_within_5_percent_of_their_bound, .timeout = 600)
+{
+    const bool full = getenv("EO_TEST_FULL") != NULL;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < 64; i++) {
+        const char *name = i < 32 ? eo_transformer_preset_name(i) : eo_model_preset_name(i - 32);
+        if (!name) {
+            i = i < 32 ? 31 : 64;
+            continue;
+        }
+        load(name);
+        if (!full && eo_model_config_parameters(&config) > 10000000000u)
+            continue;
+        for (uint32_t w = 0; w < 2; w++) {
+            struct eo_memplan_settings s = settings_of(w ? 64 : 8);
+            s.seq = config.context < 2048 ? config.context : 2048;
+            s.kernels = eo_memplan_default_kernels();
+            struct eo_memplan memplan;
+            plan(&memplan, &s);
+            cr_assert_leq((double)memplan.summary.arena_bytes, 1.05 * (double)memplan.summary.lower_bound_bytes,
+                          "%s on %u: %llu against %llu", name, s.world, (unsigned long long)memplan.summary.arena_bytes,
+                          (unsigned long long)memplan.summary.lower_bound_bytes);
+            eo_memplan_fini(&memplan);
+            seen++;
+        }
+    }
+    cr_assert_geq(seen, 30);
+}
+
+Test(memplan, published_figures_agree)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    const uint32_t wrong = eo_published_print(out);
+    fclose(out);
+    cr_assert_eq(wrong, 0, "%s", text);
+    uint32_t lines = 0;
+    for (const char *c = text; *c; c++)
+        lines += *c == '\n';
+    cr_assert_geq(lines, 2 + 7 + 3 + 3 + 4 + 2 * 16);
+    free(text);
+}
+
+/* Terms of two rows of the sixteen: shards, buffers, activations, head, scratch. */
+Test(memplan, yafsdp_rules_give_its_terms)
+{
+    load("llama-2-7b");
+    struct eo_yafsdp_estimate e = eo_yafsdp_estimate(&config, 64, 2048, UINT64_MAX);
+    cr_assert_eq(e.unit_elements, 202375168);
+    cr_assert_eq(e.norm_elements, 266240);
+    cr_assert_eq(e.shard_bytes, 1895179392);
+    cr_assert_eq(e.buffer_bytes, 2429566976);
+    cr_assert_eq(e.activations_full_bytes, 8632401920);
+    cr_assert_eq(e.activations_cheap_bytes, 6115819520);
+    cr_assert_eq(e.head_bytes, 164626432);
+    cr_assert_eq(e.scratch_bytes, 185597952);
+    load("llama-2-70b");
+    e = eo_yafsdp_estimate(&config, 256, 4096, (uint64_t)(77.15 * 1073741824.0));
+    cr_assert_eq(e.least_recompute_full, 24);
+    cr_assert_eq(e.least_recompute_cheap, 0);
+}
+
+/* Goal: an answer fits, its neighbour does not. Method: each search, then plans of both. */
+Test(memplan, answers_of_searches_fit_and_their_neighbours_do_not, .timeout = 300)
+{
+    static const enum eo_fit_kind kinds[] = {EO_FIT_MAX_BATCH, EO_FIT_MAX_SEQ, EO_FIT_MIN_GPUS, EO_FIT_MIN_RECOMPUTE,
+                                             EO_FIT_MAX_LAYERS};
+    for (int k = 0; k < 5; k++) {
+        load("gpt2");
+        struct eo_memplan_settings s = settings_of(4);
+        s.seq = 512;
+        s.batch = kinds[k] == EO_FIT_MIN_RECOMPUTE ? 6 : 2;
+        s.capacity_bytes = kinds[k] == EO_FIT_MAX_SEQ ? 1100000000 : 1300000000;
+        struct eo_fit fit;
+        cr_assert_geq(eo_fit_search(&fit, kinds[k], &config, &s, &problem), 0, "%s", problem.text);
+        cr_assert(fit.found && fit.neighbour.known, "%s", eo_fit_name(kinds[k]));
+        struct eo_memplan memplan;
+        plan(&memplan, &s);
+        cr_assert(memplan.fits && memplan.total_bytes == fit.answer.total_bytes, "%s", eo_fit_name(kinds[k]));
+        eo_memplan_fini(&memplan);
+        cr_assert_gt(fit.neighbour.total_bytes, s.capacity_bytes, "%s", eo_fit_name(kinds[k]));
+        if (kinds[k] != EO_FIT_MIN_GPUS && kinds[k] != EO_FIT_MIN_RECOMPUTE)
+            cr_assert_eq(fit.neighbour.value, fit.answer.value + 1, "%s", eo_fit_name(kinds[k]));
+    }
+}
+
+/* Goal: no strategy is approximated. */
+Test(memplan, strategies_that_the_planner_does_not_know_are_refused)
+{
+    load("tiny");
+    for (int k = 0; k < EO_STRATEGY_COUNT; k++) {
+        struct eo_memplan_settings s = settings_of(4);
+        struct eo_memplan memplan;
+        s.strategy = (enum eo_strategy)k;
+        s.hsdp_group = 2;
+        const eo_status status = eo_memplan_create(&memplan, &config, &s, &problem);
+        cr_assert_eq(status >= 0, k == EO_STRATEGY_ZERO3);
+        if (status >= 0)
+            eo_memplan_fini(&memplan);
+        else
+            cr_assert(strstr(problem.text, "zero3"), "%s", problem.text);
+    }
+}
