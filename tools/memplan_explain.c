@@ -125,9 +125,9 @@ static void print_shards(FILE *out, const struct eo_memplan_view *view)
     const eo_plan_params *p = &view->memplan->summary.params;
     uint32_t count;
     struct eo_layer_line *lines = eo_layer_lines(view->memplan, &count);
-    const uint64_t weight = p->dtype == EO_DTYPE_BF16 ? 2 : 4, align = p->align_bytes / weight;
-    fprintf(out, "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes of weights)\n", align,
-            p->align_bytes);
+    const uint64_t align = p->align_bytes / 2; /* of the smallest type, so that all types are cut alike */
+    fprintf(out, "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes in bf16); parameters of a layer lie "
+            "on 16 elements, so n is at least their sum\n", align, p->align_bytes);
     uint64_t sum = 0;
     for (uint32_t i = 0, j; lines && i < count; i = j) {
         for (j = i + 1; j < count && lines[i].elements == lines[j].elements; j++) {

@@ -242,8 +242,7 @@ static void print_total(FILE *out, const struct eo_memplan_view *view)
     fprintf(out, "  %-24s %16" PRIu64 " %10.3f    lower bound %" PRIu64 " (%.3f GiB), %.2f %% above it\n", "arena",
             s->arena_bytes, eo_gib(s->arena_bytes), s->lower_bound_bytes, eo_gib(s->lower_bound_bytes), 100 * (above - 1));
     if (above > 1.05)
-        fprintf(out, "    more than 5 %% above its lower bound: the two largest rows that are never live together and do not "
-                "share addresses stand in --explain\n");
+        fprintf(out, "    more than 5 %% above its lower bound: --explain names the pair of rows beside the largest hole\n");
     if (m->device_bytes != s->arena_bytes)
         fprintf(out, "  %-24s %16" PRIu64 " %10.3f    the arena less %" PRIu64 " bytes of pinned host memory\n", "on the device",
                 m->device_bytes, eo_gib(m->device_bytes), s->arena_bytes - m->device_bytes);
