@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: with -Dcuda=disabled nothing of CUDA is linked or loaded, and asking for a GPU says how to get one, with exit status 2.
+# Method: a build of its own, of shared libraries and the tools, where CUDA may be or not; the loader lists what they need,
+# and what a training really has mapped is read while it runs.
+# usage: check_without_cuda.sh SOURCE C_COMPILER
+set -u
+source=$1 cc=$2
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+log=$work/log
+names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti'
+echo 1..4
+
+report() # NUMBER STATUS TEXT
+{
+    if [ "$2" = 0 ]; then
+        echo "ok $1 - $3"
+    else
+        sed 's/^/# /' "$log"
+        echo "not ok $1 - $3"
+    fi
+}
+
+{ CC=$cc meson setup "$work/build" "$source" -Dcuda=disabled -Dtests=disabled -Dtools=enabled -Ddefault_library=shared &&
+    ninja -C "$work/build"; } >"$log" 2>&1
+report 1 $? 'a build without CUDA'
+
+for program in "$work/build/libevenodd.so" "$work/build/layers/libevenodd_layers.so" "$work/build/tools/train"; do
+    ldd "$program"
+done >"$log" 2>&1
+grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
+report 2 $? 'its libraries and programs need nothing of CUDA'
+
+seq 1 4000 >"$work/text"
+quick="--text $work/text --model tiny --seq 32 --threads 1 --sample 0 --peak-seconds 0"
+# shellcheck disable=SC2086 # a list of words
+"$work/build/tools/train" $quick --steps 1000000 --batch 1 --log "$work/steps" >"$log" 2>&1 &
+pid=$!
+tries=0
+until [ -s "$work/steps" ] || [ $tries -gt 300 ] || ! kill -0 $pid 2>/dev/null; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+cp "/proc/$pid/maps" "$log" 2>/dev/null
+kill $pid
+wait $pid
+grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
+report 3 $? 'a training has nothing of CUDA in its memory'
+
+# shellcheck disable=SC2086
+"$work/build/tools/train" $quick --device cuda >"$log" 2>&1
+[ $? = 2 ] && grep -q -e '-Dcuda=enabled' "$log"
+report 4 $? 'train --device cuda says what to build, and ends with exit status 2'
