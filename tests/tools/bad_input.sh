@@ -194,6 +194,9 @@ refuse_head() # NAME WORDS ARGUMENTS
 refuse_head 'headtohead: an unknown model' 'is not known' --model huge
 refuse_head 'headtohead: a memory mode' 'leave it out' --memory static
 refuse_head 'headtohead: graphs on a CPU' 'has no graphs' --graph on
+if [ ! -e /dev/nvidiactl ]; then
+    refuse_head 'headtohead: a GPU that is not there' 'cuda' --device cuda --text "$text" --model tiny --seq 32 --batch 1
+fi
 refuse_head 'headtohead: no runs' '--runs is 0' --runs 0
 refuse_head 'headtohead: text that is not there' 'No such file' --model tiny --text "$work/nothing"
 refuse_head 'headtohead: more memory than there is' 'available' $beyond --text "$text"
