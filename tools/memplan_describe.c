@@ -41,7 +41,7 @@ static uint64_t row_bytes(const eo_plan *plan, uint32_t row_count, const char *n
     for (uint32_t r = 0; r < row_count; r++) {
         eo_plan_row row;
         if (eo_plan_get_row(plan, r, &row) >= 0 && strcmp(row.name, name) == 0)
-            return row.bytes;
+            return row.bytes == 1 ? 0 : row.bytes; /* a row cannot be of no bytes: 1 stands for none */
     }
     return 0;
 }

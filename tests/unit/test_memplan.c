@@ -93,6 +93,55 @@ Test(memplan, rows_are_those_of_the_runtimes_plan, .timeout = 300)
     cr_assert_gt(compared, 5000);
 }
 
+static const eo_plan_row *find_row(const eo_plan *other, uint32_t count, const eo_plan_row *like, eo_plan_row *row)
+{
+    for (uint32_t r = 0; r < count; r++)
+        if (eo_plan_get_row(other, r, row) >= 0 && strcmp(row->name, like->name) == 0 && row->category == like->category)
+            return row;
+    return NULL;
+}
+
+/* Goal: families without kernels are described as the layers describe theirs. Method: a Llama is described by memplan, and
+ * its rows are held against those of the layers' Llama: all of them, by name, size and lifetime. */
+Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout = 120)
+{
+    const eo_log silence = {0};
+    static const char *const models[] = {"llama-tiny", "llama-small", "llama-1b"};
+    const char *kernels[] = {"cpu", eo_memplan_default_kernels()};
+    for (uint32_t n = 0; n < 48; n++) {
+        struct eo_memplan_settings s = setting(1 + n % 8, n);
+        struct eo_memplan memplan;
+        s.kernels = kernels[n % 2];
+        if (strcmp(s.kernels, "cuda") == 0 && s.dtype != s.reduce_dtype)
+            s.reduce_dtype = EO_DTYPE_FP32;
+        load(models[n % 3]);
+        plan(&memplan, &s);
+        eo_model *described;
+        eo_plan *other;
+        cr_assert_eq(eo_memplan_describe(&described, &config, &memplan.settings, &silence), EO_OK);
+        cr_assert_eq(eo_plan_create(&other, described, eo_plan_params(
+            .rank_count = s.world, .micro_batches = s.micro_batches, .gather_slots = s.gather_slots,
+            .gradient_slots = s.gradient_slots, .dtype = s.dtype, .reduce_dtype = s.reduce_dtype)), EO_OK);
+        eo_plan_summary summary;
+        eo_plan_get_summary(other, &summary);
+        cr_assert_eq(summary.row_count, memplan.summary.row_count, "%s: %u rows, the layers have %u", models[n % 3],
+                     summary.row_count, memplan.summary.row_count);
+        cr_assert_eq(summary.lower_bound_bytes, memplan.summary.lower_bound_bytes);
+        for (uint32_t r = 0; r < memplan.summary.row_count; r++) {
+            eo_plan_row want, row;
+            cr_assert_eq(eo_plan_get_row(memplan.plan, r, &want), EO_OK);
+            cr_assert(find_row(other, summary.row_count, &want, &row), "no row %s", want.name);
+            cr_assert_eq(row.bytes, want.bytes, "%s of %s (%s): %llu, the layers have %llu", want.name, models[n % 3], s.kernels,
+                         (unsigned long long)row.bytes, (unsigned long long)want.bytes);
+            cr_assert_str_eq(row.first, want.first, "%s", want.name);
+            cr_assert_str_eq(row.last, want.last, "%s", want.name);
+        }
+        eo_plan_destroy(&other);
+        eo_model_destroy(&described);
+        eo_memplan_fini(&memplan);
+    }
+}
+
 static bool together(const struct eo_live_span *a, const struct eo_live_span *b)
 {
     const bool wraps_a = a->first > a->last, wraps_b = b->first > b->last;
