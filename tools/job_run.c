@@ -137,7 +137,8 @@ static eo_status start_team(struct eo_job_rank *rank)
     const eo_log log = eo_job_log(&rank->log_catch);
     return eo_team_create_on(&rank->team, eo_team_params(
         .device = o->device, .thread_count = o->threads, .device_index = rank->rank % rank->job->device.device_count,
-        .stream = rank->runtime ? eo_runtime_stream(rank->runtime) : NULL, .plan_cache = o->plan_cache, .log = &log));
+        .stream = rank->runtime ? eo_runtime_stream(rank->runtime) : NULL, .plan_cache = o->plan_cache,
+        .repeatable = o->repeatable, .log = &log));
 }
 
 static eo_status start_runtime(struct eo_job_rank *rank)

@@ -22,6 +22,7 @@ enum option_key {
     OPTION_REDUCE,
     OPTION_GRAPH,
     OPTION_PLAN_CACHE,
+    OPTION_REPEATABLE,
     OPTION_THREADS,
     OPTION_MEMORY,
     OPTION_SLOTS,
@@ -71,6 +72,8 @@ static const struct argp_option option_table[] = {
     {"graph", OPTION_GRAPH, "WHEN", 0, "steps run as one graph: on or off [on with --device cuda --memory static]", 2},
     {"product-cache", OPTION_PLAN_CACHE, "FILE", 0,
      "with --device cuda: keep what was found out about products, for the next run [tried out in each run]", 2},
+    {"repeatable", OPTION_REPEATABLE, NULL, 0,
+     "with --device cuda: the same bits in every run, with slower attention and products that were not tried out", 2},
     {"threads", OPTION_THREADS, "N", 0, "of each rank [cores / ranks; 1 with --device cuda]", 2},
     {"memory", OPTION_MEMORY, "MODE", 0,
      "static, dynamic:malloc, dynamic:pool or (with --device cuda) dynamic:caching [static]", 2},
@@ -289,6 +292,7 @@ static void parse_memory(const struct argp_state *state, struct eo_options *o, i
     case OPTION_REDUCE: o->reduce_dtype = parse_dtype(state, name, text); break;
     case OPTION_GRAPH: o->graph = parse_choice(state, name, text, "off", "on"); break;
     case OPTION_PLAN_CACHE: o->plan_cache = text; break;
+    case OPTION_REPEATABLE: o->repeatable = true; break;
     case OPTION_THREADS: o->threads = (uint32_t)eo_option_count(state, name, text, 1, 1024); break;
     case OPTION_MEMORY:
         if (!eo_memory_parse(text, &o->memory))
@@ -353,6 +357,8 @@ static void check_device(const struct argp_state *state, struct eo_options *o)
                    eo_memory_name(o->memory));
     if (o->plan_cache && !on_gpu)
         argp_error(state, "--product-cache is for --device cuda; leave it out");
+    if (o->repeatable && !on_gpu)
+        argp_error(state, "--repeatable is for --device cuda: a CPU's bits are always the same");
     if (o->peak_tflops > 0 && !on_gpu)
         argp_error(state, "--peak-tflops is for --device cuda; a CPU's peak is measured (--peak-seconds)");
     if (on_gpu && is_given(o, OPTION_FABRIC))

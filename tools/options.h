@@ -31,6 +31,7 @@ struct eo_options {
     eo_dtype dtype, reduce_dtype;
     bool graph;             /* steps as graphs, where the device has them */
     const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
+    bool repeatable;        /* a GPU's bits are the same in every run */
     uint32_t ranks, threads;
     eo_memory memory;
     uint32_t gather_slots, gradient_slots;

@@ -68,9 +68,8 @@ typedef struct eo_team_params {
     uint32_t device_index;  /* CUDA: the world's device_index of this rank */
     void *stream;           /* CUDA: eo_runtime_stream() of the runtime it will serve, which must outlive it */
     const char *plan_cache; /* [none] CUDA: a file of product plans that were chosen by timing; read and rewritten */
-    bool repeatable;        /* [false] CUDA: the same bits in every run. cuDNN's attention adds up the gradient of queries
-                               as blocks come; this takes a slower way. Timing may choose other products in another run:
-                               plan_cache keeps them */
+    bool repeatable;        /* [false] CUDA: the same bits in every run: attention the slower way (cuDNN's adds up the
+                               gradient of queries as blocks come), products timed only where plan_cache keeps them */
     const eo_log *log;      /* [silence] copied */
 } eo_team_params;
 

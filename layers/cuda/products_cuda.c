@@ -174,7 +174,8 @@ eo_status eo_cuda_product_prepare(struct eo_cuda_team *team, const struct eo_mul
 {
     const struct eo_product_key key = eo_product_key_of(product, batch);
     struct eo_product_plan *plan;
-    return ready_plan(team, &key, true, &plan);
+    /* What is fastest may be another algorithm tomorrow, unless a file keeps it. */
+    return ready_plan(team, &key, !team->repeatable || team->plan_cache, &plan);
 }
 
 eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multiply *product,
