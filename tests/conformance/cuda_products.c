@@ -76,7 +76,9 @@ static void product(const struct product_case *p)
     }
     /* Where no epilogue is fused, a bf16 sum is rounded before it. */
     const double tolerance = 2 * tolerance_of(c_type, p->k);
-    expect_equal(what, &t.c, tolerance);
+    const bool has_gelu = p->epilogue == EO_EPILOGUE_BIAS_GELU || p->epilogue == EO_EPILOGUE_GELU_GRADIENT;
+    /* An epilogue's tanh may be the hardware's, which is good to 2^-11. */
+    expect_equal(what, &t.c, has_gelu ? tolerance + 2e-3 : tolerance);
     if (p->epilogue == EO_EPILOGUE_BIAS_GELU)
         expect_equal("its auxiliary tensor", &t.aux, tolerance);
     const struct eo_multiply again = multiply_of(p, &t, DEVICE);
