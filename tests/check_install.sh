@@ -105,7 +105,7 @@ $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o "$work/example" "$work/example.
 report $? "README's example compiles without a warning, and runs"
 
 if [ -f "$build/tools/evenodd-train" ]; then
-    for program in evenodd-train evenodd-headtohead; do
+    for program in evenodd-train evenodd-headtohead evenodd-memplan; do
         "$prefix/bin/$program" --help >"$log" 2>&1
         report $? "$program is installed and starts"
     done

@@ -10,7 +10,7 @@
 #include "tools/memplan_report.h"
 
 struct numbers {
-    uint64_t tokens, e, r, h, q, kv, f, fe, k, experts, a, v, chunk, gpt2, norms, seq, slots;
+    uint64_t b, s, tokens, e, r, h, q, kv, a, k, d, f, fe, used, experts, v, pieces, chunk, slots, w;
 };
 
 struct formula {
@@ -24,37 +24,47 @@ struct formula {
         return expression;                                                                                            \
     }
 VALUE(stream_bytes, n->tokens * n->h * n->e)
-VALUE(stats_bytes, n->tokens * n->norms * 4)
+VALUE(stats_bytes, n->tokens * 4)
+VALUE(stats_centered_bytes, n->tokens * 2 * 4)
 VALUE(qkv_bytes, n->tokens * (n->q + 2 * n->kv) * n->e)
 VALUE(qk_bytes, n->tokens * (n->q + n->kv) * n->e)
-VALUE(qk_stats_bytes, n->tokens * (n->a + n->kv * n->a / (n->q ? n->q : 1)) * 4)
+VALUE(qk_stats_bytes, n->tokens * (n->a + n->k) * 4)
 VALUE(v_bytes, n->tokens * n->kv * n->e)
 VALUE(heads_bytes, n->tokens * n->q * n->e)
 VALUE(lse_bytes, n->tokens * n->a * 4)
-VALUE(hidden_bytes, n->tokens * (n->gpt2 ? n->f : 2 * (n->experts ? n->k * n->fe : n->f)) * n->e)
-VALUE(hidden_dense_bytes, n->tokens * 2 * n->f * n->e)
-VALUE(activation_bytes, n->tokens * (n->experts ? n->k * n->fe : n->f) * n->e)
+VALUE(hidden_bytes, n->tokens * 2 * n->f * n->e)
+VALUE(activation_bytes, n->tokens * n->f * n->e)
+VALUE(hidden_experts_bytes, n->tokens * n->used * 2 * n->fe * n->e)
+VALUE(activation_experts_bytes, n->tokens * n->used * n->fe * n->e)
 VALUE(router_bytes, n->tokens * n->experts * 4)
-VALUE(choice_bytes, n->tokens * n->k * 8)
-VALUE(expert_rows_bytes, n->tokens * n->k * n->h * n->e)
+VALUE(choice_bytes, n->tokens * n->used * 8)
+VALUE(expert_rows_bytes, n->tokens * n->used * n->h * n->e)
 VALUE(head_norm_bytes, n->chunk * n->h * n->e)
-VALUE(head_stats_bytes, n->chunk * 8)
+VALUE(head_stats_bytes, n->chunk * 2 * 4)
 VALUE(logits_bytes, n->chunk * ((n->v + 15) / 16 * 16) * n->e)
 VALUE(losses_bytes, n->chunk * 4)
-VALUE(token_bytes, n->tokens * 4 * n->slots)
+VALUE(token_bytes, n->slots * n->tokens * 4)
+VALUE(rope_bytes, n->s * n->d * 4)
+VALUE(gathered_norm_bytes, n->w * 5 * 8)
+VALUE(local_norm_bytes, 5 * 8 + 0 * n->w)
 
+/* Symbols are put in by put_numbers; what stands side by side is multiplied. */
 static const struct formula formulas[] = {
     {"head.input", "b s h e", stream_bytes},
     {"head.norm", "ceil(b s / pieces) h e", head_norm_bytes},
-    {"head.norm_stats", "ceil(b s / pieces) 2 x 4", head_stats_bytes},
-    {"head.logits", "ceil(b s / pieces) roundup(V, 16) e", logits_bytes},
+    {"head.norm_stats", "ceil(b s / pieces) 2 4", head_stats_bytes},
+    {"head.logits", "ceil(b s / pieces) roundup16(V) e", logits_bytes},
     {"head.losses", "ceil(b s / pieces) 4", losses_bytes},
     {"stream.gradient", "b s h e", stream_bytes},
     {"tokens", "slots b s 4", token_bytes},
     {"targets", "slots b s 4", token_bytes},
+    {"rope_table", "s d 4", rope_bytes},
+    {"norm.gathered", "W 5 8", gathered_norm_bytes},
+    {"norm.local", "5 8", local_norm_bytes},
     {".input", "b s h e", stream_bytes},
     {".norm", "b s h e", stream_bytes},
-    {".norm_stats", "b s 4 x (1, GPT-2: 2)", stats_bytes},
+    {".norm_stats", "b s 4", stats_bytes},
+    {".norm_stats", "b s 2 4", stats_centered_bytes},
     {".qkv", "b s (a d + 2 k d) e", qkv_bytes},
     {".qk_before_norm", "b s (a d + k d) e", qk_bytes},
     {".qk_stats", "b s (a + k) 4", qk_stats_bytes},
@@ -62,28 +72,97 @@ static const struct formula formulas[] = {
     {".v", "b s k d e", v_bytes},
     {".heads", "b s a d e", heads_bytes},
     {".log_sum_exp", "b s a 4", lse_bytes},
-    {".hidden", "b s f e (gate and up: 2 f; experts: K 2 f)", hidden_bytes},
-    {".hidden", "b s 2 f e", hidden_dense_bytes},
-    {".activation", "b s f e (experts: K f)", activation_bytes},
+    {".hidden", "b s f e", activation_bytes},
+    {".hidden", "b s 2 f e", hidden_bytes},
+    {".hidden", "b s K 2 F e", hidden_experts_bytes},
+    {".activation", "b s f e", activation_bytes},
+    {".activation", "b s K F e", activation_experts_bytes},
     {".router_logits", "b s E 4", router_bytes},
     {".router_choice", "b s K 8", choice_bytes},
     {".expert_inputs", "b s K h e", expert_rows_bytes},
     {".expert_outputs", "b s K h e", expert_rows_bytes},
 };
 
-static const char *formula_of(const struct numbers *n, const char *name, uint64_t bytes)
+static bool symbol_value(const struct numbers *n, const char *word, size_t length, uint64_t *value)
 {
-    char plain[EO_NAME_MAX * 2];
+    const struct {
+        const char *name;
+        uint64_t value;
+    } symbols[] = {{"b", n->b}, {"s", n->s}, {"e", n->e}, {"h", n->h}, {"a", n->a}, {"k", n->k}, {"d", n->d}, {"f", n->f},
+                   {"F", n->fe}, {"K", n->used}, {"E", n->experts}, {"V", n->v}, {"W", n->w}, {"pieces", n->pieces},
+                   {"slots", n->slots}};
+    for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++)
+        if (strlen(symbols[i].name) == length && strncmp(symbols[i].name, word, length) == 0) {
+            *value = symbols[i].value;
+            return true;
+        }
+    return false;
+}
+
+/* "b s (a + k) 4" to "1 x 4096 x (32 + 8) x 4". */
+static void put_numbers(const struct numbers *n, const char *formula, char *text, size_t bytes)
+{
+    size_t used = 0;
+    bool operand = false; /* stands before */
+    for (const char *c = formula; *c && used + 32 < bytes;) {
+        if (*c == ' ') {
+            c++;
+            continue;
+        }
+        size_t length = strspn(c, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789");
+        const bool opens = *c == '(' || (length && c[length] == '('); /* a bracket, or a function's name */
+        if (operand && (opens || length))
+            used += (size_t)snprintf(text + used, bytes - used, " x ");
+        if (length) {
+            uint64_t value;
+            if (!opens && symbol_value(n, c, length, &value))
+                used += (size_t)snprintf(text + used, bytes - used, "%" PRIu64, value);
+            else
+                used += (size_t)snprintf(text + used, bytes - used, "%.*s", (int)length, c);
+            operand = !opens;
+        } else {
+            length = 1;
+            used += (size_t)snprintf(text + used, bytes - used, *c == '(' || *c == ')' ? "%c" : " %c ", *c);
+            operand = *c == ')';
+        }
+        c += length;
+    }
+    text[used] = '\0';
+}
+
+static void formula_of(const struct numbers *n, const char *name, eo_category category, uint64_t bytes, char *text,
+                       size_t text_bytes)
+{
+    char plain[EO_NAME_MAX * 2], numbers[160];
     snprintf(plain, sizeof(plain), "%s", name);
     char *again = strstr(plain, ".again");
     if (again)
         *again = '\0';
     for (size_t i = 0; i < sizeof(formulas) / sizeof(formulas[0]); i++) {
         const size_t a = strlen(plain), b = strlen(formulas[i].suffix);
-        if (a >= b && strcmp(plain + a - b, formulas[i].suffix) == 0 && formulas[i].value(n) == bytes)
-            return formulas[i].text;
+        if (a < b || strcmp(plain + a - b, formulas[i].suffix) != 0 || formulas[i].value(n) != bytes)
+            continue;
+        put_numbers(n, formulas[i].text, numbers, sizeof(numbers));
+        snprintf(text, text_bytes, "%s = %s", formulas[i].text, numbers);
+        return;
     }
-    return strstr(plain, "scratch") ? "gradients inside a half, and what its kernels ask for" : "";
+    const uint64_t element_bytes = category == EO_CATEGORY_GATHER_BUFFER || category == EO_CATEGORY_COMPUTE_SHARD ? n->e
+                                   : category == EO_CATEGORY_GRADIENT_BUFFER                                      ? n->r
+                                   : category == EO_CATEGORY_MASTER                                               ? n->e
+                                                                                                                  : 4;
+    text[0] = '\0';
+    if (category == EO_CATEGORY_GATHER_BUFFER || category == EO_CATEGORY_GRADIENT_BUFFER)
+        snprintf(text, text_bytes, "W S %s = %" PRIu64 " x %" PRIu64 " x %" PRIu64 "%s",
+                 category == EO_CATEGORY_GATHER_BUFFER ? "e" : "r", n->w, bytes / element_bytes / n->w, element_bytes,
+                 strstr(plain, ".slot") ? ", of the largest layer that uses it" : "");
+    else if (category <= EO_CATEGORY_OPTIMIZER)
+        snprintf(text, text_bytes, "%" PRIu64 " S = %" PRIu64 " x %" PRIu64, element_bytes, element_bytes,
+                 bytes / element_bytes);
+    else if (strstr(plain, "scratch"))
+        snprintf(text, text_bytes, "gradients inside it, and what its kernels ask for");
+    else
+        snprintf(text, text_bytes, "%s", strncmp(plain, "norm.", 5) == 0 && bytes == 8 ? "8, a sum of squares"
+                                                                                       : "of the runtime's own");
 }
 
 /* "block.7.mlp.norm" to "block.*.mlp.norm". */
@@ -116,7 +195,7 @@ static void print_numbers(FILE *out, const struct eo_memplan_view *view, const s
             "f = %u, V = %u, W = %u, pieces = %u\n", s->batch, s->seq, n->tokens, n->e, eo_dtype_text(s->dtype), c->width,
             c->head_count, c->kv_head_count, c->head_size, c->mlp_width, c->vocabulary, s->world, s->head_chunks);
     if (c->expert_count)
-        fprintf(out, "    experts E = %u, of a token K = %u, f of an expert = %u\n", c->expert_count, c->experts_per_token,
+        fprintf(out, "    experts E = %u, of a token K = %u, width of an expert F = %u\n", c->expert_count, c->experts_per_token,
                 c->expert_width);
 }
 
@@ -194,12 +273,11 @@ void eo_report_explain(FILE *out, const struct eo_memplan_view *view)
     const struct eo_model_config *c = view->config;
     const struct eo_memplan_settings *s = &m->settings;
     struct numbers n = {
-        .tokens = (uint64_t)s->batch * s->seq, .e = s->dtype == EO_DTYPE_BF16 ? 2 : 4,
+        .b = s->batch, .s = s->seq, .tokens = (uint64_t)s->batch * s->seq, .e = s->dtype == EO_DTYPE_BF16 ? 2 : 4,
         .r = s->reduce_dtype == EO_DTYPE_BF16 ? 2 : 4, .h = c->width, .q = (uint64_t)c->head_count * c->head_size,
-        .kv = (uint64_t)c->kv_head_count * c->head_size, .f = c->mlp_width, .fe = c->expert_width,
-        .k = c->experts_per_token, .experts = c->expert_count, .a = c->head_count, .v = c->vocabulary,
-        .gpt2 = c->family == EO_CONFIG_GPT2, .norms = c->family == EO_CONFIG_GPT2 ? 2 : 1, .seq = s->seq,
-        .slots = s->graph ? s->micro_batches : 1};
+        .kv = (uint64_t)c->kv_head_count * c->head_size, .a = c->head_count, .k = c->kv_head_count, .d = c->head_size,
+        .f = c->mlp_width, .fe = c->expert_width, .used = c->experts_per_token, .experts = c->expert_count,
+        .v = c->vocabulary, .pieces = s->head_chunks, .slots = s->graph ? s->micro_batches : 1, .w = s->world};
     n.chunk = (n.tokens + s->head_chunks - 1) / s->head_chunks;
     print_numbers(out, view, &n);
     print_shards(out, view);
@@ -220,10 +298,12 @@ void eo_report_explain(FILE *out, const struct eo_memplan_view *view)
         else
             groups[count++] = group;
     }
-    for (uint32_t g = 0; g < count; g++)
+    for (uint32_t g = 0; g < count; g++) {
+        char text[320];
+        formula_of(&n, groups[g].pattern, groups[g].category, groups[g].bytes, text, sizeof(text));
         fprintf(out, "    %-40s %6" PRIu64 " x %14" PRIu64 " = %16" PRIu64 "  %-22s %s\n", groups[g].pattern, groups[g].count,
-                groups[g].bytes, groups[g].count * groups[g].bytes, eo_category_name(groups[g].category),
-                formula_of(&n, groups[g].pattern, groups[g].bytes));
+                groups[g].bytes, groups[g].count * groups[g].bytes, eo_category_name(groups[g].category), text);
+    }
     free(groups);
     print_hole(out, view);
 }

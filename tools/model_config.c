@@ -187,18 +187,24 @@ static eo_status read_attention(struct reader *r)
     const bool is_qwen3 = c->family == EO_CONFIG_QWEN3 || c->family == EO_CONFIG_QWEN3_MOE;
     const bool is_mistral = c->family == EO_CONFIG_MISTRAL || c->family == EO_CONFIG_MIXTRAL;
     TOOLS_TRY(take_count(r, "num_attention_heads", 1 << 16, &c->head_count));
-    if (is_mistral)
-        TOOLS_TRY(take_count_or(r, "num_key_value_heads", 1 << 16, 8, "of Mistral", &c->kv_head_count));
+    /* Left out and null are two things here: null means as many as heads. */
+    static const uint32_t kv_heads[EO_CONFIG_FAMILY_COUNT] = {
+        [EO_CONFIG_MISTRAL] = 8, [EO_CONFIG_MIXTRAL] = 8, [EO_CONFIG_QWEN2] = 32, [EO_CONFIG_QWEN3] = 32,
+        [EO_CONFIG_QWEN3_MOE] = 4};
+    const bool is_null = json_is_null(json_object_get(r->object, "num_key_value_heads"));
+    if (kv_heads[c->family] && (is_mistral || !is_null))
+        TOOLS_TRY(take_count_or(r, "num_key_value_heads", 1 << 16, kv_heads[c->family], "of the family",
+                                &c->kv_head_count));
     else
         TOOLS_TRY(take_count_or(r, "num_key_value_heads", 1 << 16, c->head_count, "num_attention_heads",
                                 &c->kv_head_count));
     if (c->kv_head_count > c->head_count || c->head_count % c->kv_head_count)
         return refuse(r, "num_key_value_heads is %u, which does not divide num_attention_heads, %u", c->kv_head_count,
                       c->head_count);
-    if (!field(r, "head_dim") && !is_qwen3 && c->width % c->head_count)
+    if (!field(r, "head_dim") && c->family != EO_CONFIG_QWEN3 && c->width % c->head_count)
         return refuse(r, "hidden_size is %u and num_attention_heads is %u, which does not divide it; there is no head_dim",
                       c->width, c->head_count);
-    if (is_qwen3)
+    if (c->family == EO_CONFIG_QWEN3)
         TOOLS_TRY(take_count_or(r, "head_dim", HEAD_SIZE_MAX, 128, "of Qwen3", &c->head_size));
     else
         TOOLS_TRY(take_count_or(r, "head_dim", HEAD_SIZE_MAX, c->width / c->head_count,
@@ -273,8 +279,7 @@ static eo_status read_rope(struct reader *r)
     json_t *nested = field(r, "rope_parameters");
     if (json_is_object(nested) && !field(r, "rope_theta"))
         inner.object = nested;
-    const bool is_qwen3 = r->config->family == EO_CONFIG_QWEN3 || r->config->family == EO_CONFIG_QWEN3_MOE;
-    return take_real_or(&inner, "rope_theta", r->config->family == EO_CONFIG_MIXTRAL || is_qwen3 ? 1e6 : 10000,
+    return take_real_or(&inner, "rope_theta", r->config->family == EO_CONFIG_MIXTRAL ? 1e6 : 10000,
                         &r->config->rope_theta);
 }
 
@@ -393,6 +398,9 @@ eo_status eo_model_config_parse(struct eo_model_config *config, const char *sour
 
 static eo_status read_file(const char *path, char **text, size_t *bytes, struct eo_problem *problem)
 {
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a pipe would be waited for */
+        return eo_problem_set(problem, EO_ERR_INVALID, "--model %s: is no file", path);
     FILE *file = fopen(path, "re");
     if (!file)
         return eo_problem_set(problem, EO_ERR_IO, "--model %s: %s", path, strerror(errno));

@@ -165,6 +165,8 @@ static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, 
 eo_status eo_safetensors_read(const char *path, json_t *tensors, uint64_t *tensor_bytes, struct eo_problem *problem)
 {
     struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a pipe would be waited for */
+        return REFUSE("%s: is no file", path);
     FILE *file = fopen(path, "re");
     if (!file)
         return eo_problem_set(problem, EO_ERR_IO, "%s: %s", path, strerror(errno));

@@ -167,6 +167,8 @@ rm -f model.safetensors
 head -c 5000000 /dev/zero >config.json
 refuse 'a config larger than any' 'larger than' --model .
 rm -f config.json
+mkfifo pipe.json
+refuse 'a pipe' 'is no file' --model ./pipe.json
 run 2 'config.json' --model .
 result $? 'a folder without a config'
 run 2 'folder' --model tiny --svg nowhere/plan.svg

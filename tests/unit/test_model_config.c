@@ -103,6 +103,12 @@ Test(model_config, nulls_and_floats_are_read_as_published_files_mean_them)
     cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99}"), 0);
     cr_assert(config.tied_head);
     cr_assert_eq(config.mlp_width, 256);
+    cr_assert_lt(parse("{\"model_type\":\"qwen3\",\"vocab_size\":100,\"hidden_size\":64,\"num_attention_heads\":4,"
+                       "\"intermediate_size\":96,\"num_hidden_layers\":3}"), 0);
+    cr_assert(strstr(problem.text, "num_key_value_heads is 32"), "%s", problem.text);
+    cr_assert_geq(parse("{\"model_type\":\"qwen3\",\"vocab_size\":100,\"hidden_size\":64,\"num_attention_heads\":4,"
+                        "\"intermediate_size\":96,\"num_hidden_layers\":3,\"num_key_value_heads\":null}"), 0);
+    cr_assert(config.kv_head_count == 4 && config.head_size == 128);
     cr_assert_geq(parse("{\"text_config\":{" LLAMA ",\"num_hidden_layers\":3}}"), 0);
     static const char *const sets[] = {"num_hidden_layers=5", "tie_word_embeddings=true"};
     const char *text = "{" LLAMA ",\"num_hidden_layers\":3}";
