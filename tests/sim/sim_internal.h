@@ -20,6 +20,7 @@ enum {
     SIM_COMPONENTS = 192, /* streams, and chains of graphs, that are alive at one time */
     SIM_DEVICES_MAX = 8,
     SIM_RANKS_MAX = 16,
+    SIM_TURNS_MAX = 64,
     SIM_FUNCTIONS_MAX = 256,
     SIM_NOTES_MAX = 1 << 16,
     SIM_GRANULARITY = 64 << 10, /* of virtual memory; the driver's own is larger, but who asks for it finds this */
@@ -222,7 +223,7 @@ struct sim_state {
 
     struct sim_thread *threads;
     uint32_t rank_count; /* that take turns now */
-    struct sim_thread *ranks[SIM_RANKS_MAX];
+    struct sim_thread *ranks[SIM_TURNS_MAX]; /* and what they started */
     ucontext_t before;
 
     struct sim_memory *memory;
@@ -288,6 +289,7 @@ struct sim_thread *sim_self(void);
 struct sim_thread *sim_thread_new(uint32_t rank);
 void sim_become(struct sim_thread *thread);
 void sim_pass_turn(struct sim_thread *self);
+bool sim_start_thread(void *(*main)(void *argument), void *argument); /* false: not by one that takes turns */
 void sim_violate(const char *format, ...) SIM_PRINTF(1, 2); /* with the lock */
 void sim_violate_race(const char *format, ...) SIM_PRINTF(1, 2);
 uint64_t sim_mix(uint64_t a, uint64_t b);

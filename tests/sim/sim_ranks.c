@@ -5,14 +5,13 @@
  */
 #include "sim_internal.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
 enum { STACK_BYTES = 1 << 20 };
 
 /* The clock of threads that take turns: a look at it takes time, and so does waiting when nothing can happen. */
-enum { FIRST_NS = 1000000000, CALL_NS = 500, IDLE_NS = 200000 };
+enum { FIRST_NS = 1000000000, CALL_NS = 500, IDLE_NS = 1000000 };
 
 /* Whoever has looked since anything happened looks in vain, and comes last. */
 static bool is_idle(const struct sim_thread *thread) { return thread->idle_mark == sim.progress + sim.host_progress; }
@@ -65,11 +64,10 @@ bool sim_pause(struct sim_patience *patience)
     }
     /* Nobody gets on: what is awaited is time, which costs nothing here, or a thread that takes no turns. */
     sim.host_ns += IDLE_NS;
+    if (self->takes_turns && self->idle_polls % 64 != 0)
+        return true;
     sim_mutex_unlock(&sim.lock);
-    if (self->takes_turns && self->idle_polls % 16 != 0)
-        sched_yield();
-    else
-        (void)sim_sleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    (void)sim_sleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     sim_mutex_lock(&sim.lock);
     return true;
 }
@@ -103,30 +101,51 @@ static void rank_begin(void)
     abort();
 }
 
+static struct sim_thread *add_turn(uint32_t rank, void *(*main)(void *argument), void *argument)
+{
+    const struct sim_thread *creator = sim_self();
+    struct sim_thread *thread = sim_thread_new(rank);
+    if (sim.rank_count == SIM_TURNS_MAX)
+        abort();
+    sim.ranks[sim.rank_count++] = thread;
+    thread->takes_turns = true;
+    thread->main = main;
+    thread->argument = argument;
+    thread->device = creator->device;
+    thread->clock = creator->clock;
+    thread->issued = creator->issued;
+    thread->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    if (thread->stack == MAP_FAILED || getcontext(&thread->context) != 0)
+        abort();
+    thread->context.uc_stack.ss_sp = thread->stack;
+    thread->context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&thread->context, rank_begin, 0);
+    return thread;
+}
+
+/* A thread that a rank starts takes turns as well. Its handle is none of the system's: it can only be detached. */
+bool sim_start_thread(void *(*main)(void *argument), void *argument)
+{
+    sim_mutex_lock(&sim.lock);
+    const bool takes_turns = sim.is_started && sim_self()->takes_turns;
+    if (takes_turns)
+        (void)add_turn(SIM_ANY_RANK, main, argument);
+    sim_mutex_unlock(&sim.lock);
+    return takes_turns;
+}
+
 static void run_in_turns(uint32_t count, void *(*main)(void *argument), void *const *arguments)
 {
     sim_mutex_lock(&sim.lock);
     struct sim_thread *outside = sim_self();
-    sim.rank_count = count;
-    for (uint32_t r = 0; r < count; r++) {
-        struct sim_thread *self = sim.ranks[r] = sim_thread_new(r);
-        self->takes_turns = true;
-        self->main = main;
-        self->argument = arguments[r];
-        self->clock = outside->clock;
-        self->issued = outside->issued;
-        self->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-        if (self->stack == MAP_FAILED || getcontext(&self->context) != 0)
-            abort();
-        self->context.uc_stack.ss_sp = self->stack;
-        self->context.uc_stack.ss_size = STACK_BYTES;
-        makecontext(&self->context, rank_begin, 0);
-    }
+    sim.rank_count = 0;
+    for (uint32_t r = 0; r < count; r++)
+        (void)add_turn(r, main, arguments[r]);
     struct sim_thread *first = pick_turn();
     sim_become(first);
     (void)swapcontext(&sim.before, &first->context);
     sim_become(outside);
-    for (uint32_t r = 0; r < count; r++) {
+    for (uint32_t r = 0; r < sim.rank_count; r++) {
         sim_clock_join(&outside->clock, &sim.ranks[r]->clock);
         sim_clock_join(&outside->issued, &sim.ranks[r]->issued);
         munmap(sim.ranks[r]->stack, STACK_BYTES);

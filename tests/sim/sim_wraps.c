@@ -17,6 +17,11 @@ int __wrap_nanosleep(const struct timespec *duration, struct timespec *rest);
 int __wrap_clock_nanosleep(clockid_t clock, int flags, const struct timespec *duration, struct timespec *rest);
 int __real_clock_nanosleep(clockid_t clock, int flags, const struct timespec *duration, struct timespec *rest);
 
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *), void *argument);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *), void *argument);
+int __wrap_pthread_detach(pthread_t thread);
+int __real_pthread_detach(pthread_t thread);
+
 static bool is_simulated(void) { return sim.is_started && sim.config.executor == SIM_SCHEDULED; }
 
 static bool takes_turns(void)
@@ -101,3 +106,14 @@ int __wrap_clock_nanosleep(clockid_t clock, int flags, const struct timespec *du
     sim_yield();
     return 0;
 }
+
+/* 0 is no thread of the system's. */
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *), void *argument)
+{
+    if (!is_simulated() || !sim_start_thread(main, argument))
+        return __real_pthread_create(thread, attributes, main, argument);
+    *thread = 0;
+    return 0;
+}
+
+int __wrap_pthread_detach(pthread_t thread) { return thread == 0 ? 0 : __real_pthread_detach(thread); }
