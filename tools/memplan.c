@@ -162,6 +162,7 @@ static void parse_device(const struct argp_state *state, struct memplan *m, cons
     m->device = eo_device_memory_find(text);
     if (m->device) {
         m->settings.capacity_bytes = m->device->bytes;
+        m->settings.on_gpu = true;
         return;
     }
     char known[512] = "";

@@ -46,7 +46,7 @@ static const uint64_t workspace_bytes = (uint64_t)32 << 20; /* cuBLAS's own defa
 
 struct eo_outside eo_outside_default(const struct eo_memplan_settings *settings)
 {
-    if (strcmp(settings->kernels, "cpu") == 0) /* as tools/train estimates: program, and 8 MiB a thread */
+    if (!settings->on_gpu) /* as tools/train estimates: program, and 8 MiB a thread */
         return (struct eo_outside){.context_bytes = (uint64_t)32 << 20,
                                    .workspace_bytes = (uint64_t)settings->threads * (8 << 20)};
     return (struct eo_outside){.context_bytes = context_bytes, .nccl_bytes = settings->world > 1 ? nccl_bytes : 0,
@@ -63,7 +63,7 @@ void eo_outside_text(const struct eo_memplan *memplan, char *text, size_t bytes)
     const struct eo_outside *o = &memplan->settings.outside;
     if (o->given)
         snprintf(text, bytes, "as given with --outside");
-    else if (strcmp(memplan->settings.kernels, "cpu") == 0)
+    else if (!memplan->settings.on_gpu)
         snprintf(text, bytes, "of the host: %llu MiB program, %llu MiB threads (estimate of tools/train)",
                  (unsigned long long)o->context_bytes >> 20, (unsigned long long)o->workspace_bytes >> 20);
     else

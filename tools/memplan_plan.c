@@ -45,12 +45,14 @@ const eo_model *eo_memplan_model(const struct eo_memplan *memplan)
 
 static void fill_in(struct eo_memplan_settings *s, const struct eo_model_config *config)
 {
+    s->on_gpu = s->on_gpu || strcmp(s->kernels, "cuda") == 0;
     if (s->seq == 0)
         s->seq = config->context < 4096 ? config->context : 4096;
     eo_transformer_config shape;
     eo_model_config_transformer(config, &shape);
     if (s->head_chunks == 0)
-        s->head_chunks = eo_job_head_chunks(&(struct eo_options){.device = s->kernels, .dtype = s->dtype}, &shape,
+        s->head_chunks = eo_job_head_chunks(&(struct eo_options){.device = s->on_gpu ? "cuda" : "cpu", .dtype = s->dtype},
+                                            &shape,
                                             (uint64_t)s->batch * s->seq);
     if (s->recompute == EO_RECOMPUTE_BLOCKS && s->recompute_blocks > config->layer_count)
         s->recompute_blocks = config->layer_count;
@@ -107,7 +109,7 @@ eo_status eo_memplan_create(struct eo_memplan *out, const struct eo_model_config
     }
     eo_plan_get_summary(out->plan, &out->summary);
     out->device_bytes = out->summary.arena_bytes - out->summary.space_bytes[EO_SPACE_HOST];
-    if (strcmp(s->kernels, "cpu") == 0)
+    if (!s->on_gpu)
         out->device_bytes = out->summary.arena_bytes; /* all of it is the host's */
     if (!s->outside.given)
         s->outside = eo_outside_default(s);

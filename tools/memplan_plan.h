@@ -40,6 +40,7 @@ struct eo_memplan_settings {
     bool half_blocks;
     uint32_t head_chunks;    /* 0: as train chooses */
     const char *kernels;     /* "cpu" or "cuda": whose scratch */
+    bool on_gpu;             /* [kernels are "cuda"] also where this build has no kernels for the GPU that is asked about */
     uint32_t threads;        /* CPU: of a rank */
     bool graph;              /* a step is a graph: tokens of all its micro-batches lie on the device */
     uint64_t capacity_bytes; /* 0: not asked */

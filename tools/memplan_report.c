@@ -212,8 +212,10 @@ static void print_head(FILE *out, const struct eo_memplan_view *view)
             m->summary.element_count);
     if (c->expert_count)
         fprintf(out, " (%" PRIu64 " meet a token)", eo_model_config_active_parameters(c));
-    fprintf(out, "\n  %s\n", m->runs ? "planned as trained: the rows are those that the runtime reserves"
-                                     : "planned, not run:");
+    const bool other_kernels = s->on_gpu && strcmp(s->kernels, "cpu") == 0;
+    fprintf(out, "\n  %s\n", !m->runs        ? "planned, not run:"
+                             : other_kernels ? "planned with the rows of the CPU's kernels"
+                                             : "planned as trained: the rows are those that the runtime reserves");
     if (!m->runs)
         fprintf(out, "    %s; rows and lifetimes are described by memplan as the layers describe theirs\n", m->why_not);
     for (uint32_t i = 0; i < c->default_count; i++)
@@ -230,6 +232,9 @@ static void print_head(FILE *out, const struct eo_memplan_view *view)
     fprintf(out, "  slots %u,%u, recompute %s, granularity %s, head in %u piece%s, scratch of the %s kernels\n",
             s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks,
             s->head_chunks == 1 ? "" : "s", s->kernels);
+    if (other_kernels)
+        fprintf(out, "  NOTE: rows of scratch are those of the CPU's kernels, so the figures are not those of a run on a GPU; a "
+                "build with CUDA plans that exactly\n");
 }
 
 static void print_total(FILE *out, const struct eo_memplan_view *view)

@@ -111,7 +111,7 @@ plan = json.load(open("a.json"))
 for key in ("schema", "parameters", "arena_bytes", "lower_bound_bytes", "outside_bytes", "total_bytes", "capacity_bytes", "fits",
             "categories", "rows", "fit"):
     assert key in plan, key
-assert plan["total_bytes"] == plan["arena_bytes"] + plan["outside_bytes"] - (plan["host_bytes"] if plan["settings"]["kernels"] == "cuda" else 0)
+assert plan["total_bytes"] == plan["arena_bytes"] + plan["outside_bytes"] - (plan["host_bytes"] if plan["settings"]["on_gpu"] else 0)
 assert sum(plan["categories_at_peak"].values()) == plan["lower_bound_bytes"]
 for row in plan["rows"]:
     assert set(row) == {"name", "class", "space", "bytes", "offset", "first", "last"}
