@@ -14,7 +14,7 @@
 #include "micro_model.h"
 #include "sim_check.h"
 
-enum { SEEDS_ALL = 200, SEEDS_SHORT = 12 };
+enum { SEEDS_ALL = 200, SEEDS_SHORT = 8 };
 
 static void compare(const struct micro_settings *settings, const struct sim_config *config)
 {
