@@ -90,6 +90,8 @@ static void sum_up_mode(struct eo_comparison *comparison, int mode)
     f->live_peak_bytes = median_of(runs, NULL, "live_peak_bytes");
     f->reserved_peak_bytes = median_of(runs, NULL, "reserved_peak_bytes");
     f->resident_peak_bytes = median_of(runs, NULL, "resident_peak_bytes");
+    f->slowdown = median_of(runs, NULL, "pass_slowdown");
+    f->timeline_steps = median_of(runs, NULL, "timeline_steps");
     f->simulated_s = median_of(runs, NULL, "simulated_s");
     f->simulated_medians_s = median_of(runs, NULL, "simulated_medians_s");
     f->simulated_measured_s = median_of(runs, NULL, "simulated_measured_s");
@@ -174,13 +176,17 @@ void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
     static const char *const idle[EO_WAIT_COUNT] = {
         "compute idle for all-gather", "compute idle for reduce-scatter", "compute idle for the norm"};
     for (int w = 0; w < EO_WAIT_COUNT; w++)
-        TABLE_ROW(idle[w], "%.2f ms %5.1f %%", f->wait_s[w] * 1e3, share(f->wait_s[w], f->step_s));
-    TABLE_ROW("all-gather, exposed of all", "%.2f of %.2f ms", f->exposed_s[EO_WAIT_ALL_GATHER] * 1e3,
-              f->collective_s[EO_WAIT_ALL_GATHER] * 1e3);
-    TABLE_ROW("reduce-scatter, exposed of all", "%.2f of %.2f ms", f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3,
-              f->collective_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
-    TABLE_ROW("all-gather, waiting to begin", "%.2f ms", f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e3);
-    TABLE_ROW("reduce-scatter, waiting to begin", "%.2f ms", f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+        TABLE_ROW(idle[w], f->timeline_steps > 0 ? "%.2f ms %5.1f %%" : "-", f->wait_s[w] * 1e3,
+                  share(f->wait_s[w], f->step_s));
+    TABLE_ROW("all-gather, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
+              f->exposed_s[EO_WAIT_ALL_GATHER] * 1e3, f->collective_s[EO_WAIT_ALL_GATHER] * 1e3);
+    TABLE_ROW("reduce-scatter, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
+              f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3, f->collective_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    TABLE_ROW("all-gather, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
+              f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e3);
+    TABLE_ROW("reduce-scatter, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
+              f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    TABLE_ROW("blocks beside a collective / alone", f->slowdown > 0 ? "%.3f" : "-", f->slowdown);
     TABLE_ROW("the plan's list with measured times", f->simulated_s > 0 ? "%.2f ms" : "-", f->simulated_s * 1e3);
     TABLE_ROW("... one rank, medians of the times", f->simulated_s > 0 ? "%.2f ms" : "-",
               f->simulated_medians_s * 1e3);
@@ -214,6 +220,7 @@ json_t *eo_comparison_json(const struct eo_comparison *comparison)
             {"exposed_reduce_scatter_s", f->exposed_s[EO_WAIT_REDUCE_SCATTER]},
             {"start_delay_all_gather_s", f->start_delay_s[EO_WAIT_ALL_GATHER]},
             {"start_delay_reduce_scatter_s", f->start_delay_s[EO_WAIT_REDUCE_SCATTER]},
+            {"pass_slowdown", f->slowdown}, {"timeline_steps", f->timeline_steps},
         };
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
             json_object_set_new(one, rows[i].name, json_real(rows[i].value));

@@ -319,15 +319,23 @@ static void put_table(const struct eo_comparison *comparison, FILE *out)
     PAGE_ROW("reserved peak of a rank", "%.2f MiB", f->reserved_peak_bytes / (1 << 20));
     PAGE_ROW("resident peak of the process", "%.2f MiB", f->resident_peak_bytes / (1 << 20));
     PAGE_ROW("bytes copied a step and rank", "%.2f MiB", f->copied_bytes / (1 << 20));
-    PAGE_ROW("compute idle for all-gather", "%.2f ms", f->wait_s[EO_WAIT_ALL_GATHER] * 1e3);
-    PAGE_ROW("compute idle for reduce-scatter", "%.2f ms", f->wait_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
-    PAGE_ROW("compute idle for the norm", "%.2f ms", f->wait_s[EO_WAIT_NORM] * 1e3);
-    PAGE_ROW("all-gather, exposed of all", "%.2f of %.2f ms", f->exposed_s[EO_WAIT_ALL_GATHER] * 1e3,
+    PAGE_ROW("compute idle for all-gather", f->timeline_steps > 0 ? "%.2f ms" : "-",
+             f->wait_s[EO_WAIT_ALL_GATHER] * 1e3);
+    PAGE_ROW("compute idle for reduce-scatter", f->timeline_steps > 0 ? "%.2f ms" : "-",
+             f->wait_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    PAGE_ROW("compute idle for the norm", f->timeline_steps > 0 ? "%.2f ms" : "-",
+             f->wait_s[EO_WAIT_NORM] * 1e3);
+    PAGE_ROW("all-gather, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
+             f->exposed_s[EO_WAIT_ALL_GATHER] * 1e3,
              f->collective_s[EO_WAIT_ALL_GATHER] * 1e3);
-    PAGE_ROW("reduce-scatter, exposed of all", "%.2f of %.2f ms", f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3,
+    PAGE_ROW("reduce-scatter, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
+             f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3,
              f->collective_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
-    PAGE_ROW("all-gather, waiting to begin", "%.2f ms", f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e3);
-    PAGE_ROW("reduce-scatter, waiting to begin", "%.2f ms", f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    PAGE_ROW("all-gather, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
+             f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e3);
+    PAGE_ROW("reduce-scatter, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
+             f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    PAGE_ROW("blocks beside a collective / alone", f->slowdown > 0 ? "%.3f" : "-", f->slowdown);
     if (comparison->figures[0].simulated_s > 0)
         fprintf(out, "<tr><td>the plan's list with measured times</td><td>%.2f ms (measured %.2f)</td><td "
                 "colspan=\"%d\"></td></tr>\n", comparison->figures[0].simulated_s * 1e3,

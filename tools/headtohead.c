@@ -60,6 +60,8 @@ static error_t parse_head_option(int key, char *text, struct argp_state *state)
     case ARGP_KEY_END:
         if (eo_option_memory_given(&settings->common))
             argp_error(state, "--memory: all modes are run here; leave it out, or use train");
+        if (!eo_option_graph_given(&settings->common)) /* what compute waits for is seen in no graph */
+            settings->common.graph = false;
         if (settings->common.steps < 4)
             argp_error(state, "--steps %llu are too few to compare; give at least 4",
                        (unsigned long long)settings->common.steps);

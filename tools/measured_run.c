@@ -12,6 +12,13 @@
 #include "tools/step_log.h"
 #include "tools/weights_hash.h"
 
+/* Passes of blocks, which are alike: how long they took while a collective ran nearby, and while none did. */
+struct pass_times {
+    double with_ns, alone_ns;
+    uint64_t with_count, alone_count;
+};
+enum { PASS_KINDS = EO_OP_BACKWARD + 1 };
+
 /* What one rank keeps, all of it made before the first step. */
 struct rank_notes {
     uint64_t *step_ns;      /* by step, from 0 */
@@ -24,6 +31,7 @@ struct rank_notes {
     double collective_ns[EO_WAIT_COUNT]; /* how long collectives took, added up over the steps with a timeline */
     double exposed_ns[EO_WAIT_COUNT];    /* ... while this rank computed nothing */
     double delay_ns[EO_WAIT_COUNT];      /* ... from issue to start */
+    struct pass_times passes[PASS_KINDS];
     uint64_t timeline_count;
 };
 
@@ -100,6 +108,37 @@ static uint64_t exposed_ns(const struct rank_notes *rank, const eo_timeline_reco
     return exposed;
 }
 
+/* Of a span on the compute stream: how much of it a collective ran. */
+static uint64_t shared_ns(const struct rank_notes *rank, const eo_timeline_record *span)
+{
+    uint64_t shared = 0;
+    for (uint32_t i = 0; i < rank->record_count; i++) {
+        const eo_timeline_record *record = &rank->records[i];
+        const uint64_t begin = record->start_ns > span->start_ns ? record->start_ns : span->start_ns;
+        const uint64_t end = record->end_ns < span->end_ns ? record->end_ns : span->end_ns;
+        if (collective_of(record->kind) >= 0 && record->stream != EO_STREAM_COMPUTE && end > begin)
+            shared += end - begin;
+    }
+    return shared;
+}
+
+/* Blocks have numbers in their names, as "forward of block.3". Half a pass in company counts as such. */
+static void keep_pass(struct rank_notes *rank, const eo_timeline_record *record, uint64_t duration_ns)
+{
+    if (!duration_ns || record->stream != EO_STREAM_COMPUTE || !record->name || !strchr(record->name, '.') ||
+        record->kind < EO_OP_FORWARD || record->kind > EO_OP_BACKWARD)
+        return;
+    struct pass_times *times = &rank->passes[record->kind];
+    const uint64_t shared = shared_ns(rank, record);
+    if (2 * shared >= duration_ns) {
+        times->with_ns += (double)duration_ns;
+        times->with_count++;
+    } else if (shared == 0) {
+        times->alone_ns += (double)duration_ns;
+        times->alone_count++;
+    }
+}
+
 /* The timeline is that of the step before `step`: the collectives at the end of a step go on into the next one. */
 static void keep_timeline(struct notes *notes, struct rank_notes *rank, const struct eo_job_rank *job_rank,
                           uint64_t step)
@@ -111,6 +150,7 @@ static void keep_timeline(struct notes *notes, struct rank_notes *rank, const st
         const eo_timeline_record *record = &rank->records[i];
         const uint64_t duration_ns = record->end_ns > record->start_ns ? record->end_ns - record->start_ns : 0;
         const int collective = collective_of(record->kind);
+        keep_pass(rank, record, duration_ns);
         if (collective >= 0 && duration_ns) {
             rank->collective_ns[collective] += (double)duration_ns;
             rank->exposed_ns[collective] += (double)exposed_ns(rank, record);
@@ -132,7 +172,8 @@ static void on_rank_step(void *user, struct eo_job_rank *job_rank, uint64_t step
     struct rank_notes *rank = &notes->ranks[job_rank->rank];
     rank->step_ns[step - 1] = job_rank->last.step_ns - rank->previous_ns;
     rank->previous_ns = job_rank->last.step_ns;
-    if (step >= 3) /* step 1 runs the first-step list */
+    /* Step 1 runs the first-step list; a graph's times are not known. */
+    if (step >= 3 && !job_rank->graph.is_captured)
         keep_timeline(notes, rank, job_rank, step);
     if (job_rank->rank == 0) {
         notes->faults_last = eo_process_fault_count();
@@ -255,6 +296,22 @@ static void add_counts(const struct notes *notes, json_t *out)
     json_object_set_new(out, "resident_peak_bytes", json_integer((json_int_t)eo_process_resident_peak()));
 }
 
+/* 1: a collective slows no product down; 0: not known, for all or none of the passes had company. */
+static double slowdown(const struct notes *notes)
+{
+    double with_ns = 0, alone_ns = 0;
+    for (uint32_t r = 0; r < notes->job->shape.rank_count; r++) {
+        for (int kind = 0; kind < PASS_KINDS; kind++) {
+            const struct pass_times *times = &notes->ranks[r].passes[kind];
+            if (times->with_count == 0 || times->alone_count == 0)
+                continue;
+            with_ns += times->with_ns;
+            alone_ns += times->alone_ns / (double)times->alone_count * (double)times->with_count;
+        }
+    }
+    return alone_ns > 0 ? with_ns / alone_ns : 0;
+}
+
 static void add_waits(const struct notes *notes, json_t *out)
 {
     static const char *const names[EO_WAIT_COUNT] = {"all_gather", "reduce_scatter", "norm"};
@@ -282,6 +339,8 @@ static void add_waits(const struct notes *notes, json_t *out)
     json_object_set_new(out, "collective_s", collectives);
     json_object_set_new(out, "exposed_s", exposed);
     json_object_set_new(out, "start_delay_s", delays);
+    json_object_set_new(out, "pass_slowdown", json_real(slowdown(notes)));
+    json_object_set_new(out, "timeline_steps", json_integer((json_int_t)notes->ranks[0].timeline_count));
 }
 
 static void add_categories(const struct eo_job *job, json_t *out)

@@ -69,7 +69,7 @@ static const struct argp_option option_table[] = {
     {"dtype", OPTION_DTYPE, "TYPE", 0,
      "of weights and activations as computed with: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
     {"reduce", OPTION_REDUCE, "TYPE", 0, "of gradients that are reduced: fp32 or bf16 [fp32]", 2},
-    {"graph", OPTION_GRAPH, "WHEN", 0, "steps run as one graph: on or off [on with --device cuda --memory static]", 2},
+    {"graph", OPTION_GRAPH, "WHEN", 0, "steps run as one graph: on or off [train --device cuda --memory static: on]", 2},
     {"product-cache", OPTION_PLAN_CACHE, "FILE", 0,
      "with --device cuda: keep what was found out about products, for the next run [tried out in each run]", 2},
     {"repeatable", OPTION_REPEATABLE, NULL, 0,
@@ -333,6 +333,11 @@ static bool is_given(const struct eo_options *options, int key)
 bool eo_option_memory_given(const struct eo_options *options)
 {
     return is_given(options, OPTION_MEMORY);
+}
+
+bool eo_option_graph_given(const struct eo_options *options)
+{
+    return is_given(options, OPTION_GRAPH);
 }
 
 bool eo_options_on_gpu(const struct eo_options *options)

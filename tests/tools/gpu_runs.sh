@@ -95,6 +95,9 @@ for dtype in fp32 bf16; do
 done
 
 "$headtohead" $same --ranks 2 --runs 1 --json h.json >out 2>err && grep -q 'All runs end with the same weights' out &&
-    grep -q 'dynamic:caching' out && grep -q 'all-gather, waiting to begin' out && grep -q 'bytes copied a step' out
-result $? 'headtohead compares all modes on a GPU, with what collectives wait for and what is copied'
+    grep -q 'dynamic:caching' out && grep -q 'all-gather, waiting to begin  *[0-9]' out && grep -q 'bytes copied a step' out &&
+    grep -q 'blocks beside a collective / alone' out && grep -q 'pass_slowdown' h.json
+result $? 'headtohead compares all modes on a GPU, with what gives way to collectives and what is copied'
+"$headtohead" $same --ranks 2 --runs 1 --graph on >out 2>err && grep -q 'all-gather, exposed of all  *-  *[0-9]' out
+result $? 'what is not seen in graphs is not told as nothing'
 echo "1..$count"
