@@ -3,7 +3,7 @@
  * Every wait and every record that the CUDA backend issues is needed, or redundant: with one of them left out, or bound to
  * the version before, a training is caught by the checker of accesses, by another refusal, or by its bits.
  * What is left is spare: an entry or exit event of the local collectives whose order a later event gives again before
- * anybody touches the bytes. That is tried under every policy of the scheduler, and must never be the greater part; the
+ * anybody touches the bytes. That is tried under every policy of the scheduler, and must be two thirds of them at most; the
  * collectives' own waits, one by one where each is needed, are in test_sim_comms.c.
  * Method: a clean run numbers the calls and says which are redundant, by streams and events alone: a wait whose order was
  * there already; a record that no wait that counts binds to, that no host thread asks for, or only for its time. Then a
@@ -105,7 +105,7 @@ static void mutate(const struct micro_settings *settings, enum sim_mutation_kind
                    verdict_names[verdict]);
     }
     const uint32_t caught = counts[BY_CHECKER] + counts[BY_REFUSAL] + counts[BY_ERROR] + counts[BY_BITS];
-    CHECK(tried > 0 && caught >= tried / 2, "%u tried, %u caught", tried, caught);
+    CHECK(tried > 0 && 3 * caught >= tried, "%u tried, %u caught", tried, caught);
     for (int v = 0; v < VERDICTS; v++)
         if (counts[v] > 0)
             printf("# %u %s\n", counts[v], verdict_names[v]);
