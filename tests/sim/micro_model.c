@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "micro_model.h"
 
+#include <nccl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ struct run {
 struct rank {
     struct run *run;
     uint32_t rank;
+    ncclComm_t communicator; /* of the caller's own making, or NULL */
     eo_world *world;
     eo_runtime *runtime;
     bool on_host;
@@ -330,14 +332,40 @@ static eo_status evaluate(struct rank *self)
     return EO_OK;
 }
 
+/* As a program has one that trained by other means before: blocking, and its own. */
+static eo_status make_communicator(struct rank *self)
+{
+    ncclUniqueId id;
+    memcpy(&id, &self->run->id, sizeof(id));
+    if (cudaSetDevice((int)self->rank) != cudaSuccess ||
+        ncclCommInitRank(&self->communicator, (int)self->run->settings.ranks, id, (int)self->rank) != ncclSuccess)
+        return EO_ERR_COMM;
+    return EO_OK;
+}
+
+/* After the world it must still be there, and idle. */
+static void end_communicator(struct rank *self)
+{
+    int count = 0;
+    if (!self->communicator)
+        return;
+    if (ncclCommCount(self->communicator, &count) != ncclSuccess || (uint32_t)count != self->run->settings.ranks ||
+        ncclCommFinalize(self->communicator) != ncclSuccess || ncclCommDestroy(self->communicator) != ncclSuccess)
+        (void)fail(self, "the communicator that was given is not what it was", EO_ERR_COMM);
+    self->communicator = NULL;
+}
+
 static eo_status train(struct rank *self)
 {
     struct run *run = self->run;
     const struct micro_settings *settings = &run->settings;
-    if (settings->world == MICRO_NCCL && strcmp(settings->device, "cuda") == 0)
+    const bool nccl = settings->world == MICRO_NCCL && strcmp(settings->device, "cuda") == 0;
+    if (nccl && settings->own_communicator)
+        TRY(make_communicator(self));
+    if (nccl)
         TRY(eo_world_create_nccl(&self->world, &(const eo_world_nccl_params){
-            .rank = self->rank, .rank_count = settings->ranks, .id = &run->id, .device_index = self->rank,
-            .mode = settings->mode, .timeout_ms = settings->timeout_ms, .log = &run->log,
+            .rank = self->rank, .rank_count = settings->ranks, .id = self->communicator ? NULL : &run->id,
+            .communicator = self->communicator, .device_index = self->rank, .mode = settings->mode, .timeout_ms = settings->timeout_ms, .log = &run->log,
             .launch_order_is_implicit = settings->separate_reduce_stream}));
     TRY(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = run->plan, .world = self->world,
                                                             .memory = settings->memory, .debug = settings->debug,
@@ -378,6 +406,7 @@ static void *rank_main(void *argument)
         self->run->result->must_exit |= info.must_exit;
     if (settings->world == MICRO_NCCL && simulated)
         eo_world_destroy(&self->world);
+    end_communicator(self);
     return NULL;
 }
 
