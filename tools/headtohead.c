@@ -241,6 +241,7 @@ static eo_status check(const struct settings *settings, struct eo_problem *probl
     TOOLS_TRY(eo_check_writable("--json", settings->json_path, problem));
     TOOLS_TRY(eo_check_writable("--html", settings->html_path, problem));
     TOOLS_TRY(eo_job_prepare(&job, &settings->common, 0, problem));
+    eo_job_tell_model(&job);
     eo_report_start(&job);
     eo_job_fini(&job);
     return EO_OK;

@@ -280,10 +280,40 @@ static eo_status load_data(struct eo_job *job, struct eo_problem *problem)
 
 /* --- all of it --------------------------------------------------------------------------------------------------- */
 
+static eo_status load_model_config(struct eo_job *job, struct eo_problem *problem)
+{
+    const char *name = job->options->model_name;
+    char why[200];
+    job->model_config = malloc(sizeof(*job->model_config));
+    if (!job->model_config)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "--model %s: no memory", name);
+    TOOLS_TRY(eo_model_config_load(job->model_config, name, NULL, 0, problem));
+    if (!eo_model_config_runs(job->model_config, why, sizeof(why)))
+        return eo_problem_set(problem, EO_ERR_UNSUPPORTED, "--model %s: family %s as it is there can be planned "
+                              "(memplan), not run: %s; GPT-2, Llama and Mistral run", name,
+                              eo_config_family_name(job->model_config->family), why);
+    eo_model_config_transformer(job->model_config, &job->config);
+    if (job->options->init_path && job->config.family != EO_FAMILY_GPT2)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--init reads GPT-2 checkpoints, and --model %s is none", name);
+    return EO_OK;
+}
+
+void eo_job_tell_model(const struct eo_job *job)
+{
+    const struct eo_model_config *c = job->model_config;
+    for (uint32_t i = 0; c && i < c->default_count; i++)
+        fprintf(stderr, "%s %s\n", i == 0 ? "the config does not say:" : "                        ", c->defaults[i]);
+    if (c && c->not_computed[0])
+        fprintf(stderr, "%s: warning: --model %s: the layers know nothing of %s, and compute as if it were not there\n",
+                program_invocation_short_name, job->options->model_name, c->not_computed);
+}
+
 static eo_status choose_config(struct eo_job *job, struct eo_problem *problem)
 {
     const struct eo_options *o = job->options;
     job->config = o->config;
+    if (o->model_of_config)
+        TOOLS_TRY(load_model_config(job, problem));
     if (!o->init_path)
         return EO_OK;
     TOOLS_TRY(eo_checkpoint_open(&job->checkpoint, o->init_path, problem));
@@ -357,5 +387,7 @@ void eo_job_fini(struct eo_job *job)
     eo_checkpoint_fini(&job->checkpoint);
     eo_data_fini(&job->data);
     free(job->ranks);
+    free(job->model_config);
     job->ranks = NULL;
+    job->model_config = NULL;
 }

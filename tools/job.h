@@ -18,6 +18,7 @@
 
 #include "tools/checkpoint_llmc.h"
 #include "tools/data.h"
+#include "tools/model_config.h"
 #include "tools/options.h"
 #include "tools/problem.h"
 
@@ -86,6 +87,7 @@ struct eo_job {
 
     /* prepare */
     eo_transformer_config config;
+    struct eo_model_config *model_config; /* NULL: the model is of no config.json */
     eo_transformer *transformer;
     eo_plan *plan;
     eo_plan_summary summary;
@@ -117,6 +119,9 @@ EO_NODISCARD eo_status eo_job_prepare(struct eo_job *job, const struct eo_option
                                       struct eo_problem *problem);
 EO_NODISCARD eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem);
 void eo_job_fini(struct eo_job *job);
+
+/* On standard error: what a config.json left to its family's defaults, and what of it is not computed. */
+void eo_job_tell_model(const struct eo_job *job);
 
 /* What the planner and layers are made of, for other sizes too: neither is kept when it fails. */
 EO_NODISCARD eo_status eo_job_plan(const struct eo_options *options, const eo_transformer_config *config,

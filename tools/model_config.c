@@ -340,6 +340,35 @@ static void find_stored_bytes(struct reader *r)
         r->config->stored_bytes = 4;
 }
 
+/* Fields that change what is computed and no byte of it, where they are not as the layers compute. */
+static void note_not_computed(struct reader *r)
+{
+    struct eo_model_config *c = r->config;
+    const bool is_gpt2 = c->family == EO_CONFIG_GPT2;
+    const char *activation = json_string_value(field(r, is_gpt2 ? "activation_function" : "hidden_act"));
+    const char *const rope_key = field(r, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    const char *kind = json_string_value(json_object_get(field(r, rope_key), "rope_type"));
+    if (!kind)
+        kind = json_string_value(json_object_get(field(r, rope_key), "type"));
+    const char *texts[3] = {NULL};
+    char activation_text[80];
+    if (!is_gpt2 && kind && strcmp(kind, "default") != 0)
+        texts[0] = rope_key;
+    if (c->family == EO_CONFIG_MISTRAL && json_is_number(field(r, "sliding_window")) &&
+        json_number_value(field(r, "sliding_window")) < c->context)
+        texts[1] = "sliding_window";
+    if (activation && strcmp(activation, is_gpt2 ? "gelu_new" : "silu") != 0) {
+        snprintf(activation_text, sizeof(activation_text), "%s %.40s", is_gpt2 ? "activation_function" : "hidden_act",
+                 activation);
+        texts[2] = activation_text;
+    }
+    for (int i = 0; i < 3; i++) {
+        const size_t used = strlen(c->not_computed);
+        if (texts[i])
+            snprintf(c->not_computed + used, sizeof(c->not_computed) - used, "%s%s", used ? ", " : "", texts[i]);
+    }
+}
+
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 /* KEY=VALUE; the value as JSON, or as a text where it is none. */
@@ -371,7 +400,9 @@ static eo_status read_object(struct reader *r, const char *const *sets, uint32_t
         TOOLS_TRY(apply_set(r, sets[i]));
     TOOLS_TRY(find_family(r));
     find_stored_bytes(r);
-    return r->config->family == EO_CONFIG_GPT2 ? read_gpt2(r) : read_others(r);
+    TOOLS_TRY(r->config->family == EO_CONFIG_GPT2 ? read_gpt2(r) : read_others(r));
+    note_not_computed(r);
+    return EO_OK;
 }
 
 static eo_status parse_into(struct eo_model_config *config, const char *text, size_t bytes, const char *const *sets,

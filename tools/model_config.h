@@ -43,6 +43,7 @@ struct eo_model_config {
     bool dense[EO_CONFIG_LAYERS_MAX];  /* of a model with experts: this layer has none */
     double norm_eps, rope_theta;
     uint32_t stored_bytes;             /* of a parameter in the published files; 0: the config does not say */
+    char not_computed[128];            /* what decides no byte, and the layers do not do: "rope_scaling"; mostly "" */
     uint32_t default_count;
     char defaults[EO_CONFIG_DEFAULTS_MAX][96]; /* "head_dim = 128 (hidden_size / num_attention_heads)" */
 };

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "tools/model_config.h"
 #include "tools/problem.h"
 
 enum option_key {
@@ -56,9 +58,10 @@ _Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
 /* A group's number orders --help; a row without key and name is a heading. */
 static const struct argp_option option_table[] = {
     {.doc = "Model and data:", .group = 1},
-    {"model", OPTION_MODEL, "NAME", 0,
+    {"model", OPTION_MODEL, "MODEL", 0,
      "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b; "
-     "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; init for the shape of the --init checkpoint [small]", 1},
+     "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a config.json of GPT-2, Llama or Mistral, or a folder with one; "
+     "init for the shape of the --init checkpoint [small]", 1},
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [the project's own sources]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin", 0, "train on a token file of llm.c, in its order", 1},
@@ -170,9 +173,8 @@ static bool parse_shape(const char *text, eo_transformer_config *config)
 
 static void parse_model(const struct argp_state *state, struct eo_options *options, const char *name)
 {
-    if (strlen(name) >= sizeof(options->model_name))
-        argp_error(state, "--model: a name of %zu bytes is none that is known", strlen(name));
-    snprintf(options->model_name, sizeof(options->model_name), "%s", name);
+    struct stat info;
+    options->model_name = name;
     if (strcmp(name, "init") == 0) {
         options->model_of_init = true;
     } else if (parse_shape(name, &options->config)) {
@@ -181,13 +183,17 @@ static void parse_model(const struct argp_state *state, struct eo_options *optio
         if (options->config.width % options->config.head_count)
             argp_error(state, "--model %s: %u heads do not divide the width %u; make the width a multiple of the heads",
                        name, options->config.head_count, options->config.width);
-    } else if (eo_transformer_preset(name, &options->config) < 0) {
+    } else if (eo_transformer_preset(name, &options->config) >= 0) {
+        return;
+    } else if (eo_model_preset_text(name) || strchr(name, '/') || stat(name, &info) == 0) {
+        options->model_of_config = true;
+    } else {
         char known[512] = "";
         for (uint32_t i = 0; eo_transformer_preset_name(i); i++)
             snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "",
                      eo_transformer_preset_name(i));
-        argp_error(state, "--model '%s' is not known; there are %s, and LAYERSxWIDTHxHEADS (such as 4x128x4)", name,
-                   known);
+        argp_error(state, "--model '%.200s' is not known; there are %s, LAYERSxWIDTHxHEADS (such as 4x128x4), a "
+                   "config.json, and a folder with one", name, known);
     }
 }
 
@@ -382,7 +388,7 @@ static void check_together(const struct argp_state *state, struct eo_options *o)
         argp_error(state, "--text and --tokens are both given; train on one of them");
     if (o->model_of_init && !o->init_path)
         argp_error(state, "--model init takes the shape of a checkpoint; name it with --init FILE.bin");
-    if (o->init_path && !o->model_of_init && o->config.family != EO_FAMILY_GPT2)
+    if (o->init_path && !o->model_of_init && !o->model_of_config && o->config.family != EO_FAMILY_GPT2)
         argp_error(state, "--init reads GPT-2 checkpoints, and --model %s is none", o->model_name);
     if (is_given(o, OPTION_WARMUP) && o->warmup > o->steps)
         argp_error(state, "--warmup %llu is longer than the run of --steps %llu; give fewer",

@@ -12,15 +12,15 @@
 #include <evenodd/layers.h>
 
 enum {
-    EO_MODEL_NAME_MAX = 64,
     EO_RUN_RANKS_MAX = 64,     /* ranks are threads of the process */
     EO_PLAN_RANKS_MAX = 65536, /* a plan needs none */
 };
 
 struct eo_options {
-    char model_name[EO_MODEL_NAME_MAX];
+    const char *model_name; /* as it was given */
     eo_transformer_config config;
-    bool model_of_init; /* --model init: the shape comes from the checkpoint */
+    bool model_of_init;   /* --model init: the shape comes from the checkpoint */
+    bool model_of_config; /* a config.json, a folder with one, or a published model: read in eo_job_prepare */
 
     const char **text_paths; /* NULL: the project's own sources */
     uint32_t text_path_count;

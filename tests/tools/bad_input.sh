@@ -148,6 +148,45 @@ refuse 'a checkpoint with NaN' 'value 1000' --model init --init "$work/nan.bin" 
 refuse 'a checkpoint in bf16' 'bf16' --model init --init "$work/bf16.bin" --text "$text"
 refuse 'a checkpoint of GPT-2 for a Llama' 'llama-tiny is none' --model llama-tiny --init "$work/good.bin"
 
+# Models of a config.json.
+model() # TEXT: becomes the model of $work/model
+{
+    mkdir -p "$work/model"
+    printf '%s\n' "$1" >"$work/model/config.json"
+}
+dense='"num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"intermediate_size":172'
+dense="$dense,\"vocab_size\":300"
+words="--text $text --seq 32 --batch 1 --steps 2 --sample 0 --threads 1 --peak-seconds 0"
+model "{\"model_type\":\"llama\",$dense}"
+# shellcheck disable=SC2086
+run "$train" --model "$work/model" $words --log log.jsonl
+[ $code = 0 ] && [ -s "$work/run/log.jsonl" ]
+result $? 'a good config.json is taken'
+refuse 'a config.json of a Llama for a checkpoint of GPT-2' 'GPT-2 checkpoints' --model "$work/model" --init "$work/good.bin"
+refuse 'a sequence above the context of a config.json' 'longer than the context' --model "$work/model" --seq 4096
+refuse 'a config.json that is not there' 'No such file' --model "$work/nothing.json"
+refuse 'a folder without a config.json' 'config.json: No such file' --model "$work/run"
+model "{\"model_type\":\"qwen2\",$dense}"
+refuse 'a family that does not run' 'can be planned (memplan), not run: the layers of Llama have no biases' \
+    --model "$work/model"
+run "$headtohead" --json out.json --html out.html --model "$work/model"
+check_refusal 'headtohead: a family that does not run' 'not run'
+model "{\"model_type\":\"mixtral\",$dense}"
+refuse 'a model with experts' 'have no experts' --model "$work/model"
+run "$train" --plan --model "$work/model"
+check_refusal 'a plan of a family that does not run' 'can be planned (memplan), not run'
+refuse 'a published family that does not run' 'no norms of q and k' --model qwen3-8b
+model '{"model_type":"bert"}'
+refuse 'a family that is not known' "'bert', which is not known" --model "$work/model"
+model "{\"model_type\":\"llama\",$dense"
+refuse 'a config.json that ends too soon' 'config.json: line' --model "$work/model"
+model '{"model_type":"llama","hidden_size":64}'
+refuse 'a config.json that lacks a size' 'is missing' --model "$work/model/config.json"
+model "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":5,\"vocab_size\":300}"
+refuse 'a config.json whose heads do not divide the width' 'n_head is 5' --model "$work/model"
+mkfifo "$work/pipe.json"
+refuse 'a config.json that is a pipe' 'is no file' --model "$work/pipe.json"
+
 # Options that do not go together.
 refuse 'an option that is given twice' '--ranks is given twice' --ranks 2 --ranks 3
 refuse 'the model given twice' '--model is given twice' --model tiny --model small
