@@ -14,8 +14,8 @@ EO_NODISCARD eo_status eo_memplan_diff(FILE *out, const char *path_a, const char
                                        struct eo_problem *problem);
 
 /*
- * A log of train (--log), of which the summary's arena, plan and lower bound are compared and every row of a line
- * {"plan": ...}; or what train --plan printed, of which every row is. Prints what is not equal.
+ * A log of train (--log), of which the summary's arena, plan and lower bound are compared and every row of its first
+ * line, {"plan": ...}; or what train --plan printed, of which every row is. Prints what is not equal.
  */
 EO_NODISCARD eo_status eo_memplan_verify(FILE *out, const char *path, const struct eo_memplan *memplan,
                                          uint32_t *difference_count, struct eo_problem *problem);

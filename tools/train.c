@@ -23,7 +23,7 @@ static const double sample_temperature = 0.8;
 static const struct argp_option train_options[] = {
     {.doc = "What comes out:", .group = 4},
     {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on held-back text every N steps [never]", 4},
-    {"log", TRAIN_LOG, "FILE.jsonl", 0, "a JSON object a step, and a summary", 4},
+    {"log", TRAIN_LOG, "FILE.jsonl", 0, "the plan, a JSON object a step, and a summary", 4},
     {"trace", TRAIN_TRACE, "FILE.json", 0, "what both streams did in the last steps, for Perfetto or Chrome", 4},
     {"sample", TRAIN_SAMPLE, "N", 0, "bytes (tokens) of text generated at the end, 0: none [160]", 4},
     {"plan", TRAIN_PLAN, NULL, 0, "print the plan, and stop", 4},
@@ -78,6 +78,28 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
+}
+
+/* --- the log's first line ----------------------------------------------------------------------------------------- */
+
+static void add_text(void *user, const char *text, size_t text_bytes)
+{
+    fwrite(text, 1, text_bytes, user);
+}
+
+/* {"plan": ...}, which memplan --verify compares: there before the first step, whatever comes of the run. */
+static void log_plan(struct train *train)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = train->log.file ? open_memstream(&text, &bytes) : NULL;
+    if (!memory)
+        return;
+    eo_plan_write_json(train->job.plan, add_text, memory);
+    json_t *plan = fclose(memory) == 0 ? json_loadb(text, bytes, 0, NULL) : NULL;
+    if (plan)
+        eo_step_log_write(&train->log, json_pack("{s:o}", "plan", plan));
+    free(text);
 }
 
 /* --- while it runs ------------------------------------------------------------------------------------------------ */
@@ -289,11 +311,6 @@ static eo_status run(struct train *train, struct eo_problem *problem)
     return status;
 }
 
-static void print_text(void *user, const char *text, size_t text_bytes)
-{
-    fwrite(text, 1, text_bytes, user);
-}
-
 /* Everything is checked before anything is written. */
 static eo_status prepare(struct train *train, struct eo_problem *problem)
 {
@@ -311,10 +328,12 @@ static int train_main(struct train *train)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
         return EO_EXIT_BAD_INPUT;
     }
+    eo_job_tell_model(&train->job);
     if (train->settings.common.plan_only) {
-        eo_plan_print(train->job.plan, print_text, stdout);
+        eo_plan_print(train->job.plan, add_text, stdout);
         return EO_EXIT_OK;
     }
+    log_plan(train);
     eo_warn_of_many_threads(&train->settings.common);
     const eo_status status = run(train, &problem);
     eo_step_log_close(&train->log);

@@ -28,6 +28,8 @@ def check_log(path, step_count=None):
         assert all(math.isfinite(step[field]) for field in STEP_FIELDS), step
     assert SUMMARY_FIELDS <= summary.keys(), f"missing: {SUMMARY_FIELDS - summary.keys()}"
     assert re.fullmatch("[0-9a-f]{16}", summary["weights_hash"]), summary["weights_hash"]
+    plan = json.loads(open(path).readline())["plan"]
+    assert plan["rows"] and plan["arena_bytes"] == summary["planned_bytes"], "the first line is not the run's plan"
     assert summary["arena_bytes"] == summary["planned_bytes"] >= summary["lower_bound_bytes"] > 0, summary
     assert summary["peak_rss_bytes"] > summary["arena_bytes"], summary
     assert summary["allocator_calls_per_step"] == 0, summary

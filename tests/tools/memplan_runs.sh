@@ -86,6 +86,60 @@ sed 's/  39385600/  39385601/' log >spoiled
 run 1 'weights.embedding, bytes' --kernels cpu --model gpt2 --world 4 --seq 128 --dtype fp32 --batch 2 --verify spoiled
 result $? 'a byte in a row is a difference'
 
+# A log's first line is the plan, which is compared like what --plan prints.
+both log '--model tiny --ranks 2 --seq 64 --batch 1' "--model tiny --world 2 $base" && grep -q 'every row by name' out
+result $? 'the rows of a log of train are compared by name'
+spoil() # SED_EXPRESSION WORDS
+{
+    sed "1$1" log >spoiled
+    ! cmp -s log spoiled && run 1 "$2" --kernels cpu --model tiny --world 2 $base --verify spoiled &&
+        grep -q ' 1 difference$' out
+}
+spoil 's/\("name":"weights.block.1",[^}]*"bytes":\)/\11/' 'weights.block.1, bytes'
+result $? 'bytes of a row of the log are a difference'
+spoil 's/\("name":"gradient.block.1",[^}]*"offset":\)/\11/' 'gradient.block.1, offset'
+result $? 'the offset of a row of the log is a difference'
+spoil 's/{"name":"state0.block.1"[^}]*},//' 'is in the plan and not in the run'
+result $? 'a row that the log lacks is a difference'
+
+# Models of a config.json: train and memplan read the same file, to the same plan.
+mkdir gpt2 llama mistral qwen2
+echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_positions":160}' >gpt2/config.json
+echo '{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,
+    "intermediate_size":172,"vocab_size":300,"tie_word_embeddings":true}' >llama/config.json
+echo '{"architectures":["MistralForCausalLM"],"num_hidden_layers":2,"hidden_size":128,"num_attention_heads":16,
+    "intermediate_size":344,"vocab_size":515,"sliding_window":4096,"rms_norm_eps":1e-5}' >mistral/config.json
+echo '{"model_type":"qwen2","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":172,
+    "num_key_value_heads":2,"vocab_size":300}' >qwen2/config.json
+planned=0
+for model in gpt2/config.json llama llama/config.json ./mistral; do
+    for world in 1 3 4; do
+        for more in '' '--recompute all --micro-batches 2' '--recompute cheap --slots 1,2 --head-chunks 2'; do
+            both plan "--model ./$model --ranks $world --seq 48 --batch 2 $more" \
+                "--model ./$model --world $world --seq 48 --batch 2 --dtype fp32 $more" &&
+                grep -q 'every row by name' out || break 3
+            planned=$((planned + 1))
+        done
+    done
+done
+[ $planned = 36 ]
+result $? "$planned plans of train for a config.json have memplan's rows, by name"
+for model in gpt2 llama mistral; do
+    both log "--model ./$model --ranks 2 --seq 64 --batch 2" "--model ./$model --world 2 $base --batch 2" &&
+        grep -q 'every row by name' out
+    result $? "a $model of a config.json, trained, reserved what was planned"
+    "$memplan" --model ./$model --kernels cpu | sed -n 's/^  the config does not say: //p; s/^ \{27\}\([^ ]\)/\1/p' >said
+    "$train" --model ./$model --plan 2>err >out && sed -n 's/^the config does not say: //p; s/^ \{25\}//p' err >out &&
+        [ -s said ] && cmp -s said out
+    result $? "what the $model's config left out is listed once by train, as by memplan"
+done
+# The last of them was mistral, with a window shorter than its context.
+grep -q 'warning: .*know nothing of sliding_window, and' err && "$train" --model ./llama --plan 2>err >out &&
+    ! grep -q warning err
+result $? "a field that the layers do not compute is warned of, where it is there"
+both plan '--model llama-3-8b --ranks 8 --seq 512 --dtype bf16' '--model llama-3-8b --world 8 --seq 512 --batch 2'
+result $? "a published model has one plan by its name, too"
+
 # Exit statuses.
 run 0 'FITS, with' --model llama-3-8b --device H100
 result $? 'what fits is 0'

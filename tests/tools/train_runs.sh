@@ -67,7 +67,7 @@ pid=$!
 tries=0
 logged=0
 while [ "${logged:-0}" -lt 5 ]; do
-    logged=$(grep -c step stopped.jsonl 2>/dev/null)
+    logged=$(grep -c '"step":' stopped.jsonl 2>/dev/null)
     tries=$((tries + 1))
     [ $tries -lt 600 ] && kill -0 $pid 2>/dev/null || break
     sleep 0.1
