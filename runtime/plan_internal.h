@@ -34,7 +34,7 @@ struct plan_parameter {
 struct plan_layer {
     char name[EO_NAME_MAX];
     bool frozen;
-    bool edge; /* first or last position, and larger than the body layers: rows of its own */
+    bool edge; /* first or last position, and larger than the body layers, or far smaller: rows of its own */
     struct eo_layout layout;
     uint32_t parameter_begin, parameter_count; /* into plan.parameters */
     uint32_t use_count;                        /* positions that use it */

@@ -131,16 +131,23 @@ out:
     return status;
 }
 
-/* Embedding and head, when larger than what lies between them, must not decide the size of the slots. */
+/*
+ * Embedding and head, when larger than what lies between them, must not decide the size of the slots. When far smaller,
+ * rows of their own cost next to nothing, and in a slot they would drive out a body layer that backward reads next: one
+ * more gather of it in each micro-batch, just at the turn, where nothing hides it.
+ */
 static void find_edges(struct eo_plan *plan, const struct eo_model *model)
 {
+    enum { SMALL_SHARE = 8 }; /* of a body layer */
     const uint32_t ends[2] = {model->positions[0].layer, model->positions[model->position_count - 1].layer};
     uint64_t body = 0;
     for (uint32_t l = 0; l < plan->layer_count; l++)
         if (l != ends[0] && l != ends[1])
             body = eo_max_u64(body, plan->layers[l].layout.padded_count);
-    for (int e = 0; e < 2; e++)
-        plan->layers[ends[e]].edge = body > 0 && plan->layers[ends[e]].layout.padded_count > body;
+    for (int e = 0; e < 2; e++) {
+        const uint64_t count = plan->layers[ends[e]].layout.padded_count;
+        plan->layers[ends[e]].edge = body > 0 && (count > body || count <= body / SMALL_SHARE);
+    }
 }
 
 /* What the runtime zeroes before the gradients of a position are written: everything no gradient goes to. */
