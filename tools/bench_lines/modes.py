@@ -10,6 +10,7 @@ CASES = (("tiny", 1), ("tiny", 2), ("tiny", 3), ("tiny", 4), ("llama-tiny", 2), 
 QUICK_CASES = (("tiny", 2),)
 STEPS = {"tiny": 24, "llama-tiny": 24, "small": 6, "llama-small": 6}
 STEPS_LARGE = 4  # the first is not counted
+SMALL_RUNS_MORE = 5
 BATCH = {"gpt2": 2}
 BATCH_USUAL = 4
 DYNAMIC = ("dynamic:malloc", "dynamic:pool")
@@ -39,8 +40,8 @@ def compare(context):
     found = {}
     for model, ranks in context.cases or (QUICK_CASES if context.quick else CASES):
         threads = max(1, CORES // ranks)
-        # Two turns of large models, three of small ones, which are more uneven.
-        runs = context.runs + (model in STEPS and not context.quick)
+        # Two turns of large models, more of small ones, whose short steps are more uneven.
+        runs = context.runs + (SMALL_RUNS_MORE if model in STEPS and not context.quick else 0)
         steps = 6 if context.quick else STEPS.get(model, STEPS_LARGE)
         try:
             found[model, ranks] = ours.head_to_head(context, model, runs, "--ranks", str(ranks), "--threads",
