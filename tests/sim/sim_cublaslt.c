@@ -13,6 +13,7 @@
 #include "layers/reference_kernels.h"
 #include "sim.h"
 #include "sim_cublaslt.h"
+#include "sim_internal.h"
 
 enum { NEEDED_WORKSPACE = 1 << 20 };
 
@@ -56,8 +57,19 @@ const char *cublasLtGetStatusName(cublasStatus_t status)
     return status == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : "CUBLAS_STATUS of the simulator";
 }
 
+/* Calls that a test wants to fail do, as those of CUDA. */
+static bool is_to_fail(const char *function)
+{
+    int fault;
+    const bool fails = sim_enter(function, &fault);
+    sim_unlock();
+    return fails;
+}
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
+    if (is_to_fail("cublasLtCreate"))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
     counts.handles++;
     *handle = (cublasLtHandle_t)&handle_object;
     return CUBLAS_STATUS_SUCCESS;
@@ -214,6 +226,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     const struct preference *preference = (const struct preference *)preference_of;
     (void)handle, (void)c;
     *found = 0;
+    if (is_to_fail("cublasLtMatmulAlgoGetHeuristic"))
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+    *found = 0;
     if ((preference->schemes & ~(uint64_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0)
         return refuse("a reduction whose result depends on time, or is not summed in fp32");
     if (!epilogue_is_supported(operation))
@@ -330,6 +345,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
 {
     const struct operation *o = (const struct operation *)operation_of;
     const struct layout *a = (struct layout *)a_of, *b = (struct layout *)b_of, *d = (struct layout *)d_of;
+    if (is_to_fail("cublasLtMatmul"))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     const uint64_t pointers[3] = {(uintptr_t)a_at, (uintptr_t)b_at, (uintptr_t)d_at};
     const float one = *(const float *)alpha, beta = *(const float *)beta_at;
     struct algorithm algorithm;

@@ -64,6 +64,10 @@ ends 'a sticky error ends the run: step, rank and operation' 1 \
 ends 'work that fails on the GPU ends the run' 1 'rank [0-9]: .*CUDA error 719.*lost to this process' lost=500
 ends "memory that NCCL does not get is told with NCCL's words" 1 'ncclMemAlloc: .*could not be reserved' fail=ncclMemAlloc:0
 ends 'pinned memory that is not there' 1 'MiB for pinned host buffers' fail=cudaHostAlloc:0
+ends 'cuBLASLt that does not start' 1 'rank [0-9]: .*cublasLtCreate .* failed' fail=cublasLtCreate:0
+ends 'a product that fails: step, rank and call' 1 'step 1, rank [0-9].*cublasLtMatmul failed' fail=cublasLtMatmul:5 --repeatable
+ends 'a capture that fails: why, and the run goes on' 0 'cannot run as a graph here.*cudaStreamEndCapture' \
+    fail=cudaStreamEndCapture:0:901
 ends 'a graph that cannot be made: why, and the run goes on' 0 'cannot run as a graph here.*cudaGraphInstantiate' \
     fail=cudaGraphInstantiate:0
 
