@@ -8,6 +8,7 @@
 # Method: the programs as they are, linked with the simulator in place of CUDA (tests/sim/sim_tool.c); EO_SIM says what the
 #         machine is like. The simulator's own objections end a program with exit status 3.
 # usage: gpu_runs.sh SIM_TRAIN SIM_HEADTOHEAD
+# shellcheck disable=SC2086 # lists of words
 set -u
 train=$(realpath "$1") headtohead=$(realpath "$2")
 work=$(mktemp -d)
@@ -36,7 +37,6 @@ ends()
     export EO_SIM="$4"
     shift 4
     rm -f log.jsonl
-    # shellcheck disable=SC2086 # a list of words, here and below
     "$train" $quick --log log.jsonl "$@" >out 2>err
     status=$?
     echo "exit status $status; wanted is $wanted, and: $words" >>out
@@ -61,7 +61,10 @@ unset CUDA_DEVICE_MAX_CONNECTIONS
 # What fails later: the cause first, with rank and operation.
 ends 'a sticky error ends the run: step, rank and operation' 1 \
     'step 1, rank [0-9].*: cudaStreamWaitEvent: .*CUDA error 719.*lost to this process' fail=cudaStreamWaitEvent:20:719
-ends 'work that fails on the GPU ends the run' 1 'rank [0-9]: .*CUDA error 719.*lost to this process' lost=500
+ends 'work that fails on the GPU ends the run' 1 'step 1, rank 0: .*CUDA error 719.*lost to this process' lost=50 \
+    --ranks 1 --repeatable
+ends 'work that fails in a graph ends the run' 1 'step [2-4], rank 0: .*captured step.*CUDA error 719' lost=300 \
+    --ranks 1 --repeatable
 ends "memory that NCCL does not get is told with NCCL's words" 1 'ncclMemAlloc: .*could not be reserved' fail=ncclMemAlloc:0
 ends 'pinned memory that is not there' 1 'MiB for pinned host buffers' fail=cudaHostAlloc:0
 ends 'cuBLASLt that does not start' 1 'rank [0-9]: .*cublasLtCreate .* failed' fail=cublasLtCreate:0
