@@ -402,8 +402,12 @@ static void *rank_main(void *argument)
         eo_world_abort(self->world, "the trainer gives up");
     eo_runtime_destroy(&self->runtime);
     eo_world_nccl_info info;
-    if (settings->world == MICRO_NCCL && simulated && self->world && eo_world_nccl_get_info(self->world, &info) == EO_OK)
+    if (settings->world == MICRO_NCCL && simulated && self->world &&
+        eo_world_nccl_get_info(self->world, &info) == EO_OK) {
+        pthread_mutex_lock(&self->run->lock);
         self->run->result->must_exit |= info.must_exit;
+        pthread_mutex_unlock(&self->run->lock);
+    }
     if (settings->world == MICRO_NCCL && simulated)
         eo_world_destroy(&self->world);
     end_communicator(self);
