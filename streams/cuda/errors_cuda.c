@@ -23,6 +23,13 @@ bool eo_cuda_is_of_capture(cudaError_t error)
     return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
 }
 
+const char *eo_cuda_consequence(cudaError_t error)
+{
+    return eo_cuda_is_sticky(error) ? ". It was caused by this or by work issued before it, and the GPU is lost to this "
+                                      "process: end it, and run again under compute-sanitizer to find the place"
+                                    : "";
+}
+
 eo_status eo_cuda_status(const eo_log *log, uint32_t rank, cudaError_t error, const char *operation)
 {
     if (error == cudaSuccess)
@@ -30,14 +37,8 @@ eo_status eo_cuda_status(const eo_log *log, uint32_t rank, cudaError_t error, co
     (void)cudaGetLastError();
     if (error == cudaErrorNotReady)
         return EO_IN_PROGRESS;
-    if (eo_cuda_is_sticky(error))
-        eo_log_write(log, EO_LOG_ERROR,
-                     "rank %u: %s: %s (CUDA error %d). It was caused by this or by work issued before it, and the GPU "
-                     "is lost to this process: end it, and run again under compute-sanitizer to find the place",
-                     rank, operation, cudaGetErrorString(error), (int)error);
-    else
-        eo_log_write(log, EO_LOG_ERROR, "rank %u: %s: %s (CUDA error %d)", rank, operation, cudaGetErrorString(error),
-                     (int)error);
+    eo_log_write(log, EO_LOG_ERROR, "rank %u: %s: %s (CUDA error %d)%s", rank, operation, cudaGetErrorString(error),
+                 (int)error, eo_cuda_consequence(error));
     return error == cudaErrorMemoryAllocation ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
 

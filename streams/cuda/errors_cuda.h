@@ -28,6 +28,9 @@ cudaError_t eo_cuda_query_stream(cudaStream_t stream);
 /* The error has made the context useless: every later call of this process gives it again. */
 bool eo_cuda_is_sticky(cudaError_t error);
 
+/* What the error means beyond itself, to stand after its text; empty if the process can go on. */
+const char *eo_cuda_consequence(cudaError_t error);
+
 /* The error says that a capture cannot go on. */
 bool eo_cuda_is_of_capture(cudaError_t error);
 

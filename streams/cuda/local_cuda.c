@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/check.h"
@@ -17,8 +18,9 @@ eo_status eo_local_cuda_fail(struct eo_comm *comm, cudaError_t error, const char
 {
     const eo_status status = eo_cuda_status(NULL, comm->end.rank, error, call);
     return eo_local_fail(comm->end.group, status < 0 ? status : EO_ERR_DEVICE,
-                         "rank %u, '%s', collective %llu: %s: %s (CUDA error %d)", comm->end.rank, label,
-                         (unsigned long long)comm->end.sequence, call, cudaGetErrorString(error), (int)error);
+                         "rank %u, '%s', collective %llu: %.*s: %s (CUDA error %d)%s", comm->end.rank, label,
+                         (unsigned long long)comm->end.sequence, (int)strcspn(call, "("), call, cudaGetErrorString(error),
+                         (int)error, eo_cuda_consequence(error));
 }
 
 #define TRY_CUDA(comm, label, call)                                                                                   \

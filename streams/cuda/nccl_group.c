@@ -53,8 +53,9 @@ eo_status eo_nccl_fail_call(struct eo_group *group, ncclComm_t comm, ncclResult_
 eo_status eo_nccl_fail_cuda(struct eo_group *group, cudaError_t error, const char *call, const char *label)
 {
     const eo_status status = eo_cuda_status(NULL, group->rank, error, call);
-    return eo_nccl_fail(group, status < 0 ? status : EO_ERR_DEVICE, "rank %u of %u, '%s': %s: %s (CUDA error %d)", group->rank, group->params.rank_count, label,
-                        call, cudaGetErrorString(error), (int)error);
+    return eo_nccl_fail(group, status < 0 ? status : EO_ERR_DEVICE, "rank %u of %u, '%s': %.*s: %s (CUDA error %d)%s",
+                        group->rank, group->params.rank_count, label, (int)strcspn(call, "("), call,
+                        cudaGetErrorString(error), (int)error, eo_cuda_consequence(error));
 }
 
 void eo_nccl_pause(void)

@@ -59,8 +59,10 @@ ends 'one hardware queue for all streams' 2 'CUDA_DEVICE_MAX_CONNECTIONS is 1' '
 unset CUDA_DEVICE_MAX_CONNECTIONS
 
 # What fails later: the cause first, with rank and operation.
+# One rank: of several, any may be the first to meet the lost GPU.
 ends 'a sticky error ends the run: step, rank and operation' 1 \
-    'step 1, rank [0-9].*: cudaStreamWaitEvent: .*CUDA error 719.*lost to this process' fail=cudaStreamWaitEvent:20:719
+    'step 1, rank 0: rank 0: cudaStreamWaitEvent: .*CUDA error 719.*lost to this process' fail=cudaStreamWaitEvent:3:719 \
+    --ranks 1 --repeatable
 ends 'work that fails on the GPU ends the run' 1 'step 1, rank 0: .*CUDA error 719.*lost to this process' lost=50 \
     --ranks 1 --repeatable
 ends 'work that fails in a graph ends the run' 1 'step [2-4], rank 0: .*captured step.*CUDA error 719' lost=300 \
