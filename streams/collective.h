@@ -20,21 +20,24 @@
 #define EO_STREAMS_COLLECTIVE_H
 
 #include "streams/device.h"
+#include "streams/exchange.h"
 
 struct eo_group;
 struct eo_comm;
 
 enum { EO_GROUP_ID_BYTES = 128, EO_GROUP_PEER_BYTES = 128 };
 
-/* Of ranks that come into a group each by itself (nccl), where `local` makes the group for all ranks at once. */
+/* Of ranks that come into a group each by itself (nccl, shared, mpi), where `local` makes the group for all ranks at
+ * once. */
 struct eo_group_join {
     uint32_t rank, device_index;
     const void *id;     /* EO_GROUP_ID_BYTES of group_id, the same on all ranks, or: */
-    void *communicator; /* the caller's own (ncclComm_t), split and left alone */
+    void *communicator; /* the caller's own (ncclComm_t; mpi: where its MPI_Comm lies), split and left alone */
     const void *peers;  /* what group_peer gave on every rank, EO_GROUP_PEER_BYTES each, by rank; NULL: unknown */
     const char *mode;   /* NULL: the backend's choice */
     uint32_t cta_max;   /* 0: the backend's choice */
     bool ordered_launches; /* NCCL_LAUNCH_ORDER_IMPLICIT=1 stands in the environment */
+    const struct eo_exchange *exchange; /* shared needs it; copied; NULL where the backend needs none */
 };
 
 struct eo_group_params {
