@@ -38,18 +38,18 @@ static const struct kind {
 };
 enum { KIND_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
 
-static uint64_t kind_count(const struct eo_checkpoint *checkpoint, const struct kind *kind)
+static uint64_t kind_count(const struct eo_llmc *checkpoint, const struct kind *kind)
 {
     const uint64_t h = checkpoint->config.width;
     return (kind->squares * h + kind->widths) * h;
 }
 
-static uint64_t embedding_count(const struct eo_checkpoint *checkpoint)
+static uint64_t embedding_count(const struct eo_llmc *checkpoint)
 {
     return ((uint64_t)checkpoint->padded_vocabulary + checkpoint->config.context) * checkpoint->config.width;
 }
 
-static uint64_t value_count(const struct eo_checkpoint *checkpoint)
+static uint64_t value_count(const struct eo_llmc *checkpoint)
 {
     uint64_t count = embedding_count(checkpoint) + 2 * (uint64_t)checkpoint->config.width;
     for (int k = 0; k < KIND_COUNT; k++)
@@ -57,7 +57,7 @@ static uint64_t value_count(const struct eo_checkpoint *checkpoint)
     return count;
 }
 
-const float *eo_checkpoint_values(const struct eo_checkpoint *checkpoint, const char *name)
+const float *eo_llmc_values(const struct eo_llmc *checkpoint, const char *name)
 {
     const eo_transformer_config *c = &checkpoint->config;
     uint64_t offset = embedding_count(checkpoint);
@@ -91,7 +91,7 @@ static eo_status check_size(const char *path, const char *what, int32_t value, i
     return EO_OK;
 }
 
-static eo_status read_header(struct eo_checkpoint *checkpoint, const char *path, const int32_t *header,
+static eo_status read_header(struct eo_llmc *checkpoint, const char *path, const int32_t *header,
                              struct eo_problem *problem)
 {
     if (header[0] != CHECKPOINT_MAGIC)
@@ -125,7 +125,7 @@ static eo_status read_header(struct eo_checkpoint *checkpoint, const char *path,
     return EO_OK;
 }
 
-static eo_status check_finite(const struct eo_checkpoint *checkpoint, const char *path, struct eo_problem *problem)
+static eo_status check_finite(const struct eo_llmc *checkpoint, const char *path, struct eo_problem *problem)
 {
     const uint64_t count = value_count(checkpoint);
     for (uint64_t i = 0; i < count; i++)
@@ -138,7 +138,7 @@ static eo_status check_finite(const struct eo_checkpoint *checkpoint, const char
     return EO_OK;
 }
 
-static eo_status map_checkpoint(struct eo_checkpoint *checkpoint, int file, const char *path,
+static eo_status map_checkpoint(struct eo_llmc *checkpoint, int file, const char *path,
                                 struct eo_problem *problem)
 {
     struct stat info;
@@ -166,9 +166,9 @@ static eo_status map_checkpoint(struct eo_checkpoint *checkpoint, int file, cons
     return check_finite(checkpoint, path, problem);
 }
 
-eo_status eo_checkpoint_open(struct eo_checkpoint *checkpoint, const char *path, struct eo_problem *problem)
+eo_status eo_llmc_open(struct eo_llmc *checkpoint, const char *path, struct eo_problem *problem)
 {
-    struct eo_checkpoint opened = {0};
+    struct eo_llmc opened = {0};
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return eo_problem_set(problem, EO_ERR_IO, "--init %s: cannot be opened: %s; check the path", path,
@@ -176,18 +176,18 @@ eo_status eo_checkpoint_open(struct eo_checkpoint *checkpoint, const char *path,
     const eo_status status = map_checkpoint(&opened, file, path, problem);
     close(file);
     if (status < 0) {
-        eo_checkpoint_fini(&opened);
+        eo_llmc_fini(&opened);
         return status;
     }
     *checkpoint = opened;
     return EO_OK;
 }
 
-void eo_checkpoint_fini(struct eo_checkpoint *checkpoint)
+void eo_llmc_fini(struct eo_llmc *checkpoint)
 {
     if (checkpoint->map)
         munmap(checkpoint->map, checkpoint->map_bytes);
-    *checkpoint = (struct eo_checkpoint){0};
+    *checkpoint = (struct eo_llmc){0};
 }
 
 /* The preset of this shape, or the words that make one. */
@@ -204,7 +204,7 @@ static const char *matching_model(const eo_transformer_config *config)
     return "init"; /* the shape of the file */
 }
 
-eo_status eo_checkpoint_check(const struct eo_checkpoint *checkpoint, const char *path, const char *model_name,
+eo_status eo_llmc_check(const struct eo_llmc *checkpoint, const char *path, const char *model_name,
                               const eo_transformer_config *config, struct eo_problem *problem)
 {
     const eo_transformer_config *file = &checkpoint->config;
@@ -227,12 +227,12 @@ static void produce_values(void *user, uint64_t offset, uint64_t count, float *v
     memcpy(values, (const float *)user + offset, count * sizeof(*values));
 }
 
-eo_status eo_checkpoint_load(const struct eo_checkpoint *checkpoint, const eo_model *model, eo_runtime *runtime)
+eo_status eo_llmc_load(const struct eo_llmc *checkpoint, const eo_model *model, eo_runtime *runtime)
 {
     for (uint32_t k = 0; k < eo_model_parameter_count(model); k++) {
         eo_parameter_info info;
         TOOLS_TRY(eo_model_parameter(model, k, &info));
-        const float *values = eo_checkpoint_values(checkpoint, info.name);
+        const float *values = eo_llmc_values(checkpoint, info.name);
         if (!values)
             return EO_ERR_INVALID;
         TOOLS_TRY(eo_weights_fill(runtime, k, produce_values, (void *)(uintptr_t)values));

@@ -10,7 +10,7 @@
 
 #include "tools/problem.h"
 
-struct eo_checkpoint {
+struct eo_llmc {
     eo_transformer_config config; /* of the model in the file */
     uint32_t padded_vocabulary;
     const float *values;
@@ -19,20 +19,20 @@ struct eo_checkpoint {
 };
 
 /* Maps and checks the file: header, size, every value finite. EO_ERR_IO, EO_ERR_INVALID; then it changes nothing. */
-EO_NODISCARD eo_status eo_checkpoint_open(struct eo_checkpoint *checkpoint, const char *path,
+EO_NODISCARD eo_status eo_llmc_open(struct eo_llmc *checkpoint, const char *path,
                                           struct eo_problem *problem);
-void eo_checkpoint_fini(struct eo_checkpoint *checkpoint);
+void eo_llmc_fini(struct eo_llmc *checkpoint);
 
 /* Whether the model is the one in the file; the problem says in what they differ. */
-EO_NODISCARD eo_status eo_checkpoint_check(const struct eo_checkpoint *checkpoint, const char *path,
+EO_NODISCARD eo_status eo_llmc_check(const struct eo_llmc *checkpoint, const char *path,
                                            const char *model_name, const eo_transformer_config *config,
                                            struct eo_problem *problem);
 
 /* Fills this rank's shards. All ranks must call it. */
-EO_NODISCARD eo_status eo_checkpoint_load(const struct eo_checkpoint *checkpoint, const eo_model *model,
+EO_NODISCARD eo_status eo_llmc_load(const struct eo_llmc *checkpoint, const eo_model *model,
                                           eo_runtime *runtime);
 
 /* Where a parameter of this name lies among the values; NULL: the file has none. */
-const float *eo_checkpoint_values(const struct eo_checkpoint *checkpoint, const char *name);
+const float *eo_llmc_values(const struct eo_llmc *checkpoint, const char *name);
 
 #endif

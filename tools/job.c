@@ -316,10 +316,10 @@ static eo_status choose_config(struct eo_job *job, struct eo_problem *problem)
         TOOLS_TRY(load_model_config(job, problem));
     if (!o->init_path)
         return EO_OK;
-    TOOLS_TRY(eo_checkpoint_open(&job->checkpoint, o->init_path, problem));
+    TOOLS_TRY(eo_llmc_open(&job->checkpoint, o->init_path, problem));
     if (o->model_of_init)
         job->config = job->checkpoint.config;
-    return eo_checkpoint_check(&job->checkpoint, o->init_path, o->model_name, &job->config, problem);
+    return eo_llmc_check(&job->checkpoint, o->init_path, o->model_name, &job->config, problem);
 }
 
 /* A GPU that is not there is known before data are read. */
@@ -384,7 +384,7 @@ void eo_job_fini(struct eo_job *job)
 {
     eo_plan_destroy(&job->plan);
     eo_transformer_destroy(&job->transformer);
-    eo_checkpoint_fini(&job->checkpoint);
+    eo_llmc_fini(&job->checkpoint);
     eo_data_fini(&job->data);
     free(job->ranks);
     free(job->model_config);

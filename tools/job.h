@@ -92,7 +92,7 @@ struct eo_job {
     eo_plan *plan;
     eo_plan_summary summary;
     struct eo_data data;
-    struct eo_checkpoint checkpoint;
+    struct eo_llmc checkpoint;
     struct eo_batch_shape shape;
     uint64_t needed_bytes, available_bytes; /* of memory, estimated and asked */
     eo_device_facts device;

@@ -180,7 +180,7 @@ static eo_status start_weights(struct eo_job_rank *rank)
 {
     struct eo_job *job = rank->job;
     if (job->options->init_path)
-        return eo_checkpoint_load(&job->checkpoint, eo_transformer_model(job->transformer), rank->runtime);
+        return eo_llmc_load(&job->checkpoint, eo_transformer_model(job->transformer), rank->runtime);
     return eo_transformer_initialise(job->transformer, rank->runtime, job->options->seed);
 }
 

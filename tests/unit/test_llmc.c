@@ -68,32 +68,32 @@ static void write_file(const struct file *file, long cut)
 
 static void must_refuse(const struct file *file, long cut, const char *word)
 {
-    struct eo_checkpoint checkpoint;
+    struct eo_llmc checkpoint;
     write_file(file, cut);
-    cr_assert_eq(eo_checkpoint_open(&checkpoint, path, &problem), EO_ERR_INVALID, "taken, though %s", word);
+    cr_assert_eq(eo_llmc_open(&checkpoint, path, &problem), EO_ERR_INVALID, "taken, though %s", word);
     cr_assert_not_null(strstr(problem.text, word), "'%s' is not in: %s", word, problem.text);
     cr_assert_not_null(strstr(problem.text, path));
 }
 
 Test(llmc, a_good_file_tells_its_shape)
 {
-    struct eo_checkpoint checkpoint;
+    struct eo_llmc checkpoint;
     struct file *file = good_file();
     write_file(file, 0);
-    cr_assert_eq(eo_checkpoint_open(&checkpoint, path, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(eo_llmc_open(&checkpoint, path, &problem), EO_OK, "%s", problem.text);
     cr_assert_eq(checkpoint.config.layer_count, LAYERS);
     cr_assert_eq(checkpoint.config.width, WIDTH);
     cr_assert_eq(checkpoint.config.head_count, HEADS);
     cr_assert_eq(checkpoint.config.vocabulary, VOCABULARY);
     cr_assert_eq(checkpoint.config.context, CONTEXT);
-    cr_assert_eq(eo_checkpoint_values(&checkpoint, "wpe.weight") - checkpoint.values, PADDED * WIDTH);
+    cr_assert_eq(eo_llmc_values(&checkpoint, "wpe.weight") - checkpoint.values, PADDED * WIDTH);
     /* Each kind lies over all layers: the second block's first norm follows that of the first. */
-    cr_assert_eq(eo_checkpoint_values(&checkpoint, "h.1.ln_1.weight") - checkpoint.values,
+    cr_assert_eq(eo_llmc_values(&checkpoint, "h.1.ln_1.weight") - checkpoint.values,
                  (PADDED + CONTEXT) * WIDTH + WIDTH);
-    cr_assert_eq(eo_checkpoint_values(&checkpoint, "ln_f.bias") - checkpoint.values, VALUES - WIDTH);
-    cr_assert_null(eo_checkpoint_values(&checkpoint, "h.2.ln_1.weight"));
-    cr_assert_null(eo_checkpoint_values(&checkpoint, "lm_head.weight"));
-    eo_checkpoint_fini(&checkpoint);
+    cr_assert_eq(eo_llmc_values(&checkpoint, "ln_f.bias") - checkpoint.values, VALUES - WIDTH);
+    cr_assert_null(eo_llmc_values(&checkpoint, "h.2.ln_1.weight"));
+    cr_assert_null(eo_llmc_values(&checkpoint, "lm_head.weight"));
+    eo_llmc_fini(&checkpoint);
     free(file);
 }
 
@@ -139,24 +139,24 @@ Test(llmc, values_that_are_not_finite_are_refused_wherever_they_stand)
 
 Test(llmc, another_shape_is_named)
 {
-    struct eo_checkpoint checkpoint;
+    struct eo_llmc checkpoint;
     struct file *file = good_file();
     write_file(file, 0);
-    cr_assert_eq(eo_checkpoint_open(&checkpoint, path, &problem), EO_OK);
+    cr_assert_eq(eo_llmc_open(&checkpoint, path, &problem), EO_OK);
     eo_transformer_config config = checkpoint.config;
-    cr_assert_eq(eo_checkpoint_check(&checkpoint, path, "same", &config, &problem), EO_OK);
+    cr_assert_eq(eo_llmc_check(&checkpoint, path, "same", &config, &problem), EO_OK);
     config.layer_count++;
-    cr_assert_eq(eo_checkpoint_check(&checkpoint, path, "other", &config, &problem), EO_ERR_INVALID);
+    cr_assert_eq(eo_llmc_check(&checkpoint, path, "other", &config, &problem), EO_ERR_INVALID);
     cr_assert_not_null(strstr(problem.text, "layers 2"), "%s", problem.text);
-    eo_checkpoint_fini(&checkpoint);
+    eo_llmc_fini(&checkpoint);
     free(file);
 }
 
 /* Every element of every parameter is held against the value of its place in the file. */
 static void compare_parameter(void *user, const eo_parameter_info *parameter, const float *values)
 {
-    const struct eo_checkpoint *checkpoint = user;
-    const float *wanted = eo_checkpoint_values(checkpoint, parameter->name);
+    const struct eo_llmc *checkpoint = user;
+    const float *wanted = eo_llmc_values(checkpoint, parameter->name);
     cr_assert_not_null(wanted, "%s", parameter->name);
     for (uint64_t i = 0; i < parameter->element_count; i++)
         cr_assert_eq(values[i], value_of((int)(wanted - checkpoint->values) + (int)i), "%s[%d]", parameter->name,
@@ -165,24 +165,24 @@ static void compare_parameter(void *user, const eo_parameter_info *parameter, co
 
 Test(llmc, loaded_weights_are_those_of_the_file)
 {
-    struct eo_checkpoint checkpoint;
+    struct eo_llmc checkpoint;
     struct file *file = good_file();
     eo_transformer *transformer;
     eo_plan *plan;
     eo_world *world;
     eo_runtime *runtime;
     write_file(file, 0);
-    cr_assert_eq(eo_checkpoint_open(&checkpoint, path, &problem), EO_OK);
+    cr_assert_eq(eo_llmc_open(&checkpoint, path, &problem), EO_OK);
     cr_assert_eq(eo_transformer_create(&transformer, eo_transformer_params(.config = checkpoint.config)), EO_OK);
     cr_assert_eq(eo_plan_create(&plan, eo_transformer_model(transformer), eo_plan_params(.rank_count = 1)), EO_OK);
     cr_assert_eq(eo_world_create_local(&world, eo_world_params(.rank_count = 1)), EO_OK);
     cr_assert_eq(eo_runtime_create(&runtime, eo_runtime_params(.plan = plan, .world = world)), EO_OK);
-    cr_assert_eq(eo_checkpoint_load(&checkpoint, eo_transformer_model(transformer), runtime), EO_OK);
+    cr_assert_eq(eo_llmc_load(&checkpoint, eo_transformer_model(transformer), runtime), EO_OK);
     cr_assert_eq(eo_weights_visit(runtime, compare_parameter, &checkpoint), EO_OK);
     eo_runtime_destroy(&runtime);
     eo_world_destroy(&world);
     eo_plan_destroy(&plan);
     eo_transformer_destroy(&transformer);
-    eo_checkpoint_fini(&checkpoint);
+    eo_llmc_fini(&checkpoint);
     free(file);
 }
