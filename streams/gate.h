@@ -16,10 +16,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Zero is a gate. */
+/* Zero is a gate. Between processes it lies in memory that they share. */
 struct eo_gate {
     _Atomic uint32_t epoch;
     _Atomic uint32_t sleepers;
+    bool between_processes;
 };
 
 void eo_gate_notify(struct eo_gate *gate);
