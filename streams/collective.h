@@ -6,10 +6,12 @@
  *     all-gather      recv[r * bytes ...] = rank r's send[0 ... bytes)       send may be recv + rank * bytes (in place)
  *     reduce-scatter  recv[0 ... count) = sum over r, in rank order, in fp32, of rank r's send[rank * count ...]
  *                     recv may be send + rank * count (in place)
+ *     all-reduce      buffer[0 ... count) = sum over r, in rank order, in fp32, of rank r's buffer; the same bits on
+ *                     every rank
  *
  * A collective only enqueues and returns: it does not allocate, and does not wait for the device; local-cuda waits for
  * the other ranks' threads to issue it too. It is complete on a rank (its event) when recv is written and, for
- * reduce-scatter, nobody reads that rank's send any more. An all-gather's send may still be read by slower ranks when
+ * reduce-scatter and all-reduce, nobody reads that rank's send any more. An all-gather's send may still be read by slower ranks when
  * the event completes: whoever writes it must be ordered after a later collective of the same communicator, or call
  * quiesce. nccl does not promise the order of the sum, and rounds bf16 sums more than once.
  *
@@ -26,6 +28,7 @@ struct eo_group;
 struct eo_comm;
 
 enum { EO_GROUP_ID_BYTES = 128, EO_GROUP_PEER_BYTES = 128 };
+#define EO_GROUP_NO_COLOR UINT32_MAX
 
 /* Of ranks that come into a group each by itself (nccl, shared, mpi), where `local` makes the group for all ranks at
  * once. */
@@ -60,6 +63,10 @@ struct eo_group_info {
     bool must_exit;                      /* after a failure: work is stuck on the device; end the process */
 };
 
+struct eo_group_place {
+    uint32_t rank, rank_count;
+};
+
 struct eo_comm_ops {
     const char *name;
 
@@ -68,6 +75,12 @@ struct eo_comm_ops {
     void (*group_release)(struct eo_group *group);
     void (*group_abort)(struct eo_group *group, uint32_t rank, const char *reason);
     void (*group_failure)(struct eo_group *group, char *text, size_t bytes);
+    /* Collective over the parent's ranks, by the calling thread; blocks until all have come. Ranks of one color form a
+     * group, ordered by key, then by their rank in the parent; the caller has one reference, and its place in it. With
+     * EO_GROUP_NO_COLOR a rank comes into none: *out is NULL. Groups that come from one fail together: a rank that is
+     * lost to one of them is lost to those that wait for its peers. May be NULL: then a group has none inside it. */
+    eo_status (*group_split)(struct eo_group **out, struct eo_group_place *place, struct eo_group *parent,
+                             uint32_t rank, uint32_t color, uint32_t key);
 
     /* The communicator enqueues on `queue` of `device`. A rank opens one for all-gathers and then one for
      * reduce-scatters: nccl makes them differently; the local ones run both. local waits for nobody, nccl for all. */
@@ -82,6 +95,9 @@ struct eo_comm_ops {
                             const char *label, struct eo_span *span);
     eo_status (*reduce_scatter)(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
                                 eo_dtype dtype, const char *label, struct eo_span *span);
+    /* On the communicator of reduce-scatters. May be NULL, as group_split may. */
+    eo_status (*all_reduce)(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype, const char *label,
+                            struct eo_span *span);
     /* Blocks the calling thread until its queue is drained and no peer reads this rank's memory: a barrier. */
     eo_status (*quiesce)(struct eo_comm *comm);
 

@@ -15,21 +15,46 @@ enum { TIMEOUT_MS_DEFAULT = 60000 };
 
 eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *format, ...)
 {
-    pthread_mutex_lock(&group->lock);
-    const bool is_first = atomic_load(&group->failure) == EO_OK;
+    struct eo_group *root = group->root;
+    pthread_mutex_lock(&root->lock);
+    const bool is_first = atomic_load(&root->failure) == EO_OK;
     if (is_first) {
         va_list arguments;
         va_start(arguments, format);
-        vsnprintf(group->text, sizeof(group->text), format, arguments);
+        vsnprintf(root->text, sizeof(root->text), format, arguments);
         va_end(arguments);
-        atomic_store(&group->failure, status);
-        for (struct eo_local_line *line = group->lines; line; line = line->next)
-            eo_gate_notify(&line->gate);
+        atomic_store(&root->failure, status);
+        for (struct eo_group *member = root; member; member = member->next) {
+            eo_gate_notify(&member->split_gate);
+            for (struct eo_local_line *line = member->lines; line; line = line->next)
+                eo_gate_notify(&line->gate);
+        }
     }
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_unlock(&root->lock);
     if (is_first) /* not under the lock: the callback may ask for the text */
-        eo_log_write(&group->log, EO_LOG_ERROR, "%s", group->text);
+        eo_log_write(&group->log, EO_LOG_ERROR, "%s", root->text);
     return eo_local_failure(group);
+}
+
+eo_status eo_local_group_make(struct eo_group **out, const struct eo_group_params *params, struct eo_group *root)
+{
+    struct eo_group *group = calloc(1, sizeof(*group) + params->rank_count * sizeof(group->opened[0]));
+    struct eo_local_splitter *splitters = calloc(params->rank_count, sizeof(*splitters));
+    if (!group || !splitters) {
+        free(group);
+        free(splitters);
+        return EO_ERR_NO_MEMORY;
+    }
+    group->params = *params;
+    if (params->log)
+        group->log = *params->log;
+    group->params.log = &group->log;
+    atomic_init(&group->references, params->rank_count);
+    group->splitters = splitters;
+    group->root = root ? root : group;
+    pthread_mutex_init(&group->lock, NULL);
+    *out = group;
+    return EO_OK;
 }
 
 eo_status eo_local_group_create(struct eo_group **out, const struct eo_group_params *params)
@@ -38,19 +63,10 @@ eo_status eo_local_group_create(struct eo_group **out, const struct eo_group_par
     EO_REQUIRE(params->log, params->rank_count >= 1 && params->rank_count <= EO_LOCAL_RANKS_MAX,
                "local collectives: %u ranks; threads of one process can be 1 to %u", params->rank_count,
                (unsigned)EO_LOCAL_RANKS_MAX);
-    struct eo_group *group = calloc(1, sizeof(*group) + params->rank_count * sizeof(group->opened[0]));
-    if (!group)
-        return EO_ERR_NO_MEMORY;
-    group->params = *params;
-    if (group->params.timeout_ms == 0)
-        group->params.timeout_ms = TIMEOUT_MS_DEFAULT;
-    if (params->log)
-        group->log = *params->log;
-    group->params.log = &group->log;
-    atomic_init(&group->references, params->rank_count);
-    pthread_mutex_init(&group->lock, NULL);
-    eo_fabric_init(&group->fabric, params->fabric_gigabytes_per_s, params->fabric_latency_us);
-    *out = group;
+    EO_TRY(eo_local_group_make(out, params, NULL));
+    if ((*out)->params.timeout_ms == 0)
+        (*out)->params.timeout_ms = TIMEOUT_MS_DEFAULT;
+    eo_fabric_init(&(*out)->fabric, params->fabric_gigabytes_per_s, params->fabric_latency_us);
     return EO_OK;
 }
 
@@ -71,8 +87,20 @@ void eo_local_group_release(struct eo_group *group)
         EO_ASSERT(line->closed_count < group->params.rank_count);
         free_line(line);
     }
+    struct eo_group *root = group->root;
+    if (root != group) {
+        pthread_mutex_lock(&root->lock);
+        struct eo_group *before = root;
+        while (before->next != group)
+            before = before->next;
+        before->next = group->next;
+        pthread_mutex_unlock(&root->lock);
+    }
     pthread_mutex_destroy(&group->lock);
+    free(group->splitters);
     free(group);
+    if (root != group)
+        eo_local_group_release(root);
 }
 
 void eo_local_group_abort(struct eo_group *group, uint32_t rank, const char *reason)
@@ -82,9 +110,9 @@ void eo_local_group_abort(struct eo_group *group, uint32_t rank, const char *rea
 
 void eo_local_group_failure(struct eo_group *group, char *text, size_t bytes)
 {
-    pthread_mutex_lock(&group->lock);
-    snprintf(text, bytes, "%s", group->text);
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_lock(&group->root->lock);
+    snprintf(text, bytes, "%s", group->root->text);
+    pthread_mutex_unlock(&group->root->lock);
 }
 
 /* The rank's next line: found where another rank was first, else made. Under the lock. */
@@ -116,11 +144,11 @@ eo_status eo_local_end_open(struct eo_local_end *end, struct eo_group *group, ui
                group->params.rank_count);
     EO_REQUIRE(&group->log, queue != EO_QUEUE_COMPUTE && queue < device->params.queue_count,
                "communicator: queue %u; collectives run on queues 1 ... %u", queue, device->params.queue_count - 1);
-    pthread_mutex_lock(&group->lock);
+    pthread_mutex_lock(&group->root->lock);
     struct eo_local_line *line = take_line(group, rank);
     if (line)
         line->ranks[rank].shared = shared;
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_unlock(&group->root->lock);
     if (!line)
         return EO_ERR_NO_MEMORY;
     *end = (struct eo_local_end){.group = group, .line = line, .rank = rank};
@@ -131,7 +159,7 @@ void eo_local_end_close(struct eo_local_end *end, void (*drop)(void *shared))
 {
     struct eo_group *group = end->group;
     struct eo_local_line *line = end->line;
-    pthread_mutex_lock(&group->lock);
+    pthread_mutex_lock(&group->root->lock);
     atomic_store(&eo_local_self(end)->closed, true);
     eo_gate_notify(&line->gate);
     line->drop = drop;
@@ -142,7 +170,7 @@ void eo_local_end_close(struct eo_local_end *end, void (*drop)(void *shared))
             link = &(*link)->next;
         *link = line->next;
     }
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_unlock(&group->root->lock);
     if (is_last)
         free_line(line);
 }

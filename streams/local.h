@@ -2,7 +2,8 @@
  *
  * What the local collectives of every device share: ranks are threads of one process that read each other's memory.
  *
- *     group   what all ranks share: the first failure, the link, the lines
+ *     group   what all ranks share: the lines; and with the groups that were split from it (its family) the first
+ *             failure, the lock and the link, which are the root's
  *     line    the n-th communicator of every rank, together
  *     end     one rank's end of a line; a backend's communicator begins with it
  *
@@ -10,6 +11,9 @@
  * and raises `entered` to s; waits for every other rank to have entered s, and compares their posts with its own; reads
  * their data (or, where work is enqueued, has enqueued that); raises `done` to s. A reduce-scatter also waits for all
  * to be done.
+ *
+ * An all-reduce is two of them: each rank sums its slice in place, and then, all having entered a second time and so
+ * left the first, fetches the others' slices.
  *
  * Two posts a rank are enough: a rank that enters s + 2 has seen everybody in s + 1, and who is there has finished s
  * and reads nobody's post of it again.
@@ -26,13 +30,13 @@
 
 enum { EO_LOCAL_RANKS_MAX = 64 }; /* threads of one process */
 
-enum eo_local_kind { EO_LOCAL_ALL_GATHER, EO_LOCAL_REDUCE_SCATTER, EO_LOCAL_BARRIER };
+enum eo_local_kind { EO_LOCAL_ALL_GATHER, EO_LOCAL_REDUCE_SCATTER, EO_LOCAL_ALL_REDUCE, EO_LOCAL_BARRIER };
 
 /* A rank's part in one collective. */
 struct eo_local_post {
     enum eo_local_kind kind;
     eo_dtype dtype;
-    uint64_t count; /* bytes of an all-gather's send, elements of a reduce-scatter's recv */
+    uint64_t count; /* bytes of an all-gather's send, elements of a reduce-scatter's recv, of an all-reduce's buffer */
     const char *label;
     const void *send;
     uint64_t entered_ns;
@@ -59,15 +63,29 @@ struct eo_local_line {
     struct eo_local_rank ranks[];
 };
 
+/* A rank's part in the splits of a group: of the n-th, answers[n & 1] (two are enough, as of posts). */
+struct eo_local_splitter {
+    _Atomic uint64_t entered; /* splits begun: its answer to the latest is valid */
+    struct {
+        uint32_t color, key;
+        struct eo_group *group; /* of its color, if this rank was the first to take it; under the lock */
+    } answers[2];
+};
+
 struct eo_group {
     struct eo_group_params params;
     eo_log log;
     _Atomic uint32_t references;
+    struct eo_group *root; /* itself, where it was not split from another */
+    struct eo_group *next; /* of the family */
+    struct eo_local_line *lines;
+    struct eo_gate split_gate;
+    struct eo_local_splitter *splitters; /* by rank */
+    /* The root's, for the family. */
     _Atomic int failure; /* eo_status; written once, after the text */
     pthread_mutex_t lock;
     char text[1024];
     struct eo_fabric fabric;
-    struct eo_local_line *lines;
     uint64_t opened[]; /* by rank */
 };
 
@@ -83,13 +101,18 @@ eo_status eo_local_group_create(struct eo_group **out, const struct eo_group_par
 void eo_local_group_release(struct eo_group *group);
 void eo_local_group_abort(struct eo_group *group, uint32_t rank, const char *reason);
 void eo_local_group_failure(struct eo_group *group, char *text, size_t bytes);
+eo_status eo_local_group_split(struct eo_group **out, struct eo_group_place *place, struct eo_group *parent,
+                               uint32_t rank, uint32_t color, uint32_t key);
+
+/* With a reference for each rank; `root` NULL: it is one. */
+eo_status eo_local_group_make(struct eo_group **out, const struct eo_group_params *params, struct eo_group *root);
 
 /* The first failure counts: it is logged and kept, and all ranks are woken. Returns the failure that counts. */
 eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
 
 static inline eo_status eo_local_failure(const struct eo_group *group)
 {
-    return (eo_status)atomic_load(&group->failure);
+    return (eo_status)atomic_load(&group->root->failure);
 }
 
 /* Joins the rank's next line. EO_ERR_INVALID for a rank or queue that cannot be, EO_ERR_NO_MEMORY. */
@@ -107,6 +130,19 @@ static inline struct eo_local_rank *eo_local_self(const struct eo_local_end *end
 static inline const struct eo_local_post *eo_local_post_of(const struct eo_local_end *end, uint32_t rank)
 {
     return &end->line->ranks[rank].posts[end->sequence & 1];
+}
+
+/* The part of an all-reduce that rank r sums. */
+struct eo_local_slice {
+    uint64_t begin, count;
+};
+
+static inline struct eo_local_slice eo_local_slice_of(const struct eo_group *group, uint64_t count, uint32_t r)
+{
+    const uint64_t ranks = group->params.rank_count, line = 64; /* slices begin where vectors like to */
+    const uint64_t share = (count / ranks + (count % ranks != 0) + line - 1) / line * line;
+    const uint64_t begin = share * r < count ? share * r : count;
+    return (struct eo_local_slice){begin, share < count - begin ? share : count - begin};
 }
 
 /* Begins the next collective. */

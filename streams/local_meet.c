@@ -18,6 +18,8 @@ static const char *kind_name(enum eo_local_kind kind)
         return "all-gather";
     case EO_LOCAL_REDUCE_SCATTER:
         return "reduce-scatter";
+    case EO_LOCAL_ALL_REDUCE:
+        return "all-reduce";
     case EO_LOCAL_BARRIER:
         return "barrier";
     }

@@ -33,9 +33,19 @@ struct local_work {
 
 /* -- on the queue's thread -------------------------------------------------------------------------------------- */
 
-static uint64_t slice_bytes(const struct eo_local_post *post)
+static uint64_t element_bytes(eo_dtype dtype)
 {
-    return post->count * (post->kind == EO_LOCAL_ALL_GATHER ? 1 : post->dtype == EO_DTYPE_BF16 ? 2 : 4);
+    return dtype == EO_DTYPE_BF16 ? 2 : 4;
+}
+
+/* What each rank gives to each other one. */
+static uint64_t slice_bytes(const struct eo_comm *comm, const struct eo_local_post *post)
+{
+    if (post->kind == EO_LOCAL_ALL_GATHER)
+        return post->count;
+    const bool is_whole = post->kind == EO_LOCAL_ALL_REDUCE;
+    return (is_whole ? eo_local_slice_of(comm->end.group, post->count, 0).count : post->count) *
+           element_bytes(post->dtype);
 }
 
 /* Each rank begins with the one after it, so that not all read the same memory at once. */
@@ -54,15 +64,27 @@ static void gather(struct eo_comm *comm, unsigned char *recv, uint64_t bytes)
     }
 }
 
-/* `recv` may be this rank's own slice. */
-static void reduce(struct eo_comm *comm, void *recv, uint64_t count, eo_dtype dtype)
+/* Of an all-reduce: each rank has summed its slice in place. */
+static void gather_slices(struct eo_comm *comm, unsigned char *buffer, uint64_t count, eo_dtype dtype)
 {
     const uint32_t rank_count = comm->end.group->params.rank_count;
-    const uint64_t offset = comm->end.rank * count;
+    const uint64_t size = element_bytes(dtype);
+    for (uint32_t i = 1; i < rank_count; i++) {
+        const uint32_t r = (comm->end.rank + i) % rank_count;
+        const struct eo_local_slice slice = eo_local_slice_of(comm->end.group, count, r);
+        const unsigned char *send = eo_local_post_of(&comm->end, r)->send;
+        memcpy(buffer + slice.begin * size, send + slice.begin * size, slice.count * size);
+    }
+}
+
+/* Elements [offset, offset + count); `recv` may be this rank's own. */
+static void reduce(struct eo_comm *comm, void *recv, uint64_t offset, uint64_t count, eo_dtype dtype)
+{
+    const uint32_t rank_count = comm->end.group->params.rank_count;
     if (rank_count == 1) {
         const void *send = eo_local_post_of(&comm->end, 0)->send;
         if (send != recv)
-            memcpy(recv, send, count * (dtype == EO_DTYPE_BF16 ? 2 : 4));
+            memcpy(recv, send, count * element_bytes(dtype));
         return;
     }
     const float *fp32[EO_LOCAL_RANKS_MAX];
@@ -89,19 +111,19 @@ static uint64_t all_entered_ns(const struct eo_comm *comm)
 /* The first rank that comes here puts the collective on the link; the others read when it ends. */
 static uint64_t put_on_link(struct eo_comm *comm, uint64_t start_ns, uint64_t bytes)
 {
-    struct eo_group *group = comm->end.group;
+    struct eo_group *group = comm->end.group, *root = group->root;
     const uint32_t parity = comm->end.sequence & 1;
-    if (!(group->fabric.bytes_per_ns > 0) || group->params.rank_count == 1)
+    if (!(root->fabric.bytes_per_ns > 0) || group->params.rank_count == 1)
         return 0;
-    pthread_mutex_lock(&group->lock);
+    pthread_mutex_lock(&root->lock);
     if (comm->end.line->link[parity].sequence != comm->end.sequence) {
         comm->end.line->link[parity].sequence = comm->end.sequence;
         /* W slices make the buffer; each rank receives all but its own. */
         comm->end.line->link[parity].end_ns =
-            eo_fabric_send(&group->fabric, start_ns, bytes * (group->params.rank_count - 1));
+            eo_fabric_send(&root->fabric, start_ns, bytes * (group->params.rank_count - 1));
     }
     const uint64_t end_ns = comm->end.line->link[parity].end_ns;
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_unlock(&root->lock);
     return end_ns;
 }
 
@@ -118,24 +140,49 @@ static eo_status sleep_until(const struct eo_group *group, uint64_t end_ns)
     return EO_OK;
 }
 
-static eo_status run_collective(void *arguments)
+/* All ranks have entered: until leave they may be read. */
+static eo_status enter_with_all(struct eo_comm *comm, const struct eo_local_post *post, uint64_t *start_ns,
+                                uint64_t *end_ns)
 {
-    const struct local_work *work = arguments;
-    struct eo_comm *comm = work->comm;
-    eo_local_enter(&comm->end, &work->post);
+    eo_local_enter(&comm->end, post);
     const eo_status status = eo_local_meet(&comm->end, false, eo_local_post_of(&comm->end, comm->end.rank)->entered_ns);
     if (status < 0) {
         eo_local_leave(&comm->end);
         return status;
     }
-    const uint64_t start_ns = all_entered_ns(comm);
-    const uint64_t end_ns = put_on_link(comm, start_ns, slice_bytes(&work->post));
-    if (work->post.kind == EO_LOCAL_ALL_GATHER)
-        gather(comm, work->recv, work->post.count);
-    else if (work->post.kind == EO_LOCAL_REDUCE_SCATTER)
-        reduce(comm, work->recv, work->post.count, work->post.dtype);
+    *start_ns = all_entered_ns(comm);
+    *end_ns = put_on_link(comm, *start_ns, slice_bytes(comm, post));
+    return EO_OK;
+}
+
+static eo_status all_reduce(struct eo_comm *comm, const struct local_work *work, uint64_t *end_ns)
+{
+    const struct eo_local_post *post = &work->post;
+    const struct eo_local_slice own = eo_local_slice_of(comm->end.group, post->count, comm->end.rank);
+    uint64_t start_ns;
+    reduce(comm, (unsigned char *)work->recv + own.begin * element_bytes(post->dtype), own.begin, own.count,
+           post->dtype);
     eo_local_leave(&comm->end);
-    if (work->post.kind == EO_LOCAL_REDUCE_SCATTER)
+    EO_TRY(enter_with_all(comm, post, &start_ns, end_ns));
+    gather_slices(comm, work->recv, post->count, post->dtype);
+    return EO_OK;
+}
+
+static eo_status run_collective(void *arguments)
+{
+    const struct local_work *work = arguments;
+    struct eo_comm *comm = work->comm;
+    const struct eo_local_post *post = &work->post;
+    uint64_t start_ns, end_ns;
+    EO_TRY(enter_with_all(comm, post, &start_ns, &end_ns));
+    if (post->kind == EO_LOCAL_ALL_GATHER)
+        gather(comm, work->recv, post->count);
+    else if (post->kind == EO_LOCAL_REDUCE_SCATTER)
+        reduce(comm, work->recv, comm->end.rank * post->count, post->count, post->dtype);
+    else if (post->kind == EO_LOCAL_ALL_REDUCE && comm->end.group->params.rank_count > 1)
+        EO_TRY(all_reduce(comm, work, &end_ns));
+    eo_local_leave(&comm->end);
+    if (post->kind == EO_LOCAL_REDUCE_SCATTER || post->kind == EO_LOCAL_ALL_REDUCE)
         EO_TRY(eo_local_meet(&comm->end, true, eo_now_ns()));
     EO_TRY(sleep_until(comm->end.group, end_ns));
     if (work->span)
@@ -212,6 +259,14 @@ static eo_status local_reduce_scatter(struct eo_comm *comm, void *recv, const vo
     return enqueue_collective(comm, recv, post, span);
 }
 
+static eo_status local_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype,
+                                  const char *label, struct eo_span *span)
+{
+    const struct eo_local_post post = {
+        .kind = EO_LOCAL_ALL_REDUCE, .dtype = dtype, .count = count, .label = label, .send = buffer};
+    return enqueue_collective(comm, buffer, post, span);
+}
+
 /* Who is in the barrier has finished all collectives before it, so nobody reads anybody's memory after it. */
 static eo_status local_quiesce(struct eo_comm *comm)
 {
@@ -227,9 +282,11 @@ const struct eo_comm_ops eo_comm_local_ops = {
     .group_release = eo_local_group_release,
     .group_abort = eo_local_group_abort,
     .group_failure = eo_local_group_failure,
+    .group_split = eo_local_group_split,
     .open = local_open,
     .close = local_close,
     .all_gather = local_all_gather,
     .reduce_scatter = local_reduce_scatter,
+    .all_reduce = local_all_reduce,
     .quiesce = local_quiesce,
 };

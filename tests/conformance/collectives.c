@@ -12,6 +12,7 @@ int main(void)
 {
     for (uint32_t rank_count = 1; rank_count <= TEST_RANKS_MAX; rank_count++) {
         values_cases(rank_count);
+        groups_cases(rank_count);
         order_cases(rank_count);
         failure_cases(rank_count);
         fabric_cases(rank_count);
