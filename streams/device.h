@@ -60,7 +60,9 @@ struct eo_device_params {
     uint32_t device_index;  /* which of the machine's devices of this name, modulo their number */
     uint32_t event_count;   /* events of its own that the caller will record */
     uint32_t stamp_count;   /* stamps that are out at one time: a fixed ring */
+    uint32_t graph_stamp_count; /* stamps in a captured step; 0: it takes none, and costs nothing for them */
     bool place_threads;     /* bind calling thread, workers and memory, where hwloc is built in */
+    bool share_memory;      /* what peers read lies where other processes of the machine can map it (CPU) */
     uint64_t delay_seed;    /* 0: none; else random delays before queue items and in waits, for tests */
     struct eo_workers workers;
     const eo_log *log;      /* copied */
@@ -153,9 +155,13 @@ struct eo_device_ops {
     void *(*queue_handle)(struct eo_device *device, uint32_t queue);
 
     /* *ns gets the time, of eo_now_ns's clock, at which the queue comes to this point: on the CPU now, elsewhere when
-     * resolve_stamps finds that it has passed; until then `ns` stays valid. Nothing while capturing. */
+     * resolve_stamps finds that it has passed; until then `ns` stays valid. While capturing: at every run of the graph,
+     * told by resolve_graph_stamps, as long as there is room; `ns` stays valid as long as the graph. */
     void (*stamp)(struct eo_device *device, uint32_t queue, uint64_t *ns);
     void (*resolve_stamps)(struct eo_device *device); /* does not wait */
+    /* The graph that was captured last has run, and has not been launched again since: the times of its stamps. NULL
+     * where there are no graphs. */
+    void (*resolve_graph_stamps)(struct eo_device *device);
     /* For profilers: what the calling thread issues between the two is called `name` (static). NULL: there are none. */
     void (*range_begin)(struct eo_device *device, const char *name);
     void (*range_end)(struct eo_device *device);

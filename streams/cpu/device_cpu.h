@@ -10,6 +10,15 @@
 #include "streams/cpu/queue.h"
 #include "streams/device.h"
 
+enum { EO_CPU_SHARED_MAX = 8 };
+
+/* A reservation that other processes can map: /proc/PID/fd/FD. It is gone with the last process that has it. */
+struct eo_cpu_shared {
+    void *memory;
+    uint64_t bytes; /* mapped ones */
+    int fd;
+};
+
 struct eo_cpu {
     struct eo_cpu_queue queues[EO_QUEUES_MAX]; /* that of EO_QUEUE_COMPUTE is not used: it is the calling thread */
     uint64_t compute_sequence;
@@ -17,6 +26,7 @@ struct eo_cpu {
     const struct eo_cpu_kernels *kernels;
     const struct eo_affinity_ops *affinity_ops; /* NULL: threads stay where they are */
     struct eo_affinity *affinity;
+    struct eo_cpu_shared shared[EO_CPU_SHARED_MAX]; /* bytes == 0: free */
     double partials[EO_SUM_CHUNKS_MAX]; /* sums are made of no more, and nothing allocates after init */
 };
 
@@ -34,6 +44,11 @@ void eo_cpu_enqueue(struct eo_device *device, uint32_t queue, eo_cpu_work_fn run
 eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes, void **out);
 void eo_cpu_release(struct eo_device *device, enum eo_memory_kind kind, void *memory, uint64_t bytes);
 eo_status eo_cpu_available(struct eo_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
+/* The shared reservation that begins at `memory`; NULL where it is none. */
+const struct eo_cpu_shared *eo_cpu_shared_at(const struct eo_device *device, const void *memory);
+/* Maps a file from its start, aligned for huge pages where it is as long as one; NULL when there is no room. -1: no
+ * file, but memory of this process alone. */
+unsigned char *eo_cpu_map(int fd, uint64_t bytes, int protection);
 
 /* elementwise_cpu.c */
 void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes);
