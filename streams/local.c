@@ -4,6 +4,7 @@
  */
 #include "streams/local.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,26 +14,39 @@
 
 enum { TIMEOUT_MS_DEFAULT = 60000 };
 
+void eo_local_lock(struct eo_group *group)
+{
+    if (pthread_mutex_lock(&group->common->lock) == EOWNERDEAD)
+        pthread_mutex_consistent(&group->common->lock);
+}
+
+void eo_local_unlock(struct eo_group *group)
+{
+    pthread_mutex_unlock(&group->common->lock);
+}
+
 eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *format, ...)
 {
-    struct eo_group *root = group->root;
-    pthread_mutex_lock(&root->lock);
-    const bool is_first = atomic_load(&root->failure) == EO_OK;
+    struct eo_local_common *common = group->common;
+    eo_local_lock(group);
+    const bool is_first = atomic_load(&common->failure) == EO_OK;
     if (is_first) {
         va_list arguments;
         va_start(arguments, format);
-        vsnprintf(root->text, sizeof(root->text), format, arguments);
+        vsnprintf(common->text, sizeof(common->text), format, arguments);
         va_end(arguments);
-        atomic_store(&root->failure, status);
-        for (struct eo_group *member = root; member; member = member->next) {
+        atomic_store(&common->failure, status);
+        for (struct eo_group *member = group->root; member; member = member->next) {
             eo_gate_notify(&member->split_gate);
             for (struct eo_local_line *line = member->lines; line; line = line->next)
                 eo_gate_notify(&line->gate);
+            if (member->wake)
+                member->wake(member);
         }
     }
-    pthread_mutex_unlock(&root->lock);
+    eo_local_unlock(group);
     if (is_first) /* not under the lock: the callback may ask for the text */
-        eo_log_write(&group->log, EO_LOG_ERROR, "%s", root->text);
+        eo_log_write(&group->log, EO_LOG_ERROR, "%s", common->text);
     return eo_local_failure(group);
 }
 
@@ -52,7 +66,8 @@ eo_status eo_local_group_make(struct eo_group **out, const struct eo_group_param
     atomic_init(&group->references, params->rank_count);
     group->splitters = splitters;
     group->root = root ? root : group;
-    pthread_mutex_init(&group->lock, NULL);
+    group->common = root ? root->common : &group->own;
+    pthread_mutex_init(&group->own.lock, NULL);
     *out = group;
     return EO_OK;
 }
@@ -66,7 +81,7 @@ eo_status eo_local_group_create(struct eo_group **out, const struct eo_group_par
     EO_TRY(eo_local_group_make(out, params, NULL));
     if ((*out)->params.timeout_ms == 0)
         (*out)->params.timeout_ms = TIMEOUT_MS_DEFAULT;
-    eo_fabric_init(&(*out)->fabric, params->fabric_gigabytes_per_s, params->fabric_latency_us);
+    eo_fabric_init(&(*out)->own.fabric, params->fabric_gigabytes_per_s, params->fabric_latency_us);
     return EO_OK;
 }
 
@@ -87,16 +102,18 @@ void eo_local_group_release(struct eo_group *group)
         EO_ASSERT(line->closed_count < group->params.rank_count);
         free_line(line);
     }
+    if (group->drop)
+        group->drop(group);
     struct eo_group *root = group->root;
     if (root != group) {
-        pthread_mutex_lock(&root->lock);
+        eo_local_lock(root);
         struct eo_group *before = root;
         while (before->next != group)
             before = before->next;
         before->next = group->next;
-        pthread_mutex_unlock(&root->lock);
+        eo_local_unlock(root);
     }
-    pthread_mutex_destroy(&group->lock);
+    pthread_mutex_destroy(&group->own.lock);
     free(group->splitters);
     free(group);
     if (root != group)
@@ -110,9 +127,9 @@ void eo_local_group_abort(struct eo_group *group, uint32_t rank, const char *rea
 
 void eo_local_group_failure(struct eo_group *group, char *text, size_t bytes)
 {
-    pthread_mutex_lock(&group->root->lock);
-    snprintf(text, bytes, "%s", group->root->text);
-    pthread_mutex_unlock(&group->root->lock);
+    eo_local_lock(group);
+    snprintf(text, bytes, "%s", group->common->text);
+    eo_local_unlock(group);
 }
 
 /* The rank's next line: found where another rank was first, else made. Under the lock. */
@@ -144,11 +161,11 @@ eo_status eo_local_end_open(struct eo_local_end *end, struct eo_group *group, ui
                group->params.rank_count);
     EO_REQUIRE(&group->log, queue != EO_QUEUE_COMPUTE && queue < device->params.queue_count,
                "communicator: queue %u; collectives run on queues 1 ... %u", queue, device->params.queue_count - 1);
-    pthread_mutex_lock(&group->root->lock);
+    eo_local_lock(group);
     struct eo_local_line *line = take_line(group, rank);
     if (line)
         line->ranks[rank].shared = shared;
-    pthread_mutex_unlock(&group->root->lock);
+    eo_local_unlock(group);
     if (!line)
         return EO_ERR_NO_MEMORY;
     *end = (struct eo_local_end){.group = group, .line = line, .rank = rank};
@@ -159,7 +176,7 @@ void eo_local_end_close(struct eo_local_end *end, void (*drop)(void *shared))
 {
     struct eo_group *group = end->group;
     struct eo_local_line *line = end->line;
-    pthread_mutex_lock(&group->root->lock);
+    eo_local_lock(group);
     atomic_store(&eo_local_self(end)->closed, true);
     eo_gate_notify(&line->gate);
     line->drop = drop;
@@ -170,7 +187,7 @@ void eo_local_end_close(struct eo_local_end *end, void (*drop)(void *shared))
             link = &(*link)->next;
         *link = line->next;
     }
-    pthread_mutex_unlock(&group->root->lock);
+    eo_local_unlock(group);
     if (is_last)
         free_line(line);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the local collectives of every device share: ranks are threads of one process that read each other's memory.
+ * The ranks of `shared` are processes and meet in the same way: what ranks write for each other (eo_local_common, lines)
+ * then lies in memory that all have mapped, at addresses of their own, and each process has groups of its own.
  *
  *     group   what all ranks share: the lines; and with the groups that were split from it (its family) the first
  *             failure, the lock and the link, which are the root's
@@ -28,7 +30,8 @@
 #include "streams/fabric.h"
 #include "streams/gate.h"
 
-enum { EO_LOCAL_RANKS_MAX = 64 }; /* threads of one process */
+enum { EO_LOCAL_RANKS_MAX = 64 }; /* threads of one process, or processes of one machine */
+enum { EO_LOCAL_LABEL_BYTES = 64 };
 
 enum eo_local_kind { EO_LOCAL_ALL_GATHER, EO_LOCAL_REDUCE_SCATTER, EO_LOCAL_ALL_REDUCE, EO_LOCAL_BARRIER };
 
@@ -38,7 +41,8 @@ struct eo_local_post {
     eo_dtype dtype;
     uint64_t count; /* bytes of an all-gather's send, elements of a reduce-scatter's recv, of an all-reduce's buffer */
     const char *label;
-    const void *send;
+    const void *send; /* this and the label are addresses of the rank that posts; between processes there are */
+    uint64_t place;   /* where send lies, as `shared` tells it, and labels[] */
     uint64_t entered_ns;
 };
 
@@ -47,6 +51,7 @@ struct eo_local_rank {
     _Alignas(64) _Atomic uint64_t done;    /* of these, those in which it reads nobody's data any more */
     _Atomic bool closed;
     struct eo_local_post posts[2]; /* of collective s: posts[s & 1] */
+    char labels[2][EO_LOCAL_LABEL_BYTES]; /* theirs, between processes */
     void *shared; /* the backend's, read by peers: written at open, lives as long as the line */
 };
 
@@ -59,7 +64,7 @@ struct eo_local_line {
     struct eo_gate gate; /* any change of a rank, or a failure of the group */
     struct {
         uint64_t sequence, end_ns;
-    } link[2]; /* by parity as posts; under the group's lock */
+    } link[2]; /* by parity as posts; under the lock */
     struct eo_local_rank ranks[];
 };
 
@@ -72,20 +77,29 @@ struct eo_local_splitter {
     } answers[2];
 };
 
+/* Of a family, wherever its ranks are. */
+struct eo_local_common {
+    pthread_mutex_t lock; /* its owner may be killed: taken by eo_local_lock */
+    _Atomic int failure;  /* eo_status; written once, after the text */
+    char text[1024];
+    struct eo_fabric fabric;
+};
+
 struct eo_group {
     struct eo_group_params params;
     eo_log log;
-    _Atomic uint32_t references;
+    _Atomic uint32_t references; /* of this process */
+    struct eo_local_common *common; /* the root's `own`, or in memory that processes share */
     struct eo_group *root; /* itself, where it was not split from another */
     struct eo_group *next; /* of the family */
     struct eo_local_line *lines;
     struct eo_gate split_gate;
     struct eo_local_splitter *splitters; /* by rank */
-    /* The root's, for the family. */
-    _Atomic int failure; /* eo_status; written once, after the text */
-    pthread_mutex_t lock;
-    char text[1024];
-    struct eo_fabric fabric;
+    struct eo_local_common own;
+    struct eo_shared_group *shared; /* of ranks that are processes; NULL where they are threads, as these are then: */
+    void (*wake)(struct eo_group *group);                   /* all who sleep in a line of the group */
+    bool (*is_gone)(struct eo_group *group, uint32_t rank); /* its process has ended */
+    void (*drop)(struct eo_group *group);                   /* the last reference is gone: ends `shared` */
     uint64_t opened[]; /* by rank */
 };
 
@@ -93,7 +107,7 @@ struct eo_local_end {
     struct eo_group *group;
     struct eo_local_line *line;
     uint32_t rank;
-    uint64_t sequence; /* of the collective in progress; the thread that runs the collectives alone uses it */
+    uint64_t sequence; /* of the meeting in progress; the thread that runs the collectives alone uses it */
 };
 
 /* For the backends' tables. */
@@ -112,8 +126,12 @@ eo_status eo_local_fail(struct eo_group *group, eo_status status, const char *fo
 
 static inline eo_status eo_local_failure(const struct eo_group *group)
 {
-    return (eo_status)atomic_load(&group->root->failure);
+    return (eo_status)atomic_load(&group->common->failure);
 }
+
+/* What lies under it is right at every moment: nothing has to be mended after an owner that was killed. */
+void eo_local_lock(struct eo_group *group);
+void eo_local_unlock(struct eo_group *group);
 
 /* Joins the rank's next line. EO_ERR_INVALID for a rank or queue that cannot be, EO_ERR_NO_MEMORY. */
 eo_status eo_local_end_open(struct eo_local_end *end, struct eo_group *group, uint32_t rank,

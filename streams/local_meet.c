@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 
 #define NOBODY UINT32_MAX
+
+enum { LOOK_NS = 50000000 }; /* how often a rank that waits looks whether the others' processes are there */
 
 static const char *kind_name(enum eo_local_kind kind)
 {
@@ -26,22 +29,31 @@ static const char *kind_name(enum eo_local_kind kind)
     return "unknown collective";
 }
 
-static void describe_post(char *text, size_t bytes, const struct eo_local_post *post)
+static const char *label_of(const struct eo_local_end *end, uint32_t rank)
 {
+    return end->group->shared ? end->line->ranks[rank].labels[end->sequence & 1] : eo_local_post_of(end, rank)->label;
+}
+
+static void describe_post(char *text, size_t bytes, const struct eo_local_end *end, uint32_t rank)
+{
+    const struct eo_local_post *post = eo_local_post_of(end, rank);
+    const char *label = label_of(end, rank);
     if (post->kind == EO_LOCAL_BARRIER)
-        snprintf(text, bytes, "barrier '%s'", post->label);
+        snprintf(text, bytes, "barrier '%s'", label);
     else
-        snprintf(text, bytes, "%s '%s' of %llu %s", kind_name(post->kind), post->label,
+        snprintf(text, bytes, "%s '%s' of %llu %s", kind_name(post->kind), label,
                  (unsigned long long)post->count,
                  post->kind == EO_LOCAL_ALL_GATHER     ? "bytes"
                  : post->dtype == EO_DTYPE_BF16 ? "bf16 elements"
                                                 : "fp32 elements");
 }
 
-static bool is_same(const struct eo_local_post *a, const struct eo_local_post *b)
+static bool is_same(const struct eo_local_end *end, uint32_t rank)
 {
+    const struct eo_local_post *a = eo_local_post_of(end, end->rank), *b = eo_local_post_of(end, rank);
+    const char *label = label_of(end, end->rank), *other = label_of(end, rank);
     return a->kind == b->kind && a->count == b->count && a->dtype == b->dtype &&
-           (a->label == b->label || strcmp(a->label, b->label) == 0);
+           (label == other || strcmp(label, other) == 0);
 }
 
 /* What a rank waits for in its collective, and what it found. */
@@ -49,7 +61,7 @@ struct meeting {
     struct eo_local_end *end;
     bool to_leave;     /* all done, else all entered */
     uint32_t missing;  /* the first rank that is not there */
-    uint32_t differing, closed;
+    uint32_t differing, closed, gone;
 };
 
 static bool has_met(void *arg)
@@ -57,7 +69,6 @@ static bool has_met(void *arg)
     struct meeting *meeting = arg;
     const struct eo_local_end *end = meeting->end;
     const uint64_t sequence = end->sequence;
-    const struct eo_local_post *mine = eo_local_post_of(end, end->rank);
     if (eo_local_failure(end->group) < 0)
         return true;
     meeting->missing = NOBODY;
@@ -70,7 +81,7 @@ static bool has_met(void *arg)
         const uint64_t reached = atomic_load_explicit(meeting->to_leave ? &rank->done : &rank->entered,
                                                       memory_order_acquire);
         if (reached >= sequence) {
-            if (!meeting->to_leave && !is_same(mine, &rank->posts[sequence & 1])) {
+            if (!meeting->to_leave && !is_same(end, r)) {
                 meeting->differing = r;
                 return true;
             }
@@ -84,21 +95,54 @@ static bool has_met(void *arg)
     return meeting->missing == NOBODY;
 }
 
+/* The first rank that has not come and never will. */
+static uint32_t gone_rank(const struct meeting *meeting)
+{
+    const struct eo_local_end *end = meeting->end;
+    for (uint32_t r = 0; r < end->group->params.rank_count; r++) {
+        struct eo_local_rank *rank = &end->line->ranks[r];
+        _Atomic uint64_t *reached = meeting->to_leave ? &rank->done : &rank->entered;
+        if (r != end->rank && atomic_load(reached) < end->sequence && end->group->is_gone(end->group, r) &&
+            atomic_load(reached) < end->sequence) /* it did not come as its last deed */
+            return r;
+    }
+    return NOBODY;
+}
+
+/* Waits in pieces, for a process that was killed wakes nobody. */
+static bool await_look(struct eo_local_end *end, bool (*ready)(void *arg), void *arg, uint64_t deadline_ns)
+{
+    const uint64_t look_ns = end->group->is_gone ? eo_now_ns() + LOOK_NS : deadline_ns;
+    return eo_gate_wait(&end->line->gate, ready, arg, eo_min_u64(look_ns, deadline_ns));
+}
+
+/* False when the deadline has passed, or a rank is gone. */
+static bool await_meeting(struct meeting *meeting, uint64_t deadline_ns)
+{
+    while (!await_look(meeting->end, has_met, meeting, deadline_ns)) {
+        meeting->gone = meeting->end->group->is_gone ? gone_rank(meeting) : NOBODY;
+        if (meeting->gone != NOBODY || eo_now_ns() >= deadline_ns)
+            return false;
+    }
+    return true;
+}
+
 eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns)
 {
     struct eo_group *group = end->group;
-    const struct eo_local_post *mine = eo_local_post_of(end, end->rank);
-    struct meeting meeting = {end, to_leave, NOBODY, NOBODY, NOBODY};
+    struct meeting meeting = {end, to_leave, NOBODY, NOBODY, NOBODY, NOBODY};
     const uint64_t deadline_ns = from_ns + group->params.timeout_ms * UINT64_C(1000000);
-    const bool in_time = has_met(&meeting) || eo_gate_wait(&end->line->gate, has_met, &meeting, deadline_ns);
+    const bool in_time = has_met(&meeting) || await_meeting(&meeting, deadline_ns);
     const eo_status failure = eo_local_failure(group);
     if (failure < 0)
         return failure;
+    if (in_time && meeting.differing == NOBODY && meeting.closed == NOBODY)
+        return EO_OK;
     const unsigned long long sequence = end->sequence;
     char what[256], other[256];
-    describe_post(what, sizeof(what), mine);
+    describe_post(what, sizeof(what), end, end->rank);
     if (meeting.differing != NOBODY) {
-        describe_post(other, sizeof(other), eo_local_post_of(end, meeting.differing));
+        describe_post(other, sizeof(other), end, meeting.differing);
         return eo_local_fail(group, EO_ERR_COMM,
                              "ranks disagree: rank %u entered %s as collective %llu, rank %u %s; all ranks must issue "
                              "the same collectives in the same order",
@@ -108,13 +152,15 @@ eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_n
         return eo_local_fail(group, EO_ERR_COMM,
                              "rank %u has closed its communicator, rank %u entered %s as collective %llu",
                              meeting.closed, end->rank, what, sequence);
-    if (!in_time)
-        return eo_local_fail(group, EO_ERR_TIMEOUT,
-                             "rank %u has not %s %s, collective %llu, within %u ms of rank %u; find out what stopped "
-                             "it, or raise the timeout",
-                             meeting.missing, to_leave ? "finished" : "entered", what, sequence,
-                             group->params.timeout_ms, end->rank);
-    return EO_OK;
+    if (meeting.gone != NOBODY)
+        return eo_local_fail(group, EO_ERR_COMM,
+                             "rank %u is gone: its process has ended, and rank %u waits for it in %s, collective %llu",
+                             meeting.gone, end->rank, what, sequence);
+    return eo_local_fail(group, EO_ERR_TIMEOUT,
+                         "rank %u has not %s %s, collective %llu, within %u ms of rank %u; find out what stopped "
+                         "it, or raise the timeout",
+                         meeting.missing, to_leave ? "finished" : "entered", what, sequence,
+                         group->params.timeout_ms, end->rank);
 }
 
 void eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post)
@@ -123,6 +169,8 @@ void eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post)
     const uint64_t sequence = ++end->sequence;
     self->posts[sequence & 1] = *post;
     self->posts[sequence & 1].entered_ns = eo_now_ns();
+    if (end->group->shared)
+        snprintf(self->labels[sequence & 1], EO_LOCAL_LABEL_BYTES, "%s", post->label);
     atomic_store(&self->entered, sequence);
     eo_gate_notify(&end->line->gate);
 }
@@ -141,7 +189,8 @@ static bool have_left(void *arg)
     for (uint32_t r = 0; r < end->group->params.rank_count; r++) {
         struct eo_local_rank *rank = &end->line->ranks[r];
         const uint64_t entered = atomic_load(&rank->entered), done = atomic_load(&rank->done);
-        if (r != end->rank && !atomic_load(&rank->closed) && done < (has_failed ? entered : end->sequence))
+        if (r != end->rank && !atomic_load(&rank->closed) && done < (has_failed ? entered : end->sequence) &&
+            !(end->group->is_gone && end->group->is_gone(end->group, r)))
             return false;
     }
     return true;
@@ -149,6 +198,10 @@ static bool have_left(void *arg)
 
 bool eo_local_await_readers(struct eo_local_end *end)
 {
-    return eo_gate_wait(&end->line->gate, have_left, end,
-                        eo_now_ns() + end->group->params.timeout_ms * UINT64_C(1000000));
+    const uint64_t deadline_ns = eo_now_ns() + end->group->params.timeout_ms * UINT64_C(1000000);
+    while (!await_look(end, have_left, end, deadline_ns)) {
+        if (eo_now_ns() >= deadline_ns)
+            return false;
+    }
+    return true;
 }

@@ -79,7 +79,7 @@ static eo_status take_group(struct eo_group **out, struct eo_group_place *place,
 {
     struct split split = {parent, number, 0};
     struct eo_group *given_back = NULL;
-    pthread_mutex_lock(&parent->root->lock);
+    eo_local_lock(parent);
     eo_status status = eo_local_failure(parent);
     if (have_all_come(&split)) {
         struct eo_group **made = &parent->splitters[find_place(parent, rank, number & 1, place)].answers[number & 1].group;
@@ -90,7 +90,7 @@ static eo_status take_group(struct eo_group **out, struct eo_group_place *place,
         else
             given_back = *made;
     }
-    pthread_mutex_unlock(&parent->root->lock);
+    eo_local_unlock(parent);
     eo_local_group_release(given_back);
     return status;
 }

@@ -111,19 +111,20 @@ static uint64_t all_entered_ns(const struct eo_comm *comm)
 /* The first rank that comes here puts the collective on the link; the others read when it ends. */
 static uint64_t put_on_link(struct eo_comm *comm, uint64_t start_ns, uint64_t bytes)
 {
-    struct eo_group *group = comm->end.group, *root = group->root;
+    struct eo_group *group = comm->end.group;
+    struct eo_fabric *fabric = &group->common->fabric;
     const uint32_t parity = comm->end.sequence & 1;
-    if (!(root->fabric.bytes_per_ns > 0) || group->params.rank_count == 1)
+    if (!(fabric->bytes_per_ns > 0) || group->params.rank_count == 1)
         return 0;
-    pthread_mutex_lock(&root->lock);
+    eo_local_lock(group);
     if (comm->end.line->link[parity].sequence != comm->end.sequence) {
         comm->end.line->link[parity].sequence = comm->end.sequence;
         /* W slices make the buffer; each rank receives all but its own. */
         comm->end.line->link[parity].end_ns =
-            eo_fabric_send(&root->fabric, start_ns, bytes * (group->params.rank_count - 1));
+            eo_fabric_send(fabric, start_ns, bytes * (group->params.rank_count - 1));
     }
     const uint64_t end_ns = comm->end.line->link[parity].end_ns;
-    pthread_mutex_unlock(&root->lock);
+    eo_local_unlock(group);
     return end_ns;
 }
 
