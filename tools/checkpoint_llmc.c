@@ -5,16 +5,16 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
-    CHECKPOINT_HEADER_INTS = 256,
-    CHECKPOINT_HEADER_BYTES = CHECKPOINT_HEADER_INTS * 4,
     CHECKPOINT_MAGIC = 20240326,
-    CHECKPOINT_VERSION = 3,
+    CHECKPOINT_VERSION_FP32 = 3,
+    CHECKPOINT_VERSION_BF16 = 5,
+    CHECKPOINT_PADDING = 128, /* of the vocabulary, as llm.c writes it */
     CHECKPOINT_LAYERS_MAX = 1 << 12,
     CHECKPOINT_WIDTH_MAX = 1 << 16,
     CHECKPOINT_VOCABULARY_MAX = 1 << 20,
@@ -38,70 +38,86 @@ static const struct kind {
 };
 enum { KIND_COUNT = sizeof(kinds) / sizeof(kinds[0]) };
 
-static uint64_t kind_count(const struct eo_llmc *checkpoint, const struct kind *kind)
+static uint64_t kind_count(const struct eo_llmc *llmc, const struct kind *kind)
 {
-    const uint64_t h = checkpoint->config.width;
+    const uint64_t h = llmc->config.width;
     return (kind->squares * h + kind->widths) * h;
 }
 
-static uint64_t embedding_count(const struct eo_llmc *checkpoint)
+static uint64_t embedding_count(const struct eo_llmc *llmc)
 {
-    return ((uint64_t)checkpoint->padded_vocabulary + checkpoint->config.context) * checkpoint->config.width;
+    return ((uint64_t)llmc->padded_vocabulary + llmc->config.context) * llmc->config.width;
 }
 
-static uint64_t value_count(const struct eo_llmc *checkpoint)
+static uint64_t value_count(const struct eo_llmc *llmc)
 {
-    uint64_t count = embedding_count(checkpoint) + 2 * (uint64_t)checkpoint->config.width;
+    uint64_t count = embedding_count(llmc) + 2 * (uint64_t)llmc->config.width;
     for (int k = 0; k < KIND_COUNT; k++)
-        count += kind_count(checkpoint, &kinds[k]) * checkpoint->config.layer_count;
+        count += kind_count(llmc, &kinds[k]) * llmc->config.layer_count;
     return count;
 }
 
-const float *eo_llmc_values(const struct eo_llmc *checkpoint, const char *name)
+uint64_t eo_llmc_file_bytes(const struct eo_llmc *llmc)
 {
-    const eo_transformer_config *c = &checkpoint->config;
-    uint64_t offset = embedding_count(checkpoint);
-    if (strcmp(name, "wte.weight") == 0)
-        return checkpoint->values;
-    if (strcmp(name, "wpe.weight") == 0)
-        return checkpoint->values + (uint64_t)checkpoint->padded_vocabulary * c->width;
+    return EO_LLMC_HEADER_BYTES + eo_element_bytes(llmc->element) * value_count(llmc);
+}
+
+/* Which value of the file is the parameter's first. */
+static bool find_value(const struct eo_llmc *llmc, const char *name, uint64_t *value)
+{
+    const eo_transformer_config *c = &llmc->config;
+    uint64_t offset = embedding_count(llmc);
     unsigned layer = 0;
     int used = 0;
     const bool in_block = sscanf(name, "h.%u.%n", &layer, &used) == 1 && used > 0 && layer < c->layer_count;
+    *value = 0;
+    if (strcmp(name, "wte.weight") == 0)
+        return true;
+    *value = (uint64_t)llmc->padded_vocabulary * c->width;
+    if (strcmp(name, "wpe.weight") == 0)
+        return true;
     for (int k = 0; k < KIND_COUNT; k++) {
-        const uint64_t count = kind_count(checkpoint, &kinds[k]);
+        const uint64_t count = kind_count(llmc, &kinds[k]);
+        *value = offset + layer * count;
         if (in_block && strcmp(name + used, kinds[k].name) == 0)
-            return checkpoint->values + offset + layer * count;
+            return true;
         offset += count * c->layer_count;
     }
-    if (strcmp(name, "ln_f.weight") == 0)
-        return checkpoint->values + offset;
-    if (strcmp(name, "ln_f.bias") == 0)
-        return checkpoint->values + offset + c->width;
-    return NULL;
+    *value = offset + (strcmp(name, "ln_f.bias") == 0 ? c->width : 0);
+    return strcmp(name, "ln_f.weight") == 0 || strcmp(name, "ln_f.bias") == 0;
 }
+
+bool eo_llmc_place(const struct eo_llmc *llmc, const char *name, uint64_t *at)
+{
+    uint64_t value;
+    if (!find_value(llmc, name, &value))
+        return false;
+    *at = EO_LLMC_HEADER_BYTES + value * eo_element_bytes(llmc->element);
+    return true;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 static eo_status check_size(const char *path, const char *what, int32_t value, int32_t most,
                             struct eo_problem *problem)
 {
     if (value < 1 || value > most)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--init %s: the header's %s is %d, and 1 to %d make sense; the file is damaged or no "
+                              "%s: the header's %s is %d, and 1 to %d make sense; the file is damaged or no "
                               "checkpoint of llm.c", path, what, value, most);
     return EO_OK;
 }
 
-static eo_status read_header(struct eo_llmc *checkpoint, const char *path, const int32_t *header,
-                             struct eo_problem *problem)
+static eo_status read_header(struct eo_llmc *llmc, const char *path, const int32_t *header, struct eo_problem *problem)
 {
     if (header[0] != CHECKPOINT_MAGIC)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--init %s: begins with %d, where GPT-2 checkpoints of llm.c have %d; make one with its "
-                              "train_gpt2.py", path, header[0], CHECKPOINT_MAGIC);
-    if (header[1] != CHECKPOINT_VERSION)
+                              "%s: begins with %d, where GPT-2 checkpoints of llm.c have %d; make one with its "
+                              "train_gpt2.py, or with --export", path, header[0], CHECKPOINT_MAGIC);
+    if (header[1] != CHECKPOINT_VERSION_FP32 && header[1] != CHECKPOINT_VERSION_BF16)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--init %s: is of version %d%s, and version %d (fp32) can be read; export it in fp32",
-                              path, header[1], header[1] == 5 ? " (bf16)" : "", CHECKPOINT_VERSION);
+                              "%s: is of version %d, and versions %d (fp32) and %d (bf16) can be read", path, header[1],
+                              CHECKPOINT_VERSION_FP32, CHECKPOINT_VERSION_BF16);
     TOOLS_TRY(check_size(path, "context", header[2], CHECKPOINT_CONTEXT_MAX, problem));
     TOOLS_TRY(check_size(path, "vocabulary", header[3], CHECKPOINT_VOCABULARY_MAX, problem));
     TOOLS_TRY(check_size(path, "layer count", header[4], CHECKPOINT_LAYERS_MAX, problem));
@@ -110,13 +126,14 @@ static eo_status read_header(struct eo_llmc *checkpoint, const char *path, const
     TOOLS_TRY(check_size(path, "padded vocabulary", header[7], CHECKPOINT_VOCABULARY_MAX + 4096, problem));
     if (header[7] < header[3])
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--init %s: the padded vocabulary of %d is smaller than the vocabulary of %d; the file "
+                              "%s: the padded vocabulary of %d is smaller than the vocabulary of %d; the file "
                               "is damaged", path, header[7], header[3]);
     if (header[6] % header[5])
-        return eo_problem_set(problem, EO_ERR_INVALID, "--init %s: %d heads do not divide the width %d; the file is "
+        return eo_problem_set(problem, EO_ERR_INVALID, "%s: %d heads do not divide the width %d; the file is "
                               "damaged or of another kind of model", path, header[5], header[6]);
-    checkpoint->padded_vocabulary = (uint32_t)header[7];
-    checkpoint->config = (eo_transformer_config){
+    llmc->element = header[1] == CHECKPOINT_VERSION_BF16 ? EO_ELEMENT_BF16 : EO_ELEMENT_F32;
+    llmc->padded_vocabulary = (uint32_t)header[7];
+    llmc->config = (eo_transformer_config){
         .family = EO_FAMILY_GPT2, .layer_count = (uint32_t)header[4], .width = (uint32_t)header[6],
         .head_count = (uint32_t)header[5], .kv_head_count = (uint32_t)header[5],
         .mlp_width = 4 * (uint32_t)header[6], .vocabulary = (uint32_t)header[3], .context = (uint32_t)header[2],
@@ -125,117 +142,105 @@ static eo_status read_header(struct eo_llmc *checkpoint, const char *path, const
     return EO_OK;
 }
 
-static eo_status check_finite(const struct eo_llmc *checkpoint, const char *path, struct eo_problem *problem)
+/* In pieces: a checkpoint may be larger than what is left of memory. */
+static eo_status check_finite(const struct eo_llmc *llmc, int file, const char *path, struct eo_problem *problem)
 {
-    const uint64_t count = value_count(checkpoint);
-    for (uint64_t i = 0; i < count; i++)
-        if (!isfinite(checkpoint->values[i]))
-            return eo_problem_set(problem, EO_ERR_INVALID,
-                                  "--init %s: value %llu (byte %llu of the file) is %g; the checkpoint is spoiled, "
-                                  "use an earlier one", path, (unsigned long long)i,
-                                  (unsigned long long)(CHECKPOINT_HEADER_BYTES + 4 * i),
-                                  (double)checkpoint->values[i]);
-    return EO_OK;
+    enum { PIECE = 1 << 16 };
+    const uint32_t element_bytes = eo_element_bytes(llmc->element);
+    const uint64_t count = value_count(llmc);
+    float *values = malloc(2 * PIECE * sizeof(*values));
+    if (!values)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", path);
+    eo_status status = EO_OK;
+    for (uint64_t i = 0; status >= 0 && i < count; i += PIECE) {
+        const uint64_t part = count - i < PIECE ? count - i : PIECE;
+        status = eo_read_at(file, path, values + PIECE, part * element_bytes, EO_LLMC_HEADER_BYTES + i * element_bytes,
+                            problem);
+        if (status >= 0)
+            eo_elements_decode(values, values + PIECE, part, llmc->element);
+        for (uint64_t k = 0; status >= 0 && k < part; k++)
+            if (!isfinite(values[k]))
+                status = eo_problem_set(problem, EO_ERR_INVALID,
+                                        "%s: value %llu (byte %llu of the file) is %g; the checkpoint is spoiled, use an "
+                                        "earlier one", path, (unsigned long long)(i + k),
+                                        (unsigned long long)(EO_LLMC_HEADER_BYTES + (i + k) * element_bytes),
+                                        (double)values[k]);
+    }
+    free(values);
+    return status;
 }
 
-static eo_status map_checkpoint(struct eo_llmc *checkpoint, int file, const char *path,
-                                struct eo_problem *problem)
+static eo_status read_file(struct eo_llmc *llmc, int file, const char *path, struct eo_problem *problem)
 {
     struct stat info;
+    int32_t header[EO_LLMC_HEADER_INTS];
     if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
-        return eo_problem_set(problem, EO_ERR_INVALID, "--init %s: is no file", path);
+        return eo_problem_set(problem, EO_ERR_INVALID, "%s: is no file", path);
     const uint64_t file_bytes = (uint64_t)info.st_size;
-    if (file_bytes < CHECKPOINT_HEADER_BYTES)
-        return eo_problem_set(problem, EO_ERR_INVALID, "--init %s: has %llu bytes, fewer than the header's %d; it is "
+    if (file_bytes < EO_LLMC_HEADER_BYTES)
+        return eo_problem_set(problem, EO_ERR_INVALID, "%s: has %llu bytes, fewer than the header's %d; it is "
                               "truncated or no checkpoint of llm.c", path, (unsigned long long)file_bytes,
-                              CHECKPOINT_HEADER_BYTES);
-    checkpoint->map = mmap(NULL, (size_t)file_bytes, PROT_READ, MAP_PRIVATE, file, 0);
-    if (checkpoint->map == MAP_FAILED) {
-        checkpoint->map = NULL;
-        return eo_problem_set(problem, EO_ERR_IO, "--init %s: cannot be mapped: %s", path, strerror(errno));
-    }
-    checkpoint->map_bytes = (size_t)file_bytes;
-    checkpoint->values = (const float *)checkpoint->map + CHECKPOINT_HEADER_INTS;
-    TOOLS_TRY(read_header(checkpoint, path, checkpoint->map, problem));
-    const uint64_t wanted = CHECKPOINT_HEADER_BYTES + 4 * value_count(checkpoint);
+                              EO_LLMC_HEADER_BYTES);
+    TOOLS_TRY(eo_read_at(file, path, header, sizeof(header), 0, problem));
+    TOOLS_TRY(read_header(llmc, path, header, problem));
+    const uint64_t wanted = eo_llmc_file_bytes(llmc);
     if (file_bytes != wanted)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--init %s: has %llu bytes, and its header's model takes %llu; it is %s: copy or make it "
+                              "%s: has %llu bytes, and its header's model takes %llu in %s; it is %s: copy or make it "
                               "again", path, (unsigned long long)file_bytes, (unsigned long long)wanted,
+                              llmc->element == EO_ELEMENT_BF16 ? "bf16" : "fp32",
                               file_bytes < wanted ? "truncated" : "too long");
-    return check_finite(checkpoint, path, problem);
+    return check_finite(llmc, file, path, problem);
 }
 
-eo_status eo_llmc_open(struct eo_llmc *checkpoint, const char *path, struct eo_problem *problem)
+eo_status eo_llmc_open(struct eo_llmc *llmc, int *file, const char *path, struct eo_problem *problem)
 {
-    struct eo_llmc opened = {0};
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return eo_problem_set(problem, EO_ERR_IO, "--init %s: cannot be opened: %s; check the path", path,
-                              strerror(errno));
-    const eo_status status = map_checkpoint(&opened, file, path, problem);
-    close(file);
+    struct eo_llmc opened = {.element = EO_ELEMENT_F32};
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
+    if (descriptor < 0)
+        return eo_problem_set(problem, EO_ERR_IO, "%s: cannot be opened: %s; check the path", path, strerror(errno));
+    const eo_status status = read_file(&opened, descriptor, path, problem);
     if (status < 0) {
-        eo_llmc_fini(&opened);
+        close(descriptor);
         return status;
     }
-    *checkpoint = opened;
+    *llmc = opened;
+    *file = descriptor;
     return EO_OK;
 }
 
-void eo_llmc_fini(struct eo_llmc *checkpoint)
-{
-    if (checkpoint->map)
-        munmap(checkpoint->map, checkpoint->map_bytes);
-    *checkpoint = (struct eo_llmc){0};
-}
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
-/* The preset of this shape, or the words that make one. */
-static const char *matching_model(const eo_transformer_config *config)
+bool eo_llmc_describe(struct eo_llmc *llmc, const eo_transformer_config *config, eo_dtype dtype, char *why,
+                      size_t why_bytes)
 {
-    for (uint32_t i = 0; eo_transformer_preset_name(i); i++) {
-        eo_transformer_config preset;
-        if (eo_transformer_preset(eo_transformer_preset_name(i), &preset) >= 0 &&
-            preset.family == config->family && preset.layer_count == config->layer_count &&
-            preset.width == config->width && preset.head_count == config->head_count &&
-            preset.vocabulary == config->vocabulary && preset.context == config->context)
-            return eo_transformer_preset_name(i);
-    }
-    return "init"; /* the shape of the file */
-}
-
-eo_status eo_llmc_check(const struct eo_llmc *checkpoint, const char *path, const char *model_name,
-                              const eo_transformer_config *config, struct eo_problem *problem)
-{
-    const eo_transformer_config *file = &checkpoint->config;
-    const struct { const char *what; uint32_t file, model; } sizes[] = {
-        {"layers", file->layer_count, config->layer_count}, {"width", file->width, config->width},
-        {"heads", file->head_count, config->head_count}, {"vocabulary", file->vocabulary, config->vocabulary},
-        {"context", file->context, config->context}, {"MLP width", file->mlp_width, config->mlp_width},
+    const eo_transformer_config *c = config;
+    why[0] = '\0';
+    if (c->family != EO_FAMILY_GPT2)
+        snprintf(why, why_bytes, "they are GPT-2's, and this is a Llama");
+    else if (!c->tied_head)
+        snprintf(why, why_bytes, "their head is the embedding, and this model's is not");
+    else if (c->mlp_width != 4 * (uint64_t)c->width)
+        snprintf(why, why_bytes, "their MLP is 4 times as wide as the model, and this one is %u of %u", c->mlp_width,
+                 c->width);
+    else if (c->layer_count > CHECKPOINT_LAYERS_MAX || c->width > CHECKPOINT_WIDTH_MAX ||
+             c->vocabulary > CHECKPOINT_VOCABULARY_MAX || c->context > CHECKPOINT_CONTEXT_MAX)
+        snprintf(why, why_bytes, "it has more than %d layers, %d of width, %d words or %d positions",
+                 CHECKPOINT_LAYERS_MAX, CHECKPOINT_WIDTH_MAX, CHECKPOINT_VOCABULARY_MAX, CHECKPOINT_CONTEXT_MAX);
+    *llmc = (struct eo_llmc){
+        .config = *config, .element = dtype == EO_DTYPE_BF16 ? EO_ELEMENT_BF16 : EO_ELEMENT_F32,
+        .padded_vocabulary = (c->vocabulary + CHECKPOINT_PADDING - 1) / CHECKPOINT_PADDING * CHECKPOINT_PADDING,
     };
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        if (sizes[i].file != sizes[i].model)
-            return eo_problem_set(problem, EO_ERR_INVALID,
-                                  "--init %s: is of another shape: %s %u, where --model %s has %u; use --model %s",
-                                  path, sizes[i].what, sizes[i].file, model_name, sizes[i].model,
-                                  matching_model(file));
-    return EO_OK;
+    return why[0] == '\0';
 }
 
-static void produce_values(void *user, uint64_t offset, uint64_t count, float *values)
+void eo_llmc_header(const struct eo_llmc *llmc, int32_t header[EO_LLMC_HEADER_INTS])
 {
-    memcpy(values, (const float *)user + offset, count * sizeof(*values));
-}
-
-eo_status eo_llmc_load(const struct eo_llmc *checkpoint, const eo_model *model, eo_runtime *runtime)
-{
-    for (uint32_t k = 0; k < eo_model_parameter_count(model); k++) {
-        eo_parameter_info info;
-        TOOLS_TRY(eo_model_parameter(model, k, &info));
-        const float *values = eo_llmc_values(checkpoint, info.name);
-        if (!values)
-            return EO_ERR_INVALID;
-        TOOLS_TRY(eo_weights_fill(runtime, k, produce_values, (void *)(uintptr_t)values));
-    }
-    return EO_OK;
+    const eo_transformer_config *c = &llmc->config;
+    const int32_t first[] = {
+        CHECKPOINT_MAGIC, llmc->element == EO_ELEMENT_BF16 ? CHECKPOINT_VERSION_BF16 : CHECKPOINT_VERSION_FP32,
+        (int32_t)c->context, (int32_t)c->vocabulary, (int32_t)c->layer_count, (int32_t)c->head_count,
+        (int32_t)c->width, (int32_t)llmc->padded_vocabulary};
+    memset(header, 0, EO_LLMC_HEADER_BYTES);
+    memcpy(header, first, sizeof(first));
 }

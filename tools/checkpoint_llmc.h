@@ -1,38 +1,36 @@
 /* SPDX-License-Identifier: MIT
  *
- * GPT-2 checkpoints of llm.c, version 3 (fp32): a header of 256 int32, then each kind of parameter over all layers,
- * matrices as [out][in]. The vocabulary is padded at its end; the padding is left out.
+ * GPT-2 checkpoints of llm.c, version 3 (fp32) and 5 (bf16): a header of 256 int32, then each kind of parameter over all
+ * layers, matrices as [out][in]. The vocabulary is padded at its end; the padding is left out on the way in, and is
+ * zeros on the way out.
  */
 #ifndef EO_TOOLS_CHECKPOINT_LLMC_H
 #define EO_TOOLS_CHECKPOINT_LLMC_H
 
 #include <evenodd/layers.h>
 
+#include "tools/elements.h"
 #include "tools/problem.h"
+
+enum { EO_LLMC_HEADER_INTS = 256, EO_LLMC_HEADER_BYTES = EO_LLMC_HEADER_INTS * 4 };
 
 struct eo_llmc {
     eo_transformer_config config; /* of the model in the file */
     uint32_t padded_vocabulary;
-    const float *values;
-    void *map;
-    size_t map_bytes;
+    enum eo_element element;
 };
 
-/* Maps and checks the file: header, size, every value finite. EO_ERR_IO, EO_ERR_INVALID; then it changes nothing. */
-EO_NODISCARD eo_status eo_llmc_open(struct eo_llmc *checkpoint, const char *path,
-                                          struct eo_problem *problem);
-void eo_llmc_fini(struct eo_llmc *checkpoint);
+/* Checks header, size and that every value is finite. EO_ERR_IO, EO_ERR_INVALID; then it changes nothing, and else
+ * *file is open. */
+EO_NODISCARD eo_status eo_llmc_open(struct eo_llmc *llmc, int *file, const char *path, struct eo_problem *problem);
 
-/* Whether the model is the one in the file; the problem says in what they differ. */
-EO_NODISCARD eo_status eo_llmc_check(const struct eo_llmc *checkpoint, const char *path,
-                                           const char *model_name, const eo_transformer_config *config,
-                                           struct eo_problem *problem);
+/* The byte of the file at which the parameter of this name begins; false: the file has none. */
+bool eo_llmc_place(const struct eo_llmc *llmc, const char *name, uint64_t *at);
+uint64_t eo_llmc_file_bytes(const struct eo_llmc *llmc);
 
-/* Fills this rank's shards. All ranks must call it. */
-EO_NODISCARD eo_status eo_llmc_load(const struct eo_llmc *checkpoint, const eo_model *model,
-                                          eo_runtime *runtime);
-
-/* Where a parameter of this name lies among the values; NULL: the file has none. */
-const float *eo_llmc_values(const struct eo_llmc *checkpoint, const char *name);
+/* For writing. False: `why` (at least 160 bytes) says what such files have no place for. */
+bool eo_llmc_describe(struct eo_llmc *llmc, const eo_transformer_config *config, eo_dtype dtype, char *why,
+                      size_t why_bytes);
+void eo_llmc_header(const struct eo_llmc *llmc, int32_t header[EO_LLMC_HEADER_INTS]);
 
 #endif

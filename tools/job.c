@@ -293,8 +293,6 @@ static eo_status load_model_config(struct eo_job *job, struct eo_problem *proble
                               "(memplan), not run: %s; GPT-2, Llama and Mistral run", name,
                               eo_config_family_name(job->model_config->family), why);
     eo_model_config_transformer(job->model_config, &job->config);
-    if (job->options->init_path && job->config.family != EO_FAMILY_GPT2)
-        return eo_problem_set(problem, EO_ERR_INVALID, "--init reads GPT-2 checkpoints, and --model %s is none", name);
     return EO_OK;
 }
 
@@ -316,10 +314,10 @@ static eo_status choose_config(struct eo_job *job, struct eo_problem *problem)
         TOOLS_TRY(load_model_config(job, problem));
     if (!o->init_path)
         return EO_OK;
-    TOOLS_TRY(eo_llmc_open(&job->checkpoint, o->init_path, problem));
+    TOOLS_TRY(eo_import_open(&job->import, o->init_path, problem));
     if (o->model_of_init)
-        job->config = job->checkpoint.config;
-    return eo_llmc_check(&job->checkpoint, o->init_path, o->model_name, &job->config, problem);
+        job->config = job->import.config;
+    return eo_import_check(&job->import, o->model_name, &job->config, problem);
 }
 
 /* A GPU that is not there is known before data are read. */
@@ -359,6 +357,8 @@ static eo_status prepare(struct eo_job *job, struct eo_log_catch *log_catch, str
         return eo_problem_set(problem, status, "%s",
                               log_catch->text[0] ? log_catch->text : eo_status_text(status));
     eo_plan_get_summary(job->plan, &job->summary);
+    if (o->init_path)
+        TOOLS_TRY(eo_import_bind(&job->import, eo_transformer_model(job->transformer), problem));
     if (o->plan_only)
         return EO_OK;
     TOOLS_TRY(check_memory(job, problem));
@@ -384,7 +384,7 @@ void eo_job_fini(struct eo_job *job)
 {
     eo_plan_destroy(&job->plan);
     eo_transformer_destroy(&job->transformer);
-    eo_llmc_fini(&job->checkpoint);
+    eo_import_fini(&job->import);
     eo_data_fini(&job->data);
     free(job->ranks);
     free(job->model_config);

@@ -17,6 +17,7 @@
 #include <evenodd/layers.h>
 
 #include "tools/checkpoint_llmc.h"
+#include "tools/import.h"
 #include "tools/data.h"
 #include "tools/model_config.h"
 #include "tools/options.h"
@@ -92,7 +93,7 @@ struct eo_job {
     eo_plan *plan;
     eo_plan_summary summary;
     struct eo_data data;
-    struct eo_llmc checkpoint;
+    struct eo_import import;      /* --init */
     struct eo_batch_shape shape;
     uint64_t needed_bytes, available_bytes; /* of memory, estimated and asked */
     eo_device_facts device;
@@ -101,6 +102,7 @@ struct eo_job {
     eo_world *worlds[EO_RUN_RANKS_MAX];
     struct eo_job_rank *ranks;
     pthread_barrier_t barrier;  /* for measuring all at once */
+    atomic_bool bad_input;      /* found by a rank before the first step: files that hold what they may not */
     atomic_bool broken;         /* a rank could not start */
     atomic_bool measured;       /* the time for measuring is over */
     double peak_flops_per_s;    /* of all ranks together; 0: not measured */

@@ -176,11 +176,24 @@ static eo_status start_gpu(struct eo_job_rank *rank)
     return status;
 }
 
+static eo_status load_files(struct eo_job_rank *rank)
+{
+    struct eo_problem problem;
+    const eo_status status = eo_import_load(&rank->job->import, rank->runtime, &problem);
+    if (status < 0) {
+        const eo_log log = eo_job_log(&rank->log_catch);
+        log.write(log.user, EO_LOG_ERROR, problem.text);
+        if (status == EO_ERR_INVALID)
+            atomic_store(&rank->job->bad_input, true);
+    }
+    return status;
+}
+
 static eo_status start_weights(struct eo_job_rank *rank)
 {
     struct eo_job *job = rank->job;
     if (job->options->init_path)
-        return eo_llmc_load(&job->checkpoint, eo_transformer_model(job->transformer), rank->runtime);
+        return load_files(rank);
     return eo_transformer_initialise(job->transformer, rank->runtime, job->options->seed);
 }
 

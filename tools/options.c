@@ -61,11 +61,12 @@ static const struct argp_option option_table[] = {
     {"model", OPTION_MODEL, "MODEL", 0,
      "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b; "
      "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a config.json of GPT-2, Llama or Mistral, or a folder with one; "
-     "init for the shape of the --init checkpoint [small]", 1},
+     "init for the shape of the --init weights [small]", 1},
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [the project's own sources]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin", 0, "train on a token file of llm.c, in its order", 1},
-    {"init", OPTION_INIT, "FILE.bin", 0, "start from a GPT-2 checkpoint of llm.c (version 3, fp32)", 1},
+    {"init", OPTION_INIT, "PATH", 0,
+     "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
     {.doc = "Ranks and memory:", .group = 2},
     {"ranks", OPTION_RANKS, "N", 0, "the model is sharded over so many [2]", 2},
     {"device", OPTION_DEVICE, "NAME", 0, "that computes: cpu or cuda (ranks share the GPUs there are) [cpu]", 2},
@@ -387,9 +388,8 @@ static void check_together(const struct argp_state *state, struct eo_options *o)
     if (o->text_paths && o->tokens_path)
         argp_error(state, "--text and --tokens are both given; train on one of them");
     if (o->model_of_init && !o->init_path)
-        argp_error(state, "--model init takes the shape of a checkpoint; name it with --init FILE.bin");
-    if (o->init_path && !o->model_of_init && !o->model_of_config && o->config.family != EO_FAMILY_GPT2)
-        argp_error(state, "--init reads GPT-2 checkpoints, and --model %s is none", o->model_name);
+        argp_error(state, "--model init takes the shape of weights that are there; name them with --init FILE.bin, or "
+                   "a folder");
     if (is_given(o, OPTION_WARMUP) && o->warmup > o->steps)
         argp_error(state, "--warmup %llu is longer than the run of --steps %llu; give fewer",
                    (unsigned long long)o->warmup, (unsigned long long)o->steps);

@@ -44,8 +44,8 @@ static bool take_unsigned(const json_t *value, uint64_t *out)
 }
 
 /* One entry: type, shape and offsets agree, and lie in the file. */
-static eo_status read_entry(const char *path, const char *name, const json_t *entry, uint64_t buffer_bytes,
-                            json_t *tensors, struct span *span, struct eo_problem *problem)
+static eo_status read_entry(const char *path, const char *name, const json_t *entry, uint64_t buffer_begin,
+                            uint64_t buffer_bytes, json_t *tensors, struct span *span, struct eo_problem *problem)
 {
     const json_t *shape = json_object_get(entry, "shape"), *offsets = json_object_get(entry, "data_offsets");
     const char *type = json_string_value(json_object_get(entry, "dtype"));
@@ -70,7 +70,8 @@ static eo_status read_entry(const char *path, const char *name, const json_t *en
                       type, end - begin);
     if (json_object_get(tensors, name))
         return REFUSE("%s: tensor '%.100s' is in another file too", path, name);
-    json_t *copy = json_pack("{s:O, s:I}", "shape", shape, "bytes", (json_int_t)(end - begin));
+    json_t *copy = json_pack("{s:O, s:I, s:s, s:I, s:o}", "shape", shape, "bytes", (json_int_t)(end - begin), "dtype",
+                             type, "at", (json_int_t)(buffer_begin + begin), "path", json_string_nocheck(path));
     if (!copy || json_object_set_new(tensors, name, copy) != 0)
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", path);
     *span = (struct span){begin, end, name};
@@ -103,8 +104,8 @@ static eo_status check_spans(const char *path, struct span *spans, size_t count,
     return EO_OK;
 }
 
-static eo_status read_entries(const char *path, json_t *header, uint64_t buffer_bytes, json_t *tensors,
-                              struct eo_problem *problem)
+static eo_status read_entries(const char *path, json_t *header, uint64_t buffer_begin, uint64_t buffer_bytes,
+                              json_t *tensors, struct eo_problem *problem)
 {
     const size_t size = json_object_size(header);
     struct span *spans = calloc(size + 1, sizeof(*spans));
@@ -117,8 +118,9 @@ static eo_status read_entries(const char *path, json_t *header, uint64_t buffer_
     json_object_foreach(header, name, entry) {
         if (strcmp(name, "__metadata__") == 0)
             continue;
-        status = json_is_object(entry) ? read_entry(path, name, entry, buffer_bytes, tensors, &spans[count], problem)
-                                       : REFUSE("%s: entry '%.100s' of the header is no object", path, name);
+        status = json_is_object(entry)
+            ? read_entry(path, name, entry, buffer_begin, buffer_bytes, tensors, &spans[count], problem)
+            : REFUSE("%s: entry '%.100s' of the header is no object", path, name);
         if (status < 0)
             break;
         count++;
@@ -157,7 +159,7 @@ static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, 
     if (status < 0)
         return status;
     *tensor_bytes += file_bytes - 8 - bytes;
-    status = read_entries(path, header, file_bytes - 8 - bytes, tensors, problem);
+    status = read_entries(path, header, 8 + bytes, file_bytes - 8 - bytes, tensors, problem);
     json_decref(header);
     return status;
 }
@@ -195,11 +197,17 @@ static bool is_buffer(const struct eo_model_config *config, const char *name)
     return ends_with(name, ".rotary_emb.inv_freq");
 }
 
-static const char *plain_name(const struct eo_model_config *config, const char *name)
+const char *eo_safetensors_plain_name(const struct eo_model_config *config, const char *name)
 {
     static const char prefix[] = "transformer.";
     const bool strip = config->family == EO_CONFIG_GPT2 && strncmp(name, prefix, sizeof(prefix) - 1) == 0;
     return strip ? name + sizeof(prefix) - 1 : name;
+}
+
+bool eo_safetensors_is_transposed(const struct eo_model_config *config, const char *name)
+{
+    return config->family == EO_CONFIG_GPT2 && (ends_with(name, ".c_attn.weight") || ends_with(name, ".c_proj.weight") ||
+                                                ends_with(name, ".c_fc.weight"));
 }
 
 static eo_status compare(const char *folder, const struct eo_model_config *config, json_t *tensors, bool shapes,
@@ -212,7 +220,7 @@ static eo_status compare(const char *folder, const struct eo_model_config *confi
     const char *name;
     json_t *entry;
     json_object_foreach(tensors, name, entry) {
-        const char *plain = plain_name(config, name);
+        const char *plain = eo_safetensors_plain_name(config, name);
         json_t *shape = json_object_get(wanted, plain);
         if (is_buffer(config, plain) || (config->tied_head && strcmp(plain, "lm_head.weight") == 0)) {
             out->buffer_count++;
@@ -254,8 +262,9 @@ static eo_status read_shards(const char *folder, const char *index_path, const j
     eo_status status = files ? EO_OK : eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", folder);
     json_object_foreach((json_t *)map, name, file) {
         const char *shard = json_string_value(file);
-        if (!shard || strchr(shard, '/') || shard[0] == '\0' || strlen(shard) > 255)
-            status = REFUSE("%s: the file of '%.100s' is no plain file name", index_path, name);
+        if (!shard || strchr(shard, '/') || shard[0] == '\0' || shard[0] == '.' || strlen(shard) > 255)
+            status = REFUSE("%s: the file of '%.100s' is '%.100s', which is no plain name of a file beside it", index_path,
+                            name, shard ? shard : "(no text)");
         else if (json_object_set_new(files, shard, json_true()) != 0)
             status = eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", folder);
         if (status < 0)
@@ -284,13 +293,37 @@ static eo_status read_shards(const char *folder, const char *index_path, const j
     return status;
 }
 
+/* Each tensor is where the index says, and none is there that it does not name. */
+static eo_status compare_places(const char *index_path, const json_t *map, json_t *tensors, struct eo_problem *problem)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)map, name, value) {
+        const char *path = json_string_value(json_object_get(json_object_get(tensors, name), "path"));
+        const char *slash = path ? strrchr(path, '/') : NULL;
+        if (!slash)
+            return REFUSE("%s: tensor '%.100s' is in none of its files", index_path, name);
+        if (strcmp(slash + 1, json_string_value(value)) != 0)
+            return REFUSE("%s: tensor '%.100s' is said to be in %.100s, and is in %.100s", index_path, name,
+                          json_string_value(value), slash + 1);
+    }
+    json_object_foreach(tensors, name, value)
+        if (!json_object_get(map, name))
+            return REFUSE("%s: does not name tensor '%.100s' of %s", index_path, name,
+                          json_string_value(json_object_get(value, "path")));
+    return EO_OK;
+}
+
 static eo_status check_index(const char *folder, const char *path, const struct eo_model_config *config, json_t *tensors,
                              struct eo_safetensors_check *out, struct eo_problem *problem)
 {
     json_error_t error;
+    struct stat info;
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size > header_bytes_max)
+        return REFUSE("%s: is no file, or larger than the %" PRIu64 " bytes that an index may have", path, header_bytes_max);
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!root)
-        return REFUSE("%s: %s", path, error.text);
+        return REFUSE("%s: line %d: %s", path, error.line, error.text);
     uint64_t total = 0;
     const json_t *map = json_object_get(root, "weight_map");
     const json_t *size = json_object_get(json_object_get(root, "metadata"), "total_size");
@@ -301,6 +334,8 @@ static eo_status check_index(const char *folder, const char *path, const struct 
         status = REFUSE("%s: metadata.total_size is no whole number", path);
     if (status >= 0)
         status = read_shards(folder, path, map, tensors, out, problem);
+    if (status >= 0 && !out->index_only)
+        status = compare_places(path, map, tensors, problem);
     if (status >= 0 && !out->index_only && size && total != out->bytes)
         status = REFUSE("%s: metadata.total_size is %" PRIu64 ", the files hold %" PRIu64 " bytes", path, total,
                         out->bytes);
@@ -318,15 +353,12 @@ static eo_status check_index(const char *folder, const char *path, const struct 
     return status;
 }
 
-eo_status eo_safetensors_check(const char *folder, const struct eo_model_config *config,
-                               struct eo_safetensors_check *out, struct eo_problem *problem)
+eo_status eo_safetensors_collect(const char *folder, const struct eo_model_config *config, json_t *tensors,
+                                 struct eo_safetensors_check *out, struct eo_problem *problem)
 {
     *out = (struct eo_safetensors_check){0};
     char path[4608];
     struct stat info;
-    json_t *tensors = json_object();
-    if (!tensors)
-        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", folder);
     eo_status status = EO_OK;
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", folder);
     if (stat(path, &info) == 0) {
@@ -342,6 +374,16 @@ eo_status eo_safetensors_check(const char *folder, const struct eo_model_config 
                 status = compare(folder, config, tensors, true, out, problem);
         }
     }
+    return status;
+}
+
+eo_status eo_safetensors_check(const char *folder, const struct eo_model_config *config,
+                               struct eo_safetensors_check *out, struct eo_problem *problem)
+{
+    json_t *tensors = json_object();
+    if (!tensors)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", folder);
+    const eo_status status = eo_safetensors_collect(folder, config, tensors, out, problem);
     json_decref(tensors);
     return status;
 }

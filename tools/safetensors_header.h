@@ -18,7 +18,8 @@ struct eo_safetensors_check {
 };
 
 /*
- * Adds the tensors of one file to `tensors`, an object of name to {"shape": [...], "bytes": n}.
+ * Adds the tensors of one file to `tensors`, an object of name to {"shape": [...], "bytes": n, "dtype": "F32", "at": byte
+ * of the file, "path": file}.
  * EO_OK, EO_ERR_IO, EO_ERR_INVALID (which file, which tensor, what), EO_ERR_NO_MEMORY.
  */
 EO_NODISCARD eo_status eo_safetensors_read(const char *path, json_t *tensors, uint64_t *tensor_bytes,
@@ -27,5 +28,15 @@ EO_NODISCARD eo_status eo_safetensors_read(const char *path, json_t *tensors, ui
 /* What lies in `folder`, held against the config. Nothing there is no error. */
 EO_NODISCARD eo_status eo_safetensors_check(const char *folder, const struct eo_model_config *config,
                                             struct eo_safetensors_check *out, struct eo_problem *problem);
+
+/* The same, and the tensors as eo_safetensors_read describes them, where their files are there. */
+EO_NODISCARD eo_status eo_safetensors_collect(const char *folder, const struct eo_model_config *config, json_t *tensors,
+                                              struct eo_safetensors_check *out, struct eo_problem *problem);
+
+/* GPT-2's names come with "transformer." and without. */
+const char *eo_safetensors_plain_name(const struct eo_model_config *config, const char *name);
+
+/* GPT-2's matrices, but for the embeddings, lie [in][out]; `name` is a plain one. */
+bool eo_safetensors_is_transposed(const struct eo_model_config *config, const char *name);
 
 #endif

@@ -339,7 +339,9 @@ static int train_main(struct train *train)
     eo_step_log_close(&train->log);
     if (status < 0)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
-    return status < 0 ? EO_EXIT_FAILED : EO_EXIT_OK;
+    if (status < 0)
+        return train->job.bad_input ? EO_EXIT_BAD_INPUT : EO_EXIT_FAILED;
+    return EO_EXIT_OK;
 }
 
 int main(int argc, char **argv)

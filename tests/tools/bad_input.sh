@@ -144,8 +144,8 @@ refuse 'a checkpoint that is truncated' 'truncated' --model init --init "$work/t
 refuse 'a checkpoint of another shape' 'is of another shape' --model tiny --init "$work/good.bin" --text "$text"
 { header && zeros 4000 && le32 2143289344 && zeros 3804; } >"$work/nan.bin"
 refuse 'a checkpoint with NaN' 'value 1000' --model init --init "$work/nan.bin" --text "$text"
-{ le32 20240326 5 && zeros 8824; } >"$work/bf16.bin"
-refuse 'a checkpoint in bf16' 'bf16' --model init --init "$work/bf16.bin" --text "$text"
+{ le32 20240326 5 8 10 2 2 8 16 && zeros 8800; } >"$work/bf16.bin"
+refuse 'a checkpoint whose header says bf16, and its size fp32' 'too long' --model init --init "$work/bf16.bin" --text "$text"
 refuse 'a checkpoint of GPT-2 for a Llama' 'llama-tiny is none' --model llama-tiny --init "$work/good.bin"
 
 # Models of a config.json.

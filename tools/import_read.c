@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A range of one parameter out of its file, in pieces: no more than a few hundred KiB are held beside what is asked for.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "tools/import.h"
+
+/* A tile of a matrix that lies transposed: so many of its rows, which are our columns, and elements of each. */
+enum { TILE_ROWS = 16, TILE_WIDTH = 4096, ROOM = TILE_ROWS * TILE_WIDTH };
+
+struct room {
+    float values[ROOM];
+    char bytes[ROOM * sizeof(float)];
+};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static eo_status read_straight(const struct eo_import_tensor *tensor, const struct eo_import_file *file,
+                               struct room *room, uint64_t offset, uint64_t count, float *values,
+                               struct eo_problem *problem)
+{
+    const uint32_t element_bytes = eo_element_bytes(tensor->element);
+    if (tensor->element == EO_ELEMENT_F32)
+        return eo_read_at(file->file, file->path, values, count * element_bytes, tensor->at + offset * element_bytes,
+                          problem);
+    for (uint64_t done = 0; done < count;) {
+        const uint64_t part = least(count - done, ROOM);
+        TOOLS_TRY(eo_read_at(file->file, file->path, room->bytes, part * element_bytes,
+                             tensor->at + (offset + done) * element_bytes, problem));
+        eo_elements_decode(values + done, room->bytes, part, tensor->element);
+        done += part;
+    }
+    return EO_OK;
+}
+
+/* Our elements [row][column] for rows [row, row + width) and columns [column, column + height): `height` rows of the
+ * file. The range may begin and end within a row. */
+static eo_status read_tile(const struct eo_import_tensor *tensor, const struct eo_import_file *file, struct room *room,
+                           uint64_t row, uint64_t width, uint64_t column, uint64_t height, uint64_t offset,
+                           uint64_t count, float *values, struct eo_problem *problem)
+{
+    const uint32_t element_bytes = eo_element_bytes(tensor->element);
+    for (uint64_t k = 0; k < height; k++)
+        TOOLS_TRY(eo_read_at(file->file, file->path, room->bytes + k * width * element_bytes, width * element_bytes,
+                             tensor->at + ((column + k) * tensor->rows + row) * element_bytes, problem));
+    eo_elements_decode(room->values, room->bytes, width * height, tensor->element);
+    for (uint64_t r = 0; r < width; r++)
+        for (uint64_t k = 0; k < height; k++) {
+            const uint64_t element = (row + r) * tensor->columns + column + k;
+            if (element >= offset && element - offset < count)
+                values[element - offset] = room->values[k * width + r];
+        }
+    return EO_OK;
+}
+
+static eo_status read_transposed(const struct eo_import_tensor *tensor, const struct eo_import_file *file,
+                                 struct room *room, uint64_t offset, uint64_t count, float *values,
+                                 struct eo_problem *problem)
+{
+    const uint64_t first_row = offset / tensor->columns, end_row = (offset + count - 1) / tensor->columns + 1;
+    for (uint64_t row = first_row; row < end_row; row += TILE_WIDTH) {
+        const uint64_t width = least(TILE_WIDTH, end_row - row);
+        for (uint64_t column = 0; column < tensor->columns; column += TILE_ROWS)
+            TOOLS_TRY(read_tile(tensor, file, room, row, width, column, least(TILE_ROWS, tensor->columns - column),
+                                offset, count, values, problem));
+    }
+    return EO_OK;
+}
+
+eo_status eo_import_read(const struct eo_import *import, uint32_t parameter, uint64_t offset, uint64_t count,
+                         float *values, struct eo_problem *problem)
+{
+    const struct eo_import_tensor *tensor = &import->tensors[parameter];
+    const struct eo_import_file *file = &import->files[tensor->file];
+    if (count == 0)
+        return EO_OK;
+    struct room *room = malloc(sizeof(*room));
+    if (!room)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory for reading", file->path);
+    const eo_status status = (tensor->transposed ? read_transposed : read_straight)(tensor, file, room, offset, count,
+                                                                                   values, problem);
+    free(room);
+    for (uint64_t i = 0; status >= 0 && i < count; i++)
+        if (!isfinite(values[i]))
+            return eo_problem_set(problem, EO_ERR_INVALID, "%s: element %llu of '%s' is %g; the weights are spoiled",
+                                  file->path, (unsigned long long)(offset + i), tensor->name, (double)values[i]);
+    return status;
+}
