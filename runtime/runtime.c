@@ -91,7 +91,7 @@ static eo_status make_names(struct eo_runtime *rt)
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
                                            uint32_t position, uint32_t layer, uint32_t operation)
 {
-    struct eo_timeline_entry *entry = eo_timeline_add(&rt->timeline);
+    struct eo_timeline_entry *entry = rt->recording ? eo_graph_times_entry(rt) : eo_timeline_add(&rt->timeline);
     *entry = (struct eo_timeline_entry){
         .name = eo_runtime_name(rt, kind, position, layer),
         .category = eo_operation_kind_name(kind),
@@ -100,11 +100,18 @@ struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_k
         .queue = stream,
         .step = rt->step,
     };
-    if (stream == EO_STREAM_COMPUTE && !rt->recording)
+    if (stream == EO_STREAM_COMPUTE)
         rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &entry->span.ready_ns);
     else
         entry->span.ready_ns = eo_now_ns();
     return entry;
+}
+
+void eo_runtime_begin_entries(struct eo_runtime *rt)
+{
+    rt->step_entry[2] = rt->step_entry[1];
+    rt->step_entry[1] = rt->step_entry[0];
+    rt->step_entry[0] = rt->timeline.count;
 }
 
 /* The step whose collectives have surely all ended is the last but one: gathers at the end of the last may still run
@@ -276,6 +283,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                                params->dynamic_reduce_inputs + 64,
                                 /* An entry and a wait have five at most, and no more than these are kept. */
                                 .stamp_count = 5 * timeline_capacity,
+                                .graph_stamp_count = eo_graph_stamp_count(params),
                                 .delay_seed = params->delay_seed,
                                 .workers = {params->parallel.run, params->parallel.team,
                                             params->parallel.thread_count ? params->parallel.thread_count : 1},
@@ -296,6 +304,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     EO_TRY(make_views(rt));
     EO_TRY(make_passes(rt));
     EO_TRY(eo_timeline_init(&rt->timeline, timeline_capacity));
+    EO_TRY(eo_graph_times_init(rt));
     rt->wait_capacity = timeline_capacity;
     rt->waits = calloc(timeline_capacity, sizeof(*rt->waits));
     if (!rt->waits)
@@ -356,6 +365,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
         rt->mode->fini(rt);
     eo_device_destroy(&rt->device);
     eo_timeline_fini(&rt->timeline);
+    eo_graph_times_fini(rt);
     for (size_t i = 0; rt->names && i < name_index(rt->plan, EO_OP_KIND_COUNT, 0, 0); i++)
         free((char *)rt->names[i]);
     free(rt->names);
@@ -411,6 +421,8 @@ eo_status eo_runtime_wait(struct eo_runtime *rt, const struct eo_event *event, e
     const eo_status status = ops->wait(rt->device, EO_QUEUE_COMPUTE, event);
     if (record)
         ops->stamp(rt->device, EO_QUEUE_COMPUTE, &record->end_ns);
+    if (rt->recording)
+        eo_graph_times_wait(rt, wait);
     if (status < 0)
         return eo_runtime_fail(rt, status, "step %llu", (unsigned long long)rt->step + 1);
     return EO_OK;
@@ -523,14 +535,14 @@ eo_status eo_step_begin(eo_runtime *rt)
 {
     TRY_ORDER(rt->phase == PHASE_IDLE, "eo_step_begin", EO_NONE);
     EO_TRY(eo_update_begin(rt));
+    EO_TRY(eo_graph_times_take(rt, true));
     if (rt->record_next)
         EO_TRY(eo_graph_begin(rt));
     else if (rt->restart)
         EO_TRY(eo_runtime_order_queues(rt)); /* after weights that were filled, or a graph */
     rt->step_begin_ns = eo_now_ns();
-    rt->step_entry[2] = rt->step_entry[1];
-    rt->step_entry[1] = rt->step_entry[0];
-    rt->step_entry[0] = rt->timeline.count;
+    if (!rt->recording)
+        eo_runtime_begin_entries(rt);
     rt->phase = PHASE_STEP;
     rt->pass = rt->micro_batch = 0;
     rt->progress = PASS_NEXT;
@@ -597,10 +609,12 @@ eo_status eo_step_end(eo_runtime *rt, const eo_step_params *params, eo_step_repo
         EO_TRY(rt->mode->step_end(rt));
         EO_TRY(eo_graph_end(rt));
         EO_TRY(eo_graph_launch(rt));
-    } else {
-        eo_update_upload_scalars(rt);
-        EO_TRY(rt->mode->step_end(rt));
+        book_waits(rt);
+        EO_TRY(eo_update_finish(rt, report));
+        return report ? eo_graph_times_take(rt, true) : EO_OK;
     }
+    eo_update_upload_scalars(rt);
+    EO_TRY(rt->mode->step_end(rt));
     book_waits(rt);
     return eo_update_finish(rt, report);
 }

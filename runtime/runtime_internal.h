@@ -119,6 +119,7 @@ struct eo_runtime {
     bool recording;
     bool steps_in_graph;    /* the step before was a graph: `restart` is for ordinary steps only */
     uint64_t graph_collectives, graph_collective_bytes;
+    struct graph_times *graph_times;
 
     bool quiet;             /* no collective of ours is under way on any rank, so shards may be written */
 
@@ -164,6 +165,9 @@ const char *eo_runtime_name(const struct eo_runtime *rt, eo_operation_kind kind,
 /* A timeline entry for an operation that is issued now. */
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
                                            uint32_t position, uint32_t layer, uint32_t operation);
+
+/* What is added from now on is of another step. */
+void eo_runtime_begin_entries(struct eo_runtime *rt);
 
 /* For profilers: what is issued between the two is called `name`. */
 static inline void eo_runtime_range_begin(struct eo_runtime *rt, const char *name)
@@ -218,5 +222,17 @@ eo_status eo_graph_begin(struct eo_runtime *rt);
 eo_status eo_graph_end(struct eo_runtime *rt);
 eo_status eo_graph_launch(struct eo_runtime *rt);
 void eo_graph_fini(struct eo_runtime *rt);
+
+/* graph_times.c: when the operations of a recorded step ran, where that is wanted. */
+uint32_t eo_graph_stamp_count(const eo_runtime_params *params);
+eo_status eo_graph_times_init(struct eo_runtime *rt);
+void eo_graph_times_fini(struct eo_runtime *rt);
+void eo_graph_times_begin(struct eo_runtime *rt); /* of a recording */
+void eo_graph_times_end(struct eo_runtime *rt);   /* it is the graph now */
+struct eo_timeline_entry *eo_graph_times_entry(struct eo_runtime *rt);
+void eo_graph_times_wait(struct eo_runtime *rt, eo_wait wait); /* the compute queue has waited */
+void eo_graph_times_launched(struct eo_runtime *rt, uint64_t launch_ns);
+/* Puts the latest launch's times into the timeline, if it has run, or (`waits`) when it has. */
+eo_status eo_graph_times_take(struct eo_runtime *rt, bool waits);
 
 #endif

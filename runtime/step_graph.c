@@ -54,6 +54,7 @@ static eo_status join_queues(struct eo_runtime *rt)
 eo_status eo_graph_begin(struct eo_runtime *rt)
 {
     rt->record_next = false;
+    eo_graph_times_begin(rt);
     const eo_status status = join_queues(rt);
     if (status < 0)
         return eo_runtime_fail(rt, status, "before a step is recorded");
@@ -82,6 +83,7 @@ eo_status eo_graph_end(struct eo_runtime *rt)
     if (rt->graph)
         rt->world->ops->graph_destroy(rt->gather_comm, &rt->graph);
     rt->graph = graph;
+    eo_graph_times_end(rt);
     rt->steps_in_graph = true;
     rt->graph_collectives = rt->stats.collective_count - rt->graph_collectives;
     rt->graph_collective_bytes = rt->stats.collective_bytes - rt->graph_collective_bytes;
@@ -90,10 +92,13 @@ eo_status eo_graph_end(struct eo_runtime *rt)
 
 eo_status eo_graph_launch(struct eo_runtime *rt)
 {
+    EO_TRY(eo_graph_times_take(rt, true)); /* the launch writes others */
     eo_update_upload_scalars(rt);
+    const uint64_t launch_ns = eo_now_ns();
     const eo_status status = rt->world->ops->graph_launch(rt->gather_comm, rt->graph);
     if (status < 0)
         return eo_runtime_fail(rt, status, "step %llu as a graph", (unsigned long long)rt->step + 1);
+    eo_graph_times_launched(rt, launch_ns);
     eo_update_download_result(rt);
     return EO_OK;
 }
@@ -119,7 +124,8 @@ eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_r
     rt->stats.collective_count += rt->graph_collectives;
     rt->stats.collective_bytes += rt->graph_collective_bytes;
     EO_TRY(eo_graph_launch(rt));
-    return eo_update_finish(rt, report);
+    EO_TRY(eo_update_finish(rt, report));
+    return report ? eo_graph_times_take(rt, true) : EO_OK;
 }
 
 void eo_graph_fini(struct eo_runtime *rt)

@@ -149,7 +149,7 @@ static eo_status start_runtime(struct eo_job_rank *rank)
     return eo_runtime_create(&rank->runtime, eo_runtime_params(
         .plan = job->plan, .world = job->worlds[rank->rank], .memory = o->memory,
         .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = o->place_threads,
-        .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
+        .graph_times = o->graph_times, .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
 }
 
 /* A CPU's threads serve the runtime too; a GPU's team works on the runtime's stream. When a runtime is there, the plan's

@@ -172,8 +172,8 @@ static void on_rank_step(void *user, struct eo_job_rank *job_rank, uint64_t step
     struct rank_notes *rank = &notes->ranks[job_rank->rank];
     rank->step_ns[step - 1] = job_rank->last.step_ns - rank->previous_ns;
     rank->previous_ns = job_rank->last.step_ns;
-    /* Step 1 runs the first-step list; a graph's times are not known. */
-    if (step >= 3 && !job_rank->graph.is_captured)
+    /* Step 1 runs the first-step list; a graph's times are known where they were asked for. */
+    if (step >= 3 && (!job_rank->graph.is_captured || job_rank->job->options->graph_times))
         keep_timeline(notes, rank, job_rank, step);
     if (job_rank->rank == 0) {
         notes->faults_last = eo_process_fault_count();

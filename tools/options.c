@@ -23,6 +23,7 @@ enum option_key {
     OPTION_DTYPE,
     OPTION_REDUCE,
     OPTION_GRAPH,
+    OPTION_GRAPH_TIMES,
     OPTION_PLAN_CACHE,
     OPTION_REPEATABLE,
     OPTION_THREADS,
@@ -74,6 +75,9 @@ static const struct argp_option option_table[] = {
      "of weights and activations as computed with: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
     {"reduce", OPTION_REDUCE, "TYPE", 0, "of gradients that are reduced: fp32 or bf16 [fp32]", 2},
     {"graph", OPTION_GRAPH, "WHEN", 0, "steps run as one graph: on or off [train --device cuda --memory static: on]", 2},
+    {"graph-times", OPTION_GRAPH_TIMES, "WHEN", 0,
+     "of steps that run as a graph, what each operation took, at the cost of a mark on the GPU for each: on or off "
+     "[with --trace: on]", 2},
     {"product-cache", OPTION_PLAN_CACHE, "FILE", 0,
      "with --device cuda: keep what was found out about products, for the next run [tried out in each run]", 2},
     {"repeatable", OPTION_REPEATABLE, NULL, 0,
@@ -298,6 +302,7 @@ static void parse_memory(const struct argp_state *state, struct eo_options *o, i
     case OPTION_DTYPE: o->dtype = parse_dtype(state, name, text); break;
     case OPTION_REDUCE: o->reduce_dtype = parse_dtype(state, name, text); break;
     case OPTION_GRAPH: o->graph = parse_choice(state, name, text, "off", "on"); break;
+    case OPTION_GRAPH_TIMES: o->graph_times = parse_choice(state, name, text, "off", "on"); break;
     case OPTION_PLAN_CACHE: o->plan_cache = text; break;
     case OPTION_REPEATABLE: o->repeatable = true; break;
     case OPTION_THREADS: o->threads = (uint32_t)eo_option_count(state, name, text, 1, 1024); break;
@@ -345,6 +350,11 @@ bool eo_option_memory_given(const struct eo_options *options)
 bool eo_option_graph_given(const struct eo_options *options)
 {
     return is_given(options, OPTION_GRAPH);
+}
+
+bool eo_option_graph_times_given(const struct eo_options *options)
+{
+    return is_given(options, OPTION_GRAPH_TIMES);
 }
 
 bool eo_options_on_gpu(const struct eo_options *options)

@@ -30,6 +30,7 @@ struct eo_options {
     const char *device;     /* "cpu", "cuda" */
     eo_dtype dtype, reduce_dtype;
     bool graph;             /* steps as graphs, where the device has them */
+    bool graph_times;       /* ... whose operations tell their times */
     const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
     bool repeatable;        /* a GPU's bits are the same in every run */
     uint32_t ranks, threads;
@@ -72,6 +73,7 @@ void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bi
 /* Whether --memory was given, and not left to its default. */
 bool eo_option_memory_given(const struct eo_options *options);
 bool eo_option_graph_given(const struct eo_options *options);
+bool eo_option_graph_times_given(const struct eo_options *options);
 
 /* Says on standard error when there are more threads than cores. */
 void eo_warn_of_many_threads(const struct eo_options *options);

@@ -189,8 +189,8 @@ void eo_report_time(const struct eo_job *job, double step_s_median)
     for (int w = 0; w < EO_WAIT_COUNT; w++)
         waited += waits[w];
     printf("\ntime of a step, mean over ranks and steps after the first:\n");
-    if (job->ranks[0].graph.is_captured) {
-        printf("  of graphs only the whole is known; what compute waits for is seen with --graph off\n");
+    if (job->ranks[0].graph.is_captured && !job->options->graph_times) {
+        printf("  of graphs only the whole is known; what compute waits for is seen with --graph-times on, or --graph off\n");
     } else {
         printf("  %-28s %9.2f ms %5.1f %%\n", "compute", (total - waited) / steps * 1e-6,
                100 * (total - waited) / total);

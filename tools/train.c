@@ -75,6 +75,8 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case ARGP_KEY_END:
         if (settings->log_path && settings->trace_path && strcmp(settings->log_path, settings->trace_path) == 0)
             argp_error(state, "--log and --trace both name %s; give them a file each", settings->log_path);
+        if (settings->trace_path && !eo_option_graph_times_given(&settings->common))
+            settings->common.graph_times = true;
         return 0;
     default: return ARGP_ERR_UNKNOWN;
     }

@@ -80,6 +80,8 @@ typedef struct eo_runtime_params {
     bool place_threads;    /* [false] bind calling and communication thread to cores, memory to their NUMA node */
     bool debug;            /* [false] poison what is dead, refuse views used too late; slow */
     uint64_t delay_seed;   /* [0: none] random delays in both streams, for tests */
+    bool graph_times;      /* [false] steps that are graphs tell their operations' times too: a node of the graph a time,
+                              and a launch waits until the one before has run and been read */
     bool dynamic_implicit_prefetch; /* [false] dynamic mode: gather i+1 is issued after F(i) as FSDP2's default does,
                               which on a device without run-ahead hides nothing; else one layer ahead, explicitly */
     uint32_t dynamic_reduce_inputs; /* [1] dynamic mode: reduce-scatter inputs in flight (FSDP2's k) */
@@ -132,7 +134,7 @@ typedef struct eo_runtime_stats {
     uint64_t copied_bytes;         /* read + written by copies that the static mode does not have */
     uint64_t collective_count;
     uint64_t collective_bytes;     /* full buffers */
-    uint64_t wait_ns[EO_WAIT_COUNT]; /* the compute stream's; of a GPU told a little later, and not of graphs */
+    uint64_t wait_ns[EO_WAIT_COUNT]; /* the compute stream's; of a GPU told a little later; of graphs with graph_times */
     uint64_t step_ns;              /* from eo_step_begin to the end of eo_step_end, added up: of the calling thread */
 } eo_runtime_stats;
 
@@ -276,7 +278,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_weights_write(eo_runtime *runtime, const cha
 
 EO_EXPORT void eo_runtime_get_stats(const eo_runtime *runtime, eo_runtime_stats *out);
 
-/* The last finished step's operations, in order of issue; at most `capacity` are copied, their number returned. */
+/* The last step's whose collectives have all ended (as a rule the last but one), in order of issue; at most `capacity`
+ * are copied, their number returned. Of a step that was a graph without graph_times nothing is known: 0. */
 EO_EXPORT uint32_t eo_runtime_timeline(const eo_runtime *runtime, eo_timeline_record *records, uint32_t capacity);
 
 /* All steps that are still in the ring, as Chrome / Perfetto trace JSON; process id = rank, thread = stream. */

@@ -248,6 +248,7 @@ const struct eo_device_ops eo_device_cuda_ops = {
     .queue_handle = cuda_queue_handle,
     .stamp = eo_cuda_stamp,
     .resolve_stamps = eo_cuda_resolve_stamps,
+    .resolve_graph_stamps = eo_cuda_resolve_graph_stamps,
     .range_begin = eo_cuda_range_begin,
     .range_end = eo_cuda_range_end,
     .upload = eo_cuda_upload,

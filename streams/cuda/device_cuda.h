@@ -5,7 +5,8 @@
  *     queue 0     a stream of the lowest priority, queues 1 ... of the highest: when a block of a collective and one of
  *                 a product wait for room, the collective's gets it
  *     event       a cudaEvent_t without timing from a fixed pool, taken at the first record
- *     stamp       a timing event from a fixed ring, until resolve_stamps turns it into a time
+ *     stamp       a timing event from a fixed ring, until resolve_stamps turns it into a time; in a captured step one
+ *                 that every launch records anew
  *
  * Only CUDA's runtime library is linked; of the driver's own functions some are asked for at run time (memory_cuda.c).
  * The first failure is kept, as on the CPU: functions without a status note it, later waits return it. After an error
@@ -51,6 +52,9 @@ struct eo_cuda {
 
     struct eo_cuda_stamp *stamps; /* ring: [stamps_resolved, stamps_taken) are out */
     uint64_t stamps_taken, stamps_resolved;
+    struct eo_cuda_stamp *graph_stamps; /* of the capture that graph_stamps_capture counts */
+    uint32_t graph_stamps_taken;
+    uint64_t graph_stamps_capture;
     cudaEvent_t base;
     double base_ns; /* eo_now_ns() when `base` came */
 
@@ -102,6 +106,7 @@ eo_status eo_cuda_stamps_init(struct eo_device *device);
 void eo_cuda_stamps_fini(struct eo_device *device);
 void eo_cuda_stamp(struct eo_device *device, uint32_t queue, uint64_t *ns);
 void eo_cuda_resolve_stamps(struct eo_device *device);
+void eo_cuda_resolve_graph_stamps(struct eo_device *device);
 void eo_cuda_stamps_anchor(struct eo_device *device); /* all queues are empty: compares the clocks anew */
 
 /* ranges_cuda.c: for profilers */

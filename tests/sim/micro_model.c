@@ -369,6 +369,7 @@ static eo_status train(struct rank *self)
             .launch_order_is_implicit = settings->separate_reduce_stream}));
     TRY(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = run->plan, .world = self->world,
                                                             .memory = settings->memory, .debug = settings->debug,
+                                                            .graph_times = settings->graph_times,
                                                             .dynamic_implicit_prefetch = settings->implicit_prefetch,
                                                             .dynamic_reduce_inputs = settings->reduce_inputs,
                                                             .log = &run->log)));

@@ -39,6 +39,7 @@ static void vary(struct micro_settings *settings, uint64_t seed)
     settings->steps = 5;
     settings->micro_batches = 1 + seed % 2;
     settings->waits_each_step = seed / 2 % 2;
+    settings->graph_times = settings->graph && seed / 2 % 3 == 0;
     settings->separate_reduce_stream = seed / 4 % 3 == 0;
     settings->reduce_dtype = settings->dtype == EO_DTYPE_BF16 && seed % 5 == 0 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
     settings->evaluates = seed % 7 == 0;

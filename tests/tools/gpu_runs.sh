@@ -94,6 +94,13 @@ result $? 'the device is named, and the figures are in the log'
     grep -q 'all-gather of' trace.json
 result $? 'tokens/s, MFU with its formula, exposed communication and a trace'
 
+"$train" $quick --ranks 2 --graph on >out 2>err
+hash=$(grep -o 'weights_hash [0-9a-f]*' out)
+"$train" $quick --ranks 2 --graph on --trace trace.json >out 2>err && grep -q 'exposed communication' out &&
+    [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$hash" ] &&
+    [ "$(grep -o '"cat":"[a-vx-z][^}]*"step":[1-3],' trace.json | grep -o '[0-9],$' | sort | uniq -c | awk '{ print $1 }' | sort -u | wc -l)" = 1 ]
+result $? 'steps as a graph are in the trace, operation for operation, and what compute waits for is told; the bits are the same'
+
 for dtype in fp32 bf16; do
     for mode in 'static --graph on' 'static --graph off' dynamic:malloc dynamic:pool dynamic:caching; do
         "$train" $quick --ranks 2 --dtype $dtype --memory $mode >out 2>err
