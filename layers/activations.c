@@ -65,6 +65,41 @@ static eo_status add_recomputed(eo_transformer *t, const char *name, uint64_t by
                       &out->backward);
 }
 
+/* Inner is made again from raw, which then keeps v too. */
+static bool remakes_inner(const eo_transformer *t, const struct half *half)
+{
+    return half_shape_of(t, half)->head_norms && !half->recompute && t->params.recompute == EO_RECOMPUTE_CHEAP;
+}
+
+static uint64_t raw_width(const eo_transformer *t, const struct half *half)
+{
+    const struct half_shape *shape = half_shape_of(t, half);
+    if (!shape->head_norms)
+        return 0;
+    return remakes_inner(t, half) ? shape->inner_width : (uint64_t)shape->in_width[0] + shape->in_width[1];
+}
+
+static bool goes_to_raw(const eo_transformer *t, const struct half *half, uint32_t i)
+{
+    return half_shape_of(t, half)->head_norms && (i < HALF_HEAD_NORMS || remakes_inner(t, half));
+}
+
+uint64_t eo_half_output_stride(const eo_transformer *t, const struct half *half, uint32_t i)
+{
+    return goes_to_raw(t, half, i) ? raw_width(t, half) : half_shape_of(t, half)->inner_width;
+}
+
+struct half_output eo_half_output(const struct pass *pass, const struct half *half, uint32_t i)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct half_shape *shape = half_shape_of(t, half);
+    uint64_t at = 0;
+    for (uint32_t k = 0; k < i; k++)
+        at += shape->in_width[k];
+    void *values = pass_buffer(pass, half->tensor[goes_to_raw(t, half, i) ? HALF_RAW : HALF_INNER]);
+    return (struct half_output){pass_at(pass, values, at), eo_half_output_stride(t, half, i)};
+}
+
 static uint64_t tensor_bytes(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
 {
     const struct half_shape *shape = half_shape_of(t, half);
@@ -74,6 +109,8 @@ static uint64_t tensor_bytes(const eo_transformer *t, const struct half *half, e
         return rows * t->params.config.width * element_bytes(t);
     case HALF_STATS:
         return rows * (is_gpt2(t) ? 2 : 1) * sizeof(float);
+    case HALF_RAW:
+        return rows * raw_width(t, half) * element_bytes(t);
     case HALF_INNER:
         return rows * shape->inner_width * element_bytes(t);
     case HALF_MID:
@@ -86,13 +123,16 @@ static uint64_t tensor_bytes(const eo_transformer *t, const struct half *half, e
     return 0;
 }
 
-/* Whether the tensor lives from forward to backward. Cheap to compute again: norms and the MLP's operation. */
+/* Whether the tensor lives from forward to backward. Cheap to compute again: norms, what norms of heads and rotary positions
+ * make of q and k, and the MLP's operation. */
 static bool is_kept(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
 {
     if (half->recompute)
         return false;
     if (t->params.recompute != EO_RECOMPUTE_CHEAP)
         return true;
+    if (tensor == HALF_INNER)
+        return !remakes_inner(t, half);
     return tensor != HALF_NORM && (half->attention || tensor != HALF_MID);
 }
 
@@ -104,6 +144,8 @@ static const char *tensor_name(const eo_transformer *t, const struct half *half,
         return "norm";
     case HALF_STATS:
         return "norm_stats";
+    case HALF_RAW:
+        return raw_width(t, half) == shape->inner_width ? "qkv_before_norm" : "qk_before_norm";
     case HALF_INNER:
         return shape->inner_name;
     case HALF_MID:
@@ -173,10 +215,10 @@ struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint3
         .seq = seq,
         .head_count = c->head_count,
         .kv_head_count = c->kv_head_count,
-        .head_size = c->width / c->head_count,
+        .head_size = c->head_size,
         .q_stride = t->shape[true].inner_width,
         .kv_stride = t->shape[true].inner_width,
-        .out_stride = c->width,
+        .out_stride = heads_width(t),
     };
 }
 
@@ -194,12 +236,13 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
 /* What the kernels of a backward pass take beside their operands: they run one after the other. */
 static uint64_t kernel_scratch_bytes(const eo_transformer *t, const struct half *half, uint64_t rows)
 {
+    const struct half_shape *shape = half_shape_of(t, half);
     const uint64_t width = t->params.config.width;
     uint64_t bytes = t->kernels->norm_scratch_bytes(rows, width);
-    if (half_shape_of(t, half)->biases) {
+    if (shape->out_bias)
         bytes = max_u64(bytes, t->kernels->column_scratch_bytes(rows, width));
-        bytes = max_u64(bytes, t->kernels->column_scratch_bytes(rows, half_shape_of(t, half)->inner_width));
-    }
+    for (uint32_t i = 0; i < shape->in_count && shape->in_bias; i++)
+        bytes = max_u64(bytes, t->kernels->column_scratch_bytes(rows, shape->in_width[i]));
     if (half->attention)
         bytes = max_u64(bytes, attention_scratch_bytes(t));
     return align_bytes(bytes);
@@ -220,9 +263,13 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
         scratch.norm_gradient = used;
         used += align_bytes(row_bytes * width);
     }
-    if (shape->biases && !half->attention && !fuses_gelu) {
+    if (shape->in_bias && !half->attention && !fuses_gelu) {
         scratch.bias = used;
         used += align_bytes(shape->inner_width * eo_element_bytes(t->types.gradient));
+    }
+    if (shape->head_norms) {
+        scratch.head_norms = used;
+        used += align_bytes(2 * eo_head_norm_parts(rows) * t->params.config.head_size * sizeof(float));
     }
     scratch.kernels = used;
     scratch.total = used + kernel_scratch_bytes(t, half, rows);
@@ -236,7 +283,9 @@ struct half_gradients eo_half_gradients(const struct pass *pass, const struct ha
     char *scratch = pass_buffer(pass, half->scratch);
     void *inner = pass_buffer(pass, half->tensor[HALF_INNER]);
     struct half_gradients gradients = {.mid = scratch, .inner = inner, .norm = scratch,
-                                       .in_bias = at.bias ? scratch + at.bias : NULL, .kernels = scratch + at.kernels};
+                                       .in_bias = at.bias ? scratch + at.bias : NULL,
+                                       .head_norms = (float *)(void *)(scratch + at.head_norms),
+                                       .kernels = scratch + at.kernels};
     if (half_fuses_gelu(t, half)) {
         gradients.mid = NULL;
         gradients.inner = scratch;
@@ -296,8 +345,7 @@ static eo_status add_inputs(eo_transformer *t)
     t->rope_buffer = NO_BUFFER;
     if (is_gpt2(t) || t->kernels->host_memory)
         return EO_OK;
-    const uint32_t head_size = t->params.config.width / t->params.config.head_count;
-    return add_persistent(t, "rope_table", eo_rope_table_floats(t->params.seq, head_size) * sizeof(float),
+    return add_persistent(t, "rope_table", eo_rope_table_floats(t->params.seq, t->params.config.head_size) * sizeof(float),
                           &t->rope_buffer);
 }
 

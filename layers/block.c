@@ -9,11 +9,6 @@
 
 #include "layers/transformer.h"
 
-/* A half's weights or gradients, by what they are for. NULL: the family has none. */
-struct half_parameters {
-    void *norm_weight, *norm_bias, *in[HALF_INPUTS_MAX], *in_bias, *out, *out_bias;
-};
-
 static struct half_parameters half_parameters_of(const struct pass *pass, const struct half *half,
                                                  void *const *values)
 {
@@ -21,14 +16,17 @@ static struct half_parameters half_parameters_of(const struct pass *pass, const 
     struct half_parameters p = {0};
     void *const *next = values + half->first_parameter;
     p.norm_weight = *next++;
-    if (shape->biases)
+    if (shape->norm_bias)
         p.norm_bias = *next++;
-    for (uint32_t i = 0; i < shape->in_count; i++)
+    for (uint32_t i = 0; i < shape->in_count; i++) {
         p.in[i] = *next++;
-    if (shape->biases) /* where there are biases there is one in-product */
-        p.in_bias = *next++;
+        if (shape->in_bias)
+            p.in_bias[i] = *next++;
+        if (shape->head_norms && i < HALF_HEAD_NORMS)
+            p.head_norm[i] = *next++;
+    }
     p.out = *next++;
-    if (shape->biases)
+    if (shape->out_bias)
         p.out_bias = *next++;
     return p;
 }
@@ -89,44 +87,37 @@ static eo_status norm_again(const struct pass *pass, const struct half *half, co
     return pass->kernels->norm_again(pass->team, &norm);
 }
 
-/* inner[rows][...] = norm W^T, side by side; where the table has epilogues, bias and GELU ride on it. */
+/* inner[rows][...] = norm W^T, side by side, or what becomes it; where the table has epilogues, bias and GELU ride on it. */
 static eo_status in_products(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const struct half_shape *shape = half_shape_of(pass->transformer, half);
     const uint64_t width = pass->transformer->params.config.width;
-    void *inner = half_tensor_of(pass, half, HALF_INNER);
     for (uint32_t i = 0; i < shape->in_count; i++) {
+        const struct half_output output = eo_half_output(pass, half, i);
         struct eo_multiply product = {
             .types = pass->types,
-            .c = inner,
-            .c_stride = shape->inner_width,
+            .c = output.values,
+            .c_stride = output.stride,
             .a = operand_plain(half_tensor_of(pass, half, HALF_NORM), width),
             .b = operand_transposed(w->in[i], width),
             .m = pass->rows,
             .n = shape->in_width[i],
             .k = width,
         };
-        if (w->in_bias && pass->kernels->fused_epilogues) {
+        if (w->in_bias[i] && pass->kernels->fused_epilogues) {
             product.epilogue = EO_EPILOGUE_BIAS;
-            product.bias = w->in_bias;
+            product.bias = w->in_bias[i];
         }
         if (half_fuses_gelu(pass->transformer, half)) {
             product.epilogue = EO_EPILOGUE_BIAS_GELU;
-            product.aux = inner;
-            product.aux_stride = shape->inner_width;
+            product.aux = output.values;
+            product.aux_stride = output.stride;
             product.c = half_tensor_of(pass, half, HALF_MID);
             product.c_stride = shape->mid_width;
         }
         LAYERS_TRY(pass->kernels->multiply(pass->team, &product));
-        inner = pass_at(pass, inner, shape->in_width[i]);
     }
     return EO_OK;
-}
-
-/* The in-product's bias, if it is not in inner. */
-static const void *loose_in_bias(const struct pass *pass, const struct half_parameters *w)
-{
-    return pass->kernels->fused_epilogues ? NULL : w->in_bias;
 }
 
 static eo_status out_product(const struct pass *pass, const struct half *half, const struct half_parameters *w,
@@ -155,7 +146,7 @@ static eo_status half_forward(const struct pass *pass, const struct half *half)
     LAYERS_TRY(norm_forward(pass, half, &w));
     LAYERS_TRY(in_products(pass, half, &w));
     if (!half_fuses_gelu(t, half))
-        LAYERS_TRY(eo_half_operation_forward(pass, half, loose_in_bias(pass, &w)));
+        LAYERS_TRY(eo_half_operation_forward(pass, half, &w));
     const bool is_last = is_last_of_position(pass, half);
     if (is_last && pass->backward) /* a recompute: what follows has it no more */
         return EO_OK;
@@ -200,8 +191,7 @@ eo_status eo_block_recompute(const struct pass *pass, uint32_t position)
         } else if (pass->transformer->params.recompute == EO_RECOMPUTE_CHEAP) {
             const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
             LAYERS_TRY(norm_again(pass, half, &w));
-            if (!half->attention)
-                LAYERS_TRY(eo_half_operation_forward(pass, half, loose_in_bias(pass, &w)));
+            LAYERS_TRY(eo_half_operation_again(pass, half, &w));
         }
     }
     return EO_OK;
@@ -243,7 +233,7 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
 
     LAYERS_TRY(out_product_backward(pass, half, &w, &to));
     if (!half_fuses_gelu(t, half))
-        LAYERS_TRY(eo_half_operation_backward(pass, half, loose_in_bias(pass, &w)));
+        LAYERS_TRY(eo_half_operation_backward(pass, half, &w));
     const void *inner_gradient = to.inner;
     for (uint32_t i = 0; i < shape->in_count; i++) {
         LAYERS_TRY(pass->kernels->multiply(pass->team, &(struct eo_multiply){
@@ -279,12 +269,12 @@ static eo_status weight_gradient(const struct pass *pass, void *gradient, const 
     });
 }
 
-static eo_status bias_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t width,
-                               void *scratch)
+static eo_status bias_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t d_stride,
+                               uint64_t width, void *scratch)
 {
     return pass->kernels->column_sums(pass->team, &(struct eo_column_sums){
-        .types = pass->types, .bias_gradient = gradient, .gradient = d_output, .rows = pass->rows, .width = width,
-        .scratch = scratch});
+        .types = pass->types, .bias_gradient = gradient, .gradient = d_output, .stride = d_stride, .rows = pass->rows,
+        .width = width, .scratch = scratch});
 }
 
 static eo_status norm_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
@@ -326,15 +316,20 @@ static eo_status half_backward(const struct pass *pass, const struct half *half)
 
     LAYERS_TRY(weight_gradient(pass, d.out, output_gradient, width, width, mid, shape->mid_width));
     if (d.out_bias)
-        LAYERS_TRY(bias_gradient(pass, d.out_bias, output_gradient, width, from.kernels));
+        LAYERS_TRY(bias_gradient(pass, d.out_bias, output_gradient, width, width, from.kernels));
     for (uint32_t i = 0; i < shape->in_count; i++) {
         LAYERS_TRY(weight_gradient(pass, d.in[i], inner_gradient, shape->inner_width, shape->in_width[i], norm, width));
+        if (d.in_bias[i] && from.in_bias) /* of kernels on host memory only, where there is one in-product */
+            memcpy(d.in_bias[i], from.in_bias, shape->inner_width * eo_element_bytes(pass->types.gradient));
+        else if (d.in_bias[i])
+            LAYERS_TRY(bias_gradient(pass, d.in_bias[i], inner_gradient, shape->inner_width, shape->in_width[i],
+                                     from.kernels));
         inner_gradient = eo_element_at(pass->types.compute, inner_gradient, shape->in_width[i]);
     }
-    if (d.in_bias && from.in_bias) /* of kernels on host memory only */
-        memcpy(d.in_bias, from.in_bias, shape->inner_width * eo_element_bytes(pass->types.gradient));
-    else if (d.in_bias)
-        LAYERS_TRY(bias_gradient(pass, d.in_bias, from.inner, shape->inner_width, from.kernels));
+    if (shape->head_norms)
+        LAYERS_TRY(pass->kernels->head_norm_weights(pass->team, &(struct eo_head_norm_weights){
+            .types = pass->types, .weight_gradient = {d.head_norm[0], d.head_norm[1]}, .sums = from.head_norms,
+            .rows = pass->rows, .head_size = t->params.config.head_size}));
     return norm_backward(pass, half, &w, &d, &from);
 }
 

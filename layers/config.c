@@ -16,12 +16,16 @@ struct preset {
 
 #define GPT2(layers, w, heads, words, longest)                                                                        \
     {.family = EO_FAMILY_GPT2, .layer_count = layers, .width = w, .head_count = heads, .kv_head_count = heads,        \
-     .mlp_width = 4 * (w), .vocabulary = words, .context = longest, .tied_head = true, .norm_eps = 1e-5F,             \
-     .rope_theta = 500000.0F}
+     .head_size = (w) / (heads), .mlp_width = 4 * (w), .vocabulary = words, .context = longest, .tied_head = true,    \
+     .norm_eps = 1e-5F, .rope_theta = 500000.0F}
 #define LLAMA(layers, w, heads, kv, mlp, words, longest, tied)                                                        \
     {.family = EO_FAMILY_LLAMA, .layer_count = layers, .width = w, .head_count = heads, .kv_head_count = kv,          \
-     .mlp_width = mlp, .vocabulary = words, .context = longest, .tied_head = tied, .norm_eps = 1e-5F,                 \
-     .rope_theta = 500000.0F}
+     .head_size = (w) / (heads), .mlp_width = mlp, .vocabulary = words, .context = longest, .tied_head = tied,        \
+     .norm_eps = 1e-5F, .rope_theta = 500000.0F}
+#define QWEN(size, longest, ...)                                                                                      \
+    {.family = EO_FAMILY_LLAMA, .layer_count = 4, .width = 128, .head_count = 4, .kv_head_count = 2,                  \
+     .head_size = size, .mlp_width = 352, .vocabulary = 256, .context = longest, .tied_head = true,                   \
+     .norm_eps = 1e-6F, .rope_theta = 1000000.0F, __VA_ARGS__}
 
 static const struct preset presets[] = {
     {"tiny", GPT2(4, 128, 4, 256, 256)},
@@ -34,6 +38,8 @@ static const struct preset presets[] = {
     {"llama-tiny", LLAMA(4, 128, 4, 2, 352, 256, 256, false)},
     {"llama-small", LLAMA(6, 384, 6, 2, 1024, 256, 256, false)},
     {"llama-1b", LLAMA(16, 2048, 32, 8, 8192, 128256, 8192, true)},
+    {"qwen2-tiny", QWEN(32, 256, .qkv_bias = true)},
+    {"qwen3-tiny", QWEN(64, 256, .qk_norm = true)},
 };
 
 eo_status eo_transformer_preset(const char *name, eo_transformer_config *out)
@@ -70,31 +76,45 @@ static bool is_dtype(eo_dtype dtype)
     return dtype == EO_DTYPE_FP32 || dtype == EO_DTYPE_BF16;
 }
 
+/* [width / head_count] */
+static eo_status fill_head_size(const eo_log *log, eo_transformer_config *c)
+{
+    if (c->head_size != 0 || c->head_count == 0 || c->width == 0 || c->width > TRANSFORMER_WIDTH_MAX)
+        return EO_OK; /* what is out of range is said with the others */
+    LAYERS_REQUIRE(log, c->head_count <= c->width && c->width % c->head_count == 0,
+                   "transformer: %u heads do not divide the width %u; choose a width that is a multiple of the heads, or "
+                   "give head_size", c->head_count, c->width);
+    c->head_size = c->width / c->head_count;
+    return EO_OK;
+}
+
 static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
 {
     LAYERS_REQUIRE(log, c->family == EO_FAMILY_GPT2 || c->family == EO_FAMILY_LLAMA,
                    "transformer: family %d is neither GPT-2 nor Llama", (int)c->family);
     LAYERS_TRY(check_range(log, "layer_count", c->layer_count, TRANSFORMER_LAYERS_MAX));
     LAYERS_TRY(check_range(log, "width", c->width, TRANSFORMER_WIDTH_MAX));
-    LAYERS_TRY(check_range(log, "head_count", c->head_count, c->width));
+    LAYERS_TRY(check_range(log, "head_count", c->head_count, TRANSFORMER_WIDTH_MAX));
     LAYERS_TRY(check_range(log, "mlp_width", c->mlp_width, TRANSFORMER_MLP_MAX));
     LAYERS_TRY(check_range(log, "vocabulary", c->vocabulary, TRANSFORMER_VOCABULARY_MAX));
     LAYERS_TRY(check_range(log, "context", c->context, TRANSFORMER_CONTEXT_MAX));
-    LAYERS_REQUIRE(log, c->width % c->head_count == 0,
-                   "transformer: %u heads do not divide the width %u; choose a width that is a multiple of the heads",
-                   c->head_count, c->width);
     LAYERS_REQUIRE(log, c->kv_head_count <= c->head_count && c->head_count % c->kv_head_count == 0,
                    "transformer: %u key/value heads do not divide the %u heads", c->kv_head_count, c->head_count);
     LAYERS_REQUIRE(log, isfinite(c->norm_eps) && c->norm_eps > 0, "transformer: norm_eps %g must be above 0",
                    (double)c->norm_eps);
     if (c->family == EO_FAMILY_GPT2) {
+        LAYERS_REQUIRE(log, (uint64_t)c->head_size * c->head_count == c->width && !c->qkv_bias && !c->qk_norm,
+                       "transformer: GPT-2 has heads that make its width together (%u of %u and a width of %u), and "
+                       "neither qkv_bias nor qk_norm to set; use Llama for those", c->head_count, c->head_size, c->width);
         LAYERS_REQUIRE(log, c->kv_head_count == c->head_count,
                        "transformer: GPT-2 has as many key/value heads as heads, not %u of %u; use Llama for "
                        "grouped queries", c->kv_head_count, c->head_count);
     } else {
-        LAYERS_REQUIRE(log, c->width / c->head_count % 2 == 0,
+        LAYERS_REQUIRE(log, c->head_size % 2 == 0,
                        "transformer: rotary positions need an even head size, not %u (width %u, %u heads)",
-                       c->width / c->head_count, c->width, c->head_count);
+                       c->head_size, c->width, c->head_count);
+        LAYERS_TRY(check_range(log, "head_count x head_size", (uint64_t)c->head_count * c->head_size,
+                               TRANSFORMER_WIDTH_MAX));
         LAYERS_REQUIRE(log, isfinite(c->rope_theta) && c->rope_theta > 0,
                        "transformer: rope_theta %g must be above 0", (double)c->rope_theta);
     }
@@ -117,6 +137,7 @@ eo_status eo_transformer_check(const eo_transformer_params *params, eo_transform
     p.head_chunks = or_default_u32(p.head_chunks, 1);
     p.thread_count = or_default_u32(p.thread_count, 1);
     p.token_slots = or_default_u32(p.token_slots, 1);
+    LAYERS_TRY(fill_head_size(log, c));
     LAYERS_TRY(check_config(log, c));
     LAYERS_TRY(check_range(log, "thread_count", p.thread_count, TRANSFORMER_THREADS_MAX));
     LAYERS_TRY(check_range(log, "token_slots", p.token_slots, TRANSFORMER_SLOTS_MAX));

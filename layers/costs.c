@@ -25,7 +25,7 @@ double eo_transformer_flops(const eo_transformer *transformer)
         const struct half_shape *shape = &transformer->shape[kind];
         multiplied += (double)c->layer_count * width * ((double)shape->inner_width + shape->mid_width);
     }
-    return 6 * multiplied * tokens + 6 * (double)c->layer_count * width * transformer->params.seq * tokens;
+    return 6 * multiplied * tokens + 6 * (double)c->layer_count * heads_width(transformer) * transformer->params.seq * tokens;
 }
 
 struct product_list {

@@ -3,9 +3,11 @@
  * The table "cpu": the fp32 kernels of kernels.h under the names of kernel_ops.h. Nothing is computed here.
  */
 #include <math.h>
+#include <string.h>
 
 #include "layers/kernel_ops.h"
 #include "layers/kernel_table.h"
+#include "layers/reference_kernels.h"
 #include "layers/residual.h"
 
 static bool supports(struct eo_types types)
@@ -57,15 +59,15 @@ static eo_status residual_add(eo_team *team, const struct eo_residual *r)
     return EO_OK;
 }
 
-static eo_status bias_add(eo_team *team, const struct eo_residual *r)
+static eo_status bias_add(eo_team *team, const struct eo_bias *b)
 {
-    eo_bias_add(team, r->output, r->bias, r->rows, r->width);
+    eo_bias_add(team, b->output, b->stride, b->bias, b->rows, b->width);
     return EO_OK;
 }
 
 static eo_status column_sums(eo_team *team, const struct eo_column_sums *s)
 {
-    eo_bias_gradient(team, s->bias_gradient, s->gradient, s->rows, s->width, false);
+    eo_bias_gradient(team, s->bias_gradient, s->gradient, s->stride ? s->stride : s->width, s->rows, s->width, false);
     return EO_OK;
 }
 
@@ -123,6 +125,47 @@ static eo_status norm_backward(eo_team *team, const struct eo_norm_gradient *n)
     else
         eo_rmsnorm_backward(team, n->in_gradient, n->skip_gradient, n->out_gradient, n->in, n->rstd, n->weight,
                             n->weight_gradient, n->rows, n->width, n->accumulate, n->scratch);
+    return EO_OK;
+}
+
+static eo_status head_norm_forward(eo_team *team, const struct eo_head_norm *n)
+{
+    const float *in = n->in;
+    float *out = n->out;
+    for (int k = 0; k < 2; k++) {
+        const uint64_t width = (uint64_t)n->head_count[k] * n->head_size;
+        eo_head_norm_forward(team, &(struct eo_head_rows){
+            .in = in, .weight = n->weight[k], .out = out, .in_stride = n->in_stride, .out_stride = n->out_stride,
+            .rows = n->rows, .head_count = n->head_count[k], .head_size = n->head_size, .eps = n->eps});
+        in += width;
+        out += width;
+    }
+    for (uint64_t row = 0; n->copied && row < n->rows; row++)
+        memcpy(out + row * n->out_stride, in + row * n->in_stride, n->copied * sizeof(float));
+    return EO_OK;
+}
+
+static eo_status head_norm_backward(eo_team *team, const struct eo_head_norm_gradient *n)
+{
+    const float *in = n->in;
+    float *gradient = n->gradient;
+    for (int k = 0; k < 2; k++) {
+        const uint64_t width = (uint64_t)n->head_count[k] * n->head_size;
+        eo_head_norm_backward(team, &(struct eo_head_rows){
+            .in = in, .weight = n->weight[k], .out = gradient, .in_stride = n->in_stride, .out_stride = n->stride,
+            .sums = n->sums + (uint64_t)k * eo_head_norm_parts(n->rows) * n->head_size, .rows = n->rows,
+            .part_rows = eo_head_norm_part_rows(n->rows), .head_count = n->head_count[k], .head_size = n->head_size,
+            .eps = n->eps});
+        in += width;
+        gradient += width;
+    }
+    return EO_OK;
+}
+
+static eo_status head_norm_weights(eo_team *team, const struct eo_head_norm_weights *w)
+{
+    (void)team; /* a few thousand sums */
+    eo_ref_head_norm_weights(w);
     return EO_OK;
 }
 
@@ -212,6 +255,9 @@ const struct eo_kernel_ops eo_kernels_cpu_ops = {
     .norm_forward = norm_forward,
     .norm_again = norm_again,
     .norm_backward = norm_backward,
+    .head_norm_forward = head_norm_forward,
+    .head_norm_backward = head_norm_backward,
+    .head_norm_weights = head_norm_weights,
     .rotate = rotate,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layers, parameters and positions of GPT-2 and Llama, under the names of their published weights. Weights are stored
+ * Layers, parameters and positions of GPT-2, Llama, Qwen2 and Qwen3, under the names of their published weights. Weights are stored
  * [out][in]. A tied head is the embedding layer's second position; it holds the last norm too, so that nothing small
  * becomes a layer of its own.
  */
@@ -8,7 +8,8 @@
 
 #include "layers/transformer.h"
 
-/* Per half: the norm's weight (and bias), each in-product's weight (and bias), the out-product's weight (and bias). */
+/* Per half: the norm's weight (and bias), each in-product's weight (and bias, and its heads' norm), the out-product's
+ * weight (and bias). */
 static const char *const gpt2_attention_names[] = {
     "h.%u.ln_1.weight",        "h.%u.ln_1.bias",
     "h.%u.attn.c_attn.weight", "h.%u.attn.c_attn.bias",
@@ -19,12 +20,19 @@ static const char *const gpt2_mlp_names[] = {
     "h.%u.mlp.c_fc.weight",   "h.%u.mlp.c_fc.bias",
     "h.%u.mlp.c_proj.weight", "h.%u.mlp.c_proj.bias",
 };
-static const char *const llama_attention_names[] = {
-    "model.layers.%u.input_layernorm.weight",
-    "model.layers.%u.self_attn.q_proj.weight",
-    "model.layers.%u.self_attn.k_proj.weight",
-    "model.layers.%u.self_attn.v_proj.weight",
-    "model.layers.%u.self_attn.o_proj.weight",
+#define LLAMA_NORM "model.layers.%u.input_layernorm.weight"
+#define LLAMA_PROJECTION(letter) "model.layers.%u.self_attn." letter "_proj.weight"
+#define LLAMA_BIAS(letter) "model.layers.%u.self_attn." letter "_proj.bias"
+#define LLAMA_HEAD_NORM(letter) "model.layers.%u.self_attn." letter "_norm.weight"
+/* By qkv_bias, then qk_norm. */
+static const char *const llama_attention_names[2][2][10] = {
+    {{LLAMA_NORM, LLAMA_PROJECTION("q"), LLAMA_PROJECTION("k"), LLAMA_PROJECTION("v"), LLAMA_PROJECTION("o")},
+     {LLAMA_NORM, LLAMA_PROJECTION("q"), LLAMA_HEAD_NORM("q"), LLAMA_PROJECTION("k"), LLAMA_HEAD_NORM("k"),
+      LLAMA_PROJECTION("v"), LLAMA_PROJECTION("o")}},
+    {{LLAMA_NORM, LLAMA_PROJECTION("q"), LLAMA_BIAS("q"), LLAMA_PROJECTION("k"), LLAMA_BIAS("k"), LLAMA_PROJECTION("v"),
+      LLAMA_BIAS("v"), LLAMA_PROJECTION("o")},
+     {LLAMA_NORM, LLAMA_PROJECTION("q"), LLAMA_BIAS("q"), LLAMA_HEAD_NORM("q"), LLAMA_PROJECTION("k"), LLAMA_BIAS("k"),
+      LLAMA_HEAD_NORM("k"), LLAMA_PROJECTION("v"), LLAMA_BIAS("v"), LLAMA_PROJECTION("o")}},
 };
 static const char *const llama_mlp_names[] = {
     "model.layers.%u.post_attention_layernorm.weight",
@@ -36,20 +44,23 @@ static const char *const llama_mlp_names[] = {
 static void describe_shapes(eo_transformer *t)
 {
     const eo_transformer_config *c = &t->params.config;
-    const uint32_t kv_width = c->width / c->head_count * c->kv_head_count;
+    const uint32_t kv_width = kv_heads_width(t);
     struct half_shape *attention = &t->shape[true], *mlp = &t->shape[false];
     if (is_gpt2(t)) {
-        *attention = (struct half_shape){.in_count = 1, .in_width = {3 * c->width}, .biases = true,
-                                         .parameter_count = 6, .parameter_names = gpt2_attention_names};
-        *mlp = (struct half_shape){.in_count = 1, .in_width = {c->mlp_width}, .biases = true,
-                                   .parameter_count = 6, .parameter_names = gpt2_mlp_names};
+        *attention = (struct half_shape){.in_count = 1, .in_width = {3 * c->width}, .norm_bias = true, .in_bias = true,
+                                         .out_bias = true, .parameter_count = 6,
+                                         .parameter_names = gpt2_attention_names};
+        *mlp = (struct half_shape){.in_count = 1, .in_width = {c->mlp_width}, .norm_bias = true, .in_bias = true,
+                                   .out_bias = true, .parameter_count = 6, .parameter_names = gpt2_mlp_names};
     } else {
-        *attention = (struct half_shape){.in_count = 3, .in_width = {c->width, kv_width, kv_width},
-                                         .parameter_count = 5, .parameter_names = llama_attention_names};
+        *attention = (struct half_shape){.in_count = 3, .in_width = {heads_width(t), kv_width, kv_width},
+                                         .in_bias = c->qkv_bias, .head_norms = c->qk_norm,
+                                         .parameter_count = 5 + (c->qkv_bias ? 3 : 0) + (c->qk_norm ? 2 : 0),
+                                         .parameter_names = llama_attention_names[c->qkv_bias][c->qk_norm]};
         *mlp = (struct half_shape){.in_count = 2, .in_width = {c->mlp_width, c->mlp_width},
                                    .parameter_count = 4, .parameter_names = llama_mlp_names};
     }
-    attention->mid_width = c->width;
+    attention->mid_width = heads_width(t);
     attention->inner_name = "qkv";
     attention->mid_name = "heads";
     mlp->mid_width = c->mlp_width;
@@ -82,15 +93,17 @@ static eo_status add_half(eo_transformer *t, uint32_t layer, const struct half *
     char name[EO_NAME_MAX];
 #define NEXT_NAME (snprintf(name, sizeof(name), *format++, block), name)
     LAYERS_TRY(add_vector(t, layer, NEXT_NAME, width));
-    if (shape->biases)
+    if (shape->norm_bias)
         LAYERS_TRY(add_vector(t, layer, NEXT_NAME, width));
     for (uint32_t i = 0; i < shape->in_count; i++) {
         LAYERS_TRY(add_matrix(t, layer, NEXT_NAME, shape->in_width[i], width));
-        if (shape->biases)
+        if (shape->in_bias)
             LAYERS_TRY(add_vector(t, layer, NEXT_NAME, shape->in_width[i]));
+        if (shape->head_norms && i < HALF_HEAD_NORMS)
+            LAYERS_TRY(add_vector(t, layer, NEXT_NAME, t->params.config.head_size));
     }
     LAYERS_TRY(add_matrix(t, layer, NEXT_NAME, width, shape->mid_width));
-    if (shape->biases)
+    if (shape->out_bias)
         LAYERS_TRY(add_vector(t, layer, NEXT_NAME, width));
 #undef NEXT_NAME
     return EO_OK;

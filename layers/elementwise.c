@@ -61,12 +61,12 @@ void eo_zero(eo_team *team, float *out, uint64_t count)
 static void bias_add_task(void *arg, uint32_t index)
 {
     const struct elementwise *e = arg;
-    e->kernels->bias_add(e->out + index * e->rows_per_task * e->width, e->a, rows_of(e, index), e->width);
+    e->kernels->bias_add(e->out + index * e->rows_per_task * e->stride, e->stride, e->a, rows_of(e, index), e->width);
 }
 
-void eo_bias_add(eo_team *team, float *values, const float *bias, uint64_t rows, uint64_t width)
+void eo_bias_add(eo_team *team, float *values, uint64_t stride, const float *bias, uint64_t rows, uint64_t width)
 {
-    struct elementwise e = {.out = values, .a = bias, .rows = rows, .width = width};
+    struct elementwise e = {.out = values, .a = bias, .rows = rows, .width = width, .stride = stride};
     elementwise_run(team, &e, bias_add_task);
 }
 
@@ -90,7 +90,7 @@ static struct eo_strip strip_of(const struct elementwise *e, uint32_t index)
     const uint64_t column = (uint64_t)index * EO_STRIP;
     return (struct eo_strip){.rows = e->rows,
                              .columns = eo_split_min(EO_STRIP, e->width - column),
-                             .stride = e->width,
+                             .stride = e->stride,
                              .sums = eo_row_mutable(e->out_b, column, 1),
                              .accumulate = e->flag};
 }
@@ -102,14 +102,15 @@ static void bias_gradient_task(void *arg, uint32_t index)
     e->kernels->column_sums(&strip, e->a + (uint64_t)index * EO_STRIP);
 }
 
-void eo_bias_gradient(eo_team *team, float *bias_gradient, const float *gradient, uint64_t rows, uint64_t width,
-                      bool accumulate)
+void eo_bias_gradient(eo_team *team, float *bias_gradient, const float *gradient, uint64_t stride, uint64_t rows,
+                      uint64_t width, bool accumulate)
 {
     struct elementwise e = {.kernels = eo_kernels(),
                             .out_b = bias_gradient,
                             .a = gradient,
                             .rows = rows,
                             .width = width,
+                            .stride = stride,
                             .flag = accumulate};
     eo_team_run(team, (uint32_t)eo_split_up(width, EO_STRIP), bias_gradient_task, &e);
 }
@@ -133,6 +134,7 @@ void eo_gelu_backward(eo_team *team, float *in_gradient, const float *out_gradie
                             .c = bias,
                             .rows = rows,
                             .width = width,
+                            .stride = width,
                             .flag = accumulate};
     eo_team_run(team, (uint32_t)eo_split_up(width, EO_STRIP), gelu_backward_task, &e);
 }
@@ -186,13 +188,24 @@ uint64_t eo_rope_table_floats(uint32_t seq, uint32_t head_size)
 
 void eo_rope_table(float *table, uint32_t seq, uint32_t head_size, float theta)
 {
+    /* A few positions from each start that libm gives: a turn after the other, in double, is as exact as a float can tell,
+     * and long contexts do not wait for it. */
+    enum { TURNS = 64 };
     const uint32_t half = head_size / 2;
-    for (uint32_t i = 0; i < half; i++) {
-        const double frequency = pow(theta, -2.0 * i / head_size);
-        for (uint32_t position = 0; position < seq; position++) {
-            float *row = table + (uint64_t)position * head_size;
-            row[i] = (float)cos(position * frequency);
-            row[half + i] = (float)sin(position * frequency);
+    for (uint32_t first = 0; first < seq; first += TURNS) {
+        const uint32_t end = seq - first < TURNS ? seq : first + TURNS;
+        for (uint32_t i = 0; i < half; i++) {
+            const double frequency = pow(theta, -2.0 * i / head_size);
+            const double step_cosine = cos(frequency), step_sine = sin(frequency);
+            double cosine = cos(first * frequency), sine = sin(first * frequency);
+            for (uint32_t position = first; position < end; position++) {
+                float *row = table + (uint64_t)position * head_size;
+                row[i] = (float)cosine;
+                row[half + i] = (float)sine;
+                const double turned = cosine * step_cosine - sine * step_sine;
+                sine = sine * step_cosine + cosine * step_sine;
+                cosine = turned;
+            }
         }
     }
 }

@@ -16,9 +16,9 @@ static void scale(float *row, uint64_t count, float factor)
     FOR_VECTORS(i, count, STORE(row + i, LOAD(row + i) * f););
 }
 
-static void bias_add(float *values, const float *bias, uint64_t rows, uint64_t width)
+static void bias_add(float *values, uint64_t stride, const float *bias, uint64_t rows, uint64_t width)
 {
-    for (uint64_t row = 0; row < rows; row++, values += width)
+    for (uint64_t row = 0; row < rows; row++, values += stride)
         add(values, values, bias, width);
 }
 

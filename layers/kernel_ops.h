@@ -88,12 +88,20 @@ struct eo_residual {
     uint64_t rows, width;
 };
 
-/* bias_gradient[width] = column sums of gradient[rows][width], overwritten. */
+/* output[row][i] += bias[i]; rows of output begin `stride` apart. */
+struct eo_bias {
+    struct eo_types types;
+    void *output;
+    const void *bias;
+    uint64_t stride, rows, width;
+};
+
+/* bias_gradient[width] = column sums of gradient, overwritten. Rows of gradient begin `stride` [width] apart. */
 struct eo_column_sums {
     struct eo_types types;
     void *bias_gradient; /* types.gradient */
     const void *gradient;
-    uint64_t rows, width;
+    uint64_t stride, rows, width;
     void *scratch; /* column_scratch_bytes */
 };
 
@@ -158,6 +166,55 @@ struct eo_norm_gradient {
     bool accumulate; /* the gradients of weights */
     void *scratch;   /* norm_scratch_bytes */
 };
+
+/*
+ * RMSNorm over every head of q and k. A row holds head_count[0] heads that take weight[0], then head_count[1] that take
+ * weight[1], all of head_size, then `copied` elements that are copied as they are. out is not in.
+ */
+struct eo_head_norm {
+    struct eo_types types;
+    void *out;
+    const void *in, *weight[2];
+    uint64_t in_stride, out_stride, rows, copied;
+    uint32_t head_count[2], head_size;
+    float eps;
+};
+
+/*
+ * In `gradient` that of out becomes that of `in` (what lies behind the heads is left alone). The weights' gradients may
+ * not be written yet: sums[2][eo_head_norm_parts(rows)][head_size], of equal parts of the rows in their order, are what
+ * head_norm_weights makes them of.
+ */
+struct eo_head_norm_gradient {
+    struct eo_types types;
+    void *gradient;
+    const void *in, *weight[2];
+    uint64_t stride, in_stride, rows; /* of gradient, of in */
+    uint32_t head_count[2], head_size;
+    float eps;
+    float *sums;
+};
+
+struct eo_head_norm_weights {
+    struct eo_types types;
+    void *weight_gradient[2]; /* types.gradient, [head_size] each, overwritten */
+    const float *sums;
+    uint64_t rows;
+    uint32_t head_size;
+};
+
+enum { EO_HEAD_NORM_PARTS = 256 };
+
+static inline uint64_t eo_head_norm_part_rows(uint64_t rows)
+{
+    return (rows + EO_HEAD_NORM_PARTS - 1) / EO_HEAD_NORM_PARTS;
+}
+
+static inline uint64_t eo_head_norm_parts(uint64_t rows)
+{
+    const uint64_t part = eo_head_norm_part_rows(rows);
+    return (rows + part - 1) / part;
+}
 
 /* ---- attention ---- */
 
@@ -258,7 +315,7 @@ struct eo_kernel_ops {
 
     eo_status (*multiply)(eo_team *team, const struct eo_multiply *product);
     eo_status (*residual_add)(eo_team *team, const struct eo_residual *residual);
-    eo_status (*bias_add)(eo_team *team, const struct eo_residual *bias); /* output += bias; not with fused_epilogues */
+    eo_status (*bias_add)(eo_team *team, const struct eo_bias *bias); /* not with fused_epilogues */
     eo_status (*column_sums)(eo_team *team, const struct eo_column_sums *sums);
     eo_status (*gelu_forward)(eo_team *team, const struct eo_gelu *gelu);
     eo_status (*gelu_backward)(eo_team *team, const struct eo_gelu_gradient *gelu); /* not with fused_epilogues */
@@ -267,6 +324,9 @@ struct eo_kernel_ops {
     eo_status (*norm_forward)(eo_team *team, const struct eo_norm *norm);
     eo_status (*norm_again)(eo_team *team, const struct eo_norm *norm); /* of residual; bit-equal to forward's out */
     eo_status (*norm_backward)(eo_team *team, const struct eo_norm_gradient *norm);
+    eo_status (*head_norm_forward)(eo_team *team, const struct eo_head_norm *norm);
+    eo_status (*head_norm_backward)(eo_team *team, const struct eo_head_norm_gradient *norm);
+    eo_status (*head_norm_weights)(eo_team *team, const struct eo_head_norm_weights *weights);
     eo_status (*rotate)(eo_team *team, const struct eo_rotation *rotation);
     eo_status (*attention_forward)(eo_team *team, const struct eo_attention *attention);
     eo_status (*attention_backward)(eo_team *team, const struct eo_attention *attention);

@@ -58,7 +58,7 @@ struct eo_attention_head {
 struct eo_kernel_table {
     const char *name;
     void (*add)(float *out, const float *a, const float *b, uint64_t count);
-    void (*bias_add)(float *values, const float *bias, uint64_t rows, uint64_t width);
+    void (*bias_add)(float *values, uint64_t stride, const float *bias, uint64_t rows, uint64_t width);
     void (*column_sums)(const struct eo_strip *strip, const float *values);
     void (*gelu_forward)(float *out, const float *in, const float *bias, uint64_t rows, uint64_t width);
     void (*gelu_backward)(const struct eo_strip *strip, float *in_gradient, const float *out_gradient,
@@ -73,6 +73,8 @@ struct eo_kernel_table {
     void (*rmsnorm_forward)(const struct eo_norm_rows *rows);
     void (*rmsnorm_again)(const struct eo_norm_rows *rows);
     void (*rmsnorm_backward)(const struct eo_norm_part *part);
+    void (*head_norm_forward)(const struct eo_head_rows *heads);
+    void (*head_norm_backward)(const struct eo_head_rows *heads); /* sums [head_size] are those of these rows */
     void (*rope)(float *values, uint64_t stride, const float *table, uint64_t first_row, uint64_t rows, uint32_t seq,
                  uint32_t head_count, uint32_t head_size, bool backward);
     void (*attention_forward)(const struct eo_attention_head *head);

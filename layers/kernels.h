@@ -96,12 +96,12 @@ EO_NODISCARD eo_status eo_product_measure_cpu(eo_team *team, const eo_product *p
 void eo_add(eo_team *team, float *out, const float *a, const float *b, uint64_t count);
 void eo_zero(eo_team *team, float *out, uint64_t count);
 
-/* values[row][column] += bias[column]. */
-void eo_bias_add(eo_team *team, float *values, const float *bias, uint64_t rows, uint64_t width);
+/* values[row][column] += bias[column]; rows begin `stride` floats apart. */
+void eo_bias_add(eo_team *team, float *values, uint64_t stride, const float *bias, uint64_t rows, uint64_t width);
 
-/* bias_gradient[column] (+)= sum over rows of gradient[row][column]. */
-void eo_bias_gradient(eo_team *team, float *bias_gradient, const float *gradient, uint64_t rows, uint64_t width,
-                      bool accumulate);
+/* bias_gradient[column] (+)= sum over rows of gradient[row][column]; rows begin `stride` floats apart. */
+void eo_bias_gradient(eo_team *team, float *bias_gradient, const float *gradient, uint64_t stride, uint64_t rows,
+                      uint64_t width, bool accumulate);
 
 /*
  * out = gelu(in + bias), the tanh form; bias[width] or NULL. `in` is the product as it is: it is not changed, and
@@ -167,6 +167,22 @@ void eo_rmsnorm_backward(eo_team *team, float *in_gradient, const float *skip_gr
                          const float *in, const float *rstd, const float *weight, float *weight_gradient,
                          uint64_t rows, uint64_t width, bool accumulate, void *scratch);
 uint64_t eo_norm_scratch_bytes(uint64_t width);
+
+/*
+ * RMSNorm of each head, see eo_head_norm in kernel_ops.h, for one weight: in and out are rows of head_count heads of
+ * head_size floats. Backward: `gradient` goes from that of out to that of in; sums[parts][head_size] of the weight's
+ * gradient, parts of part_rows rows.
+ */
+struct eo_head_rows {
+    const float *in, *weight;
+    float *out; /* backward: the gradient */
+    float *sums;
+    uint64_t in_stride, out_stride, rows, part_rows;
+    uint32_t head_count, head_size;
+    float eps;
+};
+void eo_head_norm_forward(eo_team *team, const struct eo_head_rows *heads);
+void eo_head_norm_backward(eo_team *team, const struct eo_head_rows *heads);
 
 /* ---- rotary positions ---- */
 

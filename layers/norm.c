@@ -33,6 +33,56 @@ static void norm_rows_run(eo_team *team, const struct eo_norm_rows *all,
     eo_team_run(team, (uint32_t)eo_split_up(all->rows, job.rows_per_task), norm_rows_task, &job);
 }
 
+/* ---- heads ---- */
+
+struct head_job {
+    struct eo_head_rows all;
+    uint64_t rows_per_task;
+    const struct eo_kernel_table *kernels;
+};
+
+static struct eo_head_rows head_rows_of(const struct head_job *job, uint32_t index)
+{
+    struct eo_head_rows part = job->all;
+    const uint64_t row = index * job->rows_per_task;
+    part.rows = eo_split_min(job->rows_per_task, part.rows - row);
+    part.in += row * part.in_stride;
+    part.out += row * part.out_stride;
+    part.sums = eo_row_mutable(part.sums, index, part.head_size);
+    return part;
+}
+
+static void head_forward_task(void *arg, uint32_t index)
+{
+    const struct head_job *job = arg;
+    const struct eo_head_rows part = head_rows_of(job, index);
+    job->kernels->head_norm_forward(&part);
+}
+
+static void head_backward_task(void *arg, uint32_t index)
+{
+    const struct head_job *job = arg;
+    const struct eo_head_rows part = head_rows_of(job, index);
+    job->kernels->head_norm_backward(&part);
+}
+
+void eo_head_norm_forward(eo_team *team, const struct eo_head_rows *heads)
+{
+    struct head_job job = {.all = *heads, .kernels = eo_kernels(),
+                           .rows_per_task = eo_split_rows((uint64_t)heads->head_count * heads->head_size)};
+    job.all.sums = NULL;
+    eo_team_run(team, (uint32_t)eo_split_up(heads->rows, job.rows_per_task), head_forward_task, &job);
+}
+
+/* A task is a part, whatever the team. */
+void eo_head_norm_backward(eo_team *team, const struct eo_head_rows *heads)
+{
+    struct head_job job = {.all = *heads, .kernels = eo_kernels(), .rows_per_task = heads->part_rows};
+    eo_team_run(team, (uint32_t)eo_split_up(heads->rows, heads->part_rows), head_backward_task, &job);
+}
+
+/* ---- rows ---- */
+
 void eo_layernorm_forward(eo_team *team, float *sum, float *out, float *mean, float *rstd, struct eo_norm_input input,
                           const float *weight, const float *bias, float eps, uint64_t rows, uint64_t width)
 {

@@ -126,6 +126,48 @@ INLINE void norm_backward(const struct eo_norm_part *n, bool centred)
     }
 }
 
+/* The norm of one head of one row. Its rstd is taken again for backward: that is less than to keep it. */
+INLINE float head_rstd(const float *x, const struct eo_head_rows *h)
+{
+    return 1 / sqrtf(row_squares(x, 0, h->head_size) / (float)h->head_size + h->eps);
+}
+
+static void head_norm_forward(const struct eo_head_rows *h)
+{
+    for (uint64_t row = 0; row < h->rows; row++) {
+        const float *x = h->in + row * h->in_stride;
+        float *out = h->out + row * h->out_stride;
+        for (uint32_t head = 0; head < h->head_count; head++, x += h->head_size, out += h->head_size)
+            norm_row(out, x, 0, head_rstd(x, h), h->weight, NULL, h->head_size, false);
+    }
+}
+
+/* As norm_backward without mean and skip. */
+static void head_norm_backward(const struct eo_head_rows *h)
+{
+    const uint64_t size = h->head_size;
+    memset(h->sums, 0, size * sizeof(float));
+    for (uint64_t row = 0; row < h->rows; row++) {
+        const float *x = h->in + row * h->in_stride;
+        float *gradient = h->out + row * h->out_stride;
+        for (uint32_t head = 0; head < h->head_count; head++, x += size, gradient += size) {
+            const vf rstd = v_set(head_rstd(x, h));
+            vf sum = v_set(0);
+            FOR_VECTORS(i, size, {
+                const vf d = LOAD(gradient + i);
+                const vf n = LOAD(x + i) * rstd;
+                sum = v_fma(d * LOAD(h->weight + i), n, sum);
+                STORE(h->sums + i, v_fma(d, n, LOAD(h->sums + i)));
+            });
+            const vf mean = v_set(v_sum(sum) / (float)size);
+            FOR_VECTORS(i, size, {
+                const vf n = LOAD(x + i) * rstd;
+                STORE(gradient + i, rstd * (LOAD(gradient + i) * LOAD(h->weight + i) - n * mean));
+            });
+        }
+    }
+}
+
 static void layernorm_forward(const struct eo_norm_rows *rows)
 {
     norm_forward(rows, true);

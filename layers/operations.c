@@ -16,7 +16,7 @@ static eo_status rotate_one(const struct pass *pass, void *values, uint64_t stri
         .rows = pass->rows,
         .seq = pass->seq,
         .head_count = head_count,
-        .head_size = t->params.config.width / t->params.config.head_count,
+        .head_size = t->params.config.head_size,
         .backward = backward,
     });
 }
@@ -38,9 +38,8 @@ struct qkv {
 
 static struct qkv qkv_of(const struct pass *pass, void *inner)
 {
-    const eo_transformer_config *c = &pass->transformer->params.config;
-    const uint64_t kv_width = c->width / c->head_count * c->kv_head_count;
-    return (struct qkv){inner, pass_at(pass, inner, c->width), pass_at(pass, inner, c->width + kv_width)};
+    const uint64_t q_width = heads_width(pass->transformer), kv_width = kv_heads_width(pass->transformer);
+    return (struct qkv){inner, pass_at(pass, inner, q_width), pass_at(pass, inner, q_width + kv_width)};
 }
 
 static struct eo_attention attention_of(const struct pass *pass, const struct half *half)
@@ -58,19 +57,74 @@ static struct eo_attention attention_of(const struct pass *pass, const struct ha
     };
 }
 
-static eo_status attention_forward(const struct pass *pass, const struct half *half, const void *in_bias)
+/* Biases that did not ride on the products. */
+static eo_status add_biases(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    for (uint32_t i = 0; i < shape->in_count && shape->in_bias && !pass->kernels->fused_epilogues; i++) {
+        const struct half_output output = eo_half_output(pass, half, i);
+        LAYERS_TRY(pass->kernels->bias_add(pass->team, &(struct eo_bias){
+            .types = pass->types, .output = output.values, .bias = w->in_bias[i], .stride = output.stride,
+            .rows = pass->rows, .width = shape->in_width[i]}));
+    }
+    return EO_OK;
+}
+
+/* From what the products gave to what attention takes: norms of heads, then rotary positions. */
+static eo_status norm_and_rotate(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct half_shape *shape = half_shape_of(t, half);
+    const struct eo_attention_shape attention = eo_half_attention_shape(t, pass->batch, pass->seq);
+    const struct qkv qkv = qkv_of(pass, pass_buffer(pass, half->tensor[HALF_INNER]));
+    if (shape->head_norms) {
+        const struct half_output q = eo_half_output(pass, half, 0);
+        LAYERS_TRY(pass->kernels->head_norm_forward(pass->team, &(struct eo_head_norm){
+            .types = pass->types,
+            .out = qkv.q,
+            .in = q.values,
+            .weight = {w->head_norm[0], w->head_norm[1]},
+            .in_stride = q.stride,
+            .out_stride = shape->inner_width,
+            .rows = pass->rows,
+            .copied = q.stride - shape->in_width[0] - shape->in_width[1],
+            .head_count = {t->params.config.head_count, t->params.config.kv_head_count},
+            .head_size = t->params.config.head_size,
+            .eps = t->params.config.norm_eps,
+        }));
+    }
+    return rotate(pass, &attention, qkv.q, qkv.k, false);
+}
+
+static eo_status attention_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const struct eo_attention attention = attention_of(pass, half);
-    const struct qkv qkv = qkv_of(pass, pass_buffer(pass, half->tensor[HALF_INNER]));
-    if (in_bias)
-        LAYERS_TRY(pass->kernels->bias_add(pass->team, &(struct eo_residual){
-            .types = pass->types, .output = qkv.q, .bias = in_bias, .rows = pass->rows,
-            .width = attention.shape.q_stride}));
-    LAYERS_TRY(rotate(pass, &attention.shape, qkv.q, qkv.k, false));
+    LAYERS_TRY(add_biases(pass, half, w));
+    LAYERS_TRY(norm_and_rotate(pass, half, w));
     return pass->kernels->attention_forward(pass->team, &attention);
 }
 
-static eo_status attention_backward(const struct pass *pass, const struct half *half)
+static eo_status head_norms_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct half_gradients gradients = eo_half_gradients(pass, half);
+    const struct half_output q = eo_half_output(pass, half, 0);
+    return pass->kernels->head_norm_backward(pass->team, &(struct eo_head_norm_gradient){
+        .types = pass->types,
+        .gradient = gradients.inner,
+        .in = q.values,
+        .weight = {w->head_norm[0], w->head_norm[1]},
+        .stride = half_shape_of(t, half)->inner_width,
+        .in_stride = q.stride,
+        .rows = pass->rows,
+        .head_count = {t->params.config.head_count, t->params.config.kv_head_count},
+        .head_size = t->params.config.head_size,
+        .eps = t->params.config.norm_eps,
+        .sums = gradients.head_norms,
+    });
+}
+
+static eo_status attention_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const struct half_gradients gradients = eo_half_gradients(pass, half);
     const struct qkv d = qkv_of(pass, gradients.inner);
@@ -80,7 +134,8 @@ static eo_status attention_backward(const struct pass *pass, const struct half *
     attention.k_gradient = d.k;
     attention.v_gradient = d.v;
     LAYERS_TRY(pass->kernels->attention_backward(pass->team, &attention));
-    return rotate(pass, &attention.shape, d.q, d.k, true);
+    LAYERS_TRY(rotate(pass, &attention.shape, d.q, d.k, true));
+    return half_shape_of(pass->transformer, half)->head_norms ? head_norms_backward(pass, half, w) : EO_OK;
 }
 
 static struct eo_swiglu swiglu_of(const struct pass *pass, const struct half *half)
@@ -100,10 +155,23 @@ static struct eo_swiglu swiglu_of(const struct pass *pass, const struct half *ha
     };
 }
 
-eo_status eo_half_operation_forward(const struct pass *pass, const struct half *half, const void *in_bias)
+/* GELU's bias, if it is not in inner. */
+static const void *loose_in_bias(const struct pass *pass, const struct half_parameters *w)
+{
+    return pass->kernels->fused_epilogues ? NULL : w->in_bias[0];
+}
+
+eo_status eo_half_operation_again(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    if (!half->attention)
+        return eo_half_operation_forward(pass, half, w);
+    return half_shape_of(pass->transformer, half)->head_norms ? norm_and_rotate(pass, half, w) : EO_OK;
+}
+
+eo_status eo_half_operation_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     if (half->attention)
-        return attention_forward(pass, half, in_bias);
+        return attention_forward(pass, half, w);
     if (!is_gpt2(pass->transformer)) {
         const struct eo_swiglu swiglu = swiglu_of(pass, half);
         return pass->kernels->swiglu_forward(pass->team, &swiglu);
@@ -112,16 +180,16 @@ eo_status eo_half_operation_forward(const struct pass *pass, const struct half *
         .types = pass->types,
         .out = pass_buffer(pass, half->tensor[HALF_MID]),
         .in = pass_buffer(pass, half->tensor[HALF_INNER]),
-        .bias = in_bias,
+        .bias = loose_in_bias(pass, w),
         .rows = pass->rows,
         .width = half_shape_of(pass->transformer, half)->mid_width,
     });
 }
 
-eo_status eo_half_operation_backward(const struct pass *pass, const struct half *half, const void *in_bias)
+eo_status eo_half_operation_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     if (half->attention)
-        return attention_backward(pass, half);
+        return attention_backward(pass, half, w);
     const struct half_gradients gradients = eo_half_gradients(pass, half);
     if (!is_gpt2(pass->transformer)) {
         struct eo_swiglu swiglu = swiglu_of(pass, half);
@@ -133,7 +201,7 @@ eo_status eo_half_operation_backward(const struct pass *pass, const struct half 
         .in_gradient = gradients.inner,
         .out_gradient = gradients.mid,
         .in = pass_buffer(pass, half->tensor[HALF_INNER]),
-        .bias = in_bias,
+        .bias = loose_in_bias(pass, w),
         .bias_gradient = gradients.in_bias,
         .rows = pass->rows,
         .width = half_shape_of(pass->transformer, half)->mid_width,

@@ -29,6 +29,7 @@ eo_status eo_pass_download(const struct pass *pass, void *to, const void *from, 
 struct linear {
     uint64_t rows, out, in;
     uint64_t out_stride, in_stride; /* of y and x */
+    uint64_t forward_stride;        /* of y as the forward pass writes it; 0: out_stride */
     enum eo_epilogue forward, input_gradient;
     bool accumulates_input, accumulates_weight; /* calls with accumulate come too */
 };
@@ -44,7 +45,8 @@ static eo_status prepare_linear(const eo_transformer *t, eo_team *team, const st
 {
     const uint64_t aux_stride = l->out_stride;
     LAYERS_TRY(prepare_product(t, team, (struct eo_multiply){
-        .types = t->types, .c_stride = l->out_stride, .a = operand_plain(NULL, l->in_stride),
+        .types = t->types, .c_stride = l->forward_stride ? l->forward_stride : l->out_stride,
+        .a = operand_plain(NULL, l->in_stride),
         .b = operand_transposed(NULL, l->in), .m = l->rows, .n = l->out, .k = l->in, .epilogue = l->forward,
         .aux_stride = l->forward == EO_EPILOGUE_BIAS_GELU ? aux_stride : 0}, false));
     LAYERS_TRY(prepare_product(t, team, (struct eo_multiply){
@@ -62,9 +64,10 @@ static eo_status prepare_half(const eo_transformer *t, eo_team *team, const stru
     const uint64_t rows = (uint64_t)t->params.batch * t->params.seq, width = t->params.config.width;
     const bool fuses_gelu = half_fuses_gelu(t, half);
     for (uint32_t i = 0; i < shape->in_count; i++) {
-        const enum eo_epilogue bias = shape->biases && t->kernels->fused_epilogues ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE;
+        const enum eo_epilogue bias = shape->in_bias && t->kernels->fused_epilogues ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE;
         LAYERS_TRY(prepare_linear(t, team, &(struct linear){
             .rows = rows, .out = shape->in_width[i], .in = width, .out_stride = shape->inner_width, .in_stride = width,
+            .forward_stride = eo_half_output_stride(t, half, i),
             .forward = fuses_gelu ? EO_EPILOGUE_BIAS_GELU : bias, .accumulates_input = i > 0}));
     }
     return prepare_linear(t, team, &(struct linear){
@@ -100,9 +103,8 @@ eo_status eo_transformer_prepare(const eo_transformer *transformer, eo_runtime *
                    "transformer: described for device \"%s\", but the team computes on \"%s\"", t->params.device,
                    eo_team_backend_of(team)->device);
     if (t->rope_buffer != NO_BUFFER) {
-        const uint32_t head_size = t->params.config.width / t->params.config.head_count;
         LAYERS_TRY(eo_pass_upload(&pass, eo_buffer(runtime, t->rope_buffer), t->rope_table,
-                                  eo_rope_table_floats(t->params.seq, head_size) * sizeof(float)));
+                                  eo_rope_table_floats(t->params.seq, t->params.config.head_size) * sizeof(float)));
     }
     return t->kernels->prepare_multiply ? prepare_plans(t, team) : EO_OK;
 }

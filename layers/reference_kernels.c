@@ -72,12 +72,13 @@ void eo_ref_rotate(const struct eo_rotation *r, uint64_t first_row)
 
 void eo_ref_column_sums(const struct eo_column_sums *s, uint64_t first, uint64_t count)
 {
+    const uint64_t stride = s->stride ? s->stride : s->width;
     for (uint64_t at = first; at < first + count; at += COLUMNS) {
         const uint64_t columns = least(COLUMNS, first + count - at);
         float sums[COLUMNS] = {0};
         for (uint64_t row = 0; row < s->rows; row++)
             for (uint64_t i = 0; i < columns; i++)
-                sums[i] += eo_element_load(s->types.compute, s->gradient, row * s->width + at + i);
+                sums[i] += eo_element_load(s->types.compute, s->gradient, row * stride + at + i);
         eo_elements_store(s->types.gradient, s->bias_gradient, at, sums, columns);
     }
 }
@@ -194,6 +195,81 @@ void eo_ref_norm_backward(const struct eo_norm_gradient *n)
 {
     eo_ref_norm_weight_gradient(n, 0, n->width);
     eo_ref_norm_input_gradient(n);
+}
+
+/* ---- norms of heads ---- */
+
+static float head_rstd(eo_dtype dtype, const void *in, uint64_t at, uint32_t size, float eps)
+{
+    float squares = 0;
+    for (uint32_t i = 0; i < size; i++) {
+        const float x = eo_element_load(dtype, in, at + i);
+        squares += x * x;
+    }
+    return 1 / sqrtf(squares / (float)size + eps);
+}
+
+void eo_ref_head_norm_forward(const struct eo_head_norm *n)
+{
+    const eo_dtype dtype = n->types.compute;
+    const uint32_t size = n->head_size, heads = n->head_count[0] + n->head_count[1];
+    for (uint64_t row = 0; row < n->rows; row++) {
+        uint64_t from = row * n->in_stride, to = row * n->out_stride;
+        for (uint32_t head = 0; head < heads; head++, from += size, to += size) {
+            const void *weight = n->weight[head >= n->head_count[0]];
+            const float rstd = head_rstd(dtype, n->in, from, size, n->eps);
+            for (uint32_t i = 0; i < size; i++)
+                eo_element_store(dtype, n->out, to + i,
+                                 eo_element_load(dtype, n->in, from + i) * rstd * eo_element_load(dtype, weight, i));
+        }
+        memcpy(eo_element_at_mutable(dtype, n->out, to), eo_element_at(dtype, n->in, from),
+               n->copied * eo_element_bytes(dtype));
+    }
+}
+
+/* One head of one row; sums: those of its weight. */
+static void head_gradient(const struct eo_head_norm_gradient *n, uint64_t in, uint64_t at, const void *weight, float *sums)
+{
+    const eo_dtype dtype = n->types.compute;
+    const float rstd = head_rstd(dtype, n->in, in, n->head_size, n->eps);
+    float sum = 0;
+    for (uint32_t i = 0; i < n->head_size; i++) {
+        const float d = eo_element_load(dtype, n->gradient, at + i), x = eo_element_load(dtype, n->in, in + i) * rstd;
+        sum += d * eo_element_load(dtype, weight, i) * x;
+        sums[i] += d * x;
+    }
+    for (uint32_t i = 0; i < n->head_size; i++) {
+        const float g = eo_element_load(dtype, n->gradient, at + i) * eo_element_load(dtype, weight, i);
+        const float x = eo_element_load(dtype, n->in, in + i) * rstd;
+        eo_element_store(dtype, n->gradient, at + i, rstd * (g - x * (sum / (float)n->head_size)));
+    }
+}
+
+void eo_ref_head_norm_backward(const struct eo_head_norm_gradient *n, uint64_t first, uint64_t count)
+{
+    const uint64_t part_rows = eo_head_norm_part_rows(n->rows), parts = eo_head_norm_parts(n->rows), size = n->head_size;
+    for (uint64_t part = first; part < first + count; part++) {
+        float *sums[2] = {n->sums + part * size, n->sums + (parts + part) * size};
+        memset(sums[0], 0, size * sizeof(float));
+        memset(sums[1], 0, size * sizeof(float));
+        for (uint64_t row = part * part_rows; row < least((part + 1) * part_rows, n->rows); row++)
+            for (uint32_t head = 0; head < n->head_count[0] + n->head_count[1]; head++) {
+                const int k = head >= n->head_count[0];
+                head_gradient(n, row * n->in_stride + head * size, row * n->stride + head * size, n->weight[k], sums[k]);
+            }
+    }
+}
+
+void eo_ref_head_norm_weights(const struct eo_head_norm_weights *w)
+{
+    const uint64_t parts = eo_head_norm_parts(w->rows);
+    for (int k = 0; k < 2; k++)
+        for (uint32_t i = 0; i < w->head_size; i++) {
+            float sum = 0;
+            for (uint64_t part = 0; part < parts; part++)
+                sum += w->sums[(k * parts + part) * w->head_size + i];
+            eo_element_store(w->types.gradient, w->weight_gradient[k], i, sum);
+        }
 }
 
 /* ---- embedding ---- */

@@ -19,6 +19,8 @@ void eo_ref_swiglu_forward(const struct eo_swiglu *swiglu);
 void eo_ref_swiglu_backward(const struct eo_swiglu *swiglu);
 void eo_ref_norm_forward(const struct eo_norm *norm);
 void eo_ref_norm_again(const struct eo_norm *norm);
+void eo_ref_head_norm_forward(const struct eo_head_norm *norm);
+void eo_ref_head_norm_weights(const struct eo_head_norm_weights *weights);
 void eo_ref_rotate(const struct eo_rotation *rotation, uint64_t first_row);
 void eo_ref_embedding_forward(const struct eo_embedding *embedding, uint64_t first_row);
 
@@ -33,6 +35,9 @@ void eo_ref_embedding_backward(const struct eo_embedding_gradient *embedding, ui
 /* The input's gradient alone; eo_ref_norm_backward: both, in the order that lets in_gradient be out_gradient. */
 void eo_ref_norm_input_gradient(const struct eo_norm_gradient *norm);
 void eo_ref_norm_backward(const struct eo_norm_gradient *norm);
+
+/* Of parts of the rows [first, first + count) of eo_head_norm_parts. */
+void eo_ref_head_norm_backward(const struct eo_head_norm_gradient *norm, uint64_t first, uint64_t count);
 
 /* Of (sequence, key/value head) pairs [first, first + count) of batch x kv_head_count; `scratch` is of one thread:
  * eo_ref_attention_scratch_bytes(shape). attention->scratch is not read. The gradients may not be q, k and v. */

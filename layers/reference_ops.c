@@ -247,6 +247,41 @@ static eo_status norm_backward(eo_team *team, const struct eo_norm_gradient *n)
     return parts_run(team, n, n->rows, part_of(team, n->rows, 1), norm_input_task);
 }
 
+static void head_norm_forward_task(void *arg, uint32_t index)
+{
+    const struct parts *parts = arg;
+    struct eo_head_norm n = *(const struct eo_head_norm *)parts->arguments;
+    const uint64_t row = parts_first(parts, index);
+    n.rows = parts_count(parts, index);
+    MOVE(n.types.compute, n.in, row * n.in_stride);
+    MOVE_MUTABLE(n.types.compute, n.out, row * n.out_stride);
+    eo_ref_head_norm_forward(&n);
+}
+
+static eo_status head_norm_forward(eo_team *team, const struct eo_head_norm *n)
+{
+    return parts_run(team, n, n->rows, part_of(team, n->rows, 1), head_norm_forward_task);
+}
+
+static void head_norm_backward_task(void *arg, uint32_t index)
+{
+    const struct parts *parts = arg;
+    eo_ref_head_norm_backward(parts->arguments, parts_first(parts, index), parts_count(parts, index));
+}
+
+static eo_status head_norm_backward(eo_team *team, const struct eo_head_norm_gradient *n)
+{
+    const uint64_t count = eo_head_norm_parts(n->rows);
+    return parts_run(team, n, count, part_of(team, count, 1), head_norm_backward_task);
+}
+
+static eo_status head_norm_weights(eo_team *team, const struct eo_head_norm_weights *w)
+{
+    (void)team;
+    eo_ref_head_norm_weights(w);
+    return EO_OK;
+}
+
 /* ---- attention: pairs of sequence and key/value head, as many tasks as there is scratch for ---- */
 
 static uint64_t attention_part(const eo_team *team, const struct eo_attention *a)
@@ -369,6 +404,9 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .norm_forward = norm_forward,
     .norm_again = norm_again,
     .norm_backward = norm_backward,
+    .head_norm_forward = head_norm_forward,
+    .head_norm_backward = head_norm_backward,
+    .head_norm_weights = head_norm_weights,
     .rotate = rotate,
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,

@@ -41,10 +41,9 @@ static eo_status transformer_init(eo_transformer *t, const eo_transformer_params
     t->halves = calloc(t->half_count, sizeof(*t->halves));
     t->stream = calloc(t->half_count + 1, sizeof(*t->stream));
     if (!is_gpt2(t)) {
-        const uint32_t head_size = c->width / c->head_count;
-        t->rope_table = malloc(eo_rope_table_floats(t->params.seq, head_size) * sizeof(float));
+        t->rope_table = malloc(eo_rope_table_floats(t->params.seq, c->head_size) * sizeof(float));
         if (t->rope_table)
-            eo_rope_table(t->rope_table, t->params.seq, head_size, c->rope_theta);
+            eo_rope_table(t->rope_table, t->params.seq, c->head_size, c->rope_theta);
     }
     if (!t->halves || !t->stream || (!is_gpt2(t) && !t->rope_table)) {
         eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: no memory to describe %u layers", c->layer_count);

@@ -8,7 +8,7 @@
  *         \________________________________________________________________________/
  *
  *                    in                      operation                            inner           mid
- *     attention      q, k, v                 (rotary positions,) attention        q, k, v         heads' output
+ *     attention      q, k, v                 (norms, rotary positions,) attention q, k, v         heads' output
  *     MLP            fc, or gate and up      GELU, or silu(gate) x up             before it       after it
  *
  * Halves are numbered 0 ... 2 x layers - 1. A position holds two halves, or one when params.half_blocks is set. Their
@@ -23,12 +23,14 @@
 #include "layers/kernel_ops.h"
 
 #define HALF_INPUTS_MAX 3
+#define HALF_HEAD_NORMS 2 /* q and k */
 #define NO_BUFFER       UINT32_MAX
 
 /* What a half computes and its backward pass needs. */
 enum half_tensor {
     HALF_NORM,
     HALF_STATS, /* mean (GPT-2) and rstd of the norm: [rows] each, one after the other */
+    HALF_RAW,   /* with norms of heads: q and k before them (and v, where inner is computed again) */
     HALF_INNER, /* rows of the in-products' outputs side by side */
     HALF_MID,
     HALF_LOG_SUM_EXP, /* attention */
@@ -56,7 +58,8 @@ struct half_shape {
     uint32_t inner_width; /* their sum */
     uint32_t mid_width;
     uint32_t parameter_count;
-    bool biases;
+    bool norm_bias, in_bias, out_bias;
+    bool head_norms; /* of the first two in-products, each followed by the norm's weight: q and k */
     const char *const *parameter_names; /* format: %u is the block */
     const char *inner_name, *mid_name;
 };
@@ -105,6 +108,17 @@ struct pass {
 static inline bool is_gpt2(const eo_transformer *t)
 {
     return t->params.config.family == EO_FAMILY_GPT2;
+}
+
+/* All heads side by side, and all key/value heads: GPT-2's are as wide as the model. */
+static inline uint32_t heads_width(const eo_transformer *t)
+{
+    return t->params.config.head_count * t->params.config.head_size;
+}
+
+static inline uint32_t kv_heads_width(const eo_transformer *t)
+{
+    return t->params.config.kv_head_count * t->params.config.head_size;
 }
 
 static inline const struct half_shape *half_shape_of(const eo_transformer *t, const struct half *half)
@@ -158,6 +172,7 @@ struct half_scratch {
     uint64_t inner_gradient; /* attention, where the kernel cannot write it over inner */
     uint64_t norm_gradient;  /* of the MLP whose GELU rides, if inner has no room for it */
     uint64_t bias;           /* gradient of the in-product's bias, where the GELU kernel gives it early */
+    uint64_t head_norms;     /* sums of the gradients of their weights */
     uint64_t kernels;        /* the kernels' own */
     uint64_t total;
 };
@@ -167,6 +182,7 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
 struct half_gradients {
     void *mid, *inner, *norm; /* mid and norm: one after the other in the same place */
     void *in_bias;            /* or NULL: to be summed from inner's */
+    float *head_norms;        /* sums that become the gradients of their weights */
     void *kernels;            /* scratch */
 };
 struct half_gradients eo_half_gradients(const struct pass *pass, const struct half *half);
@@ -176,6 +192,20 @@ static inline bool half_fuses_gelu(const eo_transformer *t, const struct half *h
 {
     return is_gpt2(t) && !half->attention && t->kernels->fused_epilogues;
 }
+
+/* A half's weights or gradients, by what they are for. NULL: the model has none. */
+struct half_parameters {
+    void *norm_weight, *norm_bias, *in[HALF_INPUTS_MAX], *in_bias[HALF_INPUTS_MAX], *out, *out_bias;
+    void *head_norm[HALF_HEAD_NORMS];
+};
+
+/* Where the forward pass writes in-product i: into inner, or into raw, which norms of heads read. */
+struct half_output {
+    void *values;
+    uint64_t stride;
+};
+struct half_output eo_half_output(const struct pass *pass, const struct half *half, uint32_t i);
+uint64_t eo_half_output_stride(const eo_transformer *t, const struct half *half, uint32_t i);
 
 struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint32_t batch, uint32_t seq);
 
@@ -189,11 +219,13 @@ eo_status eo_block_backward_first(const struct pass *pass, uint32_t position);
 eo_status eo_block_backward(const struct pass *pass, uint32_t position);
 
 /*
- * The half's own operation: inner -> mid; and mid's gradient -> inner's. in_bias: the in-product's, where it is not in
- * inner yet: attention adds it, GELU takes it along.
+ * The half's own operation: what the in-products gave -> mid; and mid's gradient -> that of what the in-products gave. Where
+ * biases did not ride on products attention adds them, and GELU takes its along. `again`: what a cheap recompute makes
+ * again of what was kept.
  */
-eo_status eo_half_operation_forward(const struct pass *pass, const struct half *half, const void *in_bias);
-eo_status eo_half_operation_backward(const struct pass *pass, const struct half *half, const void *in_bias);
+eo_status eo_half_operation_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w);
+eo_status eo_half_operation_again(const struct pass *pass, const struct half *half, const struct half_parameters *w);
+eo_status eo_half_operation_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w);
 
 /* The head. Losses are added to the loss buffer; `first` runs chunk 0 as far as it needs no gradient buffer. */
 eo_status eo_head_backward_first(const struct pass *pass, const int32_t *targets);

@@ -290,7 +290,7 @@ static eo_status load_model_config(struct eo_job *job, struct eo_problem *proble
     TOOLS_TRY(eo_model_config_load(job->model_config, name, NULL, 0, problem));
     if (!eo_model_config_runs(job->model_config, why, sizeof(why)))
         return eo_problem_set(problem, EO_ERR_UNSUPPORTED, "--model %s: family %s as it is there can be planned "
-                              "(memplan), not run: %s; GPT-2, Llama and Mistral run", name,
+                              "(memplan), not run: %s; GPT-2, Llama, Mistral, Qwen2 and Qwen3 run", name,
                               eo_config_family_name(job->model_config->family), why);
     eo_model_config_transformer(job->model_config, &job->config);
     return EO_OK;

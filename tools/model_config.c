@@ -354,7 +354,9 @@ static void note_not_computed(struct reader *r)
     char activation_text[80];
     if (!is_gpt2 && kind && strcmp(kind, "default") != 0)
         texts[0] = rope_key;
-    if (c->family == EO_CONFIG_MISTRAL && json_is_number(field(r, "sliding_window")) &&
+    const bool is_qwen = c->family == EO_CONFIG_QWEN2 || c->family == EO_CONFIG_QWEN3;
+    const bool slides = c->family == EO_CONFIG_MISTRAL || (is_qwen && json_is_true(field(r, "use_sliding_window")));
+    if (slides && json_is_number(field(r, "sliding_window")) &&
         json_number_value(field(r, "sliding_window")) < c->context)
         texts[1] = "sliding_window";
     if (activation && strcmp(activation, is_gpt2 ? "gelu_new" : "silu") != 0) {
@@ -463,12 +465,13 @@ static json_t *preset_object(const eo_transformer_config *c)
             (int)c->layer_count, "n_embd", (int)c->width, "n_head", (int)c->head_count, "n_inner", (int)c->mlp_width,
             "vocab_size", (int)c->vocabulary, "n_positions", (int)c->context, "layer_norm_epsilon",
             (double)c->norm_eps, "tie_word_embeddings", (int)c->tied_head);
-    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:b, s:b, s:i}", "model_type", "llama",
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:f, s:f, s:b, s:b, s:b, s:i}", "model_type",
+        c->qk_norm ? "qwen3" : c->qkv_bias ? "qwen2" : "llama",
         "num_hidden_layers", (int)c->layer_count, "hidden_size", (int)c->width, "num_attention_heads",
         (int)c->head_count, "num_key_value_heads", (int)c->kv_head_count, "intermediate_size", (int)c->mlp_width,
         "vocab_size", (int)c->vocabulary, "max_position_embeddings", (int)c->context, "rms_norm_eps",
         (double)c->norm_eps, "rope_theta", (double)c->rope_theta, "tie_word_embeddings", (int)c->tied_head,
-        "attention_bias", 0, "mlp_bias", 0, "head_dim", (int)(c->width / c->head_count));
+        "attention_bias", 0, "mlp_bias", 0, "head_dim", (int)c->head_size);
 }
 
 static eo_status load_name(struct eo_model_config *config, const char *name, const char *const *sets,
@@ -571,13 +574,8 @@ bool eo_model_config_runs(const struct eo_model_config *config, char *why, size_
     why[0] = '\0';
     if (c->expert_count)
         snprintf(why, why_bytes, "the layers have no experts");
-    else if (c->qk_norm)
-        snprintf(why, why_bytes, "the layers have no norms of q and k");
-    else if (c->qkv_bias || c->out_bias || c->mlp_bias)
-        snprintf(why, why_bytes, "the layers of Llama have no biases");
-    else if ((uint64_t)c->head_count * c->head_size != c->width)
-        snprintf(why, why_bytes, "in the layers %u heads of %u make a width of %u, not %u", c->head_count, c->head_size,
-                 c->head_count * c->head_size, c->width);
+    else if (c->out_bias || c->mlp_bias)
+        snprintf(why, why_bytes, "the layers of Llama have biases of q, k and v only");
     return why[0] == '\0';
 }
 
@@ -588,6 +586,7 @@ void eo_model_config_transformer(const struct eo_model_config *config, eo_transf
         .layer_count = config->layer_count, .width = config->width, .head_count = config->head_count,
         .kv_head_count = config->kv_head_count, .mlp_width = config->mlp_width, .vocabulary = config->vocabulary,
         .context = config->context, .tied_head = config->tied_head, .norm_eps = (float)config->norm_eps,
-        .rope_theta = (float)config->rope_theta,
+        .rope_theta = (float)config->rope_theta, .head_size = config->head_size, .qkv_bias = config->qkv_bias,
+        .qk_norm = config->qk_norm,
     };
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Transformers on top of evenodd.h: GPT-2 and Llama with their kernels. A second library (evenodd_layers), the first
+ * Transformers on top of evenodd.h: GPT-2, Llama and what is like it (Mistral, Qwen2, Qwen3) with their kernels. A second library (evenodd_layers), the first
  * client of the public API: whatever it does, any trainer can do.
  */
 #ifndef EVENODD_LAYERS_H
@@ -8,6 +8,7 @@
 
 #include <evenodd/evenodd.h>
 
+/* Llama is all that has rotary positions, RMSNorm and SwiGLU: Qwen2 is Llama with qkv_bias, Qwen3 Llama with qk_norm. */
 typedef enum eo_family { EO_FAMILY_GPT2, EO_FAMILY_LLAMA } eo_family;
 
 typedef struct eo_transformer_config {
@@ -16,15 +17,19 @@ typedef struct eo_transformer_config {
     uint32_t width;
     uint32_t head_count;
     uint32_t kv_head_count; /* [head_count] key/value heads; GPT-2: head_count */
+    uint32_t head_size;     /* [width / head_count] Llama: any even one */
     uint32_t mlp_width;     /* [4 x width] */
     uint32_t vocabulary;
     uint32_t context;       /* longest sequence; GPT-2 has that many positions */
     bool tied_head;         /* the head multiplies by the token embedding */
     float norm_eps;         /* [1e-5] */
     float rope_theta;       /* [500000] Llama */
+    bool qkv_bias;          /* Llama: the products to q, k and v have biases; GPT-2 has them always */
+    bool qk_norm;           /* Llama: RMSNorm over each head of q and k, before they are rotated */
 } eo_transformer_config;
 
-/* tiny, small, base, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small, llama-1b; EO_ERR_INVALID. */
+/* tiny, small, base, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small, llama-1b,
+ * qwen2-tiny, qwen3-tiny; EO_ERR_INVALID. */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_preset(const char *name, eo_transformer_config *out);
 EO_EXPORT const char *eo_transformer_preset_name(uint32_t index); /* NULL past the last */
 

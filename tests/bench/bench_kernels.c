@@ -146,17 +146,17 @@ static void run_rmsnorm_backward(struct operands *o)
 
 static void run_bias_qkv(struct operands *o)
 {
-    eo_bias_add(o->team, o->wide[0], o->vector[0], ROWS, 3 * WIDTH);
+    eo_bias_add(o->team, o->wide[0], 3 * WIDTH, o->vector[0], ROWS, 3 * WIDTH);
 }
 
 static void run_bias_gradient_qkv(struct operands *o)
 {
-    eo_bias_gradient(o->team, o->vector[5], o->wide[0], ROWS, 3 * WIDTH, false);
+    eo_bias_gradient(o->team, o->vector[5], o->wide[0], 3 * WIDTH, ROWS, 3 * WIDTH, false);
 }
 
 static void run_bias_gradient(struct operands *o)
 {
-    eo_bias_gradient(o->team, o->vector[5], o->narrow[0], ROWS, WIDTH, false);
+    eo_bias_gradient(o->team, o->vector[5], o->narrow[0], WIDTH, ROWS, WIDTH, false);
 }
 
 static void run_gelu_forward(struct operands *o)

@@ -166,16 +166,16 @@ refuse 'a config.json of a Llama for a checkpoint of GPT-2' 'GPT-2 checkpoints' 
 refuse 'a sequence above the context of a config.json' 'longer than the context' --model "$work/model" --seq 4096
 refuse 'a config.json that is not there' 'No such file' --model "$work/nothing.json"
 refuse 'a folder without a config.json' 'config.json: No such file' --model "$work/run"
-model "{\"model_type\":\"qwen2\",$dense}"
-refuse 'a family that does not run' 'can be planned (memplan), not run: the layers of Llama have no biases' \
+model "{\"model_type\":\"llama\",\"attention_bias\":true,$dense}"
+refuse 'a config that does not run' 'can be planned (memplan), not run: the layers of Llama have biases of q, k and v only' \
     --model "$work/model"
 run "$headtohead" --json out.json --html out.html --model "$work/model"
-check_refusal 'headtohead: a family that does not run' 'not run'
+check_refusal 'headtohead: a config that does not run' 'not run'
 model "{\"model_type\":\"mixtral\",$dense}"
 refuse 'a model with experts' 'have no experts' --model "$work/model"
 run "$train" --plan --model "$work/model"
 check_refusal 'a plan of a family that does not run' 'can be planned (memplan), not run'
-refuse 'a published family that does not run' 'no norms of q and k' --model qwen3-8b
+refuse 'a published family that does not run' 'no experts' --model qwen3-30b-a3b
 model '{"model_type":"bert"}'
 refuse 'a family that is not known' "'bert', which is not known" --model "$work/model"
 model "{\"model_type\":\"llama\",$dense"

@@ -91,16 +91,42 @@ static void attend(double *out, const double *q, const double *keys, const doubl
     free(p);
 }
 
+/* What Qwen3 does to each head of q or k. */
+static void head_norms(double *x, const double *w, double eps, uint32_t heads, uint32_t size)
+{
+    for (uint32_t h = 0; h < heads; h++)
+        rms_norm(x + h * size, x + h * size, w, eps, size);
+}
+
+/* One of q, k and v of a token in Llama's names: its product, with what the model has of bias, norm and rotation. */
+static void project(const struct reference_model *r, uint32_t block, char letter, double *out, const double *norm,
+                    uint32_t heads, uint32_t place)
+{
+    const eo_transformer_config *c = &r->config;
+    char weight[EO_NAME_MAX], bias[EO_NAME_MAX], head_norm[EO_NAME_MAX];
+    snprintf(weight, sizeof(weight), "model.layers.%u.self_attn.%c_proj.weight", block, letter);
+    snprintf(bias, sizeof(bias), "model.layers.%u.self_attn.%c_proj.bias", block, letter);
+    snprintf(head_norm, sizeof(head_norm), "model.layers.%u.self_attn.%c_norm.weight", block, letter);
+    linear(out, norm, find(r, weight, 0), c->qkv_bias ? find(r, bias, 0) : NULL, heads * c->head_size, c->width);
+    if (letter == 'v')
+        return;
+    if (c->qk_norm)
+        head_norms(out, find(r, head_norm, 0), c->norm_eps, heads, c->head_size);
+    rotate(out, place, heads, c->head_size, c->rope_theta);
+}
+
 static void attention(const struct reference_model *r, uint32_t block, double *x, uint32_t seq)
 {
     const eo_transformer_config *c = &r->config;
-    const uint32_t width = c->width, size = width / c->head_count, kv_width = size * c->kv_head_count;
+    const uint32_t width = c->width, size = c->head_size;
+    const uint32_t q_width = size * c->head_count, kv_width = size * c->kv_head_count;
     const bool gpt2 = c->family == EO_FAMILY_GPT2;
     double *norm = calloc(width, sizeof(double)), *qkv = calloc(3 * (size_t)width, sizeof(double));
-    double *q = calloc((size_t)seq * width, sizeof(double)), *out = calloc(2 * (size_t)width, sizeof(double));
+    double *q = calloc((size_t)seq * q_width, sizeof(double)), *heads = calloc(q_width, sizeof(double));
     double *k = calloc((size_t)seq * kv_width, sizeof(double)), *v = calloc((size_t)seq * kv_width, sizeof(double));
+    double *out = calloc(width, sizeof(double));
     for (uint32_t t = 0; t < seq; t++) {
-        double *qt = q + (size_t)t * width, *kt = k + (size_t)t * kv_width, *vt = v + (size_t)t * kv_width;
+        double *qt = q + (size_t)t * q_width, *kt = k + (size_t)t * kv_width, *vt = v + (size_t)t * kv_width;
         if (gpt2) {
             layer_norm(norm, x + (size_t)t * width, find(r, "h.%u.ln_1.weight", block),
                        find(r, "h.%u.ln_1.bias", block), c->norm_eps, width);
@@ -112,27 +138,25 @@ static void attention(const struct reference_model *r, uint32_t block, double *x
         } else {
             rms_norm(norm, x + (size_t)t * width, find(r, "model.layers.%u.input_layernorm.weight", block),
                      c->norm_eps, width);
-            linear(qt, norm, find(r, "model.layers.%u.self_attn.q_proj.weight", block), NULL, width, width);
-            linear(kt, norm, find(r, "model.layers.%u.self_attn.k_proj.weight", block), NULL, kv_width, width);
-            linear(vt, norm, find(r, "model.layers.%u.self_attn.v_proj.weight", block), NULL, kv_width, width);
-            rotate(qt, t, c->head_count, size, c->rope_theta);
-            rotate(kt, t, c->kv_head_count, size, c->rope_theta);
+            project(r, block, 'q', qt, norm, c->head_count, t);
+            project(r, block, 'k', kt, norm, c->kv_head_count, t);
+            project(r, block, 'v', vt, norm, c->kv_head_count, t);
         }
     }
     for (uint32_t t = 0; t < seq; t++) {
         for (uint32_t h = 0; h < c->head_count; h++) {
             const uint32_t kv = h / (c->head_count / c->kv_head_count) * size;
-            attend(out + h * size, q + (size_t)t * width + h * size, k + kv, v + kv, kv_width, t + 1, size);
+            attend(heads + h * size, q + (size_t)t * q_width + h * size, k + kv, v + kv, kv_width, t + 1, size);
         }
         if (gpt2)
-            linear(out + width, out, find(r, "h.%u.attn.c_proj.weight", block),
-                   find(r, "h.%u.attn.c_proj.bias", block), width, width);
+            linear(out, heads, find(r, "h.%u.attn.c_proj.weight", block), find(r, "h.%u.attn.c_proj.bias", block),
+                   width, width);
         else
-            linear(out + width, out, find(r, "model.layers.%u.self_attn.o_proj.weight", block), NULL, width, width);
+            linear(out, heads, find(r, "model.layers.%u.self_attn.o_proj.weight", block), NULL, width, q_width);
         for (uint32_t i = 0; i < width; i++)
-            x[(size_t)t * width + i] += out[width + i];
+            x[(size_t)t * width + i] += out[i];
     }
-    free(norm), free(qkv), free(q), free(k), free(v), free(out);
+    free(norm), free(qkv), free(q), free(k), free(v), free(out), free(heads);
 }
 
 static void mlp(const struct reference_model *r, uint32_t block, double *x, uint32_t seq)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * GPT-2 and Llama forward in double, written down as the papers have them, a token at a time, with no care for speed:
+ * GPT-2, Llama, Qwen2 and Qwen3 forward in double, written down as the papers have them, a token at a time, with no care for speed:
  * what the transformers of layers/ are held against, by value and by finite differences.
  */
 #ifndef EO_TESTS_REFERENCE_MODEL_H

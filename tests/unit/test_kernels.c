@@ -57,7 +57,7 @@ static void run_bias_add(eo_team *team, float *out, void *arg)
 {
     const struct bag *bag = arg;
     memcpy(out, bag->a, bag->rows * bag->width * sizeof(float));
-    eo_bias_add(team, out, bag->b, bag->rows, bag->width);
+    eo_bias_add(team, out, bag->width, bag->b, bag->rows, bag->width);
 }
 
 Test(kernels, bias_is_added_to_each_row)
@@ -78,7 +78,7 @@ static void run_bias_gradient(eo_team *team, float *out, void *arg)
     const struct bag *bag = arg;
     if (bag->flag)
         memcpy(out, bag->b, bag->width * sizeof(float));
-    eo_bias_gradient(team, out, bag->a, bag->rows, bag->width, bag->flag);
+    eo_bias_gradient(team, out, bag->a, bag->width, bag->rows, bag->width, bag->flag);
 }
 
 Test(kernels, bias_gradient_sums_columns_and_can_add)

@@ -30,11 +30,17 @@ static const eo_tokens batch = {.tokens = tokens, .targets = targets};
     {.family = EO_FAMILY_LLAMA, .layer_count = 2, .width = 12, .head_count = 3, .kv_head_count = 1, .mlp_width = 17,  \
      .vocabulary = VOCABULARY, .context = 7, .rope_theta = 100}
 
-static eo_transformer_params base_params(eo_family family, bool tied)
+/* Qwen3's heads together are wider than the model; both: no published family, but a config may ask for it. */
+enum kind { GPT2, LLAMA, QWEN2, QWEN3, BIAS_AND_NORM, KIND_COUNT };
+
+static eo_transformer_params base_params(enum kind kind, bool tied)
 {
     eo_transformer_params p = {.batch = BATCH, .seq = SEQ};
-    p.config = family == EO_FAMILY_GPT2 ? (eo_transformer_config)GPT2_CONFIG : (eo_transformer_config)LLAMA_CONFIG;
+    p.config = kind == GPT2 ? (eo_transformer_config)GPT2_CONFIG : (eo_transformer_config)LLAMA_CONFIG;
     p.config.tied_head = tied;
+    p.config.qkv_bias = kind == QWEN2 || kind == BIAS_AND_NORM;
+    p.config.qk_norm = kind == QWEN3 || kind == BIAS_AND_NORM;
+    p.config.head_size = kind == QWEN3 ? 6 : 0;
     return p;
 }
 
@@ -143,18 +149,19 @@ static void assert_same_gradients(const struct bench *b, const struct bench *oth
 /* ---- against the reference ---- */
 
 struct family_case {
-    eo_family family;
+    enum kind kind;
     bool tied, half_blocks;
 };
 
 static struct family_case family_cases[] = {
-    {EO_FAMILY_GPT2, true, false},   {EO_FAMILY_GPT2, false, false},  {EO_FAMILY_GPT2, true, true},
-    {EO_FAMILY_LLAMA, false, false}, {EO_FAMILY_LLAMA, true, false},  {EO_FAMILY_LLAMA, false, true},
+    {GPT2, true, false},  {GPT2, false, false}, {GPT2, true, true},   {LLAMA, false, false},
+    {LLAMA, true, false}, {LLAMA, false, true}, {QWEN2, true, false}, {QWEN2, false, true},
+    {QWEN3, true, false}, {QWEN3, false, true}, {BIAS_AND_NORM, false, false},
 };
 
 static struct bench open_case(const struct family_case *c)
 {
-    eo_transformer_params params = base_params(c->family, c->tied);
+    eo_transformer_params params = base_params(c->kind, c->tied);
     params.half_blocks = c->half_blocks;
     struct bench b;
     bench_open(&b, params);
@@ -264,7 +271,7 @@ ParameterizedTest(struct family_case *c, models, recompute_changes_no_bit)
         uint32_t blocks;
     } modes[] = {{EO_RECOMPUTE_CHEAP, 0}, {EO_RECOMPUTE_BLOCKS, 1}, {EO_RECOMPUTE_BLOCKS, 100}};
     for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
-        eo_transformer_params params = base_params(c->family, c->tied);
+        eo_transformer_params params = base_params(c->kind, c->tied);
         params.half_blocks = c->half_blocks;
         params.recompute = modes[m].recompute;
         params.recompute_blocks = modes[m].blocks;
@@ -287,20 +294,20 @@ Test(models, chunks_halves_and_threads_agree_to_rounding)
 {
     eo_team *team;
     cr_assert_eq(eo_team_create(&team, 3), EO_OK);
-    for (int family = 0; family < 2; family++) {
+    for (int kind = 0; kind < KIND_COUNT; kind++) {
         struct bench one, other;
-        bench_open(&one, base_params((eo_family)family, true));
+        bench_open(&one, base_params((enum kind)kind, true));
         bench_run(&one, NULL);
         static const uint32_t chunk_counts[] = {2, 3, 4, ROWS};
         for (size_t i = 0; i < sizeof(chunk_counts) / sizeof(chunk_counts[0]); i++) {
-            eo_transformer_params params = base_params((eo_family)family, true);
+            eo_transformer_params params = base_params((enum kind)kind, true);
             params.head_chunks = chunk_counts[i];
             bench_open(&other, params);
             bench_run(&other, NULL);
             assert_same_gradients(&one, &other, 1e-6);
             bench_close(&other);
         }
-        eo_transformer_params halves = base_params((eo_family)family, true);
+        eo_transformer_params halves = base_params((enum kind)kind, true);
         halves.half_blocks = true;
         halves.thread_count = 3;
         bench_open(&other, halves);
@@ -318,8 +325,8 @@ Test(models, chunks_halves_and_threads_agree_to_rounding)
 Test(models, a_second_micro_batch_gives_the_same_bits)
 {
     struct bench one, two;
-    bench_open(&one, base_params(EO_FAMILY_GPT2, true));
-    bench_open(&two, base_params(EO_FAMILY_GPT2, true));
+    bench_open(&one, base_params(GPT2, true));
+    bench_open(&two, base_params(GPT2, true));
     bench_run(&one, NULL);
     bench_run(&two, NULL);
     bench_run(&two, NULL);
@@ -349,7 +356,7 @@ Test(models, no_more_memory_than_the_passes_need)
         {EO_RECOMPUTE_BLOCKS, LAYERS * STREAM + (BLOCK - STREAM) + STREAM},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        eo_transformer_params params = base_params(EO_FAMILY_GPT2, true);
+        eo_transformer_params params = base_params(GPT2, true);
         params.recompute = cases[i].recompute;
         params.recompute_blocks = LAYERS;
         params.head_chunks = ROWS;
@@ -397,7 +404,7 @@ static double gradient_distance(const struct bench *b, const struct bench *other
 
 static eo_transformer_params case_params(const struct family_case *c, uint32_t threads)
 {
-    eo_transformer_params params = base_params(c->family, c->tied);
+    eo_transformer_params params = base_params(c->kind, c->tied);
     params.half_blocks = c->half_blocks;
     params.thread_count = threads;
     return params;
@@ -465,7 +472,9 @@ ParameterizedTest(struct family_case *c, models, gradients_in_bf16_are_those_of_
             eo_parameter_info info;
             cr_assert_eq(eo_model_parameter(exact.model, k, &info), EO_OK);
             const double distance = gradient_distance(&exact, &half, k);
-            cr_assert(distance < 20 * 0x1p-8, "%s is %.3f away", info.name, distance);
+            /* A bias of k all but cancels in the softmax, and its gradient with it: rounding stays. */
+            const double most = strstr(info.name, "k_proj.bias") ? 40 * 0x1p-8 : 20 * 0x1p-8;
+            cr_assert(distance < most, "%s is %.3f away", info.name, distance);
         }
 
         bench_open_typed(&threads, case_params(c, 3), EO_DTYPE_BF16, (eo_dtype)reduce);
@@ -496,7 +505,7 @@ ParameterizedTest(struct family_case *c, models, gradients_in_bf16_are_those_of_
 /* Goal: half the bytes. Method: what the passes keep, in both types. */
 Test(models, activations_in_bf16_take_about_half)
 {
-    eo_transformer_params params = base_params(EO_FAMILY_GPT2, true);
+    eo_transformer_params params = base_params(GPT2, true);
     struct bench full, half;
     cr_assert_eq(eo_kernels_select("reference"), EO_OK); /* the same scratch */
     bench_open_typed(&full, params, EO_DTYPE_FP32, EO_DTYPE_FP32);
@@ -511,7 +520,7 @@ Test(models, activations_in_bf16_take_about_half)
 /* Goal: a step needs no wait for its loss. Method: tokens loaded beforehand, loss NULL; the step's values have it. */
 Test(models, a_loss_nobody_asks_for_goes_to_the_steps_values)
 {
-    eo_transformer_params params = base_params(EO_FAMILY_LLAMA, false);
+    eo_transformer_params params = base_params(LLAMA, false);
     params.token_slots = 2;
     struct bench b;
     bench_open(&b, params);
@@ -550,7 +559,7 @@ Test(models, a_loss_that_is_not_finite_names_the_position)
         {"ln_f.bias", "head"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        eo_transformer_params params = base_params(EO_FAMILY_GPT2, true);
+        eo_transformer_params params = base_params(GPT2, true);
         params.log = &listening;
         struct bench b;
         bench_open(&b, params);
@@ -571,7 +580,7 @@ Test(models, a_loss_that_is_not_finite_names_the_position)
 /* Goal: what is wrong in a call is refused before any pass. Method: each of them once; then the runtime still works. */
 Test(models, wrong_tokens_and_teams_are_refused_and_change_nothing)
 {
-    eo_transformer_params params = base_params(EO_FAMILY_LLAMA, false);
+    eo_transformer_params params = base_params(LLAMA, false);
     params.log = &listening;
     struct bench b;
     bench_open(&b, params);
@@ -620,8 +629,8 @@ static void refused(eo_transformer_params params, const char *reason)
 /* Goal: a config that cannot be had is refused with its reason. Method: a good one with one field spoiled at a time. */
 Test(models, impossible_configs_are_refused_with_a_reason)
 {
-    const eo_transformer_params good = base_params(EO_FAMILY_GPT2, true);
-    const eo_transformer_params llama = base_params(EO_FAMILY_LLAMA, true);
+    const eo_transformer_params good = base_params(GPT2, true);
+    const eo_transformer_params llama = base_params(LLAMA, true);
 #define REFUSED(from, change, reason)                                                                                 \
     do {                                                                                                              \
         eo_transformer_params p = from;                                                                               \
@@ -651,6 +660,10 @@ Test(models, impossible_configs_are_refused_with_a_reason)
     REFUSED(llama, config.kv_head_count = 2, "2 key/value heads do not divide the 3 heads");
     REFUSED(llama, config.kv_head_count = 6, "6 key/value heads do not divide the 3 heads");
     REFUSED(llama, config.head_count = 4, "even head size");
+    REFUSED(llama, config.head_size = 3, "even head size");
+    REFUSED(llama, config.head_size = 1 << 19, "head_count x head_size is 1572864");
+    REFUSED(good, config.head_size = 6, "heads that make its width together");
+    REFUSED(good, config.qk_norm = true, "neither qkv_bias nor qk_norm");
     REFUSED(llama, config.rope_theta = -3, "rope_theta -3");
 #undef REFUSED
 }
@@ -666,7 +679,7 @@ Test(models, presets_have_the_published_parameter_counts)
     } cases[] = {
         {"gpt2", 124439808},      {"gpt2-medium", 354823168}, {"gpt2-large", 774030080},
         {"gpt2-xl", 1557611200},  {"llama-1b", 1235814400},   {"tiny", 858880},
-        {"llama-tiny", 803968},
+        {"llama-tiny", 803968},   {"qwen2-tiny", 772224},     {"qwen3-tiny", 968320},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         eo_transformer_params params = {.seq = 16};
@@ -682,7 +695,7 @@ Test(models, presets_have_the_published_parameter_counts)
     uint32_t count = 0;
     while (eo_transformer_preset_name(count))
         cr_assert_eq(eo_transformer_preset(eo_transformer_preset_name(count++), &config), EO_OK);
-    cr_assert_eq(count, 10);
+    cr_assert_eq(count, 12);
 }
 
 /* Goal: the list of products is what the formula of the useful FLOPs counts. Method: their sum, attention added. */
@@ -696,7 +709,8 @@ Test(models, products_add_up_to_the_useful_flops)
         eo_product products[64];
         const uint32_t count = eo_transformer_products(transformer, products, 64);
         cr_assert(count > 12 && count < 64);
-        double sum = 6.0 * params.config.layer_count * params.config.width * 100 * 200;
+        const double heads_width = (double)params.config.head_count * params.config.head_size;
+        double sum = 6.0 * params.config.layer_count * heads_width * 100 * 200;
         for (uint32_t i = 0; i < count; i++)
             sum += 2.0 * (double)products[i].m * (double)products[i].n * (double)products[i].k *
                    (double)products[i].per_micro_batch;
