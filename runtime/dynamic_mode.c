@@ -333,6 +333,7 @@ static eo_status make_input(struct eo_runtime *rt, uint32_t l, const void **out)
     cast->gather = state->gather_count;
     state->cast_count++;
     rt->device->ops->cast_bf16(rt->device, EO_QUEUE_COMM, cast->memory, rt->shards[l].weights, count);
+    rt->stats.cast_bytes += count * (sizeof(float) + sizeof(uint16_t));
     rt->stats.copied_bytes += count * (sizeof(float) + sizeof(uint16_t));
     *out = cast->memory;
     return EO_OK;

@@ -137,6 +137,8 @@ eo_status eo_graph_times_take(struct eo_runtime *rt, bool waits)
         return EO_OK;
     EO_TRY(eo_host_await(rt, &times->done, "waiting for a recorded step, whose times are wanted"));
     times->is_untold = false;
+    const uint64_t begin_ns = eo_now_ns();
     book(rt);
+    rt->stats.host_wait_ns += eo_now_ns() - begin_ns;
     return EO_OK;
 }

@@ -49,11 +49,13 @@ static eo_status await(struct eo_runtime *rt, const struct eo_event *event)
 
 eo_status eo_host_await(struct eo_runtime *rt, const struct eo_event *event, const char *what)
 {
+    const uint64_t begin_ns = eo_now_ns();
     const eo_status status = await(rt, event);
+    rt->stats.host_wait_ns += eo_now_ns() - begin_ns;
     return status < 0 ? eo_runtime_fail(rt, status, "%s", what) : EO_OK;
 }
 
-eo_status eo_host_drain(struct eo_runtime *rt)
+static eo_status drain(struct eo_runtime *rt)
 {
     const struct eo_device_ops *ops = rt->device->ops;
     for (uint32_t q = 0; rt->world->ops->poll && q < rt->device->params.queue_count; q++) {
@@ -61,6 +63,14 @@ eo_status eo_host_drain(struct eo_runtime *rt)
         EO_TRY(await(rt, &rt->drained[q]));
     }
     return ops->drain(rt->device);
+}
+
+eo_status eo_host_drain(struct eo_runtime *rt)
+{
+    const uint64_t begin_ns = eo_now_ns();
+    const eo_status status = drain(rt);
+    rt->stats.host_wait_ns += eo_now_ns() - begin_ns;
+    return status;
 }
 
 /* -- pieces --------------------------------------------------------------------------------------------------------*/

@@ -23,9 +23,9 @@ static double median_of(const json_t *runs, const char *group, const char *key)
     return median;
 }
 
-static double run_median(const json_t *run)
+static double run_median(const json_t *run, const char *key)
 {
-    const json_t *steps = json_object_get(run, "steps_s");
+    const json_t *steps = json_object_get(run, key);
     const size_t count = json_array_size(steps);
     double *values = calloc(count ? count : 1, sizeof(*values));
     for (size_t i = 0; values && i < count; i++)
@@ -57,15 +57,26 @@ static void sum_up_steps(const json_t *runs, struct eo_mode_figures *figures)
     free(values);
 }
 
+static double host_median(const json_t *runs)
+{
+    const size_t count = json_array_size(runs);
+    double *values = calloc(count ? count : 1, sizeof(*values));
+    for (size_t i = 0; values && i < count; i++)
+        values[i] = run_median(json_array_get(runs, i), "host_s");
+    const double median = values ? eo_median(values, count) : 0;
+    free(values);
+    return median;
+}
+
 /* Of the runs of one round, which the machine met in nearly the same state. */
 static void sum_up_ratios(const struct eo_comparison *comparison, int mode, struct eo_mode_figures *figures)
 {
     double *ratios = calloc(comparison->run_count, sizeof(*ratios));
     uint32_t count = 0;
     for (uint32_t i = 0; ratios && i < comparison->run_count; i++) {
-        const double base = run_median(json_array_get(comparison->runs[0], i));
+        const double base = run_median(json_array_get(comparison->runs[0], i), "steps_s");
         if (base > 0)
-            ratios[count++] = run_median(json_array_get(comparison->runs[mode], i)) / base;
+            ratios[count++] = run_median(json_array_get(comparison->runs[mode], i), "steps_s") / base;
     }
     if (count) {
         figures->ratio = eo_median(ratios, count);
@@ -86,6 +97,8 @@ static void sum_up_mode(struct eo_comparison *comparison, int mode)
     f->allocator_calls = median_of(runs, NULL, "allocator_calls");
     f->allocated_bytes = median_of(runs, NULL, "allocated_bytes");
     f->copied_bytes = median_of(runs, NULL, "copied_bytes");
+    f->cast_bytes = median_of(runs, NULL, "cast_bytes");
+    f->host_s = host_median(runs);
     f->page_faults = median_of(runs, NULL, "page_faults");
     f->live_peak_bytes = median_of(runs, NULL, "live_peak_bytes");
     f->reserved_peak_bytes = median_of(runs, NULL, "reserved_peak_bytes");
@@ -166,13 +179,15 @@ void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
     TABLE_ROW("step, 99th percentile", "%.2f ms", f->step_p99_s * 1e3);
     TABLE_ROW("step / step of static (spread)", "%.3f (%.3f to %.3f)", f->ratio, f->ratio_low, f->ratio_high);
     TABLE_ROW("tokens/s", "%.0f", f->tokens_per_s);
+    TABLE_ROW("host time of a step, median", f->host_s > 0 ? "%.3f ms" : "-", f->host_s * 1e3);
     TABLE_ROW("allocator calls a step and rank", "%.1f", f->allocator_calls);
     TABLE_ROW("bytes asked a step and rank", "%.2f MiB", mib(f->allocated_bytes));
     TABLE_ROW("page faults a step, all ranks", "%.1f", f->page_faults);
     TABLE_ROW("live peak of a rank", "%.2f MiB", mib(f->live_peak_bytes));
     TABLE_ROW("reserved peak of a rank", "%.2f MiB", mib(f->reserved_peak_bytes));
     TABLE_ROW("resident peak of the process", "%.2f MiB", mib(f->resident_peak_bytes));
-    TABLE_ROW("bytes copied a step and rank", "%.2f MiB", mib(f->copied_bytes));
+    TABLE_ROW("bytes copied a step and rank", "%.2f MiB", mib(f->copied_bytes - f->cast_bytes));
+    TABLE_ROW("bytes cast a step and rank", "%.2f MiB", mib(f->cast_bytes));
     static const char *const idle[EO_WAIT_COUNT] = {
         "compute idle for all-gather", "compute idle for reduce-scatter", "compute idle for the norm"};
     for (int w = 0; w < EO_WAIT_COUNT; w++)
@@ -210,6 +225,7 @@ json_t *eo_comparison_json(const struct eo_comparison *comparison)
         const struct { const char *name; double value; } rows[] = {
             {"allocator_calls_per_step", f->allocator_calls}, {"allocated_bytes_per_step", f->allocated_bytes},
             {"page_faults_per_step", f->page_faults}, {"copied_bytes_per_step", f->copied_bytes},
+            {"cast_bytes_per_step", f->cast_bytes}, {"host_s_median", f->host_s},
             {"live_peak_bytes", f->live_peak_bytes}, {"reserved_peak_bytes", f->reserved_peak_bytes},
             {"resident_peak_bytes", f->resident_peak_bytes},
             {"idle_all_gather_s", f->wait_s[EO_WAIT_ALL_GATHER]},

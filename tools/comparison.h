@@ -15,9 +15,10 @@ enum { EO_COMPARED_MODES_MAX = 4 }; /* as in eo_memory; the first is what the ot
 /* Medians over the runs, unless said otherwise. Times in seconds, of a step. */
 struct eo_mode_figures {
     double step_s, step_min_s, step_p99_s;          /* over all steps of all runs */
+    double host_s;                                  /* of a step, what the host does but wait; 0 on a CPU */
     double ratio, ratio_low, ratio_high;            /* to static, of the runs of one round */
     double tokens_per_s;
-    double allocator_calls, allocated_bytes, copied_bytes, page_faults;
+    double allocator_calls, allocated_bytes, copied_bytes, cast_bytes, page_faults;
     double live_peak_bytes, reserved_peak_bytes, resident_peak_bytes;
     double wait_s[EO_WAIT_COUNT], collective_s[EO_WAIT_COUNT], exposed_s[EO_WAIT_COUNT];
     double start_delay_s[EO_WAIT_COUNT]; /* of collectives: issued, and not begun on all ranks */

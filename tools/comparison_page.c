@@ -312,13 +312,15 @@ static void put_table(const struct eo_comparison *comparison, FILE *out)
     PAGE_ROW("step, 99th percentile", "%.2f ms", f->step_p99_s * 1e3);
     PAGE_ROW("step / step of static", "%.3f (%.3f to %.3f)", f->ratio, f->ratio_low, f->ratio_high);
     PAGE_ROW("tokens/s", "%.0f", f->tokens_per_s);
+    PAGE_ROW("host time of a step, median", f->host_s > 0 ? "%.3f ms" : "-", f->host_s * 1e3);
     PAGE_ROW("allocator calls a step and rank", "%.1f", f->allocator_calls);
     PAGE_ROW("bytes asked a step and rank", "%.2f MiB", f->allocated_bytes / (1 << 20));
     PAGE_ROW("page faults a step", "%.1f", f->page_faults);
     PAGE_ROW("live peak of a rank", "%.2f MiB", f->live_peak_bytes / (1 << 20));
     PAGE_ROW("reserved peak of a rank", "%.2f MiB", f->reserved_peak_bytes / (1 << 20));
     PAGE_ROW("resident peak of the process", "%.2f MiB", f->resident_peak_bytes / (1 << 20));
-    PAGE_ROW("bytes copied a step and rank", "%.2f MiB", f->copied_bytes / (1 << 20));
+    PAGE_ROW("bytes copied a step and rank", "%.2f MiB", (f->copied_bytes - f->cast_bytes) / (1 << 20));
+    PAGE_ROW("bytes cast a step and rank", "%.2f MiB", f->cast_bytes / (1 << 20));
     PAGE_ROW("compute idle for all-gather", f->timeline_steps > 0 ? "%.2f ms" : "-",
              f->wait_s[EO_WAIT_ALL_GATHER] * 1e3);
     PAGE_ROW("compute idle for reduce-scatter", f->timeline_steps > 0 ? "%.2f ms" : "-",

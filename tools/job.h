@@ -58,6 +58,7 @@ struct eo_job_rank {
     double peak_flops_per_s;    /* measured, of this rank while all others measured too */
     eo_runtime_stats first;     /* after the first step */
     eo_runtime_stats last;      /* after the last */
+    uint64_t host_ns;           /* of the last step; see struct eo_job_step */
     uint64_t step_count;        /* that were run */
     bool stopped;               /* before the end, as all ranks were */
 };
@@ -68,6 +69,7 @@ struct eo_job_step {
     double loss;       /* mean over the global batch */
     double gradient_norm, learning_rate;
     uint64_t step_ns;
+    uint64_t host_ns;  /* of step_ns, what the host did not wait for the GPU; 0 on a CPU */
 };
 
 /* Each may be NULL. */

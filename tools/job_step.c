@@ -117,12 +117,19 @@ eo_status eo_job_step_run(struct eo_job_rank *rank, uint64_t step, struct eo_job
     const struct eo_job *job = rank->job;
     const uint64_t begin_ns = eo_job_now_ns();
     eo_step_report report;
+    eo_runtime_stats before, after;
+    eo_runtime_get_stats(rank->runtime, &before);
     TOOLS_TRY(run_step(rank, step, &report));
+    const uint64_t step_ns = eo_job_now_ns() - begin_ns;
+    eo_runtime_get_stats(rank->runtime, &after);
+    const uint64_t waited_ns = after.host_wait_ns - before.host_wait_ns;
+    rank->host_ns = eo_options_on_gpu(job->options) && step_ns > waited_ns ? step_ns - waited_ns : 0;
     const double loss_count = (double)job->shape.rank_count *
                               (eo_options_on_gpu(job->options) ? job->shape.micro_batches : 1);
     *out = (struct eo_job_step){
         .step = step + 1, .loss = report.values[VALUE_LOSS] / loss_count, .gradient_norm = report.gradient_norm,
-        .learning_rate = eo_options_learning_rate(job->options, step), .step_ns = eo_job_now_ns() - begin_ns,
+        .learning_rate = eo_options_learning_rate(job->options, step), .step_ns = step_ns,
+        .host_ns = rank->host_ns,
     };
     *stop = report.values[VALUE_STOP] > 0;
     return EO_OK;

@@ -21,7 +21,7 @@ enum { PASS_KINDS = EO_OP_BACKWARD + 1 };
 
 /* What one rank keeps, all of it made before the first step. */
 struct rank_notes {
-    uint64_t *step_ns;      /* by step, from 0 */
+    uint64_t *step_ns, *host_ns; /* by step, from 0 */
     eo_timeline_record *records;
     char (*names)[EO_NAME_MAX * 2]; /* of the last timeline's records, which outlive the runtime */
     uint32_t record_count, record_capacity;
@@ -47,6 +47,7 @@ static void notes_fini(struct notes *notes)
     for (uint32_t r = 0; notes->ranks && r < notes->job->shape.rank_count; r++) {
         struct rank_notes *rank = &notes->ranks[r];
         free(rank->step_ns);
+        free(rank->host_ns);
         free(rank->records);
         free(rank->names);
         free(rank->durations_ns);
@@ -73,10 +74,11 @@ static eo_status notes_init(struct notes *notes, struct eo_job *job)
         struct rank_notes *rank = &notes->ranks[r];
         rank->record_capacity = 4 * notes->operation_count + 64; /* the dynamic mode has other operations */
         rank->step_ns = touched(steps, sizeof(*rank->step_ns));
+        rank->host_ns = touched(steps, sizeof(*rank->host_ns));
         rank->records = touched(rank->record_capacity, sizeof(*rank->records));
         rank->durations_ns = touched(steps * notes->operation_count, sizeof(*rank->durations_ns));
         rank->complete = calloc(steps, sizeof(*rank->complete));
-        if (!rank->step_ns || !rank->records || !rank->durations_ns || !rank->complete)
+        if (!rank->step_ns || !rank->host_ns || !rank->records || !rank->durations_ns || !rank->complete)
             return EO_ERR_NO_MEMORY;
     }
     return notes->ranks ? EO_OK : EO_ERR_NO_MEMORY;
@@ -172,6 +174,7 @@ static void on_rank_step(void *user, struct eo_job_rank *job_rank, uint64_t step
     struct rank_notes *rank = &notes->ranks[job_rank->rank];
     rank->step_ns[step - 1] = job_rank->last.step_ns - rank->previous_ns;
     rank->previous_ns = job_rank->last.step_ns;
+    rank->host_ns[step - 1] = job_rank->host_ns;
     /* Step 1 runs the first-step list; a graph's times are known where they were asked for. */
     if (step >= 3 && (!job_rank->graph.is_captured || job_rank->job->options->graph_times))
         keep_timeline(notes, rank, job_rank, step);
@@ -271,7 +274,7 @@ static void add_simulation(const struct notes *notes, json_t *out)
 static void add_counts(const struct notes *notes, json_t *out)
 {
     const struct eo_job *job = notes->job;
-    uint64_t calls = 0, allocated = 0, copied = 0, arena = 0, live = 0, reserved = 0, steps = 1;
+    uint64_t calls = 0, allocated = 0, copied = 0, cast = 0, arena = 0, live = 0, reserved = 0, steps = 1;
 #define KEEP_LARGER(into, value) into = (value) > into ? (value) : into
     for (uint32_t r = 0; r < job->shape.rank_count; r++) {
         const eo_runtime_stats *first = &job->ranks[r].first, *last = &job->ranks[r].last;
@@ -279,6 +282,7 @@ static void add_counts(const struct notes *notes, json_t *out)
         KEEP_LARGER(calls, last->allocator_calls - first->allocator_calls);
         KEEP_LARGER(allocated, last->allocated_bytes - first->allocated_bytes);
         KEEP_LARGER(copied, last->copied_bytes - first->copied_bytes);
+        KEEP_LARGER(cast, last->cast_bytes - first->cast_bytes);
         KEEP_LARGER(arena, last->arena_bytes);
         KEEP_LARGER(live, last->live_peak_bytes);
         KEEP_LARGER(reserved, last->reserved_peak_bytes);
@@ -288,6 +292,7 @@ static void add_counts(const struct notes *notes, json_t *out)
     json_object_set_new(out, "allocator_calls", json_real((double)calls * per_step));
     json_object_set_new(out, "allocated_bytes", json_real((double)allocated * per_step));
     json_object_set_new(out, "copied_bytes", json_real((double)copied * per_step));
+    json_object_set_new(out, "cast_bytes", json_real((double)cast * per_step));
     json_object_set_new(out, "page_faults",
                         json_real((double)(notes->faults_last - notes->faults_first) * per_step));
     json_object_set_new(out, "arena_bytes", json_integer((json_int_t)arena));
@@ -392,11 +397,14 @@ static json_t *describe_run(const struct notes *notes)
     const struct eo_job *job = notes->job;
     char hash[32];
     snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)notes->weights_hash);
-    json_t *steps = json_array();
+    json_t *steps = json_array(), *hosts = json_array();
     for (uint64_t s = 1; s < job->options->steps; s++)
         json_array_append_new(steps, json_real((double)notes->ranks[0].step_ns[s] * 1e-9));
-    json_t *out = json_pack("{s:s, s:s, s:I, s:o}", "mode", eo_memory_name(job->options->memory), "weights_hash", hash,
-                            "tokens_per_step", (json_int_t)eo_step_tokens(job), "steps_s", steps);
+    for (uint64_t s = 1; s < job->options->steps; s++)
+        json_array_append_new(hosts, json_real((double)notes->ranks[0].host_ns[s] * 1e-9));
+    json_t *out = json_pack("{s:s, s:s, s:I, s:o, s:o}", "mode", eo_memory_name(job->options->memory), "weights_hash", hash,
+                            "tokens_per_step", (json_int_t)eo_step_tokens(job), "steps_s", steps, "host_s",
+                            hosts);
     add_counts(notes, out);
     add_waits(notes, out);
     add_categories(job, out);

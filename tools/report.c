@@ -169,7 +169,7 @@ static void report_utilisation(const struct eo_job *job, double step_s)
     }
 }
 
-void eo_report_time(const struct eo_job *job, double step_s_median)
+void eo_report_time(const struct eo_job *job, double step_s_median, double host_s_median)
 {
     static const char *const causes[EO_WAIT_COUNT] = {
         [EO_WAIT_ALL_GATHER] = "waiting for all-gather",
@@ -204,6 +204,9 @@ void eo_report_time(const struct eo_job *job, double step_s_median)
     if (share > 0)
         printf(", %.0f %% of the products' peak", 100 * share);
     printf("\n");
+    if (host_s_median > 0)
+        printf("  %-28s %9.3f ms, median of rank 0: all that it does for a step but wait for the GPU\n", "host",
+               host_s_median * 1e3);
     if (eo_options_on_gpu(job->options))
         report_utilisation(job, step_s_median);
 }

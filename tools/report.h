@@ -16,8 +16,8 @@ void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes);
 /* All that is measured beside the plan. */
 uint64_t eo_gpu_outside_bytes(const struct eo_gpu_memory *gpu);
 
-/* Means over the ranks, of the steps after the first. */
-void eo_report_time(const struct eo_job *job, double step_s_median);
+/* Means over the ranks, of the steps after the first; the medians are rank 0's. host: 0 where there is no GPU. */
+void eo_report_time(const struct eo_job *job, double step_s_median, double host_s_median);
 
 /* Bytes as text, others as numbers; the first `prompt_count` were given. */
 void eo_report_sample(const int32_t *tokens, uint32_t prompt_count, uint32_t count, bool is_text);

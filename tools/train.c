@@ -42,7 +42,7 @@ struct train {
     struct eo_job job;
     struct eo_progress progress;
     struct eo_step_log log;
-    double *losses, *step_s; /* of the steps that were run */
+    double *losses, *step_s, *host_s; /* of the steps that were run */
     uint64_t step_count;
     struct eo_trace_text *traces; /* by rank */
     uint64_t weights_hash;
@@ -118,6 +118,7 @@ static void on_step(void *user, const struct eo_job_step *step)
     struct train *train = user;
     const double step_s = (double)step->step_ns * 1e-9;
     train->losses[train->step_count] = step->loss;
+    train->host_s[train->step_count] = (double)step->host_ns * 1e-9;
     train->step_s[train->step_count++] = step_s;
     if (train->log.file)
         eo_step_log_write(&train->log, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o}",
@@ -200,16 +201,17 @@ static json_t *traffic_summary(const struct eo_job_rank *rank)
 {
     const eo_runtime_stats *first = &rank->first, *last = &rank->last;
     const double steps = last->steps > first->steps ? (double)(last->steps - first->steps) : 1;
-    return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o}", "live_peak_bytes", (json_int_t)last->live_peak_bytes,
+    return json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "live_peak_bytes", (json_int_t)last->live_peak_bytes,
         "reserved_peak_bytes", (json_int_t)last->reserved_peak_bytes,
         "allocated_bytes_per_step", eo_json_real((double)(last->allocated_bytes - first->allocated_bytes) / steps),
         "copied_bytes_per_step", eo_json_real((double)(last->copied_bytes - first->copied_bytes) / steps),
+        "cast_bytes_per_step", eo_json_real((double)(last->cast_bytes - first->cast_bytes) / steps),
         "collectives_per_step", eo_json_real((double)(last->collective_count - first->collective_count) / steps),
         "collective_bytes_per_step",
         eo_json_real((double)(last->collective_bytes - first->collective_bytes) / steps));
 }
 
-static void write_summary(struct train *train, double step_s_median, uint64_t resident_peak_bytes)
+static void write_summary(struct train *train, double step_s_median, double host_s_median, uint64_t resident_peak_bytes)
 {
     const struct eo_job *job = &train->job;
     uint64_t arena = 0, calls = 0, steps = 0;
@@ -226,14 +228,14 @@ static void write_summary(struct train *train, double step_s_median, uint64_t re
     printf("weights_hash %s, %.0f allocator calls of evenodd a step\n", hash, calls_per_step);
     if (train->log.file)
         eo_step_log_write(&train->log, json_pack(
-            "{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:I, s:I, s:I}}", "summary",
+            "{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:I, s:I, s:I}}", "summary",
             "weights_hash", hash, "arena_bytes", (json_int_t)arena,
             "planned_bytes", (json_int_t)job->summary.arena_bytes,
             "lower_bound_bytes", (json_int_t)job->summary.lower_bound_bytes,
             "peak_rss_bytes", (json_int_t)resident_peak_bytes,
             "allocator_calls_per_step", eo_json_real(calls_per_step),
             "tokens_per_s", eo_json_real(step_s_median > 0 ? (double)eo_step_tokens(job) / step_s_median : 0),
-            "step_s_median", eo_json_real(step_s_median), "peak_flops_per_s", eo_json_real(job->peak_flops_per_s),
+            "step_s_median", eo_json_real(step_s_median), "host_s_median", eo_json_real(host_s_median), "peak_flops_per_s", eo_json_real(job->peak_flops_per_s),
             "peak_share", eo_json_real(eo_peak_share(job, step_s_median)), "wait_s", wait_summary(job),
             "traffic", traffic_summary(&job->ranks[0]), "steps", (json_int_t)steps, "interrupted", (int)interrupted,
             "device_planned_bytes", (json_int_t)job->gpu.planned_bytes,
@@ -242,14 +244,14 @@ static void write_summary(struct train *train, double step_s_median, uint64_t re
 }
 
 /* Without the first step, which finds everything cold, where there are others. */
-static double median_step_s(const struct train *train)
+static double median_of_steps(const struct train *train, const double *seconds)
 {
     const uint64_t skipped = train->step_count > 1;
     const uint64_t count = train->step_count - skipped;
     double *copy = malloc((count ? count : 1) * sizeof(*copy));
     if (!copy)
         return 0;
-    memcpy(copy, train->step_s + skipped, count * sizeof(*copy));
+    memcpy(copy, seconds + skipped, count * sizeof(*copy));
     const double median = eo_median(copy, count);
     free(copy);
     return median;
@@ -271,18 +273,19 @@ static void write_trace(struct train *train)
 
 static void report(struct train *train)
 {
-    const double step_s_median = median_step_s(train);
+    const double step_s_median = median_of_steps(train, train->step_s);
+    const double host_s_median = median_of_steps(train, train->host_s);
     const uint64_t resident_peak_bytes = eo_process_resident_peak();
     if (interrupted)
         printf("\ninterrupted after step %llu of %llu\n", (unsigned long long)train->step_count,
                (unsigned long long)train->settings.common.steps);
     eo_report_loss(train->losses, train->step_count);
     eo_report_memory(&train->job, resident_peak_bytes);
-    eo_report_time(&train->job, step_s_median);
+    eo_report_time(&train->job, step_s_median, host_s_median);
     if (train->sample)
         eo_report_sample(train->sample, train->prompt_count, train->settings.sample_count, train->job.data.is_text);
     printf("\n");
-    write_summary(train, step_s_median, resident_peak_bytes);
+    write_summary(train, step_s_median, host_s_median, resident_peak_bytes);
     if (train->traces)
         write_trace(train);
 }
@@ -293,9 +296,10 @@ static eo_status run(struct train *train, struct eo_problem *problem)
     struct eo_job *job = &train->job;
     train->losses = calloc(settings->common.steps, sizeof(*train->losses));
     train->step_s = calloc(settings->common.steps, sizeof(*train->step_s));
+    train->host_s = calloc(settings->common.steps, sizeof(*train->host_s));
     if (settings->trace_path)
         train->traces = calloc(job->shape.rank_count, sizeof(*train->traces));
-    if (!train->losses || !train->step_s || (settings->trace_path && !train->traces))
+    if (!train->losses || !train->step_s || !train->host_s || (settings->trace_path && !train->traces))
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the losses of %llu steps",
                               (unsigned long long)settings->common.steps);
     job->stop = &interrupted;
@@ -363,6 +367,7 @@ int main(int argc, char **argv)
     free(train.traces);
     free(train.losses);
     free(train.step_s);
+    free(train.host_s);
     free(train.sample);
     eo_job_fini(&train.job);
     eo_options_fini(&train.settings.common);

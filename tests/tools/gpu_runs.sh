@@ -80,6 +80,8 @@ ends 'a graph that cannot be made: why, and the run goes on' 0 'cannot run as a 
 EO_SIM=gpus=1
 "$train" $quick --ranks 1 --batch 2 --log log.jsonl >out 2>err
 result $? 'a rank on a GPU trains'
+grep -q '^  host  *[0-9.]* ms, median of rank 0' out && grep -q '"host_s_median":0.[0-9]*[1-9]' log.jsonl
+result $? 'what the host does for a step is told apart from its waiting'
 grep -q 'steps as a graph after the first' out && grep -q 'of graphs only the whole is known' out
 result $? 'that steps are a graph is said, and what is not seen in it'
 share=$(sed -n 's/.*planned and outside are \([0-9.]*\) %.*/\1/p' out)
@@ -112,6 +114,7 @@ done
 
 "$headtohead" $same --ranks 2 --runs 1 --json h.json >out 2>err && grep -q 'All runs end with the same weights' out &&
     grep -q 'dynamic:caching' out && grep -q 'all-gather, waiting to begin  *[0-9]' out && grep -q 'bytes copied a step' out &&
+    grep -q 'bytes cast a step' out && grep -q 'host time of a step, median  *[0-9]' out &&
     grep -q 'blocks beside a collective / alone' out && grep -q 'pass_slowdown' h.json
 result $? 'headtohead compares all modes on a GPU, with what gives way to collectives and what is copied'
 "$headtohead" $same --ranks 2 --runs 1 --graph on >out 2>err && grep -q 'all-gather, exposed of all  *-  *[0-9]' out
