@@ -114,6 +114,11 @@ static const char *matching_model(const eo_transformer_config *config)
     return "init"; /* the shape of the file */
 }
 
+static uint32_t head_size(const eo_transformer_config *c)
+{
+    return c->head_size ? c->head_size : c->head_count ? c->width / c->head_count : 0;
+}
+
 /* Within what is lost in a decimal number of a config.json. */
 static bool is_near(float a, float b)
 {
@@ -132,9 +137,10 @@ eo_status eo_import_check(const struct eo_import *import, const char *model_name
     const struct { const char *what; uint32_t file, model; } sizes[] = {
         {"layers", file->layer_count, model->layer_count}, {"width", file->width, model->width},
         {"heads", file->head_count, model->head_count}, {"key/value heads", file->kv_head_count, model->kv_head_count},
-        {"vocabulary", file->vocabulary, model->vocabulary},
+        {"head size", head_size(file), head_size(model)}, {"vocabulary", file->vocabulary, model->vocabulary},
         {"context", file->context, model->context}, {"MLP width", file->mlp_width, model->mlp_width},
-        {"tied head", file->tied_head, model->tied_head},
+        {"tied head", file->tied_head, model->tied_head}, {"biases of q, k and v", file->qkv_bias, model->qkv_bias},
+        {"norms of q and k", file->qk_norm, model->qk_norm},
     };
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         if (sizes[i].file != sizes[i].model)

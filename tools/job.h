@@ -16,9 +16,8 @@
 
 #include <evenodd/layers.h>
 
-#include "tools/checkpoint_llmc.h"
-#include "tools/import.h"
 #include "tools/data.h"
+#include "tools/import.h"
 #include "tools/model_config.h"
 #include "tools/options.h"
 #include "tools/problem.h"
@@ -104,8 +103,8 @@ struct eo_job {
     eo_world *worlds[EO_RUN_RANKS_MAX];
     struct eo_job_rank *ranks;
     pthread_barrier_t barrier;  /* for measuring all at once */
-    atomic_bool bad_input;      /* found by a rank before the first step: files that hold what they may not */
     atomic_bool broken;         /* a rank could not start */
+    atomic_bool bad_input;      /* found by a rank before the first step: files that hold what they may not */
     atomic_bool measured;       /* the time for measuring is over */
     double peak_flops_per_s;    /* of all ranks together; 0: not measured */
     struct eo_gpu_memory gpu;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/export.h"
 #include "tools/job.h"
 #include "tools/memory_check.h"
 #include "tools/progress.h"
@@ -32,6 +33,7 @@ static const struct argp_option train_options[] = {
 
 struct train_settings {
     struct eo_options common;
+    struct eo_export_settings export;
     uint64_t val_every, given;
     uint32_t sample_count;
     const char *log_path, *trace_path;
@@ -46,6 +48,7 @@ struct train {
     uint64_t step_count;
     struct eo_trace_text *traces; /* by rank */
     uint64_t weights_hash;
+    struct eo_problem export_problem; /* "": the weights were exported, or nobody asked for it */
     int32_t *sample;
     uint32_t prompt_count;
 };
@@ -66,7 +69,10 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
         if (row->name && row->key == key)
             eo_option_once(state, &settings->given, (unsigned)(key - TRAIN_VAL_EVERY), row->name);
     switch (key) {
-    case ARGP_KEY_INIT: state->child_inputs[0] = &settings->common; return 0;
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &settings->common;
+        state->child_inputs[1] = &settings->export;
+        return 0;
     case TRAIN_VAL_EVERY: settings->val_every = eo_option_count(state, "val-every", text, 1, 1000000000); return 0;
     case TRAIN_LOG: settings->log_path = text; return 0;
     case TRAIN_TRACE: settings->trace_path = text; return 0;
@@ -158,6 +164,25 @@ static eo_status take_sample(struct train *train, struct eo_job_rank *rank)
     return status;
 }
 
+static struct eo_export_model export_model(const struct eo_job *job)
+{
+    return (struct eo_export_model){
+        .model = eo_transformer_model(job->transformer), .config = eo_transformer_get_params(job->transformer)->config,
+        .origin = job->model_config ? job->model_config : job->import.model_config};
+}
+
+/* What cannot be written is told at the end, with what the run came to. */
+static eo_status export_weights(struct train *train, const struct eo_job_rank *rank)
+{
+    struct eo_problem problem;
+    const struct eo_export_model model = export_model(&train->job);
+    const eo_status status = eo_export_weights(&train->settings.export, &model, rank->runtime, rank->rank == 0, &problem);
+    if (status >= 0 || rank->rank != 0 || status == EO_ERR_COMM || status == EO_ERR_TIMEOUT)
+        return status;
+    train->export_problem = problem;
+    return EO_OK;
+}
+
 static eo_status on_end(void *user, struct eo_job_rank *rank)
 {
     struct train *train = user;
@@ -169,6 +194,8 @@ static eo_status on_end(void *user, struct eo_job_rank *rank)
     TOOLS_TRY(eo_weights_hash(rank->runtime, &hash));
     if (rank->rank == 0)
         train->weights_hash = hash;
+    if (train->settings.export.path)
+        TOOLS_TRY(export_weights(train, rank));
     /* Who stops a run does not want to wait for a sample. */
     return train->settings.sample_count && !rank->stopped ? take_sample(train, rank) : EO_OK;
 }
@@ -286,6 +313,8 @@ static void report(struct train *train)
         eo_report_sample(train->sample, train->prompt_count, train->settings.sample_count, train->job.data.is_text);
     printf("\n");
     write_summary(train, step_s_median, host_s_median, resident_peak_bytes);
+    if (train->settings.export.path && !train->export_problem.text[0])
+        printf("weights exported to %s\n", train->settings.export.path);
     if (train->traces)
         write_trace(train);
 }
@@ -318,12 +347,20 @@ static eo_status run(struct train *train, struct eo_problem *problem)
 }
 
 /* Everything is checked before anything is written. */
+static eo_status check_export(const struct train *train, struct eo_problem *problem)
+{
+    const struct eo_export_model model = export_model(&train->job);
+    return eo_export_check(&train->settings.export, &model, problem);
+}
+
 static eo_status prepare(struct train *train, struct eo_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
     TOOLS_TRY(eo_check_writable("--log", settings->log_path, problem));
     TOOLS_TRY(eo_check_writable("--trace", settings->trace_path, problem));
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
+    if (settings->export.path && !settings->common.plan_only)
+        TOOLS_TRY(check_export(train, problem));
     return settings->common.plan_only ? EO_OK : eo_step_log_open(&train->log, settings->log_path, problem);
 }
 
@@ -347,13 +384,17 @@ static int train_main(struct train *train)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
     if (status < 0)
         return train->job.bad_input ? EO_EXIT_BAD_INPUT : EO_EXIT_FAILED;
+    if (train->export_problem.text[0]) {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, train->export_problem.text);
+        return EO_EXIT_FAILED;
+    }
     return EO_EXIT_OK;
 }
 
 int main(int argc, char **argv)
 {
     static struct train train;
-    const struct argp_child children[] = {{.argp = &eo_options_argp}, {0}};
+    const struct argp_child children[] = {{.argp = &eo_options_argp}, {.argp = &eo_export_argp}, {0}};
     const struct argp argp = {
         .options = train_options, .parser = parse_train_option, .children = children,
         .doc = "Trains a GPT, sharded over ranks, in memory that is placed before the first step.",

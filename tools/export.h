@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Weights to files that others read: a Hugging Face folder (config.json and model.safetensors, or several files with an
+ * index), or a GPT-2 checkpoint of llm.c where the path ends in ".bin".
+ *
+ * What is written has another name until all of it is on the disk: the path and ".new-" and a number. Whatever fails
+ * before takes it away again, so that under the path there is the whole model or nothing.
+ */
+#ifndef EO_TOOLS_EXPORT_H
+#define EO_TOOLS_EXPORT_H
+
+#include <argp.h>
+
+#include "tools/checkpoint_llmc.h"
+#include "tools/model_config.h"
+
+struct eo_export_settings {
+    const char *path;    /* NULL: nothing is exported */
+    eo_dtype dtype;
+    uint64_t file_bytes; /* of tensors in a safetensors file, unless one alone is larger */
+    uint64_t given;
+};
+
+#define EO_EXPORT_FILE_BYTES ((uint64_t)5 << 30)
+
+/* For struct argp's children; its input is a struct eo_export_settings. */
+extern const struct argp eo_export_argp;
+
+/* What is to be written. */
+struct eo_export_model {
+    const eo_model *model;
+    eo_transformer_config config;
+    const struct eo_model_config *origin; /* NULL, or what the model was made from: its family, and ids of its tokens */
+};
+
+struct eo_export_tensor {
+    char name[EO_NAME_MAX + 16];
+    uint32_t file;
+    bool transposed;
+    uint64_t at;            /* byte of the file */
+    uint64_t rows, columns; /* as the model has it */
+    uint32_t dim_count;
+    uint64_t element_count;
+};
+
+struct eo_export {
+    char path[4096], partial[4160];
+    bool is_folder, is_made;          /* is_made: under the partial name lies what is ours */
+    enum eo_element element;
+    struct eo_llmc llmc;
+    struct eo_model_config *config; /* of a folder */
+    uint32_t file_count, tensor_count;
+    struct eo_export_file {
+        char name[48];
+        int file;
+        uint64_t tensor_bytes;
+    } *files;
+    struct eo_export_tensor *tensors; /* by the model's parameter */
+    float *room;                      /* room_count values, and as many as they are written */
+    uint64_t room_count;
+    uint64_t bytes;                   /* of all tensors */
+    eo_status status;                 /* the first failure's */
+    struct eo_problem problem;
+};
+
+/*
+ * Everything that can be judged before there are weights: kinds of model, names, folders, room on the disk. Writes
+ * nothing. EO_ERR_INVALID, EO_ERR_UNSUPPORTED, EO_ERR_IO, EO_ERR_NO_MEMORY.
+ */
+EO_NODISCARD eo_status eo_export_check(const struct eo_export_settings *settings, const struct eo_export_model *model,
+                                       struct eo_problem *problem);
+
+/* After begin each parameter is put once, whole, in any order; then end, whatever happened, which tells the first
+ * failure. Not for several threads. */
+EO_NODISCARD eo_status eo_export_begin(struct eo_export *export, const struct eo_export_settings *settings,
+                                       const struct eo_export_model *model, struct eo_problem *problem);
+void eo_export_put(struct eo_export *export, uint32_t parameter, const float *values);
+EO_NODISCARD eo_status eo_export_end(struct eo_export *export, struct eo_problem *problem);
+
+/* Takes away what was written. */
+void eo_export_drop(struct eo_export *export);
+
+/*
+ * The weights of a runtime, layer by layer. Collective, between steps; one rank writes. A failure to write is that
+ * rank's alone: EO_OK on the others.
+ */
+EO_NODISCARD eo_status eo_export_weights(const struct eo_export_settings *settings, const struct eo_export_model *model,
+                                         eo_runtime *runtime, bool writes, struct eo_problem *problem);
+
+/* --- between the files of this part ------------------------------------------------------------------------------- */
+
+/* export_folder.c: the config, where each tensor lies and what the files are called; then what stands before tensors. */
+EO_NODISCARD eo_status eo_export_describe_folder(struct eo_export *export, const struct eo_export_settings *settings,
+                                                 const struct eo_export_model *model, struct eo_problem *problem);
+EO_NODISCARD eo_status eo_export_write_headers(struct eo_export *export, const struct eo_export_model *model,
+                                               struct eo_problem *problem);
+
+/* export_config.c: a config.json, to be released by the caller; NULL: `why` (at least 160 bytes) says for what. */
+json_t *eo_export_config(const struct eo_export_model *model, eo_dtype dtype, char *why, size_t why_bytes);
+
+#endif
