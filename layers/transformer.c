@@ -50,7 +50,7 @@ static eo_status transformer_init(eo_transformer *t, const eo_transformer_params
         return EO_ERR_NO_MEMORY;
     }
     LAYERS_TRY(eo_model_create(&t->model, &(eo_model_params){
-        .name = is_gpt2(t) ? "gpt2" : "llama", .log = &t->log}));
+        .name = is_gpt2(t) ? "gpt2" : c->qk_norm ? "qwen3" : c->qkv_bias ? "qwen2" : "llama", .log = &t->log}));
     LAYERS_TRY(eo_transformer_describe(t));
     return eo_transformer_add_buffers(t);
 }

@@ -21,6 +21,9 @@ LAUNCH(swiglu_backward, eo_swiglu)
 LAUNCH(norm_forward, eo_norm)
 LAUNCH(norm_again, eo_norm)
 LAUNCH(norm_backward, eo_norm_gradient)
+LAUNCH(head_norm_forward, eo_head_norm)
+LAUNCH(head_norm_backward, eo_head_norm_gradient)
+LAUNCH(head_norm_weights, eo_head_norm_weights)
 LAUNCH(rotate, eo_rotation)
 LAUNCH(embedding_forward, eo_embedding)
 LAUNCH(embedding_backward, eo_embedding_gradient)
@@ -88,6 +91,9 @@ const struct eo_kernel_ops eo_kernels_cuda_ops = {
     .norm_forward = launch_norm_forward,
     .norm_again = launch_norm_again,
     .norm_backward = launch_norm_backward,
+    .head_norm_forward = launch_head_norm_forward,
+    .head_norm_backward = launch_head_norm_backward,
+    .head_norm_weights = launch_head_norm_weights,
     .rotate = launch_rotate,
     .attention_forward = eo_cuda_attention_forward,
     .attention_backward = eo_cuda_attention_backward,

@@ -191,7 +191,8 @@ enum { SUM_COLUMNS = 32, SUM_ROWS = 8 };
 /* A block sums the rows of its part: 32 x N columns, its eight rows of threads take every eighth row. */
 template <typename T, int N>
 __global__ void __launch_bounds__(SUM_COLUMNS *SUM_ROWS)
-    column_sums_kernel(float *partials, const T *gradient, uint64_t rows, uint64_t width, uint64_t part_rows)
+    column_sums_kernel(float *partials, const T *gradient, uint64_t stride, uint64_t rows, uint64_t width,
+                       uint64_t part_rows)
 {
     __shared__ float sums[SUM_ROWS][SUM_COLUMNS][N + 1];
     const uint64_t column = ((uint64_t)blockIdx.x * SUM_COLUMNS + threadIdx.x) * N;
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(SUM_COLUMNS *SUM_ROWS)
 #pragma unroll 4
         for (uint64_t row = first + threadIdx.y; row < end; row += SUM_ROWS) {
             float x[N];
-            lanes<T, N>::load(x, gradient + row * width + column);
+            lanes<T, N>::load(x, gradient + row * stride + column);
 #pragma unroll
             for (int i = 0; i < N; i++)
                 sum[i] += x[i];
@@ -257,7 +258,8 @@ cudaError_t eo_cuda_residual_add(const struct eo_residual *r, cudaStream_t strea
 cudaError_t eo_cuda_column_sums(const struct eo_column_sums *s, cudaStream_t stream)
 {
     const uint64_t n = lanes_of(s->types.compute);
-    const bool wide = s->width % n == 0 && aligned(s->gradient);
+    const uint64_t stride = s->stride ? s->stride : s->width;
+    const bool wide = s->width % n == 0 && stride % n == 0 && aligned(s->gradient);
     const uint64_t most = s->rows < EO_CUDA_COLUMN_PARTS ? s->rows : EO_CUDA_COLUMN_PARTS;
     const uint64_t by_rows = divide_up(s->rows, 8 * SUM_ROWS), wanted = by_rows < most ? by_rows : most;
     const uint64_t part_rows = divide_up(s->rows, wanted), parts = divide_up(s->rows, part_rows);
@@ -267,7 +269,7 @@ cudaError_t eo_cuda_column_sums(const struct eo_column_sums *s, cudaStream_t str
         constexpr int N = decltype(v)::lanes_count;
         const dim3 grid((unsigned)divide_up(s->width, SUM_COLUMNS * N), (unsigned)parts);
         column_sums_kernel<T, N><<<grid, dim3(SUM_COLUMNS, SUM_ROWS), 0, stream>>>(
-            partials, (const T *)s->gradient, s->rows, s->width, part_rows);
+            partials, (const T *)s->gradient, stride, s->rows, s->width, part_rows);
     });
     if (error != cudaSuccess)
         return error;

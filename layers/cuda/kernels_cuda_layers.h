@@ -42,6 +42,12 @@ cudaError_t eo_cuda_norm_forward(const struct eo_norm *norm, cudaStream_t stream
 cudaError_t eo_cuda_norm_again(const struct eo_norm *norm, cudaStream_t stream);
 cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *norm, cudaStream_t stream);
 
+/* ---- head_norms.cu ---- */
+
+cudaError_t eo_cuda_head_norm_forward(const struct eo_head_norm *norm, cudaStream_t stream);
+cudaError_t eo_cuda_head_norm_backward(const struct eo_head_norm_gradient *norm, cudaStream_t stream);
+cudaError_t eo_cuda_head_norm_weights(const struct eo_head_norm_weights *weights, cudaStream_t stream);
+
 /* ---- embeddings.cu: at most 2^31 - 1 rows ---- */
 
 cudaError_t eo_cuda_embedding_forward(const struct eo_embedding *embedding, cudaStream_t stream);

@@ -239,6 +239,48 @@ static void norm_backwards(void)
     }
 }
 
+/* Heads of q, then of k, then what is copied; strides leave a gap, which nobody touches. */
+static void head_norm(struct eo_types t, uint64_t rows, uint32_t heads, uint32_t kv_heads, uint32_t size, uint64_t copied)
+{
+    const eo_dtype d = t.compute;
+    const uint64_t normed = (uint64_t)(heads + kv_heads) * size, width = normed + copied, stride = width + 8;
+    const struct tensor in = tensor_strided(d, rows, width, stride, -2, 2);
+    const struct tensor q_weight = tensor_random(d, 1, size, -2, 2), k_weight = tensor_random(d, 1, size, -2, 2);
+    struct tensor out = tensor_strided(d, rows, width, stride, 0, 0), gradient = tensor_strided(d, rows, normed, stride, -1, 1);
+    struct tensor q_gradient = tensor_unset(t.gradient, 1, size), k_gradient = tensor_unset(t.gradient, 1, size);
+    const struct tensor sums = tensor_bytes(2 * eo_head_norm_parts(rows) * size * sizeof(float));
+    ON_BOTH(side) {
+        expect_status(sides.ops[side]->head_norm_forward(team_of(side), &(struct eo_head_norm){
+            .types = t, .out = out.at[side], .in = in.at[side], .weight = {q_weight.at[side], k_weight.at[side]},
+            .in_stride = stride, .out_stride = stride, .rows = rows, .copied = copied, .head_count = {heads, kv_heads},
+            .head_size = size, .eps = 1e-6F}), "head_norm_forward");
+        expect_status(sides.ops[side]->head_norm_backward(team_of(side), &(struct eo_head_norm_gradient){
+            .types = t, .gradient = gradient.at[side], .in = in.at[side],
+            .weight = {q_weight.at[side], k_weight.at[side]}, .stride = stride, .in_stride = stride, .rows = rows,
+            .head_count = {heads, kv_heads}, .head_size = size, .eps = 1e-6F, .sums = sums.at[side]}), "head_norm_backward");
+        expect_status(sides.ops[side]->head_norm_weights(team_of(side), &(struct eo_head_norm_weights){
+            .types = t, .weight_gradient = {q_gradient.at[side], k_gradient.at[side]}, .sums = sums.at[side], .rows = rows,
+            .head_size = size}), "head_norm_weights");
+    }
+    expect_equal("head_norm, out", &out, tolerance_of(d, size));
+    expect_equal("head_norm, in", &gradient, tolerance_of(d, size));
+    expect_equal("head_norm, weight of q", &q_gradient, tolerance_of(t.gradient, rows * heads));
+    expect_equal("head_norm, weight of k", &k_gradient, tolerance_of(t.gradient, rows * kv_heads));
+    part_end("head_norm");
+}
+
+static void head_norms(void)
+{
+    FOR_TYPES(t) {
+        head_norm(*t, 1, 1, 1, 2, 0);
+        head_norm(*t, 37, 5, 1, 6, 6);
+        head_norm(*t, 600, 4, 2, 64, 128);
+        head_norm(*t, 259, 16, 8, 128, 0);
+        head_norm(*t, 3, 2, 1, 700, 7);
+        head_norm(*t, 2, 1, 1, 7002, 0);
+    }
+}
+
 /* ---- embedding and loss ---- */
 
 static void embeddings(void)
@@ -373,6 +415,8 @@ int main(int argc, char **argv)
     case_end("a value that is not finite is found anywhere");
     products_cases();
     attention_cases();
+    both_alignments(head_norms);
+    case_end("norms of heads agree with the reference, forward and backward");
     sides_end();
     printf("1..%u\n", sides.cases);
     return sides.failures != 0;

@@ -75,6 +75,9 @@ static eo_transformer_config config_of(const struct transformer_settings *s)
         config.width = s->odd_widths ? 44 : 32;
         config.head_count = s->odd_widths ? 2 : 4;
         config.kv_head_count = s->odd_widths ? 1 : 2;
+        config.qkv_bias = s->qkv_bias;
+        config.qk_norm = s->qk_norm;
+        config.head_size = s->qk_norm ? (s->odd_widths ? 26 : 16) : 0;
         config.mlp_width = s->odd_widths ? 51 : 48;
         config.vocabulary = s->odd_widths ? 67 : 64;
     } else {

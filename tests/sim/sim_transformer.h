@@ -17,6 +17,7 @@ struct transformer_settings {
     uint32_t ranks, micro_batches, head_chunks;
     eo_recompute recompute;
     eo_memory memory;
+    bool qkv_bias, qk_norm; /* Llama; with qk_norm heads together are wider than the model */
     bool graph, half_blocks, odd_widths /* with which no epilogue is fused */, evaluates;
     const char *plan_cache;
 };

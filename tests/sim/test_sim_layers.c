@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * GPT-2 and Llama on a simulated GPU, through the layers' own CUDA code (teams, plans of products, epilogues, scratch,
+ * GPT-2, Llama, Qwen2 and Qwen3 on a simulated GPU, through the layers' own CUDA code (teams, plans of products, epilogues, scratch,
  * launches): every training ends in the bits of the CPU's reference kernels, and neither the simulator nor its cuBLASLt has
  * anything to object to.
  * Method: kernels are the reference's twins. Where attention is computed by products, sums go in another order: there
@@ -70,6 +70,34 @@ static struct transformer_settings settings_of(uint32_t which)
         .ranks = 1 + (which >> 2 & 1),
         .micro_batches = 1 + (which >> 1 & 1),
     };
+}
+
+/* Qwen2, Qwen3, and both at once; the rest as in settings_of. */
+static struct transformer_settings qwen_of(uint32_t which)
+{
+    struct transformer_settings s = settings_of(which | 1);
+    s.qkv_bias = which % 3 != 1;
+    s.qk_norm = which % 3 != 0;
+    return s;
+}
+
+static void qwen_cases(void)
+{
+    for (uint32_t which = 0; which < 8; which++) {
+        struct transformer_settings s = qwen_of(which);
+        compare(&s, 10);
+        s.recompute = which & 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
+        s.half_blocks = which & 2;
+        s.graph = which & 1;
+        s.evaluates = true;
+        compare(&s, 11);
+        s.recompute = EO_RECOMPUTE_CHEAP;
+        s.graph = false;
+        s.odd_widths = s.dtype == EO_DTYPE_FP32;
+        s.memory = EO_MEMORY_DYNAMIC_POOL;
+        compare(&s, 12);
+    }
+    check_case("biases of q, k and v, and norms of heads: the same bits");
 }
 
 static void same_bits_cases(uint32_t seeds)
@@ -170,6 +198,7 @@ static void plan_cache(void)
 int main(void)
 {
     same_bits_cases(getenv("EO_TEST_FULL") ? 20 : 2);
+    qwen_cases();
     odd_widths();
     blocks_of_queries();
     plan_cache();

@@ -115,7 +115,8 @@ cudaError_t eo_cuda_column_sums(const struct eo_column_sums *s, cudaStream_t str
 {
     const struct operand operands[] = {
         WRITES(eo_column_sums, bias_gradient, elements(s->types.gradient, s->width)),
-        READS(eo_column_sums, gradient, elements(s->types.compute, s->rows * s->width)),
+        READS(eo_column_sums, gradient,
+              rows_bytes(s->types.compute, s->rows, s->stride ? s->stride : s->width, s->width)),
         WRITES(eo_column_sums, scratch, eo_cuda_column_scratch_bytes(s->rows, s->width)),
     };
     return LAUNCH("column_sums", stream, column_sums_body, s, operands);
@@ -258,6 +259,54 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
         WRITES(eo_norm_gradient, scratch, eo_cuda_column_scratch_bytes(n->rows, n->width)),
     };
     return LAUNCH("norm_backward", stream, norm_backward_body, n, operands);
+}
+
+/* ---- norms of heads ---- */
+
+RUN(head_norm_forward_body, eo_head_norm, eo_ref_head_norm_forward)
+RUN(head_norm_weights_body, eo_head_norm_weights, eo_ref_head_norm_weights)
+
+cudaError_t eo_cuda_head_norm_forward(const struct eo_head_norm *n, cudaStream_t stream)
+{
+    const eo_dtype dtype = n->types.compute;
+    const uint64_t width = (uint64_t)(n->head_count[0] + n->head_count[1]) * n->head_size + n->copied;
+    const struct operand operands[] = {
+        WRITES(eo_head_norm, out, rows_bytes(dtype, n->rows, n->out_stride, width)),
+        READS(eo_head_norm, in, rows_bytes(dtype, n->rows, n->in_stride, width)),
+        READS(eo_head_norm, weight[0], elements(dtype, n->head_size)),
+        READS(eo_head_norm, weight[1], elements(dtype, n->head_size)),
+    };
+    return LAUNCH("head_norm_forward", stream, head_norm_forward_body, n, operands);
+}
+
+static void head_norm_backward_body(const void *arguments)
+{
+    const struct eo_head_norm_gradient *n = arguments;
+    eo_ref_head_norm_backward(n, 0, eo_head_norm_parts(n->rows));
+}
+
+cudaError_t eo_cuda_head_norm_backward(const struct eo_head_norm_gradient *n, cudaStream_t stream)
+{
+    const eo_dtype dtype = n->types.compute;
+    const uint64_t width = (uint64_t)(n->head_count[0] + n->head_count[1]) * n->head_size;
+    const struct operand operands[] = {
+        WRITES(eo_head_norm_gradient, gradient, rows_bytes(dtype, n->rows, n->stride, width)),
+        READS(eo_head_norm_gradient, in, rows_bytes(dtype, n->rows, n->in_stride, width)),
+        READS(eo_head_norm_gradient, weight[0], elements(dtype, n->head_size)),
+        READS(eo_head_norm_gradient, weight[1], elements(dtype, n->head_size)),
+        WRITES(eo_head_norm_gradient, sums, 2 * eo_head_norm_parts(n->rows) * n->head_size * sizeof(float)),
+    };
+    return LAUNCH("head_norm_backward", stream, head_norm_backward_body, n, operands);
+}
+
+cudaError_t eo_cuda_head_norm_weights(const struct eo_head_norm_weights *w, cudaStream_t stream)
+{
+    const struct operand operands[] = {
+        WRITES(eo_head_norm_weights, weight_gradient[0], elements(w->types.gradient, w->head_size)),
+        WRITES(eo_head_norm_weights, weight_gradient[1], elements(w->types.gradient, w->head_size)),
+        READS(eo_head_norm_weights, sums, 2 * eo_head_norm_parts(w->rows) * w->head_size * sizeof(float)),
+    };
+    return LAUNCH("head_norm_weights", stream, head_norm_weights_body, w, operands);
 }
 
 /* ---- embedding ---- */
