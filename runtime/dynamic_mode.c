@@ -677,7 +677,7 @@ static eo_status dynamic_layer_gather(struct eo_runtime *rt, uint32_t l, enum we
     const uint64_t bytes = rt->plan->layers[l].layout.shard_count * sizeof(float);
     EO_ASSERT(half == HALF_WHOLE);
     EO_TRY(take(rt, EO_QUEUE_COMM, bytes * rt->world->rank_count, "a layer's weights", weights));
-    return eo_runtime_gather(rt, *weights, rt->shards[l].weights, bytes, "weights outside the schedule",
+    return eo_runtime_gather(rt, rt->gather_comm, *weights, rt->shards[l].weights, bytes, "weights outside the schedule",
                              EO_WAIT_ALL_GATHER);
 }
 

@@ -24,8 +24,9 @@ void eo_host_set(struct eo_runtime *rt, void *steps, void *staging)
 
 static eo_status poll_collectives(struct eo_runtime *rt)
 {
-    EO_TRY(rt->world->ops->poll(rt->gather_comm));
-    return rt->world->ops->poll(rt->reduce_comm);
+    for (uint32_t c = 0; c < rt->comm_count; c++)
+        EO_TRY(rt->world->ops->poll(rt->comms[c]));
+    return EO_OK;
 }
 
 /* Collectives that can fail while nobody waits for them are looked after by whoever waits for anything. */

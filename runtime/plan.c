@@ -37,7 +37,7 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     EO_REQUIRE(log, p->optimizer_states <= EO_STATES_MAX, "%u optimizer states; at most %d are possible",
                p->optimizer_states, EO_STATES_MAX);
     EO_REQUIRE(log, p->dtype <= EO_DTYPE_BF16 && p->reduce_dtype <= EO_DTYPE_BF16, "unknown element type");
-    return EO_OK;
+    return eo_plan_take_strategy(plan);
 }
 
 /* An operation is recorded where any list has a wait for it. */
@@ -111,7 +111,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
     uint64_t hash = mix_text(0xcbf29ce484222325u, plan->model_name);
     const uint64_t settings[] = {p->rank_count,   p->micro_batches, p->gather_slots, p->gradient_slots,
                                  p->dtype,        p->reduce_dtype,  p->align_bytes,  p->optimizer_states,
-                                 p->no_prefetch,  p->separate_reduce_stream, p->separate_reservations};
+                                 p->no_prefetch,  p->separate_reduce_stream, p->separate_reservations,
+                                 p->strategy,     p->shard_group};
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         hash = mix(hash, settings[i]);
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
@@ -257,7 +258,10 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
     if (o->kind == EO_OP_ALL_GATHER)
         out->bytes = plan->layers[o->layer].layout.padded_count * eo_dtype_bytes(plan->params.dtype);
     else if (o->kind == EO_OP_REDUCE_SCATTER)
-        out->bytes = plan->layers[o->layer].layout.padded_count * eo_dtype_bytes(plan->params.reduce_dtype);
+        out->bytes = plan->layers[o->layer].layout.padded_count *
+                     eo_dtype_bytes(o->whole ? EO_DTYPE_FP32 : plan->params.reduce_dtype);
+    else if (o->kind == EO_OP_ALL_REDUCE)
+        out->bytes = plan->layers[o->layer].layout.shard_count * sizeof(float);
     else if (o->kind == EO_OP_NORM_GATHER)
         out->bytes = plan->rows[plan->norm_gathered_row].bytes;
     eo_plan_operation_text(plan, o, out->name, sizeof(out->name));

@@ -2,6 +2,7 @@
  *
  * A plan from inside: tables, made one after the other, each from those before it.
  *
+ *     settings  what lies where, by strategy                     plan_strategy.c
  *     model --> tables (layers, parameters, positions, rows)          plan_tables.c
  *           --> lists of operations with their accesses               plan_lists.c
  *           --> waits, from conflicts and vector clocks               plan_waits.c
@@ -42,6 +43,9 @@ struct plan_layer {
     uint32_t master_row;   /* fp32 master weights, or their low halves (bf16) */
     uint32_t shard_row;    /* what is gathered: the master row itself (fp32), or the high halves (bf16) */
     uint32_t gradient_row; /* EO_NONE when frozen */
+    uint32_t sum_row;      /* where a step's contributions are added up: the gradient row, or, where they stay whole
+                              until the last and the rank keeps a part, a row of their own; EO_NONE when frozen */
+    bool whole;            /* contributions are added up as they are, and reduced at the last */
     uint32_t state_rows[EO_STATES_MAX];
     uint32_t norm_row;
 };
@@ -97,6 +101,10 @@ struct eo_plan {
     uint32_t layer_count, parameter_count, position_count, buffer_count, zero_count, row_count, row_capacity;
     uint64_t element_count;
 
+    bool resident;        /* full weights stay; gathered after each update */
+    bool whole_gradients; /* see plan_layer.whole */
+    uint32_t replicas;    /* groups of params.shard_group ranks; rank r has part r % shard_group in replica r / shard_group */
+
     uint32_t norm_local_row, norm_gathered_row, norm_result_row;
     uint32_t scalars_row; /* struct eo_update_scalars */
     uint32_t values_row;  /* doubles that the trainer's kernels add to */
@@ -137,6 +145,7 @@ static inline bool eo_begins_in_forward(const struct eo_plan *plan, const struct
 }
 
 /* Each makes its tables in `plan`; EO_ERR_INVALID is logged. */
+EO_NODISCARD eo_status eo_plan_take_strategy(struct eo_plan *plan);
 EO_NODISCARD eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model);
 EO_NODISCARD eo_status eo_plan_make_lists(struct eo_plan *plan);
 EO_NODISCARD eo_status eo_plan_make_memory(struct eo_plan *plan);

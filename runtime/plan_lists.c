@@ -15,6 +15,12 @@
  * - A reduce-scatter can only overwrite. The first of a step lands in the gradient shard, later ones in place, and an
  *   accumulate adds the rank's slice before the buffer's next writer.
  *
+ * What a strategy changes (plan_strategy.c has the facts):
+ *
+ * - Resident weights are gathered once a step, directly after the update of their layer, whoever uses them when.
+ * - Whole gradients are added to their sum on the compute stream; at the last contribution the sum is reduced.
+ * - With replicas the layer's gradient shard is all-reduced when it has all contributions, and taken in after that.
+ *
  * What an operation reads and writes stands in its accesses; waits are derived from those (plan_waits.c).
  */
 #include "runtime/plan_internal.h"
@@ -29,7 +35,8 @@
 enum subject_kind {
     SUBJECT_WEIGHTS,
     SUBJECT_LOW_WEIGHTS,
-    SUBJECT_GRADIENT,
+    SUBJECT_GRADIENT,       /* in the sum row: contributions of this rank or group */
+    SUBJECT_FINAL_GRADIENT, /* in the gradient row, where that is not yet the whole world's sum */
     SUBJECT_LOCAL_GRADIENT, /* by position: before the reduction */
     SUBJECT_REDUCED,        /* by position: after it, in place */
     SUBJECT_NORM,
@@ -72,7 +79,7 @@ struct builder {
     struct plan_place *places;
     uint32_t place_capacity;
     uint32_t next_id;
-    uint32_t end_fold;
+    uint32_t end_fold, fold_parts;
     struct pass *passes;
     uint32_t pass_count, passes_a_batch;
     uint32_t next_gather; /* the pass whose gather is to be issued next */
@@ -153,18 +160,19 @@ static void finish(struct builder *b)
         b->operations[b->count - 1].access_count = b->access_count - b->operations[b->count - 1].access_begin;
 }
 
-/* Where an operation stands in the folded step: twice P for forward, thrice P for backward, then the end. */
+/* Where an operation stands in the folded step: twice P for forward, thrice P for backward (four times where whole
+ * gradients are added up), then the end. */
 static uint32_t fold_forward(uint32_t position, bool pass)
 {
     return 2 * position + pass;
 }
 
-enum { FOLD_RECOMPUTE, FOLD_TAKE_IN, FOLD_BACKWARD };
+enum { FOLD_RECOMPUTE, FOLD_TAKE_IN, FOLD_BACKWARD, FOLD_ADD, FOLD_PARTS };
 
 static uint32_t fold_backward(const struct builder *b, uint32_t position, uint32_t part)
 {
     const uint32_t count = b->plan->position_count;
-    return 2 * count + 3 * (count - 1 - position) + part;
+    return 2 * count + b->fold_parts * (count - 1 - position) + part;
 }
 
 static enum eo_version_kind weights_version(const struct plan_layer *layer)
@@ -287,6 +295,91 @@ static int32_t contributions_a_batch(const struct plan_layer *layer)
     return (int32_t)layer->use_count;
 }
 
+/* Whether a reduction follows the contributions' sum: then the final gradient is another content. */
+static bool has_final(const struct eo_plan *plan, const struct plan_layer *layer)
+{
+    return plan->replicas > 1 || layer->sum_row != layer->gradient_row;
+}
+
+/* All contributions of the step. */
+static void read_sum(struct builder *b, uint32_t l)
+{
+    const struct plan_layer *layer = &b->plan->layers[l];
+    add_access(b, layer->sum_row, EO_READ, subject(SUBJECT_GRADIENT, l), EO_VERSION_MICRO_BATCH,
+               (int32_t)(b->plan->params.micro_batches * layer->use_count) - 1, (uint16_t)contributions_a_batch(layer));
+}
+
+/* What norm and optimizer take. Of operations outside micro-batches, or of the last one. */
+static void read_final(struct builder *b, uint32_t l, bool in_batch)
+{
+    const struct plan_layer *layer = &b->plan->layers[l];
+    const int32_t batches = in_batch ? 1 : (int32_t)b->plan->params.micro_batches;
+    if (has_final(b->plan, layer))
+        add_access(b, layer->gradient_row, EO_READ, subject(SUBJECT_FINAL_GRADIENT, l), EO_VERSION_STEP, 0, 1);
+    else
+        add_access(b, layer->gradient_row, EO_READ, subject(SUBJECT_GRADIENT, l), EO_VERSION_MICRO_BATCH,
+                   batches * (int32_t)layer->use_count - 1, (uint16_t)contributions_a_batch(layer));
+}
+
+static eo_stream_id reduce_stream(const struct eo_plan *plan)
+{
+    return plan->params.separate_reduce_stream ? EO_STREAM_REDUCE : EO_STREAM_COMM;
+}
+
+/* The layer's gradient shard has all contributions of the group. */
+static void add_all_reduce(struct builder *b, uint32_t position, uint32_t l)
+{
+    add_operation(b, EO_OP_ALL_REDUCE, reduce_stream(b->plan), position, l, EO_NONE, 0);
+    read_sum(b, l);
+    add_access(b, b->plan->layers[l].gradient_row, EO_WRITE, subject(SUBJECT_FINAL_GRADIENT, l), EO_VERSION_STEP, 0, 1);
+    finish(b);
+}
+
+/* A contribution as it was written joins the layer's sum; the last one sends that on its way. */
+static void add_whole(struct builder *b, const struct pass *pass, bool first, bool last)
+{
+    struct eo_plan *plan = b->plan;
+    const struct plan_position *position = &plan->positions[pass->position];
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    struct eo_operation *operation =
+        add_operation(b, EO_OP_ACCUMULATE, EO_STREAM_COMPUTE, pass->position, position->layer, pass->micro_batch,
+                      fold_backward(b, pass->position, FOLD_ADD));
+    operation->whole = true;
+    operation->first_gradient = first;
+    add_access(b, position->buffer_row, EO_READ, subject(SUBJECT_LOCAL_GRADIENT, pass->position),
+               EO_VERSION_MICRO_BATCH, 0, 1);
+    add_access(b, layer->sum_row, first ? EO_WRITE : EO_UPDATE, subject(SUBJECT_GRADIENT, position->layer),
+               EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
+    finish(b);
+    if (!last || layer->sum_row == layer->gradient_row)
+        return;
+    operation = add_operation(b, EO_OP_REDUCE_SCATTER, reduce_stream(plan), pass->position, position->layer, EO_NONE, 0);
+    operation->whole = true;
+    read_sum(b, position->layer);
+    add_access(b, layer->gradient_row, EO_WRITE, subject(SUBJECT_FINAL_GRADIENT, position->layer), EO_VERSION_STEP, 0,
+               1);
+    finish(b);
+}
+
+static void add_reduce_scatter(struct builder *b, const struct pass *pass, bool first, bool in_place)
+{
+    const struct plan_position *position = &b->plan->positions[pass->position];
+    const struct plan_layer *layer = &b->plan->layers[position->layer];
+    struct eo_operation *operation = add_operation(b, EO_OP_REDUCE_SCATTER, reduce_stream(b->plan), pass->position,
+                                                   position->layer, pass->micro_batch, 0);
+    operation->in_place = in_place;
+    operation->first_gradient = first;
+    add_access(b, position->buffer_row, EO_READ, subject(SUBJECT_LOCAL_GRADIENT, pass->position),
+               EO_VERSION_MICRO_BATCH, 0, 1);
+    if (in_place)
+        add_access(b, position->buffer_row, EO_WRITE, subject(SUBJECT_REDUCED, pass->position),
+                   EO_VERSION_MICRO_BATCH, 0, 1);
+    else
+        add_access(b, layer->gradient_row, EO_WRITE, subject(SUBJECT_GRADIENT, position->layer),
+                   EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
+    finish(b);
+}
+
 /* The reduction of a pass's gradients, and what is to be done with the result, and when. */
 static void add_reduction(struct builder *b, uint32_t pass_index)
 {
@@ -294,29 +387,19 @@ static void add_reduction(struct builder *b, uint32_t pass_index)
     const struct pass *pass = &b->passes[pass_index];
     const struct plan_position *position = &plan->positions[pass->position];
     const struct plan_layer *layer = &plan->layers[position->layer];
-    const eo_stream_id stream = plan->params.separate_reduce_stream ? EO_STREAM_REDUCE : EO_STREAM_COMM;
     const bool first = pass->micro_batch == 0 && position->use == 0;
     const bool last =
         pass->micro_batch == plan->params.micro_batches - 1 && position->use == layer->use_count - 1;
-    const bool in_place = !first || plan->params.reduce_dtype != EO_DTYPE_FP32;
+    const bool in_place = !layer->whole && (!first || plan->params.reduce_dtype != EO_DTYPE_FP32);
 
-    if (!position->direct) {
-        struct eo_operation *operation = add_operation(b, EO_OP_REDUCE_SCATTER, stream, pass->position,
-                                                       position->layer, pass->micro_batch, 0);
-        operation->in_place = in_place;
-        operation->first_gradient = first;
-        add_access(b, position->buffer_row, EO_READ, subject(SUBJECT_LOCAL_GRADIENT, pass->position),
-                   EO_VERSION_MICRO_BATCH, 0, 1);
-        if (in_place)
-            add_access(b, position->buffer_row, EO_WRITE, subject(SUBJECT_REDUCED, pass->position),
-                       EO_VERSION_MICRO_BATCH, 0, 1);
-        else
-            add_access(b, layer->gradient_row, EO_WRITE, subject(SUBJECT_GRADIENT, position->layer),
-                       EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
-        finish(b);
-    }
+    if (!position->direct && layer->whole)
+        add_whole(b, pass, first, last);
+    else if (!position->direct)
+        add_reduce_scatter(b, pass, first, in_place);
     if (!in_place && !last)
         return;
+    if (!in_place && plan->replicas > 1)
+        add_all_reduce(b, pass->position, position->layer);
 
     /* Body: the slot's next writer needs it gone. Edge: soon, for its addresses are wanted; but not before the
      * reduction has had as many passes as there are gradient buffers. */
@@ -354,7 +437,8 @@ static void take_in(struct builder *b, const struct pending *pending, uint32_t f
                       pending->position, position->layer, pending->micro_batch, fold);
     if (!b->failed)
         b->places[operation->id].micro_batch = standing;
-    operation->fused_norm = pending->accumulate && pending->norm;
+    const bool takes_norm = pending->norm && !(pending->accumulate && plan->replicas > 1);
+    operation->fused_norm = pending->accumulate && takes_norm;
     operation->first_gradient = pending->micro_batch == 0 && position->use == 0;
     const bool overwrite = operation->first_gradient;
     if (pending->accumulate) {
@@ -363,23 +447,33 @@ static void take_in(struct builder *b, const struct pending *pending, uint32_t f
         add_access(b, layer->gradient_row, overwrite ? EO_WRITE : EO_UPDATE, gradient, EO_VERSION_MICRO_BATCH,
                    (int32_t)position->use, scale);
     } else {
-        add_access(b, layer->gradient_row, EO_READ, gradient, EO_VERSION_MICRO_BATCH, (int32_t)position->use, scale);
+        read_final(b, position->layer, true);
     }
-    if (pending->norm)
+    if (takes_norm)
         add_access(b, layer->norm_row, EO_WRITE, subject(SUBJECT_NORM, position->layer), EO_VERSION_STEP, 0, 1);
     finish(b);
 }
 
+/* What is due before a pass. A gradient that gets its last contribution here, and has replicas, goes to them now, and
+ * comes back to be taken in as late as any other reduction. */
 static void take_in_due(struct builder *b, uint32_t pass, uint32_t fold, bool at_end)
 {
     const uint32_t standing = at_end ? b->plan->params.micro_batches - 1 : b->passes[pass].micro_batch;
     uint32_t kept = b->pending_begin;
     const uint32_t end = b->pending_begin + b->pending_count;
     for (uint32_t i = b->pending_begin; i < end; i++) {
-        if (b->pending[i].due <= pass)
-            take_in(b, &b->pending[i], at_end ? b->end_fold++ : fold, standing);
-        else
-            b->pending[kept++] = b->pending[i];
+        struct pending pending = b->pending[i];
+        if (pending.due > pass) {
+            b->pending[kept++] = pending;
+            continue;
+        }
+        take_in(b, &pending, at_end ? b->end_fold++ : fold, standing);
+        if (!pending.accumulate || !pending.norm || b->plan->replicas == 1)
+            continue;
+        add_all_reduce(b, pending.position, b->plan->positions[pending.position].layer);
+        pending.accumulate = false;
+        pending.due = (uint32_t)eo_min_u64(pass + b->plan->params.gradient_slots, b->pass_count);
+        b->pending[kept++] = pending;
     }
     b->pending_count = kept - b->pending_begin;
 }
@@ -388,10 +482,8 @@ static void add_update(struct builder *b, uint32_t l)
 {
     struct eo_plan *plan = b->plan;
     const struct plan_layer *layer = &plan->layers[l];
-    const int32_t last = (int32_t)(plan->params.micro_batches * layer->use_count) - 1;
     add_operation(b, EO_OP_UPDATE, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, b->end_fold++);
-    add_access(b, layer->gradient_row, EO_READ, subject(SUBJECT_GRADIENT, l), EO_VERSION_MICRO_BATCH, last,
-               (uint16_t)contributions_a_batch(layer));
+    read_final(b, l, false);
     add_access(b, plan->norm_result_row, EO_READ, subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
     add_access(b, plan->scalars_row, EO_READ, subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
     add_access(b, layer->shard_row, EO_UPDATE, subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
@@ -407,6 +499,8 @@ static void add_step_end(struct builder *b)
 {
     struct eo_plan *plan = b->plan;
     take_in_due(b, b->pass_count, 0, true);
+    if (plan->replicas > 1) /* what went to the replicas just now */
+        take_in_due(b, b->pass_count, 0, true);
 
     add_operation(b, EO_OP_NORM_LOCAL, EO_STREAM_COMPUTE, EO_NONE, EO_NONE, EO_NONE, b->end_fold++);
     for (uint32_t l = 0; l < plan->layer_count; l++)
@@ -439,8 +533,8 @@ static void add_step_end(struct builder *b)
         for (; gather < b->pass_count && b->passes[gather].gather_after < 0; gather++) {
             const struct pass *pass = &b->passes[gather];
             const struct plan_layer *layer = &plan->layers[plan->positions[pass->position].layer];
-            if (!pass->reads_weights || pass->resident)
-                continue;
+            if (!pass->reads_weights || pass->resident || (plan->resident && layer->frozen))
+                continue; /* weights that stay and do not change are there since the first step's list */
             if (!layer->frozen && p < plan->position_count && layer->first_position > p)
                 break;
             add_gather(b, pass, 1);
@@ -469,6 +563,7 @@ static bool plan_gathers(struct builder *b)
     const int64_t ahead = plan->params.no_prefetch ? 1 : plan->params.gather_slots;
     for (uint32_t t = 0; t < b->pass_count; t++) {
         struct pass *pass = &b->passes[t];
+        pass->gather_after = after; /* of what needs none: as those before it, so that it holds up none behind it */
         if (!pass->reads_weights)
             continue;
         const struct plan_position *position = &plan->positions[pass->position];
@@ -477,10 +572,10 @@ static bool plan_gathers(struct builder *b)
             pass->resident = true;
             continue;
         }
-        pass->resident = content[row] == position->layer &&
-                         (!plan->layers[position->layer].edge || last_user[row] + 1 >= (int64_t)t);
+        const bool stays = plan->resident || !plan->layers[position->layer].edge || last_user[row] + 1 >= (int64_t)t;
+        pass->resident = content[row] == position->layer && stays;
         if (!pass->resident) {
-            const int64_t earliest = (int64_t)t - ahead;
+            const int64_t earliest = plan->resident && !plan->params.no_prefetch ? -1 : (int64_t)t - ahead;
             if (earliest > after)
                 after = earliest;
             if (last_user[row] > after)
@@ -650,7 +745,8 @@ eo_status eo_plan_make_lists(struct eo_plan *plan)
 {
     const uint32_t moments = 3 * plan->position_count;
     const uint64_t passes = (uint64_t)plan->params.micro_batches * 2 * plan->position_count;
-    struct builder b = {.plan = plan, .end_fold = 5 * plan->position_count};
+    const uint32_t fold_parts = plan->whole_gradients ? FOLD_PARTS : FOLD_ADD;
+    struct builder b = {.plan = plan, .fold_parts = fold_parts, .end_fold = (2 + fold_parts) * plan->position_count};
     b.passes = calloc(passes, sizeof(*b.passes));
     b.pending = calloc(passes, sizeof(*b.pending));
     b.pass_accesses = calloc(moments, sizeof(*b.pass_accesses));

@@ -119,7 +119,7 @@ static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
     for (uint32_t l = 0; l < plan->layer_count && status >= 0; l++) {
         struct plan_layer *layer = &plan->layers[l];
         status = eo_layout_compute(&layer->layout, &offsets[layer->parameter_begin], &counts[layer->parameter_begin],
-                                   layer->parameter_count, plan->params.rank_count, plan->params.align_bytes);
+                                   layer->parameter_count, plan->params.shard_group, plan->params.align_bytes);
         if (status == EO_ERR_INVALID)
             eo_log_write(&plan->log, EO_LOG_ERROR, "layer '%s' is too large", layer->name);
         for (uint32_t p = 0; p < layer->parameter_count; p++)
@@ -204,7 +204,7 @@ static eo_status make_shard_rows(struct eo_plan *plan)
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         struct plan_layer *layer = &plan->layers[l];
         const uint64_t count = layer->layout.shard_count;
-        layer->master_row = layer->gradient_row = layer->norm_row = EO_NONE;
+        layer->master_row = layer->gradient_row = layer->sum_row = layer->norm_row = EO_NONE;
         if (split) {
             EO_TRY(add_row(plan, &layer->shard_row, EO_CATEGORY_COMPUTE_SHARD, EO_SPACE_GATHER, count * 2, true,
                            "weights.high.%s", layer->name));
@@ -222,6 +222,7 @@ static eo_status make_shard_rows(struct eo_plan *plan)
         /* With one micro-batch a gradient lives from its reduction to its update: activations lie there before. */
         EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, false,
                        "gradient.%s", layer->name));
+        layer->sum_row = layer->gradient_row;
         for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
             EO_TRY(add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4, true,
                            "state%u.%s", k, layer->name));
@@ -247,10 +248,40 @@ static void find_direct(struct eo_plan *plan, bool alone)
     }
 }
 
+/* Where gradients stay whole until the last contribution, a rank that keeps a part of them has a row for their sum. What
+ * has one contribution a step is reduced from its buffer: there is nothing to add up. */
+static eo_status make_sum_rows(struct eo_plan *plan)
+{
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        struct plan_layer *layer = &plan->layers[l];
+        const bool is_sum = layer->use_count * plan->params.micro_batches > 1;
+        layer->whole = plan->whole_gradients && !layer->frozen && (is_sum || plan->params.shard_group == 1);
+        if (layer->whole && plan->params.shard_group > 1)
+            EO_TRY(add_row(plan, &layer->sum_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT,
+                           layer->layout.padded_count * sizeof(float), false, "sum.%s", layer->name));
+    }
+    return EO_OK;
+}
+
+/* Full weights that stay: a row a layer, whatever uses it. */
+static eo_status make_resident_rows(struct eo_plan *plan)
+{
+    const uint64_t bytes = eo_dtype_bytes(plan->params.dtype);
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        struct plan_position *position = &plan->positions[p];
+        const struct plan_layer *layer = &plan->layers[position->layer];
+        position->gather_row = plan->positions[layer->first_position].gather_row;
+        if (layer->first_position == p)
+            EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                           layer->layout.padded_count * bytes, true, "gather.%s", layer->name));
+    }
+    return EO_OK;
+}
+
 /* Slots for the body, sized by the largest layer that uses each; rows of their own for edges, one a position. */
 static eo_status make_buffer_rows(struct eo_plan *plan)
 {
-    const bool alone = plan->params.rank_count == 1;
+    const bool alone = plan->params.shard_group == 1, gathers = !alone && !plan->resident;
     const uint32_t gather_slots = plan->params.gather_slots, gradient_slots = plan->params.gradient_slots;
     const uint64_t weight_bytes = eo_dtype_bytes(plan->params.dtype);
     const uint64_t reduce_bytes = eo_dtype_bytes(plan->params.reduce_dtype);
@@ -258,12 +289,14 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
     uint32_t gather_row[64], gradient_row[64];
     uint32_t body = 0;
     find_direct(plan, alone);
+    if (plan->resident)
+        EO_TRY(make_resident_rows(plan));
     for (uint32_t p = 0; p < plan->position_count; p++) {
         const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
         if (layer->edge)
             continue;
         uint64_t *g = &gather_count[body % gather_slots], *d = &gradient_count[body % gradient_slots];
-        if (!alone)
+        if (gathers)
             *g = eo_max_u64(*g, layer->layout.padded_count);
         if (!layer->frozen && !plan->positions[p].direct)
             *d = eo_max_u64(*d, layer->layout.padded_count);
@@ -283,14 +316,14 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
         const struct plan_layer *layer = &plan->layers[position->layer];
         const bool buffered = !layer->frozen && !position->direct;
         if (layer->edge) {
-            if (!alone)
+            if (gathers)
                 EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
                                layer->layout.padded_count * weight_bytes, false, "gather.%s", position->name));
             if (buffered)
                 EO_TRY(add_row(plan, &position->buffer_row, EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
                                layer->layout.padded_count * reduce_bytes, false, "gradient.%s", position->name));
         } else {
-            if (!alone)
+            if (gathers)
                 position->gather_row = gather_row[body % gather_slots];
             if (buffered)
                 position->buffer_row = gradient_row[body % gradient_slots];
@@ -348,6 +381,7 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     find_edges(plan, model);
     EO_TRY(make_positions(plan, model));
     EO_TRY(make_shard_rows(plan));
+    EO_TRY(make_sum_rows(plan));
     EO_TRY(make_buffer_rows(plan));
     return make_other_rows(plan, model);
 }

@@ -34,6 +34,7 @@ const char *eo_operation_kind_name(eo_operation_kind kind)
         [EO_OP_RECOMPUTE] = "recompute",
         [EO_OP_BACKWARD] = "backward",
         [EO_OP_REDUCE_SCATTER] = "reduce-scatter",
+        [EO_OP_ALL_REDUCE] = "all-reduce",
         [EO_OP_ACCUMULATE] = "accumulate",
         [EO_OP_NORM_PARTIAL] = "norm partial",
         [EO_OP_NORM_LOCAL] = "local norm",
@@ -129,6 +130,8 @@ void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user)
     eo_plan_get_summary(plan, &s);
     put(&w, "plan of '%s': %llu parameters in %u layers, %u positions\n", plan->model_name,
         (unsigned long long)s.element_count, plan->layer_count, plan->position_count);
+    put(&w, "  strategy %s, ranks %u in %u group%s of %u\n", eo_strategy_name(s.params.strategy), s.params.rank_count,
+        plan->replicas, plan->replicas == 1 ? "" : "s", s.params.shard_group);
     put(&w, "  ranks %u, micro-batches %u, slots %u,%u, dtype %s, reduce %s, alignment %u, fingerprint %016llx\n",
         s.params.rank_count, s.params.micro_batches, s.params.gather_slots, s.params.gradient_slots,
         dtype_name(s.params.dtype), dtype_name(s.params.reduce_dtype), s.params.align_bytes,
@@ -193,10 +196,11 @@ void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
     put(&w, "{\"schema\": 1, \"model\": ");
     put_json_text(&w, plan->model_name);
     put(&w,
-        ", \"parameters\": %llu, \"ranks\": %u, \"micro_batches\": %u, \"slots\": [%u, %u], \"dtype\": \"%s\","
+        ", \"parameters\": %llu, \"strategy\": \"%s\", \"shard_group\": %u, \"ranks\": %u, \"micro_batches\": %u, \"slots\": [%u, %u], \"dtype\": \"%s\","
         " \"reduce_dtype\": \"%s\", \"align_bytes\": %u,\n  \"arena_bytes\": %llu, \"lower_bound_bytes\": %llu,"
         " \"fingerprint\": \"%016llx\",\n  \"categories\": {",
-        (unsigned long long)s.element_count, s.params.rank_count, s.params.micro_batches, s.params.gather_slots,
+        (unsigned long long)s.element_count, eo_strategy_name(s.params.strategy), s.params.shard_group,
+        s.params.rank_count, s.params.micro_batches, s.params.gather_slots,
         s.params.gradient_slots, dtype_name(s.params.dtype), dtype_name(s.params.reduce_dtype), s.params.align_bytes,
         (unsigned long long)s.arena_bytes, (unsigned long long)s.lower_bound_bytes,
         (unsigned long long)s.fingerprint);

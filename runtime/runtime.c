@@ -160,6 +160,12 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
     EO_REQUIRE(log, plan->params.rank_count == params->world->rank_count,
                "the plan is for %u ranks, the world has %u: plan again", plan->params.rank_count,
                params->world->rank_count);
+    EO_TRY(eo_communicators_check(log, plan, params->world));
+    if (params->memory != EO_MEMORY_STATIC && plan->params.strategy != EO_STRATEGY_ZERO3) {
+        eo_log_write(log, EO_LOG_ERROR, "strategy %s is planned memory's alone: the dynamic modes are FSDP2's full sharding "
+                     "(zero3); give a plan of zero3, or EO_MEMORY_STATIC", eo_strategy_name(plan->params.strategy));
+        return EO_ERR_UNSUPPORTED;
+    }
     EO_REQUIRE(log, params->memory <= EO_MEMORY_DYNAMIC_CACHING, "unknown memory mode %d", (int)params->memory);
     EO_REQUIRE(log, params->update || plan->params.optimizer_states >= 2,
                "AdamW needs 2 optimizer states a parameter, the plan has %u", plan->params.optimizer_states);
@@ -235,7 +241,7 @@ static eo_status compare_plans(struct eo_runtime *rt)
     uint64_t mine[EO_NORM_VALUES] = {rt->plan->fingerprint}, others[EO_NORM_VALUES];
     _Static_assert(sizeof(mine) == EO_NORM_VALUES * sizeof(double), "a fingerprint lies where a double does");
     EO_TRY(eo_host_upload(rt, rt->norm_local, mine, bytes));
-    EO_TRY(eo_runtime_gather(rt, rt->norm_gathered, rt->norm_local, bytes, "comparison of plans", EO_WAIT_NORM));
+    EO_TRY(eo_runtime_gather(rt, rt->world_comm, rt->norm_gathered, rt->norm_local, bytes, "comparison of plans", EO_WAIT_NORM));
     for (uint32_t r = 0; r < rt->world->rank_count; r++) {
         EO_TRY(eo_host_download(rt, others, rt->norm_gathered + (size_t)r * EO_NORM_VALUES, bytes));
         if (others[0] != rt->plan->fingerprint)
@@ -247,9 +253,8 @@ static eo_status compare_plans(struct eo_runtime *rt)
     return EO_OK;
 }
 
-/* A line for what others take of the device for us, since the call before: the plan does not know of it. Ranks that
- * share the device see each other's as well. */
-static void log_outside(struct eo_runtime *rt, const char *what)
+/* The plan does not know of it. Ranks that share the device see each other's as well. */
+void eo_runtime_log_outside(struct eo_runtime *rt, const char *what)
 {
     uint64_t free_bytes = 0, total_bytes = 0;
     if (rt->device->ops->is_host_memory || rt->device->ops->available(rt->device, &free_bytes, &total_bytes) < 0)
@@ -289,13 +294,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                             params->parallel.thread_count ? params->parallel.thread_count : 1},
                                 .log = &rt->log,
                             }));
-    /* Gathers and reductions have a communicator each, whether or not they share a stream. */
-    log_outside(rt, NULL);
-    EO_TRY(rt->world->ops->open(&rt->gather_comm, rt->world->group, rt->world->rank, rt->device, EO_QUEUE_COMM));
-    log_outside(rt, "the communicator of gathers");
-    EO_TRY(rt->world->ops->open(&rt->reduce_comm, rt->world->group, rt->world->rank, rt->device,
-                                settings->separate_reduce_stream ? EO_QUEUE_REDUCE : EO_QUEUE_COMM));
-    log_outside(rt, "the communicator of reductions");
+    EO_TRY(eo_communicators_open(rt));
     rt->shards = calloc(plan->layer_count, sizeof(*rt->shards));
     rt->buffers = calloc((size_t)plan->buffer_count + 1, sizeof(*rt->buffers));
     if (!rt->shards || !rt->buffers)
@@ -311,11 +310,11 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
         return EO_ERR_NO_MEMORY;
     EO_TRY(rt->mode->init(rt));
     EO_TRY(eo_update_init(rt));
-    log_outside(rt, NULL); /* that was the plan's */
+    eo_runtime_log_outside(rt, NULL); /* that was the plan's */
     EO_TRY(compare_plans(rt));
     if (rt->mode->warm_up && rt->world->ops->warms_up)
         EO_TRY(rt->mode->warm_up(rt));
-    log_outside(rt, "the first run of each collective");
+    eo_runtime_log_outside(rt, "the first run of each collective");
     return eo_runtime_quiesce(rt);
 }
 
@@ -353,14 +352,11 @@ void eo_runtime_destroy(eo_runtime **runtime)
     if (!runtime || !*runtime)
         return;
     struct eo_runtime *rt = *runtime;
-    if (rt->device && rt->gather_comm && rt->reduce_comm) {
+    if (rt->device && rt->is_connected) {
         eo_graph_fini(rt);
         (void)eo_host_drain(rt);
     }
-    if (rt->world) {
-        rt->world->ops->close(rt->gather_comm);
-        rt->world->ops->close(rt->reduce_comm);
-    }
+    eo_communicators_close(rt);
     if (rt->mode)
         rt->mode->fini(rt);
     eo_device_destroy(&rt->device);
@@ -440,11 +436,11 @@ eo_status eo_runtime_order_queues(struct eo_runtime *rt)
     return EO_OK;
 }
 
-eo_status eo_runtime_gather(struct eo_runtime *rt, void *recv, const void *send, uint64_t send_bytes,
-                            const char *label, eo_wait wait)
+eo_status eo_runtime_gather(struct eo_runtime *rt, struct eo_comm *comm, void *recv, const void *send,
+                            uint64_t send_bytes, const char *label, eo_wait wait)
 {
     EO_TRY(eo_runtime_order_queues(rt));
-    const eo_status status = rt->world->ops->all_gather(rt->gather_comm, recv, send, send_bytes, label, NULL);
+    const eo_status status = rt->world->ops->all_gather(comm, recv, send, send_bytes, label, NULL);
     if (status < 0)
         return eo_runtime_fail(rt, status, "%s", label);
     rt->device->ops->record(rt->device, EO_QUEUE_COMM, &rt->outside);
@@ -455,10 +451,9 @@ eo_status eo_runtime_quiesce(struct eo_runtime *rt)
 {
     if (rt->quiet)
         return EO_OK;
-    struct eo_comm *const comms[] = {rt->gather_comm, rt->reduce_comm};
     eo_status status = eo_host_drain(rt);
-    for (int c = 0; c < 2 && status >= 0; c++)
-        status = rt->world->ops->quiesce(comms[c]);
+    for (uint32_t c = 0; c < rt->comm_count && status >= 0; c++)
+        status = rt->world->ops->quiesce(rt->comms[c]);
     if (status < 0)
         return eo_runtime_fail(rt, status, "after step %llu", (unsigned long long)rt->step);
     rt->quiet = true;

@@ -101,7 +101,14 @@ struct eo_runtime {
 
     struct eo_device *device;
     uint64_t free_bytes; /* of the device, when it was last looked at what others take of it */
-    struct eo_comm *gather_comm, *reduce_comm;
+    struct eo_comm *world_comm;                /* norms and what stands outside the schedule; captured steps */
+    struct eo_comm *gather_comm, *reduce_comm; /* of the group that holds a copy in parts */
+    struct eo_comm *replica_comm;              /* NULL: no replicas */
+    struct eo_comm *comms[4];                  /* all of them, each once, in the order of opening */
+    uint32_t comm_count;
+    bool is_connected;                         /* all are open */
+    struct eo_group *shard_group, *replica_group; /* split from the world's; NULL: that itself */
+    uint32_t shard_rank;                       /* in its group: which part it has */
     struct eo_timeline timeline;
     uint64_t step_entry[3]; /* timeline count at the begin of the last steps: [0] the newest */
     const char **names;     /* of operations, by kind and position or layer */
@@ -186,11 +193,19 @@ static inline void eo_runtime_range_end(struct eo_runtime *rt)
 eo_status eo_runtime_order_queues(struct eo_runtime *rt);
 
 /* An all-gather outside the schedule, after what is on the compute queue, and before what is issued to it next. */
-eo_status eo_runtime_gather(struct eo_runtime *rt, void *recv, const void *send, uint64_t send_bytes,
-                            const char *label, eo_wait wait);
+eo_status eo_runtime_gather(struct eo_runtime *rt, struct eo_comm *comm, void *recv, const void *send,
+                            uint64_t send_bytes, const char *label, eo_wait wait);
 
 /* All queues empty, on all ranks; then nobody reads this rank's memory. A barrier, unless the runtime is quiet. */
 eo_status eo_runtime_quiesce(struct eo_runtime *rt);
+
+/* A line for what others take of the device for us, since the call before; `what` NULL: only looks. */
+void eo_runtime_log_outside(struct eo_runtime *rt, const char *what);
+
+/* communicators.c */
+eo_status eo_communicators_check(const eo_log *log, const struct eo_plan *plan, const struct eo_world *world);
+eo_status eo_communicators_open(struct eo_runtime *rt);
+void eo_communicators_close(struct eo_runtime *rt); /* of a runtime that was opened in part, too */
 
 /* update.c */
 eo_status eo_update_init(struct eo_runtime *rt); /* once the mode has set shards and norm pointers */

@@ -55,6 +55,8 @@ struct eo_operation {
     bool fused_norm;                       /* an accumulate that takes the norm partial too */
     bool in_place;                         /* a reduce-scatter that lands in its own buffer; an accumulate overwrites
                                               if `first_gradient` */
+    bool whole;                            /* an accumulate of all of a gradient buffer into the layer's sum_row; a
+                                              reduce-scatter of that row */
     bool first_gradient;                   /* the gradient shard holds nothing of this step yet */
 };
 

@@ -201,6 +201,8 @@ static eo_status register_memory(struct eo_runtime *rt)
                                                arena->bytes[EO_SPACE_GATHER]));
     if (arena->bytes[reduced])
         EO_TRY(rt->world->ops->register_memory(rt->reduce_comm, arena->base[reduced], arena->bytes[reduced]));
+    if (arena->bytes[reduced] && rt->replica_comm && rt->replica_comm != rt->reduce_comm)
+        EO_TRY(rt->world->ops->register_memory(rt->replica_comm, arena->base[reduced], arena->bytes[reduced]));
     eo_log_write(&rt->log, EO_LOG_INFO, "rank %u: communication memory registered in %.1f ms", rt->world->rank,
                  (double)(eo_now_ns() - begin_ns) / 1e6);
     return EO_OK;
@@ -280,7 +282,7 @@ static void *own_slice(const struct eo_runtime *rt, const struct eo_operation *o
 {
     const uint64_t bytes =
         rt->plan->layers[o->layer].layout.shard_count * eo_dtype_bytes(rt->plan->params.reduce_dtype);
-    return (char *)state_of(rt)->rows[rt->plan->positions[o->position].buffer_row] + bytes * rt->world->rank;
+    return (char *)state_of(rt)->rows[rt->plan->positions[o->position].buffer_row] + bytes * rt->shard_rank;
 }
 
 static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
@@ -296,19 +298,25 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     if (o->kind == EO_OP_ALL_GATHER) {
         const struct plan_layer *layer = &plan->layers[o->layer];
         const uint64_t bytes = layer->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
-        rt->stats.collective_bytes += bytes * rt->world->rank_count;
+        rt->stats.collective_bytes += bytes * plan->params.shard_group;
         status = comm->all_gather(rt->gather_comm, state->rows[plan->positions[o->position].gather_row],
                                   state->rows[layer->shard_row], bytes, entry->name, &entry->span);
     } else if (o->kind == EO_OP_NORM_GATHER) {
-        status = comm->all_gather(rt->gather_comm, rt->norm_gathered, rt->norm_local,
+        status = comm->all_gather(rt->world_comm, rt->norm_gathered, rt->norm_local,
                                   EO_NORM_VALUES * sizeof(double), entry->name, &entry->span);
+    } else if (o->kind == EO_OP_ALL_REDUCE) {
+        const struct plan_layer *layer = &plan->layers[o->layer];
+        rt->stats.collective_bytes += layer->layout.shard_count * sizeof(float);
+        status = comm->all_reduce(rt->replica_comm, state->rows[layer->gradient_row], layer->layout.shard_count,
+                                  EO_DTYPE_FP32, entry->name, &entry->span);
     } else {
         const struct plan_layer *layer = &plan->layers[o->layer];
         const uint64_t count = layer->layout.shard_count;
+        const eo_dtype dtype = o->whole ? EO_DTYPE_FP32 : plan->params.reduce_dtype;
+        const void *send = state->rows[o->whole ? layer->sum_row : plan->positions[o->position].buffer_row];
         void *recv = o->in_place ? own_slice(rt, o) : state->rows[layer->gradient_row];
-        rt->stats.collective_bytes += count * eo_dtype_bytes(plan->params.reduce_dtype) * rt->world->rank_count;
-        status = comm->reduce_scatter(rt->reduce_comm, recv, state->rows[plan->positions[o->position].buffer_row],
-                                      count, plan->params.reduce_dtype, entry->name, &entry->span);
+        rt->stats.collective_bytes += count * eo_dtype_bytes(dtype) * plan->params.shard_group;
+        status = comm->reduce_scatter(rt->reduce_comm, recv, send, count, dtype, entry->name, &entry->span);
     }
     eo_runtime_range_end(rt);
     if (status < 0)
@@ -316,6 +324,25 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     if (o->record)
         rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);
     return EO_OK;
+}
+
+static void accumulate(struct eo_runtime *rt, const struct eo_operation *o)
+{
+    const struct eo_device_ops *ops = rt->device->ops;
+    const struct static_state *state = state_of(rt);
+    const struct layer_shard *shard = &rt->shards[o->layer];
+    const struct plan_layer *layer = &rt->plan->layers[o->layer];
+    const eo_dtype dtype = rt->plan->params.reduce_dtype;
+    if (o->whole)
+        ops->accumulate(rt->device, state->rows[layer->sum_row],
+                        state->rows[rt->plan->positions[o->position].buffer_row], dtype, o->first_gradient,
+                        layer->layout.padded_count);
+    else if (o->fused_norm)
+        ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, own_slice(rt, o), dtype,
+                                    o->first_gradient, layer->layout.shard_count);
+    else
+        ops->accumulate(rt->device, shard->gradient, own_slice(rt, o), dtype, o->first_gradient,
+                        layer->layout.shard_count);
 }
 
 static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
@@ -326,14 +353,7 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     EO_TRY(wait_for(rt, o));
     ops->stamp(rt->device, o->stream, &entry->span.start_ns);
     if (o->kind == EO_OP_ACCUMULATE) {
-        const struct layer_shard *shard = &rt->shards[o->layer];
-        const uint64_t count = rt->plan->layers[o->layer].layout.shard_count;
-        const eo_dtype dtype = rt->plan->params.reduce_dtype;
-        if (o->fused_norm)
-            ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, own_slice(rt, o), dtype,
-                                        o->first_gradient, count);
-        else
-            ops->accumulate(rt->device, shard->gradient, own_slice(rt, o), dtype, o->first_gradient, count);
+        accumulate(rt, o);
     } else if (o->kind == EO_OP_NORM_PARTIAL) {
         ops->sum_squares(rt->device, rt->shards[o->layer].norm, rt->shards[o->layer].gradient,
                          rt->plan->layers[o->layer].layout.shard_count);
@@ -477,7 +497,7 @@ static eo_status static_warm_up(struct eo_runtime *rt)
         bool met = o->stream == EO_STREAM_COMPUTE || o->kind == EO_OP_NORM_GATHER; /* which compared the plans */
         for (uint32_t k = 0; k < i && !met; k++)
             met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&
-                  list->operations[k].in_place == o->in_place;
+                  list->operations[k].in_place == o->in_place && list->operations[k].whole == o->whole;
         if (met)
             continue;
         struct eo_operation alone = *o;
@@ -491,14 +511,17 @@ static eo_status static_warm_up(struct eo_runtime *rt)
     return EO_OK;
 }
 
-/* With one rank the buffer is the shard itself, of either half. */
+/* Where a rank has all of a layer there is nothing to gather, of either half. */
 static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, enum weight_half half, void **weights)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
     struct static_state *state = state_of(rt);
     void *shard = state->rows[half == HALF_LOW ? layer->master_row : layer->shard_row];
-    *weights = rt->world->rank_count == 1 ? shard : state->rows[rt->plan->positions[layer->first_position].gather_row];
-    return eo_runtime_gather(rt, *weights, shard,
+    *weights = shard;
+    if (rt->plan->params.shard_group == 1)
+        return EO_OK;
+    *weights = state->rows[rt->plan->positions[layer->first_position].gather_row];
+    return eo_runtime_gather(rt, rt->gather_comm, *weights, shard,
                              layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype),
                              "weights outside the schedule", EO_WAIT_ALL_GATHER);
 }

@@ -58,7 +58,7 @@ eo_status eo_graph_begin(struct eo_runtime *rt)
     const eo_status status = join_queues(rt);
     if (status < 0)
         return eo_runtime_fail(rt, status, "before a step is recorded");
-    if (rt->world->ops->capture_begin(rt->gather_comm) < 0)
+    if (rt->world->ops->capture_begin(rt->world_comm) < 0)
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED,
                                "step %llu cannot be recorded (see the log before): run it in the ordinary way",
                                (unsigned long long)rt->step + 1);
@@ -73,7 +73,7 @@ eo_status eo_graph_end(struct eo_runtime *rt)
     void *graph = NULL;
     rt->recording = false;
     rt->restart = true; /* events of the recording are none that later steps can wait for */
-    if (rt->world->ops->capture_end(rt->gather_comm, &graph) < 0) {
+    if (rt->world->ops->capture_end(rt->world_comm, &graph) < 0) {
         rt->phase = PHASE_IDLE;
         rt->steps_in_graph = false;
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED,
@@ -81,7 +81,7 @@ eo_status eo_graph_end(struct eo_runtime *rt)
                                "in the ordinary way", (unsigned long long)rt->step + 1);
     }
     if (rt->graph)
-        rt->world->ops->graph_destroy(rt->gather_comm, &rt->graph);
+        rt->world->ops->graph_destroy(rt->world_comm, &rt->graph);
     rt->graph = graph;
     eo_graph_times_end(rt);
     rt->steps_in_graph = true;
@@ -95,7 +95,7 @@ eo_status eo_graph_launch(struct eo_runtime *rt)
     EO_TRY(eo_graph_times_take(rt, true)); /* the launch writes others */
     eo_update_upload_scalars(rt);
     const uint64_t launch_ns = eo_now_ns();
-    const eo_status status = rt->world->ops->graph_launch(rt->gather_comm, rt->graph);
+    const eo_status status = rt->world->ops->graph_launch(rt->world_comm, rt->graph);
     if (status < 0)
         return eo_runtime_fail(rt, status, "step %llu as a graph", (unsigned long long)rt->step + 1);
     eo_graph_times_launched(rt, launch_ns);
@@ -131,9 +131,9 @@ eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_r
 void eo_graph_fini(struct eo_runtime *rt)
 {
     if (rt->recording)
-        (void)rt->world->ops->capture_end(rt->gather_comm, &rt->graph);
+        (void)rt->world->ops->capture_end(rt->world_comm, &rt->graph);
     rt->recording = false;
     if (rt->graph)
-        rt->world->ops->graph_destroy(rt->gather_comm, &rt->graph);
+        rt->world->ops->graph_destroy(rt->world_comm, &rt->graph);
     rt->graph = NULL;
 }

@@ -15,7 +15,7 @@
 static uint32_t shard_ranges(const struct eo_runtime *rt, uint32_t l, struct shard_range *out)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
-    const uint64_t begin = layer->layout.shard_count * rt->world->rank, end = begin + layer->layout.shard_count;
+    const uint64_t begin = layer->layout.shard_count * rt->shard_rank, end = begin + layer->layout.shard_count;
     uint32_t count = 0;
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
@@ -48,7 +48,8 @@ eo_status eo_update_init(struct eo_runtime *rt)
     rt->norm_partials = calloc(rt->plan->layer_count, sizeof(*rt->norm_partials));
     if (!rt->adamw || !rt->norm_partials)
         return EO_ERR_NO_MEMORY;
-    for (uint32_t l = 0; l < rt->plan->layer_count; l++)
+    /* The world's norm counts each gradient once: replicas give nothing but their values. */
+    for (uint32_t l = 0; l < rt->plan->layer_count && rt->world->rank == rt->shard_rank; l++)
         if (!rt->plan->layers[l].frozen)
             rt->norm_partials[rt->norm_partial_count++] = rt->shards[l].norm;
     return EO_OK;
@@ -132,7 +133,7 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
         rt->params.update(rt->params.update_user,
                           &(const eo_shard){
                               .layer = l,
-                              .offset = layer->layout.shard_count * rt->world->rank,
+                              .offset = layer->layout.shard_count * rt->shard_rank,
                               .count = layer->layout.shard_count,
                               .weights = shard->weights,
                               .weights_high = shard->high,

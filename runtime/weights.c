@@ -32,7 +32,7 @@ struct own_part {
 static struct own_part find_own_part(const struct eo_runtime *rt, const struct plan_parameter *parameter)
 {
     const struct plan_layer *layer = &rt->plan->layers[parameter->layer];
-    const uint64_t shard_begin = layer->layout.shard_count * rt->world->rank;
+    const uint64_t shard_begin = layer->layout.shard_count * rt->shard_rank;
     const uint64_t begin = eo_max_u64(shard_begin, parameter->offset);
     const uint64_t end =
         eo_min_u64(shard_begin + layer->layout.shard_count, parameter->offset + parameter->element_count);
@@ -301,7 +301,7 @@ eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
         rt->quiet = false;
         memcpy(mine, values + begin, part * sizeof(double));
         EO_TRY(eo_host_upload(rt, rt->norm_local, mine, bytes));
-        EO_TRY(eo_runtime_gather(rt, rt->norm_gathered, rt->norm_local, bytes, "sum of values", EO_WAIT_NORM));
+        EO_TRY(eo_runtime_gather(rt, rt->world_comm, rt->norm_gathered, rt->norm_local, bytes, "sum of values", EO_WAIT_NORM));
         for (uint32_t r = 0; r < rt->world->rank_count; r++) {
             EO_TRY(eo_host_download(rt, others, rt->norm_gathered + (size_t)r * EO_NORM_VALUES, bytes));
             for (uint32_t v = 0; v < part; v++)

@@ -17,12 +17,6 @@ static void catch_error(void *user, eo_log_level level, const char *text)
         snprintf(caught->text, sizeof(caught->text), "%s", text);
 }
 
-const char *eo_strategy_name(enum eo_strategy strategy)
-{
-    static const char *const names[EO_STRATEGY_COUNT] = {"ddp", "zero1", "zero2", "zero3", "hsdp"};
-    return (unsigned)strategy < EO_STRATEGY_COUNT ? names[strategy] : "unknown";
-}
-
 const char *eo_memplan_default_kernels(void)
 {
     static const char *found;

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * What memplan plans: a config and settings become a model, and the model the runtime's own plan (eo_plan_create). For
- * GPT-2 and Llama the model is the one that is trained (eo_transformer_create); for other families it is described here
+ * GPT-2, Llama and their like the model is the one that is trained (eo_transformer_create); for other families it is described here
  * with the same rows and lifetimes, and has no kernels: planned, not run.
  */
 #ifndef EO_TOOLS_MEMPLAN_PLAN_H
 #define EO_TOOLS_MEMPLAN_PLAN_H
 
 #include "tools/model_config.h"
-
-enum eo_strategy {
-    EO_STRATEGY_DDP,
-    EO_STRATEGY_ZERO1,
-    EO_STRATEGY_ZERO2,
-    EO_STRATEGY_ZERO3,
-    EO_STRATEGY_HSDP,
-    EO_STRATEGY_COUNT,
-};
 
 enum { EO_MEMPLAN_WORLD_MAX = 65536 };
 
@@ -30,7 +21,7 @@ struct eo_outside {
 
 struct eo_memplan_settings {
     uint32_t world, gpus_per_node;
-    enum eo_strategy strategy;
+    eo_strategy strategy;
     uint32_t hsdp_group;
     uint32_t batch, seq, micro_batches;
     eo_dtype dtype, reduce_dtype;
@@ -67,7 +58,6 @@ EO_NODISCARD eo_status eo_memplan_create(struct eo_memplan *out, const struct eo
 void eo_memplan_fini(struct eo_memplan *memplan);
 
 const eo_model *eo_memplan_model(const struct eo_memplan *memplan);
-const char *eo_strategy_name(enum eo_strategy strategy);
 
 /* "cuda" where this build can plan its kernels, else "cpu". */
 const char *eo_memplan_default_kernels(void);

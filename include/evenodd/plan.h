@@ -15,8 +15,32 @@ typedef struct eo_plan eo_plan;
 
 #define EO_NO_STATE UINT32_MAX
 
+/*
+ * What of a layer lies on a rank in parts, and what as a whole. Gradients are the global batch's in any case, and so is
+ * the result, up to the order of sums.
+ *
+ *              weights                         gradients                               optimizer state
+ *     zero3    parts, gathered for each use    parts, reduced in every micro-batch     parts
+ *     hsdp     as zero3 within groups of `shard_group` consecutive ranks; the groups are replicas, and all-reduce
+ *              their parts once a step
+ *     zero2    whole, gathered once a step     parts, reduced in every micro-batch     parts
+ *     zero1    whole, gathered once a step     whole, reduced once a step              parts
+ *     ddp      whole                           whole, all-reduced once a step          whole
+ */
+typedef enum eo_strategy {
+    EO_STRATEGY_ZERO3,
+    EO_STRATEGY_ZERO2,
+    EO_STRATEGY_ZERO1,
+    EO_STRATEGY_DDP,
+    EO_STRATEGY_HSDP,
+    EO_STRATEGY_COUNT,
+} eo_strategy;
+
 typedef struct eo_plan_params {
-    uint32_t rank_count;      /* [1] ranks the parameters are sharded over */
+    uint32_t rank_count;      /* [1] of the world */
+    eo_strategy strategy;     /* [EO_STRATEGY_ZERO3] */
+    uint32_t shard_group;     /* required by hsdp, where it divides rank_count: ranks that hold one copy in parts. In a
+                                 summary: of any strategy (ddp: 1) */
     uint32_t micro_batches;   /* [1] a step */
     uint32_t gather_slots;    /* [2] gather buffers for body layers, by position modulo this */
     uint32_t gradient_slots;  /* [2] likewise */
@@ -80,7 +104,9 @@ typedef enum eo_operation_kind {
     EO_OP_RECOMPUTE,
     EO_OP_BACKWARD,
     EO_OP_REDUCE_SCATTER,
-    EO_OP_ACCUMULATE,   /* the rank's slice of a reduced gradient buffer is added to the gradient shard */
+    EO_OP_ALL_REDUCE,   /* of a gradient shard over the replicas */
+    EO_OP_ACCUMULATE,   /* the rank's slice of a reduced gradient buffer is added to the gradient shard; of gradients that
+                           stay whole in a step, the gradient buffer to their sum */
     EO_OP_NORM_PARTIAL, /* sum of squares of one gradient shard */
     EO_OP_NORM_LOCAL,   /* the rank's partials added up in model order, the trainer's values beside them */
     EO_OP_NORM_GATHER,  /* all-gather of the ranks' partials */
@@ -130,6 +156,17 @@ EO_EXPORT EO_NODISCARD eo_status eo_plan_get_row(const eo_plan *plan, uint32_t r
 EO_EXPORT uint32_t eo_plan_operation_count(const eo_plan *plan, eo_list list);
 EO_EXPORT EO_NODISCARD eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t operation,
                                                        eo_plan_operation *out);
+
+/* The part of a layer's elements, padding included, whose master weights and optimizer state a rank has. The ranks with
+ * replica 0 have all of it, each element once; other replicas have the same again. */
+typedef struct eo_shard_range {
+    uint64_t offset, count; /* elements of the flat layer */
+    uint32_t replica;
+} eo_shard_range;
+EO_EXPORT EO_NODISCARD eo_status eo_plan_shard_range(const eo_plan *plan, uint32_t layer, uint32_t rank,
+                                                     eo_shard_range *out);
+
+EO_EXPORT const char *eo_strategy_name(eo_strategy strategy);
 EO_EXPORT const char *eo_category_name(eo_category category);
 EO_EXPORT const char *eo_operation_kind_name(eo_operation_kind kind);
 
