@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernel_fixture.h"
+#include "layers/kernel_ops.h"
 
 static const uint64_t row_counts[] = {1, 3, 17, 64};
 static const uint64_t widths[] = {1, 3, 16, 17, 31, 33, 64, 127, 128, 257, 384};
@@ -258,6 +259,70 @@ Test(kernels, swiglu_and_its_gradients_work_on_halves_of_a_row)
         bag.in_place = true;
         every_level_and_team(run_swiglu_backward, &bag, rows * 2 * width, gradients, 2e-6, 1e-6,
                              "swiglu backward in place");
+    }
+}
+
+/* ---- norms of heads: rows of width `width` are heads, a stride of three and a gap apart ---- */
+
+enum { HEADS = 3, GAP = 5 };
+
+static void head_rows(float *packed, const float *rows, const struct bag *bag)
+{
+    for (uint64_t row = 0; row < bag->rows; row++)
+        memcpy(packed + row * HEADS * bag->width, rows + row * bag->stride, HEADS * bag->width * sizeof(float));
+}
+
+/* out: the normed, the gradient of a, the weight's gradient. a: in, b: gradient of the normed, d: weight. */
+static void run_head_norm(eo_team *team, float *out, void *arg)
+{
+    const struct bag *bag = arg;
+    const uint64_t all = bag->rows * bag->stride, parts = eo_head_norm_parts(bag->rows);
+    struct eo_head_rows heads = {.in = bag->a, .weight = bag->d, .out = out, .in_stride = bag->stride,
+                                 .out_stride = bag->stride, .rows = bag->rows, .head_count = HEADS,
+                                 .head_size = (uint32_t)bag->width, .eps = 1e-5F, .sums = bag->scratch,
+                                 .part_rows = eo_head_norm_part_rows(bag->rows)};
+    memset(out, 0, all * sizeof(float));
+    eo_head_norm_forward(team, &heads);
+    heads.out = out + all;
+    memcpy(heads.out, bag->b, all * sizeof(float));
+    eo_head_norm_backward(team, &heads);
+    float *sums = heads.out + all;
+    memset(sums, 0, bag->width * sizeof(float));
+    for (uint64_t i = 0; i < parts * bag->width; i++)
+        sums[i % bag->width] += bag->scratch[i];
+}
+
+static void head_norm_expected(const struct bag *bag, float *out)
+{
+    const uint64_t all = bag->rows * bag->stride, heads = bag->rows * HEADS, count = heads * bag->width;
+    float *in = guarded(count), *d = guarded(count), *normed = guarded(count), *gradient = guarded(count);
+    float *rstd = guarded(heads);
+    head_rows(in, bag->a, bag);
+    head_rows(d, bag->b, bag);
+    eo_norm_forward_ref(normed, NULL, rstd, in, bag->d, NULL, 1e-5F, heads, bag->width);
+    eo_norm_backward_ref(gradient, NULL, d, in, NULL, rstd, bag->d, out + 2 * all, NULL, heads, bag->width, false);
+    memset(out, 0, all * sizeof(float));
+    memcpy(out + all, bag->b, all * sizeof(float));
+    for (uint64_t row = 0; row < bag->rows; row++) {
+        memcpy(out + row * bag->stride, normed + row * HEADS * bag->width, HEADS * bag->width * sizeof(float));
+        memcpy(out + all + row * bag->stride, gradient + row * HEADS * bag->width, HEADS * bag->width * sizeof(float));
+    }
+}
+
+/* Goal: each head is an RMSNorm of its own, and what lies between rows is left alone. Method: RMSNorm's reference. */
+Test(kernels, heads_are_normed_each_for_itself)
+{
+    FOR_SHAPES(rows, width)
+    {
+        const uint64_t stride = HEADS * width + GAP;
+        struct bag bag = {.rows = rows, .width = width, .stride = stride,
+                          .a = guarded_random(rows * stride, 0.1F, 2),
+                          .b = guarded_random(rows * stride, -1, 1),
+                          .d = guarded_random(width, 0.5F, 1.5F),
+                          .scratch = guarded(eo_head_norm_parts(rows) * width)};
+        float *expected = guarded(2 * rows * stride + width);
+        head_norm_expected(&bag, expected);
+        every_level_and_team(run_head_norm, &bag, 2 * rows * stride + width, expected, 2e-5, 1e-4, "norm of heads");
     }
 }
 

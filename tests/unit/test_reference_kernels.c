@@ -325,6 +325,59 @@ KERNEL_TEST(norms_match_forward_again_and_backward)
     eo_team_destroy(&team);
 }
 
+/* Heads of q and k with weights of their own, then what is copied; rows have a gap. */
+static void head_norm_case(const struct kernel_case *c, eo_team *team, uint64_t rows, uint64_t copied)
+{
+    enum { HEADS = 3, KV_HEADS = 2, SIZE = 10, NORMED = (HEADS + KV_HEADS) * SIZE };
+    const eo_dtype dtype = c->types.compute;
+    const uint64_t in_stride = NORMED + copied + 1, stride = NORMED + copied + 3, parts = eo_head_norm_parts(rows);
+    const struct operand in = operand(dtype, rows * in_stride, -2, 2), weight[2] = {operand(dtype, SIZE, 0.5F, 1.5F),
+                                                                                    operand(dtype, SIZE, 0.5F, 1.5F)};
+    struct operand out = operand(dtype, rows * stride, -1, 1), d = operand(dtype, rows * stride, -1, 1);
+    float *sums = guarded(2 * parts * SIZE), unused[SIZE], rstd;
+    void *weight_gradient[2] = {output(c->types.gradient, SIZE), output(c->types.gradient, SIZE)};
+    cr_assert_eq(ops->head_norm_forward(team, &(struct eo_head_norm){
+        .types = c->types, .out = out.values, .in = in.values, .weight = {weight[0].values, weight[1].values},
+        .in_stride = in_stride, .out_stride = stride, .rows = rows, .copied = copied, .head_count = {HEADS, KV_HEADS},
+        .head_size = SIZE, .eps = 1e-5F}), EO_OK);
+    cr_assert_eq(ops->head_norm_backward(team, &(struct eo_head_norm_gradient){
+        .types = c->types, .gradient = d.values, .in = in.values, .weight = {weight[0].values, weight[1].values},
+        .stride = stride, .in_stride = in_stride, .rows = rows, .head_count = {HEADS, KV_HEADS}, .head_size = SIZE,
+        .eps = 1e-5F, .sums = sums}), EO_OK);
+    cr_assert_eq(ops->head_norm_weights(team, &(struct eo_head_norm_weights){
+        .types = c->types, .weight_gradient = {weight_gradient[0], weight_gradient[1]}, .sums = sums, .rows = rows,
+        .head_size = SIZE}), EO_OK);
+
+    float *expected[2] = {guarded(SIZE), guarded(SIZE)};
+    memset(expected[0], 0, SIZE * sizeof(float));
+    memset(expected[1], 0, SIZE * sizeof(float));
+    for (uint64_t row = 0; row < rows; row++) {
+        for (uint32_t head = 0; head < HEADS + KV_HEADS; head++) {
+            const int k = head >= HEADS;
+            const float *x = in.seen + row * in_stride + head * SIZE;
+            float *to = out.seen + row * stride + head * SIZE, *gradient = d.seen + row * stride + head * SIZE;
+            eo_norm_forward_ref(to, NULL, &rstd, x, weight[k].seen, NULL, 1e-5F, 1, SIZE);
+            memcpy(unused, gradient, sizeof(unused));
+            eo_norm_backward_ref(gradient, NULL, unused, x, NULL, &rstd, weight[k].seen, expected[k], NULL, 1, SIZE, true);
+        }
+        memcpy(out.seen + row * stride + NORMED, in.seen + row * in_stride + NORMED, copied * sizeof(float));
+    }
+    check("heads", dtype, out.values, out.seen, rows * stride, 2e-5);
+    check("heads' gradient", dtype, d.values, d.seen, rows * stride, 5e-5);
+    check("their weight's gradient, q", c->types.gradient, weight_gradient[0], expected[0], SIZE, 5e-4);
+    check("their weight's gradient, k", c->types.gradient, weight_gradient[1], expected[1], SIZE, 5e-4);
+    guards_free();
+}
+
+KERNEL_TEST(heads_are_normed_each_for_itself)
+{
+    eo_team *team = team_of(c);
+    head_norm_case(c, team, 1, 0);
+    head_norm_case(c, team, 37, 7);
+    head_norm_case(c, team, 600, 2); /* parts of more than one row */
+    eo_team_destroy(&team);
+}
+
 /* ---- attention ---- */
 
 static void attention_case(const struct kernel_case *c, eo_team *team, uint32_t heads, uint32_t kv_heads, uint32_t seq,
