@@ -9,6 +9,7 @@
 
 static const struct eo_comm_ops *const comm_table[] = { /* in order of preference */
     &eo_comm_local_ops,
+    &eo_comm_shared_ops,
 #if EO_HAVE_CUDA
     &eo_comm_local_cuda_ops,
     &eo_comm_nccl_ops,

@@ -69,6 +69,7 @@ struct eo_group_place {
 
 struct eo_comm_ops {
     const char *name;
+    bool shares_memory; /* its devices are to be made with eo_device_params.share_memory */
 
     /* The group of all ranks, made once; each rank keeps a reference and drops it with group_release. */
     eo_status (*group_create)(struct eo_group **out, const struct eo_group_params *params);

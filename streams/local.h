@@ -108,6 +108,7 @@ struct eo_local_end {
     struct eo_local_line *line;
     uint32_t rank;
     uint64_t sequence; /* of the meeting in progress; the thread that runs the collectives alone uses it */
+    uint64_t number;   /* of the collective, where that is another: some take several meetings. 0: it is not */
 };
 
 /* For the backends' tables. */

@@ -138,7 +138,7 @@ eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_n
         return failure;
     if (in_time && meeting.differing == NOBODY && meeting.closed == NOBODY)
         return EO_OK;
-    const unsigned long long sequence = end->sequence;
+    const unsigned long long sequence = end->number ? end->number : end->sequence;
     char what[256], other[256];
     describe_post(what, sizeof(what), end, end->rank);
     if (meeting.differing != NOBODY) {

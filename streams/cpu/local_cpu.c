@@ -12,31 +12,9 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "streams/cpu/device_cpu.h"
-#include "streams/cpu/kernels_cpu.h"
-#include "streams/local.h"
-
-struct eo_comm {
-    struct eo_local_end end;
-    uint32_t queue;
-    struct eo_device *device;
-    const struct eo_cpu_kernels *kernels;
-};
-
-/* What is enqueued. */
-struct local_work {
-    struct eo_comm *comm;
-    void *recv;
-    struct eo_local_post post;
-    struct eo_span *span;
-    uint64_t ready_ns;
-};
+#include "streams/cpu/shared_cpu.h"
 
 /* -- on the queue's thread -------------------------------------------------------------------------------------- */
-
-static uint64_t element_bytes(eo_dtype dtype)
-{
-    return dtype == EO_DTYPE_BF16 ? 2 : 4;
-}
 
 /* What each rank gives to each other one. */
 static uint64_t slice_bytes(const struct eo_comm *comm, const struct eo_local_post *post)
@@ -45,22 +23,22 @@ static uint64_t slice_bytes(const struct eo_comm *comm, const struct eo_local_po
         return post->count;
     const bool is_whole = post->kind == EO_LOCAL_ALL_REDUCE;
     return (is_whole ? eo_local_slice_of(comm->end.group, post->count, 0).count : post->count) *
-           element_bytes(post->dtype);
+           eo_element_bytes(post->dtype);
 }
 
 /* Each rank begins with the one after it, so that not all read the same memory at once. */
-static void gather(struct eo_comm *comm, unsigned char *recv, uint64_t bytes)
+void eo_local_cpu_gather(struct eo_comm *comm, unsigned char *recv, uint64_t stride, uint64_t bytes)
 {
     const uint32_t rank_count = comm->end.group->params.rank_count;
     for (uint32_t i = 1; i <= rank_count; i++) {
         const uint32_t r = (comm->end.rank + i) % rank_count;
-        const unsigned char *send = eo_local_post_of(&comm->end, r)->send;
-        if (send == recv + r * bytes)
+        const unsigned char *send = comm->sends[r];
+        if (send == recv + r * stride)
             continue;
         if (bytes * rank_count >= EO_STREAM_BYTES)
-            comm->kernels->stream_copy(recv + r * bytes, send, bytes);
+            comm->kernels->stream_copy(recv + r * stride, send, bytes);
         else
-            memcpy(recv + r * bytes, send, bytes);
+            memcpy(recv + r * stride, send, bytes);
     }
 }
 
@@ -68,31 +46,29 @@ static void gather(struct eo_comm *comm, unsigned char *recv, uint64_t bytes)
 static void gather_slices(struct eo_comm *comm, unsigned char *buffer, uint64_t count, eo_dtype dtype)
 {
     const uint32_t rank_count = comm->end.group->params.rank_count;
-    const uint64_t size = element_bytes(dtype);
+    const uint64_t size = eo_element_bytes(dtype);
     for (uint32_t i = 1; i < rank_count; i++) {
         const uint32_t r = (comm->end.rank + i) % rank_count;
         const struct eo_local_slice slice = eo_local_slice_of(comm->end.group, count, r);
-        const unsigned char *send = eo_local_post_of(&comm->end, r)->send;
+        const unsigned char *send = comm->sends[r];
         memcpy(buffer + slice.begin * size, send + slice.begin * size, slice.count * size);
     }
 }
 
-/* Elements [offset, offset + count); `recv` may be this rank's own. */
-static void reduce(struct eo_comm *comm, void *recv, uint64_t offset, uint64_t count, eo_dtype dtype)
+void eo_local_cpu_reduce(struct eo_comm *comm, void *recv, uint64_t offset, uint64_t count, eo_dtype dtype)
 {
     const uint32_t rank_count = comm->end.group->params.rank_count;
     if (rank_count == 1) {
-        const void *send = eo_local_post_of(&comm->end, 0)->send;
+        const void *send = comm->sends[0];
         if (send != recv)
-            memcpy(recv, send, count * element_bytes(dtype));
+            memcpy(recv, send, count * eo_element_bytes(dtype));
         return;
     }
     const float *fp32[EO_LOCAL_RANKS_MAX];
     const uint16_t *bf16[EO_LOCAL_RANKS_MAX];
     for (uint32_t r = 0; r < rank_count; r++) {
-        const void *send = eo_local_post_of(&comm->end, r)->send;
-        fp32[r] = (const float *)send + offset;
-        bf16[r] = (const uint16_t *)send + offset;
+        fp32[r] = (const float *)comm->sends[r] + offset;
+        bf16[r] = (const uint16_t *)comm->sends[r] + offset;
     }
     if (dtype == EO_DTYPE_FP32)
         comm->kernels->sum_fp32(recv, fp32, rank_count, count, count * 4 * rank_count >= EO_STREAM_BYTES);
@@ -153,15 +129,17 @@ static eo_status enter_with_all(struct eo_comm *comm, const struct eo_local_post
     }
     *start_ns = all_entered_ns(comm);
     *end_ns = put_on_link(comm, *start_ns, slice_bytes(comm, post));
+    for (uint32_t r = 0; r < comm->end.group->params.rank_count; r++)
+        comm->sends[r] = comm->shared ? eo_shared_send_of(comm, r) : eo_local_post_of(&comm->end, r)->send;
     return EO_OK;
 }
 
-static eo_status all_reduce(struct eo_comm *comm, const struct local_work *work, uint64_t *end_ns)
+static eo_status all_reduce(struct eo_comm *comm, const struct eo_local_work *work, uint64_t *end_ns)
 {
     const struct eo_local_post *post = &work->post;
     const struct eo_local_slice own = eo_local_slice_of(comm->end.group, post->count, comm->end.rank);
     uint64_t start_ns;
-    reduce(comm, (unsigned char *)work->recv + own.begin * element_bytes(post->dtype), own.begin, own.count,
+    eo_local_cpu_reduce(comm, (unsigned char *)work->recv + own.begin * eo_element_bytes(post->dtype), own.begin, own.count,
            post->dtype);
     eo_local_leave(&comm->end);
     EO_TRY(enter_with_all(comm, post, &start_ns, end_ns));
@@ -169,22 +147,37 @@ static eo_status all_reduce(struct eo_comm *comm, const struct local_work *work,
     return EO_OK;
 }
 
+/* From where the peers' data lies. */
+static eo_status run_directly(const struct eo_local_work *work, uint64_t *end_ns)
+{
+    struct eo_comm *comm = work->comm;
+    const struct eo_local_post *post = &work->post;
+    if (post->kind == EO_LOCAL_ALL_GATHER)
+        eo_local_cpu_gather(comm, work->recv, post->count, post->count);
+    else if (post->kind == EO_LOCAL_REDUCE_SCATTER)
+        eo_local_cpu_reduce(comm, work->recv, comm->end.rank * post->count, post->count, post->dtype);
+    else if (post->kind == EO_LOCAL_ALL_REDUCE && comm->end.group->params.rank_count > 1)
+        EO_TRY(all_reduce(comm, work, end_ns));
+    eo_local_leave(&comm->end);
+    if (post->kind == EO_LOCAL_REDUCE_SCATTER || post->kind == EO_LOCAL_ALL_REDUCE)
+        return eo_local_meet(&comm->end, true, eo_now_ns());
+    return EO_OK;
+}
+
 static eo_status run_collective(void *arguments)
 {
-    const struct local_work *work = arguments;
+    const struct eo_local_work *work = arguments;
     struct eo_comm *comm = work->comm;
     const struct eo_local_post *post = &work->post;
     uint64_t start_ns, end_ns;
+    comm->end.number++;
     EO_TRY(enter_with_all(comm, post, &start_ns, &end_ns));
-    if (post->kind == EO_LOCAL_ALL_GATHER)
-        gather(comm, work->recv, post->count);
-    else if (post->kind == EO_LOCAL_REDUCE_SCATTER)
-        reduce(comm, work->recv, comm->end.rank * post->count, post->count, post->dtype);
-    else if (post->kind == EO_LOCAL_ALL_REDUCE && comm->end.group->params.rank_count > 1)
-        EO_TRY(all_reduce(comm, work, &end_ns));
-    eo_local_leave(&comm->end);
-    if (post->kind == EO_LOCAL_REDUCE_SCATTER || post->kind == EO_LOCAL_ALL_REDUCE)
-        EO_TRY(eo_local_meet(&comm->end, true, eo_now_ns()));
+    if (comm->shared && eo_shared_is_hidden(comm)) {
+        eo_local_leave(&comm->end);
+        EO_TRY(eo_shared_run_in_pieces(work));
+    } else {
+        EO_TRY(run_directly(work, &end_ns));
+    }
     EO_TRY(sleep_until(comm->end.group, end_ns));
     if (work->span)
         *work->span = (struct eo_span){work->ready_ns, start_ns, eo_now_ns()};
@@ -193,8 +186,8 @@ static eo_status run_collective(void *arguments)
 
 /* -- on the caller's thread ------------------------------------------------------------------------------------- */
 
-static eo_status local_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
-                            uint32_t queue)
+eo_status eo_local_cpu_comm_make(struct eo_comm **out, struct eo_group *group, struct eo_device *device,
+                                 uint32_t queue)
 {
     *out = NULL;
     if (device->ops != &eo_device_cpu_ops) {
@@ -204,14 +197,24 @@ static eo_status local_open(struct eo_comm **out, struct eo_group *group, uint32
     struct eo_comm *comm = calloc(1, sizeof(*comm));
     if (!comm)
         return EO_ERR_NO_MEMORY;
+    comm->device = device;
+    comm->queue = queue;
+    comm->kernels = eo_cpu_of(device)->kernels;
+    *out = comm;
+    return EO_OK;
+}
+
+static eo_status local_open(struct eo_comm **out, struct eo_group *group, uint32_t rank, struct eo_device *device,
+                            uint32_t queue)
+{
+    struct eo_comm *comm;
+    *out = NULL;
+    EO_TRY(eo_local_cpu_comm_make(&comm, group, device, queue));
     const eo_status status = eo_local_end_open(&comm->end, group, rank, device, queue, NULL);
     if (status < 0) {
         free(comm);
         return status;
     }
-    comm->device = device;
-    comm->queue = queue;
-    comm->kernels = eo_cpu_of(device)->kernels;
     *out = comm;
     return EO_OK;
 }
@@ -222,15 +225,20 @@ static eo_status await_queue(struct eo_comm *comm)
     return eo_cpu_queue_await(queue, eo_cpu_queue_point(queue));
 }
 
-static void local_close(struct eo_comm *comm)
+void eo_local_cpu_await_all(struct eo_comm *comm)
 {
-    if (!comm)
-        return;
     struct eo_group *group = comm->end.group;
     (void)await_queue(comm);
     if (!eo_local_await_readers(&comm->end))
         (void)eo_local_fail(group, EO_ERR_TIMEOUT, "rank %u closed a communicator, and after %u ms a rank still reads "
                             "its memory", comm->end.rank, group->params.timeout_ms);
+}
+
+static void local_close(struct eo_comm *comm)
+{
+    if (!comm)
+        return;
+    eo_local_cpu_await_all(comm);
     eo_local_end_close(&comm->end, NULL);
     free(comm);
 }
@@ -239,20 +247,22 @@ static eo_status enqueue_collective(struct eo_comm *comm, void *recv, struct eo_
 {
     if (!post.label)
         post.label = "";
-    const struct local_work work = {comm, recv, post, span, eo_now_ns()};
+    if (comm->shared)
+        post.place = eo_shared_place(comm, post.send);
+    const struct eo_local_work work = {comm, recv, post, span, eo_now_ns()};
     _Static_assert(sizeof(work) <= EO_CPU_ARGUMENT_BYTES, "a collective does not fit into an item of the ring");
     eo_cpu_enqueue(comm->device, comm->queue, run_collective, &work, sizeof(work));
     return EO_OK;
 }
 
-static eo_status local_all_gather(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
+eo_status eo_local_cpu_all_gather(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
                                   const char *label, struct eo_span *span)
 {
     const struct eo_local_post post = {.kind = EO_LOCAL_ALL_GATHER, .count = send_bytes, .label = label, .send = send};
     return enqueue_collective(comm, recv, post, span);
 }
 
-static eo_status local_reduce_scatter(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
+eo_status eo_local_cpu_reduce_scatter(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
                                       eo_dtype dtype, const char *label, struct eo_span *span)
 {
     const struct eo_local_post post = {
@@ -260,7 +270,7 @@ static eo_status local_reduce_scatter(struct eo_comm *comm, void *recv, const vo
     return enqueue_collective(comm, recv, post, span);
 }
 
-static eo_status local_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype,
+eo_status eo_local_cpu_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype,
                                   const char *label, struct eo_span *span)
 {
     const struct eo_local_post post = {
@@ -269,7 +279,7 @@ static eo_status local_all_reduce(struct eo_comm *comm, void *buffer, uint64_t c
 }
 
 /* Who is in the barrier has finished all collectives before it, so nobody reads anybody's memory after it. */
-static eo_status local_quiesce(struct eo_comm *comm)
+eo_status eo_local_cpu_quiesce(struct eo_comm *comm)
 {
     EO_TRY(await_queue(comm)); /* first, or a full ring could not take the barrier */
     const struct eo_local_post post = {.kind = EO_LOCAL_BARRIER, .label = "quiesce"};
@@ -286,8 +296,8 @@ const struct eo_comm_ops eo_comm_local_ops = {
     .group_split = eo_local_group_split,
     .open = local_open,
     .close = local_close,
-    .all_gather = local_all_gather,
-    .reduce_scatter = local_reduce_scatter,
-    .all_reduce = local_all_reduce,
-    .quiesce = local_quiesce,
+    .all_gather = eo_local_cpu_all_gather,
+    .reduce_scatter = eo_local_cpu_reduce_scatter,
+    .all_reduce = eo_local_cpu_all_reduce,
+    .quiesce = eo_local_cpu_quiesce,
 };
