@@ -6,6 +6,7 @@
  *     eo_plan     memory map, schedule, proof                           evenodd/plan.h
  *     eo_world    the ranks                                             evenodd/world.h, world_nccl.h
  *     eo_runtime  steps                                                 evenodd/runtime.h
+ *     eo_saver, eo_checkpoint  what a run leaves on the disk            evenodd/checkpoint.h
  *
  * Handles are opaque. Parameter structs are read during the call; a zero stands for the value in brackets. Functions
  * that can fail return eo_status, `< 0` is failure, and a failed call changes nothing. The library never prints,
@@ -14,6 +15,7 @@
 #ifndef EVENODD_EVENODD_H
 #define EVENODD_EVENODD_H
 
+#include <evenodd/checkpoint.h>
 #include <evenodd/common.h>
 #include <evenodd/log.h>
 #include <evenodd/model.h>
@@ -34,6 +36,7 @@
 #define eo_world_params(...) (&(const eo_world_params){__VA_ARGS__})
 #define eo_world_nccl_params(...) (&(const eo_world_nccl_params){__VA_ARGS__})
 #define eo_runtime_params(...) (&(const eo_runtime_params){__VA_ARGS__})
+#define eo_saver_params(...) (&(const eo_saver_params){__VA_ARGS__})
 #define eo_step_params(...) (&(const eo_step_params){__VA_ARGS__})
 #endif
 

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints: a folder a step, in it a file a rank and a manifest. docs/checkpoints.md has the format.
+ *
+ *     FOLDER/step-000000000120/manifest rank-00000 rank-00001 ...
+ *
+ * What is saved: master weights in fp32, optimizer state, the number of the step, the model's description, and bytes of
+ * the trainer's own. A folder gets its name when everything in it is on the disk, so one that has the name is whole;
+ * until then it ends in ".new". Every byte is under a checksum.
+ *
+ * A checkpoint can be loaded by any number of ranks, with any strategy, slot count and element type; every rank reads
+ * what is its own, in pieces of a megabyte.
+ *
+ *     eo_saver        writes, beside training        eo_checkpoint   an opened one
+ */
+#ifndef EVENODD_CHECKPOINT_H
+#define EVENODD_CHECKPOINT_H
+
+#include <evenodd/common.h>
+#include <evenodd/log.h>
+#include <evenodd/model.h>
+#include <evenodd/plan.h>
+#include <evenodd/runtime.h>
+#include <evenodd/status.h>
+
+#define EO_CHECKPOINT_FILE_MAX 24     /* bytes of a file's name in a checkpoint, with its end */
+#define EO_CHECKPOINT_STRATEGY_MAX 32 /* bytes of a strategy's name */
+
+typedef struct eo_saver eo_saver;
+typedef struct eo_checkpoint eo_checkpoint;
+
+typedef struct eo_saver_params {
+    eo_runtime *runtime;      /* required; must outlive the saver */
+    const char *folder;       /* required: where checkpoints go; made if it is not there. One for all ranks */
+    uint32_t keep;            /* [0: all] when a new one is whole, only so many newest ones stay */
+    uint32_t blob_bytes_max;  /* [4096] of the trainer's own */
+    const eo_log *log;        /* [silence] copied; called from the saver's thread too */
+} eo_saver_params;
+
+typedef struct eo_saver_report {
+    uint64_t step;        /* of the checkpoint that the others are of; 0: there was none */
+    bool is_written;      /* now: all ranks' files are on the disk, and rank 0 is about to name the folder */
+    uint64_t file_bytes;  /* of this rank's file */
+    uint64_t copy_ns;     /* what the step lost: eo_saver_begin, from its call to its return */
+    uint64_t write_ns;    /* from then until the file was on the disk */
+} eo_saver_report;
+
+typedef struct eo_checkpoint_info {
+    const char *path;          /* the folder; lives as long as the checkpoint */
+    const char *model_name;    /* likewise */
+    const char *strategy;      /* how it was sharded when it was saved; likewise */
+    uint64_t step;
+    uint32_t rank_count;       /* files */
+    eo_dtype dtype;            /* that was computed with; what is saved is fp32 */
+    uint32_t optimizer_states; /* arrays a parameter */
+    uint32_t layer_count, parameter_count;
+    uint64_t element_count;    /* parameters in the usual sense */
+    uint64_t bytes;            /* of all files */
+} eo_checkpoint_info;
+
+/* Elements [offset, offset + count) of a flat layer, in one rank's file. */
+typedef struct eo_checkpoint_layer {
+    const char *name;       /* lives as long as the checkpoint */
+    bool frozen;            /* then there is no optimizer state */
+    uint64_t element_count; /* of the flat layer: its parameters, and what lies between them */
+} eo_checkpoint_layer;
+
+typedef struct eo_checkpoint_parameter {
+    eo_parameter_info info;
+    uint64_t offset;        /* element of the flat layer at which it begins */
+} eo_checkpoint_parameter;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Host memory that a rank of this plan needs for saving (pinned on a GPU), beside the plan: reserved by
+ * eo_saver_create, and given back by eo_saver_destroy.
+ */
+EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_max);
+
+/*
+ * Reserves the memory, starts the thread that writes. Touches no file. Not collective. EO_OK, EO_ERR_INVALID,
+ * EO_ERR_NO_MEMORY.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params);
+/* Waits for its thread; a checkpoint that is not whole by then never will be. Writes NULL. Before the runtime's. */
+EO_EXPORT void eo_saver_destroy(eo_saver **saver);
+
+/*
+ * Saves the state after the last finished step: copies it to the memory that was reserved, and leaves the writing to
+ * the saver's thread. The schedule goes on as it was. Between steps; every rank, after the same step. Allocates
+ * nothing; waits for the copy (on a GPU it is only issued), and on rank 0 for the folder before this one to get its
+ * name. EO_OK, EO_IN_PROGRESS: the save before is not over, nothing was begun (on all ranks alike), EO_ERR_INVALID.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes);
+
+/*
+ * How a save ends: all ranks must know when all have written. What eo_saver_value() gives is added up over the ranks
+ * (as one of eo_step_params.values, or by eo_sum), and the sum is given to eo_saver_poll() on all of them, after every
+ * step. Neither waits nor allocates.
+ *
+ * EO_OK           no save is under way; *report says whether one just ended
+ * EO_IN_PROGRESS
+ * EO_ERR_IO       a rank could not write its file: this save is given up, what was saved before is as it was, and
+ *                 training may go on. eo_saver_error() says why on the rank where it was. Told once
+ */
+EO_EXPORT double eo_saver_value(eo_saver *saver);
+EO_EXPORT EO_NODISCARD eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report);
+
+/* Waits until the save that is under way is whole, the folder named and older ones removed. Collective, between steps;
+ * leaves the schedule, as eo_sum does. Statuses of eo_saver_poll, and of eo_sum. */
+EO_EXPORT EO_NODISCARD eo_status eo_saver_wait(eo_saver *saver, eo_saver_report *report);
+
+/* Why the last save failed; "": it did not, or not on this rank. Until the next eo_saver_begin. */
+EO_EXPORT const char *eo_saver_error(const eo_saver *saver);
+
+/*
+ * The folder of the newest checkpoint: `folder` itself where it is one, else the one in it of the highest step.
+ * *step (NULL is taken) gets its step. EO_OK, EO_ERR_IO (logged), EO_IN_PROGRESS: there is no checkpoint in it, nor
+ * an error (the folder may not be there).
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_find(char *path, size_t path_bytes, uint64_t *step, const char *folder,
+                                                    const eo_log *log);
+
+/*
+ * Reads the manifest and all files' heads and checks them against each other; no weights yet. Allocates. What is wrong
+ * is logged with the file's name. One thread at a time. EO_OK, EO_ERR_IO (damaged, or files are missing),
+ * EO_ERR_UNSUPPORTED (of a version that this library does not know), EO_ERR_NO_MEMORY.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_open(eo_checkpoint **out, const char *path, const eo_log *log);
+EO_EXPORT void eo_checkpoint_close(eo_checkpoint **checkpoint);
+
+EO_EXPORT void eo_checkpoint_get_info(const eo_checkpoint *checkpoint, eo_checkpoint_info *out);
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_get_layer(const eo_checkpoint *checkpoint, uint32_t layer,
+                                                         eo_checkpoint_layer *out);
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_get_parameter(const eo_checkpoint *checkpoint, uint32_t parameter,
+                                                             eo_checkpoint_parameter *out);
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_find_parameter(const eo_checkpoint *checkpoint, const char *name,
+                                                              uint32_t *out);
+
+/* Whether it is of the plan's model: EO_ERR_INVALID, with the first field in which they differ logged. */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_check(const eo_checkpoint *checkpoint, const eo_plan *plan);
+
+/* What the trainer of that rank gave to eo_saver_begin: *bytes of it (`data` has room for at most *bytes before). */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_blob(eo_checkpoint *checkpoint, uint32_t rank, void *data,
+                                                    uint32_t *bytes);
+
+/*
+ * Fills this rank's shards and optimizer state, and sets the number of the step. Not collective, but all ranks must do
+ * it, between steps; the next step runs the first-step list. EO_ERR_INVALID: another model; EO_ERR_IO: a file is
+ * damaged, named with its section; then the runtime's weights are worth nothing.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *runtime);
+
+/* Elements of a flat layer: array 0 is the weights, 1 ... the optimizer's. Beyond its end there are zeros. */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_read(eo_checkpoint *checkpoint, uint32_t layer, uint32_t array,
+                                                    uint64_t offset, uint64_t count, float *values);
+
+/* Reads everything: each damaged section is logged, with its file. EO_OK, EO_ERR_IO. */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_verify(eo_checkpoint *checkpoint);
+
+/*
+ * Writes it once more into `folder`, for another number of ranks, sharded evenly, layer by layer. The trainer's bytes
+ * of rank 0 go to all. EO_OK, EO_ERR_IO, EO_ERR_INVALID, EO_ERR_NO_MEMORY.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_reshard(eo_checkpoint *checkpoint, const char *folder,
+                                                       uint32_t rank_count, const eo_log *log);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
