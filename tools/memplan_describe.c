@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A model of a family that the layers have no kernels for, described as the layers describe theirs: the same layers,
- * positions, rows and lifetimes, with what the family has more (biases, norms of q and k, experts). What a kernel takes
- * as scratch is asked of the layers, with a model of one block that has the same attention.
+ * positions, rows and lifetimes, with what the family has more (experts, biases behind products). What a kernel takes as
+ * scratch is asked of the layers, with a model of one block that has the same attention.
  *
  * Every rank gathers all experts of a layer, and keeps as many rows as its tokens have experts: no row depends on how
  * the router spreads them.
@@ -19,7 +19,7 @@ struct description {
     const eo_log *log;
     uint64_t rows, element_bytes;    /* tokens of a micro-batch; of an activation */
     uint64_t q, kv;                  /* widths of queries, and of keys */
-    uint64_t forward_scratch, attention_scratch, norm_scratch, head_norm_scratch, embedding_scratch;
+    uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch;
     uint32_t position;
     bool recompute;                  /* of the block at hand */
 };
@@ -46,48 +46,37 @@ static uint64_t row_bytes(const eo_plan *plan, uint32_t row_count, const char *n
     return 0;
 }
 
-/* One Llama block of this width; its rows under the names that the layers give them. */
-static eo_status ask_layers(struct description *d, uint32_t width, uint32_t heads, uint32_t kv_heads,
-                            uint32_t head_chunks, uint64_t *forward, uint64_t *backward, uint64_t *head_scratch,
-                            uint64_t *embedding)
+/* One block of the layers with this attention, as halves; its rows under the names that the layers give them. */
+static eo_status find_scratch(struct description *d)
 {
+    enum { MLP = 64 };
     const struct eo_memplan_settings *s = d->settings;
     eo_transformer *transformer = NULL;
     eo_plan *plan = NULL;
-    const eo_transformer_config shape = {
-        .family = EO_FAMILY_LLAMA, .layer_count = 1, .width = width, .head_count = heads, .kv_head_count = kv_heads,
-        .mlp_width = 64, .vocabulary = d->config->vocabulary, .context = s->seq};
+    eo_transformer_config shape;
+    eo_model_config_transformer(d->config, &shape);
+    shape.layer_count = 1;
+    shape.mlp_width = MLP;
+    shape.context = s->seq;
     TOOLS_TRY(eo_transformer_create(&transformer, eo_transformer_params(
-        .config = shape, .batch = s->batch, .seq = s->seq, .head_chunks = head_chunks, .thread_count = s->threads,
+        .config = shape, .batch = s->batch, .seq = s->seq, .head_chunks = s->head_chunks, .thread_count = s->threads,
         .half_blocks = true, .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .device = s->kernels, .log = d->log)));
     const eo_status status = eo_plan_create(&plan, eo_transformer_model(transformer), &(eo_plan_params){
         .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .log = d->log});
     if (status >= 0) {
         eo_plan_summary summary;
         eo_plan_get_summary(plan, &summary);
-        *forward = row_bytes(plan, summary.row_count, "block.0.attention.forward_scratch");
-        *backward = row_bytes(plan, summary.row_count, "block.0.attention.scratch");
-        *head_scratch = row_bytes(plan, summary.row_count, "head.scratch");
-        *embedding = row_bytes(plan, summary.row_count, "embedding.scratch");
+        d->forward_scratch = row_bytes(plan, summary.row_count, "block.0.attention.forward_scratch");
+        d->attention_scratch = row_bytes(plan, summary.row_count, "block.0.attention.scratch");
+        d->head_scratch = row_bytes(plan, summary.row_count, "head.scratch");
+        d->embedding_scratch = row_bytes(plan, summary.row_count, "embedding.scratch");
+        /* An MLP's is the gradient of what is widest in it, and what the norm's kernel asks for. */
+        d->norm_scratch = row_bytes(plan, summary.row_count, "block.0.mlp.scratch") -
+                          align_up(d->rows * max_u64(MLP, d->config->width) * d->element_bytes);
         eo_plan_destroy(&plan);
     }
     eo_transformer_destroy(&transformer);
     return status;
-}
-
-static eo_status find_scratch(struct description *d)
-{
-    const struct eo_model_config *c = d->config;
-    uint64_t unused[2];
-    TOOLS_TRY(ask_layers(d, (uint32_t)d->q, c->head_count, c->kv_head_count, 1, &d->forward_scratch,
-                         &d->attention_scratch, &unused[0], &d->embedding_scratch));
-    /* Gradients of heads and norm share a place: the wider one counts. */
-    const uint64_t heads = align_up(d->rows * d->q * d->element_bytes);
-    d->attention_scratch += align_up(d->rows * max_u64(d->q, c->width) * d->element_bytes) - heads;
-    /* Heads of two: the table of rotary positions is then small, and norms do not ask. */
-    TOOLS_TRY(ask_layers(d, c->width, c->width / 2, 1, d->settings->head_chunks, &unused[0], &unused[1], &d->head_norm_scratch,
-                         &unused[1]));
-    return ask_layers(d, c->width, c->width / 2, 1, 1, &unused[0], &unused[1], &d->norm_scratch, &unused[1]);
 }
 
 /* --- parameters --------------------------------------------------------------------------------------------------- */
@@ -189,15 +178,12 @@ static eo_status add_attention_rows(struct description *d, uint32_t block)
     const uint64_t row = d->rows * d->element_bytes, inner = d->q + 2 * d->kv;
     TOOLS_TRY(add_tensor(d, block, "attention", "norm", true, row * c->width));
     TOOLS_TRY(add_tensor(d, block, "attention", "norm_stats", false, d->rows * sizeof(float)));
-    if (c->qk_norm) {
-        TOOLS_TRY(add_tensor(d, block, "attention", "qk_before_norm", false, row * (d->q + d->kv)));
-        TOOLS_TRY(add_tensor(d, block, "attention", "qk_stats", false,
-                             d->rows * (c->head_count + (uint64_t)c->kv_head_count) * sizeof(float)));
-        TOOLS_TRY(add_tensor(d, block, "attention", "qk", true, row * (d->q + d->kv)));
-        TOOLS_TRY(add_tensor(d, block, "attention", "v", false, row * d->kv));
-    } else {
-        TOOLS_TRY(add_tensor(d, block, "attention", "qkv", false, row * inner));
-    }
+    /* With norms of q and k what they read is kept; where what they make is made again, v is kept beside it. */
+    const bool remakes = c->qk_norm && !d->recompute && d->settings->recompute == EO_RECOMPUTE_CHEAP;
+    if (c->qk_norm)
+        TOOLS_TRY(add_tensor(d, block, "attention", remakes ? "qkv_before_norm" : "qk_before_norm", false,
+                             row * (remakes ? inner : d->q + d->kv)));
+    TOOLS_TRY(add_tensor(d, block, "attention", "qkv", remakes, row * inner));
     TOOLS_TRY(add_tensor(d, block, "attention", "heads", false, row * d->q));
     return add_tensor(d, block, "attention", "log_sum_exp", false, d->rows * c->head_count * sizeof(float));
 }
@@ -318,7 +304,7 @@ static eo_status add_head(struct description *d, uint32_t embedding)
     TOOLS_TRY(add_row(d, "head.logits", chunk * stride * d->element_bytes, EO_CATEGORY_HEAD, from, to));
     TOOLS_TRY(add_row(d, "head.losses", chunk * sizeof(float), EO_CATEGORY_HEAD, from, to));
     TOOLS_TRY(add_row(d, "head.loss", sizeof(double), EO_CATEGORY_HEAD, from, to));
-    return add_row(d, "head.scratch", d->head_norm_scratch, EO_CATEGORY_HEAD, from, to);
+    return add_row(d, "head.scratch", d->head_scratch, EO_CATEGORY_HEAD, from, to);
 }
 
 static eo_status add_persistent(struct description *d, const char *name, uint64_t bytes)

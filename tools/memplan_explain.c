@@ -28,8 +28,6 @@ VALUE(stats_bytes, n->tokens * 4)
 VALUE(stats_centered_bytes, n->tokens * 2 * 4)
 VALUE(qkv_bytes, n->tokens * (n->q + 2 * n->kv) * n->e)
 VALUE(qk_bytes, n->tokens * (n->q + n->kv) * n->e)
-VALUE(qk_stats_bytes, n->tokens * (n->a + n->k) * 4)
-VALUE(v_bytes, n->tokens * n->kv * n->e)
 VALUE(heads_bytes, n->tokens * n->q * n->e)
 VALUE(lse_bytes, n->tokens * n->a * 4)
 VALUE(hidden_bytes, n->tokens * 2 * n->f * n->e)
@@ -67,9 +65,7 @@ static const struct formula formulas[] = {
     {".norm_stats", "b s 2 4", stats_centered_bytes},
     {".qkv", "b s (a d + 2 k d) e", qkv_bytes},
     {".qk_before_norm", "b s (a d + k d) e", qk_bytes},
-    {".qk_stats", "b s (a + k) 4", qk_stats_bytes},
-    {".qk", "b s (a d + k d) e", qk_bytes},
-    {".v", "b s k d e", v_bytes},
+    {".qkv_before_norm", "b s (a d + 2 k d) e", qkv_bytes},
     {".heads", "b s a d e", heads_bytes},
     {".log_sum_exp", "b s a 4", lse_bytes},
     {".hidden", "b s f e", activation_bytes},

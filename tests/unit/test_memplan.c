@@ -54,9 +54,9 @@ static struct eo_memplan_settings setting(uint32_t world, uint32_t n)
  * alone, over a grid of settings, worlds of 1 to 8. That the runtime reserves it is seen by tests/tools/memplan_runs.sh. */
 Test(memplan, rows_are_those_of_the_runtimes_plan, .timeout = 300)
 {
-    static const char *const models[] = {"tiny", "llama-tiny", "base", "gpt2"};
+    static const char *const models[] = {"tiny", "llama-tiny", "base", "gpt2", "qwen2-tiny", "qwen3-tiny"};
     uint32_t compared = 0;
-    for (uint32_t m = 0; m < 4; m++) {
+    for (uint32_t m = 0; m < sizeof(models) / sizeof(models[0]); m++) {
         load(models[m]);
         eo_transformer_config shape;
         cr_assert_eq(eo_transformer_preset(models[m], &shape), EO_OK);
@@ -101,20 +101,20 @@ static const eo_plan_row *find_row(const eo_plan *other, uint32_t count, const e
     return NULL;
 }
 
-/* Goal: families without kernels are described as the layers describe theirs. Method: a Llama is described by memplan, and
- * its rows are held against those of the layers' Llama: all of them, by name, size and lifetime. */
+/* Goal: families without kernels are described as the layers describe theirs. Method: a Llama and its like are described by memplan,
+ * and their rows are held against those of the layers' own: all of them, by name, size and lifetime. */
 Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout = 120)
 {
     const eo_log silence = {0};
-    static const char *const models[] = {"llama-tiny", "llama-small", "llama-1b"};
+    static const char *const models[] = {"llama-tiny", "qwen2-tiny", "llama-1b", "qwen3-tiny", "llama-small"};
     const char *kernels[] = {"cpu", eo_memplan_default_kernels()};
-    for (uint32_t n = 0; n < 48; n++) {
+    for (uint32_t n = 0; n < 60; n++) {
         struct eo_memplan_settings s = setting(1 + n % 8, n);
         struct eo_memplan memplan;
         s.kernels = kernels[n % 2];
         if (strcmp(s.kernels, "cuda") == 0 && s.dtype != s.reduce_dtype)
             s.reduce_dtype = EO_DTYPE_FP32;
-        load(models[n % 3]);
+        load(models[n % 5]);
         plan(&memplan, &s);
         eo_model *described;
         eo_plan *other;
@@ -124,14 +124,14 @@ Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout 
             .gradient_slots = s.gradient_slots, .dtype = s.dtype, .reduce_dtype = s.reduce_dtype)), EO_OK);
         eo_plan_summary summary;
         eo_plan_get_summary(other, &summary);
-        cr_assert_eq(summary.row_count, memplan.summary.row_count, "%s: %u rows, the layers have %u", models[n % 3],
+        cr_assert_eq(summary.row_count, memplan.summary.row_count, "%s: %u rows, the layers have %u", models[n % 5],
                      summary.row_count, memplan.summary.row_count);
         cr_assert_eq(summary.lower_bound_bytes, memplan.summary.lower_bound_bytes);
         for (uint32_t r = 0; r < memplan.summary.row_count; r++) {
             eo_plan_row want, row;
             cr_assert_eq(eo_plan_get_row(memplan.plan, r, &want), EO_OK);
             cr_assert(find_row(other, summary.row_count, &want, &row), "no row %s", want.name);
-            cr_assert_eq(row.bytes, want.bytes, "%s of %s (%s): %llu, the layers have %llu", want.name, models[n % 3], s.kernels,
+            cr_assert_eq(row.bytes, want.bytes, "%s of %s (%s): %llu, the layers have %llu", want.name, models[n % 5], s.kernels,
                          (unsigned long long)row.bytes, (unsigned long long)want.bytes);
             cr_assert_str_eq(row.first, want.first, "%s", want.name);
             cr_assert_str_eq(row.last, want.last, "%s", want.name);
