@@ -33,6 +33,7 @@ check include         'evenodd/'
 check base            "$low"
 check streams         "$low|streams/"
 check buffers         "$low|streams/|buffers/"
+check cluster         "$low|cluster/|evenodd/cluster\.h"
 check runtime         "$low|streams/|buffers/|runtime/|evenodd/"
 check layers          'evenodd/|layers/'
 check tools           'evenodd/|tools/'

@@ -16,6 +16,7 @@
 #define EVENODD_EVENODD_H
 
 #include <evenodd/checkpoint.h>
+#include <evenodd/cluster.h>
 #include <evenodd/common.h>
 #include <evenodd/log.h>
 #include <evenodd/model.h>
@@ -34,6 +35,8 @@
 #define eo_buffer_params(...) (&(const eo_buffer_params){__VA_ARGS__})
 #define eo_plan_params(...) (&(const eo_plan_params){__VA_ARGS__})
 #define eo_world_params(...) (&(const eo_world_params){__VA_ARGS__})
+#define eo_rendezvous_params(...) (&(const eo_rendezvous_params){__VA_ARGS__})
+#define eo_world_join_params(...) (&(const eo_world_join_params){__VA_ARGS__})
 #define eo_world_nccl_params(...) (&(const eo_world_nccl_params){__VA_ARGS__})
 #define eo_runtime_params(...) (&(const eo_runtime_params){__VA_ARGS__})
 #define eo_saver_params(...) (&(const eo_saver_params){__VA_ARGS__})

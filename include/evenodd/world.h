@@ -48,6 +48,17 @@ EO_EXPORT EO_NODISCARD eo_status eo_device_ask(eo_device_facts *out, const char 
  */
 EO_EXPORT EO_NODISCARD eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params);
 
+enum { EO_WORLD_NONE = -1 }; /* as a color: in no group */
+
+/*
+ * Worlds inside a world, for a trainer's own layout of its ranks: ranks that give the same color form one, ordered by key
+ * and then by their rank in `world`; *out is NULL for a rank whose color is (uint32_t)EO_WORLD_NONE. Collective over the
+ * ranks of `world`, which must outlive it. What a rank is lost to in one of them it is lost to in all.
+ * EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (these collectives have none: logged), EO_ERR_COMM,
+ * EO_ERR_TIMEOUT.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_world_split(eo_world **out, eo_world *world, uint32_t color, uint32_t key);
+
 /* Runtimes on it must be destroyed before. Writes NULL. The last rank's call frees what the ranks share. */
 EO_EXPORT void eo_world_destroy(eo_world **world);
 

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Gathers along the tree, and failures: what ranks that have come together do.
+ */
+#include "cluster/node_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+
+enum { MEMBER_BLOB_BYTES = 4 + EO_HOST_BYTES };
+
+/* ---- failures ---- */
+
+void eo_node_fail(struct eo_node *node, const struct eo_failure *failure)
+{
+    if (node->failure.status != EO_OK)
+        return;
+    node->failure = *failure;
+    unsigned char body[4 + 4 + 1 + EO_FAILURE_BYTES];
+    struct eo_writer w = {body, body + sizeof(body), false};
+    eo_put(&w, (uint32_t)failure->status, 4);
+    eo_put(&w, failure->rank, 4);
+    eo_put(&w, failure->lost, 1);
+    eo_put_text(&w, failure->text, EO_FAILURE_BYTES);
+    for (struct eo_node_link *link = node->links; link; link = link->next)
+        if (!link->left)
+            node->ops->send(node->user, link, EO_MESSAGE_FAILURE, body, sizeof(body));
+    node->ops->failed(node->user, &node->failure);
+}
+
+void eo_node_give_up(struct eo_node *node, eo_status status, const char *format, ...)
+{
+    struct eo_failure failure = {.status = status, .rank = node->self.rank};
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(failure.text, sizeof(failure.text), format, arguments);
+    va_end(arguments);
+    eo_node_fail(node, &failure);
+}
+
+bool eo_node_take_failure(struct eo_node *node, struct eo_reader *r)
+{
+    struct eo_failure failure = {.status = (eo_status)(int32_t)eo_get(r, 4)};
+    failure.rank = (uint32_t)eo_get(r, 4);
+    failure.lost = eo_get(r, 1) != 0;
+    eo_get_text(r, failure.text, sizeof(failure.text));
+    if (r->overran || failure.status >= 0)
+        return false;
+    eo_node_fail(node, &failure);
+    return true;
+}
+
+static bool is_between_members(const struct eo_node *node, const struct eo_node_link *link)
+{
+    return link->kind != EO_LINK_NEW && !(link->kind == EO_LINK_HOST && node->placed);
+}
+
+void eo_node_down(struct eo_node *node, struct eo_node_link *link, uint32_t silent_ms, const char *why)
+{
+    struct eo_node_link **place = &node->links;
+    while (*place && *place != link)
+        place = &(*place)->next;
+    if (*place)
+        *place = link->next;
+    if (node->up == link)
+        node->up = NULL;
+    if (link->left || node->failure.status != EO_OK || !is_between_members(node, link))
+        return;
+    struct eo_failure failure = {.status = EO_ERR_COMM, .rank = link->known ? link->peer.rank : UINT32_MAX,
+                                 .lost = true};
+    char name[160] = "rank 0";
+    if (link->known)
+        eo_member_text(&link->peer, name, sizeof(name));
+    else if (link->kind == EO_LINK_LEADER)
+        snprintf(name, sizeof(name), "the first rank of this host");
+    int used;
+    if (silent_ms)
+        used = snprintf(failure.text, sizeof(failure.text), "%s has not answered for %.1f s: it hangs, or its host is "
+                        "cut off", name, silent_ms / 1000.0);
+    else
+        used = snprintf(failure.text, sizeof(failure.text), "%s is lost: its process has ended (%s)", name, why);
+    if (link->activity[0])
+        snprintf(failure.text + used, sizeof(failure.text) - (size_t)used, "; last heard of in %s", link->activity);
+    eo_node_fail(node, &failure);
+}
+
+void eo_node_beat(struct eo_node *node, const char *activity)
+{
+    unsigned char body[EO_ACTIVITY_BYTES];
+    struct eo_writer w = {body, body + sizeof(body), false};
+    eo_put_text(&w, activity, sizeof(body));
+    for (struct eo_node_link *link = node->links; link; link = link->next)
+        if (!link->left)
+            node->ops->send(node->user, link, EO_MESSAGE_BEAT, body, sizeof(body));
+}
+
+void eo_node_leave(struct eo_node *node)
+{
+    for (struct eo_node_link *link = node->links; link; link = link->next) {
+        if (!link->left)
+            node->ops->send(node->user, link, EO_MESSAGE_LEAVE, NULL, 0);
+        link->left = true; /* whatever ends from now on */
+    }
+}
+
+/* ---- gathers ---- */
+
+/* All ranks are in the same gather with the same size, or somebody is told. */
+static bool agrees(struct eo_node *node, uint64_t number, uint32_t bytes, const struct eo_node_link *from)
+{
+    char name[160] = "this rank";
+    if (!node->gather_any && number == node->gather_number) {
+        node->gather_bytes = bytes;
+        node->gather_any = true;
+    }
+    if (number == node->gather_number && bytes == node->gather_bytes)
+        return true;
+    if (from)
+        eo_member_text(&from->peer, name, sizeof(name));
+    eo_node_give_up(node, EO_ERR_INVALID, "the ranks do not exchange the same: %s, or one behind it, is in exchange "
+                    "%llu with %u bytes, others are in %llu with %u", name, (unsigned long long)number, bytes,
+                    (unsigned long long)node->gather_number, node->gather_bytes);
+    return false;
+}
+
+static bool add_parts(struct eo_node *node, const void *data, size_t bytes)
+{
+    if (node->part_bytes + bytes > node->part_capacity) {
+        const size_t capacity = 2 * (node->part_bytes + bytes);
+        unsigned char *parts = realloc(node->parts, capacity);
+        if (!parts)
+            return false;
+        node->parts = parts;
+        node->part_capacity = capacity;
+    }
+    memcpy(node->parts + node->part_bytes, data, bytes);
+    node->part_bytes += bytes;
+    return true;
+}
+
+eo_status eo_node_gather(struct eo_node *node, const void *blob, uint32_t bytes)
+{
+    unsigned char rank[4];
+    struct eo_writer w = {rank, rank + 4, false};
+    eo_put(&w, node->self.rank, 4);
+    EO_ASSERT(!node->gather_own && bytes >= 1 && bytes <= EO_GATHER_BYTES_MAX);
+    if (!agrees(node, node->gather_number, bytes, NULL))
+        return EO_OK; /* told by the failure */
+    if (!add_parts(node, rank, 4) || !add_parts(node, blob, bytes))
+        return EO_ERR_NO_MEMORY;
+    node->gather_own = true;
+    eo_node_look_at_gather(node);
+    return EO_OK;
+}
+
+void eo_node_gather_self(struct eo_node *node)
+{
+    unsigned char blob[MEMBER_BLOB_BYTES];
+    struct eo_writer w = {blob, blob + sizeof(blob), false};
+    eo_put(&w, node->self.pid, 4);
+    eo_put_text(&w, node->self.host, EO_HOST_BYTES);
+    if (eo_node_gather(node, blob, sizeof(blob)) < 0)
+        eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for the ranks' names");
+}
+
+static void tell_members(struct eo_node *node, const unsigned char *all)
+{
+    struct eo_member *members = calloc(node->rank_count, sizeof(*members));
+    if (!members) {
+        eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for %u ranks' names", node->rank_count);
+        return;
+    }
+    struct eo_reader r = {all, all + (size_t)node->rank_count * MEMBER_BLOB_BYTES, false};
+    for (uint32_t i = 0; i < node->rank_count; i++) {
+        members[i].rank = i;
+        members[i].pid = (uint32_t)eo_get(&r, 4);
+        eo_get_text(&r, members[i].host, EO_HOST_BYTES);
+    }
+    node->joined = true;
+    node->ops->joined(node->user, members);
+    free(members);
+}
+
+/* Down to all below, then to this rank. `body` is the whole message. */
+static void finish(struct eo_node *node, const unsigned char *body, size_t bytes)
+{
+    const uint64_t number = node->gather_number++;
+    const uint32_t blob_bytes = node->gather_bytes;
+    for (struct eo_node_link *link = node->links; link; link = link->next) {
+        if (link->kind == EO_LINK_LEAF || link->kind == EO_LINK_CHILD)
+            node->ops->send(node->user, link, EO_MESSAGE_DOWN, body, bytes);
+        link->contributed = false;
+    }
+    free(node->parts);
+    node->parts = NULL;
+    node->part_bytes = node->part_capacity = 0;
+    node->gather_own = node->gather_any = false;
+    if (number == 0)
+        tell_members(node, body + GATHER_HEADER_BYTES);
+    else
+        node->ops->gathered(node->user, body + GATHER_HEADER_BYTES, blob_bytes);
+}
+
+/* The root puts the parts in their places: each rank once. */
+static void assemble(struct eo_node *node)
+{
+    const size_t bytes = GATHER_HEADER_BYTES + (size_t)node->rank_count * node->gather_bytes;
+    unsigned char *body = malloc(bytes), *seen = calloc(node->rank_count, 1);
+    uint32_t count = 0;
+    if (body && seen) {
+        struct eo_writer w = {body, body + bytes, false};
+        eo_put(&w, node->gather_number, 8);
+        eo_put(&w, node->gather_bytes, 4);
+        struct eo_reader r = {node->parts, node->parts + node->part_bytes, false};
+        while (r.at < r.end) {
+            const uint32_t rank = (uint32_t)eo_get(&r, 4);
+            const unsigned char *blob = eo_get_bytes(&r, node->gather_bytes);
+            if (!blob || rank >= node->rank_count || seen[rank])
+                break;
+            memcpy(w.at + (size_t)rank * node->gather_bytes, blob, node->gather_bytes);
+            seen[rank] = 1;
+            count++;
+        }
+        if (count == node->rank_count)
+            finish(node, body, bytes);
+        else
+            eo_node_give_up(node, EO_ERR_COMM, "an exchange of the ranks came in wrong: %u of %u parts are good", count,
+                            node->rank_count);
+    } else {
+        eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for an exchange of %zu bytes", bytes);
+    }
+    free(body);
+    free(seen);
+}
+
+void eo_node_look_at_gather(struct eo_node *node)
+{
+    uint32_t contributed = 0;
+    if (!node->gather_own || !node->placed || node->failure.status != EO_OK)
+        return;
+    for (const struct eo_node_link *link = node->links; link; link = link->next)
+        contributed += link->contributed;
+    const uint32_t below = (eo_node_is_leaf(node) ? 0 : node->local_count - 1) + node->child_count;
+    if (contributed < below)
+        return;
+    if (eo_node_is_root(node)) {
+        assemble(node);
+    } else if (node->up) {
+        const size_t bytes = GATHER_HEADER_BYTES + node->part_bytes;
+        unsigned char *body = malloc(bytes);
+        if (!body) {
+            eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for an exchange of %zu bytes", bytes);
+            return;
+        }
+        struct eo_writer w = {body, body + bytes, false};
+        eo_put(&w, node->gather_number, 8);
+        eo_put(&w, node->gather_bytes, 4);
+        eo_put_bytes(&w, node->parts, node->part_bytes);
+        node->ops->send(node->user, node->up, EO_MESSAGE_UP, body, bytes);
+        free(body);
+        node->gather_own = false; /* sent once; a new one begins when this has come down */
+    }
+}
+
+bool eo_node_take_up(struct eo_node *node, struct eo_node_link *link, struct eo_reader *r)
+{
+    const uint64_t number = eo_get(r, 8);
+    const uint32_t bytes = (uint32_t)eo_get(r, 4);
+    const size_t left = (size_t)(r->end - r->at);
+    if (r->overran || (link->kind != EO_LINK_LEAF && link->kind != EO_LINK_CHILD) || link->contributed ||
+        bytes == 0 || bytes > EO_GATHER_BYTES_MAX || left == 0 || left % (4 + bytes))
+        return false;
+    if (!agrees(node, number, bytes, link))
+        return true;
+    if (!add_parts(node, r->at, left)) {
+        eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for an exchange");
+        return true;
+    }
+    link->contributed = true;
+    eo_node_look_at_gather(node);
+    return true;
+}
+
+bool eo_node_take_down(struct eo_node *node, struct eo_node_link *link, const unsigned char *body, size_t bytes)
+{
+    struct eo_reader r = {body, body + bytes, false};
+    const uint64_t number = eo_get(&r, 8);
+    const uint32_t blob_bytes = (uint32_t)eo_get(&r, 4);
+    if (r.overran || link != node->up || number != node->gather_number || blob_bytes != node->gather_bytes ||
+        bytes != GATHER_HEADER_BYTES + (size_t)node->rank_count * blob_bytes)
+        return false;
+    finish(node, body, bytes);
+    return true;
+}

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The callers' side of a rendezvous.
+ */
+#include "cluster/rendezvous_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+
+enum { RANKS_MAX = 1 << 16, WAIT_MS_DEFAULT = 60000, BEAT_MS_MAX = 250, BEATS_IN_SILENCE = 8 };
+_Static_assert((int)EO_EXCHANGE_MAX == (int)EO_GATHER_BYTES_MAX && (int)EO_TOKEN_BYTES == 32, "public sizes are the node's");
+
+/* ---- create ---- */
+
+static eo_status check(const eo_rendezvous_params *p)
+{
+    EO_REQUIRE(p->log, p->rank_count >= 1 && p->rank_count <= RANKS_MAX, "a world of %u ranks: 1 to %d are possible",
+               p->rank_count, RANKS_MAX);
+    EO_REQUIRE(p->log, p->rank < p->rank_count, "rank %u in a world of %u", p->rank, p->rank_count);
+    EO_REQUIRE(p->log, p->local_count <= p->rank_count && p->local_rank < (p->local_count ? p->local_count : 1),
+               "local rank %u of %u on this host, in a world of %u", p->local_rank, p->local_count, p->rank_count);
+    EO_REQUIRE(p->log, p->rank != 0 || p->local_rank == 0, "rank 0 has local rank %u; it must be the first of its host",
+               p->local_rank);
+    EO_REQUIRE(p->log, p->local_count == p->rank_count || p->rank_count == 1 || (p->address && p->port),
+               "ranks are on several hosts (%u of %u on this one), and the address of rank 0 is not told",
+               p->local_count, p->rank_count);
+    return EO_OK;
+}
+
+static eo_status open_sockets(struct eo_rendezvous *rv)
+{
+    const eo_rendezvous_params *p = &rv->params;
+    char name[120];
+    rv->root_listener = rv->local_listener = rv->child_listener = -1;
+    rv->has_network = p->local_count < p->rank_count;
+    rv->local_address = eo_address_within_host(&rv->secret, rv->host, rv->address, rv->port);
+    if (rv->has_network && p->local_rank == 0) {
+        EO_TRY(eo_address_resolve(&rv->root_address, rv->address, rv->port, &rv->log));
+        EO_REQUIRE(&rv->log, p->token || eo_address_is_loopback(&rv->root_address),
+                   "rendezvous at %s without a token: on a network ranks must show that they belong to the job; give all "
+                   "of them the same 256 bits", rv->address);
+        eo_address_text(&rv->root_address, name, sizeof(name));
+    }
+    if (rv->has_network && p->rank == 0) {
+        rv->root_listener = eo_socket_listen(&rv->root_address);
+        if (rv->root_listener < 0) {
+            eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank 0 cannot listen at %s: %s; %s", name, strerror(errno),
+                         errno == EADDRINUSE      ? "another job has it: give another port"
+                         : errno == EADDRNOTAVAIL ? "that is no address of this host: rank 0 has to run where it is"
+                                                  : "give another address or port");
+            return EO_ERR_IO;
+        }
+    }
+    if (p->local_count > 1 && p->local_rank == 0) {
+        rv->local_listener = eo_socket_listen(&rv->local_address);
+        if (rv->local_listener < 0) {
+            const bool taken = errno == EADDRINUSE;
+            eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank %u cannot listen for the ranks of its host: %s%s",
+                         p->rank, strerror(errno), taken ? "; another process is the first of this job here: local ranks "
+                         "are repeated, or an earlier run has not ended" : "");
+            return taken ? EO_ERR_INVALID : EO_ERR_IO;
+        }
+    }
+    return EO_OK;
+}
+
+static void copy_texts(struct eo_rendezvous *rv)
+{
+    const eo_rendezvous_params *p = &rv->params;
+    snprintf(rv->address, sizeof(rv->address), "%s", p->address ? p->address : "");
+    snprintf(rv->port, sizeof(rv->port), "%s", p->port ? p->port : "");
+    if (p->host)
+        snprintf(rv->host, sizeof(rv->host), "%s", p->host);
+    else if (gethostname(rv->host, sizeof(rv->host)) != 0)
+        snprintf(rv->host, sizeof(rv->host), "?");
+    rv->host[sizeof(rv->host) - 1] = '\0';
+    snprintf(rv->secret.job, sizeof(rv->secret.job), "%s", p->job ? p->job : "");
+    if (p->token)
+        memcpy(rv->secret.token, p->token, EO_TOKEN_BYTES);
+}
+
+static eo_status start(struct eo_rendezvous *rv)
+{
+    eo_rendezvous_params *p = &rv->params;
+    if (p->local_count == 0)
+        p->local_count = 1;
+    if (p->timeout_ms == 0)
+        p->timeout_ms = WAIT_MS_DEFAULT;
+    if (p->silence_ms == 0)
+        p->silence_ms = WAIT_MS_DEFAULT;
+    rv->beat_ms = p->silence_ms / BEATS_IN_SILENCE < BEAT_MS_MAX ? p->silence_ms / BEATS_IN_SILENCE + 1 : BEAT_MS_MAX;
+    copy_texts(rv);
+    EO_TRY(open_sockets(rv));
+    rv->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (rv->wake < 0) {
+        eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: %s", strerror(errno));
+        return EO_ERR_IO;
+    }
+    if (pthread_create(&rv->thread, NULL, eo_rendezvous_main, rv) != 0)
+        return EO_ERR_NO_MEMORY;
+    rv->has_thread = true;
+    return EO_OK;
+}
+
+/* Its own thread keeps the deadline; it ends in `joined` or a failure. */
+static eo_status await_all(struct eo_rendezvous *rv)
+{
+    pthread_mutex_lock(&rv->mutex);
+    while (!rv->joined && rv->failure.status == EO_OK)
+        pthread_cond_wait(&rv->changed, &rv->mutex);
+    const eo_status status = rv->failure.status;
+    pthread_mutex_unlock(&rv->mutex);
+    return status;
+}
+
+eo_status eo_rendezvous_create(eo_rendezvous **out, const eo_rendezvous_params *params)
+{
+    if (!out)
+        return EO_ERR_INVALID;
+    *out = NULL;
+    if (!params)
+        return EO_ERR_INVALID;
+    EO_TRY(check(params));
+    struct eo_rendezvous *rv = calloc(1, sizeof(*rv));
+    if (!rv)
+        return EO_ERR_NO_MEMORY;
+    rv->params = *params;
+    rv->log = params->log ? *params->log : (eo_log){0};
+    rv->wake = rv->root_listener = rv->local_listener = rv->child_listener = -1;
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&rv->mutex, NULL);
+    pthread_cond_init(&rv->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    eo_status status = start(rv);
+    if (status >= 0)
+        status = await_all(rv);
+    if (status < 0) {
+        if (rv->failure.status < 0)
+            eo_log_write(&rv->log, EO_LOG_ERROR, "%s", rv->failure.text);
+        eo_rendezvous_destroy(&rv);
+        return status;
+    }
+    *out = rv;
+    return EO_OK;
+}
+
+/* ---- use ---- */
+
+static void wake(struct eo_rendezvous *rv)
+{
+    const uint64_t one = 1;
+    if (write(rv->wake, &one, sizeof(one)) < 0) {
+        /* it is full: so it wakes anyway */
+    }
+}
+
+static struct timespec deadline_in(uint64_t ms)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    const uint64_t ns = (uint64_t)end.tv_nsec + ms * 1000000u;
+    end.tv_sec += (time_t)(ns / 1000000000u);
+    end.tv_nsec = (long)(ns % 1000000000u);
+    return end;
+}
+
+eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t bytes, void *recv)
+{
+    if (!rv || !send || !recv)
+        return EO_ERR_INVALID;
+    EO_REQUIRE(&rv->log, bytes >= 1 && bytes <= EO_EXCHANGE_MAX, "an exchange of %u bytes a rank: 1 to %d are possible",
+               bytes, EO_EXCHANGE_MAX);
+    const struct timespec end = deadline_in(rv->params.timeout_ms);
+    pthread_mutex_lock(&rv->mutex);
+    if (rv->recv) {
+        pthread_mutex_unlock(&rv->mutex);
+        eo_log_write(&rv->log, EO_LOG_ERROR, "two exchanges at one time: one thread has to make all of them");
+        return EO_ERR_INVALID;
+    }
+    rv->send = send;
+    rv->recv = recv;
+    rv->bytes = bytes;
+    rv->asked = true;
+    rv->gathered = false;
+    wake(rv);
+    int late = 0;
+    while (!rv->gathered && rv->failure.status == EO_OK && late != ETIMEDOUT)
+        late = pthread_cond_timedwait(&rv->changed, &rv->mutex, &end);
+    const eo_status status = rv->gathered ? EO_OK : rv->failure.status < 0 ? rv->failure.status : EO_ERR_TIMEOUT;
+    rv->recv = NULL;
+    rv->asked = false;
+    pthread_mutex_unlock(&rv->mutex);
+    if (status == EO_ERR_TIMEOUT) {
+        char text[200];
+        snprintf(text, sizeof(text), "rank %u waited %u ms for the others in an exchange, and not all came",
+                 rv->params.rank, rv->params.timeout_ms);
+        eo_log_write(&rv->log, EO_LOG_ERROR, "%s", text);
+        eo_rendezvous_fail(rv, EO_ERR_TIMEOUT, text);
+    }
+    return status;
+}
+
+void eo_rendezvous_fail(eo_rendezvous *rv, eo_status status, const char *text)
+{
+    if (!rv || status >= 0)
+        return;
+    pthread_mutex_lock(&rv->mutex);
+    if (!rv->wants_to_fail) {
+        rv->own_failure = (struct eo_failure){.status = status, .rank = rv->params.rank};
+        snprintf(rv->own_failure.text, sizeof(rv->own_failure.text), "%s", text ? text : "no reason given");
+        rv->wants_to_fail = true;
+    }
+    pthread_mutex_unlock(&rv->mutex);
+    wake(rv);
+}
+
+bool eo_rendezvous_failure(eo_rendezvous *rv, eo_rank_failure *out)
+{
+    pthread_mutex_lock(&rv->mutex);
+    *out = rv->failure;
+    pthread_mutex_unlock(&rv->mutex);
+    return out->status < 0;
+}
+
+uint32_t eo_rendezvous_rank(const eo_rendezvous *rv)
+{
+    return rv->params.rank;
+}
+
+uint32_t eo_rendezvous_rank_count(const eo_rendezvous *rv)
+{
+    return rv->params.rank_count;
+}
+
+eo_rank_info eo_rendezvous_rank_info(const eo_rendezvous *rv, uint32_t rank)
+{
+    eo_rank_info info = {0};
+    if (rank < rv->params.rank_count && rv->members) {
+        info.process = rv->members[rank].pid;
+        snprintf(info.host, sizeof(info.host), "%s", rv->members[rank].host);
+    }
+    return info;
+}
+
+/* ---- destroy ---- */
+
+static void close_if_open(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
+{
+    if (!rendezvous || !*rendezvous)
+        return;
+    struct eo_rendezvous *rv = *rendezvous;
+    if (rv->has_thread) {
+        unsigned char mine = 0, *all = malloc(rv->params.rank_count);
+        const bool together = all && rv->joined && rv->failure.status == EO_OK && !rv->wants_to_fail;
+        const bool all_came = together && eo_rendezvous_all_gather(rv, &mine, 1, all) >= 0;
+        free(all);
+        pthread_mutex_lock(&rv->mutex);
+        rv->stop = true;
+        rv->leave = all_came;
+        pthread_mutex_unlock(&rv->mutex);
+        wake(rv);
+        pthread_join(rv->thread, NULL);
+    }
+    close_if_open(rv->wake);
+    close_if_open(rv->root_listener);
+    close_if_open(rv->local_listener);
+    close_if_open(rv->child_listener);
+    pthread_mutex_destroy(&rv->mutex);
+    pthread_cond_destroy(&rv->changed);
+    free(rv->members);
+    free(rv->polls);
+    free(rv);
+    *rendezvous = NULL;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+#include "cluster/sockets.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+enum { BACKLOG = 4096 };
+
+static struct sockaddr *any_of(const struct eo_address *address)
+{
+    return (struct sockaddr *)&address->storage;
+}
+
+static struct sockaddr_in *in4_of(const struct eo_address *address)
+{
+    return (struct sockaddr_in *)&address->storage;
+}
+
+static struct sockaddr_in6 *in6_of(const struct eo_address *address)
+{
+    return (struct sockaddr_in6 *)&address->storage;
+}
+
+static bool is_wildcard(const struct eo_address *address)
+{
+    return address->storage.ss_family == AF_INET ? in4_of(address)->sin_addr.s_addr == htonl(INADDR_ANY)
+                                                 : IN6_IS_ADDR_UNSPECIFIED(&in6_of(address)->sin6_addr);
+}
+
+bool eo_address_is_loopback(const struct eo_address *address)
+{
+    if (address->storage.ss_family == AF_INET)
+        return ntohl(in4_of(address)->sin_addr.s_addr) >> 24 == 127;
+    return address->storage.ss_family == AF_UNIX || IN6_IS_ADDR_LOOPBACK(&in6_of(address)->sin6_addr);
+}
+
+eo_status eo_address_resolve(struct eo_address *out, const char *name, const char *port, const eo_log *log)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    const int error = getaddrinfo(name, port, &hints, &found);
+    if (error != 0 || !found) {
+        eo_log_write(log, EO_LOG_ERROR, "rendezvous: host '%s', port '%s': %s; give a name or address of rank 0's host "
+                     "that all ranks can reach, and a port as a number", name, port, gai_strerror(error));
+        return error == EAI_MEMORY ? EO_ERR_NO_MEMORY : error == EAI_SERVICE ? EO_ERR_INVALID : EO_ERR_IO;
+    }
+    *out = (struct eo_address){.bytes = found->ai_addrlen};
+    memcpy(&out->storage, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+    EO_REQUIRE(log, !is_wildcard(out), "rendezvous: '%s' stands for all addresses of a host; give the one that the other "
+               "ranks reach, and no other is listened to", name);
+    return EO_OK;
+}
+
+void eo_address_text(const struct eo_address *address, char *text, size_t bytes)
+{
+    char host[64] = "?", port[16] = "?";
+    if (address->storage.ss_family == AF_UNIX) {
+        snprintf(text, bytes, "a process of this host");
+        return;
+    }
+    (void)getnameinfo(any_of(address), address->bytes, host, sizeof(host), port, sizeof(port),
+                      NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(text, bytes, "%s port %s", host, port);
+}
+
+struct eo_endpoint eo_address_endpoint(const struct eo_address *address)
+{
+    struct eo_endpoint endpoint = {0};
+    if (address->storage.ss_family == AF_INET) {
+        endpoint.family = 4;
+        endpoint.port = ntohs(in4_of(address)->sin_port);
+        memcpy(endpoint.address, &in4_of(address)->sin_addr, 4);
+    } else if (address->storage.ss_family == AF_INET6) {
+        endpoint.family = 6;
+        endpoint.port = ntohs(in6_of(address)->sin6_port);
+        memcpy(endpoint.address, &in6_of(address)->sin6_addr, 16);
+    }
+    return endpoint;
+}
+
+struct eo_address eo_address_of_endpoint(const struct eo_endpoint *endpoint)
+{
+    struct eo_address address = {0};
+    if (endpoint->family == 4) {
+        address.bytes = sizeof(struct sockaddr_in);
+        in4_of(&address)->sin_family = AF_INET;
+        in4_of(&address)->sin_port = htons(endpoint->port);
+        memcpy(&in4_of(&address)->sin_addr, endpoint->address, 4);
+    } else {
+        address.bytes = sizeof(struct sockaddr_in6);
+        in6_of(&address)->sin6_family = AF_INET6;
+        in6_of(&address)->sin6_port = htons(endpoint->port);
+        memcpy(&in6_of(&address)->sin6_addr, endpoint->address, 16);
+    }
+    return address;
+}
+
+struct eo_address eo_address_within_host(const struct eo_secret *secret, const char *host, const char *address,
+                                         const char *port)
+{
+    struct eo_address out = {0};
+    struct sockaddr_un *un = (struct sockaddr_un *)&out.storage;
+    unsigned char name[EO_SHA256_BYTES];
+    const char *const parts[] = {"within a host", secret->job, host, address, port};
+    struct eo_hmac mac;
+    eo_hmac_init(&mac, secret->token, sizeof(secret->token));
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        eo_hmac_add(&mac, parts[i], strlen(parts[i]) + 1);
+    eo_hmac_end(&mac, name);
+    un->sun_family = AF_UNIX;
+    int used = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "evenodd-"); /* after a zero: no file */
+    for (int i = 0; i < 16; i++)
+        used += snprintf(un->sun_path + 1 + used, sizeof(un->sun_path) - 1 - (size_t)used, "%02x", name[i]);
+    out.bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)used);
+    return out;
+}
+
+static int new_socket(int family)
+{
+    return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+int eo_socket_listen(struct eo_address *address)
+{
+    const int on = 1;
+    const int fd = new_socket(address->storage.ss_family);
+    if (fd < 0)
+        return -1;
+    if (address->storage.ss_family != AF_UNIX) /* a job that has just ended leaves its port waiting */
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, any_of(address), address->bytes) != 0 || listen(fd, BACKLOG) != 0 ||
+        (address->storage.ss_family != AF_UNIX && getsockname(fd, any_of(address), &address->bytes) != 0)) {
+        const int error = errno;
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+int eo_socket_dial(const struct eo_address *address)
+{
+    const int fd = new_socket(address->storage.ss_family);
+    if (fd < 0)
+        return -1;
+    if (connect(fd, any_of(address), address->bytes) == 0 || errno == EINPROGRESS)
+        return fd;
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+int eo_socket_accept(int listener, char *name, size_t bytes)
+{
+    struct eo_address from = {.bytes = sizeof(from.storage)};
+    const int fd = accept4(listener, any_of(&from), &from.bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0)
+        return -1;
+    eo_address_text(&from, name, bytes);
+    struct ucred who;
+    socklen_t who_bytes = sizeof(who);
+    if (from.storage.ss_family == AF_UNIX && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &who_bytes) == 0 &&
+        who.uid != geteuid()) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int eo_socket_error(int fd)
+{
+    int error = 0;
+    socklen_t bytes = sizeof(error);
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+}
+
+void eo_socket_set_timeout(int fd, uint32_t timeout_ms)
+{
+    const unsigned int value = timeout_ms;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, sizeof(value));
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Goal: ranks find each other, and nobody else gets in; who repeats a rank, comes from another world, speaks another
+ * version or does not hold the token is refused with the reason; who says nothing keeps nobody waiting.
+ * Method: ranks are threads with a rendezvous each, as on two hosts, over real sockets; strangers are plain sockets.
+ */
+#include <evenodd/cluster.h>
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "cluster/sha256.h"
+#include "tests/cluster/tap.h"
+
+enum { RANKS_MAX = 16 };
+
+struct member {
+    eo_rendezvous_params params;
+    unsigned char token[EO_TOKEN_BYTES];
+    eo_status status;
+    uint32_t good_exchanges;
+    eo_rank_info first, last;
+    char log_text[4000];
+    pthread_mutex_t mutex;
+    bool keeps; /* the rendezvous, for the test to go on with */
+    eo_rendezvous *rendezvous;
+    _Atomic int failed;
+};
+
+static char port[16];
+static struct member members[RANKS_MAX];
+
+static void keep_log(void *user, eo_log_level level, const char *text)
+{
+    struct member *m = user;
+    pthread_mutex_lock(&m->mutex);
+    const size_t used = strlen(m->log_text);
+    snprintf(m->log_text + used, sizeof(m->log_text) - used, "%s\n", text);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static void on_failed(void *user, const eo_rank_failure *failure)
+{
+    ((struct member *)user)->failed += failure->status < 0;
+}
+
+/* A port that is free now, of the loopback. */
+static void choose_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
+        exit(1);
+    snprintf(port, sizeof(port), "%u", ntohs(address.sin_port));
+    close(fd);
+}
+
+static void prepare(uint32_t rank_count, uint32_t of_host)
+{
+    static const char *const hosts[] = {"north", "south", "east", "west", "up", "down"};
+    memset(members, 0, sizeof(members));
+    choose_port();
+    for (uint32_t r = 0; r < RANKS_MAX; r++) {
+        struct member *m = &members[r];
+        pthread_mutex_init(&m->mutex, NULL);
+        memset(m->token, 0xa5, sizeof(m->token));
+        const uint32_t first = r / of_host * of_host;
+        m->params = (eo_rendezvous_params){
+            .rank = r, .rank_count = rank_count, .local_rank = r - first,
+            .local_count = rank_count - first < of_host ? rank_count - first : of_host, .address = "127.0.0.1",
+            .port = port, .token = m->token, .job = "test", .host = hosts[r / of_host % 6], .timeout_ms = 20000,
+            .silence_ms = 20000, .failed = on_failed, .user = m,
+        };
+    }
+}
+
+static void *life(void *arg)
+{
+    struct member *m = arg;
+    const eo_log log = {.write = keep_log, .user = m, .level = EO_LOG_WARN};
+    m->params.log = &log;
+    m->status = eo_rendezvous_create(&m->rendezvous, &m->params);
+    if (m->status < 0)
+        return NULL;
+    const uint32_t count = m->params.rank_count;
+    m->first = eo_rendezvous_rank_info(m->rendezvous, 0);
+    m->last = eo_rendezvous_rank_info(m->rendezvous, count - 1);
+    for (uint32_t round = 0; round < 5; round++) {
+        unsigned char mine[1000], all[RANKS_MAX * sizeof(mine)];
+        const uint32_t bytes = 1 + 199 * round;
+        memset(mine, (int)(16 * round + m->params.rank), sizeof(mine));
+        if (eo_rendezvous_all_gather(m->rendezvous, mine, bytes, all) < 0)
+            break;
+        bool good = true;
+        for (uint32_t i = 0; i < count * bytes; i++)
+            good = good && all[i] == 16 * round + i / bytes;
+        m->good_exchanges += good;
+    }
+    if (!m->keeps)
+        eo_rendezvous_destroy(&m->rendezvous);
+    return NULL;
+}
+
+static pthread_t threads[RANKS_MAX];
+
+static void begin(uint32_t from, uint32_t end)
+{
+    for (uint32_t i = from; i < end; i++)
+        pthread_create(&threads[i], NULL, life, &members[i]);
+}
+
+static void await(uint32_t from, uint32_t end)
+{
+    for (uint32_t i = from; i < end; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static bool all_good(uint32_t from, uint32_t end)
+{
+    bool good = true;
+    for (uint32_t i = from; i < end; i++)
+        good = good && members[i].status == EO_OK && members[i].good_exchanges == 5 && !members[i].failed;
+    return good;
+}
+
+static int stranger(const void *says, size_t bytes)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                  .sin_port = htons((uint16_t)atoi(port))};
+    for (int i = 0; i < 500; i++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
+            if (bytes && send(fd, says, bytes, MSG_NOSIGNAL) < 0)
+                perror("send");
+            return fd;
+        }
+        close(fd);
+        usleep(10000);
+    }
+    return -1;
+}
+
+/* ---- cases ---- */
+
+static void hashes(void)
+{
+    static const struct {
+        const char *key, *data, *hex; /* RFC 4231, cases 2 and 6 begin with these */
+    } cases[] = {{"Jefe", "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"}};
+    unsigned char out[EO_SHA256_BYTES];
+    char hex[2 * EO_SHA256_BYTES + 1];
+    struct eo_hmac mac;
+    eo_hmac_init(&mac, cases[0].key, strlen(cases[0].key));
+    eo_hmac_add(&mac, cases[0].data, strlen(cases[0].data));
+    eo_hmac_end(&mac, out);
+    for (int i = 0; i < EO_SHA256_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", out[i]);
+    tap(strcmp(hex, cases[0].hex) == 0, "the proof is HMAC-SHA256 as published");
+    struct eo_sha256 hash;
+    eo_sha256_init(&hash);
+    for (int i = 0; i < 1000; i++) /* a million letters, in pieces that do not divide the block */
+        for (int k = 0; k < 1000; k += 125)
+            eo_sha256_add(&hash, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+                                 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 125);
+    eo_sha256_end(&hash, out);
+    for (int i = 0; i < EO_SHA256_BYTES; i++)
+        snprintf(hex + 2 * i, 3, "%02x", out[i]);
+    tap(strcmp(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0") == 0,
+        "a million letters have the published hash");
+}
+
+static void come_together(void)
+{
+    static const uint32_t shapes[][2] = {{1, 1}, {2, 1}, {2, 2}, {5, 2}, {6, 1}, {12, 2}, {16, 1}};
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        const uint32_t count = shapes[i][0];
+        prepare(count, shapes[i][1]);
+        begin(0, count);
+        await(0, count);
+        tap(all_good(0, count) && members[0].last.process == (uint32_t)getpid() &&
+                strcmp(members[count - 1].first.host, "north") == 0,
+            "%u ranks, %u a host, come together, exchange, know each other's names and leave", count, shapes[i][1]);
+    }
+}
+
+static void one_comes_late(void)
+{
+    prepare(4, 2);
+    begin(1, 4);
+    usleep(100000);
+    begin(0, 1);
+    await(0, 4);
+    tap(all_good(0, 4), "rank 0 may be the last to come");
+}
+
+static void strangers(void)
+{
+    static unsigned char noise[4096];
+    for (size_t i = 0; i < sizeof(noise); i++)
+        noise[i] = (unsigned char)(i * 2654435761u >> 13);
+    unsigned char of_version_9[72] = {'e', 'v', 'o', 'n', 9};
+    int fds[320], count = 0;
+    prepare(3, 1);
+    begin(0, 1);
+    for (int i = 0; i < 300; i++) /* more than are let in at one time: these say nothing, and stay */
+        fds[count++] = stranger(NULL, 0);
+    fds[count++] = stranger(noise, sizeof(noise));
+    fds[count++] = stranger("GET / HTTP/1.0\r\n\r\n                                                              ", 72);
+    const int other_version = stranger(of_version_9, sizeof(of_version_9));
+    unsigned char answer[200];
+    ssize_t got = 0, piece;
+    while (got < 80 && (piece = recv(other_version, answer + got, sizeof(answer) - (size_t)got, 0)) > 0)
+        got += piece;
+    begin(1, 3);
+    await(0, 3);
+    tap(all_good(0, 3), "strangers that say nothing or nonsense keep nobody out");
+    tap(strstr(members[0].log_text, "refused a connection from 127.0.0.1 port ") &&
+            strstr(members[0].log_text, "it is not evenodd that calls"),
+        "a stranger is refused, and the log says who and why");
+    tap(strstr(members[0].log_text, "it speaks version 9, this process version 1") != NULL,
+        "another version is refused, and the log says which");
+    tap(got >= 80 && answer[40 + 6] == 3, "and it is told that the version is the reason");
+    while (count)
+        close(fds[--count]);
+    close(other_version);
+}
+
+static void wrong_token(void)
+{
+    prepare(2, 1);
+    members[2].params.rank = 1;
+    members[2].params.host = "elsewhere";
+    members[2].params.local_rank = 0;
+    members[2].params.local_count = 1;
+    members[2].token[31] ^= 1; /* one bit of 256 */
+    begin(0, 1);
+    begin(2, 3);
+    await(2, 3);
+    tap(members[2].status == EO_ERR_INVALID && strstr(members[2].log_text, "the tokens differ"),
+        "who has another token cannot join, and is told so");
+    begin(1, 2);
+    await(0, 2);
+    tap(all_good(0, 2) && strstr(members[0].log_text, "it does not hold the token of this job"),
+        "the others come together all the same, and rank 0 has logged it");
+}
+
+static void other_job(void)
+{
+    prepare(2, 1);
+    members[2].params = members[1].params;
+    members[2].params.job = "another";
+    begin(0, 1);
+    begin(2, 3);
+    await(2, 3);
+    begin(1, 2);
+    await(0, 2);
+    tap(members[2].status == EO_ERR_INVALID && all_good(0, 2), "a rank of another job is refused");
+}
+
+static bool log_has(struct member *m, const char *text)
+{
+    pthread_mutex_lock(&m->mutex);
+    const bool has = strstr(m->log_text, text) != NULL;
+    pthread_mutex_unlock(&m->mutex);
+    return has;
+}
+
+/* Which of the two comes first is not known; the third rank comes when one has been refused. */
+static void repeated_rank(void)
+{
+    static const char reason[] = "is there already: each process needs a rank";
+    prepare(3, 1);
+    members[4].params = members[1].params;
+    members[4].params.user = &members[4];
+    members[4].params.host = "copy";
+    begin(0, 2);
+    begin(4, 5);
+    while (!log_has(&members[1], reason) && !log_has(&members[4], reason))
+        usleep(1000);
+    begin(2, 3);
+    await(0, 3);
+    await(4, 5);
+    struct member *refused = members[1].status < 0 ? &members[1] : &members[4];
+    tap(refused->status == EO_ERR_INVALID && log_has(refused, reason) && log_has(refused, "rank 1 (host "),
+        "a rank that is there already is refused, with the name of the first one");
+    *refused = members[0];
+    tap(all_good(0, 3) && all_good(4, 5) && log_has(&members[0], reason),
+        "the others come together all the same, and rank 0 has logged it");
+}
+
+static void sizes_disagree(void)
+{
+    prepare(3, 1);
+    members[3].params.rank = 2;
+    members[3].params.rank_count = 4;
+    members[3].params.local_rank = 0;
+    members[3].params.local_count = 1;
+    begin(0, 2);
+    begin(3, 4);
+    await(3, 4);
+    tap(members[3].status == EO_ERR_INVALID && strstr(members[3].log_text, "a world of 4 ranks, and this one has 3"),
+        "a rank that was started for a world of another size is refused with both sizes");
+    begin(2, 3);
+    await(0, 3);
+    tap(all_good(0, 3), "the others come together all the same");
+}
+
+static void missing_ranks(void)
+{
+    prepare(6, 2);
+    for (uint32_t r = 0; r < 6; r++)
+        members[r].params.timeout_ms = 2000;
+    begin(0, 3); /* rank 3, the second of its host, and host east do not come */
+    await(0, 3);
+    tap(members[0].status == EO_ERR_TIMEOUT && strstr(members[0].log_text, "missing: rank 3 ... 5"),
+        "who is missing is said by number, also of a host that is there in part");
+    tap(members[1].status < 0 && strstr(members[1].log_text, "missing: rank 3 ... 5") && members[2].status < 0,
+        "all that have come end, and the ranks of rank 0's host know the reason");
+}
+
+static void bad_parameters(void)
+{
+    static const char *const cases[] = {"a rank outside its world", "all addresses of a host", "a network without a token",
+                                        "a port that is no number", "several hosts and no address"};
+    for (int i = 0; i < 5; i++) {
+        prepare(2, 1);
+        switch (i) {
+        case 0: members[1].params.rank = 2; break;
+        case 1: members[1].params.address = "0.0.0.0"; break;
+        case 2:
+            members[1].params.address = "192.0.2.1";
+            members[1].params.token = NULL;
+            break;
+        case 3: members[1].params.port = "http"; break;
+        default: members[1].params.address = NULL; break;
+        }
+        begin(1, 2);
+        await(1, 2);
+        tap(members[1].status < 0 && members[1].log_text[0], "refused at once: %s", cases[i]);
+    }
+    prepare(2, 1);
+    members[0].params.address = "192.0.2.1"; /* of documents: no host has it */
+    begin(0, 1);
+    await(0, 1);
+    tap(members[0].status == EO_ERR_IO && strstr(members[0].log_text, "no address of this host"),
+        "rank 0 does not listen where it is not");
+}
+
+static void give_up(void)
+{
+    eo_rank_failure failure = {0};
+    prepare(5, 2);
+    for (uint32_t r = 0; r < 5; r++)
+        members[r].keeps = true;
+    begin(0, 5);
+    await(0, 5);
+    eo_rendezvous_fail(members[3].rendezvous, EO_ERR_NOT_FINITE, "the loss of step 7 is not finite");
+    uint32_t told = 0;
+    for (uint32_t r = 0; r < 5; r++) {
+        unsigned char byte = 0, all[5];
+        /* An exchange that cannot end any more ends with the failure. */
+        const eo_status status = eo_rendezvous_all_gather(members[r].rendezvous, &byte, 1, all);
+        told += status == EO_ERR_NOT_FINITE && eo_rendezvous_failure(members[r].rendezvous, &failure) &&
+                failure.rank == 3 && !failure.lost && strstr(failure.text, "step 7");
+    }
+    for (uint32_t r = 0; r < 5; r++) {
+        eo_rendezvous_destroy(&members[r].rendezvous);
+        told += members[r].failed == 1;
+    }
+    tap(told == 10, "a rank that gives up is told to all, once, with its reason");
+}
+
+int main(void)
+{
+    hashes();
+    come_together();
+    one_comes_late();
+    strangers();
+    wrong_token();
+    other_job();
+    repeated_rank();
+    sizes_disagree();
+    missing_ranks();
+    bad_parameters();
+    give_up();
+    return tap_end();
+}
