@@ -113,7 +113,7 @@ struct eo_plan {
 
     struct eo_schedule schedule;
     struct plan_place *places; /* by operation id; compute operations only are read */
-    uint32_t fold_count;
+    uint32_t fold_count, batch_fold_count; /* of the step; of the passes of a micro-batch */
 
     uint64_t space_bytes[EO_SPACE_COUNT];
     uint64_t lower_bound_bytes;

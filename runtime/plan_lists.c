@@ -760,6 +760,7 @@ eo_status eo_plan_make_lists(struct eo_plan *plan)
     plan->schedule.micro_batches = plan->params.micro_batches;
     plan->places = b.places;
     plan->fold_count = b.end_fold;
+    plan->batch_fold_count = (2 + fold_parts) * plan->position_count;
     free(b.operations);
     free(b.passes);
     free(b.pending);

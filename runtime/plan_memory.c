@@ -117,7 +117,7 @@ static void add_interval(struct lifetimes *l, uint32_t row, uint32_t first, uint
 static void fold_episode(struct lifetimes *l, uint32_t row, const struct episode *episode)
 {
     const struct eo_plan *plan = l->plan;
-    const uint32_t batch_end = 2 * 5 * plan->position_count - 1, step_end = 2 * plan->fold_count - 1;
+    const uint32_t batch_end = 2 * plan->batch_fold_count - 1, step_end = 2 * plan->fold_count - 1;
     const uint64_t from = eo_max_u64(episode->first / 2, 1), to = (episode->last + 1) / 2;
     const uint32_t run_from = l->trace->instances[compute_instance(l, from)].run;
     const uint32_t run_to = l->trace->instances[compute_instance(l, to)].run;

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: MIT */
+#include "written_out.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ranks.h"
+#include "runtime/plan_internal.h"
+#include "streams/bf16.h"
+#include "tests/unit/plan_models.h"
+
+const char *device_name;
+
+void must(eo_status status, const char *what, const eo_runtime *rt)
+{
+    if (status >= 0)
+        return;
+    printf("Bail out! %s: %s %s\n", what, eo_runtime_error(rt), eo_test_text);
+    exit(1);
+}
+
+/* -- the network, in numbers -----------------------------------------------------------------------------------------*/
+
+static float unit(uint64_t salt, uint64_t a, uint64_t b)
+{
+    return (float)(int32_t)(uint32_t)test_hash(salt, a, b) / 2147483648.0f;
+}
+
+/* Not a bf16 number, as a rule. */
+float first_weight(uint32_t parameter, uint64_t i)
+{
+    return unit(17, parameter, i);
+}
+
+struct pass_of {
+    uint32_t rank, step, micro_batch, position;
+};
+
+static float gradient_of(const struct pass_of *pass, uint32_t parameter, uint64_t i, float weight)
+{
+    const uint64_t salt = ((uint64_t)pass->step * 64 + pass->micro_batch) * 64 + pass->position;
+    volatile float scaled = weight * 0.125f, noise = unit(salt, pass->rank, parameter * UINT64_C(65536) + i);
+    return scaled + noise;
+}
+
+static eo_step_params step_params(uint32_t step)
+{
+    return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f};
+}
+
+static float as_gathered(const struct scene *scene, float weight)
+{
+    return scene->settings.dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_round(weight)) : weight;
+}
+
+static bool gets_gradient(const eo_plan *plan, uint32_t position, const struct plan_parameter *parameter)
+{
+    const struct plan_position *p = &plan->positions[position];
+    for (uint32_t z = 0; z < p->zero_count; z++) {
+        const struct plan_range *range = &plan->zero_ranges[p->zero_begin + z];
+        if (parameter->offset >= range->offset && parameter->offset < range->offset + range->count)
+            return false;
+    }
+    return true;
+}
+
+/* -- the training written out ----------------------------------------------------------------------------------------*/
+
+/* -- sums, in the order of the strategy ------------------------------------------------------------------------------*/
+
+/* What a rank writes into its gradient buffer. */
+static float contribution(const struct scene *scene, const struct pass_of *pass, uint32_t parameter, uint64_t i,
+                          float weight)
+{
+    const float value = gradient_of(pass, parameter, i, weight);
+    return scene->settings.reduce_dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_round(value)) : value;
+}
+
+/* A contribution summed over a group of ranks, in their order, and rounded as it lands. */
+static float reduced(const struct scene *scene, struct pass_of pass, uint32_t group, uint32_t parameter, uint64_t i,
+                     float weight)
+{
+    const uint32_t size = scene->plan->params.shard_group;
+    volatile float sum = 0;
+    for (uint32_t r = 0; r < size; r++) {
+        pass.rank = group * size + r;
+        const float value = contribution(scene, &pass, parameter, i, weight);
+        sum = r == 0 ? value : sum + value;
+    }
+    return scene->settings.reduce_dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_round(sum)) : sum;
+}
+
+/* All contributions of a step added up: of a group's sums, or of one rank's own. */
+static float added_up(const struct scene *scene, uint32_t step, uint32_t unit_index, bool of_rank, uint32_t k, uint64_t i,
+                      float weight)
+{
+    const eo_plan *plan = scene->plan;
+    const struct plan_parameter *parameter = &plan->parameters[k];
+    volatile float gradient = 0;
+    bool first = true;
+    for (uint32_t b = 0; b < plan->params.micro_batches; b++) {
+        for (uint32_t p = plan->position_count; p-- > 0;) {
+            if (plan->positions[p].layer != parameter->layer)
+                continue;
+            const float seen = plan->positions[p].backward_without_weights ? 0 : as_gathered(scene, weight);
+            const struct pass_of pass = {unit_index, step, b, p};
+            const float more = !gets_gradient(plan, p, parameter) ? 0
+                               : of_rank ? contribution(scene, &pass, k, i, seen)
+                                         : reduced(scene, pass, unit_index, k, i, seen);
+            gradient = first ? more : gradient + more;
+            first = false;
+        }
+    }
+    return gradient;
+}
+
+/* Written from the table of strategies in evenodd/plan.h. */
+static float global_gradient(const struct scene *scene, uint32_t step, uint32_t k, uint64_t i, float weight)
+{
+    const eo_plan_params *p = &scene->plan->params;
+    uint32_t contributions = 0;
+    for (uint32_t q = 0; q < scene->plan->position_count; q++)
+        contributions += scene->plan->positions[q].layer == scene->plan->parameters[k].layer;
+    contributions *= p->micro_batches;
+    const bool stays_whole = p->strategy == EO_STRATEGY_DDP || (p->strategy == EO_STRATEGY_ZERO1 && contributions > 1) ||
+                             (p->strategy == EO_STRATEGY_HSDP && p->shard_group == 1 && p->rank_count > 1);
+    const uint32_t units = stays_whole ? p->rank_count : p->rank_count / p->shard_group;
+    volatile float sum = 0;
+    for (uint32_t u = 0; u < units; u++) {
+        const float part = added_up(scene, step, u, stays_whole, k, i, weight);
+        sum = u == 0 ? part : sum + part;
+    }
+    return sum;
+}
+
+struct moments {
+    float m, v;
+};
+
+static float adamw(float weight, float gradient, struct moments *at, uint32_t step, bool decays)
+{
+    const eo_step_params params = step_params(step);
+    const float beta1 = 0.9f, beta2 = 0.999f, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+    volatile float a = beta1 * at->m, b = rest1 * gradient, c = beta2 * at->v, d = rest2 * gradient, e = d * gradient;
+    volatile float m = a + b, v = c + e;
+    volatile float mean = m / (float)(1 - pow(beta1, step + 1)), variance = v / (float)(1 - pow(beta2, step + 1));
+    volatile float root = sqrtf(variance), sum = root + 1e-8f, ratio = mean / sum;
+    volatile float decay = (decays ? params.weight_decay : 0) * weight, both = ratio + decay;
+    volatile float change = params.learning_rate * both;
+    at->m = m;
+    at->v = v;
+    return weight - change;
+}
+
+static float train_element(const struct scene *scene, uint32_t k, uint64_t i)
+{
+    const eo_plan *plan = scene->plan;
+    const struct plan_parameter *parameter = &plan->parameters[k];
+    const bool frozen = plan->layers[parameter->layer].frozen;
+    struct moments at = {0};
+    float weight = first_weight(k, i);
+    if (frozen)
+        return as_gathered(scene, weight);
+    for (uint32_t step = 0; step < STEPS; step++) {
+        const float gradient = global_gradient(scene, step, k, i, weight);
+        weight = adamw(weight, gradient, &at, step, !parameter->no_weight_decay);
+    }
+    return weight;
+}
+
+void make_reference(struct scene *scene)
+{
+    uint64_t at = 0;
+    scene->reference = malloc(scene->plan->element_count * sizeof(float));
+    for (uint32_t k = 0; k < scene->plan->parameter_count; k++)
+        for (uint64_t i = 0; i < scene->plan->parameters[k].element_count; i++)
+            scene->reference[at++] = train_element(scene, k, i);
+}
+
+/* -- the same through the runtime ------------------------------------------------------------------------------------*/
+
+static void produce(void *user, uint64_t offset, uint64_t count, float *values)
+{
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = first_weight(*(const uint32_t *)user, offset + i);
+}
+
+void fill(eo_runtime *rt, const eo_plan *plan)
+{
+    for (uint32_t k = 0; k < plan->parameter_count; k++)
+        must(eo_weights_fill(rt, plan->parameters[k].model_index, produce, &k), "fill", rt);
+}
+
+/* A parameter as the pass sees it, widened. */
+static void read_weights(eo_runtime *rt, const struct scene *scene, const void *weights, uint64_t count, float *out)
+{
+    static _Thread_local uint16_t narrow[LAYER_ELEMENTS_MAX];
+    if (scene->settings.dtype == EO_DTYPE_FP32) {
+        must(eo_runtime_download(rt, out, weights, count * sizeof(float)), "download", rt);
+        return;
+    }
+    must(eo_runtime_download(rt, narrow, weights, count * sizeof(uint16_t)), "download", rt);
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = eo_bf16_to_float(narrow[i]);
+}
+
+static void write_gradients(eo_runtime *rt, const struct scene *scene, void *gradients, uint64_t count, float *values)
+{
+    static _Thread_local uint16_t narrow[LAYER_ELEMENTS_MAX];
+    for (uint64_t i = 0; i < count; i++)
+        narrow[i] = eo_bf16_round(values[i]);
+    if (scene->settings.reduce_dtype == EO_DTYPE_FP32)
+        must(eo_runtime_upload(rt, gradients, values, count * sizeof(float)), "upload", rt);
+    else
+        must(eo_runtime_upload(rt, gradients, narrow, count * sizeof(uint16_t)), "upload", rt);
+}
+
+/* Whatever a live buffer holds is no part of a weight or gradient. Only debug mode says which are live. */
+static void scribble(eo_runtime *rt, const struct scene *scene)
+{
+    static const char rubbish[4096] = {1, 2, 3};
+    for (uint32_t b = 0; scene->debug && b < scene->plan->buffer_count; b++) {
+        char *buffer = eo_buffer(rt, b);
+        const uint64_t bytes = scene->plan->rows[scene->plan->buffers[b].row].bytes;
+        for (uint64_t at = 0; buffer && at < bytes; at += sizeof(rubbish)) {
+            const uint64_t part = bytes - at < sizeof(rubbish) ? bytes - at : sizeof(rubbish);
+            must(eo_runtime_upload(rt, buffer + at, rubbish, part), "upload", rt);
+        }
+    }
+}
+
+static void forward(eo_runtime *rt, const struct scene *scene, uint32_t position)
+{
+    const eo_view *view;
+    must(eo_forward_begin(rt, position, &view), "forward", rt);
+    scribble(rt, scene);
+    must(eo_forward_end(rt, position), "forward", rt);
+}
+
+static void backward(eo_runtime *rt, const struct scene *scene, const struct pass_of *pass)
+{
+    static _Thread_local float seen[2][LAYER_ELEMENTS_MAX], values[LAYER_ELEMENTS_MAX];
+    const eo_plan *plan = scene->plan;
+    const struct plan_layer *layer = &plan->layers[plan->positions[pass->position].layer];
+    const struct plan_parameter *parameters = &plan->parameters[layer->parameter_begin];
+    const eo_view *view;
+    must(eo_backward_begin(rt, pass->position, &view), "backward", rt);
+    scribble(rt, scene);
+    memset(seen, 0, sizeof(seen));
+    for (uint32_t k = 0; view->weights && k < layer->parameter_count && k < 2; k++)
+        read_weights(rt, scene, view->weights[k], parameters[k].element_count, seen[k]);
+    if (!layer->frozen) {
+        must(eo_gradients_begin(rt, pass->position, &view), "gradients", rt);
+        scribble(rt, scene);
+        for (uint32_t k = 0; k < layer->parameter_count && k < 2; k++) {
+            if (!gets_gradient(plan, pass->position, &parameters[k]))
+                continue;
+            for (uint64_t i = 0; i < parameters[k].element_count; i++)
+                values[i] = gradient_of(pass, layer->parameter_begin + k, i, seen[k][i]);
+            write_gradients(rt, scene, view->gradients[k], parameters[k].element_count, values);
+        }
+    }
+    must(eo_backward_end(rt, pass->position), "backward", rt);
+}
+
+/* Rank r adds (r + 1) at eo_step_values, and gives 10 (r + 1) with the step. */
+void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t step)
+{
+    const eo_plan *plan = scene->plan;
+    must(eo_step_begin(rt), "begin", rt);
+    for (uint32_t b = 0; b < plan->params.micro_batches; b++) {
+        for (uint32_t p = 0; p < plan->position_count; p++)
+            if (!plan->positions[p].forward_in_backward)
+                forward(rt, scene, p);
+        for (uint32_t p = plan->position_count; p-- > 0;)
+            backward(rt, scene, &(struct pass_of){rank, step, b, p});
+        double value;
+        must(eo_runtime_download(rt, &value, eo_step_values(rt) + 2, sizeof(value)), "download", rt);
+        value += rank + 1;
+        must(eo_runtime_upload(rt, eo_step_values(rt) + 2, &value, sizeof(value)), "upload", rt);
+    }
+    eo_step_report report = {0};
+    eo_step_params params = step_params(step);
+    params.values[2] = 10.0 * (rank + 1);
+    must(eo_step_end(rt, &params, step % 2 ? &report : NULL), "end", rt);
+    const double ranks = plan->params.rank_count;
+    if (step % 2)
+        TEST_EXPECT(NULL,
+                    report.step == step + 1 &&
+                        report.values[2] == (10 + plan->params.micro_batches) * ranks * (ranks + 1) / 2 &&
+                        report.values[0] == 0 && report.gradient_norm > 0 && report.clip_factor == 1,
+                    "report of step %u: step %d, value %g, norm %g", step, (int)report.step, report.values[2],
+                    report.gradient_norm);
+}
+
+struct visitor {
+    const struct scene *scene;
+    uint64_t at;
+    bool trained;
+    uint32_t parameter, wrong;
+};
+
+static void compare(void *user, const eo_parameter_info *info, const float *values)
+{
+    struct visitor *visitor = user;
+    const struct scene *scene = visitor->scene;
+    for (uint64_t i = 0; i < info->element_count; i++, visitor->at++) {
+        const float first = first_weight(visitor->parameter, i);
+        const float want = visitor->trained ? scene->reference[visitor->at]
+                           : info->frozen   ? as_gathered(scene, first)
+                                            : first;
+        if (memcmp(&values[i], &want, sizeof(want)) != 0 && visitor->wrong++ == 0)
+            TEST_EXPECT(NULL, false, "%s: element %d of '%s' is %a, not %a", visitor->trained ? "trained" : "filled",
+                        (int)i, info->name, (double)values[i], (double)want);
+    }
+    visitor->parameter++;
+}
+
+static void check_weights(eo_runtime *rt, const struct scene *scene, bool trained)
+{
+    struct visitor visitor = {.scene = scene, .trained = trained};
+    must(eo_weights_visit(rt, compare, &visitor), "visit", rt);
+    TEST_HOLDS(NULL, visitor.at == scene->plan->element_count && visitor.parameter == scene->plan->parameter_count);
+}
+
+/* Weights and gradients of an evaluation are what they are in a step, rounded. */
+static void evaluate(eo_runtime *rt, const struct scene *scene)
+{
+    static _Thread_local float seen[LAYER_ELEMENTS_MAX];
+    const eo_plan *plan = scene->plan;
+    const eo_view *view;
+    must(eo_evaluation_begin(rt), "evaluation", rt);
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
+        const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin];
+        must(eo_forward_begin(rt, p, &view), "forward", rt);
+        read_weights(rt, scene, view->weights[0], parameter->element_count, seen);
+        uint32_t wrong = 0;
+        for (uint64_t i = 0; i < parameter->element_count; i++)
+            wrong += seen[i] != as_gathered(scene, first_weight(layer->parameter_begin, i));
+        TEST_EXPECT(NULL, wrong == 0, "%u weights of '%s' are not what was filled", wrong, parameter->name);
+        must(eo_forward_end(rt, p), "forward", rt);
+    }
+    must(eo_evaluation_end(rt), "evaluation", rt);
+}
+
+struct actor {
+    struct scene *scene;
+    uint32_t rank;
+};
+
+static void *act(void *arg)
+{
+    const struct actor *self = arg;
+    struct scene *scene = self->scene;
+    eo_runtime *rt = NULL;
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = scene->plan, .world = scene->worlds[self->rank],
+                                                  .memory = scene->memory, .debug = scene->debug,
+                                                  .delay_seed = self->rank, .log = &eo_test_log)),
+         "create", rt);
+    fill(rt, scene->plan);
+    check_weights(rt, scene, false);
+    evaluate(rt, scene);
+    for (uint32_t step = 0; step < STEPS; step++)
+        run_step(rt, scene, self->rank, step);
+    check_weights(rt, scene, true);
+    eo_runtime_destroy(&rt);
+    return NULL;
+}
+
+void run(struct scene *scene)
+{
+    pthread_t threads[RANKS_MAX];
+    struct actor actors[RANKS_MAX];
+    const uint32_t ranks = scene->settings.rank_count;
+    must(eo_world_create_local(scene->worlds, eo_world_params(.rank_count = ranks, .device = device_name,
+                                                              .log = &eo_test_log)),
+         "world", NULL);
+    for (uint32_t r = 0; r < ranks; r++) {
+        actors[r] = (struct actor){scene, r};
+        if (pthread_create(&threads[r], NULL, act, &actors[r]) != 0)
+            exit(1);
+    }
+    for (uint32_t r = 0; r < ranks; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < ranks; r++)
+        eo_world_destroy(&scene->worlds[r]);
+}
+
+void plan_anew(struct scene *scene)
+{
+    eo_plan_destroy(&scene->plan);
+    must(eo_plan_create(&scene->plan, scene->model, &scene->settings), "plan", NULL);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A training whose every number can be written out: a network without products. The gradient of an element is a number
+ * made of its weight, as it was gathered, and of (rank, step, micro-batch, position, element); how these are added up,
+ * over ranks and contributions, follows from the plan's strategy. The network sees device memory through
+ * eo_runtime_upload and eo_runtime_download alone, so it runs on any device: EO_TEST_DEVICE names it.
+ */
+#ifndef EO_TESTS_WRITTEN_OUT_H
+#define EO_TESTS_WRITTEN_OUT_H
+
+#include <evenodd/evenodd.h>
+
+enum { RANKS_MAX = 4, STEPS = 4, LAYER_ELEMENTS_MAX = 16384 };
+
+struct scene {
+    const char *model_name;
+    eo_plan_params settings;
+    eo_memory memory;
+    bool debug;
+    eo_model *model;
+    eo_plan *plan;
+    eo_world *worlds[RANKS_MAX];
+    float *reference; /* master weights by parameter of the plan, one after the other */
+};
+
+extern const char *device_name; /* NULL: "cpu" */
+
+/* Or the program ends. */
+void must(eo_status status, const char *what, const eo_runtime *rt);
+
+void plan_anew(struct scene *scene);
+/* The training written out, without shards, buffers or streams. */
+void make_reference(struct scene *scene);
+/* The same through the runtime, a thread a rank; weights and reports are held against the reference. */
+void run(struct scene *scene);
+
+/* Parts of it. */
+float first_weight(uint32_t parameter, uint64_t i);
+void fill(eo_runtime *rt, const eo_plan *plan);
+void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t step);
+
+#endif
