@@ -103,7 +103,7 @@ spoil 's/{"name":"state0.block.1"[^}]*},//' 'is in the plan and not in the run'
 result $? 'a row that the log lacks is a difference'
 
 # Models of a config.json: train and memplan read the same file, to the same plan.
-mkdir gpt2 llama mistral qwen2
+mkdir gpt2 llama mistral qwen2 qwen3
 echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_positions":160}' >gpt2/config.json
 echo '{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,
     "intermediate_size":172,"vocab_size":300,"tie_word_embeddings":true}' >llama/config.json
@@ -111,8 +111,10 @@ echo '{"architectures":["MistralForCausalLM"],"num_hidden_layers":2,"hidden_size
     "intermediate_size":344,"vocab_size":515,"sliding_window":4096,"rms_norm_eps":1e-5}' >mistral/config.json
 echo '{"model_type":"qwen2","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":172,
     "num_key_value_heads":2,"vocab_size":300}' >qwen2/config.json
+echo '{"model_type":"qwen3","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":172,
+    "num_key_value_heads":2,"head_dim":24,"vocab_size":300}' >qwen3/config.json
 planned=0
-for model in gpt2/config.json llama llama/config.json ./mistral; do
+for model in gpt2/config.json llama llama/config.json ./mistral qwen2 qwen3; do
     for world in 1 3 4; do
         for more in '' '--recompute all --micro-batches 2' '--recompute cheap --slots 1,2 --head-chunks 2'; do
             both plan "--model ./$model --ranks $world --seq 48 --batch 2 $more" \
@@ -122,9 +124,9 @@ for model in gpt2/config.json llama llama/config.json ./mistral; do
         done
     done
 done
-[ $planned = 36 ]
+[ $planned = 54 ]
 result $? "$planned plans of train for a config.json have memplan's rows, by name"
-for model in gpt2 llama mistral; do
+for model in gpt2 llama qwen2 qwen3 mistral; do
     both log "--model ./$model --ranks 2 --seq 64 --batch 2" "--model ./$model --world 2 $base --batch 2" &&
         grep -q 'every row by name' out
     result $? "a $model of a config.json, trained, reserved what was planned"
@@ -139,6 +141,8 @@ grep -q 'warning: .*know nothing of sliding_window, and' err && "$train" --model
 result $? "a field that the layers do not compute is warned of, where it is there"
 both plan '--model llama-3-8b --ranks 8 --seq 512 --dtype bf16' '--model llama-3-8b --world 8 --seq 512 --batch 2'
 result $? "a published model has one plan by its name, too"
+both plan '--model qwen3-8b --ranks 8 --seq 512 --recompute cheap' '--model qwen3-8b --world 8 --seq 512 --batch 2 --dtype fp32 --recompute cheap'
+result $? "so has one with norms of q and k"
 
 # Exit statuses.
 run 0 'FITS, with' --model llama-3-8b --device H100
