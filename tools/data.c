@@ -180,11 +180,13 @@ void eo_data_batch(const struct eo_data *data, const struct eo_batch_shape *shap
 {
     const uint64_t batch = shape->batch, seq = shape->seq;
     const uint64_t global_batch = shape->rank_count * batch * shape->micro_batches;
-    const uint64_t round = (step * shape->micro_batches + micro_batch);
+    const uint64_t steps = step - data->origin_step;
+    const uint64_t round = data->origin_sequence / ((uint64_t)shape->rank_count * batch) + steps * shape->micro_batches +
+                           micro_batch;
     for (uint32_t b = 0; b < shape->batch; b++) {
         uint64_t begin;
         if (data->is_text) {
-            const uint64_t k = step * global_batch +
+            const uint64_t k = data->origin_sequence + steps * global_batch +
                                ((uint64_t)micro_batch * shape->rank_count + rank) * batch + b;
             begin = eo_data_draw(seed, k) % (data->training_count - seq);
         } else {

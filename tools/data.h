@@ -22,6 +22,7 @@ struct eo_data {
     void *owned;             /* text */
     void *map;               /* token file */
     size_t map_bytes;
+    uint64_t origin_step, origin_sequence; /* [0, 0] a run that goes on from a checkpoint: what was read before that step */
 };
 
 /* W, B, T, M. */

@@ -108,7 +108,8 @@ eo_status eo_job_plan(const struct eo_options *options, const eo_transformer_con
     const eo_status status = eo_plan_create(plan, eo_transformer_model(*transformer), eo_plan_params(
         .rank_count = options->ranks, .micro_batches = options->micro_batches, .gather_slots = options->gather_slots,
         .gradient_slots = options->gradient_slots, .dtype = options->dtype, .reduce_dtype = options->reduce_dtype,
-        .no_prefetch = options->no_prefetch, .log = log));
+        .no_prefetch = options->no_prefetch, .strategy = options->strategy, .shard_group = options->shard_group,
+        .log = log));
     if (status < 0)
         eo_transformer_destroy(transformer);
     return status;
@@ -136,6 +137,9 @@ uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary
     uint64_t rank_bytes = summary->arena_bytes;
     if (options->memory != EO_MEMORY_STATIC) /* copies, and what an allocator keeps and cannot use */
         rank_bytes = summary->lower_bound_bytes + summary->lower_bound_bytes / 4;
+    if (options->saves) /* a copy of what is saved */
+        rank_bytes += summary->category_bytes[EO_CATEGORY_MASTER] + summary->category_bytes[EO_CATEGORY_OPTIMIZER] +
+                      summary->category_bytes[EO_CATEGORY_COMPUTE_SHARD];
     return process_bytes + options->ranks * (rank_bytes + options->threads * thread_bytes);
 }
 

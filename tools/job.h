@@ -23,6 +23,8 @@
 #include "tools/problem.h"
 
 struct eo_job;
+struct eo_job_checkpoints;
+struct eo_job_saved;
 
 /* The errors that were logged on behalf of a rank: the first is the cause, what follows from it comes after. */
 struct eo_log_catch {
@@ -60,6 +62,9 @@ struct eo_job_rank {
     uint64_t host_ns;           /* of the last step; see struct eo_job_step */
     uint64_t step_count;        /* that were run */
     bool stopped;               /* before the end, as all ranks were */
+    eo_saver *saver;            /* NULL: nothing is saved */
+    uint64_t saved_step;        /* of the newest checkpoint that was begun */
+    uint64_t saving_ns;         /* that its step waited for the one before */
 };
 
 /* What the ranks know together after a step. */
@@ -69,6 +74,7 @@ struct eo_job_step {
     double gradient_norm, learning_rate;
     uint64_t step_ns;
     uint64_t host_ns;  /* of step_ns, what the host did not wait for the GPU; 0 on a CPU */
+    double saved_sum;  /* of what the ranks say of a checkpoint under way */
 };
 
 /* Each may be NULL. */
@@ -77,6 +83,7 @@ struct eo_job_hooks {
     void (*begin)(void *user);                                          /* rank 0, before the first step */
     void (*step)(void *user, const struct eo_job_step *step);           /* rank 0, after each step */
     void (*validation)(void *user, uint64_t step, double loss);         /* rank 0 */
+    void (*saved)(void *user, const struct eo_job_saved *saved);        /* rank 0: all ranks' files are written */
     void (*rank_step)(void *user, struct eo_job_rank *rank, uint64_t step); /* every rank, after each step, from 1 */
     eo_status (*end)(void *user, struct eo_job_rank *rank);             /* every rank: may use the runtime */
 };
@@ -86,6 +93,8 @@ struct eo_job {
     uint64_t val_every;                /* 0: never */
     const volatile sig_atomic_t *stop; /* NULL, or: end after the current step */
     struct eo_job_hooks hooks;
+    const struct eo_job_checkpoints *checkpoints; /* NULL: none (job_checkpoint.h) */
+    uint64_t first_step;               /* finished before this run: of the checkpoint it goes on from */
 
     /* prepare */
     eo_transformer_config config;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/job_checkpoint.h"
 #include "tools/job_step.h"
 
 /* Sequences of held-back text that a validation looks at, at least. */
@@ -88,21 +89,22 @@ static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
         struct eo_job_step result;
         const uint64_t index = (*step)++; /* from here on failures are this step's */
         TOOLS_TRY(eo_job_step_run(rank, index, &result, &stop));
-        rank->step_count = *step;
+        rank->step_count = *step - job->first_step;
         rank->stopped = stop;
         eo_runtime_get_stats(rank->runtime, &rank->last);
-        if (*step == 1)
+        if (rank->step_count == 1)
             rank->first = rank->last;
-        if (rank->rank == 0 && (*step == 2 || *step == job->options->steps))
+        if (rank->rank == 0 && (rank->step_count == 2 || *step == job->options->steps))
             watch_gpu(job);
         if (hooks->rank_step)
             hooks->rank_step(hooks->user, rank, *step);
         if (rank->rank == 0 && hooks->step)
             hooks->step(hooks->user, &result);
+        TOOLS_TRY(eo_job_checkpoint_step(rank, *step, result.saved_sum));
         if (job->val_every && *step % job->val_every == 0)
             TOOLS_TRY(validate(rank, *step));
     }
-    return EO_OK;
+    return eo_job_checkpoint_end(rank, *step);
 }
 
 /* Barriers need every rank, so a rank that cannot start still comes here. */
@@ -192,6 +194,8 @@ static eo_status load_files(struct eo_job_rank *rank)
 static eo_status start_weights(struct eo_job_rank *rank)
 {
     struct eo_job *job = rank->job;
+    if (job->checkpoints && job->checkpoints->resume_path[0])
+        return eo_job_checkpoint_load(rank);
     if (job->options->init_path)
         return load_files(rank);
     return eo_transformer_initialise(job->transformer, rank->runtime, job->options->seed);
@@ -203,8 +207,10 @@ static eo_status rank_life(struct eo_job_rank *rank, uint64_t *step)
     if (!rank->runtime)
         TOOLS_TRY(start_runtime(rank));
     TOOLS_TRY(start_weights(rank));
+    TOOLS_TRY(eo_job_checkpoint_start(rank));
     if (rank->rank == 0 && job->hooks.begin)
         job->hooks.begin(job->hooks.user);
+    *step = job->first_step;
     TOOLS_TRY(run_steps(rank, step));
     *step = 0; /* what fails now is no step's */
     return job->hooks.end ? job->hooks.end(job->hooks.user, rank) : EO_OK;
@@ -225,6 +231,7 @@ static void *rank_main(void *arg)
         if (status < 0)
             fail(rank, status, step);
     }
+    eo_job_checkpoint_stop(rank);
     if (eo_options_on_gpu(rank->job->options)) /* its stream is the runtime's */
         eo_team_destroy(&rank->team);
     eo_runtime_destroy(&rank->runtime);

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "tools/job_checkpoint.h"
+
 /* The trainer's scalars of a step, summed over the ranks. */
-enum { VALUE_LOSS, VALUE_STOP };
+enum { VALUE_LOSS, VALUE_STOP, VALUE_SAVED };
 
 static eo_tokens batch_of(struct eo_job_rank *rank, uint64_t step, uint32_t micro_batch)
 {
@@ -32,13 +34,15 @@ static eo_status run_micro_batches(struct eo_job_rank *rank, uint64_t step, doub
     return EO_OK;
 }
 
-static eo_step_params step_params(const struct eo_job *job, uint64_t step, double loss)
+static eo_step_params step_params(struct eo_job_rank *rank, uint64_t step, double loss)
 {
+    const struct eo_job *job = rank->job;
     const struct eo_options *o = job->options;
     return (eo_step_params){
         .learning_rate = (float)eo_options_learning_rate(o, step), .beta1 = (float)o->beta1,
         .beta2 = (float)o->beta2, .eps = (float)o->eps, .weight_decay = (float)o->weight_decay,
-        .clip = (float)o->clip, .values = {[VALUE_LOSS] = loss, [VALUE_STOP] = job->stop && *job->stop},
+        .clip = (float)o->clip, .values = {[VALUE_LOSS] = loss, [VALUE_STOP] = job->stop && *job->stop,
+                                  [VALUE_SAVED] = eo_job_checkpoint_value(rank)},
     };
 }
 
@@ -47,7 +51,7 @@ static eo_status ordinary_step(struct eo_job_rank *rank, uint64_t step, eo_step_
     double loss;
     TOOLS_TRY(eo_step_begin(rank->runtime));
     TOOLS_TRY(run_micro_batches(rank, step, &loss));
-    const eo_step_params params = step_params(rank->job, step, loss);
+    const eo_step_params params = step_params(rank, step, loss);
     return eo_step_end(rank->runtime, &params, report);
 }
 
@@ -77,7 +81,7 @@ static eo_status recorded_step(struct eo_job_rank *rank, const eo_step_params *p
 
 static eo_status graph_step(struct eo_job_rank *rank, uint64_t step, eo_step_report *report)
 {
-    const eo_step_params params = step_params(rank->job, step, 0);
+    const eo_step_params params = step_params(rank, step, 0);
     TOOLS_TRY(load_batches(rank, step));
     if (rank->graph.is_captured)
         return eo_step_replay(rank->runtime, &params, report);
@@ -129,7 +133,7 @@ eo_status eo_job_step_run(struct eo_job_rank *rank, uint64_t step, struct eo_job
     *out = (struct eo_job_step){
         .step = step + 1, .loss = report.values[VALUE_LOSS] / loss_count, .gradient_norm = report.gradient_norm,
         .learning_rate = eo_options_learning_rate(job->options, step), .step_ns = step_ns,
-        .host_ns = rank->host_ns,
+        .host_ns = rank->host_ns, .saved_sum = report.values[VALUE_SAVED],
     };
     *stop = report.values[VALUE_STOP] > 0;
     return EO_OK;

@@ -35,6 +35,8 @@ struct eo_options {
     bool repeatable;        /* a GPU's bits are the same in every run */
     uint32_t ranks, threads;
     eo_memory memory;
+    eo_strategy strategy;
+    uint32_t shard_group; /* of hsdp */
     uint32_t gather_slots, gradient_slots;
     double fabric_gigabytes_per_s, fabric_latency_us;
     bool no_prefetch, place_threads, implicit_prefetch;
@@ -51,6 +53,7 @@ struct eo_options {
     bool half_blocks;
     double peak_tflops;  /* of a GPU, as its data sheet says; 0: not told */
     double peak_seconds; /* spent on measuring the machine's products; 0: none */
+    bool saves;          /* checkpoints, which take memory of the host */
     bool plan_only;      /* no data, no memory: ranks may be many */
 
     uint64_t given; /* a bit for each option that was given, by its place in the table */
@@ -84,6 +87,11 @@ double eo_options_learning_rate(const struct eo_options *options, uint64_t step)
 bool eo_options_on_gpu(const struct eo_options *options);
 const char *eo_memory_name(eo_memory memory);
 const char *eo_dtype_name(eo_dtype dtype);
+
+/* ddp, zero1, zero2, zero3, or hsdp:S, whose S goes to *group (else 0). False: none of them. */
+bool eo_strategy_parse(const char *text, eo_strategy *out, uint32_t *group);
+/* As it is given: "hsdp:8". */
+void eo_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);
 
 /* False: not a name of a memory mode. */
 bool eo_memory_parse(const char *text, eo_memory *out);

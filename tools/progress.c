@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "tools/job_checkpoint.h"
+
 enum { RECENT = sizeof(((struct eo_progress *)NULL)->recent_ns) / sizeof(uint64_t) };
 static const uint64_t plain_interval_ns = 5000000000u, terminal_interval_ns = 100000000u;
 
@@ -59,7 +61,7 @@ void eo_progress_step(struct eo_progress *progress, const struct eo_job_step *st
 {
     progress->recent_ns[progress->count++ % RECENT] = step->step_ns;
     const uint64_t now_ns = eo_job_now_ns();
-    const bool edge = step->step == 1 || step->step == progress->job->options->steps;
+    const bool edge = progress->count == 1 || step->step == progress->job->options->steps;
     if (!edge && now_ns - progress->shown_ns < (progress->terminal ? terminal_interval_ns : plain_interval_ns))
         return;
     progress->shown_ns = now_ns;
@@ -76,6 +78,16 @@ void eo_progress_validation(struct eo_progress *progress, uint64_t step, double 
         fputs("\r\033[K", stdout);
     printf("step %5llu / %llu   loss on held-back text %.4f\n", (unsigned long long)step,
            (unsigned long long)progress->job->options->steps, loss);
+    fflush(stdout);
+}
+
+void eo_progress_saved(struct eo_progress *progress, const struct eo_job_saved *saved)
+{
+    if (progress->terminal)
+        fputs("\r\033[K", stdout);
+    printf("step %5llu / %llu   saved: %.1f MiB a rank; the step lost %.1f ms, written beside training in %.0f ms\n",
+           (unsigned long long)saved->step, (unsigned long long)progress->job->options->steps,
+           (double)saved->file_bytes / (1 << 20), (double)saved->lost_ns * 1e-6, (double)saved->write_ns * 1e-6);
     fflush(stdout);
 }
 

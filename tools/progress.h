@@ -18,6 +18,7 @@ struct eo_progress {
 void eo_progress_begin(struct eo_progress *progress, const struct eo_job *job);
 void eo_progress_step(struct eo_progress *progress, const struct eo_job_step *step);
 void eo_progress_validation(struct eo_progress *progress, uint64_t step, double loss);
+void eo_progress_saved(struct eo_progress *progress, const struct eo_job_saved *saved);
 void eo_progress_end(struct eo_progress *progress);
 
 /* Of the machine's measured peak, what a step of this length uses; 0: not measured. */

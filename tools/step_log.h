@@ -19,6 +19,11 @@ struct eo_step_log {
 /* A path of NULL is no log. EO_ERR_IO: cannot be created; nothing was written. */
 EO_NODISCARD eo_status eo_step_log_open(struct eo_step_log *log, const char *path, struct eo_problem *problem);
 
+/* Goes on with a log whose run was saved after this step: what it says of later steps, and its summary, are left out. The
+ * old file stays until the new one has all that is kept. */
+EO_NODISCARD eo_status eo_step_log_resume(struct eo_step_log *log, const char *path, uint64_t step,
+                                          struct eo_problem *problem);
+
 /* Takes the object over. */
 void eo_step_log_write(struct eo_step_log *log, json_t *object);
 void eo_step_log_close(struct eo_step_log *log);

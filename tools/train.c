@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "tools/export.h"
-#include "tools/job.h"
+#include "tools/job_checkpoint.h"
 #include "tools/memory_check.h"
 #include "tools/progress.h"
 #include "tools/report.h"
@@ -34,6 +34,7 @@ static const struct argp_option train_options[] = {
 struct train_settings {
     struct eo_options common;
     struct eo_export_settings export;
+    struct eo_checkpoint_options checkpoint;
     uint64_t val_every, given;
     uint32_t sample_count;
     const char *log_path, *trace_path;
@@ -42,6 +43,7 @@ struct train_settings {
 struct train {
     struct train_settings settings;
     struct eo_job job;
+    struct eo_job_checkpoints checkpoints;
     struct eo_progress progress;
     struct eo_step_log log;
     double *losses, *step_s, *host_s; /* of the steps that were run */
@@ -72,6 +74,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &settings->common;
         state->child_inputs[1] = &settings->export;
+        state->child_inputs[2] = &settings->checkpoint;
         return 0;
     case TRAIN_VAL_EVERY: settings->val_every = eo_option_count(state, "val-every", text, 1, 1000000000); return 0;
     case TRAIN_LOG: settings->log_path = text; return 0;
@@ -79,6 +82,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case TRAIN_SAMPLE: settings->sample_count = (uint32_t)eo_option_count(state, "sample", text, 0, 1 << 20); return 0;
     case TRAIN_PLAN: settings->common.plan_only = true; return 0;
     case ARGP_KEY_END:
+        settings->common.saves = settings->checkpoint.folder != NULL;
         if (settings->log_path && settings->trace_path && strcmp(settings->log_path, settings->trace_path) == 0)
             argp_error(state, "--log and --trace both name %s; give them a file each", settings->log_path);
         if (settings->trace_path && !eo_option_graph_times_given(&settings->common))
@@ -142,6 +146,17 @@ static void on_validation(void *user, uint64_t step, double loss)
         eo_step_log_write(&train->log, json_pack("{s:{s:I, s:o}}", "validation", "step", (json_int_t)step,
                                                  "loss", eo_json_real(loss)));
     eo_progress_validation(&train->progress, step, loss);
+}
+
+static void on_saved(void *user, const struct eo_job_saved *saved)
+{
+    struct train *train = user;
+    if (train->log.file)
+        eo_step_log_write(&train->log, json_pack("{s:{s:I, s:I, s:o, s:o}}", "checkpoint", "step", (json_int_t)saved->step,
+                                                 "bytes", (json_int_t)saved->file_bytes,
+                                                 "lost_s", eo_json_real((double)saved->lost_ns * 1e-9),
+                                                 "write_s", eo_json_real((double)saved->write_ns * 1e-9)));
+    eo_progress_saved(&train->progress, saved);
 }
 
 static eo_status take_sample(struct train *train, struct eo_job_rank *rank)
@@ -304,7 +319,7 @@ static void report(struct train *train)
     const double host_s_median = median_of_steps(train, train->host_s);
     const uint64_t resident_peak_bytes = eo_process_resident_peak();
     if (interrupted)
-        printf("\ninterrupted after step %llu of %llu\n", (unsigned long long)train->step_count,
+        printf("\ninterrupted after step %llu of %llu\n", (unsigned long long)(train->job.first_step + train->step_count),
                (unsigned long long)train->settings.common.steps);
     eo_report_loss(train->losses, train->step_count);
     eo_report_memory(&train->job, resident_peak_bytes);
@@ -334,7 +349,7 @@ static eo_status run(struct train *train, struct eo_problem *problem)
     job->stop = &interrupted;
     job->tells = true;
     job->hooks = (struct eo_job_hooks){.user = train, .begin = on_begin, .step = on_step,
-                                       .validation = on_validation, .end = on_end};
+                                       .validation = on_validation, .saved = on_saved, .end = on_end};
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -361,7 +376,13 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
     if (settings->export.path && !settings->common.plan_only)
         TOOLS_TRY(check_export(train, problem));
-    return settings->common.plan_only ? EO_OK : eo_step_log_open(&train->log, settings->log_path, problem);
+    if (settings->common.plan_only)
+        return EO_OK;
+    TOOLS_TRY(eo_job_checkpoint_prepare(&train->checkpoints, &train->job, &settings->checkpoint, problem));
+    if (train->checkpoints.resume_path[0])
+        printf("going on from %s, step %llu\n", train->checkpoints.resume_path, (unsigned long long)train->job.first_step);
+    return train->job.first_step ? eo_step_log_resume(&train->log, settings->log_path, train->job.first_step, problem)
+                                 : eo_step_log_open(&train->log, settings->log_path, problem);
 }
 
 static int train_main(struct train *train)
@@ -394,7 +415,8 @@ static int train_main(struct train *train)
 int main(int argc, char **argv)
 {
     static struct train train;
-    const struct argp_child children[] = {{.argp = &eo_options_argp}, {.argp = &eo_export_argp}, {0}};
+    const struct argp_child children[] = {{.argp = &eo_options_argp}, {.argp = &eo_export_argp},
+                                         {.argp = &eo_checkpoint_argp}, {0}};
     const struct argp argp = {
         .options = train_options, .parser = parse_train_option, .children = children,
         .doc = "Trains a GPT, sharded over ranks, in memory that is placed before the first step.",

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/job_checkpoint.h"
+
+enum { CHECKPOINT_FOLDER = 0x400, CHECKPOINT_EVERY, CHECKPOINT_KEEP, CHECKPOINT_RESUME };
+
+static const struct argp_option checkpoint_option_table[] = {
+    {"checkpoint", CHECKPOINT_FOLDER, "DIR", 0,
+     "save the run in DIR, a folder a step, when it ends (also by Ctrl-C)", 4},
+    {"checkpoint-every", CHECKPOINT_EVERY, "N", 0, "and every N steps, beside training", 4},
+    {"keep", CHECKPOINT_KEEP, "K", 0, "of the checkpoints only the newest K stay [all]", 4},
+    {"resume", CHECKPOINT_RESUME, "DIR", OPTION_ARG_OPTIONAL,
+     "go on from the newest checkpoint in DIR [--checkpoint DIR; from the start where there is none]", 4},
+    {0},
+};
+
+/* "--resume DIR" as well as "--resume=DIR": a word that is no option belongs to it. */
+static const char *next_word(struct argp_state *state)
+{
+    if (state->next >= state->argc || state->argv[state->next][0] == '-')
+        return NULL;
+    return state->argv[state->next++];
+}
+
+static error_t parse_checkpoint_option(int key, char *text, struct argp_state *state)
+{
+    struct eo_checkpoint_options *options = state->input;
+    if (key >= CHECKPOINT_FOLDER && key <= CHECKPOINT_RESUME)
+        eo_option_once(state, &options->given, (unsigned)(key - CHECKPOINT_FOLDER),
+                       checkpoint_option_table[key - CHECKPOINT_FOLDER].name);
+    switch (key) {
+    case CHECKPOINT_FOLDER: options->folder = text; return 0;
+    case CHECKPOINT_EVERY:
+        options->every = eo_option_count(state, "checkpoint-every", text, 1, 1000000000);
+        return 0;
+    case CHECKPOINT_KEEP: options->keep = (uint32_t)eo_option_count(state, "keep", text, 1, 1000000); return 0;
+    case CHECKPOINT_RESUME:
+        options->resume = true;
+        options->resume_path = text ? text : next_word(state);
+        return 0;
+    case ARGP_KEY_END:
+        if ((options->every || options->keep) && !options->folder)
+            argp_error(state, "--checkpoint-every and --keep are for --checkpoint; name a folder with it");
+        if ((options->folder && !options->folder[0]) || (options->resume_path && !options->resume_path[0]))
+            argp_error(state, "the folder of checkpoints is empty; name one");
+        if (options->resume && !options->resume_path && !options->folder)
+            argp_error(state, "--resume: from where? Name a folder with it, or with --checkpoint");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp eo_checkpoint_argp = {.options = checkpoint_option_table, .parser = parse_checkpoint_option};

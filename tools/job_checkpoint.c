@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/job_checkpoint.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* -- before the ranks start ----------------------------------------------------------------------------------------*/
+
+static eo_status refuse(const struct eo_log_catch *log_catch, eo_status status, struct eo_problem *problem)
+{
+    return eo_problem_set(problem, status, "--resume: %s", log_catch->text[0] ? log_catch->text : eo_status_text(status));
+}
+
+/* The folder is made with the first checkpoint; that it can be is seen now. */
+static eo_status check_folder(const char *path, struct eo_problem *problem)
+{
+    char parent[EO_JOB_PATH_MAX];
+    struct stat info;
+    if (strlen(path) >= sizeof(parent) - 64)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--checkpoint: a path of %zu bytes; give another", strlen(path));
+    if (stat(path, &info) == 0) {
+        if (!S_ISDIR(info.st_mode))
+            return eo_problem_set(problem, EO_ERR_INVALID, "--checkpoint %s: is no folder; name one", path);
+        if (access(path, W_OK | X_OK) != 0)
+            return eo_problem_set(problem, EO_ERR_IO, "--checkpoint %s: cannot be written to: %s; choose another folder",
+                                  path, strerror(errno));
+        return EO_OK;
+    }
+    snprintf(parent, sizeof(parent), "%s", path);
+    for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--)
+        parent[end - 1] = '\0';
+    char *slash = strrchr(parent, '/');
+    if (slash)
+        slash[slash == parent] = '\0';
+    if (access(slash ? parent : ".", W_OK | X_OK) != 0)
+        return eo_problem_set(problem, EO_ERR_IO, "--checkpoint %s: cannot be made: %s; make the folder it is to be in, "
+                              "or choose another", path, strerror(errno));
+    return EO_OK;
+}
+
+/* Later steps of a run that was left are not removed by --keep, and a later --resume would take them. */
+static void warn_of_later(const struct eo_checkpoint_options *options, uint64_t step)
+{
+    char path[EO_JOB_PATH_MAX];
+    uint64_t newest = 0;
+    const eo_log silence = {0};
+    if (options->folder && eo_checkpoint_find(path, sizeof(path), &newest, options->folder, &silence) == EO_OK &&
+        newest > step)
+        fprintf(stderr, "%s: warning: %s is of a later step than the one this run begins with, and a --resume without a "
+                "folder would take it: move it away\n", program_invocation_short_name, path);
+}
+
+static eo_status compare(struct eo_job *job, eo_checkpoint *checkpoint)
+{
+    static char text[EO_JOB_SETTINGS_MAX];
+    uint32_t bytes = sizeof(text);
+    eo_checkpoint_info info;
+    TOOLS_TRY(eo_checkpoint_check(checkpoint, job->plan));
+    TOOLS_TRY(eo_checkpoint_blob(checkpoint, 0, text, &bytes));
+    eo_checkpoint_get_info(checkpoint, &info);
+    job->first_step = info.step;
+    json_t *saved = json_loadb(text, bytes, 0, NULL);
+    if (saved)
+        eo_job_settings_compare(job, saved);
+    else
+        fprintf(stderr, "%s: warning: %s was not saved by train: that data and schedule are the same is not known\n",
+                program_invocation_short_name, info.path);
+    json_decref(saved);
+    return EO_OK;
+}
+
+static eo_status find_and_compare(struct eo_job_checkpoints *checkpoints, struct eo_job *job, const eo_log *log)
+{
+    const struct eo_checkpoint_options *options = checkpoints->options;
+    const char *folder = options->resume_path ? options->resume_path : options->folder;
+    uint64_t step;
+    eo_checkpoint *checkpoint;
+    const eo_status found =
+        eo_checkpoint_find(checkpoints->resume_path, sizeof(checkpoints->resume_path), &step, folder, log);
+    if (found != EO_OK) {
+        checkpoints->resume_path[0] = '\0';
+        return found;
+    }
+    TOOLS_TRY(eo_checkpoint_open(&checkpoint, checkpoints->resume_path, log));
+    const eo_status status = compare(job, checkpoint);
+    eo_checkpoint_close(&checkpoint);
+    return status;
+}
+
+static eo_status resume(struct eo_job_checkpoints *checkpoints, struct eo_job *job, struct eo_problem *problem)
+{
+    const struct eo_checkpoint_options *options = checkpoints->options;
+    struct eo_log_catch log_catch;
+    eo_log_catch_init(&log_catch);
+    const eo_log log = eo_job_log(&log_catch);
+    const eo_status status = find_and_compare(checkpoints, job, &log);
+    if (status < 0)
+        return refuse(&log_catch, status, problem);
+    if (status == EO_IN_PROGRESS && options->resume_path)
+        return eo_problem_set(problem, EO_ERR_IO, "--resume %s: there is no checkpoint in it; check the path, or leave "
+                              "--resume out", options->resume_path);
+    if (status == EO_IN_PROGRESS)
+        printf("no checkpoint in %s yet: from the start\n", options->folder);
+    else
+        warn_of_later(options, job->first_step);
+    if (job->first_step > job->options->steps)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--resume: %s is of step %llu, and --steps is %llu; give as many "
+                              "steps as the run is to have in all", checkpoints->resume_path,
+                              (unsigned long long)job->first_step, (unsigned long long)job->options->steps);
+    return EO_OK;
+}
+
+eo_status eo_job_checkpoint_prepare(struct eo_job_checkpoints *checkpoints, struct eo_job *job,
+                                    const struct eo_checkpoint_options *options, struct eo_problem *problem)
+{
+    *checkpoints = (struct eo_job_checkpoints){.options = options};
+    if (!options->folder && !options->resume)
+        return EO_OK;
+    job->checkpoints = checkpoints;
+    if (options->folder)
+        TOOLS_TRY(check_folder(options->folder, problem));
+    if (options->resume)
+        TOOLS_TRY(resume(checkpoints, job, problem));
+    json_t *settings = eo_job_settings(job);
+    const size_t bytes = json_dumpb(settings, checkpoints->settings, sizeof(checkpoints->settings), JSON_COMPACT);
+    json_decref(settings);
+    if (bytes == 0 || bytes > sizeof(checkpoints->settings))
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "--checkpoint: no memory for the settings");
+    checkpoints->settings_bytes = (uint32_t)bytes;
+    return EO_OK;
+}
+
+/* -- every rank ----------------------------------------------------------------------------------------------------*/
+
+eo_status eo_job_checkpoint_load(struct eo_job_rank *rank)
+{
+    const eo_log log = eo_job_log(&rank->log_catch);
+    eo_checkpoint *checkpoint;
+    eo_status status = eo_checkpoint_open(&checkpoint, rank->job->checkpoints->resume_path, &log);
+    if (status >= 0)
+        status = eo_checkpoint_load(checkpoint, rank->runtime);
+    eo_checkpoint_close(&checkpoint);
+    if (status == EO_ERR_IO || status == EO_ERR_INVALID)
+        atomic_store(&rank->job->bad_input, true);
+    return status;
+}
+
+eo_status eo_job_checkpoint_start(struct eo_job_rank *rank)
+{
+    const struct eo_job *job = rank->job;
+    if (!job->checkpoints || !job->checkpoints->options->folder)
+        return EO_OK;
+    rank->saved_step = job->checkpoints->resume_path[0] ? job->first_step : UINT64_MAX;
+    return eo_saver_create(&rank->saver, eo_saver_params(
+        .runtime = rank->runtime, .folder = job->checkpoints->options->folder, .keep = job->checkpoints->options->keep,
+        .blob_bytes_max = EO_JOB_SETTINGS_MAX));
+}
+
+double eo_job_checkpoint_value(struct eo_job_rank *rank)
+{
+    return rank->saver ? eo_saver_value(rank->saver) : 0;
+}
+
+/* A checkpoint that cannot be written is no reason to stop: what is there stays, and the next one may do. */
+static void tell_end(struct eo_job_rank *rank, eo_status status, const eo_saver_report *report)
+{
+    const struct eo_job_hooks *hooks = &rank->job->hooks;
+    const char *error = eo_saver_error(rank->saver);
+    if (status == EO_ERR_IO && error[0])
+        fprintf(stderr, "%s: rank %u: %s; the checkpoints before are as they were, training goes on\n",
+                program_invocation_short_name, rank->rank, error);
+    if (status == EO_OK && report->is_written && rank->rank == 0 && hooks->saved) {
+        const struct eo_job_saved saved = {report->step, report->file_bytes, report->copy_ns + rank->saving_ns,
+                                           report->write_ns};
+        hooks->saved(hooks->user, &saved);
+    }
+}
+
+static eo_status wait_for_save(struct eo_job_rank *rank)
+{
+    eo_saver_report report;
+    const eo_status status = eo_saver_wait(rank->saver, &report);
+    tell_end(rank, status, &report);
+    return status == EO_ERR_IO ? EO_OK : status;
+}
+
+static eo_status begin_save(struct eo_job_rank *rank, uint64_t step)
+{
+    const struct eo_job_checkpoints *checkpoints = rank->job->checkpoints;
+    const uint64_t begin_ns = eo_job_now_ns();
+    rank->saving_ns = 0;
+    eo_status status = eo_saver_begin(rank->saver, checkpoints->settings, checkpoints->settings_bytes);
+    if (status == EO_IN_PROGRESS) { /* the disk is slower than training: none is left out, this step waits */
+        TOOLS_TRY(wait_for_save(rank));
+        rank->saving_ns = eo_job_now_ns() - begin_ns;
+        status = eo_saver_begin(rank->saver, checkpoints->settings, checkpoints->settings_bytes);
+    }
+    rank->saved_step = step;
+    return status;
+}
+
+eo_status eo_job_checkpoint_step(struct eo_job_rank *rank, uint64_t step, double sum)
+{
+    const struct eo_job *job = rank->job;
+    eo_saver_report report;
+    if (!rank->saver)
+        return EO_OK;
+    const eo_status status = eo_saver_poll(rank->saver, sum, &report);
+    tell_end(rank, status, &report);
+    if (status < 0 && status != EO_ERR_IO)
+        return status;
+    const uint64_t every = job->checkpoints->options->every;
+    return every && step % every == 0 ? begin_save(rank, step) : EO_OK;
+}
+
+eo_status eo_job_checkpoint_end(struct eo_job_rank *rank, uint64_t step)
+{
+    if (!rank->saver)
+        return EO_OK;
+    if (rank->saved_step != step)
+        TOOLS_TRY(begin_save(rank, step));
+    return wait_for_save(rank);
+}
+
+void eo_job_checkpoint_stop(struct eo_job_rank *rank)
+{
+    eo_saver_destroy(&rank->saver);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a run's results depend on, as JSON beside its weights: the model, the data and how far it was read, the schedule.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/job_checkpoint.h"
+#include "tools/weights_hash.h"
+
+/* Enough of the data to know it again: how much there is, and a token here and there. */
+static uint64_t data_hash(const struct eo_data *data)
+{
+    enum { SAMPLES = 4096 };
+    uint64_t hash = eo_hash_more(EO_HASH_START, &data->training_count, sizeof(data->training_count));
+    for (uint64_t i = 0; i < SAMPLES && data->count; i++) {
+        const uint64_t at = data->count / SAMPLES * i + data->count % SAMPLES * i / SAMPLES;
+        hash = eo_hash_more(hash, (const char *)data->tokens + at * data->token_bytes, data->token_bytes);
+    }
+    return hash;
+}
+
+static json_t *model_settings(const struct eo_job *job)
+{
+    const eo_transformer_config *c = &job->config;
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:b, s:b, s:b}",
+        "family", c->family == EO_FAMILY_GPT2 ? "gpt2" : "llama", "layers", (json_int_t)c->layer_count,
+        "width", (json_int_t)c->width, "heads", (json_int_t)c->head_count, "kv_heads", (json_int_t)c->kv_head_count,
+        "head_size", (json_int_t)c->head_size, "mlp_width", (json_int_t)c->mlp_width,
+        "vocabulary", (json_int_t)c->vocabulary, "context", (json_int_t)c->context, "tied_head", c->tied_head,
+        "norm_eps", (double)c->norm_eps, "rope_theta", (double)c->rope_theta, "qkv_bias", c->qkv_bias,
+        "qk_norm", c->qk_norm, "half_blocks", job->options->half_blocks);
+}
+
+bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config, bool *half_blocks)
+{
+    const char *family = NULL;
+    json_int_t layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context;
+    int tied, bias, norm, half;
+    double eps, theta;
+    json_t *model = json_object_get(settings, "model");
+    if (!model || json_unpack(model, "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:F, s:F, s:b, s:b, s:b}",
+            "family", &family, "layers", &layers, "width", &width, "heads", &heads, "kv_heads", &kv_heads,
+            "head_size", &head_size, "mlp_width", &mlp_width, "vocabulary", &vocabulary, "context", &context,
+            "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm,
+            "half_blocks", &half) != 0)
+        return false;
+    const json_int_t counts[] = {layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context};
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        if (counts[i] < 0 || counts[i] > INT32_MAX)
+            return false;
+    *config = (eo_transformer_config){
+        .family = strcmp(family, "gpt2") == 0 ? EO_FAMILY_GPT2 : EO_FAMILY_LLAMA, .layer_count = (uint32_t)layers,
+        .width = (uint32_t)width, .head_count = (uint32_t)heads, .kv_head_count = (uint32_t)kv_heads,
+        .head_size = (uint32_t)head_size, .mlp_width = (uint32_t)mlp_width, .vocabulary = (uint32_t)vocabulary,
+        .context = (uint32_t)context, .tied_head = tied, .norm_eps = (float)eps, .rope_theta = (float)theta,
+        .qkv_bias = bias, .qk_norm = norm,
+    };
+    *half_blocks = half;
+    return true;
+}
+
+static uint64_t sequences_of_a_step(const struct eo_job *job)
+{
+    return (uint64_t)job->shape.rank_count * job->shape.batch * job->shape.micro_batches;
+}
+
+/* "seed" and the like are texts: JSON's numbers have a sign. */
+json_t *eo_job_settings(const struct eo_job *job)
+{
+    const struct eo_options *o = job->options;
+    char seed[24], data[24];
+    snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
+    snprintf(data, sizeof(data), "%016" PRIx64, data_hash(&job->data));
+    return json_pack("{s:s, s:o, s:I, s:I, s:{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:s}}",
+        "program", "evenodd-train", "model", model_settings(job),
+        "origin_step", (json_int_t)job->data.origin_step, "origin_sequence", (json_int_t)job->data.origin_sequence,
+        "settings", "seed", seed, "data", data, "seq", (json_int_t)job->shape.seq,
+        "sequences", (json_int_t)sequences_of_a_step(job), "steps", (json_int_t)o->steps,
+        "warmup", (json_int_t)o->warmup, "lr", o->learning_rate, "schedule",
+        o->constant_schedule ? "constant" : "cosine", "beta1", o->beta1, "beta2", o->beta2, "eps", o->eps,
+        "weight-decay", o->weight_decay, "clip", o->clip, "dtype", eo_dtype_name(o->dtype));
+}
+
+static void print_value(FILE *out, const json_t *value)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    fputs(text ? text : "?", out);
+    free(text);
+}
+
+/* The sequences that were read before the first step of this run: the next one follows, whatever a step takes now. */
+static void go_on_in_data(struct eo_job *job, const json_t *saved, json_int_t sequences)
+{
+    const json_int_t step = json_integer_value(json_object_get(saved, "origin_step"));
+    const json_int_t origin = json_integer_value(json_object_get(saved, "origin_sequence"));
+    if (step < 0 || origin < 0 || sequences <= 0 || (uint64_t)step > job->first_step)
+        return;
+    if ((uint64_t)sequences == sequences_of_a_step(job)) { /* as if nothing had been between */
+        job->data.origin_step = (uint64_t)step;
+        job->data.origin_sequence = (uint64_t)origin;
+    } else {
+        job->data.origin_step = job->first_step;
+        job->data.origin_sequence = (uint64_t)origin + (job->first_step - (uint64_t)step) * (uint64_t)sequences;
+    }
+}
+
+void eo_job_settings_compare(struct eo_job *job, const json_t *saved)
+{
+    json_t *mine = eo_job_settings(job), *old = json_object_get(saved, "settings");
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(mine, "settings"), name, value) {
+        const json_t *before = json_object_get(old, name);
+        if (!before || json_equal(value, (json_t *)before))
+            continue;
+        fprintf(stderr, "%s: --resume: %s was ", program_invocation_short_name,
+                strcmp(name, "data") == 0        ? "the data"
+                : strcmp(name, "sequences") == 0 ? "the number of sequences a step (ranks x batch x micro-batches)"
+                                                 : name);
+        print_value(stderr, before);
+        fputs(", is ", stderr);
+        print_value(stderr, value);
+        fputs(" now: the run goes on otherwise than the one before would have\n", stderr);
+    }
+    go_on_in_data(job, saved, json_integer_value(json_object_get(old, "sequences")));
+    json_decref(mine);
+}
