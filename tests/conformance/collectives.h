@@ -12,5 +12,6 @@ void groups_cases(uint32_t rank_count);   /* all-reduce, groups inside a group *
 void order_cases(uint32_t rank_count);    /* many in a row, delays, who may overwrite what when */
 void failure_cases(uint32_t rank_count);  /* disagreement, late ranks, aborts */
 void fabric_cases(uint32_t rank_count);   /* time */
+void lost_cases(uint32_t rank_count);     /* processes that end */
 
 #endif

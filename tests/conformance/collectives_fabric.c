@@ -44,7 +44,7 @@ static void one_after_the_other_body(struct test_rank *self)
     memset(recv, 0, SLICE_BYTES * TEST_RANKS_MAX);
     TEST_HOLDS(self, self->ops->all_gather(self->gather, recv, send, SLICE_BYTES, "warm", NULL) == EO_OK);
     TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_OK);
-    pthread_barrier_wait(self->barrier);
+    test_barrier(self);
     const uint64_t begin_ns = eo_now_ns(), begin_processor_ns = processor_ns();
     for (int i = 0; i < OPERATIONS; i++) {
         struct eo_span span;
@@ -72,7 +72,7 @@ static void shared_link_body(struct test_rank *self)
 {
     float *send = calloc(SLICE_BYTES * TEST_RANKS_MAX, 1);
     float *recv[2] = {calloc(SLICE_BYTES * TEST_RANKS_MAX, 1), calloc(SLICE_BYTES * TEST_RANKS_MAX, 1)};
-    pthread_barrier_wait(self->barrier);
+    test_barrier(self);
     const uint64_t begin_ns = eo_now_ns();
     (void)self->ops->all_gather(self->gather, recv[0], send, SLICE_BYTES, "one", NULL);
     (void)self->ops->all_gather(self->reduce, recv[1], send, SLICE_BYTES, "two", NULL);
@@ -99,7 +99,7 @@ static void slow_abort_body(struct test_rank *self)
     }
     TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_ERR_COMM);
     TEST_EXPECT(self, eo_now_ns() - begin_ns < UINT64_C(15000000000), "the abort waited for the link");
-    pthread_barrier_wait(self->barrier);
+    test_barrier(self);
     free(send);
     free(recv);
 }

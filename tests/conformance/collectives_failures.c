@@ -56,7 +56,7 @@ static void disagreement_body(struct test_rank *self)
     for (int i = 0; i < 2; i++)
         TEST_HOLDS(self, self->ops->all_gather(self->gather, recv, send, BYTES, "good", NULL) == EO_OK);
     TEST_EXPECT(self, test_await(self, EO_QUEUE_COMM) == EO_OK, "before the disagreement");
-    pthread_barrier_wait(self->barrier); /* the failure may end whatever is still in progress */
+    test_barrier(self); /* the failure may end whatever is still in progress */
     if (is_odd && outcome->what == OTHER_KIND)
         (void)self->ops->all_gather(self->gather, recv, send, BYTES, "block.2", NULL);
     else
@@ -121,7 +121,7 @@ static void abort_body(struct test_rank *self)
         TEST_HOLDS(self, test_await(self, EO_QUEUE_REDUCE) == EO_ERR_COMM);
         TEST_EXPECT(self, eo_now_ns() - begin_ns < SECONDS_MAX * UINT64_C(1000000000), "woken too late");
     }
-    pthread_barrier_wait(self->barrier);
+    test_barrier(self);
     (void)self->ops->all_gather(self->gather, recv, send, BYTES, "after", NULL);
     TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_ERR_COMM);
     TEST_HOLDS(self, self->ops->quiesce(self->reduce) == EO_ERR_COMM);
@@ -134,7 +134,7 @@ static void closed_body(struct test_rank *self)
     unsigned char send[BYTES] = {0}, recv[BYTES * TEST_RANKS_MAX];
     TEST_HOLDS(self, self->ops->all_gather(self->gather, recv, send, BYTES, "together", NULL) == EO_OK);
     TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_OK);
-    pthread_barrier_wait(self->barrier);
+    test_barrier(self);
     if (self->rank == self->rank_count - 1)
         return; /* which closes */
     const uint64_t begin_ns = eo_now_ns();
@@ -156,26 +156,26 @@ static void refused_body(struct test_rank *self)
 
 void failure_cases(uint32_t rank_count)
 {
-    struct outcome outcome = {.logged = ""};
-    pthread_mutex_init(&outcome.lock, NULL);
-    const eo_log log = {take_log, &outcome, EO_LOG_ERROR};
-    struct test_settings settings = {.rank_count = rank_count, .log = &log, .shared = &outcome};
+    struct outcome *outcome = test_shared(sizeof(*outcome));
+    test_mutex_init(&outcome->lock);
+    const eo_log log = {take_log, outcome, EO_LOG_ERROR};
+    struct test_settings settings = {.rank_count = rank_count, .log = &log, .shared = outcome};
     test_run_ranks(&settings, refused_body);
     test_report("a communicator on a rank or queue that does not exist is refused", rank_count);
     if (rank_count > 1) {
-        outcome.log_count = 0;
-        outcome.logged[0] = '\0';
-        for (outcome.what = 0; outcome.what < DISAGREEMENTS; outcome.what++)
+        outcome->log_count = 0;
+        outcome->logged[0] = '\0';
+        for (outcome->what = 0; outcome->what < DISAGREEMENTS; outcome->what++)
             test_run_ranks(&settings, disagreement_body);
-        TEST_EXPECT(NULL, outcome.log_count == DISAGREEMENTS, "logged %u times", outcome.log_count);
-        TEST_EXPECT(NULL, strstr(outcome.logged, "ranks disagree"), "'%s'", outcome.logged);
+        TEST_EXPECT(NULL, outcome->log_count == DISAGREEMENTS, "logged %u times", outcome->log_count);
+        TEST_EXPECT(NULL, strstr(outcome->logged, "ranks disagree"), "'%s'", outcome->logged);
         test_report("ranks that disagree all fail, with both operations named, logged once", rank_count);
         test_run_ranks(&settings, closed_body);
         test_report("a rank that has closed is not waited for", rank_count);
         settings.timeout_ms = TIMEOUT_MS;
-        outcome.waited_ms = 0;
+        outcome->waited_ms = 0;
         test_run_ranks(&settings, late_body);
-        TEST_EXPECT(NULL, outcome.waited_ms >= TIMEOUT_MS - 1, "gave up after %d ms", (int)outcome.waited_ms);
+        TEST_EXPECT(NULL, outcome->waited_ms >= TIMEOUT_MS - 1, "gave up after %d ms", (int)outcome->waited_ms);
         test_report("a rank that is late is named when the deadline has passed", rank_count);
         test_run_ranks(&settings, late_quiesce_body);
         test_report("quiesce ends when a rank does not come", rank_count);
@@ -183,5 +183,4 @@ void failure_cases(uint32_t rank_count)
     }
     test_run_ranks(&settings, abort_body);
     test_report("an abort wakes all ranks on all communicators", rank_count);
-    pthread_mutex_destroy(&outcome.lock);
 }

@@ -119,14 +119,14 @@ static void family_body(struct test_rank *self)
         return;
     TEST_HOLDS(self, self->ops->group_split(&group, &place, self->group, self->rank, is_last, 0) == EO_OK);
     TEST_HOLDS(self, self->ops->open(&comm, group, place.rank, self->device, EO_QUEUE_REDUCE) == EO_OK);
-    pthread_barrier_wait(self->barrier); /* a failure ends splits as well */
+    test_barrier(self); /* a failure ends splits as well */
     if (is_last) {
         self->ops->group_abort(group, place.rank, "it has had enough");
     } else if (self->rank == 0) { /* rank 1 never comes */
         TEST_HOLDS(self, self->ops->all_reduce(comm, &value, 1, EO_DTYPE_FP32, "in vain", NULL) == EO_OK);
         TEST_HOLDS(self, test_await(self, EO_QUEUE_REDUCE) == EO_ERR_COMM);
     }
-    pthread_barrier_wait(self->barrier);
+    test_barrier(self);
     self->ops->group_failure(self->group, text, sizeof(text));
     TEST_EXPECT(self, strstr(text, "it has had enough") != NULL, "the failure of the whole is '%s'", text);
     struct eo_group *another;

@@ -12,7 +12,7 @@
 
 #include "ranks.h"
 
-enum { WORDS = 3001, BUFFERS = 4 };
+enum { WORDS = 3001, BUFFERS = 4, MEMORY_BYTES = 4 << 20 };
 
 static uint64_t word_of(uint64_t salt, uint32_t rank, uint64_t index)
 {
@@ -44,8 +44,8 @@ static void back_to_back_body(struct test_rank *self)
     } slots[BUFFERS];
     memset(slots, 0, sizeof(slots));
     for (int b = 0; b < BUFFERS; b++) {
-        slots[b].send = malloc(WORDS * TEST_RANKS_MAX * 8);
-        slots[b].recv = malloc(WORDS * TEST_RANKS_MAX * 8);
+        slots[b].send = test_take(self, WORDS * TEST_RANKS_MAX * 8);
+        slots[b].recv = test_take(self, WORDS * TEST_RANKS_MAX * 8);
     }
     for (uint64_t s = 0; s < COLLECTIVES + BUFFERS - 1; s++) {
         const uint64_t old = s - (BUFFERS - 1); /* the oldest in flight; its slot is the next one's neighbour */
@@ -89,15 +89,15 @@ static void back_to_back_body(struct test_rank *self)
     }
     TEST_HOLDS(self, self->ops->quiesce(self->gather) == EO_OK);
     for (int b = 0; b < BUFFERS; b++) {
-        free(slots[b].send);
-        free(slots[b].recv);
+        test_give(self, slots[b].send);
+        test_give(self, slots[b].recv);
     }
 }
 
 /* After quiesce the input of an all-gather may be spoiled at once. */
 static void quiesce_body(struct test_rank *self)
 {
-    uint64_t *send = malloc(WORDS * 8), *recv = malloc(WORDS * 8 * self->rank_count);
+    uint64_t *send = test_take(self, WORDS * 8), *recv = test_take(self, WORDS * 8 * self->rank_count);
     for (uint64_t s = 0; s < 30; s++) {
         for (uint64_t i = 0; i < WORDS; i++)
             send[i] = word_of(s, self->rank, i);
@@ -106,8 +106,8 @@ static void quiesce_body(struct test_rank *self)
         memset(send, 0xff, WORDS * 8);
         check_gathered(self, recv, s, WORDS);
     }
-    free(send);
-    free(recv);
+    test_give(self, send);
+    test_give(self, recv);
 }
 
 /*
@@ -117,7 +117,8 @@ static void quiesce_body(struct test_rank *self)
 static void two_queues_body(struct test_rank *self)
 {
     enum { COUNT = 5000, ROUNDS = 40 };
-    float *send = malloc(COUNT * 4), *all = malloc(COUNT * 4 * self->rank_count), *sum = malloc(COUNT * 4);
+    float *send = test_take(self, COUNT * 4), *all = test_take(self, COUNT * 4 * self->rank_count);
+    float *sum = test_take(self, COUNT * 4);
     struct eo_event gathered, reduced = {0};
     for (uint32_t round = 0; round < ROUNDS; round++) {
         for (uint64_t i = 0; i < COUNT; i++)
@@ -136,9 +137,9 @@ static void two_queues_body(struct test_rank *self)
         }
         memset(all, 0, COUNT * 4 * self->rank_count);
     }
-    free(send);
-    free(all);
-    free(sum);
+    test_give(self, send);
+    test_give(self, all);
+    test_give(self, sum);
 }
 
 /* The last rank comes 40 ms late: the others' span shows that they could not start before it. */
@@ -151,7 +152,7 @@ static void span_body(struct test_rank *self)
     memset(spans, 0, sizeof(spans));
     TEST_HOLDS(self, self->ops->all_gather(self->gather, recv, send, 64, "first", &spans[0]) == EO_OK);
     TEST_HOLDS(self, test_await(self, EO_QUEUE_COMM) == EO_OK);
-    pthread_barrier_wait(self->barrier);
+    test_barrier(self);
     const uint64_t begin_ns = eo_now_ns();
     if (is_late)
         test_pause_ms(LATE_MS);
@@ -170,7 +171,7 @@ static void span_body(struct test_rank *self)
 
 void order_cases(uint32_t rank_count)
 {
-    struct test_settings settings = {.rank_count = rank_count};
+    struct test_settings settings = {.rank_count = rank_count, .memory_bytes = MEMORY_BYTES};
     test_run_ranks(&settings, span_body);
     test_report("a span says when work was enqueued, could start and ended", rank_count);
     for (uint64_t seed = 0; seed <= 2; seed++) {

@@ -11,13 +11,13 @@
 
 #include "ranks.h"
 
-enum { GUARD_BYTES = 256, GUARD = 0xa5 };
+enum { GUARD_BYTES = 256, GUARD = 0xa5, MEMORY_BYTES = 48 << 20 };
 
 static const uint64_t counts[] = {0, 1, 2, 3, 15, 16, 17, 63, 64, 65, 1000, 4099, 70001, 2100003};
 
-static unsigned char *guarded(uint64_t bytes)
+static unsigned char *guarded(struct test_rank *self, uint64_t bytes)
 {
-    unsigned char *memory = malloc(bytes + 2 * GUARD_BYTES);
+    unsigned char *memory = test_take(self, bytes + 2 * GUARD_BYTES);
     memset(memory, GUARD, bytes + 2 * GUARD_BYTES);
     return memory + GUARD_BYTES;
 }
@@ -28,14 +28,14 @@ static void release_guarded(struct test_rank *self, unsigned char *memory, uint6
         TEST_EXPECT(self, memory[-1 - i] == GUARD, "a byte before the buffer was written");
         TEST_EXPECT(self, memory[bytes + (uint64_t)i] == GUARD, "a byte after the buffer was written");
     }
-    free(memory - GUARD_BYTES);
+    test_give(self, memory - GUARD_BYTES);
 }
 
 static void gather_once(struct test_rank *self, uint64_t bytes, bool in_place)
 {
     const uint64_t salt = bytes * 2 + in_place;
-    unsigned char *recv = guarded(bytes * self->rank_count);
-    unsigned char *send = in_place ? recv + self->rank * bytes : guarded(bytes);
+    unsigned char *recv = guarded(self, bytes * self->rank_count);
+    unsigned char *send = in_place ? recv + self->rank * bytes : guarded(self, bytes);
     for (uint64_t i = 0; i < bytes; i++)
         send[i] = (unsigned char)test_hash(salt, self->rank, i);
     TEST_HOLDS(self, self->ops->all_gather(self->gather, recv, send, bytes, "values", NULL) == EO_OK);
@@ -128,9 +128,9 @@ static void reduce_once(struct test_rank *self, uint64_t count, eo_dtype dtype, 
 {
     const uint64_t size = dtype == EO_DTYPE_BF16 ? 2 : 4, all = count * self->rank_count;
     const uint64_t salt = count * 4 + dtype * 2 + in_place;
-    unsigned char *send = guarded(all * size);
+    unsigned char *send = guarded(self, all * size);
     fill(send, all, dtype, salt, self->rank);
-    unsigned char *recv = in_place ? send + self->rank * count * size : guarded(count * size);
+    unsigned char *recv = in_place ? send + self->rank * count * size : guarded(self, count * size);
     TEST_HOLDS(self, self->ops->reduce_scatter(self->reduce, recv, send, count, dtype, "values", NULL) == EO_OK);
     TEST_HOLDS(self, test_await(self, EO_QUEUE_REDUCE) == EO_OK);
     for (uint64_t i = 0; i < count; i++) {
@@ -205,7 +205,7 @@ static void bf16_rounding_body(struct test_rank *self)
 
 void values_cases(uint32_t rank_count)
 {
-    const struct test_settings settings = {.rank_count = rank_count};
+    const struct test_settings settings = {.rank_count = rank_count, .memory_bytes = MEMORY_BYTES};
     test_run_ranks(&settings, all_gather_body);
     test_report("an all-gather puts every rank's bytes in their place and touches nothing else", rank_count);
     test_run_ranks(&settings, reduce_scatter_body);
