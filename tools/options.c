@@ -28,6 +28,7 @@ enum option_key {
     OPTION_REPEATABLE,
     OPTION_THREADS,
     OPTION_MEMORY,
+    OPTION_STRATEGY,
     OPTION_SLOTS,
     OPTION_FABRIC,
     OPTION_BATCH,
@@ -85,6 +86,9 @@ static const struct argp_option option_table[] = {
     {"threads", OPTION_THREADS, "N", 0, "of each rank [cores / ranks; 1 with --device cuda]", 2},
     {"memory", OPTION_MEMORY, "MODE", 0,
      "static, dynamic:malloc, dynamic:pool or (with --device cuda) dynamic:caching [static]", 2},
+    {"strategy", OPTION_STRATEGY, "NAME", 0,
+     "what lies on a rank in parts: zero3 (everything), zero2 (gradients and optimizer state), zero1 (optimizer state), "
+     "ddp (nothing), or hsdp:S (zero3 in groups of S ranks, which are replicas) [zero3]", 2},
     {"slots", OPTION_SLOTS, "G,D", 0, "gather buffers and gradient buffers [2,2]", 2},
     {"fabric", OPTION_FABRIC, "GBPS,US", 0, "a simulated link: gigabytes a second, microseconds of latency", 2},
     {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
@@ -310,6 +314,10 @@ static void parse_memory(const struct argp_state *state, struct eo_options *o, i
         if (!eo_memory_parse(text, &o->memory))
             argp_error(state, "--memory is '%s'; give static, dynamic:malloc, dynamic:pool or dynamic:caching", text);
         break;
+    case OPTION_STRATEGY:
+        if (!eo_strategy_parse(text, &o->strategy, &o->shard_group))
+            argp_error(state, "--strategy is '%.60s'; give zero3, zero2, zero1, ddp or hsdp:S", text);
+        break;
     case OPTION_SLOTS:
         split_pair(state, name, text, "two numbers: gather buffers, gradient buffers (such as 2,2)", first, second,
                    sizeof(first));
@@ -367,6 +375,44 @@ const char *eo_dtype_name(eo_dtype dtype)
     return dtype == EO_DTYPE_BF16 ? "bf16" : "fp32";
 }
 
+bool eo_strategy_parse(const char *text, eo_strategy *out, uint32_t *group)
+{
+    *group = 0;
+    for (int k = 0; k < EO_STRATEGY_COUNT; k++) {
+        *out = (eo_strategy)k;
+        if (*out != EO_STRATEGY_HSDP && strcmp(text, eo_strategy_name(*out)) == 0)
+            return true;
+    }
+    char *end;
+    const unsigned long size = strncmp(text, "hsdp:", 5) == 0 && isdigit((unsigned char)text[5]) ? strtoul(text + 5, &end, 10) : 0;
+    *out = EO_STRATEGY_HSDP;
+    *group = (uint32_t)size;
+    return size >= 1 && size <= EO_PLAN_RANKS_MAX && *end == '\0';
+}
+
+void eo_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes)
+{
+    if (strategy == EO_STRATEGY_HSDP)
+        snprintf(text, bytes, "%s:%u", eo_strategy_name(strategy), group);
+    else
+        snprintf(text, bytes, "%s", eo_strategy_name(strategy));
+}
+
+/* Groups and modes; how many ranks there are may be known from the environment alone: then the plan refuses groups. */
+static void check_strategy(const struct argp_state *state, struct eo_options *o)
+{
+    if (o->strategy == EO_STRATEGY_HSDP && is_given(o, OPTION_RANKS) && o->ranks % o->shard_group)
+        argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --ranks %u", o->shard_group, o->shard_group,
+                   o->ranks);
+    if (o->strategy == EO_STRATEGY_ZERO3 || o->memory == EO_MEMORY_STATIC)
+        return;
+    if (is_given(o, OPTION_MEMORY))
+        argp_error(state, "--strategy %s is for --memory static: the dynamic modes are FSDP2's full sharding, zero3",
+                   eo_strategy_name(o->strategy));
+    o->strategy = EO_STRATEGY_ZERO3; /* a comparison's other side */
+    o->shard_group = 0;
+}
+
 static void check_device(const struct argp_state *state, struct eo_options *o)
 {
     const bool on_gpu = eo_options_on_gpu(o);
@@ -395,6 +441,7 @@ static void check_device(const struct argp_state *state, struct eo_options *o)
 static void check_together(const struct argp_state *state, struct eo_options *o)
 {
     check_device(state, o);
+    check_strategy(state, o);
     if (o->text_paths && o->tokens_path)
         argp_error(state, "--text and --tokens are both given; train on one of them");
     if (o->model_of_init && !o->init_path)
