@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The transformers library and ours read each other's folders, and compute the same logits.
+
+Method: train exports a model of each family after two steps, transformers loads it strictly; then transformers makes a
+model of each family with weights by chance, in each of three element types, and ours starts from it. Logits of all
+positions are compared, in fp32, with a bound that stands far below what a wrong weight makes.
+usage: interchange_transformers.py TRAIN LOGITS [PYTHON], the python one that has transformers and torch
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+TOKENS = [(7 * i * i + 3) % 256 for i in range(24)]
+BOUND = 2e-5  # of logits about 1 large
+MODELS = ["tiny", "llama-tiny", "qwen2-tiny", "qwen3-tiny"]
+
+
+def small(family):
+    """Settings that differ from a family's defaults, as much as possible."""
+    common = dict(hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+                  intermediate_size=80, vocab_size=256, max_position_embeddings=64)
+    if family == "GPT2":
+        return dict(n_embd=48, n_layer=2, n_head=3, vocab_size=256, n_positions=64, layer_norm_epsilon=3e-5)
+    if family == "Qwen3":
+        return dict(common, head_dim=20, rms_norm_eps=2e-6, tie_word_embeddings=True)
+    if family == "Mistral":
+        return dict(common, head_dim=8, sliding_window=None, rms_norm_eps=2e-6)
+    return dict(common, rms_norm_eps=2e-6, tie_word_embeddings=family == "Qwen2")
+
+
+def inside(work):
+    """In the python that has transformers: prints a JSON line a question."""
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    print(json.dumps({"versions": [transformers.__version__, torch.__version__]}))
+
+    def logits(folder):
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True,
+                                                                        dtype=torch.float32)
+        with torch.no_grad():
+            rows = model(torch.tensor([TOKENS])).logits[0].tolist()
+        wrong = [key for key in info if info[key]]
+        return {"logits": rows, "wrong": wrong, "class": type(model).__name__}
+
+    for name in MODELS:
+        print(json.dumps({"name": name, **logits(os.path.join(work, name))}))
+    for family in ["GPT2", "Llama", "Mistral", "Qwen2", "Qwen3"]:
+        for dtype in ["float32", "bfloat16", "float16"]:
+            torch.manual_seed(len(family) + len(dtype))
+            config = getattr(transformers, family + "Config")(**small(family))
+            model = getattr(transformers, family + ("LMHeadModel" if family == "GPT2" else "ForCausalLM"))(config)
+            for parameter in model.parameters():  # biases and norms too
+                torch.nn.init.normal_(parameter, 0.3 if parameter.dim() == 1 else 0, 0.15)
+            name = f"their-{family}-{dtype}"
+            model.to(getattr(torch, dtype)).save_pretrained(os.path.join(work, name), max_shard_size="40KB")
+            print(json.dumps({"name": name, **logits(os.path.join(work, name))}))
+
+
+def main():
+    train, ours = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    python = sys.argv[3] if len(sys.argv) > 3 else os.environ.get("EO_PEERS_PYTHON", "")
+    if not python:
+        print("1..0 # SKIP EO_PEERS_PYTHON names no python that has transformers and torch")
+        return 0
+    probe = subprocess.run([python, "-c", "import transformers, torch"], capture_output=True, text=True)
+    if probe.returncode:
+        print(f"1..0 # SKIP {python} cannot import transformers and torch")
+        return 0
+    failed = count = 0
+
+    def result(good, text, detail=""):
+        nonlocal failed, count
+        count += 1
+        failed += not good
+        print(f"{'ok' if good else 'not ok'} {count} - {text}")
+        if not good and detail:
+            print("# " + "\n# ".join(str(detail).splitlines()[-20:]))
+
+    with tempfile.TemporaryDirectory() as work:
+        with open(os.path.join(work, "text"), "w") as file:
+            file.write("".join(f"{i} " for i in range(3000)))
+        for name in MODELS:
+            subprocess.run([train, "--model", name, "--text", "text", "--seq", "32", "--batch", "1", "--steps", "2",
+                            "--ranks", "2", "--threads", "1", "--sample", "0", "--peak-seconds", "0", "--lr", "0.01",
+                            "--export", name], cwd=work, check=True, capture_output=True)
+        environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
+        theirs = subprocess.run([python, os.path.abspath(__file__), "--inside", work], capture_output=True, text=True,
+                                env=environment)
+        result(theirs.returncode == 0, "transformers loads what was exported", theirs.stderr)
+        for line in theirs.stdout.splitlines():
+            answer = json.loads(line)
+            if "versions" in answer:
+                print("# transformers {}, torch {}".format(*answer["versions"]))
+                continue
+            name = answer["name"]
+            run = subprocess.run([ours, os.path.join(work, name), "3", *map(str, TOKENS)], capture_output=True, text=True)
+            rows = [[float(word) for word in row.split()] for row in run.stdout.splitlines()]
+            if run.returncode or len(rows) != len(TOKENS):
+                result(False, f"{name}: ours reads it", run.stderr)
+                continue
+            most = max(abs(a - b) for mine, other in zip(rows, answer["logits"]) for a, b in zip(mine, other))
+            largest = max(abs(b) for row in answer["logits"] for b in row)
+            same = max(range(256), key=rows[-1].__getitem__) == max(range(256), key=answer["logits"][-1].__getitem__)
+            result(most <= BOUND * max(1, largest) and same and not answer["wrong"],
+                   f"{name} ({answer['class']}): logits up to {largest:.2g} differ by {most:.1e} at most",
+                   f"keys that did not fit: {answer['wrong']}")
+        result(count == 1 + len(MODELS) + 15, "every model was compared")
+    print(f"1..{count}")
+    return failed != 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--inside":
+        inside(sys.argv[2])
+    else:
+        sys.exit(main())
