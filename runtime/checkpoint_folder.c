@@ -309,7 +309,8 @@ static bool is_kept(const struct ordered_steps *o, uint64_t step)
     return step >= o->step;
 }
 
-/* Older ones than the kept, and what earlier runs left unfinished. What is of a later step is not ours to remove. */
+/* Older ones than the kept, and what earlier runs left unfinished. What is of a later step is not ours to remove: other
+ * ranks may have begun the next save already. */
 static void remove_old(const char *folder, uint64_t step, uint32_t keep)
 {
     struct ordered_steps ordered = {.step = step, .keep = keep ? keep : 1, .newest = NULL};
@@ -322,7 +323,7 @@ static void remove_old(const char *folder, uint64_t step, uint32_t keep)
             uint64_t at;
             if (!parse_name(entry->d_name, &at, &rest))
                 continue;
-            if (strcmp(rest, ".new") == 0 || (*rest == '\0' && keep && !is_kept(&ordered, at)))
+            if ((strcmp(rest, ".new") == 0 && at <= step) || (*rest == '\0' && keep && !is_kept(&ordered, at)))
                 remove_folder(dirfd(list), entry->d_name);
         }
     }
