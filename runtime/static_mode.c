@@ -352,6 +352,7 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
     EO_TRY(wait_for(rt, o));
     ops->stamp(rt->device, o->stream, &entry->span.start_ns);
+    eo_runtime_range_begin(rt, entry->name);
     if (o->kind == EO_OP_ACCUMULATE) {
         accumulate(rt, o);
     } else if (o->kind == EO_OP_NORM_PARTIAL) {
@@ -364,6 +365,7 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     } else {
         eo_update_layer(rt, o->layer);
     }
+    eo_runtime_range_end(rt);
     if (o->record)
         ops->record(rt->device, o->stream, &state->events[o->id]);
     poison_dead_rows(rt, index);

@@ -33,6 +33,12 @@ bool eo_device_is_known(const char *name)
     return find_device(name) != NULL;
 }
 
+const struct eo_profiler_ops *eo_device_profiler(const char *name)
+{
+    const struct eo_device_ops *ops = find_device(name);
+    return ops && ops->profiler ? ops->profiler() : NULL;
+}
+
 static eo_status check_device(const eo_log *log, const struct eo_device_params *params)
 {
     EO_REQUIRE(log, params->queue_count >= 1 && params->queue_count <= EO_QUEUES_MAX,

@@ -53,6 +53,8 @@ struct eo_span {
     uint64_t ready_ns, start_ns, end_ns;
 };
 
+struct eo_profiler_ops;
+
 struct eo_device_params {
     uint32_t queue_count;   /* compute included: 2, or 3 with a stream for reductions */
     uint32_t ring_capacity; /* items that may wait in one communication queue; issuing more is a bug and aborts */
@@ -208,6 +210,9 @@ struct eo_device_ops {
     eo_status (*graph_launch)(struct eo_device *device, void *graph); /* on the compute queue; does not wait */
     void (*graph_destroy)(struct eo_device *device, void **graph);
 
+    /* What tells what the devices of this kind ran; NULL, or giving NULL: there is nothing that does. */
+    const struct eo_profiler_ops *(*profiler)(void);
+
     /* An allocator of the dynamic mode by kind, NULL where there is none; NULL itself where C's allocators serve. */
     const struct eo_device_allocator_ops *(*allocator)(const char *kind);
 };
@@ -218,6 +223,8 @@ EO_NODISCARD eo_status eo_device_create(struct eo_device **out, const char *name
 void eo_device_destroy(struct eo_device **device);
 /* Whether a device of this name is built in. */
 bool eo_device_is_known(const char *name);
+/* NULL where it is not built. */
+const struct eo_profiler_ops *eo_device_profiler(const char *name);
 
 uint64_t eo_now_ns(void); /* monotonic */
 

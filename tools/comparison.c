@@ -103,6 +103,11 @@ static void sum_up_mode(struct eo_comparison *comparison, int mode)
     f->live_peak_bytes = median_of(runs, NULL, "live_peak_bytes");
     f->reserved_peak_bytes = median_of(runs, NULL, "reserved_peak_bytes");
     f->resident_peak_bytes = median_of(runs, NULL, "resident_peak_bytes");
+    f->gpu_kernels = median_of(runs, "gpu", "kernels");
+    f->gpu_copies = median_of(runs, "gpu", "copies") + median_of(runs, "gpu", "peer_copies");
+    f->gpu_fills = median_of(runs, "gpu", "fills");
+    f->gpu_kernel_s = median_of(runs, "gpu", "kernel_s");
+    f->gpu_copy_s = median_of(runs, "gpu", "copy_s");
     f->slowdown = median_of(runs, NULL, "pass_slowdown");
     f->timeline_steps = median_of(runs, NULL, "timeline_steps");
     f->simulated_s = median_of(runs, NULL, "simulated_s");
@@ -202,6 +207,11 @@ void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
     TABLE_ROW("reduce-scatter, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
               f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
     TABLE_ROW("blocks beside a collective / alone", f->slowdown > 0 ? "%.3f" : "-", f->slowdown);
+    if (comparison->figures[0].gpu_kernels > 0) {
+        TABLE_ROW("kernels a step, as CUPTI tells", "%.1f, %.3f ms", f->gpu_kernels, f->gpu_kernel_s * 1e3);
+        TABLE_ROW("copies a step, as CUPTI tells", "%.1f, %.3f ms", f->gpu_copies, f->gpu_copy_s * 1e3);
+        TABLE_ROW("fills a step, as CUPTI tells", "%.1f", f->gpu_fills);
+    }
     TABLE_ROW("the plan's list with measured times", f->simulated_s > 0 ? "%.2f ms" : "-", f->simulated_s * 1e3);
     TABLE_ROW("... one rank, medians of the times", f->simulated_s > 0 ? "%.2f ms" : "-",
               f->simulated_medians_s * 1e3);
@@ -236,6 +246,8 @@ json_t *eo_comparison_json(const struct eo_comparison *comparison)
             {"exposed_reduce_scatter_s", f->exposed_s[EO_WAIT_REDUCE_SCATTER]},
             {"start_delay_all_gather_s", f->start_delay_s[EO_WAIT_ALL_GATHER]},
             {"start_delay_reduce_scatter_s", f->start_delay_s[EO_WAIT_REDUCE_SCATTER]},
+            {"gpu_kernels_per_step", f->gpu_kernels}, {"gpu_copies_per_step", f->gpu_copies},
+            {"gpu_fills_per_step", f->gpu_fills}, {"gpu_kernel_s", f->gpu_kernel_s}, {"gpu_copy_s", f->gpu_copy_s},
             {"pass_slowdown", f->slowdown}, {"timeline_steps", f->timeline_steps},
         };
         for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

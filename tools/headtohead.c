@@ -87,7 +87,13 @@ static int one_run(struct settings *settings)
     settings->common.peak_seconds = 0; /* would add to the resident peak */
     if (eo_job_prepare(&job, &settings->common, 0, &problem) < 0)
         return complain(&problem, EO_EXIT_BAD_INPUT);
-    const eo_status status = eo_measured_run(&job, settings->figures, &problem);
+    struct eo_gpu_watch watch;
+    if (eo_gpu_watch_start(&watch, &settings->common, &problem) < 0) {
+        eo_job_fini(&job);
+        return complain(&problem, EO_EXIT_BAD_INPUT);
+    }
+    const eo_status status = eo_measured_run(&job, &watch, settings->figures, &problem);
+    eo_gpu_watch_fini(&watch);
     eo_job_fini(&job);
     return status < 0 ? complain(&problem, EO_EXIT_FAILED) : EO_EXIT_OK;
 }

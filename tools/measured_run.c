@@ -37,6 +37,7 @@ struct rank_notes {
 
 struct notes {
     struct eo_job *job;
+    struct eo_gpu_watch *watch;
     uint32_t operation_count;
     struct rank_notes *ranks;
     uint64_t faults_first, faults_last, weights_hash;
@@ -180,8 +181,10 @@ static void on_rank_step(void *user, struct eo_job_rank *job_rank, uint64_t step
         keep_timeline(notes, rank, job_rank, step);
     if (job_rank->rank == 0) {
         notes->faults_last = eo_process_fault_count();
-        if (step == 1)
+        if (step == 1) {
             notes->faults_first = notes->faults_last;
+            eo_gpu_watch_from_now(notes->watch);
+        }
     }
 }
 
@@ -348,6 +351,25 @@ static void add_waits(const struct notes *notes, json_t *out)
     json_object_set_new(out, "timeline_steps", json_integer((json_int_t)notes->ranks[0].timeline_count));
 }
 
+static void add_gpu(const struct notes *notes, json_t *out)
+{
+    const uint64_t steps = notes->job->ranks[0].step_count;
+    const double per_step = steps > 1 ? 1.0 / (double)(steps - 1) : 0;
+    if (!notes->watch->profile)
+        return;
+    const struct eo_gpu_sums sums = eo_gpu_watch_sums(notes->watch);
+    const struct { const char *name; double value; } members[] = {
+        {"kernels", (double)sums.count[EO_GPU_KERNEL]}, {"copies", (double)sums.count[EO_GPU_COPY]},
+        {"peer_copies", (double)sums.count[EO_GPU_PEER_COPY]}, {"fills", (double)sums.count[EO_GPU_FILL]},
+        {"kernel_s", sums.seconds[EO_GPU_KERNEL]},
+        {"copy_s", sums.seconds[EO_GPU_COPY] + sums.seconds[EO_GPU_PEER_COPY]},
+    };
+    json_t *gpu = json_object();
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
+        json_object_set_new(gpu, members[i].name, json_real(members[i].value * per_step));
+    json_object_set_new(out, "gpu", gpu);
+}
+
 static void add_categories(const struct eo_job *job, json_t *out)
 {
     json_t *categories = json_object();
@@ -407,6 +429,7 @@ static json_t *describe_run(const struct notes *notes)
                             hosts);
     add_counts(notes, out);
     add_waits(notes, out);
+    add_gpu(notes, out);
     add_categories(job, out);
     if (job->options->memory == EO_MEMORY_STATIC)
         add_simulation(notes, out);
@@ -414,7 +437,7 @@ static json_t *describe_run(const struct notes *notes)
     return out;
 }
 
-eo_status eo_measured_run(struct eo_job *job, int out, struct eo_problem *problem)
+eo_status eo_measured_run(struct eo_job *job, struct eo_gpu_watch *watch, int out, struct eo_problem *problem)
 {
     struct notes notes;
     eo_status status = notes_init(&notes, job);
@@ -424,7 +447,9 @@ eo_status eo_measured_run(struct eo_job *job, int out, struct eo_problem *proble
                               (unsigned long long)job->options->steps);
     }
     job->hooks = (struct eo_job_hooks){.user = &notes, .rank_step = on_rank_step, .end = on_end};
+    notes.watch = watch;
     status = eo_job_run(job, problem);
+    eo_gpu_watch_stop(watch);
     if (status >= 0) {
         json_t *run = describe_run(&notes);
         if (json_dumpfd(run, out, JSON_COMPACT) != 0)

@@ -16,15 +16,19 @@
  *     simulated_s                    static mode: the plan's list on all ranks, with each step's own operation times
  *     simulated_measured_s           the same steps as rank 0 measured them
  *     simulated_medians_s            the list on one rank (the slowest) with the median of each operation
+ *     gpu                            with --cupti on: {kernels, copies, peer_copies, fills, kernel_s, copy_s}, a step, of
+ *                                    all ranks: what the GPUs really ran
  *     categories                     {name: bytes when most is live}, planned
  *     timeline                       by rank: [[kind, stream, name, start, end, live bytes], ...], the last whole step
  */
 #ifndef EO_TOOLS_MEASURED_RUN_H
 #define EO_TOOLS_MEASURED_RUN_H
 
+#include "tools/gpu_watch.h"
 #include "tools/job.h"
 
 /* Writes the object to the file descriptor. EO_ERR_IO: that failed; others as eo_job_run. */
-EO_NODISCARD eo_status eo_measured_run(struct eo_job *job, int out, struct eo_problem *problem);
+EO_NODISCARD eo_status eo_measured_run(struct eo_job *job, struct eo_gpu_watch *watch, int out,
+                                       struct eo_problem *problem);
 
 #endif

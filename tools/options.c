@@ -24,6 +24,8 @@ enum option_key {
     OPTION_REDUCE,
     OPTION_GRAPH,
     OPTION_GRAPH_TIMES,
+    OPTION_CUPTI,
+    OPTION_CUPTI_LIBRARY,
     OPTION_PLAN_CACHE,
     OPTION_REPEATABLE,
     OPTION_THREADS,
@@ -79,6 +81,10 @@ static const struct argp_option option_table[] = {
     {"graph-times", OPTION_GRAPH_TIMES, "WHEN", 0,
      "of steps that run as a graph, what each operation took, at the cost of a mark on the GPU for each: on or off "
      "[with --trace: on]", 2},
+    {"cupti", OPTION_CUPTI, "WHEN", 0,
+     "with --device cuda: NVIDIA's CUPTI tells which kernels and copies really ran, for the report and the trace; slows "
+     "the run: on or off [off]", 2},
+    {"cupti-library", OPTION_CUPTI_LIBRARY, "FILE", 0, "CUPTI is loaded from there [where the loader finds libcupti]", 2},
     {"product-cache", OPTION_PLAN_CACHE, "FILE", 0,
      "with --device cuda: keep what was found out about products, for the next run [tried out in each run]", 2},
     {"repeatable", OPTION_REPEATABLE, NULL, 0,
@@ -307,6 +313,8 @@ static void parse_memory(const struct argp_state *state, struct eo_options *o, i
     case OPTION_REDUCE: o->reduce_dtype = parse_dtype(state, name, text); break;
     case OPTION_GRAPH: o->graph = parse_choice(state, name, text, "off", "on"); break;
     case OPTION_GRAPH_TIMES: o->graph_times = parse_choice(state, name, text, "off", "on"); break;
+    case OPTION_CUPTI: o->cupti = parse_choice(state, name, text, "off", "on"); break;
+    case OPTION_CUPTI_LIBRARY: o->cupti_library = text; break;
     case OPTION_PLAN_CACHE: o->plan_cache = text; break;
     case OPTION_REPEATABLE: o->repeatable = true; break;
     case OPTION_THREADS: o->threads = (uint32_t)eo_option_count(state, name, text, 1, 1024); break;
@@ -423,6 +431,8 @@ static void check_device(const struct argp_state *state, struct eo_options *o)
     if (o->graph && o->memory != EO_MEMORY_STATIC && is_given(o, OPTION_MEMORY))
         argp_error(state, "--graph on is for --memory static: addresses must stay, and with %s they move",
                    eo_memory_name(o->memory));
+    if ((o->cupti || o->cupti_library) && !on_gpu)
+        argp_error(state, "--cupti is for --device cuda: it tells what a GPU runs");
     if (o->plan_cache && !on_gpu)
         argp_error(state, "--product-cache is for --device cuda; leave it out");
     if (o->repeatable && !on_gpu)

@@ -31,6 +31,8 @@ struct eo_options {
     eo_dtype dtype, reduce_dtype;
     bool graph;             /* steps as graphs, where the device has them */
     bool graph_times;       /* ... whose operations tell their times */
+    bool cupti;             /* what GPUs really ran is listened to */
+    const char *cupti_library; /* NULL: where the loader finds it */
     const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
     bool repeatable;        /* a GPU's bits are the same in every run */
     uint32_t ranks, threads;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tools/export.h"
+#include "tools/gpu_watch.h"
 #include "tools/job_checkpoint.h"
 #include "tools/memory_check.h"
 #include "tools/progress.h"
@@ -48,7 +49,8 @@ struct train {
     struct eo_step_log log;
     double *losses, *step_s, *host_s; /* of the steps that were run */
     uint64_t step_count;
-    struct eo_trace_text *traces; /* by rank */
+    struct eo_trace_text *traces; /* by rank, and one of the GPUs */
+    struct eo_gpu_watch watch;
     uint64_t weights_hash;
     struct eo_problem export_problem; /* "": the weights were exported, or nobody asked for it */
     int32_t *sample;
@@ -120,6 +122,7 @@ static void on_begin(void *user)
 {
     struct train *train = user;
     eo_report_start(&train->job);
+    eo_gpu_watch_from_now(&train->watch);
     eo_progress_begin(&train->progress, &train->job);
 }
 
@@ -303,7 +306,9 @@ static void write_trace(struct train *train)
 {
     struct eo_problem problem;
     char *text = NULL;
-    eo_status status = eo_trace_merge(train->traces, train->job.shape.rank_count, &text, &problem);
+    const uint32_t rank_count = train->job.shape.rank_count;
+    const bool has_gpus = train->watch.profile && eo_gpu_watch_trace(&train->watch, &train->traces[rank_count]) >= 0;
+    eo_status status = eo_trace_merge(train->traces, rank_count + has_gpus, &text, &problem);
     if (status >= 0)
         status = eo_write_file("--trace", train->settings.trace_path, text, strlen(text), &problem);
     if (status < 0)
@@ -324,6 +329,7 @@ static void report(struct train *train)
     eo_report_loss(train->losses, train->step_count);
     eo_report_memory(&train->job, resident_peak_bytes);
     eo_report_time(&train->job, step_s_median, host_s_median);
+    eo_gpu_watch_print(&train->watch, stdout);
     if (train->sample)
         eo_report_sample(train->sample, train->prompt_count, train->settings.sample_count, train->job.data.is_text);
     printf("\n");
@@ -342,7 +348,7 @@ static eo_status run(struct train *train, struct eo_problem *problem)
     train->step_s = calloc(settings->common.steps, sizeof(*train->step_s));
     train->host_s = calloc(settings->common.steps, sizeof(*train->host_s));
     if (settings->trace_path)
-        train->traces = calloc(job->shape.rank_count, sizeof(*train->traces));
+        train->traces = calloc(job->shape.rank_count + 1, sizeof(*train->traces));
     if (!train->losses || !train->step_s || !train->host_s || (settings->trace_path && !train->traces))
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the losses of %llu steps",
                               (unsigned long long)settings->common.steps);
@@ -354,6 +360,7 @@ static eo_status run(struct train *train, struct eo_problem *problem)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     const eo_status status = eo_job_run(job, problem);
+    eo_gpu_watch_stop(&train->watch);
     if (status < 0)
         eo_progress_end(&train->progress);
     else
@@ -378,6 +385,7 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
         TOOLS_TRY(check_export(train, problem));
     if (settings->common.plan_only)
         return EO_OK;
+    TOOLS_TRY(eo_gpu_watch_start(&train->watch, &settings->common, problem));
     TOOLS_TRY(eo_job_checkpoint_prepare(&train->checkpoints, &train->job, &settings->checkpoint, problem));
     if (train->checkpoints.resume_path[0])
         printf("going on from %s, step %llu\n", train->checkpoints.resume_path, (unsigned long long)train->job.first_step);
@@ -425,9 +433,10 @@ int main(int argc, char **argv)
     train.settings.sample_count = SAMPLE_DEFAULT;
     argp_parse(&argp, argc, argv, 0, NULL, &train.settings);
     const int result = train_main(&train);
-    for (uint32_t r = 0; train.traces && r < train.job.shape.rank_count; r++)
+    for (uint32_t r = 0; train.traces && r <= train.job.shape.rank_count; r++)
         free(train.traces[r].text);
     free(train.traces);
+    eo_gpu_watch_fini(&train.watch);
     free(train.losses);
     free(train.step_s);
     free(train.host_s);

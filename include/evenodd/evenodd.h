@@ -7,6 +7,7 @@
  *     eo_world    the ranks                                             evenodd/world.h, world_nccl.h
  *     eo_runtime  steps                                                 evenodd/runtime.h
  *     eo_saver, eo_checkpoint  what a run leaves on the disk            evenodd/checkpoint.h
+ *     eo_gpu_profile  what GPUs ran                                     evenodd/gpu_profile.h
  *
  * Handles are opaque. Parameter structs are read during the call; a zero stands for the value in brackets. Functions
  * that can fail return eo_status, `< 0` is failure, and a failed call changes nothing. The library never prints,
@@ -18,6 +19,7 @@
 #include <evenodd/checkpoint.h>
 #include <evenodd/cluster.h>
 #include <evenodd/common.h>
+#include <evenodd/gpu_profile.h>
 #include <evenodd/log.h>
 #include <evenodd/model.h>
 #include <evenodd/plan.h>
@@ -38,6 +40,7 @@
 #define eo_rendezvous_params(...) (&(const eo_rendezvous_params){__VA_ARGS__})
 #define eo_world_join_params(...) (&(const eo_world_join_params){__VA_ARGS__})
 #define eo_world_nccl_params(...) (&(const eo_world_nccl_params){__VA_ARGS__})
+#define eo_gpu_profile_params(...) (&(const eo_gpu_profile_params){__VA_ARGS__})
 #define eo_runtime_params(...) (&(const eo_runtime_params){__VA_ARGS__})
 #define eo_saver_params(...) (&(const eo_saver_params){__VA_ARGS__})
 #define eo_step_params(...) (&(const eo_step_params){__VA_ARGS__})

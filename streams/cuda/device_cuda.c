@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "streams/cuda/cupti_cuda.h"
 #include "streams/cuda/kernels_cuda.h"
 
 static bool is_capturing(const struct eo_cuda *cuda, uint32_t queue)
@@ -115,6 +116,7 @@ static void cuda_fini(struct eo_device *device)
     for (uint32_t i = 0; i < EO_QUEUES_MAX; i++)
         if (cuda->streams[i])
             (void)cudaStreamSynchronize(cuda->streams[i]);
+    eo_cuda_profiler_flush();
     eo_cuda_stamps_fini(device);
     eo_cuda_memory_fini(device);
     if (cuda->chunks)
@@ -268,4 +270,5 @@ const struct eo_device_ops eo_device_cuda_ops = {
     .graph_launch = eo_cuda_graph_launch,
     .graph_destroy = eo_cuda_graph_destroy,
     .allocator = eo_cuda_allocator,
+    .profiler = eo_cuda_profiler,
 };

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Names for NVIDIA's profilers, where its header NVTX is there: streams, and ranges of the host's time in which an
- * operation was issued. Without a profiler a call is a test of a pointer.
+ * operation was issued. Without a profiler a call is a test of a pointer. The same ranges name what CUPTI tells.
  */
 #include "streams/cuda/device_cuda.h"
 
 #include <stdio.h>
+
+#include "streams/cuda/cupti_cuda.h"
 
 #if defined(__has_include)
 #if __has_include(<nvtx3/nvToolsExtCudaRt.h>)
@@ -39,10 +41,12 @@ void eo_cuda_name_streams(const struct eo_device *device)
 void eo_cuda_range_begin(struct eo_device *device, const char *name)
 {
     (void)nvtxRangePushA(name);
+    eo_cuda_profiler_push(name);
 }
 
 void eo_cuda_range_end(struct eo_device *device)
 {
+    eo_cuda_profiler_pop();
     (void)nvtxRangePop();
 }
 
@@ -54,10 +58,12 @@ void eo_cuda_name_streams(const struct eo_device *device)
 
 void eo_cuda_range_begin(struct eo_device *device, const char *name)
 {
+    eo_cuda_profiler_push(name);
 }
 
 void eo_cuda_range_end(struct eo_device *device)
 {
+    eo_cuda_profiler_pop();
 }
 
 #endif

@@ -7,10 +7,13 @@
 #       and the run goes on.
 # Method: the programs as they are, linked with the simulator in place of CUDA (tests/sim/sim_tool.c); EO_SIM says what the
 #         machine is like. The simulator's own objections end a program with exit status 3.
-# usage: gpu_runs.sh SIM_TRAIN SIM_HEADTOHEAD
+#         Profilers are libraries of ours that make their records up, or write down what they are told (tests/cuda/).
+# usage: gpu_runs.sh SIM_TRAIN SIM_HEADTOHEAD STUB_CUPTI|none STUB_NVTX|none
 # shellcheck disable=SC2086 # lists of words
 set -u
-train=$(realpath "$1") headtohead=$(realpath "$2")
+train=$(realpath "$1") headtohead=$(realpath "$2") stub_cupti=none stub_nvtx=none
+[ "${3:-none}" = none ] || stub_cupti=$(realpath "$3")
+[ "${4:-none}" = none ] || stub_nvtx=$(realpath "$4")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -119,4 +122,55 @@ done
 result $? 'headtohead compares all modes on a GPU, with what gives way to collectives and what is copied'
 "$headtohead" $same --ranks 2 --runs 1 --graph on >out 2>err && grep -q 'all-gather, exposed of all  *-  *[0-9]' out
 result $? 'what is not seen in graphs is not told as nothing'
+
+# Profilers.
+skip() # TEXT
+{
+    count=$((count + 1))
+    echo "ok $count - $1 # SKIP its header was not there"
+}
+if [ "$stub_nvtx" = none ]; then
+    skip 'NVTX'
+else
+    NVTX_INJECTION64_PATH=$stub_nvtx EO_STUB_NVTX=nvtx "$train" $quick --ranks 2 --graph off --trace trace.json >out 2>err
+    grep -o '"name":"[^"]*","cat":"[a-vx-z][^"]*"' trace.json | cut -d '"' -f 4 | sort | uniq -c >wanted
+    sed -n 's/^push //p' nvtx | sort | uniq -c >told
+    diff wanted told >out
+    [ -s wanted ] && [ ! -s out ] && [ "$(grep -c '^push' nvtx)" = "$(grep -c '^pop' nvtx)" ]
+    result $? 'a profiler is told a range for every operation of every step, by its name, through NVTX'
+fi
+if [ "$stub_cupti" = none ]; then
+    skip 'CUPTI'
+    "$train" $quick --cupti on >out 2>err
+    [ $? = 2 ] && grep -q 'not told by this build' err
+    result $? 'a build without CUPTI says so'
+else
+    cupti="--cupti on --cupti-library $stub_cupti"
+    "$train" $quick --ranks 2 --trace trace.json $cupti >out 2>err &&
+        grep -q '"name":"ncclDevKernel_AllGather_RING_LL","cat":"kernel".*"operation":"all-gather of block.1"' trace.json &&
+        grep -q '"name":"sum_in_order","cat":"kernel".*"operation":"update of block.1"' trace.json &&
+        grep -q 'process_name.*GPU 0, as CUPTI tells' trace.json && [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$hash" ]
+    result $? 'kernels are in the trace, each with the operation that it was issued in, as CUPTI tells'
+    begins_of() { grep -o "\"cat\":\"$1\"[^}]*\"dur\"" trace.json | sed 's/.*"ts":\([0-9.]*\),.*/\1/' | sort -n; }
+    awk "BEGIN { exit !($(begins_of kernel | head -n 1) >= $(begins_of all-gather | head -n 1) - 1e6 &&
+        $(begins_of kernel | tail -n 1) <= $(begins_of all-gather | tail -n 1) + 1e6) }"
+    result $? 'by the same clock as the ranks'
+    grep -q '^  all-gather  *by plain kernels of NCCL: [0-9]*, such as ncclDevKernel_AllGather_RING_LL, of at most 4 blocks' out &&
+        grep -q '^  reduce-scatter  *by plain kernels of NCCL.*_ReduceScatter_Sum_f32_RING_LL, of at most 5 blocks' out
+    result $? 'the way that collectives really took is told: kernels, by name and blocks'
+    EO_STUB_CUPTI=engine "$train" $quick $cupti >out 2>err && grep -q '^  all-gather  *by copies alone: no kernel took part' out
+    result $? '... and copy engines'
+    EO_STUB_CUPTI=small "$train" $quick $cupti >out 2>err && grep -q 'the latest; [1-9][0-9]* more are not kept' out
+    result $? 'records that CUPTI had no room for are counted'
+    ends 'a CUPTI that is not there is told before anything is trained' 2 'nothing.so cannot be loaded.*LD_LIBRARY_PATH' '' \
+        --cupti on --cupti-library ./nothing.so
+    export EO_STUB_CUPTI=old
+    ends 'a CUPTI of an older version is refused: both are named' 2 'version 12, and this build is for [0-9]' '' $cupti
+    export EO_STUB_CUPTI=busy
+    ends 'a profiler that is at work already is told' 2 'another profiler is at work' '' $cupti
+    unset EO_STUB_CUPTI
+    "$headtohead" $same --ranks 2 --runs 1 $cupti --json h.json >out 2>err && grep -q '^kernels a step, as CUPTI tells  *[1-9]' out &&
+        grep -q 'gpu_kernels_per_step": *[1-9]' h.json
+    result $? 'headtohead tells how many kernels and copies a step really has'
+fi
 echo "1..$count"
