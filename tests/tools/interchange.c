@@ -18,6 +18,7 @@
 
 #include "tests/tools/interchange_plain.h"
 #include "tests/tools/interchange_ranks.h"
+#include "tools/convert.h"
 #include "tools/export.h"
 #include "tools/import.h"
 #include "tools/weights_hash.h"
@@ -271,6 +272,43 @@ Test(interchange, models_that_a_format_has_no_place_for_are_refused_before_train
         cr_assert_eq(eo_export_check(&settings, &model, &problem), EO_ERR_UNSUPPORTED);
         cr_assert(strstr(problem.text, cases[i].words), "%s", problem.text);
         ranks_fini(&ranks);
+    }
+}
+
+/* Files to a checkpoint of ours on some ranks, and that to files. */
+static void convert_there_and_back(const struct eo_export_settings *to, uint32_t rank_count, const char *checkpoints)
+{
+    char found[512];
+    struct eo_import import;
+    eo_checkpoint *checkpoint;
+    const eo_log silence = {0};
+    cr_assert_eq(eo_import_open(&import, path, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(eo_convert_from_files(&import, checkpoints, rank_count, "{}", 2, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(eo_checkpoint_find(found, sizeof(found), NULL, checkpoints, &silence), EO_OK);
+    cr_assert_eq(eo_checkpoint_open(&checkpoint, found, &silence), EO_OK);
+    cr_assert_eq(eo_convert_to_files(checkpoint, &import.config, to, &problem), EO_OK, "%s", problem.text);
+    eo_transformer_config other = import.config;
+    other.vocabulary++;
+    const struct eo_export_settings elsewhere = {.path = "/tmp/evenodd-interchange-none", .file_bytes = 1 << 20};
+    cr_assert_eq(eo_convert_to_files(checkpoint, &other, &elsewhere, &problem), EO_ERR_INVALID);
+    cr_assert(strstr(problem.text, "it is of another model"), "%s", problem.text);
+    cr_assert_neq(access(elsewhere.path, F_OK), 0);
+    eo_checkpoint_close(&checkpoint);
+    eo_import_fini(&import);
+}
+
+Test(interchange, a_folder_that_becomes_a_checkpoint_and_a_folder_again_is_the_same)
+{
+    char second[sizeof(path) + 8], checkpoints[sizeof(path) + 8];
+    snprintf(second, sizeof(second), "%s-2", path);
+    snprintf(checkpoints, sizeof(checkpoints), "%s-3", path);
+    for (int m = 0; m < MODEL_COUNT; m++) {
+        const struct eo_export_settings to = {.path = second, .file_bytes = EO_EXPORT_FILE_BYTES};
+        export_from(models[m].config, 2, path, EO_DTYPE_FP32, EO_EXPORT_FILE_BYTES);
+        convert_there_and_back(&to, 1 + (uint32_t)m % 3, checkpoints);
+        cr_assert(same_files(path, second), "%s", models[m].name);
+        remove_folder();
+        cr_assert_eq(mkdir(folder, 0700), 0);
     }
 }
 
