@@ -273,3 +273,15 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
     }
     return EO_OK;
 }
+
+eo_status eo_plan_get_access(const eo_plan *plan, eo_list list, uint32_t operation, uint32_t access, eo_plan_access *out)
+{
+    if (!plan || !out || list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
+        return EO_ERR_INVALID;
+    const struct eo_operation *o = &plan->schedule.lists[list].operations[operation];
+    if (access >= o->access_count)
+        return EO_ERR_INVALID;
+    const struct eo_access *from = &plan->schedule.accesses[o->access_begin + access];
+    *out = (eo_plan_access){from->row, from->mode != EO_WRITE, from->mode != EO_READ};
+    return EO_OK;
+}

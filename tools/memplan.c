@@ -31,8 +31,8 @@ static const struct argp_option option_table[] = {
     {.doc = "Run:", .group = 2},
     {"world", KEY_WORLD, "N", 0, "ranks, one a GPU [8]", 2},
     {"gpus-per-node", KEY_NODE, "N", 0, "[8]", 2},
-    {"strategy", KEY_STRATEGY, "NAME", 0, "zero3; all shows the state of ddp, zero1, zero2 and hsdp:S beside it, by formula "
-     "[zero3]", 2},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "ddp, zero1, zero2, zero3 or hsdp:S (zero3 in groups of S ranks, which are "
+     "replicas); all: zero3, and all of them side by side [zero3]", 2},
     {"batch", KEY_BATCH, "B", 0, "sequences of a rank and micro-batch [1]", 2},
     {"seq", KEY_SEQ, "T", 0, "tokens of a sequence [4096, or the model's context]", 2},
     {"micro-batches", KEY_MICRO_BATCHES, "M", 0, "a step [1]", 2},
@@ -118,17 +118,8 @@ static void parse_strategy(const struct argp_state *state, struct memplan *m, co
         m->all_strategies = true;
         return;
     }
-    for (int k = 0; k < EO_STRATEGY_HSDP; k++)
-        if (strcmp(text, eo_strategy_name((enum eo_strategy)k)) == 0) {
-            m->settings.strategy = (enum eo_strategy)k;
-            return;
-        }
-    if (strncmp(text, "hsdp:", 5) == 0) {
-        m->settings.strategy = EO_STRATEGY_HSDP;
-        m->settings.hsdp_group = (uint32_t)eo_option_count(state, "strategy hsdp", text + 5, 1, EO_MEMPLAN_WORLD_MAX);
-        return;
-    }
-    argp_error(state, "--strategy is '%.60s'; give ddp, zero1, zero2, zero3, hsdp:S or all", text);
+    if (!eo_strategy_parse(text, &m->settings.strategy, &m->settings.hsdp_group))
+        argp_error(state, "--strategy is '%.60s'; give ddp, zero1, zero2, zero3, hsdp:S or all", text);
 }
 
 static void parse_recompute(const struct argp_state *state, struct eo_memplan_settings *s, const char *text)

@@ -10,7 +10,7 @@
 #include "tools/memplan_report.h"
 
 struct numbers {
-    uint64_t b, s, tokens, e, r, h, q, kv, a, k, d, f, fe, used, experts, v, pieces, chunk, slots, w;
+    uint64_t b, s, tokens, e, r, h, q, kv, a, k, d, f, fe, used, experts, v, pieces, chunk, slots, w, g;
 };
 
 struct formula {
@@ -142,14 +142,18 @@ static void formula_of(const struct numbers *n, const char *name, eo_category ca
         snprintf(text, text_bytes, "%s = %s", formulas[i].text, numbers);
         return;
     }
+    const char *ranks = n->g == n->w ? "W" : "G"; /* of a group */
+    const bool is_sum = strncmp(plain, "sum.", 4) == 0; /* zero1's: whole */
     const uint64_t element_bytes = category == EO_CATEGORY_GATHER_BUFFER || category == EO_CATEGORY_COMPUTE_SHARD ? n->e
                                    : category == EO_CATEGORY_GRADIENT_BUFFER                                      ? n->r
                                    : category == EO_CATEGORY_MASTER                                               ? n->e
                                                                                                                   : 4;
     text[0] = '\0';
-    if (category == EO_CATEGORY_GATHER_BUFFER || category == EO_CATEGORY_GRADIENT_BUFFER)
-        snprintf(text, text_bytes, "W S %s = %" PRIu64 " x %" PRIu64 " x %" PRIu64 "%s",
-                 category == EO_CATEGORY_GATHER_BUFFER ? "e" : "r", n->w, bytes / element_bytes / n->w, element_bytes,
+    if (is_sum)
+        snprintf(text, text_bytes, "%s S 4 = %" PRIu64 " x %" PRIu64 " x 4", ranks, n->g, bytes / 4 / n->g);
+    else if (category == EO_CATEGORY_GATHER_BUFFER || category == EO_CATEGORY_GRADIENT_BUFFER)
+        snprintf(text, text_bytes, "%s S %s = %" PRIu64 " x %" PRIu64 " x %" PRIu64 "%s", ranks,
+                 category == EO_CATEGORY_GATHER_BUFFER ? "e" : "r", n->g, bytes / element_bytes / n->g, element_bytes,
                  strstr(plain, ".slot") ? ", of the largest layer that uses it" : "");
     else if (category <= EO_CATEGORY_OPTIMIZER)
         snprintf(text, text_bytes, "%" PRIu64 " S = %" PRIu64 " x %" PRIu64, element_bytes, element_bytes,
@@ -201,16 +205,19 @@ static void print_shards(FILE *out, const struct eo_memplan_view *view)
     uint32_t count;
     struct eo_layer_line *lines = eo_layer_lines(view->memplan, &count);
     const uint64_t align = p->align_bytes / 2; /* of the smallest type, so that all types are cut alike */
+    if (p->shard_group != p->rank_count)
+        fprintf(out, "    a copy lies in groups of G = %u of the W ranks: below, where weights and their state are cut, W is G\n",
+                p->shard_group);
     fprintf(out, "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes in bf16); parameters of a layer lie "
             "on 16 elements, so n is at least their sum\n", align, p->align_bytes);
     uint64_t sum = 0;
     for (uint32_t i = 0, j; lines && i < count; i = j) {
         for (j = i + 1; j < count && lines[i].elements == lines[j].elements; j++) {
         }
-        const uint64_t shard = lines[i].padded_elements / p->rank_count;
+        const uint64_t shard = lines[i].padded_elements / p->shard_group;
         sum += (j - i) * shard;
         fprintf(out, "      %-20s %u x S = roundup(%" PRIu64 ", %" PRIu64 ") / %u = %" PRIu64 "\n", lines[i].name, j - i,
-                lines[i].elements, align * p->rank_count, p->rank_count, shard);
+                lines[i].elements, align * p->shard_group, p->shard_group, shard);
     }
     free(lines);
     const eo_plan_summary *s = &view->memplan->summary;
@@ -273,7 +280,8 @@ void eo_report_explain(FILE *out, const struct eo_memplan_view *view)
         .r = s->reduce_dtype == EO_DTYPE_BF16 ? 2 : 4, .h = c->width, .q = (uint64_t)c->head_count * c->head_size,
         .kv = (uint64_t)c->kv_head_count * c->head_size, .a = c->head_count, .k = c->kv_head_count, .d = c->head_size,
         .f = c->mlp_width, .fe = c->expert_width, .used = c->experts_per_token, .experts = c->expert_count,
-        .v = c->vocabulary, .pieces = s->head_chunks, .slots = s->graph ? s->micro_batches : 1, .w = s->world};
+        .v = c->vocabulary, .pieces = s->head_chunks, .slots = s->graph ? s->micro_batches : 1, .w = s->world,
+        .g = view->memplan->summary.params.shard_group};
     n.chunk = (n.tokens + s->head_chunks - 1) / s->head_chunks;
     print_numbers(out, view, &n);
     print_shards(out, view);

@@ -6,6 +6,7 @@
 
 #include "tools/job.h"
 #include "tools/memplan_page.h"
+#include "tools/options.h"
 
 enum { CHOICES_MAX = 8 };
 
@@ -234,12 +235,14 @@ void eo_page_html(FILE *out, const struct eo_memplan_view *view, const struct eo
     const struct eo_memplan_settings *s = &view->memplan->settings;
     const struct choices worlds = around(s->world, EO_MEMPLAN_WORLD_MAX), batches = around(s->batch, 1 << 20);
     const struct choices seqs = around(s->seq, view->config->context), all = recomputes();
+    char strategy[32];
+    eo_strategy_text(s->strategy, s->hsdp_group, strategy, sizeof(strategy));
     fputs(head_text, out);
     fprintf(out, "<h1>");
     put_escaped(out, view->config->source);
     fprintf(out, ": memory of one rank</h1>\n<p>%s, %" PRIu64 " parameters, %s, %s%s.</p>\n",
             eo_config_family_name(view->config->family), view->memplan->summary.element_count,
-            eo_strategy_name(s->strategy), eo_dtype_text(s->dtype),
+            strategy, eo_dtype_text(s->dtype),
             view->memplan->runs ? "" : "; planned, not run");
     fprintf(out, "<section class=\"panel\" aria-label=\"settings\"><div class=\"sliders\">\n");
     put_slider(out, "world", "ranks", &worlds, s->world);

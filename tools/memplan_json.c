@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "tools/memplan_report.h"
+#include "tools/options.h"
 
 enum { SCHEMA = 1 };
 
@@ -14,10 +15,12 @@ static json_t *settings_json(const struct eo_memplan_view *view)
 {
     const struct eo_memplan_settings *s = &view->memplan->settings;
     char recompute[32];
+    char strategy[32];
     eo_recompute_text(s, recompute, sizeof(recompute));
+    eo_strategy_text(s->strategy, s->hsdp_group, strategy, sizeof(strategy));
     return json_pack("{s:s, s:i, s:i, s:s, s:i, s:i, s:i, s:s, s:s, s:[i, i], s:s, s:s, s:i, s:s, s:b, s:i}",
         "model", view->config->source, "world", (int)s->world, "gpus_per_node", (int)s->gpus_per_node,
-        "strategy", eo_strategy_name(s->strategy), "batch", (int)s->batch, "seq", (int)s->seq,
+        "strategy", strategy, "batch", (int)s->batch, "seq", (int)s->seq,
         "micro_batches", (int)s->micro_batches, "dtype", eo_dtype_text(s->dtype), "reduce_dtype",
         eo_dtype_text(s->reduce_dtype), "slots", (int)s->gather_slots, (int)s->gradient_slots, "recompute", recompute,
         "granularity", s->half_blocks ? "half" : "block", "head_chunks", (int)s->head_chunks, "kernels", s->kernels, "on_gpu", (int)s->on_gpu,

@@ -47,22 +47,6 @@ struct eo_megatron_estimate eo_megatron_estimate(const struct eo_model_config *c
         .activation_bytes = sb * (18 * h + 4 * f) * c->layer_count + 8 * sb + sb * h + 4 * sb * (h + c->vocabulary)};
 }
 
-uint64_t eo_strategy_state_bytes(const struct eo_memplan_settings *settings, uint64_t parameters, uint32_t group,
-                                 enum eo_strategy strategy)
-{
-    const uint64_t p = parameters, world = settings->world;
-    const bool split = settings->dtype == EO_DTYPE_BF16;
-    switch (strategy) {
-    case EO_STRATEGY_DDP: return 16 * p;
-    case EO_STRATEGY_ZERO1: return split ? 6 * p + 10 * p / world : 8 * p + 8 * p / world;
-    case EO_STRATEGY_ZERO2: return split ? 2 * p + 14 * p / world : 4 * p + 12 * p / world;
-    case EO_STRATEGY_ZERO3: return 16 * p / world;
-    case EO_STRATEGY_HSDP: return 16 * p / (group ? group : world);
-    case EO_STRATEGY_COUNT: break;
-    }
-    return 0;
-}
-
 uint64_t eo_llmc_activation_bytes(uint64_t layers, uint64_t width, uint64_t heads, uint64_t padded_vocabulary,
                                   uint64_t batch, uint64_t seq, int recompute)
 {

@@ -32,11 +32,6 @@ struct eo_megatron_estimate {
 struct eo_megatron_estimate eo_megatron_estimate(const struct eo_model_config *config, uint32_t world, uint64_t batch,
                                                  uint64_t seq);
 
-/* State alone, by formula: what no placement can avoid. In bf16 evenodd's high halves of the master weights are the
- * weights that are computed with. Shards are padded in a plan and not here. */
-uint64_t eo_strategy_state_bytes(const struct eo_memplan_settings *settings, uint64_t parameters, uint32_t group,
-                                 enum eo_strategy strategy);
-
 /* Activations of llm.c's train_gpt2.cu in bf16 with cuDNN attention. */
 uint64_t eo_llmc_activation_bytes(uint64_t layers, uint64_t width, uint64_t heads, uint64_t padded_vocabulary,
                                   uint64_t batch, uint64_t seq, int recompute);

@@ -72,10 +72,6 @@ static eo_status describe(struct eo_memplan *m, const struct eo_model_config *co
 static eo_status check_settings(const struct eo_memplan_settings *s, const struct eo_model_config *config,
                                 struct eo_problem *problem)
 {
-    if (s->strategy != EO_STRATEGY_ZERO3)
-        return eo_problem_set(problem, EO_ERR_UNSUPPORTED, "--strategy %s: the planner that the runtime uses knows zero3 "
-                              "alone, and memplan gives no figure that is not its own; --strategy all shows what the "
-                              "persistent state of the others takes by formula", eo_strategy_name(s->strategy));
     if (s->seq > config->context)
         return eo_problem_set(problem, EO_ERR_INVALID, "--seq %u is longer than the model's context, which is %u (%s)",
                               s->seq, config->context, config->source);
@@ -95,7 +91,8 @@ eo_status eo_memplan_create(struct eo_memplan *out, const struct eo_model_config
     if (status >= 0)
         status = eo_plan_create(&out->plan, eo_memplan_model(out), &(eo_plan_params){
             .rank_count = s->world, .micro_batches = s->micro_batches, .gather_slots = s->gather_slots,
-            .gradient_slots = s->gradient_slots, .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .log = &log});
+            .gradient_slots = s->gradient_slots, .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .strategy = s->strategy,
+            .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->hsdp_group : 0, .log = &log});
     if (status < 0) {
         eo_memplan_fini(out);
         return eo_problem_set(problem, status, "%s: %s", config->source,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/options.h"
+
 double eo_gib(uint64_t bytes)
 {
     return (double)bytes / 1073741824.0;
@@ -42,8 +44,8 @@ struct eo_layer_line *eo_layer_lines(const struct eo_memplan *memplan, uint32_t 
         const uint64_t shard = row.bytes / element_bytes;
         lines[l++] = (struct eo_layer_line){
             .name = row.name + strlen(prefix), .shard_bytes = row.bytes,
-            .padded_elements = shard * memplan->summary.params.rank_count,
-            .gather_bytes = row.bytes * memplan->summary.params.rank_count};
+            .padded_elements = shard * memplan->summary.params.shard_group,
+            .gather_bytes = row.bytes * memplan->summary.params.shard_group};
     }
     for (uint32_t p = 0; lines && p < eo_model_parameter_count(model); p++) {
         eo_parameter_info info;
@@ -93,16 +95,20 @@ static uint64_t state_bytes(const eo_plan_summary *s)
 static void print_buffers(FILE *out, const struct eo_memplan *m)
 {
     const eo_plan_summary *s = &m->summary;
-    const uint64_t state = state_bytes(s);
-    const uint64_t buffers = s->category_bytes[EO_CATEGORY_GATHER_BUFFER] + s->category_bytes[EO_CATEGORY_GRADIENT_BUFFER];
-    uint64_t slots = 0, edges = 0;
+    uint64_t state = state_bytes(s);
+    uint64_t buffers = s->category_bytes[EO_CATEGORY_GATHER_BUFFER] + s->category_bytes[EO_CATEGORY_GRADIENT_BUFFER];
+    uint64_t slots = 0, edges = 0, whole = 0;
     for (uint32_t r = 0; r < s->row_count; r++) {
         eo_plan_row row;
         if (eo_plan_get_row(m->plan, r, &row) < 0 ||
             (row.category != EO_CATEGORY_GATHER_BUFFER && row.category != EO_CATEGORY_GRADIENT_BUFFER))
             continue;
-        *(strstr(row.name, ".slot") ? &slots : &edges) += row.bytes;
+        *(row.always_live ? &whole : strstr(row.name, ".slot") ? &slots : &edges) += row.bytes;
     }
+    buffers -= whole < buffers ? whole : buffers; /* weights that stay are no buffers */
+    state += whole;
+    if (whole)
+        fprintf(out, "\n  whole weights, gathered after each update: %.3f GiB\n", eo_gib(whole));
     fprintf(out, "\n  buffers: slots for the blocks %.3f GiB, rows of their own for embedding and head %.3f GiB\n",
             eo_gib(slots), eo_gib(edges));
     if (edges && slots) {
@@ -122,7 +128,7 @@ static void print_buffers(FILE *out, const struct eo_memplan *m)
         free(lines);
     }
     const double ratio = state ? (double)buffers / (double)state : 0;
-    fprintf(out, "  buffers / sharded state: %.2f%s\n", ratio,
+    fprintf(out, "  buffers / %s: %.2f%s\n", whole ? "state" : "sharded state", ratio,
             ratio > 1 ? "  WARNING: more for buffers than for what is sharded; fewer slots, --granularity half or fewer "
                         "ranks would lower it" : "");
 }
@@ -158,18 +164,9 @@ static void print_phases(FILE *out, const struct eo_memplan_view *view)
 
 static void print_strategies(FILE *out, const struct eo_memplan_view *view)
 {
-    const struct eo_memplan *m = view->memplan;
-    const uint64_t parameters = eo_model_config_parameters(view->config);
-    fprintf(out, "\n  strategies: master, gradient and optimizer state of a rank by formula; zero3 alone is planned\n");
-    for (int k = 0; k < EO_STRATEGY_COUNT; k++) {
-        const uint32_t group = m->settings.hsdp_group ? m->settings.hsdp_group : m->settings.gpus_per_node;
-        const uint32_t used = group < m->settings.world ? group : m->settings.world;
-        const uint64_t bytes = eo_strategy_state_bytes(&m->settings, parameters, used, (enum eo_strategy)k);
-        char name[32];
-        snprintf(name, sizeof(name), k == EO_STRATEGY_HSDP ? "%s:%u" : "%s", eo_strategy_name((enum eo_strategy)k), used);
-        fprintf(out, "    %-10s %16" PRIu64 " %10.3f GiB  %s\n", name, bytes, eo_gib(bytes),
-                k == EO_STRATEGY_ZERO3 ? "planned above, and run" : "not planned: no strategy of this version's runtime");
-    }
+    struct eo_strategy_column columns[EO_STRATEGY_COLUMNS];
+    const uint32_t count = eo_strategy_columns(columns, view->config, &view->memplan->settings);
+    eo_strategy_print(out, columns, count, view->memplan->settings.capacity_bytes);
 }
 
 /* --- peers -------------------------------------------------------------------------------------------------------- */
@@ -206,8 +203,9 @@ static void print_head(FILE *out, const struct eo_memplan_view *view)
     const struct eo_model_config *c = view->config;
     const struct eo_memplan *m = view->memplan;
     const struct eo_memplan_settings *s = &m->settings;
-    char recompute[32];
+    char recompute[32], strategy[32];
     eo_recompute_text(s, recompute, sizeof(recompute));
+    eo_strategy_text(s->strategy, s->hsdp_group, strategy, sizeof(strategy));
     fprintf(out, "%s: %s, %" PRIu64 " parameters", c->source, eo_config_family_name(c->family),
             m->summary.element_count);
     if (c->expert_count)
@@ -227,7 +225,7 @@ static void print_head(FILE *out, const struct eo_memplan_view *view)
                 view->safetensors->index_only ? "name and total; the files are not there" : "name, shape and total",
                 view->safetensors->bytes, view->safetensors->buffer_count ? ", buffers among them" : "");
     fprintf(out, "  %s over %u rank%s (%u a node), %u sequences x %u tokens x %u micro-batch%s, %s, reduced in %s\n",
-            eo_strategy_name(s->strategy), s->world, s->world == 1 ? "" : "s", s->gpus_per_node, s->batch, s->seq,
+            strategy, s->world, s->world == 1 ? "" : "s", s->gpus_per_node, s->batch, s->seq,
             s->micro_batches, s->micro_batches == 1 ? "" : "es", eo_dtype_text(s->dtype), eo_dtype_text(s->reduce_dtype));
     fprintf(out, "  slots %u,%u, recompute %s, granularity %s, head in %u piece%s, scratch of the %s kernels\n",
             s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks,
@@ -294,7 +292,7 @@ static void point_text(const struct eo_fit *fit, const struct eo_fit_point *poin
     const char *const whats[] = {"", "batch", "seq", "world", "recompute", "strategy", "layers"};
     char value[64];
     if (fit->kind == EO_FIT_BEST_STRATEGY)
-        snprintf(value, sizeof(value), "%s", eo_strategy_name((enum eo_strategy)point->value));
+        eo_strategy_text((eo_strategy)(point->value & 0xff), (uint32_t)(point->value >> 8), value, sizeof(value));
     else
         snprintf(value, sizeof(value), "%" PRIu64, point->value);
     if (point->refused[0])

@@ -9,6 +9,7 @@
 
 #include "tools/memplan_peers.h"
 #include "tools/memplan_search.h"
+#include "tools/memplan_strategies.h"
 #include "tools/memplan_timeline.h"
 #include "tools/safetensors_header.h"
 

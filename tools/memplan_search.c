@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "tools/job.h"
-#include "tools/memplan_peers.h"
+#include "tools/memplan_strategies.h"
 
 static const char *const names[] = {"none", "max-batch", "max-seq", "min-gpus", "min-recompute", "best-strategy",
                                     "max-layers"};
@@ -59,8 +59,11 @@ static void set_value(struct search *s, uint64_t value)
         t->recompute_blocks = (uint32_t)value;
         break;
     case EO_FIT_MAX_LAYERS: s->config->layer_count = (uint32_t)value; break;
-    case EO_FIT_NONE:
-    case EO_FIT_BEST_STRATEGY: break;
+    case EO_FIT_BEST_STRATEGY:
+        t->strategy = (eo_strategy)(value & 0xff);
+        t->hsdp_group = (uint32_t)(value >> 8);
+        break;
+    case EO_FIT_NONE: break;
     }
 }
 
@@ -224,24 +227,29 @@ static void search_recompute(struct search *s)
     }
 }
 
-/* Least communication first. What only the formula of its state is known of can be ruled out, but not said to fit. */
+/* The strategy that fits with the least to receive, first over the links between nodes. The neighbour is the one before
+ * it, which would receive less and does not fit. */
 static void search_strategy(struct search *s)
 {
     struct eo_fit *fit = s->fit;
-    const uint64_t parameters = eo_model_config_parameters(s->config);
+    struct eo_strategy_column columns[EO_STRATEGY_COLUMNS];
+    const uint32_t count = eo_strategy_columns(columns, s->config, s->settings);
     size_t used = 0;
-    for (int k = EO_STRATEGY_DDP; k < EO_STRATEGY_ZERO3; k++) {
-        const uint64_t state = eo_strategy_state_bytes(s->settings, parameters, 0, (enum eo_strategy)k);
-        used += (size_t)snprintf(fit->note + used, sizeof(fit->note) - used, "%s: its state alone is %.2f GiB, %s; ",
-                                 eo_strategy_name((enum eo_strategy)k), (double)state / 1073741824.0,
-                                 state > fit->capacity_bytes ? "which does not fit"
-                                                             : "and the rest is not planned by this version");
+    eo_strategy_sort(columns, count);
+    fit->plan_count += count;
+    for (uint32_t c = 0; c < count && !fit->found; c++) {
+        struct eo_fit_point point = {.known = true, .value = (uint64_t)columns[c].group << 8 | columns[c].strategy,
+                                     .total_bytes = columns[c].total_bytes};
+        snprintf(point.refused, sizeof(point.refused), "%s", columns[c].refused);
+        fit->found = point_fits(s, &point);
+        *(fit->found ? &fit->answer : &fit->neighbour) = point;
     }
-    s->settings->strategy = EO_STRATEGY_ZERO3;
-    const struct eo_fit_point point = try_value(s, EO_STRATEGY_ZERO3);
-    fit->found = point_fits(s, &point);
-    *(fit->found ? &fit->answer : &fit->neighbour) = point;
-    snprintf(fit->note + used, sizeof(fit->note) - used, "zero3 is the one that is planned exactly");
+    for (uint32_t c = 0; c < count && used < sizeof(fit->note); c++)
+        used += (size_t)snprintf(fit->note + used, sizeof(fit->note) - used, "%s%s: %.2f GiB, receives %.2f GiB in a step, "
+                                 "%.2f of them between nodes", c ? "; " : "", columns[c].name,
+                                 (double)columns[c].total_bytes / 1073741824.0,
+                                 (double)columns[c].received_bytes / 1073741824.0,
+                                 (double)columns[c].between_bytes / 1073741824.0);
 }
 
 eo_status eo_fit_search(struct eo_fit *fit, enum eo_fit_kind kind, struct eo_model_config *config,

@@ -19,7 +19,7 @@ enum eo_fit_kind {
 
 struct eo_fit_point {
     bool known;
-    uint64_t value;
+    uint64_t value;      /* best-strategy: the strategy, and from bit 8 on the group of hsdp */
     uint64_t total_bytes;
     char refused[512];   /* it cannot be planned at all: why */
 };

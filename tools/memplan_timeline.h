@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * When each row is live in a steady step, made again from the plan's public list and rows: the operations' order and
- * waits give the earliest begin and the latest end of each use. It shares no code with the planner, so its largest sum
- * of live bytes is a check of the plan's own lower bound.
+ * When each row is live in a steady step, made again from the plan's public list: what each operation reads and writes,
+ * and the earliest begin and the latest end of that by order and waits. It shares no code with the planner, so its
+ * largest sum of live bytes is a check of the plan's own lower bound.
  *
  * Time is told by the compute stream, as the planner tells it: its n-th operation (from 1) is the point 2n; a collective
  * lies between the compute operation that it comes after and the one that waits for it.

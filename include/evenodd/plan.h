@@ -135,6 +135,12 @@ typedef struct eo_plan_operation {
     bool wait_previous_step[EO_STREAM_COUNT]; /* the record of the step before is meant */
 } eo_plan_operation;
 
+/* What an operation does with a row. A buffer of the trainer is named by the first and the last pass of its life. */
+typedef struct eo_plan_access {
+    uint32_t row;
+    bool reads, writes; /* writes alone: overwrites all of it */
+} eo_plan_access;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -156,6 +162,9 @@ EO_EXPORT EO_NODISCARD eo_status eo_plan_get_row(const eo_plan *plan, uint32_t r
 EO_EXPORT uint32_t eo_plan_operation_count(const eo_plan *plan, eo_list list);
 EO_EXPORT EO_NODISCARD eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t operation,
                                                        eo_plan_operation *out);
+/* The accesses of an operation, from 0; EO_ERR_INVALID past the last. */
+EO_EXPORT EO_NODISCARD eo_status eo_plan_get_access(const eo_plan *plan, eo_list list, uint32_t operation,
+                                                    uint32_t access, eo_plan_access *out);
 
 /* The part of a layer's elements, padding included, whose master weights and optimizer state a rank has. The ranks with
  * replica 0 have all of it, each element once; other replicas have the same again. */
