@@ -24,6 +24,7 @@
 
 struct eo_job;
 struct eo_job_checkpoints;
+struct eo_job_world;
 struct eo_job_saved;
 
 /* The errors that were logged on behalf of a rank: the first is the cause, what follows from it comes after. */
@@ -108,7 +109,9 @@ struct eo_job {
     uint64_t needed_bytes, available_bytes; /* of memory, estimated and asked */
     eo_device_facts device;
 
-    /* run */
+    /* run; the ranks of this process are all, or one of a world of processes: worlds and ranks are counted from it */
+    struct eo_job_world *together; /* NULL: ranks are threads. Set after prepare */
+    uint32_t first_rank, here_count;
     eo_world *worlds[EO_RUN_RANKS_MAX];
     struct eo_job_rank *ranks;
     pthread_barrier_t barrier;  /* for measuring all at once */

@@ -9,6 +9,7 @@
 
 #include "tools/job_checkpoint.h"
 #include "tools/job_step.h"
+#include "tools/job_world.h"
 
 /* Sequences of held-back text that a validation looks at, at least. */
 enum { VALIDATION_SEQUENCES = 32 };
@@ -35,7 +36,8 @@ static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
             eo_problem_set(&job->failure_text, status, "rank %u: %s", rank->rank, text);
     }
     pthread_mutex_unlock(&job->failure_mutex);
-    eo_world_abort(job->worlds[rank->rank], text);
+    eo_job_world_fail(job->together, status, job->failure_text.text);
+    eo_world_abort(job->worlds[rank->rank - job->first_rank], text);
 }
 
 static eo_status validate(struct eo_job_rank *rank, uint64_t step)
@@ -67,9 +69,16 @@ static uint64_t gpu_used(const struct eo_job *job)
     return told ? facts.total_bytes - facts.free_bytes : 0;
 }
 
+/* Ranks of one host go around its devices. */
+static uint32_t device_of(const struct eo_job_rank *rank)
+{
+    const struct eo_job *job = rank->job;
+    return (job->together ? job->together->environment.local_rank : rank->rank) % job->device.device_count;
+}
+
 static bool is_on_gpu_0(const struct eo_job_rank *rank)
 {
-    return eo_options_on_gpu(rank->job->options) && rank->rank % rank->job->device.device_count == 0;
+    return eo_options_on_gpu(rank->job->options) && device_of(rank) == 0;
 }
 
 /* While all ranks have what they need. */
@@ -114,15 +123,16 @@ static bool measure_together(struct eo_job_rank *rank, eo_status started)
     if (started < 0)
         atomic_store(&job->broken, true);
     pthread_barrier_wait(&job->barrier);
-    if (atomic_load(&job->broken))
+    double none = 0;
+    if (atomic_load(&job->broken) || eo_job_world_sum(job->together, &none) < 0)
         return false;
     if (job->options->peak_seconds > 0)
         eo_job_measure_peak(rank);
     pthread_barrier_wait(&job->barrier);
-    if (rank->rank == 0)
-        for (uint32_t r = 0; r < job->shape.rank_count; r++)
+    if (rank->rank == job->first_rank)
+        for (uint32_t r = 0; r < job->here_count; r++)
             job->peak_flops_per_s += job->ranks[r].peak_flops_per_s;
-    return true;
+    return eo_job_world_sum(job->together, &job->peak_flops_per_s) >= 0;
 }
 
 static eo_status start_tokens(struct eo_job_rank *rank)
@@ -138,7 +148,7 @@ static eo_status start_team(struct eo_job_rank *rank)
     const struct eo_options *o = rank->job->options;
     const eo_log log = eo_job_log(&rank->log_catch);
     return eo_team_create_on(&rank->team, eo_team_params(
-        .device = o->device, .thread_count = o->threads, .device_index = rank->rank % rank->job->device.device_count,
+        .device = o->device, .thread_count = o->threads, .device_index = device_of(rank),
         .stream = rank->runtime ? eo_runtime_stream(rank->runtime) : NULL, .plan_cache = o->plan_cache,
         .repeatable = o->repeatable, .log = &log));
 }
@@ -149,7 +159,7 @@ static eo_status start_runtime(struct eo_job_rank *rank)
     const struct eo_options *o = job->options;
     const eo_log log = eo_job_log(&rank->log_catch);
     return eo_runtime_create(&rank->runtime, eo_runtime_params(
-        .plan = job->plan, .world = job->worlds[rank->rank], .memory = o->memory,
+        .plan = job->plan, .world = job->worlds[rank->rank - job->first_rank], .memory = o->memory,
         .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = o->place_threads,
         .graph_times = o->graph_times, .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
 }
@@ -243,14 +253,14 @@ static void *rank_main(void *arg)
 
 static eo_status run_ranks(struct eo_job *job, struct eo_problem *problem)
 {
-    const uint32_t rank_count = job->shape.rank_count;
+    const uint32_t rank_count = job->here_count;
     uint32_t started = 0;
     pthread_barrier_init(&job->barrier, NULL, rank_count);
     pthread_mutex_init(&job->team_mutex, NULL);
     job->gpu.start_bytes = job->device.total_bytes - job->device.free_bytes;
     while (started < rank_count) {
         struct eo_job_rank *rank = &job->ranks[started];
-        *rank = (struct eo_job_rank){.job = job, .rank = started, .graph.wanted = job->options->graph};
+        *rank = (struct eo_job_rank){.job = job, .rank = job->first_rank + started, .graph.wanted = job->options->graph};
         eo_log_catch_init(&rank->log_catch);
         rank->log_catch.tells = job->tells && started == 0;
         if (pthread_create(&rank->thread, NULL, rank_main, rank) != 0)
@@ -278,11 +288,13 @@ eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
     struct eo_log_catch log_catch;
     eo_log_catch_init(&log_catch);
     const eo_log log = eo_job_log(NULL); /* the world is all ranks': what it says belongs to the one that calls */
-    job->ranks = calloc(job->shape.rank_count, sizeof(*job->ranks));
+    job->here_count = job->together ? 1 : job->shape.rank_count;
+    job->first_rank = job->together ? job->together->environment.rank : 0;
+    job->ranks = calloc(job->here_count, sizeof(*job->ranks));
     if (!job->ranks)
-        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for %u ranks", job->shape.rank_count);
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for %u ranks", job->here_count);
     eo_log_catch_enter(&log_catch);
-    eo_status status = eo_world_create_local(job->worlds, eo_world_params(
+    eo_status status = job->together ? eo_job_world_create(job->together, job, &log) : eo_world_create_local(job->worlds, eo_world_params(
         .rank_count = job->shape.rank_count, .device = o->device, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
         .fabric_latency_us = o->fabric_latency_us, .log = &log));
     eo_log_catch_enter(NULL);
@@ -290,7 +302,9 @@ eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
         return eo_problem_set(problem, status, "the ranks cannot be connected: %s",
                               log_catch.text[0] ? log_catch.text : eo_status_text(status));
     status = run_ranks(job, problem);
-    for (uint32_t r = 0; r < job->shape.rank_count; r++)
+    if (job->together)
+        eo_job_world_destroy(job->together, job);
+    for (uint32_t r = 0; r < job->here_count; r++)
         eo_world_destroy(&job->worlds[r]);
     return status;
 }

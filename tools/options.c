@@ -465,11 +465,17 @@ static void check_together(const struct argp_state *state, struct eo_options *o)
     if (o->no_prefetch && o->memory != EO_MEMORY_STATIC)
         argp_error(state, "--no-prefetch is for --memory static; with %s try --implicit-prefetch",
                    eo_memory_name(o->memory));
-    if (!o->plan_only && o->ranks > EO_RUN_RANKS_MAX)
+    if (o->world_ranks && is_given(o, OPTION_RANKS) && o->ranks != o->world_ranks)
+        argp_error(state, "--ranks is %u, and %s has started %u; leave --ranks out", o->ranks, o->world_launcher,
+                   o->world_ranks);
+    if (o->world_ranks)
+        o->ranks = o->world_ranks;
+    if (!o->plan_only && !o->world_ranks && o->ranks > EO_RUN_RANKS_MAX)
         argp_error(state, "--ranks is %u; at most %d run in one process (--plan takes more)", o->ranks,
                    EO_RUN_RANKS_MAX);
+    const uint32_t sharing = o->world_ranks ? o->host_ranks : o->ranks;
     if (o->threads == 0)
-        o->threads = eo_core_count() / o->ranks ? eo_core_count() / o->ranks : 1;
+        o->threads = eo_core_count() / sharing ? eo_core_count() / sharing : 1;
 }
 
 static error_t parse_option(int key, char *text, struct argp_state *state)
@@ -542,6 +548,8 @@ uint32_t eo_core_count(void)
 
 void eo_warn_of_many_threads(const struct eo_options *options)
 {
+    if (options->world_ranks) /* who starts processes also binds them */
+        return;
     const uint64_t threads = (uint64_t)options->ranks * options->threads;
     if (threads > eo_core_count())
         fprintf(stderr, "%s: warning: --ranks %u x --threads %u are more threads than the %u cores that may be used; "

@@ -36,6 +36,8 @@ struct eo_options {
     const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
     bool repeatable;        /* a GPU's bits are the same in every run */
     uint32_t ranks, threads;
+    uint32_t world_ranks, host_ranks; /* ranks are processes: how many, and on this host; 0: threads of this one */
+    const char *world_launcher;       /* who started them */
     eo_memory memory;
     eo_strategy strategy;
     uint32_t shard_group; /* of hsdp */

@@ -10,7 +10,7 @@
 #include <evenodd/status.h>
 
 /* Exit statuses of all tools. */
-enum { EO_EXIT_OK = 0, EO_EXIT_FAILED = 1, EO_EXIT_BAD_INPUT = 2 };
+enum { EO_EXIT_OK = 0, EO_EXIT_FAILED = 1, EO_EXIT_BAD_INPUT = 2, EO_EXIT_RANK_LOST = 3 };
 
 struct eo_problem {
     char text[2048];

@@ -10,6 +10,7 @@
 #include "tools/export.h"
 #include "tools/gpu_watch.h"
 #include "tools/job_checkpoint.h"
+#include "tools/job_world.h"
 #include "tools/memory_check.h"
 #include "tools/progress.h"
 #include "tools/report.h"
@@ -39,11 +40,13 @@ struct train_settings {
     uint64_t val_every, given;
     uint32_t sample_count;
     const char *log_path, *trace_path;
+    struct eo_job_world *world; /* of the train below */
 };
 
 struct train {
     struct train_settings settings;
     struct eo_job job;
+    struct eo_job_world world;
     struct eo_job_checkpoints checkpoints;
     struct eo_progress progress;
     struct eo_step_log log;
@@ -77,6 +80,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
         state->child_inputs[0] = &settings->common;
         state->child_inputs[1] = &settings->export;
         state->child_inputs[2] = &settings->checkpoint;
+        state->child_inputs[3] = settings->world;
         return 0;
     case TRAIN_VAL_EVERY: settings->val_every = eo_option_count(state, "val-every", text, 1, 1000000000); return 0;
     case TRAIN_LOG: settings->log_path = text; return 0;
@@ -208,7 +212,7 @@ static eo_status on_end(void *user, struct eo_job_rank *rank)
     if (rank->rank == 0)
         eo_progress_end(&train->progress);
     if (train->traces)
-        TOOLS_TRY(eo_trace_take(rank->runtime, &train->traces[rank->rank]));
+        TOOLS_TRY(eo_trace_take(rank->runtime, &train->traces[rank->rank - train->job.first_rank]));
     TOOLS_TRY(eo_weights_hash(rank->runtime, &hash));
     if (rank->rank == 0)
         train->weights_hash = hash;
@@ -260,7 +264,7 @@ static void write_summary(struct train *train, double step_s_median, double host
 {
     const struct eo_job *job = &train->job;
     uint64_t arena = 0, calls = 0, steps = 0;
-    for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+    for (uint32_t r = 0; r < job->here_count; r++) {
         const struct eo_job_rank *rank = &job->ranks[r];
         arena = rank->last.arena_bytes > arena ? rank->last.arena_bytes : arena;
         if (rank->step_count > 1 && rank->last.allocator_calls - rank->first.allocator_calls > calls)
@@ -306,7 +310,7 @@ static void write_trace(struct train *train)
 {
     struct eo_problem problem;
     char *text = NULL;
-    const uint32_t rank_count = train->job.shape.rank_count;
+    const uint32_t rank_count = train->job.here_count;
     const bool has_gpus = train->watch.profile && eo_gpu_watch_trace(&train->watch, &train->traces[rank_count]) >= 0;
     eo_status status = eo_trace_merge(train->traces, rank_count + has_gpus, &text, &problem);
     if (status >= 0)
@@ -381,6 +385,8 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
     TOOLS_TRY(eo_check_writable("--log", settings->log_path, problem));
     TOOLS_TRY(eo_check_writable("--trace", settings->trace_path, problem));
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
+    TOOLS_TRY(eo_job_world_agree(&train->world, &train->job, problem));
+    train->job.together = train->world.rendezvous ? &train->world : NULL;
     if (settings->export.path && !settings->common.plan_only)
         TOOLS_TRY(check_export(train, problem));
     if (settings->common.plan_only)
@@ -393,11 +399,19 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
                                  : eo_step_log_open(&train->log, settings->log_path, problem);
 }
 
+/* What another rank's failure led to here has been said: the failure itself. */
+static void tell(struct train *train, const struct eo_problem *problem)
+{
+    if (!eo_job_world_was_told(&train->world))
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem->text);
+}
+
 static int train_main(struct train *train)
 {
     struct eo_problem problem;
     if (prepare(train, &problem) < 0) {
-        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+        eo_job_world_fail(&train->world, EO_ERR_INVALID, problem.text);
+        tell(train, &problem);
         return EO_EXIT_BAD_INPUT;
     }
     eo_job_tell_model(&train->job);
@@ -410,7 +424,7 @@ static int train_main(struct train *train)
     const eo_status status = run(train, &problem);
     eo_step_log_close(&train->log);
     if (status < 0)
-        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+        tell(train, &problem);
     if (status < 0)
         return train->job.bad_input ? EO_EXIT_BAD_INPUT : EO_EXIT_FAILED;
     if (train->export_problem.text[0]) {
@@ -424,15 +438,28 @@ int main(int argc, char **argv)
 {
     static struct train train;
     const struct argp_child children[] = {{.argp = &eo_options_argp}, {.argp = &eo_export_argp},
-                                         {.argp = &eo_checkpoint_argp}, {0}};
+                                         {.argp = &eo_checkpoint_argp}, {.argp = &eo_job_world_argp}, {0}};
     const struct argp argp = {
         .options = train_options, .parser = parse_train_option, .children = children,
         .doc = "Trains a GPT, sharded over ranks, in memory that is placed before the first step.",
     };
     eo_options_init(&train.settings.common);
     train.settings.sample_count = SAMPLE_DEFAULT;
+    struct eo_problem problem;
+    if (eo_job_world_read(&train.world, &train.settings.common, &problem) < 0) {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+        return EO_EXIT_BAD_INPUT;
+    }
+    train.settings.world = &train.world;
     argp_parse(&argp, argc, argv, 0, NULL, &train.settings);
-    const int result = train_main(&train);
+    const int joined = eo_job_world_join(&train.world, &train.settings.common, &problem);
+    if (joined < 0) {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+        return joined == EO_ERR_COMM ? EO_EXIT_RANK_LOST : EO_EXIT_BAD_INPUT;
+    }
+    if (train.world.rendezvous && train.world.environment.rank != 0) /* files are rank 0's */
+        train.settings.log_path = train.settings.trace_path = NULL;
+    const int result = eo_job_world_leave(&train.world, train_main(&train));
     for (uint32_t r = 0; train.traces && r <= train.job.shape.rank_count; r++)
         free(train.traces[r].text);
     free(train.traces);

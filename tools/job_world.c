@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/job_world.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE };
+
+static const struct argp_option world_options[] = {
+    {.doc = "Ranks that are processes (mpirun, srun, torchrun, evenodd-launch):", .group = 5},
+    {"collectives", WORLD_COLLECTIVES, "NAME", 0, "shared, mpi or nccl [shared; with --device cuda: nccl]", 5},
+    {"join-timeout", WORLD_JOIN, "S", 0, "seconds to wait for all ranks to come [60]", 5},
+    {"rank-timeout", WORLD_SILENCE, "S", 0,
+     "seconds without a sign of life, or in one collective, after which a rank is lost [60]", 5},
+    {0},
+};
+
+static error_t parse_world_option(int key, char *text, struct argp_state *state)
+{
+    struct eo_job_world *world = state->input;
+    for (const struct argp_option *row = world_options; row->name || row->doc; row++)
+        if (row->name && row->key == key)
+            eo_option_once(state, &world->given, (unsigned)(key - WORLD_COLLECTIVES), row->name);
+    switch (key) {
+    case WORLD_COLLECTIVES:
+        if (strcmp(text, "shared") != 0 && strcmp(text, "mpi") != 0 && strcmp(text, "nccl") != 0)
+            argp_error(state, "--collectives is '%s'; there are shared, mpi and nccl", text);
+        world->collectives = text;
+        return 0;
+    case WORLD_JOIN: world->join_s = eo_option_real(state, "join-timeout", text, 0.1, 86400); return 0;
+    case WORLD_SILENCE: world->silence_s = eo_option_real(state, "rank-timeout", text, 0.1, 86400); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+const struct argp eo_job_world_argp = {.options = world_options, .parser = parse_world_option};
+
+eo_status eo_job_world_read(struct eo_job_world *world, struct eo_options *options, struct eo_problem *problem)
+{
+    pthread_mutex_init(&world->mutex, NULL);
+    TOOLS_TRY(eo_world_environment_read(&world->environment, problem));
+    if (world->environment.launcher) {
+        options->world_ranks = world->environment.rank_count;
+        options->host_ranks = world->environment.local_count;
+        options->world_launcher = world->environment.launcher;
+    }
+    return EO_OK;
+}
+
+/* ---- failures ---- */
+
+static int exit_status_of(const eo_rank_failure *failure)
+{
+    if (failure->lost || failure->status == EO_ERR_COMM || failure->status == EO_ERR_TIMEOUT)
+        return EO_EXIT_RANK_LOST;
+    return failure->status == EO_ERR_INVALID || failure->status == EO_ERR_UNSUPPORTED ? EO_EXIT_BAD_INPUT
+                                                                                     : EO_EXIT_FAILED;
+}
+
+/* Whatever the other threads wait for: a collective library that does not come back, a device, a lock. */
+static void *end_in_time(void *status)
+{
+    sleep(EO_JOB_END_SECONDS);
+    _exit((int)(intptr_t)status);
+}
+
+static void start_end(int status)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, end_in_time, (void *)(intptr_t)status) == 0)
+        pthread_detach(thread);
+    else
+        _exit(status);
+}
+
+/* By the rendezvous' thread. */
+static void on_failed(void *user, const eo_rank_failure *failure)
+{
+    struct eo_job_world *world = user;
+    const uint32_t rank = world->environment.rank;
+    pthread_mutex_lock(&world->mutex);
+    const bool is_own = world->gave_up && failure->rank == rank && !failure->lost;
+    if (!is_own)
+        dprintf(STDERR_FILENO, "%s: rank %u: %s%s\n", program_invocation_short_name, rank,
+                failure->lost || failure->rank == UINT32_MAX ? "" : "another rank gave up: ", failure->text);
+    if (world->world)
+        eo_world_abort(world->world, failure->text);
+    pthread_mutex_unlock(&world->mutex);
+    start_end(exit_status_of(failure));
+}
+
+static void on_activity(void *user, char *text, size_t bytes)
+{
+    struct eo_job_world *world = user;
+    snprintf(text, bytes, "%s", world->activity ? world->activity : "the start");
+}
+
+void eo_job_world_fail(struct eo_job_world *world, eo_status status, const char *text)
+{
+    eo_rank_failure failure;
+    if (!world || !world->rendezvous)
+        return;
+    /* A collective that fails because a rank is gone: the rendezvous knows better which and why, and at once. */
+    for (int i = 0; i < 50 && (status == EO_ERR_COMM || status == EO_ERR_TIMEOUT); i++) {
+        if (eo_rendezvous_failure(world->rendezvous, &failure))
+            break;
+        usleep(10000);
+    }
+    pthread_mutex_lock(&world->mutex);
+    world->gave_up = !eo_rendezvous_failure(world->rendezvous, &failure);
+    pthread_mutex_unlock(&world->mutex);
+    eo_rendezvous_fail(world->rendezvous, status, text);
+}
+
+/* ---- joining ---- */
+
+/* Rank 0 of a large world has a connection for each host. */
+static void raise_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options *options, struct eo_problem *problem)
+{
+    const struct eo_world_environment *e = &world->environment;
+    struct eo_log_catch log_catch;
+    if (!e->launcher || options->plan_only)
+        return EO_OK;
+    eo_log_catch_init(&log_catch);
+    const eo_log log = eo_job_log(&log_catch);
+    if (e->rank_count > 256)
+        raise_limit();
+    const eo_status status = eo_rendezvous_create(&world->rendezvous, eo_rendezvous_params(
+        .rank = e->rank, .rank_count = e->rank_count, .local_rank = e->local_rank, .local_count = e->local_count,
+        .address = e->address[0] ? e->address : NULL, .port = e->port, .token = e->has_token ? e->token : NULL,
+        .job = e->job, .timeout_ms = (uint32_t)(world->join_s * 1000), .silence_ms = (uint32_t)(world->silence_s * 1000),
+        .failed = on_failed, .activity = on_activity, .user = world, .log = &log));
+    if (status < 0)
+        return eo_problem_set(problem, status, "rank %u of %u (by %s): %s", e->rank, e->rank_count, e->launcher,
+                              log_catch.text[0] ? log_catch.text : eo_status_text(status));
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was said is not lost when the process has to end at once */
+    if (e->rank != 0 && !freopen("/dev/null", "w", stdout))
+        return eo_problem_set(problem, EO_ERR_IO, "/dev/null: %s", strerror(errno));
+    return EO_OK;
+}
+
+/* ---- agreement ---- */
+
+static void add_text(void *user, const char *text, size_t text_bytes)
+{
+    fwrite(text, 1, text_bytes, user);
+}
+
+/* The plan as text, in lines that name what stands in them. NULL: no memory. */
+static char *plan_text(const struct eo_job *job)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory)
+        return NULL;
+    eo_plan_write_json(job->plan, add_text, memory);
+    if (fclose(memory) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+enum { PIECE_BYTES = 1024 };
+
+/* The other rank's text comes in pieces, until this rank's first difference has come. All ranks make the same calls. */
+static void name_difference(struct eo_job_world *world, const char *mine, char *out, size_t bytes)
+{
+    const uint32_t count = world->environment.rank_count;
+    const size_t length = strlen(mine);
+    char (*all)[PIECE_BYTES] = calloc(count, PIECE_BYTES);
+    bool done = false;
+    snprintf(out, bytes, "the first difference could not be found");
+    for (size_t at = 0; all && !done; at += PIECE_BYTES / 2) {
+        char piece[PIECE_BYTES] = {0};
+        const size_t left = at < length ? length - at : 0;
+        memcpy(piece, mine + (at < length ? at : length), left < PIECE_BYTES ? left : PIECE_BYTES);
+        if (eo_rendezvous_all_gather(world->rendezvous, piece, PIECE_BYTES, all) < 0)
+            break;
+        for (uint32_t r = 1; r < count && !done; r++) {
+            /* The windows overlap, so that half of one lies before the difference: its name does. */
+            size_t i = at == 0 ? 0 : PIECE_BYTES / 2;
+            while (i < PIECE_BYTES && all[0][i] == all[r][i])
+                i++;
+            if (i == PIECE_BYTES)
+                continue;
+            done = true;
+            eo_job_world_difference(all[0], all[r], PIECE_BYTES, i, r, out, bytes);
+        }
+        bool over = true; /* all texts */
+        for (uint32_t r = 0; r < count; r++)
+            over = over && all[r][PIECE_BYTES - 1] == '\0';
+        done = done || over;
+    }
+    free(all);
+}
+
+eo_status eo_job_world_agree(struct eo_job_world *world, const struct eo_job *job, struct eo_problem *problem)
+{
+    const struct eo_world_environment *e = &world->environment;
+    if (!world->rendezvous)
+        return EO_OK;
+    char *mine = plan_text(job), difference[400];
+    if (!mine)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the plan's text");
+    uint64_t fingerprint = 14695981039346656037u;
+    for (const char *c = mine; *c; c++)
+        fingerprint = (fingerprint ^ (unsigned char)*c) * 1099511628211u;
+    uint64_t *all = calloc(e->rank_count, sizeof(*all));
+    eo_status status = all ? eo_rendezvous_all_gather(world->rendezvous, &fingerprint, sizeof(fingerprint), all)
+                           : EO_ERR_NO_MEMORY;
+    bool differs = false;
+    for (uint32_t r = 0; status >= 0 && r < e->rank_count; r++)
+        differs = differs || all[r] != all[0];
+    free(all);
+    if (status < 0) {
+        status = eo_problem_set(problem, status, "the ranks could not compare their plans: %s", eo_status_text(status));
+    } else if (differs) {
+        name_difference(world, mine, difference, sizeof(difference));
+        status = eo_problem_set(problem, EO_ERR_INVALID, "the ranks have different plans: %s; start all with the same model "
+                                "and options", difference);
+    }
+    free(mine);
+    return status;
+}
+
+eo_status eo_job_world_sum(struct eo_job_world *world, double *value)
+{
+    if (!world || !world->rendezvous)
+        return EO_OK;
+    double *all = calloc(world->environment.rank_count, sizeof(*all));
+    if (!all)
+        return EO_ERR_NO_MEMORY;
+    const eo_status status = eo_rendezvous_all_gather(world->rendezvous, value, sizeof(*value), all);
+    *value = 0;
+    for (uint32_t r = 0; r < world->environment.rank_count; r++)
+        *value += all[r];
+    free(all);
+    return status;
+}
+
+/* ---- the world ---- */
+
+eo_status eo_job_world_create(struct eo_job_world *world, struct eo_job *job, const eo_log *log)
+{
+    const struct eo_options *o = job->options;
+    eo_world *made = NULL;
+    TOOLS_TRY(eo_world_create_joined(&made, eo_world_join_params(
+        .rendezvous = world->rendezvous, .device = o->device, .device_index = world->environment.local_rank,
+        .collectives = world->collectives, .launch_order_is_implicit = getenv("NCCL_LAUNCH_ORDER_IMPLICIT") != NULL,
+        .timeout_ms = (uint32_t)(world->silence_s * 1000), .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
+        .fabric_latency_us = o->fabric_latency_us, .log = log)));
+    eo_rank_failure failure;
+    pthread_mutex_lock(&world->mutex);
+    world->world = job->worlds[0] = made;
+    if (eo_rendezvous_failure(world->rendezvous, &failure)) /* while it was made */
+        eo_world_abort(made, failure.text);
+    pthread_mutex_unlock(&world->mutex);
+    return EO_OK;
+}
+
+void eo_job_world_destroy(struct eo_job_world *world, struct eo_job *job)
+{
+    pthread_mutex_lock(&world->mutex);
+    world->world = NULL;
+    pthread_mutex_unlock(&world->mutex);
+    eo_world_destroy(&job->worlds[0]);
+}
+
+bool eo_job_world_was_told(struct eo_job_world *world)
+{
+    eo_rank_failure failure;
+    return world->rendezvous && !world->gave_up && eo_rendezvous_failure(world->rendezvous, &failure);
+}
+
+int eo_job_world_leave(struct eo_job_world *world, int status)
+{
+    eo_rank_failure failure;
+    if (!world->rendezvous)
+        return status;
+    if (status != EO_EXIT_OK && !eo_rendezvous_failure(world->rendezvous, &failure))
+        eo_job_world_fail(world, status == EO_EXIT_BAD_INPUT ? EO_ERR_INVALID : EO_ERR_IO, "it ends with an error");
+    eo_rendezvous *rendezvous = world->rendezvous;
+    const bool failed = eo_rendezvous_failure(rendezvous, &failure);
+    eo_rendezvous_destroy(&world->rendezvous);
+    const bool is_lost = failed && exit_status_of(&failure) == EO_EXIT_RANK_LOST;
+    return failed && (is_lost || !world->gave_up) ? exit_status_of(&failure) : status;
+}

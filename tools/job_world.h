@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A job whose ranks are processes: one of them is this one. What the launcher says, the meeting of the ranks, and the
+ * end: when a rank is lost, all others say so and end with EO_EXIT_RANK_LOST within EO_JOB_END_SECONDS, whatever else
+ * the process waits for.
+ *
+ *     read     before the options are parsed: they learn how many ranks there are
+ *     join     waits for all; only rank 0 writes to standard output from then on
+ *     agree    all have the same plan, or the first difference is named
+ *     create   the world, for eo_job_run
+ *     leave    the end
+ */
+#ifndef EO_TOOLS_JOB_WORLD_H
+#define EO_TOOLS_JOB_WORLD_H
+
+#include <argp.h>
+
+#include "tools/job.h"
+#include "tools/world_environment.h"
+
+enum { EO_JOB_END_SECONDS = 4 };
+
+struct eo_job_world {
+    struct eo_world_environment environment;
+    const char *collectives;    /* NULL: the library's choice */
+    double join_s, silence_s;   /* 0: the library's */
+    uint64_t given;
+
+    eo_rendezvous *rendezvous;  /* NULL: ranks are threads of this process */
+    pthread_mutex_t mutex;
+    eo_world *world;            /* under the mutex: while it is there, a failure aborts it */
+    const char *activity;       /* static texts */
+    bool gave_up;               /* this rank did, and says why itself */
+};
+
+/* --collectives, --join-timeout, --rank-timeout; the input is a struct eo_job_world. */
+extern const struct argp eo_job_world_argp;
+
+EO_NODISCARD eo_status eo_job_world_read(struct eo_job_world *world, struct eo_options *options,
+                                         struct eo_problem *problem);
+EO_NODISCARD eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options *options,
+                                         struct eo_problem *problem);
+EO_NODISCARD eo_status eo_job_world_agree(struct eo_job_world *world, const struct eo_job *job,
+                                          struct eo_problem *problem);
+EO_NODISCARD eo_status eo_job_world_create(struct eo_job_world *world, struct eo_job *job, const eo_log *log);
+void eo_job_world_destroy(struct eo_job_world *world, struct eo_job *job);
+/* In words: what stands at the first difference (`at`) of two pieces of plans as JSON. */
+void eo_job_world_difference(const char *a, const char *b, size_t bytes, size_t at, uint32_t rank, char *out,
+                             size_t out_bytes);
+/* Sum over the processes, and a barrier. Without a rendezvous it does nothing. */
+EO_NODISCARD eo_status eo_job_world_sum(struct eo_job_world *world, double *value);
+/* Tells the others why this rank ends. */
+void eo_job_world_fail(struct eo_job_world *world, eo_status status, const char *text);
+/* Another rank's failure ended this one, and has been printed. */
+bool eo_job_world_was_told(struct eo_job_world *world);
+/* Waits for all where nothing failed. Returns the exit status: `status`, or what a failure of any rank makes of it. */
+int eo_job_world_leave(struct eo_job_world *world, int status);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Starts a program once for each rank, on this machine, and ends all when one ends badly. The ranks find each other by
+ * what stands in their environment (tools/world_environment.h): the token is new with every start.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "tools/launch_ranks.h"
+#include "tools/problem.h"
+
+enum launch_key { LAUNCH_RESTARTS = 0x300, LAUNCH_LABEL, LAUNCH_GRACE };
+enum { RANKS_MAX = 4096, TOKEN_BYTES = 32 };
+
+static const struct argp_option launch_options[] = {
+    {"ranks", 'n', "N", 0, "start so many [required]", 0},
+    {"restarts", LAUNCH_RESTARTS, "K", 0,
+     "when a rank is lost or fails, start all again, at most K times; with train --checkpoint DIR --resume they go on from "
+     "the last good checkpoint [0]", 0},
+    {"label", LAUNCH_LABEL, NULL, 0, "put the rank in front of each line of output", 0},
+    {"grace", LAUNCH_GRACE, "S", 0, "seconds that the others have to end by themselves when one has failed [6]", 0},
+    {0},
+};
+
+struct settings {
+    struct eo_launch launch;
+    uint32_t restarts;
+    char **command;
+};
+
+static uint32_t number(const struct argp_state *state, const char *name, const char *text, uint32_t least, uint32_t most)
+{
+    char *end;
+    errno = 0;
+    const unsigned long value = strtoul(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end || errno || value < least || value > most)
+        argp_error(state, "%s is '%s'; give a whole number from %u to %u", name, text, least, most);
+    return (uint32_t)value;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    struct settings *s = state->input;
+    switch (key) {
+    case 'n': s->launch.rank_count = number(state, "-n", text, 1, RANKS_MAX); return 0;
+    case LAUNCH_RESTARTS: s->restarts = number(state, "--restarts", text, 0, 1000000); return 0;
+    case LAUNCH_LABEL: s->launch.label = true; return 0;
+    case LAUNCH_GRACE: s->launch.grace_s = number(state, "--grace", text, 0, 3600); return 0;
+    case ARGP_KEY_ARG: /* the program: what follows is its own */
+        s->command = &state->argv[state->next - 1];
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_END:
+        if (s->launch.rank_count == 0)
+            argp_error(state, "-n is missing: how many ranks?");
+        if (!s->command)
+            argp_error(state, "which program? Name it, with its options behind it");
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* A rank that is waited for by nobody: the launcher's own environment says that it is one itself. */
+static void warn_of_nesting(void)
+{
+    if (getenv("EVENODD_RANK"))
+        fprintf(stderr, "%s: warning: this runs as a rank of another launch; the inner ranks know nothing of it\n",
+                program_invocation_short_name);
+}
+
+static bool new_token(char text[2 * TOKEN_BYTES + 1])
+{
+    unsigned char token[TOKEN_BYTES];
+    if (getrandom(token, sizeof(token), 0) != sizeof(token))
+        return false;
+    for (int i = 0; i < TOKEN_BYTES; i++)
+        sprintf(text + 2 * i, "%02x", token[i]);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings = {.launch = {.grace_s = 6}};
+    const struct argp argp = {
+        .options = launch_options, .parser = parse, .args_doc = "PROGRAM [ARGUMENTS]",
+        .doc = "Starts PROGRAM once for each rank, on this machine, and ends all when one ends badly.\v"
+               "Exit status: 0 when all ranks ended with 0; 2 when one refused its input; 3 when one was lost (a signal, or "
+               "it did not answer); else that of the first rank that failed. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and "
+               "SIGUSR2 go to all ranks.",
+    };
+    argp_err_exit_status = EO_EXIT_BAD_INPUT;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &settings);
+    warn_of_nesting();
+    settings.launch.command = settings.command;
+    if (!eo_launch_init(&settings.launch))
+        return EO_EXIT_FAILED;
+    int status = EO_EXIT_FAILED;
+    for (uint32_t turn = 0; turn <= settings.restarts; turn++) {
+        char token[2 * TOKEN_BYTES + 1];
+        if (!new_token(token)) {
+            fprintf(stderr, "%s: no random bytes\n", program_invocation_short_name);
+            break;
+        }
+        if (turn)
+            fprintf(stderr, "%s: restart %u of %u\n", program_invocation_short_name, turn, settings.restarts);
+        status = eo_launch_run(&settings.launch, token, turn);
+        /* What is refused once is refused again, and who sends a signal does not want another start. */
+        if (status == EO_EXIT_OK || status == EO_EXIT_BAD_INPUT || settings.launch.interrupted)
+            break;
+    }
+    eo_launch_fini(&settings.launch);
+    return status;
+}

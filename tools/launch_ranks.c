@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/launch_ranks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/problem.h"
+
+enum { EXIT_NOT_STARTED = 127 };
+
+static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+enum { FORWARDED_COUNT = sizeof(forwarded) / sizeof(forwarded[0]) };
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void our_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGCHLD);
+    for (int i = 0; i < FORWARDED_COUNT; i++)
+        sigaddset(set, forwarded[i]);
+}
+
+bool eo_launch_init(struct eo_launch *launch)
+{
+    sigset_t set;
+    our_signals(&set);
+    launch->ranks = calloc(launch->rank_count, sizeof(*launch->ranks));
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    launch->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (!launch->ranks || launch->signals < 0) {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, launch->ranks ? strerror(errno) : "no memory");
+        return false;
+    }
+    /* What a rank starts and leaves behind becomes ours, and ends with us. */
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    return true;
+}
+
+void eo_launch_fini(struct eo_launch *launch)
+{
+    free(launch->ranks);
+    close(launch->signals);
+}
+
+/* ---- start ---- */
+
+static void set_number(const char *name, uint64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+    setenv(name, text, 1);
+}
+
+static void become_rank(const struct eo_launch *launch, uint32_t rank, const char *token, uint32_t turn, pid_t parent,
+                        int out, int err)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it ended before the line above */
+        _exit(EXIT_NOT_STARTED);
+    const int in = open("/dev/null", O_RDONLY);
+    if (in >= 0)
+        dup2(in, STDIN_FILENO);
+    if (out >= 0) {
+        dup2(out, STDOUT_FILENO);
+        dup2(err, STDERR_FILENO);
+    }
+    set_number("EVENODD_RANK", rank);
+    set_number("EVENODD_RANKS", launch->rank_count);
+    set_number("EVENODD_LOCAL_RANK", rank);
+    set_number("EVENODD_LOCAL_RANKS", launch->rank_count);
+    set_number("EVENODD_RESTART", turn);
+    set_number("EVENODD_JOB", (uint64_t)parent);
+    setenv("EVENODD_TOKEN", token, 1);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvp(launch->command[0], launch->command);
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, launch->command[0], strerror(errno));
+    _exit(EXIT_NOT_STARTED);
+}
+
+static bool start_rank(struct eo_launch *launch, uint32_t rank, const char *token, uint32_t turn)
+{
+    struct eo_launch_rank *r = &launch->ranks[rank];
+    int out[2] = {-1, -1}, err[2] = {-1, -1};
+    *r = (struct eo_launch_rank){.ended = true, .output = {{.fd = -1}, {.fd = -1}}};
+    if (launch->label && (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0))
+        return false;
+    const pid_t parent = getpid();
+    r->pid = fork();
+    if (r->pid == 0)
+        become_rank(launch, rank, token, turn, parent, out[1], err[1]);
+    if (launch->label) {
+        close(out[1]);
+        close(err[1]);
+        fcntl(out[0], F_SETFL, O_NONBLOCK);
+        fcntl(err[0], F_SETFL, O_NONBLOCK);
+        r->output[0].fd = out[0];
+        r->output[1].fd = err[0];
+    }
+    if (r->pid < 0)
+        return false;
+    setpgid(r->pid, r->pid); /* both sides: nobody is to signal the group before it is there */
+    r->ended = false;
+    return true;
+}
+
+/* ---- output with labels ---- */
+
+static void write_line(FILE *to, uint32_t rank, const char *line, uint32_t bytes)
+{
+    fprintf(to, "[%u] %.*s\n", rank, (int)bytes, line);
+    fflush(to);
+}
+
+/* Whole lines, so that those of several ranks do not mix. */
+static void pass_on(struct eo_launch *launch, uint32_t rank, int which)
+{
+    struct eo_launch_output *o = &launch->ranks[rank].output[which];
+    FILE *to = which ? stderr : stdout;
+    const ssize_t got = read(o->fd, o->line + o->bytes, sizeof(o->line) - o->bytes);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0) {
+        if (o->bytes)
+            write_line(to, rank, o->line, o->bytes);
+        close(o->fd);
+        o->fd = -1;
+        return;
+    }
+    o->bytes += (uint32_t)got;
+    for (char *end; (end = memchr(o->line, '\n', o->bytes));) {
+        const uint32_t used = (uint32_t)(end - o->line);
+        write_line(to, rank, o->line, used);
+        o->bytes -= used + 1;
+        memmove(o->line, end + 1, o->bytes);
+    }
+    if (o->bytes == sizeof(o->line)) {
+        write_line(to, rank, o->line, o->bytes);
+        o->bytes = 0;
+    }
+}
+
+/* ---- ends ---- */
+
+static uint32_t running(const struct eo_launch *launch)
+{
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < launch->rank_count; r++)
+        count += !launch->ranks[r].ended;
+    return count;
+}
+
+static void signal_all(struct eo_launch *launch, int number)
+{
+    for (uint32_t r = 0; r < launch->rank_count; r++)
+        if (!launch->ranks[r].ended)
+            kill(-launch->ranks[r].pid, number);
+}
+
+static void kill_rank(struct eo_launch_rank *rank)
+{
+    rank->killed = true;
+    kill(-rank->pid, SIGKILL);
+}
+
+static void tell_end(const struct eo_launch *launch, uint32_t r)
+{
+    const struct eo_launch_rank *rank = &launch->ranks[r];
+    if (WIFSIGNALED(rank->status))
+        fprintf(stderr, "%s: rank %u (process %d) %s by signal %d (%s)\n", program_invocation_short_name, r, (int)rank->pid,
+                rank->killed ? "did not end, and was killed" : "was killed", WTERMSIG(rank->status),
+                strsignal(WTERMSIG(rank->status)));
+    else
+        fprintf(stderr, "%s: rank %u (process %d) ended with status %d\n", program_invocation_short_name, r, (int)rank->pid,
+                WEXITSTATUS(rank->status));
+}
+
+static void take_end(struct eo_launch *launch, uint32_t r, int status)
+{
+    struct eo_launch_rank *rank = &launch->ranks[r];
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+        rank->stopped = WIFSTOPPED(status);
+        return;
+    }
+    rank->ended = true;
+    rank->status = status;
+    kill(-rank->pid, SIGKILL); /* what it started */
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return;
+    tell_end(launch, r);
+    if (!launch->fail_ns)
+        launch->fail_ns = now_ns();
+}
+
+static void reap(struct eo_launch *launch)
+{
+    int status;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;)
+        for (uint32_t r = 0; r < launch->rank_count; r++)
+            if (launch->ranks[r].pid == pid && !launch->ranks[r].ended)
+                take_end(launch, r, status);
+}
+
+/* Processes that ranks have left behind are our children by now. */
+static void end_orphans(void)
+{
+    char path[64], text[4096];
+    for (int turn = 0; turn < 100; turn++) {
+        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+        const int fd = open(path, O_RDONLY | O_CLOEXEC);
+        const ssize_t bytes = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+        if (fd >= 0)
+            close(fd);
+        if (bytes <= 0)
+            return;
+        text[bytes] = '\0';
+        char *rest = text;
+        for (char *word; (word = strtok_r(rest, " ", &rest));)
+            if (atoi(word) > 0)
+                kill(atoi(word), SIGKILL);
+        while (waitpid(-1, NULL, 0) > 0) {
+        }
+    }
+}
+
+/* The cause: a rank that a signal ended counts before one that gave a status, and that before those that only say that
+ * another was lost. */
+static int exit_status(const struct eo_launch *launch)
+{
+    int status = EO_EXIT_OK;
+    for (uint32_t r = 0; r < launch->rank_count; r++) {
+        const struct eo_launch_rank *rank = &launch->ranks[r];
+        if (WIFSIGNALED(rank->status) && !rank->killed)
+            return EO_EXIT_RANK_LOST;
+        const int own = WIFSIGNALED(rank->status) ? EO_EXIT_RANK_LOST : WEXITSTATUS(rank->status);
+        if (own != 0 && (status == EO_EXIT_OK || status == EO_EXIT_RANK_LOST))
+            status = own;
+    }
+    return status;
+}
+
+/* ---- the loop ---- */
+
+static void take_signals(struct eo_launch *launch)
+{
+    struct signalfd_siginfo info;
+    while (read(launch->signals, &info, sizeof(info)) == sizeof(info)) {
+        const int number = (int)info.ssi_signo;
+        if (number == SIGCHLD)
+            continue;
+        if (number != SIGUSR1 && number != SIGUSR2) {
+            launch->interrupted = true;
+            if (!launch->fail_ns) /* they have the same time to end as after a failure */
+                launch->fail_ns = number == SIGINT ? 0 : now_ns();
+        }
+        signal_all(launch, number);
+        if (number == SIGTERM || number == SIGHUP)
+            signal_all(launch, SIGCONT); /* a stopped one cannot end */
+    }
+}
+
+static void press(struct eo_launch *launch)
+{
+    if (!launch->fail_ns)
+        return;
+    const bool is_over = now_ns() - launch->fail_ns >= (uint64_t)launch->grace_s * 1000000000u;
+    for (uint32_t r = 0; r < launch->rank_count; r++) {
+        struct eo_launch_rank *rank = &launch->ranks[r];
+        if (!rank->ended && !rank->killed && (is_over || rank->stopped))
+            kill_rank(rank);
+    }
+}
+
+static bool outputs_are_open(const struct eo_launch *launch)
+{
+    for (uint32_t r = 0; r < launch->rank_count; r++)
+        if (launch->ranks[r].output[0].fd >= 0 || launch->ranks[r].output[1].fd >= 0)
+            return true;
+    return false;
+}
+
+static void watch(struct eo_launch *launch)
+{
+    const uint32_t capacity = 1 + 2 * launch->rank_count;
+    struct pollfd *polls = calloc(capacity, sizeof(*polls));
+    if (!polls) {
+        signal_all(launch, SIGKILL);
+        return;
+    }
+    uint64_t quiet_ns = 0; /* all have ended, and only a descendant may hold the pipes */
+    while (running(launch) > 0 || (outputs_are_open(launch) && now_ns() < quiet_ns)) {
+        polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
+        for (uint32_t i = 0; i < 2 * launch->rank_count; i++)
+            polls[1 + i] = (struct pollfd){.fd = launch->ranks[i / 2].output[i % 2].fd, .events = POLLIN};
+        (void)poll(polls, capacity, launch->fail_ns || running(launch) == 0 ? 50 : 1000);
+        for (uint32_t i = 0; i < 2 * launch->rank_count; i++)
+            if (polls[1 + i].revents)
+                pass_on(launch, i / 2, (int)(i % 2));
+        take_signals(launch);
+        reap(launch);
+        press(launch);
+        if (running(launch) > 0)
+            quiet_ns = now_ns() + 500000000u;
+    }
+    free(polls);
+}
+
+int eo_launch_run(struct eo_launch *launch, const char *token, uint32_t turn)
+{
+    bool all = true;
+    launch->fail_ns = 0;
+    fflush(NULL);
+    for (uint32_t r = 0; r < launch->rank_count; r++)
+        launch->ranks[r] = (struct eo_launch_rank){.ended = true, .output = {{.fd = -1}, {.fd = -1}}};
+    for (uint32_t r = 0; r < launch->rank_count && all; r++) {
+        all = start_rank(launch, r, token, turn);
+        if (!all)
+            fprintf(stderr, "%s: rank %u cannot be started: %s\n", program_invocation_short_name, r, strerror(errno));
+    }
+    if (!all)
+        signal_all(launch, SIGKILL);
+    watch(launch);
+    end_orphans();
+    for (uint32_t r = 0; r < launch->rank_count; r++)
+        for (int i = 0; i < 2; i++)
+            if (launch->ranks[r].output[i].fd >= 0)
+                close(launch->ranks[r].output[i].fd);
+    return all ? exit_status(launch) : EO_EXIT_FAILED;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The ranks of one start: processes of a process group each, that are told who they are, watched until the last has
+ * ended, and never outlive the launcher.
+ *
+ *     one ends badly     the others get `grace_s` seconds to say what they know of it; stopped ones get none
+ *     the launcher ends  the kernel kills its children (PR_SET_PDEATHSIG)
+ *     a rank's children  end with it: by its group, or, where they left that, because they become the launcher's
+ */
+#ifndef EO_TOOLS_LAUNCH_RANKS_H
+#define EO_TOOLS_LAUNCH_RANKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct eo_launch_output {
+    int fd; /* -1: closed, or not ours to pass on */
+    char line[4096];
+    uint32_t bytes;
+};
+
+struct eo_launch_rank {
+    pid_t pid;
+    bool ended, stopped, killed; /* killed: by us */
+    int status;                  /* of wait */
+    struct eo_launch_output output[2];
+};
+
+struct eo_launch {
+    uint32_t rank_count, grace_s;
+    bool label;
+    char **command;
+    bool interrupted; /* a signal asked the launcher to end */
+
+    int signals; /* a signalfd */
+    struct eo_launch_rank *ranks;
+    uint64_t fail_ns; /* when the first rank ended badly; 0: none has */
+};
+
+bool eo_launch_init(struct eo_launch *launch);
+void eo_launch_fini(struct eo_launch *launch);
+
+/* One start; returns the exit status. */
+int eo_launch_run(struct eo_launch *launch, const char *token, uint32_t turn);
+
+#endif
