@@ -102,6 +102,19 @@ result $? 'the offset of a row of the log is a difference'
 spoil 's/{"name":"state0.block.1"[^}]*},//' 'is in the plan and not in the run'
 result $? 'a row that the log lacks is a difference'
 
+# Strategies: trained on 4 ranks, and held against the plan by name.
+for strategy in ddp zero1 zero2 hsdp:2; do
+    both log "--model tiny --ranks 4 --seq 64 --batch 1 --micro-batches 2 --strategy $strategy" \
+        "--model tiny --world 4 $base --micro-batches 2 --strategy $strategy" && grep -q 'every row by name' out
+    result $? "$strategy, trained on 4 ranks, reserved what was planned"
+done
+run 1 'weights.block.0, bytes' --kernels cpu --model tiny --world 4 $base --micro-batches 2 --strategy zero3 --verify log
+result $? 'another strategy is a difference'
+run 0 'strategies, each planned' --kernels cpu --model tiny --world 16 --strategy all && grep -q 'hsdp:8 *zero3' out
+result $? 'all strategies stand side by side'
+run 0 'best-strategy: strategy zero1 fits' --kernels cpu --model tiny --world 4 --device-memory 80GiB --fit best-strategy
+result $? 'what fits with the least to receive is the best strategy'
+
 # Models of a config.json: train and memplan read the same file, to the same plan.
 mkdir gpt2 llama mistral qwen2 qwen3
 echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_positions":160}' >gpt2/config.json
@@ -203,7 +216,7 @@ refuse 'an option given twice' 'given twice' --model tiny --world 2 --world 4
 refuse 'a world of 0' '--world is 0' --model tiny --world 0
 refuse 'a world that is no whole nodes' 'not whole nodes' --model tiny --world 12
 refuse 'a group that does not divide the world' 'do not divide' --model tiny --world 8 --strategy hsdp:3
-refuse 'a strategy that is not planned' 'knows zero3 alone' --model tiny --strategy zero1
+refuse 'groups of none' "'hsdp:0'" --model tiny --strategy hsdp:0
 refuse 'an unknown strategy' "'zero9'" --model tiny --strategy zero9
 refuse 'a sequence above the context' 'longer than the model' --model gpt2 --seq 2048
 refuse 'an unknown device' 'not in the table' --model tiny --device C64
