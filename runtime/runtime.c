@@ -283,6 +283,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                 .rank = rt->world->rank,
                                 .rank_count = rt->world->rank_count,
                                 .place_threads = params->place_threads,
+                                .share_memory = rt->world->ops->shares_memory,
                                 .device_index = rt->world->device_index,
                                 .event_count = plan->schedule.id_count + 2 * plan->layer_count +
                                                params->dynamic_reduce_inputs + 64,

@@ -6,15 +6,28 @@
 #include "eo_config.h"
 #include "streams/cpu/local_cpu.h"
 #include "streams/cuda/collectives_cuda.h"
+#include "streams/mpi/mpi.h"
 
 static const struct eo_comm_ops *const comm_table[] = { /* in order of preference */
     &eo_comm_local_ops,
     &eo_comm_shared_ops,
+#if EO_HAVE_MPI
+    &eo_comm_mpi_ops,
+#endif
 #if EO_HAVE_CUDA
     &eo_comm_local_cuda_ops,
     &eo_comm_nccl_ops,
 #endif
 };
+
+const struct eo_mpi_ops *eo_mpi_find(void)
+{
+#if EO_HAVE_MPI
+    return &eo_mpi_process_ops;
+#else
+    return NULL;
+#endif
+}
 
 const struct eo_comm_ops *eo_comm_find(const char *name)
 {

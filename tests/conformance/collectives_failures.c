@@ -167,15 +167,18 @@ void failure_cases(uint32_t rank_count)
         outcome->logged[0] = '\0';
         for (outcome->what = 0; outcome->what < DISAGREEMENTS; outcome->what++)
             test_run_ranks(&settings, disagreement_body);
-        TEST_EXPECT(NULL, outcome->log_count == DISAGREEMENTS, "logged %u times", outcome->log_count);
-        TEST_EXPECT(NULL, strstr(outcome->logged, "ranks disagree"), "'%s'", outcome->logged);
+        if (test_kind() != TEST_STARTED) { /* there each process has a log of its own */
+            TEST_EXPECT(NULL, outcome->log_count == DISAGREEMENTS, "logged %u times", outcome->log_count);
+            TEST_EXPECT(NULL, strstr(outcome->logged, "ranks disagree"), "'%s'", outcome->logged);
+        }
         test_report("ranks that disagree all fail, with both operations named, logged once", rank_count);
         test_run_ranks(&settings, closed_body);
         test_report("a rank that has closed is not waited for", rank_count);
         settings.timeout_ms = TIMEOUT_MS;
         outcome->waited_ms = 0;
         test_run_ranks(&settings, late_body);
-        TEST_EXPECT(NULL, outcome->waited_ms >= TIMEOUT_MS - 1, "gave up after %d ms", (int)outcome->waited_ms);
+        TEST_EXPECT(NULL, outcome->waited_ms >= TIMEOUT_MS - 1 || test_kind() == TEST_STARTED, "gave up after %d ms",
+                    (int)outcome->waited_ms);
         test_report("a rank that is late is named when the deadline has passed", rank_count);
         test_run_ranks(&settings, late_quiesce_body);
         test_report("quiesce ends when a rank does not come", rank_count);
