@@ -249,6 +249,17 @@ static bool is_ours(const char *name)
     return strcmp(name, "manifest") == 0 || (strncmp(name, "rank-", 5) == 0 && strspn(name + 5, "0123456789") >= 5);
 }
 
+/* Files of a save that was never ended, of more ranks. */
+static void remove_strangers(const char *path, uint32_t rank_count)
+{
+    DIR *list = opendir(path);
+    for (const struct dirent *entry = list ? readdir(list) : NULL; entry; entry = readdir(list))
+        if (is_ours(entry->d_name) && entry->d_name[0] == 'r' && strtoull(entry->d_name + 5, NULL, 10) >= rank_count)
+            (void)unlinkat(dirfd(list), entry->d_name, 0);
+    if (list)
+        closedir(list);
+}
+
 /* The manifest goes first: what is left of it then is no checkpoint any more. Foreign files stay, and the folder. */
 static void remove_folder(int parent, const char *name)
 {
@@ -366,6 +377,7 @@ eo_status eo_checkpoint_commit(const char *folder, const struct checkpoint_table
     char from[CHECKPOINT_PATH_MAX], to[CHECKPOINT_PATH_MAX];
     EO_TRY(eo_checkpoint_path(from, folder, step, ".new", error));
     EO_TRY(eo_checkpoint_path(to, folder, step, "", error));
+    remove_strangers(from, tables->head->rank_count);
     EO_TRY(write_manifest(folder, tables, error));
     EO_TRY(sync_folder(from, error));
     EO_TRY(give_name(from, to, error));

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Damaged checkpoints: every flipped bit is found and named, whatever lies in a file nothing is read past its end, and a
+ * checkpoint of another model is refused with the first field that differs.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash64.h"
+#include "runtime/checkpoint_files.h"
+#include "saved_training.h"
+
+enum { RANKS = 3, STEP = 2 };
+
+static char folder[256], step_path[320];
+
+static void saves(struct saved_rank *self)
+{
+    saved_initialise(self);
+    saved_steps(self, STEP);
+    HOLDS(saved_save(self, folder, 0, "the trainer's own", 17) == EO_OK);
+}
+
+static void make_checkpoint(const struct saved_settings *settings)
+{
+    saved_folder_make(folder, sizeof(folder));
+    snprintf(step_path, sizeof(step_path), "%s/step-%012d", folder, STEP);
+    (void)saved_run(settings, saves, NULL);
+}
+
+static void path_of(char path[400], const char *name)
+{
+    snprintf(path, 400, "%s/%s", step_path, name);
+}
+
+static void flip(const char *path, uint64_t at, unsigned bit)
+{
+    unsigned char byte = 0;
+    const int file = open(path, O_RDWR);
+    HOLDS(file >= 0 && pread(file, &byte, 1, (off_t)at) == 1);
+    byte ^= (unsigned char)(1u << bit);
+    HOLDS(pwrite(file, &byte, 1, (off_t)at) == 1);
+    close(file);
+}
+
+/* Whether the log names all three. */
+static bool is_told(const char *file, const char *what, const char *word)
+{
+    const char *text = saved_log_text();
+    const bool told = strstr(text, file) && strstr(text, what) && strstr(text, word);
+    if (!told)
+        saved_fail(__FILE__, __LINE__, "'%s', '%s', '%s' are not told: %s", file, what, word, text);
+    return told;
+}
+
+static eo_status open_and_verify(void)
+{
+    eo_checkpoint *checkpoint;
+    saved_log_clear();
+    eo_status status = eo_checkpoint_open(&checkpoint, step_path, &saved_log);
+    if (status >= 0)
+        status = eo_checkpoint_verify(checkpoint);
+    eo_checkpoint_close(&checkpoint);
+    return status;
+}
+
+/* -- bits ----------------------------------------------------------------------------------------------------------*/
+
+static void fails_to_load(struct saved_rank *self)
+{
+    HOLDS(saved_load(self, folder) == EO_ERR_IO);
+}
+
+static void flip_in_section(const struct checkpoint_tables *tables, uint32_t s, const char *name, uint64_t draw)
+{
+    const struct checkpoint_section *section = &tables->sections[s];
+    const uint64_t bytes = eo_align_up(section->bytes, CHECKPOINT_ALIGN), at = section->file_offset + draw % bytes;
+    char path[400], what[128];
+    path_of(path, name);
+    eo_checkpoint_section_text(tables, section, what, sizeof(what));
+    flip(path, at, draw % 8);
+    HOLDS(open_and_verify() == EO_ERR_IO);
+    (void)is_told(name, what, "checksum");
+    flip(path, at, draw % 8);
+}
+
+/*
+ * Goal: a flipped bit in any section of any file, padding included, is found by verify, and by load where it reads it;
+ *       one in a head or in the manifest is found when the checkpoint is opened.
+ */
+static void every_section(void)
+{
+    uint64_t draw = 1;
+    uint32_t sections = 0;
+    char path[400], name[EO_CHECKPOINT_FILE_MAX];
+    make_checkpoint(&(struct saved_settings){.ranks = RANKS});
+    HOLDS(open_and_verify() == EO_OK);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        struct checkpoint_tables tables;
+        struct checkpoint_error error;
+        eo_checkpoint_file_name(name, r);
+        path_of(path, name);
+        if (eo_checkpoint_read_head(&tables, path, &error) < 0) {
+            saved_fail(__FILE__, __LINE__, "%s", error.text);
+            continue;
+        }
+        for (uint32_t s = 0; s < tables.head->section_count; s++, sections++)
+            for (int i = 0; i < 2; i++)
+                flip_in_section(&tables, s, name, draw = eo_hash64(&draw, sizeof(draw)));
+        for (int i = 0; i < 24; i++) {
+            draw = eo_hash64(&draw, sizeof(draw));
+            const uint64_t at = i < 4 ? (uint64_t)i * 8 : draw % tables.head->head_bytes;
+            flip(path, at, draw % 8);
+            const eo_status status = open_and_verify();
+            HOLDS(status == EO_ERR_IO || status == EO_ERR_UNSUPPORTED);
+            (void)is_told(name, "", "");
+            flip(path, at, draw % 8);
+        }
+        eo_checkpoint_free_tables(&tables);
+    }
+    HOLDS(sections >= RANKS * 11);
+    HOLDS(open_and_verify() == EO_OK);
+
+    path_of(path, "manifest");
+    struct stat info;
+    HOLDS(stat(path, &info) == 0);
+    for (off_t at = 0; at < info.st_size; at++) {
+        flip(path, (uint64_t)at, (unsigned)at % 8);
+        const eo_status status = open_and_verify();
+        HOLDS(status == EO_ERR_IO || status == EO_ERR_UNSUPPORTED);
+        (void)is_told("manifest", "", "");
+        flip(path, (uint64_t)at, (unsigned)at % 8);
+    }
+    HOLDS(open_and_verify() == EO_OK);
+    saved_report("a bit flipped in any section, head or manifest is found, and the file and section are named");
+
+    path_of(path, "rank-00001");
+    flip(path, 300000, 3);
+    saved_log_clear();
+    (void)saved_run(&(struct saved_settings){.ranks = 2}, fails_to_load, NULL);
+    (void)is_told("rank-00001", "of body", "checksum");
+    flip(path, 300000, 3);
+    saved_report("a runtime that loads a damaged file says so on the ranks that need it");
+}
+
+/* -- files ---------------------------------------------------------------------------------------------------------*/
+
+static void copy_file(const char *from, const char *to)
+{
+    char command[1024];
+    snprintf(command, sizeof(command), "cp '%s' '%s'", from, to);
+    HOLDS(system(command) == 0);
+}
+
+static void missing_and_foreign_files(void)
+{
+    char path[400], other[400], kept[400];
+    path_of(path, "rank-00002");
+    path_of(other, "rank-00001");
+    snprintf(kept, sizeof(kept), "%s/kept", folder);
+
+    HOLDS(rename(path, kept) == 0 && open_and_verify() == EO_ERR_IO);
+    (void)is_told("rank-00002", "missing", "");
+    copy_file(other, path);
+    HOLDS(open_and_verify() == EO_ERR_IO);
+    (void)is_told("rank-00002", "of another checkpoint", "");
+    HOLDS(truncate(path, 5000) == 0 && open_and_verify() == EO_ERR_IO);
+    (void)is_told("rank-00002", "size", "");
+    HOLDS(truncate(path, 0) == 0 && open_and_verify() == EO_ERR_IO);
+    (void)is_told("rank-00002", "cut off", "");
+    HOLDS(unlink(path) == 0 && mkdir(path, 0700) == 0 && open_and_verify() == EO_ERR_IO);
+    (void)is_told("rank-00002", "", "");
+    HOLDS(rmdir(path) == 0 && mkfifo(path, 0600) == 0 && open_and_verify() == EO_ERR_IO); /* and does not hang */
+    HOLDS(unlink(path) == 0 && rename(kept, path) == 0 && open_and_verify() == EO_OK);
+
+    path_of(path, "manifest");
+    HOLDS(rename(path, kept) == 0 && open_and_verify() == EO_ERR_IO);
+    (void)is_told("manifest", "missing", "");
+    HOLDS(saved_folder_hash(folder) == 0); /* a folder without one is none */
+    HOLDS(rename(kept, path) == 0 && open_and_verify() == EO_OK);
+    saved_report("files that are missing, cut off, exchanged, folders or pipes are named");
+}
+
+/* -- another model -------------------------------------------------------------------------------------------------*/
+
+static void is_refused(struct saved_rank *self)
+{
+    saved_initialise(self);
+    const uint64_t before = saved_hash(self);
+    HOLDS(saved_load(self, folder) == EO_ERR_INVALID);
+    HOLDS(saved_hash(self) == before); /* nothing half done */
+}
+
+static void another_model(void)
+{
+    static const struct {
+        struct saved_settings settings;
+        const char *what, *there, *here;
+    } cases[] = {
+        {{.ranks = 2, .body_rows = 302}, "the dims of body.weight", "301 x 1000 there", "302 x 1000 here"},
+        {{.ranks = 2, .body = "torso"}, "layer 1", "body there", "torso here"},
+        {{.ranks = 2, .thaws = true}, "layer fixed", "frozen there", "trained here"},
+        {{.ranks = 2, .states = 3}, "another optimizer", "2 arrays of state there", "3 here"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        saved_log_clear();
+        (void)saved_run(&cases[i].settings, is_refused, NULL);
+        (void)is_told(cases[i].what, cases[i].there, cases[i].here);
+    }
+    saved_report("a checkpoint of another model is refused with the first field that differs, before anything is loaded");
+}
+
+/* -- fuzz ----------------------------------------------------------------------------------------------------------*/
+
+static char *read_whole(const char *path, size_t *bytes)
+{
+    struct stat info;
+    const int file = open(path, O_RDONLY);
+    if (file < 0 || fstat(file, &info) != 0)
+        exit(1);
+    *bytes = (size_t)info.st_size;
+    char *data = calloc(1, *bytes + 1);
+    if (read(file, data, *bytes) != (ssize_t)*bytes)
+        exit(1);
+    close(file);
+    return data;
+}
+
+static void write_whole(const char *path, const char *data, size_t bytes)
+{
+    const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    HOLDS(file >= 0 && write(file, data, bytes) == (ssize_t)bytes);
+    close(file);
+}
+
+static void write_manifest_text(uint64_t bytes, uint64_t head_hash)
+{
+    char path[400], text[512];
+    int used = snprintf(text, sizeof(text), "evenodd-checkpoint 1\nstep %d\nranks 1\nfile rank-00000 %" PRIu64
+                        " %016" PRIx64 "\n", STEP, bytes, head_hash);
+    used += snprintf(text + used, sizeof(text) - (size_t)used, "end %016" PRIx64 "\n", eo_hash64(text, (size_t)used));
+    path_of(path, "manifest");
+    write_whole(path, text, (size_t)used);
+}
+
+/* A number as an attacker or a broken disk would have it. */
+static uint64_t strange_number(uint64_t draw, uint64_t old)
+{
+    static const uint64_t strange[] = {0, 1, 2, 0x7f, 0xff, 0xffff, 0x7fffffff, 0x80000000u, 0xffffffff,
+                                       0x100000000u, INT64_MAX, UINT64_MAX, UINT64_MAX / 4, UINT64_MAX - 4095, 4096};
+    switch (draw % 4) {
+    case 0: return old + 1;
+    case 1: return old - 1;
+    case 2: return old ^ (uint64_t)1 << (draw >> 8) % 64;
+    default: return strange[(draw >> 8) % (sizeof(strange) / sizeof(strange[0]))];
+    }
+}
+
+static void mutate(char *data, size_t room, uint64_t draw)
+{
+    const size_t width = draw & 1 ? 4 : 8;
+    const size_t at = (draw >> 8) % (room / width) * width;
+    uint64_t value = 0;
+    memcpy(&value, data + at, width);
+    value = strange_number(draw >> 40, value);
+    memcpy(data + at, &value, width);
+}
+
+/* Reads all that the head promises; the log stays as it is. */
+static void read_everything(void)
+{
+    static const eo_log silence = {0};
+    eo_checkpoint *checkpoint;
+    eo_checkpoint_info info;
+    float values[64];
+    if (eo_checkpoint_open(&checkpoint, step_path, &silence) < 0)
+        return;
+    eo_status status = eo_checkpoint_verify(checkpoint);
+    eo_checkpoint_get_info(checkpoint, &info);
+    for (uint32_t l = 0; l < info.layer_count; l++)
+        for (uint32_t a = 0; a <= info.optimizer_states; a++)
+            for (uint64_t at = 0; at < 3000; at += 777)
+                status = eo_checkpoint_read(checkpoint, l, a, at, 64, values);
+    char blob[64];
+    uint32_t bytes = sizeof(blob);
+    status = eo_checkpoint_blob(checkpoint, 0, blob, &bytes);
+    (void)status;
+    eo_checkpoint_close(&checkpoint);
+}
+
+/*
+ * Goal: heads and manifests of any content are refused or read, and nothing else.
+ * Method: numbers in them are changed and the checksums made good again, so that what lies behind the checksum is
+ *         reached. Under the sanitizers this is the test that nothing is read out of bounds.
+ */
+static void hostile_heads(void)
+{
+    make_checkpoint(&(struct saved_settings){.ranks = 1, .body_rows = 2});
+    char path[400];
+    size_t bytes;
+    path_of(path, "rank-00000");
+    char *good = read_whole(path, &bytes), *data = malloc(bytes);
+    const size_t head_bytes = ((const struct checkpoint_head *)good)->head_bytes;
+    uint64_t draw = 7;
+    for (int round = 0; round < 1500; round++) {
+        struct checkpoint_head head;
+        memcpy(data, good, bytes);
+        for (int i = 0; i <= round % 3; i++)
+            mutate(data, i == 0 && round % 2 ? sizeof(head) : head_bytes, draw = eo_hash64(&draw, sizeof(draw)));
+        memset(data + offsetof(struct checkpoint_head, head_hash), 0, 8);
+        memcpy(&head, data, sizeof(head));
+        const size_t hashed = head.head_bytes <= bytes ? head.head_bytes : bytes;
+        const uint64_t hash = eo_hash64(data, hashed);
+        memcpy(data + offsetof(struct checkpoint_head, head_hash), &hash, 8);
+        write_whole(path, data, bytes);
+        write_manifest_text(bytes, hash);
+        read_everything();
+    }
+    write_whole(path, good, bytes);
+    write_manifest_text(bytes, ((const struct checkpoint_head *)good)->head_hash);
+    HOLDS(open_and_verify() == EO_OK); /* what was changed was of a good one */
+    saved_report("heads with any numbers in them are refused or read, and nothing is read past its end");
+
+    char manifest[400];
+    size_t text_bytes;
+    path_of(manifest, "manifest");
+    char *text = read_whole(manifest, &text_bytes), *changed = malloc(text_bytes + 1);
+    for (int round = 0; round < 1000; round++) {
+        memcpy(changed, text, text_bytes + 1);
+        for (int i = 0; i <= round % 4; i++) {
+            draw = eo_hash64(&draw, sizeof(draw));
+            changed[draw % (text_bytes - 21)] = "0123456789 \n-xf/.\x7f"[(draw >> 32) % 18];
+        }
+        snprintf(changed + text_bytes - 21, 22, "end %016" PRIx64 "\n", eo_hash64(changed, text_bytes - 21));
+        write_whole(manifest, changed, text_bytes - (round % 7 == 0 ? (draw >> 40) % text_bytes : 0));
+        read_everything();
+    }
+    write_whole(manifest, text, text_bytes);
+    HOLDS(open_and_verify() == EO_OK);
+    free(changed);
+    free(text);
+    free(data);
+    free(good);
+    saved_folder_remove(folder);
+    saved_report("manifests with any words in them are refused or read");
+}
+
+void checkpoint_damage_cases(void)
+{
+    every_section();
+    missing_and_foreign_files();
+    another_model();
+    saved_folder_remove(folder);
+    hostile_heads();
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A training without kernels for the tests of checkpoints: gradients are numbers made of (step, layer, element), given by
+ * rank 0 alone, so that sums over ranks are exact, and any world ends in the same bits.
+ *
+ *     position   0 input   1 body    2 fixed (frozen)   3 body again   4 head
+ */
+#ifndef EO_TESTS_CHECKPOINT_SAVED_TRAINING_H
+#define EO_TESTS_CHECKPOINT_SAVED_TRAINING_H
+
+#include <evenodd/evenodd.h>
+
+enum { SAVED_RANKS_MAX = 8 };
+
+struct saved_settings {
+    uint32_t ranks;
+    eo_strategy strategy;
+    uint32_t shard_group, gather_slots;
+    eo_dtype dtype;
+    eo_memory memory;
+    uint32_t body_rows; /* [301] of the body's matrix: another model */
+    const char *body;   /* ["body"] the layer's name */
+    bool thaws;         /* "fixed" is trained */
+    uint32_t states;    /* [2] */
+};
+
+struct saved_rank {
+    const struct saved_settings *settings;
+    uint32_t rank;
+    eo_model *model;
+    eo_plan *plan;
+    eo_world *world;
+    eo_runtime *runtime;
+    const eo_log *log;
+    void *shared; /* the case's own */
+};
+
+/* Runs body on every rank of a world of threads. False: a rank could not start, or something did not hold. */
+bool saved_run(const struct saved_settings *settings, void (*body)(struct saved_rank *self), void *shared);
+
+/* Fresh weights; steps until `until` are finished; the weights' hash. Failures are noted. */
+void saved_initialise(struct saved_rank *self);
+void saved_steps(struct saved_rank *self, uint64_t until);
+uint64_t saved_hash(struct saved_rank *self);
+
+/* A step that carries the saver's value. The status of its poll. */
+eo_status saved_step_with(struct saved_rank *self, eo_saver *saver, eo_saver_report *report);
+
+/* Saves after the last step and waits; the status. */
+eo_status saved_save(struct saved_rank *self, const char *folder, uint32_t keep, const void *blob, uint32_t bytes);
+/* Loads the newest checkpoint of a folder. */
+eo_status saved_load(struct saved_rank *self, const char *folder);
+
+/* All arrays of all layers of the newest checkpoint in a folder, and its step: 0 when it cannot be read. */
+uint64_t saved_folder_hash(const char *folder);
+
+/* The texts that were logged since the last call, kept for the calling thread's next look. */
+extern const eo_log saved_log;
+const char *saved_log_text(void); /* and forgets it at the next call of saved_log_clear */
+void saved_log_clear(void);
+
+/* A fresh folder; removed with all in it. */
+void saved_folder_make(char *path, size_t bytes);
+void saved_folder_remove(const char *path);
+
+/* -- TAP -- */
+void saved_fail(const char *file, int line, const char *format, ...) EO_PRINTF(3, 4);
+void saved_report(const char *name);
+void saved_skip(const char *name, const char *why);
+int saved_finish(void);
+int saved_finish_child(void); /* of a process that ran a part of a case */
+
+#define HOLDS(condition)                                                                                              \
+    do {                                                                                                              \
+        if (!(condition))                                                                                             \
+            saved_fail(__FILE__, __LINE__, "%s does not hold", #condition);                                           \
+    } while (0)
+
+/* The files of cases. */
+void checkpoint_world_cases(void);
+void checkpoint_damage_cases(void);
+void checkpoint_disk_cases(void);
+
+#endif
