@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Goal: with -Dcuda=disabled nothing of CUDA is linked or loaded, and asking for a GPU says how to get one, with exit status 2.
+# Nothing of MPI either, in any build, by who makes no world over it.
 # Method: a build of its own, of shared libraries and the tools, where CUDA may be or not; the loader lists what they need,
 # and what a training really has mapped is read while it runs.
 # usage: check_without_cuda.sh SOURCE C_COMPILER
@@ -10,7 +11,7 @@ source=$1 cc=$2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 log=$work/log
-names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti'
+names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti|libmpi|libopen-'
 echo 1..4
 
 report() # NUMBER STATUS TEXT
@@ -31,7 +32,7 @@ for program in "$work/build/libevenodd.so" "$work/build/layers/libevenodd_layers
     ldd "$program"
 done >"$log" 2>&1
 grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
-report 2 $? 'its libraries and programs need nothing of CUDA'
+report 2 $? 'its libraries and programs need nothing of CUDA, nor of MPI'
 
 seq 1 4000 >"$work/text"
 quick="--text $work/text --model tiny --seq 32 --threads 1 --sample 0 --peak-seconds 0"
@@ -47,7 +48,7 @@ cp "/proc/$pid/maps" "$log" 2>/dev/null
 kill $pid
 wait $pid
 grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
-report 3 $? 'a training has nothing of CUDA in its memory'
+report 3 $? 'a training has nothing of CUDA in its memory, nor of MPI'
 
 # shellcheck disable=SC2086
 "$work/build/tools/train" $quick --device cuda >"$log" 2>&1

@@ -4,7 +4,7 @@
  *
  *     eo_model    layers, parameters, order of execution, buffers       evenodd/model.h
  *     eo_plan     memory map, schedule, proof                           evenodd/plan.h
- *     eo_world    the ranks                                             evenodd/world.h, world_nccl.h
+ *     eo_world    the ranks                                             evenodd/world.h, world_mpi.h, world_nccl.h
  *     eo_runtime  steps                                                 evenodd/runtime.h
  *     eo_saver, eo_checkpoint  what a run leaves on the disk            evenodd/checkpoint.h
  *     eo_gpu_profile  what GPUs ran                                     evenodd/gpu_profile.h
@@ -26,6 +26,7 @@
 #include <evenodd/runtime.h>
 #include <evenodd/status.h>
 #include <evenodd/world.h>
+#include <evenodd/world_mpi.h>
 #include <evenodd/world_nccl.h>
 
 #ifndef __cplusplus
@@ -39,6 +40,7 @@
 #define eo_world_params(...) (&(const eo_world_params){__VA_ARGS__})
 #define eo_rendezvous_params(...) (&(const eo_rendezvous_params){__VA_ARGS__})
 #define eo_world_join_params(...) (&(const eo_world_join_params){__VA_ARGS__})
+#define eo_world_mpi_params(...) (&(const eo_world_mpi_params){__VA_ARGS__})
 #define eo_world_nccl_params(...) (&(const eo_world_nccl_params){__VA_ARGS__})
 #define eo_gpu_profile_params(...) (&(const eo_gpu_profile_params){__VA_ARGS__})
 #define eo_runtime_params(...) (&(const eo_runtime_params){__VA_ARGS__})

@@ -11,9 +11,15 @@
 #ifndef EO_STREAMS_MPI_MPI_INTERNAL_H
 #define EO_STREAMS_MPI_MPI_INTERNAL_H
 
-#include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
+
+#include "eo_config.h"
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"
+#pragma GCC diagnostic ignored "-Wundef"
+#include EO_MPI_HEADER
+#pragma GCC diagnostic pop
 
 #include "streams/cpu/kernels_cpu.h"
 #include "streams/mpi/mpi.h"
@@ -38,7 +44,7 @@ struct eo_mpi {
 extern struct eo_mpi eo_mpi;
 void eo_mpi_lock(void);
 void eo_mpi_unlock(void);
-eo_status eo_mpi_start(const eo_log *log);
+eo_status eo_mpi_process_start(const eo_log *log);
 /* The status of a call's result; logged with `what`. */
 eo_status eo_mpi_check(int result, const char *what, const eo_log *log);
 /* A duplicate, with errors that return. Collective; EO_ERR_TIMEOUT. */
