@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/job_world.h"
 
+#include <evenodd/world_mpi.h>
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -297,6 +299,8 @@ int eo_job_world_leave(struct eo_job_world *world, int status)
     eo_rendezvous *rendezvous = world->rendezvous;
     const bool failed = eo_rendezvous_failure(rendezvous, &failure);
     eo_rendezvous_destroy(&world->rendezvous);
+    if (!failed)
+        eo_mpi_stop(); /* a world over mpi has started it; after a failure it could wait for ever */
     const bool is_lost = failed && exit_status_of(&failure) == EO_EXIT_RANK_LOST;
     return failed && (is_lost || !world->gave_up) ? exit_status_of(&failure) : status;
 }
