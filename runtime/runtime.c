@@ -98,12 +98,15 @@ struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_k
         .operation = operation,
         .kind = kind,
         .queue = stream,
+        .name_index = (uint32_t)name_index(rt->plan, kind, position, layer),
         .step = rt->step,
     };
     if (stream == EO_STREAM_COMPUTE)
         rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &entry->span.ready_ns);
     else
         entry->span.ready_ns = eo_now_ns();
+    if (rt->params.recorder && !rt->recording)
+        eo_flight_recorder_mark(rt->params.recorder, entry->name_index, rt->step, rt->timeline.count);
     return entry;
 }
 
@@ -303,7 +306,11 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     EO_TRY(make_names(rt));
     EO_TRY(make_views(rt));
     EO_TRY(make_passes(rt));
-    EO_TRY(eo_timeline_init(&rt->timeline, timeline_capacity));
+    if (params->recorder)
+        EO_TRY(eo_flight_recorder_begin(params->recorder, &rt->timeline, timeline_capacity, rt->names,
+                                        (uint32_t)name_index(plan, EO_OP_KIND_COUNT, 0, 0)));
+    else
+        EO_TRY(eo_timeline_init(&rt->timeline, timeline_capacity));
     EO_TRY(eo_graph_times_init(rt));
     rt->wait_capacity = timeline_capacity;
     rt->waits = calloc(timeline_capacity, sizeof(*rt->waits));
@@ -361,6 +368,8 @@ void eo_runtime_destroy(eo_runtime **runtime)
     if (rt->mode)
         rt->mode->fini(rt);
     eo_device_destroy(&rt->device);
+    if (rt->timeline.borrowed)
+        eo_flight_recorder_end(rt->params.recorder, rt->phase == PHASE_IDLE);
     eo_timeline_fini(&rt->timeline);
     eo_graph_times_fini(rt);
     for (size_t i = 0; rt->names && i < name_index(rt->plan, EO_OP_KIND_COUNT, 0, 0); i++)

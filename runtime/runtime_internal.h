@@ -12,6 +12,7 @@
 #include <evenodd/runtime.h>
 
 #include "buffers/arena.h"
+#include "runtime/flight_recorder.h"
 #include "runtime/plan_internal.h"
 #include "runtime/world_internal.h"
 #include "streams/collective.h"

@@ -20,7 +20,8 @@ eo_status eo_timeline_init(struct eo_timeline *timeline, uint32_t capacity)
 
 void eo_timeline_fini(struct eo_timeline *timeline)
 {
-    free(timeline->entries);
+    if (!timeline->borrowed)
+        free(timeline->entries);
     *timeline = (struct eo_timeline){0};
 }
 

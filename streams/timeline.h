@@ -13,7 +13,7 @@
 struct eo_timeline_entry {
     const char *name;      /* static: lives as long as the plan */
     const char *category;  /* "compute", "all-gather", ...: static */
-    uint32_t operation, kind, queue;
+    uint32_t operation, kind, queue, name_index; /* the last: of `name` among those of a flight recorder */
     uint64_t step;
     uint64_t live_bytes;
     struct eo_span span;
@@ -22,6 +22,7 @@ struct eo_timeline_entry {
 struct eo_timeline {
     struct eo_timeline_entry *entries;
     uint32_t capacity;
+    bool borrowed; /* the entries: a flight recorder's */
     uint64_t count; /* ever added; entry i is entries[i % capacity] */
 };
 

@@ -54,6 +54,7 @@ struct eo_job_rank {
     pthread_t thread;
     struct eo_log_catch log_catch;
     eo_team *team;
+    eo_flight_recorder *recorder; /* NULL: none */
     eo_runtime *runtime;
     int32_t *tokens, *targets;  /* batch x seq */
     struct eo_job_graph graph;
@@ -112,6 +113,7 @@ struct eo_job {
     /* run; the ranks of this process are all, or one of a world of processes: worlds and ranks are counted from it */
     struct eo_job_world *together; /* NULL: ranks are threads. Set after prepare */
     uint32_t first_rank, here_count;
+    const char *flight_folder; /* NULL: what the ranks did last is not kept in files. Set after prepare */
     eo_world *worlds[EO_RUN_RANKS_MAX];
     struct eo_job_rank *ranks;
     pthread_barrier_t barrier;  /* for measuring all at once */

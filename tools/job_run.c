@@ -109,7 +109,9 @@ static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
             hooks->rank_step(hooks->user, rank, *step);
         if (rank->rank == 0 && hooks->step)
             hooks->step(hooks->user, &result);
+        eo_flight_recorder_note(rank->recorder, "checkpoint");
         TOOLS_TRY(eo_job_checkpoint_step(rank, *step, result.saved_sum));
+        eo_flight_recorder_note(rank->recorder, NULL);
         if (job->val_every && *step % job->val_every == 0)
             TOOLS_TRY(validate(rank, *step));
     }
@@ -161,7 +163,8 @@ static eo_status start_runtime(struct eo_job_rank *rank)
     return eo_runtime_create(&rank->runtime, eo_runtime_params(
         .plan = job->plan, .world = job->worlds[rank->rank - job->first_rank], .memory = o->memory,
         .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = o->place_threads,
-        .graph_times = o->graph_times, .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
+        .graph_times = o->graph_times, .recorder = rank->recorder,
+        .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
 }
 
 /* A CPU's threads serve the runtime too; a GPU's team works on the runtime's stream. When a runtime is there, the plan's
@@ -231,7 +234,9 @@ static void *rank_main(void *arg)
     struct eo_job_rank *rank = arg;
     uint64_t step = 0;
     eo_log_catch_enter(&rank->log_catch);
-    eo_status status = start_tokens(rank);
+    eo_status status = eo_job_recorder_start(rank);
+    if (status >= 0)
+        status = start_tokens(rank);
     if (status >= 0)
         status = eo_options_on_gpu(rank->job->options) ? start_gpu(rank) : start_team(rank);
     if (status < 0) /* the others may wait for it in eo_runtime_create, and not come to the barrier */
@@ -246,6 +251,7 @@ static void *rank_main(void *arg)
         eo_team_destroy(&rank->team);
     eo_runtime_destroy(&rank->runtime);
     eo_team_destroy(&rank->team);
+    eo_job_recorder_stop(rank);
     free(rank->tokens);
     free(rank->targets);
     return NULL;

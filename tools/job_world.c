@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE };
+enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLIGHT };
 
 static const struct argp_option world_options[] = {
     {.doc = "Ranks that are processes (mpirun, srun, torchrun, evenodd-launch):", .group = 5},
@@ -18,6 +18,8 @@ static const struct argp_option world_options[] = {
     {"join-timeout", WORLD_JOIN, "S", 0, "seconds to wait for all ranks to come [60]", 5},
     {"rank-timeout", WORLD_SILENCE, "S", 0,
      "seconds without a sign of life, or in one collective, after which a rank is lost [60]", 5},
+    {"flight-recorder", WORLD_FLIGHT, "DIR", 0,
+     "keep what each rank did last in a file of DIR, for evenodd-postmortem; also where ranks are threads [no files]", 5},
     {0},
 };
 
@@ -35,6 +37,7 @@ static error_t parse_world_option(int key, char *text, struct argp_state *state)
         return 0;
     case WORLD_JOIN: world->join_s = eo_option_real(state, "join-timeout", text, 0.1, 86400); return 0;
     case WORLD_SILENCE: world->silence_s = eo_option_real(state, "rank-timeout", text, 0.1, 86400); return 0;
+    case WORLD_FLIGHT: world->flight_folder = text; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -89,8 +92,13 @@ static void on_failed(void *user, const eo_rank_failure *failure)
     if (!is_own)
         dprintf(STDERR_FILENO, "%s: rank %u: %s%s\n", program_invocation_short_name, rank,
                 failure->lost || failure->rank == UINT32_MAX ? "" : "another rank gave up: ", failure->text);
-    if (world->world)
+    if (world->world) {
+        struct eo_log_catch log_catch; /* it would say the same again */
+        eo_log_catch_init(&log_catch);
+        eo_log_catch_enter(&log_catch);
         eo_world_abort(world->world, failure->text);
+        eo_log_catch_enter(NULL);
+    }
     pthread_mutex_unlock(&world->mutex);
     start_end(exit_status_of(failure));
 }
@@ -98,7 +106,12 @@ static void on_failed(void *user, const eo_rank_failure *failure)
 static void on_activity(void *user, char *text, size_t bytes)
 {
     struct eo_job_world *world = user;
-    snprintf(text, bytes, "%s", world->activity ? world->activity : "the start");
+    pthread_mutex_lock(&world->mutex);
+    if (world->recorder)
+        eo_flight_recorder_last(world->recorder, text, bytes);
+    else
+        snprintf(text, bytes, "its start or end");
+    pthread_mutex_unlock(&world->mutex);
 }
 
 void eo_job_world_fail(struct eo_job_world *world, eo_status status, const char *text)
@@ -264,7 +277,8 @@ eo_status eo_job_world_create(struct eo_job_world *world, struct eo_job *job, co
     TOOLS_TRY(eo_world_create_joined(&made, eo_world_join_params(
         .rendezvous = world->rendezvous, .device = o->device, .device_index = world->environment.local_rank,
         .collectives = world->collectives, .launch_order_is_implicit = getenv("NCCL_LAUNCH_ORDER_IMPLICIT") != NULL,
-        .timeout_ms = (uint32_t)(world->silence_s * 1000), .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
+        /* a second more: who is silent is the rendezvous' to find, who is late in a collective is its own */
+        .timeout_ms = (uint32_t)((world->silence_s > 0 ? world->silence_s : 60) * 1000) + 1000, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
         .fabric_latency_us = o->fabric_latency_us, .log = log)));
     eo_rank_failure failure;
     pthread_mutex_lock(&world->mutex);

@@ -18,7 +18,7 @@
 #include "tools/job.h"
 #include "tools/world_environment.h"
 
-enum { EO_JOB_END_SECONDS = 4 };
+enum { EO_JOB_END_SECONDS = 3 };
 
 struct eo_job_world {
     struct eo_world_environment environment;
@@ -29,7 +29,8 @@ struct eo_job_world {
     eo_rendezvous *rendezvous;  /* NULL: ranks are threads of this process */
     pthread_mutex_t mutex;
     eo_world *world;            /* under the mutex: while it is there, a failure aborts it */
-    const char *activity;       /* static texts */
+    eo_flight_recorder *recorder; /* under the mutex: what this rank does */
+    const char *flight_folder;  /* NULL: no files */
     bool gave_up;               /* this rank did, and says why itself */
 };
 
@@ -47,6 +48,9 @@ void eo_job_world_destroy(struct eo_job_world *world, struct eo_job *job);
 /* In words: what stands at the first difference (`at`) of two pieces of plans as JSON. */
 void eo_job_world_difference(const char *a, const char *b, size_t bytes, size_t at, uint32_t rank, char *out,
                              size_t out_bytes);
+/* A recorder for this rank, where the job wants one; and its end. */
+EO_NODISCARD eo_status eo_job_recorder_start(struct eo_job_rank *rank);
+void eo_job_recorder_stop(struct eo_job_rank *rank);
 /* Sum over the processes, and a barrier. Without a rendezvous it does nothing. */
 EO_NODISCARD eo_status eo_job_world_sum(struct eo_job_world *world, double *value);
 /* Tells the others why this rank ends. */

@@ -387,7 +387,9 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
     TOOLS_TRY(eo_job_world_agree(&train->world, &train->job, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;
-    if (settings->export.path && !settings->common.plan_only)
+    train->job.flight_folder = train->world.flight_folder;
+    const bool writes = !train->world.rendezvous || train->world.environment.rank == 0; /* the disk is rank 0's */
+    if (settings->export.path && !settings->common.plan_only && writes)
         TOOLS_TRY(check_export(train, problem));
     if (settings->common.plan_only)
         return EO_OK;

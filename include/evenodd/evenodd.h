@@ -20,6 +20,7 @@
 #include <evenodd/cluster.h>
 #include <evenodd/common.h>
 #include <evenodd/gpu_profile.h>
+#include <evenodd/flight_recorder.h>
 #include <evenodd/log.h>
 #include <evenodd/model.h>
 #include <evenodd/plan.h>
@@ -38,6 +39,7 @@
 #define eo_buffer_params(...) (&(const eo_buffer_params){__VA_ARGS__})
 #define eo_plan_params(...) (&(const eo_plan_params){__VA_ARGS__})
 #define eo_world_params(...) (&(const eo_world_params){__VA_ARGS__})
+#define eo_flight_recorder_params(...) (&(const eo_flight_recorder_params){__VA_ARGS__})
 #define eo_rendezvous_params(...) (&(const eo_rendezvous_params){__VA_ARGS__})
 #define eo_world_join_params(...) (&(const eo_world_join_params){__VA_ARGS__})
 #define eo_world_mpi_params(...) (&(const eo_world_mpi_params){__VA_ARGS__})

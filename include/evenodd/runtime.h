@@ -24,6 +24,7 @@
 #ifndef EVENODD_RUNTIME_H
 #define EVENODD_RUNTIME_H
 
+#include <evenodd/flight_recorder.h>
 #include <evenodd/common.h>
 #include <evenodd/log.h>
 #include <evenodd/model.h>
@@ -77,6 +78,7 @@ typedef struct eo_runtime_params {
     void (*update)(void *user, const eo_shard *shard); /* [AdamW] the trainer's own optimizer; on a GPU the host waits
                               for the norm before it is called, and it issues its work to eo_runtime_stream() */
     void *update_user;
+    eo_flight_recorder *recorder; /* [none] keeps the timeline where it outlives the process */
     bool place_threads;    /* [false] bind calling and communication thread to cores, memory to their NUMA node */
     bool debug;            /* [false] poison what is dead, refuse views used too late; slow */
     uint64_t delay_seed;   /* [0: none] random delays in both streams, for tests */

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the ranks of a run did last, from the flight recorders they left: who has not entered which operation, and where
+ * ranks first differ.
+ */
+#include <argp.h>
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <evenodd/evenodd.h>
+
+#include "tools/problem.h"
+
+enum { RANKS_MAX = 65536, SHOWN_MAX = 8 };
+
+struct ranks {
+    eo_flight_log **logs; /* by rank; NULL: no file */
+    eo_flight_info *infos;
+    uint32_t rank_count, there;
+};
+
+static void complain(void *user, eo_log_level level, const char *text)
+{
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+}
+
+static bool add_file(struct ranks *ranks, const char *path, const eo_log *log)
+{
+    eo_flight_log *flight;
+    if (eo_flight_log_open(&flight, path, log) < 0)
+        return false;
+    const eo_flight_info info = eo_flight_log_info(flight);
+    if (info.rank_count < 1 || info.rank_count > RANKS_MAX || info.rank >= info.rank_count) {
+        fprintf(stderr, "%s: %s: rank %u of %u\n", program_invocation_short_name, path, info.rank, info.rank_count);
+        eo_flight_log_close(&flight);
+        return false;
+    }
+    if (!ranks->logs) {
+        ranks->rank_count = info.rank_count;
+        ranks->logs = calloc(info.rank_count, sizeof(eo_flight_log *));
+        ranks->infos = calloc(info.rank_count, sizeof(*ranks->infos));
+    }
+    if (!ranks->logs || !ranks->infos || info.rank_count != ranks->rank_count || ranks->logs[info.rank]) {
+        fprintf(stderr, "%s: %s is of another run: rank %u of %u, and others are of %u\n", program_invocation_short_name,
+                path, info.rank, info.rank_count, ranks->rank_count);
+        eo_flight_log_close(&flight);
+        return false;
+    }
+    ranks->logs[info.rank] = flight;
+    ranks->infos[info.rank] = info;
+    ranks->there++;
+    return true;
+}
+
+static bool add_folder(struct ranks *ranks, const char *folder)
+{
+    const eo_log log = {.write = complain};
+    DIR *entries = opendir(folder);
+    bool good = true;
+    if (!entries) {
+        fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, folder, strerror(errno));
+        return false;
+    }
+    for (struct dirent *entry; (entry = readdir(entries));) {
+        char path[4096];
+        const char *end = strrchr(entry->d_name, '.');
+        if (!end || strcmp(end, ".flight") != 0)
+            continue;
+        snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+        good = add_file(ranks, path, &log) && good;
+    }
+    closedir(entries);
+    if (good && ranks->there == 0)
+        fprintf(stderr, "%s: %s holds no files of flight recorders (*.flight); train --flight-recorder DIR makes them\n",
+                program_invocation_short_name, folder);
+    return good && ranks->there > 0;
+}
+
+/* ---- a rank ---- */
+
+static void time_text(const eo_flight_info *info, uint64_t ns, char *text, size_t bytes)
+{
+    const int64_t wall = (int64_t)ns + info->clock_ns;
+    const time_t seconds = (time_t)(wall / 1000000000);
+    struct tm parts;
+    gmtime_r(&seconds, &parts);
+    const size_t used = strftime(text, bytes, "%H:%M:%S", &parts);
+    snprintf(text + used, bytes - used, ".%03d", (int)(wall / 1000000 % 1000));
+}
+
+static bool newest(const struct ranks *ranks, uint32_t r, eo_flight_entry *entry)
+{
+    const eo_flight_info *info = &ranks->infos[r];
+    return info->count > 0 && eo_flight_log_entry(ranks->logs[r], info->count - 1, entry);
+}
+
+/* The oldest collective that was issued and has not ended: what the communication stream stands in. UINT64_MAX: none. */
+static uint64_t open_collective(const struct ranks *ranks, uint32_t r, eo_flight_entry *entry)
+{
+    const eo_flight_info *info = &ranks->infos[r];
+    for (uint64_t i = info->first; i < info->count; i++)
+        if (eo_flight_log_entry(ranks->logs[r], i, entry) && entry->collective && entry->end_ns == 0)
+            return i;
+    return UINT64_MAX;
+}
+
+static void tell_rank(const struct ranks *ranks, uint32_t r)
+{
+    const eo_flight_info *info = &ranks->infos[r];
+    eo_flight_entry entry;
+    char when[32];
+    printf("rank %u (host %s, process %u)%s: ", r, info->host, info->process, info->finished ? " ended in order" : "");
+    if (info->note[0])
+        printf("in %s; ", info->note);
+    if (!newest(ranks, r, &entry)) {
+        printf("no operation\n");
+        return;
+    }
+    if (entry.issued_ns) {
+        time_text(info, entry.issued_ns, when, sizeof(when));
+        printf("last step %" PRIu64 ", %s, %s at %s", entry.step, entry.name, entry.end_ns ? "done, begun" : "begun", when);
+    } else {
+        printf("last step %" PRIu64 ", %s", entry.step, entry.name);
+    }
+    const uint64_t open = open_collective(ranks, r, &entry);
+    if (open != UINT64_MAX && open + 1 != info->count)
+        printf("; has not left %s of step %" PRIu64, entry.name, entry.step);
+    printf("\n");
+}
+
+/* ---- all ---- */
+
+static void list_ranks(const struct ranks *ranks, const bool *in, char *text, size_t bytes)
+{
+    size_t used = 0;
+    uint32_t count = 0, shown = 0;
+    text[0] = '\0';
+    for (uint32_t r = 0; r < ranks->rank_count; r++)
+        count += in[r];
+    for (uint32_t r = 0; r < ranks->rank_count && used + 32 < bytes; r++)
+        if (in[r] && shown++ < SHOWN_MAX)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%u", used ? ", " : count == 1 ? "rank " : "ranks ", r);
+    if (count > SHOWN_MAX)
+        snprintf(text + used, bytes - used, " and %u more", count - SHOWN_MAX);
+}
+
+/* The n-th operation of every rank is the same one, or something is wrong. */
+static void tell_difference(const struct ranks *ranks)
+{
+    uint64_t first = 0, end = UINT64_MAX;
+    uint32_t base = UINT32_MAX;
+    for (uint32_t r = 0; r < ranks->rank_count; r++)
+        if (ranks->logs[r]) {
+            base = base == UINT32_MAX ? r : base;
+            first = ranks->infos[r].first > first ? ranks->infos[r].first : first;
+            end = ranks->infos[r].count < end ? ranks->infos[r].count : end;
+        }
+    for (uint64_t i = first; i < end; i++) {
+        eo_flight_entry a, b;
+        if (!eo_flight_log_entry(ranks->logs[base], i, &a))
+            continue;
+        for (uint32_t r = base + 1; r < ranks->rank_count; r++) {
+            if (!ranks->logs[r] || !eo_flight_log_entry(ranks->logs[r], i, &b))
+                continue;
+            if (a.step != b.step || strcmp(a.name, b.name) != 0) {
+                printf("ranks first differ at operation %" PRIu64 ": rank %u has step %" PRIu64 ", %s; rank %u has step %"
+                       PRIu64 ", %s\n", i, base, a.step, a.name, r, b.step, b.name);
+                return;
+            }
+        }
+    }
+    if (end > first)
+        printf("operations %" PRIu64 " ... %" PRIu64 " are the same on all ranks\n", first, end - 1);
+    else
+        printf("the ranks are further apart than the recorders reach: no operation is there of all of them\n");
+}
+
+/* The first collective that some rank stands in: who has not come to it? */
+static void tell_missing(const struct ranks *ranks)
+{
+    uint64_t where = UINT64_MAX;
+    uint32_t waits = 0;
+    eo_flight_entry entry, what = {0};
+    for (uint32_t r = 0; r < ranks->rank_count; r++) {
+        const uint64_t open = ranks->logs[r] ? open_collective(ranks, r, &entry) : UINT64_MAX;
+        if (open < where) {
+            where = open;
+            what = entry;
+        }
+    }
+    if (where == UINT64_MAX) {
+        printf("no rank stands in a collective\n");
+        return;
+    }
+    bool *absent = calloc(ranks->rank_count, sizeof(*absent)), *inside = calloc(ranks->rank_count, sizeof(*inside));
+    char text[256];
+    bool any = false;
+    for (uint32_t r = 0; absent && inside && r < ranks->rank_count; r++) {
+        absent[r] = !ranks->logs[r] || ranks->infos[r].count <= where;
+        any = any || absent[r];
+        inside[r] = !absent[r] && eo_flight_log_entry(ranks->logs[r], where, &entry) && entry.end_ns == 0;
+        waits += inside[r];
+    }
+    if (any) {
+        list_ranks(ranks, absent, text, sizeof(text));
+        printf("%s %s not entered %s of step %" PRIu64, text, strchr(text, ',') ? "have" : "has", what.name, what.step);
+    } else {
+        printf("all ranks have entered %s of step %" PRIu64, what.name, what.step);
+    }
+    list_ranks(ranks, inside, text, sizeof(text));
+    if (waits)
+        printf("; %s %s in it", text, waits == 1 ? "is" : "are");
+    printf("\n");
+    free(absent);
+    free(inside);
+}
+
+static void tell_all(const struct ranks *ranks)
+{
+    bool *lacking = calloc(ranks->rank_count, sizeof(*lacking));
+    char text[256];
+    for (uint32_t r = 0; r < ranks->rank_count; r++)
+        if (ranks->logs[r])
+            tell_rank(ranks, r);
+        else if (lacking)
+            lacking[r] = true;
+    if (lacking && ranks->there < ranks->rank_count) {
+        list_ranks(ranks, lacking, text, sizeof(text));
+        printf("of %s there is no file\n", text);
+    }
+    free(lacking);
+    printf("\n");
+    tell_missing(ranks);
+    tell_difference(ranks);
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    const char **folder = state->input;
+    switch (key) {
+    case ARGP_KEY_ARG:
+        if (*folder)
+            argp_error(state, "one folder at a time");
+        *folder = text;
+        return 0;
+    case ARGP_KEY_NO_ARGS: argp_error(state, "which folder? The one that train --flight-recorder was given"); return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct ranks ranks = {0};
+    const char *folder = NULL;
+    const struct argp argp = {.parser = parse, .args_doc = "DIR",
+                              .doc = "Says what the ranks of a run did last, from the flight recorders in DIR: who has not "
+                                     "entered which operation, and where ranks first differ."};
+    argp_err_exit_status = EO_EXIT_BAD_INPUT;
+    argp_parse(&argp, argc, argv, 0, NULL, &folder);
+    const bool good = add_folder(&ranks, folder);
+    if (good)
+        tell_all(&ranks);
+    for (uint32_t r = 0; r < ranks.rank_count; r++)
+        eo_flight_log_close(&ranks.logs[r]);
+    free(ranks.logs);
+    free(ranks.infos);
+    return good ? EO_EXIT_OK : EO_EXIT_BAD_INPUT;
+}
