@@ -366,10 +366,10 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
         eo_update_layer(rt, o->layer);
     }
     eo_runtime_range_end(rt);
+    ops->stamp(rt->device, o->stream, &entry->span.end_ns); /* before who waits for it can begin */
     if (o->record)
         ops->record(rt->device, o->stream, &state->events[o->id]);
     poison_dead_rows(rt, index);
-    ops->stamp(rt->device, o->stream, &entry->span.end_ns);
     return EO_OK;
 }
 

@@ -108,6 +108,7 @@ static void sum_up_mode(struct eo_comparison *comparison, int mode)
     f->gpu_fills = median_of(runs, "gpu", "fills");
     f->gpu_kernel_s = median_of(runs, "gpu", "kernel_s");
     f->gpu_copy_s = median_of(runs, "gpu", "copy_s");
+    f->delayed = median_of(runs, NULL, "delayed_collectives");
     f->slowdown = median_of(runs, NULL, "pass_slowdown");
     f->timeline_steps = median_of(runs, NULL, "timeline_steps");
     f->simulated_s = median_of(runs, NULL, "simulated_s");
@@ -118,6 +119,7 @@ static void sum_up_mode(struct eo_comparison *comparison, int mode)
         f->collective_s[w] = median_of(runs, "collective_s", waits[w]);
         f->exposed_s[w] = median_of(runs, "exposed_s", waits[w]);
         f->start_delay_s[w] = median_of(runs, "start_delay_s", waits[w]);
+        f->late_s[w] = median_of(runs, "late_ranks_s", waits[w]);
     }
 }
 
@@ -202,10 +204,12 @@ void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
               f->exposed_s[EO_WAIT_ALL_GATHER] * 1e3, f->collective_s[EO_WAIT_ALL_GATHER] * 1e3);
     TABLE_ROW("reduce-scatter, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
               f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3, f->collective_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
-    TABLE_ROW("all-gather, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
-              f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e3);
-    TABLE_ROW("reduce-scatter, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
-              f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    TABLE_ROW("start delay of an all-gather", f->delayed > 0 ? "%.1f us" : "-", f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e6);
+    TABLE_ROW("... waiting for late ranks before it", f->delayed > 0 ? "%.1f us" : "-", f->late_s[EO_WAIT_ALL_GATHER] * 1e6);
+    TABLE_ROW("start delay of a reduce-scatter", f->delayed > 0 ? "%.1f us" : "-",
+              f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e6);
+    TABLE_ROW("... waiting for late ranks before it", f->delayed > 0 ? "%.1f us" : "-",
+              f->late_s[EO_WAIT_REDUCE_SCATTER] * 1e6);
     TABLE_ROW("blocks beside a collective / alone", f->slowdown > 0 ? "%.3f" : "-", f->slowdown);
     if (comparison->figures[0].gpu_kernels > 0) {
         TABLE_ROW("kernels a step, as CUPTI tells", "%.1f, %.3f ms", f->gpu_kernels, f->gpu_kernel_s * 1e3);
@@ -246,6 +250,8 @@ json_t *eo_comparison_json(const struct eo_comparison *comparison)
             {"exposed_reduce_scatter_s", f->exposed_s[EO_WAIT_REDUCE_SCATTER]},
             {"start_delay_all_gather_s", f->start_delay_s[EO_WAIT_ALL_GATHER]},
             {"start_delay_reduce_scatter_s", f->start_delay_s[EO_WAIT_REDUCE_SCATTER]},
+            {"late_all_gather_s", f->late_s[EO_WAIT_ALL_GATHER]},
+            {"late_reduce_scatter_s", f->late_s[EO_WAIT_REDUCE_SCATTER]},
             {"gpu_kernels_per_step", f->gpu_kernels}, {"gpu_copies_per_step", f->gpu_copies},
             {"gpu_fills_per_step", f->gpu_fills}, {"gpu_kernel_s", f->gpu_kernel_s}, {"gpu_copy_s", f->gpu_copy_s},
             {"pass_slowdown", f->slowdown}, {"timeline_steps", f->timeline_steps},

@@ -21,7 +21,8 @@ struct eo_mode_figures {
     double allocator_calls, allocated_bytes, copied_bytes, cast_bytes, page_faults;
     double live_peak_bytes, reserved_peak_bytes, resident_peak_bytes;
     double wait_s[EO_WAIT_COUNT], collective_s[EO_WAIT_COUNT], exposed_s[EO_WAIT_COUNT];
-    double start_delay_s[EO_WAIT_COUNT]; /* of collectives: issued, and not begun on all ranks */
+    double start_delay_s[EO_WAIT_COUNT], late_s[EO_WAIT_COUNT]; /* of a collective: see tools/start_delay.h */
+    double delayed;                      /* collectives that these are of; 0: none, the plan's list was not run */
     double gpu_kernels, gpu_copies, gpu_fills, gpu_kernel_s, gpu_copy_s; /* as CUPTI tells; 0: it was not asked */
     double slowdown;                     /* passes of blocks while a collective runs, against alone; 0: not known */
     double timeline_steps;               /* whose waits, collectives and passes are known; 0: of none, steps were graphs */

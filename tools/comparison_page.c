@@ -333,10 +333,9 @@ static void put_table(const struct eo_comparison *comparison, FILE *out)
     PAGE_ROW("reduce-scatter, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
              f->exposed_s[EO_WAIT_REDUCE_SCATTER] * 1e3,
              f->collective_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
-    PAGE_ROW("all-gather, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
-             f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e3);
-    PAGE_ROW("reduce-scatter, waiting to begin", f->timeline_steps > 0 ? "%.2f ms" : "-",
-             f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e3);
+    PAGE_ROW("start delay of an all-gather", f->delayed > 0 ? "%.1f us" : "-", f->start_delay_s[EO_WAIT_ALL_GATHER] * 1e6);
+    PAGE_ROW("start delay of a reduce-scatter", f->delayed > 0 ? "%.1f us" : "-",
+             f->start_delay_s[EO_WAIT_REDUCE_SCATTER] * 1e6);
     PAGE_ROW("blocks beside a collective / alone", f->slowdown > 0 ? "%.3f" : "-", f->slowdown);
     if (comparison->figures[0].simulated_s > 0)
         fprintf(out, "<tr><td>the plan's list with measured times</td><td>%.2f ms (measured %.2f)</td><td "

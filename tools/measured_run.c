@@ -9,6 +9,7 @@
 #include "tools/progress.h"
 #include "tools/report.h"
 #include "tools/simulate_ranks.h"
+#include "tools/start_delay.h"
 #include "tools/step_log.h"
 #include "tools/weights_hash.h"
 
@@ -25,12 +26,12 @@ struct rank_notes {
     eo_timeline_record *records;
     char (*names)[EO_NAME_MAX * 2]; /* of the last timeline's records, which outlive the runtime */
     uint32_t record_count, record_capacity;
-    uint64_t *durations_ns; /* by step, then operation of the steady list (static mode) */
+    struct eo_step_span *spans; /* by step, then operation of the steady list (static mode) */
+    uint64_t *durations_ns; /* likewise */
     uint64_t *complete;     /* by step: whether all operations were there */
     uint64_t previous_ns;   /* stats.step_ns one step ago */
     double collective_ns[EO_WAIT_COUNT]; /* how long collectives took, added up over the steps with a timeline */
     double exposed_ns[EO_WAIT_COUNT];    /* ... while this rank computed nothing */
-    double delay_ns[EO_WAIT_COUNT];      /* ... from issue to start */
     struct pass_times passes[PASS_KINDS];
     uint64_t timeline_count;
 };
@@ -51,6 +52,7 @@ static void notes_fini(struct notes *notes)
         free(rank->host_ns);
         free(rank->records);
         free(rank->names);
+        free(rank->spans);
         free(rank->durations_ns);
         free(rank->complete);
     }
@@ -78,24 +80,16 @@ static eo_status notes_init(struct notes *notes, struct eo_job *job)
         rank->host_ns = touched(steps, sizeof(*rank->host_ns));
         rank->records = touched(rank->record_capacity, sizeof(*rank->records));
         rank->durations_ns = touched(steps * notes->operation_count, sizeof(*rank->durations_ns));
+        rank->spans = touched(steps * notes->operation_count, sizeof(*rank->spans));
         rank->complete = calloc(steps, sizeof(*rank->complete));
-        if (!rank->step_ns || !rank->host_ns || !rank->records || !rank->durations_ns || !rank->complete)
+        if (!rank->step_ns || !rank->host_ns || !rank->records || !rank->durations_ns || !rank->spans ||
+            !rank->complete)
             return EO_ERR_NO_MEMORY;
     }
     return notes->ranks ? EO_OK : EO_ERR_NO_MEMORY;
 }
 
 /* --- while it runs ------------------------------------------------------------------------------------------------ */
-
-static int collective_of(eo_operation_kind kind)
-{
-    switch ((int)kind) {
-    case EO_OP_ALL_GATHER: return EO_WAIT_ALL_GATHER;
-    case EO_OP_REDUCE_SCATTER: return EO_WAIT_REDUCE_SCATTER;
-    case EO_OP_NORM_GATHER: return EO_WAIT_NORM;
-    default: return -1;
-    }
-}
 
 /* The part of a span in which compute stood still. */
 static uint64_t exposed_ns(const struct rank_notes *rank, const eo_timeline_record *span)
@@ -119,7 +113,7 @@ static uint64_t shared_ns(const struct rank_notes *rank, const eo_timeline_recor
         const eo_timeline_record *record = &rank->records[i];
         const uint64_t begin = record->start_ns > span->start_ns ? record->start_ns : span->start_ns;
         const uint64_t end = record->end_ns < span->end_ns ? record->end_ns : span->end_ns;
-        if (collective_of(record->kind) >= 0 && record->stream != EO_STREAM_COMPUTE && end > begin)
+        if (eo_collective_of(record->kind) >= 0 && record->stream != EO_STREAM_COMPUTE && end > begin)
             shared += end - begin;
     }
     return shared;
@@ -148,20 +142,20 @@ static void keep_timeline(struct notes *notes, struct rank_notes *rank, const st
 {
     rank->record_count = eo_runtime_timeline(job_rank->runtime, rank->records, rank->record_capacity);
     uint64_t *durations_ns = rank->durations_ns + (step - 2) * notes->operation_count;
+    struct eo_step_span *spans = rank->spans + (step - 2) * notes->operation_count;
     uint32_t found = 0;
     for (uint32_t i = 0; i < rank->record_count; i++) {
         const eo_timeline_record *record = &rank->records[i];
         const uint64_t duration_ns = record->end_ns > record->start_ns ? record->end_ns - record->start_ns : 0;
-        const int collective = collective_of(record->kind);
+        const int collective = eo_collective_of(record->kind);
         keep_pass(rank, record, duration_ns);
         if (collective >= 0 && duration_ns) {
             rank->collective_ns[collective] += (double)duration_ns;
             rank->exposed_ns[collective] += (double)exposed_ns(rank, record);
-            if (record->ready_ns && record->start_ns > record->ready_ns)
-                rank->delay_ns[collective] += (double)(record->start_ns - record->ready_ns);
         }
         if (record->operation < notes->operation_count) {
             durations_ns[record->operation] = duration_ns;
+            spans[record->operation] = (struct eo_step_span){record->ready_ns, record->start_ns, record->end_ns};
             found++;
         }
     }
@@ -324,9 +318,9 @@ static void add_waits(const struct notes *notes, json_t *out)
 {
     static const char *const names[EO_WAIT_COUNT] = {"all_gather", "reduce_scatter", "norm"};
     const struct eo_job *job = notes->job;
-    json_t *waits = json_object(), *collectives = json_object(), *exposed = json_object(), *delays = json_object();
+    json_t *waits = json_object(), *collectives = json_object(), *exposed = json_object();
     for (int w = 0; w < EO_WAIT_COUNT; w++) {
-        double wait_ns = 0, collective_ns = 0, open_ns = 0, delay_ns = 0;
+        double wait_ns = 0, collective_ns = 0, open_ns = 0;
         for (uint32_t r = 0; r < job->shape.rank_count; r++) {
             const struct eo_job_rank *rank = &job->ranks[r];
             const struct rank_notes *kept = &notes->ranks[r];
@@ -335,18 +329,15 @@ static void add_waits(const struct notes *notes, json_t *out)
             if (kept->timeline_count) {
                 collective_ns += kept->collective_ns[w] / (double)kept->timeline_count;
                 open_ns += kept->exposed_ns[w] / (double)kept->timeline_count;
-                delay_ns += kept->delay_ns[w] / (double)kept->timeline_count;
             }
         }
         json_object_set_new(waits, names[w], json_real(wait_ns * 1e-9 / job->shape.rank_count));
         json_object_set_new(collectives, names[w], json_real(collective_ns * 1e-9 / job->shape.rank_count));
         json_object_set_new(exposed, names[w], json_real(open_ns * 1e-9 / job->shape.rank_count));
-        json_object_set_new(delays, names[w], json_real(delay_ns * 1e-9 / job->shape.rank_count));
     }
     json_object_set_new(out, "wait_s", waits);
     json_object_set_new(out, "collective_s", collectives);
     json_object_set_new(out, "exposed_s", exposed);
-    json_object_set_new(out, "start_delay_s", delays);
     json_object_set_new(out, "pass_slowdown", json_real(slowdown(notes)));
     json_object_set_new(out, "timeline_steps", json_integer((json_int_t)notes->ranks[0].timeline_count));
 }
@@ -368,6 +359,43 @@ static void add_gpu(const struct notes *notes, json_t *out)
     for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++)
         json_object_set_new(gpu, members[i].name, json_real(members[i].value * per_step));
     json_object_set_new(out, "gpu", gpu);
+}
+
+/* Of the static mode: what is waited for stands in the plan. Clocks of GPUs are compared to some microseconds. */
+static void add_delays(const struct notes *notes, json_t *out)
+{
+    static const char *const names[EO_WAIT_COUNT] = {"all_gather", "reduce_scatter", "norm"};
+    const struct eo_step_span *spans[EO_RUN_RANKS_MAX];
+    const uint64_t *complete[EO_RUN_RANKS_MAX];
+    const uint32_t rank_count = notes->job->shape.rank_count;
+    struct eo_start_delays delays;
+    for (uint32_t r = 0; r < rank_count; r++) {
+        spans[r] = notes->ranks[r].spans;
+        complete[r] = notes->ranks[r].complete;
+    }
+    const uint64_t slack_ns = eo_options_on_gpu(notes->job->options) ? 20000 : 0;
+    if (eo_start_delays(notes->job->plan, rank_count, notes->job->options->steps, spans, complete, slack_ns, &delays) >= 0) {
+        json_t *mean = json_object(), *late = json_object(), *each = json_array();
+        for (int w = 0; w < EO_WAIT_COUNT; w++) {
+            const double count = (double)delays.kinds[w].count;
+            json_object_set_new(mean, names[w], json_real(count > 0 ? delays.kinds[w].delay_s / count : 0));
+            json_object_set_new(late, names[w], json_real(count > 0 ? delays.kinds[w].late_s / count : 0));
+        }
+        for (uint32_t i = 0; i < notes->operation_count; i++) {
+            const struct eo_start_delay *d = &delays.operations[i];
+            eo_plan_operation operation;
+            if (d->count && eo_plan_get_operation(notes->job->plan, EO_LIST_STEADY, i, &operation) >= 0)
+                json_array_append_new(each, json_pack("[s, f, f]", operation.name, d->delay_s / (double)d->count,
+                                                      d->late_s / (double)d->count));
+        }
+        json_object_set_new(out, "start_delay_s", mean);
+        json_object_set_new(out, "late_ranks_s", late);
+        json_object_set_new(out, "start_delays", each);
+        json_object_set_new(out, "delayed_collectives", json_integer((json_int_t)(delays.kinds[EO_WAIT_ALL_GATHER].count +
+                                                                                  delays.kinds[EO_WAIT_REDUCE_SCATTER].count)));
+        json_object_set_new(out, "early_collectives", json_integer((json_int_t)delays.early_count));
+    }
+    free(delays.operations);
 }
 
 static void add_categories(const struct eo_job *job, json_t *out)
@@ -431,8 +459,10 @@ static json_t *describe_run(const struct notes *notes)
     add_waits(notes, out);
     add_gpu(notes, out);
     add_categories(job, out);
-    if (job->options->memory == EO_MEMORY_STATIC)
+    if (job->options->memory == EO_MEMORY_STATIC) {
         add_simulation(notes, out);
+        add_delays(notes, out);
+    }
     add_timeline(notes, out);
     return out;
 }

@@ -13,6 +13,10 @@
  *     wait_s                         a step, mean of the ranks: compute idle for {all_gather, reduce_scatter, norm};
  *                                    waiting for ranks that are late is part of it
  *     collective_s, exposed_s        likewise: from all ranks' entry to the end, and what of it compute stood still in
+ *     start_delay_s, late_ranks_s    static mode: mean of a collective's, {all_gather, reduce_scatter, norm}; see
+ *                                    tools/start_delay.h
+ *     start_delays                   [[name, start delay, late ranks], ...]: each collective's own, means over the steps
+ *     delayed_collectives, early_collectives   how many these are of; how many began before they were ready: none
  *     simulated_s                    static mode: the plan's list on all ranks, with each step's own operation times
  *     simulated_measured_s           the same steps as rank 0 measured them
  *     simulated_medians_s            the list on one rank (the slowest) with the median of each operation

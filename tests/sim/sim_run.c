@@ -188,7 +188,7 @@ struct sim_point *sim_submit(struct sim_op *op)
     stream->issued.at[stream->component] = (uint32_t)stream->sequence;
     op->point->component = stream->component;
     op->point->issued = stream->issued;
-    op->host_ns = self->virtual_ns;
+    op->host_ns = self->takes_turns && sim.host_ns > self->virtual_ns ? sim.host_ns : self->virtual_ns; /* as it sees time */
     sim_release(stream->last);
     stream->last = sim_retain(op->point);
     if (op->work.kind == SIM_COLLECTIVE) {

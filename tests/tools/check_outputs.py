@@ -82,6 +82,9 @@ def check_comparison(json_path, html_path, run_count):
         assert mode["live_peak_bytes"] > 0 and mode["resident_peak_bytes"] > mode["live_peak_bytes"], name
     static = comparison["modes"]["static"]
     assert static["ratio_to_static"] == 1 and static["copied_bytes_per_step"] == 0
+    for run in static["runs"]:
+        assert run["delayed_collectives"] > 0 and run["early_collectives"] == 0, run["early_collectives"]
+        assert all(delay >= 0 and late >= 0 for _, delay, late in run["start_delays"]), run["start_delays"]
     assert 0 < static["simulated_s"] and static["measured_over_simulated"] > 0.9, static["simulated_s"]
     text = open(html_path, encoding="utf-8").read()
     page = Page()

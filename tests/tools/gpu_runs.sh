@@ -116,7 +116,7 @@ for dtype in fp32 bf16; do
 done
 
 "$headtohead" $same --ranks 2 --runs 1 --json h.json >out 2>err && grep -q 'All runs end with the same weights' out &&
-    grep -q 'dynamic:caching' out && grep -q 'all-gather, waiting to begin  *[0-9]' out && grep -q 'bytes copied a step' out &&
+    grep -q 'dynamic:caching' out && grep -q 'start delay of an all-gather  *[0-9.]* us  *-' out && grep -q 'bytes copied a step' out &&
     grep -q 'bytes cast a step' out && grep -q 'host time of a step, median  *[0-9]' out &&
     grep -q 'blocks beside a collective / alone' out && grep -q 'pass_slowdown' h.json
 result $? 'headtohead compares all modes on a GPU, with what gives way to collectives and what is copied'
