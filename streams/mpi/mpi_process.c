@@ -49,21 +49,24 @@ void eo_mpi_pause(uint32_t looks)
 
 /* -- the library ----------------------------------------------------------------------------------------------------- */
 
-/* Handles of Open MPI are addresses of objects of the library: the build has seen that mpi.h is its. */
-static bool find_handles(void *library)
+/*
+ * Handles of Open MPI are addresses of objects of the library: the build has seen that mpi.h is its. A program that is
+ * linked with it may have these objects itself (copied by the loader), so they are looked for as the library finds them.
+ */
+static bool find_handles(void)
 {
-    eo_mpi.world = dlsym(library, "ompi_mpi_comm_world");
-    eo_mpi.comm_null = dlsym(library, "ompi_mpi_comm_null");
-    eo_mpi.byte = dlsym(library, "ompi_mpi_byte");
-    eo_mpi.errors_return = dlsym(library, "ompi_mpi_errors_return");
-    eo_mpi.request_null = dlsym(library, "ompi_request_null");
+    eo_mpi.world = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world");
+    eo_mpi.comm_null = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_null");
+    eo_mpi.byte = dlsym(RTLD_DEFAULT, "ompi_mpi_byte");
+    eo_mpi.errors_return = dlsym(RTLD_DEFAULT, "ompi_mpi_errors_return");
+    eo_mpi.request_null = dlsym(RTLD_DEFAULT, "ompi_request_null");
     return eo_mpi.world && eo_mpi.comm_null && eo_mpi.byte && eo_mpi.errors_return && eo_mpi.request_null;
 }
 
-static const char *find_functions(void *library)
+static const char *find_functions(void)
 {
 #define X(name)                                                                                                       \
-    *(void **)&eo_mpi.name = dlsym(library, "MPI_" #name);                                                            \
+    *(void **)&eo_mpi.name = dlsym(RTLD_DEFAULT, "MPI_" #name);                                                            \
     if (!eo_mpi.name)                                                                                                 \
         return "MPI_" #name;
     EO_MPI_FUNCTIONS(X)
@@ -84,8 +87,8 @@ static eo_status load(const eo_log *log)
         eo_log_write(log, EO_LOG_ERROR, "mpi: Open MPI cannot be loaded: %s", dlerror());
         return EO_ERR_UNSUPPORTED;
     }
-    const char *missing = find_functions(library);
-    if (missing || !find_handles(library)) {
+    const char *missing = find_functions();
+    if (missing || !find_handles()) {
         eo_log_write(log, EO_LOG_ERROR, "mpi: this library is not the Open MPI that evenodd was built for: it has no %s",
                      missing ? missing : "handles of its kind");
         return EO_ERR_UNSUPPORTED;
