@@ -57,6 +57,8 @@ void eo_job_checkpoint_stop(struct eo_job_rank *rank);                    /* bef
 
 /* job_settings.c: what a run's results depend on, as JSON. NULL: no memory. */
 json_t *eo_job_settings(const struct eo_job *job);
+/* The same of weights that no run has touched yet. */
+json_t *eo_job_settings_of_model(const eo_transformer_config *config);
 /* The differences, a line each on standard error; and where in its data the run goes on. */
 void eo_job_settings_compare(struct eo_job *job, const json_t *saved);
 /* The model of a checkpoint's settings; false: they say nothing of one. */

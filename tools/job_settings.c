@@ -22,16 +22,20 @@ static uint64_t data_hash(const struct eo_data *data)
     return hash;
 }
 
-static json_t *model_settings(const struct eo_job *job)
+static json_t *describe_model(const eo_transformer_config *c, bool half_blocks)
 {
-    const eo_transformer_config *c = &job->config;
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:b, s:b, s:b}",
         "family", c->family == EO_FAMILY_GPT2 ? "gpt2" : "llama", "layers", (json_int_t)c->layer_count,
         "width", (json_int_t)c->width, "heads", (json_int_t)c->head_count, "kv_heads", (json_int_t)c->kv_head_count,
         "head_size", (json_int_t)c->head_size, "mlp_width", (json_int_t)c->mlp_width,
         "vocabulary", (json_int_t)c->vocabulary, "context", (json_int_t)c->context, "tied_head", c->tied_head,
         "norm_eps", (double)c->norm_eps, "rope_theta", (double)c->rope_theta, "qkv_bias", c->qkv_bias,
-        "qk_norm", c->qk_norm, "half_blocks", job->options->half_blocks);
+        "qk_norm", c->qk_norm, "half_blocks", half_blocks);
+}
+
+json_t *eo_job_settings_of_model(const eo_transformer_config *config)
+{
+    return json_pack("{s:s, s:o}", "program", "evenodd-checkpoint", "model", describe_model(config, false));
 }
 
 bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config, bool *half_blocks)
@@ -75,7 +79,7 @@ json_t *eo_job_settings(const struct eo_job *job)
     snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
     snprintf(data, sizeof(data), "%016" PRIx64, data_hash(&job->data));
     return json_pack("{s:s, s:o, s:I, s:I, s:{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:s}}",
-        "program", "evenodd-train", "model", model_settings(job),
+        "program", "evenodd-train", "model", describe_model(&job->config, o->half_blocks),
         "origin_step", (json_int_t)job->data.origin_step, "origin_sequence", (json_int_t)job->data.origin_sequence,
         "settings", "seed", seed, "data", data, "seq", (json_int_t)job->shape.seq,
         "sequences", (json_int_t)sequences_of_a_step(job), "steps", (json_int_t)o->steps,

@@ -5,6 +5,7 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +74,7 @@ static eo_status open_and_verify(void)
 
 static void fails_to_load(struct saved_rank *self)
 {
+    pthread_barrier_wait(self->shared); /* all are there before the first gives up */
     HOLDS(saved_load(self, folder) == EO_ERR_IO);
 }
 
@@ -142,7 +144,10 @@ static void every_section(void)
     path_of(path, "rank-00001");
     flip(path, 300000, 3);
     saved_log_clear();
-    (void)saved_run(&(struct saved_settings){.ranks = 2}, fails_to_load, NULL);
+    pthread_barrier_t both;
+    pthread_barrier_init(&both, NULL, 2);
+    (void)saved_run(&(struct saved_settings){.ranks = 2}, fails_to_load, &both);
+    pthread_barrier_destroy(&both);
     (void)is_told("rank-00001", "of body", "checksum");
     flip(path, 300000, 3);
     saved_report("a runtime that loads a damaged file says so on the ranks that need it");
