@@ -37,9 +37,9 @@ static void drop_rank(void *shared)
     struct eo_local_cuda_rank *rank = shared;
     if (!rank)
         return;
-    const cudaEvent_t events[] = {rank->entry[0], rank->entry[1], rank->exit[0], rank->exit[1], rank->fork,
-                                  rank->points[0], rank->points[1], rank->points[2]};
-    _Static_assert(sizeof(events) / sizeof(events[0]) == 5 + EO_QUEUES_MAX, "every queue has a point");
+    const cudaEvent_t events[] = {rank->entry[0], rank->entry[1], rank->exit[0][0], rank->exit[0][1], rank->exit[1][0],
+                                  rank->exit[1][1], rank->fork, rank->points[0], rank->points[1], rank->points[2]};
+    _Static_assert(sizeof(events) / sizeof(events[0]) == 7 + EO_QUEUES_MAX, "every queue has a point");
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]); i++)
         if (events[i])
             (void)cudaEventDestroy(events[i]);
@@ -48,8 +48,9 @@ static void drop_rank(void *shared)
 
 static cudaError_t make_rank(struct eo_local_cuda_rank *rank)
 {
-    cudaEvent_t *const events[] = {&rank->entry[0], &rank->entry[1], &rank->exit[0], &rank->exit[1], &rank->fork,
-                                   &rank->points[0], &rank->points[1], &rank->points[2]};
+    cudaEvent_t *const events[] = {&rank->entry[0], &rank->entry[1], &rank->exit[0][0], &rank->exit[0][1],
+                                   &rank->exit[1][0], &rank->exit[1][1], &rank->fork, &rank->points[0], &rank->points[1],
+                                   &rank->points[2]};
     cudaError_t error = cudaSuccess;
     for (size_t i = 0; i < sizeof(events) / sizeof(events[0]) && error == cudaSuccess; i++)
         error = cudaEventCreateWithFlags(events[i], cudaEventDisableTiming);
@@ -125,8 +126,8 @@ static eo_status drain(struct eo_comm *comm, const char *label)
     }
 }
 
-/* Host threads have left the last collective (or failed): what they issued ends with their exit events. An event that
- * was last recorded in a capture gives an error: then its graph has run when our own queue is empty. */
+/* Host threads have left the last collective (or failed): what they issued ends with their exit events. Those of captured
+ * collectives cannot be asked for: their graph, if it was launched, has run when our own queue is empty. */
 static bool await_exits(struct eo_comm *comm, uint64_t deadline_ns)
 {
     for (uint32_t r = 0; r < comm->end.group->params.rank_count; r++) {
@@ -135,7 +136,7 @@ static bool await_exits(struct eo_comm *comm, uint64_t deadline_ns)
             continue; /* it reads nothing any more, or has read nothing yet (and may not have opened) */
         const struct eo_local_cuda_rank *rank = peer->shared;
         for (int i = 0; i < 2; i++) {
-            while (eo_cuda_query_event(rank->exit[i]) == cudaErrorNotReady) {
+            while (eo_cuda_query_event(rank->exit[0][i]) == cudaErrorNotReady) {
                 if (eo_now_ns() > deadline_ns)
                     return false;
                 pause_briefly();
@@ -198,12 +199,12 @@ static eo_status wait_for_entries(struct eo_comm *comm, const char *label)
     return EO_OK;
 }
 
-static eo_status wait_for_exits(struct eo_comm *comm, const char *label)
+static eo_status wait_for_exits(struct eo_comm *comm, bool captured, const char *label)
 {
     for (uint32_t r = 0; r < comm->end.group->params.rank_count; r++)
         if (r != comm->end.rank)
             TRY_CUDA(comm, label, cudaStreamWaitEvent(
-                comm->stream, eo_local_cuda_rank_of(comm, r)->exit[comm->end.sequence & 1], 0));
+                comm->stream, eo_local_cuda_rank_of(comm, r)->exit[captured][comm->end.sequence & 1], 0));
     return EO_OK;
 }
 
@@ -221,14 +222,14 @@ static eo_status gather(struct eo_comm *comm, unsigned char *recv, const struct 
     return EO_OK;
 }
 
-/* `recv` may be this rank's own slice. */
-static eo_status reduce(struct eo_comm *comm, void *recv, const struct eo_local_post *post)
+/* Elements [offset, offset + count); `recv` may be this rank's own. */
+static eo_status reduce(struct eo_comm *comm, void *recv, const struct eo_local_post *post, uint64_t offset,
+                        uint64_t count)
 {
     const uint32_t rank_count = comm->end.group->params.rank_count;
-    const uint64_t offset = comm->end.rank * post->count;
     const float *fp32[EO_LOCAL_RANKS_MAX];
     const uint16_t *bf16[EO_LOCAL_RANKS_MAX];
-    if (post->count == 0)
+    if (count == 0)
         return EO_OK;
     for (uint32_t r = 0; r < rank_count; r++) {
         const void *send = eo_local_post_of(&comm->end, r)->send;
@@ -236,9 +237,38 @@ static eo_status reduce(struct eo_comm *comm, void *recv, const struct eo_local_
         bf16[r] = (const uint16_t *)send + offset;
     }
     if (post->dtype == EO_DTYPE_FP32)
-        TRY_CUDA(comm, post->label, eo_cuda_sum_fp32(recv, fp32, rank_count, post->count, comm->stream));
+        TRY_CUDA(comm, post->label, eo_cuda_sum_fp32(recv, fp32, rank_count, count, comm->stream));
     else
-        TRY_CUDA(comm, post->label, eo_cuda_sum_bf16(recv, bf16, rank_count, post->count, comm->stream));
+        TRY_CUDA(comm, post->label, eo_cuda_sum_bf16(recv, bf16, rank_count, count, comm->stream));
+    return EO_OK;
+}
+
+static uint64_t element_bytes(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? 2 : 4;
+}
+
+/* Of an all-reduce: each rank sums its slice in place ... */
+static eo_status reduce_slice(struct eo_comm *comm, void *buffer, const struct eo_local_post *post)
+{
+    const struct eo_local_slice own = eo_local_slice_of(comm->end.group, post->count, comm->end.rank);
+    return reduce(comm, (unsigned char *)buffer + own.begin * element_bytes(post->dtype), post, own.begin, own.count);
+}
+
+/* ... and fetches those of the others. */
+static eo_status gather_slices(struct eo_comm *comm, void *buffer, const struct eo_local_post *post)
+{
+    const uint32_t rank_count = comm->end.group->params.rank_count;
+    const uint64_t size = element_bytes(post->dtype);
+    for (uint32_t i = 1; i < rank_count; i++) {
+        const uint32_t r = (comm->end.rank + i) % rank_count;
+        const struct eo_local_slice slice = eo_local_slice_of(comm->end.group, post->count, r);
+        const unsigned char *send = eo_local_post_of(&comm->end, r)->send;
+        if (slice.count)
+            TRY_CUDA(comm, post->label, cudaMemcpyAsync((unsigned char *)buffer + slice.begin * size,
+                                                        send + slice.begin * size, slice.count * size,
+                                                        cudaMemcpyDeviceToDevice, comm->stream));
+    }
     return EO_OK;
 }
 
@@ -246,16 +276,30 @@ static eo_status reduce(struct eo_comm *comm, void *recv, const struct eo_local_
 static eo_status run_alone(struct eo_comm *comm, void *recv, const struct eo_local_post *post)
 {
     const uint64_t bytes =
-        post->count * (post->kind == EO_LOCAL_ALL_GATHER ? 1 : post->dtype == EO_DTYPE_BF16 ? 2 : 4);
+        post->count * (post->kind == EO_LOCAL_ALL_GATHER ? 1 : element_bytes(post->dtype));
     if (bytes && recv != post->send)
         TRY_CUDA(comm, post->label, cudaMemcpyAsync(recv, post->send, bytes, cudaMemcpyDeviceToDevice, comm->stream));
     return EO_OK;
 }
 
-static eo_status run_with_all(struct eo_comm *comm, void *recv, const struct eo_local_post *post,
+enum part { PART_GATHER, PART_REDUCE, PART_REDUCE_SLICE, PART_GATHER_SLICES };
+
+static eo_status run_part(struct eo_comm *comm, enum part part, void *recv, const struct eo_local_post *post)
+{
+    switch (part) {
+    case PART_GATHER: return gather(comm, recv, post);
+    case PART_REDUCE: return reduce(comm, recv, post, comm->end.rank * post->count, post->count);
+    case PART_REDUCE_SLICE: return reduce_slice(comm, recv, post);
+    case PART_GATHER_SLICES: return gather_slices(comm, recv, post);
+    }
+    return EO_ERR_INVALID;
+}
+
+static eo_status run_with_all(struct eo_comm *comm, enum part part, void *recv, const struct eo_local_post *post,
                               struct eo_span *span)
 {
     const uint32_t next = (comm->end.sequence + 1) & 1;
+    const bool captured = eo_cuda_sees_capture(comm->device, comm->queue);
     TRY_CUDA(comm, post->label, cudaEventRecord(comm->self->entry[next], comm->stream));
     eo_local_enter(&comm->end, post);
     eo_status status = eo_local_meet(&comm->end, false, eo_now_ns());
@@ -266,15 +310,15 @@ static eo_status run_with_all(struct eo_comm *comm, void *recv, const struct eo_
     if (status >= 0 && span)
         comm->device->ops->stamp(comm->device, comm->queue, &span->start_ns);
     if (status >= 0)
-        status = post->kind == EO_LOCAL_ALL_GATHER ? gather(comm, recv, post) : reduce(comm, recv, post);
+        status = run_part(comm, part, recv, post);
     /* Whatever was issued until a failure has its end too: who closes waits for it. */
-    const cudaError_t error = cudaEventRecord(comm->self->exit[next], comm->stream);
+    const cudaError_t error = cudaEventRecord(comm->self->exit[captured][next], comm->stream);
     if (status >= 0 && error != cudaSuccess)
         status = eo_local_cuda_fail(comm, error, "cudaEventRecord", post->label);
     eo_local_leave(&comm->end);
-    if (status >= 0 && post->kind == EO_LOCAL_REDUCE_SCATTER) {
+    if (status >= 0 && (part == PART_REDUCE || part == PART_GATHER_SLICES)) { /* nobody reads this rank's any more */
         EO_TRY(eo_local_meet(&comm->end, true, eo_now_ns()));
-        EO_TRY(wait_for_exits(comm, post->label));
+        EO_TRY(wait_for_exits(comm, captured, post->label));
     }
     return status;
 }
@@ -286,8 +330,11 @@ static eo_status issue(struct eo_comm *comm, void *recv, struct eo_local_post po
         post.label = "";
     if (span)
         span->ready_ns = eo_now_ns();
-    if (comm->end.group->params.rank_count > 1) {
-        EO_TRY(run_with_all(comm, recv, &post, span));
+    if (comm->end.group->params.rank_count > 1 && post.kind == EO_LOCAL_ALL_REDUCE) {
+        EO_TRY(run_with_all(comm, PART_REDUCE_SLICE, recv, &post, span));
+        EO_TRY(run_with_all(comm, PART_GATHER_SLICES, recv, &post, NULL));
+    } else if (comm->end.group->params.rank_count > 1) {
+        EO_TRY(run_with_all(comm, post.kind == EO_LOCAL_ALL_GATHER ? PART_GATHER : PART_REDUCE, recv, &post, span));
     } else {
         if (span)
             comm->device->ops->stamp(comm->device, comm->queue, &span->start_ns);
@@ -310,6 +357,13 @@ static eo_status local_cuda_reduce_scatter(struct eo_comm *comm, void *recv, con
 {
     return issue(comm, recv, (struct eo_local_post){.kind = EO_LOCAL_REDUCE_SCATTER, .dtype = dtype,
                                                     .count = recv_count, .label = label, .send = send}, span);
+}
+
+static eo_status local_cuda_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype,
+                                       const char *label, struct eo_span *span)
+{
+    return issue(comm, buffer, (struct eo_local_post){.kind = EO_LOCAL_ALL_REDUCE, .dtype = dtype, .count = count,
+                                                      .label = label, .send = buffer}, span);
 }
 
 eo_status eo_local_cuda_barrier(struct eo_comm *comm, const char *label)
@@ -339,10 +393,12 @@ const struct eo_comm_ops eo_comm_local_cuda_ops = {
     .group_release = eo_local_group_release,
     .group_abort = eo_local_group_abort,
     .group_failure = eo_local_group_failure,
+    .group_split = eo_local_group_split,
     .open = local_cuda_open,
     .close = local_cuda_close,
     .all_gather = local_cuda_all_gather,
     .reduce_scatter = local_cuda_reduce_scatter,
+    .all_reduce = local_cuda_all_reduce,
     .quiesce = local_cuda_quiesce,
     .poll = local_cuda_poll,
     .capture_begin = eo_local_cuda_capture_begin,

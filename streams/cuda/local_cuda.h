@@ -6,6 +6,7 @@
  *
  *     rank r's stream      ... | entry[r] | waits for all entries | reads all sends, writes recv | exit[r] | ...
  *     reduce-scatter                                                                     ... and waits for all exits
+ *     all-reduce           twice: sums its slice in place; then, all having entered again, copies the others' slices
  *
  *     entry   this rank's send is ready, and its recv free: recorded before the rank is seen to have entered
  *     exit    this rank reads nobody's send any more
@@ -27,7 +28,9 @@ struct eo_local_graph;
 /* What a rank shows its peers; lives as long as the line. */
 struct eo_local_cuda_rank {
     int device;                    /* CUDA's number */
-    cudaEvent_t entry[2], exit[2]; /* of collective s: [s & 1] */
+    cudaEvent_t entry[2]; /* of collective s: [s & 1] */
+    cudaEvent_t exit[2][2]; /* [whether captured][s & 1]: who closes asks for those that are not, and a record in a capture would
+                               take the place of one whose work may still run */
 
     /* Captured steps; of rank 0 what all read between two meetings. */
     uint32_t queue_count;

@@ -92,7 +92,7 @@ void eo_nccl_close(struct eo_comm *comm)
         deregister(comm);
     if (eo_nccl_failure(group) < 0)
         eo_nccl_give_up(group);
-    if (group->info.must_exit) {
+    if (group->root->info.must_exit) {
         /* What NCCL or the device may still write to stays, and nothing is called that would wait for it. */
         comm->device->is_lost = true;
         group->comms[comm->reduces] = NULL;
@@ -113,7 +113,7 @@ void eo_nccl_close(struct eo_comm *comm)
 /* NCCL goes on without what it did not give; what runs then is told. */
 static void tell_fallback(struct eo_comm *comm, const char *text)
 {
-    struct eo_group_info *info = &comm->group->info;
+    struct eo_group_info *info = &comm->group->root->info;
     snprintf(comm->reduces ? info->reduce : info->gather, sizeof(info->gather), "%s", text);
 }
 
@@ -170,11 +170,11 @@ eo_status eo_nccl_register(struct eo_comm *comm, void *memory, uint64_t bytes)
     if (!is_wanted)
         return EO_OK;
     const uint64_t took_ns = eo_now_ns() - begin_ns;
-    group->info.register_ns += took_ns;
-    group->info.registered_bytes += bytes;
+    group->root->info.register_ns += took_ns;
+    group->root->info.registered_bytes += bytes;
     eo_log_write(&group->log, EO_LOG_INFO, "NCCL: %.1f MiB for %s registered in %.1f ms: %s",
                  (double)bytes / (1 << 20), comm->reduces ? "reduce-scatters" : "all-gathers", (double)took_ns / 1e6,
-                 comm->reduces ? group->info.reduce : group->info.gather);
+                 comm->reduces ? group->root->info.reduce : group->root->info.gather);
     return EO_OK;
 }
 
@@ -215,7 +215,7 @@ static eo_status check_buffers(struct eo_comm *comm, const void *part, const voi
                        &is_outside));
     EO_REQUIRE(&group->log, is_apart_or_slice(part, whole, part_bytes, group->rank, group->params.rank_count),
                "rank %u, '%s': send and recv overlap, but not as slice %u", group->rank, label, group->rank);
-    if (is_outside && comm->region_count && group->info.outside_count++ == 0)
+    if (is_outside && comm->region_count && group->root->info.outside_count++ == 0)
         eo_log_write(&group->log, EO_LOG_INFO, "rank %u: '%s' is on memory that is not registered: such collectives run "
                      "as plain kernels", group->rank, label);
     return EO_OK;
@@ -229,27 +229,46 @@ static eo_status check_buffers(struct eo_comm *comm, const void *part, const voi
  */
 static eo_status keep_order(struct eo_comm *comm, const char *label)
 {
-    const struct eo_comm *other = comm->group->comms[!comm->reduces];
-    if (comm->group->ordered_launches || comm->group->params.rank_count == 1 || !other ||
-        other->stream == comm->stream || other->last_epoch != comm->group->epoch || other->sequence == 0)
-        return EO_OK;
-    const cudaError_t error = cudaStreamWaitEvent(comm->stream, other->last, 0);
-    return error == cudaSuccess ? EO_OK : eo_nccl_fail_cuda(comm->group, error, "cudaStreamWaitEvent", label);
+    const struct eo_group *root = comm->group->root;
+    for (const struct eo_group *member = root; member && !root->ordered_launches; member = member->next) {
+        for (int i = 0; i < 2; i++) {
+            const struct eo_comm *other = member->comms[i];
+            if (!other || other->stream == comm->stream || other->sequence == 0 || other->last_epoch != root->epoch ||
+                member->params.rank_count == 1 || comm->group->params.rank_count == 1)
+                continue;
+            const cudaError_t error = cudaStreamWaitEvent(comm->stream, other->last, 0);
+            if (error != cudaSuccess)
+                return eo_nccl_fail_cuda(comm->group, error, "cudaStreamWaitEvent", label);
+        }
+    }
+    return EO_OK;
+}
+
+static bool has_another_stream(const struct eo_comm *comm)
+{
+    for (const struct eo_group *member = comm->group->root; member; member = member->next)
+        for (int i = 0; i < 2; i++)
+            if (member->comms[i] && member->comms[i]->stream != comm->stream)
+                return true;
+    return false;
 }
 
 static eo_status mark_order(struct eo_comm *comm, const char *label)
 {
-    const struct eo_comm *other = comm->group->comms[!comm->reduces];
-    if (comm->group->ordered_launches || comm->group->params.rank_count == 1 || !other ||
-        other->stream == comm->stream)
+    if (comm->group->root->ordered_launches || comm->group->params.rank_count == 1 || !has_another_stream(comm))
         return EO_OK;
     const cudaError_t error = cudaEventRecord(comm->last, comm->stream);
-    comm->last_epoch = comm->group->epoch;
+    comm->last_epoch = comm->group->root->epoch;
     return error == cudaSuccess ? EO_OK : eo_nccl_fail_cuda(comm->group, error, "cudaEventRecord", label);
 }
 
+enum request_kind { REQUEST_ALL_GATHER, REQUEST_REDUCE_SCATTER, REQUEST_ALL_REDUCE };
+
+static const char *const request_names[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce"};
+
 struct request {
-    const char *what, *label;
+    enum request_kind kind;
+    const char *label;
     void *recv;
     const void *send;
     uint64_t count, bytes; /* of a slice */
@@ -257,23 +276,28 @@ struct request {
     struct eo_span *span;
 };
 
+/* Sums only: an average loses NCCL's fast ways, and rounds. */
+static ncclResult_t call_nccl(const struct eo_comm *comm, const struct request *r)
+{
+    if (r->kind == REQUEST_ALL_GATHER)
+        return ncclAllGather(r->send, r->recv, r->count, r->type, comm->nccl, comm->stream);
+    if (r->kind == REQUEST_REDUCE_SCATTER)
+        return ncclReduceScatter(r->send, r->recv, r->count, r->type, ncclSum, comm->nccl, comm->stream);
+    return ncclAllReduce(r->send, r->recv, r->count, r->type, ncclSum, comm->nccl, comm->stream);
+}
+
 static eo_status issue(struct eo_comm *comm, const struct request *request)
 {
     struct eo_group *group = comm->group;
+    const char *what = request_names[request->kind];
     struct eo_nccl_flight *flight;
     if (request->span)
         request->span->ready_ns = eo_now_ns();
     EO_TRY(keep_order(comm, request->label));
     if (request->span)
         comm->device->ops->stamp(comm->device, comm->queue, &request->span->start_ns);
-    EO_TRY(eo_nccl_flight_begin(comm, comm->stream, request->what, request->label, request->bytes, &flight));
-    /* Sums only: an average loses NCCL's fast ways, and rounds. */
-    const ncclResult_t result =
-        comm->reduces ? ncclReduceScatter(request->send, request->recv, request->count, request->type, ncclSum, comm->nccl,
-                                          comm->stream)
-                      : ncclAllGather(request->send, request->recv, request->count, request->type, comm->nccl,
-                                      comm->stream);
-    EO_TRY(eo_nccl_settle(group, comm->nccl, result, request->what, request->label));
+    EO_TRY(eo_nccl_flight_begin(comm, comm->stream, what, request->label, request->bytes, &flight));
+    EO_TRY(eo_nccl_settle(group, comm->nccl, call_nccl(comm, request), what, request->label));
     EO_TRY(eo_nccl_flight_end(comm, comm->stream, flight));
     EO_TRY(mark_order(comm, request->label));
     if (request->span)
@@ -288,7 +312,7 @@ eo_status eo_nccl_all_gather(struct eo_comm *comm, void *recv, const void *send,
     label = label ? label : "";
     EO_REQUIRE(&comm->group->log, !comm->reduces, "'%s': an all-gather on the communicator for reduce-scatters", label);
     EO_TRY(check_buffers(comm, send, recv, send_bytes, true, label));
-    return issue(comm, &(const struct request){"ncclAllGather", label, recv, send, send_bytes, send_bytes, ncclUint8,
+    return issue(comm, &(const struct request){REQUEST_ALL_GATHER, label, recv, send, send_bytes, send_bytes, ncclUint8,
                                                span});
 }
 
@@ -300,7 +324,20 @@ eo_status eo_nccl_reduce_scatter(struct eo_comm *comm, void *recv, const void *s
     EO_REQUIRE(&comm->group->log, comm->reduces, "'%s': a reduce-scatter on the communicator for all-gathers", label);
     const uint64_t bytes = recv_count * (dtype == EO_DTYPE_BF16 ? 2 : 4);
     EO_TRY(check_buffers(comm, recv, send, bytes, false, label));
-    return issue(comm, &(const struct request){"ncclReduceScatter", label, recv, send, recv_count, bytes,
+    return issue(comm, &(const struct request){REQUEST_REDUCE_SCATTER, label, recv, send, recv_count, bytes,
+                                               dtype == EO_DTYPE_BF16 ? ncclBfloat16 : ncclFloat32, span});
+}
+
+/* On either communicator. */
+eo_status eo_nccl_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype, const char *label,
+                             struct eo_span *span)
+{
+    const uint64_t bytes = count * (dtype == EO_DTYPE_BF16 ? 2 : 4);
+    bool is_outside = false;
+    EO_TRY(eo_nccl_failure(comm->group));
+    label = label ? label : "";
+    EO_TRY(check_range(comm, buffer, bytes, "buffer", label, &is_outside));
+    return issue(comm, &(const struct request){REQUEST_ALL_REDUCE, label, buffer, buffer, count, bytes,
                                                dtype == EO_DTYPE_BF16 ? ncclBfloat16 : ncclFloat32, span});
 }
 

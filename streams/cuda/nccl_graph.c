@@ -7,7 +7,7 @@
 
 eo_status eo_nccl_capture_begin(struct eo_comm *comm)
 {
-    struct eo_group *group = comm->group;
+    struct eo_group *group = comm->group, *root = group->root;
     EO_TRY(eo_nccl_failure(group));
     if (!group->mode->captures && group->params.rank_count > 1) {
         eo_log_write(&group->log, EO_LOG_WARN,
@@ -16,20 +16,20 @@ eo_status eo_nccl_capture_begin(struct eo_comm *comm)
         return EO_ERR_UNSUPPORTED;
     }
     EO_TRY(comm->device->ops->capture_begin(comm->device));
-    group->is_capturing = true;
-    group->epoch++;
+    root->is_capturing = true;
+    root->epoch++;
     return EO_OK;
 }
 
 eo_status eo_nccl_capture_end(struct eo_comm *comm, void **graph)
 {
-    struct eo_group *group = comm->group;
+    struct eo_group *group = comm->group, *root = group->root;
     *graph = NULL;
     const eo_status status = comm->device->ops->capture_end(comm->device, graph);
-    group->is_capturing = false;
-    group->epoch++;
+    root->is_capturing = false;
+    root->epoch++;
     if (*graph)
-        group->graph_count++;
+        root->graph_count++;
     return status < 0 ? status : eo_nccl_failure(group);
 }
 
@@ -37,7 +37,7 @@ eo_status eo_nccl_capture_end(struct eo_comm *comm, void **graph)
 eo_status eo_nccl_graph_launch(struct eo_comm *comm, void *graph)
 {
     static const char label[] = "captured step";
-    struct eo_group *group = comm->group;
+    struct eo_group *group = comm->group, *root = group->root;
     const cudaStream_t compute = comm->device->ops->queue_handle(comm->device, EO_QUEUE_COMPUTE);
     struct eo_nccl_flight *flight;
     EO_TRY(eo_nccl_failure(group));
@@ -46,7 +46,7 @@ eo_status eo_nccl_graph_launch(struct eo_comm *comm, void *graph)
     if (status < 0)
         return eo_nccl_fail(group, status, "rank %u of %u: a captured step could not be launched", group->rank,
                             group->params.rank_count);
-    group->epoch++;
+    root->epoch++;
     return eo_nccl_flight_end(comm, compute, flight);
 }
 
@@ -61,5 +61,5 @@ void eo_nccl_graph_destroy(struct eo_comm *comm, void **graph)
         return;
     }
     comm->device->ops->graph_destroy(comm->device, graph);
-    comm->group->graph_count--;
+    comm->group->root->graph_count--;
 }

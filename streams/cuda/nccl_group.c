@@ -23,18 +23,19 @@ _Static_assert(sizeof(struct eo_nccl_member) <= EO_GROUP_PEER_BYTES, "so is a pe
 
 eo_status eo_nccl_fail(struct eo_group *group, eo_status status, const char *format, ...)
 {
-    pthread_mutex_lock(&group->lock);
-    const bool is_first = atomic_load(&group->failure) == EO_OK;
+    struct eo_group *root = group->root;
+    pthread_mutex_lock(&root->lock);
+    const bool is_first = atomic_load(&root->failure) == EO_OK;
     if (is_first) {
         va_list arguments;
         va_start(arguments, format);
-        vsnprintf(group->text, sizeof(group->text), format, arguments);
+        vsnprintf(root->text, sizeof(root->text), format, arguments);
         va_end(arguments);
-        atomic_store(&group->failure, status);
+        atomic_store(&root->failure, status);
     }
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_unlock(&root->lock);
     if (is_first) /* not under the lock: the callback may ask for the text */
-        eo_log_write(&group->log, EO_LOG_ERROR, "%s", group->text);
+        eo_log_write(&group->log, EO_LOG_ERROR, "%s", root->text);
     return eo_nccl_failure(group);
 }
 
@@ -92,15 +93,15 @@ struct give_up {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool has_ended, is_left;
-    ncclComm_t comms[3];
+    ncclComm_t comms[3 * EO_NCCL_FAMILY_MAX];
+    uint32_t count;
 };
 
 static void *abort_all(void *arg)
 {
     struct give_up *work = arg;
-    for (int i = 0; i < 3; i++)
-        if (work->comms[i])
-            (void)ncclCommAbort(work->comms[i]);
+    for (uint32_t i = 0; i < work->count; i++)
+        (void)ncclCommAbort(work->comms[i]);
     pthread_mutex_lock(&work->lock);
     work->has_ended = true;
     const bool is_left = work->is_left;
@@ -111,8 +112,22 @@ static void *abort_all(void *arg)
     return NULL;
 }
 
+/* All communicators of the family, those with collectives first. */
+static uint32_t list_comms(const struct eo_group *root, ncclComm_t *out)
+{
+    uint32_t count = 0;
+    for (const struct eo_group *member = root; member; member = member->next)
+        for (int i = 0; i < 2; i++)
+            if (member->comms[i] && member->comms[i]->nccl)
+                out[count++] = member->comms[i]->nccl;
+    for (const struct eo_group *member = root; member; member = member->next)
+        if (member->owns_parent && member->parent)
+            out[count++] = member->parent;
+    return count;
+}
+
 /* True when all communicators have been aborted in time. */
-static bool try_abort(struct eo_group *group)
+static bool try_abort(struct eo_group *root)
 {
     struct give_up *work = calloc(1, sizeof(*work));
     pthread_t thread;
@@ -124,9 +139,7 @@ static bool try_abort(struct eo_group *group)
     pthread_mutex_init(&work->lock, NULL);
     pthread_cond_init(&work->ended, &attributes);
     pthread_condattr_destroy(&attributes);
-    for (int i = 0; i < 2; i++)
-        work->comms[i] = group->comms[i] ? group->comms[i]->nccl : NULL;
-    work->comms[2] = group->owns_parent ? group->parent : NULL;
+    work->count = list_comms(root, work->comms);
     if (pthread_create(&thread, NULL, abort_all, work) != 0) {
         free(work);
         return false;
@@ -147,26 +160,32 @@ static bool try_abort(struct eo_group *group)
 
 void eo_nccl_give_up(struct eo_group *group)
 {
-    if (group->gave_up)
+    struct eo_group *root = group->root;
+    if (root->gave_up)
         return;
-    group->gave_up = true;
-    const bool is_idle = !group->comms[0] && !group->comms[1] && !(group->owns_parent && group->parent);
-    const bool may_abort = group->mode->aborts && !group->is_capturing && group->graph_count == 0;
-    const bool is_free = is_idle || (may_abort && try_abort(group));
-    group->info.must_exit = !is_free;
-    for (int i = 0; i < 2; i++) {
-        if (!group->comms[i])
-            continue;
-        group->comms[i]->nccl = NULL;
-        group->comms[i]->device->is_lost = !is_free;
+    root->gave_up = true;
+    ncclComm_t all[3 * EO_NCCL_FAMILY_MAX];
+    bool is_idle = list_comms(root, all) == 0;
+    for (const struct eo_group *member = root; member; member = member->next)
+        is_idle = is_idle && !member->comms[0] && !member->comms[1];
+    const bool may_abort = root->mode->aborts && !root->is_capturing && root->graph_count == 0;
+    const bool is_free = is_idle || (may_abort && try_abort(root));
+    root->info.must_exit = !is_free;
+    for (struct eo_group *member = root; member; member = member->next) {
+        for (int i = 0; i < 2; i++) {
+            if (!member->comms[i])
+                continue;
+            member->comms[i]->nccl = NULL;
+            member->comms[i]->device->is_lost = !is_free;
+        }
+        member->parent = NULL;
     }
-    group->parent = NULL;
     if (!is_free)
-        eo_log_write(&group->log, EO_LOG_ERROR,
+        eo_log_write(&root->log, EO_LOG_ERROR,
                      "rank %u: %s; its work may stay on the device: end the process at once, without its destructors",
-                     group->rank, may_abort              ? "NCCL did not come back from ncclCommAbort"
-                                  : group->mode->aborts ? "NCCL cannot abort while there are captured steps"
-                                                        : "NCCL cannot abort in this mode");
+                     root->rank, may_abort             ? "NCCL did not come back from ncclCommAbort"
+                                 : root->mode->aborts ? "NCCL cannot abort while there are captured steps"
+                                                       : "NCCL cannot abort in this mode");
 }
 
 /* -- joining ----------------------------------------------------------------------------------------------------- */
@@ -259,6 +278,7 @@ static eo_status check_join(struct eo_group *group, const struct eo_group_join *
         eo_log_write(&group->log, EO_LOG_WARN,
                      "several ranks are threads of one process: NCCL then leaves NVLink's multicast out, and captured "
                      "steps can deadlock; start a process for each rank");
+    group->facts = facts;
     group->info.mode = group->mode->name;
     snprintf(group->info.gather, sizeof(group->info.gather), "%s",
              facts.rank_count == 1 ? "a copy" : group->mode->gather.text);
@@ -267,7 +287,7 @@ static eo_status check_join(struct eo_group *group, const struct eo_group_join *
     return EO_OK;
 }
 
-static uint64_t free_device_bytes(void)
+uint64_t eo_nccl_free_bytes(void)
 {
     size_t free_bytes = 0, total_bytes = 0;
     if (cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
@@ -275,16 +295,16 @@ static uint64_t free_device_bytes(void)
     return free_bytes;
 }
 
-static void count_taken(struct eo_group *group, uint64_t before_bytes, const char *what)
+void eo_nccl_count_taken(struct eo_group *group, uint64_t before_bytes, const char *what)
 {
-    const uint64_t after_bytes = free_device_bytes();
+    const uint64_t after_bytes = eo_nccl_free_bytes();
     const uint64_t taken_bytes = before_bytes > after_bytes ? before_bytes - after_bytes : 0;
-    group->info.communicator_bytes += taken_bytes;
+    group->root->info.communicator_bytes += taken_bytes;
     eo_log_write(&group->log, EO_LOG_INFO, "NCCL: %s takes %.1f MiB of device memory", what,
                  (double)taken_bytes / (1 << 20));
 }
 
-static ncclConfig_t make_config(const struct eo_group *group, const struct eo_nccl_use *use, const char *name)
+ncclConfig_t eo_nccl_config(const struct eo_group *group, const struct eo_nccl_use *use, const char *name)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -324,7 +344,7 @@ static eo_status adopt(struct eo_group *group, ncclComm_t theirs)
 static eo_status init_parent(struct eo_group *group, const struct eo_group_join *join)
 {
     ncclUniqueId id;
-    ncclConfig_t config = make_config(group, NULL, "evenodd");
+    ncclConfig_t config = eo_nccl_config(group, NULL, "evenodd");
     memcpy(&id, join->id, sizeof(id));
     group->owns_parent = true;
     const ncclResult_t result = ncclCommInitRankConfig(&group->parent, (int)group->params.rank_count, id,
@@ -346,25 +366,45 @@ static eo_status join_group(struct eo_group *group, const struct eo_group_join *
         error = cudaSetDevice(group->cuda_device);
     if (error != cudaSuccess)
         return no_device(&group->log, error, "cudaSetDevice");
-    const uint64_t free_bytes = free_device_bytes(); /* after the context is there */
+    const uint64_t free_bytes = eo_nccl_free_bytes(); /* after the context is there */
     const eo_status status = join->communicator ? adopt(group, join->communicator) : init_parent(group, join);
     if (status >= 0 && group->owns_parent)
-        count_taken(group, free_bytes, "the parent communicator");
+        eo_nccl_count_taken(group, free_bytes, "the parent communicator");
     (void)cudaSetDevice(before);
     return status;
 }
 
-static void nccl_group_release(struct eo_group *group)
+/* The root stays until the last of its family has gone: failures and captures are told there. */
+static void drop_reference(struct eo_group *root)
+{
+    if (atomic_fetch_sub(&root->references, 1) != 1)
+        return;
+    if (eo_nccl_failure(root) < 0 && root->mode)
+        eo_nccl_give_up(root);
+    if (root->owns_parent)
+        eo_nccl_end(root, &root->parent);
+    pthread_mutex_destroy(&root->lock);
+    free(root);
+}
+
+void eo_nccl_group_release(struct eo_group *group)
 {
     if (!group)
         return;
+    struct eo_group *root = group->root;
     EO_ASSERT(!group->comms[0] && !group->comms[1]); /* every communicator is closed */
-    if (eo_nccl_failure(group) < 0 && group->mode)
-        eo_nccl_give_up(group);
-    if (group->owns_parent)
+    if (root != group) {
+        if (eo_nccl_failure(group) < 0 && root->mode)
+            eo_nccl_give_up(root);
         eo_nccl_end(group, &group->parent);
-    pthread_mutex_destroy(&group->lock);
-    free(group);
+        struct eo_group *before = root;
+        while (before->next && before->next != group)
+            before = before->next;
+        if (before->next)
+            before->next = group->next;
+        free(group);
+    }
+    drop_reference(root);
 }
 
 static eo_status nccl_group_create(struct eo_group **out, const struct eo_group_params *params)
@@ -389,10 +429,12 @@ static eo_status nccl_group_create(struct eo_group **out, const struct eo_group_
     group->rank = join->rank;
     group->ordered_launches = join->ordered_launches;
     group->cta_max = join->cta_max;
+    group->root = group;
+    atomic_init(&group->references, 1);
     pthread_mutex_init(&group->lock, NULL);
     const eo_status status = join_group(group, join);
     if (status < 0) {
-        nccl_group_release(group);
+        eo_nccl_group_release(group);
         return status;
     }
     *out = group;
@@ -407,9 +449,9 @@ static void nccl_group_abort(struct eo_group *group, uint32_t rank, const char *
 
 static void nccl_group_failure(struct eo_group *group, char *text, size_t bytes)
 {
-    pthread_mutex_lock(&group->lock);
-    snprintf(text, bytes, "%s", group->text);
-    pthread_mutex_unlock(&group->lock);
+    pthread_mutex_lock(&group->root->lock);
+    snprintf(text, bytes, "%s", group->root->text);
+    pthread_mutex_unlock(&group->root->lock);
 }
 
 static void nccl_group_info(const struct eo_group *group, struct eo_group_info *out)
@@ -422,8 +464,8 @@ static void nccl_group_info(const struct eo_group *group, struct eo_group_info *
 eo_status eo_nccl_split(struct eo_group *group, bool reduces, ncclComm_t *out)
 {
     const char *label = reduces ? "evenodd reduce-scatter" : "evenodd all-gather";
-    ncclConfig_t config = make_config(group, reduces ? &group->mode->reduce : &group->mode->gather, label);
-    const uint64_t free_bytes = free_device_bytes();
+    ncclConfig_t config = eo_nccl_config(group, reduces ? &group->mode->reduce : &group->mode->gather, label);
+    const uint64_t free_bytes = eo_nccl_free_bytes();
     *out = NULL;
     const ncclResult_t result = ncclCommSplit(group->parent, 0, (int)group->rank, out, &config);
     /* The child is written when the parent has settled, and settles itself after. */
@@ -431,7 +473,7 @@ eo_status eo_nccl_split(struct eo_group *group, bool reduces, ncclComm_t *out)
     if (!*out)
         return eo_nccl_fail(group, EO_ERR_COMM, "rank %u, '%s': ncclCommSplit gave no communicator", group->rank, label);
     EO_TRY(eo_nccl_settle(group, *out, ncclInProgress, "ncclCommSplit", label));
-    count_taken(group, free_bytes, label);
+    eo_nccl_count_taken(group, free_bytes, label);
     return EO_OK;
 }
 
@@ -451,13 +493,15 @@ void eo_nccl_end(struct eo_group *group, ncclComm_t *comm)
 const struct eo_comm_ops eo_comm_nccl_ops = {
     .name = "nccl",
     .group_create = nccl_group_create,
-    .group_release = nccl_group_release,
+    .group_release = eo_nccl_group_release,
     .group_abort = nccl_group_abort,
     .group_failure = nccl_group_failure,
+    .group_split = eo_nccl_group_split,
     .open = eo_nccl_open,
     .close = eo_nccl_close,
     .all_gather = eo_nccl_all_gather,
     .reduce_scatter = eo_nccl_reduce_scatter,
+    .all_reduce = eo_nccl_all_reduce,
     .quiesce = eo_nccl_quiesce,
     .group_id = nccl_group_id,
     .group_peer = nccl_group_peer,

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * The collectives of NCCL from inside. A group is this rank's alone; it holds a parent communicator that carries no
- * collective and is split once for all-gathers and once for reduce-scatters, so that each has its own policy.
+ * collective and is split once for all-gathers and once for reduce-scatters, so that each has its own policy. A group
+ * that is split from another has a parent of its own, and what fails, is captured or keeps an order is the root's: the
+ * rank has one GPU.
  *
- *     nccl_group.c   joining, splitting, the first failure, giving up
+ *     nccl_group.c   joining, the first failure, giving up
+ *     nccl_split.c   groups inside a group
  *     nccl_comm.c    collectives, registration
  *     nccl_graph.c   captured steps
  *     nccl_watch.c   what is under way, and since when
@@ -24,7 +27,7 @@
 #include "streams/cuda/device_cuda.h"
 #include "streams/cuda/nccl_choice.h"
 
-enum { EO_NCCL_REGIONS_MAX = 8, EO_NCCL_FLIGHTS_MAX = 256 };
+enum { EO_NCCL_REGIONS_MAX = 8, EO_NCCL_FLIGHTS_MAX = 256, EO_NCCL_FAMILY_MAX = 32 };
 
 /* A reservation, as this communicator knows it. */
 struct eo_nccl_region {
@@ -74,7 +77,12 @@ struct eo_group {
     ncclComm_t parent;
     bool owns_parent; /* else the caller's */
     struct eo_comm *comms[2];
-    uint32_t opened;
+    struct eo_group *root;       /* itself, where it was not split from another */
+    struct eo_group *next;       /* of the family */
+    struct eo_nccl_facts facts;
+
+    /* The root's, for the family. */
+    _Atomic uint32_t references; /* the world's own, and one of each other group */
     uint64_t epoch; /* changes where a captured step begins and ends: events of one are not waited for in another */
     bool is_capturing;
     uint32_t graph_count; /* alive: NCCL waits for ever for them to go when it aborts or destroys */
@@ -88,7 +96,7 @@ struct eo_group {
 
 static inline eo_status eo_nccl_failure(const struct eo_group *group)
 {
-    return (eo_status)atomic_load(&group->failure);
+    return (eo_status)atomic_load(&group->root->failure);
 }
 
 /* The first failure counts: it is logged and kept. Returns the failure that counts. */
@@ -124,6 +132,8 @@ void eo_nccl_close(struct eo_comm *comm);
 eo_status eo_nccl_register(struct eo_comm *comm, void *memory, uint64_t bytes);
 eo_status eo_nccl_all_gather(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
                              const char *label, struct eo_span *span);
+eo_status eo_nccl_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype, const char *label,
+                             struct eo_span *span);
 eo_status eo_nccl_reduce_scatter(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
                                  eo_dtype dtype, const char *label, struct eo_span *span);
 eo_status eo_nccl_quiesce(struct eo_comm *comm);
@@ -133,6 +143,15 @@ eo_status eo_nccl_capture_begin(struct eo_comm *comm);
 eo_status eo_nccl_capture_end(struct eo_comm *comm, void **graph);
 eo_status eo_nccl_graph_launch(struct eo_comm *comm, void *graph);
 void eo_nccl_graph_destroy(struct eo_comm *comm, void **graph);
+
+/* nccl_split.c: for the table. */
+eo_status eo_nccl_group_split(struct eo_group **out, struct eo_group_place *place, struct eo_group *parent,
+                              uint32_t rank, uint32_t color, uint32_t key);
+/* nccl_group.c: alone in its family, but for a root that it is given. */
+void eo_nccl_group_release(struct eo_group *group);
+ncclConfig_t eo_nccl_config(const struct eo_group *group, const struct eo_nccl_use *use, const char *name);
+uint64_t eo_nccl_free_bytes(void);
+void eo_nccl_count_taken(struct eo_group *group, uint64_t before_bytes, const char *what);
 
 /* nccl_group.c: a split of the parent for gathers or reductions. */
 eo_status eo_nccl_split(struct eo_group *group, bool reduces, ncclComm_t *out);

@@ -57,7 +57,7 @@ eo_status eo_nccl_flight_begin(struct eo_comm *comm, cudaStream_t stream, const 
 {
     *flight = NULL;
     comm->sequence++;
-    if (comm->group->is_capturing) /* events of a capture cannot be asked */
+    if (comm->group->root->is_capturing) /* events of a capture cannot be asked */
         return EO_OK;
     if (comm->flight_count == EO_NCCL_FLIGHTS_MAX) {
         EO_TRY(retire(comm));
@@ -123,7 +123,7 @@ static eo_status check(struct eo_comm *comm)
         return eo_nccl_fail_call(comm->group, comm->nccl, state, oldest ? oldest->what : "between collectives",
                                  oldest ? oldest->label : comm->reduces ? "reduce-scatters" : "all-gathers");
     }
-    return comm->group->is_capturing ? EO_OK : check_oldest(comm);
+    return comm->group->root->is_capturing ? EO_OK : check_oldest(comm);
 }
 
 eo_status eo_nccl_poll(struct eo_comm *comm)

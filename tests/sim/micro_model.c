@@ -127,6 +127,7 @@ static bool describe(struct run *run)
            eo_plan_create(&run->plan, run->model,
                           eo_plan_params(.rank_count = settings->ranks, .micro_batches = settings->micro_batches,
                                          .dtype = settings->dtype, .reduce_dtype = settings->reduce_dtype,
+                                         .strategy = settings->strategy, .shard_group = settings->shard_group,
                                          .separate_reduce_stream = settings->separate_reduce_stream,
                                          .separate_reservations = settings->world == MICRO_NCCL,
                                          .log = &run->log)) == EO_OK;
@@ -386,8 +387,6 @@ static eo_status train(struct rank *self)
         const eo_status status = one_step(self, step, &captured);
         if (status < 0)
             return status;
-        if (settings->after_step)
-            settings->after_step(settings->user, self->rank, step, self->runtime);
     }
     double sums[2] = {self->rank + 1, 0.5};
     TRY(eo_sum(self->runtime, sums, 2));
@@ -488,15 +487,16 @@ const struct micro_result *micro_reference(const struct micro_settings *settings
     static struct {
         struct micro_settings settings;
         struct micro_result result;
-    } kept[64];
+    } kept[256];
     static uint32_t count;
     const struct micro_settings wanted = {.ranks = settings->ranks, .dtype = settings->dtype,
+                                          .strategy = settings->strategy, .shard_group = settings->shard_group,
                                           .reduce_dtype = settings->reduce_dtype, .steps = settings->steps,
                                           .micro_batches = settings->micro_batches, .waits_each_step = true};
     for (uint32_t i = 0; i < count; i++) {
         const struct micro_settings *s = &kept[i].settings;
         if (s->ranks == wanted.ranks && s->dtype == wanted.dtype && s->reduce_dtype == wanted.reduce_dtype &&
-            s->steps == wanted.steps && s->micro_batches == wanted.micro_batches)
+            s->strategy == wanted.strategy && s->shard_group == wanted.shard_group && s->steps == wanted.steps && s->micro_batches == wanted.micro_batches)
             return &kept[i].result;
     }
     if (count == sizeof(kept) / sizeof(kept[0]))

@@ -29,12 +29,12 @@ struct micro_settings {
     const char *mode; /* of NCCL */
     eo_memory memory;
     bool own_communicator; /* NCCL: the world is made from a communicator that is there already, and stays */
+    eo_strategy strategy;
+    uint32_t shard_group; /* of hsdp */
     bool graph, graph_times, separate_reduce_stream, waits_each_step, debug, evaluates;
     uint32_t steps, micro_batches; /* [4, 2] */
     uint32_t timeout_ms;           /* [20000] */
     uint32_t implicit_prefetch, reduce_inputs;
-    void (*after_step)(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime); /* NULL; on the rank's thread */
-    void *user;
 };
 
 struct micro_result {

@@ -203,7 +203,7 @@ cudaError_t cudaDeviceSynchronize(void)
 /* --- events --- */
 
 /* Live ones and destroyed ones that a graph still refers to, by address: programs make thousands. */
-enum { EVENT_SLOTS = 1 << 15 };
+enum { EVENT_SLOTS = 1 << 16 };
 static struct sim_event *event_slots[EVENT_SLOTS];
 static char removed; /* marks a slot that searches go on from */
 #define REMOVED ((struct sim_event *)(void *)&removed)

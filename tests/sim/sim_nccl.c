@@ -108,13 +108,8 @@ static ncclResult_t await_clique(struct sim_comm *comm)
     return comm->clique->failure;
 }
 
-static ncclResult_t join_clique(struct sim_clique *clique, uint32_t rank, const ncclConfig_t *config, ncclComm_t *out)
+static struct sim_comm *new_comm(struct sim_clique *clique, uint32_t rank, const ncclConfig_t *config)
 {
-    if (rank >= clique->rank_count || clique->rank_count > SIM_RANKS_MAX || clique->comms[rank]) {
-        sim_violate("communicator %u: rank %u of %u, which cannot be, or has come before", clique->index, rank,
-                    clique->rank_count);
-        return ncclInvalidArgument;
-    }
     if (all_comm_count == sizeof(all_comms) / sizeof(all_comms[0]))
         abort();
     struct sim_comm *comm = sim_alloc(sizeof(*comm));
@@ -125,14 +120,30 @@ static ncclResult_t join_clique(struct sim_clique *clique, uint32_t rank, const 
     comm->non_blocking = config && config->blocking == 0;
     comm->policy = config && config->CTAPolicy != NCCL_CONFIG_UNDEF_INT ? config->CTAPolicy : NCCL_CTA_POLICY_DEFAULT;
     comm->polls_left = comm->non_blocking ? 1 + (uint32_t)(sim_mix(sim.config.seed, clique->index) % 3) : 0;
-    clique->comms[rank] = comm;
-    if (++clique->arrived_count == clique->rank_count)
-        complete_clique(clique);
+    return comm;
+}
+
+static ncclResult_t hand_out(struct sim_comm *comm, ncclComm_t *out)
+{
     sim_progress();
     *out = (ncclComm_t)(void *)comm;
     if (comm->non_blocking)
         return ncclInProgress;
     return sim_self()->group_depth > 0 ? ncclSuccess : await_clique(comm);
+}
+
+static ncclResult_t join_clique(struct sim_clique *clique, uint32_t rank, const ncclConfig_t *config, ncclComm_t *out)
+{
+    if (rank >= clique->rank_count || clique->rank_count > SIM_RANKS_MAX || clique->comms[rank]) {
+        sim_violate("communicator %u: rank %u of %u, which cannot be, or has come before", clique->index, rank,
+                    clique->rank_count);
+        return ncclInvalidArgument;
+    }
+    struct sim_comm *comm = new_comm(clique, rank, config);
+    clique->comms[rank] = comm;
+    if (++clique->arrived_count == clique->rank_count)
+        complete_clique(clique);
+    return hand_out(comm, out);
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int rank_count, ncclUniqueId id, int rank, ncclConfig_t *config)
@@ -181,9 +192,41 @@ static bool usable(const struct sim_comm *comm, const char *call)
     return fault == NULL;
 }
 
+/* One split of a clique: who belongs together is known when all have called. Until then the new cliques have more ranks
+ * than there can be, so that nothing takes them for complete. */
+struct sim_split {
+    struct sim_split *next;
+    uint64_t id;
+    uint32_t arrived_count;
+    int color[SIM_RANKS_MAX], key[SIM_RANKS_MAX];
+    struct sim_comm *comms[SIM_RANKS_MAX]; /* by rank of the parent; NULL: no color */
+};
+static struct sim_split *splits;
+
+static void complete_split(const struct sim_split *split, uint32_t rank_count)
+{
+    for (uint32_t r = 0; r < rank_count; r++) {
+        struct sim_comm *comm = split->comms[r];
+        if (!comm)
+            continue;
+        uint32_t place = 0, count = 0;
+        for (uint32_t o = 0; o < rank_count; o++) {
+            if (!split->comms[o] || split->color[o] != split->color[r])
+                continue;
+            count++;
+            place += split->key[o] < split->key[r] || (split->key[o] == split->key[r] && o < r);
+        }
+        comm->rank = place;
+        comm->clique->comms[place] = comm;
+        if (++comm->clique->arrived_count == count) {
+            comm->clique->rank_count = count;
+            complete_clique(comm->clique);
+        }
+    }
+}
+
 ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t *out, ncclConfig_t *config)
 {
-    (void)key;
     NCCL_BEGIN();
     *out = NULL;
     struct sim_comm *comm = sim_comm_of(handle);
@@ -191,11 +234,27 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t *ou
         NCCL_END(ncclInvalidUsage);
     if (config && config->splitShare != NCCL_CONFIG_UNDEF_INT && config->splitShare != 0)
         sim_violate("ncclCommSplit with splitShare: the two share resources and the abort flag");
-    const uint64_t id = sim_mix(comm->clique->id, 1000 + comm->split_count++) ^ (uint64_t)color;
-    if (color == NCCL_SPLIT_NOCOLOR)
-        NCCL_END(ncclSuccess);
+    const uint64_t id = sim_mix(comm->clique->id, 1000 + comm->split_count++);
+    const uint32_t rank_count = comm->clique->rank_count;
+    struct sim_split *split = splits;
+    while (split && split->id != id)
+        split = split->next;
+    if (!split) {
+        split = sim_alloc(sizeof(*split));
+        split->id = id;
+        split->next = splits;
+        splits = split;
+    }
     const ncclConfig_t inherited = {.blocking = comm->non_blocking ? 0 : 1, .CTAPolicy = comm->policy};
-    NCCL_END(join_clique(clique_by_id(id, comm->clique->rank_count), comm->rank, config ? config : &inherited, out));
+    split->color[comm->rank] = color;
+    split->key[comm->rank] = key;
+    if (color != NCCL_SPLIT_NOCOLOR)
+        split->comms[comm->rank] = new_comm(clique_by_id(id ^ ((uint64_t)color << 32), SIM_RANKS_MAX + 1), UINT32_MAX,
+                                            config ? config : &inherited);
+    struct sim_comm *mine = split->comms[comm->rank];
+    if (++split->arrived_count == rank_count)
+        complete_split(split, rank_count);
+    NCCL_END(mine ? hand_out(mine, out) : ncclSuccess);
 }
 
 bool sim_peer_is_gone(const struct sim_comm *comm, uint64_t sequence)
@@ -580,6 +639,11 @@ ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataTy
 void sim_nccl_reset(void)
 {
     sim_collectives_reset();
+    while (splits) {
+        struct sim_split *next = splits->next;
+        free(splits);
+        splits = next;
+    }
     while (sim.windows) {
         struct sim_window *next = sim.windows->next;
         free(sim.windows);

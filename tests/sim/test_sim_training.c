@@ -73,6 +73,33 @@ static void family(enum micro_world world, uint32_t seeds, const char *name, enu
     }
 }
 
+/* Every strategy, through every kind of world: each result is the CPU's of the same strategy. */
+static void strategies(uint32_t seeds, enum sim_executor executor)
+{
+    static const struct {
+        eo_strategy strategy;
+        uint32_t ranks, group;
+    } cases[] = {{EO_STRATEGY_ZERO2, 2, 0}, {EO_STRATEGY_ZERO1, 3, 0}, {EO_STRATEGY_DDP, 2, 0}, {EO_STRATEGY_DDP, 3, 0},
+                 {EO_STRATEGY_HSDP, 4, 2}};
+    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
+    for (uint32_t world = 0; world < 3; world++) {
+        for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+            for (uint64_t seed = 1; seed <= seeds; seed++) {
+                struct micro_settings settings = {
+                    .ranks = cases[c].ranks, .device = "cuda", .world = (enum micro_world)world,
+                    .strategy = cases[c].strategy, .shard_group = cases[c].group, .graph = seed % 2,
+                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
+                vary(&settings, seed / 2 + 1);
+                compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
+            }
+        }
+        char text[160];
+        snprintf(text, sizeof(text), "%s: zero2, zero1, ddp and hsdp, %u seeds, eager and as a graph: the CPU's bits",
+                 worlds[world], seeds);
+        check_case(text);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const bool threads = argc > 1 && strcmp(argv[1], "threads") == 0, full = getenv("EO_TEST_FULL") != NULL;
@@ -92,5 +119,6 @@ int main(int argc, char **argv)
     family(MICRO_ONE_GPU, seeds, "ranks on one GPU", executor);
     family(MICRO_GPU_EACH, seeds, "a GPU each", executor);
     family(MICRO_NCCL, seeds, "NCCL", executor);
+    strategies(threads ? 1 : full ? 60 : 6, executor);
     return check_end();
 }
