@@ -30,10 +30,10 @@ def tokens(context, model, count=400_000):
     return path
 
 
-def train(context, model, steps, *options, peak_seconds=0, warm_up=WARM_UP):
+def train(context, model, steps, *options, peak_seconds=0, warm_up=WARM_UP, launcher=()):
     """Runs build/tools/train on a model: its log's summary, the steps' times without the first ones, tokens/s."""
     log = context.path("train.jsonl")
-    context.run([context.program("tools", "train"), "--model", model, "--tokens", tokens(context, model), "--steps",
+    context.run([*launcher, context.program("tools", "train"), "--model", model, "--tokens", tokens(context, model), "--steps",
                  str(steps + warm_up), "--sample", "0", "--log", log,
                  "--peak-seconds", str(peak_seconds), *options])
     with open(log, encoding="utf-8") as file:
