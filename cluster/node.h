@@ -91,7 +91,7 @@ struct eo_node_ops {
     void (*dial)(void *user, const struct eo_endpoint *endpoint); /* later: eo_node_up(EO_LINK_PARENT) */
     /* `all`: rank_count x bytes, by rank, during the call. Number 0 is the node's own: then `joined` is called. */
     void (*gathered)(void *user, const unsigned char *all, uint32_t bytes);
-    void (*joined)(void *user, const struct eo_member *members);
+    void (*joined)(void *user, const unsigned char *all); /* eo_node_member takes them out */
     void (*failed)(void *user, const struct eo_failure *failure); /* once */
     void (*log)(void *user, eo_log_level level, const char *text);
 };
@@ -158,6 +158,8 @@ void eo_node_missing(const struct eo_node *node, char *text, size_t bytes);
 
 /* The largest body that a message of this kind may have in a world of so many ranks. */
 size_t eo_message_bytes_max(enum eo_message type, uint32_t rank_count);
+/* Of what `joined` is given; `all` has a part of every rank. */
+struct eo_member eo_node_member(const unsigned char *all, uint32_t rank);
 /* "rank 3 (host lab-2, process 4711)" */
 void eo_member_text(const struct eo_member *member, char *text, size_t bytes);
 

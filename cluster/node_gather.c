@@ -167,22 +167,13 @@ void eo_node_gather_self(struct eo_node *node)
         eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for the ranks' names");
 }
 
-static void tell_members(struct eo_node *node, const unsigned char *all)
+struct eo_member eo_node_member(const unsigned char *all, uint32_t rank)
 {
-    struct eo_member *members = calloc(node->rank_count, sizeof(*members));
-    if (!members) {
-        eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for %u ranks' names", node->rank_count);
-        return;
-    }
-    struct eo_reader r = {all, all + (size_t)node->rank_count * MEMBER_BLOB_BYTES, false};
-    for (uint32_t i = 0; i < node->rank_count; i++) {
-        members[i].rank = i;
-        members[i].pid = (uint32_t)eo_get(&r, 4);
-        eo_get_text(&r, members[i].host, EO_HOST_BYTES);
-    }
-    node->joined = true;
-    node->ops->joined(node->user, members);
-    free(members);
+    const unsigned char *blob = all + (size_t)rank * MEMBER_BLOB_BYTES;
+    struct eo_reader r = {blob, blob + MEMBER_BLOB_BYTES, false};
+    struct eo_member member = {.rank = rank, .pid = (uint32_t)eo_get(&r, 4)};
+    eo_get_text(&r, member.host, EO_HOST_BYTES);
+    return member;
 }
 
 /* Down to all below, then to this rank. `body` is the whole message. */
@@ -199,8 +190,9 @@ static void finish(struct eo_node *node, const unsigned char *body, size_t bytes
     node->parts = NULL;
     node->part_bytes = node->part_capacity = 0;
     node->gather_own = node->gather_any = false;
+    node->joined = true;
     if (number == 0)
-        tell_members(node, body + GATHER_HEADER_BYTES);
+        node->ops->joined(node->user, body + GATHER_HEADER_BYTES);
     else
         node->ops->gathered(node->user, body + GATHER_HEADER_BYTES, blob_bytes);
 }

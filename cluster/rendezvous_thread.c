@@ -81,15 +81,14 @@ static void on_gathered(void *user, const unsigned char *all, uint32_t bytes)
     pthread_mutex_unlock(&rv->mutex);
 }
 
-static void on_joined(void *user, const struct eo_member *members)
+static void on_joined(void *user, const unsigned char *all)
 {
     struct eo_rendezvous *rv = user;
-    const size_t bytes = rv->params.rank_count * sizeof(*members);
-    struct eo_member *copy = malloc(bytes);
-    if (copy)
-        memcpy(copy, members, bytes);
+    struct eo_member *members = calloc(rv->params.rank_count, sizeof(*members)); /* without, they have no names */
+    for (uint32_t r = 0; members && r < rv->params.rank_count; r++)
+        members[r] = eo_node_member(all, r);
     pthread_mutex_lock(&rv->mutex);
-    rv->members = copy;
+    rv->members = members;
     rv->joined = true;
     pthread_cond_broadcast(&rv->changed);
     pthread_mutex_unlock(&rv->mutex);

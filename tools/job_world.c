@@ -99,8 +99,9 @@ static void on_failed(void *user, const eo_rank_failure *failure)
         eo_world_abort(world->world, failure->text);
         eo_log_catch_enter(NULL);
     }
+    world->failed_exit = exit_status_of(failure);
     pthread_mutex_unlock(&world->mutex);
-    start_end(exit_status_of(failure));
+    start_end(world->failed_exit);
 }
 
 static void on_activity(void *user, char *text, size_t bytes)
@@ -120,13 +121,17 @@ void eo_job_world_fail(struct eo_job_world *world, eo_status status, const char 
     if (!world || !world->rendezvous)
         return;
     /* A collective that fails because a rank is gone: the rendezvous knows better which and why, and at once. */
-    for (int i = 0; i < 50 && (status == EO_ERR_COMM || status == EO_ERR_TIMEOUT); i++) {
+    for (int i = 0; i < 200 && (status == EO_ERR_COMM || status == EO_ERR_TIMEOUT); i++) {
         if (eo_rendezvous_failure(world->rendezvous, &failure))
             break;
         usleep(10000);
     }
     pthread_mutex_lock(&world->mutex);
-    world->gave_up = !eo_rendezvous_failure(world->rendezvous, &failure);
+    const bool is_first = !world->gave_up && !eo_rendezvous_failure(world->rendezvous, &failure);
+    if (is_first) { /* now: what is still to be undone may take longer than there is time */
+        world->gave_up = true;
+        dprintf(STDERR_FILENO, "%s: %s\n", program_invocation_short_name, text);
+    }
     pthread_mutex_unlock(&world->mutex);
     eo_rendezvous_fail(world->rendezvous, status, text);
 }
@@ -300,7 +305,7 @@ void eo_job_world_destroy(struct eo_job_world *world, struct eo_job *job)
 bool eo_job_world_was_told(struct eo_job_world *world)
 {
     eo_rank_failure failure;
-    return world->rendezvous && !world->gave_up && eo_rendezvous_failure(world->rendezvous, &failure);
+    return world->rendezvous && (world->gave_up || eo_rendezvous_failure(world->rendezvous, &failure));
 }
 
 int eo_job_world_leave(struct eo_job_world *world, int status)
@@ -308,13 +313,14 @@ int eo_job_world_leave(struct eo_job_world *world, int status)
     eo_rank_failure failure;
     if (!world->rendezvous)
         return status;
-    if (status != EO_EXIT_OK && !eo_rendezvous_failure(world->rendezvous, &failure))
-        eo_job_world_fail(world, status == EO_EXIT_BAD_INPUT ? EO_ERR_INVALID : EO_ERR_IO, "it ends with an error");
-    eo_rendezvous *rendezvous = world->rendezvous;
-    const bool failed = eo_rendezvous_failure(rendezvous, &failure);
-    eo_rendezvous_destroy(&world->rendezvous);
-    if (!failed)
+    if (status != EO_EXIT_OK && !eo_rendezvous_failure(world->rendezvous, &failure)) {
+        world->gave_up = true; /* whoever chose the status has said why */
+        eo_job_world_fail(world, status == EO_EXIT_BAD_INPUT ? EO_ERR_INVALID : EO_ERR_IO, "it ended with an error");
+    }
+    eo_rendezvous_destroy(&world->rendezvous); /* its thread has ended: nothing changes any more */
+    if (world->failed_exit == EO_EXIT_OK)
         eo_mpi_stop(); /* a world over mpi has started it; after a failure it could wait for ever */
-    const bool is_lost = failed && exit_status_of(&failure) == EO_EXIT_RANK_LOST;
-    return failed && (is_lost || !world->gave_up) ? exit_status_of(&failure) : status;
+    if (world->failed_exit == EO_EXIT_RANK_LOST || (world->failed_exit != EO_EXIT_OK && !world->gave_up))
+        return world->failed_exit;
+    return status;
 }

@@ -18,7 +18,7 @@
 #include "tools/job.h"
 #include "tools/world_environment.h"
 
-enum { EO_JOB_END_SECONDS = 3 };
+enum { EO_JOB_END_SECONDS = 1 };
 
 struct eo_job_world {
     struct eo_world_environment environment;
@@ -31,7 +31,8 @@ struct eo_job_world {
     eo_world *world;            /* under the mutex: while it is there, a failure aborts it */
     eo_flight_recorder *recorder; /* under the mutex: what this rank does */
     const char *flight_folder;  /* NULL: no files */
-    bool gave_up;               /* this rank did, and says why itself */
+    int failed_exit;            /* what the first failure makes of the exit status; 0: none */
+    bool gave_up;               /* this rank did, and has said why */
 };
 
 /* --collectives, --join-timeout, --rank-timeout; the input is a struct eo_job_world. */
@@ -55,7 +56,7 @@ void eo_job_recorder_stop(struct eo_job_rank *rank);
 EO_NODISCARD eo_status eo_job_world_sum(struct eo_job_world *world, double *value);
 /* Tells the others why this rank ends. */
 void eo_job_world_fail(struct eo_job_world *world, eo_status status, const char *text);
-/* Another rank's failure ended this one, and has been printed. */
+/* What ended this rank has been printed. */
 bool eo_job_world_was_told(struct eo_job_world *world);
 /* Waits for all where nothing failed. Returns the exit status: `status`, or what a failure of any rank makes of it. */
 int eo_job_world_leave(struct eo_job_world *world, int status);

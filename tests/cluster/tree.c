@@ -164,9 +164,9 @@ static void on_gathered(void *user, const unsigned char *all, uint32_t bytes)
     }
 }
 
-static void on_joined(void *user, const struct eo_member *members)
+static void on_joined(void *user, const unsigned char *all)
 {
-    ((struct rank *)user)->joined += members[rank_count - 1].pid == rank_count - 1;
+    ((struct rank *)user)->joined += eo_node_member(all, rank_count - 1).pid == rank_count - 1;
 }
 
 static void on_failed(void *user, const struct eo_failure *failure)

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Goal: whatever a rank does when it is killed or stopped, all others say which one it was and end, nothing is left
+ * running, and the run that goes on from the last checkpoint ends with the weights of one that was never disturbed.
+ * Method: trainings of 2 to 4 ranks under launch --restarts 1. A seed chooses ranks, victim, signal, step and phase; the
+ * victim's flight recorder is read while it writes it, and the signal is sent when it is there.
+ * usage: kills LAUNCH TRAIN TEXT FOLDER COUNT
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/flight_recorder.h"
+#include "tests/cluster/tap.h"
+
+enum { RANKS_MAX = 4, STEPS = 240, EVERY = 12, AT_ONCE = 3, TRIES = 6, PATIENCE_S = 240, CASES_MAX = 1000 };
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_CHECKPOINT, PHASES };
+
+static const char *const phase_names[PHASES] = {"forward", "backward", "the optimizer", "a checkpoint"};
+static const int signals[] = {SIGKILL, SIGSEGV, SIGSTOP, SIGKILL, SIGSEGV};
+static const char *launch, *train, *text_path, *folder;
+static char references[RANKS_MAX + 1][32]; /* weights_hash of a run that nobody disturbs, by ranks */
+
+struct scenario {
+    uint32_t seed, rank_count, victim, step;
+    int signal;
+    enum phase phase;
+    char dir[300];
+};
+
+static uint64_t mix(uint64_t seed, uint64_t salt)
+{
+    uint64_t z = seed * 0x9e3779b97f4a7c15u + salt * 0xd1b54a32d192ed03u + 1;
+    z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
+    z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93u;
+    return z ^ (z >> 32);
+}
+
+/* Consecutive seeds go through signals and phases in turn; the rest is drawn. */
+static struct scenario draw(uint32_t seed)
+{
+    struct scenario s = {.seed = seed, .rank_count = 2 + (uint32_t)(mix(seed, 1) % 3)};
+    s.victim = (uint32_t)(mix(seed, 2) % s.rank_count);
+    s.step = 15 + (uint32_t)(mix(seed, 3) % (STEPS / 2));
+    s.signal = signals[seed % 5];
+    s.phase = (enum phase)(seed / 5 + seed) % PHASES;
+    if (s.phase == PHASE_CHECKPOINT)
+        s.step = s.step / EVERY * EVERY;
+    snprintf(s.dir, sizeof(s.dir), "%s/case-%u", folder, seed);
+    return s;
+}
+
+/* ---- processes ---- */
+
+static pid_t start(const struct scenario *s, bool disturbed)
+{
+    char ranks[16], out[400], err[400], checkpoints[400], flight[400], steps[16], every[16];
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    snprintf(ranks, sizeof(ranks), "%u", s->rank_count);
+    snprintf(steps, sizeof(steps), "%d", STEPS);
+    snprintf(every, sizeof(every), "%d", EVERY);
+    snprintf(out, sizeof(out), "%s/out", s->dir);
+    snprintf(err, sizeof(err), "%s/err", s->dir);
+    snprintf(checkpoints, sizeof(checkpoints), "%s/checkpoints", s->dir);
+    snprintf(flight, sizeof(flight), "%s/flight", s->dir);
+    const int out_fd = open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600), err_fd = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    dup2(out_fd, 1);
+    dup2(err_fd, 2);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    const char *arguments[] = {launch, "-n", ranks, "--restarts", disturbed ? "1" : "0", train, "--model", "2x32x2", "--seq", "16",
+        "--batch", "1", "--steps", steps, "--threads", "1", "--peak-seconds", "0", "--sample", "0", "--text", text_path,
+        "--flight-recorder", flight, "--rank-timeout", s->signal == SIGSTOP ? "3" : "60",
+        disturbed ? "--checkpoint" : NULL, checkpoints, "--checkpoint-every", every, "--keep", "3", "--resume", NULL};
+    execv(launch, (char **)arguments);
+    perror(launch);
+    _exit(127);
+}
+
+static bool wait_for(pid_t pid, int *status)
+{
+    for (int i = 0; i < PATIENCE_S * 100; i++) {
+        if (waitpid(pid, status, WNOHANG) == pid)
+            return true;
+        usleep(10000);
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, status, 0);
+    return false;
+}
+
+static char *read_file(const char *dir, const char *name)
+{
+    char path[400];
+    static char texts[2][1 << 16];
+    static int next;
+    char *text = texts[next = !next];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    FILE *file = fopen(path, "r");
+    const size_t bytes = file ? fread(text, 1, sizeof(texts[0]) - 1, file) : 0;
+    text[bytes] = '\0';
+    if (file)
+        fclose(file);
+    return text;
+}
+
+static void remove_folder(const char *path)
+{
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        execlp("rm", "rm", "-rf", path, (char *)NULL);
+        _exit(127);
+    }
+    waitpid(pid, NULL, 0);
+}
+
+/* Of this case's runs, whatever their rank: their command line names the case's folder. */
+static bool is_alive(const struct scenario *s, uint32_t process)
+{
+    char path[64], line[4096];
+    snprintf(path, sizeof(path), "/proc/%u/cmdline", process);
+    const int fd = open(path, O_RDONLY);
+    if (fd < 0)
+        return false;
+    const ssize_t bytes = read(fd, line, sizeof(line) - 1);
+    close(fd);
+    return bytes > 0 && memmem(line, (size_t)bytes, s->dir, strlen(s->dir)) != NULL;
+}
+
+/* ---- the victim ---- */
+
+struct watched {
+    const struct flight_head *head;
+    size_t bytes;
+};
+
+/* The file appears with the victim, and grows when its runtime is made: it is mapped again until it is complete. */
+static bool map_flight(const struct scenario *s, struct watched *w, pid_t launcher)
+{
+    char path[400];
+    struct stat info;
+    snprintf(path, sizeof(path), "%s/flight/rank-%05u.flight", s->dir, s->victim);
+    for (int i = 0; i < PATIENCE_S * 1000; i++) {
+        const int fd = open(path, O_RDONLY);
+        if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size > FLIGHT_PAGE) {
+            w->bytes = (size_t)info.st_size;
+            w->head = mmap(NULL, w->bytes, PROT_READ, MAP_SHARED, fd, 0);
+            close(fd);
+            if (w->head == MAP_FAILED)
+                return false;
+            if (w->head->capacity > 0 &&
+                w->bytes >= FLIGHT_PAGE + (size_t)(FLIGHT_NOTES + w->head->name_count) * FLIGHT_NAME_BYTES)
+                return true;
+            munmap((void *)w->head, w->bytes);
+        } else if (fd >= 0) {
+            close(fd);
+        }
+        if (kill(launcher, 0) != 0)
+            return false;
+        usleep(1000);
+    }
+    return false;
+}
+
+static bool is_there(const struct scenario *s, const struct watched *w)
+{
+    static const char *const kinds[] = {[PHASE_FORWARD] = "forward", [PHASE_BACKWARD] = "backward", [PHASE_OPTIMIZER] = "update"};
+    const uint64_t step = atomic_load(&w->head->step);
+    const uint32_t name = atomic_load(&w->head->last_name);
+    if (step < s->step)
+        return false;
+    if (s->phase == PHASE_CHECKPOINT) /* the copy is made, or the files are written beside the next steps */
+        return step == s->step || atomic_load(&w->head->note) != FLIGHT_NO_NAME || step % EVERY <= 1;
+    if (name >= w->head->name_count)
+        return false;
+    const char *text = (const char *)w->head + FLIGHT_PAGE + (size_t)(FLIGHT_NOTES + name) * FLIGHT_NAME_BYTES;
+    return strncmp(text, kinds[s->phase], strlen(kinds[s->phase])) == 0;
+}
+
+/* False: the run was over before. */
+static bool strike(const struct scenario *s, pid_t launcher, uint32_t *process)
+{
+    struct watched w;
+    if (!map_flight(s, &w, launcher))
+        return false;
+    bool struck = false;
+    while (!struck && atomic_load(&w.head->step) < STEPS - 10 && !is_there(s, &w) && kill((pid_t)w.head->process, 0) == 0)
+        usleep(20);
+    *process = w.head->process;
+    if (is_there(s, &w) && atomic_load(&w.head->step) < STEPS - 10)
+        struck = kill((pid_t)*process, s->signal) == 0;
+    munmap((void *)w.head, w.bytes);
+    return struck;
+}
+
+/* ---- a case, in a process of its own ---- */
+
+static bool find_hash(const char *text, char hash[32])
+{
+    const char *line = strstr(text, "weights_hash ");
+    return line && sscanf(line, "weights_hash %16s", hash) == 1;
+}
+
+static bool has_line(const char *text, const char *begin, const char *middle)
+{
+    for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        const char *end = strchrnul(line, '\n');
+        if (strncmp(line, begin, strlen(begin)) == 0 && memmem(line, (size_t)(end - line), middle, strlen(middle)))
+            return true;
+    }
+    return false;
+}
+
+static void judge(const struct scenario *s, bool ended, int status, uint32_t process)
+{
+    char begin[64], name[96], hash[32] = "";
+    const char *err = read_file(s->dir, "err");
+    uint32_t reports = 0, alive = 0;
+    snprintf(name, sizeof(name), "rank %u (host ", s->victim);
+    for (uint32_t r = 0; r < s->rank_count; r++) {
+        snprintf(begin, sizeof(begin), "train: rank %u: ", r);
+        if (r != s->victim && has_line(err, begin, name))
+            reports++;
+    }
+    snprintf(name, sizeof(name), "process %u)", process);
+    for (int restart = 0; restart < 2; restart++)
+        for (uint32_t r = 0; r < s->rank_count; r++) {
+            char path[64];
+            snprintf(path, sizeof(path), restart ? "flight/restart-1/rank-%05u.flight" : "flight/rank-%05u.flight", r);
+            char full[500];
+            eo_flight_log *flight;
+            snprintf(full, sizeof(full), "%s/%s", s->dir, path);
+            if (eo_flight_log_open(&flight, full, NULL) < 0)
+                continue;
+            alive += is_alive(s, eo_flight_log_info(flight).process);
+            eo_flight_log_close(&flight);
+        }
+    const bool has_hash = find_hash(read_file(s->dir, "out"), hash);
+    const bool good = ended && WIFEXITED(status) && WEXITSTATUS(status) == 0 && reports == s->rank_count - 1 &&
+                      strstr(err, name) && alive == 0 && has_hash && strcmp(hash, references[s->rank_count]) == 0 &&
+                      strstr(err, "restart 1 of 1");
+    printf("%s - seed %u: %u ranks, %s for rank %u in %s from step %u on: named by all others, all ended, and the resumed run "
+           "has the same weights\n", good ? "ok" : "not ok", s->seed, s->rank_count, strsignal(s->signal), s->victim,
+           phase_names[s->phase], s->step);
+    if (!good) {
+        printf("# ended %d, status %d, %u reports, %u left running, hash %s, wanted %s\n", ended,
+               WIFEXITED(status) ? WEXITSTATUS(status) : -1, reports, alive, hash, references[s->rank_count]);
+        for (const char *line = err; *line;) {
+            const int length = (int)strcspn(line, "\n");
+            printf("# %.*s\n", length, line);
+            line += length + (line[length] == '\n');
+        }
+    }
+}
+
+static void run_case(struct scenario s)
+{
+    uint32_t process = 0;
+    int status = 0;
+    for (int try = 0; try < TRIES; try++) {
+        remove_folder(s.dir);
+        mkdir(s.dir, 0700);
+        const pid_t launcher = start(&s, true);
+        const bool struck = strike(&s, launcher, &process);
+        const bool ended = wait_for(launcher, &status);
+        if (!struck && ended) /* the machine was too busy for us to see the moment */
+            continue;
+        judge(&s, ended, status, process);
+        remove_folder(s.dir);
+        return;
+    }
+    printf("not ok - seed %u: the moment could not be met in %d runs\n# %s\n", s.seed, TRIES, read_file(s.dir, "err"));
+}
+
+static void make_reference(uint32_t rank_count)
+{
+    struct scenario s = {.rank_count = rank_count};
+    int status;
+    snprintf(s.dir, sizeof(s.dir), "%s/reference-%u", folder, rank_count);
+    mkdir(s.dir, 0700);
+    const bool ended = wait_for(start(&s, false), &status);
+    if (!tap(ended && WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
+                 find_hash(read_file(s.dir, "out"), references[rank_count]), "%u ranks that nobody disturbs end", rank_count))
+        printf("# %s\n", read_file(s.dir, "err"));
+    remove_folder(s.dir);
+}
+
+static void print_result(uint32_t i)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "result-%u", i);
+    char *text = read_file(folder, name);
+    const bool good = strncmp(text, "ok - ", 5) == 0;
+    char *line = strstr(text, " - ");
+    char *rest = line ? strchr(line, '\n') : NULL;
+    if (rest)
+        *rest = '\0';
+    tap(good, "%s", line ? line + 3 : "the case ended without a word");
+    if (rest)
+        printf("%s", rest + 1);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 6)
+        return 2;
+    launch = argv[1];
+    train = argv[2];
+    text_path = argv[3];
+    folder = argv[4];
+    const uint32_t count = (uint32_t)atoi(argv[5]) < CASES_MAX ? (uint32_t)atoi(argv[5]) : CASES_MAX;
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    remove_folder(folder);
+    mkdir(folder, 0700);
+    for (uint32_t n = 2; n <= RANKS_MAX; n++)
+        make_reference(n);
+    uint32_t running = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (running == AT_ONCE) {
+            wait(NULL);
+            running--;
+        }
+        fflush(NULL);
+        if (fork() == 0) {
+            char name[400];
+            snprintf(name, sizeof(name), "%s/result-%u", folder, i);
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (!freopen(name, "w", stdout))
+                _exit(1);
+            run_case(draw(i));
+            fflush(stdout);
+            _exit(0);
+        }
+        running++;
+    }
+    while (wait(NULL) > 0) {
+    }
+    for (uint32_t i = 0; i < count; i++)
+        print_result(i);
+    remove_folder(folder);
+    return tap_end();
+}
