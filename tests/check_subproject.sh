@@ -25,7 +25,7 @@ report() # NUMBER STATUS TEXT
 cp -R "$source/tests/embed" "$work/host"
 ours=$work/host/subprojects/evenodd
 mkdir -p "$ours"
-for part in base streams buffers runtime layers tools include tests meson.build meson_options.txt; do
+for part in base streams buffers runtime cluster layers tools include tests meson.build meson_options.txt; do
     cp -R "$source/$part" "$ours/"
 done
 { PKG_CONFIG_PATH='' meson setup "$work/build" "$work/host" --force-fallback-for=evenodd && ninja -C "$work/build"; } >"$log" 2>&1
