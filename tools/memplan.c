@@ -75,6 +75,7 @@ struct memplan {
     struct eo_model_config config;
     struct eo_safetensors_check safetensors;
     struct eo_memplan plan;
+    struct eo_memplan fewer;      /* with fewer micro-batches, where the step is too long to be shown */
     struct eo_lifetimes lifetimes;
     struct eo_fit found;
 };
@@ -274,6 +275,7 @@ static struct eo_memplan_view view_of(const struct memplan *m)
 {
     return (struct eo_memplan_view){
         .config = &m->config, .memplan = &m->plan, .lifetimes = m->lifetimes.live ? &m->lifetimes : NULL,
+        .shown = m->fewer.plan ? &m->fewer : &m->plan,
         .safetensors = &m->safetensors, .device = m->device, .fit = m->fit ? &m->found : NULL,
         .all_strategies = m->all_strategies};
 }
@@ -297,7 +299,12 @@ static eo_status make_plan(struct memplan *m, struct eo_problem *problem)
     if (m->fit) /* the settings as given must be good, whatever the search then changes */
         TOOLS_TRY(eo_fit_search(&m->found, m->fit, &m->config, &m->settings, problem));
     TOOLS_TRY(eo_memplan_create(&m->plan, &m->config, &m->settings, problem));
-    const eo_status status = eo_lifetimes_create(&m->lifetimes, &m->plan);
+    struct eo_memplan_settings fewer = m->plan.settings;
+    fewer.micro_batches = EO_LIFETIMES_MICRO_BATCHES;
+    if (eo_plan_operation_count(m->plan.plan, EO_LIST_STEADY) > EO_LIFETIMES_OPERATIONS &&
+        m->plan.settings.micro_batches > fewer.micro_batches)
+        TOOLS_TRY(eo_memplan_create(&m->fewer, &m->config, &fewer, problem));
+    const eo_status status = eo_lifetimes_create(&m->lifetimes, m->fewer.plan ? &m->fewer : &m->plan);
     return status < 0 && status != EO_ERR_UNSUPPORTED ? eo_problem_set(problem, status, "no memory") : EO_OK;
 }
 
@@ -398,6 +405,7 @@ int main(int argc, char **argv)
         result = EO_EXIT_BAD_INPUT;
     }
     eo_lifetimes_fini(&m.lifetimes);
+    eo_memplan_fini(&m.fewer);
     eo_memplan_fini(&m.plan);
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fprintf(stderr, "%s: standard output: %s\n", program_invocation_short_name, strerror(errno));

@@ -227,44 +227,61 @@ static void print_shards(FILE *out, const struct eo_memplan_view *view)
             s->category_bytes[EO_CATEGORY_OPTIMIZER]);
 }
 
-/* Where the arena is larger than what is live: the largest hole at the peak, and who stands beside it. */
-static void print_hole(FILE *out, const struct eo_memplan_view *view)
+static int compare_addresses(const void *a, const void *b, void *user)
+{
+    const uint64_t *address = user, x = address[*(const uint32_t *)a], y = address[*(const uint32_t *)b];
+    return (x > y) - (x < y);
+}
+
+static bool is_live(const struct eo_live_span *span, uint32_t point)
+{
+    return span->first <= span->last ? point >= span->first && point <= span->last
+                                     : point >= span->first || point <= span->last;
+}
+
+/* Rows that are live at the peak, by address; their number. */
+static uint32_t rows_at_peak(const struct eo_memplan_view *view, uint32_t *rows)
 {
     const struct eo_lifetimes *t = view->lifetimes;
-    const eo_plan_summary *s = &view->memplan->summary;
+    eo_plan_row row;
+    uint32_t count = 0;
+    for (uint32_t r = 0; r < view->shown->summary.row_count; r++)
+        if (eo_plan_get_row(view->shown->plan, r, &row) >= 0 && row.always_live)
+            rows[count++] = r;
+    for (uint32_t i = 0; i < t->span_count; i++)
+        if (is_live(&t->spans[i], t->peak_point))
+            rows[count++] = t->spans[i].row;
+    qsort_r(rows, count, sizeof(*rows), compare_addresses, t->address);
+    return count;
+}
+
+/* Where the arena is larger than what is live: the largest hole at the peak, and who stands beside it. */
+void eo_report_hole(FILE *out, const struct eo_memplan_view *view)
+{
+    const struct eo_lifetimes *t = view->lifetimes;
+    const eo_plan_summary *s = &view->shown->summary;
     if (!t || s->arena_bytes == s->lower_bound_bytes)
         return;
-    bool *live = calloc(s->row_count + 1, sizeof(*live));
-    uint64_t begin = 0, best = 0;
+    uint32_t *rows = malloc(((uint64_t)s->row_count + t->span_count + 1) * sizeof(*rows));
+    if (!rows)
+        return;
+    const uint32_t count = rows_at_peak(view, rows);
+    uint64_t end = 0, best = 0;
     char before[EO_NAME_MAX] = "the beginning", left[EO_NAME_MAX] = "", right[EO_NAME_MAX] = "";
-    for (uint32_t i = 0; live && i < t->span_count; i++) {
-        const struct eo_live_span *span = &t->spans[i];
-        const bool in = span->first <= span->last ? t->peak_point >= span->first && t->peak_point <= span->last
-                                                  : t->peak_point >= span->first || t->peak_point <= span->last;
-        live[span->row] = live[span->row] || in;
-    }
-    for (uint32_t n = 0; live && n <= s->row_count; n++) { /* by address: rows are few thousand at most */
-        uint32_t next = UINT32_MAX;
-        eo_plan_row row, at = {0};
-        for (uint32_t r = 0; r < s->row_count; r++) {
-            if (eo_plan_get_row(view->memplan->plan, r, &row) < 0 || !(row.always_live || live[r]) ||
-                t->address[r] < begin || (next != UINT32_MAX && t->address[r] >= t->address[next]))
-                continue;
-            next = r;
-            at = row;
-        }
-        const uint64_t address = next == UINT32_MAX ? s->arena_bytes : t->address[next];
-        if (address > begin && address - begin > best) {
-            best = address - begin;
+    for (uint32_t i = 0; i <= count; i++) {
+        eo_plan_row row = {0};
+        if (i < count && eo_plan_get_row(view->shown->plan, rows[i], &row) < 0)
+            continue;
+        const uint64_t address = i < count ? t->address[rows[i]] : s->arena_bytes;
+        if (address > end && address - end > best) {
+            best = address - end;
             snprintf(left, sizeof(left), "%s", before);
-            snprintf(right, sizeof(right), "%s", next == UINT32_MAX ? "the end" : at.name);
+            snprintf(right, sizeof(right), "%s", i < count ? row.name : "the end");
         }
-        if (next == UINT32_MAX)
-            break;
-        begin = address + at.bytes;
-        snprintf(before, sizeof(before), "%s", at.name);
+        end = address + row.bytes > end ? address + row.bytes : end;
+        snprintf(before, sizeof(before), "%s", row.name);
     }
-    free(live);
+    free(rows);
     if (best)
         fprintf(out, "    at the peak the largest hole, %" PRIu64 " bytes, lies between %s and %s: this pair costs it\n", best,
                 left, right);
@@ -309,5 +326,5 @@ void eo_report_explain(FILE *out, const struct eo_memplan_view *view)
                 groups[g].bytes, groups[g].count * groups[g].bytes, eo_category_name(groups[g].category), text);
     }
     free(groups);
-    print_hole(out, view);
+    eo_report_hole(out, view);
 }

@@ -147,6 +147,19 @@ static void print_phase(FILE *out, const char *name, const struct eo_phase_peak 
     fprintf(out, "\n");
 }
 
+void eo_shown_text(const struct eo_memplan_view *view, char *text, size_t bytes)
+{
+    const eo_plan_summary *all = &view->memplan->summary, *shown = &view->shown->summary;
+    text[0] = '\0';
+    if (view->shown == view->memplan)
+        return;
+    const int used = snprintf(text, bytes, "of a step with %u micro-batches in place of %u: those between the first and the "
+                              "last are alike", view->shown->settings.micro_batches, view->memplan->settings.micro_batches);
+    if (shown->lower_bound_bytes != all->lower_bound_bytes)
+        snprintf(text + used, bytes - (size_t)used, "; its lower bound is %" PRIu64 " bytes, and that of all of them %" PRIu64,
+                 shown->lower_bound_bytes, all->lower_bound_bytes);
+}
+
 static void print_phases(FILE *out, const struct eo_memplan_view *view)
 {
     const struct eo_lifetimes *t = view->lifetimes;
@@ -154,7 +167,9 @@ static void print_phases(FILE *out, const struct eo_memplan_view *view)
         fprintf(out, "\n  phases: left out, the step has too many operations\n");
         return;
     }
-    fprintf(out, "\n  phases (largest sum of live bytes in each)\n");
+    char shown[320];
+    eo_shown_text(view, shown, sizeof(shown));
+    fprintf(out, "\n  phases (largest sum of live bytes in each)%s%s\n", shown[0] ? ", " : "", shown);
     print_phase(out, "end of forward", &t->forward_end, false);
     for (int p = 0; p < EO_PHASE_COUNT; p++)
         print_phase(out, eo_phase_name((enum eo_phase)p), &t->phases[p], t->phases[p].bytes == t->peak_bytes);
@@ -245,7 +260,7 @@ static void print_total(FILE *out, const struct eo_memplan_view *view)
     fprintf(out, "  %-24s %16" PRIu64 " %10.3f    lower bound %" PRIu64 " (%.3f GiB), %.2f %% above it\n", "arena",
             s->arena_bytes, eo_gib(s->arena_bytes), s->lower_bound_bytes, eo_gib(s->lower_bound_bytes), 100 * (above - 1));
     if (above > 1.05)
-        fprintf(out, "    more than 5 %% above its lower bound: --explain names the pair of rows beside the largest hole\n");
+        eo_report_hole(out, view);
     if (m->device_bytes != s->arena_bytes)
         fprintf(out, "  %-24s %16" PRIu64 " %10.3f    the arena less %" PRIu64 " bytes of pinned host memory\n", "on the device",
                 m->device_bytes, eo_gib(m->device_bytes), s->arena_bytes - m->device_bytes);

@@ -16,6 +16,7 @@
 struct eo_memplan_view {
     const struct eo_model_config *config;
     const struct eo_memplan *memplan;
+    const struct eo_memplan *shown;       /* whose step lifetimes are: memplan, or one with fewer micro-batches */
     const struct eo_lifetimes *lifetimes; /* NULL: too many operations */
     const struct eo_safetensors_check *safetensors;
     const struct eo_device_memory *device; /* NULL: a number, or none */
@@ -25,6 +26,12 @@ struct eo_memplan_view {
 
 void eo_report_plan(FILE *out, const struct eo_memplan_view *view);
 void eo_report_explain(FILE *out, const struct eo_memplan_view *view);
+
+/* Which two rows stand beside the largest hole at the peak, a line; nothing where there is none. */
+void eo_report_hole(FILE *out, const struct eo_memplan_view *view);
+
+/* "of a step with 3 micro-batches, ...", or "" where the step itself is shown. */
+void eo_shown_text(const struct eo_memplan_view *view, char *text, size_t bytes);
 void eo_report_fit(FILE *out, const struct eo_fit *fit);
 void eo_report_csv(FILE *out, const struct eo_memplan_view *view);
 json_t *eo_report_json(const struct eo_memplan_view *view); /* NULL: no memory */

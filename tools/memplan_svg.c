@@ -147,8 +147,10 @@ static void put_legend(const struct picture *p)
 
 void eo_page_svg(FILE *out, const struct eo_memplan_view *view)
 {
-    const eo_plan_summary *s = &view->memplan->summary;
-    const struct picture p = {.out = out, .memplan = view->memplan, .lifetimes = view->lifetimes,
+    const eo_plan_summary *s = &view->shown->summary;
+    char shown[320];
+    eo_shown_text(view, shown, sizeof(shown));
+    const struct picture p = {.out = out, .memplan = view->shown, .lifetimes = view->lifetimes,
                               .bytes = s->arena_bytes ? s->arena_bytes : 1};
     fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d 850\" role=\"img\" "
             "aria-label=\"memory of a step by offset and time\">\n<style>\n"
@@ -164,6 +166,7 @@ void eo_page_svg(FILE *out, const struct eo_memplan_view *view)
         put_stairs(&p);
         put_map(&p);
         put_legend(&p);
+        fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", LEFT, LEGEND_TOP + 46, shown);
     } else {
         fprintf(out, "<text x=\"20\" y=\"40\">the step has too many operations for a picture; plan fewer micro-batches</text>\n");
     }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPERATIONS_MAX = 1 << 15, RUNS = 3 };
+enum { OPERATIONS_MAX = 1 << 19, RUNS = 3 };
 
 struct use {
     bool open;

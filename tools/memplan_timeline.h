@@ -40,7 +40,11 @@ struct eo_lifetimes {
     struct eo_phase_peak forward_end; /* at the end of the last forward pass */
 };
 
-/* EO_OK, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (too many operations to be worth a picture). */
+/* A step of more operations is shown by one with fewer micro-batches, where it has more than three: those between the first
+ * and the last are alike. */
+enum { EO_LIFETIMES_OPERATIONS = 1 << 15, EO_LIFETIMES_MICRO_BATCHES = 3 };
+
+/* EO_OK, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (more operations than any model has with three micro-batches). */
 EO_NODISCARD eo_status eo_lifetimes_create(struct eo_lifetimes *out, const struct eo_memplan *memplan);
 void eo_lifetimes_fini(struct eo_lifetimes *timeline);
 const char *eo_phase_name(enum eo_phase phase);

@@ -7,6 +7,7 @@
 # usage: memplan_runs.sh MEMPLAN TRAIN PYTHON
 set -u
 memplan=$(realpath "$1") train=$(realpath "$2") python=$3
+document=$(realpath "$(dirname "$0")/../../docs/memplan.md")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -168,6 +169,9 @@ run 1 'nothing fits' --model llama-3-70b --device H100 --world 1 --fit max-batch
 result $? 'a search that finds nothing is 1'
 run 0 'agrees' --published
 result $? 'published figures agree'
+sed -n '/^| what | by the rules of/,/^$/p' "$document" >said
+[ "$(grep -c '^|' said)" -gt 50 ] && diff said out >err 2>&1
+result $? 'the table of the document is what --published prints'
 run 0 'roundup' --model qwen3-8b --explain
 result $? 'formulae are shown with their numbers'
 run 0 'planned, not run' --model mixtral-8x7b
@@ -198,6 +202,9 @@ result $? 'rows come as CSV'
 titles = xml.dom.minidom.parse("plan.svg").getElementsByTagName("title")
 assert len(titles) > 100, len(titles)' 2>>err
 result $? 'the picture is well-formed, and names its rectangles'
+run 0 'of a step with 3 micro-batches in place of 3000' --kernels cpu --model tiny --seq 64 --micro-batches 3000 --svg plan.svg &&
+    grep -q 'in place of 3000' plan.svg && [ "$(wc -c <plan.svg)" -lt 1000000 ]
+result $? 'a step of very many micro-batches is shown by one of three, and says so'
 
 # Bad input: status 2, a message, nothing written.
 refuse() # NAME WORDS ARGUMENTS
