@@ -131,7 +131,7 @@ eo_status eo_import_check(const struct eo_import *import, const char *model_name
 {
     const eo_transformer_config *file = &import->config, *model = config;
     if (file->family != model->family)
-        return REFUSE("--init %s: has weights of a %s, and --model %s is none%s", import->path,
+        return REFUSE("--init %s: has weights of a %s, and --model %s is none%s; use --model init", import->path,
                       file->family == EO_FAMILY_GPT2 ? "GPT-2" : "Llama", model_name,
                       import->is_folder ? "" : " (llm.c's are GPT-2 checkpoints)");
     const struct { const char *what; uint32_t file, model; } sizes[] = {

@@ -65,7 +65,7 @@ static const struct argp_option option_table[] = {
     {"model", OPTION_MODEL, "MODEL", 0,
      "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b; "
      "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a config.json of GPT-2, Llama or Mistral, or a folder with one; "
-     "init for the shape of the --init weights [small]", 1},
+     "init for the shape of the --init weights [small; with --init: init]", 1},
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [the project's own sources]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin", 0, "train on a token file of llm.c, in its order", 1},
@@ -454,6 +454,10 @@ static void check_together(const struct argp_state *state, struct eo_options *o)
     check_strategy(state, o);
     if (o->text_paths && o->tokens_path)
         argp_error(state, "--text and --tokens are both given; train on one of them");
+    if (o->init_path && !is_given(o, OPTION_MODEL)) { /* the shape of the files, then */
+        o->model_of_init = true;
+        o->model_name = "init";
+    }
     if (o->model_of_init && !o->init_path)
         argp_error(state, "--model init takes the shape of weights that are there; name them with --init FILE.bin, or "
                    "a folder");

@@ -148,6 +148,41 @@ refuse 'a checkpoint with NaN' 'value 1000' --model init --init "$work/nan.bin" 
 refuse 'a checkpoint whose header says bf16, and its size fp32' 'too long' --model init --init "$work/bf16.bin" --text "$text"
 refuse 'a checkpoint of GPT-2 for a Llama' 'llama-tiny is none' --model llama-tiny --init "$work/good.bin"
 
+# Weights of others.
+run "$train" --init "$work/good.bin" --tokens "$work/tokens.bin" --batch 1 --steps 2 --sample 0 --threads 1 \
+    --peak-seconds 0 --export "$work/folder"
+[ $code = 0 ] && [ -s "$work/folder/model.safetensors" ]
+result $? 'a checkpoint of llm.c becomes a Hugging Face folder'
+run "$train" --init "$work/folder" --tokens "$work/tokens.bin" --batch 1 --steps 2 --sample 0 --threads 1 \
+    --peak-seconds 0 --export back.bin
+[ $code = 0 ] && [ "$(wc -c <"$work/run/back.bin")" = $((1024 + 4 * (1952 + (128 - 16) * 8))) ]
+result $? 'and the folder a checkpoint of llm.c, with its vocabulary padded'
+some="--tokens $work/tokens.bin --batch 1 --steps 2"
+# shellcheck disable=SC2086 # lists of words
+{
+    refuse 'a folder for another model' 'has weights of a GPT-2' --model llama-tiny --init "$work/folder" --text "$text"
+    refuse 'a folder of another shape' 'is of another shape' --model tiny --init "$work/folder" --text "$text"
+    refuse 'an export to a path that is taken' 'is there already' --init "$work/good.bin" $some --export "$work/folder"
+    refuse 'an export to a folder in none' 'is not there; make it' --init "$work/good.bin" $some --export none/model
+    refuse 'an export of a Llama to llm.c' 'has no place for this model' --model llama-tiny --text "$text" --export x.bin
+    refuse 'an export of no name' '--export is empty' --text "$text" --export ''
+    refuse 'an export in another type' "'fp16'" --text "$text" --export model --export-dtype fp16
+    refuse 'a type of no export' 'are for --export' --text "$text" --export-dtype bf16
+    refuse 'files of no bytes' "--export-file-bytes is '0'" --text "$text" --export model --export-file-bytes 0
+    refuse 'files of bytes that are no number' "'5X'" --text "$text" --export model --export-file-bytes 5X
+}
+mkdir "$work/bad"
+cp "$work/folder/"* "$work/bad"
+sed -i 's/"n_embd": 8/"n_embd": 16/' "$work/bad/config.json"
+refuse 'a folder whose config and tensors disagree' 'by the config it has' --init "$work/bad" --text "$text"
+cp "$work/folder/config.json" "$work/bad"
+head -c 2000 "$work/folder/model.safetensors" >"$work/bad/model.safetensors"
+refuse 'a folder whose file is cut short' 'the header has' --init "$work/bad" --text "$text"
+rm "$work/bad/model.safetensors"
+refuse 'a folder without tensors' 'has neither model.safetensors nor' --init "$work/bad" --text "$text"
+rm "$work/bad/config.json"
+refuse 'a folder without a config' 'config.json: No such file' --init "$work/bad" --text "$text"
+
 # Models of a config.json.
 model() # TEXT: becomes the model of $work/model
 {
