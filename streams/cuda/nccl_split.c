@@ -9,21 +9,21 @@
 #include "base/check.h"
 #include "streams/cuda/nccl_internal.h"
 
-static eo_status split_parent(struct eo_group *parent, uint32_t color, uint32_t key, ncclComm_t *out)
+/* The group's own from the first moment, so that who gives up finds it. */
+static eo_status split_parent(struct eo_group *group, struct eo_group *parent, uint32_t color, uint32_t key)
 {
     static const char label[] = "evenodd group";
     ncclConfig_t config = eo_nccl_config(parent, NULL, label);
     const uint64_t free_bytes = eo_nccl_free_bytes();
     const bool is_none = color == EO_GROUP_NO_COLOR;
-    *out = NULL;
     const ncclResult_t result =
-        ncclCommSplit(parent->parent, is_none ? NCCL_SPLIT_NOCOLOR : (int)color, (int)key, out, &config);
+        ncclCommSplit(parent->parent, is_none ? NCCL_SPLIT_NOCOLOR : (int)color, (int)key, &group->parent, &config);
     EO_TRY(eo_nccl_settle(parent, parent->parent, result, "ncclCommSplit", label));
     if (is_none)
         return EO_OK;
-    if (!*out)
+    if (!group->parent)
         return eo_nccl_fail(parent, EO_ERR_COMM, "rank %u, '%s': ncclCommSplit gave no communicator", parent->rank, label);
-    EO_TRY(eo_nccl_settle(parent, *out, ncclInProgress, "ncclCommSplit", label));
+    EO_TRY(eo_nccl_settle(parent, group->parent, ncclInProgress, "ncclCommSplit", label));
     eo_nccl_count_taken(parent, free_bytes, label);
     return EO_OK;
 }
@@ -40,38 +40,40 @@ static eo_status choose_mode(struct eo_group *group)
     return eo_nccl_choose(&group->mode, "registered", &group->facts, why, sizeof(why));
 }
 
-static eo_status make_group(struct eo_group **out, struct eo_group *parent, ncclComm_t comm)
+static eo_status find_place(struct eo_group *group, const struct eo_group *parent)
 {
     int rank = 0, count = 0;
-    ncclResult_t result = ncclCommUserRank(comm, &rank);
+    ncclResult_t result = ncclCommUserRank(group->parent, &rank);
     if (result == ncclSuccess)
-        result = ncclCommCount(comm, &count);
+        result = ncclCommCount(group->parent, &count);
     if (result != ncclSuccess)
-        return eo_nccl_fail_call(parent, comm, result, "the place in a new group", "split");
+        return eo_nccl_fail_call(group, group->parent, result, "the place in a new group", "split");
+    group->rank = (uint32_t)rank;
+    group->params.rank_count = (uint32_t)count;
+    const eo_status status = choose_mode(group);
+    return status < 0 ? eo_nccl_fail(group, status, "rank %u: no mode of NCCL for a group of %d ranks", parent->rank, count)
+                      : EO_OK;
+}
+
+/* A member of the family that has no communicator yet. */
+static struct eo_group *new_group(struct eo_group *parent)
+{
     struct eo_group *group = calloc(1, sizeof(*group)), *root = parent->root;
     if (!group)
-        return eo_nccl_fail(parent, EO_ERR_NO_MEMORY, "rank %u: out of memory for a group inside the group", parent->rank);
+        return NULL;
     group->params = parent->params;
-    group->params.rank_count = (uint32_t)count;
     group->params.log = &group->log;
     group->log = parent->log;
-    group->rank = (uint32_t)rank;
+    group->rank = parent->rank;
     group->cuda_device = parent->cuda_device;
     group->cta_max = parent->cta_max;
     group->facts = parent->facts;
-    group->parent = comm;
     group->owns_parent = true;
     group->root = root;
-    const eo_status status = choose_mode(group);
-    if (status < 0) {
-        free(group);
-        return eo_nccl_fail(parent, status, "rank %u: no mode of NCCL for a group of %d ranks", parent->rank, count);
-    }
     atomic_fetch_add(&root->references, 1);
     group->next = root->next;
     root->next = group;
-    *out = group;
-    return EO_OK;
+    return group;
 }
 
 static uint32_t family_size(const struct eo_group *root)
@@ -85,7 +87,6 @@ static uint32_t family_size(const struct eo_group *root)
 eo_status eo_nccl_group_split(struct eo_group **out, struct eo_group_place *place, struct eo_group *parent,
                               uint32_t rank, uint32_t color, uint32_t key)
 {
-    ncclComm_t comm = NULL;
     *out = NULL;
     *place = (struct eo_group_place){0};
     EO_TRY(eo_nccl_failure(parent));
@@ -94,14 +95,17 @@ eo_status eo_nccl_group_split(struct eo_group **out, struct eo_group_place *plac
                "split: color %u, key %u; NCCL takes 0 to %d", color, key, INT_MAX);
     EO_REQUIRE(&parent->log, family_size(parent->root) < EO_NCCL_FAMILY_MAX, "split: a world of NCCL can have %d groups",
                (int)EO_NCCL_FAMILY_MAX);
-    EO_TRY(split_parent(parent, color, key, &comm));
-    if (!comm)
-        return EO_OK;
-    const eo_status status = make_group(out, parent, comm);
-    if (status < 0) {
-        (void)ncclCommAbort(comm);
+    struct eo_group *group = new_group(parent);
+    if (!group)
+        return eo_nccl_fail(parent, EO_ERR_NO_MEMORY, "rank %u: out of memory for a group inside the group", parent->rank);
+    eo_status status = split_parent(group, parent, color, key);
+    if (status >= 0 && group->parent)
+        status = find_place(group, parent);
+    if (status < 0 || !group->parent) {
+        eo_nccl_group_release(group);
         return status;
     }
-    *place = (struct eo_group_place){(*out)->rank, (*out)->params.rank_count};
+    *out = group;
+    *place = (struct eo_group_place){group->rank, group->params.rank_count};
     return EO_OK;
 }

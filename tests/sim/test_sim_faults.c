@@ -176,12 +176,19 @@ int main(void)
                                            .memory = EO_MEMORY_DYNAMIC_CACHING},
                                 pool = {.ranks = 1, .device = "cuda", .steps = 3, .memory = EO_MEMORY_DYNAMIC_POOL},
                                 nccl = {.ranks = 2, .device = "cuda", .steps = 4, .world = MICRO_NCCL, .graph = true,
-                                        .mode = "registered", .timeout_ms = 2000};
+                                        .mode = "registered", .timeout_ms = 2000},
+                                groups = {.ranks = 4, .device = "cuda", .steps = 3, .strategy = EO_STRATEGY_HSDP,
+                                          .shard_group = 2, .timeout_ms = 2000},
+                                nccl_groups = {.ranks = 4, .device = "cuda", .steps = 3, .world = MICRO_NCCL,
+                                               .strategy = EO_STRATEGY_HSDP, .shard_group = 2, .mode = "registered",
+                                               .timeout_ms = 2000};
     calls(&eager, "local, eager");
     calls(&graph, "local, graph");
     calls(&dynamic, "local, dynamic:caching");
     calls(&pool, "one rank, dynamic:pool");
     calls(&nccl, "NCCL, graph");
+    calls(&groups, "local, hsdp:2");
+    calls(&nccl_groups, "NCCL, hsdp:2");
     devices(&eager, "local");
     devices(&nccl, "NCCL");
     peers();
