@@ -387,6 +387,8 @@ static eo_status train(struct rank *self)
         const eo_status status = one_step(self, step, &captured);
         if (status < 0)
             return status;
+        if (settings->after_step)
+            settings->after_step(settings->user, self->rank, step, self->runtime);
     }
     double sums[2] = {self->rank + 1, 0.5};
     TRY(eo_sum(self->runtime, sums, 2));

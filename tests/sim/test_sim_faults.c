@@ -171,7 +171,8 @@ int main(void)
 {
     all = getenv("EO_TEST_FULL") != NULL;
     const struct micro_settings eager = {.ranks = 2, .device = "cuda", .steps = 3},
-                                graph = {.ranks = 2, .device = "cuda", .steps = 4, .world = MICRO_GPU_EACH, .graph = true},
+                                graph = {.ranks = 2, .device = "cuda", .steps = 4, .world = MICRO_GPU_EACH, .graph = true,
+                                         .graph_times = true, .waits_each_step = true},
                                 dynamic = {.ranks = 2, .device = "cuda", .steps = 3,
                                            .memory = EO_MEMORY_DYNAMIC_CACHING},
                                 pool = {.ranks = 1, .device = "cuda", .steps = 3, .memory = EO_MEMORY_DYNAMIC_POOL},
