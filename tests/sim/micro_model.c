@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "micro_kernels.h"
+#include "streams/timeline.h"
 
 static const struct {
     const char *name, *weight, *bias;
@@ -263,6 +264,35 @@ static eo_status micro_batch(struct rank *self, uint32_t m)
 
 /* -- steps ------------------------------------------------------------------------------------------------------- */
 
+/* Times are of one clock, so an operation ends after it began, begins after the one issued before on its stream, and has
+ * ended before now. A time that was not taken is 0, or that of another operation. */
+static void check_timeline(struct rank *self, uint32_t step)
+{
+    enum { RECORDS = 512, SLACK_NS = 2000 /* times are floats of milliseconds */ };
+    eo_timeline_record records[RECORDS];
+    struct micro_result *result = self->run->result;
+    uint64_t last_ns[4] = {0};
+    const uint32_t count = eo_runtime_timeline(self->runtime, records, RECORDS);
+    const uint64_t now_ns = eo_now_ns() + SLACK_NS;
+    pthread_mutex_lock(&self->run->lock);
+    for (uint32_t i = 0; i < count && i < RECORDS && !result->timeline[0]; i++) {
+        const eo_timeline_record *r = &records[i];
+        uint64_t *last = &last_ns[(uint32_t)r->stream % 4];
+        if (r->start_ns == 0 || r->end_ns == 0)
+            continue;
+        const char *wrong = r->end_ns + SLACK_NS < r->start_ns ? "ends before it begins"
+                            : r->start_ns + SLACK_NS < *last   ? "begins before the one issued before it"
+                            : r->end_ns > now_ns               ? "ends later than now"
+                                                               : NULL;
+        if (wrong)
+            snprintf(result->timeline, sizeof(result->timeline), "rank %u, step %u, %s (%u): %s: %llu to %llu ns, before %llu, now %llu",
+                     self->rank, step, r->name, r->operation, wrong, (unsigned long long)r->start_ns,
+                     (unsigned long long)r->end_ns, (unsigned long long)*last, (unsigned long long)now_ns);
+        *last = r->start_ns;
+    }
+    pthread_mutex_unlock(&self->run->lock);
+}
+
 static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
 {
     const struct micro_settings *settings = &self->run->settings;
@@ -287,6 +317,8 @@ static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
         TRY(eo_step_end(self->runtime, params, wanted));
         *captured = capture;
     }
+    if (reports && !self->on_host)
+        check_timeline(self, step);
     if (self->rank == 0) {
         result->graphs += *captured;
         result->has_report[step] = reports;
@@ -367,7 +399,7 @@ static eo_status train(struct rank *self)
         TRY(eo_world_create_nccl(&self->world, &(const eo_world_nccl_params){
             .rank = self->rank, .rank_count = settings->ranks, .id = self->communicator ? NULL : &run->id,
             .communicator = self->communicator, .device_index = self->rank, .mode = settings->mode, .timeout_ms = settings->timeout_ms, .log = &run->log,
-            .launch_order_is_implicit = settings->separate_reduce_stream}));
+            .launch_order_is_implicit = settings->separate_reduce_stream && !settings->explicit_order}));
     TRY(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = run->plan, .world = self->world,
                                                             .memory = settings->memory, .debug = settings->debug,
                                                             .graph_times = settings->graph_times,

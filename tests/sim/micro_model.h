@@ -29,6 +29,7 @@ struct micro_settings {
     const char *mode; /* of NCCL */
     eo_memory memory;
     bool own_communicator; /* NCCL: the world is made from a communicator that is there already, and stays */
+    bool explicit_order; /* NCCL: as if NCCL_LAUNCH_ORDER_IMPLICIT were not set */
     eo_strategy strategy;
     uint32_t shard_group; /* of hsdp */
     bool graph, graph_times, separate_reduce_stream, waits_each_step, debug, evaluates;
@@ -48,6 +49,7 @@ struct micro_result {
     eo_status status[MICRO_RANKS_MAX]; /* the first that failed on each rank */
     char error[MICRO_RANKS_MAX][512];
     char log[1024];        /* the first error lines of all ranks */
+    char timeline[200];    /* the first time of the timeline that cannot be; none: "" */
 };
 
 /* Trains; on "cuda" between sim_start, which is the caller's, and sim_finish. */

@@ -48,7 +48,8 @@ enum sim_mutation_kind {
 struct sim_mutation {
     enum sim_mutation_kind kind;
     uint32_t rank;    /* of sim_run_ranks */
-    uint32_t ordinal; /* which of this thread's calls of the function, from 0 */
+    uint32_t ordinal; /* which of this thread's calls of the function, from 0; with a place, of those from there */
+    const void *place;
 };
 
 struct sim_fault {
@@ -82,6 +83,12 @@ struct sim_config {
     struct sim_fault fault;
     struct sim_mutation mutation;
     bool quiet; /* violations are expected: nothing on stderr */
+    /* SCHEDULED: what a host thread learns by a look at an event, or from another thread, orders nothing on the device. What is
+     * left is streams, events and what a thread itself waits for: the same under every schedule. */
+    bool knows_least;
+    uint32_t slow_operation; /* the n-th operation of rank slow_rank that is issued (from 1) begins so much later */
+    uint32_t slow_rank;
+    uint64_t slow_ns;
 };
 
 /* Forgets everything and begins anew. Between tests; no other thread may be in a call. */
@@ -105,12 +112,16 @@ bool sim_found_race(void);
 uint32_t sim_calls(const char *function, uint32_t rank);
 /* Of those, the n-th call of cudaStreamWaitEvent or cudaEventRecord in words; and whether its order was implied by what
  * was there before. */
+enum { SIM_NOTED_COMMS = 4 };
 struct sim_call_note {
     char text[160];
-    bool redundant; /* of a wait: the order was there already */
+    const void *place; /* in the program: where the call returns to */
+    uint32_t place_ordinal;
+    bool redundant;    /* of a wait: the order was there already */
     bool capturing;
-    bool orders, tells, times; /* of a record: a wait that is not redundant bound to it; the host waited for it or asked;
-                                  the host asked for its time */
+    bool used;         /* of a record: a wait bound to it, the host waited for it or asked */
+    uint32_t issued;   /* operations that this rank had issued */
+    uint32_t collectives[SIM_NOTED_COMMS]; /* of NCCL: issued on the first communicators, in order of creation */
 };
 bool sim_call_note(enum sim_mutation_kind kind, uint32_t rank, uint32_t ordinal, struct sim_call_note *out);
 bool sim_mutation_happened(void);
@@ -120,6 +131,9 @@ const char *sim_function(uint32_t index);
 uint64_t sim_virtual_ns(void); /* the simulated time of the latest operation that has run */
 uint64_t sim_operations(void); /* that have run */
 uint64_t sim_order_hash(void); /* of the order in which they ran: equal where two runs were the same */
+/* Of the order of conflicting accesses alone: of each byte, who wrote it after whom, and who read what of whom. Where no pair
+ * is unordered, two runs with the same hash compute the same under every schedule. */
+uint64_t sim_conflict_hash(void);
 
 /* --- for kernel twins --- */
 

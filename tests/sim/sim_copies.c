@@ -65,6 +65,7 @@ cudaError_t cudaFreeHost(void *at)
     if (!memory || memory->kind != SIM_PINNED || memory->at != (uintptr_t)at)
         CUDA_END(cudaErrorInvalidValue);
     const cudaError_t error = sim_wait_device(memory->device, "cudaFreeHost");
+    sim_deliver_to(&(struct sim_range){.at = (const void *)memory->at, .bytes = memory->bytes});
     if (error == cudaSuccess)
         sim_memory_drop(memory);
     CUDA_END(error);
@@ -313,13 +314,95 @@ struct copy {
     const void *from; /* NULL: from `data` */
     size_t bytes;
     int value; /* of a fill */
+    bool to_pinned;
+    uint64_t sum; /* of what lay in pinned memory when the copy was issued; 0: not known */
     unsigned char data[];
 };
+
+/* What a copy has brought to pinned memory. The host finds it there when it has waited for the copy, and no sooner. */
+struct sim_delivery {
+    struct sim_delivery *next;
+    uint32_t rank, component, tick;
+    unsigned char *to;
+    size_t bytes;
+    unsigned char data[];
+};
+
+static uint64_t sum_of(const unsigned char *at, size_t bytes)
+{
+    uint64_t sum = 14695981039346656037u;
+    for (size_t i = 0; i < bytes; i++)
+        sum = (sum ^ at[i]) * 1099511628211u;
+    return sum ? sum : 1;
+}
+
+static void keep_delivery(const struct copy *copy, const void *from)
+{
+    const struct sim_op *op = sim_current_op();
+    struct sim_delivery **link = &sim.deliveries, *new = sim_alloc(sizeof(*new) + copy->bytes);
+    new->rank = op->stream->rank;
+    new->component = op->stream->component;
+    new->tick = sim.component_tick[new->component];
+    new->to = copy->to;
+    new->bytes = copy->bytes;
+    memcpy(new->data, from, copy->bytes);
+    while (*link) /* in the order in which they came */
+        link = &(*link)->next;
+    *link = new;
+}
+
+static void deliver(struct sim_delivery **link)
+{
+    struct sim_delivery *delivery = *link;
+    memcpy(delivery->to, delivery->data, delivery->bytes);
+    *link = delivery->next;
+    free(delivery);
+}
+
+void sim_deliver(void)
+{
+    const struct sim_thread *self = sim_self();
+    for (struct sim_delivery **link = &sim.deliveries; *link;) {
+        const struct sim_delivery *delivery = *link;
+        const bool concerns = self->rank == SIM_ANY_RANK || delivery->rank == SIM_ANY_RANK || self->rank == delivery->rank;
+        if (concerns && self->clock.at[delivery->component] >= delivery->tick)
+            deliver(link);
+        else
+            link = &(*link)->next;
+    }
+}
+
+void sim_deliver_to(const struct sim_range *range)
+{
+    for (struct sim_delivery **link = &sim.deliveries; *link;) {
+        const unsigned char *from = range->at, *to = (*link)->to;
+        if (to < from + range->bytes && from < to + (*link)->bytes)
+            deliver(link);
+        else
+            link = &(*link)->next;
+    }
+}
+
+void sim_deliveries_reset(void)
+{
+    while (sim.deliveries) {
+        struct sim_delivery *next = sim.deliveries->next;
+        free(sim.deliveries);
+        sim.deliveries = next;
+    }
+}
 
 static void copy_body(const void *arguments)
 {
     const struct copy *copy = arguments;
-    memmove(sim_host_alias(copy->to), copy->from ? sim_host_alias(copy->from) : copy->data, copy->bytes);
+    const void *from = copy->from ? sim_host_alias(copy->from) : copy->data;
+    if (copy->sum && sum_of(from, copy->bytes) != copy->sum)
+        sim_violate_race("not ordered: a copy of %zu bytes from pinned memory at %p, and the host, which has written there since "
+                         "the copy was issued", copy->bytes, copy->from);
+    if (copy->to_pinned)
+        keep_delivery(copy, from);
+    else
+        memmove(sim_host_alias(copy->to), from, copy->bytes);
 }
 
 static void fill_body(const void *arguments)
@@ -338,6 +421,11 @@ static cudaError_t issue_copy(struct sim_stream *stream, const char *name, void 
     *copy = (struct copy){.to = to, .from = from_host ? NULL : from, .bytes = bytes};
     if (from_host)
         memcpy(copy->data, from, bytes);
+    if (sim.config.executor == SIM_SCHEDULED) {
+        copy->to_pinned = !to_host && sim_memory_find(to)->kind == SIM_PINNED;
+        if (!from_host && !stream->capture && sim_memory_find(from)->kind == SIM_PINNED)
+            copy->sum = sum_of(from, bytes);
+    }
     work.any_device = true;
     work.ranges = sim_alloc(2 * sizeof(*work.ranges));
     if (!from_host)

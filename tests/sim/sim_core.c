@@ -79,6 +79,7 @@ bool sim_fault_happened(void) { return sim.fault_happened; }
 uint64_t sim_virtual_ns(void) { return sim.virtual_ns; }
 uint64_t sim_operations(void) { return sim.operations; }
 uint64_t sim_order_hash(void) { return sim.order_hash; }
+uint64_t sim_conflict_hash(void) { return sim.conflict_hash; }
 
 const char *sim_violation(uint32_t index)
 {
@@ -239,9 +240,10 @@ static void forget(void)
 {
     sim_graphs_reset();
     sim_nccl_reset();
+    sim_streams_reset(); /* what never ran may be the record of an event */
     sim_events_reset();
-    sim_streams_reset();
     sim_vmm_reset();
+    sim_deliveries_reset();
     sim_memory_reset();
     sim_host_forget();
     while (sim.threads) {

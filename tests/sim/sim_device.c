@@ -382,6 +382,7 @@ static CUresult sim_cuMemUnmap(CUdeviceptr at, size_t bytes)
         DRIVER_END(CUDA_ERROR_INVALID_VALUE);
     /* The real call waits for nothing: what still runs on the memory faults. */
     struct sim_physical *physical = memory->physical;
+    sim_host_frees(memory, "cuMemUnmap");
     sim_memory_drop(memory);
     physical->mappings--;
     reap_physical(physical);

@@ -12,26 +12,32 @@
 
 /* --- what mutations are told about --- */
 
-void sim_note_call(enum sim_mutation_kind kind, bool redundant, bool capturing, const char *format, ...)
+struct sim_note *sim_note_call(enum sim_mutation_kind kind, const void *place, const struct sim_stream *stream,
+                               const char *format, ...)
 {
     struct sim_thread *self = sim_self();
     if (sim.note_count == SIM_NOTES_MAX)
-        return;
-    const char *function = kind == SIM_DROP_RECORD ? "cudaEventRecord" : "cudaStreamWaitEvent";
-    uint32_t ordinal = 0;
-    for (uint32_t i = 0; i < sim.function_count; i++)
-        if (strcmp(sim.functions[i], function) == 0)
-            ordinal = self->calls[i] - 1;
+        return NULL;
     struct sim_note *note = &sim.notes[sim.note_count++];
     note->kind = kind;
     note->rank = self->rank;
-    note->ordinal = ordinal;
-    note->note.redundant = redundant;
-    note->note.capturing = capturing;
+    note->ordinal = self->noted[kind == SIM_DROP_RECORD]++;
+    note->note.place = place;
+    uint32_t p = 0;
+    while (self->places[p].at && self->places[p].at != place)
+        if (++p == SIM_PLACES_MAX)
+            abort();
+    self->places[p].at = place;
+    note->note.place_ordinal = self->places[p].count++;
+    note->note.capturing = stream->capture != NULL;
+    note->note.issued = sim.issued_of[self->rank < SIM_RANKS_MAX ? self->rank : SIM_RANKS_MAX];
+    for (uint32_t c = 0; c < SIM_NOTED_COMMS; c++)
+        note->note.collectives[c] = sim_comm_issued(c, self->rank);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(note->note.text, sizeof(note->note.text), format, arguments);
     va_end(arguments);
+    return note;
 }
 
 bool sim_call_note(enum sim_mutation_kind kind, uint32_t rank, uint32_t ordinal, struct sim_call_note *out)
@@ -48,19 +54,17 @@ bool sim_call_note(enum sim_mutation_kind kind, uint32_t rank, uint32_t ordinal,
     return false;
 }
 
-/* Whether this very call is the one to be changed. Called once in it, after sim_enter has counted it. */
-bool sim_mutates(enum sim_mutation_kind kind, const char *function)
+/* Whether this very call is the one to be changed. */
+bool sim_mutates(enum sim_mutation_kind kind, const struct sim_note *note)
 {
     const struct sim_mutation *mutation = &sim.config.mutation;
-    const struct sim_thread *self = sim_self();
-    if (mutation->kind != kind || self->rank != mutation->rank)
+    if (!note || mutation->kind != kind || note->rank != mutation->rank)
         return false;
-    for (uint32_t i = 0; i < sim.function_count; i++)
-        if (strcmp(sim.functions[i], function) == 0 && self->calls[i] == mutation->ordinal + 1) {
-            sim.mutation_happened = true;
-            return true;
-        }
-    return false;
+    if (mutation->place ? note->note.place != mutation->place || note->note.place_ordinal != mutation->ordinal
+                        : note->ordinal != mutation->ordinal)
+        return false;
+    sim.mutation_happened = true;
+    return true;
 }
 
 /* --- streams --- */
@@ -171,9 +175,13 @@ static cudaError_t query(struct sim_point *point)
         struct sim_thread *self = sim_self();
         if (self->takes_turns && (!sim_can_run() || sim_next_random() % 8 == 0)) /* who polls lets others get on */
             (void)sim_pause(&(struct sim_patience){0});
-        return cudaErrorNotReady;
+        if (!sim_polls_in_vain())
+            return cudaErrorNotReady;
+        sim_violate("hang: a loop asks for %s (operation %llu of stream %u), nothing can run, and the loop does not end",
+                    point->name, (unsigned long long)point->sequence, point->stream_label);
+        sim_break(cudaErrorLaunchTimeout, point->name);
+        return sim.broken;
     }
-    sim_know(point);
     return cudaSuccess;
 }
 
@@ -184,7 +192,14 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
     if (!stream)
         CUDA_END(cudaErrorInvalidResourceHandle);
     const cudaError_t refused = sim_capture_refuses(stream, "cudaStreamQuery");
-    CUDA_END(refused != cudaSuccess ? refused : query(stream->last));
+    if (refused != cudaSuccess)
+        CUDA_END(refused);
+    struct sim_point *last = sim_retain(stream->last);
+    const cudaError_t error = query(last);
+    if (error == cudaSuccess) /* asked in loops that wait */
+        sim_know(last);
+    sim_release(last);
+    CUDA_END(error);
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -233,6 +248,7 @@ static void free_event(struct sim_event *event)
     sim_release(event->point);
     sim_release(event->older);
     free(event->tips);
+    free(event->older_tips);
     free(event);
 }
 
@@ -303,8 +319,8 @@ void sim_event_set(struct sim_event *event, struct sim_point *point)
     event->older = event->point;
     event->point = sim_retain(point);
     event->version++;
-    event->capture_id = 0;
-    event->tip_count = 0;
+    event->capture_id = event->older_capture_id = 0;
+    event->tip_count = event->older_tip_count = 0;
 }
 
 static cudaError_t capture_record(struct sim_event *event, struct sim_stream *stream, unsigned int flags)
@@ -316,9 +332,13 @@ static cudaError_t capture_record(struct sim_event *event, struct sim_stream *st
         atomic_fetch_add(&event->references, 1);
         return sim_capture_add(stream, &work);
     }
+    uint32_t *const freed = event->older_tips;
+    event->older_capture_id = event->capture_id;
+    event->older_tip_count = event->tip_count;
+    event->older_tips = event->tips;
     event->capture_id = stream->capture->id;
     event->tip_count = stream->tip_count;
-    event->tips = realloc(event->tips, (stream->tip_count + 1) * sizeof(*event->tips));
+    event->tips = realloc(freed, (stream->tip_count + 1) * sizeof(*event->tips));
     if (!event->tips)
         abort();
     if (stream->tip_count > 0)
@@ -342,26 +362,33 @@ static cudaError_t record(cudaEvent_t handle, cudaStream_t stream_handle, unsign
     return sim.broken;
 }
 
+static cudaError_t noted_record(cudaEvent_t handle, cudaStream_t stream_handle, unsigned int flags, const void *place)
+{
+    struct sim_event *event = sim_event_of(handle);
+    const struct sim_stream *stream = sim_stream_of(stream_handle);
+    if (!event || !stream)
+        return cudaErrorInvalidResourceHandle;
+    const struct sim_note *note =
+        sim_note_call(SIM_DROP_RECORD, place, stream, "record of event %u on stream %u after %s", event->label,
+                      stream->label, stream->last ? stream->last->name : "nothing");
+    if (sim_mutates(SIM_DROP_RECORD, note))
+        return cudaSuccess;
+    const cudaError_t error = record(handle, stream_handle, flags);
+    if (error == cudaSuccess && note)
+        event->note = (uint32_t)(note - sim.notes);
+    return error;
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     CUDA_BEGIN();
-    const struct sim_stream *at = sim_stream_of(stream);
-    if (at && sim_event_of(event))
-        sim_note_call(SIM_DROP_RECORD, false, at->capture != NULL, "record of event %u on stream %u after %s",
-                      sim_event_of(event)->label, at->label, at->last ? at->last->name : "nothing");
-    if (sim_mutates(SIM_DROP_RECORD, "cudaEventRecord"))
-        CUDA_END(cudaSuccess);
-    const uint32_t note = sim.note_count - 1;
-    const cudaError_t error = record(event, stream, 0);
-    if (error == cudaSuccess && note < SIM_NOTES_MAX)
-        sim_event_of(event)->note = note;
-    CUDA_END(error);
+    CUDA_END(noted_record(event, stream, 0, __builtin_return_address(0)));
 }
 
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags)
 {
     CUDA_BEGIN();
-    CUDA_END(record(event, stream, flags));
+    CUDA_END(noted_record(event, stream, flags, __builtin_return_address(0)));
 }
 
 /* The note of the event's latest record; of none, one that nobody reads. */
@@ -378,6 +405,16 @@ static bool is_implied(const struct sim_stream *stream, const struct sim_point *
            sim_self()->issued.at[point->component] >= point->sequence;
 }
 
+/* As if the event's latest record, in a capture, had not come yet. */
+static cudaError_t join_older(struct sim_stream *stream, const struct sim_event *event, unsigned int flags)
+{
+    struct sim_event older = *event;
+    older.capture_id = event->older_capture_id;
+    older.tip_count = event->older_tip_count;
+    older.tips = event->older_tips;
+    return sim_capture_join(stream, &older, flags);
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, unsigned int flags)
 {
     CUDA_BEGIN();
@@ -388,17 +425,23 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, 
     if (flags & ~(unsigned)cudaEventWaitExternal)
         CUDA_END(cudaErrorInvalidValue);
     const bool in_capture = stream->capture || event->capture_id != 0;
-    sim_note_call(SIM_DROP_WAIT, in_capture ? sim_capture_implies(stream, event) : is_implied(stream, event->point), in_capture,
-                  "stream %u (last %s) waits for event %u (after %s of stream %u)", stream->label,
-                  stream->last ? stream->last->name : "nothing", event->label,
-                  event->point ? event->point->name : "nothing", event->point ? event->point->stream_label : 0);
-    if (!sim.notes[sim.note_count - 1].note.redundant)
-        note_of(event)->orders = true;
-    if (sim_mutates(SIM_DROP_WAIT, "cudaStreamWaitEvent"))
+    struct sim_note *note =
+        sim_note_call(SIM_DROP_WAIT, __builtin_return_address(0), stream,
+                      "stream %u (last %s) waits for event %u (after %s of stream %u)", stream->label,
+                      stream->last ? stream->last->name : "nothing", event->label,
+                      event->point ? event->point->name : "nothing", event->point ? event->point->stream_label : 0);
+    if (note) {
+        note->note.redundant = in_capture ? sim_capture_implies(stream, event) : is_implied(stream, event->point);
+        note->note.capturing = in_capture;
+    }
+    note_of(event)->used = true;
+    if (sim_mutates(SIM_DROP_WAIT, note))
         CUDA_END(cudaSuccess);
-    if (in_capture)
-        CUDA_END(sim_capture_join(stream, event, flags));
-    struct sim_point *point = sim_mutates(SIM_STALE_WAIT, "cudaStreamWaitEvent") ? event->older : event->point;
+    const bool is_stale = sim_mutates(SIM_STALE_WAIT, note);
+    const bool leaves_capture = is_stale && !stream->capture && event->capture_id != 0 && event->older_capture_id == 0;
+    if (in_capture && !leaves_capture)
+        CUDA_END(is_stale ? join_older(stream, event, flags) : sim_capture_join(stream, event, flags));
+    struct sim_point *point = is_stale && !leaves_capture ? event->older : event->point;
     if (point) {
         struct sim_work work = {.kind = SIM_MARKER, .name = stream->last ? stream->last->name : "nothing"};
         struct sim_op *op = sim_op_new(stream, &work);
@@ -430,8 +473,13 @@ cudaError_t cudaEventQuery(cudaEvent_t handle)
     if (refused != cudaSuccess)
         CUDA_END(refused);
     CUDA_UNSAFE();
-    note_of(event)->tells = true;
-    CUDA_END(query(event->point));
+    note_of(event)->used = true;
+    struct sim_point *point = sim_retain(event->point);
+    const cudaError_t error = query(point);
+    if (error == cudaSuccess)
+        sim_look(point);
+    sim_release(point);
+    CUDA_END(error);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t handle)
@@ -444,7 +492,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle)
     if (refused != cudaSuccess)
         CUDA_END(refused);
     CUDA_UNSAFE();
-    note_of(event)->tells = true;
+    note_of(event)->used = true;
     CUDA_END(sim_wait_for(event->point, "cudaEventSynchronize"));
 }
 
@@ -458,7 +506,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start_handle, cudaEvent_
         CUDA_END(cudaErrorInvalidResourceHandle);
     if (!atomic_load(&start->point->done) || !atomic_load(&end->point->done))
         CUDA_END(cudaErrorNotReady);
-    note_of(start)->times = note_of(end)->times = true;
+    note_of(start)->used = note_of(end)->used = true;
     const int64_t half_us = ((int64_t)end->point->end_ns - (int64_t)start->point->end_ns) / 500;
     *ms = (float)((double)half_us * 0.0005);
     CUDA_END(cudaSuccess);

@@ -179,6 +179,7 @@ static cudaError_t add_captured(struct sim_stream *stream, struct sim_work *work
     node->work = *work;
     node->wait = wait;
     node->chain = stream->chain;
+    node->stream_key = stream->key;
     node->priority = stream->priority;
     node->device = stream->device;
     node->dependency_count = stream->tip_count;
@@ -435,14 +436,19 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t handle, unsig
             memcpy(node->dependencies, from->dependencies, from->dependency_count * sizeof(*node->dependencies));
     }
     check_priorities(instance);
+    const uint64_t number = ((uint64_t)(sim_self()->rank & 0xff) << 32) + (1u << 20) + sim_self()->streams_made;
     instance->chains = sim_alloc(instance->chain_count * sizeof(struct sim_stream *));
     for (uint32_t c = 0; c < instance->chain_count; c++) {
         uint32_t device = instance->device; /* one capture may have streams of several */
-        for (uint32_t i = instance->node_count; i-- > 0;)
-            device = instance->nodes[i].chain == c ? instance->nodes[i].device : device;
-        const uint64_t key = ((uint64_t)(sim_self()->rank & 0xff) << 32) + (1u << 20) + sim_self()->streams_made++;
-        instance->chains[c] = sim_stream_new(device, key, true);
+        uint64_t key = c; /* which chain a stream became may hang on the order of turns: of the stream it keeps a name */
+        for (uint32_t i = instance->node_count; i-- > 0;) {
+            const struct sim_node *node = &instance->nodes[i];
+            device = node->chain == c ? node->device : device;
+            key = node->chain == c ? node->stream_key : key;
+        }
+        instance->chains[c] = sim_stream_new(device, sim_mix(key, number), true);
     }
+    sim_self()->streams_made += instance->chain_count;
     *out = (cudaGraphExec_t)instance;
     CUDA_END(cudaSuccess);
 }

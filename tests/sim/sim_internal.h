@@ -23,6 +23,7 @@ enum {
     SIM_TURNS_MAX = 64,
     SIM_FUNCTIONS_MAX = 256,
     SIM_NOTES_MAX = 1 << 16,
+    SIM_PLACES_MAX = 128,
     SIM_GRANULARITY = 64 << 10, /* of virtual memory; the driver's own is larger, but who asks for it finds this */
 };
 
@@ -45,6 +46,7 @@ enum { SIM_READERS = 12 };
 struct sim_stretch {
     uintptr_t from, to;
     struct sim_mark writer; /* tick 0: nobody yet */
+    uint64_t written_by, read_by; /* for sim_conflict_hash: the writer, and the readers since, in no order */
     uint32_t reader_count;
     struct sim_mark readers[SIM_READERS];
 };
@@ -105,7 +107,8 @@ struct sim_op {
     uint32_t dependency_count;
     struct sim_point **dependencies;
     struct sim_clock host; /* what the host thread knew to be over when it issued this */
-    uint64_t host_ns;
+    uint64_t host_ns, slow_until_ns;
+    uint64_t identity; /* equal in all runs: the how many'th operation of which stream */
     bool has_begun; /* of a collective: has arrived */
 };
 
@@ -118,6 +121,7 @@ struct sim_stream {
     bool legacy, blocking, internal, destroyed, has_collectives;
     int priority;
     uint64_t sequence;  /* of the last operation issued */
+    uint64_t operations; /* of those, without markers */
     uint64_t virtual_ns;
     struct sim_op *head, *tail;
     struct sim_point *last; /* of the last operation issued; NULL: none yet */
@@ -144,6 +148,9 @@ struct sim_event {
     uint64_t capture_id; /* last recorded while capturing; 0: not */
     uint32_t tip_count;
     uint32_t *tips;
+    uint64_t older_capture_id; /* the same of the version before, while this one is captured */
+    uint32_t older_tip_count;
+    uint32_t *older_tips;
     _Atomic uint32_t references; /* a graph's external record keeps it */
     bool destroyed;
 };
@@ -156,6 +163,7 @@ struct sim_node {
     uint32_t *dependencies;
     struct sim_event *wait; /* external wait: binds at launch */
     uint32_t device;
+    uint64_t stream_key; /* of the stream that was captured */
     int priority;
 };
 
@@ -195,12 +203,17 @@ struct sim_thread {
     void *(*main)(void *argument);
     void *argument;
     struct sim_clock clock; /* what this thread knows to be over */
+    struct sim_clock asked; /* and with what it has only looked at, or heard of */
     struct sim_clock issued;
     uint64_t virtual_ns;
     uint32_t device;
     cudaError_t last_error;
     enum cudaStreamCaptureMode mode;
-    uint32_t calls[SIM_FUNCTIONS_MAX];
+    uint32_t calls[SIM_FUNCTIONS_MAX], noted[2]; /* calls noted: waits, records */
+    struct {
+        const void *at;
+        uint32_t count;
+    } places[SIM_PLACES_MAX]; /* where they came from */
     uint32_t streams_made, idle_polls;
     uint64_t idle_progress, idle_mark;
     uint32_t group_depth;
@@ -217,7 +230,9 @@ struct sim_state {
     uint32_t generation;
     uint64_t host_ns;       /* virtual */
     uint64_t host_progress; /* what host threads do for each other */
-    uint64_t random, progress, virtual_ns, operations, order_hash;
+    uint64_t idle_progress, idle_since_ns;
+    uint64_t random, progress, virtual_ns, operations, order_hash, conflict_hash;
+    struct sim_delivery *deliveries; /* what has come to pinned memory, and no host thread knows yet */
     cudaError_t broken; /* a sticky error: every call returns it */
     char broken_by[160];
 
@@ -265,7 +280,7 @@ struct sim_state {
         struct sim_call_note note;
     } *notes;
     bool mutation_happened, fault_happened;
-    uint32_t operations_of[SIM_RANKS_MAX + 1];
+    uint32_t operations_of[SIM_RANKS_MAX + 1], issued_of[SIM_RANKS_MAX + 1];
 };
 extern struct sim_state sim;
 
@@ -309,6 +324,8 @@ struct sim_patience {
     uint64_t begin_ns, progress;
 };
 bool sim_pause(struct sim_patience *patience);
+/* Who polls has a deadline of its own: nothing has happened for far longer than a wait may take. */
+bool sim_polls_in_vain(void);
 void sim_progress(void);
 uint64_t sim_real_ns(void);
 uint64_t sim_now_ns(void); /* the host's clock as the program sees it, with the lock */
@@ -337,10 +354,14 @@ void sim_component_free(uint32_t component);
 /* Checks and notes what an operation touches. `clock` is its own, with its own tick. */
 void sim_access(const struct sim_op *op, const struct sim_clock *clock, const struct sim_range *range);
 void sim_forget_accesses(struct sim_memory *memory, uintptr_t from, uintptr_t to);
+/* The host takes the memory away: it must know that all who touched it are done. */
+void sim_host_frees(const struct sim_memory *memory, const char *call);
 /* Host threads that synchronise by other means than CUDA: sim_wraps.c. */
 void sim_host_release(const void *object);
 void sim_host_acquire(const void *object);
 void sim_host_forget(void);
+void sim_meeting_enter(const void *post); /* a rank's part in a meeting of all, known by an address */
+void sim_meeting_join(const void *post);
 
 /* sim_memory.c */
 struct sim_memory *sim_memory_find(const void *at);
@@ -379,7 +400,12 @@ void sim_work_free(struct sim_work *work);
 /* The host waits; what it then knows goes into its clock. */
 cudaError_t sim_wait_for(struct sim_point *point, const char *why);
 cudaError_t sim_wait_device(uint32_t device, const char *why);
-void sim_know(struct sim_point *point); /* the thread has seen that it is done */
+void sim_know(struct sim_point *point); /* the thread has waited until it was done */
+void sim_look(struct sim_point *point); /* the thread has seen that it is done */
+/* sim_copies.c: what the host may see of pinned memory. */
+void sim_deliver(void);                              /* what this thread knows to have come */
+void sim_deliver_to(const struct sim_range *range);  /* what the device reads, or the host gives back */
+void sim_deliveries_reset(void);
 void sim_let_run(uint32_t count);       /* a few operations, perhaps */
 bool sim_can_run(void);                  /* some operation */
 /* At the end of a call that issued or asked something: the policy may run operations. */
@@ -416,8 +442,10 @@ void sim_events_reset(void);
 uint32_t sim_event_leaks(void);
 struct sim_event *sim_event_of(cudaEvent_t handle);
 void sim_event_set(struct sim_event *event, struct sim_point *point); /* retains */
-void sim_note_call(enum sim_mutation_kind kind, bool redundant, bool capturing, const char *format, ...) SIM_PRINTF(4, 5);
-bool sim_mutates(enum sim_mutation_kind kind, const char *function);
+/* Every call that a mutation may change: NULL past the last that is kept. */
+struct sim_note *sim_note_call(enum sim_mutation_kind kind, const void *place, const struct sim_stream *stream,
+                               const char *format, ...) SIM_PRINTF(4, 5);
+bool sim_mutates(enum sim_mutation_kind kind, const struct sim_note *note);
 
 /* sim_nccl.c */
 /* Of a collective at the head of its stream: may it begin; take part (`clock`: as it begins); is all data moved. Under
@@ -429,6 +457,7 @@ void sim_collective_end(struct sim_op *op, struct sim_clock *clock); /* the cloc
 void sim_collective_launch(struct sim_op *op); /* it enters its communicator's order */
 struct sim_collective *sim_collective_copy(const struct sim_collective *collective);
 void sim_collective_free(struct sim_collective *collective);
+uint32_t sim_comm_issued(uint32_t clique, uint32_t rank); /* collectives; 0 where there is no such communicator */
 struct sim_comm *sim_collective_comm(const struct sim_collective *collective);
 void sim_nccl_reset(void);
 uint32_t sim_nccl_leaks(void);

@@ -423,6 +423,7 @@ ncclResult_t ncclMemFree(void *at)
         if (window->at >= memory->at && window->at < memory->at + memory->bytes && !window->comm->aborted &&
             !window->comm->destroyed)
             sim_violate("ncclMemFree of memory that is still registered");
+    sim_host_frees(memory, "ncclMemFree");
     sim_memory_drop(memory);
     NCCL_END(ncclSuccess);
 }
@@ -635,6 +636,14 @@ ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataTy
 }
 
 /* --- end --- */
+
+uint32_t sim_comm_issued(uint32_t clique, uint32_t rank)
+{
+    for (uint32_t i = 0; i < all_comm_count; i++)
+        if (all_comms[i]->clique->index == clique && all_comms[i]->rank == rank)
+            return (uint32_t)all_comms[i]->issued;
+    return 0;
+}
 
 void sim_nccl_reset(void)
 {

@@ -136,6 +136,18 @@ static void add_reader(struct sim_stretch *stretch, const struct sim_clock *cloc
     stretch->reader_count = kept + 1;
 }
 
+/* Summed over all bytes: how they are cut into stretches makes no difference. */
+static void note_conflict(struct sim_stretch *stretch, uint64_t identity, bool writes)
+{
+    const uint64_t bytes = stretch->to - stretch->from;
+    if (writes) {
+        sim.conflict_hash += bytes * sim_mix(sim_mix(stretch->written_by, stretch->read_by), identity);
+    } else {
+        sim.conflict_hash += bytes * sim_mix(stretch->written_by + 1, identity);
+        stretch->read_by += sim_mix(identity, 11);
+    }
+}
+
 void sim_access(const struct sim_op *op, const struct sim_clock *clock, const struct sim_range *range)
 {
     struct sim_memory *memory = sim_memory_find(range->at);
@@ -150,6 +162,7 @@ void sim_access(const struct sim_op *op, const struct sim_clock *clock, const st
     bool told = false;
     for (; end < memory->stretch_count && memory->stretches[end].from < to; end++) {
         struct sim_stretch *stretch = &memory->stretches[end];
+        note_conflict(stretch, op->identity, range->writes);
         if (!told && stretch->writer.tick > 0 && !covers(clock, &stretch->writer)) {
             report(memory, stretch, op, range->writes, &stretch->writer, true);
             told = true;
@@ -166,10 +179,32 @@ void sim_access(const struct sim_op *op, const struct sim_clock *clock, const st
     if (!range->writes)
         return;
     /* One stretch again. */
-    memory->stretches[first] = (struct sim_stretch){.from = from, .to = to, .writer = mark};
+    memory->stretches[first] = (struct sim_stretch){.from = from, .to = to, .writer = mark, .written_by = op->identity};
     memmove(&memory->stretches[first + 1], &memory->stretches[end],
             (memory->stretch_count - end) * sizeof(*memory->stretches));
     memory->stretch_count -= end - first - 1;
+}
+
+void sim_host_frees(const struct sim_memory *memory, const char *call)
+{
+    const struct sim_clock *clock = &sim_self()->asked;
+    if (sim.config.executor != SIM_SCHEDULED || sim.broken != cudaSuccess)
+        return;
+    for (uint32_t i = 0; i < memory->stretch_count; i++) {
+        const struct sim_stretch *stretch = &memory->stretches[i];
+        const struct sim_mark *late = stretch->writer.tick > 0 && !covers(clock, &stretch->writer) ? &stretch->writer : NULL;
+        for (uint32_t r = 0; !late && r < stretch->reader_count; r++)
+            if (!covers(clock, &stretch->readers[r]))
+                late = &stretch->readers[r];
+        if (!late)
+            continue;
+        sim_violate_race("not ordered: %s by the host, and %s (operation %llu of stream %u) on bytes %llu to %llu of the "
+                         "memory at %#llx, which the host has not waited for", call, late->name,
+                         (unsigned long long)late->sequence, late->stream_label,
+                         (unsigned long long)(stretch->from - memory->at),
+                         (unsigned long long)(stretch->to - memory->at), (unsigned long long)memory->at);
+        return;
+    }
 }
 
 void sim_forget_accesses(struct sim_memory *memory, uintptr_t from, uintptr_t to)
@@ -191,27 +226,50 @@ static struct {
     struct sim_clock clock;
 } host_objects[HOST_OBJECTS];
 
-void sim_host_release(const void *object)
+/* Where it is kept; NULL: too many at once, which only makes the checker stricter. */
+static struct sim_clock *host_object(const void *object, bool adds)
 {
-    sim.host_progress++;
     uint32_t at = (uint32_t)(sim_mix((uintptr_t)object, 3) % HOST_OBJECTS);
     for (uint32_t i = 0; i < HOST_OBJECTS && host_objects[at].object && host_objects[at].object != object; i++)
         at = (at + 1) % HOST_OBJECTS;
-    if (host_objects[at].object && host_objects[at].object != object)
-        return; /* too many at once: that only makes the checker stricter */
+    if (host_objects[at].object == object)
+        return &host_objects[at].clock;
+    if (host_objects[at].object || !adds)
+        return NULL;
     host_objects[at].object = object;
-    sim_clock_join(&host_objects[at].clock, &sim_self()->clock);
+    return &host_objects[at].clock;
+}
+
+void sim_host_release(const void *object)
+{
+    sim.host_progress++;
+    struct sim_clock *clock = host_object(object, true);
+    if (clock)
+        sim_clock_join(clock, &sim_self()->asked);
 }
 
 void sim_host_acquire(const void *object)
 {
-    uint32_t at = (uint32_t)(sim_mix((uintptr_t)object, 3) % HOST_OBJECTS);
-    for (uint32_t i = 0; i < HOST_OBJECTS && host_objects[at].object; i++, at = (at + 1) % HOST_OBJECTS) {
-        if (host_objects[at].object == object) {
-            sim_clock_join(&sim_self()->clock, &host_objects[at].clock);
-            return;
-        }
-    }
+    const struct sim_clock *clock = host_object(object, false);
+    if (!clock)
+        return;
+    sim_clock_join(&sim_self()->asked, clock);
+    if (!sim.config.knows_least)
+        sim_clock_join(&sim_self()->clock, clock);
+}
+
+void sim_meeting_enter(const void *post)
+{
+    struct sim_clock *clock = host_object(post, true);
+    if (clock)
+        *clock = sim_self()->clock;
+}
+
+void sim_meeting_join(const void *post)
+{
+    const struct sim_clock *clock = host_object(post, false);
+    if (clock)
+        sim_clock_join(&sim_self()->clock, clock);
 }
 
 void sim_host_forget(void) { memset(host_objects, 0, sizeof(host_objects)); }

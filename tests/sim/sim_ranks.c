@@ -64,12 +64,23 @@ bool sim_pause(struct sim_patience *patience)
     }
     /* Nobody gets on: what is awaited is time, which costs nothing here, or a thread that takes no turns. */
     sim.host_ns += IDLE_NS;
-    if (self->takes_turns && self->idle_polls % 64 != 0)
+    if (self->takes_turns && self->idle_polls % 1024 != 0)
         return true;
     sim_mutex_unlock(&sim.lock);
     (void)sim_sleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     sim_mutex_lock(&sim.lock);
     return true;
+}
+
+bool sim_polls_in_vain(void)
+{
+    if (sim.config.executor != SIM_SCHEDULED)
+        return false;
+    if (sim.idle_progress != sim.progress + sim.host_progress) {
+        sim.idle_progress = sim.progress + sim.host_progress;
+        sim.idle_since_ns = sim.host_ns;
+    }
+    return sim.host_ns - sim.idle_since_ns > 4 * (uint64_t)sim.config.hang_ms * 1000000u;
 }
 
 uint64_t sim_now_ns(void)
@@ -113,6 +124,7 @@ static struct sim_thread *add_turn(uint32_t rank, void *(*main)(void *argument),
     thread->argument = argument;
     thread->device = creator->device;
     thread->clock = creator->clock;
+    thread->asked = creator->asked;
     thread->issued = creator->issued;
     thread->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (thread->stack == MAP_FAILED || getcontext(&thread->context) != 0)
@@ -147,6 +159,8 @@ static void run_in_turns(uint32_t count, void *(*main)(void *argument), void *co
     sim_become(outside);
     for (uint32_t r = 0; r < sim.rank_count; r++) {
         sim_clock_join(&outside->clock, &sim.ranks[r]->clock);
+        sim_clock_join(&outside->asked, &sim.ranks[r]->clock);
+        sim_clock_join(&outside->asked, &sim.ranks[r]->asked);
         sim_clock_join(&outside->issued, &sim.ranks[r]->issued);
         munmap(sim.ranks[r]->stack, STACK_BYTES);
     }

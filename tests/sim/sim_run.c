@@ -189,6 +189,12 @@ struct sim_point *sim_submit(struct sim_op *op)
     op->point->component = stream->component;
     op->point->issued = stream->issued;
     op->host_ns = self->takes_turns && sim.host_ns > self->virtual_ns ? sim.host_ns : self->virtual_ns; /* as it sees time */
+    if (op->work.kind != SIM_MARKER && op->work.kind != SIM_RECORD) {
+        const uint32_t rank = stream->rank < SIM_RANKS_MAX ? stream->rank : SIM_RANKS_MAX;
+        op->identity = sim_mix(stream->key, ++stream->operations);
+        if (++sim.issued_of[rank] == sim.config.slow_operation && rank == sim.config.slow_rank)
+            op->slow_until_ns = sim.host_ns + sim.config.slow_ns;
+    }
     sim_release(stream->last);
     stream->last = sim_retain(op->point);
     if (op->work.kind == SIM_COLLECTIVE) {
@@ -220,6 +226,8 @@ void sim_op_body(struct sim_op *op)
 
 static bool can_run(const struct sim_op *op)
 {
+    if (op->slow_until_ns > sim.host_ns)
+        return false;
     for (uint32_t i = 0; i < op->dependency_count; i++)
         if (!atomic_load(&op->dependencies[i]->done))
             return false;
@@ -261,6 +269,7 @@ static bool begin_op(struct sim_op *op, struct sim_clock *clock)
             sim_break(cudaErrorIllegalAddress, op->work.name);
             return false;
         }
+        sim_deliver_to(&op->work.ranges[i]);
         sim_access(op, clock, &op->work.ranges[i]);
     }
     return true;
@@ -430,9 +439,19 @@ void sim_know(struct sim_point *point)
     if (!point)
         return;
     sim_clock_join(&self->clock, &point->clock);
+    sim_clock_join(&self->asked, &point->clock);
     sim_clock_join(&self->issued, &point->issued);
     if (point->end_ns > self->virtual_ns)
         self->virtual_ns = point->end_ns;
+    sim_deliver();
+}
+
+void sim_look(struct sim_point *point)
+{
+    if (point && sim.config.knows_least)
+        sim_clock_join(&sim_self()->asked, &point->clock);
+    else
+        sim_know(point);
 }
 
 static void tell_hang(const struct sim_point *point, const char *why)

@@ -11,6 +11,8 @@
 void __real_eo_gate_notify(struct eo_gate *gate);
 bool __real_eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *arg, uint64_t deadline_ns);
 eo_status __real_eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns);
+void __real_eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post);
+void __wrap_eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post);
 uint64_t __real_eo_now_ns(void);
 uint64_t __wrap_eo_now_ns(void);
 void __wrap_eo_gate_notify(struct eo_gate *gate);
@@ -61,10 +63,26 @@ bool __wrap_eo_gate_wait(struct eo_gate *gate, bool (*ready)(void *arg), void *a
     return true;
 }
 
+/* What a rank knows when it comes to a meeting, all know who leave it: that alone is sure. */
+void __wrap_eo_local_enter(struct eo_local_end *end, const struct eo_local_post *post)
+{
+    if (is_simulated()) {
+        sim_mutex_lock(&sim.lock);
+        sim_meeting_enter(&end->line->ranks[end->rank].posts[(end->sequence + 1) & 1]);
+        sim_mutex_unlock(&sim.lock);
+    }
+    __real_eo_local_enter(end, post);
+}
+
 eo_status __wrap_eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_ns)
 {
     const eo_status status = __real_eo_local_meet(end, to_leave, from_ns);
-    if (is_simulated())
-        pass_on(&end->line->gate, false);
+    if (!is_simulated())
+        return status;
+    pass_on(&end->line->gate, false);
+    sim_mutex_lock(&sim.lock);
+    for (uint32_t r = 0; status >= 0 && r < end->group->params.rank_count; r++)
+        sim_meeting_join(&end->line->ranks[r].posts[end->sequence & 1]);
+    sim_mutex_unlock(&sim.lock);
     return status;
 }

@@ -15,6 +15,9 @@
 #include "sim.h"
 #include "sim_check.h"
 #include "sim_cublaslt.h"
+#if defined(EO_SIM_CUDNN)
+#include "sim_cudnn.h"
+#endif
 #include "sim_transformer.h"
 #include "twin_layers.h"
 
@@ -157,24 +160,101 @@ static void odd_widths(void)
     check_case("odd widths run as well: in fp32 the same bits");
 }
 
+static bool is_close(const struct transformer_result *device, const struct transformer_result *host, double tolerance)
+{
+    for (int step = 0; step < TRANSFORMER_STEPS; step++)
+        if (!(fabs(device->losses[step] - host->losses[step]) < tolerance) ||
+            !(fabs(device->norms[step] / host->norms[step] - 1) < 10 * tolerance))
+            return false;
+    return true;
+}
+
+static void check_close(const struct transformer_settings *s, const struct transformer_result *device)
+{
+    const struct transformer_result host = run_reference(s);
+    CHECK(is_close(device, &host, s->dtype == EO_DTYPE_BF16 ? 2e-2 : 1e-4), "losses %g ... %g, norms %g ... %g; on the CPU %g ... %g, %g ... %g",
+          device->losses[0], device->losses[TRANSFORMER_STEPS - 1], device->norms[0], device->norms[TRANSFORMER_STEPS - 1],
+          host.losses[0], host.losses[TRANSFORMER_STEPS - 1], host.norms[0], host.norms[TRANSFORMER_STEPS - 1]);
+}
+
+static void know_no_plan(bool none)
+{
+#if defined(EO_SIM_CUDNN)
+    sim_cudnn_knows_no_plan = none;
+#else
+    (void)none;
+#endif
+}
+
 static void blocks_of_queries(void)
 {
-    twin_attention_by_blocks = true;
+    twin_attention_by_program = true;
+    know_no_plan(true);
     for (uint32_t which = 0; which < 4; which++) {
-        struct transformer_settings s = settings_of(which);
-        const double tolerance = s.dtype == EO_DTYPE_BF16 ? 2e-2 : 1e-4;
-        const struct transformer_result device = run_simulated(&s, 8), host = run_reference(&s);
-        const struct transformer_result again = run_simulated(&s, 9);
-        for (int step = 0; step < TRANSFORMER_STEPS; step++)
-            CHECK(fabs(device.losses[step] - host.losses[step]) < tolerance &&
-                      fabs(device.norms[step] / host.norms[step] - 1) < 10 * tolerance,
-                  "step %d: loss %g, norm %g; on the CPU %g, %g", step, device.losses[step], device.norms[step],
-                  host.losses[step], host.norms[step]);
+        const struct transformer_settings s = settings_of(which);
+        const struct transformer_result device = run_simulated(&s, 8), again = run_simulated(&s, 9);
+        check_close(&s, &device);
         CHECK(same_bits(&device, &again), "another schedule gave other bits");
     }
-    twin_attention_by_blocks = false;
+    twin_attention_by_program = false;
+    know_no_plan(false);
     check_case("attention by products over blocks of queries agrees with the reference");
 }
+
+#if defined(EO_SIM_CUDNN)
+/* The graphs, packs and runs of the program itself: what its descriptors say is computed, node by node. */
+static void cudnn_cases(void)
+{
+    twin_attention_by_program = true;
+    for (uint32_t which = 0; which < 4; which++) {
+        struct transformer_settings s = settings_of(which & 1 ? 3 : 2);
+        s.ranks = 1 + which / 2;
+        s.recompute = which == 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
+        const int runs = sim_cudnn_counts().runs;
+        const struct transformer_result device = run_simulated(&s, 20);
+        CHECK(sim_cudnn_counts().runs > runs, "cuDNN did not run");
+        check_close(&s, &device);
+        const struct transformer_result again = run_simulated(&s, 21);
+        s.graph = true;
+        const struct transformer_result graph = run_simulated(&s, 22);
+        s.graph = false;
+        s.memory = EO_MEMORY_DYNAMIC_CACHING;
+        const struct transformer_result dynamic = run_simulated(&s, 23);
+        CHECK(same_bits(&device, &again) && same_bits(&device, &graph) && same_bits(&device, &dynamic),
+              "another schedule, a graph or dynamic memory gave other bits");
+    }
+    const struct sim_cudnn_counts counts = sim_cudnn_counts();
+    CHECK(counts.refused == 0, "cuDNN would refuse: %s", counts.first_refusal);
+    CHECK(counts.handles == 0 && counts.descriptors == 0, "%d handles and %d descriptors are left", counts.handles,
+          counts.descriptors);
+    check_case("attention by cuDNN, from what its descriptors say: agrees with the reference, as a graph and dynamic too");
+
+    struct transformer_settings s = settings_of(3); /* heads of keys are shared */
+    const struct transformer_result host = run_reference(&s);
+    s.device = "cuda";
+    for (int64_t id = 1; id <= 14; id++) {
+        for (int forgotten = 0; forgotten < 2; forgotten++) {
+            const bool in_scratch = id == 5 || id == 13 || id == 14, by_value = id == 6 || id == 7 || id == 12;
+            struct transformer_result device;
+            if (!forgotten && (in_scratch || by_value)) /* read as it was written; without strides */
+                continue;
+            sim_cudnn_mistake = (struct sim_cudnn_mistake){.id = id, .elements = forgotten ? 0 : 8,
+                                                           .forgotten = forgotten};
+            sim_cudnn_forget_refusals();
+            sim_start(&(struct sim_config){.seed = 24, .device_bytes = 512u << 20, .quiet = true});
+            transformer_train(&s, &device);
+            const bool told = device.status < 0 || sim_violation_count() > 0 || sim_cudnn_counts().refused > 0;
+            CHECK(told || (!forgotten && !is_close(&device, &host, 2e-2)), "tensor %d: %s is not found", (int)id,
+                  forgotten ? "an id that a pack lacks" : "a wrong stride");
+            CHECK(!forgotten || strstr(device.error, "cudnn"), "tensor %d: '%s'", (int)id, device.error);
+        }
+    }
+    sim_cudnn_mistake = (struct sim_cudnn_mistake){0};
+    sim_cudnn_forget_refusals();
+    twin_attention_by_program = false;
+    check_case("a wrong stride, and an id that is left out, are found: each tensor in turn");
+}
+#endif
 
 static void plan_cache(void)
 {
@@ -201,6 +281,9 @@ int main(void)
     qwen_cases();
     odd_widths();
     blocks_of_queries();
+#if defined(EO_SIM_CUDNN)
+    cudnn_cases();
+#endif
     plan_cache();
     return check_end();
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * The ways to compute attention on the simulated device: the reference kernels in place of cuDNN, and then the products over
- * blocks of queries, as they are.
+ * The ways to compute attention on the simulated device: the reference kernels, with the CPU's bits; or, where a test asks for
+ * the program's own ways, cuDNN (simulated: sim_cudnn.h), and then the products over blocks of queries, as they are.
  */
 #include "layers/cuda/team_cuda.h"
 #include "layers/reference_kernels.h"
 #include "sim.h"
 #include "twin_layers.h"
 
-bool twin_attention_by_blocks;
+bool twin_attention_by_program;
 
 static bool supports(struct eo_types types, const struct eo_attention_shape *shape)
 {
     (void)types, (void)shape;
-    return !twin_attention_by_blocks;
+    return !twin_attention_by_program;
 }
 
 static uint64_t scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape)
@@ -137,4 +137,11 @@ static const struct eo_cuda_attention_ops twin_ops = {
     .backward = backward,
 };
 
-const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[] = {&twin_ops, &eo_cuda_attention_blocks_ops, NULL};
+const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[] = {
+    &twin_ops,
+#if defined(EO_SIM_CUDNN)
+    &eo_cuda_attention_cudnn_ops,
+#endif
+    &eo_cuda_attention_blocks_ops,
+    NULL,
+};

@@ -6,6 +6,6 @@
 #include <stdint.h>
 
 extern uint64_t twin_vocabulary;      /* rows of the model's token table, which its forward kernel is not told */
-extern bool twin_attention_by_blocks; /* the way that is taken without cuDNN */
+extern bool twin_attention_by_program; /* as on a GPU: by cuDNN where it has a plan, else by products over blocks of queries */
 
 #endif
