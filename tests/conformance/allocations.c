@@ -12,12 +12,13 @@
 
 #include "heap_calls.h"
 #include "ranks.h"
+#include "streams/mpi/mpi.h"
 #include "train_runs.h"
 
 enum { STEPS = 12 };
 
 static bool sees_system_calls;
-static struct heap_calls early, late;
+static struct heap_calls *early, *late; /* rank 0 may be another process */
 
 /* Rank 0 has ended a step: the others are at its end or in it, beyond the first in any case. */
 static void watch(uint32_t rank, uint32_t step)
@@ -27,11 +28,11 @@ static void watch(uint32_t rank, uint32_t step)
     if (step == 3)
         heap_calls_start();
     if (step == 6) {
-        heap_calls_stop(&early);
+        heap_calls_stop(early);
         heap_calls_start();
     }
     if (step == 9)
-        heap_calls_stop(&late);
+        heap_calls_stop(late);
 }
 
 static void print_calls(const char *name, const struct heap_calls *calls)
@@ -90,7 +91,9 @@ static void run(const char *name, struct train_settings settings)
     settings.steps = STEPS;
     settings.after_step = watch;
     train_run(&settings, &result);
-    print_calls(name, &late);
+    test_spread(early, sizeof(*early));
+    test_spread(late, sizeof(*late));
+    print_calls(name, late);
 }
 
 /*
@@ -114,12 +117,12 @@ static void static_steps_allocate_nothing(void)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run(cases[i].name, cases[i].settings);
-        TEST_EXPECT(NULL, early.ours == 0 && late.ours == 0,
+        TEST_EXPECT(NULL, early->ours == 0 && late->ours == 0,
                     "%s: %" PRIu64 " and %" PRIu64 " calls, the first from program + 0x%" PRIxPTR, cases[i].name,
-                    early.ours, late.ours, early.first_ours ? early.first_ours : late.first_ours);
-        TEST_EXPECT(NULL, late.system_calls <= early.system_calls,
+                    early->ours, late->ours, early->first_ours ? early->first_ours : late->first_ours);
+        TEST_EXPECT(NULL, late->system_calls <= early->system_calls,
                     "%s: memory system calls grow: %" PRIu64 " in three steps, then %" PRIu64, cases[i].name,
-                    early.system_calls, late.system_calls);
+                    early->system_calls, late->system_calls);
     }
 }
 
@@ -127,19 +130,68 @@ static void static_steps_allocate_nothing(void)
 static void dynamic_steps_are_seen(void)
 {
     run("GPT-2, 2 ranks, dynamic:malloc", (struct train_settings){.ranks = 2, .memory = EO_MEMORY_DYNAMIC_MALLOC});
-    TEST_EXPECT(NULL, late.ours > 2 * 3 * 50, "%" PRIu64 " calls in three steps of two ranks", late.ours);
+    TEST_EXPECT(NULL, late->ours > 2 * 3 * 50, "%" PRIu64 " calls in three steps of two ranks", late->ours);
     run("GPT-2, 2 ranks, dynamic:pool", (struct train_settings){.ranks = 2, .memory = EO_MEMORY_DYNAMIC_POOL});
-    TEST_EXPECT(NULL, late.ours == 0, "%" PRIu64 " calls of a pool that has seen these steps before", late.ours);
+    TEST_EXPECT(NULL, late->ours == 0, "%" PRIu64 " calls of a pool that has seen these steps before", late->ours);
 }
 
-int main(void)
+/* Ranks that are processes, `most` of them: counted in rank 0's. System calls are the parent's to count. What MPI calls
+ * itself is printed, as of other libraries. */
+static void processes_allocate_nothing(uint32_t most)
+{
+    static const struct {
+        const char *name;
+        struct train_settings settings;
+    } cases[] = {
+        {"GPT-2, 2 processes", {.ranks = 2}},
+        {"Llama, 3 processes, own stream", {.family = EO_FAMILY_LLAMA, .ranks = 3, .separate_reduce_stream = true}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (cases[i].settings.ranks > most)
+            continue;
+        memset(early, 0xff, sizeof(*early));
+        memset(late, 0xff, sizeof(*late));
+        run(cases[i].name, cases[i].settings);
+        TEST_EXPECT(NULL, early->ours == 0 && late->ours == 0, "%s: %" PRIu64 " and %" PRIu64 " calls", cases[i].name,
+                    early->ours, late->ours);
+    }
+    run("GPT-2, 2 processes, dynamic:malloc", (struct train_settings){.ranks = 2, .memory = EO_MEMORY_DYNAMIC_MALLOC});
+    TEST_EXPECT(NULL, late->ours > 3 * 50, "%" PRIu64 " calls in three steps of a process", late->ours);
+}
+
+static int over_mpi(void)
+{
+    const struct eo_mpi_ops *mpi = eo_mpi_find();
+    struct eo_group_place place;
+    struct eo_mpi_exchange *outside;
+    if (!mpi || mpi->place(NULL, &place, NULL) < 0 || mpi->exchange_open(&outside, NULL, 0, NULL) < 0) {
+        puts("Bail out! MPI cannot be started");
+        return 1;
+    }
+    const struct eo_exchange exchange = mpi->exchange_of(outside);
+    test_use_started("mpi", place.rank, place.rank_count, &exchange);
+    processes_allocate_nothing(place.rank_count);
+    test_report("steps of processes after the first allocate nothing", place.rank_count);
+    mpi->exchange_close(outside);
+    mpi->stop();
+    return test_finish();
+}
+
+int main(int argc, char **argv)
 {
     sees_system_calls = heap_calls_init();
+    early = test_shared(sizeof(*early));
+    late = test_shared(sizeof(*late));
+    if (argc > 1 && strcmp(argv[1], "mpi") == 0) /* mpirun -n 2 allocations mpi */
+        return over_mpi();
     counter_counts();
     test_report("the counter counts", 1);
     static_steps_allocate_nothing();
     test_report("steps after the first allocate nothing", 2);
     dynamic_steps_are_seen();
     test_report("the dynamic modes' calls are seen", 2);
+    test_use(TEST_SHARED_PROCESSES);
+    processes_allocate_nothing(TRAIN_RANKS_MAX);
+    test_report("steps of processes after the first allocate nothing", 2);
     return test_finish();
 }

@@ -66,6 +66,17 @@ static uint32_t sum_of_started(uint32_t value)
     return sum;
 }
 
+void test_spread(void *data, uint32_t bytes)
+{
+    if (kind != TEST_STARTED)
+        return;
+    char *all = malloc((size_t)started.rank_count * bytes);
+    if (!all || started.exchange.all_gather(started.exchange.user, data, bytes, all) < 0)
+        bail("the exchange of ranks that were started failed");
+    memcpy(data, all, bytes);
+    free(all);
+}
+
 void test_fail(const struct test_rank *self, const char *file, int line, const char *format, ...)
 {
     if (atomic_fetch_add(failure_count, 1) >= DIAGNOSTICS_MAX)

@@ -70,6 +70,9 @@ eo_status test_await(struct test_rank *self, uint32_t queue);
 
 void test_pause_ms(long ms);
 
+/* Of ranks that were started: rank 0's data to all. Elsewhere all have test_shared. */
+void test_spread(void *data, uint32_t bytes);
+
 /* All ranks have come here; outside the group, so a failure does not end it. */
 void test_barrier(struct test_rank *self);
 

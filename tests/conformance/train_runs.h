@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A whole training of a tiny transformer on ranks that are threads, as a value: settings in, losses, norms and a hash
+ * A whole training of a tiny transformer on ranks that are threads, or what test_use says, as a value: settings in, losses, norms and a hash
  * of the weights out. A run's batches depend on the step alone: 12 sequences, dealt over ranks and micro-batches.
  */
 #ifndef EO_TESTS_CONFORMANCE_TRAIN_RUNS_H
@@ -15,6 +15,8 @@ struct train_settings {
     uint32_t ranks, micro_batches, steps; /* [1, 1, 4] */
     uint32_t gather_slots, gradient_slots, threads;
     eo_memory memory;
+    eo_strategy strategy;
+    uint32_t shard_group; /* of hsdp */
     eo_dtype dtype, reduce_dtype;
     eo_recompute recompute;
     uint32_t recompute_blocks, head_chunks;
