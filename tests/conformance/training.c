@@ -13,6 +13,7 @@ int main(void)
     const char *full = getenv("EO_TEST_FULL");
     training_norm_cases();
     training_rank_cases();
+    training_strategy_cases(full && full[0] == '1');
     training_bit_cases(full && full[0] == '1');
     return test_finish();
 }
