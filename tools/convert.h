@@ -23,8 +23,8 @@ EO_NODISCARD eo_status eo_convert_to_files(eo_checkpoint *checkpoint, const eo_t
 
 /*
  * Weights of a Hugging Face folder or a file of llm.c to a checkpoint of step 0 in `folder`, of so many ranks, with
- * optimizer state of zeros; `blob` goes to each rank as the trainer's own. `import` is open and not yet bound. Ranks are
- * threads here.
+ * optimizer state of zeros; `blob` goes to each rank as the trainer's own. `import` is open and not yet bound. Pieces of a
+ * few megabytes are held at a time.
  */
 EO_NODISCARD eo_status eo_convert_from_files(struct eo_import *import, const char *folder, uint32_t rank_count,
                                              const void *blob, uint32_t blob_bytes, struct eo_problem *problem);

@@ -168,6 +168,18 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_verify(eo_checkpoint *checkpoint)
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_reshard(eo_checkpoint *checkpoint, const char *folder,
                                                        uint32_t rank_count, const eo_log *log);
 
+/*
+ * Writes a checkpoint of step 0 into `folder`, of the plan's ranks, with weights that `produce` gives (a range of one of
+ * the model's parameters, in any order) and optimizer state of zeros, layer by layer; `blob` goes to all ranks as the
+ * trainer's own. A status below 0 of `produce` ends it. Statuses of eo_checkpoint_reshard, and of `produce`.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_make(const eo_plan *plan, const char *folder,
+                                                    eo_status (*produce)(void *user, uint32_t parameter,
+                                                                         uint64_t offset, uint64_t count,
+                                                                         float *values),
+                                                    void *user, const void *blob, uint32_t blob_bytes,
+                                                    const eo_log *log);
+
 #ifdef __cplusplus
 }
 #endif
