@@ -92,6 +92,35 @@ static uint64_t state_bytes(const eo_plan_summary *s)
            s->category_bytes[EO_CATEGORY_GRADIENT] + s->category_bytes[EO_CATEGORY_OPTIMIZER];
 }
 
+/* Which layer the slots are as large as, and what it would be were embedding and head treated otherwise. */
+static void print_treatments(FILE *out, const struct eo_memplan *m, uint64_t edges)
+{
+    const eo_plan_summary *s = &m->summary;
+    const uint64_t gather = s->params.dtype == EO_DTYPE_BF16 ? 2 : 4, reduce = s->params.reduce_dtype == EO_DTYPE_BF16 ? 2 : 4;
+    const uint64_t live = s->category_bytes_at_peak[EO_CATEGORY_GATHER_BUFFER] +
+                          s->category_bytes_at_peak[EO_CATEGORY_GRADIENT_BUFFER];
+    uint32_t count, largest = 0, block = 0;
+    struct eo_layer_line *lines = eo_layer_lines(m, &count);
+    for (uint32_t i = 0; lines && i < count; i++) {
+        largest = lines[i].padded_elements > lines[largest].padded_elements ? i : largest;
+        if (strncmp(lines[i].name, "block.", 6) == 0 && (strncmp(lines[block].name, "block.", 6) != 0 ||
+                                                         lines[i].padded_elements > lines[block].padded_elements))
+            block = i;
+    }
+    if (lines && !edges)
+        fprintf(out, "  %s sets them: it is the largest layer of all, and embedding and head go through slots of its size\n",
+                lines[largest].name);
+    if (lines && edges) {
+        const uint64_t alike = lines[largest].padded_elements * (s->params.gather_slots * gather +
+                                                                  s->params.gradient_slots * reduce);
+        fprintf(out, "  %s sets the slots; the largest layer is %s, and slots of its size, for all layers, would be %.3f GiB all "
+                "the time: rows of their own, of which %.3f GiB of buffers in all are live at the peak, save %.3f GiB there\n",
+                lines[block].name, lines[largest].name, eo_gib(alike), eo_gib(live),
+                alike > live ? eo_gib(alike - live) : -eo_gib(live - alike));
+    }
+    free(lines);
+}
+
 static void print_buffers(FILE *out, const struct eo_memplan *m)
 {
     const eo_plan_summary *s = &m->summary;
@@ -111,22 +140,8 @@ static void print_buffers(FILE *out, const struct eo_memplan *m)
         fprintf(out, "\n  whole weights, gathered after each update: %.3f GiB\n", eo_gib(whole));
     fprintf(out, "\n  buffers: slots for the blocks %.3f GiB, rows of their own for embedding and head %.3f GiB\n",
             eo_gib(slots), eo_gib(edges));
-    if (edges && slots) {
-        const uint32_t p = s->params.gather_slots, q = s->params.gradient_slots;
-        uint32_t count;
-        struct eo_layer_line *lines = eo_layer_lines(m, &count);
-        uint64_t largest = 0;
-        const char *name = "";
-        for (uint32_t i = 0; lines && i < count; i++)
-            if (lines[i].padded_elements > largest) {
-                largest = lines[i].padded_elements;
-                name = lines[i].name;
-            }
-        const uint64_t gather = s->params.dtype == EO_DTYPE_BF16 ? 2 : 4, reduce = s->params.reduce_dtype == EO_DTYPE_BF16 ? 2 : 4;
-        fprintf(out, "  the largest layer is %s; slots of its size would take %.3f GiB all the time, rows of their own share "
-                "addresses with what lives at other times\n", name, eo_gib(largest * (p * gather + q * reduce)));
-        free(lines);
-    }
+    if (slots)
+        print_treatments(out, m, edges);
     const double ratio = state ? (double)buffers / (double)state : 0;
     fprintf(out, "  buffers / %s: %.2f%s\n", whole ? "state" : "sharded state", ratio,
             ratio > 1 ? "  WARNING: more for buffers than for what is sharded; fewer slots, --granularity half or fewer "

@@ -66,7 +66,7 @@ both log '--model tiny --ranks 2 --seq 64 --batch 1 --dtype bf16 --reduce bf16' 
 result $? 'tiny, trained in bf16, reserved what was planned'
 
 planned=0
-for model in tiny small base gpt2 gpt2-medium llama-tiny llama-small; do
+for model in tiny small base gpt2 gpt2-medium llama-tiny llama-small qwen2-tiny qwen3-tiny; do
     for world in 1 2 5 8; do
         for more in '--recompute none' '--recompute 2 --micro-batches 3' '--recompute cheap --slots 3,2' \
             '--recompute all --granularity half --head-chunks 2' '--dtype bf16 --micro-batches 2'; do
@@ -78,8 +78,35 @@ for model in tiny small base gpt2 gpt2-medium llama-tiny llama-small; do
         done
     done
 done
-[ $planned = 140 ]
+[ $planned = 180 ]
 result $? "$planned plans of train have memplan's rows, by name"
+planned=0
+for model in tiny llama-tiny qwen3-tiny; do
+    for world in 2 6; do
+        for strategy in ddp zero1 zero2 hsdp:2; do
+            for more in '--recompute cheap --slots 3,2' '--recompute 2 --micro-batches 3 --granularity half' \
+                '--recompute none --head-chunks 2 --slots 1,1 --micro-batches 2'; do
+                more="$more --strategy $strategy"
+                both plan "--model $model --ranks $world --seq 128 --batch 2 $more" \
+                    "--model $model --world $world --seq 128 --batch 2 --dtype fp32 --gpus-per-node $world $more" || break 4
+                planned=$((planned + 1))
+            done
+        done
+    done
+done
+[ $planned = 72 ]
+result $? "$planned plans of other strategies have memplan's rows, by name"
+if [ -n "${EO_TEST_FULL:-}" ]; then # a step of each preset whose ranks fit into this machine; of the others the plan
+    for model in tiny small base gpt2 gpt2-medium gpt2-large gpt2-xl llama-tiny llama-small llama-1b qwen2-tiny qwen3-tiny; do
+        bytes=$("$memplan" --model $model --world 2 --seq 64 --dtype fp32 --kernels cpu --json |
+            "$python" -c 'import json, sys; print(2 * json.load(sys.stdin)["arena_bytes"])')
+        free=$(awk '/^MemAvailable/ { print $2 * 1024 }' /proc/meminfo)
+        how=plan
+        [ "$bytes" -lt $((free / 10 * 8)) ] && how=log
+        both $how "--model $model --ranks 2 --seq 64 --batch 1" "--model $model --world 2 --seq 64 --dtype fp32"
+        result $? "$model on 2 ranks ($how, $((bytes >> 20)) MiB) is what was planned"
+    done
+fi
 "$train" --plan --model gpt2 --ranks 4 --threads 1 --seq 128 >log
 run 1 'planned' --kernels cpu --model gpt2 --world 4 --seq 128 --dtype fp32 --batch 3 --verify log
 result $? 'another batch is a difference, and exit status 1'

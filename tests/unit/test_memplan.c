@@ -323,6 +323,50 @@ Test(memplan, arenas_are_within_5_percent_of_their_bound, .timeout = 600)
     cr_assert_geq(seen, 30);
 }
 
+/* Goal: a config that is taken ends in a plan or in a message, however large or odd its fields. Method: fields of published
+ * models set to values at and beyond every bound, from a seed; each that is taken is planned. */
+Test(memplan, odd_configs_end_in_a_plan_or_a_message, .timeout = 300)
+{
+    static const char *const models[] = {"llama-3-8b", "qwen2.5-0.5b", "qwen3-0.6b", "mixtral-8x7b", "gpt2", "qwen3-30b-a3b"};
+    static const char *const fields[] = {"hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+                                         "intermediate_size", "vocab_size", "num_hidden_layers", "n_embd", "n_head", "n_inner",
+                                         "max_position_embeddings", "n_positions", "num_experts", "moe_intermediate_size"};
+    static const char *const values[] = {"1", "2", "3", "7", "64", "1000", "65535", "65536", "1048576", "16777216",
+                                         "1073741824", "0", "-1", "null", "2.5"};
+    uint64_t state = 987654321u;
+    uint32_t planned = 0, refused = 0;
+    const int rounds = getenv("EO_TEST_FULL") ? 20000 : 400;
+    for (int round = 0; round < rounds; round++) {
+        char sets[3][64];
+        const char *list[3];
+        for (int i = 0; i < 3; i++) {
+            snprintf(sets[i], sizeof(sets[i]), "%s=%s", fields[next_random(&state) % (sizeof(fields) / sizeof(fields[0]))],
+                     values[next_random(&state) % (sizeof(values) / sizeof(values[0]))]);
+            list[i] = sets[i];
+        }
+        const char *model = models[next_random(&state) % (sizeof(models) / sizeof(models[0]))];
+        const uint32_t world = 1u << next_random(&state) % 8;
+        problem.text[0] = '\0';
+        eo_status status = eo_model_config_load(&config, model, list, 1 + (uint32_t)(next_random(&state) % 3), &problem);
+        struct eo_memplan memplan;
+        if (status >= 0) {
+            struct eo_memplan_settings s = setting(world, (uint32_t)(next_random(&state) % 64));
+            s.seq = config.context < 128 ? config.context : 128;
+            status = eo_memplan_create(&memplan, &config, &s, &problem);
+        }
+        if (status < 0) {
+            refused++;
+            cr_assert(problem.text[0], "%s, %s, %s, %s: refused without a word", model, sets[0], sets[1], sets[2]);
+            continue;
+        }
+        planned++;
+        cr_assert(memplan.summary.lower_bound_bytes > 0 && memplan.summary.arena_bytes >= memplan.summary.lower_bound_bytes,
+                  "%s, %s, %s, %s", model, sets[0], sets[1], sets[2]);
+        eo_memplan_fini(&memplan);
+    }
+    cr_assert(planned > 50 && refused > 50, "%u planned, %u refused", planned, refused);
+}
+
 /* Goal: a step too long to be shown has the phases of one with three micro-batches. Method: lengths that are still shown as
  * they are, against three, with every recompute and two strategies: the same sums, and the same bound. */
 Test(memplan, micro_batches_between_the_first_and_the_last_are_alike)
