@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "runtime/checkpoint_files.h"
@@ -79,13 +80,17 @@ static eo_status make(struct making *making, const char *folder, uint32_t blob_b
     if (stat(path, &info) == 0)
         return eo_checkpoint_io_error(error, 0, "%s is there already: name another folder", path);
     EO_TRY(eo_checkpoint_describe_plan(&model, making->plan));
+    const bool is_there = stat(folder, &info) == 0;
     void *piece = aligned_alloc(CHECKPOINT_ALIGN, CHECKPOINT_PIECE);
     const eo_status status =
         piece ? make_files(making, folder, &model, blob_bytes, piece, error) : EO_ERR_NO_MEMORY;
     free(piece);
     eo_checkpoint_free_tables(&model);
-    if (status < 0)
+    if (status < 0) {
         eo_checkpoint_discard(folder, 0);
+        if (!is_there)
+            rmdir(folder); /* it was made for this one */
+    }
     return status;
 }
 

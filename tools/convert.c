@@ -82,6 +82,9 @@ eo_status eo_convert_to_files(eo_checkpoint *checkpoint, const eo_transformer_co
                                           .config = eo_transformer_get_params(transformer)->config};
     const eo_status status = write_model(checkpoint, &model, settings, problem);
     eo_transformer_destroy(&transformer);
+    static const char option[] = "--export "; /* is none here */
+    if (status < 0 && strncmp(problem->text, option, sizeof(option) - 1) == 0)
+        memmove(problem->text, problem->text + sizeof(option) - 1, strlen(problem->text) - sizeof(option) + 2);
     return status;
 }
 

@@ -297,6 +297,30 @@ static void convert_there_and_back(const struct eo_export_settings *to, uint32_t
     eo_import_fini(&import);
 }
 
+/* A value that no weight may have, in the last file. */
+static void spoil(const char *file)
+{
+    static const unsigned char nan_bits[] = {0, 0, 0xc0, 0x7f};
+    FILE *open = fopen(file, "r+b");
+    cr_assert(open && fseek(open, -4, SEEK_END) == 0 && fwrite(nan_bits, 1, 4, open) == 4);
+    fclose(open);
+}
+
+Test(interchange, a_folder_that_cannot_become_a_checkpoint_leaves_nothing)
+{
+    char file[sizeof(path) + 32], checkpoints[sizeof(path) + 8];
+    struct eo_import import;
+    snprintf(file, sizeof(file), "%s/model.safetensors", path);
+    snprintf(checkpoints, sizeof(checkpoints), "%s-3", path);
+    export_from(&llama, 2, path, EO_DTYPE_FP32, EO_EXPORT_FILE_BYTES);
+    spoil(file);
+    cr_assert_eq(eo_import_open(&import, path, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(eo_convert_from_files(&import, checkpoints, 3, "", 0, &problem), EO_ERR_INVALID);
+    cr_assert(strstr(problem.text, "is nan; the weights are spoiled"), "%s", problem.text);
+    cr_assert_neq(access(checkpoints, F_OK), 0);
+    eo_import_fini(&import);
+}
+
 Test(interchange, a_folder_that_becomes_a_checkpoint_and_a_folder_again_is_the_same)
 {
     char second[sizeof(path) + 8], checkpoints[sizeof(path) + 8];
