@@ -10,6 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "tools/job_checkpoint.h"
+
 enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLIGHT };
 
 static const struct argp_option world_options[] = {
@@ -179,7 +181,7 @@ static void add_text(void *user, const char *text, size_t text_bytes)
     fwrite(text, 1, text_bytes, user);
 }
 
-/* The plan as text, in lines that name what stands in them. NULL: no memory. */
+/* What the job's results depend on, and its plan, with a name before each value. NULL: no memory. */
 static char *plan_text(const struct eo_job *job)
 {
     char *text = NULL;
@@ -187,6 +189,11 @@ static char *plan_text(const struct eo_job *job)
     FILE *memory = open_memstream(&text, &bytes);
     if (!memory)
         return NULL;
+    json_t *settings = eo_job_settings(job);
+    if (settings)
+        (void)json_dumpf(settings, memory, 0);
+    json_decref(settings);
+    fputc('\n', memory);
     eo_plan_write_json(job->plan, add_text, memory);
     if (fclose(memory) != 0) {
         free(text);

@@ -1,0 +1,184 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: the same program, started by launch, mpirun, torchrun's or Slurm's environment, has the same weights as with ranks
+# that are threads; input that cannot be right ends with status 2 and a message that names it; launch leaves nothing.
+# Method: runs of train with a small model; environments as these launchers make them.
+# usage: worlds.sh LAUNCH TRAIN POSTMORTEM SOURCE
+set -u
+launch=$1 train=$2 postmortem=$3 text=$4/LICENSE
+count=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
+options="--model 2x32x2 --seq 16 --batch 1 --steps 5 --threads 1 --peak-seconds 0 --sample 0 --text $text"
+
+result() # STATUS SENTENCE
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        echo "not ok $count - $2"
+        sed 's/^/# /' "$work/out" "$work/err"
+    fi
+}
+
+# run COMMAND...: output in $work/out and $work/err, its status in $status
+run()
+{
+    timeout 120 "$@" >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+}
+
+hash_is() { grep -q "^weights_hash $1," "$work/out"; }
+says() { grep -qF -- "$1" "$work/err"; }
+
+# shellcheck disable=SC2086 # lists of options
+run "$train" $options --ranks 3
+threads=$(sed -n 's/^weights_hash \([0-9a-f]*\),.*/\1/p' "$work/out")
+[ $status = 0 ] && [ -n "$threads" ]
+result $? 'three ranks that are threads train'
+
+# --- launchers
+# shellcheck disable=SC2086
+run "$launch" -n 3 "$train" $options
+[ $status = 0 ] && hash_is "$threads"
+result $? 'three processes by launch have the same weights'
+
+# as_world RANKS COMMAND: the command for each rank, with $rank in it; its outputs together, the first bad status
+as_world()
+{
+    : >"$work/out" >"$work/err"
+    pids=
+    rank=0
+    while [ $rank -lt "$1" ]; do
+        export rank
+        timeout 120 sh -c "$2" >>"$work/out" 2>>"$work/err" </dev/null &
+        pids="$pids $!"
+        rank=$((rank + 1))
+    done
+    status=0
+    for pid in $pids; do
+        wait "$pid" || status=$?
+    done
+}
+
+port=$((21000 + $$ % 8000))
+as_world 3 "MASTER_ADDR=127.0.0.1 MASTER_PORT=$port RANK=\$rank WORLD_SIZE=3 LOCAL_RANK=\$rank LOCAL_WORLD_SIZE=3 \
+    TORCHELASTIC_RUN_ID=none exec $train $options"
+[ $status = 0 ] && hash_is "$threads"
+result $? "torchrun's environment: the same weights"
+
+as_world 3 "SLURM_PROCID=\$rank SLURM_NTASKS=3 SLURM_LOCALID=\$rank SLURM_STEP_TASKS_PER_NODE=3 SLURM_NODEID=0 \
+    SLURM_STEP_ID=0 SLURM_JOB_ID=$$ SLURM_STEP_NODELIST=localhost exec $train $options"
+[ $status = 0 ] && hash_is "$threads"
+result $? "Slurm's environment: the same weights"
+
+# Ranks that do not know of each other that they share a host meet over TCP.
+(umask 077 && od -An -tx1 -N32 /dev/urandom | tr -d ' \n' >"$work/token")
+as_world 3 "EVENODD_TOKEN_FILE=$work/token MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 10)) RANK=\$rank WORLD_SIZE=3 \
+    exec $train $options"
+[ $status = 0 ] && hash_is "$threads"
+result $? 'over TCP, with a token from a file: the same weights'
+
+if command -v mpirun >/dev/null 2>&1 && mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
+    # shellcheck disable=SC2086
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 run mpirun --oversubscribe -n 3 "$train" $options
+    [ $status = 0 ] && hash_is "$threads"
+    result $? 'mpirun: the same weights'
+else
+    count=$((count + 1))
+    echo "ok $count - mpirun # SKIP there is no Open MPI"
+fi
+
+# --- bad input
+each() # SENTENCE MESSAGE RANKS COMMAND: status 2, and the message
+{
+    run "$launch" -n "$3" sh -c "$4"
+    [ $status = 2 ] && says "$2"
+    result $? "$1"
+}
+
+options2="--model 2x32x2 --batch 1 --steps 5 --threads 1 --peak-seconds 0 --sample 0 --text $text"
+each 'plans that differ: the first field is named, with both values' '"seq" is 16 on rank 0 and 32 on rank 1' 2 \
+    "exec $train $options2 --seq \$((16 * (EVENODD_RANK + 1)))"
+each 'a rank that cannot begin: the others end with its reason' 'another rank gave up: /nonexistent: cannot be opened' 3 \
+    "[ \$EVENODD_RANK = 1 ] && set -- --init /nonexistent; exec $train $options \"\$@\""
+each 'a rank that does not come is named' 'not all 3 ranks have come within 4.0 s: missing: rank 2' 3 \
+    "[ \$EVENODD_RANK = 2 ] && exit 0; exec $train $options --join-timeout 4"
+each 'another number of ranks than the launcher started is refused' '--ranks is 4, and launch has started 2' 2 \
+    "exec $train $options --ranks 4"
+each 'a token that is no token is refused' 'EVENODD_TOKEN in the environment is not 64 hexadecimal digits' 2 \
+    "export EVENODD_TOKEN=secret; exec $train $options"
+chmod 644 "$work/token"
+each "a token's file that others can read is refused" 'can be read by others: chmod 600 it' 2 \
+    "unset EVENODD_TOKEN; export EVENODD_TOKEN_FILE=$work/token; exec $train $options"
+each 'ranks on several hosts and no address are refused' 'does not say where rank 0 is' 2 \
+    "export EVENODD_LOCAL_RANKS=1 EVENODD_LOCAL_RANK=0; exec $train $options"
+each 'a network without a token is refused' 'without a token' 2 \
+    "unset EVENODD_TOKEN; export EVENODD_LOCAL_RANKS=1 EVENODD_LOCAL_RANK=0 MASTER_ADDR=192.0.2.1; exec $train $options"
+each 'a rank that is no number is refused' "EVENODD_RANK in the environment is 'x'" 2 \
+    "export EVENODD_RANK=x; exec $train $options"
+as_world 2 "[ \$rank = 1 ] && sleep 0.3 && export EVENODD_TOKEN=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n'); \
+    MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 20)) RANK=\$rank WORLD_SIZE=2 exec $train $options --join-timeout 5"
+[ $status = 2 ] && says 'the tokens differ' && says 'it does not hold the token of this job'
+result $? 'the wrong token is refused, and both sides say so'
+
+# --- launch
+run "$launch" -n 3 sh -c 'exit $((EVENODD_RANK == 1 ? 7 : 0))'
+[ $status = 7 ] && says 'rank 1 (process ' && says 'ended with status 7'
+result $? "launch ends with the status of the rank that failed, and names it"
+run "$launch" -n 2 --grace 0 sh -c '[ $EVENODD_RANK = 1 ] && kill -SEGV $$; sleep 60 & sleep 60'
+[ $status = 3 ] && says 'was killed by signal 11'
+result $? 'a rank that a signal ended makes status 3, and the others end'
+run "$launch" -n 2 --restarts 2 sh -c 'echo start $EVENODD_RESTART; exit 1'
+[ $status = 1 ] && [ "$(grep -c 'start 2' "$work/out")" = 2 ] && says 'restart 2 of 2'
+result $? 'it starts again as often as it was told'
+run "$launch" -n 2 --restarts 2 sh -c 'echo start $EVENODD_RESTART; exit 2'
+[ $status = 2 ] && ! grep -q 'start 1' "$work/out"
+result $? 'but not after bad input'
+run "$launch" -n 2 --label sh -c 'echo out $EVENODD_RANK; echo err $EVENODD_RANK >&2'
+[ $status = 0 ] && grep -qx '\[1\] out 1' "$work/out" && grep -qx '\[0\] err 0' "$work/err"
+result $? 'it puts the rank in front of each line'
+"$launch" -n 2 sh -c 'echo $$ >'"$work"'/pid-$EVENODD_RANK; sleep 600 & echo $! >'"$work"'/child-$EVENODD_RANK; wait' \
+    >"$work/out" 2>"$work/err" &
+pid=$!
+while [ ! -s "$work/child-0" ] || [ ! -s "$work/child-1" ]; do sleep 0.02; done
+kill -KILL $pid
+wait $pid 2>/dev/null
+tries=0
+while kill -0 "$(cat "$work/pid-0")" 2>/dev/null || kill -0 "$(cat "$work/pid-1")" 2>/dev/null; do
+    tries=$((tries + 1))
+    [ $tries -lt 500 ] || break
+    sleep 0.02
+done
+kill "$(cat "$work/child-0")" "$(cat "$work/child-1")" 2>/dev/null
+[ $tries -lt 500 ]
+result $? 'ranks do not outlive a launcher that is killed'
+"$launch" -n 2 sh -c 'trap "echo stop; exit 0" TERM; echo >'"$work"'/up-$EVENODD_RANK; while :; do sleep 0.05; done' \
+    >"$work/out" 2>"$work/err" &
+pid=$!
+while [ ! -e "$work/up-0" ] || [ ! -e "$work/up-1" ]; do sleep 0.02; done
+kill -TERM $pid
+wait $pid
+[ $? = 0 ] && [ "$(grep -c stop "$work/out")" = 2 ]
+result $? 'signals go to all ranks'
+run "$launch" -n 0 true
+[ $status = 2 ] && run "$launch" -n 2 && [ $status = 2 ]
+result $? 'launch refuses what makes no sense with status 2'
+
+# --- flight recorder
+# shellcheck disable=SC2086
+run "$launch" -n 2 "$train" $options --flight-recorder "$work/flight"
+[ $status = 0 ] && run "$postmortem" "$work/flight" && [ $status = 0 ] && grep -q '^rank 1 (host .*) ended in order' "$work/out" &&
+    grep -q 'the same on all ranks' "$work/out"
+result $? 'postmortem of a run that ended in order says so'
+run "$postmortem" "$work/nothing"
+[ $status = 2 ] && mkdir "$work/empty" && run "$postmortem" "$work/empty" && [ $status = 2 ] && says 'holds no files'
+result $? 'postmortem of nothing is refused'
+head -c 5000 "$work/flight/rank-00000.flight" >"$work/empty/cut.flight"
+run "$postmortem" "$work/empty"
+[ $status = 2 ] && says 'cut short'
+result $? 'postmortem of a file that is cut short is refused'
+echo "1..$count"
