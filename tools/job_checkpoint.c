@@ -7,7 +7,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/job_step.h"
+#include "tools/job_world.h"
+
 /* -- before the ranks start ----------------------------------------------------------------------------------------*/
+
+/* Of ranks that are processes, the first speaks for all. */
+static bool tells(const struct eo_job *job)
+{
+    return !job->together || job->together->environment.rank == 0;
+}
 
 static eo_status refuse(const struct eo_log_catch *log_catch, eo_status status, struct eo_problem *problem)
 {
@@ -64,8 +73,8 @@ static eo_status compare(struct eo_job *job, eo_checkpoint *checkpoint)
     job->first_step = info.step;
     json_t *saved = json_loadb(text, bytes, 0, NULL);
     if (saved)
-        eo_job_settings_compare(job, saved);
-    else
+        eo_job_settings_compare(job, saved, tells(job));
+    else if (tells(job))
         fprintf(stderr, "%s: warning: %s was not saved by train: that data and schedule are the same is not known\n",
                 program_invocation_short_name, info.path);
     json_decref(saved);
@@ -104,12 +113,30 @@ static eo_status resume(struct eo_job_checkpoints *checkpoints, struct eo_job *j
                               "--resume out", options->resume_path);
     if (status == EO_IN_PROGRESS)
         printf("no checkpoint in %s yet: from the start\n", options->folder);
-    else
+    else if (tells(job))
         warn_of_later(options, job->first_step);
     if (job->first_step > job->options->steps)
         return eo_problem_set(problem, EO_ERR_INVALID, "--resume: %s is of step %llu, and --steps is %llu; give as many "
                               "steps as the run is to have in all", checkpoints->resume_path,
                               (unsigned long long)job->first_step, (unsigned long long)job->options->steps);
+    return EO_OK;
+}
+
+/* Each process has looked for itself: in a folder that changes, or is not the same one everywhere, they found different
+ * ones. */
+static eo_status agree(struct eo_job *job, struct eo_problem *problem)
+{
+    const double mine = (double)job->first_step;
+    double sum = mine;
+    if (!job->together)
+        return EO_OK;
+    const eo_status status = eo_job_world_sum(job->together, &sum);
+    if (status < 0)
+        return eo_problem_set(problem, status, "--resume: the ranks could not agree: %s", eo_status_text(status));
+    if (sum != mine * job->shape.rank_count)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--resume: rank %u found a checkpoint of step %.0f, and others one "
+                              "of another step; name one folder that all ranks see, and let no other run write to it",
+                              job->together->environment.rank, mine);
     return EO_OK;
 }
 
@@ -122,8 +149,10 @@ eo_status eo_job_checkpoint_prepare(struct eo_job_checkpoints *checkpoints, stru
     job->checkpoints = checkpoints;
     if (options->folder)
         TOOLS_TRY(check_folder(options->folder, problem));
-    if (options->resume)
+    if (options->resume) {
         TOOLS_TRY(resume(checkpoints, job, problem));
+        TOOLS_TRY(agree(job, problem));
+    }
     json_t *settings = eo_job_settings(job);
     const size_t bytes = json_dumpb(settings, checkpoints->settings, sizeof(checkpoints->settings), JSON_COMPACT);
     json_decref(settings);
@@ -183,6 +212,7 @@ static eo_status wait_for_save(struct eo_job_rank *rank)
 {
     eo_saver_report report;
     const eo_status status = eo_saver_wait(rank->saver, &report);
+    eo_job_step_interrupted(rank);
     tell_end(rank, status, &report);
     return status == EO_ERR_IO ? EO_OK : status;
 }

@@ -59,8 +59,8 @@ void eo_job_checkpoint_stop(struct eo_job_rank *rank);                    /* bef
 json_t *eo_job_settings(const struct eo_job *job);
 /* The same of weights that no run has touched yet. */
 json_t *eo_job_settings_of_model(const eo_transformer_config *config);
-/* The differences, a line each on standard error; and where in its data the run goes on. */
-void eo_job_settings_compare(struct eo_job *job, const json_t *saved);
+/* The differences, if it `tells` a line each on standard error; and where in its data the run goes on. */
+void eo_job_settings_compare(struct eo_job *job, const json_t *saved, bool tells);
 /* The model of a checkpoint's settings; false: they say nothing of one. */
 bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config, bool *half_blocks);
 

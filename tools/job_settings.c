@@ -111,14 +111,14 @@ static void go_on_in_data(struct eo_job *job, const json_t *saved, json_int_t se
     }
 }
 
-void eo_job_settings_compare(struct eo_job *job, const json_t *saved)
+void eo_job_settings_compare(struct eo_job *job, const json_t *saved, bool tells)
 {
     json_t *mine = eo_job_settings(job), *old = json_object_get(saved, "settings");
     const char *name;
     json_t *value;
     json_object_foreach(json_object_get(mine, "settings"), name, value) {
         const json_t *before = json_object_get(old, name);
-        if (!before || json_equal(value, (json_t *)before))
+        if (!tells || !before || json_equal(value, (json_t *)before))
             continue;
         fprintf(stderr, "%s: --resume: %s was ", program_invocation_short_name,
                 strcmp(name, "data") == 0        ? "the data"
