@@ -129,6 +129,8 @@ void eo_comparison_sum_up(struct eo_comparison *comparison)
     comparison->equal = true;
     for (int mode = 0; mode < comparison->mode_count; mode++) {
         sum_up_mode(comparison, mode);
+        if (comparison->own_sums)
+            first = NULL;
         for (size_t i = 0; i < json_array_size(comparison->runs[mode]); i++) {
             const char *hash =
                 json_string_value(json_object_get(json_array_get(comparison->runs[mode], i), "weights_hash"));
@@ -142,6 +144,15 @@ void eo_comparison_sum_up(struct eo_comparison *comparison)
     }
     if (!first) /* nothing was compared */
         comparison->equal = false;
+}
+
+const char *eo_comparison_verdict(const struct eo_comparison *comparison)
+{
+    if (!comparison->equal)
+        return "The runs do NOT end with the same weights: this is a bug.";
+    return comparison->own_sums ? "The runs of each mode end with the same weights; those of static memory sum in the order of "
+                                  "their strategy, which is another than zero3's."
+                                : "All runs end with the same weights.";
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
@@ -221,8 +232,7 @@ void eo_comparison_print(const struct eo_comparison *comparison, FILE *out)
               f->simulated_medians_s * 1e3);
     TABLE_ROW("measured / simulated", f->simulated_s > 0 ? "%.3f" : "-", f->simulated_measured_s / f->simulated_s);
     TABLE_ROW("weights_hash", "%s", f->weights_hash);
-    fprintf(out, "\n%s\n", comparison->equal ? "All runs end with the same weights."
-                                             : "The runs do NOT end with the same weights: this is a bug.");
+    fprintf(out, "\n%s\n", eo_comparison_verdict(comparison));
 }
 
 /* --- JSON --------------------------------------------------------------------------------------------------------- */

@@ -35,6 +35,7 @@ struct eo_comparison {
     int mode_count; /* a CPU has no caching allocator of its own */
     json_t *runs[EO_COMPARED_MODES_MAX]; /* arrays of what eo_measured_run tells */
     struct eo_mode_figures figures[EO_COMPARED_MODES_MAX];
+    bool own_sums;     /* the static runs have a strategy that sums in an order of its own: weights of a mode are compared */
     bool equal;        /* all weights are the same at the end */
     char settings[1024]; /* of the command line, for people */
     char machine[256];
@@ -42,6 +43,7 @@ struct eo_comparison {
 
 /* From the runs: fills in the rest. */
 void eo_comparison_sum_up(struct eo_comparison *comparison);
+const char *eo_comparison_verdict(const struct eo_comparison *comparison); /* of the weights */
 void eo_comparison_print(const struct eo_comparison *comparison, FILE *out);
 json_t *eo_comparison_json(const struct eo_comparison *comparison);
 

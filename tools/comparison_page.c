@@ -355,8 +355,7 @@ void eo_comparison_write_page(const struct eo_comparison *comparison, FILE *out)
     put_text(out, comparison->machine);
     fputs("<br>headtohead ", out);
     put_text(out, comparison->settings);
-    fprintf(out, "<br>%u runs of each, alternating. %s</p>\n", comparison->run_count,
-            comparison->equal ? "All end with the same weights." : "They do NOT end with the same weights.");
+    fprintf(out, "<br>%u runs of each, alternating. %s</p>\n", comparison->run_count, eo_comparison_verdict(comparison));
     put_table(comparison, out);
     put_step_times(comparison, out);
     put_memory(comparison, out);

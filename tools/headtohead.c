@@ -258,6 +258,7 @@ static int compare(const struct settings *settings)
     struct eo_problem problem;
     struct eo_comparison comparison = {
         .run_count = settings->runs,
+        .own_sums = settings->common.strategy != EO_STRATEGY_ZERO3 && settings->common.strategy != EO_STRATEGY_ZERO2,
         .mode_count = eo_options_on_gpu(&settings->common) ? EO_COMPARED_MODES_MAX : EO_COMPARED_MODES_MAX - 1};
     if (check(settings, &problem) < 0)
         return complain(&problem, EO_EXIT_BAD_INPUT);
