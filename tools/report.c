@@ -37,6 +37,11 @@ void eo_report_start(const struct eo_job *job)
     printf("%s: %.2f million parameters, %u ranks x %u thread%s, memory %s, kernels %s\n", o->model_name,
            (double)s->element_count * 1e-6, o->ranks, o->threads, o->threads == 1 ? "" : "s",
            eo_memory_name(o->memory), eo_transformer_kernels(job->transformer));
+    char strategy[32];
+    eo_strategy_text(o->strategy, o->shard_group, strategy, sizeof(strategy));
+    if (o->strategy != EO_STRATEGY_ZERO3)
+        printf("strategy %s: a copy of the weights lies in groups of %u rank%s\n", strategy, s->params.shard_group,
+               s->params.shard_group == 1 ? "" : "s");
     if (eo_options_on_gpu(o) || o->dtype != EO_DTYPE_FP32 || o->reduce_dtype != EO_DTYPE_FP32)
         printf("device %s, computed in %s, reduced in %s, steps %s\n", o->device, eo_dtype_name(o->dtype),
                eo_dtype_name(o->reduce_dtype), o->graph ? "as a graph after the first" : "operation by operation");

@@ -87,6 +87,11 @@ check_refusal 'a log in a folder that is not there' 'the folder cannot be writte
 run "$train" $small --trace /
 check_refusal 'a trace that is a folder' 'is a folder'
 
+refuse 'an unknown strategy' "'zero9'" --model tiny --text "$text" --strategy zero9
+refuse 'groups of no size' "'hsdp:'" --model tiny --text "$text" --strategy hsdp:
+refuse 'groups that do not divide the ranks' 'groups of 3 do not divide --ranks 4' --text "$text" --ranks 4 --strategy hsdp:3
+refuse 'a strategy in dynamic memory' 'is for --memory static' --text "$text" --memory dynamic:pool --strategy ddp
+
 # Sizes.
 for option in ranks threads batch seq micro-batches steps head-chunks val-every; do
     refuse "--$option 0" "--$option is 0, which is too small" --text "$text" "--$option" 0
