@@ -19,6 +19,9 @@ struct eo_team_backend;
 
 struct eo_team {
     const struct eo_team_backend *backend;
+    /* Where the trainer is, for what is said when a kernel fails; layer NULL: in no pass. The names live as long as the model. */
+    const char *layer, *pass;
+    uint32_t rank;
 };
 
 struct eo_team_backend {

@@ -199,12 +199,30 @@ static eo_status embedding_forward(const struct pass *pass, const int32_t *token
     });
 }
 
+/* What fails from here on failed there. */
+static void stand_at(const struct pass *pass, uint32_t position, const char *name)
+{
+    if (!pass->team)
+        return;
+    pass->team->layer = eo_model_position_name(pass->transformer->model, position);
+    pass->team->pass = name;
+    pass->team->rank = eo_runtime_rank(pass->runtime);
+}
+
+static eo_status stand_nowhere(const struct pass *pass, eo_status status)
+{
+    if (pass->team)
+        pass->team->layer = pass->team->pass = NULL;
+    return status;
+}
+
 /* Positions 0 ... P-2; the head is the caller's. */
 static eo_status run_forward(struct pass *pass, const int32_t *tokens)
 {
     const eo_transformer *t = pass->transformer;
     pass->backward = false;
     for (uint32_t position = 0; position < t->head.position; position++) {
+        stand_at(pass, position, "forward");
         LAYERS_TRY(eo_forward_begin(pass->runtime, position, &pass->view));
         if (position == 0)
             LAYERS_TRY(embedding_forward(pass, tokens));
@@ -256,6 +274,7 @@ static eo_status deliver_loss(const struct pass *pass, double *loss)
 static eo_status head_pass(struct pass *pass, const int32_t *targets, double *loss)
 {
     const uint32_t position = pass->transformer->head.position;
+    stand_at(pass, position, "loss and backward");
     LAYERS_TRY(eo_backward_begin(pass->runtime, position, &pass->view));
     LAYERS_TRY(eo_head_backward_first(pass, targets));
     LAYERS_TRY(eo_gradients_begin(pass->runtime, position, &pass->view));
@@ -266,6 +285,7 @@ static eo_status head_pass(struct pass *pass, const int32_t *targets, double *lo
 
 static eo_status block_pass(struct pass *pass, uint32_t position)
 {
+    stand_at(pass, position, "backward");
     LAYERS_TRY(eo_backward_begin(pass->runtime, position, &pass->view));
     LAYERS_TRY(eo_block_recompute(pass, position));
     LAYERS_TRY(eo_block_backward_first(pass, position));
@@ -277,6 +297,7 @@ static eo_status block_pass(struct pass *pass, uint32_t position)
 static eo_status embedding_pass(struct pass *pass, const int32_t *tokens)
 {
     const eo_transformer *t = pass->transformer;
+    stand_at(pass, 0, "backward");
     LAYERS_TRY(eo_backward_begin(pass->runtime, 0, &pass->view));
     LAYERS_TRY(eo_gradients_begin(pass->runtime, 0, &pass->view));
     LAYERS_TRY(pass->kernels->embedding_backward(pass->team, &(struct eo_embedding_gradient){
@@ -316,7 +337,7 @@ eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runti
     LAYERS_TRY(load_tokens(&pass, tokens));
     double mean = 0;
     const uint32_t saved = eo_flush_denormals_begin();
-    const eo_status status = run_micro_batch(&pass, tokens->slot, loss ? &mean : NULL);
+    const eo_status status = stand_nowhere(&pass, run_micro_batch(&pass, tokens->slot, loss ? &mean : NULL));
     eo_flush_denormals_end(saved);
     if (status >= 0 && loss)
         *loss = mean;
@@ -367,6 +388,7 @@ static eo_status run_evaluation(struct pass *pass, uint32_t slot, struct head_ta
     const eo_transformer *t = pass->transformer;
     LAYERS_TRY(eo_evaluation_begin(pass->runtime));
     LAYERS_TRY(run_forward(pass, slot_of(pass, t->tokens, slot)));
+    stand_at(pass, t->head.position, "evaluation");
     LAYERS_TRY(eo_forward_begin(pass->runtime, t->head.position, &pass->view));
     LAYERS_TRY(head_evaluation(pass, slot, task));
     LAYERS_TRY(eo_forward_end(pass->runtime, t->head.position));
@@ -382,7 +404,7 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
     LAYERS_TRY(load_tokens(&pass, tokens));
     struct head_task task = {.wants_loss = true};
     const uint32_t saved = eo_flush_denormals_begin();
-    const eo_status status = run_evaluation(&pass, tokens->slot, &task);
+    const eo_status status = stand_nowhere(&pass, run_evaluation(&pass, tokens->slot, &task));
     eo_flush_denormals_end(saved);
     if (status >= 0)
         *loss = task.loss_sum / (double)pass.rows;
@@ -402,7 +424,7 @@ eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *r
     LAYERS_TRY(eo_pass_upload(&pass, slot_of(&pass, transformer->tokens, 0), tokens, pass.rows * sizeof(int32_t)));
     struct head_task task = {.row = position, .logits = logits};
     const uint32_t saved = eo_flush_denormals_begin();
-    const eo_status status = run_evaluation(&pass, 0, &task);
+    const eo_status status = stand_nowhere(&pass, run_evaluation(&pass, 0, &task));
     eo_flush_denormals_end(saved);
     return status;
 }

@@ -763,6 +763,11 @@ const char *eo_runtime_device(const eo_runtime *rt)
     return rt ? rt->device->ops->name : "";
 }
 
+uint32_t eo_runtime_rank(const eo_runtime *rt)
+{
+    return rt ? rt->world->rank : 0;
+}
+
 const eo_plan *eo_runtime_plan(const eo_runtime *rt)
 {
     return rt ? rt->plan : NULL;

@@ -217,6 +217,8 @@ EO_EXPORT double *eo_step_values(const eo_runtime *runtime);
 
 /* What the ranks compute on ("cpu", "cuda"), and the compute stream as its own type (a cudaStream_t; NULL on the CPU). */
 EO_EXPORT const char *eo_runtime_device(const eo_runtime *runtime);
+/* The rank that it is of. */
+EO_EXPORT uint32_t eo_runtime_rank(const eo_runtime *runtime);
 EO_EXPORT const eo_plan *eo_runtime_plan(const eo_runtime *runtime); /* what it was created with */
 EO_EXPORT void *eo_runtime_stream(const eo_runtime *runtime);
 

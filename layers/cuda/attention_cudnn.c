@@ -4,6 +4,7 @@
  * pack is made the first time that its pointers are seen and found again in every step after it.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,12 +65,12 @@ static bool cudnn_supports(struct eo_types types, const struct eo_attention_shap
 
 static eo_status check_cudnn(const struct eo_cuda_team *team, cudnnStatus_t status, const char *what)
 {
-    char reason[512] = "";
+    char reason[512] = "", text[640];
     if (status == CUDNN_STATUS_SUCCESS)
         return EO_OK;
     cudnnGetLastErrorString(reason, sizeof(reason));
-    eo_layers_log(&team->log, EO_LOG_ERROR, "cudnn: %s failed on device %d (%s): %s %s", what, team->device,
-                  team->device_name, cudnnGetErrorString(status), reason);
+    snprintf(text, sizeof(text), "%s %s", cudnnGetErrorString(status), reason);
+    eo_cuda_tell(team, "cudnn", what, text);
     return status == CUDNN_STATUS_ALLOC_FAILED ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
 
@@ -234,7 +235,8 @@ static eo_status run(struct eo_cuda_team *team, struct cudnn_attention *state, s
     const bool is_new = descriptor == NULL, kept = !is_new || state->pack_count < PACKS_MAX / 2;
     eo_status status = is_new ? make_pack(team, pointers, ids, count, &descriptor) : EO_OK;
     if (status == EO_OK)
-        status = check_cudnn(team, cudnnBackendExecute(team->cudnn, plan->plan, descriptor), "attention");
+        status = check_cudnn(team, cudnnBackendExecute(team->cudnn, plan->plan, descriptor),
+                             plan == &state->forward ? "attention forward" : "attention backward");
     if (is_new && kept && status == EO_OK) {
         memcpy(state->packs[place].pointers, pointers, sizeof(state->packs[place].pointers));
         state->packs[place].descriptor = descriptor;

@@ -60,7 +60,9 @@ static inline struct eo_cuda_team *eo_cuda_team_of(eo_team *team)
     return (struct eo_cuda_team *)team; /* its first member */
 }
 
-/* EO_OK, or logs what failed and where. `what` is a static text. */
+/* Logs what failed, in which pass of which layer, and whether the GPU is lost. */
+void eo_cuda_tell(const struct eo_cuda_team *team, const char *library, const char *what, const char *error);
+/* EO_OK, or tells what failed. `what` is a static text. */
 eo_status eo_cuda_check(const struct eo_cuda_team *team, cudaError_t error, const char *what);
 eo_status eo_cuda_check_blas(const struct eo_cuda_team *team, cublasStatus_t status, const char *what);
 

@@ -200,7 +200,8 @@ bool sim_enter(const char *function, int *fault)
                                        : self->rank == planned->rank && ordinal == planned->ordinal)) {
         sim.fault_happened = true;
         *fault = planned->error ? planned->error : fitting_error(function);
-        if (strncmp(function, "cuda", 4) == 0 && (*fault == cudaErrorIllegalAddress || *fault == cudaErrorLaunchFailure))
+        if ((strncmp(function, "cuda", 4) == 0 || strcmp(function, "kernel launch") == 0) &&
+            (*fault == cudaErrorIllegalAddress || *fault == cudaErrorLaunchFailure))
             sim_break((cudaError_t)*fault, function);
         return *fault != 0;
     }

@@ -256,6 +256,61 @@ static void cudnn_cases(void)
 }
 #endif
 
+/* Products, kernels and attention that fail inside a layer, on the second of two ranks. */
+static void failures(void)
+{
+    static const struct {
+        const char *function, *what;
+        int error;
+        bool is_lost;
+    } faults[] = {
+        {"cublasLtMatmul", "cublasLtMatmul", 0, false},
+        {"kernel launch", "kernel ", cudaErrorLaunchOutOfResources, false},
+        {"kernel launch", "kernel ", cudaErrorIllegalAddress, true},
+#if defined(EO_SIM_CUDNN)
+        {"cudnnBackendExecute", "attention ", 0, false},
+#endif
+    };
+    struct transformer_settings s = settings_of(3);
+    uint32_t forward = 0, backward = 0, told = 0;
+    s.ranks = 2;
+    s.device = "cuda";
+    twin_attention_by_program = true;
+    for (size_t f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
+        struct transformer_result result;
+        sim_start(&(struct sim_config){.seed = 30, .device_bytes = 512u << 20});
+        transformer_train(&s, &result);
+        const uint32_t count = sim_calls(faults[f].function, 1);
+        CHECK(sim_finish() == 0 && result.status == EO_OK && count > 4, "the clean run: %u calls", count);
+        for (uint32_t ordinal = count / 3; ordinal < count; ordinal += 1 + count / 23) {
+            sim_start(&(struct sim_config){.seed = 30, .device_bytes = 512u << 20, .quiet = true,
+                                           .fault = {.function = faults[f].function, .rank = 1, .ordinal = ordinal,
+                                                     .error = faults[f].error}});
+            transformer_train(&s, &result);
+            const bool is_timing = f < 2 && result.status == EO_OK; /* then another algorithm is taken */
+            CHECK(sim_fault_happened() && (is_timing || result.status < 0), "%s, call %u: did not happen, or was not told",
+                  faults[f].function, ordinal);
+            if (is_timing)
+                continue;
+            CHECK(strstr(result.error, faults[f].is_lost ? "rank " : "rank 1"), "%s, call %u: status %d, which rank? '%s'", faults[f].function, ordinal, result.status, result.error);
+            if (!strstr(result.error, faults[f].what)) /* a kernel of the step's end, which the runtime tells */
+                continue;
+            const bool is_layer = strstr(result.error, "embedding") || strstr(result.error, "block") ||
+                                  strstr(result.error, "head");
+            told += is_layer;
+            forward += strstr(result.error, "forward: ") != NULL;
+            backward += strstr(result.error, "backward: ") != NULL;
+            CHECK(is_layer || strstr(result.error, "step"), "%s, call %u: which layer? '%s'", faults[f].function, ordinal,
+                  result.error);
+            CHECK(!faults[f].is_lost || strstr(result.error, "lost to this process"), "%s, call %u: is it lost? '%s'",
+                  faults[f].function, ordinal, result.error);
+        }
+    }
+    twin_attention_by_program = false;
+    CHECK(forward > 3 && backward > 3 && told > 20, "%u told, %u forward, %u backward", told, forward, backward);
+    check_case("a product, a kernel or attention that fails is told with its rank, layer and pass, and whether the GPU is lost");
+}
+
 static void plan_cache(void)
 {
     char path[64];
@@ -284,6 +339,7 @@ int main(void)
 #if defined(EO_SIM_CUDNN)
     cudnn_cases();
 #endif
+    failures();
     plan_cache();
     return check_end();
 }
