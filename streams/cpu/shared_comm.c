@@ -38,7 +38,9 @@ const void *eo_shared_send_of(const struct eo_comm *comm, uint32_t rank)
     if (rank == comm->end.rank)
         return post->send;
     const uint64_t region = post->place >> REGION_SHIFT, offset = post->place & ((UINT64_C(1) << REGION_SHIFT) - 1);
-    return region ? comm->end.group->shared->regions[region - 1].ranks[rank] + offset : NULL;
+    if (region == 0) /* hidden, or nothing at all: no peer's, but an address of ours */
+        return eo_local_post_of(&comm->end, comm->end.rank)->send;
+    return comm->end.group->shared->regions[region - 1].ranks[rank] + offset;
 }
 
 bool eo_shared_is_hidden(const struct eo_comm *comm)

@@ -412,7 +412,7 @@ static eo_status mpi_open(struct eo_comm **out, struct eo_group *group, uint32_t
                "communicator: queue %u; collectives run on queues 1 ... %u", queue, device->params.queue_count - 1);
     struct eo_comm *comm;
     EO_TRY(make_comm(&comm, group, device, queue));
-    const eo_status status = eo_mpi_duplicate(&comm->comm, group->comm, eo_mpi_deadline(group), &group->log);
+    const eo_status status = eo_mpi_duplicate(&comm->comm, group->comm, eo_mpi_join_deadline(group), &group->log);
     if (status < 0) {
         free_comm(comm);
         return status;

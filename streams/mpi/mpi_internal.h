@@ -96,6 +96,14 @@ static inline eo_status eo_mpi_failure(const struct eo_group *group)
     return (eo_status)atomic_load(&group->root->failure);
 }
 
+/* Of what ranks do together outside collectives: they come there from work of their own. */
+static inline uint64_t eo_mpi_join_deadline(const struct eo_group *group)
+{
+    enum { LEAST_MS = 10000 };
+    const uint32_t ms = group->params.timeout_ms > LEAST_MS ? group->params.timeout_ms : LEAST_MS;
+    return eo_now_ns() + ms * UINT64_C(1000000);
+}
+
 static inline uint64_t eo_mpi_deadline(const struct eo_group *group)
 {
     return eo_now_ns() + group->params.timeout_ms * UINT64_C(1000000);

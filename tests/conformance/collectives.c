@@ -4,7 +4,8 @@
  *
  *     collectives                 threads, over local
  *     collectives shared          processes, over shared; 1, 2 and 3 ranks
- *     collectives shared all      4 ranks too; and with threads, which a thread sanitizer understands
+ *     collectives shared all      4 ranks too; and with threads
+ *     collectives shared threads  these alone, which a thread sanitizer understands
  *     mpirun -n N collectives mpi one of N ranks that were started so, over mpi
  */
 #include "collectives.h"
@@ -62,9 +63,10 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "mpi") == 0)
         return over_mpi(argc > 2 ? argv[2] : NULL);
     const bool is_shared = argc > 1 && strcmp(argv[1], "shared") == 0, is_all = !is_shared || argc > 2;
+    const bool are_threads = is_shared && argc > 2 && strcmp(argv[2], "threads") == 0;
     if (is_shared)
         test_use(TEST_SHARED_PROCESSES);
-    for (uint32_t rank_count = 1; rank_count <= (is_all ? TEST_RANKS_MAX : 3); rank_count++)
+    for (uint32_t rank_count = 1; rank_count <= (is_all ? TEST_RANKS_MAX : 3) && !are_threads; rank_count++)
         all_cases(rank_count);
     if (is_shared && is_all) {
         test_use(TEST_SHARED_THREADS);

@@ -17,7 +17,7 @@
 #include "ranks.h"
 #include "streams/local.h"
 
-enum { COUNT = 100, SECONDS_MAX = 20, TIMEOUT_MS = 200 };
+enum { COUNT = 100, SECONDS_MAX = 20, TIMEOUT_MS = 1000 };
 
 enum way { KILLED_BEFORE, KILLED_INSIDE, KILLED_IN_LOCKED_GROUP, STOPPED, WAYS };
 

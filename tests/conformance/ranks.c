@@ -242,6 +242,7 @@ static void take_memory(struct start *start)
     self->memory_bytes = start->settings->memory_bytes;
     if (self->memory_bytes == 0 || !self->ops->register_memory || hides_memory)
         return;
+    test_barrier(self); /* the group's deadline may be short */
     if (self->device->ops->reserve(self->device, EO_MEMORY_KIND_GATHER, self->memory_bytes, &memory) < 0 ||
         self->ops->register_memory(self->gather, memory, self->memory_bytes) < 0 ||
         self->ops->register_memory(self->reduce, memory, self->memory_bytes) < 0)

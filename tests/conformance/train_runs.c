@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "ranks.h"
+#include "runtime/world_internal.h"
 
 /* What the ranks of a run share. */
 struct job {
@@ -15,7 +17,7 @@ struct job {
     eo_transformer *transformer;
     eo_plan *plan;
     eo_world *worlds[2][TRAIN_RANKS_MAX];
-    struct train_result *out;
+    struct train_result result;
     uint64_t hashes[2][TRAIN_RANKS_MAX];
 };
 
@@ -114,7 +116,7 @@ static bool run_step(struct rank *self, uint32_t which, uint32_t step)
     }
     if (self->rank != 0)
         return true;
-    struct train_result *out = job->out;
+    struct train_result *out = &self->job->result;
     if (which == 1)
         TEST_EXPECT(NULL, out->losses[step] == report.values[0] && out->norms[step] == report.gradient_norm,
                     "two runtimes at once differ in step %u", step);
@@ -155,10 +157,22 @@ static bool run_rank(struct rank *self)
     if (self->rank == 0) {
         eo_runtime_stats stats;
         eo_runtime_get_stats(self->runtimes[0], &stats);
-        job->out->arena_bytes = stats.arena_bytes;
-        job->out->allocator_calls = stats.allocator_calls;
+        job->result.arena_bytes = stats.arena_bytes;
+        job->result.allocator_calls = stats.allocator_calls;
     }
     return true;
+}
+
+static struct rank rank_of(struct job *job, uint32_t rank)
+{
+    struct rank self = {.job = job, .rank = rank};
+    self.tokens = calloc((size_t)TRAIN_SEQUENCES * 9, sizeof(int32_t));
+    self.targets = calloc((size_t)TRAIN_SEQUENCES * 9, sizeof(int32_t));
+    if (!self.tokens || !self.targets) {
+        puts("Bail out! no memory");
+        exit(1);
+    }
+    return self;
 }
 
 static void *rank_main(void *arg)
@@ -172,6 +186,19 @@ static void *rank_main(void *arg)
         eo_runtime_destroy(&self->runtimes[c]);
     eo_team_destroy(&self->team);
     return NULL;
+}
+
+static bool make_worlds(struct job *job)
+{
+    const struct train_settings *s = &job->settings;
+    const struct rank nobody = {0}, *self = &nobody;
+    const eo_runtime *runtime = NULL;
+    for (uint32_t c = 0; c < (s->twice ? 2 : 1); c++)
+        CHECK(eo_world_create_local(job->worlds[c],
+                                    eo_world_params(.rank_count = s->ranks,
+                                                    .fabric_gigabytes_per_s = s->fabric_gigabytes_per_s,
+                                                    .fabric_latency_us = s->fabric_latency_us, .log = &train_log)));
+    return true;
 }
 
 static bool describe(struct job *job)
@@ -194,53 +221,74 @@ static bool describe(struct job *job)
                                         .no_prefetch = s->no_prefetch, .strategy = s->strategy,
                                         .shard_group = s->shard_group,
                                         .separate_reduce_stream = s->separate_reduce_stream, .log = &train_log)));
-    for (uint32_t c = 0; c < (s->twice ? 2 : 1); c++)
-        CHECK(eo_world_create_local(job->worlds[c],
-                                    eo_world_params(.rank_count = s->ranks,
-                                                    .fabric_gigabytes_per_s = s->fabric_gigabytes_per_s,
-                                                    .fabric_latency_us = s->fabric_latency_us, .log = &train_log)));
     return true;
+}
+
+static void run_threads(struct job *job)
+{
+    struct rank ranks[TRAIN_RANKS_MAX] = {{0}};
+    pthread_t threads[TRAIN_RANKS_MAX];
+    for (uint32_t r = 0; r < job->settings.ranks; r++) {
+        ranks[r] = rank_of(job, r);
+        if (pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0) {
+            puts("Bail out! a thread cannot be made");
+            exit(1);
+        }
+    }
+    for (uint32_t r = 0; r < job->settings.ranks; r++) {
+        pthread_join(threads[r], NULL);
+        free(ranks[r].tokens);
+        free(ranks[r].targets);
+    }
+}
+
+/* The group that the test has made is the world's. */
+static void process_body(struct test_rank *self)
+{
+    struct job *job = self->shared;
+    struct eo_world world = {.rank = self->rank, .rank_count = self->rank_count, .device = "cpu", .ops = self->ops,
+                             .group = self->group, .log = train_log};
+    struct rank rank = rank_of(job, self->rank);
+    job->worlds[0][self->rank] = &world;
+    rank_main(&rank);
+    job->worlds[0][self->rank] = NULL;
+    free(rank.tokens);
+    free(rank.targets);
 }
 
 void train_run(const struct train_settings *settings, struct train_result *out)
 {
-    struct job job = {.settings = *settings, .out = out};
-    struct train_settings *s = &job.settings;
-    struct rank ranks[TRAIN_RANKS_MAX] = {{0}};
-    pthread_t threads[TRAIN_RANKS_MAX];
+    struct job *job = test_shared(sizeof(*job)); /* of ranks that are processes as well */
+    struct train_settings *s = &job->settings;
+    *s = *settings;
     s->ranks = s->ranks ? s->ranks : 1;
     s->micro_batches = s->micro_batches ? s->micro_batches : 1;
     s->steps = s->steps ? s->steps : 4;
     s->threads = s->threads ? s->threads : 1;
-    *out = (struct train_result){.steps = s->steps};
-    if (describe(&job)) {
+    job->result = (struct train_result){.steps = s->steps};
+    const bool are_threads = test_kind() == TEST_LOCAL;
+    if (describe(job) && (!are_threads || make_worlds(job))) {
         eo_plan_summary summary;
-        eo_plan_get_summary(job.plan, &summary);
-        out->planned_bytes = summary.arena_bytes;
-        for (uint32_t r = 0; r < s->ranks; r++) {
-            ranks[r] = (struct rank){.job = &job, .rank = r};
-            ranks[r].tokens = calloc((size_t)TRAIN_SEQUENCES * 9, sizeof(int32_t));
-            ranks[r].targets = calloc((size_t)TRAIN_SEQUENCES * 9, sizeof(int32_t));
-            if (!ranks[r].tokens || !ranks[r].targets || pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0) {
-                puts("Bail out! a thread cannot be made");
-                exit(1);
-            }
-        }
-        for (uint32_t r = 0; r < s->ranks; r++) {
-            pthread_join(threads[r], NULL);
-            free(ranks[r].tokens);
-            free(ranks[r].targets);
-        }
-        out->weights_hash = job.hashes[0][0];
+        eo_plan_get_summary(job->plan, &summary);
+        job->result.planned_bytes = summary.arena_bytes;
+        if (are_threads)
+            run_threads(job);
+        else
+            test_run_ranks(&(const struct test_settings){.rank_count = s->ranks, .shared = job}, process_body);
+        job->result.weights_hash = job->hashes[0][0];
         for (uint32_t c = 0; c < (s->twice ? 2 : 1); c++)
             for (uint32_t r = 0; r < s->ranks; r++)
-                TEST_EXPECT(NULL, job.hashes[c][r] == out->weights_hash, "rank %u sees other weights", r);
+                TEST_EXPECT(NULL, job->hashes[c][r] == job->result.weights_hash || test_kind() == TEST_STARTED,
+                            "rank %u sees other weights", r);
     }
     for (uint32_t c = 0; c < 2; c++)
         for (uint32_t r = 0; r < s->ranks; r++)
-            eo_world_destroy(&job.worlds[c][r]);
-    eo_plan_destroy(&job.plan);
-    eo_transformer_destroy(&job.transformer);
+            eo_world_destroy(&job->worlds[c][r]);
+    eo_plan_destroy(&job->plan);
+    eo_transformer_destroy(&job->transformer);
+    test_spread(&job->result, sizeof(job->result));
+    *out = job->result;
+    munmap(job, sizeof(*job));
 }
 
 void train_expect_same(const char *what, const struct train_result *a, const struct train_result *b)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A whole training of a tiny transformer on ranks that are threads, as a value: settings in, losses, norms and a hash
- * of the weights out. A run's batches depend on the step alone: 12 sequences, dealt over ranks and micro-batches.
+ * A whole training of a tiny transformer on ranks that are threads, or what test_use says, as a value: settings in,
+ * losses, norms and a hash of the weights out. A run's batches depend on the step alone: 12 sequences, dealt over ranks
+ * and micro-batches.
  */
 #ifndef EO_TESTS_CONFORMANCE_TRAIN_RUNS_H
 #define EO_TESTS_CONFORMANCE_TRAIN_RUNS_H
