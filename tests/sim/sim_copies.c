@@ -336,6 +336,15 @@ static uint64_t sum_of(const unsigned char *at, size_t bytes)
     return sum ? sum : 1;
 }
 
+/* What lay there when something was last copied from it: other bytes were written by the host, or came with a copy. */
+static bool is_new_source(const void *at, size_t bytes, uint64_t sum)
+{
+    struct sim_source *source = &sim.sources[sim_mix((uintptr_t)at, bytes) % SIM_SOURCES];
+    const bool is_new = source->at != at || source->sum != sum;
+    *source = (struct sim_source){at, sum};
+    return is_new;
+}
+
 static void keep_delivery(const struct copy *copy, const void *from)
 {
     const struct sim_op *op = sim_current_op();
@@ -425,6 +434,8 @@ static cudaError_t issue_copy(struct sim_stream *stream, const char *name, void 
         copy->to_pinned = !to_host && sim_memory_find(to)->kind == SIM_PINNED;
         if (!from_host && !stream->capture && sim_memory_find(from)->kind == SIM_PINNED)
             copy->sum = sum_of(from, bytes);
+        if (copy->sum && is_new_source(from, bytes, copy->sum))
+            sim_host_writes(&SIM_READS(from, bytes));
     }
     work.any_device = true;
     work.ranges = sim_alloc(2 * sizeof(*work.ranges));

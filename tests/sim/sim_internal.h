@@ -24,6 +24,7 @@ enum {
     SIM_FUNCTIONS_MAX = 256,
     SIM_NOTES_MAX = 1 << 16,
     SIM_PLACES_MAX = 128,
+    SIM_SOURCES = 256,
     SIM_GRANULARITY = 64 << 10, /* of virtual memory; the driver's own is larger, but who asks for it finds this */
 };
 
@@ -232,6 +233,10 @@ struct sim_state {
     uint64_t host_progress; /* what host threads do for each other */
     uint64_t idle_progress, idle_since_ns;
     uint64_t random, progress, virtual_ns, operations, order_hash, conflict_hash;
+    struct sim_source {
+        const void *at;
+        uint64_t sum;
+    } sources[SIM_SOURCES]; /* of copies from pinned memory */
     struct sim_delivery *deliveries; /* what has come to pinned memory, and no host thread knows yet */
     cudaError_t broken; /* a sticky error: every call returns it */
     char broken_by[160];
@@ -356,6 +361,7 @@ void sim_access(const struct sim_op *op, const struct sim_clock *clock, const st
 void sim_forget_accesses(struct sim_memory *memory, uintptr_t from, uintptr_t to);
 /* The host takes the memory away: it must know that all who touched it are done. */
 void sim_host_frees(const struct sim_memory *memory, const char *call);
+void sim_host_writes(const struct sim_range *range); /* it has written there: the same */
 /* Host threads that synchronise by other means than CUDA: sim_wraps.c. */
 void sim_host_release(const void *object);
 void sim_host_acquire(const void *object);

@@ -185,12 +185,12 @@ void sim_access(const struct sim_op *op, const struct sim_clock *clock, const st
     memory->stretch_count -= end - first - 1;
 }
 
-void sim_host_frees(const struct sim_memory *memory, const char *call)
+static void host_access(const struct sim_memory *memory, uintptr_t from, uintptr_t to, const struct sim_clock *clock,
+                        const char *call)
 {
-    const struct sim_clock *clock = &sim_self()->asked;
     if (sim.config.executor != SIM_SCHEDULED || sim.broken != cudaSuccess)
         return;
-    for (uint32_t i = 0; i < memory->stretch_count; i++) {
+    for (uint32_t i = find_stretch(memory, from); i < memory->stretch_count && memory->stretches[i].from < to; i++) {
         const struct sim_stretch *stretch = &memory->stretches[i];
         const struct sim_mark *late = stretch->writer.tick > 0 && !covers(clock, &stretch->writer) ? &stretch->writer : NULL;
         for (uint32_t r = 0; !late && r < stretch->reader_count; r++)
@@ -205,6 +205,17 @@ void sim_host_frees(const struct sim_memory *memory, const char *call)
                          (unsigned long long)(stretch->to - memory->at), (unsigned long long)memory->at);
         return;
     }
+}
+
+void sim_host_frees(const struct sim_memory *memory, const char *call)
+{
+    host_access(memory, memory->at, memory->at + memory->bytes, &sim_self()->asked, call);
+}
+
+void sim_host_writes(const struct sim_range *range)
+{
+    host_access(sim_memory_find(range->at), (uintptr_t)range->at, (uintptr_t)range->at + range->bytes, &sim_self()->clock,
+                "a write to pinned memory");
 }
 
 void sim_forget_accesses(struct sim_memory *memory, uintptr_t from, uintptr_t to)

@@ -244,7 +244,7 @@ int main(int argc, char **argv)
     all = getenv("EO_TEST_FULL") != NULL;
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++)
         if (argc < 2 || strstr(families[f].name, argv[1]))
-            family(&families[f].settings, families[f].name, all ? 1 : 41);
+            family(&families[f].settings, families[f].name, all ? 1 : 83);
     check_places();
     return check_end();
 }
