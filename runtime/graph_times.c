@@ -23,6 +23,7 @@ struct graph_times {
     bool is_valid;   /* the table is that of the graph that there is */
     bool is_untold;  /* it was launched, and its times have not been read */
     uint64_t launch_ns, step;
+    uint64_t queue_ns;   /* when the compute queue came to the launch */
     struct eo_event done; /* all of the latest launch has run */
     struct eo_timeline_entry *entries;
     struct graph_wait *waits;
@@ -98,11 +99,19 @@ void eo_graph_times_wait(struct eo_runtime *rt, eo_wait kind)
 
 /* -- when it runs --------------------------------------------------------------------------------------------------*/
 
-/* rt->step is that of the step before until this one is finished. */
-void eo_graph_times_launched(struct eo_runtime *rt, uint64_t launch_ns)
+/* An ordinary stamp now and then keeps the device's own near the point that times are counted from. */
+void eo_graph_times_launch(struct eo_runtime *rt)
 {
     struct graph_times *times = rt->graph_times;
-    times->launch_ns = launch_ns;
+    times->launch_ns = eo_now_ns();
+    if (times->is_valid)
+        rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &times->queue_ns);
+}
+
+/* rt->step is that of the step before until this one is finished. */
+void eo_graph_times_launched(struct eo_runtime *rt)
+{
+    struct graph_times *times = rt->graph_times;
     times->step = rt->step;
     times->is_untold = times->is_valid;
     if (times->is_valid)

@@ -247,7 +247,8 @@ void eo_graph_times_begin(struct eo_runtime *rt); /* of a recording */
 void eo_graph_times_end(struct eo_runtime *rt);   /* it is the graph now */
 struct eo_timeline_entry *eo_graph_times_entry(struct eo_runtime *rt);
 void eo_graph_times_wait(struct eo_runtime *rt, eo_wait wait); /* the compute queue has waited */
-void eo_graph_times_launched(struct eo_runtime *rt, uint64_t launch_ns);
+void eo_graph_times_launch(struct eo_runtime *rt);   /* is about to be */
+void eo_graph_times_launched(struct eo_runtime *rt); /* has been */
 /* Puts the latest launch's times into the timeline, if it has run, or (`waits`) when it has. */
 eo_status eo_graph_times_take(struct eo_runtime *rt, bool waits);
 

@@ -94,11 +94,11 @@ eo_status eo_graph_launch(struct eo_runtime *rt)
 {
     EO_TRY(eo_graph_times_take(rt, true)); /* the launch writes others */
     eo_update_upload_scalars(rt);
-    const uint64_t launch_ns = eo_now_ns();
+    eo_graph_times_launch(rt);
     const eo_status status = rt->world->ops->graph_launch(rt->world_comm, rt->graph);
     if (status < 0)
         return eo_runtime_fail(rt, status, "step %llu as a graph", (unsigned long long)rt->step + 1);
-    eo_graph_times_launched(rt, launch_ns);
+    eo_graph_times_launched(rt);
     eo_update_download_result(rt);
     return EO_OK;
 }

@@ -83,7 +83,8 @@ typedef struct eo_runtime_params {
     bool debug;            /* [false] poison what is dead, refuse views used too late; slow */
     uint64_t delay_seed;   /* [0: none] random delays in both streams, for tests */
     bool graph_times;      /* [false] steps that are graphs tell their operations' times too: a node of the graph a time,
-                              and a launch waits until the one before has run and been read */
+                              and a launch waits until the one before has run and been read. They are there when the
+                              step's report was asked for, or the next step has begun */
     bool dynamic_implicit_prefetch; /* [false] dynamic mode: gather i+1 is issued after F(i) as FSDP2's default does,
                               which on a device without run-ahead hides nothing; else one layer ahead, explicitly */
     uint32_t dynamic_reduce_inputs; /* [1] dynamic mode: reduce-scatter inputs in flight (FSDP2's k) */

@@ -83,7 +83,7 @@ ends 'a graph that cannot be made: why, and the run goes on' 0 'cannot run as a 
 EO_SIM=gpus=1
 "$train" $quick --ranks 1 --batch 2 --log log.jsonl >out 2>err
 result $? 'a rank on a GPU trains'
-grep -q '^  host  *[0-9.]* ms, median of rank 0' out && grep -q '"host_s_median":0.[0-9]*[1-9]' log.jsonl
+grep -q '^  host  *[0-9.]* ms, median of rank 0' out && grep -q '"host_s_median":[0-9.e-]*[1-9]' log.jsonl
 result $? 'what the host does for a step is told apart from its waiting'
 grep -q 'steps as a graph after the first' out && grep -q 'of graphs only the whole is known' out
 result $? 'that steps are a graph is said, and what is not seen in it'
@@ -152,8 +152,8 @@ else
         grep -q 'process_name.*GPU 0, as CUPTI tells' trace.json && [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$hash" ]
     result $? 'kernels are in the trace, each with the operation that it was issued in, as CUPTI tells'
     begins_of() { grep -o "\"cat\":\"$1\"[^}]*\"dur\"" trace.json | sed 's/.*"ts":\([0-9.]*\),.*/\1/' | sort -n; }
-    awk "BEGIN { exit !($(begins_of kernel | head -n 1) >= $(begins_of all-gather | head -n 1) - 1e6 &&
-        $(begins_of kernel | tail -n 1) <= $(begins_of all-gather | tail -n 1) + 1e6) }"
+    awk "BEGIN { exit !($(begins_of kernel | head -n 1) >= $(begins_of all-gather | head -n 1) - 6e8 &&
+        $(begins_of kernel | tail -n 1) <= $(begins_of all-gather | tail -n 1) + 6e8) }"
     result $? 'by the same clock as the ranks'
     grep -q '^  all-gather  *by plain kernels of NCCL: [0-9]*, such as ncclDevKernel_AllGather_RING_LL, of at most 4 blocks' out &&
         grep -q '^  reduce-scatter  *by plain kernels of NCCL.*_ReduceScatter_Sum_f32_RING_LL, of at most 5 blocks' out
