@@ -100,9 +100,9 @@ if [ -n "${EO_TEST_FULL:-}" ]; then # a step of each preset whose ranks fit into
     for model in tiny small base gpt2 gpt2-medium gpt2-large gpt2-xl llama-tiny llama-small llama-1b qwen2-tiny qwen3-tiny; do
         bytes=$("$memplan" --model $model --world 2 --seq 64 --dtype fp32 --kernels cpu --json |
             "$python" -c 'import json, sys; print(2 * json.load(sys.stdin)["arena_bytes"])')
-        free=$(awk '/^MemAvailable/ { print $2 * 1024 }' /proc/meminfo)
+        free=$(awk '/^MemAvailable/ { printf "%.0f", $2 * 1024 }' /proc/meminfo)
         how=plan
-        [ "$bytes" -lt $((free / 10 * 8)) ] && how=log
+        [ "$bytes" -lt $((free / 10 * 4)) ] && how=log
         both $how "--model $model --ranks 2 --seq 64 --batch 1" "--model $model --world 2 --seq 64 --dtype fp32"
         result $? "$model on 2 ranks ($how, $((bytes >> 20)) MiB) is what was planned"
     done
