@@ -4,8 +4,8 @@
  * to four ranks, eager and as a graph, static and dynamic, in fp32 and bf16, on one GPU, on one each, through NCCL; and
  * the simulator has nothing to object to.
  * Method: seeds; each stands for a policy of the scheduler and its numbers. The short run takes a fixed part of them,
- * EO_TEST_FULL=1 all. With `threads` as argument: a real thread a stream, for ThreadSanitizer; with `canary` it must find
- * something.
+ * EO_TEST_FULL=1 all. With `one`, `each` or `nccl` as argument that world alone; with `threads` a real thread a stream, for
+ * ThreadSanitizer; with `canary` it must find something.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,9 +116,13 @@ int main(int argc, char **argv)
         check_case("eight waits were left out, one at a time, and nothing was told");
         return check_end();
     }
-    family(MICRO_ONE_GPU, seeds, "ranks on one GPU", executor);
-    family(MICRO_GPU_EACH, seeds, "a GPU each", executor);
-    family(MICRO_NCCL, seeds, "NCCL", executor);
+    static const struct {
+        const char *word, *name;
+        enum micro_world world;
+    } worlds[] = {{"one", "ranks on one GPU", MICRO_ONE_GPU}, {"each", "a GPU each", MICRO_GPU_EACH}, {"nccl", "NCCL", MICRO_NCCL}};
+    for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+        if (argc < 2 || threads || strcmp(argv[1], worlds[w].word) == 0)
+            family(worlds[w].world, seeds, worlds[w].name, executor);
     strategies(threads ? 1 : full ? 60 : 6, executor);
     return check_end();
 }
