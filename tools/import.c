@@ -161,9 +161,14 @@ static eo_status find_file(struct eo_import *import, const char *path, uint32_t 
     for (*index = 0; *index < import->file_count; (*index)++)
         if (strcmp(import->files[*index].path, path) == 0)
             return EO_OK;
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0)
         return eo_problem_set(problem, EO_ERR_IO, "%s: %s", path, strerror(errno));
+    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) { /* it was one when its header was read */
+        close(file);
+        return REFUSE("%s: is no file", path);
+    }
     return add_file(import, path, file, index, problem);
 }
 

@@ -302,7 +302,7 @@ static eo_status load_model_config(struct eo_job *job, struct eo_problem *proble
 
 void eo_job_tell_model(const struct eo_job *job)
 {
-    const struct eo_model_config *c = job->model_config;
+    const struct eo_model_config *c = job->model_config ? job->model_config : job->import.model_config;
     for (uint32_t i = 0; c && i < c->default_count; i++)
         fprintf(stderr, "%s %s\n", i == 0 ? "the config does not say:" : "                        ", c->defaults[i]);
     if (c && c->not_computed[0])

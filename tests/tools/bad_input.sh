@@ -178,6 +178,12 @@ some="--tokens $work/tokens.bin --batch 1 --steps 2"
 }
 mkdir "$work/bad"
 cp "$work/folder/"* "$work/bad"
+sed -i 's/"gelu_new"/"relu"/' "$work/bad/config.json"
+# shellcheck disable=SC2086
+run "$train" --init "$work/bad" $some --sample 0 --threads 1 --peak-seconds 0
+[ $code = 0 ] && grep -q 'the layers know nothing of activation_function relu' "$work/err"
+result $? 'what a config says and the layers do not compute is warned of'
+cp "$work/folder/config.json" "$work/bad"
 sed -i 's/"n_embd": 8/"n_embd": 16/' "$work/bad/config.json"
 refuse 'a folder whose config and tensors disagree' 'by the config it has' --init "$work/bad" --text "$text"
 cp "$work/folder/config.json" "$work/bad"
