@@ -77,7 +77,9 @@ const char *saved_log_text(void)
 
 void saved_log_clear(void)
 {
+    pthread_mutex_lock(&log_mutex);
     log_text[0] = '\0';
+    pthread_mutex_unlock(&log_mutex);
 }
 
 /* -- folders -------------------------------------------------------------------------------------------------------*/
