@@ -126,6 +126,10 @@ static void on_begin(void *user)
 {
     struct train *train = user;
     eo_report_start(&train->job);
+    if (train->settings.checkpoint.folder)
+        printf("checkpoints in %s: a copy of %.1f MiB a rank in host memory, beside the plan\n",
+               train->settings.checkpoint.folder,
+               (double)eo_saver_bytes(train->job.plan, 0, EO_JOB_SETTINGS_MAX) / (1 << 20));
     eo_gpu_watch_from_now(&train->watch);
     eo_progress_begin(&train->progress, &train->job);
 }
