@@ -68,7 +68,7 @@ ends 'a sticky error ends the run: step, rank and operation' 1 \
     --ranks 1 --repeatable
 ends 'work that fails on the GPU ends the run' 1 'step 1, rank 0: .*CUDA error 719.*lost to this process' lost=50 \
     --ranks 1 --repeatable
-ends 'work that fails in a graph ends the run' 1 'step [2-4], rank 0: .*captured step.*CUDA error 719' lost=300 \
+ends 'work that fails in a graph ends the run' 1 'step [2-4], rank 0: .*CUDA error 719.*lost to this process' lost=300 \
     --ranks 1 --repeatable
 ends "memory that NCCL does not get is told with NCCL's words" 1 'ncclMemAlloc: .*could not be reserved' fail=ncclMemAlloc:0
 ends 'pinned memory that is not there' 1 'MiB for pinned host buffers' fail=cudaHostAlloc:0
