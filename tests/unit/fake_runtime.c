@@ -328,6 +328,12 @@ const char *eo_runtime_device(const eo_runtime *rt)
     return "cpu";
 }
 
+uint32_t eo_runtime_rank(const eo_runtime *rt)
+{
+    (void)rt;
+    return 0;
+}
+
 /* There is no plan: the types are what it would say. */
 const eo_plan *eo_runtime_plan(const eo_runtime *rt)
 {
