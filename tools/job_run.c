@@ -304,9 +304,14 @@ eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
         .rank_count = job->shape.rank_count, .device = o->device, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
         .fabric_latency_us = o->fabric_latency_us, .log = &log));
     eo_log_catch_enter(NULL);
-    if (status < 0)
-        return eo_problem_set(problem, status, "the ranks cannot be connected: %s",
-                              log_catch.text[0] ? log_catch.text : eo_status_text(status));
+    if (status < 0) {
+        eo_problem_set(problem, status, "the ranks cannot be connected: %s",
+                       log_catch.text[0] ? log_catch.text : eo_status_text(status));
+        if (job->together && (status == EO_ERR_INVALID || status == EO_ERR_UNSUPPORTED))
+            atomic_store(&job->bad_input, true); /* who was started where, and with what */
+        eo_job_world_fail(job->together, status, problem->text);
+        return status;
+    }
     status = run_ranks(job, problem);
     if (job->together)
         eo_job_world_destroy(job->together, job);

@@ -1,0 +1,39 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: processes with GPUs are brought together as far as NCCL: what would make it hang is told before, with status 2.
+# Method: train on simulated GPUs, one process a rank. The simulated NCCL joins ranks of one process only, so a world of two
+# ends at its deadline: that it comes there shows that the id and the peers have travelled.
+# usage: nccl_worlds.sh LAUNCH SIM_TRAIN
+set -u
+launch=$1 train=$2
+count=0
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+options='--device cuda --model tiny --seq 32 --steps 2 --sample 0 --peak-seconds 0'
+
+result() # STATUS SENTENCE
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        echo "not ok $count - $2"
+        sed 's/^/# /' "$out"
+    fi
+}
+
+# shellcheck disable=SC2086 # a list of options
+EO_SIM=gpus=1 timeout 120 "$launch" -n 2 "$train" $options >"$out" 2>&1
+[ $? = 2 ] && grep -q 'ranks 0 and 1 are both on GPU' "$out"
+result $? 'two ranks on one GPU are named, and all end with status 2'
+# shellcheck disable=SC2086
+EO_SIM=gpus=2 timeout 120 "$launch" -n 2 "$train" $options --rank-timeout 3 >"$out" 2>&1
+[ $? = 3 ] && grep -q 'a rank does not take part' "$out"
+result $? 'ranks with a GPU each go on to NCCL, whose wait has a deadline, and all end with status 3'
+# shellcheck disable=SC2086
+EO_SIM=gpus=2 timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 1 ] && export EO_SIM=no_gpu; exec "$@"' - "$train" $options \
+    >"$out" 2>&1
+[ $? = 2 ] && grep -q 'another rank gave up' "$out"
+result $? 'a rank without a GPU ends all with status 2 and its reason'
+echo "1..$count"
