@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/check.h"
 
@@ -16,8 +17,19 @@ enum { TIMEOUT_MS_DEFAULT = 60000 };
 
 void eo_local_lock(struct eo_group *group)
 {
-    if (pthread_mutex_lock(&group->common->lock) == EOWNERDEAD)
-        pthread_mutex_consistent(&group->common->lock);
+    enum { STOPPED_S = 1 };
+    pthread_mutex_t *lock = &group->common->lock;
+    if (!group->shared) {
+        pthread_mutex_lock(lock);
+        return;
+    }
+    /* Held for microseconds, unless its owner's process was stopped: then nobody is to wait for that, and what is done
+     * under it is done without it (unlock then refuses). */
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STOPPED_S;
+    if (pthread_mutex_timedlock(lock, &until) == EOWNERDEAD)
+        pthread_mutex_consistent(lock);
 }
 
 void eo_local_unlock(struct eo_group *group)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -70,12 +71,15 @@ const struct eo_cpu_shared *eo_cpu_shared_at(const struct eo_device *device, con
     return NULL;
 }
 
-/* Every page is there before the first step: a page fault in a step would be an allocation after all. */
-static bool prefault(unsigned char *memory, uint64_t bytes, bool is_shared)
+/* Every page is there before the first step: a page fault in a step would be an allocation after all. `shared`: NULL
+ * where the memory is this process's alone. */
+static bool prefault(unsigned char *memory, uint64_t bytes, const struct eo_cpu_shared *shared)
 {
     if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
         return true;
-    if (errno != EINVAL || is_shared) /* touched, a page of a file that cannot be had is a signal */
+    if (errno != EINVAL)
+        return false;
+    if (shared && fallocate(shared->fd, 0, 0, (off_t)bytes) != 0) /* else a page that cannot be had would be a signal */
         return false;
     const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     for (uint64_t at = 0; at < bytes; at += page_bytes)
@@ -106,7 +110,7 @@ eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uin
     if (cpu->affinity_ops)
         cpu->affinity_ops->bind_memory(cpu->affinity, memory, mapped);
     (void)madvise(memory, mapped, MADV_HUGEPAGE); /* refused where the system has none: 4 KiB pages do */
-    if (!prefault(memory, mapped, is_shared)) {
+    if (!prefault(memory, mapped, is_shared ? eo_cpu_shared_at(device, memory) : NULL)) {
         eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: out of memory: %.1f MiB cannot be populated (%s), %.1f MiB "
                      "were available", rank, (double)bytes / MIB, strerror(errno), (double)available / MIB);
         eo_cpu_release(device, kind, memory, bytes);
