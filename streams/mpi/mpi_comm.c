@@ -29,7 +29,10 @@ struct eo_comm {
     unsigned char *scratch[2];
     uint64_t piece_bytes;            /* of each other rank */
     bool is_stuck;                   /* requests are left that did not end */
+    struct eo_comm *next_kept;
 };
+
+static struct eo_comm *kept; /* under the lock of MPI; messages may still come into these */
 
 struct mpi_work {
     struct eo_comm *comm;
@@ -440,12 +443,16 @@ static void mpi_close(struct eo_comm *comm)
         all_closed = all_closed && (r == comm->group->rank || comm->posts[r].kind == EO_MPI_CLOSED);
     if (!all_closed) /* the communicator stays, and if messages are under way, what they use too */
         comm->is_stuck = true;
-    if (comm->is_stuck)
-        return;
     eo_mpi_lock();
-    (void)eo_mpi.Comm_free(&comm->comm);
+    if (comm->is_stuck) {
+        comm->next_kept = kept;
+        kept = comm;
+    } else {
+        (void)eo_mpi.Comm_free(&comm->comm);
+    }
     eo_mpi_unlock();
-    free_comm(comm);
+    if (!comm->is_stuck)
+        free_comm(comm);
 }
 
 static eo_status enqueue(const struct mpi_work *work)

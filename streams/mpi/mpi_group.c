@@ -99,6 +99,8 @@ static eo_status make_group(struct eo_group **out, const struct eo_group_params 
     return EO_OK;
 }
 
+static struct eo_group *kept; /* under the lock of MPI; messages may still come into these */
+
 /* Of a family that has failed nothing is given back to MPI: messages may be on their way into it, and what comes late
  * must not come into a communicator that is made next. The process is to end. */
 void eo_mpi_group_release(struct eo_group *group)
@@ -114,6 +116,10 @@ void eo_mpi_group_release(struct eo_group *group)
     }
     if (group->comm != eo_mpi.comm_null && !has_failed)
         (void)eo_mpi.Comm_free(&group->comm);
+    if (has_failed) {
+        group->next_kept = kept;
+        kept = group;
+    }
     eo_mpi_unlock();
     if (!has_failed) {
         free(group->outgoing_requests);

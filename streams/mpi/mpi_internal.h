@@ -70,6 +70,7 @@ struct eo_group {
     struct eo_mpi_notice first, incoming;
     MPI_Request incoming_request;
     MPI_Request *outgoing_requests; /* by rank */
+    struct eo_group *next_kept;
 };
 
 enum eo_mpi_kind { EO_MPI_ALL_GATHER, EO_MPI_REDUCE_SCATTER, EO_MPI_ALL_REDUCE, EO_MPI_BARRIER, EO_MPI_CLOSED };
