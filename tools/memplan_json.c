@@ -77,6 +77,30 @@ static json_t *phases_json(const struct eo_lifetimes *t)
     return phases;
 }
 
+/* What --strategy all shows side by side. */
+static json_t *strategies_json(const struct eo_memplan_view *view)
+{
+    struct eo_strategy_column columns[EO_STRATEGY_COLUMNS];
+    const uint32_t count = eo_strategy_columns(columns, view->config, &view->memplan->settings);
+    json_t *list = json_array();
+    for (uint32_t c = 0; list && c < count; c++) {
+        const struct eo_strategy_column *from = &columns[c];
+        if (from->refused[0]) {
+            json_array_append_new(list, json_pack("{s:s, s:s}", "strategy", from->name, "refused", from->refused));
+            continue;
+        }
+        json_t *categories = json_object();
+        for (int k = 0; k < EO_CATEGORY_COUNT; k++)
+            json_object_set_new(categories, eo_category_name((eo_category)k), bytes_of(from->summary.category_bytes[k]));
+        json_array_append_new(list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "strategy", from->name,
+            "categories", categories, "arena_bytes", bytes_of(from->summary.arena_bytes), "lower_bound_bytes",
+            bytes_of(from->summary.lower_bound_bytes), "total_bytes", bytes_of(from->total_bytes), "fits",
+            (int)from->fits, "received_bytes", bytes_of(from->received_bytes), "between_nodes_bytes",
+            bytes_of(from->between_bytes)));
+    }
+    return list;
+}
+
 json_t *eo_report_json(const struct eo_memplan_view *view)
 {
     const struct eo_memplan *m = view->memplan;
@@ -95,7 +119,7 @@ json_t *eo_report_json(const struct eo_memplan_view *view)
             bytes_of(lines[i].elements), "padded_elements", bytes_of(lines[i].padded_elements), "shard_bytes",
             bytes_of(lines[i].shard_bytes), "gather_bytes", bytes_of(lines[i].gather_bytes)));
     free(lines);
-    return json_pack("{s:i, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+    json_t *object = json_pack("{s:i, s:o, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "schema", SCHEMA, "settings", settings_json(view), "runs", (int)m->runs, "family",
         eo_config_family_name(view->config->family), "defaulted", defaults, "parameters", bytes_of(s->element_count),
         "active_parameters", bytes_of(eo_model_config_active_parameters(view->config)), "arena_bytes",
@@ -105,4 +129,7 @@ json_t *eo_report_json(const struct eo_memplan_view *view)
         m->settings.capacity_bytes ? bytes_of(m->settings.capacity_bytes) : json_null(), "categories", categories,
         "categories_at_peak", at_peak, "phases", phases_json(view->lifetimes), "layers", layers, "rows", rows_json(m),
         "fit", fit_json(view->fit));
+    if (object && view->all_strategies)
+        json_object_set_new(object, "strategies", strategies_json(view));
+    return object;
 }
