@@ -35,7 +35,7 @@ void eo_mpi_abort(int exit_status)
 {
     const struct eo_mpi_ops *ops = eo_mpi_find();
     if (ops)
-        ops->abort(exit_status);
+        ops->end_all(exit_status);
 }
 
 /* All ranks find the same, for all see the same. */

@@ -19,7 +19,7 @@ struct eo_mpi_ops {
     /* Ends MPI where `start` has started it. */
     void (*stop)(void);
     /* Ends all processes of MPI's world, this one among them, if it can. */
-    void (*abort)(int exit_status);
+    void (*end_all)(int exit_status);
     /* `communicator`: where an MPI_Comm lies; NULL: MPI_COMM_WORLD. */
     eo_status (*place)(const void *communicator, struct eo_group_place *place, const eo_log *log);
     /* Collective over the communicator, which is duplicated. */

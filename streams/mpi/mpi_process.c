@@ -243,7 +243,7 @@ static void exchange_close(struct eo_mpi_exchange *exchange)
 const struct eo_mpi_ops eo_mpi_process_ops = {
     .start = eo_mpi_process_start,
     .stop = process_stop,
-    .abort = process_abort,
+    .end_all = process_abort,
     .place = process_place,
     .exchange_open = exchange_open,
     .exchange_of = exchange_of,
