@@ -104,6 +104,14 @@ cudaError_t eo_cuda_softmax_backward(const struct eo_cuda_softmax_gradient *soft
 cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, uint64_t rows, uint64_t width,
                                 eo_dtype dtype, cudaStream_t stream);
 
+/* Brings all kernels of a file to the device: when a team is made. */
+cudaError_t eo_cuda_load_elementwise(void);
+cudaError_t eo_cuda_load_embeddings(void);
+cudaError_t eo_cuda_load_head_norms(void);
+cudaError_t eo_cuda_load_losses(void);
+cudaError_t eo_cuda_load_norms(void);
+cudaError_t eo_cuda_load_softmax(void);
+
 #ifdef __cplusplus
 }
 #endif

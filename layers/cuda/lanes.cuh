@@ -150,6 +150,31 @@ template <typename Launch> cudaError_t dispatch(eo_dtype dtype, bool wide, Launc
     return cudaPeekAtLastError();
 }
 
+/* What dispatch may choose: body(variant) returns a cudaError_t. */
+template <typename Body> cudaError_t for_all_variants(Body body)
+{
+    const cudaError_t errors[] = {body(variant<bf16, 8>()), body(variant<bf16, 1>()), body(variant<float, 4>()),
+                                  body(variant<float, 1>())};
+    for (const cudaError_t error : errors)
+        if (error != cudaSuccess)
+            return error;
+    return cudaSuccess;
+}
+
+/* A kernel comes to the device when it is first asked about, or first launched: too late within a capture, or between two
+ * collectives that wait for each other. */
+template <typename... Kernels> cudaError_t load_kernels(Kernels... kernels)
+{
+    cudaFuncAttributes attributes;
+    const void *const all[] = {(const void *)kernels...};
+    for (const void *kernel : all) {
+        const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+        if (error != cudaSuccess)
+            return error;
+    }
+    return cudaSuccess;
+}
+
 inline uint64_t lanes_of(eo_dtype dtype)
 {
     return dtype == EO_DTYPE_BF16 ? 8 : 4;

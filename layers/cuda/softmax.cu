@@ -111,3 +111,13 @@ cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, ui
             (T *)to, stride, from, width);
     });
 }
+
+cudaError_t eo_cuda_load_softmax(void)
+{
+    return for_all_variants([](auto v) {
+        using T = typename decltype(v)::T;
+        return load_kernels(softmax_forward_kernel<T>,
+                            softmax_backward_kernel<T>,
+                            narrow_rows_kernel<T>);
+    });
+}

@@ -7,35 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "layers/cuda/kernels_cuda_layers.h"
 #include "layers/kernel_ops.h"
-
-/* Libraries tell of a lost GPU by codes of their own, and each call after it fails as well: so the stream is asked. One that is
- * captured must not be. */
-static const char *loss_of(const struct eo_cuda_team *team)
-{
-    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (!team->stream)
-        return "";
-    cudaError_t error = cudaStreamIsCapturing(team->stream, &capture);
-    if (error == cudaSuccess && capture == cudaStreamCaptureStatusNone)
-        error = cudaStreamQuery(team->stream);
-    (void)cudaGetLastError();
-    return error == cudaSuccess || error == cudaErrorNotReady
-               ? ""
-               : ". The GPU is lost to this process, by this or by work issued before: end it, and run again under "
-                 "compute-sanitizer to find the place";
-}
-
-void eo_cuda_tell(const struct eo_cuda_team *team, const char *library, const char *what, const char *error)
-{
-    const struct eo_team *base = &team->base;
-    if (base->layer)
-        eo_layers_log(&team->log, EO_LOG_ERROR, "rank %u, %s, %s: %s: %s failed on device %d (%s): %s%s", base->rank,
-                      base->layer, base->pass, library, what, team->device, team->device_name, error, loss_of(team));
-    else
-        eo_layers_log(&team->log, EO_LOG_ERROR, "%s: %s failed on device %d (%s): %s%s", library, what, team->device,
-                      team->device_name, error, loss_of(team));
-}
 
 eo_status eo_cuda_check(const struct eo_cuda_team *team, cudaError_t error, const char *what)
 {
@@ -80,6 +53,18 @@ static eo_status find_device(struct eo_cuda_team *team, const eo_team_params *pa
     CUDA_TRY(team, cudaGetDeviceProperties(&properties, team->device), "cudaGetDeviceProperties");
     memcpy(team->device_name, properties.name, sizeof(team->device_name) - 1);
     CUDA_TRY(team, cudaSetDevice(team->device), "cudaSetDevice");
+    return EO_OK;
+}
+
+/* Not at their first use: that may be in a capture, or between two collectives. */
+static eo_status load_kernels(struct eo_cuda_team *team)
+{
+    CUDA_TRY(team, eo_cuda_load_elementwise(), "loading kernels (elementwise)");
+    CUDA_TRY(team, eo_cuda_load_embeddings(), "loading kernels (embeddings)");
+    CUDA_TRY(team, eo_cuda_load_head_norms(), "loading kernels (norms of heads)");
+    CUDA_TRY(team, eo_cuda_load_losses(), "loading kernels (losses)");
+    CUDA_TRY(team, eo_cuda_load_norms(), "loading kernels (norms)");
+    CUDA_TRY(team, eo_cuda_load_softmax(), "loading kernels (softmax)");
     return EO_OK;
 }
 
@@ -133,6 +118,8 @@ static eo_status cuda_team_create(eo_team **out, const eo_team_params *params)
     if (params->log)
         team->log = *params->log;
     eo_status status = find_device(team, params);
+    if (status == EO_OK)
+        status = load_kernels(team);
     if (status == EO_OK)
         status = make_handles(team, params);
     if (status < 0) {

@@ -33,7 +33,9 @@ static struct transformer_result run_simulated(const struct transformer_settings
     struct transformer_settings on_device = *settings;
     on_device.device = "cuda";
     sim_start(&(struct sim_config){.seed = seed, .device_bytes = 512u << 20});
+    twin_files_loaded = 0;
     transformer_train(&on_device, &result);
+    CHECK(twin_files_loaded == 63, "a team was made, and of the files of kernels %#x were loaded", twin_files_loaded);
     const uint32_t violations = sim_finish();
     const struct sim_cublaslt_counts counts = sim_cublaslt_counts();
     CHECK(result.status == EO_OK, "seed %llu: %s", (unsigned long long)seed, result.error);

@@ -486,3 +486,20 @@ cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, ui
                                        READS(narrow_args, from, rows * width * sizeof(float))};
     return LAUNCH("narrow_rows", stream, narrow_body, &args, operands);
 }
+
+/* --- what a team loads when it is made --- */
+
+uint32_t twin_files_loaded;
+
+#define LOAD(name, bit)                                                                                               \
+    cudaError_t eo_cuda_load_##name(void)                                                                             \
+    {                                                                                                                 \
+        twin_files_loaded |= 1u << (bit);                                                                             \
+        return cudaSuccess;                                                                                           \
+    }
+LOAD(elementwise, 0)
+LOAD(embeddings, 1)
+LOAD(head_norms, 2)
+LOAD(losses, 3)
+LOAD(norms, 4)
+LOAD(softmax, 5)
