@@ -28,7 +28,7 @@ struct run {
     struct micro_settings settings;
     struct micro_result *result;
     eo_model *model;
-    eo_plan *plan;
+    eo_plan *plan, *other_plan /* of the last rank, or NULL */;
     eo_nccl_id id;
     eo_world *worlds[MICRO_RANKS_MAX];
     uint32_t outputs[MICRO_POSITIONS], gradients[MICRO_POSITIONS], data;
@@ -90,6 +90,18 @@ static bool add_buffer(struct run *run, const char *kind, uint32_t position, uin
                                out) == EO_OK;
 }
 
+static bool make_plan(struct run *run, uint32_t micro_batches, eo_plan **out)
+{
+    const struct micro_settings *settings = &run->settings;
+    return eo_plan_create(out, run->model,
+                          eo_plan_params(.rank_count = settings->ranks, .micro_batches = micro_batches,
+                                         .dtype = settings->dtype, .reduce_dtype = settings->reduce_dtype,
+                                         .strategy = settings->strategy, .shard_group = settings->shard_group,
+                                         .separate_reduce_stream = settings->separate_reduce_stream,
+                                         .separate_reservations = settings->world == MICRO_NCCL,
+                                         .log = &run->log)) == EO_OK;
+}
+
 static bool describe(struct run *run)
 {
     const struct micro_settings *settings = &run->settings;
@@ -124,14 +136,8 @@ static bool describe(struct run *run)
                                                         .category = EO_CATEGORY_OTHER,
                                                         .bytes = 4u * MICRO_SAMPLES * SAMPLE * settings->micro_batches),
                                        &run->data) == EO_OK;
-    return good &&
-           eo_plan_create(&run->plan, run->model,
-                          eo_plan_params(.rank_count = settings->ranks, .micro_batches = settings->micro_batches,
-                                         .dtype = settings->dtype, .reduce_dtype = settings->reduce_dtype,
-                                         .strategy = settings->strategy, .shard_group = settings->shard_group,
-                                         .separate_reduce_stream = settings->separate_reduce_stream,
-                                         .separate_reservations = settings->world == MICRO_NCCL,
-                                         .log = &run->log)) == EO_OK;
+    return good && make_plan(run, settings->micro_batches, &run->plan) &&
+           (!settings->other_plan || make_plan(run, settings->micro_batches + 1, &run->other_plan));
 }
 
 /* -- numbers ----------------------------------------------------------------------------------------------------- */
@@ -400,7 +406,9 @@ static eo_status train(struct rank *self)
             .rank = self->rank, .rank_count = settings->ranks, .id = self->communicator ? NULL : &run->id,
             .communicator = self->communicator, .device_index = self->rank, .mode = settings->mode, .timeout_ms = settings->timeout_ms, .log = &run->log,
             .launch_order_is_implicit = settings->separate_reduce_stream && !settings->explicit_order}));
-    TRY(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = run->plan, .world = self->world,
+    TRY(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = run->other_plan && self->rank + 1 == settings->ranks
+                                                                        ? run->other_plan : run->plan,
+                                                            .world = self->world,
                                                             .memory = settings->memory, .debug = settings->debug,
                                                             .graph_times = settings->graph_times,
                                                             .dynamic_implicit_prefetch = settings->implicit_prefetch,
@@ -487,6 +495,7 @@ void micro_train(const struct micro_settings *given, struct micro_result *out)
     for (uint32_t r = 0; r < settings->ranks; r++)
         eo_world_destroy(&run.worlds[r]);
     eo_plan_destroy(&run.plan);
+    eo_plan_destroy(&run.other_plan);
     eo_model_destroy(&run.model);
 }
 

@@ -29,6 +29,7 @@ struct micro_settings {
     const char *mode; /* of NCCL */
     eo_memory memory;
     bool own_communicator; /* NCCL: the world is made from a communicator that is there already, and stays */
+    bool other_plan;     /* the last rank has a plan with a micro-batch more */
     bool explicit_order; /* NCCL: as if NCCL_LAUNCH_ORDER_IMPLICIT were not set */
     eo_strategy strategy;
     uint32_t shard_group; /* of hsdp */

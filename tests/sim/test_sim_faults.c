@@ -167,6 +167,24 @@ static void memory(void)
     check_case("no driver and no device are told");
 }
 
+/* Before anything is trained, on every rank, and nothing hangs. */
+static void plans(void)
+{
+    for (enum micro_world world = MICRO_ONE_GPU; world <= MICRO_NCCL; world++) {
+        const struct micro_settings settings = {.ranks = 3, .device = "cuda", .steps = 2, .world = world, .mode = "plain",
+                                                .other_plan = true, .timeout_ms = 2000};
+        static struct micro_result result;
+        sim_start(&(struct sim_config){.seed = 5 + world});
+        micro_train(&settings, &result);
+        CHECK(sim_finish() == 0, "%s", sim_violation(0));
+        for (uint32_t r = 0; r < settings.ranks; r++)
+            CHECK(result.status[r] < 0 && strstr(result.error[r], "eo_runtime_create"), "rank %u: status %d: %s", r,
+                  result.status[r], result.error[r]);
+        CHECK(strstr(result.log, "has another plan (fingerprint"), "'%s'", result.log);
+    }
+    check_case("unequal plans are told on every rank, before a step, on one GPU, on one each, through NCCL");
+}
+
 int main(void)
 {
     all = getenv("EO_TEST_FULL") != NULL;
@@ -193,6 +211,7 @@ int main(void)
     devices(&eager, "local");
     devices(&nccl, "NCCL");
     peers();
+    plans();
     memory();
     return check_end();
 }
