@@ -17,7 +17,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* -- where things lie ------------------------------------------------------------------------------------------------ */
+/* -- where things lie -------------------------------------------------------------------------------------------- */
 
 enum { REGION_SHIFT = 56 }; /* a place: region + 1, and the offset below; 0: hidden */
 
@@ -54,7 +54,7 @@ bool eo_shared_is_hidden(const struct eo_comm *comm)
     return false;
 }
 
-/* -- in pieces ------------------------------------------------------------------------------------------------------- */
+/* -- in pieces --------------------------------------------------------------------------------------------------- */
 
 /* Elements (bytes, of an all-gather) of each rank's part that go through its stage at a time. */
 static uint64_t piece_count(const struct eo_local_post *post, uint32_t rank_count)
@@ -106,7 +106,7 @@ eo_status eo_shared_run_in_pieces(const struct eo_local_work *work)
     return EO_OK;
 }
 
-/* -- open and close -------------------------------------------------------------------------------------------------- */
+/* -- open and close ---------------------------------------------------------------------------------------------- */
 
 /* The slot of this rank's next communicator; one that was there before must have been left by all. Under the lock. */
 static bool take_slot(struct eo_group *group, uint32_t slot, uint64_t index)
@@ -202,7 +202,7 @@ static void shared_close(struct eo_comm *comm)
     free(comm);
 }
 
-/* -- memory ---------------------------------------------------------------------------------------------------------- */
+/* -- memory ------------------------------------------------------------------------------------------------------ */
 
 struct memory_told {
     uint64_t bytes;

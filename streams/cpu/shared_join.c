@@ -93,7 +93,7 @@ static eo_status agree(const struct told *all, uint32_t rank_count, const char *
     return EO_OK;
 }
 
-/* -- while the group lives ----------------------------------------------------------------------------------------- */
+/* -- while the group lives --------------------------------------------------------------------------------------- */
 
 static bool shared_is_gone(struct eo_group *group, uint32_t rank)
 {
@@ -135,7 +135,7 @@ eo_status eo_shared_tell(struct eo_group *group, const char *label, const void *
     return status;
 }
 
-/* -- joining --------------------------------------------------------------------------------------------------------- */
+/* -- joining ----------------------------------------------------------------------------------------------------- */
 
 /* A group of which this process is `rank`, without its segment. */
 static eo_status make_group(struct eo_group **out, const struct eo_group_params *params, uint32_t rank,
@@ -272,7 +272,7 @@ eo_status eo_shared_group_create(struct eo_group **out, const struct eo_group_pa
     return EO_OK;
 }
 
-/* -- splitting ------------------------------------------------------------------------------------------------------- */
+/* -- splitting --------------------------------------------------------------------------------------------------- */
 
 struct answer {
     uint32_t color, key;

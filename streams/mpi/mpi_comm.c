@@ -56,7 +56,7 @@ static uint64_t element_bytes(const struct mpi_work *work)
     return work->kind == EO_MPI_ALL_GATHER ? 1 : work->dtype == EO_DTYPE_BF16 ? 2 : 4;
 }
 
-/* -- messages -------------------------------------------------------------------------------------------------------- */
+/* -- messages ---------------------------------------------------------------------------------------------------- */
 
 static void no_requests(struct eo_comm *comm, uint32_t set)
 {
@@ -175,7 +175,7 @@ static eo_status await_requests(struct eo_comm *comm, uint32_t set, bool has_ent
     }
 }
 
-/* -- meeting --------------------------------------------------------------------------------------------------------- */
+/* -- meeting ----------------------------------------------------------------------------------------------------- */
 
 static eo_status compare_posts(struct eo_comm *comm)
 {
@@ -224,7 +224,7 @@ static eo_status meet(struct eo_comm *comm, const struct mpi_work *work)
     return work->kind == EO_MPI_CLOSED ? EO_OK : compare_posts(comm);
 }
 
-/* -- data ------------------------------------------------------------------------------------------------------------ */
+/* -- data -------------------------------------------------------------------------------------------------------- */
 
 struct slice {
     uint64_t begin, count;
@@ -357,7 +357,7 @@ static eo_status run_collective(void *arguments)
     return EO_OK;
 }
 
-/* -- on the caller's thread ------------------------------------------------------------------------------------------ */
+/* -- on the caller's thread -------------------------------------------------------------------------------------- */
 
 static void free_comm(struct eo_comm *comm)
 {

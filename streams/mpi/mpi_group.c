@@ -12,7 +12,7 @@
 
 enum { TIMEOUT_MS_DEFAULT = 60000 };
 
-/* -- failures -------------------------------------------------------------------------------------------------------- */
+/* -- failures ---------------------------------------------------------------------------------------------------- */
 
 /* To all ranks of the root; small enough to go without a receiver. Under the lock of MPI. */
 static void send_notices(struct eo_group *root)
@@ -68,7 +68,7 @@ void eo_mpi_group_failure(struct eo_group *group, char *text, size_t bytes)
     eo_mpi_unlock();
 }
 
-/* -- making and ending ------------------------------------------------------------------------------------------------ */
+/* -- making and ending ------------------------------------------------------------------------------------------- */
 
 static eo_status make_group(struct eo_group **out, const struct eo_group_params *params, uint32_t rank,
                             struct eo_group *root)
@@ -160,7 +160,7 @@ eo_status eo_mpi_group_create(struct eo_group **out, const struct eo_group_param
     return EO_OK;
 }
 
-/* -- splitting ------------------------------------------------------------------------------------------------------- */
+/* -- splitting --------------------------------------------------------------------------------------------------- */
 
 /* MPI_Comm_split has no form with a deadline: first all come together in one that has. */
 static eo_status split_comm(MPI_Comm *out, struct eo_group *parent, uint32_t color, uint32_t key)

@@ -47,7 +47,7 @@ void eo_mpi_pause(uint32_t looks)
         (void)nanosleep(&(const struct timespec){0, LONG_NS}, NULL);
 }
 
-/* -- the library ----------------------------------------------------------------------------------------------------- */
+/* -- the library ------------------------------------------------------------------------------------------------- */
 
 /*
  * Handles of Open MPI are addresses of objects of the library: the build has seen that mpi.h is its. A program that is
@@ -152,7 +152,7 @@ static eo_status process_place(const void *communicator, struct eo_group_place *
     return status;
 }
 
-/* -- with deadlines -------------------------------------------------------------------------------------------------- */
+/* -- with deadlines ---------------------------------------------------------------------------------------------- */
 
 static eo_status await(MPI_Request *request, uint64_t deadline_ns, const char *what, const eo_log *log)
 {

@@ -98,7 +98,7 @@ int main(int argc, char **argv)
                       (uint64_t)i * b.slice_bytes;
     }
     const struct eo_mpi_ops *mpi = eo_mpi_find();
-    struct eo_mpi_exchange *outside;
+    struct eo_mpi_exchange *outside = NULL;
     need(mpi && mpi->exchange_open(&outside, NULL, 60000, NULL) >= 0, "an exchange");
     const struct eo_exchange exchange = mpi->exchange_of(outside);
     open_side(&b, SHARED, &exchange, memory, bytes);
