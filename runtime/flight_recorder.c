@@ -137,12 +137,12 @@ eo_status eo_flight_recorder_begin(struct eo_flight_recorder *recorder, struct e
 {
     EO_REQUIRE(&recorder->log, !recorder->in_use, "a flight recorder serves one runtime at a time");
     EO_TRY(map(recorder, entries_offset(name_count) + (uint64_t)capacity * sizeof(struct eo_timeline_entry)));
-    for (uint32_t i = 0; i < name_count; i++)
-        snprintf(name_of(recorder, i), FLIGHT_NAME_BYTES, "%s", names[i] ? names[i] : "");
     struct flight_head *head = recorder->head;
+    atomic_store(&head->last_name, FLIGHT_NO_NAME); /* who looks now reads no name */
     atomic_store(&head->count, 0);
     atomic_store(&head->step, 0);
-    atomic_store(&head->last_name, FLIGHT_NO_NAME);
+    for (uint32_t i = 0; i < name_count; i++)
+        snprintf(name_of(recorder, i), FLIGHT_NAME_BYTES, "%s", names[i] ? names[i] : "");
     head->name_count = name_count;
     head->capacity = capacity;
     void *entries = (char *)head + entries_offset(name_count);
