@@ -75,6 +75,8 @@ struct sim_config {
     uint32_t hang_ms;      /* [20000] a wait that nothing can end is a violation after so long */
     bool pageable_copies;  /* [false: a violation] asynchronous copies to and from memory that is not pinned */
     int nccl_version;      /* [NCCL_VERSION_CODE of the header] */
+    bool nccl_keeps_no_order; /* SCHEDULED: kernels of two communicators may start in any order, as without
+                                 NCCL_LAUNCH_ORDER_IMPLICIT: two that nothing orders are a violation */
     bool nccl_no_symmetric; /* registering a window succeeds and gives none */
     uint32_t peer_comm, peer_rank, peer_sequence; /* of `peer` */
     enum sim_peer peer;

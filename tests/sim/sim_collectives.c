@@ -261,8 +261,41 @@ static void spoil_recv(const struct sim_collective *c)
     }
 }
 
+/* Where not all of both fit on a device, kernels that start in different orders on two ranks wait for each other for ever. */
+static void check_kept_order(struct sim_op *op, const struct sim_clock *clock)
+{
+    static struct {
+        uint32_t generation, component, tick;
+        const struct sim_comm *comm;
+    } last[SIM_DEVICES_MAX][8];
+    const struct sim_comm *comm = op->work.collective->comm;
+    uint32_t own = 0;
+    for (uint32_t i = 0; i < 8; i++) {
+        const bool is_there = last[comm->device][i].generation == sim.generation;
+        if (is_there && last[comm->device][i].comm == comm) {
+            own = i;
+            break;
+        }
+        if (!is_there) {
+            own = i;
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < 8; i++)
+        if (last[comm->device][i].generation == sim.generation && last[comm->device][i].comm != comm &&
+            clock->at[last[comm->device][i].component] < last[comm->device][i].tick)
+            sim_violate("%s on communicator %u of rank %u, and a collective of another communicator: nothing says which of "
+                        "them begins first", op->work.name, comm->clique->index, comm->rank);
+    last[comm->device][own].generation = sim.generation;
+    last[comm->device][own].comm = comm;
+    last[comm->device][own].component = op->stream->component;
+    last[comm->device][own].tick = clock->at[op->stream->component];
+}
+
 void sim_collective_begin(struct sim_op *op, const struct sim_clock *clock)
 {
+    if (clock && sim.config.nccl_keeps_no_order)
+        check_kept_order(op, clock);
     const struct sim_collective *mine = op->work.collective;
     struct sim_call *call = mine->call;
     if (clock) {

@@ -87,9 +87,9 @@ static const char *check_operation(const struct sim_cudnn_program *p, const stru
 
 static bool read_tensor(struct sim_cudnn_program *p, uint32_t at)
 {
-    struct sim_cudnn_tensor *t = &p->tensors[at];
-    if (at == SIM_CUDNN_NONE || t->is_written)
+    if (at == SIM_CUDNN_NONE || p->tensors[at].is_written)
         return true;
+    struct sim_cudnn_tensor *t = &p->tensors[at];
     t->is_read = true;
     return !t->is_virtual;
 }

