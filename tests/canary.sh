@@ -24,7 +24,7 @@ refuses() # EXPECTED_LINE SCRIPT [ARGS]: the line is a basic expression
 
 house() # a copy of the sources, to be spoilt
 {
-    for folder in base streams buffers runtime layers tools include tests .ci; do
+    for folder in base streams buffers runtime cluster layers tools include tests .ci; do
         cp -R "$source/$folder" "$work/"
     done
     cp "$source/meson.build" "$source/meson_options.txt" "$work/"

@@ -9,7 +9,7 @@ source=$1
 count=0
 
 # Headers of ours are those in quotes, and those in angle brackets that begin with a folder of ours.
-ours='^[^:]*:[0-9]*:[[:space:]]*#[[:space:]]*include[[:space:]]*("|<(evenodd|base|streams|buffers|runtime|layers|tools|tests|eo_config))'
+ours='^[^:]*:[0-9]*:[[:space:]]*#[[:space:]]*include[[:space:]]*("|<(evenodd|base|streams|buffers|runtime|cluster|layers|tools|tests|eo_config))'
 
 check() # FOLDER ALLOWED: an extended expression for the beginning of the name
 {

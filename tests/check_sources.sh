@@ -22,7 +22,7 @@ report() # TEXT FILES_SEEN OFFENDERS
     fi
 }
 
-folders='base streams buffers runtime layers tools include tests .ci'
+folders='base streams buffers runtime cluster layers tools include tests .ci'
 # shellcheck disable=SC2086 # a list of words
 files=$(find $folders meson.build meson_options.txt -type f ! -name '*.pyc' ! -name '*.json' ! -name '*.jsonl' \
     ! -path '*/subprojects/*' 2>/dev/null | LC_ALL=C sort)
@@ -38,7 +38,7 @@ report 'every source names its licence in its first lines' "$file_count" "$bad"
 bad=$(printf '%s\n' "$files" | grep -v '^include/' | sed 's,.*/,,' | grep -vx 'meson.build' | sort | uniq -d)
 report 'file names are unique in the tree' "$file_count" "$bad"
 
-library=$(find base streams buffers runtime layers -type f -name '*.[ch]' 2>/dev/null)
+library=$(find base streams buffers runtime cluster layers -type f -name '*.[ch]' 2>/dev/null)
 library_count=$(printf '%s' "$library" | grep -c .)
 # What follows a comment's opening is prose. The one abort is that of a failed assertion.
 bad=$([ -z "$library" ] || printf '%s\n' "$library" | xargs grep -nE \

@@ -7,7 +7,8 @@
 # usage: resume_runs.sh TRAIN CHECKPOINT|- [OPTION ...]
 #        options go to train (--device cuda); without the checkpoint tool only saving and resuming is tried
 set -u
-train=$1 tool=$2
+train=$(realpath "$1") tool=$2
+[ "$tool" = - ] || tool=$(realpath "$tool")
 shift 2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
