@@ -12,12 +12,13 @@
 #include "streams/cuda/cupti_cuda.h"
 #include "streams/cuda/kernels_cuda.h"
 
-static bool is_capturing(const struct eo_cuda *cuda, uint32_t queue)
+/* Where CUDA does not say, what it said last. */
+static cudaError_t ask_capture(const struct eo_cuda *cuda, uint32_t queue, bool *is_capturing)
 {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(cuda->streams[queue], &status) != cudaSuccess)
-        (void)cudaGetLastError();
-    return status != cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(cuda->streams[queue], &status);
+    *is_capturing = error == cudaSuccess ? status != cudaStreamCaptureStatusNone : cuda->is_capturing;
+    return error;
 }
 
 eo_status eo_cuda_note(struct eo_device *device, cudaError_t error, const char *operation)
@@ -27,7 +28,11 @@ eo_status eo_cuda_note(struct eo_device *device, cudaError_t error, const char *
         return EO_OK;
     const bool is_again = cuda->error < 0; /* one failure, one line: all later calls fail as well */
     const eo_status status = eo_cuda_status(is_again ? NULL : &device->log, device->params.rank, error, operation);
-    if (!eo_cuda_is_sticky(error) && cuda->streams[EO_QUEUE_COMPUTE] && is_capturing(cuda, EO_QUEUE_COMPUTE)) {
+    bool is_capturing = false;
+    if (!eo_cuda_is_sticky(error) && cuda->streams[EO_QUEUE_COMPUTE] &&
+        ask_capture(cuda, EO_QUEUE_COMPUTE, &is_capturing) != cudaSuccess)
+        (void)cudaGetLastError();
+    if (is_capturing) {
         if (cuda->capture_error == EO_OK)
             cuda->capture_error = status;
     } else if (!is_again) {
@@ -145,7 +150,8 @@ static void cuda_fini(struct eo_device *device)
 bool eo_cuda_sees_capture(struct eo_device *device, uint32_t queue)
 {
     struct eo_cuda *cuda = eo_cuda_of(device);
-    const bool sees = is_capturing(cuda, queue);
+    bool sees;
+    (void)eo_cuda_note(device, ask_capture(cuda, queue, &sees), "cudaStreamIsCapturing");
     if (sees && !cuda->is_capturing)
         cuda->capture_count++;
     cuda->is_capturing = sees;
