@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -123,6 +124,35 @@ __attribute__((visibility("default"))) void *memalign(size_t align, size_t bytes
 /* A thread that the filter does not apply to is asked about each memory system call: it counts, and lets it go on. */
 static _Atomic int listener = -1;
 
+/*
+ * glibc reserves an arena when a thread's first heap call finds the others taken, and on a busy machine a worker's first
+ * piece of work may come in any step. It is 128 MiB of addresses without access, which are then cut to 64: addresses,
+ * once a thread, and no memory. Told by its exact form, so that nothing else is left out of the count.
+ */
+static bool is_new_arena(const struct seccomp_notif *call)
+{
+    enum { ARENA = 64 << 20, MAKERS_MAX = 32 };
+    static struct {
+        uint32_t thread;
+        uint64_t to_cut;
+    } makers[MAKERS_MAX];
+    const uint64_t bytes = call->data.args[1];
+    for (uint32_t m = 0; m < MAKERS_MAX; m++) {
+        if (makers[m].to_cut == 0 && call->data.nr == SYS_mmap && bytes == 2 * (uint64_t)ARENA &&
+            call->data.args[2] == PROT_NONE) {
+            makers[m].thread = call->pid;
+            makers[m].to_cut = ARENA;
+            return true;
+        }
+        if (makers[m].to_cut > 0 && call->data.nr == SYS_munmap && call->pid == makers[m].thread &&
+            bytes <= makers[m].to_cut) {
+            makers[m].to_cut -= bytes;
+            return true;
+        }
+    }
+    return false;
+}
+
 static void *answer(void *arg)
 {
     while (atomic_load(&listener) < 0)
@@ -132,7 +162,7 @@ static void *answer(void *arg)
         memset(&call, 0, sizeof(call));
         if (ioctl(atomic_load(&listener), SECCOMP_IOCTL_NOTIF_RECV, &call) != 0)
             continue; /* interrupted */
-        if (atomic_load(&counting))
+        if (!is_new_arena(&call) && atomic_load(&counting))
             atomic_fetch_add(&system_call_count, 1);
         struct seccomp_notif_resp go_on = {.id = call.id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
         (void)ioctl(atomic_load(&listener), SECCOMP_IOCTL_NOTIF_SEND, &go_on);

@@ -20,7 +20,7 @@ struct heap_calls {
         uint64_t count;
     } callers[HEAP_CALLERS_MAX];
     uint32_t caller_count;
-    uint64_t system_calls; /* mmap, munmap, mremap, brk, of anyone */
+    uint64_t system_calls; /* mmap, munmap, mremap, brk, of anyone, but for those that make an arena of glibc's */
     uintptr_t first_ours;  /* where the first of ours was made */
 };
 
