@@ -256,10 +256,11 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
         .micro_batch = o->micro_batch == EO_NONE ? 0 : o->micro_batch,
     };
     if (o->kind == EO_OP_ALL_GATHER)
-        out->bytes = plan->layers[o->layer].layout.padded_count * eo_dtype_bytes(plan->params.dtype);
-    else if (o->kind == EO_OP_REDUCE_SCATTER)
-        out->bytes = plan->layers[o->layer].layout.padded_count *
-                     eo_dtype_bytes(o->whole ? EO_DTYPE_FP32 : plan->params.reduce_dtype);
+        out->dtype = plan->params.dtype;
+    else if (o->kind == EO_OP_REDUCE_SCATTER && !o->whole)
+        out->dtype = plan->params.reduce_dtype;
+    if (o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_REDUCE_SCATTER)
+        out->bytes = plan->layers[o->layer].layout.padded_count * eo_dtype_bytes(out->dtype);
     else if (o->kind == EO_OP_ALL_REDUCE)
         out->bytes = plan->layers[o->layer].layout.shard_count * sizeof(float);
     else if (o->kind == EO_OP_NORM_GATHER)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/options.h"
+#include "tools/reduction_text.h"
 
 double eo_gib(uint64_t bytes)
 {
@@ -233,7 +234,8 @@ static void print_head(FILE *out, const struct eo_memplan_view *view)
     const struct eo_model_config *c = view->config;
     const struct eo_memplan *m = view->memplan;
     const struct eo_memplan_settings *s = &m->settings;
-    char recompute[32], strategy[32];
+    char recompute[32], strategy[32], reduced[96];
+    eo_reduction_text(m->plan, reduced, sizeof(reduced));
     eo_recompute_text(s, recompute, sizeof(recompute));
     eo_strategy_text(s->strategy, s->hsdp_group, strategy, sizeof(strategy));
     fprintf(out, "%s: %s, %" PRIu64 " parameters", c->source, eo_config_family_name(c->family),
@@ -256,7 +258,7 @@ static void print_head(FILE *out, const struct eo_memplan_view *view)
                 view->safetensors->bytes, view->safetensors->buffer_count ? ", buffers among them" : "");
     fprintf(out, "  %s over %u rank%s (%u a node), %u sequences x %u tokens x %u micro-batch%s, %s, reduced in %s\n",
             strategy, s->world, s->world == 1 ? "" : "s", s->gpus_per_node, s->batch, s->seq,
-            s->micro_batches, s->micro_batches == 1 ? "" : "es", eo_dtype_text(s->dtype), eo_dtype_text(s->reduce_dtype));
+            s->micro_batches, s->micro_batches == 1 ? "" : "es", eo_dtype_text(s->dtype), reduced);
     fprintf(out, "  slots %u,%u, recompute %s, granularity %s, head in %u piece%s, scratch of the %s kernels\n",
             s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks,
             s->head_chunks == 1 ? "" : "s", s->kernels);

@@ -76,7 +76,7 @@ static const struct argp_option option_table[] = {
     {"device", OPTION_DEVICE, "NAME", 0, "that computes: cpu or cuda (ranks share the GPUs there are) [cpu]", 2},
     {"dtype", OPTION_DTYPE, "TYPE", 0,
      "of weights and activations as computed with: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
-    {"reduce", OPTION_REDUCE, "TYPE", 0, "of gradients that are reduced: fp32 or bf16 [fp32]", 2},
+    {"reduce", OPTION_REDUCE, "TYPE", 0, "of gradients that are reduced: fp32 or bf16 (fp32 still where a strategy adds up before) [fp32]", 2},
     {"graph", OPTION_GRAPH, "WHEN", 0, "steps run as one graph: on or off [train --device cuda --memory static: on]", 2},
     {"graph-times", OPTION_GRAPH_TIMES, "WHEN", 0,
      "of steps that run as a graph, what each operation took, at the cost of a mark on the GPU for each: on or off "

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tools/progress.h"
+#include "tools/reduction_text.h"
 
 enum { CURVE_COLUMNS = 64, CURVE_ROWS = 12, BAR_COLUMNS = 40 };
 
@@ -37,14 +38,15 @@ void eo_report_start(const struct eo_job *job)
     printf("%s: %.2f million parameters, %u ranks x %u thread%s, memory %s, kernels %s\n", o->model_name,
            (double)s->element_count * 1e-6, o->ranks, o->threads, o->threads == 1 ? "" : "s",
            eo_memory_name(o->memory), eo_transformer_kernels(job->transformer));
-    char strategy[32];
+    char strategy[32], reduced[96];
     eo_strategy_text(o->strategy, o->shard_group, strategy, sizeof(strategy));
     if (o->strategy != EO_STRATEGY_ZERO3)
         printf("strategy %s: a copy of the weights lies in groups of %u rank%s\n", strategy, s->params.shard_group,
                s->params.shard_group == 1 ? "" : "s");
+    eo_reduction_text(job->plan, reduced, sizeof(reduced));
     if (eo_options_on_gpu(o) || o->dtype != EO_DTYPE_FP32 || o->reduce_dtype != EO_DTYPE_FP32)
         printf("device %s, computed in %s, reduced in %s, steps %s\n", o->device, eo_dtype_name(o->dtype),
-               eo_dtype_name(o->reduce_dtype), o->graph ? "as a graph after the first" : "operation by operation");
+               reduced, o->graph ? "as a graph after the first" : "operation by operation");
     if (job->data.is_text)
         printf("data: %.2f MiB of text in %u file%s, the last tenth held back\n", mib(job->data.count),
                job->data.file_count, job->data.file_count == 1 ? "" : "s");

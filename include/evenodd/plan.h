@@ -45,7 +45,9 @@ typedef struct eo_plan_params {
     uint32_t gather_slots;    /* [2] gather buffers for body layers, by position modulo this */
     uint32_t gradient_slots;  /* [2] likewise */
     eo_dtype dtype;           /* [EO_DTYPE_FP32] of gathered weights; master weights stay fp32, in bf16 as two halves */
-    eo_dtype reduce_dtype;    /* [EO_DTYPE_FP32] of gradient buffers and their reduction, which sums in fp32 */
+    eo_dtype reduce_dtype;    /* [EO_DTYPE_FP32] of gradient buffers and their reduction, which sums in fp32. Gradients that
+                                 were added up before are fp32 and reduced as such: of ddp, of zero1 with several
+                                 contributions to a layer, and of hsdp over the replicas */
     uint32_t optimizer_states;/* [2] fp32 arrays of optimizer state a parameter; EO_NO_STATE for none */
     uint32_t align_bytes;     /* [256] of every row, and the unit of a shard; a power of two, 64 at least */
     bool no_prefetch;         /* [false] gathers stand directly before their use: to see what prefetch is worth */
@@ -129,6 +131,7 @@ typedef struct eo_plan_operation {
     uint32_t layer;        /* UINT32_MAX where there is none */
     uint32_t micro_batch;
     uint64_t bytes;        /* of a collective: the full buffer, all shards */
+    eo_dtype dtype;        /* of a gather or reduction: what it carries */
     char name[EO_NAME_MAX * 2];
     uint32_t wait_count;   /* one a stream at most */
     uint32_t waits[EO_STREAM_COUNT];          /* operations of the list */

@@ -51,6 +51,18 @@ done
 "$train" $quick --steps 6 --ranks 2 --dtype bf16 --reduce bf16 --log static.jsonl >out 2>err &&
     grep -q 'computed in bf16, reduced in bf16' out
 result $? 'training in bf16 says so'
+told=0
+while IFS='|' read -r strategy batches words; do
+    "$train" $quick --steps 1 --ranks 4 --reduce bf16 --strategy "$strategy" --micro-batches "$batches" >out 2>err &&
+        grep -q "reduced in $words, steps" out || told=1
+done <<'END'
+zero2|2|bf16
+zero1|1|bf16, in fp32 where a layer's gradients are added up before
+zero1|2|fp32, being added up before (written in bf16)
+ddp|1|fp32, being added up before (written in bf16)
+hsdp:2|1|bf16 within a group and fp32 over the replicas
+END
+result $told 'what a strategy adds up before it is reduced is fp32, whatever --reduce says, and train tells it'
 for memory in dynamic:malloc dynamic:pool; do
     "$train" $quick --steps 6 --ranks 2 --dtype bf16 --reduce bf16 --memory $memory --log dynamic.jsonl >out 2>err &&
         "$python" "$check" same-weights static.jsonl dynamic.jsonl >>out 2>>err
