@@ -85,7 +85,7 @@ static void put_member(struct eo_writer *w, const struct eo_member *member)
 
 static struct eo_member get_member(struct eo_reader *r)
 {
-    struct eo_member member;
+    struct eo_member member = {0};
     member.rank = (uint32_t)eo_get(r, 4);
     member.pid = (uint32_t)eo_get(r, 4);
     eo_get_text(r, member.host, EO_HOST_BYTES);

@@ -48,6 +48,7 @@ enum eo_message {
 struct eo_member {
     uint32_t rank, pid;
     char host[EO_HOST_BYTES];
+    uint64_t machine; /* eo_machine_number; travels with the first gather alone */
 };
 
 /* Where a leader listens. */

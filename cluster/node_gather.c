@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 
-enum { MEMBER_BLOB_BYTES = 4 + EO_HOST_BYTES };
+enum { MEMBER_BLOB_BYTES = 4 + EO_HOST_BYTES + 8 };
 
 /* ---- failures ---- */
 
@@ -163,6 +163,7 @@ void eo_node_gather_self(struct eo_node *node)
     struct eo_writer w = {blob, blob + sizeof(blob), false};
     eo_put(&w, node->self.pid, 4);
     eo_put_text(&w, node->self.host, EO_HOST_BYTES);
+    eo_put(&w, node->self.machine, 8);
     if (eo_node_gather(node, blob, sizeof(blob)) < 0)
         eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for the ranks' names");
 }
@@ -173,6 +174,7 @@ struct eo_member eo_node_member(const unsigned char *all, uint32_t rank)
     struct eo_reader r = {blob, blob + MEMBER_BLOB_BYTES, false};
     struct eo_member member = {.rank = rank, .pid = (uint32_t)eo_get(&r, 4)};
     eo_get_text(&r, member.host, EO_HOST_BYTES);
+    member.machine = eo_get(&r, 8);
     return member;
 }
 

@@ -247,6 +247,7 @@ eo_rank_info eo_rendezvous_rank_info(const eo_rendezvous *rv, uint32_t rank)
     eo_rank_info info = {0};
     if (rank < rv->params.rank_count && rv->members) {
         info.process = rv->members[rank].pid;
+        info.machine = rv->members[rank].machine;
         snprintf(info.host, sizeof(info.host), "%s", rv->members[rank].host);
     }
     return info;

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/machine.h"
 
 enum { STRANGERS_MAX = 256, HANDSHAKE_MS = 3000, RETRY_MS = 20, LINGER_MS = 1000, FLUSH_MS = 200, GRACE_MS = 2000 };
 
@@ -491,8 +492,10 @@ void *eo_rendezvous_main(void *rendezvous)
     sigset_t all;
     sigfillset(&all); /* signals are for the program's own threads */
     pthread_sigmask(SIG_BLOCK, &all, NULL);
+    struct eo_machine machine;
+    eo_machine_read(&machine);
     struct eo_node_params params = {
-        .self = {.rank = p->rank, .pid = (uint32_t)getpid()},
+        .self = {.rank = p->rank, .pid = (uint32_t)getpid(), .machine = eo_machine_number(&machine)},
         .rank_count = p->rank_count, .local_rank = p->local_rank, .local_count = p->local_count,
     };
     snprintf(params.self.host, sizeof(params.self.host), "%s", rv->host);

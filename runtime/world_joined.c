@@ -74,6 +74,15 @@ static eo_status join(struct eo_world *world, const eo_world_join_params *params
     return status;
 }
 
+static bool is_one_machine(const eo_rendezvous *rendezvous)
+{
+    const uint64_t first = eo_rendezvous_rank_info(rendezvous, 0).machine;
+    bool is_one = first != 0;
+    for (uint32_t r = 1; r < eo_rendezvous_rank_count(rendezvous); r++)
+        is_one = is_one && eo_rendezvous_rank_info(rendezvous, r).machine == first;
+    return is_one;
+}
+
 eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *params)
 {
     if (!out)
@@ -83,13 +92,17 @@ eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *par
         return EO_ERR_INVALID;
     EO_REQUIRE(params->log, params->rendezvous, "a world of processes needs the rendezvous of its ranks");
     const char *device = params->device ? params->device : "cpu";
-    const char *name = params->collectives ? params->collectives : strcmp(device, "cuda") == 0 ? "nccl" : "shared";
+    const char *name = params->collectives              ? params->collectives
+                       : strcmp(device, "cuda") == 0        ? "nccl"
+                       : is_one_machine(params->rendezvous) ? "shared"
+                                                            : "mpi";
     EO_REQUIRE(params->log, strncmp(name, "local", 5) != 0, "collectives '%s' are for ranks that are threads of one "
                "process", name);
     const struct eo_comm_ops *ops = eo_comm_find(name);
     if (!ops || !eo_device_is_known(device)) {
-        eo_log_write(params->log, EO_LOG_ERROR, "%s '%s' %s not built in", ops ? "device" : "collectives",
-                     ops ? device : name, ops ? "is" : "are");
+        eo_log_write(params->log, EO_LOG_ERROR, "%s '%s' %s not built in%s", ops ? "device" : "collectives",
+                     ops ? device : name, ops ? "is" : "are",
+                     ops || strcmp(name, "mpi") != 0 ? "" : ": build where Open MPI is found (libopenmpi-dev)");
         return EO_ERR_UNSUPPORTED;
     }
     struct eo_world *world = calloc(1, sizeof(*world));

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/machine.h"
 #include "runtime/world_internal.h"
 #include "streams/mpi/mpi.h"
 
@@ -41,21 +42,14 @@ void eo_mpi_abort(int exit_status)
 /* All ranks find the same, for all see the same. */
 static eo_status find_machine(const struct eo_exchange *exchange, uint32_t rank_count, bool *is_one)
 {
-    struct {
-        char boot[40]; /* no two machines have the same */
-    } mine = {""}, *all = calloc(rank_count, sizeof(*all));
+    struct eo_machine mine, *all = calloc(rank_count, sizeof(*all));
     if (!all)
         return EO_ERR_NO_MEMORY;
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file) {
-        if (!fgets(mine.boot, sizeof(mine.boot), file))
-            mine.boot[0] = '\0';
-        fclose(file);
-    }
+    eo_machine_read(&mine);
     const eo_status status = exchange->all_gather(exchange->user, &mine, sizeof(mine), all);
     *is_one = true;
     for (uint32_t r = 0; r < rank_count; r++)
-        *is_one = *is_one && all[r].boot[0] && strcmp(all[r].boot, all[0].boot) == 0;
+        *is_one = *is_one && eo_machine_visible(&all[r], &all[0]);
     free(all);
     return status;
 }

@@ -16,7 +16,7 @@ enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLI
 
 static const struct argp_option world_options[] = {
     {.doc = "Ranks that are processes (mpirun, srun, torchrun, evenodd-launch):", .group = 5},
-    {"collectives", WORLD_COLLECTIVES, "NAME", 0, "shared, mpi or nccl [shared; with --device cuda: nccl]", 5},
+    {"collectives", WORLD_COLLECTIVES, "NAME", 0, "shared, mpi or nccl [shared; where ranks are on several machines: mpi; with --device cuda: nccl]", 5},
     {"join-timeout", WORLD_JOIN, "S", 0, "seconds to wait for all ranks to come [60]", 5},
     {"rank-timeout", WORLD_SILENCE, "S", 0,
      "seconds without a sign of life, or in one collective, after which a rank is lost [60]", 5},
@@ -148,6 +148,36 @@ static void raise_limit(void)
         limit.rlim_cur = limit.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &limit);
     }
+}
+
+/*
+ * All ranks come to the same. Open MPI ends, in its own words, a process that it did not start, so this is looked at
+ * before it is loaded.
+ */
+eo_status eo_job_world_choose(struct eo_job_world *world, const char *device, struct eo_problem *problem)
+{
+    const struct eo_world_environment *e = &world->environment;
+    if (!world->rendezvous)
+        return EO_OK;
+    const eo_rank_info first = eo_rendezvous_rank_info(world->rendezvous, 0);
+    uint32_t other = 0; /* the first rank on another machine */
+    for (uint32_t r = e->rank_count; r-- > 1;)
+        other = eo_rendezvous_rank_info(world->rendezvous, r).machine == first.machine ? other : r;
+    const bool is_one = other == 0 && first.machine != 0, is_chosen = !world->collectives;
+    if (is_chosen)
+        world->collectives = strcmp(device, "cuda") == 0 ? "nccl" : is_one ? "shared" : "mpi";
+    if (strcmp(world->collectives, "mpi") == 0 && !e->has_mpi) {
+        char why[200] = "";
+        if (is_chosen)
+            snprintf(why, sizeof(why), "rank 0 (host %s) and rank %u (host %s) cannot read each other's memory, and without "
+                     "GPUs that leaves ", first.host, other, eo_rendezvous_rank_info(world->rendezvous, other).host);
+        return eo_problem_set(problem, EO_ERR_INVALID, "%scollectives mpi: they need ranks that Open MPI finds; start them "
+                              "with its mpirun or with srun --mpi=pmix (this was %s)", why, e->launcher);
+    }
+    if (e->rank == 0)
+        printf("world: %u processes on %s machine%s by %s, collectives %s\n", e->rank_count, is_one ? "one" : "several",
+               is_one ? "" : "s", e->launcher, world->collectives);
+    return EO_OK;
 }
 
 eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options *options, struct eo_problem *problem)
@@ -290,8 +320,8 @@ eo_status eo_job_world_create(struct eo_job_world *world, struct eo_job *job, co
         .rendezvous = world->rendezvous, .device = o->device, .device_index = world->environment.local_rank,
         .collectives = world->collectives, .launch_order_is_implicit = getenv("NCCL_LAUNCH_ORDER_IMPLICIT") != NULL,
         /* a second more: who is silent is the rendezvous' to find, who is late in a collective is its own */
-        .timeout_ms = (uint32_t)((world->silence_s > 0 ? world->silence_s : 60) * 1000) + 1000, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
-        .fabric_latency_us = o->fabric_latency_us, .log = log)));
+        .timeout_ms = (uint32_t)((world->silence_s > 0 ? world->silence_s : 60) * 1000) + 1000,
+        .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s, .fabric_latency_us = o->fabric_latency_us, .log = log)));
     eo_rank_failure failure;
     pthread_mutex_lock(&world->mutex);
     world->world = job->worlds[0] = made;

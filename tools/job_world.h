@@ -6,6 +6,7 @@
  *
  *     read     before the options are parsed: they learn how many ranks there are
  *     join     waits for all; only rank 0 writes to standard output from then on
+ *     choose   the collectives, where nobody has named them
  *     agree    all have the same plan, or the first difference is named
  *     create   the world, for eo_job_run
  *     leave    the end
@@ -22,7 +23,7 @@ enum { EO_JOB_END_SECONDS = 1 };
 
 struct eo_job_world {
     struct eo_world_environment environment;
-    const char *collectives;    /* NULL: the library's choice */
+    const char *collectives;    /* NULL until they are chosen */
     double join_s, silence_s;   /* 0: the library's */
     uint64_t given;
 
@@ -42,6 +43,8 @@ EO_NODISCARD eo_status eo_job_world_read(struct eo_job_world *world, struct eo_o
                                          struct eo_problem *problem);
 EO_NODISCARD eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options *options,
                                          struct eo_problem *problem);
+/* By machine; prints what they are. Collectives that cannot be are refused. */
+EO_NODISCARD eo_status eo_job_world_choose(struct eo_job_world *world, const char *device, struct eo_problem *problem);
 EO_NODISCARD eo_status eo_job_world_agree(struct eo_job_world *world, const struct eo_job *job,
                                           struct eo_problem *problem);
 EO_NODISCARD eo_status eo_job_world_create(struct eo_job_world *world, struct eo_job *job, const eo_log *log);

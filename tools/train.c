@@ -386,6 +386,7 @@ static eo_status check_export(const struct train *train, struct eo_problem *prob
 static eo_status prepare(struct train *train, struct eo_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
+    TOOLS_TRY(eo_job_world_choose(&train->world, settings->common.device, problem));
     TOOLS_TRY(eo_check_writable("--log", settings->log_path, problem));
     TOOLS_TRY(eo_check_writable("--trace", settings->trace_path, problem));
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));

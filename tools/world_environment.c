@@ -208,6 +208,7 @@ eo_status eo_world_environment_read(struct eo_world_environment *e, struct eo_pr
         TOOLS_TRY(read_number(source->local_rank, 0, e->local_count - 1, &e->local_rank, problem));
     TOOLS_TRY(read_number("EVENODD_RESTART", 0, UINT32_MAX, &e->restart, problem));
     e->launcher = source->launcher;
+    e->has_mpi = value_of("PMIX_RANK") != NULL || value_of("OMPI_COMM_WORLD_RANK") != NULL;
     for (size_t i = 0; i < 3 && source->jobs[i]; i++) {
         const char *text = value_of(source->jobs[i]);
         snprintf(e->job + strlen(e->job), sizeof(e->job) - strlen(e->job), "%s%.60s", i ? "." : "", text ? text : "");

@@ -20,6 +20,7 @@ struct eo_world_environment {
     const char *launcher; /* its name; NULL: none, the process is alone */
     uint32_t rank, rank_count, local_rank, local_count;
     char address[256], port[16]; /* "": not told */
+    bool has_mpi; /* an Open MPI, if loaded, finds the other ranks: PMIx of mpirun, or of srun --mpi=pmix, is there */
     bool has_token;
     unsigned char token[EO_TOKEN_BYTES];
     char job[200];

@@ -53,13 +53,15 @@ typedef struct eo_rendezvous_params {
 typedef struct eo_rank_info {
     uint32_t process;
     char host[64];
+    uint64_t machine; /* ranks with the same one can read each other's memory; 0: it cannot be said */
 } eo_rank_info;
 
 typedef struct eo_world_join_params {
     eo_rendezvous *rendezvous;  /* required; outlives the world */
     const char *device;         /* ["cpu"] "cuda" */
     uint32_t device_index;      /* [0] */
-    const char *collectives;    /* [cuda: "nccl", cpu: "shared"] how ranks reach each other's memory */
+    const char *collectives;    /* [cuda: "nccl"; cpu: "shared" where all ranks are on one machine, else
+                                   "mpi"] how ranks reach each other's memory */
     const char *mode;           /* nccl: see evenodd/world_nccl.h */
     bool launch_order_is_implicit; /* nccl: the same */
     uint32_t timeout_ms;        /* [60000] the longest wait for another rank in one collective */

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/machine.h"
 #include "streams/cpu/shared_cpu.h"
 
 enum { TIMEOUT_MS_DEFAULT = 60000, MAGIC = 0x65766f64, VERSION = 1 };
@@ -23,8 +23,7 @@ enum { TIMEOUT_MS_DEFAULT = 60000, MAGIC = 0x65766f64, VERSION = 1 };
 struct hello {
     uint32_t magic, version, rank_count, rank;
     uint64_t segment_bytes; /* of the same build */
-    char boot[40];          /* of the machine: no two have the same, nor one twice */
-    uint64_t pid_space[2];
+    struct eo_machine machine;
     int64_t pid;
     char host[64];
 };
@@ -39,17 +38,7 @@ static void say_hello(struct hello *hello, uint32_t rank, uint32_t rank_count)
     memset(hello, 0, sizeof(*hello)); /* it travels, gaps included */
     *hello = (struct hello){.magic = MAGIC, .version = VERSION, .rank_count = rank_count, .rank = rank,
                             .segment_bytes = eo_shared_segment_bytes(rank_count), .pid = getpid()};
-    struct stat space;
-    if (stat("/proc/self/ns/pid", &space) == 0) {
-        hello->pid_space[0] = space.st_dev;
-        hello->pid_space[1] = space.st_ino;
-    }
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file) {
-        if (!fgets(hello->boot, sizeof(hello->boot), file))
-            hello->boot[0] = '\0';
-        fclose(file);
-    }
+    eo_machine_read(&hello->machine);
     if (gethostname(hello->host, sizeof(hello->host) - 1) != 0)
         snprintf(hello->host, sizeof(hello->host), "?");
 }
@@ -68,13 +57,13 @@ static eo_status check_hellos(const struct hello *hellos, uint32_t rank, uint32_
     }
     for (uint32_t r = 0; r < rank_count; r++) {
         const struct hello *other = &hellos[r], *first = &hellos[0];
-        const bool same_machine = first->boot[0] && strcmp(first->boot, other->boot) == 0;
-        if (same_machine && memcmp(first->pid_space, other->pid_space, sizeof(first->pid_space)) == 0)
+        if (eo_machine_visible(&first->machine, &other->machine))
             continue;
         eo_log_write(log, EO_LOG_ERROR,
                      "shared: rank %u (process %lld on %s) and rank 0 (process %lld on %s) are not %s; use mpi", r,
                      (long long)other->pid, other->host, (long long)first->pid, first->host,
-                     same_machine ? "in one container: they cannot see each other's processes" : "on one machine");
+                     eo_machine_same(&first->machine, &other->machine)
+                         ? "in one container: they cannot see each other's processes" : "on one machine");
         return EO_ERR_UNSUPPORTED;
     }
     return EO_OK;

@@ -45,6 +45,8 @@ result $? 'three ranks that are threads train'
 run "$launch" -n 3 "$train" $options
 [ $status = 0 ] && hash_is "$threads"
 result $? 'three processes by launch have the same weights'
+grep -qx 'world: 3 processes on one machine by launch, collectives shared' "$work/out"
+result $? 'and say how they reach each other'
 
 # as_world RANKS COMMAND: the command for each rank, with $rank in it; its outputs together, the first bad status
 as_world()
@@ -103,6 +105,8 @@ each() # SENTENCE MESSAGE RANKS COMMAND: status 2, and the message
 options2="--model 2x32x2 --batch 1 --steps 5 --threads 1 --peak-seconds 0 --sample 0 --text $text"
 each 'plans that differ: the first field is named, with both values' '"seq" is 16 on rank 0 and 32 on rank 1' 2 \
     "exec $train $options2 --seq \$((16 * (EVENODD_RANK + 1)))"
+each 'collectives mpi without an MPI are refused before it is loaded' 'start them with its mpirun or with srun --mpi=pmix' 2 \
+    "unset PMIX_RANK OMPI_COMM_WORLD_RANK; exec $train $options --collectives mpi"
 each 'a rank that cannot begin: the others end with its reason' 'another rank gave up: /nonexistent: cannot be opened' 3 \
     "[ \$EVENODD_RANK = 1 ] && set -- --init /nonexistent; exec $train $options \"\$@\""
 each 'a rank that does not come is named' 'not all 3 ranks have come within 4.0 s: missing: rank 2' 3 \

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/machine.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/hash64.h"
+
+void eo_machine_read(struct eo_machine *out)
+{
+    memset(out, 0, sizeof(*out)); /* it travels, gaps included */
+    struct stat space;
+    if (stat("/proc/self/ns/pid", &space) == 0) {
+        out->pid_space[0] = space.st_dev;
+        out->pid_space[1] = space.st_ino;
+    }
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!file)
+        return;
+    if (!fgets(out->boot, sizeof(out->boot), file))
+        out->boot[0] = '\0';
+    fclose(file);
+}
+
+bool eo_machine_same(const struct eo_machine *a, const struct eo_machine *b)
+{
+    return a->boot[0] && strncmp(a->boot, b->boot, sizeof(a->boot)) == 0;
+}
+
+bool eo_machine_visible(const struct eo_machine *a, const struct eo_machine *b)
+{
+    return eo_machine_same(a, b) && memcmp(a->pid_space, b->pid_space, sizeof(a->pid_space)) == 0;
+}
+
+uint64_t eo_machine_number(const struct eo_machine *machine)
+{
+    const uint64_t number = eo_hash64(machine, sizeof(*machine));
+    return !machine->boot[0] ? 0 : number ? number : 1;
+}
