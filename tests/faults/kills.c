@@ -7,20 +7,15 @@
  * usage: kills LAUNCH TRAIN FOLDER COUNT
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/flight_recorder.h"
 #include "tests/cluster/tap.h"
+#include "tests/faults/victim.h"
 
 enum { RANKS_MAX = 4, STEPS = 240, EVERY = 12, AT_ONCE = 3, TRIES = 6, PATIENCE_S = 240, CASES_MAX = 1000 };
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_CHECKPOINT, PHASES };
@@ -145,67 +140,32 @@ static bool is_alive(const struct scenario *s, uint32_t process)
 
 /* ---- the victim ---- */
 
-struct watched {
-    const struct flight_head *head;
-    size_t bytes;
-};
-
-/* The file appears with the victim, and grows when its runtime is made: it is mapped again until it is complete. */
-static bool map_flight(const struct scenario *s, struct watched *w, pid_t launcher)
-{
-    char path[400];
-    struct stat info;
-    snprintf(path, sizeof(path), "%s/flight/rank-%05u.flight", s->dir, s->victim);
-    for (int i = 0; i < PATIENCE_S * 1000; i++) {
-        const int fd = open(path, O_RDONLY);
-        if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size > FLIGHT_PAGE) {
-            w->bytes = (size_t)info.st_size;
-            w->head = mmap(NULL, w->bytes, PROT_READ, MAP_SHARED, fd, 0);
-            close(fd);
-            if (w->head == MAP_FAILED)
-                return false;
-            if (w->head->capacity > 0 &&
-                w->bytes >= FLIGHT_PAGE + (size_t)(FLIGHT_NOTES + w->head->name_count) * FLIGHT_NAME_BYTES)
-                return true;
-            munmap((void *)w->head, w->bytes);
-        } else if (fd >= 0) {
-            close(fd);
-        }
-        if (kill(launcher, 0) != 0)
-            return false;
-        usleep(1000);
-    }
-    return false;
-}
-
-static bool is_there(const struct scenario *s, const struct watched *w)
+static bool is_there(const struct scenario *s, const struct victim *v)
 {
     static const char *const kinds[] = {[PHASE_FORWARD] = "forward", [PHASE_BACKWARD] = "backward", [PHASE_OPTIMIZER] = "update"};
-    const uint64_t step = atomic_load(&w->head->step);
-    const uint32_t name = atomic_load(&w->head->last_name);
+    const uint64_t step = victim_step(v);
     if (step < s->step)
         return false;
     if (s->phase == PHASE_CHECKPOINT) /* the copy is made, or the files are written beside the next steps */
-        return step == s->step || atomic_load(&w->head->note) != FLIGHT_NO_NAME || step % EVERY <= 1;
-    if (name >= w->head->name_count)
-        return false;
-    const char *text = (const char *)w->head + FLIGHT_PAGE + (size_t)(FLIGHT_NOTES + name) * FLIGHT_NAME_BYTES;
-    return strncmp(text, kinds[s->phase], strlen(kinds[s->phase])) == 0;
+        return step == s->step || victim_has_note(v) || step % EVERY <= 1;
+    return strncmp(victim_operation(v), kinds[s->phase], strlen(kinds[s->phase])) == 0;
 }
 
 /* False: the run was over before. */
 static bool strike(const struct scenario *s, pid_t launcher, uint32_t *process)
 {
-    struct watched w;
-    if (!map_flight(s, &w, launcher))
+    struct victim v;
+    char flight[400];
+    snprintf(flight, sizeof(flight), "%s/flight", s->dir);
+    if (!victim_open(&v, flight, s->victim, launcher))
         return false;
     bool struck = false;
-    while (!struck && atomic_load(&w.head->step) < STEPS - 10 && !is_there(s, &w) && kill((pid_t)w.head->process, 0) == 0)
+    while (victim_step(&v) < STEPS - 10 && !is_there(s, &v) && kill(victim_process(&v), 0) == 0)
         usleep(20);
-    *process = w.head->process;
-    if (is_there(s, &w) && atomic_load(&w.head->step) < STEPS - 10)
-        struck = kill((pid_t)*process, s->signal) == 0;
-    munmap((void *)w.head, w.bytes);
+    *process = (uint32_t)victim_process(&v);
+    if (is_there(s, &v) && victim_step(&v) < STEPS - 10)
+        struck = kill(victim_process(&v), s->signal) == 0;
+    victim_close(&v);
     return struck;
 }
 
