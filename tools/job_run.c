@@ -233,6 +233,9 @@ static void *rank_main(void *arg)
 {
     struct eo_job_rank *rank = arg;
     uint64_t step = 0;
+    char name[16]; /* for debuggers and top -H */
+    snprintf(name, sizeof(name), "eo-rank-%u", rank->rank);
+    pthread_setname_np(pthread_self(), name);
     eo_log_catch_enter(&rank->log_catch);
     eo_status status = eo_job_recorder_start(rank);
     if (status >= 0)

@@ -4,6 +4,7 @@
 #include <evenodd/world_mpi.h>
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,20 +69,29 @@ static int exit_status_of(const eo_rank_failure *failure)
                                                                                      : EO_EXIT_FAILED;
 }
 
-/* Whatever the other threads wait for: a collective library that does not come back, a device, a lock. */
-static void *end_in_time(void *status)
+/* Whatever the other threads wait for: a collective library that does not come back, a device, a lock. This thread is
+ * there from the start, for what a new one needs may be held by the one that hangs. */
+static void *end_in_time(void *user)
 {
+    struct eo_job_world *world = user;
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, NULL);
+    while (sem_wait(&world->has_failed) != 0) {
+    }
     sleep(EO_JOB_END_SECONDS);
-    _exit((int)(intptr_t)status);
+    _exit(atomic_load(&world->failed_exit));
 }
 
-static void start_end(int status)
+static eo_status start_end(struct eo_job_world *world, struct eo_problem *problem)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, end_in_time, (void *)(intptr_t)status) == 0)
-        pthread_detach(thread);
-    else
-        _exit(status);
+    sem_init(&world->has_failed, 0, 0);
+    if (pthread_create(&thread, NULL, end_in_time, world) != 0)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "the thread that ends this process when a rank is lost cannot be "
+                              "started; raise the limit on threads");
+    pthread_detach(thread);
+    return EO_OK;
 }
 
 /* By the rendezvous' thread. */
@@ -89,6 +99,8 @@ static void on_failed(void *user, const eo_rank_failure *failure)
 {
     struct eo_job_world *world = user;
     const uint32_t rank = world->environment.rank;
+    atomic_store(&world->failed_exit, exit_status_of(failure));
+    sem_post(&world->has_failed); /* first: what follows may wait for a thread that hangs */
     pthread_mutex_lock(&world->mutex);
     const bool is_own = world->gave_up && failure->rank == rank && !failure->lost;
     if (!is_own)
@@ -101,9 +113,7 @@ static void on_failed(void *user, const eo_rank_failure *failure)
         eo_world_abort(world->world, failure->text);
         eo_log_catch_enter(NULL);
     }
-    world->failed_exit = exit_status_of(failure);
     pthread_mutex_unlock(&world->mutex);
-    start_end(world->failed_exit);
 }
 
 static void on_activity(void *user, char *text, size_t bytes)
@@ -190,6 +200,7 @@ eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options 
     const eo_log log = eo_job_log(&log_catch);
     if (e->rank_count > 256)
         raise_limit();
+    TOOLS_TRY(start_end(world, problem));
     const eo_status status = eo_rendezvous_create(&world->rendezvous, eo_rendezvous_params(
         .rank = e->rank, .rank_count = e->rank_count, .local_rank = e->local_rank, .local_count = e->local_count,
         .address = e->address[0] ? e->address : NULL, .port = e->port, .token = e->has_token ? e->token : NULL,
@@ -355,9 +366,10 @@ int eo_job_world_leave(struct eo_job_world *world, int status)
         eo_job_world_fail(world, status == EO_EXIT_BAD_INPUT ? EO_ERR_INVALID : EO_ERR_IO, "it ended with an error");
     }
     eo_rendezvous_destroy(&world->rendezvous); /* its thread has ended: nothing changes any more */
-    if (world->failed_exit == EO_EXIT_OK)
+    const int failed_exit = atomic_load(&world->failed_exit);
+    if (failed_exit == EO_EXIT_OK)
         eo_mpi_stop(); /* a world over mpi has started it; after a failure it could wait for ever */
-    if (world->failed_exit == EO_EXIT_RANK_LOST || (world->failed_exit != EO_EXIT_OK && !world->gave_up))
-        return world->failed_exit;
+    if (failed_exit == EO_EXIT_RANK_LOST || (failed_exit != EO_EXIT_OK && !world->gave_up))
+        return failed_exit;
     return status;
 }

@@ -15,6 +15,8 @@
 #define EO_TOOLS_JOB_WORLD_H
 
 #include <argp.h>
+#include <semaphore.h>
+#include <stdatomic.h>
 
 #include "tools/job.h"
 #include "tools/world_environment.h"
@@ -32,7 +34,8 @@ struct eo_job_world {
     eo_world *world;            /* under the mutex: while it is there, a failure aborts it */
     eo_flight_recorder *recorder; /* under the mutex: what this rank does */
     const char *flight_folder;  /* NULL: no files */
-    int failed_exit;            /* what the first failure makes of the exit status; 0: none */
+    sem_t has_failed;           /* wakes the thread that ends the process */
+    _Atomic int failed_exit;    /* what the first failure makes of the exit status; 0: none */
     bool gave_up;               /* this rank did, and has said why */
 };
 
