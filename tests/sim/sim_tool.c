@@ -66,6 +66,8 @@ static bool read_word(const char *word)
         config.architecture = (int)number;
     else if (sscanf(word, "driver=%u", &number) == 1)
         driver_version = (int)number;
+    else if (sscanf(word, "nccl=%u", &number) == 1)
+        config.nccl_version = (int)number;
     else if (sscanf(word, "lost=%u", &number) == 1)
         config.fail_operation = number;
     else if (sscanf(word, "fail=%63[^:]:%u:%d", function, &ordinal, &error) >= 2)
