@@ -101,8 +101,7 @@ static bool read_reports(const struct fault *f, int fd, double *told_ms, double 
     }
     if (count == f->rank_count - 1)
         return true;
-    fprintf(stderr, "rank %u of %u, signal %d: %u of the others have named it:\n%s", f->victim, f->rank_count, f->signal, count,
-            text);
+    fprintf(stderr, "%u of the others have named it:\n%s", count, text);
     return false;
 }
 
@@ -176,6 +175,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < cases && good; i++) {
         const struct fault f = draw((uint32_t)i);
         good = run_fault(&f, argv, f.signal == SIGSTOP ? &stopped : &ended);
+        if (!good)
+            fprintf(stderr, "case %d: rank %u of %u, signal %d\n", i, f.victim, f.rank_count, f.signal);
     }
     for (int i = 0; i < spinner_count; i++) {
         kill(spinners[i], SIGKILL);

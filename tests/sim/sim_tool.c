@@ -4,6 +4,7 @@
  * the kernels, and otherwise the same. What the machine is like stands in EO_SIM, words with commas between them:
  *
  *     seed=N gpus=N mib=N (a GPU's memory) architecture=NN no_driver no_gpu driver=NNNNN (the CUDA it is for, times 1000)
+ *     nccl=NNNNN (its version)
  *     fail=FUNCTION:N[:ERROR] (its n-th call, from 0) lost=N (from the n-th that runs on, all operations of all ranks fail)
  *
  * Exit status 3: the simulator objects to something, whatever the program itself says.
