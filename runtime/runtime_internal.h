@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A runtime from inside. runtime.c is the front: it checks the order of calls and then hands them to the memory mode,
- * a table: static_mode.c walks the plan's list in planned memory; dynamic_mode.c is the baseline, FSDP2's behaviour
- * with memory taken and given back as it goes. What both do alike stands in update.c (norm, clip, optimizer),
- * weights.c (weights outside the schedule) and host_memory.c (data between host and device); step_graph.c records whole
- * steps. Nothing here reads device memory: it may be a GPU's.
+ * A runtime from inside. runtime.c creates and destroys it; runtime_calls.c is the front: it checks the order of the
+ * trainer's calls and then hands them to the memory mode, a table: static_mode.c walks the plan's list in planned memory;
+ * dynamic_mode.c is the baseline, FSDP2's behaviour with memory taken and given back as it goes. What both do alike
+ * stands in update.c (norm, clip, optimizer), weights.c (weights outside the schedule) and host_memory.c (data between
+ * host and device); step_graph.c records whole steps. Nothing here reads device memory: it may be a GPU's.
  */
 #ifndef EO_RUNTIME_RUNTIME_INTERNAL_H
 #define EO_RUNTIME_RUNTIME_INTERNAL_H
@@ -161,13 +161,23 @@ struct eo_runtime {
 
 /* runtime.c */
 eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
+
+/* A line for what others take of the device for us, since the call before; `what` NULL: only looks. */
+void eo_runtime_log_outside(struct eo_runtime *rt, const char *what);
+
+/* runtime_calls.c: what the trainer may call next, for messages. */
+void eo_runtime_expected_text(const struct eo_runtime *rt, char *text, size_t bytes);
+
+/* runtime_views.c */
+eo_status eo_runtime_views_init(struct eo_runtime *rt);
+void eo_runtime_views_fini(struct eo_runtime *rt);
 void eo_runtime_set_weights(struct eo_runtime *rt, uint32_t position, void *base);
 void eo_runtime_set_gradients(struct eo_runtime *rt, uint32_t position, void *base);
 
-/* Blocks the compute queue until the event has passed, and books the time under `wait`. */
-eo_status eo_runtime_wait(struct eo_runtime *rt, const struct eo_event *event, eo_wait wait);
-
-/* The name of an operation, made at create: "backward of block.3". */
+/* runtime_timeline.c: the names of operations, made at create: "backward of block.3". */
+eo_status eo_runtime_names_init(struct eo_runtime *rt);
+void eo_runtime_names_fini(struct eo_runtime *rt);
+size_t eo_runtime_name_count(const struct eo_plan *plan);
 const char *eo_runtime_name(const struct eo_runtime *rt, eo_operation_kind kind, uint32_t position, uint32_t layer);
 
 /* A timeline entry for an operation that is issued now. */
@@ -190,6 +200,11 @@ static inline void eo_runtime_range_end(struct eo_runtime *rt)
         rt->device->ops->range_end(rt->device);
 }
 
+/* runtime_waits.c: blocks the compute queue until the event has passed, and books the time under `wait`, */
+eo_status eo_runtime_wait(struct eo_runtime *rt, const struct eo_event *event, eo_wait wait);
+/* in the statistics once its stamps are known, oldest first. */
+void eo_runtime_book_waits(struct eo_runtime *rt);
+
 /* What is issued to the communication queues from now on comes after what is on the compute queue. */
 eo_status eo_runtime_order_queues(struct eo_runtime *rt);
 
@@ -199,9 +214,6 @@ eo_status eo_runtime_gather(struct eo_runtime *rt, struct eo_comm *comm, void *r
 
 /* All queues empty, on all ranks; then nobody reads this rank's memory. A barrier, unless the runtime is quiet. */
 eo_status eo_runtime_quiesce(struct eo_runtime *rt);
-
-/* A line for what others take of the device for us, since the call before; `what` NULL: only looks. */
-void eo_runtime_log_outside(struct eo_runtime *rt, const char *what);
 
 /* communicators.c */
 eo_status eo_communicators_check(const eo_log *log, const struct eo_plan *plan, const struct eo_world *world);
