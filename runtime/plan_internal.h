@@ -4,7 +4,7 @@
  *
  *     settings  what lies where, by strategy                     plan_strategy.c
  *     model --> tables (layers, parameters, positions, rows)          plan_tables.c
- *           --> lists of operations with their accesses               plan_lists.c
+ *           --> lists of operations with their accesses               plan_lists.c (plan_list_operations.c)
  *           --> waits, from conflicts and vector clocks               plan_waits.c
  *           --> lifetimes, offsets, addresses, lower bound            plan_memory.c
  *           --> proof                                                 proof.c

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A list that grows: its operations, their accesses, and the trainer's buffers sorted for it.
+ */
+#include "runtime/plan_list_builder.h"
+
+#include <stdlib.h>
+
+static bool make_room(void **array, uint32_t *capacity, uint32_t needed, size_t item_bytes)
+{
+    if (needed <= *capacity)
+        return true;
+    uint32_t larger = *capacity ? *capacity : 256;
+    while (larger < needed)
+        larger *= 2;
+    void *moved = realloc(*array, larger * item_bytes);
+    if (!moved)
+        return false;
+    *array = moved;
+    *capacity = larger;
+    return true;
+}
+
+void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mode, uint32_t subject_id,
+                    enum eo_version_kind kind, int32_t offset, uint16_t scale)
+{
+    if (!make_room((void **)&b->accesses, &b->access_capacity, b->access_count + 1, sizeof(*b->accesses))) {
+        b->failed = true;
+        return;
+    }
+    b->accesses[b->access_count++] = (struct eo_access){
+        .row = row,
+        .subject = subject_id,
+        .version_offset = offset,
+        .mode = (uint8_t)mode,
+        .version_kind = (uint8_t)kind,
+        .version_scale = scale,
+    };
+}
+
+struct eo_operation *eo_list_operation(struct list_builder *b, eo_operation_kind kind, eo_stream_id stream,
+                                       uint32_t position, uint32_t layer, uint32_t micro_batch, uint32_t fold)
+{
+    static struct eo_operation nowhere;
+    if (!make_room((void **)&b->operations, &b->capacity, b->count + 1, sizeof(*b->operations)) ||
+        !make_room((void **)&b->places, &b->place_capacity, b->next_id + 1, sizeof(*b->places))) {
+        b->failed = true;
+        return &nowhere;
+    }
+    struct eo_operation *operation = &b->operations[b->count++];
+    *operation = (struct eo_operation){
+        .kind = kind,
+        .stream = stream,
+        .position = position,
+        .layer = layer,
+        .micro_batch = micro_batch,
+        .access_begin = b->access_count,
+        .id = b->next_id,
+    };
+    for (int s = 0; s < EO_STREAM_COUNT; s++)
+        operation->wait[s] = EO_NONE;
+    const uint32_t last = b->plan->params.micro_batches - 1;
+    b->places[b->next_id++] = (struct plan_place){fold, micro_batch == EO_NONE ? last : micro_batch};
+    return operation;
+}
+
+void eo_list_operation_end(struct list_builder *b)
+{
+    if (b->count)
+        b->operations[b->count - 1].access_count = b->access_count - b->operations[b->count - 1].access_begin;
+}
+
+bool eo_list_sort_buffers(struct list_builder *b, bool by_last, uint32_t **sorted, uint32_t **begin)
+{
+    const struct eo_plan *plan = b->plan;
+    const uint32_t moments = 3 * plan->position_count;
+    *sorted = calloc(plan->buffer_count + 1, sizeof(uint32_t));
+    *begin = calloc(moments + 2, sizeof(uint32_t));
+    if (!*sorted || !*begin)
+        return false;
+    for (int round = 0; round < 2; round++) { /* count, then fill */
+        for (uint32_t i = 0; i < plan->buffer_count; i++) {
+            const struct plan_buffer *buffer = &plan->buffers[i];
+            if (buffer->persistent)
+                continue;
+            const uint32_t at = eo_moment_order(by_last ? buffer->last : buffer->first, plan->position_count);
+            if (round == 0)
+                (*begin)[at + 2]++;
+            else
+                (*sorted)[(*begin)[at + 1]++] = i;
+        }
+        if (round == 0)
+            for (uint32_t m = 2; m < moments + 2; m++)
+                (*begin)[m] += (*begin)[m - 1];
+    }
+    return true;
+}
