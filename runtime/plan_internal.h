@@ -2,7 +2,7 @@
  *
  * A plan from inside: tables, made one after the other, each from those before it.
  *
- *     settings  what lies where, by strategy                     plan_strategy.c
+ *     settings  what lies where, by strategy                          plan_strategy.c
  *     model --> tables (layers, parameters, positions, rows)          plan_tables.c
  *           --> lists of operations with their accesses               plan_lists.c (plan_list_operations.c)
  *           --> waits, from conflicts and vector clocks               plan_waits.c
@@ -142,6 +142,13 @@ static inline bool eo_begins_in_forward(const struct eo_plan *plan, const struct
 {
     return !buffer->persistent && buffer->first.position == p &&
            plan->positions[p].forward_in_backward == (buffer->first.pass != EO_PASS_FORWARD);
+}
+
+/* When a forward-only run is at a position, in the order of a training micro-batch. */
+static inline uint32_t eo_forward_moment(const struct eo_plan *plan, uint32_t p)
+{
+    const eo_pass where = plan->positions[p].forward_in_backward ? EO_PASS_BACKWARD : EO_PASS_FORWARD;
+    return eo_moment_order((eo_moment){where, p}, plan->position_count);
 }
 
 /* Each makes its tables in `plan`; EO_ERR_INVALID is logged. */

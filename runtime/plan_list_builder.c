@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A list that grows: its operations, their accesses, and the trainer's buffers sorted for it.
+ * A list that grows: its operations, and their accesses.
  */
 #include "runtime/plan_list_builder.h"
 
@@ -68,30 +68,4 @@ void eo_list_operation_end(struct list_builder *b)
 {
     if (b->count)
         b->operations[b->count - 1].access_count = b->access_count - b->operations[b->count - 1].access_begin;
-}
-
-bool eo_list_sort_buffers(struct list_builder *b, bool by_last, uint32_t **sorted, uint32_t **begin)
-{
-    const struct eo_plan *plan = b->plan;
-    const uint32_t moments = 3 * plan->position_count;
-    *sorted = calloc(plan->buffer_count + 1, sizeof(uint32_t));
-    *begin = calloc(moments + 2, sizeof(uint32_t));
-    if (!*sorted || !*begin)
-        return false;
-    for (int round = 0; round < 2; round++) { /* count, then fill */
-        for (uint32_t i = 0; i < plan->buffer_count; i++) {
-            const struct plan_buffer *buffer = &plan->buffers[i];
-            if (buffer->persistent)
-                continue;
-            const uint32_t at = eo_moment_order(by_last ? buffer->last : buffer->first, plan->position_count);
-            if (round == 0)
-                (*begin)[at + 2]++;
-            else
-                (*sorted)[(*begin)[at + 1]++] = i;
-        }
-        if (round == 0)
-            for (uint32_t m = 2; m < moments + 2; m++)
-                (*begin)[m] += (*begin)[m - 1];
-    }
-    return true;
 }

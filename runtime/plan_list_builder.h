@@ -6,7 +6,7 @@
 #ifndef EO_RUNTIME_PLAN_LIST_BUILDER_H
 #define EO_RUNTIME_PLAN_LIST_BUILDER_H
 
-#include "runtime/plan_internal.h"
+#include "runtime/buffer_agenda.h"
 
 /* Names of contents, for the proof: kind and index. */
 enum subject_kind {
@@ -67,8 +67,7 @@ struct list_builder {
         uint32_t begin, count;
         bool made;
     } *pass_accesses; /* by moment order */
-    uint32_t *buffers_by_first, *first_begin; /* buffer indices sorted by moment, and where each moment begins */
-    uint32_t *buffers_by_last, *last_begin;
+    struct buffer_agenda first, last; /* buffers whose life begins, or ends, in a moment */
     bool failed;
 };
 
@@ -98,9 +97,6 @@ struct eo_operation *eo_list_operation(struct list_builder *b, eo_operation_kind
 void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mode, uint32_t subject,
                     enum eo_version_kind kind, int32_t offset, uint16_t scale);
 void eo_list_operation_end(struct list_builder *b);
-
-/* The trainer's buffers by the moment in which they begin, or end; out of memory: false. */
-bool eo_list_sort_buffers(struct list_builder *b, bool by_last, uint32_t **sorted, uint32_t **begin);
 
 /* plan_list_operations.c */
 void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass);

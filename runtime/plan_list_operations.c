@@ -13,13 +13,13 @@ static void add_buffer_accesses(struct list_builder *b, eo_moment moment)
 {
     const struct eo_plan *plan = b->plan;
     const uint32_t at = eo_moment_order(moment, plan->position_count);
-    for (uint32_t i = b->first_begin[at]; i < b->first_begin[at + 1]; i++) {
-        const uint32_t buffer = b->buffers_by_first[i];
+    for (uint32_t i = b->first.begin[at]; i < b->first.begin[at + 1]; i++) {
+        const uint32_t buffer = b->first.buffers[i];
         eo_list_access(b, plan->buffers[buffer].row, EO_WRITE, eo_subject(SUBJECT_BUFFER, buffer),
                        EO_VERSION_MICRO_BATCH, 0, 1);
     }
-    for (uint32_t i = b->last_begin[at]; i < b->last_begin[at + 1]; i++) {
-        const uint32_t buffer = b->buffers_by_last[i];
+    for (uint32_t i = b->last.begin[at]; i < b->last.begin[at + 1]; i++) {
+        const uint32_t buffer = b->last.buffers[i];
         if (eo_moment_order(plan->buffers[buffer].first, plan->position_count) == at)
             continue; /* scratch of one pass: written, and gone */
         eo_list_access(b, plan->buffers[buffer].row, EO_READ, eo_subject(SUBJECT_BUFFER, buffer),

@@ -146,25 +146,18 @@ static bool make_training_lists(struct list_builder *b)
     return keep_list(b, EO_LIST_STEADY);
 }
 
-/* When a forward-only run is at a position, in the order of a training micro-batch. */
-static uint32_t forward_moment(const struct eo_plan *plan, uint32_t p)
-{
-    const eo_pass where = plan->positions[p].forward_in_backward ? EO_PASS_BACKWARD : EO_PASS_FORWARD;
-    return eo_moment_order((eo_moment){where, p}, plan->position_count);
-}
-
 /* What begins in this pass is written; what began in a forward pass before, and ends before the next, is read. */
 static void add_forward_buffers(struct list_builder *b, uint32_t p)
 {
     const struct eo_plan *plan = b->plan;
-    const uint32_t now = forward_moment(plan, p);
+    const uint32_t now = eo_forward_moment(plan, p);
     for (uint32_t i = 0; i < plan->buffer_count; i++) {
         const struct plan_buffer *buffer = &plan->buffers[i];
         if (buffer->persistent)
             continue;
         const uint32_t first = eo_moment_order(buffer->first, plan->position_count);
         const uint32_t last = eo_moment_order(buffer->last, plan->position_count);
-        const bool ends = p + 1 == plan->position_count || last < forward_moment(plan, p + 1);
+        const bool ends = p + 1 == plan->position_count || last < eo_forward_moment(plan, p + 1);
         if (eo_begins_in_forward(plan, buffer, p))
             eo_list_access(b, buffer->row, EO_WRITE, eo_subject(SUBJECT_BUFFER, i), EO_VERSION_MICRO_BATCH, 0, 1);
         else if (buffer->first.pass == EO_PASS_FORWARD && first < now && last >= now && ends)
@@ -236,8 +229,8 @@ eo_status eo_plan_make_lists(struct eo_plan *plan)
     b.pending = calloc(passes, sizeof(*b.pending));
     b.pass_accesses = calloc(moments, sizeof(*b.pass_accesses));
     const bool ok = b.passes && b.pending && b.pass_accesses &&
-                    eo_list_sort_buffers(&b, false, &b.buffers_by_first, &b.first_begin) &&
-                    eo_list_sort_buffers(&b, true, &b.buffers_by_last, &b.last_begin) && make_training_lists(&b) &&
+                    eo_buffer_agenda_make(&b.first, plan, AGENDA_FIRST) >= 0 &&
+                    eo_buffer_agenda_make(&b.last, plan, AGENDA_LAST) >= 0 && make_training_lists(&b) &&
                     make_forward_list(&b) && make_schedule_rows(plan);
     plan->schedule.accesses = b.accesses;
     plan->schedule.access_count = b.access_count;
@@ -250,9 +243,7 @@ eo_status eo_plan_make_lists(struct eo_plan *plan)
     free(b.passes);
     free(b.pending);
     free(b.pass_accesses);
-    free(b.buffers_by_first);
-    free(b.first_begin);
-    free(b.buffers_by_last);
-    free(b.last_begin);
+    eo_buffer_agenda_free(&b.first);
+    eo_buffer_agenda_free(&b.last);
     return ok && !b.failed ? EO_OK : EO_ERR_NO_MEMORY;
 }

@@ -11,13 +11,8 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "runtime/dead_rows.h"
 #include "runtime/runtime_internal.h"
-
-/* Debug: rows that nothing reads again after an operation, to be poisoned when it has ended. */
-struct dead_rows {
-    uint32_t *begin; /* by operation of the list, one more at the end */
-    uint32_t *rows;
-};
 
 struct static_state {
     struct eo_arena arena;
@@ -40,55 +35,6 @@ static const struct eo_operation_list *current_list(const struct eo_runtime *rt)
 }
 
 /* -- start ---------------------------------------------------------------------------------------------------------*/
-
-/* Backwards through the list, twice for lists that repeat: a row is dead after an access if the next one writes. */
-static eo_status find_dead_rows(const struct eo_plan *plan, eo_list which, struct dead_rows *out)
-{
-    const struct eo_operation_list *list = &plan->schedule.lists[which];
-    uint64_t total = 0;
-    for (uint32_t i = 0; i < list->count; i++)
-        total += list->operations[i].access_count;
-    bool *overwritten = malloc(plan->row_count);
-    uint32_t *counts = calloc((size_t)list->count + 1, sizeof(*counts));
-    out->begin = calloc((size_t)list->count + 1, sizeof(*out->begin));
-    out->rows = calloc(total + 1, sizeof(*out->rows));
-    if (!overwritten || !counts || !out->begin || !out->rows) {
-        free(overwritten);
-        free(counts);
-        return EO_ERR_NO_MEMORY;
-    }
-    uint64_t base = 0;
-    for (uint32_t i = 0; i < list->count; i++) {
-        out->begin[i] = (uint32_t)base;
-        base += list->operations[i].access_count;
-    }
-    memset(overwritten, true, plan->row_count);
-    for (int round = which == EO_LIST_STEADY ? 0 : 1; round < 2; round++) {
-        for (uint32_t i = list->count; i-- > 0;) {
-            const struct eo_operation *o = &list->operations[i];
-            counts[i] = 0;
-            for (uint32_t a = 0; a < o->access_count; a++) {
-                const uint32_t row = plan->schedule.accesses[o->access_begin + a].row;
-                if (overwritten[row] && !plan->rows[row].always_live && o->stream == EO_STREAM_COMPUTE)
-                    out->rows[out->begin[i] + counts[i]++] = row;
-            }
-            for (uint32_t a = o->access_count; a-- > 0;) { /* backwards: a reduction in place reads, then writes */
-                const struct eo_access *access = &plan->schedule.accesses[o->access_begin + a];
-                overwritten[access->row] = access->mode == EO_WRITE;
-            }
-        }
-    }
-    /* The first list ends where the steady one begins: what it gathers at its end lives on. */
-    for (uint32_t i = 0; i < list->count; i++) {
-        const uint32_t begin = out->begin[i];
-        uint32_t *end_mark = &out->rows[begin + counts[i]];
-        if (counts[i] < list->operations[i].access_count)
-            *end_mark = EO_NONE;
-    }
-    free(overwritten);
-    free(counts);
-    return EO_OK;
-}
 
 /* To the end of the row's room: lengths of the device's fill are of four bytes. */
 static void poison(struct eo_runtime *rt, uint32_t row)
@@ -231,7 +177,7 @@ static eo_status static_init(struct eo_runtime *rt)
     EO_TRY(register_memory(rt));
     if (rt->params.debug) {
         for (int list = 0; list < EO_LIST_COUNT; list++)
-            EO_TRY(find_dead_rows(plan, (eo_list)list, &state->dead[list]));
+            EO_TRY(eo_dead_rows_find(plan, (eo_list)list, &state->dead[list]));
         for (uint32_t r = 0; r < plan->row_count; r++)
             if (!plan->rows[r].always_live)
                 poison(rt, r);
@@ -249,10 +195,8 @@ static void static_fini(struct eo_runtime *rt)
     free(state->rows);
     free(state->events);
     free(state->wait_kinds);
-    for (int list = 0; list < EO_LIST_COUNT; list++) {
-        free(state->dead[list].begin);
-        free(state->dead[list].rows);
-    }
+    for (int list = 0; list < EO_LIST_COUNT; list++)
+        eo_dead_rows_free(&state->dead[list]);
     free(state);
     rt->mode_state = NULL;
 }
