@@ -31,7 +31,7 @@ static struct wait_record *new_wait(struct eo_runtime *rt, eo_wait wait)
 eo_status eo_runtime_wait(struct eo_runtime *rt, const struct eo_event *event, eo_wait wait)
 {
     const struct eo_device_ops *ops = rt->device->ops;
-    const bool untold = rt->recording || ops->is_complete(rt->device, event);
+    const bool untold = rt->recording || rt->phase != PHASE_STEP || ops->is_complete(rt->device, event);
     struct wait_record *record = untold ? NULL : new_wait(rt, wait);
     if (record)
         ops->stamp(rt->device, EO_QUEUE_COMPUTE, &record->begin_ns);

@@ -225,19 +225,19 @@ void eo_gpu_watch_print(const struct eo_gpu_watch *watch, FILE *out)
 
 enum { PROCESS_OF_GPU_0 = 1000 }; /* ranks are the processes before */
 
-static void name_gpu(json_t *events, bool *is_named, uint32_t device)
+static void name_gpu(json_t *events, bool *is_named, uint32_t device, uint32_t first_gpu)
 {
     enum { NAMED_MAX = 64 };
     char text[64];
     if (device >= NAMED_MAX || is_named[device])
         return;
     is_named[device] = true;
-    (void)snprintf(text, sizeof(text), "GPU %u, as CUPTI tells", device);
+    (void)snprintf(text, sizeof(text), "GPU %u, as CUPTI tells", first_gpu + device);
     json_array_append_new(events, json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", "process_name", "ph", "M", "pid",
-                                            PROCESS_OF_GPU_0 + (int)device, "tid", 0, "args", "name", text));
+                                            PROCESS_OF_GPU_0 + (int)(first_gpu + device), "tid", 0, "args", "name", text));
 }
 
-static json_t *describe(const eo_gpu_activity *a)
+static json_t *describe(const eo_gpu_activity *a, uint32_t first_gpu)
 {
     char name[96];
     json_t *arguments = json_object();
@@ -252,7 +252,7 @@ static json_t *describe(const eo_gpu_activity *a)
     json_object_set_new(arguments, "in_graph", json_boolean(a->in_graph));
     return json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:o}", "name", eo_kernel_name(a->name, name, sizeof(name)),
                      "cat", a->kind == EO_GPU_KERNEL ? "kernel" : a->kind == EO_GPU_FILL ? "fill" : "copy", "ph", "X",
-                     "pid", PROCESS_OF_GPU_0 + (int)a->device, "tid", (int)a->stream, "ts", (double)a->start_ns * 1e-3,
+                     "pid", PROCESS_OF_GPU_0 + (int)(first_gpu + a->device), "tid", (int)a->stream, "ts", (double)a->start_ns * 1e-3,
                      "dur", (double)(a->end_ns - a->start_ns) * 1e-3, "args", arguments);
 }
 
@@ -264,8 +264,8 @@ eo_status eo_gpu_watch_trace(const struct eo_gpu_watch *watch, struct eo_trace_t
     for (uint64_t i = 0; events && get(watch, i, &activity); i++) {
         if (!activity.name)
             continue;
-        name_gpu(events, is_named, activity.device);
-        json_array_append_new(events, describe(&activity));
+        name_gpu(events, is_named, activity.device, watch->first_gpu);
+        json_array_append_new(events, describe(&activity, watch->first_gpu));
     }
     json_t *document = json_pack("{s:o}", "traceEvents", events);
     out->text = json_dumps(document, JSON_COMPACT | JSON_REAL_PRECISION(15));

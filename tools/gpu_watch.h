@@ -14,6 +14,7 @@
 struct eo_gpu_watch {
     eo_gpu_profile *profile; /* NULL: nothing is watched */
     uint64_t begin_ns;       /* what began before does not count */
+    uint32_t first_gpu;      /* [0] in traces, GPUs of the hosts before this one */
 };
 
 /* Sums of the activities that count. */

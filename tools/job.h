@@ -67,6 +67,7 @@ struct eo_job_rank {
     eo_saver *saver;            /* NULL: nothing is saved */
     uint64_t saved_step;        /* of the newest checkpoint that was begun */
     uint64_t saving_ns;         /* that its step waited for the one before */
+    uint64_t resident_bytes;    /* where ranks are processes: of this one, at most */
 };
 
 /* What the ranks know together after a step. */
@@ -113,6 +114,7 @@ struct eo_job {
     /* run; the ranks of this process are all, or one of a world of processes: worlds and ranks are counted from it */
     struct eo_job_world *together; /* NULL: ranks are threads. Set after prepare */
     uint32_t first_rank, here_count;
+    uint32_t told_count;       /* ranks whose figures are known, afterwards: those of this process; on rank 0 all (job_gather.h) */
     const char *flight_folder; /* NULL: what the ranks did last is not kept in files. Set after prepare */
     eo_world *worlds[EO_RUN_RANKS_MAX];
     struct eo_job_rank *ranks;

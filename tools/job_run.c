@@ -40,6 +40,18 @@ static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
     eo_world_abort(job->worlds[rank->rank - job->first_rank], text);
 }
 
+/* What was done since the last step is in no step's traffic. */
+static void leave_out(struct eo_job_rank *rank)
+{
+    eo_runtime_stats now;
+    eo_runtime_get_stats(rank->runtime, &now);
+    rank->first.collective_count += now.collective_count - rank->last.collective_count;
+    rank->first.collective_bytes += now.collective_bytes - rank->last.collective_bytes;
+    rank->first.allocated_bytes += now.allocated_bytes - rank->last.allocated_bytes;
+    rank->first.copied_bytes += now.copied_bytes - rank->last.copied_bytes;
+    rank->first.cast_bytes += now.cast_bytes - rank->last.cast_bytes;
+}
+
 static eo_status validate(struct eo_job_rank *rank, uint64_t step)
 {
     struct eo_job *job = rank->job;
@@ -55,6 +67,7 @@ static eo_status validate(struct eo_job_rank *rank, uint64_t step)
     }
     TOOLS_TRY(eo_sum(rank->runtime, &sum, 1));
     eo_job_step_interrupted(rank);
+    leave_out(rank);
     if (rank->rank == 0 && job->hooks.validation)
         job->hooks.validation(job->hooks.user, step, sum / batch_count / job->shape.rank_count);
     return EO_OK;
@@ -299,9 +312,11 @@ eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
     const eo_log log = eo_job_log(NULL); /* the world is all ranks': what it says belongs to the one that calls */
     job->here_count = job->together ? 1 : job->shape.rank_count;
     job->first_rank = job->together ? job->together->environment.rank : 0;
-    job->ranks = calloc(job->here_count, sizeof(*job->ranks));
+    job->told_count = job->here_count;
+    const uint32_t told = job->first_rank == 0 ? job->shape.rank_count : 1; /* rank 0 learns the others' figures */
+    job->ranks = calloc(told, sizeof(*job->ranks));
     if (!job->ranks)
-        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for %u ranks", job->here_count);
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for %u ranks", told);
     eo_log_catch_enter(&log_catch);
     eo_status status = job->together ? eo_job_world_create(job->together, job, &log) : eo_world_create_local(job->worlds, eo_world_params(
         .rank_count = job->shape.rank_count, .device = o->device, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,

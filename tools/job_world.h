@@ -34,6 +34,7 @@ struct eo_job_world {
     eo_world *world;            /* under the mutex: while it is there, a failure aborts it */
     eo_flight_recorder *recorder; /* under the mutex: what this rank does */
     const char *flight_folder;  /* NULL: no files */
+    uint64_t left_ns;           /* the exchange of figures (job_gather.h) */
     sem_t has_failed;           /* wakes the thread that ends the process */
     _Atomic int failed_exit;    /* what the first failure makes of the exit status; 0: none */
     bool gave_up;               /* this rank did, and has said why */

@@ -144,14 +144,17 @@ void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes)
     }
     printf("  %-24s %10.2f MiB  (lower bound %.2f)\n", "planned", mib(s->arena_bytes), mib(s->lower_bound_bytes));
     uint64_t live = 0, reserved = 0;
-    for (uint32_t r = 0; r < job->here_count; r++) {
+    char who[32] = "process, all ranks";
+    if (job->together)
+        snprintf(who, sizeof(who), "largest of %u processes", job->told_count);
+    for (uint32_t r = 0; r < job->told_count; r++) {
         const eo_runtime_stats *stats = &job->ranks[r].last;
         live = stats->live_peak_bytes > live ? stats->live_peak_bytes : live;
         reserved = stats->reserved_peak_bytes > reserved ? stats->reserved_peak_bytes : reserved;
     }
     if (job->options->memory != EO_MEMORY_STATIC)
         printf("  %-24s %10.2f MiB live, %.2f MiB reserved, at most\n", "taken", mib(live), mib(reserved));
-    printf("  %-24s %10.2f MiB resident at most\n", job->together ? "process, rank 0" : "process, all ranks", mib(resident_peak_bytes));
+    printf("  %-24s %10.2f MiB resident at most\n", who, mib(resident_peak_bytes));
     if (job->gpu.used_bytes)
         report_gpu_memory(job);
 }
@@ -184,7 +187,7 @@ void eo_report_time(const struct eo_job *job, double step_s_median, double host_
         [EO_WAIT_NORM] = "waiting for the norm",
     };
     double total = 0, waits[EO_WAIT_COUNT] = {0}, waited = 0, steps = 0;
-    for (uint32_t r = 0; r < job->here_count; r++) {
+    for (uint32_t r = 0; r < job->told_count; r++) {
         const struct eo_job_rank *rank = &job->ranks[r];
         if (rank->step_count < 2)
             return;

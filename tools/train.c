@@ -9,8 +9,8 @@
 
 #include "tools/export.h"
 #include "tools/gpu_watch.h"
+#include "tools/job_gather.h"
 #include "tools/job_checkpoint.h"
-#include "tools/job_world.h"
 #include "tools/memory_check.h"
 #include "tools/progress.h"
 #include "tools/report.h"
@@ -239,7 +239,7 @@ static json_t *wait_summary(const struct eo_job *job)
     json_t *waits = json_object();
     for (int w = 0; waits && w < EO_WAIT_COUNT; w++) {
         double seconds = 0, steps = 0;
-        for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+        for (uint32_t r = 0; r < job->told_count; r++) {
             const struct eo_job_rank *rank = &job->ranks[r];
             seconds += (double)(rank->last.wait_ns[w] - rank->first.wait_ns[w]) * 1e-9;
             steps += (double)(rank->last.steps - rank->first.steps);
@@ -268,7 +268,7 @@ static void write_summary(struct train *train, double step_s_median, double host
 {
     const struct eo_job *job = &train->job;
     uint64_t arena = 0, calls = 0, steps = 0;
-    for (uint32_t r = 0; r < job->here_count; r++) {
+    for (uint32_t r = 0; r < job->told_count; r++) {
         const struct eo_job_rank *rank = &job->ranks[r];
         arena = rank->last.arena_bytes > arena ? rank->last.arena_bytes : arena;
         if (rank->step_count > 1 && rank->last.allocator_calls - rank->first.allocator_calls > calls)
@@ -290,7 +290,7 @@ static void write_summary(struct train *train, double step_s_median, double host
             "tokens_per_s", eo_json_real(step_s_median > 0 ? (double)eo_step_tokens(job) / step_s_median : 0),
             "step_s_median", eo_json_real(step_s_median), "host_s_median", eo_json_real(host_s_median), "peak_flops_per_s", eo_json_real(job->peak_flops_per_s),
             "peak_share", eo_json_real(eo_peak_share(job, step_s_median)), "wait_s", wait_summary(job),
-            "traffic", traffic_summary(&job->ranks[0]), "steps", (json_int_t)steps, "interrupted", (int)interrupted,
+            "traffic", traffic_summary(&job->ranks[0]), "steps", (json_int_t)steps, "interrupted", (int)job->ranks[0].stopped,
             "device_planned_bytes", (json_int_t)job->gpu.planned_bytes,
             "device_outside_bytes", (json_int_t)eo_gpu_outside_bytes(&job->gpu),
             "device_peak_bytes", (json_int_t)job->gpu.used_bytes));
@@ -310,28 +310,32 @@ static double median_of_steps(const struct train *train, const double *seconds)
     return median;
 }
 
+/* Every rank comes here, if rank 0 was asked for a trace. */
 static void write_trace(struct train *train)
 {
     struct eo_problem problem;
-    char *text = NULL;
-    const uint32_t rank_count = train->job.here_count;
-    const bool has_gpus = train->watch.profile && eo_gpu_watch_trace(&train->watch, &train->traces[rank_count]) >= 0;
-    eo_status status = eo_trace_merge(train->traces, rank_count + has_gpus, &text, &problem);
-    if (status >= 0)
-        status = eo_write_file("--trace", train->settings.trace_path, text, strlen(text), &problem);
-    if (status < 0)
+    struct eo_job *job = &train->job;
+    const char *path = train->settings.trace_path ? train->settings.trace_path : "";
+    uint32_t count = train->traces ? job->here_count : 0;
+    if (count && train->watch.profile && eo_gpu_watch_trace(&train->watch, &train->traces[count]) >= 0)
+        count++;
+    if (eo_job_write_trace(job, train->traces, count, path, &problem) < 0)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
     else
-        printf("trace in %s: open it with https://ui.perfetto.dev or chrome://tracing\n", train->settings.trace_path);
-    free(text);
+        printf("trace in %s%s: open it with https://ui.perfetto.dev or chrome://tracing\n", path,
+               job->together && job->shape.rank_count > EO_TRACE_RANKS_MAX ? ", of rank 0 alone: there are many" : "");
 }
 
 static void report(struct train *train)
 {
     const double step_s_median = median_of_steps(train, train->step_s);
     const double host_s_median = median_of_steps(train, train->host_s);
-    const uint64_t resident_peak_bytes = eo_process_resident_peak();
-    if (interrupted)
+    uint64_t resident_peak_bytes = eo_process_resident_peak();
+    const bool traces = eo_job_gather_figures(&train->job, train->traces);
+    for (uint32_t r = 0; r < train->job.told_count; r++) /* pages that processes share are counted in each: no sum */
+        if (train->job.ranks[r].resident_bytes > resident_peak_bytes)
+            resident_peak_bytes = train->job.ranks[r].resident_bytes;
+    if (train->job.ranks[0].stopped)
         printf("\ninterrupted after step %llu of %llu\n", (unsigned long long)(train->job.first_step + train->step_count),
                (unsigned long long)train->settings.common.steps);
     eo_report_loss(train->losses, train->step_count);
@@ -344,7 +348,7 @@ static void report(struct train *train)
     write_summary(train, step_s_median, host_s_median, resident_peak_bytes);
     if (train->settings.export.path && !train->export_problem.text[0])
         printf("weights exported to %s\n", train->settings.export.path);
-    if (train->traces)
+    if (traces)
         write_trace(train);
 }
 
@@ -386,19 +390,20 @@ static eo_status check_export(const struct train *train, struct eo_problem *prob
 static eo_status prepare(struct train *train, struct eo_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
+    const bool writes = !train->world.rendezvous || train->world.environment.rank == 0; /* files are rank 0's */
     TOOLS_TRY(eo_job_world_choose(&train->world, settings->common.device, problem));
     TOOLS_TRY(eo_check_writable("--log", settings->log_path, problem));
-    TOOLS_TRY(eo_check_writable("--trace", settings->trace_path, problem));
+    TOOLS_TRY(eo_check_writable("--trace", writes ? settings->trace_path : NULL, problem));
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
     TOOLS_TRY(eo_job_world_agree(&train->world, &train->job, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;
     train->job.flight_folder = train->world.flight_folder;
-    const bool writes = !train->world.rendezvous || train->world.environment.rank == 0; /* the disk is rank 0's */
     if (settings->export.path && !settings->common.plan_only && writes)
         TOOLS_TRY(check_export(train, problem));
     if (settings->common.plan_only)
         return EO_OK;
     TOOLS_TRY(eo_gpu_watch_start(&train->watch, &settings->common, problem));
+    train->watch.first_gpu = train->world.environment.rank - train->world.environment.local_rank;
     TOOLS_TRY(eo_job_checkpoint_prepare(&train->checkpoints, &train->job, &settings->checkpoint, problem));
     if (train->checkpoints.resume_path[0])
         printf("going on from %s, step %llu\n", train->checkpoints.resume_path, (unsigned long long)train->job.first_step);
@@ -421,9 +426,12 @@ static int train_main(struct train *train)
         tell(train, &problem);
         return EO_EXIT_BAD_INPUT;
     }
-    eo_job_tell_model(&train->job);
+    const bool is_first = train->world.environment.rank == 0; /* of processes: the plan is the same on all */
+    if (is_first)
+        eo_job_tell_model(&train->job);
     if (train->settings.common.plan_only) {
-        eo_plan_print(train->job.plan, add_text, stdout);
+        if (is_first)
+            eo_plan_print(train->job.plan, add_text, stdout);
         return EO_EXIT_OK;
     }
     log_plan(train);
@@ -465,7 +473,7 @@ int main(int argc, char **argv)
         return joined == EO_ERR_COMM ? EO_EXIT_RANK_LOST : EO_EXIT_BAD_INPUT;
     }
     if (train.world.rendezvous && train.world.environment.rank != 0) /* files are rank 0's */
-        train.settings.log_path = train.settings.trace_path = NULL;
+        train.settings.log_path = NULL;
     const int result = eo_job_world_leave(&train.world, train_main(&train));
     for (uint32_t r = 0; train.traces && r <= train.job.shape.rank_count; r++)
         free(train.traces[r].text);

@@ -138,7 +138,7 @@ typedef struct eo_runtime_stats {
     uint64_t cast_bytes;           /* ... what of it were casts */
     uint64_t collective_count;
     uint64_t collective_bytes;     /* full buffers */
-    uint64_t wait_ns[EO_WAIT_COUNT]; /* the compute stream's; of a GPU told a little later; of graphs with graph_times */
+    uint64_t wait_ns[EO_WAIT_COUNT]; /* the compute stream's, in steps; of a GPU told a little later; of graphs with graph_times */
     uint64_t host_wait_ns;         /* that callers waited for a GPU, or read times of graphs */
     uint64_t step_ns;              /* from eo_step_begin to the end of eo_step_end, added up: of the calling thread */
 } eo_runtime_stats;

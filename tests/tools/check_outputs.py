@@ -70,6 +70,14 @@ class Page(HTMLParser):
         self.outside += [value for name, value in attributes if name in ("src", "href") or "url(" in (value or "")]
 
 
+def check_clocks(path, seconds):
+    """Passes of the ranks lie close together. (Of collectives one rank's end may be another's clock.)"""
+    events = [event for event in json.load(open(path))["traceEvents"] if event["ph"] == "X" and event["tid"] == 0]
+    first = {rank: min(event["ts"] for event in events if event["pid"] == rank and event["name"] != "wait")
+             for rank in {event["pid"] for event in events}}
+    assert len(first) > 1 and max(first.values()) - min(first.values()) < float(seconds) * 1e6, first
+
+
 def check_comparison(json_path, html_path, run_count):
     comparison = json.load(open(json_path))
     assert comparison["weights_equal"] is True
@@ -95,4 +103,4 @@ def check_comparison(json_path, html_path, run_count):
 
 if __name__ == "__main__":
     {"log": check_log, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
-     "comparison": check_comparison}[sys.argv[1]](*sys.argv[2:])
+     "clocks": check_clocks, "comparison": check_comparison}[sys.argv[1]](*sys.argv[2:])

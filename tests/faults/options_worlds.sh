@@ -1,0 +1,114 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: the options of train do under processes what they do where ranks are threads: the same weights with any strategy,
+#       memory mode and schedule, and what is written (log, trace, weights, plan, report) is of all ranks.
+# Method: a small model, each set of options once with --ranks and once under launch.
+# usage: options_worlds.sh LAUNCH TRAIN PYTHON CHECK SOURCE
+set -u
+launch=$1 train=$2 python=$3 check=$4 text=$5/LICENSE
+count=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
+options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --text $text"
+quiet="$options --steps 4 --peak-seconds 0 --sample 0"
+
+result() # STATUS SENTENCE
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        echo "not ok $count - $2"
+        sed 's/^/# /' threads out err
+    fi
+}
+
+# both RANKS OPTION...: with threads into threads and THREADS, with processes into out; err is of both
+both()
+{
+    ranks=$1
+    shift
+    timeout 120 "$train" --ranks "$ranks" "$@" >threads 2>err </dev/null &&
+        timeout 120 "$launch" -n "$ranks" "$train" "$@" >out 2>>err </dev/null
+}
+hash_of() { sed -n 's/^weights_hash \([0-9a-f]*\),.*/\1/p' "$1"; }
+same() { [ -n "$(hash_of out)" ] && [ "$(hash_of out)" = "$(hash_of threads)" ]; }
+
+# --- the same weights
+while IFS='|' read -r ranks more; do
+    # shellcheck disable=SC2086 # lists of options, here and below
+    both "$ranks" $quiet $more && same
+    result $? "$ranks processes have the weights of threads with $more"
+done <<'END'
+4|--strategy hsdp:2 --micro-batches 2
+4|--strategy hsdp:2 --dtype bf16 --reduce bf16
+3|--strategy zero2 --slots 1,2
+3|--strategy zero1 --micro-batches 2
+2|--strategy ddp --reduce bf16
+2|--memory dynamic:malloc
+2|--memory dynamic:pool --implicit-prefetch --reduce-inputs 2
+2|--granularity half --head-chunks 2 --recompute all --no-prefetch
+2|--fabric 1,5 --place-threads --schedule constant --clip 0 --seed 7
+END
+
+# --- what rank 0 tells
+both 2 $options --steps 5 --peak-seconds 0 --val-every 2 --sample 20 && same
+status=$?
+for file in threads out; do # speeds and times differ, and so does memory
+    grep -v -e tokens/s -e ' ms' -e resident -e 'time of a step' $file >$file.plain
+done
+[ $status = 0 ] && diff threads.plain out.plain >>err && [ "$(grep -c held-back out)" = 2 ]
+result $? 'validation, sample, loss curve and memory are told once, and as with threads'
+! grep -q 'compute  *-' threads out
+result $? 'what a validation waits for is no part of a step'
+timeout 120 "$launch" -n 2 "$train" $options --plan >out 2>err && timeout 120 "$train" --ranks 2 $options --plan >threads 2>>err &&
+    cmp threads out >>err
+result $? 'the plan is printed once'
+both 3 $quiet --log log.jsonl && "$python" "$check" log log.jsonl 4 >>err 2>&1
+result $? 'the log has its fields'
+grep -q 'largest of 3 processes' out && grep -q 'waiting for the norm' out
+result $? 'memory and times of all ranks are told'
+timeout 120 "$launch" -n 2 "$train" $options --steps 1 --sample 0 --peak-seconds 0.1 >out 2>err && grep -q 'all ranks at once: [1-9]' out
+result $? 'the peak is of all ranks'
+
+# Only one of them gets the signal; all end after the same step, and say so.
+timeout 120 "$launch" -n 2 sh -c 'echo $$ >pid-$EVENODD_RANK; exec "$@"' x "$train" $options --steps 1000000 --peak-seconds 0 --log stopped.jsonl \
+    >out 2>err </dev/null &
+pid=$!
+tries=0
+while [ "$(grep -c '"step":' stopped.jsonl 2>/dev/null)" -lt 3 ] 2>/dev/null || [ ! -s stopped.jsonl ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] && kill -0 $pid 2>/dev/null || break
+    sleep 0.05
+done
+kill -INT "$(cat pid-1)"
+wait $pid
+[ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>err 2>&1
+result $? 'a signal to one rank ends all after the current step, and rank 0 says so'
+
+# --- files
+both 3 $quiet --export weights.out
+mv weights.out weights.processes && timeout 120 "$train" --ranks 3 $quiet --export weights.out >threads 2>>err &&
+    diff -r weights.out weights.processes >>err 2>&1
+result $? 'exported weights are the same bytes'
+
+timeout 120 "$launch" -n 3 "$train" $quiet --trace trace.json >out 2>err && "$python" "$check" trace trace.json 3 >>err 2>&1
+result $? 'the trace is one document with all ranks and their streams'
+timeout 120 "$launch" -n 2 "$train" $quiet --trace /dev/full >out 2>err
+[ $? = 0 ] && grep -q -- '--trace /dev/full: cannot be written' err && [ -n "$(hash_of out)" ]
+result $? 'a trace that cannot be written is told, and the run ends in order'
+timeout 120 "$launch" -n 2 "$train" $quiet --trace /nonexistent/trace.json >out 2>err
+[ $? = 2 ] && grep -q '/nonexistent/trace.json' err
+result $? 'a trace that cannot be made is refused before the run'
+if unshare --time --fork --monotonic 100000 true 2>/dev/null; then
+    timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 0 ] || set -- unshare --time --fork --monotonic 100000 "$@"; exec "$@"' x \
+        "$train" $quiet --trace trace.json >out 2>err && "$python" "$check" clocks trace.json 1000 >>err 2>&1
+    result $? 'times of a rank with another clock are moved to those of rank 0'
+else
+    count=$((count + 1))
+    echo "ok $count - times of a rank with another clock # SKIP no time namespaces here, or not root"
+fi
+echo "1..$count"
