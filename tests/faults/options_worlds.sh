@@ -6,7 +6,7 @@
 # Method: a small model, each set of options once with --ranks and once under launch.
 # usage: options_worlds.sh LAUNCH TRAIN PYTHON CHECK SOURCE
 set -u
-launch=$1 train=$2 python=$3 check=$4 text=$5/LICENSE
+launch=$(realpath "$1") train=$(realpath "$2") python=$3 check=$(realpath "$4") text=$(realpath "$5")/LICENSE
 count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
