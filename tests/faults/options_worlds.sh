@@ -58,7 +58,7 @@ END
 both 2 $options --steps 5 --peak-seconds 0 --val-every 2 --sample 20 && same
 status=$?
 for file in threads out; do # speeds and times differ, and so does memory
-    grep -v -e tokens/s -e ' ms' -e resident -e 'time of a step' $file >$file.plain
+    grep -v -e tokens/s -e ' ms' -e resident -e '^world: ' -e 'time of a step' $file >$file.plain
 done
 [ $status = 0 ] && diff threads.plain out.plain >>err && [ "$(grep -c held-back out)" = 2 ]
 result $? 'validation, sample, loss curve and memory are told once, and as with threads'
