@@ -120,7 +120,7 @@ struct eo_node {
     /* the gather in progress */
     uint64_t gather_number;
     uint32_t gather_bytes; /* of a rank */
-    bool gather_own, gather_any;
+    bool gather_own, gather_any, gather_sent;
     unsigned char *parts;  /* rank and blob, in order of coming */
     size_t part_bytes, part_capacity;
 };
@@ -156,6 +156,12 @@ void eo_node_leave(struct eo_node *node);
 void eo_node_tell_partial(struct eo_node *node);
 /* Who has not come, as words. */
 void eo_node_missing(const struct eo_node *node, char *text, size_t bytes);
+/*
+ * The gather in progress (`gather_any`) waits for too long: that is the failure, with the names of who has not come. The
+ * first rank of a host knows which of its host's have; where it lacks none of them it waits for other hosts, whose own
+ * first ranks know better, so it says something only when it is asked `for_hosts` too.
+ */
+void eo_node_gather_is_late(struct eo_node *node, double waited_s, bool for_hosts);
 
 /* The largest body that a message of this kind may have in a world of so many ranks. */
 size_t eo_message_bytes_max(enum eo_message type, uint32_t rank_count);

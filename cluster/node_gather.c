@@ -168,6 +168,44 @@ void eo_node_gather_self(struct eo_node *node)
         eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for the ranks' names");
 }
 
+enum { NAMES_MAX = 8 };
+
+/* Adds those whose part has not come to the failure's text, and counts them. */
+static uint32_t name_late(const struct eo_node *node, enum eo_link_kind kind, uint32_t count, struct eo_failure *failure)
+{
+    for (const struct eo_node_link *link = node->links; link; link = link->next) {
+        char name[160];
+        if (link->kind != kind || link->contributed || ++count > NAMES_MAX)
+            continue;
+        const size_t used = strlen(failure->text);
+        failure->rank = count == 1 ? link->peer.rank : UINT32_MAX;
+        eo_member_text(&link->peer, name, sizeof(name));
+        snprintf(failure->text + used, EO_FAILURE_BYTES / 2 - used, "%s%s%s%s", used ? ", " : "", name,
+                 link->activity[0] ? " in " : "", link->activity);
+    }
+    return count;
+}
+
+void eo_node_gather_is_late(struct eo_node *node, double waited_s, bool for_hosts)
+{
+    struct eo_failure failure = {.status = EO_ERR_TIMEOUT, .rank = node->self.rank, .lost = true};
+    if (eo_node_is_leaf(node) || !node->gather_any || node->gather_sent || node->failure.status != EO_OK)
+        return;
+    if (!node->gather_own)
+        eo_member_text(&node->self, failure.text, sizeof(failure.text));
+    uint32_t count = name_late(node, EO_LINK_LEAF, !node->gather_own, &failure);
+    const bool is_of_host = count > 0;
+    if (!is_of_host && for_hosts)
+        count = name_late(node, EO_LINK_CHILD, 0, &failure);
+    if (count == 0)
+        return;
+    const size_t used = strlen(failure.text);
+    snprintf(failure.text + used, sizeof(failure.text) - used, "%s%s not come within %.1f s to where all ranks wait for "
+             "each other", count > NAMES_MAX ? " and others" : "",
+             is_of_host ? count > 1 ? " have" : " has" : ", or one of its host or of those behind it, has", waited_s);
+    eo_node_fail(node, &failure);
+}
+
 struct eo_member eo_node_member(const unsigned char *all, uint32_t rank)
 {
     const unsigned char *blob = all + (size_t)rank * MEMBER_BLOB_BYTES;
@@ -191,7 +229,7 @@ static void finish(struct eo_node *node, const unsigned char *body, size_t bytes
     free(node->parts);
     node->parts = NULL;
     node->part_bytes = node->part_capacity = 0;
-    node->gather_own = node->gather_any = false;
+    node->gather_own = node->gather_any = node->gather_sent = false;
     node->joined = true;
     if (number == 0)
         node->ops->joined(node->user, body + GATHER_HEADER_BYTES);
@@ -257,6 +295,7 @@ void eo_node_look_at_gather(struct eo_node *node)
         node->ops->send(node->user, node->up, EO_MESSAGE_UP, body, bytes);
         free(body);
         node->gather_own = false; /* sent once; a new one begins when this has come down */
+        node->gather_sent = true;
     }
 }
 

@@ -15,7 +15,13 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 
-enum { RANKS_MAX = 1 << 16, WAIT_MS_DEFAULT = 60000, BEAT_MS_MAX = 250, BEATS_IN_SILENCE = 8 };
+enum {
+    RANKS_MAX = 1 << 16,
+    WAIT_MS_DEFAULT = 60000,
+    BEAT_MS_MAX = 250,
+    BEATS_IN_SILENCE = 8,
+    EXCHANGE_GRACE_MS = 5000, /* in which the ranks that know who has not come say so */
+};
 _Static_assert((int)EO_EXCHANGE_MAX == (int)EO_GATHER_BYTES_MAX && (int)EO_TOKEN_BYTES == 32, "public sizes are the node's");
 
 /* ---- create ---- */
@@ -180,7 +186,7 @@ eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t
         return EO_ERR_INVALID;
     EO_REQUIRE(&rv->log, bytes >= 1 && bytes <= EO_EXCHANGE_MAX, "an exchange of %u bytes a rank: 1 to %d are possible",
                bytes, EO_EXCHANGE_MAX);
-    const struct timespec end = deadline_in(rv->params.timeout_ms);
+    const struct timespec end = deadline_in((uint64_t)rv->params.timeout_ms + EXCHANGE_GRACE_MS);
     pthread_mutex_lock(&rv->mutex);
     if (rv->recv) {
         pthread_mutex_unlock(&rv->mutex);
@@ -196,14 +202,15 @@ eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t
     int late = 0;
     while (!rv->gathered && rv->failure.status == EO_OK && late != ETIMEDOUT)
         late = pthread_cond_timedwait(&rv->changed, &rv->mutex, &end);
-    const eo_status status = rv->gathered ? EO_OK : rv->failure.status < 0 ? rv->failure.status : EO_ERR_TIMEOUT;
+    const bool is_late = !rv->gathered && rv->failure.status == EO_OK; /* and nobody knows who is missing */
+    const eo_status status = rv->gathered ? EO_OK : is_late ? EO_ERR_TIMEOUT : rv->failure.status;
     rv->recv = NULL;
     rv->asked = false;
     pthread_mutex_unlock(&rv->mutex);
-    if (status == EO_ERR_TIMEOUT) {
+    if (is_late) {
         char text[200];
         snprintf(text, sizeof(text), "rank %u waited %u ms for the others in an exchange, and not all came",
-                 rv->params.rank, rv->params.timeout_ms);
+                 rv->params.rank, rv->params.timeout_ms + EXCHANGE_GRACE_MS);
         eo_log_write(&rv->log, EO_LOG_ERROR, "%s", text);
         eo_rendezvous_fail(rv, EO_ERR_TIMEOUT, text);
     }

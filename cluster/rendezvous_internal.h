@@ -46,6 +46,7 @@ struct eo_rendezvous {
     uint64_t dial_at_ns;
     char dial_why[160];   /* the last try failed */
     uint64_t join_end_ns, partial_ns, tick_ns, end_ns;
+    uint64_t gather_number, gather_ns; /* the exchange in progress, and when its first part came */
     bool told_partial;
     struct pollfd *polls;
     uint32_t poll_capacity;

@@ -348,10 +348,26 @@ static void tick(struct eo_rendezvous *rv, uint64_t now)
     }
 }
 
+/* Counted from the first that came, so a rank that never comes itself tells of itself. */
+static void look_at_exchange(struct eo_rendezvous *rv, uint64_t now)
+{
+    const uint64_t limit_ns = ms_ns(rv->params.timeout_ms);
+    if (!rv->node.gather_any || rv->gather_number != rv->node.gather_number) {
+        rv->gather_number = rv->node.gather_number;
+        rv->gather_ns = now;
+    } else if (now - rv->gather_ns >= limit_ns) {
+        eo_node_gather_is_late(&rv->node, rv->params.timeout_ms / 1000.0, now - rv->gather_ns >= limit_ns + ms_ns(GRACE_MS / 2));
+    }
+}
+
 static void look_at_deadlines(struct eo_rendezvous *rv, uint64_t now)
 {
-    if (rv->node.joined || rv->node.failure.status < 0)
+    if (rv->node.failure.status < 0)
         return;
+    if (rv->node.joined) {
+        look_at_exchange(rv, now);
+        return;
+    }
     if (!rv->told_partial && now >= rv->partial_ns) {
         rv->told_partial = true;
         eo_node_tell_partial(&rv->node);

@@ -17,8 +17,10 @@ enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLI
 
 static const struct argp_option world_options[] = {
     {.doc = "Ranks that are processes (mpirun, srun, torchrun, evenodd-launch):", .group = 5},
-    {"collectives", WORLD_COLLECTIVES, "NAME", 0, "shared, mpi or nccl [shared; where ranks are on several machines: mpi; with --device cuda: nccl]", 5},
-    {"join-timeout", WORLD_JOIN, "S", 0, "seconds to wait for all ranks to come [60]", 5},
+    {"collectives", WORLD_COLLECTIVES, "NAME", 0,
+     "shared, mpi or nccl [shared; where ranks are on several machines: mpi; with --device cuda: nccl]", 5},
+    {"join-timeout", WORLD_JOIN, "S", 0, "seconds to wait for all ranks to come, and at other meetings outside of steps [60]",
+     5},
     {"rank-timeout", WORLD_SILENCE, "S", 0,
      "seconds without a sign of life, or in one collective, after which a rank is lost [60]", 5},
     {"flight-recorder", WORLD_FLIGHT, "DIR", 0,
@@ -193,11 +195,10 @@ eo_status eo_job_world_choose(struct eo_job_world *world, const char *device, st
 eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options *options, struct eo_problem *problem)
 {
     const struct eo_world_environment *e = &world->environment;
-    struct eo_log_catch log_catch;
     if (!e->launcher || options->plan_only)
         return EO_OK;
-    eo_log_catch_init(&log_catch);
-    const eo_log log = eo_job_log(&log_catch);
+    eo_log_catch_init(&world->log_catch);
+    const eo_log log = eo_job_log(&world->log_catch);
     if (e->rank_count > 256)
         raise_limit();
     TOOLS_TRY(start_end(world, problem));
@@ -208,7 +209,7 @@ eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options 
         .failed = on_failed, .activity = on_activity, .user = world, .log = &log));
     if (status < 0)
         return eo_problem_set(problem, status, "rank %u of %u (by %s): %s", e->rank, e->rank_count, e->launcher,
-                              log_catch.text[0] ? log_catch.text : eo_status_text(status));
+                              world->log_catch.text[0] ? world->log_catch.text : eo_status_text(status));
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was said is not lost when the process has to end at once */
     if (e->rank != 0 && !freopen("/dev/null", "w", stdout))
         return eo_problem_set(problem, EO_ERR_IO, "/dev/null: %s", strerror(errno));

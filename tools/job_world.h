@@ -30,6 +30,7 @@ struct eo_job_world {
     uint64_t given;
 
     eo_rendezvous *rendezvous;  /* NULL: ranks are threads of this process */
+    struct eo_log_catch log_catch; /* of the rendezvous, for its life: what ends the job is told by on_failed */
     pthread_mutex_t mutex;
     eo_world *world;            /* under the mutex: while it is there, a failure aborts it */
     eo_flight_recorder *recorder; /* under the mutex: what this rank does */

@@ -40,7 +40,8 @@ typedef struct eo_rendezvous_params {
     const unsigned char *token;       /* [none: only on one host] EO_TOKEN_BYTES */
     const char *job;                  /* [""] the same on all ranks of a job, another for every start: keeps jobs apart */
     const char *host;                 /* [its name] how this host is called in messages */
-    uint32_t timeout_ms;              /* [60000] the longest wait for all ranks to come, and in an exchange */
+    uint32_t timeout_ms;              /* [60000] the longest wait for all ranks to come; also in an exchange, for the
+                                         last from when the first is there */
     uint32_t silence_ms;              /* [60000] a rank that gives no sign of life for so long is lost */
     /* Called once, by the rendezvous' own thread, when any rank is lost or gives up. May be NULL. */
     void (*failed)(void *user, const eo_rank_failure *failure);

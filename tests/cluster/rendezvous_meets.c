@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: ranks find each other, and nobody else gets in; who repeats a rank, comes from another world, speaks another
- * version or does not hold the token is refused with the reason; who says nothing keeps nobody waiting.
+ * version or does not hold the token is refused with the reason; who says nothing keeps nobody waiting. Who does not come
+ * to an exchange is named on all ranks, itself as well.
  * Method: ranks are threads with a rendezvous each, as on two hosts, over real sockets; strangers are plain sockets.
  */
 #include <evenodd/cluster.h>
@@ -377,6 +378,44 @@ static void give_up(void)
     tap(told == 10, "a rank that gives up is told to all, once, with its reason");
 }
 
+static void *exchange(void *arg)
+{
+    struct member *m = arg;
+    unsigned char byte = 0, all[RANKS_MAX];
+    m->status = eo_rendezvous_all_gather(m->rendezvous, &byte, 1, all);
+    return NULL;
+}
+
+/* Five ranks, two a host: `away` stays away from an exchange, whose `expected` is told. */
+static void stays_away(uint32_t away, const char *expected, const char *who)
+{
+    prepare(5, 2);
+    for (uint32_t r = 0; r < 5; r++) {
+        members[r].keeps = true;
+        members[r].params.timeout_ms = 1500;
+    }
+    begin(0, 5);
+    await(0, 5);
+    for (uint32_t r = 0; r < 5; r++)
+        if (r != away)
+            pthread_create(&threads[r], NULL, exchange, &members[r]);
+    uint32_t told = 0;
+    for (uint32_t r = 0; r < 5; r++) {
+        eo_rank_failure failure = {0};
+        if (r != away)
+            pthread_join(threads[r], NULL);
+        for (int i = 0; i < 1000 && !eo_rendezvous_failure(members[r].rendezvous, &failure); i++)
+            usleep(10000);
+        told += failure.rank == away && failure.lost && failure.status == EO_ERR_TIMEOUT &&
+                strstr(failure.text, expected) != NULL && (r == away || members[r].status == EO_ERR_TIMEOUT);
+        if (told == r)
+            printf("# rank %u: status %d, rank %u, %s\n", r, members[r].status, failure.rank, failure.text);
+    }
+    for (uint32_t r = 0; r < 5; r++)
+        eo_rendezvous_destroy(&members[r].rendezvous);
+    tap(told == 5, "%s that does not come to an exchange is named on all ranks", who);
+}
+
 int main(void)
 {
     hashes();
@@ -390,5 +429,8 @@ int main(void)
     missing_ranks();
     bad_parameters();
     give_up();
+    stays_away(0, "rank 0 (host north", "rank 0");
+    stays_away(3, "rank 3 (host south", "the second of a host");
+    stays_away(4, "or one of its host or of those behind it, has not come", "a host");
     return tap_end();
 }
