@@ -16,6 +16,7 @@
 #include "tools/measured_run.h"
 #include "tools/report.h"
 #include "tools/step_log.h"
+#include "tools/world_environment.h"
 
 enum head_key { HEAD_RUNS = 0x200, HEAD_JSON, HEAD_HTML, HEAD_ONE_RUN, HEAD_FIGURES };
 enum { RUNS_DEFAULT = 3, STEPS_DEFAULT = 30 };
@@ -295,6 +296,15 @@ int main(int argc, char **argv)
     settings.runs = RUNS_DEFAULT;
     settings.figures = -1;
     settings.arguments = argv;
+    struct eo_world_environment environment;
+    struct eo_problem problem;
+    if (eo_world_environment_read(&environment, &problem) < 0)
+        return complain(&problem, EO_EXIT_BAD_INPUT);
+    if (environment.launcher) {
+        (void)eo_problem_set(&problem, EO_ERR_UNSUPPORTED, "%s has started %u of it, and each would compare ranks that are "
+                             "threads (--ranks): start it alone", environment.launcher, environment.rank_count);
+        return complain(&problem, EO_EXIT_BAD_INPUT);
+    }
     /* ARGP_IN_ORDER keeps argv as it was given: the children get it too. */
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &settings);
     const int result = settings.one_run && settings.figures >= 0 ? one_run(&settings) : compare(&settings);

@@ -124,7 +124,7 @@ static uint64_t estimate_gpu(const struct eo_options *options, const eo_plan_sum
     uint64_t rank_bytes = summary->arena_bytes - summary->space_bytes[EO_SPACE_HOST];
     if (options->memory != EO_MEMORY_STATIC)
         rank_bytes = summary->lower_bound_bytes + summary->lower_bound_bytes / 4;
-    const uint32_t sharing = (options->ranks + device_count - 1) / device_count;
+    const uint32_t sharing = (eo_options_host_ranks(options) + device_count - 1) / device_count;
     return sharing * (rank_bytes + library_bytes);
 }
 
@@ -140,7 +140,8 @@ uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary
     if (options->saves) /* a copy of what is saved */
         rank_bytes += summary->category_bytes[EO_CATEGORY_MASTER] + summary->category_bytes[EO_CATEGORY_OPTIMIZER] +
                       summary->category_bytes[EO_CATEGORY_COMPUTE_SHARD];
-    return process_bytes + options->ranks * (rank_bytes + options->threads * thread_bytes);
+    const uint32_t here = eo_options_host_ranks(options), processes = options->world_ranks ? here : 1;
+    return processes * process_bytes + here * (rank_bytes + options->threads * thread_bytes);
 }
 
 static double mib(uint64_t bytes)
@@ -178,10 +179,11 @@ static void advise(const struct eo_job *job, char *text, size_t bytes)
             snprintf(text, bytes, "--batch %u with --recompute all would fit", smaller.batch);
             return;
         }
-    /* Gather and gradient buffers are held by every rank: fewer ranks in one process take less. */
-    smaller.ranks = 1;
     smaller.batch = 1;
-    if (job->options->ranks > 1 && fits(job, &smaller, &job->config)) {
+    /* Gather and gradient buffers are held by every rank: fewer ranks in one process take less. */
+    const bool is_process = smaller.world_ranks != 0;
+    smaller.ranks = is_process ? smaller.ranks : 1;
+    if (!is_process && job->options->ranks > 1 && fits(job, &smaller, &job->config)) {
         snprintf(text, bytes, "--ranks 1 with --batch 1 --recompute all would fit");
         return;
     }
@@ -190,12 +192,13 @@ static void advise(const struct eo_job *job, char *text, size_t bytes)
         eo_transformer_config config;
         if (eo_transformer_preset(by_size[i], &config) >= 0 && (!smaller.seq || smaller.seq <= config.context) &&
             fits(job, &smaller, &config)) {
-            snprintf(text, bytes, "no batch of this model fits; --model %s would, with --ranks 1 --batch 1 "
-                     "--recompute all", by_size[i]);
+            snprintf(text, bytes, "no batch of this model fits; --model %s would, with %s--batch 1 --recompute all",
+                     by_size[i], is_process ? "" : "--ranks 1 ");
             return;
         }
     }
-    snprintf(text, bytes, "no model fits: end other programs, or use a larger machine");
+    snprintf(text, bytes, "no model fits: end other programs, or use a larger machine%s",
+             is_process ? ", or fewer ranks on each" : "");
 }
 
 /* The largest categories of a rank, as words. */
@@ -337,7 +340,14 @@ static eo_status check_device(struct eo_job *job, const struct eo_log_catch *log
         return eo_problem_set(problem, EO_ERR_INVALID,
                               "CUDA_DEVICE_MAX_CONNECTIONS is 1: the GPU would take all streams through one queue, and "
                               "collectives would wait for products; unset it, or set it to 8 or more");
-    const eo_status status = eo_device_ask(&job->device, job->options->device, 0, &log);
+    /* To ask a GPU leaves a context on it: a process asks its own. There may be no such number, where ranks share them. */
+    const uint32_t own = job->options->world_ranks ? job->options->host_rank : 0;
+    const eo_log silence = {0};
+    eo_status status = EO_ERR_DEVICE;
+    if (own)
+        status = eo_device_ask(&job->device, job->options->device, own, &silence);
+    if (status < 0)
+        status = eo_device_ask(&job->device, job->options->device, 0, &log);
     return status < 0 ? eo_problem_set(problem, status, "--device %s: %s", job->options->device,
                                        log_catch->text[0] ? log_catch->text : eo_status_text(status))
                       : EO_OK;

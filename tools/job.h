@@ -149,8 +149,8 @@ EO_NODISCARD eo_status eo_job_plan(const struct eo_options *options, const eo_tr
 /* Pieces of head so that the logits of one stay below 32 MiB (on a GPU 512). */
 uint32_t eo_job_head_chunks(const struct eo_options *options, const eo_transformer_config *config, uint64_t tokens);
 
-/* Bytes that a run with this plan takes, all ranks and what is not in the plan; with --device cuda, on one of so many
- * GPUs. */
+/* Bytes that a run with this plan takes on this host, all its ranks and what is not in the plan; with --device cuda, on one
+ * of so many GPUs. */
 uint64_t eo_job_estimate(const struct eo_options *options, const eo_plan_summary *summary, uint32_t device_count);
 
 /* A log that keeps errors in `log_catch`, or, if that is NULL, in the one of the calling rank's thread; warnings go to

@@ -187,17 +187,17 @@ static eo_status start_gpu(struct eo_job_rank *rank)
     struct eo_job *job = rank->job;
     TOOLS_TRY(start_runtime(rank));
     pthread_mutex_lock(&job->team_mutex);
-    const uint64_t before = gpu_used(job);
+    const uint64_t before = is_on_gpu_0(rank) ? gpu_used(job) : 0;
     eo_status status = start_team(rank);
     if (status >= 0)
         status = eo_transformer_prepare(job->transformer, rank->runtime, rank->team);
-    const uint64_t after = gpu_used(job);
+    const uint64_t after = is_on_gpu_0(rank) ? gpu_used(job) : 0;
     if (is_on_gpu_0(rank)) {
         eo_runtime_stats stats;
         eo_runtime_get_stats(rank->runtime, &stats);
         job->gpu.team_bytes += after > before ? after - before : 0;
         job->gpu.planned_bytes += job->summary.arena_bytes - job->summary.space_bytes[EO_SPACE_HOST];
-        if (job->shape.rank_count <= job->device.device_count) /* ranks that share a GPU see each other's */
+        if (eo_options_host_ranks(job->options) <= job->device.device_count) /* ranks that share a GPU see each other's */
             job->gpu.communicator_bytes = stats.outside_bytes;
     }
     pthread_mutex_unlock(&job->team_mutex);

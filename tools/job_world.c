@@ -56,6 +56,7 @@ eo_status eo_job_world_read(struct eo_job_world *world, struct eo_options *optio
     if (world->environment.launcher) {
         options->world_ranks = world->environment.rank_count;
         options->host_ranks = world->environment.local_count;
+        options->host_rank = world->environment.local_rank;
         options->world_launcher = world->environment.launcher;
     }
     return EO_OK;

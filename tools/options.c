@@ -477,7 +477,7 @@ static void check_together(const struct argp_state *state, struct eo_options *o)
     if (!o->plan_only && !o->world_ranks && o->ranks > EO_RUN_RANKS_MAX)
         argp_error(state, "--ranks is %u; at most %d run in one process (--plan takes more)", o->ranks,
                    EO_RUN_RANKS_MAX);
-    const uint32_t sharing = o->world_ranks ? o->host_ranks : o->ranks;
+    const uint32_t sharing = eo_options_host_ranks(o);
     if (o->threads == 0)
         o->threads = eo_core_count() / sharing ? eo_core_count() / sharing : 1;
 }
@@ -548,6 +548,11 @@ uint32_t eo_core_count(void)
         return 1;
     const int count = CPU_COUNT(&cores);
     return count > 0 ? (uint32_t)count : 1;
+}
+
+uint32_t eo_options_host_ranks(const struct eo_options *options)
+{
+    return options->world_ranks ? options->host_ranks : options->ranks;
 }
 
 void eo_warn_of_many_threads(const struct eo_options *options)

@@ -37,6 +37,7 @@ struct eo_options {
     bool repeatable;        /* a GPU's bits are the same in every run */
     uint32_t ranks, threads;
     uint32_t world_ranks, host_ranks; /* ranks are processes: how many, and on this host; 0: threads of this one */
+    uint32_t host_rank;               /* then, which of them this is */
     const char *world_launcher;       /* who started them */
     eo_memory memory;
     eo_strategy strategy;
@@ -102,5 +103,7 @@ bool eo_memory_parse(const char *text, eo_memory *out);
 
 /* Cores this process may use, at least 1. */
 uint32_t eo_core_count(void);
+/* Ranks that share this host's memory and devices. */
+uint32_t eo_options_host_ranks(const struct eo_options *options);
 
 #endif

@@ -120,7 +120,7 @@ static void report_gpu_memory(const struct eo_job *job)
     printf("  %-24s %10.2f MiB of all ranks on it\n", "planned", mib(gpu->planned_bytes));
     printf("  %-24s %10.2f MiB before the ranks began: CUDA's context and kernels, other processes\n", "outside the plan",
            mib(gpu->start_bytes));
-    if (job->shape.rank_count <= job->device.device_count)
+    if (eo_options_host_ranks(job->options) <= job->device.device_count)
         printf("  %-24s %10.2f MiB for communicators, and for their first runs\n", "", mib(gpu->communicator_bytes));
     printf("  %-24s %10.2f MiB for the libraries of products and attention, with workspace\n", "", mib(gpu->team_bytes));
     printf("  %-24s %10.2f MiB at most, as its driver says", "in use", mib(gpu->used_bytes));
@@ -172,10 +172,10 @@ static void report_utilisation(const struct eo_job *job, double step_s)
     printf("  %-28s %9.1f TFLOP/s a rank: (6 x multiplied parameters + 6 x layers x width x seq) x tokens / step\n",
            "model", speed * 1e-12);
     if (nominal > 0) {
-        const uint32_t gpus = job->device.device_count < job->shape.rank_count ? job->device.device_count
-                                                                               : job->shape.rank_count;
-        printf("  %-28s %9.1f %% of %.0f TFLOP/s\n", "MFU of a GPU",
-               100 * speed * job->shape.rank_count / gpus / nominal, nominal * 1e-12);
+        const uint32_t ranks = eo_options_host_ranks(job->options);
+        const uint32_t gpus = job->device.device_count < ranks ? job->device.device_count : ranks;
+        printf("  %-28s %9.1f %% of %.0f TFLOP/s\n", "MFU of a GPU", 100 * speed * ranks / gpus / nominal,
+               nominal * 1e-12);
     }
 }
 

@@ -4,9 +4,10 @@
 # Goal: the options of train do under processes what they do where ranks are threads: the same weights with any strategy,
 #       memory mode and schedule, and what is written (log, trace, weights, plan, report) is of all ranks.
 # Method: a small model, each set of options once with --ranks and once under launch.
-# usage: options_worlds.sh LAUNCH TRAIN PYTHON CHECK SOURCE
+# usage: options_worlds.sh LAUNCH TRAIN HEADTOHEAD PYTHON CHECK SOURCE
 set -u
-launch=$(realpath "$1") train=$(realpath "$2") python=$3 check=$(realpath "$4") text=$(realpath "$5")/LICENSE
+launch=$(realpath "$1") train=$(realpath "$2") headtohead=$(realpath "$3") python=$4 check=$(realpath "$5")
+text=$(realpath "$6")/LICENSE
 count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -103,6 +104,9 @@ result $? 'a trace that cannot be written is told, and the run ends in order'
 timeout 120 "$launch" -n 2 "$train" $quiet --trace /nonexistent/trace.json >out 2>err
 [ $? = 2 ] && grep -q '/nonexistent/trace.json' err
 result $? 'a trace that cannot be made is refused before the run'
+timeout 120 "$launch" -n 2 "$headtohead" --model 2x32x2 >out 2>err
+[ $? = 2 ] && grep -q 'launch has started 2 of it' err && [ ! -s out ]
+result $? 'a comparison, which has its ranks in one process, is refused'
 if unshare --time --fork --monotonic 100000 true 2>/dev/null; then
     timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 0 ] || set -- unshare --time --fork --monotonic 100000 "$@"; exec "$@"' x \
         "$train" $quiet --trace trace.json >out 2>err && "$python" "$check" clocks trace.json 1000 >>err 2>&1

@@ -49,6 +49,23 @@ Test(run_parts, logits_of_a_piece_stay_below_32_mebibytes)
         }
 }
 
+/* A host's memory is its own ranks'; processes have their programs each; GPUs are shared within the host. */
+Test(run_parts, memory_is_estimated_for_the_ranks_of_this_host)
+{
+    struct eo_options o = {.device = "cpu", .ranks = 8, .threads = 1};
+    const eo_plan_summary summary = {.arena_bytes = (uint64_t)1 << 30};
+    const uint64_t one = ((uint64_t)1 << 30) + (8 << 20), program = 32 << 20;
+    cr_assert_eq(eo_job_estimate(&o, &summary, 1), program + 8 * one);
+    o.world_ranks = 8;
+    o.host_ranks = 2;
+    cr_assert_eq(eo_job_estimate(&o, &summary, 1), 2 * (program + one));
+    o.device = "cuda";
+    const uint64_t of_gpu = eo_job_estimate(&o, &summary, 2);
+    cr_assert_eq(eo_job_estimate(&o, &summary, 1), 2 * of_gpu);
+    o.host_ranks = 4;
+    cr_assert_eq(eo_job_estimate(&o, &summary, 2), 2 * of_gpu);
+}
+
 Test(run_parts, the_hash_is_64_bit_fnv_1a)
 {
     cr_assert_eq(eo_hash_more(EO_HASH_START, "", 0), 0xcbf29ce484222325u);
