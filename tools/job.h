@@ -116,6 +116,7 @@ struct eo_job {
     uint32_t first_rank, here_count;
     uint32_t told_count;       /* ranks whose figures are known, afterwards: those of this process; on rank 0 all (job_gather.h) */
     const char *flight_folder; /* NULL: what the ranks did last is not kept in files. Set after prepare */
+    uint32_t restart;          /* that the launcher counts. Set after prepare */
     eo_world *worlds[EO_RUN_RANKS_MAX];
     struct eo_job_rank *ranks;
     pthread_barrier_t barrier;  /* for measuring all at once */

@@ -20,11 +20,10 @@ static eo_status make_folder(const char *path)
 static eo_status file_of(const struct eo_job_rank *rank, char *path, size_t bytes)
 {
     const struct eo_job *job = rank->job;
-    const uint32_t restart = job->together ? job->together->environment.restart : 0;
     int used = snprintf(path, bytes, "%s", job->flight_folder);
     eo_status status = make_folder(path);
-    if (status >= 0 && restart && used > 0 && (size_t)used < bytes) {
-        used += snprintf(path + used, bytes - (size_t)used, "/restart-%u", restart);
+    if (status >= 0 && job->restart && used > 0 && (size_t)used < bytes) {
+        used += snprintf(path + used, bytes - (size_t)used, "/restart-%u", job->restart);
         status = make_folder(path);
     }
     if (status >= 0 && (size_t)used + 24 < bytes)

@@ -59,6 +59,8 @@ eo_status eo_job_world_read(struct eo_job_world *world, struct eo_options *optio
         options->host_rank = world->environment.local_rank;
         options->world_launcher = world->environment.launcher;
     }
+    if (world->environment.is_alone) /* unless --ranks asks for threads */
+        options->ranks = 1;
     return EO_OK;
 }
 

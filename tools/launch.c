@@ -17,14 +17,16 @@
 #include "tools/launch_ranks.h"
 #include "tools/problem.h"
 
-enum launch_key { LAUNCH_RESTARTS = 0x300, LAUNCH_LABEL, LAUNCH_GRACE };
-enum { RANKS_MAX = 4096, TOKEN_BYTES = 32 };
+enum launch_key { LAUNCH_RESTARTS = 0x300, LAUNCH_RESTART_RANKS, LAUNCH_LABEL, LAUNCH_GRACE };
+enum { RANKS_MAX = 4096, TOKEN_BYTES = 32, RESTART_RANKS_MAX = 64 };
 
 static const struct argp_option launch_options[] = {
     {"ranks", 'n', "N", 0, "start so many [required]", 0},
     {"restarts", LAUNCH_RESTARTS, "K", 0,
      "when a rank is lost or fails, start all again, at most K times; with train --checkpoint DIR --resume they go on from "
      "the last good checkpoint [0]", 0},
+    {"restart-ranks", LAUNCH_RESTART_RANKS, "N[,N...]", 0,
+     "ranks of the first, second ... restart; the last number holds for all that follow [as before]", 0},
     {"label", LAUNCH_LABEL, NULL, 0, "put the rank in front of each line of output", 0},
     {"grace", LAUNCH_GRACE, "S", 0, "seconds that the others have to end by themselves when one has failed [6]", 0},
     {0},
@@ -32,7 +34,8 @@ static const struct argp_option launch_options[] = {
 
 struct settings {
     struct eo_launch launch;
-    uint32_t restarts;
+    uint32_t rank_count, restarts;
+    uint32_t restart_ranks[RESTART_RANKS_MAX], restart_rank_count;
     char **command;
 };
 
@@ -46,12 +49,26 @@ static uint32_t number(const struct argp_state *state, const char *name, const c
     return (uint32_t)value;
 }
 
+static void parse_restart_ranks(const struct argp_state *state, char *text, struct settings *s)
+{
+    s->restart_rank_count = 0;
+    for (char *next; text; text = next) {
+        next = strchr(text, ',');
+        if (next)
+            *next++ = '\0';
+        if (s->restart_rank_count == RESTART_RANKS_MAX)
+            argp_error(state, "--restart-ranks names more than %d numbers", RESTART_RANKS_MAX);
+        s->restart_ranks[s->restart_rank_count++] = number(state, "--restart-ranks", text, 1, RANKS_MAX);
+    }
+}
+
 static error_t parse(int key, char *text, struct argp_state *state)
 {
     struct settings *s = state->input;
     switch (key) {
-    case 'n': s->launch.rank_count = number(state, "-n", text, 1, RANKS_MAX); return 0;
+    case 'n': s->rank_count = number(state, "-n", text, 1, RANKS_MAX); return 0;
     case LAUNCH_RESTARTS: s->restarts = number(state, "--restarts", text, 0, 1000000); return 0;
+    case LAUNCH_RESTART_RANKS: parse_restart_ranks(state, text, s); return 0;
     case LAUNCH_LABEL: s->launch.label = true; return 0;
     case LAUNCH_GRACE: s->launch.grace_s = number(state, "--grace", text, 0, 3600); return 0;
     case ARGP_KEY_ARG: /* the program: what follows is its own */
@@ -59,8 +76,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
         state->next = state->argc;
         return 0;
     case ARGP_KEY_END:
-        if (s->launch.rank_count == 0)
+        if (s->rank_count == 0)
             argp_error(state, "-n is missing: how many ranks?");
+        if (s->restart_rank_count > s->restarts)
+            argp_error(state, "--restart-ranks names the ranks of %u restart%s, and --restarts allows %u",
+                       s->restart_rank_count, s->restart_rank_count == 1 ? "" : "s", s->restarts);
         if (!s->command)
             argp_error(state, "which program? Name it, with its options behind it");
         return 0;
@@ -86,6 +106,31 @@ static bool new_token(char text[2 * TOKEN_BYTES + 1])
     return true;
 }
 
+static uint32_t ranks_of_turn(const struct settings *settings, uint32_t turn)
+{
+    const uint32_t named = settings->restart_rank_count;
+    if (turn == 0 || named == 0)
+        return settings->rank_count;
+    return settings->restart_ranks[turn < named ? turn - 1 : named - 1];
+}
+
+static uint32_t most_ranks(const struct settings *settings)
+{
+    uint32_t most = settings->rank_count;
+    for (uint32_t i = 0; i < settings->restart_rank_count; i++)
+        most = settings->restart_ranks[i] > most ? settings->restart_ranks[i] : most;
+    return most;
+}
+
+static void tell_restart(const struct settings *settings, uint32_t turn)
+{
+    const uint32_t before = ranks_of_turn(settings, turn - 1), now = ranks_of_turn(settings, turn);
+    fprintf(stderr, "%s: restart %u of %u", program_invocation_short_name, turn, settings->restarts);
+    if (now != before)
+        fprintf(stderr, ", with %u rank%s instead of %u", now, now == 1 ? "" : "s", before);
+    fputc('\n', stderr);
+}
+
 int main(int argc, char **argv)
 {
     struct settings settings = {.launch = {.grace_s = 6}};
@@ -100,7 +145,7 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &settings);
     warn_of_nesting();
     settings.launch.command = settings.command;
-    if (!eo_launch_init(&settings.launch))
+    if (!eo_launch_init(&settings.launch, most_ranks(&settings)))
         return EO_EXIT_FAILED;
     int status = EO_EXIT_FAILED;
     for (uint32_t turn = 0; turn <= settings.restarts; turn++) {
@@ -110,7 +155,8 @@ int main(int argc, char **argv)
             break;
         }
         if (turn)
-            fprintf(stderr, "%s: restart %u of %u\n", program_invocation_short_name, turn, settings.restarts);
+            tell_restart(&settings, turn);
+        settings.launch.rank_count = ranks_of_turn(&settings, turn);
         status = eo_launch_run(&settings.launch, token, turn);
         /* What is refused once is refused again, and who sends a signal does not want another start. */
         if (status == EO_EXIT_OK || status == EO_EXIT_BAD_INPUT || settings.launch.interrupted)

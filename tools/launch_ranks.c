@@ -36,11 +36,11 @@ static void our_signals(sigset_t *set)
         sigaddset(set, forwarded[i]);
 }
 
-bool eo_launch_init(struct eo_launch *launch)
+bool eo_launch_init(struct eo_launch *launch, uint32_t ranks_most)
 {
     sigset_t set;
     our_signals(&set);
-    launch->ranks = calloc(launch->rank_count, sizeof(*launch->ranks));
+    launch->ranks = calloc(ranks_most, sizeof(*launch->ranks));
     sigprocmask(SIG_BLOCK, &set, NULL);
     launch->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
     if (!launch->ranks || launch->signals < 0) {

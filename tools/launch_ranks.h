@@ -28,7 +28,8 @@ struct eo_launch_rank {
 };
 
 struct eo_launch {
-    uint32_t rank_count, grace_s;
+    uint32_t rank_count; /* of the next start */
+    uint32_t grace_s;
     bool label;
     char **command;
     bool interrupted; /* a signal asked the launcher to end */
@@ -38,7 +39,8 @@ struct eo_launch {
     uint64_t fail_ns; /* when the first rank ended badly; 0: none has */
 };
 
-bool eo_launch_init(struct eo_launch *launch);
+/* Room for so many ranks: a start has as many, or fewer. */
+bool eo_launch_init(struct eo_launch *launch, uint32_t ranks_most);
 void eo_launch_fini(struct eo_launch *launch);
 
 /* One start; returns the exit status. */

@@ -72,7 +72,7 @@ static const struct argp_option option_table[] = {
     {"init", OPTION_INIT, "PATH", 0,
      "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
     {.doc = "Ranks and memory:", .group = 2},
-    {"ranks", OPTION_RANKS, "N", 0, "the model is sharded over so many [2]", 2},
+    {"ranks", OPTION_RANKS, "N", 0, "the model is sharded over so many [2; under a launcher as many as it started]", 2},
     {"device", OPTION_DEVICE, "NAME", 0, "that computes: cpu or cuda (ranks share the GPUs there are) [cpu]", 2},
     {"dtype", OPTION_DTYPE, "TYPE", 0,
      "of weights and activations as computed with: fp32 or bf16; master weights are fp32 in both [fp32]", 2},

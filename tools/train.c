@@ -398,6 +398,7 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
     TOOLS_TRY(eo_job_world_agree(&train->world, &train->job, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;
     train->job.flight_folder = train->world.flight_folder;
+    train->job.restart = train->world.environment.restart;
     if (settings->export.path && !settings->common.plan_only && writes)
         TOOLS_TRY(check_export(train, problem));
     if (settings->common.plan_only)

@@ -193,8 +193,10 @@ eo_status eo_world_environment_read(struct eo_world_environment *e, struct eo_pr
     if (!source)
         return EO_OK;
     TOOLS_TRY(read_number(source->count, 1, RANKS_MAX, &e->rank_count, problem));
-    if (e->rank_count == 1)
-        return EO_OK;
+    if (e->rank_count == 1) {
+        e->is_alone = true;
+        return read_number("EVENODD_RESTART", 0, UINT32_MAX, &e->restart, problem);
+    }
     TOOLS_TRY(read_number(source->rank, 0, e->rank_count - 1, &e->rank, problem));
     if (source->local_count)
         TOOLS_TRY(read_number(source->local_count, 1, e->rank_count, &e->local_count, problem));

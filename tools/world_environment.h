@@ -25,6 +25,7 @@ struct eo_world_environment {
     unsigned char token[EO_TOKEN_BYTES];
     char job[200];
     uint32_t restart;     /* which start of the same job this is, from 0 */
+    bool is_alone;        /* a launcher started this process, and no other */
 };
 
 /* A world of one process is none. EO_ERR_INVALID: what stands there makes no sense; EO_ERR_IO: the token's file. */
