@@ -74,9 +74,10 @@ EO_NODISCARD eo_status eo_checkpoint_read_head(struct checkpoint_tables *out, co
 EO_NODISCARD eo_status eo_checkpoint_read_at(int file, void *data, uint64_t bytes, uint64_t offset, const char *path,
                                              struct checkpoint_error *error);
 
-/* The steps of the whole checkpoints in a folder: calls back for each, in no order. EO_IN_PROGRESS: no such folder. */
+/* The folders that have the name of a checkpoint: calls back for each, in no order. One without a manifest is damaged, or
+ * was being removed. EO_IN_PROGRESS: no such folder. */
 EO_NODISCARD eo_status eo_checkpoint_list(const char *folder,
-                                          void (*found)(void *user, uint64_t step, const char *name), void *user,
+                                          void (*found)(void *user, uint64_t step, bool has_manifest), void *user,
                                           struct checkpoint_error *error);
 
 #endif

@@ -224,7 +224,7 @@ static bool has_manifest(int folder, const char *name)
     return fstatat(folder, path, &info, 0) == 0 && S_ISREG(info.st_mode);
 }
 
-eo_status eo_checkpoint_list(const char *folder, void (*found)(void *user, uint64_t step, const char *name),
+eo_status eo_checkpoint_list(const char *folder, void (*found)(void *user, uint64_t step, bool has_manifest),
                              void *user, struct checkpoint_error *error)
 {
     DIR *list = opendir(folder);
@@ -235,8 +235,8 @@ eo_status eo_checkpoint_list(const char *folder, void (*found)(void *user, uint6
     for (const struct dirent *entry = readdir(list); entry; entry = readdir(list)) {
         const char *rest;
         uint64_t step;
-        if (parse_name(entry->d_name, &step, &rest) && *rest == '\0' && has_manifest(dirfd(list), entry->d_name))
-            found(user, step, entry->d_name);
+        if (parse_name(entry->d_name, &step, &rest) && *rest == '\0')
+            found(user, step, has_manifest(dirfd(list), entry->d_name));
     }
     closedir(list);
     return EO_OK;
@@ -294,10 +294,10 @@ struct ordered_steps {
     uint32_t count;
 };
 
-static void note_step(void *user, uint64_t step, const char *name)
+static void note_step(void *user, uint64_t step, bool has_manifest)
 {
     struct ordered_steps *o = user;
-    if (step >= o->step)
+    if (!has_manifest || step >= o->step)
         return;
     for (uint32_t i = 0; i < o->keep - 1; i++) {
         if (i < o->count && step <= o->newest[i])

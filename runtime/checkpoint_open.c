@@ -25,14 +25,38 @@ static eo_status tell(const struct eo_checkpoint *checkpoint, eo_status status, 
 
 struct newest {
     bool found;
-    uint64_t step;
+    uint64_t step, limit; /* below which it is looked for */
 };
 
-static void note_newest(void *user, uint64_t step, const char *name)
+static void note_newest(void *user, uint64_t step, bool has_manifest)
 {
     struct newest *newest = user;
-    if (!newest->found || step > newest->step)
-        *newest = (struct newest){true, step};
+    if (step < newest->limit && (!newest->found || step > newest->step)) {
+        newest->found = true;
+        newest->step = step;
+    }
+}
+
+static eo_status copy_path(char *path, size_t path_bytes, const char *from, struct checkpoint_error *error)
+{
+    if (strlen(from) >= path_bytes)
+        return eo_checkpoint_io_error(error, 0, "%.100s...: the path is too long", from);
+    memcpy(path, from, strlen(from) + 1);
+    return EO_OK;
+}
+
+static eo_status find_before(char *path, size_t path_bytes, uint64_t *step, const char *folder,
+                             struct checkpoint_error *error)
+{
+    char found[CHECKPOINT_PATH_MAX];
+    struct newest newest = {.limit = *step};
+    const eo_status status = eo_checkpoint_list(folder, note_newest, &newest, error);
+    if (status != EO_OK || !newest.found)
+        return status < 0 ? status : EO_IN_PROGRESS;
+    EO_TRY(eo_checkpoint_path(found, folder, newest.step, "", error));
+    EO_TRY(copy_path(path, path_bytes, found, error));
+    *step = newest.step;
+    return EO_OK;
 }
 
 static eo_status find(char *path, size_t path_bytes, uint64_t *step, const char *folder,
@@ -40,38 +64,42 @@ static eo_status find(char *path, size_t path_bytes, uint64_t *step, const char 
 {
     char manifest_path[CHECKPOINT_PATH_MAX];
     struct checkpoint_manifest manifest;
-    struct newest newest = {0};
     const int used = snprintf(manifest_path, sizeof(manifest_path), "%s/manifest", folder);
     if (used < 0 || used >= (int)sizeof(manifest_path))
         return eo_checkpoint_io_error(error, 0, "%.100s...: the path is too long", folder);
-    if (access(manifest_path, F_OK) == 0) {
-        EO_TRY(eo_checkpoint_read_manifest(&manifest, manifest_path, error));
-        free(manifest.files);
-        newest.step = manifest.step;
-        snprintf(manifest_path, sizeof(manifest_path), "%s", folder);
-    } else {
-        const eo_status status = eo_checkpoint_list(folder, note_newest, &newest, error);
-        if (status != EO_OK || !newest.found)
-            return status < 0 ? status : EO_IN_PROGRESS;
-        EO_TRY(eo_checkpoint_path(manifest_path, folder, newest.step, "", error));
-    }
-    if (strlen(manifest_path) >= path_bytes)
-        return eo_checkpoint_io_error(error, 0, "%.100s...: the path is too long", folder);
-    memcpy(path, manifest_path, strlen(manifest_path) + 1);
-    if (step)
-        *step = newest.step;
-    return EO_OK;
+    if (access(manifest_path, F_OK) != 0)
+        return find_before(path, path_bytes, step, folder, error);
+    EO_TRY(eo_checkpoint_read_manifest(&manifest, manifest_path, error));
+    free(manifest.files);
+    *step = manifest.step;
+    return copy_path(path, path_bytes, folder, error);
+}
+
+static eo_status told(eo_status status, const struct checkpoint_error *error, const eo_log *log)
+{
+    if (status < 0)
+        eo_log_write(log, EO_LOG_ERROR, "%s", error->text);
+    return status;
 }
 
 eo_status eo_checkpoint_find(char *path, size_t path_bytes, uint64_t *step, const char *folder, const eo_log *log)
 {
     struct checkpoint_error error = {""};
+    uint64_t found = UINT64_MAX;
     if (!path || !folder)
         return EO_ERR_INVALID;
-    const eo_status status = find(path, path_bytes, step, folder, &error);
-    if (status < 0)
-        eo_log_write(log, EO_LOG_ERROR, "%s", error.text);
-    return status;
+    const eo_status status = find(path, path_bytes, &found, folder, &error);
+    if (status == EO_OK && step)
+        *step = found;
+    return told(status, &error, log);
+}
+
+eo_status eo_checkpoint_find_before(char *path, size_t path_bytes, uint64_t *step, const char *folder, const eo_log *log)
+{
+    struct checkpoint_error error = {""};
+    if (!path || !step || !folder)
+        return EO_ERR_INVALID;
+    return told(find_before(path, path_bytes, step, folder, &error), &error, log);
 }
 
 /* -- opening -------------------------------------------------------------------------------------------------------*/
@@ -107,7 +135,9 @@ static eo_status read_heads(struct eo_checkpoint *checkpoint, struct checkpoint_
     for (uint32_t r = 0; r < manifest->rank_count; r++) {
         struct checkpoint_tables *file = &checkpoint->files[r];
         EO_TRY(file_path(checkpoint, r, path, error));
-        EO_TRY(eo_checkpoint_read_head(file, path, error));
+        const eo_status status = eo_checkpoint_read_head(file, path, error);
+        if (status < 0) /* the manifest is of our version: a head of another one is damaged */
+            return status == EO_ERR_UNSUPPORTED ? EO_ERR_IO : status;
         const struct checkpoint_head *head = file->head;
         if (head->head_hash != manifest->files[r].head_hash || head->file_bytes != manifest->files[r].bytes ||
             head->rank != r || head->rank_count != manifest->rank_count || head->step != manifest->step)
@@ -410,19 +440,43 @@ eo_status eo_checkpoint_blob(eo_checkpoint *checkpoint, uint32_t rank, void *dat
     return tell(checkpoint, read_section(checkpoint, rank, section, 0, section->bytes, data, &error), &error);
 }
 
-eo_status eo_checkpoint_verify(eo_checkpoint *checkpoint)
+/* Chunks [begin, end) of a section. */
+static eo_status verify_chunks(struct eo_checkpoint *checkpoint, uint32_t rank,
+                               const struct checkpoint_section *section, uint64_t begin, uint64_t end)
+{
+    eo_status status = EO_OK;
+    for (uint64_t c = begin; c < end && status >= 0; c++) {
+        struct checkpoint_error error = {""};
+        status = tell(checkpoint, eo_checkpoint_read_chunk(checkpoint, rank, section, (uint32_t)c, &error), &error);
+    }
+    return status;
+}
+
+/* Of all chunks, file after file, the `part`th piece: who reads one piece reads files from front to back. */
+eo_status eo_checkpoint_verify_part(eo_checkpoint *checkpoint, uint32_t part, uint32_t part_count)
 {
     eo_status first = EO_OK;
+    uint64_t total = 0, before = 0;
+    if (!checkpoint || part >= part_count)
+        return EO_ERR_INVALID;
+    for (uint32_t r = 0; r < checkpoint->manifest.rank_count; r++)
+        total += checkpoint->files[r].head->chunk_count;
+    const uint64_t begin = total / part_count * part + total % part_count * part / part_count;
+    const uint64_t end = total / part_count * (part + 1) + total % part_count * (part + 1) / part_count;
     for (uint32_t r = 0; r < checkpoint->manifest.rank_count; r++) {
         for (uint32_t s = 0; s < checkpoint->files[r].head->section_count; s++) {
             const struct checkpoint_section *section = &checkpoint->files[r].sections[s];
-            eo_status status = EO_OK;
-            for (uint32_t c = 0; c < section->chunk_count && status >= 0; c++) {
-                struct checkpoint_error error = {""};
-                status = tell(checkpoint, eo_checkpoint_read_chunk(checkpoint, r, section, c, &error), &error);
-            }
+            const uint64_t from = eo_max_u64(begin, before), to = eo_min_u64(end, before + section->chunk_count);
+            const eo_status status =
+                from < to ? verify_chunks(checkpoint, r, section, from - before, to - before) : EO_OK;
             first = first < 0 ? first : status;
+            before += section->chunk_count;
         }
     }
     return first;
+}
+
+eo_status eo_checkpoint_verify(eo_checkpoint *checkpoint)
+{
+    return eo_checkpoint_verify_part(checkpoint, 0, 1);
 }

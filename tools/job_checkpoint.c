@@ -8,20 +8,8 @@
 #include <unistd.h>
 
 #include "tools/job_step.h"
-#include "tools/job_world.h"
 
 /* -- before the ranks start ----------------------------------------------------------------------------------------*/
-
-/* Of ranks that are processes, the first speaks for all. */
-static bool tells(const struct eo_job *job)
-{
-    return !job->together || job->together->environment.rank == 0;
-}
-
-static eo_status refuse(const struct eo_log_catch *log_catch, eo_status status, struct eo_problem *problem)
-{
-    return eo_problem_set(problem, status, "--resume: %s", log_catch->text[0] ? log_catch->text : eo_status_text(status));
-}
 
 /* The folder is made with the first checkpoint; that it can be is seen now. */
 static eo_status check_folder(const char *path, struct eo_problem *problem)
@@ -50,96 +38,6 @@ static eo_status check_folder(const char *path, struct eo_problem *problem)
     return EO_OK;
 }
 
-/* Later steps of a run that was left are not removed by --keep, and a later --resume would take them. */
-static void warn_of_later(const struct eo_checkpoint_options *options, uint64_t step)
-{
-    char path[EO_JOB_PATH_MAX];
-    uint64_t newest = 0;
-    const eo_log silence = {0};
-    if (options->folder && eo_checkpoint_find(path, sizeof(path), &newest, options->folder, &silence) == EO_OK &&
-        newest > step)
-        fprintf(stderr, "%s: warning: %s is of a later step than the one this run begins with, and a --resume without a "
-                "folder would take it: move it away\n", program_invocation_short_name, path);
-}
-
-static eo_status compare(struct eo_job *job, eo_checkpoint *checkpoint)
-{
-    static char text[EO_JOB_SETTINGS_MAX];
-    uint32_t bytes = sizeof(text);
-    eo_checkpoint_info info;
-    TOOLS_TRY(eo_checkpoint_check(checkpoint, job->plan));
-    TOOLS_TRY(eo_checkpoint_blob(checkpoint, 0, text, &bytes));
-    eo_checkpoint_get_info(checkpoint, &info);
-    job->first_step = info.step;
-    json_t *saved = json_loadb(text, bytes, 0, NULL);
-    if (saved)
-        eo_job_settings_compare(job, saved, tells(job));
-    else if (tells(job))
-        fprintf(stderr, "%s: warning: %s was not saved by train: that data and schedule are the same is not known\n",
-                program_invocation_short_name, info.path);
-    json_decref(saved);
-    return EO_OK;
-}
-
-static eo_status find_and_compare(struct eo_job_checkpoints *checkpoints, struct eo_job *job, const eo_log *log)
-{
-    const struct eo_checkpoint_options *options = checkpoints->options;
-    const char *folder = options->resume_path ? options->resume_path : options->folder;
-    uint64_t step;
-    eo_checkpoint *checkpoint;
-    const eo_status found =
-        eo_checkpoint_find(checkpoints->resume_path, sizeof(checkpoints->resume_path), &step, folder, log);
-    if (found != EO_OK) {
-        checkpoints->resume_path[0] = '\0';
-        return found;
-    }
-    TOOLS_TRY(eo_checkpoint_open(&checkpoint, checkpoints->resume_path, log));
-    const eo_status status = compare(job, checkpoint);
-    eo_checkpoint_close(&checkpoint);
-    return status;
-}
-
-static eo_status resume(struct eo_job_checkpoints *checkpoints, struct eo_job *job, struct eo_problem *problem)
-{
-    const struct eo_checkpoint_options *options = checkpoints->options;
-    struct eo_log_catch log_catch;
-    eo_log_catch_init(&log_catch);
-    const eo_log log = eo_job_log(&log_catch);
-    const eo_status status = find_and_compare(checkpoints, job, &log);
-    if (status < 0)
-        return refuse(&log_catch, status, problem);
-    if (status == EO_IN_PROGRESS && options->resume_path)
-        return eo_problem_set(problem, EO_ERR_IO, "--resume %s: there is no checkpoint in it; check the path, or leave "
-                              "--resume out", options->resume_path);
-    if (status == EO_IN_PROGRESS)
-        printf("no checkpoint in %s yet: from the start\n", options->folder);
-    else if (tells(job))
-        warn_of_later(options, job->first_step);
-    if (job->first_step > job->options->steps)
-        return eo_problem_set(problem, EO_ERR_INVALID, "--resume: %s is of step %llu, and --steps is %llu; give as many "
-                              "steps as the run is to have in all", checkpoints->resume_path,
-                              (unsigned long long)job->first_step, (unsigned long long)job->options->steps);
-    return EO_OK;
-}
-
-/* Each process has looked for itself: in a folder that changes, or is not the same one everywhere, they found different
- * ones. */
-static eo_status agree(struct eo_job *job, struct eo_problem *problem)
-{
-    const double mine = (double)job->first_step;
-    double sum = mine;
-    if (!job->together)
-        return EO_OK;
-    const eo_status status = eo_job_world_sum(job->together, &sum);
-    if (status < 0)
-        return eo_problem_set(problem, status, "--resume: the ranks could not agree: %s", eo_status_text(status));
-    if (sum != mine * job->shape.rank_count)
-        return eo_problem_set(problem, EO_ERR_INVALID, "--resume: rank %u found a checkpoint of step %.0f, and others one "
-                              "of another step; name one folder that all ranks see, and let no other run write to it",
-                              job->together->environment.rank, mine);
-    return EO_OK;
-}
-
 eo_status eo_job_checkpoint_prepare(struct eo_job_checkpoints *checkpoints, struct eo_job *job,
                                     const struct eo_checkpoint_options *options, struct eo_problem *problem)
 {
@@ -149,10 +47,8 @@ eo_status eo_job_checkpoint_prepare(struct eo_job_checkpoints *checkpoints, stru
     job->checkpoints = checkpoints;
     if (options->folder)
         TOOLS_TRY(check_folder(options->folder, problem));
-    if (options->resume) {
-        TOOLS_TRY(resume(checkpoints, job, problem));
-        TOOLS_TRY(agree(job, problem));
-    }
+    if (options->resume)
+        TOOLS_TRY(eo_job_resume(checkpoints, job, problem));
     json_t *settings = eo_job_settings(job);
     const size_t bytes = json_dumpb(settings, checkpoints->settings, sizeof(checkpoints->settings), JSON_COMPACT);
     json_decref(settings);
@@ -183,6 +79,8 @@ eo_status eo_job_checkpoint_start(struct eo_job_rank *rank)
     if (!job->checkpoints || !job->checkpoints->options->folder)
         return EO_OK;
     rank->saved_step = job->checkpoints->resume_path[0] ? job->first_step : UINT64_MAX;
+    if (rank->rank == 0) /* all have loaded what they go on from, or read only that */
+        eo_job_resume_set_aside(job->checkpoints, job->first_step);
     return eo_saver_create(&rank->saver, eo_saver_params(
         .runtime = rank->runtime, .folder = job->checkpoints->options->folder, .keep = job->checkpoints->options->keep,
         .blob_bytes_max = EO_JOB_SETTINGS_MAX));

@@ -32,6 +32,7 @@ extern const struct argp eo_checkpoint_argp;
 struct eo_job_checkpoints {
     const struct eo_checkpoint_options *options;
     char resume_path[EO_JOB_PATH_MAX]; /* "": from the start */
+    bool goes_back;                    /* what is newer than it in the folder that is saved to is damaged */
     char settings[EO_JOB_SETTINGS_MAX];
     uint32_t settings_bytes;
 };
@@ -54,6 +55,17 @@ double eo_job_checkpoint_value(struct eo_job_rank *rank);                 /* to 
 EO_NODISCARD eo_status eo_job_checkpoint_step(struct eo_job_rank *rank, uint64_t step, double sum); /* ... and its sum */
 EO_NODISCARD eo_status eo_job_checkpoint_end(struct eo_job_rank *rank, uint64_t step); /* after the last */
 void eo_job_checkpoint_stop(struct eo_job_rank *rank);                    /* before the runtime goes */
+
+/*
+ * job_resume.c: the checkpoint to go on from, and where the job begins then. Ranks that are processes read it together
+ * and take the same one. With job->first_step set; resume_path is "" where the run begins from the start. Damage is told
+ * on standard error. EO_ERR_IO: there is none that is whole, or the one that was named is not; EO_ERR_INVALID: it is of
+ * another model.
+ */
+EO_NODISCARD eo_status eo_job_resume(struct eo_job_checkpoints *checkpoints, struct eo_job *job,
+                                     struct eo_problem *problem);
+/* Damaged ones that are newer get another name, so that neither --keep nor the next start counts them. One rank's. */
+void eo_job_resume_set_aside(const struct eo_job_checkpoints *checkpoints, uint64_t first_step);
 
 /* job_settings.c: what a run's results depend on, as JSON. NULL: no memory. */
 json_t *eo_job_settings(const struct eo_job *job);

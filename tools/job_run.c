@@ -36,7 +36,7 @@ static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
             eo_problem_set(&job->failure_text, status, "rank %u: %s", rank->rank, text);
     }
     pthread_mutex_unlock(&job->failure_mutex);
-    eo_job_world_fail(job->together, status, job->failure_text.text);
+    eo_job_world_fail(job->together, atomic_load(&job->bad_input) ? EO_ERR_INVALID : status, job->failure_text.text);
     eo_world_abort(job->worlds[rank->rank - job->first_rank], text);
 }
 

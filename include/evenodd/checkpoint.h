@@ -125,6 +125,14 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_find(char *path, size_t path_byte
                                                     const eo_log *log);
 
 /*
+ * The newest one in a folder of checkpoints of a step below *step, which becomes its step: the one to go back to when a
+ * later one is damaged. UINT64_MAX finds the newest of all. A folder that has a checkpoint's name and no manifest is found
+ * too: opening it says what is missing. Statuses of eo_checkpoint_find.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_find_before(char *path, size_t path_bytes, uint64_t *step,
+                                                           const char *folder, const eo_log *log);
+
+/*
  * Reads the manifest and all files' heads and checks them against each other; no weights yet. Allocates. What is wrong
  * is logged with the file's name. One thread at a time. EO_OK, EO_ERR_IO (damaged, or files are missing),
  * EO_ERR_UNSUPPORTED (of a version that this library does not know), EO_ERR_NO_MEMORY.
@@ -160,6 +168,11 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_read(eo_checkpoint *checkpoint, u
 
 /* Reads everything: each damaged section is logged, with its file. EO_OK, EO_ERR_IO. */
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_verify(eo_checkpoint *checkpoint);
+
+/* One of `part_count` pieces of that, of the same size: ranks that each read one have read everything. Statuses as there,
+ * and EO_ERR_INVALID. */
+EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_verify_part(eo_checkpoint *checkpoint, uint32_t part,
+                                                           uint32_t part_count);
 
 /*
  * Writes it once more into `folder`, for another number of ranks, sharded evenly, layer by layer. The trainer's bytes
