@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 
 #include "heap_calls.h"
+#include "over_mpi.h"
 #include "ranks.h"
-#include "streams/mpi/mpi.h"
 #include "train_runs.h"
 
 enum { STEPS = 12 };
@@ -159,22 +159,10 @@ static void processes_allocate_nothing(uint32_t most)
     TEST_EXPECT(NULL, late->ours > 3 * 50, "%" PRIu64 " calls in three steps of a process", late->ours);
 }
 
-static int over_mpi(void)
+static void mpi_allocates_nothing(uint32_t rank_count)
 {
-    const struct eo_mpi_ops *mpi = eo_mpi_find();
-    struct eo_group_place place;
-    struct eo_mpi_exchange *outside;
-    if (!mpi || mpi->place(NULL, &place, NULL) < 0 || mpi->exchange_open(&outside, NULL, 0, NULL) < 0) {
-        puts("Bail out! MPI cannot be started");
-        return 1;
-    }
-    const struct eo_exchange exchange = mpi->exchange_of(outside);
-    test_use_started("mpi", place.rank, place.rank_count, &exchange);
-    processes_allocate_nothing(place.rank_count);
-    test_report("steps of processes after the first allocate nothing", place.rank_count);
-    mpi->exchange_close(outside);
-    mpi->stop();
-    return test_finish();
+    processes_allocate_nothing(rank_count);
+    test_report("steps of processes after the first allocate nothing", rank_count);
 }
 
 int main(int argc, char **argv)
@@ -183,7 +171,7 @@ int main(int argc, char **argv)
     early = test_shared(sizeof(*early));
     late = test_shared(sizeof(*late));
     if (argc > 1 && strcmp(argv[1], "mpi") == 0) /* mpirun -n 2 allocations mpi */
-        return over_mpi();
+        return test_over_mpi(NULL, NULL, mpi_allocates_nothing);
     counter_counts();
     test_report("the counter counts", 1);
     static_steps_allocate_nothing();

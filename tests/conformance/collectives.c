@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "over_mpi.h"
 #include "ranks.h"
-#include "streams/mpi/mpi.h"
 
 static void all_cases(uint32_t rank_count)
 {
@@ -35,33 +35,10 @@ static void all_cases(uint32_t rank_count)
     test_hide_memory(false);
 }
 
-static int over_mpi(const char *why_not)
-{
-    const struct eo_mpi_ops *mpi = eo_mpi_find();
-    struct eo_group_place place;
-    struct eo_mpi_exchange *outside;
-    if (!mpi || why_not) {
-        printf("1..0 # SKIP %s\n", mpi ? why_not : "MPI is not built in");
-        return 0;
-    }
-    if (mpi->place(NULL, &place, NULL) < 0 || mpi->exchange_open(&outside, NULL, 0, NULL) < 0 ||
-        place.rank_count > TEST_RANKS_MAX) {
-        puts("Bail out! MPI cannot be started, or has too many ranks");
-        return 1;
-    }
-    const struct eo_exchange exchange = mpi->exchange_of(outside);
-    test_use_started("mpi", place.rank, place.rank_count, &exchange);
-    all_cases(place.rank_count);
-    const int result = test_finish();
-    mpi->exchange_close(outside);
-    mpi->stop();
-    return result;
-}
-
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "mpi") == 0)
-        return over_mpi(argc > 2 ? argv[2] : NULL);
+        return test_over_mpi(argc > 2 ? argv[2] : NULL, NULL, all_cases);
     const bool is_shared = argc > 1 && strcmp(argv[1], "shared") == 0, is_all = !is_shared || argc > 2;
     const bool are_threads = is_shared && argc > 2 && strcmp(argv[2], "threads") == 0;
     if (is_shared)

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "over_mpi.h"
 #include "ranks.h"
-#include "streams/mpi/mpi.h"
 #include "train_runs.h"
 
 static const struct {
@@ -55,34 +55,10 @@ static void compare(uint32_t rank_count)
     }
 }
 
-static int over_mpi(const char *why_not)
-{
-    const struct eo_mpi_ops *mpi = eo_mpi_find();
-    struct eo_group_place place;
-    struct eo_mpi_exchange *outside;
-    if (!mpi || why_not) {
-        printf("1..0 # SKIP %s\n", mpi ? why_not : "MPI is not built in");
-        return 0;
-    }
-    if (mpi->place(NULL, &place, NULL) < 0 || mpi->exchange_open(&outside, NULL, 0, NULL) < 0 ||
-        place.rank_count > TEST_RANKS_MAX) {
-        puts("Bail out! MPI cannot be started, or has too many ranks");
-        return 1;
-    }
-    const struct eo_exchange exchange = mpi->exchange_of(outside);
-    expect(place.rank_count);
-    test_use_started("mpi", place.rank, place.rank_count, &exchange);
-    compare(place.rank_count);
-    const int result = test_finish();
-    mpi->exchange_close(outside);
-    mpi->stop();
-    return result;
-}
-
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "mpi") == 0)
-        return over_mpi(argc > 2 ? argv[2] : NULL);
+        return test_over_mpi(argc > 2 ? argv[2] : NULL, expect, compare);
     expect(2);
     expect(3);
     test_use(TEST_SHARED_PROCESSES);

@@ -42,3 +42,18 @@ eo_status eo_mutate_waits(struct eo_schedule *schedule, eo_list list, const stru
     }
     return EO_OK;
 }
+
+eo_status eo_mutate_lists(struct eo_schedule *schedule, struct eo_mutations found[EO_LIST_COUNT])
+{
+    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD};
+    for (int list = 0; list < EO_LIST_COUNT; list++) {
+        const bool is_forward = list == EO_LIST_FORWARD;
+        const struct eo_proof_params proof = {
+            .schedule = schedule,
+            .sequence = is_forward ? forward : training,
+            .sequence_count = is_forward ? 1 : 3,
+        };
+        EO_TRY(eo_mutate_waits(schedule, (eo_list)list, &proof, NULL, NULL, &found[list]));
+    }
+    return EO_OK;
+}

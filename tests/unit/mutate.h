@@ -36,4 +36,7 @@ EO_NODISCARD eo_status eo_mutate_waits(struct eo_schedule *schedule, eo_list lis
                                        void (*each)(void *user, const struct eo_mutation *mutation), void *user,
                                        struct eo_mutations *out);
 
+/* The waits of all lists of a plan's schedule: found[list]. The training lists are proven in the order in which they run. */
+EO_NODISCARD eo_status eo_mutate_lists(struct eo_schedule *schedule, struct eo_mutations found[EO_LIST_COUNT]);
+
 #endif

@@ -91,7 +91,6 @@ Test(plan_memory, the_check_sees_rows_that_collide)
  */
 Test(plan_memory, no_wait_can_be_missing)
 {
-    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD};
     uint32_t waits[EO_LIST_COUNT] = {0}, stale = 0;
     char what[256];
     for (const struct plan_model *m = eo_plan_models; m->name; m++) {
@@ -104,18 +103,14 @@ Test(plan_memory, no_wait_can_be_missing)
             params.rank_count = 2;
             describe(m->name, &params, what, sizeof(what));
             eo_plan *plan = plan_of(model, &params);
+            struct eo_mutations found[EO_LIST_COUNT];
+            cr_assert_eq(eo_mutate_lists(&plan->schedule, found), EO_OK);
             for (int list = 0; list < EO_LIST_COUNT; list++) {
-                const struct eo_proof_params proof = {
-                    .schedule = &plan->schedule,
-                    .sequence = list == EO_LIST_FORWARD ? forward : training,
-                    .sequence_count = list == EO_LIST_FORWARD ? 1 : 3,
-                };
-                struct eo_mutations found;
-                cr_assert_eq(eo_mutate_waits(&plan->schedule, (eo_list)list, &proof, NULL, NULL, &found), EO_OK);
-                cr_assert_eq(found.uncaught, 0, "%s: %u waits of list %d can be missing", what, found.uncaught, list);
-                cr_assert(found.caught > 0 || params.no_prefetch, "%s: list %d has no waits", what, list);
-                waits[list] += found.caught;
-                stale += found.caught_as[EO_HAZARD_STALE];
+                cr_assert_eq(found[list].uncaught, 0, "%s: %u waits of list %d can be missing", what,
+                             found[list].uncaught, list);
+                cr_assert(found[list].caught > 0 || params.no_prefetch, "%s: list %d has no waits", what, list);
+                waits[list] += found[list].caught;
+                stale += found[list].caught_as[EO_HAZARD_STALE];
             }
             eo_plan_destroy(&plan);
         }
