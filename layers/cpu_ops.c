@@ -2,7 +2,6 @@
  *
  * The table "cpu": the fp32 kernels of kernels.h under the names of kernel_ops.h. Nothing is computed here.
  */
-#include <math.h>
 #include <string.h>
 
 #include "layers/kernel_ops.h"
@@ -210,31 +209,6 @@ static eo_status cross_entropy(eo_team *team, const struct eo_loss *l)
     return EO_OK;
 }
 
-static eo_status loss_zero(eo_team *team, double *loss)
-{
-    (void)team;
-    *loss = 0;
-    return EO_OK;
-}
-
-static eo_status loss_add(eo_team *team, double *to, const double *loss, double factor)
-{
-    (void)team;
-    *to += *loss * factor;
-    return EO_OK;
-}
-
-static eo_status all_finite(eo_team *team, eo_dtype dtype, const void *values, uint64_t count, bool *out)
-{
-    const float *value = values;
-    (void)team;
-    (void)dtype;
-    *out = true;
-    for (uint64_t i = 0; i < count && *out; i++)
-        *out = isfinite(value[i]);
-    return EO_OK;
-}
-
 const struct eo_kernel_ops eo_kernels_cpu_ops = {
     .name = "cpu",
     .gradients_in_place = true,
@@ -264,7 +238,7 @@ const struct eo_kernel_ops eo_kernels_cpu_ops = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .cross_entropy = cross_entropy,
-    .loss_zero = loss_zero,
-    .loss_add = loss_add,
-    .all_finite = all_finite,
+    .loss_zero = eo_host_loss_zero,
+    .loss_add = eo_host_loss_add,
+    .all_finite = eo_host_all_finite,
 };

@@ -83,33 +83,20 @@ void eo_head_norm_backward(eo_team *team, const struct eo_head_rows *heads)
 
 /* ---- rows ---- */
 
+/* RMSNorm is LayerNorm without mean and bias: NULL. */
 void eo_layernorm_forward(eo_team *team, float *sum, float *out, float *mean, float *rstd, struct eo_norm_input input,
                           const float *weight, const float *bias, float eps, uint64_t rows, uint64_t width)
 {
-    const struct eo_norm_rows all = {.input = input,
-                                     .weight = weight,
-                                     .bias = bias,
-                                     .sum = sum,
-                                     .out = out,
-                                     .mean = mean,
-                                     .rstd = rstd,
-                                     .eps = eps,
-                                     .rows = rows,
-                                     .width = width};
+    const struct eo_norm_rows all = {.input = input, .weight = weight, .bias = bias, .sum = sum, .out = out,
+                                     .mean = mean, .rstd = rstd, .eps = eps, .rows = rows, .width = width};
     norm_rows_run(team, &all, eo_kernels()->layernorm_forward);
 }
 
 void eo_rmsnorm_forward(eo_team *team, float *sum, float *out, float *rstd, struct eo_norm_input input,
                         const float *weight, float eps, uint64_t rows, uint64_t width)
 {
-    const struct eo_norm_rows all = {.input = input,
-                                     .weight = weight,
-                                     .sum = sum,
-                                     .out = out,
-                                     .rstd = rstd,
-                                     .eps = eps,
-                                     .rows = rows,
-                                     .width = width};
+    const struct eo_norm_rows all = {.input = input, .weight = weight, .sum = sum, .out = out, .rstd = rstd, .eps = eps,
+                                     .rows = rows, .width = width};
     norm_rows_run(team, &all, eo_kernels()->rmsnorm_forward);
 }
 
@@ -117,13 +104,8 @@ void eo_rmsnorm_forward(eo_team *team, float *sum, float *out, float *rstd, stru
 void eo_layernorm_again(eo_team *team, float *out, const float *in, const float *mean, const float *rstd,
                         const float *weight, const float *bias, uint64_t rows, uint64_t width)
 {
-    const struct eo_norm_rows all = {.input = {.residual = in},
-                                     .weight = weight,
-                                     .bias = bias,
-                                     .out = out,
-                                     .mean = (float *)(uintptr_t)mean,
-                                     .rstd = (float *)(uintptr_t)rstd,
-                                     .rows = rows,
+    const struct eo_norm_rows all = {.input = {.residual = in}, .weight = weight, .bias = bias, .out = out,
+                                     .mean = (float *)(uintptr_t)mean, .rstd = (float *)(uintptr_t)rstd, .rows = rows,
                                      .width = width};
     norm_rows_run(team, &all, eo_kernels()->layernorm_again);
 }
@@ -131,12 +113,8 @@ void eo_layernorm_again(eo_team *team, float *out, const float *in, const float 
 void eo_rmsnorm_again(eo_team *team, float *out, const float *in, const float *rstd, const float *weight,
                       uint64_t rows, uint64_t width)
 {
-    const struct eo_norm_rows all = {.input = {.residual = in},
-                                     .weight = weight,
-                                     .out = out,
-                                     .rstd = (float *)(uintptr_t)rstd,
-                                     .rows = rows,
-                                     .width = width};
+    const struct eo_norm_rows all = {.input = {.residual = in}, .weight = weight, .out = out,
+                                     .rstd = (float *)(uintptr_t)rstd, .rows = rows, .width = width};
     norm_rows_run(team, &all, eo_kernels()->rmsnorm_again);
 }
 
@@ -200,6 +178,7 @@ static void norm_combine_task(void *arg, uint32_t index)
 static void norm_backward_run(eo_team *team, struct norm_backward_job *job)
 {
     job->kernels = eo_kernels();
+    job->kernel = job->all.mean ? job->kernels->layernorm_backward : job->kernels->rmsnorm_backward;
     job->rows_per_part = eo_split_up(job->all.rows, EO_NORM_PARTS);
     eo_team_run(team, EO_NORM_PARTS, norm_backward_task, job);
     eo_team_run(team, (uint32_t)eo_split_up(job->all.width, EO_STRIP), norm_combine_task, job);
@@ -210,20 +189,11 @@ void eo_layernorm_backward(eo_team *team, float *in_gradient, const float *skip_
                            float *weight_gradient, float *bias_gradient, uint64_t rows, uint64_t width,
                            bool accumulate, void *scratch)
 {
-    struct norm_backward_job job = {.all = {.in = in,
-                                            .mean = mean,
-                                            .rstd = rstd,
-                                            .weight = weight,
-                                            .out_gradient = out_gradient,
-                                            .skip_gradient = skip_gradient,
-                                            .in_gradient = in_gradient,
-                                            .rows = rows,
-                                            .width = width},
-                                    .weight_gradient = weight_gradient,
-                                    .bias_gradient = bias_gradient,
-                                    .scratch = scratch,
-                                    .accumulate = accumulate,
-                                    .kernel = eo_kernels()->layernorm_backward};
+    struct norm_backward_job job = {
+        .all = {.in = in, .mean = mean, .rstd = rstd, .weight = weight, .out_gradient = out_gradient,
+                .skip_gradient = skip_gradient, .in_gradient = in_gradient, .rows = rows, .width = width},
+        .weight_gradient = weight_gradient, .bias_gradient = bias_gradient, .scratch = scratch, .accumulate = accumulate,
+    };
     norm_backward_run(team, &job);
 }
 
@@ -231,17 +201,6 @@ void eo_rmsnorm_backward(eo_team *team, float *in_gradient, const float *skip_gr
                          const float *in, const float *rstd, const float *weight, float *weight_gradient,
                          uint64_t rows, uint64_t width, bool accumulate, void *scratch)
 {
-    struct norm_backward_job job = {.all = {.in = in,
-                                            .rstd = rstd,
-                                            .weight = weight,
-                                            .out_gradient = out_gradient,
-                                            .skip_gradient = skip_gradient,
-                                            .in_gradient = in_gradient,
-                                            .rows = rows,
-                                            .width = width},
-                                    .weight_gradient = weight_gradient,
-                                    .scratch = scratch,
-                                    .accumulate = accumulate,
-                                    .kernel = eo_kernels()->rmsnorm_backward};
-    norm_backward_run(team, &job);
+    eo_layernorm_backward(team, in_gradient, skip_gradient, out_gradient, in, NULL, rstd, weight, weight_gradient, NULL,
+                          rows, width, accumulate, scratch);
 }

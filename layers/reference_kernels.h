@@ -50,4 +50,9 @@ void eo_ref_loss_row(const struct eo_loss *loss, uint64_t row);
 void eo_ref_cross_entropy(const struct eo_loss *loss);
 bool eo_ref_all_finite(eo_dtype dtype, const void *values, uint64_t count);
 
+/* Of every table whose memory is the host's (reference_ops.c). */
+eo_status eo_host_loss_zero(eo_team *team, double *loss);
+eo_status eo_host_loss_add(eo_team *team, double *to, const double *loss, double factor);
+eo_status eo_host_all_finite(eo_team *team, eo_dtype dtype, const void *values, uint64_t count, bool *out);
+
 #endif

@@ -365,21 +365,21 @@ static eo_status cross_entropy(eo_team *team, const struct eo_loss *l)
     return EO_OK;
 }
 
-static eo_status loss_zero(eo_team *team, double *loss)
+eo_status eo_host_loss_zero(eo_team *team, double *loss)
 {
     (void)team;
     *loss = 0;
     return EO_OK;
 }
 
-static eo_status loss_add(eo_team *team, double *to, const double *loss, double factor)
+eo_status eo_host_loss_add(eo_team *team, double *to, const double *loss, double factor)
 {
     (void)team;
     *to += *loss * factor;
     return EO_OK;
 }
 
-static eo_status all_finite(eo_team *team, eo_dtype dtype, const void *values, uint64_t count, bool *out)
+eo_status eo_host_all_finite(eo_team *team, eo_dtype dtype, const void *values, uint64_t count, bool *out)
 {
     (void)team;
     *out = eo_ref_all_finite(dtype, values, count);
@@ -413,7 +413,7 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .embedding_forward = embedding_forward,
     .embedding_backward = embedding_backward,
     .cross_entropy = cross_entropy,
-    .loss_zero = loss_zero,
-    .loss_add = loss_add,
-    .all_finite = all_finite,
+    .loss_zero = eo_host_loss_zero,
+    .loss_add = eo_host_loss_add,
+    .all_finite = eo_host_all_finite,
 };

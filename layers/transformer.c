@@ -182,6 +182,15 @@ eo_status eo_transformer_load(const eo_transformer *transformer, eo_runtime *run
     return load_tokens(&pass, tokens);
 }
 
+static eo_status begin_batch(struct pass *out, const eo_transformer *t, eo_runtime *runtime, eo_team *team,
+                             const eo_tokens *tokens)
+{
+    *out = batch_pass_of(t, runtime, team);
+    LAYERS_TRY(check_runtime(t, runtime));
+    LAYERS_TRY(check_team(t, team));
+    return load_tokens(out, tokens);
+}
+
 /* ---- forward ---- */
 
 static eo_status embedding_forward(const struct pass *pass, const int32_t *tokens)
@@ -331,10 +340,8 @@ static eo_status run_micro_batch(struct pass *pass, uint32_t slot, double *loss)
 eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team,
                                      const eo_tokens *tokens, double *loss)
 {
-    struct pass pass = batch_pass_of(transformer, runtime, team);
-    LAYERS_TRY(check_runtime(transformer, runtime));
-    LAYERS_TRY(check_team(transformer, team));
-    LAYERS_TRY(load_tokens(&pass, tokens));
+    struct pass pass;
+    LAYERS_TRY(begin_batch(&pass, transformer, runtime, team, tokens));
     double mean = 0;
     const uint32_t saved = eo_flush_denormals_begin();
     const eo_status status = stand_nowhere(&pass, run_micro_batch(&pass, tokens->slot, loss ? &mean : NULL));
@@ -398,10 +405,8 @@ static eo_status run_evaluation(struct pass *pass, uint32_t slot, struct head_ta
 eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team,
                                   const eo_tokens *tokens, double *loss)
 {
-    struct pass pass = batch_pass_of(transformer, runtime, team);
-    LAYERS_TRY(check_runtime(transformer, runtime));
-    LAYERS_TRY(check_team(transformer, team));
-    LAYERS_TRY(load_tokens(&pass, tokens));
+    struct pass pass;
+    LAYERS_TRY(begin_batch(&pass, transformer, runtime, team, tokens));
     struct head_task task = {.wants_loss = true};
     const uint32_t saved = eo_flush_denormals_begin();
     const eo_status status = stand_nowhere(&pass, run_evaluation(&pass, tokens->slot, &task));
