@@ -14,8 +14,8 @@ ours='^[^:]*:[0-9]*:[[:space:]]*#[[:space:]]*include[[:space:]]*("|<(evenodd|bas
 check() # FOLDER ALLOWED: an extended expression for the beginning of the name
 {
     count=$((count + 1))
-    files=$(find "$source/$1" -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.inc' \) 2>/dev/null | wc -l)
-    lines=$(cd "$source" 2>/dev/null && grep -rnE --include='*.[ch]' --include='*.cu' --include='*.inc' '#[[:space:]]*include' "$1" 2>/dev/null |
+    files=$(find "$source/$1" -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' \) 2>/dev/null | wc -l)
+    lines=$(cd "$source" 2>/dev/null && grep -rnE --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.inc' '#[[:space:]]*include' "$1" 2>/dev/null |
         grep -E "$ours")
     bad=$(printf '%s' "$lines" | grep -vE "include[[:space:]]*[<\"]($2)")
     if [ "$files" = 0 ] || [ -z "$lines" ]; then

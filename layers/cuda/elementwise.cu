@@ -363,13 +363,11 @@ cudaError_t eo_cuda_check_finite(uint32_t *flag, const void *values, uint64_t co
 
 cudaError_t eo_cuda_load_elementwise(void)
 {
-    const cudaError_t error = load_kernels(finish_columns_kernel);
-    if (error != cudaSuccess)
-        return error;
     return for_all_variants([](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
-        return load_kernels(gelu_forward_kernel<T, N>,
+        return load_kernels(finish_columns_kernel,
+                            gelu_forward_kernel<T, N>,
                             epilogue_kernel<T, N>,
                             residual_kernel<T, N>,
                             swiglu_forward_kernel<T, N>,

@@ -158,13 +158,11 @@ cudaError_t eo_cuda_embedding_backward(const struct eo_embedding_gradient *e, cu
 
 cudaError_t eo_cuda_load_embeddings(void)
 {
-    const cudaError_t error = load_kernels(order_kernel);
-    if (error != cudaSuccess)
-        return error;
     return for_all_variants([](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
-        return load_kernels(embedding_kernel<T, N>,
+        return load_kernels(order_kernel,
+                            embedding_kernel<T, N>,
                             token_gradient_kernel<T, bf16, N>,
                             token_gradient_kernel<T, float, N>,
                             position_gradient_kernel<T, bf16, N>,

@@ -170,13 +170,11 @@ cudaError_t eo_cuda_head_norm_weights(const struct eo_head_norm_weights *w, cuda
 
 cudaError_t eo_cuda_load_head_norms(void)
 {
-    const cudaError_t error = load_kernels(finish_columns_kernel);
-    if (error != cudaSuccess)
-        return error;
     return for_all_variants([](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
-        return load_kernels(head_norm_forward_kernel<T, N>,
+        return load_kernels(finish_columns_kernel,
+                            head_norm_forward_kernel<T, N>,
                             head_norm_backward_kernel<T, N, true>,
                             head_norm_backward_kernel<T, N, false>);
     });

@@ -162,7 +162,7 @@ template <typename Body> cudaError_t for_all_variants(Body body)
 }
 
 /* A kernel comes to the device when it is first asked about, or first launched: too late within a capture, or between two
- * collectives that wait for each other. */
+ * collectives that wait for each other. Those without variants may stand among the others: to be asked again is cheap. */
 template <typename... Kernels> cudaError_t load_kernels(Kernels... kernels)
 {
     cudaFuncAttributes attributes;

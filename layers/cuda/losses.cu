@@ -147,13 +147,12 @@ cudaError_t eo_cuda_loss_add(double *to, const double *loss, double factor, cuda
 
 cudaError_t eo_cuda_load_losses(void)
 {
-    const cudaError_t error = load_kernels(loss_sum_kernel, loss_add_kernel);
-    if (error != cudaSuccess)
-        return error;
     return for_all_variants([](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
-        return load_kernels(cross_entropy_kernel<T, N, true>,
+        return load_kernels(loss_sum_kernel,
+                            loss_add_kernel,
+                            cross_entropy_kernel<T, N, true>,
                             cross_entropy_kernel<T, N, false>);
     });
 }

@@ -302,13 +302,11 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
 
 cudaError_t eo_cuda_load_norms(void)
 {
-    const cudaError_t error = load_kernels(finish_columns_kernel);
-    if (error != cudaSuccess)
-        return error;
     return for_all_variants([](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
-        return load_kernels(norm_forward_kernel<T, N, true, true>,
+        return load_kernels(finish_columns_kernel,
+                            norm_forward_kernel<T, N, true, true>,
                             norm_forward_kernel<T, N, false, true>,
                             norm_forward_kernel<T, N, true, false>,
                             norm_forward_kernel<T, N, false, false>,

@@ -1,25 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "streams/cuda/collective_kernels.h"
 
+#include "streams/cuda/elements.cuh"
+
 /* By value: a launch takes nothing that has to stay, so it may be captured. */
 struct inputs {
     const void *at[EO_CUDA_SUM_INPUTS_MAX];
 };
 
 enum { THREADS = 256, BLOCKS_MAX = 1024 };
-
-static __device__ float widen(uint16_t value)
-{
-    return __uint_as_float((uint32_t)value << 16);
-}
-
-/* To nearest, ties away from zero; NaN stays NaN. */
-static __device__ uint16_t narrow(float value)
-{
-    const uint32_t bits = __float_as_uint(value);
-    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    return (uint16_t)((is_nan ? bits | 0x400000u : bits + 0x8000u) >> 16);
-}
 
 /* 16 bytes a thread and input: `units` of them; every input is read before the output, which may be one of them, is
  * written. */
@@ -58,7 +47,7 @@ static __device__ void add_pair(float *low, float *high, uint32_t pair)
 
 static __device__ uint32_t narrow_pair(float low, float high)
 {
-    return (uint32_t)narrow(low) | (uint32_t)narrow(high) << 16;
+    return (uint32_t)float_to_bf16(low) | (uint32_t)float_to_bf16(high) << 16;
 }
 
 /* The first input begins the sum: 0 + x would lose the sign of -0. */
@@ -89,10 +78,10 @@ static __global__ void sum_bf16_single(uint16_t *out, inputs in, uint32_t in_cou
 {
     const uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
     for (uint64_t i = begin + (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
-        float sum = widen(((const uint16_t *)in.at[0])[i]);
+        float sum = bf16_to_float(((const uint16_t *)in.at[0])[i]);
         for (uint32_t r = 1; r < in_count; r++)
-            sum = __fadd_rn(sum, widen(((const uint16_t *)in.at[r])[i]));
-        out[i] = narrow(sum);
+            sum = __fadd_rn(sum, bf16_to_float(((const uint16_t *)in.at[r])[i]));
+        out[i] = float_to_bf16(sum);
     }
 }
 
@@ -114,15 +103,7 @@ static unsigned blocks_for(uint64_t threads)
 
 extern "C" cudaError_t eo_cuda_sum_load(void)
 {
-    const void *const kernels[] = {(const void *)sum_fp32_units, (const void *)sum_fp32_single,
-                                   (const void *)sum_bf16_units, (const void *)sum_bf16_single};
-    for (const void *kernel : kernels) {
-        cudaFuncAttributes attributes;
-        const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-        if (error != cudaSuccess)
-            return error;
-    }
-    return cudaSuccess;
+    return load_kernels(sum_fp32_units, sum_fp32_single, sum_bf16_units, sum_bf16_single);
 }
 
 extern "C" cudaError_t eo_cuda_sum_fp32(float *out, const float *const *in, uint32_t in_count, uint64_t count,

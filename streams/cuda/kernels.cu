@@ -5,6 +5,8 @@
  */
 #include "streams/cuda/kernels_cuda.h"
 
+#include "streams/cuda/elements.cuh"
+
 enum { THREADS = 256, QUAD = 4, TILE = THREADS * QUAD };
 
 static_assert(EO_SUM_LANES == 32, "a lane is a thread of a warp");
@@ -15,19 +17,6 @@ static_assert(EO_SUM_CHUNK % TILE == 0 && EO_SUM_CHUNK * sizeof(float) <= 48 * 1
 struct alignas(16) quad {
     float x[QUAD];
 };
-
-__device__ static float bf16_to_float(uint16_t value)
-{
-    return __uint_as_float((uint32_t)value << 16);
-}
-
-__device__ static uint16_t float_to_bf16(float value)
-{
-    const uint32_t bits = __float_as_uint(value);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((bits | 0x400000u) >> 16);
-    return (uint16_t)((bits + 0x8000u) >> 16);
-}
 
 __device__ static float element(const float *from, uint64_t i)
 {
@@ -304,25 +293,9 @@ __global__ static void adamw_kernel(const adamw_ranges ranges, const eo_update_s
 
 extern "C" cudaError_t eo_cuda_kernels_load(void)
 {
-    const void *const kernels[] = {
-        (const void *)fill_kernel,
-        (const void *)cast_kernel,
-        (const void *)accumulate_kernel<float>,
-        (const void *)accumulate_kernel<uint16_t>,
-        (const void *)chunks_kernel<float>,
-        (const void *)chunks_kernel<uint16_t>,
-        (const void *)sum_chunks_kernel,
-        (const void *)norm_local_kernel,
-        (const void *)norm_sum_kernel,
-        (const void *)adamw_kernel,
-    };
-    for (const void *kernel : kernels) {
-        cudaFuncAttributes attributes;
-        const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
-        if (error != cudaSuccess)
-            return error;
-    }
-    return cudaSuccess;
+    return load_kernels(fill_kernel, cast_kernel, accumulate_kernel<float>, accumulate_kernel<uint16_t>,
+                        chunks_kernel<float>, chunks_kernel<uint16_t>, sum_chunks_kernel, norm_local_kernel,
+                        norm_sum_kernel, adamw_kernel);
 }
 
 extern "C" cudaError_t eo_cuda_fill(void *memory, uint32_t pattern, uint64_t bytes, cudaStream_t stream)
