@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+#include "model_fixture.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+const int32_t tokens[ROWS] = {3, 0, 10, 3, 7, 1, 1, 4, 9, 3};
+const int32_t targets[ROWS] = {0, 10, 3, 7, 2, 1, 4, 9, 3, 5};
+const eo_tokens batch = {.tokens = tokens, .targets = targets};
+
+/* Heads of size 4; queries in groups of three; an MLP that no vector width divides; a context longer than seq. */
+#define GPT2_CONFIG                                                                                                   \
+    {.family = EO_FAMILY_GPT2, .layer_count = 2, .width = 12, .head_count = 3, .mlp_width = 19,                       \
+     .vocabulary = VOCABULARY, .context = 7}
+#define LLAMA_CONFIG                                                                                                  \
+    {.family = EO_FAMILY_LLAMA, .layer_count = 2, .width = 12, .head_count = 3, .kv_head_count = 1, .mlp_width = 17,  \
+     .vocabulary = VOCABULARY, .context = 7, .rope_theta = 100}
+
+struct family_case family_cases[FAMILY_CASES] = {
+    {GPT2, true, false},  {GPT2, false, false}, {GPT2, true, true},   {LLAMA, false, false},
+    {LLAMA, true, false}, {LLAMA, false, true}, {QWEN2, true, false}, {QWEN2, false, true},
+    {QWEN3, true, false}, {QWEN3, false, true}, {BIAS_AND_NORM, false, false},
+};
+
+eo_transformer_params base_params(enum kind kind, bool tied)
+{
+    eo_transformer_params p = {.batch = BATCH, .seq = SEQ};
+    p.config = kind == GPT2 ? (eo_transformer_config)GPT2_CONFIG : (eo_transformer_config)LLAMA_CONFIG;
+    p.config.tied_head = tied;
+    p.config.qkv_bias = kind == QWEN2 || kind == BIAS_AND_NORM;
+    p.config.qk_norm = kind == QWEN3 || kind == BIAS_AND_NORM;
+    p.config.head_size = kind == QWEN3 ? 6 : 0;
+    return p;
+}
+
+eo_transformer_params case_params(const struct family_case *c, uint32_t threads)
+{
+    eo_transformer_params params = base_params(c->kind, c->tied);
+    params.half_blocks = c->half_blocks;
+    params.thread_count = threads;
+    return params;
+}
+
+uint64_t count_of(const struct bench *b, uint32_t parameter)
+{
+    eo_parameter_info info;
+    cr_assert_eq(eo_model_parameter(b->model, parameter, &info), EO_OK);
+    return info.element_count;
+}
+
+/* In [-1, 1], from the parameter's name and the element alone: equal for every arrangement of the same model. */
+static float spread(const char *name, uint64_t i)
+{
+    uint64_t x = i + 1;
+    for (; *name; name++)
+        x = (x ^ (uint64_t)*name) * 0x100000001b3u;
+    x = (x ^ (x >> 31)) * 0x9e3779b97f4a7c15u;
+    return (float)(x >> 40) * 0x1p-23F - 1;
+}
+
+void bench_open(struct bench *b, eo_transformer_params params)
+{
+    *b = (struct bench){0};
+    cr_assert_eq(eo_transformer_create(&b->transformer, &params), EO_OK);
+    b->model = eo_transformer_model(b->transformer);
+    b->parameter_count = eo_model_parameter_count(b->model);
+    b->runtime = fake_create(b->model, LOSS_SCALE);
+    for (uint32_t k = 0; k < b->parameter_count; k++) {
+        eo_parameter_info info;
+        cr_assert_eq(eo_model_parameter(b->model, k, &info), EO_OK);
+        float *w = fake_weights(b->runtime, k);
+        const bool norm = info.dim_count == 1 && strstr(info.name, "weight");
+        for (uint64_t i = 0; i < info.element_count; i++)
+            w[i] = (norm ? 1 : 0) + 0.5F * spread(info.name, i);
+    }
+}
+
+void bench_close(struct bench *b)
+{
+    fake_destroy(b->runtime);
+    eo_transformer_destroy(&b->transformer);
+}
+
+void bench_run(struct bench *b, eo_team *team)
+{
+    fake_clear_gradients(b->runtime);
+    cr_assert_eq(eo_transformer_micro_batch(b->transformer, b->runtime, team, &batch, &b->loss),
+                 EO_OK);
+}
+
+void assert_same_gradients(const struct bench *b, const struct bench *other, double tolerance)
+{
+    cr_assert_eq(b->parameter_count, other->parameter_count);
+    cr_assert_float_eq(b->loss, other->loss, tolerance * fabs(b->loss) + (tolerance > 0 ? 0 : 1e-300));
+    for (uint32_t k = 0; k < b->parameter_count; k++) {
+        eo_parameter_info info;
+        uint32_t same;
+        cr_assert_eq(eo_model_parameter(b->model, k, &info), EO_OK);
+        cr_assert_eq(eo_model_find_parameter(other->model, info.name, &same), EO_OK);
+        const float *g = fake_gradients(b->runtime, k), *h = fake_gradients(other->runtime, same);
+        double largest = 0;
+        for (uint64_t i = 0; i < info.element_count; i++)
+            largest = fmax(largest, fabs((double)g[i]));
+        cr_assert(largest > 0, "%s has no gradient", info.name);
+        if (tolerance == 0)
+            cr_assert_eq(memcmp(g, h, info.element_count * sizeof(float)), 0, "%s: other bits", info.name);
+        for (uint64_t i = 0; i < info.element_count; i++)
+            cr_assert(fabs((double)g[i] - (double)h[i]) <= tolerance * largest, "%s[%llu]: %g and %g", info.name,
+                      (unsigned long long)i, (double)g[i], (double)h[i]);
+    }
+}
