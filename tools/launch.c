@@ -18,7 +18,7 @@
 #include "tools/problem.h"
 
 enum launch_key { LAUNCH_RESTARTS = 0x300, LAUNCH_RESTART_RANKS, LAUNCH_LABEL, LAUNCH_GRACE };
-enum { RANKS_MAX = 4096, TOKEN_BYTES = 32, RESTART_RANKS_MAX = 64 };
+enum { TOKEN_BYTES = 32, RESTART_RANKS_MAX = 64 };
 
 static const struct argp_option launch_options[] = {
     {"ranks", 'n', "N", 0, "start so many [required]", 0},
@@ -58,7 +58,7 @@ static void parse_restart_ranks(const struct argp_state *state, char *text, stru
             *next++ = '\0';
         if (s->restart_rank_count == RESTART_RANKS_MAX)
             argp_error(state, "--restart-ranks names more than %d numbers", RESTART_RANKS_MAX);
-        s->restart_ranks[s->restart_rank_count++] = number(state, "--restart-ranks", text, 1, RANKS_MAX);
+        s->restart_ranks[s->restart_rank_count++] = number(state, "--restart-ranks", text, 1, EO_LAUNCH_RANKS_MAX);
     }
 }
 
@@ -66,7 +66,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 {
     struct settings *s = state->input;
     switch (key) {
-    case 'n': s->rank_count = number(state, "-n", text, 1, RANKS_MAX); return 0;
+    case 'n': s->rank_count = number(state, "-n", text, 1, EO_LAUNCH_RANKS_MAX); return 0;
     case LAUNCH_RESTARTS: s->restarts = number(state, "--restarts", text, 0, 1000000); return 0;
     case LAUNCH_RESTART_RANKS: parse_restart_ranks(state, text, s); return 0;
     case LAUNCH_LABEL: s->launch.label = true; return 0;

@@ -16,7 +16,7 @@
 
 #include "tools/problem.h"
 
-enum { EXIT_NOT_STARTED = 127 };
+enum { EXIT_NOT_STARTED = 127, ORPHANS_SECONDS = 5 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 enum { FORWARDED_COUNT = sizeof(forwarded) / sizeof(forwarded[0]) };
@@ -49,6 +49,12 @@ bool eo_launch_init(struct eo_launch *launch, uint32_t ranks_most)
     }
     /* What a rank starts and leaves behind becomes ours, and ends with us. */
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fflush(NULL);
+    if (!eo_launch_guard_start(&launch->guard)) {
+        fprintf(stderr, "%s: the process that ends what a killed launcher leaves behind: %s\n",
+                program_invocation_short_name, strerror(errno));
+        return false;
+    }
     return true;
 }
 
@@ -56,6 +62,7 @@ void eo_launch_fini(struct eo_launch *launch)
 {
     free(launch->ranks);
     close(launch->signals);
+    eo_launch_guard_stop(&launch->guard);
 }
 
 /* ---- start ---- */
@@ -118,6 +125,7 @@ static bool start_rank(struct eo_launch *launch, uint32_t rank, const char *toke
     if (r->pid < 0)
         return false;
     setpgid(r->pid, r->pid); /* both sides: nobody is to signal the group before it is there */
+    eo_launch_guard_tell(&launch->guard, rank, r->pid);
     r->ended = false;
     return true;
 }
@@ -203,6 +211,7 @@ static void take_end(struct eo_launch *launch, uint32_t r, int status)
     rank->ended = true;
     rank->status = status;
     kill(-rank->pid, SIGKILL); /* what it started */
+    eo_launch_guard_tell(&launch->guard, r, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return;
     tell_end(launch, r);
@@ -219,25 +228,37 @@ static void reap(struct eo_launch *launch)
                 take_end(launch, r, status);
 }
 
-/* Processes that ranks have left behind are our children by now. */
-static void end_orphans(void)
+/* Kills all children, of which the guard is none of the ranks'; false: there are none. */
+static bool kill_children(const struct eo_launch *launch)
 {
-    char path[64], text[4096];
-    for (int turn = 0; turn < 100; turn++) {
-        snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-        const int fd = open(path, O_RDONLY | O_CLOEXEC);
-        const ssize_t bytes = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-        if (fd >= 0)
-            close(fd);
-        if (bytes <= 0)
-            return;
-        text[bytes] = '\0';
-        char *rest = text;
-        for (char *word; (word = strtok_r(rest, " ", &rest));)
-            if (atoi(word) > 0)
-                kill(atoi(word), SIGKILL);
-        while (waitpid(-1, NULL, 0) > 0) {
+    char path[64];
+    int pid;
+    bool any = false;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    FILE *children = fopen(path, "re");
+    while (children && fscanf(children, "%d", &pid) == 1)
+        if (pid != launch->guard.pid) {
+            any = true;
+            kill(pid, SIGKILL);
         }
+    if (children)
+        fclose(children);
+    return any;
+}
+
+/* Processes that ranks have left behind are our children by now; those of these become ours when they end. */
+static void end_orphans(const struct eo_launch *launch)
+{
+    const uint64_t end_ns = now_ns() + ORPHANS_SECONDS * UINT64_C(1000000000);
+    while (kill_children(launch)) {
+        usleep(1000);
+        while (waitpid(-1, NULL, WNOHANG) > 0) {
+        }
+        if (now_ns() < end_ns)
+            continue;
+        fprintf(stderr, "%s: processes that ranks have left behind do not end: see ps --ppid %d\n",
+                program_invocation_short_name, (int)getpid());
+        return;
     }
 }
 
@@ -338,7 +359,7 @@ int eo_launch_run(struct eo_launch *launch, const char *token, uint32_t turn)
     if (!all)
         signal_all(launch, SIGKILL);
     watch(launch);
-    end_orphans();
+    end_orphans(launch);
     for (uint32_t r = 0; r < launch->rank_count; r++)
         for (int i = 0; i < 2; i++)
             if (launch->ranks[r].output[i].fd >= 0)

@@ -4,7 +4,7 @@
  * ended, and never outlive the launcher.
  *
  *     one ends badly     the others get `grace_s` seconds to say what they know of it; stopped ones get none
- *     the launcher ends  the kernel kills its children (PR_SET_PDEATHSIG)
+ *     the launcher ends  the kernel kills its children (PR_SET_PDEATHSIG), the guard their groups
  *     a rank's children  end with it: by its group, or, where they left that, because they become the launcher's
  */
 #ifndef EO_TOOLS_LAUNCH_RANKS_H
@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#include "tools/launch_guard.h"
 
 struct eo_launch_output {
     int fd; /* -1: closed, or not ours to pass on */
@@ -35,6 +37,7 @@ struct eo_launch {
     bool interrupted; /* a signal asked the launcher to end */
 
     int signals; /* a signalfd */
+    struct eo_launch_guard guard;
     struct eo_launch_rank *ranks;
     uint64_t fail_ns; /* when the first rank ended badly; 0: none has */
 };

@@ -40,4 +40,31 @@ run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 1 ] && exec $train $options --text 
 [ $status = 3 ] && says 'train: rank 0: rank 1 (host ' && says 'has not come within 1.0 s to where all ranks wait' &&
     says 'train: rank 1: rank 1 (host ' && [ "$(grep -c 'rank 1 (host' "$work/err")" = 3 ]
 result $? 'a rank that stands still before the first step is named by all, itself as well'
+
+# Standard error that nobody reads: a full pipe.
+mkfifo "$work/full"
+exec 9<>"$work/full"
+timeout 2 head -c 65536 /dev/zero >&9
+run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 0 ] || exec 2>$work/full; [ \$EVENODD_RANK = 1 ] && set -- --init /nonexistent; \
+    exec $train $options --text $text \"\$@\""
+exec 9>&-
+[ $status = 2 ] && says 'rank 0: another rank gave up: /nonexistent' && ! says 'was killed'
+result $? 'ranks whose standard error takes nothing end, the one that gave up as well, and others know why'
+
+# What ranks leave behind: more than one read of /proc/self/task/*/children tells.
+run "$launch" -n 4 sh -c "i=0; while [ \$i -lt 200 ]; do i=\$((i + 1)); setsid sleep 97.\$\$ & done; echo \$\$"
+left=0
+while read -r pid; do
+    pgrep -f "^sleep 97.$pid\$" >>"$work/err" && left=1
+done <"$work/out"
+[ $status = 0 ] && [ "$(wc -l <"$work/out")" = 4 ] && [ $left = 0 ]
+result $? 'launch ends hundreds of processes that ranks have left behind'
+
+# Open files.
+run sh -c "ulimit -n 14; exec $launch -n 8 $train $options --text $text --steps 2 --join-timeout 1"
+[ $status != 0 ] && [ $status -lt 124 ] && says 'Too many open files; raise the limit on open files (ulimit -n)'
+result $? 'a limit on open files that is too low is named'
+run sh -c "ulimit -S -n 14; exec $launch -n 8 $train $options --text $text --steps 2"
+[ $status = 0 ]
+result $? 'a soft limit is raised to the hard one'
 echo "1..$count"

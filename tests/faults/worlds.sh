@@ -152,14 +152,14 @@ while [ ! -s "$work/child-0" ] || [ ! -s "$work/child-1" ]; do sleep 0.02; done
 kill -KILL $pid
 wait $pid 2>/dev/null
 tries=0
-while kill -0 "$(cat "$work/pid-0")" 2>/dev/null || kill -0 "$(cat "$work/pid-1")" 2>/dev/null; do
+lives() { for name; do kill -0 "$(cat "$work/$name")" 2>/dev/null && return 0; done; return 1; }
+while lives pid-0 pid-1 child-0 child-1; do
     tries=$((tries + 1))
     [ $tries -lt 500 ] || break
     sleep 0.02
 done
-kill "$(cat "$work/child-0")" "$(cat "$work/child-1")" 2>/dev/null
 [ $tries -lt 500 ]
-result $? 'ranks do not outlive a launcher that is killed'
+result $? 'neither ranks nor what these have started outlive a launcher that is killed'
 "$launch" -n 2 sh -c 'trap "echo stop; exit 0" TERM; echo >'"$work"'/up-$EVENODD_RANK; while :; do sleep 0.05; done' \
     >"$work/out" 2>"$work/err" &
 pid=$!

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A process beside the launcher that does nothing as long as this lives, and kills the ranks' process groups when it is
+ * gone: PR_SET_PDEATHSIG reaches children alone, and a rank may be a script whose child is the program. It learns of the
+ * end by a pipe that the launcher alone holds, and is in a session of its own, so that what ends the launcher spares it.
+ */
+#ifndef EO_TOOLS_LAUNCH_GUARD_H
+#define EO_TOOLS_LAUNCH_GUARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { EO_LAUNCH_RANKS_MAX = 4096 };
+
+struct eo_launch_guard {
+    pid_t pid;
+    int pipe;
+};
+
+/* False: errno says why. */
+bool eo_launch_guard_start(struct eo_launch_guard *guard);
+/* Which group a rank is by now; 0: none. */
+void eo_launch_guard_tell(struct eo_launch_guard *guard, uint32_t rank, pid_t group);
+void eo_launch_guard_stop(struct eo_launch_guard *guard);
+
+#endif
