@@ -186,12 +186,22 @@ static const struct source *find_source(void)
     return NULL;
 }
 
+/* Each would train alone, and nobody would see it. In a job of Slurm the batch script itself has what names a rank. */
+static eo_status look_for_half(struct eo_problem *problem)
+{
+    const char *count = value_of("WORLD_SIZE");
+    if (!value_of("RANK") || !count || strcmp(count, "1") == 0)
+        return EO_OK;
+    return eo_problem_set(problem, EO_ERR_INVALID, "RANK and WORLD_SIZE are in the environment, as torchrun sets them, and "
+                          "MASTER_ADDR is not: set it to an address of rank 0's host, or unset these to run alone");
+}
+
 eo_status eo_world_environment_read(struct eo_world_environment *e, struct eo_problem *problem)
 {
     *e = (struct eo_world_environment){.rank_count = 1, .local_count = 1};
     const struct source *source = find_source();
     if (!source)
-        return EO_OK;
+        return look_for_half(problem);
     TOOLS_TRY(read_number(source->count, 1, RANKS_MAX, &e->rank_count, problem));
     if (e->rank_count == 1) {
         e->is_alone = true;

@@ -124,6 +124,9 @@ each 'a network without a token is refused' 'without a token' 2 \
     "unset EVENODD_TOKEN; export EVENODD_LOCAL_RANKS=1 EVENODD_LOCAL_RANK=0 MASTER_ADDR=192.0.2.1; exec $train $options"
 each 'a rank that is no number is refused' "EVENODD_RANK in the environment is 'x'" 2 \
     "export EVENODD_RANK=x; exec $train $options"
+as_world 2 "RANK=\$rank WORLD_SIZE=2 exec $train $options"
+[ $status = 2 ] && [ "$(grep -c 'and MASTER_ADDR is not' "$work/err")" = 2 ]
+result $? 'half of what torchrun sets is refused, and not taken for none'
 as_world 2 "[ \$rank = 1 ] && sleep 0.3 && export EVENODD_TOKEN=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n'); \
     MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 20)) RANK=\$rank WORLD_SIZE=2 exec $train $options --join-timeout 5"
 [ $status = 2 ] && says 'the tokens differ' && says 'it does not hold the token of this job'
