@@ -108,9 +108,11 @@ static void on_failed(void *user, const eo_rank_failure *failure)
     sem_post(&world->has_failed); /* first: what follows may wait for a thread that hangs */
     pthread_mutex_lock(&world->mutex);
     const bool is_own = world->gave_up && failure->rank == rank && !failure->lost;
-    if (!is_own)
+    pthread_mutex_unlock(&world->mutex);
+    if (!is_own) /* without the mutex: nobody may read standard error any more */
         dprintf(STDERR_FILENO, "%s: rank %u: %s%s\n", program_invocation_short_name, rank,
                 failure->lost || failure->rank == UINT32_MAX ? "" : "another rank gave up: ", failure->text);
+    pthread_mutex_lock(&world->mutex);
     if (world->world) {
         struct eo_log_catch log_catch; /* it would say the same again */
         eo_log_catch_init(&log_catch);
@@ -145,17 +147,16 @@ void eo_job_world_fail(struct eo_job_world *world, eo_status status, const char 
     }
     pthread_mutex_lock(&world->mutex);
     const bool is_first = !world->gave_up && !eo_rendezvous_failure(world->rendezvous, &failure);
-    if (is_first) { /* now: what is still to be undone may take longer than there is time */
-        world->gave_up = true;
-        dprintf(STDERR_FILENO, "%s: %s\n", program_invocation_short_name, text);
-    }
+    world->gave_up = world->gave_up || is_first;
     pthread_mutex_unlock(&world->mutex);
-    eo_rendezvous_fail(world->rendezvous, status, text);
+    eo_rendezvous_fail(world->rendezvous, status, text); /* first: nobody may read standard error any more */
+    if (is_first) /* now: what is still to be undone may take longer than there is time */
+        dprintf(STDERR_FILENO, "%s: %s\n", program_invocation_short_name, text);
 }
 
 /* ---- joining ---- */
 
-/* Rank 0 of a large world has a connection for each host. */
+/* The first rank of a host has a connection for each other one, and a file for each; rank 0 one for each host. */
 static void raise_limit(void)
 {
     struct rlimit limit;
@@ -182,7 +183,7 @@ eo_status eo_job_world_choose(struct eo_job_world *world, const char *device, st
     if (is_chosen)
         world->collectives = strcmp(device, "cuda") == 0 ? "nccl" : is_one ? "shared" : "mpi";
     if (strcmp(world->collectives, "mpi") == 0 && !e->has_mpi) {
-        char why[200] = "";
+        char why[300] = "";
         if (is_chosen)
             snprintf(why, sizeof(why), "rank 0 (host %s) and rank %u (host %s) cannot read each other's memory, and without "
                      "GPUs that leaves ", first.host, other, eo_rendezvous_rank_info(world->rendezvous, other).host);
