@@ -45,6 +45,8 @@ struct eo_rendezvous {
     int dial_kind;        /* of the link upwards; -1: none is to be dialled */
     uint64_t dial_at_ns;
     char dial_why[160];   /* the last try failed */
+    uint64_t accept_at_ns; /* not before: there were no files for another connection */
+    int accept_error;
     uint64_t join_end_ns, partial_ns, tick_ns, end_ns;
     uint64_t gather_number, gather_ns; /* the exchange in progress, and when its first part came */
     bool told_partial;

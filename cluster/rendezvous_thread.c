@@ -166,6 +166,15 @@ static void accept_all(struct eo_rendezvous *rv, int listener)
     char name[96];
     for (int i = 0; i < STRANGERS_MAX; i++) {
         const int fd = eo_socket_accept(listener, name, sizeof(name));
+        if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
+            continue; /* of another user, or gone again */
+        if (fd < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+            if (rv->accept_error != errno)
+                eo_log_write(&rv->log, EO_LOG_WARN, "rank %u: a connection cannot be taken: %s%s", rv->params.rank,
+                             strerror(errno), errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+            rv->accept_error = errno;
+            rv->accept_at_ns = now_ns() + ms_ns(RETRY_MS); /* it waits on, and would be told again at once */
+        }
         if (fd < 0)
             return;
         add_link(rv, fd, false, EO_LINK_NEW, name);
@@ -376,9 +385,10 @@ static void look_at_deadlines(struct eo_rendezvous *rv, uint64_t now)
         return;
     char missing[700];
     eo_node_missing(&rv->node, missing, sizeof(missing));
+    const char *also = rv->dial_kind >= 0 && rv->dial_why[0] ? "; last tried " : rv->accept_error ? "; here: " : "";
     give_up(rv, EO_ERR_TIMEOUT, "not all %u ranks have come within %.1f s: %s%s%s", rv->params.rank_count,
-            rv->params.timeout_ms / 1000.0, missing, rv->dial_kind >= 0 && rv->dial_why[0] ? "; last tried " : "",
-            rv->dial_kind >= 0 ? rv->dial_why : "");
+            rv->params.timeout_ms / 1000.0, missing, also,
+            rv->dial_kind >= 0 ? rv->dial_why : rv->accept_error ? strerror(rv->accept_error) : "");
 }
 
 static int poll_ms(const struct eo_rendezvous *rv, uint64_t now)
@@ -388,6 +398,8 @@ static int poll_ms(const struct eo_rendezvous *rv, uint64_t now)
         until = rv->dial_at_ns;
     if (rv->end_ns && rv->end_ns < until)
         until = rv->end_ns;
+    if (rv->accept_at_ns > now && rv->accept_at_ns < until)
+        until = rv->accept_at_ns;
     return until <= now ? 0 : (int)((until - now) / 1000000u + 1);
 }
 
@@ -436,8 +448,9 @@ static uint32_t fill_polls(struct eo_rendezvous *rv)
         rv->poll_capacity = 2 * count;
     }
     rv->polls[0] = (struct pollfd){.fd = rv->wake, .events = POLLIN};
+    const bool accepts = now_ns() >= rv->accept_at_ns;
     for (int i = 0; i < 3; i++)
-        rv->polls[i + 1] = (struct pollfd){.fd = listeners[i], .events = POLLIN}; /* -1: passed over */
+        rv->polls[i + 1] = (struct pollfd){.fd = accepts ? listeners[i] : -1, .events = POLLIN}; /* -1: passed over */
     count = 4;
     for (const struct eo_link *link = rv->links; link; link = link->next)
         rv->polls[count++] = (struct pollfd){

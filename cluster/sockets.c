@@ -172,6 +172,7 @@ int eo_socket_accept(int listener, char *name, size_t bytes)
     if (from.storage.ss_family == AF_UNIX && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &who_bytes) == 0 &&
         who.uid != geteuid()) {
         close(fd);
+        errno = ECONNABORTED;
         return -1;
     }
     return fd;

@@ -203,8 +203,7 @@ eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options 
         return EO_OK;
     eo_log_catch_init(&world->log_catch);
     const eo_log log = eo_job_log(&world->log_catch);
-    if (e->rank_count > 256)
-        raise_limit();
+    raise_limit();
     TOOLS_TRY(start_end(world, problem));
     const eo_status status = eo_rendezvous_create(&world->rendezvous, eo_rendezvous_params(
         .rank = e->rank, .rank_count = e->rank_count, .local_rank = e->local_rank, .local_count = e->local_count,

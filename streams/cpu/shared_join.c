@@ -17,7 +17,7 @@
 #include "base/machine.h"
 #include "streams/cpu/shared_cpu.h"
 
-enum { TIMEOUT_MS_DEFAULT = 60000, MAGIC = 0x65766f64, VERSION = 1 };
+enum { TIMEOUT_MS_DEFAULT = 60000, MAGIC = 0x65766f64, VERSION = 2 };
 
 /* What decides whether ranks can be a group; compared field by field. */
 struct hello {
@@ -30,7 +30,7 @@ struct hello {
 
 /* How far a rank came, and rank 0's file. */
 struct told {
-    int32_t status, fd;
+    int32_t status, error, fd; /* error: an errno */
 };
 
 static void say_hello(struct hello *hello, uint32_t rank, uint32_t rank_count)
@@ -75,8 +75,13 @@ static eo_status agree(const struct told *all, uint32_t rank_count, const char *
     for (uint32_t r = 0; r < rank_count; r++) {
         if (all[r].status >= 0)
             continue;
-        eo_log_write(log, EO_LOG_ERROR, "shared: rank %u could not %s: %s", r, what,
-                     eo_status_text((eo_status)all[r].status));
+        const int error = all[r].error;
+        eo_log_write(log, EO_LOG_ERROR, "shared: rank %u could not %s: %s%s", r, what,
+                     error ? strerror(error) : eo_status_text((eo_status)all[r].status),
+                     error == EMFILE   ? "; raise the limit on open files (ulimit -n)"
+                     : error == ENFILE ? "; the system's limit on open files is reached (fs.file-max)"
+                     : error == EFBIG  ? "; raise the limit on the size of files (ulimit -f)"
+                                       : "");
         return (eo_status)all[r].status;
     }
     return EO_OK;
@@ -152,37 +157,40 @@ static eo_status make_group(struct eo_group **out, const struct eo_group_params 
 }
 
 /* Rank 0 makes it, and tells its file. */
-static eo_status make_segment(struct eo_group *group, int *fd)
+static struct told make_segment(struct eo_group *group)
 {
     struct eo_shared_group *shared = group->shared;
-    shared->segment = eo_shared_segment_make(group->params.rank_count, group->root == group, fd);
+    struct told told = {.fd = -1};
+    shared->segment = eo_shared_segment_make(group->params.rank_count, group->root == group, &told.fd);
     if (!shared->segment) {
-        eo_log_write(&group->log, EO_LOG_ERROR, "shared: rank 0 cannot make the memory of the group: %s",
-                     strerror(errno));
-        return EO_ERR_NO_MEMORY;
+        told.error = errno;
+        told.status = errno == ENOMEM ? EO_ERR_NO_MEMORY : EO_ERR_IO;
+        return told;
     }
     shared->segment_bytes = eo_shared_segment_bytes(group->params.rank_count);
     if (group->root == group)
         eo_fabric_init(&eo_shared_common_of(shared->segment)->fabric, group->params.fabric_gigabytes_per_s,
                        group->params.fabric_latency_us);
-    return EO_OK;
+    return told;
 }
 
-static eo_status map_segment(struct eo_group *group, int fd)
+static struct told map_segment(struct eo_group *group, int fd)
 {
     struct eo_shared_group *shared = group->shared;
     if (shared->rank == 0)
-        return EO_OK;
+        return (struct told){.fd = -1};
     const uint64_t bytes = eo_shared_segment_bytes(group->params.rank_count);
     shared->segment = eo_shared_map(shared->pids[0], fd, bytes, true);
     if (!shared->segment) {
-        eo_log_write(&group->log, EO_LOG_ERROR,
-                     "shared: rank %u cannot open the memory of rank 0, process %d: %s; ranks must be of one user, else "
-                     "use mpi", shared->rank, (int)shared->pids[0], strerror(errno));
-        return errno == ENOMEM ? EO_ERR_NO_MEMORY : EO_ERR_UNSUPPORTED;
+        const int error = errno;
+        if (error == EPERM || error == EACCES)
+            eo_log_write(&group->log, EO_LOG_ERROR,
+                         "shared: rank %u cannot open the memory of rank 0, process %d: %s; ranks must be of one user, else "
+                         "use mpi", shared->rank, (int)shared->pids[0], strerror(error));
+        return (struct told){.status = error == ENOMEM ? EO_ERR_NO_MEMORY : EO_ERR_UNSUPPORTED, .error = error, .fd = -1};
     }
     shared->segment_bytes = bytes;
-    return EO_OK;
+    return (struct told){.fd = -1};
 }
 
 /* From here on ranks meet. */
@@ -212,14 +220,14 @@ static eo_status tell(const struct teller *teller, const void *send, uint32_t by
 static eo_status join_segment(struct eo_group *group, const struct teller *teller, uint32_t first, uint32_t count,
                               const eo_log *log)
 {
-    struct told mine = {EO_OK, -1}, all[EO_LOCAL_RANKS_MAX];
+    struct told mine = {.fd = -1}, all[EO_LOCAL_RANKS_MAX];
     if (group && group->shared->rank == 0)
-        mine.status = make_segment(group, &mine.fd);
+        mine = make_segment(group);
     eo_status status = tell(teller, &mine, sizeof(mine), all);
     if (status >= 0)
         status = agree(all, count, "make the memory of the group", log);
     if (status >= 0) {
-        const struct told mapped = {group ? map_segment(group, all[first].fd) : EO_OK, 0};
+        const struct told mapped = group ? map_segment(group, all[first].fd) : (struct told){.fd = -1};
         status = tell(teller, &mapped, sizeof(mapped), all);
         if (status >= 0)
             status = agree(all, count, "open the memory of the group", log);

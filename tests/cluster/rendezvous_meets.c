@@ -430,7 +430,6 @@ int main(void)
     bad_parameters();
     give_up();
     stays_away(0, "rank 0 (host north", "rank 0");
-    stays_away(3, "rank 3 (host south", "the second of a host");
     stays_away(4, "or one of its host or of those behind it, has not come", "a host");
     return tap_end();
 }
