@@ -194,22 +194,19 @@ static const struct checkpoint_section *section_of(const struct eo_checkpoint *c
     return &checkpoint->files[part->rank].sections[part->section];
 }
 
-/* Every element of every array is in one file, and in one only. */
+/* Every element of every array is in one file, and in one only. Parts follow on one another, also behind the last element
+ * (ranks save the padding of their ranges): find_part and read_array rely on it. */
 static eo_status check_coverage(const struct eo_checkpoint *checkpoint, struct checkpoint_error *error)
 {
     const struct checkpoint_tables *model = &checkpoint->files[0];
     for (uint32_t l = 0; l < model->head->layer_count; l++) {
         for (uint32_t a = 0; a <= model->head->optimizer_states; a++) {
-            const uint64_t index = array_index(checkpoint, l, a);
-            uint64_t end = 0;
-            for (uint64_t p = checkpoint->part_begin[index]; p < checkpoint->part_begin[index + 1]; p++) {
-                const struct checkpoint_section *section = section_of(checkpoint, &checkpoint->parts[p]);
-                if (section->offset != end)
-                    break;
-                end += section->count;
-            }
+            const uint64_t index = array_index(checkpoint, l, a), parts_end = checkpoint->part_begin[index + 1];
             const bool wanted = a == 0 || !model->layers[l].frozen;
-            if (wanted && end < model->layers[l].element_count)
+            uint64_t end = 0, p = checkpoint->part_begin[index];
+            for (; p < parts_end && section_of(checkpoint, &checkpoint->parts[p])->offset == end; p++)
+                end += section_of(checkpoint, &checkpoint->parts[p])->count;
+            if (p < parts_end || (wanted && end < model->layers[l].element_count))
                 return eo_checkpoint_io_error(error, 0, "%s: the files do not hold all of layer %s: element %" PRIu64
                                               " of array %u is in none, or not in its order", checkpoint->path,
                                               model->layers[l].name, end, a);

@@ -282,14 +282,35 @@ static void write_whole(const char *path, const char *data, size_t bytes)
     close(file);
 }
 
-static void write_manifest_text(uint64_t bytes, uint64_t head_hash)
+/* The manifest that fits the files of `ranks` ranks as they are. */
+static void write_manifest_text(uint32_t ranks)
 {
-    char path[400], text[512];
-    int used = snprintf(text, sizeof(text), "evenodd-checkpoint 1\nstep %d\nranks 1\nfile rank-00000 %" PRIu64
-                        " %016" PRIx64 "\n", STEP, bytes, head_hash);
+    char path[400], name[EO_CHECKPOINT_FILE_MAX], text[512];
+    int used = snprintf(text, sizeof(text), "evenodd-checkpoint 1\nstep %d\nranks %u\n", STEP, ranks);
+    for (uint32_t r = 0; r < ranks; r++) {
+        struct checkpoint_head head;
+        struct stat info;
+        eo_checkpoint_file_name(name, r);
+        path_of(path, name);
+        const int file = open(path, O_RDONLY);
+        HOLDS(file >= 0 && read(file, &head, sizeof(head)) == sizeof(head) && fstat(file, &info) == 0);
+        close(file);
+        used += snprintf(text + used, sizeof(text) - (size_t)used, "file %s %" PRIu64 " %016" PRIx64 "\n", name,
+                         (uint64_t)info.st_size, head.head_hash);
+    }
     used += snprintf(text + used, sizeof(text) - (size_t)used, "end %016" PRIx64 "\n", eo_hash64(text, (size_t)used));
     path_of(path, "manifest");
     write_whole(path, text, (size_t)used);
+}
+
+/* Makes a head's checksum good again. */
+static void rehash(char *data, size_t bytes)
+{
+    struct checkpoint_head head;
+    memset(data + offsetof(struct checkpoint_head, head_hash), 0, 8);
+    memcpy(&head, data, sizeof(head));
+    const uint64_t hash = eo_hash64(data, head.head_bytes <= bytes ? head.head_bytes : bytes);
+    memcpy(data + offsetof(struct checkpoint_head, head_hash), &hash, 8);
 }
 
 /* A number as an attacker or a broken disk would have it. */
@@ -352,21 +373,16 @@ static void hostile_heads(void)
     const size_t head_bytes = ((const struct checkpoint_head *)good)->head_bytes;
     uint64_t draw = 7;
     for (int round = 0; round < 1500; round++) {
-        struct checkpoint_head head;
         memcpy(data, good, bytes);
         for (int i = 0; i <= round % 3; i++)
-            mutate(data, i == 0 && round % 2 ? sizeof(head) : head_bytes, draw = eo_hash64(&draw, sizeof(draw)));
-        memset(data + offsetof(struct checkpoint_head, head_hash), 0, 8);
-        memcpy(&head, data, sizeof(head));
-        const size_t hashed = head.head_bytes <= bytes ? head.head_bytes : bytes;
-        const uint64_t hash = eo_hash64(data, hashed);
-        memcpy(data + offsetof(struct checkpoint_head, head_hash), &hash, 8);
+            mutate(data, i == 0 && round % 2 ? sizeof(struct checkpoint_head) : head_bytes, draw = eo_hash64(&draw, sizeof(draw)));
+        rehash(data, bytes);
         write_whole(path, data, bytes);
-        write_manifest_text(bytes, hash);
+        write_manifest_text(1);
         read_everything();
     }
     write_whole(path, good, bytes);
-    write_manifest_text(bytes, ((const struct checkpoint_head *)good)->head_hash);
+    write_manifest_text(1);
     HOLDS(open_and_verify() == EO_OK); /* what was changed was of a good one */
     saved_report("heads with any numbers in them are refused or read, and nothing is read past its end");
 
@@ -394,6 +410,38 @@ static void hostile_heads(void)
     saved_report("manifests with any words in them are refused or read");
 }
 
+/*
+ * Goal: a part that does not begin where the one before it ends is refused, also where it holds nothing but padding:
+ *       who reads relies on it, and would read past the end of tables.
+ */
+static void parts_out_of_order(void)
+{
+    make_checkpoint(&(struct saved_settings){.ranks = RANKS});
+    char path[400];
+    size_t bytes;
+    path_of(path, "rank-00002");
+    char *good = read_whole(path, &bytes), *data = malloc(bytes);
+    const uint32_t sections = ((const struct checkpoint_head *)good)->section_count;
+    for (uint32_t s = 0; s + 1 < sections; s++) { /* the last is the trainer's */
+        struct checkpoint_tables tables;
+        memcpy(data, good, bytes);
+        eo_checkpoint_set_tables(&tables, (struct checkpoint_head *)data);
+        tables.sections[s].offset += s % 2 ? 16 : (uint64_t)1 << 40;
+        rehash(data, bytes);
+        write_whole(path, data, bytes);
+        write_manifest_text(RANKS);
+        HOLDS(open_and_verify() == EO_ERR_IO);
+        (void)is_told("is in none, or not in its order", "", "");
+    }
+    write_whole(path, good, bytes);
+    write_manifest_text(RANKS);
+    HOLDS(open_and_verify() == EO_OK);
+    free(data);
+    free(good);
+    saved_folder_remove(folder);
+    saved_report("parts of an array that do not follow on one another are refused");
+}
+
 void checkpoint_damage_cases(void)
 {
     every_section();
@@ -401,5 +449,6 @@ void checkpoint_damage_cases(void)
     missing_and_foreign_files();
     another_model();
     saved_folder_remove(folder);
+    parts_out_of_order();
     hostile_heads();
 }
