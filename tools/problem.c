@@ -10,5 +10,9 @@ eo_status eo_problem_set(struct eo_problem *problem, eo_status status, const cha
     va_start(arguments, format);
     vsnprintf(problem->text, sizeof(problem->text), format, arguments);
     va_end(arguments);
+    /* Names come from files, and the text goes to a terminal. */
+    for (char *c = problem->text; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
     return status;
 }

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const uint64_t header_bytes_max = 100000000;
+/* What a tensor's entry and an index' line take at most, and a header's rest. The format allows 100 MB; a header is read
+ * into objects of 20 times its size, so a model may have what its own tensors need. */
+enum { ENTRY_BYTES_MAX = 4096, HEADER_BYTES_MORE = 1 << 20, HEADER_BYTES_MAX = 100000000 };
 
 struct span {
     uint64_t begin, end;
@@ -131,8 +133,14 @@ static eo_status read_entries(const char *path, json_t *header, uint64_t buffer_
     return status;
 }
 
-static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, json_t *tensors, uint64_t *tensor_bytes,
-                             struct eo_problem *problem)
+static uint64_t header_limit(uint64_t tensor_count)
+{
+    const uint64_t tensors_most = (HEADER_BYTES_MAX - HEADER_BYTES_MORE) / ENTRY_BYTES_MAX;
+    return tensor_count > tensors_most ? HEADER_BYTES_MAX : HEADER_BYTES_MORE + tensor_count * ENTRY_BYTES_MAX;
+}
+
+static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, uint64_t header_bytes_max,
+                             json_t *tensors, uint64_t *tensor_bytes, struct eo_problem *problem)
 {
     unsigned char first[8];
     if (file_bytes < 10 || fread(first, 1, 8, file) != 8)
@@ -142,7 +150,7 @@ static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, 
         bytes |= (uint64_t)first[i] << (8 * i);
     if (bytes > header_bytes_max || bytes > file_bytes - 8)
         return REFUSE("%s: its first 8 bytes say that the header has %" PRIu64 " bytes; the file has %" PRIu64
-                      ", and a header at most %" PRIu64, path, bytes, file_bytes, header_bytes_max);
+                      ", and a header of this model at most %" PRIu64, path, bytes, file_bytes, header_bytes_max);
     char *text = malloc(bytes + 1);
     if (!text)
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory for a header of %" PRIu64 " bytes", path, bytes);
@@ -164,7 +172,8 @@ static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, 
     return status;
 }
 
-eo_status eo_safetensors_read(const char *path, json_t *tensors, uint64_t *tensor_bytes, struct eo_problem *problem)
+eo_status eo_safetensors_read(const char *path, uint64_t tensor_count_max, json_t *tensors, uint64_t *tensor_bytes,
+                              struct eo_problem *problem)
 {
     struct stat info;
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a pipe would be waited for */
@@ -176,7 +185,8 @@ eo_status eo_safetensors_read(const char *path, json_t *tensors, uint64_t *tenso
     if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode))
         status = REFUSE("%s: is no file", path);
     else
-        status = read_header(path, file, (uint64_t)info.st_size, tensors, tensor_bytes, problem);
+        status = read_header(path, file, (uint64_t)info.st_size, header_limit(tensor_count_max), tensors, tensor_bytes,
+                             problem);
     fclose(file);
     return status;
 }
@@ -253,8 +263,8 @@ static eo_status compare(const char *folder, const struct eo_model_config *confi
     return status;
 }
 
-static eo_status read_shards(const char *folder, const char *index_path, const json_t *map, json_t *tensors,
-                             struct eo_safetensors_check *out, struct eo_problem *problem)
+static eo_status read_shards(const char *folder, const char *index_path, const json_t *map, uint64_t tensor_count_max,
+                             json_t *tensors, struct eo_safetensors_check *out, struct eo_problem *problem)
 {
     json_t *files = json_object();
     const char *name;
@@ -285,7 +295,7 @@ static eo_status read_shards(const char *folder, const char *index_path, const j
     if (status >= 0 && there)
         json_object_foreach(files, name, file) {
             snprintf(path, sizeof(path), "%s/%s", folder, name);
-            status = eo_safetensors_read(path, tensors, &out->bytes, problem);
+            status = eo_safetensors_read(path, tensor_count_max, tensors, &out->bytes, problem);
             if (status < 0)
                 break;
         }
@@ -314,13 +324,15 @@ static eo_status compare_places(const char *index_path, const json_t *map, json_
     return EO_OK;
 }
 
-static eo_status check_index(const char *folder, const char *path, const struct eo_model_config *config, json_t *tensors,
-                             struct eo_safetensors_check *out, struct eo_problem *problem)
+static eo_status check_index(const char *folder, const char *path, const struct eo_model_config *config,
+                             uint64_t tensor_count_max, json_t *tensors, struct eo_safetensors_check *out,
+                             struct eo_problem *problem)
 {
     json_error_t error;
     struct stat info;
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size > header_bytes_max)
-        return REFUSE("%s: is no file, or larger than the %" PRIu64 " bytes that an index may have", path, header_bytes_max);
+    const uint64_t most = header_limit(tensor_count_max);
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size > most)
+        return REFUSE("%s: is no file, or larger than the %" PRIu64 " bytes that this model's index may have", path, most);
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!root)
         return REFUSE("%s: line %d: %s", path, error.line, error.text);
@@ -333,7 +345,7 @@ static eo_status check_index(const char *folder, const char *path, const struct 
     else if (size && !take_unsigned(size, &total))
         status = REFUSE("%s: metadata.total_size is no whole number", path);
     if (status >= 0)
-        status = read_shards(folder, path, map, tensors, out, problem);
+        status = read_shards(folder, path, map, tensor_count_max, tensors, out, problem);
     if (status >= 0 && !out->index_only)
         status = compare_places(path, map, tensors, problem);
     if (status >= 0 && !out->index_only && size && total != out->bytes)
@@ -360,16 +372,19 @@ eo_status eo_safetensors_collect(const char *folder, const struct eo_model_confi
     char path[4608];
     struct stat info;
     eo_status status = EO_OK;
+    json_t *wanted = eo_model_config_tensors(config);
+    const uint64_t count = 2 * json_object_size(wanted); /* there may be buffers as well */
+    json_decref(wanted);
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", folder);
     if (stat(path, &info) == 0) {
         out->found = true;
-        status = check_index(folder, path, config, tensors, out, problem);
+        status = check_index(folder, path, config, count, tensors, out, problem);
     } else {
         snprintf(path, sizeof(path), "%s/model.safetensors", folder);
         if (stat(path, &info) == 0) {
             out->found = true;
             out->file_count = 1;
-            status = eo_safetensors_read(path, tensors, &out->bytes, problem);
+            status = eo_safetensors_read(path, count, tensors, &out->bytes, problem);
             if (status >= 0)
                 status = compare(folder, config, tensors, true, out, problem);
         }

@@ -19,11 +19,11 @@ struct eo_safetensors_check {
 
 /*
  * Adds the tensors of one file to `tensors`, an object of name to {"shape": [...], "bytes": n, "dtype": "F32", "at": byte
- * of the file, "path": file}.
+ * of the file, "path": file}. A header that is larger than so many tensors need is refused before it is parsed.
  * EO_OK, EO_ERR_IO, EO_ERR_INVALID (which file, which tensor, what), EO_ERR_NO_MEMORY.
  */
-EO_NODISCARD eo_status eo_safetensors_read(const char *path, json_t *tensors, uint64_t *tensor_bytes,
-                                           struct eo_problem *problem);
+EO_NODISCARD eo_status eo_safetensors_read(const char *path, uint64_t tensor_count_max, json_t *tensors,
+                                           uint64_t *tensor_bytes, struct eo_problem *problem);
 
 /* What lies in `folder`, held against the config. Nothing there is no error. */
 EO_NODISCARD eo_status eo_safetensors_check(const char *folder, const struct eo_model_config *config,

@@ -230,7 +230,7 @@ static eo_status read_header(const char *header, uint64_t data_bytes)
     uint64_t bytes = 0;
     problem.text[0] = '\0';
     write_file("t.safetensors", header, strlen(header), strlen(header), data_bytes);
-    const eo_status status = eo_safetensors_read(path, tensors, &bytes, &problem);
+    const eo_status status = eo_safetensors_read(path, 100, tensors, &bytes, &problem);
     json_decref(tensors);
     return status;
 }
@@ -284,7 +284,7 @@ Test(safetensors, headers_that_lie_are_refused_by_tensor)
     static const uint64_t says[] = {3, 1000, UINT64_MAX, 100000001, 100000000};
     for (size_t i = 0; i < sizeof(says) / sizeof(says[0]); i++) {
         write_file("t.safetensors", "{}", 2, says[i], says[i] == 100000000 ? 100000000 : 0);
-        cr_assert_lt(eo_safetensors_read(path, tensors, &bytes, &problem), 0, "a header of %llu bytes is taken",
+        cr_assert_lt(eo_safetensors_read(path, 100, tensors, &bytes, &problem), 0, "a header of %llu bytes is taken",
                      (unsigned long long)says[i]);
     }
     json_decref(tensors);
@@ -302,7 +302,7 @@ Test(safetensors, mutated_headers_end_in_tensors_or_a_message, .timeout = 120)
         uint64_t sum = 0;
         write_file("t.safetensors", text, bytes, bytes, 28);
         problem.text[0] = '\0';
-        if (eo_safetensors_read(path, tensors, &sum, &problem) < 0) {
+        if (eo_safetensors_read(path, 100, tensors, &sum, &problem) < 0) {
             refused++;
             cr_assert(problem.text[0]);
         }
@@ -360,4 +360,29 @@ Test(safetensors, files_beside_a_config_are_held_against_it)
     write_model("shape");
     cr_assert_lt(eo_safetensors_check(folder, &config, &check, &problem), 0);
     cr_assert(strstr(problem.text, "by the config it has [64]"), "%s", problem.text);
+}
+
+/* Parsed, a header of 100 MB of zeros would take 2 GB. */
+Test(safetensors, a_header_larger_than_the_model_needs_is_refused_before_it_is_parsed)
+{
+    enum { HEADER_BYTES = 1400000 }; /* 28 tensors: 1 MiB and 56 times 4 KiB */
+    struct eo_safetensors_check check;
+    cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99}"), 0);
+    char *header = malloc(HEADER_BYTES);
+    cr_assert(header);
+    memset(header, '0', HEADER_BYTES);
+    for (int i = 6; i < HEADER_BYTES; i += 2)
+        header[i] = ',';
+    memcpy(header, "{\"a\":[", 6);
+    memcpy(header + HEADER_BYTES - 2, "]}", 2);
+    write_file("model.safetensors", header, HEADER_BYTES, HEADER_BYTES, 0);
+    cr_assert_lt(eo_safetensors_check(folder, &config, &check, &problem), 0);
+    cr_assert(strstr(problem.text, "a header of this model at most"), "%s", problem.text);
+    free(header);
+}
+
+Test(safetensors, names_with_control_characters_do_not_reach_the_terminal)
+{
+    cr_assert_lt(read_header("{\"\\u001b[31m\":7}", 8), 0);
+    cr_assert(strstr(problem.text, "'?[31m'"), "%s", problem.text);
 }
