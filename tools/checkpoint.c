@@ -115,8 +115,8 @@ static int is_a_step(const struct dirent *entry)
            entry->d_name[5 + strspn(entry->d_name + 5, "0123456789")] == '\0';
 }
 
-/* One checkpoint, or all of a folder in the order of their steps. */
-static eo_status for_each(const char *from, eo_status (*visit)(const char *path))
+/* One checkpoint, or all of a folder in the order of their steps. None at all is an error where `wants_some`. */
+static eo_status for_each(const char *from, bool wants_some, eo_status (*visit)(const char *path))
 {
     struct dirent **entries = NULL;
     if (is_checkpoint(from))
@@ -136,6 +136,11 @@ static eo_status for_each(const char *from, eo_status (*visit)(const char *path)
         free(entries[i]);
     }
     free(entries);
+    if (count == 0 && wants_some) {
+        fprintf(stderr, "%s: %s: there is no checkpoint in it; check the path\n", program_invocation_short_name, from);
+        error_count++;
+        return EO_ERR_IO;
+    }
     if (count == 0)
         printf("%s: no checkpoints\n", from);
     return first;
@@ -278,8 +283,8 @@ static int run_tool(const struct argp *argp, const struct checkpoint_tool *tool)
         argp_help(argp, stderr, ARGP_HELP_SEE, program_invocation_short_name);
         return EO_EXIT_BAD_INPUT;
     }
-    return exit_of(c == 0   ? for_each(tool->from, list_one)
-                   : c == 1 ? for_each(tool->from, verify_one)
+    return exit_of(c == 0   ? for_each(tool->from, false, list_one)
+                   : c == 1 ? for_each(tool->from, true, verify_one)
                    : c == 2 ? convert(tool)
                             : reshard(tool));
 }

@@ -114,6 +114,9 @@ if [ "$tool" != - ]; then
         [ "$(grep -c ': good' out)" = "$(ls saved | wc -l)" ] && "$tool" ls saved >out 2>err &&
         [ "$(grep -c 'zero3' out)" = "$(ls saved | wc -l)" ]
     report $? 'evenodd-checkpoint ls and verify tell the good from the damaged'
+    mkdir nothing && "$tool" verify nothing >out 2>err
+    [ $? = 2 ] && grep -q 'there is no checkpoint in it' err
+    report $? 'verify of a folder without a checkpoint is no success'
 
     "$tool" reshard saved/step-000000000005 resharded --ranks 3 >out 2>err &&
         run --ranks 2 --batch 2 --resume resharded && [ "$(hash)" = "$wanted" ]
