@@ -148,11 +148,12 @@ eo_status eo_import_check(const struct eo_import *import, const char *model_name
                           sizes[i].what, sizes[i].file, model_name, sizes[i].model, matching_model(file));
     if (!import->is_folder) /* these files do not say the rest */
         return EO_OK;
-    const bool norms = is_near(file->norm_eps, model->norm_eps);
+    const float model_eps = model->norm_eps == 0 ? 1e-5F : model->norm_eps; /* of LAYERSxWIDTHxHEADS: layers.h's default */
+    const bool norms = is_near(file->norm_eps, model_eps);
     if (!norms || (file->family == EO_FAMILY_LLAMA && !is_near(file->rope_theta, model->rope_theta)))
         return REFUSE("--init %s: %s is %g, where --model %s has %g; use --model init", import->path,
                       norms ? "rope_theta" : "the norms' epsilon", (double)(norms ? file->rope_theta : file->norm_eps),
-                      model_name, (double)(norms ? model->rope_theta : model->norm_eps));
+                      model_name, (double)(norms ? model->rope_theta : model_eps));
     return EO_OK;
 }
 

@@ -59,6 +59,10 @@ EO_NODISCARD eo_status eo_import_bind(struct eo_import *import, const eo_model *
 EO_NODISCARD eo_status eo_import_read(const struct eo_import *import, uint32_t parameter, uint64_t offset, uint64_t count,
                                       float *values, struct eo_problem *problem);
 
+/* A number for what is to be read, so that copies can be compared: names, shapes and types of all parameters, and some bytes of
+ * each. EO_ERR_IO. */
+EO_NODISCARD eo_status eo_import_fingerprint(const struct eo_import *import, uint64_t *out, struct eo_problem *problem);
+
 /* Fills this rank's shards. All ranks must call it. */
 EO_NODISCARD eo_status eo_import_load(const struct eo_import *import, eo_runtime *runtime, struct eo_problem *problem);
 

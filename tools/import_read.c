@@ -4,8 +4,10 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/import.h"
+#include "tools/weights_hash.h"
 
 /* A tile of a matrix that lies transposed: so many of its rows, which are our columns, and elements of each. */
 enum { TILE_ROWS = 16, TILE_WIDTH = 4096, ROOM = TILE_ROWS * TILE_WIDTH };
@@ -90,4 +92,30 @@ eo_status eo_import_read(const struct eo_import *import, uint32_t parameter, uin
             return eo_problem_set(problem, EO_ERR_INVALID, "%s: element %llu of '%s' is %g; the weights are spoiled",
                                   file->path, (unsigned long long)(offset + i), tensor->name, (double)values[i]);
     return status;
+}
+
+/* Its shape, and a few bytes at both ends and in the middle. */
+static eo_status add_fingerprint(const struct eo_import *import, const struct eo_import_tensor *tensor, uint64_t *hash,
+                                 struct eo_problem *problem)
+{
+    char sample[64];
+    const struct eo_import_file *file = &import->files[tensor->file];
+    const uint64_t facts[] = {tensor->element, tensor->transposed, tensor->rows, tensor->columns};
+    const uint64_t bytes = tensor->rows * tensor->columns * eo_element_bytes(tensor->element);
+    const uint64_t part = least(bytes, sizeof(sample)), places[] = {0, (bytes - part) / 2, bytes - part};
+    *hash = eo_hash_more(*hash, tensor->name, strlen(tensor->name));
+    *hash = eo_hash_more(*hash, facts, sizeof(facts));
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        TOOLS_TRY(eo_read_at(file->file, file->path, sample, part, tensor->at + places[i], problem));
+        *hash = eo_hash_more(*hash, sample, part);
+    }
+    return EO_OK;
+}
+
+eo_status eo_import_fingerprint(const struct eo_import *import, uint64_t *out, struct eo_problem *problem)
+{
+    *out = EO_HASH_START;
+    for (uint32_t k = 0; k < import->tensor_count; k++)
+        TOOLS_TRY(add_fingerprint(import, &import->tensors[k], out, problem));
+    return EO_OK;
 }

@@ -196,10 +196,10 @@ eo_status eo_job_world_choose(struct eo_job_world *world, const char *device, st
     return EO_OK;
 }
 
-eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options *options, struct eo_problem *problem)
+eo_status eo_job_world_join(struct eo_job_world *world, struct eo_problem *problem)
 {
     const struct eo_world_environment *e = &world->environment;
-    if (!e->launcher || options->plan_only)
+    if (!e->launcher)
         return EO_OK;
     eo_log_catch_init(&world->log_catch);
     const eo_log log = eo_job_log(&world->log_catch);
@@ -219,96 +219,7 @@ eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options 
     return EO_OK;
 }
 
-/* ---- agreement ---- */
-
-static void add_text(void *user, const char *text, size_t text_bytes)
-{
-    fwrite(text, 1, text_bytes, user);
-}
-
-/* What the job's results depend on, and its plan, with a name before each value. NULL: no memory. */
-static char *plan_text(const struct eo_job *job)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *memory = open_memstream(&text, &bytes);
-    if (!memory)
-        return NULL;
-    json_t *settings = eo_job_settings(job);
-    if (settings)
-        (void)json_dumpf(settings, memory, 0);
-    json_decref(settings);
-    fputc('\n', memory);
-    eo_plan_write_json(job->plan, add_text, memory);
-    if (fclose(memory) != 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
-}
-
-enum { PIECE_BYTES = 1024 };
-
-/* The other rank's text comes in pieces, until this rank's first difference has come. All ranks make the same calls. */
-static void name_difference(struct eo_job_world *world, const char *mine, char *out, size_t bytes)
-{
-    const uint32_t count = world->environment.rank_count;
-    const size_t length = strlen(mine);
-    char (*all)[PIECE_BYTES] = calloc(count, PIECE_BYTES);
-    bool done = false;
-    snprintf(out, bytes, "the first difference could not be found");
-    for (size_t at = 0; all && !done; at += PIECE_BYTES / 2) {
-        char piece[PIECE_BYTES] = {0};
-        const size_t left = at < length ? length - at : 0;
-        memcpy(piece, mine + (at < length ? at : length), left < PIECE_BYTES ? left : PIECE_BYTES);
-        if (eo_rendezvous_all_gather(world->rendezvous, piece, PIECE_BYTES, all) < 0)
-            break;
-        for (uint32_t r = 1; r < count && !done; r++) {
-            /* The windows overlap, so that half of one lies before the difference: its name does. */
-            size_t i = at == 0 ? 0 : PIECE_BYTES / 2;
-            while (i < PIECE_BYTES && all[0][i] == all[r][i])
-                i++;
-            if (i == PIECE_BYTES)
-                continue;
-            done = true;
-            eo_job_world_difference(all[0], all[r], PIECE_BYTES, i, r, out, bytes);
-        }
-        bool over = true; /* all texts */
-        for (uint32_t r = 0; r < count; r++)
-            over = over && all[r][PIECE_BYTES - 1] == '\0';
-        done = done || over;
-    }
-    free(all);
-}
-
-eo_status eo_job_world_agree(struct eo_job_world *world, const struct eo_job *job, struct eo_problem *problem)
-{
-    const struct eo_world_environment *e = &world->environment;
-    if (!world->rendezvous)
-        return EO_OK;
-    char *mine = plan_text(job), difference[400];
-    if (!mine)
-        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for the plan's text");
-    uint64_t fingerprint = 14695981039346656037u;
-    for (const char *c = mine; *c; c++)
-        fingerprint = (fingerprint ^ (unsigned char)*c) * 1099511628211u;
-    uint64_t *all = calloc(e->rank_count, sizeof(*all));
-    eo_status status = all ? eo_rendezvous_all_gather(world->rendezvous, &fingerprint, sizeof(fingerprint), all)
-                           : EO_ERR_NO_MEMORY;
-    bool differs = false;
-    for (uint32_t r = 0; status >= 0 && r < e->rank_count; r++)
-        differs = differs || all[r] != all[0];
-    free(all);
-    if (status < 0) {
-        status = eo_problem_set(problem, status, "the ranks could not compare their plans: %s", eo_status_text(status));
-    } else if (differs) {
-        name_difference(world, mine, difference, sizeof(difference));
-        status = eo_problem_set(problem, EO_ERR_INVALID, "the ranks have different plans: %s; start all with the same model "
-                                "and options", difference);
-    }
-    free(mine);
-    return status;
-}
+/* ---- meetings ---- */
 
 eo_status eo_job_world_sum(struct eo_job_world *world, double *value)
 {

@@ -7,7 +7,7 @@
  *     read     before the options are parsed: they learn how many ranks there are
  *     join     waits for all; only rank 0 writes to standard output from then on
  *     choose   the collectives, where nobody has named them
- *     agree    all have the same plan, or the first difference is named
+ *     agree    all were started alike and have the same plan, or the first difference is named
  *     create   the world, for eo_job_run
  *     leave    the end
  */
@@ -18,7 +18,7 @@
 #include <semaphore.h>
 #include <stdatomic.h>
 
-#include "tools/job.h"
+#include "tools/job_checkpoint.h"
 #include "tools/world_environment.h"
 
 enum { EO_JOB_END_SECONDS = 1 };
@@ -41,17 +41,24 @@ struct eo_job_world {
     bool gave_up;               /* this rank did, and has said why */
 };
 
+/* Options beside struct eo_options that decide what the ranks do together. */
+struct eo_job_choices {
+    const struct eo_checkpoint_options *checkpoint;
+    const char *export_path; /* NULL: nothing is exported */
+    uint32_t sample_count;
+};
+
 /* --collectives, --join-timeout, --rank-timeout; the input is a struct eo_job_world. */
 extern const struct argp eo_job_world_argp;
 
 EO_NODISCARD eo_status eo_job_world_read(struct eo_job_world *world, struct eo_options *options,
                                          struct eo_problem *problem);
-EO_NODISCARD eo_status eo_job_world_join(struct eo_job_world *world, const struct eo_options *options,
-                                         struct eo_problem *problem);
+EO_NODISCARD eo_status eo_job_world_join(struct eo_job_world *world, struct eo_problem *problem);
 /* By machine; prints what they are. Collectives that cannot be are refused. */
 EO_NODISCARD eo_status eo_job_world_choose(struct eo_job_world *world, const char *device, struct eo_problem *problem);
+/* job_agree.c: EO_ERR_INVALID where a rank was started with other options, data, model or --init than rank 0. */
 EO_NODISCARD eo_status eo_job_world_agree(struct eo_job_world *world, const struct eo_job *job,
-                                          struct eo_problem *problem);
+                                          const struct eo_job_choices *choices, struct eo_problem *problem);
 EO_NODISCARD eo_status eo_job_world_create(struct eo_job_world *world, struct eo_job *job, const eo_log *log);
 void eo_job_world_destroy(struct eo_job_world *world, struct eo_job *job);
 /* In words: what stands at the first difference (`at`) of two pieces of plans as JSON. */

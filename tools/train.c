@@ -391,11 +391,14 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
     const bool writes = !train->world.rendezvous || train->world.environment.rank == 0; /* files are rank 0's */
-    TOOLS_TRY(eo_job_world_choose(&train->world, settings->common.device, problem));
+    const struct eo_job_choices choices = {.checkpoint = &settings->checkpoint, .export_path = settings->export.path,
+                                           .sample_count = settings->sample_count};
+    if (!settings->common.plan_only)
+        TOOLS_TRY(eo_job_world_choose(&train->world, settings->common.device, problem));
     TOOLS_TRY(eo_check_writable("--log", settings->log_path, problem));
     TOOLS_TRY(eo_check_writable("--trace", writes ? settings->trace_path : NULL, problem));
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
-    TOOLS_TRY(eo_job_world_agree(&train->world, &train->job, problem));
+    TOOLS_TRY(eo_job_world_agree(&train->world, &train->job, &choices, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;
     train->job.flight_folder = train->world.flight_folder;
     train->job.restart = train->world.environment.restart;
@@ -468,7 +471,7 @@ int main(int argc, char **argv)
     }
     train.settings.world = &train.world;
     argp_parse(&argp, argc, argv, 0, NULL, &train.settings);
-    const int joined = eo_job_world_join(&train.world, &train.settings.common, &problem);
+    const int joined = eo_job_world_join(&train.world, &problem);
     if (joined < 0) {
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
         return joined == EO_ERR_COMM ? EO_EXIT_RANK_LOST : EO_EXIT_BAD_INPUT;

@@ -1,0 +1,78 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: ranks that are processes and were started differently end before the first step with status 2 and the name of what
+#       differs, whatever it is: an option that decides what they do together, or the weights that each begins with. Nothing
+#       is written then.
+# Method: train under launch, one rank with options of its own.
+# usage: start_worlds.sh LAUNCH TRAIN SOURCE
+set -u
+launch=$(realpath "$1") train=$(realpath "$2") text=$(realpath "$3")/LICENSE
+count=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
+options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --steps 4 --text $text"
+
+result() # STATUS SENTENCE
+{
+    count=$((count + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $count - $2"
+    else
+        echo "not ok $count - $2"
+        sed 's/^/# /' out err
+    fi
+}
+
+# apart RANK0_OPTIONS RANK1_OPTIONS: two ranks; what they share is in $options
+apart()
+{
+    # shellcheck disable=SC2016,SC2086 # the shell under launch has the rank
+    timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 0 ] && more=$1 || more=$2; shift 2; exec "$@" $more' x "$1" "$2" \
+        "$train" $options >out 2>err </dev/null
+    status=$?
+}
+refused() # MESSAGE
+{
+    [ $status = 2 ] && grep -qF -- "$1" err && ! grep -q '^step ' out
+}
+
+# --- options that decide which calls the ranks make together
+while IFS='|' read -r first second message; do
+    rm -rf log.jsonl saved.* weights
+    apart "--sample 0 --log log.jsonl $first" "--sample 0 $second"
+    refused "$message" && [ "$(ls)" = "$(printf 'err\nout')" ]
+    result $? "refused, and nothing written: $first | $second"
+done <<'END'
+|--export weights|"--export" is "not given" on rank 0 and "weights" on rank 1
+--val-every 2||"--val-every" is 2 on rank 0 and 0 on rank 1
+--checkpoint saved.0|--checkpoint saved.1|"--checkpoint" is "saved.0" on rank 0 and "saved.1" on rank 1
+--checkpoint saved.0||"--checkpoint" is "saved.0" on rank 0 and "not given" on rank 1
+--checkpoint saved.0 --checkpoint-every 2|--checkpoint saved.0 --checkpoint-every 3|"--checkpoint-every" is 2 on rank 0 and 3 on rank 1
+--checkpoint saved.0 --resume|--checkpoint saved.0|"--resume" is true on rank 0 and false on rank 1
+|--memory dynamic:pool|"--memory" is "static" on rank 0 and "dynamic:pool" on rank 1
+|--plan|"--plan" is false on rank 0 and true on rank 1
+--lr 0.1|--lr 0.2|"lr" is 0.1 on rank 0 and 0.2 on rank 1
+END
+apart '--sample 7' '--sample 8'
+refused '"--sample" is 7 on rank 0 and 8 on rank 1'
+result $? 'refused: --sample 7 | --sample 8'
+
+# --- weights that a run begins with
+for seed in 1 2; do
+    # shellcheck disable=SC2086 # lists of options
+    timeout 120 "$train" --ranks 2 $options --sample 0 --seed $seed --export weights.$seed >out 2>err || break
+done
+cp -r weights.1 weights.copy
+apart "--sample 0 --init weights.1" "--sample 0"
+refused '"--init (what it holds)" is "'
+result $? 'refused: --init on one rank'
+apart "--sample 0 --init weights.1" "--sample 0 --init weights.2"
+refused '"--init (what it holds)" is "'
+result $? 'refused: --init with other weights of the same shape'
+apart "--sample 0 --init weights.1" "--sample 0 --init weights.copy"
+[ $status = 0 ] && grep -q '^weights_hash ' out
+result $? 'a copy of the same weights under another path is the same'
+echo "1..$count"
