@@ -70,8 +70,8 @@ void eo_node_down(struct eo_node *node, struct eo_node_link *link, uint32_t sile
         node->up = NULL;
     if (link->left || node->failure.status != EO_OK || !is_between_members(node, link))
         return;
-    struct eo_failure failure = {.status = EO_ERR_COMM, .rank = link->known ? link->peer.rank : UINT32_MAX,
-                                 .lost = true};
+    struct eo_failure failure = {.status = silent_ms ? EO_ERR_TIMEOUT : EO_ERR_COMM,
+                                 .rank = link->known ? link->peer.rank : UINT32_MAX, .lost = true};
     char name[160] = "rank 0";
     if (link->known)
         eo_member_text(&link->peer, name, sizeof(name));

@@ -122,7 +122,8 @@ static eo_status await_all(struct eo_rendezvous *rv)
     pthread_mutex_lock(&rv->mutex);
     while (!rv->joined && rv->failure.status == EO_OK)
         pthread_cond_wait(&rv->changed, &rv->mutex);
-    const eo_status status = rv->joined ? EO_OK : rv->failure.status; /* what comes after joining is `failed`'s to tell */
+    /* What comes after joining is `failed`'s to tell. */
+    const eo_status status = rv->joined ? EO_OK : rv->failure.lost ? EO_ERR_COMM : rv->failure.status;
     pthread_mutex_unlock(&rv->mutex);
     return status;
 }

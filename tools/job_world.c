@@ -13,6 +13,7 @@
 
 #include "tools/job_checkpoint.h"
 
+enum { SILENCE_FOUND_US = 500000 };
 enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLIGHT };
 
 static const struct argp_option world_options[] = {
@@ -280,6 +281,10 @@ int eo_job_world_leave(struct eo_job_world *world, int status)
         world->gave_up = true; /* whoever chose the status has said why */
         eo_job_world_fail(world, status == EO_EXIT_BAD_INPUT ? EO_ERR_INVALID : EO_ERR_IO, "it ended with an error");
     }
+    /* Who does not answer may have been the way to others, which then find out by themselves, a beat later. A launcher that
+     * ends all when the first one ends must not end them before. */
+    if (eo_rendezvous_failure(world->rendezvous, &failure) && failure.lost && failure.status == EO_ERR_TIMEOUT)
+        usleep(SILENCE_FOUND_US);
     eo_rendezvous_destroy(&world->rendezvous); /* its thread has ended: nothing changes any more */
     const int failed_exit = atomic_load(&world->failed_exit);
     if (failed_exit == EO_EXIT_OK)

@@ -25,7 +25,7 @@ enum { EO_TOKEN_BYTES = 32, EO_EXCHANGE_MAX = 4096 };
 typedef struct eo_rendezvous eo_rendezvous;
 
 typedef struct eo_rank_failure {
-    eo_status status; /* EO_ERR_COMM for a rank that is lost */
+    eo_status status; /* of a rank that is lost: EO_ERR_COMM, its process has ended; EO_ERR_TIMEOUT, it does not answer */
     uint32_t rank;    /* whose; UINT32_MAX: nobody's in particular */
     bool lost;        /* its process has ended, or does not answer; else it gave up by itself and the text says why */
     char text[1024];

@@ -77,6 +77,24 @@ for signal in KILL STOP; do
     result $? "SIG$signal: all others say which rank of which host, mpirun ends with a failure, and nothing is left"
 done
 
+for collectives in shared mpi; do
+    for signal in KILL STOP; do
+        : >"$work/out"
+        # shellcheck disable=SC2086
+        EVENODD_TOKEN_FILE=$work/token timeout 200 "$work/host" 0 mpirun -n 3 --oversubscribe "$train" $options --rank-timeout 2 \
+            --collectives $collectives --checkpoint "$work/one-$collectives-$signal" --checkpoint-every 20 \
+            >"$work/out" 2>"$work/err" </dev/null &
+        job=$!
+        until_is has_saved
+        kill -$signal "$(pid_of_rank 1)"
+        wait $job
+        status=$?
+        [ $status != 0 ] && [ $status != 2 ] && all_gone &&
+            [ "$(grep -cE '^train: rank [02]: rank 1 \(host lab-0, process [0-9]+\) (is lost|has not answered)' "$work/err")" = 2 ]
+        result $? "one machine, $collectives, SIG$signal: the same"
+    done
+done
+
 over_hosts 4 --checkpoint "$work/run" --checkpoint-every 20 --resume >"$work/out" 2>"$work/err"
 status=$?
 [ $status = 0 ] && grep -q '^going on from ' "$work/out" && [ "$(hash_in "$work/out")" = "$threads" ]

@@ -7,7 +7,7 @@
 #     "$work/host" N ...    runs a command on host N
 #     lab_cut N, lab_mend N pulls its cable, and puts it back
 #     pid_of_rank R         of the processes that were given this test's token (which the test itself does not export)
-#     all_gone              none of these is left (a while is given)
+#     all_gone              none of these is left, nor memory of theirs (a while is given)
 #
 # shellcheck shell=sh
 count=0
@@ -91,7 +91,8 @@ until_is()
     done
 }
 
-no_job() { [ -z "$(pids_of_job)" ]; }
+# MPI's segments bear the host's name.
+no_job() { [ -z "$(pids_of_job)" ] && ! ls /dev/shm | grep -q "lab-[0-9]"; }
 all_gone() { until_is no_job; }
 has_saved() { grep -qE '[0-9] +saved: ' "$work/out"; }
 
