@@ -22,4 +22,7 @@ bool eo_machine_visible(const struct eo_machine *a, const struct eo_machine *b);
 /* The same for machines that are visible to each other; 0: it cannot be said. */
 uint64_t eo_machine_number(const struct eo_machine *machine);
 
+/* A number for the set of processors that this process may run on. */
+uint64_t eo_machine_processors(void);
+
 #endif

@@ -13,9 +13,13 @@ struct eo_world {
     uint32_t rank, rank_count;
     char device[16]; /* its name */
     uint32_t device_index;
+    uint32_t share_rank, share_ranks; /* among the ranks that may run on the same processors; 0: all of the world's */
     const struct eo_comm_ops *ops;
     struct eo_group *group;
     eo_log log;
 };
+
+/* Fills the share of a world of processes. Collective. */
+eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *exchange);
 
 #endif

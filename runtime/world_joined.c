@@ -116,7 +116,9 @@ eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *par
         .log = params->log ? *params->log : (eo_log){0},
     };
     snprintf(world->device, sizeof(world->device), "%s", device);
-    const eo_status status = join(world, params);
+    eo_status status = eo_world_find_share(world, &(const struct eo_exchange){exchange, params->rendezvous});
+    if (status >= 0)
+        status = join(world, params);
     if (status < 0) {
         free(world);
         return status;

@@ -99,7 +99,9 @@ eo_status eo_world_create_mpi(eo_world **out, const eo_world_mpi_params *params)
         *world = (struct eo_world){.rank = place.rank, .rank_count = place.rank_count,
                                    .log = params->log ? *params->log : (eo_log){0}};
         snprintf(world->device, sizeof(world->device), "cpu");
-        status = make_group(world, params, &exchange);
+        status = eo_world_find_share(world, &exchange);
+        if (status >= 0)
+            status = make_group(world, params, &exchange);
     }
     mpi->exchange_close(outside);
     if (status < 0) {

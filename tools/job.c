@@ -340,14 +340,9 @@ static eo_status check_device(struct eo_job *job, const struct eo_log_catch *log
         return eo_problem_set(problem, EO_ERR_INVALID,
                               "CUDA_DEVICE_MAX_CONNECTIONS is 1: the GPU would take all streams through one queue, and "
                               "collectives would wait for products; unset it, or set it to 8 or more");
-    /* To ask a GPU leaves a context on it: a process asks its own. There may be no such number, where ranks share them. */
+    /* To ask a GPU leaves a context on it: a process asks its own. */
     const uint32_t own = job->options->world_ranks ? job->options->host_rank : 0;
-    const eo_log silence = {0};
-    eo_status status = EO_ERR_DEVICE;
-    if (own)
-        status = eo_device_ask(&job->device, job->options->device, own, &silence);
-    if (status < 0)
-        status = eo_device_ask(&job->device, job->options->device, 0, &log);
+    const eo_status status = eo_device_ask(&job->device, job->options->device, own, &log);
     return status < 0 ? eo_problem_set(problem, status, "--device %s: %s", job->options->device,
                                        log_catch->text[0] ? log_catch->text : eo_status_text(status))
                       : EO_OK;

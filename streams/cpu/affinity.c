@@ -4,17 +4,17 @@
 #include "base/log.h"
 #include "eo_config.h"
 
-static eo_status none_init(struct eo_affinity **out, uint32_t rank, uint32_t rank_count, const eo_log *log)
+static eo_status none_init(struct eo_affinity **out, const struct eo_affinity_share *share, const eo_log *log)
 {
     *out = NULL;
     eo_log_write(log, EO_LOG_WARN,
-                 "rank %u: threads are not placed: this build has no hwloc; build with -Dhwloc=enabled", rank);
+                 "rank %u: threads are not placed: this build has no hwloc; build with -Dhwloc=enabled", share->rank);
     return EO_OK;
 }
 
 static eo_status none_init_near(struct eo_affinity **out, uint32_t rank, const char *pci_bus_id, const eo_log *log)
 {
-    return none_init(out, rank, 1, log);
+    return none_init(out, &(const struct eo_affinity_share){.rank = rank, .count = 1}, log);
 }
 
 static void none_bind_thread(struct eo_affinity *affinity)

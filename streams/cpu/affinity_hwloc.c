@@ -29,22 +29,23 @@ static void restrict_to_process(struct eo_affinity *affinity)
     hwloc_bitmap_free(allowed);
 }
 
-static void choose_share(struct eo_affinity *affinity, uint32_t rank, uint32_t rank_count)
+static void choose_share(struct eo_affinity *affinity, const struct eo_affinity_share *share)
 {
     const int found = hwloc_get_nbobjs_by_type(affinity->topology, HWLOC_OBJ_CORE);
     const hwloc_obj_type_t type = found > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     const uint64_t cores = (uint64_t)hwloc_get_nbobjs_by_type(affinity->topology, type);
-    uint64_t begin = rank % cores, end = begin + 1;
-    if (rank_count <= cores) {
-        begin = rank * cores / rank_count;
-        end = (rank + UINT64_C(1)) * cores / rank_count;
+    uint64_t begin = share->index % cores, end = begin + 1;
+    if (share->count <= cores) {
+        begin = share->index * cores / share->count;
+        end = (share->index + UINT64_C(1)) * cores / share->count;
     }
     for (uint64_t i = begin; i < end; i++)
         hwloc_bitmap_or(affinity->share, affinity->share,
                         hwloc_get_obj_by_type(affinity->topology, type, (unsigned)i)->cpuset);
     char text[128];
     hwloc_bitmap_list_snprintf(text, sizeof(text), affinity->share);
-    eo_log_write(&affinity->log, EO_LOG_INFO, "rank %u: threads and memory placed on processors %s", rank, text);
+    eo_log_write(&affinity->log, EO_LOG_INFO, "rank %u: threads and memory placed on processors %s", share->rank,
+                 text);
 }
 
 static void affinity_fini(struct eo_affinity *affinity)
@@ -93,12 +94,12 @@ static eo_status load(struct eo_affinity **out, uint32_t rank, bool with_devices
     return EO_OK;
 }
 
-static eo_status affinity_init(struct eo_affinity **out, uint32_t rank, uint32_t rank_count, const eo_log *log)
+static eo_status affinity_init(struct eo_affinity **out, const struct eo_affinity_share *share, const eo_log *log)
 {
-    const eo_status status = load(out, rank, false, log);
+    const eo_status status = load(out, share->rank, false, log);
     if (*out) {
         restrict_to_process(*out);
-        choose_share(*out, rank, rank_count);
+        choose_share(*out, share);
     }
     return status;
 }

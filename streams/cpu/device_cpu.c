@@ -25,7 +25,12 @@ static eo_status cpu_init(struct eo_device *device)
                  params->rank, cpu->kernels->name, params->workers.run ? params->workers.thread_count : 1u);
     if (params->place_threads) {
         const struct eo_affinity_ops *ops = eo_affinity_best();
-        EO_TRY(ops->init(&cpu->affinity, params->rank, params->rank_count, &device->log));
+        const struct eo_affinity_share share = {
+            .rank = params->rank,
+            .index = params->share_ranks ? params->share_rank : params->rank,
+            .count = params->share_ranks ? params->share_ranks : params->rank_count,
+        };
+        EO_TRY(ops->init(&cpu->affinity, &share, &device->log));
         cpu->affinity_ops = ops; /* set only now: fini undoes what init has done */
         ops->bind_thread(cpu->affinity);
     }

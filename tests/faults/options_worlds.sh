@@ -90,6 +90,21 @@ wait $pid
 [ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>err 2>&1
 result $? 'a signal to one rank ends all after the current step, and rank 0 says so'
 
+# Bound apart by their launcher, each rank keeps what is its own; else they share. Rank 0's processors are told.
+if [ "$(nproc)" -ge 2 ] && taskset -c 0,1 true 2>/dev/null && "$train" $quiet --ranks 1 --place-threads | grep -q placed; then
+    for cores in 0,1 1; do
+        timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 0 ] || set -- taskset -c '$cores' "$@"; exec taskset -c 0,1 "$@"' x \
+            "$train" $quiet --place-threads >out-$cores 2>>err
+    done
+    cp out-1 out
+    grep -qx 'rank 0: threads and memory placed on processors 0' out-0,1 &&
+        grep -qx 'rank 0: threads and memory placed on processors 0-1' out-1
+    result $? 'threads are placed within the processors that a rank does not share'
+else
+    count=$((count + 1))
+    echo "ok $count - threads are placed # SKIP one processor, no taskset, or no hwloc"
+fi
+
 # --- files
 both 3 $quiet --export weights.out
 mv weights.out weights.processes && timeout 120 "$train" --ranks 3 $quiet --export weights.out >threads 2>>err &&
