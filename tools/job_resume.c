@@ -19,11 +19,14 @@
 
 #include "tools/job_checkpoint.h"
 #include "tools/job_world.h"
+#include "tools/weights_hash.h"
 
 /* What a process says of the checkpoint that it has looked at. */
 struct look {
     uint64_t step; /* UINT64_MAX: it found none */
     uint64_t damaged;
+    uint64_t is_named; /* the one, not the newest of a folder */
+    uint64_t manifest; /* a hash of it: it has a checksum of each file's checksums, so it says which checkpoint it is */
 };
 
 static uint32_t own_rank(const struct eo_job *job)
@@ -78,6 +81,52 @@ static eo_status open_and_compare(struct eo_job *job, const char *path, struct e
 
 /* -- the newest that is whole --------------------------------------------------------------------------------------*/
 
+/* 0: there is none, or it cannot be read. */
+static uint64_t hash_manifest(const char *folder)
+{
+    char path[EO_JOB_PATH_MAX + 16], piece[4096];
+    uint64_t hash = EO_HASH_START;
+    size_t bytes;
+    snprintf(path, sizeof(path), "%s/manifest", folder);
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return 0;
+    while ((bytes = fread(piece, 1, sizeof(piece), file)) > 0)
+        hash = eo_hash_more(hash, piece, bytes);
+    fclose(file);
+    return hash;
+}
+
+static uint32_t first_damaged(const struct eo_job *job, const struct look *all)
+{
+    uint32_t r = 0;
+    while (r < process_count(job) && !all[r].damaged)
+        r++;
+    return r;
+}
+
+/* They see one folder, or copies of it; a folder that changes, or hosts with folders of their own under one name, are told. */
+static eo_status compare_looks(const struct eo_job *job, const struct look *all, struct eo_problem *problem)
+{
+    static const char advice[] = "name one folder that all ranks see, and let no other run write to it";
+    const bool is_whole = first_damaged(job, all) == process_count(job); /* damage may be one copy's: all go on to the next */
+    for (uint32_t r = 1; r < process_count(job); r++) {
+        if (all[r].is_named != all[0].is_named)
+            return eo_problem_set(problem, EO_ERR_INVALID, "--resume: rank %u was given a checkpoint, and rank %u a folder of "
+                                  "them; %s", all[0].is_named ? 0 : r, all[0].is_named ? r : 0, advice);
+        if ((all[r].step == UINT64_MAX) != (all[0].step == UINT64_MAX))
+            return eo_problem_set(problem, EO_ERR_INVALID, "--resume: rank %u finds a checkpoint, and rank %u none; %s",
+                                  all[r].step == UINT64_MAX ? 0 : r, all[r].step == UINT64_MAX ? r : 0, advice);
+        if (all[r].step != all[0].step)
+            return eo_problem_set(problem, EO_ERR_INVALID, "--resume: rank 0 and rank %u look at checkpoints of different "
+                                  "steps; %s", r, advice);
+        if (is_whole && all[r].manifest != all[0].manifest)
+            return eo_problem_set(problem, EO_ERR_INVALID, "--resume: rank 0 and rank %u look at different checkpoints of "
+                                  "step %" PRIu64 ": their manifests differ; %s", r, all[0].step, advice);
+    }
+    return EO_OK;
+}
+
 /* All processes say what they have seen; alone it is what the one has. */
 static eo_status exchange(struct eo_job *job, const struct look *mine, struct look *all, struct eo_problem *problem)
 {
@@ -88,19 +137,7 @@ static eo_status exchange(struct eo_job *job, const struct look *mine, struct lo
     const eo_status status = eo_rendezvous_all_gather(job->together->rendezvous, mine, sizeof(*mine), all);
     if (status < 0)
         return eo_problem_set(problem, status, "--resume: the ranks could not agree: %s", eo_status_text(status));
-    for (uint32_t r = 1; r < process_count(job); r++)
-        if (all[r].step != all[0].step) /* in a folder that changes, or is not the same one everywhere */
-            return eo_problem_set(problem, EO_ERR_INVALID, "--resume: rank 0 and rank %u look at checkpoints of different "
-                                  "steps; name one folder that all ranks see, and let no other run write to it", r);
-    return EO_OK;
-}
-
-static uint32_t first_damaged(const struct eo_job *job, const struct look *all)
-{
-    uint32_t r = 0;
-    while (r < process_count(job) && !all[r].damaged)
-        r++;
-    return r;
+    return compare_looks(job, all, problem);
 }
 
 /* This process's piece of it. EO_OK: whole as far as that goes; EO_ERR_IO: damaged, or a file is missing. */
@@ -129,7 +166,7 @@ static eo_status find_whole(struct eo_job *job, const char *folder, char *path, 
         const bool found = status == EO_OK;
         if (found) {
             status = look_at(job, path, &log);
-            mine = (struct look){.step = step, .damaged = status == EO_ERR_IO};
+            mine = (struct look){.step = step, .damaged = status == EO_ERR_IO, .manifest = hash_manifest(path)};
         }
         if (status < 0 && !mine.damaged)
             return refuse(&log_catch, status, problem);
@@ -180,7 +217,8 @@ static eo_status find(struct eo_job_checkpoints *checkpoints, struct eo_job *job
     if (!path[0])
         return EO_IN_PROGRESS;
     TOOLS_TRY(open_and_compare(job, path, problem));
-    return is_named ? exchange(job, &(struct look){.step = job->first_step}, all, problem) : EO_OK;
+    const struct look mine = {.step = job->first_step, .is_named = true, .manifest = hash_manifest(path)};
+    return is_named ? exchange(job, &mine, all, problem) : EO_OK;
 }
 
 /* Later steps of a run that was left are not removed by --keep, and a later --resume would take them. */

@@ -13,7 +13,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
-options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --steps 4 --text $text"
+shared="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --text $text"
+options="$shared --steps 4"
 
 result() # STATUS SENTENCE
 {
@@ -75,4 +76,32 @@ result $? 'refused: --init with other weights of the same shape'
 apart "--sample 0 --init weights.1" "--sample 0 --init weights.copy"
 [ $status = 0 ] && grep -q '^weights_hash ' out
 result $? 'a copy of the same weights under another path is the same'
+for seed in 1 2; do
+    # shellcheck disable=SC2086 # lists of options
+    timeout 120 "$train" --ranks 2 $options --sample 0 --seed $seed --checkpoint saved.$seed --checkpoint-every 2 >out 2>err || break
+done
+cp -r saved.1 saved.copy
+options="$shared --sample 0 --steps 6"
+apart '--resume saved.1' '--resume saved.2'
+refused 'rank 0 and rank 1 look at different checkpoints of step 4: their manifests differ'
+result $? 'refused: --resume from folders with checkpoints of two trainings'
+apart '--resume saved.1/step-000000000002' '--resume saved.2/step-000000000002'
+refused 'rank 0 and rank 1 look at different checkpoints of step 2: their manifests differ'
+result $? 'refused: --resume with checkpoints of two trainings'
+apart '--resume saved.1/step-000000000002' '--resume saved.1/step-000000000004'
+refused 'rank 0 and rank 1 look at checkpoints of different steps'
+result $? 'refused: --resume with checkpoints of two steps'
+apart '--resume saved.1' '--resume saved.1/step-000000000004'
+refused 'rank 1 was given a checkpoint, and rank 0 a folder of them'
+result $? 'refused: --resume with a checkpoint and with a folder'
+mkdir -p host.0 host.1
+cp -r saved.1 host.0/run
+# shellcheck disable=SC2016,SC2086 # lists of options
+timeout 120 "$launch" -n 2 sh -c 'cd host.$EVENODD_RANK && exec "$@"' x "$train" $options --checkpoint run --resume >out 2>err
+status=$?
+refused '--resume: rank 0 finds a checkpoint, and rank 1 none' && [ ! -e host.1/run ]
+result $? 'refused: --resume with a folder that is another one on each host'
+apart '--resume saved.1' '--resume saved.copy'
+[ $status = 0 ] && grep -q '^weights_hash ' out
+result $? 'a copy of the same checkpoints under another path is the same'
 echo "1..$count"
