@@ -197,19 +197,17 @@ static eo_status reshard(const struct checkpoint_tool *tool)
 }
 
 /* The shape of the model is in the trainer's bytes, where train was the trainer. */
-static eo_status model_of(eo_checkpoint *checkpoint, eo_transformer_config *config)
+static eo_status model_of(eo_checkpoint *checkpoint, eo_transformer_config *config, json_t **published)
 {
     static char text[EO_JOB_SETTINGS_MAX];
     uint32_t bytes = sizeof(text);
-    bool half_blocks = false;
     TOOLS_TRY(eo_checkpoint_blob(checkpoint, 0, text, &bytes));
     json_t *settings = json_loadb(text, bytes, 0, NULL);
-    const bool known = eo_job_settings_model(settings, config, &half_blocks);
+    const bool known = eo_job_settings_model(settings, config, published);
     json_decref(settings);
-    if (!known || half_blocks) {
+    if (!known) {
         print_error(&error_count, EO_LOG_ERROR,
-                    known ? "the checkpoint is of half blocks (--granularity half); train --export writes them"
-                          : "the checkpoint says nothing of its model's shape: it was not saved by train");
+                    "the checkpoint says nothing of its model's shape: it was not saved by train");
         return EO_ERR_UNSUPPORTED;
     }
     return EO_OK;
@@ -222,10 +220,12 @@ static eo_status convert_to_others(const struct checkpoint_tool *tool)
     eo_checkpoint *checkpoint;
     eo_transformer_config config;
     struct eo_problem problem;
+    json_t *published = NULL;
     TOOLS_TRY(open_newest(&checkpoint, tool->from));
-    eo_status status = model_of(checkpoint, &config);
+    eo_status status = model_of(checkpoint, &config, &published);
     if (status >= 0)
-        status = told(eo_convert_to_files(checkpoint, &config, &settings, &problem), &problem);
+        status = told(eo_convert_to_files(checkpoint, &config, published, &settings, &problem), &problem);
+    json_decref(published);
     eo_checkpoint_close(&checkpoint);
     return status;
 }
@@ -235,7 +235,7 @@ static eo_status convert_from_others(const struct checkpoint_tool *tool)
     struct eo_import import;
     struct eo_problem problem;
     TOOLS_TRY(told(eo_import_open(&import, tool->from, &problem), &problem));
-    json_t *settings = eo_job_settings_of_model(&import.config);
+    json_t *settings = eo_job_settings_of_model(&import.config, import.model_config);
     char *text = settings ? json_dumps(settings, JSON_COMPACT) : NULL;
     eo_status status = EO_ERR_NO_MEMORY;
     if (text)

@@ -68,7 +68,7 @@ static eo_status write_model(eo_checkpoint *checkpoint, const struct eo_export_m
     return eo_export_end(&export, problem);
 }
 
-eo_status eo_convert_to_files(eo_checkpoint *checkpoint, const eo_transformer_config *config,
+eo_status eo_convert_to_files(eo_checkpoint *checkpoint, const eo_transformer_config *config, const json_t *published,
                               const struct eo_export_settings *settings, struct eo_problem *problem)
 {
     struct first_error error = {""};
@@ -79,7 +79,8 @@ eo_status eo_convert_to_files(eo_checkpoint *checkpoint, const eo_transformer_co
     if (created < 0)
         return failed(&error, settings->path, created, problem);
     const struct eo_export_model model = {.model = eo_transformer_model(transformer),
-                                          .config = eo_transformer_get_params(transformer)->config};
+                                          .config = eo_transformer_get_params(transformer)->config,
+                                          .published = published};
     const eo_status status = write_model(checkpoint, &model, settings, problem);
     eo_transformer_destroy(&transformer);
     static const char option[] = "--export "; /* is none here */

@@ -31,6 +31,7 @@ struct eo_export_model {
     const eo_model *model;
     eo_transformer_config config;
     const struct eo_model_config *origin; /* NULL, or what the model was made from: its family, and ids of its tokens */
+    const json_t *published;              /* NULL, or what eo_export_published made of another one's origin: it comes first */
 };
 
 struct eo_export_tensor {
@@ -94,6 +95,12 @@ EO_NODISCARD eo_status eo_export_describe_folder(struct eo_export *export, const
                                                  const struct eo_export_model *model, struct eo_problem *problem);
 EO_NODISCARD eo_status eo_export_write_headers(struct eo_export *export, const struct eo_export_model *model,
                                                struct eo_problem *problem);
+
+/*
+ * export_config.c: what a config.json says and the model's numbers do not, to be kept with its weights: which family it is
+ * of, where several compute the same, and the ids of special tokens. To be released by the caller; NULL: no memory.
+ */
+json_t *eo_export_published(const struct eo_export_model *model);
 
 /* export_config.c: a config.json, to be released by the caller; NULL: `why` (at least 160 bytes) says for what. */
 json_t *eo_export_config(const struct eo_export_model *model, eo_dtype dtype, char *why, size_t why_bytes);

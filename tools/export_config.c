@@ -17,7 +17,10 @@ static enum eo_config_family family_of(const struct eo_export_model *model)
         return EO_CONFIG_QWEN3;
     if (c->qkv_bias)
         return EO_CONFIG_QWEN2;
-    return model->origin && model->origin->family == EO_CONFIG_MISTRAL ? EO_CONFIG_MISTRAL : EO_CONFIG_LLAMA;
+    const char *type = json_string_value(json_object_get(model->published, "model_type"));
+    const bool is_mistral = type ? strcmp(type, eo_config_family_name(EO_CONFIG_MISTRAL)) == 0
+                                 : model->origin && model->origin->family == EO_CONFIG_MISTRAL;
+    return is_mistral ? EO_CONFIG_MISTRAL : EO_CONFIG_LLAMA;
 }
 
 /* A float as the shortest decimal number that is it: 1e-05 and not 9.99999974737875e-06. */
@@ -72,8 +75,8 @@ static void add_token_ids(const struct eo_export_model *model, json_t *fields)
 {
     static const char *const names[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
     enum { GPT2_WORDS = 50257 };
-    json_t *origin = NULL;
-    if (model->origin && model->origin->from_file)
+    json_t *origin = model->published ? json_copy((json_t *)model->published) : NULL;
+    if (!origin && model->origin && model->origin->from_file)
         origin = json_load_file(model->origin->source, JSON_REJECT_DUPLICATES, NULL);
     const bool is_published = model->config.family == EO_FAMILY_GPT2 && model->config.vocabulary == GPT2_WORDS;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -86,6 +89,14 @@ static void add_token_ids(const struct eo_export_model *model, json_t *fields)
             json_object_set_new(fields, names[i], json_null());
     }
     json_decref(origin);
+}
+
+json_t *eo_export_published(const struct eo_export_model *model)
+{
+    json_t *published = json_pack("{s:s}", "model_type", eo_config_family_name(family_of(model)));
+    if (published)
+        add_token_ids(model, published);
+    return published;
 }
 
 json_t *eo_export_config(const struct eo_export_model *model, eo_dtype dtype, char *why, size_t why_bytes)

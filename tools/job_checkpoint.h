@@ -69,11 +69,12 @@ void eo_job_resume_set_aside(const struct eo_job_checkpoints *checkpoints, uint6
 
 /* job_settings.c: what a run's results depend on, as JSON. NULL: no memory. */
 json_t *eo_job_settings(const struct eo_job *job);
-/* The same of weights that no run has touched yet. */
-json_t *eo_job_settings_of_model(const eo_transformer_config *config);
+/* The same of weights that no run has touched yet; `origin` (NULL is taken) is the config they came with. */
+json_t *eo_job_settings_of_model(const eo_transformer_config *config, const struct eo_model_config *origin);
 /* The differences, if it `tells` a line each on standard error; and where in its data the run goes on. */
 void eo_job_settings_compare(struct eo_job *job, const json_t *saved, bool tells);
-/* The model of a checkpoint's settings; false: they say nothing of one. */
-bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config, bool *half_blocks);
+/* The model of a checkpoint's settings; false: they say nothing of one. *published is for struct eo_export_model, to be
+ * released by the caller: NULL in checkpoints of before there was such a thing. */
+bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config, json_t **published);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/export.h"
 #include "tools/job_checkpoint.h"
 #include "tools/weights_hash.h"
 
@@ -22,34 +23,34 @@ static uint64_t data_hash(const struct eo_data *data)
     return hash;
 }
 
-static json_t *describe_model(const eo_transformer_config *c, bool half_blocks)
+static json_t *describe_model(const eo_transformer_config *c, const struct eo_model_config *origin, bool half_blocks)
 {
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:b, s:b, s:b}",
+    const struct eo_export_model model = {.config = *c, .origin = origin};
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:b, s:b, s:b, s:o}",
         "family", c->family == EO_FAMILY_GPT2 ? "gpt2" : "llama", "layers", (json_int_t)c->layer_count,
         "width", (json_int_t)c->width, "heads", (json_int_t)c->head_count, "kv_heads", (json_int_t)c->kv_head_count,
         "head_size", (json_int_t)c->head_size, "mlp_width", (json_int_t)c->mlp_width,
         "vocabulary", (json_int_t)c->vocabulary, "context", (json_int_t)c->context, "tied_head", c->tied_head,
         "norm_eps", (double)c->norm_eps, "rope_theta", (double)c->rope_theta, "qkv_bias", c->qkv_bias,
-        "qk_norm", c->qk_norm, "half_blocks", half_blocks);
+        "qk_norm", c->qk_norm, "half_blocks", half_blocks, "published", eo_export_published(&model));
 }
 
-json_t *eo_job_settings_of_model(const eo_transformer_config *config)
+json_t *eo_job_settings_of_model(const eo_transformer_config *config, const struct eo_model_config *origin)
 {
-    return json_pack("{s:s, s:o}", "program", "evenodd-checkpoint", "model", describe_model(config, false));
+    return json_pack("{s:s, s:o}", "program", "evenodd-checkpoint", "model", describe_model(config, origin, false));
 }
 
-bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config, bool *half_blocks)
+bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config, json_t **published)
 {
     const char *family = NULL;
     json_int_t layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context;
-    int tied, bias, norm, half;
+    int tied, bias, norm;
     double eps, theta;
     json_t *model = json_object_get(settings, "model");
-    if (!model || json_unpack(model, "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:F, s:F, s:b, s:b, s:b}",
+    if (!model || json_unpack(model, "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:F, s:F, s:b, s:b}",
             "family", &family, "layers", &layers, "width", &width, "heads", &heads, "kv_heads", &kv_heads,
             "head_size", &head_size, "mlp_width", &mlp_width, "vocabulary", &vocabulary, "context", &context,
-            "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm,
-            "half_blocks", &half) != 0)
+            "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm) != 0)
         return false;
     const json_int_t counts[] = {layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
@@ -62,7 +63,7 @@ bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config
         .context = (uint32_t)context, .tied_head = tied, .norm_eps = (float)eps, .rope_theta = (float)theta,
         .qkv_bias = bias, .qk_norm = norm,
     };
-    *half_blocks = half;
+    *published = json_incref(json_object_get(model, "published"));
     return true;
 }
 
@@ -75,11 +76,12 @@ static uint64_t sequences_of_a_step(const struct eo_job *job)
 json_t *eo_job_settings(const struct eo_job *job)
 {
     const struct eo_options *o = job->options;
+    const struct eo_model_config *origin = job->model_config ? job->model_config : job->import.model_config;
     char seed[24], data[24];
     snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
     snprintf(data, sizeof(data), "%016" PRIx64, data_hash(&job->data));
     return json_pack("{s:s, s:o, s:I, s:I, s:{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:s}}",
-        "program", "evenodd-train", "model", describe_model(&job->config, o->half_blocks),
+        "program", "evenodd-train", "model", describe_model(&job->config, origin, o->half_blocks),
         "origin_step", (json_int_t)job->data.origin_step, "origin_sequence", (json_int_t)job->data.origin_sequence,
         "settings", "seed", seed, "data", data, "seq", (json_int_t)job->shape.seq,
         "sequences", (json_int_t)sequences_of_a_step(job), "steps", (json_int_t)o->steps,

@@ -21,6 +21,7 @@
 #include "tools/convert.h"
 #include "tools/export.h"
 #include "tools/import.h"
+#include "tools/job_checkpoint.h"
 #include "tools/weights_hash.h"
 
 static char folder[] = "/tmp/evenodd-interchange-XXXXXX", path[sizeof(folder) + 64];
@@ -286,15 +287,37 @@ static void convert_there_and_back(const struct eo_export_settings *to, uint32_t
     cr_assert_eq(eo_convert_from_files(&import, checkpoints, rank_count, "{}", 2, &problem), EO_OK, "%s", problem.text);
     cr_assert_eq(eo_checkpoint_find(found, sizeof(found), NULL, checkpoints, &silence), EO_OK);
     cr_assert_eq(eo_checkpoint_open(&checkpoint, found, &silence), EO_OK);
-    cr_assert_eq(eo_convert_to_files(checkpoint, &import.config, to, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(eo_convert_to_files(checkpoint, &import.config, NULL, to, &problem), EO_OK, "%s", problem.text);
     eo_transformer_config other = import.config;
     other.vocabulary++;
     const struct eo_export_settings elsewhere = {.path = "/tmp/evenodd-interchange-none", .file_bytes = 1 << 20};
-    cr_assert_eq(eo_convert_to_files(checkpoint, &other, &elsewhere, &problem), EO_ERR_INVALID);
+    cr_assert_eq(eo_convert_to_files(checkpoint, &other, NULL, &elsewhere, &problem), EO_ERR_INVALID);
     cr_assert(strstr(problem.text, "it is of another model"), "%s", problem.text);
     cr_assert_neq(access(elsewhere.path, F_OK), 0);
     eo_checkpoint_close(&checkpoint);
     eo_import_fini(&import);
+}
+
+/* Checkpoints of before they kept it say nothing of where the model was published: they are what their numbers say. */
+Test(interchange, a_checkpoint_says_of_which_family_its_model_is_and_an_older_one_may_not)
+{
+    static struct eo_model_config origin = {.family = EO_CONFIG_MISTRAL};
+    for (int old = 0; old < 2; old++) {
+        char why[200];
+        eo_transformer_config config;
+        json_t *settings = eo_job_settings_of_model(&llama, &origin), *published = NULL;
+        if (old)
+            cr_assert_eq(json_object_del(json_object_get(settings, "model"), "published"), 0);
+        cr_assert(eo_job_settings_model(settings, &config, &published));
+        cr_assert_eq(published == NULL, old);
+        cr_assert_eq(config.width, llama.width);
+        const struct eo_export_model model = {.config = config, .published = published};
+        json_t *file = eo_export_config(&model, EO_DTYPE_FP32, why, sizeof(why));
+        cr_assert_str_eq(json_string_value(json_object_get(file, "model_type")), old ? "llama" : "mistral");
+        json_decref(file);
+        json_decref(published);
+        json_decref(settings);
+    }
 }
 
 /* A value that no weight may have, in the last file. */
