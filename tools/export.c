@@ -49,7 +49,7 @@ static eo_status describe(struct eo_export *export, const struct eo_export_setti
                           const struct eo_export_model *model, struct eo_problem *problem)
 {
     *export = (struct eo_export){
-        .is_folder = !is_llmc(settings->path), .tensor_count = eo_model_parameter_count(model->model),
+        .lock = -1, .is_folder = !is_llmc(settings->path), .tensor_count = eo_model_parameter_count(model->model),
         .element = settings->dtype == EO_DTYPE_BF16 ? EO_ELEMENT_BF16 : EO_ELEMENT_F32, .room_count = ROOM_LEAST};
     if (settings->path[0] == '\0' || strlen(settings->path) >= sizeof(export->path))
         return eo_problem_set(problem, EO_ERR_INVALID, "--export: a path of %zu bytes is none", strlen(settings->path));
@@ -78,6 +78,9 @@ static void forget(struct eo_export *export)
     for (uint32_t f = 0; export->files && f < export->file_count; f++)
         if (export->files[f].file >= 0)
             close(export->files[f].file);
+    if (export->lock >= 0)
+        close(export->lock);
+    export->lock = -1;
     free(export->files);
     free(export->tensors);
     free(export->config);
@@ -123,6 +126,7 @@ static eo_status check_place(const struct eo_export *export, struct eo_problem *
     if (access(parent, W_OK | X_OK) != 0)
         return eo_problem_set(problem, EO_ERR_IO, "--export %s: nothing can be made in %s: %s", export->path, parent,
                               strerror(errno));
+    eo_export_remove_left(parent, export->path);
     if (statvfs(parent, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < export->bytes)
         return eo_problem_set(problem, EO_ERR_IO, "--export %s: takes %.1f MiB, and %.1f MiB are free there; make room, or "
                               "name another disk", export->path, (double)export->bytes / (1 << 20),
@@ -151,6 +155,7 @@ static eo_status begin_llmc(struct eo_export *export, struct eo_problem *problem
     if (file->file < 0)
         return eo_problem_set(problem, EO_ERR_IO, "%s: cannot be made: %s", export->partial, strerror(errno));
     export->is_made = true;
+    TOOLS_TRY(eo_export_lock(export, problem));
     eo_llmc_header(&export->llmc, header);
     TOOLS_TRY(eo_write_at(file->file, export->partial, header, sizeof(header), 0, problem));
     /* The words that pad the vocabulary are zeros: what nobody writes. */
@@ -165,6 +170,7 @@ static eo_status begin_folder(struct eo_export *export, const struct eo_export_m
     if (mkdir(export->partial, 0777) != 0)
         return eo_problem_set(problem, EO_ERR_IO, "%s: cannot be made: %s", export->partial, strerror(errno));
     export->is_made = true;
+    TOOLS_TRY(eo_export_lock(export, problem));
     return eo_export_write_headers(export, model, problem);
 }
 
@@ -274,18 +280,20 @@ void eo_export_drop(struct eo_export *export)
     forget(export);
 }
 
-/* What is whole is not thrown away because its name was taken meanwhile. */
+/* What is whole is not thrown away because its name was taken meanwhile, now or by the next export. */
 static eo_status give_name(struct eo_export *export, struct eo_problem *problem)
 {
-    char parent[sizeof(export->path)];
+    char parent[sizeof(export->path)], whole[sizeof(export->partial)];
     parent_of(export->path, parent, sizeof(parent));
     struct stat info;
     if (!export->is_folder && lstat(export->path, &info) == 0)
         errno = EEXIST;
     else if (rename(export->partial, export->path) == 0)
         return sync_path(parent, problem);
+    const int error = errno;
+    snprintf(whole, sizeof(whole), "%s.whole-%ld", export->path, (long)getpid());
     return eo_problem_set(problem, EO_ERR_IO, "--export %s: cannot get its name: %s; all of it is in %s", export->path,
-                          strerror(errno), export->partial);
+                          strerror(error), rename(export->partial, whole) == 0 ? whole : export->partial);
 }
 
 eo_status eo_export_end(struct eo_export *export, struct eo_problem *problem)

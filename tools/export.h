@@ -4,7 +4,8 @@
  * index), or a GPT-2 checkpoint of llm.c where the path ends in ".bin".
  *
  * What is written has another name until all of it is on the disk: the path and ".new-" and a number. Whatever fails
- * before takes it away again, so that under the path there is the whole model or nothing.
+ * before takes it away again, so that under the path there is the whole model or nothing; what a run left that was killed,
+ * the next export to the path does.
  */
 #ifndef EO_TOOLS_EXPORT_H
 #define EO_TOOLS_EXPORT_H
@@ -47,6 +48,7 @@ struct eo_export_tensor {
 struct eo_export {
     char path[4096], partial[4160];
     bool is_folder, is_made;          /* is_made: under the partial name lies what is ours */
+    int lock;                         /* on it, so that nobody else takes it away; -1: none */
     enum eo_element element;
     struct eo_llmc llmc;
     struct eo_model_config *config; /* of a folder */
@@ -66,7 +68,8 @@ struct eo_export {
 
 /*
  * Everything that can be judged before there are weights: kinds of model, names, folders, room on the disk. Writes
- * nothing. EO_ERR_INVALID, EO_ERR_UNSUPPORTED, EO_ERR_IO, EO_ERR_NO_MEMORY.
+ * nothing; removes what exports to the same path have left that were killed. EO_ERR_INVALID, EO_ERR_UNSUPPORTED,
+ * EO_ERR_IO, EO_ERR_NO_MEMORY.
  */
 EO_NODISCARD eo_status eo_export_check(const struct eo_export_settings *settings, const struct eo_export_model *model,
                                        struct eo_problem *problem);
@@ -89,6 +92,10 @@ EO_NODISCARD eo_status eo_export_weights(const struct eo_export_settings *settin
                                          eo_runtime *runtime, bool writes, struct eo_problem *problem);
 
 /* --- between the files of this part ------------------------------------------------------------------------------- */
+
+/* export_partial.c: a lock on what has just been made under the partial name; and away with those that nobody has locked. */
+EO_NODISCARD eo_status eo_export_lock(struct eo_export *export, struct eo_problem *problem);
+void eo_export_remove_left(const char *parent, const char *path);
 
 /* export_folder.c: the config, where each tensor lies and what the files are called; then what stands before tensors. */
 EO_NODISCARD eo_status eo_export_describe_folder(struct eo_export *export, const struct eo_export_settings *settings,

@@ -1,0 +1,61 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: an export that is killed leaves nothing under its path, and what it leaves beside it the next one removes; what
+# another run is writing, or what is not an export's, stays.
+# Method: a limit on the size of files ends train by a signal in the middle of writing.
+# usage: export_left.sh TRAIN
+set -u
+train=$(realpath "$1")
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+number=0
+seq 1 2000 >text
+
+report() # STATUS TEXT
+{
+    number=$((number + 1))
+    if [ "$1" = 0 ]; then
+        echo "ok $number - $2"
+    else
+        { ls -R; cat out err; } | sed 's/^/# /'
+        echo "not ok $number - $2"
+    fi
+}
+
+options="--model 2x32x2 --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 1"
+# shellcheck disable=SC2086 # a list of options
+export_to() { "$train" $options --export "$1" >out 2>err; }
+left() { find . -name "$1.new-*" | wc -l; }
+
+export_to whole && export_to whole.bin
+report $? 'an export that nothing happens to'
+
+for path in model model.bin; do
+    # 40 KiB of what is more; the shell says of what signal it died.
+    (ulimit -f 80 && export_to $path) 2>/dev/null
+    [ $? -gt 128 ] && [ ! -e $path ] && [ "$(left $path)" = 1 ]
+    report $? "$path: one that is killed leaves nothing under the path, and something beside it"
+    export_to $path && [ "$(left $path)" = 0 ] && grep -q "/$path.new-[0-9]* is removed" err &&
+        diff -r $path "whole${path#model}"
+    report $? "$path: the next one removes that, and is whole"
+    rm -r $path
+done
+
+mkdir model.new-1 model.new-2 model.new-3 model.new- model.new-4x amodel.new-5
+touch model.new-1/config.json model.new-1/model-00001-of-00002.safetensors model.new-2/mine model.new-4x/config.json
+if command -v flock >/dev/null; then
+    mkfifo end
+    flock model.new-3 sh -c 'echo >locked; read -r _ <end' &
+    while [ ! -e locked ]; do sleep 0.01; done
+    export_to model && [ ! -e model.new-1 ] && [ -e model.new-2/mine ] && [ -d model.new-3 ] && [ -d model.new- ] &&
+        [ -e model.new-4x/config.json ] && [ -d amodel.new-5 ]
+    report $? 'one that a live process has locked stays, and so does what is not ours'
+    echo >end
+    wait
+else
+    number=$((number + 1))
+    echo "ok $number - one that is locked # SKIP there is no flock(1)"
+fi
+echo "1..$number"
