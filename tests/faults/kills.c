@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: whatever a rank does when it is killed or stopped, all others say which one it was and end, nothing is left
- * running, and the run that goes on from the last checkpoint ends with the weights of one that was never disturbed.
+ * behind (processes, sockets, ports, shared memory), and the run that goes on from the last checkpoint ends with the weights
+ * of one that was never disturbed.
  * Method: trainings of 2 to 4 ranks under launch --restarts 1. A seed chooses ranks, victim, signal, step and phase; the
- * victim's flight recorder is read while it writes it, and the signal is sent when it is there.
+ * victim's flight recorder is read while it writes it, and the signal is sent when it is there. Some lose two ranks at one
+ * time, some are of other strategies, and every second one meets over TCP. Each is in namespaces of its own, where
+ * whatever it leaves behind is seen; without leave to make them that is not looked at, and said.
  * usage: kills LAUNCH TRAIN FOLDER COUNT
  */
 #include <errno.h>
@@ -15,19 +18,24 @@
 #include <unistd.h>
 
 #include "tests/cluster/tap.h"
+#include "tests/faults/leftovers.h"
 #include "tests/faults/victim.h"
 
-enum { RANKS_MAX = 4, STEPS = 240, EVERY = 12, AT_ONCE = 3, TRIES = 6, PATIENCE_S = 240, CASES_MAX = 1000 };
+enum { RANKS_MAX = 4, STEPS = 240, EVERY = 12, AT_ONCE = 3, TRIES = 6, PATIENCE_S = 240, CASES_MAX = 1000, NOBODY = -1 };
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_CHECKPOINT, PHASES };
 
 static const char *const phase_names[PHASES] = {"forward", "backward", "the optimizer", "a checkpoint"};
 static const int signals[] = {SIGKILL, SIGSEGV, SIGSTOP, SIGKILL, SIGSEGV};
 static const char *launch, *train, *folder;
 static char text_path[300];
-static char references[RANKS_MAX + 1][32]; /* weights_hash of a run that nobody disturbs, by ranks */
+static const char *const strategies[] = {"zero3", "hsdp:2", "zero2", "ddp"};
+enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]), FIRST_OF_STRATEGIES = 76 };
+static char references[STRATEGIES][RANKS_MAX + 1][32]; /* weights_hash of a run that nobody disturbs */
+static const char *not_enclosed = "not tried";         /* why; NULL: each case is in namespaces of its own */
 
 struct scenario {
-    uint32_t seed, rank_count, victim, step;
+    uint32_t seed, rank_count, victim, step, strategy;
+    int other; /* who is lost at the same time, or NOBODY */
     int signal;
     enum phase phase;
     char dir[300];
@@ -44,8 +52,14 @@ static uint64_t mix(uint64_t seed, uint64_t salt)
 /* Consecutive seeds go through signals and phases in turn; the rest is drawn. */
 static struct scenario draw(uint32_t seed)
 {
-    struct scenario s = {.seed = seed, .rank_count = 2 + (uint32_t)(mix(seed, 1) % 3)};
+    struct scenario s = {.seed = seed, .rank_count = 2 + (uint32_t)(mix(seed, 1) % 3), .other = NOBODY};
+    if (seed % 10 == 9 || seed >= FIRST_OF_STRATEGIES)
+        s.rank_count = RANKS_MAX;
+    if (seed >= FIRST_OF_STRATEGIES)
+        s.strategy = seed % STRATEGIES;
     s.victim = (uint32_t)(mix(seed, 2) % s.rank_count);
+    if (seed % 10 == 9)
+        s.other = (int)((s.victim + 1 + mix(seed, 4) % (s.rank_count - 1)) % s.rank_count);
     s.step = 15 + (uint32_t)(mix(seed, 3) % (STEPS / 2));
     s.signal = signals[seed % 5];
     s.phase = (enum phase)(seed / 5 + seed) % PHASES;
@@ -56,6 +70,10 @@ static struct scenario draw(uint32_t seed)
 }
 
 /* ---- processes ---- */
+
+/* Over TCP, as ranks that do not know that they share a host: a port of the case's own namespace. */
+static const char over_tcp[] = "export EVENODD_LOCAL_RANK=0 EVENODD_LOCAL_RANKS=1 EVENODD_ADDRESS=127.0.0.1 EVENODD_PORT=29411; "
+                               "exec \"$@\"";
 
 static pid_t start(const struct scenario *s, bool disturbed)
 {
@@ -77,12 +95,19 @@ static pid_t start(const struct scenario *s, bool disturbed)
     setrlimit(RLIMIT_CORE, &no_core);
     dup2(out_fd, 1);
     dup2(err_fd, 2);
+    close(out_fd);
+    close(err_fd);
     setenv("OMP_NUM_THREADS", "1", 1);
-    const char *arguments[] = {launch, "-n", ranks, "--restarts", disturbed ? "1" : "0", train, "--model", "2x32x2", "--seq", "16",
-        "--batch", "1", "--steps", steps, "--threads", "1", "--peak-seconds", "0", "--sample", "0", "--text", text_path,
-        "--flight-recorder", flight, "--rank-timeout", s->signal == SIGSTOP ? "3" : "60",
+    const char *const begin[] = {launch, "-n", ranks, "--restarts", disturbed ? "1" : "0", "sh", "-c", over_tcp, "sh"};
+    const char *const options[] = {train, "--model", "2x32x2", "--seq", "16", "--batch", "1", "--steps", steps, "--threads", "1",
+        "--peak-seconds", "0", "--sample", "0", "--text", text_path, "--collectives", "shared", "--strategy",
+        strategies[s->strategy], "--flight-recorder", flight, "--rank-timeout", s->signal == SIGSTOP ? "3" : "60",
         disturbed ? "--checkpoint" : NULL, checkpoints, "--checkpoint-every", every, "--keep", "3", "--resume", NULL};
-    execv(launch, (char **)arguments);
+    const char *words[sizeof(begin) / sizeof(begin[0]) + sizeof(options) / sizeof(options[0])];
+    const size_t count = s->seed % 2 && !not_enclosed ? 9 : 5;
+    memcpy(words, begin, count * sizeof(*words));
+    memcpy(words + count, options, sizeof(options));
+    execv(launch, (char **)words);
     perror(launch);
     _exit(127);
 }
@@ -154,10 +179,11 @@ static bool is_there(const struct scenario *s, const struct victim *v)
 /* False: the run was over before. */
 static bool strike(const struct scenario *s, pid_t launcher, uint32_t *process)
 {
-    struct victim v;
+    struct victim v, other = {0};
     char flight[400];
     snprintf(flight, sizeof(flight), "%s/flight", s->dir);
-    if (!victim_open(&v, flight, s->victim, launcher))
+    if (!victim_open(&v, flight, s->victim, launcher) ||
+        (s->other != NOBODY && !victim_open(&other, flight, (uint32_t)s->other, launcher)))
         return false;
     bool struck = false;
     while (victim_step(&v) < STEPS - 10 && !is_there(s, &v) && kill(victim_process(&v), 0) == 0)
@@ -165,6 +191,10 @@ static bool strike(const struct scenario *s, pid_t launcher, uint32_t *process)
     *process = (uint32_t)victim_process(&v);
     if (is_there(s, &v) && victim_step(&v) < STEPS - 10)
         struck = kill(victim_process(&v), s->signal) == 0;
+    if (other.head && struck)
+        (void)kill(victim_process(&other), s->signal);
+    if (other.head)
+        victim_close(&other);
     victim_close(&v);
     return struck;
 }
@@ -187,40 +217,55 @@ static bool has_line(const char *text, const char *begin, const char *middle)
     return false;
 }
 
-static void judge(const struct scenario *s, bool ended, int status, uint32_t process)
+/* How many of those that are left have said who was lost. */
+static uint32_t count_reports(const struct scenario *s, const char *err)
 {
-    char begin[64], name[96], hash[32] = "";
-    const char *err = read_file(s->dir, "err");
-    uint32_t reports = 0, alive = 0;
+    char begin[64], name[64], other[64];
+    uint32_t reports = 0;
     snprintf(name, sizeof(name), "rank %u (host ", s->victim);
+    snprintf(other, sizeof(other), "rank %d (host ", s->other);
     for (uint32_t r = 0; r < s->rank_count; r++) {
         snprintf(begin, sizeof(begin), "train: rank %u: ", r);
-        if (r != s->victim && has_line(err, begin, name))
-            reports++;
+        reports += r != s->victim && (int)r != s->other && (has_line(err, begin, name) || has_line(err, begin, other));
     }
-    snprintf(name, sizeof(name), "process %u)", process);
+    return reports;
+}
+
+static uint32_t count_alive(const struct scenario *s)
+{
+    uint32_t alive = 0;
     for (int restart = 0; restart < 2; restart++)
         for (uint32_t r = 0; r < s->rank_count; r++) {
-            char path[64];
-            snprintf(path, sizeof(path), restart ? "flight/restart-1/rank-%05u.flight" : "flight/rank-%05u.flight", r);
-            char full[500];
+            char path[500];
             eo_flight_log *flight;
-            snprintf(full, sizeof(full), "%s/%s", s->dir, path);
-            if (eo_flight_log_open(&flight, full, NULL) < 0)
+            snprintf(path, sizeof(path), "%s/flight/%srank-%05u.flight", s->dir, restart ? "restart-1/" : "", r);
+            if (eo_flight_log_open(&flight, path, NULL) < 0)
                 continue;
             alive += is_alive(s, eo_flight_log_info(flight).process);
             eo_flight_log_close(&flight);
         }
+    return alive;
+}
+
+static void judge(const struct scenario *s, bool ended, int status, uint32_t process)
+{
+    char name[96], hash[32] = "", found[300] = "", other[40] = "";
+    const char *err = read_file(s->dir, "err"), *wanted = references[s->strategy][s->rank_count];
+    const uint32_t reports = count_reports(s, err), alive = count_alive(s), left = s->rank_count - 1 - (s->other != NOBODY);
+    const bool is_left = !not_enclosed && leftovers_find(found, sizeof(found));
+    snprintf(name, sizeof(name), "process %u)", process);
+    if (s->other != NOBODY)
+        snprintf(other, sizeof(other), " and rank %d", s->other);
     const bool has_hash = find_hash(read_file(s->dir, "out"), hash);
-    const bool good = ended && WIFEXITED(status) && WEXITSTATUS(status) == 0 && reports == s->rank_count - 1 &&
-                      strstr(err, name) && alive == 0 && has_hash && strcmp(hash, references[s->rank_count]) == 0 &&
+    const bool good = ended && WIFEXITED(status) && WEXITSTATUS(status) == 0 && reports == left && !is_left &&
+                      strstr(err, name) && alive == 0 && has_hash && strcmp(hash, wanted) == 0 &&
                       strstr(err, "restart 1 of 1");
-    printf("%s - seed %u: %u ranks, %s for rank %u in %s from step %u on: named by all others, all ended, and the resumed run "
-           "has the same weights\n", good ? "ok" : "not ok", s->seed, s->rank_count, strsignal(s->signal), s->victim,
-           phase_names[s->phase], s->step);
+    printf("%s - seed %u: %u ranks, %s, %s for rank %u%s in %s from step %u on: named by all others, all ended, nothing is "
+           "left, and the resumed run has the same weights\n", good ? "ok" : "not ok", s->seed, s->rank_count,
+           strategies[s->strategy], strsignal(s->signal), s->victim, other, phase_names[s->phase], s->step);
     if (!good) {
-        printf("# ended %d, status %d, %u reports, %u left running, hash %s, wanted %s\n", ended,
-               WIFEXITED(status) ? WEXITSTATUS(status) : -1, reports, alive, hash, references[s->rank_count]);
+        printf("# ended %d, status %d, %u reports, %u left running, hash %s, wanted %s; left behind: %s\n", ended,
+               WIFEXITED(status) ? WEXITSTATUS(status) : -1, reports, alive, hash, wanted, found[0] ? found : "nothing");
         for (const char *line = err; *line;) {
             const int length = (int)strcspn(line, "\n");
             printf("# %.*s\n", length, line);
@@ -259,15 +304,16 @@ static void write_text(void)
         exit(2);
 }
 
-static void make_reference(uint32_t rank_count)
+static void make_reference(uint32_t rank_count, uint32_t strategy)
 {
-    struct scenario s = {.rank_count = rank_count};
+    struct scenario s = {.rank_count = rank_count, .strategy = strategy};
     int status;
     snprintf(s.dir, sizeof(s.dir), "%s/reference-%u", folder, rank_count);
     mkdir(s.dir, 0700);
     const bool ended = wait_for(start(&s, false), &status);
     if (!tap(ended && WIFEXITED(status) && WEXITSTATUS(status) == 0 &&
-                 find_hash(read_file(s.dir, "out"), references[rank_count]), "%u ranks that nobody disturbs end", rank_count))
+                 find_hash(read_file(s.dir, "out"), references[strategy][rank_count]),
+             "%u ranks that nobody disturbs end, %s", rank_count, strategies[strategy]))
         printf("# %s\n", read_file(s.dir, "err"));
     remove_folder(s.dir);
 }
@@ -287,6 +333,22 @@ static void print_result(uint32_t i)
         printf("%s", rest + 1);
 }
 
+/* In a process of its own; the answer is what its exit status says. */
+static void try_to_enclose(void)
+{
+    int status;
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        const char *why = leftovers_enclose();
+        if (why)
+            printf("# no namespaces: %s\n", why);
+        fflush(stdout);
+        _exit(why != NULL);
+    }
+    not_enclosed = waitpid(pid, &status, 0) == pid && status == 0 ? NULL : "namespaces cannot be made here";
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 5)
@@ -300,7 +362,10 @@ int main(int argc, char **argv)
     mkdir(folder, 0700);
     write_text();
     for (uint32_t n = 2; n <= RANKS_MAX; n++)
-        make_reference(n);
+        make_reference(n, 0);
+    for (uint32_t i = 1; i < STRATEGIES && count > FIRST_OF_STRATEGIES; i++)
+        make_reference(RANKS_MAX, i);
+    try_to_enclose();
     uint32_t running = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (running == AT_ONCE) {
@@ -314,6 +379,8 @@ int main(int argc, char **argv)
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (!freopen(name, "w", stdout))
                 _exit(1);
+            if (!not_enclosed)
+                not_enclosed = leftovers_enclose();
             run_case(draw(i));
             fflush(stdout);
             _exit(0);
@@ -324,6 +391,8 @@ int main(int argc, char **argv)
     }
     for (uint32_t i = 0; i < count; i++)
         print_result(i);
+    if (not_enclosed)
+        printf("ok %d - nothing is left of sockets, ports and shared memory # SKIP %s\n", ++tap_count, not_enclosed);
     remove_folder(folder);
     return tap_end();
 }
