@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Goal: who has no token costs little and not for long, whatever it does: says nothing, a byte at a time, nonsense, or comes
+ * three hundred times; who has it, and sends what makes no sense, is dropped, and takes no memory for what it announces.
+ * Method: plain sockets against a rendezvous that waits for a rank; a link whose other end is the test; a node that is
+ * given messages made of chance, whole and changed ones.
+ */
+#include <evenodd/cluster.h>
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cluster/bytes.h"
+#include "cluster/link.h"
+#include "tests/cluster/tap.h"
+
+/* What cluster/rendezvous_thread.c allows: so many that say nothing, for so long. */
+enum { STRANGERS_MAX = 256, HANDSHAKE_MS = 3000 };
+enum { STRANGERS = 300, PATIENCE_MS = 20000, TRIES = 5, MESSAGES = 50000, RANKS = 8 };
+
+static char port[16];
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+/* ---- strangers ---- */
+
+static const unsigned char token[EO_TOKEN_BYTES] = {7, 8, 9};
+
+static void *rank_main(void *arg)
+{
+    const uint32_t rank = *(const uint32_t *)arg;
+    eo_rendezvous *rendezvous;
+    const eo_rendezvous_params params = {
+        .rank = rank, .rank_count = 2, .local_count = 1, .address = "127.0.0.1", .port = port, .token = token,
+        .host = rank ? "south" : "north", .timeout_ms = 120000,
+    };
+    const bool good = eo_rendezvous_create(&rendezvous, &params) >= 0;
+    if (good)
+        eo_rendezvous_destroy(&rendezvous);
+    return good ? arg : NULL;
+}
+
+static void choose_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
+        exit(1);
+    snprintf(port, sizeof(port), "%u", ntohs(address.sin_port));
+    close(fd);
+}
+
+static int dial(void)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                        .sin_port = htons((uint16_t)atoi(port))};
+    for (int i = 0; i < 1000; i++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
+            return fd;
+        close(fd);
+        usleep(10000);
+    }
+    exit(1);
+}
+
+static bool is_closed(int fd)
+{
+    struct pollfd look = {.fd = fd, .events = POLLRDHUP};
+    return poll(&look, 1, 0) == 1 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+/* One after the other, a byte each: as slow as it can be and still say something. */
+static bool slow_one_is_dropped(void)
+{
+    const int fd = dial();
+    const double end_ms = now_ms() + PATIENCE_MS;
+    while (!is_closed(fd) && now_ms() < end_ms) {
+        if (send(fd, "e", 1, MSG_NOSIGNAL) < 0)
+            break;
+        usleep(500000); /* its whole handshake would take longer than patience */
+    }
+    close(fd);
+    return now_ms() < end_ms;
+}
+
+static uint32_t count_open(const int *fds, uint32_t from, uint32_t end)
+{
+    uint32_t open = 0;
+    for (uint32_t i = from; i < end; i++)
+        open += !is_closed(fds[i]);
+    return open;
+}
+
+/* The oldest go as new ones come, long before their time. Where this took so long that all may go, it is done again. */
+static bool so_many_are_let_in(void)
+{
+    bool good = false, in_time = false;
+    for (int try = 0; try < TRIES && !good && !in_time; try++) {
+        int fds[STRANGERS];
+        const double end_ms = now_ms() + HANDSHAKE_MS - 1000;
+        for (int i = 0; i < STRANGERS; i++)
+            fds[i] = dial();
+        while (count_open(fds, 0, STRANGERS) > STRANGERS_MAX && now_ms() < end_ms)
+            usleep(1000);
+        good = count_open(fds, 0, STRANGERS - STRANGERS_MAX) == 0 &&
+               count_open(fds, STRANGERS - STRANGERS_MAX, STRANGERS) == STRANGERS_MAX;
+        in_time = now_ms() < end_ms + 500;
+        for (int i = 0; i < STRANGERS; i++)
+            close(fds[i]);
+    }
+    return good;
+}
+
+static void strangers(void)
+{
+    static uint32_t ranks[2] = {0, 1};
+    pthread_t threads[2];
+    void *first = NULL, *second = NULL;
+    choose_port();
+    pthread_create(&threads[0], NULL, rank_main, &ranks[0]);
+    tap(so_many_are_let_in(), "of %d that say nothing, %d are let in, and the oldest go", STRANGERS, STRANGERS_MAX);
+    tap(slow_one_is_dropped(), "one that sends a byte at a time is dropped before it is done");
+    pthread_create(&threads[1], NULL, rank_main, &ranks[1]);
+    pthread_join(threads[0], &first);
+    pthread_join(threads[1], &second);
+    tap(first && second, "the ranks come together after all of them");
+}
+
+/* ---- a link ---- */
+
+static const struct eo_secret secret = {.job = "hostile"};
+
+static bool shake_hands(struct eo_link *was_dialled, struct eo_link *dialled)
+{
+    dialled->state = EO_LINK_AWAITS_HELLO;
+    return eo_link_greet(was_dialled) && eo_link_flush(was_dialled) &&
+           eo_link_read(dialled, &secret) == EO_LINK_GOES_ON && eo_link_flush(dialled) &&
+           eo_link_read(was_dialled, &secret) == EO_LINK_IS_OPEN && eo_link_flush(was_dialled) &&
+           eo_link_read(dialled, &secret) == EO_LINK_IS_OPEN;
+}
+
+/* What is announced, and a little of it, is sent; the result of taking it, and what memory was taken. */
+static int announce(uint32_t bytes, uint32_t type, uint32_t rank_count, size_t *capacity)
+{
+    int ends[2];
+    unsigned char head[8];
+    const unsigned char *body;
+    size_t body_bytes;
+    struct eo_writer w = {head, head + sizeof(head), false};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0)
+        exit(1);
+    struct eo_link *a = eo_link_new(ends[0], false, EO_LINK_NEW, "a"), *b = eo_link_new(ends[1], true, EO_LINK_PARENT, "b");
+    if (!a || !b || !shake_hands(a, b))
+        exit(1);
+    eo_put(&w, bytes, 4);
+    eo_put(&w, type, 2);
+    eo_put(&w, 0, 2);
+    int result = send(ends[1], head, sizeof(head), 0) == sizeof(head) && send(ends[1], head, 4, 0) == 4 ? 0 : -2;
+    if (eo_link_read(a, &secret) != EO_LINK_GOES_ON)
+        result = -2;
+    else
+        result = eo_link_message(a, rank_count, &body, &body_bytes);
+    *capacity = a->in_capacity;
+    eo_link_free(a);
+    eo_link_free(b);
+    return result;
+}
+
+static void links(void)
+{
+    size_t capacity;
+    tap(announce(UINT32_MAX, EO_MESSAGE_UP, 16384, &capacity) == -1 && capacity < 1 << 20,
+        "a message of 4 GiB is refused when it is announced");
+    tap(announce((uint32_t)eo_message_bytes_max(EO_MESSAGE_UP, 16384), EO_MESSAGE_UP, 16384, &capacity) == 0 &&
+            capacity < 1 << 20, "the largest that may be is waited for, and takes memory as it comes: %zu bytes", capacity);
+    tap(announce((uint32_t)eo_message_bytes_max(EO_MESSAGE_BEAT, 4) + 1, EO_MESSAGE_BEAT, 4, &capacity) == -1,
+        "a byte more than its kind may have is refused");
+    tap(announce(4, 0, 4, &capacity) == -1 && announce(4, EO_MESSAGE_END, 4, &capacity) == -1 &&
+            announce(4, 0xffff, 4, &capacity) == -1, "so are kinds that are not known");
+}
+
+/* ---- a node ---- */
+
+static uint64_t state = 88172645463325252u;
+
+static uint32_t chance(uint32_t below)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)((state >> 16) % below);
+}
+
+struct hostile {
+    struct eo_node node;
+    struct eo_node_link links[RANKS];
+    bool is_up[RANKS];
+    uint32_t taken, refused, failures;
+    size_t parts_most;
+};
+
+static void on_send(void *user, struct eo_node_link *link, enum eo_message type, const void *body, size_t bytes)
+{
+    volatile unsigned char last = bytes ? ((const unsigned char *)body)[bytes - 1] : 0; /* it is all there to be read */
+    (void)last;
+}
+
+static void on_drop(void *user, struct eo_node_link *link)
+{
+}
+
+static void on_dial(void *user, const struct eo_endpoint *endpoint)
+{
+}
+
+static void on_gathered(void *user, const unsigned char *all, uint32_t bytes)
+{
+    volatile unsigned char last = all[RANKS * (size_t)bytes - 1];
+    (void)last;
+}
+
+static void on_joined(void *user, const unsigned char *all)
+{
+    for (uint32_t r = 0; r < RANKS; r++)
+        (void)eo_node_member(all, r);
+}
+
+static void on_failed(void *user, const struct eo_failure *failure)
+{
+    ((struct hostile *)user)->failures += memchr(failure->text, 0, sizeof(failure->text)) != NULL;
+}
+
+static void on_log(void *user, eo_log_level level, const char *text)
+{
+}
+
+static const struct eo_node_ops ops = {on_send, on_drop, on_dial, on_gathered, on_joined, on_failed, on_log};
+
+/* Begins as a message of its kind does, and goes on by chance; or all of it does. */
+static size_t make_message(enum eo_message type, unsigned char *body)
+{
+    const size_t most = eo_message_bytes_max(type, RANKS);
+    struct eo_writer w = {body, body + most, false};
+    const bool is_upward = type == EO_MESSAGE_UP || type == EO_MESSAGE_DOWN;
+    const uint32_t blob = 1 + chance(100), count = 1 + chance(RANKS);
+    if (type == EO_MESSAGE_JOIN) {
+        eo_put(&w, chance(4), 1);
+        eo_put(&w, chance(8) ? RANKS : chance(100), 4);
+        for (int i = 0; i < 19; i++)
+            eo_put(&w, chance(256), 1);
+        eo_put(&w, chance(4) ? 1 : chance(RANKS + 4), 4);
+    } else if (is_upward) {
+        eo_put(&w, chance(3) ? chance(2) : chance(100), 8);
+        eo_put(&w, chance(3) ? 68 : blob, 4);
+    }
+    const size_t wanted = type == EO_MESSAGE_UP ? 12 + count * (4 + 68u) : (size_t)chance((uint32_t)most + 1);
+    while ((size_t)(w.at - body) < wanted && !w.overran)
+        eo_put(&w, chance(3) ? chance(RANKS + 1) : chance(256), chance(2) ? 4 : 1);
+    return w.overran || chance(10) == 0 ? chance((uint32_t)most + 1) : (size_t)(w.at - body);
+}
+
+static void begin_node(struct hostile *h, uint32_t rank, uint32_t local_rank)
+{
+    static const enum eo_link_kind kinds[] = {EO_LINK_ROOT, EO_LINK_LEADER, EO_LINK_PARENT};
+    memset(h->links, 0, sizeof(h->links));
+    memset(h->is_up, 0, sizeof(h->is_up));
+    const struct eo_node_params params = {.self = {rank, 4711, "here"}, .rank_count = RANKS, .local_rank = local_rank,
+                                          .local_count = 1 + chance(3) + local_rank};
+    if (eo_node_init(&h->node, &params, &ops, h) < 0)
+        exit(1);
+    eo_node_start(&h->node);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        const bool is_up = i == 0 && rank != 0;
+        eo_node_up(&h->node, &h->links[i], !is_up ? EO_LINK_NEW : local_rank ? EO_LINK_LEADER : kinds[chance(2) * 2]);
+        h->is_up[i] = true;
+    }
+}
+
+static void give_message(struct hostile *h, unsigned char *body)
+{
+    const uint32_t i = chance(RANKS);
+    const enum eo_message type = (enum eo_message)(1 + chance(EO_MESSAGE_END - 1));
+    if (!h->is_up[i]) {
+        memset(&h->links[i], 0, sizeof(h->links[i]));
+        eo_node_up(&h->node, &h->links[i], EO_LINK_NEW);
+        h->is_up[i] = true;
+    }
+    const size_t bytes = make_message(type, body);
+    unsigned char *exact = malloc(bytes + 1); /* a read past its end is a read past the block's */
+    memcpy(exact, body, bytes);
+    const bool taken = eo_node_take(&h->node, &h->links[i], type, exact, bytes);
+    free(exact);
+    h->taken += taken;
+    h->refused += !taken;
+    if (!taken) {
+        eo_node_down(&h->node, &h->links[i], 0, "it sent what makes no sense");
+        h->is_up[i] = false;
+    }
+    if (h->node.part_capacity > h->parts_most)
+        h->parts_most = h->node.part_capacity;
+    if (chance(50) == 0)
+        eo_node_late(&h->node, 1000);
+    if (chance(50) == 0)
+        eo_node_beat(&h->node, "anything");
+}
+
+static void nodes(void)
+{
+    static struct hostile h;
+    unsigned char *body = malloc(eo_message_bytes_max(EO_MESSAGE_UP, RANKS) + 8);
+    uint32_t lives = 0;
+    char missing[700];
+    if (!body)
+        exit(1);
+    for (uint32_t given = 0; given < MESSAGES; lives++) {
+        begin_node(&h, lives % 3 == 0 ? 0 : 1 + chance(RANKS - 1), lives % 3 == 2 ? 1 : 0);
+        for (uint32_t i = 0; i < 200 && (h.node.failure.status == EO_OK || i < 50); i++, given++)
+            give_message(&h, body);
+        eo_node_missing(&h.node, missing, sizeof(missing));
+        eo_node_fini(&h.node);
+    }
+    free(body);
+    tap(h.taken > MESSAGES / 100 && h.refused > MESSAGES / 100, "%d messages of chance to %u nodes: %u taken, %u refused, nothing "
+        "read or written where it must not be", MESSAGES, lives, h.taken, h.refused);
+    tap(h.failures > 100 && h.parts_most <= 4 * eo_message_bytes_max(EO_MESSAGE_UP, RANKS),
+        "%u failures told, and no more than %zu bytes kept", h.failures, h.parts_most);
+}
+
+int main(void)
+{
+    strangers();
+    links();
+    nodes();
+    return tap_end();
+}
