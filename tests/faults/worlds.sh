@@ -31,23 +31,6 @@ run()
     status=$?
 }
 
-hash_is() { grep -q "^weights_hash $1," "$work/out"; }
-says() { grep -qF -- "$1" "$work/err"; }
-
-# shellcheck disable=SC2086 # lists of options
-run "$train" $options --ranks 3
-threads=$(sed -n 's/^weights_hash \([0-9a-f]*\),.*/\1/p' "$work/out")
-[ $status = 0 ] && [ -n "$threads" ]
-result $? 'three ranks that are threads train'
-
-# --- launchers
-# shellcheck disable=SC2086
-run "$launch" -n 3 "$train" $options
-[ $status = 0 ] && hash_is "$threads"
-result $? 'three processes by launch have the same weights'
-grep -qx 'world: 3 processes on one machine by launch, collectives shared' "$work/out"
-result $? 'and say how they reach each other'
-
 # as_world RANKS COMMAND: the command for each rank, with $rank in it; its outputs together, the first bad status
 as_world()
 {
@@ -66,7 +49,47 @@ as_world()
     done
 }
 
+hash_is() { grep -q "^weights_hash $1," "$work/out"; }
+says() { grep -qF -- "$1" "$work/err"; }
+
 port=$((21000 + $$ % 8000))
+
+# Those that wait for a deadline of seconds run beside the others. beside NAME COMMAND...; then await NAME, as after run
+beside()
+{
+    name=$1
+    shift
+    mkdir "$work/$name"
+    (work=$work/$name && "$@" && exit "$status") &
+    eval "pid_$name=$!"
+}
+
+await()
+{
+    eval "wait \$pid_$1"
+    status=$?
+    mv "$work/$1/out" "$work/$1/err" "$work"
+}
+
+beside missing run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 2 ] && exit 0; exec $train $options --join-timeout 4"
+other_token=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
+beside other_token as_world 2 "[ \$rank = 1 ] && sleep 0.3 && export EVENODD_TOKEN=$other_token; \
+    MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 20)) RANK=\$rank WORLD_SIZE=2 exec $train $options --join-timeout 5"
+
+# shellcheck disable=SC2086 # lists of options
+run "$train" $options --ranks 3
+threads=$(sed -n 's/^weights_hash \([0-9a-f]*\),.*/\1/p' "$work/out")
+[ $status = 0 ] && [ -n "$threads" ]
+result $? 'three ranks that are threads train'
+
+# --- launchers
+# shellcheck disable=SC2086
+run "$launch" -n 3 "$train" $options
+[ $status = 0 ] && hash_is "$threads"
+result $? 'three processes by launch have the same weights'
+grep -qx 'world: 3 processes on one machine by launch, collectives shared' "$work/out"
+result $? 'and say how they reach each other'
+
 as_world 3 "MASTER_ADDR=127.0.0.1 MASTER_PORT=$port RANK=\$rank WORLD_SIZE=3 LOCAL_RANK=\$rank LOCAL_WORLD_SIZE=3 \
     TORCHELASTIC_RUN_ID=none exec $train $options"
 [ $status = 0 ] && hash_is "$threads"
@@ -109,8 +132,9 @@ each 'collectives mpi without an MPI are refused before it is loaded' 'start the
     "unset PMIX_RANK OMPI_COMM_WORLD_RANK; exec $train $options --collectives mpi"
 each 'a rank that cannot begin: the others end with its reason' 'another rank gave up: /nonexistent: cannot be opened' 3 \
     "[ \$EVENODD_RANK = 1 ] && set -- --init /nonexistent; exec $train $options \"\$@\""
-each 'a rank that does not come is named' 'not all 3 ranks have come within 4.0 s: missing: rank 2' 3 \
-    "[ \$EVENODD_RANK = 2 ] && exit 0; exec $train $options --join-timeout 4"
+await missing
+[ $status = 2 ] && says 'not all 3 ranks have come within 4.0 s: missing: rank 2'
+result $? 'a rank that does not come is named'
 each 'another number of ranks than the launcher started is refused' '--ranks is 4, and launch has started 2' 2 \
     "exec $train $options --ranks 4"
 each 'a token that is no token is refused' 'EVENODD_TOKEN in the environment is not 64 hexadecimal digits' 2 \
@@ -127,8 +151,7 @@ each 'a rank that is no number is refused' "EVENODD_RANK in the environment is '
 as_world 2 "RANK=\$rank WORLD_SIZE=2 exec $train $options"
 [ $status = 2 ] && [ "$(grep -c 'and MASTER_ADDR is not' "$work/err")" = 2 ]
 result $? 'half of what torchrun sets is refused, and not taken for none'
-as_world 2 "[ \$rank = 1 ] && sleep 0.3 && export EVENODD_TOKEN=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n'); \
-    MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 20)) RANK=\$rank WORLD_SIZE=2 exec $train $options --join-timeout 5"
+await other_token
 [ $status = 2 ] && says 'the tokens differ' && says 'it does not hold the token of this job'
 result $? 'the wrong token is refused, and both sides say so'
 
