@@ -313,7 +313,7 @@ static void give_message(struct hostile *h, unsigned char *body)
     if (h->node.part_capacity > h->parts_most)
         h->parts_most = h->node.part_capacity;
     if (chance(50) == 0)
-        eo_node_late(&h->node, 1000);
+        eo_node_gather_is_late(&h->node, 1.0, chance(2));
     if (chance(50) == 0)
         eo_node_beat(&h->node, "anything");
 }
