@@ -334,8 +334,8 @@ static void nodes(void)
         eo_node_fini(&h.node);
     }
     free(body);
-    tap(h.taken > MESSAGES / 100 && h.refused > MESSAGES / 100, "%d messages of chance to %u nodes: %u taken, %u refused, nothing "
-        "read or written where it must not be", MESSAGES, lives, h.taken, h.refused);
+    tap(h.taken > MESSAGES / 100 && h.refused > MESSAGES / 100, "%d messages of chance to %u nodes: %u taken, %u refused, "
+        "nothing read or written where it must not be", MESSAGES, lives, h.taken, h.refused);
     tap(h.failures > 100 && h.parts_most <= 4 * eo_message_bytes_max(EO_MESSAGE_UP, RANKS),
         "%u failures told, and no more than %zu bytes kept", h.failures, h.parts_most);
 }

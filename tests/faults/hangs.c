@@ -47,8 +47,8 @@ static pid_t start(const struct hang *h)
     snprintf(steps, sizeof(steps), "%d", STEPS);
     for (char **word = launcher; *word && count < 24; word++)
         words[count++] = *word;
-    const char *const options[] = {ranks, train, "--model", "2x32x2", "--seq", "16", "--batch", "1", "--steps", steps, "--threads",
-        "1", "--peak-seconds", "0", "--sample", "0", "--text", text, "--flight-recorder", h->flight, "--rank-timeout", "1",
+    const char *const options[] = {ranks, train, "--model", "2x32x2", "--seq", "16", "--batch", "1", "--steps", steps,
+        "--threads", "1", "--peak-seconds", "0", "--sample", "0", "--text", text, "--flight-recorder", h->flight, "--rank-timeout", "1",
         "--collectives", collectives, NULL};
     memcpy(words + count, options, sizeof(options));
     fflush(NULL);

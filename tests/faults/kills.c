@@ -72,8 +72,8 @@ static struct scenario draw(uint32_t seed)
 /* ---- processes ---- */
 
 /* Over TCP, as ranks that do not know that they share a host: a port of the case's own namespace. */
-static const char over_tcp[] = "export EVENODD_LOCAL_RANK=0 EVENODD_LOCAL_RANKS=1 EVENODD_ADDRESS=127.0.0.1 EVENODD_PORT=29411; "
-                               "exec \"$@\"";
+static const char over_tcp[] = "export EVENODD_LOCAL_RANK=0 EVENODD_LOCAL_RANKS=1 EVENODD_ADDRESS=127.0.0.1 "
+                               "EVENODD_PORT=29411; exec \"$@\"";
 
 static pid_t start(const struct scenario *s, bool disturbed)
 {
@@ -99,8 +99,8 @@ static pid_t start(const struct scenario *s, bool disturbed)
     close(err_fd);
     setenv("OMP_NUM_THREADS", "1", 1);
     const char *const begin[] = {launch, "-n", ranks, "--restarts", disturbed ? "1" : "0", "sh", "-c", over_tcp, "sh"};
-    const char *const options[] = {train, "--model", "2x32x2", "--seq", "16", "--batch", "1", "--steps", steps, "--threads", "1",
-        "--peak-seconds", "0", "--sample", "0", "--text", text_path, "--collectives", "shared", "--strategy",
+    const char *const options[] = {train, "--model", "2x32x2", "--seq", "16", "--batch", "1", "--steps", steps, "--threads",
+        "1", "--peak-seconds", "0", "--sample", "0", "--text", text_path, "--collectives", "shared", "--strategy",
         strategies[s->strategy], "--flight-recorder", flight, "--rank-timeout", s->signal == SIGSTOP ? "3" : "60",
         disturbed ? "--checkpoint" : NULL, checkpoints, "--checkpoint-every", every, "--keep", "3", "--resume", NULL};
     const char *words[sizeof(begin) / sizeof(begin[0]) + sizeof(options) / sizeof(options[0])];
@@ -167,7 +167,8 @@ static bool is_alive(const struct scenario *s, uint32_t process)
 
 static bool is_there(const struct scenario *s, const struct victim *v)
 {
-    static const char *const kinds[] = {[PHASE_FORWARD] = "forward", [PHASE_BACKWARD] = "backward", [PHASE_OPTIMIZER] = "update"};
+    static const char *const kinds[] = {
+        [PHASE_FORWARD] = "forward", [PHASE_BACKWARD] = "backward", [PHASE_OPTIMIZER] = "update"};
     const uint64_t step = victim_step(v);
     if (step < s->step)
         return false;

@@ -38,8 +38,8 @@ EO_SIM=gpus=2 timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 1 ] && export 
 result $? 'a rank without a GPU ends all with status 2 and its reason'
 # A newer one, so that each rank on its own has what it needs.
 # shellcheck disable=SC2086
-EO_SIM=gpus=2 timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 1 ] && export EO_SIM=gpus=2,nccl=23907; exec "$@"' - "$train" \
-    $options >"$out" 2>&1
+EO_SIM=gpus=2 timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 1 ] && export EO_SIM=gpus=2,nccl=23907; exec "$@"' - \
+    "$train" $options >"$out" 2>&1
 [ $? = 2 ] && grep -q 'rank 0 has NCCL [0-9.]*, rank 1 (.*) has 2.39.7: all ranks must load the same' "$out"
 result $? 'a rank with another version of NCCL is named with both versions, and all end with status 2'
 echo "1..$count"

@@ -67,9 +67,9 @@ static inline uint64_t victim_step(const struct victim *v)
 /* "forward of block.1"; "" when nothing is known. */
 static inline const char *victim_operation(const struct victim *v)
 {
+    const char *names = (const char *)v->head + FLIGHT_PAGE + (size_t)FLIGHT_NOTES * FLIGHT_NAME_BYTES;
     const uint32_t name = atomic_load(&v->head->last_name);
-    return name >= v->head->name_count ? ""
-                                       : (const char *)v->head + FLIGHT_PAGE + (size_t)(FLIGHT_NOTES + name) * FLIGHT_NAME_BYTES;
+    return name >= v->head->name_count ? "" : names + (size_t)name * FLIGHT_NAME_BYTES;
 }
 
 /* Between two steps: it saves, or the like. */
