@@ -311,33 +311,3 @@ eo_status eo_export_end(struct eo_export *export, struct eo_problem *problem)
     forget(export);
     return status;
 }
-
-/* --- of a runtime ------------------------------------------------------------------------------------------------- */
-
-struct putting {
-    struct eo_export *export;
-    const eo_model *model;
-};
-
-static void put_parameter(void *user, const eo_parameter_info *parameter, const float *values)
-{
-    const struct putting *putting = user;
-    uint32_t index;
-    if (putting->export && eo_model_find_parameter(putting->model, parameter->name, &index) >= 0)
-        eo_export_put(putting->export, index, values);
-}
-
-eo_status eo_export_weights(const struct eo_export_settings *settings, const struct eo_export_model *model,
-                            eo_runtime *runtime, bool writes, struct eo_problem *problem)
-{
-    struct eo_export export;
-    const eo_status begun = writes ? eo_export_begin(&export, settings, model, problem) : EO_OK;
-    struct putting putting = {.export = writes && begun >= 0 ? &export : NULL, .model = model->model};
-    const eo_status visited = eo_weights_visit(runtime, put_parameter, &putting);
-    if (visited < 0) {
-        if (putting.export)
-            eo_export_drop(&export);
-        return eo_problem_set(problem, visited, "--export %s: %s", settings->path, eo_runtime_error(runtime));
-    }
-    return putting.export ? eo_export_end(&export, problem) : begun;
-}

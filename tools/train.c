@@ -197,12 +197,19 @@ static struct eo_export_model export_model(const struct eo_job *job)
         .origin = job->model_config ? job->model_config : job->import.model_config};
 }
 
+static eo_status sum_over_processes(void *world, double *value)
+{
+    return eo_job_world_sum(world, value);
+}
+
 /* What cannot be written is told at the end, with what the run came to. */
 static eo_status export_weights(struct train *train, const struct eo_job_rank *rank)
 {
     struct eo_problem problem;
     const struct eo_export_model model = export_model(&train->job);
-    const eo_status status = eo_export_weights(&train->settings.export, &model, rank->runtime, rank->rank == 0, &problem);
+    const struct eo_export_meeting meeting = {sum_over_processes, &train->world};
+    const eo_status status = eo_export_weights(&train->settings.export, &model, rank->runtime, rank->rank == 0,
+                                               train->job.together ? &meeting : NULL, &problem);
     if (status >= 0 || rank->rank != 0 || status == EO_ERR_COMM || status == EO_ERR_TIMEOUT)
         return status;
     train->export_problem = problem;

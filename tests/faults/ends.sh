@@ -4,9 +4,11 @@
 # Goal: whatever a rank waits for, its job ends: who has not come is named, nobody waits for a deadline that is none, and
 # what was started does not go on.
 # Method: ranks of train that are made to wait, processes that do not end by themselves.
-# usage: ends.sh LAUNCH TRAIN SOURCE
+# usage: ends.sh LAUNCH TRAIN SOURCE SLOW_DISK
 set -u
-launch=$1 train=$2 text=$3/LICENSE
+ASAN_OPTIONS=${ASAN_OPTIONS:-}
+export ASAN_OPTIONS
+launch=$1 train=$2 text=$3/LICENSE slow_disk=$4
 count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -32,6 +34,14 @@ run()
 }
 
 says() { grep -qF -- "$1" "$work/err"; }
+
+# What takes long is no loss: rank 0 writes an export, in one piece and to its end, for longer than any deadline. It is
+# looked at last, and runs meanwhile.
+timeout -k 1 60 "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 0 ] && export SLOW_DISK_MS=2500 LD_PRELOAD=$slow_disk \
+    ASAN_OPTIONS=\$ASAN_OPTIONS:verify_asan_link_order=0; \
+    exec $train $options --text $text --steps 2 --export $work/exported --rank-timeout 1 --join-timeout 2" \
+    >"$work/slow.out" 2>"$work/slow.err" </dev/null &
+slow=$!
 
 # A file that never comes: rank 1 has joined, and stands in open() when the others compare plans.
 mkfifo "$work/fifo"
@@ -67,4 +77,11 @@ result $? 'a limit on open files that is too low is named'
 run sh -c "ulimit -S -n 14; exec $launch -n 8 $train $options --text $text --steps 2"
 [ $status = 0 ]
 result $? 'a soft limit is raised to the hard one'
+
+wait "$slow"
+status=$?
+mv "$work/slow.out" "$work/out"
+mv "$work/slow.err" "$work/err"
+[ $status = 0 ] && [ -s "$work/exported/model.safetensors" ] && says 'slow disk: pwrite' && says 'slow disk: fsync'
+result $? 'an export that takes longer than all deadlines is written'
 echo "1..$count"

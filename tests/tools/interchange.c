@@ -110,7 +110,7 @@ static void live(void *user, struct ranks_rank *rank)
     if (job->settings.path) {
         const struct eo_export_model model = model_of(rank->ranks);
         const eo_status status =
-            eo_export_weights(&job->settings, &model, rank->runtime, rank->rank == 0, rank->rank ? &mine : &problem);
+            eo_export_weights(&job->settings, &model, rank->runtime, rank->rank == 0, NULL, rank->rank ? &mine : &problem);
         if (rank->rank == 0)
             job->exported = status;
         else

@@ -159,7 +159,7 @@ static void live(const struct run *run, uint32_t rank, pid_t parent)
         const struct eo_export_settings settings = {.path = path, .file_bytes = (uint64_t)20 << 20};
         const struct eo_export_model model = {.model = eo_transformer_model(transformer),
                                               .config = eo_transformer_get_params(transformer)->config};
-        must(eo_export_weights(&settings, &model, runtime, rank == 0, &problem), problem.text);
+        must(eo_export_weights(&settings, &model, runtime, rank == 0, NULL, &problem), problem.text);
     }
     eo_runtime_destroy(&runtime);
     eo_world_destroy(&world);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS.
+ */
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static atomic_bool has_written, has_synced;
+
+static void wait_once(atomic_bool *has, const char *call)
+{
+    const char *ms = getenv("SLOW_DISK_MS");
+    if (!ms || atomic_exchange(has, true))
+        return;
+    fprintf(stderr, "slow disk: %s\n", call);
+    usleep((useconds_t)atoi(ms) * 1000);
+}
+
+__attribute__((visibility("default"))) ssize_t pwrite64(int file, const void *data, size_t bytes, off_t at)
+{
+    ssize_t (*next)(int, const void *, size_t, off_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "pwrite64");
+    wait_once(&has_written, "pwrite");
+    return next(file, data, bytes, at);
+}
+
+__attribute__((visibility("default"))) int fsync(int file)
+{
+    int (*next)(int);
+    *(void **)&next = dlsym(RTLD_NEXT, "fsync");
+    wait_once(&has_synced, "fsync");
+    return next(file);
+}
