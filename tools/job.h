@@ -83,7 +83,7 @@ struct eo_job_step {
 /* Each may be NULL. */
 struct eo_job_hooks {
     void *user;
-    void (*begin)(void *user);                                          /* rank 0, before the first step */
+    eo_status (*begin)(void *user, struct eo_problem *problem); /* rank 0, before the first step: all have their weights */
     void (*step)(void *user, const struct eo_job_step *step);           /* rank 0, after each step */
     void (*validation)(void *user, uint64_t step, double loss);         /* rank 0 */
     void (*saved)(void *user, const struct eo_job_saved *saved);        /* rank 0: all ranks' files are written */

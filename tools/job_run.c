@@ -131,23 +131,28 @@ static eo_status run_steps(struct eo_job_rank *rank, uint64_t *step)
     return eo_job_checkpoint_end(rank, *step);
 }
 
-/* Barriers need every rank, so a rank that cannot start still comes here. */
-static bool measure_together(struct eo_job_rank *rank, eo_status started)
+/* Where all ranks have come: EO_ERR_COMM if one of them could not. Barriers need every rank, so that one comes here too. */
+static eo_status meet(struct eo_job_rank *rank, eo_status own)
 {
     struct eo_job *job = rank->job;
-    if (started < 0)
+    double none = 0;
+    if (own < 0)
         atomic_store(&job->broken, true);
     pthread_barrier_wait(&job->barrier);
-    double none = 0;
-    if (atomic_load(&job->broken) || eo_job_world_sum(job->together, &none) < 0)
-        return false;
+    return atomic_load(&job->broken) ? EO_ERR_COMM : eo_job_world_sum(job->together, &none);
+}
+
+static eo_status measure_together(struct eo_job_rank *rank, eo_status started)
+{
+    struct eo_job *job = rank->job;
+    TOOLS_TRY(meet(rank, started));
     if (job->options->peak_seconds > 0)
         eo_job_measure_peak(rank);
-    pthread_barrier_wait(&job->barrier);
+    pthread_barrier_wait(&job->barrier); /* also keeps the next meeting apart from the one before */
     if (rank->rank == job->first_rank)
         for (uint32_t r = 0; r < job->here_count; r++)
             job->peak_flops_per_s += job->ranks[r].peak_flops_per_s;
-    return eo_job_world_sum(job->together, &job->peak_flops_per_s) >= 0;
+    return eo_job_world_sum(job->together, &job->peak_flops_per_s);
 }
 
 static eo_status start_tokens(struct eo_job_rank *rank)
@@ -227,41 +232,73 @@ static eo_status start_weights(struct eo_job_rank *rank)
     return eo_transformer_initialise(job->transformer, rank->runtime, job->options->seed);
 }
 
+static eo_status begin(struct eo_job_rank *rank)
+{
+    struct eo_problem problem;
+    const struct eo_job_hooks *hooks = &rank->job->hooks;
+    const eo_status status = rank->rank == 0 && hooks->begin ? hooks->begin(hooks->user, &problem) : EO_OK;
+    if (status < 0) {
+        const eo_log log = eo_job_log(&rank->log_catch);
+        log.write(log.user, EO_LOG_ERROR, problem.text);
+        atomic_store(&rank->job->bad_input, true);
+    }
+    return status;
+}
+
 static eo_status rank_life(struct eo_job_rank *rank, uint64_t *step)
 {
     struct eo_job *job = rank->job;
-    if (!rank->runtime)
-        TOOLS_TRY(start_runtime(rank));
-    TOOLS_TRY(start_weights(rank));
     TOOLS_TRY(eo_job_checkpoint_start(rank));
-    if (rank->rank == 0 && job->hooks.begin)
-        job->hooks.begin(job->hooks.user);
+    TOOLS_TRY(begin(rank));
     *step = job->first_step;
     TOOLS_TRY(run_steps(rank, step));
     *step = 0; /* what fails now is no step's */
     return job->hooks.end ? job->hooks.end(job->hooks.user, rank) : EO_OK;
 }
 
+static eo_status start(struct eo_job_rank *rank)
+{
+    TOOLS_TRY(eo_job_recorder_start(rank));
+    TOOLS_TRY(start_tokens(rank));
+    return eo_options_on_gpu(rank->job->options) ? start_gpu(rank) : start_team(rank);
+}
+
+static eo_status load(struct eo_job_rank *rank)
+{
+    if (!rank->runtime)
+        TOOLS_TRY(start_runtime(rank));
+    return start_weights(rank);
+}
+
+/* Who fails says so before it meets the others: they may wait for it elsewhere, and not come. Nothing is written until all
+ * have their weights. */
+static void run_rank(struct eo_job_rank *rank)
+{
+    uint64_t step = 0;
+    eo_status own = start(rank);
+    if (own < 0)
+        fail(rank, own, 0);
+    eo_status status = measure_together(rank, own);
+    if (status >= 0) {
+        own = load(rank);
+        if (own < 0)
+            fail(rank, own, 0);
+        status = meet(rank, own);
+    }
+    if (status >= 0)
+        status = rank_life(rank, &step);
+    if (status < 0)
+        fail(rank, status, step);
+}
+
 static void *rank_main(void *arg)
 {
     struct eo_job_rank *rank = arg;
-    uint64_t step = 0;
     char name[16]; /* for debuggers and top -H */
     snprintf(name, sizeof(name), "eo-rank-%u", rank->rank);
     pthread_setname_np(pthread_self(), name);
     eo_log_catch_enter(&rank->log_catch);
-    eo_status status = eo_job_recorder_start(rank);
-    if (status >= 0)
-        status = start_tokens(rank);
-    if (status >= 0)
-        status = eo_options_on_gpu(rank->job->options) ? start_gpu(rank) : start_team(rank);
-    if (status < 0) /* the others may wait for it in eo_runtime_create, and not come to the barrier */
-        fail(rank, status, 0);
-    if (measure_together(rank, status)) {
-        status = rank_life(rank, &step);
-        if (status < 0)
-            fail(rank, status, step);
-    }
+    run_rank(rank);
     eo_job_checkpoint_stop(rank);
     if (eo_options_on_gpu(rank->job->options)) /* its stream is the runtime's */
         eo_team_destroy(&rank->team);

@@ -263,7 +263,7 @@ static void end_orphans(const struct eo_launch *launch)
 }
 
 /* The cause: a rank that a signal ended counts before one that gave a status, and that before those that only say that
- * another was lost. */
+ * another was lost. Input that was refused is refused again, so it counts before a failure. */
 static int exit_status(const struct eo_launch *launch)
 {
     int status = EO_EXIT_OK;
@@ -272,7 +272,7 @@ static int exit_status(const struct eo_launch *launch)
         if (WIFSIGNALED(rank->status) && !rank->killed)
             return EO_EXIT_RANK_LOST;
         const int own = WIFSIGNALED(rank->status) ? EO_EXIT_RANK_LOST : WEXITSTATUS(rank->status);
-        if (own != 0 && (status == EO_EXIT_OK || status == EO_EXIT_RANK_LOST))
+        if (own != 0 && (status == EO_EXIT_OK || status == EO_EXIT_RANK_LOST || own == EO_EXIT_BAD_INPUT))
             status = own;
     }
     return status;

@@ -122,9 +122,20 @@ static void log_plan(struct train *train)
 
 /* --- while it runs ------------------------------------------------------------------------------------------------ */
 
-static void on_begin(void *user)
+/* The log of a run before is not touched until this one has all it needs. */
+static eo_status open_log(struct train *train, struct eo_problem *problem)
+{
+    const char *path = train->settings.log_path;
+    TOOLS_TRY(train->job.first_step ? eo_step_log_resume(&train->log, path, train->job.first_step, problem)
+                                    : eo_step_log_open(&train->log, path, problem));
+    log_plan(train);
+    return EO_OK;
+}
+
+static eo_status on_begin(void *user, struct eo_problem *problem)
 {
     struct train *train = user;
+    TOOLS_TRY(open_log(train, problem));
     eo_report_start(&train->job);
     if (train->settings.checkpoint.folder)
         printf("checkpoints in %s: a copy of %.1f MiB a rank in host memory, beside the plan\n",
@@ -132,6 +143,7 @@ static void on_begin(void *user)
                (double)eo_saver_bytes(train->job.plan, 0, EO_JOB_SETTINGS_MAX) / (1 << 20));
     eo_gpu_watch_from_now(&train->watch);
     eo_progress_begin(&train->progress, &train->job);
+    return EO_OK;
 }
 
 static void on_step(void *user, const struct eo_job_step *step)
@@ -418,8 +430,7 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
     TOOLS_TRY(eo_job_checkpoint_prepare(&train->checkpoints, &train->job, &settings->checkpoint, problem));
     if (train->checkpoints.resume_path[0])
         printf("going on from %s, step %llu\n", train->checkpoints.resume_path, (unsigned long long)train->job.first_step);
-    return train->job.first_step ? eo_step_log_resume(&train->log, settings->log_path, train->job.first_step, problem)
-                                 : eo_step_log_open(&train->log, settings->log_path, problem);
+    return EO_OK;
 }
 
 /* What another rank's failure led to here has been said: the failure itself. */
@@ -445,7 +456,6 @@ static int train_main(struct train *train)
             eo_plan_print(train->job.plan, add_text, stdout);
         return EO_EXIT_OK;
     }
-    log_plan(train);
     eo_warn_of_many_threads(&train->settings.common);
     const eo_status status = run(train, &problem);
     eo_step_log_close(&train->log);

@@ -104,4 +104,34 @@ result $? 'refused: --resume with a folder that is another one on each host'
 apart '--resume saved.1' '--resume saved.copy'
 [ $status = 0 ] && grep -q '^weights_hash ' out
 result $? 'a copy of the same checkpoints under another path is the same'
+
+# --- weights that cannot be loaded, found by one rank while the others have theirs
+damage() # FILE BYTE
+{
+    printf '\377\377\377\377' | dd of="$1" bs=1 seek="$2" conv=notrunc 2>/dev/null
+}
+unloadable() # MESSAGE OPTION...: refused under launch, and with threads; nothing is begun again, and the log stays as it is
+{
+    message=$1
+    shift
+    echo '{"step":1,"of":"an earlier run"}' >log.jsonl
+    # shellcheck disable=SC2086 # lists of options
+    timeout 120 "$launch" -n 2 --restarts 2 "$train" $options --log log.jsonl "$@" >out 2>err </dev/null
+    status=$?
+    refused "$message" && ! grep -q 'restart 1' err && [ "$(cat log.jsonl)" = '{"step":1,"of":"an earlier run"}' ] || return 1
+    # shellcheck disable=SC2086 # lists of options
+    timeout 120 "$train" --ranks 2 $options --log log.jsonl "$@" >out 2>err </dev/null
+    status=$?
+    refused "$message" && [ "$(cat log.jsonl)" = '{"step":1,"of":"an earlier run"}' ]
+}
+damage saved.1/step-000000000004/rank-00001 "$(($(wc -c <saved.1/step-000000000004/rank-00001) / 2))"
+unloadable 'step-000000000004/rank-00001: ' --resume saved.1/step-000000000004
+result $? 'a damaged checkpoint ends all with status 2, is not tried again, and the log stays'
+damage weights.1/model.safetensors "$(($(wc -c <weights.1/model.safetensors) - 4))"
+unloadable 'the weights are spoiled' --init weights.1
+result $? 'weights that are no numbers end all with status 2, are not tried again, and the log stays'
+# shellcheck disable=SC2016 # the shell under launch has the rank
+timeout 120 "$launch" -n 2 sh -c 'exit $((EVENODD_RANK + 1))' >out 2>err
+[ $? = 2 ]
+result $? "launch: that a rank's input was refused counts before that one failed"
 echo "1..$count"
