@@ -89,7 +89,7 @@ static const struct argp_option option_table[] = {
      "with --device cuda: keep what was found out about products, for the next run [tried out in each run]", 2},
     {"repeatable", OPTION_REPEATABLE, NULL, 0,
      "with --device cuda: the same bits in every run, with slower attention and products that were not tried out", 2},
-    {"threads", OPTION_THREADS, "N", 0, "of each rank [cores / ranks; 1 with --device cuda]", 2},
+    {"threads", OPTION_THREADS, "N", 0, "of each rank [cores / ranks that may run on them; 1 with --device cuda]", 2},
     {"memory", OPTION_MEMORY, "MODE", 0,
      "static, dynamic:malloc, dynamic:pool or (with --device cuda) dynamic:caching [static]", 2},
     {"strategy", OPTION_STRATEGY, "NAME", 0,
@@ -361,6 +361,11 @@ static bool is_given(const struct eo_options *options, int key)
 bool eo_option_memory_given(const struct eo_options *options)
 {
     return is_given(options, OPTION_MEMORY);
+}
+
+bool eo_option_threads_given(const struct eo_options *options)
+{
+    return is_given(options, OPTION_THREADS);
 }
 
 bool eo_option_graph_given(const struct eo_options *options)

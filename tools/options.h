@@ -81,6 +81,7 @@ void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bi
 /* Whether --memory was given, and not left to its default. */
 bool eo_option_memory_given(const struct eo_options *options);
 bool eo_option_graph_given(const struct eo_options *options);
+bool eo_option_threads_given(const struct eo_options *options);
 bool eo_option_graph_times_given(const struct eo_options *options);
 
 /* Says on standard error when there are more threads than cores. */

@@ -18,6 +18,7 @@
 #include "tools/step_log.h"
 #include "tools/trace_merge.h"
 #include "tools/weights_hash.h"
+#include "tools/world_threads.h"
 
 enum train_key { TRAIN_VAL_EVERY = 0x200, TRAIN_LOG, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN };
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
@@ -414,6 +415,7 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
                                            .sample_count = settings->sample_count};
     if (!settings->common.plan_only)
         TOOLS_TRY(eo_job_world_choose(&train->world, settings->common.device, problem));
+    TOOLS_TRY(eo_job_world_threads(&train->world, &train->settings.common, problem));
     TOOLS_TRY(eo_check_writable("--log", settings->log_path, problem));
     TOOLS_TRY(eo_check_writable("--trace", writes ? settings->trace_path : NULL, problem));
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));

@@ -12,6 +12,7 @@
 #include "tools/simulate_ranks.h"
 #include "tools/trace_merge.h"
 #include "tools/weights_hash.h"
+#include "tools/world_threads.h"
 
 Test(run_parts, the_learning_rate_rises_then_falls_to_a_tenth_or_stays)
 {
@@ -64,6 +65,21 @@ Test(run_parts, memory_is_estimated_for_the_ranks_of_this_host)
     cr_assert_eq(eo_job_estimate(&o, &summary, 1), 2 * of_gpu);
     o.host_ranks = 4;
     cr_assert_eq(eo_job_estimate(&o, &summary, 2), 2 * of_gpu);
+}
+
+/* Ranks that a launcher has bound apart have all of theirs, others their part; one at least. */
+Test(run_parts, threads_are_a_rank_s_part_of_what_it_may_run_on)
+{
+    struct eo_rank_processors ranks[6] = {{.machine = 1}, {.machine = 1}, {.machine = 1}, {.machine = 2}, {.machine = 2},
+                                          {.machine = 2}};
+    static const struct {
+        uint32_t first, count, threads;
+    } rows[6] = {{0, 8, 8}, {8, 8, 4}, {8, 8, 4}, {8, 8, 8}, {0, 1, 1}, {0, 1, 1}};
+    for (int r = 0; r < 6; r++)
+        for (uint32_t p = 0; p < rows[r].count; p++)
+            CPU_SET(rows[r].first + p, &ranks[r].allowed);
+    for (uint32_t r = 0; r < 6; r++)
+        cr_assert_eq(eo_rank_threads(ranks, 6, r), rows[r].threads, "rank %u has %u", r, eo_rank_threads(ranks, 6, r));
 }
 
 Test(run_parts, the_hash_is_64_bit_fnv_1a)
