@@ -18,12 +18,14 @@ enum { VALIDATION_SEQUENCES = 32 };
 static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
 {
     struct eo_job *job = rank->job;
-    char text[sizeof(rank->log_catch.text)];
+    char text[sizeof(rank->log_catch.text)], own[32];
     eo_log_catch_take(&rank->log_catch, text, sizeof(text));
     if (!text[0] && rank->runtime)
         snprintf(text, sizeof(text), "%s", eo_runtime_error(rank->runtime));
     if (!text[0])
         snprintf(text, sizeof(text), "%s", eo_status_text(status));
+    snprintf(own, sizeof(own), "rank %u: ", rank->rank);
+    const char *said = strncmp(text, own, strlen(own)) == 0 ? text + strlen(own) : text; /* the library says it too */
 
     pthread_mutex_lock(&job->failure_mutex);
     if (job->failure == EO_OK || (job->failure == EO_ERR_COMM && status != EO_ERR_COMM)) {
@@ -31,9 +33,9 @@ static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
         job->failed_rank = rank->rank;
         if (step)
             eo_problem_set(&job->failure_text, status, "step %llu, rank %u: %s", (unsigned long long)step,
-                           rank->rank, text);
+                           rank->rank, said);
         else
-            eo_problem_set(&job->failure_text, status, "rank %u: %s", rank->rank, text);
+            eo_problem_set(&job->failure_text, status, "rank %u: %s", rank->rank, said);
     }
     pthread_mutex_unlock(&job->failure_mutex);
     eo_job_world_fail(job->together, atomic_load(&job->bad_input) ? EO_ERR_INVALID : status, job->failure_text.text);

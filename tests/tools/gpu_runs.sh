@@ -64,7 +64,7 @@ unset CUDA_DEVICE_MAX_CONNECTIONS
 # What fails later: the cause first, with rank and operation.
 # One rank: of several, any may be the first to meet the lost GPU.
 ends 'a sticky error ends the run: step, rank and operation' 1 \
-    'step 1, rank 0: rank 0: cudaStreamWaitEvent: .*CUDA error 719.*lost to this process' fail=cudaStreamWaitEvent:3:719 \
+    'step 1, rank 0: cudaStreamWaitEvent: .*CUDA error 719.*lost to this process' fail=cudaStreamWaitEvent:3:719 \
     --ranks 1 --repeatable
 ends 'work that fails on the GPU ends the run' 1 'step 1, rank 0: .*CUDA error 719.*lost to this process' lost=50 \
     --ranks 1 --repeatable
