@@ -58,11 +58,24 @@ void eo_checkpoint_file_name(char name[EO_CHECKPOINT_FILE_MAX], uint32_t rank)
 
 /* -- writing -------------------------------------------------------------------------------------------------------*/
 
-static eo_status make_folder(const char *path, struct checkpoint_error *error)
+eo_status eo_checkpoint_sync_folder(const char *path, struct checkpoint_error *error)
 {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
-        return EO_OK;
-    return eo_checkpoint_io_error(error, errno, "checkpoint: the folder %s cannot be made", path);
+    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool done = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL); /* some file systems have no such thing */
+    const int number = errno;
+    if (folder >= 0)
+        close(folder);
+    return done ? EO_OK : eo_checkpoint_io_error(error, number, "checkpoint: %s cannot be brought to the disk", path);
+}
+
+eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *error)
+{
+    char parent[CHECKPOINT_PATH_MAX + 4];
+    if (mkdir(path, 0777) != 0)
+        return errno == EEXIST ? EO_OK
+                               : eo_checkpoint_io_error(error, errno, "checkpoint: the folder %s cannot be made", path);
+    snprintf(parent, sizeof(parent), "%s/..", path);
+    return access(parent, R_OK) == 0 ? eo_checkpoint_sync_folder(parent, error) : EO_OK;
 }
 
 /* Around the page cache where the file system lets us: then writing takes hardly any of training's processor time. */
@@ -132,9 +145,9 @@ eo_status eo_checkpoint_write_file(const char *folder, const struct checkpoint_t
                                    checkpoint_source source, void *user, void *piece, struct checkpoint_error *error)
 {
     char path[CHECKPOINT_PATH_MAX], suffix[EO_CHECKPOINT_FILE_MAX + 8] = ".new/";
-    EO_TRY(make_folder(folder, error));
+    EO_TRY(eo_checkpoint_make_folder(folder, error));
     EO_TRY(eo_checkpoint_path(path, folder, tables->head->step, ".new", error));
-    EO_TRY(make_folder(path, error));
+    EO_TRY(eo_checkpoint_make_folder(path, error));
     eo_checkpoint_file_name(suffix + strlen(suffix), tables->head->rank);
     EO_TRY(eo_checkpoint_path(path, folder, tables->head->step, suffix, error));
     const int file = open_new(path);

@@ -36,6 +36,17 @@ enum { CHECKPOINT_PIECE = 4 * CHECKPOINT_CHUNK };
 typedef const void *(*checkpoint_source)(void *user, const struct checkpoint_section *section, uint64_t at,
                                          uint64_t bytes, void *piece, struct checkpoint_error *error);
 
+/* Makes it if it is not there, and then brings its name to the disk. */
+EO_NODISCARD eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *error);
+EO_NODISCARD eo_status eo_checkpoint_sync_folder(const char *path, struct checkpoint_error *error);
+
+/*
+ * Makes FOLDER, and keeps other runs from writing there until the lock is given back. EO_ERR_INVALID: another run has it.
+ * EO_OK with *out -1: the folder cannot be made or written to, which the first save tells, or the file system has no locks.
+ */
+EO_NODISCARD eo_status eo_checkpoint_lock(int *out, const char *folder, struct checkpoint_error *error);
+void eo_checkpoint_unlock(int file);
+
 /* Makes FOLDER, the folder of the step in it, and writes a rank's file: sections, then the head with all checksums. It
  * is on the disk when this returns; after a failure it is removed. */
 EO_NODISCARD eo_status eo_checkpoint_write_file(const char *folder, const struct checkpoint_tables *tables,

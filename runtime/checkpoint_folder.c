@@ -334,7 +334,8 @@ static void remove_old(const char *folder, uint64_t step, uint32_t keep)
             uint64_t at;
             if (!parse_name(entry->d_name, &at, &rest))
                 continue;
-            if ((strcmp(rest, ".new") == 0 && at <= step) || (*rest == '\0' && keep && !is_kept(&ordered, at)))
+            const bool is_unfinished = strcmp(rest, ".new") == 0 || strcmp(rest, ".old") == 0;
+            if ((is_unfinished && at <= step) || (*rest == '\0' && keep && !is_kept(&ordered, at)))
                 remove_folder(dirfd(list), entry->d_name);
         }
     }
@@ -343,27 +344,20 @@ static void remove_old(const char *folder, uint64_t step, uint32_t keep)
     free(ordered.newest);
 }
 
-static eo_status sync_folder(const char *path, struct checkpoint_error *error)
-{
-    const int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool done = folder >= 0 && (fsync(folder) == 0 || errno == EINVAL); /* some file systems have no such thing */
-    const int number = errno;
-    if (folder >= 0)
-        close(folder);
-    return done ? EO_OK : eo_checkpoint_io_error(error, number, "checkpoint: %s cannot be brought to the disk", path);
-}
-
-/* A checkpoint of the same step, of an earlier run, goes only when the new one has its name. */
+/* A checkpoint of the same step, of an earlier run, goes only when the new one has its name. Where names cannot be
+ * exchanged it is called ".old" in between, and goes with what is unfinished. */
 static eo_status give_name(const char *from, const char *to, struct checkpoint_error *error)
 {
+    char old[CHECKPOINT_PATH_MAX + 8];
     if (rename(from, to) == 0)
         return EO_OK;
     if (errno == EEXIST || errno == ENOTEMPTY) {
         if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0)
-            return EO_OK; /* the old one is `from` now, and goes with what is unfinished */
+            return EO_OK; /* the old one is `from` now */
         if (errno == EINVAL || errno == ENOSYS) {
-            remove_folder(AT_FDCWD, to);
-            if (rename(from, to) == 0)
+            snprintf(old, sizeof(old), "%s.old", to);
+            remove_folder(AT_FDCWD, old);
+            if (rename(to, old) == 0 && rename(from, to) == 0)
                 return EO_OK;
         }
     }
@@ -379,9 +373,9 @@ eo_status eo_checkpoint_commit(const char *folder, const struct checkpoint_table
     EO_TRY(eo_checkpoint_path(to, folder, step, "", error));
     remove_strangers(from, tables->head->rank_count);
     EO_TRY(write_manifest(folder, tables, error));
-    EO_TRY(sync_folder(from, error));
+    EO_TRY(eo_checkpoint_sync_folder(from, error));
     EO_TRY(give_name(from, to, error));
-    EO_TRY(sync_folder(folder, error));
+    EO_TRY(eo_checkpoint_sync_folder(folder, error));
     remove_old(folder, step, keep);
     return EO_OK;
 }

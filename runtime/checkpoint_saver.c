@@ -32,6 +32,7 @@ struct eo_saver {
     struct eo_runtime *rt;
     eo_log log;
     char *folder;
+    int lock; /* rank 0's, of the folder; -1: none */
     uint32_t keep, blob_bytes_max;
     struct checkpoint_tables tables;
     char *image; /* of what follows the head in the file; host memory that the device copies to */
@@ -244,7 +245,14 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
     saver->log = params->log ? *params->log : (eo_log){0};
     saver->keep = params->keep;
     saver->blob_bytes_max = params->blob_bytes_max ? params->blob_bytes_max : CHECKPOINT_BLOB_DEFAULT;
-    eo_status status = saver_init(saver, params);
+    saver->lock = -1;
+    eo_status status = rt->world->rank == 0 ? eo_checkpoint_lock(&saver->lock, params->folder, &saver->why) : EO_OK;
+    if (status < 0) {
+        (void)eo_runtime_fail(rt, status, "%s", saver->why.text);
+        eo_saver_destroy(&saver);
+        return status;
+    }
+    status = saver_init(saver, params);
     if (status < 0) {
         (void)eo_runtime_fail(rt, status, "memory and thread for checkpoints (%.1f MiB of host memory)",
                               (double)saver->image_bytes / (1 << 20));
@@ -278,6 +286,7 @@ void eo_saver_destroy(eo_saver **pointer)
     if (saver->image)
         device->ops->release(device, EO_MEMORY_KIND_HOST, saver->image, saver->image_bytes);
     eo_checkpoint_free_tables(&saver->tables);
+    eo_checkpoint_unlock(saver->lock);
     free(saver->piece);
     free(saver->folder);
     free(saver);

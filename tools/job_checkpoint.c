@@ -79,11 +79,14 @@ eo_status eo_job_checkpoint_start(struct eo_job_rank *rank)
     if (!job->checkpoints || !job->checkpoints->options->folder)
         return EO_OK;
     rank->saved_step = job->checkpoints->resume_path[0] ? job->first_step : UINT64_MAX;
-    if (rank->rank == 0) /* all have loaded what they go on from, or read only that */
-        eo_job_resume_set_aside(job->checkpoints, job->first_step);
-    return eo_saver_create(&rank->saver, eo_saver_params(
+    const eo_status status = eo_saver_create(&rank->saver, eo_saver_params(
         .runtime = rank->runtime, .folder = job->checkpoints->options->folder, .keep = job->checkpoints->options->keep,
         .blob_bytes_max = EO_JOB_SETTINGS_MAX));
+    if (status == EO_ERR_INVALID) /* another run writes there */
+        atomic_store(&rank->job->bad_input, true);
+    if (status >= 0 && rank->rank == 0) /* all have loaded what they go on from, or read only that */
+        eo_job_resume_set_aside(job->checkpoints, job->first_step);
+    return status;
 }
 
 double eo_job_checkpoint_value(struct eo_job_rank *rank)

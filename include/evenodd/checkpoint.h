@@ -81,8 +81,9 @@ extern "C" {
 EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_max);
 
 /*
- * Reserves the memory, starts the thread that writes. Touches no file. Not collective. EO_OK, EO_ERR_INVALID,
- * EO_ERR_NO_MEMORY.
+ * Reserves the memory, starts the thread that writes. Rank 0 makes the folder and locks it (FOLDER/.lock) until its saver
+ * is destroyed or its process ends. Not collective. EO_OK, EO_ERR_INVALID: another run writes there, or a parameter is
+ * wrong, EO_ERR_NO_MEMORY.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params);
 /* Waits for its thread; a checkpoint that is not whole by then never will be. Writes NULL. Before the runtime's. */

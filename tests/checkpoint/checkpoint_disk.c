@@ -21,16 +21,27 @@
 static const struct saved_settings small = {.ranks = 2, .body_rows = 3};
 static char folder[256];
 
-/* The linker puts the second in fallocate's place: without it, writes are what fails. */
+/* The linker puts the second in fallocate's place: without it, writes are what fails. In the same way, file systems that
+ * cannot exchange names. */
 int __real_fallocate(int file, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes);
-static bool has_no_fallocate;
+int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
+static bool has_no_fallocate, has_no_exchange;
 
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
 {
     if (!has_no_fallocate)
         return __real_fallocate(file, mode, offset, bytes);
     errno = EOPNOTSUPP;
+    return -1;
+}
+
+int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags)
+{
+    if (!has_no_exchange)
+        return __real_renameat2(from_folder, from, to_folder, to, flags);
+    errno = EINVAL;
     return -1;
 }
 
@@ -310,6 +321,56 @@ static void killed(void)
     }
 }
 
+/* -- the same step, the same folder --------------------------------------------------------------------------------*/
+
+static void saves_twice(struct saved_rank *self)
+{
+    char old[400];
+    struct stat info;
+    saved_initialise(self);
+    saved_steps(self, 1);
+    HOLDS(saved_save(self, folder, 0, "old", 3) == EO_OK);
+    HOLDS(saved_save(self, folder, 0, "new", 3) == EO_OK);
+    snprintf(old, sizeof(old), "%s/step-000000000001.old", folder);
+    HOLDS(self->rank != 0 || stat(old, &info) != 0);
+}
+
+static void without_exchange(void)
+{
+    char blob[8] = "", path[400];
+    uint32_t bytes = sizeof(blob);
+    eo_checkpoint *checkpoint;
+    clear_folder();
+    has_no_exchange = true;
+    (void)saved_run(&small, saves_twice, NULL);
+    has_no_exchange = false;
+    snprintf(path, sizeof(path), "%s/step-000000000001", folder);
+    if (eo_checkpoint_open(&checkpoint, path, &saved_log) < 0) {
+        saved_fail(__FILE__, __LINE__, "%s", saved_log_text());
+        return;
+    }
+    HOLDS(eo_checkpoint_verify(checkpoint) == EO_OK);
+    HOLDS(eo_checkpoint_blob(checkpoint, 1, blob, &bytes) == EO_OK && bytes == 3 && memcmp(blob, "new", 3) == 0);
+    eo_checkpoint_close(&checkpoint);
+}
+
+/* Rank 0's is the saver that locks; the other run's is one of a second saver here. */
+static void second_run(struct saved_rank *self)
+{
+    eo_saver *first, *second;
+    saved_initialise(self);
+    HOLDS(eo_saver_create(&first, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_OK);
+    if (self->rank == 0) {
+        saved_log_clear();
+        HOLDS(eo_saver_create(&second, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_ERR_INVALID &&
+              !second);
+        HOLDS(strstr(saved_log_text(), "another run writes checkpoints there (process "));
+    }
+    eo_saver_destroy(&first);
+    HOLDS(eo_saver_create(&second, eo_saver_params(.runtime = self->runtime, .folder = folder)) == EO_OK);
+    eo_saver_destroy(&second);
+}
+
 void checkpoint_disk_cases(void)
 {
     saved_folder_make(folder, sizeof(folder));
@@ -318,6 +379,10 @@ void checkpoint_disk_cases(void)
     report_or_skip(in_child(read_only, true), "a file system that becomes read-only: told, and training goes on");
     unwritable();
     saved_report("a file that cannot be created: told with its name, and what others wrote is removed");
+    without_exchange();
+    saved_report("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
+    (void)saved_run(&small, second_run, NULL);
+    saved_report("a second run that would write to the same folder is refused, until the first one has ended");
     clear_folder();
     killed();
     saved_report("killed while it writes: every checkpoint that has its name is whole");

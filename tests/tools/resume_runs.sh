@@ -91,6 +91,13 @@ refused() # WORDS OPTION ...
     [ $? = 2 ] && grep -q -- "$words" err && [ -z "$(hash)" ]
 }
 
+mkdir taken && exec 8>taken/.lock && flock 8
+refused 'taken: another run writes checkpoints there' --checkpoint taken
+status=$?
+exec 8>&-
+[ $status = 0 ] && [ "$(ls taken)" = '' ] && run --ranks 2 --batch 2 --checkpoint taken
+report $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
+
 model=2x64x2
 refused 'of another model: the dims of .* there, .* here' --resume saved
 report $? 'a checkpoint of another model: status 2, with the first field that differs'
