@@ -191,6 +191,11 @@ eo_status eo_job_world_choose(struct eo_job_world *world, const char *device, st
         return eo_problem_set(problem, EO_ERR_INVALID, "%scollectives mpi: they need ranks that Open MPI finds; start them "
                               "with its mpirun or with srun --mpi=pmix (this was %s)", why, e->launcher);
     }
+    /* Segments of Open MPI lie in /dev/shm, where its mpirun removes those of ranks that were killed. Under srun nobody does,
+     * but Slurm removes the step's own folder. */
+    const char *folder = getenv("PMIX_SERVER_TMPDIR");
+    if (folder && strcmp(e->launcher, "Slurm") == 0)
+        (void)setenv("OMPI_MCA_btl_vader_backing_directory", folder, 0);
     if (e->rank == 0)
         printf("world: %u processes on %s machine%s by %s, collectives %s\n", e->rank_count, is_one ? "one" : "several",
                is_one ? "" : "s", e->launcher, world->collectives);
