@@ -4,6 +4,7 @@
  */
 #include "cluster/rendezvous_internal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,6 +57,11 @@ static eo_status open_sockets(struct eo_rendezvous *rv)
         eo_address_text(&rv->root_address, name, sizeof(name));
     }
     if (rv->has_network && p->rank == 0) {
+        /* Debian's /etc/hosts: the others would be turned away elsewhere, and only the deadline would end it. */
+        EO_REQUIRE(&rv->log, !eo_address_is_loopback(&rv->root_address) || isdigit((unsigned char)rv->address[0]) ||
+                   strchr(rv->address, ':') || strcmp(rv->address, "localhost") == 0,
+                   "rendezvous: on its own host '%s' is %s, which no other host reaches (see /etc/hosts there); give an "
+                   "address of a network", rv->address, name);
         rv->root_listener = eo_socket_listen(&rv->root_address);
         if (rv->root_listener < 0) {
             eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank 0 cannot listen at %s: %s; %s", name, strerror(errno),

@@ -67,6 +67,13 @@ wait "$pid_1"
     says 'and without GPUs that leaves collectives mpi: they need ranks that Open MPI finds'
 result $? "ranks on two hosts that no MPI has started are refused, and told what to start them with"
 
+cp "$work/hosts" "$work/kept" && sed 's/^10.78.0.1 /127.0.1.1 /' "$work/kept" >"$work/hosts"
+EVENODD_TOKEN_FILE=$work/token MASTER_ADDR=lab-0 RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 \
+    "$work/host" 0 "$train" $options >"$work/out" 2>"$work/err"
+[ $? = 2 ] && says "on its own host 'lab-0' is 127.0.1.1 port"
+result $? "a name of rank 0's host that leads nowhere from elsewhere (Debian's 127.0.1.1) is refused at once"
+cat "$work/kept" >"$work/hosts"
+
 for signal in KILL STOP; do
     begin 4 --rank-timeout 2
     kill -$signal "$(pid_of_rank 2)"

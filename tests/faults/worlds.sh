@@ -107,6 +107,10 @@ as_world 3 "EVENODD_TOKEN_FILE=$work/token MASTER_ADDR=127.0.0.1 MASTER_PORT=$((
 [ $status = 0 ] && hash_is "$threads"
 result $? 'over TCP, with a token from a file: the same weights'
 
+as_world 3 "EVENODD_TOKEN_FILE=$work/token PMI_RANK=\$rank PMI_SIZE=3 MPI_LOCALRANKID=\$rank MPI_LOCALNRANKS=3 exec $train $options"
+[ $status = 0 ] && hash_is "$threads"
+result $? "MPICH's environment: the same weights"
+
 if command -v mpirun >/dev/null 2>&1 && mpirun --version 2>/dev/null | grep -q 'Open MPI'; then
     # shellcheck disable=SC2086
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 run mpirun --oversubscribe -n 3 "$train" $options
