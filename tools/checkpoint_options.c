@@ -9,7 +9,7 @@ static const struct argp_option checkpoint_option_table[] = {
     {"checkpoint-every", CHECKPOINT_EVERY, "N", 0, "and every N steps, beside training", 4},
     {"keep", CHECKPOINT_KEEP, "K", 0, "of the checkpoints only the newest K stay [all]", 4},
     {"resume", CHECKPOINT_RESUME, "DIR", OPTION_ARG_OPTIONAL,
-     "go on from the newest checkpoint in DIR [--checkpoint DIR; from the start where there is none]", 4},
+     "go on from DIR, or from the newest whole checkpoint in it [that of --checkpoint; from the start where there is none]", 4},
     {0},
 };
 

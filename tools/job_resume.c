@@ -21,12 +21,25 @@
 #include "tools/job_world.h"
 #include "tools/weights_hash.h"
 
-/* What a process says of the checkpoint that it has looked at. */
+/* Of each process between two exchanges: a disk that is slow, or slower for one than for the others, keeps nobody waiting
+ * for longer than an exchange may take. */
+enum { ROUND_BYTES = 64 << 20 };
+
+/* What a process says of the checkpoint that it looks at. */
 struct look {
     uint64_t step; /* UINT64_MAX: it found none */
     uint64_t damaged;
     uint64_t is_named; /* the one, not the newest of a folder */
     uint64_t manifest; /* a hash of it: it has a checksum of each file's checksums, so it says which checkpoint it is */
+};
+
+struct search {
+    struct eo_job *job;
+    const char *folder;
+    char *path;       /* EO_JOB_PATH_MAX bytes: of the one that is looked at */
+    struct look *all; /* by process */
+    uint32_t passed;  /* damaged ones */
+    struct eo_problem *problem;
 };
 
 static uint32_t own_rank(const struct eo_job *job)
@@ -128,69 +141,88 @@ static eo_status compare_looks(const struct eo_job *job, const struct look *all,
 }
 
 /* All processes say what they have seen; alone it is what the one has. */
-static eo_status exchange(struct eo_job *job, const struct look *mine, struct look *all, struct eo_problem *problem)
+static eo_status exchange(const struct search *search, const struct look *mine)
 {
+    const struct eo_job *job = search->job;
     if (!job->together) {
-        *all = *mine;
+        *search->all = *mine;
         return EO_OK;
     }
-    const eo_status status = eo_rendezvous_all_gather(job->together->rendezvous, mine, sizeof(*mine), all);
+    const eo_status status = eo_rendezvous_all_gather(job->together->rendezvous, mine, sizeof(*mine), search->all);
     if (status < 0)
-        return eo_problem_set(problem, status, "--resume: the ranks could not agree: %s", eo_status_text(status));
-    return compare_looks(job, all, problem);
+        return eo_problem_set(search->problem, status, "--resume: the ranks could not agree: %s", eo_status_text(status));
+    return compare_looks(job, search->all, search->problem);
 }
 
-/* This process's piece of it. EO_OK: whole as far as that goes; EO_ERR_IO: damaged, or a file is missing. */
-static eo_status look_at(const struct eo_job *job, const char *path, const eo_log *log)
+/* What came of this process's part goes to all; *finder becomes the first that found damage, or the number of processes. */
+static eo_status share(const struct search *search, struct look *mine, eo_status status,
+                       const struct eo_log_catch *log_catch, uint32_t *finder)
 {
+    mine->damaged = status == EO_ERR_IO;
+    if (status < 0 && !mine->damaged)
+        return refuse(log_catch, status, search->problem);
+    TOOLS_TRY(exchange(search, mine));
+    *finder = first_damaged(search->job, search->all);
+    return EO_OK;
+}
+
+/* All processes together, in rounds, until one finds damage or everything has been read. */
+static eo_status look_at(const struct search *search, uint64_t step, struct eo_log_catch *log_catch, uint32_t *finder)
+{
+    const struct eo_job *job = search->job;
+    const uint32_t count = process_count(job);
+    const eo_log log = eo_job_log(log_catch);
+    struct look mine = {.step = step, .manifest = hash_manifest(search->path)};
+    eo_checkpoint_info info = {0};
     eo_checkpoint *checkpoint;
-    eo_status status = eo_checkpoint_open(&checkpoint, path, log);
-    if (status >= 0)
+    eo_status status = eo_checkpoint_open(&checkpoint, search->path, &log);
+    if (status >= 0) {
+        eo_checkpoint_get_info(checkpoint, &info);
         status = eo_checkpoint_check(checkpoint, job->plan); /* of another model: no older one would be better */
-    if (status >= 0)
-        status = eo_checkpoint_verify_part(checkpoint, own_rank(job), process_count(job));
+    }
+    status = share(search, &mine, status, log_catch, finder);
+    const uint32_t rounds = (uint32_t)(info.bytes / ((uint64_t)ROUND_BYTES * count)) + 1;
+    for (uint32_t k = 0; status >= 0 && *finder == count && k < rounds; k++)
+        status = share(search, &mine, eo_checkpoint_verify_part(checkpoint, k * count + own_rank(job), rounds * count),
+                       log_catch, finder);
     eo_checkpoint_close(&checkpoint);
     return status;
 }
 
-/* One after the other, by all processes in step. EO_IN_PROGRESS: there is none, or, with *damaged > 0, none is whole. */
-static eo_status find_whole(struct eo_job *job, const char *folder, char *path, struct look *all, uint32_t *damaged,
-                            struct eo_problem *problem)
+/* One after the other, by all processes in step. EO_IN_PROGRESS: there is none, or, with search->passed > 0, none is
+ * whole. */
+static eo_status find_whole(struct search *search)
 {
-    for (uint64_t step = UINT64_MAX;; ++*damaged) {
+    for (uint64_t step = UINT64_MAX;; search->passed++) {
         struct eo_log_catch log_catch;
-        struct look mine = {.step = UINT64_MAX};
+        uint32_t finder = 0;
         eo_log_catch_init(&log_catch);
         const eo_log log = eo_job_log(&log_catch);
-        eo_status status = eo_checkpoint_find_before(path, EO_JOB_PATH_MAX, &step, folder, &log);
-        const bool found = status == EO_OK;
-        if (found) {
-            status = look_at(job, path, &log);
-            mine = (struct look){.step = step, .damaged = status == EO_ERR_IO, .manifest = hash_manifest(path)};
+        const eo_status found = eo_checkpoint_find_before(search->path, EO_JOB_PATH_MAX, &step, search->folder, &log);
+        if (found < 0)
+            return refuse(&log_catch, found, search->problem);
+        if (found == EO_IN_PROGRESS) {
+            TOOLS_TRY(exchange(search, &(struct look){.step = UINT64_MAX}));
+            return EO_IN_PROGRESS;
         }
-        if (status < 0 && !mine.damaged)
-            return refuse(&log_catch, status, problem);
-        TOOLS_TRY(exchange(job, &mine, all, problem));
-        const uint32_t finder = first_damaged(job, all);
-        if (!found || finder == process_count(job))
-            return status;
-        if (finder == own_rank(job))
+        TOOLS_TRY(look_at(search, step, &log_catch, &finder));
+        if (finder == process_count(search->job))
+            return EO_OK;
+        if (finder == own_rank(search->job))
             fprintf(stderr, "%s: --resume: warning: %s\n", program_invocation_short_name, log_catch.text);
     }
 }
 
-static eo_status newest_whole(struct eo_job_checkpoints *checkpoints, struct eo_job *job, const char *folder,
-                              struct look *all, struct eo_problem *problem)
+static eo_status newest_whole(struct eo_job_checkpoints *checkpoints, struct search *search)
 {
-    uint32_t damaged = 0;
-    const eo_status status = find_whole(job, folder, checkpoints->resume_path, all, &damaged, problem);
-    if (status == EO_IN_PROGRESS && damaged)
-        return eo_problem_set(problem, EO_ERR_IO, "--resume: no checkpoint in %s is whole, so there is nothing to go on "
-                              "from; begin again in another folder", folder);
-    checkpoints->goes_back = status == EO_OK && damaged;
-    if (checkpoints->goes_back && own_rank(job) == 0)
+    const eo_status status = find_whole(search);
+    if (status == EO_IN_PROGRESS && search->passed)
+        return eo_problem_set(search->problem, EO_ERR_IO, "--resume: no checkpoint in %s is whole, so there is nothing to go "
+                              "on from; begin again in another folder", search->folder);
+    checkpoints->goes_back = status == EO_OK && search->passed;
+    if (checkpoints->goes_back && own_rank(search->job) == 0)
         fprintf(stderr, "%s: --resume: warning: the run goes back to %s: what is newer is damaged\n",
-                program_invocation_short_name, checkpoints->resume_path);
+                program_invocation_short_name, search->path);
     return status;
 }
 
@@ -203,22 +235,22 @@ static bool is_a_checkpoint(const char *path)
     return access(manifest, F_OK) == 0;
 }
 
-static eo_status find(struct eo_job_checkpoints *checkpoints, struct eo_job *job, const char *folder, struct look *all,
-                      struct eo_problem *problem)
+static eo_status find(struct eo_job_checkpoints *checkpoints, struct search *search)
 {
-    char *path = checkpoints->resume_path;
+    const char *folder = search->folder;
     const bool is_named = is_a_checkpoint(folder);
     if (is_named && strlen(folder) >= EO_JOB_PATH_MAX)
-        return eo_problem_set(problem, EO_ERR_INVALID, "--resume: a path of %zu bytes; give another", strlen(folder));
+        return eo_problem_set(search->problem, EO_ERR_INVALID, "--resume: a path of %zu bytes; give another",
+                              strlen(folder));
     if (is_named)
-        snprintf(path, EO_JOB_PATH_MAX, "%s", folder);
+        snprintf(search->path, EO_JOB_PATH_MAX, "%s", folder);
     else
-        TOOLS_TRY(newest_whole(checkpoints, job, folder, all, problem));
-    if (!path[0])
+        TOOLS_TRY(newest_whole(checkpoints, search));
+    if (!search->path[0])
         return EO_IN_PROGRESS;
-    TOOLS_TRY(open_and_compare(job, path, problem));
-    const struct look mine = {.step = job->first_step, .is_named = true, .manifest = hash_manifest(path)};
-    return is_named ? exchange(job, &mine, all, problem) : EO_OK;
+    TOOLS_TRY(open_and_compare(search->job, search->path, search->problem));
+    const struct look mine = {.step = search->job->first_step, .is_named = true, .manifest = hash_manifest(search->path)};
+    return is_named ? exchange(search, &mine) : EO_OK;
 }
 
 /* Later steps of a run that was left are not removed by --keep, and a later --resume would take them. */
@@ -243,11 +275,12 @@ eo_status eo_job_resume(struct eo_job_checkpoints *checkpoints, struct eo_job *j
 {
     const struct eo_checkpoint_options *options = checkpoints->options;
     const char *folder = options->resume_path ? options->resume_path : options->folder;
-    struct look *all = calloc(job->shape.rank_count, sizeof(*all));
-    if (!all)
+    struct search search = {.job = job, .folder = folder, .path = checkpoints->resume_path, .problem = problem};
+    search.all = calloc(process_count(job), sizeof(*search.all));
+    if (!search.all)
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "--resume: no memory");
-    const eo_status status = find(checkpoints, job, folder, all, problem);
-    free(all);
+    const eo_status status = find(checkpoints, &search);
+    free(search.all);
     if (status < 0)
         return status;
     if (status == EO_IN_PROGRESS && options->resume_path)
