@@ -6,20 +6,12 @@
 # errors; links to files of the tree must lead somewhere.
 # usage: check_docs.sh SOURCE C_COMPILER
 set -u
+. "$(dirname "$0")/tap.sh"
 source=$1 cc=$2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+shown=$work/log
 echo 1..3
-
-report() # NUMBER STATUS TEXT
-{
-    if [ "$2" = 0 ]; then
-        echo "ok $1 - $3"
-    else
-        sed 's/^/# /' "$work/log"
-        echo "not ok $1 - $3"
-    fi
-}
 
 blocks() { awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$1" 2>/dev/null; }
 
@@ -32,10 +24,10 @@ compiles() # FILE: it has code, and the compiler takes it. A page shows function
 
 blocks "$source/docs/embedding.md" >"$work/embedding.c"
 compiles "$work/embedding.c"
-report 1 $? 'the code of docs/embedding.md compiles'
+result $? 'the code of docs/embedding.md compiles'
 blocks "$source/README.md" >"$work/readme.c"
 compiles "$work/readme.c" && [ "$(wc -l <"$work/readme.c")" -le 40 ]
-report 2 $? "README's example has at most 40 lines and compiles"
+result $? "README's example has at most 40 lines and compiles"
 
 pages=$(cd "$source" 2>/dev/null && find README.md CONTRIBUTING.md docs -name '*.md' 2>/dev/null)
 links=0
@@ -47,4 +39,4 @@ for page in $pages; do
     done
 done
 [ $links != 0 ] && [ ! -s "$work/log" ]
-report 3 $? "links between the documents lead somewhere ($links links)"
+result $? "links between the documents lead somewhere ($links links)"

@@ -7,25 +7,13 @@
 # usage: check_install.sh SOURCE BUILD C_COMPILER CXX_COMPILER|none static|shared [MESON_OPTION...]
 # With `shared`, a build of its own is made first with those options; with `static`, BUILD itself is installed.
 set -u
+. "$(dirname "$0")/tap.sh"
 source=$1 build=$2 cc=$3 cxx=$4 kind=$5
 shift 5
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 log=$work/log
-count=0
-
-report() # STATUS TEXT
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        sed 's/^/# /' "$log"
-        echo "not ok $count - $2"
-    fi
-}
-
-skip() { count=$((count + 1)); echo "ok $count - $1 # SKIP $2"; }
+shown=$log
 
 # All lines of TAP in the log are ok, and there are some.
 tap_passes() { grep -q '^ok ' "$log" && ! grep -q '^not ok ' "$log"; }
@@ -34,14 +22,14 @@ if [ "$kind" = shared ]; then
     build=$work/build
     { CC=$cc meson setup "$build" "$source" -Ddefault_library=shared -Dtests=disabled "$@" && ninja -C "$build"; } \
         >"$log" 2>&1
-    report $? 'a build of shared libraries'
+    result $? 'a build of shared libraries'
 fi
 DESTDIR=$work/root meson install -C "$build" --no-rebuild >"$log" 2>&1
-report $? 'meson install'
+result $? 'meson install'
 
 pc=$(find "$work/root" -name evenodd.pc)
 [ -n "$pc" ]
-report $? 'evenodd.pc is installed'
+result $? 'evenodd.pc is installed'
 PKG_CONFIG_PATH=$(dirname "$pc")
 prefix=$(pkg-config --variable=prefix "$pc" 2>/dev/null)
 lib=$(dirname "$PKG_CONFIG_PATH")
@@ -56,25 +44,25 @@ for name in evenodd evenodd_layers; do
     fi
     pkg-config --modversion $name >"$log" 2>&1
     [ "$(cat "$log")" = "$version" ]
-    report $? "$name.pc tells version $version"
+    result $? "$name.pc tells version $version"
     suffix=a
     [ "$kind" = static ] || suffix=so
     ls "$lib/lib$name".* >"$log" 2>&1
     [ -e "$lib/lib$name.$suffix" ]
-    report $? "lib$name.$suffix is installed"
+    result $? "lib$name.$suffix is installed"
 done
 
 (cd "$source/include/evenodd" && ls ./*.h) >"$work/all"
 [ -f "$lib/pkgconfig/evenodd_layers.pc" ] || sed -i '/layers\.h/d' "$work/all"
 (cd "$prefix/include/evenodd" && ls ./*.h) >"$work/installed" 2>/dev/null
 diff "$work/all" "$work/installed" >"$log" 2>&1 && [ -s "$work/all" ]
-report $? 'the public headers are installed, and no others'
+result $? 'the public headers are installed, and no others'
 
 cp -R "$source/tests/embed" "$work/embed"
 cd "$work/embed" || exit 1
 if command -v make >/dev/null 2>&1; then
     make CC="$cc" embed >"$log" 2>&1 && ./embed >"$log" 2>&1 && tap_passes
-    report $? 'the foreign project in C11, with make'
+    result $? 'the foreign project in C11, with make'
 else
     skip 'the foreign project in C11, with make' 'there is no make'
 fi
@@ -82,12 +70,13 @@ if [ "$cxx" = none ]; then
     skip 'the foreign project in C++17' 'no C++ compiler'
 else
     { meson setup "$work/embed-meson" && meson test -C "$work/embed-meson"; } >"$log" 2>&1
-    report $? 'the foreign project in C11 and C++17, with meson'
+    result $? 'the foreign project in C11 and C++17, with meson'
     if command -v cmake >/dev/null 2>&1; then
-        { cmake -G Ninja -S . -B "$work/embed-cmake" -DCMAKE_C_COMPILER="${cc%% *}" -DCMAKE_CXX_COMPILER="$cxx" &&
+        compiler=${cc#ccache }
+        { cmake -G Ninja -S . -B "$work/embed-cmake" -DCMAKE_C_COMPILER="${compiler%% *}" -DCMAKE_CXX_COMPILER="$cxx" &&
             cmake --build "$work/embed-cmake"; } >"$log" 2>&1 && "$work/embed-cmake/embed" >"$log" 2>&1 &&
             tap_passes && "$work/embed-cmake/embed_cpp" >"$log" 2>&1 && tap_passes
-        report $? 'the foreign project with CMake, through pkg-config'
+        result $? 'the foreign project with CMake, through pkg-config'
     else
         skip 'the foreign project with CMake' 'there is no cmake'
     fi
@@ -98,18 +87,18 @@ awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$source/READM
 lines=$(wc -l <"$work/example.c")
 echo "README's example has $lines lines" >"$log"
 [ "$lines" -ge 10 ] && [ "$lines" -le 40 ]
-report $? "README's example has at most 40 lines"
+result $? "README's example has at most 40 lines"
 # shellcheck disable=SC2046
 $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o "$work/example" "$work/example.c" \
     $(pkg-config --cflags --libs evenodd) -lm >"$log" 2>&1 && "$work/example" >"$log" 2>&1 && [ -s "$log" ]
-report $? "README's example compiles without a warning, and runs"
+result $? "README's example compiles without a warning, and runs"
 
 if [ -f "$build/tools/evenodd-train" ]; then
     for program in evenodd-train evenodd-headtohead evenodd-memplan; do
         "$prefix/bin/$program" --help >"$log" 2>&1
-        report $? "$program is installed and starts"
+        result $? "$program is installed and starts"
     done
 else
     skip 'evenodd-train is installed' 'built without tools'
 fi
-echo "1..$count"
+finish

@@ -6,21 +6,13 @@
 # its tests are run; ours are not among them.
 # usage: check_subproject.sh SOURCE
 set -u
+. "$(dirname "$0")/tap.sh"
 source=$1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 log=$work/log
+shown=$log
 echo 1..3
-
-report() # NUMBER STATUS TEXT
-{
-    if [ "$2" = 0 ]; then
-        echo "ok $1 - $3"
-    else
-        sed 's/^/# /' "$log"
-        echo "not ok $1 - $3"
-    fi
-}
 
 cp -R "$source/tests/embed" "$work/host"
 ours=$work/host/subprojects/evenodd
@@ -29,8 +21,8 @@ for part in base streams buffers runtime cluster layers tools include tests meso
     cp -R "$source/$part" "$ours/"
 done
 { PKG_CONFIG_PATH='' meson setup "$work/build" "$work/host" --force-fallback-for=evenodd && ninja -C "$work/build"; } >"$log" 2>&1
-report 1 $? 'a host project configures and builds with evenodd as a subproject'
+result $? 'a host project configures and builds with evenodd as a subproject'
 meson test -C "$work/build" --no-rebuild >"$log" 2>&1 && grep -q '^Ok: *2 ' "$log"
-report 2 $? 'its own two tests pass, and ours are not run'
+result $? 'its own two tests pass, and ours are not run'
 [ -z "$(find "$work/build" -name 'unit_*')" ]
-report 3 $? 'our tests are not built'
+result $? 'our tests are not built'

@@ -7,32 +7,24 @@
 # and what a training really has mapped is read while it runs.
 # usage: check_without_cuda.sh SOURCE C_COMPILER
 set -u
+. "$(dirname "$0")/tap.sh"
 source=$1 cc=$2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 log=$work/log
+shown=$log
 names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti|libmpi|libopen-'
 echo 1..4
 
-report() # NUMBER STATUS TEXT
-{
-    if [ "$2" = 0 ]; then
-        echo "ok $1 - $3"
-    else
-        sed 's/^/# /' "$log"
-        echo "not ok $1 - $3"
-    fi
-}
-
 { CC=$cc meson setup "$work/build" "$source" -Dcuda=disabled -Dtests=disabled -Dtools=enabled -Ddefault_library=shared &&
     ninja -C "$work/build"; } >"$log" 2>&1
-report 1 $? 'a build without CUDA'
+result $? 'a build without CUDA'
 
 for program in "$work/build/libevenodd.so" "$work/build/layers/libevenodd_layers.so" "$work/build/tools/train"; do
     ldd "$program"
 done >"$log" 2>&1
 grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
-report 2 $? 'its libraries and programs need nothing of CUDA, nor of MPI'
+result $? 'its libraries and programs need nothing of CUDA, nor of MPI'
 
 seq 1 4000 >"$work/text"
 quick="--text $work/text --model tiny --seq 32 --threads 1 --sample 0 --peak-seconds 0"
@@ -48,9 +40,9 @@ cp "/proc/$pid/maps" "$log" 2>/dev/null
 kill $pid
 wait $pid
 grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
-report 3 $? 'a training has nothing of CUDA in its memory, nor of MPI'
+result $? 'a training has nothing of CUDA in its memory, nor of MPI'
 
 # shellcheck disable=SC2086
 "$work/build/tools/train" $quick --device cuda >"$log" 2>&1
 [ $? = 2 ] && grep -q -e '-Dcuda=enabled' "$log"
-report 4 $? 'train --device cuda says what to build, and ends with exit status 2'
+result $? 'train --device cuda says what to build, and ends with exit status 2'

@@ -6,25 +6,17 @@
 # memplan; the simulated GPU runs the programs.
 # usage: check_without_cudnn.sh SOURCE C_COMPILER MEMPLAN_WITH_CUDNN
 set -u
+. "$(dirname "$0")/tap.sh"
 source=$1 cc=$2 memplan=$3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 log=$work/log build=$work/build
+shown=$log
 echo 1..4
-
-report() # NUMBER STATUS TEXT
-{
-    if [ "$2" = 0 ]; then
-        echo "ok $1 - $3"
-    else
-        sed 's/^/# /' "$log" | tail -n 60
-        echo "not ok $1 - $3"
-    fi
-}
 
 { CC=$cc meson setup "$build" "$source" -Dcuda=enabled -Dcudnn=disabled -Dgpu_archs=90 -Dtools=enabled -Dtests=enabled &&
     ninja -C "$build" tools/train tools/memplan tests/tools/sim_train && ! grep -q 'warning:' "$log"; } >"$log" 2>&1
-report 1 $? 'a build without cuDNN, and without a warning'
+result $? 'a build without cuDNN, and without a warning'
 
 for program in train memplan; do
     ldd "$build/tools/$program"
@@ -33,7 +25,7 @@ grep -q libcudart "$log" && ! grep -q libcudnn "$log" && {
     nm -u "$build/tools/train" >"$log" 2>&1
     grep -q cudaMalloc "$log" && ! grep -qi cudnn "$log"
 }
-report 2 $? 'its programs need CUDA, and nothing of cuDNN'
+result $? 'its programs need CUDA, and nothing of cuDNN'
 
 plan='--model gpt2 --world 1 --seq 1024 --batch 4 --kernels cuda --csv'
 # shellcheck disable=SC2086 # a list of words
@@ -41,9 +33,9 @@ plan='--model gpt2 --world 1 --seq 1024 --batch 4 --kernels cuda --csv'
 bytes() { awk -F, '$1 == "block.0.forward_scratch" { print $4 }' "$1"; }
 echo "scratch of attention: $(bytes "$work/without") bytes, with cuDNN $(bytes "$work/with")" >>"$log"
 [ "$(bytes "$work/without")" -gt 1000000 ] && [ "$(bytes "$work/without")" != "$(bytes "$work/with")" ]
-report 3 $? 'memplan plans the scratch of attention by products alone'
+result $? 'memplan plans the scratch of attention by products alone'
 
 seq 1 4000 >"$work/text"
 "$build/tests/tools/sim_train" --device cuda --text "$work/text" --model tiny --seq 32 --batch 1 --steps 4 --sample 0 \
     --log "$work/steps" >"$log" 2>&1 && [ "$(wc -l <"$work/steps")" -ge 5 ]
-report 4 $? 'it trains on a simulated GPU'
+result $? 'it trains on a simulated GPU'

@@ -6,10 +6,11 @@
 #         case, and the folder must stay empty. A good run first shows that the same command writes when it may.
 # usage: bad_input.sh TRAIN HEADTOHEAD
 set -u
+. "$(dirname "$0")/../tap.sh"
 train=$(realpath "$1") headtohead=$(realpath "$2")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-count=0
+shown="$work/err $work/out"
 
 # le32 N...: as 32-bit little-endian integers
 le32()
@@ -22,17 +23,6 @@ le32()
 }
 
 zeros() { head -c "$1" /dev/zero; }
-
-result() # STATUS TEXT
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        sed 's/^/# /' "$work/err" "$work/out"
-        echo "not ok $count - $2"
-    fi
-}
 
 run() # PROGRAM ARGUMENTS: in an empty folder; leaves $code
 {
@@ -285,4 +275,4 @@ fi
 refuse_head 'headtohead: no runs' '--runs is 0' --runs 0
 refuse_head 'headtohead: text that is not there' 'No such file' --model tiny --text "$work/nothing"
 refuse_head 'headtohead: more memory than there is' 'available' $beyond --text "$text"
-echo "1..$count"
+finish

@@ -6,22 +6,12 @@
 #         stand-in programs that answer as ours do, once well and once with a fault in each.
 # usage: gpu_report_runs.sh SOURCE
 set -u
+. "$(dirname "$0")/../tap.sh"
 gpu_report=$1/tools/gpu_report
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-count=0
+shown="$work/out $work/report"
 unset EO_STANDIN_FAULT
-
-result() # STATUS TEXT
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        sed 's/^/# /' "$work/out" "$work/report" 2>/dev/null | tail -n 60
-        echo "not ok $count - $2"
-    fi
-}
 
 # go ARGS: leaves $code and the seconds it took
 go()
@@ -37,8 +27,7 @@ told() { grep -q -e "$1" "$work/out"; }
 # --- without a GPU -----------------------------------------------------------------------------------------------------
 
 if [ -e /dev/nvidia0 ]; then
-    echo "ok 1 - without a GPU all of it is told to be not measured # SKIP there is a GPU"
-    count=1
+    skip 'without a GPU all of it is told to be not measured' 'there is a GPU'
 else
     go
     steps=$("$gpu_report" --list | wc -l)
@@ -192,4 +181,4 @@ broken graph modes 'cannot run as a graph here'
 broken host eager_graph 'graph on: 0.0012 s .*less than 1 ms is wanted'
 broken memory llama_1b 'plan + measured outside.*more than 1 % apart'
 broken slow llama_1b '79000.0: 1.013 times, and 1.1 is wanted'
-echo "1..$count"
+finish

@@ -11,27 +11,17 @@
 # usage: gpu_runs.sh SIM_TRAIN SIM_HEADTOHEAD STUB_CUPTI|none STUB_NVTX|none
 # shellcheck disable=SC2086 # lists of words
 set -u
+. "$(dirname "$0")/../tap.sh"
 train=$(realpath "$1") headtohead=$(realpath "$2") stub_cupti=none stub_nvtx=none
 [ "${3:-none}" = none ] || stub_cupti=$(realpath "$3")
 [ "${4:-none}" = none ] || stub_nvtx=$(realpath "$4")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+shown='err out'
 cd "$work" || exit 1
-count=0
 seq 1 4000 >text
 same="--device cuda --text text --model 2x32x4 --seq 16 --steps 4 --peak-seconds 0"
 quick="$same --sample 0"
-
-result() # STATUS TEXT
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        sed 's/^/# /' err out
-        echo "not ok $count - $2"
-    fi
-}
 
 # ends NAME STATUS WORDS MACHINE ARGUMENTS...: of train; WORDS are on standard error. With status 2 nothing is written.
 ends()
@@ -124,13 +114,8 @@ result $? 'headtohead compares all modes on a GPU, with what gives way to collec
 result $? 'what is not seen in graphs is not told as nothing'
 
 # Profilers.
-skip() # TEXT
-{
-    count=$((count + 1))
-    echo "ok $count - $1 # SKIP its header was not there"
-}
 if [ "$stub_nvtx" = none ]; then
-    skip 'NVTX'
+    skip 'NVTX' 'its header was not there'
 else
     NVTX_INJECTION64_PATH=$stub_nvtx EO_STUB_NVTX=nvtx "$train" $quick --ranks 2 --graph off --trace trace.json >out 2>err
     grep -o '"name":"[^"]*","cat":"[a-vx-z][^"]*"' trace.json | cut -d '"' -f 4 | sort | uniq -c >wanted
@@ -140,7 +125,7 @@ else
     result $? 'a profiler is told a range for every operation of every step, by its name, through NVTX'
 fi
 if [ "$stub_cupti" = none ]; then
-    skip 'CUPTI'
+    skip 'CUPTI' 'its header was not there'
     "$train" $quick --cupti on >out 2>err
     [ $? = 2 ] && grep -q 'not told by this build' err
     result $? 'a build without CUPTI says so'
@@ -173,4 +158,4 @@ else
         grep -q 'gpu_kernels_per_step": *[1-9]' h.json
     result $? 'headtohead tells how many kernels and copies a step really has'
 fi
-echo "1..$count"
+finish

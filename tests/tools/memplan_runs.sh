@@ -6,23 +6,13 @@
 #         that holds the words of the case, and nothing written.
 # usage: memplan_runs.sh MEMPLAN TRAIN PYTHON
 set -u
+. "$(dirname "$0")/../tap.sh"
 memplan=$(realpath "$1") train=$(realpath "$2") python=$3
 document=$(realpath "$(dirname "$0")/../../docs/memplan.md")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+shown="$work/out $work/err"
 cd "$work" || exit 1
-count=0
-
-result() # STATUS TEXT
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        sed 's/^/# /' "$work/out" "$work/err" | head -n 20
-        echo "not ok $count - $2"
-    fi
-}
 
 run() # STATUS WORDS ARGUMENTS
 {
@@ -285,4 +275,4 @@ start=$(date +%s%N)
 end=$(date +%s%N)
 [ $(((end - start) / 1000000)) -lt 5000 ]
 result $? "405B on 16,384 ranks took $(((end - start) / 1000000)) ms"
-echo "1..$count"
+finish

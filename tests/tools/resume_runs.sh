@@ -7,24 +7,14 @@
 # usage: resume_runs.sh TRAIN CHECKPOINT|- [OPTION ...]
 #        options go to train (--device cuda); without the checkpoint tool only saving and resuming is tried
 set -u
+. "$(dirname "$0")/../tap.sh"
 train=$(realpath "$1") tool=$2
 [ "$tool" = - ] || tool=$(realpath "$tool")
 shift 2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+shown='out err'
 cd "$work" || exit 1
-number=0
-
-report() # STATUS TEXT
-{
-    number=$((number + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $number - $2"
-    else
-        tail -n 20 out err 2>/dev/null | sed 's/^/# /'
-        echo "not ok $number - $2"
-    fi
-}
 
 seq 1 4000 >text
 
@@ -44,44 +34,44 @@ extra=$*
 run --ranks 2 --batch 2 --log whole.jsonl --val-every 5
 wanted=$(hash)
 [ -n "$wanted" ]
-report $? 'a run that is not interrupted'
+result $? 'a run that is not interrupted'
 
 run --ranks 2 --batch 2 --checkpoint saved --checkpoint-every 5 --log parts.jsonl --val-every 5 &&
     [ "$(hash)" = "$wanted" ] && [ "$(grep -c 'saved:.*the step lost .* ms' out)" = 3 ] &&
     [ "$(ls saved | tr '\n' ' ')" = 'step-000000000005 step-000000000010 step-000000000012 ' ]
-report $? 'saving every 5 steps and at the end changes no bit, and tells what a step lost'
+result $? 'saving every 5 steps and at the end changes no bit, and tells what a step lost'
 
 rm -rf saved/step-000000000012
 run --ranks 2 --batch 2 --checkpoint saved --resume --log parts.jsonl --val-every 5 && [ "$(hash)" = "$wanted" ] &&
     grep -q 'going on from saved/step-000000000010' out
-report $? '--resume takes the newest one, and ends in the same bits'
+result $? '--resume takes the newest one, and ends in the same bits'
 
 run --ranks 2 --batch 2 --resume saved/step-000000000005 --log parts.jsonl --val-every 5 && [ "$(hash)" = "$wanted" ]
-report $? '--resume DIR takes that one, and ends in the same bits'
+result $? '--resume DIR takes that one, and ends in the same bits'
 
 losses whole.jsonl >whole && losses parts.jsonl >parts && cmp -s whole parts && [ "$(wc -l <parts)" = 12 ] &&
     [ "$(grep -c '"plan"' parts.jsonl)" -ge 1 ] && [ "$(grep -c '"summary"' parts.jsonl)" = 1 ]
-report $? 'the log goes on: each step once, with the same loss and norm'
+result $? 'the log goes on: each step once, with the same loss and norm'
 
 run --ranks 2 --batch 2 --memory dynamic:pool --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
-report $? 'resumed with another memory mode: the same bits'
+result $? 'resumed with another memory mode: the same bits'
 
 run --ranks 2 --batch 2 --slots 3,1 --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
-report $? 'resumed with other slots: the same bits'
+result $? 'resumed with other slots: the same bits'
 
 run --ranks 4 --batch 1 --resume saved/step-000000000005 && [ -n "$(hash)" ] && ! grep -q 'was .* now' err
-report $? 'resumed by twice the ranks, with as many sequences a step: nothing to warn of'
+result $? 'resumed by twice the ranks, with as many sequences a step: nothing to warn of'
 
 run --ranks 3 --batch 1 --lr 0.01 --resume saved/step-000000000005 && grep -q 'sequences a step .* was 4, is 3 now' err &&
     grep -q 'lr was .* is 0.01' err
-report $? 'resumed with other settings: each difference is told'
+result $? 'resumed with other settings: each difference is told'
 
 run --ranks 2 --batch 2 --checkpoint kept --checkpoint-every 2 --keep 2 &&
     [ "$(ls kept | tr '\n' ' ')" = 'step-000000000010 step-000000000012 ' ]
-report $? '--keep 2 leaves the newest two'
+result $? '--keep 2 leaves the newest two'
 
 run --ranks 2 --batch 2 --checkpoint nothing-yet --resume && [ "$(hash)" = "$wanted" ] && grep -q 'from the start' out
-report $? '--resume where there is no checkpoint yet starts, so that the same command can be run again'
+result $? '--resume where there is no checkpoint yet starts, so that the same command can be run again'
 
 refused() # WORDS OPTION ...
 {
@@ -96,47 +86,47 @@ refused 'taken: another run writes checkpoints there' --checkpoint taken
 status=$?
 exec 8>&-
 [ $status = 0 ] && [ "$(ls taken)" = '' ] && run --ranks 2 --batch 2 --checkpoint taken
-report $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
+result $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
 
 model=2x64x2
 refused 'of another model: the dims of .* there, .* here' --resume saved
-report $? 'a checkpoint of another model: status 2, with the first field that differs'
+result $? 'a checkpoint of another model: status 2, with the first field that differs'
 model=2x32x2
 
 refused 'no checkpoint in it' --resume not-there
-report $? '--resume DIR without a checkpoint in it: status 2'
+result $? '--resume DIR without a checkpoint in it: status 2'
 
 cp -r saved/step-000000000005 damaged && mv damaged/rank-00001 aside
 refused 'rank-00001 is missing' --resume damaged
-report $? 'a file that is missing: status 2, with its name'
+result $? 'a file that is missing: status 2, with its name'
 
 mv aside damaged/rank-00001
 printf 'x' | dd of=damaged/rank-00001 bs=1 seek=20000 conv=notrunc 2>/dev/null
 refused 'rank-00001: .* damaged between bytes' --resume damaged
-report $? 'a damaged section: status 2, with file and section'
+result $? 'a damaged section: status 2, with file and section'
 
 if [ "$tool" != - ]; then
     "$tool" verify damaged >out 2>err
     [ $? = 2 ] && grep -q 'rank-00001: .* damaged' err && "$tool" verify saved >out 2>err &&
         [ "$(grep -c ': good' out)" = "$(ls saved | wc -l)" ] && "$tool" ls saved >out 2>err &&
         [ "$(grep -c 'zero3' out)" = "$(ls saved | wc -l)" ]
-    report $? 'evenodd-checkpoint ls and verify tell the good from the damaged'
+    result $? 'evenodd-checkpoint ls and verify tell the good from the damaged'
     mkdir nothing && "$tool" verify nothing >out 2>err
     [ $? = 2 ] && grep -q 'there is no checkpoint in it' err
-    report $? 'verify of a folder without a checkpoint is no success'
+    result $? 'verify of a folder without a checkpoint is no success'
 
     "$tool" reshard saved/step-000000000005 resharded --ranks 3 >out 2>err &&
         run --ranks 2 --batch 2 --resume resharded && [ "$(hash)" = "$wanted" ]
-    report $? 'evenodd-checkpoint reshard: from other files the same bits'
+    result $? 'evenodd-checkpoint reshard: from other files the same bits'
 
     "$tool" reshard saved/step-000000000005 resharded --ranks 3 >out 2>err
     [ $? = 2 ] && grep -q 'is there already' err
-    report $? 'evenodd-checkpoint reshard writes over nothing'
+    result $? 'evenodd-checkpoint reshard writes over nothing'
 
     "$tool" convert saved model >out 2>err && [ -f model/model.safetensors ] &&
         "$tool" convert model again --ranks 2 >out 2>err && "$tool" verify again >out 2>err &&
         "$tool" convert again model2 >out 2>err && cmp model/model.safetensors model2/model.safetensors
-    report $? 'evenodd-checkpoint convert, to safetensors and back: the same bits'
+    result $? 'evenodd-checkpoint convert, to safetensors and back: the same bits'
 
     # What computes the same is told apart all the same: a Mistral with ids of tokens, its layers whole and in halves.
     mkdir mistral
@@ -155,12 +145,12 @@ END
             "$tool" convert kept2 converted2 >out 2>err && diff -r exported converted2 >out 2>err || bad=1
     done
     model=$plain
-    report $bad 'evenodd-checkpoint convert writes what --export writes, of half blocks too, and knows a Mistral again'
+    result $bad 'evenodd-checkpoint convert writes what --export writes, of half blocks too, and knows a Mistral again'
 
     "$tool" nonsense saved >out 2>err
     [ $? = 2 ] && "$tool" ls not-there >out 2>err
     [ $? = 2 ] && "$tool" ls saved more words >out 2>err
     [ $? = 2 ]
-    report $? 'evenodd-checkpoint refuses what it does not know'
+    result $? 'evenodd-checkpoint refuses what it does not know'
 fi
-echo "1..$number"
+finish

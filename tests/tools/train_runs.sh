@@ -6,22 +6,12 @@
 # Method: short runs of tiny; the files are read by check_outputs.py.
 # usage: train_runs.sh TRAIN HEADTOHEAD PYTHON CHECK
 set -u
+. "$(dirname "$0")/../tap.sh"
 train=$(realpath "$1") headtohead=$(realpath "$2") python=$3 check=$(realpath "$4")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+shown='err out'
 cd "$work" || exit 1
-count=0
-
-result() # STATUS TEXT
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        sed 's/^/# /' err out
-        echo "not ok $count - $2"
-    fi
-}
 
 seq 1 4000 >text
 quick="--text text --model tiny --seq 32 --sample 0 --threads 1 --peak-seconds 0"
@@ -110,4 +100,4 @@ result $? 'a sample is generated'
 result $? 'headtohead runs all modes to the same weights'
 "$python" "$check" comparison h.json h.html 2 >>out 2>>err
 result $? 'its JSON has the figures of every mode and run, its page stands alone'
-echo "1..$count"
+finish
