@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * NCCL's communicators, memory, registration and groups, as the library's calls.
+ * NCCL's communicators and groups, as the library's calls.
  */
 #include "sim_nccl.h"
 
@@ -20,7 +20,7 @@ struct sim_comm *sim_comm_of(ncclComm_t handle)
     return NULL;
 }
 
-static ncclResult_t refuse(struct sim_comm *comm, ncclResult_t result, const char *text)
+ncclResult_t sim_comm_refuse(struct sim_comm *comm, ncclResult_t result, const char *text)
 {
     if (comm)
         snprintf(comm->error, sizeof(comm->error), "%s", text);
@@ -83,7 +83,7 @@ static void complete_clique(struct sim_clique *clique)
             if (clique->comms[a]->device == clique->comms[b]->device)
                 clique->failure = ncclInvalidUsage;
     for (uint32_t r = 0; r < clique->rank_count && clique->failure != ncclSuccess; r++)
-        (void)refuse(clique->comms[r], clique->failure, "Duplicate GPU detected");
+        (void)sim_comm_refuse(clique->comms[r], clique->failure, "Duplicate GPU detected");
     clique->family = clique->index;
     for (struct sim_clique *other = sim.cliques; other; other = other->next) {
         bool same = other != clique && other->rank_count == clique->rank_count &&
@@ -103,7 +103,7 @@ static ncclResult_t await_clique(struct sim_comm *comm)
     while (!is_complete(comm->clique) && !comm->aborted)
         if (!sim_pause(&patience)) {
             sim_violate("hang: rank %u waits for the other ranks of communicator %u", comm->rank, comm->clique->index);
-            return refuse(comm, ncclSystemError, "the other ranks did not come");
+            return sim_comm_refuse(comm, ncclSystemError, "the other ranks did not come");
         }
     return comm->clique->failure;
 }
@@ -184,7 +184,7 @@ static const char *unusable(const struct sim_comm *comm)
     return NULL;
 }
 
-static bool usable(const struct sim_comm *comm, const char *call)
+bool sim_comm_usable(const struct sim_comm *comm, const char *call)
 {
     const char *fault = unusable(comm);
     if (fault)
@@ -230,7 +230,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t *ou
     NCCL_BEGIN();
     *out = NULL;
     struct sim_comm *comm = sim_comm_of(handle);
-    if (!usable(comm, "ncclCommSplit"))
+    if (!sim_comm_usable(comm, "ncclCommSplit"))
         NCCL_END(ncclInvalidUsage);
     if (config && config->splitShare != NCCL_CONFIG_UNDEF_INT && config->splitShare != 0)
         sim_violate("ncclCommSplit with splitShare: the two share resources and the abort flag");
@@ -283,7 +283,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state)
         *state = ncclInProgress;
     } else if (comm->issued > 0 && sim_peer_is_gone(comm, comm->issued - 1) && ++comm->error_polls > 2) {
         sim.fault_happened = true;
-        *state = refuse(comm, ncclRemoteError, "a peer has closed its connection");
+        *state = sim_comm_refuse(comm, ncclRemoteError, "a peer has closed its connection");
     } else {
         *state = ncclSuccess;
     }
@@ -313,7 +313,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t handle)
 {
     NCCL_BEGIN();
     struct sim_comm *comm = sim_comm_of(handle);
-    if (!usable(comm, "ncclCommFinalize"))
+    if (!sim_comm_usable(comm, "ncclCommFinalize"))
         NCCL_END(ncclInvalidUsage);
     end_comm(comm, "ncclCommFinalize");
     const ncclResult_t result = drain_comm(comm);
@@ -364,7 +364,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t handle, int flags)
     (void)flags;
     NCCL_BEGIN();
     struct sim_comm *comm = sim_comm_of(handle);
-    if (!usable(comm, "ncclCommRevoke"))
+    if (!sim_comm_usable(comm, "ncclCommRevoke"))
         NCCL_END(ncclInvalidUsage);
     NCCL_END(ncclInternalError); /* nothing of ours should need it */
 }
@@ -394,142 +394,6 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t handle, int *device)
     if (comm)
         *device = (int)comm->device;
     NCCL_END(comm ? ncclSuccess : ncclInvalidArgument);
-}
-
-/* --- memory and registration --- */
-
-ncclResult_t ncclMemAlloc(void **out, size_t bytes)
-{
-    NCCL_BEGIN();
-    *out = NULL;
-    if (sim_unsafe_call("ncclMemAlloc") != cudaSuccess)
-        NCCL_END(ncclUnhandledCudaError);
-    const uint64_t rounded = (bytes + SIM_GRANULARITY - 1) / SIM_GRANULARITY * SIM_GRANULARITY;
-    struct sim_memory *memory = bytes ? sim_memory_new(SIM_NCCL, sim_self()->device, rounded) : NULL;
-    if (memory)
-        *out = (void *)memory->at;
-    if (!memory && bytes)
-        sim_self()->last_error = cudaErrorMemoryAllocation;
-    NCCL_END(memory ? ncclSuccess : bytes ? ncclUnhandledCudaError : ncclInvalidArgument);
-}
-
-ncclResult_t ncclMemFree(void *at)
-{
-    NCCL_BEGIN();
-    struct sim_memory *memory = sim_memory_find(at);
-    if (!memory || memory->kind != SIM_NCCL || memory->at != (uintptr_t)at)
-        NCCL_END(ncclInvalidArgument);
-    for (const struct sim_window *window = sim.windows; window; window = window->next)
-        if (window->at >= memory->at && window->at < memory->at + memory->bytes && !window->comm->aborted &&
-            !window->comm->destroyed)
-            sim_violate("ncclMemFree of memory that is still registered");
-    sim_host_frees(memory, "ncclMemFree");
-    sim_memory_drop(memory);
-    NCCL_END(ncclSuccess);
-}
-
-const struct sim_window *sim_window_of(const struct sim_comm *comm, const void *at)
-{
-    for (const struct sim_window *window = sim.windows; window; window = window->next)
-        if (window->comm == comm && (uintptr_t)at >= window->at && (uintptr_t)at - window->at < window->bytes)
-            return window;
-    return NULL;
-}
-
-static struct sim_window *add_window(struct sim_comm *comm, const void *at, uint64_t bytes, bool symmetric)
-{
-    struct sim_window *window = sim_alloc(sizeof(*window));
-    *window = (struct sim_window){sim.windows, comm, (uintptr_t)at, bytes, symmetric};
-    sim.windows = window;
-    return window;
-}
-
-static bool remove_window(const void *handle, const struct sim_comm *comm)
-{
-    for (struct sim_window **link = &sim.windows; *link; link = &(*link)->next) {
-        if (*link == handle && (*link)->comm == comm) {
-            struct sim_window *gone = *link;
-            *link = gone->next;
-            free(gone);
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool check_registration(const struct sim_comm *comm, const void *at, uint64_t bytes, const char *call)
-{
-    const struct sim_memory *memory = sim_memory_find(at);
-    if (!usable(comm, call))
-        return false;
-    for (const struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
-        if (capture->origin->device == comm->device) {
-            sim_violate("%s while capturing", call);
-            return false;
-        }
-    }
-    if (!memory || bytes > memory->bytes - ((uintptr_t)at - memory->at)) {
-        sim_violate("%s: not the memory of one allocation", call);
-        return false;
-    }
-    if (memory->kind != SIM_NCCL && memory->kind != SIM_MAPPED)
-        sim_violate("%s: memory of cudaMalloc cannot be registered, and NCCL does not say so", call);
-    return true;
-}
-
-ncclResult_t ncclCommRegister(const ncclComm_t handle, void *at, size_t bytes, void **registration)
-{
-    NCCL_BEGIN();
-    struct sim_comm *comm = sim_comm_of(handle);
-    *registration = NULL;
-    if (!check_registration(comm, at, bytes, "ncclCommRegister"))
-        NCCL_END(ncclInvalidUsage);
-    *registration = add_window(comm, at, bytes, false);
-    NCCL_END(ncclSuccess);
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t handle, void *registration)
-{
-    NCCL_BEGIN();
-    NCCL_END(remove_window(registration, sim_comm_of(handle)) ? ncclSuccess : ncclInvalidArgument);
-}
-
-ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void *at, size_t bytes, ncclWindow_t *window, int flags)
-{
-    NCCL_BEGIN();
-    struct sim_comm *comm = sim_comm_of(handle);
-    if (!check_registration(comm, at, bytes, "ncclCommWindowRegister"))
-        NCCL_END(ncclInvalidUsage);
-    if (sim.config.nccl_no_symmetric)
-        NCCL_END(ncclSuccess); /* and *window stays what it was */
-    const struct sim_memory *memory = sim_memory_find(at);
-    if (((uintptr_t)at - memory->at) % NCCL_WIN_REQUIRED_ALIGNMENT != 0) {
-        *window = NULL;
-        NCCL_END(refuse(comm, ncclInvalidArgument, "the base is not aligned"));
-    }
-    for (const struct sim_window *other = sim.windows; other; other = other->next)
-        if (other->comm == comm && other->symmetric && sim_memory_find((void *)other->at) == memory)
-            sim_violate("a second window in one allocation: corrupts data below NCCL 2.31.2");
-    /* A barrier. */
-    comm->window_calls++;
-    sim_progress();
-    struct sim_patience patience = {0};
-    for (uint32_t r = 0; r < comm->clique->rank_count; r++) {
-        while (comm->clique->comms[r]->window_calls < comm->window_calls && !comm->aborted) {
-            if (!sim_pause(&patience)) {
-                sim_violate("hang: ncclCommWindowRegister on rank %u waits for rank %u", comm->rank, r);
-                NCCL_END(ncclSystemError);
-            }
-        }
-    }
-    *window = (ncclWindow_t)(void *)add_window(comm, at, bytes, flags & NCCL_WIN_COLL_SYMMETRIC);
-    NCCL_END(ncclSuccess);
-}
-
-ncclResult_t ncclCommWindowDeregister(ncclComm_t handle, ncclWindow_t window)
-{
-    NCCL_BEGIN();
-    NCCL_END(remove_window(window, sim_comm_of(handle)) ? ncclSuccess : ncclInvalidArgument);
 }
 
 /* --- groups and collectives --- */
@@ -580,10 +444,10 @@ static ncclResult_t collective(enum sim_collective_kind kind, const void *send, 
     struct sim_thread *self = sim_self();
     struct sim_comm *comm = sim_comm_of(handle);
     struct sim_stream *stream = sim_stream_of(stream_handle);
-    if (!usable(comm, sim_collective_name(kind)))
+    if (!sim_comm_usable(comm, sim_collective_name(kind)))
         return ncclInvalidUsage;
     if (!stream || type < 0 || type >= ncclNumTypes || op < 0 || op >= ncclNumOps)
-        return refuse(comm, ncclInvalidArgument, "stream, type or operation");
+        return sim_comm_refuse(comm, ncclInvalidArgument, "stream, type or operation");
     if (comm->clique->failure != ncclSuccess)
         return comm->clique->failure;
     const struct sim_collective wanted = {.comm = comm, .kind = kind, .send = send, .recv = recv, .count = count,
@@ -653,11 +517,7 @@ void sim_nccl_reset(void)
         free(splits);
         splits = next;
     }
-    while (sim.windows) {
-        struct sim_window *next = sim.windows->next;
-        free(sim.windows);
-        sim.windows = next;
-    }
+    sim_windows_reset();
     for (uint32_t i = 0; i < all_comm_count; i++)
         free(all_comms[i]);
     all_comm_count = 0;

@@ -89,6 +89,11 @@ const char *sim_collective_name(enum sim_collective_kind kind);
 const struct sim_window *sim_window_of(const struct sim_comm *comm, const void *at);
 bool sim_peer_is_gone(const struct sim_comm *comm, uint64_t sequence);
 struct sim_comm *sim_comm_of(ncclComm_t handle);
+/* Whether a call may use it; if not, that is a violation of `call`. */
+bool sim_comm_usable(const struct sim_comm *comm, const char *call);
+/* Returns the result, and keeps the text. */
+ncclResult_t sim_comm_refuse(struct sim_comm *comm, ncclResult_t result, const char *text);
+void sim_windows_reset(void);
 /* Issues one collective, or keeps it for the end of the group. */
 ncclResult_t sim_collective_issue(const struct sim_collective *collective, struct sim_stream *stream);
 
