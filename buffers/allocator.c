@@ -65,11 +65,6 @@ void eo_free(struct eo_allocator *allocator, void *memory, uint32_t queue)
     allocator->stats.live_bytes -= allocator->ops->free(allocator, memory, queue);
 }
 
-bool eo_allocator_is_ordered(const struct eo_allocator *allocator)
-{
-    return allocator->ops->is_ordered;
-}
-
 void eo_allocator_get_stats(const struct eo_allocator *allocator, struct eo_allocator_stats *out)
 {
     *out = allocator->stats;

@@ -34,7 +34,6 @@ void eo_allocator_destroy(struct eo_allocator **allocator); /* live blocks are f
 void *eo_allocate(struct eo_allocator *allocator, uint64_t bytes, uint32_t queue);
 /* NULL is taken. `queue`: the one it was allocated for. */
 void eo_free(struct eo_allocator *allocator, void *memory, uint32_t queue);
-bool eo_allocator_is_ordered(const struct eo_allocator *allocator);
 void eo_allocator_get_stats(const struct eo_allocator *allocator, struct eo_allocator_stats *out);
 
 #endif

@@ -46,7 +46,6 @@ static void device_allocator_fini(struct eo_allocator *base)
 static const struct eo_allocator_ops device_allocator_ops = {
     .kind = "device",
     .size_bytes = sizeof(struct device_allocator),
-    .is_ordered = true,
     .allocate = device_allocate,
     .free = device_free,
     .fini = device_allocator_fini,

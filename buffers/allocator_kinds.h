@@ -10,7 +10,6 @@
 struct eo_allocator_ops {
     const char *kind;
     size_t size_bytes; /* of the kind's struct, which begins with struct eo_allocator; zeroed at create */
-    bool is_ordered;
     void *(*allocate)(struct eo_allocator *allocator, uint64_t bytes, uint32_t queue);
     /* Returns the bytes that were asked for it. */
     uint64_t (*free)(struct eo_allocator *allocator, void *memory, uint32_t queue);

@@ -2,7 +2,6 @@
 #include "buffers/arena.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "base/arithmetic.h"
 
@@ -64,24 +63,4 @@ void *eo_arena_take(struct eo_arena *arena, const char *name, uint32_t space, ui
 void eo_arena_seal(struct eo_arena *arena)
 {
     arena->sealed = true;
-}
-
-static const uint32_t poison_pattern = EO_POISON;
-
-void eo_poison(void *memory, uint64_t bytes)
-{
-    char *bytewise = memory;
-    uint64_t at = 0;
-    for (; bytes - at >= sizeof(poison_pattern); at += sizeof(poison_pattern))
-        memcpy(bytewise + at, &poison_pattern, sizeof(poison_pattern));
-    if (at < bytes)
-        memcpy(bytewise + at, &poison_pattern, bytes - at);
-}
-
-bool eo_is_poisoned(const void *memory, uint64_t bytes)
-{
-    const uint64_t head_bytes = eo_min_u64(bytes, sizeof(poison_pattern));
-    /* Equal to the pattern at the start, and to itself one pattern further on. */
-    return bytes == 0 || (memcmp(memory, &poison_pattern, head_bytes) == 0 &&
-                          memcmp(memory, (const char *)memory + head_bytes, bytes - head_bytes) == 0);
 }

@@ -38,9 +38,5 @@ void eo_arena_seal(struct eo_arena *arena);
 
 /* What debug fills memory with: a signalling NaN as fp32, and in each half as bf16. */
 #define EO_POISON UINT32_C(0x7fba7fba)
-/* Of host memory. */
-void eo_poison(void *memory, uint64_t bytes);
-/* Whether all of it still holds the pattern. */
-bool eo_is_poisoned(const void *memory, uint64_t bytes);
 
 #endif

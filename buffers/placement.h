@@ -49,11 +49,4 @@ struct eo_placement {
  */
 EO_NODISCARD eo_status eo_placement_solve(struct eo_placement *placement);
 
-/*
- * The largest sum of bytes (each rounded up to align_bytes) live at one point, and that point. Rows' `always` and
- * intervals as above, over any timeline.
- */
-EO_NODISCARD eo_status eo_placement_lower_bound(const struct eo_placement *placement, uint64_t *bytes,
-                                                uint32_t *time);
-
 #endif

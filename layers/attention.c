@@ -18,7 +18,8 @@ struct attention_job {
 };
 
 /* The sum of what lane_of() in attention_vector.h takes, in its order. */
-uint64_t eo_attention_lane_floats(const struct eo_attention_shape *shape)
+/* Floats of one thread's scratch. */
+static uint64_t attention_lane_floats(const struct eo_attention_shape *shape)
 {
     const uint64_t keys = eo_split_up(shape->seq, EO_TILE_PAD) * EO_TILE_PAD;
     const uint64_t head = eo_split_up(shape->head_size, EO_HEAD_PAD) * EO_HEAD_PAD;
@@ -27,7 +28,7 @@ uint64_t eo_attention_lane_floats(const struct eo_attention_shape *shape)
 
 uint64_t eo_attention_scratch_bytes(const struct eo_attention_shape *shape, uint32_t thread_count)
 {
-    return thread_count * eo_attention_lane_floats(shape) * sizeof(float);
+    return thread_count * attention_lane_floats(shape) * sizeof(float);
 }
 
 static struct eo_attention_head head_at(const struct attention_job *job, uint32_t lane, uint64_t sequence,
@@ -90,7 +91,7 @@ static void attention_run(eo_team *team, struct attention_job *job, void (*task)
     job->base.kv_stride = s->kv_stride;
     job->base.out_stride = s->out_stride;
     job->kernels = eo_kernels();
-    job->lane_floats = eo_attention_lane_floats(s);
+    job->lane_floats = attention_lane_floats(s);
     eo_team_run(team, eo_team_thread_count(team), task, job);
 }
 

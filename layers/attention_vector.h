@@ -25,7 +25,7 @@ _Static_assert(EO_TILE_ROWS % TILE == 0 && EO_TILE_PAD % PANEL == 0 && EO_HEAD_P
                    EO_QUERY_BLOCK % EO_TILE_ROWS == 0 && EO_TILE_PAD % EO_TILE_ROWS == 0,
                "a tile of attention has an edge");
 
-/* What lies where in a thread's scratch; see eo_attention_lane_floats. */
+/* What lies where in a thread's scratch; see attention_lane_floats in attention.c. */
 struct lane {
     uint64_t keys, head, row; /* keys and head padded; floats of a row of scores (not a power of two: cache sets) */
     float *key_panels, *value_panels, *keys_packed, *values_packed, *key_sums, *value_sums;

@@ -99,7 +99,4 @@ const struct eo_kernel_table *eo_kernels(void);
 /* Whether eo_kernels_select("reference") took the fp32 of the CPU away from these tables. */
 bool eo_kernels_reference_selected(void);
 
-/* Floats of one thread's scratch in eo_attention_scratch_bytes. */
-uint64_t eo_attention_lane_floats(const struct eo_attention_shape *shape);
-
 #endif

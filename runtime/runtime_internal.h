@@ -178,7 +178,6 @@ void eo_runtime_set_gradients(struct eo_runtime *rt, uint32_t position, void *ba
 eo_status eo_runtime_names_init(struct eo_runtime *rt);
 void eo_runtime_names_fini(struct eo_runtime *rt);
 size_t eo_runtime_name_count(const struct eo_plan *plan);
-const char *eo_runtime_name(const struct eo_runtime *rt, eo_operation_kind kind, uint32_t position, uint32_t layer);
 
 /* A timeline entry for an operation that is issued now. */
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,

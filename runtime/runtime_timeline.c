@@ -16,11 +16,6 @@ static size_t name_index(const struct eo_plan *plan, eo_operation_kind kind, uin
     return (size_t)kind * stride + what;
 }
 
-const char *eo_runtime_name(const struct eo_runtime *rt, eo_operation_kind kind, uint32_t position, uint32_t layer)
-{
-    return rt->names[name_index(rt->plan, kind, position, layer)];
-}
-
 size_t eo_runtime_name_count(const struct eo_plan *plan)
 {
     return name_index(plan, EO_OP_KIND_COUNT, 0, 0);
@@ -63,14 +58,15 @@ void eo_runtime_names_fini(struct eo_runtime *rt)
 struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
                                            uint32_t position, uint32_t layer, uint32_t operation)
 {
+    const size_t name = name_index(rt->plan, kind, position, layer);
     struct eo_timeline_entry *entry = rt->recording ? eo_graph_times_entry(rt) : eo_timeline_add(&rt->timeline);
     *entry = (struct eo_timeline_entry){
-        .name = eo_runtime_name(rt, kind, position, layer),
+        .name = rt->names[name],
         .category = eo_operation_kind_name(kind),
         .operation = operation,
         .kind = kind,
         .queue = stream,
-        .name_index = (uint32_t)name_index(rt->plan, kind, position, layer),
+        .name_index = (uint32_t)name,
         .step = rt->step,
     };
     if (stream == EO_STREAM_COMPUTE)

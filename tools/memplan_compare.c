@@ -93,7 +93,7 @@ eo_status eo_memplan_diff(FILE *out, const char *path_a, const char *path_b, uin
 struct verification {
     FILE *out;
     const struct eo_memplan *memplan;
-    uint32_t compared, differences, rows_seen;
+    uint32_t compared, differences;
     bool *seen; /* by row */
     bool any_rows;
 };

@@ -10,7 +10,7 @@
 
 enum { CHOICES_MAX = 8 };
 
-const char *const eo_page_recompute_names[4] = {"none", "cheap", "half of the blocks", "all"};
+static const char *const recompute_names[4] = {"none", "cheap", "half of the blocks", "all"};
 
 struct choices {
     uint32_t values[CHOICES_MAX], count;
@@ -199,7 +199,7 @@ static json_t *data_json(const struct eo_memplan_view *view, const struct eo_pag
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         json_array_append_new(categories, json_string(eo_category_name((eo_category)c)));
     for (int r = 0; r < 4; r++)
-        json_array_append_new(names, json_string(eo_page_recompute_names[r]));
+        json_array_append_new(names, json_string(recompute_names[r]));
     for (uint32_t i = 0; i < count; i++) {
         const struct eo_page_point *p = &points[i];
         json_t *bytes = json_array();

@@ -23,6 +23,4 @@ struct eo_page_point *eo_page_points(const struct eo_memplan_view *view, uint32_
 
 void eo_page_html(FILE *out, const struct eo_memplan_view *view, const struct eo_page_point *points, uint32_t count);
 
-extern const char *const eo_page_recompute_names[4];
-
 #endif

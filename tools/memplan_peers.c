@@ -63,7 +63,8 @@ uint64_t eo_llmc_parameters(uint64_t layers, uint64_t width, uint64_t padded_voc
     return (padded_vocabulary + positions) * width + layers * (12 * width * width + 13 * width) + 2 * width;
 }
 
-uint64_t eo_activation_bytes_per_token(const struct eo_model_config *config, bool cheap)
+/* Bytes of activations a token and block (of a dense Llama) keeps in bf16. */
+static uint64_t activation_bytes_per_token(const struct eo_model_config *config, bool cheap)
 {
     const uint64_t h = config->width, a = config->head_count, q = a * config->head_size;
     const uint64_t kv = (uint64_t)config->kv_head_count * config->head_size, f = config->mlp_width;
@@ -74,7 +75,7 @@ uint64_t eo_activation_bytes_per_token(const struct eo_model_config *config, boo
 static uint32_t least_recompute(const struct eo_model_config *c, uint64_t tokens, uint64_t peak, uint64_t kept,
                                 uint64_t limit)
 {
-    const uint64_t full = eo_activation_bytes_per_token(c, false), input = 2 * (uint64_t)c->width;
+    const uint64_t full = activation_bytes_per_token(c, false), input = 2 * (uint64_t)c->width;
     if (peak <= limit)
         return 0;
     for (uint32_t n = 1; n < c->layer_count; n++)
@@ -88,7 +89,7 @@ struct eo_yafsdp_estimate eo_yafsdp_estimate(const struct eo_model_config *confi
 {
     const struct eo_model_config *c = config;
     const uint64_t h = c->width, layers = c->layer_count, v = c->vocabulary;
-    const uint64_t full = eo_activation_bytes_per_token(c, false), cheap = eo_activation_bytes_per_token(c, true);
+    const uint64_t full = activation_bytes_per_token(c, false), cheap = activation_bytes_per_token(c, true);
     struct eo_yafsdp_estimate e = {
         .unit_elements = max_u64(eo_model_config_layer_parameters(c, 0) - 2 * h, v * h),
         .norm_elements = (2 * layers + 1) * h,

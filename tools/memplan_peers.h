@@ -46,7 +46,4 @@ struct eo_yafsdp_estimate {
 struct eo_yafsdp_estimate eo_yafsdp_estimate(const struct eo_model_config *config, uint32_t world, uint64_t tokens,
                                              uint64_t limit_bytes);
 
-/* Bytes of activations a token and block of `config` (a dense Llama) keeps in bf16. */
-uint64_t eo_activation_bytes_per_token(const struct eo_model_config *config, bool cheap);
-
 #endif

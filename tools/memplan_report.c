@@ -296,29 +296,6 @@ static void print_total(FILE *out, const struct eo_memplan_view *view)
         fprintf(out, "  DOES NOT FIT: %.3f GiB are lacking\n", eo_gib(m->total_bytes - m->settings.capacity_bytes));
 }
 
-void eo_report_plan(FILE *out, const struct eo_memplan_view *view)
-{
-    const eo_plan_summary *s = &view->memplan->summary;
-    print_head(out, view);
-    fprintf(out, "\n  %-24s %16s %10s %16s %10s\n", "bytes of one rank", "rows", "GiB", "live at the peak", "GiB");
-    for (int c = 0; c < EO_CATEGORY_COUNT; c++)
-        if (s->category_bytes[c])
-            fprintf(out, "  %-24s %16" PRIu64 " %10.3f %16" PRIu64 " %10.3f\n", eo_category_name((eo_category)c),
-                    s->category_bytes[c], eo_gib(s->category_bytes[c]), s->category_bytes_at_peak[c],
-                    eo_gib(s->category_bytes_at_peak[c]));
-    print_total(out, view);
-    if (view->fit)
-        eo_report_fit(out, view->fit);
-    print_phases(out, view);
-    print_layers(out, view->memplan);
-    print_buffers(out, view->memplan);
-    if (view->all_strategies)
-        print_strategies(out, view);
-    print_peers(out, view);
-}
-
-/* --- answers of searches ------------------------------------------------------------------------------------------ */
-
 static void point_text(const struct eo_fit *fit, const struct eo_fit_point *point, char *text, size_t bytes)
 {
     const char *const whats[] = {"", "batch", "seq", "world", "recompute", "strategy", "layers"};
@@ -337,7 +314,7 @@ static void point_text(const struct eo_fit *fit, const struct eo_fit_point *poin
                  eo_gib(point->total_bytes - fit->capacity_bytes));
 }
 
-void eo_report_fit(FILE *out, const struct eo_fit *fit)
+static void print_fit(FILE *out, const struct eo_fit *fit)
 {
     char answer[768] = "nothing fits", neighbour[768] = "there is no next one to try";
     if (fit->found)
@@ -350,6 +327,27 @@ void eo_report_fit(FILE *out, const struct eo_fit *fit)
                 fit->cheap_fits ? "fits too" : "does not fit");
     if (fit->note[0])
         fprintf(out, "    %s\n", fit->note);
+}
+
+void eo_report_plan(FILE *out, const struct eo_memplan_view *view)
+{
+    const eo_plan_summary *s = &view->memplan->summary;
+    print_head(out, view);
+    fprintf(out, "\n  %-24s %16s %10s %16s %10s\n", "bytes of one rank", "rows", "GiB", "live at the peak", "GiB");
+    for (int c = 0; c < EO_CATEGORY_COUNT; c++)
+        if (s->category_bytes[c])
+            fprintf(out, "  %-24s %16" PRIu64 " %10.3f %16" PRIu64 " %10.3f\n", eo_category_name((eo_category)c),
+                    s->category_bytes[c], eo_gib(s->category_bytes[c]), s->category_bytes_at_peak[c],
+                    eo_gib(s->category_bytes_at_peak[c]));
+    print_total(out, view);
+    if (view->fit)
+        print_fit(out, view->fit);
+    print_phases(out, view);
+    print_layers(out, view->memplan);
+    print_buffers(out, view->memplan);
+    if (view->all_strategies)
+        print_strategies(out, view);
+    print_peers(out, view);
 }
 
 void eo_report_csv(FILE *out, const struct eo_memplan_view *view)

@@ -32,7 +32,6 @@ void eo_report_hole(FILE *out, const struct eo_memplan_view *view);
 
 /* "of a step with 3 micro-batches, ...", or "" where the step itself is shown. */
 void eo_shown_text(const struct eo_memplan_view *view, char *text, size_t bytes);
-void eo_report_fit(FILE *out, const struct eo_fit *fit);
 void eo_report_csv(FILE *out, const struct eo_memplan_view *view);
 json_t *eo_report_json(const struct eo_memplan_view *view); /* NULL: no memory */
 

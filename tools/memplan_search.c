@@ -19,7 +19,6 @@ struct search {
     struct eo_problem *problem;
     uint64_t begun_ns, shown_ns;
     uint64_t lower_bound_bytes; /* of the last plan, with what lies outside */
-    uint32_t full_recompute;
 };
 
 bool eo_fit_parse(const char *text, enum eo_fit_kind *out)

@@ -29,7 +29,7 @@ static void none_fini(struct eo_affinity *affinity)
 {
 }
 
-const struct eo_affinity_ops eo_affinity_none_ops = {
+static const struct eo_affinity_ops affinity_none_ops = {
     .name = "none",
     .init = none_init,
     .init_near = none_init_near,
@@ -42,7 +42,7 @@ static const struct eo_affinity_ops *const affinity_table[] = { /* in order of p
 #if EO_HAVE_HWLOC
     &eo_affinity_hwloc_ops,
 #endif
-    &eo_affinity_none_ops,
+    &affinity_none_ops,
 };
 
 const struct eo_affinity_ops *eo_affinity_best(void)

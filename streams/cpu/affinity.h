@@ -33,6 +33,5 @@ struct eo_affinity_ops {
 const struct eo_affinity_ops *eo_affinity_best(void);
 
 extern const struct eo_affinity_ops eo_affinity_hwloc_ops;
-extern const struct eo_affinity_ops eo_affinity_none_ops;
 
 #endif

@@ -44,7 +44,6 @@ struct eo_mpi {
 extern struct eo_mpi eo_mpi;
 void eo_mpi_lock(void);
 void eo_mpi_unlock(void);
-eo_status eo_mpi_process_start(const eo_log *log);
 /* The status of a call's result; logged with `what`. */
 eo_status eo_mpi_check(int result, const char *what, const eo_log *log);
 /* A duplicate, with errors that return. Collective; EO_ERR_TIMEOUT. */

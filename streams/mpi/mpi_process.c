@@ -115,7 +115,7 @@ static eo_status start(const eo_log *log)
     return EO_OK;
 }
 
-eo_status eo_mpi_process_start(const eo_log *log)
+static eo_status start_process(const eo_log *log)
 {
     eo_mpi_lock();
     const eo_status status = start(log);
@@ -141,7 +141,7 @@ static void process_abort(int exit_status)
 static eo_status process_place(const void *communicator, struct eo_group_place *place, const eo_log *log)
 {
     int rank = 0, count = 0;
-    EO_TRY(eo_mpi_process_start(log));
+    EO_TRY(start_process(log));
     const MPI_Comm comm = communicator ? *(const MPI_Comm *)communicator : eo_mpi.world;
     eo_mpi_lock();
     eo_status status = eo_mpi_check(eo_mpi.Comm_rank(comm, &rank), "MPI_Comm_rank", log);
@@ -208,7 +208,7 @@ static eo_status exchange_open(struct eo_mpi_exchange **out, const void *communi
                                const eo_log *log)
 {
     *out = NULL;
-    EO_TRY(eo_mpi_process_start(log));
+    EO_TRY(start_process(log));
     struct eo_mpi_exchange *exchange = calloc(1, sizeof(*exchange));
     if (!exchange)
         return EO_ERR_NO_MEMORY;
@@ -241,7 +241,7 @@ static void exchange_close(struct eo_mpi_exchange *exchange)
 }
 
 const struct eo_mpi_ops eo_mpi_process_ops = {
-    .start = eo_mpi_process_start,
+    .start = start_process,
     .stop = process_stop,
     .end_all = process_abort,
     .place = process_place,

@@ -142,7 +142,7 @@ struct sim_stream {
 struct sim_event {
     uint32_t magic;
     uint32_t device, label;
-    bool no_timing, blocking_sync;
+    bool no_timing;
     struct sim_point *point, *older; /* the current version and the one before; NULL: never recorded */
     uint64_t version;
     uint32_t note; /* of the current record; see sim_state.notes */

@@ -2,7 +2,7 @@
  *
  * The lower bound: one walk over time. It shares no code with the search but for what a row's bytes and points are.
  */
-#include "buffers/placement.h"
+#include "placement_instance.h"
 
 #include <stdlib.h>
 
@@ -22,8 +22,8 @@ static eo_status find_peak(const struct eo_placement *placement, uint64_t *scrat
         }
         if (placed->interval_count == 0)
             continue;
-        const uint32_t count = eo_intervals_normalize(intervals, placement->intervals + placed->interval_begin,
-                                                      placed->interval_count);
+        const uint32_t count =
+            eo_intervals_normalize(intervals, placement->intervals + placed->interval_begin, placed->interval_count);
         for (uint32_t i = 0; i < count; i++) {
             EO_ASSERT(intervals[i].first <= intervals[i].last && intervals[i].last < placement->time_count);
             changes[intervals[i].first] += scratch_bytes[row];

@@ -20,6 +20,14 @@ struct instance {
     uint32_t row_room, interval_count, interval_room;
 };
 
+/*
+ * A check on the search, with which it shares no code but for what a row's bytes and points are (placement_bound.c):
+ * the largest sum of bytes (each rounded up to align_bytes) live at one point, and that point. `always` and intervals
+ * of rows as in buffers/placement.h, over any timeline.
+ */
+EO_NODISCARD eo_status eo_placement_lower_bound(const struct eo_placement *placement, uint64_t *bytes,
+                                                uint32_t *time);
+
 enum instance_space { INSTANCE_GATHER, INSTANCE_GRADIENT, INSTANCE_PRIVATE, INSTANCE_SPACES };
 
 static inline void instance_init(struct instance *instance, uint32_t time_count, uint32_t space_count,
