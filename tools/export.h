@@ -84,7 +84,7 @@ EO_NODISCARD eo_status eo_export_end(struct eo_export *export, struct eo_problem
 /* Takes away what was written. */
 void eo_export_drop(struct eo_export *export);
 
-/* Where ranks that are processes wait for each other: a sum over all of them. */
+/* Where ranks wait for each other: a sum over all of them. */
 struct eo_export_meeting {
     eo_status (*sum)(void *user, double *value);
     void *user;
@@ -92,7 +92,7 @@ struct eo_export_meeting {
 
 /*
  * The weights of a runtime, layer by layer. Collective, between steps; one rank writes, for as long as it takes. `meeting`
- * is NULL where ranks are threads. A failure to write is that rank's alone: EO_OK on the others.
+ * is NULL where nothing follows that has a deadline. A failure to write is that rank's alone: EO_OK on the others.
  */
 EO_NODISCARD eo_status eo_export_weights(const struct eo_export_settings *settings, const struct eo_export_model *model,
                                          eo_runtime *runtime, bool writes, const struct eo_export_meeting *meeting,

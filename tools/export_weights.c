@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The weights of a runtime into an export. One rank writes, which takes as long as its disk takes; the others wait for it,
- * and no deadline is to mistake that for a loss. So where ranks are processes a thread writes, and all ranks meet again
- * and again until it has ended.
+ * and no deadline is to mistake that for a loss. So a thread writes, and all ranks meet again and again until it has
+ * ended.
  */
 #include <pthread.h>
 #include <semaphore.h>

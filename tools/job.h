@@ -115,6 +115,7 @@ struct eo_job {
     struct eo_job_world *together; /* NULL: ranks are threads. Set after prepare */
     uint32_t first_rank, here_count;
     uint32_t told_count;       /* ranks whose figures are known, afterwards: those of this process; on rank 0 all (job_gather.h) */
+    double rank_timeout_s;     /* 0: the library's, for the longest wait in one collective. Set after prepare */
     const char *flight_folder; /* NULL: what the ranks did last is not kept in files. Set after prepare */
     uint32_t restart;          /* that the launcher counts. Set after prepare */
     eo_world *worlds[EO_RUN_RANKS_MAX];
@@ -128,6 +129,10 @@ struct eo_job {
     bool tells;                 /* set before run: rank 0's device, communicators and memory are printed */
     pthread_mutex_t team_mutex; /* one rank at a time, so that what it takes is seen */
     pthread_mutex_t failure_mutex;
+    pthread_cond_t sum_changed; /* of what follows, and of `failure` (eo_job_sum) */
+    uint32_t sum_count;         /* ranks that have come to the sum that is under way */
+    uint64_t sum_turn;
+    double sum, sum_result;     /* of this one so far, and of the one before */
     eo_status failure;          /* of the first cause; EO_OK: none */
     uint32_t failed_rank;
     struct eo_problem failure_text;
@@ -139,6 +144,10 @@ EO_NODISCARD eo_status eo_job_prepare(struct eo_job *job, const struct eo_option
                                       struct eo_problem *problem);
 EO_NODISCARD eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem);
 void eo_job_fini(struct eo_job *job);
+
+/* Sum over all ranks, beside the runtime: where they are threads they wait for as long as it takes, where they are processes
+ * for --join-timeout. Collective. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank has failed. */
+EO_NODISCARD eo_status eo_job_sum(struct eo_job_rank *rank, double *value);
 
 /* On standard error: what a config.json left to its family's defaults, and what of it is not computed. */
 void eo_job_tell_model(const struct eo_job *job);

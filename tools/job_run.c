@@ -37,9 +37,36 @@ static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
         else
             eo_problem_set(&job->failure_text, status, "rank %u: %s", rank->rank, said);
     }
+    pthread_cond_broadcast(&job->sum_changed);
     pthread_mutex_unlock(&job->failure_mutex);
     eo_job_world_fail(job->together, atomic_load(&job->bad_input) ? EO_ERR_INVALID : status, job->failure_text.text);
     eo_world_abort(job->worlds[rank->rank - job->first_rank], text);
+}
+
+static eo_status sum_of_threads(struct eo_job *job, double *value)
+{
+    pthread_mutex_lock(&job->failure_mutex);
+    const uint64_t turn = job->sum_turn;
+    job->sum += *value;
+    if (++job->sum_count == job->here_count) {
+        job->sum_result = job->sum;
+        job->sum = 0;
+        job->sum_count = 0;
+        job->sum_turn++;
+        pthread_cond_broadcast(&job->sum_changed);
+    }
+    while (job->sum_turn == turn && job->failure == EO_OK)
+        pthread_cond_wait(&job->sum_changed, &job->failure_mutex);
+    const bool is_whole = job->sum_turn != turn;
+    *value = job->sum_result; /* until all have taken it, for the next sum needs all */
+    pthread_mutex_unlock(&job->failure_mutex);
+    return is_whole ? EO_OK : EO_ERR_COMM;
+}
+
+eo_status eo_job_sum(struct eo_job_rank *rank, double *value)
+{
+    struct eo_job *job = rank->job;
+    return job->together ? eo_job_world_sum(job->together, value) : sum_of_threads(job, value);
 }
 
 /* What was done since the last step is in no step's traffic. */
@@ -318,6 +345,7 @@ static eo_status run_ranks(struct eo_job *job, struct eo_problem *problem)
     uint32_t started = 0;
     pthread_barrier_init(&job->barrier, NULL, rank_count);
     pthread_mutex_init(&job->team_mutex, NULL);
+    pthread_cond_init(&job->sum_changed, NULL);
     job->gpu.start_bytes = job->device.total_bytes - job->device.free_bytes;
     while (started < rank_count) {
         struct eo_job_rank *rank = &job->ranks[started];
@@ -338,6 +366,7 @@ static eo_status run_ranks(struct eo_job *job, struct eo_problem *problem)
         pthread_join(job->ranks[r].thread, NULL);
     pthread_barrier_destroy(&job->barrier);
     pthread_mutex_destroy(&job->team_mutex);
+    pthread_cond_destroy(&job->sum_changed);
     if (job->failure < 0)
         *problem = job->failure_text;
     return job->failure;
@@ -359,7 +388,7 @@ eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
     eo_log_catch_enter(&log_catch);
     eo_status status = job->together ? eo_job_world_create(job->together, job, &log) : eo_world_create_local(job->worlds, eo_world_params(
         .rank_count = job->shape.rank_count, .device = o->device, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
-        .fabric_latency_us = o->fabric_latency_us, .log = &log));
+        .fabric_latency_us = o->fabric_latency_us, .timeout_ms = (uint32_t)(job->rank_timeout_s * 1000), .log = &log));
     eo_log_catch_enter(NULL);
     if (status < 0) {
         eo_problem_set(problem, status, "the ranks cannot be connected: %s",

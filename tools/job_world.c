@@ -23,7 +23,7 @@ static const struct argp_option world_options[] = {
     {"join-timeout", WORLD_JOIN, "S", 0, "seconds to wait for all ranks to come, and at other meetings outside of steps [60]",
      5},
     {"rank-timeout", WORLD_SILENCE, "S", 0,
-     "seconds without a sign of life, or in one collective, after which a rank is lost [60]", 5},
+     "seconds without a sign of life, or in one collective (also where ranks are threads), after which a rank is lost [60]", 5},
     {"flight-recorder", WORLD_FLIGHT, "DIR", 0,
      "keep what each rank did last in a file of DIR, for evenodd-postmortem; also where ranks are threads [no files]", 5},
     {0},

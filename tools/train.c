@@ -210,19 +210,19 @@ static struct eo_export_model export_model(const struct eo_job *job)
         .origin = job->model_config ? job->model_config : job->import.model_config};
 }
 
-static eo_status sum_over_processes(void *world, double *value)
+static eo_status sum_over_ranks(void *rank, double *value)
 {
-    return eo_job_world_sum(world, value);
+    return eo_job_sum(rank, value);
 }
 
 /* What cannot be written is told at the end, with what the run came to. */
-static eo_status export_weights(struct train *train, const struct eo_job_rank *rank)
+static eo_status export_weights(struct train *train, struct eo_job_rank *rank)
 {
     struct eo_problem problem;
     const struct eo_export_model model = export_model(&train->job);
-    const struct eo_export_meeting meeting = {sum_over_processes, &train->world};
-    const eo_status status = eo_export_weights(&train->settings.export, &model, rank->runtime, rank->rank == 0,
-                                               train->job.together ? &meeting : NULL, &problem);
+    const struct eo_export_meeting meeting = {sum_over_ranks, rank};
+    const eo_status status = eo_export_weights(&train->settings.export, &model, rank->runtime, rank->rank == 0, &meeting,
+                                               &problem);
     if (status >= 0 || rank->rank != 0 || status == EO_ERR_COMM || status == EO_ERR_TIMEOUT)
         return status;
     train->export_problem = problem;
@@ -421,6 +421,7 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
     TOOLS_TRY(eo_job_world_agree(&train->world, &train->job, &choices, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;
+    train->job.rank_timeout_s = train->world.silence_s;
     train->job.flight_folder = train->world.flight_folder;
     train->job.restart = train->world.environment.restart;
     if (settings->export.path && !settings->common.plan_only && writes)

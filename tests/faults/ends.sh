@@ -42,6 +42,14 @@ timeout -k 1 60 "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 0 ] && export SLOW_DISK
     exec $train $options --text $text --steps 2 --export $work/exported --rank-timeout 1 --join-timeout 2" \
     >"$work/slow.out" 2>"$work/slow.err" </dev/null &
 slow=$!
+# Where ranks are threads, they go on to the sample.
+(
+    [ -z "$ASAN_OPTIONS" ] || ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
+    # shellcheck disable=SC2086 # a list of options
+    SLOW_DISK_MS=2500 LD_PRELOAD=$slow_disk exec "$train" ${options%--sample 0*} ${options#*--sample 0} --ranks 2 --text "$text" \
+        --steps 2 --export "$work/exported2" --rank-timeout 1 >"$work/slow2.out" 2>"$work/slow2.err" </dev/null
+) &
+slow2=$!
 
 # A file that never comes: rank 1 has joined, and stands in open() when the others compare plans.
 mkfifo "$work/fifo"
@@ -84,4 +92,11 @@ mv "$work/slow.out" "$work/out"
 mv "$work/slow.err" "$work/err"
 [ $status = 0 ] && [ -s "$work/exported/model.safetensors" ] && says 'slow disk: pwrite' && says 'slow disk: fsync'
 result $? 'an export that takes longer than all deadlines is written'
+wait "$slow2"
+status=$?
+mv "$work/slow2.out" "$work/out"
+mv "$work/slow2.err" "$work/err"
+[ $status = 0 ] && cmp "$work/exported/model.safetensors" "$work/exported2/model.safetensors" >>"$work/err" &&
+    says 'slow disk: fsync' && grep -q '^weights_hash' "$work/out"
+result $? 'by ranks that are threads, too, which go on together'
 echo "1..$count"
