@@ -386,7 +386,8 @@ eo_status eo_job_run(struct eo_job *job, struct eo_problem *problem)
     if (!job->ranks)
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "no memory for %u ranks", told);
     eo_log_catch_enter(&log_catch);
-    eo_status status = job->together ? eo_job_world_create(job->together, job, &log) : eo_world_create_local(job->worlds, eo_world_params(
+    eo_status status = job->together ? eo_job_world_create(job->together, job, &log)
+                                     : eo_world_create_local(job->worlds, eo_world_params(
         .rank_count = job->shape.rank_count, .device = o->device, .fabric_gigabytes_per_s = o->fabric_gigabytes_per_s,
         .fabric_latency_us = o->fabric_latency_us, .timeout_ms = (uint32_t)(job->rank_timeout_s * 1000), .log = &log));
     eo_log_catch_enter(NULL);

@@ -46,8 +46,8 @@ slow=$!
 (
     [ -z "$ASAN_OPTIONS" ] || ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
     # shellcheck disable=SC2086 # a list of options
-    SLOW_DISK_MS=2500 LD_PRELOAD=$slow_disk exec "$train" ${options%--sample 0*} ${options#*--sample 0} --ranks 2 --text "$text" \
-        --steps 2 --export "$work/exported2" --rank-timeout 1 >"$work/slow2.out" 2>"$work/slow2.err" </dev/null
+    SLOW_DISK_MS=2500 LD_PRELOAD=$slow_disk exec "$train" ${options%--sample 0*} ${options#*--sample 0} --ranks 2 \
+        --text "$text" --steps 2 --export "$work/exported2" --rank-timeout 1 >"$work/slow2.out" 2>"$work/slow2.err" </dev/null
 ) &
 slow2=$!
 

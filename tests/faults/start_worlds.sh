@@ -51,7 +51,7 @@ done <<'END'
 --val-every 2||"--val-every" is 2 on rank 0 and 0 on rank 1
 --checkpoint saved.0|--checkpoint saved.1|"--checkpoint" is "saved.0" on rank 0 and "saved.1" on rank 1
 --checkpoint saved.0||"--checkpoint" is "saved.0" on rank 0 and "not given" on rank 1
---checkpoint saved.0 --checkpoint-every 2|--checkpoint saved.0 --checkpoint-every 3|"--checkpoint-every" is 2 on rank 0 and 3 on rank 1
+--checkpoint c --checkpoint-every 2|--checkpoint c --checkpoint-every 3|"--checkpoint-every" is 2 on rank 0 and 3 on rank 1
 --checkpoint saved.0 --resume|--checkpoint saved.0|"--resume" is true on rank 0 and false on rank 1
 |--memory dynamic:pool|"--memory" is "static" on rank 0 and "dynamic:pool" on rank 1
 |--plan|"--plan" is false on rank 0 and true on rank 1
@@ -78,7 +78,8 @@ apart "--sample 0 --init weights.1" "--sample 0 --init weights.copy"
 result $? 'a copy of the same weights under another path is the same'
 for seed in 1 2; do
     # shellcheck disable=SC2086 # lists of options
-    timeout 120 "$train" --ranks 2 $options --sample 0 --seed $seed --checkpoint saved.$seed --checkpoint-every 2 >out 2>err || break
+    timeout 120 "$train" --ranks 2 $options --sample 0 --seed $seed --checkpoint saved.$seed --checkpoint-every 2 \
+        >out 2>err || break
 done
 cp -r saved.1 saved.copy
 options="$shared --sample 0 --steps 6"
