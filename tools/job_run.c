@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tools/job_checkpoint.h"
+#include "tools/job_meeting.h"
 #include "tools/job_step.h"
 #include "tools/job_world.h"
 
@@ -292,11 +293,21 @@ static eo_status start(struct eo_job_rank *rank)
     return eo_options_on_gpu(rank->job->options) ? start_gpu(rank) : start_team(rank);
 }
 
+/* Who fails says so, and does not let the others wait for it. */
 static eo_status load(struct eo_job_rank *rank)
 {
-    if (!rank->runtime)
-        TOOLS_TRY(start_runtime(rank));
-    return start_weights(rank);
+    struct eo_job_meeting meeting;
+    eo_status status = rank->runtime ? EO_OK : start_runtime(rank);
+    if (status < 0) {
+        fail(rank, status, 0);
+        return status;
+    }
+    eo_job_meeting_begin(&meeting, rank->job->together);
+    status = start_weights(rank);
+    if (status < 0)
+        fail(rank, status, 0);
+    eo_job_meeting_end(&meeting);
+    return status;
 }
 
 /* Who fails says so before it meets the others: they may wait for it elsewhere, and not come. Nothing is written until all
@@ -310,8 +321,6 @@ static void run_rank(struct eo_job_rank *rank)
     eo_status status = measure_together(rank, own);
     if (status >= 0) {
         own = load(rank);
-        if (own < 0)
-            fail(rank, own, 0);
         status = meet(rank, own);
     }
     if (status >= 0)

@@ -6,9 +6,10 @@
 # save nor --keep is misled by what is damaged. Where none is whole, or the one that was named is not, nothing begins.
 # Method: four checkpoints of one run, the last taken away, the last of the others spoiled in each way; ranks are threads or
 # processes in turn.
-# usage: last_good.sh LAUNCH TRAIN CHECKPOINT SOURCE
+# usage: last_good.sh LAUNCH TRAIN CHECKPOINT SOURCE SLOW_DISK
 set -u
 launch=$(realpath "$1") train=$(realpath "$2") checkpoint=$(realpath "$3") text=$(realpath "$4")/LICENSE
+slow_disk=$(realpath "$5")
 count=0 turn=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -28,7 +29,14 @@ result() # STATUS SENTENCE
     fi
 }
 
-# run_by threads|processes OPTION...: three ranks; output in $work/out and $work/err, its status in $status
+# run COMMAND...: output in $work/out and $work/err, its status in $status
+run()
+{
+    status=0
+    timeout 120 "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+}
+
+# run_by threads|processes OPTION...: three ranks
 run_by()
 {
     how=$1
@@ -38,9 +46,8 @@ run_by()
     else
         set -- "$launch" -n 3 "$train" "$@"
     fi
-    status=0
     # shellcheck disable=SC2086 # a list of options
-    timeout 120 "$@" $options >"$work/out" 2>"$work/err" </dev/null || status=$?
+    run "$@" $options
 }
 
 says() { grep -qF -- "$1" "$work/err"; }
@@ -60,6 +67,13 @@ rm -rf "saved/$(step 40)"
 size=$(wc -c <"saved/$(step 30)/rank-00001")
 [ $status = 0 ] && [ -n "$hash" ] && [ "$(find saved -name 'step-*' | wc -l)" = 3 ] && [ "$size" -gt 30000 ]
 result $? 'a run leaves checkpoints of steps 10, 20 and 30'
+
+# Beside the rest: each read of rank 1 takes 150 ms, and all of its loading longer than ranks wait where they all come.
+timeout 120 "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 1 ] && export SLOW_READ_MS=150 LD_PRELOAD=$slow_disk \
+    ASAN_OPTIONS=\$ASAN_OPTIONS:verify_asan_link_order=0; \
+    exec $train $options --resume saved/$(step 30) --rank-timeout 1 --join-timeout 3" \
+    >"$work/slow.out" 2>"$work/slow.err" </dev/null &
+slow=$!
 
 # goes_back STEP WHAT FILE WORDS: the folder c is spoiled; the run goes on from STEP, and its own saves are good
 goes_back()
@@ -129,4 +143,11 @@ options="--model 3x32x2 ${options#--model * }"
 run_by processes --checkpoint c --resume
 [ $status = 2 ] && says 'is of another model' && ! says 'goes back'
 result $? 'of another model is not damaged: it is refused'
+
+wait "$slow"
+status=$?
+mv "$work/slow.out" "$work/out"
+mv "$work/slow.err" "$work/err"
+[ $status = 0 ] && grep -q '^weights_hash ' "$work/out"
+result $? 'a rank that reads slowly is waited for'
 echo "1..$count"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS.
+ * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS, each pread
+ * SLOW_READ_MS.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -35,4 +36,14 @@ __attribute__((visibility("default"))) int fsync(int file)
     *(void **)&next = dlsym(RTLD_NEXT, "fsync");
     wait_once(&has_synced, "fsync");
     return next(file);
+}
+
+__attribute__((visibility("default"))) ssize_t pread64(int file, void *data, size_t bytes, off_t at)
+{
+    ssize_t (*next)(int, void *, size_t, off_t);
+    const char *ms = getenv("SLOW_READ_MS");
+    *(void **)&next = dlsym(RTLD_NEXT, "pread64");
+    if (ms)
+        usleep((useconds_t)atoi(ms) * 1000);
+    return next(file, data, bytes, at);
 }
