@@ -264,6 +264,9 @@ static int compare(const struct settings *settings)
     if (check(settings, &problem) < 0)
         return complain(&problem, EO_EXIT_BAD_INPUT);
     eo_warn_of_many_threads(&settings->common);
+    if (settings->common.strategy != EO_STRATEGY_ZERO3)
+        printf("strategy %s is of static memory alone: the dynamic modes are FSDP2's full sharding, zero3\n",
+               eo_strategy_name(settings->common.strategy));
     describe(settings, &comparison);
     for (int mode = 0; mode < comparison.mode_count; mode++)
         comparison.runs[mode] = json_array();
