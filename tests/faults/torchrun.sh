@@ -14,7 +14,7 @@ count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE
-options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text --steps 3000"
+options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text --steps 1000"
 
 result() # STATUS SENTENCE
 {
@@ -47,7 +47,7 @@ pid_of_rank()
     done
 }
 # shellcheck disable=SC2086
-torchrun --standalone --max-restarts 1 --nproc-per-node 3 "$train" $options --checkpoint "$work/run" --checkpoint-every 200 \
+torchrun --standalone --max-restarts 1 --nproc-per-node 3 "$train" $options --checkpoint "$work/run" --checkpoint-every 100 \
     --resume >"$work/out" 2>"$work/err" &
 job=$!
 tries=0
@@ -61,7 +61,7 @@ wait $job
     [ "$(hash_in "$work/out")" = "$three" ]
 result $? 'a rank that is killed: --max-restarts goes on from the last checkpoint to the weights of an undisturbed run'
 
-rm -r "$work"/run/step-*3000
+rm -r "$work"/run/step-*1000
 cp -r "$work/run" "$work/again"
 two=$(threads --ranks 2 --checkpoint "$work/again" --resume)
 # shellcheck disable=SC2086
