@@ -48,7 +48,7 @@ static pid_t start(const struct hang *h)
     for (char **word = launcher; *word && count < 24; word++)
         words[count++] = *word;
     const char *const options[] = {ranks, train, "--model", "2x32x2", "--seq", "16", "--batch", "1", "--steps", steps,
-        "--threads", "1", "--peak-seconds", "0", "--sample", "0", "--text", text, "--flight-recorder", h->flight, "--rank-timeout", "1",
+        "--threads", "1", "--peak-seconds", "0", "--sample", "0", "--text", text, "--flight-recorder", h->flight, "--rank-timeout", "2",
         "--collectives", collectives, NULL};
     memcpy(words + count, options, sizeof(options));
     fflush(NULL);

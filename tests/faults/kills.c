@@ -261,9 +261,10 @@ static void judge(const struct scenario *s, bool ended, int status, uint32_t pro
     const bool good = ended && WIFEXITED(status) && WEXITSTATUS(status) == 0 && reports == left && !is_left &&
                       strstr(err, name) && alive == 0 && has_hash && strcmp(hash, wanted) == 0 &&
                       strstr(err, "restart 1 of 1");
-    printf("%s - seed %u: %u ranks, %s, %s for rank %u%s in %s from step %u on: named by all others, all ended, nothing is "
+    printf("%s - seed %u: %u ranks, %s, %s for rank %u%s in %s from step %u on: named by all others, all ended, %s is "
            "left, and the resumed run has the same weights\n", good ? "ok" : "not ok", s->seed, s->rank_count,
-           strategies[s->strategy], strsignal(s->signal), s->victim, other, phase_names[s->phase], s->step);
+           strategies[s->strategy], strsignal(s->signal), s->victim, other, phase_names[s->phase], s->step,
+           not_enclosed ? "no process" : "nothing");
     if (!good) {
         printf("# ended %d, status %d, %u reports, %u left running, hash %s, wanted %s; left behind: %s\n", ended,
                WIFEXITED(status) ? WEXITSTATUS(status) : -1, reports, alive, hash, wanted, found[0] ? found : "nothing");

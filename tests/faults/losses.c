@@ -112,7 +112,7 @@ static void rank_main(void)
     const eo_rendezvous_params params = {
         .rank = own.rank, .rank_count = loss->rank_count, .local_rank = own.rank - first,
         .local_count = left < loss->of_host ? left : loss->of_host, .address = "127.0.0.1", .port = port, .token = token,
-        .job = "losses", .host = host, .timeout_ms = loss->way == HANGS ? 3000 : 30000,
+        .job = "losses", .host = host, .timeout_ms = loss->way == HANGS ? 5000 : 30000,
         .silence_ms = 30000, .failed = on_failed, .activity = on_activity, .log = &log,
     };
     eo_rendezvous *rendezvous;
