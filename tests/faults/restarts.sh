@@ -6,16 +6,17 @@
 # Method: launch --restarts --restart-ranks; a rank kills itself when two more checkpoints are there. All ranks together
 # take the same sequences in a step, so losses are those of a run that nobody disturbs; the run from the last restart on
 # is made once more by threads, to the same bits.
-# usage: restarts.sh LAUNCH TRAIN SOURCE CASE...; a case is the ranks of each start, as 4,3,4, and /STRATEGY where wanted
+# usage: restarts.sh LAUNCH TRAIN SOURCE SLOW_DISK CASE...
+# a case is the ranks of each start, as 4,3,4, and /STRATEGY where wanted
 set -u
-launch=$1 train=$2 text=$3/LICENSE
-shift 3
+launch=$1 train=$2 text=$3/LICENSE slow_disk=$4
+shift 4
 count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 common="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text"
-export train work
+export train work slow_disk ASAN_OPTIONS="${ASAN_OPTIONS:-}"
 export sequences=12 steps=40
 
 result() # STATUS SENTENCE
@@ -29,10 +30,12 @@ result() # STATUS SENTENCE
     fi
 }
 
-# One of the ranks, by launch. The waits of a simulated link leave time for the blow.
+# One of the ranks, by launch. A simulated link and a slow disk leave time for the blow: one rank alone has no link, and no
+# save begins before the last has ended.
 cat >"$work/rank" <<'END'
 if [ "$EVENODD_RESTART" -lt "$restarts" ]; then
     set -- --fabric 1000,1000
+    [ -z "$ASAN_OPTIONS" ] || ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
     if [ "$EVENODD_RANK" = $(((EVENODD_RANKS - 1) * (1 - EVENODD_RESTART % 2))) ]; then
         saved() { ls "$work/checkpoints" 2>/dev/null | grep -c '^step-[0-9]*$'; }
         before=$(saved)
@@ -41,6 +44,7 @@ if [ "$EVENODD_RESTART" -lt "$restarts" ]; then
             kill -KILL $$
         ) 2>/dev/null &
     fi
+    export SLOW_SYNC_MS=50 LD_PRELOAD="$slow_disk"
 fi
 # shellcheck disable=SC2086 # a list of options
 exec "$train" $options --micro-batches $((sequences / EVENODD_RANKS)) --steps "$steps" --log "$work/log" \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS, each pread
- * SLOW_READ_MS.
+ * SLOW_READ_MS, and each fsync SLOW_SYNC_MS.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -33,8 +33,11 @@ __attribute__((visibility("default"))) ssize_t pwrite64(int file, const void *da
 __attribute__((visibility("default"))) int fsync(int file)
 {
     int (*next)(int);
+    const char *ms = getenv("SLOW_SYNC_MS");
     *(void **)&next = dlsym(RTLD_NEXT, "fsync");
     wait_once(&has_synced, "fsync");
+    if (ms)
+        usleep((useconds_t)atoi(ms) * 1000);
     return next(file);
 }
 
