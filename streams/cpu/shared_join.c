@@ -55,6 +55,10 @@ static eo_status check_hellos(const struct hello *hellos, uint32_t rank, uint32_
                    other->rank_count, rank, rank_count);
         EO_REQUIRE(log, other->rank == r, "shared: two ranks say that they are rank %u", other->rank);
     }
+    for (uint32_t r = 0; r < rank_count; r++)
+        EO_REQUIRE(log, hellos[r].machine.boot[0], "shared: rank %u (process %lld on %s) cannot tell which machine it is on: "
+                   "/proc/sys/kernel/random/boot_id cannot be read; is /proc mounted?", r, (long long)hellos[r].pid,
+                   hellos[r].host);
     for (uint32_t r = 0; r < rank_count; r++) {
         const struct hello *other = &hellos[r], *first = &hellos[0];
         if (eo_machine_visible(&first->machine, &other->machine))
@@ -247,8 +251,8 @@ eo_status eo_shared_group_create(struct eo_group **out, const struct eo_group_pa
     EO_REQUIRE(params->log, join && join->exchange && join->exchange->all_gather,
                "shared: ranks that are processes need an exchange to find each other");
     EO_REQUIRE(params->log, rank_count >= 1 && rank_count <= EO_LOCAL_RANKS_MAX && join->rank < rank_count,
-               "shared: rank %u of %u; processes of one machine can be 1 to %u", join->rank, rank_count,
-               (unsigned)EO_LOCAL_RANKS_MAX);
+               "shared: rank %u of %u; processes of one machine can be 1 to %u: start fewer, with more threads each, or use mpi",
+               join->rank, rank_count, (unsigned)EO_LOCAL_RANKS_MAX);
     struct hello mine, all[EO_LOCAL_RANKS_MAX];
     _Static_assert(sizeof(mine) <= EO_EXCHANGE_BYTES_MAX, "a hello is a small blob");
     say_hello(&mine, join->rank, rank_count);
