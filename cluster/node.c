@@ -466,7 +466,8 @@ void eo_node_missing(const struct eo_node *node, char *text, size_t bytes)
     text[0] = '\0';
     if (!eo_node_is_root(node)) {
         if (!node->up)
-            snprintf(text, bytes, "%s did not answer", eo_node_is_leaf(node) ? "the first rank of this host" : "rank 0");
+            snprintf(text, bytes, "%s", eo_node_is_leaf(node) ? "the first rank of this host did not answer: it has not come, "
+                     "or was given another token, job, address or port" : "rank 0 did not answer");
         else if (!eo_node_is_leaf(node) && !node->told_root)
             snprintf(text, bytes, "of the %u ranks of this host %u have come", node->local_count, node->leaf_count + 1);
         else
