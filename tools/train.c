@@ -482,6 +482,7 @@ int main(int argc, char **argv)
         .options = train_options, .parser = parse_train_option, .children = children,
         .doc = "Trains a GPT, sharded over ranks, in memory that is placed before the first step.",
     };
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files is an error of the call that meets it */
     eo_options_init(&train.settings.common);
     train.settings.sample_count = SAMPLE_DEFAULT;
     struct eo_problem problem;
