@@ -4,6 +4,8 @@
 #include <evenodd/world_mpi.h>
 
 #include <errno.h>
+#include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -277,6 +279,26 @@ bool eo_job_world_was_told(struct eo_job_world *world)
     return world->rendezvous && (world->gave_up || eo_rendezvous_failure(world->rendezvous, &failure));
 }
 
+static void on_finalize_is_late(int number)
+{
+    static const char text[] = "MPI_Finalize does not come back: a rank has ended before it, or hangs; what was to be "
+                               "written is\n";
+    struct pollfd standard_error = {STDERR_FILENO, POLLOUT, 0};
+    if (poll(&standard_error, 1, 0) == 1 && write(STDERR_FILENO, text, sizeof(text) - 1) < 0) {
+        /* nobody reads it */
+    }
+    _exit(EO_EXIT_RANK_LOST);
+}
+
+/* A world over mpi has started it. It waits for all ranks, in its own way, when nobody else watches any more. */
+static void stop_mpi(const struct eo_job_world *world)
+{
+    signal(SIGALRM, on_finalize_is_late);
+    alarm((unsigned int)ceil(world->silence_s > 0 ? world->silence_s : 60));
+    eo_mpi_stop();
+    alarm(0);
+}
+
 int eo_job_world_leave(struct eo_job_world *world, int status)
 {
     eo_rank_failure failure;
@@ -293,7 +315,7 @@ int eo_job_world_leave(struct eo_job_world *world, int status)
     eo_rendezvous_destroy(&world->rendezvous); /* its thread has ended: nothing changes any more */
     const int failed_exit = atomic_load(&world->failed_exit);
     if (failed_exit == EO_EXIT_OK)
-        eo_mpi_stop(); /* a world over mpi has started it; after a failure it could wait for ever */
+        stop_mpi(world); /* after a failure it could wait for ever */
     if (failed_exit == EO_EXIT_RANK_LOST || (failed_exit != EO_EXIT_OK && !world->gave_up))
         return failed_exit;
     return status;

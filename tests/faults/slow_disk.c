@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS, each pread
- * SLOW_READ_MS, and each fsync SLOW_SYNC_MS.
+ * SLOW_READ_MS, and each fsync SLOW_SYNC_MS. With SLOW_FINALIZE the process never comes to MPI_Finalize.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -49,4 +49,14 @@ __attribute__((visibility("default"))) ssize_t pread64(int file, void *data, siz
     if (ms)
         usleep((useconds_t)atoi(ms) * 1000);
     return next(file, data, bytes, at);
+}
+
+__attribute__((visibility("default"))) int MPI_Finalize(void);
+__attribute__((visibility("default"))) int MPI_Finalize(void)
+{
+    int (*next)(void);
+    *(void **)&next = dlsym(RTLD_NEXT, "MPI_Finalize");
+    while (getenv("SLOW_FINALIZE"))
+        pause();
+    return next ? next() : 0;
 }
