@@ -3,10 +3,10 @@
 #
 # Goal: an export that is killed leaves nothing under its path, and what it leaves beside it the next one removes; what
 # another run is writing, or what is not an export's, stays.
-# Method: a limit on the size of files ends train by a signal in the middle of writing.
-# usage: export_left.sh TRAIN
+# Method: the first write of train takes for ever, and it is killed in it.
+# usage: export_left.sh TRAIN SLOW_DISK
 set -u
-train=$(realpath "$1")
+train=$(realpath "$1") slow_disk=$(realpath "$2")
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -33,9 +33,14 @@ export_to whole && export_to whole.bin
 report $? 'an export that nothing happens to'
 
 for path in model model.bin; do
-    # 40 KiB of what is more; the shell says of what signal it died.
-    (ulimit -f 80 && export_to $path) 2>/dev/null
-    [ $? -gt 128 ] && [ ! -e $path ] && [ "$(left $path)" = 1 ]
+    # shellcheck disable=SC2086
+    SLOW_DISK_MS=600000 LD_PRELOAD=$slow_disk ASAN_OPTIONS=${ASAN_OPTIONS-}:verify_asan_link_order=0 \
+        "$train" $options --export $path >out 2>err &
+    pid=$!
+    while kill -0 $pid && ! grep -q '^slow disk: pwrite' err; do sleep 0.01; done
+    kill -KILL $pid
+    wait $pid
+    [ $? = 137 ] && [ ! -e $path ] && [ "$(left $path)" = 1 ]
     report $? "$path: one that is killed leaves nothing under the path, and something beside it"
     export_to $path && [ "$(left $path)" = 0 ] && grep -q "/$path.new-[0-9]* is removed" err &&
         diff -r $path "whole${path#model}"
