@@ -114,7 +114,8 @@ static void on_failed(void *user, const eo_rank_failure *failure)
     pthread_mutex_unlock(&world->mutex);
     if (!is_own) /* without the mutex: nobody may read standard error any more */
         dprintf(STDERR_FILENO, "%s: rank %u: %s%s\n", program_invocation_short_name, rank,
-                failure->lost || failure->rank == UINT32_MAX ? "" : "another rank gave up: ", failure->text);
+                failure->lost || failure->rank == UINT32_MAX || failure->rank == rank ? "" : "another rank gave up: ",
+                failure->text);
     pthread_mutex_lock(&world->mutex);
     if (world->world) {
         struct eo_log_catch log_catch; /* it would say the same again */
@@ -126,9 +127,22 @@ static void on_failed(void *user, const eo_rank_failure *failure)
     pthread_mutex_unlock(&world->mutex);
 }
 
+/* mpirun that is killed takes nobody along. Elsewhere a parent may end in peace: a shell that has started a rank by hand. */
+static void look_for_launcher(struct eo_job_world *world)
+{
+    char text[160];
+    if (!world->parent || getppid() == world->parent || !world->rendezvous)
+        return;
+    snprintf(text, sizeof(text), "rank %u: %s, process %d, which has started this one, has ended", world->environment.rank,
+             world->environment.launcher, (int)world->parent);
+    eo_rendezvous_fail(world->rendezvous, EO_ERR_COMM, text);
+}
+
+/* By the rendezvous' thread, several times a second. */
 static void on_activity(void *user, char *text, size_t bytes)
 {
     struct eo_job_world *world = user;
+    look_for_launcher(world);
     pthread_mutex_lock(&world->mutex);
     if (world->recorder)
         eo_flight_recorder_last(world->recorder, text, bytes);
@@ -212,6 +226,7 @@ eo_status eo_job_world_join(struct eo_job_world *world, struct eo_problem *probl
     eo_log_catch_init(&world->log_catch);
     const eo_log log = eo_job_log(&world->log_catch);
     raise_limit();
+    world->parent = strncmp(e->launcher, "mpirun", 6) == 0 ? getppid() : 0;
     TOOLS_TRY(start_end(world, problem));
     const eo_status status = eo_rendezvous_create(&world->rendezvous, eo_rendezvous_params(
         .rank = e->rank, .rank_count = e->rank_count, .local_rank = e->local_rank, .local_count = e->local_count,

@@ -125,6 +125,24 @@ take threads
     says 'slow disk: fsync' && grep -q '^weights_hash' "$work/out"
 result $? 'by ranks that are threads, too, which go on together'
 if $mpi; then
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 sh -c \
+        "echo \$\$ >$work/mpi-\$OMPI_COMM_WORLD_RANK; \
+        exec $train $options --text $text --steps 1000000 >/dev/null 2>$work/err-\$OMPI_COMM_WORLD_RANK" \
+        >"$work/out" 2>"$work/err" </dev/null &
+    pid=$!
+    while [ ! -s "$work/mpi-0" ] || [ ! -s "$work/mpi-1" ]; do sleep 0.02; done
+    sleep 1
+    kill -KILL $pid
+    wait $pid 2>/dev/null
+    tries=0
+    while [ $tries -lt 500 ] && { kill -0 "$(cat "$work/mpi-0")" || kill -0 "$(cat "$work/mpi-1")"; } 2>/dev/null; do
+        tries=$((tries + 1))
+        sleep 0.02
+    done
+    kill -KILL "$(cat "$work/mpi-0")" "$(cat "$work/mpi-1")" 2>/dev/null
+    cat "$work/err-0" "$work/err-1" >"$work/err"
+    [ $tries -lt 500 ] && says 'which has started this one, has ended'
+    result $? 'ranks do not outlive an mpirun that is killed'
     take finalize
     [ $status = 3 ] && says 'MPI_Finalize does not come back'
     result $? 'a rank that never comes to MPI_Finalize keeps nobody'
