@@ -131,7 +131,7 @@ static void on_failed(void *user, const eo_rank_failure *failure)
 static void look_for_launcher(struct eo_job_world *world)
 {
     char text[160];
-    if (!world->parent || getppid() == world->parent || !world->rendezvous)
+    if (!world->parent || !atomic_load(&world->has_joined) || getppid() == world->parent)
         return;
     snprintf(text, sizeof(text), "rank %u: %s, process %d, which has started this one, has ended", world->environment.rank,
              world->environment.launcher, (int)world->parent);
@@ -236,6 +236,7 @@ eo_status eo_job_world_join(struct eo_job_world *world, struct eo_problem *probl
     if (status < 0)
         return eo_problem_set(problem, status, "rank %u of %u (by %s): %s", e->rank, e->rank_count, e->launcher,
                               world->log_catch.text[0] ? world->log_catch.text : eo_status_text(status));
+    atomic_store(&world->has_joined, true);
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was said is not lost when the process has to end at once */
     if (e->rank != 0 && !freopen("/dev/null", "w", stdout))
         return eo_problem_set(problem, EO_ERR_IO, "/dev/null: %s", strerror(errno));

@@ -38,6 +38,7 @@ struct eo_job_world {
     uint64_t left_ns;           /* the exchange of figures (job_gather.h) */
     sem_t has_failed;           /* wakes the thread that ends the process */
     _Atomic int failed_exit;    /* what the first failure makes of the exit status; 0: none */
+    atomic_bool has_joined;
     pid_t parent;               /* whose end is the job's; 0: nobody's */
     bool gave_up;               /* this rank did, and has said why */
 };
