@@ -48,7 +48,7 @@ make_host() # N
 lab_open() # COUNT
 {
     trap lab_close EXIT
-    trap 'exit 1' HUP INT TERM
+    trap 'exit 1' HUP INT PIPE TERM
     echo '127.0.0.1 localhost' >"$work/hosts"
     cat >"$work/host" <<END
 #!/bin/sh
