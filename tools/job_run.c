@@ -15,18 +15,26 @@
 /* Sequences of held-back text that a validation looks at, at least. */
 enum { VALIDATION_SEQUENCES = 32 };
 
+/* What the library has put in front already is not said twice. */
+static const char *without(const char *text, const char *front)
+{
+    const size_t length = strlen(front);
+    return strncmp(text, front, length) == 0 ? text + length : text;
+}
+
 /* The first cause is kept. That a rank is gone is only a consequence, where another says why. */
 static void fail(struct eo_job_rank *rank, eo_status status, uint64_t step)
 {
     struct eo_job *job = rank->job;
-    char text[sizeof(rank->log_catch.text)], own[32];
+    char text[sizeof(rank->log_catch.text)], own[32], own_step[32];
     eo_log_catch_take(&rank->log_catch, text, sizeof(text));
     if (!text[0] && rank->runtime)
         snprintf(text, sizeof(text), "%s", eo_runtime_error(rank->runtime));
     if (!text[0])
         snprintf(text, sizeof(text), "%s", eo_status_text(status));
     snprintf(own, sizeof(own), "rank %u: ", rank->rank);
-    const char *said = strncmp(text, own, strlen(own)) == 0 ? text + strlen(own) : text; /* the library says it too */
+    snprintf(own_step, sizeof(own_step), "step %llu: ", (unsigned long long)step);
+    const char *said = without(without(text, own), own_step);
 
     pthread_mutex_lock(&job->failure_mutex);
     if (job->failure == EO_OK || (job->failure == EO_ERR_COMM && status != EO_ERR_COMM)) {
