@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: a rank whose process ends is named on all others long before the deadline, and leaves nothing behind; one that
- * is stopped is named at the deadline.
+ * is stopped is named at the deadline. Ranks that are all stopped together and go on miss nobody.
  * Method: the last rank is killed, stopped or ends, before, inside and after a collective that the others wait for. The
- * deadline is a minute, or, of the stopped one, short.
+ * deadline is a minute, or, of the stopped one, short. All are stopped for longer than that while they wait for the last,
+ * and rank 0 goes on before the others.
  */
 #include "collectives.h"
 
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "ranks.h"
@@ -72,6 +74,41 @@ static void lost_body(struct test_rank *self)
     test_give(self, recv);
 }
 
+/* By a process beside them. */
+static void stop_all(const pid_t *ranks, uint32_t rank_count)
+{
+    for (uint32_t r = 0; r < rank_count; r++)
+        kill(ranks[r], SIGSTOP);
+    test_pause_ms(TIMEOUT_MS + 300);
+    for (uint32_t r = 0; r < rank_count; r++) {
+        kill(ranks[r], SIGCONT);
+        test_pause_ms(r == 0 ? 200 : 0);
+    }
+}
+
+static void suspended_body(struct test_rank *self)
+{
+    pid_t *ranks = self->shared;
+    float *send = test_take(self, COUNT * 4 * self->rank_count), *recv = test_take(self, COUNT * 4);
+    memset(send, 0, COUNT * 4 * self->rank_count);
+    ranks[self->rank] = getpid();
+    test_barrier(self);
+    if (self->rank == self->rank_count - 1) {
+        test_pause_ms(20);
+        const pid_t beside = fork();
+        if (beside == 0) {
+            stop_all(ranks, self->rank_count);
+            _exit(0);
+        }
+        TEST_HOLDS(self, beside > 0 && waitpid(beside, NULL, 0) == beside);
+    }
+    (void)self->ops->reduce_scatter(self->gather, recv, send, COUNT, EO_DTYPE_FP32, "block.5", NULL);
+    const eo_status status = test_await(self, EO_QUEUE_COMM);
+    TEST_EXPECT(self, status == EO_OK, "ended with: %s", eo_status_text(status));
+    test_give(self, send);
+    test_give(self, recv);
+}
+
 static int named_files(void)
 {
     int found = 0;
@@ -97,4 +134,10 @@ void lost_cases(uint32_t rank_count)
         TEST_EXPECT(NULL, named_files() == 0, "%d files in /dev/shm", named_files());
         test_report(names[way], rank_count);
     }
+    if (rank_count != 3)
+        return;
+    settings = (struct test_settings){.rank_count = rank_count, .memory_bytes = 1 << 20, .timeout_ms = TIMEOUT_MS,
+                                      .shared = test_shared(TEST_RANKS_MAX * sizeof(pid_t))};
+    test_run_ranks(&settings, suspended_body);
+    test_report("ranks that are stopped together and go on, one before the others, take nobody for lost", rank_count);
 }
