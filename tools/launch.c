@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/launch_ranks.h"
@@ -19,6 +20,7 @@
 
 enum launch_key { LAUNCH_RESTARTS = 0x300, LAUNCH_RESTART_RANKS, LAUNCH_LABEL, LAUNCH_GRACE };
 enum { TOKEN_BYTES = 32, RESTART_RANKS_MAX = 64 };
+enum { SHORT_LIFE_S = 10, PAUSE_MS = 100, PAUSE_MS_MAX = 10000, EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 static const struct argp_option launch_options[] = {
     {"ranks", 'n', "N", 0, "start so many [required]", 0},
@@ -131,6 +133,28 @@ static void tell_restart(const struct settings *settings, uint32_t turn)
     fputc('\n', stderr);
 }
 
+/* What would end in the same way, and who sends a signal does not want another start. */
+static bool is_final(const struct eo_launch *launch, int status)
+{
+    return status == EO_EXIT_OK || status == EO_EXIT_BAD_INPUT || status == EXIT_NOT_EXECUTABLE || status == EXIT_NOT_FOUND ||
+           launch->interrupted || launch->is_unread;
+}
+
+/* Ranks that end as soon as they are started are given time: what they miss may come back, and the log is to be read. */
+static uint32_t next_pause_ms(uint32_t pause_ms, time_t lived_s)
+{
+    if (lived_s >= SHORT_LIFE_S)
+        return 0;
+    return pause_ms == 0 ? PAUSE_MS : pause_ms < PAUSE_MS_MAX / 2 ? 2 * pause_ms : PAUSE_MS_MAX;
+}
+
+static time_t seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
 int main(int argc, char **argv)
 {
     struct settings settings = {.launch = {.grace_s = 6}};
@@ -148,6 +172,7 @@ int main(int argc, char **argv)
     if (!eo_launch_init(&settings.launch, most_ranks(&settings)))
         return EO_EXIT_FAILED;
     int status = EO_EXIT_FAILED;
+    uint32_t pause_ms = 0;
     for (uint32_t turn = 0; turn <= settings.restarts; turn++) {
         char token[2 * TOKEN_BYTES + 1];
         if (!new_token(token)) {
@@ -157,9 +182,13 @@ int main(int argc, char **argv)
         if (turn)
             tell_restart(&settings, turn);
         settings.launch.rank_count = ranks_of_turn(&settings, turn);
+        const time_t begin_s = seconds_now();
         status = eo_launch_run(&settings.launch, token, turn);
-        /* What is refused once is refused again, and who sends a signal does not want another start. */
-        if (status == EO_EXIT_OK || status == EO_EXIT_BAD_INPUT || settings.launch.interrupted)
+        if (is_final(&settings.launch, status) || turn == settings.restarts)
+            break;
+        pause_ms = next_pause_ms(pause_ms, seconds_now() - begin_s);
+        eo_launch_pause(&settings.launch, pause_ms);
+        if (settings.launch.interrupted)
             break;
     }
     eo_launch_fini(&settings.launch);

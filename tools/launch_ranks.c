@@ -34,6 +34,7 @@ static void our_signals(sigset_t *set)
     sigaddset(set, SIGCHLD);
     for (int i = 0; i < FORWARDED_COUNT; i++)
         sigaddset(set, forwarded[i]);
+    sigaddset(set, SIGTSTP);
 }
 
 bool eo_launch_init(struct eo_launch *launch, uint32_t ranks_most)
@@ -214,6 +215,7 @@ static void take_end(struct eo_launch *launch, uint32_t r, int status)
     eo_launch_guard_tell(&launch->guard, r, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return;
+    launch->is_unread = launch->is_unread || (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
     tell_end(launch, r);
     if (!launch->fail_ns)
         launch->fail_ns = now_ns();
@@ -263,15 +265,18 @@ static void end_orphans(const struct eo_launch *launch)
 }
 
 /* The cause: a rank that a signal ended counts before one that gave a status, and that before those that only say that
- * another was lost. Input that was refused is refused again, so it counts before a failure. */
+ * another was lost. Input that was refused is refused again, so it counts before a failure. Who wrote to nobody is not lost. */
 static int exit_status(const struct eo_launch *launch)
 {
     int status = EO_EXIT_OK;
     for (uint32_t r = 0; r < launch->rank_count; r++) {
         const struct eo_launch_rank *rank = &launch->ranks[r];
-        if (WIFSIGNALED(rank->status) && !rank->killed)
+        const bool is_unread = WIFSIGNALED(rank->status) && WTERMSIG(rank->status) == SIGPIPE;
+        if (WIFSIGNALED(rank->status) && !rank->killed && !is_unread)
             return EO_EXIT_RANK_LOST;
-        const int own = WIFSIGNALED(rank->status) ? EO_EXIT_RANK_LOST : WEXITSTATUS(rank->status);
+        const int own = is_unread                    ? EO_EXIT_FAILED
+                        : WIFSIGNALED(rank->status) ? EO_EXIT_RANK_LOST
+                                                     : WEXITSTATUS(rank->status);
         if (own != 0 && (status == EO_EXIT_OK || status == EO_EXIT_RANK_LOST || own == EO_EXIT_BAD_INPUT))
             status = own;
     }
@@ -280,6 +285,14 @@ static int exit_status(const struct eo_launch *launch)
 
 /* ---- the loop ---- */
 
+/* The terminal's stop reaches the launcher alone: the ranks have groups of their own. */
+static void stop_together(struct eo_launch *launch)
+{
+    signal_all(launch, SIGSTOP);
+    raise(SIGSTOP);
+    signal_all(launch, SIGCONT);
+}
+
 static void take_signals(struct eo_launch *launch)
 {
     struct signalfd_siginfo info;
@@ -287,14 +300,28 @@ static void take_signals(struct eo_launch *launch)
         const int number = (int)info.ssi_signo;
         if (number == SIGCHLD)
             continue;
-        if (number != SIGUSR1 && number != SIGUSR2) {
-            launch->interrupted = true;
-            if (!launch->fail_ns) /* they have the same time to end as after a failure */
-                launch->fail_ns = number == SIGINT ? 0 : now_ns();
+        if (number == SIGTSTP) {
+            stop_together(launch);
+            continue;
         }
+        const bool is_end = number != SIGUSR1 && number != SIGUSR2;
+        /* They have the same time to end as after a failure; who asks at a terminal asks again, if it is too long. */
+        if (is_end && !launch->fail_ns && (number != SIGINT || launch->interrupted))
+            launch->fail_ns = now_ns();
+        launch->interrupted = launch->interrupted || is_end;
         signal_all(launch, number);
-        if (number == SIGTERM || number == SIGHUP)
+        if (is_end)
             signal_all(launch, SIGCONT); /* a stopped one cannot end */
+    }
+}
+
+void eo_launch_pause(struct eo_launch *launch, uint32_t ms)
+{
+    struct pollfd signals = {.fd = launch->signals, .events = POLLIN};
+    const uint64_t end_ns = now_ns() + ms * UINT64_C(1000000);
+    for (uint64_t now = now_ns(); now < end_ns && !launch->interrupted; now = now_ns()) {
+        (void)poll(&signals, 1, (int)((end_ns - now) / 1000000) + 1);
+        take_signals(launch);
     }
 }
 

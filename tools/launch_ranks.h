@@ -35,6 +35,7 @@ struct eo_launch {
     bool label;
     char **command;
     bool interrupted; /* a signal asked the launcher to end */
+    bool is_unread;   /* a rank wrote to a pipe that its reader has left */
 
     int signals; /* a signalfd */
     struct eo_launch_guard guard;
@@ -48,5 +49,7 @@ void eo_launch_fini(struct eo_launch *launch);
 
 /* One start; returns the exit status. */
 int eo_launch_run(struct eo_launch *launch, const char *token, uint32_t turn);
+/* Between two starts; a signal that asks the launcher to end ends it. */
+void eo_launch_pause(struct eo_launch *launch, uint32_t ms);
 
 #endif

@@ -172,6 +172,12 @@ result $? 'it starts again as often as it was told'
 run "$launch" -n 2 --restarts 2 sh -c 'echo start $EVENODD_RESTART; exit 2'
 [ $status = 2 ] && ! grep -q 'start 1' "$work/out"
 result $? 'but not after bad input'
+run "$launch" -n 2 --restarts 2 /nonexistent
+[ $status = 127 ] && ! says 'restart 1'
+result $? 'nor where there is no such program'
+timeout 60 "$launch" -n 2 --restarts 2 sh -c 'while :; do echo y; sleep 0.01; done' 2>"$work/err" | head -n 1 >"$work/out"
+says 'was killed by signal 13' && ! says 'restart 1'
+result $? 'nor where nobody reads what the ranks write'
 run "$launch" -n 2 --label sh -c 'echo out $EVENODD_RANK; echo err $EVENODD_RANK >&2'
 [ $status = 0 ] && grep -qx '\[1\] out 1' "$work/out" && grep -qx '\[0\] err 0' "$work/err"
 result $? 'it puts the rank in front of each line'
@@ -198,6 +204,28 @@ kill -TERM $pid
 wait $pid
 [ $? = 0 ] && [ "$(grep -c stop "$work/out")" = 2 ]
 result $? 'signals go to all ranks'
+rm "$work"/up-*
+# A shell starts what runs beside it with SIGINT ignored.
+env --default-signal=INT "$launch" -n 2 sh -c 'trap "echo stop; exit 0" INT; echo $$ >'"$work"'/up-$EVENODD_RANK; while :; do sleep 0.05; done' \
+    >"$work/out" 2>"$work/err" &
+pid=$!
+while [ ! -s "$work/up-0" ] || [ ! -s "$work/up-1" ]; do sleep 0.02; done
+state_of() { sed 's/.*) \(.\).*/\1/' "/proc/$1/stat"; }
+all_are() { for p in $pid $(cat "$work/up-0" "$work/up-1"); do [ "$(state_of "$p")" = T ] && echo T || echo -; done | grep -c "$1"; }
+await() { tries=0; while [ "$(all_are T)" != "$1" ] && [ $tries -lt 500 ]; do tries=$((tries + 1)); sleep 0.02; done; }
+kill -TSTP $pid
+await 3
+stopped=$(all_are T)
+kill -CONT $pid
+await 0
+[ "$stopped" = 3 ] && [ "$(all_are T)" = 0 ]
+result $? 'SIGTSTP stops the ranks with their launcher, and they go on with it'
+kill -STOP $(cat "$work/up-0" "$work/up-1")
+await 2
+kill -INT $pid
+wait $pid
+[ $? = 0 ] && [ "$(grep -c stop "$work/out")" = 2 ]
+result $? 'ranks that are stopped are woken to end by SIGINT'
 run "$launch" -n 0 true
 [ $status = 2 ] && run "$launch" -n 2 && [ $status = 2 ]
 result $? 'launch refuses what makes no sense with status 2'
