@@ -12,7 +12,8 @@
 
 #define NOBODY UINT32_MAX
 
-enum { LOOK_NS = 50000000 }; /* how often a rank that waits looks whether the others' processes are there */
+/* How often a rank that waits looks whether the others' processes are there. */
+#define LOOK_NS UINT64_C(50000000)
 
 static const char *kind_name(enum eo_local_kind kind)
 {
@@ -109,19 +110,25 @@ static uint32_t gone_rank(const struct meeting *meeting)
     return NOBODY;
 }
 
-/* Waits in pieces, for a process that was killed wakes nobody. */
-static bool await_look(struct eo_local_end *end, bool (*ready)(void *arg), void *arg, uint64_t deadline_ns)
+/*
+ * Waits in pieces, for a process that was killed wakes nobody. What passes is counted a piece at a time: a job that was
+ * stopped whole, and goes on, has waited for nobody meanwhile.
+ */
+static bool await_look(struct eo_local_end *end, bool (*ready)(void *arg), void *arg, uint64_t *left_ns)
 {
-    const uint64_t look_ns = end->group->is_gone ? eo_now_ns() + LOOK_NS : deadline_ns;
-    return eo_gate_wait(&end->line->gate, ready, arg, eo_min_u64(look_ns, deadline_ns));
+    const uint64_t begin_ns = eo_now_ns();
+    const bool is_ready = eo_gate_wait(&end->line->gate, ready, arg, begin_ns + eo_min_u64(LOOK_NS, *left_ns));
+    const uint64_t passed_ns = eo_min_u64(eo_now_ns() - begin_ns, 2 * LOOK_NS);
+    *left_ns -= eo_min_u64(passed_ns, *left_ns);
+    return is_ready;
 }
 
-/* False when the deadline has passed, or a rank is gone. */
-static bool await_meeting(struct meeting *meeting, uint64_t deadline_ns)
+/* False when the time is over, or a rank is gone. */
+static bool await_meeting(struct meeting *meeting, uint64_t left_ns)
 {
-    while (!await_look(meeting->end, has_met, meeting, deadline_ns)) {
+    while (!await_look(meeting->end, has_met, meeting, &left_ns)) {
         meeting->gone = meeting->end->group->is_gone ? gone_rank(meeting) : NOBODY;
-        if (meeting->gone != NOBODY || eo_now_ns() >= deadline_ns)
+        if (meeting->gone != NOBODY || left_ns == 0)
             return false;
     }
     return true;
@@ -131,8 +138,9 @@ eo_status eo_local_meet(struct eo_local_end *end, bool to_leave, uint64_t from_n
 {
     struct eo_group *group = end->group;
     struct meeting meeting = {end, to_leave, NOBODY, NOBODY, NOBODY, NOBODY};
-    const uint64_t deadline_ns = from_ns + group->params.timeout_ms * UINT64_C(1000000);
-    const bool in_time = has_met(&meeting) || await_meeting(&meeting, deadline_ns);
+    const uint64_t limit_ns = group->params.timeout_ms * UINT64_C(1000000);
+    const uint64_t passed_ns = eo_min_u64(eo_now_ns() - from_ns, eo_min_u64(2 * LOOK_NS, limit_ns));
+    const bool in_time = has_met(&meeting) || await_meeting(&meeting, limit_ns - passed_ns);
     const eo_status failure = eo_local_failure(group);
     if (failure < 0)
         return failure;
@@ -198,10 +206,9 @@ static bool have_left(void *arg)
 
 bool eo_local_await_readers(struct eo_local_end *end)
 {
-    const uint64_t deadline_ns = eo_now_ns() + end->group->params.timeout_ms * UINT64_C(1000000);
-    while (!await_look(end, have_left, end, deadline_ns)) {
-        if (eo_now_ns() >= deadline_ns)
+    uint64_t left_ns = end->group->params.timeout_ms * UINT64_C(1000000);
+    while (!await_look(end, have_left, end, &left_ns))
+        if (left_ns == 0)
             return false;
-    }
     return true;
 }

@@ -14,6 +14,7 @@
 enum {
     SCRATCH_BYTES = 4 << 20,     /* what is received of one piece of a reduction; there are two */
     MESSAGE_BYTES_MAX = 1 << 30, /* MPI counts in int */
+    LOOK_NS_MAX = 100000000,     /* that one look can have waited */
 };
 
 struct eo_comm {
@@ -150,7 +151,7 @@ static eo_status late(struct eo_comm *comm, uint32_t set, bool has_entered)
 /* Of one set. Those that wait for others' posts sleep: they may wait for long. */
 static eo_status await_requests(struct eo_comm *comm, uint32_t set, bool has_entered)
 {
-    const uint64_t deadline_ns = eo_mpi_deadline(comm->group);
+    uint64_t left_ns = comm->group->params.timeout_ms * UINT64_C(1000000), looked_ns = eo_now_ns();
     for (uint32_t looks = 0;; looks++) {
         int is_complete = 0;
         eo_mpi_lock();
@@ -165,13 +166,17 @@ static eo_status await_requests(struct eo_comm *comm, uint32_t set, bool has_ent
                                  (unsigned long long)comm->number);
         else if (is_complete)
             return EO_OK; /* also beside a failure: the next collective ends with that */
-        else if (failure >= 0 && eo_now_ns() >= deadline_ns)
+        else if (failure >= 0 && left_ns == 0)
             status = late(comm, set, has_entered);
         if (status < 0) {
             abandon(comm);
             return status;
         }
         eo_mpi_pause(looks);
+        /* A job that was stopped whole, and goes on, has waited for nobody meanwhile. */
+        const uint64_t now_ns = eo_now_ns(), passed_ns = eo_min_u64(now_ns - looked_ns, LOOK_NS_MAX);
+        left_ns -= eo_min_u64(passed_ns, left_ns);
+        looked_ns = now_ns;
     }
 }
 

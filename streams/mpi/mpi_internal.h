@@ -104,9 +104,4 @@ static inline uint64_t eo_mpi_join_deadline(const struct eo_group *group)
     return eo_now_ns() + ms * UINT64_C(1000000);
 }
 
-static inline uint64_t eo_mpi_deadline(const struct eo_group *group)
-{
-    return eo_now_ns() + group->params.timeout_ms * UINT64_C(1000000);
-}
-
 #endif
