@@ -99,7 +99,7 @@ eo_flight_info eo_flight_log_info(const eo_flight_log *flight)
     const struct flight_head *head = head_of(flight);
     eo_flight_info info = {
         .rank = head->rank, .rank_count = head->rank_count, .process = head->process, .finished = head->finished == 1,
-        .count = flight->count, .clock_ns = head->clock_ns, .steps = atomic_load(&head->step),
+        .count = flight->count, .clock_ns = head->clock_ns, .run = head->run, .made_ns = head->made_ns, .steps = atomic_load(&head->step),
         .first = flight->count > flight->capacity ? flight->count - flight->capacity : 0,
     };
     const uint32_t note = atomic_load(&head->note);

@@ -105,8 +105,9 @@ eo_status eo_flight_recorder_create(eo_flight_recorder **out, const eo_flight_re
     *head = (struct flight_head){
         .magic = FLIGHT_MAGIC, .version = FLIGHT_VERSION, .entry_bytes = sizeof(struct eo_timeline_entry),
         .rank = params->rank, .rank_count = params->rank_count, .process = (uint32_t)getpid(),
-        .clock_ns = clock_offset(),
+        .clock_ns = clock_offset(), .run = params->run,
     };
+    head->made_ns = head->clock_ns + (int64_t)eo_now_ns();
     snprintf(head->host, sizeof(head->host), "%s", params->host ? params->host : "");
     atomic_init(&head->last_name, FLIGHT_NO_NAME);
     atomic_init(&head->note, FLIGHT_NO_NAME);

@@ -16,7 +16,7 @@
 
 #include "streams/timeline.h"
 
-enum { FLIGHT_VERSION = 1, FLIGHT_NAME_BYTES = 128, FLIGHT_NOTES = 16, FLIGHT_PAGE = 4096 };
+enum { FLIGHT_VERSION = 2, FLIGHT_NAME_BYTES = 128, FLIGHT_NOTES = 16, FLIGHT_PAGE = 4096 };
 #define FLIGHT_MAGIC UINT64_C(0x316c662d646f6e65) /* "enod-fl1" */
 #define FLIGHT_NO_NAME UINT32_MAX
 
@@ -30,6 +30,8 @@ struct flight_head {
     _Atomic uint64_t count;        /* of entries ever added */
     _Atomic uint64_t step;         /* of the newest entry, finished ones before it */
     _Atomic uint32_t last_name, note, note_count; /* note: FLIGHT_NO_NAME, or which of the notes */
+    uint64_t run;
+    int64_t made_ns;
 };
 _Static_assert(sizeof(struct flight_head) <= FLIGHT_PAGE, "the head is a page");
 

@@ -31,6 +31,22 @@ static eo_status file_of(const struct eo_job_rank *rank, char *path, size_t byte
     return status;
 }
 
+/* Of processes: who they are, which all of them know; of threads, who we are. */
+static uint64_t run_of(const struct eo_job *job)
+{
+    uint64_t hash = 14695981039346656037u ^ (uint64_t)getpid();
+    if (!job->together)
+        return hash;
+    hash = 14695981039346656037u;
+    for (uint32_t r = 0; r < job->shape.rank_count; r++) {
+        const eo_rank_info info = eo_rendezvous_rank_info(job->together->rendezvous, r);
+        for (const char *c = info.host; *c; c++)
+            hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+        hash = (hash ^ info.process) * 1099511628211u;
+    }
+    return hash;
+}
+
 eo_status eo_job_recorder_start(struct eo_job_rank *rank)
 {
     struct eo_job *job = rank->job;
@@ -45,7 +61,7 @@ eo_status eo_job_recorder_start(struct eo_job_rank *rank)
     (void)gethostname(host, sizeof(host) - 1);
     TOOLS_TRY(eo_flight_recorder_create(&rank->recorder, eo_flight_recorder_params(
         .path = job->flight_folder ? path : NULL, .rank = rank->rank, .rank_count = job->shape.rank_count, .host = host,
-        .log = &log)));
+        .run = run_of(job), .log = &log)));
     if (job->together) {
         pthread_mutex_lock(&job->together->mutex);
         job->together->recorder = rank->recorder;

@@ -22,6 +22,8 @@ struct ranks {
     eo_flight_log **logs; /* by rank; NULL: no file */
     eo_flight_info *infos;
     uint32_t rank_count, there;
+    uint64_t run;    /* that they are of */
+    int64_t made_ns; /* one of its files */
 };
 
 static void complain(void *user, eo_log_level level, const char *text)
@@ -29,39 +31,64 @@ static void complain(void *user, eo_log_level level, const char *text)
     fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
 }
 
-static bool add_file(struct ranks *ranks, const char *path, const eo_log *log)
+/* What is left out is named; the rest is told all the same. */
+static void leave_out(const eo_flight_info *info, const char *why)
+{
+    fprintf(stderr, "%s: left out: rank %u of %u (host %s, process %u): %s\n", program_invocation_short_name, info->rank,
+            info->rank_count, info->host, info->process, why);
+}
+
+/* A file of another run than those before: the later one counts. True: this file's does. */
+static bool begin_run(struct ranks *ranks, const eo_flight_info *info)
+{
+    eo_flight_log **logs = calloc(info->rank_count, sizeof(eo_flight_log *));
+    eo_flight_info *infos = calloc(info->rank_count, sizeof(*infos));
+    if (!logs || !infos) {
+        free(logs);
+        free(infos);
+        return false;
+    }
+    for (uint32_t r = 0; r < ranks->rank_count; r++) {
+        if (ranks->logs[r])
+            leave_out(&ranks->infos[r], "of an earlier run");
+        eo_flight_log_close(&ranks->logs[r]);
+    }
+    free(ranks->logs);
+    free(ranks->infos);
+    *ranks = (struct ranks){logs, infos, info->rank_count, 0, info->run, info->made_ns};
+    return true;
+}
+
+static void add_file(struct ranks *ranks, const char *path, const eo_log *log)
 {
     eo_flight_log *flight;
     if (eo_flight_log_open(&flight, path, log) < 0)
-        return false;
+        return;
     const eo_flight_info info = eo_flight_log_info(flight);
-    if (info.rank_count < 1 || info.rank_count > RANKS_MAX || info.rank >= info.rank_count) {
-        fprintf(stderr, "%s: %s: rank %u of %u\n", program_invocation_short_name, path, info.rank, info.rank_count);
-        eo_flight_log_close(&flight);
-        return false;
+    const bool makes_sense = info.rank_count >= 1 && info.rank_count <= RANKS_MAX && info.rank < info.rank_count;
+    const bool is_other = !ranks->logs || info.run != ranks->run || info.rank_count != ranks->rank_count;
+    if (!makes_sense)
+        leave_out(&info, "there is no such rank");
+    else if (ranks->logs && is_other && info.made_ns < ranks->made_ns)
+        leave_out(&info, "of an earlier run");
+    else if (is_other && !begin_run(ranks, &info))
+        leave_out(&info, "no memory");
+    else if (ranks->logs[info.rank])
+        leave_out(&info, "there is a file of it already");
+    else {
+        ranks->logs[info.rank] = flight;
+        ranks->infos[info.rank] = info;
+        ranks->there++;
+        return;
     }
-    if (!ranks->logs) {
-        ranks->rank_count = info.rank_count;
-        ranks->logs = calloc(info.rank_count, sizeof(eo_flight_log *));
-        ranks->infos = calloc(info.rank_count, sizeof(*ranks->infos));
-    }
-    if (!ranks->logs || !ranks->infos || info.rank_count != ranks->rank_count || ranks->logs[info.rank]) {
-        fprintf(stderr, "%s: %s is of another run: rank %u of %u, and others are of %u\n", program_invocation_short_name,
-                path, info.rank, info.rank_count, ranks->rank_count);
-        eo_flight_log_close(&flight);
-        return false;
-    }
-    ranks->logs[info.rank] = flight;
-    ranks->infos[info.rank] = info;
-    ranks->there++;
-    return true;
+    eo_flight_log_close(&flight);
 }
 
 static bool add_folder(struct ranks *ranks, const char *folder)
 {
     const eo_log log = {.write = complain};
     DIR *entries = opendir(folder);
-    bool good = true;
+    bool any = false;
     if (!entries) {
         fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, folder, strerror(errno));
         return false;
@@ -71,14 +98,15 @@ static bool add_folder(struct ranks *ranks, const char *folder)
         const char *end = strrchr(entry->d_name, '.');
         if (!end || strcmp(end, ".flight") != 0)
             continue;
+        any = true;
         snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
-        good = add_file(ranks, path, &log) && good;
+        add_file(ranks, path, &log);
     }
     closedir(entries);
-    if (good && ranks->there == 0)
+    if (!any)
         fprintf(stderr, "%s: %s holds no files of flight recorders (*.flight); train --flight-recorder DIR makes them\n",
                 program_invocation_short_name, folder);
-    return good && ranks->there > 0;
+    return ranks->there > 0;
 }
 
 /* ---- a rank ---- */

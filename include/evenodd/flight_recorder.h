@@ -19,6 +19,7 @@ typedef struct eo_flight_recorder_params {
     const char *path;          /* [none: memory alone, for eo_flight_recorder_last] an old file is replaced */
     uint32_t rank, rank_count; /* required */
     const char *host;          /* [""] */
+    uint64_t run;              /* [0] the same on all ranks of a start of the job, and on no others */
     const eo_log *log;         /* [silence] copied */
 } eo_flight_recorder_params;
 
@@ -33,6 +34,8 @@ typedef struct eo_flight_info {
     uint64_t steps;        /* finished ones */
     char note[64];         /* what the trainer was doing outside the schedule, or "" */
     int64_t clock_ns;      /* to be added to times: since 1970 */
+    uint64_t run;          /* files of one folder may be of several */
+    int64_t made_ns;       /* since 1970 */
 } eo_flight_info;
 
 typedef struct eo_flight_entry {
