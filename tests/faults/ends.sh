@@ -4,11 +4,11 @@
 # Goal: whatever a rank waits for, its job ends: who has not come is named, nobody waits for a deadline that is none, and
 # what was started does not go on.
 # Method: ranks of train that are made to wait, processes that do not end by themselves.
-# usage: ends.sh LAUNCH TRAIN SOURCE SLOW_DISK
+# usage: ends.sh LAUNCH TRAIN POSTMORTEM SOURCE SLOW_DISK
 set -u
 ASAN_OPTIONS=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS
-launch=$1 train=$2 text=$3/LICENSE slow_disk=$4
+launch=$1 train=$2 postmortem=$3 text=$4/LICENSE slow_disk=$5
 count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -71,6 +71,23 @@ if command -v mpirun >/dev/null 2>&1 && mpirun --version 2>/dev/null | grep -q '
         exec $train $options --text $text --steps 2 --collectives mpi --rank-timeout 3"
 fi
 
+# A job that is stopped whole has waited for nobody meanwhile: rank 0 stands in a write to its log, rank 1 waits for it.
+mkfifo "$work/log"
+later stopped sh -c "
+    exec 9<>$work/log
+    $launch -n 2 sh -c 'echo \$\$ >$work/pid-\$EVENODD_RANK; exec $train $options --text $text --steps 3000 \\
+        --log $work/log --rank-timeout 2' &
+    pid=\$!
+    sleep 1.5
+    kill -STOP \$(cat $work/pid-0) \$(cat $work/pid-1)
+    sleep 3
+    cat $work/log >$work/log.read &
+    kill -CONT \$(cat $work/pid-1)
+    sleep 0.5
+    kill -CONT \$(cat $work/pid-0)
+    exec 9>&-
+    wait \$pid"
+
 # A file that never comes: rank 1 has joined, and stands in open() when the others compare plans.
 mkfifo "$work/fifo"
 run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 1 ] && exec $train $options --text $work/fifo --join-timeout 1; \
@@ -116,6 +133,15 @@ run "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 1 ] && export EVENODD_TOKEN=$(od -A
 [ $status = 2 ] && says 'or was given another token, job, address or port' && says 'missing: rank 1'
 result $? 'another token within a host is among the reasons that are named'
 
+# Flight recorders: files of an earlier run, and one that is none, beside those of the last one.
+run "$launch" -n 3 sh -c "exec $train $options --text $text --steps 2 --flight-recorder $work/flight"
+run "$launch" -n 2 sh -c "exec $train $options --text $text --steps 2 --flight-recorder $work/flight"
+head -c 8192 /dev/zero >"$work/flight/rank-00007.flight"
+run "$postmortem" "$work/flight"
+[ $status = 0 ] && [ "$(grep -c '^rank . (host .*) ended in order' "$work/out")" = 2 ] &&
+    says 'left out: rank 2 of 3 (host ' && says 'rank-00007.flight: no flight recorder'
+result $? 'postmortem tells of the last run, and names what it leaves out'
+
 wait
 take export
 [ $status = 0 ] && [ -s "$work/exported/model.safetensors" ] && says 'slow disk: pwrite' && says 'slow disk: fsync'
@@ -124,6 +150,9 @@ take threads
 [ $status = 0 ] && cmp "$work/exported/model.safetensors" "$work/exported2/model.safetensors" >>"$work/err" &&
     says 'slow disk: fsync' && grep -q '^weights_hash' "$work/out"
 result $? 'by ranks that are threads, too, which go on together'
+take stopped
+[ $status = 0 ]
+result $? 'a job that was stopped whole for longer than the deadline goes on'
 if $mpi; then
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 sh -c \
         "echo \$\$ >$work/mpi-\$OMPI_COMM_WORLD_RANK; \
