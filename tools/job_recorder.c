@@ -3,6 +3,7 @@
  * A flight recorder for each rank: in files where --flight-recorder names a folder; in memory alone where ranks are
  * processes, so that each can tell the others what it does.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,24 +12,83 @@
 
 #include "tools/job_world.h"
 
-static eo_status make_folder(const char *path)
-{
-    return mkdir(path, 0777) == 0 || errno == EEXIST ? EO_OK : EO_ERR_IO;
-}
+#define FILE_FORMAT "rank-%05u.flight"
+#define RESTART_FORMAT "restart-%u"
 
 /* Each start of a job has files of its own, so that a restart does not write over what led to it. */
-static eo_status file_of(const struct eo_job_rank *rank, char *path, size_t bytes)
+static void folder_of(const struct eo_job *job, char *path, size_t bytes)
 {
-    const struct eo_job *job = rank->job;
-    int used = snprintf(path, bytes, "%s", job->flight_folder);
-    eo_status status = make_folder(path);
-    if (status >= 0 && job->restart && used > 0 && (size_t)used < bytes) {
-        used += snprintf(path + used, bytes - (size_t)used, "/restart-%u", job->restart);
-        status = make_folder(path);
-    }
-    if (status >= 0 && (size_t)used + 24 < bytes)
-        snprintf(path + used, bytes - (size_t)used, "/rank-%05u.flight", rank->rank);
-    return status;
+    if (job->restart)
+        snprintf(path, bytes, "%s/" RESTART_FORMAT, job->flight_folder, job->restart);
+    else
+        snprintf(path, bytes, "%s", job->flight_folder);
+}
+
+static eo_status make_folder(const char *path, struct eo_problem *problem)
+{
+    struct stat info;
+    if (mkdir(path, 0777) < 0 && errno != EEXIST)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--flight-recorder: the folder %s cannot be made: %s", path,
+                              strerror(errno));
+    if (stat(path, &info) < 0 || !S_ISDIR(info.st_mode))
+        return eo_problem_set(problem, EO_ERR_INVALID, "--flight-recorder: %s is no folder", path);
+    if (access(path, W_OK | X_OK) < 0)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--flight-recorder: %s: %s", path, strerror(errno));
+    return EO_OK;
+}
+
+/* The number in a name such as rank-00003.flight; false: it is no such name. */
+static bool number_in(const char *name, const char *format, uint32_t *number)
+{
+    char same[64];
+    if (sscanf(name, format, number) != 1)
+        return false;
+    snprintf(same, sizeof(same), format, *number);
+    return strcmp(same, name) == 0;
+}
+
+/* Files of ranks from `first` on: an earlier job with more of them has left them. */
+static void remove_files(const char *folder, uint32_t first)
+{
+    char path[4096];
+    uint32_t rank;
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; entries && (entry = readdir(entries));)
+        if (number_in(entry->d_name, FILE_FORMAT, &rank) && rank >= first &&
+            (size_t)snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name) < sizeof(path))
+            (void)unlink(path);
+    if (entries)
+        closedir(entries);
+}
+
+/* An earlier job's, of starts that this one has not come to. */
+static void remove_restarts(const struct eo_job *job)
+{
+    char path[4096];
+    uint32_t restart;
+    DIR *entries = opendir(job->flight_folder);
+    for (struct dirent *entry; entries && (entry = readdir(entries));)
+        if (number_in(entry->d_name, RESTART_FORMAT, &restart) && restart > job->restart &&
+            (size_t)snprintf(path, sizeof(path), "%s/%s", job->flight_folder, entry->d_name) < sizeof(path)) {
+            remove_files(path, 0);
+            (void)rmdir(path); /* not, where somebody has put something into it */
+        }
+    if (entries)
+        closedir(entries);
+}
+
+/* What an earlier job has left is no part of this one. None of it has a name that a rank of this start gives. */
+eo_status eo_job_recorder_prepare(struct eo_job *job, struct eo_problem *problem)
+{
+    char path[4096];
+    if (!job->flight_folder)
+        return EO_OK;
+    folder_of(job, path, sizeof(path));
+    TOOLS_TRY(make_folder(job->flight_folder, problem));
+    TOOLS_TRY(make_folder(path, problem));
+    remove_files(path, job->shape.rank_count);
+    remove_restarts(job);
+    return EO_OK;
 }
 
 /* Of processes: who they are, which all of them know; of threads, who we are. */
@@ -51,12 +111,12 @@ eo_status eo_job_recorder_start(struct eo_job_rank *rank)
 {
     struct eo_job *job = rank->job;
     const eo_log log = eo_job_log(&rank->log_catch);
-    char path[4096], host[64] = "";
+    char folder[4096], path[4096 + 32] = "", host[64] = "";
     if (!job->flight_folder && !job->together)
         return EO_OK;
-    if (job->flight_folder && file_of(rank, path, sizeof(path)) < 0) {
-        log.write(log.user, EO_LOG_ERROR, "--flight-recorder: the folder cannot be made");
-        return EO_ERR_IO;
+    if (job->flight_folder) {
+        folder_of(job, folder, sizeof(folder));
+        snprintf(path, sizeof(path), "%s/" FILE_FORMAT, folder, rank->rank);
     }
     (void)gethostname(host, sizeof(host) - 1);
     TOOLS_TRY(eo_flight_recorder_create(&rank->recorder, eo_flight_recorder_params(

@@ -66,6 +66,8 @@ void eo_job_world_destroy(struct eo_job_world *world, struct eo_job *job);
 /* In words: what stands at the first difference (`at`) of two pieces of plans as JSON. */
 void eo_job_world_difference(const char *a, const char *b, size_t bytes, size_t at, uint32_t rank, char *out,
                              size_t out_bytes);
+/* Before the ranks have theirs: the folder; what an earlier job with more ranks or restarts left in it goes. */
+EO_NODISCARD eo_status eo_job_recorder_prepare(struct eo_job *job, struct eo_problem *problem);
 /* A recorder for this rank, where the job wants one; and its end. */
 EO_NODISCARD eo_status eo_job_recorder_start(struct eo_job_rank *rank);
 void eo_job_recorder_stop(struct eo_job_rank *rank);

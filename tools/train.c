@@ -424,6 +424,8 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
     train->job.rank_timeout_s = train->world.silence_s;
     train->job.flight_folder = train->world.flight_folder;
     train->job.restart = train->world.environment.restart;
+    if (!settings->common.plan_only)
+        TOOLS_TRY(eo_job_recorder_prepare(&train->job, problem));
     if (settings->export.path && !settings->common.plan_only && writes)
         TOOLS_TRY(check_export(train, problem));
     if (settings->common.plan_only)

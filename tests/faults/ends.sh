@@ -134,8 +134,9 @@ run "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 1 ] && export EVENODD_TOKEN=$(od -A
 result $? 'another token within a host is among the reasons that are named'
 
 # Flight recorders: files of an earlier run, and one that is none, beside those of the last one.
-run "$launch" -n 3 sh -c "exec $train $options --text $text --steps 2 --flight-recorder $work/flight"
+run "$launch" -n 3 sh -c "exec $train $options --text $text --steps 2 --flight-recorder $work/earlier"
 run "$launch" -n 2 sh -c "exec $train $options --text $text --steps 2 --flight-recorder $work/flight"
+cp "$work/earlier/rank-00002.flight" "$work/flight"
 head -c 8192 /dev/zero >"$work/flight/rank-00007.flight"
 run "$postmortem" "$work/flight"
 [ $status = 0 ] && [ "$(grep -c '^rank . (host .*) ended in order' "$work/out")" = 2 ] &&

@@ -243,4 +243,15 @@ head -c 5000 "$work/flight/rank-00000.flight" >"$work/empty/cut.flight"
 run "$postmortem" "$work/empty"
 [ $status = 2 ] && says 'cut short'
 result $? 'postmortem of a file that is cut short is refused'
+mkdir "$work/flight/restart-1"
+cp "$work/flight/rank-00001.flight" "$work/flight/restart-1/rank-00001.flight"
+# shellcheck disable=SC2086
+run "$train" $options --ranks 1 --flight-recorder "$work/flight"
+[ $status = 0 ] && [ -e "$work/flight/rank-00000.flight" ] && [ ! -e "$work/flight/rank-00001.flight" ] &&
+    [ ! -e "$work/flight/restart-1" ]
+result $? 'what an earlier job with more ranks or restarts has left in the folder goes'
+# shellcheck disable=SC2086
+run "$train" $options --flight-recorder "$text"
+[ $status = 2 ] && says "$text is no folder"
+result $? 'a flight recorder that can have no folder is refused'
 echo "1..$count"
