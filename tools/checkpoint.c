@@ -302,5 +302,5 @@ int main(int argc, char **argv)
     };
     argp_err_exit_status = EO_EXIT_BAD_INPUT;
     argp_parse(&argp, argc, argv, 0, NULL, &tool);
-    return run_tool(&argp, &tool);
+    return eo_output_end(run_tool(&argp, &tool));
 }

@@ -312,5 +312,5 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &settings);
     const int result = settings.one_run && settings.figures >= 0 ? one_run(&settings) : compare(&settings);
     eo_options_fini(&settings.common);
-    return result;
+    return eo_output_end(result);
 }

@@ -407,9 +407,5 @@ int main(int argc, char **argv)
     eo_lifetimes_fini(&m.lifetimes);
     eo_memplan_fini(&m.fewer);
     eo_memplan_fini(&m.plan);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "%s: standard output: %s\n", program_invocation_short_name, strerror(errno));
-        return EO_EXIT_BAD_INPUT;
-    }
-    return result;
+    return eo_output_end(result);
 }

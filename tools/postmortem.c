@@ -297,5 +297,5 @@ int main(int argc, char **argv)
         eo_flight_log_close(&ranks.logs[r]);
     free(ranks.logs);
     free(ranks.infos);
-    return good ? EO_EXIT_OK : EO_EXIT_BAD_INPUT;
+    return eo_output_end(good ? EO_EXIT_OK : EO_EXIT_BAD_INPUT);
 }

@@ -19,6 +19,10 @@ struct eo_problem {
 /* Returns `status`, so that `return eo_problem_set(...)` reads as what it does. */
 eo_status eo_problem_set(struct eo_problem *problem, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
 
+/* What was printed has to have arrived: at the end of a program, its exit status. A full disk makes it EO_EXIT_FAILED, where it
+ * was EO_EXIT_OK, with a word on standard error. */
+int eo_output_end(int status);
+
 #define TOOLS_TRY(expression)                                                                                         \
     do {                                                                                                              \
         const eo_status tools_try_status = (expression);                                                              \

@@ -512,5 +512,5 @@ int main(int argc, char **argv)
     free(train.sample);
     eo_job_fini(&train.job);
     eo_options_fini(&train.settings.common);
-    return result;
+    return eo_output_end(result);
 }

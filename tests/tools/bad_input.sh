@@ -275,4 +275,10 @@ fi
 refuse_head 'headtohead: no runs' '--runs is 0' --runs 0
 refuse_head 'headtohead: text that is not there' 'No such file' --model tiny --text "$work/nothing"
 refuse_head 'headtohead: more memory than there is' 'available' $beyond --text "$text"
+
+# What was printed and did not arrive.
+# shellcheck disable=SC2086
+"$train" $small >/dev/full 2>"$work/err"
+[ $? = 1 ] && grep -q 'standard output cannot be written' "$work/err"
+result $? 'output to a full disk is no success'
 finish
