@@ -35,7 +35,7 @@ result() # STATUS SENTENCE
 cat >"$work/rank" <<'END'
 if [ "$EVENODD_RESTART" -lt "$restarts" ]; then
     set -- --fabric 1000,1000
-    [ -z "$ASAN_OPTIONS" ] || ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
+    ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
     if [ "$EVENODD_RANK" = $(((EVENODD_RANKS - 1) * (1 - EVENODD_RESTART % 2))) ]; then
         saved() { ls "$work/checkpoints" 2>/dev/null | grep -c '^step-[0-9]*$'; }
         before=$(saved)
