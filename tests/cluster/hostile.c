@@ -18,6 +18,7 @@
 
 #include "cluster/bytes.h"
 #include "cluster/link.h"
+#include "tests/cluster/free_port.h"
 #include "tests/cluster/tap.h"
 
 /* What cluster/rendezvous_thread.c allows: so many that say nothing, for so long. */
@@ -49,18 +50,6 @@ static void *rank_main(void *arg)
     if (good)
         eo_rendezvous_destroy(&rendezvous);
     return good ? arg : NULL;
-}
-
-static void choose_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(address);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
-        exit(1);
-    snprintf(port, sizeof(port), "%u", ntohs(address.sin_port));
-    close(fd);
 }
 
 static int dial(void)
@@ -130,7 +119,7 @@ static void strangers(void)
     static uint32_t ranks[2] = {0, 1};
     pthread_t threads[2];
     void *first = NULL, *second = NULL;
-    choose_port();
+    choose_free_port(port);
     pthread_create(&threads[0], NULL, rank_main, &ranks[0]);
     tap(so_many_are_let_in(), "of %d that say nothing, %d are let in, and the oldest go", STRANGERS, STRANGERS_MAX);
     tap(slow_one_is_dropped(), "one that sends a byte at a time is dropped before it is done");

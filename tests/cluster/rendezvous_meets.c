@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cluster/sha256.h"
+#include "tests/cluster/free_port.h"
 #include "tests/cluster/tap.h"
 
 enum { RANKS_MAX = 16 };
@@ -50,24 +51,11 @@ static void on_failed(void *user, const eo_rank_failure *failure)
     ((struct member *)user)->failed += failure->status < 0;
 }
 
-/* A port that is free now, of the loopback. */
-static void choose_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(address);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
-        exit(1);
-    snprintf(port, sizeof(port), "%u", ntohs(address.sin_port));
-    close(fd);
-}
-
 static void prepare(uint32_t rank_count, uint32_t of_host)
 {
     static const char *const hosts[] = {"north", "south", "east", "west", "up", "down"};
     memset(members, 0, sizeof(members));
-    choose_port();
+    choose_free_port(port);
     for (uint32_t r = 0; r < RANKS_MAX; r++) {
         struct member *m = &members[r];
         pthread_mutex_init(&m->mutex, NULL);

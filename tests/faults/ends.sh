@@ -6,25 +6,15 @@
 # Method: ranks of train that are made to wait, processes that do not end by themselves.
 # usage: ends.sh LAUNCH TRAIN POSTMORTEM SOURCE SLOW_DISK
 set -u
+. "$(dirname "$0")/../tap.sh"
 ASAN_OPTIONS=${ASAN_OPTIONS:-}
 export ASAN_OPTIONS
 launch=$1 train=$2 postmortem=$3 text=$4/LICENSE slow_disk=$5
-count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+shown="$work/out $work/err"
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0"
-
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        sed 's/^/# /' "$work/out" "$work/err"
-    fi
-}
 
 # run COMMAND...: output in $work/out and $work/err, its status in $status
 run()

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/cluster/free_port.h"
 #include "tests/cluster/tap.h"
 
 enum { RANKS_MAX = 12, STATUS_TOLD = 3, STATUS_STRANGE = 4, PATIENCE_S = 120, TICKS = 2, TRIES = 5 };
@@ -135,18 +136,6 @@ static void rank_main(void)
 
 /* ---- the test's process ---- */
 
-static void choose_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof(address);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, bytes) != 0 ||
-        getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
-        exit(1);
-    snprintf(port, sizeof(port), "%u", ntohs(address.sin_port));
-    close(fd);
-}
-
 /* Who is to come last does not come at all where a rank is lost before all have. */
 static uint32_t started(const struct loss *loss)
 {
@@ -174,7 +163,7 @@ static void run_ranks(const struct loss *loss, pid_t *pids)
 {
     int ends[2];
     size_t bytes = 0;
-    choose_port();
+    choose_free_port(port);
     if (pipe(ends) != 0)
         exit(1);
     told_fd = ends[1];

@@ -6,22 +6,12 @@
 # ends at its deadline: that it comes there shows that the id and the peers have travelled.
 # usage: nccl_worlds.sh LAUNCH SIM_TRAIN
 set -u
+. "$(dirname "$0")/../tap.sh"
 launch=$1 train=$2
-count=0
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
+shown="$out"
 options='--device cuda --model tiny --seq 32 --steps 2 --sample 0 --peak-seconds 0'
-
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        sed 's/^/# /' "$out"
-    fi
-}
 
 # shellcheck disable=SC2086 # a list of options
 EO_SIM=gpus=1 timeout 120 "$launch" -n 2 "$train" $options >"$out" 2>&1

@@ -6,26 +6,16 @@
 # Method: a small model, each set of options once with --ranks and once under launch.
 # usage: options_worlds.sh LAUNCH TRAIN HEADTOHEAD PYTHON CHECK SOURCE
 set -u
+. "$(dirname "$0")/../tap.sh"
 launch=$(realpath "$1") train=$(realpath "$2") headtohead=$(realpath "$3") python=$4 check=$(realpath "$5")
 text=$(realpath "$6")/LICENSE
-count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+shown="threads out err"
 cd "$work" || exit 1
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --text $text"
 quiet="$options --steps 4 --peak-seconds 0 --sample 0"
-
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        sed 's/^/# /' threads out err
-    fi
-}
 
 # both RANKS OPTION...: with threads into threads and THREADS, with processes into out; err is of both
 both()

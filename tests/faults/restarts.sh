@@ -9,26 +9,16 @@
 # usage: restarts.sh LAUNCH TRAIN SOURCE SLOW_DISK CASE...
 # a case is the ranks of each start, as 4,3,4, and /STRATEGY where wanted
 set -u
+. "$(dirname "$0")/../tap.sh"
 launch=$1 train=$2 text=$3/LICENSE slow_disk=$4
 shift 4
-count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+shown="$work/out $work/err"
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 common="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text"
 export train work slow_disk ASAN_OPTIONS="${ASAN_OPTIONS:-}"
 export sequences=12 steps=40
-
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        sed 's/^/# /' "$work/out" "$work/err"
-    fi
-}
 
 # One of the ranks, by launch. A simulated link and a slow disk leave time for the blow: one rank alone has no link, and no
 # save begins before the last has ended.

@@ -7,25 +7,15 @@
 # Method: train under launch, one rank with options of its own.
 # usage: start_worlds.sh LAUNCH TRAIN SOURCE
 set -u
+. "$(dirname "$0")/../tap.sh"
 launch=$(realpath "$1") train=$(realpath "$2") text=$(realpath "$3")/LICENSE
-count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+shown="out err"
 cd "$work" || exit 1
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 shared="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --text $text"
 options="$shared --steps 4"
-
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        sed 's/^/# /' out err
-    fi
-}
 
 # apart RANK0_OPTIONS RANK1_OPTIONS: two ranks; what they share is in $options
 apart()

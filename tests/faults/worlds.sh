@@ -6,23 +6,13 @@
 # Method: runs of train with a small model; environments as these launchers make them.
 # usage: worlds.sh LAUNCH TRAIN POSTMORTEM SOURCE
 set -u
+. "$(dirname "$0")/../tap.sh"
 launch=$1 train=$2 postmortem=$3 text=$4/LICENSE
-count=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+shown="$work/out $work/err"
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 options="--model 2x32x2 --seq 16 --batch 1 --steps 5 --threads 1 --peak-seconds 0 --sample 0 --text $text"
-
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        sed 's/^/# /' "$work/out" "$work/err"
-    fi
-}
 
 # run COMMAND...: output in $work/out and $work/err, its status in $status
 run()
