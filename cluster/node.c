@@ -350,9 +350,10 @@ static bool take_place(struct eo_node *node, struct eo_node_link *link, struct e
 {
     const bool is_parent = eo_get(r, 1) != 0;
     const struct eo_endpoint endpoint = get_endpoint(r);
-    node->child_count = (uint32_t)eo_get(r, 4);
-    if (r->overran || link->kind != EO_LINK_ROOT || node->placed || node->child_count > EO_NODE_FANOUT)
+    const uint32_t child_count = (uint32_t)eo_get(r, 4);
+    if (r->overran || link->kind != EO_LINK_ROOT || node->placed || child_count > EO_NODE_FANOUT)
         return false;
+    node->child_count = child_count;
     node->placed = true;
     if (is_parent) {
         link->kind = EO_LINK_PARENT;

@@ -318,13 +318,14 @@ bool eo_node_take_up(struct eo_node *node, struct eo_node_link *link, struct eo_
     return true;
 }
 
+/* Only an answer to this rank's own part: before it the size is not known, and the caller's memory may be smaller. */
 bool eo_node_take_down(struct eo_node *node, struct eo_node_link *link, const unsigned char *body, size_t bytes)
 {
     struct eo_reader r = {body, body + bytes, false};
     const uint64_t number = eo_get(&r, 8);
     const uint32_t blob_bytes = (uint32_t)eo_get(&r, 4);
-    if (r.overran || link != node->up || number != node->gather_number || blob_bytes != node->gather_bytes ||
-        bytes != GATHER_HEADER_BYTES + (size_t)node->rank_count * blob_bytes)
+    if (r.overran || link != node->up || !node->gather_sent || number != node->gather_number ||
+        blob_bytes != node->gather_bytes || bytes != GATHER_HEADER_BYTES + (size_t)node->rank_count * blob_bytes)
         return false;
     finish(node, body, bytes);
     return true;

@@ -3,7 +3,7 @@
  * Goal: who has no token costs little and not for long, whatever it does: says nothing, a byte at a time, nonsense, or comes
  * three hundred times; who has it, and sends what makes no sense, is dropped, and takes no memory for what it announces.
  * Method: plain sockets against a rendezvous that waits for a rank; a link whose other end is the test; a node that is
- * given messages made of chance, whole and changed ones.
+ * given messages made of chance, whole and changed ones, and answers to what it has not asked yet.
  */
 #include <evenodd/cluster.h>
 
@@ -329,10 +329,38 @@ static void nodes(void)
         "%u failures told, and no more than %zu bytes kept", h.failures, h.parts_most);
 }
 
+static bool is_taken(struct hostile *h, uint64_t number, uint32_t blob_bytes)
+{
+    const size_t bytes = 12 + RANKS * (size_t)blob_bytes;
+    unsigned char *body = calloc(1, bytes); /* of this size, so that a read past its end is one past the block's */
+    struct eo_writer w = {body, body + bytes, false};
+    eo_put(&w, number, 8);
+    eo_put(&w, blob_bytes, 4);
+    const bool taken = eo_node_take(&h->node, &h->links[0], EO_MESSAGE_DOWN, body, bytes);
+    free(body);
+    return taken;
+}
+
+/* The whole of an exchange cannot be there before this rank has given its part. */
+static void answers_to_nothing(void)
+{
+    enum { MEMBER_BYTES = 76 };
+    static struct hostile h;
+    begin_node(&h, 1, 0); /* leads a host, and has not been placed */
+    tap(!is_taken(&h, 0, 0) && !h.node.joined, "the end of the first exchange is refused before a host has its place");
+    eo_node_fini(&h.node);
+    begin_node(&h, 1, 1); /* a leaf gives its first part at once */
+    const bool joined = is_taken(&h, 0, MEMBER_BYTES);
+    tap(joined && !is_taken(&h, 1, MEMBER_BYTES) && !is_taken(&h, 1, 0),
+        "so is that of the next one before this rank has begun it, whatever size it has");
+    eo_node_fini(&h.node);
+}
+
 int main(void)
 {
     strangers();
     links();
     nodes();
+    answers_to_nothing();
     return tap_end();
 }
