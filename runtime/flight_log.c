@@ -47,6 +47,15 @@ static bool read_all(int fd, unsigned char *data, uint64_t bytes)
     return true;
 }
 
+/* A text that ends, and has nothing in it that a terminal would take for a command. */
+static void clean_text(unsigned char *text, size_t bytes)
+{
+    text[bytes - 1] = '\0';
+    for (; *text; text++)
+        if (*text < 0x20 || *text == 0x7f)
+            *text = '?';
+}
+
 eo_status eo_flight_log_open(eo_flight_log **out, const char *path, const eo_log *log)
 {
     struct stat info;
@@ -66,7 +75,7 @@ eo_status eo_flight_log_open(eo_flight_log **out, const char *path, const eo_log
     close(fd);
     if (!is_read)
         return refuse(&flight, log, EO_ERR_IO, path, "no flight recorder's file");
-    const struct flight_head *head = head_of(flight);
+    struct flight_head *head = (struct flight_head *)flight->data;
     if (head->magic != FLIGHT_MAGIC || head->version != FLIGHT_VERSION ||
         head->entry_bytes != sizeof(struct eo_timeline_entry))
         return refuse(&flight, log, EO_ERR_IO, path, "no flight recorder's file, or one of another version");
@@ -79,8 +88,9 @@ eo_status eo_flight_log_open(eo_flight_log **out, const char *path, const eo_log
         return refuse(&flight, log, EO_ERR_IO, path, "a flight recorder's file that is cut short");
     if (flight->capacity == 0)
         flight->count = 0;
-    for (uint64_t i = 0; i < (uint64_t)FLIGHT_NOTES + flight->name_count; i++) /* each name ends */
-        flight->data[FLIGHT_PAGE + (i + 1) * FLIGHT_NAME_BYTES - 1] = '\0';
+    clean_text((unsigned char *)head->host, sizeof(head->host));
+    for (uint64_t i = 0; i < (uint64_t)FLIGHT_NOTES + flight->name_count; i++)
+        clean_text(flight->data + FLIGHT_PAGE + i * FLIGHT_NAME_BYTES, FLIGHT_NAME_BYTES);
     *out = flight;
     return EO_OK;
 }
@@ -103,7 +113,7 @@ eo_flight_info eo_flight_log_info(const eo_flight_log *flight)
         .first = flight->count > flight->capacity ? flight->count - flight->capacity : 0,
     };
     const uint32_t note = atomic_load(&head->note);
-    snprintf(info.host, sizeof(info.host), "%.*s", (int)sizeof(head->host) - 1, head->host);
+    snprintf(info.host, sizeof(info.host), "%s", head->host);
     if (note < FLIGHT_NOTES)
         snprintf(info.note, sizeof(info.note), "%s", (const char *)flight->data + FLIGHT_PAGE + (size_t)note * FLIGHT_NAME_BYTES);
     return info;
@@ -111,7 +121,7 @@ eo_flight_info eo_flight_log_info(const eo_flight_log *flight)
 
 bool eo_flight_log_entry(const eo_flight_log *flight, uint64_t index, eo_flight_entry *out)
 {
-    if (index >= flight->count || index + flight->capacity < flight->count)
+    if (index >= flight->count || flight->count - index > flight->capacity)
         return false;
     struct eo_timeline_entry entry;
     memcpy(&entry, flight->data + flight->entries_offset + index % flight->capacity * sizeof(entry), sizeof(entry));

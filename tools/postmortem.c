@@ -113,9 +113,13 @@ static bool add_folder(struct ranks *ranks, const char *folder)
 
 static void time_text(const eo_flight_info *info, uint64_t ns, char *text, size_t bytes)
 {
-    const int64_t wall = (int64_t)ns + info->clock_ns;
-    const time_t seconds = (time_t)(wall / 1000000000);
+    int64_t wall;
     struct tm parts;
+    if (__builtin_add_overflow(ns, info->clock_ns, &wall) || wall < 0) { /* the file says what it likes */
+        snprintf(text, bytes, "an unknown time");
+        return;
+    }
+    const time_t seconds = (time_t)(wall / 1000000000);
     gmtime_r(&seconds, &parts);
     const size_t used = strftime(text, bytes, "%H:%M:%S", &parts);
     snprintf(text + used, bytes - used, ".%03d", (int)(wall / 1000000 % 1000));

@@ -233,6 +233,13 @@ head -c 5000 "$work/flight/rank-00000.flight" >"$work/empty/cut.flight"
 run "$postmortem" "$work/empty"
 [ $status = 2 ] && says 'cut short'
 result $? 'postmortem of a file that is cut short is refused'
+rm "$work/empty/cut.flight"
+cp "$work/flight/rank-00000.flight" "$work/empty/"
+printf '\033[2J' | dd of="$work/empty/rank-00000.flight" bs=1 seek=32 conv=notrunc 2>/dev/null # in the host's name
+printf '\377\377\377\377\377\377\377\177' | dd of="$work/empty/rank-00000.flight" bs=1 seek=96 conv=notrunc 2>/dev/null # the clock
+run "$postmortem" "$work/empty"
+[ $status = 0 ] && grep -q 'rank 0 (host ?\[2J' "$work/out" && grep -q 'at an unknown time$' "$work/out"
+result $? 'a time that cannot be and commands to a terminal are nothing that postmortem prints'
 mkdir "$work/flight/restart-1"
 cp "$work/flight/rank-00001.flight" "$work/flight/restart-1/rank-00001.flight"
 # shellcheck disable=SC2086
