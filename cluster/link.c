@@ -45,6 +45,22 @@ void eo_link_free(struct eo_link *link)
     free(link);
 }
 
+void eo_link_set_end(struct eo_link *link, enum eo_link_end end, const char *why)
+{
+    if (link->why[0])
+        return;
+    link->end = end;
+    snprintf(link->why, sizeof(link->why), "%s", why);
+}
+
+static void set_end_by_errno(struct eo_link *link, int error)
+{
+    const bool is_closed = error == ECONNRESET || error == EPIPE || error == ECONNREFUSED;
+    const bool is_cut = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == EHOSTDOWN ||
+                        error == ENETDOWN || error == ENETRESET;
+    eo_link_set_end(link, is_closed ? EO_END_CLOSED : is_cut ? EO_END_CUT : EO_END_BROKEN, strerror(error));
+}
+
 /* ---- output ---- */
 
 static bool write_bytes(struct eo_link *link, const void *data, size_t bytes)
@@ -81,7 +97,7 @@ bool eo_link_flush(struct eo_link *link)
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return true;
         if (sent < 0) {
-            snprintf(link->why, sizeof(link->why), "%s", strerror(errno));
+            set_end_by_errno(link, errno);
             return false;
         }
         link->out_begin += (size_t)sent;
@@ -262,14 +278,17 @@ enum eo_link_result eo_link_read(struct eo_link *link, const struct eo_secret *s
     const bool is_open = link->state == EO_LINK_OPEN || link->state == EO_LINK_ENDING;
     const size_t wanted = is_open ? READ_BYTES : handshake_bytes(link->state) - link->in_bytes;
     if (!make_room(link, wanted)) {
-        snprintf(link->why, sizeof(link->why), "no memory for what it sends");
+        eo_link_set_end(link, EO_END_BROKEN, "no memory for what it sends");
         return EO_LINK_HAS_ENDED;
     }
     const ssize_t got = recv(link->fd, link->in + link->in_bytes, wanted, 0);
     if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK))
         return EO_LINK_GOES_ON;
     if (got <= 0) {
-        snprintf(link->why, sizeof(link->why), "%s", got == 0 ? "connection closed" : strerror(errno));
+        if (got == 0)
+            eo_link_set_end(link, EO_END_CLOSED, "connection closed");
+        else
+            set_end_by_errno(link, errno);
         return EO_LINK_HAS_ENDED;
     }
     link->in_bytes += (size_t)got;

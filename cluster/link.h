@@ -49,7 +49,8 @@ struct eo_link {
     size_t in_bytes, in_capacity, out_begin, out_end, out_capacity;
     bool ended, in_node;      /* to be freed; the node knows it */
     bool is_shut;             /* it writes no more */
-    char why[128];            /* it ended */
+    enum eo_link_end end;     /* how it ended, and in words: */
+    char why[128];
 };
 
 enum eo_link_result {
@@ -65,6 +66,9 @@ void eo_link_free(struct eo_link *link);
 
 /* Of one that was dialled: says hello. False: no random bytes, no memory. */
 bool eo_link_greet(struct eo_link *link);
+
+/* The first reason for its end stays. */
+void eo_link_set_end(struct eo_link *link, enum eo_link_end end, const char *why);
 
 /* Reads what there is, and goes on with the handshake. */
 enum eo_link_result eo_link_read(struct eo_link *link, const struct eo_secret *secret);

@@ -68,6 +68,14 @@ enum eo_link_kind {
     EO_LINK_PARENT,
 };
 
+/* How a link came to its end. */
+enum eo_link_end {
+    EO_END_CLOSED, /* by the other process, or by its kernel when it ended */
+    EO_END_SILENT, /* no sign of life */
+    EO_END_CUT,    /* the network gave it up: nobody says that the process has ended */
+    EO_END_BROKEN, /* by this process: what came cannot be used, or there is no memory for it */
+};
+
 struct eo_node_link {
     struct eo_node_link *next;
     enum eo_link_kind kind;
@@ -143,8 +151,8 @@ void eo_node_up(struct eo_node *node, struct eo_node_link *link, enum eo_link_ki
 /* A whole message. False: it makes no sense, drop the link. */
 bool eo_node_take(struct eo_node *node, struct eo_node_link *link, enum eo_message type, const unsigned char *body,
                   size_t bytes);
-/* The link has ended, or its end does not answer (`silent_ms`); the node forgets it. */
-void eo_node_down(struct eo_node *node, struct eo_node_link *link, uint32_t silent_ms, const char *why);
+/* The link has ended; the node forgets it. `why`: in words, where it is SILENT for how long. */
+void eo_node_down(struct eo_node *node, struct eo_node_link *link, enum eo_link_end end, const char *why);
 
 /* This rank's blob of the next gather; one at a time. EO_ERR_NO_MEMORY. */
 EO_NODISCARD eo_status eo_node_gather(struct eo_node *node, const void *blob, uint32_t bytes);

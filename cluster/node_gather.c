@@ -59,8 +59,14 @@ static bool is_between_members(const struct eo_node *node, const struct eo_node_
     return link->kind != EO_LINK_NEW && !(link->kind == EO_LINK_HOST && node->placed);
 }
 
-void eo_node_down(struct eo_node *node, struct eo_node_link *link, uint32_t silent_ms, const char *why)
+void eo_node_down(struct eo_node *node, struct eo_node_link *link, enum eo_link_end end, const char *why)
 {
+    static const char *const texts[] = {
+        [EO_END_CLOSED] = "%s is lost: its process has ended (%s)",
+        [EO_END_SILENT] = "%s has not answered for %s: it hangs, or its host is cut off",
+        [EO_END_CUT] = "%s has not answered (%s): it hangs, or its host is cut off",
+        [EO_END_BROKEN] = "%s is lost: the connection to it was given up: %s",
+    };
     struct eo_node_link **place = &node->links;
     while (*place && *place != link)
         place = &(*place)->next;
@@ -70,21 +76,17 @@ void eo_node_down(struct eo_node *node, struct eo_node_link *link, uint32_t sile
         node->up = NULL;
     if (link->left || node->failure.status != EO_OK || !is_between_members(node, link))
         return;
-    struct eo_failure failure = {.status = silent_ms ? EO_ERR_TIMEOUT : EO_ERR_COMM,
+    struct eo_failure failure = {.status = end == EO_END_SILENT || end == EO_END_CUT ? EO_ERR_TIMEOUT : EO_ERR_COMM,
                                  .rank = link->known ? link->peer.rank : UINT32_MAX, .lost = true};
     char name[160] = "rank 0";
     if (link->known)
         eo_member_text(&link->peer, name, sizeof(name));
     else if (link->kind == EO_LINK_LEADER)
         snprintf(name, sizeof(name), "the first rank of this host");
-    int used;
-    if (silent_ms)
-        used = snprintf(failure.text, sizeof(failure.text), "%s has not answered for %.1f s: it hangs, or its host is "
-                        "cut off", name, silent_ms / 1000.0);
-    else
-        used = snprintf(failure.text, sizeof(failure.text), "%s is lost: its process has ended (%s)", name, why);
+    snprintf(failure.text, sizeof(failure.text), texts[end], name, why);
+    const size_t used = strlen(failure.text);
     if (link->activity[0])
-        snprintf(failure.text + used, sizeof(failure.text) - (size_t)used, "; last heard of in %s", link->activity);
+        snprintf(failure.text + used, sizeof(failure.text) - used, "; last heard of in %s", link->activity);
     eo_node_fail(node, &failure);
 }
 

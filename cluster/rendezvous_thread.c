@@ -39,8 +39,7 @@ static struct eo_link *link_of(struct eo_node_link *link)
 static void end_link(struct eo_link *link, const char *why)
 {
     link->ended = true;
-    if (!link->why[0])
-        snprintf(link->why, sizeof(link->why), "%s", why);
+    eo_link_set_end(link, EO_END_BROKEN, why);
 }
 
 /* ---- what the node asks for ---- */
@@ -53,7 +52,7 @@ static void on_send(void *user, struct eo_node_link *node_link, enum eo_message 
     if (!eo_link_send(link, type, body, bytes))
         end_link(link, "no memory for what it is sent");
     else if (!eo_link_flush(link))
-        end_link(link, "connection lost");
+        link->ended = true;
 }
 
 static void on_drop(void *user, struct eo_node_link *link)
@@ -319,7 +318,7 @@ static void bury(struct eo_rendezvous *rv)
         }
         *place = link->next;
         if (link->in_node)
-            eo_node_down(&rv->node, &link->node, 0, link->why);
+            eo_node_down(&rv->node, &link->node, link->end, link->why);
         else if (link->kind != EO_LINK_NEW && rv->dial_kind >= 0) {
             snprintf(rv->dial_why, sizeof(rv->dial_why), "%.70s: %.80s", link->name, link->why);
             rv->dial_at_ns = now_ns() + ms_ns(RETRY_MS);
@@ -350,9 +349,10 @@ static void tick(struct eo_rendezvous *rv, uint64_t now)
             if (now - link->opened_ns > ms_ns(HANDSHAKE_MS))
                 end_link(link, "no answer");
         } else if (link->silent_ns > ms_ns(rv->params.silence_ms)) {
-            end_link(link, "no answer");
-            link->in_node = false;
-            eo_node_down(&rv->node, &link->node, rv->params.silence_ms, link->why);
+            char waited[32];
+            snprintf(waited, sizeof(waited), "%.1f s", rv->params.silence_ms / 1000.0);
+            eo_link_set_end(link, EO_END_SILENT, waited);
+            link->ended = true;
         }
     }
 }
@@ -505,10 +505,10 @@ static void run(struct eo_rendezvous *rv)
             serve_all(rv, count);
         look_at_wishes(rv);
         wind_up(rv);
-        bury(rv);
         now = now_ns();
         if (now >= rv->tick_ns + ms_ns(rv->beat_ms))
             tick(rv, now);
+        bury(rv);
         look_at_deadlines(rv, now);
         close_child_listener(rv);
     }

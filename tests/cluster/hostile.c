@@ -8,6 +8,7 @@
 #include <evenodd/cluster.h>
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -182,6 +183,35 @@ static void links(void)
             announce(4, 0xffff, 4, &capacity) == -1, "so are kinds that are not known");
 }
 
+/* Data that nobody takes are given up by the kernel: the same error as of a host that is cut off. */
+static void timed_out(void)
+{
+    static char data[1 << 20];
+    const unsigned int timeout_ms = 50;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    enum eo_link_result result = EO_LINK_GOES_ON;
+    const int listener = socket(AF_INET, SOCK_STREAM, 0), from = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(listener, (struct sockaddr *)&address, bytes) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &bytes) != 0 ||
+        connect(from, (struct sockaddr *)&address, bytes) != 0)
+        exit(1);
+    struct eo_link *link = eo_link_new(from, false, EO_LINK_NEW, "a");
+    if (!link || setsockopt(from, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms)) != 0)
+        exit(1);
+    while (send(from, data, sizeof(data), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) { /* until nobody takes more */
+    }
+    for (int i = 0; i < 1000 && result == EO_LINK_GOES_ON; i++) {
+        struct pollfd look = {.fd = from, .events = POLLIN};
+        if (poll(&look, 1, 10) == 1)
+            result = eo_link_read(link, &secret);
+    }
+    tap(result == EO_LINK_HAS_ENDED && link->end == EO_END_CUT, "a link that has timed out was not closed by a process: %s",
+        link->why);
+    eo_link_free(link);
+    close(listener);
+}
+
 /* ---- a node ---- */
 
 static uint64_t state = 88172645463325252u;
@@ -296,7 +326,7 @@ static void give_message(struct hostile *h, unsigned char *body)
     h->taken += taken;
     h->refused += !taken;
     if (!taken) {
-        eo_node_down(&h->node, &h->links[i], 0, "it sent what makes no sense");
+        eo_node_down(&h->node, &h->links[i], EO_END_BROKEN, "it sent what makes no sense");
         h->is_up[i] = false;
     }
     if (h->node.part_capacity > h->parts_most)
@@ -327,6 +357,36 @@ static void nodes(void)
         "nothing read or written where it must not be", MESSAGES, lives, h.taken, h.refused);
     tap(h.failures > 100 && h.parts_most <= 4 * eo_message_bytes_max(EO_MESSAGE_UP, RANKS),
         "%u failures told, and no more than %zu bytes kept", h.failures, h.parts_most);
+}
+
+/* Who reads "its process has ended" looks for a crash: it is said only where a process has closed its end. */
+static void ends_of_links(void)
+{
+    static const struct {
+        enum eo_link_end end;
+        const char *why, *text;
+        eo_status status;
+    } cases[] = {
+        {EO_END_CLOSED, "connection closed", "rank 1 (host there, process 7) is lost: its process has ended (connection closed)",
+         EO_ERR_COMM},
+        {EO_END_SILENT, "2.0 s", "rank 1 (host there, process 7) has not answered for 2.0 s: it hangs, or its host is cut off",
+         EO_ERR_TIMEOUT},
+        {EO_END_CUT, "Connection timed out", "rank 1 (host there, process 7) has not answered (Connection timed out): it "
+         "hangs, or its host is cut off", EO_ERR_TIMEOUT},
+        {EO_END_BROKEN, "it sent what makes no sense", "rank 1 (host there, process 7) is lost: the connection to it was given "
+         "up: it sent what makes no sense", EO_ERR_COMM},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        static struct hostile h;
+        begin_node(&h, 0, 0);
+        h.links[0].kind = EO_LINK_LEAF;
+        h.links[0].known = true;
+        h.links[0].peer = (struct eo_member){.rank = 1, .pid = 7, .host = "there"};
+        eo_node_down(&h.node, &h.links[0], cases[i].end, cases[i].why);
+        tap(strcmp(h.node.failure.text, cases[i].text) == 0 && h.node.failure.status == cases[i].status, "%s",
+            h.node.failure.text);
+        eo_node_fini(&h.node);
+    }
 }
 
 static bool is_taken(struct hostile *h, uint64_t number, uint32_t blob_bytes)
@@ -362,5 +422,7 @@ int main(void)
     links();
     nodes();
     answers_to_nothing();
+    ends_of_links();
+    timed_out();
     return tap_end();
 }

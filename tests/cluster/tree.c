@@ -284,7 +284,7 @@ static void lose(uint32_t lost)
             struct wire *other = wires[i]->other;
             wires[i]->gone = other->gone = true;
             current = other->owner;
-            eo_node_down(&ranks[other->owner].node, &other->link, 0, "connection closed");
+            eo_node_down(&ranks[other->owner].node, &other->link, EO_END_CLOSED, "connection closed");
         }
 }
 
