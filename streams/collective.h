@@ -91,7 +91,9 @@ struct eo_comm_ops {
     void (*close)(struct eo_comm *comm);
 
     /* `label` (static, the same on all ranks: it is compared) names the operation in errors; `span` may be NULL, else
-     * it is written when the operation ends. */
+     * it is written when the operation ends. Then `recv` is whole, and of a reduce-scatter `send` is free. Slower peers may
+     * still read the `send` of an all-gather: it is free when a later collective of this communicator has ended, or after
+     * quiesce. */
     eo_status (*all_gather)(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
                             const char *label, struct eo_span *span);
     eo_status (*reduce_scatter)(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
