@@ -200,6 +200,15 @@ static cudaError_t clear(const struct eo_cuda *cuda, const struct eo_cuda_reserv
     return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
+/* Drivers call a size far beyond the GPU's an invalid argument. */
+static bool is_too_much(struct eo_device *device, cudaError_t error, uint64_t bytes)
+{
+    uint64_t free_bytes = 0, total_bytes = 0;
+    if (error != cudaErrorInvalidValue)
+        return error == cudaErrorMemoryAllocation;
+    return eo_cuda_available(device, &free_bytes, &total_bytes) == EO_OK && bytes > total_bytes;
+}
+
 eo_status eo_cuda_reserve(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes, void **out)
 {
     struct eo_cuda *cuda = eo_cuda_of(device);
@@ -219,11 +228,11 @@ eo_status eo_cuda_reserve(struct eo_device *device, enum eo_memory_kind kind, ui
     }
     give_back(cuda, r);
     free(r);
-    if (error != cudaErrorMemoryAllocation)
+    uint64_t free_bytes = 0, total_bytes = 0;
+    if (!is_too_much(device, error, bytes))
         return eo_cuda_note(device, error, "reserving memory");
     /* No failure of the device: the caller may ask for less. */
     (void)cudaGetLastError();
-    uint64_t free_bytes = 0, total_bytes = 0;
     (void)eo_cuda_available(device, &free_bytes, &total_bytes);
     eo_log_write(&device->log, EO_LOG_ERROR,
                  "rank %u: GPU %d has no %.1f MiB for %s: %.1f MiB of %.1f MiB are free. Use more ranks, a smaller "

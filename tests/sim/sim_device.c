@@ -323,6 +323,8 @@ static CUresult sim_cuMemAddressReserve(CUdeviceptr *out, size_t bytes, size_t a
     DRIVER_BEGIN();
     if (bytes == 0 || bytes % SIM_GRANULARITY != 0 || flags != 0 || alignment > SIM_GRANULARITY)
         DRIVER_END(CUDA_ERROR_INVALID_VALUE);
+    if (bytes > (size_t)1 << 40) /* more addresses than it has is no lack of memory to a driver */
+        DRIVER_END(CUDA_ERROR_INVALID_VALUE);
     const uintptr_t at = sim_address_take(sim_self()->device, bytes);
     if (at == 0)
         DRIVER_END(CUDA_ERROR_OUT_OF_MEMORY);

@@ -68,11 +68,33 @@ static void refuses(struct sim_config config, eo_status wanted, const char *word
     simulate(&config, run_refusal, &refusal);
 }
 
+/* What is too large for any GPU is refused, and the device serves on, though the driver speaks of an invalid argument. */
+static void *ask_for_64_tib(void *argument)
+{
+    const struct eo_device_params params = {.queue_count = 3, .ring_capacity = 8, .rank_count = 1, .event_count = 4,
+                                            .stamp_count = 4};
+    struct eo_device *device = NULL;
+    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    for (int kind = 0; kind < EO_MEMORY_KIND_COUNT; kind++) {
+        void *memory = NULL;
+        if (kind == EO_MEMORY_KIND_HOST)
+            continue;
+        TEST_HOLDS(NULL, device->ops->reserve(device, (enum eo_memory_kind)kind, (uint64_t)1 << 46, &memory) == EO_ERR_NO_MEMORY);
+        TEST_HOLDS(NULL, device->ops->reserve(device, (enum eo_memory_kind)kind, 1 << 20, &memory) == EO_OK && memory);
+        device->ops->release(device, (enum eo_memory_kind)kind, memory, 1 << 20);
+    }
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK);
+    eo_device_destroy(&device);
+    return argument;
+}
+
 static void what_is_missing_is_said(void)
 {
     refuses((struct sim_config){.no_driver = true}, EO_ERR_UNSUPPORTED, "driver");
     refuses((struct sim_config){.no_device = true}, EO_ERR_UNSUPPORTED, "finds no GPU");
     test_report("a machine without a driver, or without a GPU, is told what it lacks", 1);
+    simulate(&(struct sim_config){.seed = 1}, ask_for_64_tib, NULL);
+    test_report("a reservation of 64 TiB is memory that is not there, and no failure of the device", 1);
     static const char *const calls[] = {
         "cudaSetDevice", "cudaGetDeviceProperties", "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags",
         "cudaMalloc", "cudaMemGetInfo", "cudaEventRecord",
