@@ -144,8 +144,7 @@ eo_status eo_step_end(eo_runtime *rt, const eo_step_params *params, eo_step_repo
     TRY_ORDER(rt->phase == PHASE_STEP && rt->micro_batch == rt->plan->params.micro_batches &&
                   rt->progress == PASS_NEXT,
               "eo_step_end", EO_NONE);
-    EO_TRY(eo_update_check(rt, params));
-    rt->step_params = *params;
+    EO_TRY(eo_update_take_params(rt, params, "eo_step_end"));
     if (rt->recording) {
         EO_TRY(rt->mode->step_end(rt));
         EO_TRY(eo_graph_end(rt));

@@ -221,7 +221,8 @@ void eo_communicators_close(struct eo_runtime *rt); /* of a runtime that was ope
 
 /* update.c */
 eo_status eo_update_init(struct eo_runtime *rt); /* once the mode has set shards and norm pointers */
-eo_status eo_update_check(struct eo_runtime *rt, const eo_step_params *params);
+/* Checks what `call` was given and takes it, with the defaults filled in, or changes nothing. */
+eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *params, const char *call);
 eo_status eo_update_begin(struct eo_runtime *rt); /* of a step: room for it in host memory; may wait for the last but one */
 void eo_update_upload_scalars(struct eo_runtime *rt);
 void eo_update_norm_local(struct eo_runtime *rt);

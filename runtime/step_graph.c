@@ -110,7 +110,7 @@ eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_r
     EO_TRY(check_graphs(rt, "eo_step_replay"));
     if (!rt->graph)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_step_replay: no step was recorded; see eo_step_capture");
-    EO_TRY(eo_update_check(rt, params));
+    EO_TRY(eo_update_take_params(rt, params, "eo_step_replay"));
     rt->step_begin_ns = eo_now_ns();
     EO_TRY(eo_update_begin(rt));
     if (!rt->steps_in_graph) {
@@ -120,7 +120,6 @@ eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_r
     }
     rt->restart = rt->steps_in_graph = true;
     rt->quiet = false;
-    rt->step_params = *params;
     rt->stats.collective_count += rt->graph_collectives;
     rt->stats.collective_bytes += rt->graph_collective_bytes;
     EO_TRY(eo_graph_launch(rt));

@@ -3,6 +3,7 @@
  * The end of a step: global norm, clipping, optimizer. Both memory modes come here, with the same shards in the same
  * layout, so their results are the same bits.
  */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,10 +56,42 @@ eo_status eo_update_init(struct eo_runtime *rt)
     return EO_OK;
 }
 
-eo_status eo_update_check(struct eo_runtime *rt, const eo_step_params *params)
+static void fill_in_defaults(eo_step_params *p)
 {
-    if (!params || !(params->learning_rate >= 0) || !(params->clip >= 0))
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_step_end needs a learning rate and a clip that are not negative");
+    p->beta1 = p->beta1 != 0 ? p->beta1 : 0.9f;
+    p->beta2 = p->beta2 != 0 ? p->beta2 : 0.999f;
+    p->eps = p->eps != 0 ? p->eps : 1e-8f;
+}
+
+/* Comparisons that a NaN does not pass. */
+eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *params, const char *call)
+{
+    if (!params)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: params is NULL; AdamW needs a learning rate", call);
+    const struct {
+        const char *name;
+        float value, limit;
+        bool may_reach;
+    } fields[] = {
+        {"learning_rate", params->learning_rate, FLT_MAX, true},
+        {"beta1", params->beta1, 1, false},
+        {"beta2", params->beta2, 1, false},
+        {"eps", params->eps, FLT_MAX, true},
+        {"weight_decay", params->weight_decay, FLT_MAX, true},
+        {"clip", params->clip, INFINITY, true}, /* infinite: no gradient is too large */
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        if (!(fields[i].value >= 0 && (fields[i].may_reach ? fields[i].value <= fields[i].limit
+                                                           : fields[i].value < fields[i].limit)))
+            return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: %s is %g; it must be %s", call, fields[i].name,
+                                   (double)fields[i].value,
+                                   fields[i].may_reach ? "finite and not negative" : "at least 0 and below 1");
+    if (params->learning_rate == 0 && !params->exact && !rt->params.update)
+        return eo_runtime_fail(rt, EO_ERR_INVALID,
+                               "%s: AdamW needs a learning rate; to leave the weights as they are set .exact", call);
+    rt->step_params = *params;
+    if (!params->exact)
+        fill_in_defaults(&rt->step_params);
     return EO_OK;
 }
 
@@ -70,17 +103,16 @@ eo_status eo_update_begin(struct eo_runtime *rt)
 void eo_update_upload_scalars(struct eo_runtime *rt)
 {
     const eo_step_params *p = &rt->step_params;
-    const float beta1 = p->beta1 != 0 ? p->beta1 : 0.9f, beta2 = p->beta2 != 0 ? p->beta2 : 0.999f;
     const double step = (double)(rt->step + 1);
     struct eo_update_scalars *scalars = &eo_host_step(rt, rt->step + 1)->scalars;
     *scalars = (struct eo_update_scalars){
         .learning_rate = p->learning_rate,
-        .beta1 = beta1,
-        .beta2 = beta2,
-        .eps = p->eps != 0 ? p->eps : 1e-8f,
+        .beta1 = p->beta1,
+        .beta2 = p->beta2,
+        .eps = fmaxf(p->eps, FLT_MIN), /* moments of 0 are no step, instead of 0 / 0; lost beside any other */
         .weight_decay = p->weight_decay,
-        .bias_correction1 = (float)(1 - pow(beta1, step)),
-        .bias_correction2 = (float)(1 - pow(beta2, step)),
+        .bias_correction1 = (float)(1 - pow(p->beta1, step)),
+        .bias_correction2 = (float)(1 - pow(p->beta2, step)),
         .clip = p->clip,
     };
     memcpy(scalars->values, p->values, sizeof(p->values));

@@ -40,7 +40,7 @@ static eo_step_params step_params(struct eo_job_rank *rank, uint64_t step, doubl
     const struct eo_options *o = job->options;
     return (eo_step_params){
         .learning_rate = (float)eo_options_learning_rate(o, step), .beta1 = (float)o->beta1,
-        .beta2 = (float)o->beta2, .eps = (float)o->eps, .weight_decay = (float)o->weight_decay,
+        .beta2 = (float)o->beta2, .eps = (float)o->eps, .weight_decay = (float)o->weight_decay, .exact = true,
         .clip = (float)o->clip, .values = {[VALUE_LOSS] = loss, [VALUE_STOP] = job->stop && *job->stop,
                                   [VALUE_SAVED] = eo_job_checkpoint_value(rank)},
     };

@@ -294,7 +294,7 @@ static void parse_training(const struct argp_state *state, struct eo_options *o,
     case OPTION_SCHEDULE: o->constant_schedule = parse_choice(state, name, text, "cosine", "constant"); break;
     case OPTION_BETA1: o->beta1 = eo_option_real(state, name, text, 0, 0.999999); break;
     case OPTION_BETA2: o->beta2 = eo_option_real(state, name, text, 0, 0.999999); break;
-    case OPTION_EPS: o->eps = eo_option_real(state, name, text, 1e-30, 1); break;
+    case OPTION_EPS: o->eps = eo_option_real(state, name, text, 0, 1); break;
     case OPTION_WEIGHT_DECAY: o->weight_decay = eo_option_real(state, name, text, 0, 1000); break;
     case OPTION_CLIP: o->clip = eo_option_real(state, name, text, 0, 1e30); break;
     case OPTION_SEED: o->seed = eo_option_count(state, name, text, 0, UINT64_MAX); break;

@@ -14,7 +14,7 @@
 #define EO_VERSION_PATCH 0
 
 /* Rises with every incompatible change of a header: programs built against other headers do not link. */
-#define EO_API 2
+#define EO_API 3
 
 #define EO_PASTE_(a, b) a##b
 #define EO_PASTE(a, b) EO_PASTE_(a, b)

@@ -99,15 +99,18 @@ typedef struct eo_view {
     void *const *gradients;
 } eo_view;
 
+/* Every number must be finite and not negative, but for `values`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
-    float learning_rate; /* required by AdamW */
-    float beta1;         /* [0.9] */
-    float beta2;         /* [0.999] */
+    float learning_rate; /* required by AdamW: 0 only with `exact` */
+    float beta1;         /* [0.9] below 1 */
+    float beta2;         /* [0.999] below 1 */
     float eps;           /* [1e-8] */
     float weight_decay;  /* [0] decoupled (Loshchilov and Hutter, "Decoupled Weight Decay Regularization") */
     float clip;          /* [0: off] largest global L2 norm of the gradient */
     double values[4];    /* the trainer's own scalars (its loss), summed over the ranks into the report, together with
                             those at eo_step_values() */
+    bool exact;          /* [false] learning_rate, beta1, beta2 and eps are taken as written, zeros too. With an eps of 0 a
+                            weight without any gradient so far stays as it is */
 } eo_step_params;
 
 typedef struct eo_step_report {

@@ -65,7 +65,7 @@ static void play_weights(struct actor *self)
 
     /* A step with learning rate 0 leaves them as they are, and comes back to the schedule and out of it. */
     must(passes(scene, rt, LAYERS, 0), "passes");
-    must(eo_step_end(rt, eo_step_params(.learning_rate = 0), NULL), "end");
+    must(eo_step_end(rt, eo_step_params(.learning_rate = 0, .exact = true), NULL), "end");
     expected = (struct expected){.scene = scene, .written = true};
     must(eo_weights_visit(rt, compare, &expected), "visit");
     must(whole_step(scene, rt), "step");

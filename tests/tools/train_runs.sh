@@ -89,6 +89,14 @@ done
 [ $? = 1 ] && grep -q 'step [0-9]*, rank [0-9]*: .*loss is .*(.*)' err && ! grep -q summary spoiled.jsonl
 result $? 'a loss that is not finite ends with exit status 1, step and layer named'
 
+"$train" $quick --steps 3 --log plain.jsonl >out 2>err
+told=$?
+for option in --beta1 --beta2 --eps; do
+    "$train" $quick --steps 3 $option 0 --log given.jsonl >out 2>err || told=1
+    ! "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err || told=1
+done
+result $told 'a 0 of --beta1, --beta2 or --eps is no default'
+
 "$train" $quick --plan --log plan.jsonl >out 2>err && grep -q 'lower bound' out && [ ! -e plan.jsonl ]
 result $? '--plan prints the plan and writes nothing'
 
