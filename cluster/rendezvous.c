@@ -240,26 +240,31 @@ void eo_rendezvous_fail(eo_rendezvous *rv, eo_status status, const char *text)
 
 bool eo_rendezvous_failure(eo_rendezvous *rv, eo_rank_failure *out)
 {
-    pthread_mutex_lock(&rv->mutex);
-    *out = rv->failure;
-    pthread_mutex_unlock(&rv->mutex);
-    return out->status < 0;
+    eo_rank_failure failure = {0};
+    if (rv) {
+        pthread_mutex_lock(&rv->mutex);
+        failure = rv->failure;
+        pthread_mutex_unlock(&rv->mutex);
+    }
+    if (out)
+        *out = failure;
+    return failure.status < 0;
 }
 
 uint32_t eo_rendezvous_rank(const eo_rendezvous *rv)
 {
-    return rv->params.rank;
+    return rv ? rv->params.rank : 0;
 }
 
 uint32_t eo_rendezvous_rank_count(const eo_rendezvous *rv)
 {
-    return rv->params.rank_count;
+    return rv ? rv->params.rank_count : 0;
 }
 
 eo_rank_info eo_rendezvous_rank_info(const eo_rendezvous *rv, uint32_t rank)
 {
     eo_rank_info info = {0};
-    if (rank < rv->params.rank_count && rv->members) {
+    if (rv && rank < rv->params.rank_count && rv->members) {
         info.process = rv->members[rank].pid;
         info.machine = rv->members[rank].machine;
         snprintf(info.host, sizeof(info.host), "%s", rv->members[rank].host);

@@ -39,7 +39,11 @@ const struct eo_kernel_ops *eo_team_backend_kernels(const struct eo_team_backend
 
 eo_status eo_team_create_on(eo_team **out, const eo_team_params *params)
 {
+    if (!out)
+        return EO_ERR_INVALID;
     *out = NULL;
+    if (!params)
+        return EO_ERR_INVALID;
     eo_team_params filled = *params;
     const char *reason = NULL;
     const struct eo_team_backend *backend = eo_team_backend_find(params->device, &reason);

@@ -18,6 +18,8 @@ static const struct product_names head_names = PRODUCT_NAMES("head");
 
 double eo_transformer_flops(const eo_transformer *transformer)
 {
+    if (!transformer)
+        return 0;
     const eo_transformer_config *c = &transformer->params.config;
     const double width = c->width, tokens = (double)transformer->params.batch * transformer->params.seq;
     double multiplied = (double)c->vocabulary * width;
@@ -64,6 +66,8 @@ static void add_linear(struct product_list *list, const struct product_names *na
 
 uint32_t eo_transformer_products(const eo_transformer *transformer, eo_product *products, uint32_t capacity)
 {
+    if (!transformer)
+        return 0;
     const eo_transformer_params *p = &transformer->params;
     const uint64_t rows = (uint64_t)p->batch * p->seq, width = p->config.width, layers = p->config.layer_count;
     struct product_list list = {.products = products, .capacity = products ? capacity : 0, .dtype = p->dtype};

@@ -75,6 +75,8 @@ static bool is_residual_projection(const char *name)
 
 eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtime *runtime, uint64_t seed)
 {
+    if (!transformer || !runtime)
+        return EO_ERR_INVALID;
     const double deviation = 0.02;
     const double layers = transformer->params.config.layer_count;
     const uint32_t parameter_count = eo_model_parameter_count(transformer->model);

@@ -97,6 +97,8 @@ static eo_status prepare_plans(const eo_transformer *t, eo_team *team)
 
 eo_status eo_transformer_prepare(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team)
 {
+    if (!transformer || !runtime)
+        return EO_ERR_INVALID;
     const eo_transformer *t = transformer;
     const struct pass pass = {.transformer = t, .runtime = runtime, .team = team, .kernels = t->kernels};
     LAYERS_REQUIRE(&t->log, eo_team_backend_of(team)->device == t->params.device,

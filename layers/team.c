@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "layers/checks.h"
 #include "layers/kernel_ops.h"
 
 enum { TEAM_THREADS_MAX = 1024, TEAM_SPINS = 1000 };
@@ -222,8 +223,8 @@ static void team_destroy(eo_team *base)
 
 static eo_status team_create(eo_team **out, const eo_team_params *params)
 {
-    if (params->thread_count > TEAM_THREADS_MAX)
-        return EO_ERR_INVALID;
+    LAYERS_REQUIRE(params->log, params->thread_count <= TEAM_THREADS_MAX, "team: %u threads; at most %d are possible",
+                   params->thread_count, TEAM_THREADS_MAX);
     struct cpu_team *team = aligned_alloc(64, sizeof(*team));
     if (team == NULL)
         return EO_ERR_NO_MEMORY;
@@ -266,6 +267,8 @@ const struct eo_team_backend *eo_team_backend_of(const eo_team *team)
 
 eo_status eo_team_create(eo_team **out, uint32_t thread_count)
 {
+    if (!out)
+        return EO_ERR_INVALID;
     *out = NULL;
     if (thread_count == 0)
         return EO_ERR_INVALID;

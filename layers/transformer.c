@@ -57,7 +57,11 @@ static eo_status transformer_init(eo_transformer *t, const eo_transformer_params
 
 eo_status eo_transformer_create(eo_transformer **out, const eo_transformer_params *params)
 {
+    if (!out)
+        return EO_ERR_INVALID;
     *out = NULL;
+    if (!params)
+        return EO_ERR_INVALID;
     eo_transformer *t = calloc(1, sizeof(*t));
     if (!t) {
         eo_layers_log(params->log, EO_LOG_ERROR, "transformer: no memory");
@@ -85,16 +89,18 @@ void eo_transformer_destroy(eo_transformer **transformer)
 
 const eo_model *eo_transformer_model(const eo_transformer *transformer)
 {
-    return transformer->model;
+    return transformer ? transformer->model : NULL;
 }
 
 const eo_transformer_params *eo_transformer_get_params(const eo_transformer *transformer)
 {
-    return &transformer->params;
+    return transformer ? &transformer->params : NULL;
 }
 
 const char *eo_transformer_kernels(const eo_transformer *transformer)
 {
+    if (!transformer)
+        return "";
     return transformer->kernels == &eo_kernels_cpu_ops ? eo_kernels()->name : transformer->kernels->name;
 }
 
@@ -178,13 +184,18 @@ static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens)
 
 eo_status eo_transformer_load(const eo_transformer *transformer, eo_runtime *runtime, const eo_tokens *tokens)
 {
+    if (!transformer || !runtime || !tokens)
+        return EO_ERR_INVALID;
     const struct pass pass = batch_pass_of(transformer, runtime, NULL);
+    LAYERS_TRY(check_runtime(transformer, runtime));
     return load_tokens(&pass, tokens);
 }
 
 static eo_status begin_batch(struct pass *out, const eo_transformer *t, eo_runtime *runtime, eo_team *team,
                              const eo_tokens *tokens)
 {
+    if (!t || !runtime || !tokens)
+        return EO_ERR_INVALID;
     *out = batch_pass_of(t, runtime, team);
     LAYERS_TRY(check_runtime(t, runtime));
     LAYERS_TRY(check_team(t, team));
@@ -406,6 +417,8 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
                                   const eo_tokens *tokens, double *loss)
 {
     struct pass pass;
+    if (!loss)
+        return EO_ERR_INVALID;
     LAYERS_TRY(begin_batch(&pass, transformer, runtime, team, tokens));
     struct head_task task = {.wants_loss = true};
     const uint32_t saved = eo_flush_denormals_begin();
@@ -419,6 +432,8 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
 eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team,
                                 const int32_t *tokens, uint32_t position, float *logits)
 {
+    if (!transformer || !runtime || !logits)
+        return EO_ERR_INVALID;
     LAYERS_TRY(check_runtime(transformer, runtime));
     LAYERS_TRY(check_team(transformer, team));
     LAYERS_REQUIRE(&transformer->log, position < transformer->params.seq,

@@ -152,8 +152,8 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
         return EO_ERR_INVALID;
     if (rt->phase != PHASE_IDLE)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_checkpoint_load is for between steps: end the step first");
+    EO_TRY(eo_checkpoint_check(checkpoint, rt->plan)); /* of this rank alone: before what all do together */
     EO_TRY(eo_runtime_quiesce(rt));
-    EO_TRY(eo_checkpoint_check(checkpoint, rt->plan));
     rt->restart = true;
     rt->steps_in_graph = false;
     const eo_status status = load(checkpoint, rt);

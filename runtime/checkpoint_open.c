@@ -274,6 +274,11 @@ void eo_checkpoint_close(eo_checkpoint **pointer)
 
 void eo_checkpoint_get_info(const eo_checkpoint *checkpoint, eo_checkpoint_info *out)
 {
+    if (!out)
+        return;
+    *out = (eo_checkpoint_info){0};
+    if (!checkpoint)
+        return;
     const struct checkpoint_head *head = checkpoint->files[0].head;
     *out = (eo_checkpoint_info){
         .path = checkpoint->path, .model_name = head->model_name, .strategy = head->strategy, .step = head->step,

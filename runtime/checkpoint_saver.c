@@ -199,6 +199,8 @@ static struct checkpoint_range own_range(const void *user, uint32_t layer)
 
 uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_max)
 {
+    if (!plan || rank >= plan->params.rank_count)
+        return 0;
     const uint32_t states = plan->params.optimizer_states;
     uint64_t bytes = eo_align_up(blob_bytes_max ? blob_bytes_max : CHECKPOINT_BLOB_DEFAULT, CHECKPOINT_ALIGN);
     for (uint32_t l = 0; l < plan->layer_count; l++)

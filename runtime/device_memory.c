@@ -8,6 +8,8 @@
 
 eo_status eo_device_ask(eo_device_facts *out, const char *device, uint32_t device_index, const eo_log *log)
 {
+    if (!out)
+        return EO_ERR_INVALID;
     *out = (eo_device_facts){0};
     struct eo_device *opened = NULL;
     EO_TRY(eo_device_create(&opened, device ? device : "cpu", &(struct eo_device_params){

@@ -59,8 +59,12 @@ static void clean_text(unsigned char *text, size_t bytes)
 eo_status eo_flight_log_open(eo_flight_log **out, const char *path, const eo_log *log)
 {
     struct stat info;
-    struct eo_flight_log *flight = calloc(1, sizeof(*flight));
+    if (!out)
+        return EO_ERR_INVALID;
     *out = NULL;
+    if (!path)
+        return EO_ERR_INVALID;
+    struct eo_flight_log *flight = calloc(1, sizeof(*flight));
     if (!flight)
         return EO_ERR_NO_MEMORY;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -106,6 +110,8 @@ void eo_flight_log_close(eo_flight_log **flight)
 
 eo_flight_info eo_flight_log_info(const eo_flight_log *flight)
 {
+    if (!flight)
+        return (eo_flight_info){0};
     const struct flight_head *head = head_of(flight);
     eo_flight_info info = {
         .rank = head->rank, .rank_count = head->rank_count, .process = head->process, .finished = head->finished == 1,
@@ -121,7 +127,7 @@ eo_flight_info eo_flight_log_info(const eo_flight_log *flight)
 
 bool eo_flight_log_entry(const eo_flight_log *flight, uint64_t index, eo_flight_entry *out)
 {
-    if (index >= flight->count || flight->count - index > flight->capacity)
+    if (!flight || !out || index >= flight->count || flight->count - index > flight->capacity)
         return false;
     struct eo_timeline_entry entry;
     memcpy(&entry, flight->data + flight->entries_offset + index % flight->capacity * sizeof(entry), sizeof(entry));

@@ -197,6 +197,11 @@ static void describe(const struct eo_flight_recorder *recorder, char *text, size
 
 void eo_flight_recorder_last(const eo_flight_recorder *recorder, char *text, size_t bytes)
 {
+    if (!text || bytes == 0)
+        return;
+    text[0] = '\0';
+    if (!recorder)
+        return;
     pthread_mutex_t *mutex = (pthread_mutex_t *)&recorder->mutex;
     pthread_mutex_lock(mutex);
     describe(recorder, text, bytes);

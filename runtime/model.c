@@ -196,27 +196,27 @@ eo_status eo_model_add_buffer(eo_model *model, const eo_buffer_params *params, u
 
 uint32_t eo_model_layer_count(const eo_model *model)
 {
-    return model->layer_count;
+    return model ? model->layer_count : 0;
 }
 
 uint32_t eo_model_position_count(const eo_model *model)
 {
-    return model->position_count;
+    return model ? model->position_count : 0;
 }
 
 uint32_t eo_model_parameter_count(const eo_model *model)
 {
-    return model->parameter_count;
+    return model ? model->parameter_count : 0;
 }
 
 uint64_t eo_model_element_count(const eo_model *model)
 {
-    return model->element_count;
+    return model ? model->element_count : 0;
 }
 
 const char *eo_model_position_name(const eo_model *model, uint32_t position)
 {
-    return position < model->position_count ? model->positions[position].name : "none";
+    return model && position < model->position_count ? model->positions[position].name : "none";
 }
 
 eo_status eo_model_find_parameter(const eo_model *model, const char *name, uint32_t *out)

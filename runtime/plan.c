@@ -192,6 +192,12 @@ void eo_plan_destroy(eo_plan **plan)
 
 void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out)
 {
+    if (!out)
+        return;
+    if (!plan) {
+        *out = (eo_plan_summary){0};
+        return;
+    }
     *out = (eo_plan_summary){
         .params = plan->params,
         .element_count = plan->element_count,
@@ -232,7 +238,7 @@ eo_status eo_plan_get_row(const eo_plan *plan, uint32_t row, eo_plan_row *out)
 
 uint32_t eo_plan_operation_count(const eo_plan *plan, eo_list list)
 {
-    return list < EO_LIST_COUNT ? plan->schedule.lists[list].count : 0;
+    return plan && (unsigned)list < EO_LIST_COUNT ? plan->schedule.lists[list].count : 0;
 }
 
 static uint32_t find_id(const struct eo_operation_list *list, uint32_t id)
@@ -245,7 +251,7 @@ static uint32_t find_id(const struct eo_operation_list *list, uint32_t id)
 
 eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t operation, eo_plan_operation *out)
 {
-    if (!plan || !out || list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
+    if (!plan || !out || (unsigned)list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
         return EO_ERR_INVALID;
     const struct eo_operation *o = &plan->schedule.lists[list].operations[operation];
     *out = (eo_plan_operation){
@@ -277,7 +283,7 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
 
 eo_status eo_plan_get_access(const eo_plan *plan, eo_list list, uint32_t operation, uint32_t access, eo_plan_access *out)
 {
-    if (!plan || !out || list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
+    if (!plan || !out || (unsigned)list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
         return EO_ERR_INVALID;
     const struct eo_operation *o = &plan->schedule.lists[list].operations[operation];
     if (access >= o->access_count)

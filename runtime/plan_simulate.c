@@ -11,7 +11,7 @@
 eo_status eo_plan_simulate(const eo_plan *plan, eo_list list, const uint64_t *duration_ns, uint32_t step_count,
                            uint64_t *out_ns)
 {
-    if (!plan || list >= EO_LIST_COUNT || !duration_ns || step_count == 0 || !out_ns)
+    if (!plan || (unsigned)list >= EO_LIST_COUNT || !duration_ns || step_count == 0 || !out_ns)
         return EO_ERR_INVALID;
     const struct eo_operation_list *operations = &plan->schedule.lists[list];
     uint64_t *ended = calloc(plan->schedule.id_count + 1, sizeof(*ended)); /* by id: its latest record */

@@ -127,6 +127,8 @@ void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user)
 {
     const struct writer w = {write, user};
     eo_plan_summary s;
+    if (!plan || !write)
+        return;
     eo_plan_get_summary(plan, &s);
     put(&w, "plan of '%s': %llu parameters in %u layers, %u positions\n", plan->model_name,
         (unsigned long long)s.element_count, plan->layer_count, plan->position_count);
@@ -192,6 +194,8 @@ void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
 {
     const struct writer w = {write, user};
     eo_plan_summary s;
+    if (!plan || !write)
+        return;
     eo_plan_get_summary(plan, &s);
     put(&w, "{\"schema\": 1, \"model\": ");
     put_json_text(&w, plan->model_name);

@@ -233,8 +233,11 @@ void eo_runtime_destroy(eo_runtime **runtime)
 
 void eo_runtime_get_stats(const eo_runtime *rt, eo_runtime_stats *out)
 {
-    *out = rt->stats;
-    rt->mode->get_stats(rt, out);
+    if (!out)
+        return;
+    *out = rt ? rt->stats : (eo_runtime_stats){0};
+    if (rt)
+        rt->mode->get_stats(rt, out);
 }
 
 double *eo_step_values(const eo_runtime *rt)

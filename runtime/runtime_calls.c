@@ -184,5 +184,5 @@ eo_status eo_evaluation_end(eo_runtime *rt)
 
 float eo_loss_scale(const eo_runtime *rt)
 {
-    return 1.0f / ((float)rt->world->rank_count * (float)rt->plan->params.micro_batches);
+    return !rt ? 0 : 1.0f / ((float)rt->world->rank_count * (float)rt->plan->params.micro_batches);
 }

@@ -12,12 +12,18 @@
 #include "runtime/runtime_internal.h"
 #include "streams/bf16.h"
 
-static eo_status leave_schedule(struct eo_runtime *rt, const char *call)
+static eo_status check_phase(struct eo_runtime *rt, const char *call)
 {
     if (!rt)
         return EO_ERR_INVALID;
     if (rt->phase != PHASE_IDLE)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s is for between steps: end the step or evaluation first", call);
+    return EO_OK;
+}
+
+/* Collective, so after all that this rank alone may refuse. */
+static eo_status leave_schedule(struct eo_runtime *rt)
+{
     EO_TRY(eo_runtime_quiesce(rt));
     rt->restart = true;
     rt->steps_in_graph = false;
@@ -105,9 +111,12 @@ static eo_status fill_whole(struct eo_runtime *rt, const struct layer_shard *sha
 eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter,
                           void (*produce)(void *user, uint64_t offset, uint64_t count, float *values), void *user)
 {
-    EO_TRY(leave_schedule(rt, "eo_weights_fill"));
-    if (!produce || parameter >= rt->plan->parameter_count)
+    EO_TRY(check_phase(rt, "eo_weights_fill"));
+    if (!produce)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill needs a function to call");
+    if (parameter >= rt->plan->parameter_count)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill: there is no parameter %" PRIu32, parameter);
+    EO_TRY(leave_schedule(rt));
     const struct plan_parameter *p = &rt->plan->parameters[rt->plan->parameter_of_model[parameter]];
     const struct own_part part = find_own_part(rt, p);
     const bool round = rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen;
@@ -234,9 +243,10 @@ eo_status eo_weights_visit(eo_runtime *rt,
                            void (*visit)(void *user, const eo_parameter_info *parameter, const float *values),
                            void *user)
 {
-    EO_TRY(leave_schedule(rt, "eo_weights_visit"));
+    EO_TRY(check_phase(rt, "eo_weights_visit"));
     if (!visit)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_visit needs a function to call");
+    EO_TRY(leave_schedule(rt));
     for (uint32_t l = 0; l < rt->plan->layer_count; l++)
         EO_TRY(visit_layer(rt, l, NULL, visit, user));
     return eo_runtime_quiesce(rt);
@@ -264,10 +274,11 @@ static void copy_wanted(void *user, const eo_parameter_info *parameter, const fl
 
 eo_status eo_weights_read(eo_runtime *rt, const char *name, float *values)
 {
-    EO_TRY(leave_schedule(rt, "eo_weights_read"));
+    EO_TRY(check_phase(rt, "eo_weights_read"));
     const struct plan_parameter *parameter = find_parameter(rt, name);
     if (!parameter)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "there is no parameter '%s'", name ? name : "(null)");
+    EO_TRY(leave_schedule(rt));
     static const struct plan_parameter nothing; /* gathered with the others all the same */
     struct wanted wanted = {name, values};
     EO_TRY(visit_layer(rt, parameter->layer, values ? parameter : &nothing, copy_wanted, &wanted));
@@ -281,7 +292,7 @@ static void copy_given(void *user, uint64_t offset, uint64_t count, float *value
 
 eo_status eo_weights_write(eo_runtime *rt, const char *name, const float *values)
 {
-    EO_TRY(leave_schedule(rt, "eo_weights_write"));
+    EO_TRY(check_phase(rt, "eo_weights_write"));
     const struct plan_parameter *parameter = find_parameter(rt, name);
     if (!parameter || !values)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "there is no parameter '%s', or no values for it",
@@ -291,9 +302,10 @@ eo_status eo_weights_write(eo_runtime *rt, const char *name, const float *values
 
 eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
 {
-    EO_TRY(leave_schedule(rt, "eo_sum"));
+    EO_TRY(check_phase(rt, "eo_sum"));
     if (!values || count > 16)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum of %" PRIu32 " values; at most 16 are possible", count);
+    EO_TRY(leave_schedule(rt));
     const uint64_t bytes = EO_NORM_VALUES * sizeof(double);
     for (uint32_t begin = 0; begin < count; begin += EO_NORM_VALUES) {
         const uint32_t part = (uint32_t)eo_min_u64(count - begin, EO_NORM_VALUES);

@@ -83,20 +83,25 @@ void eo_world_destroy(eo_world **world)
 
 uint32_t eo_world_rank(const eo_world *world)
 {
-    return world->rank;
+    return world ? world->rank : 0;
 }
 
 uint32_t eo_world_rank_count(const eo_world *world)
 {
-    return world->rank_count;
+    return world ? world->rank_count : 0;
 }
 
 void eo_world_abort(eo_world *world, const char *reason)
 {
-    world->ops->group_abort(world->group, world->rank, reason ? reason : "no reason given");
+    if (world)
+        world->ops->group_abort(world->group, world->rank, reason ? reason : "no reason given");
 }
 
 void eo_world_failure(const eo_world *world, char *text, size_t bytes)
 {
-    world->ops->group_failure(world->group, text, bytes);
+    if (!text || bytes == 0)
+        return;
+    text[0] = '\0';
+    if (world)
+        world->ops->group_failure(world->group, text, bytes);
 }

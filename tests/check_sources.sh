@@ -45,4 +45,13 @@ bad=$([ -z "$library" ] || printf '%s\n' "$library" | xargs grep -nE \
     '(^|[^A-Za-z0-9_])(printf|fprintf|puts|putchar|perror|exit|_exit|abort|getenv|secure_getenv|setenv)[[:space:]]*\(' |
     grep -vE '^[^:]*:[0-9]*:[[:space:]]*(/?\*|//)' | grep -vE '^base/check\.[ch]:')
 report 'the library never prints, exits, aborts or reads the environment' "$library_count" "$bad"
+
+# null_calls.c says that it is all of them; these have no pointer that could be NULL, or start another library.
+calls=$(cat include/evenodd/*.h 2>/dev/null | sed -n 's/^EO_EXPORT.*[ *]\(eo_[a-z0-9_]*\)(.*/\1/p' |
+    grep -vxE 'eo_mpi_(start|stop|abort)' | sort -u)
+call_count=$(printf '%s' "$calls" | grep -c .)
+bad=$(printf '%s\n' "$calls" | while read -r call; do
+    [ -z "$call" ] || grep -q "$call(" tests/conformance/null_calls.c || echo "$call"
+done)
+report 'every public function is called with NULL by a test' "$call_count" "$bad"
 echo "1..$count"
