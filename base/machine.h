@@ -24,5 +24,7 @@ uint64_t eo_machine_number(const struct eo_machine *machine);
 
 /* A number for the set of processors that this process may run on. */
 uint64_t eo_machine_processors(void);
+/* And for what limits its memory: its control groups, as they are called where it is. */
+uint64_t eo_machine_memory(void);
 
 #endif

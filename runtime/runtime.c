@@ -89,7 +89,8 @@ static eo_status compare_plans(struct eo_runtime *rt)
     EO_TRY(eo_runtime_gather(rt, rt->world_comm, rt->norm_gathered, rt->norm_local, bytes, "comparison of plans", EO_WAIT_NORM));
     for (uint32_t r = 0; r < rt->world->rank_count; r++) {
         EO_TRY(eo_host_download(rt, others, rt->norm_gathered + (size_t)r * EO_NORM_VALUES, bytes));
-        if (others[0] != rt->plan->fingerprint)
+        rt->plans_differ = others[0] != rt->plan->fingerprint;
+        if (rt->plans_differ)
             return eo_runtime_fail(rt, EO_ERR_INVALID,
                                    "rank %u has another plan (fingerprint %016" PRIx64 ", here %016" PRIx64
                                    "): give all ranks the same model and settings",
@@ -110,6 +111,24 @@ void eo_runtime_log_outside(struct eo_runtime *rt, const char *what)
                      (double)(rt->free_bytes - free_bytes) / (1 << 20), what);
     }
     rt->free_bytes = free_bytes;
+}
+
+/* How many ranks take from the memory that this one sees. */
+static uint32_t count_memory_ranks(const struct eo_runtime *rt)
+{
+    const struct eo_world *world = rt->world;
+    const uint32_t devices = rt->device->count ? rt->device->count : 1;
+    return world->memory_ranks ? world->memory_ranks
+                               : (world->rank_count - 1 - world->rank % devices) / devices + 1; /* counted around */
+}
+
+/* Together with the ranks that share it: nobody takes any before all have looked. */
+static eo_status look_at_memory(struct eo_runtime *rt)
+{
+    EO_TRY(rt->device->ops->available(rt->device, &rt->memory_free_bytes, &rt->memory_total_bytes));
+    EO_TRY(eo_communicators_open(rt));
+    rt->memory_ranks = count_memory_ranks(rt);
+    return rt->memory_ranks > 1 ? rt->world->ops->quiesce(rt->world_comm) : EO_OK;
 }
 
 static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *params)
@@ -142,7 +161,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                             params->parallel.thread_count ? params->parallel.thread_count : 1},
                                 .log = &rt->log,
                             }));
-    EO_TRY(eo_communicators_open(rt));
+    EO_TRY(look_at_memory(rt));
     rt->shards = calloc(plan->layer_count, sizeof(*rt->shards));
     rt->buffers = calloc((size_t)plan->buffer_count + 1, sizeof(*rt->buffers));
     if (!rt->shards || !rt->buffers)
@@ -188,10 +207,13 @@ eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params)
     rt->log = log;
     eo_status status = runtime_init(rt, params);
     if (status < 0) {
-        if (status != EO_ERR_INVALID && status != EO_ERR_COMM && status != EO_ERR_TIMEOUT)
-            eo_world_abort(rt->world, "its runtime could not be created");
-        if (status == EO_ERR_INVALID)
-            status = EO_ERR_COMM; /* the arguments were checked before: only the plans can differ */
+        char reason[sizeof(rt->error) + 64];
+        snprintf(reason, sizeof(reason), "its runtime could not be created: %s",
+                 rt->error[0] ? rt->error : eo_status_text(status));
+        if (rt->plans_differ) /* which every rank finds by itself */
+            status = EO_ERR_COMM;
+        else
+            eo_world_abort(rt->world, reason);
         eo_runtime_destroy(&rt);
         return status;
     }

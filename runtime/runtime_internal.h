@@ -101,6 +101,8 @@ struct eo_runtime {
     void *mode_state;
 
     struct eo_device *device;
+    uint64_t memory_free_bytes, memory_total_bytes; /* of the device, before any rank took of it for this runtime */
+    uint32_t memory_ranks;                          /* that are about to */
     uint64_t free_bytes; /* of the device, when it was last looked at what others take of it */
     struct eo_comm *world_comm;                /* norms and what stands outside the schedule; captured steps */
     struct eo_comm *gather_comm, *reduce_comm; /* of the group that holds a copy in parts */
@@ -108,6 +110,7 @@ struct eo_runtime {
     struct eo_comm *comms[4];                  /* all of them, each once, in the order of opening */
     uint32_t comm_count;
     bool is_connected;                         /* all are open */
+    bool plans_differ;                         /* the ranks' */
     struct eo_group *shard_group, *replica_group; /* split from the world's; NULL: that itself */
     uint32_t shard_rank;                       /* in its group: which part it has */
     struct eo_timeline timeline;

@@ -6,6 +6,7 @@
  *     list   AG  F  AG  F  AG  F ...          the cursor stands on the next operation
  *            `-- issued in the *_end before   passes: the trainer's; the runtime's own are run in the next *_begin
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,17 +117,21 @@ static double mib(uint64_t bytes)
 static eo_status check_memory(struct eo_runtime *rt)
 {
     const struct eo_plan *plan = rt->plan;
-    uint64_t free_bytes, total_bytes, needed_bytes = 0;
-    EO_TRY(rt->device->ops->available(rt->device, &free_bytes, &total_bytes));
+    char others[80] = "";
+    uint64_t needed_bytes = 0;
     for (int s = 0; s < EO_SPACE_COUNT; s++)
         if (s != EO_SPACE_HOST || rt->device->ops->is_host_memory)
             needed_bytes += plan->space_bytes[s];
-    if (needed_bytes <= free_bytes)
+    if (needed_bytes <= rt->memory_free_bytes / rt->memory_ranks)
         return EO_OK;
+    if (rt->memory_ranks > 1)
+        snprintf(others, sizeof(others), " by each of the %u ranks that share it, %.1f MiB in all", rt->memory_ranks,
+                 mib(needed_bytes) * rt->memory_ranks);
     eo_log_write(&rt->log, EO_LOG_ERROR,
-                 "rank %u: out of memory on device %s: %.1f MiB needed, %.1f MiB available of %.1f MiB; more ranks, a "
+                 "rank %u: out of memory on device %s: %.1f MiB needed%s, %.1f MiB available of %.1f MiB; more %s, a "
                  "smaller batch or more recompute would need less",
-                 rt->world->rank, rt->device->ops->name, mib(needed_bytes), mib(free_bytes), mib(total_bytes));
+                 rt->world->rank, rt->device->ops->name, mib(needed_bytes), others, mib(rt->memory_free_bytes),
+                 mib(rt->memory_total_bytes), rt->memory_ranks > 1 ? "machines" : "ranks");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         if (plan->category_bytes_at_peak[c])
             eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u:   %-18s %12.1f MiB at the peak", rt->world->rank,

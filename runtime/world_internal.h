@@ -14,12 +14,14 @@ struct eo_world {
     char device[16]; /* its name */
     uint32_t device_index;
     uint32_t share_rank, share_ranks; /* among the ranks that may run on the same processors; 0: all of the world's */
+    uint32_t memory_ranks; /* that take from the same memory as this one, itself counted; 0: those with the same device,
+                              which ranks were given in turn */
     const struct eo_comm_ops *ops;
     struct eo_group *group;
     eo_log log;
 };
 
-/* Fills the share of a world of processes. Collective. */
+/* Fills the shares of a world of processes. Collective. */
 eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *exchange);
 
 #endif

@@ -151,6 +151,7 @@ eo_status eo_world_split(eo_world **out, eo_world *world, uint32_t color, uint32
     }
     inner->rank = place.rank;
     inner->rank_count = place.rank_count;
+    inner->memory_ranks = world->memory_ranks == world->rank_count ? place.rank_count : 1; /* at least */
     *out = inner;
     return EO_OK;
 }

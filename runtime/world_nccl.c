@@ -58,6 +58,7 @@ eo_status eo_world_create_nccl(eo_world **out, const eo_world_nccl_params *param
         .rank = params->rank,
         .rank_count = params->rank_count,
         .device_index = params->device_index,
+        .memory_ranks = 1, /* NCCL takes no two on one GPU */
         .ops = ops,
         .log = params->log ? *params->log : (eo_log){0},
     };

@@ -165,9 +165,15 @@ extern "C" {
 
 /*
  * Compares the plan with all ranks, reserves and prefaults its memory, starts the communication stream, seals. On the
- * device that the world says. Collective. Weights are zero until they are filled. EO_OK, EO_ERR_INVALID,
- * EO_ERR_NO_MEMORY (logged: needed and available), EO_ERR_COMM (a rank has another plan: logged), EO_ERR_DEVICE,
- * EO_ERR_UNSUPPORTED (the device, or the memory mode on it).
+ * device that the world says. Collective. Weights are zero until they are filled.
+ *
+ * EO_OK
+ * EO_ERR_INVALID      a parameter of this rank. Of what can be seen from the parameters alone nothing was begun: create may be
+ *                     called again (or eo_world_abort, for the others wait). What is found later is told to the others
+ * EO_ERR_NO_MEMORY    logged: needed, by how many ranks that share it, and available
+ * EO_ERR_COMM         a rank has another plan, or could not create its runtime: logged
+ * EO_ERR_TIMEOUT, EO_ERR_DEVICE
+ * EO_ERR_UNSUPPORTED  the device, or the memory mode on it
  */
 #define eo_runtime_create EO_PASTE(eo_runtime_create_api, EO_API) /* other headers: link error */
 EO_EXPORT EO_NODISCARD eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params);

@@ -333,6 +333,12 @@ int main(void)
     test_report("what this device has not is refused by name, and ordinary steps go on", 1);
     different_plans();
     test_report("ranks with different plans are told so", 3);
+    one_cannot_begin();
+    test_report("a rank that cannot begin says why to the others", 3);
+    memory_for_one();
+    test_report("ranks that share a memory must have room together", 3);
+    one_is_refused();
+    test_report("what one rank alone is refused keeps nobody waiting", 3);
     one_gives_up(EO_MEMORY_STATIC);
     one_gives_up(EO_MEMORY_DYNAMIC_MALLOC);
     test_report("a rank that gives up ends the others with its reason", 3);

@@ -34,6 +34,9 @@ struct actor {
     void (*play)(struct actor *self);
 };
 
+/* What the machine says that is free; 0: the truth. */
+extern uint64_t memory_available;
+
 /* Of the scenes that are opened next; hsdp in two groups. */
 extern eo_strategy strategy;
 
@@ -69,6 +72,9 @@ uint64_t hash_of(eo_runtime *rt);
 
 /* misuse_ranks.c */
 void different_plans(void);
+void one_cannot_begin(void);
+void memory_for_one(void);
+void one_is_refused(void);
 void one_gives_up(eo_memory memory);
 void one_stays_away(void);
 void not_finite(eo_memory memory);

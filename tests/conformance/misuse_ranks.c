@@ -44,6 +44,106 @@ void different_plans(void)
     close_scene(&scene);
 }
 
+static void play_recorder_in_use(struct actor *self)
+{
+    eo_flight_recorder *recorder = NULL;
+    eo_plan *plan = NULL;
+    eo_world *own = NULL;
+    eo_runtime *first = NULL, *rt = NULL;
+    if (self->rank == 1) {
+        must(eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.rank_count = 1, .log = &eo_test_log)), "recorder");
+        must(eo_plan_create(&plan, self->scene->model, eo_plan_params(.rank_count = 1)), "plan");
+        must(eo_world_create_local(&own, eo_world_params(.rank_count = 1)), "world");
+        must(eo_runtime_create(&first, eo_runtime_params(.plan = plan, .world = own, .recorder = recorder)), "runtime");
+    }
+    self->scene->statuses[self->rank] =
+        eo_runtime_create(&rt, eo_runtime_params(.plan = self->scene->plan, .world = self->scene->worlds[self->rank],
+                                                 .recorder = recorder, .log = &eo_test_log));
+    eo_world_failure(self->scene->worlds[self->rank], self->scene->texts[self->rank], sizeof(self->scene->texts[0]));
+    TEST_HOLDS(NULL, rt == NULL);
+    eo_runtime_destroy(&first);
+    eo_world_destroy(&own);
+    eo_plan_destroy(&plan);
+    eo_flight_recorder_destroy(&recorder);
+}
+
+/*
+ * What create finds wrong on one rank alone is EO_ERR_INVALID there, and the others are told at once.
+ */
+void one_cannot_begin(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 0);
+    run_ranks(&scene, play_recorder_in_use);
+    for (uint32_t r = 0; r < 3; r++) {
+        TEST_EXPECT(NULL, scene.statuses[r] == (r == 1 ? EO_ERR_INVALID : EO_ERR_COMM), "rank %u: %s", r,
+                    eo_status_text(scene.statuses[r]));
+        TEST_EXPECT(NULL, strstr(scene.texts[r], "rank 1 gave up: its runtime could not be created"), "'%s'",
+                    scene.texts[r]);
+    }
+    close_scene(&scene);
+}
+
+static void play_memory_for_one(struct actor *self)
+{
+    eo_runtime *rt = NULL;
+    self->scene->statuses[self->rank] = open_runtime(self->scene, self->rank, &rt);
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * Ranks that share a memory must have room together: each is told before any has taken what the others need.
+ */
+void memory_for_one(void)
+{
+    for (uint32_t ranks = 1; ranks <= 3; ranks += 2) {
+        struct scene scene;
+        eo_plan_summary summary;
+        open_scene(&scene, "edges", ranks, 0);
+        eo_plan_get_summary(scene.plan, &summary);
+        memory_available = 2 * summary.arena_bytes;
+        eo_test_text[0] = '\0';
+        run_ranks(&scene, play_memory_for_one);
+        memory_available = 0;
+        uint32_t short_count = 0;
+        for (uint32_t r = 0; r < ranks; r++) {
+            short_count += scene.statuses[r] == EO_ERR_NO_MEMORY;
+            TEST_EXPECT(NULL, ranks == 1 ? scene.statuses[r] == EO_OK : scene.statuses[r] == EO_ERR_NO_MEMORY ||
+                        scene.statuses[r] == EO_ERR_COMM, "rank %u of %u: %s", r, ranks, eo_status_text(scene.statuses[r]));
+        }
+        TEST_HOLDS(NULL, (short_count > 0) == (ranks > 1));
+        close_scene(&scene);
+    }
+}
+
+static void play_refused_alone(struct actor *self)
+{
+    eo_runtime *rt;
+    float value;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    must(whole_step(self->scene, rt), "step");
+    if (self->rank == 1) {
+        TEST_HOLDS(NULL, eo_weights_read(rt, "no such", &value) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_weights_write(rt, "no such", &value) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_weights_fill(rt, 1000, NULL, NULL) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_weights_visit(rt, NULL, NULL) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_sum(rt, NULL, 1) == EO_ERR_INVALID);
+    }
+    must(whole_step(self->scene, rt), "step");
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * Calls outside the schedule that one rank alone makes wrongly are refused there, and nobody waits for anybody.
+ */
+void one_is_refused(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 3000);
+    run_ranks(&scene, play_refused_alone);
+    close_scene(&scene);
+}
+
 static void play_one_gives_up(struct actor *self)
 {
     eo_runtime *rt;

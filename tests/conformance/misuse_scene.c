@@ -15,6 +15,15 @@ void must(eo_status status, const char *what)
     exit(1);
 }
 
+uint64_t memory_available;
+
+uint64_t __real_eo_memory_available(void);
+uint64_t __wrap_eo_memory_available(void);
+uint64_t __wrap_eo_memory_available(void)
+{
+    return memory_available ? memory_available : __real_eo_memory_available();
+}
+
 eo_strategy strategy = EO_STRATEGY_ZERO3;
 
 void open_scene(struct scene *scene, const char *model, uint32_t ranks, uint32_t timeout_ms)
