@@ -88,6 +88,27 @@ static eo_status fill_head_size(const eo_log *log, eo_transformer_config *c)
     return EO_OK;
 }
 
+/* A field that the kind does not use must be 0: who set it wanted something else. */
+static eo_status check_rope_scaling(const eo_log *log, const eo_rope_scaling *s)
+{
+    LAYERS_REQUIRE(log, s->kind == EO_ROPE_PLAIN || s->kind == EO_ROPE_LINEAR || s->kind == EO_ROPE_LLAMA3,
+                   "transformer: rope_scaling.kind %d is unknown", (int)s->kind);
+    LAYERS_REQUIRE(log, s->kind != EO_ROPE_PLAIN || s->factor == 0,
+                   "transformer: rope_scaling.factor %g belongs to a kind; set rope_scaling.kind", (double)s->factor);
+    LAYERS_REQUIRE(log, s->kind == EO_ROPE_PLAIN || (isfinite(s->factor) && s->factor >= 1),
+                   "transformer: rope_scaling.factor %g must be at least 1", (double)s->factor);
+    if (s->kind != EO_ROPE_LLAMA3) {
+        LAYERS_REQUIRE(log, s->low_freq_factor == 0 && s->high_freq_factor == 0 && s->original_context == 0,
+                       "transformer: rope_scaling.low_freq_factor %g, high_freq_factor %g and original_context %u belong to "
+                       "kind llama3", (double)s->low_freq_factor, (double)s->high_freq_factor, s->original_context);
+        return EO_OK;
+    }
+    LAYERS_REQUIRE(log, s->low_freq_factor > 0 && s->high_freq_factor > s->low_freq_factor && isfinite(s->high_freq_factor),
+                   "transformer: rope_scaling.low_freq_factor %g must be above 0 and below high_freq_factor, %g",
+                   (double)s->low_freq_factor, (double)s->high_freq_factor);
+    return check_range(log, "rope_scaling.original_context", s->original_context, TRANSFORMER_CONTEXT_MAX);
+}
+
 static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
 {
     LAYERS_REQUIRE(log, c->family == EO_FAMILY_GPT2 || c->family == EO_FAMILY_LLAMA,
@@ -106,6 +127,8 @@ static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
         LAYERS_REQUIRE(log, (uint64_t)c->head_size * c->head_count == c->width && !c->qkv_bias && !c->qk_norm,
                        "transformer: GPT-2 has heads that make its width together (%u of %u and a width of %u), and "
                        "neither qkv_bias nor qk_norm to set; use Llama for those", c->head_count, c->head_size, c->width);
+        LAYERS_REQUIRE(log, c->rope_scaling.kind == EO_ROPE_PLAIN,
+                       "transformer: GPT-2 has no rotary positions to scale; use Llama for those");
         LAYERS_REQUIRE(log, c->kv_head_count == c->head_count,
                        "transformer: GPT-2 has as many key/value heads as heads, not %u of %u; use Llama for "
                        "grouped queries", c->kv_head_count, c->head_count);
@@ -118,7 +141,7 @@ static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
         LAYERS_REQUIRE(log, isfinite(c->rope_theta) && c->rope_theta > 0,
                        "transformer: rope_theta %g must be above 0", (double)c->rope_theta);
     }
-    return EO_OK;
+    return check_rope_scaling(log, &c->rope_scaling);
 }
 
 eo_status eo_transformer_check(const eo_transformer_params *params, eo_transformer_params *out)

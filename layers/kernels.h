@@ -187,9 +187,10 @@ void eo_head_norm_backward(eo_team *team, const struct eo_head_rows *heads);
 /* ---- rotary positions ---- */
 
 /* table: eo_rope_table_floats(seq, head_size) floats of the caller, [seq][head_size] (cosines, then sines); the angle
- * of pair i at position t is t * theta^(-2i / head_size). head_size is even. Computed in double, once. */
+ * of pair i at position t is t * theta^(-2i / head_size), scaled. head_size is even. Computed in double, once: the kernels
+ * of all devices read the table, and know of no scaling. `scaling` NULL: plain. */
 uint64_t eo_rope_table_floats(uint32_t seq, uint32_t head_size);
-void eo_rope_table(float *table, uint32_t seq, uint32_t head_size, float theta);
+void eo_rope_table(float *table, uint32_t seq, uint32_t head_size, float theta, const eo_rope_scaling *scaling);
 
 /*
  * Rotates in place: element i of a head with element i + head_size / 2 (halves, as Llama's published weights in the

@@ -101,15 +101,34 @@ void eo_swiglu_backward_ref(float *gate_gradient, float *up_gradient, const floa
     }
 }
 
-void eo_rope_ref(float *values, uint64_t stride, float theta, uint64_t rows, uint32_t seq, uint32_t head_count,
-                 uint32_t head_size, bool backward)
+/* As Llama 3.1 was published: by wavelengths, in positions. */
+static double rope_frequency_ref(double theta, uint32_t pair, uint32_t head_size, const eo_rope_scaling *s)
+{
+    const double frequency = pow(theta, -2.0 * pair / head_size);
+    if (s == NULL || s->kind == EO_ROPE_PLAIN)
+        return frequency;
+    if (s->kind == EO_ROPE_LINEAR)
+        return frequency / (double)s->factor;
+    const double low = (double)s->low_freq_factor, high = (double)s->high_freq_factor;
+    const double wavelength = 2 * 3.14159265358979323846 / frequency;
+    if (wavelength < s->original_context / high)
+        return frequency;
+    if (wavelength > s->original_context / low)
+        return frequency / (double)s->factor;
+    const double smooth = (s->original_context / wavelength - low) / (high - low);
+    return (1 - smooth) * frequency / (double)s->factor + smooth * frequency;
+}
+
+void eo_rope_ref(float *values, uint64_t stride, float theta, const eo_rope_scaling *scaling, uint64_t rows, uint32_t seq,
+                 uint32_t head_count, uint32_t head_size, bool backward)
 {
     for (uint64_t row = 0; row < rows; row++)
         for (uint32_t head = 0; head < head_count; head++)
             for (uint32_t i = 0; i < head_size / 2; i++) {
                 float *low = values + row * stride + (uint64_t)head * head_size + i;
                 float *high = low + head_size / 2;
-                const double angle = (double)(row % seq) * pow(theta, -2.0 * i / head_size) * (backward ? -1 : 1);
+                const double angle = (double)(row % seq) * rope_frequency_ref((double)theta, i, head_size, scaling) *
+                                     (backward ? -1 : 1);
                 const double a = *low;
                 const double b = *high;
                 *low = (float)(a * cos(angle) - b * sin(angle));

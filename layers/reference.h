@@ -21,8 +21,8 @@ void eo_swiglu_forward_ref(float *out, const float *gate, const float *up, uint6
                            uint64_t width);
 void eo_swiglu_backward_ref(float *gate_gradient, float *up_gradient, const float *out_gradient, const float *gate,
                             const float *up, uint64_t stride, uint64_t rows, uint64_t width);
-void eo_rope_ref(float *values, uint64_t stride, float theta, uint64_t rows, uint32_t seq, uint32_t head_count,
-                 uint32_t head_size, bool backward);
+void eo_rope_ref(float *values, uint64_t stride, float theta, const eo_rope_scaling *scaling, uint64_t rows, uint32_t seq,
+                 uint32_t head_count, uint32_t head_size, bool backward);
 
 /* The norms take what is normed already added up. bias NULL and mean NULL: RMSNorm. */
 void eo_norm_sum_ref(float *sum, struct eo_norm_input input, uint64_t rows, uint64_t width);

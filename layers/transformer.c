@@ -43,7 +43,7 @@ static eo_status transformer_init(eo_transformer *t, const eo_transformer_params
     if (!is_gpt2(t)) {
         t->rope_table = malloc(eo_rope_table_floats(t->params.seq, c->head_size) * sizeof(float));
         if (t->rope_table)
-            eo_rope_table(t->rope_table, t->params.seq, c->head_size, c->rope_theta);
+            eo_rope_table(t->rope_table, t->params.seq, c->head_size, c->rope_theta, &c->rope_scaling);
     }
     if (!t->halves || !t->stream || (!is_gpt2(t) && !t->rope_table)) {
         eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: no memory to describe %u layers", c->layer_count);

@@ -11,6 +11,23 @@
 /* Llama is all that has rotary positions, RMSNorm and SwiGLU: Qwen2 is Llama with qkv_bias, Qwen3 Llama with qk_norm. */
 typedef enum eo_family { EO_FAMILY_GPT2, EO_FAMILY_LLAMA } eo_family;
 
+/* How positions are stretched for a context that is longer than the one before. A pair of a head's elements turns by
+ * theta^(-2i / head_size) from position to position: that frequency is scaled. */
+typedef enum eo_rope_kind {
+    EO_ROPE_PLAIN,  /* as it is */
+    EO_ROPE_LINEAR, /* divided by factor */
+    EO_ROPE_LLAMA3, /* by how often the pair turns over original_context: at most low_freq_factor times, and it is divided
+                       by factor; at least high_freq_factor times, and it is as it is; between them a blend of both */
+} eo_rope_kind;
+
+typedef struct eo_rope_scaling {
+    eo_rope_kind kind;         /* [plain] */
+    float factor;              /* of linear and llama3, at least 1 */
+    float low_freq_factor;     /* of llama3, as the two below */
+    float high_freq_factor;    /* above low_freq_factor */
+    uint32_t original_context;
+} eo_rope_scaling;
+
 typedef struct eo_transformer_config {
     eo_family family;
     uint32_t layer_count;
@@ -26,6 +43,7 @@ typedef struct eo_transformer_config {
     float rope_theta;       /* [500000] Llama */
     bool qkv_bias;          /* Llama: the products to q, k and v have biases; GPT-2 has them always */
     bool qk_norm;           /* Llama: RMSNorm over each head of q and k, before they are rotated */
+    eo_rope_scaling rope_scaling; /* [plain] Llama */
 } eo_transformer_config;
 
 /* tiny, small, base, gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small, llama-1b,

@@ -100,7 +100,7 @@ static void rotations(void)
         struct tensor table = tensor_random(EO_DTYPE_FP32, 1, eo_rope_table_floats(seq, size), 0, 1);
         sides.offset = offset;
         float *angles = malloc(table.count * sizeof(float));
-        eo_rope_table(angles, seq, size, 10000);
+        eo_rope_table(angles, seq, size, 10000, NULL);
         tensor_put(&table, angles);
         free(angles);
         ON_BOTH(side)

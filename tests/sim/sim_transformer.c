@@ -77,6 +77,7 @@ static eo_transformer_config config_of(const struct transformer_settings *s)
         config.kv_head_count = s->odd_widths ? 1 : 2;
         config.qkv_bias = s->qkv_bias;
         config.qk_norm = s->qk_norm;
+        config.rope_scaling = s->rope_scaling;
         config.head_size = s->qk_norm ? (s->odd_widths ? 26 : 16) : 0;
         config.mlp_width = s->odd_widths ? 51 : 48;
         config.vocabulary = s->odd_widths ? 67 : 64;

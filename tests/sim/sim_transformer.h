@@ -18,6 +18,7 @@ struct transformer_settings {
     eo_recompute recompute;
     eo_memory memory;
     bool qkv_bias, qk_norm; /* Llama; with qk_norm heads together are wider than the model */
+    eo_rope_scaling rope_scaling; /* Llama */
     bool graph, half_blocks, odd_widths /* with which no epilogue is fused */, evaluates;
     const char *plan_cache;
 };

@@ -105,6 +105,25 @@ static void qwen_cases(void)
     check_case("biases of q, k and v, and norms of heads: the same bits");
 }
 
+/* The table of angles is made on the host; the kernels on the device must read that one. */
+static void rope_scaling_cases(void)
+{
+    static const eo_rope_scaling scalings[] = {
+        {.kind = EO_ROPE_LINEAR, .factor = 4},
+        {.kind = EO_ROPE_LLAMA3, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 32},
+    };
+    for (uint32_t which = 0; which < 4; which++) {
+        struct transformer_settings s = settings_of(which | 1);
+        const struct transformer_result plain = run_reference(&s);
+        s.rope_scaling = scalings[which % 2];
+        s.graph = which & 2;
+        compare(&s, 13);
+        const struct transformer_result scaled = run_reference(&s);
+        CHECK(scaled.losses[0] != plain.losses[0], "scaled positions give the loss of plain ones, %g", plain.losses[0]);
+    }
+    check_case("scaled rotary positions: the same bits");
+}
+
 static void same_bits_cases(uint32_t seeds)
 {
     for (uint32_t which = 0; which < 8; which++)
@@ -336,6 +355,7 @@ int main(void)
 {
     same_bits_cases(getenv("EO_TEST_FULL") ? 20 : 2);
     qwen_cases();
+    rope_scaling_cases();
     odd_widths();
     blocks_of_queries();
 #if defined(EO_SIM_CUDNN)

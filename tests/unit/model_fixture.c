@@ -21,6 +21,7 @@ struct family_case family_cases[FAMILY_CASES] = {
     {GPT2, true, false},  {GPT2, false, false}, {GPT2, true, true},   {LLAMA, false, false},
     {LLAMA, true, false}, {LLAMA, false, true}, {QWEN2, true, false}, {QWEN2, false, true},
     {QWEN3, true, false}, {QWEN3, false, true}, {BIAS_AND_NORM, false, false},
+    {LINEAR, false, false}, {LLAMA3, false, true},
 };
 
 eo_transformer_params base_params(enum kind kind, bool tied)
@@ -30,7 +31,12 @@ eo_transformer_params base_params(enum kind kind, bool tied)
     p.config.tied_head = tied;
     p.config.qkv_bias = kind == QWEN2 || kind == BIAS_AND_NORM;
     p.config.qk_norm = kind == QWEN3 || kind == BIAS_AND_NORM;
-    p.config.head_size = kind == QWEN3 ? 6 : 0;
+    p.config.head_size = kind == QWEN3 ? 6 : kind == LLAMA3 ? 8 : 0;
+    if (kind == LINEAR)
+        p.config.rope_scaling = (eo_rope_scaling){.kind = EO_ROPE_LINEAR, .factor = 2.5F};
+    if (kind == LLAMA3)
+        p.config.rope_scaling = (eo_rope_scaling){
+            .kind = EO_ROPE_LLAMA3, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 64};
     return p;
 }
 

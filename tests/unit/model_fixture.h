@@ -15,8 +15,9 @@ enum { BATCH = 2, SEQ = 5, ROWS = BATCH * SEQ, VOCABULARY = 11 };
 extern const int32_t tokens[ROWS], targets[ROWS];
 extern const eo_tokens batch;
 
-/* Qwen3's heads together are wider than the model; both: no published family, but a config may ask for it. */
-enum kind { GPT2, LLAMA, QWEN2, QWEN3, BIAS_AND_NORM, KIND_COUNT };
+/* Qwen3's heads together are wider than the model; both: no published family, but a config may ask for it. The last two
+ * have rotary positions that are scaled; a head of LLAMA3 has a pair that is kept, one that is divided, and blends. */
+enum kind { GPT2, LLAMA, QWEN2, QWEN3, BIAS_AND_NORM, LINEAR, LLAMA3, KIND_COUNT };
 
 eo_transformer_params base_params(enum kind kind, bool tied);
 
@@ -25,7 +26,7 @@ struct family_case {
     enum kind kind;
     bool tied, half_blocks;
 };
-enum { FAMILY_CASES = 11 };
+enum { FAMILY_CASES = 13 };
 extern struct family_case family_cases[FAMILY_CASES];
 
 eo_transformer_params case_params(const struct family_case *c, uint32_t threads);

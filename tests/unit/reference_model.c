@@ -59,11 +59,27 @@ static double silu(double x)
     return x / (1 + exp(-x));
 }
 
-static void rotate(double *x, uint32_t place, uint32_t heads, uint32_t size, double theta)
+/* By how many positions a turn takes. */
+static double rope_frequency(const eo_transformer_config *c, uint32_t pair)
 {
+    const eo_rope_scaling *s = &c->rope_scaling;
+    const double frequency = 1 / pow(c->rope_theta, 2.0 * pair / c->head_size);
+    const double turn = 2 * 3.14159265358979323846 / frequency;
+    const double longest_kept = s->original_context / s->high_freq_factor, shortest = s->original_context / s->low_freq_factor;
+    if (s->kind == EO_ROPE_PLAIN || (s->kind == EO_ROPE_LLAMA3 && turn <= longest_kept))
+        return frequency;
+    if (s->kind == EO_ROPE_LINEAR || turn >= shortest)
+        return frequency / s->factor;
+    const double smooth = (s->original_context / turn - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
+    return frequency * smooth + frequency / s->factor * (1 - smooth);
+}
+
+static void rotate(const eo_transformer_config *c, double *x, uint32_t place, uint32_t heads)
+{
+    const uint32_t size = c->head_size;
     for (uint32_t h = 0; h < heads; h++) {
         for (uint32_t i = 0; i < size / 2; i++) {
-            const double angle = place * pow(theta, -2.0 * i / size);
+            const double angle = place * rope_frequency(c, i);
             double *a = &x[h * size + i], *b = a + size / 2;
             const double turned = *a * cos(angle) - *b * sin(angle);
             *b = *b * cos(angle) + *a * sin(angle);
@@ -112,7 +128,7 @@ static void project(const struct reference_model *r, uint32_t block, char letter
         return;
     if (c->qk_norm)
         head_norms(out, find(r, head_norm, 0), c->norm_eps, heads, c->head_size);
-    rotate(out, place, heads, c->head_size, c->rope_theta);
+    rotate(c, out, place, heads);
 }
 
 static void attention(const struct reference_model *r, uint32_t block, double *x, uint32_t seq)

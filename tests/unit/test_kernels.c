@@ -330,6 +330,14 @@ Test(kernels, heads_are_normed_each_for_itself)
 
 enum { ROPE_SEQ = 5, ROPE_HEADS = 3, ROPE_ROWS = 13 };
 
+/* Of llama3's: with a theta of 10000 some pairs turn more than 4 times over 512 positions, some less than once. */
+static const eo_rope_scaling rope_scalings[] = {
+    {.kind = EO_ROPE_PLAIN},
+    {.kind = EO_ROPE_LINEAR, .factor = 3},
+    {.kind = EO_ROPE_LLAMA3, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 512},
+};
+enum { ROPE_SCALINGS = sizeof(rope_scalings) / sizeof(rope_scalings[0]) };
+
 static void run_rope(eo_team *team, float *out, void *arg)
 {
     const struct bag *bag = arg;
@@ -341,20 +349,41 @@ static void run_rope(eo_team *team, float *out, void *arg)
 Test(kernels, rope_turns_halves_and_turns_them_back)
 {
     static const uint32_t head_sizes[] = {2, 6, 32, 34, 64};
-    for (size_t i = 0; i < sizeof(head_sizes) / sizeof(head_sizes[0]); i++, guards_free()) {
-        const uint32_t head_size = head_sizes[i];
+    for (size_t i = 0; i < ROPE_SCALINGS * sizeof(head_sizes) / sizeof(head_sizes[0]); i++, guards_free()) {
+        const uint32_t head_size = head_sizes[i / ROPE_SCALINGS];
+        const eo_rope_scaling *scaling = &rope_scalings[i % ROPE_SCALINGS];
         const uint64_t stride = ROPE_HEADS * head_size + 3; /* something else lies between the rows: left alone */
         const uint64_t count = ROPE_ROWS * stride;
         float *table = guarded(eo_rope_table_floats(ROPE_SEQ, head_size));
-        eo_rope_table(table, ROPE_SEQ, head_size, 10000);
+        eo_rope_table(table, ROPE_SEQ, head_size, 10000, scaling);
         struct bag bag = {.width = head_size, .stride = stride, .a = guarded_random(count, -1, 1), .b = table};
         float *expected = guarded_copy(bag.a, count);
-        eo_rope_ref(expected, stride, 10000, ROPE_ROWS, ROPE_SEQ, ROPE_HEADS, head_size, false);
+        eo_rope_ref(expected, stride, 10000, scaling, ROPE_ROWS, ROPE_SEQ, ROPE_HEADS, head_size, false);
         every_level_and_team(run_rope, &bag, count, expected, 1e-6, 1e-6, "rope");
         const float *original = bag.a;
         bag.a = expected;
         bag.flag = true;
         every_level_and_team(run_rope, &bag, count, original, 2e-6, 2e-6, "rope backward");
+    }
+}
+
+/* Goal: frequencies of published models. Method: those that transformers 5.23 has of Llama 3.2 1B's config.json; the sine of
+ * the first position tells them all, for only the first is not small. */
+Test(kernels, rope_has_the_frequencies_of_llama_3_2)
+{
+    static const double published[] = {
+        1, 0.66360128, 0.44036663, 0.29222783, 0.19392276, 0.12868738, 0.085397102, 0.056669619, 0.037606031, 0.024955409,
+        0.016560441, 0.010989529, 0.0072926651, 0.0048394212, 0.0032114461, 0.001290548, 0.00042955671, 9.7082862e-05,
+        1.9461639e-05, 1.2914767e-05, 8.5702559e-06, 5.6872323e-06, 3.7740544e-06, 2.5044671e-06, 1.6619674e-06,
+        1.1028836e-06, 7.3187493e-07, 4.8567313e-07, 3.2229329e-07, 2.1387423e-07, 1.419272e-07, 9.4183065e-08};
+    enum { HEAD = 2 * sizeof(published) / sizeof(published[0]), SEQ = 3 };
+    const eo_rope_scaling scaling = {
+        .kind = EO_ROPE_LLAMA3, .factor = 32, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 8192};
+    float table[SEQ * HEAD];
+    eo_rope_table(table, SEQ, HEAD, 500000, &scaling);
+    for (int i = 0; i < HEAD / 2; i++) {
+        cr_expect_float_eq((double)table[HEAD + HEAD / 2 + i] / sin(published[i]), 1, 1e-6, "pair %d", i);
+        cr_expect_float_eq((double)table[2 * HEAD + i], cos(2 * published[i]), 1e-6, "pair %d", i);
     }
 }
 

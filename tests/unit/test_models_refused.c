@@ -137,5 +137,19 @@ Test(models, impossible_configs_are_refused_with_a_reason)
     REFUSED(good, config.head_size = 6, "heads that make its width together");
     REFUSED(good, config.qk_norm = true, "neither qkv_bias nor qk_norm");
     REFUSED(llama, config.rope_theta = -3, "rope_theta -3");
+    REFUSED(llama, config.rope_scaling.kind = (eo_rope_kind)7, "rope_scaling.kind 7");
+    REFUSED(llama, config.rope_scaling.factor = 2, "factor 2 belongs to a kind");
+    REFUSED(llama, config.rope_scaling.original_context = 64, "belong to kind llama3");
+    REFUSED(llama, config.rope_scaling.kind = EO_ROPE_LINEAR, "factor 0 must be at least 1");
+    eo_transformer_params scaled = llama;
+    scaled.config.rope_scaling = (eo_rope_scaling){
+        .kind = EO_ROPE_LLAMA3, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 64};
+    REFUSED(scaled, config.rope_scaling.factor = 0.5F, "factor 0.5 must be at least 1");
+    REFUSED(scaled, config.rope_scaling.factor = NAN, "must be at least 1");
+    REFUSED(scaled, config.rope_scaling.low_freq_factor = 4, "low_freq_factor 4 must be above 0 and below");
+    REFUSED(scaled, config.rope_scaling.high_freq_factor = INFINITY, "below high_freq_factor, inf");
+    REFUSED(scaled, config.rope_scaling.original_context = 0, "original_context is 0");
+    REFUSED(scaled, config.rope_scaling.kind = EO_ROPE_LINEAR, "belong to kind llama3");
+    REFUSED(scaled, config.family = EO_FAMILY_GPT2, "no rotary positions to scale");
 #undef REFUSED
 }

@@ -250,10 +250,10 @@ KERNEL_TEST(rotations_turn_and_turn_back)
     enum { SEQ = 5, ROWS = 2 * SEQ, HEADS = 3, HEAD = 6, STRIDE = HEADS * HEAD + 2, COUNT = ROWS * STRIDE };
     eo_team *team = team_of(c);
     float *table = guarded(eo_rope_table_floats(SEQ, HEAD));
-    eo_rope_table(table, SEQ, HEAD, 100);
+    eo_rope_table(table, SEQ, HEAD, 100, NULL);
     for (int backward = 0; backward < 2; backward++) {
         struct operand values = operand(c->types.compute, COUNT, -1, 1);
-        eo_rope_ref(values.seen, STRIDE, 100, ROWS, SEQ, HEADS, HEAD, backward);
+        eo_rope_ref(values.seen, STRIDE, 100, NULL, ROWS, SEQ, HEADS, HEAD, backward);
         cr_assert_eq(ops->rotate(team, &(struct eo_rotation){
             .types = c->types, .values = values.values, .stride = STRIDE, .table = table, .rows = ROWS, .seq = SEQ,
             .head_count = HEADS, .head_size = HEAD, .backward = backward}), EO_OK);
