@@ -216,6 +216,12 @@ static bool parse_name(const char *name, uint64_t *step, const char **rest)
     return errno == 0;
 }
 
+static bool is_folder(int parent, const char *name)
+{
+    struct stat info;
+    return fstatat(parent, name, &info, 0) == 0 && S_ISDIR(info.st_mode);
+}
+
 static bool has_manifest(int folder, const char *name)
 {
     char path[NAME_MAX + 16];
@@ -235,7 +241,7 @@ eo_status eo_checkpoint_list(const char *folder, void (*found)(void *user, uint6
     for (const struct dirent *entry = readdir(list); entry; entry = readdir(list)) {
         const char *rest;
         uint64_t step;
-        if (parse_name(entry->d_name, &step, &rest) && *rest == '\0')
+        if (parse_name(entry->d_name, &step, &rest) && *rest == '\0' && is_folder(dirfd(list), entry->d_name))
             found(user, step, has_manifest(dirfd(list), entry->d_name));
     }
     closedir(list);

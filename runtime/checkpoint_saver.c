@@ -3,10 +3,11 @@
  * Saving beside training. eo_saver_begin copies what is to be saved into memory reserved at create, which is laid out as the
  * file is; a thread writes it.
  *
- *     compute thread    IDLE --begin--> COPYING --copy done--> WRITING ......... WRITTEN --all ranks have--> IDLE
- *     saver's thread                                           file, fsync               rank 0: commit
+ *     compute thread    IDLE --begin--> COPYING --copy done--> WRITING .... WRITTEN --all ranks have--> ENDING ....... IDLE
+ *     saver's thread                                           file, fsync                              rank 0: commit
  *
- * The ranks agree on the end by a sum that the trainer carries, so a save costs no collective.
+ * The ranks agree twice, on the end of WRITING and of ENDING, by a sum that the trainer carries, so a save costs no
+ * collective. It is over when its folder has its name on the disk, or cannot have it: all ranks know which.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -22,10 +23,11 @@
 #include "runtime/runtime_internal.h"
 #include "streams/bf16.h"
 
-enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED };
+enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING };
 enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
 
-/* What a rank adds to the sum when it has written, or could not: a sum of doubles tells both counts. */
+/* What a rank adds to the sum when it has written, or could not: a sum of doubles tells both counts. While a save ends it is
+ * rank 0's word alone. */
 static const double value_written = 1, value_failed = 1 << 20;
 
 struct eo_saver {
@@ -41,8 +43,8 @@ struct eo_saver {
 
     /* of the compute thread */
     enum saver_phase phase;
-    bool commit_is_open; /* rank 0: how it ended has not been looked at */
-    eo_status commit_status;
+    bool is_given_up; /* ENDING: a rank could not write its file */
+    double verdict;   /* ENDING: rank 0's, when its thread has done */
     struct eo_event copied;
     eo_saver_report report;
     uint64_t copied_ns;
@@ -350,8 +352,6 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
                                blob_bytes, saver->blob_bytes_max);
     if (saver->phase != SAVER_IDLE)
         return EO_IN_PROGRESS;
-    while (!is_idle(saver, 1000)) /* rank 0 gives the folder before this one its name */
-        ;
     saver->tables.head->step = rt->step;
     saver->error[0] = '\0';
     copy_blob(saver, blob, blob_bytes);
@@ -380,52 +380,48 @@ static void keep_error(struct eo_saver *saver)
     eo_log_write(&saver->log, EO_LOG_ERROR, "%s", saver->error);
 }
 
-/* What the thread has done since. EO_ERR_IO: the folder could not be named; rank 0 alone knows. */
-static eo_status look_at_thread(struct eo_saver *saver)
+/* What the thread has done since. */
+static void look_at_thread(struct eo_saver *saver)
 {
     if (!is_idle(saver, 0))
-        return EO_OK;
+        return;
     if (saver->phase == SAVER_WRITING) {
         saver->phase = saver->result < 0 ? SAVER_FAILED : SAVER_WRITTEN;
         saver->report.write_ns = saver->done_ns - saver->copied_ns;
         if (saver->result < 0)
             keep_error(saver);
-    } else if (saver->commit_is_open) {
-        saver->commit_is_open = false;
-        saver->commit_status = saver->result;
-        if (saver->result < 0) {
+    } else if (saver->phase == SAVER_ENDING && saver->rt->world->rank == 0 && saver->verdict == 0) {
+        saver->verdict = saver->is_given_up || saver->result < 0 ? value_failed : value_written;
+        if (saver->result < 0)
             keep_error(saver);
-            return EO_ERR_IO;
-        }
     }
-    return EO_OK;
 }
 
-static double value_of(const struct eo_saver *saver)
-{
-    return saver->phase == SAVER_WRITTEN ? value_written : saver->phase == SAVER_FAILED ? value_failed : 0;
-}
-
-/* The thread is asked first, so that what it has done counts in this sum. The commit's end is poll's to tell. */
+/* The thread is asked first, so that what it has done counts in this sum. */
 double eo_saver_value(eo_saver *saver)
 {
     if (!saver)
         return 0;
-    if (saver->phase == SAVER_WRITING)
-        (void)look_at_thread(saver);
-    return value_of(saver);
+    look_at_thread(saver);
+    switch (saver->phase) {
+    case SAVER_WRITTEN: return value_written;
+    case SAVER_FAILED: return value_failed;
+    case SAVER_ENDING: return saver->verdict;
+    case SAVER_IDLE:
+    case SAVER_COPYING:
+    case SAVER_WRITING:
+    default: return 0;
+    }
 }
 
-static eo_status end_save(struct eo_saver *saver, bool failed)
+/* All ranks have written, or one could not: what remains is rank 0's to do. */
+static void begin_end(struct eo_saver *saver, bool failed)
 {
-    const bool is_first = saver->rt->world->rank == 0;
-    saver->phase = SAVER_IDLE;
-    if (is_first)
+    saver->phase = SAVER_ENDING;
+    saver->is_given_up = failed;
+    saver->verdict = 0;
+    if (saver->rt->world->rank == 0)
         give_job(saver, failed ? JOB_DISCARD : JOB_COMMIT);
-    saver->commit_is_open = is_first && !failed;
-    saver->commit_status = EO_OK;
-    saver->report.is_written = !failed;
-    return failed ? EO_ERR_IO : EO_OK;
 }
 
 eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
@@ -436,18 +432,25 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
     if (report)
         *report = (eo_saver_report){0};
     if (saver->phase == SAVER_IDLE)
-        return look_at_thread(saver);
+        return EO_OK;
     if (saver->phase == SAVER_COPYING && device->ops->is_complete(device, &saver->copied)) {
         give_job(saver, JOB_WRITE);
         saver->phase = SAVER_WRITING;
     }
     const uint64_t total = (uint64_t)sum, failed = total / (uint64_t)value_failed;
-    if (total % (uint64_t)value_failed + failed < saver->rt->world->rank_count)
+    const uint64_t said = total % (uint64_t)value_failed + failed;
+    if (saver->phase != SAVER_ENDING) {
+        if (said == saver->rt->world->rank_count)
+            begin_end(saver, failed > 0);
         return EO_IN_PROGRESS;
-    const eo_status status = end_save(saver, failed > 0);
+    }
+    if (said == 0)
+        return EO_IN_PROGRESS;
+    saver->phase = SAVER_IDLE;
+    saver->report.is_written = failed == 0;
     if (report)
         *report = saver->report;
-    return status;
+    return failed ? EO_ERR_IO : EO_OK;
 }
 
 /* Nobody waits long for another here, however long a disk takes: a rank that is lost is noticed. */
@@ -457,25 +460,14 @@ eo_status eo_saver_wait(eo_saver *saver, eo_saver_report *report)
     if (!saver)
         return EO_ERR_INVALID;
     struct eo_runtime *rt = saver->rt;
-    eo_status status = EO_IN_PROGRESS;
     if (saver->phase == SAVER_COPYING)
         EO_TRY(eo_host_await(rt, &saver->copied, "waiting for the copy of a checkpoint"));
-    for (double sum = 0; status == EO_IN_PROGRESS;) {
-        status = eo_saver_poll(saver, sum, report);
-        if (status != EO_IN_PROGRESS)
-            break;
+    eo_status status = eo_saver_poll(saver, 0, report);
+    while (status == EO_IN_PROGRESS) {
         (void)is_idle(saver, ROUND_MS);
-        sum = eo_saver_value(saver);
+        double sum = eo_saver_value(saver);
         EO_TRY(eo_sum(rt, &sum, 1));
-    }
-    for (double sum = 0; sum == 0;) {
-        const bool idle = is_idle(saver, ROUND_MS);
-        (void)look_at_thread(saver);
-        const double mine = !idle ? 0 : saver->commit_status < 0 || status < 0 ? value_failed : value_written;
-        sum = rt->world->rank == 0 ? mine : 0;
-        EO_TRY(eo_sum(rt, &sum, 1));
-        if (sum >= value_failed)
-            status = EO_ERR_IO;
+        status = eo_saver_poll(saver, sum, report);
     }
     return status;
 }

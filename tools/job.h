@@ -67,6 +67,9 @@ struct eo_job_rank {
     eo_saver *saver;            /* NULL: nothing is saved */
     uint64_t saved_step;        /* of the newest checkpoint that was begun */
     uint64_t saving_ns;         /* that its step waited for the one before */
+    uint32_t unsaved_count;     /* checkpoints that could not be written, the same on all ranks */
+    uint64_t unsaved_step;      /* of the last of them */
+    bool is_ending;             /* the last step is over: only what was saved is waited for */
     uint64_t resident_bytes;    /* where ranks are processes: of this one, at most */
 };
 

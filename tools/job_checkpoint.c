@@ -2,6 +2,7 @@
 #include "tools/job_checkpoint.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -94,14 +95,19 @@ double eo_job_checkpoint_value(struct eo_job_rank *rank)
     return rank->saver ? eo_saver_value(rank->saver) : 0;
 }
 
-/* A checkpoint that cannot be written is no reason to stop: what is there stays, and the next one may do. */
+/* A checkpoint that cannot be written is no reason to stop: what is there stays, and the next one may do. It counts for the
+ * exit status. */
 static void tell_end(struct eo_job_rank *rank, eo_status status, const eo_saver_report *report)
 {
     const struct eo_job_hooks *hooks = &rank->job->hooks;
     const char *error = eo_saver_error(rank->saver);
+    if (status == EO_ERR_IO) {
+        rank->unsaved_count++;
+        rank->unsaved_step = report->step;
+    }
     if (status == EO_ERR_IO && error[0])
-        fprintf(stderr, "%s: rank %u: %s; the checkpoints before are as they were, training goes on\n",
-                program_invocation_short_name, rank->rank, error);
+        fprintf(stderr, "%s: rank %u: %s; the checkpoints before are as they were%s\n", program_invocation_short_name,
+                rank->rank, error, rank->is_ending ? "" : ", training goes on");
     if (status == EO_OK && report->is_written && rank->rank == 0 && hooks->saved) {
         const struct eo_job_saved saved = {report->step, report->file_bytes, report->copy_ns + rank->saving_ns,
                                            report->write_ns};
@@ -153,7 +159,22 @@ eo_status eo_job_checkpoint_end(struct eo_job_rank *rank, uint64_t step)
         return EO_OK;
     if (rank->saved_step != step)
         TOOLS_TRY(begin_save(rank, step));
+    rank->is_ending = true;
     return wait_for_save(rank);
+}
+
+eo_status eo_job_checkpoint_verdict(const struct eo_job *job, struct eo_problem *problem)
+{
+    const struct eo_job_rank *rank = &job->ranks[0]; /* all ranks know the same */
+    char path[EO_JOB_PATH_MAX];
+    const eo_log silence = {0};
+    if (!rank->unsaved_count)
+        return EO_OK;
+    const char *folder = job->checkpoints->options->folder;
+    const bool is_there = eo_checkpoint_find(path, sizeof(path), NULL, folder, &silence) == EO_OK;
+    return eo_problem_set(problem, EO_ERR_IO, "--checkpoint %s: %u of the run's checkpoints could not be written, the last of "
+                          "them of step %" PRIu64 "; %s%s", folder, rank->unsaved_count, rank->unsaved_step,
+                          is_there ? "the newest that is there is " : "there is none", is_there ? path : "");
 }
 
 void eo_job_checkpoint_stop(struct eo_job_rank *rank)

@@ -56,6 +56,9 @@ EO_NODISCARD eo_status eo_job_checkpoint_step(struct eo_job_rank *rank, uint64_t
 EO_NODISCARD eo_status eo_job_checkpoint_end(struct eo_job_rank *rank, uint64_t step); /* after the last */
 void eo_job_checkpoint_stop(struct eo_job_rank *rank);                    /* before the runtime goes */
 
+/* After the run: EO_ERR_IO where one that was to be saved was not, with what there is instead. */
+EO_NODISCARD eo_status eo_job_checkpoint_verdict(const struct eo_job *job, struct eo_problem *problem);
+
 /*
  * job_resume.c: the checkpoint to go on from, and where the job begins then. Ranks that are processes read it together
  * and take the same one. With job->first_step set; resume_path is "" where the run begins from the start. Damage is told

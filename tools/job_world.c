@@ -320,7 +320,7 @@ int eo_job_world_leave(struct eo_job_world *world, int status)
     eo_rank_failure failure;
     if (!world->rendezvous)
         return status;
-    if (status != EO_EXIT_OK && !eo_rendezvous_failure(world->rendezvous, &failure)) {
+    if (status != EO_EXIT_OK && !world->ends_alike && !eo_rendezvous_failure(world->rendezvous, &failure)) {
         world->gave_up = true; /* whoever chose the status has said why */
         eo_job_world_fail(world, status == EO_EXIT_BAD_INPUT ? EO_ERR_INVALID : EO_ERR_IO, "it ended with an error");
     }

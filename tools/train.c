@@ -468,11 +468,13 @@ static int train_main(struct train *train)
         tell(train, &problem);
     if (status < 0)
         return train->job.bad_input ? EO_EXIT_BAD_INPUT : EO_EXIT_FAILED;
-    if (train->export_problem.text[0]) {
+    const bool saved = eo_job_checkpoint_verdict(&train->job, &problem) >= 0;
+    if (!saved && is_first)
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+    if (train->export_problem.text[0])
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, train->export_problem.text);
-        return EO_EXIT_FAILED;
-    }
-    return EO_EXIT_OK;
+    train->world.ends_alike = !saved;
+    return saved && !train->export_problem.text[0] ? EO_EXIT_OK : EO_EXIT_FAILED;
 }
 
 int main(int argc, char **argv)

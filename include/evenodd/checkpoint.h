@@ -39,7 +39,7 @@ typedef struct eo_saver_params {
 
 typedef struct eo_saver_report {
     uint64_t step;        /* of the checkpoint that the others are of; 0: there was none */
-    bool is_written;      /* now: all ranks' files are on the disk, and rank 0 is about to name the folder */
+    bool is_written;      /* now: it is whole, and its folder has its name on the disk */
     uint64_t file_bytes;  /* of this rank's file */
     uint64_t copy_ns;     /* what the step lost: eo_saver_begin, from its call to its return */
     uint64_t write_ns;    /* from then until the file was on the disk */
@@ -92,20 +92,21 @@ EO_EXPORT void eo_saver_destroy(eo_saver **saver);
 /*
  * Saves the state after the last finished step: copies it to the memory that was reserved, and leaves the writing to
  * the saver's thread. The schedule goes on as it was. Between steps; every rank, after the same step. Allocates
- * nothing; waits for the copy (on a GPU it is only issued), and on rank 0 for the folder before this one to get its
- * name. EO_OK, EO_IN_PROGRESS: the save before is not over, nothing was begun (on all ranks alike), EO_ERR_INVALID.
+ * nothing; waits for the copy (on a GPU it is only issued). EO_OK, EO_IN_PROGRESS: the save before is not over, nothing
+ * was begun (on all ranks alike), EO_ERR_INVALID.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes);
 
 /*
- * How a save ends: all ranks must know when all have written. What eo_saver_value() gives is added up over the ranks
- * (as one of eo_step_params.values, or by eo_sum), and the sum is given to eo_saver_poll() on all of them, after every
- * step. Neither waits nor allocates.
+ * How a save ends: all ranks must know when all have written, and then when rank 0 has named the folder. What
+ * eo_saver_value() gives is added up over the ranks (as one of eo_step_params.values, or by eo_sum), and the sum is given
+ * to eo_saver_poll() on all of them, after every step. Neither waits nor allocates.
  *
  * EO_OK           no save is under way; *report says whether one just ended
  * EO_IN_PROGRESS
- * EO_ERR_IO       a rank could not write its file: this save is given up, what was saved before is as it was, and
- *                 training may go on. eo_saver_error() says why on the rank where it was. Told once
+ * EO_ERR_IO       a rank could not write its file, or rank 0 the manifest, or the folder could not get its name: this
+ *                 save is given up, what was saved before is as it was, and training may go on. *report has its step.
+ *                 eo_saver_error() says why on the rank where it was. Told once
  */
 EO_EXPORT double eo_saver_value(eo_saver *saver);
 EO_EXPORT EO_NODISCARD eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report);

@@ -261,6 +261,57 @@ static void unwritable(void)
     HOLDS(!story.saved && strstr(story.why, "rank-00001") && strstr(story.why, "cannot be created"));
 }
 
+/* -- a folder that cannot get its name -----------------------------------------------------------------------------*/
+
+/* A save beside the steps that a trainer goes on with: its status, on all ranks the same. */
+static eo_status save_beside(struct saved_rank *self, eo_saver *saver, eo_saver_report *report)
+{
+    eo_status status = EO_IN_PROGRESS;
+    HOLDS(eo_saver_begin(saver, NULL, 0) == EO_OK);
+    while (status == EO_IN_PROGRESS)
+        status = saved_step_with(self, saver, report);
+    return status;
+}
+
+static void step_path(char *path, size_t bytes, uint64_t step, const char *suffix)
+{
+    snprintf(path, bytes, "%s/step-%012llu%s", folder, (unsigned long long)step, suffix);
+}
+
+static void saves_without_a_name(struct saved_rank *self)
+{
+    char path[400];
+    eo_saver *saver = NULL;
+    eo_saver_report report;
+    saved_initialise(self);
+    HOLDS(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = folder, .log = self->log)) == EO_OK);
+    if (self->rank == 0) {
+        step_path(path, sizeof(path), 2, "");
+        const int file = open(path, O_WRONLY | O_CREAT, 0600);
+        HOLDS(file >= 0 && close(file) == 0);
+        saved_log_clear();
+    }
+    saved_steps(self, 2);
+    HOLDS(save_beside(self, saver, &report) == EO_ERR_IO && report.step == 2 && !report.is_written);
+    HOLDS((self->rank == 0) == (strstr(eo_saver_error(saver), "cannot be renamed") != NULL));
+    HOLDS(save_beside(self, saver, &report) == EO_OK && report.step > 2 && report.is_written);
+    step_path(path, sizeof(path), report.step, "/manifest");
+    HOLDS(access(path, F_OK) == 0); /* it has its name when it is said to be written */
+    eo_saver_destroy(&saver);
+}
+
+static void nameless(void)
+{
+    char path[400];
+    clear_folder();
+    saved_log_clear();
+    (void)saved_run(&small, saves_without_a_name, NULL);
+    HOLDS(strstr(saved_log_text(), "step-000000000002: Not a directory"));
+    step_path(path, sizeof(path), 2, ".new");
+    HOLDS(access(path, F_OK) != 0 && saved_folder_hash(folder) != 0);
+    clear_folder();
+}
+
 static uint64_t hashes[64]; /* of what is saved after each step */
 enum { STEPS_SAVED = 12 };
 
@@ -379,6 +430,8 @@ void checkpoint_disk_cases(void)
     report_or_skip(in_child(read_only, true), "a file system that becomes read-only: told, and training goes on");
     unwritable();
     saved_report("a file that cannot be created: told with its name, and what others wrote is removed");
+    nameless();
+    saved_report("a folder that cannot get its name is a failed save on all ranks, and the next one is good");
     without_exchange();
     saved_report("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
     (void)saved_run(&small, second_run, NULL);

@@ -88,6 +88,31 @@ exec 8>&-
 [ $status = 0 ] && [ "$(ls taken)" = '' ] && run --ranks 2 --batch 2 --checkpoint taken
 result $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
 
+# A folder cannot take a file's name; and a file cannot be larger than the limit.
+mkdir named && touch named/step-000000000004
+run --ranks 2 --batch 2 --checkpoint named --checkpoint-every 2
+[ $? = 1 ] && [ "$(hash)" = "$wanted" ] && [ "$(grep -c 'saved:' out)" = 5 ] && ! grep -q 'step  *4 / 12 *saved' out &&
+    grep -q 'step-000000000004: Not a directory; the checkpoints before are as they were, training goes on' err &&
+    grep -q '1 of the .* could not be written, .* of step 4; the newest that is there is named/step-000000000012' err
+result $? 'a checkpoint that cannot get its name is not said to be saved, and decides the exit status'
+
+(ulimit -f 16 && run --ranks 2 --batch 2 --checkpoint full)
+[ $? = 1 ] && [ "$(hash)" = "$wanted" ] && ! grep -q 'saved:' out && grep -q 'File too large' err &&
+    grep -q 'of step 12; there is none' err
+result $? 'a last checkpoint that cannot be written: exit status 1'
+
+(ulimit -f 16 && exec "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text \
+    --steps 1000000 $extra --checkpoint full2 >out 2>err) &
+pid=$!
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    grep -q 'step  ' out && break
+    sleep 0.2
+done
+kill -TERM $pid
+wait $pid
+[ $? = 1 ] && grep -q 'interrupted after step' out && grep -q 'of the .* could not be written' err
+result $? 'nor after SIGTERM'
+
 model=2x64x2
 refused 'of another model: the dims of .* there, .* here' --resume saved
 result $? 'a checkpoint of another model: status 2, with the first field that differs'
