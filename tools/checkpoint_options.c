@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/job_checkpoint.h"
 
-enum { CHECKPOINT_FOLDER = 0x400, CHECKPOINT_EVERY, CHECKPOINT_KEEP, CHECKPOINT_RESUME };
+enum { CHECKPOINT_FOLDER = 0x400, CHECKPOINT_EVERY, CHECKPOINT_KEEP, CHECKPOINT_RESUME, CHECKPOINT_USED };
 
 static const struct argp_option checkpoint_option_table[] = {
     {"checkpoint", CHECKPOINT_FOLDER, "DIR", 0,
@@ -10,6 +10,8 @@ static const struct argp_option checkpoint_option_table[] = {
     {"keep", CHECKPOINT_KEEP, "K", 0, "of the checkpoints only the newest K stay [all]", 4},
     {"resume", CHECKPOINT_RESUME, "DIR", OPTION_ARG_OPTIONAL,
      "go on from DIR, or from the newest whole checkpoint in it [that of --checkpoint; from the start where there is none]", 4},
+    {"checkpoint-used", CHECKPOINT_USED, NULL, 0,
+     "save in DIR beside the checkpoints of another run [only --resume may find some there]", 4},
     {0},
 };
 
@@ -24,7 +26,7 @@ static const char *next_word(struct argp_state *state)
 static error_t parse_checkpoint_option(int key, char *text, struct argp_state *state)
 {
     struct eo_checkpoint_options *options = state->input;
-    if (key >= CHECKPOINT_FOLDER && key <= CHECKPOINT_RESUME)
+    if (key >= CHECKPOINT_FOLDER && key <= CHECKPOINT_USED)
         eo_option_once(state, &options->given, (unsigned)(key - CHECKPOINT_FOLDER),
                        checkpoint_option_table[key - CHECKPOINT_FOLDER].name);
     switch (key) {
@@ -37,9 +39,10 @@ static error_t parse_checkpoint_option(int key, char *text, struct argp_state *s
         options->resume = true;
         options->resume_path = text ? text : next_word(state);
         return 0;
+    case CHECKPOINT_USED: options->used = true; return 0;
     case ARGP_KEY_END:
-        if ((options->every || options->keep) && !options->folder)
-            argp_error(state, "--checkpoint-every and --keep are for --checkpoint; name a folder with it");
+        if ((options->every || options->keep || options->used) && !options->folder)
+            argp_error(state, "--checkpoint-every, --keep and --checkpoint-used are for --checkpoint; name a folder with it");
         if ((options->folder && !options->folder[0]) || (options->resume_path && !options->resume_path[0]))
             argp_error(state, "the folder of checkpoints is empty; name one");
         if (options->resume && !options->resume_path && !options->folder)

@@ -39,6 +39,24 @@ static eo_status check_folder(const char *path, struct eo_problem *problem)
     return EO_OK;
 }
 
+/* A run that goes on from none of a folder's checkpoints keeps away from them: it would save beside them, --keep would take
+ * the highest steps for its own, and a later --resume whichever is newest. Started again it finds those of its life before. */
+static eo_status check_unused(const struct eo_job *job, const struct eo_checkpoint_options *options,
+                              struct eo_problem *problem)
+{
+    char path[EO_JOB_PATH_MAX], parent[EO_JOB_PATH_MAX + 4];
+    const eo_log silence = {0};
+    const char *from = options->resume && !options->resume_path ? options->folder : options->resume_path;
+    snprintf(parent, sizeof(parent), "%s/..", from ? from : "");
+    if (options->used || job->restart || eo_job_is_same_folder(options->folder, from) ||
+        (from && eo_job_is_same_folder(options->folder, parent)) ||
+        eo_checkpoint_find(path, sizeof(path), NULL, options->folder, &silence) != EO_OK)
+        return EO_OK;
+    return eo_problem_set(problem, EO_ERR_INVALID, "--checkpoint %s: holds checkpoints of another run, the newest is %s; go on "
+                          "from them with --resume, name another folder, or save beside them with --checkpoint-used",
+                          options->folder, path);
+}
+
 eo_status eo_job_checkpoint_prepare(struct eo_job_checkpoints *checkpoints, struct eo_job *job,
                                     const struct eo_checkpoint_options *options, struct eo_problem *problem)
 {
@@ -48,6 +66,8 @@ eo_status eo_job_checkpoint_prepare(struct eo_job_checkpoints *checkpoints, stru
     job->checkpoints = checkpoints;
     if (options->folder)
         TOOLS_TRY(check_folder(options->folder, problem));
+    if (options->folder)
+        TOOLS_TRY(check_unused(job, options, problem));
     if (options->resume)
         TOOLS_TRY(eo_job_resume(checkpoints, job, problem));
     json_t *settings = eo_job_settings(job);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints of a training run: --checkpoint, --checkpoint-every, --keep, --resume.
+ * Checkpoints of a training run: --checkpoint, --checkpoint-every, --checkpoint-used, --keep, --resume.
  *
  * Beside the weights a checkpoint holds the trainer's settings as JSON (job_settings.c): what the next run needs to go on
  * where this one was, and what it is held against. Batches and learning rate are functions of the step and of the seed,
@@ -20,6 +20,7 @@ struct eo_checkpoint_options {
     const char *folder;      /* NULL: nothing is saved */
     uint64_t every;          /* 0: only after the last step */
     uint32_t keep;           /* 0: all */
+    bool used;               /* `folder` may hold checkpoints of another run */
     bool resume;
     const char *resume_path; /* NULL: the newest of `folder`, or from the start where there is none */
     uint64_t given;
@@ -67,6 +68,8 @@ EO_NODISCARD eo_status eo_job_checkpoint_verdict(const struct eo_job *job, struc
  */
 EO_NODISCARD eo_status eo_job_resume(struct eo_job_checkpoints *checkpoints, struct eo_job *job,
                                      struct eo_problem *problem);
+/* Whether both are there, and one folder under two names; NULL is none. */
+bool eo_job_is_same_folder(const char *a, const char *b);
 /* Damaged ones that are newer get another name, so that neither --keep nor the next start counts them. One rank's. */
 void eo_job_resume_set_aside(const struct eo_job_checkpoints *checkpoints, uint64_t first_step);
 

@@ -265,10 +265,10 @@ static void warn_of_later(const struct eo_job_checkpoints *checkpoints, uint64_t
                 "folder would take it: move it away\n", program_invocation_short_name, path);
 }
 
-static bool is_same_folder(const char *a, const char *b)
+bool eo_job_is_same_folder(const char *a, const char *b)
 {
     struct stat of_a, of_b;
-    return a && stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+    return a && b && stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
 eo_status eo_job_resume(struct eo_job_checkpoints *checkpoints, struct eo_job *job, struct eo_problem *problem)
@@ -292,7 +292,7 @@ eo_status eo_job_resume(struct eo_job_checkpoints *checkpoints, struct eo_job *j
         return eo_problem_set(problem, EO_ERR_INVALID, "--resume: %s is of step %" PRIu64 ", and --steps is %" PRIu64
                               "; give as many steps as the run is to have in all", checkpoints->resume_path,
                               job->first_step, job->options->steps);
-    checkpoints->goes_back = checkpoints->goes_back && is_same_folder(options->folder, folder);
+    checkpoints->goes_back = checkpoints->goes_back && eo_job_is_same_folder(options->folder, folder);
     if (status == EO_OK && !checkpoints->goes_back && own_rank(job) == 0)
         warn_of_later(checkpoints, job->first_step);
     return EO_OK;

@@ -113,6 +113,15 @@ wait $pid
 [ $? = 1 ] && grep -q 'interrupted after step' out && grep -q 'of the .* could not be written' err
 result $? 'nor after SIGTERM'
 
+rm -rf used && cp -r saved used && before=$(ls -lR used)
+refused 'used: holds checkpoints of another run, the newest is used/step-000000000012' --checkpoint used --seed 3 --keep 1 &&
+    refused 'holds checkpoints of another run' --checkpoint used --resume kept && [ "$(ls -lR used)" = "$before" ]
+result $? 'a folder with checkpoints of another run: status 2, and they stay as they are'
+
+run --ranks 2 --batch 2 --checkpoint used --resume used/step-000000000005 && [ "$(hash)" = "$wanted" ] &&
+    run --ranks 2 --batch 2 --checkpoint used --checkpoint-used --seed 3 && [ "$(hash)" != "$wanted" ]
+result $? 'with --checkpoint-used, or going on from one of them, it is taken'
+
 model=2x64x2
 refused 'of another model: the dims of .* there, .* here' --resume saved
 result $? 'a checkpoint of another model: status 2, with the first field that differs'

@@ -39,7 +39,7 @@ def saving_run(context, model, options, folder):
     steps = 2 + 3 * EVERY + 1
     context.run([context.program("tools", "train"), "--model", model, "--tokens", ours.tokens(context, model), "--steps",
                  str(steps), "--sample", "0", "--peak-seconds", "0", "--log", log, "--ranks", "2", "--threads", "1",
-                 "--checkpoint", folder, "--checkpoint-every", str(EVERY), "--keep", "1", *options])
+                 "--checkpoint", folder, "--checkpoint-every", str(EVERY), "--keep", "1", "--checkpoint-used", *options])
     with open(log, encoding="utf-8") as file:
         rows = [json.loads(text) for text in file]
     times = {row["step"]: row["step_s"] for row in rows if "loss" in row}
