@@ -14,6 +14,7 @@
 #include "tools/comparison.h"
 #include "tools/job.h"
 #include "tools/measured_run.h"
+#include "tools/overwrite.h"
 #include "tools/report.h"
 #include "tools/step_log.h"
 #include "tools/world_environment.h"
@@ -66,7 +67,7 @@ static error_t parse_head_option(int key, char *text, struct argp_state *state)
         if (settings->common.steps < 4)
             argp_error(state, "--steps %llu are too few to compare; give at least 4",
                        (unsigned long long)settings->common.steps);
-        if (settings->json_path && settings->html_path && strcmp(settings->json_path, settings->html_path) == 0)
+        if (eo_overwrite_is_same(settings->json_path, settings->html_path))
             argp_error(state, "--json and --html both name %s; give them a file each", settings->json_path);
         return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -245,8 +246,9 @@ static eo_status write_page(const struct settings *settings, const struct eo_com
 static eo_status check(const struct settings *settings, struct eo_problem *problem)
 {
     struct eo_job job;
-    TOOLS_TRY(eo_check_writable("--json", settings->json_path, problem));
-    TOOLS_TRY(eo_check_writable("--html", settings->html_path, problem));
+    TOOLS_TRY(eo_options_check_output(&settings->common, "--json", settings->json_path, problem));
+    TOOLS_TRY(eo_options_check_output(&settings->common, "--html", settings->html_path, problem));
+    TOOLS_TRY(eo_options_check_output(&settings->common, "--product-cache", settings->common.plan_cache, problem));
     TOOLS_TRY(eo_job_prepare(&job, &settings->common, 0, problem));
     eo_job_tell_model(&job);
     eo_report_start(&job);

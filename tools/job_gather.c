@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tools/memory_check.h"
+#include "tools/overwrite.h"
 #include "tools/step_log.h"
 
 enum { PIECE_BYTES = EO_EXCHANGE_MAX };
@@ -153,7 +154,7 @@ static eo_status end_file(FILE *file, const char *path, bool is_whole, struct eo
         written = false;
         error = errno;
     }
-    if ((!is_whole || !written) && stat(path, &info) == 0 && S_ISREG(info.st_mode))
+    if ((!is_whole || !written) && lstat(path, &info) == 0 && S_ISREG(info.st_mode))
         unlink(path);
     return written ? EO_OK : eo_problem_set(problem, EO_ERR_IO, "--trace %s: cannot be written: %s", path, strerror(error));
 }
@@ -188,17 +189,14 @@ static eo_status hand_over(struct eo_job_world *world, const struct eo_trace_tex
         return eo_problem_set(problem, status, "--trace: the ranks could not be asked: %s", eo_status_text(status));
     const eo_status own = open_sender(&sender, mine, world->environment.rank, problem);
     shift_times(sender.events, shift_ns);
-    FILE *file = world->environment.rank == 0 ? fopen(path, "we") : NULL;
-    const int error = errno;
+    FILE *file = NULL;
+    eo_status written = world->environment.rank == 0 ? eo_overwrite_open(&file, "--trace", path, problem) : EO_OK;
     if (file)
         fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", file);
     status = exchange_pieces(world, &sender, file);
     json_decref(sender.document);
-    eo_status written = EO_OK;
     if (file)
         written = end_file(file, path, status >= 0, problem);
-    else if (world->environment.rank == 0)
-        written = eo_problem_set(problem, EO_ERR_IO, "--trace %s: cannot be created: %s", path, strerror(error));
     if (status < 0)
         return eo_problem_set(problem, status, "--trace: the ranks could not be asked: %s", eo_status_text(status));
     return written < 0 ? written : own;

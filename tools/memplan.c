@@ -13,6 +13,7 @@
 #include "tools/memplan_page.h"
 #include "tools/memplan_published.h"
 #include "tools/options.h"
+#include "tools/overwrite.h"
 #include "tools/step_log.h"
 
 enum memplan_key {
@@ -248,7 +249,7 @@ static void check_together(const struct argp_state *state, struct memplan *m)
         argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --world %u", s->hsdp_group, s->hsdp_group, s->world);
     if (s->world > s->gpus_per_node && s->world % s->gpus_per_node)
         argp_error(state, "--world %u is not whole nodes of --gpus-per-node %u", s->world, s->gpus_per_node);
-    if (m->svg_path && m->html_path && strcmp(m->svg_path, m->html_path) == 0)
+    if (eo_overwrite_is_same(m->svg_path, m->html_path))
         argp_error(state, "--svg and --html both name %s; give them a file each", m->svg_path);
 }
 
@@ -367,8 +368,11 @@ static eo_status run(struct memplan *m, int *result, struct eo_problem *problem)
         *result = differences ? EO_EXIT_FAILED : EO_EXIT_OK;
         return EO_OK;
     }
+    const struct eo_input inputs[] = {{"--model", m->model}, {"--verify", m->verify_path}};
     TOOLS_TRY(eo_check_writable("--svg", m->svg_path, problem));
     TOOLS_TRY(eo_check_writable("--html", m->html_path, problem));
+    TOOLS_TRY(eo_overwrite_no_input("--svg", m->svg_path, inputs, 2, problem));
+    TOOLS_TRY(eo_overwrite_no_input("--html", m->html_path, inputs, 2, problem));
     TOOLS_TRY(make_plan(m, problem));
     if (m->verify_path) {
         TOOLS_TRY(eo_memplan_verify(stdout, m->verify_path, &m->plan, &differences, problem));

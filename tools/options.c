@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 
 #include "tools/model_config.h"
-#include "tools/problem.h"
+#include "tools/overwrite.h"
+#include "tools/step_log.h"
 
 enum option_key {
     OPTION_MODEL = 0x100,
@@ -516,6 +517,28 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 }
 
 const struct argp eo_options_argp = {.options = option_table, .parser = parse_option};
+
+static bool is_file_or_folder(const char *path)
+{
+    struct stat info;
+    return path && stat(path, &info) == 0;
+}
+
+eo_status eo_options_check_output(const struct eo_options *options, const char *option, const char *path,
+                                  struct eo_problem *problem)
+{
+    const struct eo_input inputs[] = {
+        {"--tokens", options->tokens_path}, {"--init", options->init_path}, {"--cupti-library", options->cupti_library},
+        {"--model", is_file_or_folder(options->model_name) && options->model_of_config ? options->model_name : NULL},
+    };
+    TOOLS_TRY(eo_check_writable(option, path, problem));
+    TOOLS_TRY(eo_overwrite_no_input(option, path, inputs, sizeof(inputs) / sizeof(inputs[0]), problem));
+    for (uint32_t i = 0; i < options->text_path_count; i++) {
+        const struct eo_input text = {"--text", options->text_paths[i]};
+        TOOLS_TRY(eo_overwrite_no_input(option, path, &text, 1, problem));
+    }
+    return EO_OK;
+}
 
 void eo_options_init(struct eo_options *options)
 {

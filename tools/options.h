@@ -11,6 +11,8 @@
 
 #include <evenodd/layers.h>
 
+#include "tools/problem.h"
+
 enum {
     EO_RUN_RANKS_MAX = 64,     /* ranks are threads of the process */
     EO_PLAN_RANKS_MAX = 65536, /* a plan needs none */
@@ -77,6 +79,11 @@ double eo_option_real(const struct argp_state *state, const char *name, const ch
 
 /* Refuses an option that is given twice. `bit` is the caller's own numbering, below 64. */
 void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bit, const char *name);
+
+/* Whether an output may be written: a new file, or one of its kind (overwrite.h), that is nothing the options read. NULL: no
+ * file. */
+EO_NODISCARD eo_status eo_options_check_output(const struct eo_options *options, const char *option, const char *path,
+                                               struct eo_problem *problem);
 
 /* Whether --memory was given, and not left to its default. */
 bool eo_option_memory_given(const struct eo_options *options);

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/overwrite.h"
+
 eo_status eo_check_writable(const char *option, const char *path, struct eo_problem *problem)
 {
     if (!path)
@@ -21,7 +23,7 @@ eo_status eo_check_writable(const char *option, const char *path, struct eo_prob
             return eo_problem_set(problem, EO_ERR_INVALID, "%s %s: is a folder; name a file in it", option, path);
         if (access(path, W_OK) != 0)
             return eo_problem_set(problem, EO_ERR_IO, "%s %s: cannot be written: %s", option, path, strerror(errno));
-        return EO_OK;
+        return eo_overwrite_check(option, path, problem);
     }
     snprintf(folder, sizeof(folder), "%s", path);
     char *slash = strrchr(folder, '/');
@@ -38,11 +40,7 @@ eo_status eo_step_log_open(struct eo_step_log *log, const char *path, struct eo_
     *log = (struct eo_step_log){.path = path};
     if (!path)
         return EO_OK;
-    log->file = fopen(path, "we");
-    if (!log->file)
-        return eo_problem_set(problem, EO_ERR_IO, "--log %s: cannot be created: %s; choose another path", path,
-                              strerror(errno));
-    return EO_OK;
+    return eo_overwrite_open(&log->file, "--log", path, problem);
 }
 
 static void give_up(struct eo_step_log *log, const char *why)
@@ -80,9 +78,8 @@ void eo_step_log_close(struct eo_step_log *log)
 eo_status eo_write_file(const char *option, const char *path, const char *text, size_t bytes,
                         struct eo_problem *problem)
 {
-    FILE *file = fopen(path, "we");
-    if (!file)
-        return eo_problem_set(problem, EO_ERR_IO, "%s %s: cannot be created: %s", option, path, strerror(errno));
+    FILE *file;
+    TOOLS_TRY(eo_overwrite_open(&file, option, path, problem));
     bool written = fwrite(text, 1, bytes, file) == bytes && fflush(file) == 0;
     int error = errno;
     if (fclose(file) != 0 && written) {
@@ -90,7 +87,7 @@ eo_status eo_write_file(const char *option, const char *path, const char *text, 
         error = errno;
     }
     struct stat info;
-    if (!written && stat(path, &info) == 0 && S_ISREG(info.st_mode))
+    if (!written && lstat(path, &info) == 0 && S_ISREG(info.st_mode))
         unlink(path); /* half a file is worse than none */
     return written ? EO_OK : eo_problem_set(problem, EO_ERR_IO, "%s %s: cannot be written: %s", option, path,
                                             strerror(error));

@@ -16,7 +16,7 @@ struct eo_step_log {
     const char *path;
 };
 
-/* A path of NULL is no log. EO_ERR_IO: cannot be created; nothing was written. */
+/* A path of NULL is no log. EO_ERR_IO: cannot be created; EO_ERR_INVALID: what is there is no log. Nothing was written. */
 EO_NODISCARD eo_status eo_step_log_open(struct eo_step_log *log, const char *path, struct eo_problem *problem);
 
 /* Goes on with a log whose run was saved after this step: what it says of later steps, and its summary, are left out. The
@@ -28,10 +28,10 @@ EO_NODISCARD eo_status eo_step_log_resume(struct eo_step_log *log, const char *p
 void eo_step_log_write(struct eo_step_log *log, json_t *object);
 void eo_step_log_close(struct eo_step_log *log);
 
-/* Whether a file of this name can be created or replaced, without doing it. */
+/* Whether a file of this name can be created, or replaces one of its kind (overwrite.h), without doing it. NULL: no file. */
 EO_NODISCARD eo_status eo_check_writable(const char *option, const char *path, struct eo_problem *problem);
 
-/* Writes text to a new or replaced file. EO_ERR_IO, with the reason. */
+/* Writes text to a new file, or replaces one of its kind. EO_ERR_IO, EO_ERR_INVALID, with the reason. */
 EO_NODISCARD eo_status eo_write_file(const char *option, const char *path, const char *text, size_t bytes,
                                      struct eo_problem *problem);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tools/overwrite.h"
 #include "tools/step_log.h"
 
 enum { LOG_PATH_MAX = 4096 };
@@ -37,9 +38,10 @@ eo_status eo_step_log_resume(struct eo_step_log *log, const char *path, uint64_t
 {
     char new_path[LOG_PATH_MAX];
     struct stat info;
-    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode))
+    if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
         return eo_step_log_open(log, path, problem);
     *log = (struct eo_step_log){.path = path};
+    TOOLS_TRY(eo_overwrite_check("--log", path, problem));
     if (snprintf(new_path, sizeof(new_path), "%s.new", path) >= (int)sizeof(new_path))
         return eo_problem_set(problem, EO_ERR_INVALID, "--log: a path of %zu bytes; give another", strlen(path));
     FILE *from = fopen(path, "re"), *to = from ? fopen(new_path, "we") : NULL;

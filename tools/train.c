@@ -12,6 +12,7 @@
 #include "tools/job_gather.h"
 #include "tools/job_checkpoint.h"
 #include "tools/memory_check.h"
+#include "tools/overwrite.h"
 #include "tools/progress.h"
 #include "tools/report.h"
 #include "tools/sample.h"
@@ -70,6 +71,18 @@ static void on_interrupt(int number)
     signal(number, SIG_DFL);
 }
 
+/* A file each. */
+static void check_outputs(const struct argp_state *state, const struct train_settings *s)
+{
+    const struct eo_input outputs[] = {{"--log", s->log_path}, {"--trace", s->trace_path}, {"--export", s->export.path},
+                                       {"--product-cache", s->common.plan_cache}};
+    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++)
+        for (size_t k = 0; k < i; k++)
+            if (eo_overwrite_is_same(outputs[k].path, outputs[i].path))
+                argp_error(state, "%s and %s both name %s; give them a file each", outputs[k].option, outputs[i].option,
+                           outputs[i].path);
+}
+
 static error_t parse_train_option(int key, char *text, struct argp_state *state)
 {
     struct train_settings *settings = state->input;
@@ -90,8 +103,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case TRAIN_PLAN: settings->common.plan_only = true; return 0;
     case ARGP_KEY_END:
         settings->common.saves = settings->checkpoint.folder != NULL;
-        if (settings->log_path && settings->trace_path && strcmp(settings->log_path, settings->trace_path) == 0)
-            argp_error(state, "--log and --trace both name %s; give them a file each", settings->log_path);
+        check_outputs(state, settings);
         if (settings->trace_path && !eo_option_graph_times_given(&settings->common))
             settings->common.graph_times = true;
         return 0;
@@ -407,6 +419,17 @@ static eo_status check_export(const struct train *train, struct eo_problem *prob
     return eo_export_check(&train->settings.export, &model, problem);
 }
 
+/* Each may be written, and is nothing that the run reads. */
+static eo_status check_output_files(const struct train *train, struct eo_problem *problem)
+{
+    const struct train_settings *settings = &train->settings;
+    const struct eo_input outputs[] = {{"--log", settings->log_path}, {"--trace", settings->trace_path},
+                                       {"--product-cache", settings->common.plan_cache}};
+    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++)
+        TOOLS_TRY(eo_options_check_output(&settings->common, outputs[i].option, outputs[i].path, problem));
+    return EO_OK;
+}
+
 static eo_status prepare(struct train *train, struct eo_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
@@ -416,8 +439,8 @@ static eo_status prepare(struct train *train, struct eo_problem *problem)
     if (!settings->common.plan_only)
         TOOLS_TRY(eo_job_world_choose(&train->world, settings->common.device, problem));
     TOOLS_TRY(eo_job_world_threads(&train->world, &train->settings.common, problem));
-    TOOLS_TRY(eo_check_writable("--log", settings->log_path, problem));
-    TOOLS_TRY(eo_check_writable("--trace", writes ? settings->trace_path : NULL, problem));
+    if (writes)
+        TOOLS_TRY(check_output_files(train, problem));
     TOOLS_TRY(eo_job_prepare(&train->job, &settings->common, settings->val_every, problem));
     TOOLS_TRY(eo_job_world_agree(&train->world, &train->job, &choices, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;

@@ -258,6 +258,59 @@ refuse 'a fabric without speed' '--fabric' --fabric 0,10
 run "$train" $small --log same --trace same
 check_refusal 'log and trace in one file' 'a file each'
 
+# Files that are there already.
+keep() # NAME WORDS FILE PROGRAM ARGUMENTS...: refused, and FILE is as it was
+{
+    name=$1 words=$2 file=$3
+    shift 3
+    cp "$file" "$work/before"
+    run "$@"
+    if ! cmp -s "$file" "$work/before"; then
+        echo "# $file is not as it was" >>"$work/err"
+        result 1 "$name"
+    else
+        check_refusal "$name" "$words"
+    fi
+}
+cp "$text" "$work/notes.txt"
+mkdir "$work/texts"
+seq 1 2000 >"$work/texts/one"
+"$train" $small --log "$work/ours.jsonl" --trace "$work/ours.json" >/dev/null 2>&1
+cp "$work/ours.jsonl" "$work/texts/run.jsonl"
+few="--text $text --model tiny --seq 32 --batch 1 --steps 4 --threads 1 --runs 1"
+with_text="--model tiny --seq 32 --batch 1 --steps 2 --sample 0 --threads 1 --peak-seconds 0"
+keep 'a log over the text that is trained on' 'is there already and is no log of train' "$text" "$train" $small --log "$text"
+keep 'a log over any other file' 'is not overwritten' "$work/notes.txt" "$train" $small --log "$work/notes.txt"
+keep 'a log over a trace' 'is no log of train' "$work/ours.json" "$train" $small --log "$work/ours.json"
+keep 'a trace over a text' 'is no trace' "$work/notes.txt" "$train" $small --trace "$work/notes.txt"
+keep 'a log of ours that is trained on' 'is read by --text' "$work/ours.jsonl" \
+    "$train" --text "$work/ours.jsonl" $with_text --log "$work/ours.jsonl"
+keep 'a log of ours that lies in a folder of texts' 'is read by --text' "$work/texts/run.jsonl" \
+    "$train" --text "$work/texts" $with_text --log "$work/texts/run.jsonl"
+keep 'a log over a token file' 'is not overwritten' "$work/tokens.bin" \
+    "$train" --tokens "$work/tokens.bin" $with_text --log "$work/tokens.bin"
+keep 'a log over a config.json' 'is not overwritten' "$work/folder/config.json" \
+    "$train" $small --log "$work/folder/config.json"
+keep 'an export over a text' 'is there already' "$work/notes.txt" "$train" $small --export "$work/notes.txt"
+keep 'a resumed log over a text' 'is no log of train' "$work/notes.txt" \
+    "$train" $small --resume "$work/none" --log "$work/notes.txt"
+keep "headtohead's figures over a text" 'is no comparison' "$work/notes.txt" "$headtohead" $few --json "$work/notes.txt"
+keep "headtohead's page over a text" 'is no page' "$work/notes.txt" "$headtohead" $few --html "$work/notes.txt"
+ln "$work/ours.jsonl" "$work/link.jsonl"
+run "$train" $small --log ./same --trace "../run/same"
+check_refusal 'log and trace in one file, named in two ways' 'a file each'
+run "$train" $small --log "$work/ours.jsonl" --trace "$work/ours.json"
+[ $code = 0 ] && grep -q 'ours.jsonl: the log of train that was there is replaced' "$work/err" &&
+    grep -q 'ours.json: the trace that was there is replaced' "$work/err" && [ "$(grep -c '"summary"' "$work/ours.jsonl")" = 1 ]
+result $? 'a log and a trace of an earlier run are replaced, and that is said'
+: >"$work/made"
+run "$train" $small --log "$work/made" --trace /dev/null
+[ $code = 0 ] && [ -s "$work/made" ] && [ ! -s "$work/err" ]
+result $? 'an empty file becomes a log, and /dev/null takes a trace'
+"$train" $small --log /dev/stdout --trace /dev/stdout >"$work/out" 2>"$work/err"
+[ $? = 0 ] && grep -q '^tiny: ' "$work/out" && grep -q '^{"summary"' "$work/out" && grep -q '"traceEvents"' "$work/out"
+result $? 'standard output takes a log and a trace, and loses nothing where it is a file'
+
 # The comparison.
 refuse_head() # NAME WORDS ARGUMENTS
 {

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What an output may be written over: nothing, an empty file, or a file that the same option wrote before. Devices and
+ * pipes, and the program's own standard output, are written to as they are.
+ */
+#ifndef EO_TOOLS_OVERWRITE_H
+#define EO_TOOLS_OVERWRITE_H
+
+#include <stdio.h>
+
+#include "tools/problem.h"
+
+/* A file or folder that the program reads. A path of NULL: none. */
+struct eo_input {
+    const char *option, *path;
+};
+
+/* EO_ERR_INVALID: something else is there, which is not overwritten. `option`: such as "--log". */
+EO_NODISCARD eo_status eo_overwrite_check(const char *option, const char *path, struct eo_problem *problem);
+
+/* EO_ERR_INVALID: the output is one of the inputs, or, of --text, which reads all of a folder, lies in it. A path of NULL is no
+ * output. */
+EO_NODISCARD eo_status eo_overwrite_no_input(const char *option, const char *path, const struct eo_input *inputs,
+                                             uint32_t count, struct eo_problem *problem);
+
+/* Whether two outputs would be one file; false where either is NULL, or a device. */
+bool eo_overwrite_is_same(const char *path, const char *other);
+
+/* Checks once more, for a file may have come while the program ran; opens the output and empties it, and says on standard
+ * error where it replaces a file. EO_ERR_INVALID, EO_ERR_IO: *out is NULL. */
+EO_NODISCARD eo_status eo_overwrite_open(FILE **out, const char *option, const char *path, struct eo_problem *problem);
+
+#endif
