@@ -53,6 +53,8 @@ static eo_status check_header(const char *path, const struct token_header *heade
 
 static uint32_t token_at(const struct eo_data *data, uint64_t i)
 {
+    for (; i >= data->own_count && data->next; data = data->next)
+        i -= data->own_count;
     switch (data->token_bytes) {
     case 1: return ((const uint8_t *)data->tokens)[i];
     case 2: return ((const uint16_t *)data->tokens)[i];
@@ -94,7 +96,7 @@ static eo_status map_file(struct eo_data *data, int file, const char *path, uint
     memcpy(&header, map, sizeof(header));
     TOOLS_TRY(check_header(path, &header, file_bytes, &data->token_bytes, problem));
     data->tokens = (const char *)map + TOKENS_HEADER_BYTES;
-    data->count = header.count;
+    data->count = data->own_count = header.count;
     return check_vocabulary(data, path, vocabulary, problem);
 }
 
@@ -113,12 +115,68 @@ eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vo
         return status;
     }
     mapped.training_count = mapped.count - (hold_back ? mapped.count / 10 : 0);
+    mapped.file_count = 1;
     *data = mapped;
     return EO_OK;
 }
 
+/* Behind the last of them. */
+static eo_status append_file(struct eo_data *data, const char *path, uint32_t vocabulary, struct eo_problem *problem)
+{
+    struct eo_data *more = calloc(1, sizeof(*more)), *last = data;
+    if (!more)
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "--tokens %s: no memory", path);
+    const eo_status status = eo_data_map_tokens(more, path, vocabulary, false, problem);
+    if (status < 0) {
+        free(more);
+        return status;
+    }
+    while (last->next)
+        last = last->next;
+    last->next = more;
+    data->count += more->count;
+    return EO_OK;
+}
+
+static eo_status append_files(struct eo_data *data, const struct eo_token_files *files, uint32_t vocabulary, bool hold_back,
+                              struct eo_problem *problem)
+{
+    for (uint32_t i = 1; i < files->path_count; i++)
+        TOOLS_TRY(append_file(data, files->paths[i], vocabulary, problem));
+    data->file_count = files->path_count;
+    data->training_count = data->count - (hold_back && !files->held_back ? data->count / 10 : 0);
+    data->is_held_apart = files->held_back != NULL;
+    return files->held_back ? append_file(data, files->held_back, vocabulary, problem) : EO_OK;
+}
+
+eo_status eo_data_map_files(struct eo_data *data, const struct eo_token_files *files, uint32_t vocabulary, bool hold_back,
+                            struct eo_problem *problem)
+{
+    struct eo_data mapped;
+    TOOLS_TRY(eo_data_map_tokens(&mapped, files->paths[0], vocabulary, false, problem));
+    const eo_status status = append_files(&mapped, files, vocabulary, hold_back, problem);
+    if (status < 0)
+        eo_data_fini(&mapped);
+    else
+        *data = mapped;
+    return status;
+}
+
+const void *eo_data_at(const struct eo_data *data, uint64_t index, uint32_t *token_bytes)
+{
+    for (; index >= data->own_count && data->next; data = data->next)
+        index -= data->own_count;
+    *token_bytes = data->token_bytes;
+    return (const char *)data->tokens + index * data->token_bytes;
+}
+
 void eo_data_fini(struct eo_data *data)
 {
+    for (struct eo_data *next = data->next, *after; next; next = after) {
+        after = next->next;
+        munmap(next->map, next->map_bytes);
+        free(next);
+    }
     free(data->owned);
     if (data->map)
         munmap(data->map, data->map_bytes);
@@ -160,6 +218,9 @@ eo_status eo_data_check(const struct eo_data *data, const struct eo_batch_shape 
                               "--seq %u%s, and one); give more text, or a smaller --batch or --seq", option,
                               (unsigned long long)data->training_count, (unsigned long long)needed, shape->batch,
                               shape->seq, data->is_text ? "" : " x --ranks");
+    if (validation && data->is_held_apart && held_back < (uint64_t)shape->seq + 1)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--val-tokens: %llu tokens are too short for --seq %u; give more, or a "
+                              "smaller --seq", (unsigned long long)held_back, shape->seq);
     if (validation && held_back < (uint64_t)shape->seq + 1)
         return eo_problem_set(problem, EO_ERR_INVALID,
                               "%s: the last tenth, %llu tokens, is too short for --val-every with --seq %u; give more "

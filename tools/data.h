@@ -5,7 +5,7 @@
  *
  *     text     sequence k of the run, k = step x G + (m x W + r) x B + b, begins at a place drawn from (seed, k);
  *              G = W x B x M. The same G gives the same set of sequences in every step
- *     tokens   micro-batch m of step s on rank r is batch (s x M + m) x W + r of the file, wrapping as llm.c does
+ *     tokens   micro-batch m of step s on rank r is batch (s x M + m) x W + r of the files, wrapping as llm.c does
  */
 #ifndef EO_TOOLS_DATA_H
 #define EO_TOOLS_DATA_H
@@ -15,10 +15,14 @@
 struct eo_data {
     bool is_text;
     uint32_t token_bytes;    /* 1: text */
-    const void *tokens;      /* count of them */
-    uint64_t count;
+    const void *tokens;      /* own_count of them */
+    uint64_t own_count;
+    struct eo_data *next;    /* token files: the next one, as if its tokens stood behind; of it only what stands above counts */
+    uint64_t count;          /* of all files */
     uint64_t training_count; /* the first ones; what follows is held back */
-    uint32_t file_count;     /* text */
+    bool is_held_apart;      /* what is held back has a file of its own */
+    uint32_t file_count;     /* that are trained on */
+    char warning[300];       /* "": none; for people */
     void *owned;             /* text */
     void *map;               /* token file */
     size_t map_bytes;
@@ -32,8 +36,8 @@ struct eo_batch_shape {
 
 /*
  * Folders are read in the order of their names, without what is hidden, linked, binary (a NUL byte in it), above
- * 64 MiB or in a build folder; files that are named are taken as they are. Both calls change nothing when they fail:
- * EO_ERR_IO, EO_ERR_INVALID, EO_ERR_NO_MEMORY.
+ * 64 MiB or in a build folder; a file that is named is refused where it is no text. All three calls change nothing when they
+ * fail: EO_ERR_IO, EO_ERR_INVALID, EO_ERR_NO_MEMORY.
  */
 EO_NODISCARD eo_status eo_data_load_text(struct eo_data *data, const char *const *paths, uint32_t path_count,
                                          struct eo_problem *problem);
@@ -41,6 +45,18 @@ EO_NODISCARD eo_status eo_data_load_text(struct eo_data *data, const char *const
 /* Every token is held against the vocabulary. `hold_back`: the last tenth is not trained on. */
 EO_NODISCARD eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vocabulary,
                                           bool hold_back, struct eo_problem *problem);
+
+/* Several files, as if they were one. What is held back is the file `held_back`, where that is not NULL. */
+struct eo_token_files {
+    const char *const *paths;
+    uint32_t path_count;
+    const char *held_back;
+};
+EO_NODISCARD eo_status eo_data_map_files(struct eo_data *data, const struct eo_token_files *files, uint32_t vocabulary,
+                                         bool hold_back, struct eo_problem *problem);
+
+/* Token `index`, as it lies in its file, for who looks at its bytes. */
+const void *eo_data_at(const struct eo_data *data, uint64_t index, uint32_t *token_bytes);
 void eo_data_fini(struct eo_data *data);
 
 /* Enough for a batch, and for one of held-back text if `validation`. */

@@ -269,19 +269,34 @@ static eo_status load_own_sources(struct eo_data *data, struct eo_problem *probl
     return eo_data_load_text(data, found, found_count, problem);
 }
 
+/* Bytes are tokens of a vocabulary that has them. What was trained on a tokenizer's knows nothing of bytes. */
+static eo_status check_vocabulary(const struct eo_job *job, struct eo_problem *problem)
+{
+    const struct eo_options *o = job->options;
+    if (o->tokens_paths)
+        return EO_OK;
+    if (o->init_path && job->config.vocabulary != 256)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--init %s: its vocabulary of %u is a tokenizer's, and --text gives "
+                              "bytes, 0 to 255, which mean nothing to it; turn the text into a token file with the model's own "
+                              "tokenizer (\"Token files\" in docs/interchange.md shows how), and train with --tokens FILE.bin",
+                              o->init_path, job->config.vocabulary);
+    if (job->config.vocabulary < 256)
+        return eo_problem_set(problem, EO_ERR_INVALID, "--text: bytes need a vocabulary of 256, and the model has %u; "
+                              "use --tokens", job->config.vocabulary);
+    return EO_OK;
+}
+
 static eo_status load_data(struct eo_job *job, struct eo_problem *problem)
 {
     const struct eo_options *o = job->options;
-    if (o->tokens_path)
-        TOOLS_TRY(eo_data_map_tokens(&job->data, o->tokens_path, job->config.vocabulary, job->val_every != 0,
-                                     problem));
+    const struct eo_token_files files = {o->tokens_paths, o->tokens_path_count, o->val_tokens_path};
+    TOOLS_TRY(check_vocabulary(job, problem));
+    if (o->tokens_paths)
+        TOOLS_TRY(eo_data_map_files(&job->data, &files, job->config.vocabulary, job->val_every != 0, problem));
     else if (o->text_paths)
         TOOLS_TRY(eo_data_load_text(&job->data, o->text_paths, o->text_path_count, problem));
     else
         TOOLS_TRY(load_own_sources(&job->data, problem));
-    if (job->data.is_text && job->config.vocabulary < 256)
-        return eo_problem_set(problem, EO_ERR_INVALID, "--text: bytes need a vocabulary of 256, and the model has %u; "
-                              "use --tokens", job->config.vocabulary);
     return eo_data_check(&job->data, &job->shape, job->val_every != 0, problem);
 }
 
@@ -306,6 +321,8 @@ static eo_status load_model_config(struct eo_job *job, struct eo_problem *proble
 void eo_job_tell_model(const struct eo_job *job)
 {
     const struct eo_model_config *c = job->model_config ? job->model_config : job->import.model_config;
+    if (job->data.warning[0])
+        fprintf(stderr, "%s: warning: %s\n", program_invocation_short_name, job->data.warning);
     for (uint32_t i = 0; c && i < c->default_count; i++)
         fprintf(stderr, "%s %s\n", i == 0 ? "the config does not say:" : "                        ", c->defaults[i]);
     if (c && c->not_computed[0])

@@ -152,7 +152,8 @@ void eo_job_fini(struct eo_job *job);
  * for --join-timeout. Collective. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank has failed. */
 EO_NODISCARD eo_status eo_job_sum(struct eo_job_rank *rank, double *value);
 
-/* On standard error: what a config.json left to its family's defaults, and what of it is not computed. */
+/* On standard error: what is doubtful of the data, what a config.json left to its family's defaults, and what of it is not
+ * computed. */
 void eo_job_tell_model(const struct eo_job *job);
 
 /* What the planner and layers are made of, for other sizes too: neither is kept when it fails. */

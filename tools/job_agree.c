@@ -48,13 +48,14 @@ static json_t *describe_options(const struct eo_job *job, const struct eo_job_wo
 {
     const struct eo_options *o = job->options;
     const struct eo_checkpoint_options *c = choices->checkpoint;
-    return json_pack("{s:b, s:s, s:s, s:s, s:b, s:b, s:I, s:s, s:I, s:o, s:I, s:I, s:b, s:b, s:I, s:o}",
+    return json_pack("{s:b, s:s, s:s, s:s, s:b, s:b, s:I, s:s, s:I, s:o, s:o, s:I, s:I, s:b, s:b, s:I, s:o}",
         "--plan", o->plan_only, "--device", o->device, "--collectives", world->collectives ? world->collectives : "not given",
         "--memory", eo_memory_name(o->memory), "--graph", o->graph, "--implicit-prefetch", o->implicit_prefetch,
         "--reduce-inputs", (json_int_t)o->reduce_inputs, "--init (what it holds)", init,
-        "--val-every", (json_int_t)job->val_every, "--checkpoint", path_value(c->folder),
-        "--checkpoint-every", (json_int_t)c->every, "--keep", (json_int_t)c->keep, "--checkpoint-used", c->used,
-        "--resume", c->resume, "--sample", (json_int_t)choices->sample_count, "--export", path_value(choices->export_path));
+        "--val-every", (json_int_t)job->val_every, "--val-tokens", path_value(o->val_tokens_path),
+        "--checkpoint", path_value(c->folder), "--checkpoint-every", (json_int_t)c->every, "--keep", (json_int_t)c->keep,
+        "--checkpoint-used", c->used, "--resume", c->resume, "--sample", (json_int_t)choices->sample_count,
+        "--export", path_value(choices->export_path));
 }
 
 /* With a name before each value. NULL: no memory. */

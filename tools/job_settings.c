@@ -11,14 +11,17 @@
 #include "tools/job_checkpoint.h"
 #include "tools/weights_hash.h"
 
-/* Enough of the data to know it again: how much there is, and a token here and there. */
+/* Enough of the data to know it again: how much there is, and a token here and there. A file of its own for what is held back
+ * changes nothing of the training. */
 static uint64_t data_hash(const struct eo_data *data)
 {
     enum { SAMPLES = 4096 };
     uint64_t hash = eo_hash_more(EO_HASH_START, &data->training_count, sizeof(data->training_count));
-    for (uint64_t i = 0; i < SAMPLES && data->count; i++) {
-        const uint64_t at = data->count / SAMPLES * i + data->count % SAMPLES * i / SAMPLES;
-        hash = eo_hash_more(hash, (const char *)data->tokens + at * data->token_bytes, data->token_bytes);
+    const uint64_t count = data->is_held_apart ? data->training_count : data->count;
+    for (uint64_t i = 0; i < SAMPLES && count; i++) {
+        uint32_t token_bytes;
+        const void *token = eo_data_at(data, count / SAMPLES * i + count % SAMPLES * i / SAMPLES, &token_bytes);
+        hash = eo_hash_more(hash, token, token_bytes);
     }
     return hash;
 }

@@ -69,7 +69,7 @@ static const struct argp_option option_table[] = {
      "init for the shape of the --init weights [small; with --init: init]", 1},
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [the project's own sources]", 1},
-    {"tokens", OPTION_TOKENS, "FILE.bin", 0, "train on a token file of llm.c, in its order", 1},
+    {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in their order", 1},
     {"init", OPTION_INIT, "PATH", 0,
      "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
     {.doc = "Ranks and memory:", .group = 2},
@@ -251,13 +251,22 @@ static void parse_recompute(const struct argp_state *state, struct eo_options *o
     }
 }
 
-static void add_text_path(const struct argp_state *state, struct eo_options *options, const char *path)
+static void add_path(const struct argp_state *state, const char ***paths, uint32_t *count, const char *path)
 {
-    const char **paths = realloc(options->text_paths, (options->text_path_count + 1) * sizeof(*paths));
-    if (!paths)
-        argp_failure(state, EO_EXIT_FAILED, ENOMEM, "--text");
-    options->text_paths = paths;
-    options->text_paths[options->text_path_count++] = path;
+    const char **more = realloc(*paths, (*count + 1) * sizeof(*more));
+    if (!more)
+        argp_failure(state, EO_EXIT_FAILED, ENOMEM, "%s", path);
+    *paths = more;
+    more[(*count)++] = path;
+}
+
+/* Words behind --text or --tokens, which may also be given more than once: paths add up. */
+static void add_data_path(const struct argp_state *state, struct eo_options *options, const char *path)
+{
+    if (options->words_are_tokens)
+        add_path(state, &options->tokens_paths, &options->tokens_path_count, path);
+    else
+        add_path(state, &options->text_paths, &options->text_path_count, path);
 }
 
 /* One of two words; true for the second. */
@@ -439,6 +448,10 @@ static void check_device(const struct argp_state *state, struct eo_options *o)
                    eo_memory_name(o->memory));
     if ((o->cupti || o->cupti_library) && !on_gpu)
         argp_error(state, "--cupti is for --device cuda: it tells what a GPU runs");
+    if (o->cupti_library && !o->cupti)
+        argp_error(state, "--cupti-library is for --cupti on; add that, or leave it out");
+    if (o->graph_times && is_given(o, OPTION_GRAPH_TIMES) && !on_gpu)
+        argp_error(state, "--graph-times on is for --device cuda: a CPU has no graphs, and tells its times anyway");
     if (o->plan_cache && !on_gpu)
         argp_error(state, "--product-cache is for --device cuda; leave it out");
     if (o->repeatable && !on_gpu)
@@ -454,11 +467,27 @@ static void check_device(const struct argp_state *state, struct eo_options *o)
         o->threads = 1; /* they only issue work */
 }
 
+void eo_options_check_mode(const struct argp_state *state, const struct eo_options *o)
+{
+    const char *memory = eo_memory_name(o->memory);
+    const bool is_static = o->memory == EO_MEMORY_STATIC;
+    if (is_static && o->implicit_prefetch)
+        argp_error(state, "--implicit-prefetch is for --memory dynamic:...; in static memory the plan says when weights are "
+                   "gathered (--no-prefetch: not before they are needed)");
+    if (is_static && is_given(o, OPTION_REDUCE_INPUTS))
+        argp_error(state, "--reduce-inputs is for --memory dynamic:...; in static memory gradient buffers are counted by "
+                   "--slots G,D");
+    if (!is_static && is_given(o, OPTION_SLOTS))
+        argp_error(state, "--slots is for --memory static: %s takes buffers as it needs them (--reduce-inputs)", memory);
+    if (o->graph_times && is_given(o, OPTION_GRAPH_TIMES) && !o->graph)
+        argp_error(state, "--graph-times on is for steps that run as a graph (--graph on, --memory static)");
+}
+
 static void check_together(const struct argp_state *state, struct eo_options *o)
 {
     check_device(state, o);
     check_strategy(state, o);
-    if (o->text_paths && o->tokens_path)
+    if (o->text_paths && o->tokens_paths)
         argp_error(state, "--text and --tokens are both given; train on one of them");
     if (o->init_path && !is_given(o, OPTION_MODEL)) { /* the shape of the files, then */
         o->model_of_init = true;
@@ -472,9 +501,11 @@ static void check_together(const struct argp_state *state, struct eo_options *o)
                    (unsigned long long)o->warmup, (unsigned long long)o->steps);
     if (!is_given(o, OPTION_WARMUP))
         o->warmup = o->steps / 10 < 20 ? o->steps / 10 : 20;
-    if (o->no_prefetch && o->memory != EO_MEMORY_STATIC)
+    if (o->no_prefetch && o->memory != EO_MEMORY_STATIC && is_given(o, OPTION_MEMORY))
         argp_error(state, "--no-prefetch is for --memory static; with %s try --implicit-prefetch",
                    eo_memory_name(o->memory));
+    if (o->memory != EO_MEMORY_STATIC) /* a comparison's other side */
+        o->no_prefetch = false;
     if (o->world_ranks && is_given(o, OPTION_RANKS) && o->ranks != o->world_ranks)
         argp_error(state, "--ranks is %u, and %s has started %u; leave --ranks out", o->ranks, o->world_launcher,
                    o->world_ranks);
@@ -491,20 +522,23 @@ static void check_together(const struct argp_state *state, struct eo_options *o)
 static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     struct eo_options *options = state->input;
-    if (key > OPTION_TEXT && key < OPTION_END)
+    if (key > OPTION_TOKENS && key < OPTION_END)
         eo_option_once(state, &options->given, (unsigned)(key - OPTION_MODEL), name_of(key));
     switch (key) {
     case OPTION_MODEL:
         eo_option_once(state, &options->given, 0, "model");
         parse_model(state, options, text);
         return 0;
-    case OPTION_TEXT: add_text_path(state, options, text); return 0; /* more than once is fine: paths add up */
-    case OPTION_TOKENS: options->tokens_path = text; return 0;
+    case OPTION_TEXT:
+    case OPTION_TOKENS:
+        options->words_are_tokens = key == OPTION_TOKENS;
+        add_data_path(state, options, text);
+        return 0;
     case OPTION_INIT: options->init_path = text; return 0;
-    case ARGP_KEY_ARG: /* --text takes all words that follow */
-        if (!options->text_paths)
+    case ARGP_KEY_ARG: /* --text and --tokens take all words that follow */
+        if (!options->text_paths && !options->tokens_paths)
             argp_error(state, "'%s' belongs to no option; files and folders to train on follow --text", text);
-        add_text_path(state, options, text);
+        add_data_path(state, options, text);
         return 0;
     case ARGP_KEY_END: check_together(state, options); return 0;
     default: break;
@@ -528,7 +562,8 @@ eo_status eo_options_check_output(const struct eo_options *options, const char *
                                   struct eo_problem *problem)
 {
     const struct eo_input inputs[] = {
-        {"--tokens", options->tokens_path}, {"--init", options->init_path}, {"--cupti-library", options->cupti_library},
+        {"--val-tokens", options->val_tokens_path}, {"--init", options->init_path},
+        {"--cupti-library", options->cupti_library},
         {"--model", is_file_or_folder(options->model_name) && options->model_of_config ? options->model_name : NULL},
     };
     TOOLS_TRY(eo_check_writable(option, path, problem));
@@ -536,6 +571,10 @@ eo_status eo_options_check_output(const struct eo_options *options, const char *
     for (uint32_t i = 0; i < options->text_path_count; i++) {
         const struct eo_input text = {"--text", options->text_paths[i]};
         TOOLS_TRY(eo_overwrite_no_input(option, path, &text, 1, problem));
+    }
+    for (uint32_t i = 0; i < options->tokens_path_count; i++) {
+        const struct eo_input tokens = {"--tokens", options->tokens_paths[i]};
+        TOOLS_TRY(eo_overwrite_no_input(option, path, &tokens, 1, problem));
     }
     return EO_OK;
 }
@@ -556,7 +595,8 @@ void eo_options_init(struct eo_options *options)
 void eo_options_fini(struct eo_options *options)
 {
     free(options->text_paths);
-    options->text_paths = NULL;
+    free(options->tokens_paths);
+    options->text_paths = options->tokens_paths = NULL;
 }
 
 double eo_options_learning_rate(const struct eo_options *options, uint64_t step)

@@ -26,7 +26,10 @@ struct eo_options {
 
     const char **text_paths; /* NULL: the project's own sources */
     uint32_t text_path_count;
-    const char *tokens_path; /* NULL: text */
+    const char **tokens_paths; /* NULL: text */
+    uint32_t tokens_path_count;
+    const char *val_tokens_path; /* NULL: what is held back is a part of the others */
+    bool words_are_tokens;   /* words that follow belong to --tokens, and not to --text */
     const char *init_path;   /* NULL: fresh weights */
 
     const char *device;     /* "cpu", "cuda" */
@@ -84,6 +87,9 @@ void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bi
  * file. */
 EO_NODISCARD eo_status eo_options_check_output(const struct eo_options *options, const char *option, const char *path,
                                                struct eo_problem *problem);
+
+/* For programs that run one memory mode: refuses what says nothing to it. */
+void eo_options_check_mode(const struct argp_state *state, const struct eo_options *options);
 
 /* Whether --memory was given, and not left to its default. */
 bool eo_option_memory_given(const struct eo_options *options);

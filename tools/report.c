@@ -31,6 +31,29 @@ double eo_median(double *values, uint64_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
+/* What is trained on, and what is held back. */
+static void report_data(const struct eo_job *job)
+{
+    const struct eo_data *data = &job->data;
+    const struct eo_options *o = job->options;
+    const unsigned long long held_back = data->count - data->training_count;
+    const char *files = data->file_count == 1 ? "" : "s";
+    if (data->is_text) {
+        printf("data: %.2f MiB of text in %u file%s, the last tenth held back\n", mib(data->count), data->file_count, files);
+        return;
+    }
+    printf("data: %s", o->tokens_paths[0]);
+    if (data->file_count > 1)
+        printf(" and %u more file%s", data->file_count - 1, data->file_count == 2 ? "" : "s");
+    printf(", %llu tokens to train on", (unsigned long long)data->training_count);
+    if (data->is_held_apart)
+        printf("; held back: %s, %llu tokens\n", o->val_tokens_path, held_back);
+    else if (held_back)
+        printf("; the last tenth, %llu tokens, held back for --val-every (--val-tokens gives them a file)\n", held_back);
+    else
+        printf(", all there are\n");
+}
+
 void eo_report_start(const struct eo_job *job)
 {
     const struct eo_options *o = job->options;
@@ -47,11 +70,7 @@ void eo_report_start(const struct eo_job *job)
     if (eo_options_on_gpu(o) || o->dtype != EO_DTYPE_FP32 || o->reduce_dtype != EO_DTYPE_FP32)
         printf("device %s, computed in %s, reduced in %s, steps %s\n", o->device, eo_dtype_name(o->dtype),
                reduced, o->graph ? "as a graph after the first" : "operation by operation");
-    if (job->data.is_text)
-        printf("data: %.2f MiB of text in %u file%s, the last tenth held back\n", mib(job->data.count),
-               job->data.file_count, job->data.file_count == 1 ? "" : "s");
-    else
-        printf("data: %s, %llu tokens\n", o->tokens_path, (unsigned long long)job->data.count);
+    report_data(job);
     printf("step: %u sequences x %u tokens a rank, %u micro-batch%s: %llu tokens\n", job->shape.batch, job->shape.seq,
            job->shape.micro_batches, job->shape.micro_batches == 1 ? "" : "es",
            (unsigned long long)eo_step_tokens(job));

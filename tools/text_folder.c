@@ -19,7 +19,8 @@ enum { FOLDER_DEPTH_MAX = 64 };
 struct text {
     uint8_t *bytes;
     uint64_t count, capacity;
-    uint32_t file_count;
+    uint32_t file_count, json_count;
+    char json_path[160]; /* of the first file of JSON */
     struct eo_problem *problem;
 };
 
@@ -54,6 +55,32 @@ static eo_status read_all(struct text *text, int file, const char *path)
     }
 }
 
+/* What a file is that is no text, as its first bytes or a NUL tell. NULL: it may be text. */
+static const char *kind_of_binary(const uint8_t *bytes, uint64_t count)
+{
+    static const struct {
+        const char *bytes, *kind;
+    } kinds[] = {{"PAR1", "a Parquet file"}, {"\x1f\x8b", "packed by gzip"}, {"PK\x03\x04", "a zip archive"},
+                 {"\x28\xb5\x2f\xfd", "packed by zstd"}, {"\xfd" "7zXZ", "packed by xz"},
+                 {"\x88\xd8\x34\x01", "a token file, for --tokens"}, {"\xa1\xd9\x34\x01", "a token file, for --tokens"}};
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (count >= strlen(kinds[i].bytes) && memcmp(bytes, kinds[i].bytes, strlen(kinds[i].bytes)) == 0)
+            return kinds[i].kind;
+    return memchr(bytes, 0, count) ? "binary: it holds bytes of value 0" : NULL;
+}
+
+static bool is_json_lines(const char *path)
+{
+    const char *end = strrchr(path, '.');
+    return end && (strcmp(end, ".jsonl") == 0 || strcmp(end, ".ndjson") == 0);
+}
+
+static void note_json_lines(struct text *text, const char *path)
+{
+    if (text->json_count++ == 0)
+        snprintf(text->json_path, sizeof(text->json_path), "%.150s", path);
+}
+
 /* A file found in a folder is left out again when it is no text. */
 static eo_status add_file(struct text *text, const char *path, bool found)
 {
@@ -64,8 +91,13 @@ static eo_status add_file(struct text *text, const char *path, bool found)
     const eo_status status = read_all(text, file, path);
     close(file);
     TOOLS_TRY(status);
-    if (found && memchr(text->bytes + before, 0, text->count - before))
+    const char *kind = text->count > before ? kind_of_binary(text->bytes + before, text->count - before) : NULL;
+    if (kind && !found)
+        return eo_problem_set(text->problem, EO_ERR_INVALID, "--text %s: is no text, but %s; give plain text (UTF-8)", path, kind);
+    if (kind)
         text->count = before;
+    if (text->count > before && is_json_lines(path))
+        note_json_lines(text, path);
     if (text->count > before)
         text->file_count++;
     return EO_OK;
@@ -153,8 +185,11 @@ eo_status eo_data_load_text(struct eo_data *data, const char *const *paths, uint
         return status;
     }
     *data = (struct eo_data){
-        .is_text = true, .token_bytes = 1, .tokens = text.bytes, .count = text.count,
+        .is_text = true, .token_bytes = 1, .tokens = text.bytes, .count = text.count, .own_count = text.count,
         .training_count = text.count - text.count / 10, .file_count = text.file_count, .owned = text.bytes,
     };
+    if (text.json_count)
+        snprintf(data->warning, sizeof(data->warning), "--text %s%s: trained on as it stands, with the signs and names of JSON; "
+                 "take the text out first (jq -r .text)", text.json_path, text.json_count > 1 ? " and others" : "");
     return EO_OK;
 }

@@ -21,13 +21,14 @@
 #include "tools/weights_hash.h"
 #include "tools/world_threads.h"
 
-enum train_key { TRAIN_VAL_EVERY = 0x200, TRAIN_LOG, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN };
+enum train_key { TRAIN_VAL_EVERY = 0x200, TRAIN_LOG, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN, TRAIN_VAL_TOKENS };
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
 static const double sample_temperature = 0.8;
 
 static const struct argp_option train_options[] = {
     {.doc = "What comes out:", .group = 4},
-    {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on held-back text every N steps [never]", 4},
+    {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on what is held back every N steps; of token files that is the last tenth [never]", 4},
+    {"val-tokens", TRAIN_VAL_TOKENS, "FILE.bin", 0, "this token file is held back, and all of --tokens trained on", 4},
     {"log", TRAIN_LOG, "FILE.jsonl", 0, "the plan, a JSON object a step, and a summary", 4},
     {"trace", TRAIN_TRACE, "FILE.json", 0, "what both streams did in the last steps, for Perfetto or Chrome", 4},
     {"sample", TRAIN_SAMPLE, "N", 0, "bytes (tokens) of text generated at the end, 0: none [160]", 4},
@@ -83,6 +84,19 @@ static void check_outputs(const struct argp_state *state, const struct train_set
                            outputs[i].path);
 }
 
+/* Options that say nothing where they are given. */
+static void check_together(const struct argp_state *state, const struct train_settings *s)
+{
+    eo_options_check_mode(state, &s->common);
+    if (s->common.val_tokens_path && !s->common.tokens_paths)
+        argp_error(state, "--val-tokens is for --tokens; of --text the last tenth is held back");
+    if (s->common.val_tokens_path && !s->val_every)
+        argp_error(state, "--val-tokens is for --val-every N: every how many steps is its loss wanted?");
+    if (s->world->collectives && !s->world->environment.launcher && !s->world->environment.is_alone)
+        argp_error(state, "--collectives %s is for ranks that are processes (launch -n N, mpirun, srun, torchrun); these are "
+                   "threads of one, which need none", s->world->collectives);
+}
+
 static error_t parse_train_option(int key, char *text, struct argp_state *state)
 {
     struct train_settings *settings = state->input;
@@ -97,6 +111,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
         state->child_inputs[3] = settings->world;
         return 0;
     case TRAIN_VAL_EVERY: settings->val_every = eo_option_count(state, "val-every", text, 1, 1000000000); return 0;
+    case TRAIN_VAL_TOKENS: settings->common.val_tokens_path = text; return 0;
     case TRAIN_LOG: settings->log_path = text; return 0;
     case TRAIN_TRACE: settings->trace_path = text; return 0;
     case TRAIN_SAMPLE: settings->sample_count = (uint32_t)eo_option_count(state, "sample", text, 0, 1 << 20); return 0;
@@ -104,6 +119,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case ARGP_KEY_END:
         settings->common.saves = settings->checkpoint.folder != NULL;
         check_outputs(state, settings);
+        check_together(state, settings);
         if (settings->trace_path && !eo_option_graph_times_given(&settings->common))
             settings->common.graph_times = true;
         return 0;

@@ -127,6 +127,20 @@ refuse 'a token file shorter than a batch' 'shorter than a batch' --model tiny -
 run "$train" --model tiny --tokens "$work/tokens.bin" --seq 32 --batch 1 --steps 2 --sample 4 --threads 1 \
     --peak-seconds 0
 result $code 'a good token file is taken'
+tokens="--model tiny --seq 32 --batch 1 --steps 2 --sample 0 --threads 1 --peak-seconds 0 --tokens $work/tokens.bin"
+# shellcheck disable=SC2086
+{
+    run "$train" $tokens
+    [ $code = 0 ] && grep -q 'tokens.bin, 500 tokens to train on, all there are$' "$work/out"
+    result $? 'the data line says that all tokens are trained on'
+    run "$train" $tokens --val-every 1
+    [ $code = 0 ] && grep -q '450 tokens to train on; the last tenth, 50 tokens, held back for --val-every' "$work/out"
+    result $? 'or that a tenth is held back'
+    run "$train" $tokens "$work/tokens.bin" --val-every 1 --val-tokens "$work/tokens.bin"
+    [ $code = 0 ] && grep -q ' and 1 more file, 1000 tokens to train on; held back: .*/tokens.bin, 500 tokens' "$work/out"
+    result $? 'or which file'
+}
+refuse 'a second token file that is not there' 'No such file' --model tiny --tokens "$work/tokens.bin" "$work/nothing"
 
 # Checkpoints: (16 + 8) x 8 + 2 x (12 x 64 + 13 x 8) + 16 = 1952 values.
 header() { le32 20240326 3 8 10 2 2 8 16 && zeros 992; }
@@ -153,6 +167,15 @@ run "$train" --init "$work/folder" --tokens "$work/tokens.bin" --batch 1 --steps
 [ $code = 0 ] && [ "$(wc -c <"$work/run/back.bin")" = $((1024 + 4 * (1952 + (128 - 16) * 8))) ]
 result $? 'and the folder a checkpoint of llm.c, with its vocabulary padded'
 some="--tokens $work/tokens.bin --batch 1 --steps 2"
+refuse 'bytes for a model of a tokenizer' 'with the model'"'"'s own tokenizer' --init "$work/folder" --text "$text"
+refuse 'the default text for a model of a tokenizer' 'is a tokenizer' --init "$work/good.bin"
+seq 1 300 | gzip >"$work/text.gz"
+refuse 'a text that is packed' 'packed by gzip' --model tiny --text "$work/text.gz"
+sed 's/.*/{"text":"&"}/' "$text" >"$work/text.jsonl"
+# shellcheck disable=SC2086
+run "$train" --text "$work/text.jsonl" --model tiny --seq 32 --batch 1 --steps 1 --sample 0 --threads 1 --peak-seconds 0
+[ $code = 0 ] && grep -q 'text.jsonl: trained on as it stands' "$work/err"
+result $? 'a text of JSON is warned of'
 # shellcheck disable=SC2086 # lists of words
 {
     refuse 'a folder for another model' 'has weights of a GPT-2' --model llama-tiny --init "$work/folder" --text "$text"
@@ -230,6 +253,14 @@ refuse 'text and tokens' '--text and --tokens' --text "$text" --tokens "$work/to
 refuse 'the shape of no checkpoint' '--init FILE.bin' --model init
 refuse 'a warm-up longer than the run' '--warmup' --steps 5 --warmup 6
 refuse 'prefetch of the plan in dynamic memory' '--no-prefetch' --memory dynamic:pool --no-prefetch
+refuse 'prefetch of dynamic memory in static memory' '--implicit-prefetch is for --memory dynamic' --implicit-prefetch
+refuse 'reductions of dynamic memory in static memory' '--reduce-inputs is for --memory dynamic' --reduce-inputs 2
+refuse 'slots in dynamic memory' '--slots is for --memory static' --memory dynamic:pool --slots 1,1
+refuse 'collectives of processes for threads' 'for ranks that are processes' --collectives nccl
+refuse 'times of graphs on a CPU' '--graph-times on is for --device cuda' --graph-times on
+refuse 'a library for what is off' '--cupti-library is for --cupti on' --device cuda --cupti-library x.so
+refuse 'held-back tokens that are never looked at' 'is for --val-every' --tokens "$work/tokens.bin" --val-tokens "$work/tokens.bin"
+refuse 'held-back tokens beside a text' '--val-tokens is for --tokens' --text "$text" --val-tokens "$work/tokens.bin" --val-every 1
 refuse 'an unknown memory mode' "'dynamic'" --memory dynamic
 refuse 'an unknown schedule' "'linear'" --schedule linear
 refuse 'an unknown recompute' "'some'" --recompute some

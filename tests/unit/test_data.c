@@ -67,7 +67,7 @@ static void load_counting_text(struct eo_data *data, uint32_t count)
 {
     char *bytes = malloc(count);
     for (uint32_t i = 0; i < count; i++)
-        bytes[i] = (char)(i * 7 + i / 256);
+        bytes[i] = (char)(1 + (i * 7 + i / 256) % 255); /* a text has no byte of value 0 */
     const char *path = write_bytes("counting", bytes, count);
     free(bytes);
     cr_assert_eq(eo_data_load_text(data, &path, 1, &problem), EO_OK, "%s", problem.text);
@@ -220,6 +220,69 @@ Test(data, a_token_file_of_another_magic_version_length_or_vocabulary_is_refused
     cr_assert_not_null(strstr(problem.text, "token 250 is 250"), "%s", problem.text);
     cr_assert_lt(eo_data_map_tokens(&data, path_of("missing"), 251, false, &problem), 0);
     cr_assert_lt(eo_data_map_tokens(&data, folder, 251, false, &problem), 0);
+}
+
+/* Goal: several token files are one; a file of its own is held back whole. Method: the tokens that both ways give. */
+Test(data, token_files_are_read_as_one_and_what_is_held_back_may_have_its_own)
+{
+    struct eo_data data;
+    char first[256], second[256], held_back[256];
+    strcpy(first, write_tokens("first.bin", 20240520, 1, 20, 0));
+    strcpy(second, write_tokens("second.bin", 20240520, 1, 30, 0));
+    strcpy(held_back, write_tokens("held.bin", 20240520, 1, 40, 0));
+    const char *paths[] = {first, second};
+    const struct eo_token_files all = {paths, 2, NULL}, apart = {paths, 2, held_back}, missing = {paths, 2, "/nothing"};
+    const struct eo_batch_shape shape = {1, 2, 12, 1};
+    int32_t tokens[24], targets[24];
+
+    cr_assert_eq(eo_data_map_files(&data, &all, 251, true, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(data.count, 50);
+    cr_assert_eq(data.training_count, 45);
+    cr_assert_eq(data.file_count, 2);
+    eo_data_batch(&data, &shape, 1, 0, 0, 0, tokens, targets);
+    for (int i = 0; i < 24; i++) {
+        cr_assert_eq(tokens[i], i < 20 ? i : i - 20);
+        cr_assert_eq(targets[i], i + 1 < 20 ? i + 1 : i + 1 - 20);
+    }
+    eo_data_fini(&data);
+
+    cr_assert_eq(eo_data_map_files(&data, &apart, 251, true, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(data.training_count, 50);
+    cr_assert_eq(data.count, 90);
+    eo_data_prompt(&data, 3, tokens);
+    cr_assert(tokens[0] == 0 && tokens[1] == 1 && tokens[2] == 2);
+    for (uint32_t b = 0; b < 8; b++) { /* of the last file alone: each sequence counts on */
+        eo_data_validation_batch(&data, &shape, b, 0, tokens, targets);
+        for (int i = 0; i < 11; i++)
+            cr_assert(tokens[i + 1] == tokens[i] + 1 && targets[i] == tokens[i] + 1 && targets[11] < 40);
+    }
+    eo_data_fini(&data);
+    cr_assert_lt(eo_data_map_files(&data, &missing, 251, true, &problem), 0);
+    const char *one_bad[] = {first, "/nothing"};
+    cr_assert_lt(eo_data_map_files(&data, &(struct eo_token_files){one_bad, 2, NULL}, 251, true, &problem), 0);
+}
+
+/* Goal: what is no text is refused where it is named; JSON is trained on and told. */
+Test(data, files_that_are_no_text_are_refused_and_json_is_told)
+{
+    struct eo_data data;
+    const struct { const char *name, *bytes; size_t count; const char *word; } cases[] = {
+        {"a.parquet", "PAR1abcdefgh", 12, "Parquet"}, {"b.gz", "\x1f\x8b\x08\x01xyz", 7, "gzip"},
+        {"c.txt", "text\0text", 9, "value 0"}, {"d.bin", "\x88\xd8\x34\x01", 4, "token file"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *path = write_bytes(cases[i].name, cases[i].bytes, cases[i].count);
+        cr_assert_eq(eo_data_load_text(&data, &path, 1, &problem), EO_ERR_INVALID);
+        cr_assert(strstr(problem.text, cases[i].word) && strstr(problem.text, cases[i].name), "%s", problem.text);
+    }
+    const char *path = write_bytes("e.jsonl", "{\"text\":\"a\"}\n", 13);
+    cr_assert_eq(eo_data_load_text(&data, &path, 1, &problem), EO_OK);
+    cr_assert(strstr(data.warning, "e.jsonl") && strstr(data.warning, "jq"), "%s", data.warning);
+    eo_data_fini(&data);
+    path = write_bytes("f.txt", "plain \xc3\xa4\n", 9);
+    cr_assert_eq(eo_data_load_text(&data, &path, 1, &problem), EO_OK);
+    cr_assert_eq(data.warning[0], '\0');
+    eo_data_fini(&data);
 }
 
 Test(data, a_token_file_that_holds_no_round_is_refused)
