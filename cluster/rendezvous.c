@@ -27,6 +27,14 @@ _Static_assert((int)EO_EXCHANGE_MAX == (int)EO_GATHER_BYTES_MAX && (int)EO_TOKEN
 
 /* ---- create ---- */
 
+/* Cut short it would be another one. */
+static eo_status check_length(const eo_log *log, const char *field, const char *text, size_t bytes)
+{
+    EO_REQUIRE(log, !text || strlen(text) < bytes, "rendezvous: the %s '%.40s...' is longer than %zu bytes", field, text,
+               bytes - 1);
+    return EO_OK;
+}
+
 static eo_status check(const eo_rendezvous_params *p)
 {
     EO_REQUIRE(p->log, p->rank_count >= 1 && p->rank_count <= RANKS_MAX, "a world of %u ranks: 1 to %d are possible",
@@ -36,6 +44,9 @@ static eo_status check(const eo_rendezvous_params *p)
                "local rank %u of %u on this host, in a world of %u", p->local_rank, p->local_count, p->rank_count);
     EO_REQUIRE(p->log, p->rank != 0 || p->local_rank == 0, "rank 0 has local rank %u; it must be the first of its host",
                p->local_rank);
+    EO_TRY(check_length(p->log, "address", p->address, sizeof(((struct eo_rendezvous *)NULL)->address)));
+    EO_TRY(check_length(p->log, "port", p->port, sizeof(((struct eo_rendezvous *)NULL)->port)));
+    EO_TRY(check_length(p->log, "job", p->job, sizeof(((struct eo_secret *)NULL)->job)));
     EO_REQUIRE(p->log, p->local_count == p->rank_count || p->rank_count == 1 || (p->address && p->port),
                "ranks are on several hosts (%u of %u on this one), and the address of rank 0 is not told",
                p->local_count, p->rank_count);
@@ -195,6 +206,14 @@ eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t
                bytes, EO_EXCHANGE_MAX);
     const struct timespec end = deadline_in((uint64_t)rv->params.timeout_ms + EXCHANGE_GRACE_MS);
     pthread_mutex_lock(&rv->mutex);
+    /* After a failure nothing is exchanged: this rank's part of the exchange that failed may be on its way still. */
+    const eo_status failed = rv->failure.status < 0 ? rv->failure.status
+                             : rv->wants_to_fail    ? rv->own_failure.status
+                                                    : EO_OK;
+    if (failed < 0) {
+        pthread_mutex_unlock(&rv->mutex);
+        return failed;
+    }
     if (rv->recv) {
         pthread_mutex_unlock(&rv->mutex);
         eo_log_write(&rv->log, EO_LOG_ERROR, "two exchanges at one time: one thread has to make all of them");

@@ -94,7 +94,8 @@ EO_EXPORT void eo_rendezvous_destroy(eo_rendezvous **rendezvous);
 
 /*
  * recv[r * bytes ...] = what rank r sends; bytes: 1 ... EO_EXCHANGE_MAX, the same on all ranks. Collective, blocks; also a
- * barrier. One thread at a time. EO_OK, EO_ERR_INVALID, EO_ERR_TIMEOUT, or the status of a failure.
+ * barrier. One thread at a time. `send` may be written again when it returns, whatever it returns. EO_OK, EO_ERR_INVALID,
+ * EO_ERR_TIMEOUT, or the status of a failure: after one all exchanges end with it.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_rendezvous_all_gather(eo_rendezvous *rendezvous, const void *send, uint32_t bytes,
                                                           void *recv);

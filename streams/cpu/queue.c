@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/float_mode.h"
 
 struct point {
     struct eo_cpu_queue *queue;
@@ -50,9 +51,18 @@ static eo_status run_item(struct eo_cpu_queue *queue, struct eo_cpu_item *item)
     return item->run ? item->run(item->arguments) : EO_OK;
 }
 
+/* Setting it costs more than looking. */
+static void take_float_mode(uint64_t *now, uint64_t wanted)
+{
+    if (*now != wanted)
+        eo_float_mode_set(wanted);
+    *now = wanted;
+}
+
 static void *worker(void *arg)
 {
     struct eo_cpu_queue *queue = arg;
+    uint64_t float_mode = eo_float_mode_get();
     if (queue->bind)
         queue->bind(queue->bind_arg);
     for (uint64_t completed = 0;; completed++) {
@@ -60,7 +70,9 @@ static void *worker(void *arg)
         (void)eo_gate_wait(&queue->work, has_work, &point, 0);
         if (atomic_load_explicit(&queue->issued, memory_order_acquire) == completed)
             return NULL; /* stopped, and nothing is left */
-        const eo_status status = run_item(queue, &queue->ring[completed % queue->ring_items]);
+        struct eo_cpu_item *item = &queue->ring[completed % queue->ring_items];
+        take_float_mode(&float_mode, item->float_mode);
+        const eo_status status = run_item(queue, item);
         if (status < 0)
             atomic_store_explicit(&queue->error, status, memory_order_release);
         atomic_store_explicit(&queue->completed, completed + 1, memory_order_release);
@@ -110,6 +122,7 @@ void eo_cpu_queue_issue(struct eo_cpu_queue *queue, eo_cpu_work_fn run, const vo
                  "enqueued, or raise ring_capacity", queue->rank, queue->index, queue->ring_items - 1);
     struct eo_cpu_item *item = &queue->ring[issued % queue->ring_items];
     item->run = run;
+    item->float_mode = eo_float_mode_get();
     if (bytes > 0)
         memcpy(item->arguments, arguments, bytes);
     memcpy(item->wait, queue->pending_wait, sizeof(item->wait));

@@ -27,6 +27,7 @@ struct eo_cpu_item {
     _Alignas(16) unsigned char arguments[EO_CPU_ARGUMENT_BYTES];
     eo_cpu_work_fn run;           /* NULL: only a point to wait for */
     uint64_t wait[EO_QUEUES_MAX]; /* sequences of the other queues that come first; 0: none */
+    uint64_t float_mode;          /* of who issued it, and so of who runs it */
 };
 
 struct eo_cpu_queue {

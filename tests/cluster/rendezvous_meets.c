@@ -24,7 +24,7 @@ enum { RANKS_MAX = 16 };
 struct member {
     eo_rendezvous_params params;
     unsigned char token[EO_TOKEN_BYTES];
-    eo_status status;
+    _Atomic eo_status status, again;
     uint32_t good_exchanges;
     eo_rank_info first, last;
     char log_text[4000];
@@ -317,8 +317,13 @@ static void missing_ranks(void)
 static void bad_parameters(void)
 {
     static const char *const cases[] = {"a rank outside its world", "all addresses of a host", "a network without a token",
-                                        "a port that is no number", "several hosts and no address"};
-    for (int i = 0; i < 5; i++) {
+                                        "a port that is no number", "several hosts and no address",
+                                        "an address that is too long", "a port that is too long", "a job that is too long"};
+    const char **const texts[] = {&members[1].params.address, &members[1].params.port, &members[1].params.job};
+    char long_text[400];
+    memset(long_text, '7', sizeof(long_text) - 1);
+    long_text[sizeof(long_text) - 1] = '\0';
+    for (int i = 0; i < 8; i++) {
         prepare(2, 1);
         switch (i) {
         case 0: members[1].params.rank = 2; break;
@@ -328,11 +333,12 @@ static void bad_parameters(void)
             members[1].params.token = NULL;
             break;
         case 3: members[1].params.port = "http"; break;
-        default: members[1].params.address = NULL; break;
+        case 4: members[1].params.address = NULL; break;
+        default: *texts[i - 5] = long_text; break;
         }
         begin(1, 2);
         await(1, 2);
-        tap(members[1].status < 0 && members[1].log_text[0], "refused at once: %s", cases[i]);
+        tap(members[1].status < 0 && strstr(members[1].log_text, i < 5 ? "" : "longer than"), "refused at once: %s", cases[i]);
     }
     prepare(2, 1);
     members[0].params.address = "192.0.2.1"; /* of documents: no host has it */
@@ -404,6 +410,51 @@ static void stays_away(uint32_t away, const char *expected, const char *who)
     tap(told == 5, "%s that does not come to an exchange is named on all ranks", who);
 }
 
+static _Atomic bool holds_thread;
+
+static void hold_thread(void *user, char *text, size_t bytes)
+{
+    (void)user;
+    snprintf(text, bytes, "being held up");
+    for (int i = 0; i < 3000 && holds_thread; i++)
+        usleep(10000);
+}
+
+static void *exchange_twice(void *arg)
+{
+    struct member *m = arg;
+    unsigned char byte = 0, all[RANKS_MAX];
+    m->status = eo_rendezvous_all_gather(m->rendezvous, &byte, 1, all);
+    m->again = eo_rendezvous_all_gather(m->rendezvous, &byte, 1, all);
+    return NULL;
+}
+
+/* Nobody comes to rank 0's exchange, and its own thread does not get to say so: an exchange after that is none. */
+static void again_after_a_timeout(void)
+{
+    prepare(2, 1);
+    for (uint32_t r = 0; r < 2; r++) {
+        members[r].keeps = true;
+        members[r].params.timeout_ms = 1000;
+    }
+    members[0].params.activity = hold_thread;
+    begin(0, 2);
+    await(0, 2);
+    pthread_create(&threads[0], NULL, exchange_twice, &members[0]);
+    usleep(100000);
+    holds_thread = true;
+    for (int i = 0; i < 1500 && members[0].status == EO_OK; i++)
+        usleep(10000);
+    usleep(200000);
+    holds_thread = false;
+    pthread_join(threads[0], NULL);
+    for (uint32_t r = 0; r < 2; r++)
+        eo_rendezvous_destroy(&members[r].rendezvous);
+    tap(members[0].status == EO_ERR_TIMEOUT && members[0].again == EO_ERR_TIMEOUT,
+        "an exchange after one that was given up ends with the same status (%d, then %d)", members[0].status,
+        members[0].again);
+}
+
 int main(void)
 {
     hashes();
@@ -419,5 +470,6 @@ int main(void)
     give_up();
     stays_away(0, "rank 0 (host north", "rank 0");
     stays_away(4, "or one of its host or of those behind it, has not come", "a host");
+    again_after_a_timeout();
     return tap_end();
 }
