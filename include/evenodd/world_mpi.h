@@ -13,6 +13,8 @@
  * at a time, so MPI_THREAD_SERIALIZED is enough; a program that calls MPI itself while a runtime works, from any thread,
  * needs MPI_THREAD_MULTIPLE. A world uses duplicates of its communicator, and leaves that alone.
  *
+ * eo_runtime_destroy waits for no other rank, and eo_world_destroy for a second at most: ranks may come there at any time.
+ *
  * After a failure (a rank that is lost, late, or gives up) messages may be under way that nothing can call back: end the
  * process, and all others, with eo_mpi_abort or a status of its own. eo_mpi_stop could wait for them for ever.
  */

@@ -33,7 +33,7 @@ struct eo_comm {
     struct eo_comm *next_kept;
 };
 
-static struct eo_comm *kept; /* under the lock of MPI; messages may still come into these */
+static struct eo_comm *kept; /* closed here; under the lock of MPI, for messages may still come into these */
 
 struct mpi_work {
     struct eo_comm *comm;
@@ -192,7 +192,7 @@ static eo_status compare_posts(struct eo_comm *comm)
         if (r == comm->group->rank)
             continue;
         post->label[sizeof(post->label) - 1] = '\0';
-        if (post->kind == EO_MPI_CLOSED && mine->kind != EO_MPI_CLOSED)
+        if (post->kind == EO_MPI_CLOSED)
             return eo_mpi_fail(comm->group, EO_ERR_COMM,
                                "rank %u has closed its communicator, rank %u entered %s as collective %llu", r,
                                comm->group->rank, what, (unsigned long long)comm->number);
@@ -208,8 +208,8 @@ static eo_status compare_posts(struct eo_comm *comm)
     return EO_OK;
 }
 
-/* All ranks have said what they are about to do, and it is the same. */
-static eo_status meet(struct eo_comm *comm, const struct mpi_work *work)
+/* Tells all ranks what this one is about to do, and waits for nobody. */
+static eo_status send_posts(struct eo_comm *comm, const struct mpi_work *work)
 {
     comm->number++;
     comm->post = (struct eo_mpi_post){.kind = work->kind, .dtype = work->dtype, .count = work->count,
@@ -225,8 +225,15 @@ static eo_status meet(struct eo_comm *comm, const struct mpi_work *work)
         EO_TRY(receive(comm, 0, r, &comm->posts[r], sizeof(comm->posts[r]), EO_MPI_TAG_POST));
         EO_TRY(send_to(comm, 0, r, &comm->post, sizeof(comm->post), EO_MPI_TAG_POST));
     }
+    return EO_OK;
+}
+
+/* All ranks have said what they are about to do, and it is the same. */
+static eo_status meet(struct eo_comm *comm, const struct mpi_work *work)
+{
+    EO_TRY(send_posts(comm, work));
     EO_TRY(await_requests(comm, 0, false));
-    return work->kind == EO_MPI_CLOSED ? EO_OK : compare_posts(comm);
+    return compare_posts(comm);
 }
 
 /* -- data -------------------------------------------------------------------------------------------------------- */
@@ -425,6 +432,8 @@ static eo_status mpi_open(struct eo_comm **out, struct eo_group *group, uint32_t
         free_comm(comm);
         return status;
     }
+    group->references++; /* until all ranks have closed it */
+    (void)eo_mpi_comms_sweep(group->root);
     *out = comm;
     return EO_OK;
 }
@@ -435,29 +444,64 @@ static eo_status await_queue(struct eo_comm *comm)
     return eo_cpu_queue_await(queue, eo_cpu_queue_point(queue));
 }
 
-/* All ranks tell each other, so that no message is left in the communicator that is freed. Who still wanted something
- * finds that this rank has closed. */
+/* Whether all ranks have closed, so that no message can come any more. Of one that still wanted something there may be
+ * more: that one finds that this rank has closed. Under the lock of MPI. */
+static bool has_ended(struct eo_comm *comm)
+{
+    int is_complete = 0;
+    if (eo_mpi.Testall((int)(2 * rank_count_of(comm)), comm->requests[0], &is_complete, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
+        comm->is_stuck = true;
+    for (uint32_t r = 0; r < rank_count_of(comm) && is_complete; r++)
+        if (r != comm->group->rank && comm->posts[r].kind != EO_MPI_CLOSED)
+            comm->is_stuck = true;
+    return is_complete && !comm->is_stuck;
+}
+
+uint32_t eo_mpi_comms_sweep(const struct eo_group *root)
+{
+    struct eo_comm *ended = NULL;
+    uint32_t left = 0;
+    eo_mpi_lock();
+    for (struct eo_comm **place = &kept; *place;) {
+        struct eo_comm *comm = *place;
+        const bool is_meant = !comm->is_stuck && (!root || comm->group->root == root) && eo_mpi_failure(comm->group) >= 0;
+        if (!is_meant || !has_ended(comm)) {
+            left += is_meant && !comm->is_stuck;
+            place = &comm->next_kept;
+            continue;
+        }
+        *place = comm->next_kept;
+        comm->next_kept = ended;
+        ended = comm;
+        (void)eo_mpi.Comm_free(&comm->comm);
+    }
+    eo_mpi_unlock();
+    while (ended) {
+        struct eo_comm *comm = ended;
+        struct eo_group *group = comm->group;
+        ended = comm->next_kept;
+        free_comm(comm);
+        eo_mpi_group_drop(group);
+    }
+    return left;
+}
+
+/* Says so to the others, and waits for none of them: they may have other things to do first. What is left of the
+ * communicator is given back once all have closed it. */
 static void mpi_close(struct eo_comm *comm)
 {
     if (!comm)
         return;
     (void)await_queue(comm);
+    const struct eo_group *root = comm->group->root;
     const struct mpi_work last = {.comm = comm, .kind = EO_MPI_CLOSED, .label = "close"};
-    bool all_closed = meet(comm, &last) >= 0;
-    for (uint32_t r = 0; r < rank_count_of(comm); r++)
-        all_closed = all_closed && (r == comm->group->rank || comm->posts[r].kind == EO_MPI_CLOSED);
-    if (!all_closed) /* the communicator stays, and if messages are under way, what they use too */
+    if (send_posts(comm, &last) < 0)
         comm->is_stuck = true;
     eo_mpi_lock();
-    if (comm->is_stuck) {
-        comm->next_kept = kept;
-        kept = comm;
-    } else {
-        (void)eo_mpi.Comm_free(&comm->comm);
-    }
+    comm->next_kept = kept;
+    kept = comm;
     eo_mpi_unlock();
-    if (!comm->is_stuck)
-        free_comm(comm);
+    (void)eo_mpi_comms_sweep(root);
 }
 
 static eo_status enqueue(const struct mpi_work *work)

@@ -63,7 +63,7 @@ struct eo_group {
     eo_log log;
     MPI_Comm comm; /* a duplicate, for duplicates of communicators; of the root also for notices */
     uint32_t rank;
-    uint32_t references;
+    _Atomic uint32_t references; /* a world's, and one of each communicator that not all have closed */
     struct eo_group *root; /* itself, where it was not split from another: failures are the family's */
     _Atomic int failure; /* eo_status; with the notice under the lock of MPI */
     struct eo_mpi_notice first, incoming;
@@ -80,11 +80,16 @@ struct eo_mpi_post {
     char label[64];
 };
 
+/* mpi_comm.c: gives back the communicators that all ranks have closed, of a family or (NULL) of all; how many are left
+ * that others have not closed yet. */
+uint32_t eo_mpi_comms_sweep(const struct eo_group *root);
+
 /* mpi_group.c */
 eo_status eo_mpi_group_create(struct eo_group **out, const struct eo_group_params *params);
 eo_status eo_mpi_group_split(struct eo_group **out, struct eo_group_place *place, struct eo_group *parent,
                              uint32_t rank, uint32_t color, uint32_t key);
 void eo_mpi_group_release(struct eo_group *group);
+void eo_mpi_group_drop(struct eo_group *group); /* a reference, and waits for nobody */
 void eo_mpi_group_abort(struct eo_group *group, uint32_t rank, const char *reason);
 void eo_mpi_group_failure(struct eo_group *group, char *text, size_t bytes);
 eo_status eo_mpi_fail(struct eo_group *group, eo_status status, const char *format, ...) EO_PRINTF(3, 4);

@@ -123,8 +123,19 @@ static eo_status start_process(const eo_log *log)
     return status;
 }
 
+/* All ranks come here, having closed what they had; after a failure not all do. */
+static void await_closed(void)
+{
+    enum { MOST_MS = 10000 };
+    const uint64_t end_ns = eo_now_ns() + MOST_MS * UINT64_C(1000000);
+    for (uint32_t looks = 0; eo_mpi_comms_sweep(NULL) > 0 && eo_now_ns() < end_ns; looks++)
+        eo_mpi_pause(looks);
+}
+
 static void process_stop(void)
 {
+    if (is_started_here)
+        await_closed();
     eo_mpi_lock();
     if (is_started_here)
         (void)eo_mpi.Finalize();

@@ -8,6 +8,7 @@
 #include <evenodd/evenodd.h>
 #include <mpi.h>
 #include <stdio.h>
+#include <time.h>
 
 static int failures, case_count;
 
@@ -48,6 +49,45 @@ static void worlds_over(const char *collectives, int rank)
     MPI_Comm_free(&pair);
 }
 
+static eo_plan *make_plan(uint32_t rank_count)
+{
+    eo_model *model = NULL;
+    eo_plan *plan = NULL;
+    EXPECT(eo_model_create(&model, eo_model_params(.name = "line")) == EO_OK);
+    EXPECT(eo_model_add_layer(model, eo_layer_params(.name = "line"), NULL) == EO_OK);
+    EXPECT(eo_model_add_parameter(model, eo_parameter_params(.name = "w", .dim_count = 1, .dims = {100}), NULL) == EO_OK);
+    EXPECT(eo_model_add_position(model, eo_position_params(.layer = 0), NULL) == EO_OK);
+    EXPECT(eo_plan_create(&plan, model, eo_plan_params(.rank_count = rank_count)) == EO_OK);
+    eo_model_destroy(&model);
+    return plan;
+}
+
+/* All have a runtime; the last destroys it long after the others' deadline, and then another is made on the same world. */
+static void destroyed_late(int rank)
+{
+    enum { TIMEOUT_MS = 1000, LATE_MS = 2500 };
+    eo_plan *plan = make_plan(3);
+    eo_world *world = NULL;
+    eo_runtime *rt = NULL;
+    char why[256] = "";
+    EXPECT(eo_world_create_mpi(&world, eo_world_mpi_params(.collectives = "mpi", .timeout_ms = TIMEOUT_MS)) == EO_OK);
+    for (int round = 0; round < 2; round++) {
+        double value = rank;
+        EXPECT(eo_runtime_create(&rt, eo_runtime_params(.plan = plan, .world = world)) == EO_OK);
+        EXPECT(eo_sum(rt, &value, 1) == EO_OK && value == 3);
+        if (round == 0 && rank == 2)
+            nanosleep(&(const struct timespec){LATE_MS / 1000, LATE_MS % 1000 * 1000000}, NULL);
+        const double begin = MPI_Wtime();
+        eo_runtime_destroy(&rt);
+        EXPECT((MPI_Wtime() - begin) * 1000 < TIMEOUT_MS / 2.0);
+        eo_world_failure(world, why, sizeof(why));
+        EXPECT(why[0] == '\0');
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    eo_world_destroy(&world);
+    eo_plan_destroy(&plan);
+}
+
 int main(int argc, char **argv)
 {
     int rank, level;
@@ -64,8 +104,10 @@ int main(int argc, char **argv)
     EXPECT(eo_mpi_start(NULL) == EO_OK);
     eo_mpi_stop(); /* not ours to stop */
     report("MPI that the program has started is the program's to end", rank);
+    destroyed_late(rank);
+    report("a runtime is destroyed without waiting for the others, and the last of them finds nothing wrong", rank);
     if (rank == 0)
-        puts("1..4");
+        puts("1..5");
     MPI_Finalize();
     return failures != 0;
 }
