@@ -6,6 +6,7 @@
 #define EO_RUNTIME_MODEL_INTERNAL_H
 
 #include <evenodd/model.h>
+#include <evenodd/plan.h>
 
 struct model_layer {
     char name[EO_NAME_MAX];
@@ -50,6 +51,9 @@ struct eo_model {
     uint32_t layer_capacity, parameter_capacity, position_capacity, buffer_capacity;
     uint64_t element_count;
 };
+
+/* Logs as errors that a plan of it failed by a fault of ours, and all that is needed to see it again (model_text.c). */
+void eo_model_report(const eo_log *log, const struct eo_model *model, const eo_plan_params *params);
 
 /* Place of a moment in a micro-batch of P positions: forward(0 ... P-1), then recompute and backward of P-1 ... 0. */
 static inline uint32_t eo_moment_order(eo_moment moment, uint32_t position_count)

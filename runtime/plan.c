@@ -159,6 +159,8 @@ eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_par
         status = mark_records(plan);
     if (status >= 0)
         status = prove(plan);
+    if (status == EO_ERR_SCHEDULE)
+        eo_model_report(&plan->log, model, &plan->params);
     if (status < 0) {
         eo_plan_destroy(&plan);
         return status;

@@ -183,6 +183,15 @@ static void add_reduce_scatter(struct list_builder *b, const struct list_pass *p
     eo_list_operation_end(b);
 }
 
+/* Contributions are added in the order of their passes, whichever buffers they lie in: what a layer has pending is not
+ * taken in later than what comes now. */
+static void hurry_earlier(struct list_builder *b, uint32_t l, uint32_t due)
+{
+    for (uint32_t i = b->pending_begin; i < b->pending_begin + b->pending_count; i++)
+        if (b->plan->positions[b->pending[i].position].layer == l)
+            b->pending[i].due = (uint32_t)eo_min_u64(b->pending[i].due, due);
+}
+
 void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
 {
     struct eo_plan *plan = b->plan;
@@ -213,13 +222,16 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
             writer++;
         due = layer->edge ? (uint32_t)eo_min_u64(due, writer) : writer;
     }
+    due = (uint32_t)eo_min_u64(due, b->pass_count);
+    if (in_place)
+        hurry_earlier(b, position->layer, due);
     b->pending[b->pending_begin + b->pending_count++] = (struct list_pending){
         .pass = pass_index,
         .position = pass->position,
         .micro_batch = pass->micro_batch,
         .accumulate = in_place,
         .norm = last,
-        .due = (uint32_t)eo_min_u64(due, b->pass_count),
+        .due = due,
     };
 }
 

@@ -148,13 +148,17 @@ eo_status eo_plan_derive_waits(struct eo_plan *plan, const eo_list *sequence, ui
         eo_plan_trace_free(out);
         return EO_ERR_NO_MEMORY;
     }
-    for (uint32_t run = 0; run < run_count; run++) {
+    bool derived = true;
+    for (uint32_t run = 0; run < run_count && derived; run++) {
         struct eo_operation_list *list = &plan->schedule.lists[sequence[run]];
-        for (uint32_t i = 0; i < list->count; i++) {
-            const bool derived = derive_operation(&d, &list->operations[i], run, i);
-            EO_ASSERT(derived);
-        }
+        for (uint32_t i = 0; i < list->count && derived; i++)
+            derived = derive_operation(&d, &list->operations[i], run, i);
     }
     free(d.rows);
-    return EO_OK;
+    if (derived)
+        return EO_OK;
+    eo_log_write(&plan->log, EO_LOG_ERROR, "the schedule of model '%s' needs a wait for what was two steps ago",
+                 plan->model_name);
+    eo_plan_trace_free(out);
+    return EO_ERR_SCHEDULE;
 }

@@ -154,7 +154,8 @@ extern "C" {
  *
  * EO_OK
  * EO_ERR_INVALID    the model or a setting: logged with the reason
- * EO_ERR_SCHEDULE   the proof found a hazard: logged with both operations and the buffer; a bug of ours
+ * EO_ERR_SCHEDULE   the proof found a hazard: a fault of evenodd, whatever the model. Logged with both operations and
+ *                   the buffer, and with the model and the settings, to be reported
  * EO_ERR_NO_MEMORY
  */
 EO_EXPORT EO_NODISCARD eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_params *params);
