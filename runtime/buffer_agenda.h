@@ -13,9 +13,10 @@ struct buffer_agenda {
 };
 
 enum agenda_key {
-    AGENDA_FIRST,      /* the moment in which a life begins, */
-    AGENDA_LAST,       /* or ends */
-    AGENDA_EVALUATION, /* the position after whose forward-only pass it ends */
+    AGENDA_FIRST,            /* the moment in which a life begins, */
+    AGENDA_LAST,             /* or ends */
+    AGENDA_EVALUATION_FIRST, /* the position in whose forward-only pass it begins, */
+    AGENDA_EVALUATION_LAST,  /* or ends */
 };
 
 EO_NODISCARD eo_status eo_buffer_agenda_make(struct buffer_agenda *out, const struct eo_plan *plan, enum agenda_key by);

@@ -43,7 +43,7 @@ struct dynamic_state {
     struct dynamic_reduction *reductions; /* in flight, a ring */
     uint32_t reduction_first, reduction_count, reduction_limit;
     struct buffer_agenda take, give;      /* by moment of a training micro-batch */
-    struct buffer_agenda evaluation_give; /* by position */
+    struct buffer_agenda evaluation_take, evaluation_give; /* by position */
     uint32_t operation;                   /* counts within a step */
 };
 

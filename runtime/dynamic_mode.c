@@ -76,9 +76,8 @@ static uint32_t moment(const struct eo_runtime *rt, eo_pass pass, uint32_t posit
     return eo_moment_order((eo_moment){pass, position}, rt->plan->position_count);
 }
 
-static eo_status take_buffers(struct eo_runtime *rt, uint32_t at)
+static eo_status take_buffers(struct eo_runtime *rt, const struct buffer_agenda *agenda, uint32_t at)
 {
-    const struct buffer_agenda *agenda = &eo_dynamic_state(rt)->take;
     for (uint32_t i = agenda->begin[at]; i < agenda->begin[at + 1]; i++) {
         const struct plan_row *row = &rt->plan->rows[rt->plan->buffers[agenda->buffers[i]].row];
         EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, row->bytes, row->name, &rt->buffers[agenda->buffers[i]]));
@@ -143,7 +142,8 @@ static eo_status dynamic_init(struct eo_runtime *rt)
         return EO_ERR_NO_MEMORY;
     EO_TRY(eo_buffer_agenda_make(&state->take, plan, AGENDA_FIRST));
     EO_TRY(eo_buffer_agenda_make(&state->give, plan, AGENDA_LAST));
-    EO_TRY(eo_buffer_agenda_make(&state->evaluation_give, plan, AGENDA_EVALUATION));
+    EO_TRY(eo_buffer_agenda_make(&state->evaluation_take, plan, AGENDA_EVALUATION_FIRST));
+    EO_TRY(eo_buffer_agenda_make(&state->evaluation_give, plan, AGENDA_EVALUATION_LAST));
     EO_TRY(take_shards(rt));
     const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
     EO_TRY(take_zeroed(rt, norm_bytes, "norms", (void **)&rt->norm_local));
@@ -169,6 +169,7 @@ static void dynamic_fini(struct eo_runtime *rt)
     free(state->casts);
     eo_buffer_agenda_free(&state->take);
     eo_buffer_agenda_free(&state->give);
+    eo_buffer_agenda_free(&state->evaluation_take);
     eo_buffer_agenda_free(&state->evaluation_give);
     free(state->groups);
     free(state->reductions);
@@ -218,11 +219,10 @@ static eo_status dynamic_forward_begin(struct eo_runtime *rt, uint32_t position)
 {
     struct eo_timeline_entry *entry =
         eo_dynamic_entry(rt, EO_OP_FORWARD, EO_STREAM_COMPUTE, position, eo_dynamic_layer(rt, position));
-    EO_TRY(take_buffers(rt, moment(rt, EO_PASS_FORWARD, position)));
-    if (rt->plan->positions[position].forward_in_backward) { /* evaluation: what its backward pass would take */
-        EO_TRY(take_buffers(rt, moment(rt, EO_PASS_RECOMPUTE, position)));
-        EO_TRY(take_buffers(rt, moment(rt, EO_PASS_BACKWARD, position)));
-    }
+    if (rt->phase == PHASE_EVALUATION)
+        EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->evaluation_take, position));
+    else
+        EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_FORWARD, position)));
     EO_TRY(eo_dynamic_unshard(rt, position, false));
     if (!rt->params.dynamic_implicit_prefetch && position + 1 < rt->plan->position_count)
         EO_TRY(eo_dynamic_gather(rt, position + 1));
@@ -253,7 +253,7 @@ static eo_status dynamic_backward_begin(struct eo_runtime *rt, uint32_t position
 {
     const struct plan_position *p = &rt->plan->positions[position];
     struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_RECOMPUTE, EO_STREAM_COMPUTE, position, p->layer);
-    EO_TRY(take_buffers(rt, moment(rt, EO_PASS_RECOMPUTE, position)));
+    EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_RECOMPUTE, position)));
     if (!p->backward_without_weights)
         EO_TRY(eo_dynamic_unshard(rt, position, true));
     EO_TRY(eo_dynamic_give_held(rt));
@@ -270,7 +270,7 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
     end_pass(rt);
     struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_BACKWARD, EO_STREAM_COMPUTE, position, p->layer);
     give_buffers(rt, &eo_dynamic_state(rt)->give, moment(rt, EO_PASS_RECOMPUTE, position));
-    EO_TRY(take_buffers(rt, moment(rt, EO_PASS_BACKWARD, position)));
+    EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_BACKWARD, position)));
     for (uint32_t k = 0; !layer->frozen && k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         void **gradient = &rt->gradient_pointers[rt->pointer_begin[position] + k];

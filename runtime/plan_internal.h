@@ -137,19 +137,15 @@ static inline uint64_t eo_dtype_bytes(eo_dtype dtype)
     return dtype == EO_DTYPE_BF16 ? 2 : 4;
 }
 
-/* Whether a buffer's life begins in the pass that a forward-only run makes of position p. */
-static inline bool eo_begins_in_forward(const struct eo_plan *plan, const struct plan_buffer *buffer, uint32_t p)
-{
-    return !buffer->persistent && buffer->first.position == p &&
-           plan->positions[p].forward_in_backward == (buffer->first.pass != EO_PASS_FORWARD);
-}
+/* Positions of a forward-only run; both EO_NONE where it may not use the buffer. */
+struct evaluation_life {
+    uint32_t first, last;
+};
 
-/* When a forward-only run is at a position, in the order of a training micro-batch. */
-static inline uint32_t eo_forward_moment(const struct eo_plan *plan, uint32_t p)
-{
-    const eo_pass where = plan->positions[p].forward_in_backward ? EO_PASS_BACKWARD : EO_PASS_FORWARD;
-    return eo_moment_order((eo_moment){where, p}, plan->position_count);
-}
+struct evaluation_life eo_evaluation_life(const struct eo_plan *plan, const struct plan_buffer *buffer);
+
+/* Whether a forward-only run comes to its moments in another order than a step: with a head before the last position. */
+bool eo_evaluation_turns(const struct eo_plan *plan);
 
 /* Each makes its tables in `plan`; EO_ERR_INVALID is logged. */
 EO_NODISCARD eo_status eo_plan_take_strategy(struct eo_plan *plan);

@@ -68,6 +68,7 @@ struct list_builder {
         bool made;
     } *pass_accesses; /* by moment order */
     struct buffer_agenda first, last; /* buffers whose life begins, or ends, in a moment */
+    struct buffer_agenda evaluation_first, evaluation_last; /* ... in a position of a forward-only run */
     bool failed;
 };
 

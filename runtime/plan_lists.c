@@ -146,26 +146,21 @@ static bool make_training_lists(struct list_builder *b)
     return keep_list(b, EO_LIST_STEADY);
 }
 
-/* What begins in this pass is written; what began in a forward pass before, and ends before the next, is read. */
+/* What begins in this pass is written; what ends here, and began in one before, is read. */
 static void add_forward_buffers(struct list_builder *b, uint32_t p)
 {
     const struct eo_plan *plan = b->plan;
-    const uint32_t now = eo_forward_moment(plan, p);
-    for (uint32_t i = 0; i < plan->buffer_count; i++) {
-        const struct plan_buffer *buffer = &plan->buffers[i];
-        if (buffer->persistent)
-            continue;
-        const uint32_t first = eo_moment_order(buffer->first, plan->position_count);
-        const uint32_t last = eo_moment_order(buffer->last, plan->position_count);
-        const bool ends = p + 1 == plan->position_count || last < eo_forward_moment(plan, p + 1);
-        if (eo_begins_in_forward(plan, buffer, p))
-            eo_list_access(b, buffer->row, EO_WRITE, eo_subject(SUBJECT_BUFFER, i), EO_VERSION_MICRO_BATCH, 0, 1);
-        else if (buffer->first.pass == EO_PASS_FORWARD && first < now && last >= now && ends)
-            eo_list_access(b, buffer->row, EO_READ, eo_subject(SUBJECT_BUFFER, i), EO_VERSION_MICRO_BATCH, 0, 1);
-    }
+    const struct buffer_agenda *first = &b->evaluation_first, *last = &b->evaluation_last;
+    for (uint32_t i = first->begin[p]; i < first->begin[p + 1]; i++)
+        eo_list_access(b, plan->buffers[first->buffers[i]].row, EO_WRITE, eo_subject(SUBJECT_BUFFER, first->buffers[i]),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+    for (uint32_t i = last->begin[p]; i < last->begin[p + 1]; i++)
+        if (eo_evaluation_life(plan, &plan->buffers[last->buffers[i]]).first != p)
+            eo_list_access(b, plan->buffers[last->buffers[i]].row, EO_READ, eo_subject(SUBJECT_BUFFER, last->buffers[i]),
+                           EO_VERSION_MICRO_BATCH, 0, 1);
 }
 
-/* Forward only, on the same rows: each buffer holds from its first pass to the last forward pass of its lifetime. */
+/* Forward only, on the same rows: each buffer holds from the first to the last forward pass that its lifetime covers. */
 static bool make_forward_list(struct list_builder *b)
 {
     const struct eo_plan *plan = b->plan;
@@ -230,7 +225,9 @@ eo_status eo_plan_make_lists(struct eo_plan *plan)
     b.pass_accesses = calloc(moments, sizeof(*b.pass_accesses));
     const bool ok = b.passes && b.pending && b.pass_accesses &&
                     eo_buffer_agenda_make(&b.first, plan, AGENDA_FIRST) >= 0 &&
-                    eo_buffer_agenda_make(&b.last, plan, AGENDA_LAST) >= 0 && make_training_lists(&b) &&
+                    eo_buffer_agenda_make(&b.last, plan, AGENDA_LAST) >= 0 &&
+                    eo_buffer_agenda_make(&b.evaluation_first, plan, AGENDA_EVALUATION_FIRST) >= 0 &&
+                    eo_buffer_agenda_make(&b.evaluation_last, plan, AGENDA_EVALUATION_LAST) >= 0 && make_training_lists(&b) &&
                     make_forward_list(&b) && make_schedule_rows(plan);
     plan->schedule.accesses = b.accesses;
     plan->schedule.access_count = b.access_count;
@@ -245,5 +242,7 @@ eo_status eo_plan_make_lists(struct eo_plan *plan)
     free(b.pass_accesses);
     eo_buffer_agenda_free(&b.first);
     eo_buffer_agenda_free(&b.last);
+    eo_buffer_agenda_free(&b.evaluation_first);
+    eo_buffer_agenda_free(&b.evaluation_last);
     return ok && !b.failed ? EO_OK : EO_ERR_NO_MEMORY;
 }

@@ -13,6 +13,9 @@
  *
  * For placement the step is folded: the same operation of every micro-batch is one point, and a row is live at a point
  * if it is live there in any micro-batch. That only ever adds lifetime. The lower bound is taken without folding.
+ *
+ * A forward-only run comes to its passes in the order of a step, so that what does not live at one time there does not in
+ * it either. With a head before the last position it does not: then its passes are points of their own, after the step's.
  */
 #include "runtime/plan_internal.h"
 
@@ -45,7 +48,8 @@ struct lifetimes {
     int64_t *live;      /* by point of the middle run and category: change of live bytes */
     uint64_t run_begin, run_points;
     bool *always;
-    bool failed;
+    uint32_t time_count; /* of the folded step, and of what stands behind it */
+    bool no_memory, wrong;
 };
 
 static const struct eo_operation *operation_of(const struct lifetimes *l, uint32_t instance)
@@ -105,12 +109,13 @@ static void add_interval(struct lifetimes *l, uint32_t row, uint32_t first, uint
         const uint32_t larger = l->interval_capacity ? l->interval_capacity * 2 : 4096;
         struct row_interval *moved = realloc(l->intervals, larger * sizeof(*moved));
         if (!moved) {
-            l->failed = true;
+            l->no_memory = true;
             return;
         }
         l->intervals = moved;
         l->interval_capacity = larger;
     }
+    l->wrong = l->wrong || first > last || last >= l->time_count;
     l->intervals[l->interval_count++] = (struct row_interval){row, {first, last}};
 }
 
@@ -178,16 +183,23 @@ static void close_episode(struct lifetimes *l, uint32_t row)
     count_episode(l, row, episode);
 }
 
+/* The points of an instance; `last` is 0 where nothing ever waits for its end. */
+static void find_points(const struct lifetimes *l, uint32_t i, uint64_t *first, uint64_t *last)
+{
+    const uint64_t before = l->trace->instances[i].clock[EO_STREAM_COMPUTE];
+    const bool compute = operation_of(l, i)->stream == EO_STREAM_COMPUTE;
+    *first = compute ? 2 * before : 2 * before + 1;
+    *last = compute ? *first : l->ended_by[i] ? 2 * (uint64_t)l->ended_by[i] - 1 : 0;
+}
+
 static void follow_rows(struct lifetimes *l)
 {
     const struct eo_plan *plan = l->plan;
     for (uint32_t i = 0; i < l->trace->count; i++) {
         const struct plan_instance *instance = &l->trace->instances[i];
         const struct eo_operation *operation = operation_of(l, i);
-        const bool compute = operation->stream == EO_STREAM_COMPUTE;
-        const uint64_t before = instance->clock[EO_STREAM_COMPUTE];
-        const uint64_t first = compute ? 2 * before : 2 * before + 1;
-        const uint64_t last = compute ? first : l->ended_by[i] ? 2 * (uint64_t)l->ended_by[i] - 1 : 0;
+        uint64_t first, last;
+        find_points(l, i, &first, &last);
         for (uint32_t a = 0; a < operation->access_count; a++) {
             const struct eo_access *access = &plan->schedule.accesses[operation->access_begin + a];
             struct episode *episode = &l->episodes[access->row];
@@ -198,7 +210,7 @@ static void follow_rows(struct lifetimes *l)
                 close_episode(l, access->row);
                 *episode = (struct episode){.open = true, .run = instance->run, .first = first, .last = first};
             }
-            EO_ASSERT(episode->open);
+            l->wrong = l->wrong || !episode->open; /* read before it was written */
             if (last == 0 && instance->run <= 1)
                 l->always[access->row] = true; /* nothing ever waits for it */
             episode->last = eo_max_u64(episode->last, last);
@@ -206,6 +218,30 @@ static void follow_rows(struct lifetimes *l)
     }
     for (uint32_t r = 0; r < plan->row_count; r++)
         close_episode(l, r);
+}
+
+/* From the first to the last point of a row in a forward-only run: contents that follow each other are not told apart. */
+static void follow_evaluation(struct lifetimes *l, uint32_t time_begin)
+{
+    const struct eo_plan *plan = l->plan;
+    const uint64_t end = 2 * (uint64_t)l->trace->stream_count[EO_STREAM_COMPUTE] + 1;
+    for (uint32_t i = 0; i < l->trace->count; i++) {
+        const struct eo_operation *operation = operation_of(l, i);
+        uint64_t first, last;
+        find_points(l, i, &first, &last);
+        for (uint32_t a = 0; a < operation->access_count; a++) {
+            const uint32_t row = plan->schedule.accesses[operation->access_begin + a].row;
+            struct episode *episode = &l->episodes[row];
+            if (!episode->open)
+                *episode = (struct episode){.open = true, .first = first};
+            episode->last = eo_max_u64(episode->last, last ? last : end);
+        }
+    }
+    for (uint32_t r = 0; r < plan->row_count; r++) {
+        if (l->episodes[r].open && !plan->rows[r].always_live)
+            add_interval(l, r, time_begin + (uint32_t)l->episodes[r].first, time_begin + (uint32_t)l->episodes[r].last);
+        l->episodes[r].open = false;
+    }
 }
 
 static int compare_intervals(const void *a, const void *b)
@@ -282,7 +318,7 @@ static eo_status place(struct lifetimes *l)
         .rows = placed,
         .row_count = plan->host_row_begin,
         .intervals = intervals,
-        .time_count = 2 * plan->fold_count,
+        .time_count = l->time_count,
         .space_count = EO_SPACE_HOST,
         .align_bytes = plan->params.align_bytes,
     };
@@ -329,28 +365,50 @@ static void name_uses(struct eo_plan *plan)
     }
 }
 
-eo_status eo_plan_make_memory(struct eo_plan *plan)
+static bool lifetimes_make_room(struct lifetimes *l, uint32_t trace_count)
 {
-    const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD};
-    struct plan_trace trace;
-    EO_TRY(eo_plan_derive_waits(plan, forward, 1, &trace));
-    eo_plan_trace_free(&trace);
-    EO_TRY(eo_plan_derive_waits(plan, training, 3, &trace));
+    l->episodes = calloc(l->plan->row_count, sizeof(*l->episodes));
+    l->always = calloc(l->plan->row_count, sizeof(*l->always));
+    l->ended_by = calloc((size_t)trace_count + 1, sizeof(*l->ended_by));
+    l->live = calloc((l->run_points + 2) * EO_CATEGORY_COUNT, sizeof(*l->live));
+    return l->episodes && l->always && l->ended_by && l->live;
+}
 
-    struct lifetimes l = {.plan = plan, .trace = &trace};
-    const uint32_t computes = trace.stream_count[EO_STREAM_COMPUTE] / 3; /* equal in all runs */
+/* First the forward-only run, which has less instances than the training. */
+static eo_status find_lifetimes(struct lifetimes *l, const struct plan_trace *forward, const struct plan_trace *training)
+{
+    const struct eo_plan *plan = l->plan;
+    l->time_count = 2 * plan->fold_count;
+    if (eo_evaluation_turns(plan)) {
+        const uint32_t begin = l->time_count;
+        l->time_count += 2 * forward->stream_count[EO_STREAM_COMPUTE] + 2;
+        l->trace = forward;
+        find_ends(l);
+        follow_evaluation(l, begin);
+        memset(l->ended_by, 0, forward->count * sizeof(*l->ended_by));
+    }
+    l->trace = training;
+    find_ends(l);
+    follow_rows(l);
+    if (!l->no_memory && l->wrong) {
+        eo_log_write(&plan->log, EO_LOG_ERROR, "the schedule of model '%s' reads what nothing has written", plan->model_name);
+        return EO_ERR_SCHEDULE;
+    }
+    return l->no_memory ? EO_ERR_NO_MEMORY : EO_OK;
+}
+
+static eo_status make_memory(struct eo_plan *plan, const struct plan_trace *forward, const struct plan_trace *training)
+{
+    struct lifetimes l = {.plan = plan};
+    const uint32_t computes = training->stream_count[EO_STREAM_COMPUTE] / 3; /* equal in all runs */
     l.run_begin = 2 * ((uint64_t)computes + 1);
     l.run_points = 2 * (uint64_t)computes;
-    l.episodes = calloc(plan->row_count, sizeof(*l.episodes));
-    l.always = calloc(plan->row_count, sizeof(*l.always));
-    l.ended_by = calloc(trace.count, sizeof(*l.ended_by));
-    l.live = calloc((l.run_points + 2) * EO_CATEGORY_COUNT, sizeof(*l.live));
     eo_status status = EO_ERR_NO_MEMORY;
-    if (l.episodes && l.always && l.ended_by && l.live) {
-        find_ends(&l);
-        follow_rows(&l);
+    if (lifetimes_make_room(&l, eo_max_u64(forward->count, training->count)))
+        status = find_lifetimes(&l, forward, training);
+    if (status >= 0) {
         find_peak(&l);
-        status = l.failed ? EO_ERR_NO_MEMORY : place(&l);
+        status = place(&l);
         name_uses(plan);
     }
     free(l.episodes);
@@ -358,6 +416,19 @@ eo_status eo_plan_make_memory(struct eo_plan *plan)
     free(l.ended_by);
     free(l.live);
     free(l.intervals);
-    eo_plan_trace_free(&trace);
+    return status;
+}
+
+eo_status eo_plan_make_memory(struct eo_plan *plan)
+{
+    const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD};
+    struct plan_trace once, steps;
+    EO_TRY(eo_plan_derive_waits(plan, forward, 1, &once));
+    eo_status status = eo_plan_derive_waits(plan, training, 3, &steps);
+    if (status >= 0) {
+        status = make_memory(plan, &once, &steps);
+        eo_plan_trace_free(&steps);
+    }
+    eo_plan_trace_free(&once);
     return status;
 }

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/plan_internal.h"
+#include "runtime/proof.h"
+#include "tests/random/case_runner.h"
+#include "tests/unit/plan_check.h"
+
+static void keep_first(void *user, eo_log_level level, const char *text)
+{
+    struct case_outcome *out = user;
+    (void)level;
+    if (out->text[0] == '\0')
+        snprintf(out->text, sizeof(out->text), "%s", text);
+}
+
+/* Five steps in a row; a step after an evaluation is a first one. */
+static void prove_longer(const struct eo_plan *plan, struct case_outcome *out)
+{
+    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY, EO_LIST_STEADY, EO_LIST_STEADY};
+    static const eo_list forward[] = {EO_LIST_FORWARD};
+    const struct eo_proof_params sequences[] = {
+        {.schedule = &plan->schedule, .sequence = training, .sequence_count = 5},
+        {.schedule = &plan->schedule, .sequence = forward, .sequence_count = 1},
+    };
+    for (int i = 0; i < 2 && out->text[0] == '\0'; i++) {
+        struct eo_hazard hazard;
+        if (eo_proof_run(&sequences[i], &hazard) < 0)
+            snprintf(out->text, sizeof(out->text), "proof: %s", hazard.text);
+    }
+}
+
+static void check_map(const struct eo_plan *plan, struct case_outcome *out)
+{
+    struct plan_check check;
+    if (!eo_plan_check(plan, &check))
+        snprintf(out->text, sizeof(out->text), "memory: %s", check.text);
+    else if (check.lower_bound_bytes != plan->lower_bound_bytes)
+        snprintf(out->text, sizeof(out->text), "memory: lower bound %llu, by hand %llu",
+                 (unsigned long long)plan->lower_bound_bytes, (unsigned long long)check.lower_bound_bytes);
+}
+
+bool case_plan(const struct random_case *c, bool closely, struct case_outcome *out)
+{
+    const eo_log log = {.write = keep_first, .user = out, .level = EO_LOG_WARN};
+    eo_plan_params settings = c->settings;
+    eo_model *model = NULL;
+    eo_plan *plan = NULL;
+    out->text[0] = '\0';
+    settings.log = &log;
+    eo_status status = random_case_model(c, &log, &model);
+    if (status >= 0)
+        status = eo_plan_create(&plan, model, &settings);
+    if (status < 0 && out->text[0] == '\0')
+        snprintf(out->text, sizeof(out->text), "not planned: %s", eo_status_text(status));
+    if (status >= 0)
+        prove_longer(plan, out);
+    if (status >= 0 && closely && out->text[0] == '\0')
+        check_map(plan, out);
+    eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
+    return out->text[0] == '\0';
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/random/generator.h"
+
+#include <string.h>
+
+enum { LAYERS_MAX = 9, POSITIONS_MAX = 12 }; /* of a random case */
+
+uint64_t random_hash(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t x = a * UINT64_C(0x9e3779b97f4a7c15) + b * UINT64_C(0xbf58476d1ce4e5b9) + c + 1;
+    for (int round = 0; round < 2; round++) {
+        x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+        x ^= x >> 31;
+    }
+    return x;
+}
+
+struct dice {
+    uint64_t seed, thrown;
+};
+
+static uint32_t throw_below(struct dice *dice, uint32_t count)
+{
+    return (uint32_t)(random_hash(dice->seed, dice->thrown++, 1) % count);
+}
+
+static bool one_in(struct dice *dice, uint32_t count)
+{
+    return throw_below(dice, count) == 0;
+}
+
+uint32_t random_case_moment(const struct random_case *c, eo_moment moment)
+{
+    if (moment.pass == EO_PASS_FORWARD)
+        return moment.position;
+    return c->position_count + 2 * (c->position_count - 1 - moment.position) + (moment.pass == EO_PASS_BACKWARD);
+}
+
+static void make_layers_of_case(struct random_case *c, struct dice *dice)
+{
+    static const uint32_t sizes[] = {3, 40, 300, 1500, 5000};
+    const uint32_t usual = sizes[throw_below(dice, 4)], frozen = 2 + throw_below(dice, 6);
+    const bool all_frozen = one_in(dice, 12);
+    for (uint32_t l = 0; l < c->layer_count; l++) {
+        struct case_layer *layer = &c->layers[l];
+        layer->frozen = all_frozen || one_in(dice, frozen);
+        layer->parameter_count = 1 + throw_below(dice, CASE_PARAMETERS_MAX);
+        for (uint32_t k = 0; k < layer->parameter_count; k++) {
+            const uint32_t most = one_in(dice, 3) ? sizes[throw_below(dice, 5)] : usual;
+            layer->elements[k] = one_in(dice, 2) ? most : 1 + throw_below(dice, most);
+        }
+    }
+}
+
+/* Every layer has a use; the others, and the order, are as they come. */
+static void make_positions_of_case(struct random_case *c, struct dice *dice)
+{
+    const bool heads = one_in(dice, 3), blind = one_in(dice, 2), partial = one_in(dice, 3);
+    for (uint32_t p = 0; p < c->position_count; p++)
+        c->positions[p].layer = p < c->layer_count ? p : throw_below(dice, c->layer_count);
+    if (!one_in(dice, 4)) {
+        for (uint32_t p = c->position_count - 1; p > 0; p--) {
+            const uint32_t other = throw_below(dice, p + 1), layer = c->positions[p].layer;
+            c->positions[p].layer = c->positions[other].layer;
+            c->positions[other].layer = layer;
+        }
+    }
+    for (uint32_t p = 0; p < c->position_count; p++) {
+        struct case_position *position = &c->positions[p];
+        const uint32_t all = (1u << c->layers[position->layer].parameter_count) - 1;
+        const bool last = p + 1 == c->position_count;
+        position->forward_in_backward = last ? one_in(dice, 3) : heads && one_in(dice, 4);
+        position->backward_without_weights = blind && !position->forward_in_backward && one_in(dice, 4);
+        position->gradients = partial ? throw_below(dice, all + 1) : all;
+    }
+}
+
+static eo_moment throw_moment(const struct random_case *c, struct dice *dice)
+{
+    for (;;) {
+        const eo_moment moment = {(eo_pass)throw_below(dice, 3), throw_below(dice, c->position_count)};
+        if (moment.pass != EO_PASS_FORWARD || !c->positions[moment.position].forward_in_backward)
+            return moment;
+    }
+}
+
+static void make_buffers_of_case(struct random_case *c, struct dice *dice)
+{
+    const uint32_t most = one_in(dice, 2) ? 300 : 20000;
+    c->buffer_count = throw_below(dice, CASE_BUFFERS_MAX + 1);
+    for (uint32_t b = 0; b < c->buffer_count; b++) {
+        struct case_buffer *buffer = &c->buffers[b];
+        eo_moment first = throw_moment(c, dice), last = one_in(dice, 4) ? first : throw_moment(c, dice);
+        const bool turned = random_case_moment(c, first) > random_case_moment(c, last);
+        buffer->first = turned ? last : first;
+        buffer->last = turned ? first : last;
+        buffer->persistent = one_in(dice, 12);
+        buffer->bytes = 1 + throw_below(dice, most);
+    }
+}
+
+static void make_settings_of_case(struct random_case *c, struct dice *dice)
+{
+    static const uint32_t alignments[] = {0, 64, 128, 512, 4096};
+    eo_plan_params *s = &c->settings;
+    s->rank_count = 1 + throw_below(dice, CASE_RANKS_MAX);
+    s->strategy = (eo_strategy)throw_below(dice, EO_STRATEGY_COUNT);
+    if (s->strategy == EO_STRATEGY_HSDP)
+        do
+            s->shard_group = 1 + throw_below(dice, s->rank_count);
+        while (s->rank_count % s->shard_group != 0);
+    s->micro_batches = 1 + throw_below(dice, 4);
+    s->gather_slots = 1 + throw_below(dice, one_in(dice, 4) ? 8 : 3);
+    s->gradient_slots = 1 + throw_below(dice, one_in(dice, 4) ? 8 : 3);
+    s->dtype = (eo_dtype)throw_below(dice, 2);
+    s->reduce_dtype = (eo_dtype)throw_below(dice, 2);
+    s->optimizer_states = 2 + throw_below(dice, 2);
+    s->align_bytes = alignments[throw_below(dice, 5)];
+    s->no_prefetch = one_in(dice, 4);
+    s->separate_reduce_stream = one_in(dice, 3);
+    s->separate_reservations = one_in(dice, 4);
+}
+
+void random_case_make(struct random_case *out, uint64_t seed)
+{
+    struct dice dice = {seed, 0};
+    memset(out, 0, sizeof(*out));
+    out->seed = seed;
+    out->position_count = 1 + throw_below(&dice, POSITIONS_MAX);
+    out->layer_count = 1 + throw_below(&dice, out->position_count < LAYERS_MAX ? out->position_count : LAYERS_MAX);
+    make_layers_of_case(out, &dice);
+    make_positions_of_case(out, &dice);
+    make_buffers_of_case(out, &dice);
+    make_settings_of_case(out, &dice);
+    out->memory = out->settings.strategy == EO_STRATEGY_ZERO3 && one_in(&dice, 3)
+                      ? (eo_memory)throw_below(&dice, EO_MEMORY_DYNAMIC_CACHING + 1)
+                      : EO_MEMORY_STATIC;
+    out->debug = one_in(&dice, 2);
+    out->own_optimizer = one_in(&dice, 2);
+    out->delay_seed = one_in(&dice, 2) ? 1 + throw_below(&dice, 1000) : 0;
+}
+
+void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
+{
+    memset(out, 0, sizeof(*out));
+    out->seed = layers;
+    out->layer_count = out->position_count = layers;
+    for (uint32_t p = 0; p < layers; p++) {
+        out->layers[p] = (struct case_layer){.parameter_count = 1, .elements = {5}};
+        out->positions[p] = (struct case_position){.layer = p, .gradients = 1};
+    }
+    out->settings = (eo_plan_params){.rank_count = strategy == EO_STRATEGY_HSDP ? 4 : 2, .strategy = strategy,
+                                     .shard_group = strategy == EO_STRATEGY_HSDP ? 2 : 0, .micro_batches = 2};
+    out->debug = true;
+    out->delay_seed = 7; /* collectives that come late, so that many wait in a queue */
+}
+
+static eo_status add_layer_of_case(eo_model *model, const struct random_case *c, uint32_t l)
+{
+    const struct case_layer *layer = &c->layers[l];
+    char name[EO_NAME_MAX];
+    snprintf(name, sizeof(name), "layer%u", l);
+    eo_status status = eo_model_add_layer(model, eo_layer_params(.name = name, .frozen = layer->frozen), NULL);
+    for (uint32_t k = 0; k < layer->parameter_count && status >= 0; k++) {
+        snprintf(name, sizeof(name), "layer%u.%u", l, k);
+        status = eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = 1,
+                                                                   .dims = {layer->elements[k]}), NULL);
+    }
+    return status;
+}
+
+static eo_status add_position_of_case(eo_model *model, const struct random_case *c, uint32_t p)
+{
+    const struct case_position *position = &c->positions[p];
+    uint32_t parameters[CASE_PARAMETERS_MAX], count = 0, first = 0;
+    char name[EO_NAME_MAX];
+    for (uint32_t l = 0; l < position->layer; l++)
+        first += c->layers[l].parameter_count;
+    for (uint32_t k = 0; k < c->layers[position->layer].parameter_count; k++)
+        if (position->gradients >> k & 1)
+            parameters[count++] = first + k;
+    const bool all = count == c->layers[position->layer].parameter_count;
+    snprintf(name, sizeof(name), "use%u", p);
+    return eo_model_add_position(model, eo_position_params(.layer = position->layer, .name = name,
+                                                           .forward_in_backward = position->forward_in_backward,
+                                                           .backward_without_weights = position->backward_without_weights,
+                                                           .parameters = all ? NULL : parameters,
+                                                           .parameter_count = all ? 0 : count), NULL);
+}
+
+eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_model **out)
+{
+    char name[EO_NAME_MAX];
+    snprintf(name, sizeof(name), "seed %llu", (unsigned long long)c->seed);
+    eo_status status = eo_model_create(out, eo_model_params(.name = name, .log = log));
+    for (uint32_t l = 0; l < c->layer_count && status >= 0; l++)
+        status = add_layer_of_case(*out, c, l);
+    for (uint32_t p = 0; p < c->position_count && status >= 0; p++)
+        status = add_position_of_case(*out, c, p);
+    for (uint32_t b = 0; b < c->buffer_count && status >= 0; b++) {
+        const struct case_buffer *buffer = &c->buffers[b];
+        snprintf(name, sizeof(name), "buffer%u", b);
+        status = eo_model_add_buffer(*out, eo_buffer_params(.name = name, .bytes = buffer->bytes,
+                                                            .category = EO_CATEGORY_ACTIVATION, .first = buffer->first,
+                                                            .last = buffer->last, .persistent = buffer->persistent), NULL);
+    }
+    if (status < 0)
+        eo_model_destroy(out);
+    return status;
+}
+
+void random_case_print(const struct random_case *c, FILE *out)
+{
+    static const char *const passes[] = {"forward", "recompute", "backward"};
+    const eo_plan_params *s = &c->settings;
+    fprintf(out, "# seed %llu: %s in groups of %u, %u ranks, %u micro-batches, slots %u,%u, weights %s, reductions %s, "
+            "states %u, align %u%s%s%s; memory %d%s%s\n", (unsigned long long)c->seed, eo_strategy_name(s->strategy),
+            s->shard_group, s->rank_count, s->micro_batches, s->gather_slots, s->gradient_slots,
+            s->dtype ? "bf16" : "fp32", s->reduce_dtype ? "bf16" : "fp32", s->optimizer_states, s->align_bytes,
+            s->no_prefetch ? ", no prefetch" : "", s->separate_reduce_stream ? ", reduce stream" : "",
+            s->separate_reservations ? ", reservations" : "", (int)c->memory, c->debug ? ", debug" : "",
+            c->own_optimizer ? ", own optimizer" : "");
+    for (uint32_t l = 0; l < c->layer_count; l++) {
+        fprintf(out, "#   layer %u:", l);
+        for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
+            fprintf(out, " %u", c->layers[l].elements[k]);
+        fprintf(out, "%s\n", c->layers[l].frozen ? ", frozen" : "");
+    }
+    for (uint32_t p = 0; p < c->position_count; p++)
+        fprintf(out, "#   position %u: layer %u, gradients %x%s%s\n", p, c->positions[p].layer, c->positions[p].gradients,
+                c->positions[p].forward_in_backward ? ", forward in backward" : "",
+                c->positions[p].backward_without_weights ? ", backward without weights" : "");
+    for (uint32_t b = 0; b < c->buffer_count; b++) {
+        const struct case_buffer *buffer = &c->buffers[b];
+        if (buffer->persistent)
+            fprintf(out, "#   buffer %u: %u bytes, persistent\n", b, buffer->bytes);
+        else
+            fprintf(out, "#   buffer %u: %u bytes, %s of %u to %s of %u\n", b, buffer->bytes, passes[buffer->first.pass],
+                    buffer->first.position, passes[buffer->last.pass], buffer->last.position);
+    }
+}

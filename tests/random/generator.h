@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Random models and settings as data: a seed makes one, eo_model_add_... are called from it, and it can be changed and
+ * printed. Every case is legal: it must be planned, proven and trained.
+ */
+#ifndef EO_TESTS_RANDOM_GENERATOR_H
+#define EO_TESTS_RANDOM_GENERATOR_H
+
+#include <evenodd/evenodd.h>
+#include <stdio.h>
+
+enum { CASE_LAYERS_MAX = 200, CASE_PARAMETERS_MAX = 3, CASE_BUFFERS_MAX = 24, CASE_RANKS_MAX = 6 };
+
+struct case_layer {
+    bool frozen;
+    uint32_t parameter_count;
+    uint32_t elements[CASE_PARAMETERS_MAX];
+};
+
+struct case_position {
+    uint32_t layer;
+    bool forward_in_backward, backward_without_weights;
+    uint32_t gradients; /* bit k: this use gives a gradient to the layer's k-th parameter */
+};
+
+struct case_buffer {
+    uint32_t bytes;
+    eo_moment first, last;
+    bool persistent;
+};
+
+struct random_case {
+    uint64_t seed;
+    uint32_t layer_count, position_count, buffer_count;
+    struct case_layer layers[CASE_LAYERS_MAX];
+    struct case_position positions[CASE_LAYERS_MAX];
+    struct case_buffer buffers[CASE_BUFFERS_MAX];
+    eo_plan_params settings; /* without a log */
+    eo_memory memory;        /* of a run, as what follows */
+    bool debug, own_optimizer;
+    uint64_t delay_seed;
+};
+
+/* splitmix64 of three words: numbers that depend on nothing else. */
+uint64_t random_hash(uint64_t a, uint64_t b, uint64_t c);
+
+void random_case_make(struct random_case *out, uint64_t seed);
+/* As many small layers in a row, two ranks (hsdp: four), one use each: for what only depth shows. */
+void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy);
+
+eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_model **out);
+void random_case_print(const struct random_case *c, FILE *out);
+
+/* Place of a moment in a micro-batch: forward(0 ... P-1), then recompute and backward of P-1 ... 0. */
+uint32_t random_case_moment(const struct random_case *c, eo_moment moment);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/random/integer_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int32_t integer_first_weight(const struct random_case *c, uint32_t layer, uint32_t parameter, uint64_t element)
+{
+    return 2 * (int32_t)(random_hash(c->seed, 100 * layer + parameter, element) % 4) - 3;
+}
+
+int32_t integer_gradient(const struct random_case *c, const struct integer_place *at, uint64_t element, int32_t weight)
+{
+    const uint64_t who = (((uint64_t)at->step * 8 + at->rank) * 8 + at->micro_batch) * 4 + at->parameter;
+    const uint64_t number = random_hash(c->seed ^ who << 20, at->position, element);
+    return weight * ((int32_t)(number % 3) - 1) + (int32_t)(number / 3 % 5) - 2;
+}
+
+int32_t integer_update(const struct random_case *c, int32_t weight, int32_t gradient)
+{
+    if (!c->own_optimizer)
+        return weight - 2 * ((gradient > 0) - (gradient < 0));
+    const int32_t rest = (((weight + 2 * gradient) % 16) + 16) % 16;
+    return rest > 8 ? rest - 16 : rest;
+}
+
+double integer_value(uint32_t step, uint32_t rank)
+{
+    return 10.0 * step + rank + 1;
+}
+
+bool integer_model_begin(struct integer_model *model, const struct random_case *c)
+{
+    memset(model, 0, sizeof(*model));
+    for (uint32_t l = 0; l < c->layer_count; l++) {
+        for (uint32_t k = 0; k < c->layers[l].parameter_count; k++) {
+            const uint32_t count = c->layers[l].elements[k];
+            int32_t *weights = model->weights[l][k] = malloc(count * sizeof(*weights));
+            if (!weights)
+                return false;
+            for (uint32_t i = 0; i < count; i++)
+                weights[i] = integer_first_weight(c, l, k, i);
+        }
+    }
+    return true;
+}
+
+/* The sum of all contributions to an element in a step. */
+static int32_t integer_sum(const struct random_case *c, uint32_t step, uint32_t l, uint32_t k, uint64_t element,
+                           int32_t weight)
+{
+    int32_t sum = 0;
+    for (uint32_t p = 0; p < c->position_count; p++) {
+        const struct case_position *position = &c->positions[p];
+        if (position->layer != l || !(position->gradients >> k & 1))
+            continue;
+        const int32_t seen = position->backward_without_weights ? 0 : weight;
+        for (uint32_t rank = 0; rank < c->settings.rank_count; rank++)
+            for (uint32_t b = 0; b < c->settings.micro_batches; b++)
+                sum += integer_gradient(c, &(struct integer_place){step, rank, b, p, k}, element, seen);
+    }
+    return sum;
+}
+
+void integer_model_step(struct integer_model *model, const struct random_case *c, uint32_t step)
+{
+    model->norms[step] = 0;
+    for (uint32_t l = 0; l < c->layer_count; l++) {
+        for (uint32_t k = 0; k < c->layers[l].parameter_count && !c->layers[l].frozen; k++) {
+            for (uint32_t i = 0; i < c->layers[l].elements[k]; i++) {
+                int32_t *weight = &model->weights[l][k][i];
+                const int32_t gradient = integer_sum(c, step, l, k, i, *weight);
+                model->norms[step] += (double)gradient * gradient;
+                *weight = integer_update(c, *weight, gradient);
+            }
+        }
+    }
+}
+
+void integer_model_end(struct integer_model *model)
+{
+    for (uint32_t l = 0; l < CASE_LAYERS_MAX; l++)
+        for (uint32_t k = 0; k < CASE_PARAMETERS_MAX; k++)
+            free(model->weights[l][k]);
+    memset(model, 0, sizeof(*model));
+}

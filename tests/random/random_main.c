@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Goal: whatever model and settings the API takes are planned, proven and trained.
+ * Method: cases by seed (generator.h): layers used in any order and any number of times, frozen ones, heads, buffers of any
+ *         lifetime, every strategy, slots, streams and element types. Plans are proven over five steps, some held against
+ *         their lists in another way; some cases are trained, and compared with integers (integer_model.h).
+ *
+ *     random                          what the short run takes
+ *     random plans FIRST COUNT        the plans of these seeds
+ *     random runs FIRST COUNT         and trainings
+ *     random deep                     64 and 200 layers with every strategy
+ *     random show SEED                prints a case, and what becomes of it
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/random/case_runner.h"
+
+enum { SHORT_PLANS = 2000, SHORT_RUNS = 50, CLOSELY_EVERY = 50, TOLD_MAX = 5 };
+
+static uint32_t reports;
+
+static void tell(const struct random_case *c, const char *what, const struct case_outcome *outcome, uint64_t failures)
+{
+    if (failures > TOLD_MAX)
+        return;
+    printf("# seed %llu, %s: %s\n", (unsigned long long)c->seed, what, outcome->text);
+    random_case_print(c, stdout);
+    fflush(stdout);
+}
+
+static bool end_group(const char *what, uint64_t first, uint64_t count, uint64_t failures)
+{
+    printf("%s %u - %s: seeds %llu to %llu, %llu of %llu failed\n", failures || !count ? "not ok" : "ok", ++reports, what,
+           (unsigned long long)first, (unsigned long long)(first + count - 1), (unsigned long long)failures,
+           (unsigned long long)count);
+    fflush(stdout);
+    return failures == 0 && count > 0;
+}
+
+static bool plan_seeds(uint64_t first, uint64_t count)
+{
+    static struct random_case c;
+    struct case_outcome outcome;
+    uint64_t failures = 0;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        random_case_make(&c, seed);
+        if (!case_plan(&c, seed % CLOSELY_EVERY == 0, &outcome))
+            tell(&c, "plan", &outcome, ++failures);
+    }
+    return end_group("models and settings are planned and proven", first, count, failures);
+}
+
+static bool run_seeds(uint64_t first, uint64_t count)
+{
+    static struct random_case c;
+    struct case_outcome outcome;
+    uint64_t failures = 0;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        random_case_make(&c, seed);
+        if (!case_run(&c, &outcome))
+            tell(&c, "run", &outcome, ++failures);
+    }
+    return end_group("trainings end in the numbers of a computation without shards", first, count, failures);
+}
+
+static bool run_deep(void)
+{
+    static const uint32_t depths[] = {64, 200};
+    static struct random_case c;
+    struct case_outcome outcome;
+    bool all = true;
+    for (int d = 0; d < 2; d++) {
+        for (uint32_t s = 0; s < EO_STRATEGY_COUNT; s++) {
+            random_case_make_deep(&c, depths[d], (eo_strategy)s);
+            const bool ok = case_plan(&c, false, &outcome) && case_run(&c, &outcome);
+            if (!ok)
+                printf("# %s\n", outcome.text);
+            printf("%s %u - %u layers, %s\n", ok ? "ok" : "not ok", ++reports, depths[d], eo_strategy_name((eo_strategy)s));
+            fflush(stdout);
+            all = all && ok;
+        }
+    }
+    return all;
+}
+
+static bool show(uint64_t seed)
+{
+    static struct random_case c;
+    struct case_outcome outcome;
+    random_case_make(&c, seed);
+    random_case_print(&c, stdout);
+    const bool planned = case_plan(&c, true, &outcome);
+    printf("# plan: %s\n", planned ? "ok" : outcome.text);
+    const bool ran = planned && case_run(&c, &outcome);
+    printf("# run: %s\n%s %u - seed %llu\n", ran ? "ok" : outcome.text, ran ? "ok" : "not ok", ++reports,
+           (unsigned long long)seed);
+    return ran;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 0, count = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
+    bool ok = true;
+    if (argc == 1) {
+        ok = plan_seeds(0, SHORT_PLANS);
+        ok = run_seeds(0, SHORT_RUNS) && ok;
+    } else if (strcmp(what, "plans") == 0) {
+        ok = plan_seeds(first, count);
+    } else if (strcmp(what, "runs") == 0) {
+        ok = run_seeds(first, count);
+    } else if (strcmp(what, "deep") == 0) {
+        ok = run_deep();
+    } else if (strcmp(what, "show") == 0) {
+        ok = show(first);
+    } else {
+        fprintf(stderr, "random: '%s' is none of plans, runs, deep, show\n", what);
+        return 2;
+    }
+    printf("1..%u\n", reports);
+    return ok ? 0 : 1;
+}
