@@ -3,7 +3,8 @@
  * Waits, derived. Operations are taken in issue order, run after run. From the accesses by row we know, for each
  * operation, the latest conflicting operation on every other stream; a vector clock knows which of those have ended
  * anyway, by stream order and the waits already there. Where one has not, a wait for it is put down. So an operation
- * has at most one wait a stream, and no wait that follows from others.
+ * has at most one wait a stream, and no wait that follows from others. The same clocks tell how many operations of a
+ * communication stream may be under way at one time.
  */
 #include "runtime/plan_internal.h"
 
@@ -130,6 +131,9 @@ static bool derive_operation(struct deriver *d, struct eo_operation *operation, 
             raise(clock, trace->instances[trace->by_stream[s][needs[s] - 1]].clock);
 
     const uint32_t place = ++trace->stream_count[operation->stream];
+    uint32_t *items = &d->plan->schedule.queue_items[operation->stream];
+    if (operation->stream != EO_STREAM_COMPUTE && place - d->clock[EO_STREAM_COMPUTE][operation->stream] > *items)
+        *items = place - d->clock[EO_STREAM_COMPUTE][operation->stream];
     clock[operation->stream] = place;
     *instance = (struct plan_instance){.run = run, .operation = index};
     memcpy(instance->clock, clock, sizeof(instance->clock));

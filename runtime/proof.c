@@ -48,6 +48,8 @@ struct proof {
     struct record *records; /* by id */
     uint32_t *run_begin;    /* how many operations are issued before a run; one more entry than runs */
     uint32_t *raced_with;   /* by number: the last operation that a race with it was reported for */
+    uint32_t *place;        /* by number: how-manieth operation of its stream, from 1 */
+    uint32_t issued[EO_STREAM_COUNT];
     struct clock clocks[EO_STREAM_COUNT];
 
     uint32_t run, index, number; /* the operation at hand */
@@ -188,6 +190,23 @@ static void follow_wait(struct proof *proof, eo_stream_id stream)
     report(proof, &hazard);
 }
 
+/* What compute has not waited for may all be under way. */
+static void check_queue(struct proof *proof)
+{
+    const eo_stream_id stream = proof->operation->stream;
+    const uint32_t place = proof->place[proof->number] = ++proof->issued[stream];
+    const uint32_t done = proof->place[proof->clocks[EO_STREAM_COMPUTE].done[stream]];
+    if (stream == EO_STREAM_COMPUTE || place - done <= proof->schedule->queue_items[stream])
+        return;
+    struct eo_hazard hazard = {.kind = EO_HAZARD_QUEUE,
+                               .other_run = EO_NONE,
+                               .other_operation = EO_NONE,
+                               .row = EO_NONE,
+                               .other_row = EO_NONE};
+    eo_proof_text_queue(proof->params, here(proof), place - done, &hazard);
+    report(proof, &hazard);
+}
+
 static bool happens_before(const struct proof *proof, uint32_t number, eo_stream_id stream)
 {
     return number <= proof->now.done[stream];
@@ -263,6 +282,7 @@ static void issue(struct proof *proof)
     EO_ASSERT(operation->access_count <= schedule->access_count &&
               operation->access_begin <= schedule->access_count - operation->access_count);
 
+    check_queue(proof);
     proof->now = proof->clocks[operation->stream];
     for (int s = 0; s < EO_STREAM_COUNT && !proof->stopped; s++)
         if (operation->wait[s] != EO_NONE)
@@ -296,6 +316,7 @@ static void proof_fini(struct proof *proof)
     free(proof->records);
     free(proof->run_begin);
     free(proof->raced_with);
+    free(proof->place);
 }
 
 static void *zeroed(size_t count, size_t bytes)
@@ -324,8 +345,9 @@ static eo_status proof_init(struct proof *proof, const struct eo_proof_params *p
     proof->row_end = zeroed(rows, sizeof(proof->row_end[0]));
     proof->records = zeroed(schedule->id_count, sizeof(proof->records[0]));
     proof->raced_with = zeroed(operations, sizeof(proof->raced_with[0]));
+    proof->place = zeroed(operations, sizeof(proof->place[0]));
     if (proof->segments == NULL || proof->edges == NULL || proof->row_begin == NULL || proof->row_end == NULL ||
-        proof->records == NULL || proof->raced_with == NULL)
+        proof->records == NULL || proof->raced_with == NULL || proof->place == NULL)
         return EO_ERR_NO_MEMORY;
     cut_segments(proof);
     return EO_OK;

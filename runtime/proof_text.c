@@ -129,6 +129,18 @@ void eo_proof_text_stale(const struct eo_proof_params *params, struct eo_place p
     append(hazard->text, bytes, &used, ", left by %s (run %" PRIu32 ")", place_name(params, writer).text, writer.run);
 }
 
+void eo_proof_text_queue(const struct eo_proof_params *params, struct eo_place place, uint32_t items,
+                         struct eo_hazard *hazard)
+{
+    const struct eo_operation *operation =
+        &params->schedule->lists[params->sequence[place.run]].operations[place.operation];
+    size_t used = 0;
+    append(hazard->text, sizeof(hazard->text), &used,
+           "when %s (run %" PRIu32 ") is issued, %" PRIu32 " operations of the %s stream may be under way, but its queue "
+           "holds %" PRIu32, operation_name(params, operation).text, place.run, items, stream_words[operation->stream],
+           params->schedule->queue_items[operation->stream]);
+}
+
 /* Any operation with this id, to name what is waited for. */
 static const struct eo_operation *find_operation(const struct eo_schedule *schedule, uint32_t id)
 {

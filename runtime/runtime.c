@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "eo_config.h"
 
@@ -131,11 +132,24 @@ static eo_status look_at_memory(struct eo_runtime *rt)
     return rt->memory_ranks > 1 ? rt->world->ops->quiesce(rt->world_comm) : EO_OK;
 }
 
+/* Collectives that may wait in one queue: in static mode what the plan has proven, in the dynamic ones gathers and casts of
+ * a few layers, and the reductions that are let under way at one time. */
+static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_params *params)
+{
+    enum { OUTSIDE_ITEMS = 4 }; /* barriers and what stands outside the schedule */
+    const uint32_t slots = plan->params.gather_slots + plan->params.gradient_slots;
+    const uint64_t reductions = eo_min_u64(params->dynamic_reduce_inputs,
+                                           (uint64_t)plan->position_count * plan->params.micro_batches);
+    const uint32_t *items = plan->schedule.queue_items;
+    if (params->memory != EO_MEMORY_STATIC)
+        return (uint32_t)(4 * (slots + reductions) + 16);
+    return (uint32_t)eo_max_u64(items[EO_STREAM_COMM], items[EO_STREAM_REDUCE]) + OUTSIDE_ITEMS;
+}
+
 static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *params)
 {
     const struct eo_plan *plan = rt->plan;
     const eo_plan_params *settings = &plan->params;
-    const uint32_t slots = settings->gather_slots + settings->gradient_slots;
     rt->mode = params->memory == EO_MEMORY_STATIC ? &eo_static_mode : &eo_dynamic_mode;
     rt->restart = true;
     rt->split = plan->params.dtype == EO_DTYPE_BF16 && rt->mode == &eo_static_mode;
@@ -143,7 +157,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     EO_TRY(eo_device_create(&rt->device, rt->world->device,
                             &(struct eo_device_params){
                                 .queue_count = settings->separate_reduce_stream ? 3 : 2,
-                                .ring_capacity = 4 * slots + 16,
+                                .ring_capacity = ring_capacity(plan, params),
                                 .rank = rt->world->rank,
                                 .rank_count = rt->world->rank_count,
                                 .share_rank = rt->world->share_rank,

@@ -81,6 +81,9 @@ struct eo_schedule {
     uint32_t row_count;
     uint32_t id_count; /* ids are 0 ... id_count - 1 */
     uint32_t micro_batches;
+    /* Of a stream that is not compute: operations that may be issued and not have ended, as far as what compute has waited
+     * for tells. Who issues them needs room for as many. */
+    uint32_t queue_items[EO_STREAM_COUNT];
 };
 
 #endif

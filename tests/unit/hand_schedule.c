@@ -19,6 +19,8 @@ struct eo_hand *eo_hand_create(uint32_t micro_batches)
     hand->schedule.accesses = hand->accesses;
     hand->schedule.rows = hand->rows;
     hand->schedule.micro_batches = micro_batches;
+    for (int stream = 0; stream < EO_STREAM_COUNT; stream++)
+        hand->schedule.queue_items[stream] = UINT32_MAX; /* but where a test says less */
     return hand;
 }
 

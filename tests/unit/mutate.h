@@ -20,7 +20,7 @@ struct eo_mutation {
 
 struct eo_mutations {
     uint32_t caught, uncaught;
-    uint32_t caught_as[EO_HAZARD_UNKNOWN_WAIT + 1]; /* by enum eo_hazard_kind of the first hazard */
+    uint32_t caught_as[EO_HAZARD_KIND_COUNT]; /* by enum eo_hazard_kind of the first hazard */
 };
 
 /*

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runtime/plan_internal.h"
+#include "runtime/proof.h"
 #include "tests/unit/plan_check.h"
 #include "tests/unit/plan_models.h"
 
@@ -116,6 +117,41 @@ Test(plan_uses, an_evaluation_keeps_what_is_handed_past_a_head)
         struct plan_check check;
         cr_assert(eo_plan_check(plan, &check), "%s", check.text);
         cr_assert_eq(place_of_buffer(plan, 0) == place_of_buffer(plan, 1), !head);
+        eo_plan_destroy(&plan);
+        eo_model_destroy(&model);
+    }
+}
+
+static uint32_t queue_of_depth(uint32_t layers, eo_strategy strategy)
+{
+    eo_model *model = eo_plan_model_of_blocks(layers - 2);
+    eo_plan *plan = must_plan(model, (eo_plan_params){.rank_count = 2, .strategy = strategy});
+    const uint32_t items = plan->schedule.queue_items[EO_STREAM_COMM];
+    eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
+    return items;
+}
+
+/*
+ * A plan says how many collectives may be under way: of weights that stay all layers' (they are gathered one after the
+ * other), else no more than slots ask for, however deep the model is. The proof refuses less.
+ */
+Test(plan_uses, queues_are_as_long_as_the_lists_need)
+{
+    cr_assert_eq(queue_of_depth(200, EO_STRATEGY_ZERO3), queue_of_depth(20, EO_STRATEGY_ZERO3));
+    cr_assert_leq(queue_of_depth(200, EO_STRATEGY_ZERO3), 16);
+    cr_assert_geq(queue_of_depth(200, EO_STRATEGY_ZERO1), 200);
+    cr_assert_geq(queue_of_depth(200, EO_STRATEGY_ZERO2), 200);
+    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY};
+    for (const struct plan_model *m = eo_plan_models; m->name; m++) {
+        eo_model *model = eo_plan_model(m->name);
+        eo_plan *plan = must_plan(model, (eo_plan_params){.rank_count = 2, .strategy = EO_STRATEGY_ZERO2});
+        const struct eo_proof_params params = {.schedule = &plan->schedule, .sequence = training, .sequence_count = 3};
+        struct eo_hazard hazard;
+        cr_assert_eq(eo_proof_run(&params, &hazard), EO_OK, "%s: %s", m->name, hazard.text);
+        plan->schedule.queue_items[EO_STREAM_COMM]--;
+        cr_assert_eq(eo_proof_run(&params, &hazard), EO_ERR_SCHEDULE, "%s", m->name);
+        cr_assert_eq(hazard.kind, EO_HAZARD_QUEUE, "%s: %s", m->name, hazard.text);
         eo_plan_destroy(&plan);
         eo_model_destroy(&model);
     }

@@ -309,6 +309,35 @@ Test(proof, waits_that_name_no_record_are_found)
 }
 
 /*
+ * More operations under way than a queue holds are found, and what compute has waited for is none of them.
+ * Method: three gathers of rows of their own; with a wait of compute for the first one two may be under way.
+ */
+Test(proof, a_queue_that_is_too_short_is_found)
+{
+    for (int waits = 0; waits < 2; waits++) {
+        struct eo_hand *hand = eo_hand_create(1);
+        const char *names[] = {"g0", "g1", "g2"};
+        for (uint32_t i = 0; i < 3; i++) {
+            const uint32_t row = eo_hand_row(hand, names[i], 64 * i, 64, EO_NONE);
+            eo_hand_operation(hand, FIRST, COMM, names[i]);
+            eo_hand_access(hand, EO_WRITE, row, i, 0);
+            if (i != 0 || !waits)
+                continue;
+            eo_hand_operation(hand, FIRST, COMPUTE, "r");
+            eo_hand_wait(hand, COMM, "g0", false);
+        }
+        const uint32_t most = waits ? 2 : 3;
+        hand->schedule.queue_items[COMM] = most;
+        cr_expect_eq(eo_hand_prove(hand, FIRST, FIRST, 1), EO_OK, "%s", hand->hazards[0].text);
+        hand->schedule.queue_items[COMM] = most - 1;
+        cr_expect_eq(eo_hand_prove(hand, FIRST, FIRST, 1), EO_ERR_SCHEDULE);
+        cr_expect_eq(hand->hazards[0].kind, EO_HAZARD_QUEUE);
+        cr_expect(strstr(hand->hazards[0].text, "when g2 (run 0) is issued"), "%s", hand->hazards[0].text);
+        free(hand);
+    }
+}
+
+/*
  * In the first run there is no previous one: a hazard for the lists of a step, none for the forward list.
  * Method: one list with a wait for the previous run, started first.
  */
