@@ -272,7 +272,7 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
     else if (o->kind == EO_OP_ALL_REDUCE)
         out->bytes = plan->layers[o->layer].layout.shard_count * sizeof(float);
     else if (o->kind == EO_OP_NORM_GATHER)
-        out->bytes = plan->rows[plan->norm_gathered_row].bytes;
+        out->bytes = plan->rows[o->fence ? plan->fenced_row : plan->norm_gathered_row].bytes;
     eo_plan_operation_text(plan, o, out->name, sizeof(out->name));
     for (int s = 0; s < EO_STREAM_COUNT; s++) {
         if (o->wait[s] == EO_NONE)

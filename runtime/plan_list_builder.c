@@ -38,6 +38,23 @@ void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mo
     };
 }
 
+static int scope_of(const struct eo_plan *plan, eo_operation_kind kind)
+{
+    const int group = plan->params.shard_group > 1 ? EO_SCOPE_GROUP : EO_SCOPE_ALONE;
+    const int replicas = plan->replicas > 1 ? EO_SCOPE_REPLICAS : EO_SCOPE_ALONE;
+    switch ((int)kind) {
+    case EO_OP_ALL_GATHER:
+    case EO_OP_REDUCE_SCATTER:
+        return group;
+    case EO_OP_ALL_REDUCE:
+        return replicas;
+    case EO_OP_NORM_GATHER:
+        return group | replicas;
+    default:
+        return EO_SCOPE_ALONE;
+    }
+}
+
 struct eo_operation *eo_list_operation(struct list_builder *b, eo_operation_kind kind, eo_stream_id stream,
                                        uint32_t position, uint32_t layer, uint32_t micro_batch, uint32_t fold)
 {
@@ -56,6 +73,8 @@ struct eo_operation *eo_list_operation(struct list_builder *b, eo_operation_kind
         .micro_batch = micro_batch,
         .access_begin = b->access_count,
         .id = b->next_id,
+        .peers_read = kind == EO_OP_ALL_GATHER || kind == EO_OP_NORM_GATHER,
+        .scope = (uint8_t)scope_of(b->plan, kind),
     };
     for (int s = 0; s < EO_STREAM_COUNT; s++)
         operation->wait[s] = EO_NONE;

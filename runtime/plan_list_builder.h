@@ -22,6 +22,7 @@ enum subject_kind {
     SUBJECT_NORM_RESULT,
     SUBJECT_SCALARS,
     SUBJECT_VALUES,
+    SUBJECT_FENCED,
     SUBJECT_BUFFER,
     SUBJECT_STATE, /* and following */
 };

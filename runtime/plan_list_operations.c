@@ -307,6 +307,18 @@ static void add_update(struct list_builder *b, uint32_t l)
     eo_list_operation_end(b);
 }
 
+/* For the next step's local norm, which nothing else orders after the peers' reading of this one's. */
+static void add_fence(struct list_builder *b)
+{
+    const struct eo_plan *plan = b->plan;
+    struct eo_operation *operation =
+        eo_list_operation(b, EO_OP_NORM_GATHER, EO_STREAM_COMM, EO_NONE, EO_NONE, EO_NONE, 0);
+    operation->fence = true;
+    eo_list_access(b, plan->fence_row, EO_READ, eo_subject(SUBJECT_FENCED, 0), EO_VERSION_FIXED, 0, 1);
+    eo_list_access(b, plan->fenced_row, EO_WRITE, eo_subject(SUBJECT_FENCED, 1), EO_VERSION_STEP, 1, 1);
+    eo_list_operation_end(b);
+}
+
 void eo_list_add_step_end(struct list_builder *b)
 {
     struct eo_plan *plan = b->plan;
@@ -321,12 +333,16 @@ void eo_list_add_step_end(struct list_builder *b)
     /* The step's scalars are uploaded before it. The values are the trainer's kernels': never another content. */
     eo_list_access(b, plan->scalars_row, EO_WRITE, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, plan->values_row, EO_READ, eo_subject(SUBJECT_VALUES, 0), EO_VERSION_FIXED, 0, 1);
+    if (plan->fenced_row != EO_NONE)
+        eo_list_access(b, plan->fenced_row, EO_READ, eo_subject(SUBJECT_FENCED, 1), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, plan->norm_local_row, EO_WRITE, eo_subject(SUBJECT_NORM_LOCAL, 0), EO_VERSION_STEP, 0, 1);
     eo_list_operation_end(b);
     eo_list_operation(b, EO_OP_NORM_GATHER, EO_STREAM_COMM, EO_NONE, EO_NONE, EO_NONE, 0);
     eo_list_access(b, plan->norm_local_row, EO_READ, eo_subject(SUBJECT_NORM_LOCAL, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, plan->norm_gathered_row, EO_WRITE, eo_subject(SUBJECT_NORM_GATHERED, 0), EO_VERSION_STEP, 0, 1);
     eo_list_operation_end(b);
+    if (plan->fence_row != EO_NONE)
+        add_fence(b);
     eo_list_operation(b, EO_OP_NORM_SUM, EO_STREAM_COMPUTE, EO_NONE, EO_NONE, EO_NONE, b->end_fold++);
     eo_list_access(b, plan->norm_gathered_row, EO_READ, eo_subject(SUBJECT_NORM_GATHERED, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, plan->scalars_row, EO_READ, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);

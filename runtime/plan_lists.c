@@ -196,6 +196,11 @@ static bool make_schedule_rows(struct eo_plan *plan)
         schedule->rows[r] = (struct eo_schedule_row){.name = plan->rows[r].name, .bytes = plan->rows[r].bytes};
     schedule->rows[plan->values_row].initialised = true;
     schedule->rows[plan->values_row].initial_subject = eo_subject(SUBJECT_VALUES, 0);
+    for (int f = 0; f < 2 && plan->fence_row != EO_NONE; f++) { /* before the first step nobody reads */
+        const uint32_t row = f ? plan->fenced_row : plan->fence_row;
+        schedule->rows[row].initialised = true;
+        schedule->rows[row].initial_subject = eo_subject(SUBJECT_FENCED, (uint32_t)f);
+    }
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         const struct plan_layer *layer = &plan->layers[l];
         schedule->rows[layer->shard_row].initialised = true;

@@ -343,12 +343,28 @@ uint64_t eo_plan_staging_bytes(const struct eo_plan *plan)
     return eo_min_u64(EO_STAGING_BYTES_MAX, bytes);
 }
 
+/* Peers read a rank's norm until they have ended the gather. A reduction of the next step comes after that, on all ranks;
+ * where no layer has one there is a fence. */
+static eo_status make_fence_rows(struct eo_plan *plan)
+{
+    bool trains = false;
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        trains = trains || !plan->layers[l].frozen;
+    plan->fence_row = plan->fenced_row = EO_NONE;
+    if (trains || plan->params.rank_count == 1)
+        return EO_OK;
+    EO_TRY(add_row(plan, &plan->fence_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, sizeof(double), true, "norm.fence"));
+    return add_row(plan, &plan->fenced_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, sizeof(double) * plan->params.rank_count,
+                   true, "norm.fenced");
+}
+
 static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *model)
 {
     const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
     EO_TRY(add_row(plan, &plan->norm_local_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, norm_bytes, true, "norm.local"));
     EO_TRY(add_row(plan, &plan->norm_gathered_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER,
                    norm_bytes * plan->params.rank_count, true, "norm.gathered"));
+    EO_TRY(make_fence_rows(plan));
     EO_TRY(add_row(plan, &plan->norm_result_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE,
                    sizeof(struct eo_norm_result), true, "norm.result"));
     EO_TRY(add_row(plan, &plan->scalars_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(struct eo_update_scalars),

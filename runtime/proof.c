@@ -8,7 +8,8 @@
  *
  * A segment knows its last writer, the last reader of each stream since then, and its content. Operations are
  * numbered from 1 in issue order, run after run. A stream does its operations in this order, so a vector clock needs
- * no counters of its own: per stream it holds the number of the latest operation that is known to be done.
+ * no counters of its own: per stream it holds the number of the latest operation that is known to be done; and this for
+ * each set of ranks by itself, what all of them are known to have done.
  */
 #include "runtime/proof.h"
 
@@ -20,7 +21,7 @@
 #define SEVERAL_ROWS (UINT32_MAX - 1) /* one operation read the segment as more than one row */
 
 struct clock {
-    uint32_t done[EO_STREAM_COUNT];
+    uint32_t done[EO_SCOPE_COUNT][EO_STREAM_COUNT];
 };
 
 struct segment {
@@ -28,6 +29,8 @@ struct segment {
     eo_stream_id writer_stream;
     uint32_t reader[EO_STREAM_COUNT]; /* number of the last reader since then, or 0 */
     uint32_t reader_row[EO_STREAM_COUNT];
+    uint32_t shown[EO_STREAM_COUNT]; /* number of the last operation since then in which peers read it, or 0 */
+    uint8_t shown_to[EO_STREAM_COUNT];
     struct eo_content content;
 };
 
@@ -150,6 +153,21 @@ static void report_race(struct proof *proof, const struct eo_access *access, uin
     report(proof, &hazard);
 }
 
+static void report_peer(struct proof *proof, const struct eo_access *access, uint32_t other)
+{
+    if (proof->raced_with[other] == proof->number)
+        return;
+    proof->raced_with[other] = proof->number;
+    const struct eo_place earlier = place_of(proof, other);
+    struct eo_hazard hazard = {.kind = EO_HAZARD_PEER,
+                               .other_run = earlier.run,
+                               .other_operation = earlier.operation,
+                               .row = access->row,
+                               .other_row = access->row};
+    eo_proof_text_peer(proof->params, here(proof), access, &hazard);
+    report(proof, &hazard);
+}
+
 static void report_stale(struct proof *proof, const struct eo_access *access, const struct eo_content *expected,
                          const struct segment *segment)
 {
@@ -163,6 +181,25 @@ static void report_stale(struct proof *proof, const struct eo_access *access, co
     report(proof, &hazard);
 }
 
+static void raise_to(uint32_t *done, const uint32_t *other)
+{
+    for (int s = 0; s < EO_STREAM_COUNT; s++)
+        if (done[s] < other[s])
+            done[s] = other[s];
+}
+
+/* Whoever has ended a collective knows that its peers have begun it, and so what they knew then. */
+static struct clock after_collective(const struct proof *proof, const struct clock *begin)
+{
+    struct clock end = proof->now;
+    const int scope = proof->operation->scope;
+    for (int ranks = 0; ranks < EO_SCOPE_COUNT && scope != EO_SCOPE_ALONE; ranks++)
+        for (int part = 0; part < EO_SCOPE_COUNT; part++)
+            if ((part & ~(ranks | scope)) == 0)
+                raise_to(end.done[part], begin->done[ranks]);
+    return end;
+}
+
 /* A wait binds to the latest record of its event that was issued before it, and this must be of the run it says. */
 static void follow_wait(struct proof *proof, eo_stream_id stream)
 {
@@ -173,9 +210,8 @@ static void follow_wait(struct proof *proof, eo_stream_id stream)
 
     /* Execution binds to the latest record, whatever the wait says; going on like this reports one fault once. */
     if (recorded)
-        for (int s = 0; s < EO_STREAM_COUNT; s++)
-            if (proof->now.done[s] < record->clock.done[s])
-                proof->now.done[s] = record->clock.done[s];
+        for (int ranks = 0; ranks < EO_SCOPE_COUNT; ranks++)
+            raise_to(proof->now.done[ranks], record->clock.done[ranks]);
 
     if (recorded && record->run + previous == proof->run)
         return;
@@ -195,7 +231,7 @@ static void check_queue(struct proof *proof)
 {
     const eo_stream_id stream = proof->operation->stream;
     const uint32_t place = proof->place[proof->number] = ++proof->issued[stream];
-    const uint32_t done = proof->place[proof->clocks[EO_STREAM_COMPUTE].done[stream]];
+    const uint32_t done = proof->place[proof->clocks[EO_STREAM_COMPUTE].done[EO_SCOPE_ALONE][stream]];
     if (stream == EO_STREAM_COMPUTE || place - done <= proof->schedule->queue_items[stream])
         return;
     struct eo_hazard hazard = {.kind = EO_HAZARD_QUEUE,
@@ -209,7 +245,7 @@ static void check_queue(struct proof *proof)
 
 static bool happens_before(const struct proof *proof, uint32_t number, eo_stream_id stream)
 {
-    return number <= proof->now.done[stream];
+    return number <= proof->now.done[EO_SCOPE_ALONE][stream];
 }
 
 static struct eo_content content_named(const struct proof *proof, const struct eo_access *access)
@@ -247,6 +283,10 @@ static void look(struct proof *proof, const struct eo_access *access)
         const bool again = segment->reader[stream] == proof->number && segment->reader_row[stream] != access->row;
         segment->reader[stream] = proof->number;
         segment->reader_row[stream] = again ? SEVERAL_ROWS : access->row;
+        if (proof->operation->peers_read && proof->operation->scope != EO_SCOPE_ALONE) {
+            segment->shown[stream] = proof->number;
+            segment->shown_to[stream] |= proof->operation->scope;
+        }
     }
 }
 
@@ -267,6 +307,9 @@ static void leave(struct proof *proof, const struct eo_access *access)
             if ((reader == proof->number && row != access->row) || !happens_before(proof, reader, (eo_stream_id)s))
                 report_race(proof, access, reader, row, false);
             segment->reader[s] = 0; /* what follows this write follows its readers too */
+            if (!proof->stopped && segment->shown[s] > proof->now.done[segment->shown_to[s]][s])
+                report_peer(proof, access, segment->shown[s]);
+            segment->shown[s] = segment->shown_to[s] = 0;
         }
         segment->writer = proof->number;
         segment->writer_stream = proof->operation->stream;
@@ -278,7 +321,7 @@ static void issue(struct proof *proof)
 {
     const struct eo_operation *operation = proof->operation;
     const struct eo_schedule *schedule = proof->schedule;
-    EO_ASSERT((uint32_t)operation->stream < EO_STREAM_COUNT);
+    EO_ASSERT((uint32_t)operation->stream < EO_STREAM_COUNT && operation->scope < EO_SCOPE_COUNT);
     EO_ASSERT(operation->access_count <= schedule->access_count &&
               operation->access_begin <= schedule->access_count - operation->access_count);
 
@@ -287,7 +330,8 @@ static void issue(struct proof *proof)
     for (int s = 0; s < EO_STREAM_COUNT && !proof->stopped; s++)
         if (operation->wait[s] != EO_NONE)
             follow_wait(proof, (eo_stream_id)s);
-    proof->now.done[operation->stream] = proof->number; /* and with it all before it on the stream */
+    const struct clock begin = proof->now;
+    proof->now.done[EO_SCOPE_ALONE][operation->stream] = proof->number; /* and with it all before it on the stream */
 
     /* First all looks, then all writes: an operation that names a row twice finds what was there before it. */
     const struct eo_access *accesses = &schedule->accesses[operation->access_begin];
@@ -300,6 +344,7 @@ static void issue(struct proof *proof)
         if (accesses[i].mode != EO_READ)
             leave(proof, &accesses[i]);
 
+    proof->now = after_collective(proof, &begin);
     proof->clocks[operation->stream] = proof->now;
     if (operation->record) {
         EO_ASSERT(operation->id < schedule->id_count);

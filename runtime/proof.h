@@ -8,7 +8,10 @@
  *  1. Every pair of accesses to overlapping addresses of which one writes is ordered by happens-before.
  *  2. Every read and update finds the content that it names in all its bytes. Because of 1 every execution leaves the
  *     same contents as list order, so running the list once on symbolic contents is enough.
- *  3. A stream that is not compute never has more operations under way than schedule.queue_items: what is issued in list
+ *  3. What an all-gather reads, its peers read too, and may go on when it has ended on this rank. It is overwritten only
+ *     where they are known to have ended it: after a later collective with them, which they begin after it. All ranks run
+ *     the same lists, so what this rank knows of its peers follows from the same clocks, one for each set of peers.
+ *  4. A stream that is not compute never has more operations under way than schedule.queue_items: what is issued in list
  *     order, less what compute has waited for by then.
  *
  * Two accesses of one operation are ordered if they name the same row, which it first reads and then writes; through
@@ -31,6 +34,7 @@ enum eo_hazard_kind {
     EO_HAZARD_RACE,         /* two conflicting accesses, not ordered */
     EO_HAZARD_STALE,        /* ordered, but the content found is not the one named */
     EO_HAZARD_UNKNOWN_WAIT, /* a wait whose latest earlier record is not of the run and stream that it names */
+    EO_HAZARD_PEER,         /* a row that a peer may still read is overwritten */
     EO_HAZARD_QUEUE,        /* more is issued to a stream than schedule.queue_items */
     EO_HAZARD_KIND_COUNT,
 };

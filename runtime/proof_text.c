@@ -129,6 +129,17 @@ void eo_proof_text_stale(const struct eo_proof_params *params, struct eo_place p
     append(hazard->text, bytes, &used, ", left by %s (run %" PRIu32 ")", place_name(params, writer).text, writer.run);
 }
 
+void eo_proof_text_peer(const struct eo_proof_params *params, struct eo_place place, const struct eo_access *access,
+                        struct eo_hazard *hazard)
+{
+    const struct eo_place other = {hazard->other_run, hazard->other_operation};
+    size_t used = 0;
+    append(hazard->text, sizeof(hazard->text), &used,
+           "%s (run %" PRIu32 ") %s %s while a peer may still read it in %s (run %" PRIu32 "): a later collective of the same "
+           "ranks has to end before", place_name(params, place).text, place.run, mode_word(access),
+           row_name(params, hazard->row), place_name(params, other).text, other.run);
+}
+
 void eo_proof_text_queue(const struct eo_proof_params *params, struct eo_place place, uint32_t items,
                          struct eo_hazard *hazard)
 {

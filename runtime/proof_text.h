@@ -25,6 +25,8 @@ void eo_proof_text_stale(const struct eo_proof_params *params, struct eo_place p
                          struct eo_hazard *hazard, const struct eo_content *expected, const struct eo_content *found);
 void eo_proof_text_unknown_wait(const struct eo_proof_params *params, struct eo_place place, eo_stream_id stream,
                                 struct eo_hazard *hazard);
+void eo_proof_text_peer(const struct eo_proof_params *params, struct eo_place place, const struct eo_access *access,
+                        struct eo_hazard *hazard);
 /* `items` may be under way when the operation at `place` is issued. */
 void eo_proof_text_queue(const struct eo_proof_params *params, struct eo_place place, uint32_t items,
                          struct eo_hazard *hazard);

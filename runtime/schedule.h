@@ -43,6 +43,9 @@ struct eo_access {
     uint16_t version_scale; /* 0 stands for 1 */
 };
 
+/* Ranks beside this one that take part in a collective, as bits: the others of its group, those of other replicas, or all. */
+enum eo_scope { EO_SCOPE_ALONE = 0, EO_SCOPE_GROUP = 1, EO_SCOPE_REPLICAS = 2, EO_SCOPE_WORLD = 3, EO_SCOPE_COUNT };
+
 struct eo_operation {
     eo_operation_kind kind;
     eo_stream_id stream;
@@ -57,6 +60,10 @@ struct eo_operation {
                                               if `first_gradient` */
     bool whole;                            /* an accumulate of all of a gradient buffer into the layer's sum_row; a
                                               reduce-scatter of that row */
+    bool fence;                            /* a norm gather of nothing: who has passed it knows that all ranks have read
+                                              what this one gave to the gather before */
+    bool peers_read;                       /* an all-gather: what it reads, slower ranks may still read when it has ended */
+    uint8_t scope;                         /* enum eo_scope, of collectives */
     bool first_gradient;                   /* the gradient shard holds nothing of this step yet */
 };
 

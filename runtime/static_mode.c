@@ -250,6 +250,9 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
         rt->stats.collective_bytes += bytes * plan->params.shard_group;
         status = comm->all_gather(rt->gather_comm, state->rows[plan->positions[o->position].gather_row],
                                   state->rows[layer->shard_row], bytes, entry->name, &entry->span);
+    } else if (o->fence) {
+        status = comm->all_gather(rt->world_comm, state->rows[plan->fenced_row], state->rows[plan->fence_row],
+                                  plan->rows[plan->fence_row].bytes, entry->name, &entry->span);
     } else if (o->kind == EO_OP_NORM_GATHER) {
         status = comm->all_gather(rt->world_comm, rt->norm_gathered, rt->norm_local,
                                   EO_NORM_VALUES * sizeof(double), entry->name, &entry->span);
@@ -445,7 +448,8 @@ static eo_status static_warm_up(struct eo_runtime *rt)
     const struct eo_operation_list *list = &rt->plan->schedule.lists[EO_LIST_FIRST];
     for (uint32_t i = 0; i < list->count; i++) {
         const struct eo_operation *o = &list->operations[i];
-        bool met = o->stream == EO_STREAM_COMPUTE || o->kind == EO_OP_NORM_GATHER; /* which compared the plans */
+        bool met = o->stream == EO_STREAM_COMPUTE ||
+                   (o->kind == EO_OP_NORM_GATHER && !o->fence); /* the norm's compared the plans */
         for (uint32_t k = 0; k < i && !met; k++)
             met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&
                   list->operations[k].in_place == o->in_place && list->operations[k].whole == o->whole;

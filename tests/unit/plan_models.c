@@ -185,6 +185,15 @@ static void frozen_tied(eo_model *model)
         usual_buffers(model, p, 3);
 }
 
+/* No gradients: between two norms there may be no other collective. */
+static void all_frozen(eo_model *model)
+{
+    for (uint32_t p = 0; p < 3; p++)
+        position(model, layer(model, 1500, true), false, false);
+    for (uint32_t p = 0; p < 3; p++)
+        usual_buffers(model, p, 3);
+}
+
 /* Nothing but weights: nothing on the compute stream beside the passes tells time. */
 static void bare(eo_model *model)
 {
@@ -208,6 +217,7 @@ const struct plan_model eo_plan_models[] = {
     {"tied_in_the_middle", tied_in_the_middle},
     {"frozen", frozen},
     {"frozen_tied", frozen_tied},
+    {"all_frozen", all_frozen},
     {"bare", bare},
     {NULL, NULL},
 };

@@ -122,6 +122,38 @@ Test(plan_uses, an_evaluation_keeps_what_is_handed_past_a_head)
     }
 }
 
+/*
+ * Where no layer is trained, a fence orders a step's norm after the peers' reading of the one before.
+ * Method: the fence is taken out of the lists, and the proof must miss it; where a layer is trained there is none.
+ */
+Test(plan_uses, norms_of_frozen_models_are_fenced)
+{
+    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY};
+    static const eo_strategy strategies[] = {EO_STRATEGY_ZERO2, EO_STRATEGY_ZERO1, EO_STRATEGY_DDP, EO_STRATEGY_HSDP};
+    for (int s = 0; s < 4; s++) {
+        for (int frozen = 0; frozen < 2; frozen++) {
+            eo_model *model = eo_plan_model(frozen ? "all_frozen" : "frozen");
+            eo_plan *plan = must_plan(model, (eo_plan_params){.rank_count = 4, .strategy = strategies[s],
+                                                              .shard_group = s == 3 ? 2 : 0});
+            const struct eo_proof_params params = {.schedule = &plan->schedule, .sequence = training, .sequence_count = 3};
+            struct eo_hazard hazard;
+            uint32_t fences = 0;
+            for (int list = EO_LIST_FIRST; list <= EO_LIST_STEADY; list++) {
+                for (uint32_t i = 0; i < plan->schedule.lists[list].count; i++) {
+                    struct eo_operation *o = &plan->schedule.lists[list].operations[i];
+                    fences += o->fence;
+                    o->scope = o->fence ? EO_SCOPE_ALONE : o->scope;
+                }
+            }
+            cr_assert_eq(fences, frozen ? 2 : 0, "%s", eo_strategy_name(strategies[s]));
+            cr_assert_eq(eo_proof_run(&params, &hazard), frozen ? EO_ERR_SCHEDULE : EO_OK, "%s", hazard.text);
+            cr_assert_eq(hazard.kind, frozen ? EO_HAZARD_PEER : EO_HAZARD_NONE, "%s", hazard.text);
+            eo_plan_destroy(&plan);
+            eo_model_destroy(&model);
+        }
+    }
+}
+
 static uint32_t queue_of_depth(uint32_t layers, eo_strategy strategy)
 {
     eo_model *model = eo_plan_model_of_blocks(layers - 2);

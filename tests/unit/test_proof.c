@@ -309,6 +309,48 @@ Test(proof, waits_that_name_no_record_are_found)
 }
 
 /*
+ * A row that peers read stays until all of them are known to have read it: after a later collective with them, and not one
+ * of their group alone.
+ * Method: an all-gather of r; then collectives of several scopes, for the last of which compute waits; then r is written.
+ * Groups and replicas one after the other reach the whole world.
+ */
+Test(proof, a_row_that_peers_read_stays_until_they_have)
+{
+    enum { ALONE = EO_SCOPE_ALONE, GROUP = EO_SCOPE_GROUP, REPLICAS = EO_SCOPE_REPLICAS, WORLD = EO_SCOPE_WORLD };
+    static const struct {
+        uint8_t shown, later[2];
+        bool good;
+    } cases[] = {
+        {WORLD, {ALONE, ALONE}, false},    {WORLD, {WORLD, ALONE}, true},  {WORLD, {GROUP, ALONE}, false},
+        {WORLD, {GROUP, REPLICAS}, true},  {WORLD, {REPLICAS, GROUP}, true}, {WORLD, {GROUP, GROUP}, false},
+        {GROUP, {GROUP, ALONE}, true},     {GROUP, {REPLICAS, ALONE}, false}, {GROUP, {WORLD, ALONE}, true},
+        {ALONE, {ALONE, ALONE}, true}, /* there is no peer */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct eo_hand *hand = eo_hand_create(1);
+        const uint32_t r = eo_hand_row(hand, "r", 0, 64, 1), t = eo_hand_row(hand, "t", 64, 64, EO_NONE);
+        struct eo_operation *gather = eo_hand_operation(hand, FIRST, COMM, "gather");
+        gather->peers_read = true;
+        gather->scope = cases[i].shown;
+        eo_hand_access(hand, EO_READ, r, 1, 0);
+        for (uint32_t k = 0; k < 2; k++) {
+            eo_hand_operation(hand, FIRST, COMM, k ? "second" : "first")->scope = cases[i].later[k];
+            eo_hand_access(hand, EO_WRITE, t, k, 0);
+        }
+        eo_hand_operation(hand, FIRST, COMPUTE, "write");
+        eo_hand_access(hand, EO_WRITE, r, 1, 1);
+        eo_hand_wait(hand, COMM, "second", false);
+        cr_expect_eq(eo_hand_prove(hand, FIRST, FIRST, 1), cases[i].good ? EO_OK : EO_ERR_SCHEDULE, "case %zu", i);
+        if (!cases[i].good) {
+            cr_expect_eq(hand->hazards[0].kind, EO_HAZARD_PEER, "case %zu", i);
+            cr_expect(strstr(hand->hazards[0].text, "write (run 0) overwrites r while a peer may still read it in gather"),
+                      "%s", hand->hazards[0].text);
+        }
+        free(hand);
+    }
+}
+
+/*
  * More operations under way than a queue holds are found, and what compute has waited for is none of them.
  * Method: three gathers of rows of their own; with a wait of compute for the first one two may be under way.
  */
