@@ -54,6 +54,11 @@ static eo_status join_queues(struct eo_runtime *rt)
 eo_status eo_graph_begin(struct eo_runtime *rt)
 {
     rt->record_next = false;
+    if (rt->restart && !rt->steps_in_graph) /* since eo_step_capture */
+        return eo_runtime_fail(rt, EO_ERR_INVALID,
+                               "step %llu cannot be recorded: after eo_step_capture the schedule was left (evaluation, eo_sum, "
+                               "weights), so it gathers what others find; run it in the ordinary way, then capture again",
+                               (unsigned long long)rt->step + 1);
     eo_graph_times_begin(rt);
     const eo_status status = join_queues(rt);
     if (status < 0)

@@ -213,7 +213,9 @@ EO_EXPORT EO_NODISCARD eo_status eo_step_end(eo_runtime *runtime, const eo_step_
  * the schedule, for such a step gathers what others find: run one in the ordinary way first. Ordinary steps may come
  * between; they end in the same bits.
  *
- * EO_ERR_INVALID      out of order, or the step before was not of the schedule: logged, nothing changed
+ * EO_ERR_INVALID      out of order, or the step before was not of the schedule: logged, nothing changed. Of eo_step_begin
+ *                     after eo_step_capture: an evaluation, eo_sum or weights came between; nothing will be recorded, and
+ *                     the same step may be run in the ordinary way
  * EO_ERR_UNSUPPORTED  this device, mode or optimizer has no graphs, or the step could not be recorded: logged, nothing
  *                     was run; the same step may be run in the ordinary way
  */

@@ -299,6 +299,36 @@ static void check_timeline(struct rank *self, uint32_t step)
     pthread_mutex_unlock(&self->run->lock);
 }
 
+static eo_status evaluate(struct rank *self)
+{
+    const eo_view *view;
+    TRY(eo_evaluation_begin(self->runtime));
+    for (uint32_t p = 0; p < MICRO_POSITIONS; p++) {
+        TRY(eo_forward_begin(self->runtime, p, &view));
+        TRY(forward(self, p, 0, view));
+        TRY(eo_forward_end(self->runtime, p));
+    }
+    TRY(eo_evaluation_end(self->runtime));
+    return EO_OK;
+}
+
+/* What a capture was asked for must not be recorded when the schedule was left meanwhile. */
+static eo_status leave_after_capture(struct rank *self)
+{
+    double sum = 1;
+    TRY(eo_step_capture(self->runtime));
+    if (self->run->settings.leaves == MICRO_EVALUATES)
+        TRY(evaluate(self));
+    else if (self->run->settings.leaves == MICRO_SUMS)
+        TRY(eo_sum(self->runtime, &sum, 1));
+    else
+        TRY(eo_weights_read(self->runtime, layers[0].weight, NULL));
+    if (eo_step_begin(self->runtime) != EO_ERR_INVALID ||
+        !strstr(eo_runtime_error(self->runtime), "cannot be recorded: after eo_step_capture the schedule was left"))
+        return fail(self, "a step is recorded that gathers what others find", EO_ERR_INVALID);
+    return EO_OK;
+}
+
 static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
 {
     const struct micro_settings *settings = &self->run->settings;
@@ -311,7 +341,9 @@ static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
     if (*captured) {
         TRY(eo_step_replay(self->runtime, params, wanted));
     } else {
-        const bool capture = settings->graph && step == 2; /* the second step is of the steady list */
+        const bool capture = settings->graph && step == (settings->leaves ? 3 : 2); /* the second is of the steady list */
+        if (settings->graph && settings->leaves && step == 2)
+            TRY(leave_after_capture(self));
         if (capture)
             TRY(eo_step_capture(self->runtime));
         TRY(eo_step_begin(self->runtime));
@@ -355,19 +387,6 @@ static eo_status get_weights(struct rank *self)
         TRY(eo_weights_read(self->runtime, layers[l].weight, self->rank == 0 ? weight : NULL));
         TRY(eo_weights_read(self->runtime, layers[l].bias, self->rank == 0 ? bias : NULL));
     }
-    return EO_OK;
-}
-
-static eo_status evaluate(struct rank *self)
-{
-    const eo_view *view;
-    TRY(eo_evaluation_begin(self->runtime));
-    for (uint32_t p = 0; p < MICRO_POSITIONS; p++) {
-        TRY(eo_forward_begin(self->runtime, p, &view));
-        TRY(forward(self, p, 0, view));
-        TRY(eo_forward_end(self->runtime, p));
-    }
-    TRY(eo_evaluation_end(self->runtime));
     return EO_OK;
 }
 
