@@ -43,6 +43,7 @@ static void poison(struct eo_runtime *rt, uint32_t row)
     rt->device->ops->fill(rt->device, state_of(rt)->rows[row], EO_POISON, eo_align_up(rt->plan->rows[row].bytes, 4));
 }
 
+/* Before the operation's event: who waits for that may write there. */
 static void poison_dead_rows(struct eo_runtime *rt, uint32_t operation)
 {
     const struct static_state *state = state_of(rt);
@@ -319,9 +320,9 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     }
     eo_runtime_range_end(rt);
     ops->stamp(rt->device, o->stream, &entry->span.end_ns); /* before who waits for it can begin */
+    poison_dead_rows(rt, index);
     if (o->record)
         ops->record(rt->device, o->stream, &state->events[o->id]);
-    poison_dead_rows(rt, index);
     return EO_OK;
 }
 
@@ -369,9 +370,9 @@ static eo_status end_pass(struct eo_runtime *rt)
     const struct eo_operation *o = &current_list(rt)->operations[state->cursor];
     eo_runtime_range_end(rt);
     rt->device->ops->stamp(rt->device, o->stream, &rt->open_entry->span.end_ns);
+    poison_dead_rows(rt, state->cursor);
     if (o->record)
         rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);
-    poison_dead_rows(rt, state->cursor);
     state->cursor++;
     return advance(rt, true);
 }

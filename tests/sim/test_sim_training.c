@@ -44,6 +44,7 @@ static void vary(struct micro_settings *settings, uint64_t seed)
     settings->separate_reduce_stream = seed / 4 % 3 == 0;
     settings->reduce_dtype = settings->dtype == EO_DTYPE_BF16 && seed % 5 == 0 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
     settings->evaluates = seed % 7 == 0;
+    settings->debug = settings->memory == EO_MEMORY_STATIC && seed % 3 != 2;
     settings->mode = modes[seed % 2];
     settings->own_communicator = seed % 4 == 3;
     settings->reduce_inputs = 1 + seed % 3;
