@@ -8,14 +8,20 @@
 
 #include "base/hash64.h"
 
+static void read_space(const char *path, uint64_t out[2])
+{
+    struct stat space;
+    if (stat(path, &space) != 0)
+        return;
+    out[0] = space.st_dev;
+    out[1] = space.st_ino;
+}
+
 void eo_machine_read(struct eo_machine *out)
 {
     memset(out, 0, sizeof(*out)); /* it travels, gaps included */
-    struct stat space;
-    if (stat("/proc/self/ns/pid", &space) == 0) {
-        out->pid_space[0] = space.st_dev;
-        out->pid_space[1] = space.st_ino;
-    }
+    read_space("/proc/self/ns/pid", out->pid_space);
+    read_space("/proc/self/ns/net", out->net_space);
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     if (!file)
         return;
@@ -31,7 +37,8 @@ bool eo_machine_same(const struct eo_machine *a, const struct eo_machine *b)
 
 bool eo_machine_visible(const struct eo_machine *a, const struct eo_machine *b)
 {
-    return eo_machine_same(a, b) && memcmp(a->pid_space, b->pid_space, sizeof(a->pid_space)) == 0;
+    return eo_machine_same(a, b) && memcmp(a->pid_space, b->pid_space, sizeof(a->pid_space)) == 0 &&
+           memcmp(a->net_space, b->net_space, sizeof(a->net_space)) == 0;
 }
 
 uint64_t eo_machine_number(const struct eo_machine *machine)

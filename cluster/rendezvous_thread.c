@@ -209,6 +209,13 @@ static void dial(struct eo_rendezvous *rv)
     eo_address_text(address, name, sizeof(name));
     const int fd = eo_socket_dial(address);
     rv->dial_at_ns = UINT64_MAX; /* until this one has failed */
+    uint32_t user;
+    if (fd >= 0 && address->storage.ss_family == AF_UNIX && !eo_socket_is_own(fd, &user)) {
+        close(fd);
+        give_up(rv, EO_ERR_INVALID, "rank %u cannot join: on this host a process of another user (%u) listens under this job's "
+                "name; give all ranks of the job a token of their own (EVENODD_TOKEN_FILE)", rv->params.rank, user);
+        return;
+    }
     if (fd >= 0) {
         add_link(rv, fd, true, kinds[rv->dial_kind], name);
         return;

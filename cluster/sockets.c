@@ -167,15 +167,22 @@ int eo_socket_accept(int listener, char *name, size_t bytes)
     if (fd < 0)
         return -1;
     eo_address_text(&from, name, bytes);
-    struct ucred who;
-    socklen_t who_bytes = sizeof(who);
-    if (from.storage.ss_family == AF_UNIX && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &who_bytes) == 0 &&
-        who.uid != geteuid()) {
+    uint32_t user;
+    if (from.storage.ss_family == AF_UNIX && !eo_socket_is_own(fd, &user)) {
         close(fd);
         errno = ECONNABORTED;
         return -1;
     }
     return fd;
+}
+
+bool eo_socket_is_own(int fd, uint32_t *user)
+{
+    struct ucred who = {.uid = UINT32_MAX};
+    socklen_t bytes = sizeof(who);
+    const bool is_known = getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &bytes) == 0;
+    *user = who.uid;
+    return is_known && who.uid == geteuid();
 }
 
 int eo_socket_error(int fd)

@@ -35,6 +35,8 @@ int eo_socket_listen(struct eo_address *address);
 int eo_socket_dial(const struct eo_address *address);
 /* The one that has come, -1: none. Of a Unix socket only processes of this user are taken. */
 int eo_socket_accept(int listener, char *name, size_t bytes);
+/* Whether the other end of a Unix socket is a process of this user; *user is whose it is. */
+bool eo_socket_is_own(int fd, uint32_t *user);
 /* What a socket that was connecting came to: 0 or an errno. */
 int eo_socket_error(int fd);
 /* Data that nobody acknowledges for so long end the connection. */

@@ -12,7 +12,7 @@
 
 enum { EO_CPU_SHARED_MAX = 8 };
 
-/* A reservation that other processes can map: /proc/PID/fd/FD. It is gone with the last process that has it. */
+/* A reservation that other processes can map. It is gone with the last process that has it. */
 struct eo_cpu_shared {
     void *memory;
     uint64_t bytes; /* mapped ones */

@@ -8,6 +8,7 @@
 #include "base/arithmetic.h"
 #include "streams/cpu/available.h"
 #include "streams/cpu/device_cpu.h"
+#include "streams/cpu/shared_files.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it */
@@ -51,10 +52,10 @@ static unsigned char *map_shared(struct eo_cpu *cpu, uint64_t bytes)
         shared++;
     if (shared == cpu->shared + EO_CPU_SHARED_MAX)
         return NULL;
-    const int fd = memfd_create("evenodd", MFD_CLOEXEC);
+    const int fd = eo_memory_file_make("evenodd", bytes);
     if (fd < 0)
         return NULL;
-    unsigned char *memory = ftruncate(fd, (off_t)bytes) == 0 ? eo_cpu_map(fd, bytes, PROT_READ | PROT_WRITE) : NULL;
+    unsigned char *memory = eo_cpu_map(fd, bytes, PROT_READ | PROT_WRITE);
     if (memory)
         *shared = (struct eo_cpu_shared){memory, bytes, fd};
     else

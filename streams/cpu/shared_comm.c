@@ -7,11 +7,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "streams/cpu/device_cpu.h"
-#include "streams/cpu/shared_cpu.h"
+#include "streams/cpu/shared_files.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -206,20 +207,71 @@ static void shared_close(struct eo_comm *comm)
 
 struct memory_told {
     uint64_t bytes;
-    int32_t fd;     /* -1: it cannot be shared */
     uint32_t known; /* the region that it is already; else which it is to be */
-    bool is_new;
+    bool is_new, can_be_shared;
+    char name[EO_DOOR_NAME_BYTES]; /* where this rank is called */
 };
 
-static eo_status map_peers(struct eo_group *group, struct eo_shared_region *region, const struct memory_told *all)
+/* All ranks' files: each maps those of the others. */
+static eo_status map_peers(struct eo_shared_files *files, struct eo_shared_region *region, const struct memory_told *all,
+                           int own)
 {
+    struct eo_group *group = files->group;
+    char names[EO_LOCAL_RANKS_MAX][EO_DOOR_NAME_BYTES];
+    int taken[EO_LOCAL_RANKS_MAX];
+    eo_status status = EO_OK;
+    for (uint32_t r = 0; r < group->params.rank_count; r++)
+        memcpy(names[r], all[r].name, sizeof(names[r]));
+    const eo_status handed = eo_shared_files_hand_over(files, names, own, region->bytes, taken);
+    if (handed < 0)
+        return eo_local_fail(group, handed, "rank %u: %s", group->shared->rank, files->why);
     for (uint32_t r = 0; r < group->params.rank_count; r++) {
         region->ranks[r] = r == group->shared->rank ? region->own
-                                                    : eo_shared_map(group->shared->pids[r], all[r].fd, all[r].bytes, false);
-        if (!region->ranks[r])
-            return eo_local_fail(group, errno == ENOMEM ? EO_ERR_NO_MEMORY : EO_ERR_UNSUPPORTED,
-                                 "rank %u cannot open the memory of rank %u, process %d: %s; ranks must be of one user, "
-                                 "else use mpi", group->shared->rank, r, (int)group->shared->pids[r], strerror(errno));
+                           : status < 0             ? NULL
+                                                    : eo_shared_map(taken[r], region->bytes, false);
+        if (taken[r] >= 0)
+            close(taken[r]);
+        if (!region->ranks[r] && status >= 0)
+            status = eo_local_fail(group, EO_ERR_NO_MEMORY, "rank %u cannot map the memory of rank %u: %s",
+                                   group->shared->rank, r, strerror(errno));
+    }
+    return status;
+}
+
+/* What this rank tells of it: the region that it is, or the first free one. */
+static struct memory_told describe(const struct eo_group *group, const void *memory, uint64_t bytes,
+                                   const struct eo_cpu_shared *own)
+{
+    const struct eo_shared_region *regions = group->shared->regions;
+    struct memory_told told;
+    memset(&told, 0, sizeof(told)); /* it travels, gaps included */
+    told.bytes = own ? own->bytes : bytes;
+    told.known = EO_SHARED_REGIONS_MAX;
+    told.is_new = true;
+    told.can_be_shared = own != NULL;
+    for (uint32_t i = EO_SHARED_REGIONS_MAX; i-- > 0;) {
+        if (!regions[i].own && told.is_new)
+            told.known = i;
+        if (regions[i].own == memory && memory) {
+            told.known = i;
+            told.is_new = false;
+        }
+    }
+    return told;
+}
+
+/* `is_visible`: all ranks can share it. */
+static eo_status tell_memory(struct eo_group *group, const struct memory_told *mine, struct memory_told *all, bool *is_visible)
+{
+    EO_TRY(eo_shared_tell(group, "memory that peers read", mine, sizeof(*mine), all));
+    *is_visible = mine->known < EO_SHARED_REGIONS_MAX;
+    for (uint32_t r = 0; r < group->params.rank_count; r++) {
+        if (all[r].bytes != mine->bytes || all[r].known != mine->known || all[r].is_new != mine->is_new)
+            return eo_local_fail(group, EO_ERR_COMM,
+                                 "ranks disagree: rank %u registers %llu bytes, rank %u %llu; all ranks must register the "
+                                 "same memory in the same order", r, (unsigned long long)all[r].bytes,
+                                 group->shared->rank, (unsigned long long)mine->bytes);
+        *is_visible = *is_visible && all[r].can_be_shared;
     }
     return EO_OK;
 }
@@ -227,44 +279,31 @@ static eo_status map_peers(struct eo_group *group, struct eo_shared_region *regi
 static eo_status shared_register_memory(struct eo_comm *comm, void *memory, uint64_t bytes)
 {
     struct eo_group *group = comm->end.group;
-    struct eo_shared_region *regions = group->shared->regions;
     const struct eo_cpu_shared *own = eo_cpu_shared_at(comm->device, memory);
-    struct memory_told mine, all[EO_LOCAL_RANKS_MAX];
-    memset(&mine, 0, sizeof(mine)); /* it travels, gaps included */
-    mine = (struct memory_told){own ? own->bytes : bytes, own ? own->fd : -1, EO_SHARED_REGIONS_MAX, true};
-    for (uint32_t i = EO_SHARED_REGIONS_MAX; i-- > 0;) {
-        if (!regions[i].own && mine.is_new)
-            mine.known = i;
-        if (regions[i].own == memory && memory) {
-            mine.known = i;
-            mine.is_new = false;
-        }
-    }
-    EO_TRY(eo_shared_tell(group, "memory that peers read", &mine, sizeof(mine), all));
-    bool is_visible = mine.known < EO_SHARED_REGIONS_MAX;
-    for (uint32_t r = 0; r < group->params.rank_count; r++) {
-        if (all[r].bytes != mine.bytes || all[r].known != mine.known || all[r].is_new != mine.is_new)
-            return eo_local_fail(group, EO_ERR_COMM,
-                                 "ranks disagree: rank %u registers %llu bytes, rank %u %llu; all ranks must register the "
-                                 "same memory in the same order", r, (unsigned long long)all[r].bytes,
-                                 group->shared->rank, (unsigned long long)mine.bytes);
-        is_visible = is_visible && all[r].fd >= 0;
-    }
-    if (!is_visible) /* on all ranks alike */
-        return EO_OK;
-    struct eo_shared_region *region = &regions[mine.known];
-    if (mine.is_new) {
+    struct memory_told mine = describe(group, memory, bytes, own), all[EO_LOCAL_RANKS_MAX];
+    struct eo_shared_files files = {.door = -1};
+    bool is_visible = false;
+    if (mine.is_new && !eo_shared_files_open(&files, group, group->params.rank_count))
+        return eo_local_fail(group, EO_ERR_IO, "rank %u has no sockets to hand its memory to the others: %s%s",
+                             group->shared->rank, strerror(errno),
+                             errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+    memcpy(mine.name, files.name, sizeof(mine.name));
+    eo_status status = tell_memory(group, &mine, all, &is_visible);
+    if (status >= 0 && is_visible && mine.is_new) {
+        struct eo_shared_region *region = &group->shared->regions[mine.known];
         region->own = memory;
         region->bytes = mine.bytes;
-        const eo_status status = map_peers(group, region, all);
-        if (status < 0) {
+        status = map_peers(&files, region, all, own->fd);
+        if (status < 0)
             unmap_region(group, region);
-            return status;
-        }
     }
-    region->users++;
+    if (mine.is_new)
+        eo_shared_files_close(&files);
+    if (status < 0 || !is_visible) /* on all ranks alike */
+        return status;
+    group->shared->regions[mine.known].users++;
     comm->shared->regions |= 1u << mine.known;
-    /* Nobody closes the file, or uses the region, before all have it. */
+    /* Nobody uses the region before all have it. */
     uint8_t done = 1, all_done[EO_LOCAL_RANKS_MAX];
     return eo_shared_tell(group, "memory that peers read, mapped", &done, 1, all_done);
 }

@@ -8,8 +8,8 @@
  *                The same sizes on all ranks, so a place is a region and an offset, the same number everywhere
  *     hidden     memory that lies in no region: passes through the stages in pieces, a meeting each
  *
- * Nothing has a name in the file system, so nothing is left behind by processes that are killed: files are handed on as
- * /proc/PID/fd/FD, which asks for one user and one space of process numbers.
+ * Nothing has a name in the file system, so nothing is left behind by processes that are killed. Files are handed from
+ * process to process (shared_files.h), which asks for one user, one space of process numbers and one network.
  */
 #ifndef EO_STREAMS_CPU_SHARED_CPU_H
 #define EO_STREAMS_CPU_SHARED_CPU_H
@@ -57,13 +57,15 @@ struct eo_local_common *eo_shared_common_of(unsigned char *segment);
 struct eo_local_line *eo_shared_line(const struct eo_group *group, uint32_t slot);
 void eo_shared_line_reset(struct eo_local_line *line, uint32_t rank_count, uint64_t index);
 unsigned char *eo_shared_stage(const struct eo_group *group, uint32_t slot, uint32_t rank, uint64_t sequence);
-/* Maps a process's file; NULL with errno. */
-unsigned char *eo_shared_map(pid_t pid, int fd, uint64_t bytes, bool may_write);
+/* Maps a file that was taken; NULL with errno. */
+unsigned char *eo_shared_map(int fd, uint64_t bytes, bool may_write);
 
 /* shared_join.c */
 eo_status eo_shared_group_create(struct eo_group **out, const struct eo_group_params *params);
 eo_status eo_shared_group_split(struct eo_group **out, struct eo_group_place *place, struct eo_group *parent,
                                 uint32_t rank, uint32_t color, uint32_t key);
+/* Its process has ended. */
+bool eo_shared_is_gone(struct eo_group *group, uint32_t rank);
 /* recv[r * bytes ...] = what rank r tells. Blocks, within the group's deadline. */
 eo_status eo_shared_tell(struct eo_group *group, const char *label, const void *send, uint32_t bytes, void *recv);
 

@@ -15,9 +15,9 @@
 
 #include "base/check.h"
 #include "base/machine.h"
-#include "streams/cpu/shared_cpu.h"
+#include "streams/cpu/shared_files.h"
 
-enum { TIMEOUT_MS_DEFAULT = 60000, MAGIC = 0x65766f64, VERSION = 2 };
+enum { TIMEOUT_MS_DEFAULT = 60000, MAGIC = 0x65766f64, VERSION = 3 };
 
 /* What decides whether ranks can be a group; compared field by field. */
 struct hello {
@@ -28,9 +28,10 @@ struct hello {
     char host[64];
 };
 
-/* How far a rank came, and rank 0's file. */
+/* How far a rank came, and where it is called. */
 struct told {
-    int32_t status, error, fd; /* error: an errno */
+    int32_t status, error; /* an errno */
+    char name[EO_DOOR_NAME_BYTES];
 };
 
 static void say_hello(struct hello *hello, uint32_t rank, uint32_t rank_count)
@@ -67,7 +68,7 @@ static eo_status check_hellos(const struct hello *hellos, uint32_t rank, uint32_
                      "shared: rank %u (process %lld on %s) and rank 0 (process %lld on %s) are not %s; use mpi", r,
                      (long long)other->pid, other->host, (long long)first->pid, first->host,
                      eo_machine_same(&first->machine, &other->machine)
-                         ? "in one container: they cannot see each other's processes" : "on one machine");
+                         ? "in one container: they cannot see each other's processes or sockets" : "on one machine");
         return EO_ERR_UNSUPPORTED;
     }
     return EO_OK;
@@ -93,7 +94,7 @@ static eo_status agree(const struct told *all, uint32_t rank_count, const char *
 
 /* -- while the group lives --------------------------------------------------------------------------------------- */
 
-static bool shared_is_gone(struct eo_group *group, uint32_t rank)
+bool eo_shared_is_gone(struct eo_group *group, uint32_t rank)
 {
     const struct eo_shared_group *shared = group->shared;
     if (shared->pid_files[rank] < 0)
@@ -160,41 +161,53 @@ static eo_status make_group(struct eo_group **out, const struct eo_group_params 
     return EO_OK;
 }
 
-/* Rank 0 makes it, and tells its file. */
-static struct told make_segment(struct eo_group *group)
+static eo_status status_of(int error)
+{
+    return error == ENOMEM ? EO_ERR_NO_MEMORY : EO_ERR_IO;
+}
+
+/* Rank 0 makes it, *fd; all make what they need to hand it over. */
+static struct told make_segment(struct eo_group *group, struct eo_shared_files *files, int *fd)
 {
     struct eo_shared_group *shared = group->shared;
-    struct told told = {.fd = -1};
-    shared->segment = eo_shared_segment_make(group->params.rank_count, group->root == group, &told.fd);
-    if (!shared->segment) {
-        told.error = errno;
-        told.status = errno == ENOMEM ? EO_ERR_NO_MEMORY : EO_ERR_IO;
-        return told;
+    struct told told = {0};
+    if (shared->rank == 0) {
+        shared->segment = eo_shared_segment_make(group->params.rank_count, group->root == group, fd);
+        if (!shared->segment)
+            return (struct told){.status = status_of(errno), .error = errno};
+        shared->segment_bytes = eo_shared_segment_bytes(group->params.rank_count);
+        if (group->root == group)
+            eo_fabric_init(&eo_shared_common_of(shared->segment)->fabric, group->params.fabric_gigabytes_per_s,
+                           group->params.fabric_latency_us);
     }
-    shared->segment_bytes = eo_shared_segment_bytes(group->params.rank_count);
-    if (group->root == group)
-        eo_fabric_init(&eo_shared_common_of(shared->segment)->fabric, group->params.fabric_gigabytes_per_s,
-                       group->params.fabric_latency_us);
+    if (!eo_shared_files_open(files, group, 1))
+        return (struct told){.status = status_of(errno), .error = errno};
+    memcpy(told.name, files->name, sizeof(told.name));
     return told;
 }
 
-static struct told map_segment(struct eo_group *group, int fd)
+static struct told map_segment(struct eo_group *group, struct eo_shared_files *files, const struct told *root, int fd)
 {
     struct eo_shared_group *shared = group->shared;
-    if (shared->rank == 0)
-        return (struct told){.fd = -1};
     const uint64_t bytes = eo_shared_segment_bytes(group->params.rank_count);
-    shared->segment = eo_shared_map(shared->pids[0], fd, bytes, true);
-    if (!shared->segment) {
+    char names[EO_LOCAL_RANKS_MAX][EO_DOOR_NAME_BYTES] = {{0}};
+    int taken[EO_LOCAL_RANKS_MAX];
+    memcpy(names[0], root->name, sizeof(names[0]));
+    const eo_status status = eo_shared_files_hand_over(files, names, fd, bytes, taken);
+    if (status < 0) {
         const int error = errno;
-        if (error == EPERM || error == EACCES)
-            eo_log_write(&group->log, EO_LOG_ERROR,
-                         "shared: rank %u cannot open the memory of rank 0, process %d: %s; ranks must be of one user, else "
-                         "use mpi", shared->rank, (int)shared->pids[0], strerror(error));
-        return (struct told){.status = error == ENOMEM ? EO_ERR_NO_MEMORY : EO_ERR_UNSUPPORTED, .error = error, .fd = -1};
+        eo_log_write(&group->log, EO_LOG_ERROR, "shared: rank %u: %s", shared->rank, files->why);
+        return (struct told){.status = status, .error = error};
     }
+    if (shared->rank == 0)
+        return (struct told){0};
+    shared->segment = eo_shared_map(taken[0], bytes, true);
+    const int error = errno;
+    close(taken[0]);
+    if (!shared->segment)
+        return (struct told){.status = status_of(error), .error = error};
     shared->segment_bytes = bytes;
-    return (struct told){.fd = -1};
+    return (struct told){0};
 }
 
 /* From here on ranks meet. */
@@ -204,7 +217,7 @@ static void begin(struct eo_group *group)
     if (group->root == group)
         group->common = eo_shared_common_of(shared->segment);
     group->wake = shared_wake;
-    group->is_gone = shared_is_gone;
+    group->is_gone = eo_shared_is_gone;
     shared->control = (struct eo_local_end){.group = group, .line = eo_shared_line(group, 0), .rank = shared->rank};
 }
 
@@ -224,20 +237,24 @@ static eo_status tell(const struct teller *teller, const void *send, uint32_t by
 static eo_status join_segment(struct eo_group *group, const struct teller *teller, uint32_t first, uint32_t count,
                               const eo_log *log)
 {
-    struct told mine = {.fd = -1}, all[EO_LOCAL_RANKS_MAX];
-    if (group && group->shared->rank == 0)
-        mine = make_segment(group);
+    struct told mine = {0}, all[EO_LOCAL_RANKS_MAX];
+    struct eo_shared_files files = {.door = -1};
+    int fd = -1;
+    if (group)
+        mine = make_segment(group, &files, &fd);
     eo_status status = tell(teller, &mine, sizeof(mine), all);
     if (status >= 0)
         status = agree(all, count, "make the memory of the group", log);
     if (status >= 0) {
-        const struct told mapped = group ? map_segment(group, all[first].fd) : (struct told){.fd = -1};
+        const struct told mapped = group ? map_segment(group, &files, &all[first], fd) : (struct told){0};
         status = tell(teller, &mapped, sizeof(mapped), all);
         if (status >= 0)
             status = agree(all, count, "open the memory of the group", log);
     }
-    if (mine.fd >= 0)
-        close(mine.fd); /* who was to open it has */
+    if (group && mine.status >= 0)
+        eo_shared_files_close(&files);
+    if (fd >= 0)
+        close(fd); /* who was to have it has */
     if (status >= 0 && group)
         begin(group);
     return status;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/arithmetic.h"
 #include "streams/cpu/device_cpu.h"
-#include "streams/cpu/shared_cpu.h"
+#include "streams/cpu/shared_files.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ  22 /* Linux 5.14 */
@@ -70,12 +69,10 @@ void eo_shared_line_reset(struct eo_local_line *line, uint32_t rank_count, uint6
 unsigned char *eo_shared_segment_make(uint32_t rank_count, bool is_root, int *fd)
 {
     const uint64_t bytes = eo_shared_segment_bytes(rank_count);
-    *fd = memfd_create("evenodd group", MFD_CLOEXEC);
+    *fd = eo_memory_file_make("evenodd group", bytes);
     if (*fd < 0)
         return NULL;
-    unsigned char *segment = MAP_FAILED;
-    if (ftruncate(*fd, (off_t)bytes) == 0)
-        segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    unsigned char *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     /* All but the stages, which are populated by who opens a communicator. */
     if (segment == MAP_FAILED || fallocate(*fd, 0, 0, (off_t)stages_begin(rank_count)) != 0) {
         if (segment != MAP_FAILED)
@@ -97,15 +94,9 @@ unsigned char *eo_shared_segment_make(uint32_t rank_count, bool is_root, int *fd
     return segment;
 }
 
-unsigned char *eo_shared_map(pid_t pid, int fd, uint64_t bytes, bool may_write)
+unsigned char *eo_shared_map(int fd, uint64_t bytes, bool may_write)
 {
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, fd);
-    const int file = open(path, (may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-    if (file < 0)
-        return NULL;
-    unsigned char *memory = eo_cpu_map(file, bytes, PROT_READ | (may_write ? PROT_WRITE : 0));
-    close(file);
+    unsigned char *memory = eo_cpu_map(fd, bytes, PROT_READ | (may_write ? PROT_WRITE : 0));
     if (!memory)
         return NULL;
     (void)madvise(memory, bytes, MADV_HUGEPAGE);

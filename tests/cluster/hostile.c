@@ -11,14 +11,17 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "cluster/bytes.h"
 #include "cluster/link.h"
+#include "cluster/sockets.h"
 #include "tests/cluster/free_port.h"
 #include "tests/cluster/tap.h"
 
@@ -33,6 +36,11 @@ static double now_ms(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static void keep_text(void *user, eo_log_level level, const char *text)
+{
+    snprintf(user, 1000, "%s", text);
 }
 
 /* ---- strangers ---- */
@@ -128,6 +136,53 @@ static void strangers(void)
     pthread_join(threads[0], &first);
     pthread_join(threads[1], &second);
     tap(first && second, "the ranks come together after all of them");
+}
+
+/* ---- another user ---- */
+
+/* Without a token the name of the socket follows from what anybody can see. */
+static void squatter(void)
+{
+    enum { OTHER_USER = 65534 };
+    static const char name[] = "a process of another user that listens under the job's name is not talked to";
+    struct eo_rendezvous *rv = NULL;
+    char text[1000] = "";
+    int ready[2];
+    if (geteuid() != 0) {
+        skip(name, "only root has another user at hand");
+        return;
+    }
+    const struct eo_secret none = {.job = "4711"};
+    struct eo_address address = eo_address_within_host(&none, "here", "127.0.0.1", "29500");
+    if (pipe(ready) != 0)
+        exit(1);
+    const pid_t other = fork();
+    if (other == 0) {
+        char byte;
+        close(ready[0]);
+        if (setuid(OTHER_USER) != 0)
+            _exit(1);
+        const int listener = eo_socket_listen(&address);
+        (void)!write(ready[1], &listener, 1);
+        for (int fd = -1; listener >= 0;) { /* whatever it says to whom comes */
+            struct pollfd look = {.fd = listener, .events = POLLIN};
+            if (poll(&look, 1, 1000) == 1 && (fd = accept(listener, NULL, NULL)) >= 0 && recv(fd, &byte, 1, 0) > 0)
+                _exit(2);
+        }
+        _exit(1);
+    }
+    char byte;
+    (void)!read(ready[0], &byte, 1);
+    const eo_log log = {.write = keep_text, .user = text, .level = EO_LOG_WARN};
+    const eo_rendezvous_params params = {.rank = 1, .rank_count = 2, .local_rank = 1, .local_count = 2, .address = "127.0.0.1",
+                                         .port = "29500", .job = "4711", .host = "here", .timeout_ms = 2000, .log = &log};
+    const eo_status status = eo_rendezvous_create(&rv, &params);
+    tap(status == EO_ERR_INVALID && strstr(text, "a process of another user (65534) listens"), "%s: %s", name, text);
+    eo_rendezvous_destroy(&rv);
+    kill(other, SIGKILL);
+    waitpid(other, NULL, 0);
+    close(ready[0]);
+    close(ready[1]);
 }
 
 /* ---- a link ---- */
@@ -367,8 +422,8 @@ static void ends_of_links(void)
         const char *why, *text;
         eo_status status;
     } cases[] = {
-        {EO_END_CLOSED, "connection closed", "rank 1 (host there, process 7) is lost: its process has ended (connection closed)",
-         EO_ERR_COMM},
+        {EO_END_CLOSED, "connection closed", "rank 1 (host there, process 7) is lost: its process has ended (connection "
+         "closed)", EO_ERR_COMM},
         {EO_END_SILENT, "2.0 s", "rank 1 (host there, process 7) has not answered for 2.0 s: it hangs, or its host is cut off",
          EO_ERR_TIMEOUT},
         {EO_END_CUT, "Connection timed out", "rank 1 (host there, process 7) has not answered (Connection timed out): it "
@@ -419,6 +474,7 @@ static void answers_to_nothing(void)
 int main(void)
 {
     strangers();
+    squatter();
     links();
     nodes();
     answers_to_nothing();

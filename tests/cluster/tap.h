@@ -24,6 +24,11 @@ __attribute__((format(printf, 2, 3))) static inline bool tap(bool holds, const c
     return holds;
 }
 
+static inline void skip(const char *name, const char *reason)
+{
+    printf("ok %d - %s # SKIP %s\n", ++tap_count, name, reason);
+}
+
 static inline int tap_end(void)
 {
     printf("1..%d\n", tap_count);
