@@ -235,6 +235,8 @@ static eo_status convert_from_others(const struct checkpoint_tool *tool)
     struct eo_import import;
     struct eo_problem problem;
     TOOLS_TRY(told(eo_import_open(&import, tool->from, &problem), &problem));
+    if (import.model_config)
+        eo_model_config_tell(import.model_config, import.model_config->source, true);
     json_t *settings = eo_job_settings_of_model(&import.config, import.model_config);
     char *text = settings ? json_dumps(settings, JSON_COMPACT) : NULL;
     eo_status status = EO_ERR_NO_MEMORY;

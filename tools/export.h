@@ -116,6 +116,9 @@ EO_NODISCARD eo_status eo_export_write_headers(struct eo_export *export, const s
  */
 json_t *eo_export_published(const struct eo_export_model *model);
 
+/* export_config.c: rope_scaling of a config.json, where positions are scaled. To be released by the caller; NULL: no memory. */
+json_t *eo_export_rope(const eo_rope_scaling *scaling);
+
 /* export_config.c: a config.json, to be released by the caller; NULL: `why` (at least 160 bytes) says for what. */
 json_t *eo_export_config(const struct eo_export_model *model, eo_dtype dtype, char *why, size_t why_bytes);
 

@@ -47,6 +47,16 @@ static json_t *gpt2_fields(const eo_transformer_config *c)
         "layer_norm_epsilon", real_of(c->norm_eps));
 }
 
+/* As published since 2024; newer readers take it too, and move it into rope_parameters. */
+json_t *eo_export_rope(const eo_rope_scaling *scaling)
+{
+    if (scaling->kind == EO_ROPE_LINEAR)
+        return json_pack("{s:s, s:o}", "rope_type", "linear", "factor", real_of(scaling->factor));
+    return json_pack("{s:s, s:o, s:o, s:o, s:i}", "rope_type", "llama3", "factor", real_of(scaling->factor),
+        "low_freq_factor", real_of(scaling->low_freq_factor), "high_freq_factor", real_of(scaling->high_freq_factor),
+        "original_max_position_embeddings", (int)scaling->original_context);
+}
+
 static json_t *llama_fields(const eo_transformer_config *c, enum eo_config_family family)
 {
     const uint32_t head_size = c->head_size ? c->head_size : c->width / c->head_count;
@@ -57,6 +67,11 @@ static json_t *llama_fields(const eo_transformer_config *c, enum eo_config_famil
         "silu", "rms_norm_eps", real_of(c->norm_eps), "rope_theta", real_of(c->rope_theta));
     if (!fields)
         return NULL;
+    if (c->rope_scaling.kind != EO_ROPE_PLAIN &&
+        json_object_set_new(fields, "rope_scaling", eo_export_rope(&c->rope_scaling)) != 0) {
+        json_decref(fields);
+        return NULL;
+    }
     if (family == EO_CONFIG_LLAMA) {
         json_object_set_new(fields, "attention_bias", json_false());
         json_object_set_new(fields, "mlp_bias", json_false());

@@ -60,7 +60,7 @@ static eo_status open_folder(struct eo_import *import, struct eo_problem *proble
     if (!eo_model_config_runs(import->model_config, why, sizeof(why)))
         return eo_problem_set(problem, EO_ERR_UNSUPPORTED, "%s: family %s as it is there cannot be run: %s", path,
                               eo_config_family_name(import->model_config->family), why);
-    eo_model_config_transformer(import->model_config, &import->config);
+    TOOLS_TRY(eo_model_config_transformer_exact(import->model_config, &import->config, problem));
     TOOLS_TRY(eo_safetensors_collect(import->path, import->model_config, import->headers, &check, problem));
     if (!check.found)
         return eo_problem_set(problem, EO_ERR_IO, "%s: has neither model.safetensors nor model.safetensors.index.json; "
@@ -154,6 +154,11 @@ eo_status eo_import_check(const struct eo_import *import, const char *model_name
         return REFUSE("--init %s: %s is %g, where --model %s has %g; use --model init", import->path,
                       norms ? "rope_theta" : "the norms' epsilon", (double)(norms ? file->rope_theta : file->norm_eps),
                       model_name, (double)(norms ? model->rope_theta : model_eps));
+    const eo_rope_scaling *a = &file->rope_scaling, *b = &model->rope_scaling;
+    if (a->kind != b->kind || !is_near(a->factor, b->factor) || !is_near(a->low_freq_factor, b->low_freq_factor) ||
+        !is_near(a->high_freq_factor, b->high_freq_factor) || a->original_context != b->original_context)
+        return REFUSE("--init %s: scales rotary positions otherwise than --model %s (rope_scaling); use --model init",
+                      import->path, model_name);
     return EO_OK;
 }
 

@@ -314,6 +314,8 @@ static eo_status load_model_config(struct eo_job *job, struct eo_problem *proble
         return eo_problem_set(problem, EO_ERR_UNSUPPORTED, "--model %s: family %s as it is there can be planned "
                               "(memplan), not run: %s; GPT-2, Llama, Mistral, Qwen2 and Qwen3 run", name,
                               eo_config_family_name(job->model_config->family), why);
+    if (job->options->init_path)
+        return eo_model_config_transformer_exact(job->model_config, &job->config, problem);
     eo_model_config_transformer(job->model_config, &job->config);
     return EO_OK;
 }
@@ -325,9 +327,8 @@ void eo_job_tell_model(const struct eo_job *job)
         fprintf(stderr, "%s: warning: %s\n", program_invocation_short_name, job->data.warning);
     for (uint32_t i = 0; c && i < c->default_count; i++)
         fprintf(stderr, "%s %s\n", i == 0 ? "the config does not say:" : "                        ", c->defaults[i]);
-    if (c && c->not_computed[0])
-        fprintf(stderr, "%s: warning: --model %s: the layers know nothing of %s, and compute as if it were not there\n",
-                program_invocation_short_name, job->options->model_name, c->not_computed);
+    if (c)
+        eo_model_config_tell(c, c->source, job->options->init_path);
 }
 
 static eo_status choose_config(struct eo_job *job, struct eo_problem *problem)

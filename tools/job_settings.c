@@ -29,18 +29,41 @@ static uint64_t data_hash(const struct eo_data *data)
 static json_t *describe_model(const eo_transformer_config *c, const struct eo_model_config *origin, bool half_blocks)
 {
     const struct eo_export_model model = {.config = *c, .origin = origin};
-    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:b, s:b, s:b, s:o}",
+    json_t *described = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:f, s:f, s:b, s:b, s:b, s:o}",
         "family", c->family == EO_FAMILY_GPT2 ? "gpt2" : "llama", "layers", (json_int_t)c->layer_count,
         "width", (json_int_t)c->width, "heads", (json_int_t)c->head_count, "kv_heads", (json_int_t)c->kv_head_count,
         "head_size", (json_int_t)c->head_size, "mlp_width", (json_int_t)c->mlp_width,
         "vocabulary", (json_int_t)c->vocabulary, "context", (json_int_t)c->context, "tied_head", c->tied_head,
         "norm_eps", (double)c->norm_eps, "rope_theta", (double)c->rope_theta, "qkv_bias", c->qkv_bias,
         "qk_norm", c->qk_norm, "half_blocks", half_blocks, "published", eo_export_published(&model));
+    if (described && c->rope_scaling.kind != EO_ROPE_PLAIN)
+        json_object_set_new(described, "rope_scaling", eo_export_rope(&c->rope_scaling));
+    return described;
 }
 
 json_t *eo_job_settings_of_model(const eo_transformer_config *config, const struct eo_model_config *origin)
 {
     return json_pack("{s:s, s:o}", "program", "evenodd-checkpoint", "model", describe_model(config, origin, false));
+}
+
+/* Absent: plain. False: a kind that this version does not know. */
+static bool read_rope_scaling(const json_t *model, eo_rope_scaling *out)
+{
+    json_t *rope = json_object_get(model, "rope_scaling");
+    const char *kind = NULL;
+    double factor = 0, low = 0, high = 0;
+    json_int_t original = 0;
+    *out = (eo_rope_scaling){.kind = EO_ROPE_PLAIN};
+    if (!rope)
+        return true;
+    if (json_unpack(rope, "{s:s, s:F, s?F, s?F, s?I}", "rope_type", &kind, "factor", &factor, "low_freq_factor", &low,
+            "high_freq_factor", &high, "original_max_position_embeddings", &original) != 0 ||
+        original < 0 || original > INT32_MAX || (strcmp(kind, "linear") != 0 && strcmp(kind, "llama3") != 0))
+        return false;
+    *out = (eo_rope_scaling){
+        .kind = strcmp(kind, "linear") == 0 ? EO_ROPE_LINEAR : EO_ROPE_LLAMA3, .factor = (float)factor,
+        .low_freq_factor = (float)low, .high_freq_factor = (float)high, .original_context = (uint32_t)original};
+    return true;
 }
 
 bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config, json_t **published)
@@ -55,6 +78,9 @@ bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config
             "head_size", &head_size, "mlp_width", &mlp_width, "vocabulary", &vocabulary, "context", &context,
             "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm) != 0)
         return false;
+    eo_rope_scaling rope_scaling;
+    if (!read_rope_scaling(model, &rope_scaling))
+        return false;
     const json_int_t counts[] = {layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         if (counts[i] < 0 || counts[i] > INT32_MAX)
@@ -64,7 +90,7 @@ bool eo_job_settings_model(const json_t *settings, eo_transformer_config *config
         .width = (uint32_t)width, .head_count = (uint32_t)heads, .kv_head_count = (uint32_t)kv_heads,
         .head_size = (uint32_t)head_size, .mlp_width = (uint32_t)mlp_width, .vocabulary = (uint32_t)vocabulary,
         .context = (uint32_t)context, .tied_head = tied, .norm_eps = (float)eps, .rope_theta = (float)theta,
-        .qkv_bias = bias, .qk_norm = norm,
+        .qkv_bias = bias, .qk_norm = norm, .rope_scaling = rope_scaling,
     };
     *published = json_incref(json_object_get(model, "published"));
     return true;
@@ -95,8 +121,8 @@ json_t *eo_job_settings(const struct eo_job *job)
 
 static void print_value(FILE *out, const json_t *value)
 {
-    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    fputs(text ? text : "?", out);
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(7));
+    fputs(text ? text : "none", out);
     free(text);
 }
 
@@ -116,11 +142,32 @@ static void go_on_in_data(struct eo_job *job, const json_t *saved, json_int_t se
     }
 }
 
+/* What weights of the same shapes are computed with; a number that is 0 is a default. */
+static void compare_models(const json_t *mine, const json_t *old)
+{
+    static const char *const names[] = {"heads", "kv_heads", "head_size", "norm_eps", "rope_theta", "rope_scaling"};
+    const char *family = json_string_value(json_object_get(mine, "family"));
+    const size_t count = family && strcmp(family, "gpt2") == 0 ? 4 : sizeof(names) / sizeof(names[0]);
+    for (size_t i = 0; old && i < count; i++) {
+        json_t *now = json_object_get(mine, names[i]), *before = json_object_get(old, names[i]);
+        const bool has_default = json_is_number(now) && (json_number_value(now) == 0 || json_number_value(before) == 0);
+        if (now == before || has_default || json_equal(now, before))
+            continue;
+        fprintf(stderr, "%s: warning: --resume: the model's %s was ", program_invocation_short_name, names[i]);
+        print_value(stderr, before);
+        fputs(", is ", stderr);
+        print_value(stderr, now);
+        fputs(" now: with the same weights another model is computed\n", stderr);
+    }
+}
+
 void eo_job_settings_compare(struct eo_job *job, const json_t *saved, bool tells)
 {
     json_t *mine = eo_job_settings(job), *old = json_object_get(saved, "settings");
     const char *name;
     json_t *value;
+    if (tells)
+        compare_models(json_object_get(mine, "model"), json_object_get(saved, "model"));
     json_object_foreach(json_object_get(mine, "settings"), name, value) {
         const json_t *before = json_object_get(old, name);
         if (!tells || !before || json_equal(value, (json_t *)before))

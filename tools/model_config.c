@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tools/model_config_keys.h"
+
 enum { CONFIG_FILE_MAX = 4 << 20 };
 
 /* Fields of one file on their way into a config. */
@@ -192,7 +194,7 @@ static eo_status read_attention(struct reader *r)
         [EO_CONFIG_MISTRAL] = 8, [EO_CONFIG_MIXTRAL] = 8, [EO_CONFIG_QWEN2] = 32, [EO_CONFIG_QWEN3] = 32,
         [EO_CONFIG_QWEN3_MOE] = 4};
     const bool is_null = json_is_null(json_object_get(r->object, "num_key_value_heads"));
-    if (kv_heads[c->family] && (is_mistral || !is_null))
+    if (kv_heads[c->family] && !is_null)
         TOOLS_TRY(take_count_or(r, "num_key_value_heads", 1 << 16, kv_heads[c->family], "of the family",
                                 &c->kv_head_count));
     else
@@ -272,15 +274,15 @@ static eo_status read_mlp(struct reader *r)
     return EO_OK;
 }
 
-/* rope_theta has moved into rope_parameters in newer files. */
 static eo_status read_rope(struct reader *r)
 {
-    struct reader inner = *r;
-    json_t *nested = field(r, "rope_parameters");
-    if (json_is_object(nested) && !field(r, "rope_theta"))
-        inner.object = nested;
-    return take_real_or(&inner, "rope_theta", r->config->family == EO_CONFIG_MIXTRAL ? 1e6 : 10000,
-                        &r->config->rope_theta);
+    struct eo_model_config *c = r->config;
+    TOOLS_TRY(eo_config_read_rope(c, r->object, &c->rope_theta, r->problem));
+    if (c->rope_theta == 0) {
+        c->rope_theta = c->family == EO_CONFIG_MIXTRAL ? 1e6 : 10000;
+        note_default(r, "rope_theta = %g", c->rope_theta);
+    }
+    return EO_OK;
 }
 
 static eo_status read_others(struct reader *r)
@@ -340,37 +342,6 @@ static void find_stored_bytes(struct reader *r)
         r->config->stored_bytes = 4;
 }
 
-/* Fields that change what is computed and no byte of it, where they are not as the layers compute. */
-static void note_not_computed(struct reader *r)
-{
-    struct eo_model_config *c = r->config;
-    const bool is_gpt2 = c->family == EO_CONFIG_GPT2;
-    const char *activation = json_string_value(field(r, is_gpt2 ? "activation_function" : "hidden_act"));
-    const char *const rope_key = field(r, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    const char *kind = json_string_value(json_object_get(field(r, rope_key), "rope_type"));
-    if (!kind)
-        kind = json_string_value(json_object_get(field(r, rope_key), "type"));
-    const char *texts[3] = {NULL};
-    char activation_text[80];
-    if (!is_gpt2 && kind && strcmp(kind, "default") != 0)
-        texts[0] = rope_key;
-    const bool is_qwen = c->family == EO_CONFIG_QWEN2 || c->family == EO_CONFIG_QWEN3;
-    const bool slides = c->family == EO_CONFIG_MISTRAL || (is_qwen && json_is_true(field(r, "use_sliding_window")));
-    if (slides && json_is_number(field(r, "sliding_window")) &&
-        json_number_value(field(r, "sliding_window")) < c->context)
-        texts[1] = "sliding_window";
-    if (activation && strcmp(activation, is_gpt2 ? "gelu_new" : "silu") != 0) {
-        snprintf(activation_text, sizeof(activation_text), "%s %.40s", is_gpt2 ? "activation_function" : "hidden_act",
-                 activation);
-        texts[2] = activation_text;
-    }
-    for (int i = 0; i < 3; i++) {
-        const size_t used = strlen(c->not_computed);
-        if (texts[i])
-            snprintf(c->not_computed + used, sizeof(c->not_computed) - used, "%s%s", used ? ", " : "", texts[i]);
-    }
-}
-
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
 /* KEY=VALUE; the value as JSON, or as a text where it is none. */
@@ -403,7 +374,7 @@ static eo_status read_object(struct reader *r, const char *const *sets, uint32_t
     TOOLS_TRY(find_family(r));
     find_stored_bytes(r);
     TOOLS_TRY(r->config->family == EO_CONFIG_GPT2 ? read_gpt2(r) : read_others(r));
-    note_not_computed(r);
+    eo_config_judge_keys(r->config, r->object);
     return EO_OK;
 }
 

@@ -43,7 +43,10 @@ struct eo_model_config {
     bool dense[EO_CONFIG_LAYERS_MAX];  /* of a model with experts: this layer has none */
     double norm_eps, rope_theta;
     uint32_t stored_bytes;             /* of a parameter in the published files; 0: the config does not say */
-    char not_computed[128];            /* what decides no byte, and the layers do not do: "rope_scaling"; mostly "" */
+    eo_rope_scaling rope_scaling;
+    uint32_t window;                   /* attention reaches back so many tokens, less than the context; 0: to the first */
+    /* Decide no byte, and mostly "": what the layers do not compute, keys that are not known, dropout, which is not done. */
+    char not_computed[512], unknown[512], dropouts[256];
     uint32_t default_count;
     char defaults[EO_CONFIG_DEFAULTS_MAX][96]; /* "head_dim = 128 (hidden_size / num_attention_heads)" */
 };
@@ -66,6 +69,14 @@ uint64_t eo_model_config_active_parameters(const struct eo_model_config *config)
 /* False: the library's layers cannot run it, `why` (at least 160 bytes) says for what. */
 bool eo_model_config_runs(const struct eo_model_config *config, char *why, size_t why_bytes);
 void eo_model_config_transformer(const struct eo_model_config *config, eo_transformer_config *out);
+
+/* The same for weights that were trained with it: with a window, the context is what the window holds. EO_ERR_UNSUPPORTED: the
+ * layers would compute another model. */
+EO_NODISCARD eo_status eo_model_config_transformer_exact(const struct eo_model_config *config, eo_transformer_config *out,
+                                                         struct eo_problem *problem);
+
+/* On standard error: what is computed otherwise than the file says, or may be. `has_weights`: see above. */
+void eo_model_config_tell(const struct eo_model_config *config, const char *name, bool has_weights);
 
 /* model_presets.c: the text of a config.json by name, or NULL; names by index, NULL past the last. */
 const char *eo_model_preset_text(const char *name);

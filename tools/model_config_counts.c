@@ -67,6 +67,18 @@ void eo_model_config_transformer(const struct eo_model_config *config, eo_transf
         .kv_head_count = config->kv_head_count, .mlp_width = config->mlp_width, .vocabulary = config->vocabulary,
         .context = config->context, .tied_head = config->tied_head, .norm_eps = (float)config->norm_eps,
         .rope_theta = (float)config->rope_theta, .head_size = config->head_size, .qkv_bias = config->qkv_bias,
-        .qk_norm = config->qk_norm,
+        .qk_norm = config->qk_norm, .rope_scaling = config->rope_scaling,
     };
+}
+
+eo_status eo_model_config_transformer_exact(const struct eo_model_config *config, eo_transformer_config *out,
+                                            struct eo_problem *problem)
+{
+    if (config->not_computed[0])
+        return eo_problem_set(problem, EO_ERR_UNSUPPORTED, "%s: its weights need %s, which the layers do not compute: they "
+                              "would be another model here", config->source, config->not_computed);
+    eo_model_config_transformer(config, out);
+    if (config->window)
+        out->context = config->window;
+    return EO_OK;
 }

@@ -7,6 +7,10 @@
 
 #include "tools/model_config.h"
 
+#define LLAMA3_ROPE(factor)                                                                                           \
+    "{\"rope_type\":\"llama3\",\"factor\":" factor ",\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"                 \
+    "\"original_max_position_embeddings\":8192}"
+
 static const struct model_preset {
     const char *name, *text;
 } model_presets[] = {
@@ -48,17 +52,17 @@ static const struct model_preset {
      "{\"model_type\":\"llama\",\"vocab_size\":128256,\"hidden_size\":16384,\"num_hidden_layers\":126,"
      "\"num_attention_heads\":128,\"num_key_value_heads\":8,\"intermediate_size\":53248,"
      "\"max_position_embeddings\":131072,\"tie_word_embeddings\":false,\"rms_norm_eps\":1e-05,"
-     "\"rope_theta\":500000.0}"},
+     "\"rope_theta\":500000.0,\"rope_scaling\":" LLAMA3_ROPE("8.0") "}"},
     {"llama-3.2-1b",
      "{\"model_type\":\"llama\",\"vocab_size\":128256,\"hidden_size\":2048,\"num_hidden_layers\":16,"
      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":8192,"
      "\"max_position_embeddings\":131072,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-05,\"head_dim\":64,"
-     "\"rope_theta\":500000.0}"},
+     "\"rope_theta\":500000.0,\"rope_scaling\":" LLAMA3_ROPE("32.0") "}"},
     {"llama-3.2-3b",
      "{\"model_type\":\"llama\",\"vocab_size\":128256,\"hidden_size\":3072,\"num_hidden_layers\":28,"
      "\"num_attention_heads\":24,\"num_key_value_heads\":8,\"intermediate_size\":8192,"
      "\"max_position_embeddings\":131072,\"tie_word_embeddings\":true,\"rms_norm_eps\":1e-05,\"head_dim\":128,"
-     "\"rope_theta\":500000.0}"},
+     "\"rope_theta\":500000.0,\"rope_scaling\":" LLAMA3_ROPE("32.0") "}"},
     {"mistral-7b",
      "{\"model_type\":\"mistral\",\"vocab_size\":32000,\"hidden_size\":4096,\"num_hidden_layers\":32,"
      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"intermediate_size\":14336,"

@@ -193,9 +193,12 @@ mkdir "$work/bad"
 cp "$work/folder/"* "$work/bad"
 sed -i 's/"gelu_new"/"relu"/' "$work/bad/config.json"
 # shellcheck disable=SC2086
-run "$train" --init "$work/bad" $some --sample 0 --threads 1 --peak-seconds 0
+refuse 'weights of another activation' 'config.json: its weights need activation_function relu, which the layers do not' \
+    --init "$work/bad" $some
+# shellcheck disable=SC2086
+run "$train" --model "$work/bad" $some --sample 0 --threads 1 --peak-seconds 0
 [ $code = 0 ] && grep -q 'the layers know nothing of activation_function relu' "$work/err"
-result $? 'what a config says and the layers do not compute is warned of'
+result $? 'what a config says and the layers do not compute is warned of, where there are no weights'
 cp "$work/folder/config.json" "$work/bad"
 sed -i 's/"n_embd": 8/"n_embd": 16/' "$work/bad/config.json"
 refuse 'a folder whose config and tensors disagree' 'by the config it has' --init "$work/bad" --text "$text"
@@ -206,6 +209,67 @@ rm "$work/bad/model.safetensors"
 refuse 'a folder without tensors' 'has neither model.safetensors nor' --init "$work/bad" --text "$text"
 rm "$work/bad/config.json"
 refuse 'a folder without a config' 'config.json: No such file' --init "$work/bad" --text "$text"
+
+# Keys that change what weights compute: each is computed, refused, or told.
+llama='"model_type":"llama","num_hidden_layers":1,"hidden_size":32,"num_attention_heads":4,"intermediate_size":48,
+    "vocab_size":300,"max_position_embeddings":64'
+llama3='"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":16'
+printf '{%s}' "$llama" >"$work/plain.json"
+printf '{%s}' "$llama,\"rope_theta\":500000.0,\"rope_scaling\":{$llama3}" >"$work/scaled.json"
+# shellcheck disable=SC2086
+run "$train" --model "$work/scaled.json" $some --sample 0 --threads 1 --peak-seconds 0 --seq 32 --export "$work/llama"
+[ $code = 0 ] && ! grep -q warning "$work/err" && grep -q '"rope_type": "llama3"' "$work/llama/config.json" &&
+    grep -q '"original_max_position_embeddings": 16' "$work/llama/config.json"
+result $? 'scaled positions are computed, and stand in the config of an export'
+keys() # REST: of the weights in $work/llama
+{
+    printf '{%s}' "$llama$1" >"$work/llama/config.json"
+}
+# refuse_keys WORDS REST
+refuse_keys()
+{
+    keys ",$2"
+    # shellcheck disable=SC2086
+    refuse "weights with ${2%%\}*}" "$1" --init "$work/llama" $some --seq 32
+}
+for kind in dynamic yarn longrope su proportional; do
+    refuse_keys "rope_scaling of type $kind (of types linear and llama3 they do), which the layers do not compute" \
+        "\"rope_scaling\":{\"type\":\"$kind\",\"factor\":2.0}"
+done
+refuse_keys 'rope_parameters of type yarn' '"rope_parameters":{"rope_type":"yarn","rope_theta":10000.0,"factor":2.0}'
+refuse_keys 'rope_parameters {"full_attention"' '"rope_parameters":{"full_attention":{"rope_theta":1e6}}'
+refuse_keys 'partial_rotary_factor 0.5' '"partial_rotary_factor":0.5'
+refuse_keys 'partial_rotary_factor 0.5' '"rope_parameters":{"rope_theta":10000.0,"partial_rotary_factor":0.5}'
+refuse_keys 'hidden_act gelu' '"hidden_act":"gelu"'
+refuse_keys 'final_logit_softcapping 30.0, attention_multiplier 0.5' '"final_logit_softcapping":30.0,"attention_multiplier":0.5'
+refuse_keys 'query_pre_attn_scalar 256' '"query_pre_attn_scalar":256'
+refuse_keys 'embedding_multiplier 12' '"embedding_multiplier":12'
+refuse_keys 'quantization_config {"quant_method"' '"quantization_config":{"quant_method":"fp8"}'
+refuse_keys 'biases of q, k and v only' '"mlp_bias":true'
+refuse_keys 'rope_scaling.factor is 0.5, and a number of at least 1' '"rope_scaling":{"type":"linear","factor":0.5}'
+refuse_keys 'rope_scaling.high_freq_factor is missing' '"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1}'
+refuse_keys 'rope_theta is 10000, and rope_parameters.rope_theta is 5' '"rope_theta":10000.0,"rope_parameters":{"rope_theta":5}'
+refuse_keys 'they name the same' '"rope_scaling":{"type":"linear","factor":2.0},"rope_parameters":{"rope_type":"yarn"}'
+keys ",\"rope_scaling\":{$llama3},\"attention_multiplier\":0.35355339,\"hidden_act\":\"swish\",\"logits_scaling\":1,
+    \"attention_dropout\":0.1,\"shiny_gate\":true,\"empty\":null"
+# shellcheck disable=SC2086
+run "$train" --init "$work/llama" $some --seq 32 --sample 0 --threads 1 --peak-seconds 0
+[ $code = 0 ] && grep -q 'keys that are not known, and not looked at: shiny_gate; if' "$work/err" &&
+    grep -q 'no dropout here: attention_dropout 0.1 is taken as 0' "$work/err" && [ "$(grep -c warning "$work/err")" = 1 ]
+result $? 'a key that is not known is warned of, dropout is told, what says the same in other words is taken'
+# shellcheck disable=SC2086
+refuse 'other positions than those of --model' 'scales rotary positions otherwise than --model' --init "$work/llama" $some \
+    --seq 32 --model "$work/plain.json"
+# A window shorter than the context: up to there it is the same model.
+sed -i 's/"llama",/"mistral","sliding_window":32,"num_key_value_heads":4,/' "$work/llama/config.json"
+# shellcheck disable=SC2086
+refuse 'sequences longer than the window of the weights' '--seq 33 is longer than the context' --init "$work/llama" $some \
+    --seq 33
+# shellcheck disable=SC2086
+run "$train" --init "$work/llama" $some --seq 32 --sample 0 --threads 1 --peak-seconds 0 --export "$work/cut"
+[ $code = 0 ] && grep -q 'the context is 32 here, not 64: sliding_window 32' "$work/err" &&
+    grep -q '"max_position_embeddings": 32' "$work/cut/config.json"
+result $? 'a window cuts the context of the weights, and is told'
 
 # Models of a config.json.
 model() # TEXT: becomes the model of $work/model

@@ -49,12 +49,16 @@ static const eo_transformer_config gpt2 = {.family = EO_FAMILY_GPT2, SMALL, .tie
     llama = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40, .tied_head = false},
     llama_tied = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 3, .mlp_width = 40, .tied_head = true},
     qwen2 = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40, .tied_head = true, .qkv_bias = true},
-    qwen3 = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .head_size = 10, .mlp_width = 40, .qk_norm = true};
+    qwen3 = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .head_size = 10, .mlp_width = 40, .qk_norm = true},
+    llama3 = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40, .rope_scaling = {
+        .kind = EO_ROPE_LLAMA3, .factor = 8.3F, .low_freq_factor = 1, .high_freq_factor = 4.7F, .original_context = 6}},
+    linear = {.family = EO_FAMILY_LLAMA, SMALL, .kv_head_count = 1, .mlp_width = 40,
+              .rope_scaling = {.kind = EO_ROPE_LINEAR, .factor = 2.6F}};
 static const struct {
     const char *name;
     const eo_transformer_config *config;
 } models[] = {{"gpt2", &gpt2},   {"gpt2, its own head", &gpt2_wide}, {"llama", &llama}, {"llama, tied", &llama_tied},
-              {"qwen2", &qwen2}, {"qwen3", &qwen3}};
+              {"qwen2", &qwen2}, {"qwen3", &qwen3},   {"llama3", &llama3}};
 enum { MODEL_COUNT = sizeof(models) / sizeof(models[0]) };
 
 /* --- weights that tell their place -------------------------------------------------------------------------------- */
@@ -314,6 +318,44 @@ Test(interchange, a_checkpoint_says_of_which_family_its_model_is_and_an_older_on
         const struct eo_export_model model = {.config = config, .published = published};
         json_t *file = eo_export_config(&model, EO_DTYPE_FP32, why, sizeof(why));
         cr_assert_str_eq(json_string_value(json_object_get(file, "model_type")), old ? "llama" : "mistral");
+        json_decref(file);
+        json_decref(published);
+        json_decref(settings);
+    }
+}
+
+static bool same_scaling(const eo_rope_scaling *a, const eo_rope_scaling *b)
+{
+    return a->kind == b->kind && a->factor == b->factor && a->low_freq_factor == b->low_freq_factor &&
+           a->high_freq_factor == b->high_freq_factor && a->original_context == b->original_context;
+}
+
+/* Goal: scaled positions stay with their weights, to the bit. Method: through a config.json, and through the settings that a
+ * checkpoint keeps; those of before know nothing of it, and those of later kinds are not taken for plain ones. */
+Test(interchange, positions_are_scaled_alike_after_an_export_and_from_a_checkpoint)
+{
+    const eo_transformer_config *const configs[] = {&llama, &linear, &llama3};
+    for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+        char why[200];
+        eo_transformer_config config;
+        struct eo_model_config read;
+        json_t *published = NULL, *settings = eo_job_settings_of_model(configs[i], NULL);
+        cr_assert(eo_job_settings_model(settings, &config, &published));
+        cr_assert(same_scaling(&config.rope_scaling, &configs[i]->rope_scaling));
+        config.rope_theta = 10000;
+        config.norm_eps = 1e-5F;
+        json_t *file = eo_export_config(&(struct eo_export_model){.config = config}, EO_DTYPE_FP32, why, sizeof(why));
+        char *text = json_dumps(file, JSON_REAL_PRECISION(9)); /* as the export does */
+        cr_assert_eq(eo_model_config_parse(&read, "c", text, strlen(text), NULL, 0, &problem), EO_OK, "%s", problem.text);
+        cr_assert(same_scaling(&read.rope_scaling, &configs[i]->rope_scaling), "%s", text);
+        cr_assert_str_empty(read.not_computed);
+        cr_assert_str_empty(read.unknown);
+        json_t *rope = json_object_get(json_object_get(settings, "model"), "rope_scaling");
+        if (rope) {
+            json_object_set_new(rope, "rope_type", json_string("yarn"));
+            cr_assert_not(eo_job_settings_model(settings, &config, &published));
+        }
+        free(text);
         json_decref(file);
         json_decref(published);
         json_decref(settings);

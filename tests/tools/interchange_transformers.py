@@ -4,7 +4,8 @@
 
 Method: train exports a model of each family after two steps, transformers loads it strictly; then transformers makes a
 model of each family with weights by chance, in each of three element types, and ours starts from it. Logits of all
-positions are compared, in fp32, with a bound that stands far below what a wrong weight makes.
+positions are compared, in fp32, with a bound that stands far below what a wrong weight makes. Scaled rotary positions go
+both ways too, in the form of transformers 5 and in the one of before.
 usage: interchange_transformers.py TRAIN LOGITS [PYTHON], the python one that has transformers and torch
 """
 import json
@@ -16,6 +17,19 @@ import tempfile
 TOKENS = [(7 * i * i + 3) % 256 for i in range(24)]
 BOUND = 2e-5  # of logits about 1 large
 MODELS = ["tiny", "llama-tiny", "qwen2-tiny", "qwen3-tiny"]
+# Of a head's four pairs llama3 keeps the first, blends the second and divides the others.
+THETA = 1000.0
+SCALINGS = {
+    "linear": {"rope_type": "linear", "factor": 2.5},
+    "llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+               "original_max_position_embeddings": 64},
+}
+SHAPE = dict(hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, intermediate_size=80,
+             vocab_size=256, max_position_embeddings=128)
+
+
+def in_form(scaling, old):
+    return {"rope_theta": THETA, "rope_scaling": scaling} if old else {"rope_parameters": {"rope_theta": THETA, **scaling}}
 
 
 def small(family):
@@ -59,6 +73,26 @@ def inside(work):
             name = f"their-{family}-{dtype}"
             model.to(getattr(torch, dtype)).save_pretrained(os.path.join(work, name), max_shard_size="40KB")
             print(json.dumps({"name": name, **logits(os.path.join(work, name))}))
+    for kind in SCALINGS:
+        print(json.dumps({"name": f"ours-{kind}", **logits(os.path.join(work, f"ours-{kind}"))}))
+    for kind, scaling in SCALINGS.items():
+        config = transformers.LlamaConfig(**SHAPE, rope_parameters={"rope_theta": THETA, **scaling})
+        torch.manual_seed(len(kind))
+        model = transformers.LlamaForCausalLM(config)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, 0, 0.3)
+        for old in False, True:
+            folder = os.path.join(work, f"their-{kind}-{'old' if old else 'new'}")
+            model.save_pretrained(folder)
+            with open(os.path.join(folder, "config.json")) as file:
+                saved = {key: value for key, value in json.load(file).items() if not key.startswith("rope")}
+            answer = {"name": os.path.basename(folder)}
+            for positions in {}, in_form(scaling, old):  # without first, to see that it shows
+                with open(os.path.join(folder, "config.json"), "w") as file:
+                    json.dump({**saved, **(positions or {"rope_theta": THETA})}, file)
+                answer["plain"] = answer.get("logits")
+                answer.update(logits(folder))
+            print(json.dumps(answer))
 
 
 def main():
@@ -88,6 +122,13 @@ def main():
             subprocess.run([train, "--model", name, "--text", "text", "--seq", "32", "--batch", "1", "--steps", "2",
                             "--ranks", "2", "--threads", "1", "--sample", "0", "--peak-seconds", "0", "--lr", "0.01",
                             "--export", name], cwd=work, check=True, capture_output=True)
+        for kind, scaling in SCALINGS.items():
+            config = {"model_type": "llama", **SHAPE, **in_form(scaling, kind == "linear")}
+            with open(os.path.join(work, f"{kind}.json"), "w") as file:
+                json.dump(config, file)
+            subprocess.run([train, "--model", f"./{kind}.json", "--text", "text", "--seq", "32", "--steps", "2", "--ranks",
+                            "2", "--threads", "1", "--sample", "0", "--peak-seconds", "0", "--lr", "0.1", "--export",
+                            f"ours-{kind}"], cwd=work, check=True, capture_output=True)
         environment = dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
         theirs = subprocess.run([python, os.path.abspath(__file__), "--inside", work], capture_output=True, text=True,
                                 env=environment)
@@ -109,7 +150,10 @@ def main():
             result(most <= BOUND * max(1, largest) and same and not answer["wrong"],
                    f"{name} ({answer['class']}): logits up to {largest:.2g} differ by {most:.1e} at most",
                    f"keys that did not fit: {answer['wrong']}")
-        result(count == 1 + len(MODELS) + 15, "every model was compared")
+            if "plain" in answer:
+                shows = max(abs(a - b) for one, other in zip(answer["plain"], answer["logits"]) for a, b in zip(one, other))
+                result(shows > 1000 * BOUND, f"{name}: plain positions would give others, by {shows:.1e}")
+        result(count == 1 + len(MODELS) + 15 + 2 + 4 * 2, "every model was compared")
     print(f"1..{count}")
     return failed != 0
 

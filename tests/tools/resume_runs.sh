@@ -162,12 +162,15 @@ if [ "$tool" != - ]; then
         "$tool" convert again model2 >out 2>err && cmp model/model.safetensors model2/model.safetensors
     result $? 'evenodd-checkpoint convert, to safetensors and back: the same bits'
 
-    # What computes the same is told apart all the same: a Mistral with ids of tokens, its layers whole and in halves.
+    # What computes the same is told apart all the same: a Mistral with ids of tokens, its layers whole and in halves. Its
+    # rotary positions are scaled.
     mkdir mistral
     cat >mistral/config.json <<'END'
 {"model_type": "mistral", "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
  "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
- "rope_theta": 10000.0, "hidden_act": "silu", "sliding_window": null, "tie_word_embeddings": false, "bos_token_id": 1,
+ "rope_theta": 10000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+ "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+ "hidden_act": "silu", "sliding_window": null, "tie_word_embeddings": false, "bos_token_id": 1,
  "eos_token_id": [2, 7]}
 END
     bad=0 plain=$model model=mistral
@@ -175,11 +178,23 @@ END
         rm -rf kept exported converted kept2 converted2
         run --granularity $granularity --checkpoint kept --export exported && "$tool" convert kept converted >out 2>err &&
             grep -q MistralForCausalLM exported/config.json && grep -q 7 exported/config.json &&
+            grep -q llama3 exported/config.json &&
             diff -r exported converted >out 2>err && "$tool" convert converted kept2 --ranks 2 >out 2>err &&
             "$tool" convert kept2 converted2 >out 2>err && diff -r exported converted2 >out 2>err || bad=1
     done
-    model=$plain
     result $bad 'evenodd-checkpoint convert writes what --export writes, of half blocks too, and knows a Mistral again'
+
+    # The same weights, of another model.
+    run --granularity half --resume kept && ! grep -q warning err
+    result $? 'resumed with the same model: not a word'
+    mkdir other
+    sed 's/"factor": 8.0/"factor": 4.0/; s/10000.0/20000.0/' mistral/config.json >other/config.json
+    model=other
+    run --granularity half --resume kept &&
+        grep -q "warning: --resume: the model's rope_theta was 10000.0, is 20000.0 now" err &&
+        grep -q "warning: --resume: the model's rope_scaling was {.*\"factor\":8.0.*, is {.*\"factor\":4.0.* now" err
+    result $? 'resumed with other positions: warned of'
+    model=$plain
 
     "$tool" nonsense saved >out 2>err
     [ $? = 2 ] && "$tool" ls not-there >out 2>err

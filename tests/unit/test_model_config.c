@@ -59,6 +59,9 @@ Test(model_config, published_models_have_their_parameters)
             cr_assert_geq(eo_model_config_load(&config, sources[s], NULL, 0, &problem), 0, "%s", problem.text);
             cr_assert_eq(eo_model_config_layer_parameters(&config, 0), published[i].per_layer, "%s", sources[s]);
             cr_assert_eq(eo_model_config_parameters(&config), published[i].total, "%s", sources[s]);
+            if (strncmp(published[i].name, "llama-3.", 8) == 0)
+                cr_assert(config.rope_scaling.kind == EO_ROPE_LLAMA3 && config.rope_scaling.original_context == 8192);
+            cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", sources[s], config.not_computed, config.unknown);
             if (published[i].active)
                 cr_assert_eq(eo_model_config_active_parameters(&config), published[i].active, "%s", sources[s]);
         }
@@ -116,6 +119,94 @@ Test(model_config, nulls_and_floats_are_read_as_published_files_mean_them)
     cr_assert(config.layer_count == 5 && config.tied_head);
 }
 
+#define LLAMA_2     "{" LLAMA ",\"num_hidden_layers\":2,"
+#define LLAMA3_ROPE "\"rope_type\":\"llama3\",\"factor\":8,\"high_freq_factor\":4.0"
+
+/* Goal: both forms of scaled positions are read. Method: what the transformers library makes of them. */
+Test(model_config, scaled_positions_are_read_in_both_forms)
+{
+    static const struct {
+        const char *text;
+        double theta;
+        eo_rope_scaling scaling;
+    } cases[] = {
+        {"\"rope_theta\":5e5}", 5e5, {.kind = EO_ROPE_PLAIN}},
+        {"\"rope_scaling\":null,\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}}", 5e5, {.kind = EO_ROPE_PLAIN}},
+        {"\"rope_scaling\":{}}", 10000, {.kind = EO_ROPE_PLAIN}},
+        {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}", 10000, {.kind = EO_ROPE_LINEAR, .factor = 2.5F}},
+        {"\"rope_theta\":7,\"rope_scaling\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,\"original_max_position_embeddings\":512}}", 7,
+         {EO_ROPE_LLAMA3, 8, 1, 4, 512}},
+        {"\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,\"rope_theta\":7}}", 7, {EO_ROPE_LLAMA3, 8, 1, 4, 2048}},
+        {"\"original_max_position_embeddings\":64,\"rope_scaling\":{" LLAMA3_ROPE ",\"low_freq_factor\":1}}", 10000,
+         {EO_ROPE_LLAMA3, 8, 1, 4, 64}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[512];
+        snprintf(text, sizeof(text), "%s%s", LLAMA_2, cases[i].text);
+        const eo_rope_scaling *s = &config.rope_scaling, *wanted = &cases[i].scaling;
+        cr_assert_geq(parse(text), 0, "%s", problem.text);
+        cr_assert_eq(config.rope_theta, cases[i].theta, "%s", text);
+        cr_assert(s->kind == wanted->kind && s->factor == wanted->factor && s->low_freq_factor == wanted->low_freq_factor &&
+                  s->high_freq_factor == wanted->high_freq_factor && s->original_context == wanted->original_context, "%s", text);
+        cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", text, config.not_computed, config.unknown);
+    }
+}
+
+/* Goal: windows count where a model of the family would have one. Method: by family, as the transformers library decides. */
+Test(model_config, windows_are_those_of_the_family)
+{
+    static const struct {
+        const char *family, *rest;
+        uint32_t window;
+    } cases[] = {
+        {"mistral", "", 4096},
+        {"mistral", ",\"sliding_window\":null", 0},
+        {"mistral", ",\"sliding_window\":100", 100},
+        {"mistral", ",\"sliding_window\":65536", 0}, /* as long as the context */
+        {"mixtral", "", 0},
+        {"llama", ",\"sliding_window\":100", 0},
+        {"qwen2", ",\"sliding_window\":100", 0},
+        {"qwen2", ",\"sliding_window\":100,\"use_sliding_window\":true", 0}, /* layers before the 29th have none */
+        {"qwen3", ",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":2", 100},
+        {"qwen3", ",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":3", 0},
+        {"qwen3", ",\"use_sliding_window\":true,\"max_window_layers\":0", 4096},
+        {"qwen3", ",\"sliding_window\":100,\"use_sliding_window\":true,\"layer_types\":[\"full_attention\","
+                  "\"sliding_attention\"]", 100},
+        {"qwen3", ",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":0,"
+                  "\"layer_types\":[\"full_attention\"]", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[512];
+        snprintf(text, sizeof(text), "{\"model_type\":\"%s\",\"vocab_size\":9,\"hidden_size\":64,\"num_attention_heads\":8,"
+                 "\"num_key_value_heads\":null,\"intermediate_size\":96,\"num_hidden_layers\":3,"
+                 "\"max_position_embeddings\":65536%s}", cases[i].family, cases[i].rest);
+        cr_assert_geq(parse(text), 0, "%s", problem.text);
+        cr_assert_eq(config.window, cases[i].window, "%s: %u", text, config.window);
+        cr_assert_eq(config.kv_head_count, 8, "%s: null means as many as heads, not %u", text, config.kv_head_count);
+        cr_assert_str_empty(config.not_computed);
+    }
+}
+
+/* Goal: no key is passed over. Method: names by chance, and control characters, which no terminal gets. */
+Test(model_config, keys_that_are_not_known_are_listed)
+{
+    char text[8192];
+    size_t used = (size_t)snprintf(text, sizeof(text), "%s\"shiny\":1,\"a\\u001b[31m\":2,\"gone\":null", LLAMA_2);
+    cr_assert_geq(parse(strcat(text, "}")), 0, "%s", problem.text);
+    cr_assert_str_eq(config.unknown, "shiny, a?[31m");
+    for (int i = 0; i < 200; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, ",\"key_number_%d\":0", i);
+    cr_assert_geq(parse(strcat(text, "}")), 0, "%s", problem.text);
+    cr_assert(strlen(config.unknown) < sizeof(config.unknown) && strstr(config.unknown, ", ..."), "%s", config.unknown);
+    cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
+                        "\"activation_function\":\"gelu_pytorch_tanh\",\"resid_pdrop\":0.1,\"embd_pdrop\":0.0}"), 0);
+    cr_assert_str_empty(config.not_computed);
+    cr_assert_str_eq(config.dropouts, "resid_pdrop 0.1");
+    cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
+                        "\"activation_function\":7,\"scale_attn_by_inverse_layer_idx\":true,\"scale_attn_weights\":false}"), 0);
+    cr_assert_str_eq(config.not_computed, "activation_function 7, scale_attn_by_inverse_layer_idx true, scale_attn_weights false");
+}
+
 /* Goal: what cannot be is refused with the file, the field and its value. */
 Test(model_config, what_cannot_be_is_refused_by_field_and_value)
 {
@@ -142,6 +233,17 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
         {"{" LLAMA ",\"num_hidden_layers\":2,\"head_dim\":7}", "head_dim is 7"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"tie_word_embeddings\":1}", "tie_word_embeddings is 1"},
         {"{" LLAMA ",\"num_hidden_layers\":2,\"rms_norm_eps\":-1}", "rms_norm_eps is -1"},
+        {LLAMA_2 "\"rope_scaling\":7}", "rope_scaling is 7, and an object or null"},
+        {LLAMA_2 "\"rope_scaling\":{\"type\":7}}", "rope_scaling.rope_type is missing, and a text"},
+        {LLAMA_2 "\"rope_scaling\":{\"rope_type\":[]}}", "rope_scaling.rope_type is [], and a text"},
+        {LLAMA_2 "\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling.factor is missing"},
+        {LLAMA_2 "\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"8\"}}", "rope_scaling.factor is \"8\""},
+        {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":4}}", "high_freq_factor is 4.0, and more than low"},
+        {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":0}}", "low_freq_factor is 0, and a number above 0"},
+        {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,"
+                 "\"original_max_position_embeddings\":1.5}}", "original_max_position_embeddings is 1.5"},
+        {LLAMA_2 "\"rope_parameters\":{\"rope_theta\":-1}}", "rope_parameters.rope_theta is -1"},
+        {LLAMA_2 "\"rope_theta\":\"x\"}", "rope_theta is \"x\""},
         {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":65,\"n_head\":4,\"vocab_size\":9}", "does not divide"},
         {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":9,\"n_positions\":8,\"n_ctx\":9}",
          "n_positions is 8 and n_ctx is 9"},
