@@ -4,6 +4,9 @@
  * rank can fill its own shard and the values do not depend on how many ranks there are.
  */
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "layers/transformer.h"
@@ -11,6 +14,11 @@
 struct produce_normal {
     uint64_t key;
     float deviation;
+    uint64_t element_count;
+    /* Where the values go to a GPU they are asked for in small pieces, one after the other: made ahead of that, many at a
+     * time. NULL: there was no memory for it. */
+    float *ahead;
+    uint64_t ahead_begin, ahead_count, next; /* next: where the last piece ended */
 };
 
 /* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"). */
@@ -35,9 +43,8 @@ static void normal_pair(uint64_t key, uint64_t counter, float pair[2])
     pair[1] = radius * sine;
 }
 
-static void fill_normal(void *user, uint64_t offset, uint64_t count, float *values)
+static void fill_normal_part(const struct produce_normal *normal, uint64_t offset, uint64_t count, float *values)
 {
-    const struct produce_normal *normal = user;
     float pair[2];
     uint64_t i = 0;
     if (count && offset % 2) { /* a shard may begin in the middle of a pair */
@@ -50,6 +57,69 @@ static void fill_normal(void *user, uint64_t offset, uint64_t count, float *valu
         if (i + 1 < count)
             values[i + 1] = normal->deviation * pair[1];
     }
+}
+
+/* -- on all processors that the calling thread may use: the values do not depend on who makes them ------------------ */
+
+enum { PARTS_MAX = 64, PART_LEAST = 1 << 16, AHEAD = 1 << 20 }; /* a shorter part takes no longer than to start a thread */
+
+struct normal_part {
+    const struct produce_normal *normal;
+    uint64_t offset, count;
+    float *values;
+    pthread_t thread;
+    bool has_thread;
+};
+
+static void *run_part(void *argument)
+{
+    const struct normal_part *part = argument;
+    fill_normal_part(part->normal, part->offset, part->count, part->values);
+    return NULL;
+}
+
+static uint64_t part_count(uint64_t count)
+{
+    cpu_set_t allowed;
+    if (count < 2 * PART_LEAST)
+        return 1;
+    const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    const uint64_t most = processors < PARTS_MAX ? (uint64_t)processors : PARTS_MAX, parts = count / PART_LEAST;
+    return parts < most ? parts : most;
+}
+
+static void fill_normal_parallel(const struct produce_normal *normal, uint64_t offset, uint64_t count, float *values)
+{
+    struct normal_part parts[PARTS_MAX];
+    const uint64_t wanted = part_count(count), share = count / wanted;
+    for (uint64_t p = 0; p < wanted; p++) {
+        const uint64_t begin = p * share, end = p + 1 == wanted ? count : begin + share;
+        parts[p] = (struct normal_part){normal, .offset = offset + begin, .count = end - begin, .values = values + begin};
+        parts[p].has_thread = p + 1 < wanted && pthread_create(&parts[p].thread, NULL, run_part, &parts[p]) == 0;
+        if (!parts[p].has_thread)
+            run_part(&parts[p]);
+    }
+    for (uint64_t p = 0; p < wanted; p++)
+        if (parts[p].has_thread)
+            pthread_join(parts[p].thread, NULL);
+}
+
+static void fill_normal(void *user, uint64_t offset, uint64_t count, float *values)
+{
+    struct produce_normal *normal = user;
+    const bool goes_on = offset > 0 && offset == normal->next; /* who asks once, for all of its own, never does */
+    const uint64_t left = normal->element_count - offset;
+    normal->next = offset + count;
+    if (!normal->ahead || !goes_on || count > AHEAD) {
+        fill_normal_parallel(normal, offset, count, values);
+        return;
+    }
+    if (offset + count > normal->ahead_begin + normal->ahead_count) {
+        normal->ahead_begin = offset;
+        normal->ahead_count = left < AHEAD ? left : AHEAD;
+        fill_normal_parallel(normal, offset, normal->ahead_count, normal->ahead);
+    }
+    memcpy(values, normal->ahead + (offset - normal->ahead_begin), count * sizeof(*values));
 }
 
 static void fill_constant(void *user, uint64_t offset, uint64_t count, float *values)
@@ -73,7 +143,7 @@ static bool is_residual_projection(const char *name)
            ends_with(name, ".down_proj.weight");
 }
 
-eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtime *runtime, uint64_t seed)
+static eo_status fill_parameters(const eo_transformer *transformer, eo_runtime *runtime, uint64_t seed, float *ahead)
 {
     if (!transformer || !runtime)
         return EO_ERR_INVALID;
@@ -87,6 +157,8 @@ eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtim
             struct produce_normal normal = {
                 .key = mix(mix(seed) + k),
                 .deviation = (float)(is_residual_projection(info.name) ? deviation / sqrt(2 * layers) : deviation),
+                .element_count = info.element_count,
+                .ahead = ahead,
             };
             LAYERS_TRY(eo_weights_fill(runtime, k, fill_normal, &normal));
         } else {
@@ -95,4 +167,12 @@ eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtim
         }
     }
     return EO_OK;
+}
+
+eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtime *runtime, uint64_t seed)
+{
+    float *ahead = malloc(AHEAD * sizeof(*ahead));
+    const eo_status status = fill_parameters(transformer, runtime, seed, ahead);
+    free(ahead);
+    return status;
 }

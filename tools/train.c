@@ -21,7 +21,9 @@
 #include "tools/weights_hash.h"
 #include "tools/world_threads.h"
 
-enum train_key { TRAIN_VAL_EVERY = 0x200, TRAIN_LOG, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN, TRAIN_VAL_TOKENS };
+enum train_key {
+    TRAIN_VAL_EVERY = 0x200, TRAIN_LOG, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN, TRAIN_VAL_TOKENS, TRAIN_HASH,
+};
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
 static const double sample_temperature = 0.8;
 
@@ -33,6 +35,7 @@ static const struct argp_option train_options[] = {
     {"trace", TRAIN_TRACE, "FILE.json", 0, "what both streams did in the last steps, for Perfetto or Chrome", 4},
     {"sample", TRAIN_SAMPLE, "N", 0, "bytes (tokens) of text generated at the end, 0: none [160]", 4},
     {"plan", TRAIN_PLAN, NULL, 0, "print the plan, and stop", 4},
+    {"hash", TRAIN_HASH, "WHEN", 0, "of all weights at the end: on or off (of a large model it takes a while) [on]", 4},
     {0},
 };
 
@@ -42,6 +45,7 @@ struct train_settings {
     struct eo_checkpoint_options checkpoint;
     uint64_t val_every, given;
     uint32_t sample_count;
+    bool no_hash;
     const char *log_path, *trace_path;
     struct eo_job_world *world; /* of the train below */
 };
@@ -115,6 +119,11 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case TRAIN_LOG: settings->log_path = text; return 0;
     case TRAIN_TRACE: settings->trace_path = text; return 0;
     case TRAIN_SAMPLE: settings->sample_count = (uint32_t)eo_option_count(state, "sample", text, 0, 1 << 20); return 0;
+    case TRAIN_HASH:
+        if (strcmp(text, "on") != 0 && strcmp(text, "off") != 0)
+            argp_error(state, "--hash is '%s'; give on or off", text);
+        settings->no_hash = strcmp(text, "off") == 0;
+        return 0;
     case TRAIN_PLAN: settings->common.plan_only = true; return 0;
     case ARGP_KEY_END:
         settings->common.saves = settings->checkpoint.folder != NULL;
@@ -260,12 +269,13 @@ static eo_status export_weights(struct train *train, struct eo_job_rank *rank)
 static eo_status on_end(void *user, struct eo_job_rank *rank)
 {
     struct train *train = user;
-    uint64_t hash;
+    uint64_t hash = 0;
     if (rank->rank == 0)
         eo_progress_end(&train->progress);
     if (train->traces)
         TOOLS_TRY(eo_trace_take(rank->runtime, &train->traces[rank->rank - train->job.first_rank]));
-    TOOLS_TRY(eo_weights_hash(rank->runtime, &hash));
+    if (!train->settings.no_hash)
+        TOOLS_TRY(eo_weights_hash(rank->runtime, &hash));
     if (rank->rank == 0)
         train->weights_hash = hash;
     if (train->settings.export.path)
@@ -326,11 +336,11 @@ static void write_summary(struct train *train, double step_s_median, double host
     char hash[32];
     snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)train->weights_hash);
     const double calls_per_step = steps > 1 ? (double)calls / (double)(steps - 1) : 0;
-    printf("weights_hash %s, %.0f allocator calls of evenodd a step\n", hash, calls_per_step);
+    printf("weights_hash %s, %.0f allocator calls of evenodd a step\n", train->settings.no_hash ? "off" : hash, calls_per_step);
     if (train->log.file)
         eo_step_log_write(&train->log, json_pack(
-            "{s:{s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:I, s:I, s:I}}", "summary",
-            "weights_hash", hash, "arena_bytes", (json_int_t)arena,
+            "{s:{s:s?, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:b, s:I, s:I, s:I}}", "summary",
+            "weights_hash", train->settings.no_hash ? NULL : hash, "arena_bytes", (json_int_t)arena,
             "planned_bytes", (json_int_t)job->summary.arena_bytes,
             "lower_bound_bytes", (json_int_t)job->summary.lower_bound_bytes,
             "peak_rss_bytes", (json_int_t)resident_peak_bytes,
