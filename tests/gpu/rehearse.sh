@@ -1,0 +1,80 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: on a machine that is lent `tools/dev gpu` runs as it is, with what travels there and nothing else.
+# Method: the whole command in a copy of the tree as it would travel, with the folder that `tools/dev carry` fills, from an
+#         empty folder, in an empty environment, with only those programs of the system that it may count on: no compiler,
+#         no meson, no git. The programs that train are linked with the simulator in place of CUDA; those that want a GPU
+#         are the real ones, and say that there is none. What rests on time is told to be not measured.
+#         Limits are those of such a machine: 64 MiB of tree and folder, 600 s a command, 8 files that come back.
+# usage: rehearse.sh SOURCE BUILD REPORT [short]: short takes seconds, with the smallest models, and leaves out the
+#        conformance on the simulator, which has tests of its own
+#        rehearse.sh --targets: what has to be built before
+set -eu
+
+conformance='conformance_device=tests/sim/sim_device conformance_cuda_kernels=tests/sim/sim_cuda_kernels
+    conformance_element_types=tests/tools/sim_element_types'
+short_conformance='conformance_device=tests/conformance/conformance_device
+    conformance_cuda_kernels=tests/conformance/conformance_cuda_kernels
+    conformance_element_types=tests/conformance/conformance_element_types'
+simulated='layer_gradients=tests/tools/sim_layer_gradients gpu_probe=tests/tools/sim_gpu_probe train=tests/tools/sim_train headtohead=tests/tools/sim_headtohead'
+real='rank_share=tests/gpu/rank_share sdpa_check=tests/gpu/sdpa_check giveway=tests/gpu/giveway'
+may_count_on='awk basename cat chmod cp cut date dirname env expr grep head id ls mkdir mktemp mv paste readlink rm sed seq
+    sh sleep sort tail tee test timeout tr true uname uniq wc'
+
+if [ "${1:-}" = --targets ]; then
+    for word in $conformance $short_conformance $simulated $real; do
+        printf '%s\n' "${word#*=}"
+    done
+    exit 0
+fi
+source=$1 build=$2 report=$3 how=${4:-full}
+case $report in
+/*) ;;
+*) report=$(pwd -P)/$report ;;
+esac
+die() { printf 'tools/dev gpu --rehearse: %s\n' "$*" >&2; exit 2; }
+: >>"$report" || die "cannot write $report"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+mkdir "$work/tree" "$work/commands" "$work/empty" "$work/out" "$work/tmp"
+
+# What travels: files that git knows or does not ignore; without git all but what is built.
+if (cd "$source" && git ls-files -z --cached --others --exclude-standard --deduplicate) >"$work/files" 2>/dev/null; then
+    (cd "$source" && tar --ignore-failed-read --null -T "$work/files" -cf - 2>/dev/null) | tar -xf - -C "$work/tree"
+else
+    (cd "$source" && tar --exclude='./build*' --exclude=./.git --exclude=./carry -cf - .) | tar -xf - -C "$work/tree"
+fi
+[ "$how" = full ] || conformance=$short_conformance
+set --
+for word in $conformance $simulated $real; do
+    set -- "$@" "${word%%=*}=$build/${word#*=}"
+done
+"$source/tools/gpu_carry" "$work/tree/carry" "$@"
+megabytes=$(du -sm "$work/tree" | cut -f 1)
+[ "$megabytes" -le 64 ] || die "tree and folder have $megabytes MB, and 64 travel"
+for command in $may_count_on; do
+    path=$(command -v "$command") || die "there is no $command"
+    case $path in
+    /*) ln -s "$path" "$work/commands/$command" ;; # not of those that the shell has itself
+    esac
+done
+
+begun=$(date +%s)
+code=0
+(
+    cd "$work/empty"
+    exec env -i PATH="$work/commands" HOME="$work/empty" TMPDIR="$work/tmp" EO_SIM=gpus=1,mib=8192 OUT="$work/out" \
+        timeout -k 5 600 sh "$work/tree/tools/dev" gpu --carry "$work/tree/carry" --simulated "$how" "$work/out/report.txt"
+) || code=$?
+took=$(($(date +%s) - begun))
+[ ! -f "$work/out/report.txt" ] || cat "$work/out/report.txt" >"$report"
+[ $code = 0 ] || [ $code = 1 ] || die "status $code after $took s, and 0 or 1 is wanted"
+[ $took -lt 540 ] || die "it took $took s, and a command may take 540"
+[ "$(find "$work/out" -type f | wc -l)" -le 8 ] || die 'more than 8 files would have to come back'
+[ -z "$(ls -A "$work/empty")" ] || die "it left files where it was run: $(ls -A "$work/empty")"
+[ -z "$(ls -A "$work/tmp")" ] || die "it left temporary files: $(ls -A "$work/tmp")"
+grep -q '^not measured ' "$report" || die 'nothing is told to be not measured, though there is no GPU'
+printf 'rehearsed in %s s: %s\n' $took "$report"
+exit $code
