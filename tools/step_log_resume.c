@@ -29,7 +29,7 @@ static bool copy_lines(FILE *from, FILE *to, uint64_t step)
     bool good = true;
     while (good && getline(&line, &room, from) > 0)
         if (is_kept(line, step))
-            good = fputs(line, to) >= 0;
+            good = fputs(line, to) >= 0 && (strchr(line, '\n') || fputc('\n', to) != EOF); /* the last one may be cut */
     free(line);
     return good && !ferror(from) && fflush(to) == 0;
 }
