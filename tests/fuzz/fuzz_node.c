@@ -164,10 +164,12 @@ static void let_happen(struct scene *scene, enum event event, struct eo_reader *
     const int i = (int)(eo_get(r, 1) % LINKS_MAX);
     switch (event) {
     case EVENT_COMES:
+        (void)eo_get(r, 2); /* who it is, when links tell */
         if (!eo_node_is_leaf(&scene->node))
             add_link_of(scene, EO_LINK_NEW);
         break;
     case EVENT_DIALLED:
+        (void)eo_get(r, 1);
         if (scene->dialling != NOT_DIALLING) {
             const enum eo_link_kind kind = (enum eo_link_kind)scene->dialling;
             scene->dialling = NOT_DIALLING;
