@@ -214,6 +214,10 @@ eo_status eo_world_environment_read(struct eo_world_environment *e, struct eo_pr
         uint32_t host = 0;
         TOOLS_TRY(read_number("SLURM_NODEID", 0, RANKS_MAX, &host, problem));
         const uint32_t tasks = tasks_of_host(value_of("SLURM_STEP_TASKS_PER_NODE"), host);
+        if (tasks > e->rank_count)
+            return eo_problem_set(problem, EO_ERR_INVALID, "SLURM_STEP_TASKS_PER_NODE in the environment is '%.100s': %u tasks "
+                                  "on this host, and %s says that there are %u in all",
+                                  value_of("SLURM_STEP_TASKS_PER_NODE"), tasks, source->count, e->rank_count);
         e->local_count = tasks ? tasks : 1;
     }
     if (e->local_count > 1)

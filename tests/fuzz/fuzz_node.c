@@ -181,7 +181,8 @@ static void let_happen(struct scene *scene, enum event event, struct eo_reader *
     case EVENT_SILENT: end_link_at(scene, i, 1 + (uint32_t)eo_get(r, 2)); break;
     case EVENT_GATHER: gather_blob(scene, r); break;
     case EVENT_FAIL:
-        eo_node_fail(&scene->node, &(struct eo_failure){.status = EO_ERR_DEVICE, .rank = scene->node.self.rank, .text = "it failed"});
+        eo_node_fail(&scene->node, &(struct eo_failure){.status = EO_ERR_DEVICE, .rank = scene->node.self.rank,
+                                                        .text = "it failed"});
         break;
     case EVENT_BEAT: eo_node_beat(&scene->node, "step 3, all-gather of block.1"); break;
     case EVENT_PARTIAL: eo_node_tell_partial(&scene->node); break;
