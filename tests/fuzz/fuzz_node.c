@@ -214,7 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     FUZZ_HOLDS(eo_node_init(&scene.node, &params, &scene_ops, &scene) >= 0);
     scene.dialling = role == 0 ? NOT_DIALLING : role == 1 ? EO_LINK_ROOT : EO_LINK_LEADER;
     eo_node_start(&scene.node);
-    while (r.at < r.end && !scene.left)
+    while (!r.overran && r.at < r.end && !scene.left)
         let_happen(&scene, (enum event)(eo_get(&r, 1) % EVENT_COUNT), &r);
     for (int i = 0; i < LINKS_MAX; i++)
         end_link_at(&scene, i, 0);
