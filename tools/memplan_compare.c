@@ -28,9 +28,10 @@ static void diff_value(FILE *out, const char *what, const json_t *a, const json_
         return;
     (*count)++;
     char *x = json_dumps(a, JSON_COMPACT | JSON_ENCODE_ANY), *y = json_dumps(b, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (json_is_integer(a) && json_is_integer(b))
-        fprintf(out, "  %-40s %16s -> %16s  %+lld\n", what, x ? x : "?", y ? y : "?",
-                (long long)(json_integer_value(b) - json_integer_value(a)));
+    long long more;
+    if (json_is_integer(a) && json_is_integer(b) &&
+        !__builtin_sub_overflow(json_integer_value(b), json_integer_value(a), &more))
+        fprintf(out, "  %-40s %16s -> %16s  %+lld\n", what, x ? x : "?", y ? y : "?", more);
     else
         fprintf(out, "  %-40s %16s -> %16s\n", what, x ? x : "-", y ? y : "-");
     free(x);
