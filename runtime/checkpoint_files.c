@@ -78,12 +78,29 @@ eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *e
     return access(parent, R_OK) == 0 ? eo_checkpoint_sync_folder(parent, error) : EO_OK;
 }
 
+eo_status eo_checkpoint_check_free(const char *folder, uint64_t step, struct checkpoint_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    struct stat info;
+    EO_TRY(eo_checkpoint_path(path, folder, step, "", error));
+    return lstat(path, &info) != 0 ? EO_OK
+                                   : eo_checkpoint_io_error(error, 0, "%s is there already: name another folder", path);
+}
+
+int eo_checkpoint_create(const char *path, int more_flags)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | more_flags;
+    const int file = open(path, flags, 0666);
+    if (file >= 0 || errno != EEXIST)
+        return file;
+    return unlink(path) == 0 ? open(path, flags, 0666) : -1;
+}
+
 /* Around the page cache where the file system lets us: then writing takes hardly any of training's processor time. */
 static int open_new(const char *path)
 {
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
-    const int file = open(path, flags | O_DIRECT, 0666);
-    return file >= 0 || errno != EINVAL ? file : open(path, flags, 0666);
+    const int file = eo_checkpoint_create(path, O_DIRECT);
+    return file >= 0 || errno != EINVAL ? file : eo_checkpoint_create(path, 0);
 }
 
 static eo_status write_at(int file, const void *data, uint64_t bytes, uint64_t offset, const char *path,

@@ -30,6 +30,9 @@ void eo_checkpoint_file_name(char name[EO_CHECKPOINT_FILE_MAX], uint32_t rank);
 
 /* -- writing -------------------------------------------------------------------------------------------------------*/
 
+/* EO_ERR_IO: there is something of that step's name. */
+EO_NODISCARD eo_status eo_checkpoint_check_free(const char *folder, uint64_t step, struct checkpoint_error *error);
+
 /* Bytes of a section from `at` on, at most CHECKPOINT_PIECE of them, at an aligned address, padded with zeros. `piece`
  * is aligned memory of that size that may be used for it. NULL: `error` says why not. */
 enum { CHECKPOINT_PIECE = 4 * CHECKPOINT_CHUNK };
@@ -40,12 +43,20 @@ typedef const void *(*checkpoint_source)(void *user, const struct checkpoint_sec
 EO_NODISCARD eo_status eo_checkpoint_make_folder(const char *path, struct checkpoint_error *error);
 EO_NODISCARD eo_status eo_checkpoint_sync_folder(const char *path, struct checkpoint_error *error);
 
+/* A new file in the place of whatever had its name: what others put there, a pipe or a link, is neither waited for nor
+ * written through. -1: errno says why. */
+int eo_checkpoint_create(const char *path, int more_flags);
+
 /*
- * Makes FOLDER, and keeps other runs from writing there until the lock is given back. EO_ERR_INVALID: another run has it.
- * EO_OK with *out -1: the folder cannot be made or written to, which the first save tells, or the file system has no locks.
+ * Makes FOLDER, and keeps other runs from writing there until the lock is given back. EO_ERR_INVALID: another run has it, or
+ * FOLDER/.lock is no file. EO_OK with *out -1: the folder cannot be made, which the first save tells, or cannot be locked,
+ * which is logged as a warning.
  */
-EO_NODISCARD eo_status eo_checkpoint_lock(int *out, const char *folder, struct checkpoint_error *error);
+EO_NODISCARD eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log,
+                                          struct checkpoint_error *error);
 void eo_checkpoint_unlock(int file);
+/* Of a folder that was made by locking it: with its lock, where nothing else is in it. */
+void eo_checkpoint_remove_made(const char *folder);
 
 /* Makes FOLDER, the folder of the step in it, and writes a rank's file: sections, then the head with all checksums. It
  * is on the disk when this returns; after a failure it is removed. */

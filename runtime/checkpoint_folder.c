@@ -77,7 +77,7 @@ static eo_status make_manifest(const char *folder, const struct checkpoint_table
 
 static eo_status write_text(const char *path, const char *text, size_t bytes, struct checkpoint_error *error)
 {
-    const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int file = eo_checkpoint_create(path, 0);
     if (file < 0)
         return eo_checkpoint_io_error(error, errno, "checkpoint: %s cannot be created", path);
     eo_status status = EO_OK;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "runtime/checkpoint_files.h"
@@ -71,26 +70,34 @@ static eo_status make_files(struct making *making, const char *folder, const str
     return making->status < 0 ? making->status : status;
 }
 
+/* Under the folder's lock. */
 static eo_status make(struct making *making, const char *folder, uint32_t blob_bytes, struct checkpoint_error *error)
 {
-    char path[CHECKPOINT_PATH_MAX];
-    struct stat info;
     struct checkpoint_tables model;
-    EO_TRY(eo_checkpoint_path(path, folder, 0, "", error));
-    if (stat(path, &info) == 0)
-        return eo_checkpoint_io_error(error, 0, "%s is there already: name another folder", path);
+    EO_TRY(eo_checkpoint_check_free(folder, 0, error));
     EO_TRY(eo_checkpoint_describe_plan(&model, making->plan));
-    const bool is_there = stat(folder, &info) == 0;
     void *piece = aligned_alloc(CHECKPOINT_ALIGN, CHECKPOINT_PIECE);
     const eo_status status =
         piece ? make_files(making, folder, &model, blob_bytes, piece, error) : EO_ERR_NO_MEMORY;
     free(piece);
     eo_checkpoint_free_tables(&model);
-    if (status < 0) {
+    if (status < 0)
         eo_checkpoint_discard(folder, 0);
-        if (!is_there)
-            rmdir(folder); /* it was made for this one */
-    }
+    return status;
+}
+
+static eo_status make_locked(struct making *making, const char *folder, uint32_t blob_bytes, const eo_log *log,
+                             struct checkpoint_error *error)
+{
+    struct stat info;
+    int lock;
+    const bool is_there = stat(folder, &info) == 0;
+    EO_TRY(eo_checkpoint_check_free(folder, 0, error)); /* before anything is written */
+    EO_TRY(eo_checkpoint_lock(&lock, folder, log, error));
+    const eo_status status = make(making, folder, blob_bytes, error);
+    if (status < 0 && !is_there)
+        eo_checkpoint_remove_made(folder);
+    eo_checkpoint_unlock(lock);
     return status;
 }
 
@@ -103,7 +110,7 @@ eo_status eo_checkpoint_make(const eo_plan *plan, const char *folder,
     if (!plan || !folder || !produce || (!blob && blob_bytes))
         return EO_ERR_INVALID;
     struct making making = {.plan = plan, .produce = produce, .user = user, .blob = blob};
-    const eo_status status = make(&making, folder, blob_bytes, &error);
+    const eo_status status = make_locked(&making, folder, blob_bytes, log, &error);
     if (status < 0 && error.text[0])
         eo_log_write(log, EO_LOG_ERROR, "%s", error.text);
     return status;

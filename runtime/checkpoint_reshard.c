@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/check.h"
 #include "runtime/checkpoint_opened.h"
@@ -61,14 +60,11 @@ static eo_status write_files(struct reshard *reshard, const char *folder, void *
     return status;
 }
 
+/* Under the folder's lock. */
 static eo_status reshard_files(struct reshard *reshard, const char *folder, struct checkpoint_error *error)
 {
     const uint64_t step = reshard->from->manifest.step;
-    char path[CHECKPOINT_PATH_MAX];
-    struct stat info;
-    EO_TRY(eo_checkpoint_path(path, folder, step, "", error));
-    if (stat(path, &info) == 0)
-        return eo_checkpoint_io_error(error, 0, "%s is there already: name another folder", path);
+    EO_TRY(eo_checkpoint_check_free(folder, step, error));
     if (eo_checkpoint_blob_section(&reshard->from->files[0])->bytes > CHECKPOINT_PIECE)
         return eo_checkpoint_io_error(error, 0, "%s: the trainer's bytes are too many", reshard->from->path);
     void *piece = aligned_alloc(CHECKPOINT_ALIGN, CHECKPOINT_PIECE);
@@ -90,7 +86,13 @@ eo_status eo_checkpoint_reshard(eo_checkpoint *checkpoint, const char *folder, u
     EO_REQUIRE(log, rank_count > 0 && rank_count <= RANKS_MOST, "a checkpoint is of 1 to %d ranks, not of %u",
                RANKS_MOST, rank_count);
     struct reshard reshard = {.from = checkpoint, .rank_count = rank_count};
-    const eo_status status = reshard_files(&reshard, folder, &error);
+    int lock = -1;
+    eo_status status = eo_checkpoint_check_free(folder, checkpoint->manifest.step, &error); /* before anything is written */
+    if (status >= 0)
+        status = eo_checkpoint_lock(&lock, folder, log, &error);
+    if (status >= 0)
+        status = reshard_files(&reshard, folder, &error);
+    eo_checkpoint_unlock(lock);
     if (status < 0 && error.text[0])
         eo_log_write(log, EO_LOG_ERROR, "%s", error.text);
     return status;

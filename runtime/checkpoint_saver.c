@@ -250,7 +250,7 @@ eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
     saver->keep = params->keep;
     saver->blob_bytes_max = params->blob_bytes_max ? params->blob_bytes_max : CHECKPOINT_BLOB_DEFAULT;
     saver->lock = -1;
-    eo_status status = rt->world->rank == 0 ? eo_checkpoint_lock(&saver->lock, params->folder, &saver->why) : EO_OK;
+    eo_status status = rt->world->rank == 0 ? eo_checkpoint_lock(&saver->lock, params->folder, &rt->log, &saver->why) : EO_OK;
     if (status < 0) {
         (void)eo_runtime_fail(rt, status, "%s", saver->why.text);
         eo_saver_destroy(&saver);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/checkpoint_llmc.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "tools/open_file.h"
 
 enum {
     CHECKPOINT_MAGIC = 20240326,
@@ -170,13 +169,9 @@ static eo_status check_finite(const struct eo_llmc *llmc, int file, const char *
     return status;
 }
 
-static eo_status read_file(struct eo_llmc *llmc, int file, const char *path, struct eo_problem *problem)
+static eo_status read_file(struct eo_llmc *llmc, int file, uint64_t file_bytes, const char *path, struct eo_problem *problem)
 {
-    struct stat info;
     int32_t header[EO_LLMC_HEADER_INTS];
-    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
-        return eo_problem_set(problem, EO_ERR_INVALID, "%s: is no file", path);
-    const uint64_t file_bytes = (uint64_t)info.st_size;
     if (file_bytes < EO_LLMC_HEADER_BYTES)
         return eo_problem_set(problem, EO_ERR_INVALID, "%s: has %llu bytes, fewer than the header's %d; it is "
                               "truncated or no checkpoint of llm.c", path, (unsigned long long)file_bytes,
@@ -196,10 +191,10 @@ static eo_status read_file(struct eo_llmc *llmc, int file, const char *path, str
 eo_status eo_llmc_open(struct eo_llmc *llmc, int *file, const char *path, struct eo_problem *problem)
 {
     struct eo_llmc opened = {.element = EO_ELEMENT_F32};
-    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would be waited for */
-    if (descriptor < 0)
-        return eo_problem_set(problem, EO_ERR_IO, "%s: cannot be opened: %s; check the path", path, strerror(errno));
-    const eo_status status = read_file(&opened, descriptor, path, problem);
+    uint64_t file_bytes;
+    int descriptor;
+    TOOLS_TRY(eo_open_input(&descriptor, &file_bytes, "", path, problem));
+    const eo_status status = read_file(&opened, descriptor, file_bytes, path, problem);
     if (status < 0) {
         close(descriptor);
         return status;

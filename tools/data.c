@@ -5,12 +5,12 @@
 #include "tools/data.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "tools/open_file.h"
 
 enum {
     TOKENS_HEADER_BYTES = 1024,
@@ -74,15 +74,9 @@ static eo_status check_vocabulary(const struct eo_data *data, const char *path, 
     return EO_OK;
 }
 
-static eo_status map_file(struct eo_data *data, int file, const char *path, uint32_t vocabulary,
+static eo_status map_file(struct eo_data *data, int file, uint64_t file_bytes, const char *path, uint32_t vocabulary,
                           struct eo_problem *problem)
 {
-    struct stat info;
-    if (fstat(file, &info) != 0)
-        return eo_problem_set(problem, EO_ERR_IO, "--tokens %s: %s", path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return eo_problem_set(problem, EO_ERR_INVALID, "--tokens %s: is no file; folders are for --text", path);
-    const uint64_t file_bytes = (uint64_t)info.st_size;
     if (file_bytes < TOKENS_HEADER_BYTES)
         return eo_problem_set(problem, EO_ERR_INVALID,
                               "--tokens %s: has %llu bytes, fewer than the header's %d; it is no token file of llm.c, "
@@ -104,11 +98,10 @@ eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vo
                              struct eo_problem *problem)
 {
     struct eo_data mapped = {0};
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return eo_problem_set(problem, EO_ERR_IO, "--tokens %s: cannot be opened: %s; check the path", path,
-                              strerror(errno));
-    const eo_status status = map_file(&mapped, file, path, vocabulary, problem);
+    uint64_t file_bytes;
+    int file;
+    TOOLS_TRY(eo_open_input(&file, &file_bytes, "--tokens", path, problem));
+    const eo_status status = map_file(&mapped, file, file_bytes, path, vocabulary, problem);
     close(file);
     if (status < 0) {
         eo_data_fini(&mapped);

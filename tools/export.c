@@ -237,7 +237,7 @@ void eo_export_put(struct eo_export *export, uint32_t parameter, const float *va
 
 static eo_status sync_path(const char *path, struct eo_problem *problem)
 {
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const bool synced = file >= 0 && fsync(file) == 0;
     const int error = errno;
     if (file >= 0)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/export.h"
+#include "tools/open_file.h"
 
 static enum eo_config_family family_of(const struct eo_export_model *model)
 {
@@ -91,8 +92,10 @@ static void add_token_ids(const struct eo_export_model *model, json_t *fields)
     static const char *const names[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
     enum { GPT2_WORDS = 50257 };
     json_t *origin = model->published ? json_copy((json_t *)model->published) : NULL;
-    if (!origin && model->origin && model->origin->from_file)
-        origin = json_load_file(model->origin->source, JSON_REJECT_DUPLICATES, NULL);
+    struct eo_problem problem;
+    if (!origin && model->origin && model->origin->from_file &&
+        eo_open_json(&origin, EO_CONFIG_BYTES_MAX, "", model->origin->source, &problem) < 0)
+        origin = NULL;
     const bool is_published = model->config.family == EO_FAMILY_GPT2 && model->config.vocabulary == GPT2_WORDS;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         json_t *value = json_object_get(origin, names[i]);

@@ -2,13 +2,13 @@
 #include "tools/import.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/open_file.h"
 #include "tools/safetensors_header.h"
 
 #define REFUSE(...) eo_problem_set(problem, EO_ERR_INVALID, __VA_ARGS__)
@@ -167,14 +167,8 @@ static eo_status find_file(struct eo_import *import, const char *path, uint32_t 
     for (*index = 0; *index < import->file_count; (*index)++)
         if (strcmp(import->files[*index].path, path) == 0)
             return EO_OK;
-    struct stat info;
-    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0)
-        return eo_problem_set(problem, EO_ERR_IO, "%s: %s", path, strerror(errno));
-    if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) { /* it was one when its header was read */
-        close(file);
-        return REFUSE("%s: is no file", path);
-    }
+    int file;
+    TOOLS_TRY(eo_open_input(&file, NULL, "", path, problem)); /* it was one when its header was read */
     return add_file(import, path, file, index, problem);
 }
 

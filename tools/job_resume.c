@@ -19,6 +19,7 @@
 
 #include "tools/job_checkpoint.h"
 #include "tools/job_world.h"
+#include "tools/open_file.h"
 #include "tools/weights_hash.h"
 
 /* Of each process between two exchanges: a disk that is slow, or slower for one than for the others, keeps nobody waiting
@@ -101,8 +102,9 @@ static uint64_t hash_manifest(const char *folder)
     uint64_t hash = EO_HASH_START;
     size_t bytes;
     snprintf(path, sizeof(path), "%s/manifest", folder);
-    FILE *file = fopen(path, "re");
-    if (!file)
+    struct eo_problem problem;
+    FILE *file;
+    if (eo_open_stream(&file, "", path, &problem) < 0)
         return 0;
     while ((bytes = fread(piece, 1, sizeof(piece), file)) > 0)
         hash = eo_hash_more(hash, piece, bytes);

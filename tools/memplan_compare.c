@@ -6,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/open_file.h"
+
+enum { PLAN_BYTES_MAX = 64 << 20 }; /* what --json writes of the largest model is far smaller */
+
 /* --- two plans ---------------------------------------------------------------------------------------------------- */
 
 static eo_status load_plan(const char *path, json_t **out, struct eo_problem *problem)
 {
-    json_error_t error;
-    *out = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!*out)
-        return eo_problem_set(problem, EO_ERR_INVALID, "%s: %s", path, error.text);
+    TOOLS_TRY(eo_open_json(out, PLAN_BYTES_MAX, "--diff", path, problem));
     if (!json_is_array(json_object_get(*out, "rows")) || !json_is_object(json_object_get(*out, "categories"))) {
         json_decref(*out);
         *out = NULL;
@@ -201,9 +202,8 @@ eo_status eo_memplan_verify(FILE *out, const char *path, const struct eo_memplan
                             struct eo_problem *problem)
 {
     *difference_count = 0;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return eo_problem_set(problem, EO_ERR_IO, "--verify %s: %s", path, strerror(errno));
+    FILE *file;
+    TOOLS_TRY(eo_open_stream(&file, "--verify", path, problem));
     struct verification v = {.out = out, .memplan = memplan,
                              .seen = calloc(memplan->summary.row_count + 1, sizeof(*v.seen))};
     eo_status status = v.seen ? read_lines(&v, file)

@@ -11,8 +11,7 @@
 #include <sys/stat.h>
 
 #include "tools/model_config_keys.h"
-
-enum { CONFIG_FILE_MAX = 4 << 20 };
+#include "tools/open_file.h"
 
 /* Fields of one file on their way into a config. */
 struct reader {
@@ -402,23 +401,19 @@ eo_status eo_model_config_parse(struct eo_model_config *config, const char *sour
 
 static eo_status read_file(const char *path, char **text, size_t *bytes, struct eo_problem *problem)
 {
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a pipe would be waited for */
-        return eo_problem_set(problem, EO_ERR_INVALID, "--model %s: is no file", path);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return eo_problem_set(problem, EO_ERR_IO, "--model %s: %s", path, strerror(errno));
+    FILE *file;
+    TOOLS_TRY(eo_open_stream(&file, "--model", path, problem));
     eo_status status = EO_OK;
-    *text = malloc(CONFIG_FILE_MAX + 1);
+    *text = malloc(EO_CONFIG_BYTES_MAX + 1);
     if (!*text) {
         status = eo_problem_set(problem, EO_ERR_NO_MEMORY, "--model %s: no memory", path);
     } else {
-        *bytes = fread(*text, 1, CONFIG_FILE_MAX + 1, file);
+        *bytes = fread(*text, 1, EO_CONFIG_BYTES_MAX + 1, file);
         if (ferror(file))
             status = eo_problem_set(problem, EO_ERR_IO, "--model %s: cannot be read: %s", path, strerror(errno));
-        else if (*bytes > CONFIG_FILE_MAX)
+        else if (*bytes > EO_CONFIG_BYTES_MAX)
             status = eo_problem_set(problem, EO_ERR_INVALID, "--model %s: is larger than the %d MiB that a config.json "
-                                    "may have", path, CONFIG_FILE_MAX >> 20);
+                                    "may have", path, EO_CONFIG_BYTES_MAX >> 20);
     }
     fclose(file);
     if (status < 0) {

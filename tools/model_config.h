@@ -14,6 +14,7 @@
 #include "tools/problem.h"
 
 enum {
+    EO_CONFIG_BYTES_MAX = 4 << 20, /* of a config.json */
     EO_CONFIG_LAYERS_MAX = 4096,
     EO_CONFIG_EXPERTS_MAX = 65536,
     EO_CONFIG_DEFAULTS_MAX = 24,

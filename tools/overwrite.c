@@ -2,11 +2,11 @@
 #include "tools/overwrite.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "tools/open_file.h"
 
 enum { HEAD_BYTES = 1024, OVERWRITE_PATH_MAX = 4096 };
 
@@ -40,20 +40,10 @@ static bool is_same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* The descriptor, 1 or 2, that this process writes to anyway: /dev/stdout may well be a file. -1: neither. */
-static int own_output(const struct stat *info)
-{
-    struct stat own;
-    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fstat(fd, &own) == 0 && is_same_file(info, &own))
-            return fd;
-    return -1;
-}
-
 /* A file with something in it, that a write would lose. */
 static bool holds_something(const char *path, struct stat *info)
 {
-    return stat(path, info) == 0 && S_ISREG(info->st_mode) && info->st_size > 0 && own_output(info) < 0;
+    return stat(path, info) == 0 && S_ISREG(info->st_mode) && info->st_size > 0 && eo_open_own_output(info) < 0;
 }
 
 static bool begins_as_ours(const char *option, const char *head)
@@ -71,6 +61,7 @@ eo_status eo_overwrite_check(const char *option, const char *path, struct eo_pro
 {
     char head[HEAD_BYTES + 1];
     struct stat info;
+    TOOLS_TRY(eo_open_check_output(option, path, problem));
     if (!holds_something(path, &info))
         return EO_OK;
     FILE *file = fopen(path, "re");
@@ -132,35 +123,22 @@ bool eo_overwrite_is_same(const char *path, const char *other)
     if (!path || !other)
         return false;
     const bool is_there = stat(path, &info) == 0;
-    if (is_there && (!S_ISREG(info.st_mode) || own_output(&info) >= 0))
+    if (is_there && (!S_ISREG(info.st_mode) || eo_open_own_output(&info) >= 0))
         return false;
     if (is_there && stat(other, &other_info) == 0)
         return is_same_file(&info, &other_info);
     return real_path_of(path, real) && real_path_of(other, real_other) && strcmp(real, real_other) == 0;
 }
 
-static FILE *open_emptied(const char *option, const char *path)
-{
-    struct stat info;
-    const bool is_there = stat(path, &info) == 0;
-    const int own = is_there ? own_output(&info) : -1;
-    if (own >= 0) { /* its place in the file is shared: nothing is written over */
-        fflush(stdout);
-        const int copy = fcntl(own, F_DUPFD_CLOEXEC, 3);
-        return copy < 0 ? NULL : fdopen(copy, "w");
-    }
-    FILE *file = fopen(path, "we");
-    if (file && is_there && S_ISREG(info.st_mode) && info.st_size > 0)
-        fprintf(stderr, "%s: %s %s: the %s that was there is replaced\n", program_invocation_short_name, option, path,
-                what_of(option));
-    return file;
-}
-
 eo_status eo_overwrite_open(FILE **out, const char *option, const char *path, struct eo_problem *problem)
 {
+    struct stat info;
     *out = NULL;
     TOOLS_TRY(eo_overwrite_check(option, path, problem));
-    *out = open_emptied(option, path);
-    return *out ? EO_OK : eo_problem_set(problem, EO_ERR_IO, "%s %s: cannot be created: %s; choose another path", option, path,
-                                         strerror(errno));
+    const bool replaces = holds_something(path, &info);
+    TOOLS_TRY(eo_open_output(out, option, path, problem));
+    if (replaces)
+        fprintf(stderr, "%s: %s %s: the %s that was there is replaced\n", program_invocation_short_name, option, path,
+                what_of(option));
+    return EO_OK;
 }

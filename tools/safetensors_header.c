@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tools/open_file.h"
+
 /* What a tensor's entry and an index' line take at most, and a header's rest. The format allows 100 MB; a header is read
  * into objects of 20 times its size, so a model may have what its own tensors need. */
 enum { ENTRY_BYTES_MAX = 4096, HEADER_BYTES_MORE = 1 << 20, HEADER_BYTES_MAX = 100000000 };
@@ -175,18 +177,12 @@ static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, 
 eo_status eo_safetensors_read(const char *path, uint64_t tensor_count_max, json_t *tensors, uint64_t *tensor_bytes,
                               struct eo_problem *problem)
 {
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) /* a pipe would be waited for */
-        return REFUSE("%s: is no file", path);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return eo_problem_set(problem, EO_ERR_IO, "%s: %s", path, strerror(errno));
-    eo_status status;
-    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode))
-        status = REFUSE("%s: is no file", path);
-    else
-        status = read_header(path, file, (uint64_t)info.st_size, header_limit(tensor_count_max), tensors, tensor_bytes,
-                             problem);
+    struct stat info = {0};
+    FILE *file;
+    TOOLS_TRY(eo_open_stream(&file, "", path, problem));
+    const eo_status status = fstat(fileno(file), &info) != 0
+        ? eo_problem_set(problem, EO_ERR_IO, "%s: %s", path, strerror(errno))
+        : read_header(path, file, (uint64_t)info.st_size, header_limit(tensor_count_max), tensors, tensor_bytes, problem);
     fclose(file);
     return status;
 }
@@ -328,14 +324,8 @@ static eo_status check_index(const char *folder, const char *path, const struct 
                              uint64_t tensor_count_max, json_t *tensors, struct eo_safetensors_check *out,
                              struct eo_problem *problem)
 {
-    json_error_t error;
-    struct stat info;
-    const uint64_t most = header_limit(tensor_count_max);
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode) || (uint64_t)info.st_size > most)
-        return REFUSE("%s: is no file, or larger than the %" PRIu64 " bytes that this model's index may have", path, most);
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return REFUSE("%s: line %d: %s", path, error.line, error.text);
+    json_t *root;
+    TOOLS_TRY(eo_open_json(&root, header_limit(tensor_count_max), "", path, problem));
     uint64_t total = 0;
     const json_t *map = json_object_get(root, "weight_map");
     const json_t *size = json_object_get(json_object_get(root, "metadata"), "total_size");

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tools/open_file.h"
 #include "tools/overwrite.h"
 #include "tools/step_log.h"
 
@@ -44,11 +45,13 @@ eo_status eo_step_log_resume(struct eo_step_log *log, const char *path, uint64_t
     TOOLS_TRY(eo_overwrite_check("--log", path, problem));
     if (snprintf(new_path, sizeof(new_path), "%s.new", path) >= (int)sizeof(new_path))
         return eo_problem_set(problem, EO_ERR_INVALID, "--log: a path of %zu bytes; give another", strlen(path));
-    FILE *from = fopen(path, "re"), *to = from ? fopen(new_path, "we") : NULL;
-    const bool good = from && to && copy_lines(from, to, step) && rename(new_path, path) == 0;
+    FILE *from, *to;
+    TOOLS_TRY(eo_open_stream(&from, "--log", path, problem));
+    (void)remove(new_path);
+    to = fopen(new_path, "wxe");
+    const bool good = to && copy_lines(from, to, step) && rename(new_path, path) == 0;
     const int error = errno;
-    if (from)
-        fclose(from);
+    fclose(from);
     if (!good && to) {
         fclose(to);
         remove(new_path);

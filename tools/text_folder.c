@@ -4,7 +4,6 @@
  */
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "tools/data.h"
+#include "tools/open_file.h"
 
 #define FOLDER_FILE_BYTES_MAX ((uint64_t)64 << 20)
 enum { FOLDER_DEPTH_MAX = 64 };
@@ -84,9 +84,8 @@ static void note_json_lines(struct text *text, const char *path)
 /* A file found in a folder is left out again when it is no text. */
 static eo_status add_file(struct text *text, const char *path, bool found)
 {
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return eo_problem_set(text->problem, EO_ERR_IO, "--text %s: cannot be opened: %s", path, strerror(errno));
+    int file;
+    TOOLS_TRY(eo_open_input(&file, NULL, "--text", path, text->problem));
     const uint64_t before = text->count;
     const eo_status status = read_all(text, file, path);
     close(file);

@@ -82,8 +82,8 @@ EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t b
 
 /*
  * Reserves the memory, starts the thread that writes. Rank 0 makes the folder and locks it (FOLDER/.lock) until its saver
- * is destroyed or its process ends. Not collective. EO_OK, EO_ERR_INVALID: another run writes there, or a parameter is
- * wrong, EO_ERR_NO_MEMORY.
+ * is destroyed or its process ends; that it cannot be locked is a warning in the runtime's log. Not collective. EO_OK,
+ * EO_ERR_INVALID: another run writes there, FOLDER/.lock is no file, or a parameter is wrong, EO_ERR_NO_MEMORY.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params);
 /* Waits for its thread; a checkpoint that is not whole by then never will be. Writes NULL. Before the runtime's. */
@@ -178,7 +178,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_verify_part(eo_checkpoint *checkp
 
 /*
  * Writes it once more into `folder`, for another number of ranks, sharded evenly, layer by layer. The trainer's bytes
- * of rank 0 go to all. EO_OK, EO_ERR_IO, EO_ERR_INVALID, EO_ERR_NO_MEMORY.
+ * of rank 0 go to all. The folder is locked meanwhile. EO_OK, EO_ERR_IO, EO_ERR_INVALID (another run writes there),
+ * EO_ERR_NO_MEMORY.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_reshard(eo_checkpoint *checkpoint, const char *folder,
                                                        uint32_t rank_count, const eo_log *log);

@@ -11,10 +11,12 @@
  * a file of another one is not used. With a file the same algorithms run every time: the same bits.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "layers/cuda/team_cuda.h"
@@ -76,11 +78,17 @@ static bool head_is_ours(FILE *file, const struct eo_cuda_team *team)
 
 void eo_cuda_plans_read(struct eo_cuda_team *team)
 {
-    FILE *file = team->plan_cache ? fopen(team->plan_cache, "re") : NULL;
-    if (!file)
+    struct stat info;
+    /* A pipe of that name is not waited for. */
+    const int descriptor = team->plan_cache ? open(team->plan_cache, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    FILE *file = descriptor >= 0 ? fdopen(descriptor, "r") : NULL;
+    if (!file) {
+        if (descriptor >= 0)
+            close(descriptor);
         return;
+    }
     char line[LINE_BYTES];
-    bool good = head_is_ours(file, team);
+    bool good = fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode) && head_is_ours(file, team);
     while (good && fgets(line, sizeof(line), file)) {
         struct eo_product_plan plan;
         good = read_plan(line, &plan);
@@ -129,7 +137,7 @@ void eo_cuda_plans_write(struct eo_cuda_team *team)
     if (!name)
         return;
     sprintf(name, "%s.%ld.%llx", team->plan_cache, (long)getpid(), (unsigned long long)(uintptr_t)team);
-    FILE *file = fopen(name, "we");
+    FILE *file = fopen(name, "wxe");
     bool good = file != NULL;
     write_head(head, sizeof(head), team);
     good = good && fwrite(head, 1, strlen(head), file) == strlen(head);

@@ -22,12 +22,14 @@ static const struct saved_settings small = {.ranks = 2, .body_rows = 3};
 static char folder[256];
 
 /* The linker puts the second in fallocate's place: without it, writes are what fails. In the same way, file systems that
- * cannot exchange names. */
+ * cannot exchange names, or have no locks. */
 int __real_fallocate(int file, int mode, off_t offset, off_t bytes);
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes);
 int __real_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
 int __wrap_renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags);
-static bool has_no_fallocate, has_no_exchange;
+int __real_flock(int file, int operation);
+int __wrap_flock(int file, int operation);
+static bool has_no_fallocate, has_no_exchange, has_no_locks;
 
 int __wrap_fallocate(int file, int mode, off_t offset, off_t bytes)
 {
@@ -42,6 +44,14 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
     if (!has_no_exchange)
         return __real_renameat2(from_folder, from, to_folder, to, flags);
     errno = EINVAL;
+    return -1;
+}
+
+int __wrap_flock(int file, int operation)
+{
+    if (!has_no_locks)
+        return __real_flock(file, operation);
+    errno = ENOLCK;
     return -1;
 }
 
@@ -422,6 +432,23 @@ static void second_run(struct saved_rank *self)
     eo_saver_destroy(&second);
 }
 
+static void saves_unlocked(struct saved_rank *self)
+{
+    saved_initialise(self);
+    saved_steps(self, 1);
+    HOLDS(saved_save(self, folder, 0, NULL, 0) == EO_OK);
+}
+
+static void without_locks(void)
+{
+    clear_folder();
+    saved_log_clear();
+    has_no_locks = true;
+    (void)saved_run(&small, saves_unlocked, NULL);
+    has_no_locks = false;
+    HOLDS(strstr(saved_log_text(), "/.lock cannot be locked: ") && saved_folder_hash(folder) != 0);
+}
+
 void checkpoint_disk_cases(void)
 {
     saved_folder_make(folder, sizeof(folder));
@@ -436,6 +463,8 @@ void checkpoint_disk_cases(void)
     saved_report("where names cannot be exchanged, a step that is saved again replaces the old one all the same");
     (void)saved_run(&small, second_run, NULL);
     saved_report("a second run that would write to the same folder is refused, until the first one has ended");
+    without_locks();
+    saved_report("where there are no locks that is said, and checkpoints are written");
     clear_folder();
     killed();
     saved_report("killed while it writes: every checkpoint that has its name is whole");

@@ -68,7 +68,7 @@ static void keep_text(void *user, eo_log_level level, const char *text)
     pthread_mutex_unlock(&log_mutex);
 }
 
-const eo_log saved_log = {.write = keep_text, .level = EO_LOG_ERROR};
+const eo_log saved_log = {.write = keep_text, .level = EO_LOG_WARN};
 
 const char *saved_log_text(void)
 {

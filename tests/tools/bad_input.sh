@@ -310,6 +310,50 @@ refuse 'a config.json whose heads do not divide the width' 'n_head is 5' --model
 mkfifo "$work/pipe.json"
 refuse 'a config.json that is a pipe' 'is no file' --model "$work/pipe.json"
 
+# What is no file is not waited for, nor read without end: nobody has the pipe's other end.
+mkfifo "$work/pipe"
+ln -s /dev/zero "$work/zeros"
+ln -s "$work/pipe" "$work/link"
+special() # NAME WORDS ARGUMENTS...: of train, with a limit of time
+{
+    name=$1 words=$2
+    shift 2
+    run timeout -k 2 20 "$train" "$@"
+    check_refusal "$name" "$words"
+}
+for option in --tokens --text --init --model; do
+    model='--model tiny'
+    [ $option != --model ] || model=
+    # shellcheck disable=SC2086
+    {
+        special "$option: a pipe" "$work/pipe: is no file, but a pipe" $model $option "$work/pipe"
+        special "$option: a link to a device" "$work/zeros: is no file, but a device" $model $option "$work/zeros"
+    }
+done
+for option in --log --trace; do
+    # shellcheck disable=SC2086
+    special "$option: a link to a pipe" "$option $work/link: is no file, but a pipe" $small $option "$work/link"
+done
+for part in config.json model.safetensors model.safetensors.index.json; do
+    for other in pipe zeros; do
+        rm -rf "$work/bad" && cp -r "$work/folder" "$work/bad"
+        [ $part != model.safetensors.index.json ] || rm "$work/bad/model.safetensors"
+        ln -sf "$work/$other" "$work/bad/$part"
+        special "--init: $part is a link to a $other" "$part: is no file, but a" --init "$work/bad" --text "$text"
+    done
+done
+# shellcheck disable=SC2086
+run timeout 60 "$train" $small --log /dev/null
+result $code '/dev/null takes the log'
+# shellcheck disable=SC2086,SC2094
+"$train" $small --log /dev/stdout 2>"$work/err" | cat >"$work/out"
+grep -q '^{"summary"' "$work/out" && grep -q '^weights_hash' "$work/out"
+result $? 'a log to /dev/stdout, which is a pipe'
+# shellcheck disable=SC2086
+"$train" $small --log /dev/stdout >"$work/out" 2>"$work/err"
+grep -q '^{"summary"' "$work/out" && grep -q '^weights_hash' "$work/out" && grep -q '^{"plan"' "$work/out"
+result $? 'and to one that is a file'
+
 # Options that do not go together.
 refuse 'an option that is given twice' '--ranks is given twice' --ranks 2 --ranks 3
 refuse 'the model given twice' '--model is given twice' --model tiny --model small

@@ -18,7 +18,7 @@ run() # STATUS WORDS ARGUMENTS
 {
     status=$1 words=$2
     shift 2
-    "$memplan" "$@" >"$work/out" 2>"$work/err"
+    timeout 100 "$memplan" "$@" >"$work/out" 2>"$work/err"
     code=$?
     [ $code = "$status" ] || { echo "# exit status $code, not $status" >>"$work/err"; return 1; }
     cat "$work/out" "$work/err" | grep -qF -e "$words" || { echo "# it does not say: $words" >>"$work/err"; return 1; }
@@ -251,6 +251,16 @@ refuse 'one slot count' '--slots' --model tiny --slots 2
 refuse 'a set that is none' 'KEY=VALUE' --model tiny --set n_layer
 refuse 'a set that cannot be' 'n_head is 5' --model tiny --set n_head=5
 refuse 'a log that holds nothing' 'neither the summary' --model tiny --verify text
+mkfifo pipe
+ln -s /dev/zero zeros
+refuse 'a log that is a pipe' 'pipe: is no file, but a pipe' --model tiny --verify pipe
+refuse 'a log that is a device' 'zeros: is no file, but a device' --model tiny --verify zeros
+for other in pipe zeros; do
+    run 2 "$other: is no file, but a" --diff a.json $other
+    result $? "a plan to compare that is a $other"
+done
+run 2 'svg pipe: is no file, but a pipe' --model tiny --svg pipe
+result $? 'a picture into a pipe'
 echo '{"model_type":"bert"}' >config.json
 refuse 'a family that is not known' "'bert', which is not known; families" --model .
 head -c 104857600 /dev/zero >model.safetensors

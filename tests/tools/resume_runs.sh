@@ -122,6 +122,42 @@ run --ranks 2 --batch 2 --checkpoint used --resume used/step-000000000005 && [ "
     run --ranks 2 --batch 2 --checkpoint used --checkpoint-used --seed 3 && [ "$(hash)" != "$wanted" ]
 result $? 'with --checkpoint-used, or going on from one of them, it is taken'
 
+# Names in a folder of checkpoints that are no files: nothing is waited for, or read without end.
+mkfifo pipe
+limited() # OPTION ...: of a run that may hang
+{
+    # shellcheck disable=SC2086
+    timeout -k 2 30 "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 12 $extra \
+        --ranks 2 --batch 2 "$@" >out 2>err
+}
+bad=0
+for what in pipe /dev/zero saved; do
+    rm -rf special && cp -r saved special && ln -sf "$(realpath $what)" special/.lock
+    limited --checkpoint special --resume
+    [ $? = 2 ] && grep -q 'special/.lock: is no file, so runs cannot lock the folder by it: remove it' err || bad=1
+done
+rm -rf special && cp -r saved special && rm special/.lock && mkfifo special/.lock
+limited --checkpoint special --resume
+[ $? = 2 ] && grep -q 'special/.lock: is no file' err || bad=1
+result $bad 'a lock that is a pipe, or a link: status 2, and nothing waits'
+
+bad=0
+for name in manifest rank-00001; do
+    for what in pipe /dev/zero; do
+        rm -rf special && cp -r saved special && ln -sf "$(realpath $what)" special/step-000000000012/$name
+        limited --resume special/step-000000000012
+        [ $? = 2 ] && grep -q "$name" err || bad=1
+        limited --resume special && [ "$(hash)" = "$wanted" ] && grep -q "$name" err || bad=1
+    done
+done
+result $bad 'a manifest or a file of a rank that is a pipe or a device: status 2, or the checkpoint before'
+
+rm -rf special && mkdir -p special/step-000000000012.new && mkfifo special/step-000000000012.new/rank-00000 &&
+    ln -s ../../text special/step-000000000012.new/rank-00001 && ln -s ../../text special/step-000000000012.new/manifest &&
+    cp text text.before && limited --checkpoint special && [ "$(hash)" = "$wanted" ] && cmp -s text text.before &&
+    [ -f special/step-000000000012/manifest ] && [ ! -L special/step-000000000012/manifest ]
+result $? 'what lies where a checkpoint is to be written is replaced, not written to'
+
 model=2x64x2
 refused 'of another model: the dims of .* there, .* here' --resume saved
 result $? 'a checkpoint of another model: status 2, with the first field that differs'
@@ -156,6 +192,14 @@ if [ "$tool" != - ]; then
     "$tool" reshard saved/step-000000000005 resharded --ranks 3 >out 2>err
     [ $? = 2 ] && grep -q 'is there already' err
     result $? 'evenodd-checkpoint reshard writes over nothing'
+
+    mkdir held && exec 8>held/.lock && flock 8 && "$tool" reshard saved/step-000000000005 held --ranks 3 >out 2>err
+    [ $? = 2 ] && grep -q 'held: another run writes checkpoints there' err && [ "$(ls held)" = '' ] &&
+        "$tool" convert saved model0 >out 2>err && "$tool" convert model0 held --ranks 2 >out 2>err
+    [ $? = 2 ] && grep -q 'held: another run writes checkpoints there' err && [ "$(ls held)" = '' ]
+    status=$?
+    exec 8>&-
+    result $status 'nor does it, or convert, write into a folder that a run holds'
 
     "$tool" convert saved model >out 2>err && [ -f model/model.safetensors ] &&
         "$tool" convert model again --ranks 2 >out 2>err && "$tool" verify again >out 2>err &&
