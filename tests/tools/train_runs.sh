@@ -97,6 +97,10 @@ for option in --beta1 --beta2 --eps; do
 done
 result $told 'a 0 of --beta1, --beta2 or --eps is no default'
 
+"$train" $quick --steps 2 --hash off --log no_hash.jsonl >out 2>err && grep -q '^weights_hash off' out &&
+    grep -q '"weights_hash":null' no_hash.jsonl && ! "$train" $quick --steps 2 --hash maybe >out 2>err && grep -q 'give on or off' err
+result $? '--hash off leaves the hash of the weights out'
+
 "$train" $quick --plan --log plan.jsonl >out 2>err && grep -q 'lower bound' out && [ ! -e plan.jsonl ]
 result $? '--plan prints the plan and writes nothing'
 
