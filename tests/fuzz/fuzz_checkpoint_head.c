@@ -87,14 +87,16 @@ static void use_checkpoint(eo_checkpoint *checkpoint)
         eo_checkpoint_layer layer;
         FUZZ_HOLDS(eo_checkpoint_get_layer(checkpoint, l, &layer) >= 0);
         const uint64_t count = layer.element_count < ELEMENTS_MAX ? layer.element_count : ELEMENTS_MAX;
-        for (uint32_t array = 0; array <= info.optimizer_states; array++) {
-            (void)fuzz_taken(eo_checkpoint_read(checkpoint, l, array, 0, count, values), NULL);
-            (void)fuzz_taken(eo_checkpoint_read(checkpoint, l, array, layer.element_count - count, count, values), NULL);
+        for (uint32_t array = 0; array <= info.optimizer_states; array++) { /* of a frozen layer only the first is there */
+            const bool first = fuzz_taken(eo_checkpoint_read(checkpoint, l, array, 0, count, values), NULL);
+            const bool last = fuzz_taken(eo_checkpoint_read(checkpoint, l, array, layer.element_count - count, count, values),
+                                         NULL);
+            FUZZ_HOLDS(layer.frozen || (first && last));
         }
     }
     uint32_t blob_bytes = sizeof(blob);
-    (void)fuzz_taken(eo_checkpoint_blob(checkpoint, 0, blob, &blob_bytes), NULL);
-    (void)fuzz_taken(eo_checkpoint_verify(checkpoint), NULL);
+    FUZZ_HOLDS(fuzz_taken(eo_checkpoint_blob(checkpoint, 0, blob, &blob_bytes), NULL) && blob_bytes < sizeof(blob));
+    FUZZ_HOLDS(fuzz_taken(eo_checkpoint_verify(checkpoint), NULL));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
