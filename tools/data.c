@@ -4,12 +4,12 @@
  */
 #include "tools/data.h"
 
-#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "tools/mapped_file.h"
 #include "tools/open_file.h"
 
 enum {
@@ -81,17 +81,17 @@ static eo_status map_file(struct eo_data *data, int file, uint64_t file_bytes, c
         return eo_problem_set(problem, EO_ERR_INVALID,
                               "--tokens %s: has %llu bytes, fewer than the header's %d; it is no token file of llm.c, "
                               "or was cut off", path, (unsigned long long)file_bytes, TOKENS_HEADER_BYTES);
-    void *map = mmap(NULL, (size_t)file_bytes, PROT_READ, MAP_PRIVATE, file, 0);
-    if (map == MAP_FAILED)
-        return eo_problem_set(problem, EO_ERR_IO, "--tokens %s: cannot be mapped: %s", path, strerror(errno));
-    data->map = map;
-    data->map_bytes = (size_t)file_bytes;
+    char what[512];
+    snprintf(what, sizeof(what), "--tokens %s", path);
+    TOOLS_TRY(eo_map_file(&data->map, file, file_bytes, what, problem));
+    data->map_bytes = file_bytes;
     struct token_header header;
-    memcpy(&header, map, sizeof(header));
+    memcpy(&header, data->map, sizeof(header));
     TOOLS_TRY(check_header(path, &header, file_bytes, &data->token_bytes, problem));
-    data->tokens = (const char *)map + TOKENS_HEADER_BYTES;
+    data->tokens = (const char *)data->map + TOKENS_HEADER_BYTES;
     data->count = data->own_count = header.count;
-    return check_vocabulary(data, path, vocabulary, problem);
+    TOOLS_TRY(check_vocabulary(data, path, vocabulary, problem));
+    return eo_map_check(problem);
 }
 
 eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vocabulary, bool hold_back,
@@ -167,12 +167,11 @@ void eo_data_fini(struct eo_data *data)
 {
     for (struct eo_data *next = data->next, *after; next; next = after) {
         after = next->next;
-        munmap(next->map, next->map_bytes);
+        eo_unmap_file(next->map, next->map_bytes);
         free(next);
     }
     free(data->owned);
-    if (data->map)
-        munmap(data->map, data->map_bytes);
+    eo_unmap_file(data->map, data->map_bytes);
     *data = (struct eo_data){0};
 }
 

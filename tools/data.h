@@ -24,8 +24,8 @@ struct eo_data {
     uint32_t file_count;     /* that are trained on */
     char warning[300];       /* "": none; for people */
     void *owned;             /* text */
-    void *map;               /* token file */
-    size_t map_bytes;
+    const void *map;         /* token file (mapped_file.h): after a batch, eo_map_check says whether it is worth anything */
+    uint64_t map_bytes;
     uint64_t origin_step, origin_sequence; /* [0, 0] a run that goes on from a checkpoint: what was read before that step */
 };
 

@@ -152,6 +152,9 @@ void eo_job_fini(struct eo_job *job);
  * for --join-timeout. Collective. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank has failed. */
 EO_NODISCARD eo_status eo_job_sum(struct eo_job_rank *rank, double *value);
 
+/* Whether what was read of the data is what is in it: after each batch. EO_ERR_IO, with the reason in the rank's log. */
+EO_NODISCARD eo_status eo_job_check_data(struct eo_job_rank *rank);
+
 /* On standard error: what is doubtful of the data, what a config.json left to its family's defaults, and what of it is not
  * computed. */
 void eo_job_tell_model(const struct eo_job *job);

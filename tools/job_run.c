@@ -11,6 +11,7 @@
 #include "tools/job_meeting.h"
 #include "tools/job_step.h"
 #include "tools/job_world.h"
+#include "tools/mapped_file.h"
 
 /* Sequences of held-back text that a validation looks at, at least. */
 enum { VALIDATION_SEQUENCES = 32 };
@@ -90,6 +91,16 @@ static void leave_out(struct eo_job_rank *rank)
     rank->first.cast_bytes += now.cast_bytes - rank->last.cast_bytes;
 }
 
+eo_status eo_job_check_data(struct eo_job_rank *rank)
+{
+    struct eo_problem problem;
+    const eo_log log = eo_job_log(&rank->log_catch);
+    const eo_status status = eo_map_check(&problem);
+    if (status < 0)
+        log.write(log.user, EO_LOG_ERROR, problem.text);
+    return status;
+}
+
 static eo_status validate(struct eo_job_rank *rank, uint64_t step)
 {
     struct eo_job *job = rank->job;
@@ -100,6 +111,7 @@ static eo_status validate(struct eo_job_rank *rank, uint64_t step)
     for (uint32_t i = 0; i < batch_count; i++) {
         double mean = 0;
         eo_data_validation_batch(&job->data, &job->shape, i, rank->rank, rank->tokens, rank->targets);
+        TOOLS_TRY(eo_job_check_data(rank));
         TOOLS_TRY(eo_transformer_evaluate(job->transformer, rank->runtime, rank->team, &tokens, &mean));
         sum += mean;
     }

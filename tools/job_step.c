@@ -9,12 +9,13 @@
 /* The trainer's scalars of a step, summed over the ranks. */
 enum { VALUE_LOSS, VALUE_STOP, VALUE_SAVED };
 
-static eo_tokens batch_of(struct eo_job_rank *rank, uint64_t step, uint32_t micro_batch)
+static eo_status next_batch(struct eo_job_rank *rank, uint64_t step, uint32_t micro_batch, eo_tokens *out)
 {
     struct eo_job *job = rank->job;
     eo_data_batch(&job->data, &job->shape, job->options->seed, step, micro_batch, rank->rank, rank->tokens,
                   rank->targets);
-    return (eo_tokens){.tokens = rank->tokens, .targets = rank->targets};
+    *out = (eo_tokens){.tokens = rank->tokens, .targets = rank->targets};
+    return eo_job_check_data(rank);
 }
 
 /* On the CPU a loss is there when its micro-batch is; on a GPU nobody waits for it before the step's end. */
@@ -24,7 +25,8 @@ static eo_status run_micro_batches(struct eo_job_rank *rank, uint64_t step, doub
     const bool on_gpu = eo_options_on_gpu(job->options);
     double sum = 0;
     for (uint32_t m = 0; m < job->shape.micro_batches; m++) {
-        const eo_tokens tokens = batch_of(rank, step, m);
+        eo_tokens tokens;
+        TOOLS_TRY(next_batch(rank, step, m, &tokens));
         double mean = 0;
         TOOLS_TRY(eo_transformer_micro_batch(job->transformer, rank->runtime, rank->team, &tokens,
                                              on_gpu ? NULL : &mean));
@@ -61,7 +63,8 @@ static eo_status ordinary_step(struct eo_job_rank *rank, uint64_t step, eo_step_
 static eo_status load_batches(struct eo_job_rank *rank, uint64_t step)
 {
     for (uint32_t m = 0; m < rank->job->shape.micro_batches; m++) {
-        eo_tokens tokens = batch_of(rank, step, m);
+        eo_tokens tokens;
+        TOOLS_TRY(next_batch(rank, step, m, &tokens));
         tokens.slot = m;
         TOOLS_TRY(eo_transformer_load(rank->job->transformer, rank->runtime, &tokens));
     }

@@ -229,8 +229,9 @@ static eo_status take_sample(struct train *train, struct eo_job_rank *rank)
     if (!tokens)
         return EO_ERR_NO_MEMORY;
     eo_data_prompt(&job->data, prompt_count, tokens);
-    const eo_status status = eo_sample(rank, prompt_count, count, vocabulary, sample_temperature,
-                                       job->options->seed, tokens);
+    eo_status status = eo_job_check_data(rank);
+    if (status >= 0)
+        status = eo_sample(rank, prompt_count, count, vocabulary, sample_temperature, job->options->seed, tokens);
     if (status >= 0 && rank->rank == 0) {
         train->sample = tokens;
         train->prompt_count = prompt_count;

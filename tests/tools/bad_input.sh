@@ -4,10 +4,10 @@
 # Goal: bad input ends the tools with exit status 2, a message that says what is wrong, and nothing written.
 # Method: each case runs in an empty folder and asks for a log and a trace there; the message must hold the words of the
 #         case, and the folder must stay empty. A good run first shows that the same command writes when it may.
-# usage: bad_input.sh TRAIN HEADTOHEAD
+# usage: bad_input.sh TRAIN HEADTOHEAD LAUNCH
 set -u
 . "$(dirname "$0")/../tap.sh"
-train=$(realpath "$1") headtohead=$(realpath "$2")
+train=$(realpath "$1") headtohead=$(realpath "$2") launch=$(realpath "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 shown="$work/err $work/out"
@@ -141,6 +141,30 @@ tokens="--model tiny --seq 32 --batch 1 --steps 2 --sample 0 --threads 1 --peak-
     result $? 'or which file'
 }
 refuse 'a second token file that is not there' 'No such file' --model tiny --tokens "$work/tokens.bin" "$work/nothing"
+
+# Shorter in the middle of a run: told, and no bus error.
+{ le32 20240520 1 500000 && zeros 1001012; } >"$work/shrinking.bin"
+cp "$work/shrinking.bin" "$work/whole.bin"
+for how in threads processes; do
+    cp "$work/whole.bin" "$work/shrinking.bin"
+    : >"$work/out"
+    (
+        cd "$work" || exit 1
+        set -- "$train" --model tiny --tokens shrinking.bin --seq 32 --batch 1 --steps 1000000 --sample 0 --threads 1 --peak-seconds 0
+        [ $how = threads ] && exec "$@" --ranks 2
+        exec "$launch" -n 2 "$@"
+    ) >"$work/out" 2>"$work/err" </dev/null &
+    pid=$!
+    tries=0
+    until grep -q '^step' "$work/out" || [ $tries -gt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    truncate -s 4096 "$work/shrinking.bin"
+    wait $pid
+    [ $? = 1 ] && grep -qE 'step [0-9]+, rank [01]: --tokens shrinking.bin: a part of it cannot be read any more' "$work/err"
+    result $? "a token file that is cut short while $how read it: status 1, told with its name"
+done
 
 # Checkpoints: (16 + 8) x 8 + 2 x (12 x 64 + 13 x 8) + 16 = 1952 values.
 header() { le32 20240326 3 8 10 2 2 8 16 && zeros 992; }
