@@ -231,8 +231,9 @@ static eo_status check_gpu_memory(const struct eo_job *job, struct eo_problem *p
 
 static eo_status check_memory(struct eo_job *job, struct eo_problem *problem)
 {
+    const char *bound = "";
     job->available_bytes =
-        eo_options_on_gpu(job->options) ? job->device.free_bytes : eo_process_memory_available();
+        eo_options_on_gpu(job->options) ? job->device.free_bytes : eo_process_memory_available(&bound);
     job->needed_bytes = eo_job_estimate(job->options, &job->summary, job->device.device_count);
     if (eo_options_on_gpu(job->options))
         return check_gpu_memory(job, problem);
@@ -242,9 +243,9 @@ static eo_status check_memory(struct eo_job *job, struct eo_problem *problem)
     advise(job, advice, sizeof(advice));
     return eo_problem_set(problem, EO_ERR_NO_MEMORY,
                           "not enough memory for --model %s with --ranks %u --batch %u --seq %u: %.0f MiB are needed "
-                          "(%.0f MiB a rank are planned, the rest is an estimate), %.0f MiB are available; %s",
+                          "(%.0f MiB a rank are planned, the rest is an estimate), %.0f MiB are available%s; %s",
                           job->options->model_name, job->options->ranks, job->shape.batch, job->shape.seq,
-                          mib(job->needed_bytes), mib(job->summary.arena_bytes), mib(job->available_bytes), advice);
+                          mib(job->needed_bytes), mib(job->summary.arena_bytes), mib(job->available_bytes), bound, advice);
 }
 
 /* --- data -------------------------------------------------------------------------------------------------------- */

@@ -83,16 +83,25 @@ static uint64_t control_groups_available(void)
     return available;
 }
 
-uint64_t eo_process_memory_available(void)
+/* What a limit of this process leaves of what `key` counts. */
+static uint64_t limit_available(int resource, const char *key)
 {
-    uint64_t available = UINT64_MAX;
-    const uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
-    if (kib != UINT64_MAX)
-        available = kib * 1024;
-    available = smaller(available, control_groups_available());
     struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-        available = smaller(available, limit.rlim_cur);
+    const uint64_t used_kib = number_in("/proc/self/status", key);
+    if (used_kib == UINT64_MAX || getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    return limit.rlim_cur > used_kib * 1024 ? limit.rlim_cur - used_kib * 1024 : 0;
+}
+
+uint64_t eo_process_memory_available(const char **bound)
+{
+    const uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
+    const uint64_t machine = smaller(kib != UINT64_MAX ? kib * 1024 : UINT64_MAX, control_groups_available());
+    const uint64_t addresses = limit_available(RLIMIT_AS, "VmSize:"), data = limit_available(RLIMIT_DATA, "VmData:");
+    const uint64_t available = smaller(machine, smaller(addresses, data));
+    *bound = available == machine     ? ""
+             : available == addresses ? " under the limit on address space (ulimit -v)"
+                                      : " under the limit on data (ulimit -d)";
     return available;
 }
 

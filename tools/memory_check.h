@@ -7,8 +7,9 @@
 
 #include <stdint.h>
 
-/* The smallest of the machine's available memory, the control groups' limits and the address space limit. */
-uint64_t eo_process_memory_available(void);
+/* The smallest of what the machine, the control groups and the limits of this process leave. *bound: the words for such a
+ * limit, where it is the smallest; else "". */
+uint64_t eo_process_memory_available(const char **bound);
 
 /* The largest resident size so far, and page faults that were served without a disk. */
 uint64_t eo_process_resident_peak(void);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/arithmetic.h"
@@ -107,10 +108,28 @@ static uint64_t cgroup_available(void)
     return available;
 }
 
-uint64_t eo_memory_available(void)
+/* What a limit of this process leaves of what `key` counts. */
+static uint64_t limit_available(int resource, const char *key)
 {
+    struct rlimit limit;
+    uint64_t used_kib;
+    if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        !read_number("/proc/self", "status", key, &used_kib))
+        return UINT64_MAX;
+    return limit.rlim_cur - eo_min_u64(limit.rlim_cur, used_kib * 1024);
+}
+
+uint64_t eo_memory_available(const char **bound)
+{
+    static const char *const names[] = {"", "", " under the limit on address space (ulimit -v)", " under the limit on data (ulimit -d)"};
     uint64_t machine = UINT64_MAX, kib;
     if (read_number("/proc", "meminfo", "MemAvailable:", &kib))
         machine = kib * 1024;
-    return eo_min_u64(machine, cgroup_available());
+    const uint64_t available[] = {machine, cgroup_available(), limit_available(RLIMIT_AS, "VmSize:"),
+                                  limit_available(RLIMIT_DATA, "VmData:")};
+    size_t least = 0;
+    for (size_t i = 1; i < sizeof(available) / sizeof(available[0]); i++)
+        least = available[i] < available[least] ? i : least;
+    *bound = names[least];
+    return available[least];
 }

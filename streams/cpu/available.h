@@ -8,7 +8,8 @@
 
 #include <stdint.h>
 
-/* The smallest of what the machine and the control groups of this process leave; UINT64_MAX where nothing tells. */
-uint64_t eo_memory_available(void);
+/* The smallest of what the machine, the control groups and the limits of this process leave; UINT64_MAX where nothing tells.
+ * *bound: the words for a limit of this process, such as " under ... (ulimit -v)", where that is the smallest; else "". */
+uint64_t eo_memory_available(const char **bound);
 
 #endif

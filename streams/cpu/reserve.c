@@ -93,20 +93,23 @@ eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uin
 {
     *out = NULL;
     const uint32_t rank = device->params.rank;
-    const uint64_t available = eo_memory_available();
+    const char *bound;
+    const uint64_t available = eo_memory_available(&bound), mapped = mapped_bytes(bytes);
     const bool is_shared = device->params.share_memory &&
                            (kind == EO_MEMORY_KIND_GATHER || kind == EO_MEMORY_KIND_GRADIENT);
     unsigned char *memory = NULL;
-    if (bytes <= available && bytes <= INT64_MAX / 2)
-        memory = is_shared ? map_shared(eo_cpu_of(device), mapped_bytes(bytes))
-                           : eo_cpu_map(-1, mapped_bytes(bytes), PROT_READ | PROT_WRITE);
-    if (!memory) {
+    if (bytes > INT64_MAX / 2 || bytes > available || mapped > available) {
         eo_log_write(&device->log, EO_LOG_ERROR,
-                     "rank %u: out of memory: %.1f MiB needed, %.1f MiB available; use a smaller model or batch, more "
-                     "recompute, or more machines", rank, (double)bytes / MIB, (double)available / MIB);
+                     "rank %u: out of memory: %.1f MiB needed, %.1f MiB available%s; use a smaller model or batch, more "
+                     "recompute, or more machines", rank, (double)eo_max_u64(bytes, mapped) / MIB, (double)available / MIB, bound);
         return EO_ERR_NO_MEMORY;
     }
-    const uint64_t mapped = mapped_bytes(bytes);
+    memory = is_shared ? map_shared(eo_cpu_of(device), mapped) : eo_cpu_map(-1, mapped, PROT_READ | PROT_WRITE);
+    if (!memory) {
+        eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: out of memory: the system refuses %.1f MiB: %s; %.1f MiB seemed to "
+                     "be available%s", rank, (double)mapped / MIB, strerror(errno), (double)available / MIB, bound);
+        return EO_ERR_NO_MEMORY;
+    }
     const struct eo_cpu *cpu = eo_cpu_of(device);
     if (cpu->affinity_ops)
         cpu->affinity_ops->bind_memory(cpu->affinity, memory, mapped);
@@ -135,7 +138,8 @@ void eo_cpu_release(struct eo_device *device, enum eo_memory_kind kind, void *me
 
 eo_status eo_cpu_available(struct eo_device *device, uint64_t *free_bytes, uint64_t *total_bytes)
 {
-    *free_bytes = eo_memory_available();
+    const char *bound;
+    *free_bytes = eo_memory_available(&bound);
     *total_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     return EO_OK;
 }

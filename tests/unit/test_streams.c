@@ -7,9 +7,11 @@
 #include <criterion/criterion.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -296,6 +298,40 @@ Test(reserve, gives_zeroed_resident_memory_or_says_what_is_missing)
     cr_expect(strstr(said.text, "1073741824.0 MiB needed") && strstr(said.text, "available"), "%s", said.text);
     cr_expect_eq(device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, UINT64_MAX, &memory), EO_ERR_NO_MEMORY, "wraps");
     device->ops->release(device, EO_MEMORY_KIND_PRIVATE, NULL, 0);
+    eo_device_destroy(&device);
+}
+
+static uint64_t own_addresses(void)
+{
+    unsigned long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    cr_assert(file && fscanf(file, "%llu", &pages) == 1 && fclose(file) == 0);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/*
+ * Goal: under a limit on addresses what is told to be available is what the limit leaves, not what the machine has.
+ * Method: a limit 64 MiB above what this process has, and 256 MiB wanted.
+ */
+Test(reserve, names_the_limit_that_is_in_the_way)
+{
+    struct text said = {""};
+    const eo_log log = {keep_text, &said, EO_LOG_ERROR};
+    struct eo_device *device;
+    struct rlimit before, limit;
+    double needed = 0, available = 1e9;
+    cr_assert_eq(eo_device_create(&device, "cpu", &(struct eo_device_params){.queue_count = 1, .rank_count = 1, .log = &log}),
+                 EO_OK);
+    cr_assert_eq(getrlimit(RLIMIT_AS, &before), 0);
+    limit = before;
+    limit.rlim_cur = own_addresses() + (64 << 20);
+    cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    void *memory;
+    const eo_status status = device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, 256 << 20, &memory);
+    cr_assert_eq(setrlimit(RLIMIT_AS, &before), 0);
+    cr_expect_eq(status, EO_ERR_NO_MEMORY);
+    cr_expect(sscanf(said.text, "rank 0: out of memory: %lf MiB needed, %lf MiB available", &needed, &available) == 2 &&
+              needed > available && strstr(said.text, "(ulimit -v)"), "%s", said.text);
     eo_device_destroy(&device);
 }
 
