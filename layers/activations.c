@@ -100,10 +100,9 @@ struct half_output eo_half_output(const struct pass *pass, const struct half *ha
     return (struct half_output){pass_at(pass, values, at), eo_half_output_stride(t, half, i)};
 }
 
-static uint64_t tensor_bytes(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
+uint64_t eo_half_tensor_bytes(const eo_transformer *t, const struct half *half, enum half_tensor tensor, uint64_t rows)
 {
     const struct half_shape *shape = half_shape_of(t, half);
-    const uint64_t rows = token_rows(t);
     switch (tensor) {
     case HALF_NORM:
         return rows * t->params.config.width * element_bytes(t);
@@ -163,7 +162,7 @@ static eo_status add_half_tensors(eo_transformer *t, uint32_t h)
     struct half *half = &t->halves[h];
     for (uint32_t tensor = 0; tensor < HALF_TENSOR_COUNT; tensor++) {
         struct tensor_buffers *buffers = &half->tensor[tensor];
-        const uint64_t bytes = tensor_bytes(t, half, tensor);
+        const uint64_t bytes = eo_half_tensor_bytes(t, half, tensor, token_rows(t));
         *buffers = (struct tensor_buffers){NO_BUFFER, NO_BUFFER};
         if (bytes == 0)
             continue;

@@ -19,10 +19,10 @@ static struct chunk chunk_at(const struct pass *pass, uint64_t first, uint64_t r
         .first = first,
         .rows = rows,
         .input = pass_at(pass, pass_buffer(pass, t->stream[t->half_count]), first * t->params.config.width),
-        .norm = eo_buffer(pass->runtime, t->head.norm),
-        .stats = eo_buffer(pass->runtime, t->head.stats),
-        .logits = eo_buffer(pass->runtime, t->head.logits),
-        .losses = eo_buffer(pass->runtime, t->head.losses),
+        .norm = pass_memory(pass, t->head.norm),
+        .stats = pass_memory(pass, t->head.stats),
+        .logits = pass_memory(pass, t->head.logits),
+        .losses = pass_memory(pass, t->head.losses),
     };
 }
 

@@ -2,7 +2,7 @@
  *
  * What stands between a half's two products: attention, or the MLP's activation.
  */
-#include "layers/transformer.h"
+#include "layers/decode.h"
 
 static eo_status rotate_one(const struct pass *pass, void *values, uint64_t stride, uint32_t head_count, bool backward)
 {
@@ -12,7 +12,7 @@ static eo_status rotate_one(const struct pass *pass, void *values, uint64_t stri
         .types = pass->types,
         .values = values,
         .stride = stride,
-        .table = table,
+        .table = pass->decoder ? table + (uint64_t)pass->decoder->count * t->params.config.head_size : table,
         .rows = pass->rows,
         .seq = pass->seq,
         .head_count = head_count,
@@ -101,6 +101,8 @@ static eo_status attention_forward(const struct pass *pass, const struct half *h
     const struct eo_attention attention = attention_of(pass, half);
     LAYERS_TRY(add_biases(pass, half, w));
     LAYERS_TRY(norm_and_rotate(pass, half, w));
+    if (pass->decoder)
+        return eo_decode_attention(pass, (uint32_t)(half - pass->transformer->halves) / 2, &attention);
     return pass->kernels->attention_forward(pass->team, &attention);
 }
 

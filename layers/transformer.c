@@ -2,7 +2,7 @@
  *
  * The transformer as an object, and the order of its passes: what any trainer does with the runtime's calls.
  */
-#include "layers/transformer.h"
+#include "layers/decode.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -149,6 +149,11 @@ static eo_status check_values(const eo_transformer *t, const int32_t *tokens, ui
     return EO_OK;
 }
 
+eo_status eo_transformer_check_tokens(const eo_transformer *t, const int32_t *tokens, uint64_t count)
+{
+    return check_values(t, tokens, count, "tokens");
+}
+
 static struct pass pass_of(const eo_transformer *t, eo_runtime *runtime, eo_team *team, uint32_t batch, uint32_t seq)
 {
     return (struct pass){.transformer = t, .runtime = runtime, .team = team, .kernels = t->kernels, .types = t->types,
@@ -204,15 +209,16 @@ static eo_status begin_batch(struct pass *out, const eo_transformer *t, eo_runti
 
 /* ---- forward ---- */
 
-static eo_status embedding_forward(const struct pass *pass, const int32_t *tokens)
+eo_status eo_pass_embedding(const struct pass *pass, const int32_t *tokens)
 {
     const eo_transformer *t = pass->transformer;
+    const uint64_t first = pass->decoder ? pass->decoder->count : 0;
     return pass->kernels->embedding_forward(pass->team, &(struct eo_embedding){
         .types = pass->types,
         .out = pass_buffer(pass, t->stream[0]),
         .tokens = tokens,
         .token_table = pass_weight(pass, 0),
-        .position_table = is_gpt2(t) ? pass_weight(pass, 1) : NULL,
+        .position_table = is_gpt2(t) ? pass_at(pass, pass_weight(pass, 1), first * t->params.config.width) : NULL,
         .rows = pass->rows,
         .width = t->params.config.width,
         .seq = pass->seq,
@@ -245,7 +251,7 @@ static eo_status run_forward(struct pass *pass, const int32_t *tokens)
         stand_at(pass, position, "forward");
         LAYERS_TRY(eo_forward_begin(pass->runtime, position, &pass->view));
         if (position == 0)
-            LAYERS_TRY(embedding_forward(pass, tokens));
+            LAYERS_TRY(eo_pass_embedding(pass, tokens));
         else
             LAYERS_TRY(eo_block_forward(pass, position));
         LAYERS_TRY(eo_forward_end(pass->runtime, position));

@@ -103,6 +103,8 @@ struct pass {
     uint32_t batch, seq;
     uint64_t rows; /* batch x seq */
     bool backward; /* recompute and backward: which of a tensor's buffers */
+    struct eo_decoder *decoder; /* NULL, or: the rows are new tokens behind those of its cache (layers/decode.h) */
+    void *const *memory;        /* NULL, or: by buffer, in place of the runtime's */
 };
 
 static inline bool is_gpt2(const eo_transformer *t)
@@ -126,10 +128,15 @@ static inline const struct half_shape *half_shape_of(const eo_transformer *t, co
     return &t->shape[half->attention];
 }
 
+static inline void *pass_memory(const struct pass *pass, uint32_t buffer)
+{
+    return pass->memory ? pass->memory[buffer] : eo_buffer(pass->runtime, buffer);
+}
+
 static inline void *pass_buffer(const struct pass *pass, struct tensor_buffers buffers)
 {
     const uint32_t buffer = pass->backward ? buffers.backward : buffers.forward;
-    return buffer == NO_BUFFER ? NULL : eo_buffer(pass->runtime, buffer);
+    return buffer == NO_BUFFER ? NULL : pass_memory(pass, buffer);
 }
 
 static inline void *pass_weight(const struct pass *pass, uint32_t parameter)
@@ -160,6 +167,9 @@ static inline struct eo_operand operand_transposed(const void *values, uint64_t 
 
 /* Fills in shapes, positions and the model. */
 eo_status eo_transformer_describe(eo_transformer *t);
+
+/* Of so many tokens; 0: the half has no such tensor. */
+uint64_t eo_half_tensor_bytes(const eo_transformer *t, const struct half *half, enum half_tensor tensor, uint64_t rows);
 
 /* Adds every buffer the passes use, with its lifetime. After describe. */
 eo_status eo_transformer_add_buffers(eo_transformer *t);
@@ -226,6 +236,10 @@ eo_status eo_block_backward(const struct pass *pass, uint32_t position);
 eo_status eo_half_operation_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w);
 eo_status eo_half_operation_again(const struct pass *pass, const struct half *half, const struct half_parameters *w);
 eo_status eo_half_operation_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w);
+
+/* The first position's forward pass. */
+eo_status eo_pass_embedding(const struct pass *pass, const int32_t *tokens);
+eo_status eo_transformer_check_tokens(const eo_transformer *t, const int32_t *tokens, uint64_t count);
 
 /* The head. Losses are added to the loss buffer; `first` runs chunk 0 as far as it needs no gradient buffer. */
 eo_status eo_head_backward_first(const struct pass *pass, const int32_t *targets);

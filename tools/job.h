@@ -70,7 +70,7 @@ struct eo_job_rank {
     uint32_t unsaved_count;     /* checkpoints that could not be written, the same on all ranks */
     uint64_t unsaved_step;      /* of the last of them */
     bool is_ending;             /* the last step is over: only what was saved is waited for */
-    uint64_t resident_bytes;    /* where ranks are processes: of this one, at most */
+    uint64_t resident_bytes;    /* of the rank's process, at most, until its training ended */
 };
 
 /* What the ranks know together after a step. */

@@ -29,7 +29,8 @@ bool eo_job_gather_figures(struct eo_job *job, bool traces)
         return traces;
     const uint32_t count = world->environment.rank_count;
     struct eo_job_rank *self = &job->ranks[0];
-    self->resident_bytes = eo_process_resident_peak();
+    if (!self->resident_bytes)
+        self->resident_bytes = eo_process_resident_peak();
     const struct figures mine = {self->first, self->last, self->step_count, self->resident_bytes, traces};
     struct figures *all = calloc(count, sizeof(*all));
     if (!all || eo_rendezvous_all_gather(world->rendezvous, &mine, sizeof(mine), all) < 0) {

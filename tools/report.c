@@ -173,7 +173,7 @@ void eo_report_memory(const struct eo_job *job, uint64_t resident_peak_bytes)
     }
     if (job->options->memory != EO_MEMORY_STATIC)
         printf("  %-24s %10.2f MiB live, %.2f MiB reserved, at most\n", "taken", mib(live), mib(reserved));
-    printf("  %-24s %10.2f MiB resident at most\n", who, mib(resident_peak_bytes));
+    printf("  %-24s %10.2f MiB resident at most in training\n", who, mib(resident_peak_bytes));
     if (job->gpu.used_bytes)
         report_gpu_memory(job);
 }

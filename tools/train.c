@@ -64,7 +64,7 @@ struct train {
     uint64_t weights_hash;
     struct eo_problem export_problem; /* "": the weights were exported, or nobody asked for it */
     int32_t *sample;
-    uint32_t prompt_count;
+    uint32_t prompt_count, sample_made;
 };
 
 static volatile sig_atomic_t interrupted;
@@ -229,12 +229,17 @@ static eo_status take_sample(struct train *train, struct eo_job_rank *rank)
     if (!tokens)
         return EO_ERR_NO_MEMORY;
     eo_data_prompt(&job->data, prompt_count, tokens);
+    const struct eo_sample_params params = {
+        .prompt_count = prompt_count, .count = count, .vocabulary = vocabulary, .temperature = sample_temperature,
+        .seed = job->options->seed, .without_cache = getenv("EO_TEST_SAMPLE_WITHOUT_CACHE") != NULL};
+    uint32_t made = 0;
     eo_status status = eo_job_check_data(rank);
     if (status >= 0)
-        status = eo_sample(rank, prompt_count, count, vocabulary, sample_temperature, job->options->seed, tokens);
+        status = eo_sample(rank, &params, tokens, &made);
     if (status >= 0 && rank->rank == 0) {
         train->sample = tokens;
         train->prompt_count = prompt_count;
+        train->sample_made = made;
     } else {
         free(tokens);
     }
@@ -281,6 +286,7 @@ static eo_status on_end(void *user, struct eo_job_rank *rank)
         train->weights_hash = hash;
     if (train->settings.export.path)
         TOOLS_TRY(export_weights(train, rank));
+    rank->resident_bytes = eo_process_resident_peak(); /* of the training: a sample takes memory of its own */
     /* Who stops a run does not want to wait for a sample. */
     return train->settings.sample_count && !rank->stopped ? take_sample(train, rank) : EO_OK;
 }
@@ -385,11 +391,19 @@ static void write_trace(struct train *train)
                job->together && job->shape.rank_count > EO_TRACE_RANKS_MAX ? ", of rank 0 alone: there are many" : "");
 }
 
+static void report_sample(const struct train *train)
+{
+    eo_report_sample(train->sample, train->prompt_count, train->sample_made, train->job.data.is_text);
+    if (train->sample_made < train->settings.sample_count)
+        printf("interrupted after %u of %u token%s\n", train->sample_made, train->settings.sample_count,
+               train->settings.sample_count == 1 ? "" : "s");
+}
+
 static void report(struct train *train)
 {
     const double step_s_median = median_of_steps(train, train->step_s);
     const double host_s_median = median_of_steps(train, train->host_s);
-    uint64_t resident_peak_bytes = eo_process_resident_peak();
+    uint64_t resident_peak_bytes = 0;
     const bool traces = eo_job_gather_figures(&train->job, train->traces);
     for (uint32_t r = 0; r < train->job.told_count; r++) /* pages that processes share are counted in each: no sum */
         if (train->job.ranks[r].resident_bytes > resident_peak_bytes)
@@ -402,7 +416,7 @@ static void report(struct train *train)
     eo_report_time(&train->job, step_s_median, host_s_median);
     eo_gpu_watch_print(&train->watch, stdout);
     if (train->sample)
-        eo_report_sample(train->sample, train->prompt_count, train->settings.sample_count, train->job.data.is_text);
+        report_sample(train);
     printf("\n");
     write_summary(train, step_s_median, host_s_median, resident_peak_bytes);
     if (train->settings.export.path && !train->export_problem.text[0])

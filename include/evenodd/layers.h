@@ -172,6 +172,27 @@ EO_EXPORT EO_NODISCARD eo_status eo_transformer_logits(const eo_transformer *tra
                                                        eo_team *team, const int32_t *tokens, uint32_t position,
                                                        float *logits);
 
+/*
+ * Text, token after token: a copy of all weights and a cache of keys and values, in host memory that is allocated at create
+ * beside the plan (eo_decoder_bytes), so that a token costs one look at each weight, and no collective. For kernels whose
+ * memory is the host's. Logits are those of eo_transformer_logits up to rounding.
+ *
+ * create is collective, between steps; `out` NULL: this rank keeps nothing. The transformer must outlive the decoder.
+ * EO_ERR_UNSUPPORTED: the kernels are a device's, on all ranks alike; EO_ERR_NO_MEMORY: here, where the other ranks go on.
+ *
+ * run is not collective: `count` tokens behind those that came before, at most seq of the transformer together, on a team of
+ * any size; logits (vocabulary floats) are of the last one, NULL: not wanted. Allocates nothing. forget: the next token is the
+ * first one again.
+ */
+typedef struct eo_decoder eo_decoder;
+EO_EXPORT uint64_t eo_decoder_bytes(const eo_transformer *transformer);
+EO_EXPORT EO_NODISCARD eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer, eo_runtime *runtime);
+EO_EXPORT EO_NODISCARD eo_status eo_decoder_run(eo_decoder *decoder, eo_team *team, const int32_t *tokens, uint32_t count,
+                                                float *logits);
+EO_EXPORT uint32_t eo_decoder_count(const eo_decoder *decoder); /* tokens since the last forget */
+EO_EXPORT void eo_decoder_forget(eo_decoder *decoder);
+EO_EXPORT void eo_decoder_destroy(eo_decoder **decoder);
+
 /* Useful FLOPs of one micro-batch of one rank, forward and backward, without recompute:
  * 6 x multiplied parameters x tokens + 6 x layers x heads x head size x seq x tokens (causal attention). */
 EO_EXPORT double eo_transformer_flops(const eo_transformer *transformer);

@@ -108,6 +108,47 @@ result $? '--plan prints the plan and writes nothing'
     grep -q '^sample, after 16 given' out
 result $? 'a sample is generated'
 
+# The sample is longer than a sequence, so the cache is begun anew several times.
+for model in tiny qwen3-tiny; do
+    options="--text text --model $model --seq 32 --threads 1 --peak-seconds 0 --steps 2 --sample 90"
+    "$train" $options >out 2>err && EO_TEST_SAMPLE_WITHOUT_CACHE=1 "$train" $options >plain 2>>err &&
+        sed -n '/^sample/,/^weights_hash/p' out >out.sample && sed -n '/^sample/,/^weights_hash/p' plain >plain.sample &&
+        [ -s out.sample ] && cmp out.sample plain.sample >>err
+    result $? "$model: the sample with a cache of keys and values is the one without"
+done
+
+# Hours of sample: the signal comes when steps are over. One rank of processes is enough.
+interrupt_sample() # NAME COMMAND...
+{
+    name=$1
+    shift
+    "$@" >out 2>err &
+    pid=$!
+    tries=0
+    until grep -q 'step     1 / 1' out || [ $tries -gt 600 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    sleep 0.2
+    kill -TERM $pid
+    # timeout would not see a child of this shell
+    tries=0
+    while kill -0 $pid 2>/dev/null && [ $tries -lt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    [ $tries -lt 200 ] || kill -KILL $pid
+    wait $pid
+    [ $? = 0 ] && grep -qE '^interrupted after [0-9]+ of 1000000 tokens' out && grep -q weights_hash out
+    result $? "$name"
+}
+long="--text text --model tiny --seq 32 --threads 1 --peak-seconds 0 --steps 1 --sample 1000000"
+interrupt_sample 'a signal while text is sampled ends the run in order, with what there is' "$train" $long
+EO_TEST_SAMPLE_WITHOUT_CACHE=1
+export EO_TEST_SAMPLE_WITHOUT_CACHE
+interrupt_sample 'without a cache too' "$train" $long
+unset EO_TEST_SAMPLE_WITHOUT_CACHE
+
 "$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 2 --json h.json --html h.html >out 2>err
 result $? 'headtohead runs all modes to the same weights'
 "$python" "$check" comparison h.json h.html 2 >>out 2>>err
