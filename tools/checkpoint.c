@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "tools/arguments.h"
 #include "tools/convert.h"
 #include "tools/job_checkpoint.h"
 
@@ -34,11 +35,10 @@ static error_t parse_tool_option(int key, char *text, struct argp_state *state)
     struct checkpoint_tool *tool = state->input;
     switch (key) {
     case OPTION_RANKS:
-        eo_option_once(state, &tool->given, 0, "ranks");
         tool->ranks = (uint32_t)eo_option_count(state, "ranks", text, 1, EO_PLAN_RANKS_MAX);
         return 0;
     case OPTION_DTYPE:
-        eo_option_once(state, &tool->given, 1, "dtype");
+        tool->given |= 2;
         if (strcmp(text, "fp32") != 0 && strcmp(text, "bf16") != 0)
             argp_error(state, "--dtype is '%s'; give fp32 or bf16", text);
         tool->dtype = strcmp(text, "bf16") == 0 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
@@ -191,7 +191,8 @@ static eo_status reshard(const struct checkpoint_tool *tool)
     eo_checkpoint_info info;
     eo_checkpoint_get_info(checkpoint, &info);
     if (status >= 0)
-        printf("%s, of %u ranks, is now in %s, of %u\n", info.path, info.rank_count, tool->to, tool->ranks);
+        printf("%s, of %u rank%s, is now in %s, of %u\n", info.path, info.rank_count, eo_plural(info.rank_count), tool->to,
+               tool->ranks);
     eo_checkpoint_close(&checkpoint);
     return status;
 }
@@ -302,7 +303,6 @@ int main(int argc, char **argv)
                "newest. convert writes a Hugging Face folder, or, where TO ends in .bin, a GPT-2 checkpoint of llm.c; of "
                "those it makes a checkpoint.",
     };
-    argp_err_exit_status = EO_EXIT_BAD_INPUT;
-    argp_parse(&argp, argc, argv, 0, NULL, &tool);
+    eo_arguments_parse(&argp, &(struct eo_arguments){.argc = argc, .argv = argv}, &tool);
     return eo_output_end(run_tool(&argp, &tool));
 }

@@ -26,9 +26,6 @@ static const char *next_word(struct argp_state *state)
 static error_t parse_checkpoint_option(int key, char *text, struct argp_state *state)
 {
     struct eo_checkpoint_options *options = state->input;
-    if (key >= CHECKPOINT_FOLDER && key <= CHECKPOINT_USED)
-        eo_option_once(state, &options->given, (unsigned)(key - CHECKPOINT_FOLDER),
-                       checkpoint_option_table[key - CHECKPOINT_FOLDER].name);
     switch (key) {
     case CHECKPOINT_FOLDER: options->folder = text; return 0;
     case CHECKPOINT_EVERY:

@@ -38,7 +38,7 @@ static error_t parse_export_option(int key, char *text, struct argp_state *state
 {
     struct eo_export_settings *settings = state->input;
     if (key >= EXPORT_PATH && key <= EXPORT_FILE_BYTES)
-        eo_option_once(state, &settings->given, (unsigned)(key - EXPORT_PATH), export_options[key - EXPORT_PATH].name);
+        settings->given |= (uint64_t)1 << (key - EXPORT_PATH);
     switch (key) {
     case EXPORT_PATH: settings->path = text; return 0;
     case EXPORT_DTYPE:

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tools/arguments.h"
 #include "tools/comparison.h"
 #include "tools/job.h"
 #include "tools/measured_run.h"
@@ -38,16 +39,12 @@ struct settings {
     const char *json_path, *html_path;
     bool one_run;
     int figures; /* file descriptor of the parent's pipe */
-    uint64_t given;
     char **arguments; /* of the command line */
 };
 
 static error_t parse_head_option(int key, char *text, struct argp_state *state)
 {
     struct settings *settings = state->input;
-    for (const struct argp_option *row = head_options; row->name || row->doc; row++)
-        if (row->name && row->key == key)
-            eo_option_once(state, &settings->given, (unsigned)(key - HEAD_RUNS), row->name);
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &settings->common; return 0;
     case HEAD_RUNS: settings->runs = (uint32_t)eo_option_count(state, "runs", text, 1, 1000); return 0;
@@ -311,7 +308,7 @@ int main(int argc, char **argv)
         return complain(&problem, EO_EXIT_BAD_INPUT);
     }
     /* ARGP_IN_ORDER keeps argv as it was given: the children get it too. */
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &settings);
+    eo_arguments_parse(&argp, &(struct eo_arguments){.argc = argc, .argv = argv, .flags = ARGP_IN_ORDER}, &settings);
     const int result = settings.one_run && settings.figures >= 0 ? one_run(&settings) : compare(&settings);
     eo_options_fini(&settings.common);
     return eo_output_end(result);

@@ -250,24 +250,15 @@ static eo_status check_memory(struct eo_job *job, struct eo_problem *problem)
 
 /* --- data -------------------------------------------------------------------------------------------------------- */
 
-/* The folders of the project that hold text; not the whole tree, where builds and notes may lie. */
-static eo_status load_own_sources(struct eo_data *data, struct eo_problem *problem)
+/* A frozen copy of the project's documents: figures do not change with every commit. */
+static eo_status load_default_text(struct eo_data *data, struct eo_problem *problem)
 {
-    static const char *const names[] = {"README.md", "CONTRIBUTING.md", "docs", "include", "base", "streams",
-                                        "buffers", "runtime", "layers", "tests", "tools"};
-    enum { NAME_COUNT = sizeof(names) / sizeof(names[0]) };
-    static char paths[NAME_COUNT][4096];
-    const char *found[NAME_COUNT];
-    uint32_t found_count = 0;
-    for (int i = 0; i < NAME_COUNT; i++) {
-        snprintf(paths[i], sizeof(paths[i]), "%s/%s", EO_SOURCE_ROOT, names[i]);
-        if (access(paths[i], R_OK) == 0)
-            found[found_count++] = paths[i];
-    }
-    if (found_count == 0)
-        return eo_problem_set(problem, EO_ERR_IO, "the project's own sources, which are the default text, are not in "
-                              "%s any more; name files or folders with --text", EO_SOURCE_ROOT);
-    return eo_data_load_text(data, found, found_count, problem);
+    static const char path[] = EO_SOURCE_ROOT "/tools/default_text.txt";
+    const char *const paths[] = {path};
+    if (access(path, R_OK) != 0)
+        return eo_problem_set(problem, EO_ERR_IO, "the default text, %s, is not there any more; name files or folders with "
+                              "--text", path);
+    return eo_data_load_text(data, paths, 1, problem);
 }
 
 /* Bytes are tokens of a vocabulary that has them. What was trained on a tokenizer's knows nothing of bytes. */
@@ -297,7 +288,7 @@ static eo_status load_data(struct eo_job *job, struct eo_problem *problem)
     else if (o->text_paths)
         TOOLS_TRY(eo_data_load_text(&job->data, o->text_paths, o->text_path_count, problem));
     else
-        TOOLS_TRY(load_own_sources(&job->data, problem));
+        TOOLS_TRY(load_default_text(&job->data, problem));
     return eo_data_check(&job->data, &job->shape, job->val_every != 0, problem);
 }
 

@@ -23,7 +23,6 @@ struct eo_checkpoint_options {
     bool used;               /* `folder` may hold checkpoints of another run */
     bool resume;
     const char *resume_path; /* NULL: the newest of `folder`, or from the start where there is none */
-    uint64_t given;
 };
 
 /* For struct argp's children; its input is a struct eo_checkpoint_options of zeros. */

@@ -34,9 +34,6 @@ static const struct argp_option world_options[] = {
 static error_t parse_world_option(int key, char *text, struct argp_state *state)
 {
     struct eo_job_world *world = state->input;
-    for (const struct argp_option *row = world_options; row->name || row->doc; row++)
-        if (row->name && row->key == key)
-            eo_option_once(state, &world->given, (unsigned)(key - WORLD_COLLECTIVES), row->name);
     switch (key) {
     case WORLD_COLLECTIVES:
         if (strcmp(text, "shared") != 0 && strcmp(text, "mpi") != 0 && strcmp(text, "nccl") != 0)

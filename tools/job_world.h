@@ -27,7 +27,6 @@ struct eo_job_world {
     struct eo_world_environment environment;
     const char *collectives;    /* NULL until they are chosen */
     double join_s, silence_s;   /* 0: the library's */
-    uint64_t given;
 
     eo_rendezvous *rendezvous;  /* NULL: ranks are threads of this process */
     struct eo_log_catch log_catch; /* of the rendezvous, for its life: what ends the job is told by on_failed */

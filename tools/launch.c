@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/arguments.h"
 #include "tools/launch_ranks.h"
 #include "tools/problem.h"
 
@@ -165,8 +166,8 @@ int main(int argc, char **argv)
                "it did not answer); else that of the first rank that failed. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and "
                "SIGUSR2 go to all ranks.",
     };
-    argp_err_exit_status = EO_EXIT_BAD_INPUT;
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &settings);
+    eo_arguments_parse(&argp, &(struct eo_arguments){.argc = argc, .argv = argv, .flags = ARGP_IN_ORDER, .command_follows = true},
+                       &settings);
     warn_of_nesting();
     settings.launch.command = settings.command;
     if (!eo_launch_init(&settings.launch, most_ranks(&settings)))

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/arguments.h"
 #include "tools/memplan_compare.h"
 #include "tools/memplan_page.h"
 #include "tools/memplan_published.h"
@@ -116,8 +117,10 @@ static eo_dtype parse_dtype(const struct argp_state *state, const char *name, co
 
 static void parse_strategy(const struct argp_state *state, struct memplan *m, const char *text)
 {
-    if (strcmp(text, "all") == 0) {
-        m->all_strategies = true;
+    m->all_strategies = strcmp(text, "all") == 0;
+    if (m->all_strategies) {
+        m->settings.strategy = EO_STRATEGY_ZERO3;
+        m->settings.hsdp_group = 0;
         return;
     }
     if (!eo_strategy_parse(text, &m->settings.strategy, &m->settings.hsdp_group))
@@ -257,8 +260,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     struct memplan *m = state->input;
     if (key >= KEY_MODEL && key < KEY_END) {
-        if (key != KEY_SET)
-            eo_option_once(state, &m->given, (unsigned)(key - KEY_MODEL), name_of(key));
+        m->given |= (uint64_t)1 << (key - KEY_MODEL);
         parse_run(state, m, key, text);
         parse_rest(state, m, key, text);
         return 0;
@@ -399,9 +401,8 @@ int main(int argc, char **argv)
                "Exit status: 0 it fits (or nothing was asked to), 1 it does not fit, or --verify or --diff found a "
                "difference, 2 bad input.",
     };
-    argp_err_exit_status = EO_EXIT_BAD_INPUT;
     m.settings.kernels = eo_memplan_default_kernels();
-    argp_parse(&argp, argc, argv, 0, NULL, &m);
+    eo_arguments_parse(&argp, &(struct eo_arguments){.argc = argc, .argv = argv}, &m);
     struct eo_problem problem;
     int result = EO_EXIT_OK;
     if (run(&m, &result, &problem) < 0) {

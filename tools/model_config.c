@@ -466,6 +466,24 @@ static eo_status load_name(struct eo_model_config *config, const char *name, con
                           "%s", name, known);
 }
 
+const char *eo_model_path_hint(const char *path)
+{
+    struct stat info;
+    const char *slash = strchr(path, '/');
+    const size_t legal = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./");
+    const char *end = strrchr(path, '.');
+    const bool is_file = end && (strcmp(end, ".json") == 0 || strcmp(end, ".bin") == 0 || strcmp(end, ".safetensors") == 0);
+    const bool is_id = !is_file && slash && slash != path && slash[1] != '\0' && !strchr(slash + 1, '/') && path[0] != '.' &&
+                       path[legal] == '\0' && stat(path, &info) != 0;
+    return is_id ? "; Hub ids are not downloaded: download the model, and give its folder" : "";
+}
+
+static bool is_safetensors(const char *path)
+{
+    const char *end = strrchr(path, '.');
+    return end && strcmp(end, ".safetensors") == 0;
+}
+
 eo_status eo_model_config_load(struct eo_model_config *config, const char *model, const char *const *sets,
                                uint32_t set_count, struct eo_problem *problem)
 {
@@ -478,8 +496,12 @@ eo_status eo_model_config_load(struct eo_model_config *config, const char *model
     if (eo_transformer_preset(model, &preset) >= 0 || eo_model_preset_text(model))
         return load_name(config, model, sets, set_count, problem);
     if (stat(model, &info) != 0)
-        return strchr(model, '/') ? eo_problem_set(problem, EO_ERR_IO, "--model %s: %s", model, strerror(errno))
+        return strchr(model, '/') ? eo_problem_set(problem, EO_ERR_IO, "--model %s: %s%s", model, strerror(errno),
+                                                   eo_model_path_hint(model))
                                   : load_name(config, model, sets, set_count, problem);
+    if (is_safetensors(model) && !S_ISDIR(info.st_mode))
+        return eo_problem_set(problem, EO_ERR_INVALID, "--model %s: is a file of weights; give its folder, which holds the "
+                              "config.json too", model);
     config->from_file = true;
     snprintf(config->source, sizeof(config->source), "%s%s", model, S_ISDIR(info.st_mode) ? "/config.json" : "");
     char *text = NULL;

@@ -89,4 +89,7 @@ const char *eo_model_preset_name(uint32_t index);
  */
 json_t *eo_model_config_tensors(const struct eo_model_config *config);
 
+/* What to say of a path that is not there and looks like something else: a Hub id. "": nothing. */
+const char *eo_model_path_hint(const char *path);
+
 #endif

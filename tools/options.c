@@ -64,11 +64,12 @@ _Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
 static const struct argp_option option_table[] = {
     {.doc = "Model and data:", .group = 1},
     {"model", OPTION_MODEL, "MODEL", 0,
-     "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b; "
+     "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b, "
+     "qwen2-tiny, qwen3-tiny (bytes); "
      "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a config.json of GPT-2, Llama or Mistral, or a folder with one; "
      "init for the shape of the --init weights [small; with --init: init]", 1},
     {"text", OPTION_TEXT, "PATH...", 0,
-     "train on the bytes of files or folders; the last tenth is held back [the project's own sources]", 1},
+     "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in their order", 1},
     {"init", OPTION_INIT, "PATH", 0,
      "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
@@ -116,6 +117,7 @@ static const struct argp_option option_table[] = {
     {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "a step [1]", 3},
     {"steps", OPTION_STEPS, "N", 0, "of the run [train: 250, headtohead: 30]", 3},
     {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006]", 3},
+    {"learning-rate", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"warmup", OPTION_WARMUP, "N", 0, "steps in which the learning rate rises from 0 [a tenth, at most 20]", 3},
     {"schedule", OPTION_SCHEDULE, "NAME", 0, "after warm-up: cosine (to a tenth) or constant [cosine]", 3},
     {"beta1", OPTION_BETA1, "X", 0, "of AdamW [0.9]", 3},
@@ -165,13 +167,6 @@ static void split_pair(const struct argp_state *state, const char *name, const c
     snprintf(second, bytes, "%s", comma + 1);
 }
 
-void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bit, const char *name)
-{
-    if (*given & (uint64_t)1 << bit)
-        argp_error(state, "--%s is given twice; leave one out", name);
-    *given |= (uint64_t)1 << bit;
-}
-
 /* --- single options -------------------------------------------------------------------------------------------- */
 
 static bool parse_shape(const char *text, eo_transformer_config *config)
@@ -191,6 +186,7 @@ static void parse_model(const struct argp_state *state, struct eo_options *optio
 {
     struct stat info;
     options->model_name = name;
+    options->model_of_init = options->model_of_config = false;
     if (strcmp(name, "init") == 0) {
         options->model_of_init = true;
     } else if (parse_shape(name, &options->config)) {
@@ -236,6 +232,7 @@ bool eo_memory_parse(const char *text, eo_memory *out)
 
 static void parse_recompute(const struct argp_state *state, struct eo_options *options, const char *text)
 {
+    options->recompute_blocks = 0;
     if (strcmp(text, "none") == 0) {
         options->recompute = EO_RECOMPUTE_NONE;
     } else if (strcmp(text, "cheap") == 0) {
@@ -523,10 +520,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     struct eo_options *options = state->input;
     if (key > OPTION_TOKENS && key < OPTION_END)
-        eo_option_once(state, &options->given, (unsigned)(key - OPTION_MODEL), name_of(key));
+        options->given |= (uint64_t)1 << (key - OPTION_MODEL);
     switch (key) {
     case OPTION_MODEL:
-        eo_option_once(state, &options->given, 0, "model");
+        options->given |= 1;
         parse_model(state, options, text);
         return 0;
     case OPTION_TEXT:
@@ -581,7 +578,6 @@ eo_status eo_options_check_output(const struct eo_options *options, const char *
 
 void eo_options_init(struct eo_options *options)
 {
-    argp_err_exit_status = EO_EXIT_BAD_INPUT;
     *options = (struct eo_options){
         .model_name = "small", .device = "cpu", .ranks = 2, .gather_slots = 2, .gradient_slots = 2, .reduce_inputs = 1,
         .batch = 2, .micro_batches = 1, .steps = 250, .seed = 1,

@@ -24,7 +24,7 @@ struct eo_options {
     bool model_of_init;   /* --model init: the shape comes from the checkpoint */
     bool model_of_config; /* a config.json, a folder with one, or a published model: read in eo_job_prepare */
 
-    const char **text_paths; /* NULL: the project's own sources */
+    const char **text_paths; /* NULL: the default text */
     uint32_t text_path_count;
     const char **tokens_paths; /* NULL: text */
     uint32_t tokens_path_count;
@@ -79,9 +79,6 @@ void eo_options_fini(struct eo_options *options);
 uint64_t eo_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least,
                          uint64_t most);
 double eo_option_real(const struct argp_state *state, const char *name, const char *text, double least, double most);
-
-/* Refuses an option that is given twice. `bit` is the caller's own numbering, below 64. */
-void eo_option_once(const struct argp_state *state, uint64_t *given, unsigned bit, const char *name);
 
 /* Whether an output may be written: a new file, or one of its kind (overwrite.h), that is nothing the options read. NULL: no
  * file. */

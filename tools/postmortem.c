@@ -14,6 +14,7 @@
 
 #include <evenodd/evenodd.h>
 
+#include "tools/arguments.h"
 #include "tools/problem.h"
 
 enum { RANKS_MAX = 65536, SHOWN_MAX = 8 };
@@ -292,8 +293,7 @@ int main(int argc, char **argv)
     const struct argp argp = {.parser = parse, .args_doc = "DIR",
                               .doc = "Says what the ranks of a run did last, from the flight recorders in DIR: who has not "
                                      "entered which operation, and where ranks first differ."};
-    argp_err_exit_status = EO_EXIT_BAD_INPUT;
-    argp_parse(&argp, argc, argv, 0, NULL, &folder);
+    eo_arguments_parse(&argp, &(struct eo_arguments){.argc = argc, .argv = argv}, &folder);
     const bool good = add_folder(&ranks, folder);
     if (good)
         tell_all(&ranks);

@@ -23,6 +23,12 @@ eo_status eo_problem_set(struct eo_problem *problem, eo_status status, const cha
  * was EO_EXIT_OK, with a word on standard error. */
 int eo_output_end(int status);
 
+/* Behind a word that counts: "" of one, else "s". */
+static inline const char *eo_plural(unsigned long long count)
+{
+    return count == 1 ? "" : "s";
+}
+
 #define TOOLS_TRY(expression)                                                                                         \
     do {                                                                                                              \
         const eo_status tools_try_status = (expression);                                                              \

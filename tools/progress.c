@@ -18,7 +18,8 @@ uint64_t eo_step_tokens(const struct eo_job *job)
 double eo_peak_share(const struct eo_job *job, double step_s)
 {
     const double flops = eo_transformer_flops(job->transformer) * job->shape.micro_batches * job->shape.rank_count;
-    return job->peak_flops_per_s > 0 && step_s > 0 ? flops / step_s / job->peak_flops_per_s : 0;
+    const double share = job->peak_flops_per_s > 0 && step_s > 0 ? flops / step_s / job->peak_flops_per_s : 0;
+    return share <= 1 ? share : 0; /* the machine was busy when its peak was measured */
 }
 
 void eo_progress_begin(struct eo_progress *progress, const struct eo_job *job)

@@ -58,8 +58,8 @@ void eo_report_start(const struct eo_job *job)
 {
     const struct eo_options *o = job->options;
     const eo_plan_summary *s = &job->summary;
-    printf("%s: %.2f million parameters, %u ranks x %u thread%s, memory %s, kernels %s\n", o->model_name,
-           (double)s->element_count * 1e-6, o->ranks, o->threads, o->threads == 1 ? "" : "s",
+    printf("%s: %.2f million parameters, %u rank%s x %u thread%s, memory %s, kernels %s\n", o->model_name,
+           (double)s->element_count * 1e-6, o->ranks, eo_plural(o->ranks), o->threads, eo_plural(o->threads),
            eo_memory_name(o->memory), eo_transformer_kernels(job->transformer));
     char strategy[32], reduced[96];
     eo_strategy_text(o->strategy, o->shard_group, strategy, sizeof(strategy));
@@ -71,9 +71,9 @@ void eo_report_start(const struct eo_job *job)
         printf("device %s, computed in %s, reduced in %s, steps %s\n", o->device, eo_dtype_name(o->dtype),
                reduced, o->graph ? "as a graph after the first" : "operation by operation");
     report_data(job);
-    printf("step: %u sequences x %u tokens a rank, %u micro-batch%s: %llu tokens\n", job->shape.batch, job->shape.seq,
-           job->shape.micro_batches, job->shape.micro_batches == 1 ? "" : "es",
-           (unsigned long long)eo_step_tokens(job));
+    printf("step: %u sequence%s x %u token%s a rank, %u micro-batch%s: %llu token%s\n", job->shape.batch,
+           eo_plural(job->shape.batch), job->shape.seq, eo_plural(job->shape.seq), job->shape.micro_batches,
+           job->shape.micro_batches == 1 ? "" : "es", (unsigned long long)eo_step_tokens(job), eo_plural(eo_step_tokens(job)));
     printf("plan: %.1f MiB a rank (lower bound %.1f), %u operations a step, proven\n", mib(s->arena_bytes),
            mib(s->lower_bound_bytes), s->operation_count);
     if (job->peak_flops_per_s > 0)
@@ -190,7 +190,10 @@ static void report_utilisation(const struct eo_job *job, double step_s)
     const double speed = eo_transformer_flops(job->transformer) * job->shape.micro_batches / step_s;
     printf("  %-28s %9.1f TFLOP/s a rank: (6 x multiplied parameters + 6 x layers x width x seq) x tokens / step\n",
            "model", speed * 1e-12);
-    if (nominal > 0) {
+    if (nominal > 0 && speed > nominal) {
+        printf("  %-28s more than --peak-tflops %g: is that the card's figure for this type?\n", "MFU of a GPU",
+               job->options->peak_tflops);
+    } else if (nominal > 0) {
         const uint32_t ranks = eo_options_host_ranks(job->options);
         const uint32_t gpus = job->device.device_count < ranks ? job->device.device_count : ranks;
         printf("  %-28s %9.1f %% of %.0f TFLOP/s\n", "MFU of a GPU", 100 * speed * ranks / gpus / nominal,
@@ -232,6 +235,8 @@ void eo_report_time(const struct eo_job *job, double step_s_median, double host_
     const double share = eo_peak_share(job, step_s_median);
     if (share > 0)
         printf(", %.0f %% of the products' peak", 100 * share);
+    else if (job->peak_flops_per_s > 0)
+        printf("; faster than the products were measured before (--peak-seconds)");
     printf("\n");
     if (host_s_median > 0)
         printf("  %-28s %9.3f ms, median of rank 0: all that it does for a step but wait for the GPU\n", "host",
@@ -269,7 +274,7 @@ static uint32_t print_bytes(const int32_t *tokens, uint32_t left)
 
 void eo_report_sample(const int32_t *tokens, uint32_t prompt_count, uint32_t count, bool is_text)
 {
-    printf("\nsample, after %u given tokens (up to the mark):\n", prompt_count);
+    printf("\nsample, after %u given token%s (up to the mark):\n", prompt_count, eo_plural(prompt_count));
     for (uint32_t i = 0; i < prompt_count + count;) {
         const uint32_t end = i < prompt_count ? prompt_count : prompt_count + count;
         if (i == prompt_count)

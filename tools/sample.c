@@ -122,8 +122,9 @@ static eo_status make_decoder(struct draft *d, bool *has_cache)
     struct eo_job_rank *rank = d->rank;
     const struct eo_job *job = rank->job;
     const bool is_first = rank->rank == 0;
+    const char *bound;
     bool lacks = eo_options_on_gpu(job->options) || d->params->without_cache ||
-                 (is_first && eo_decoder_bytes(job->transformer) > eo_process_memory_available() / 2);
+                 (is_first && eo_decoder_bytes(job->transformer) > eo_process_memory_available(&bound) / 2);
     *has_cache = false;
     TOOLS_TRY(ask_all(rank, lacks, &lacks));
     if (lacks)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/arguments.h"
 #include "tools/export.h"
 #include "tools/gpu_watch.h"
 #include "tools/job_gather.h"
@@ -43,7 +44,7 @@ struct train_settings {
     struct eo_options common;
     struct eo_export_settings export;
     struct eo_checkpoint_options checkpoint;
-    uint64_t val_every, given;
+    uint64_t val_every;
     uint32_t sample_count;
     bool no_hash;
     const char *log_path, *trace_path;
@@ -104,9 +105,6 @@ static void check_together(const struct argp_state *state, const struct train_se
 static error_t parse_train_option(int key, char *text, struct argp_state *state)
 {
     struct train_settings *settings = state->input;
-    for (const struct argp_option *row = train_options; row->name || row->doc; row++)
-        if (row->name && row->key == key)
-            eo_option_once(state, &settings->given, (unsigned)(key - TRAIN_VAL_EVERY), row->name);
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &settings->common;
@@ -559,7 +557,7 @@ int main(int argc, char **argv)
         return EO_EXIT_BAD_INPUT;
     }
     train.settings.world = &train.world;
-    argp_parse(&argp, argc, argv, 0, NULL, &train.settings);
+    eo_arguments_parse(&argp, &(struct eo_arguments){.argc = argc, .argv = argv}, &train.settings);
     const int joined = eo_job_world_join(&train.world, &problem);
     if (joined < 0) {
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);

@@ -67,6 +67,26 @@ run "$train" --log log.jsonl --trace trace.json $small
 result $? 'a good run of the same kind is taken, and writes'
 
 refuse 'an unknown option' "--wrong" --wrong $small
+refuse 'an option that is nearly one' 'did you mean --warmup?' --wramup 3 $small
+refuse 'an option with a value that is nearly one' 'did you mean --micro-batches?' --micro_batch=3 $small
+refuse 'an option of other programs' 'did you mean --batch?' $small --batch-size 3
+refuse 'an option behind one that has a value' '--nonsense: no such option' --text --nonsense2 $small --nonsense
+refuse 'the beginning of several options' 'is ambiguous' $small --s 3
+for program in train headtohead memplan checkpoint launch postmortem; do
+    path=$(dirname "$train")/$program good=0
+    "$path" --version >"$work/out" 2>"$work/err" && [ "$(cat "$work/out")" = "$program (evenodd) 0.1.0" ] || good=1
+    "$path" -h >"$work/out" 2>"$work/err" && grep -q -e '-h, --help' "$work/out" || good=1
+    "$path" --help >"$work/again" 2>"$work/err" && cmp -s "$work/out" "$work/again" || good=1
+    run "$path" --versoin
+    [ $good = 0 ] && [ $code = 2 ] && grep -q 'did you mean --version?' "$work/err"
+    result $? "$program: -h, --help, --version, and a name that is nearly one"
+done
+run "$launch" -n 1 sh -c 'test "$1" = --versoin' x --versoin
+result $code 'launch: options behind the program are its own'
+"$train" --help >"$work/out" && grep -q 'qwen3-tiny' "$work/out" && grep -q -e '--learning-rate' "$work/out"
+result $? 'all presets and other names of options are in --help'
+refuse 'a Hub id as a model' 'Hub ids are not downloaded' --model Qwen/Qwen3-0.6B
+refuse 'a Hub id as weights' 'Hub ids are not downloaded' --init openai-community/gpt2
 refuse 'a word that belongs to no option' "'stray'" stray
 refuse 'an unknown model' "'huge' is not known" --model huge
 refuse 'text that is not there' 'No such file' --model tiny --text "$work/nothing"
@@ -229,6 +249,8 @@ refuse 'a folder whose config and tensors disagree' 'by the config it has' --ini
 cp "$work/folder/config.json" "$work/bad"
 head -c 2000 "$work/folder/model.safetensors" >"$work/bad/model.safetensors"
 refuse 'a folder whose file is cut short' 'the header has' --init "$work/bad" --text "$text"
+refuse 'a file of weights as --init' 'give its folder' --init "$work/bad/model.safetensors" --text "$text"
+refuse 'a file of weights as --model' 'give its folder' --model "$work/bad/model.safetensors" --text "$text"
 rm "$work/bad/model.safetensors"
 refuse 'a folder without tensors' 'has neither model.safetensors nor' --init "$work/bad" --text "$text"
 rm "$work/bad/config.json"
@@ -379,8 +401,13 @@ grep -q '^{"summary"' "$work/out" && grep -q '^weights_hash' "$work/out" && grep
 result $? 'and to one that is a file'
 
 # Options that do not go together.
-refuse 'an option that is given twice' '--ranks is given twice' --ranks 2 --ranks 3
-refuse 'the model given twice' '--model is given twice' --model tiny --model small
+# shellcheck disable=SC2086
+{
+    run "$train" --model gpt2-xl --ranks 7 --recompute 3 $small --ranks 1 --recompute none --lr 3 --learning-rate 0.5 --log log.jsonl
+    [ $code = 0 ] && grep -q '^tiny: .* 1 rank x 1 thread,' "$work/out" && grep -q '"lr":0.5,' "$work/run/log.jsonl" &&
+        grep -q '^step: 1 sequence x 32 tokens a rank' "$work/out"
+    result $? 'of an option that is given twice the last counts; one of a thing is no plural'
+}
 refuse 'text and tokens' '--text and --tokens' --text "$text" --tokens "$work/tokens.bin"
 refuse 'the shape of no checkpoint' '--init FILE.bin' --model init
 refuse 'a warm-up longer than the run' '--warmup' --steps 5 --warmup 6
