@@ -92,6 +92,11 @@ static const char *name_of(int key)
     return "";
 }
 
+static uint64_t bit_of(enum memplan_key key)
+{
+    return (uint64_t)1 << (key - KEY_MODEL);
+}
+
 static uint64_t parse_bytes(const struct argp_state *state, const char *name, const char *text)
 {
     static const struct {
@@ -238,8 +243,16 @@ static void parse_rest(struct argp_state *state, struct memplan *m, int key, cha
 static void check_together(const struct argp_state *state, struct memplan *m)
 {
     struct eo_memplan_settings *s = &m->settings;
-    if (m->diff_a || m->published)
+    const uint64_t alone = bit_of(KEY_DIFF) | bit_of(KEY_PUBLISHED);
+    const uint64_t outputs = bit_of(KEY_JSON) | bit_of(KEY_CSV) | bit_of(KEY_SVG) | bit_of(KEY_HTML) | bit_of(KEY_EXPLAIN) |
+                             bit_of(KEY_FIT);
+    if (m->given & alone && m->given & (m->given - 1))
+        argp_error(state, "--diff and --published stand alone; leave the other options out");
+    if (m->given & alone)
         return;
+    if (m->verify_path && m->given & outputs)
+        argp_error(state, "--verify prints differences and nothing else; leave --json, --csv, --svg, --html, --explain and --fit "
+                   "out");
     if (!m->model)
         argp_error(state, "--model is missing: a config.json, a folder with one, or a name such as llama-3-8b");
     if (m->json && m->csv)

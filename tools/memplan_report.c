@@ -256,8 +256,8 @@ static void print_head(FILE *out, const struct eo_memplan_view *view)
                 view->safetensors->file_count == 1 ? "" : "s",
                 view->safetensors->index_only ? "name and total; the files are not there" : "name, shape and total",
                 view->safetensors->bytes, view->safetensors->buffer_count ? ", buffers among them" : "");
-    fprintf(out, "  %s over %u rank%s (%u a node), %u sequences x %u tokens x %u micro-batch%s, %s, reduced in %s\n",
-            strategy, s->world, s->world == 1 ? "" : "s", s->gpus_per_node, s->batch, s->seq,
+    fprintf(out, "  %s over %u rank%s (%u a node), %u sequence%s x %u token%s x %u micro-batch%s, %s, reduced in %s\n",
+            strategy, s->world, eo_plural(s->world), s->gpus_per_node, s->batch, eo_plural(s->batch), s->seq, eo_plural(s->seq),
             s->micro_batches, s->micro_batches == 1 ? "" : "es", eo_dtype_text(s->dtype), reduced);
     fprintf(out, "  slots %u,%u, recompute %s, granularity %s, head in %u piece%s, scratch of the %s kernels\n",
             s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks,

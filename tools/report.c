@@ -45,9 +45,9 @@ static void report_data(const struct eo_job *job)
     printf("data: %s", o->tokens_paths[0]);
     if (data->file_count > 1)
         printf(" and %u more file%s", data->file_count - 1, data->file_count == 2 ? "" : "s");
-    printf(", %llu tokens to train on", (unsigned long long)data->training_count);
+    printf(", %llu token%s to train on", (unsigned long long)data->training_count, eo_plural(data->training_count));
     if (data->is_held_apart)
-        printf("; held back: %s, %llu tokens\n", o->val_tokens_path, held_back);
+        printf("; held back: %s, %llu token%s\n", o->val_tokens_path, held_back, eo_plural(held_back));
     else if (held_back)
         printf("; the last tenth, %llu tokens, held back for --val-every (--val-tokens gives them a file)\n", held_back);
     else

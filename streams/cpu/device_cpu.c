@@ -21,8 +21,9 @@ static eo_status cpu_init(struct eo_device *device)
     device->state = cpu;
     const struct eo_device_params *params = &device->params;
     cpu->kernels = eo_cpu_kernels_best();
-    eo_log_write(&device->log, EO_LOG_INFO, "rank %u: device cpu, kernels %s, %u threads for element-wise work",
-                 params->rank, cpu->kernels->name, params->workers.run ? params->workers.thread_count : 1u);
+    const uint32_t threads = params->workers.run ? params->workers.thread_count : 1;
+    eo_log_write(&device->log, EO_LOG_INFO, "rank %u: device cpu, kernels %s, %u thread%s for element-wise work",
+                 params->rank, cpu->kernels->name, threads, threads == 1 ? "" : "s");
     if (params->place_threads) {
         const struct eo_affinity_ops *ops = eo_affinity_best();
         const struct eo_affinity_share share = {

@@ -34,8 +34,8 @@ threads() { "$train" $options "$@" >"$work/threads" 2>"$work/err" && hash_in "$w
 
 three=$(threads --ranks 3)
 # shellcheck disable=SC2086
-torchrun --standalone --nproc-per-node 3 "$train" $options >"$work/out" 2>"$work/err"
-[ $? = 0 ] && [ -n "$three" ] && [ "$(hash_in "$work/out")" = "$three" ] &&
+torchrun --standalone --nproc-per-node 3 -- "$train" $options --log "$work/log.jsonl" >"$work/out" 2>"$work/err"
+[ $? = 0 ] && [ -s "$work/log.jsonl" ] && [ -n "$three" ] && [ "$(hash_in "$work/out")" = "$three" ] &&
     grep -q '^world: 3 processes on one machine by torchrun, collectives shared' "$work/out"
 result $? 'three ranks by torchrun have the weights of threads'
 

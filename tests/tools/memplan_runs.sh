@@ -34,6 +34,7 @@ both() # HOW TRAIN_WORDS MEMPLAN_WORDS
         "$train" --plan $2 --threads 1 >log 2>err || return 1
     else
         # shellcheck disable=SC2086
+        rm -f log
         "$train" --text text --steps 2 --sample 0 --peak-seconds 0 --threads 1 --log log $2 >/dev/null 2>err || return 1
     fi
     # shellcheck disable=SC2086
@@ -236,7 +237,12 @@ refuse 'no model' '--model is missing'
 refuse 'an unknown model' "'gpt9' is neither" --model gpt9
 refuse 'a file that is not there' 'No such file' --model ./nothing.json
 refuse 'an unknown option' '--wrong' --model tiny --wrong
-refuse 'an option given twice' 'given twice' --model tiny --world 2 --world 4
+refuse 'a verification with pictures' '--verify prints differences' --model tiny --verify nothing.jsonl
+run 2 'stand alone' --diff one.json other.json --model tiny
+result $? 'a difference of a model'
+"$memplan" --model tiny --seq 32 --world 2 --strategy all --world 4 --strategy zero2 >twice 2>err &&
+    "$memplan" --model tiny --seq 32 --world 4 --strategy zero2 >once 2>>err && [ -s once ] && cmp once twice >>err
+result $? 'of an option that is given twice the last counts'
 refuse 'a world of 0' '--world is 0' --model tiny --world 0
 refuse 'a world that is no whole nodes' 'not whole nodes' --model tiny --world 12
 refuse 'a group that does not divide the world' 'do not divide' --model tiny --world 8 --strategy hsdp:3
@@ -250,11 +256,14 @@ refuse 'a batch out of range' 'batch x seq' --model gpt2 --batch 1048576 --seq 1
 refuse 'one slot count' '--slots' --model tiny --slots 2
 refuse 'a set that is none' 'KEY=VALUE' --model tiny --set n_layer
 refuse 'a set that cannot be' 'n_head is 5' --model tiny --set n_head=5
-refuse 'a log that holds nothing' 'neither the summary' --model tiny --verify text
+run 2 'neither the summary' --model tiny --verify text
+result $? 'a log that holds nothing'
 mkfifo pipe
 ln -s /dev/zero zeros
-refuse 'a log that is a pipe' 'pipe: is no file, but a pipe' --model tiny --verify pipe
-refuse 'a log that is a device' 'zeros: is no file, but a device' --model tiny --verify zeros
+run 2 'pipe: is no file, but a pipe' --model tiny --verify pipe
+result $? 'a log that is a pipe'
+run 2 'zeros: is no file, but a device' --model tiny --verify zeros
+result $? 'a log that is a device'
 for other in pipe zeros; do
     run 2 "$other: is no file, but a" --diff a.json $other
     result $? "a plan to compare that is a $other"
