@@ -105,15 +105,15 @@ unloadable() # MESSAGE OPTION...: refused under launch, and with threads; nothin
 {
     message=$1
     shift
-    echo '{"step":1,"of":"an earlier run"}' >log.jsonl
+    echo '{"step":1,"grad_norm":1.0,"of":"an earlier run"}' >log.jsonl
     # shellcheck disable=SC2086 # lists of options
     timeout 120 "$launch" -n 2 --restarts 2 "$train" $options --log log.jsonl "$@" >out 2>err </dev/null
     status=$?
-    refused "$message" && ! grep -q 'restart 1' err && [ "$(cat log.jsonl)" = '{"step":1,"of":"an earlier run"}' ] || return 1
+    refused "$message" && ! grep -q 'restart 1' err && [ "$(cat log.jsonl)" = '{"step":1,"grad_norm":1.0,"of":"an earlier run"}' ] || return 1
     # shellcheck disable=SC2086 # lists of options
     timeout 120 "$train" --ranks 2 $options --log log.jsonl "$@" >out 2>err </dev/null
     status=$?
-    refused "$message" && [ "$(cat log.jsonl)" = '{"step":1,"of":"an earlier run"}' ]
+    refused "$message" && [ "$(cat log.jsonl)" = '{"step":1,"grad_norm":1.0,"of":"an earlier run"}' ]
 }
 damage saved.1/step-000000000004/rank-00001 "$(($(wc -c <saved.1/step-000000000004/rank-00001) / 2))"
 unloadable 'step-000000000004/rank-00001: ' --resume saved.1/step-000000000004
