@@ -231,13 +231,13 @@ void sim_forget_accesses(struct sim_memory *memory, uintptr_t from, uintptr_t to
 
 /* --- host threads that wait for each other by a mutex or a gate: what one knew when it let go, the next one knows --- */
 
-enum { HOST_OBJECTS = 256 };
+enum { HOST_OBJECTS = 8192 };
 static struct {
     const void *object;
     struct sim_clock clock;
 } host_objects[HOST_OBJECTS];
 
-/* Where it is kept; NULL: too many at once, which only makes the checker stricter. */
+/* Where it is kept; NULL: too many, which only makes the checker stricter. */
 static struct sim_clock *host_object(const void *object, bool adds)
 {
     uint32_t at = (uint32_t)(sim_mix((uintptr_t)object, 3) % HOST_OBJECTS);
