@@ -6,6 +6,7 @@
 # Method: a target that is wrong on purpose, on inputs that make it so.
 # usage: fuzz_driver.sh FUZZ_CANARY [sanitized]
 set -u
+# shellcheck source=tests/tap.sh
 . "$(dirname "$0")/../tap.sh"
 canary=$1
 work=$(mktemp -d) || exit 1
