@@ -144,6 +144,18 @@ static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
     return check_rope_scaling(log, &c->rope_scaling);
 }
 
+/* Of the model that is made of it: known before anything is built. */
+static eo_status check_layers(const eo_log *log, const eo_transformer_params *p)
+{
+    const uint32_t others = p->config.tied_head ? 1 : 2, parts = p->half_blocks ? 2 : 1;
+    LAYERS_REQUIRE(log, p->config.layer_count <= (TRANSFORMER_LAYERS_MAX - others) / parts,
+                   "transformer: %u blocks%s and %s are more than the %u layers that a model may have; at most %u blocks "
+                   "can be had", p->config.layer_count, p->half_blocks ? " in halves" : "",
+                   others == 1 ? "the embedding" : "embedding and head", TRANSFORMER_LAYERS_MAX,
+                   (TRANSFORMER_LAYERS_MAX - others) / parts);
+    return EO_OK;
+}
+
 eo_status eo_transformer_check(const eo_transformer_params *params, eo_transformer_params *out)
 {
     eo_transformer_params p = *params;
@@ -162,6 +174,7 @@ eo_status eo_transformer_check(const eo_transformer_params *params, eo_transform
     p.token_slots = or_default_u32(p.token_slots, 1);
     LAYERS_TRY(fill_head_size(log, c));
     LAYERS_TRY(check_config(log, c));
+    LAYERS_TRY(check_layers(log, &p));
     LAYERS_TRY(check_range(log, "thread_count", p.thread_count, TRANSFORMER_THREADS_MAX));
     LAYERS_TRY(check_range(log, "token_slots", p.token_slots, TRANSFORMER_SLOTS_MAX));
     LAYERS_REQUIRE(log, is_dtype(p.dtype) && is_dtype(p.reduce_dtype),

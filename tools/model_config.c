@@ -268,6 +268,12 @@ static eo_status read_mlp(struct reader *r)
     } else {
         TOOLS_TRY(take_count(r, "intermediate_size", MLP_MAX, &c->mlp_width));
     }
+    uint32_t sparse_count = 0;
+    for (uint32_t i = 0; i < c->layer_count; i++)
+        sparse_count += !c->dense[i];
+    if ((uint64_t)c->expert_count * sparse_count > EO_CONFIG_EXPERTS_ALL_MAX)
+        return refuse(r, "%u layers of %u experts are %" PRIu64 " experts, and at most %d can be planned", sparse_count,
+                      c->expert_count, (uint64_t)c->expert_count * sparse_count, EO_CONFIG_EXPERTS_ALL_MAX);
     if (c->expert_count && c->experts_per_token > c->expert_count)
         return refuse(r, "num_experts_per_tok is %u, and there are %u experts", c->experts_per_token, c->expert_count);
     return EO_OK;

@@ -17,6 +17,7 @@ enum {
     EO_CONFIG_BYTES_MAX = 4 << 20, /* of a config.json */
     EO_CONFIG_LAYERS_MAX = 4096,
     EO_CONFIG_EXPERTS_MAX = 65536,
+    EO_CONFIG_EXPERTS_ALL_MAX = 1 << 16, /* of all layers together; large published models have some 20,000 */
     EO_CONFIG_DEFAULTS_MAX = 24,
     EO_CONFIG_SETS_MAX = 64,
 };
@@ -82,6 +83,9 @@ void eo_model_config_tell(const struct eo_model_config *config, const char *name
 /* model_presets.c: the text of a config.json by name, or NULL; names by index, NULL past the last. */
 const char *eo_model_preset_text(const char *name);
 const char *eo_model_preset_name(uint32_t index);
+
+/* How many tensors published files have of it. */
+uint64_t eo_model_config_tensor_count(const struct eo_model_config *config);
 
 /*
  * Names and shapes as published files have them: an object of name to a list of sizes, to be released by the caller.

@@ -96,6 +96,19 @@ static void add_dense(struct tensors *t, const struct eo_model_config *c, uint32
     }
 }
 
+uint64_t eo_model_config_tensor_count(const struct eo_model_config *config)
+{
+    const struct eo_model_config *c = config;
+    const uint64_t head = c->tied_head ? 0 : 1;
+    if (c->family == EO_CONFIG_GPT2)
+        return 2 + 12 * (uint64_t)c->layer_count + 2 + head;
+    const uint64_t block = 2 + 4 + (c->qkv_bias ? 3 : 0) + (c->qk_norm ? 2 : 0) + (c->out_bias ? 1 : 0);
+    uint64_t count = 1 + 1 + head;
+    for (uint32_t i = 0; i < c->layer_count; i++)
+        count += block + (c->expert_count && !c->dense[i] ? 1 + 3 * (uint64_t)c->expert_count : c->mlp_bias ? 6 : 3);
+    return count;
+}
+
 json_t *eo_model_config_tensors(const struct eo_model_config *config)
 {
     const struct eo_model_config *c = config;

@@ -7,12 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "tools/elements.h"
 #include "tools/open_file.h"
 
-/* What a tensor's entry and an index' line take at most, and a header's rest. The format allows 100 MB; a header is read
- * into objects of 20 times its size, so a model may have what its own tensors need. */
-enum { ENTRY_BYTES_MAX = 4096, HEADER_BYTES_MORE = 1 << 20, HEADER_BYTES_MAX = 100000000 };
+/* What a tensor's entry and an index' line take at most, in bytes and in values, and a header's rest, which is metadata. The
+ * format allows 100 MB, and parsed it may be 50 times as large, so a header may have what the model's own tensors need. */
+enum { ENTRY_BYTES_MAX = 384, ENTRY_VALUES_MAX = 16, HEADER_BYTES_MORE = 1 << 20, HEADER_VALUES_MORE = 1 << 16,
+       HEADER_BYTES_MAX = 100000000 };
 
 struct span {
     uint64_t begin, end;
@@ -141,9 +144,27 @@ static uint64_t header_limit(uint64_t tensor_count)
     return tensor_count > tensors_most ? HEADER_BYTES_MAX : HEADER_BYTES_MORE + tensor_count * ENTRY_BYTES_MAX;
 }
 
-static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, uint64_t header_bytes_max,
+/* Parses no more values than so many tensors have: each but the first of its list comes after a comma, each list and object
+ * after its bracket. What stands in texts counts too, which is more than enough. */
+static eo_status parse_bounded(json_t **out, const char *path, bool is_index, const char *text, uint64_t bytes,
+                               uint64_t tensor_count_max, struct eo_problem *problem)
+{
+    uint64_t values = 0;
+    json_error_t error;
+    *out = NULL;
+    for (uint64_t i = 0; i < bytes; i++)
+        values += text[i] == ',' || text[i] == '[' || text[i] == '{';
+    if (values > HEADER_VALUES_MORE + tensor_count_max * ENTRY_VALUES_MAX)
+        return REFUSE("%s: has some %" PRIu64 " values, more than a model of %" PRIu64 " tensors needs", path, values,
+                      tensor_count_max);
+    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    return *out ? EO_OK : REFUSE("%s: %sline %d: %s", path, is_index ? "" : "header: ", error.line, error.text);
+}
+
+static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, uint64_t tensor_count_max,
                              json_t *tensors, uint64_t *tensor_bytes, struct eo_problem *problem)
 {
+    const uint64_t header_bytes_max = header_limit(tensor_count_max);
     unsigned char first[8];
     if (file_bytes < 10 || fread(first, 1, 8, file) != 8)
         return REFUSE("%s: has %" PRIu64 " bytes, fewer than any safetensors file", path, file_bytes);
@@ -158,19 +179,21 @@ static eo_status read_header(const char *path, FILE *file, uint64_t file_bytes, 
         return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory for a header of %" PRIu64 " bytes", path, bytes);
     eo_status status = EO_OK;
     json_t *header = NULL;
-    json_error_t error;
     if (fread(text, 1, bytes, file) != bytes)
         status = eo_problem_set(problem, EO_ERR_IO, "%s: cannot be read: %s", path, strerror(errno));
     else if (bytes == 0 || text[0] != '{')
         status = REFUSE("%s: its header does not begin with '{'", path);
-    else if (!(header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error)))
-        status = REFUSE("%s: header: %s", path, error.text);
+    else
+        status = parse_bounded(&header, path, false, text, bytes, tensor_count_max, problem);
     free(text);
     if (status < 0)
         return status;
     *tensor_bytes += file_bytes - 8 - bytes;
     status = read_entries(path, header, 8 + bytes, file_bytes - 8 - bytes, tensors, problem);
     json_decref(header);
+    if (status >= 0 && json_object_size(tensors) > tensor_count_max)
+        return REFUSE("%s: with it there are %zu tensors, and the model has at most %" PRIu64, path, json_object_size(tensors),
+                      tensor_count_max);
     return status;
 }
 
@@ -182,7 +205,7 @@ eo_status eo_safetensors_read(const char *path, uint64_t tensor_count_max, json_
     TOOLS_TRY(eo_open_stream(&file, "", path, problem));
     const eo_status status = fstat(fileno(file), &info) != 0
         ? eo_problem_set(problem, EO_ERR_IO, "%s: %s", path, strerror(errno))
-        : read_header(path, file, (uint64_t)info.st_size, header_limit(tensor_count_max), tensors, tensor_bytes, problem);
+        : read_header(path, file, (uint64_t)info.st_size, tensor_count_max, tensors, tensor_bytes, problem);
     fclose(file);
     return status;
 }
@@ -320,12 +343,34 @@ static eo_status compare_places(const char *index_path, const json_t *map, json_
     return EO_OK;
 }
 
+static eo_status read_index(json_t **out, const char *path, uint64_t tensor_count_max, struct eo_problem *problem)
+{
+    uint64_t bytes;
+    int file;
+    *out = NULL;
+    TOOLS_TRY(eo_open_input(&file, &bytes, "", path, problem));
+    const uint64_t most = header_limit(tensor_count_max);
+    char *text = bytes <= most ? malloc(bytes + 1) : NULL;
+    eo_status status = EO_OK;
+    if (bytes > most)
+        status = REFUSE("%s: has %" PRIu64 " bytes, and this model's index at most %" PRIu64, path, bytes, most);
+    else if (!text)
+        status = eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", path);
+    else
+        status = eo_read_at(file, path, text, bytes, 0, problem);
+    close(file);
+    if (status >= 0)
+        status = parse_bounded(out, path, true, text, bytes, tensor_count_max, problem);
+    free(text);
+    return status;
+}
+
 static eo_status check_index(const char *folder, const char *path, const struct eo_model_config *config,
                              uint64_t tensor_count_max, json_t *tensors, struct eo_safetensors_check *out,
                              struct eo_problem *problem)
 {
     json_t *root;
-    TOOLS_TRY(eo_open_json(&root, header_limit(tensor_count_max), "", path, problem));
+    TOOLS_TRY(read_index(&root, path, tensor_count_max, problem));
     uint64_t total = 0;
     const json_t *map = json_object_get(root, "weight_map");
     const json_t *size = json_object_get(json_object_get(root, "metadata"), "total_size");
@@ -362,9 +407,8 @@ eo_status eo_safetensors_collect(const char *folder, const struct eo_model_confi
     char path[4608];
     struct stat info;
     eo_status status = EO_OK;
-    json_t *wanted = eo_model_config_tensors(config);
-    const uint64_t count = 2 * json_object_size(wanted); /* there may be buffers as well */
-    json_decref(wanted);
+    /* There may be buffers as well, two a block, and a tied head. */
+    const uint64_t count = eo_model_config_tensor_count(config) + 2 * (uint64_t)config->layer_count + 1;
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", folder);
     if (stat(path, &info) == 0) {
         out->found = true;

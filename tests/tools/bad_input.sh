@@ -116,6 +116,7 @@ for option in lr beta1 eps weight-decay clip; do
 done
 refuse 'heads that do not divide the width' '3 heads do not divide the width 100' --model 4x100x3
 refuse 'a model of no layers' 'a size of 0' --model 0x64x2
+refuse 'a layer too many with the embedding' 'at most 4095 blocks can be had' --model 4096x64x2 --seq 16 --text "$text"
 refuse 'a sequence above the context' 'longer than the context' --model tiny --text "$text" --seq 257
 # 80 TB: more than any machine that this will run on.
 beyond="--model gpt2-xl --batch 4096 --seq 1024"

@@ -277,7 +277,19 @@ echo '{"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":4,"vocab_size":99}' 
 refuse 'safetensors that are 100 MB of nothing' 'does not begin with' --model .
 head -c 104857600 /dev/zero | tr '\0' 7 >model.safetensors
 refuse 'safetensors that are 100 MB of no header' 'first 8 bytes say' --model .
+echo '{"model_type":"gpt2","n_layer":1000,"n_embd":64,"n_head":4,"vocab_size":99}' >config.json
+"$python" -c 'import struct, sys
+body = b"{\"a\":[" + b"[]," * 2000000 + b"[]]}"
+sys.stdout.buffer.write(struct.pack("<Q", len(body)) + body)' >model.safetensors
+refuse 'a header of lists, which would be 50 times as large when it is parsed' 'values, more than a model of' --model .
 rm -f model.safetensors
+experts='"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"moe_intermediate_size":16'
+experts="$experts,\"intermediate_size\":64,\"num_experts_per_tok\":2,\"vocab_size\":300"
+echo "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":4096,\"num_experts\":65536,$experts}" >config.json
+refuse 'more experts in all than any model has' '4096 layers of 65536 experts are 268435456 experts' --model .
+echo "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":4096,\"num_experts\":2,$experts}" >config.json
+refuse 'more layers than a plan takes' 'at most 4094 blocks can' --model .
+refuse 'more layers than a plan takes, in halves' 'at most 2047 blocks can' --model . --granularity half --set num_hidden_layers=2048
 head -c 5000000 /dev/zero >config.json
 refuse 'a config larger than any' 'larger than' --model .
 rm -f config.json

@@ -69,6 +69,7 @@ Test(model_config, published_models_have_their_parameters)
             continue; /* 36,000 names */
         json_t *tensors = eo_model_config_tensors(&config), *shape;
         uint64_t sum = 0;
+        cr_assert_eq(json_object_size(tensors), eo_model_config_tensor_count(&config), "%s", published[i].name);
         const char *name;
         json_object_foreach(tensors, name, shape) {
             uint64_t elements = 1;
