@@ -5,6 +5,7 @@
  */
 #include "runtime/runtime_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -67,25 +68,71 @@ void eo_runtime_set_gradients(struct eo_runtime *rt, uint32_t position, void *ba
             rt->plan->parameters[layer->parameter_begin + k].offset * eo_dtype_bytes(rt->plan->params.reduce_dtype);
 }
 
+/* The pass that is under way; false: none is. */
+static bool find_moment(const struct eo_runtime *rt, eo_moment *now)
+{
+    if (rt->progress == PASS_NEXT || (rt->phase != PHASE_STEP && rt->phase != PHASE_EVALUATION))
+        return false;
+    *now = (eo_moment){EO_PASS_FORWARD, rt->pass};
+    if (rt->phase == PHASE_STEP) {
+        now->position = rt->passes[rt->pass].position;
+        if (rt->passes[rt->pass].backward)
+            now->pass = rt->progress == PASS_GRADIENTS ? EO_PASS_BACKWARD : EO_PASS_RECOMPUTE;
+    } else if (rt->plan->positions[rt->pass].forward_in_backward) {
+        now->pass = EO_PASS_BACKWARD;
+    }
+    return true;
+}
+
 /* Whether a buffer is live in the pass that is under way. */
 static bool is_live(const struct eo_runtime *rt, const struct plan_buffer *buffer)
 {
-    const struct eo_plan *plan = rt->plan;
+    const uint32_t position_count = rt->plan->position_count;
+    eo_moment now;
     if (buffer->persistent)
         return true;
-    if (rt->progress == PASS_NEXT || (rt->phase != PHASE_STEP && rt->phase != PHASE_EVALUATION))
+    if (!find_moment(rt, &now))
         return false;
-    eo_moment now = {EO_PASS_FORWARD, rt->pass};
-    if (rt->phase == PHASE_STEP) {
-        now.position = rt->passes[rt->pass].position;
-        if (rt->passes[rt->pass].backward)
-            now.pass = rt->progress == PASS_GRADIENTS ? EO_PASS_BACKWARD : EO_PASS_RECOMPUTE;
-    } else if (plan->positions[rt->pass].forward_in_backward) {
-        now.pass = EO_PASS_BACKWARD;
+    const uint32_t at = eo_moment_order(now, position_count);
+    return eo_moment_order(buffer->first, position_count) <= at && at <= eo_moment_order(buffer->last, position_count);
+}
+
+/* -- what is said of them --------------------------------------------------------------------------------------- */
+
+enum { MOMENT_BYTES = EO_NAME_MAX * 2 + 96 };
+
+/* "backward of head" */
+static void write_moment(const struct eo_runtime *rt, eo_moment moment, char text[MOMENT_BYTES])
+{
+    static const char *const passes[] = {
+        [EO_PASS_FORWARD] = "forward", [EO_PASS_RECOMPUTE] = "recompute", [EO_PASS_BACKWARD] = "backward"};
+    snprintf(text, MOMENT_BYTES, "%s of %s", passes[moment.pass], rt->plan->positions[moment.position].name);
+}
+
+/* "in backward of head", or "outside a pass (what comes next: begin of forward of head)" */
+static void write_now(const struct eo_runtime *rt, char text[MOMENT_BYTES + 64])
+{
+    char moment[MOMENT_BYTES];
+    eo_moment now;
+    if (!find_moment(rt, &now)) {
+        eo_runtime_expected_text(rt, moment, sizeof(moment));
+        snprintf(text, MOMENT_BYTES + 64, "outside a pass (what comes next: %s)", moment);
+        return;
     }
-    const uint32_t at = eo_moment_order(now, plan->position_count);
-    return eo_moment_order(buffer->first, plan->position_count) <= at &&
-           at <= eo_moment_order(buffer->last, plan->position_count);
+    write_moment(rt, now, moment);
+    snprintf(text, MOMENT_BYTES + 64, "in %s%s%s", moment,
+             now.pass == EO_PASS_RECOMPUTE ? " (before eo_gradients_begin)" : "",
+             rt->phase == PHASE_EVALUATION ? " in an evaluation" : "");
+}
+
+static void say_not_live(const struct eo_runtime *rt, const struct plan_buffer *buffer)
+{
+    char first[MOMENT_BYTES], last[MOMENT_BYTES], now[MOMENT_BYTES + 64];
+    write_moment(rt, buffer->first, first);
+    write_moment(rt, buffer->last, last);
+    write_now(rt, now);
+    eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u: buffer '%s' lives from %s to %s; asked for %s", rt->world->rank,
+                 rt->plan->rows[buffer->row].name, first, last, now);
 }
 
 void *eo_buffer(const eo_runtime *rt, uint32_t buffer)
@@ -93,10 +140,7 @@ void *eo_buffer(const eo_runtime *rt, uint32_t buffer)
     if (!rt || buffer >= rt->plan->buffer_count)
         return NULL;
     if (rt->params.debug && !is_live(rt, &rt->plan->buffers[buffer])) {
-        char now[EO_NAME_MAX * 2 + 64];
-        eo_runtime_expected_text(rt, now, sizeof(now));
-        eo_log_write(&rt->log, EO_LOG_ERROR, "buffer '%s' is not live here (before: %s)",
-                     rt->plan->rows[rt->plan->buffers[buffer].row].name, now);
+        say_not_live(rt, &rt->plan->buffers[buffer]);
         return NULL;
     }
     return rt->buffers[buffer];
@@ -143,8 +187,11 @@ static void *from_view(const eo_runtime *rt, const eo_view *view, void *const *p
     if (eo_view_is_stale(rt, view)) {
         const char *pass = "a";
         const uint32_t position = view_position(rt, view, &pass);
-        eo_log_write(&rt->log, EO_LOG_ERROR, "%s of %s used after its %s pass has ended", what,
-                     position != EO_NONE ? rt->plan->positions[position].name : "another runtime", pass);
+        char now[MOMENT_BYTES + 64];
+        write_now(rt, now);
+        eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u: %s of %s used after its %s pass has ended; asked for %s",
+                     rt->world->rank, what, position != EO_NONE ? rt->plan->positions[position].name : "another runtime",
+                     pass, now);
         return NULL;
     }
     return pointers[index];
