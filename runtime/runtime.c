@@ -47,6 +47,8 @@ const char *eo_runtime_error(const eo_runtime *runtime)
 
 /* -- create and destroy ------------------------------------------------------------------------------------------ */
 
+enum { REDUCE_INPUTS_MAX = 64 };
+
 static eo_status check_params(const eo_log *log, const eo_runtime_params *params)
 {
     EO_REQUIRE(log, params->plan && params->world, "a runtime needs a plan and a world");
@@ -60,7 +62,12 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                      "(zero3); give a plan of zero3, or EO_MEMORY_STATIC", eo_strategy_name(plan->params.strategy));
         return EO_ERR_UNSUPPORTED;
     }
-    EO_REQUIRE(log, params->memory <= EO_MEMORY_DYNAMIC_CACHING, "unknown memory mode %d", (int)params->memory);
+    EO_REQUIRE(log, (unsigned)params->memory <= EO_MEMORY_DYNAMIC_CACHING, "unknown memory mode %d", (int)params->memory);
+    EO_REQUIRE(log, params->dynamic_reduce_inputs <= REDUCE_INPUTS_MAX,
+               "%u reduce-scatter inputs in flight (dynamic_reduce_inputs); at most %d are possible",
+               params->dynamic_reduce_inputs, REDUCE_INPUTS_MAX);
+    EO_REQUIRE(log, params->parallel.run || params->parallel.thread_count <= 1,
+               "parallel has %u threads and no function that runs them: set parallel.run", params->parallel.thread_count);
     EO_REQUIRE(log, params->update || plan->params.optimizer_states >= 2,
                "AdamW needs 2 optimizer states a parameter, the plan has %u", plan->params.optimizer_states);
     return EO_OK;

@@ -409,6 +409,11 @@ static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position
     const uint64_t bytes = eo_dtype_bytes(rt->plan->params.reduce_dtype);
     EO_TRY(end_pass(rt));
     EO_TRY(begin_pass(rt, EO_OP_BACKWARD, position));
+    if (rt->params.zero_gradients && p->buffer_row != EO_NONE) {
+        rt->device->ops->zero(rt->device, state_of(rt)->rows[p->buffer_row],
+                              rt->plan->layers[p->layer].layout.padded_count * bytes);
+        return EO_OK;
+    }
     /* Padding, and parameters that get no gradient here: another layer's bytes must not be reduced into them. */
     for (uint32_t z = 0; p->buffer_row != EO_NONE && z < p->zero_count; z++) {
         const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];

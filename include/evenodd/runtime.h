@@ -87,12 +87,16 @@ typedef struct eo_runtime_params {
                               step's report was asked for, or the next step has begun */
     bool dynamic_implicit_prefetch; /* [false] dynamic mode: gather i+1 is issued after F(i) as FSDP2's default does,
                               which on a device without run-ahead hides nothing; else one layer ahead, explicitly */
-    uint32_t dynamic_reduce_inputs; /* [1] dynamic mode: reduce-scatter inputs in flight (FSDP2's k) */
+    uint32_t dynamic_reduce_inputs; /* [1] dynamic mode: reduce-scatter inputs in flight (FSDP2's k), at most 64 */
     const eo_log *log;     /* [silence] copied */
+    bool zero_gradients;   /* [false] eo_gradients_begin hands gradients out as zeros, for kernels that add: a fill more, of
+                              every gradient in every backward pass */
 } eo_runtime_params;
 
-/* Pointers into the fixed buffers, of the plan's dtype and reduce_dtype: weights[k] and gradients[k] belong to the k-th parameter of the layer, in the
- * order of eo_model_add_parameter. gradients is NULL until eo_gradients_begin. Valid until the pass ends. */
+/* Pointers into the fixed buffers, of the plan's dtype and reduce_dtype: weights[k] and gradients[k] belong to the k-th
+ * parameter of the layer, in the order of eo_model_add_parameter. gradients is NULL until eo_gradients_begin. What lies there
+ * then is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in every pass. Valid until the pass
+ * ends. */
 typedef struct eo_view {
     uint32_t parameter_count;
     void *const *weights;   /* NULL where the pass does not read weights */

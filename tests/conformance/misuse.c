@@ -246,6 +246,53 @@ static void late_views_and_buffers(void)
     close_scene(&scene);
 }
 
+/* A step whose kernels add to what they find, or write. */
+static uint64_t step_of(eo_memory memory, const char *model, uint32_t positions, bool adds)
+{
+    struct scene scene;
+    eo_runtime *rt;
+    eo_parameter_info info;
+    open_scene(&scene, model, 1, 0);
+    scene.memory = memory;
+    scene.debug = true;
+    scene.zero_gradients = adds;
+    must(open_runtime(&scene, 0, &rt), "runtime");
+    fill_all(&scene, rt);
+    for (int step = 0; step < 2; step++) {
+        must(eo_step_begin(rt), "begin");
+        for (uint32_t p = 0; p < positions; p++)
+            must(forward_pass(rt, p), "forward");
+        for (uint32_t p = positions; p-- > 0;) {
+            const eo_view *view;
+            must(eo_backward_begin(rt, p, &view), "backward");
+            must(eo_gradients_begin(rt, p, &view), "gradients");
+            for (uint32_t k = 0; k < view->parameter_count; k++) {
+                must(eo_model_parameter(scene.model, 2 * p + k, &info), "parameter");
+                for (uint64_t i = 0; i < info.element_count; i++)
+                    ((float *)view->gradients[k])[i] = (adds ? ((float *)view->gradients[k])[i] : 0) + (float)(i % 7) - 3;
+            }
+            must(eo_backward_end(rt, p), "backward");
+        }
+        must(eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL), "end");
+    }
+    const uint64_t hash = hash_of(rt);
+    eo_runtime_destroy(&rt);
+    close_scene(&scene);
+    return hash;
+}
+
+/*
+ * Kernels that add find zeros where that is asked for, in memory that was full of NaN; the result is that of kernels that
+ * write.
+ */
+static void zeroed_gradients(void)
+{
+    for (int memory = EO_MEMORY_STATIC; memory <= EO_MEMORY_DYNAMIC_POOL; memory++) {
+        TEST_HOLDS(NULL, step_of((eo_memory)memory, "edges", LAYERS, true) == step_of((eo_memory)memory, "edges", LAYERS, false));
+        TEST_HOLDS(NULL, step_of((eo_memory)memory, "bare", 5, true) == step_of((eo_memory)memory, "bare", 5, false));
+    }
+}
+
 /* -- create ---------------------------------------------------------------------------------------------------------*/
 
 /*
@@ -282,6 +329,10 @@ static void plans_that_do_not_fit(void)
     TEST_HOLDS(NULL, eo_runtime_create(NULL, eo_runtime_params(.plan = scene.plan)) == EO_ERR_INVALID);
     TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0],
                                                               .memory = (eo_memory)9)) == EO_ERR_INVALID);
+    TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0],
+                                                              .dynamic_reduce_inputs = UINT32_MAX)) == EO_ERR_INVALID);
+    TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0],
+                                                              .parallel = {.thread_count = 4})) == EO_ERR_INVALID);
     close_scene(&scene);
 }
 
@@ -333,6 +384,8 @@ int main(void)
     test_report("a frozen layer has no gradients to begin", 1);
     late_views_and_buffers();
     test_report("views and buffers used outside their time are refused by name", 1);
+    zeroed_gradients();
+    test_report("gradients are zeros to begin with, where that is asked for", 1);
     plans_that_do_not_fit();
     test_report("plans that do not fit are refused", 1);
     what_this_device_has_not();

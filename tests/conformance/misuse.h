@@ -21,7 +21,7 @@ struct scene {
     eo_world *worlds[WORLD_MAX];
     uint32_t ranks;
     eo_memory memory;
-    bool debug;
+    bool debug, zero_gradients;
     eo_status statuses[WORLD_MAX];
     char texts[WORLD_MAX][512];
     _Atomic uint32_t turn;

@@ -50,7 +50,7 @@ void close_scene(struct scene *scene)
 eo_status open_runtime(struct scene *scene, uint32_t rank, eo_runtime **out)
 {
     return eo_runtime_create(out, eo_runtime_params(.plan = scene->plan, .world = scene->worlds[rank],
-                                                    .memory = scene->memory, .debug = scene->debug,
+                                                    .memory = scene->memory, .debug = scene->debug, .zero_gradients = scene->zero_gradients,
                                                     .log = &eo_test_log));
 }
 
