@@ -61,7 +61,9 @@ static eo_status check_model(const struct eo_plan *plan, const struct eo_model *
             continue;
         const eo_moment ends[2] = {buffer->first, buffer->last};
         for (int e = 0; e < 2; e++) {
-            EO_REQUIRE(log, ends[e].position < model->position_count && ends[e].pass <= EO_PASS_BACKWARD,
+            EO_REQUIRE(log, (unsigned)ends[e].pass <= EO_PASS_BACKWARD, "buffer '%s' names pass %d; there are forward, "
+                       "recompute and backward", buffer->name, (int)ends[e].pass);
+            EO_REQUIRE(log, ends[e].position < model->position_count,
                        "buffer '%s' names position %u, but there are %u", buffer->name, ends[e].position,
                        model->position_count);
             EO_REQUIRE(log,
@@ -321,7 +323,8 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
                                layer->layout.padded_count * weight_bytes, false, "gather.%s", position->name));
             if (buffered)
                 EO_TRY(add_row(plan, &position->buffer_row, EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
-                               layer->layout.padded_count * reduce_bytes, false, "gradient.%s", position->name));
+                               layer->layout.padded_count * reduce_bytes, false, "gradient.%s.buffer",
+                               position->name));
         } else {
             if (gathers)
                 position->gather_row = gather_row[body % gather_slots];
@@ -389,6 +392,38 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
                    EO_STAGING_PIECES * eo_plan_staging_bytes(plan), true, "host.staging");
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const struct plan_row *one = *(const struct plan_row *const *)a, *other = *(const struct plan_row *const *)b;
+    const int order = strcmp(one->name, other->name);
+    return order ? order : one < other ? -1 : 1;
+}
+
+/* Uses of one layer may share a name, and a trainer may call a buffer as we call a row: all but the first are numbered. */
+static eo_status make_names_unique(struct eo_plan *plan)
+{
+    struct plan_row **rows = calloc(plan->row_count, sizeof(*rows));
+    if (!rows)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        rows[r] = &plan->rows[r];
+    for (bool found = true; found;) { /* a new name may be taken too; each round makes them longer than a trainer's */
+        found = false;
+        qsort(rows, plan->row_count, sizeof(*rows), by_name);
+        for (uint32_t first = 0, r = 1; r < plan->row_count; r++) {
+            if (strcmp(rows[first]->name, rows[r]->name) != 0) {
+                first = r;
+                continue;
+            }
+            const size_t used = strlen(rows[r]->name);
+            snprintf(rows[r]->name + used, sizeof(rows[r]->name) - used, " #%u", r - first + 1);
+            found = true;
+        }
+    }
+    free(rows);
+    return EO_OK;
+}
+
 eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model)
 {
     memcpy(plan->model_name, model->name, EO_NAME_MAX);
@@ -399,5 +434,6 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     EO_TRY(make_shard_rows(plan));
     EO_TRY(make_sum_rows(plan));
     EO_TRY(make_buffer_rows(plan));
-    return make_other_rows(plan, model);
+    EO_TRY(make_other_rows(plan, model));
+    return make_names_unique(plan);
 }

@@ -52,9 +52,11 @@ typedef struct eo_position_params {
                                       in the backward pass (a language model's head) */
     bool backward_without_weights; /* [false] the backward pass does not read weights: they are not gathered for it
                                       (an embedding) */
-    const uint32_t *parameters;    /* [all of the layer] those that this use gives gradients to; the gradients of the
-                                      layer's other parameters are zeroed by the runtime */
-    uint32_t parameter_count;
+    const uint32_t *parameters;    /* [all of the layer] those that this use gives gradients to, by the indices that
+                                      eo_model_add_parameter gave: of the model, not of the layer. The gradients of the
+                                      layer's other parameters are zeroed by the runtime, and keep their places in the
+                                      view */
+    uint32_t parameter_count;      /* 0 with `parameters` not NULL: none gets a gradient */
 } eo_position_params;
 
 typedef enum eo_pass { EO_PASS_FORWARD, EO_PASS_RECOMPUTE, EO_PASS_BACKWARD } eo_pass;

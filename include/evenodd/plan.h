@@ -83,7 +83,7 @@ typedef struct eo_plan_summary {
 
 /* A row of the memory map. */
 typedef struct eo_plan_row {
-    const char *name;
+    const char *name;    /* no other row has it; a trainer's buffer is called as it was added, unless that was taken */
     eo_category category;
     eo_space space;      /* the reservation it lies in */
     uint64_t offset;     /* in that reservation, the same on every rank */

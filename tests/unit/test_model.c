@@ -155,7 +155,7 @@ Test(model, models_that_cannot_run_have_no_plan)
     } lives[] = {
         {{EO_PASS_FORWARD, 5}, {EO_PASS_FORWARD, 5}, "names position 5"},
         {{EO_PASS_FORWARD, 0}, {EO_PASS_BACKWARD, 9}, "names position 9"},
-        {{(eo_pass)4, 0}, {EO_PASS_BACKWARD, 0}, "names position"},
+        {{(eo_pass)4, 0}, {EO_PASS_BACKWARD, 0}, "names pass 4"},
         {{EO_PASS_BACKWARD, 1}, {EO_PASS_FORWARD, 1}, "ends before it begins"},
         {{EO_PASS_BACKWARD, 0}, {EO_PASS_BACKWARD, 1}, "ends before it begins"},
         {{EO_PASS_FORWARD, 2}, {EO_PASS_BACKWARD, 2}, "runs in its backward pass"},

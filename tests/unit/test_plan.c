@@ -554,3 +554,46 @@ Test(plan, texts_name_every_row)
     eo_plan_destroy(&plan);
     eo_model_destroy(&model);
 }
+
+/*
+ * A row is known by its name: no two have the same, also where a layer is an edge twice, and where buffers are called as
+ * rows of ours.
+ */
+static void expect_unique_names(const eo_plan *plan)
+{
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        for (uint32_t before = 0; before < r; before++)
+            cr_expect_str_neq(plan->rows[r].name, plan->rows[before].name, "rows %u and %u", before, r);
+}
+
+Test(plan, rows_have_names_of_their_own)
+{
+    static const char *const buffers[] = {"norm.local", "norm.local #2", "weights.embedding", "gather.slot0", "gather.embedding",
+                                          "gradient.embedding.buffer #2", "host.steps", "own"};
+    eo_model *model = NULL;
+    uint32_t embedding, block;
+    cr_assert_eq(eo_model_create(&model, NULL), EO_OK);
+    cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "embedding"), &embedding), EO_OK);
+    cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "slot0"), &block), EO_OK);
+    cr_assert_eq(eo_model_add_parameter(
+        model, eo_parameter_params(.layer = embedding, .name = "e", .dim_count = 1, .dims = {9000}), NULL), EO_OK);
+    cr_assert_eq(eo_model_add_parameter(
+        model, eo_parameter_params(.layer = block, .name = "b", .dim_count = 1, .dims = {100}), NULL), EO_OK);
+    for (int p = 0; p < 3; p++)
+        cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = p == 1 ? block : embedding), NULL), EO_OK);
+    for (size_t b = 0; b < sizeof(buffers) / sizeof(buffers[0]); b++)
+        cr_assert_eq(eo_model_add_buffer(model, eo_buffer_params(.name = buffers[b], .bytes = 8, .persistent = true,
+                                                                 .category = EO_CATEGORY_OTHER), NULL), EO_OK);
+    for (eo_strategy s = EO_STRATEGY_ZERO3; s < EO_STRATEGY_COUNT; s++) {
+        for (uint32_t micro_batches = 1; micro_batches <= 2; micro_batches++) {
+            eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = 4, .strategy = s, .micro_batches = micro_batches,
+                                                          .shard_group = s == EO_STRATEGY_HSDP ? 2 : 0));
+            expect_unique_names(plan);
+            eo_plan_row own;
+            cr_assert_eq(eo_plan_get_row(plan, plan->buffers[7].row, &own), EO_OK);
+            cr_expect_str_eq(own.name, "own");
+            eo_plan_destroy(&plan);
+        }
+    }
+    eo_model_destroy(&model);
+}
