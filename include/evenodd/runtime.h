@@ -20,6 +20,9 @@
  * All calls on a runtime come from one thread, the rank's compute thread. Collective calls (create, steps, weights,
  * sum) must be made by all ranks in the same order; two runtimes of a rank must be stepped in the same order on all
  * ranks. After an error other than EO_ERR_INVALID the runtime can only be destroyed.
+ *
+ * No call keeps a pointer to the trainer's data: when it returns on this rank, what it was given may be written again or
+ * freed, whatever other ranks do. Collectives compute in the floating-point mode (rounding, denormals) of the calling thread.
  */
 #ifndef EVENODD_RUNTIME_H
 #define EVENODD_RUNTIME_H
