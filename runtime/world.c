@@ -21,17 +21,22 @@ static const struct eo_comm_ops *find_local(const char *device)
     return eo_comm_find(name);
 }
 
+eo_status eo_world_check_fabric(const eo_log *log, double gigabytes_per_s, double latency_us)
+{
+    EO_REQUIRE(log, isfinite(gigabytes_per_s) && gigabytes_per_s >= 0 && isfinite(latency_us) && latency_us >= 0,
+               "a fabric of %g GB/s and %g us; both must be finite and not negative", gigabytes_per_s, latency_us);
+    EO_REQUIRE(log, gigabytes_per_s > 0 || latency_us <= 0,
+               "a fabric with a latency of %g us and no speed: give fabric_gigabytes_per_s too", latency_us);
+    return EO_OK;
+}
+
 eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params)
 {
     if (!worlds || !params)
         return EO_ERR_INVALID;
     const uint32_t rank_count = params->rank_count ? params->rank_count : 1;
     EO_REQUIRE(params->log, rank_count <= RANKS_MAX, "%u ranks; at most %d are possible", rank_count, RANKS_MAX);
-    EO_REQUIRE(params->log,
-               isfinite(params->fabric_gigabytes_per_s) && params->fabric_gigabytes_per_s >= 0 &&
-                   isfinite(params->fabric_latency_us) && params->fabric_latency_us >= 0,
-               "a fabric of %g GB/s and %g us; both must be finite and not negative", params->fabric_gigabytes_per_s,
-               params->fabric_latency_us);
+    EO_TRY(eo_world_check_fabric(params->log, params->fabric_gigabytes_per_s, params->fabric_latency_us));
     const char *device = params->device ? params->device : "cpu";
     const struct eo_comm_ops *ops = find_local(device);
     if (!ops) {

@@ -21,6 +21,9 @@ struct eo_world {
     eo_log log;
 };
 
+/* EO_ERR_INVALID: logged. */
+eo_status eo_world_check_fabric(const eo_log *log, double gigabytes_per_s, double latency_us);
+
 /* Fills the shares of a world of processes. Collective. */
 eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *exchange);
 

@@ -91,6 +91,7 @@ eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *par
     if (!params)
         return EO_ERR_INVALID;
     EO_REQUIRE(params->log, params->rendezvous, "a world of processes needs the rendezvous of its ranks");
+    EO_TRY(eo_world_check_fabric(params->log, params->fabric_gigabytes_per_s, params->fabric_latency_us));
     const char *device = params->device ? params->device : "cpu";
     const char *name = params->collectives              ? params->collectives
                        : strcmp(device, "cuda") == 0        ? "nccl"

@@ -39,7 +39,7 @@ typedef struct eo_transformer_config {
     uint32_t vocabulary;
     uint32_t context;       /* longest sequence; GPT-2 has that many positions */
     bool tied_head;         /* the head multiplies by the token embedding */
-    float norm_eps;         /* [1e-5] */
+    float norm_eps;         /* [1e-5] above 0: rows that are all alike have no spread to divide by */
     float rope_theta;       /* [500000] Llama */
     bool qkv_bias;          /* Llama: the products to q, k and v have biases; GPT-2 has them always */
     bool qk_norm;           /* Llama: RMSNorm over each head of q and k, before they are rotated */

@@ -336,6 +336,40 @@ static void plans_that_do_not_fit(void)
     close_scene(&scene);
 }
 
+/* Worlds of threads, and of one process that meets itself. */
+static void worlds_that_cannot_be(void)
+{
+    static const struct {
+        double gigabytes_per_s, latency_us;
+        const char *says;
+    } fabrics[] = {{-1, 0, "finite and not negative"}, {NAN, 0, "finite"}, {INFINITY, 0, "finite"}, {1, NAN, "finite"},
+                   {1, -1, "not negative"}, {0, 5, "no speed"}};
+    eo_rendezvous *rendezvous = NULL;
+    eo_world *world = NULL, *many[65];
+    must(eo_rendezvous_create(&rendezvous, eo_rendezvous_params(.rank = 0, .rank_count = 1)), "rendezvous");
+    for (size_t i = 0; i < sizeof(fabrics) / sizeof(fabrics[0]); i++) {
+        for (int joined = 0; joined < 2; joined++) {
+            eo_test_text[0] = '\0';
+            const eo_status status =
+                joined ? eo_world_create_joined(&world, eo_world_join_params(.rendezvous = rendezvous, .log = &eo_test_log,
+                             .fabric_gigabytes_per_s = fabrics[i].gigabytes_per_s, .fabric_latency_us = fabrics[i].latency_us))
+                       : eo_world_create_local(&world, eo_world_params(.log = &eo_test_log,
+                             .fabric_gigabytes_per_s = fabrics[i].gigabytes_per_s, .fabric_latency_us = fabrics[i].latency_us));
+            TEST_EXPECT(NULL, status == EO_ERR_INVALID && !world && strstr(eo_test_text, fabrics[i].says),
+                        "fabric %zu, joined %d: %s, '%s'", i, joined, eo_status_text(status), eo_test_text);
+        }
+    }
+    TEST_HOLDS(NULL, eo_world_create_joined(&world, eo_world_join_params(.rendezvous = rendezvous, .collectives = "pigeons")) ==
+                         EO_ERR_UNSUPPORTED);
+    TEST_HOLDS(NULL, eo_world_create_joined(&world, eo_world_join_params(.rendezvous = rendezvous, .device = "abacus")) ==
+                         EO_ERR_UNSUPPORTED);
+    TEST_HOLDS(NULL, eo_world_create_mpi(&world, eo_world_mpi_params(.collectives = "pigeons")) == EO_ERR_INVALID);
+    TEST_HOLDS(NULL, eo_world_create_nccl(&world, eo_world_nccl_params(.rank = 1, .rank_count = 1)) == EO_ERR_INVALID);
+    TEST_HOLDS(NULL, eo_world_create_nccl(&world, eo_world_nccl_params(.rank = 0, .rank_count = 1)) == EO_ERR_INVALID);
+    TEST_HOLDS(NULL, eo_world_create_local(many, eo_world_params(.rank_count = 65)) == EO_ERR_INVALID && !many[0]);
+    eo_rendezvous_destroy(&rendezvous);
+}
+
 /* Steps cannot be recorded here, nor replayed; copies of nothing are refused; a world on a device that is not there too.
  * Ordinary steps go on. */
 static void what_this_device_has_not(void)
@@ -388,6 +422,8 @@ int main(void)
     test_report("gradients are zeros to begin with, where that is asked for", 1);
     plans_that_do_not_fit();
     test_report("plans that do not fit are refused", 1);
+    worlds_that_cannot_be();
+    test_report("worlds that cannot be are refused", 1);
     what_this_device_has_not();
     test_report("what this device has not is refused by name, and ordinary steps go on", 1);
     different_plans();
