@@ -177,7 +177,9 @@ static eo_status train(struct rank *self)
     struct run *run = self->run;
     const struct transformer_settings *s = &run->settings;
     TRY(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = run->plan, .world = run->worlds[self->rank],
-                                                            .memory = s->memory, .log = &run->log)));
+                                                            .memory = s->memory,
+                                                            .debug = s->debug && s->memory == EO_MEMORY_STATIC,
+                                                            .log = &run->log)));
     TRY(eo_team_create_on(&self->team, eo_team_params(.device = s->device, .stream = eo_runtime_stream(self->runtime),
                                                       .plan_cache = s->plan_cache, .log = &run->log)));
     TRY(eo_transformer_initialise(run->transformer, self->runtime, 7));

@@ -31,6 +31,7 @@ static struct transformer_result run_simulated(const struct transformer_settings
 {
     struct transformer_result result;
     struct transformer_settings on_device = *settings;
+    on_device.debug = seed % 2; /* what is dead is poisoned, and the numbers are the same */
     on_device.device = "cuda";
     sim_start(&(struct sim_config){.seed = seed, .device_bytes = 512u << 20});
     twin_files_loaded = 0;
