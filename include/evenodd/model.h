@@ -85,7 +85,7 @@ typedef enum eo_category {
  * A buffer the trainer wants placed. It is used by compute passes only. Its content is valid from the end of `first`
  * (whose pass writes it) to the end of `last`, in each micro-batch; outside that its addresses serve others.
  * A forward-only run may use a buffer in the forward pass of p if its lifetime covers forward(p), or, where p is
- * `forward_in_backward`, its backward pass.
+ * `forward_in_backward`, backward(p). There its content holds from the first to the last position that may use it.
  */
 typedef struct eo_buffer_params {
     const char *name;     /* required, unique in the model */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eo_config.h"
 #include "micro_model.h"
 #include "sim_check.h"
 
@@ -78,6 +79,8 @@ static void family(enum micro_world world, uint32_t seeds, const char *name, enu
 /* A step is recorded only where it follows another of the schedule, also when that was left after eo_step_capture. */
 static void left_captures(enum sim_executor executor)
 {
+    if (EO_DEBUG_ABORT) /* what is refused aborts */
+        return;
     for (uint64_t seed = 1; seed <= 6; seed++) {
         struct micro_settings settings = {.ranks = 2, .device = "cuda", .world = (enum micro_world)(seed % 3), .graph = true,
                                           .leaves = MICRO_EVALUATES + seed % 3, .dtype = seed % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
