@@ -38,7 +38,7 @@ void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mo
     };
 }
 
-static int scope_of(const struct eo_plan *plan, eo_operation_kind kind)
+static int collective_scope(const struct eo_plan *plan, eo_operation_kind kind)
 {
     const int group = plan->params.shard_group > 1 ? EO_SCOPE_GROUP : EO_SCOPE_ALONE;
     const int replicas = plan->replicas > 1 ? EO_SCOPE_REPLICAS : EO_SCOPE_ALONE;
@@ -74,7 +74,7 @@ struct eo_operation *eo_list_operation(struct list_builder *b, eo_operation_kind
         .access_begin = b->access_count,
         .id = b->next_id,
         .peers_read = kind == EO_OP_ALL_GATHER || kind == EO_OP_NORM_GATHER,
-        .scope = (uint8_t)scope_of(b->plan, kind),
+        .scope = (uint8_t)collective_scope(b->plan, kind),
     };
     for (int s = 0; s < EO_STREAM_COUNT; s++)
         operation->wait[s] = EO_NONE;

@@ -553,3 +553,23 @@ Test(proof, texts_name_operations_rows_and_the_missing_wait)
     cr_expect_lt(strlen(first.text), sizeof(first.text));
     free(hand);
 }
+
+/*
+ * Every kind of operation has a word.
+ * Method: a read of what nothing has written, by each kind in turn, without a namer.
+ */
+Test(proof, texts_have_a_word_for_every_kind)
+{
+    static const eo_list sequence[] = {EO_LIST_FIRST};
+    for (int kind = 0; kind < EO_OP_KIND_COUNT; kind++) {
+        struct eo_hand *hand = eo_hand_create(1);
+        const uint32_t row = eo_hand_row(hand, "row", 0, 8, EO_NONE);
+        eo_hand_operation(hand, FIRST, COMPUTE, "read")->kind = (eo_operation_kind)kind;
+        eo_hand_access(hand, EO_READ, row, 0, 0);
+        const struct eo_proof_params params = {.schedule = &hand->schedule, .sequence = sequence, .sequence_count = 1};
+        struct eo_hazard hazard;
+        cr_assert_eq(eo_proof_run(&params, &hazard), EO_ERR_SCHEDULE);
+        cr_expect_not(strstr(hazard.text, "null"), "kind %d: %s", kind, hazard.text);
+        free(hand);
+    }
+}
