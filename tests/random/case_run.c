@@ -292,6 +292,8 @@ static eo_status run_rank(struct case_rank *self)
                                                           .world = self->world->worlds[self->rank], .memory = c->memory,
                                                           .debug = c->debug, .update_user = (void *)c,
                                                           .update = c->own_optimizer ? fold_weights : NULL,
+                                                          .dynamic_reduce_inputs = c->reduce_inputs,
+                                                          .dynamic_implicit_prefetch = c->implicit_prefetch,
                                                           .delay_seed = c->delay_seed ? c->delay_seed + self->rank : 0)));
     EO_TRY(fill_weights(self));
     EO_TRY(run_evaluation(self, 1000));

@@ -139,6 +139,8 @@ void random_case_make(struct random_case *out, uint64_t seed)
     out->debug = one_in(&dice, 2);
     out->own_optimizer = one_in(&dice, 2);
     out->delay_seed = one_in(&dice, 2) ? 1 + throw_below(&dice, 1000) : 0;
+    out->reduce_inputs = one_in(&dice, 2) ? 1 + throw_below(&dice, 60) : 0;
+    out->implicit_prefetch = one_in(&dice, 3);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -215,11 +217,12 @@ void random_case_print(const struct random_case *c, FILE *out)
     static const char *const passes[] = {"forward", "recompute", "backward"};
     const eo_plan_params *s = &c->settings;
     fprintf(out, "# seed %llu: %s in groups of %u, %u ranks, %u micro-batches, slots %u,%u, weights %s, reductions %s, "
-            "states %u, align %u%s%s%s; memory %d%s%s\n", (unsigned long long)c->seed, eo_strategy_name(s->strategy),
+            "states %u, align %u%s%s%s; memory %d (%u reductions%s)%s%s\n", (unsigned long long)c->seed, eo_strategy_name(s->strategy),
             s->shard_group, s->rank_count, s->micro_batches, s->gather_slots, s->gradient_slots,
             s->dtype ? "bf16" : "fp32", s->reduce_dtype ? "bf16" : "fp32", s->optimizer_states, s->align_bytes,
             s->no_prefetch ? ", no prefetch" : "", s->separate_reduce_stream ? ", reduce stream" : "",
-            s->separate_reservations ? ", reservations" : "", (int)c->memory, c->debug ? ", debug" : "",
+            s->separate_reservations ? ", reservations" : "", (int)c->memory, c->reduce_inputs,
+            c->implicit_prefetch ? ", implicit prefetch" : "", c->debug ? ", debug" : "",
             c->own_optimizer ? ", own optimizer" : "");
     for (uint32_t l = 0; l < c->layer_count; l++) {
         fprintf(out, "#   layer %u:", l);

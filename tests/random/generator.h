@@ -39,6 +39,8 @@ struct random_case {
     eo_memory memory;        /* of a run, as what follows */
     bool debug, own_optimizer;
     uint64_t delay_seed;
+    uint32_t reduce_inputs; /* of the dynamic modes, as what follows */
+    bool implicit_prefetch;
 };
 
 /* splitmix64 of three words: numbers that depend on nothing else. */

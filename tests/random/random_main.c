@@ -8,7 +8,7 @@
  *     random                          what the short run takes
  *     random plans FIRST COUNT        the plans of these seeds
  *     random runs FIRST COUNT         and trainings
- *     random deep                     64 and 200 layers with every strategy
+ *     random deep                     64 and 200 layers with every strategy, and with dynamic memory
  *     random show SEED                prints a case, and what becomes of it
  */
 #include <stdlib.h>
@@ -64,24 +64,34 @@ static bool run_seeds(uint64_t first, uint64_t count)
     return end_group("trainings end in the numbers of a computation without shards", first, count, failures);
 }
 
+static bool run_deep_case(const struct random_case *c)
+{
+    struct case_outcome outcome;
+    const bool ok = case_plan(c, false, &outcome) && case_run(c, &outcome);
+    if (!ok)
+        printf("# %s\n", outcome.text);
+    printf("%s %u - %u layers, %s, %s memory\n", ok ? "ok" : "not ok", ++reports, c->layer_count,
+           eo_strategy_name(c->settings.strategy), c->memory == EO_MEMORY_STATIC ? "static" : "dynamic");
+    fflush(stdout);
+    return ok;
+}
+
 static bool run_deep(void)
 {
     static const uint32_t depths[] = {64, 200};
     static struct random_case c;
-    struct case_outcome outcome;
     bool all = true;
     for (int d = 0; d < 2; d++) {
         for (uint32_t s = 0; s < EO_STRATEGY_COUNT; s++) {
             random_case_make_deep(&c, depths[d], (eo_strategy)s);
-            const bool ok = case_plan(&c, false, &outcome) && case_run(&c, &outcome);
-            if (!ok)
-                printf("# %s\n", outcome.text);
-            printf("%s %u - %u layers, %s\n", ok ? "ok" : "not ok", ++reports, depths[d], eo_strategy_name((eo_strategy)s));
-            fflush(stdout);
-            all = all && ok;
+            all = run_deep_case(&c) && all;
         }
     }
-    return all;
+    random_case_make_deep(&c, 64, EO_STRATEGY_ZERO3);
+    c.memory = EO_MEMORY_DYNAMIC_MALLOC; /* nothing waits for a reduction before 60 are under way */
+    c.settings.separate_reduce_stream = true;
+    c.reduce_inputs = 60;
+    return run_deep_case(&c) && all;
 }
 
 static bool show(uint64_t seed)
