@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 
-enum { ENTRY_BYTES = 4 + 4 + EO_HOST_BYTES, ENDPOINT_BYTES = 1 + 2 + 16 };
+enum { ENTRY_BYTES = 4 + 4 + EO_HOST_BYTES, ENDPOINT_BYTES = 1 + 2 + 16 + 4 };
 enum { JOIN_IS_PARTIAL = 1, JOIN_IS_OF_HOST = 2 };
 enum { PRESENT_HEARD = 1, PRESENT_JOINED = 2 };
 
@@ -97,6 +97,7 @@ static void put_endpoint(struct eo_writer *w, const struct eo_endpoint *endpoint
     eo_put(w, endpoint->family, 1);
     eo_put(w, endpoint->port, 2);
     eo_put_bytes(w, endpoint->address, sizeof(endpoint->address));
+    eo_put(w, endpoint->rank, 4);
 }
 
 static struct eo_endpoint get_endpoint(struct eo_reader *r)
@@ -106,6 +107,7 @@ static struct eo_endpoint get_endpoint(struct eo_reader *r)
     const unsigned char *address = eo_get_bytes(r, sizeof(endpoint.address));
     if (address)
         memcpy(endpoint.address, address, sizeof(endpoint.address));
+    endpoint.rank = (uint32_t)eo_get(r, 4);
     return endpoint;
 }
 
@@ -267,7 +269,7 @@ static bool take_leaf(struct eo_node *node, struct eo_node_link *link, uint32_t 
 {
     char text[512];
     const struct eo_member who = get_member(r);
-    if (r->overran)
+    if (r->overran || who.rank != link->rank || link->role != EO_LINK_LEADER)
         return false;
     const char *why = judge(node, &who, rank_count, text, sizeof(text));
     if (!why && node->leaf_count + 1 >= node->local_count) {
@@ -295,12 +297,12 @@ static bool take_host(struct eo_node *node, struct eo_node_link *link, uint32_t 
     char text[512];
     struct eo_reader again = *r;
     const char *why = NULL;
-    if (!eo_node_is_root(node) || count == 0 || count > rank_count)
+    if (!eo_node_is_root(node) || count == 0 || count > rank_count || link->role != EO_LINK_ROOT)
         return false;
     struct eo_member who = {0};
     for (uint32_t i = 0; i < count && !why; i++) {
         who = get_member(r);
-        if (r->overran)
+        if (r->overran || (i == 0 && who.rank != link->rank)) /* a leader names itself first */
             return false;
         why = judge(node, &who, rank_count, text, sizeof(text));
     }
@@ -338,6 +340,7 @@ static bool take_join(struct eo_node *node, struct eo_node_link *link, struct eo
     const uint64_t flags = eo_get(r, 1);
     const uint32_t rank_count = (uint32_t)eo_get(r, 4);
     link->endpoint = get_endpoint(r);
+    link->endpoint.rank = link->rank;
     const uint32_t count = (uint32_t)eo_get(r, 4);
     if (r->overran || link->kind != EO_LINK_NEW || eo_node_is_leaf(node))
         return false;
@@ -373,7 +376,8 @@ static bool take_child(struct eo_node *node, struct eo_node_link *link, struct e
     uint32_t count = 0;
     for (const struct eo_node_link *other = node->links; other; other = other->next)
         count += other->kind == EO_LINK_CHILD;
-    if (r->overran || link->kind != EO_LINK_NEW || eo_node_is_leaf(node) || count >= EO_NODE_FANOUT)
+    if (r->overran || link->kind != EO_LINK_NEW || link->role != EO_LINK_PARENT || who.rank != link->rank ||
+        eo_node_is_leaf(node) || count >= EO_NODE_FANOUT)
         return false;
     link->kind = EO_LINK_CHILD;
     link->peer = who;
@@ -385,7 +389,7 @@ static bool take_child(struct eo_node *node, struct eo_node_link *link, struct e
 static bool take_welcome(struct eo_node_link *link, struct eo_reader *r)
 {
     const struct eo_member who = get_member(r);
-    if (r->overran || (link->kind != EO_LINK_LEADER && link->kind != EO_LINK_ROOT && link->kind != EO_LINK_PARENT))
+    if (r->overran || who.rank != link->rank || (link->kind != EO_LINK_LEADER && link->kind != EO_LINK_ROOT && link->kind != EO_LINK_PARENT))
         return false;
     link->peer = who;
     link->known = true;

@@ -56,6 +56,7 @@ struct eo_endpoint {
     uint8_t family; /* 4, 6, or 0: nowhere */
     uint16_t port;
     unsigned char address[16];
+    uint32_t rank; /* who listens */
 };
 
 enum eo_link_kind {
@@ -79,6 +80,8 @@ enum eo_link_end {
 struct eo_node_link {
     struct eo_node_link *next;
     enum eo_link_kind kind;
+    uint32_t rank;           /* of the other end, as its proof has shown, */
+    enum eo_link_kind role;  /* and what the link is to it: LEADER, ROOT or PARENT; NEW where this end has dialled */
     bool known, left; /* `peer` is; it said good-bye */
     bool contributed; /* to the gather in progress */
     struct eo_member peer;

@@ -59,6 +59,17 @@ static bool is_between_members(const struct eo_node *node, const struct eo_node_
     return link->kind != EO_LINK_NEW && !(link->kind == EO_LINK_HOST && node->placed);
 }
 
+static void forget(struct eo_node *node, const struct eo_node_link *link)
+{
+    struct eo_node_link **place = &node->links;
+    while (*place && *place != link)
+        place = &(*place)->next;
+    if (*place)
+        *place = link->next;
+    if (node->up == link)
+        node->up = NULL;
+}
+
 void eo_node_down(struct eo_node *node, struct eo_node_link *link, enum eo_link_end end, const char *why)
 {
     static const char *const texts[] = {
@@ -67,15 +78,12 @@ void eo_node_down(struct eo_node *node, struct eo_node_link *link, enum eo_link_
         [EO_END_CUT] = "%s has not answered (%s): it hangs, or its host is cut off",
         [EO_END_BROKEN] = "%s is lost: the connection to it was given up: %s",
     };
-    struct eo_node_link **place = &node->links;
-    while (*place && *place != link)
-        place = &(*place)->next;
-    if (*place)
-        *place = link->next;
-    if (node->up == link)
-        node->up = NULL;
-    if (link->left || node->failure.status != EO_OK || !is_between_members(node, link))
+    if (end != EO_END_BROKEN) /* else the other end can still be told */
+        forget(node, link);
+    if (link->left || node->failure.status != EO_OK || !is_between_members(node, link)) {
+        forget(node, link);
         return;
+    }
     struct eo_failure failure = {.status = end == EO_END_SILENT || end == EO_END_CUT ? EO_ERR_TIMEOUT : EO_ERR_COMM,
                                  .rank = link->known ? link->peer.rank : UINT32_MAX, .lost = true};
     char name[160] = "rank 0";
@@ -88,6 +96,7 @@ void eo_node_down(struct eo_node *node, struct eo_node_link *link, enum eo_link_
     if (link->activity[0])
         snprintf(failure.text + used, sizeof(failure.text) - used, "; last heard of in %s", link->activity);
     eo_node_fail(node, &failure);
+    forget(node, link);
 }
 
 void eo_node_beat(struct eo_node *node, const char *activity)

@@ -60,11 +60,14 @@ static eo_status open_sockets(struct eo_rendezvous *rv)
     rv->root_listener = rv->local_listener = rv->child_listener = -1;
     rv->has_network = p->local_count < p->rank_count;
     rv->local_address = eo_address_within_host(&rv->secret, rv->host, rv->address, rv->port);
+    EO_REQUIRE(&rv->log, !rv->has_network || p->token || p->insecure,
+               "rendezvous at %s without a token: ranks of several hosts must show that they belong to the job; give all of "
+               "them the same 256 bits, or say that it may be insecure", rv->address);
+    if (rv->has_network && !p->token && p->rank == 0)
+        eo_log_write(&rv->log, EO_LOG_WARN, "rendezvous at %s is insecure: there is no token, so whoever reaches it can join "
+                     "this job, and read and change what its ranks say", rv->address);
     if (rv->has_network && p->local_rank == 0) {
         EO_TRY(eo_address_resolve(&rv->root_address, rv->address, rv->port, &rv->log));
-        EO_REQUIRE(&rv->log, p->token || eo_address_is_loopback(&rv->root_address),
-                   "rendezvous at %s without a token: on a network ranks must show that they belong to the job; give all "
-                   "of them the same 256 bits", rv->address);
         eo_address_text(&rv->root_address, name, sizeof(name));
     }
     if (rv->has_network && p->rank == 0) {
@@ -105,9 +108,6 @@ static void copy_texts(struct eo_rendezvous *rv)
     else if (gethostname(rv->host, sizeof(rv->host)) != 0)
         snprintf(rv->host, sizeof(rv->host), "?");
     rv->host[sizeof(rv->host) - 1] = '\0';
-    snprintf(rv->secret.job, sizeof(rv->secret.job), "%s", p->job ? p->job : "");
-    if (p->token)
-        memcpy(rv->secret.token, p->token, EO_TOKEN_BYTES);
 }
 
 static eo_status start(struct eo_rendezvous *rv)
@@ -121,6 +121,10 @@ static eo_status start(struct eo_rendezvous *rv)
         p->silence_ms = WAIT_MS_DEFAULT;
     rv->beat_ms = p->silence_ms / BEATS_IN_SILENCE < BEAT_MS_MAX ? p->silence_ms / BEATS_IN_SILENCE + 1 : BEAT_MS_MAX;
     copy_texts(rv);
+    if (!eo_secret_init(&rv->secret, p->token, p->job ? p->job : "")) {
+        eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: this system has no random bytes");
+        return EO_ERR_IO;
+    }
     EO_TRY(open_sockets(rv));
     rv->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (rv->wake < 0) {
@@ -324,6 +328,7 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
     pthread_cond_destroy(&rv->changed);
     free(rv->members);
     free(rv->polls);
+    sodium_memzero(&rv->secret, sizeof(rv->secret));
     free(rv);
     *rendezvous = NULL;
 }

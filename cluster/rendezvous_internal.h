@@ -9,6 +9,7 @@
 
 #include <evenodd/cluster.h>
 
+#include "cluster/link.h"
 #include "cluster/sockets.h"
 
 enum { DIAL_ROOT, DIAL_LEADER, DIAL_PARENT };
@@ -43,6 +44,7 @@ struct eo_rendezvous {
     bool has_network; /* ranks on other hosts */
     struct eo_link *links;
     int dial_kind;        /* of the link upwards; -1: none is to be dialled */
+    uint32_t parent_rank;
     uint64_t dial_at_ns;
     char dial_why[160];   /* the last try failed */
     uint64_t accept_at_ns; /* not before: there were no files for another connection */

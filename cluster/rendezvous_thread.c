@@ -64,6 +64,7 @@ static void on_dial(void *user, const struct eo_endpoint *endpoint)
 {
     struct eo_rendezvous *rv = user;
     rv->parent_address = eo_address_of_endpoint(endpoint);
+    rv->parent_rank = endpoint->rank;
     rv->dial_kind = DIAL_PARENT;
     rv->dial_at_ns = 0;
 }
@@ -134,15 +135,16 @@ static void give_up(struct eo_rendezvous *rv, eo_status status, const char *form
 
 static void add_link(struct eo_rendezvous *rv, int fd, bool dialled, enum eo_link_kind kind, const char *name)
 {
-    struct eo_link *link = eo_link_new(fd, dialled, kind, name);
+    struct eo_link *link = eo_link_new(fd, dialled, kind, name, rv->params.rank);
     if (!link)
         return;
     link->opened_ns = now_ns();
+    link->wanted_rank = kind == EO_LINK_ROOT ? 0 : kind == EO_LINK_PARENT ? rv->parent_rank : EO_RANK_ANY;
     link->next = rv->links;
     rv->links = link;
     if (rv->has_network)
         eo_socket_set_timeout(fd, rv->params.silence_ms);
-    if (!dialled && (!eo_link_greet(link) || !eo_link_flush(link)))
+    if (!dialled && (!eo_link_greet(link, &rv->secret) || !eo_link_flush(link)))
         end_link(link, "no greeting");
 }
 
@@ -261,10 +263,13 @@ static void take_messages(struct eo_rendezvous *rv, struct eo_link *link)
         if (type == 0)
             return;
         if (type < 0 || !eo_node_take(&rv->node, &link->node, (enum eo_message)type, body, bytes)) {
-            end_link(link, "it sent what makes no sense");
+            eo_link_set_end(link, EO_END_BROKEN, "it sent what makes no sense");
+            eo_node_down(&rv->node, &link->node, EO_END_BROKEN, link->why); /* who may still be told */
+            link->in_node = false;
+            link->ended = true;
             return;
         }
-        eo_link_consume(link, bytes);
+        eo_link_consume(link);
     }
 }
 

@@ -109,16 +109,16 @@ struct eo_address eo_address_within_host(const struct eo_secret *secret, const c
 {
     struct eo_address out = {0};
     struct sockaddr_un *un = (struct sockaddr_un *)&out.storage;
-    unsigned char name[EO_SHA256_BYTES];
-    const char *const parts[] = {"within a host", secret->job, host, address, port};
-    struct eo_hmac mac;
-    eo_hmac_init(&mac, secret->token, sizeof(secret->token));
+    unsigned char name[16];
+    const char *const parts[] = {secret->job, host, address, port};
+    crypto_generichash_state state;
+    (void)crypto_generichash_init(&state, secret->name_key, sizeof(secret->name_key), sizeof(name));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-        eo_hmac_add(&mac, parts[i], strlen(parts[i]) + 1);
-    eo_hmac_end(&mac, name);
+        (void)crypto_generichash_update(&state, (const unsigned char *)parts[i], strlen(parts[i]) + 1);
+    (void)crypto_generichash_final(&state, name, sizeof(name));
     un->sun_family = AF_UNIX;
     int used = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "evenodd-"); /* after a zero: no file */
-    for (int i = 0; i < 16; i++)
+    for (size_t i = 0; i < sizeof(name); i++)
         used += snprintf(un->sun_path + 1 + used, sizeof(un->sun_path) - 1 - (size_t)used, "%02x", name[i]);
     out.bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)used);
     return out;

@@ -12,7 +12,8 @@
 #include <evenodd/log.h>
 #include <evenodd/status.h>
 
-#include "cluster/link.h"
+#include "cluster/node.h"
+#include "cluster/seal.h"
 
 struct eo_address {
     struct sockaddr_storage storage;

@@ -16,7 +16,7 @@
 #include "tools/job_checkpoint.h"
 
 enum { SILENCE_FOUND_US = 500000 };
-enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLIGHT };
+enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLIGHT, WORLD_INSECURE };
 
 static const struct argp_option world_options[] = {
     {.doc = "Ranks that are processes (mpirun, srun, torchrun, evenodd-launch):", .group = 5},
@@ -28,6 +28,8 @@ static const struct argp_option world_options[] = {
      "seconds without a sign of life, or in one collective (also where ranks are threads), after which a rank is lost [60]", 5},
     {"flight-recorder", WORLD_FLIGHT, "DIR", 0,
      "keep what each rank did last in a file of DIR, for evenodd-postmortem; also where ranks are threads [no files]", 5},
+    {"insecure", WORLD_INSECURE, NULL, 0,
+     "let ranks of several hosts meet without a token: whoever reaches rank 0 can then join the job and speak for its ranks", 5},
     {0},
 };
 
@@ -43,6 +45,7 @@ static error_t parse_world_option(int key, char *text, struct argp_state *state)
     case WORLD_JOIN: world->join_s = eo_option_real(state, "join-timeout", text, 0.1, 86400); return 0;
     case WORLD_SILENCE: world->silence_s = eo_option_real(state, "rank-timeout", text, 0.1, 86400); return 0;
     case WORLD_FLIGHT: world->flight_folder = text; return 0;
+    case WORLD_INSECURE: world->insecure = true; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -229,7 +232,7 @@ eo_status eo_job_world_join(struct eo_job_world *world, struct eo_problem *probl
         .rank = e->rank, .rank_count = e->rank_count, .local_rank = e->local_rank, .local_count = e->local_count,
         .address = e->address[0] ? e->address : NULL, .port = e->port, .token = e->has_token ? e->token : NULL,
         .job = e->job, .timeout_ms = (uint32_t)(world->join_s * 1000), .silence_ms = (uint32_t)(world->silence_s * 1000),
-        .failed = on_failed, .activity = on_activity, .user = world, .log = &log));
+        .failed = on_failed, .activity = on_activity, .user = world, .log = &log, .insecure = world->insecure));
     if (status < 0)
         return eo_problem_set(problem, status, "rank %u of %u (by %s): %s", e->rank, e->rank_count, e->launcher,
                               world->log_catch.text[0] ? world->log_catch.text : eo_status_text(status));

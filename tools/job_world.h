@@ -27,6 +27,7 @@ struct eo_job_world {
     struct eo_world_environment environment;
     const char *collectives;    /* NULL until they are chosen */
     double join_s, silence_s;   /* 0: the library's */
+    bool insecure;              /* several hosts without a token */
 
     eo_rendezvous *rendezvous;  /* NULL: ranks are threads of this process */
     struct eo_log_catch log_catch; /* of the rendezvous, for its life: what ends the job is told by on_failed */
@@ -50,7 +51,7 @@ struct eo_job_choices {
     uint32_t sample_count;
 };
 
-/* --collectives, --join-timeout, --rank-timeout; the input is a struct eo_job_world. */
+/* --collectives, --join-timeout, --rank-timeout, --insecure; the input is a struct eo_job_world. */
 extern const struct argp eo_job_world_argp;
 
 EO_NODISCARD eo_status eo_job_world_read(struct eo_job_world *world, struct eo_options *options,

@@ -12,7 +12,8 @@
  * does not answer when its time is over: `failed` is called in every process, with the rank's name, host and process.
  *
  * Who wants to join must know the token, 256 bits that whoever started the ranks has given to all of them; it is proven,
- * and never sent. What is said after that is not encrypted. The library reads no environment: tools/world_environment.c
+ * and never sent. What the ranks say to each other here is encrypted and authenticated; what collectives carry between hosts
+ * (MPI, NCCL) is not. The library reads no environment: tools/world_environment.c
  * shows what can be found there under mpirun, Slurm, torchrun and tools/launch.
  */
 #ifndef EVENODD_CLUSTER_H
@@ -37,7 +38,7 @@ typedef struct eo_rendezvous_params {
                                          local rank 0 */
     const char *address, *port;       /* of rank 0, for ranks of several hosts: a name or number that the others reach, of
                                          an interface of rank 0's host. Nothing else is listened to */
-    const unsigned char *token;       /* [none: only on one host] EO_TOKEN_BYTES */
+    const unsigned char *token;       /* [none: only on one host, or `insecure`] EO_TOKEN_BYTES */
     const char *job;                  /* [""] the same on all ranks of a job, another for every start: keeps jobs apart */
     const char *host;                 /* [its name] how this host is called in messages */
     uint32_t timeout_ms;              /* [60000] the longest wait for all ranks to come; also in an exchange, for the
@@ -49,6 +50,8 @@ typedef struct eo_rendezvous_params {
     void (*activity)(void *user, char *text, size_t bytes);
     void *user;
     const eo_log *log;                /* [silence] copied */
+    bool insecure;                    /* ranks of several hosts may have no token: whoever reaches them is then believed, and
+                                         the log says so */
 } eo_rendezvous_params;
 
 typedef struct eo_rank_info {

@@ -152,7 +152,9 @@ static void squatter(void)
         skip(name, "only root has another user at hand");
         return;
     }
-    const struct eo_secret none = {.job = "4711"};
+    struct eo_secret none;
+    if (!eo_secret_init(&none, NULL, "4711"))
+        exit(1);
     struct eo_address address = eo_address_within_host(&none, "here", "127.0.0.1", "29500");
     if (pipe(ready) != 0)
         exit(1);
@@ -187,12 +189,12 @@ static void squatter(void)
 
 /* ---- a link ---- */
 
-static const struct eo_secret secret = {.job = "hostile"};
+static struct eo_secret secret;
 
 static bool shake_hands(struct eo_link *was_dialled, struct eo_link *dialled)
 {
     dialled->state = EO_LINK_AWAITS_HELLO;
-    return eo_link_greet(was_dialled) && eo_link_flush(was_dialled) &&
+    return eo_link_greet(was_dialled, &secret) && eo_link_flush(was_dialled) &&
            eo_link_read(dialled, &secret) == EO_LINK_GOES_ON && eo_link_flush(dialled) &&
            eo_link_read(was_dialled, &secret) == EO_LINK_IS_OPEN && eo_link_flush(was_dialled) &&
            eo_link_read(dialled, &secret) == EO_LINK_IS_OPEN;
@@ -202,19 +204,21 @@ static bool shake_hands(struct eo_link *was_dialled, struct eo_link *dialled)
 static int announce(uint32_t bytes, uint32_t type, uint32_t rank_count, size_t *capacity)
 {
     int ends[2];
-    unsigned char head[8];
+    unsigned char head[8], sealed[sizeof(head) + EO_SEAL_BYTES];
     const unsigned char *body;
     size_t body_bytes;
     struct eo_writer w = {head, head + sizeof(head), false};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) != 0)
         exit(1);
-    struct eo_link *a = eo_link_new(ends[0], false, EO_LINK_NEW, "a"), *b = eo_link_new(ends[1], true, EO_LINK_PARENT, "b");
+    struct eo_link *a = eo_link_new(ends[0], false, EO_LINK_NEW, "a", 0), *b = eo_link_new(ends[1], true, EO_LINK_PARENT, "b", 1);
     if (!a || !b || !shake_hands(a, b))
         exit(1);
     eo_put(&w, bytes, 4);
     eo_put(&w, type, 2);
     eo_put(&w, 0, 2);
-    int result = send(ends[1], head, sizeof(head), 0) == sizeof(head) && send(ends[1], head, 4, 0) == 4 ? 0 : -2;
+    (void)crypto_secretstream_xchacha20poly1305_push(&b->seals, sealed, NULL, head, sizeof(head), NULL, 0, 0);
+    int result = eo_link_flush(b) && send(ends[1], sealed, sizeof(sealed), 0) == sizeof(sealed) &&
+                 send(ends[1], head, 4, 0) == 4 ? 0 : -2;
     if (eo_link_read(a, &secret) != EO_LINK_GOES_ON)
         result = -2;
     else
@@ -251,7 +255,7 @@ static void timed_out(void)
         getsockname(listener, (struct sockaddr *)&address, &bytes) != 0 ||
         connect(from, (struct sockaddr *)&address, bytes) != 0)
         exit(1);
-    struct eo_link *link = eo_link_new(from, false, EO_LINK_NEW, "a");
+    struct eo_link *link = eo_link_new(from, false, EO_LINK_NEW, "a", 0);
     if (!link || setsockopt(from, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof(timeout_ms)) != 0)
         exit(1);
     while (send(from, data, sizeof(data), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) { /* until nobody takes more */
@@ -334,7 +338,7 @@ static size_t make_message(enum eo_message type, unsigned char *body)
     if (type == EO_MESSAGE_JOIN) {
         eo_put(&w, chance(4), 1);
         eo_put(&w, chance(8) ? RANKS : chance(100), 4);
-        for (int i = 0; i < 19; i++)
+        for (int i = 0; i < 23; i++)
             eo_put(&w, chance(256), 1);
         eo_put(&w, chance(4) ? 1 : chance(RANKS + 4), 4);
     } else if (is_upward) {
@@ -374,6 +378,13 @@ static void give_message(struct hostile *h, unsigned char *body)
         h->is_up[i] = true;
     }
     const size_t bytes = make_message(type, body);
+    struct eo_node_link *link = &h->links[i];
+    if (link->kind == EO_LINK_NEW && chance(4)) { /* one whose proof is of the rank and the role that it says to have */
+        const size_t at = type == EO_MESSAGE_JOIN ? 32 : 0;
+        struct eo_reader r = {body + at, body + at + 4, false};
+        link->rank = (uint32_t)eo_get(&r, 4);
+        link->role = type == EO_MESSAGE_CHILD ? EO_LINK_PARENT : body[0] & 2 ? EO_LINK_ROOT : EO_LINK_LEADER;
+    }
     unsigned char *exact = malloc(bytes + 1); /* a read past its end is a read past the block's */
     memcpy(exact, body, bytes);
     const bool taken = eo_node_take(&h->node, &h->links[i], type, exact, bytes);
@@ -473,6 +484,8 @@ static void answers_to_nothing(void)
 
 int main(void)
 {
+    if (!eo_secret_init(&secret, token, "hostile"))
+        return 1;
     strangers();
     squatter();
     links();

@@ -126,11 +126,11 @@ static void on_send(void *user, struct eo_node_link *link, enum eo_message type,
     push((struct event){.at_us = sent_us + (inside ? 10 : 50), .to = wire->other, .type = type, .payload = payload});
 }
 
-static struct wire *connect_ranks(uint32_t from, uint32_t to)
+static struct wire *connect_ranks(uint32_t from, uint32_t to, enum eo_link_kind role)
 {
     struct wire *a = calloc(1, sizeof(*a)), *b = calloc(1, sizeof(*b));
-    *a = (struct wire){.owner = from, .other = b};
-    *b = (struct wire){.owner = to, .other = a};
+    *a = (struct wire){.link.rank = to, .owner = from, .other = b};
+    *b = (struct wire){.link = {.rank = from, .role = role}, .owner = to, .other = a};
     ranks[from].connections++;
     ranks[to].connections++;
     if (wire_count + 2 > wire_capacity)
@@ -211,7 +211,7 @@ static double run(void)
         if (event.to) {
             deliver(&event);
         } else {
-            struct wire *wire = connect_ranks(event.rank, event.target);
+            struct wire *wire = connect_ranks(event.rank, event.target, EO_LINK_PARENT);
             eo_node_up(&ranks[event.target].node, &wire->other->link, EO_LINK_NEW);
             current = event.rank;
             eo_node_up(&ranks[event.rank].node, &wire->link, EO_LINK_PARENT);
@@ -242,10 +242,11 @@ static void start(uint32_t count, uint32_t of_host)
         eo_node_start(&ranks[r].node);
     for (uint32_t r = 1; r < count; r++) { /* leaders last come first: any order must do */
         const uint32_t from = count - r, to = from % of_host ? from / of_host * of_host : 0;
-        struct wire *wire = connect_ranks(from, to);
+        const enum eo_link_kind kind = from % of_host ? EO_LINK_LEADER : EO_LINK_ROOT;
+        struct wire *wire = connect_ranks(from, to, kind);
         eo_node_up(&ranks[to].node, &wire->other->link, EO_LINK_NEW);
         current = from;
-        eo_node_up(&ranks[from].node, &wire->link, from % of_host ? EO_LINK_LEADER : EO_LINK_ROOT);
+        eo_node_up(&ranks[from].node, &wire->link, kind);
     }
 }
 
