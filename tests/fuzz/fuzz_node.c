@@ -105,7 +105,8 @@ static const struct eo_node_ops scene_ops = {
 
 /* ---- what happens ---- */
 
-static void add_link_of(struct scene *scene, enum eo_link_kind kind)
+/* Its other end has proved that it has this rank, and says what the link is to it. */
+static void add_link_of(struct scene *scene, enum eo_link_kind kind, uint32_t rank, enum eo_link_kind role)
 {
     int i = 0;
     while (i < LINKS_MAX && scene->links[i])
@@ -115,14 +116,16 @@ static void add_link_of(struct scene *scene, enum eo_link_kind kind)
     scene->links[i] = calloc(1, sizeof(*scene->links[i]));
     FUZZ_HOLDS(scene->links[i] != NULL);
     scene->dropped[i] = false;
+    scene->links[i]->rank = rank;
+    scene->links[i]->role = role;
     eo_node_up(&scene->node, scene->links[i], kind);
 }
 
-static void end_link_at(struct scene *scene, int i, uint32_t silent_ms)
+static void end_link_at(struct scene *scene, int i, enum eo_link_end end)
 {
     if (!scene->links[i])
         return;
-    eo_node_down(&scene->node, scene->links[i], silent_ms, "it ended");
+    eo_node_down(&scene->node, scene->links[i], end, "it ended");
     free(scene->links[i]);
     scene->links[i] = NULL;
 }
@@ -143,7 +146,7 @@ static void give_message(struct scene *scene, int i, struct eo_reader *r)
     if (bytes)
         memcpy(body, data, bytes);
     if (!eo_node_take(&scene->node, scene->links[i], type, body, bytes))
-        end_link_at(scene, i, 0);
+        end_link_at(scene, i, EO_END_BROKEN);
     free(body);
 }
 
@@ -163,22 +166,24 @@ static void let_happen(struct scene *scene, enum event event, struct eo_reader *
     char text[700];
     const int i = (int)(eo_get(r, 1) % LINKS_MAX);
     switch (event) {
-    case EVENT_COMES:
-        (void)eo_get(r, 2); /* who it is, when links tell */
+    case EVENT_COMES: {
+        const uint32_t rank = (uint32_t)eo_get(r, 1), role = (uint32_t)eo_get(r, 1) % (EO_LINK_PARENT + 1);
         if (!eo_node_is_leaf(&scene->node))
-            add_link_of(scene, EO_LINK_NEW);
+            add_link_of(scene, EO_LINK_NEW, rank, (enum eo_link_kind)role);
         break;
-    case EVENT_DIALLED:
-        (void)eo_get(r, 1);
+    }
+    case EVENT_DIALLED: {
+        const uint32_t rank = (uint32_t)eo_get(r, 1);
         if (scene->dialling != NOT_DIALLING) {
             const enum eo_link_kind kind = (enum eo_link_kind)scene->dialling;
             scene->dialling = NOT_DIALLING;
-            add_link_of(scene, kind);
+            add_link_of(scene, kind, rank, EO_LINK_NEW);
         }
         break;
+    }
     case EVENT_MESSAGE: give_message(scene, i, r); break;
-    case EVENT_ENDS: end_link_at(scene, i, 0); break;
-    case EVENT_SILENT: end_link_at(scene, i, 1 + (uint32_t)eo_get(r, 2)); break;
+    case EVENT_ENDS: end_link_at(scene, i, EO_END_CLOSED); break;
+    case EVENT_SILENT: end_link_at(scene, i, EO_END_CLOSED + (enum eo_link_end)(eo_get(r, 2) % 4)); break;
     case EVENT_GATHER: gather_blob(scene, r); break;
     case EVENT_FAIL:
         eo_node_fail(&scene->node, &(struct eo_failure){.status = EO_ERR_DEVICE, .rank = scene->node.self.rank,
@@ -217,7 +222,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     while (!r.overran && r.at < r.end && !scene.left)
         let_happen(&scene, (enum event)(eo_get(&r, 1) % EVENT_COUNT), &r);
     for (int i = 0; i < LINKS_MAX; i++)
-        end_link_at(&scene, i, 0);
+        end_link_at(&scene, i, EO_END_CLOSED);
     eo_node_fini(&scene.node);
     return 0;
 }
