@@ -62,8 +62,8 @@ await()
 }
 
 beside missing run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 2 ] && exit 0; exec $train $options --join-timeout 4"
-other_token=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
-beside other_token as_world 2 "[ \$rank = 1 ] && sleep 0.3 && export EVENODD_TOKEN=$other_token; \
+own_token=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n') other_token=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')
+beside other_token as_world 2 "export EVENODD_TOKEN=$own_token; [ \$rank = 1 ] && sleep 0.3 && export EVENODD_TOKEN=$other_token; \
     MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 20)) RANK=\$rank WORLD_SIZE=2 exec $train $options --join-timeout 5"
 
 # shellcheck disable=SC2086 # lists of options
