@@ -126,6 +126,9 @@ static eo_status start(struct eo_rendezvous *rv)
         return EO_ERR_IO;
     }
     EO_TRY(open_sockets(rv));
+    rv->teller = eo_teller_new(&rv->log);
+    if (!rv->teller)
+        return EO_ERR_NO_MEMORY;
     rv->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (rv->wake < 0) {
         eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: %s", strerror(errno));
@@ -320,6 +323,7 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
         wake(rv);
         pthread_join(rv->thread, NULL);
     }
+    eo_teller_free(rv->teller);
     close_if_open(rv->wake);
     close_if_open(rv->root_listener);
     close_if_open(rv->local_listener);

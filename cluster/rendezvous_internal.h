@@ -11,6 +11,7 @@
 
 #include "cluster/link.h"
 #include "cluster/sockets.h"
+#include "cluster/teller.h"
 
 enum { DIAL_ROOT, DIAL_LEADER, DIAL_PARENT };
 
@@ -18,7 +19,8 @@ struct eo_rendezvous {
     eo_rendezvous_params params; /* texts are copied to: */
     char address[256], port[16], host[EO_HOST_BYTES];
     struct eo_secret secret;
-    eo_log log;
+    eo_log log;               /* of the caller's threads; the rendezvous' own has: */
+    struct eo_teller *teller;
     uint32_t beat_ms;
 
     pthread_t thread;
@@ -49,6 +51,7 @@ struct eo_rendezvous {
     char dial_why[160];   /* the last try failed */
     uint64_t accept_at_ns; /* not before: there were no files for another connection */
     int accept_error;
+    struct eo_teller_limit refusals;
     uint64_t join_end_ns, partial_ns, tick_ns, end_ns;
     uint64_t gather_number, gather_ns; /* the exchange in progress, and when its first part came */
     bool told_partial;

@@ -14,7 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/machine.h"
 
 enum { STRANGERS_MAX = 256, HANDSHAKE_MS = 3000, RETRY_MS = 20, LINGER_MS = 1000, FLUSH_MS = 200, GRACE_MS = 2000 };
@@ -112,7 +111,7 @@ static void on_failed(void *user, const struct eo_failure *failure)
 static void on_log(void *user, eo_log_level level, const char *text)
 {
     struct eo_rendezvous *rv = user;
-    eo_log_write(&rv->log, level, "rank %u: %s", rv->params.rank, text);
+    eo_teller_say(rv->teller, level, "rank %u: %s", rv->params.rank, text);
 }
 
 static const struct eo_node_ops node_ops = {
@@ -171,8 +170,8 @@ static void accept_all(struct eo_rendezvous *rv, int listener)
             continue; /* of another user, or gone again */
         if (fd < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
             if (rv->accept_error != errno)
-                eo_log_write(&rv->log, EO_LOG_WARN, "rank %u: a connection cannot be taken: %s%s", rv->params.rank,
-                             strerror(errno), errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
+                eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: a connection cannot be taken: %s%s", rv->params.rank,
+                              strerror(errno), errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
             rv->accept_error = errno;
             rv->accept_at_ns = now_ns() + ms_ns(RETRY_MS); /* it waits on, and would be told again at once */
         }
@@ -186,8 +185,14 @@ static void accept_all(struct eo_rendezvous *rv, int listener)
 static void refuse_stranger(struct eo_rendezvous *rv, struct eo_link *link)
 {
     char text[300];
+    uint32_t left_out;
     snprintf(text, sizeof(text), "refused a connection from %s: %s", link->name, link->why);
-    eo_log_write(&rv->log, EO_LOG_WARN, "rank %u: %s", rv->params.rank, text);
+    if (eo_teller_may_say(&rv->refusals, now_ns(), &left_out)) {
+        if (left_out)
+            eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: refused %u more connections, which are not told one by one",
+                          rv->params.rank, left_out);
+        eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: %s", rv->params.rank, text);
+    }
     const size_t used = strlen(rv->node.refused);
     if (used + strlen(text) + 3 < sizeof(rv->node.refused))
         snprintf(rv->node.refused + used, sizeof(rv->node.refused) - used, "%s%s", used ? "; " : "", text);
@@ -484,9 +489,14 @@ static void serve_all(struct eo_rendezvous *rv, uint32_t count)
             accept_all(rv, rv->polls[i].fd);
 }
 
-static void close_child_listener(struct eo_rendezvous *rv)
+/* Whom nobody is awaited from any more has nothing to say here. */
+static void close_listeners(struct eo_rendezvous *rv)
 {
     uint32_t children = 0;
+    if (rv->root_listener >= 0 && rv->node.placed) {
+        close(rv->root_listener);
+        rv->root_listener = -1;
+    }
     if (rv->child_listener < 0 || !rv->node.placed)
         return;
     for (const struct eo_link *link = rv->links; link; link = link->next)
@@ -522,7 +532,7 @@ static void run(struct eo_rendezvous *rv)
             tick(rv, now);
         bury(rv);
         look_at_deadlines(rv, now);
-        close_child_listener(rv);
+        close_listeners(rv);
     }
 }
 

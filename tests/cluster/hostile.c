@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: who has no token costs little and not for long, whatever it does: says nothing, a byte at a time, nonsense, or comes
- * three hundred times; who has it, and sends what makes no sense, is dropped, and takes no memory for what it announces.
+ * three hundred times. It makes rank 0 say little, and a log that takes nothing keeps nobody waiting. Who has the token, and
+ * sends what makes no sense, is dropped, and takes no memory for what it announces.
  * Method: plain sockets against a rendezvous that waits for a rank; a link whose other end is the test; a node that is
  * given messages made of chance, whole and changed ones, and answers to what it has not asked yet.
  */
 #include <evenodd/cluster.h>
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -136,6 +140,95 @@ static void strangers(void)
     pthread_join(threads[0], &first);
     pthread_join(threads[1], &second);
     tap(first && second, "the ranks come together after all of them");
+}
+
+/* ---- what strangers make rank 0 say ---- */
+
+struct heard {
+    sem_t may_return;
+    _Atomic uint32_t lines;
+    bool blocks;
+};
+
+static void hear(void *user, eo_log_level level, const char *text)
+{
+    struct heard *heard = user;
+    heard->lines++;
+    if (heard->blocks)
+        sem_wait(&heard->may_return);
+}
+
+static void *destroy_main(void *rendezvous)
+{
+    eo_rendezvous_destroy(rendezvous);
+    return NULL;
+}
+
+struct quiet_rank {
+    struct heard *heard; /* rank 0's; NULL: rank 1 */
+    eo_rendezvous *rendezvous;
+    eo_status status;
+};
+
+static void *quiet_main(void *arg)
+{
+    struct quiet_rank *r = arg;
+    const eo_log log = {.write = hear, .user = r->heard, .level = EO_LOG_WARN};
+    const eo_rendezvous_params params = {
+        .rank = r->heard == NULL, .rank_count = 2, .address = "127.0.0.1", .port = port, .token = token,
+        .host = r->heard ? "north" : "south", .timeout_ms = 20000, .silence_ms = 500, .log = r->heard ? &log : NULL,
+    };
+    r->status = eo_rendezvous_create(&r->rendezvous, &params);
+    return NULL;
+}
+
+static void shout(int times)
+{
+    for (int i = 0; i < times; i++) {
+        char byte;
+        const int fd = dial();
+        (void)!send(fd, "GET / HTTP/1.0", 14, MSG_NOSIGNAL);
+        while (recv(fd, &byte, 1, 0) > 0) { /* until it is sent away */
+        }
+        close(fd);
+    }
+}
+
+/* Whoever reads rank 0's log stops to do so: signs of life go on, and the job with them. */
+static void shouting(bool blocks)
+{
+    static struct heard heard;
+    struct quiet_rank ranks[2] = {{.heard = &heard}, {.heard = NULL}};
+    pthread_t threads[2];
+    eo_rank_failure failure = {0};
+    heard = (struct heard){.blocks = blocks};
+    sem_init(&heard.may_return, 0, 0);
+    choose_free_port(port);
+    pthread_create(&threads[0], NULL, quiet_main, &ranks[0]);
+    shout(STRANGERS);
+    pthread_create(&threads[1], NULL, quiet_main, &ranks[1]);
+    for (int r = 0; r < 2; r++)
+        pthread_join(threads[r], NULL);
+    usleep(blocks ? 1500000 : 0); /* three times what a silent rank has */
+    const bool lives = ranks[0].status >= 0 && ranks[1].status >= 0 && !eo_rendezvous_failure(ranks[0].rendezvous, &failure) &&
+                       !eo_rendezvous_failure(ranks[1].rendezvous, &failure);
+    if (blocks) {
+        tap(lives && heard.lines == 1, "a log that does not come back keeps no sign of life: %s", failure.text);
+    } else {
+        const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                            .sin_port = htons((uint16_t)atoi(port))};
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        const bool is_refused = connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 && errno == ECONNREFUSED;
+        tap(lives && is_refused, "when all have come rank 0 does not listen any more");
+        tap(heard.lines >= 1 && heard.lines <= 15, "%d strangers that say nonsense make %u lines of log", STRANGERS, heard.lines);
+        close(fd);
+    }
+    for (int i = 0; i < 100; i++)
+        sem_post(&heard.may_return);
+    pthread_create(&threads[1], NULL, destroy_main, &ranks[1].rendezvous);
+    eo_rendezvous_destroy(&ranks[0].rendezvous);
+    pthread_join(threads[1], NULL);
+    sem_destroy(&heard.may_return);
 }
 
 /* ---- another user ---- */
@@ -487,6 +580,8 @@ int main(void)
     if (!eo_secret_init(&secret, token, "hostile"))
         return 1;
     strangers();
+    shouting(false);
+    shouting(true);
     squatter();
     links();
     nodes();
