@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #include "tools/job_checkpoint.h"
+#include "tools/patient_output.h"
 
-enum { SILENCE_FOUND_US = 500000 };
+enum { SILENCE_FOUND_US = 500000, ERROR_WAIT_MS = 100 };
 enum world_key { WORLD_COLLECTIVES = 0x400, WORLD_JOIN, WORLD_SILENCE, WORLD_FLIGHT, WORLD_INSECURE };
 
 static const struct argp_option world_options[] = {
@@ -112,7 +113,8 @@ static void on_failed(void *user, const eo_rank_failure *failure)
     pthread_mutex_lock(&world->mutex);
     const bool is_own = world->gave_up && failure->rank == rank && !failure->lost;
     pthread_mutex_unlock(&world->mutex);
-    if (!is_own) /* without the mutex: nobody may read standard error any more */
+    struct pollfd standard_error = {STDERR_FILENO, POLLOUT, 0};
+    if (!is_own && poll(&standard_error, 1, ERROR_WAIT_MS) != 0) /* nobody may read it any more, and others wait for this thread */
         dprintf(STDERR_FILENO, "%s: rank %u: %s%s\n", program_invocation_short_name, rank,
                 failure->lost || failure->rank == UINT32_MAX || failure->rank == rank ? "" : "another rank gave up: ",
                 failure->text);
@@ -221,8 +223,10 @@ eo_status eo_job_world_choose(struct eo_job_world *world, const char *device, st
 eo_status eo_job_world_join(struct eo_job_world *world, struct eo_problem *problem)
 {
     const struct eo_world_environment *e = &world->environment;
-    if (!e->launcher)
+    if (!e->launcher) {
+        eo_patient_begin(&stdout, STDOUT_FILENO, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF);
         return EO_OK;
+    }
     eo_log_catch_init(&world->log_catch);
     const eo_log log = eo_job_log(&world->log_catch);
     raise_limit();
@@ -237,9 +241,9 @@ eo_status eo_job_world_join(struct eo_job_world *world, struct eo_problem *probl
         return eo_problem_set(problem, status, "rank %u of %u (by %s): %s", e->rank, e->rank_count, e->launcher,
                               world->log_catch.text[0] ? world->log_catch.text : eo_status_text(status));
     atomic_store(&world->has_joined, true);
-    setvbuf(stdout, NULL, _IOLBF, 0); /* what was said is not lost when the process has to end at once */
     if (e->rank != 0 && !freopen("/dev/null", "w", stdout))
         return eo_problem_set(problem, EO_ERR_IO, "/dev/null: %s", strerror(errno));
+    eo_patient_begin(&stdout, STDOUT_FILENO, _IOLBF); /* by lines: what was said is not lost when the process has to end at once */
     return EO_OK;
 }
 

@@ -17,6 +17,7 @@
 
 #include "tools/arguments.h"
 #include "tools/launch_ranks.h"
+#include "tools/patient_output.h"
 #include "tools/problem.h"
 
 enum launch_key { LAUNCH_RESTARTS = 0x300, LAUNCH_RESTART_RANKS, LAUNCH_LABEL, LAUNCH_GRACE };
@@ -172,6 +173,10 @@ int main(int argc, char **argv)
     settings.launch.command = settings.command;
     if (!eo_launch_init(&settings.launch, most_ranks(&settings)))
         return EO_EXIT_FAILED;
+    if (settings.launch.label) { /* a signal is heard whoever reads */
+        eo_patient_begin(&stdout, STDOUT_FILENO, _IOLBF);
+        eo_patient_begin(&stderr, STDERR_FILENO, _IOLBF);
+    }
     int status = EO_EXIT_FAILED;
     uint32_t pause_ms = 0;
     for (uint32_t turn = 0; turn <= settings.restarts; turn++) {
@@ -192,6 +197,7 @@ int main(int argc, char **argv)
         if (settings.launch.interrupted)
             break;
     }
+    eo_launch_await_reader(&settings.launch);
     eo_launch_fini(&settings.launch);
     return status;
 }

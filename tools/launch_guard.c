@@ -2,9 +2,9 @@
 #include "tools/launch_guard.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ static void keep_guard(int from)
 bool eo_launch_guard_start(struct eo_launch_guard *guard)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0)
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
         return false;
     guard->pid = fork();
     if (guard->pid == 0) {
@@ -45,22 +45,21 @@ bool eo_launch_guard_start(struct eo_launch_guard *guard)
         keep_guard(ends[0]);
     }
     close(ends[0]);
-    guard->pipe = ends[1];
-    fcntl(guard->pipe, F_SETFL, O_NONBLOCK);
+    guard->socket = ends[1];
     return guard->pid > 0;
 }
 
 void eo_launch_guard_tell(struct eo_launch_guard *guard, uint32_t rank, pid_t group)
 {
     const struct told told = {rank, group};
-    if (write(guard->pipe, &told, sizeof(told)) < 0) {
-        /* it was killed: the kernel still ends the ranks themselves */
-    }
+    /* A socket and no pipe: where the guard was killed, that would be the launcher's end by SIGPIPE. The kernel still ends
+     * the ranks themselves. */
+    (void)send(guard->socket, &told, sizeof(told), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 void eo_launch_guard_stop(struct eo_launch_guard *guard)
 {
-    close(guard->pipe);
+    close(guard->socket);
     for (int i = 0; i < 200 && waitpid(guard->pid, NULL, WNOHANG) == 0; i++)
         usleep(1000);
 }

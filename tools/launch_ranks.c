@@ -14,9 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/patient_output.h"
 #include "tools/problem.h"
 
-enum { EXIT_NOT_STARTED = 127, ORPHANS_SECONDS = 5 };
+enum { EXIT_NOT_STARTED = 127, ORPHANS_SECONDS = 5, KEPT_BYTES = 1 << 16, LAST_READ_MS = 1000 };
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 enum { FORWARDED_COUNT = sizeof(forwarded) / sizeof(forwarded[0]) };
@@ -100,7 +101,7 @@ static void become_rank(const struct eo_launch *launch, uint32_t rank, const cha
     setenv("EVENODD_TOKEN", token, 1);
     sigprocmask(SIG_SETMASK, &none, NULL);
     execvp(launch->command[0], launch->command);
-    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, launch->command[0], strerror(errno));
+    dprintf(STDERR_FILENO, "%s: %s: %s\n", program_invocation_short_name, launch->command[0], strerror(errno));
     _exit(EXIT_NOT_STARTED);
 }
 
@@ -315,6 +316,18 @@ static void take_signals(struct eo_launch *launch)
     }
 }
 
+/* Where the ranks were ended, nobody may ever read the rest; else all of it is waited for, or a signal. */
+void eo_launch_await_reader(struct eo_launch *launch)
+{
+    struct pollfd signals = {.fd = launch->signals, .events = POLLIN};
+    const uint64_t end_ns = now_ns() + LAST_READ_MS * UINT64_C(1000000);
+    fflush(NULL);
+    while (!eo_patient_end(0) && errno == EAGAIN && !(launch->interrupted && now_ns() >= end_ns)) {
+        (void)poll(&signals, 1, 10);
+        take_signals(launch);
+    }
+}
+
 void eo_launch_pause(struct eo_launch *launch, uint32_t ms)
 {
     struct pollfd signals = {.fd = launch->signals, .events = POLLIN};
@@ -345,6 +358,12 @@ static bool outputs_are_open(const struct eo_launch *launch)
     return false;
 }
 
+/* What the ranks' output is passed on to takes no more for now: the rest stays in the ranks' pipes. */
+static bool is_full(int which)
+{
+    return eo_patient_kept(which ? STDERR_FILENO : STDOUT_FILENO) >= KEPT_BYTES;
+}
+
 static void watch(struct eo_launch *launch)
 {
     const uint32_t capacity = 1 + 2 * launch->rank_count;
@@ -356,16 +375,17 @@ static void watch(struct eo_launch *launch)
     uint64_t quiet_ns = 0; /* all have ended, and only a descendant may hold the pipes */
     while (running(launch) > 0 || (outputs_are_open(launch) && now_ns() < quiet_ns)) {
         polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
+        const bool full[2] = {is_full(0), is_full(1)};
         for (uint32_t i = 0; i < 2 * launch->rank_count; i++)
-            polls[1 + i] = (struct pollfd){.fd = launch->ranks[i / 2].output[i % 2].fd, .events = POLLIN};
-        (void)poll(polls, capacity, launch->fail_ns || running(launch) == 0 ? 50 : 1000);
+            polls[1 + i] = (struct pollfd){.fd = full[i % 2] ? -1 : launch->ranks[i / 2].output[i % 2].fd, .events = POLLIN};
+        (void)poll(polls, capacity, launch->fail_ns || running(launch) == 0 || full[0] || full[1] ? 50 : 1000);
         for (uint32_t i = 0; i < 2 * launch->rank_count; i++)
             if (polls[1 + i].revents)
                 pass_on(launch, i / 2, (int)(i % 2));
         take_signals(launch);
         reap(launch);
         press(launch);
-        if (running(launch) > 0)
+        if (running(launch) > 0 || ((full[0] || full[1]) && !launch->interrupted))
             quiet_ns = now_ns() + 500000000u;
     }
     free(polls);

@@ -6,6 +6,7 @@
  *     one ends badly     the others get `grace_s` seconds to say what they know of it; stopped ones get none
  *     the launcher ends  the kernel kills its children (PR_SET_PDEATHSIG), the guard their groups
  *     a rank's children  end with it: by its group, or, where they left that, because they become the launcher's
+ *     nobody reads       what the ranks write stays in their pipes, and in ours; signals are heard all the same
  */
 #ifndef EO_TOOLS_LAUNCH_RANKS_H
 #define EO_TOOLS_LAUNCH_RANKS_H
@@ -49,6 +50,8 @@ void eo_launch_fini(struct eo_launch *launch);
 
 /* One start; returns the exit status. */
 int eo_launch_run(struct eo_launch *launch, const char *token, uint32_t turn);
+/* At the end: until what was passed on has been read. After a signal that asked for the end, a second at most. */
+void eo_launch_await_reader(struct eo_launch *launch);
 /* Between two starts; a signal that asks the launcher to end ends it. */
 void eo_launch_pause(struct eo_launch *launch, uint32_t ms);
 

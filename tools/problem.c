@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/patient_output.h"
+
 eo_status eo_problem_set(struct eo_problem *problem, eo_status status, const char *format, ...)
 {
     va_list arguments;
@@ -22,7 +24,7 @@ eo_status eo_problem_set(struct eo_problem *problem, eo_status status, const cha
 int eo_output_end(int status)
 {
     const bool lost_before = ferror(stdout) != 0;
-    if (fflush(stdout) == 0 && !lost_before)
+    if (fflush(stdout) == 0 && !lost_before && eo_patient_end(-1))
         return status;
     fprintf(stderr, "%s: standard output cannot be written%s%s: what was printed is not whole\n",
             program_invocation_short_name, lost_before ? "" : ": ", lost_before ? "" : strerror(errno));

@@ -71,12 +71,33 @@ later stopped sh -c "
     sleep 1.5
     kill -STOP \$(cat $work/pid-0) \$(cat $work/pid-1)
     sleep 3
-    cat $work/log >$work/log.read &
+    cat $work/log >$work/log.read 9>&- &
     kill -CONT \$(cat $work/pid-1)
     sleep 0.5
     kill -CONT \$(cat $work/pid-0)
     exec 9>&-
     wait \$pid"
+
+# Standard output that nobody reads for longer than any deadline: a full pipe, as behind a pager. Then somebody does.
+unread() # NAME COMMAND...: $work/NAME.pipe is its standard output
+{
+    name=$1
+    shift
+    mkfifo "$work/$name.pipe"
+    later "$name" sh -c "
+        exec 9<>$work/$name.pipe
+        timeout 2 head -c 65536 /dev/zero >&9
+        \"\$@\" >$work/$name.pipe &
+        pid=\$!
+        sleep 5
+        cat $work/$name.pipe >$work/$name.read 9>&- &
+        exec 9>&-
+        wait \$pid" sh "$@"
+}
+# shellcheck disable=SC2086
+unread pager "$launch" -n 2 "$train" $options --text "$text" --steps 300 --rank-timeout 1
+# shellcheck disable=SC2086
+unread pager_of_threads "$train" --ranks 2 $options --text "$text" --steps 300 --rank-timeout 1
 
 # A file that never comes: rank 1 has joined, and stands in open() when the others compare plans.
 mkfifo "$work/fifo"
@@ -95,6 +116,41 @@ run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 0 ] || exec 2>$work/full; [ \$EVENO
 exec 9>&-
 [ $status = 2 ] && says 'rank 0: another rank gave up: /nonexistent' && ! says 'was killed'
 result $? 'ranks whose standard error takes nothing end, the one that gave up as well, and others know why'
+
+# Output with labels that nobody reads: the launcher hears signals all the same, and passes on what is read late.
+mkfifo "$work/label"
+exec 9<>"$work/label"
+for how in TERM 'INT INT'; do
+    "$launch" -n 2 --grace 1 --label yes >"$work/label" 2>"$work/err" </dev/null &
+    pid=$!
+    sleep 0.7
+    for signal in $how; do kill -s "$signal" $pid; sleep 0.2; done
+    tries=0
+    while kill -0 $pid 2>/dev/null && [ $tries -lt 250 ]; do tries=$((tries + 1)); sleep 0.02; done
+    [ $tries -lt 250 ] || kill -KILL $pid
+    wait $pid
+    [ $? != 137 ]
+    result $? "launch --label whose output nobody reads ends by SIG${how% *}"
+    timeout 0.3 cat "$work/label" >"$work/out" # makes room again
+done
+"$launch" -n 2 --label seq 30000 >"$work/label" 2>"$work/err" </dev/null &
+pid=$!
+sleep 1
+cat "$work/label" >"$work/out" 9>&- &
+exec 9>&-
+wait $pid
+[ $? = 0 ] && wait $! && [ "$(grep -a -c '^\[[01]\] 30000$' "$work/out")" = 2 ] && [ "$(wc -l <"$work/out")" = 60000 ]
+result $? 'and passes on all of what is read late'
+
+# The process that waits for a killed launcher may itself be killed.
+"$launch" -n 2 sh -c 'sleep 0.7' >"$work/out" 2>"$work/err" </dev/null &
+pid=$!
+sleep 0.2
+pkill -KILL -P $pid -x launch-guard
+killed=$?
+wait $pid
+[ $? = 0 ] && [ $killed = 0 ]
+result $? 'a launcher whose guard was killed ends in order'
 
 # What ranks leave behind: more than one read of /proc/self/task/*/children tells.
 run "$launch" -n 4 sh -c "i=0; while [ \$i -lt 200 ]; do i=\$((i + 1)); setsid sleep 97.\$\$ & done; echo \$\$"
@@ -141,6 +197,12 @@ take threads
 [ $status = 0 ] && cmp "$work/exported/model.safetensors" "$work/exported2/model.safetensors" >>"$work/err" &&
     says 'slow disk: fsync' && grep -q '^weights_hash' "$work/out"
 result $? 'by ranks that are threads, too, which go on together'
+take pager
+[ $status = 0 ] && grep -qa '^weights_hash' "$work/pager.read"
+result $? 'standard output that is read late ends nothing, and all of it comes'
+take pager_of_threads
+[ $status = 0 ] && grep -qa '^weights_hash' "$work/pager_of_threads.read"
+result $? 'nor where ranks are threads'
 take stopped
 [ $status = 0 ]
 result $? 'a job that was stopped whole for longer than the deadline goes on'
