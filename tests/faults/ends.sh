@@ -95,7 +95,7 @@ unread() # NAME COMMAND...: $work/NAME.pipe is its standard output
         wait \$pid" sh "$@"
 }
 # shellcheck disable=SC2086
-unread pager "$launch" -n 2 "$train" $options --text "$text" --steps 300 --rank-timeout 1
+unread pager "$launch" -n 2 "$train" $options --text "$text" --steps 300 --rank-timeout 1 --join-timeout 3
 # shellcheck disable=SC2086
 unread pager_of_threads "$train" --ranks 2 $options --text "$text" --steps 300 --rank-timeout 1
 
