@@ -35,6 +35,8 @@ static void take_buffers(struct eo_decoder *d)
     const uint64_t rows = rows_at_once(t), element = eo_element_bytes(t->types.compute), width = t->params.config.width;
     void *stream[STREAMS];
     d->memory = take(d, (t->head.scratch + 1) * sizeof(*d->memory)); /* the head's are the last that a pass writes */
+    if (d->base)
+        memset(d->memory, 0, (t->head.scratch + 1) * sizeof(*d->memory));
     for (int i = 0; i < STREAMS; i++)
         stream[i] = take(d, rows * width * element);
     for (uint32_t h = 0; h <= t->half_count; h++)

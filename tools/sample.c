@@ -32,6 +32,7 @@ struct draft {
     uint32_t first; /* of out: where what the next token sees begins */
     float *logits;
     eo_decoder *decoder; /* NULL: without a cache */
+    eo_team *team;       /* of the decoder: the other ranks' threads have nothing to do */
 };
 
 static uint32_t token_count(const struct draft *d)
@@ -59,7 +60,7 @@ static eo_status next_logits(struct draft *d)
     if (!d->decoder)
         return eo_transformer_logits(job->transformer, d->rank->runtime, d->rank->team, tokens, count - 1, d->logits);
     const uint32_t known = eo_decoder_count(d->decoder);
-    return eo_decoder_run(d->decoder, d->rank->team, tokens + known, count - known, d->logits);
+    return eo_decoder_run(d->decoder, d->team ? d->team : d->rank->team, tokens + known, count - known, d->logits);
 }
 
 static eo_status draw_next(struct draft *d)
@@ -134,6 +135,8 @@ static eo_status make_decoder(struct draft *d, bool *has_cache)
         return status;
     TOOLS_TRY(ask_all(rank, is_first && !d->decoder, &lacks));
     *has_cache = !lacks;
+    if (is_first && !lacks && !job->options->place_threads) /* which stay where their rank is */
+        return eo_team_create(&d->team, job->options->threads * job->here_count);
     return EO_OK;
 }
 
@@ -149,6 +152,7 @@ eo_status eo_sample(struct eo_job_rank *rank, const struct eo_sample_params *par
         status = has_cache ? draw_with_cache(&d) : draw_without_cache(&d);
     *made = d.made;
     eo_decoder_destroy(&d.decoder);
+    eo_team_destroy(&d.team);
     free(d.logits);
     return status;
 }
