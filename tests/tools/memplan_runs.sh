@@ -171,6 +171,10 @@ done
 grep -q 'warning: .*know nothing of sliding_window 4096, and' err && "$train" --model ./llama --plan 2>err >out &&
     ! grep -q warning err
 result $? "a field that the layers do not compute is warned of, where it is there"
+tr -d '\n' <llama/config.json | sed 's/}$/,"rope_scaling":{"type":"yarn","factor":4.0}}/' >yarn.json
+"$memplan" --model ./yarn.json >out 2>err && "$train" --model ./yarn.json --plan >out 2>err &&
+    grep -q 'know nothing of rope_scaling of type yarn' err
+result $? "positions that the layers do not compute are planned all the same"
 both plan '--model llama-3-8b --ranks 8 --seq 512 --dtype bf16' '--model llama-3-8b --world 8 --seq 512 --batch 2'
 result $? "a published model has one plan by its name, too"
 both plan '--model qwen3-8b --ranks 8 --seq 512 --recompute cheap' '--model qwen3-8b --world 8 --seq 512 --batch 2 --dtype fp32 --recompute cheap'
