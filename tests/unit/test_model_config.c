@@ -61,7 +61,8 @@ Test(model_config, published_models_have_their_parameters)
             cr_assert_eq(eo_model_config_parameters(&config), published[i].total, "%s", sources[s]);
             if (strncmp(published[i].name, "llama-3.", 8) == 0)
                 cr_assert(config.rope_scaling.kind == EO_ROPE_LLAMA3 && config.rope_scaling.original_context == 8192);
-            cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", sources[s], config.not_computed, config.unknown);
+            cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", sources[s], config.not_computed,
+                      config.unknown);
             if (published[i].active)
                 cr_assert_eq(eo_model_config_active_parameters(&config), published[i].active, "%s", sources[s]);
         }
@@ -132,11 +133,12 @@ Test(model_config, scaled_positions_are_read_in_both_forms)
         eo_rope_scaling scaling;
     } cases[] = {
         {"\"rope_theta\":5e5}", 5e5, {.kind = EO_ROPE_PLAIN}},
-        {"\"rope_scaling\":null,\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}}", 5e5, {.kind = EO_ROPE_PLAIN}},
+        {"\"rope_scaling\":null,\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}}", 5e5,
+         {.kind = EO_ROPE_PLAIN}},
         {"\"rope_scaling\":{}}", 10000, {.kind = EO_ROPE_PLAIN}},
         {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}", 10000, {.kind = EO_ROPE_LINEAR, .factor = 2.5F}},
-        {"\"rope_theta\":7,\"rope_scaling\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,\"original_max_position_embeddings\":512}}", 7,
-         {EO_ROPE_LLAMA3, 8, 1, 4, 512}},
+        {"\"rope_theta\":7,\"rope_scaling\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,"
+         "\"original_max_position_embeddings\":512}}", 7, {EO_ROPE_LLAMA3, 8, 1, 4, 512}},
         {"\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,\"rope_theta\":7}}", 7, {EO_ROPE_LLAMA3, 8, 1, 4, 2048}},
         {"\"original_max_position_embeddings\":64,\"rope_scaling\":{" LLAMA3_ROPE ",\"low_freq_factor\":1}}", 10000,
          {EO_ROPE_LLAMA3, 8, 1, 4, 64}},
@@ -148,7 +150,8 @@ Test(model_config, scaled_positions_are_read_in_both_forms)
         cr_assert_geq(parse(text), 0, "%s", problem.text);
         cr_assert_eq(config.rope_theta, cases[i].theta, "%s", text);
         cr_assert(s->kind == wanted->kind && s->factor == wanted->factor && s->low_freq_factor == wanted->low_freq_factor &&
-                  s->high_freq_factor == wanted->high_freq_factor && s->original_context == wanted->original_context, "%s", text);
+                  s->high_freq_factor == wanted->high_freq_factor && s->original_context == wanted->original_context,
+                  "%s", text);
         cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", text, config.not_computed, config.unknown);
     }
 }
@@ -205,7 +208,8 @@ Test(model_config, keys_that_are_not_known_are_listed)
     cr_assert_str_eq(config.dropouts, "resid_pdrop 0.1");
     cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
                         "\"activation_function\":7,\"scale_attn_by_inverse_layer_idx\":true,\"scale_attn_weights\":false}"), 0);
-    cr_assert_str_eq(config.not_computed, "activation_function 7, scale_attn_by_inverse_layer_idx true, scale_attn_weights false");
+    cr_assert_str_eq(config.not_computed, "activation_function 7, scale_attn_by_inverse_layer_idx true, "
+                     "scale_attn_weights false");
 }
 
 /* Goal: what cannot be is refused with the file, the field and its value. */
