@@ -56,7 +56,8 @@ eo_status eo_map_file(const void **out, int file, uint64_t bytes, const char *wh
     struct map *map = free_map();
     *out = NULL;
     if (!map)
-        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: is one of more than %d files; make fewer of them", what, MAPS_MAX);
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s: is one of more than %d files; make fewer of them", what,
+                              MAPS_MAX);
     void *begin = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
     if (begin == MAP_FAILED)
         return eo_problem_set(problem, EO_ERR_IO, "%s: cannot be mapped: %s", what, strerror(errno));
@@ -82,7 +83,8 @@ eo_status eo_map_check(struct eo_problem *problem)
 {
     for (int m = 0; m < MAPS_MAX; m++)
         if (maps[m].begin && atomic_load(&maps[m].is_lost))
-            return eo_problem_set(problem, EO_ERR_IO, "%s: a part of it cannot be read any more: it was cut short while the run "
-                                  "read it, or its disk fails; let nobody write to it, and go on from a checkpoint", maps[m].what);
+            return eo_problem_set(problem, EO_ERR_IO, "%s: a part of it cannot be read any more: it was cut short while the "
+                                  "run read it, or its disk fails; let nobody write to it, and go on from a checkpoint",
+                                  maps[m].what);
     return EO_OK;
 }

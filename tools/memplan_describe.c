@@ -320,8 +320,8 @@ static eo_status describe_all(struct description *d)
     const uint32_t others = d->config->tied_head ? 1 : 2, parts = s->half_blocks ? 2 : 1;
     if (d->config->layer_count > (EO_CONFIG_LAYERS_MAX - others) / parts) { /* before anything is built */
         char text[200];
-        snprintf(text, sizeof(text), "%u blocks%s and %s are more than the %d layers that can be planned; at most %u blocks can",
-                 d->config->layer_count, parts == 2 ? " in halves" : "", others == 1 ? "the embedding" : "embedding and head",
+        snprintf(text, sizeof(text),
+                 "%u blocks%s and %s are more than the %d layers that can be planned; at most %u blocks can", d->config->layer_count, parts == 2 ? " in halves" : "", others == 1 ? "the embedding" : "embedding and head",
                  EO_CONFIG_LAYERS_MAX, (EO_CONFIG_LAYERS_MAX - others) / parts);
         d->log->write(d->log->user, EO_LOG_ERROR, text);
         return EO_ERR_INVALID;

@@ -86,8 +86,8 @@ eo_status eo_open_json(json_t **out, uint64_t bytes_max, const char *option, con
         *out = json_loadfd(file, JSON_REJECT_DUPLICATES, &error);
     close(file);
     if (!fits)
-        return eo_problem_set(problem, EO_ERR_INVALID, "%s%s%s: has %" PRIu64 " bytes, and at most %" PRIu64 " are read", option,
-                              space_after(option), path, bytes, bytes_max);
+        return eo_problem_set(problem, EO_ERR_INVALID, "%s%s%s: has %" PRIu64 " bytes, and at most %" PRIu64 " are read",
+                              option, space_after(option), path, bytes, bytes_max);
     return *out ? EO_OK : eo_problem_set(problem, EO_ERR_INVALID, "%s%s%s: line %d: %s", option, space_after(option), path,
                                          error.line, error.text);
 }

@@ -121,7 +121,8 @@ static uint64_t limit_available(int resource, const char *key)
 
 uint64_t eo_memory_available(const char **bound)
 {
-    static const char *const names[] = {"", "", " under the limit on address space (ulimit -v)", " under the limit on data (ulimit -d)"};
+    static const char *const names[] = {"", "", " under the limit on address space (ulimit -v)",
+                                        " under the limit on data (ulimit -d)"};
     uint64_t machine = UINT64_MAX, kib;
     if (read_number("/proc", "meminfo", "MemAvailable:", &kib))
         machine = kib * 1024;

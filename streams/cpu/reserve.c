@@ -101,7 +101,8 @@ eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uin
     if (bytes > INT64_MAX / 2 || bytes > available || mapped > available) {
         eo_log_write(&device->log, EO_LOG_ERROR,
                      "rank %u: out of memory: %.1f MiB needed, %.1f MiB available%s; use a smaller model or batch, more "
-                     "recompute, or more machines", rank, (double)eo_max_u64(bytes, mapped) / MIB, (double)available / MIB, bound);
+                     "recompute, or more machines", rank, (double)eo_max_u64(bytes, mapped) / MIB, (double)available / MIB,
+                     bound);
         return EO_ERR_NO_MEMORY;
     }
     memory = is_shared ? map_shared(eo_cpu_of(device), mapped) : eo_cpu_map(-1, mapped, PROT_READ | PROT_WRITE);

@@ -171,7 +171,8 @@ for how in threads processes; do
     : >"$work/out"
     (
         cd "$work" || exit 1
-        set -- "$train" --model tiny --tokens shrinking.bin --seq 32 --batch 1 --steps 1000000 --sample 0 --threads 1 --peak-seconds 0
+        set -- "$train" --model tiny --tokens shrinking.bin --seq 32 --batch 1 --steps 1000000 --sample 0 --threads 1 \
+            --peak-seconds 0
         [ $how = threads ] && exec "$@" --ranks 2
         exec "$launch" -n 2 "$@"
     ) >"$work/out" 2>"$work/err" </dev/null &

@@ -293,7 +293,8 @@ echo "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":4096,\"num_experts\":6
 refuse 'more experts in all than any model has' '4096 layers of 65536 experts are 268435456 experts' --model .
 echo "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":4096,\"num_experts\":2,$experts}" >config.json
 refuse 'more layers than a plan takes' 'at most 4094 blocks can' --model .
-refuse 'more layers than a plan takes, in halves' 'at most 2047 blocks can' --model . --granularity half --set num_hidden_layers=2048
+refuse 'more layers than a plan takes, in halves' 'at most 2047 blocks can' --model . --granularity half \
+    --set num_hidden_layers=2048
 head -c 5000000 /dev/zero >config.json
 refuse 'a config larger than any' 'larger than' --model .
 rm -f config.json
