@@ -313,19 +313,26 @@ static eo_status add_persistent(struct description *d, const char *name, uint64_
         .name = name, .bytes = bytes, .category = EO_CATEGORY_OTHER, .persistent = true}, NULL);
 }
 
+/* Before anything is built. */
+static eo_status check_layers(const struct description *d)
+{
+    const uint32_t layers = d->config->layer_count, others = d->config->tied_head ? 1 : 2, parts = d->settings->half_blocks ? 2 : 1;
+    const uint32_t most = (EO_CONFIG_LAYERS_MAX - others) / parts;
+    char text[200];
+    if (layers <= most)
+        return EO_OK;
+    snprintf(text, sizeof(text), "%u blocks%s and %s are more than the %d layers that can be planned; at most %u blocks can",
+             layers, parts == 2 ? " in halves" : "", others == 1 ? "the embedding" : "embedding and head", EO_CONFIG_LAYERS_MAX,
+             most);
+    d->log->write(d->log->user, EO_LOG_ERROR, text);
+    return EO_ERR_INVALID;
+}
+
 static eo_status describe_all(struct description *d)
 {
     const struct eo_memplan_settings *s = d->settings;
     uint32_t embedding;
-    const uint32_t others = d->config->tied_head ? 1 : 2, parts = s->half_blocks ? 2 : 1;
-    if (d->config->layer_count > (EO_CONFIG_LAYERS_MAX - others) / parts) { /* before anything is built */
-        char text[200];
-        snprintf(text, sizeof(text),
-                 "%u blocks%s and %s are more than the %d layers that can be planned; at most %u blocks can", d->config->layer_count, parts == 2 ? " in halves" : "", others == 1 ? "the embedding" : "embedding and head",
-                 EO_CONFIG_LAYERS_MAX, (EO_CONFIG_LAYERS_MAX - others) / parts);
-        d->log->write(d->log->user, EO_LOG_ERROR, text);
-        return EO_ERR_INVALID;
-    }
+    TOOLS_TRY(check_layers(d));
     TOOLS_TRY(find_scratch(d));
     TOOLS_TRY(add_embedding(d, &embedding));
     for (uint32_t block = 0; block < d->config->layer_count; block++)
