@@ -316,8 +316,8 @@ static eo_status add_persistent(struct description *d, const char *name, uint64_
 /* Before anything is built. */
 static eo_status check_layers(const struct description *d)
 {
-    const uint32_t layers = d->config->layer_count, others = d->config->tied_head ? 1 : 2, parts = d->settings->half_blocks ? 2 : 1;
-    const uint32_t most = (EO_CONFIG_LAYERS_MAX - others) / parts;
+    const uint32_t layers = d->config->layer_count, others = d->config->tied_head ? 1 : 2;
+    const uint32_t parts = d->settings->half_blocks ? 2 : 1, most = (EO_CONFIG_LAYERS_MAX - others) / parts;
     char text[200];
     if (layers <= most)
         return EO_OK;
