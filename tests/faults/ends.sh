@@ -66,7 +66,7 @@ mkfifo "$work/log"
 later stopped sh -c "
     exec 9<>$work/log
     $launch -n 2 sh -c 'echo \$\$ >$work/pid-\$EVENODD_RANK; exec $train $options --text $text --steps 3000 \\
-        --log $work/log --rank-timeout 2' &
+        --log /dev/stdout --rank-timeout 2 >$work/log' &
     pid=\$!
     sleep 1.5
     kill -STOP \$(cat $work/pid-0) \$(cat $work/pid-1)
@@ -100,8 +100,9 @@ unread pager "$launch" -n 2 "$train" $options --text "$text" --steps 300 --rank-
 unread pager_of_threads "$train" --ranks 2 $options --text "$text" --steps 300 --rank-timeout 1
 
 # A file that never comes: rank 1 has joined, and stands in open() when the others compare plans.
-mkfifo "$work/fifo"
-run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 1 ] && exec $train $options --text $work/fifo --join-timeout 1; \
+cp "$text" "$work/never"
+run "$launch" -n 3 sh -c "[ \$EVENODD_RANK = 1 ] && export SLOW_OPEN=$work/never LD_PRELOAD=$slow_disk \
+    ASAN_OPTIONS=\$ASAN_OPTIONS:verify_asan_link_order=0 && exec $train $options --text $work/never --join-timeout 1; \
     exec $train $options --text $text --join-timeout 1"
 [ $status = 3 ] && says 'train: rank 0: rank 1 (host ' && says 'has not come within 1.0 s to where all ranks wait' &&
     says 'train: rank 1: rank 1 (host ' && [ "$(grep -c 'rank 1 (host' "$work/err")" = 3 ]

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * A disk that is slow, to be preloaded: the first pwrite and the first fsync of a process take SLOW_DISK_MS, each pread
- * SLOW_READ_MS, and each fsync SLOW_SYNC_MS. With SLOW_FINALIZE the process never comes to MPI_Finalize.
+ * SLOW_READ_MS, and each fsync SLOW_SYNC_MS. With SLOW_FINALIZE the process never comes to MPI_Finalize, and the
+ * file that SLOW_OPEN names is never opened.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -49,6 +53,20 @@ __attribute__((visibility("default"))) ssize_t pread64(int file, void *data, siz
     if (ms)
         usleep((useconds_t)atoi(ms) * 1000);
     return next(file, data, bytes, at);
+}
+
+__attribute__((visibility("default"))) int open64(const char *path, int flags, ...)
+{
+    int (*next)(const char *, int, ...);
+    const char *never = getenv("SLOW_OPEN");
+    va_list arguments;
+    *(void **)&next = dlsym(RTLD_NEXT, "open64");
+    va_start(arguments, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    while (never && strcmp(path, never) == 0)
+        pause();
+    return next(path, flags, mode);
 }
 
 __attribute__((visibility("default"))) int MPI_Finalize(void);
