@@ -124,7 +124,7 @@ each 'plans that differ: the first field is named, with both values' '"seq" is 1
     "exec $train $options2 --seq \$((16 * (EVENODD_RANK + 1)))"
 each 'collectives mpi without an MPI are refused before it is loaded' 'start them with its mpirun or with srun --mpi=pmix' 2 \
     "unset PMIX_RANK OMPI_COMM_WORLD_RANK; exec $train $options --collectives mpi"
-each 'a rank that cannot begin: the others end with its reason' 'another rank gave up: /nonexistent: cannot be opened' 3 \
+each 'a rank that cannot begin: the others end with its reason' 'another rank gave up: /nonexistent: No such file or directory' 3 \
     "[ \$EVENODD_RANK = 1 ] && set -- --init /nonexistent; exec $train $options \"\$@\""
 await missing
 [ $status = 2 ] && says 'not all 3 ranks have come within 4.0 s: missing: rank 2'
