@@ -130,12 +130,17 @@ static uint32_t count_memory_ranks(const struct eo_runtime *rt)
                                : (world->rank_count - 1 - world->rank % devices) / devices + 1; /* counted around */
 }
 
-/* Together with the ranks that share it: nobody takes any before all have looked. */
+/* The host's together with the ranks that share it: nobody takes any before all have looked, for pages that are not there
+ * end processes. A GPU refuses by itself, so there its size is enough to know. */
 static eo_status look_at_memory(struct eo_runtime *rt)
 {
-    EO_TRY(rt->device->ops->available(rt->device, &rt->memory_free_bytes, &rt->memory_total_bytes));
-    EO_TRY(eo_communicators_open(rt));
+    const struct eo_device_ops *ops = rt->device->ops;
     rt->memory_ranks = count_memory_ranks(rt);
+    if (ops->is_host_memory)
+        EO_TRY(ops->available(rt->device, &rt->memory_free_bytes, &rt->memory_total_bytes));
+    EO_TRY(eo_communicators_open(rt));
+    if (!ops->is_host_memory) /* communicators have taken theirs */
+        return ops->available(rt->device, &rt->memory_free_bytes, &rt->memory_total_bytes);
     return rt->memory_ranks > 1 ? rt->world->ops->quiesce(rt->world_comm) : EO_OK;
 }
 

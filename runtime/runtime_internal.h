@@ -101,7 +101,7 @@ struct eo_runtime {
     void *mode_state;
 
     struct eo_device *device;
-    uint64_t memory_free_bytes, memory_total_bytes; /* of the device, before any rank took of it for this runtime */
+    uint64_t memory_free_bytes, memory_total_bytes; /* of the device; the host's before any rank took of it */
     uint32_t memory_ranks;                          /* that are about to */
     uint64_t free_bytes; /* of the device, when it was last looked at what others take of it */
     struct eo_comm *world_comm;                /* norms and what stands outside the schedule; captured steps */

@@ -123,7 +123,8 @@ static eo_status check_memory(struct eo_runtime *rt)
     for (int s = 0; s < EO_SPACE_COUNT; s++)
         if (s != EO_SPACE_HOST || rt->device->ops->is_host_memory)
             needed_bytes += plan->space_bytes[s];
-    if (needed_bytes <= rt->memory_free_bytes / rt->memory_ranks)
+    const uint64_t for_all = rt->device->ops->is_host_memory ? rt->memory_free_bytes : rt->memory_total_bytes;
+    if (needed_bytes <= for_all / rt->memory_ranks && needed_bytes <= rt->memory_free_bytes)
         return EO_OK;
     if (rt->memory_ranks > 1)
         snprintf(others, sizeof(others), " by each of the %u ranks that share it, %.1f MiB in all", rt->memory_ranks,
