@@ -14,7 +14,8 @@ struct place {
 eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *exchange)
 {
     struct eo_machine machine;
-    struct place mine = {.processors = eo_machine_processors(), .memory = eo_machine_memory()}, *all = calloc(world->rank_count, sizeof(*all));
+    struct place mine = {.processors = eo_machine_processors(), .memory = eo_machine_memory()};
+    struct place *all = calloc(world->rank_count, sizeof(*all));
     if (!all)
         return EO_ERR_NO_MEMORY;
     eo_machine_read(&machine);

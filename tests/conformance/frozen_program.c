@@ -71,8 +71,8 @@ static void places_of_core(void)
             .fabric_gigabytes_per_s = 1.5, .fabric_latency_us = 2.5, .device = "cpu", .device_index = 3,
             .share_device = true, .log = &silence);
     COMPARE(eo_parallel, LIST(run, &anything, 2), .run = run, .team = &anything, .thread_count = 2);
-    COMPARE(eo_runtime_params, LIST((const eo_plan *)(const void *)&anything, (eo_world *)(void *)&anything, EO_MEMORY_DYNAMIC_POOL,
-            {run, &anything, 2}, update, &anything, (eo_flight_recorder *)(void *)&anything, true, true, 9, true, true, 3,
+    COMPARE(eo_runtime_params, LIST((const eo_plan *)(const void *)&anything, (eo_world *)(void *)&anything,
+            EO_MEMORY_DYNAMIC_POOL, {run, &anything, 2}, update, &anything, (eo_flight_recorder *)(void *)&anything, true, true, 9, true, true, 3,
             &silence), .plan = (const eo_plan *)(const void *)&anything, .world = (eo_world *)(void *)&anything,
             .memory = EO_MEMORY_DYNAMIC_POOL, .parallel = {.run = run, .team = &anything, .thread_count = 2},
             .update = update, .update_user = &anything, .recorder = (eo_flight_recorder *)(void *)&anything,
@@ -85,8 +85,8 @@ static void places_of_core(void)
 static void places_of_others(void)
 {
     static const unsigned char token[EO_TOKEN_BYTES];
-    COMPARE(eo_saver_params, LIST((eo_runtime *)(void *)&anything, "f", 2, 100, &silence), .runtime = (eo_runtime *)(void *)&anything,
-            .folder = "f", .keep = 2, .blob_bytes_max = 100, .log = &silence);
+    COMPARE(eo_saver_params, LIST((eo_runtime *)(void *)&anything, "f", 2, 100, &silence),
+            .runtime = (eo_runtime *)(void *)&anything, .folder = "f", .keep = 2, .blob_bytes_max = 100, .log = &silence);
     COMPARE(eo_flight_recorder_params, LIST("f", 1, 2, "h", 3, &silence), .path = "f", .rank = 1, .rank_count = 2, .host = "h",
             .run = 3, .log = &silence);
     COMPARE(eo_rendezvous_params, LIST(1, 4, 1, 2, "a", "29500", token, "j", "h", 100, 200, take_failure, take_activity,

@@ -217,8 +217,8 @@ static void late_views_and_buffers(void)
     must(eo_forward_end(rt, 0), "forward");
     eo_test_text[0] = '\0';
     TEST_HOLDS(NULL, eo_view_is_stale(rt, first) && eo_view_weight(rt, first, 0) == NULL);
-    TEST_EXPECT(NULL, strstr(eo_test_text, "weights of use0 used after its forward pass has ended; asked for outside a pass (what "
-                "comes next: begin of forward of use1)"), "'%s'", eo_test_text);
+    TEST_EXPECT(NULL, strstr(eo_test_text, "weights of use0 used after its forward pass has ended; asked for outside a pass "
+                "(what comes next: begin of forward of use1)"), "'%s'", eo_test_text);
     must(eo_forward_begin(rt, 1, &second), "forward");
     TEST_HOLDS(NULL, eo_view_is_stale(rt, first) && !eo_view_is_stale(rt, second));
     TEST_HOLDS(NULL, eo_buffer(rt, KEPT0) && eo_buffer(rt, HANDED0) && !eo_buffer(rt, SCRATCH0));
@@ -288,8 +288,9 @@ static uint64_t step_of(eo_memory memory, const char *model, uint32_t positions,
 static void zeroed_gradients(void)
 {
     for (int memory = EO_MEMORY_STATIC; memory <= EO_MEMORY_DYNAMIC_POOL; memory++) {
-        TEST_HOLDS(NULL, step_of((eo_memory)memory, "edges", LAYERS, true) == step_of((eo_memory)memory, "edges", LAYERS, false));
-        TEST_HOLDS(NULL, step_of((eo_memory)memory, "bare", 5, true) == step_of((eo_memory)memory, "bare", 5, false));
+        const eo_memory m = (eo_memory)memory;
+        TEST_HOLDS(NULL, step_of(m, "edges", LAYERS, true) == step_of(m, "edges", LAYERS, false));
+        TEST_HOLDS(NULL, step_of(m, "bare", 5, true) == step_of(m, "bare", 5, false));
     }
 }
 

@@ -50,8 +50,8 @@ void close_scene(struct scene *scene)
 eo_status open_runtime(struct scene *scene, uint32_t rank, eo_runtime **out)
 {
     return eo_runtime_create(out, eo_runtime_params(.plan = scene->plan, .world = scene->worlds[rank],
-                                                    .memory = scene->memory, .debug = scene->debug, .zero_gradients = scene->zero_gradients,
-                                                    .log = &eo_test_log));
+                                                    .memory = scene->memory, .debug = scene->debug,
+                                                    .zero_gradients = scene->zero_gradients, .log = &eo_test_log));
 }
 
 void write_gradients(const eo_view *view, float value)

@@ -156,6 +156,18 @@ static void memory(void)
     CHECK(ran > 0 && refused > 0 && ran + refused == 7, "%u ran, %u were refused for want of memory", ran, refused);
     check_case("device memory that does not hold the plan is refused at create, with nothing left");
 
+    /* Three on one GPU: where it holds the plan of one or two, all are told before any of it is taken. */
+    const struct micro_settings together = {.ranks = 3, .device = "cuda", .world = MICRO_ONE_GPU};
+    uint32_t told = 0;
+    for (uint64_t kib = 64; kib <= 1024; kib += 32) {
+        sim_start(&(struct sim_config){.quiet = true, .device_bytes = kib << 10});
+        micro_train(&together, &result);
+        CHECK(sim_finish() == 0, "%llu KiB: %s", (unsigned long long)kib, sim_violation(0));
+        told += micro_status(&result) == EO_ERR_NO_MEMORY && strstr(result.log, "needed by each of the 3 ranks that share it");
+    }
+    CHECK(told > 0, "nobody was told that three ranks share a GPU");
+    check_case("ranks that share a GPU must have room on it together");
+
     const struct sim_config lacking[] = {{.no_driver = true}, {.no_device = true}, {.architecture = 52}};
     for (int i = 0; i < 2; i++) {
         sim_start(&lacking[i]);

@@ -568,8 +568,8 @@ static void expect_unique_names(const eo_plan *plan)
 
 Test(plan, rows_have_names_of_their_own)
 {
-    static const char *const buffers[] = {"norm.local", "norm.local #2", "weights.embedding", "gather.slot0", "gather.embedding",
-                                          "gradient.embedding.buffer #2", "host.steps", "own"};
+    static const char *const buffers[] = {"norm.local", "norm.local #2", "weights.embedding", "gather.slot0",
+                                          "gather.embedding", "gradient.embedding.buffer #2", "host.steps", "own"};
     eo_model *model = NULL;
     uint32_t embedding, block;
     cr_assert_eq(eo_model_create(&model, NULL), EO_OK);
