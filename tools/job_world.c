@@ -114,7 +114,7 @@ static void on_failed(void *user, const eo_rank_failure *failure)
     const bool is_own = world->gave_up && failure->rank == rank && !failure->lost;
     pthread_mutex_unlock(&world->mutex);
     struct pollfd standard_error = {STDERR_FILENO, POLLOUT, 0};
-    if (!is_own && poll(&standard_error, 1, ERROR_WAIT_MS) != 0) /* nobody may read it any more, and others wait for this thread */
+    if (!is_own && poll(&standard_error, 1, ERROR_WAIT_MS) != 0) /* nobody may read it, and others wait for this thread */
         dprintf(STDERR_FILENO, "%s: rank %u: %s%s\n", program_invocation_short_name, rank,
                 failure->lost || failure->rank == UINT32_MAX || failure->rank == rank ? "" : "another rank gave up: ",
                 failure->text);
@@ -243,7 +243,8 @@ eo_status eo_job_world_join(struct eo_job_world *world, struct eo_problem *probl
     atomic_store(&world->has_joined, true);
     if (e->rank != 0 && !freopen("/dev/null", "w", stdout))
         return eo_problem_set(problem, EO_ERR_IO, "/dev/null: %s", strerror(errno));
-    eo_patient_begin(&stdout, STDOUT_FILENO, _IOLBF); /* by lines: what was said is not lost when the process has to end at once */
+    /* By lines: what was said is not lost when the process has to end at once. */
+    eo_patient_begin(&stdout, STDOUT_FILENO, _IOLBF);
     return EO_OK;
 }
 

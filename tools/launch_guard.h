@@ -2,7 +2,8 @@
  *
  * A process beside the launcher that does nothing as long as this lives, and kills the ranks' process groups when it is
  * gone: PR_SET_PDEATHSIG reaches children alone, and a rank may be a script whose child is the program. It learns of the
- * end by a socket whose other end the launcher alone holds, and is in a session of its own, so that what ends the launcher spares it.
+ * end by a socket whose other end the launcher alone holds, and is in a session of its own, so that what ends the launcher
+ * spares it.
  */
 #ifndef EO_TOOLS_LAUNCH_GUARD_H
 #define EO_TOOLS_LAUNCH_GUARD_H

@@ -18,8 +18,8 @@ void eo_patient_begin(FILE **stream, int fd, int mode);
 /* Bytes that nobody has taken yet. */
 size_t eo_patient_kept(int fd);
 
-/* Waits until all is taken, or so long; ms < 0: as long as it takes. Signals that end a program end it meanwhile. False: something is
- * left, or could not be written, with errno. */
+/* Waits until all is taken, or so long; ms < 0: as long as it takes, and SIGINT and SIGTERM end the program meanwhile.
+ * False: something is left (EAGAIN), or could not be written; with errno. */
 bool eo_patient_end(int ms);
 
 #endif

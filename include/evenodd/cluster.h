@@ -49,7 +49,8 @@ typedef struct eo_rendezvous_params {
     /* Called again and again by that thread: what this rank does, in a line for others to read. May be NULL. */
     void (*activity)(void *user, char *text, size_t bytes);
     void *user;
-    const eo_log *log;                /* [silence] copied */
+    const eo_log *log;                /* [silence] copied; also called by a thread of the rendezvous' own, which destroy
+                                         waits for a second at most */
     bool insecure;                    /* ranks of several hosts may have no token: whoever reaches them is then believed, and
                                          the log says so */
 } eo_rendezvous_params;

@@ -210,7 +210,8 @@ static void shouting(bool blocks)
     for (int r = 0; r < 2; r++)
         pthread_join(threads[r], NULL);
     usleep(blocks ? 1500000 : 0); /* three times what a silent rank has */
-    const bool lives = ranks[0].status >= 0 && ranks[1].status >= 0 && !eo_rendezvous_failure(ranks[0].rendezvous, &failure) &&
+    const bool lives = ranks[0].status >= 0 && ranks[1].status >= 0 &&
+                       !eo_rendezvous_failure(ranks[0].rendezvous, &failure) &&
                        !eo_rendezvous_failure(ranks[1].rendezvous, &failure);
     if (blocks) {
         tap(lives && heard.lines == 1, "a log that does not come back keeps no sign of life: %s", failure.text);
@@ -259,12 +260,13 @@ static void squatter(void)
             _exit(1);
         const int listener = eo_socket_listen(&address);
         (void)!write(ready[1], &listener, 1);
-        for (int fd = -1; listener >= 0;) { /* whatever it says to whom comes */
-            struct pollfd look = {.fd = listener, .events = POLLIN};
-            if (poll(&look, 1, 1000) == 1 && (fd = accept(listener, NULL, NULL)) >= 0 && recv(fd, &byte, 1, 0) > 0)
-                _exit(2);
+        if (listener < 0)
+            _exit(1);
+        for (;;) { /* hears whoever comes, until it is killed */
+            const int fd = accept(listener, NULL, NULL);
+            (void)!recv(fd, &byte, 1, 0);
+            usleep(1000);
         }
-        _exit(1);
     }
     char byte;
     (void)!read(ready[0], &byte, 1);
@@ -449,7 +451,7 @@ static void begin_node(struct hostile *h, uint32_t rank, uint32_t local_rank)
     static const enum eo_link_kind kinds[] = {EO_LINK_ROOT, EO_LINK_LEADER, EO_LINK_PARENT};
     memset(h->links, 0, sizeof(h->links));
     memset(h->is_up, 0, sizeof(h->is_up));
-    const struct eo_node_params params = {.self = {rank, 4711, "here"}, .rank_count = RANKS, .local_rank = local_rank,
+    const struct eo_node_params params = {.self = {.rank = rank, .pid = 4711, .host = "here"}, .rank_count = RANKS, .local_rank = local_rank,
                                           .local_count = 1 + chance(3) + local_rank};
     if (eo_node_init(&h->node, &params, &ops, h) < 0)
         exit(1);

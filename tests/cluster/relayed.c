@@ -199,7 +199,8 @@ static bool is_found(enum change change, size_t byte, int expected)
     const bool told = change == NOTHING ? !refused : refused && p.links[0]->end == EO_END_BROKEN &&
                       strstr(p.links[0]->why, "was changed, lost, repeated or put in");
     if (taken != expected || !told)
-        printf("# change %d at %zu: %d taken, %s: %s\n", (int)change, byte, taken, refused ? "refused" : "open", p.links[0]->why);
+        printf("# change %d at %zu: %d taken, %s: %s\n", (int)change, byte, taken, refused ? "refused" : "open",
+               p.links[0]->why);
     close_pair(&p);
     return taken == expected && told;
 }

@@ -97,6 +97,9 @@ as_world 3 "EVENODD_TOKEN_FILE=$work/token MASTER_ADDR=127.0.0.1 MASTER_PORT=$((
 [ $status = 0 ] && hash_is "$threads"
 result $? 'over TCP, with a token from a file: the same weights'
 
+as_world 2 "MASTER_ADDR=127.0.0.1 MASTER_PORT=$((port + 30)) RANK=\$rank WORLD_SIZE=2 exec $train $options --insecure"
+[ $status = 0 ] && says 'rendezvous at 127.0.0.1 is insecure: there is no token'
+result $? '--insecure does without one, and says what that means'
 as_world 3 "EVENODD_TOKEN_FILE=$work/token PMI_RANK=\$rank PMI_SIZE=3 MPI_LOCALRANKID=\$rank MPI_LOCALNRANKS=3 exec $train $options"
 [ $status = 0 ] && hash_is "$threads"
 result $? "MPICH's environment: the same weights"
