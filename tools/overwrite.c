@@ -64,10 +64,8 @@ eo_status eo_overwrite_check(const char *option, const char *path, struct eo_pro
     TOOLS_TRY(eo_open_check_output(option, path, problem));
     if (!holds_something(path, &info))
         return EO_OK;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return eo_problem_set(problem, EO_ERR_IO, "%s %s: is there and cannot be read, so nobody knows what it is: %s; "
-                              "choose another path", option, path, strerror(errno));
+    FILE *file;
+    TOOLS_TRY(eo_open_stream(&file, option, path, problem));
     head[fread(head, 1, HEAD_BYTES, file)] = '\0';
     fclose(file);
     if (begins_as_ours(option, head))
