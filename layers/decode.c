@@ -104,6 +104,8 @@ static void take_all(struct eo_decoder *d)
 uint64_t eo_decoder_bytes(const eo_transformer *transformer)
 {
     struct eo_decoder counted = {.transformer = transformer};
+    if (!transformer)
+        return 0;
     take_all(&counted);
     return counted.bytes;
 }
@@ -170,6 +172,8 @@ eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer,
 {
     if (out)
         *out = NULL;
+    if (!transformer || !runtime)
+        return EO_ERR_INVALID;
     if (!transformer->kernels->host_memory) {
         eo_layers_log(&transformer->log, EO_LOG_ERROR, "decoder: device \"%s\" keeps its memory from the host; ask "
                       "eo_transformer_logits", transformer->params.device);
@@ -299,6 +303,8 @@ static eo_status decode_rows(struct eo_decoder *d, eo_team *team, const int32_t 
 
 eo_status eo_decoder_run(eo_decoder *decoder, eo_team *team, const int32_t *tokens, uint32_t count, float *logits)
 {
+    if (!decoder || !team || !tokens)
+        return EO_ERR_INVALID;
     const eo_transformer *t = decoder->transformer;
     LAYERS_REQUIRE(&t->log, count >= 1 && count <= t->params.seq - decoder->count,
                    "decoder: %u more tokens; it has %u of %u", count, decoder->count, t->params.seq);
@@ -315,10 +321,11 @@ eo_status eo_decoder_run(eo_decoder *decoder, eo_team *team, const int32_t *toke
 
 uint32_t eo_decoder_count(const eo_decoder *decoder)
 {
-    return decoder->count;
+    return decoder ? decoder->count : 0;
 }
 
 void eo_decoder_forget(eo_decoder *decoder)
 {
-    decoder->count = 0;
+    if (decoder)
+        decoder->count = 0;
 }

@@ -343,6 +343,7 @@ static void layers(void)
 {
     eo_transformer_config config;
     eo_transformer *transformer = NULL;
+    eo_decoder *decoder = NULL;
     eo_team *team = NULL;
     double loss;
     float logit;
@@ -375,6 +376,13 @@ static void layers(void)
     REFUSED(eo_transformer_evaluate(transformer, NULL, NULL, NULL, NULL));
     REFUSED(eo_transformer_logits(transformer, NULL, NULL, NULL, 0, NULL));
     HOLDS(eo_transformer_products(transformer, NULL, 100) == 0);
+    REFUSED(eo_decoder_create(NULL, NULL, NULL));
+    REFUSED(eo_decoder_create(&decoder, transformer, NULL));
+    REFUSED(eo_decoder_run(NULL, NULL, NULL, 1, NULL));
+    HOLDS(!decoder && eo_decoder_bytes(NULL) == 0 && eo_decoder_count(NULL) == 0);
+    eo_decoder_forget(NULL);
+    eo_decoder_destroy(&decoder);
+    eo_decoder_destroy(NULL);
     eo_transformer_destroy(&transformer);
     eo_transformer_destroy(NULL);
     REFUSED(eo_kernels_select(NULL));
