@@ -179,6 +179,7 @@ eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer,
                       "eo_transformer_logits", transformer->params.device);
         return EO_ERR_UNSUPPORTED;
     }
+    LAYERS_TRY(eo_transformer_check_runtime(transformer, runtime));
     eo_decoder *decoder = out ? decoder_make(transformer) : NULL;
     eo_status status = visit_layers(transformer, runtime, decoder); /* also without memory: the others are there */
     if (status >= 0 && out && !decoder) {
@@ -303,7 +304,7 @@ static eo_status decode_rows(struct eo_decoder *d, eo_team *team, const int32_t 
 
 eo_status eo_decoder_run(eo_decoder *decoder, eo_team *team, const int32_t *tokens, uint32_t count, float *logits)
 {
-    if (!decoder || !team || !tokens)
+    if (!decoder || !tokens)
         return EO_ERR_INVALID;
     const eo_transformer *t = decoder->transformer;
     LAYERS_REQUIRE(&t->log, count >= 1 && count <= t->params.seq - decoder->count,

@@ -112,7 +112,7 @@ static const char *dtype_name(eo_dtype dtype)
 }
 
 /* Other types or another device would be read as something that they are not. */
-static eo_status check_runtime(const eo_transformer *t, const eo_runtime *runtime)
+eo_status eo_transformer_check_runtime(const eo_transformer *t, const eo_runtime *runtime)
 {
     const char *device = eo_runtime_device(runtime);
     eo_plan_summary plan;
@@ -192,7 +192,7 @@ eo_status eo_transformer_load(const eo_transformer *transformer, eo_runtime *run
     if (!transformer || !runtime || !tokens)
         return EO_ERR_INVALID;
     const struct pass pass = batch_pass_of(transformer, runtime, NULL);
-    LAYERS_TRY(check_runtime(transformer, runtime));
+    LAYERS_TRY(eo_transformer_check_runtime(transformer, runtime));
     return load_tokens(&pass, tokens);
 }
 
@@ -202,7 +202,7 @@ static eo_status begin_batch(struct pass *out, const eo_transformer *t, eo_runti
     if (!t || !runtime || !tokens)
         return EO_ERR_INVALID;
     *out = batch_pass_of(t, runtime, team);
-    LAYERS_TRY(check_runtime(t, runtime));
+    LAYERS_TRY(eo_transformer_check_runtime(t, runtime));
     LAYERS_TRY(check_team(t, team));
     return load_tokens(out, tokens);
 }
@@ -440,7 +440,7 @@ eo_status eo_transformer_logits(const eo_transformer *transformer, eo_runtime *r
 {
     if (!transformer || !runtime || !logits)
         return EO_ERR_INVALID;
-    LAYERS_TRY(check_runtime(transformer, runtime));
+    LAYERS_TRY(eo_transformer_check_runtime(transformer, runtime));
     LAYERS_TRY(check_team(transformer, team));
     LAYERS_REQUIRE(&transformer->log, position < transformer->params.seq,
                    "transformer: logits of token %u of a sequence of %u", position, transformer->params.seq);

@@ -239,6 +239,7 @@ eo_status eo_half_operation_backward(const struct pass *pass, const struct half 
 
 /* The first position's forward pass. */
 eo_status eo_pass_embedding(const struct pass *pass, const int32_t *tokens);
+eo_status eo_transformer_check_runtime(const eo_transformer *t, const eo_runtime *runtime);
 eo_status eo_transformer_check_tokens(const eo_transformer *t, const int32_t *tokens, uint64_t count);
 
 /* The head. Losses are added to the loss buffer; `first` runs chunk 0 as far as it needs no gradient buffer. */
