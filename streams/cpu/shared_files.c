@@ -182,6 +182,27 @@ static bool say(struct hand_over *h, uint32_t r)
     return false;
 }
 
+/* The file of a message. -1: there is none, or there are several, which are closed: room for one has room for two. */
+static int take_one_file(struct msghdr *message)
+{
+    int file = -1;
+    uint32_t count = 0;
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head; head = CMSG_NXTHDR(message, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t at = CMSG_LEN(0); at + sizeof(int) <= head->cmsg_len; at += sizeof(int)) {
+            if (count++ > 0)
+                close(file);
+            memcpy(&file, (const char *)head + at, sizeof(int));
+        }
+    }
+    if (count <= 1 && !(message->msg_flags & MSG_CTRUNC))
+        return file;
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
 /* One note, and the file with it. 0: there is none yet; -1: there will be none, errno. */
 static int hear(int fd, struct note *note, int *file)
 {
@@ -199,15 +220,13 @@ static int hear(int fd, struct note *note, int *file)
         errno = got == 0 ? ECONNRESET : errno;
         return -1;
     }
-    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(sizeof(int)))
-        memcpy(file, CMSG_DATA(head), sizeof(int));
-    errno = message.msg_flags & MSG_CTRUNC ? EMFILE : EPROTO; /* there was no number left for it */
-    if (got == sizeof(*note) && note->magic == MAGIC && !(message.msg_flags & MSG_CTRUNC))
+    *file = take_one_file(&message);
+    if (got == sizeof(*note) && note->magic == MAGIC && !(message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)))
         return 1;
     if (*file >= 0)
         close(*file);
     *file = -1;
+    errno = message.msg_flags & MSG_CTRUNC ? EMFILE : EPROTO; /* there was no number left for it */
     return -1;
 }
 
@@ -239,11 +258,11 @@ static void hear_peer(struct hand_over *h, uint32_t r)
         fail(h, EO_ERR_COMM, EPROTO, "where rank %u was to be is rank %u", r, note.rank);
 }
 
-/* Whoever calls and is of another user is sent away. */
+/* Whoever calls and is of another user is sent away. So many at a time: who calls on and on must not keep this rank here. */
 static void answer_door(struct hand_over *h)
 {
     struct ucred who;
-    for (;;) {
+    for (uint32_t i = 0; i < EO_LOCAL_RANKS_MAX; i++) {
         const int fd = accept4(h->files->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == ECONNABORTED || errno == EINTR))
             continue;

@@ -130,6 +130,54 @@ static int of_the_user(void)
     return fd >= 0 && ftruncate(fd, BYTES) == 0 ? fd : -1;
 }
 
+static int open_files(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Rank 1, which hands over so many files with one note. */
+static void hand_over_many(int *socket_out, int count)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    uint32_t note[2] = {0x65766f66, 1};
+    struct iovec part = {note, sizeof(note)};
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(4 * sizeof(int))];
+    } control = {0};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+                             .msg_controllen = CMSG_SPACE((size_t)count * sizeof(int))};
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0), files[4] = {fd, fd, fd, fd};
+    const socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(names[0]));
+    control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN((size_t)count * sizeof(int)), .cmsg_level = SOL_SOCKET,
+                                    .cmsg_type = SCM_RIGHTS};
+    memcpy(CMSG_DATA(&control.head), files, (size_t)count * sizeof(int));
+    memcpy(address.sun_path + 1, names[0], strlen(names[0]));
+    if (connect(fd, (struct sockaddr *)&address, bytes) != 0 || sendmsg(fd, &message, 0) < 0)
+        exit(1);
+    *socket_out = fd;
+}
+
+static void several_files(int count)
+{
+    int caller;
+    prepare(2);
+    eo_shared_files_close(&ranks[1].files);
+    ranks[0].mine = eo_memory_file_make("evenodd test", BYTES);
+    ranks[0].group->params.timeout_ms = 1000;
+    const int before = open_files() - 1; /* the door is closed in the end */
+    hand_over_many(&caller, count);
+    hand_over(&ranks[0]);
+    close(caller);
+    const int after = open_files();
+    tap(ranks[0].status == EO_ERR_COMM && after == before, "of %d files at once none is taken, and none stays open: %s, %d more",
+        count, ranks[0].files.why, after - before);
+    end();
+}
+
 static void other_processes(void)
 {
     prepare(1);
@@ -198,6 +246,8 @@ int main(void)
     bad_file("a file of the user's", of_the_user());
     bad_file("memory that can be cut short", unsealed());
     bad_file("memory of another size", eo_memory_file_make("evenodd test", BYTES / 2));
+    several_files(2);
+    several_files(4);
     other_processes();
     other_user();
     return tap_end();
