@@ -54,24 +54,28 @@ static size_t shorter(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* How many letters must be changed, left out or put in (Levenshtein); `_` is as good as `-`. */
+/*
+ * How many letters must be changed, left out, put in or swapped with the next one (Damerau's distance, restricted);
+ * `_` is as good as `-`.
+ */
 static size_t distance(const char *wrong, size_t length, const char *name)
 {
-    size_t row[NAME_BYTES_MAX + 1];
+    size_t rows[3][NAME_BYTES_MAX + 1]; /* of the last three letters of `wrong`, in turn */
     const size_t width = shorter(strlen(name), NAME_BYTES_MAX);
     for (size_t i = 0; i <= width; i++)
-        row[i] = i;
-    for (size_t w = 0; w < length; w++) {
-        size_t before = row[0];
-        row[0] = w + 1;
+        rows[0][i] = i;
+    for (size_t w = 1; w <= length; w++) {
+        size_t *row = rows[w % 3], *before = rows[(w + 2) % 3], *before_that = rows[(w + 1) % 3];
+        const char letter = wrong[w - 1] == '_' ? '-' : wrong[w - 1];
+        row[0] = w;
         for (size_t i = 1; i <= width; i++) {
-            const char letter = wrong[w] == '_' ? '-' : wrong[w];
-            const size_t changed = before + (letter != name[i - 1]);
-            before = row[i];
-            row[i] = shorter(changed, shorter(row[i], row[i - 1]) + 1);
+            const size_t changed = before[i - 1] + (letter != name[i - 1]);
+            row[i] = shorter(changed, shorter(before[i], row[i - 1]) + 1);
+            if (w > 1 && i > 1 && letter == name[i - 2] && wrong[w - 2] == name[i - 1])
+                row[i] = shorter(row[i], before_that[i - 2] + 1);
         }
     }
-    return row[width];
+    return rows[length % 3][width];
 }
 
 /* A word, or the part of a word before '=', held against all names. */

@@ -68,6 +68,7 @@ result $? 'a good run of the same kind is taken, and writes'
 
 refuse 'an unknown option' "--wrong" --wrong $small
 refuse 'an option that is nearly one' 'did you mean --warmup?' --wramup 3 $small
+refuse 'an option with two letters swapped' 'did you mean --help?' --hepl
 refuse 'an option with a value that is nearly one' 'did you mean --micro-batches?' --micro_batch=3 $small
 refuse 'an option of other programs' 'did you mean --batch?' $small --batch-size 3
 refuse 'an option behind one that has a value' '--nonsense: no such option' --text --nonsense2 $small --nonsense
