@@ -355,7 +355,8 @@ void eo_comparison_write_page(const struct eo_comparison *comparison, FILE *out)
     put_text(out, comparison->machine);
     fputs("<br>headtohead ", out);
     put_text(out, comparison->settings);
-    fprintf(out, "<br>%u runs of each, alternating. %s</p>\n", comparison->run_count, eo_comparison_verdict(comparison));
+    fprintf(out, "<br>%u run%s of each, alternating. %s</p>\n", comparison->run_count, eo_plural(comparison->run_count),
+            eo_comparison_verdict(comparison));
     put_table(comparison, out);
     put_step_times(comparison, out);
     put_memory(comparison, out);

@@ -45,8 +45,8 @@ static eo_status check_header(const char *path, const struct token_header *heade
     const uint64_t wanted = TOKENS_HEADER_BYTES + (uint64_t)header->count * *token_bytes;
     if (file_bytes != wanted)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--tokens %s: has %llu bytes, and its header's %u tokens take %llu; it was cut off or "
-                              "changed: copy or make it again", path, (unsigned long long)file_bytes, header->count,
+                              "--tokens %s: has %llu bytes, and its header's count of tokens, %u, takes %llu; it was cut off "
+                              "or changed: copy or make it again", path, (unsigned long long)file_bytes, header->count,
                               (unsigned long long)wanted);
     return EO_OK;
 }
@@ -206,17 +206,20 @@ eo_status eo_data_check(const struct eo_data *data, const struct eo_batch_shape 
     const uint64_t held_back = data->count - data->training_count;
     if (data->training_count < needed)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "%s: %llu tokens to train on are shorter than a batch, which takes %llu (--batch %u x "
+                              "%s: %llu token%s to train on %s shorter than a batch, which takes %llu (--batch %u x "
                               "--seq %u%s, and one); give more text, or a smaller --batch or --seq", option,
-                              (unsigned long long)data->training_count, (unsigned long long)needed, shape->batch,
+                              (unsigned long long)data->training_count, eo_plural(data->training_count),
+                              data->training_count == 1 ? "is" : "are", (unsigned long long)needed, shape->batch,
                               shape->seq, data->is_text ? "" : " x --ranks");
     if (validation && data->is_held_apart && held_back < (uint64_t)shape->seq + 1)
-        return eo_problem_set(problem, EO_ERR_INVALID, "--val-tokens: %llu tokens are too short for --seq %u; give more, or a "
-                              "smaller --seq", (unsigned long long)held_back, shape->seq);
+        return eo_problem_set(problem, EO_ERR_INVALID, "--val-tokens: %llu token%s %s too short for --seq %u; give more, or a "
+                              "smaller --seq", (unsigned long long)held_back, eo_plural(held_back),
+                              held_back == 1 ? "is" : "are", shape->seq);
     if (validation && held_back < (uint64_t)shape->seq + 1)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "%s: the last tenth, %llu tokens, is too short for --val-every with --seq %u; give more "
-                              "text or a smaller --seq", option, (unsigned long long)held_back, shape->seq);
+                              "%s: the last tenth, %llu token%s, is too short for --val-every with --seq %u; give more "
+                              "text or a smaller --seq", option, (unsigned long long)held_back, eo_plural(held_back),
+                              shape->seq);
     return EO_OK;
 }
 

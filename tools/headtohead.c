@@ -203,8 +203,8 @@ static void describe(const struct settings *settings, struct eo_comparison *comp
         fclose(file);
     const struct eo_options *o = &settings->common;
     const bool is_fp32 = o->dtype == EO_DTYPE_FP32 && o->reduce_dtype == EO_DTYPE_FP32;
-    snprintf(comparison->machine, sizeof(comparison->machine), "%s, %u cores, kernels %s", model, eo_core_count(),
-             eo_options_on_gpu(o) ? o->device : is_fp32 ? eo_kernels_name() : "reference");
+    snprintf(comparison->machine, sizeof(comparison->machine), "%s, %u core%s, kernels %s", model, eo_core_count(),
+             eo_plural(eo_core_count()), eo_options_on_gpu(o) ? o->device : is_fp32 ? eo_kernels_name() : "reference");
 }
 
 static eo_status write_json(const struct settings *settings, const struct eo_comparison *comparison,

@@ -76,14 +76,14 @@ eo_status eo_import_open(struct eo_import *import, const char *path, struct eo_p
     struct stat info;
     *import = (struct eo_import){.is_folder = false};
     if (strlen(path) >= sizeof(import->path))
-        return REFUSE("--init: a path of %zu bytes is too long", strlen(path));
+        return REFUSE("a path of %zu bytes is too long", strlen(path));
     snprintf(import->path, sizeof(import->path), "%s", path);
     const bool is_there = stat(path, &info) == 0, is_folder = is_there && S_ISDIR(info.st_mode);
     const char *end = strrchr(path, '.');
     if (!is_there && eo_model_path_hint(path)[0])
-        return eo_problem_set(problem, EO_ERR_IO, "--init %s: %s%s", path, strerror(errno), eo_model_path_hint(path));
+        return eo_problem_set(problem, EO_ERR_IO, "%s: %s%s", path, strerror(errno), eo_model_path_hint(path));
     if (!is_folder && end && (strcmp(end, ".safetensors") == 0 || strcmp(end, ".json") == 0))
-        return REFUSE("--init %s: is one file of a model; give its folder, which holds config.json and the weights", path);
+        return REFUSE("%s: is one file of a model; give its folder, which holds config.json and the weights", path);
     const eo_status status = is_folder ? open_folder(import, problem) : open_llmc(import, problem);
     if (status < 0)
         eo_import_fini(import);

@@ -321,7 +321,8 @@ static void print_fit(FILE *out, const struct eo_fit *fit)
         point_text(fit, &fit->answer, answer, sizeof(answer));
     if (fit->neighbour.known)
         point_text(fit, &fit->neighbour, neighbour, sizeof(neighbour));
-    fprintf(out, "\n  %s: %s; %s (%u plans)\n", eo_fit_name(fit->kind), answer, neighbour, fit->plan_count);
+    fprintf(out, "\n  %s: %s; %s (%u plan%s)\n", eo_fit_name(fit->kind), answer, neighbour, fit->plan_count,
+            eo_plural(fit->plan_count));
     if (fit->kind == EO_FIT_MIN_RECOMPUTE)
         fprintf(out, "    --recompute cheap, which repeats no matrix product, %s\n",
                 fit->cheap_fits ? "fits too" : "does not fit");

@@ -49,7 +49,8 @@ static void report_data(const struct eo_job *job)
     if (data->is_held_apart)
         printf("; held back: %s, %llu token%s\n", o->val_tokens_path, held_back, eo_plural(held_back));
     else if (held_back)
-        printf("; the last tenth, %llu tokens, held back for --val-every (--val-tokens gives them a file)\n", held_back);
+        printf("; the last tenth, %llu token%s, held back for --val-every (--val-tokens gives them a file)\n", held_back,
+               eo_plural(held_back));
     else
         printf(", all there are\n");
 }

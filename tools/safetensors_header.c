@@ -276,8 +276,8 @@ static eo_status compare(const char *folder, const struct eo_model_config *confi
         json_object_del(wanted, plain);
     }
     if (status >= 0 && json_object_size(wanted))
-        status = REFUSE("%s: %zu tensors of the config are missing, such as '%.100s'", folder, json_object_size(wanted),
-                        json_object_iter_key(json_object_iter(wanted)));
+        status = REFUSE("%s: of the config's tensors %zu %s missing, such as '%.100s'", folder, json_object_size(wanted),
+                        json_object_size(wanted) == 1 ? "is" : "are", json_object_iter_key(json_object_iter(wanted)));
     json_decref(wanted);
     return status;
 }
@@ -309,7 +309,8 @@ static eo_status read_shards(const char *folder, const char *index_path, const j
         }
     out->file_count = (uint32_t)json_object_size(files);
     if (status >= 0 && there != 0 && there != out->file_count)
-        status = REFUSE("%s: names %u files, of which %u are there", index_path, out->file_count, there);
+        status = REFUSE("%s: names %u file%s, of which %u %s there", index_path, out->file_count,
+                        eo_plural(out->file_count), there, there == 1 ? "is" : "are");
     out->index_only = there == 0;
     if (status >= 0 && there)
         json_object_foreach(files, name, file) {

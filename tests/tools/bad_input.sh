@@ -90,6 +90,8 @@ refuse 'a Hub id as a model' 'Hub ids are not downloaded' --model Qwen/Qwen3-0.6
 refuse 'a Hub id as weights' 'Hub ids are not downloaded' --init openai-community/gpt2
 refuse 'a word that belongs to no option' "'stray'" stray
 refuse 'an unknown model' "'huge' is not known" --model huge
+printf a >"$work/letter"
+refuse 'a text of one letter, which is one token' ': 1 token to train on is shorter' --text "$work/letter" --model tiny
 refuse 'text that is not there' 'No such file' --model tiny --text "$work/nothing"
 refuse 'a token file that is not there' 'No such file' --model tiny --tokens "$work/nothing"
 refuse 'a checkpoint that is not there' 'No such file' --model tiny --init "$work/nothing"
