@@ -27,8 +27,12 @@ static error_t parse_door_option(int key, char *text, struct argp_state *state)
     (void)text;
     switch (key) {
     case 'h':
-    case '?': argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP); return 0;
-    case DOOR_USAGE: argp_state_help(state, state->out_stream, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 0;
+    case '?':
+        argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP & ~ARGP_HELP_EXIT_OK);
+        exit(eo_output_end(EO_EXIT_OK));
+    case DOOR_USAGE:
+        argp_state_help(state, state->out_stream, ARGP_HELP_USAGE);
+        exit(eo_output_end(EO_EXIT_OK));
     case 'V':
         printf("%s (evenodd) %d.%d.%d\n", state->name, EO_VERSION_MAJOR, EO_VERSION_MINOR, EO_VERSION_PATCH);
         exit(eo_output_end(EO_EXIT_OK));
@@ -128,7 +132,7 @@ static bool check_option(const struct argp *argp, const char *word)
     if (look.is_known)
         return look.takes_value && word[look.length] != '=';
     fprintf(stderr, "%s: --%.*s: no such option", program_invocation_short_name, (int)look.length, word);
-    if (look.nearest_distance <= 2 || look.nearest_distance <= look.length / 3)
+    if (look.nearest_distance < look.length && (look.nearest_distance <= 2 || look.nearest_distance <= look.length / 3))
         fprintf(stderr, "; did you mean --%s?", look.nearest);
     fprintf(stderr, "\nTry `%s --help' for all of them.\n", program_invocation_short_name);
     exit(EO_EXIT_BAD_INPUT);

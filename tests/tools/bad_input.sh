@@ -78,10 +78,15 @@ for program in train headtohead memplan checkpoint launch postmortem; do
     "$path" --version >"$work/out" 2>"$work/err" && [ "$(cat "$work/out")" = "$program (evenodd) 0.1.0" ] || good=1
     "$path" -h >"$work/out" 2>"$work/err" && grep -q -e '-h, --help' "$work/out" || good=1
     "$path" --help >"$work/again" 2>"$work/err" && cmp -s "$work/out" "$work/again" || good=1
+    run sh -c 'exec "$1" --help >/dev/full' x "$path"
+    [ $code = 1 ] && grep -q 'standard output cannot be written' "$work/err" || good=1
     run "$path" --versoin
     [ $good = 0 ] && [ $code = 2 ] && grep -q 'did you mean --version?' "$work/err"
-    result $? "$program: -h, --help, --version, and a name that is nearly one"
+    result $? "$program: -h, --help (told where it cannot be written), --version, and a name that is nearly one"
 done
+run "$train" --wd 3
+[ $code = 2 ] && ! grep -q 'did you mean' "$work/err"
+result $? 'a name that shares no letter with any is near none'
 run "$launch" -n 1 sh -c 'test "$1" = --versoin' x --versoin
 result $code 'launch: options behind the program are its own'
 "$train" --help >"$work/out" && grep -q 'qwen3-tiny' "$work/out" && grep -q -e '--learning-rate' "$work/out"
