@@ -203,7 +203,7 @@ real none
     told '^figure  *gpt2-xl, seq 1024, bf16, 1 rank: tokens/s: 80000 with batch 16' &&
     told '^pass  *llama-1b, seq 4096, bf16, 1 rank: plan + measured' && told '^pass  *E1: a rank that is killed' &&
     told '^pass  *E4: gpt2, 2 ranks, graph against eager' && told '^pass  *E5' && ! told '^fail' &&
-    told '^pass  *host time of a step, gpt2, 1 ranks, graph on: 0.0004 s' &&
+    told '^pass  *host time of a step, gpt2, 1 rank, graph on: 0.0004 s' &&
     told '^figure  *CUPTI: all-gather of 2 ranks on a GPU ran: by copies alone'
 result $? 'the real list runs through on stand-ins that answer well'
 
@@ -222,4 +222,13 @@ broken graph modes 'cannot run as a graph here'
 broken host eager_graph 'graph on: 0.0012 s .*less than 1 ms is wanted'
 broken memory llama_1b 'plan + measured outside.*more than 1 % apart'
 broken slow llama_1b '79000.0: 1.013 times, and 1.1 is wanted'
+
+# --- what travels ------------------------------------------------------------------------------------------------------
+
+mkdir -p "$work/own/bin"
+touch "$work/own/bin/precious"
+"$1/tools/gpu_carry" "$work/own" a=/bin/true >"$work/out" 2>&1
+[ $? = 1 ] && [ -e "$work/own/bin/precious" ] && told 'holds other things' && "$1/tools/gpu_carry" "$work/new" a=/bin/true >"$work/out" &&
+    "$1/tools/gpu_carry" "$work/new" b=/bin/true >"$work/out" && [ -x "$work/new/bin/b" ] && [ ! -e "$work/new/bin/a" ]
+result $? 'carry fills a new folder, and its own again, and removes nothing of another'
 finish
