@@ -53,6 +53,21 @@ static eo_status check(const eo_rendezvous_params *p)
     return EO_OK;
 }
 
+/* Whether the name of this job's socket is in use by another user, who is then told of. */
+static bool is_taken_by_other(const struct eo_rendezvous *rv)
+{
+    uint32_t user;
+    const int fd = eo_socket_dial(&rv->local_address);
+    const bool is_other = fd >= 0 && !eo_socket_is_own(fd, &user);
+    if (is_other)
+        eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank %u cannot listen for the ranks of its host: a process of "
+                     "another user (%u) has taken this job's name here; give all ranks of the job a token of their own "
+                     "(EVENODD_TOKEN_FILE)", rv->params.rank, user);
+    if (fd >= 0)
+        close(fd);
+    return is_other;
+}
+
 static eo_status open_sockets(struct eo_rendezvous *rv)
 {
     const eo_rendezvous_params *p = &rv->params;
@@ -89,9 +104,11 @@ static eo_status open_sockets(struct eo_rendezvous *rv)
         rv->local_listener = eo_socket_listen(&rv->local_address);
         if (rv->local_listener < 0) {
             const bool taken = errno == EADDRINUSE;
+            if (taken && is_taken_by_other(rv))
+                return EO_ERR_INVALID;
             eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank %u cannot listen for the ranks of its host: %s%s",
-                         p->rank, strerror(errno), taken ? "; another process is the first of this job here: local ranks "
-                         "are repeated, or an earlier run has not ended" : "");
+                         p->rank, strerror(taken ? EADDRINUSE : errno), taken ? "; another process is the first of this job "
+                         "here: local ranks are repeated, or an earlier run has not ended" : "");
             return taken ? EO_ERR_INVALID : EO_ERR_IO;
         }
     }

@@ -251,7 +251,8 @@ void eo_page_html(FILE *out, const struct eo_memplan_view *view, const struct eo
     put_slider(out, "recompute", "recompute", &all, recompute_index(view));
     fprintf(out, "</div>\n<p aria-live=\"polite\"><span class=\"total\" id=\"total\"></span> <span id=\"verdict\"></span></p>\n"
             "<div class=\"wide\"><table><thead><tr><th>live at the peak</th><th>bytes</th><th>GiB</th><th></th></tr></thead>"
-            "<tbody id=\"rows\"></tbody></table></div>\n<p>%u plan%s, each made by the planner that the runtime uses.</p></section>\n",
+            "<tbody id=\"rows\"></tbody></table></div>\n<p>%u plan%s, each made by the planner that the runtime "
+            "uses.</p></section>\n",
             count, eo_plural(count));
     fprintf(out, "<h2>The arena through a step</h2>\n<p>%u rank%s, %u x %u tokens, as asked; hover over a rectangle for its "
             "name.</p>\n<div class=\"wide picture\" tabindex=\"0\">\n", s->world, eo_plural(s->world), s->batch, s->seq);

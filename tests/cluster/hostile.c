@@ -244,6 +244,7 @@ static void squatter(void)
     int ready[2];
     if (geteuid() != 0) {
         skip(name, "only root has another user at hand");
+        skip("and the first rank says who has the name", "only root has another user at hand");
         return;
     }
     struct eo_secret none;
@@ -271,10 +272,14 @@ static void squatter(void)
     char byte;
     (void)!read(ready[0], &byte, 1);
     const eo_log log = {.write = keep_text, .user = text, .level = EO_LOG_WARN};
-    const eo_rendezvous_params params = {.rank = 1, .rank_count = 2, .local_rank = 1, .local_count = 2, .address = "127.0.0.1",
+    eo_rendezvous_params params = {.rank = 1, .rank_count = 2, .local_rank = 1, .local_count = 2, .address = "127.0.0.1",
                                          .port = "29500", .job = "4711", .host = "here", .timeout_ms = 2000, .log = &log};
-    const eo_status status = eo_rendezvous_create(&rv, &params);
+    eo_status status = eo_rendezvous_create(&rv, &params);
     tap(status == EO_ERR_INVALID && strstr(text, "a process of another user (65534) listens"), "%s: %s", name, text);
+    params.rank = params.local_rank = 0;
+    status = eo_rendezvous_create(&rv, &params);
+    tap(status == EO_ERR_INVALID && strstr(text, "a process of another user (65534) has taken"), "and the first rank says who "
+        "has the name: %s", text);
     eo_rendezvous_destroy(&rv);
     kill(other, SIGKILL);
     waitpid(other, NULL, 0);

@@ -173,8 +173,8 @@ static void several_files(int count)
     hand_over(&ranks[0]);
     close(caller);
     const int after = open_files();
-    tap(ranks[0].status == EO_ERR_COMM && after == before, "of %d files at once none is taken, and none stays open: %s, %d more",
-        count, ranks[0].files.why, after - before);
+    tap(ranks[0].status == EO_ERR_COMM && after == before, "of %d files at once none is taken, and none stays open: %s, %d "
+        "more", count, ranks[0].files.why, after - before);
     end();
 }
 

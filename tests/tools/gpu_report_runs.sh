@@ -228,7 +228,8 @@ broken slow llama_1b '79000.0: 1.013 times, and 1.1 is wanted'
 mkdir -p "$work/own/bin"
 touch "$work/own/bin/precious"
 "$1/tools/gpu_carry" "$work/own" a=/bin/true >"$work/out" 2>&1
-[ $? = 1 ] && [ -e "$work/own/bin/precious" ] && told 'holds other things' && "$1/tools/gpu_carry" "$work/new" a=/bin/true >"$work/out" &&
+[ $? = 1 ] && [ -e "$work/own/bin/precious" ] && told 'holds other things' &&
+    "$1/tools/gpu_carry" "$work/new" a=/bin/true >"$work/out" &&
     "$1/tools/gpu_carry" "$work/new" b=/bin/true >"$work/out" && [ -x "$work/new/bin/b" ] && [ ! -e "$work/new/bin/a" ]
 result $? 'carry fills a new folder, and its own again, and removes nothing of another'
 finish
