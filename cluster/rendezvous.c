@@ -138,6 +138,8 @@ static eo_status start(struct eo_rendezvous *rv)
         p->silence_ms = WAIT_MS_DEFAULT;
     rv->beat_ms = p->silence_ms / BEATS_IN_SILENCE < BEAT_MS_MAX ? p->silence_ms / BEATS_IN_SILENCE + 1 : BEAT_MS_MAX;
     copy_texts(rv);
+    EO_REQUIRE(&rv->log, !p->token || !sodium_is_zero(p->token, EO_TOKEN_BYTES),
+               "rendezvous: a token of zeros, which everybody can guess; draw 256 random bits");
     if (!eo_secret_init(&rv->secret, p->token, p->job ? p->job : "")) {
         eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: this system has no random bytes");
         return EO_ERR_IO;
