@@ -326,6 +326,19 @@ static bool is_kept(const struct ordered_steps *o, uint64_t step)
     return step >= o->step;
 }
 
+/* A folder with the name of a step is whole, so what goes has another name before its first file goes. */
+static void remove_checkpoint(int parent, const char *name)
+{
+    char old[NAME_MAX + 8];
+    struct stat info;
+    if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode))
+        return; /* a link, say: somebody else's */
+    snprintf(old, sizeof(old), "%s.old", name);
+    remove_folder(parent, old);
+    if (renameat(parent, name, parent, old) == 0)
+        remove_folder(parent, old);
+}
+
 /* Older ones than the kept, and what earlier runs left unfinished. What is of a later step is not ours to remove: other
  * ranks may have begun the next save already. */
 static void remove_old(const char *folder, uint64_t step, uint32_t keep)
@@ -341,8 +354,10 @@ static void remove_old(const char *folder, uint64_t step, uint32_t keep)
             if (!parse_name(entry->d_name, &at, &rest))
                 continue;
             const bool is_unfinished = strcmp(rest, ".new") == 0 || strcmp(rest, ".old") == 0;
-            if ((is_unfinished && at <= step) || (*rest == '\0' && keep && !is_kept(&ordered, at)))
+            if (is_unfinished && at <= step)
                 remove_folder(dirfd(list), entry->d_name);
+            else if (*rest == '\0' && keep && !is_kept(&ordered, at))
+                remove_checkpoint(dirfd(list), entry->d_name);
         }
     }
     if (list)
@@ -365,6 +380,9 @@ static eo_status give_name(const char *from, const char *to, struct checkpoint_e
             remove_folder(AT_FDCWD, old);
             if (rename(to, old) == 0 && rename(from, to) == 0)
                 return EO_OK;
+            const int reason = errno;
+            (void)rename(old, to); /* if it has left its name */
+            errno = reason;
         }
     }
     return eo_checkpoint_io_error(error, errno, "checkpoint: %s cannot be renamed to %s", from, to);

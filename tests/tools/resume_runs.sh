@@ -70,6 +70,13 @@ run --ranks 2 --batch 2 --checkpoint kept --checkpoint-every 2 --keep 2 &&
     [ "$(ls kept | tr '\n' ' ')" = 'step-000000000010 step-000000000012 ' ]
 result $? '--keep 2 leaves the newest two'
 
+# Whoever looks between, after a kill too, finds no half of a checkpoint under the name of a whole one. What is not ours stays.
+echo mine >kept/step-000000000010/notes && echo mine >kept/step-000000000003
+run --ranks 2 --batch 2 --steps 16 --checkpoint kept --checkpoint-every 2 --keep 2 --resume &&
+    [ "$(ls kept | tr '\n' ' ')" = 'step-000000000003 step-000000000010.old step-000000000014 step-000000000016 ' ] &&
+    [ "$(ls kept/*.old)" = notes ] && [ "$(cat kept/*.old/notes kept/*03 | tr '\n' ' ')" = 'mine mine ' ]
+result $? 'a checkpoint that --keep removes loses its name before its first file; what is not ours stays'
+
 run --ranks 2 --batch 2 --checkpoint nothing-yet --resume && [ "$(hash)" = "$wanted" ] && grep -q 'from the start' out
 result $? '--resume where there is no checkpoint yet starts, so that the same command can be run again'
 
