@@ -27,26 +27,26 @@ struct token_header {
     uint32_t count;
 };
 
-static eo_status check_header(const char *path, const struct token_header *header, uint64_t file_bytes,
+static eo_status check_header(const char *what, const struct token_header *header, uint64_t file_bytes,
                               uint32_t *token_bytes, struct eo_problem *problem)
 {
     if (header->magic != TOKENS_MAGIC_GPT2 && header->magic != TOKENS_MAGIC_LLAMA3)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--tokens %s: begins with %d, where token files of llm.c have %d (GPT-2) or %d (Llama 3);"
+                              "%s: begins with %d, where token files of llm.c have %d (GPT-2) or %d (Llama 3);"
                               " make one with the scripts of llm.c, or train on bytes with --text",
-                              path, header->magic, TOKENS_MAGIC_GPT2, TOKENS_MAGIC_LLAMA3);
+                              what, header->magic, TOKENS_MAGIC_GPT2, TOKENS_MAGIC_LLAMA3);
     const bool llama = header->magic == TOKENS_MAGIC_LLAMA3;
     const int32_t version = llama ? TOKENS_VERSION_LLAMA3 : TOKENS_VERSION_GPT2;
     if (header->version != version)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--tokens %s: is of version %d, and version %d can be read; make it again with a current "
-                              "llm.c", path, header->version, version);
+                              "%s: is of version %d, and version %d can be read; make it again with a current "
+                              "llm.c", what, header->version, version);
     *token_bytes = llama ? 4 : 2;
     const uint64_t wanted = TOKENS_HEADER_BYTES + (uint64_t)header->count * *token_bytes;
     if (file_bytes != wanted)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--tokens %s: has %llu bytes, and its header's count of tokens, %u, takes %llu; it was cut off "
-                              "or changed: copy or make it again", path, (unsigned long long)file_bytes, header->count,
+                              "%s: has %llu bytes, and its header's count of tokens, %u, takes %llu; it was cut off or "
+                              "changed: copy or make it again", what, (unsigned long long)file_bytes, header->count,
                               (unsigned long long)wanted);
     return EO_OK;
 }
@@ -62,46 +62,47 @@ static uint32_t token_at(const struct eo_data *data, uint64_t i)
     }
 }
 
-static eo_status check_vocabulary(const struct eo_data *data, const char *path, uint32_t vocabulary,
+static eo_status check_vocabulary(const struct eo_data *data, const char *what, uint32_t vocabulary,
                                   struct eo_problem *problem)
 {
     for (uint64_t i = 0; i < data->count; i++)
         if (token_at(data, i) >= vocabulary)
             return eo_problem_set(problem, EO_ERR_INVALID,
-                                  "--tokens %s: token %llu is %u, and the model's vocabulary has %u; choose a --model "
-                                  "with the vocabulary that the file was made with", path, (unsigned long long)i,
+                                  "%s: token %llu is %u, and the model's vocabulary has %u; choose a --model "
+                                  "with the vocabulary that the file was made with", what, (unsigned long long)i,
                                   token_at(data, i), vocabulary);
     return EO_OK;
 }
 
-static eo_status map_file(struct eo_data *data, int file, uint64_t file_bytes, const char *path, uint32_t vocabulary,
+static eo_status map_file(struct eo_data *data, int file, uint64_t file_bytes, const char *what, uint32_t vocabulary,
                           struct eo_problem *problem)
 {
     if (file_bytes < TOKENS_HEADER_BYTES)
         return eo_problem_set(problem, EO_ERR_INVALID,
-                              "--tokens %s: has %llu bytes, fewer than the header's %d; it is no token file of llm.c, "
-                              "or was cut off", path, (unsigned long long)file_bytes, TOKENS_HEADER_BYTES);
-    char what[512];
-    snprintf(what, sizeof(what), "--tokens %s", path);
+                              "%s: has %llu bytes, fewer than the header's %d; it is no token file of llm.c, "
+                              "or was cut off", what, (unsigned long long)file_bytes, TOKENS_HEADER_BYTES);
     TOOLS_TRY(eo_map_file(&data->map, file, file_bytes, what, problem));
     data->map_bytes = file_bytes;
     struct token_header header;
     memcpy(&header, data->map, sizeof(header));
-    TOOLS_TRY(check_header(path, &header, file_bytes, &data->token_bytes, problem));
+    TOOLS_TRY(check_header(what, &header, file_bytes, &data->token_bytes, problem));
     data->tokens = (const char *)data->map + TOKENS_HEADER_BYTES;
     data->count = data->own_count = header.count;
-    TOOLS_TRY(check_vocabulary(data, path, vocabulary, problem));
+    TOOLS_TRY(check_vocabulary(data, what, vocabulary, problem));
     return eo_map_check(problem);
 }
 
-eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vocabulary, bool hold_back,
-                             struct eo_problem *problem)
+/* `option`: that named the file. */
+static eo_status map_tokens(struct eo_data *data, const char *option, const char *path, uint32_t vocabulary, bool hold_back,
+                            struct eo_problem *problem)
 {
     struct eo_data mapped = {0};
+    char what[512];
     uint64_t file_bytes;
     int file;
-    TOOLS_TRY(eo_open_input(&file, &file_bytes, "--tokens", path, problem));
-    const eo_status status = map_file(&mapped, file, file_bytes, path, vocabulary, problem);
+    TOOLS_TRY(eo_open_input(&file, &file_bytes, option, path, problem));
+    snprintf(what, sizeof(what), "%s %s", option, path);
+    const eo_status status = map_file(&mapped, file, file_bytes, what, vocabulary, problem);
     close(file);
     if (status < 0) {
         eo_data_fini(&mapped);
@@ -113,13 +114,20 @@ eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vo
     return EO_OK;
 }
 
+eo_status eo_data_map_tokens(struct eo_data *data, const char *path, uint32_t vocabulary, bool hold_back,
+                             struct eo_problem *problem)
+{
+    return map_tokens(data, "--tokens", path, vocabulary, hold_back, problem);
+}
+
 /* Behind the last of them. */
-static eo_status append_file(struct eo_data *data, const char *path, uint32_t vocabulary, struct eo_problem *problem)
+static eo_status append_file(struct eo_data *data, const char *option, const char *path, uint32_t vocabulary,
+                             struct eo_problem *problem)
 {
     struct eo_data *more = calloc(1, sizeof(*more)), *last = data;
     if (!more)
-        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "--tokens %s: no memory", path);
-    const eo_status status = eo_data_map_tokens(more, path, vocabulary, false, problem);
+        return eo_problem_set(problem, EO_ERR_NO_MEMORY, "%s %s: no memory", option, path);
+    const eo_status status = map_tokens(more, option, path, vocabulary, false, problem);
     if (status < 0) {
         free(more);
         return status;
@@ -135,11 +143,11 @@ static eo_status append_files(struct eo_data *data, const struct eo_token_files 
                               struct eo_problem *problem)
 {
     for (uint32_t i = 1; i < files->path_count; i++)
-        TOOLS_TRY(append_file(data, files->paths[i], vocabulary, problem));
+        TOOLS_TRY(append_file(data, "--tokens", files->paths[i], vocabulary, problem));
     data->file_count = files->path_count;
     data->training_count = data->count - (hold_back && !files->held_back ? data->count / 10 : 0);
     data->is_held_apart = files->held_back != NULL;
-    return files->held_back ? append_file(data, files->held_back, vocabulary, problem) : EO_OK;
+    return files->held_back ? append_file(data, "--val-tokens", files->held_back, vocabulary, problem) : EO_OK;
 }
 
 eo_status eo_data_map_files(struct eo_data *data, const struct eo_token_files *files, uint32_t vocabulary, bool hold_back,

@@ -428,6 +428,10 @@ refuse 'slots in dynamic memory' '--slots is for --memory static' --memory dynam
 refuse 'collectives of processes for threads' 'for ranks that are processes' --collectives nccl
 refuse 'times of graphs on a CPU' '--graph-times on is for --device cuda' --graph-times on
 refuse 'a library for what is off' '--cupti-library is for --cupti on' --device cuda --cupti-library x.so
+refuse 'held-back tokens that are not there' "--val-tokens $work/nothing: No such file" --model tiny \
+    --tokens "$work/tokens.bin" --val-tokens "$work/nothing" --val-every 1
+refuse 'held-back tokens beyond the vocabulary' "--val-tokens $work/vocabulary.bin: token 0 is 65535" --model tiny \
+    --tokens "$work/tokens.bin" --val-tokens "$work/vocabulary.bin" --val-every 1
 refuse 'held-back tokens that are never looked at' 'is for --val-every' --tokens "$work/tokens.bin" --val-tokens "$work/tokens.bin"
 refuse 'held-back tokens beside a text' '--val-tokens is for --tokens' --text "$text" --val-tokens "$work/tokens.bin" --val-every 1
 refuse 'an unknown memory mode' "'dynamic'" --memory dynamic
