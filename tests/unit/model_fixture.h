@@ -45,7 +45,16 @@ void bench_close(struct bench *b);
 void bench_run(struct bench *b, eo_team *team); /* a micro-batch, from gradients of zero */
 uint64_t count_of(const struct bench *b, uint32_t parameter);
 
-/* Every parameter of `other` has the gradient that the one of the same name has in `b`, within `tolerance`. */
+/* Every parameter of `other` has the gradient that the one of the same name has in `b`, within `tolerance` of its largest. */
 void assert_same_gradients(const struct bench *b, const struct bench *other, double tolerance);
+
+/*
+ * Scales of rounding, one a parameter, to be freed: a gradient is a sum over targets, which may cancel, while the rounding of
+ * each term stays. So the terms count: their sizes added up, for the element where that is most.
+ */
+double *bench_scales(const struct bench *b);
+
+/* The same within `tolerance` of scales. */
+void assert_close_gradients(const struct bench *b, const struct bench *other, double tolerance, const double *scales);
 
 #endif

@@ -166,8 +166,8 @@ ParameterizedTest(struct family_case *c, models, recompute_changes_no_bit)
     bench_close(&none);
 }
 
-/* Of the largest gradient of a parameter. Those of the heads' norms are sums whose terms cancel: up to 1.15e-6 was seen. */
-#define ROUNDING 2e-6
+/* Up to 0.64e-6 was seen, on a level of kernels as on another. */
+#define ROUNDING 1e-6
 
 /*
  * Goal: neither chunks of the head (the last one shorter) nor halves as layers nor threads change the result, on any
@@ -184,13 +184,14 @@ static void agree_to_rounding(const char *level)
         struct bench one, other;
         bench_open(&one, base_params((enum kind)kind, true));
         bench_run(&one, NULL);
+        double *scales = bench_scales(&one);
         static const uint32_t chunk_counts[] = {2, 3, 4, ROWS};
         for (size_t i = 0; i < sizeof(chunk_counts) / sizeof(chunk_counts[0]); i++) {
             eo_transformer_params params = base_params((enum kind)kind, true);
             params.head_chunks = chunk_counts[i];
             bench_open(&other, params);
             bench_run(&other, NULL);
-            assert_same_gradients(&one, &other, ROUNDING);
+            assert_close_gradients(&one, &other, ROUNDING, scales);
             bench_close(&other);
         }
         eo_transformer_params halves = base_params((enum kind)kind, true);
@@ -198,11 +199,12 @@ static void agree_to_rounding(const char *level)
         halves.thread_count = 3;
         bench_open(&other, halves);
         bench_run(&other, NULL);
-        assert_same_gradients(&one, &other, ROUNDING);
+        assert_close_gradients(&one, &other, ROUNDING, scales);
         bench_run(&other, team);
-        assert_same_gradients(&one, &other, ROUNDING);
+        assert_close_gradients(&one, &other, ROUNDING, scales);
         bench_close(&other);
         bench_close(&one);
+        free(scales);
     }
     eo_team_destroy(&team);
 }
