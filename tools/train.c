@@ -97,9 +97,11 @@ static void check_together(const struct argp_state *state, const struct train_se
         argp_error(state, "--val-tokens is for --tokens; of --text the last tenth is held back");
     if (s->common.val_tokens_path && !s->val_every)
         argp_error(state, "--val-tokens is for --val-every N: every how many steps is its loss wanted?");
-    if (s->world->collectives && !s->world->environment.launcher && !s->world->environment.is_alone)
-        argp_error(state, "--collectives %s is for ranks that are processes (launch -n N, mpirun, srun, torchrun); these are "
-                   "threads of one, which need none", s->world->collectives);
+    const char *idle = s->world->collectives ? "--collectives" : s->world->join_s > 0 ? "--join-timeout"
+                       : s->world->insecure  ? "--insecure" : NULL;
+    if (idle && !s->world->environment.launcher && !s->world->environment.is_alone)
+        argp_error(state, "%s is for ranks that are processes (launch -n N, mpirun, srun, torchrun); these are threads of one, "
+                   "which need none", idle);
 }
 
 static error_t parse_train_option(int key, char *text, struct argp_state *state)

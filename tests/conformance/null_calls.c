@@ -385,13 +385,6 @@ static void layers(void)
     REFUSED(eo_decoder_create(&decoder, transformer, NULL));
     HOLDS(!decoder);
     HOLDS(eo_transformer_products(transformer, NULL, 100) == 0);
-    REFUSED(eo_decoder_create(NULL, NULL, NULL));
-    REFUSED(eo_decoder_create(&decoder, transformer, NULL));
-    REFUSED(eo_decoder_run(NULL, NULL, NULL, 1, NULL));
-    HOLDS(!decoder && eo_decoder_bytes(NULL) == 0 && eo_decoder_count(NULL) == 0);
-    eo_decoder_forget(NULL);
-    eo_decoder_destroy(&decoder);
-    eo_decoder_destroy(NULL);
     eo_transformer_destroy(&transformer);
     eo_transformer_destroy(NULL);
     REFUSED(eo_kernels_select(NULL));

@@ -426,6 +426,8 @@ refuse 'prefetch of dynamic memory in static memory' '--implicit-prefetch is for
 refuse 'reductions of dynamic memory in static memory' '--reduce-inputs is for --memory dynamic' --reduce-inputs 2
 refuse 'slots in dynamic memory' '--slots is for --memory static' --memory dynamic:pool --slots 1,1
 refuse 'collectives of processes for threads' 'for ranks that are processes' --collectives nccl
+refuse 'a meeting of processes for threads' '--join-timeout is for ranks that are processes' --join-timeout 5
+refuse 'strangers among threads' '--insecure is for ranks that are processes' --insecure
 refuse 'times of graphs on a CPU' '--graph-times on is for --device cuda' --graph-times on
 refuse 'a library for what is off' '--cupti-library is for --cupti on' --device cuda --cupti-library x.so
 refuse 'held-back tokens that are not there' "--val-tokens $work/nothing: No such file" --model tiny \
