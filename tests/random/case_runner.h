@@ -17,7 +17,23 @@ struct case_outcome {
  * lists in another way (quadratic). */
 bool case_plan(const struct random_case *c, bool closely, struct case_outcome *out);
 
-/* An evaluation, steps, an evaluation, on ranks that are threads; weights and the contents of buffers are looked at. */
-bool case_run(const struct random_case *c, struct case_outcome *out);
+struct case_call;
+
+/* What ranks are, and what they compute on. */
+struct case_ranks {
+    /* worlds[r] for all ranks before they run; NULL where each rank makes its own: */
+    eo_status (*open)(const struct random_case *c, eo_world **worlds);
+    /* on the rank's thread or in its process */
+    eo_status (*join)(const struct random_case *c, uint32_t rank, eo_world **world);
+    void (*leave)(uint32_t rank, eo_world **world);
+    /* runs main(arguments[r]) as rank r for all r */
+    void (*run)(uint32_t count, void *(*main)(void *argument), void *const *arguments);
+    eo_status (*launch)(const struct case_call *call, void *stream);
+    bool has_graphs;
+};
+extern const struct case_ranks case_threads;
+
+/* Steps, and the case's actions between them; weights and the contents of buffers are looked at wherever they are seen. */
+bool case_run(const struct random_case *c, const struct case_ranks *ranks, struct case_outcome *out);
 
 #endif

@@ -122,6 +122,39 @@ static void make_settings_of_case(struct random_case *c, struct dice *dice)
     s->separate_reservations = one_in(dice, 4);
 }
 
+/* Few cases have none; a replacement comes once in a gap at most. */
+static void make_actions_of_case(struct random_case *c, struct dice *dice)
+{
+    const uint32_t rare = 1 + throw_below(dice, 6);
+    c->step_count = 1 + throw_below(dice, CASE_STEPS_MAX);
+    for (uint32_t s = 0; s <= c->step_count; s++) {
+        bool replaced = false;
+        for (uint32_t a = 0; a < CASE_ACTIONS_MAX; a++) {
+            uint32_t action = one_in(dice, rare) ? throw_below(dice, CASE_ACTION_COUNT) : CASE_NOTHING;
+            if (action == CASE_REPLACES && replaced)
+                action = CASE_EVALUATES;
+            replaced = replaced || action == CASE_REPLACES;
+            c->actions[s][a] = (uint8_t)action;
+        }
+    }
+}
+
+bool random_case_is_quiet(const struct random_case *c, uint32_t step)
+{
+    for (uint32_t a = 0; a < CASE_ACTIONS_MAX; a++)
+        if (c->actions[step][a] != CASE_NOTHING)
+            return false;
+    return true;
+}
+
+uint32_t random_case_parameter(const struct random_case *c, uint32_t step)
+{
+    uint32_t count = 0;
+    for (uint32_t l = 0; l < c->layer_count; l++)
+        count += c->layers[l].parameter_count;
+    return (uint32_t)(random_hash(c->seed, 77, step) % count);
+}
+
 void random_case_make(struct random_case *out, uint64_t seed)
 {
     struct dice dice = {seed, 0};
@@ -141,6 +174,9 @@ void random_case_make(struct random_case *out, uint64_t seed)
     out->delay_seed = one_in(&dice, 2) ? 1 + throw_below(&dice, 1000) : 0;
     out->reduce_inputs = one_in(&dice, 2) ? 1 + throw_below(&dice, 60) : 0;
     out->implicit_prefetch = one_in(&dice, 3);
+    out->zero_gradients = one_in(&dice, 5);
+    make_actions_of_case(out, &dice);
+    out->graph = out->memory == EO_MEMORY_STATIC && !out->own_optimizer && one_in(&dice, 2);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -155,6 +191,8 @@ void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy
     out->settings = (eo_plan_params){.rank_count = strategy == EO_STRATEGY_HSDP ? 4 : 2, .strategy = strategy,
                                      .shard_group = strategy == EO_STRATEGY_HSDP ? 2 : 0, .micro_batches = 2};
     out->debug = true;
+    out->step_count = 3;
+    out->actions[0][0] = out->actions[3][0] = CASE_EVALUATES;
     out->delay_seed = 7; /* collectives that come late, so that many wait in a queue */
 }
 
@@ -207,23 +245,61 @@ eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_m
                                                             .category = EO_CATEGORY_ACTIVATION, .first = buffer->first,
                                                             .last = buffer->last, .persistent = buffer->persistent), NULL);
     }
+    if (c->graph && status >= 0)
+        status = eo_model_add_buffer(*out, eo_buffer_params(.name = "step", .bytes = sizeof(uint32_t), .persistent = true,
+                                                            .category = EO_CATEGORY_OTHER), NULL);
     if (status < 0)
         eo_model_destroy(out);
     return status;
 }
 
+static void print_settings(const struct random_case *c, FILE *out)
+{
+    static const char *const memories[] = {"static", "malloc", "pool", "caching"};
+    const eo_plan_params *s = &c->settings;
+    fprintf(out, "# seed %llu: %s, %u ranks, %u micro-batches, slots %u,%u, weights %s, reductions %s, states %u",
+            (unsigned long long)c->seed, eo_strategy_name(s->strategy), s->rank_count, s->micro_batches, s->gather_slots,
+            s->gradient_slots, s->dtype ? "bf16" : "fp32", s->reduce_dtype ? "bf16" : "fp32", s->optimizer_states);
+    if (s->shard_group)
+        fprintf(out, ", groups of %u", s->shard_group);
+    if (s->align_bytes)
+        fprintf(out, ", align %u", s->align_bytes);
+    if (c->memory != EO_MEMORY_STATIC)
+        fprintf(out, ", memory %s with %u reductions", memories[c->memory], c->reduce_inputs);
+    if (c->delay_seed)
+        fprintf(out, ", delays %llu", (unsigned long long)c->delay_seed);
+    const struct {
+        bool is_set;
+        const char *name;
+    } flags[] = {{s->no_prefetch, "no prefetch"}, {s->separate_reduce_stream, "reduce stream"},
+                 {s->separate_reservations, "reservations"}, {c->implicit_prefetch, "implicit prefetch"},
+                 {c->debug, "debug"}, {c->own_optimizer, "own optimizer"}, {c->zero_gradients, "zero gradients"},
+                 {c->graph, "graph"}};
+    for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++)
+        if (flags[f].is_set)
+            fprintf(out, ", %s", flags[f].name);
+    fputs("\n", out);
+}
+
+static void print_steps(const struct random_case *c, FILE *out)
+{
+    static const char *const actions[] = {"", "evaluation", "sum", "visit", "read", "read and write", "replace"};
+    fprintf(out, "#   steps:");
+    for (uint32_t s = 0; s <= c->step_count; s++) {
+        for (uint32_t a = 0; a < CASE_ACTIONS_MAX; a++)
+            if (c->actions[s][a] != CASE_NOTHING)
+                fprintf(out, " (%s)", actions[c->actions[s][a]]);
+        if (s < c->step_count)
+            fprintf(out, " %u", s);
+    }
+    fputs("\n", out);
+}
+
 void random_case_print(const struct random_case *c, FILE *out)
 {
     static const char *const passes[] = {"forward", "recompute", "backward"};
-    const eo_plan_params *s = &c->settings;
-    fprintf(out, "# seed %llu: %s in groups of %u, %u ranks, %u micro-batches, slots %u,%u, weights %s, reductions %s, "
-            "states %u, align %u%s%s%s; memory %d (%u reductions%s)%s%s\n", (unsigned long long)c->seed, eo_strategy_name(s->strategy),
-            s->shard_group, s->rank_count, s->micro_batches, s->gather_slots, s->gradient_slots,
-            s->dtype ? "bf16" : "fp32", s->reduce_dtype ? "bf16" : "fp32", s->optimizer_states, s->align_bytes,
-            s->no_prefetch ? ", no prefetch" : "", s->separate_reduce_stream ? ", reduce stream" : "",
-            s->separate_reservations ? ", reservations" : "", (int)c->memory, c->reduce_inputs,
-            c->implicit_prefetch ? ", implicit prefetch" : "", c->debug ? ", debug" : "",
-            c->own_optimizer ? ", own optimizer" : "");
+    print_settings(c, out);
+    print_steps(c, out);
     for (uint32_t l = 0; l < c->layer_count; l++) {
         fprintf(out, "#   layer %u:", l);
         for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)

@@ -9,7 +9,20 @@
 #include <evenodd/evenodd.h>
 #include <stdio.h>
 
-enum { CASE_LAYERS_MAX = 200, CASE_PARAMETERS_MAX = 3, CASE_BUFFERS_MAX = 24, CASE_RANKS_MAX = 6 };
+enum { CASE_LAYERS_MAX = 200, CASE_PARAMETERS_MAX = 3, CASE_BUFFERS_MAX = 24, CASE_RANKS_MAX = 6,
+       CASE_STEPS_MAX = 6, CASE_ACTIONS_MAX = 3 };
+
+/* What a trainer does between two steps, before the first and after the last. */
+enum case_action {
+    CASE_NOTHING,
+    CASE_EVALUATES,
+    CASE_SUMS,
+    CASE_VISITS,     /* all weights are compared */
+    CASE_READS,      /* one parameter is */
+    CASE_WRITES,     /* one is read and written again as it was */
+    CASE_REPLACES,   /* one gets other numbers */
+    CASE_ACTION_COUNT,
+};
 
 struct case_layer {
     bool frozen;
@@ -41,6 +54,10 @@ struct random_case {
     uint64_t delay_seed;
     uint32_t reduce_inputs; /* of the dynamic modes, as what follows */
     bool implicit_prefetch;
+    bool zero_gradients;
+    bool graph;         /* where the device has graphs: a step is recorded, and run again. Adds a buffer, the step's number */
+    uint32_t step_count;
+    uint8_t actions[CASE_STEPS_MAX + 1][CASE_ACTIONS_MAX]; /* enum case_action, before each step and after the last */
 };
 
 /* splitmix64 of three words: numbers that depend on nothing else. */
@@ -51,6 +68,9 @@ void random_case_make(struct random_case *out, uint64_t seed);
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy);
 
 eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_model **out);
+/* Before step `step`: nothing happens; the parameter (of the model) that an action is about. */
+bool random_case_is_quiet(const struct random_case *c, uint32_t step);
+uint32_t random_case_parameter(const struct random_case *c, uint32_t step);
 void random_case_print(const struct random_case *c, FILE *out);
 
 /* Place of a moment in a micro-batch: forward(0 ... P-1), then recompute and backward of P-1 ... 0. */

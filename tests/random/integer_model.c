@@ -9,6 +9,11 @@ int32_t integer_first_weight(const struct random_case *c, uint32_t layer, uint32
     return 2 * (int32_t)(random_hash(c->seed, 100 * layer + parameter, element) % 4) - 3;
 }
 
+int32_t integer_replaced_weight(const struct random_case *c, uint32_t step, uint64_t element)
+{
+    return 2 * (int32_t)(random_hash(c->seed, 9000 + step, element) % 4) - 3;
+}
+
 int32_t integer_gradient(const struct random_case *c, const struct integer_place *at, uint64_t element, int32_t weight)
 {
     const uint64_t who = (((uint64_t)at->step * 8 + at->rank) * 8 + at->micro_batch) * 4 + at->parameter;
@@ -29,19 +34,13 @@ double integer_value(uint32_t step, uint32_t rank)
     return 10.0 * step + rank + 1;
 }
 
-bool integer_model_begin(struct integer_model *model, const struct random_case *c)
+static bool take_versions(struct integer_model *model, const struct random_case *c)
 {
-    memset(model, 0, sizeof(*model));
-    for (uint32_t l = 0; l < c->layer_count; l++) {
-        for (uint32_t k = 0; k < c->layers[l].parameter_count; k++) {
-            const uint32_t count = c->layers[l].elements[k];
-            int32_t *weights = model->weights[l][k] = malloc(count * sizeof(*weights));
-            if (!weights)
-                return false;
-            for (uint32_t i = 0; i < count; i++)
-                weights[i] = integer_first_weight(c, l, k, i);
-        }
-    }
+    for (uint32_t v = 0; v <= INTEGER_IN(c->step_count); v++)
+        for (uint32_t l = 0; l < c->layer_count; l++)
+            for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
+                if (!(model->weights[v][l][k] = malloc(c->layers[l].elements[k] * sizeof(int32_t))))
+                    return false;
     return true;
 }
 
@@ -62,25 +61,54 @@ static int32_t integer_sum(const struct random_case *c, uint32_t step, uint32_t 
     return sum;
 }
 
-void integer_model_step(struct integer_model *model, const struct random_case *c, uint32_t step)
+static bool is_replaced(const struct random_case *c, uint32_t step, uint32_t l, uint32_t k)
 {
-    model->norms[step] = 0;
+    uint32_t parameter = k;
+    for (uint32_t before = 0; before < l; before++)
+        parameter += c->layers[before].parameter_count;
+    return memchr(c->actions[step], CASE_REPLACES, CASE_ACTIONS_MAX) && random_case_parameter(c, step) == parameter;
+}
+
+/* From before the gap at `step` to before the next. */
+static void train_parameter(struct integer_model *model, const struct random_case *c, uint32_t step, uint32_t l, uint32_t k)
+{
+    const int32_t *before = model->weights[INTEGER_BEFORE(step)][l][k];
+    int32_t *in = model->weights[INTEGER_IN(step)][l][k];
+    const bool replaced = is_replaced(c, step, l, k);
+    for (uint32_t i = 0; i < c->layers[l].elements[k]; i++)
+        in[i] = replaced ? integer_replaced_weight(c, step, i) : before[i];
+    if (step == c->step_count)
+        return;
+    int32_t *after = model->weights[INTEGER_BEFORE(step + 1)][l][k];
+    memcpy(after, in, c->layers[l].elements[k] * sizeof(*in));
+    for (uint32_t i = 0; i < c->layers[l].elements[k] && !c->layers[l].frozen; i++) {
+        const int32_t gradient = integer_sum(c, step, l, k, i, in[i]);
+        model->norms[step] += (double)gradient * gradient;
+        after[i] = integer_update(c, in[i], gradient);
+    }
+}
+
+bool integer_model_train(struct integer_model *model, const struct random_case *c)
+{
+    memset(model, 0, sizeof(*model));
+    if (!take_versions(model, c))
+        return false;
     for (uint32_t l = 0; l < c->layer_count; l++) {
-        for (uint32_t k = 0; k < c->layers[l].parameter_count && !c->layers[l].frozen; k++) {
-            for (uint32_t i = 0; i < c->layers[l].elements[k]; i++) {
-                int32_t *weight = &model->weights[l][k][i];
-                const int32_t gradient = integer_sum(c, step, l, k, i, *weight);
-                model->norms[step] += (double)gradient * gradient;
-                *weight = integer_update(c, *weight, gradient);
-            }
+        for (uint32_t k = 0; k < c->layers[l].parameter_count; k++) {
+            for (uint32_t i = 0; i < c->layers[l].elements[k]; i++)
+                model->weights[0][l][k][i] = integer_first_weight(c, l, k, i);
+            for (uint32_t step = 0; step <= c->step_count; step++)
+                train_parameter(model, c, step, l, k);
         }
     }
+    return true;
 }
 
 void integer_model_end(struct integer_model *model)
 {
-    for (uint32_t l = 0; l < CASE_LAYERS_MAX; l++)
-        for (uint32_t k = 0; k < CASE_PARAMETERS_MAX; k++)
-            free(model->weights[l][k]);
+    for (uint32_t v = 0; v < INTEGER_VERSIONS; v++)
+        for (uint32_t l = 0; l < CASE_LAYERS_MAX; l++)
+            for (uint32_t k = 0; k < CASE_PARAMETERS_MAX; k++)
+                free(model->weights[v][l][k]);
     memset(model, 0, sizeof(*model));
 }

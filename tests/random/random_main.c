@@ -58,7 +58,7 @@ static bool run_seeds(uint64_t first, uint64_t count)
     uint64_t failures = 0;
     for (uint64_t seed = first; seed < first + count; seed++) {
         random_case_make(&c, seed);
-        if (!case_run(&c, &outcome))
+        if (!case_run(&c, &case_threads, &outcome))
             tell(&c, "run", &outcome, ++failures);
     }
     return end_group("trainings end in the numbers of a computation without shards", first, count, failures);
@@ -67,7 +67,7 @@ static bool run_seeds(uint64_t first, uint64_t count)
 static bool run_deep_case(const struct random_case *c)
 {
     struct case_outcome outcome;
-    const bool ok = case_plan(c, false, &outcome) && case_run(c, &outcome);
+    const bool ok = case_plan(c, false, &outcome) && case_run(c, &case_threads, &outcome);
     if (!ok)
         printf("# %s\n", outcome.text);
     printf("%s %u - %u layers, %s, %s memory\n", ok ? "ok" : "not ok", ++reports, c->layer_count,
@@ -102,7 +102,7 @@ static bool show(uint64_t seed)
     random_case_print(&c, stdout);
     const bool planned = case_plan(&c, true, &outcome);
     printf("# plan: %s\n", planned ? "ok" : outcome.text);
-    const bool ran = planned && case_run(&c, &outcome);
+    const bool ran = planned && case_run(&c, &case_threads, &outcome);
     printf("# run: %s\n%s %u - seed %llu\n", ran ? "ok" : outcome.text, ran ? "ok" : "not ok", ++reports,
            (unsigned long long)seed);
     return ran;
