@@ -3,7 +3,8 @@
  * Goal: whatever model and settings the API takes are planned, proven and trained.
  * Method: cases by seed (generator.h): layers used in any order and any number of times, frozen ones, heads, buffers of any
  *         lifetime, every strategy, slots, streams and element types. Plans are proven over five steps, some held against
- *         their lists in another way; some cases are trained, and compared with integers (integer_model.h).
+ *         their lists in another way; some cases are trained, and compared with integers (integer_model.h). What fails is made
+ *         smaller before it is printed (shrink.h).
  *
  *     random                          what the short run takes
  *     random plans FIRST COUNT        the plans of these seeds
@@ -14,23 +15,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/random/case_runner.h"
+#include "tests/random/shrink.h"
 
-enum { SHORT_PLANS = 2000, SHORT_RUNS = 50, CLOSELY_EVERY = 50, TOLD_MAX = 5 };
+enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, CLOSELY_EVERY = 50, TOLD_MAX = 3, SHRINK_SECONDS = 60 };
 
 static uint32_t reports;
 
-static void tell(const struct random_case *c, const char *what, const struct case_outcome *outcome, uint64_t failures)
+static void tell(const struct case_trial *trial, uint64_t seed, const struct case_outcome *found)
 {
-    if (failures > TOLD_MAX)
-        return;
-    printf("# seed %llu, %s: %s\n", (unsigned long long)c->seed, what, outcome->text);
-    random_case_print(c, stdout);
+    static struct random_case c;
+    struct case_outcome outcome = *found;
+    trial->make(&c, seed);
+    printf("# seed %llu, %s: %s\n", (unsigned long long)seed, trial->name, found->text);
+    fflush(stdout);
+    const uint32_t tried = case_shrink(trial, &c, &outcome, SHRINK_SECONDS);
+    printf("# smallest after %u attempts: %s\n", tried, outcome.text);
+    random_case_print(&c, stdout);
     fflush(stdout);
 }
 
-static bool end_group(const char *what, uint64_t first, uint64_t count, uint64_t failures)
+static bool try_seeds(const struct case_trial *trial, const char *what, uint64_t first, uint64_t count)
 {
+    struct case_outcome outcome;
+    uint64_t failures = 0, next = first;
+    while (next < first + count) {
+        next += case_attempt_seeds(trial, next, first + count - next, &outcome);
+        if (next == first + count)
+            break;
+        if (++failures <= TOLD_MAX)
+            tell(trial, next, &outcome);
+        next++;
+    }
     printf("%s %u - %s: seeds %llu to %llu, %llu of %llu failed\n", failures || !count ? "not ok" : "ok", ++reports, what,
            (unsigned long long)first, (unsigned long long)(first + count - 1), (unsigned long long)failures,
            (unsigned long long)count);
@@ -38,30 +53,27 @@ static bool end_group(const char *what, uint64_t first, uint64_t count, uint64_t
     return failures == 0 && count > 0;
 }
 
+static bool plan_holds(const struct random_case *c, struct case_outcome *out)
+{
+    return case_plan(c, c->seed % CLOSELY_EVERY == 0, out);
+}
+
+static bool run_holds(const struct random_case *c, struct case_outcome *out)
+{
+    return case_run(c, &case_threads, out);
+}
+
+static const struct case_trial plan_trial = {"plan", random_case_make, plan_holds, 60};
+static const struct case_trial thread_trial = {"run", random_case_make, run_holds, 60};
+
 static bool plan_seeds(uint64_t first, uint64_t count)
 {
-    static struct random_case c;
-    struct case_outcome outcome;
-    uint64_t failures = 0;
-    for (uint64_t seed = first; seed < first + count; seed++) {
-        random_case_make(&c, seed);
-        if (!case_plan(&c, seed % CLOSELY_EVERY == 0, &outcome))
-            tell(&c, "plan", &outcome, ++failures);
-    }
-    return end_group("models and settings are planned and proven", first, count, failures);
+    return try_seeds(&plan_trial, "models and settings are planned and proven", first, count);
 }
 
 static bool run_seeds(uint64_t first, uint64_t count)
 {
-    static struct random_case c;
-    struct case_outcome outcome;
-    uint64_t failures = 0;
-    for (uint64_t seed = first; seed < first + count; seed++) {
-        random_case_make(&c, seed);
-        if (!case_run(&c, &case_threads, &outcome))
-            tell(&c, "run", &outcome, ++failures);
-    }
-    return end_group("trainings end in the numbers of a computation without shards", first, count, failures);
+    return try_seeds(&thread_trial, "trainings end in the numbers of a computation without shards", first, count);
 }
 
 static bool run_deep_case(const struct random_case *c)
