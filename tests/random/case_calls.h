@@ -47,6 +47,9 @@ void case_look_at_buffer(const struct case_call *call, const void *const *in, vo
 /* in: the gradient of a shard; out: its weights, or both halves */
 void case_fold_weights(const struct case_call *call, const void *const *in, void *const *out);
 
+/* On the CPU. */
+eo_status case_launch_at_once(const struct case_call *call, void *stream);
+
 /* What a buffer holds in a micro-batch. */
 static inline uint64_t case_content(uint32_t step, uint32_t micro_batch) { return 10 + 8 * (uint64_t)step + micro_batch; }
 

@@ -48,13 +48,6 @@ static eo_status launch_call(struct case_rank *self, const struct case_call *cal
     return self->world->ranks->launch(call, eo_runtime_stream(self->rt));
 }
 
-static eo_status launch_at_once(const struct case_call *call, void *stream)
-{
-    (void)stream;
-    call->kernel(call, call->in, call->out);
-    return EO_OK;
-}
-
 /* -- buffers ---------------------------------------------------------------------------------------------------------*/
 
 static bool is_within(const struct random_case *c, const struct case_buffer *buffer, uint32_t moment)
@@ -445,7 +438,7 @@ static void run_as_threads(uint32_t count, void *(*main)(void *argument), void *
         pthread_join(threads[r], NULL);
 }
 
-const struct case_ranks case_threads = {.open = open_threads, .run = run_as_threads, .launch = launch_at_once};
+const struct case_ranks case_threads = {.open = open_threads, .run = run_as_threads, .launch = case_launch_at_once};
 
 bool case_run(const struct random_case *c, const struct case_ranks *ranks, struct case_outcome *out)
 {

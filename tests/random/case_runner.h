@@ -31,7 +31,7 @@ struct case_ranks {
     eo_status (*launch)(const struct case_call *call, void *stream);
     bool has_graphs;
 };
-extern const struct case_ranks case_threads;
+extern const struct case_ranks case_threads, case_processes;
 
 /* Steps, and the case's actions between them; weights and the contents of buffers are looked at wherever they are seen. */
 bool case_run(const struct random_case *c, const struct case_ranks *ranks, struct case_outcome *out);

@@ -9,6 +9,7 @@
  *     random                          what the short run takes
  *     random plans FIRST COUNT        the plans of these seeds
  *     random runs FIRST COUNT         and trainings
+ *     random processes FIRST COUNT    and trainings whose ranks are processes
  *     random deep                     64 and 200 layers with every strategy, and with dynamic memory
  *     random show SEED                prints a case, and what becomes of it
  */
@@ -17,7 +18,7 @@
 
 #include "tests/random/shrink.h"
 
-enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, CLOSELY_EVERY = 50, TOLD_MAX = 3, SHRINK_SECONDS = 60 };
+enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, SHORT_PROCESSES = 60, CLOSELY_EVERY = 50, TOLD_MAX = 3, SHRINK_SECONDS = 60 };
 
 static uint32_t reports;
 
@@ -63,8 +64,14 @@ static bool run_holds(const struct random_case *c, struct case_outcome *out)
     return case_run(c, &case_threads, out);
 }
 
+static bool processes_hold(const struct random_case *c, struct case_outcome *out)
+{
+    return case_run(c, &case_processes, out);
+}
+
 static const struct case_trial plan_trial = {"plan", random_case_make, plan_holds, 60};
 static const struct case_trial thread_trial = {"run", random_case_make, run_holds, 60};
+static const struct case_trial process_trial = {"run of processes", random_case_make, processes_hold, 60};
 
 static bool plan_seeds(uint64_t first, uint64_t count)
 {
@@ -74,6 +81,11 @@ static bool plan_seeds(uint64_t first, uint64_t count)
 static bool run_seeds(uint64_t first, uint64_t count)
 {
     return try_seeds(&thread_trial, "trainings end in the numbers of a computation without shards", first, count);
+}
+
+static bool run_processes(uint64_t first, uint64_t count)
+{
+    return try_seeds(&process_trial, "and where ranks are processes", first, count);
 }
 
 static bool run_deep_case(const struct random_case *c)
@@ -128,16 +140,19 @@ int main(int argc, char **argv)
     if (argc == 1) {
         ok = plan_seeds(0, SHORT_PLANS);
         ok = run_seeds(0, SHORT_RUNS) && ok;
+        ok = run_processes(0, SHORT_PROCESSES) && ok;
     } else if (strcmp(what, "plans") == 0) {
         ok = plan_seeds(first, count);
     } else if (strcmp(what, "runs") == 0) {
         ok = run_seeds(first, count);
+    } else if (strcmp(what, "processes") == 0) {
+        ok = run_processes(first, count);
     } else if (strcmp(what, "deep") == 0) {
         ok = run_deep();
     } else if (strcmp(what, "show") == 0) {
         ok = show(first);
     } else {
-        fprintf(stderr, "random: '%s' is none of plans, runs, deep, show\n", what);
+        fprintf(stderr, "random: '%s' is none of plans, runs, processes, deep, show\n", what);
         return 2;
     }
     printf("1..%u\n", reports);
