@@ -62,8 +62,9 @@ static eo_status join_as_process(const struct random_case *c, uint32_t rank, eo_
     return status;
 }
 
-static void leave_process(uint32_t rank, eo_world **world)
+static void leave_process(const struct random_case *c, uint32_t rank, eo_world **world)
 {
+    (void)c;
     (void)rank;
     eo_world_destroy(world);
 }

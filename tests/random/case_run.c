@@ -403,7 +403,7 @@ static void *case_rank_main(void *argument)
     }
     eo_runtime_destroy(&self->rt);
     if (ranks->leave)
-        ranks->leave(self->rank, world);
+        ranks->leave(self->world->c, self->rank, world);
     return NULL;
 }
 

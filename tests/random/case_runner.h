@@ -25,7 +25,7 @@ struct case_ranks {
     eo_status (*open)(const struct random_case *c, eo_world **worlds);
     /* on the rank's thread or in its process */
     eo_status (*join)(const struct random_case *c, uint32_t rank, eo_world **world);
-    void (*leave)(uint32_t rank, eo_world **world);
+    void (*leave)(const struct random_case *c, uint32_t rank, eo_world **world);
     /* runs main(arguments[r]) as rank r for all r */
     void (*run)(uint32_t count, void *(*main)(void *argument), void *const *arguments);
     eo_status (*launch)(const struct case_call *call, void *stream);

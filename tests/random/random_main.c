@@ -16,43 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/random/shrink.h"
+#include "tests/random/seeds.h"
 
-enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, SHORT_PROCESSES = 60, CLOSELY_EVERY = 50, TOLD_MAX = 3, SHRINK_SECONDS = 60 };
-
-static uint32_t reports;
-
-static void tell(const struct case_trial *trial, uint64_t seed, const struct case_outcome *found)
-{
-    static struct random_case c;
-    struct case_outcome outcome = *found;
-    trial->make(&c, seed);
-    printf("# seed %llu, %s: %s\n", (unsigned long long)seed, trial->name, found->text);
-    fflush(stdout);
-    const uint32_t tried = case_shrink(trial, &c, &outcome, SHRINK_SECONDS);
-    printf("# smallest after %u attempts: %s\n", tried, outcome.text);
-    random_case_print(&c, stdout);
-    fflush(stdout);
-}
-
-static bool try_seeds(const struct case_trial *trial, const char *what, uint64_t first, uint64_t count)
-{
-    struct case_outcome outcome;
-    uint64_t failures = 0, next = first;
-    while (next < first + count) {
-        next += case_attempt_seeds(trial, next, first + count - next, &outcome);
-        if (next == first + count)
-            break;
-        if (++failures <= TOLD_MAX)
-            tell(trial, next, &outcome);
-        next++;
-    }
-    printf("%s %u - %s: seeds %llu to %llu, %llu of %llu failed\n", failures || !count ? "not ok" : "ok", ++reports, what,
-           (unsigned long long)first, (unsigned long long)(first + count - 1), (unsigned long long)failures,
-           (unsigned long long)count);
-    fflush(stdout);
-    return failures == 0 && count > 0;
-}
+enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, SHORT_PROCESSES = 60, CLOSELY_EVERY = 50 };
 
 static bool plan_holds(const struct random_case *c, struct case_outcome *out)
 {
@@ -94,7 +60,7 @@ static bool run_deep_case(const struct random_case *c)
     const bool ok = case_plan(c, false, &outcome) && case_run(c, &case_threads, &outcome);
     if (!ok)
         printf("# %s\n", outcome.text);
-    printf("%s %u - %u layers, %s, %s memory\n", ok ? "ok" : "not ok", ++reports, c->layer_count,
+    printf("%s %u - %u layers, %s, %s memory\n", ok ? "ok" : "not ok", next_report(), c->layer_count,
            eo_strategy_name(c->settings.strategy), c->memory == EO_MEMORY_STATIC ? "static" : "dynamic");
     fflush(stdout);
     return ok;
@@ -127,7 +93,7 @@ static bool show(uint64_t seed)
     const bool planned = case_plan(&c, true, &outcome);
     printf("# plan: %s\n", planned ? "ok" : outcome.text);
     const bool ran = planned && case_run(&c, &case_threads, &outcome);
-    printf("# run: %s\n%s %u - seed %llu\n", ran ? "ok" : outcome.text, ran ? "ok" : "not ok", ++reports,
+    printf("# run: %s\n%s %u - seed %llu\n", ran ? "ok" : outcome.text, ran ? "ok" : "not ok", next_report(),
            (unsigned long long)seed);
     return ran;
 }
@@ -155,6 +121,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "random: '%s' is none of plans, runs, processes, deep, show\n", what);
         return 2;
     }
-    printf("1..%u\n", reports);
-    return ok ? 0 : 1;
+    return end_reports(ok);
 }

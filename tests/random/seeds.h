@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Seeds as TAP: a line for all, and for the first failures the smallest case that fails alike.
+ */
+#ifndef EO_TESTS_RANDOM_SEEDS_H
+#define EO_TESTS_RANDOM_SEEDS_H
+
+#include "tests/random/attempt.h"
+
+bool try_seeds(const struct case_trial *trial, const char *what, uint64_t first, uint64_t count);
+/* A line by hand: its number. */
+uint32_t next_report(void);
+/* The plan; the exit status. */
+int end_reports(bool ok);
+
+#endif
