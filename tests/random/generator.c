@@ -122,11 +122,11 @@ static void make_settings_of_case(struct random_case *c, struct dice *dice)
     s->separate_reservations = one_in(dice, 4);
 }
 
-/* Few cases have none; a replacement comes once in a gap at most. */
+/* Few cases have none; a replacement comes once in a gap at most. Graphs need gaps without. */
 static void make_actions_of_case(struct random_case *c, struct dice *dice)
 {
     const uint32_t rare = 1 + throw_below(dice, 6);
-    c->step_count = 1 + throw_below(dice, CASE_STEPS_MAX);
+    c->step_count = c->graph ? CASE_STEPS_MAX - throw_below(dice, 3) : 1 + throw_below(dice, CASE_STEPS_MAX);
     for (uint32_t s = 0; s <= c->step_count; s++) {
         bool replaced = false;
         for (uint32_t a = 0; a < CASE_ACTIONS_MAX; a++) {
@@ -136,6 +136,8 @@ static void make_actions_of_case(struct random_case *c, struct dice *dice)
             replaced = replaced || action == CASE_REPLACES;
             c->actions[s][a] = (uint8_t)action;
         }
+        if (c->graph && !one_in(dice, 4))
+            memset(c->actions[s], CASE_NOTHING, sizeof(c->actions[s]));
     }
 }
 
@@ -175,8 +177,8 @@ void random_case_make(struct random_case *out, uint64_t seed)
     out->reduce_inputs = one_in(&dice, 2) ? 1 + throw_below(&dice, 60) : 0;
     out->implicit_prefetch = one_in(&dice, 3);
     out->zero_gradients = one_in(&dice, 5);
-    make_actions_of_case(out, &dice);
     out->graph = out->memory == EO_MEMORY_STATIC && !out->own_optimizer && one_in(&dice, 2);
+    make_actions_of_case(out, &dice);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)

@@ -7,6 +7,7 @@
  *         smaller before it is printed (shrink.h).
  *
  *     random                          what the short run takes
+ *     random few                      a tenth of it, for sanitizers
  *     random plans FIRST COUNT        the plans of these seeds
  *     random runs FIRST COUNT         and trainings
  *     random processes FIRST COUNT    and trainings whose ranks are processes
@@ -18,7 +19,7 @@
 
 #include "tests/random/seeds.h"
 
-enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, SHORT_PROCESSES = 60, CLOSELY_EVERY = 50 };
+enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, SHORT_PROCESSES = 50, CLOSELY_EVERY = 50 };
 
 static bool plan_holds(const struct random_case *c, struct case_outcome *out)
 {
@@ -103,10 +104,11 @@ int main(int argc, char **argv)
     const char *what = argc > 1 ? argv[1] : "";
     const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 0, count = argc > 3 ? strtoull(argv[3], NULL, 10) : 1;
     bool ok = true;
-    if (argc == 1) {
-        ok = plan_seeds(0, SHORT_PLANS);
-        ok = run_seeds(0, SHORT_RUNS) && ok;
-        ok = run_processes(0, SHORT_PROCESSES) && ok;
+    const bool few = strcmp(what, "few") == 0;
+    if (argc == 1 || few) {
+        ok = plan_seeds(0, few ? SHORT_PLANS / 10 : SHORT_PLANS);
+        ok = run_seeds(0, few ? SHORT_RUNS / 10 : SHORT_RUNS) && ok;
+        ok = run_processes(0, few ? SHORT_PROCESSES / 10 : SHORT_PROCESSES) && ok;
     } else if (strcmp(what, "plans") == 0) {
         ok = plan_seeds(first, count);
     } else if (strcmp(what, "runs") == 0) {
@@ -118,7 +120,7 @@ int main(int argc, char **argv)
     } else if (strcmp(what, "show") == 0) {
         ok = show(first);
     } else {
-        fprintf(stderr, "random: '%s' is none of plans, runs, processes, deep, show\n", what);
+        fprintf(stderr, "random: '%s' is none of few, plans, runs, processes, deep, show\n", what);
         return 2;
     }
     return end_reports(ok);

@@ -4,6 +4,7 @@
  * Method: as random_main.c, on the simulated GPU: ranks on one, on one each, and through NCCL, by seed.
  *
  *     random_sim                      what the short run takes
+ *     random_sim few                  a tenth of it, for sanitizers
  *     random_sim runs FIRST COUNT     these seeds
  *     random_sim show SEED            prints a case, and what becomes of it
  */
@@ -13,7 +14,7 @@
 #include "tests/random/case_sim.h"
 #include "tests/random/seeds.h"
 
-enum { SHORT_RUNS = 60 };
+enum { SHORT_RUNS = 100 };
 
 static const struct case_trial simulated = {"run on the simulated GPU", random_case_make, case_run_simulated, 120};
 
@@ -32,11 +33,12 @@ static bool show_simulated(uint64_t seed)
 int main(int argc, char **argv)
 {
     const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
-    const uint64_t count = argc > 3 ? strtoull(argv[3], NULL, 10) : argc > 2 ? 1 : SHORT_RUNS;
+    const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
+    const uint64_t count = argc > 3 ? strtoull(argv[3], NULL, 10) : argc > 2 ? 1 : few ? SHORT_RUNS / 10 : SHORT_RUNS;
     if (argc > 1 && strcmp(argv[1], "show") == 0)
         return end_reports(show_simulated(first));
-    if (argc > 1 && strcmp(argv[1], "runs") != 0) {
-        fprintf(stderr, "random_sim: '%s' is none of runs, show\n", argv[1]);
+    if (argc > 1 && !few && strcmp(argv[1], "runs") != 0) {
+        fprintf(stderr, "random_sim: '%s' is none of few, runs, show\n", argv[1]);
         return 2;
     }
     return end_reports(try_seeds(&simulated, "trainings on the simulated GPU end in the same numbers", first, count));

@@ -218,7 +218,7 @@ cudaError_t cudaDeviceSynchronize(void)
 /* --- events --- */
 
 /* Live ones and destroyed ones that a graph still refers to, by address: programs make thousands. */
-enum { EVENT_SLOTS = 1 << 16 };
+enum { EVENT_SLOTS = 1 << 17 };
 static struct sim_event *event_slots[EVENT_SLOTS];
 static char removed; /* marks a slot that searches go on from */
 #define REMOVED ((struct sim_event *)(void *)&removed)
@@ -236,8 +236,10 @@ struct sim_event *sim_event_of(cudaEvent_t handle)
 static void add_event(struct sim_event *event)
 {
     uint32_t at = slot_of(event);
-    if (++sim.event_count > EVENT_SLOTS / 2)
+    if (++sim.event_count > EVENT_SLOTS / 2) {
+        fprintf(stderr, "simulator: more than %d events at one time\n", EVENT_SLOTS / 2);
         abort();
+    }
     while (event_slots[at] && event_slots[at] != REMOVED)
         at = (at + 1) % EVENT_SLOTS;
     event_slots[at] = event;
