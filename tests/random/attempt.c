@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ static int try_in_child(const struct case_trial *trial, const struct random_case
                         struct attempt_page *page)
 {
     static struct random_case made;
+    (void)setrlimit(RLIMIT_CORE, &(const struct rlimit){0, 0}); /* of crashes on the way to the smallest */
     for (uint64_t i = 0; i < count; i++) {
         if (!c)
             trial->make(&made, first + i);

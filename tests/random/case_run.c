@@ -117,7 +117,8 @@ static eo_status use_evaluation_buffers(struct case_rank *self, uint32_t p, uint
 static uint64_t element_bytes(eo_dtype dtype) { return dtype == EO_DTYPE_BF16 ? 2 : 4; }
 
 /* `version`: outside steps, else UINT32_MAX. */
-static eo_status look_at_weights(struct case_rank *self, const struct integer_place *place, const eo_view *view, uint32_t version)
+static eo_status look_at_weights(struct case_rank *self, const struct integer_place *place, const eo_view *view,
+                                 uint32_t version)
 {
     const struct random_case *c = self->world->c;
     const struct case_layer *layer = &c->layers[c->positions[place->position].layer];

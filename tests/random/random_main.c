@@ -11,6 +11,7 @@
  *     random plans FIRST COUNT        the plans of these seeds
  *     random runs FIRST COUNT         and trainings
  *     random processes FIRST COUNT    and trainings whose ranks are processes
+ *     random shrink                   failures by hand are made as small as they can be
  *     random deep                     64 and 200 layers with every strategy, and with dynamic memory
  *     random show SEED                prints a case, and what becomes of it
  */
@@ -18,6 +19,7 @@
 #include <string.h>
 
 #include "tests/random/seeds.h"
+#include "tests/random/shrink_check.h"
 
 enum { SHORT_PLANS = 20000, SHORT_RUNS = 500, SHORT_PROCESSES = 50, CLOSELY_EVERY = 50 };
 
@@ -106,7 +108,8 @@ int main(int argc, char **argv)
     bool ok = true;
     const bool few = strcmp(what, "few") == 0;
     if (argc == 1 || few) {
-        ok = plan_seeds(0, few ? SHORT_PLANS / 10 : SHORT_PLANS);
+        ok = shrink_check();
+        ok = plan_seeds(0, few ? SHORT_PLANS / 10 : SHORT_PLANS) && ok;
         ok = run_seeds(0, few ? SHORT_RUNS / 10 : SHORT_RUNS) && ok;
         ok = run_processes(0, few ? SHORT_PROCESSES / 10 : SHORT_PROCESSES) && ok;
     } else if (strcmp(what, "plans") == 0) {
@@ -115,12 +118,14 @@ int main(int argc, char **argv)
         ok = run_seeds(first, count);
     } else if (strcmp(what, "processes") == 0) {
         ok = run_processes(first, count);
+    } else if (strcmp(what, "shrink") == 0) {
+        ok = shrink_check();
     } else if (strcmp(what, "deep") == 0) {
         ok = run_deep();
     } else if (strcmp(what, "show") == 0) {
         ok = show(first);
     } else {
-        fprintf(stderr, "random: '%s' is none of few, plans, runs, processes, deep, show\n", what);
+        fprintf(stderr, "random: '%s' is none of few, plans, runs, processes, shrink, deep, show\n", what);
         return 2;
     }
     return end_reports(ok);
