@@ -28,7 +28,7 @@ static struct patient {
 
 static bool keep(struct patient *p, const char *data, size_t bytes)
 {
-    if (p->end + bytes > p->capacity) {
+    if (p->begin > 0 && p->end + bytes > p->capacity) {
         memmove(p->kept, p->kept + p->begin, p->end - p->begin); /* the thread has a copy of what it writes */
         p->end -= p->begin;
         p->begin = 0;
@@ -55,7 +55,8 @@ static size_t next_piece(struct patient *p, char piece[PIPE_BUF])
         p->left_out = 0;
         return (size_t)used;
     }
-    memcpy(piece, p->kept + p->begin, bytes);
+    if (bytes > 0) /* else there may be no memory yet */
+        memcpy(piece, p->kept + p->begin, bytes);
     return bytes;
 }
 

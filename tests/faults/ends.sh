@@ -137,8 +137,9 @@ done
 "$launch" -n 2 --label seq 30000 >"$work/label" 2>"$work/err" </dev/null &
 pid=$!
 sleep 1
-cat "$work/label" >"$work/out" 9>&- &
-exec 9>&-
+exec 8<"$work/label" # while 9 is open: no writer is waited for, should the launcher have ended
+cat <&8 >"$work/out" 9>&- &
+exec 8<&- 9>&-
 wait $pid
 [ $? = 0 ] && wait $! && [ "$(grep -a -c '^\[[01]\] 30000$' "$work/out")" = 2 ] && [ "$(wc -l <"$work/out")" = 60000 ]
 result $? 'and passes on all of what is read late'
