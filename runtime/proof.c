@@ -48,6 +48,7 @@ struct proof {
     struct segment *segments;
     uint32_t *row_begin, *row_end; /* segments of a row */
     uint64_t *edges;
+    uint32_t *owner;       /* by segment: 1 + the row of the whole run that lies there, or 0 */
     struct record *records; /* by id */
     uint32_t *run_begin;    /* how many operations are issued before a run; one more entry than runs */
     uint32_t *raced_with;   /* by number: the last operation that a race with it was reported for */
@@ -110,6 +111,45 @@ static void cut_segments(struct proof *proof)
     }
 }
 
+/* Hands a hazard on. */
+static void report(struct proof *proof, const struct eo_hazard *hazard)
+{
+    if (proof->first->kind == EO_HAZARD_NONE)
+        *proof->first = *hazard;
+    if (proof->params->report == NULL || !proof->params->report(proof->params->report_user, hazard))
+        proof->stopped = true;
+}
+
+static void report_shared(struct proof *proof, uint32_t row, uint32_t other)
+{
+    struct eo_hazard hazard = {.kind = EO_HAZARD_SHARED,
+                               .operation = EO_NONE,
+                               .other_run = EO_NONE,
+                               .other_operation = EO_NONE,
+                               .row = row,
+                               .other_row = other};
+    eo_proof_text_shared(proof->params, &hazard);
+    report(proof, &hazard);
+}
+
+/* Rows of the whole run own their segments; no other row has any of these. */
+static void check_owners(struct proof *proof)
+{
+    const struct eo_schedule *schedule = proof->schedule;
+    for (uint32_t row = 0; row < schedule->row_count; row++)
+        for (uint32_t i = proof->row_begin[row]; schedule->rows[row].always && i < proof->row_end[row]; i++)
+            if (proof->owner[i] == 0)
+                proof->owner[i] = row + 1;
+    for (uint32_t row = 0; row < schedule->row_count && !proof->stopped; row++) {
+        for (uint32_t i = proof->row_begin[row]; i < proof->row_end[row]; i++) {
+            if (proof->owner[i] == 0 || proof->owner[i] == row + 1)
+                continue;
+            report_shared(proof, proof->owner[i] - 1, row);
+            break; /* once a row, not once a segment */
+        }
+    }
+}
+
 /* The place of the operation with this number; EO_NONE in both for 0. */
 static struct eo_place place_of(const struct proof *proof, uint32_t number)
 {
@@ -127,14 +167,11 @@ static struct eo_place here(const struct proof *proof)
 }
 
 /* Completes the hazard with the operation at hand, the later one, and hands it on. */
-static void report(struct proof *proof, struct eo_hazard *hazard)
+static void report_here(struct proof *proof, struct eo_hazard *hazard)
 {
     hazard->run = proof->run;
     hazard->operation = proof->index;
-    if (proof->first->kind == EO_HAZARD_NONE)
-        *proof->first = *hazard;
-    if (proof->params->report == NULL || !proof->params->report(proof->params->report_user, hazard))
-        proof->stopped = true;
+    report(proof, hazard);
 }
 
 static void report_race(struct proof *proof, const struct eo_access *access, uint32_t other, uint32_t other_row,
@@ -150,7 +187,7 @@ static void report_race(struct proof *proof, const struct eo_access *access, uin
                                .row = access->row,
                                .other_row = other_row == SEVERAL_ROWS ? access->row : other_row};
     eo_proof_text_race(proof->params, here(proof), access, &hazard, other_writes);
-    report(proof, &hazard);
+    report_here(proof, &hazard);
 }
 
 static void report_peer(struct proof *proof, const struct eo_access *access, uint32_t other)
@@ -165,7 +202,7 @@ static void report_peer(struct proof *proof, const struct eo_access *access, uin
                                .row = access->row,
                                .other_row = access->row};
     eo_proof_text_peer(proof->params, here(proof), access, &hazard);
-    report(proof, &hazard);
+    report_here(proof, &hazard);
 }
 
 static void report_stale(struct proof *proof, const struct eo_access *access, const struct eo_content *expected,
@@ -178,7 +215,7 @@ static void report_stale(struct proof *proof, const struct eo_access *access, co
                                .row = access->row,
                                .other_row = segment->content.row};
     eo_proof_text_stale(proof->params, here(proof), access, &hazard, expected, &segment->content);
-    report(proof, &hazard);
+    report_here(proof, &hazard);
 }
 
 static void raise_to(uint32_t *done, const uint32_t *other)
@@ -223,7 +260,7 @@ static void follow_wait(struct proof *proof, eo_stream_id stream)
                                .row = EO_NONE,
                                .other_row = EO_NONE};
     eo_proof_text_unknown_wait(proof->params, here(proof), stream, &hazard);
-    report(proof, &hazard);
+    report_here(proof, &hazard);
 }
 
 /* What compute has not waited for may all be under way. */
@@ -240,7 +277,7 @@ static void check_queue(struct proof *proof)
                                .row = EO_NONE,
                                .other_row = EO_NONE};
     eo_proof_text_queue(proof->params, here(proof), place - done, &hazard);
-    report(proof, &hazard);
+    report_here(proof, &hazard);
 }
 
 static bool happens_before(const struct proof *proof, uint32_t number, eo_stream_id stream)
@@ -358,6 +395,7 @@ static void proof_fini(struct proof *proof)
     free(proof->row_begin);
     free(proof->row_end);
     free(proof->edges);
+    free(proof->owner);
     free(proof->records);
     free(proof->run_begin);
     free(proof->raced_with);
@@ -386,15 +424,17 @@ static eo_status proof_init(struct proof *proof, const struct eo_proof_params *p
     }
     proof->segments = zeroed(2 * rows, sizeof(proof->segments[0]));
     proof->edges = zeroed(2 * rows, sizeof(proof->edges[0]));
+    proof->owner = zeroed(2 * rows, sizeof(proof->owner[0]));
     proof->row_begin = zeroed(rows, sizeof(proof->row_begin[0]));
     proof->row_end = zeroed(rows, sizeof(proof->row_end[0]));
     proof->records = zeroed(schedule->id_count, sizeof(proof->records[0]));
     proof->raced_with = zeroed(operations, sizeof(proof->raced_with[0]));
     proof->place = zeroed(operations, sizeof(proof->place[0]));
     if (proof->segments == NULL || proof->edges == NULL || proof->row_begin == NULL || proof->row_end == NULL ||
-        proof->records == NULL || proof->raced_with == NULL || proof->place == NULL)
+        proof->owner == NULL || proof->records == NULL || proof->raced_with == NULL || proof->place == NULL)
         return EO_ERR_NO_MEMORY;
     cut_segments(proof);
+    check_owners(proof);
     return EO_OK;
 }
 

@@ -13,6 +13,8 @@
  *     the same lists, so what this rank knows of its peers follows from the same clocks, one for each set of peers.
  *  4. A stream that is not compute never has more operations under way than schedule.queue_items: what is issued in list
  *     order, less what compute has waited for by then.
+ *  5. A row of the whole run (persistent: weights, optimizer state, what a trainer keeps) shares its addresses with no
+ *     other row. Nothing in the lists need touch it: a trainer's kernels may at any time.
  *
  * Two accesses of one operation are ordered if they name the same row, which it first reads and then writes; through
  * two rows that share addresses they are a race. Content is found only through the row that it was written through.
@@ -36,6 +38,7 @@ enum eo_hazard_kind {
     EO_HAZARD_UNKNOWN_WAIT, /* a wait whose latest earlier record is not of the run and stream that it names */
     EO_HAZARD_PEER,         /* a row that a peer may still read is overwritten */
     EO_HAZARD_QUEUE,        /* more is issued to a stream than schedule.queue_items */
+    EO_HAZARD_SHARED,       /* a row of the whole run shares addresses with another one; of no operation */
     EO_HAZARD_KIND_COUNT,
 };
 

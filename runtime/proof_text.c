@@ -142,6 +142,14 @@ void eo_proof_text_peer(const struct eo_proof_params *params, struct eo_place pl
            row_name(params, hazard->row), place_name(params, other).text, other.run);
 }
 
+void eo_proof_text_shared(const struct eo_proof_params *params, struct eo_hazard *hazard)
+{
+    size_t used = 0;
+    append(hazard->text, sizeof(hazard->text), &used,
+           "%s holds its content for the whole run, but shares addresses with %s: it needs a place of its own",
+           row_name(params, hazard->row), row_name(params, hazard->other_row));
+}
+
 void eo_proof_text_queue(const struct eo_proof_params *params, struct eo_place place, uint32_t items,
                          struct eo_hazard *hazard)
 {

@@ -380,6 +380,35 @@ Test(proof, a_queue_that_is_too_short_is_found)
 }
 
 /*
+ * A row of the whole run lies alone, though no operation ever touches it: a trainer's kernels may.
+ * Method: a row that slides along it, written before anything else; of two rows of the whole run the later is the other.
+ */
+Test(proof, a_row_of_the_whole_run_shares_no_byte)
+{
+    for (uint64_t address = 96; address < 114; address++) {
+        for (int always = 0; always < 3; always++) { /* none of the two rows, one, both */
+            struct eo_hand *hand = eo_hand_create(1);
+            const uint32_t kept = eo_hand_row(hand, "kept", 100, 10, EO_NONE);
+            const uint32_t sliding = eo_hand_row(hand, "sliding", address, 3, EO_NONE);
+            hand->rows[kept].always = always > 0;
+            hand->rows[sliding].always = always > 1;
+            eo_hand_operation(hand, FIRST, COMPUTE, "write");
+            eo_hand_access(hand, EO_WRITE, sliding, 0, 0);
+            if (always == 0 || address + 3 <= 100 || address >= 110) {
+                expect_none(hand, 1);
+            } else {
+                expect_one(hand, 1, EO_HAZARD_SHARED, "", "");
+                cr_expect_eq(hand->hazards[0].row, kept);
+                cr_expect_eq(hand->hazards[0].other_row, sliding);
+                cr_expect_str_eq(hand->hazards[0].text, "kept holds its content for the whole run, but shares addresses with "
+                                                        "sliding: it needs a place of its own");
+            }
+            free(hand);
+        }
+    }
+}
+
+/*
  * In the first run there is no previous one: a hazard for the lists of a step, none for the forward list.
  * Method: one list with a wait for the previous run, started first.
  */
