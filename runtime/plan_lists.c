@@ -195,6 +195,12 @@ static bool make_schedule_rows(struct eo_plan *plan)
     for (uint32_t r = 0; r < plan->row_count; r++)
         schedule->rows[r] = (struct eo_schedule_row){.name = plan->rows[r].name, .bytes = plan->rows[r].bytes,
                                                      .always = plan->rows[r].always_live};
+    for (uint32_t b = 0; b < plan->buffer_count; b++) {
+        struct eo_schedule_row *row = &schedule->rows[plan->buffers[b].row];
+        row->trainers = !plan->buffers[b].persistent;
+        row->first = plan->buffers[b].first;
+        row->last = plan->buffers[b].last;
+    }
     schedule->rows[plan->values_row].initialised = true;
     schedule->rows[plan->values_row].initial_subject = eo_subject(SUBJECT_VALUES, 0);
     for (int f = 0; f < 2 && plan->fence_row != EO_NONE; f++) { /* before the first step nobody reads */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "runtime/proof_lives.h"
 #include "runtime/proof_text.h"
 
 #define SEVERAL_ROWS (UINT32_MAX - 1) /* one operation read the segment as more than one row */
@@ -48,6 +49,8 @@ struct proof {
     struct segment *segments;
     uint32_t *row_begin, *row_end; /* segments of a row */
     uint64_t *edges;
+    struct eo_proof_lives lives;
+    uint32_t *begun;       /* by row: the first pass of a trainer's buffer's life, the latest one */
     uint32_t *owner;       /* by segment: 1 + the row of the whole run that lies there, or 0 */
     struct record *records; /* by id */
     uint32_t *run_begin;    /* how many operations are issued before a run; one more entry than runs */
@@ -218,6 +221,18 @@ static void report_stale(struct proof *proof, const struct eo_access *access, co
     report_here(proof, &hazard);
 }
 
+static void report_life(struct proof *proof, uint32_t row, const struct segment *segment)
+{
+    const struct eo_place begin = place_of(proof, proof->begun[row]);
+    struct eo_hazard hazard = {.kind = EO_HAZARD_LIFE,
+                               .other_run = begin.run,
+                               .other_operation = begin.operation,
+                               .row = row,
+                               .other_row = segment->content.row};
+    eo_proof_text_life(proof->params, here(proof), &hazard, place_of(proof, segment->writer));
+    report_here(proof, &hazard);
+}
+
 static void raise_to(uint32_t *done, const uint32_t *other)
 {
     for (int s = 0; s < EO_STREAM_COUNT; s++)
@@ -354,6 +369,63 @@ static void leave(struct proof *proof, const struct eo_access *access)
     }
 }
 
+/* The trainer writes its buffer, unless the list says so of this pass already. */
+static void begin_life(struct proof *proof, uint32_t row)
+{
+    const struct eo_access access = {
+        .row = row, .subject = EO_NONE, .mode = EO_WRITE, .version_kind = EO_VERSION_FIXED, .version_scale = 1};
+    proof->begun[row] = proof->number;
+    for (uint32_t i = proof->row_begin[row]; i < proof->row_end[row]; i++) {
+        if (proof->segments[i].writer == proof->number && proof->segments[i].content.row == row)
+            continue;
+        leave(proof, &access);
+        return;
+    }
+}
+
+/* The last pass finds the buffer as the passes of its life left it; later writers come after it. */
+static void end_life(struct proof *proof, uint32_t row)
+{
+    const struct eo_access access = {.row = row, .mode = EO_READ};
+    const eo_stream_id stream = proof->operation->stream;
+    for (uint32_t i = proof->row_begin[row]; i < proof->row_end[row] && !proof->stopped; i++) {
+        struct segment *segment = &proof->segments[i];
+        if (!happens_before(proof, segment->writer, segment->writer_stream))
+            report_race(proof, &access, segment->writer, segment->content.row, true);
+        const bool again = segment->reader[stream] == proof->number && segment->reader_row[stream] != row;
+        segment->reader[stream] = proof->number;
+        segment->reader_row[stream] = again ? SEVERAL_ROWS : row;
+        if (proof->stopped || segment->content.row == row)
+            continue;
+        report_life(proof, row, segment);
+        return; /* once a life, not once a segment */
+    }
+}
+
+/* What begins and ends with a pass, by the lifetimes that the trainer gave. */
+static void follow_lives(struct proof *proof, bool ends)
+{
+    static const eo_pass passes[EO_OP_KIND_COUNT] = {[EO_OP_RECOMPUTE] = EO_PASS_RECOMPUTE, [EO_OP_BACKWARD] = EO_PASS_BACKWARD};
+    const struct eo_operation *operation = proof->operation;
+    const struct eo_proof_lives *lives = &proof->lives;
+    const bool is_pass = operation->kind == EO_OP_FORWARD || operation->kind == EO_OP_RECOMPUTE ||
+                         operation->kind == EO_OP_BACKWARD;
+    if (!is_pass || operation->position == EO_NONE)
+        return;
+    const bool forward = proof->params->sequence[proof->run] == EO_LIST_FORWARD;
+    const struct eo_proof_agenda *agenda = forward ? ends ? &lives->forward_ends : &lives->forward_begins
+                                           : ends  ? &lives->step_ends
+                                                   : &lives->step_begins;
+    const uint32_t key = forward ? operation->position
+                                 : eo_proof_moment(lives->position_count, passes[operation->kind], operation->position);
+    for (uint32_t i = agenda->begin[key]; i < agenda->begin[key + 1] && !proof->stopped; i++) {
+        if (ends)
+            end_life(proof, agenda->rows[i]);
+        else
+            begin_life(proof, agenda->rows[i]);
+    }
+}
+
 static void issue(struct proof *proof)
 {
     const struct eo_operation *operation = proof->operation;
@@ -380,6 +452,8 @@ static void issue(struct proof *proof)
     for (uint32_t i = 0; i < operation->access_count && !proof->stopped; i++)
         if (accesses[i].mode != EO_READ)
             leave(proof, &accesses[i]);
+    follow_lives(proof, false);
+    follow_lives(proof, true);
 
     proof->now = after_collective(proof, &begin);
     proof->clocks[operation->stream] = proof->now;
@@ -396,6 +470,8 @@ static void proof_fini(struct proof *proof)
     free(proof->row_end);
     free(proof->edges);
     free(proof->owner);
+    free(proof->begun);
+    eo_proof_lives_free(&proof->lives);
     free(proof->records);
     free(proof->run_begin);
     free(proof->raced_with);
@@ -425,14 +501,16 @@ static eo_status proof_init(struct proof *proof, const struct eo_proof_params *p
     proof->segments = zeroed(2 * rows, sizeof(proof->segments[0]));
     proof->edges = zeroed(2 * rows, sizeof(proof->edges[0]));
     proof->owner = zeroed(2 * rows, sizeof(proof->owner[0]));
+    proof->begun = zeroed(rows, sizeof(proof->begun[0]));
     proof->row_begin = zeroed(rows, sizeof(proof->row_begin[0]));
     proof->row_end = zeroed(rows, sizeof(proof->row_end[0]));
     proof->records = zeroed(schedule->id_count, sizeof(proof->records[0]));
     proof->raced_with = zeroed(operations, sizeof(proof->raced_with[0]));
     proof->place = zeroed(operations, sizeof(proof->place[0]));
     if (proof->segments == NULL || proof->edges == NULL || proof->row_begin == NULL || proof->row_end == NULL ||
-        proof->owner == NULL || proof->records == NULL || proof->raced_with == NULL || proof->place == NULL)
+        proof->owner == NULL || proof->begun == NULL || proof->records == NULL || proof->raced_with == NULL || proof->place == NULL)
         return EO_ERR_NO_MEMORY;
+    EO_TRY(eo_proof_lives_make(&proof->lives, schedule));
     cut_segments(proof);
     check_owners(proof);
     return EO_OK;

@@ -15,6 +15,8 @@
  *     order, less what compute has waited for by then.
  *  5. A row of the whole run (persistent: weights, optimizer state, what a trainer keeps) shares its addresses with no
  *     other row. Nothing in the lists need touch it: a trainer's kernels may at any time.
+ *  6. A trainer's buffer is written and read by every pass of its lifetime, in a step and in a forward-only run, whatever
+ *     the lists say of it: from the first pass to the last nothing else is written there.
  *
  * Two accesses of one operation are ordered if they name the same row, which it first reads and then writes; through
  * two rows that share addresses they are a race. Content is found only through the row that it was written through.
@@ -39,6 +41,7 @@ enum eo_hazard_kind {
     EO_HAZARD_PEER,         /* a row that a peer may still read is overwritten */
     EO_HAZARD_QUEUE,        /* more is issued to a stream than schedule.queue_items */
     EO_HAZARD_SHARED,       /* a row of the whole run shares addresses with another one; of no operation */
+    EO_HAZARD_LIFE,         /* a trainer's buffer is overwritten within its lifetime */
     EO_HAZARD_KIND_COUNT,
 };
 

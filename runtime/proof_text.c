@@ -150,6 +150,18 @@ void eo_proof_text_shared(const struct eo_proof_params *params, struct eo_hazard
            row_name(params, hazard->row), row_name(params, hazard->other_row));
 }
 
+void eo_proof_text_life(const struct eo_proof_params *params, struct eo_place place, struct eo_hazard *hazard,
+                        struct eo_place writer)
+{
+    const struct eo_place begin = {hazard->other_run, hazard->other_operation};
+    size_t used = 0;
+    append(hazard->text, sizeof(hazard->text), &used,
+           "%s (run %" PRIu32 ") needs the trainer's buffer %s as the passes since %s (run %" PRIu32 ") left it, but %s (run "
+           "%" PRIu32 ") has written %s at the same addresses: the buffer needs a place of its own until here",
+           place_name(params, place).text, place.run, row_name(params, hazard->row), place_name(params, begin).text, begin.run,
+           place_name(params, writer).text, writer.run, row_name(params, hazard->other_row));
+}
+
 void eo_proof_text_queue(const struct eo_proof_params *params, struct eo_place place, uint32_t items,
                          struct eo_hazard *hazard)
 {

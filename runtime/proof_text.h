@@ -28,6 +28,9 @@ void eo_proof_text_unknown_wait(const struct eo_proof_params *params, struct eo_
 void eo_proof_text_peer(const struct eo_proof_params *params, struct eo_place place, const struct eo_access *access,
                         struct eo_hazard *hazard);
 void eo_proof_text_shared(const struct eo_proof_params *params, struct eo_hazard *hazard);
+/* The other operation is the first pass of the buffer's life. */
+void eo_proof_text_life(const struct eo_proof_params *params, struct eo_place place, struct eo_hazard *hazard,
+                        struct eo_place writer);
 /* `items` may be under way when the operation at `place` is issued. */
 void eo_proof_text_queue(const struct eo_proof_params *params, struct eo_place place, uint32_t items,
                          struct eo_hazard *hazard);

@@ -79,6 +79,8 @@ struct eo_schedule_row {
     bool initialised; /* holds (initial_subject, version 0) before the first run */
     uint32_t initial_subject;
     bool always; /* of the whole run: no other row lies there at any time, whoever touches it and when */
+    bool trainers; /* a buffer that the trainer's passes read and write from `first` to `last`, in each micro-batch */
+    eo_moment first, last;
 };
 
 struct eo_schedule {

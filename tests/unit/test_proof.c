@@ -408,6 +408,83 @@ Test(proof, a_row_of_the_whole_run_shares_no_byte)
     }
 }
 
+/* A step of two positions, or a forward-only run, with "other" written before the `at`-th pass. */
+static void add_passes(struct eo_hand *hand, eo_list list, uint32_t other, uint32_t at, eo_stream_id stream, bool is_head)
+{
+    static const struct {
+        const char *name;
+        eo_operation_kind kind;
+        uint32_t position;
+    } passes[] = {{"F0", EO_OP_FORWARD, 0},  {"F1", EO_OP_FORWARD, 1},   {"R1", EO_OP_RECOMPUTE, 1},
+                  {"B1", EO_OP_BACKWARD, 1}, {"R0", EO_OP_RECOMPUTE, 0}, {"B0", EO_OP_BACKWARD, 0}};
+    for (uint32_t i = 0; i <= (list == FORWARD ? 2 : 6); i++) {
+        if (i == at) {
+            eo_hand_operation(hand, list, stream, "other");
+            eo_hand_access(hand, EO_WRITE, other, 0, 0);
+        }
+        if (i == (list == FORWARD ? 2 : 6) || (i == 1 && is_head && list != FORWARD))
+            continue;
+        struct eo_operation *operation = eo_hand_operation(hand, list, COMPUTE, passes[i].name);
+        operation->kind = passes[i].kind;
+        operation->position = passes[i].position;
+    }
+}
+
+/*
+ * A trainer's buffer is the trainer's from the first to the last pass of its life, though the lists do not say that any
+ * pass touches it; also in a forward-only run, where a head stands for its backward pass.
+ * Method: another row at the same addresses is written before each pass in turn, on the same stream and on another one.
+ */
+Test(proof, a_trainers_buffer_lives_as_long_as_the_trainer_said)
+{
+    static const struct {
+        eo_list list;
+        bool is_head;
+        eo_moment first, last;
+        uint32_t begin, end; /* the first and the last of the list's passes that touch it */
+    } cases[] = {
+        {FIRST, false, {EO_PASS_FORWARD, 0}, {EO_PASS_BACKWARD, 0}, 0, 5},
+        {FIRST, false, {EO_PASS_FORWARD, 1}, {EO_PASS_RECOMPUTE, 1}, 1, 2},
+        {FIRST, false, {EO_PASS_BACKWARD, 1}, {EO_PASS_RECOMPUTE, 0}, 3, 4},
+        {FIRST, false, {EO_PASS_RECOMPUTE, 0}, {EO_PASS_RECOMPUTE, 0}, 4, 4},
+        {FIRST, true, {EO_PASS_FORWARD, 1}, {EO_PASS_BACKWARD, 1}, 2, 3},
+        {FIRST, true, {EO_PASS_FORWARD, 0}, {EO_PASS_FORWARD, 1}, 0, 0},
+        {FORWARD, false, {EO_PASS_FORWARD, 0}, {EO_PASS_FORWARD, 1}, 0, 1},
+        {FORWARD, false, {EO_PASS_FORWARD, 0}, {EO_PASS_BACKWARD, 1}, 0, 1},
+        {FORWARD, false, {EO_PASS_FORWARD, 1}, {EO_PASS_BACKWARD, 0}, 1, 1},
+        {FORWARD, true, {EO_PASS_FORWARD, 0}, {EO_PASS_BACKWARD, 1}, 0, 1},
+        {FORWARD, true, {EO_PASS_BACKWARD, 1}, {EO_PASS_BACKWARD, 0}, 1, 1},
+    };
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        for (uint32_t at = 0; at <= (cases[c].list == FORWARD ? 2 : 6); at++) {
+            for (int way = 0; way < 4; way++) { /* one stream or two, and a row of the trainer or one that is nobody's */
+                struct eo_hand *hand = eo_hand_create(1);
+                const uint32_t buffer = eo_hand_row(hand, "buffer", 0, 64, EO_NONE);
+                const uint32_t other = eo_hand_row(hand, "other", 63, 64, EO_NONE);
+                hand->rows[buffer].trainers = way < 2;
+                hand->rows[buffer].first = cases[c].first;
+                hand->rows[buffer].last = cases[c].last;
+                if (cases[c].list == FORWARD)
+                    add_passes(hand, FIRST, other, EO_NONE, COMPUTE, cases[c].is_head);
+                add_passes(hand, cases[c].list, other, at, way % 2 ? COMM : COMPUTE, cases[c].is_head);
+                const bool within = at > cases[c].begin && at <= cases[c].end;
+                const eo_status status = eo_hand_prove(hand, cases[c].list, STEADY, 1);
+                cr_expect_eq(status, way == 1 || (way == 0 && within) ? EO_ERR_SCHEDULE : EO_OK, "case %zu, %u, way %d: %s", c,
+                             at, way, hand->hazards[0].text);
+                if (status != EO_OK)
+                    cr_expect_eq(hand->hazards[0].kind, way == 0 ? EO_HAZARD_LIFE : EO_HAZARD_RACE, "case %zu, %u: %s", c, at,
+                                 hand->hazards[0].text);
+                if (c == 0 && at == 3 && way == 0)
+                    cr_expect_str_eq(hand->hazards[0].text,
+                                     "B0 (run 0) needs the trainer's buffer buffer as the passes since F0 (run 0) left it, but "
+                                     "other (run 0) has written other at the same addresses: the buffer needs a place of its own "
+                                     "until here");
+                free(hand);
+            }
+        }
+    }
+}
+
 /*
  * In the first run there is no previous one: a hazard for the lists of a step, none for the forward list.
  * Method: one list with a wait for the previous run, started first.
