@@ -67,27 +67,37 @@ static void name_operation(void *user, const struct eo_operation *operation, cha
     eo_plan_operation_text(user, operation, text, bytes);
 }
 
+/* Each turn that a training can take from run to run, at least once. What stands before a step after an evaluation is what
+ * weights calls leave, which is less than an evaluation alone does. */
 static eo_status prove(struct eo_plan *plan)
 {
-    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY};
-    static const eo_list forward[] = {EO_LIST_FORWARD};
-    const struct eo_proof_params sequences[] = {
-        {.sequence = training, .sequence_count = 3},
-        {.sequence = forward, .sequence_count = 1},
+    static const struct {
+        eo_list list;
+        uint8_t turn;
+    } runs[] = {
+        {EO_LIST_FORWARD, 0}, /* an evaluation before the first step */
+        {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER},
+        {EO_LIST_STEADY, 0},
+        {EO_LIST_STEADY, EO_TURN_SAVE},
+        {EO_LIST_FORWARD, EO_TURN_QUIET | EO_TURN_ORDER},
+        {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_WEIGHTS | EO_TURN_SAVE},
+        {EO_LIST_STEADY, EO_TURN_GRAPH},
+        {EO_LIST_FIRST, EO_TURN_ORDER | EO_TURN_SAVE}, /* after a graph */
     };
-    for (int i = 0; i < 2; i++) {
-        struct eo_proof_params params = sequences[i];
-        params.schedule = &plan->schedule;
-        params.namer = name_operation;
-        params.namer_user = plan;
-        struct eo_hazard hazard;
-        const eo_status status = eo_proof_run(&params, &hazard);
-        if (status == EO_ERR_SCHEDULE)
-            eo_log_write(&plan->log, EO_LOG_ERROR, "the schedule of model '%s' has a hazard: %s", plan->model_name,
-                         hazard.text);
-        EO_TRY(status);
+    enum { RUNS = sizeof(runs) / sizeof(runs[0]) };
+    eo_list sequence[RUNS];
+    uint8_t turns[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        sequence[i] = runs[i].list;
+        turns[i] = runs[i].turn;
     }
-    return EO_OK;
+    const struct eo_proof_params params = {.schedule = &plan->schedule, .sequence = sequence, .turns = turns,
+                                           .sequence_count = RUNS, .namer = name_operation, .namer_user = plan};
+    struct eo_hazard hazard;
+    const eo_status status = eo_proof_run(&params, &hazard);
+    if (status == EO_ERR_SCHEDULE)
+        eo_log_write(&plan->log, EO_LOG_ERROR, "the schedule of model '%s' has a hazard: %s", plan->model_name, hazard.text);
+    return status;
 }
 
 /* FNV-1a over words: all that ranks must agree on. */

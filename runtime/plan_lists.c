@@ -185,6 +185,12 @@ static bool make_forward_list(struct list_builder *b)
     return keep_list(b, EO_LIST_FORWARD);
 }
 
+static void hold_from_the_start(struct eo_schedule *schedule, uint32_t row, uint32_t subject)
+{
+    schedule->rows[row].initialised = schedule->rows[row].saved = true;
+    schedule->rows[row].initial_subject = subject;
+}
+
 static bool make_schedule_rows(struct eo_plan *plan)
 {
     struct eo_schedule *schedule = &plan->schedule;
@@ -210,18 +216,13 @@ static bool make_schedule_rows(struct eo_plan *plan)
     }
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         const struct plan_layer *layer = &plan->layers[l];
-        schedule->rows[layer->shard_row].initialised = true;
-        schedule->rows[layer->shard_row].initial_subject = eo_subject(SUBJECT_WEIGHTS, l);
+        hold_from_the_start(schedule, layer->shard_row, eo_subject(SUBJECT_WEIGHTS, l));
         if (layer->frozen)
             continue;
-        if (layer->master_row != layer->shard_row) {
-            schedule->rows[layer->master_row].initialised = true;
-            schedule->rows[layer->master_row].initial_subject = eo_subject(SUBJECT_LOW_WEIGHTS, l);
-        }
-        for (uint32_t k = 0; k < plan->params.optimizer_states; k++) {
-            schedule->rows[layer->state_rows[k]].initialised = true;
-            schedule->rows[layer->state_rows[k]].initial_subject = eo_subject(SUBJECT_STATE + k, l);
-        }
+        if (layer->master_row != layer->shard_row)
+            hold_from_the_start(schedule, layer->master_row, eo_subject(SUBJECT_LOW_WEIGHTS, l));
+        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+            hold_from_the_start(schedule, layer->state_rows[k], eo_subject(SUBJECT_STATE + k, l));
     }
     return true;
 }

@@ -53,13 +53,14 @@ struct proof {
     uint32_t *begun;       /* by row: the first pass of a trainer's buffer's life, the latest one */
     uint32_t *owner;       /* by segment: 1 + the row of the whole run that lies there, or 0 */
     struct record *records; /* by id */
-    uint32_t *run_begin;    /* how many operations are issued before a run; one more entry than runs */
+    uint32_t *run_begin;    /* how many numbers are given before a run; its first one is its checkpoint's */
     uint32_t *raced_with;   /* by number: the last operation that a race with it was reported for */
     uint32_t *place;        /* by number: how-manieth operation of its stream, from 1 */
     uint32_t issued[EO_STREAM_COUNT];
     struct clock clocks[EO_STREAM_COUNT];
 
     uint32_t run, index, number; /* the operation at hand */
+    uint32_t step;               /* steps before this run; without turns: runs */
     const struct eo_operation *operation;
     struct clock now;
 
@@ -161,7 +162,7 @@ static struct eo_place place_of(const struct proof *proof, uint32_t number)
     uint32_t run = proof->run;
     while (proof->run_begin[run] >= number)
         run--;
-    return (struct eo_place){run, number - 1 - proof->run_begin[run]};
+    return (struct eo_place){run, number - 2 - proof->run_begin[run]}; /* of a checkpoint: EO_NONE */
 }
 
 static struct eo_place here(const struct proof *proof)
@@ -252,11 +253,18 @@ static struct clock after_collective(const struct proof *proof, const struct clo
     return end;
 }
 
+static uint8_t turn_of(const struct proof *proof)
+{
+    return proof->params->turns != NULL ? proof->params->turns[proof->run] : 0;
+}
+
 /* A wait binds to the latest record of its event that was issued before it, and this must be of the run it says. */
 static void follow_wait(struct proof *proof, eo_stream_id stream)
 {
     const uint32_t id = proof->operation->wait[stream];
     const bool previous = proof->operation->wait_previous_run[stream];
+    if (previous && (turn_of(proof) & EO_TURN_GRAPH) != 0)
+        return;
     const struct record *record = id < proof->schedule->id_count ? &proof->records[id] : NULL;
     const bool recorded = record != NULL && record->number != 0 && record->stream == stream;
 
@@ -302,13 +310,13 @@ static bool happens_before(const struct proof *proof, uint32_t number, eo_stream
 
 static struct eo_content content_named(const struct proof *proof, const struct eo_access *access)
 {
-    const int64_t run = proof->run, micro_batches = proof->schedule->micro_batches;
+    const int64_t step = proof->step, micro_batches = proof->schedule->micro_batches;
     const int64_t micro_batch = proof->operation->micro_batch == EO_NONE ? 0 : proof->operation->micro_batch;
     int64_t version = access->version_offset;
     if (access->version_kind == EO_VERSION_STEP)
-        version += run;
+        version += step;
     else if (access->version_kind == EO_VERSION_MICRO_BATCH)
-        version += (run * micro_batches + micro_batch) * (access->version_scale == 0 ? 1 : access->version_scale);
+        version += (step * micro_batches + micro_batch) * (access->version_scale == 0 ? 1 : access->version_scale);
     else
         EO_ASSERT(access->version_kind == EO_VERSION_FIXED);
     return (struct eo_content){access->row, access->subject, version};
@@ -463,6 +471,98 @@ static void issue(struct proof *proof)
     }
 }
 
+/* All ranks have ended what was issued. */
+static void all_have_ended(struct proof *proof)
+{
+    uint32_t last[EO_STREAM_COUNT];
+    for (int s = 0; s < EO_STREAM_COUNT; s++)
+        last[s] = proof->clocks[s].done[EO_SCOPE_ALONE][s];
+    for (int s = 0; s < EO_STREAM_COUNT; s++)
+        for (int ranks = 0; ranks < EO_SCOPE_COUNT; ranks++)
+            raise_to(proof->clocks[s].done[ranks], last);
+}
+
+/* What is issued to `stream` from here on waits for what was issued to `other`. */
+static void join_stream(struct proof *proof, int stream, int other)
+{
+    for (int ranks = 0; ranks < EO_SCOPE_COUNT; ranks++)
+        raise_to(proof->clocks[stream].done[ranks], proof->clocks[other].done[ranks]);
+}
+
+static void compute_joins_all(struct proof *proof)
+{
+    for (int s = 0; s < EO_STREAM_COUNT; s++)
+        join_stream(proof, EO_STREAM_COMPUTE, s);
+}
+
+static void all_join_compute(struct proof *proof)
+{
+    for (int s = 0; s < EO_STREAM_COUNT; s++)
+        join_stream(proof, s, EO_STREAM_COMPUTE);
+}
+
+/* Weights may be others now, and what was gathered of them before is nothing that a step may use. */
+static void forget_copies(struct proof *proof)
+{
+    const struct eo_schedule *schedule = proof->schedule;
+    for (uint32_t row = 0; row < schedule->row_count; row++) {
+        for (uint32_t i = proof->row_begin[row]; i < proof->row_end[row]; i++) {
+            struct eo_content *content = &proof->segments[i].content;
+            if (content->row != EO_NONE && !schedule->rows[content->row].initialised)
+                *content = (struct eo_content){.row = EO_NONE, .subject = EO_NONE};
+        }
+    }
+}
+
+/* A checkpoint: compute reads the rows that are saved, all as the last step left them. */
+static void save(struct proof *proof)
+{
+    static const struct eo_operation copy = {.stream = EO_STREAM_COMPUTE, .position = EO_NONE, .layer = EO_NONE,
+                                             .micro_batch = EO_NONE};
+    proof->operation = &copy;
+    proof->index = EO_NONE;
+    proof->now = proof->clocks[EO_STREAM_COMPUTE];
+    proof->now.done[EO_SCOPE_ALONE][EO_STREAM_COMPUTE] = proof->number;
+    for (uint32_t row = 0; row < proof->schedule->row_count && !proof->stopped; row++) {
+        const struct eo_schedule_row *r = &proof->schedule->rows[row];
+        if (!r->saved || proof->row_begin[row] == proof->row_end[row])
+            continue;
+        /* What no step has written yet is what it was: frozen weights always. */
+        const bool is_old = proof->segments[proof->row_begin[row]].writer == 0;
+        look(proof, &(struct eo_access){.row = row, .subject = r->initial_subject, .mode = EO_READ,
+                                        .version_kind = is_old ? EO_VERSION_FIXED : EO_VERSION_STEP});
+    }
+    proof->clocks[EO_STREAM_COMPUTE] = proof->now;
+}
+
+static void begin_run(struct proof *proof)
+{
+    const uint8_t turn = turn_of(proof);
+    proof->number++; /* the checkpoint's, whether there is one or not */
+    if ((turn & EO_TURN_QUIET) != 0)
+        all_have_ended(proof);
+    if ((turn & EO_TURN_ORDER) != 0)
+        all_join_compute(proof);
+    if ((turn & EO_TURN_WEIGHTS) != 0)
+        forget_copies(proof);
+    if ((turn & EO_TURN_SAVE) != 0)
+        save(proof);
+    if ((turn & EO_TURN_GRAPH) != 0) {
+        compute_joins_all(proof);
+        all_join_compute(proof);
+    }
+}
+
+static void end_run(struct proof *proof)
+{
+    if ((turn_of(proof) & EO_TURN_GRAPH) != 0) {
+        compute_joins_all(proof);
+        for (uint32_t id = 0; id < proof->schedule->id_count; id++)
+            proof->records[id].number = 0;
+    }
+    proof->step += proof->params->turns == NULL || proof->params->sequence[proof->run] != EO_LIST_FORWARD;
+}
+
 static void proof_fini(struct proof *proof)
 {
     free(proof->segments);
@@ -494,7 +594,7 @@ static eo_status proof_init(struct proof *proof, const struct eo_proof_params *p
     uint64_t operations = 0;
     for (uint32_t run = 0; run < params->sequence_count; run++) {
         EO_ASSERT((uint32_t)params->sequence[run] < EO_LIST_COUNT);
-        operations += schedule->lists[params->sequence[run]].count;
+        operations += 1 + (uint64_t)schedule->lists[params->sequence[run]].count;
         EO_ASSERT(operations < UINT32_MAX);
         proof->run_begin[run + 1] = (uint32_t)operations;
     }
@@ -525,11 +625,13 @@ eo_status eo_proof_run(const struct eo_proof_params *params, struct eo_hazard *f
     if (status == EO_OK) {
         for (; proof.run < params->sequence_count && !proof.stopped; proof.run++) {
             const struct eo_operation_list *list = &params->schedule->lists[params->sequence[proof.run]];
+            begin_run(&proof);
             for (proof.index = 0; proof.index < list->count && !proof.stopped; proof.index++) {
                 proof.number++;
                 proof.operation = &list->operations[proof.index];
                 issue(&proof);
             }
+            end_run(&proof);
         }
         status = first->kind == EO_HAZARD_NONE ? EO_OK : EO_ERR_SCHEDULE;
     }

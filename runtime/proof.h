@@ -17,6 +17,8 @@
  *     other row. Nothing in the lists need touch it: a trainer's kernels may at any time.
  *  6. A trainer's buffer is written and read by every pass of its lifetime, in a step and in a forward-only run, whatever
  *     the lists say of it: from the first pass to the last nothing else is written there.
+ *  7. All of this from run to run as a runtime goes on (enum eo_turn): after an evaluation, weights calls and checkpoints,
+ *     into a graph and out of it. Then versions count steps, which forward-only runs are none of.
  *
  * Two accesses of one operation are ordered if they name the same row, which it first reads and then writes; through
  * two rows that share addresses they are a race. Content is found only through the row that it was written through.
@@ -45,11 +47,21 @@ enum eo_hazard_kind {
     EO_HAZARD_KIND_COUNT,
 };
 
+/* What a runtime does before a run of a list, as bits; done in this order. */
+enum eo_turn {
+    EO_TURN_QUIET = 1,   /* all ranks have ended all of it: around evaluations and weights calls */
+    EO_TURN_ORDER = 2,   /* the other streams wait for compute: before a step that is not of the schedule */
+    EO_TURN_WEIGHTS = 4, /* weights calls: from here nothing is found but what rows hold at first, with the step's version */
+    EO_TURN_SAVE = 8,    /* compute copies a checkpoint: the rows that are saved, all of one step */
+    EO_TURN_GRAPH = 16,  /* the run is one graph: it begins when all before it has ended, waits for the previous run are left
+                            out, compute goes on when all of it has ended, and no later wait can name its events */
+};
+
 struct eo_hazard {
     enum eo_hazard_kind kind;
     uint32_t run;                        /* 0: the first list of the sequence, 1 ... */
-    uint32_t operation;                  /* list index in its run: the later one */
-    uint32_t other_run, other_operation; /* the earlier one (race); the last writer, or EO_NONE (stale) */
+    uint32_t operation;                  /* list index in its run: the later one; EO_NONE: the checkpoint before the run */
+    uint32_t other_run, other_operation; /* the earlier one (race); the last writer, or EO_NONE in both (stale) */
     uint32_t row, other_row;             /* where both touch the same addresses */
     char text[512]; /* both operations, the buffer, the missing wait or the content found and expected */
 };
@@ -60,6 +72,7 @@ typedef void (*eo_operation_namer)(void *user, const struct eo_operation *operat
 struct eo_proof_params {
     const struct eo_schedule *schedule;
     const eo_list *sequence; /* the lists in the order they are run */
+    const uint8_t *turns;    /* what stands before each of them, or NULL: nothing */
     uint32_t sequence_count;
     eo_operation_namer namer;
     void *namer_user;

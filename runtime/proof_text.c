@@ -64,6 +64,8 @@ static struct name operation_name(const struct eo_proof_params *params, const st
 
 static struct name place_name(const struct eo_proof_params *params, struct eo_place place)
 {
+    if (place.operation == EO_NONE)
+        return (struct name){"the checkpoint"};
     return operation_name(params, &params->schedule->lists[params->sequence[place.run]].operations[place.operation]);
 }
 

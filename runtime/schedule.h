@@ -78,6 +78,7 @@ struct eo_schedule_row {
     uint64_t address, bytes;
     bool initialised; /* holds (initial_subject, version 0) before the first run */
     uint32_t initial_subject;
+    bool saved;  /* of the initialised ones: a checkpoint copies it */
     bool always; /* of the whole run: no other row lies there at any time, whoever touches it and when */
     bool trainers; /* a buffer that the trainer's passes read and write from `first` to `last`, in each micro-batch */
     eo_moment first, last;

@@ -107,8 +107,14 @@ eo_status eo_hand_prove(struct eo_hand *hand, eo_list first, eo_list second, uin
     EO_ASSERT(count <= RUNS_MAX);
     for (uint32_t run = 1; run < count; run++)
         sequence[run] = second;
+    return eo_hand_prove_turns(hand, sequence, NULL, count);
+}
+
+eo_status eo_hand_prove_turns(struct eo_hand *hand, const eo_list *sequence, const uint8_t *turns, uint32_t count)
+{
     const struct eo_proof_params params = {.schedule = &hand->schedule,
                                            .sequence = sequence,
+                                           .turns = turns,
                                            .sequence_count = count,
                                            .namer = eo_hand_namer,
                                            .namer_user = hand,

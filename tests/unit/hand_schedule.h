@@ -49,6 +49,9 @@ void eo_hand_namer(void *user, const struct eo_operation *operation, char *text,
 /* Proves `count` runs: the list `first` once, then `second`; collects all hazards. */
 eo_status eo_hand_prove(struct eo_hand *hand, eo_list first, eo_list second, uint32_t count);
 
+/* Proves these runs with what stands before each; collects all hazards. */
+eo_status eo_hand_prove_turns(struct eo_hand *hand, const eo_list *sequence, const uint8_t *turns, uint32_t count);
+
 /* The name of the later and of the earlier operation of a hazard; "" if there is none. For eo_hand_prove's sequences.
  */
 const char *eo_hand_later(const struct eo_hand *hand, const struct eo_hazard *hazard, eo_list first, eo_list second);
