@@ -413,7 +413,9 @@ static void end_life(struct proof *proof, uint32_t row)
 /* What begins and ends with a pass, by the lifetimes that the trainer gave. */
 static void follow_lives(struct proof *proof, bool ends)
 {
-    static const eo_pass passes[EO_OP_KIND_COUNT] = {[EO_OP_RECOMPUTE] = EO_PASS_RECOMPUTE, [EO_OP_BACKWARD] = EO_PASS_BACKWARD};
+    static const eo_pass passes[EO_OP_KIND_COUNT] = {[EO_OP_FORWARD] = EO_PASS_FORWARD,
+                                                     [EO_OP_RECOMPUTE] = EO_PASS_RECOMPUTE,
+                                                     [EO_OP_BACKWARD] = EO_PASS_BACKWARD};
     const struct eo_operation *operation = proof->operation;
     const struct eo_proof_lives *lives = &proof->lives;
     const bool is_pass = operation->kind == EO_OP_FORWARD || operation->kind == EO_OP_RECOMPUTE ||
@@ -608,7 +610,8 @@ static eo_status proof_init(struct proof *proof, const struct eo_proof_params *p
     proof->raced_with = zeroed(operations, sizeof(proof->raced_with[0]));
     proof->place = zeroed(operations, sizeof(proof->place[0]));
     if (proof->segments == NULL || proof->edges == NULL || proof->row_begin == NULL || proof->row_end == NULL ||
-        proof->owner == NULL || proof->begun == NULL || proof->records == NULL || proof->raced_with == NULL || proof->place == NULL)
+        proof->owner == NULL || proof->begun == NULL || proof->records == NULL || proof->raced_with == NULL ||
+        proof->place == NULL)
         return EO_ERR_NO_MEMORY;
     EO_TRY(eo_proof_lives_make(&proof->lives, schedule));
     cut_segments(proof);

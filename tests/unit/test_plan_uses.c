@@ -189,6 +189,43 @@ Test(plan_uses, queues_are_as_long_as_the_lists_need)
     }
 }
 
+/*
+ * The proof knows a trainer's buffers by what the trainer said of them, and not by the accesses that the planner wrote down.
+ * Method: a persistent buffer is laid upon another row; a buffer of a lifetime is laid upon one that is used within it, with
+ * its accesses taken out of the lists. Without the rows' marks both pass.
+ */
+Test(plan_uses, the_proof_knows_buffers_by_what_the_trainer_said)
+{
+    static const eo_list sequence[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY, EO_LIST_FORWARD};
+    static const uint8_t turns[] = {0, 0, EO_TURN_SAVE, EO_TURN_QUIET | EO_TURN_ORDER};
+    enum { KEPT, HANDED, BETWEEN };
+    eo_model *model = model_of_uses("abc");
+    cr_assert_eq(eo_model_add_buffer(model, eo_buffer_params(.name = "kept", .bytes = 500000, .category = EO_CATEGORY_SCRATCH,
+                                                             .persistent = true), NULL), EO_OK);
+    add_buffer(model, "handed", (eo_moment){EO_PASS_FORWARD, 0}, (eo_moment){EO_PASS_BACKWARD, 0});
+    add_buffer(model, "between", (eo_moment){EO_PASS_FORWARD, 1}, (eo_moment){EO_PASS_FORWARD, 1});
+    for (int fault = 0; fault < 2; fault++) {
+        eo_plan *plan = must_plan(model, (eo_plan_params){.rank_count = 2});
+        const struct eo_proof_params params = {.schedule = &plan->schedule, .sequence = sequence, .turns = turns,
+                                               .sequence_count = 4};
+        struct eo_schedule_row *kept = &plan->schedule.rows[plan->buffers[KEPT].row];
+        struct eo_schedule_row *handed = &plan->schedule.rows[plan->buffers[HANDED].row];
+        const struct eo_schedule_row *between = &plan->schedule.rows[plan->buffers[BETWEEN].row];
+        struct eo_hazard hazard;
+        cr_assert_eq(eo_proof_run(&params, &hazard), EO_OK, "%s", hazard.text);
+        for (uint32_t a = 0; a < plan->schedule.access_count && fault; a++)
+            if (plan->schedule.accesses[a].row == plan->buffers[HANDED].row)
+                plan->schedule.accesses[a].row = plan->buffers[KEPT].row;
+        (fault ? handed : kept)->address = between->address;
+        cr_assert_eq(eo_proof_run(&params, &hazard), EO_ERR_SCHEDULE);
+        cr_expect_eq(hazard.kind, fault ? EO_HAZARD_LIFE : EO_HAZARD_SHARED, "%s", hazard.text);
+        kept->always = handed->trainers = false;
+        cr_expect_eq(eo_proof_run(&params, &hazard), EO_OK, "%s", hazard.text);
+        eo_plan_destroy(&plan);
+    }
+    eo_model_destroy(&model);
+}
+
 static char whole_text[8192];
 
 static void keep_all(void *user, eo_log_level level, const char *text)

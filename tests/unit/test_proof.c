@@ -476,9 +476,9 @@ Test(proof, a_trainers_buffer_lives_as_long_as_the_trainer_said)
                                  hand->hazards[0].text);
                 if (c == 0 && at == 3 && way == 0)
                     cr_expect_str_eq(hand->hazards[0].text,
-                                     "B0 (run 0) needs the trainer's buffer buffer as the passes since F0 (run 0) left it, but "
-                                     "other (run 0) has written other at the same addresses: the buffer needs a place of its own "
-                                     "until here");
+                                     "B0 (run 0) needs the trainer's buffer buffer as the passes since F0 (run 0) left it, "
+                                     "but other (run 0) has written other at the same addresses: the buffer needs a place of "
+                                     "its own until here");
                 free(hand);
             }
         }
