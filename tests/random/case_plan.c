@@ -4,6 +4,10 @@
 #include "tests/random/case_runner.h"
 #include "tests/unit/plan_check.h"
 
+#define FIRST   EO_LIST_FIRST
+#define STEADY  EO_LIST_STEADY
+#define FORWARD EO_LIST_FORWARD
+
 static void keep_first(void *user, eo_log_level level, const char *text)
 {
     struct case_outcome *out = user;
@@ -12,14 +16,16 @@ static void keep_first(void *user, eo_log_level level, const char *text)
         snprintf(out->text, sizeof(out->text), "%s", text);
 }
 
-/* Five steps in a row; a step after an evaluation is a first one. */
+/* Five steps in a row, and turns that stand in no plan's own proof: graph upon graph, evaluations and checkpoints between. */
 static void prove_longer(const struct eo_plan *plan, struct case_outcome *out)
 {
-    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY, EO_LIST_STEADY, EO_LIST_STEADY};
-    static const eo_list forward[] = {EO_LIST_FORWARD};
+    enum { LEAVE = EO_TURN_QUIET | EO_TURN_ORDER, ORDER = EO_TURN_ORDER, GRAPH = EO_TURN_GRAPH, SAVE = EO_TURN_SAVE };
+    static const eo_list steps[] = {FIRST, STEADY, STEADY, STEADY, STEADY};
+    static const eo_list turned[] = {FIRST, FORWARD, FORWARD, FIRST, STEADY, STEADY, STEADY, FIRST, FORWARD, FIRST};
+    static const uint8_t turns[] = {SAVE, LEAVE, LEAVE, LEAVE, GRAPH, GRAPH | SAVE, GRAPH, ORDER | SAVE, LEAVE | SAVE, LEAVE};
     const struct eo_proof_params sequences[] = {
-        {.schedule = &plan->schedule, .sequence = training, .sequence_count = 5},
-        {.schedule = &plan->schedule, .sequence = forward, .sequence_count = 1},
+        {.schedule = &plan->schedule, .sequence = steps, .sequence_count = 5},
+        {.schedule = &plan->schedule, .sequence = turned, .turns = turns, .sequence_count = sizeof(turns)},
     };
     for (int i = 0; i < 2 && out->text[0] == '\0'; i++) {
         struct eo_hazard hazard;
