@@ -332,7 +332,9 @@ void eo_rendezvous_destroy(eo_rendezvous **rendezvous)
     struct eo_rendezvous *rv = *rendezvous;
     if (rv->has_thread) {
         unsigned char mine = 0, *all = malloc(rv->params.rank_count);
+        pthread_mutex_lock(&rv->mutex);
         const bool together = all && rv->joined && rv->failure.status == EO_OK && !rv->wants_to_fail;
+        pthread_mutex_unlock(&rv->mutex);
         const bool all_came = together && eo_rendezvous_all_gather(rv, &mine, 1, all) >= 0;
         free(all);
         pthread_mutex_lock(&rv->mutex);

@@ -141,7 +141,8 @@ static eo_status look_at_memory(struct eo_runtime *rt)
     EO_TRY(eo_communicators_open(rt));
     if (!ops->is_host_memory) /* communicators have taken theirs */
         return ops->available(rt->device, &rt->memory_free_bytes, &rt->memory_total_bytes);
-    return rt->memory_ranks > 1 ? rt->world->ops->quiesce(rt->world_comm) : EO_OK;
+    /* Of all ranks: those of another host may share their memory with nobody, and must meet all the same. */
+    return rt->world->rank_count > 1 ? rt->world->ops->quiesce(rt->world_comm) : EO_OK;
 }
 
 /* Collectives that may wait in one queue: in static mode what the plan has proven, in the dynamic ones gathers and casts of

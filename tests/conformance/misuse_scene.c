@@ -17,11 +17,14 @@ void must(eo_status status, const char *what)
 
 uint64_t memory_available;
 
-uint64_t __real_eo_memory_available(void);
-uint64_t __wrap_eo_memory_available(void);
-uint64_t __wrap_eo_memory_available(void)
+uint64_t __real_eo_memory_available(const char **bound);
+uint64_t __wrap_eo_memory_available(const char **bound);
+uint64_t __wrap_eo_memory_available(const char **bound)
 {
-    return memory_available ? memory_available : __real_eo_memory_available();
+    if (memory_available == 0)
+        return __real_eo_memory_available(bound);
+    *bound = "";
+    return memory_available;
 }
 
 eo_strategy strategy = EO_STRATEGY_ZERO3;
