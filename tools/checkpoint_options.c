@@ -11,7 +11,8 @@ static const struct argp_option checkpoint_option_table[] = {
     {"resume", CHECKPOINT_RESUME, "DIR", OPTION_ARG_OPTIONAL,
      "go on from DIR, or from the newest whole checkpoint in it [that of --checkpoint; from the start where there is none]", 4},
     {"checkpoint-used", CHECKPOINT_USED, NULL, 0,
-     "save in DIR beside the checkpoints of another run [only --resume may find some there]", 4},
+     "save in DIR beside the checkpoints of another run; --keep then counts and removes those too [only --resume may find "
+     "some there]", 4},
     {0},
 };
 
