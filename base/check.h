@@ -4,7 +4,7 @@
  *
  * EO_ASSERT    our bug. Always on, always fatal, no side effects.
  * EO_REQUIRE   the caller's bug. Logged, returned as EO_ERR_INVALID.
- * EO_TRY       the world's fault. The status travels up unchanged.
+ * EO_TRY       the world's fault. The status travels up unchanged (evenodd/status.h).
  */
 #ifndef EO_BASE_CHECK_H
 #define EO_BASE_CHECK_H
@@ -30,13 +30,6 @@ _Noreturn void eo_fatal(const char *format, ...) EO_PRINTF(1, 2);
             eo_log_write(log, EO_LOG_ERROR, __VA_ARGS__);                                                             \
             return EO_ERR_INVALID;                                                                                    \
         }                                                                                                             \
-    } while (0)
-
-#define EO_TRY(expression)                                                                                            \
-    do {                                                                                                              \
-        const eo_status eo_try_status = (expression);                                                                 \
-        if (eo_try_status < 0)                                                                                        \
-            return eo_try_status;                                                                                     \
     } while (0)
 
 #endif

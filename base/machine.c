@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/hash64.h"
+#include "base/hashing.h"
 
 static void read_space(const char *path, uint64_t out[2])
 {

@@ -47,11 +47,11 @@ void eo_arena_fini(struct eo_arena *arena)
 void *eo_arena_take(struct eo_arena *arena, const char *name, uint32_t space, uint64_t offset, uint64_t bytes)
 {
     if (arena->sealed)
-        eo_fatal("arena: '%s' takes %" PRIu64 " bytes after the arena was sealed: everything is placed before the "
-                 "first step, so it needs a row in the plan",
+        eo_fatal("arena: '%s' takes %" PRIu64 " bytes from a sealed arena; all memory is placed before the first step, so give "
+                 "it a row in the plan",
                  name, bytes);
     if (space >= arena->space_count)
-        eo_fatal("arena: '%s' lies in space %" PRIu32 ", there are %" PRIu32, name, space, arena->space_count);
+        eo_fatal("arena: '%s' lies in space %" PRIu32 ", but there are %" PRIu32, name, space, arena->space_count);
     if (bytes > arena->bytes[space] || offset > arena->bytes[space] - bytes)
         eo_fatal("arena: '%s' (%" PRIu64 " bytes at offset %" PRIu64 ") is not inside space %" PRIu32 " of %" PRIu64
                  " bytes: plan and reservation disagree",

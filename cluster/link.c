@@ -223,7 +223,7 @@ static enum eo_link_result open_link(struct eo_link *link, const struct eo_secre
     struct eo_link_shake *shake = link->shake;
     unsigned char send[EO_KEY_BYTES], head[EO_STREAM_HEAD_BYTES];
     if (!eo_keys_derive(send, link->open_key, secret, &shake->transcript, side, &shake->keys, shake->other))
-        return refused(link, "it sent a key that is none");
+        return refused(link, "it sent an invalid key");
     (void)crypto_secretstream_xchacha20poly1305_init_push(&link->seals, head, send);
     sodium_memzero(send, sizeof(send));
     link->node.rank = shake->rank;
@@ -275,9 +275,9 @@ static enum eo_link_result on_verdict(struct eo_link *link, struct eo_reader *r,
 {
     const unsigned char *proof = eo_get_bytes(r, EO_PROOF_BYTES);
     if (verdict != VERDICT_GOOD || !eo_proof_holds(proof, secret, &link->shake->transcript, EO_SIDE_WAS_DIALLED))
-        return refused(link, "the tokens differ: give all ranks of the job the same one");
+        return refused(link, "the tokens differ; give all ranks of the job the same one");
     if (link->wanted_rank != EO_RANK_ANY && link->shake->rank != link->wanted_rank)
-        return refused(link, "rank %u answers where rank %u was to be", link->shake->rank, link->wanted_rank);
+        return refused(link, "rank %u answered in place of rank %u", link->shake->rank, link->wanted_rank);
     return open_link(link, secret, EO_SIDE_DIALLED);
 }
 
@@ -300,7 +300,7 @@ static enum eo_link_result shake_hands(struct eo_link *link, const struct eo_sec
     struct eo_reader r = {link->in, link->in + bytes, false};
     const char *stranger = first_difference(link->in, link->in_bytes);
     if (stranger)
-        return refused(link, "%s that %s", stranger, calls ? "calls" : "listens there");
+        return refused(link, "%s (it %s)", stranger, calls ? "calls" : "listens there");
     if (link->in_bytes < HEAD_BYTES)
         return EO_LINK_GOES_ON;
     (void)eo_get(&r, 4);
@@ -309,7 +309,7 @@ static enum eo_link_result shake_hands(struct eo_link *link, const struct eo_sec
         if (calls && !answer_proof(link, secret, VERDICT_VERSION))
             return EO_LINK_HAS_ENDED;
         return refused(link, "it speaks version %u, this process version %d%s", version, EO_PROTOCOL_VERSION,
-                       calls ? "" : ": run the same program everywhere");
+                       calls ? "" : "; run the same program everywhere");
     }
     if (link->in_bytes < bytes)
         return EO_LINK_GOES_ON;
@@ -342,7 +342,7 @@ enum eo_link_result eo_link_read(struct eo_link *link, const struct eo_secret *s
     const bool is_open = link->state == EO_LINK_OPEN || link->state == EO_LINK_ENDING;
     const size_t wanted = is_open ? READ_BYTES : handshake_bytes(link->state) - link->in_bytes;
     if (!make_room(link, wanted)) {
-        eo_link_set_end(link, EO_END_BROKEN, "no memory for what it sends");
+        eo_link_set_end(link, EO_END_BROKEN, "no memory for its data");
         return EO_LINK_HAS_ENDED;
     }
     const ssize_t got = recv(link->fd, link->in + link->in_bytes, wanted, 0);
@@ -376,8 +376,8 @@ static int open_next(struct eo_link *link, unsigned char *out, size_t bytes)
     if (link->in_bytes < sealed_bytes)
         return 0;
     if (crypto_secretstream_xchacha20poly1305_pull(&link->opens, out, NULL, &tag, link->in, sealed_bytes, NULL, 0) != 0) {
-        eo_link_set_end(link, EO_END_BROKEN, "a message was changed, lost, repeated or put in on its way: who can reach this "
-                        "network?");
+        eo_link_set_end(link, EO_END_BROKEN, "a message was changed, lost, repeated or inserted on its way; check who can "
+                        "reach this network");
         return -1;
     }
     drop_input(link, sealed_bytes);
@@ -405,7 +405,7 @@ static int open_head(struct eo_link *link, uint32_t rank_count)
     link->has_head = true;
     if (link->body_type == 0 || link->body_type >= EO_MESSAGE_END ||
         link->body_bytes > eo_message_bytes_max((enum eo_message)link->body_type, rank_count)) {
-        eo_link_set_end(link, EO_END_BROKEN, "it sent what makes no sense");
+        eo_link_set_end(link, EO_END_BROKEN, "it sent an invalid message");
         return -1;
     }
     return 1;
@@ -437,7 +437,7 @@ int eo_link_message(struct eo_link *link, uint32_t rank_count, const unsigned ch
     if (link->in_bytes < link->body_bytes + (size_t)EO_SEAL_BYTES)
         return 0;
     if (!make_room_for_body(link)) {
-        eo_link_set_end(link, EO_END_BROKEN, "no memory for what it sends");
+        eo_link_set_end(link, EO_END_BROKEN, "no memory for its data");
         return -1;
     }
     *body = link->body;

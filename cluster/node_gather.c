@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gathers along the tree, and failures: what ranks that have come together do.
+ * Gathers along the tree.
  */
 #include "cluster/node_internal.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,113 +11,6 @@
 #include "base/check.h"
 
 enum { MEMBER_BLOB_BYTES = 4 + EO_HOST_BYTES + 8 };
-
-/* ---- failures ---- */
-
-void eo_node_fail(struct eo_node *node, const struct eo_failure *failure)
-{
-    if (node->failure.status != EO_OK)
-        return;
-    node->failure = *failure;
-    unsigned char body[4 + 4 + 1 + EO_FAILURE_BYTES];
-    struct eo_writer w = {body, body + sizeof(body), false};
-    eo_put(&w, (uint32_t)failure->status, 4);
-    eo_put(&w, failure->rank, 4);
-    eo_put(&w, failure->lost, 1);
-    eo_put_text(&w, failure->text, EO_FAILURE_BYTES);
-    for (struct eo_node_link *link = node->links; link; link = link->next)
-        if (!link->left)
-            node->ops->send(node->user, link, EO_MESSAGE_FAILURE, body, sizeof(body));
-    node->ops->failed(node->user, &node->failure);
-}
-
-void eo_node_give_up(struct eo_node *node, eo_status status, const char *format, ...)
-{
-    struct eo_failure failure = {.status = status, .rank = node->self.rank};
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(failure.text, sizeof(failure.text), format, arguments);
-    va_end(arguments);
-    eo_node_fail(node, &failure);
-}
-
-bool eo_node_take_failure(struct eo_node *node, struct eo_reader *r)
-{
-    struct eo_failure failure = {.status = (eo_status)(int32_t)eo_get(r, 4)};
-    failure.rank = (uint32_t)eo_get(r, 4);
-    failure.lost = eo_get(r, 1) != 0;
-    eo_get_text(r, failure.text, sizeof(failure.text));
-    if (r->overran || failure.status >= 0)
-        return false;
-    eo_node_fail(node, &failure);
-    return true;
-}
-
-static bool is_between_members(const struct eo_node *node, const struct eo_node_link *link)
-{
-    return link->kind != EO_LINK_NEW && !(link->kind == EO_LINK_HOST && node->placed);
-}
-
-static void forget(struct eo_node *node, const struct eo_node_link *link)
-{
-    struct eo_node_link **place = &node->links;
-    while (*place && *place != link)
-        place = &(*place)->next;
-    if (*place)
-        *place = link->next;
-    if (node->up == link)
-        node->up = NULL;
-}
-
-void eo_node_down(struct eo_node *node, struct eo_node_link *link, enum eo_link_end end, const char *why)
-{
-    static const char *const texts[] = {
-        [EO_END_CLOSED] = "%s is lost: its process has ended (%s)",
-        [EO_END_SILENT] = "%s has not answered for %s: it hangs, or its host is cut off",
-        [EO_END_CUT] = "%s has not answered (%s): it hangs, or its host is cut off",
-        [EO_END_BROKEN] = "%s is lost: the connection to it was given up: %s",
-    };
-    if (end != EO_END_BROKEN) /* else the other end can still be told */
-        forget(node, link);
-    if (link->left || node->failure.status != EO_OK || !is_between_members(node, link)) {
-        forget(node, link);
-        return;
-    }
-    struct eo_failure failure = {.status = end == EO_END_SILENT || end == EO_END_CUT ? EO_ERR_TIMEOUT : EO_ERR_COMM,
-                                 .rank = link->known ? link->peer.rank : UINT32_MAX, .lost = true};
-    char name[160] = "rank 0";
-    if (link->known)
-        eo_member_text(&link->peer, name, sizeof(name));
-    else if (link->kind == EO_LINK_LEADER)
-        snprintf(name, sizeof(name), "the first rank of this host");
-    snprintf(failure.text, sizeof(failure.text), texts[end], name, why);
-    const size_t used = strlen(failure.text);
-    if (link->activity[0])
-        snprintf(failure.text + used, sizeof(failure.text) - used, "; last heard of in %s", link->activity);
-    eo_node_fail(node, &failure);
-    forget(node, link);
-}
-
-void eo_node_beat(struct eo_node *node, const char *activity)
-{
-    unsigned char body[EO_ACTIVITY_BYTES];
-    struct eo_writer w = {body, body + sizeof(body), false};
-    eo_put_text(&w, activity, sizeof(body));
-    for (struct eo_node_link *link = node->links; link; link = link->next)
-        if (!link->left)
-            node->ops->send(node->user, link, EO_MESSAGE_BEAT, body, sizeof(body));
-}
-
-void eo_node_leave(struct eo_node *node)
-{
-    for (struct eo_node_link *link = node->links; link; link = link->next) {
-        if (!link->left)
-            node->ops->send(node->user, link, EO_MESSAGE_LEAVE, NULL, 0);
-        link->left = true; /* whatever ends from now on */
-    }
-}
-
-/* ---- gathers ---- */
 
 /* All ranks are in the same gather with the same size, or somebody is told. */
 static bool agrees(struct eo_node *node, uint64_t number, uint32_t bytes, const struct eo_node_link *from)
@@ -132,8 +24,8 @@ static bool agrees(struct eo_node *node, uint64_t number, uint32_t bytes, const 
         return true;
     if (from)
         eo_member_text(&from->peer, name, sizeof(name));
-    eo_node_give_up(node, EO_ERR_INVALID, "the ranks do not exchange the same: %s, or one behind it, is in exchange "
-                    "%llu with %u bytes, others are in %llu with %u", name, (unsigned long long)number, bytes,
+    eo_node_give_up(node, EO_ERR_INVALID, "the ranks disagree about an exchange: %s, or a rank behind it, is in exchange %llu "
+                    "with %u bytes, others are in %llu with %u", name, (unsigned long long)number, bytes,
                     (unsigned long long)node->gather_number, node->gather_bytes);
     return false;
 }
@@ -211,9 +103,9 @@ void eo_node_gather_is_late(struct eo_node *node, double waited_s, bool for_host
     if (count == 0)
         return;
     const size_t used = strlen(failure.text);
-    snprintf(failure.text + used, sizeof(failure.text) - used, "%s%s not come within %.1f s to where all ranks wait for "
-             "each other", count > NAMES_MAX ? " and others" : "",
-             is_of_host ? count > 1 ? " have" : " has" : ", or one of its host or of those behind it, has", waited_s);
+    snprintf(failure.text + used, sizeof(failure.text) - used, "%s%s not reached a meeting of all ranks within %.1f s",
+             count > NAMES_MAX ? " and others" : "",
+             is_of_host ? count > 1 ? " have" : " has" : ", or another rank of its host or behind it, has", waited_s);
     eo_node_fail(node, &failure);
 }
 
@@ -271,7 +163,7 @@ static void assemble(struct eo_node *node)
         if (count == node->rank_count)
             finish(node, body, bytes);
         else
-            eo_node_give_up(node, EO_ERR_COMM, "an exchange of the ranks came in wrong: %u of %u parts are good", count,
+            eo_node_give_up(node, EO_ERR_COMM, "a damaged exchange of the ranks: %u of %u parts are good", count,
                             node->rank_count);
     } else {
         eo_node_give_up(node, EO_ERR_NO_MEMORY, "no memory for an exchange of %zu bytes", bytes);

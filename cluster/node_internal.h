@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What node.c (coming together) and node_gather.c (gathers, failures) know of each other.
+ * What the state machine's files share: node_join.c sees node_gather.c, and both see node_failure.c.
  */
 #ifndef EO_CLUSTER_NODE_INTERNAL_H
 #define EO_CLUSTER_NODE_INTERNAL_H
@@ -22,6 +22,7 @@ static inline bool eo_node_is_leaf(const struct eo_node *node)
 
 /* This rank's failure, told to all. */
 void eo_node_give_up(struct eo_node *node, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
+bool eo_node_take_failure(struct eo_node *node, struct eo_reader *r);
 
 /* Gather number 0: this rank's own member. */
 void eo_node_gather_self(struct eo_node *node);
@@ -29,6 +30,5 @@ void eo_node_gather_self(struct eo_node *node);
 void eo_node_look_at_gather(struct eo_node *node);
 bool eo_node_take_up(struct eo_node *node, struct eo_node_link *link, struct eo_reader *r);
 bool eo_node_take_down(struct eo_node *node, struct eo_node_link *link, const unsigned char *body, size_t bytes);
-bool eo_node_take_failure(struct eo_node *node, struct eo_reader *r);
 
 #endif

@@ -37,7 +37,7 @@ static eo_status check_length(const eo_log *log, const char *field, const char *
 
 static eo_status check(const eo_rendezvous_params *p)
 {
-    EO_REQUIRE(p->log, p->rank_count >= 1 && p->rank_count <= RANKS_MAX, "a world of %u ranks: 1 to %d are possible",
+    EO_REQUIRE(p->log, p->rank_count >= 1 && p->rank_count <= RANKS_MAX, "a world of %u ranks; 1 to %d are possible",
                p->rank_count, RANKS_MAX);
     EO_REQUIRE(p->log, p->rank < p->rank_count, "rank %u in a world of %u", p->rank, p->rank_count);
     EO_REQUIRE(p->log, p->local_count <= p->rank_count && p->local_rank < (p->local_count ? p->local_count : 1),
@@ -48,7 +48,7 @@ static eo_status check(const eo_rendezvous_params *p)
     EO_TRY(check_length(p->log, "port", p->port, sizeof(((struct eo_rendezvous *)NULL)->port)));
     EO_TRY(check_length(p->log, "job", p->job, sizeof(((struct eo_secret *)NULL)->job)));
     EO_REQUIRE(p->log, p->local_count == p->rank_count || p->rank_count == 1 || (p->address && p->port),
-               "ranks are on several hosts (%u of %u on this one), and the address of rank 0 is not told",
+               "the job spans several hosts (%u of %u ranks on this one), but the address of rank 0 is missing",
                p->local_count, p->rank_count);
     return EO_OK;
 }
@@ -61,7 +61,7 @@ static bool is_taken_by_other(const struct eo_rendezvous *rv)
     const bool is_other = fd >= 0 && !eo_socket_is_own(fd, &user);
     if (is_other)
         eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank %u cannot listen for the ranks of its host: a process of "
-                     "another user (%u) has taken this job's name here; give all ranks of the job a token of their own "
+                     "another user (%u) uses this job's name here; give all ranks of the job a token of their own "
                      "(EVENODD_TOKEN_FILE)", rv->params.rank, user);
     if (fd >= 0)
         close(fd);
@@ -76,11 +76,11 @@ static eo_status open_sockets(struct eo_rendezvous *rv)
     rv->has_network = p->local_count < p->rank_count;
     rv->local_address = eo_address_within_host(&rv->secret, rv->host, rv->address, rv->port);
     EO_REQUIRE(&rv->log, !rv->has_network || p->token || p->insecure,
-               "rendezvous at %s without a token: ranks of several hosts must show that they belong to the job; give all of "
-               "them the same 256 bits, or say that it may be insecure", rv->address);
+               "rendezvous at %s without a token: ranks of several hosts must prove their membership in the job; give all of "
+               "them the same 256 bits, or allow an insecure rendezvous", rv->address);
     if (rv->has_network && !p->token && p->rank == 0)
-        eo_log_write(&rv->log, EO_LOG_WARN, "rendezvous at %s is insecure: there is no token, so whoever reaches it can join "
-                     "this job, and read and change what its ranks say", rv->address);
+        eo_log_write(&rv->log, EO_LOG_WARN, "rendezvous at %s is insecure: without a token, anyone with access to it can join "
+                     "this job, and read and change its messages", rv->address);
     if (rv->has_network && p->local_rank == 0) {
         EO_TRY(eo_address_resolve(&rv->root_address, rv->address, rv->port, &rv->log));
         eo_address_text(&rv->root_address, name, sizeof(name));
@@ -89,13 +89,13 @@ static eo_status open_sockets(struct eo_rendezvous *rv)
         /* Debian's /etc/hosts: the others would be turned away elsewhere, and only the deadline would end it. */
         EO_REQUIRE(&rv->log, !eo_address_is_loopback(&rv->root_address) || isdigit((unsigned char)rv->address[0]) ||
                    strchr(rv->address, ':') || strcmp(rv->address, "localhost") == 0,
-                   "rendezvous: on its own host '%s' is %s, which no other host reaches (see /etc/hosts there); give an "
+                   "rendezvous: on its own host '%s' is %s, out of reach for other hosts (see /etc/hosts there); give an "
                    "address of a network", rv->address, name);
         rv->root_listener = eo_socket_listen(&rv->root_address);
         if (rv->root_listener < 0) {
             eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank 0 cannot listen at %s: %s; %s", name, strerror(errno),
-                         errno == EADDRINUSE      ? "another job has it: give another port"
-                         : errno == EADDRNOTAVAIL ? "that is no address of this host: rank 0 has to run where it is"
+                         errno == EADDRINUSE      ? "another job uses it; give another port"
+                         : errno == EADDRNOTAVAIL ? "this host has no such address; run rank 0 on the host of this address"
                                                   : "give another address or port");
             return EO_ERR_IO;
         }
@@ -108,7 +108,7 @@ static eo_status open_sockets(struct eo_rendezvous *rv)
                 return EO_ERR_INVALID;
             eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: rank %u cannot listen for the ranks of its host: %s%s",
                          p->rank, strerror(taken ? EADDRINUSE : errno), taken ? "; another process is the first of this job "
-                         "here: local ranks are repeated, or an earlier run has not ended" : "");
+                         "here: local ranks are repeated, or an earlier run is still there" : "");
             return taken ? EO_ERR_INVALID : EO_ERR_IO;
         }
     }
@@ -139,7 +139,7 @@ static eo_status start(struct eo_rendezvous *rv)
     rv->beat_ms = p->silence_ms / BEATS_IN_SILENCE < BEAT_MS_MAX ? p->silence_ms / BEATS_IN_SILENCE + 1 : BEAT_MS_MAX;
     copy_texts(rv);
     EO_REQUIRE(&rv->log, !p->token || !sodium_is_zero(p->token, EO_TOKEN_BYTES),
-               "rendezvous: a token of zeros, which everybody can guess; draw 256 random bits");
+               "rendezvous: a token of zeros is easy to guess; draw 256 random bits");
     if (!eo_secret_init(&rv->secret, p->token, p->job ? p->job : "")) {
         eo_log_write(&rv->log, EO_LOG_ERROR, "rendezvous: this system has no random bytes");
         return EO_ERR_IO;
@@ -228,7 +228,7 @@ eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t
 {
     if (!rv || !send || !recv)
         return EO_ERR_INVALID;
-    EO_REQUIRE(&rv->log, bytes >= 1 && bytes <= EO_EXCHANGE_MAX, "an exchange of %u bytes a rank: 1 to %d are possible",
+    EO_REQUIRE(&rv->log, bytes >= 1 && bytes <= EO_EXCHANGE_MAX, "an exchange of %u bytes a rank; 1 to %d are possible",
                bytes, EO_EXCHANGE_MAX);
     const struct timespec end = deadline_in((uint64_t)rv->params.timeout_ms + EXCHANGE_GRACE_MS);
     pthread_mutex_lock(&rv->mutex);
@@ -242,7 +242,7 @@ eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t
     }
     if (rv->recv) {
         pthread_mutex_unlock(&rv->mutex);
-        eo_log_write(&rv->log, EO_LOG_ERROR, "two exchanges at one time: one thread has to make all of them");
+        eo_log_write(&rv->log, EO_LOG_ERROR, "two exchanges at one time; make all of them from one thread");
         return EO_ERR_INVALID;
     }
     rv->send = send;
@@ -261,7 +261,7 @@ eo_status eo_rendezvous_all_gather(eo_rendezvous *rv, const void *send, uint32_t
     pthread_mutex_unlock(&rv->mutex);
     if (is_late) {
         char text[200];
-        snprintf(text, sizeof(text), "rank %u waited %u ms for the others in an exchange, and not all came",
+        snprintf(text, sizeof(text), "rank %u waited %u ms for the others in an exchange; some did not come",
                  rv->params.rank, rv->params.timeout_ms + EXCHANGE_GRACE_MS);
         eo_log_write(&rv->log, EO_LOG_ERROR, "%s", text);
         eo_rendezvous_fail(rv, EO_ERR_TIMEOUT, text);

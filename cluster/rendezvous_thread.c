@@ -11,19 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/machine.h"
 
 enum { STRANGERS_MAX = 256, HANDSHAKE_MS = 3000, RETRY_MS = 20, LINGER_MS = 1000, FLUSH_MS = 200, GRACE_MS = 2000 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
 
 static uint64_t ms_ns(uint64_t ms)
 {
@@ -49,7 +42,7 @@ static void on_send(void *user, struct eo_node_link *node_link, enum eo_message 
     if (link->ended)
         return;
     if (!eo_link_send(link, type, body, bytes))
-        end_link(link, "no memory for what it is sent");
+        end_link(link, "no memory for its messages");
     else if (!eo_link_flush(link))
         link->ended = true;
 }
@@ -137,7 +130,7 @@ static void add_link(struct eo_rendezvous *rv, int fd, bool dialled, enum eo_lin
     struct eo_link *link = eo_link_new(fd, dialled, kind, name, rv->params.rank);
     if (!link)
         return;
-    link->opened_ns = now_ns();
+    link->opened_ns = eo_now_ns();
     link->wanted_rank = kind == EO_LINK_ROOT ? 0 : kind == EO_LINK_PARENT ? rv->parent_rank : EO_RANK_ANY;
     link->next = rv->links;
     rv->links = link;
@@ -158,7 +151,7 @@ static void limit_strangers(struct eo_rendezvous *rv)
             oldest = link; /* new ones are put in front */
         }
     if (count > STRANGERS_MAX)
-        end_link(oldest, "too many connections that say nothing");
+        end_link(oldest, "too many silent connections");
 }
 
 static void accept_all(struct eo_rendezvous *rv, int listener)
@@ -170,10 +163,10 @@ static void accept_all(struct eo_rendezvous *rv, int listener)
             continue; /* of another user, or gone again */
         if (fd < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
             if (rv->accept_error != errno)
-                eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: a connection cannot be taken: %s%s", rv->params.rank,
+                eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: cannot accept a connection: %s%s", rv->params.rank,
                               strerror(errno), errno == EMFILE ? "; raise the limit on open files (ulimit -n)" : "");
             rv->accept_error = errno;
-            rv->accept_at_ns = now_ns() + ms_ns(RETRY_MS); /* it waits on, and would be told again at once */
+            rv->accept_at_ns = eo_now_ns() + ms_ns(RETRY_MS); /* it waits on, and would be told again at once */
         }
         if (fd < 0)
             return;
@@ -187,9 +180,9 @@ static void refuse_stranger(struct eo_rendezvous *rv, struct eo_link *link)
     char text[300];
     uint32_t left_out;
     snprintf(text, sizeof(text), "refused a connection from %s: %s", link->name, link->why);
-    if (eo_teller_may_say(&rv->refusals, now_ns(), &left_out)) {
+    if (eo_teller_may_say(&rv->refusals, eo_now_ns(), &left_out)) {
         if (left_out)
-            eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: refused %u more connections, which are not told one by one",
+            eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: refused %u more connections without a message for each",
                           rv->params.rank, left_out);
         eo_teller_say(rv->teller, EO_LOG_WARN, "rank %u: %s", rv->params.rank, text);
     }
@@ -228,7 +221,7 @@ static void dial(struct eo_rendezvous *rv)
         return;
     }
     snprintf(rv->dial_why, sizeof(rv->dial_why), "%s: %s", name, strerror(errno));
-    rv->dial_at_ns = now_ns() + ms_ns(RETRY_MS);
+    rv->dial_at_ns = eo_now_ns() + ms_ns(RETRY_MS);
 }
 
 /* Only a leader whom others than the root may belong to has to listen. */
@@ -268,7 +261,7 @@ static void take_messages(struct eo_rendezvous *rv, struct eo_link *link)
         if (type == 0)
             return;
         if (type < 0 || !eo_node_take(&rv->node, &link->node, (enum eo_message)type, body, bytes)) {
-            eo_link_set_end(link, EO_END_BROKEN, "it sent what makes no sense");
+            eo_link_set_end(link, EO_END_BROKEN, "it sent an invalid message");
             eo_node_down(&rv->node, &link->node, EO_END_BROKEN, link->why); /* who may still be told */
             link->in_node = false;
             link->ended = true;
@@ -338,7 +331,7 @@ static void bury(struct eo_rendezvous *rv)
             eo_node_down(&rv->node, &link->node, link->end, link->why);
         else if (link->kind != EO_LINK_NEW && rv->dial_kind >= 0) {
             snprintf(rv->dial_why, sizeof(rv->dial_why), "%.70s: %.80s", link->name, link->why);
-            rv->dial_at_ns = now_ns() + ms_ns(RETRY_MS);
+            rv->dial_at_ns = eo_now_ns() + ms_ns(RETRY_MS);
         }
         eo_link_free(link);
         place = &rv->links; /* the list may have changed */
@@ -444,7 +437,7 @@ static void look_at_wishes(struct eo_rendezvous *rv)
         eo_node_fail(&rv->node, &rv->own_failure);
     if (!stop || rv->end_ns)
         return;
-    rv->end_ns = now_ns() + ms_ns(rv->leave ? LINGER_MS : FLUSH_MS);
+    rv->end_ns = eo_now_ns() + ms_ns(rv->leave ? LINGER_MS : FLUSH_MS);
     if (rv->leave)
         eo_node_leave(&rv->node);
     for (struct eo_link *link = rv->links; link; link = link->next)
@@ -465,7 +458,7 @@ static uint32_t fill_polls(struct eo_rendezvous *rv)
         rv->poll_capacity = 2 * count;
     }
     rv->polls[0] = (struct pollfd){.fd = rv->wake, .events = POLLIN};
-    const bool accepts = now_ns() >= rv->accept_at_ns;
+    const bool accepts = eo_now_ns() >= rv->accept_at_ns;
     for (int i = 0; i < 3; i++)
         rv->polls[i + 1] = (struct pollfd){.fd = accepts ? listeners[i] : -1, .events = POLLIN}; /* -1: passed over */
     count = 4;
@@ -511,14 +504,14 @@ static bool is_over(const struct eo_rendezvous *rv)
 {
     if (!rv->end_ns)
         return false;
-    return now_ns() >= rv->end_ns || !rv->links;
+    return eo_now_ns() >= rv->end_ns || !rv->links;
 }
 
 static void run(struct eo_rendezvous *rv)
 {
     eo_node_start(&rv->node);
     while (!is_over(rv)) {
-        uint64_t now = now_ns();
+        uint64_t now = eo_now_ns();
         if (rv->dial_kind >= 0 && now >= rv->dial_at_ns && !rv->end_ns && rv->node.failure.status == EO_OK)
             dial(rv);
         const uint32_t count = fill_polls(rv);
@@ -527,7 +520,7 @@ static void run(struct eo_rendezvous *rv)
             serve_all(rv, count);
         look_at_wishes(rv);
         wind_up(rv);
-        now = now_ns();
+        now = eo_now_ns();
         if (now >= rv->tick_ns + ms_ns(rv->beat_ms))
             tick(rv, now);
         bury(rv);
@@ -552,7 +545,7 @@ void *eo_rendezvous_main(void *rendezvous)
     };
     snprintf(params.self.host, sizeof(params.self.host), "%s", rv->host);
     rv->dial_kind = p->local_rank != 0 ? DIAL_LEADER : p->rank != 0 ? DIAL_ROOT : -1;
-    rv->tick_ns = now_ns();
+    rv->tick_ns = eo_now_ns();
     rv->partial_ns = rv->tick_ns + ms_ns(p->timeout_ms) / 2;
     rv->join_end_ns = rv->tick_ns + ms_ns(p->timeout_ms) + (p->rank == 0 ? 0 : ms_ns(GRACE_MS));
     if (eo_node_init(&rv->node, &params, &node_ops, rv) < 0) {

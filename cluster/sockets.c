@@ -48,15 +48,15 @@ eo_status eo_address_resolve(struct eo_address *out, const char *name, const cha
     struct addrinfo *found = NULL;
     const int error = getaddrinfo(name, port, &hints, &found);
     if (error != 0 || !found) {
-        eo_log_write(log, EO_LOG_ERROR, "rendezvous: host '%s', port '%s': %s; give a name or address of rank 0's host "
-                     "that all ranks can reach, and a port as a number", name, port, gai_strerror(error));
+        eo_log_write(log, EO_LOG_ERROR, "rendezvous: host '%s', port '%s': %s; give a name or address of rank 0's host within "
+                     "reach of all ranks, and a port as a number", name, port, gai_strerror(error));
         return error == EAI_MEMORY ? EO_ERR_NO_MEMORY : error == EAI_SERVICE ? EO_ERR_INVALID : EO_ERR_IO;
     }
     *out = (struct eo_address){.bytes = found->ai_addrlen};
     memcpy(&out->storage, found->ai_addr, found->ai_addrlen);
     freeaddrinfo(found);
-    EO_REQUIRE(log, !is_wildcard(out), "rendezvous: '%s' stands for all addresses of a host; give the one that the other "
-               "ranks reach, and no other is listened to", name);
+    EO_REQUIRE(log, !is_wildcard(out), "rendezvous: '%s' means all addresses of a host; give the one address for the other "
+               "ranks to reach (rank 0 listens there only)", name);
     return EO_OK;
 }
 

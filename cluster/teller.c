@@ -49,7 +49,7 @@ static void *teller_main(void *user)
             teller->first = (teller->first + 1) % EO_TELLER_QUEUE;
             teller->count--;
         } else {
-            snprintf(next.text, sizeof(next.text), "%u more messages came while the log took none", teller->left_out);
+            snprintf(next.text, sizeof(next.text), "%u more messages were dropped while the log was busy", teller->left_out);
             teller->left_out = 0;
         }
         pthread_mutex_unlock(&teller->mutex);

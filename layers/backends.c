@@ -21,8 +21,8 @@ const struct eo_team_backend *eo_team_backend_find(const char *device, const cha
         if (strcmp(backends[i]->device, name) == 0)
             return backends[i];
     *reason = strcmp(name, "cuda") == 0
-                  ? "this build has no CUDA kernels; configure with -Dcuda=enabled on a machine with the CUDA toolkit, "
-                    "or take \"cpu\""
+                  ? "this build has no CUDA kernels; configure with -Dcuda=enabled on a machine with the CUDA toolkit, or use "
+                    "\"cpu\""
                   : "devices are \"cpu\" and \"cuda\"";
     return NULL;
 }

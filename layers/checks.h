@@ -3,7 +3,6 @@
  * The layers' own log and checks: like any trainer, this library cannot see the runtime's.
  *
  * LAYERS_REQUIRE  the caller's bug. Logged, returned as EO_ERR_INVALID.
- * LAYERS_TRY      the status of a lower call travels up unchanged.
  */
 #ifndef EO_LAYERS_CHECKS_H
 #define EO_LAYERS_CHECKS_H
@@ -14,20 +13,13 @@
 /* printf to the log's callback; texts longer than 1000 bytes are cut. */
 void eo_layers_log(const eo_log *log, eo_log_level level, const char *format, ...) EO_PRINTF(3, 4);
 
-/* The format says what was wrong, where, and what to do. */
+/* The format says the fault, the place and the remedy. */
 #define LAYERS_REQUIRE(log, condition, ...)                                                                           \
     do {                                                                                                              \
         if (!(condition)) {                                                                                           \
             eo_layers_log(log, EO_LOG_ERROR, __VA_ARGS__);                                                            \
             return EO_ERR_INVALID;                                                                                    \
         }                                                                                                             \
-    } while (0)
-
-#define LAYERS_TRY(expression)                                                                                        \
-    do {                                                                                                              \
-        const eo_status layers_try_status = (expression);                                                             \
-        if (layers_try_status < 0)                                                                                    \
-            return layers_try_status;                                                                                 \
     } while (0)
 
 #endif

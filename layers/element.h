@@ -8,11 +8,6 @@
 #include <evenodd/common.h>
 #include <string.h>
 
-static inline uint64_t eo_element_bytes(eo_dtype dtype)
-{
-    return dtype == EO_DTYPE_BF16 ? 2 : 4;
-}
-
 static inline float eo_element_from_bf16(uint16_t value)
 {
     const uint32_t bits = (uint32_t)value << 16;
@@ -47,12 +42,12 @@ static inline void eo_element_store(eo_dtype dtype, void *values, uint64_t index
 /* Element `index` of an array that may be missing. */
 static inline const void *eo_element_at(eo_dtype dtype, const void *values, uint64_t index)
 {
-    return values == NULL ? NULL : (const char *)values + index * eo_element_bytes(dtype);
+    return values == NULL ? NULL : (const char *)values + index * eo_dtype_bytes(dtype);
 }
 
 static inline void *eo_element_at_mutable(eo_dtype dtype, void *values, uint64_t index)
 {
-    return values == NULL ? NULL : (char *)values + index * eo_element_bytes(dtype);
+    return values == NULL ? NULL : (char *)values + index * eo_dtype_bytes(dtype);
 }
 
 static inline void eo_elements_load(eo_dtype dtype, float *to, const void *values, uint64_t first, uint64_t count)

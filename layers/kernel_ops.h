@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a backend computes: one table of functions, called by the passes (block.c, operations.c, lm_head.c,
- * transformer.c) and by nothing else.
+ * The kernels of a backend: one table of functions, called by the passes (layers/transformer/) and by nothing else.
  *
- *     "cpu"        fp32 on the CPU: the kernels of kernels.h
- *     "reference"  fp32 and bf16 in plain C (reference_ops.c on top of reference_kernels.h): the CPU's bf16, and what
- *                  kernels of other devices are held against
+ *     "cpu"        fp32 on the CPU (layers/cpu/)
+ *     "reference"  fp32 and bf16 in plain C (layers/reference/): the CPU's bf16, and the standard for the other two
  *     "cuda"       fp32 and bf16 on a GPU (layers/cuda/)
  *
- * What holds for all of them:
+ * Common to all of them:
  * - Every pointer is memory of the team's device; on a GPU the host cannot read it. The argument structures themselves
  *   are host memory, read during the call only.
  * - A call enqueues on the team's stream and returns; it waits for nothing, but for all_finite, and allocates nothing.
  *   On the CPU the work is done on return.
- * - `void *` tensors are in types.compute, but for those that are named gradients of weights: types.gradient. `float *`
- *   and `double *` are what they say, whatever the types.
+ * - `void *` tensors are in types.compute, but for gradients of weights: types.gradient. `float *` and `double *` mean
+ *   fp32 and double, whatever the types.
  * - bf16: a load is converted to fp32, all arithmetic and every sum is in fp32, a store rounds once, to the nearest,
  *   ties away from zero: (bits + 0x8000) >> 16, a NaN stays one.
  * - Tensors are row-major; `rows` is the number of tokens (batch x seq). Strides and widths are in elements.
@@ -25,21 +23,21 @@
  *   from zero, and the old value is added to it last.
  * - Results are repeatable: no sum is taken in an order that depends on time ("cuda": but for attention_backward by
  *   cuDNN, unless its team is repeatable). On the CPU they do not depend on the number of threads either ("cpu": but for
- *   multiply, see kernels.h).
+ *   multiply, see layers/cpu/kernels.h).
  * - `scratch`: at least as large as the function beside it says, no content before or after.
  * - Sizes are trusted: the model has checked them.
  *
- * A function returns EO_OK, EO_ERR_NO_MEMORY, EO_ERR_DEVICE (logged by the team: which call), and the pass stops there.
+ * A function returns EO_OK, EO_ERR_NO_MEMORY, EO_ERR_DEVICE (the team logs the failed call), and the pass stops there.
  */
 #ifndef EO_LAYERS_KERNEL_OPS_H
 #define EO_LAYERS_KERNEL_OPS_H
 
 #include "layers/element.h"
-#include "layers/kernels.h"
+#include "layers/team.h"
 
 struct eo_types {
     eo_dtype compute;  /* activations, their gradients, weights */
-    eo_dtype gradient; /* gradients of weights: what is reduced */
+    eo_dtype gradient; /* gradients of weights, as the ranks reduce them */
 };
 
 /* ---- products ---- */
@@ -52,7 +50,7 @@ struct eo_operand {
 };
 
 /*
- * What is done to a product's sums before they are stored. x is the sum in fp32, aux [m][n] in types.compute.
+ * The last step of a product, before its sums are stored. x is the sum in fp32, aux [m][n] in types.compute.
  *
  *     BIAS           C = x + bias
  *     BIAS_GELU      aux = x + bias, C = gelu(x + bias): of aux as stored ("reference": a recompute of GELU alone
@@ -66,7 +64,7 @@ enum eo_epilogue { EO_EPILOGUE_NONE, EO_EPILOGUE_BIAS, EO_EPILOGUE_BIAS_GELU, EO
 /* C[m][n] (+)= A[m][k] B[k][n]. C is in types.compute, or, a gradient of weights, in types.gradient. */
 struct eo_multiply {
     struct eo_types types;
-    bool weight_gradient; /* which of the two C is */
+    bool weight_gradient; /* C is in types.gradient */
     void *c;
     uint64_t c_stride;
     struct eo_operand a, b;
@@ -138,7 +136,7 @@ struct eo_swiglu {
 
 /*
  * LayerNorm (centered), or RMSNorm (no mean, no bias). sum = residual + (branch + branch_bias), stored first; the norm
- * is taken of what was stored. Without a branch nothing is summed, `sum` is NULL and the residual is normed. sum may be
+ * is taken of the stored sum. Without a branch nothing is summed, `sum` is NULL and the residual is normed. sum may be
  * residual or branch. mean and rstd: [rows]. branch_bias may be NULL.
  */
 struct eo_norm {
@@ -152,7 +150,7 @@ struct eo_norm {
 };
 
 /*
- * `in` is what was normed. in_gradient = skip_gradient (or NULL: zero) + the gradient through the norm; it may be
+ * `in` is the norm's input. in_gradient = skip_gradient (or NULL: zero) + the gradient through the norm; it may be
  * skip_gradient or out_gradient. weight_gradient and bias_gradient (centered) [width].
  */
 struct eo_norm_gradient {
@@ -169,7 +167,7 @@ struct eo_norm_gradient {
 
 /*
  * RMSNorm over every head of q and k. A row holds head_count[0] heads that take weight[0], then head_count[1] that take
- * weight[1], all of head_size, then `copied` elements that are copied as they are. out is not in.
+ * weight[1], all of head_size, then `copied` elements, copied unchanged. out is not in.
  */
 struct eo_head_norm {
     struct eo_types types;
@@ -181,9 +179,9 @@ struct eo_head_norm {
 };
 
 /*
- * In `gradient` that of out becomes that of `in` (what lies behind the heads is left alone). The weights' gradients may
- * not be written yet: sums[2][eo_head_norm_parts(rows)][head_size], of equal parts of the rows in their order, are what
- * head_norm_weights makes them of.
+ * Turns `gradient` from that of out into that of `in`; elements behind the heads keep their content. The weights'
+ * gradients may not be written yet: head_norm_weights makes them of sums[2][eo_head_norm_parts(rows)][head_size], a part
+ * for every few rows, in their order.
  */
 struct eo_head_norm_gradient {
     struct eo_types types;
@@ -218,7 +216,17 @@ static inline uint64_t eo_head_norm_parts(uint64_t rows)
 
 /* ---- attention ---- */
 
-/* Rotates q or k in place, see eo_rope in kernels.h. table: eo_rope_table's. */
+/* eo_rope_table_floats(seq, head_size) floats of the caller, [seq][head_size] (cosines, then sines): the angle of pair i
+ * at position t is t * theta^(-2i / head_size), scaled. head_size is even. Computed in double, once: the kernels of all
+ * devices read the table, and know of no scaling. `scaling` NULL: plain. */
+uint64_t eo_rope_table_floats(uint32_t seq, uint32_t head_size);
+void eo_rope_table(float *table, uint32_t seq, uint32_t head_size, float theta, const eo_rope_scaling *scaling);
+
+/*
+ * Rotates q or k in place: element i of a head with element i + head_size / 2 (halves, as in Llama's published weights in
+ * the transformers layout). values: rows of head_count x head_size elements, `stride` apart; row r is position r % seq.
+ * backward turns the other way: the gradient. table: eo_rope_table's.
+ */
 struct eo_rotation {
     struct eo_types types;
     void *values;
@@ -230,9 +238,20 @@ struct eo_rotation {
 };
 
 /*
- * Causal attention, see eo_attention_shape in kernels.h. log_sum_exp: [batch][head_count][seq]. The gradients have the
- * strides of q, k and v, and are q, k and v themselves where the table says gradients_in_place, else memory of their own;
- * what lies between rows is left alone.
+ * Causal, within each sequence, scale 1 / sqrt(head_size). Head h of a token's row begins at h x head_size; query head h
+ * uses key/value head h / (head_count / kv_head_count). Strides go from token to token: with GPT-2's
+ * qkv[token][3 x width], q = qkv, k = qkv + width, v = qkv + 2 x width, and q_stride = kv_stride = 3 x width.
+ */
+struct eo_attention_shape {
+    uint32_t batch, seq;
+    uint32_t head_count, kv_head_count, head_size;
+    uint64_t q_stride, kv_stride; /* q; k and v. Their gradients have the same */
+    uint64_t out_stride;          /* out and out_gradient */
+};
+
+/*
+ * log_sum_exp: [batch][head_count][seq]. The gradients have the strides of q, k and v, and are q, k and v themselves where
+ * the table says gradients_in_place, else memory of their own; the gaps between rows keep their content.
  */
 struct eo_attention {
     struct eo_types types;
@@ -294,11 +313,11 @@ struct eo_kernel_ops {
      */
     bool fused_epilogues;
     bool gradients_in_place; /* attention_backward may write over q, k and v */
-    bool host_memory;        /* the host may read and write what the kernels do */
+    bool host_memory;        /* the kernels' memory is the host's too */
     bool (*supports)(struct eo_types types);
 
-    /* For a model's description: pure functions of their arguments, equal on all ranks, at least what any plan of the
-     * backend may take. 0: none. */
+    /* For a model's description: pure functions of their arguments, equal on all ranks, and enough for every plan of
+     * the backend. 0: none. */
     uint64_t (*norm_scratch_bytes)(uint64_t rows, uint64_t width);   /* norm_backward */
     uint64_t (*column_scratch_bytes)(uint64_t rows, uint64_t width); /* column_sums */
     uint64_t (*attention_scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape,
@@ -306,9 +325,9 @@ struct eo_kernel_ops {
     uint64_t (*embedding_scratch_bytes)(uint64_t rows, uint64_t width, uint64_t vocabulary);
 
     /*
-     * Before the first step, once for every shape that the passes will run: a backend may choose and build its plans
-     * now, and take memory and time for it. Pointers are NULL; those of the calls are aligned as said above. NULL: no
-     * need. What was not prepared works as well.
+     * Before the first step, once for every shape of the passes: a backend may choose and build its plans now, and take
+     * memory and time for it. Pointers are NULL; those of the calls are aligned as said above. A table may have NULL here;
+     * products and attention without preparation work as well.
      */
     eo_status (*prepare_multiply)(eo_team *team, const struct eo_multiply *product);
     eo_status (*prepare_attention)(eo_team *team, const struct eo_attention *attention);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a level of the processor (avx512, avx2, plain) offers: one thread's part of each kernel. The fronts in
- * kernels.c, norm.c, attention.c and loss.c split the work, the table's functions trust them. The same source
- * (*_vector.h) is compiled once for each level (level_*.c), so the levels differ in vector width and rounding only.
+ * The kernels of a level of the processor (avx512, avx2, plain): one thread's part of each. The files of layers/cpu/ with
+ * the kernels' names split the work, the table's functions trust them. The same source (*_vector.h) is compiled once for
+ * each level (level_*.c), so the levels differ in vector width and rounding only.
  *
- * Operands are as in kernels.h; `rows` are the rows of this part, and pointers stand at its first row.
+ * Operands are as in kernel_ops.h, in fp32; `rows` are the rows of this part, and pointers stand at its first row.
  */
 #ifndef EO_LAYERS_KERNEL_TABLE_H
 #define EO_LAYERS_KERNEL_TABLE_H
 
-#include "layers/kernels.h"
+#include "layers/kernel_ops.h"
 
 enum {
     EO_STRIP = 256,      /* columns that one task sums over all rows; a multiple of every vector width */
-    EO_NORM_PARTS = 16,  /* parts of rows whose sums norm backward adds in order */
+    EO_NORM_PARTS = 16,  /* parts of the rows; norm backward adds their sums in order */
     EO_QUERY_BLOCK = 64, /* queries of one block of attention; a multiple of EO_TILE_ROWS */
     EO_TILE_ROWS = 8,    /* attention's bounds are rounded to it; a multiple of every level's tile */
     EO_TILE_PAD = 32,    /* attention pads keys to it; a multiple of every level's panel */
@@ -37,12 +37,14 @@ struct eo_norm_part {
     uint64_t rows, width;
 };
 
-struct eo_norm_rows {
-    struct eo_norm_input input;
-    const float *weight, *bias; /* bias NULL and mean not used: RMSNorm */
-    float *sum, *out, *mean, *rstd;
+/* RMSNorm of the heads of one weight. Backward: `out` goes from the gradient of out to that of in; sums[part][head_size]
+ * of the weight's gradient, a part for every part_rows rows. */
+struct eo_head_rows {
+    const float *in, *weight;
+    float *out, *sums;
+    uint64_t in_stride, out_stride, rows, part_rows;
+    uint32_t head_count, head_size;
     float eps;
-    uint64_t rows, width;
 };
 
 /* One sequence and one query head (forward) or key/value head with its group of query heads (backward). Pointers
@@ -63,20 +65,17 @@ struct eo_kernel_table {
     void (*gelu_forward)(float *out, const float *in, const float *bias, uint64_t rows, uint64_t width);
     void (*gelu_backward)(const struct eo_strip *strip, float *in_gradient, const float *out_gradient,
                           const float *in, const float *bias);
-    void (*swiglu_forward)(float *out, const float *gate, const float *up, uint64_t stride, uint64_t rows,
-                           uint64_t width);
-    void (*swiglu_backward)(float *gate_gradient, float *up_gradient, const float *out_gradient, const float *gate,
-                            const float *up, uint64_t stride, uint64_t rows, uint64_t width);
-    void (*layernorm_forward)(const struct eo_norm_rows *rows);
-    void (*layernorm_again)(const struct eo_norm_rows *rows); /* input.residual is the sum; mean, rstd are read */
+    void (*swiglu_forward)(const struct eo_swiglu *part);
+    void (*swiglu_backward)(const struct eo_swiglu *part);
+    void (*layernorm_forward)(const struct eo_norm *part);
+    void (*layernorm_again)(const struct eo_norm *part);
     void (*layernorm_backward)(const struct eo_norm_part *part);
-    void (*rmsnorm_forward)(const struct eo_norm_rows *rows);
-    void (*rmsnorm_again)(const struct eo_norm_rows *rows);
+    void (*rmsnorm_forward)(const struct eo_norm *part);
+    void (*rmsnorm_again)(const struct eo_norm *part);
     void (*rmsnorm_backward)(const struct eo_norm_part *part);
     void (*head_norm_forward)(const struct eo_head_rows *heads);
     void (*head_norm_backward)(const struct eo_head_rows *heads); /* sums [head_size] are those of these rows */
-    void (*rope)(float *values, uint64_t stride, const float *table, uint64_t first_row, uint64_t rows, uint32_t seq,
-                 uint32_t head_count, uint32_t head_size, bool backward);
+    void (*rotate)(const struct eo_rotation *part, uint64_t first_row); /* values stands at the first row of all */
     void (*attention_forward)(const struct eo_attention_head *head);
     void (*attention_backward)(const struct eo_attention_head *head);
     /* One row. *max and *sum (of exponentials of the distance from max); `next` is fetched ahead, or NULL. With

@@ -5,8 +5,12 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include "layers/checks.h"
-#include "layers/kernel_ops.h"
+#include "layers/cpu/kernels.h"
 
 enum { TEAM_THREADS_MAX = 1024, TEAM_SPINS = 1000 };
 
@@ -255,7 +259,7 @@ const struct eo_team_backend eo_team_cpu_backend = {
     .create = team_create,
     .destroy = team_destroy,
     .memory_bytes = team_memory_bytes,
-    .measure = eo_product_measure_cpu,
+    .measure = eo_cpu_product_measure,
 };
 
 /* ---- of any backend ---- */

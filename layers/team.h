@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What computes a rank's kernels (created and destroyed by the functions of evenodd/layers.h): threads of the CPU, or a
- * device with its stream and libraries' handles. A backend stands in the list of backends.c and gives its kernel tables
- * (kernel_ops.h); its teams begin with a struct eo_team.
+ * A team computes a rank's kernels (evenodd/layers.h creates and destroys it): threads of the CPU, or a device with its
+ * stream and libraries' handles. A backend stands in the list of backends.c and gives its kernel tables (kernel_ops.h);
+ * its teams begin with a struct eo_team.
  *
- * On the CPU: eo_team_run hands out the indices 0 ... count-1 one by one to whoever is free, the calling thread included,
+ * On the CPU: eo_team_run hands out the indices 0 ... count-1 one by one to the free threads, the calling one included,
  * and returns when all are done. It allocates nothing. Workers spin for a moment after a run, then sleep. They compute
- * under the caller's floating-point control word (flushing of denormals, rounding), so who runs a task never shows in
- * its result. A team belongs to one calling thread at a time, and a task must not call eo_team_run.
+ * under the caller's floating-point control word (flushing of denormals, rounding), so a task has the same result on any
+ * thread. A team belongs to one calling thread at a time, and a task must not call eo_team_run.
  */
 #ifndef EO_LAYERS_TEAM_H
 #define EO_LAYERS_TEAM_H
@@ -19,7 +19,7 @@ struct eo_team_backend;
 
 struct eo_team {
     const struct eo_team_backend *backend;
-    /* Where the trainer is, for what is said when a kernel fails; layer NULL: in no pass. The names live as long as the model. */
+    /* Where the trainer is, for the text of a failed kernel; layer NULL: in no pass. The names live as long as the model. */
     const char *layer, *pass;
     uint32_t rank;
 };
@@ -27,7 +27,7 @@ struct eo_team {
 struct eo_team_backend {
     const char *device;
     const struct eo_kernel_ops *const *kernels; /* in order of preference, then NULL */
-    /* params are filled in. EO_ERR_UNSUPPORTED: no such device here (logged: what is missing, what to do). */
+    /* params are filled in. EO_ERR_UNSUPPORTED: no such device here (logged, with the remedy). */
     eo_status (*create)(eo_team **out, const eo_team_params *params);
     void (*destroy)(eo_team *team); /* of a half-built one too */
     /* Device memory that the team holds outside the plan: handles, workspaces. */
@@ -36,9 +36,9 @@ struct eo_team_backend {
 };
 
 extern const struct eo_team_backend eo_team_cpu_backend;
-extern const struct eo_team_backend eo_team_cuda_backend; /* where EO_LAYERS_CUDA is defined: layers/cuda/team_cuda.c */
+extern const struct eo_team_backend eo_team_cuda_backend; /* where EO_LAYERS_CUDA is defined: layers/cuda/team.c */
 
-/* NULL: not built, or unknown; *reason then says what is missing and what to do. A NULL name is "cpu". */
+/* NULL: not built, or unknown; *reason then says why, and the remedy. A NULL name is "cpu". */
 const struct eo_team_backend *eo_team_backend_find(const char *device, const char **reason);
 
 /* The first table of the backend that takes these element types; NULL: none does. */

@@ -11,22 +11,22 @@
  * for reductions, as has a world of replicas.
  */
 #include "base/check.h"
-#include "runtime/runtime_internal.h"
+#include "runtime/internal.h"
 
 static eo_status open_one(struct eo_runtime *rt, struct eo_comm **out, struct eo_group *group, uint32_t rank,
                           bool reduces, const char *what)
 {
     const bool apart = reduces && rt->plan->params.separate_reduce_stream;
     EO_TRY(rt->world->ops->open(out, group, rank, rt->device, apart ? EO_QUEUE_REDUCE : EO_QUEUE_COMM));
-    rt->comms[rt->comm_count++] = *out;
+    rt->comms.all[rt->comms.count++] = *out;
     eo_runtime_log_outside(rt, what);
     return EO_OK;
 }
 
 static eo_status open_pair(struct eo_runtime *rt, struct eo_group *group, uint32_t rank)
 {
-    EO_TRY(open_one(rt, &rt->gather_comm, group, rank, false, "the communicator of gathers"));
-    return open_one(rt, &rt->reduce_comm, group, rank, true, "the communicator of reductions");
+    EO_TRY(open_one(rt, &rt->comms.gather, group, rank, false, "the communicator of gathers"));
+    return open_one(rt, &rt->comms.reduce, group, rank, true, "the communicator of reductions");
 }
 
 static eo_status split(struct eo_runtime *rt, struct eo_group **out, struct eo_group_place *place, uint32_t color)
@@ -40,13 +40,13 @@ static eo_status open_groups(struct eo_runtime *rt)
     const struct eo_plan *plan = rt->plan;
     const uint32_t size = plan->params.shard_group, rank = rt->world->rank;
     struct eo_group_place shard, replica;
-    EO_TRY(open_one(rt, &rt->world_comm, rt->world->group, rank, false, "the communicator of norms"));
-    EO_TRY(split(rt, &rt->shard_group, &shard, rank / size));
-    EO_TRY(split(rt, &rt->replica_group, &replica, rank % size));
+    EO_TRY(open_one(rt, &rt->comms.world, rt->world->group, rank, false, "the communicator of norms"));
+    EO_TRY(split(rt, &rt->comms.shard_group, &shard, rank / size));
+    EO_TRY(split(rt, &rt->comms.replica_group, &replica, rank % size));
     EO_ASSERT(shard.rank == rank % size && shard.rank_count == size);
     EO_ASSERT(replica.rank == rank / size && replica.rank_count == plan->replicas);
-    EO_TRY(open_pair(rt, rt->shard_group, shard.rank));
-    return open_one(rt, &rt->replica_comm, rt->replica_group, replica.rank, true, "the communicator of replicas");
+    EO_TRY(open_pair(rt, rt->comms.shard_group, shard.rank));
+    return open_one(rt, &rt->comms.replica, rt->comms.replica_group, replica.rank, true, "the communicator of replicas");
 }
 
 eo_status eo_communicators_check(const eo_log *log, const struct eo_plan *plan, const struct eo_world *world)
@@ -63,27 +63,25 @@ eo_status eo_communicators_check(const eo_log *log, const struct eo_plan *plan, 
 eo_status eo_communicators_open(struct eo_runtime *rt)
 {
     const struct eo_plan *plan = rt->plan;
-    rt->shard_rank = rt->world->rank % plan->params.shard_group;
+    rt->shards.rank = rt->world->rank % plan->params.shard_group;
     eo_runtime_log_outside(rt, NULL);
     if (plan->replicas > 1 && plan->params.shard_group > 1) {
         EO_TRY(open_groups(rt));
     } else {
         EO_TRY(open_pair(rt, rt->world->group, rt->world->rank));
-        rt->world_comm = rt->gather_comm;
-        rt->replica_comm = plan->replicas > 1 ? rt->reduce_comm : NULL;
+        rt->comms.world = rt->comms.gather;
+        rt->comms.replica = plan->replicas > 1 ? rt->comms.reduce : NULL;
     }
-    rt->is_connected = true;
+    rt->comms.are_open = true;
     return EO_OK;
 }
 
-void eo_communicators_close(struct eo_runtime *rt)
+void eo_communicators_close(struct runtime_comms *comms, const struct eo_world *world)
 {
-    for (uint32_t c = 0; c < rt->comm_count; c++)
-        rt->world->ops->close(rt->comms[c]);
-    rt->comm_count = 0;
-    if (rt->shard_group)
-        rt->world->ops->group_release(rt->shard_group);
-    if (rt->replica_group)
-        rt->world->ops->group_release(rt->replica_group);
-    rt->shard_group = rt->replica_group = NULL;
+    for (uint32_t c = 0; c < comms->count; c++)
+        world->ops->close(comms->all[c]);
+    if (comms->shard_group)
+        world->ops->group_release(comms->shard_group);
+    if (comms->replica_group)
+        world->ops->group_release(comms->replica_group);
 }

@@ -3,7 +3,7 @@
  * A look at a device before anything is reserved on it.
  */
 #include "base/check.h"
-#include "runtime/world_internal.h"
+#include "runtime/world/internal.h"
 #include "streams/device.h"
 
 eo_status eo_device_ask(eo_device_facts *out, const char *device, uint32_t device_index, const eo_log *log)

@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "streams/activity.h"
+#include "streams/trace/activity.h"
 #include "streams/device.h"
 
 _Static_assert((int)EO_GPU_KERNEL == (int)EO_ACTIVITY_KERNEL && (int)EO_GPU_COPY == (int)EO_ACTIVITY_COPY &&
@@ -25,9 +25,9 @@ static eo_status start(eo_gpu_profile *profile, const eo_gpu_profile_params *par
 {
     profile->ops = eo_device_profiler("cuda");
     if (!profile->ops) {
-        eo_log_write(&profile->log, EO_LOG_ERROR, "what a GPU ran is not told by this build: %s",
-                     eo_device_is_known("cuda") ? "CUPTI's header, cupti.h of CUDA's toolkit, was not there"
-                                                : "it is one without CUDA");
+        eo_log_write(&profile->log, EO_LOG_ERROR, "this build cannot report GPU activity: %s",
+                     eo_device_is_known("cuda") ? "it was built without CUPTI's header (cupti.h of CUDA's toolkit)"
+                                                : "it has no CUDA");
         return EO_ERR_UNSUPPORTED;
     }
     profile->has_activities = true;
@@ -64,7 +64,7 @@ static eo_status stop(eo_gpu_profile *profile)
     eo_activities_link(&profile->activities);
     profile->is_complete = true;
     if (status < 0)
-        eo_log_write(&profile->log, EO_LOG_ERROR, "CUPTI did not hand over all that it has; what is told is not complete");
+        eo_log_write(&profile->log, EO_LOG_ERROR, "CUPTI did not deliver all of its records; the report is incomplete");
     return status;
 }
 

@@ -11,21 +11,21 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "runtime/runtime_internal.h"
+#include "runtime/internal.h"
 
-void eo_host_set(struct eo_runtime *rt, void *steps, void *staging)
+void eo_host_set(struct runtime_host *host, const struct eo_plan *plan, void *steps, void *staging)
 {
-    rt->host.steps = steps;
-    rt->host.staging = staging;
-    rt->host.piece_bytes = eo_plan_staging_bytes(rt->plan);
+    host->steps = steps;
+    host->staging = staging;
+    host->piece_bytes = eo_plan_staging_bytes(plan);
 }
 
 /* -- waiting -------------------------------------------------------------------------------------------------------*/
 
 static eo_status poll_collectives(struct eo_runtime *rt)
 {
-    for (uint32_t c = 0; c < rt->comm_count; c++)
-        EO_TRY(rt->world->ops->poll(rt->comms[c]));
+    for (uint32_t c = 0; c < rt->comms.count; c++)
+        EO_TRY(rt->world->ops->poll(rt->comms.all[c]));
     return EO_OK;
 }
 
@@ -60,8 +60,8 @@ static eo_status drain(struct eo_runtime *rt)
 {
     const struct eo_device_ops *ops = rt->device->ops;
     for (uint32_t q = 0; rt->world->ops->poll && q < rt->device->params.queue_count; q++) {
-        ops->record(rt->device, q, &rt->drained[q]);
-        EO_TRY(await(rt, &rt->drained[q]));
+        ops->record(rt->device, q, &rt->queues.drained[q]);
+        EO_TRY(await(rt, &rt->queues.drained[q]));
     }
     return ops->drain(rt->device);
 }
@@ -80,7 +80,7 @@ eo_status eo_host_piece(struct eo_runtime *rt, void **piece)
 {
     struct runtime_host *host = &rt->host;
     *piece = host->staging + host->next_piece * host->piece_bytes;
-    return eo_host_await(rt, &host->staged[host->next_piece], "waiting for room to copy through");
+    return eo_host_await(rt, &host->staged[host->next_piece], "waiting for room in the copy buffers");
 }
 
 void eo_host_piece_issued(struct eo_runtime *rt)
@@ -102,6 +102,24 @@ eo_status eo_host_upload(struct eo_runtime *rt, void *to, const void *from, uint
         EO_TRY(eo_host_piece(rt, &piece));
         memcpy(piece, (const char *)from + at, part);
         rt->device->ops->upload(rt->device, (char *)to + at, piece, part);
+        eo_host_piece_issued(rt);
+    }
+    return EO_OK;
+}
+
+eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64_t count, eo_produce_fn produce, void *user)
+{
+    if (rt->device->ops->is_host_memory) {
+        produce(user, offset, count, to);
+        return EO_OK;
+    }
+    const uint64_t room = rt->host.piece_bytes / sizeof(float);
+    for (uint64_t done = 0; done < count; done += room) {
+        const uint64_t part = eo_min_u64(room, count - done);
+        void *piece;
+        EO_TRY(eo_host_piece(rt, &piece));
+        produce(user, offset + done, part, piece);
+        rt->device->ops->upload(rt->device, to + done, piece, part * sizeof(float));
         eo_host_piece_issued(rt);
     }
     return EO_OK;
@@ -131,11 +149,11 @@ static eo_status check_copy(struct eo_runtime *rt, const void *to, const void *f
 {
     if (!rt)
         return EO_ERR_INVALID;
-    if (rt->phase == PHASE_FAILED || rt->recording || !to || !from)
+    if (rt->cursor.phase == PHASE_FAILED || rt->graph.recording || !to || !from)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s %s", call,
-                               rt->recording               ? "while a step is recorded: copy before eo_step_begin"
-                               : rt->phase == PHASE_FAILED ? "after an error: destroy the runtime"
-                                                           : "of nothing: a pointer is NULL");
+                               rt->graph.recording                ? "during the recording of a step: copy before eo_step_begin"
+                               : rt->cursor.phase == PHASE_FAILED ? "after an error: destroy the runtime"
+                                                                  : "with a NULL pointer");
     return EO_OK;
 }
 
@@ -156,13 +174,13 @@ eo_status eo_runtime_download(eo_runtime *rt, void *to, const void *from, uint64
 /* The layer whose norm is to blame; what lies on the device is of the newest step. */
 static const char *find_culprit(struct eo_runtime *rt, uint64_t step)
 {
-    for (uint32_t l = 0; step == rt->newest_step && l < rt->plan->layer_count; l++) {
+    for (uint32_t l = 0; step == rt->steps.newest && l < rt->plan->layer_count; l++) {
         double norm = 0;
-        if (!rt->plan->layers[l].frozen && eo_host_download(rt, &norm, rt->shards[l].norm, sizeof(norm)) == EO_OK &&
+        if (!rt->plan->layers[l].frozen && eo_host_download(rt, &norm, rt->shards.layers[l].norm, sizeof(norm)) == EO_OK &&
             !isfinite(norm))
             return rt->plan->layers[l].name;
     }
-    return step == rt->newest_step ? "another rank's shard" : "told late: ask for a report to learn where";
+    return step == rt->steps.newest ? "another rank's shard" : "found late: ask for a report to learn the layer";
 }
 
 static uint32_t slot_of(uint64_t step)
@@ -170,44 +188,39 @@ static uint32_t slot_of(uint64_t step)
     return (uint32_t)(step % EO_HOST_STEPS);
 }
 
-struct host_step *eo_host_step(struct eo_runtime *rt, uint64_t step)
+struct host_step *eo_host_step(const struct runtime_host *host, uint64_t step)
 {
-    return &rt->host.steps[slot_of(step)];
+    return &host->steps[slot_of(step)];
 }
 
-void eo_host_step_issued(struct eo_runtime *rt, uint64_t step)
+void eo_host_download_result(struct eo_runtime *rt, uint64_t step)
 {
-    const uint32_t slot = slot_of(step);
-    rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &rt->host.step_done[slot]);
-    rt->host.pending[slot] = step;
-    rt->newest_step = step;
+    struct eo_norm_result *result = &eo_host_step(&rt->host, step)->result;
+    rt->device->ops->download(rt->device, result, rt->update.norm_result, sizeof(*result));
+    rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &rt->host.step_done[slot_of(step)]);
+    rt->host.pending[slot_of(step)] = rt->steps.newest = step;
 }
 
 static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
 {
-    const struct eo_norm_result *result = &eo_host_step(rt, step)->result;
+    const struct eo_norm_result *result = &eo_host_step(&rt->host, step)->result;
     char what[64];
     snprintf(what, sizeof(what), "step %llu", (unsigned long long)step);
     EO_TRY(eo_host_await(rt, &rt->host.step_done[slot_of(step)], what));
     rt->host.pending[slot_of(step)] = 0;
-    rt->report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
-    memcpy(rt->report.values, result->values, sizeof(rt->report.values));
+    rt->steps.report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
+    memcpy(rt->steps.report.values, result->values, sizeof(rt->steps.report.values));
     if (isfinite(result->norm))
         return EO_OK;
     return eo_runtime_fail(rt, EO_ERR_NOT_FINITE,
-                           "step %llu: the gradient norm is not finite (%s); the weights were left as they are",
+                           "step %llu: the gradient norm is not finite (%s); the weights are unchanged",
                            (unsigned long long)step, find_culprit(rt, step));
-}
-
-static bool is_pending(const struct eo_runtime *rt, uint64_t step)
-{
-    return step > 0 && rt->host.pending[slot_of(step)] == step;
 }
 
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last)
 {
     for (uint64_t step = last > EO_HOST_STEPS ? last - EO_HOST_STEPS : 1; step <= last; step++)
-        if (is_pending(rt, step))
+        if (rt->host.pending[slot_of(step)] == step)
             EO_TRY(finish_step(rt, step));
     return EO_OK;
 }

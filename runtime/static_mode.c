@@ -12,8 +12,8 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "runtime/dead_rows.h"
-#include "runtime/runtime_internal.h"
+#include "runtime/plan/dead_rows.h"
+#include "runtime/internal.h"
 
 struct static_state {
     struct eo_arena arena;
@@ -62,32 +62,33 @@ static void set_pointers(struct eo_runtime *rt)
     struct static_state *state = state_of(rt);
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         const struct plan_layer *layer = &plan->layers[l];
-        if (rt->split)
-            rt->shards[l].high = state->rows[layer->shard_row];
+        if (rt->shards.split)
+            rt->shards.layers[l].high = state->rows[layer->shard_row];
         else
-            rt->shards[l].weights = state->rows[layer->shard_row];
+            rt->shards.layers[l].weights = state->rows[layer->shard_row];
         if (layer->frozen)
             continue;
-        if (rt->split)
-            rt->shards[l].low = state->rows[layer->master_row];
-        rt->shards[l].gradient = state->rows[layer->gradient_row];
-        rt->shards[l].norm = state->rows[layer->norm_row];
+        if (rt->shards.split)
+            rt->shards.layers[l].low = state->rows[layer->master_row];
+        rt->shards.layers[l].gradient = state->rows[layer->gradient_row];
+        rt->shards.layers[l].norm = state->rows[layer->norm_row];
         for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
-            rt->shards[l].state[k] = state->rows[layer->state_rows[k]];
+            rt->shards.layers[l].state[k] = state->rows[layer->state_rows[k]];
     }
     for (uint32_t p = 0; p < plan->position_count; p++) {
-        eo_runtime_set_weights(rt, p, state->rows[plan->positions[p].gather_row]);
+        eo_views_set(rt->views.positions[p].weights, plan, p, plan->params.dtype, state->rows[plan->positions[p].gather_row]);
         if (plan->positions[p].buffer_row != EO_NONE)
-            eo_runtime_set_gradients(rt, p, state->rows[plan->positions[p].buffer_row]);
+            eo_views_set(rt->views.positions[p].gradients, plan, p, plan->params.reduce_dtype,
+                         state->rows[plan->positions[p].buffer_row]);
     }
     for (uint32_t b = 0; b < plan->buffer_count; b++)
-        rt->buffers[b] = state->rows[plan->buffers[b].row];
-    rt->norm_local = state->rows[plan->norm_local_row];
-    rt->norm_gathered = state->rows[plan->norm_gathered_row];
-    rt->norm_result = state->rows[plan->norm_result_row];
-    rt->scalars = state->rows[plan->scalars_row];
-    rt->values = state->rows[plan->values_row];
-    eo_host_set(rt, state->rows[plan->host_steps_row], state->rows[plan->staging_row]);
+        rt->views.buffers[b] = state->rows[plan->buffers[b].row];
+    rt->update.norm_local = state->rows[plan->norm_local_row];
+    rt->update.norm_gathered = state->rows[plan->norm_gathered_row];
+    rt->update.norm_result = state->rows[plan->norm_result_row];
+    rt->update.scalars = state->rows[plan->scalars_row];
+    rt->update.values = state->rows[plan->values_row];
+    eo_host_set(&rt->host, plan, state->rows[plan->host_steps_row], state->rows[plan->staging_row]);
 }
 
 static void set_wait_kinds(struct eo_runtime *rt)
@@ -123,17 +124,17 @@ static eo_status check_memory(struct eo_runtime *rt)
     for (int s = 0; s < EO_SPACE_COUNT; s++)
         if (s != EO_SPACE_HOST || rt->device->ops->is_host_memory)
             needed_bytes += plan->space_bytes[s];
-    const uint64_t for_all = rt->device->ops->is_host_memory ? rt->memory_free_bytes : rt->memory_total_bytes;
-    if (needed_bytes <= for_all / rt->memory_ranks && needed_bytes <= rt->memory_free_bytes)
+    const uint64_t for_all = rt->device->ops->is_host_memory ? rt->memory.free_bytes : rt->memory.total_bytes;
+    if (needed_bytes <= for_all / rt->memory.ranks && needed_bytes <= rt->memory.free_bytes)
         return EO_OK;
-    if (rt->memory_ranks > 1)
-        snprintf(others, sizeof(others), " by each of the %u ranks that share it, %.1f MiB in all", rt->memory_ranks,
-                 mib(needed_bytes) * rt->memory_ranks);
+    if (rt->memory.ranks > 1)
+        snprintf(others, sizeof(others), " by each of its %u ranks, %.1f MiB in all", rt->memory.ranks,
+                 mib(needed_bytes) * rt->memory.ranks);
     eo_log_write(&rt->log, EO_LOG_ERROR,
-                 "rank %u: out of memory on device %s: %.1f MiB needed%s, %.1f MiB available of %.1f MiB; more %s, a "
-                 "smaller batch or more recompute would need less",
-                 rt->world->rank, rt->device->ops->name, mib(needed_bytes), others, mib(rt->memory_free_bytes),
-                 mib(rt->memory_total_bytes), rt->memory_ranks > 1 ? "machines" : "ranks");
+                 "rank %u: out of memory on device %s: %.1f MiB needed%s, %.1f MiB available of %.1f MiB; use more %s, a "
+                 "smaller batch or more recompute",
+                 rt->world->rank, rt->device->ops->name, mib(needed_bytes), others, mib(rt->memory.free_bytes),
+                 mib(rt->memory.total_bytes), rt->memory.ranks > 1 ? "machines" : "ranks");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         if (plan->category_bytes_at_peak[c])
             eo_log_write(&rt->log, EO_LOG_ERROR, "rank %u:   %-18s %12.1f MiB at the peak", rt->world->rank,
@@ -150,12 +151,11 @@ static eo_status register_memory(struct eo_runtime *rt)
     if (!rt->world->ops->register_memory)
         return EO_OK;
     if (arena->bytes[EO_SPACE_GATHER])
-        EO_TRY(rt->world->ops->register_memory(rt->gather_comm, arena->base[EO_SPACE_GATHER],
-                                               arena->bytes[EO_SPACE_GATHER]));
+        EO_TRY(rt->world->ops->register_memory(rt->comms.gather, arena->base[EO_SPACE_GATHER], arena->bytes[EO_SPACE_GATHER]));
     if (arena->bytes[reduced])
-        EO_TRY(rt->world->ops->register_memory(rt->reduce_comm, arena->base[reduced], arena->bytes[reduced]));
-    if (arena->bytes[reduced] && rt->replica_comm && rt->replica_comm != rt->reduce_comm)
-        EO_TRY(rt->world->ops->register_memory(rt->replica_comm, arena->base[reduced], arena->bytes[reduced]));
+        EO_TRY(rt->world->ops->register_memory(rt->comms.reduce, arena->base[reduced], arena->bytes[reduced]));
+    if (arena->bytes[reduced] && rt->comms.replica && rt->comms.replica != rt->comms.reduce)
+        EO_TRY(rt->world->ops->register_memory(rt->comms.replica, arena->base[reduced], arena->bytes[reduced]));
     eo_log_write(&rt->log, EO_LOG_INFO, "rank %u: communication memory registered in %.1f ms", rt->world->rank,
                  (double)(eo_now_ns() - begin_ns) / 1e6);
     return EO_OK;
@@ -189,7 +189,7 @@ static eo_status static_init(struct eo_runtime *rt)
             if (!plan->rows[r].always_live)
                 poison(rt, r);
     }
-    rt->stats.arena_bytes = state->arena.reserved_bytes;
+    rt->stats.arena_bytes = rt->stats.live_peak_bytes = rt->stats.reserved_peak_bytes = state->arena.reserved_bytes;
     return EO_OK;
 }
 
@@ -217,7 +217,7 @@ static eo_status wait_for(struct eo_runtime *rt, const struct eo_operation *o)
         if (o->wait[s] == EO_NONE)
             continue;
         /* A recorded step begins when all of the one before has ended; its events are not of the recording. */
-        if (rt->recording && o->wait_previous_run[s])
+        if (rt->graph.recording && o->wait_previous_run[s])
             continue;
         const struct eo_event *event = &state->events[o->wait[s]];
         if (o->stream == EO_STREAM_COMPUTE)
@@ -231,15 +231,15 @@ static eo_status wait_for(struct eo_runtime *rt, const struct eo_operation *o)
 /* Where a reduction in place lands: this rank's part of the gradient buffer. */
 static void *own_slice(const struct eo_runtime *rt, const struct eo_operation *o)
 {
-    const uint64_t bytes =
-        rt->plan->layers[o->layer].layout.shard_count * eo_dtype_bytes(rt->plan->params.reduce_dtype);
-    return (char *)state_of(rt)->rows[rt->plan->positions[o->position].buffer_row] + bytes * rt->shard_rank;
+    const uint64_t bytes = rt->plan->layers[o->layer].layout.shard_count * eo_dtype_bytes(rt->plan->params.reduce_dtype);
+    return (char *)state_of(rt)->rows[rt->plan->positions[o->position].buffer_row] + bytes * rt->shards.rank;
 }
 
 static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
 {
     struct static_state *state = state_of(rt);
     const struct eo_plan *plan = rt->plan;
+    const struct plan_layer *layer = o->layer == EO_NONE ? NULL : &plan->layers[o->layer];
     const struct eo_comm_ops *comm = rt->world->ops;
     EO_TRY(wait_for(rt, o));
     struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
@@ -247,34 +247,30 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     eo_runtime_range_begin(rt, entry->name);
     rt->stats.collective_count++;
     if (o->kind == EO_OP_ALL_GATHER) {
-        const struct plan_layer *layer = &plan->layers[o->layer];
         const uint64_t bytes = layer->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
         rt->stats.collective_bytes += bytes * plan->params.shard_group;
-        status = comm->all_gather(rt->gather_comm, state->rows[plan->positions[o->position].gather_row],
+        status = comm->all_gather(rt->comms.gather, state->rows[plan->positions[o->position].gather_row],
                                   state->rows[layer->shard_row], bytes, entry->name, &entry->span);
     } else if (o->fence) {
-        status = comm->all_gather(rt->world_comm, state->rows[plan->fenced_row], state->rows[plan->fence_row],
+        status = comm->all_gather(rt->comms.world, state->rows[plan->fenced_row], state->rows[plan->fence_row],
                                   plan->rows[plan->fence_row].bytes, entry->name, &entry->span);
     } else if (o->kind == EO_OP_NORM_GATHER) {
-        status = comm->all_gather(rt->world_comm, rt->norm_gathered, rt->norm_local,
+        status = comm->all_gather(rt->comms.world, rt->update.norm_gathered, rt->update.norm_local,
                                   EO_NORM_VALUES * sizeof(double), entry->name, &entry->span);
     } else if (o->kind == EO_OP_ALL_REDUCE) {
-        const struct plan_layer *layer = &plan->layers[o->layer];
         rt->stats.collective_bytes += layer->layout.shard_count * sizeof(float);
-        status = comm->all_reduce(rt->replica_comm, state->rows[layer->gradient_row], layer->layout.shard_count,
-                                  EO_DTYPE_FP32, entry->name, &entry->span);
+        status = comm->all_reduce(rt->comms.replica, state->rows[layer->gradient_row], layer->layout.shard_count, EO_DTYPE_FP32,
+                                  entry->name, &entry->span);
     } else {
-        const struct plan_layer *layer = &plan->layers[o->layer];
         const uint64_t count = layer->layout.shard_count;
         const eo_dtype dtype = o->whole ? EO_DTYPE_FP32 : plan->params.reduce_dtype;
         const void *send = state->rows[o->whole ? layer->sum_row : plan->positions[o->position].buffer_row];
         void *recv = o->in_place ? own_slice(rt, o) : state->rows[layer->gradient_row];
         rt->stats.collective_bytes += count * eo_dtype_bytes(dtype) * plan->params.shard_group;
-        status = comm->reduce_scatter(rt->reduce_comm, recv, send, count, dtype, entry->name, &entry->span);
+        status = comm->reduce_scatter(rt->comms.reduce, recv, send, count, dtype, entry->name, &entry->span);
     }
     eo_runtime_range_end(rt);
-    if (status < 0)
-        return eo_runtime_fail(rt, status, "%s", entry->name);
+    RUNTIME_TRY(rt, status, "%s", entry->name);
     if (o->record)
         rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);
     return EO_OK;
@@ -284,19 +280,17 @@ static void accumulate(struct eo_runtime *rt, const struct eo_operation *o)
 {
     const struct eo_device_ops *ops = rt->device->ops;
     const struct static_state *state = state_of(rt);
-    const struct layer_shard *shard = &rt->shards[o->layer];
+    const struct layer_shard *shard = &rt->shards.layers[o->layer];
     const struct plan_layer *layer = &rt->plan->layers[o->layer];
     const eo_dtype dtype = rt->plan->params.reduce_dtype;
     if (o->whole)
-        ops->accumulate(rt->device, state->rows[layer->sum_row],
-                        state->rows[rt->plan->positions[o->position].buffer_row], dtype, o->first_gradient,
-                        layer->layout.padded_count);
+        ops->accumulate(rt->device, state->rows[layer->sum_row], state->rows[rt->plan->positions[o->position].buffer_row],
+                        dtype, o->first_gradient, layer->layout.padded_count);
     else if (o->fused_norm)
         ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, own_slice(rt, o), dtype,
                                     o->first_gradient, layer->layout.shard_count);
     else
-        ops->accumulate(rt->device, shard->gradient, own_slice(rt, o), dtype, o->first_gradient,
-                        layer->layout.shard_count);
+        ops->accumulate(rt->device, shard->gradient, own_slice(rt, o), dtype, o->first_gradient, layer->layout.shard_count);
 }
 
 static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
@@ -310,7 +304,7 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     if (o->kind == EO_OP_ACCUMULATE) {
         accumulate(rt, o);
     } else if (o->kind == EO_OP_NORM_PARTIAL) {
-        ops->sum_squares(rt->device, rt->shards[o->layer].norm, rt->shards[o->layer].gradient,
+        ops->sum_squares(rt->device, rt->shards.layers[o->layer].norm, rt->shards.layers[o->layer].gradient,
                          rt->plan->layers[o->layer].layout.shard_count);
     } else if (o->kind == EO_OP_NORM_LOCAL) {
         eo_update_norm_local(rt);
@@ -358,19 +352,16 @@ static eo_status begin_pass(struct eo_runtime *rt, eo_operation_kind kind, uint3
     EO_ASSERT(o->kind == kind && o->position == position);
     struct eo_timeline_entry *entry = eo_runtime_entry(rt, kind, o->stream, position, o->layer, state->cursor);
     EO_TRY(wait_for(rt, o));
-    rt->device->ops->stamp(rt->device, o->stream, &entry->span.start_ns);
-    rt->open_entry = entry;
-    eo_runtime_range_begin(rt, entry->name);
+    eo_runtime_open_pass(rt, entry);
     return EO_OK;
 }
 
 /* Only enqueues: what waits is left to the next begin. */
-static eo_status end_pass(struct eo_runtime *rt)
+static eo_status end_pass(struct eo_runtime *rt, uint32_t position)
 {
     struct static_state *state = state_of(rt);
     const struct eo_operation *o = &current_list(rt)->operations[state->cursor];
-    eo_runtime_range_end(rt);
-    rt->device->ops->stamp(rt->device, o->stream, &rt->open_entry->span.end_ns);
+    eo_runtime_close_pass(rt);
     poison_dead_rows(rt, state->cursor);
     if (o->record)
         rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);
@@ -382,21 +373,15 @@ static eo_status end_pass(struct eo_runtime *rt)
 
 static eo_status static_step_begin(struct eo_runtime *rt)
 {
-    state_of(rt)->list = rt->restart && !rt->recording ? EO_LIST_FIRST : EO_LIST_STEADY;
+    state_of(rt)->list = rt->steps.restart && !rt->graph.recording ? EO_LIST_FIRST : EO_LIST_STEADY;
     state_of(rt)->cursor = 0;
-    rt->restart = false;
+    rt->steps.restart = false;
     return advance(rt, true);
 }
 
 static eo_status static_forward_begin(struct eo_runtime *rt, uint32_t position)
 {
     return begin_pass(rt, EO_OP_FORWARD, position);
-}
-
-static eo_status static_forward_end(struct eo_runtime *rt, uint32_t position)
-{
-    (void)position;
-    return end_pass(rt);
 }
 
 static eo_status static_backward_begin(struct eo_runtime *rt, uint32_t position)
@@ -408,7 +393,7 @@ static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position
 {
     const struct plan_position *p = &rt->plan->positions[position];
     const uint64_t bytes = eo_dtype_bytes(rt->plan->params.reduce_dtype);
-    EO_TRY(end_pass(rt));
+    EO_TRY(end_pass(rt, position));
     EO_TRY(begin_pass(rt, EO_OP_BACKWARD, position));
     if (rt->params.zero_gradients && p->buffer_row != EO_NONE) {
         rt->device->ops->zero(rt->device, state_of(rt)->rows[p->buffer_row],
@@ -424,12 +409,6 @@ static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position
     return EO_OK;
 }
 
-static eo_status static_backward_end(struct eo_runtime *rt, uint32_t position)
-{
-    (void)position;
-    return end_pass(rt);
-}
-
 static eo_status static_step_end(struct eo_runtime *rt)
 {
     EO_TRY(advance(rt, false));
@@ -442,11 +421,6 @@ static eo_status static_evaluation_begin(struct eo_runtime *rt)
     state_of(rt)->list = EO_LIST_FORWARD;
     state_of(rt)->cursor = 0;
     return advance(rt, true);
-}
-
-static eo_status static_evaluation_end(struct eo_runtime *rt)
-{
-    return static_step_end(rt);
 }
 
 /* The same sizes as in the steps, at the same addresses: what a library sets up when it meets a size, it does here. */
@@ -469,7 +443,7 @@ static eo_status static_warm_up(struct eo_runtime *rt)
         EO_TRY(issue_collective(rt, &alone, i));
         EO_TRY(eo_host_drain(rt)); /* rows share addresses, and failures are told where they happen */
     }
-    rt->stats.collective_count = rt->stats.collective_bytes = rt->timeline.count = 0;
+    rt->stats.collective_count = rt->stats.collective_bytes = rt->timeline.ring.count = 0;
     return EO_OK;
 }
 
@@ -483,38 +457,23 @@ static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, enum wei
     if (rt->plan->params.shard_group == 1)
         return EO_OK;
     *weights = state->rows[rt->plan->positions[layer->first_position].gather_row];
-    return eo_runtime_gather(rt, rt->gather_comm, *weights, shard,
-                             layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype),
-                             "weights outside the schedule", EO_WAIT_ALL_GATHER);
-}
-
-static void static_layer_release(struct eo_runtime *rt, uint32_t layer, void *weights)
-{
-    (void)rt;
-    (void)layer;
-    (void)weights;
-}
-
-static void static_get_stats(const struct eo_runtime *rt, eo_runtime_stats *out)
-{
-    out->live_peak_bytes = out->reserved_peak_bytes = rt->stats.arena_bytes;
+    return eo_runtime_gather(rt, rt->comms.gather, *weights, shard,
+                             layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype), "weights outside the schedule",
+                             EO_WAIT_ALL_GATHER);
 }
 
 const struct mode_ops eo_static_mode = {
-    .name = "static",
     .init = static_init,
     .fini = static_fini,
     .step_begin = static_step_begin,
     .forward_begin = static_forward_begin,
-    .forward_end = static_forward_end,
+    .forward_end = end_pass,
     .backward_begin = static_backward_begin,
     .gradients_begin = static_gradients_begin,
-    .backward_end = static_backward_end,
+    .backward_end = end_pass,
     .step_end = static_step_end,
     .evaluation_begin = static_evaluation_begin,
-    .evaluation_end = static_evaluation_end,
+    .evaluation_end = static_step_end,
     .warm_up = static_warm_up,
     .layer_gather = static_layer_gather,
-    .layer_release = static_layer_release,
-    .get_stats = static_get_stats,
 };

@@ -12,22 +12,22 @@
  * host stand outside.
  */
 #include "base/check.h"
-#include "runtime/runtime_internal.h"
+#include "runtime/graph_times.h"
+#include "runtime/internal.h"
 
 static eo_status check_graphs(struct eo_runtime *rt, const char *call)
 {
-    const char *missing = !rt->world->ops->capture_begin ? "this device has no graphs"
-                          : rt->mode != &eo_static_mode  ? "memory that comes and goes cannot be recorded"
-                          : rt->params.update            ? "the trainer's own optimizer needs the norm on the host"
-                                                         : NULL;
+    const char *missing = !rt->world->ops->capture_begin          ? "this device has no graphs"
+                          : rt->params.memory != EO_MEMORY_STATIC ? "dynamic memory cannot be recorded"
+                          : rt->params.update                     ? "the trainer's own optimizer needs the norm on the host"
+                                                                  : NULL;
     if (missing)
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "%s: %s; run ordinary steps", call, missing);
-    if (rt->phase != PHASE_IDLE)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s is for between steps: end the step or evaluation first", call);
-    if (rt->restart && !rt->steps_in_graph)
+    EO_TRY(eo_runtime_check_idle(rt, call));
+    if (rt->steps.restart && !rt->graph.ran_last)
         return eo_runtime_fail(rt, EO_ERR_INVALID,
-                               "%s: the next step runs the first-step list, for the step before was not of the "
-                               "schedule (create, evaluation, weights): run one in the ordinary way first", call);
+                               "%s: the next step runs the first-step list after create, an evaluation or a change of weights; "
+                               "run one ordinary step first", call);
     return EO_OK;
 }
 
@@ -36,76 +36,87 @@ eo_status eo_step_capture(eo_runtime *rt)
     if (!rt)
         return EO_ERR_INVALID;
     EO_TRY(check_graphs(rt, "eo_step_capture"));
-    rt->record_next = true;
+    rt->graph.record_next = true;
     return EO_OK;
 }
 
 /* Compute goes on when what is on the other queues has ended. */
-static eo_status join_queues(struct eo_runtime *rt)
+static eo_status join_queues(struct eo_runtime *rt, const char *what)
 {
     const struct eo_device_ops *ops = rt->device->ops;
     for (uint32_t q = 1; q < rt->device->params.queue_count; q++) {
-        ops->record(rt->device, q, &rt->drained[q]);
-        EO_TRY(ops->wait(rt->device, EO_QUEUE_COMPUTE, &rt->drained[q]));
+        ops->record(rt->device, q, &rt->queues.drained[q]);
+        RUNTIME_TRY(rt, ops->wait(rt->device, EO_QUEUE_COMPUTE, &rt->queues.drained[q]), "%s", what);
     }
     return EO_OK;
 }
 
 eo_status eo_graph_begin(struct eo_runtime *rt)
 {
-    rt->record_next = false;
-    if (rt->restart && !rt->steps_in_graph) /* since eo_step_capture */
+    rt->graph.record_next = false;
+    if (rt->steps.restart && !rt->graph.ran_last) /* since eo_step_capture */
         return eo_runtime_fail(rt, EO_ERR_INVALID,
-                               "step %llu cannot be recorded: after eo_step_capture the schedule was left (evaluation, eo_sum, "
-                               "weights), so it gathers what others find; run it in the ordinary way, then capture again",
-                               (unsigned long long)rt->step + 1);
-    eo_graph_times_begin(rt);
-    const eo_status status = join_queues(rt);
-    if (status < 0)
-        return eo_runtime_fail(rt, status, "before a step is recorded");
-    if (rt->world->ops->capture_begin(rt->world_comm) < 0)
+                               "step %llu cannot be recorded: an evaluation, eo_sum or weights call after eo_step_capture left "
+                               "the schedule; run this step in the ordinary way, then capture again",
+                               (unsigned long long)rt->steps.finished + 1);
+    eo_graph_times_begin(rt->graph.times);
+    EO_TRY(join_queues(rt, "before a step is recorded"));
+    if (rt->world->ops->capture_begin(rt->comms.world) < 0)
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED,
-                               "step %llu cannot be recorded (see the log before): run it in the ordinary way",
-                               (unsigned long long)rt->step + 1);
-    rt->recording = true;
-    rt->graph_collectives = rt->stats.collective_count;
-    rt->graph_collective_bytes = rt->stats.collective_bytes;
+                               "step %llu cannot be recorded (see the log before); run it in the ordinary way",
+                               (unsigned long long)rt->steps.finished + 1);
+    rt->graph.recording = true;
+    rt->graph.collectives = rt->stats.collective_count;
+    rt->graph.collective_bytes = rt->stats.collective_bytes;
+    return EO_OK;
+}
+
+eo_status eo_graph_take_times(struct eo_runtime *rt)
+{
+    const struct eo_event *done = eo_graph_times_untold(rt->graph.times);
+    if (!done)
+        return EO_OK;
+    EO_TRY(eo_host_await(rt, done, "waiting for the times of a recorded step"));
+    const uint64_t begin_ns = eo_now_ns();
+    eo_runtime_begin_entries(&rt->timeline);
+    eo_graph_times_tell(rt->graph.times, rt->device, &rt->timeline.ring, rt->stats.wait_ns);
+    rt->stats.host_wait_ns += eo_now_ns() - begin_ns;
+    return EO_OK;
+}
+
+static eo_status launch_graph(struct eo_runtime *rt)
+{
+    EO_TRY(eo_graph_take_times(rt)); /* the launch writes others */
+    eo_update_upload_scalars(rt);
+    eo_graph_times_launch(rt->graph.times, rt->device);
+    RUNTIME_TRY(rt, rt->world->ops->graph_launch(rt->comms.world, rt->graph.recorded), "step %llu as a graph",
+                (unsigned long long)rt->steps.finished + 1);
+    if (!eo_graph_times_launched(rt->graph.times, rt->device, rt->steps.finished))
+        eo_runtime_begin_entries(&rt->timeline); /* without an entry */
+    eo_host_download_result(rt, rt->steps.finished + 1);
     return EO_OK;
 }
 
 eo_status eo_graph_end(struct eo_runtime *rt)
 {
     void *graph = NULL;
-    rt->recording = false;
-    rt->restart = true; /* events of the recording are none that later steps can wait for */
-    if (rt->world->ops->capture_end(rt->world_comm, &graph) < 0) {
-        rt->phase = PHASE_IDLE;
-        rt->steps_in_graph = false;
+    rt->graph.recording = false;
+    rt->steps.restart = true; /* events of the recording are none that later steps can wait for */
+    if (rt->world->ops->capture_end(rt->comms.world, &graph) < 0) {
+        rt->cursor.phase = PHASE_IDLE;
+        rt->graph.ran_last = false;
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED,
-                               "step %llu could not be recorded (see the log before); nothing of it was run: run it "
-                               "in the ordinary way", (unsigned long long)rt->step + 1);
+                               "step %llu could not be recorded (see the log before), and nothing of it ran; run it in the "
+                               "ordinary way", (unsigned long long)rt->steps.finished + 1);
     }
-    if (rt->graph)
-        rt->world->ops->graph_destroy(rt->world_comm, &rt->graph);
-    rt->graph = graph;
-    eo_graph_times_end(rt);
-    rt->steps_in_graph = true;
-    rt->graph_collectives = rt->stats.collective_count - rt->graph_collectives;
-    rt->graph_collective_bytes = rt->stats.collective_bytes - rt->graph_collective_bytes;
-    return EO_OK;
-}
-
-eo_status eo_graph_launch(struct eo_runtime *rt)
-{
-    EO_TRY(eo_graph_times_take(rt, true)); /* the launch writes others */
-    eo_update_upload_scalars(rt);
-    eo_graph_times_launch(rt);
-    const eo_status status = rt->world->ops->graph_launch(rt->world_comm, rt->graph);
-    if (status < 0)
-        return eo_runtime_fail(rt, status, "step %llu as a graph", (unsigned long long)rt->step + 1);
-    eo_graph_times_launched(rt);
-    eo_update_download_result(rt);
-    return EO_OK;
+    if (rt->graph.recorded)
+        rt->world->ops->graph_destroy(rt->comms.world, &rt->graph.recorded);
+    rt->graph.recorded = graph;
+    eo_graph_times_end(rt->graph.times);
+    rt->graph.ran_last = true;
+    rt->graph.collectives = rt->stats.collective_count - rt->graph.collectives;
+    rt->graph.collective_bytes = rt->stats.collective_bytes - rt->graph.collective_bytes;
+    return launch_graph(rt);
 }
 
 eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_report *report)
@@ -113,31 +124,28 @@ eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_r
     if (!rt)
         return EO_ERR_INVALID;
     EO_TRY(check_graphs(rt, "eo_step_replay"));
-    if (!rt->graph)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_step_replay: no step was recorded; see eo_step_capture");
+    if (!rt->graph.recorded)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_step_replay: no step was recorded; call eo_step_capture first");
     EO_TRY(eo_update_take_params(rt, params, "eo_step_replay"));
-    rt->step_begin_ns = eo_now_ns();
+    rt->steps.begin_ns = eo_now_ns();
     EO_TRY(eo_update_begin(rt));
-    if (!rt->steps_in_graph) {
-        const eo_status status = join_queues(rt);
-        if (status < 0)
-            return eo_runtime_fail(rt, status, "before a recorded step");
-    }
-    rt->restart = rt->steps_in_graph = true;
-    rt->quiet = false;
-    rt->stats.collective_count += rt->graph_collectives;
-    rt->stats.collective_bytes += rt->graph_collective_bytes;
-    EO_TRY(eo_graph_launch(rt));
+    if (!rt->graph.ran_last)
+        EO_TRY(join_queues(rt, "before a recorded step"));
+    rt->steps.restart = rt->graph.ran_last = true;
+    rt->comms.quiet = false;
+    rt->stats.collective_count += rt->graph.collectives;
+    rt->stats.collective_bytes += rt->graph.collective_bytes;
+    EO_TRY(launch_graph(rt));
     EO_TRY(eo_update_finish(rt, report));
-    return report ? eo_graph_times_take(rt, true) : EO_OK;
+    return report ? eo_graph_take_times(rt) : EO_OK;
 }
 
 void eo_graph_fini(struct eo_runtime *rt)
 {
-    if (rt->recording)
-        (void)rt->world->ops->capture_end(rt->world_comm, &rt->graph);
-    rt->recording = false;
-    if (rt->graph)
-        rt->world->ops->graph_destroy(rt->world_comm, &rt->graph);
-    rt->graph = NULL;
+    if (rt->graph.recording)
+        (void)rt->world->ops->capture_end(rt->comms.world, &rt->graph.recorded);
+    rt->graph.recording = false;
+    if (rt->graph.recorded)
+        rt->world->ops->graph_destroy(rt->comms.world, &rt->graph.recorded);
+    rt->graph.recorded = NULL;
 }

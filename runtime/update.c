@@ -10,16 +10,16 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "runtime/runtime_internal.h"
+#include "runtime/internal.h"
 
 /* Runs of a rank's shard with one weight-decay setting. Padding joins its neighbours: AdamW leaves zero at zero. */
-static uint32_t shard_ranges(const struct eo_runtime *rt, uint32_t l, struct shard_range *out)
+static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t rank, struct shard_range *out)
 {
-    const struct plan_layer *layer = &rt->plan->layers[l];
-    const uint64_t begin = layer->layout.shard_count * rt->shard_rank, end = begin + layer->layout.shard_count;
+    const struct plan_layer *layer = &plan->layers[l];
+    const uint64_t begin = layer->layout.shard_count * rank, end = begin + layer->layout.shard_count;
     uint32_t count = 0;
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
-        const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
+        const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
         const bool last = k + 1 == layer->parameter_count, decays = !parameter->no_weight_decay;
         const uint64_t until = last ? layer->layout.padded_count : parameter[1].offset;
         const uint64_t first = eo_max_u64(parameter->offset, begin), stop = eo_min_u64(until, end);
@@ -35,24 +35,24 @@ static uint32_t shard_ranges(const struct eo_runtime *rt, uint32_t l, struct sha
 
 eo_status eo_update_init(struct eo_runtime *rt)
 {
-    rt->ranges = calloc(rt->plan->parameter_count + 1, sizeof(*rt->ranges));
+    rt->update.ranges = calloc(rt->plan->parameter_count + 1, sizeof(*rt->update.ranges));
+    rt->update.partials = calloc(rt->plan->layer_count, sizeof(*rt->update.partials));
     uint32_t most = 0;
-    if (!rt->ranges)
+    if (!rt->update.ranges || !rt->update.partials)
         return EO_ERR_NO_MEMORY;
     for (uint32_t l = 0; l < rt->plan->layer_count; l++) {
-        struct layer_shard *shard = &rt->shards[l];
-        shard->ranges = &rt->ranges[rt->plan->layers[l].parameter_begin];
-        shard->range_count = shard_ranges(rt, l, shard->ranges);
+        struct layer_shard *shard = &rt->shards.layers[l];
+        shard->ranges = &rt->update.ranges[rt->plan->layers[l].parameter_begin];
+        shard->range_count = shard_ranges(rt->plan, l, rt->shards.rank, shard->ranges);
         most = shard->range_count > most ? shard->range_count : most;
     }
-    rt->adamw = calloc(most + 1, sizeof(*rt->adamw));
-    rt->norm_partials = calloc(rt->plan->layer_count, sizeof(*rt->norm_partials));
-    if (!rt->adamw || !rt->norm_partials)
+    rt->update.adamw = calloc(most + 1, sizeof(*rt->update.adamw));
+    if (!rt->update.adamw)
         return EO_ERR_NO_MEMORY;
     /* The world's norm counts each gradient once: replicas give nothing but their values. */
-    for (uint32_t l = 0; l < rt->plan->layer_count && rt->world->rank == rt->shard_rank; l++)
+    for (uint32_t l = 0; l < rt->plan->layer_count && rt->world->rank == rt->shards.rank; l++)
         if (!rt->plan->layers[l].frozen)
-            rt->norm_partials[rt->norm_partial_count++] = rt->shards[l].norm;
+            rt->update.partials[rt->update.partial_count++] = rt->shards.layers[l].norm;
     return EO_OK;
 }
 
@@ -88,23 +88,23 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
                                    fields[i].may_reach ? "finite and not negative" : "at least 0 and below 1");
     if (params->learning_rate == 0 && !params->exact && !rt->params.update)
         return eo_runtime_fail(rt, EO_ERR_INVALID,
-                               "%s: AdamW needs a learning rate; to leave the weights as they are set .exact", call);
-    rt->step_params = *params;
+                               "%s: AdamW needs a learning rate; to keep the weights set .exact", call);
+    rt->steps.params = *params;
     if (!params->exact)
-        fill_in_defaults(&rt->step_params);
+        fill_in_defaults(&rt->steps.params);
     return EO_OK;
 }
 
 eo_status eo_update_begin(struct eo_runtime *rt)
 {
-    return rt->step + 1 > EO_HOST_STEPS ? eo_host_finish_steps(rt, rt->step + 1 - EO_HOST_STEPS) : EO_OK;
+    return rt->steps.finished + 1 > EO_HOST_STEPS ? eo_host_finish_steps(rt, rt->steps.finished + 1 - EO_HOST_STEPS) : EO_OK;
 }
 
 void eo_update_upload_scalars(struct eo_runtime *rt)
 {
-    const eo_step_params *p = &rt->step_params;
-    const double step = (double)(rt->step + 1);
-    struct eo_update_scalars *scalars = &eo_host_step(rt, rt->step + 1)->scalars;
+    const eo_step_params *p = &rt->steps.params;
+    const double step = (double)(rt->steps.finished + 1);
+    struct eo_update_scalars *scalars = &eo_host_step(&rt->host, rt->steps.finished + 1)->scalars;
     *scalars = (struct eo_update_scalars){
         .learning_rate = p->learning_rate,
         .beta1 = p->beta1,
@@ -116,30 +116,24 @@ void eo_update_upload_scalars(struct eo_runtime *rt)
         .clip = p->clip,
     };
     memcpy(scalars->values, p->values, sizeof(p->values));
-    rt->device->ops->upload(rt->device, rt->scalars, scalars, sizeof(*scalars));
+    rt->device->ops->upload(rt->device, rt->update.scalars, scalars, sizeof(*scalars));
 }
 
 void eo_update_norm_local(struct eo_runtime *rt)
 {
-    rt->device->ops->norm_local(rt->device, rt->norm_local, rt->norm_partials, rt->norm_partial_count, rt->scalars,
-                                rt->values);
-}
-
-void eo_update_download_result(struct eo_runtime *rt)
-{
-    struct host_step *host = eo_host_step(rt, rt->step + 1);
-    rt->device->ops->download(rt->device, &host->result, rt->norm_result, sizeof(host->result));
-    eo_host_step_issued(rt, rt->step + 1);
+    rt->device->ops->norm_local(rt->device, rt->update.norm_local, rt->update.partials, rt->update.partial_count,
+                                rt->update.scalars, rt->update.values);
 }
 
 /* The host need not know the norm to go on: AdamW changes nothing where it is not finite. A trainer's optimizer must. */
 eo_status eo_update_norm_sum(struct eo_runtime *rt)
 {
-    rt->device->ops->norm_sum(rt->device, rt->norm_result, rt->norm_gathered, rt->world->rank_count, rt->scalars);
-    if (rt->recording)
+    rt->device->ops->norm_sum(rt->device, rt->update.norm_result, rt->update.norm_gathered, rt->world->rank_count,
+                              rt->update.scalars);
+    if (rt->graph.recording)
         return EO_OK;
-    eo_update_download_result(rt);
-    return rt->params.update ? eo_host_finish_steps(rt, rt->step + 1) : EO_OK;
+    eo_host_download_result(rt, rt->steps.finished + 1);
+    return rt->params.update ? eo_host_finish_steps(rt, rt->steps.finished + 1) : EO_OK;
 }
 
 eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report)
@@ -147,25 +141,25 @@ eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report)
     /* Else it is looked at when its place in host memory is needed: at the same step on all ranks. */
     const bool is_known = !rt->device->ops->queue_handle(rt->device, EO_QUEUE_COMPUTE);
     if (report || is_known)
-        EO_TRY(eo_host_finish_steps(rt, rt->step + 1));
-    rt->step++;
+        EO_TRY(eo_host_finish_steps(rt, rt->steps.finished + 1));
+    rt->steps.finished++;
     rt->stats.steps++;
-    rt->stats.step_ns += eo_now_ns() - rt->step_begin_ns;
-    rt->phase = PHASE_IDLE;
+    rt->stats.step_ns += eo_now_ns() - rt->steps.begin_ns;
+    rt->cursor.phase = PHASE_IDLE;
     if (report)
-        *report = rt->report;
+        *report = rt->steps.report;
     return EO_OK;
 }
 
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)
 {
-    const struct layer_shard *shard = &rt->shards[l];
+    const struct layer_shard *shard = &rt->shards.layers[l];
     const struct plan_layer *layer = &rt->plan->layers[l];
     if (rt->params.update) {
         rt->params.update(rt->params.update_user,
                           &(const eo_shard){
                               .layer = l,
-                              .offset = layer->layout.shard_count * rt->shard_rank,
+                              .offset = layer->layout.shard_count * rt->shards.rank,
                               .count = layer->layout.shard_count,
                               .weights = shard->weights,
                               .weights_high = shard->high,
@@ -173,17 +167,17 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
                               .gradient = shard->gradient,
                               .state = (float *const *)shard->state,
                               .state_count = rt->plan->params.optimizer_states,
-                              .gradient_scale = eo_host_step(rt, rt->step + 1)->result.gradient_scale,
-                              .step = rt->step + 1,
+                              .gradient_scale = eo_host_step(&rt->host, rt->steps.finished + 1)->result.gradient_scale,
+                              .step = rt->steps.finished + 1,
                           });
         return;
     }
     for (uint32_t i = 0; i < shard->range_count; i++) {
         const struct shard_range *range = &shard->ranges[i];
-        rt->adamw[i] = (struct eo_adamw){
-            .weights = rt->split ? NULL : shard->weights + range->offset,
-            .high = rt->split ? shard->high + range->offset : NULL,
-            .low = rt->split ? shard->low + range->offset : NULL,
+        rt->update.adamw[i] = (struct eo_adamw){
+            .weights = rt->shards.split ? NULL : shard->weights + range->offset,
+            .high = rt->shards.split ? shard->high + range->offset : NULL,
+            .low = rt->shards.split ? shard->low + range->offset : NULL,
             .first_moment = shard->state[0] + range->offset,
             .second_moment = shard->state[1] + range->offset,
             .gradient = shard->gradient + range->offset,
@@ -191,5 +185,5 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
             .decays = range->decays,
         };
     }
-    rt->device->ops->adamw(rt->device, rt->adamw, shard->range_count, rt->scalars, rt->norm_result);
+    rt->device->ops->adamw(rt->device, rt->update.adamw, shard->range_count, rt->update.scalars, rt->update.norm_result);
 }

@@ -9,41 +9,21 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "runtime/runtime_internal.h"
+#include "runtime/internal.h"
 #include "streams/bf16.h"
-
-static eo_status check_phase(struct eo_runtime *rt, const char *call)
-{
-    if (!rt)
-        return EO_ERR_INVALID;
-    if (rt->phase != PHASE_IDLE)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s is for between steps: end the step or evaluation first", call);
-    return EO_OK;
-}
-
-/* Collective, so after all that this rank alone may refuse. */
-static eo_status leave_schedule(struct eo_runtime *rt)
-{
-    EO_TRY(eo_runtime_quiesce(rt));
-    rt->restart = true;
-    rt->steps_in_graph = false;
-    return EO_OK;
-}
 
 /* The part of a parameter that lies in this rank's shard: `count` elements from `from` on, at `at` in the shard. */
 struct own_part {
     uint64_t from, at, count;
 };
 
-static struct own_part find_own_part(const struct eo_runtime *rt, const struct plan_parameter *parameter)
+static struct own_part find_own_part(const struct eo_plan *plan, uint32_t rank, const struct plan_parameter *parameter)
 {
-    const struct plan_layer *layer = &rt->plan->layers[parameter->layer];
-    const uint64_t shard_begin = layer->layout.shard_count * rt->shard_rank;
+    const struct plan_layer *layer = &plan->layers[parameter->layer];
+    const uint64_t shard_begin = layer->layout.shard_count * rank;
     const uint64_t begin = eo_max_u64(shard_begin, parameter->offset);
-    const uint64_t end =
-        eo_min_u64(shard_begin + layer->layout.shard_count, parameter->offset + parameter->element_count);
-    return begin < end ? (struct own_part){begin - parameter->offset, begin - shard_begin, end - begin}
-                       : (struct own_part){0};
+    const uint64_t end = eo_min_u64(shard_begin + layer->layout.shard_count, parameter->offset + parameter->element_count);
+    return begin < end ? (struct own_part){begin - parameter->offset, begin - shard_begin, end - begin} : (struct own_part){0};
 }
 
 static void split_values(uint16_t *high, int16_t *low, const float *values, uint64_t count)
@@ -54,7 +34,7 @@ static void split_values(uint16_t *high, int16_t *low, const float *values, uint
 
 /* A piece holds the values, and behind them both halves. */
 static eo_status fill_split(struct eo_runtime *rt, const struct layer_shard *shard, const struct own_part *part,
-                            void (*produce)(void *user, uint64_t offset, uint64_t count, float *values), void *user)
+                            eo_produce_fn produce, void *user)
 {
     const uint64_t room = rt->host.piece_bytes / (sizeof(float) + sizeof(uint16_t) + sizeof(int16_t));
     for (uint64_t done = 0; done < part->count;) {
@@ -76,54 +56,38 @@ static eo_status fill_split(struct eo_runtime *rt, const struct layer_shard *sha
 }
 
 /* Frozen weights have no low half: in the dynamic mode too they are what they would be gathered as. */
-static void round_values(float *values, uint64_t count)
+struct rounded {
+    eo_produce_fn produce;
+    void *user;
+};
+
+static void produce_rounded(void *user, uint64_t offset, uint64_t count, float *values)
 {
+    const struct rounded *rounded = user;
+    rounded->produce(rounded->user, offset, count, values);
     for (uint64_t i = 0; i < count; i++)
         values[i] = eo_bf16_to_float(eo_bf16_round(values[i]));
 }
 
-static eo_status fill_whole(struct eo_runtime *rt, const struct layer_shard *shard, const struct own_part *part,
-                            bool round,
-                            void (*produce)(void *user, uint64_t offset, uint64_t count, float *values), void *user)
+eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn produce, void *user)
 {
-    if (rt->device->ops->is_host_memory) {
-        float *values = shard->weights + part->at;
-        produce(user, part->from, part->count, values);
-        if (round)
-            round_values(values, part->count);
-        return EO_OK;
-    }
-    const uint64_t room = rt->host.piece_bytes / sizeof(float);
-    for (uint64_t done = 0; done < part->count;) {
-        const uint64_t count = eo_min_u64(room, part->count - done);
-        void *piece;
-        EO_TRY(eo_host_piece(rt, &piece));
-        produce(user, part->from + done, count, piece);
-        if (round)
-            round_values(piece, count);
-        rt->device->ops->upload(rt->device, shard->weights + part->at + done, piece, count * sizeof(float));
-        eo_host_piece_issued(rt);
-        done += count;
-    }
-    return EO_OK;
-}
-
-eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter,
-                          void (*produce)(void *user, uint64_t offset, uint64_t count, float *values), void *user)
-{
-    EO_TRY(check_phase(rt, "eo_weights_fill"));
+    EO_TRY(eo_runtime_check_idle(rt, "eo_weights_fill"));
     if (!produce)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill needs a function to call");
     if (parameter >= rt->plan->parameter_count)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill: there is no parameter %" PRIu32, parameter);
-    EO_TRY(leave_schedule(rt));
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill: no parameter %" PRIu32, parameter);
+    EO_TRY(eo_runtime_leave_schedule(rt));
     const struct plan_parameter *p = &rt->plan->parameters[rt->plan->parameter_of_model[parameter]];
-    const struct own_part part = find_own_part(rt, p);
-    const bool round = rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen;
+    const struct own_part part = find_own_part(rt->plan, rt->shards.rank, p);
+    const struct layer_shard *shard = &rt->shards.layers[p->layer];
+    struct rounded rounded = {produce, user};
     if (part.count == 0)
         return EO_OK;
-    return rt->split ? fill_split(rt, &rt->shards[p->layer], &part, produce, user)
-                     : fill_whole(rt, &rt->shards[p->layer], &part, round, produce, user);
+    if (rt->shards.split)
+        return fill_split(rt, shard, &part, produce, user);
+    if (rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen)
+        return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce_rounded, &rounded);
+    return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce, user);
 }
 
 static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct plan_parameter *parameter)
@@ -153,24 +117,17 @@ static eo_status make_room(struct eo_runtime *rt, const struct plan_layer *layer
     for (uint32_t k = 0; k < layer->parameter_count; k++)
         most = eo_max_u64(most, rt->plan->parameters[layer->parameter_begin + k].element_count);
     *room = (struct visit_room){0};
-    if (!rt->split && rt->device->ops->is_host_memory)
+    if (!rt->shards.split && rt->device->ops->is_host_memory)
         return EO_OK;
     room->values = malloc(most * sizeof(*room->values));
-    if (rt->split) {
+    if (rt->shards.split) {
         room->high = malloc(layer->layout.padded_count * sizeof(*room->high));
         room->low = calloc(most, sizeof(*room->low));
     }
-    if (!room->values || (rt->split && (!room->high || !room->low)))
+    if (!room->values || (rt->shards.split && (!room->high || !room->low)))
         return eo_runtime_fail(rt, EO_ERR_NO_MEMORY, "out of memory: reading the weights of %s takes %llu bytes",
                                layer->name, (unsigned long long)(most * sizeof(float)));
     return EO_OK;
-}
-
-static void drop_room(struct visit_room *room)
-{
-    free(room->values);
-    free(room->high);
-    free(room->low);
 }
 
 /* Both halves come through the same buffer, one after the other. */
@@ -180,7 +137,8 @@ static eo_status read_halves(struct eo_runtime *rt, uint32_t l, struct visit_roo
     void *half;
     EO_TRY(rt->mode->layer_gather(rt, l, HALF_HIGH, &half));
     EO_TRY(eo_host_download(rt, room->high, half, layer->layout.padded_count * sizeof(*room->high)));
-    rt->mode->layer_release(rt, l, half);
+    if (rt->mode->layer_release)
+        rt->mode->layer_release(rt, l, half);
     *low = NULL;
     if (layer->frozen)
         return EO_OK;
@@ -210,53 +168,53 @@ static eo_status visit_gathered(struct eo_runtime *rt, uint32_t l, const struct 
     const struct plan_layer *layer = &rt->plan->layers[l];
     void *weights = NULL;
     const int16_t *low = NULL;
-    EO_TRY(rt->split ? read_halves(rt, l, room, &low) : rt->mode->layer_gather(rt, l, HALF_WHOLE, &weights));
+    EO_TRY(rt->shards.split ? read_halves(rt, l, room, &low) : rt->mode->layer_gather(rt, l, HALF_WHOLE, &weights));
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         if (only && parameter != only)
             continue;
         const eo_parameter_info info = parameter_info(rt->plan, parameter);
         const float *values = weights ? (const float *)weights + parameter->offset : NULL;
-        if (rt->split)
+        if (rt->shards.split)
             EO_TRY(join_parameter(rt, parameter, room, low));
         else if (room->values)
             EO_TRY(eo_host_download(rt, room->values, values, parameter->element_count * sizeof(float)));
         visit(user, &info, room->values ? room->values : values);
     }
-    rt->mode->layer_release(rt, l, rt->split ? (void *)low : weights);
+    if (rt->mode->layer_release)
+        rt->mode->layer_release(rt, l, rt->shards.split ? (void *)low : weights);
     return EO_OK;
 }
 
-static eo_status visit_layer(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only, visit_fn visit,
-                             void *user)
+static eo_status visit_layer(struct eo_runtime *rt, uint32_t l, const struct plan_parameter *only, visit_fn visit, void *user)
 {
     struct visit_room room;
-    rt->quiet = false;
+    rt->comms.quiet = false;
     eo_status status = make_room(rt, &rt->plan->layers[l], &room);
     if (status >= 0)
         status = visit_gathered(rt, l, only, &room, visit, user);
-    drop_room(&room);
+    free(room.values);
+    free(room.high);
+    free(room.low);
     return status;
 }
 
-eo_status eo_weights_visit(eo_runtime *rt,
-                           void (*visit)(void *user, const eo_parameter_info *parameter, const float *values),
-                           void *user)
+eo_status eo_weights_visit(eo_runtime *rt, visit_fn visit, void *user)
 {
-    EO_TRY(check_phase(rt, "eo_weights_visit"));
+    EO_TRY(eo_runtime_check_idle(rt, "eo_weights_visit"));
     if (!visit)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_visit needs a function to call");
-    EO_TRY(leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt));
     for (uint32_t l = 0; l < rt->plan->layer_count; l++)
         EO_TRY(visit_layer(rt, l, NULL, visit, user));
     return eo_runtime_quiesce(rt);
 }
 
-static const struct plan_parameter *find_parameter(struct eo_runtime *rt, const char *name)
+static const struct plan_parameter *find_parameter(const struct eo_plan *plan, const char *name)
 {
-    for (uint32_t p = 0; name && p < rt->plan->parameter_count; p++)
-        if (strcmp(rt->plan->parameters[p].name, name) == 0)
-            return &rt->plan->parameters[p];
+    for (uint32_t p = 0; name && p < plan->parameter_count; p++)
+        if (strcmp(plan->parameters[p].name, name) == 0)
+            return &plan->parameters[p];
     return NULL;
 }
 
@@ -274,11 +232,11 @@ static void copy_wanted(void *user, const eo_parameter_info *parameter, const fl
 
 eo_status eo_weights_read(eo_runtime *rt, const char *name, float *values)
 {
-    EO_TRY(check_phase(rt, "eo_weights_read"));
-    const struct plan_parameter *parameter = find_parameter(rt, name);
+    EO_TRY(eo_runtime_check_idle(rt, "eo_weights_read"));
+    const struct plan_parameter *parameter = find_parameter(rt->plan, name);
     if (!parameter)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "there is no parameter '%s'", name ? name : "(null)");
-    EO_TRY(leave_schedule(rt));
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "no parameter '%s'", name ? name : "(null)");
+    EO_TRY(eo_runtime_leave_schedule(rt));
     static const struct plan_parameter nothing; /* gathered with the others all the same */
     struct wanted wanted = {name, values};
     EO_TRY(visit_layer(rt, parameter->layer, values ? parameter : &nothing, copy_wanted, &wanted));
@@ -292,30 +250,30 @@ static void copy_given(void *user, uint64_t offset, uint64_t count, float *value
 
 eo_status eo_weights_write(eo_runtime *rt, const char *name, const float *values)
 {
-    EO_TRY(check_phase(rt, "eo_weights_write"));
-    const struct plan_parameter *parameter = find_parameter(rt, name);
+    EO_TRY(eo_runtime_check_idle(rt, "eo_weights_write"));
+    const struct plan_parameter *parameter = find_parameter(rt->plan, name);
     if (!parameter || !values)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "there is no parameter '%s', or no values for it",
-                               name ? name : "(null)");
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "no parameter '%s', or no values for it", name ? name : "(null)");
     return eo_weights_fill(rt, parameter->model_index, copy_given, (void *)values);
 }
 
 eo_status eo_sum(eo_runtime *rt, double *values, uint32_t count)
 {
-    EO_TRY(check_phase(rt, "eo_sum"));
+    EO_TRY(eo_runtime_check_idle(rt, "eo_sum"));
     if (!values || count > 16)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_sum of %" PRIu32 " values; at most 16 are possible", count);
-    EO_TRY(leave_schedule(rt));
+    EO_TRY(eo_runtime_leave_schedule(rt));
     const uint64_t bytes = EO_NORM_VALUES * sizeof(double);
     for (uint32_t begin = 0; begin < count; begin += EO_NORM_VALUES) {
         const uint32_t part = (uint32_t)eo_min_u64(count - begin, EO_NORM_VALUES);
         double mine[EO_NORM_VALUES] = {0}, others[EO_NORM_VALUES], sums[EO_NORM_VALUES] = {0};
-        rt->quiet = false;
+        rt->comms.quiet = false;
         memcpy(mine, values + begin, part * sizeof(double));
-        EO_TRY(eo_host_upload(rt, rt->norm_local, mine, bytes));
-        EO_TRY(eo_runtime_gather(rt, rt->world_comm, rt->norm_gathered, rt->norm_local, bytes, "sum of values", EO_WAIT_NORM));
+        EO_TRY(eo_host_upload(rt, rt->update.norm_local, mine, bytes));
+        EO_TRY(eo_runtime_gather(rt, rt->comms.world, rt->update.norm_gathered, rt->update.norm_local, bytes, "sum of values",
+                                 EO_WAIT_NORM));
         for (uint32_t r = 0; r < rt->world->rank_count; r++) {
-            EO_TRY(eo_host_download(rt, others, rt->norm_gathered + (size_t)r * EO_NORM_VALUES, bytes));
+            EO_TRY(eo_host_download(rt, others, rt->update.norm_gathered + (size_t)r * EO_NORM_VALUES, bytes));
             for (uint32_t v = 0; v < part; v++)
                 sums[v] += others[v];
         }

@@ -4,9 +4,8 @@
 #include <string.h>
 
 #include "eo_config.h"
-#include "streams/cpu/local_cpu.h"
-#include "streams/cuda/collectives_cuda.h"
 #include "streams/mpi/mpi.h"
+#include "streams/transports.h"
 
 static const struct eo_comm_ops *const comm_table[] = { /* in order of preference */
     &eo_comm_local_ops,

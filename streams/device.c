@@ -3,13 +3,12 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/check.h"
 #include "eo_config.h"
-#include "streams/cpu/device_cpu.h"
+#include "streams/cpu/device.h"
 #if EO_HAVE_CUDA
-#include "streams/cuda/device_cuda.h"
+#include "streams/cuda/state.h"
 #endif
 
 static const struct eo_device_ops *const device_table[] = { /* in order of preference */
@@ -45,7 +44,7 @@ static eo_status check_device(const eo_log *log, const struct eo_device_params *
                "device: %u queues; it has 1 to %u, the compute queue included", params->queue_count,
                (unsigned)EO_QUEUES_MAX);
     EO_REQUIRE(log, params->queue_count == 1 || params->ring_capacity > 0,
-               "device: ring_capacity is 0; give the number of items that may wait in one communication queue");
+               "device: ring_capacity is 0; give the number of items for one communication queue");
     EO_REQUIRE(log, params->rank < params->rank_count, "device: rank %u of %u; ranks are 0 ... rank_count - 1",
                params->rank, params->rank_count);
     return EO_OK;
@@ -83,11 +82,4 @@ void eo_device_destroy(struct eo_device **device)
     (*device)->ops->fini(*device);
     free(*device);
     *device = NULL;
-}
-
-uint64_t eo_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }

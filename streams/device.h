@@ -18,6 +18,8 @@
 #include <evenodd/log.h>
 #include <evenodd/status.h>
 
+#include "base/clock.h"
+
 enum { EO_QUEUE_COMPUTE = 0, EO_QUEUE_COMM = 1, EO_QUEUE_REDUCE = 2, EO_QUEUES_MAX = 3 };
 
 /* What a reservation is for. HOST is read and written by the host and by the device (pinned); the others are device
@@ -226,7 +228,5 @@ void eo_device_destroy(struct eo_device **device);
 bool eo_device_is_known(const char *name);
 /* NULL where it is not built. */
 const struct eo_profiler_ops *eo_device_profiler(const char *name);
-
-uint64_t eo_now_ns(void); /* monotonic */
 
 #endif

@@ -2,17 +2,33 @@
 # SPDX-License-Identifier: MIT
 #
 # Goal: the programs of the documents do what is said of them, and leave nothing behind.
-# Method: README's example trains; linked with a rank that fails it ends at once, with a status. The example of processes
+# Method: examples/line.c, README's, trains; linked with a rank that fails it ends at once, with a status. The example of processes
 # runs as three ranks. Under the address sanitizer a leak is told on the standard error, and an exit status.
-# usage: run_examples.sh README_EXAMPLE ITS_RANK_FAILS PROCESSES_EXAMPLE
+#         The perceptron's loss falls to a third, and C++ fits the same line.
+# usage: run_examples.sh LINE ITS_RANK_FAILS PROCESSES_EXAMPLE MLP [LINE_IN_CPP]
 set -u
-. "$(dirname "$0")/tap.sh"
+. "$(dirname "$0")/tap/tap.sh"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 shown="$work/out $work/err"
 
-"$1" >"$work/out" 2>"$work/err" && grep -Eq '^sum of squared errors: [0-9.]+(e-[0-9]+)?$' "$work/out" && [ ! -s "$work/err" ]
+fits() # PROGRAM
+{
+    "$1" >"$work/out" 2>"$work/err" && grep -Eq '^sum of squared errors: [0-9.]+(e-[0-9]+)?$' "$work/out" && [ ! -s "$work/err" ]
+}
+fits "$1"
 result $? "README's example fits its line"
+if [ $# = 5 ]; then
+    line=$(cat "$work/out")
+    fits "$5" && [ "$(cat "$work/out")" = "$line" ]
+    result $? 'and so does the one in C++, with the same sum'
+else
+    skip 'the example in C++' 'no C++ compiler'
+fi
+
+"$4" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] &&
+    awk '/^step / { n++; first = n == 1 ? $4 : first; last = $4 } END { exit !(n >= 5 && first > 0 && last < first / 3) }' "$work/out"
+result $? "the perceptron's loss falls to a third"
 
 began=$(date +%s)
 "$2" >"$work/out" 2>"$work/err"

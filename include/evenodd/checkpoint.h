@@ -36,6 +36,7 @@ typedef struct eo_saver_params {
     uint32_t blob_bytes_max;  /* [4096] of the trainer's own */
     const eo_log *log;        /* [silence] copied; called from the saver's thread too */
 } eo_saver_params;
+#define eo_saver_params(...) EO_PARAMS(eo_saver_params, __VA_ARGS__)
 
 typedef struct eo_saver_report {
     uint64_t step;        /* of the checkpoint that the others are of; 0: there was none */
@@ -85,6 +86,7 @@ EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t b
  * is destroyed or its process ends; that it cannot be locked is a warning in the runtime's log. Not collective. EO_OK,
  * EO_ERR_INVALID: another run writes there, FOLDER/.lock is no file, or a parameter is wrong, EO_ERR_NO_MEMORY.
  */
+#define eo_saver_create EO_OF_API(eo_saver_create)
 EO_EXPORT EO_NODISCARD eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params);
 /* Waits for its thread; a checkpoint that is not whole by then never will be. Writes NULL. Before the runtime's. */
 EO_EXPORT void eo_saver_destroy(eo_saver **saver);
@@ -139,6 +141,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_find_before(char *path, size_t pa
  * is logged with the file's name. One thread at a time. EO_OK, EO_ERR_IO (damaged, or files are missing),
  * EO_ERR_UNSUPPORTED (of a version that this library does not know), EO_ERR_NO_MEMORY.
  */
+#define eo_checkpoint_open EO_OF_API(eo_checkpoint_open)
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_open(eo_checkpoint **out, const char *path, const eo_log *log);
 EO_EXPORT void eo_checkpoint_close(eo_checkpoint **checkpoint);
 

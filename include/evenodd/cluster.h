@@ -13,7 +13,7 @@
  *
  * Who wants to join must know the token, 256 bits that whoever started the ranks has given to all of them; it is proven,
  * and never sent. What the ranks say to each other here is encrypted and authenticated; what collectives carry between hosts
- * (MPI, NCCL) is not. The library reads no environment: tools/world_environment.c
+ * (MPI, NCCL) is not. The library reads no environment: tools/shared/world_environment.c
  * shows what can be found there under mpirun, Slurm, torchrun and tools/launch.
  */
 #ifndef EVENODD_CLUSTER_H
@@ -54,6 +54,7 @@ typedef struct eo_rendezvous_params {
     bool insecure;                    /* ranks of several hosts may have no token: whoever reaches them is then believed, and
                                          the log says so */
 } eo_rendezvous_params;
+#define eo_rendezvous_params(...) EO_PARAMS(eo_rendezvous_params, __VA_ARGS__)
 
 typedef struct eo_rank_info {
     uint32_t process;
@@ -73,6 +74,7 @@ typedef struct eo_world_join_params {
     double fabric_gigabytes_per_s, fabric_latency_us; /* [0] as in eo_world_params, where the collectives can */
     const eo_log *log;          /* [silence] copied */
 } eo_world_join_params;
+#define eo_world_join_params(...) EO_PARAMS(eo_world_join_params, __VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -88,6 +90,7 @@ extern "C" {
  * EO_ERR_IO        the address cannot be listened to, or a name not be resolved
  * EO_ERR_NO_MEMORY
  */
+#define eo_rendezvous_create EO_OF_API(eo_rendezvous_create)
 EO_EXPORT EO_NODISCARD eo_status eo_rendezvous_create(eo_rendezvous **out, const eo_rendezvous_params *params);
 
 /*
@@ -119,6 +122,7 @@ EO_EXPORT eo_rank_info eo_rendezvous_rank_info(const eo_rendezvous *rendezvous, 
  * This rank's end of a world of all ranks. Collective. EO_OK, EO_ERR_INVALID, EO_ERR_UNSUPPORTED (collectives or device
  * are not built in: logged), EO_ERR_NO_MEMORY, EO_ERR_COMM, EO_ERR_TIMEOUT.
  */
+#define eo_world_create_joined EO_OF_API(eo_world_create_joined)
 EO_EXPORT EO_NODISCARD eo_status eo_world_create_joined(eo_world **out, const eo_world_join_params *params);
 
 #ifdef __cplusplus

@@ -13,11 +13,21 @@
 #define EO_VERSION_MINOR 1
 #define EO_VERSION_PATCH 0
 
-/* Rises with every incompatible change of a header: programs built against other headers do not link. */
+/* Rises with every incompatible change of a header. It is in the names of all calls to create or open an object, so that
+ * programs built against other headers do not link. */
 #define EO_API 3
 
 #define EO_PASTE_(a, b) a##b
 #define EO_PASTE(a, b) EO_PASTE_(a, b)
+#define EO_OF_API(name) EO_PASTE(name##_api, EO_API)
+
+/* Parameters in place: eo_plan_create(&plan, model, eo_plan_params(.rank_count = 8)). In C++ a value, and one assigns its
+ * fields. */
+#ifdef __cplusplus
+#define EO_PARAMS(type, ...) type{__VA_ARGS__}
+#else
+#define EO_PARAMS(type, ...) (&(const type){__VA_ARGS__})
+#endif
 
 #if defined(__GNUC__)
 #define EO_EXPORT __attribute__((visibility("default")))
@@ -29,10 +39,26 @@
 #define EO_PRINTF(text, first)
 #endif
 
+/* "0.1.0": of the library; EO_VERSION_... are the headers'. */
+#ifdef __cplusplus
+extern "C"
+#endif
+EO_EXPORT const char *eo_version(void);
+
 /* The element types of weights and of reductions. Master weights, gradient shards and optimizer state are always fp32. */
 typedef enum eo_dtype {
     EO_DTYPE_FP32 = 0,
     EO_DTYPE_BF16 = 1,
 } eo_dtype;
+
+static inline uint64_t eo_dtype_bytes(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? 2 : 4;
+}
+
+static inline const char *eo_dtype_name(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_FP32 ? "fp32" : dtype == EO_DTYPE_BF16 ? "bf16" : "unknown";
+}
 
 #endif

@@ -31,24 +31,4 @@
 #include <evenodd/world_mpi.h>
 #include <evenodd/world_nccl.h>
 
-#ifndef __cplusplus
-/* Parameters in place: eo_plan_create(&plan, model, eo_plan_params(.rank_count = 8)). C++ assigns the fields. */
-#define eo_model_params(...) (&(const eo_model_params){__VA_ARGS__})
-#define eo_layer_params(...) (&(const eo_layer_params){__VA_ARGS__})
-#define eo_parameter_params(...) (&(const eo_parameter_params){__VA_ARGS__})
-#define eo_position_params(...) (&(const eo_position_params){__VA_ARGS__})
-#define eo_buffer_params(...) (&(const eo_buffer_params){__VA_ARGS__})
-#define eo_plan_params(...) (&(const eo_plan_params){__VA_ARGS__})
-#define eo_world_params(...) (&(const eo_world_params){__VA_ARGS__})
-#define eo_flight_recorder_params(...) (&(const eo_flight_recorder_params){__VA_ARGS__})
-#define eo_rendezvous_params(...) (&(const eo_rendezvous_params){__VA_ARGS__})
-#define eo_world_join_params(...) (&(const eo_world_join_params){__VA_ARGS__})
-#define eo_world_mpi_params(...) (&(const eo_world_mpi_params){__VA_ARGS__})
-#define eo_world_nccl_params(...) (&(const eo_world_nccl_params){__VA_ARGS__})
-#define eo_gpu_profile_params(...) (&(const eo_gpu_profile_params){__VA_ARGS__})
-#define eo_runtime_params(...) (&(const eo_runtime_params){__VA_ARGS__})
-#define eo_saver_params(...) (&(const eo_saver_params){__VA_ARGS__})
-#define eo_step_params(...) (&(const eo_step_params){__VA_ARGS__})
-#endif
-
 #endif

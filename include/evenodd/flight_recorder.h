@@ -22,6 +22,7 @@ typedef struct eo_flight_recorder_params {
     uint64_t run;              /* [0] the same on all ranks of a start of the job, and on no others */
     const eo_log *log;         /* [silence] copied */
 } eo_flight_recorder_params;
+#define eo_flight_recorder_params(...) EO_PARAMS(eo_flight_recorder_params, __VA_ARGS__)
 
 /* A file that is read. */
 typedef struct eo_flight_log eo_flight_log;
@@ -50,6 +51,7 @@ extern "C" {
 #endif
 
 /* EO_OK, EO_ERR_INVALID, EO_ERR_IO (the file cannot be written: logged), EO_ERR_NO_MEMORY. */
+#define eo_flight_recorder_create EO_OF_API(eo_flight_recorder_create)
 EO_EXPORT EO_NODISCARD eo_status eo_flight_recorder_create(eo_flight_recorder **out,
                                                            const eo_flight_recorder_params *params);
 /* The file stays, and says that all ended in order unless something was still in progress. Writes NULL. */
@@ -62,6 +64,7 @@ EO_EXPORT void eo_flight_recorder_last(const eo_flight_recorder *recorder, char 
 EO_EXPORT void eo_flight_recorder_note(eo_flight_recorder *recorder, const char *text);
 
 /* EO_OK, EO_ERR_IO (not there, or no flight recorder's file: logged), EO_ERR_NO_MEMORY. */
+#define eo_flight_log_open EO_OF_API(eo_flight_log_open)
 EO_EXPORT EO_NODISCARD eo_status eo_flight_log_open(eo_flight_log **out, const char *path, const eo_log *log);
 EO_EXPORT void eo_flight_log_close(eo_flight_log **flight);
 EO_EXPORT eo_flight_info eo_flight_log_info(const eo_flight_log *flight);

@@ -23,6 +23,7 @@ typedef struct eo_gpu_profile_params {
     uint32_t capacity;         /* [262144] activities that are kept: the latest */
     const eo_log *log;         /* [silence] copied */
 } eo_gpu_profile_params;
+#define eo_gpu_profile_params(...) EO_PARAMS(eo_gpu_profile_params, __VA_ARGS__)
 
 typedef enum eo_gpu_activity_kind {
     EO_GPU_KERNEL,
@@ -48,6 +49,7 @@ extern "C" {
 #endif
 
 /* EO_ERR_UNSUPPORTED: this build or this machine has no CUPTI, or a wrong one, or it is in use or not allowed: logged. */
+#define eo_gpu_profile_create EO_OF_API(eo_gpu_profile_create)
 EO_EXPORT EO_NODISCARD eo_status eo_gpu_profile_create(eo_gpu_profile **out, const eo_gpu_profile_params *params);
 /* EO_ERR_DEVICE: not everything could be taken in: logged. */
 EO_EXPORT EO_NODISCARD eo_status eo_gpu_profile_stop(eo_gpu_profile *profile);

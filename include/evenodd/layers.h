@@ -72,8 +72,7 @@ typedef struct eo_transformer_params {
     uint32_t token_slots;      /* [1] batches of tokens kept on the device: one a micro-batch for captured steps */
     const eo_log *log;         /* [silence] copied */
 } eo_transformer_params;
-
-#define eo_transformer_params(...) (&(const eo_transformer_params){__VA_ARGS__})
+#define eo_transformer_params(...) EO_PARAMS(eo_transformer_params, __VA_ARGS__)
 
 /* Immutable after create: one object serves all ranks and runtimes. */
 typedef struct eo_transformer eo_transformer;
@@ -95,8 +94,7 @@ typedef struct eo_team_params {
                                gradient of queries as blocks come), products timed only where plan_cache keeps them */
     const eo_log *log;      /* [silence] copied */
 } eo_team_params;
-
-#define eo_team_params(...) (&(const eo_team_params){__VA_ARGS__})
+#define eo_team_params(...) EO_PARAMS(eo_team_params, __VA_ARGS__)
 
 /*
  * tokens and targets: batch x seq, each below the vocabulary, memory of the host, read during the call only. `slot`: which
@@ -121,15 +119,18 @@ typedef struct eo_product {
 extern "C" {
 #endif
 
+#define eo_team_create EO_OF_API(eo_team_create)
 EO_EXPORT EO_NODISCARD eo_status eo_team_create(eo_team **out, uint32_t thread_count); /* on the CPU */
 
 /* EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (logged: the device is not built in or not there). */
+#define eo_team_create_on EO_OF_API(eo_team_create_on)
 EO_EXPORT EO_NODISCARD eo_status eo_team_create_on(eo_team **out, const eo_team_params *params);
 EO_EXPORT void eo_team_destroy(eo_team **team);
 EO_EXPORT eo_parallel eo_team_parallel(eo_team *team); /* for eo_runtime_params.parallel; CPU */
 EO_EXPORT uint64_t eo_team_memory_bytes(const eo_team *team); /* device memory it holds outside the plan */
 
 /* Checks the config, describes the model. EO_OK, EO_ERR_INVALID (logged), EO_ERR_NO_MEMORY. */
+#define eo_transformer_create EO_OF_API(eo_transformer_create)
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_create(eo_transformer **out, const eo_transformer_params *params);
 EO_EXPORT void eo_transformer_destroy(eo_transformer **transformer);
 EO_EXPORT const eo_model *eo_transformer_model(const eo_transformer *transformer);
@@ -186,6 +187,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_transformer_logits(const eo_transformer *tra
  */
 typedef struct eo_decoder eo_decoder;
 EO_EXPORT uint64_t eo_decoder_bytes(const eo_transformer *transformer);
+#define eo_decoder_create EO_OF_API(eo_decoder_create)
 EO_EXPORT EO_NODISCARD eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer, eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_decoder_run(eo_decoder *decoder, eo_team *team, const int32_t *tokens, uint32_t count,
                                                 float *logits);

@@ -30,11 +30,13 @@ typedef struct eo_model_params {
     const char *name;  /* ["model"] */
     const eo_log *log; /* [silence] copied */
 } eo_model_params;
+#define eo_model_params(...) EO_PARAMS(eo_model_params, __VA_ARGS__)
 
 typedef struct eo_layer_params {
     const char *name; /* required, unique in the model */
     bool frozen;      /* [false] no gradient buffer, no optimizer state; the weights stay as they are */
 } eo_layer_params;
+#define eo_layer_params(...) EO_PARAMS(eo_layer_params, __VA_ARGS__)
 
 typedef struct eo_parameter_params {
     uint32_t layer;              /* an index from eo_model_add_layer */
@@ -43,6 +45,7 @@ typedef struct eo_parameter_params {
     uint64_t dims[EO_DIMS_MAX];  /* each at least 1; C order */
     bool no_weight_decay;        /* [false] AdamW leaves the decay out */
 } eo_parameter_params;
+#define eo_parameter_params(...) EO_PARAMS(eo_parameter_params, __VA_ARGS__)
 
 /* One use of a layer. The order of the calls is the execution order. */
 typedef struct eo_position_params {
@@ -58,6 +61,7 @@ typedef struct eo_position_params {
                                       view */
     uint32_t parameter_count;      /* 0 with `parameters` not NULL: none gets a gradient */
 } eo_position_params;
+#define eo_position_params(...) EO_PARAMS(eo_position_params, __VA_ARGS__)
 
 typedef enum eo_pass { EO_PASS_FORWARD, EO_PASS_RECOMPUTE, EO_PASS_BACKWARD } eo_pass;
 
@@ -95,6 +99,7 @@ typedef struct eo_buffer_params {
     eo_moment last;       /* the pass that reads it last; not before `first` */
     bool persistent;      /* [false] lives in every pass of every step; first and last are not read */
 } eo_buffer_params;
+#define eo_buffer_params(...) EO_PARAMS(eo_buffer_params, __VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -104,6 +109,7 @@ extern "C" {
  * All calls allocate, none waits; a model belongs to one thread at a time.
  * EO_OK, EO_ERR_INVALID (logged: what was wrong), EO_ERR_NO_MEMORY. A failed call changes nothing.
  */
+#define eo_model_create EO_OF_API(eo_model_create)
 EO_EXPORT EO_NODISCARD eo_status eo_model_create(eo_model **out, const eo_model_params *params);
 EO_EXPORT void eo_model_destroy(eo_model **model); /* NULL and pointers to NULL are taken */
 

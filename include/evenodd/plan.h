@@ -56,6 +56,7 @@ typedef struct eo_plan_params {
                                    them with different communicators; larger where embedding and head are large */
     const eo_log *log;        /* [silence] used during the call */
 } eo_plan_params;
+#define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 
 /* Where a row lies. One reservation each; a row of PRIVATE may be placed in a reservation for communication. */
 typedef enum eo_space {
@@ -158,6 +159,7 @@ extern "C" {
  *                   the buffer, and with the model and the settings, to be reported
  * EO_ERR_NO_MEMORY
  */
+#define eo_plan_create EO_OF_API(eo_plan_create)
 EO_EXPORT EO_NODISCARD eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_params *params);
 EO_EXPORT void eo_plan_destroy(eo_plan **plan);
 

@@ -95,6 +95,7 @@ typedef struct eo_runtime_params {
     bool zero_gradients;   /* [false] eo_gradients_begin hands gradients out as zeros, for kernels that add: a fill more, of
                               every gradient in every backward pass */
 } eo_runtime_params;
+#define eo_runtime_params(...) EO_PARAMS(eo_runtime_params, __VA_ARGS__)
 
 /* Pointers into the fixed buffers, of the plan's dtype and reduce_dtype: weights[k] and gradients[k] belong to the k-th
  * parameter of the layer, in the order of eo_model_add_parameter. gradients is NULL until eo_gradients_begin. What lies there
@@ -119,6 +120,7 @@ typedef struct eo_step_params {
     bool exact;          /* [false] learning_rate, beta1, beta2 and eps are taken as written, zeros too. With an eps of 0 a
                             weight without any gradient so far stays as it is */
 } eo_step_params;
+#define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)
 
 typedef struct eo_step_report {
     double gradient_norm; /* before clipping, over all ranks and parameters */
@@ -182,7 +184,7 @@ extern "C" {
  * EO_ERR_TIMEOUT, EO_ERR_DEVICE
  * EO_ERR_UNSUPPORTED  the device, or the memory mode on it
  */
-#define eo_runtime_create EO_PASTE(eo_runtime_create_api, EO_API) /* other headers: link error */
+#define eo_runtime_create EO_OF_API(eo_runtime_create)
 EO_EXPORT EO_NODISCARD eo_status eo_runtime_create(eo_runtime **out, const eo_runtime_params *params);
 
 /* Waits for the streams, gives all memory back, writes NULL. Not collective. */

@@ -26,6 +26,14 @@ typedef enum eo_status {
 #undef X
 } eo_status;
 
+/* In a function of a status: a failure travels up unchanged. */
+#define EO_TRY(expression)                                                                                            \
+    do {                                                                                                              \
+        const eo_status eo_try_status = (expression);                                                                 \
+        if (eo_try_status < 0)                                                                                        \
+            return eo_try_status;                                                                                     \
+    } while (0)
+
 #ifdef __cplusplus
 extern "C" {
 #endif

@@ -22,6 +22,7 @@ typedef struct eo_world_params {
     bool share_device;            /* [false] all ranks have number device_index */
     const eo_log *log;            /* [silence] copied */
 } eo_world_params;
+#define eo_world_params(...) EO_PARAMS(eo_world_params, __VA_ARGS__)
 
 /* What a device says of itself before anything is reserved. */
 typedef struct eo_device_facts {
@@ -46,6 +47,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_device_ask(eo_device_facts *out, const char 
  * `worlds` has room for rank_count handles. Allocates. EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (the
  * device is not built in: logged).
  */
+#define eo_world_create_local EO_OF_API(eo_world_create_local)
 EO_EXPORT EO_NODISCARD eo_status eo_world_create_local(eo_world *worlds[], const eo_world_params *params);
 
 enum { EO_WORLD_NONE = -1 }; /* as a color: in no group */

@@ -29,6 +29,7 @@ typedef struct eo_world_mpi_params {
     uint32_t timeout_ms;      /* [60000] the longest wait for another rank, joining and in one collective */
     const eo_log *log;        /* [silence] copied */
 } eo_world_mpi_params;
+#define eo_world_mpi_params(...) EO_PARAMS(eo_world_mpi_params, __VA_ARGS__)
 
 #ifdef __cplusplus
 extern "C" {
@@ -58,6 +59,7 @@ EO_EXPORT void eo_mpi_abort(int exit_status);
  * EO_ERR_NO_MEMORY
  * EO_ERR_COMM, EO_ERR_TIMEOUT
  */
+#define eo_world_create_mpi EO_OF_API(eo_world_create_mpi)
 EO_EXPORT EO_NODISCARD eo_status eo_world_create_mpi(eo_world **out, const eo_world_mpi_params *params);
 
 #ifdef __cplusplus

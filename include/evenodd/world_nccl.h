@@ -42,6 +42,7 @@ typedef struct eo_world_nccl_params {
     uint32_t timeout_ms;        /* [60000] the longest that this rank waits for others, joining and in one collective */
     const eo_log *log;          /* [silence] copied */
 } eo_world_nccl_params;
+#define eo_world_nccl_params(...) EO_PARAMS(eo_world_nccl_params, __VA_ARGS__)
 
 /* What the world runs on, for who prints it. */
 typedef struct eo_world_nccl_info {
@@ -61,6 +62,7 @@ extern "C" {
 #endif
 
 /* For one rank. Needs no GPU. EO_OK, EO_ERR_INVALID, EO_ERR_COMM, EO_ERR_UNSUPPORTED (not built in). */
+#define eo_nccl_id_create EO_OF_API(eo_nccl_id_create)
 EO_EXPORT EO_NODISCARD eo_status eo_nccl_id_create(eo_nccl_id *id, const eo_log *log);
 
 /* What this rank has to tell the others. EO_OK, EO_ERR_INVALID, EO_ERR_UNSUPPORTED (not built in, or no GPU: logged). */
@@ -79,6 +81,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_nccl_peer_of(eo_nccl_peer *peer, uint32_t de
  *
  * eo_world_abort tells this process's rank alone: the others learn of it by their deadline, or from who started them.
  */
+#define eo_world_create_nccl EO_OF_API(eo_world_create_nccl)
 EO_EXPORT EO_NODISCARD eo_status eo_world_create_nccl(eo_world **out, const eo_world_nccl_params *params);
 
 /* EO_ERR_INVALID for a world of another kind. Any time; the rank's thread. */

@@ -9,8 +9,8 @@
  */
 #include <math.h>
 
-#include "layers/cuda/kernels_cuda_layers.h"
-#include "layers/cuda/team_cuda.h"
+#include "layers/cuda/internal.h"
+#include "layers/cuda/kernels.h"
 
 enum { BLOCK_QUERIES = 128, KEY_PIECES = 8, ALIGN = 256 };
 
@@ -80,7 +80,7 @@ static uint64_t keys_for(const struct eo_attention_shape *s, uint32_t end)
 /* Elements; a NULL tensor (a plan is made) stays NULL. */
 static void *shifted(eo_dtype dtype, const void *values, uint64_t elements)
 {
-    return values ? (char *)(uintptr_t)values + elements * eo_element_bytes(dtype) : NULL;
+    return values ? (char *)(uintptr_t)values + elements * eo_dtype_bytes(dtype) : NULL;
 }
 
 static void *query_rows(const struct block *b, const void *values, uint64_t stride)
@@ -105,45 +105,51 @@ static void *scratch_at(const struct block *b, uint64_t bytes)
 struct heads {
     void *values;
     uint64_t stride, step;
+    bool transposed; /* as an operand */
 };
+
+static struct heads transposed(struct heads heads)
+{
+    heads.transposed = true;
+    return heads;
+}
 
 static struct heads of_queries(const struct block *b, const void *values, uint64_t stride)
 {
     const struct eo_attention_shape *s = &b->attention->shape;
     const uint64_t group = s->head_count / s->kv_head_count;
-    return (struct heads){query_rows(b, values, stride), stride, group * s->head_size};
+    return (struct heads){query_rows(b, values, stride), stride, group * s->head_size, false};
 }
 
 static struct heads of_keys(const struct block *b, const void *values)
 {
-    return (struct heads){key_rows(b, values), b->attention->shape.kv_stride, b->attention->shape.head_size};
+    return (struct heads){key_rows(b, values), b->attention->shape.kv_stride, b->attention->shape.head_size, false};
 }
 
 static struct heads of_scores(const struct block *b, uint64_t at)
 {
-    return (struct heads){scratch_at(b, at), b->keys, (uint64_t)b->queries * b->keys};
+    return (struct heads){scratch_at(b, at), b->keys, (uint64_t)b->queries * b->keys, false};
 }
 
 static struct heads of_sums(const struct block *b, uint64_t at)
 {
     const struct eo_attention_shape *s = &b->attention->shape;
-    return (struct heads){scratch_at(b, at), s->head_size, (uint64_t)s->seq * s->head_size};
+    return (struct heads){scratch_at(b, at), s->head_size, (uint64_t)s->seq * s->head_size, false};
 }
 
 enum result { TO_COMPUTE, TO_FLOAT, ADD_TO_FLOAT };
 
-/* C = A B for every key head; operands transposed as said. */
+/* C[m][n] = A[m][k] B[k][n] for every key head. */
 static eo_status multiply(const struct block *b, enum result result, struct heads c, struct heads left,
-                          bool left_transposed, struct heads right, bool right_transposed, uint64_t m, uint64_t n,
-                          uint64_t k)
+                          struct heads right, uint64_t m, uint64_t n, uint64_t k)
 {
     const struct eo_multiply product = {
         .types = {b->attention->types.compute, EO_DTYPE_FP32},
         .weight_gradient = result != TO_COMPUTE,
         .c = c.values,
         .c_stride = c.stride,
-        .a = {left.values, left.stride, left_transposed},
-        .b = {right.values, right.stride, right_transposed},
+        .a = {left.values, left.stride, left.transposed},
+        .b = {right.values, right.stride, right.transposed},
         .m = m,
         .n = n,
         .k = k,
@@ -180,20 +186,20 @@ static struct eo_cuda_softmax softmax_of(const struct block *b)
 static eo_status scores(const struct block *b)
 {
     const struct eo_attention *a = b->attention;
-    return multiply(b, TO_FLOAT, of_scores(b, b->at.scores), of_queries(b, a->q, a->shape.q_stride), false,
-                    of_keys(b, a->k), true, b->queries, b->keys, a->shape.head_size);
+    return multiply(b, TO_FLOAT, of_scores(b, b->at.scores), of_queries(b, a->q, a->shape.q_stride),
+                    transposed(of_keys(b, a->k)), b->queries, b->keys, a->shape.head_size);
 }
 
 static eo_status block_forward(const struct block *b, bool plans_only)
 {
     const struct eo_attention *a = b->attention;
-    LAYERS_TRY(scores(b));
+    EO_TRY(scores(b));
     if (!plans_only) {
         const struct eo_cuda_softmax softmax = softmax_of(b);
         CUDA_TRY(b->team, eo_cuda_softmax_forward(&softmax, b->team->stream), "kernel softmax_forward");
     }
-    return multiply(b, TO_COMPUTE, of_queries(b, a->out, a->shape.out_stride), of_scores(b, b->at.weights), false,
-                    of_keys(b, a->v), false, b->queries, a->shape.head_size, b->keys);
+    return multiply(b, TO_COMPUTE, of_queries(b, a->out, a->shape.out_stride), of_scores(b, b->at.weights),
+                    of_keys(b, a->v), b->queries, a->shape.head_size, b->keys);
 }
 
 static eo_status block_backward(const struct block *b, bool plans_only)
@@ -202,9 +208,9 @@ static eo_status block_backward(const struct block *b, bool plans_only)
     const struct eo_attention_shape *s = &a->shape;
     const struct heads q = of_queries(b, a->q, s->q_stride);
     const struct heads out_gradient = of_queries(b, a->out_gradient, s->out_stride);
-    LAYERS_TRY(scores(b));
-    LAYERS_TRY(multiply(b, TO_FLOAT, of_scores(b, b->at.weights_gradient), out_gradient, false, of_keys(b, a->v), true,
-                        b->queries, b->keys, s->head_size));
+    EO_TRY(scores(b));
+    EO_TRY(multiply(b, TO_FLOAT, of_scores(b, b->at.weights_gradient), out_gradient, transposed(of_keys(b, a->v)),
+                    b->queries, b->keys, s->head_size));
     if (!plans_only) {
         const struct eo_cuda_softmax_gradient gradient = {
             .softmax = softmax_of(b),
@@ -219,12 +225,12 @@ static eo_status block_backward(const struct block *b, bool plans_only)
         CUDA_TRY(b->team, eo_cuda_softmax_backward(&gradient, b->team->stream), "kernel softmax_backward");
     }
     const struct heads weights = of_scores(b, b->at.weights), ds = of_scores(b, b->at.scores_gradient);
-    LAYERS_TRY(multiply(b, ADD_TO_FLOAT, of_sums(b, b->at.v_gradient), weights, true, out_gradient, false, b->keys,
-                        s->head_size, b->queries));
-    LAYERS_TRY(multiply(b, ADD_TO_FLOAT, of_sums(b, b->at.k_gradient), ds, true, q, false, b->keys, s->head_size,
-                        b->queries));
-    return multiply(b, TO_COMPUTE, of_queries(b, a->q_gradient, s->q_stride), ds, false, of_keys(b, a->k), false,
-                    b->queries, s->head_size, b->keys);
+    EO_TRY(multiply(b, ADD_TO_FLOAT, of_sums(b, b->at.v_gradient), transposed(weights), out_gradient, b->keys,
+                    s->head_size, b->queries));
+    EO_TRY(multiply(b, ADD_TO_FLOAT, of_sums(b, b->at.k_gradient), transposed(ds), q, b->keys, s->head_size,
+                    b->queries));
+    return multiply(b, TO_COMPUTE, of_queries(b, a->q_gradient, s->q_stride), ds, of_keys(b, a->k), b->queries,
+                    s->head_size, b->keys);
 }
 
 /* All blocks of all members of one sequence. */
@@ -235,7 +241,7 @@ static eo_status run_sequence(struct block *b, eo_status (*one)(const struct blo
         for (b->first = 0; b->first < s->seq; b->first += b->queries) {
             b->queries = (uint32_t)min_u64(BLOCK_QUERIES, s->seq - b->first);
             b->keys = (uint32_t)keys_for(s, b->first + b->queries);
-            LAYERS_TRY(one(b, plans_only));
+            EO_TRY(one(b, plans_only));
         }
     return EO_OK;
 }
@@ -259,7 +265,7 @@ static eo_status blocks_prepare(struct eo_cuda_team *team, struct eo_types types
     struct block b = block_of(team, &attention);
     b.product = eo_cuda_product_prepare; /* makes a plan where there is none yet */
     *state = NULL;
-    LAYERS_TRY(run_sequence(&b, block_forward, true));
+    EO_TRY(run_sequence(&b, block_forward, true));
     return run_sequence(&b, block_backward, true);
 }
 
@@ -273,7 +279,7 @@ static eo_status blocks_forward(struct eo_cuda_team *team, void *state, const st
     (void)state;
     struct block b = block_of(team, attention);
     for (b.sequence = 0; b.sequence < attention->shape.batch; b.sequence++)
-        LAYERS_TRY(run_sequence(&b, block_forward, false));
+        EO_TRY(run_sequence(&b, block_forward, false));
     return EO_OK;
 }
 
@@ -305,8 +311,8 @@ static eo_status blocks_backward(struct eo_cuda_team *team, void *state, const s
         CUDA_TRY(team,
                  cudaMemsetAsync(scratch_at(&b, b.at.k_gradient), 0, b.at.total - b.at.k_gradient, team->stream),
                  "zeroing key gradients");
-        LAYERS_TRY(run_sequence(&b, block_backward, false));
-        LAYERS_TRY(put_key_gradients(&b));
+        EO_TRY(run_sequence(&b, block_backward, false));
+        EO_TRY(put_key_gradients(&b));
     }
     return EO_OK;
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "layers/cuda/attention_graphs.h"
-#include "layers/cuda/team_cuda.h"
+#include "layers/cuda/internal.h"
 
 enum { PACKS_MAX = 1024, PACK_POINTERS = 16, ALIGN = 256, WORKSPACE_LEAST = 1 << 20 };
 
@@ -74,7 +74,7 @@ static eo_status check_cudnn(const struct eo_cuda_team *team, cudnnStatus_t stat
     return status == CUDNN_STATUS_ALLOC_FAILED ? EO_ERR_NO_MEMORY : EO_ERR_DEVICE;
 }
 
-#define CUDNN_TRY(team, expression, what) LAYERS_TRY(check_cudnn((team), (expression), (what)))
+#define CUDNN_TRY(team, expression, what) EO_TRY(check_cudnn((team), (expression), (what)))
 
 /* ---- plans ---- */
 
@@ -139,10 +139,11 @@ static eo_status cudnn_prepare(struct eo_cuda_team *team, struct eo_types types,
                                const struct eo_attention_shape *shape, void **out)
 {
     (void)types;
-    LAYERS_TRY(need_handle(team));
+    EO_TRY(need_handle(team));
     if (shape->seq % 128 != 0 && cudnnGetVersion() < 91600) {
         eo_layers_log(&team->log, EO_LOG_WARN,
-                      "cudnn: version %zu is wrong for sequences that are no multiple of 128 (%u): attention by products",
+                      "cudnn: version %zu computes sequences wrongly if 128 does not divide them (%u); attention runs as "
+                      "products",
                       cudnnGetVersion(), shape->seq);
         return EO_ERR_UNSUPPORTED;
     }

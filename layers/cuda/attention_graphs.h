@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention as graphs of cuDNN's operations, in bf16. cuDNN recognises their form and runs its flash attention
- * kernels; the order and the types of the operations are what it looks at.
+ * Causal attention as graphs of cuDNN's operations, in bf16. cuDNN recognises them by the order and the types of their
+ * operations, and runs its flash attention kernels.
  */
 #ifndef EO_LAYERS_CUDA_ATTENTION_GRAPHS_H
 #define EO_LAYERS_CUDA_ATTENTION_GRAPHS_H
 
 #include "layers/cuda/cudnn_graph.h"
-#include "layers/kernels.h"
+#include "layers/kernel_ops.h"
 
 /* The graphs' real tensors: a variant pack's ids. */
 enum eo_attention_tensor {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "layers/cuda/team_cuda.h"
+#include "layers/cuda/internal.h"
 
 const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[] = {
 #if defined(EO_LAYERS_CUDNN)

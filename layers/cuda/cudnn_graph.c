@@ -198,7 +198,7 @@ static int64_t configurations_of(struct eo_cudnn_graph *graph, cudnnBackendDescr
     if (status != CUDNN_STATUS_SUCCESS)
         fail(graph, status, "the heuristics' results");
     else if (count == 0) /* cuDNN calls that success, without a driver for one */
-        fail(graph, CUDNN_STATUS_NOT_SUPPORTED, "the heuristics know no configuration");
+        fail(graph, CUDNN_STATUS_NOT_SUPPORTED, "the heuristics found no configuration");
     return good(graph) ? count : 0;
 }
 
@@ -237,7 +237,7 @@ eo_status eo_cudnn_plan_build(struct eo_cudnn_graph *graph, cudnnBackendDescript
         if (build_one(configurations[i], properties, workspace_limit, plan))
             return EO_OK;
     if (good(graph))
-        fail(graph, CUDNN_STATUS_NOT_SUPPORTED, "no configuration that fits into the planned scratch can be built");
+        fail(graph, CUDNN_STATUS_NOT_SUPPORTED, "no configuration fits into the planned scratch memory");
     eo_layers_log(graph->log, EO_LOG_WARN, "cudnn: no plan for %s: %s", graph->name, graph->failure);
     return EO_ERR_UNSUPPORTED;
 }

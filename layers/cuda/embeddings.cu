@@ -141,7 +141,7 @@ cudaError_t eo_cuda_embedding_backward(const struct eo_embedding_gradient *e, cu
 {
     int32_t *order = (int32_t *)e->scratch;
     const cudaError_t error = cudaMemsetAsync(
-        e->token_gradient, 0, e->vocabulary * e->width * eo_element_bytes(e->types.gradient), stream);
+        e->token_gradient, 0, e->vocabulary * e->width * eo_dtype_bytes(e->types.gradient), stream);
     if (error != cudaSuccess)
         return error;
     order_kernel<<<(unsigned)divide_up(e->rows, THREADS), THREADS, 0, stream>>>(order, e->tokens, (uint32_t)e->rows);

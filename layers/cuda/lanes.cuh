@@ -11,7 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-#include "layers/cuda/kernels_cuda_layers.h"
+#include "layers/cuda/kernels.h"
 
 namespace {
 

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "layers/cuda/team_cuda.h"
+#include "layers/cuda/internal.h"
 
 static const char file_title[] = "evenodd product plans 1";
 
@@ -103,7 +103,7 @@ void eo_cuda_plans_read(struct eo_cuda_team *team)
         eo_layers_log(&team->log, EO_LOG_INFO, "cuda: %u product plans from %s", team->plan_count, team->plan_cache);
     else
         eo_layers_log(&team->log, EO_LOG_WARN,
-                      "cuda: %s is not of this device and cuBLASLt, or damaged: what is missing is timed again",
+                      "cuda: %s belongs to another device or cuBLASLt, or is damaged; missing plans are timed again",
                       team->plan_cache);
 }
 
@@ -148,7 +148,7 @@ void eo_cuda_plans_write(struct eo_cuda_team *team)
         good = fclose(file) == 0 && good;
     good = good && rename(name, team->plan_cache) == 0;
     if (!good) {
-        eo_layers_log(&team->log, EO_LOG_WARN, "cuda: product plans were not written to %s: %s", team->plan_cache,
+        eo_layers_log(&team->log, EO_LOG_WARN, "cuda: cannot write product plans to %s: %s", team->plan_cache,
                       strerror(errno));
         if (file)
             remove(name);

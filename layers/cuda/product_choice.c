@@ -3,7 +3,7 @@
  * Which of cuBLASLt's algorithms a shape gets: the first that its heuristics name, or, at start, the fastest of a few.
  * Only algorithms whose result does not depend on time: split sums are added up in fp32, in order.
  */
-#include "layers/cuda/team_cuda.h"
+#include "layers/cuda/internal.h"
 
 enum { CANDIDATES = 8, TIMED_RUNS = 5 };
 
@@ -41,8 +41,8 @@ static eo_status candidates_of(struct eo_cuda_team *team, struct eo_product_plan
     cublasLtMatmulPreferenceOpaque_t preference;
     *count = 0;
     plan->fused = fused;
-    LAYERS_TRY(eo_cuda_plan_describe(team, plan));
-    LAYERS_TRY(prefer(team, &preference, plan->key.alignment));
+    EO_TRY(eo_cuda_plan_describe(team, plan));
+    EO_TRY(prefer(team, &preference, plan->key.alignment));
     int found = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         team->blas, &plan->operation, &plan->a, &plan->b, &plan->d, &plan->d, &preference, wanted, results, &found);
@@ -84,7 +84,7 @@ static void trial_end(struct trial *trial)
 static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_plan *plan, struct trial *trial)
 {
     const struct eo_product_layout layout = eo_product_layout_of(&plan->key);
-    const uint64_t batch = plan->key.batch, element = eo_element_bytes((eo_dtype)plan->key.compute);
+    const uint64_t batch = plan->key.batch, element = eo_dtype_bytes((eo_dtype)plan->key.compute);
     const uint64_t a = 0, b = a + align_up(eo_product_matrix_bytes(&layout.b, batch));
     const uint64_t c = b + align_up(eo_product_matrix_bytes(&layout.a, batch));
     const uint64_t bias = c + align_up(eo_product_matrix_bytes(&layout.d, batch));
@@ -94,7 +94,7 @@ static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_
     if (cudaMalloc((void **)&trial->memory, bytes) != cudaSuccess) {
         (void)cudaGetLastError();
         trial->memory = NULL;
-        eo_layers_log(&team->log, EO_LOG_INFO, "cuda: no %llu MiB free to time a product: the heuristics' choice is taken",
+        eo_layers_log(&team->log, EO_LOG_INFO, "cuda: no %llu MiB free to time a product; using the heuristics' choice",
                       (unsigned long long)(bytes >> 20));
         return EO_OK;
     }
@@ -111,15 +111,9 @@ static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_
 static void point_epilogue(struct eo_product_plan *plan, const struct trial *trial)
 {
     const struct eo_product_layout layout = eo_product_layout_of(&plan->key);
-    if (!plan->fused || plan->key.epilogue == EO_EPILOGUE_NONE)
-        return;
     const char *bias = (const char *)trial->c + align_up(eo_product_matrix_bytes(&layout.d, plan->key.batch));
-    const char *aux = bias + align_up(plan->key.n * eo_element_bytes((eo_dtype)plan->key.compute));
-    if (plan->key.epilogue != EO_EPILOGUE_GELU_GRADIENT)
-        (void)cublasLtMatmulDescSetAttribute(&plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
-    if (plan->key.epilogue != EO_EPILOGUE_BIAS)
-        (void)cublasLtMatmulDescSetAttribute(&plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux,
-                                             sizeof(aux));
+    const char *aux = bias + align_up(plan->key.n * eo_dtype_bytes((eo_dtype)plan->key.compute));
+    (void)eo_cuda_plan_set_pointers(plan, bias, aux);
 }
 
 /* Milliseconds of a run; an algorithm that does not run at all gives none. */
@@ -166,15 +160,15 @@ eo_status eo_cuda_plan_choose(struct eo_cuda_team *team, struct eo_product_plan 
     cublasLtMatmulHeuristicResult_t results[CANDIDATES];
     const int wanted = with_timing ? CANDIDATES : 1;
     int count = 0;
-    LAYERS_TRY(candidates_of(team, plan, true, wanted, results, &count));
+    EO_TRY(candidates_of(team, plan, true, wanted, results, &count));
     if (count == 0 && plan->key.epilogue != EO_EPILOGUE_NONE)
-        LAYERS_TRY(candidates_of(team, plan, false, wanted, results, &count));
+        EO_TRY(candidates_of(team, plan, false, wanted, results, &count));
     if (count == 0) {
         eo_layers_log(&team->log, EO_LOG_ERROR,
-                      "cuda: cuBLASLt has no algorithm for the product %llu x %llu x %llu (%s, alignment %llu); take "
-                      "widths that are multiples of 8",
+                      "cuda: cuBLASLt has no algorithm for the product %llu x %llu x %llu (%s, alignment %llu); choose "
+                      "multiples of 8 as widths",
                       (unsigned long long)plan->key.m, (unsigned long long)plan->key.n,
-                      (unsigned long long)plan->key.k, plan->key.compute == EO_DTYPE_BF16 ? "bf16" : "fp32",
+                      (unsigned long long)plan->key.k, eo_dtype_name((eo_dtype)plan->key.compute),
                       (unsigned long long)plan->key.alignment);
         return EO_ERR_UNSUPPORTED;
     }
@@ -206,7 +200,7 @@ eo_status eo_cuda_product_measure(eo_team *team_of, const eo_product *product, d
     struct eo_product_plan plan = {.key = eo_product_key_of(&multiply, NULL)};
     struct trial trial;
     float milliseconds = 0;
-    LAYERS_TRY(eo_cuda_plan_choose(team, &plan, true));
+    EO_TRY(eo_cuda_plan_choose(team, &plan, true));
     eo_status status = trial_begin(team, &plan, &trial);
     if (status == EO_OK && !trial.memory)
         status = EO_ERR_NO_MEMORY;

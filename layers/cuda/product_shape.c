@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "layers/cuda/product_shape.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 enum { FULL_ALIGNMENT = 16 }; /* what kernels of cuBLASLt ask for at most, and kernel_ops.h promises for whole tensors */
 
 static uint64_t alignment_of(const void *pointer)
@@ -52,13 +55,7 @@ struct eo_product_key eo_product_key_of(const struct eo_multiply *p, const struc
 
 uint64_t eo_product_key_hash(const struct eo_product_key *key)
 {
-    const uint64_t *fields = (const uint64_t *)key;
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (int i = 0; i < EO_PRODUCT_KEY_FIELDS; i++) {
-        hash = (hash ^ fields[i]) * 0x100000001b3u;
-        hash ^= hash >> 29;
-    }
-    return hash;
+    return XXH64(key, sizeof(*key), 0);
 }
 
 /* A stored matrix [rows][columns] read columns first is [columns][rows]; transposed, its stored rows are columns. */
@@ -88,5 +85,5 @@ struct eo_product_layout eo_product_layout_of(const struct eo_product_key *key)
 uint64_t eo_product_matrix_bytes(const struct eo_product_matrix *matrix, uint64_t batch)
 {
     const uint64_t last = (batch - 1) * matrix->step + (matrix->columns - 1) * matrix->leading + matrix->rows;
-    return last * eo_element_bytes(matrix->dtype);
+    return last * eo_dtype_bytes(matrix->dtype);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "layers/cuda/kernels_cuda_layers.h"
+#include "layers/cuda/kernels.h"
 
 /* Partial sums of blocks: a norm's weights and bias side by side. Column sums have no more parts than a norm has blocks. */
 _Static_assert(EO_CUDA_COLUMN_PARTS <= 2 * EO_CUDA_NORM_BLOCKS, "column sums do not fit into a norm's scratch");

@@ -47,23 +47,23 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    softmax_backward_kernel(const float *scores, T *weights, const float *log_sum_exp, uint64_t log_sum_exp_stride,
-                            uint32_t first, uint32_t keys, float scale, const float *weights_gradient,
-                            T *scores_gradient, const T *out, const T *out_gradient, uint64_t out_stride,
-                            uint64_t out_head_stride, uint32_t head_size)
+    softmax_backward_kernel(const eo_cuda_softmax_gradient g)
 {
+    const eo_cuda_softmax &s = g.softmax;
+    const T *out = (const T *)g.out, *out_gradient = (const T *)g.out_gradient;
+    T *weights = (T *)s.weights, *scores_gradient = (T *)g.scores_gradient;
     const uint32_t query = blockIdx.x, head = blockIdx.y;
-    const uint32_t last = first + query, seen = last < keys ? last + 1 : keys;
-    const uint64_t base = ((uint64_t)head * gridDim.x + query) * keys;
-    const uint64_t row = head * out_head_stride + query * out_stride;
+    const uint32_t last = s.first + query, seen = last < s.keys ? last + 1 : s.keys;
+    const uint64_t base = ((uint64_t)head * gridDim.x + query) * s.keys;
+    const uint64_t row = head * g.out_head_stride + query * g.out_stride;
     float dot = 0;
-    for (uint32_t i = threadIdx.x; i < head_size; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < g.head_size; i += THREADS)
         dot += widen(out[row + i]) * widen(out_gradient[row + i]);
     dot = block_sum(make_float2(dot, 0)).x;
-    const float lse = log_sum_exp[head * log_sum_exp_stride + query];
-    for (uint32_t key = threadIdx.x; key < keys; key += THREADS) {
-        const float weight = key < seen ? expf(scale * scores[base + key] - lse) : 0.0f;
-        const float gradient = key < seen ? scale * weight * (weights_gradient[base + key] - dot) : 0.0f;
+    const float lse = s.log_sum_exp[head * s.log_sum_exp_stride + query];
+    for (uint32_t key = threadIdx.x; key < s.keys; key += THREADS) {
+        const float weight = key < seen ? expf(s.scale * s.scores[base + key] - lse) : 0.0f;
+        const float gradient = key < seen ? s.scale * weight * (g.weights_gradient[base + key] - dot) : 0.0f;
         weights[base + key] = narrow<T>(weight);
         scores_gradient[base + key] = narrow<T>(gradient);
     }
@@ -94,10 +94,7 @@ cudaError_t eo_cuda_softmax_backward(const struct eo_cuda_softmax_gradient *g, c
     const struct eo_cuda_softmax *s = &g->softmax;
     return dispatch(s->dtype, false, [&](auto v) {
         using T = typename decltype(v)::T;
-        softmax_backward_kernel<T><<<dim3(s->queries, s->heads), THREADS, 0, stream>>>(
-            s->scores, (T *)s->weights, s->log_sum_exp, s->log_sum_exp_stride, s->first, s->keys, s->scale,
-            g->weights_gradient, (T *)g->scores_gradient, (const T *)g->out, (const T *)g->out_gradient,
-            g->out_stride, g->out_head_stride, g->head_size);
+        softmax_backward_kernel<T><<<dim3(s->queries, s->heads), THREADS, 0, stream>>>(*g);
     });
 }
 

@@ -128,7 +128,7 @@ static eo_status affinity_init_near(struct eo_affinity **out, uint32_t rank, con
                      pci_bus_id);
         return EO_OK;
     }
-    eo_log_write(log, EO_LOG_INFO, "rank %u: threads are not placed: this machine does not tell what is near GPU %s",
+    eo_log_write(log, EO_LOG_INFO, "rank %u: threads are not placed: this machine does not report the processors near GPU %s",
                  rank, pci_bus_id);
     affinity_fini(*out);
     *out = NULL;
@@ -138,7 +138,7 @@ static eo_status affinity_init_near(struct eo_affinity **out, uint32_t rank, con
 static void affinity_bind_thread(struct eo_affinity *affinity)
 {
     if (affinity && hwloc_set_cpubind(affinity->topology, affinity->share, HWLOC_CPUBIND_THREAD) != 0)
-        eo_log_write(&affinity->log, EO_LOG_WARN, "rank %u: a thread cannot be bound to its cores: %s",
+        eo_log_write(&affinity->log, EO_LOG_WARN, "rank %u: cannot bind a thread to its cores: %s",
                      affinity->rank, strerror(errno));
 }
 
@@ -146,7 +146,7 @@ static void affinity_bind_memory(struct eo_affinity *affinity, void *memory, uin
 {
     if (affinity && hwloc_set_area_membind(affinity->topology, memory, bytes, affinity->share,
                                             HWLOC_MEMBIND_BIND, 0) != 0)
-        eo_log_write(&affinity->log, EO_LOG_WARN, "rank %u: memory cannot be bound to its NUMA node: %s",
+        eo_log_write(&affinity->log, EO_LOG_WARN, "rank %u: cannot bind memory to its NUMA node: %s",
                      affinity->rank, strerror(errno));
 }
 

@@ -118,8 +118,8 @@ void eo_cpu_queue_issue(struct eo_cpu_queue *queue, eo_cpu_work_fn run, const vo
     const uint64_t issued = atomic_load_explicit(&queue->issued, memory_order_relaxed);
     const uint64_t completed = atomic_load_explicit(&queue->completed, memory_order_acquire);
     if (issued - completed >= queue->ring_items)
-        eo_fatal("rank %u, queue %u: its ring of %u items is full; wait for an event of the queue before more is "
-                 "enqueued, or raise ring_capacity", queue->rank, queue->index, queue->ring_items - 1);
+        eo_fatal("rank %u, queue %u: its ring of %u items is full; wait for an event of the queue before you enqueue more, or "
+                 "raise ring_capacity", queue->rank, queue->index, queue->ring_items - 1);
     struct eo_cpu_item *item = &queue->ring[issued % queue->ring_items];
     item->run = run;
     item->float_mode = eo_float_mode_get();

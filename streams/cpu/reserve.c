@@ -7,8 +7,8 @@
 
 #include "base/arithmetic.h"
 #include "streams/cpu/available.h"
-#include "streams/cpu/device_cpu.h"
-#include "streams/cpu/shared_files.h"
+#include "streams/cpu/device.h"
+#include "streams/cpu/memory_file.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14; older kernels refuse it */
@@ -107,7 +107,7 @@ eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uin
     }
     memory = is_shared ? map_shared(eo_cpu_of(device), mapped) : eo_cpu_map(-1, mapped, PROT_READ | PROT_WRITE);
     if (!memory) {
-        eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: out of memory: the system refuses %.1f MiB: %s; %.1f MiB seemed to "
+        eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: out of memory: the system refused %.1f MiB: %s; %.1f MiB seemed to "
                      "be available%s", rank, (double)mapped / MIB, strerror(errno), (double)available / MIB, bound);
         return EO_ERR_NO_MEMORY;
     }
@@ -116,8 +116,8 @@ eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uin
         cpu->affinity_ops->bind_memory(cpu->affinity, memory, mapped);
     (void)madvise(memory, mapped, MADV_HUGEPAGE); /* refused where the system has none: 4 KiB pages do */
     if (!prefault(memory, mapped, is_shared ? eo_cpu_shared_at(device, memory) : NULL)) {
-        eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: out of memory: %.1f MiB cannot be populated (%s), %.1f MiB "
-                     "were available", rank, (double)bytes / MIB, strerror(errno), (double)available / MIB);
+        eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: out of memory: cannot populate %.1f MiB (%s), %.1f MiB were "
+                     "available", rank, (double)bytes / MIB, strerror(errno), (double)available / MIB);
         eo_cpu_release(device, kind, memory, bytes);
         return EO_ERR_NO_MEMORY;
     }

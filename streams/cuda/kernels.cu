@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * All of these wait for memory: four elements a thread, as one load where arrays are aligned to it. Built with
- * -fmad=false, and without fast division and square root: the CPU's bits (see kernels_cuda.h).
+ * -fmad=false, and without fast division and square root: the CPU's bits (see streams/cuda/kernels.h).
  */
-#include "streams/cuda/kernels_cuda.h"
+#include "streams/cuda/kernels.h"
 
 #include "streams/cuda/elements.cuh"
 
@@ -251,7 +251,7 @@ __device__ static void store_split(uint16_t *high, int16_t *low, uint64_t i, uin
     store_16(low, i, count, l);
 }
 
-/* The arithmetic of kernels_cpu_body.h, operation by operation. */
+/* The arithmetic of streams/cpu/kernels_body.h, operation by operation. */
 __global__ static void adamw_kernel(const adamw_ranges ranges, const eo_update_scalars *scalars,
                                     const eo_norm_result *norm)
 {

@@ -30,7 +30,6 @@ struct eo_mpi_ops {
 };
 
 extern const struct eo_mpi_ops eo_mpi_process_ops;
-extern const struct eo_comm_ops eo_comm_mpi_ops;
 
 /* NULL where MPI is not built in (streams/collective.c). */
 const struct eo_mpi_ops *eo_mpi_find(void);

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "layers/kernels.h"
+#include "layers/denormals.h"
+#include "layers/kernel_ops.h"
 
 enum {
     BATCH = 4,
@@ -72,153 +73,209 @@ static void check(eo_status status)
     }
 }
 
-/* y = x W^T and its two gradients */
-static void product_three(struct operands *o, uint64_t in, uint64_t out)
+static const struct eo_kernel_ops *const ops = &eo_kernels_cpu_ops;
+#define FP32 {EO_DTYPE_FP32, EO_DTYPE_FP32}
+
+/* y = x W^T and its two gradients: x, d_x [ROWS][in], w [out][in], y [ROWS][out] */
+static void product_three(struct operands *o, uint64_t in, uint64_t out, const float *x, const float *w, float *y,
+                          float *d_x)
 {
-    check(eo_multiply(o->team, o->wide[0], out, eo_plain(o->wide[1], in), eo_transposed(o->weights, in), ROWS, out,
-                      in, false));
-    check(eo_multiply(o->team, o->wide[1], in, eo_plain(o->wide[0], out), eo_plain(o->weights, in), ROWS, in, out,
-                      false));
-    check(eo_multiply(o->team, o->table_gradient, in, eo_transposed(o->wide[0], out), eo_plain(o->wide[1], in), out,
-                      in, ROWS, false));
+    check(ops->multiply(o->team, &(struct eo_multiply){
+        .types = FP32, .c = y, .c_stride = out, .a = {x, in, false}, .b = {w, in, true}, .m = ROWS, .n = out, .k = in}));
+    check(ops->multiply(o->team, &(struct eo_multiply){
+        .types = FP32, .c = d_x, .c_stride = in, .a = {y, out, false}, .b = {w, in, false}, .m = ROWS, .n = in, .k = out}));
+    check(ops->multiply(o->team, &(struct eo_multiply){
+        .types = FP32, .c = o->table_gradient, .c_stride = in, .a = {y, out, true}, .b = {x, in, false}, .m = out,
+        .n = in, .k = ROWS}));
 }
 
 static void run_qkv(struct operands *o)
 {
-    product_three(o, WIDTH, 3 * WIDTH);
+    product_three(o, WIDTH, 3 * WIDTH, o->wide[1], o->weights, o->wide[0], o->wide[1]);
 }
 
 static void run_attention_out(struct operands *o)
 {
-    product_three(o, WIDTH, WIDTH);
+    product_three(o, WIDTH, WIDTH, o->wide[1], o->weights, o->wide[0], o->wide[1]);
 }
 
 static void run_mlp_in(struct operands *o)
 {
-    product_three(o, WIDTH, MLP);
+    product_three(o, WIDTH, MLP, o->wide[1], o->weights, o->wide[0], o->wide[1]);
 }
 
 static void run_mlp_out(struct operands *o)
 {
-    product_three(o, MLP, WIDTH);
+    product_three(o, MLP, WIDTH, o->wide[1], o->weights, o->wide[0], o->wide[1]);
 }
 
 static void run_head(struct operands *o)
 {
-    check(eo_multiply(o->team, o->logits, VOCABULARY, eo_plain(o->narrow[0], WIDTH), eo_transposed(o->table, WIDTH),
-                      ROWS, VOCABULARY, WIDTH, false));
-    check(eo_multiply(o->team, o->narrow[1], WIDTH, eo_plain(o->logits, VOCABULARY), eo_plain(o->table, WIDTH), ROWS,
-                      WIDTH, VOCABULARY, false));
-    check(eo_multiply(o->team, o->table_gradient, WIDTH, eo_transposed(o->logits, VOCABULARY),
-                      eo_plain(o->narrow[0], WIDTH), VOCABULARY, WIDTH, ROWS, false));
+    product_three(o, WIDTH, VOCABULARY, o->narrow[0], o->table, o->logits, o->narrow[1]);
+}
+
+static struct eo_norm norm_of(struct operands *o, bool centered)
+{
+    return (struct eo_norm){
+        .types = FP32, .centered = centered, .sum = o->narrow[2], .out = o->narrow[3], .mean = o->vector[3],
+        .rstd = o->vector[4], .residual = o->narrow[0], .branch = o->narrow[1],
+        .branch_bias = centered ? o->vector[0] : NULL, .weight = o->vector[1], .bias = o->vector[2], .eps = 1e-5f,
+        .rows = ROWS, .width = WIDTH};
+}
+
+static struct eo_norm_gradient norm_gradient_of(struct operands *o, bool centered)
+{
+    return (struct eo_norm_gradient){
+        .types = FP32, .centered = centered, .in_gradient = o->narrow[4], .skip_gradient = o->narrow[4],
+        .out_gradient = o->narrow[3], .in = o->narrow[2], .weight = o->vector[1], .mean = o->vector[3],
+        .rstd = o->vector[4], .weight_gradient = o->vector[2], .bias_gradient = o->vector[5], .rows = ROWS,
+        .width = WIDTH, .scratch = o->scratch};
 }
 
 static void run_norm_forward(struct operands *o)
 {
-    const struct eo_norm_input input = {o->narrow[0], o->narrow[1], o->vector[0]};
-    eo_layernorm_forward(o->team, o->narrow[2], o->narrow[3], o->vector[3], o->vector[4], input, o->vector[1],
-                         o->vector[2], 1e-5f, ROWS, WIDTH);
+    const struct eo_norm norm = norm_of(o, true);
+    check(ops->norm_forward(o->team, &norm));
 }
 
 static void run_norm_again(struct operands *o)
 {
-    eo_layernorm_again(o->team, o->narrow[3], o->narrow[2], o->vector[3], o->vector[4], o->vector[1], o->vector[2],
-                       ROWS, WIDTH);
+    struct eo_norm norm = norm_of(o, true);
+    norm.residual = norm.sum;
+    norm.sum = NULL;
+    norm.branch = NULL;
+    check(ops->norm_again(o->team, &norm));
 }
 
 static void run_norm_backward(struct operands *o)
 {
-    eo_layernorm_backward(o->team, o->narrow[4], o->narrow[4], o->narrow[3], o->narrow[2], o->vector[3], o->vector[4],
-                          o->vector[1], o->vector[2], o->vector[5], ROWS, WIDTH, false, o->scratch);
+    const struct eo_norm_gradient norm = norm_gradient_of(o, true);
+    check(ops->norm_backward(o->team, &norm));
 }
 
 static void run_rmsnorm_forward(struct operands *o)
 {
-    const struct eo_norm_input input = {o->narrow[0], o->narrow[1], NULL};
-    eo_rmsnorm_forward(o->team, o->narrow[2], o->narrow[3], o->vector[4], input, o->vector[1], 1e-5f, ROWS, WIDTH);
+    const struct eo_norm norm = norm_of(o, false);
+    check(ops->norm_forward(o->team, &norm));
 }
 
 static void run_rmsnorm_backward(struct operands *o)
 {
-    eo_rmsnorm_backward(o->team, o->narrow[4], o->narrow[4], o->narrow[3], o->narrow[2], o->vector[4], o->vector[1],
-                        o->vector[2], ROWS, WIDTH, false, o->scratch);
+    const struct eo_norm_gradient norm = norm_gradient_of(o, false);
+    check(ops->norm_backward(o->team, &norm));
 }
 
 static void run_bias_qkv(struct operands *o)
 {
-    eo_bias_add(o->team, o->wide[0], 3 * WIDTH, o->vector[0], ROWS, 3 * WIDTH);
+    check(ops->bias_add(o->team, &(struct eo_bias){
+        .types = FP32, .output = o->wide[0], .bias = o->vector[0], .stride = 3 * WIDTH, .rows = ROWS,
+        .width = 3 * WIDTH}));
+}
+
+static void column_sums(struct operands *o, const float *gradient, uint64_t width)
+{
+    check(ops->column_sums(o->team, &(struct eo_column_sums){
+        .types = FP32, .bias_gradient = o->vector[5], .gradient = gradient, .rows = ROWS, .width = width}));
 }
 
 static void run_bias_gradient_qkv(struct operands *o)
 {
-    eo_bias_gradient(o->team, o->vector[5], o->wide[0], 3 * WIDTH, ROWS, 3 * WIDTH, false);
+    column_sums(o, o->wide[0], 3 * WIDTH);
 }
 
 static void run_bias_gradient(struct operands *o)
 {
-    eo_bias_gradient(o->team, o->vector[5], o->narrow[0], WIDTH, ROWS, WIDTH, false);
+    column_sums(o, o->narrow[0], WIDTH);
 }
 
 static void run_gelu_forward(struct operands *o)
 {
-    eo_gelu_forward(o->team, o->wide[1], o->wide[0], o->vector[0], ROWS, MLP);
+    check(ops->gelu_forward(o->team, &(struct eo_gelu){
+        .types = FP32, .out = o->wide[1], .in = o->wide[0], .bias = o->vector[0], .rows = ROWS, .width = MLP}));
 }
 
 static void run_gelu_backward(struct operands *o)
 {
-    eo_gelu_backward(o->team, o->wide[1], o->wide[1], o->wide[0], o->vector[0], o->vector[5], ROWS, MLP, false);
+    check(ops->gelu_backward(o->team, &(struct eo_gelu_gradient){
+        .types = FP32, .in_gradient = o->wide[1], .out_gradient = o->wide[1], .in = o->wide[0], .bias = o->vector[0],
+        .bias_gradient = o->vector[5], .rows = ROWS, .width = MLP}));
+}
+
+static struct eo_swiglu swiglu_of(struct operands *o)
+{
+    return (struct eo_swiglu){
+        .types = FP32, .out = o->wide[2], .gate = o->wide[0], .up = o->wide[1], .out_gradient = o->wide[1],
+        .gate_gradient = o->wide[2], .up_gradient = o->wide[3], .stride = MLP, .rows = ROWS, .width = MLP};
 }
 
 static void run_swiglu_forward(struct operands *o)
 {
-    eo_swiglu_forward(o->team, o->wide[2], o->wide[0], o->wide[1], MLP, ROWS, MLP);
+    const struct eo_swiglu swiglu = swiglu_of(o);
+    check(ops->swiglu_forward(o->team, &swiglu));
 }
 
 static void run_swiglu_backward(struct operands *o)
 {
-    eo_swiglu_backward(o->team, o->wide[2], o->wide[3], o->wide[1], o->wide[0], o->wide[1], MLP, ROWS, MLP);
+    const struct eo_swiglu swiglu = swiglu_of(o);
+    check(ops->swiglu_backward(o->team, &swiglu));
 }
 
 static void run_rope(struct operands *o)
 {
-    eo_rope(o->team, o->wide[0], 3 * WIDTH, o->table, ROWS, SEQ, HEADS, WIDTH / HEADS, false);
+    check(ops->rotate(o->team, &(struct eo_rotation){
+        .types = FP32, .values = o->wide[0], .stride = 3 * WIDTH, .table = o->table, .rows = ROWS, .seq = SEQ,
+        .head_count = HEADS, .head_size = WIDTH / HEADS}));
 }
 
 static void run_attention_forward(struct operands *o)
 {
     const float *qkv = o->wide[0];
-    eo_attention_forward(o->team, o->narrow[0], o->log_sum_exp, qkv, qkv + WIDTH, qkv + 2 * WIDTH, &shape,
-                         o->scratch);
+    check(ops->attention_forward(o->team, &(struct eo_attention){
+        .types = FP32, .shape = shape, .q = qkv, .k = qkv + WIDTH, .v = qkv + 2 * WIDTH, .out = o->narrow[0],
+        .log_sum_exp = o->log_sum_exp, .scratch = o->scratch}));
 }
 
 static void run_attention_backward(struct operands *o)
 {
     const float *qkv = o->wide[0];
     float *gradient = o->wide[1];
-    eo_attention_backward(o->team, gradient, gradient + WIDTH, gradient + 2 * WIDTH, o->narrow[1], o->narrow[0],
-                          o->log_sum_exp, qkv, qkv + WIDTH, qkv + 2 * WIDTH, &shape, o->scratch);
+    check(ops->attention_backward(o->team, &(struct eo_attention){
+        .types = FP32, .shape = shape, .q = qkv, .k = qkv + WIDTH, .v = qkv + 2 * WIDTH, .out = o->narrow[0],
+        .log_sum_exp = o->log_sum_exp, .out_gradient = o->narrow[1], .q_gradient = gradient,
+        .k_gradient = gradient + WIDTH, .v_gradient = gradient + 2 * WIDTH, .scratch = o->scratch}));
 }
 
 static void run_embedding_forward(struct operands *o)
 {
-    eo_embedding_forward(o->team, o->narrow[0], o->tokens, o->table, o->weights, ROWS, SEQ, WIDTH);
+    check(ops->embedding_forward(o->team, &(struct eo_embedding){
+        .types = FP32, .out = o->narrow[0], .tokens = o->tokens, .token_table = o->table, .position_table = o->weights,
+        .rows = ROWS, .width = WIDTH, .seq = SEQ}));
 }
 
 static void run_embedding_backward(struct operands *o)
 {
-    eo_embedding_backward(o->team, o->table_gradient, o->wide[0], o->narrow[0], o->tokens, ROWS, SEQ, WIDTH,
-                          VOCABULARY, 1024, false);
+    check(ops->embedding_backward(o->team, &(struct eo_embedding_gradient){
+        .types = FP32, .token_gradient = o->table_gradient, .position_gradient = o->wide[0],
+        .out_gradient = o->narrow[0], .tokens = o->tokens, .rows = ROWS, .width = WIDTH, .vocabulary = VOCABULARY,
+        .positions = 1024, .seq = SEQ}));
+}
+
+static void cross_entropy(struct operands *o, bool backward)
+{
+    double sum = 0;
+    check(ops->cross_entropy(o->team, &(struct eo_loss){
+        .types = FP32, .logits = o->logits, .losses = o->losses, .loss_sum = &sum, .targets = o->tokens,
+        .stride = VOCABULARY, .rows = ROWS, .vocabulary = VOCABULARY, .scale = 1.0f / ROWS, .backward = backward}));
 }
 
 static void run_loss(struct operands *o)
 {
-    (void)eo_cross_entropy(o->team, o->losses, o->logits, VOCABULARY, o->tokens, ROWS, VOCABULARY);
+    cross_entropy(o, false);
 }
 
 static void run_loss_backward(struct operands *o)
 {
-    (void)eo_cross_entropy_backward(o->team, o->losses, o->logits, VOCABULARY, o->tokens, ROWS, VOCABULARY,
-                                    1.0f / ROWS);
+    cross_entropy(o, true);
 }
 
 /* `per_block` and `per_step`: how often a training step of gpt2 without recompute runs it. */
@@ -287,8 +344,8 @@ static void prepare(struct operands *o, uint32_t thread_count)
     o->logits = floats((uint64_t)ROWS * VOCABULARY, 33);
     o->losses = floats(ROWS, 34);
     o->log_sum_exp = floats((uint64_t)ROWS * HEADS, 35);
-    const uint64_t norm_bytes = eo_norm_scratch_bytes(MLP);
-    const uint64_t attention_bytes = eo_attention_scratch_bytes(&shape, thread_count);
+    const uint64_t norm_bytes = ops->norm_scratch_bytes(ROWS, MLP);
+    const uint64_t attention_bytes = ops->attention_scratch_bytes((struct eo_types)FP32, &shape, thread_count);
     o->scratch = floats((norm_bytes > attention_bytes ? norm_bytes : attention_bytes) / sizeof(float), 36);
     o->tokens = malloc(ROWS * sizeof(*o->tokens));
     for (int i = 0; i < ROWS; i++)

@@ -3,57 +3,15 @@
 
 #include <ftw.h>
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/hash64.h"
-#include "runtime/runtime_internal.h"
+#include "base/hashing.h"
+#include "runtime/internal.h"
 
 enum { POSITIONS = 5, LAYERS = 4 };
-
-/* -- TAP -----------------------------------------------------------------------------------------------------------*/
-
-static atomic_int failures;
-static int case_count, failed_cases;
-
-void saved_fail(const char *file, int line, const char *format, ...)
-{
-    char text[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    if (atomic_fetch_add(&failures, 1) < 8)
-        printf("# %s:%d: %s\n", file, line, text);
-}
-
-void saved_report(const char *name)
-{
-    const int failed = atomic_exchange(&failures, 0);
-    printf("%s %d - %s\n", failed ? "not ok" : "ok", ++case_count, name);
-    fflush(stdout);
-    failed_cases += failed > 0;
-}
-
-void saved_skip(const char *name, const char *why)
-{
-    printf("ok %d - %s # SKIP %s\n", ++case_count, name, why);
-}
-
-int saved_finish_child(void)
-{
-    return atomic_load(&failures) > 0;
-}
-
-int saved_finish(void)
-{
-    printf("1..%d\n", case_count);
-    return failed_cases > 0;
-}
 
 /* -- log -----------------------------------------------------------------------------------------------------------*/
 
@@ -155,17 +113,17 @@ static void produce(void *user, uint64_t offset, uint64_t count, float *values)
 void saved_initialise(struct saved_rank *self)
 {
     for (uint32_t p = 0; p < eo_model_parameter_count(self->model); p++)
-        HOLDS(eo_weights_fill(self->runtime, p, produce, &p) == EO_OK);
+        CHECK_THAT(eo_weights_fill(self->runtime, p, produce, &p) == EO_OK);
 }
 
 static void write_gradients(struct saved_rank *self, uint32_t position, const eo_view *view)
 {
     static const uint32_t layer_of[POSITIONS] = {0, 1, 2, 1, 3};
-    const uint64_t step = self->runtime->step + 1;
+    const uint64_t step = self->runtime->steps.finished + 1;
     for (uint32_t k = 0; k < view->parameter_count; k++) {
         eo_parameter_info info;
         float *values = view->gradients[k];
-        HOLDS(eo_model_parameter(self->model, 2 * layer_of[position] + k, &info) == EO_OK);
+        CHECK_THAT(eo_model_parameter(self->model, 2 * layer_of[position] + k, &info) == EO_OK);
         for (uint64_t i = 0; i < info.element_count; i++)
             values[i] = self->rank == 0 ? number(step, 16 * position + k, i % 257) / 64 : 0;
     }
@@ -211,15 +169,15 @@ static eo_status one_step(struct saved_rank *self, double value, double *sum)
 void saved_steps(struct saved_rank *self, uint64_t until)
 {
     double sum;
-    while (self->runtime->step < until && one_step(self, 0, &sum) >= 0)
+    while (self->runtime->steps.finished < until && one_step(self, 0, &sum) >= 0)
         ;
-    HOLDS(self->runtime->step == until);
+    CHECK_THAT(self->runtime->steps.finished == until);
 }
 
 eo_status saved_step_with(struct saved_rank *self, eo_saver *saver, eo_saver_report *report)
 {
     double sum = 0;
-    HOLDS(one_step(self, eo_saver_value(saver), &sum) >= 0);
+    CHECK_THAT(one_step(self, eo_saver_value(saver), &sum) >= 0);
     return eo_saver_poll(saver, sum, report);
 }
 
@@ -233,7 +191,7 @@ static void add_to_hash(void *user, const eo_parameter_info *parameter, const fl
 uint64_t saved_hash(struct saved_rank *self)
 {
     uint64_t hash = 0;
-    HOLDS(eo_weights_visit(self->runtime, add_to_hash, &hash) == EO_OK);
+    CHECK_THAT(eo_weights_visit(self->runtime, add_to_hash, &hash) == EO_OK);
     return hash;
 }
 
@@ -274,10 +232,10 @@ static uint64_t hash_arrays(eo_checkpoint *checkpoint)
     uint64_t hash = info.step;
     for (uint32_t l = 0; l < info.layer_count; l++) {
         eo_checkpoint_layer layer;
-        HOLDS(eo_checkpoint_get_layer(checkpoint, l, &layer) == EO_OK);
+        CHECK_THAT(eo_checkpoint_get_layer(checkpoint, l, &layer) == EO_OK);
         float *values = malloc(layer.element_count * sizeof(*values));
         for (uint32_t a = 0; a <= (layer.frozen ? 0 : info.optimizer_states); a++) {
-            HOLDS(eo_checkpoint_read(checkpoint, l, a, 0, layer.element_count, values) == EO_OK);
+            CHECK_THAT(eo_checkpoint_read(checkpoint, l, a, 0, layer.element_count, values) == EO_OK);
             const uint64_t words[] = {hash, eo_hash64(values, layer.element_count * sizeof(*values))};
             hash = eo_hash64(words, sizeof(words));
         }
@@ -315,7 +273,7 @@ static void *rank_main(void *arg)
     self->started = status >= 0;
     if (self->started)
         self->body(&self->rank);
-    if (self->rank.runtime && self->rank.runtime->phase == PHASE_FAILED)
+    if (self->rank.runtime && self->rank.runtime->cursor.phase == PHASE_FAILED)
         eo_world_abort(self->rank.world, eo_runtime_error(self->rank.runtime));
     eo_runtime_destroy(&self->rank.runtime);
     return NULL;
@@ -354,7 +312,7 @@ bool saved_run(const struct saved_settings *s, void (*body)(struct saved_rank *s
                     .log = &saved_log)) >= 0;
     good = good && run_threads(s, model, plan, body, shared);
     if (!good)
-        saved_fail(__FILE__, __LINE__, "the ranks did not start: %s", saved_log_text());
+        tap_note(__FILE__, __LINE__, "the ranks did not start: %s", saved_log_text());
     eo_plan_destroy(&plan);
     eo_model_destroy(&model);
     return good;

@@ -10,6 +10,8 @@
 
 #include <evenodd/evenodd.h>
 
+#include "tests/tap/tap.h"
+
 enum { SAVED_RANKS_MAX = 8 };
 
 struct saved_settings {
@@ -62,19 +64,6 @@ void saved_log_clear(void);
 /* A fresh folder; removed with all in it. */
 void saved_folder_make(char *path, size_t bytes);
 void saved_folder_remove(const char *path);
-
-/* -- TAP -- */
-void saved_fail(const char *file, int line, const char *format, ...) EO_PRINTF(3, 4);
-void saved_report(const char *name);
-void saved_skip(const char *name, const char *why);
-int saved_finish(void);
-int saved_finish_child(void); /* of a process that ran a part of a case */
-
-#define HOLDS(condition)                                                                                              \
-    do {                                                                                                              \
-        if (!(condition))                                                                                             \
-            saved_fail(__FILE__, __LINE__, "%s does not hold", #condition);                                           \
-    } while (0)
 
 /* The files of cases. */
 void checkpoint_world_cases(void);

@@ -27,7 +27,7 @@
 #include "cluster/link.h"
 #include "cluster/sockets.h"
 #include "tests/cluster/free_port.h"
-#include "tests/cluster/tap.h"
+#include "tests/tap/tap.h"
 
 /* What cluster/rendezvous_thread.c allows: so many that say nothing, for so long. */
 enum { STRANGERS_MAX = 256, HANDSHAKE_MS = 3000 };
@@ -243,8 +243,8 @@ static void squatter(void)
     char text[1000] = "";
     int ready[2];
     if (geteuid() != 0) {
-        skip(name, "only root has another user at hand");
-        skip("and the first rank says who has the name", "only root has another user at hand");
+        tap_skip(name, "only root has another user at hand");
+        tap_skip("and the first rank says who has the name", "only root has another user at hand");
         return;
     }
     struct eo_secret none;
@@ -278,7 +278,7 @@ static void squatter(void)
     tap(status == EO_ERR_INVALID && strstr(text, "a process of another user (65534) listens"), "%s: %s", name, text);
     params.rank = params.local_rank = 0;
     status = eo_rendezvous_create(&rv, &params);
-    tap(status == EO_ERR_INVALID && strstr(text, "a process of another user (65534) has taken"), "and the first rank says who "
+    tap(status == EO_ERR_INVALID && strstr(text, "a process of another user (65534) uses"), "and the first rank says who "
         "has the name: %s", text);
     eo_rendezvous_destroy(&rv);
     kill(other, SIGKILL);
@@ -492,7 +492,7 @@ static void give_message(struct hostile *h, unsigned char *body)
     h->taken += taken;
     h->refused += !taken;
     if (!taken) {
-        eo_node_down(&h->node, &h->links[i], EO_END_BROKEN, "it sent what makes no sense");
+        eo_node_down(&h->node, &h->links[i], EO_END_BROKEN, "it sent an invalid message");
         h->is_up[i] = false;
     }
     if (h->node.part_capacity > h->parts_most)
@@ -539,8 +539,8 @@ static void ends_of_links(void)
          EO_ERR_TIMEOUT},
         {EO_END_CUT, "Connection timed out", "rank 1 (host there, process 7) has not answered (Connection timed out): it "
          "hangs, or its host is cut off", EO_ERR_TIMEOUT},
-        {EO_END_BROKEN, "it sent what makes no sense", "rank 1 (host there, process 7) is lost: the connection to it was given "
-         "up: it sent what makes no sense", EO_ERR_COMM},
+        {EO_END_BROKEN, "it sent an invalid message", "rank 1 (host there, process 7) is lost: its connection was "
+         "closed: it sent an invalid message", EO_ERR_COMM},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         static struct hostile h;

@@ -18,7 +18,7 @@
 
 #include "cluster/link.h"
 #include "tests/cluster/free_port.h"
-#include "tests/cluster/tap.h"
+#include "tests/tap/tap.h"
 
 enum { HELLO = 76, PROOF = 108, VERDICT = 40, RANKS = 4, HEAD = 8 + EO_SEAL_BYTES };
 static const unsigned char token[EO_TOKEN_BYTES] = {1, 2, 3};
@@ -129,7 +129,7 @@ static void heard_before(void)
         p.links[0]->out_begin = p.links[0]->out_end;
     p.links[0]->shake->transcript.bytes = 0;
     good = eo_link_greet(p.links[0], &secret) && !shake_hands(&p, 3, 0);
-    tap(good && strstr(p.links[1]->why, "rank 2 answers where rank 0 was to be"),
+    tap(good && strstr(p.links[1]->why, "rank 2 answered in place of rank 0"),
         "a rank that stands where another was to be is found out: %s", p.links[1]->why);
     close_pair(&p);
 }
@@ -197,7 +197,7 @@ static bool is_found(enum change change, size_t byte, int expected)
     give_to(&p, 0, data, bytes);
     const int taken = count_taken(&p, &refused);
     const bool told = change == NOTHING ? !refused : refused && p.links[0]->end == EO_END_BROKEN &&
-                      strstr(p.links[0]->why, "was changed, lost, repeated or put in");
+                      strstr(p.links[0]->why, "was changed, lost, repeated or inserted");
     if (taken != expected || !told)
         printf("# change %d at %zu: %d taken, %s: %s\n", (int)change, byte, taken, refused ? "refused" : "open",
                p.links[0]->why);
@@ -347,7 +347,7 @@ static void whole_ranks(void)
             (void)eo_rendezvous_failure(ranks[r].rendezvous, &failures[r]);
     }
     tap(failures[0].status == EO_ERR_COMM && strstr(failures[0].text, "rank 1 (host southern host") &&
-            strstr(failures[0].text, "a message was changed, lost, repeated or put in on its way"),
+            strstr(failures[0].text, "a message was changed, lost, repeated or inserted on its way"),
         "a byte that it changes ends the connection: %s", failures[0].text);
     tap(failures[1].status < 0 && strcmp(failures[0].text, failures[1].text) == 0, "and both ranks learn of it: %s",
         failures[1].text);

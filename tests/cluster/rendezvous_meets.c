@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "tests/cluster/free_port.h"
-#include "tests/cluster/tap.h"
+#include "tests/tap/tap.h"
 
 enum { RANKS_MAX = 16 };
 
@@ -183,7 +183,7 @@ static void strangers(void)
     await(0, 3);
     tap(all_good(0, 3), "strangers that say nothing or nonsense keep nobody out");
     tap(strstr(members[0].log_text, "refused a connection from 127.0.0.1 port ") &&
-            strstr(members[0].log_text, "it is not evenodd that calls"),
+            strstr(members[0].log_text, "it is not evenodd (it calls)"),
         "a stranger is refused, and the log says who and why");
     tap(strstr(members[0].log_text, "it speaks version 9, this process version 2") != NULL,
         "another version is refused, and the log says which");
@@ -236,7 +236,7 @@ static bool log_has(struct member *m, const char *text)
 /* Which of the two comes first is not known; the third rank comes when one has been refused. */
 static void repeated_rank(void)
 {
-    static const char reason[] = "is there already: each process needs a rank";
+    static const char reason[] = "has already joined; give each process a rank";
     prepare(3, 1);
     members[4].params = members[1].params;
     members[4].params.user = &members[4];
@@ -266,7 +266,7 @@ static void sizes_disagree(void)
     begin(0, 2);
     begin(3, 4);
     await(3, 4);
-    tap(members[3].status == EO_ERR_INVALID && strstr(members[3].log_text, "a world of 4 ranks, and this one has 3"),
+    tap(members[3].status == EO_ERR_INVALID && strstr(members[3].log_text, "a world of 4 ranks, this one has 3"),
         "a rank that was started for a world of another size is refused with both sizes");
     begin(2, 3);
     await(0, 3);
@@ -319,7 +319,7 @@ static void bad_parameters(void)
     members[0].params.address = "192.0.2.1"; /* of documents: no host has it */
     begin(0, 1);
     await(0, 1);
-    tap(members[0].status == EO_ERR_IO && strstr(members[0].log_text, "no address of this host"),
+    tap(members[0].status == EO_ERR_IO && strstr(members[0].log_text, "this host has no such address"),
         "rank 0 does not listen where it is not");
 }
 
@@ -337,7 +337,7 @@ static void without_a_token(void)
         members[r].params.insecure = true;
     begin(0, 2);
     await(0, 2);
-    tap(all_good(0, 2) && log_has(&members[0], "is insecure: there is no token"),
+    tap(all_good(0, 2) && log_has(&members[0], "is insecure: without a token"),
         "unless it may be insecure, which is logged");
 }
 
@@ -462,7 +462,7 @@ int main(void)
     without_a_token();
     give_up();
     stays_away(0, "rank 0 (host north", "rank 0");
-    stays_away(4, "or one of its host or of those behind it, has not come", "a host");
+    stays_away(4, "or another rank of its host or behind it, has not reached", "a host");
     again_after_a_timeout();
     return tap_end();
 }

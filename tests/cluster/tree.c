@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "cluster/node_internal.h"
-#include "tests/cluster/tap.h"
+#include "tests/tap/tap.h"
 
 struct payload {
     unsigned char *data;

@@ -181,5 +181,5 @@ int main(int argc, char **argv)
     test_use(TEST_SHARED_PROCESSES);
     processes_allocate_nothing(TRAIN_RANKS_MAX);
     test_report("steps of processes after the first allocate nothing", 2);
-    return test_finish();
+    return tap_end();
 }

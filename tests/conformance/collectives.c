@@ -50,5 +50,5 @@ int main(int argc, char **argv)
         for (uint32_t rank_count = 1; rank_count <= TEST_RANKS_MAX; rank_count++)
             all_cases(rank_count);
     }
-    return test_finish();
+    return tap_end();
 }

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "ranks.h"
-#include "streams/local.h"
+#include "streams/local/local.h"
 
 enum { COUNT = 100, SECONDS_MAX = 20, TIMEOUT_MS = 1000 };
 

@@ -391,33 +391,33 @@ int main(int argc, char **argv)
 {
     char why[256];
     if (!sides_begin(argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0, why, sizeof(why))) {
-        printf(getenv("EO_TEST_REQUIRE_GPU") ? "1..1\nnot ok 1 - %s, and EO_TEST_REQUIRE_GPU is set\n" : "1..0 # SKIP %s\n",
-               why);
-        return getenv("EO_TEST_REQUIRE_GPU") != NULL;
+        if (!getenv("EO_TEST_REQUIRE_GPU"))
+            return tap_skip_all("%s", why);
+        tap(false, "%s, and EO_TEST_REQUIRE_GPU is set", why);
+        return tap_end();
     }
     both_alignments(residuals);
-    case_end("residual_add has the reference's bits");
+    tap_case("residual_add has the reference's bits");
     both_alignments(activations);
-    case_end("GELU and SwiGLU agree with the reference");
+    tap_case("GELU and SwiGLU agree with the reference");
     both_alignments(rotations);
-    case_end("rotary positions agree with the reference");
+    tap_case("rotary positions agree with the reference");
     both_alignments(column_sums);
-    case_end("column sums agree with the reference, twice with the same bits");
+    tap_case("column sums agree with the reference, twice with the same bits");
     both_alignments(norm_forwards);
-    case_end("norms agree with the reference; a norm taken again has the same bits");
+    tap_case("norms agree with the reference; a norm taken again has the same bits");
     both_alignments(norm_backwards);
-    case_end("gradients of norms agree with the reference, in place too");
+    tap_case("gradients of norms agree with the reference, in place too");
     both_alignments(embeddings);
-    case_end("embeddings agree with the reference, whatever tokens repeat");
+    tap_case("embeddings agree with the reference, whatever tokens repeat");
     both_alignments(losses);
-    case_end("cross-entropy agrees with the reference, its sum too");
+    tap_case("cross-entropy agrees with the reference, its sum too");
     both_alignments(finite_values);
-    case_end("a value that is not finite is found anywhere");
+    tap_case("a value that is not finite is found anywhere");
     products_cases();
     attention_cases();
     both_alignments(head_norms);
-    case_end("norms of heads agree with the reference, forward and backward");
+    tap_case("norms of heads agree with the reference, forward and backward");
     sides_end();
-    printf("1..%u\n", sides.cases);
-    return sides.failures != 0;
+    return tap_end();
 }

@@ -114,7 +114,7 @@ void products_cases(void)
             p.accumulate = true;
             product(&p);
         }
-    case_end("products agree with the reference: types, transposes, epilogues, sums into gradients");
+    tap_case("products agree with the reference: types, transposes, epilogues, sums into gradients");
 }
 
 /* ---- attention ---- */
@@ -252,12 +252,12 @@ static void captured(void)
 void attention_cases(void)
 {
     attention_shapes(false);
-    case_end("attention agrees with the reference");
+    tap_case("attention agrees with the reference");
     captured();
-    case_end("a product and attention have the same bits in a graph");
+    tap_case("a product and attention have the same bits in a graph");
     eo_team_destroy(&sides.team);
     expect_status(eo_team_create_on(&sides.team, eo_team_params(.device = "cuda", .stream = sides.stream,
                                                                 .repeatable = true)), "a team that is repeatable");
     attention_shapes(true);
-    case_end("repeatable attention agrees with the reference, twice with the same bits");
+    tap_case("repeatable attention agrees with the reference, twice with the same bits");
 }

@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hashing.h"
 #include "layers/team.h"
 
-enum { GUARD_BYTES = 512, GUARD = 0xA5, TENSORS_MAX = 64, ALIGN = 256, FAILURES_PRINTED = 5 };
+enum { GUARD_BYTES = 512, GUARD = 0xA5, TENSORS_MAX = 64, ALIGN = 256 };
 
 struct sides sides;
 
@@ -91,7 +92,7 @@ static struct tensor tensor_of(eo_dtype dtype, uint64_t bytes)
         printf("Bail out! a case needs more than %llu MiB\n", (unsigned long long)(sides.memory_bytes >> 20));
         exit(1);
     }
-    struct tensor t = {.dtype = dtype, .count = bytes / eo_element_bytes(dtype)};
+    struct tensor t = {.dtype = dtype, .count = bytes / eo_dtype_bytes(dtype)};
     t.at[DEVICE] = sides.memory + first;
     t.at[HOST] = calloc(1, bytes + 64);
     pieces[piece_count].first = first;
@@ -103,7 +104,7 @@ static struct tensor tensor_of(eo_dtype dtype, uint64_t bytes)
 
 void tensor_put(const struct tensor *t, const void *bytes)
 {
-    const uint64_t size = t->count * eo_element_bytes(t->dtype);
+    const uint64_t size = t->count * eo_dtype_bytes(t->dtype);
     if (bytes != t->at[HOST])
         memcpy(t->at[HOST], bytes, size);
     sides_copy(t->at[DEVICE], bytes, size, cudaMemcpyHostToDevice);
@@ -111,7 +112,7 @@ void tensor_put(const struct tensor *t, const void *bytes)
 
 struct tensor tensor_strided(eo_dtype dtype, uint64_t rows, uint64_t width, uint64_t stride, float low, float high)
 {
-    struct tensor t = tensor_of(dtype, ((rows - 1) * stride + width) * eo_element_bytes(dtype));
+    struct tensor t = tensor_of(dtype, ((rows - 1) * stride + width) * eo_dtype_bytes(dtype));
     for (uint64_t i = 0; i < t.count; i++)
         eo_element_store(dtype, t.at[HOST], i, random_between(low, high));
     t.rows = rows, t.width = width, t.stride = stride;
@@ -126,7 +127,7 @@ struct tensor tensor_random(eo_dtype dtype, uint64_t rows, uint64_t width, float
 
 struct tensor tensor_unset(eo_dtype dtype, uint64_t rows, uint64_t width)
 {
-    struct tensor t = tensor_of(dtype, rows * width * eo_element_bytes(dtype));
+    struct tensor t = tensor_of(dtype, rows * width * eo_dtype_bytes(dtype));
     for (uint64_t i = 0; i < t.count; i++)
         eo_element_store(dtype, t.at[HOST], i, NAN);
     t.rows = rows, t.width = t.stride = width;
@@ -154,21 +155,18 @@ struct tensor tensor_bytes(uint64_t bytes)
 
 void *tensor_at(const struct tensor *t, enum side side, uint64_t element)
 {
-    return (char *)t->at[side] + element * eo_element_bytes(t->dtype);
+    return (char *)t->at[side] + element * eo_dtype_bytes(t->dtype);
 }
 
 /* ---- comparisons ---- */
 
 void expect_that(bool condition, const char *format, ...)
 {
-    if (condition || ++sides.case_failures > FAILURES_PRINTED)
-        return;
-    va_list args;
-    va_start(args, format);
-    printf("# ");
-    vprintf(format, args);
-    printf("\n");
-    va_end(args);
+    va_list arguments;
+    va_start(arguments, format);
+    if (!condition)
+        tap_vnote(__FILE__, __LINE__, format, arguments);
+    va_end(arguments);
 }
 
 void expect_status(eo_status status, const char *what)
@@ -178,7 +176,7 @@ void expect_status(eo_status status, const char *what)
 
 static void *fetched(const struct tensor *t)
 {
-    const uint64_t bytes = t->count * eo_element_bytes(t->dtype);
+    const uint64_t bytes = t->count * eo_dtype_bytes(t->dtype);
     void *copy = malloc(bytes);
     sides_copy(copy, t->at[DEVICE], bytes, cudaMemcpyDeviceToHost);
     return copy;
@@ -187,9 +185,7 @@ static void *fetched(const struct tensor *t)
 uint64_t device_hash(const struct tensor *t)
 {
     unsigned char *bytes = fetched(t);
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (uint64_t i = 0; i < t->count * eo_element_bytes(t->dtype); i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    const uint64_t hash = eo_hash64(bytes, t->count * eo_dtype_bytes(t->dtype));
     free(bytes);
     return hash;
 }
@@ -222,8 +218,8 @@ void expect_equal(const char *what, const struct tensor *t, double tolerance)
     for (uint64_t i = 0; i < t->count; i++) {
         const bool between = i % t->stride >= t->width;
         const double a = eo_element_load(t->dtype, device, i), b = eo_element_load(t->dtype, t->at[HOST], i);
-        const bool same = memcmp((char *)device + i * eo_element_bytes(t->dtype),
-                                 tensor_at(t, HOST, i), eo_element_bytes(t->dtype)) == 0;
+        const bool same = memcmp((char *)device + i * eo_dtype_bytes(t->dtype),
+                                 tensor_at(t, HOST, i), eo_dtype_bytes(t->dtype)) == 0;
         if (same || (!between && tolerance > 0 && fabs(a - b) <= tolerance * (fabs(b) + scale)) ||
             (!between && isnan(a) && isnan(b)))
             continue;
@@ -271,12 +267,4 @@ void part_end(const char *what)
         free(pieces[p].host);
     piece_count = 0;
     sides.used = 0;
-}
-
-void case_end(const char *name)
-{
-    printf("%s %u - %s\n", sides.case_failures ? "not ok" : "ok", ++sides.cases, name);
-    fflush(stdout);
-    sides.failures += sides.case_failures;
-    sides.case_failures = 0;
 }

@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 
 #include "layers/kernel_ops.h"
+#include "tests/tap/tap.h"
 
 enum side { HOST, DEVICE, SIDES };
 
@@ -21,7 +22,6 @@ struct sides {
     char *memory;                   /* the device's, for all tensors of a case */
     uint64_t memory_bytes, used;
     uint64_t offset;                /* [0] bytes by which tensors miss their alignment */
-    uint32_t failures, case_failures, cases;
     void (*tell_vocabulary)(uint64_t vocabulary); /* of a simulated device: it has to know how long a table is */
 };
 extern struct sides sides;
@@ -65,7 +65,6 @@ void expect_that(bool condition, const char *format, ...) EO_PRINTF(2, 3);
 /* Forgets the tensors; looks at the guards. */
 void part_end(const char *what);
 /* One TAP line. */
-void case_end(const char *name);
 
 void products_cases(void);  /* cuda_products.c */
 void attention_cases(void); /* cuda_products.c */

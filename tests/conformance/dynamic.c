@@ -244,5 +244,5 @@ int main(void)
             behaves_as_fsdp2(ranks, c & 1 ? EO_MEMORY_DYNAMIC_POOL : EO_MEMORY_DYNAMIC_MALLOC,
                              c & 8 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, c & 2, 1 + c / 4 % 2);
     test_report("collectives, allocations, live and copied bytes are FSDP2's", 4);
-    return test_finish();
+    return tap_end();
 }

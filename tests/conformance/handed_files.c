@@ -18,8 +18,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "streams/cpu/shared_files.h"
-#include "tests/cluster/tap.h"
+#include "streams/cpu/memory_file.h"
+#include "streams/shared/files.h"
+#include "tests/tap/tap.h"
 
 enum { BYTES = 3 << 12, OTHER_USER = 65534 };
 
@@ -111,7 +112,7 @@ static void bad_file(const char *what, int fd)
     prepare(1);
     ranks[0].mine = fd;
     run();
-    tap(ranks[1].status == EO_ERR_COMM && ranks[1].taken[0] < 0 && has("is no sealed memory of 12288 bytes"),
+    tap(ranks[1].status == EO_ERR_COMM && ranks[1].taken[0] < 0 && has("a file other than sealed memory of 12288 bytes"),
         "%s is not taken: %s", what, ranks[1].files.why);
     end();
 }
@@ -185,9 +186,9 @@ static void other_processes(void)
     ranks[1].shared.pids[0] = getppid();
     ranks[0].group->params.timeout_ms = 300;
     run();
-    tap(ranks[1].status == EO_ERR_UNSUPPORTED && has("listens where rank 0"),
+    tap(ranks[1].status == EO_ERR_UNSUPPORTED && has("listens in place of rank 0"),
         "a process that is not the rank's is given nothing and believed nothing: %s", ranks[1].files.why);
-    tap(ranks[0].status < 0 && strstr(ranks[0].files.why, "handed nothing over"), "and the other side does not wait: %s",
+    tap(ranks[0].status < 0 && strstr(ranks[0].files.why, "passed no file"), "and the other side does not wait: %s",
         ranks[0].files.why);
     end();
     prepare(1);
@@ -221,7 +222,7 @@ static void other_user(void)
     int ready[2], status = -1;
     char byte;
     if (geteuid() != 0) {
-        skip(name, "only root has another user at hand");
+        tap_skip(name, "only root has another user at hand");
         return;
     }
     prepare(1);

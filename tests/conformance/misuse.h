@@ -10,7 +10,7 @@
 #include <evenodd/evenodd.h>
 
 #include "ranks.h"
-#include "tests/unit/plan_models.h"
+#include "tests/unit/plan/models.h"
 
 enum { LAYERS = 6, WORLD_MAX = 4 };
 
@@ -61,14 +61,6 @@ eo_status whole_step(const struct scene *scene, eo_runtime *rt);
 void fill(void *user, uint64_t offset, uint64_t count, float *values);
 void fill_all(const struct scene *scene, eo_runtime *rt);
 uint64_t hash_of(eo_runtime *rt);
-
-/* In a function of a status. */
-#define TRY(call)                                                                                                     \
-    do {                                                                                                              \
-        const eo_status try_status = (call);                                                                          \
-        if (try_status < 0)                                                                                           \
-            return try_status;                                                                                        \
-    } while (0)
 
 /* misuse_ranks.c */
 void different_plans(void);

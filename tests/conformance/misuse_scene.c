@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/hashing.h"
+
 void must(eo_status status, const char *what)
 {
     if (status >= 0)
@@ -75,15 +77,15 @@ void clear_gradients(const struct scene *scene, uint32_t position, const eo_view
 eo_status forward_pass(eo_runtime *rt, uint32_t p)
 {
     const eo_view *view;
-    TRY(eo_forward_begin(rt, p, &view));
+    EO_TRY(eo_forward_begin(rt, p, &view));
     return eo_forward_end(rt, p);
 }
 
 eo_status backward_pass(const struct scene *scene, eo_runtime *rt, uint32_t p, float gradient)
 {
     const eo_view *view;
-    TRY(eo_backward_begin(rt, p, &view));
-    TRY(eo_gradients_begin(rt, p, &view));
+    EO_TRY(eo_backward_begin(rt, p, &view));
+    EO_TRY(eo_gradients_begin(rt, p, &view));
     clear_gradients(scene, p, view);
     write_gradients(view, gradient);
     return eo_backward_end(rt, p);
@@ -91,17 +93,17 @@ eo_status backward_pass(const struct scene *scene, eo_runtime *rt, uint32_t p, f
 
 eo_status passes(const struct scene *scene, eo_runtime *rt, uint32_t bad_position, float bad)
 {
-    TRY(eo_step_begin(rt));
+    EO_TRY(eo_step_begin(rt));
     for (uint32_t p = 0; p < LAYERS; p++)
-        TRY(forward_pass(rt, p));
+        EO_TRY(forward_pass(rt, p));
     for (uint32_t p = LAYERS; p-- > 0;)
-        TRY(backward_pass(scene, rt, p, p == bad_position ? bad : 0.25F));
+        EO_TRY(backward_pass(scene, rt, p, p == bad_position ? bad : 0.25F));
     return EO_OK;
 }
 
 eo_status whole_step(const struct scene *scene, eo_runtime *rt)
 {
-    TRY(passes(scene, rt, LAYERS, 0));
+    EO_TRY(passes(scene, rt, LAYERS, 0));
     return eo_step_end(rt, eo_step_params(.learning_rate = 0.1F), NULL);
 }
 
@@ -120,11 +122,7 @@ void fill_all(const struct scene *scene, eo_runtime *rt)
 static void add_to_hash(void *user, const eo_parameter_info *parameter, const float *values)
 {
     uint64_t *hash = user;
-    for (uint64_t i = 0; i < parameter->element_count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof(bits));
-        *hash = (*hash ^ bits) * 0x100000001b3u;
-    }
+    *hash = eo_hash64_more(*hash, values, parameter->element_count * sizeof(*values));
 }
 
 uint64_t hash_of(eo_runtime *rt)

@@ -2,12 +2,12 @@
  *
  * Goal: no public function crashes on NULL. Getters answer 0, "" or an empty struct; what returns a status refuses.
  * Method: every function of the public headers is called with NULL for each pointer that it takes, and, where it has a
- * handle, once more with nothing but its result missing. check_sources.sh compares the list with the headers.
+ * handle, once more with nothing but its result missing. tests/house/sources.sh compares the list with the headers.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/cluster/tap.h"
+#include "tests/tap/tap.h"
 #if HAVE_LAYERS
 #include <evenodd/layers.h>
 #else
@@ -118,6 +118,10 @@ static void plans(const eo_model *model, const eo_plan *plan)
     HOLDS(strcmp(eo_category_name((eo_category)-1), "unknown") == 0);
     HOLDS(strcmp(eo_operation_kind_name((eo_operation_kind)-1), "unknown") == 0);
     HOLDS(strcmp(eo_status_text((eo_status)-99), "unknown status") == 0);
+    HOLDS(strcmp(eo_dtype_name((eo_dtype)-1), "unknown") == 0);
+    char version[40];
+    snprintf(version, sizeof(version), "%d.%d.%d", EO_VERSION_MAJOR, EO_VERSION_MINOR, EO_VERSION_PATCH);
+    HOLDS(strcmp(eo_version(), version) == 0);
     eo_plan_print(NULL, write_nothing, NULL);
     eo_plan_print(plan, NULL, NULL);
     eo_plan_write_json(NULL, write_nothing, NULL);

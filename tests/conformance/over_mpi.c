@@ -11,10 +11,8 @@ int test_over_mpi(const char *why_not, void (*before)(uint32_t rank_count), void
     const struct eo_mpi_ops *mpi = eo_mpi_find();
     struct eo_group_place place;
     struct eo_mpi_exchange *outside;
-    if (!mpi || why_not) {
-        printf("1..0 # SKIP %s\n", mpi ? why_not : "MPI is not built in");
-        return 0;
-    }
+    if (!mpi || why_not)
+        return tap_skip_all("%s", mpi ? why_not : "MPI is not built in");
     if (mpi->place(NULL, &place, NULL) < 0 || mpi->exchange_open(&outside, NULL, 0, NULL) < 0 ||
         place.rank_count > TEST_RANKS_MAX) {
         puts("Bail out! MPI cannot be started, or has too many ranks");
@@ -25,7 +23,7 @@ int test_over_mpi(const char *why_not, void (*before)(uint32_t rank_count), void
         before(place.rank_count);
     test_use_started("mpi", place.rank, place.rank_count, &exchange);
     cases(place.rank_count);
-    const int result = test_finish();
+    const int result = tap_end();
     mpi->exchange_close(outside);
     mpi->stop();
     return result;

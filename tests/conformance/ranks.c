@@ -2,7 +2,6 @@
 #include "ranks.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DIAGNOSTICS_MAX = 8, TAKE_ALIGN = 64 };
+enum { TAKE_ALIGN = 64 };
 
 static enum test_kind kind;
 static bool hides_memory;
@@ -20,8 +19,6 @@ static struct {
     uint32_t rank, rank_count;
     struct eo_exchange exchange;
 } started;
-static _Atomic uint32_t own_failure_count, *failure_count = &own_failure_count;
-static uint32_t case_count, failed_case_count;
 
 static _Noreturn void bail(const char *what)
 {
@@ -38,8 +35,8 @@ enum test_kind test_kind(void)
 void test_use(enum test_kind used)
 {
     kind = used;
-    if (failure_count == &own_failure_count)
-        failure_count = test_shared(sizeof(*failure_count));
+    if (!tap_program.shared_notes)
+        tap_program.shared_notes = test_shared(sizeof(*tap_program.shared_notes));
 }
 
 void test_use_started(const char *collectives, uint32_t rank, uint32_t rank_count, const struct eo_exchange *exchange)
@@ -49,6 +46,7 @@ void test_use_started(const char *collectives, uint32_t rank, uint32_t rank_coun
     started.rank = rank;
     started.rank_count = rank_count;
     started.exchange = *exchange;
+    tap_program.is_silent = rank != 0;
 }
 
 void test_hide_memory(bool hide)
@@ -79,37 +77,21 @@ void test_spread(void *data, uint32_t bytes)
 
 void test_fail(const struct test_rank *self, const char *file, int line, const char *format, ...)
 {
-    if (atomic_fetch_add(failure_count, 1) >= DIAGNOSTICS_MAX)
-        return;
     char text[1500];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
-    printf("# %s:%d: rank %d: %s\n", file, line, self ? (int)self->rank : -1, text);
-    fflush(stdout);
+    tap_note(file, line, "rank %d: %s", self ? (int)self->rank : -1, text);
 }
 
 void test_report(const char *name, uint32_t rank_count)
 {
     static const char *const kinds[] = {"", ", shared by threads", ", shared by processes", ", started as such"};
-    uint32_t failures = atomic_exchange(failure_count, 0);
+    uint32_t notes = atomic_exchange(tap_notes(), 0);
     if (kind == TEST_STARTED)
-        failures = sum_of_started(failures);
-    case_count++;
-    failed_case_count += failures != 0;
-    if (started.rank != 0)
-        return;
-    printf("%s %u - %s (%u ranks%s%s)\n", failures == 0 ? "ok" : "not ok", case_count, name, rank_count, kinds[kind],
-           hides_memory ? ", memory unknown" : "");
-    fflush(stdout);
-}
-
-int test_finish(void)
-{
-    if (started.rank == 0)
-        printf("1..%u\n", case_count);
-    return failed_case_count != 0 || case_count == 0;
+        notes = sum_of_started(notes);
+    tap(notes == 0, "%s (%u ranks%s%s)", name, rank_count, kinds[kind], hides_memory ? ", memory unknown" : "");
 }
 
 eo_status test_await(struct test_rank *self, uint32_t queue)

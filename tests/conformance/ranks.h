@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "streams/collective.h"
+#include "tests/tap/tap.h"
 
 enum { TEST_RANKS_MAX = 4, TEST_RING = 16 };
 
@@ -54,7 +55,7 @@ struct test_settings {
 /* Runs body on each rank and waits for all. The body leaves the queues as they are: they are drained here. */
 void test_run_ranks(const struct test_settings *settings, void (*body)(struct test_rank *self));
 
-/* Counts a failure of the current case, and says what, where and on which rank; at most a few times a case. */
+/* tap_note, with the rank. */
 void test_fail(const struct test_rank *self, const char *file, int line, const char *format, ...) EO_PRINTF(4, 5);
 
 /* With a text of its own, and without. */
@@ -84,10 +85,8 @@ void test_give(struct test_rank *self, void *memory);
 void *test_shared(uint64_t bytes);
 void test_mutex_init(pthread_mutex_t *mutex);
 
-/* One TAP line: "ok n - name (rank_count ranks)". Resets the count of failures. */
+/* tap_case, with the kind of ranks, over those of all processes: "ok n - name (rank_count ranks)". */
 void test_report(const char *name, uint32_t rank_count);
-/* The plan line; the program's exit status. */
-int test_finish(void);
 
 /* A number that differs for every (salt, rank, index). */
 static inline uint64_t test_hash(uint64_t salt, uint64_t rank, uint64_t index)

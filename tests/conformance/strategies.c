@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "ranks.h"
-#include "tests/unit/plan_models.h"
+#include "tests/unit/plan/models.h"
 #include "written_out.h"
 
 static const struct {
@@ -69,5 +69,5 @@ int main(void)
                  eo_strategy_name(cases[c].strategy), cases[c].group ? cases[c].group : cases[c].ranks);
         test_report(name, cases[c].ranks);
     }
-    return test_finish();
+    return tap_end();
 }

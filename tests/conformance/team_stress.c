@@ -11,20 +11,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "layers/kernels.h"
+#include "layers/kernel_ops.h"
+#include "tests/tap/tap.h"
 
 enum { CELLS = 64, RUNS = 20000, NAPS = 200 };
-
-static int test_count;
-static int failed_count;
-
-static void report(bool holds, const char *what)
-{
-    test_count++;
-    failed_count += !holds;
-    printf("%s %d - %s\n", holds ? "ok" : "not ok", test_count, what);
-    fflush(stdout);
-}
 
 struct cells {
     uint64_t now[CELLS], next[CELLS];
@@ -92,14 +82,16 @@ static bool run_short_lives(void)
 static bool run_kernels(void)
 {
     enum { ROWS = 96, WIDTH = 96 };
-    static float in[3 * ROWS * WIDTH], out[2][ROWS * WIDTH], gradient[2][2 * WIDTH], mean[ROWS], rstd[ROWS];
+    static float in[3 * ROWS * WIDTH], heads[ROWS * WIDTH], out[2][ROWS * WIDTH], gradient[2][2 * WIDTH], mean[ROWS], rstd[ROWS];
     static float weight[WIDTH], log_sum_exp[ROWS * 3];
     for (int i = 0; i < 3 * ROWS * WIDTH; i++)
         in[i] = (float)(i * 37 % 101) * 0.02f - 1;
     for (int i = 0; i < WIDTH; i++)
         weight[i] = 1 + (float)i * 0.01f;
     const struct eo_attention_shape shape = {2, ROWS / 2, 3, 3, WIDTH / 3, 3 * WIDTH, 3 * WIDTH, WIDTH};
-    void *scratch = malloc(eo_attention_scratch_bytes(&shape, 3) + eo_norm_scratch_bytes(WIDTH));
+    const struct eo_kernel_ops *ops = &eo_kernels_cpu_ops;
+    const struct eo_types fp32 = {EO_DTYPE_FP32, EO_DTYPE_FP32};
+    void *scratch = malloc(ops->attention_scratch_bytes(fp32, &shape, 3) + ops->norm_scratch_bytes(ROWS, WIDTH));
     eo_team *team = NULL;
     if (scratch == NULL || eo_team_create(&team, 3) < 0)
         abort();
@@ -107,11 +99,16 @@ static bool run_kernels(void)
     for (int run = 0; run < 20; run++) {
         for (int with = 0; with < 2; with++) {
             eo_team *used = with ? team : NULL;
-            eo_attention_forward(used, out[with], log_sum_exp, in, in + WIDTH, in + 2 * WIDTH, &shape, scratch);
-            eo_layernorm_forward(used, NULL, out[with], mean, rstd, (struct eo_norm_input){.residual = out[with]},
-                                 weight, weight, 1e-5f, ROWS, WIDTH);
-            eo_layernorm_backward(used, out[with], NULL, out[with], in, mean, rstd, weight, gradient[with],
-                                  gradient[with] + WIDTH, ROWS, WIDTH, false, scratch);
+            ops->attention_forward(used, &(struct eo_attention){
+                .types = fp32, .shape = shape, .q = in, .k = in + WIDTH, .v = in + 2 * WIDTH, .out = heads,
+                .log_sum_exp = log_sum_exp, .scratch = scratch});
+            ops->norm_forward(used, &(struct eo_norm){
+                .types = fp32, .centered = true, .out = out[with], .mean = mean, .rstd = rstd, .residual = heads,
+                .weight = weight, .bias = weight, .eps = 1e-5f, .rows = ROWS, .width = WIDTH});
+            ops->norm_backward(used, &(struct eo_norm_gradient){
+                .types = fp32, .centered = true, .in_gradient = out[with], .out_gradient = out[with], .in = in,
+                .weight = weight, .mean = mean, .rstd = rstd, .weight_gradient = gradient[with],
+                .bias_gradient = gradient[with] + WIDTH, .rows = ROWS, .width = WIDTH, .scratch = scratch});
         }
         same = same && memcmp(out[0], out[1], sizeof(out[0])) == 0 &&
                memcmp(gradient[0], gradient[1], sizeof(gradient[0])) == 0;
@@ -123,13 +120,12 @@ static bool run_kernels(void)
 
 int main(void)
 {
-    report(run_cells(1, RUNS, false), "a team of one is the calling thread");
-    report(run_cells(2, RUNS, false), "two threads see each other's writes, run after run");
-    report(run_cells(4, RUNS / 4, false), "more threads than cores do too");
-    report(run_cells(3, NAPS, true), "workers that fell asleep wake up");
-    report(run_two_ranks(), "two ranks with a team each do not disturb each other");
-    report(run_short_lives(), "teams end at once, whether they ran or not");
-    report(run_kernels(), "kernels give the same bits with and without a team");
-    printf("1..%d\n", test_count);
-    return failed_count != 0;
+    tap(run_cells(1, RUNS, false), "a team of one is the calling thread");
+    tap(run_cells(2, RUNS, false), "two threads see each other's writes, run after run");
+    tap(run_cells(4, RUNS / 4, false), "more threads than cores do too");
+    tap(run_cells(3, NAPS, true), "workers that fell asleep wake up");
+    tap(run_two_ranks(), "two ranks with a team each do not disturb each other");
+    tap(run_short_lives(), "teams end at once, whether they ran or not");
+    tap(run_kernels(), "kernels give the same bits with and without a team");
+    return tap_end();
 }

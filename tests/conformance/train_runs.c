@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/hashing.h"
 #include "ranks.h"
-#include "runtime/world_internal.h"
+#include "runtime/world/internal.h"
 
 /* What the ranks of a run share. */
 struct job {
@@ -59,7 +60,7 @@ static bool check(const struct rank *self, eo_status status, const char *call, c
     return false;
 }
 
-#define CHECK(call)                                                                                                   \
+#define CALL(call)                                                                                                   \
     do {                                                                                                              \
         if (!check(self, call, #call, runtime))                                                                       \
             return false;                                                                                             \
@@ -68,11 +69,7 @@ static bool check(const struct rank *self, eo_status status, const char *call, c
 static void hash_weights(void *user, const eo_parameter_info *parameter, const float *values)
 {
     uint64_t *hash = user;
-    for (uint64_t i = 0; i < parameter->element_count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof(bits));
-        *hash = (*hash ^ bits) * 0x100000001b3u;
-    }
+    *hash = eo_hash64_more(*hash, values, parameter->element_count * sizeof(*values));
 }
 
 /* Sequence k of a run; the tokens follow from each other, so that there is something to learn. */
@@ -94,7 +91,7 @@ static bool run_step(struct rank *self, uint32_t which, uint32_t step)
     const eo_transformer_params *params = eo_transformer_get_params(job->transformer);
     eo_runtime *runtime = self->runtimes[which];
     double sum = 0;
-    CHECK(eo_step_begin(runtime));
+    CALL(eo_step_begin(runtime));
     for (uint32_t m = 0; m < s->micro_batches; m++) {
         for (uint32_t b = 0; b < params->batch; b++)
             make_sequence(step * TRAIN_SEQUENCES + (m * s->ranks + self->rank) * params->batch + b,
@@ -102,17 +99,17 @@ static bool run_step(struct rank *self, uint32_t which, uint32_t step)
                           self->targets + b * params->seq);
         double loss = 0;
         const eo_tokens tokens = {.tokens = self->tokens, .targets = self->targets};
-        CHECK(eo_transformer_micro_batch(job->transformer, runtime, self->team, &tokens, &loss));
+        CALL(eo_transformer_micro_batch(job->transformer, runtime, self->team, &tokens, &loss));
         sum += loss;
     }
     eo_step_report report;
     eo_step_params step_params = {.learning_rate = 3e-3F, .weight_decay = 0.1F, .clip = 0.7F};
     step_params.values[0] = sum / s->micro_batches / s->ranks;
-    CHECK(eo_step_end(runtime, &step_params, &report));
+    CALL(eo_step_end(runtime, &step_params, &report));
     if (s->evaluates && step % 2 == 0) {
         const eo_tokens tokens = {.tokens = self->tokens, .targets = self->targets};
         double loss;
-        CHECK(eo_transformer_evaluate(job->transformer, runtime, self->team, &tokens, &loss));
+        CALL(eo_transformer_evaluate(job->transformer, runtime, self->team, &tokens, &loss));
     }
     if (self->rank != 0)
         return true;
@@ -131,16 +128,16 @@ static bool run_rank(struct rank *self)
     const struct train_settings *s = &job->settings;
     const uint32_t copies = s->twice ? 2 : 1;
     eo_runtime *runtime = NULL;
-    CHECK(eo_team_create(&self->team, s->threads));
+    CALL(eo_team_create(&self->team, s->threads));
     for (uint32_t c = 0; c < copies; c++) {
-        CHECK(eo_runtime_create(&self->runtimes[c],
+        CALL(eo_runtime_create(&self->runtimes[c],
                                 eo_runtime_params(.plan = job->plan, .world = job->worlds[c][self->rank],
                                                   .memory = s->memory, .parallel = eo_team_parallel(self->team),
                                                   .debug = s->debug, .delay_seed = s->delay_seed,
                                                   .dynamic_implicit_prefetch = s->implicit_prefetch,
                                                   .dynamic_reduce_inputs = s->reduce_inputs, .log = &train_log)));
         runtime = self->runtimes[c];
-        CHECK(eo_transformer_initialise(job->transformer, runtime, 11));
+        CALL(eo_transformer_initialise(job->transformer, runtime, 11));
     }
     for (uint32_t step = 0; step < s->steps; step++)
         for (uint32_t c = 0; c < copies; c++) {
@@ -150,9 +147,9 @@ static bool run_rank(struct rank *self)
                 s->after_step(self->rank, step);
         }
     for (uint32_t c = 0; c < copies; c++) {
-        job->hashes[c][self->rank] = 0xcbf29ce484222325u;
+        job->hashes[c][self->rank] = 1;
         runtime = self->runtimes[c];
-        CHECK(eo_weights_visit(runtime, hash_weights, &job->hashes[c][self->rank]));
+        CALL(eo_weights_visit(runtime, hash_weights, &job->hashes[c][self->rank]));
     }
     if (self->rank == 0) {
         eo_runtime_stats stats;
@@ -194,7 +191,7 @@ static bool make_worlds(struct job *job)
     const struct rank nobody = {0}, *self = &nobody;
     const eo_runtime *runtime = NULL;
     for (uint32_t c = 0; c < (s->twice ? 2 : 1); c++)
-        CHECK(eo_world_create_local(job->worlds[c],
+        CALL(eo_world_create_local(job->worlds[c],
                                     eo_world_params(.rank_count = s->ranks,
                                                     .fabric_gigabytes_per_s = s->fabric_gigabytes_per_s,
                                                     .fabric_latency_us = s->fabric_latency_us, .log = &train_log)));
@@ -206,7 +203,7 @@ static bool describe(struct job *job)
     struct train_settings *s = &job->settings;
     const struct rank nobody = {0}, *self = &nobody;
     const eo_runtime *runtime = NULL;
-    CHECK(eo_transformer_create(&job->transformer,
+    CALL(eo_transformer_create(&job->transformer,
                                 eo_transformer_params(.config = config_of(s),
                                                       .batch = TRAIN_SEQUENCES / s->ranks / s->micro_batches,
                                                       .recompute = s->recompute,
@@ -214,7 +211,7 @@ static bool describe(struct job *job)
                                                       .head_chunks = s->head_chunks, .thread_count = s->threads,
                                                       .half_blocks = s->half_blocks, .dtype = s->dtype,
                                                       .reduce_dtype = s->reduce_dtype, .log = &train_log)));
-    CHECK(eo_plan_create(&job->plan, eo_transformer_model(job->transformer),
+    CALL(eo_plan_create(&job->plan, eo_transformer_model(job->transformer),
                          eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches,
                                         .gather_slots = s->gather_slots, .gradient_slots = s->gradient_slots,
                                         .dtype = s->dtype, .reduce_dtype = s->reduce_dtype,

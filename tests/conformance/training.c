@@ -15,5 +15,5 @@ int main(void)
     training_rank_cases();
     training_strategy_cases(full && full[0] == '1');
     training_bit_cases(full && full[0] == '1');
-    return test_finish();
+    return tap_end();
 }

@@ -174,35 +174,35 @@ static void write_gradients(const struct body *self, const eo_view *view, uint32
             ((float *)view->gradients[v])[i] = scale * gradient_value(step, self->rank, m, position, k + v, i);
 }
 
-#define CHECK(call)                                                                                                   \
-    do {                                                                                                              \
-        const eo_status status_ = (call);                                                                             \
-        if (status_ < 0) {                                                                                            \
-            test_fail(NULL, __FILE__, __LINE__, "rank %u: %s: %s", self->rank, #call, eo_runtime_error(rt));          \
-            return false;                                                                                             \
-        }                                                                                                             \
+#define CALL(call)                                                                                           \
+    do {                                                                                                     \
+        const eo_status status_ = (call);                                                                    \
+        if (status_ < 0) {                                                                                   \
+            test_fail(NULL, __FILE__, __LINE__, "rank %u: %s: %s", self->rank, #call, eo_runtime_error(rt)); \
+            return false;                                                                                    \
+        }                                                                                                    \
     } while (0)
 
 static bool run_step(const struct body *self, eo_runtime *rt, uint32_t step, const struct plain *plain)
 {
     const struct norm_case *c = &self->shared->c;
     const eo_view *view;
-    CHECK(eo_step_begin(rt));
+    CALL(eo_step_begin(rt));
     for (uint32_t m = 0; m < c->micro_batches; m++) {
         for (uint32_t p = 0; p < POSITIONS; p++) {
-            CHECK(eo_forward_begin(rt, p, &view));
+            CALL(eo_forward_begin(rt, p, &view));
             check_weights(self, view, p, plain, "forward");
-            CHECK(eo_forward_end(rt, p));
+            CALL(eo_forward_end(rt, p));
         }
         for (uint32_t p = POSITIONS; p-- > 0;) {
-            CHECK(eo_backward_begin(rt, p, &view));
+            CALL(eo_backward_begin(rt, p, &view));
             check_weights(self, view, p, plain, "backward");
             if (layer_of_position[p] != 2) {
-                CHECK(eo_gradients_begin(rt, p, &view));
+                CALL(eo_gradients_begin(rt, p, &view));
                 check_weights(self, view, p, plain, "gradients");
                 write_gradients(self, view, step, m, p, eo_loss_scale(rt));
             }
-            CHECK(eo_backward_end(rt, p));
+            CALL(eo_backward_end(rt, p));
         }
     }
     return true;
@@ -212,7 +212,7 @@ static bool run_body(struct body *self, eo_runtime *rt, const uint32_t *updates,
 {
     const struct norm_case *c = &self->shared->c;
     for (uint32_t k = 0; k < PARAMETERS; k++)
-        CHECK(eo_weights_fill(rt, k, fill, &k));
+        CALL(eo_weights_fill(rt, k, fill, &k));
     plain_start(plain);
     for (uint32_t step = 0; step < STEPS; step++) {
         if (!run_step(self, rt, step, plain))
@@ -222,7 +222,7 @@ static bool run_body(struct body *self, eo_runtime *rt, const uint32_t *updates,
         params.clip = c->clip;
         params.values[0] = self->rank + 1;
         params.values[3] = 0.5;
-        CHECK(eo_step_end(rt, &params, &report));
+        CALL(eo_step_end(rt, &params, &report));
         plain_step(plain, c, step);
         TEST_EXPECT(NULL, fabs(report.gradient_norm - plain->norm) <= 1e-6 * plain->norm, "step %u: norm %.10g, plain %.10g",
                     step, report.gradient_norm, plain->norm);

@@ -64,5 +64,5 @@ int main(int argc, char **argv)
     test_use(TEST_SHARED_PROCESSES);
     compare(2);
     compare(3);
-    return test_finish();
+    return tap_end();
 }

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/cluster/tap.h"
+#include "tests/tap/tap.h"
 
 enum { RANKS = 4, STEPS = 4, LAYERS = 3, ELEMENTS_MAX = 1200, DEADLINE_MS = 60000 };
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "ranks.h"
-#include "runtime/plan_internal.h"
+#include "runtime/plan/internal.h"
 #include "streams/bf16.h"
-#include "tests/unit/plan_models.h"
+#include "tests/unit/plan/models.h"
 
 const char *device_name;
 

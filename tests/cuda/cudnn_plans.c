@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "layers/cuda/attention_graphs.h"
-#include "layers/cuda/team_cuda.h"
+#include "layers/cuda/internal.h"
 
 static void print_log(void *user, eo_log_level level, const char *text)
 {

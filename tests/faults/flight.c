@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/cluster/tap.h"
+#include "tests/tap/tap.h"
 
 enum { RANKS = 4, LAYERS = 3, COUNT = 640 };
 

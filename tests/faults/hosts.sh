@@ -64,7 +64,7 @@ wait "$pid_0"
 status=$?
 wait "$pid_1"
 [ $? = 2 ] && [ $status = 2 ] && cat "$work/err-0" "$work/err-1" >"$work/err" &&
-    says 'and without GPUs that leaves collectives mpi: they need ranks that Open MPI finds'
+    says 'without GPUs this leaves collectives mpi, and Open MPI must find the ranks'
 result $? "ranks on two hosts that no MPI has started are refused, and told what to start them with"
 
 cp "$work/hosts" "$work/kept" && sed 's/^10.78.0.1 /127.0.1.1 /' "$work/kept" >"$work/hosts"
@@ -104,7 +104,7 @@ done
 
 over_hosts 4 --checkpoint "$work/run" --checkpoint-every 20 --resume >"$work/out" 2>"$work/err"
 status=$?
-[ $status = 0 ] && grep -q '^going on from ' "$work/out" && [ "$(hash_in "$work/out")" = "$threads" ]
+[ $status = 0 ] && grep -q '^resuming from ' "$work/out" && [ "$(hash_in "$work/out")" = "$threads" ]
 result $? 'started again it goes on from the last checkpoint, and ends with the weights of a run that nobody disturbed'
 
 begin 4 --rank-timeout 2
@@ -123,7 +123,7 @@ rm -rf "$work/again" && cp -r "$work/run" "$work/again"
 three=$(hash_in "$work/out")
 over_hosts 3 --checkpoint "$work/run" --resume >"$work/out" 2>"$work/err"
 status=$?
-[ $status = 0 ] && [ -n "$three" ] && [ "$three" != "$threads" ] && grep -q '^going on from ' "$work/out" &&
+[ $status = 0 ] && [ -n "$three" ] && [ "$three" != "$threads" ] && grep -q '^resuming from ' "$work/out" &&
     [ "$(hash_in "$work/out")" = "$three" ]
 result $? 'and goes on with three ranks, as three threads do from the same checkpoint'
-echo "1..$count"
+finish

@@ -10,7 +10,7 @@
 #     all_gone              none of these is left, nor memory of theirs (a while is given)
 #
 # shellcheck shell=sh
-count=0
+. "$(dirname "$0")/../tap/tap.sh"
 work=$(mktemp -d)
 name=eol$$
 host_count=0
@@ -28,12 +28,6 @@ lab_close()
     done
     ip netns del $name 2>/dev/null
     rm -rf "$work"
-}
-
-skip_all()
-{
-    echo "1..0 # SKIP $*"
-    exit 0
 }
 
 make_host() # N
@@ -97,16 +91,7 @@ no_job() { [ -z "$(pids_of_job)" ] && ! ls /dev/shm | grep -q "lab-[0-9]"; }
 all_gone() { until_is no_job; }
 has_saved() { grep -qE '[0-9] +saved: ' "$work/out"; }
 
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        { tail -n 20 "$work/out"; cat "$work/err"; } | tr '\r' '\n' | sed 's/^/# /'
-    fi
-}
+show() { { tail -n 20 "$work/out"; cat "$work/err"; } | tr '\r' '\n'; }
 
 # run COMMAND...: output in $work/out and $work/err, its status in $status
 run()

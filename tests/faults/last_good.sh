@@ -10,24 +10,15 @@
 set -u
 launch=$(realpath "$1") train=$(realpath "$2") checkpoint=$(realpath "$3") text=$(realpath "$4")/LICENSE
 slow_disk=$(realpath "$5")
-count=0 turn=0
+. "$(dirname "$0")/../tap/tap.sh"
+turn=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
 options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text --steps 40"
 cd "$work" || exit 1
 
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        find c | sed 's/^/# /'
-        sed 's/^/# /' "$work/out" "$work/err"
-    fi
-}
+show() { find c; cat "$work/out" "$work/err"; }
 
 # run COMMAND...: output in $work/out and $work/err, its status in $status
 run()
@@ -81,16 +72,16 @@ goes_back()
     turn=$((turn + 1))
     how=$([ $((turn % 2)) = 0 ] && echo threads || echo processes)
     run_by "$how" --checkpoint c --checkpoint-every 10 --resume
-    [ $status = 0 ] && grep -qx "going on from c/$(step "$1"), step $1" "$work/out" &&
+    [ $status = 0 ] && grep -qx "resuming from c/$(step "$1"), step $1" "$work/out" &&
         [ "$(grep -cF -- "--resume: warning: c/$(step 30)/$3" "$work/err")" = 1 ] && says "$4" &&
-        says "the run goes back to c/$(step "$1"): what is newer is damaged" &&
+        says "the run goes back to c/$(step "$1"): newer ones are damaged" &&
         grep -q "^weights_hash $hash," "$work/out" && [ -d "c/$(step 30).damaged" ] &&
         "$checkpoint" verify c >"$work/verified" 2>&1 && [ "$(grep -c ': good' "$work/verified")" = 4 ]
     result $? "$2 ($how): named, the run goes back to step $1, and ends in the same bits; its saves are good"
 }
 
 fresh && flip "c/$(step 30)/rank-00001" $((size * 2 / 5))
-goes_back 20 'a bit of the weights' rank-00001 'the checksum does not fit'
+goes_back 20 'a bit of the weights' rank-00001 'checksum mismatch'
 fresh && flip "c/$(step 30)/rank-00002" $((size * 4 / 5))
 goes_back 20 'a bit of the optimizer state' rank-00002 'optimizer state'
 fresh && flip "c/$(step 30)/rank-00000" $((size - 4000))
@@ -106,7 +97,7 @@ goes_back 20 'a file that is missing' rank-00002 'is missing'
 fresh && rm "c/$(step 30)/manifest"
 goes_back 20 'a manifest that is missing' manifest 'is missing'
 fresh && flip "c/$(step 30)/rank-00001" $((size / 2)) && rm "c/$(step 20)/rank-00000"
-goes_back 10 'the two newest' rank-00001 'the checksum does not fit'
+goes_back 10 'the two newest' rank-00001 'checksum mismatch'
 
 # Steps 28 and 35 stay: the damaged one of step 30 is none of two.
 fresh && flip "c/$(step 30)/rank-00001" $((size / 2))
@@ -123,7 +114,7 @@ result $? 'in a folder that is only read nothing is renamed'
 
 for how in threads processes; do
     run_by $how --resume "c/$(step 30)"
-    [ $status = 2 ] && says "c/$(step 30)/rank-00001" && says 'the checksum does not fit' && ! grep -q weights_hash "$work/out"
+    [ $status = 2 ] && says "c/$(step 30)/rank-00001" && says 'checksum mismatch' && ! grep -q weights_hash "$work/out"
     result $? "a damaged one that was named ($how) ends with status 2"
 done
 
@@ -150,4 +141,4 @@ mv "$work/slow.out" "$work/out"
 mv "$work/slow.err" "$work/err"
 [ $status = 0 ] && grep -q '^weights_hash ' "$work/out"
 result $? 'a rank that reads slowly is waited for'
-echo "1..$count"
+finish

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "tests/cluster/free_port.h"
-#include "tests/cluster/tap.h"
+#include "tests/tap/tap.h"
 
 enum { RANKS_MAX = 12, STATUS_TOLD = 3, STATUS_STRANGE = 4, PATIENCE_S = 120, TICKS = 2, TRIES = 5 };
 enum moment { JOINING, EXCHANGE, LEAVING };

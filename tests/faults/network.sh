@@ -8,7 +8,7 @@
 set -u
 member=$1
 name=eo$$
-count=0
+. "$(dirname "$0")/../tap/tap.sh"
 work=$(mktemp -d)
 
 clean()
@@ -25,16 +25,14 @@ trap clean EXIT
 
 for r in 0 1 2; do
     if ! ip netns add $name-$r 2>"$work/why"; then
-        echo "1..0 # SKIP no network namespaces: $(head -n 1 "$work/why") (needs root and iproute2)"
-        exit 0
+        skip_all "no network namespaces: $(head -n 1 "$work/why") (needs root and iproute2)"
     fi
     ip -n $name-$r link set lo up
 done
 ip -n $name-0 addr add 10.77.0.1/32 dev lo
 for r in 1 2; do
     if ! ip -n $name-0 link add to$r type veth peer name cable netns $name-$r 2>"$work/why"; then
-        echo "1..0 # SKIP no virtual cables: $(head -n 1 "$work/why")"
-        exit 0
+        skip_all "no virtual cables: $(head -n 1 "$work/why")"
     fi
     ip -n $name-0 addr add 10.77.$r.1/24 dev to$r
     ip -n $name-0 link set to$r up
@@ -43,16 +41,7 @@ for r in 1 2; do
     ip -n $name-$r route add 10.77.0.1 via 10.77.$r.1
 done
 
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        for r in 0 1 2; do sed "s/^/# $r: /" "$work/$r"; done
-    fi
-}
+show() { for r in 0 1 2; do sed "s/^/$r: /" "$work/$r"; done; }
 
 # until_says RANKS TEXT: waits until each of them has said it.
 until_says()
@@ -112,7 +101,6 @@ elif ip netns exec $name-2 tc qdisc add dev cable root tbf rate 64kbit burst 200
     for pid in $pids; do kill -KILL "$pid" 2>/dev/null; done
     wait
 else
-    count=$((count + 1))
-    echo "ok $count - a slow link # SKIP $(head -n 1 "$work/why")"
+    skip 'a slow link' "$(head -n 1 "$work/why")"
 fi
-echo "1..$count"
+finish

@@ -9,7 +9,7 @@
 # usage: restarts.sh LAUNCH TRAIN SOURCE SLOW_DISK CASE...
 # a case is the ranks of each start, as 4,3,4, and /STRATEGY where wanted
 set -u
-. "$(dirname "$0")/../tap.sh"
+. "$(dirname "$0")/../tap/tap.sh"
 launch=$1 train=$2 text=$3/LICENSE slow_disk=$4
 shift 4
 work=$(mktemp -d)
@@ -76,11 +76,11 @@ one_case() # RANKS,RANKS... STRATEGY
     timeout 120 "$launch" -n "$first" --restarts "$restarts" --restart-ranks "${1#*,}" sh "$work/rank" \
         >"$work/out" 2>"$work/err" </dev/null || status=$?
     [ $status = 0 ] && grep -q "restart $restarts of $restarts, with $last rank" "$work/err" &&
-        [ "$(grep -c '^going on from ' "$work/out")" = "$restarts" ] && grep -q "^[^ ]*: .*, $last rank" "$work/out"
+        [ "$(grep -c '^resuming from ' "$work/out")" = "$restarts" ] && grep -q "^[^ ]*: .*, $last rank" "$work/out"
     result $? "$name: each start has the ranks that it is to have, and goes on from a checkpoint"
 
-    from=$(sed -n 's/^going on from \(.*\), step [0-9]*$/\1/p' "$work/out" | tail -n 1)
-    step=$(sed -n 's/^going on from .*, step \([0-9]*\)$/\1/p' "$work/out" | tail -n 1)
+    from=$(sed -n 's/^resuming from \(.*\), step [0-9]*$/\1/p' "$work/out" | tail -n 1)
+    step=$(sed -n 's/^resuming from .*, step \([0-9]*\)$/\1/p' "$work/out" | tail -n 1)
     loads "$from" "$step"
     result $? "$name: the checkpoint is loaded to the same bits by 1, 2, 3 and 4 ranks, and by processes"
     hash=$(hash_of "$work/out")
@@ -122,4 +122,4 @@ for ranks in "$@"; do
     strategy=${ranks#"${ranks%%/*}"}
     one_case "${ranks%%/*}" "${strategy#/}"
 done
-echo "1..$count"
+finish

@@ -7,7 +7,7 @@
 # usage: slurm.sh TRAIN SOURCE
 set -u
 here=$(dirname -- "$0")
-train=$1 text=$2/LICENSE
+train=$(realpath "$1") text=$(realpath "$2")/LICENSE
 for program in slurmctld slurmd srun sbatch scontrol munged; do
     PATH=$PATH:/usr/sbin command -v $program >/dev/null 2>&1 ||
         { echo "1..0 # SKIP there is no $program (slurmctld, slurmd, slurm-client, munge)"; exit 0; }
@@ -130,7 +130,7 @@ esac
 [ "${SLURM_RESTART_COUNT:-0}" -lt 3 ] && scontrol requeue "$SLURM_JOB_ID"
 exit $status'
 lose_rank && until_is job_says 'JobState=(COMPLETED|FAILED)' && job_says 'JobState=COMPLETED .* Restarts=1 ' &&
-    says 'rank 1 (host lab-0' && grep -q '^going on from run/step-' "$work/out" && [ "$(hash_in "$work/out")" = "$threads" ]
+    says 'rank 1 (host lab-0' && grep -q '^resuming from run/step-' "$work/out" && [ "$(hash_in "$work/out")" = "$threads" ]
 result $? 'a batch script that requeues its job: it goes on from the last checkpoint to the weights of an undisturbed run'
 
 batch alone 'go'
@@ -146,4 +146,4 @@ lose_rank && until_is job_says 'JobState=(COMPLETED|FAILED)' && job_says 'JobSta
 result $? 'a script that starts the step again with three tasks: it goes on as three threads do from the same checkpoint'
 all_gone
 result $? 'nothing is left'
-echo "1..$count"
+finish

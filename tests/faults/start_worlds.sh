@@ -7,7 +7,7 @@
 # Method: train under launch, one rank with options of its own.
 # usage: start_worlds.sh LAUNCH TRAIN SOURCE
 set -u
-. "$(dirname "$0")/../tap.sh"
+. "$(dirname "$0")/../tap/tap.sh"
 launch=$(realpath "$1") train=$(realpath "$2") text=$(realpath "$3")/LICENSE
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -58,10 +58,10 @@ for seed in 1 2; do
 done
 cp -r weights.1 weights.copy
 apart "--sample 0 --init weights.1" "--sample 0"
-refused '"--init (what it holds)" is "'
+refused '"--init (its content)" is "'
 result $? 'refused: --init on one rank'
 apart "--sample 0 --init weights.1" "--sample 0 --init weights.2"
-refused '"--init (what it holds)" is "'
+refused '"--init (its content)" is "'
 result $? 'refused: --init with other weights of the same shape'
 apart "--sample 0 --init weights.1" "--sample 0 --init weights.copy"
 [ $status = 0 ] && grep -q '^weights_hash ' out
@@ -74,23 +74,23 @@ done
 cp -r saved.1 saved.copy
 options="$shared --sample 0 --steps 6"
 apart '--resume saved.1' '--resume saved.2'
-refused 'rank 0 and rank 1 look at different checkpoints of step 4: their manifests differ'
+refused 'rank 0 and rank 1 find different checkpoints of step 4: their manifests differ'
 result $? 'refused: --resume from folders with checkpoints of two trainings'
 apart '--resume saved.1/step-000000000002' '--resume saved.2/step-000000000002'
-refused 'rank 0 and rank 1 look at different checkpoints of step 2: their manifests differ'
+refused 'rank 0 and rank 1 find different checkpoints of step 2: their manifests differ'
 result $? 'refused: --resume with checkpoints of two trainings'
 apart '--resume saved.1/step-000000000002' '--resume saved.1/step-000000000004'
-refused 'rank 0 and rank 1 look at checkpoints of different steps'
+refused 'rank 0 and rank 1 find checkpoints of different steps'
 result $? 'refused: --resume with checkpoints of two steps'
 apart '--resume saved.1' '--resume saved.1/step-000000000004'
-refused 'rank 1 was given a checkpoint, and rank 0 a folder of them'
+refused 'rank 1 was given a checkpoint, but rank 0 a folder of them'
 result $? 'refused: --resume with a checkpoint and with a folder'
 mkdir -p host.0 host.1
 cp -r saved.1 host.0/run
 # shellcheck disable=SC2016,SC2086 # lists of options
 timeout 120 "$launch" -n 2 sh -c 'cd host.$EVENODD_RANK && exec "$@"' x "$train" $options --checkpoint run --resume >out 2>err
 status=$?
-refused '--resume: rank 0 finds a checkpoint, and rank 1 none' && [ ! -e host.1/run ]
+refused '--resume: rank 0 finds a checkpoint, but rank 1 none' && [ ! -e host.1/run ]
 result $? 'refused: --resume with a folder that is another one on each host'
 apart '--resume saved.1' '--resume saved.copy'
 [ $status = 0 ] && grep -q '^weights_hash ' out
@@ -119,10 +119,10 @@ damage saved.1/step-000000000004/rank-00001 "$(($(wc -c <saved.1/step-0000000000
 unloadable 'step-000000000004/rank-00001: ' --resume saved.1/step-000000000004
 result $? 'a damaged checkpoint ends all with status 2, is not tried again, and the log stays'
 damage weights.1/model.safetensors "$(($(wc -c <weights.1/model.safetensors) - 4))"
-unloadable 'the weights are spoiled' --init weights.1
+unloadable 'the weights are damaged' --init weights.1
 result $? 'weights that are no numbers end all with status 2, are not tried again, and the log stays'
 # shellcheck disable=SC2016 # the shell under launch has the rank
 timeout 120 "$launch" -n 2 sh -c 'exit $((EVENODD_RANK + 1))' >out 2>err
 [ $? = 2 ]
 result $? "launch: that a rank's input was refused counts before that one failed"
-echo "1..$count"
+finish

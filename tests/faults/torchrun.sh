@@ -10,23 +10,13 @@ train=$1 text=$2/LICENSE
 python=${EO_PEERS_PYTHON:-}
 { [ -n "$python" ] && "$python" -c 'import torch.distributed.run' 2>/dev/null; } ||
     { echo '1..0 # SKIP EO_PEERS_PYTHON names no python that has torch'; exit 0; }
-count=0
+. "$(dirname "$0")/../tap/tap.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE
 options="--model 2x32x2 --seq 16 --batch 1 --threads 1 --peak-seconds 0 --sample 0 --text $text --steps 1000"
 
-result() # STATUS SENTENCE
-{
-    count=$((count + 1))
-    if [ "$1" = 0 ]; then
-        echo "ok $count - $2"
-    else
-        echo "not ok $count - $2"
-        { tail -n 20 "$work/out"; cat "$work/err"; } | tr '\r' '\n' | sed 's/^/# /'
-    fi
-}
-
+show() { { tail -n 20 "$work/out"; cat "$work/err"; } | tr '\r' '\n'; }
 hash_in() { sed -n 's/^weights_hash \([0-9a-f]*\),.*/\1/p' "$1" | tail -n 1; } # FILE
 torchrun() { timeout 280 "$python" -m torch.distributed.run --no-python "$@" </dev/null; }
 # shellcheck disable=SC2086 # lists of options, here and below
@@ -57,7 +47,7 @@ until grep -q ' saved: ' "$work/out" 2>/dev/null || [ $tries -gt 1200 ]; do
 done
 kill -KILL "$(pid_of_rank 1)"
 wait $job
-[ $? = 0 ] && grep -qE '^train: rank [02]: rank 1 \(host .*\) is lost' "$work/err" && grep -q '^going on from ' "$work/out" &&
+[ $? = 0 ] && grep -qE '^train: rank [02]: rank 1 \(host .*\) is lost' "$work/err" && grep -q '^resuming from ' "$work/out" &&
     [ "$(hash_in "$work/out")" = "$three" ]
 result $? 'a rank that is killed: --max-restarts goes on from the last checkpoint to the weights of an undisturbed run'
 
@@ -66,7 +56,7 @@ cp -r "$work/run" "$work/again"
 two=$(threads --ranks 2 --checkpoint "$work/again" --resume)
 # shellcheck disable=SC2086
 torchrun --standalone --nproc-per-node 2 "$train" $options --checkpoint "$work/run" --resume >"$work/out" 2>"$work/err"
-[ $? = 0 ] && [ -n "$two" ] && [ "$two" != "$three" ] && grep -q '^going on from ' "$work/out" &&
+[ $? = 0 ] && [ -n "$two" ] && [ "$two" != "$three" ] && grep -q '^resuming from ' "$work/out" &&
     [ "$(hash_in "$work/out")" = "$two" ]
 result $? 'a later start goes on with two ranks, as two threads do from the same checkpoint'
-echo "1..$count"
+finish

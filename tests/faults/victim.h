@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/flight_recorder.h"
+#include "runtime/flight/recorder.h"
 
 struct victim {
     const struct flight_head *head;

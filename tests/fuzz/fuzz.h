@@ -3,8 +3,8 @@
  * Fuzz targets: a file a target, a parser each, with libFuzzer's entry point. Whatever bytes come, the parser refuses
  * them or takes them, within the target's memory and time.
  *
- *     libFuzzer       clang: makes bytes up                             tools/dev fuzz, fuzz_limits.c
- *     replay          any compiler: gives it the files of its corpus    meson test --suite fuzz, fuzz_replay.c
+ *     libFuzzer       clang: makes bytes up                             tools/dev fuzz, tests/fuzz/limits.c
+ *     replay          any compiler: gives it the files of its corpus    meson test --suite fuzz, tests/fuzz/replay.c
  */
 #ifndef EO_TESTS_FUZZ_FUZZ_H
 #define EO_TESTS_FUZZ_FUZZ_H
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 /* A refusal says why, and no input may use up the memory. Returns whether the input was taken. */
 bool fuzz_taken(eo_status status, const char *why);
 
-/* ---- fuzz_files.c: for parsers that take a path ---- */
+/* ---- tests/fuzz/files.c: for parsers that take a path ---- */
 
 /* A folder of this process, in $TMPDIR, or in memory where there is /dev/shm; it goes when the process ends. */
 const char *fuzz_folder(void);

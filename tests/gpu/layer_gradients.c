@@ -11,6 +11,7 @@
 #include <evenodd/layers.h>
 
 #include "gpu_program.h"
+#include "tests/tap/tap.h"
 
 enum { LAYERS_MAX = 64, SIDES = 2 };
 static const double limit_fp32 = 1e-4, limit_bf16 = 5e-2; /* bf16: a rounding of 2^-9 in every tensor on the way */
@@ -41,8 +42,12 @@ static void must(eo_status status, const char *call)
 {
     if (status >= 0)
         return;
-    printf(status == EO_ERR_UNSUPPORTED ? "1..0 # SKIP %s: %s\n" : "Bail out! %s: %s\n", call, eo_status_text(status));
-    exit(status == EO_ERR_UNSUPPORTED ? GPU_NOT_TRIED : GPU_FAILED);
+    if (status != EO_ERR_UNSUPPORTED) {
+        printf("Bail out! %s: %s\n", call, eo_status_text(status));
+        exit(GPU_FAILED);
+    }
+    tap_skip_all("%s: %s", call, eo_status_text(status));
+    exit(GPU_NOT_TRIED);
 }
 
 static void *memory(uint64_t bytes)
@@ -117,24 +122,19 @@ static double error_of(const float *is, const float *expected, uint64_t count)
 
 static int report(const struct side *sides, double limit)
 {
-    int count = 0, failures = 0;
     for (uint32_t layer = 0; layer < LAYERS_MAX; layer++) {
         const struct side *cpu = &sides[0], *other = &sides[1];
         if (!cpu->gradients[layer] && !other->gradients[layer])
             continue;
         const bool both = cpu->gradients[layer] && other->gradients[layer] && cpu->counts[layer] == other->counts[layer];
         const double error = both ? error_of(other->gradients[layer], cpu->gradients[layer], cpu->counts[layer]) : INFINITY;
-        const bool held = error <= limit;
-        failures += !held;
-        printf("%s %d - gradient of layer %u, %llu values: largest error %.2e (limit %.0e)\n", held ? "ok" : "not ok",
-               ++count, layer, (unsigned long long)cpu->counts[layer], error, limit);
+        tap(error <= limit, "gradient of layer %u, %llu values: largest error %.2e (limit %.0e)", layer,
+            (unsigned long long)cpu->counts[layer], error, limit);
     }
     const double loss_error = fabs(sides[1].loss - sides[0].loss), norm_error = fabs(sides[1].norm / sides[0].norm - 1);
-    const bool held = count > 1 && loss_error <= limit && norm_error <= limit;
-    printf("%s %d - loss %.6f and norm %.6f against %.6f and %.6f\n", held ? "ok" : "not ok", count + 1, sides[1].loss,
-           sides[1].norm, sides[0].loss, sides[0].norm);
-    printf("1..%d\n", count + 1);
-    return failures || !held ? GPU_FAILED : GPU_HELD;
+    tap(tap_program.count > 1 && loss_error <= limit && norm_error <= limit, "loss %.6f and norm %.6f against %.6f and %.6f",
+        sides[1].loss, sides[1].norm, sides[0].loss, sides[0].norm);
+    return tap_end() ? GPU_FAILED : GPU_HELD;
 }
 
 int main(int argc, char **argv)

@@ -12,15 +12,14 @@
 #        rehearse.sh --targets: what has to be built before
 set -eu
 
-conformance='conformance_device=tests/sim/sim_device conformance_cuda_kernels=tests/sim/sim_cuda_kernels
-    conformance_element_types=tests/tools/sim_element_types'
+conformance='conformance_device=tests/simulator/sim_device conformance_cuda_kernels=tests/simulator/sim_cuda_kernels
+    conformance_element_types=tests/programs/sim_element_types'
 short_conformance='conformance_device=tests/conformance/conformance_device
     conformance_cuda_kernels=tests/conformance/conformance_cuda_kernels
     conformance_element_types=tests/conformance/conformance_element_types'
-simulated='layer_gradients=tests/tools/sim_layer_gradients gpu_probe=tests/tools/sim_gpu_probe train=tests/tools/sim_train headtohead=tests/tools/sim_headtohead'
+simulated='layer_gradients=tests/programs/sim_layer_gradients gpu_probe=tests/programs/sim_gpu_probe train=tests/programs/sim_train headtohead=tests/programs/sim_headtohead'
 real='rank_share=tests/gpu/rank_share sdpa_check=tests/gpu/sdpa_check giveway=tests/gpu/giveway'
-may_count_on='awk basename cat chmod cp cut date dirname env expr grep head id ls mkdir mktemp mv paste readlink rm sed seq
-    sh sleep sort tail tee test timeout tr true uname uniq wc'
+may_count_on='cat dirname env mkdir python3 rm sh sleep timeout'
 
 if [ "${1:-}" = --targets ]; then
     for word in $conformance $short_conformance $simulated $real; do
@@ -51,11 +50,12 @@ set --
 for word in $conformance $simulated $real; do
     set -- "$@" "${word%%=*}=$build/${word#*=}"
 done
-"$source/tools/gpu_carry" "$work/tree/carry" "$@"
+"$source/tools/bench/carry" "$work/tree/carry" "$@"
 megabytes=$(du -sm "$work/tree" | cut -f 1)
 [ "$megabytes" -le 64 ] || die "tree and folder have $megabytes MB, and 64 travel"
 for command in $may_count_on; do
     path=$(command -v "$command") || die "there is no $command"
+    [ "$command" != python3 ] || path=$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))') # it may be a script
     case $path in
     /*) ln -s "$path" "$work/commands/$command" ;; # not of those that the shell has itself
     esac

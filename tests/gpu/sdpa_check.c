@@ -9,7 +9,7 @@
 
 #include "eo_config.h"
 #include "gpu_program.h"
-#include "layers/cuda/team_cuda.h"
+#include "layers/cuda/internal.h"
 #include "layers/kernel_ops.h"
 #include "layers/team.h"
 #include "sdpa_reference.h"
@@ -64,7 +64,7 @@ static void write_log(void *user, eo_log_level level, const char *text)
 
 static uint64_t element_bytes(const struct check *c)
 {
-    return eo_element_bytes(c->attention.types.compute);
+    return eo_dtype_bytes(c->attention.types.compute);
 }
 
 static void *random_tensor(const struct check *c, uint64_t count, uint64_t seed)

@@ -5,7 +5,7 @@
 #ifndef EO_TESTS_GPU_SDPA_REFERENCE_H
 #define EO_TESTS_GPU_SDPA_REFERENCE_H
 
-#include "layers/kernels.h"
+#include "layers/kernel_ops.h"
 
 /* Rows of a packed matrix [batch x seq][3 parts], as fp32 on the host. What the device computed is told apart. */
 struct sdpa_host {

@@ -12,6 +12,7 @@
 #include "layers/element.h"
 #include "layers/kernel_ops.h"
 #include "sdpa_reference.h"
+#include "tests/tap/tap.h"
 
 static uint64_t random_state = 4711;
 
@@ -29,15 +30,6 @@ static float *random_floats(uint64_t count)
     return values;
 }
 
-static int case_count, failure_count;
-
-static void report(bool held, const char *name)
-{
-    case_count++;
-    failure_count += !held;
-    printf("%s %d - %s\n", held ? "ok" : "not ok", case_count, name);
-}
-
 static double largest(const struct sdpa_errors *e)
 {
     return fmax(fmax(e->out, e->log_sum_exp), fmax(e->q_gradient, fmax(e->k_gradient, e->v_gradient)));
@@ -52,11 +44,17 @@ static void check(struct eo_attention_shape shape, const char *name)
     float *packed = random_floats(rows * width), *gradients = random_floats(rows * width);
     float *out = random_floats(rows * out_width), *out_gradient = random_floats(rows * out_width);
     float *log_sum_exp = random_floats(rows * shape.head_count);
-    float *scratch = random_floats(eo_attention_scratch_bytes(&shape, 1) / sizeof(float) + 1);
+    const struct eo_kernel_ops *ops = &eo_kernels_cpu_ops;
+    const struct eo_types fp32 = {EO_DTYPE_FP32, EO_DTYPE_FP32};
+    float *scratch = random_floats(ops->attention_scratch_bytes(fp32, &shape, 1) / sizeof(float) + 1);
     const uint64_t k_at = out_width, v_at = out_width + shape.kv_head_count * d;
-    eo_attention_forward(NULL, out, log_sum_exp, packed, packed + k_at, packed + v_at, &shape, scratch);
-    eo_attention_backward(NULL, gradients, gradients + k_at, gradients + v_at, out_gradient, out, log_sum_exp, packed,
-                          packed + k_at, packed + v_at, &shape, scratch);
+    const struct eo_attention attention = {
+        .types = fp32, .shape = shape, .q = packed, .k = packed + k_at, .v = packed + v_at, .out = out,
+        .log_sum_exp = log_sum_exp, .out_gradient = out_gradient, .q_gradient = gradients,
+        .k_gradient = gradients + k_at, .v_gradient = gradients + v_at, .scratch = scratch,
+    };
+    ops->attention_forward(NULL, &attention);
+    ops->attention_backward(NULL, &attention);
     const struct sdpa_host host = {
         .shape = shape, .q = packed, .k = packed + k_at, .v = packed + v_at, .out_gradient = out_gradient, .out = out,
         .log_sum_exp = log_sum_exp, .q_gradient = gradients, .k_gradient = gradients + k_at,
@@ -65,7 +63,7 @@ static void check(struct eo_attention_shape shape, const char *name)
     struct sdpa_errors errors = sdpa_compare(&host, 64);
     printf("# %llu rows: out %.1e, lse %.1e, dq %.1e, dk %.1e, dv %.1e\n", (unsigned long long)errors.row_count,
            errors.out, errors.log_sum_exp, errors.q_gradient, errors.k_gradient, errors.v_gradient);
-    report(errors.row_count == 64 && largest(&errors) < 1e-5, name);
+    tap(errors.row_count == 64 && largest(&errors) < 1e-5, "%s", name);
 
     /* The last token of the first sequence is among what is looked at; so is the first head of each kind. */
     const uint64_t last = shape.seq - 1;
@@ -79,7 +77,7 @@ static void check(struct eo_attention_shape shape, const char *name)
         seen = seen && !(largest(&errors) < 1e-3);
         *changed[i] = kept;
     }
-    report(seen, "one wrong value in any of the results is seen");
+    tap(seen, "one wrong value in any of the results is seen");
     free(packed);
     free(gradients);
     free(out);
@@ -94,6 +92,5 @@ int main(void)
           "attention of the CPU agrees with the reference");
     check((struct eo_attention_shape){.batch = 1, .seq = 64, .head_count = 6, .kv_head_count = 2, .head_size = 8},
           "the same with shared heads of keys");
-    printf("1..%d\n", case_count);
-    return failure_count != 0;
+    return tap_end();
 }

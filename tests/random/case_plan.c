@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "runtime/plan_internal.h"
-#include "runtime/proof.h"
+#include "runtime/plan/internal.h"
+#include "runtime/plan/proof.h"
 #include "tests/random/case_runner.h"
-#include "tests/unit/plan_check.h"
+#include "tests/unit/plan/plan_check.h"
 
 #define FIRST   EO_LIST_FIRST
 #define STEADY  EO_LIST_STEADY

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "runtime/world_internal.h"
+#include "runtime/world/internal.h"
 #include "tests/random/case_calls.h"
 
 enum { TIMEOUT_MS = 30000 };

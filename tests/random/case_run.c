@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -212,6 +213,8 @@ static void check_report(struct case_rank *self, uint32_t step, const eo_step_re
                       sum, report->gradient_norm, norm);
 }
 
+_Atomic uint32_t *case_replays;
+
 /* A step is recorded after one that ran in the ordinary way, and run again where nothing came between. */
 static eo_status run_case_step(struct case_rank *self, uint32_t step)
 {
@@ -225,6 +228,8 @@ static eo_status run_case_step(struct case_rank *self, uint32_t step)
         EO_TRY(eo_runtime_upload(self->rt, eo_buffer(self->rt, c->buffer_count), &step, sizeof(step)));
     if (graph && self->recorded && random_hash(c->seed, 79, step) % 4 != 0) {
         EO_TRY(eo_step_replay(self->rt, &params, wanted));
+        if (case_replays)
+            atomic_fetch_add(case_replays, 1);
     } else {
         if (graph)
             EO_TRY(eo_step_capture(self->rt));

@@ -36,4 +36,7 @@ extern const struct case_ranks case_threads, case_processes;
 /* Steps, and the case's actions between them; weights and the contents of buffers are looked at wherever they are seen. */
 bool case_run(const struct random_case *c, const struct case_ranks *ranks, struct case_outcome *out);
 
+/* Steps that ran as graphs, counted over processes. NULL: nobody counts. */
+extern _Atomic uint32_t *case_replays;
+
 #endif

@@ -9,7 +9,7 @@
 #include <evenodd/world_nccl.h>
 
 #include "tests/random/case_calls.h"
-#include "tests/sim/sim.h"
+#include "tests/simulator/cuda/sim.h"
 
 enum { TIMEOUT_MS = 20000 };
 

@@ -5,16 +5,6 @@
 
 enum { TOLD_MAX = 3, SHRINK_SECONDS = 60 };
 
-static uint32_t reports;
-
-uint32_t next_report(void) { return ++reports; }
-
-int end_reports(bool ok)
-{
-    printf("1..%u\n", reports);
-    return ok ? 0 : 1;
-}
-
 static void tell(const struct case_trial *trial, uint64_t seed, const struct case_outcome *found)
 {
     static struct random_case c;
@@ -28,7 +18,7 @@ static void tell(const struct case_trial *trial, uint64_t seed, const struct cas
     fflush(stdout);
 }
 
-bool try_seeds(const struct case_trial *trial, const char *what, uint64_t first, uint64_t count)
+void try_seeds(const struct case_trial *trial, const char *what, uint64_t first, uint64_t count)
 {
     struct case_outcome outcome;
     uint64_t failures = 0, next = first;
@@ -40,9 +30,6 @@ bool try_seeds(const struct case_trial *trial, const char *what, uint64_t first,
             tell(trial, next, &outcome);
         next++;
     }
-    printf("%s %u - %s: seeds %llu to %llu, %llu of %llu failed\n", failures || !count ? "not ok" : "ok", next_report(), what,
-           (unsigned long long)first, (unsigned long long)(first + count - 1), (unsigned long long)failures,
-           (unsigned long long)count);
-    fflush(stdout);
-    return failures == 0 && count > 0;
+    tap(failures == 0 && count > 0, "%s: seeds %llu to %llu, %llu of %llu failed", what, (unsigned long long)first,
+        (unsigned long long)(first + count - 1), (unsigned long long)failures, (unsigned long long)count);
 }

@@ -6,11 +6,8 @@
 #define EO_TESTS_RANDOM_SEEDS_H
 
 #include "tests/random/attempt.h"
+#include "tests/tap/tap.h"
 
-bool try_seeds(const struct case_trial *trial, const char *what, uint64_t first, uint64_t count);
-/* A line by hand: its number. */
-uint32_t next_report(void);
-/* The plan; the exit status. */
-int end_reports(bool ok);
+void try_seeds(const struct case_trial *trial, const char *what, uint64_t first, uint64_t count);
 
 #endif

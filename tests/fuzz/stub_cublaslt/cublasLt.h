@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What layers/cuda/team_cuda.h takes from cuBLASLt, so that the file of products is fuzzed where there is no CUDA.
+ * What layers/cuda/internal.h takes from cuBLASLt, so that the file of products is fuzzed where there is no CUDA.
  */
 #ifndef EO_TESTS_FUZZ_STUB_CUBLASLT_CUBLASLT_H
 #define EO_TESTS_FUZZ_STUB_CUBLASLT_CUBLASLT_H

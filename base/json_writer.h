@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * JSON by templates: JSON with ' for its quotes, and printf's conversions for its values.
+ *
+ *     eo_json_write(&json, "{'name': %s, 'slots': [%u, %u], 'rows': [", name, 2, 2);
+ *     for (...)
+ *         eo_json_write(&json, "\n{'bytes': %" PRIu64 "}", bytes);
+ *     eo_json_write(&json, "]}");
+ *
+ *     %s         a text, escaped; bytes that are no UTF-8 become U+FFFD; NULL: null
+ *     %d %u %x   numbers, with l, ll or z before; %x and what fills it up are a text: "%016llx"
+ *     %g %.3f    reals, %g as short as it reads back the same; null where JSON has none
+ *     %i         a bool
+ *
+ * Any piece of JSON is a template. The writer sets commas and spaces, a template's own are for its reader; a line's end
+ * is written. All of it is inline, for the programs too: a shared library hides nothing of it.
+ */
+#ifndef EO_BASE_JSON_WRITER_H
+#define EO_BASE_JSON_WRITER_H
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <evenodd/common.h>
+#include <evenodd/log.h>
+
+struct eo_json {
+    eo_write_fn write;
+    void *user;
+    uint32_t indent; /* [0] spaces a level, each value on a line of its own; 0: as short as it can be */
+
+    uint32_t depth;
+    uint64_t filled; /* a bit for each level, the lowest for this one: there is a value already */
+    bool after_key, line_ends;
+};
+
+static inline void eo_json_put(const struct eo_json *json, const char *text)
+{
+    json->write(json->user, text, strlen(text));
+}
+
+static inline void eo_json_end_line(struct eo_json *json)
+{
+    if (json->indent || json->line_ends)
+        eo_json_put(json, "\n");
+    for (uint32_t i = 0; i < json->indent * json->depth; i++)
+        eo_json_put(json, " ");
+    json->line_ends = false;
+}
+
+/* Before each key and each value. */
+static inline void eo_json_begin(struct eo_json *json)
+{
+    if (!json->after_key && json->filled & 1)
+        eo_json_put(json, ",");
+    if (!json->after_key && json->depth)
+        eo_json_end_line(json);
+    json->filled |= 1;
+    json->after_key = false;
+}
+
+/* Length of the character, 0 where there is none that may stand in a JSON text (UTF-8 by RFC 3629). */
+static inline size_t eo_json_plain(const unsigned char *text)
+{
+    const unsigned char c = text[0];
+    const size_t length = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+    if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f)
+        return 0;
+    for (size_t i = 1; i < length; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    if ((c == 0xe0 && text[1] < 0xa0) || (c == 0xed && text[1] > 0x9f) || (c == 0xf0 && text[1] < 0x90) ||
+        (c == 0xf4 && text[1] > 0x8f))
+        return 0; /* too long a form, a surrogate, beyond the last character */
+    return length;
+}
+
+static inline void eo_json_put_string(const struct eo_json *json, const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text, *plain = at;
+    char escaped[8];
+    eo_json_put(json, "\"");
+    for (size_t length; *at; at += length) {
+        if ((length = eo_json_plain(at)) != 0)
+            continue;
+        json->write(json->user, (const char *)plain, (size_t)(at - plain));
+        snprintf(escaped, sizeof(escaped), *at == '"' || *at == '\\' ? "\\%c" : "\\u%04x", *at < 0x80 ? *at : 0xfffdu);
+        eo_json_put(json, escaped);
+        plain = at + (length = 1);
+    }
+    json->write(json->user, (const char *)plain, (size_t)(at - plain));
+    eo_json_put(json, "\"");
+}
+
+/* 1e-05 becomes 1e-5, 1 becomes 1.0, and a locale's comma a point. */
+static inline void eo_json_put_real(const struct eo_json *json, const char *format, double value)
+{
+    char text[352]; /* the largest double has 309 digits before the point */
+    double back = 0;
+    snprintf(text, sizeof(text) - 2, format, value);
+    for (int digits = 15; !strchr(format, '.') && digits <= 17 && (digits == 15 || back != value); digits++) {
+        snprintf(text, sizeof(text) - 2, "%.*g", digits, value);
+        back = strtod(text, NULL);
+    }
+    char *comma = strchr(text, ','), *power = strchr(text, 'e');
+    if (comma)
+        *comma = '.';
+    if (power) {
+        const char *digits = power + 2 + strspn(power + 2, "0");
+        power += power[1] == '-' ? 2 : 1;
+        memmove(power, digits, strlen(digits) + 1);
+    } else if (!strchr(text, '.')) {
+        strcat(text, ".0");
+    }
+    eo_json_put(json, isfinite(value) ? text : "null");
+}
+
+/* A conversion; the character behind it. */
+static inline const char *eo_json_convert(struct eo_json *json, const char *at, va_list *values)
+{
+    char format[16], text[64];
+    const size_t length = strcspn(at, "sduxgfi") + 1;
+    const char kind = at[length - 1];
+    snprintf(format, sizeof(format), kind == 'x' ? "\"%.*s\"" : "%.*s", (int)length, at);
+    eo_json_begin(json);
+    if (kind == 'g' || kind == 'f') {
+        eo_json_put_real(json, format, va_arg(*values, double));
+    } else if (kind == 's') {
+        const char *string = va_arg(*values, const char *);
+        if (string)
+            eo_json_put_string(json, string);
+        else
+            eo_json_put(json, "null");
+    } else if (kind == 'i') {
+        eo_json_put(json, va_arg(*values, int) ? "true" : "false");
+    } else {
+        if (strpbrk(format, "lz")) /* all of them have 64 bits */
+            snprintf(text, sizeof(text), format, va_arg(*values, unsigned long long));
+        else
+            snprintf(text, sizeof(text), format, va_arg(*values, unsigned));
+        eo_json_put(json, text);
+    }
+    return at + length;
+}
+
+static inline void eo_json_write(struct eo_json *json, const char *format, ...) EO_PRINTF(2, 3);
+
+static inline void eo_json_write(struct eo_json *json, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    for (const char *at = format; *at;) {
+        size_t length = 1;
+        if (*at == '%') {
+            at = eo_json_convert(json, at, &values);
+            continue;
+        }
+        if (*at == '\n') {
+            json->line_ends = true;
+        } else if (*at == ':') {
+            eo_json_put(json, json->indent ? ": " : ":");
+            json->after_key = true;
+        } else if (*at == '}' || *at == ']') {
+            json->depth--;
+            if (json->filled & 1)
+                eo_json_end_line(json);
+            json->filled >>= 1;
+            json->write(json->user, at, 1);
+        } else if (*at == '{' || *at == '[') {
+            eo_json_begin(json);
+            json->depth++;
+            json->filled <<= 1;
+            json->write(json->user, at, 1);
+        } else if (*at == '\'') {
+            eo_json_begin(json);
+            length = strcspn(at + 1, "'") + 2;
+            eo_json_put(json, "\"");
+            json->write(json->user, at + 1, length - 2);
+            eo_json_put(json, "\"");
+        } else if (*at != ' ' && *at != ',') {
+            eo_json_begin(json);
+            length = strcspn(at, " ,:\n}]");
+            json->write(json->user, at, length);
+        }
+        at += length;
+    }
+    va_end(values);
+}
+
+#endif

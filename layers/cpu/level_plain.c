@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The kernels for any machine: vectors of four floats, which the compiler maps to what its baseline has.
+ */
+#include "layers/kernel_table.h"
+
+#define EO_LEVEL       0
+#define EO_LEVEL_NAME  "plain"
+#define EO_LEVEL_TABLE eo_kernels_plain
+#include "layers/cpu/level_vector.h"

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * All kernels of one level and their table. Included by level_*.c, which set EO_LEVEL, EO_LEVEL_NAME, EO_LEVEL_TABLE
+ * and the target of the compiler.
+ */
+#ifndef EO_LAYERS_CPU_LEVEL_VECTOR_H
+#define EO_LAYERS_CPU_LEVEL_VECTOR_H
+
+#include "layers/cpu/vector.h"
+
+#include "layers/cpu/elementwise_vector.h"
+#include "layers/cpu/norm_vector.h"
+#include "layers/cpu/loss_vector.h"
+#include "layers/cpu/attention_vector.h"
+#include "layers/cpu/product_vector.h"
+
+const struct eo_kernel_table EO_LEVEL_TABLE = {
+    .name = EO_LEVEL_NAME,
+    .add = add,
+    .bias_add = bias_add,
+    .column_sums = column_sums,
+    .gelu_forward = gelu_forward,
+    .gelu_backward = gelu_backward,
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .layernorm_forward = layernorm_forward,
+    .layernorm_again = layernorm_again,
+    .layernorm_backward = layernorm_backward,
+    .rmsnorm_forward = rmsnorm_forward,
+    .rmsnorm_again = rmsnorm_again,
+    .rmsnorm_backward = rmsnorm_backward,
+    .head_norm_forward = head_norm_forward,
+    .head_norm_backward = head_norm_backward,
+    .rotate = rotate,
+    .attention_forward = attention_forward,
+    .attention_backward = attention_backward,
+    .softmax_sum = softmax_sum,
+    .scale = scale,
+    .product_tile = product_tile,
+};
+
+#endif

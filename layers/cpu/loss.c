@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#include "layers/cpu/kernels.h"
+
+#include <math.h>
+
+#include "layers/kernel_table.h"
+#include "layers/split.h"
+
+struct loss_job {
+    const struct eo_loss *all;
+    const struct eo_kernel_table *kernels;
+    uint64_t rows_per_task;
+};
+
+static void loss_row(const struct loss_job *job, uint64_t row, bool last)
+{
+    const struct eo_loss *l = job->all;
+    float *logits = (float *)l->logits + row * l->stride;
+    const uint32_t target = (uint32_t)l->targets[row];
+    const double target_logit = logits[target];
+    float max = 0;
+    float sum = 0;
+    job->kernels->softmax_sum(logits, last ? NULL : logits + l->stride, l->vocabulary, l->backward, &max, &sum);
+    l->losses[row] = (float)(log(sum) + max - target_logit);
+    if (!l->backward)
+        return;
+    job->kernels->scale(logits, l->vocabulary, l->scale / sum);
+    logits[target] -= l->scale;
+}
+
+static void loss_task(void *arg, uint32_t index)
+{
+    const struct loss_job *job = arg;
+    const uint64_t first = index * job->rows_per_task;
+    const uint64_t end = eo_split_min(first + job->rows_per_task, job->all->rows);
+    for (uint64_t row = first; row < end; row++)
+        loss_row(job, row, row + 1 == end);
+}
+
+eo_status eo_cpu_cross_entropy(eo_team *team, const struct eo_loss *l)
+{
+    struct loss_job job = {l, eo_kernels(), 8};
+    if (l->vocabulary < EO_SPLIT_FLOATS / 8)
+        job.rows_per_task = eo_split_rows(l->vocabulary);
+    eo_team_run(team, (uint32_t)eo_split_up(l->rows, job.rows_per_task), loss_task, &job);
+    double total = 0;
+    for (uint64_t row = 0; row < l->rows; row++)
+        total += l->losses[row];
+    *l->loss_sum += total;
+    return EO_OK;
+}

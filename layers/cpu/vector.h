@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Vectors of floats at the width of a level. level_*.c sets EO_LEVEL (512, 256, or 0: four floats, whatever the
+ * machine has) and includes this, then the *_vector.h. All here is static: each level has its own.
+ *
+ * Loads and stores come in two forms: whole vectors, and the first `count` elements (what lies beyond is neither read
+ * nor written; a load gives zeros there).
+ */
+#ifndef EO_LAYERS_CPU_VECTOR_H
+#define EO_LAYERS_CPU_VECTOR_H
+
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if EO_LEVEL == 512
+enum { V = 16 };
+#elif EO_LEVEL == 256
+enum { V = 8 };
+#else
+enum { V = 4 };
+#endif
+
+typedef float vf __attribute__((vector_size(4 * V)));
+typedef int32_t vi __attribute__((vector_size(4 * V)));
+typedef uint32_t vu __attribute__((vector_size(4 * V)));
+
+INLINE vf v_load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+INLINE void v_store(float *p, vf v)
+{
+    memcpy(p, &v, sizeof(v));
+}
+
+INLINE vf v_set(float x)
+{
+#if EO_LEVEL == 512
+    return (vf)_mm512_set1_ps(x);
+#elif EO_LEVEL == 256
+    return (vf)_mm256_set1_ps(x);
+#else
+    return (vf){x, x, x, x};
+#endif
+}
+
+#if EO_LEVEL == 512
+
+INLINE vf v_load_part(const float *p, uint64_t count)
+{
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), p);
+}
+
+INLINE void v_store_part(float *p, vf v, uint64_t count)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << count) - 1), (__m512)v);
+}
+
+INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+
+/* Of these two, b where either is NaN. */
+INLINE vf v_max(vf a, vf b)
+{
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+}
+
+INLINE vf v_min(vf a, vf b)
+{
+    return (vf)_mm512_min_ps((__m512)a, (__m512)b);
+}
+
+/* 1 / x to the last bit or two, for 1e-37 < x < 1e37. */
+INLINE vf v_reciprocal(vf x)
+{
+    const vf r = (vf)_mm512_rcp14_ps((__m512)x);
+    return v_fma(r, (vf)_mm512_fnmadd_ps((__m512)x, (__m512)r, _mm512_set1_ps(1)), r);
+}
+
+#elif EO_LEVEL == 256
+
+INLINE __m256i part_mask(uint64_t count)
+{
+    static const int32_t ones_zeros[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+    return _mm256_loadu_si256((const __m256i *)(const void *)(ones_zeros + 8 - count));
+}
+
+INLINE vf v_load_part(const float *p, uint64_t count)
+{
+    return (vf)_mm256_maskload_ps(p, part_mask(count));
+}
+
+INLINE void v_store_part(float *p, vf v, uint64_t count)
+{
+    _mm256_maskstore_ps(p, part_mask(count), (__m256)v);
+}
+
+INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+
+INLINE vf v_max(vf a, vf b)
+{
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+}
+
+INLINE vf v_min(vf a, vf b)
+{
+    return (vf)_mm256_min_ps((__m256)a, (__m256)b);
+}
+
+INLINE vf v_reciprocal(vf x)
+{
+    return v_set(1) / x;
+}
+
+#else
+
+INLINE vf v_load_part(const float *p, uint64_t count)
+{
+    vf v = v_set(0);
+    for (uint64_t i = 0; i < count; i++)
+        v[i] = p[i];
+    return v;
+}
+
+INLINE void v_store_part(float *p, vf v, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        p[i] = v[i];
+}
+
+INLINE vf v_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+
+INLINE vf v_pick(vi where, vf yes, vf no)
+{
+    return (vf)((where & (vi)yes) | (~where & (vi)no));
+}
+
+INLINE vf v_max(vf a, vf b)
+{
+    return v_pick(a > b, a, b);
+}
+
+INLINE vf v_min(vf a, vf b)
+{
+    return v_pick(a < b, a, b);
+}
+
+INLINE vf v_reciprocal(vf x)
+{
+    return v_set(1) / x;
+}
+
+#endif
+
+INLINE float v_sum(vf v)
+{
+    float x[V];
+    v_store(x, v);
+    for (int half = V / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            x[i] += x[i + half];
+    return x[0];
+}
+
+INLINE float v_max_element(vf v)
+{
+    float x[V];
+    v_store(x, v);
+    float max = x[0];
+    for (int i = 1; i < V; i++)
+        max = x[i] > max ? x[i] : max;
+    return max;
+}
+
+/*
+ * e^x for -87 <= x <= 88, relative error below 2e-7; NaN stays NaN.
+ * 2^n e^r with n = x / ln 2 rounded, so |r| <= ln(2) / 2, where 1 + r + r^2 q(r) with a minimax q is off by 3e-9.
+ * Adding 1.5 x 2^23 rounds and leaves n in the low bits, from where it is shifted to the place of the exponent; no
+ * denormal arises.
+ */
+INLINE vf v_exp_inside(vf x)
+{
+    const vf shift = v_set(12582912.0f);
+    const vf shifted = v_fma(x, v_set(1.44269504f), shift);
+    const vf n = shifted - shift;
+    vf r = v_fma(n, v_set(-0.693145752f), x); /* ln 2 in two pieces; the first one's product with n is exact */
+    r = v_fma(n, v_set(-1.42860677e-6f), r);
+    vf q = v_set(0.00138145406f);
+    q = v_fma(q, r, v_set(0.00836874545f));
+    q = v_fma(q, r, v_set(0.041668389f));
+    q = v_fma(q, r, v_set(0.166665211f));
+    q = v_fma(q, r, v_set(0.49999994f));
+    q = v_fma(q, r * r, r) + v_set(1);
+#if EO_LEVEL == 512
+    return (vf)_mm512_scalef_ps((__m512)q, (__m512)n);
+#else
+    return q * (vf)(((vu)shifted << 23) + 0x3f800000u); /* not added to q's own bits: those of a NaN would wrap */
+#endif
+}
+
+/* Beyond these bounds: the value at the bound (1.6e-38, 1.7e38). */
+INLINE vf v_exp(vf x)
+{
+    return v_exp_inside(v_min(v_set(88.0f), v_max(v_set(-87.0f), x)));
+}
+
+/* 1 / (1 + e^x); beyond +-80 its value there, which leaves the sum and its reciprocal ordinary numbers. */
+INLINE vf v_sigmoid_of_negated(vf x)
+{
+    return v_reciprocal(v_set(1) + v_exp_inside(v_max(v_set(-80), v_min(v_set(80), x))));
+}
+
+INLINE vf v_sigmoid(vf x)
+{
+    return v_sigmoid_of_negated(v_set(0) - x);
+}
+
+/* Loads and stores of a loop's body that serves whole vectors (whole true, a constant) and the rest of a row. */
+INLINE vf load_n(const float *p, bool whole, uint64_t count)
+{
+    return whole ? v_load(p) : v_load_part(p, count);
+}
+
+INLINE void store_n(float *p, vf v, bool whole, uint64_t count)
+{
+    if (whole)
+        v_store(p, v);
+    else
+        v_store_part(p, v, count);
+}
+
+/*
+ * Runs a body for i = 0, V, 2 V ... below n; it sees `whole` (a constant: V elements are left) and `left`. Written
+ * once, compiled twice.
+ */
+#define FOR_VECTORS(i, n, ...)            \
+    do {                                  \
+        uint64_t i = 0;                   \
+        for (; i + V <= (n); i += V) {    \
+            enum { whole = 1, left = V }; \
+            __VA_ARGS__                   \
+        }                                 \
+        if (i < (n)) {                    \
+            enum { whole = 0 };           \
+            const uint64_t left = (n)-i;  \
+            __VA_ARGS__                   \
+        }                                 \
+    } while (0)
+
+#define LOAD(p)     load_n((p), whole, left)
+#define STORE(p, v) store_n((p), (v), whole, left)
+
+#endif

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A team of a GPU's stream: handles of the libraries, their workspace, the plans made at start; and the functions that
+ * files of this room offer each other. Nothing is allocated after create and prepare.
+ */
+#ifndef EO_LAYERS_CUDA_INTERNAL_H
+#define EO_LAYERS_CUDA_INTERNAL_H
+
+#include "layers/cuda/cublaslt_names.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "layers/checks.h"
+#include "layers/cuda/product_shape.h"
+
+enum {
+    EO_CUDA_WORKSPACE_BYTES = 32 << 20, /* as cuBLASLt asks on Hopper; one per stream */
+    EO_CUDA_PLANS_MAX = 1024,           /* places of the table, a power of two */
+    EO_CUDA_PLANS_FULL = EO_CUDA_PLANS_MAX / 4 * 3,
+    EO_CUDA_ATTENTIONS_MAX = 16,
+};
+
+enum eo_plan_state { EO_PLAN_NONE, EO_PLAN_READ /* from the cache file; not set up */, EO_PLAN_READY };
+
+/* Descriptors are kept as structures, not as handles: to run a plan allocates nothing. */
+struct eo_product_plan {
+    struct eo_product_key key;
+    enum eo_plan_state state;
+    bool fused; /* the epilogue is the product's; else a kernel of ours does it afterwards */
+    bool timed; /* belongs into the file */
+    cublasLtMatmulAlgo_t algorithm;
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t a, b, d;
+};
+
+struct eo_cuda_attention_plan;
+
+struct eo_cuda_team {
+    struct eo_team base;
+    eo_log log;
+    int device;
+    char device_name[256];
+    cudaStream_t stream;
+    bool owns_stream;
+    cublasLtHandle_t blas;
+    void *workspace; /* of cuBLASLt; between two products the stream's order frees it for other use */
+    struct eo_product_plan *plans; /* EO_CUDA_PLANS_MAX, open addressing */
+    uint32_t plan_count;
+    char *plan_cache; /* the file's name, or NULL */
+    bool plans_changed;
+    bool repeatable; /* takes repeatable ways only */
+    void *cudnn; /* cudnnHandle_t, where there is cuDNN */
+    struct eo_cuda_attention_plan *attentions[EO_CUDA_ATTENTIONS_MAX];
+    uint32_t attention_count;
+};
+
+static inline struct eo_cuda_team *eo_cuda_team_of(eo_team *team)
+{
+    return (struct eo_cuda_team *)team; /* its first member */
+}
+
+/* ---- failures.c ---- */
+
+/* Logs the failed call, its layer and pass, and whether the GPU is lost. */
+void eo_cuda_tell(const struct eo_cuda_team *team, const char *library, const char *what, const char *error);
+/* EO_OK, or eo_cuda_tell. `what` is a static text. */
+eo_status eo_cuda_check(const struct eo_cuda_team *team, cudaError_t error, const char *what);
+
+#define CUDA_TRY(team, expression, what) EO_TRY(eo_cuda_check((team), (expression), (what)))
+#define BLAS_TRY(team, expression, what) EO_TRY(eo_cuda_check_blas((team), (expression), (what)))
+
+/* ---- products.c ---- */
+
+/* Chooses a plan by timing, unless there is one. Takes device memory for the time of the call, if it gets any. */
+eo_status eo_cuda_product_prepare(struct eo_cuda_team *team, const struct eo_multiply *product,
+                                  const struct eo_cuda_batch *batch);
+/* Without preparation a product runs with cuBLASLt's own choice. batch NULL: one. */
+eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multiply *product,
+                              const struct eo_cuda_batch *batch);
+
+/* ---- product_plan.c ---- */
+
+/* As eo_cuda_check. */
+eo_status eo_cuda_check_blas(const struct eo_cuda_team *team, cublasStatus_t status, const char *what);
+
+/* The plan's place: its own, or the free one where it belongs. NULL: the table is full (logged). */
+struct eo_product_plan *eo_cuda_plan_find(struct eo_cuda_team *team, const struct eo_product_key *key);
+
+/* Fills in the descriptors, epilogue included if `fused`. Pointers of bias and aux stand for their alignment only. */
+eo_status eo_cuda_plan_describe(struct eo_cuda_team *team, struct eo_product_plan *plan);
+
+/* Bias and aux of a fused epilogue, as far as it has them. */
+cublasStatus_t eo_cuda_plan_set_pointers(struct eo_product_plan *plan, const void *bias, const void *aux);
+
+/* C = op(A) op(B) by the plan; beta 1 where it accumulates. */
+cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_plan *plan, const void *a, const void *b,
+                                void *c);
+
+/* ---- product_choice.c ---- */
+
+/* Puts an algorithm into a plan with a key. with_timing: among the candidates, the fastest. */
+eo_status eo_cuda_plan_choose(struct eo_cuda_team *team, struct eo_product_plan *plan, bool with_timing);
+
+/* The best of a few runs, in FLOP/s. */
+eo_status eo_cuda_product_measure(eo_team *team, const eo_product *product, double *flops_per_s);
+
+/* ---- product_cache.c ---- */
+
+/* A file that is missing, of another device or of another cuBLASLt is no error: it is written anew. */
+void eo_cuda_plans_read(struct eo_cuda_team *team);
+void eo_cuda_plans_write(struct eo_cuda_team *team);
+
+/* ---- attention.c, and its ways ---- */
+
+/* One way to compute it. */
+struct eo_cuda_attention_ops {
+    const char *name;
+    bool repeatable; /* no sum is taken in an order that depends on time */
+    /* Pure: of the way, not of the device. */
+    bool (*supports)(struct eo_types types, const struct eo_attention_shape *shape);
+    uint64_t (*scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape);
+    /* Builds a plan's own part, *state. EO_ERR_UNSUPPORTED: the next one is tried (logged as information). */
+    eo_status (*prepare)(struct eo_cuda_team *team, struct eo_types types, const struct eo_attention_shape *shape,
+                         void **state);
+    void (*release)(struct eo_cuda_team *team, void *state);
+    eo_status (*forward)(struct eo_cuda_team *team, void *state, const struct eo_attention *attention);
+    eo_status (*backward)(struct eo_cuda_team *team, void *state, const struct eo_attention *attention);
+    void (*close)(struct eo_cuda_team *team); /* frees the team's part; NULL: none */
+};
+extern const struct eo_cuda_attention_ops eo_cuda_attention_cudnn_ops; /* where cuDNN was found */
+extern const struct eo_cuda_attention_ops eo_cuda_attention_blocks_ops;
+
+/* In the order of preference, then NULL: the first to support a shape takes it. attention_ways.c */
+extern const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[];
+
+struct eo_cuda_attention_plan {
+    const struct eo_cuda_attention_ops *ops;
+    void *state;
+    struct eo_types types;
+    struct eo_attention_shape shape;
+};
+
+uint64_t eo_cuda_attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
+                                         uint32_t thread_count);
+eo_status eo_cuda_attention_prepare(eo_team *team, const struct eo_attention *attention);
+eo_status eo_cuda_attention_forward(eo_team *team, const struct eo_attention *attention);
+eo_status eo_cuda_attention_backward(eo_team *team, const struct eo_attention *attention);
+void eo_cuda_attentions_release(struct eo_cuda_team *team);
+
+extern const struct eo_kernel_ops eo_kernels_cuda_ops; /* ops.c */
+
+#endif

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A block's passes, for both families and both halves (the picture is in layers/transformer/internal.h).
+ *
+ * Two halves of one position hand the residual stream over without an extra pass through memory: the first leaves its
+ * out-product as it is, and the second's norm adds residual and bias. A position's last half adds them itself.
+ */
+#include <string.h>
+
+#include "layers/transformer/internal.h"
+
+static struct half_parameters half_parameters_of(const struct pass *pass, const struct half *half,
+                                                 void *const *values)
+{
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    struct half_parameters p = {0};
+    void *const *next = values + half->first_parameter;
+    p.norm_weight = *next++;
+    if (shape->norm_bias)
+        p.norm_bias = *next++;
+    for (uint32_t i = 0; i < shape->in_count; i++) {
+        p.in[i] = *next++;
+        if (shape->in_bias)
+            p.in_bias[i] = *next++;
+        if (shape->head_norms && i < HALF_HEAD_NORMS)
+            p.head_norm[i] = *next++;
+    }
+    p.out = *next++;
+    if (shape->out_bias)
+        p.out_bias = *next++;
+    return p;
+}
+
+static void *half_tensor_of(const struct pass *pass, const struct half *half, enum half_tensor tensor)
+{
+    return pass_buffer(pass, half->tensor[tensor]);
+}
+
+static uint32_t half_index(const struct pass *pass, const struct half *half)
+{
+    return (uint32_t)(half - pass->transformer->halves);
+}
+
+static bool is_last_of_position(const struct pass *pass, const struct half *half)
+{
+    return pass->transformer->params.half_blocks || !half->attention;
+}
+
+static struct eo_norm half_norm(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const eo_transformer *t = pass->transformer;
+    float *stats = half_tensor_of(pass, half, HALF_STATS);
+    const bool centered = is_gpt2(t);
+    return (struct eo_norm){
+        .types = pass->types,
+        .centered = centered,
+        .residual = pass_buffer(pass, t->stream[half_index(pass, half)]),
+        .out = half_tensor_of(pass, half, HALF_NORM),
+        .mean = centered ? stats : NULL,
+        .rstd = centered ? stats + pass->rows : stats,
+        .weight = w->norm_weight,
+        .bias = w->norm_bias,
+        .eps = t->params.config.norm_eps,
+        .rows = pass->rows,
+        .width = t->params.config.width,
+    };
+}
+
+/* The second half of a position finds the first's out-product in its input, and makes it the sum. */
+static eo_status norm_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const eo_transformer *t = pass->transformer;
+    struct eo_norm norm = half_norm(pass, half, w);
+    if (!half->attention && !t->params.half_blocks) {
+        const uint32_t h = half_index(pass, half);
+        norm.branch = norm.residual;
+        norm.branch_bias = half_parameters_of(pass, half - 1, pass->view->weights).out_bias;
+        norm.residual = pass_buffer(pass, t->stream[h - 1]);
+        norm.sum = pass_buffer(pass, t->stream[h]);
+    }
+    return pass->kernels->norm_forward(pass->team, &norm);
+}
+
+static eo_status norm_again(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const struct eo_norm norm = half_norm(pass, half, w);
+    return pass->kernels->norm_again(pass->team, &norm);
+}
+
+/* inner[rows][...] = norm W^T, side by side, or what becomes it; where the table has epilogues, bias and GELU ride on it. */
+static eo_status in_products(const struct pass *pass, const struct half *half, const struct half_parameters *w)
+{
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    const uint64_t width = pass->transformer->params.config.width;
+    for (uint32_t i = 0; i < shape->in_count; i++) {
+        const struct half_output output = eo_half_output(pass, half, i);
+        struct eo_multiply product = {
+            .types = pass->types,
+            .c = output.values,
+            .c_stride = output.stride,
+            .a = operand_plain(half_tensor_of(pass, half, HALF_NORM), width),
+            .b = operand_transposed(w->in[i], width),
+            .m = pass->rows,
+            .n = shape->in_width[i],
+            .k = width,
+        };
+        if (w->in_bias[i] && pass->kernels->fused_epilogues) {
+            product.epilogue = EO_EPILOGUE_BIAS;
+            product.bias = w->in_bias[i];
+        }
+        if (half_fuses_gelu(pass->transformer, half)) {
+            product.epilogue = EO_EPILOGUE_BIAS_GELU;
+            product.aux = output.values;
+            product.aux_stride = output.stride;
+            product.c = half_tensor_of(pass, half, HALF_MID);
+            product.c_stride = shape->mid_width;
+        }
+        EO_TRY(pass->kernels->multiply(pass->team, &product));
+    }
+    return EO_OK;
+}
+
+static eo_status out_product(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                             void *output)
+{
+    const uint64_t width = pass->transformer->params.config.width;
+    const uint64_t mid_width = half_shape_of(pass->transformer, half)->mid_width;
+    return pass->kernels->multiply(pass->team, &(struct eo_multiply){
+        .types = pass->types,
+        .c = output,
+        .c_stride = width,
+        .a = operand_plain(half_tensor_of(pass, half, HALF_MID), mid_width),
+        .b = operand_transposed(w->out, mid_width),
+        .m = pass->rows,
+        .n = width,
+        .k = mid_width,
+    });
+}
+
+static eo_status half_forward(const struct pass *pass, const struct half *half)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
+    const uint32_t h = half_index(pass, half);
+
+    EO_TRY(norm_forward(pass, half, &w));
+    EO_TRY(in_products(pass, half, &w));
+    if (!half_fuses_gelu(t, half))
+        EO_TRY(eo_half_operation_forward(pass, half, &w));
+    const bool is_last = is_last_of_position(pass, half);
+    if (is_last && pass->backward) /* a recompute: what follows has it no more */
+        return EO_OK;
+    void *output = pass_buffer(pass, t->stream[h + 1]);
+    EO_TRY(out_product(pass, half, &w, output));
+    if (!is_last)
+        return EO_OK;
+    return pass->kernels->residual_add(pass->team, &(struct eo_residual){
+        .types = pass->types,
+        .output = output,
+        .residual = pass_buffer(pass, t->stream[h]),
+        .bias = w.out_bias,
+        .rows = pass->rows,
+        .width = t->params.config.width,
+    });
+}
+
+/* The halves of a position are neighbours: [*first, returned end). */
+static const struct half *position_halves(const struct pass *pass, uint32_t position, const struct half **end)
+{
+    const eo_transformer *t = pass->transformer;
+    const uint32_t per_position = t->params.half_blocks ? 1 : 2;
+    const struct half *first = &t->halves[(position - 1) * per_position];
+    *end = first + per_position;
+    return first;
+}
+
+eo_status eo_block_forward(const struct pass *pass, uint32_t position)
+{
+    const struct half *end, *half = position_halves(pass, position, &end);
+    for (; half < end; half++)
+        EO_TRY(half_forward(pass, half));
+    return EO_OK;
+}
+
+eo_status eo_block_recompute(const struct pass *pass, uint32_t position)
+{
+    const struct half *end, *half = position_halves(pass, position, &end);
+    for (; half < end; half++) {
+        if (half->recompute) {
+            EO_TRY(half_forward(pass, half));
+        } else if (pass->transformer->params.recompute == EO_RECOMPUTE_CHEAP) {
+            const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
+            EO_TRY(norm_again(pass, half, &w));
+            EO_TRY(eo_half_operation_again(pass, half, &w));
+        }
+    }
+    return EO_OK;
+}
+
+/* From the gradient of the half's output to that of mid; or, where GELU rides on the product, straight to inner's. */
+static eo_status out_product_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                                      const struct half_gradients *to)
+{
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    const uint64_t width = pass->transformer->params.config.width;
+    struct eo_multiply product = {
+        .types = pass->types,
+        .c = to->mid,
+        .c_stride = shape->mid_width,
+        .a = operand_plain(eo_buffer(pass->runtime, pass->transformer->stream_gradient), width),
+        .b = operand_plain(w->out, shape->mid_width),
+        .m = pass->rows,
+        .n = shape->mid_width,
+        .k = width,
+    };
+    if (half_fuses_gelu(pass->transformer, half)) {
+        product.epilogue = EO_EPILOGUE_GELU_GRADIENT;
+        product.aux = half_tensor_of(pass, half, HALF_INNER);
+        product.aux_stride = shape->inner_width;
+        product.c = to->inner;
+    }
+    return pass->kernels->multiply(pass->team, &product);
+}
+
+/* ... and on to that of its norm. */
+static eo_status half_backward_first(const struct pass *pass, const struct half *half)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct half_shape *shape = half_shape_of(t, half);
+    const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
+    const struct half_gradients to = eo_half_gradients(pass, half);
+    const uint64_t width = t->params.config.width;
+
+    EO_TRY(out_product_backward(pass, half, &w, &to));
+    if (!half_fuses_gelu(t, half))
+        EO_TRY(eo_half_operation_backward(pass, half, &w));
+    const void *inner_gradient = to.inner;
+    for (uint32_t i = 0; i < shape->in_count; i++) {
+        EO_TRY(pass->kernels->multiply(pass->team, &(struct eo_multiply){
+            .types = pass->types,
+            .c = to.norm,
+            .c_stride = width,
+            .a = operand_plain(inner_gradient, shape->inner_width),
+            .b = operand_plain(w.in[i], width),
+            .m = pass->rows,
+            .n = width,
+            .k = shape->in_width[i],
+            .accumulate = i > 0,
+        }));
+        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, shape->in_width[i]);
+    }
+    return EO_OK;
+}
+
+/* d_weight[out][in] = d_output^T input */
+static eo_status weight_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t d_stride,
+                                 uint64_t out, const void *input, uint64_t in)
+{
+    return pass->kernels->multiply(pass->team, &(struct eo_multiply){
+        .types = pass->types,
+        .weight_gradient = true,
+        .c = gradient,
+        .c_stride = in,
+        .a = operand_transposed(d_output, d_stride),
+        .b = operand_plain(input, in),
+        .m = out,
+        .n = in,
+        .k = pass->rows,
+    });
+}
+
+static eo_status bias_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t d_stride,
+                               uint64_t width, void *scratch)
+{
+    return pass->kernels->column_sums(pass->team, &(struct eo_column_sums){
+        .types = pass->types, .bias_gradient = gradient, .gradient = d_output, .stride = d_stride, .rows = pass->rows,
+        .width = width, .scratch = scratch});
+}
+
+static eo_status norm_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                               const struct half_parameters *d, const struct half_gradients *from)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct eo_norm forward = half_norm(pass, half, w);
+    void *gradient = eo_buffer(pass->runtime, t->stream_gradient);
+    return pass->kernels->norm_backward(pass->team, &(struct eo_norm_gradient){
+        .types = pass->types,
+        .centered = forward.centered,
+        .in_gradient = gradient,
+        .skip_gradient = gradient,
+        .out_gradient = from->norm,
+        .in = forward.residual,
+        .weight = w->norm_weight,
+        .mean = forward.mean,
+        .rstd = forward.rstd,
+        .weight_gradient = d->norm_weight,
+        .bias_gradient = d->norm_bias,
+        .rows = pass->rows,
+        .width = forward.width,
+        .scratch = from->kernels,
+    });
+}
+
+/* All that is written to the gradient buffer; then the stream's gradient becomes that of the half's input. */
+static eo_status half_backward(const struct pass *pass, const struct half *half)
+{
+    const eo_transformer *t = pass->transformer;
+    const struct half_shape *shape = half_shape_of(t, half);
+    const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
+    const struct half_parameters d = half_parameters_of(pass, half, pass->view->gradients);
+    const struct half_gradients from = eo_half_gradients(pass, half);
+    const uint64_t width = t->params.config.width;
+    const void *output_gradient = eo_buffer(pass->runtime, t->stream_gradient);
+    const void *norm = half_tensor_of(pass, half, HALF_NORM), *mid = half_tensor_of(pass, half, HALF_MID);
+    const void *inner_gradient = from.inner;
+
+    EO_TRY(weight_gradient(pass, d.out, output_gradient, width, width, mid, shape->mid_width));
+    if (d.out_bias)
+        EO_TRY(bias_gradient(pass, d.out_bias, output_gradient, width, width, from.kernels));
+    for (uint32_t i = 0; i < shape->in_count; i++) {
+        EO_TRY(weight_gradient(pass, d.in[i], inner_gradient, shape->inner_width, shape->in_width[i], norm, width));
+        if (d.in_bias[i] && from.in_bias) /* of kernels on host memory only, where there is one in-product */
+            memcpy(d.in_bias[i], from.in_bias, shape->inner_width * eo_dtype_bytes(pass->types.gradient));
+        else if (d.in_bias[i])
+            EO_TRY(bias_gradient(pass, d.in_bias[i], inner_gradient, shape->inner_width, shape->in_width[i],
+                                 from.kernels));
+        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, shape->in_width[i]);
+    }
+    if (shape->head_norms)
+        EO_TRY(pass->kernels->head_norm_weights(pass->team, &(struct eo_head_norm_weights){
+            .types = pass->types, .weight_gradient = {d.head_norm[0], d.head_norm[1]}, .sums = from.head_norms,
+            .rows = pass->rows, .head_size = t->params.config.head_size}));
+    return norm_backward(pass, half, &w, &d, &from);
+}
+
+eo_status eo_block_backward_first(const struct pass *pass, uint32_t position)
+{
+    const struct half *end;
+    position_halves(pass, position, &end);
+    return half_backward_first(pass, end - 1);
+}
+
+eo_status eo_block_backward(const struct pass *pass, uint32_t position)
+{
+    const struct half *end, *first = position_halves(pass, position, &end);
+    EO_TRY(half_backward(pass, end - 1));
+    if (end - first == 1)
+        return EO_OK;
+    EO_TRY(half_backward_first(pass, first));
+    return half_backward(pass, first);
+}

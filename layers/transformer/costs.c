@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a micro-batch costs: its useful FLOPs, and its matrix products with the shapes the passes give them.
+ */
+#include "layers/transformer/internal.h"
+
+/* The three products of a linear layer, as the passes of block.c and lm_head.c run them. */
+struct product_names {
+    const char *forward, *input_gradient, *weight_gradient;
+};
+#define PRODUCT_NAMES(name) {name ", forward", name ", input gradient", name ", weight gradient"}
+
+static const struct product_names qkv_names = PRODUCT_NAMES("attention in");
+static const struct product_names attention_out_names = PRODUCT_NAMES("attention out");
+static const struct product_names mlp_in_names = PRODUCT_NAMES("MLP in");
+static const struct product_names mlp_out_names = PRODUCT_NAMES("MLP out");
+static const struct product_names head_names = PRODUCT_NAMES("head");
+
+double eo_transformer_flops(const eo_transformer *transformer)
+{
+    if (!transformer)
+        return 0;
+    const eo_transformer_config *c = &transformer->params.config;
+    const double width = c->width, tokens = (double)transformer->params.batch * transformer->params.seq;
+    double multiplied = (double)c->vocabulary * width;
+    for (uint32_t kind = 0; kind < 2; kind++) {
+        const struct half_shape *shape = &transformer->shape[kind];
+        multiplied += (double)c->layer_count * width * ((double)shape->inner_width + shape->mid_width);
+    }
+    return 6 * multiplied * tokens + 6 * (double)c->layer_count * heads_width(transformer) * transformer->params.seq * tokens;
+}
+
+struct product_list {
+    eo_product *products;
+    uint32_t count, capacity;
+    eo_dtype dtype;
+};
+
+static void add_product(struct product_list *list, eo_product product)
+{
+    if (product.per_micro_batch == 0)
+        return;
+    product.dtype = list->dtype;
+    /* The same shape under the same name is one product (Llama's key and value, gate and up). */
+    for (uint32_t i = 0; i < list->count; i++) {
+        eo_product *other = &list->products[i];
+        if (other->name == product.name && other->m == product.m && other->n == product.n && other->k == product.k) {
+            other->per_micro_batch += product.per_micro_batch;
+            return;
+        }
+    }
+    if (list->count < list->capacity)
+        list->products[list->count++] = product;
+}
+
+static void add_linear(struct product_list *list, const struct product_names *names, uint64_t rows, uint64_t out,
+                       uint64_t in, uint64_t forward_count, uint64_t backward_count)
+{
+    add_product(list, (eo_product){.name = names->forward, .m = rows, .n = out, .k = in, .transpose_b = true,
+                                   .per_micro_batch = forward_count});
+    add_product(list, (eo_product){.name = names->input_gradient, .m = rows, .n = in, .k = out,
+                                   .per_micro_batch = backward_count});
+    add_product(list, (eo_product){.name = names->weight_gradient, .m = out, .n = in, .k = rows, .transpose_a = true,
+                                   .per_micro_batch = backward_count});
+}
+
+uint32_t eo_transformer_products(const eo_transformer *transformer, eo_product *products, uint32_t capacity)
+{
+    if (!transformer)
+        return 0;
+    const eo_transformer_params *p = &transformer->params;
+    const uint64_t rows = (uint64_t)p->batch * p->seq, width = p->config.width, layers = p->config.layer_count;
+    struct product_list list = {.products = products, .capacity = products ? capacity : 0, .dtype = p->dtype};
+    for (uint32_t kind = 0; kind < 2; kind++) {
+        const bool attention = kind == 0;
+        const struct half_shape *shape = &transformer->shape[attention];
+        for (uint32_t i = 0; i < shape->in_count; i++)
+            add_linear(&list, attention ? &qkv_names : &mlp_in_names, rows, shape->in_width[i], width,
+                       layers + p->recompute_blocks, layers);
+        /* A recompute leaves out the product that ends the position. */
+        const bool again = attention && !p->half_blocks;
+        add_linear(&list, attention ? &attention_out_names : &mlp_out_names, rows, width, shape->mid_width,
+                   layers + (again ? p->recompute_blocks : 0), layers);
+    }
+    const uint64_t chunk = transformer->head.chunk_rows, last = rows % chunk;
+    add_linear(&list, &head_names, chunk, p->config.vocabulary, width, rows / chunk, rows / chunk);
+    if (last)
+        add_linear(&list, &head_names, last, p->config.vocabulary, width, 1, 1);
+    return list.count;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The trainer's calls, from eo_step_begin to eo_evaluation_end: their order is checked, then the memory mode has them.
+ */
+#include "runtime/internal.h"
+
+#include "base/check.h"
+
+static eo_status out_of_order(struct eo_runtime *rt, const char *call, uint32_t position)
+{
+    char expected[EO_NAME_MAX * 2 + 64];
+    eo_cursor_expected_text(&rt->cursor, expected, sizeof(expected));
+    const char *of = position == EO_NONE                       ? ""
+                     : position < rt->plan->position_count ? rt->plan->positions[position].name
+                                                           : "a position out of range";
+    return eo_runtime_fail(rt, EO_ERR_INVALID, "%s was expected, got %s%s%s", expected, call,
+                           position == EO_NONE ? "" : " of ", of);
+}
+
+#define TRY_ORDER(condition, call, position)                                                                          \
+    do {                                                                                                              \
+        if (!rt)                                                                                                      \
+            return EO_ERR_INVALID;                                                                                    \
+        if (!(condition))                                                                                             \
+            return out_of_order(rt, call, position);                                                                  \
+    } while (0)
+
+eo_status eo_step_begin(eo_runtime *rt)
+{
+    TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_step_begin", EO_NONE);
+    EO_TRY(eo_update_begin(rt));
+    EO_TRY(eo_graph_take_times(rt));
+    if (rt->graph.record_next)
+        EO_TRY(eo_graph_begin(rt));
+    else if (rt->steps.restart)
+        EO_TRY(eo_runtime_order_queues(rt)); /* after weights that were filled, or a graph */
+    rt->steps.begin_ns = eo_now_ns();
+    if (!rt->graph.recording)
+        eo_runtime_begin_entries(&rt->timeline);
+    eo_cursor_start(&rt->cursor, PHASE_STEP);
+    rt->comms.quiet = rt->graph.ran_last = false;
+    rt->device->ops->zero(rt->device, rt->update.values, EO_STEP_VALUES * sizeof(*rt->update.values));
+    return rt->mode->step_begin(rt);
+}
+
+eo_status eo_forward_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
+{
+    TRY_ORDER(view && eo_cursor_is_at(&rt->cursor, false, position, PASS_NEXT), "begin of forward", position);
+    EO_TRY(rt->mode->forward_begin(rt, position));
+    rt->cursor.progress = PASS_BEGUN;
+    *view = &rt->views.positions[position].forward;
+    return EO_OK;
+}
+
+eo_status eo_forward_end(eo_runtime *rt, uint32_t position)
+{
+    TRY_ORDER(eo_cursor_is_at(&rt->cursor, false, position, PASS_BEGUN), "end of forward", position);
+    eo_cursor_next(&rt->cursor);
+    return rt->mode->forward_end(rt, position);
+}
+
+eo_status eo_backward_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
+{
+    TRY_ORDER(view && eo_cursor_is_at(&rt->cursor, true, position, PASS_NEXT), "begin of backward", position);
+    EO_TRY(rt->mode->backward_begin(rt, position));
+    rt->cursor.progress = PASS_BEGUN;
+    *view = &rt->views.positions[position].backward;
+    return EO_OK;
+}
+
+eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **view)
+{
+    TRY_ORDER(view && eo_cursor_is_at(&rt->cursor, true, position, PASS_BEGUN) &&
+                  rt->plan->positions[position].buffer_row != EO_NONE,
+              "eo_gradients_begin", position);
+    EO_TRY(rt->mode->gradients_begin(rt, position));
+    rt->cursor.progress = PASS_GRADIENTS;
+    *view = &rt->views.positions[position].backward_gradients;
+    return EO_OK;
+}
+
+eo_status eo_backward_end(eo_runtime *rt, uint32_t position)
+{
+    const bool frozen = rt && position < rt->plan->position_count && rt->plan->positions[position].buffer_row == EO_NONE;
+    TRY_ORDER(eo_cursor_is_at(&rt->cursor, true, position, frozen ? PASS_BEGUN : PASS_GRADIENTS), "end of backward", position);
+    if (frozen)
+        EO_TRY(rt->mode->gradients_begin(rt, position)); /* an operation all the same, without a buffer */
+    eo_cursor_next(&rt->cursor);
+    return rt->mode->backward_end(rt, position);
+}
+
+eo_status eo_step_end(eo_runtime *rt, const eo_step_params *params, eo_step_report *report)
+{
+    TRY_ORDER(eo_cursor_is_past(&rt->cursor, PHASE_STEP), "eo_step_end", EO_NONE);
+    EO_TRY(eo_update_take_params(rt, params, "eo_step_end"));
+    const bool recording = rt->graph.recording;
+    if (!recording) /* a launch uploads them itself */
+        eo_update_upload_scalars(rt);
+    EO_TRY(rt->mode->step_end(rt));
+    if (recording)
+        EO_TRY(eo_graph_end(rt));
+    eo_runtime_book_waits(rt);
+    EO_TRY(eo_update_finish(rt, report));
+    return report ? eo_graph_take_times(rt) : EO_OK;
+}
+
+eo_status eo_evaluation_begin(eo_runtime *rt)
+{
+    TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_evaluation_begin", EO_NONE);
+    EO_TRY(eo_runtime_leave_schedule(rt));
+    eo_cursor_start(&rt->cursor, PHASE_EVALUATION);
+    rt->comms.quiet = false;
+    EO_TRY(eo_runtime_order_queues(rt));
+    return rt->mode->evaluation_begin ? rt->mode->evaluation_begin(rt) : EO_OK;
+}
+
+eo_status eo_evaluation_end(eo_runtime *rt)
+{
+    TRY_ORDER(eo_cursor_is_past(&rt->cursor, PHASE_EVALUATION), "eo_evaluation_end", EO_NONE);
+    EO_TRY(rt->mode->evaluation_end(rt));
+    EO_TRY(eo_runtime_quiesce(rt));
+    rt->cursor.phase = PHASE_IDLE;
+    return EO_OK;
+}
+
+float eo_loss_scale(const eo_runtime *rt)
+{
+    return !rt ? 0 : 1.0f / ((float)rt->world->rank_count * (float)rt->plan->params.micro_batches);
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A checkpoint into a runtime, however both are sharded: each rank reads what is its own.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "runtime/checkpoint/opened.h"
+#include "runtime/internal.h"
+
+/* -- is it of this model? ------------------------------------------------------------------------------------------*/
+
+static void dims_text(const uint64_t *dims, uint32_t count, char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (uint32_t d = 0; d < count && used < bytes; d++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%" PRIu64, d ? " x " : "", dims[d]);
+}
+
+#define SAME(condition, ...)                                                                                          \
+    do {                                                                                                              \
+        if (!(condition)) {                                                                                           \
+            (void)eo_checkpoint_io_error(error, 0, __VA_ARGS__);                                                      \
+            return EO_ERR_INVALID;                                                                                    \
+        }                                                                                                             \
+    } while (0)
+
+static eo_status check_parameter(const struct eo_checkpoint *checkpoint, const struct plan_parameter *wanted,
+                                 const struct checkpoint_parameter *is, struct checkpoint_error *error)
+{
+    char there[96], here[96];
+    SAME(strcmp(is->name, wanted->name) == 0, "%s is of another model: parameter %s there, %s here", checkpoint->path,
+         is->name, wanted->name);
+    dims_text(is->dims, is->dim_count, there, sizeof(there));
+    dims_text(wanted->dims, wanted->dim_count, here, sizeof(here));
+    SAME(strcmp(there, here) == 0, "%s is of another model: the dims of %s are %s there, %s here", checkpoint->path,
+         is->name, there, here);
+    SAME(is->offset == wanted->offset, "%s has another layout: %s begins at %" PRIu64 " there, %" PRIu64 " here",
+         checkpoint->path, is->name, is->offset, wanted->offset);
+    return EO_OK;
+}
+
+static eo_status check_layer(const struct eo_checkpoint *checkpoint, const struct eo_plan *plan, uint32_t l,
+                             struct checkpoint_error *error)
+{
+    const struct checkpoint_tables *model = &checkpoint->files[0];
+    const struct checkpoint_layer *is = &model->layers[l];
+    const struct plan_layer *wanted = &plan->layers[l];
+    const uint32_t begin = wanted->parameter_begin; /* the same in both: the layers before have been compared */
+    SAME(strcmp(is->name, wanted->name) == 0, "%s is of another model: layer %u is %s there, %s here",
+         checkpoint->path, l, is->name, wanted->name);
+    const uint32_t common = is->parameter_count < wanted->parameter_count ? is->parameter_count : wanted->parameter_count;
+    for (uint32_t k = 0; k < common; k++)
+        EO_TRY(check_parameter(checkpoint, &plan->parameters[begin + k], &model->parameters[begin + k], error));
+    SAME(is->parameter_count == wanted->parameter_count, "%s is of another model: layer %s has %u parameters there, %u here",
+         checkpoint->path, is->name, is->parameter_count, wanted->parameter_count);
+    SAME(is->frozen == wanted->frozen, "%s is of another model: layer %s is %s there, %s here", checkpoint->path, is->name,
+         is->frozen ? "frozen" : "trained", wanted->frozen ? "frozen" : "trained");
+    return EO_OK;
+}
+
+static eo_status check(const struct eo_checkpoint *checkpoint, const struct eo_plan *plan, struct checkpoint_error *error)
+{
+    const struct checkpoint_head *head = checkpoint->files[0].head;
+    const uint32_t states = plan->params.optimizer_states;
+    SAME(head->layer_count == plan->layer_count, "%s is of another model: it has %u layers there, %u here",
+         checkpoint->path, head->layer_count, plan->layer_count);
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        EO_TRY(check_layer(checkpoint, plan, l, error));
+    SAME(states == 0 || states == head->optimizer_states,
+         "%s is of another optimizer: it has %u arrays of state there, %u here", checkpoint->path,
+         head->optimizer_states, states);
+    return EO_OK;
+}
+
+eo_status eo_checkpoint_check(const eo_checkpoint *checkpoint, const eo_plan *plan)
+{
+    struct checkpoint_error error = {""};
+    if (!checkpoint || !plan)
+        return EO_ERR_INVALID;
+    const eo_status status = check(checkpoint, plan, &error);
+    if (status < 0)
+        eo_log_write(&checkpoint->log, EO_LOG_ERROR, "%s", error.text);
+    return status;
+}
+
+/* -- loading -------------------------------------------------------------------------------------------------------*/
+
+struct load {
+    struct eo_checkpoint *checkpoint;
+    uint32_t layer, array;
+    uint64_t offset;  /* of the array's elements, in the layer */
+    eo_status status; /* the first failure */
+};
+
+static void produce(void *user, uint64_t offset, uint64_t count, float *values)
+{
+    struct load *load = user;
+    if (load->status >= 0)
+        load->status = eo_checkpoint_read(load->checkpoint, load->layer, load->array, load->offset + offset, count, values);
+    if (load->status < 0)
+        memset(values, 0, count * sizeof(*values));
+}
+
+static eo_status load_weights(struct eo_checkpoint *checkpoint, struct eo_runtime *rt)
+{
+    for (uint32_t p = 0; p < rt->plan->parameter_count; p++) {
+        const struct plan_parameter *parameter = &rt->plan->parameters[p];
+        struct load load = {checkpoint, parameter->layer, 0, parameter->offset, EO_OK};
+        EO_TRY(eo_weights_fill(rt, parameter->model_index, produce, &load));
+        EO_TRY(load.status);
+    }
+    return EO_OK;
+}
+
+static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime *rt, uint32_t l, uint32_t k)
+{
+    const struct checkpoint_range own = eo_checkpoint_state_range(rt->plan, l, rt->world->rank);
+    struct load load = {checkpoint, l, 1 + k, own.offset, EO_OK};
+    EO_TRY(eo_host_fill(rt, rt->shards.layers[l].state[k], 0, own.count, produce, &load));
+    return load.status;
+}
+
+static eo_status load(struct eo_checkpoint *checkpoint, struct eo_runtime *rt)
+{
+    EO_TRY(load_weights(checkpoint, rt));
+    for (uint32_t l = 0; l < rt->plan->layer_count; l++)
+        for (uint32_t k = 0; !rt->plan->layers[l].frozen && k < rt->plan->params.optimizer_states; k++)
+            EO_TRY(load_state(checkpoint, rt, l, k));
+    return EO_OK;
+}
+
+eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
+{
+    if (!checkpoint || !rt)
+        return EO_ERR_INVALID;
+    if (rt->cursor.phase != PHASE_IDLE)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_checkpoint_load works only between steps; end the step first");
+    EO_TRY(eo_checkpoint_check(checkpoint, rt->plan)); /* of this rank alone: before what all do together */
+    EO_TRY(eo_runtime_leave_schedule(rt));
+    RUNTIME_TRY(rt, load(checkpoint, rt), "cannot load the checkpoint %s", checkpoint->path);
+    rt->steps.finished = checkpoint->manifest.step;
+    return EO_OK;
+}

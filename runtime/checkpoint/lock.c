@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One run at a time writes checkpoints to a folder: two would put files of different trainings into one checkpoint. The
+ * kernel gives the lock back when the process ends, however it ends; the file stays.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/checkpoint/files.h"
+
+enum { OWNER_BYTES = 128 };
+
+/* What others may have put there in its place is not waited for, and not followed. */
+static int open_lock(const char *path, int way)
+{
+    struct stat info;
+    const int file = open(path, way | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (file < 0)
+        return -1;
+    if (fstat(file, &info) == 0 && S_ISREG(info.st_mode))
+        return file;
+    close(file);
+    errno = ENXIO;
+    return -1;
+}
+
+/* Open for reading, so that a file system can become read-only; NFS locks files alone that are open for writing. */
+static int lock_file(const char *path)
+{
+    static const int ways[] = {O_RDONLY, O_RDWR};
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        const int file = open_lock(path, ways[i]);
+        if (file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0)
+            return file;
+        const int number = errno;
+        if (file >= 0)
+            close(file);
+        errno = number;
+        if (number != EBADF)
+            break;
+    }
+    return -1;
+}
+
+/* For the message of whom we keep out; without it the lock is as good. */
+static void write_owner(const char *path)
+{
+    char host[64] = "?", text[OWNER_BYTES];
+    (void)gethostname(host, sizeof(host) - 1);
+    const int used = snprintf(text, sizeof(text), "process %ld on %s", (long)getpid(), host);
+    const int file = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file < 0)
+        return;
+    if (write(file, text, (size_t)used) != used)
+        (void)ftruncate(file, 0);
+    close(file);
+}
+
+static void read_owner(const char *path, char owner[OWNER_BYTES])
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const ssize_t bytes = file >= 0 ? read(file, owner, OWNER_BYTES - 1) : 0;
+    if (file >= 0)
+        close(file);
+    owner[bytes > 0 ? bytes : 0] = '\0';
+    for (char *c = owner; *c; c++)
+        if (*c < ' ' || *c > '~')
+            *c = '?';
+}
+
+eo_status eo_checkpoint_lock(int *out, const char *folder, const eo_log *log, struct checkpoint_error *error)
+{
+    char path[CHECKPOINT_PATH_MAX], owner[OWNER_BYTES], reason[128];
+    *out = -1;
+    const int used = snprintf(path, sizeof(path), "%s/.lock", folder);
+    if (used < 0 || used >= (int)sizeof(path))
+        return eo_checkpoint_io_error(error, 0, "%.100s...: the path is too long", folder);
+    if (eo_checkpoint_make_folder(folder, error) < 0)
+        return EO_OK; /* the first save tells it */
+    *out = lock_file(path);
+    if (*out >= 0) {
+        write_owner(path);
+        return EO_OK;
+    }
+    switch (errno) {
+    case EWOULDBLOCK:
+        read_owner(path, owner);
+        (void)eo_checkpoint_io_error(error, 0, "%s: another run writes checkpoints there (%s); end it, or give this run a "
+                                     "folder of its own", folder, owner[0] ? owner : "unknown process");
+        return EO_ERR_INVALID;
+    case ELOOP:
+    case ENXIO:
+    case EISDIR:
+        (void)eo_checkpoint_io_error(error, 0, "%s: is not a regular file, so runs cannot lock the folder with it; remove it",
+                                     path);
+        return EO_ERR_INVALID;
+    default:
+        eo_log_write(log, EO_LOG_WARN, "cannot lock %s: %s; let no other run write there",
+                     path, strerror_r(errno, reason, sizeof(reason)));
+        return EO_OK;
+    }
+}
+
+void eo_checkpoint_remove_made(const char *folder)
+{
+    char path[CHECKPOINT_PATH_MAX];
+    const int used = snprintf(path, sizeof(path), "%s/.lock", folder);
+    if (used > 0 && used < (int)sizeof(path))
+        (void)unlink(path);
+    (void)rmdir(folder);
+}
+
+void eo_checkpoint_unlock(int file)
+{
+    if (file >= 0)
+        close(file);
+}

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Saving beside training. eo_saver_begin copies what is to be saved into memory reserved at create, which is laid out as the
+ * file is; a thread writes it.
+ *
+ *     compute thread    IDLE --begin--> COPYING --copy done--> WRITING .... WRITTEN --all ranks have--> ENDING ....... IDLE
+ *     saver's thread                                           file, fsync                              rank 0: commit
+ *
+ * The ranks agree twice, on the end of WRITING and of ENDING, by a sum that the trainer carries, so a save costs no
+ * collective. It is over when its folder has its name on the disk, or cannot have it: all ranks know which.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "runtime/checkpoint/files.h"
+#include "runtime/internal.h"
+#include "streams/bf16.h"
+
+enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING };
+enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
+
+/* What a rank adds to the sum when it has written, or could not: a sum of doubles tells both counts. While a save ends it is
+ * rank 0's word alone. */
+static const double value_written = 1, value_failed = 1 << 20;
+
+struct eo_saver {
+    struct eo_runtime *rt;
+    eo_log log;
+    char *folder;
+    int lock; /* rank 0's, of the folder; -1: none */
+    uint32_t keep, blob_bytes_max;
+    struct checkpoint_tables tables;
+    char *image; /* of what follows the head in the file; host memory that the device copies to */
+    uint64_t image_bytes;
+    void *piece; /* where split weights are joined */
+
+    /* of the compute thread */
+    enum saver_phase phase;
+    bool is_given_up; /* ENDING: a rank could not write its file */
+    double verdict;   /* ENDING: rank 0's, when its thread has done */
+    struct eo_event copied;
+    eo_saver_report report;
+    uint64_t copied_ns;
+    char error[512];
+
+    /* between the threads */
+    pthread_t thread;
+    bool thread_started;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    enum saver_job job; /* that is to be done or being done */
+    eo_status result;   /* of the last one */
+    struct checkpoint_error why;
+    uint64_t done_ns;
+    atomic_bool gives_up;
+};
+
+/* -- the thread ----------------------------------------------------------------------------------------------------*/
+
+static bool is_split(const struct eo_saver *saver, const struct checkpoint_section *section)
+{
+    return saver->rt->shards.split && section->array == 0 && section->layer != CHECKPOINT_TRAINER;
+}
+
+/* Both halves lie in the section's room, the high ones first. */
+static void join_halves(const void *room, uint64_t count, uint64_t from, uint64_t wanted, float *out)
+{
+    const uint16_t *high = room;
+    const int16_t *low = (const int16_t *)(high + count);
+    for (uint64_t i = 0; i < wanted; i++)
+        out[i] = eo_bf16_join(high[from + i], low[from + i]);
+}
+
+static const void *image_part(void *user, const struct checkpoint_section *section, uint64_t at, uint64_t bytes,
+                              void *piece, struct checkpoint_error *error)
+{
+    const struct eo_saver *saver = user;
+    const char *room = saver->image + (section->file_offset - saver->tables.head->head_bytes);
+    if (atomic_load_explicit(&saver->gives_up, memory_order_relaxed)) {
+        (void)eo_checkpoint_io_error(error, 0, "checkpoint of step %llu: abandoned, the run ends",
+                                     (unsigned long long)saver->tables.head->step);
+        return NULL;
+    }
+    if (!is_split(saver, section))
+        return room + at;
+    join_halves(room, section->count, at / sizeof(float), bytes / sizeof(float), piece);
+    memset((char *)piece + bytes, 0, eo_align_up(bytes, CHECKPOINT_ALIGN) - bytes);
+    return piece;
+}
+
+static eo_status run_job(struct eo_saver *saver, enum saver_job job)
+{
+    switch (job) {
+    case JOB_WRITE:
+        return eo_checkpoint_write_file(saver->folder, &saver->tables, image_part, saver, saver->piece, &saver->why);
+    case JOB_COMMIT: {
+        const eo_status status = eo_checkpoint_commit(saver->folder, &saver->tables, saver->keep, &saver->why);
+        if (status < 0)
+            eo_checkpoint_discard(saver->folder, saver->tables.head->step);
+        return status;
+    }
+    case JOB_DISCARD: eo_checkpoint_discard(saver->folder, saver->tables.head->step); return EO_OK;
+    case JOB_NONE:
+    case JOB_END:
+    default: return EO_OK;
+    }
+}
+
+static void *saver_main(void *arg)
+{
+    struct eo_saver *saver = arg;
+    pthread_mutex_lock(&saver->mutex);
+    while (saver->job != JOB_END) {
+        if (saver->job == JOB_NONE) {
+            pthread_cond_wait(&saver->changed, &saver->mutex);
+            continue;
+        }
+        const enum saver_job job = saver->job;
+        pthread_mutex_unlock(&saver->mutex);
+        const eo_status result = run_job(saver, job);
+        pthread_mutex_lock(&saver->mutex);
+        saver->result = result;
+        saver->done_ns = eo_now_ns();
+        saver->job = JOB_NONE;
+        pthread_cond_broadcast(&saver->changed);
+    }
+    pthread_mutex_unlock(&saver->mutex);
+    return NULL;
+}
+
+static void give_job(struct eo_saver *saver, enum saver_job job)
+{
+    pthread_mutex_lock(&saver->mutex);
+    EO_ASSERT(saver->job == JOB_NONE);
+    saver->job = job;
+    saver->result = EO_OK;
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+/* Whether the thread has nothing to do, after at most so many milliseconds. */
+static bool is_idle(struct eo_saver *saver, uint32_t patience_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(patience_ms % 1000) * 1000000;
+    until.tv_sec += (time_t)(patience_ms / 1000) + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&saver->mutex);
+    while (patience_ms && saver->job != JOB_NONE &&
+           pthread_cond_timedwait(&saver->changed, &saver->mutex, &until) != ETIMEDOUT)
+        ;
+    const bool idle = saver->job == JOB_NONE;
+    pthread_mutex_unlock(&saver->mutex);
+    return idle;
+}
+
+/* The thread has its signals blocked: those of the process belong to the trainer's threads, and a limit on the size of
+ * files is an error to be told. */
+static eo_status start_thread(struct eo_saver *saver)
+{
+    pthread_condattr_t clock;
+    sigset_t all, before;
+    pthread_mutex_init(&saver->mutex, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&saver->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    saver->thread_started = pthread_create(&saver->thread, NULL, saver_main, saver) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (saver->thread_started)
+        return EO_OK;
+    pthread_cond_destroy(&saver->changed);
+    pthread_mutex_destroy(&saver->mutex);
+    eo_log_write(&saver->log, EO_LOG_ERROR, "rank %u: cannot start the thread for checkpoints",
+                 saver->rt->world->rank);
+    return EO_ERR_NO_MEMORY;
+}
+
+/* -- create and destroy --------------------------------------------------------------------------------------------*/
+
+struct own_ranges {
+    const struct eo_plan *plan;
+    uint32_t rank;
+};
+
+static struct checkpoint_range own_range(const void *user, uint32_t layer)
+{
+    const struct own_ranges *own = user;
+    return eo_checkpoint_own_range(own->plan, layer, own->rank);
+}
+
+uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_max)
+{
+    if (!plan || rank >= plan->params.rank_count)
+        return 0;
+    const uint32_t states = plan->params.optimizer_states;
+    uint64_t bytes = eo_align_up(blob_bytes_max ? blob_bytes_max : CHECKPOINT_BLOB_DEFAULT, CHECKPOINT_ALIGN);
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        bytes += eo_align_up(eo_checkpoint_own_range(plan, l, rank).count * sizeof(float), CHECKPOINT_ALIGN) *
+                 (plan->layers[l].frozen ? 1 : 1 + states);
+    return bytes;
+}
+
+static eo_status saver_init(struct eo_saver *saver, const eo_saver_params *params)
+{
+    struct eo_runtime *rt = saver->rt;
+    struct checkpoint_tables model;
+    saver->folder = strdup(params->folder);
+    saver->piece = aligned_alloc(CHECKPOINT_ALIGN, CHECKPOINT_PIECE);
+    if (!saver->folder || !saver->piece)
+        return EO_ERR_NO_MEMORY;
+    EO_TRY(eo_checkpoint_describe_plan(&model, rt->plan));
+    const eo_status status = eo_checkpoint_make_tables(&saver->tables, &model, rt->world->rank, rt->world->rank_count,
+                                                       saver->blob_bytes_max, own_range,
+                                                       &(struct own_ranges){rt->plan, rt->world->rank});
+    eo_checkpoint_free_tables(&model);
+    EO_TRY(status);
+    void *image;
+    saver->image_bytes = eo_checkpoint_data_bytes(&saver->tables);
+    EO_TRY(rt->device->ops->reserve(rt->device, EO_MEMORY_KIND_HOST, saver->image_bytes, &image));
+    saver->image = image;
+    return start_thread(saver);
+}
+
+eo_status eo_saver_create(eo_saver **out, const eo_saver_params *params)
+{
+    if (!out)
+        return EO_ERR_INVALID;
+    *out = NULL;
+    if (!params || !params->runtime)
+        return EO_ERR_INVALID;
+    struct eo_runtime *rt = params->runtime;
+    if (!params->folder || !params->folder[0])
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_create needs a folder for the checkpoints");
+    struct eo_saver *saver = calloc(1, sizeof(*saver));
+    if (!saver)
+        return EO_ERR_NO_MEMORY;
+    saver->rt = rt;
+    saver->log = params->log ? *params->log : (eo_log){0};
+    saver->keep = params->keep;
+    saver->blob_bytes_max = params->blob_bytes_max ? params->blob_bytes_max : CHECKPOINT_BLOB_DEFAULT;
+    saver->lock = -1;
+    eo_status status = rt->world->rank == 0 ? eo_checkpoint_lock(&saver->lock, params->folder, &rt->log, &saver->why) : EO_OK;
+    if (status < 0) {
+        (void)eo_runtime_fail(rt, status, "%s", saver->why.text);
+        eo_saver_destroy(&saver);
+        return status;
+    }
+    status = saver_init(saver, params);
+    if (status < 0) {
+        (void)eo_runtime_fail(rt, status, "memory and thread for checkpoints (%.1f MiB of host memory)",
+                              (double)saver->image_bytes / (1 << 20));
+        eo_saver_destroy(&saver);
+    }
+    *out = saver;
+    return status;
+}
+
+static void end_thread(struct eo_saver *saver)
+{
+    atomic_store(&saver->gives_up, true);
+    while (!is_idle(saver, 1000))
+        ;
+    give_job(saver, JOB_END);
+    pthread_join(saver->thread, NULL);
+    pthread_cond_destroy(&saver->changed);
+    pthread_mutex_destroy(&saver->mutex);
+}
+
+void eo_saver_destroy(eo_saver **pointer)
+{
+    if (!pointer || !*pointer)
+        return;
+    struct eo_saver *saver = *pointer;
+    struct eo_device *device = saver->rt->device;
+    if (saver->thread_started)
+        end_thread(saver);
+    if (saver->phase == SAVER_COPYING && !device->is_lost)
+        (void)device->ops->drain(device); /* the device still writes there */
+    if (saver->image)
+        device->ops->release(device, EO_MEMORY_KIND_HOST, saver->image, saver->image_bytes);
+    eo_checkpoint_free_tables(&saver->tables);
+    eo_checkpoint_unlock(saver->lock);
+    free(saver->piece);
+    free(saver->folder);
+    free(saver);
+    *pointer = NULL;
+}
+
+/* -- copying -------------------------------------------------------------------------------------------------------*/
+
+static void copy_weights(struct eo_saver *saver, const struct checkpoint_section *section, char *room)
+{
+    struct eo_device *device = saver->rt->device;
+    const struct layer_shard *shard = &saver->rt->shards.layers[section->layer];
+    if (!saver->rt->shards.split) {
+        device->ops->download(device, room, shard->weights, section->bytes);
+        return;
+    }
+    const uint64_t half = section->count * sizeof(uint16_t);
+    device->ops->download(device, room, shard->high, half);
+    if (shard->low) /* frozen layers have none: that part of the room stays zero */
+        device->ops->download(device, room + half, shard->low, half);
+}
+
+static void copy_sections(struct eo_saver *saver)
+{
+    struct eo_device *device = saver->rt->device;
+    const struct checkpoint_tables *tables = &saver->tables;
+    for (uint32_t s = 0; s + 1 < tables->head->section_count; s++) {
+        const struct checkpoint_section *section = &tables->sections[s];
+        char *room = saver->image + (section->file_offset - tables->head->head_bytes);
+        if (section->array == 0)
+            copy_weights(saver, section, room);
+        else
+            device->ops->download(device, room, saver->rt->shards.layers[section->layer].state[section->array - 1],
+                                  section->bytes);
+    }
+    device->ops->record(device, EO_QUEUE_COMPUTE, &saver->copied);
+}
+
+static void copy_blob(struct eo_saver *saver, const void *blob, uint32_t bytes)
+{
+    const struct checkpoint_section *section = eo_checkpoint_blob_section(&saver->tables);
+    char *room = saver->image + (section->file_offset - saver->tables.head->head_bytes);
+    if (bytes)
+        memcpy(room, blob, bytes);
+    memset(room + bytes, 0, eo_align_up(saver->blob_bytes_max, CHECKPOINT_ALIGN) - bytes);
+    eo_checkpoint_set_blob_bytes(&saver->tables, bytes);
+}
+
+eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
+{
+    if (!saver)
+        return EO_ERR_INVALID;
+    struct eo_runtime *rt = saver->rt;
+    const uint64_t begin_ns = eo_now_ns();
+    if (rt->cursor.phase != PHASE_IDLE)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin works only between steps; end the step first");
+    if (blob_bytes > saver->blob_bytes_max || (blob_bytes && !blob))
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but room for %u",
+                               blob_bytes, saver->blob_bytes_max);
+    if (saver->phase != SAVER_IDLE)
+        return EO_IN_PROGRESS;
+    saver->tables.head->step = rt->steps.finished;
+    saver->error[0] = '\0';
+    copy_blob(saver, blob, blob_bytes);
+    copy_sections(saver);
+    saver->phase = SAVER_COPYING;
+    saver->copied_ns = eo_now_ns();
+    saver->report = (eo_saver_report){.step = rt->steps.finished, .file_bytes = saver->tables.head->file_bytes,
+                                      .copy_ns = saver->copied_ns - begin_ns};
+    if (rt->device->ops->is_host_memory) { /* the copy is there */
+        give_job(saver, JOB_WRITE);
+        saver->phase = SAVER_WRITING;
+    }
+    return EO_OK;
+}
+
+/* -- the end of a save ---------------------------------------------------------------------------------------------*/
+
+const char *eo_saver_error(const eo_saver *saver)
+{
+    return saver ? saver->error : "";
+}
+
+static void keep_error(struct eo_saver *saver)
+{
+    snprintf(saver->error, sizeof(saver->error), "%s", saver->why.text);
+    eo_log_write(&saver->log, EO_LOG_ERROR, "%s", saver->error);
+}
+
+/* What the thread has done since. */
+static void look_at_thread(struct eo_saver *saver)
+{
+    if (!is_idle(saver, 0))
+        return;
+    if (saver->phase == SAVER_WRITING) {
+        saver->phase = saver->result < 0 ? SAVER_FAILED : SAVER_WRITTEN;
+        saver->report.write_ns = saver->done_ns - saver->copied_ns;
+        if (saver->result < 0)
+            keep_error(saver);
+    } else if (saver->phase == SAVER_ENDING && saver->rt->world->rank == 0 && saver->verdict == 0) {
+        saver->verdict = saver->is_given_up || saver->result < 0 ? value_failed : value_written;
+        if (saver->result < 0)
+            keep_error(saver);
+    }
+}
+
+/* The thread is asked first, so that what it has done counts in this sum. */
+double eo_saver_value(eo_saver *saver)
+{
+    if (!saver)
+        return 0;
+    look_at_thread(saver);
+    switch (saver->phase) {
+    case SAVER_WRITTEN: return value_written;
+    case SAVER_FAILED: return value_failed;
+    case SAVER_ENDING: return saver->verdict;
+    case SAVER_IDLE:
+    case SAVER_COPYING:
+    case SAVER_WRITING:
+    default: return 0;
+    }
+}
+
+/* All ranks have written, or one could not: what remains is rank 0's to do. */
+static void begin_end(struct eo_saver *saver, bool failed)
+{
+    saver->phase = SAVER_ENDING;
+    saver->is_given_up = failed;
+    saver->verdict = 0;
+    if (saver->rt->world->rank == 0)
+        give_job(saver, failed ? JOB_DISCARD : JOB_COMMIT);
+}
+
+eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
+{
+    if (!saver)
+        return EO_ERR_INVALID;
+    struct eo_device *device = saver->rt->device;
+    if (report)
+        *report = (eo_saver_report){0};
+    if (saver->phase == SAVER_IDLE)
+        return EO_OK;
+    if (saver->phase == SAVER_COPYING && device->ops->is_complete(device, &saver->copied)) {
+        give_job(saver, JOB_WRITE);
+        saver->phase = SAVER_WRITING;
+    }
+    const uint64_t total = (uint64_t)sum, failed = total / (uint64_t)value_failed;
+    const uint64_t said = total % (uint64_t)value_failed + failed;
+    if (saver->phase != SAVER_ENDING) {
+        if (said == saver->rt->world->rank_count)
+            begin_end(saver, failed > 0);
+        return EO_IN_PROGRESS;
+    }
+    if (said == 0)
+        return EO_IN_PROGRESS;
+    saver->phase = SAVER_IDLE;
+    saver->report.is_written = failed == 0;
+    if (report)
+        *report = saver->report;
+    return failed ? EO_ERR_IO : EO_OK;
+}
+
+/* Nobody waits long for another here, however long a disk takes: a rank that is lost is noticed. */
+eo_status eo_saver_wait(eo_saver *saver, eo_saver_report *report)
+{
+    enum { ROUND_MS = 200 };
+    if (!saver)
+        return EO_ERR_INVALID;
+    struct eo_runtime *rt = saver->rt;
+    if (saver->phase == SAVER_COPYING)
+        EO_TRY(eo_host_await(rt, &saver->copied, "waiting for the copy of a checkpoint"));
+    eo_status status = eo_saver_poll(saver, 0, report);
+    while (status == EO_IN_PROGRESS) {
+        (void)is_idle(saver, ROUND_MS);
+        double sum = eo_saver_value(saver);
+        EO_TRY(eo_sum(rt, &sum, 1));
+        status = eo_saver_poll(saver, sum, report);
+    }
+    return status;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+#include "runtime/cursor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+eo_status eo_cursor_init(struct runtime_cursor *cursor, const struct eo_plan *plan)
+{
+    *cursor =
+        (struct runtime_cursor){.plan = plan, .passes = calloc(2 * (size_t)plan->position_count, sizeof(struct api_pass))};
+    if (!cursor->passes)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t p = 0; p < plan->position_count; p++)
+        if (!plan->positions[p].forward_in_backward)
+            cursor->passes[cursor->pass_count++] = (struct api_pass){false, p};
+    for (uint32_t p = plan->position_count; p-- > 0;)
+        cursor->passes[cursor->pass_count++] = (struct api_pass){true, p};
+    return EO_OK;
+}
+
+void eo_cursor_fini(struct runtime_cursor *cursor)
+{
+    free(cursor->passes);
+}
+
+void eo_cursor_start(struct runtime_cursor *cursor, enum runtime_phase phase)
+{
+    cursor->phase = phase;
+    cursor->pass = cursor->micro_batch = 0;
+    cursor->progress = PASS_NEXT;
+}
+
+void eo_cursor_next(struct runtime_cursor *cursor)
+{
+    cursor->progress = PASS_NEXT;
+    cursor->pass++;
+    if (cursor->phase == PHASE_STEP && cursor->pass == cursor->pass_count) {
+        cursor->pass = 0;
+        cursor->micro_batch++;
+    }
+}
+
+bool eo_cursor_is_past(const struct runtime_cursor *cursor, enum runtime_phase phase)
+{
+    if (cursor->phase != phase || cursor->progress != PASS_NEXT)
+        return false;
+    return phase == PHASE_STEP ? cursor->micro_batch == cursor->plan->params.micro_batches
+                               : cursor->pass == cursor->plan->position_count;
+}
+
+/* Of a step or an evaluation that is not past. */
+static struct api_pass current(const struct runtime_cursor *cursor)
+{
+    return cursor->phase == PHASE_STEP ? cursor->passes[cursor->pass] : (struct api_pass){false, cursor->pass};
+}
+
+static bool is_at_pass(const struct runtime_cursor *cursor)
+{
+    return (cursor->phase == PHASE_STEP || cursor->phase == PHASE_EVALUATION) && !eo_cursor_is_past(cursor, cursor->phase);
+}
+
+bool eo_cursor_is_at(const struct runtime_cursor *cursor, bool backward, uint32_t position, enum pass_progress progress)
+{
+    return is_at_pass(cursor) && cursor->progress == progress && current(cursor).backward == backward &&
+           current(cursor).position == position;
+}
+
+bool eo_cursor_moment(const struct runtime_cursor *cursor, eo_moment *now)
+{
+    if (!is_at_pass(cursor) || cursor->progress == PASS_NEXT)
+        return false;
+    const struct api_pass pass = current(cursor);
+    *now = (eo_moment){EO_PASS_FORWARD, pass.position};
+    if (pass.backward)
+        now->pass = cursor->progress == PASS_GRADIENTS ? EO_PASS_BACKWARD : EO_PASS_RECOMPUTE;
+    else if (cursor->plan->positions[pass.position].forward_in_backward) /* of an evaluation: a step has no such pass */
+        now->pass = EO_PASS_BACKWARD;
+    return true;
+}
+
+void eo_cursor_expected_text(const struct runtime_cursor *cursor, char *text, size_t bytes)
+{
+    if (cursor->phase == PHASE_FAILED) {
+        snprintf(text, bytes, "only eo_runtime_destroy (after an error)");
+    } else if (cursor->phase == PHASE_IDLE) {
+        snprintf(text, bytes, "eo_step_begin or eo_evaluation_begin");
+    } else if (eo_cursor_is_past(cursor, cursor->phase)) {
+        snprintf(text, bytes, cursor->phase == PHASE_STEP ? "eo_step_end" : "eo_evaluation_end");
+    } else {
+        const struct api_pass pass = current(cursor);
+        const struct plan_position *position = &cursor->plan->positions[pass.position];
+        const bool frozen = position->buffer_row == EO_NONE;
+        const char *what = cursor->progress == PASS_NEXT                                ? "begin of"
+                           : pass.backward && cursor->progress == PASS_BEGUN && !frozen ? "eo_gradients_begin in"
+                                                                                        : "end of";
+        snprintf(text, bytes, "%s %s of %s", what, pass.backward ? "backward" : "forward", position->name);
+    }
+}

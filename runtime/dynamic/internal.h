@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The dynamic mode from inside: what is taken and given back, by whom. runtime/dynamic/mode.c says what it does and why.
+ */
+#ifndef EO_RUNTIME_DYNAMIC_INTERNAL_H
+#define EO_RUNTIME_DYNAMIC_INTERNAL_H
+
+#include "buffers/allocator.h"
+#include "runtime/plan/buffer_agenda.h"
+#include "runtime/internal.h"
+
+struct dynamic_group { /* a layer */
+    void *output;    /* of its all-gather; NULL: none */
+    uint64_t gather; /* the how-manieth of all it was, from 1 */
+    struct eo_event gathered, copied_out;
+    bool unsharded; /* its parameters are there */
+};
+
+struct dynamic_reduction {
+    uint32_t position;
+    void *input, *output;
+    struct eo_event filled, done;
+};
+
+/* What was cast for a gather. */
+struct gather_cast {
+    uint64_t gather;
+    void *memory;
+};
+
+struct dynamic_state {
+    struct eo_allocator *allocator;
+    void *host; /* host memory: steps, then staging */
+    uint64_t host_bytes;
+    struct dynamic_group *groups;
+    void *held; /* forward: the output of the layer before */
+    struct dynamic_group *held_of;
+    uint64_t gather_count;
+    struct gather_cast *casts; /* a ring */
+    uint32_t cast_first, cast_count, cast_capacity;
+    uint32_t reduce_queue;
+    struct eo_event optimizer_done;
+    struct dynamic_reduction *reductions; /* in flight, a ring */
+    uint32_t reduction_first, reduction_count, reduction_limit;
+    struct buffer_agenda take, give;      /* by moment of a training micro-batch */
+    struct buffer_agenda evaluation_take, evaluation_give; /* by position */
+    uint32_t operation;                   /* counts within a step */
+};
+
+static inline struct dynamic_state *eo_dynamic_state(const struct eo_runtime *rt)
+{
+    return rt->mode_state;
+}
+
+static inline uint32_t eo_dynamic_layer(const struct eo_runtime *rt, uint32_t position)
+{
+    return rt->plan->positions[position].layer;
+}
+
+/* memory.c; after `order`, later work of `queue` comes after the event */
+eo_status eo_dynamic_take(struct eo_runtime *rt, uint32_t queue, uint64_t bytes, const char *what, void **out);
+void eo_dynamic_give(struct eo_runtime *rt, uint32_t queue, void **memory);
+eo_status eo_dynamic_order(struct eo_runtime *rt, uint32_t queue, const struct eo_event *event);
+void eo_dynamic_copy(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
+
+struct eo_timeline_entry *eo_dynamic_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
+                                           uint32_t position, uint32_t layer);
+void eo_dynamic_note_live(struct eo_runtime *rt, struct eo_timeline_entry *entry);
+
+/* weights.c */
+eo_status eo_dynamic_gather(struct eo_runtime *rt, uint32_t position);
+eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool backward);
+void eo_dynamic_reshard(struct eo_runtime *rt, uint32_t layer);
+eo_status eo_dynamic_give_held(struct eo_runtime *rt); /* the output of the layer before */
+/* All gathers before this one have ended on every rank, for all have entered it: what was cast for them is not read any
+ * more. */
+void eo_dynamic_drop_casts(struct eo_runtime *rt, uint64_t ended_gather);
+
+/* gradients.c */
+bool eo_dynamic_gets_gradient(const struct eo_runtime *rt, uint32_t position, const struct plan_parameter *parameter);
+/* The queue that a gradient shard belongs to: as a rule it is the output of a reduction. */
+uint32_t eo_dynamic_gradient_queue(const struct eo_runtime *rt);
+eo_status eo_dynamic_reduce(struct eo_runtime *rt, uint32_t position); /* the gradients of a pass */
+eo_status eo_dynamic_finish_reduction(struct eo_runtime *rt);          /* the oldest */
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Weights in the dynamic mode: all-gathers, what is cast for them, and copies of their outputs as tensors.
+ */
+#include "runtime/dynamic/internal.h"
+
+#include <string.h>
+
+#include "base/check.h"
+
+void eo_dynamic_drop_casts(struct eo_runtime *rt, uint64_t ended_gather)
+{
+    struct dynamic_state *state = eo_dynamic_state(rt);
+    while (state->cast_count && state->casts[state->cast_first].gather < ended_gather) {
+        eo_dynamic_give(rt, EO_QUEUE_COMM, &state->casts[state->cast_first].memory);
+        state->cast_first = (state->cast_first + 1) % state->cast_capacity;
+        state->cast_count--;
+    }
+}
+
+/* What a gather sends: the fp32 shard itself, or its cast. */
+static eo_status make_input(struct eo_runtime *rt, uint32_t l, const void **out)
+{
+    struct dynamic_state *state = eo_dynamic_state(rt);
+    const uint64_t count = rt->plan->layers[l].layout.shard_count;
+    *out = rt->shards.layers[l].weights;
+    if (rt->plan->params.dtype == EO_DTYPE_FP32)
+        return EO_OK;
+    EO_ASSERT(state->cast_count < state->cast_capacity);
+    struct gather_cast *cast = &state->casts[(state->cast_first + state->cast_count) % state->cast_capacity];
+    EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMM, count * sizeof(uint16_t), "the cast of a shard", &cast->memory));
+    cast->gather = state->gather_count;
+    state->cast_count++;
+    rt->device->ops->cast_bf16(rt->device, EO_QUEUE_COMM, cast->memory, rt->shards.layers[l].weights, count);
+    rt->stats.cast_bytes += count * (sizeof(float) + sizeof(uint16_t));
+    rt->stats.copied_bytes += count * (sizeof(float) + sizeof(uint16_t));
+    *out = cast->memory;
+    return EO_OK;
+}
+
+eo_status eo_dynamic_gather(struct eo_runtime *rt, uint32_t position)
+{
+    const uint32_t l = eo_dynamic_layer(rt, position);
+    const struct plan_layer *layer = &rt->plan->layers[l];
+    struct dynamic_group *group = &eo_dynamic_state(rt)->groups[l];
+    const void *input;
+    if (group->output || group->unsharded)
+        return EO_OK;
+    const uint64_t bytes = layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype);
+    group->gather = ++eo_dynamic_state(rt)->gather_count;
+    EO_TRY(make_input(rt, l, &input));
+    EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMM, bytes * rt->world->rank_count, "the output of an all-gather", &group->output));
+    struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_ALL_GATHER, EO_STREAM_COMM, position, l);
+    eo_dynamic_note_live(rt, entry);
+    rt->stats.copied_bytes += 2 * bytes; /* the own slice */
+    rt->stats.collective_count++;
+    rt->stats.collective_bytes += bytes * rt->world->rank_count;
+    EO_TRY(rt->world->ops->all_gather(rt->comms.gather, group->output, input, bytes, entry->name, &entry->span));
+    rt->device->ops->record(rt->device, EO_QUEUE_COMM, &group->gathered);
+    return EO_OK;
+}
+
+eo_status eo_dynamic_give_held(struct eo_runtime *rt)
+{
+    struct dynamic_state *state = eo_dynamic_state(rt);
+    if (!state->held)
+        return EO_OK;
+    EO_TRY(eo_dynamic_order(rt, EO_QUEUE_COMM, &state->held_of->copied_out));
+    eo_dynamic_give(rt, EO_QUEUE_COMM, &state->held);
+    return EO_OK;
+}
+
+/* Waits for the gather, and copies its output out into one tensor a parameter. */
+eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool backward)
+{
+    struct dynamic_state *state = eo_dynamic_state(rt);
+    const uint32_t l = eo_dynamic_layer(rt, position);
+    const struct plan_layer *layer = &rt->plan->layers[l];
+    struct dynamic_group *group = &state->groups[l];
+    const uint64_t size = eo_dtype_bytes(rt->plan->params.dtype);
+    if (group->unsharded)
+        return EO_OK;
+    EO_TRY(eo_dynamic_gather(rt, position));
+    EO_TRY(eo_runtime_wait(rt, &group->gathered, EO_WAIT_ALL_GATHER));
+    eo_dynamic_drop_casts(rt, group->gather);
+    EO_TRY(eo_dynamic_give_held(rt));
+    void **const first = rt->views.positions[layer->first_position].weights;
+    for (uint32_t k = 0; k < layer->parameter_count; k++) {
+        const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
+        const uint64_t bytes = parameter->element_count * size;
+        EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, bytes, parameter->name, &first[k]));
+        eo_dynamic_copy(rt, first[k], (const char *)group->output + parameter->offset * size, bytes);
+    }
+    rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &group->copied_out);
+    for (uint32_t p = layer->first_position + 1; layer->use_count > 1 && p < rt->plan->position_count; p++)
+        if (eo_dynamic_layer(rt, p) == l)
+            memcpy(rt->views.positions[p].weights, first, layer->parameter_count * sizeof(*first));
+    group->unsharded = true;
+    state->held = group->output;
+    state->held_of = group;
+    group->output = NULL;
+    return backward ? eo_dynamic_give_held(rt) : EO_OK;
+}
+
+void eo_dynamic_reshard(struct eo_runtime *rt, uint32_t l)
+{
+    const struct plan_layer *layer = &rt->plan->layers[l];
+    struct dynamic_group *group = &eo_dynamic_state(rt)->groups[l];
+    for (uint32_t k = 0; group->unsharded && k < layer->parameter_count; k++)
+        eo_dynamic_give(rt, EO_QUEUE_COMPUTE, &rt->views.positions[layer->first_position].weights[k]);
+    group->unsharded = false;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Errors of a runtime, and memory of the device outside the plan.
+ */
+#include "runtime/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "eo_config.h"
+
+eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *format, ...)
+{
+    char *const text = rt->errors.text;
+    const size_t size = sizeof(rt->errors.text);
+    va_list arguments;
+    va_start(arguments, format);
+    size_t used = (size_t)snprintf(text, size, "rank %u: ", rt->world->rank);
+    used += (size_t)vsnprintf(text + used, size - used, format, arguments);
+    va_end(arguments);
+    if ((status == EO_ERR_COMM || status == EO_ERR_TIMEOUT) && used + 3 < size) {
+        memcpy(text + used, ": ", 3);
+        eo_world_failure(rt->world, text + used + 2, size - used - 2);
+    }
+    eo_log_write(&rt->log, EO_LOG_ERROR, "%s", text);
+    if (status == EO_ERR_INVALID || status == EO_ERR_UNSUPPORTED) {
+        if (EO_DEBUG_ABORT && status == EO_ERR_INVALID)
+            eo_fatal("%s", text);
+        return status;
+    }
+    rt->cursor.phase = PHASE_FAILED;
+    /* The others learn of it at once instead of waiting for this rank; all of them see a bad norm by themselves. */
+    if (status == EO_ERR_NO_MEMORY || status == EO_ERR_DEVICE)
+        eo_world_abort(rt->world, text);
+    return status;
+}
+
+eo_status eo_runtime_check_idle(struct eo_runtime *rt, const char *call)
+{
+    if (!rt)
+        return EO_ERR_INVALID;
+    if (rt->cursor.phase != PHASE_IDLE)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s works only between steps; end the step or evaluation first", call);
+    return EO_OK;
+}
+
+const char *eo_runtime_error(const eo_runtime *runtime)
+{
+    return runtime ? runtime->errors.text : "";
+}
+
+/* The plan does not know of it. Ranks that share the device see each other's as well. */
+void eo_runtime_log_outside(struct eo_runtime *rt, const char *what)
+{
+    uint64_t free_bytes = 0, total_bytes = 0;
+    if (rt->device->ops->is_host_memory || rt->device->ops->available(rt->device, &free_bytes, &total_bytes) < 0)
+        return;
+    if (what && free_bytes < rt->memory.seen_free_bytes) {
+        rt->stats.outside_bytes += rt->memory.seen_free_bytes - free_bytes;
+        eo_log_write(&rt->log, EO_LOG_INFO, "rank %u: outside the plan: %.1f MiB of the device for %s", rt->world->rank,
+                     (double)(rt->memory.seen_free_bytes - free_bytes) / (1 << 20), what);
+    }
+    rt->memory.seen_free_bytes = free_bytes;
+}

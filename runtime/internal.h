@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A runtime from inside: its parts, then the whole. Nothing here reads device memory: it may be a GPU's. Calls run downwards:
+ *
+ *     runtime.c                                    create, destroy
+ *     calls.c                                      the trainer's calls in order (cursor.h), handed to the memory mode, a table:
+ *     static_mode.c, dynamic/                      the plan's list in planned memory; FSDP2's behaviour, the baseline
+ *     step_graph.c, weights.c, views.c             recorded steps; weights outside the schedule; what the trainer is handed
+ *     update.c, timeline.c, waits.c                norm, clip, optimizer; entries of operations; waits and their cost
+ *     host_memory.c, communicators.c, graph_times.c
+ *     errors.c, cursor.c
+ */
+#ifndef EO_RUNTIME_INTERNAL_H
+#define EO_RUNTIME_INTERNAL_H
+
+#include <evenodd/runtime.h>
+
+#include "buffers/arena.h"
+#include "runtime/cursor.h"
+#include "runtime/flight/recorder.h"
+#include "runtime/plan/internal.h"
+#include "runtime/world/internal.h"
+#include "streams/collective.h"
+#include "streams/trace/timeline.h"
+
+/* A run of a shard's parameters with one weight-decay setting. */
+struct shard_range {
+    uint64_t offset, count; /* in the shard */
+    bool decays;
+};
+
+/* A rank's shard of a layer, wherever the mode keeps it. */
+struct layer_shard {
+    float *weights; /* fp32, or NULL where they are split: */
+    uint16_t *high; /* bf16, what is gathered */
+    int16_t *low;   /* NULL for frozen layers */
+    float *gradient;
+    float *state[EO_STATES_MAX];
+    double *norm; /* sum of squares of the gradient shard */
+    struct shard_range *ranges;
+    uint32_t range_count;
+};
+
+struct runtime_shards {
+    struct layer_shard *layers;
+    uint32_t rank; /* of this one in its group: its part of each layer */
+    bool split;    /* bf16 in static mode */
+};
+
+/* What a step's end works on, in device memory but for the tables of pointers. */
+struct runtime_update {
+    double *norm_local, *norm_gathered;
+    struct eo_norm_result *norm_result;
+    struct eo_update_scalars *scalars;
+    double *values;          /* the trainer's */
+    const double **partials; /* of the layers that have one, in model order */
+    uint32_t partial_count;
+    struct eo_adamw *adamw; /* room for the ranges of one layer */
+    struct shard_range *ranges;
+};
+
+/* The trainer's view of a position. */
+struct position_views {
+    void **weights, **gradients; /* by parameter of the layer */
+    eo_view forward, backward, backward_gradients;
+};
+
+struct runtime_views {
+    struct position_views *positions;
+    void **pointers; /* of all positions */
+    void **buffers;  /* the trainer's, by index; NULL: not live (dynamic mode) */
+};
+
+struct runtime_comms {
+    struct eo_comm *world;           /* norms and what stands outside the schedule; captured steps */
+    struct eo_comm *gather, *reduce; /* of the group that holds a copy in parts */
+    struct eo_comm *replica;         /* NULL: no replicas */
+    struct eo_comm *all[4];          /* each once, in the order of opening */
+    uint32_t count;
+    bool are_open;                                /* all of them */
+    struct eo_group *shard_group, *replica_group; /* split from the world's; NULL: that itself */
+    bool quiet; /* no collective of ours is under way on any rank, so shards may be written */
+};
+
+struct runtime_steps {
+    uint64_t finished;
+    uint64_t newest; /* whose norm was issued last */
+    uint64_t begin_ns;
+    bool restart; /* the schedule was left (or never entered): the next step runs the first-step list */
+    eo_step_params params;
+    eo_step_report report;
+};
+
+struct runtime_graph {
+    void *recorded;   /* a step; NULL: none */
+    bool record_next; /* the next step is to be recorded */
+    bool recording;
+    bool ran_last; /* the step before was a graph: `steps.restart` is for ordinary steps only */
+    uint64_t collectives, collective_bytes;
+    struct graph_times *times;
+};
+
+struct runtime_timeline {
+    struct eo_timeline ring;
+    uint64_t step_begin[3]; /* the ring's count at the begin of the last steps: [0] the newest */
+    const char **names;     /* of operations, by kind and position or layer */
+    struct eo_timeline_entry *open; /* of the pass under way */
+};
+
+/* The host's side of what passes between host and device. */
+struct runtime_host {
+    struct host_step *steps;                   /* by step modulo EO_HOST_STEPS; host memory */
+    struct eo_event step_done[EO_HOST_STEPS];  /* its norm is back */
+    uint64_t pending[EO_HOST_STEPS];           /* the step whose result has not been looked at; 0: none */
+    char *staging;                             /* a ring of pieces; host memory */
+    uint64_t piece_bytes;
+    struct eo_event staged[EO_STAGING_PIECES]; /* the piece has been copied */
+    uint32_t next_piece;
+};
+
+/* A wait of the compute queue: written when its stamps are known. */
+struct wait_record {
+    uint64_t begin_ns, end_ns;
+    eo_wait wait;
+};
+
+/* A ring: those not booked yet are [begin, end). */
+struct runtime_waits {
+    struct wait_record *records;
+    uint64_t begin, end;
+    uint32_t capacity;
+};
+
+/* Events between queues, at no time used twice. */
+struct runtime_queues {
+    struct eo_event drained[EO_QUEUES_MAX], issued, outside;
+};
+
+/* Memory of the device; the host's, before any rank takes some. */
+struct runtime_memory {
+    uint64_t free_bytes, total_bytes;
+    uint32_t ranks;           /* about to take from it */
+    uint64_t seen_free_bytes; /* at the last look at memory outside the plan */
+};
+
+struct runtime_errors {
+    char text[512];
+    bool plans_differ; /* the ranks' */
+};
+
+/* Of split weights: which half is gathered. WHOLE where they are not split. */
+enum weight_half { HALF_WHOLE, HALF_HIGH, HALF_LOW };
+
+/* A memory mode. */
+struct mode_ops {
+    eo_status (*init)(struct eo_runtime *rt);
+    void (*fini)(struct eo_runtime *rt);
+    eo_status (*step_begin)(struct eo_runtime *rt);
+    eo_status (*forward_begin)(struct eo_runtime *rt, uint32_t position);
+    eo_status (*forward_end)(struct eo_runtime *rt, uint32_t position);
+    eo_status (*backward_begin)(struct eo_runtime *rt, uint32_t position);
+    eo_status (*gradients_begin)(struct eo_runtime *rt, uint32_t position);
+    eo_status (*backward_end)(struct eo_runtime *rt, uint32_t position);
+    eo_status (*step_end)(struct eo_runtime *rt);
+    eo_status (*evaluation_begin)(struct eo_runtime *rt); /* may be NULL */
+    eo_status (*evaluation_end)(struct eo_runtime *rt);
+    /* Runs every collective once, before the first step; may be NULL. */
+    eo_status (*warm_up)(struct eo_runtime *rt);
+    /* Full weights of a layer somewhere, outside the schedule; until layer_release. Of split weights one half at a
+     * time: the next call may take its place. The compute queue comes after it. layer_release may be NULL. */
+    eo_status (*layer_gather)(struct eo_runtime *rt, uint32_t layer, enum weight_half half, void **weights);
+    void (*layer_release)(struct eo_runtime *rt, uint32_t layer, void *weights);
+    void (*get_stats)(const struct eo_runtime *rt, eo_runtime_stats *out); /* beyond rt->stats; may be NULL */
+};
+
+extern const struct mode_ops eo_static_mode, eo_dynamic_mode;
+
+struct eo_runtime {
+    eo_runtime_params params; /* plan and world among them */
+    const struct eo_plan *plan;
+    struct eo_world *world;
+    struct eo_device *device;
+    eo_log log;
+    const struct mode_ops *mode;
+    void *mode_state;
+
+    struct runtime_cursor cursor;
+    struct runtime_steps steps;
+    struct runtime_graph graph;
+
+    struct runtime_shards shards;
+    struct runtime_update update;
+    struct runtime_views views;
+    struct runtime_host host;
+
+    struct runtime_comms comms;
+    struct runtime_queues queues;
+    struct runtime_waits waits;
+
+    struct runtime_timeline timeline;
+    struct runtime_memory memory;
+    struct runtime_errors errors;
+    eo_runtime_stats stats;
+};
+
+/* errors.c */
+eo_status eo_runtime_fail(struct eo_runtime *rt, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
+
+/* For the world's failures: as EO_TRY, with a message. */
+#define RUNTIME_TRY(rt, call, ...)                                                                                             \
+    do {                                                                                                                       \
+        const eo_status try_status = (call);                                                                                   \
+        if (try_status < 0)                                                                                                    \
+            return eo_runtime_fail(rt, try_status, __VA_ARGS__);                                                               \
+    } while (0)
+
+eo_status eo_runtime_check_idle(struct eo_runtime *rt, const char *call); /* NULL is refused, too */
+
+/* A line for what others take of the device for us, since the call before; `what` NULL: only looks. */
+void eo_runtime_log_outside(struct eo_runtime *rt, const char *what);
+
+/* views.c */
+EO_NODISCARD eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan);
+void eo_views_fini(struct runtime_views *views);
+/* The pointers of a position, from where its layer lies. */
+void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t position, eo_dtype dtype, void *base);
+
+/* timeline.c: the names of operations, made at create: "backward of block.3". */
+eo_status eo_runtime_names_init(struct runtime_timeline *timeline, const struct eo_plan *plan);
+void eo_runtime_names_fini(struct runtime_timeline *timeline, const struct eo_plan *plan);
+size_t eo_runtime_name_count(const struct eo_plan *plan);
+
+/* A timeline entry for an operation that is issued now. */
+struct eo_timeline_entry *eo_runtime_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
+                                           uint32_t position, uint32_t layer, uint32_t operation);
+
+/* What is added from now on is of another step. */
+void eo_runtime_begin_entries(struct runtime_timeline *timeline);
+
+/* Operations between the two have this name for profilers. */
+void eo_runtime_range_begin(struct eo_runtime *rt, const char *name);
+void eo_runtime_range_end(struct eo_runtime *rt);
+
+/* A pass of the trainer's begins and ends on the compute queue. */
+void eo_runtime_open_pass(struct eo_runtime *rt, struct eo_timeline_entry *entry);
+void eo_runtime_close_pass(struct eo_runtime *rt);
+
+/* waits.c: blocks the compute queue until the event has passed, and books the time under `wait`, */
+eo_status eo_runtime_wait(struct eo_runtime *rt, const struct eo_event *event, eo_wait wait);
+/* in the statistics once its stamps are known, oldest first. */
+void eo_runtime_book_waits(struct eo_runtime *rt);
+
+/* What is issued to the communication queues from now on comes after what is on the compute queue. */
+eo_status eo_runtime_order_queues(struct eo_runtime *rt);
+
+/* An all-gather outside the schedule, after what is on the compute queue, and before what is issued to it next. */
+eo_status eo_runtime_gather(struct eo_runtime *rt, struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
+                            const char *label, eo_wait wait);
+
+/* All queues empty, on all ranks; then nobody reads this rank's memory. A barrier, unless the runtime is quiet. */
+eo_status eo_runtime_quiesce(struct eo_runtime *rt);
+
+/* Quiesces; the next step runs the first-step list. Collective, so after all that this rank alone may refuse. */
+eo_status eo_runtime_leave_schedule(struct eo_runtime *rt);
+
+/* communicators.c */
+eo_status eo_communicators_check(const eo_log *log, const struct eo_plan *plan, const struct eo_world *world);
+eo_status eo_communicators_open(struct eo_runtime *rt);
+void eo_communicators_close(struct runtime_comms *comms, const struct eo_world *world); /* opened in part, too */
+
+/* update.c */
+eo_status eo_update_init(struct eo_runtime *rt); /* once the mode has set shards and norm pointers */
+/* Checks what `call` was given and takes it, with the defaults filled in, or changes nothing. */
+eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *params, const char *call);
+eo_status eo_update_begin(struct eo_runtime *rt); /* of a step: room for it in host memory; may wait for the last but one */
+void eo_update_upload_scalars(struct eo_runtime *rt);
+void eo_update_norm_local(struct eo_runtime *rt);
+eo_status eo_update_norm_sum(struct eo_runtime *rt);
+void eo_update_layer(struct eo_runtime *rt, uint32_t layer);
+eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report);
+
+/* host_memory.c: of these only upload does not wait for the device. */
+void eo_host_set(struct runtime_host *host, const struct eo_plan *plan, void *steps, void *staging);
+eo_status eo_host_await(struct eo_runtime *rt, const struct eo_event *event, const char *what);
+eo_status eo_host_drain(struct eo_runtime *rt);
+eo_status eo_host_upload(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
+eo_status eo_host_download(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
+/* Floats of the device, `produce`d in pieces; `offset`: of the first, for produce. */
+typedef void (*eo_produce_fn)(void *user, uint64_t offset, uint64_t count, float *values);
+eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64_t count, eo_produce_fn produce, void *user);
+/* A piece of the ring, of host.piece_bytes; and when copies from it have been issued. */
+eo_status eo_host_piece(struct eo_runtime *rt, void **piece);
+void eo_host_piece_issued(struct eo_runtime *rt);
+struct host_step *eo_host_step(const struct runtime_host *host, uint64_t step);
+void eo_host_download_result(struct eo_runtime *rt, uint64_t step); /* issues the copy of its norm to the host */
+/* Waits for the norms of all steps up to this one. EO_ERR_NOT_FINITE. */
+eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last);
+
+/* step_graph.c */
+eo_status eo_graph_begin(struct eo_runtime *rt);
+eo_status eo_graph_end(struct eo_runtime *rt); /* and launches it */
+/* Waits for the latest launch, if its times are wanted, and puts them into the timeline. */
+eo_status eo_graph_take_times(struct eo_runtime *rt);
+void eo_graph_fini(struct eo_runtime *rt);
+
+#endif

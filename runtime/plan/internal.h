@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A plan from inside: tables, made one after the other, each from those before it.
+ *
+ *     settings  what lies where, by strategy                          runtime/plan/strategy.c
+ *     model --> tables (layers, parameters, positions, rows)          runtime/plan/tables.c
+ *           --> lists of operations with their accesses               runtime/plan/lists.c (runtime/plan/list_operations.c)
+ *           --> waits, from conflicts and vector clocks               runtime/plan/waits.c
+ *           --> lifetimes, offsets, addresses, lower bound            runtime/plan/memory.c
+ *           --> proof                                                 proof.c
+ */
+#ifndef EO_RUNTIME_PLAN_INTERNAL_H
+#define EO_RUNTIME_PLAN_INTERNAL_H
+
+#include <evenodd/plan.h>
+
+#include "buffers/layout.h"
+#include "runtime/plan/model.h"
+#include "runtime/plan/schedule.h"
+#include "streams/device.h"
+
+enum { EO_STATES_MAX = 8, EO_NORM_VALUES = 1 + EO_STEP_VALUES /* sum of squares, then the trainer's */ };
+
+struct plan_parameter {
+    char name[EO_NAME_MAX];
+    uint32_t layer;
+    uint32_t model_index; /* as the trainer knows it */
+    uint32_t dim_count;
+    uint64_t dims[EO_DIMS_MAX];
+    uint64_t element_count;
+    uint64_t offset; /* element of the flat layer */
+    bool no_weight_decay;
+};
+
+struct plan_layer {
+    char name[EO_NAME_MAX];
+    bool frozen;
+    bool edge; /* first or last position, and larger than the body layers, or far smaller: rows of its own */
+    struct eo_layout layout;
+    uint32_t parameter_begin, parameter_count; /* into plan.parameters */
+    uint32_t use_count;                        /* positions that use it */
+    uint32_t first_position;
+    uint32_t master_row;   /* fp32 master weights, or their low halves (bf16) */
+    uint32_t shard_row;    /* what is gathered: the master row itself (fp32), or the high halves (bf16) */
+    uint32_t gradient_row; /* EO_NONE when frozen */
+    uint32_t sum_row;      /* where a step's contributions are added up: the gradient row, or, where they stay whole
+                              until the last and the rank keeps a part, a row of their own; EO_NONE when frozen */
+    bool whole;            /* contributions are added up as they are, and reduced at the last */
+    uint32_t state_rows[EO_STATES_MAX];
+    uint32_t norm_row;
+};
+
+struct plan_range {
+    uint64_t offset, count; /* elements */
+};
+
+struct plan_position {
+    char name[EO_NAME_MAX];
+    uint32_t layer;
+    bool forward_in_backward, backward_without_weights;
+    uint32_t use;                    /* the how-manieth use of its layer in backward order, from 0 */
+    uint32_t gather_row;             /* full weights; with one rank the shard itself */
+    uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
+    bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */
+    uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
+};
+
+struct plan_buffer {
+    uint32_t row;
+    eo_moment first, last;
+    bool persistent;
+};
+
+struct plan_row {
+    char name[EO_NAME_MAX * 2];
+    eo_category category;
+    eo_space space; /* where it belongs; where it lies, once placed */
+    uint64_t bytes, offset;
+    bool always_live;
+    uint32_t first_operation, last_operation; /* of the steady list: for people; EO_NONE for always */
+};
+
+/* A place of the folded step (runtime/plan/memory.c): one number for the same operation of every micro-batch. */
+struct plan_place {
+    uint32_t fold;
+    uint32_t micro_batch;
+};
+
+struct eo_plan {
+    eo_plan_params params;
+    char model_name[EO_NAME_MAX];
+    eo_log log; /* during create only */
+
+    struct plan_layer *layers;
+    struct plan_parameter *parameters; /* by layer */
+    uint32_t *parameter_of_model;      /* model index -> index into parameters */
+    struct plan_position *positions;
+    struct plan_buffer *buffers;
+    struct plan_range *zero_ranges;
+    struct plan_row *rows;
+    uint32_t layer_count, parameter_count, position_count, buffer_count, zero_count, row_count, row_capacity;
+    uint64_t element_count;
+
+    bool resident;        /* full weights stay; gathered after each update */
+    bool whole_gradients; /* see plan_layer.whole */
+    uint32_t replicas;    /* groups of params.shard_group ranks; rank r has part r % shard_group in replica r / shard_group */
+
+    uint32_t norm_local_row, norm_gathered_row, norm_result_row;
+    uint32_t fence_row, fenced_row; /* EO_NONE: the schedule needs none */
+    uint32_t scalars_row; /* struct eo_update_scalars */
+    uint32_t values_row;  /* doubles that the trainer's kernels add to */
+    uint32_t host_steps_row, staging_row;
+    uint32_t host_row_begin; /* rows of host memory are the last ones, and placed one after the other */
+
+    struct eo_schedule schedule;
+    struct plan_place *places; /* by operation id; compute operations only are read */
+    uint32_t fold_count, batch_fold_count; /* of the step; of the passes of a micro-batch */
+
+    uint64_t space_bytes[EO_SPACE_COUNT];
+    uint64_t lower_bound_bytes;
+    uint64_t category_bytes_at_peak[EO_CATEGORY_COUNT];
+    uint64_t fingerprint;
+};
+
+/* What a step in flight has in host memory: its parameters on their way up, its norm on the way back. */
+struct host_step {
+    struct eo_update_scalars scalars;
+    struct eo_norm_result result;
+};
+
+/* Steps that may be in flight; pieces of data on their way between the host and the device, and their size. */
+enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 8, EO_STAGING_BYTES_MIN = 4 << 10, EO_STAGING_BYTES_MAX = 64 << 10 };
+
+uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
+
+/* Positions of a forward-only run; both EO_NONE where it may not use the buffer. */
+struct evaluation_life {
+    uint32_t first, last;
+};
+
+struct evaluation_life eo_evaluation_life(const struct eo_plan *plan, const struct plan_buffer *buffer);
+
+/* Whether a forward-only run comes to its moments in another order than a step: with a head before the last position. */
+bool eo_evaluation_turns(const struct eo_plan *plan);
+
+/* Each makes its tables in `plan`; EO_ERR_INVALID is logged. */
+EO_NODISCARD eo_status eo_plan_take_strategy(struct eo_plan *plan);
+EO_NODISCARD eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model);
+EO_NODISCARD eo_status eo_plan_make_lists(struct eo_plan *plan);
+EO_NODISCARD eo_status eo_plan_make_memory(struct eo_plan *plan);
+
+/* Vector clocks of a sequence of runs, kept for the lifetimes. clock[s] = operations of stream s that have ended
+ * before this one starts, counted over the whole sequence, itself included in its own stream. */
+struct plan_instance {
+    uint32_t run, operation; /* of lists[sequence[run]] */
+    uint32_t clock[EO_STREAM_COUNT];
+};
+
+struct plan_trace {
+    struct plan_instance *instances; /* in issue order */
+    uint32_t count;
+    uint32_t *by_stream[EO_STREAM_COUNT]; /* instance of the n-th operation of a stream */
+    uint32_t stream_count[EO_STREAM_COUNT];
+    eo_list *sequence;
+    uint32_t run_count;
+};
+
+/*
+ * Derives the waits of the lists in `sequence`, from reads and writes by row: rows do not share addresses yet. A list
+ * that stands there twice has those of its later run. Returns the clocks of the whole sequence.
+ */
+EO_NODISCARD eo_status eo_plan_derive_waits(struct eo_plan *plan, const eo_list *sequence, uint32_t run_count,
+                                            struct plan_trace *out);
+void eo_plan_trace_free(struct plan_trace *trace);
+
+/* names.c: "backward of block.3", "all-gather of embedding (micro-batch 1)". */
+void eo_plan_operation_text(const struct eo_plan *plan, const struct eo_operation *operation, char *text,
+                            size_t bytes);
+
+#endif

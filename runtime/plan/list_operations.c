@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The operations of a list, kind by kind: what each reads and writes, and what of a reduction is still to be done.
+ */
+#include "runtime/plan/list_builder.h"
+
+#include "base/arithmetic.h"
+
+/* -- passes ------------------------------------------------------------------------------------------------------ */
+
+/* The trainer's buffers that begin or end with this pass; what lies between is ordered by the compute stream. */
+static void add_buffer_accesses(struct list_builder *b, eo_moment moment)
+{
+    const struct eo_plan *plan = b->plan;
+    const uint32_t at = eo_moment_order(moment, plan->position_count);
+    for (uint32_t i = b->first.begin[at]; i < b->first.begin[at + 1]; i++) {
+        const uint32_t buffer = b->first.buffers[i];
+        eo_list_access(b, plan->buffers[buffer].row, EO_WRITE, eo_subject(SUBJECT_BUFFER, buffer),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+    }
+    for (uint32_t i = b->last.begin[at]; i < b->last.begin[at + 1]; i++) {
+        const uint32_t buffer = b->last.buffers[i];
+        if (eo_moment_order(plan->buffers[buffer].first, plan->position_count) == at)
+            continue; /* scratch of one pass: written, and gone */
+        eo_list_access(b, plan->buffers[buffer].row, EO_READ, eo_subject(SUBJECT_BUFFER, buffer), EO_VERSION_MICRO_BATCH, 0, 1);
+    }
+}
+
+void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass)
+{
+    const struct eo_plan *plan = b->plan;
+    const struct plan_position *position = &plan->positions[pass->position];
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    const eo_pass eo_pass_of[] = {
+        [EO_OP_FORWARD] = EO_PASS_FORWARD, [EO_OP_RECOMPUTE] = EO_PASS_RECOMPUTE, [EO_OP_BACKWARD] = EO_PASS_BACKWARD};
+    const eo_moment moment = {eo_pass_of[kind], pass->position};
+    const uint32_t fold = kind == EO_OP_FORWARD
+                              ? eo_fold_forward(pass->position, true)
+                              : eo_fold_backward(b, pass->position, kind == EO_OP_BACKWARD ? FOLD_BACKWARD : FOLD_RECOMPUTE);
+    struct eo_operation *operation =
+        eo_list_operation(b, kind, EO_STREAM_COMPUTE, pass->position, position->layer, pass->micro_batch, fold);
+    struct access_range *range = &b->pass_accesses[eo_moment_order(moment, plan->position_count)];
+    if (range->made) {
+        operation->access_begin = range->begin;
+        operation->access_count = range->count;
+        return;
+    }
+    if (pass->reads_weights)
+        eo_list_access(b, position->gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, position->layer),
+                       eo_weights_version(layer), 0, 1);
+    if (kind == EO_OP_BACKWARD && position->direct)
+        eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+    else if (kind == EO_OP_BACKWARD && position->buffer_row != EO_NONE)
+        eo_list_access(b, position->buffer_row, EO_WRITE, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+    add_buffer_accesses(b, moment);
+    eo_list_operation_end(b);
+    *range = (struct access_range){operation->access_begin, operation->access_count, true};
+}
+
+/* -- collectives --------------------------------------------------------------------------------------------------*/
+
+static void add_gather(struct list_builder *b, const struct list_pass *pass, int32_t version_offset)
+{
+    const struct plan_position *position = &b->plan->positions[pass->position];
+    const struct plan_layer *layer = &b->plan->layers[position->layer];
+    const enum eo_version_kind kind = eo_weights_version(layer);
+    const uint32_t what = eo_subject(SUBJECT_WEIGHTS, position->layer);
+    const int32_t offset = layer->frozen ? 0 : version_offset;
+    eo_list_operation(b, EO_OP_ALL_GATHER, EO_STREAM_COMM, pass->position, position->layer, pass->micro_batch, 0);
+    eo_list_access(b, layer->shard_row, EO_READ, what, kind, offset, 1);
+    eo_list_access(b, position->gather_row, EO_WRITE, what, kind, offset, 1);
+    eo_list_operation_end(b);
+}
+
+void eo_list_add_gathers(struct list_builder *b, int64_t pass)
+{
+    for (; b->next_gather < b->pass_count; b->next_gather++) {
+        const struct list_pass *next = &b->passes[b->next_gather];
+        if (!next->reads_weights || next->resident)
+            continue;
+        if (next->gather_after > pass)
+            return;
+        add_gather(b, next, 0);
+    }
+}
+
+/* A gradient's n-th contribution of a step has version n (counted on over the steps). */
+static int32_t contributions_a_batch(const struct plan_layer *layer)
+{
+    return (int32_t)layer->use_count;
+}
+
+/* Whether a reduction follows the contributions' sum: then the final gradient is another content. */
+static bool has_final(const struct eo_plan *plan, const struct plan_layer *layer)
+{
+    return plan->replicas > 1 || layer->sum_row != layer->gradient_row;
+}
+
+/* All contributions of the step. */
+static void read_sum(struct list_builder *b, uint32_t l)
+{
+    const struct plan_layer *layer = &b->plan->layers[l];
+    eo_list_access(b, layer->sum_row, EO_READ, eo_subject(SUBJECT_GRADIENT, l), EO_VERSION_MICRO_BATCH,
+                   (int32_t)(b->plan->params.micro_batches * layer->use_count) - 1, (uint16_t)contributions_a_batch(layer));
+}
+
+/* What norm and optimizer take. Of operations outside micro-batches, or of the last one. */
+static void read_final(struct list_builder *b, uint32_t l, bool in_batch)
+{
+    const struct plan_layer *layer = &b->plan->layers[l];
+    const int32_t batches = in_batch ? 1 : (int32_t)b->plan->params.micro_batches;
+    if (has_final(b->plan, layer))
+        eo_list_access(b, layer->gradient_row, EO_READ, eo_subject(SUBJECT_FINAL_GRADIENT, l), EO_VERSION_STEP, 0, 1);
+    else
+        eo_list_access(b, layer->gradient_row, EO_READ, eo_subject(SUBJECT_GRADIENT, l), EO_VERSION_MICRO_BATCH,
+                       batches * (int32_t)layer->use_count - 1, (uint16_t)contributions_a_batch(layer));
+}
+
+static eo_stream_id reduce_stream(const struct eo_plan *plan)
+{
+    return plan->params.separate_reduce_stream ? EO_STREAM_REDUCE : EO_STREAM_COMM;
+}
+
+/* The layer's gradient shard has all contributions of the group. */
+static void add_all_reduce(struct list_builder *b, uint32_t position, uint32_t l)
+{
+    eo_list_operation(b, EO_OP_ALL_REDUCE, reduce_stream(b->plan), position, l, EO_NONE, 0);
+    read_sum(b, l);
+    eo_list_access(b, b->plan->layers[l].gradient_row, EO_WRITE, eo_subject(SUBJECT_FINAL_GRADIENT, l), EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+}
+
+/* A contribution as it was written joins the layer's sum; the last one sends that on its way. */
+static void add_whole(struct list_builder *b, const struct list_pass *pass, bool first, bool last)
+{
+    struct eo_plan *plan = b->plan;
+    const struct plan_position *position = &plan->positions[pass->position];
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    struct eo_operation *operation = eo_list_operation(b, EO_OP_ACCUMULATE, EO_STREAM_COMPUTE, pass->position, position->layer,
+                                                       pass->micro_batch, eo_fold_backward(b, pass->position, FOLD_ADD));
+    operation->whole = true;
+    operation->first_gradient = first;
+    eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
+                   EO_VERSION_MICRO_BATCH, 0, 1);
+    eo_list_access(b, layer->sum_row, first ? EO_WRITE : EO_UPDATE, eo_subject(SUBJECT_GRADIENT, position->layer),
+                   EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
+    eo_list_operation_end(b);
+    if (!last || layer->sum_row == layer->gradient_row)
+        return;
+    operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, reduce_stream(plan), pass->position, position->layer, EO_NONE, 0);
+    operation->whole = true;
+    read_sum(b, position->layer);
+    eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_FINAL_GRADIENT, position->layer),
+                   EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+}
+
+static void add_reduce_scatter(struct list_builder *b, const struct list_pass *pass, bool first, bool in_place)
+{
+    const struct plan_position *position = &b->plan->positions[pass->position];
+    const struct plan_layer *layer = &b->plan->layers[position->layer];
+    struct eo_operation *operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, reduce_stream(b->plan),
+                                                       pass->position, position->layer, pass->micro_batch, 0);
+    operation->in_place = in_place;
+    operation->first_gradient = first;
+    eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
+                   EO_VERSION_MICRO_BATCH, 0, 1);
+    if (in_place)
+        eo_list_access(b, position->buffer_row, EO_WRITE, eo_subject(SUBJECT_REDUCED, pass->position),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+    else
+        eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer),
+                       EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
+    eo_list_operation_end(b);
+}
+
+/* Contributions are added in the order of their passes, whichever buffers they lie in: what a layer has pending is not
+ * taken in later than what comes now. */
+static void hurry_earlier(struct list_builder *b, uint32_t l, uint32_t due)
+{
+    for (uint32_t i = b->pending_begin; i < b->pending_begin + b->pending_count; i++)
+        if (b->plan->positions[b->pending[i].position].layer == l)
+            b->pending[i].due = (uint32_t)eo_min_u64(b->pending[i].due, due);
+}
+
+void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
+{
+    struct eo_plan *plan = b->plan;
+    const struct list_pass *pass = &b->passes[pass_index];
+    const struct plan_position *position = &plan->positions[pass->position];
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    const bool first = pass->micro_batch == 0 && position->use == 0;
+    const bool last = pass->micro_batch == plan->params.micro_batches - 1 && position->use == layer->use_count - 1;
+    const bool in_place = !layer->whole && (!first || plan->params.reduce_dtype != EO_DTYPE_FP32);
+
+    if (!position->direct && layer->whole)
+        add_whole(b, pass, first, last);
+    else if (!position->direct)
+        add_reduce_scatter(b, pass, first, in_place);
+    if (!in_place && !last)
+        return;
+    if (!in_place && plan->replicas > 1)
+        add_all_reduce(b, pass->position, position->layer);
+
+    /* Body: the slot's next writer needs it gone. Edge: soon, for its addresses are wanted; but not before the
+     * reduction has had as many passes as there are gradient buffers. */
+    uint32_t due = pass_index + plan->params.gradient_slots;
+    if (in_place) {
+        uint32_t writer = pass_index + 1;
+        while (writer < b->pass_count &&
+               !(b->passes[writer].backward && plan->positions[b->passes[writer].position].buffer_row == position->buffer_row))
+            writer++;
+        due = layer->edge ? (uint32_t)eo_min_u64(due, writer) : writer;
+    }
+    due = (uint32_t)eo_min_u64(due, b->pass_count);
+    if (in_place)
+        hurry_earlier(b, position->layer, due);
+    b->pending[b->pending_begin + b->pending_count++] = (struct list_pending){
+        .pass = pass_index,
+        .position = pass->position,
+        .micro_batch = pass->micro_batch,
+        .accumulate = in_place,
+        .norm = last,
+        .due = due,
+    };
+}
+
+/* -- the runtime's own operations
+ * ----------------------------------------------------------------------------------*/
+
+/* It may stand in a later micro-batch than the gradient came from: `standing` is where its time is told. */
+static void take_in(struct list_builder *b, const struct list_pending *pending, uint32_t fold, uint32_t standing)
+{
+    struct eo_plan *plan = b->plan;
+    const struct plan_position *position = &plan->positions[pending->position];
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    const uint32_t gradient = eo_subject(SUBJECT_GRADIENT, position->layer);
+    const uint16_t scale = (uint16_t)contributions_a_batch(layer);
+    struct eo_operation *operation =
+        eo_list_operation(b, pending->accumulate ? EO_OP_ACCUMULATE : EO_OP_NORM_PARTIAL, EO_STREAM_COMPUTE,
+                          pending->position, position->layer, pending->micro_batch, fold);
+    if (!b->failed)
+        b->places[operation->id].micro_batch = standing;
+    const bool takes_norm = pending->norm && !(pending->accumulate && plan->replicas > 1);
+    operation->fused_norm = pending->accumulate && takes_norm;
+    operation->first_gradient = pending->micro_batch == 0 && position->use == 0;
+    const bool overwrite = operation->first_gradient;
+    if (pending->accumulate) {
+        eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_REDUCED, pending->position),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+        eo_list_access(b, layer->gradient_row, overwrite ? EO_WRITE : EO_UPDATE, gradient, EO_VERSION_MICRO_BATCH,
+                       (int32_t)position->use, scale);
+    } else {
+        read_final(b, position->layer, true);
+    }
+    if (takes_norm)
+        eo_list_access(b, layer->norm_row, EO_WRITE, eo_subject(SUBJECT_NORM, position->layer), EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+}
+
+void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool at_end)
+{
+    const uint32_t standing = at_end ? b->plan->params.micro_batches - 1 : b->passes[pass].micro_batch;
+    uint32_t kept = b->pending_begin;
+    const uint32_t end = b->pending_begin + b->pending_count;
+    for (uint32_t i = b->pending_begin; i < end; i++) {
+        struct list_pending pending = b->pending[i];
+        if (pending.due > pass) {
+            b->pending[kept++] = pending;
+            continue;
+        }
+        take_in(b, &pending, at_end ? b->end_fold++ : fold, standing);
+        if (!pending.accumulate || !pending.norm || b->plan->replicas == 1)
+            continue;
+        add_all_reduce(b, pending.position, b->plan->positions[pending.position].layer);
+        pending.accumulate = false;
+        pending.due = (uint32_t)eo_min_u64(pass + b->plan->params.gradient_slots, b->pass_count);
+        b->pending[kept++] = pending;
+    }
+    b->pending_count = kept - b->pending_begin;
+}
+
+static void add_update(struct list_builder *b, uint32_t l)
+{
+    struct eo_plan *plan = b->plan;
+    const struct plan_layer *layer = &plan->layers[l];
+    eo_list_operation(b, EO_OP_UPDATE, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, b->end_fold++);
+    read_final(b, l, false);
+    eo_list_access(b, plan->norm_result_row, EO_READ, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, plan->scalars_row, EO_READ, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, layer->shard_row, EO_UPDATE, eo_subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
+    if (layer->master_row != layer->shard_row)
+        eo_list_access(b, layer->master_row, EO_UPDATE, eo_subject(SUBJECT_LOW_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
+    for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+        eo_list_access(b, layer->state_rows[k], EO_UPDATE, eo_subject(SUBJECT_STATE + k, l), EO_VERSION_STEP, 1, 1);
+    eo_list_operation_end(b);
+}
+
+/* For the next step's local norm, which nothing else orders after the peers' reading of this one's. */
+static void add_fence(struct list_builder *b)
+{
+    const struct eo_plan *plan = b->plan;
+    struct eo_operation *operation = eo_list_operation(b, EO_OP_NORM_GATHER, EO_STREAM_COMM, EO_NONE, EO_NONE, EO_NONE, 0);
+    operation->fence = true;
+    eo_list_access(b, plan->fence_row, EO_READ, eo_subject(SUBJECT_FENCED, 0), EO_VERSION_FIXED, 0, 1);
+    eo_list_access(b, plan->fenced_row, EO_WRITE, eo_subject(SUBJECT_FENCED, 1), EO_VERSION_STEP, 1, 1);
+    eo_list_operation_end(b);
+}
+
+void eo_list_add_step_end(struct list_builder *b)
+{
+    struct eo_plan *plan = b->plan;
+    eo_list_take_in(b, b->pass_count, 0, true);
+    if (plan->replicas > 1) /* what went to the replicas just now */
+        eo_list_take_in(b, b->pass_count, 0, true);
+
+    eo_list_operation(b, EO_OP_NORM_LOCAL, EO_STREAM_COMPUTE, EO_NONE, EO_NONE, EO_NONE, b->end_fold++);
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        if (!plan->layers[l].frozen)
+            eo_list_access(b, plan->layers[l].norm_row, EO_READ, eo_subject(SUBJECT_NORM, l), EO_VERSION_STEP, 0, 1);
+    /* The step's scalars are uploaded before it. The values are the trainer's kernels': never another content. */
+    eo_list_access(b, plan->scalars_row, EO_WRITE, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, plan->values_row, EO_READ, eo_subject(SUBJECT_VALUES, 0), EO_VERSION_FIXED, 0, 1);
+    if (plan->fenced_row != EO_NONE)
+        eo_list_access(b, plan->fenced_row, EO_READ, eo_subject(SUBJECT_FENCED, 1), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, plan->norm_local_row, EO_WRITE, eo_subject(SUBJECT_NORM_LOCAL, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+    eo_list_operation(b, EO_OP_NORM_GATHER, EO_STREAM_COMM, EO_NONE, EO_NONE, EO_NONE, 0);
+    eo_list_access(b, plan->norm_local_row, EO_READ, eo_subject(SUBJECT_NORM_LOCAL, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, plan->norm_gathered_row, EO_WRITE, eo_subject(SUBJECT_NORM_GATHERED, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+    if (plan->fence_row != EO_NONE)
+        add_fence(b);
+    eo_list_operation(b, EO_OP_NORM_SUM, EO_STREAM_COMPUTE, EO_NONE, EO_NONE, EO_NONE, b->end_fold++);
+    eo_list_access(b, plan->norm_gathered_row, EO_READ, eo_subject(SUBJECT_NORM_GATHERED, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, plan->scalars_row, EO_READ, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, plan->norm_result_row, EO_WRITE, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+
+    uint32_t gather = plan->params.no_prefetch ? b->pass_count : 0;
+    for (uint32_t p = 0; p <= plan->position_count; p++) {
+        if (p < plan->position_count) {
+            const uint32_t l = plan->positions[p].layer;
+            if (plan->layers[l].first_position != p || plan->layers[l].frozen)
+                continue;
+            add_update(b, l);
+        }
+        /* Gathers keep the order of their use, so one whose layer is not updated yet holds up those behind it. */
+        for (; gather < b->pass_count && b->passes[gather].gather_after < 0; gather++) {
+            const struct list_pass *pass = &b->passes[gather];
+            const struct plan_layer *layer = &plan->layers[plan->positions[pass->position].layer];
+            if (!pass->reads_weights || pass->resident || (plan->resident && layer->frozen))
+                continue; /* weights that stay and do not change are there since the first step's list */
+            if (!layer->frozen && p < plan->position_count && layer->first_position > p)
+                break;
+            add_gather(b, pass, 1);
+        }
+    }
+}

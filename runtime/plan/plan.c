@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A plan from outside: settings in, tables made, proof run, questions answered.
+ */
+#include <evenodd/plan.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "base/hashing.h"
+#include "runtime/plan/internal.h"
+#include "runtime/plan/proof.h"
+
+enum { RANKS_MAX = 1 << 16, MICRO_BATCHES_MAX = 1 << 12, SLOTS_MAX = 64, ALIGN_MIN = 64, ALIGN_MAX = 1 << 21 };
+
+static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
+{
+    const eo_log *log = &plan->log;
+    eo_plan_params *p = &plan->params;
+    *p = *params;
+    p->log = NULL;
+    p->rank_count = p->rank_count ? p->rank_count : 1;
+    p->micro_batches = p->micro_batches ? p->micro_batches : 1;
+    p->gather_slots = p->gather_slots ? p->gather_slots : 2;
+    p->gradient_slots = p->gradient_slots ? p->gradient_slots : 2;
+    p->align_bytes = p->align_bytes ? p->align_bytes : 256;
+    p->optimizer_states = p->optimizer_states == EO_NO_STATE ? 0 : p->optimizer_states ? p->optimizer_states : 2;
+    EO_REQUIRE(log, p->rank_count <= RANKS_MAX, "%u ranks; at most %d are possible", p->rank_count, RANKS_MAX);
+    EO_REQUIRE(log, p->micro_batches <= MICRO_BATCHES_MAX, "%u micro-batches; at most %d are possible",
+               p->micro_batches, MICRO_BATCHES_MAX);
+    EO_REQUIRE(log, p->gather_slots <= SLOTS_MAX && p->gradient_slots <= SLOTS_MAX,
+               "slots %u,%u; at most %d of each are possible", p->gather_slots, p->gradient_slots, SLOTS_MAX);
+    EO_REQUIRE(log, eo_is_power_of_two(p->align_bytes) && p->align_bytes >= ALIGN_MIN && p->align_bytes <= ALIGN_MAX,
+               "alignment %u is not a power of two from %d to %d", p->align_bytes, ALIGN_MIN, ALIGN_MAX);
+    EO_REQUIRE(log, p->optimizer_states <= EO_STATES_MAX, "%u optimizer states; at most %d are possible",
+               p->optimizer_states, EO_STATES_MAX);
+    EO_REQUIRE(log, p->dtype <= EO_DTYPE_BF16 && p->reduce_dtype <= EO_DTYPE_BF16, "unknown element type");
+    return eo_plan_take_strategy(plan);
+}
+
+/* An operation is recorded where any list has a wait for it. */
+static eo_status mark_records(struct eo_plan *plan)
+{
+    bool *waited = calloc(plan->schedule.id_count + 1, sizeof(*waited));
+    if (!waited)
+        return EO_ERR_NO_MEMORY;
+    for (int round = 0; round < 2; round++) {
+        for (int list = 0; list < EO_LIST_COUNT; list++) {
+            for (uint32_t i = 0; i < plan->schedule.lists[list].count; i++) {
+                struct eo_operation *operation = &plan->schedule.lists[list].operations[i];
+                for (int s = 0; round == 0 && s < EO_STREAM_COUNT; s++)
+                    if (operation->wait[s] != EO_NONE)
+                        waited[operation->wait[s]] = true;
+                if (round == 1)
+                    operation->record = waited[operation->id];
+            }
+        }
+    }
+    free(waited);
+    return EO_OK;
+}
+
+static void name_operation(void *user, const struct eo_operation *operation, char *text, size_t bytes)
+{
+    eo_plan_operation_text(user, operation, text, bytes);
+}
+
+/* Each turn that a training can take from run to run, at least once. What stands before a step after an evaluation is what
+ * weights calls leave, which is less than an evaluation alone does. */
+static eo_status prove(struct eo_plan *plan)
+{
+    static const struct {
+        eo_list list;
+        uint8_t turn;
+    } runs[] = {
+        {EO_LIST_FORWARD, 0}, /* an evaluation before the first step */
+        {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER},
+        {EO_LIST_STEADY, 0},
+        {EO_LIST_STEADY, EO_TURN_SAVE},
+        {EO_LIST_FORWARD, EO_TURN_QUIET | EO_TURN_ORDER},
+        {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_WEIGHTS | EO_TURN_SAVE},
+        {EO_LIST_STEADY, EO_TURN_GRAPH},
+        {EO_LIST_FIRST, EO_TURN_ORDER | EO_TURN_SAVE}, /* after a graph */
+    };
+    enum { RUNS = sizeof(runs) / sizeof(runs[0]) };
+    eo_list sequence[RUNS];
+    uint8_t turns[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        sequence[i] = runs[i].list;
+        turns[i] = runs[i].turn;
+    }
+    const struct eo_proof_params params = {.schedule = &plan->schedule, .sequence = sequence, .turns = turns,
+                                           .sequence_count = RUNS, .namer = name_operation, .namer_user = plan};
+    struct eo_hazard hazard;
+    const eo_status status = eo_proof_run(&params, &hazard);
+    if (status == EO_ERR_SCHEDULE)
+        eo_log_write(&plan->log, EO_LOG_ERROR, "the schedule of model '%s' has a hazard: %s", plan->model_name, hazard.text);
+    return status;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    return eo_hash64_more(hash, &word, sizeof(word));
+}
+
+/* All that ranks must agree on. */
+static uint64_t fingerprint(const struct eo_plan *plan)
+{
+    const eo_plan_params *p = &plan->params;
+    uint64_t hash = eo_hash64(plan->model_name, strlen(plan->model_name));
+    const uint64_t settings[] = {p->rank_count,   p->micro_batches, p->gather_slots, p->gradient_slots,
+                                 p->dtype,        p->reduce_dtype,  p->align_bytes,  p->optimizer_states,
+                                 p->no_prefetch,  p->separate_reduce_stream, p->separate_reservations,
+                                 p->strategy,     p->shard_group};
+    hash = eo_hash64_more(hash, settings, sizeof(settings));
+    for (uint32_t i = 0; i < plan->parameter_count; i++) {
+        const struct plan_parameter *parameter = &plan->parameters[i];
+        hash = mix(mix(eo_hash64_more(hash, parameter->name, strlen(parameter->name)), parameter->offset),
+                   parameter->element_count);
+        for (uint32_t d = 0; d < parameter->dim_count; d++)
+            hash = mix(hash, parameter->dims[d]);
+        hash = mix(hash, parameter->no_weight_decay);
+    }
+    for (uint32_t i = 0; i < plan->zero_count; i++)
+        hash = mix(mix(hash, plan->zero_ranges[i].offset), plan->zero_ranges[i].count);
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        hash = mix(mix(hash, plan->schedule.rows[r].address), plan->rows[r].bytes);
+    for (int list = 0; list < EO_LIST_COUNT; list++) {
+        for (uint32_t i = 0; i < plan->schedule.lists[list].count; i++) {
+            const struct eo_operation *o = &plan->schedule.lists[list].operations[i];
+            hash = mix(hash, (uint64_t)o->kind << 32 | o->position);
+            hash = mix(hash, (uint64_t)o->wait[EO_STREAM_COMPUTE] << 32 | o->wait[EO_STREAM_COMM]);
+            hash = mix(hash, o->wait[EO_STREAM_REDUCE]);
+        }
+    }
+    return hash;
+}
+
+eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_params *params)
+{
+    if (!out)
+        return EO_ERR_INVALID;
+    *out = NULL;
+    if (!model || !params)
+        return EO_ERR_INVALID;
+    eo_plan *plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return EO_ERR_NO_MEMORY;
+    plan->log = params->log ? *params->log : model->log;
+    eo_status status = take_params(plan, params);
+    if (status >= 0)
+        status = eo_plan_make_tables(plan, model);
+    if (status >= 0)
+        status = eo_plan_make_lists(plan);
+    if (status >= 0)
+        status = eo_plan_make_memory(plan);
+    if (status >= 0)
+        status = mark_records(plan);
+    if (status >= 0)
+        status = prove(plan);
+    if (status == EO_ERR_SCHEDULE)
+        eo_model_report(&plan->log, model, &plan->params);
+    if (status < 0) {
+        eo_plan_destroy(&plan);
+        return status;
+    }
+    plan->fingerprint = fingerprint(plan);
+    plan->log = (eo_log){0};
+    *out = plan;
+    return EO_OK;
+}
+
+void eo_plan_destroy(eo_plan **plan)
+{
+    if (!plan || !*plan)
+        return;
+    eo_plan *p = *plan;
+    free(p->layers);
+    free(p->parameters);
+    free(p->parameter_of_model);
+    free(p->positions);
+    free(p->buffers);
+    free(p->zero_ranges);
+    free(p->rows);
+    free(p->places);
+    free(p->schedule.accesses);
+    free(p->schedule.rows);
+    for (int list = 0; list < EO_LIST_COUNT; list++)
+        free(p->schedule.lists[list].operations);
+    free(p);
+    *plan = NULL;
+}
+
+void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out)
+{
+    if (!out)
+        return;
+    if (!plan) {
+        *out = (eo_plan_summary){0};
+        return;
+    }
+    *out = (eo_plan_summary){
+        .params = plan->params,
+        .element_count = plan->element_count,
+        .lower_bound_bytes = plan->lower_bound_bytes,
+        .row_count = plan->row_count,
+        .operation_count = plan->schedule.lists[EO_LIST_STEADY].count,
+        .fingerprint = plan->fingerprint,
+    };
+    for (int s = 0; s < EO_SPACE_COUNT; s++) {
+        out->space_bytes[s] = plan->space_bytes[s];
+        out->arena_bytes += plan->space_bytes[s];
+    }
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        out->category_bytes[plan->rows[r].category] += eo_align_up(plan->rows[r].bytes, plan->params.align_bytes);
+    memcpy(out->category_bytes_at_peak, plan->category_bytes_at_peak, sizeof(out->category_bytes_at_peak));
+}
+
+eo_status eo_plan_get_row(const eo_plan *plan, uint32_t row, eo_plan_row *out)
+{
+    if (!plan || !out || row >= plan->row_count)
+        return EO_ERR_INVALID;
+    const struct plan_row *r = &plan->rows[row];
+    *out = (eo_plan_row){
+        .name = r->name,
+        .category = r->category,
+        .space = r->space,
+        .offset = r->offset,
+        .bytes = r->bytes,
+        .always_live = r->always_live,
+    };
+    const struct eo_operation *operations = plan->schedule.lists[EO_LIST_STEADY].operations;
+    if (r->first_operation != EO_NONE) {
+        eo_plan_operation_text(plan, &operations[r->first_operation], out->first, sizeof(out->first));
+        eo_plan_operation_text(plan, &operations[r->last_operation], out->last, sizeof(out->last));
+    }
+    return EO_OK;
+}
+
+uint32_t eo_plan_operation_count(const eo_plan *plan, eo_list list)
+{
+    return plan && (unsigned)list < EO_LIST_COUNT ? plan->schedule.lists[list].count : 0;
+}
+
+static uint32_t find_id(const struct eo_operation_list *list, uint32_t id)
+{
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->operations[i].id == id)
+            return i;
+    return EO_NONE;
+}
+
+eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t operation, eo_plan_operation *out)
+{
+    if (!plan || !out || (unsigned)list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
+        return EO_ERR_INVALID;
+    const struct eo_operation *o = &plan->schedule.lists[list].operations[operation];
+    *out = (eo_plan_operation){
+        .kind = o->kind,
+        .stream = o->stream,
+        .position = o->position,
+        .layer = o->layer,
+        .micro_batch = o->micro_batch == EO_NONE ? 0 : o->micro_batch,
+    };
+    if (o->kind == EO_OP_ALL_GATHER)
+        out->dtype = plan->params.dtype;
+    else if (o->kind == EO_OP_REDUCE_SCATTER && !o->whole)
+        out->dtype = plan->params.reduce_dtype;
+    if (o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_REDUCE_SCATTER)
+        out->bytes = plan->layers[o->layer].layout.padded_count * eo_dtype_bytes(out->dtype);
+    else if (o->kind == EO_OP_ALL_REDUCE)
+        out->bytes = plan->layers[o->layer].layout.shard_count * sizeof(float);
+    else if (o->kind == EO_OP_NORM_GATHER)
+        out->bytes = plan->rows[o->fence ? plan->fenced_row : plan->norm_gathered_row].bytes;
+    eo_plan_operation_text(plan, o, out->name, sizeof(out->name));
+    for (int s = 0; s < EO_STREAM_COUNT; s++) {
+        if (o->wait[s] == EO_NONE)
+            continue;
+        out->waits[out->wait_count] = find_id(&plan->schedule.lists[list], o->wait[s]);
+        out->wait_previous_step[out->wait_count++] = o->wait_previous_run[s];
+    }
+    return EO_OK;
+}
+
+eo_status eo_plan_get_access(const eo_plan *plan, eo_list list, uint32_t operation, uint32_t access, eo_plan_access *out)
+{
+    if (!plan || !out || (unsigned)list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
+        return EO_ERR_INVALID;
+    const struct eo_operation *o = &plan->schedule.lists[list].operations[operation];
+    if (access >= o->access_count)
+        return EO_ERR_INVALID;
+    const struct eo_access *from = &plan->schedule.accesses[o->access_begin + access];
+    *out = (eo_plan_access){from->row, from->mode != EO_WRITE, from->mode != EO_READ};
+    return EO_OK;
+}

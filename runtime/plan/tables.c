@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From the model to tables: layout of layers, which of them are edges, and every row of the memory map.
+ */
+#include "runtime/plan/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+
+static eo_status add_row(struct eo_plan *plan, uint32_t *out, eo_category category, eo_space space, uint64_t bytes,
+                         bool always_live, const char *format, ...) EO_PRINTF(7, 8);
+
+static eo_status add_row(struct eo_plan *plan, uint32_t *out, eo_category category, eo_space space, uint64_t bytes,
+                         bool always_live, const char *format, ...)
+{
+    if (plan->row_count == plan->row_capacity) {
+        const uint32_t larger = plan->row_capacity ? plan->row_capacity * 2 : 256;
+        struct plan_row *moved = realloc(plan->rows, larger * sizeof(*moved));
+        if (!moved)
+            return EO_ERR_NO_MEMORY;
+        plan->rows = moved;
+        plan->row_capacity = larger;
+    }
+    struct plan_row *row = &plan->rows[plan->row_count];
+    *row = (struct plan_row){
+        .category = category,
+        .space = space,
+        .bytes = bytes,
+        .always_live = always_live,
+        .first_operation = EO_NONE,
+        .last_operation = EO_NONE,
+    };
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(row->name, sizeof(row->name), format, arguments);
+    va_end(arguments);
+    *out = plan->row_count++;
+    return EO_OK;
+}
+
+static eo_status check_model(const struct eo_plan *plan, const struct eo_model *model)
+{
+    const eo_log *log = &plan->log;
+    EO_REQUIRE(log, model->layer_count > 0, "model '%s' has no layers", model->name);
+    EO_REQUIRE(log, model->position_count > 0, "model '%s' has no positions, so nothing would run", model->name);
+    for (uint32_t l = 0; l < model->layer_count; l++) {
+        EO_REQUIRE(log, model->layers[l].parameter_count > 0, "layer '%s' has no parameters", model->layers[l].name);
+        uint32_t uses = 0;
+        for (uint32_t p = 0; p < model->position_count; p++)
+            uses += model->positions[p].layer == l;
+        EO_REQUIRE(log, uses > 0, "layer '%s' has no position, so nothing would use it", model->layers[l].name);
+    }
+    for (uint32_t b = 0; b < model->buffer_count; b++) {
+        const struct model_buffer *buffer = &model->buffers[b];
+        if (buffer->persistent)
+            continue;
+        const eo_moment ends[2] = {buffer->first, buffer->last};
+        for (int e = 0; e < 2; e++) {
+            EO_REQUIRE(log, (unsigned)ends[e].pass <= EO_PASS_BACKWARD, "buffer '%s' names pass %d; passes are forward, "
+                       "recompute and backward", buffer->name, (int)ends[e].pass);
+            EO_REQUIRE(log, ends[e].position < model->position_count,
+                       "buffer '%s' names position %u, but the model has %u", buffer->name, ends[e].position,
+                       model->position_count);
+            EO_REQUIRE(log,
+                       ends[e].pass != EO_PASS_FORWARD || !model->positions[ends[e].position].forward_in_backward,
+                       "buffer '%s' names the forward pass of '%s', but it runs in its backward pass", buffer->name,
+                       model->positions[ends[e].position].name);
+        }
+        EO_REQUIRE(log,
+                   eo_moment_order(buffer->first, model->position_count) <=
+                       eo_moment_order(buffer->last, model->position_count),
+                   "buffer '%s' ends before it begins", buffer->name);
+    }
+    return EO_OK;
+}
+
+static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
+{
+    plan->layer_count = model->layer_count;
+    plan->parameter_count = model->parameter_count;
+    plan->layers = calloc(model->layer_count, sizeof(*plan->layers));
+    plan->parameters = calloc(model->parameter_count, sizeof(*plan->parameters));
+    plan->parameter_of_model = calloc(model->parameter_count, sizeof(*plan->parameter_of_model));
+    uint64_t *counts = calloc(model->parameter_count, sizeof(*counts));
+    uint64_t *offsets = calloc(model->parameter_count, sizeof(*offsets));
+    eo_status status = EO_OK;
+    if (!plan->layers || !plan->parameters || !plan->parameter_of_model || !counts || !offsets) {
+        status = EO_ERR_NO_MEMORY;
+        goto out;
+    }
+
+    uint32_t begin = 0;
+    for (uint32_t l = 0; l < model->layer_count; l++) {
+        struct plan_layer *layer = &plan->layers[l];
+        memcpy(layer->name, model->layers[l].name, EO_NAME_MAX);
+        layer->frozen = model->layers[l].frozen;
+        layer->parameter_begin = begin;
+        layer->parameter_count = model->layers[l].parameter_count;
+        begin += layer->parameter_count;
+    }
+    for (uint32_t p = 0; p < model->parameter_count; p++) {
+        const struct model_parameter *from = &model->parameters[p];
+        const uint32_t index = plan->layers[from->layer].parameter_begin + from->index;
+        struct plan_parameter *to = &plan->parameters[index];
+        memcpy(to->name, from->name, EO_NAME_MAX);
+        memcpy(to->dims, from->dims, sizeof(to->dims));
+        to->layer = from->layer;
+        to->model_index = p;
+        to->dim_count = from->dim_count;
+        to->element_count = from->element_count;
+        to->no_weight_decay = from->no_weight_decay;
+        plan->parameter_of_model[p] = index;
+        counts[index] = from->element_count;
+        plan->element_count += from->element_count;
+    }
+    for (uint32_t l = 0; l < plan->layer_count && status >= 0; l++) {
+        struct plan_layer *layer = &plan->layers[l];
+        status = eo_layout_compute(&layer->layout, &offsets[layer->parameter_begin], &counts[layer->parameter_begin],
+                                   layer->parameter_count, plan->params.shard_group, plan->params.align_bytes);
+        if (status == EO_ERR_INVALID)
+            eo_log_write(&plan->log, EO_LOG_ERROR, "layer '%s' is too large", layer->name);
+        for (uint32_t p = 0; p < layer->parameter_count; p++)
+            plan->parameters[layer->parameter_begin + p].offset = offsets[layer->parameter_begin + p];
+    }
+out:
+    free(counts);
+    free(offsets);
+    return status;
+}
+
+/*
+ * Embedding and head, when larger than what lies between them, must not decide the size of the slots. When far smaller,
+ * rows of their own cost next to nothing, and in a slot they would drive out a body layer that backward reads next: one
+ * more gather of it in each micro-batch, just at the turn, where nothing hides it.
+ */
+static void find_edges(struct eo_plan *plan, const struct eo_model *model)
+{
+    enum { SMALL_SHARE = 8 }; /* of a body layer */
+    const uint32_t ends[2] = {model->positions[0].layer, model->positions[model->position_count - 1].layer};
+    uint64_t body = 0;
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        if (l != ends[0] && l != ends[1])
+            body = eo_max_u64(body, plan->layers[l].layout.padded_count);
+    for (int e = 0; e < 2; e++) {
+        const uint64_t count = plan->layers[ends[e]].layout.padded_count;
+        plan->layers[ends[e]].edge = body > 0 && (count > body || count <= body / SMALL_SHARE);
+    }
+}
+
+/* What the runtime zeroes before the gradients of a position are written: everything no gradient goes to. */
+static void add_zero_ranges(struct eo_plan *plan, struct plan_position *position, const struct model_position *from)
+{
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    position->zero_begin = plan->zero_count;
+    uint64_t written_end = 0;
+    for (uint32_t k = 0; k <= layer->parameter_count; k++) {
+        const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
+        const bool end = k == layer->parameter_count;
+        bool gets_gradient = end || !from->parameters;
+        for (uint32_t i = 0; !gets_gradient && i < from->parameter_count; i++)
+            gets_gradient = from->parameters[i] == parameter->model_index;
+        if (!gets_gradient)
+            continue;
+        const uint64_t begin = end ? layer->layout.padded_count : parameter->offset;
+        if (begin > written_end)
+            plan->zero_ranges[plan->zero_count++] = (struct plan_range){written_end, begin - written_end};
+        if (!end)
+            written_end = parameter->offset + parameter->element_count;
+    }
+    position->zero_count = plan->zero_count - position->zero_begin;
+}
+
+static eo_status make_positions(struct eo_plan *plan, const struct eo_model *model)
+{
+    plan->position_count = model->position_count;
+    plan->positions = calloc(model->position_count, sizeof(*plan->positions));
+    uint64_t zero_capacity = 0;
+    for (uint32_t p = 0; p < model->position_count; p++)
+        zero_capacity += plan->layers[model->positions[p].layer].parameter_count + 1;
+    plan->zero_ranges = calloc(zero_capacity, sizeof(*plan->zero_ranges));
+    if (!plan->positions || !plan->zero_ranges)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t p = model->position_count; p-- > 0;) { /* backward order, so that uses count as gradients come */
+        const struct model_position *from = &model->positions[p];
+        struct plan_position *to = &plan->positions[p];
+        struct plan_layer *layer = &plan->layers[from->layer];
+        memcpy(to->name, from->name, EO_NAME_MAX);
+        to->layer = from->layer;
+        to->forward_in_backward = from->forward_in_backward;
+        to->backward_without_weights = from->backward_without_weights;
+        to->use = layer->use_count++;
+        layer->first_position = p;
+        add_zero_ranges(plan, to, from);
+    }
+    return EO_OK;
+}
+
+static eo_status make_shard_rows(struct eo_plan *plan)
+{
+    const bool split = plan->params.dtype == EO_DTYPE_BF16;
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        struct plan_layer *layer = &plan->layers[l];
+        const uint64_t count = layer->layout.shard_count;
+        layer->master_row = layer->gradient_row = layer->sum_row = layer->norm_row = EO_NONE;
+        if (split) {
+            EO_TRY(add_row(plan, &layer->shard_row, EO_CATEGORY_COMPUTE_SHARD, EO_SPACE_GATHER, count * 2, true,
+                           "weights.high.%s", layer->name));
+            /* Frozen weights never move, so there is no remainder to remember. */
+            if (!layer->frozen)
+                EO_TRY(add_row(plan, &layer->master_row, EO_CATEGORY_MASTER, EO_SPACE_PRIVATE, count * 2, true,
+                               "weights.low.%s", layer->name));
+        } else {
+            EO_TRY(add_row(plan, &layer->shard_row, EO_CATEGORY_MASTER, EO_SPACE_GATHER, count * 4, true,
+                           "weights.%s", layer->name));
+            layer->master_row = layer->shard_row;
+        }
+        if (layer->frozen)
+            continue;
+        /* With one micro-batch a gradient lives from its reduction to its update: activations lie there before. */
+        EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, false,
+                       "gradient.%s", layer->name));
+        layer->sum_row = layer->gradient_row;
+        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+            EO_TRY(add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4, true,
+                           "state%u.%s", k, layer->name));
+        EO_TRY(add_row(plan, &layer->norm_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(double), true, "norm.%s",
+                       layer->name));
+    }
+    return EO_OK;
+}
+
+/* With one rank a shard is the layer: there is nothing to gather, nor to reduce if it is written once a step. */
+static void find_direct(struct eo_plan *plan, bool alone)
+{
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        struct plan_position *position = &plan->positions[p];
+        const struct plan_layer *layer = &plan->layers[position->layer];
+        position->buffer_row = EO_NONE;
+        if (alone)
+            position->gather_row = layer->shard_row;
+        position->direct = alone && !layer->frozen && layer->use_count == 1 && plan->params.micro_batches == 1 &&
+                           plan->params.reduce_dtype == EO_DTYPE_FP32;
+        if (position->direct)
+            position->buffer_row = layer->gradient_row;
+    }
+}
+
+/* Where gradients stay whole until the last contribution, a rank that keeps a part of them has a row for their sum. What
+ * has one contribution a step is reduced from its buffer: there is nothing to add up. */
+static eo_status make_sum_rows(struct eo_plan *plan)
+{
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        struct plan_layer *layer = &plan->layers[l];
+        const bool is_sum = layer->use_count * plan->params.micro_batches > 1;
+        layer->whole = plan->whole_gradients && !layer->frozen && (is_sum || plan->params.shard_group == 1);
+        if (layer->whole && plan->params.shard_group > 1)
+            EO_TRY(add_row(plan, &layer->sum_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT,
+                           layer->layout.padded_count * sizeof(float), false, "sum.%s", layer->name));
+    }
+    return EO_OK;
+}
+
+/* Full weights that stay: a row a layer, whatever uses it. */
+static eo_status make_resident_rows(struct eo_plan *plan)
+{
+    const uint64_t bytes = eo_dtype_bytes(plan->params.dtype);
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        struct plan_position *position = &plan->positions[p];
+        const struct plan_layer *layer = &plan->layers[position->layer];
+        position->gather_row = plan->positions[layer->first_position].gather_row;
+        if (layer->first_position == p)
+            EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                           layer->layout.padded_count * bytes, true, "gather.%s", layer->name));
+    }
+    return EO_OK;
+}
+
+/* Slots for the body, sized by the largest layer that uses each; rows of their own for edges, one a position. */
+static eo_status make_buffer_rows(struct eo_plan *plan)
+{
+    const bool alone = plan->params.shard_group == 1, gathers = !alone && !plan->resident;
+    const uint32_t gather_slots = plan->params.gather_slots, gradient_slots = plan->params.gradient_slots;
+    const uint64_t weight_bytes = eo_dtype_bytes(plan->params.dtype);
+    const uint64_t reduce_bytes = eo_dtype_bytes(plan->params.reduce_dtype);
+    uint64_t gather_count[64] = {0}, gradient_count[64] = {0};
+    uint32_t gather_row[64], gradient_row[64];
+    uint32_t body = 0;
+    find_direct(plan, alone);
+    if (plan->resident)
+        EO_TRY(make_resident_rows(plan));
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
+        if (layer->edge)
+            continue;
+        uint64_t *g = &gather_count[body % gather_slots], *d = &gradient_count[body % gradient_slots];
+        if (gathers)
+            *g = eo_max_u64(*g, layer->layout.padded_count);
+        if (!layer->frozen && !plan->positions[p].direct)
+            *d = eo_max_u64(*d, layer->layout.padded_count);
+        body++;
+    }
+    for (uint32_t s = 0; s < gather_slots; s++)
+        if (gather_count[s])
+            EO_TRY(add_row(plan, &gather_row[s], EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                           gather_count[s] * weight_bytes, false, "gather.slot%u", s));
+    for (uint32_t s = 0; s < gradient_slots; s++)
+        if (gradient_count[s])
+            EO_TRY(add_row(plan, &gradient_row[s], EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
+                           gradient_count[s] * reduce_bytes, false, "gradient.slot%u", s));
+    body = 0;
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        struct plan_position *position = &plan->positions[p];
+        const struct plan_layer *layer = &plan->layers[position->layer];
+        const bool buffered = !layer->frozen && !position->direct;
+        if (layer->edge) {
+            if (gathers)
+                EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                               layer->layout.padded_count * weight_bytes, false, "gather.%s", position->name));
+            if (buffered)
+                EO_TRY(add_row(plan, &position->buffer_row, EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
+                               layer->layout.padded_count * reduce_bytes, false, "gradient.%s.buffer", position->name));
+        } else {
+            if (gathers)
+                position->gather_row = gather_row[body % gather_slots];
+            if (buffered)
+                position->buffer_row = gradient_row[body % gradient_slots];
+            body++;
+        }
+    }
+    return EO_OK;
+}
+
+/* No more than a layer has: small models are not to be decided by it. */
+uint64_t eo_plan_staging_bytes(const struct eo_plan *plan)
+{
+    uint64_t count = 0;
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        count = eo_max_u64(count, plan->layers[l].layout.shard_count);
+    const uint64_t bytes = eo_max_u64(EO_STAGING_BYTES_MIN, eo_align_up(2 * sizeof(float) * count, 64));
+    return eo_min_u64(EO_STAGING_BYTES_MAX, bytes);
+}
+
+/* Peers read a rank's norm until they have ended the gather. A reduction of the next step comes after that, on all ranks;
+ * where no layer has one there is a fence. */
+static eo_status make_fence_rows(struct eo_plan *plan)
+{
+    bool trains = false;
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        trains = trains || !plan->layers[l].frozen;
+    plan->fence_row = plan->fenced_row = EO_NONE;
+    if (trains || plan->params.rank_count == 1)
+        return EO_OK;
+    EO_TRY(add_row(plan, &plan->fence_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, sizeof(double), true, "norm.fence"));
+    return add_row(plan, &plan->fenced_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, sizeof(double) * plan->params.rank_count,
+                   true, "norm.fenced");
+}
+
+static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *model)
+{
+    const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
+    EO_TRY(add_row(plan, &plan->norm_local_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, norm_bytes, true, "norm.local"));
+    EO_TRY(add_row(plan, &plan->norm_gathered_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER,
+                   norm_bytes * plan->params.rank_count, true, "norm.gathered"));
+    EO_TRY(make_fence_rows(plan));
+    EO_TRY(add_row(plan, &plan->norm_result_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE,
+                   sizeof(struct eo_norm_result), true, "norm.result"));
+    EO_TRY(add_row(plan, &plan->scalars_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(struct eo_update_scalars),
+                   true, "step.scalars"));
+    EO_TRY(add_row(plan, &plan->values_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, EO_STEP_VALUES * sizeof(double), true,
+                   "step.values"));
+    plan->buffer_count = model->buffer_count;
+    plan->buffers = calloc(model->buffer_count + 1, sizeof(*plan->buffers));
+    if (!plan->buffers)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t b = 0; b < model->buffer_count; b++) {
+        const struct model_buffer *from = &model->buffers[b];
+        struct plan_buffer *to = &plan->buffers[b];
+        *to = (struct plan_buffer){.first = from->first, .last = from->last, .persistent = from->persistent};
+        EO_TRY(add_row(plan, &to->row, from->category, EO_SPACE_PRIVATE, from->bytes, from->persistent, "%s", from->name));
+    }
+    plan->host_row_begin = plan->row_count;
+    EO_TRY(add_row(plan, &plan->host_steps_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
+                   EO_HOST_STEPS * sizeof(struct host_step), true, "host.steps"));
+    return add_row(plan, &plan->staging_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
+                   EO_STAGING_PIECES * eo_plan_staging_bytes(plan), true, "host.staging");
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct plan_row *one = *(const struct plan_row *const *)a, *other = *(const struct plan_row *const *)b;
+    const int order = strcmp(one->name, other->name);
+    return order ? order : one < other ? -1 : 1;
+}
+
+/* Uses of one layer may share a name, and a trainer may call a buffer as we call a row: all but the first are numbered. */
+static eo_status make_names_unique(struct eo_plan *plan)
+{
+    struct plan_row **rows = calloc(plan->row_count, sizeof(*rows));
+    if (!rows)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        rows[r] = &plan->rows[r];
+    for (bool found = true; found;) { /* a new name may be taken too; each round makes them longer than a trainer's */
+        found = false;
+        qsort(rows, plan->row_count, sizeof(*rows), by_name);
+        for (uint32_t first = 0, r = 1; r < plan->row_count; r++) {
+            if (strcmp(rows[first]->name, rows[r]->name) != 0) {
+                first = r;
+                continue;
+            }
+            const size_t used = strlen(rows[r]->name);
+            snprintf(rows[r]->name + used, sizeof(rows[r]->name) - used, " #%u", r - first + 1);
+            found = true;
+        }
+    }
+    free(rows);
+    return EO_OK;
+}
+
+eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model)
+{
+    memcpy(plan->model_name, model->name, EO_NAME_MAX);
+    EO_TRY(check_model(plan, model));
+    EO_TRY(make_layers(plan, model));
+    find_edges(plan, model);
+    EO_TRY(make_positions(plan, model));
+    EO_TRY(make_shard_rows(plan));
+    EO_TRY(make_sum_rows(plan));
+    EO_TRY(make_buffer_rows(plan));
+    EO_TRY(make_other_rows(plan, model));
+    return make_names_unique(plan);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/machine.h"
+#include "runtime/world/internal.h"
+
+/* What processes compete for: launchers bind some to processors apart, and containers have memory apart. */
+struct place {
+    char boot[sizeof(((struct eo_machine *)0)->boot)];
+    uint64_t processors, memory;
+};
+
+eo_status eo_world_find_share(struct eo_world *world, const struct eo_exchange *exchange)
+{
+    struct eo_machine machine;
+    struct place mine = {.processors = eo_machine_processors(), .memory = eo_machine_memory()};
+    struct place *all = calloc(world->rank_count, sizeof(*all));
+    if (!all)
+        return EO_ERR_NO_MEMORY;
+    eo_machine_read(&machine);
+    memcpy(mine.boot, machine.boot, sizeof(mine.boot));
+    const eo_status status = exchange->all_gather(exchange->user, &mine, sizeof(mine), all);
+    world->share_rank = world->share_ranks = world->memory_ranks = 0;
+    for (uint32_t r = 0; status >= 0 && r < world->rank_count; r++) {
+        const bool is_near = memcmp(all[r].boot, mine.boot, sizeof(mine.boot)) == 0;
+        const bool competes = is_near && all[r].processors == mine.processors;
+        world->share_rank += competes && r < world->rank;
+        world->share_ranks += competes;
+        world->memory_ranks += is_near && all[r].memory == mine.memory;
+    }
+    if (strcmp(world->device, "cpu") != 0)
+        world->memory_ranks = 1; /* the device's, of which each has its own */
+    free(all);
+    return status;
+}

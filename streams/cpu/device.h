@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The CPU device as its own parts and the collectives that run on it see it.
+ */
+#ifndef EO_STREAMS_CPU_DEVICE_H
+#define EO_STREAMS_CPU_DEVICE_H
+
+#include "base/check.h"
+#include "streams/cpu/affinity.h"
+#include "streams/cpu/kernels.h"
+#include "streams/cpu/queue.h"
+#include "streams/device.h"
+
+enum { EO_CPU_SHARED_MAX = 8 };
+
+/* A reservation that other processes can map. It is gone with the last process that has it. */
+struct eo_cpu_shared {
+    void *memory;
+    uint64_t bytes; /* mapped ones */
+    int fd;
+};
+
+struct eo_cpu {
+    struct eo_cpu_queue queues[EO_QUEUES_MAX]; /* that of EO_QUEUE_COMPUTE is not used: it is the calling thread */
+    uint64_t compute_sequence;
+    struct eo_delay delay; /* of the calling thread */
+    const struct eo_cpu_kernels *kernels;
+    const struct eo_affinity_ops *affinity_ops; /* NULL: threads stay where they are */
+    struct eo_affinity *affinity;
+    struct eo_cpu_shared shared[EO_CPU_SHARED_MAX]; /* bytes == 0: free */
+    double partials[EO_SUM_CHUNKS_MAX]; /* sums are made of no more, and nothing allocates after init */
+};
+
+extern const struct eo_device_ops eo_device_cpu_ops;
+
+static inline struct eo_cpu *eo_cpu_of(const struct eo_device *device)
+{
+    return device->state;
+}
+
+/* Enqueues work on a communication queue (1 ...). Copies `bytes` of arguments; never waits, never allocates. */
+static inline void eo_cpu_enqueue(struct eo_device *device, uint32_t queue, eo_cpu_work_fn run, const void *arguments,
+                                  size_t bytes)
+{
+    EO_ASSERT(queue != EO_QUEUE_COMPUTE && queue < device->params.queue_count);
+    eo_cpu_queue_issue(&eo_cpu_of(device)->queues[queue], run, arguments, bytes);
+}
+
+/* reserve.c */
+eo_status eo_cpu_reserve(struct eo_device *device, enum eo_memory_kind kind, uint64_t bytes, void **out);
+void eo_cpu_release(struct eo_device *device, enum eo_memory_kind kind, void *memory, uint64_t bytes);
+eo_status eo_cpu_available(struct eo_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
+/* The shared reservation that begins at `memory`; NULL where it is none. */
+const struct eo_cpu_shared *eo_cpu_shared_at(const struct eo_device *device, const void *memory);
+/* Maps a file from its start, aligned for huge pages where it is as long as one; NULL when there is no room. -1: no
+ * file, but memory of this process alone. */
+unsigned char *eo_cpu_map(int fd, uint64_t bytes, int protection);
+
+/* streams/cpu/elementwise.c */
+void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes);
+void eo_cpu_fill(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes);
+void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes);
+void eo_cpu_cast_bf16(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
+void eo_cpu_accumulate(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
+                       uint64_t count);
+void eo_cpu_sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count);
+void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
+                                   bool overwrite, uint64_t count);
+void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+                       const struct eo_update_scalars *scalars, const double *device_values);
+void eo_cpu_norm_sum(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
+                     uint32_t rank_count, const struct eo_update_scalars *scalars);
+void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
+                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
+
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The element-wise operations of the device: cut into chunks whose number follows from the sizes alone, and spread
+ * over the trainer's threads. Which thread takes which chunk changes no result.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "streams/cpu/device.h"
+
+/* Large enough to be worth waking a thread, small enough to share a layer's shard between a few. */
+#define CHUNK_ELEMENTS ((uint64_t)1 << 17)
+#define CHUNK_BYTES    (CHUNK_ELEMENTS * 4)
+
+static void run_chunks(struct eo_device *device, uint64_t chunk_count, void (*task)(void *arg, uint32_t index), void *arg)
+{
+    const struct eo_workers *workers = &device->params.workers;
+    EO_ASSERT(chunk_count <= UINT32_MAX);
+    if (workers->run && chunk_count > 1) {
+        workers->run(workers->team, (uint32_t)chunk_count, task, arg);
+        return;
+    }
+    for (uint32_t i = 0; i < chunk_count; i++)
+        task(arg, i);
+}
+
+struct bytes_job {
+    const struct eo_cpu_kernels *kernels;
+    unsigned char *to;
+    const unsigned char *from; /* NULL: fill with the pattern */
+    uint32_t pattern;
+    uint64_t bytes;
+};
+
+static void bytes_task(void *arg, uint32_t index)
+{
+    const struct bytes_job *job = arg;
+    const uint64_t begin = index * CHUNK_BYTES;
+    const uint64_t bytes = eo_min_u64(CHUNK_BYTES, job->bytes - begin);
+    if (job->from && job->bytes >= EO_STREAM_BYTES)
+        job->kernels->stream_copy(job->to + begin, job->from + begin, bytes);
+    else if (job->from)
+        memcpy(job->to + begin, job->from + begin, bytes);
+    else if (job->pattern == 0)
+        memset(job->to + begin, 0, bytes);
+    else
+        for (uint64_t i = 0; i < bytes; i += sizeof(job->pattern))
+            memcpy(job->to + begin + i, &job->pattern, sizeof(job->pattern));
+}
+
+void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes)
+{
+    struct bytes_job job = {eo_cpu_of(device)->kernels, memory, NULL, 0, bytes};
+    run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
+}
+
+void eo_cpu_fill(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes)
+{
+    EO_ASSERT(bytes % sizeof(pattern) == 0);
+    struct bytes_job job = {eo_cpu_of(device)->kernels, memory, NULL, pattern, bytes};
+    run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
+}
+
+void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes)
+{
+    if (to == from)
+        return;
+    struct bytes_job job = {eo_cpu_of(device)->kernels, to, from, 0, bytes};
+    run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
+}
+
+struct cast_job {
+    const struct eo_cpu_kernels *kernels;
+    uint16_t *to;
+    const float *from;
+    uint64_t count;
+};
+
+static void cast_task(void *arg, uint32_t index)
+{
+    const struct cast_job *job = arg;
+    const uint64_t begin = index * CHUNK_ELEMENTS;
+    job->kernels->round_bf16(job->to + begin, job->from + begin, eo_min_u64(CHUNK_ELEMENTS, job->count - begin));
+}
+
+/* On a communication queue its worker alone. */
+static eo_status cast_all(void *arguments)
+{
+    const struct cast_job *job = arguments;
+    job->kernels->round_bf16(job->to, job->from, job->count);
+    return EO_OK;
+}
+
+void eo_cpu_cast_bf16(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count)
+{
+    struct cast_job job = {eo_cpu_of(device)->kernels, to, from, count};
+    if (queue == EO_QUEUE_COMPUTE)
+        run_chunks(device, eo_div_up(count, CHUNK_ELEMENTS), cast_task, &job);
+    else
+        eo_cpu_enqueue(device, queue, cast_all, &job, sizeof(job));
+}
+
+/* What becomes of an array, and from what; either or both of `to` and `partials` are there. */
+struct sum_job {
+    const struct eo_cpu_kernels *kernels;
+    float *to;         /* NULL: `values` are summed as they are */
+    const void *from;
+    eo_dtype dtype;
+    bool overwrite;
+    const float *values;
+    double *partials;
+    uint64_t count, chunk;
+    uint64_t chunk_count, chunks_a_task; /* of sums */
+};
+
+static void accumulate_chunk(const struct sum_job *job, uint64_t begin, uint64_t count)
+{
+    if (job->dtype == EO_DTYPE_BF16)
+        job->kernels->widen_bf16(job->to + begin, (const uint16_t *)job->from + begin, !job->overwrite, count);
+    else if (job->overwrite)
+        memcpy(job->to + begin, (const float *)job->from + begin, count * sizeof(float));
+    else
+        job->kernels->accumulate(job->to + begin, (const float *)job->from + begin, count);
+}
+
+static void accumulate_task(void *arg, uint32_t index)
+{
+    const struct sum_job *job = arg;
+    const uint64_t begin = index * job->chunk;
+    accumulate_chunk(job, begin, eo_min_u64(job->chunk, job->count - begin));
+}
+
+void eo_cpu_accumulate(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
+                       uint64_t count)
+{
+    struct sum_job job = {.kernels = eo_cpu_of(device)->kernels, .to = to, .from = from, .dtype = dtype,
+                          .overwrite = overwrite, .count = count, .chunk = CHUNK_ELEMENTS};
+    run_chunks(device, eo_div_up(count, job.chunk), accumulate_task, &job);
+}
+
+static double chunk_squares(const struct sum_job *job, uint64_t begin, uint64_t count)
+{
+    if (job->to && job->dtype == EO_DTYPE_FP32 && !job->overwrite)
+        return job->kernels->accumulate_sum_squares(job->to + begin, (const float *)job->from + begin, count);
+    if (job->to)
+        accumulate_chunk(job, begin, count);
+    return job->kernels->sum_squares((job->to ? job->to : job->values) + begin, count);
+}
+
+/* As many chunks of the sum as are worth waking a thread. */
+static void sum_squares_task(void *arg, uint32_t index)
+{
+    const struct sum_job *job = arg;
+    const uint64_t first = index * job->chunks_a_task;
+    const uint64_t end = eo_min_u64(first + job->chunks_a_task, job->chunk_count);
+    for (uint64_t c = first; c < end; c++) {
+        const uint64_t begin = c * job->chunk;
+        job->partials[c] = chunk_squares(job, begin, eo_min_u64(job->chunk, job->count - begin));
+    }
+}
+
+static void sum_squares(struct eo_device *device, double *out, struct sum_job *job)
+{
+    struct eo_cpu *cpu = eo_cpu_of(device);
+    job->kernels = cpu->kernels;
+    job->partials = cpu->partials;
+    job->chunk = eo_sum_chunk(job->count);
+    job->chunk_count = eo_div_up(job->count, job->chunk);
+    job->chunks_a_task = eo_max_u64(CHUNK_ELEMENTS / job->chunk, 1);
+    EO_ASSERT(job->chunk_count <= EO_SUM_CHUNKS_MAX);
+    run_chunks(device, eo_div_up(job->chunk_count, job->chunks_a_task), sum_squares_task, job);
+    *out = eo_sum_chunks(cpu->partials, job->chunk_count);
+}
+
+void eo_cpu_sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count)
+{
+    sum_squares(device, out, &(struct sum_job){.values = values, .count = count});
+}
+
+void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
+                                   bool overwrite, uint64_t count)
+{
+    sum_squares(device, out, &(struct sum_job){.to = to, .from = from, .dtype = dtype, .overwrite = overwrite,
+                                               .count = count});
+}
+
+void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+                       const struct eo_update_scalars *scalars, const double *device_values)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += *partials[i];
+    out[0] = sum;
+    for (int v = 0; v < EO_STEP_VALUES; v++)
+        out[1 + v] = device_values ? scalars->values[v] + device_values[v] : scalars->values[v];
+}
+
+/* All ranks add the same numbers in the same order, so they agree on the factor, and on whether to stop. */
+void eo_cpu_norm_sum(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
+                     uint32_t rank_count, const struct eo_update_scalars *scalars)
+{
+    double sums[1 + EO_STEP_VALUES] = {0};
+    for (uint32_t r = 0; r < rank_count; r++)
+        for (int v = 0; v < 1 + EO_STEP_VALUES; v++)
+            sums[v] += gathered[(size_t)r * (1 + EO_STEP_VALUES) + (size_t)v];
+    const double norm = sqrt(sums[0]), clip = scalars->clip;
+    out->norm = norm;
+    /* PyTorch's clip_grad_norm_ has the same 1e-6, so that runs can be compared. */
+    out->clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+    out->gradient_scale = isfinite(norm) ? (float)out->clip_factor : NAN;
+    memcpy(out->values, sums + 1, sizeof(out->values));
+}
+
+struct adamw_job {
+    const struct eo_cpu_kernels *kernels;
+    const struct eo_adamw *ranges;
+    const struct eo_update_scalars *scalars;
+    float scale;
+};
+
+/* All ranges in one run of the team: many are shorter than a chunk. */
+static void adamw_task(void *arg, uint32_t index)
+{
+    const struct adamw_job *job = arg;
+    const struct eo_adamw *range = job->ranges;
+    uint64_t chunk = index;
+    while (chunk >= eo_div_up(range->count, CHUNK_ELEMENTS)) {
+        chunk -= eo_div_up(range->count, CHUNK_ELEMENTS);
+        range++;
+    }
+    const uint64_t begin = chunk * CHUNK_ELEMENTS;
+    job->kernels->adamw(range, job->scalars, job->scale, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
+}
+
+void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
+                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
+{
+    struct adamw_job job = {eo_cpu_of(device)->kernels, ranges, scalars, norm->gradient_scale};
+    uint64_t chunk_count = 0;
+    if (isnan(norm->gradient_scale))
+        return;
+    for (uint32_t i = 0; i < range_count; i++)
+        chunk_count += eo_div_up(ranges[i].count, CHUNK_ELEMENTS);
+    run_chunks(device, chunk_count, adamw_task, &job);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Copies and kernels, on the compute queue. Failures are noted, and told by the next wait.
+ */
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "streams/cuda/kernels.h"
+#include "streams/cuda/parts.h"
+
+static cudaStream_t compute_of(const struct eo_device *device)
+{
+    return eo_cuda_of(device)->streams[EO_QUEUE_COMPUTE];
+}
+
+static void copy_bytes(struct eo_device *device, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind,
+                       const char *operation)
+{
+    if (bytes > 0 && to != from)
+        (void)eo_cuda_note(device, cudaMemcpyAsync(to, from, bytes, kind, compute_of(device)), operation);
+}
+
+void eo_cuda_upload(struct eo_device *device, void *to, const void *from_host, uint64_t bytes)
+{
+    copy_bytes(device, to, from_host, bytes, cudaMemcpyHostToDevice, "upload");
+}
+
+void eo_cuda_download(struct eo_device *device, void *to_host, const void *from, uint64_t bytes)
+{
+    copy_bytes(device, to_host, from, bytes, cudaMemcpyDeviceToHost, "download");
+}
+
+void eo_cuda_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes)
+{
+    copy_bytes(device, to, from, bytes, cudaMemcpyDeviceToDevice, "copy");
+}
+
+void eo_cuda_zero(struct eo_device *device, void *memory, uint64_t bytes)
+{
+    if (bytes > 0)
+        (void)eo_cuda_note(device, cudaMemsetAsync(memory, 0, bytes, compute_of(device)), "zero");
+}
+
+void eo_cuda_fill_memory(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes)
+{
+    EO_ASSERT(bytes % sizeof(pattern) == 0);
+    (void)eo_cuda_note(device, eo_cuda_fill(memory, pattern, bytes, compute_of(device)), "fill");
+}
+
+void eo_cuda_cast(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count)
+{
+    EO_ASSERT(queue < device->params.queue_count);
+    (void)eo_cuda_note(device, eo_cuda_cast_bf16(to, from, count, eo_cuda_of(device)->streams[queue]), "cast to bf16");
+}
+
+void eo_cuda_add(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
+                 uint64_t count)
+{
+    (void)eo_cuda_note(device, eo_cuda_accumulate(to, from, dtype, overwrite, count, compute_of(device)),
+                       "accumulate");
+}
+
+void eo_cuda_squares(struct eo_device *device, double *out, const float *values, uint64_t count)
+{
+    (void)eo_cuda_note(device, eo_cuda_sum_squares(out, eo_cuda_of(device)->chunks, values, count, compute_of(device)),
+                       "sum of squares");
+}
+
+void eo_cuda_add_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
+                         bool overwrite, uint64_t count)
+{
+    (void)eo_cuda_note(device, eo_cuda_accumulate_sum_squares(out, eo_cuda_of(device)->chunks, to, from, dtype,
+                                                              overwrite, count, compute_of(device)),
+                       "accumulate, sum of squares");
+}
+
+void eo_cuda_local_norm(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+                        const struct eo_update_scalars *scalars, const double *device_values)
+{
+    (void)eo_cuda_note(device, eo_cuda_norm_local(out, partials, count, scalars, device_values, compute_of(device)),
+                       "norm of a rank");
+}
+
+void eo_cuda_sum_norms(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
+                       uint32_t rank_count, const struct eo_update_scalars *scalars)
+{
+    (void)eo_cuda_note(device, eo_cuda_norm_sum(out, gathered, rank_count, scalars, compute_of(device)),
+                       "norm of all ranks");
+}
+
+void eo_cuda_update(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
+                    const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
+{
+    for (uint32_t done = 0; done < range_count; done += EO_CUDA_ADAMW_RANGES) {
+        const uint32_t left = range_count - done;
+        const uint32_t count = left < EO_CUDA_ADAMW_RANGES ? left : (uint32_t)EO_CUDA_ADAMW_RANGES;
+        (void)eo_cuda_note(device, eo_cuda_adamw(ranges + done, count, scalars, norm, compute_of(device)), "adamw");
+    }
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The first failure of a family of groups, and its end: what all of NCCL's files need of each other.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/check.h"
+#include "streams/nccl/internal.h"
+
+enum { GIVE_UP_MS = 10000, SPIN_NS = 200000 };
+
+eo_status eo_nccl_fail(struct eo_group *group, eo_status status, const char *format, ...)
+{
+    struct eo_group *root = group->root;
+    pthread_mutex_lock(&root->lock);
+    const bool is_first = atomic_load(&root->failure) == EO_OK;
+    if (is_first) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(root->text, sizeof(root->text), format, arguments);
+        va_end(arguments);
+        atomic_store(&root->failure, status);
+    }
+    pthread_mutex_unlock(&root->lock);
+    if (is_first) /* not under the lock: the callback may ask for the text */
+        eo_log_write(&group->log, EO_LOG_ERROR, "%s", root->text);
+    return eo_nccl_failure(group);
+}
+
+eo_status eo_nccl_fail_call(struct eo_group *group, ncclComm_t comm, ncclResult_t result, const char *call,
+                            const char *label)
+{
+    const eo_status status = result == ncclInvalidArgument || result == ncclInvalidUsage ? EO_ERR_INVALID
+                             : result == ncclUnhandledCudaError                          ? EO_ERR_DEVICE
+                                                                                         : EO_ERR_COMM;
+    const char *last = ncclGetLastError(comm);
+    return eo_nccl_fail(group, status, "rank %u of %u, '%s': %s: %s (NCCL result %d)%s%s", group->rank,
+                        group->params.rank_count, label, call, ncclGetErrorString(result), (int)result,
+                        last && *last ? ": " : "", last ? last : "");
+}
+
+eo_status eo_nccl_fail_cuda(struct eo_group *group, cudaError_t error, const char *call, const char *label)
+{
+    const eo_status status = eo_cuda_status(NULL, group->rank, error, call);
+    return eo_nccl_fail(group, status < 0 ? status : EO_ERR_DEVICE, "rank %u of %u, '%s': %.*s: %s (CUDA error %d)%s",
+                        group->rank, group->params.rank_count, label, (int)strcspn(call, "("), call,
+                        cudaGetErrorString(error), (int)error, eo_cuda_consequence(error));
+}
+
+eo_status eo_nccl_settle(struct eo_group *group, ncclComm_t comm, ncclResult_t result, const char *call,
+                         const char *label)
+{
+    const uint64_t from_ns = eo_now_ns(), deadline_ns = from_ns + group->params.timeout_ms * UINT64_C(1000000);
+    while (result == ncclInProgress) {
+        const ncclResult_t asked = ncclCommGetAsyncError(comm, &result);
+        if (asked != ncclSuccess)
+            result = asked;
+        if (result != ncclInProgress)
+            break;
+        EO_TRY(eo_nccl_failure(group)); /* an abort from another thread */
+        const uint64_t now_ns = eo_now_ns();
+        if (now_ns > deadline_ns)
+            return eo_nccl_fail(group, EO_ERR_TIMEOUT,
+                                "rank %u of %u, '%s': %s has been in progress for %u ms: a rank does not take part; find out "
+                                "why, or raise the timeout",
+                                group->rank, group->params.rank_count, label, call, group->params.timeout_ms);
+        if (now_ns - from_ns > SPIN_NS)
+            eo_pause();
+    }
+    return result == ncclSuccess ? EO_OK : eo_nccl_fail_call(group, comm, result, call, label);
+}
+
+/* The thread that aborts outlives the wait for it where NCCL does not come back: what it works on is its own. */
+struct give_up {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool has_ended, is_left;
+    ncclComm_t comms[3 * EO_NCCL_FAMILY_MAX];
+    uint32_t count;
+};
+
+static void *abort_all(void *arg)
+{
+    struct give_up *work = arg;
+    for (uint32_t i = 0; i < work->count; i++)
+        (void)ncclCommAbort(work->comms[i]);
+    pthread_mutex_lock(&work->lock);
+    work->has_ended = true;
+    const bool is_left = work->is_left;
+    pthread_cond_signal(&work->ended);
+    pthread_mutex_unlock(&work->lock);
+    if (is_left)
+        free(work);
+    return NULL;
+}
+
+/* All communicators of the family, those with collectives first. */
+static uint32_t list_comms(const struct eo_group *root, ncclComm_t *out)
+{
+    uint32_t count = 0;
+    for (const struct eo_group *member = root; member; member = member->next)
+        for (int i = 0; i < 2; i++)
+            if (member->comms[i] && member->comms[i]->nccl)
+                out[count++] = member->comms[i]->nccl;
+    for (const struct eo_group *member = root; member; member = member->next)
+        if (member->owns_parent && member->parent)
+            out[count++] = member->parent;
+    return count;
+}
+
+/* True when all communicators have been aborted in time. */
+static bool try_abort(struct eo_group *root)
+{
+    struct give_up *work = calloc(1, sizeof(*work));
+    pthread_t thread;
+    if (!work)
+        return false;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&work->lock, NULL);
+    pthread_cond_init(&work->ended, &attributes);
+    pthread_condattr_destroy(&attributes);
+    work->count = list_comms(root, work->comms);
+    if (pthread_create(&thread, NULL, abort_all, work) != 0) {
+        free(work);
+        return false;
+    }
+    (void)pthread_detach(thread);
+    const uint64_t until_ns = eo_now_ns() + GIVE_UP_MS * UINT64_C(1000000);
+    const struct timespec until = {(time_t)(until_ns / 1000000000u), (long)(until_ns % 1000000000u)};
+    pthread_mutex_lock(&work->lock);
+    while (!work->has_ended && pthread_cond_timedwait(&work->ended, &work->lock, &until) != ETIMEDOUT)
+        ;
+    const bool has_ended = work->has_ended;
+    work->is_left = !has_ended;
+    pthread_mutex_unlock(&work->lock);
+    if (has_ended)
+        free(work);
+    return has_ended;
+}
+
+void eo_nccl_give_up(struct eo_group *group)
+{
+    struct eo_group *root = group->root;
+    if (root->gave_up)
+        return;
+    root->gave_up = true;
+    ncclComm_t all[3 * EO_NCCL_FAMILY_MAX];
+    bool is_idle = list_comms(root, all) == 0;
+    for (const struct eo_group *member = root; member; member = member->next)
+        is_idle = is_idle && !member->comms[0] && !member->comms[1];
+    const bool may_abort = root->mode->aborts && !root->is_capturing && root->graph_count == 0;
+    const bool is_free = is_idle || (may_abort && try_abort(root));
+    root->info.must_exit = !is_free;
+    for (struct eo_group *member = root; member; member = member->next) {
+        for (int i = 0; i < 2; i++) {
+            if (!member->comms[i])
+                continue;
+            member->comms[i]->nccl = NULL;
+            member->comms[i]->device->is_lost = !is_free;
+        }
+        member->parent = NULL;
+    }
+    if (!is_free)
+        eo_log_write(&root->log, EO_LOG_ERROR,
+                     "rank %u: %s; its work may stay on the device: end the process at once, without its destructors",
+                     root->rank, may_abort             ? "ncclCommAbort did not return"
+                                 : root->mode->aborts ? "NCCL cannot abort while captured steps exist"
+                                                       : "NCCL cannot abort in this mode");
+}

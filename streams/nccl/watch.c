@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a communicator has under way. NCCL does not tell when a rank of the same node has died or comes late: kernels
+ * wait for ever. So each collective stands between two events, and whoever waits for the device looks at the oldest: if
+ * it has begun and does not end, its time runs.
+ */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "streams/nccl/internal.h"
+
+eo_status eo_nccl_watch_init(struct eo_comm *comm)
+{
+    comm->flights = calloc(EO_NCCL_FLIGHTS_MAX, sizeof(*comm->flights));
+    if (!comm->flights)
+        return EO_ERR_NO_MEMORY;
+    cudaError_t error = cudaSuccess;
+    for (uint32_t i = 0; i < EO_NCCL_FLIGHTS_MAX && error == cudaSuccess; i++) {
+        error = cudaEventCreateWithFlags(&comm->flights[i].begin, cudaEventDisableTiming);
+        if (error == cudaSuccess)
+            error = cudaEventCreateWithFlags(&comm->flights[i].end, cudaEventDisableTiming);
+    }
+    return error == cudaSuccess ? EO_OK : eo_nccl_fail_cuda(comm->group, error, "cudaEventCreateWithFlags", "open");
+}
+
+void eo_nccl_watch_fini(struct eo_comm *comm)
+{
+    for (uint32_t i = 0; comm->flights && i < EO_NCCL_FLIGHTS_MAX; i++) {
+        if (comm->flights[i].begin)
+            (void)cudaEventDestroy(comm->flights[i].begin);
+        if (comm->flights[i].end)
+            (void)cudaEventDestroy(comm->flights[i].end);
+    }
+    free(comm->flights);
+    comm->flights = NULL;
+}
+
+/* Forgets what has ended. EO_IN_PROGRESS: something has not. */
+static eo_status retire(struct eo_comm *comm)
+{
+    while (comm->flight_count) {
+        const struct eo_nccl_flight *oldest = &comm->flights[comm->flight_head % EO_NCCL_FLIGHTS_MAX];
+        const cudaError_t error = eo_cuda_query_event(oldest->end);
+        if (error == cudaErrorNotReady)
+            return EO_IN_PROGRESS;
+        if (error != cudaSuccess)
+            return eo_nccl_fail_cuda(comm->group, error, oldest->what, oldest->label);
+        comm->flight_head++;
+        comm->flight_count--;
+        comm->waiting_since_ns = 0;
+    }
+    return EO_OK;
+}
+
+eo_status eo_nccl_flight_begin(struct eo_comm *comm, cudaStream_t stream, const char *what, const char *label,
+                               uint64_t bytes, struct eo_nccl_flight **flight)
+{
+    *flight = NULL;
+    comm->sequence++;
+    if (comm->group->root->is_capturing) /* events of a capture cannot be asked */
+        return EO_OK;
+    if (comm->flight_count == EO_NCCL_FLIGHTS_MAX) {
+        EO_TRY(retire(comm));
+        if (comm->flight_count == EO_NCCL_FLIGHTS_MAX) /* the oldest is what matters: it stays */
+            return EO_OK;
+    }
+    struct eo_nccl_flight *next = &comm->flights[(comm->flight_head + comm->flight_count) % EO_NCCL_FLIGHTS_MAX];
+    next->what = what;
+    next->label = label;
+    next->bytes = bytes;
+    next->sequence = comm->sequence;
+    const cudaError_t error = cudaEventRecord(next->begin, stream);
+    if (error != cudaSuccess)
+        return eo_nccl_fail_cuda(comm->group, error, "cudaEventRecord", label);
+    *flight = next;
+    return EO_OK;
+}
+
+eo_status eo_nccl_flight_end(struct eo_comm *comm, cudaStream_t stream, struct eo_nccl_flight *flight)
+{
+    if (!flight)
+        return EO_OK;
+    const cudaError_t error = cudaEventRecord(flight->end, stream);
+    if (error != cudaSuccess)
+        return eo_nccl_fail_cuda(comm->group, error, "cudaEventRecord", flight->label);
+    comm->flight_count++;
+    return EO_OK;
+}
+
+static eo_status check_oldest(struct eo_comm *comm)
+{
+    const struct eo_group *group = comm->group;
+    const eo_status status = retire(comm);
+    if (status != EO_IN_PROGRESS)
+        return status;
+    const struct eo_nccl_flight *oldest = &comm->flights[comm->flight_head % EO_NCCL_FLIGHTS_MAX];
+    const uint64_t now_ns = eo_now_ns();
+    if (comm->waiting_since_ns == 0) {
+        if (eo_cuda_query_event(oldest->begin) == cudaSuccess)
+            comm->waiting_since_ns = now_ns;
+        return EO_OK;
+    }
+    if (now_ns - comm->waiting_since_ns <= group->params.timeout_ms * UINT64_C(1000000))
+        return EO_OK;
+    return eo_nccl_fail(comm->group, EO_ERR_TIMEOUT,
+                        "rank %u of %u: %s '%s' of %llu bytes, collective %llu, has begun but not ended within %u ms: a rank "
+                        "is gone, late, or issued something else; find it, or raise the timeout",
+                        group->rank, group->params.rank_count, oldest->what, oldest->label,
+                        (unsigned long long)oldest->bytes, (unsigned long long)oldest->sequence,
+                        group->params.timeout_ms);
+}
+
+static eo_status check(struct eo_comm *comm)
+{
+    ncclResult_t state = ncclSuccess;
+    EO_TRY(eo_nccl_failure(comm->group));
+    const ncclResult_t asked = ncclCommGetAsyncError(comm->nccl, &state);
+    if (asked != ncclSuccess)
+        state = asked;
+    if (state != ncclSuccess && state != ncclInProgress) {
+        const struct eo_nccl_flight *oldest =
+            comm->flight_count ? &comm->flights[comm->flight_head % EO_NCCL_FLIGHTS_MAX] : NULL;
+        return eo_nccl_fail_call(comm->group, comm->nccl, state, oldest ? oldest->what : "between collectives",
+                                 oldest ? oldest->label : comm->reduces ? "reduce-scatters" : "all-gathers");
+    }
+    return comm->group->root->is_capturing ? EO_OK : check_oldest(comm);
+}
+
+eo_status eo_nccl_poll(struct eo_comm *comm)
+{
+    const eo_status status = check(comm);
+    if (status < 0)
+        eo_nccl_give_up(comm->group);
+    return status;
+}
+
+eo_status eo_nccl_drain(struct eo_comm *comm, cudaStream_t stream, const char *label)
+{
+    for (;;) {
+        EO_TRY(eo_nccl_poll(comm));
+        const cudaError_t error = eo_cuda_query_stream(stream);
+        if (error == cudaSuccess)
+            return EO_OK;
+        if (error != cudaErrorNotReady)
+            return eo_nccl_fail_cuda(comm->group, error, "cudaStreamQuery", label);
+        eo_pause();
+    }
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What was saved is what is loaded, to the bit, by any world; and the run goes on as if nothing had been between.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "saved_training.h"
+
+enum { SAVED_AT = 3, ENDS_AT = 6 };
+
+struct story {
+    char folder[256], copy[256];
+    uint64_t hash;  /* of the weights at the end, rank 0's */
+    uint64_t saved; /* at SAVED_AT */
+    char blob[64];
+};
+
+/* -- any world -----------------------------------------------------------------------------------------------------*/
+
+static void undisturbed(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    char blob[64] = "rank 0";
+    blob[5] = (char)('0' + self->rank);
+    saved_initialise(self);
+    saved_steps(self, SAVED_AT);
+    CHECK_THAT(saved_save(self, story->folder, 0, blob, sizeof(blob)) == EO_OK);
+    const uint64_t saved = saved_hash(self);
+    saved_steps(self, ENDS_AT);
+    const uint64_t hash = saved_hash(self);
+    if (self->rank == 0) {
+        story->hash = hash;
+        story->saved = saved;
+    }
+}
+
+static void resumed(struct saved_rank *self)
+{
+    const struct story *story = self->shared;
+    CHECK_THAT(saved_load(self, story->folder) == EO_OK);
+    CHECK_THAT(saved_hash(self) == story->saved);
+    CHECK_THAT(saved_save(self, story->copy, 0, NULL, 0) == EO_OK);
+    saved_steps(self, ENDS_AT);
+    CHECK_THAT(saved_hash(self) == story->hash);
+}
+
+/*
+ * Goal: saved by one world, loaded by another, weights and optimizer state are the same bits.
+ * Method: the loaded state is saved once more and both are compared; then both trainings go on, and must end alike.
+ * Gradients come from rank 0 alone, so that no sum depends on the world.
+ */
+static void check_worlds(const struct saved_settings *saved, const struct saved_settings *loaded, uint32_t count)
+{
+    struct story story = {.hash = 0};
+    saved_folder_make(story.folder, sizeof(story.folder));
+    if (saved_run(saved, undisturbed, &story)) {
+        const uint64_t arrays = saved_folder_hash(story.folder);
+        CHECK_THAT(arrays != 0 && story.hash != 0 && story.hash != story.saved);
+        for (uint32_t i = 0; i < count; i++) {
+            saved_folder_make(story.copy, sizeof(story.copy));
+            (void)saved_run(&loaded[i], resumed, &story);
+            CHECK_THAT(saved_folder_hash(story.copy) == arrays);
+            saved_folder_remove(story.copy);
+        }
+    }
+    saved_folder_remove(story.folder);
+}
+
+static void any_world(void)
+{
+    static const struct saved_settings sizes[] = {
+        {.ranks = 1}, {.ranks = 2}, {.ranks = 3}, {.ranks = 4}, {.ranks = 8},
+        {.ranks = 2, .gather_slots = 1}, {.ranks = 3, .memory = EO_MEMORY_DYNAMIC_POOL},
+        {.ranks = 2, .strategy = EO_STRATEGY_DDP}, {.ranks = 4, .strategy = EO_STRATEGY_HSDP, .shard_group = 2},
+    };
+    check_worlds(&(struct saved_settings){.ranks = 4}, sizes, sizeof(sizes) / sizeof(sizes[0]));
+    tap_case("saved by 4 ranks, loaded by 1, 2, 3, 4 and 8, with other slots, memory and strategies: the same bits");
+
+    static const struct saved_settings strategies[] = {
+        {.ranks = 4, .strategy = EO_STRATEGY_ZERO2}, {.ranks = 3, .strategy = EO_STRATEGY_ZERO1},
+        {.ranks = 4, .strategy = EO_STRATEGY_DDP}, {.ranks = 4, .strategy = EO_STRATEGY_HSDP, .shard_group = 2},
+    };
+    static const struct saved_settings others[] = {{.ranks = 3}, {.ranks = 2, .strategy = EO_STRATEGY_DDP}};
+    for (uint32_t i = 0; i < sizeof(strategies) / sizeof(strategies[0]); i++)
+        check_worlds(&strategies[i], others, 2);
+    tap_case("saved under zero1, zero2, ddp and hsdp, loaded under others: the same bits");
+
+    static const struct saved_settings halves[] = {
+        {.ranks = 3, .dtype = EO_DTYPE_BF16}, {.ranks = 1, .dtype = EO_DTYPE_BF16},
+        {.ranks = 2, .dtype = EO_DTYPE_BF16, .memory = EO_MEMORY_DYNAMIC_MALLOC},
+    };
+    check_worlds(&(struct saved_settings){.ranks = 4, .dtype = EO_DTYPE_BF16}, halves, 3);
+    tap_case("split master weights are saved joined, and split again to the same bits");
+
+    static const struct saved_settings thawed[] = {{.ranks = 2, .thaws = true, .states = 3}};
+    check_worlds(&(struct saved_settings){.ranks = 3, .thaws = true, .states = 3}, thawed, 1);
+    tap_case("three arrays of optimizer state, and no frozen layer");
+}
+
+/* -- beside training -----------------------------------------------------------------------------------------------*/
+
+static void saves_beside(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    eo_saver *saver = NULL;
+    eo_saver_report report;
+    saved_initialise(self);
+    CHECK_THAT(eo_saver_create(&saver, eo_saver_params(.runtime = self->runtime, .folder = story->folder, .keep = 2)) == EO_OK);
+    uint32_t begun = 0, written = 0;
+    for (uint32_t step = 0; step < 40; step++) {
+        const eo_status status = saved_step_with(self, saver, &report);
+        CHECK_THAT(status == EO_OK || status == EO_IN_PROGRESS);
+        written += report.is_written;
+        if (status == EO_OK && begun < 5) {
+            CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_OK);
+            CHECK_THAT(eo_saver_begin(saver, NULL, 0) == EO_IN_PROGRESS);
+            begun++;
+        }
+    }
+    CHECK_THAT(eo_saver_wait(saver, &report) == EO_OK);
+    written += report.is_written;
+    CHECK_THAT(written == begun && begun > 0);
+    eo_saver_destroy(&saver);
+    const uint64_t hash = saved_hash(self);
+    if (self->rank == 0)
+        story->hash = hash;
+}
+
+static void saves_nothing(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    saved_initialise(self);
+    saved_steps(self, 40);
+    CHECK_THAT(saved_hash(self) == story->hash);
+}
+
+static uint32_t count_entries(const char *folder, const char *suffix)
+{
+    uint32_t count = 0;
+    DIR *list = opendir(folder);
+    for (const struct dirent *entry = list ? readdir(list) : NULL; entry; entry = readdir(list))
+        count += strncmp(entry->d_name, "step-", 5) == 0 && strcmp(strchr(entry->d_name, '\0') - strlen(suffix), suffix) == 0;
+    if (list)
+        closedir(list);
+    return count;
+}
+
+static void beside_training(void)
+{
+    struct story story = {.hash = 0};
+    const struct saved_settings settings = {.ranks = 3};
+    saved_folder_make(story.folder, sizeof(story.folder));
+    (void)saved_run(&settings, saves_beside, &story);
+    (void)saved_run(&settings, saves_nothing, &story);
+    CHECK_THAT(count_entries(story.folder, "") == 2 && count_entries(story.folder, ".new") == 0);
+    saved_folder_remove(story.folder);
+    tap_case("saves beside training change no bit of it, end in order, and the newest two stay");
+}
+
+/* -- the trainer's bytes, the step, one step twice -----------------------------------------------------------------*/
+
+static void saves_again(struct saved_rank *self)
+{
+    struct story *story = self->shared;
+    CHECK_THAT(saved_load(self, story->folder) == EO_OK);
+    CHECK_THAT(saved_save(self, story->folder, 1, "new", 3) == EO_OK);
+}
+
+static void bytes_of_the_trainer(void)
+{
+    struct story story = {.hash = 0};
+    char path[512], blob[64];
+    uint64_t step = 0;
+    eo_checkpoint *checkpoint = NULL;
+    saved_folder_make(story.folder, sizeof(story.folder));
+    (void)saved_run(&(struct saved_settings){.ranks = 3}, undisturbed, &story);
+    CHECK_THAT(eo_checkpoint_find(path, sizeof(path), &step, story.folder, &saved_log) == EO_OK && step == SAVED_AT);
+    CHECK_THAT(eo_checkpoint_open(&checkpoint, path, &saved_log) == EO_OK);
+    for (uint32_t r = 0; checkpoint && r < 3; r++) {
+        uint32_t bytes = sizeof(blob);
+        CHECK_THAT(eo_checkpoint_blob(checkpoint, r, blob, &bytes) == EO_OK && bytes == sizeof(blob));
+        CHECK_THAT(strncmp(blob, "rank ", 5) == 0 && blob[5] == (char)('0' + r));
+    }
+    eo_checkpoint_close(&checkpoint);
+    const uint64_t arrays = saved_folder_hash(story.folder);
+
+    /* The same step once more, by fewer ranks: it takes the place of the old one. */
+    (void)saved_run(&(struct saved_settings){.ranks = 2}, saves_again, &story);
+    CHECK_THAT(count_entries(story.folder, "") == 1);
+    CHECK_THAT(eo_checkpoint_open(&checkpoint, path, &saved_log) == EO_OK);
+    uint32_t bytes = sizeof(blob);
+    CHECK_THAT(checkpoint && eo_checkpoint_blob(checkpoint, 1, blob, &bytes) == EO_OK && bytes == 3);
+    eo_checkpoint_close(&checkpoint);
+    CHECK_THAT(saved_folder_hash(story.folder) == arrays);
+    saved_folder_remove(story.folder);
+    tap_case("the trainer's bytes of each rank come back; a step that is saved twice replaces the old one whole");
+}
+
+/* -- resharding ----------------------------------------------------------------------------------------------------*/
+
+static void resharding(void)
+{
+    struct story story = {.hash = 0};
+    char path[512];
+    eo_checkpoint *checkpoint = NULL;
+    saved_folder_make(story.folder, sizeof(story.folder));
+    (void)saved_run(&(struct saved_settings){.ranks = 4, .dtype = EO_DTYPE_BF16}, undisturbed, &story);
+    const uint64_t arrays = saved_folder_hash(story.folder);
+    CHECK_THAT(eo_checkpoint_find(path, sizeof(path), NULL, story.folder, &saved_log) == EO_OK);
+    CHECK_THAT(eo_checkpoint_open(&checkpoint, path, &saved_log) == EO_OK);
+    static const uint32_t counts[] = {1, 3, 8};
+    for (uint32_t i = 0; checkpoint && i < 3; i++) {
+        eo_checkpoint *other = NULL;
+        eo_checkpoint_info info = {0};
+        saved_folder_make(story.copy, sizeof(story.copy));
+        CHECK_THAT(eo_checkpoint_reshard(checkpoint, story.copy, counts[i], &saved_log) == EO_OK);
+        CHECK_THAT(saved_folder_hash(story.copy) == arrays);
+        CHECK_THAT(eo_checkpoint_find(path, sizeof(path), NULL, story.copy, &saved_log) == EO_OK);
+        CHECK_THAT(eo_checkpoint_open(&other, path, &saved_log) == EO_OK);
+        if (other)
+            eo_checkpoint_get_info(other, &info);
+        CHECK_THAT(info.rank_count == counts[i] && info.step == SAVED_AT);
+        eo_checkpoint_close(&other);
+        CHECK_THAT(eo_checkpoint_reshard(checkpoint, story.copy, counts[i], &saved_log) == EO_ERR_IO); /* it is there */
+        CHECK_THAT(saved_folder_hash(story.copy) == arrays);
+        saved_folder_remove(story.copy);
+    }
+    CHECK_THAT(eo_checkpoint_reshard(checkpoint, story.folder, 0, &saved_log) == EO_ERR_INVALID);
+    eo_checkpoint_close(&checkpoint);
+    saved_folder_remove(story.folder);
+    tap_case("resharded from 4 to 1, 3 and 8: the same bits, and what is there is not written over");
+}
+
+void checkpoint_world_cases(void)
+{
+    any_world();
+    beside_training();
+    bytes_of_the_trainer();
+    resharding();
+}

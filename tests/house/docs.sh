@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: the documents do not drift from the headers.
+# Method: the C blocks of docs/embedding.md, one after the other, and README's example are compiled with warnings as
+# errors; README's example is examples/line.c, word for word; links to files of the tree must lead somewhere.
+# usage: tests/house/docs.sh SOURCE C_COMPILER
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+source=$1 cc=$2
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+shown=$work/log
+echo 1..4
+
+blocks() { awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' "$1" 2>/dev/null; }
+
+compiles() # FILE: it has code, and the compiler takes it. A page shows functions that it does not call.
+{
+    [ "$(wc -l <"$1")" -ge 10 ] || { echo 'no code found' >"$work/log"; return 1; }
+    $cc -std=c11 -Wall -Wextra -Wpedantic -Wno-unused-function -Werror -fsyntax-only -I "$source/include" "$1" \
+        >"$work/log" 2>&1
+}
+
+blocks "$source/docs/embedding.md" >"$work/embedding.c"
+compiles "$work/embedding.c"
+result $? 'the code of docs/embedding.md compiles'
+blocks "$source/README.md" >"$work/readme.c"
+compiles "$work/readme.c" && [ "$(wc -l <"$work/readme.c")" -le 40 ]
+result $? "README's example has at most 40 lines and compiles"
+sed '1,/^ \*\/$/d' "$source/examples/line.c" 2>/dev/null | diff "$work/readme.c" - >"$work/log" 2>&1 && [ -s "$work/readme.c" ]
+result $? "README's example is examples/line.c"
+
+pages=$(cd "$source" 2>/dev/null && find README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md docs -name '*.md' 2>/dev/null)
+links=0
+: >"$work/log"
+for page in $pages; do
+    for link in $(grep -o '](\([^)#: ]*\)[)#]' "$source/$page" | sed 's/^](//; s/[)#]$//'); do
+        links=$((links + 1))
+        [ -e "$(dirname "$source/$page")/$link" ] || echo "$page: $link is not there" >>"$work/log"
+    done
+done
+[ $links != 0 ] && [ ! -s "$work/log" ]
+result $? "links between the documents lead somewhere ($links links)"

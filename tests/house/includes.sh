@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: the house holds. A folder includes what stands below it and nothing above; layers and tools are clients.
+# Method: every #include line of a folder that names a header of ours is held against what that folder may see.
+# usage: tests/house/includes.sh SOURCE
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+source=$1
+show() { printf '%s\n' "$bad"; }
+
+# Headers of ours are those in quotes, and those in angle brackets that begin with a folder of ours.
+ours='^[^:]*:[0-9]*:[[:space:]]*#[[:space:]]*include[[:space:]]*("|<(evenodd|base|streams|buffers|runtime|cluster|layers|tools|tests|eo_config))'
+
+check() # FOLDER ALLOWED: an extended expression for the beginning of the name
+{
+    files=$(find "$source/$1" -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' -o -name '*.cpp' \) 2>/dev/null | wc -l)
+    lines=$(cd "$source" 2>/dev/null && grep -rnE --include='*.[ch]' --include='*.cpp' --include='*.cu' --include='*.cuh' --include='*.inc' '#[[:space:]]*include' "$1" 2>/dev/null |
+        grep -E "$ours")
+    bad=$(printf '%s' "$lines" | grep -vE "include[[:space:]]*[<\"]($2)")
+    if [ "$files" = 0 ] || [ -z "$lines" ]; then
+        result 1 "$1 has sources with includes to look at"
+    else
+        [ -z "$bad" ]
+        result $? "$1 includes only what stands below it ($(printf '%s\n' "$lines" | wc -l) lines)"
+    fi
+}
+
+# A room may see itself, what the line names, and nothing else of ours. A folder with rooms is checked as a whole, too.
+low='eo_config\.h|evenodd/(common|status|log)\.h|base/'
+device="$low|streams/(device|bf16|gate|sum_order)\.h"
+planner="$low|buffers/|streams/device\.h|evenodd/"
+check include             'evenodd/'
+check base                "$low"
+check streams             "$low|streams/"
+check streams/cpu         "$device|streams/cpu/"
+check streams/cuda        "$device|streams/(cuda/|cpu/affinity\.h|trace/(cupti|nvtx)\.h)"
+check streams/local       "$device|streams/(collective|exchange|fabric|transports)\.h|streams/(cpu/|cuda/(state|collective_kernels)\.h|local/)"
+check streams/shared      "$device|streams/(collective|exchange|transports)\.h|streams/(cpu|local|shared)/"
+check streams/mpi         "$device|streams/(collective|exchange|transports)\.h|streams/(cpu|mpi)/"
+check streams/nccl        "$device|streams/(collective|exchange|transports)\.h|streams/(cuda/state\.h|nccl/)"
+check streams/trace       "$device|streams/trace/"
+check buffers             "$low|streams/device\.h|buffers/"
+check cluster             "$low|cluster/|evenodd/cluster\.h"
+check runtime             "$low|streams/|buffers/|runtime/|evenodd/"
+check runtime/plan        "$planner|runtime/plan/"
+check runtime/flight      "$planner|streams/trace/|runtime/(plan|flight)/"
+check runtime/world       "$planner|streams/|runtime/world/"
+check runtime/dynamic     "$planner|streams/|runtime/(internal\.h|plan/|dynamic/)"
+check runtime/checkpoint  "$planner|streams/|runtime/(internal\.h|plan/|checkpoint/)"
+layer='evenodd/|layers/(kernel_ops|kernel_table|denormals|team|element|checks|split)\.h'
+check layers              'evenodd/|layers/'
+check layers/reference    "$layer|layers/reference/"
+check layers/cpu          "$layer|layers/(cpu|reference)/"
+check layers/cuda         "$layer|layers/cuda/"
+check layers/transformer  "$layer|layers/transformer/"
+# The one header of base/ for the programs: all of it is inline, so a shared library hides nothing of it.
+client='evenodd/|base/json_writer\.h'
+check tools/shared        "$client|tools/shared/"
+check tools/interchange   "$client|tools/(shared|interchange)/"
+check tools/run           "$client|tools/(shared|interchange|run)/"
+check tools/train         "$client|tools/(shared|interchange|run|train)/"
+check tools/headtohead    "$client|tools/(shared|run|headtohead)/|tools/headtohead_page\.h"
+check tools/memplan       "$client|tools/(shared|interchange|memplan)/|tools/memplan_page\.h"
+check tools/checkpoint    "$client|tools/(shared|interchange)/|tools/run/checkpoint\.h"
+check tools/launch        "$client|tools/(shared|launch)/"
+check tools/postmortem    "$client|tools/shared/"
+check examples            'evenodd/'
+check tests/install/embed 'evenodd/|embed'
+finish

@@ -1,0 +1,52 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: what the house promises about every file. It names its licence; the library never prints, exits
+#       or reads the environment.
+# Method: find and grep over the folders. Each check fails when it has nothing to look at.
+# usage: tests/house/sources.sh SOURCE
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+cd "$1" || exit 1
+
+show() { printf '%s\n' "$offenders"; }
+
+report() # TEXT FILES_SEEN OFFENDERS
+{
+    offenders=$3
+    if [ "$2" = 0 ]; then
+        result 1 "$1: there is nothing to look at"
+    else
+        [ -z "$3" ]
+        result $? "$1 ($2 files)"
+    fi
+}
+
+folders='base streams buffers runtime cluster layers tools include tests examples .ci'
+# shellcheck disable=SC2086 # a list of words
+files=$(find $folders meson.build meson_options.txt -type f ! -name '*.pyc' ! -name '*.json' ! -name '*.jsonl' \
+    ! -path '*/subprojects/*' ! -path 'tests/fuzz/corpus/*' ! -path 'tests/fixtures/checkpoints/*' 2>/dev/null | LC_ALL=C sort)
+file_count=$(printf '%s' "$files" | grep -c .)
+
+bad=$(printf '%s\n' "$files" | while read -r file; do
+    [ -z "$file" ] || head -n 3 "$file" | grep -q 'SPDX-License-Identifier: MIT' || echo "$file"
+done)
+report 'every source names its licence in its first lines' "$file_count" "$bad"
+
+library=$(find base streams buffers runtime cluster layers -type f -name '*.[ch]' 2>/dev/null)
+library_count=$(printf '%s' "$library" | grep -c .)
+# What follows a comment's opening is prose. The one abort is that of a failed assertion.
+bad=$([ -z "$library" ] || printf '%s\n' "$library" | xargs grep -nE \
+    '(^|[^A-Za-z0-9_])(printf|fprintf|puts|putchar|perror|exit|_exit|abort|getenv|secure_getenv|setenv)[[:space:]]*\(' |
+    grep -vE '^[^:]*:[0-9]*:[[:space:]]*(/?\*|//)' | grep -vE '^base/check\.[ch]:')
+report 'the library never prints, exits, aborts or reads the environment' "$library_count" "$bad"
+
+# null_calls.c says that it is all of them; these have no pointer that could be NULL, or start another library.
+calls=$(cat include/evenodd/*.h 2>/dev/null | sed -n 's/^EO_EXPORT.*[ *]\(eo_[a-z0-9_]*\)(.*/\1/p' |
+    grep -vxE 'eo_mpi_(start|stop|abort)' | sort -u)
+call_count=$(printf '%s' "$calls" | grep -c .)
+bad=$(printf '%s\n' "$calls" | while read -r call; do
+    [ -z "$call" ] || grep -q "$call(" tests/conformance/null_calls.c || echo "$call"
+done)
+report 'every public function is called with NULL by a test' "$call_count" "$bad"
+finish

@@ -1,0 +1,48 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: with -Dcuda=disabled nothing of CUDA is linked or loaded, and asking for a GPU says how to get one, with exit status 2.
+# Nothing of MPI either, in any build, by who makes no world over it.
+# Method: a build of its own, of shared libraries and the tools, where CUDA may be or not; the loader lists what they need,
+# and what a training really has mapped is read while it runs.
+# usage: tests/install/without_cuda.sh SOURCE C_COMPILER
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+source=$1 cc=$2
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+log=$work/log
+shown=$log
+names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti|libmpi|libopen-'
+echo 1..4
+
+{ CC=$cc meson setup "$work/build" "$source" -Dcuda=disabled -Dtests=disabled -Dtools=enabled -Ddefault_library=shared &&
+    ninja -C "$work/build"; } >"$log" 2>&1
+result $? 'a build without CUDA'
+
+for program in "$work/build/libevenodd.so" "$work/build/layers/libevenodd_layers.so" "$work/build/tools/train"; do
+    ldd "$program"
+done >"$log" 2>&1
+grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
+result $? 'its libraries and programs need nothing of CUDA, nor of MPI'
+
+seq 1 4000 >"$work/text"
+quick="--text $work/text --model tiny --seq 32 --threads 1 --sample 0 --peak-seconds 0"
+# shellcheck disable=SC2086 # a list of words
+"$work/build/tools/train" $quick --steps 1000000 --batch 1 --log "$work/steps" >"$log" 2>&1 &
+pid=$!
+tries=0
+until [ -s "$work/steps" ] || [ $tries -gt 300 ] || ! kill -0 $pid 2>/dev/null; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+cp "/proc/$pid/maps" "$log" 2>/dev/null
+kill $pid
+wait $pid
+grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
+result $? 'a training has nothing of CUDA in its memory, nor of MPI'
+
+# shellcheck disable=SC2086
+"$work/build/tools/train" $quick --device cuda >"$log" 2>&1
+[ $? = 2 ] && grep -q -e '-Dcuda=enabled' "$log"
+result $? 'train --device cuda says what to build, and ends with exit status 2'

@@ -1,0 +1,41 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: with -Dcudnn=disabled a build for GPUs needs nothing of cuDNN, plans for attention by products alone, and trains.
+# Method: a build of its own; the loader lists what its programs need; memplan plans one model with it and with this build's
+# memplan; the simulated GPU runs the programs.
+# usage: tests/install/without_cudnn.sh SOURCE C_COMPILER MEMPLAN_WITH_CUDNN
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+source=$1 cc=$2 memplan=$3
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+log=$work/log build=$work/build
+shown=$log
+echo 1..4
+
+{ CC=$cc meson setup "$build" "$source" -Dcuda=enabled -Dcudnn=disabled -Dgpu_archs=90 -Dtools=enabled -Dtests=enabled &&
+    ninja -C "$build" tools/train tools/memplan tests/programs/sim_train && ! grep -q 'warning:' "$log"; } >"$log" 2>&1
+result $? 'a build without cuDNN, and without a warning'
+
+for program in train memplan; do
+    ldd "$build/tools/$program"
+done >"$log" 2>&1
+grep -q libcudart "$log" && ! grep -q libcudnn "$log" && {
+    nm -u "$build/tools/train" >"$log" 2>&1
+    grep -q cudaMalloc "$log" && ! grep -qi cudnn "$log"
+}
+result $? 'its programs need CUDA, and nothing of cuDNN'
+
+plan='--model gpt2 --world 1 --seq 1024 --batch 4 --kernels cuda --csv'
+# shellcheck disable=SC2086 # a list of words
+{ "$build/tools/memplan" $plan >"$work/without" && "$memplan" $plan >"$work/with"; } 2>"$log"
+bytes() { awk -F, '$1 == "block.0.forward_scratch" { print $4 }' "$1"; }
+echo "scratch of attention: $(bytes "$work/without") bytes, with cuDNN $(bytes "$work/with")" >>"$log"
+[ "$(bytes "$work/without")" -gt 1000000 ] && [ "$(bytes "$work/without")" != "$(bytes "$work/with")" ]
+result $? 'memplan plans the scratch of attention by products alone'
+
+seq 1 4000 >"$work/text"
+"$build/tests/programs/sim_train" --device cuda --text "$work/text" --model tiny --seq 32 --batch 1 --steps 4 --sample 0 \
+    --log "$work/steps" >"$log" 2>&1 && [ "$(wc -l <"$work/steps")" -ge 5 ]
+result $? 'it trains on a simulated GPU'

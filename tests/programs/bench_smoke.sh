@@ -1,0 +1,48 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: the benchmark runs, and what it writes can be read by programs; figures are not judged here.
+# Method: the lines that need no long run, on the programs of this build; then the JSON is read back by another reader.
+# usage: bench_smoke.sh SOURCE BUILD
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+source=$1
+build=$2
+folder=$(mktemp -d) || exit 1
+trap 'rm -rf "$folder"' EXIT
+
+report() # TEXT RESULT [FILE TO SHOW WHERE IT FAILED]
+{
+    shown=${3:-}
+    result "$2" "$1"
+}
+
+"$source/tools/bench/main.py" --build "$build" --quick --only plan,arena,calls,collectives,modes,idle,simulated \
+    --json "$folder/bench.json" >"$folder/table" 2>"$folder/progress"
+report 'the quick lines run' $? "$folder/progress"
+
+python3 - "$folder/bench.json" >"$folder/read" 2>&1 <<'END'
+import json, sys
+result = json.load(open(sys.argv[1]))
+assert result["schema"] == 1 and result["quick"] is True and result["machine"]["cores"] >= 1, result
+lines = result["lines"]
+for line in lines:
+    assert {"line", "what", "demanded", "measured", "verdict"} <= set(line), line
+    assert line["verdict"] in ("pass", "short", "shown"), line
+    assert line["what"] != "could not be measured", line
+names = [line["line"] for line in lines]
+assert set(names) == {"plan", "arena", "calls", "collectives", "modes", "idle", "simulated"}, names
+# A counter that counts nothing would pass everywhere: the system's allocator must have been seen.
+calls = next(line for line in lines if line["line"] == "calls")
+assert "dynamic:malloc 0;" not in calls["measured"] and calls["verdict"] == "pass", calls
+END
+report 'the JSON is whole, every line was measured, and evenodd makes no calls in a step' $? "$folder/read"
+
+rows=$(grep -cE ' (pass|short|shown)$' "$folder/table")
+[ "$rows" -ge 8 ]
+report "the table has a row for each ($rows)" $? "$folder/table"
+
+"$source/tools/bench/main.py" --build "$build" --only nonsense --json "$folder/none.json" >/dev/null 2>"$folder/refusal"
+[ $? = 2 ] && [ ! -e "$folder/none.json" ] && grep -q nonsense "$folder/refusal"
+report 'a line that is not known is refused by name, and nothing is written' $? "$folder/refusal"
+finish

@@ -1,0 +1,313 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: memplan is what train reserves, over many settings; its exit statuses and messages are what a script can rely on.
+# Method: train runs (--log) or plans (--plan) and memplan --verify compares; bad input must end with status 2, a message
+#         that holds the words of the case, and nothing written.
+# usage: memplan_runs.sh MEMPLAN TRAIN PYTHON
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+memplan=$(realpath "$1") train=$(realpath "$2") python=$3
+picture=$(realpath "$(dirname "$0")/../../docs/arena.svg")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+shown="$work/out $work/err"
+cd "$work" || exit 1
+
+run() # STATUS WORDS ARGUMENTS
+{
+    status=$1 words=$2
+    shift 2
+    timeout 100 "$memplan" "$@" >"$work/out" 2>"$work/err"
+    code=$?
+    [ $code = "$status" ] || { echo "# exit status $code, not $status" >>"$work/err"; return 1; }
+    cat "$work/out" "$work/err" | grep -qF -e "$words" || { echo "# it does not say: $words" >>"$work/err"; return 1; }
+}
+
+seq 1 4000 >text
+
+# settings of a run: train's words, then memplan's. Rows of train --plan are compared by name; a training is one of its log.
+both() # HOW TRAIN_WORDS MEMPLAN_WORDS
+{
+    if [ "$1" = plan ]; then
+        # shellcheck disable=SC2086 # lists of words
+        "$train" --plan $2 --threads 1 >log 2>err || return 1
+    else
+        # shellcheck disable=SC2086
+        rm -f log
+        "$train" --text text --steps 2 --sample 0 --peak-seconds 0 --threads 1 --log log $2 >/dev/null 2>err || return 1
+    fi
+    # shellcheck disable=SC2086
+    run 0 ' 0 differences' --kernels cpu $3 --verify log
+}
+
+base='--dtype fp32 --seq 64'
+for world in 1 2 3 4; do
+    both log "--model tiny --ranks $world --seq 64 --batch 1" "--model tiny --world $world $base"
+    result $? "tiny, trained on $world ranks, reserved what was planned"
+done
+both log '--model llama-tiny --ranks 2 --seq 64 --batch 2 --micro-batches 2 --recompute cheap --slots 1,1' \
+    "--model llama-tiny --world 2 $base --batch 2 --micro-batches 2 --recompute cheap --slots 1,1"
+result $? 'llama-tiny, trained with micro-batches, cheap recompute and one slot each, reserved what was planned'
+both log '--model tiny --ranks 2 --seq 64 --batch 2 --granularity half --recompute all --head-chunks 3' \
+    "--model tiny --world 2 $base --batch 2 --granularity half --recompute all --head-chunks 3"
+result $? 'tiny, trained in halves with everything recomputed and the head in pieces, reserved what was planned'
+both log '--model tiny --ranks 2 --seq 64 --batch 1 --dtype bf16 --reduce bf16' \
+    '--model tiny --world 2 --seq 64 --dtype bf16 --reduce bf16'
+result $? 'tiny, trained in bf16, reserved what was planned'
+
+planned=0
+for model in tiny small base gpt2 gpt2-medium llama-tiny llama-small qwen2-tiny qwen3-tiny; do
+    for world in 1 2 5 8; do
+        for more in '--recompute none' '--recompute 2 --micro-batches 3' '--recompute cheap --slots 3,2' \
+            '--recompute all --granularity half --head-chunks 2' '--dtype bf16 --micro-batches 2'; do
+            dtype=fp32
+            case $more in *dtype*) dtype= ;; esac
+            both plan "--model $model --ranks $world --seq 128 --batch 2 $more" \
+                "--model $model --world $world --seq 128 --batch 2 ${dtype:+--dtype $dtype} $more" || break 3
+            planned=$((planned + 1))
+        done
+    done
+done
+[ $planned = 180 ]
+result $? "$planned plans of train have memplan's rows, by name"
+planned=0
+for model in tiny llama-tiny qwen3-tiny; do
+    for world in 2 6; do
+        for strategy in ddp zero1 zero2 hsdp:2; do
+            for more in '--recompute cheap --slots 3,2' '--recompute 2 --micro-batches 3 --granularity half' \
+                '--recompute none --head-chunks 2 --slots 1,1 --micro-batches 2'; do
+                more="$more --strategy $strategy"
+                both plan "--model $model --ranks $world --seq 128 --batch 2 $more" \
+                    "--model $model --world $world --seq 128 --batch 2 --dtype fp32 --gpus-per-node $world $more" || break 4
+                planned=$((planned + 1))
+            done
+        done
+    done
+done
+[ $planned = 72 ]
+result $? "$planned plans of other strategies have memplan's rows, by name"
+if [ -n "${EO_TEST_FULL:-}" ]; then # a step of each preset whose ranks fit into this machine; of the others the plan
+    for model in tiny small base gpt2 gpt2-medium gpt2-large gpt2-xl llama-tiny llama-small llama-1b qwen2-tiny qwen3-tiny; do
+        bytes=$("$memplan" --model $model --world 2 --seq 64 --dtype fp32 --kernels cpu --json |
+            "$python" -c 'import json, sys; print(2 * json.load(sys.stdin)["arena_bytes"])')
+        free=$(awk '/^MemAvailable/ { printf "%.0f", $2 * 1024 }' /proc/meminfo)
+        how=plan
+        [ "$bytes" -lt $((free / 10 * 4)) ] && how=log
+        both $how "--model $model --ranks 2 --seq 64 --batch 1" "--model $model --world 2 --seq 64 --dtype fp32"
+        result $? "$model on 2 ranks ($how, $((bytes >> 20)) MiB) is what was planned"
+    done
+fi
+"$train" --plan --model gpt2 --ranks 4 --threads 1 --seq 128 >log
+run 1 'planned' --kernels cpu --model gpt2 --world 4 --seq 128 --dtype fp32 --batch 3 --verify log
+result $? 'another batch is a difference, and exit status 1'
+sed 's/  39385600/  39385601/' log >spoiled
+run 1 'weights.embedding, bytes' --kernels cpu --model gpt2 --world 4 --seq 128 --dtype fp32 --batch 2 --verify spoiled
+result $? 'a byte in a row is a difference'
+
+# A log's first line is the plan, which is compared like what --plan prints.
+both log '--model tiny --ranks 2 --seq 64 --batch 1' "--model tiny --world 2 $base" && grep -q 'every row by name' out
+result $? 'the rows of a log of train are compared by name'
+spoil() # SED_EXPRESSION WORDS
+{
+    sed "1$1" log >spoiled
+    ! cmp -s log spoiled && run 1 "$2" --kernels cpu --model tiny --world 2 $base --verify spoiled &&
+        grep -q ' 1 difference$' out
+}
+spoil 's/\("name":"weights.block.1",[^}]*"bytes":\)/\11/' 'weights.block.1, bytes'
+result $? 'bytes of a row of the log are a difference'
+spoil 's/\("name":"gradient.block.1",[^}]*"offset":\)/\11/' 'gradient.block.1, offset'
+result $? 'the offset of a row of the log is a difference'
+spoil 's/{"name":"state0.block.1"[^}]*},//' 'is only in the plan'
+result $? 'a row that the log lacks is a difference'
+
+# Strategies: trained on 4 ranks, and held against the plan by name.
+for strategy in ddp zero1 zero2 hsdp:2; do
+    both log "--model tiny --ranks 4 --seq 64 --batch 1 --micro-batches 2 --strategy $strategy" \
+        "--model tiny --world 4 $base --micro-batches 2 --strategy $strategy" && grep -q 'every row by name' out
+    result $? "$strategy, trained on 4 ranks, reserved what was planned"
+done
+run 1 'weights.block.0, bytes' --kernels cpu --model tiny --world 4 $base --micro-batches 2 --strategy zero3 --verify log
+result $? 'another strategy is a difference'
+run 0 'strategies, each planned' --kernels cpu --model tiny --world 16 --strategy all && grep -q 'hsdp:8 *zero3' out
+result $? 'all strategies stand side by side'
+run 0 'best-strategy: strategy zero1 fits' --kernels cpu --model tiny --world 4 --device-memory 80GiB --fit best-strategy
+result $? 'what fits with the least to receive is the best strategy'
+
+# Models of a config.json: train and memplan read the same file, to the same plan.
+mkdir gpt2 llama mistral qwen2 qwen3
+echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_positions":160}' >gpt2/config.json
+echo '{"model_type":"llama","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,
+    "intermediate_size":172,"vocab_size":300,"tie_word_embeddings":true}' >llama/config.json
+echo '{"architectures":["MistralForCausalLM"],"num_hidden_layers":2,"hidden_size":128,"num_attention_heads":16,
+    "intermediate_size":344,"vocab_size":515,"sliding_window":4096,"rms_norm_eps":1e-5}' >mistral/config.json
+echo '{"model_type":"qwen2","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":172,
+    "num_key_value_heads":2,"vocab_size":300}' >qwen2/config.json
+echo '{"model_type":"qwen3","num_hidden_layers":2,"hidden_size":64,"num_attention_heads":4,"intermediate_size":172,
+    "num_key_value_heads":2,"head_dim":24,"vocab_size":300}' >qwen3/config.json
+planned=0
+for model in gpt2/config.json llama llama/config.json ./mistral qwen2 qwen3; do
+    for world in 1 3 4; do
+        for more in '' '--recompute all --micro-batches 2' '--recompute cheap --slots 1,2 --head-chunks 2'; do
+            both plan "--model ./$model --ranks $world --seq 48 --batch 2 $more" \
+                "--model ./$model --world $world --seq 48 --batch 2 --dtype fp32 $more" &&
+                grep -q 'every row by name' out || break 3
+            planned=$((planned + 1))
+        done
+    done
+done
+[ $planned = 54 ]
+result $? "$planned plans of train for a config.json have memplan's rows, by name"
+for model in gpt2 llama qwen2 qwen3 mistral; do
+    both log "--model ./$model --ranks 2 --seq 64 --batch 2" "--model ./$model --world 2 $base --batch 2" &&
+        grep -q 'every row by name' out
+    result $? "a $model of a config.json, trained, reserved what was planned"
+    "$memplan" --model ./$model --kernels cpu | sed -n 's/^  the config leaves unset: //p; s/^ \{27\}\([^ ]\)/\1/p' >said
+    "$train" --model ./$model --plan 2>err >out && sed -n 's/^the config leaves unset: //p; s/^ \{25\}//p' err >out &&
+        [ -s said ] && cmp -s said out
+    result $? "what the $model's config left out is listed once by train, as by memplan"
+done
+# The last of them was mistral, with a window shorter than its context.
+grep -q 'warning: .*ignore sliding_window 4096' err && "$train" --model ./llama --plan 2>err >out &&
+    ! grep -q warning err
+result $? "a field that the layers do not compute is warned of, where it is there"
+tr -d '\n' <llama/config.json | sed 's/}$/,"rope_scaling":{"type":"yarn","factor":4.0}}/' >yarn.json
+"$memplan" --model ./yarn.json >out 2>err && "$train" --model ./yarn.json --plan >out 2>err &&
+    grep -q 'ignore rope_scaling of type yarn' err
+result $? "positions that the layers do not compute are planned all the same"
+both plan '--model llama-3-8b --ranks 8 --seq 512 --dtype bf16' '--model llama-3-8b --world 8 --seq 512 --batch 2'
+result $? "a published model has one plan by its name, too"
+both plan '--model qwen3-8b --ranks 8 --seq 512 --recompute cheap' '--model qwen3-8b --world 8 --seq 512 --batch 2 --dtype fp32 --recompute cheap'
+result $? "so has one with norms of q and k"
+
+# Exit statuses.
+run 0 'FITS, with' --model llama-3-8b --device H100
+result $? 'what fits is 0'
+run 1 'DOES NOT FIT' --model llama-3-70b --device H100
+result $? 'what does not is 1'
+run 0 'GiB left; batch' --model llama-3-8b --device H100 --fit max-batch
+result $? 'a search gives its neighbour'
+run 1 'nothing fits' --model llama-3-70b --device H100 --world 1 --fit max-batch
+result $? 'a search that finds nothing is 1'
+run 0 'agrees' --published && [ "$(grep -c '^| .* | \(agrees\|shown\) |$' out)" -ge 50 ] && ! grep -q WRONG out
+result $? 'published figures agree, at least 50 of them'
+run 0 '' --model gpt2-xl --set n_layer=6 --batch 4 --kernels cpu --svg arena.svg && cmp "$picture" arena.svg >err 2>&1
+result $? "README's picture is what memplan draws"
+run 0 'roundup' --model qwen3-8b --explain
+result $? 'formulae are shown with their numbers'
+run 0 'planned, not run' --model mixtral-8x7b
+result $? 'a family without kernels is said to be planned, not run'
+
+# JSON, CSV, diff.
+"$memplan" --model gpt2 --world 4 --device-memory 8GiB --json >a.json 2>err
+"$memplan" --model gpt2 --world 8 --device-memory 8GiB --json >b.json 2>>err
+"$python" - <<'END' >out 2>>err
+import json
+plan = json.load(open("a.json"))
+for key in ("schema", "parameters", "arena_bytes", "lower_bound_bytes", "outside_bytes", "total_bytes", "capacity_bytes", "fits",
+            "categories", "rows", "fit"):
+    assert key in plan, key
+assert plan["total_bytes"] == plan["arena_bytes"] + plan["outside_bytes"] - (plan["host_bytes"] if plan["settings"]["on_gpu"] else 0)
+assert sum(plan["categories_at_peak"].values()) == plan["lower_bound_bytes"]
+for row in plan["rows"]:
+    assert set(row) == {"name", "class", "space", "bytes", "offset", "first", "last"}
+END
+result $? 'the JSON has its fields, and its sums are right'
+run 0 '0 differences' --diff a.json a.json
+result $? 'a plan does not differ from itself'
+run 1 'world' --diff a.json b.json
+result $? 'plans that differ are told apart, and exit status 1'
+run 0 'name,class,space,bytes,offset,first,last' --model tiny --csv
+result $? 'rows come as CSV'
+"$memplan" --model gpt2 --world 4 --svg plan.svg >out 2>err && "$python" -c 'import sys, xml.dom.minidom
+titles = xml.dom.minidom.parse("plan.svg").getElementsByTagName("title")
+assert len(titles) > 100, len(titles)' 2>>err
+result $? 'the picture is well-formed, and names its rectangles'
+run 0 'of a step with 3 micro-batches in place of 3000' --kernels cpu --model tiny --seq 64 --micro-batches 3000 --svg plan.svg &&
+    grep -q 'in place of 3000' plan.svg && [ "$(wc -c <plan.svg)" -lt 1000000 ]
+result $? 'a step of very many micro-batches is shown by one of three, and says so'
+
+# Bad input: status 2, a message, nothing written.
+refuse() # NAME WORDS ARGUMENTS
+{
+    name=$1 words=$2
+    shift 2
+    rm -f written.svg written.html
+    run 2 "$words" --svg written.svg --html written.html "$@" && [ ! -e written.svg ] && [ ! -e written.html ]
+    result $? "$name"
+}
+refuse 'no model' '--model is missing'
+refuse 'an unknown model' "'gpt9' is neither" --model gpt9
+refuse 'a file that is not there' 'No such file' --model ./nothing.json
+refuse 'an unknown option' '--wrong' --model tiny --wrong
+refuse 'a verification with pictures' '--verify prints differences' --model tiny --verify nothing.jsonl
+run 2 'stand alone' --diff one.json other.json --model tiny
+result $? 'a difference of a model'
+"$memplan" --model tiny --seq 32 --world 2 --strategy all --world 4 --strategy zero2 >twice 2>err &&
+    "$memplan" --model tiny --seq 32 --world 4 --strategy zero2 >once 2>>err && [ -s once ] && cmp once twice >>err
+result $? 'of an option that is given twice the last counts'
+refuse 'a world of 0' '--world is 0' --model tiny --world 0
+refuse 'a world that is no whole nodes' 'not a multiple of --gpus-per-node' --model tiny --world 12
+refuse 'a group that does not divide the world' 'do not divide' --model tiny --world 8 --strategy hsdp:3
+refuse 'groups of none' "'hsdp:0'" --model tiny --strategy hsdp:0
+refuse 'an unknown strategy' "'zero9'" --model tiny --strategy zero9
+refuse 'a sequence above the context' 'longer than the model' --model gpt2 --seq 2048
+refuse 'an unknown device' 'not in the table' --model tiny --device C64
+refuse 'bytes that are none' "'80 apples'" --model tiny --device-memory '80 apples'
+refuse 'no memory to fit into' 'the capacity is missing' --model tiny --fit max-batch
+refuse 'a batch out of range' 'batch x seq' --model gpt2 --batch 1048576 --seq 1024
+refuse 'one slot count' '--slots' --model tiny --slots 2
+refuse 'a set that is none' 'KEY=VALUE' --model tiny --set n_layer
+refuse 'a set that cannot be' 'n_head, 5, does not divide' --model tiny --set n_head=5
+run 2 'neither the summary' --model tiny --verify text
+result $? 'a log that holds nothing'
+mkfifo pipe
+ln -s /dev/zero zeros
+run 2 'pipe: is not a file, but a pipe' --model tiny --verify pipe
+result $? 'a log that is a pipe'
+run 2 'zeros: is not a file, but a device' --model tiny --verify zeros
+result $? 'a log that is a device'
+for other in pipe zeros; do
+    run 2 "$other: is not a file, but a" --diff a.json $other
+    result $? "a plan to compare that is a $other"
+done
+run 2 'svg pipe: is not a file, but a pipe' --model tiny --svg pipe
+result $? 'a picture into a pipe'
+echo '{"model_type":"bert"}' >config.json
+refuse 'a family that is not known' "'bert', an unknown family; known families" --model .
+head -c 104857600 /dev/zero >model.safetensors
+echo '{"model_type":"gpt2","n_layer":2,"n_embd":64,"n_head":4,"vocab_size":99}' >config.json
+refuse 'safetensors that are 100 MB of nothing' 'does not begin with' --model .
+head -c 104857600 /dev/zero | tr '\0' 7 >model.safetensors
+refuse 'safetensors that are 100 MB of no header' 'by its first 8 bytes' --model .
+echo '{"model_type":"gpt2","n_layer":1000,"n_embd":64,"n_head":4,"vocab_size":99}' >config.json
+"$python" -c 'import struct, sys
+body = b"{\"a\":[" + b"[]," * 2000000 + b"[]]}"
+sys.stdout.buffer.write(struct.pack("<Q", len(body)) + body)' >model.safetensors
+refuse 'a header of lists, which would be 50 times as large when it is parsed' 'values, more than a model of' --model .
+rm -f model.safetensors
+experts='"hidden_size":64,"num_attention_heads":4,"num_key_value_heads":2,"head_dim":16,"moe_intermediate_size":16'
+experts="$experts,\"intermediate_size\":64,\"num_experts_per_tok\":2,\"vocab_size\":300"
+echo "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":4096,\"num_experts\":65536,$experts}" >config.json
+refuse 'more experts in all than any model has' '4096 layers of 65536 experts are 268435456 experts' --model .
+echo "{\"model_type\":\"qwen3_moe\",\"num_hidden_layers\":4096,\"num_experts\":2,$experts}" >config.json
+refuse 'more layers than a plan takes' 'at most 4094 blocks are' --model .
+refuse 'more layers than a plan takes, in halves' 'at most 2047 blocks are' --model . --granularity half \
+    --set num_hidden_layers=2048
+head -c 5000000 /dev/zero >config.json
+refuse 'a config larger than any' 'larger than' --model .
+rm -f config.json
+mkfifo pipe.json
+refuse 'a pipe' 'is not a file' --model ./pipe.json
+run 2 'config.json' --model .
+result $? 'a folder without a config'
+run 2 'folder' --model tiny --svg nowhere/plan.svg
+result $? 'a picture into a folder that is not there'
+
+# Speed: generous, for machines that do other things too.
+start=$(date +%s%N)
+"$memplan" --model llama-3.1-405b --world 16384 >out 2>err
+end=$(date +%s%N)
+[ $(((end - start) / 1000000)) -lt 5000 ]
+result $? "405B on 16,384 ranks took $(((end - start) / 1000000)) ms"
+finish

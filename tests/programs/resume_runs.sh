@@ -1,0 +1,261 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: a run that is saved, stopped and resumed ends in the bits of one that was never interrupted, whatever it is
+#       resumed with, and what cannot be resumed is refused before anything is done.
+# Method: train as its users run it; weights_hash and the log are compared.
+# usage: resume_runs.sh TRAIN CHECKPOINT|- [OPTION ...]
+#        options go to train (--device cuda); without the checkpoint tool only saving and resuming is tried
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+train=$(realpath "$1") tool=$2 fixtures=$(realpath "$(dirname "$0")/../fixtures")
+[ "$tool" = - ] || tool=$(realpath "$tool")
+shift 2
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+shown='out err'
+cd "$work" || exit 1
+
+seq 1 4000 >text
+
+model=2x32x2
+run() # OPTION ...
+{
+    # shellcheck disable=SC2086 # a list of options
+    "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 12 $extra "$@" \
+        >out 2>err
+}
+
+hash() { sed -n 's/^weights_hash \([0-9a-f]*\).*/\1/p' out; }
+losses() { grep '"loss"' "$1" | grep '"grad_norm"' | sed 's/,"lr".*//'; }
+
+extra=$*
+
+run --ranks 2 --batch 2 --log whole.jsonl --val-every 5
+wanted=$(hash)
+[ -n "$wanted" ]
+result $? 'a run that is not interrupted'
+
+run --ranks 2 --batch 2 --checkpoint saved --checkpoint-every 5 --log parts.jsonl --val-every 5 &&
+    [ "$(hash)" = "$wanted" ] && [ "$(grep -c 'saved:.*the step lost .* ms' out)" = 3 ] &&
+    [ "$(ls saved | tr '\n' ' ')" = 'step-000000000005 step-000000000010 step-000000000012 ' ]
+result $? 'saving every 5 steps and at the end changes no bit, and tells what a step lost'
+
+rm -rf saved/step-000000000012
+run --ranks 2 --batch 2 --checkpoint saved --resume --log parts.jsonl --val-every 5 && [ "$(hash)" = "$wanted" ] &&
+    grep -q 'resuming from saved/step-000000000010' out
+result $? '--resume takes the newest one, and ends in the same bits'
+
+run --ranks 2 --batch 2 --resume saved/step-000000000005 --log parts.jsonl --val-every 5 && [ "$(hash)" = "$wanted" ]
+result $? '--resume DIR takes that one, and ends in the same bits'
+
+losses whole.jsonl >whole && losses parts.jsonl >parts && cmp -s whole parts && [ "$(wc -l <parts)" = 12 ] &&
+    [ "$(grep -c '"plan"' parts.jsonl)" -ge 1 ] && [ "$(grep -c '"summary"' parts.jsonl)" = 1 ]
+result $? 'the log goes on: each step once, with the same loss and norm'
+
+run --ranks 2 --batch 2 --memory dynamic:pool --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
+result $? 'resumed with another memory mode: the same bits'
+
+run --ranks 2 --batch 2 --slots 3,1 --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
+result $? 'resumed with other slots: the same bits'
+
+run --ranks 4 --batch 1 --resume saved/step-000000000005 && [ -n "$(hash)" ] && ! grep -q 'was .* now' err
+result $? 'resumed by twice the ranks, with as many sequences a step: nothing to warn of'
+
+run --ranks 3 --batch 1 --lr 0.01 --resume saved/step-000000000005 && grep -q 'sequences a step .* was 4, is 3 now' err &&
+    grep -q 'lr was .* is 0.01' err
+result $? 'resumed with other settings: each difference is told'
+
+run --ranks 2 --batch 2 --checkpoint kept --checkpoint-every 2 --keep 2 &&
+    [ "$(ls kept | tr '\n' ' ')" = 'step-000000000010 step-000000000012 ' ]
+result $? '--keep 2 leaves the newest two'
+
+# Whoever looks between, after a kill too, finds no half of a checkpoint under the name of a whole one. What is not ours stays.
+echo mine >kept/step-000000000010/notes && echo mine >kept/step-000000000003
+run --ranks 2 --batch 2 --steps 16 --checkpoint kept --checkpoint-every 2 --keep 2 --resume &&
+    [ "$(ls kept | tr '\n' ' ')" = 'step-000000000003 step-000000000010.old step-000000000014 step-000000000016 ' ] &&
+    [ "$(ls kept/*.old)" = notes ] && [ "$(cat kept/*.old/notes kept/*03 | tr '\n' ' ')" = 'mine mine ' ]
+result $? 'a checkpoint that --keep removes loses its name before its first file; what is not ours stays'
+
+run --ranks 2 --batch 2 --checkpoint nothing-yet --resume && [ "$(hash)" = "$wanted" ] && grep -q 'from the start' out
+result $? '--resume where there is no checkpoint yet starts, so that the same command can be run again'
+
+refused() # WORDS OPTION ...
+{
+    words=$1
+    shift
+    run --ranks 2 --batch 2 "$@"
+    [ $? = 2 ] && grep -q -- "$words" err && [ -z "$(hash)" ]
+}
+
+mkdir taken && exec 8>taken/.lock && flock 8
+refused 'taken: another run writes checkpoints there' --checkpoint taken
+status=$?
+exec 8>&-
+[ $status = 0 ] && [ "$(ls taken)" = '' ] && run --ranks 2 --batch 2 --checkpoint taken
+result $? 'a folder that another run writes to is refused before the first step, and free when that one has ended'
+
+# A folder cannot take a file's name; and a file cannot be larger than the limit.
+mkdir named && touch named/step-000000000004
+run --ranks 2 --batch 2 --checkpoint named --checkpoint-every 2
+[ $? = 1 ] && [ "$(hash)" = "$wanted" ] && [ "$(grep -c 'saved:' out)" = 5 ] && ! grep -q 'step  *4 / 12 *saved' out &&
+    grep -q 'step-000000000004: Not a directory; earlier checkpoints are unchanged, training continues' err &&
+    grep -q '1 of the .* could not be written, .* of step 4; the newest checkpoint there is named/step-000000000012' err
+result $? 'a checkpoint that cannot get its name is not said to be saved, and decides the exit status'
+
+(ulimit -f 16 && run --ranks 2 --batch 2 --checkpoint full)
+[ $? = 1 ] && [ "$(hash)" = "$wanted" ] && ! grep -q 'saved:' out && grep -q 'File too large' err &&
+    grep -q 'of step 12; no checkpoint exists' err
+result $? 'a last checkpoint that cannot be written: exit status 1'
+
+: >out # the run before wrote steps, too
+(ulimit -f 16 && exec "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text \
+    --steps 1000000 $extra --checkpoint full2 >out 2>err) &
+pid=$!
+while kill -0 $pid && ! grep -q 'step  ' out; do
+    sleep 0.2
+done
+kill -TERM $pid
+wait $pid
+[ $? = 1 ] && grep -q 'interrupted after step' out && grep -q 'of the .* could not be written' err
+result $? 'nor after SIGTERM'
+
+rm -rf used && cp -r saved used && before=$(ls -lR used)
+refused 'used: holds checkpoints of another run, the newest is used/step-000000000012' --checkpoint used --seed 3 --keep 1 &&
+    refused 'holds checkpoints of another run' --checkpoint used --resume kept && [ "$(ls -lR used)" = "$before" ]
+result $? 'a folder with checkpoints of another run: status 2, and they stay as they are'
+
+run --ranks 2 --batch 2 --checkpoint used --resume used/step-000000000005 && [ "$(hash)" = "$wanted" ] &&
+    run --ranks 2 --batch 2 --checkpoint used --checkpoint-used --seed 3 && [ "$(hash)" != "$wanted" ]
+result $? 'with --checkpoint-used, or going on from one of them, it is taken'
+
+# Names in a folder of checkpoints that are no files: nothing is waited for, or read without end.
+mkfifo pipe
+limited() # OPTION ...: of a run that may hang
+{
+    # shellcheck disable=SC2086
+    timeout -k 2 30 "$train" --model $model --seq 16 --sample 0 --threads 1 --peak-seconds 0 --text text --steps 12 $extra \
+        --ranks 2 --batch 2 "$@" >out 2>err
+}
+bad=0
+for what in pipe /dev/zero saved; do
+    rm -rf special && cp -r saved special && ln -sf "$(realpath $what)" special/.lock
+    limited --checkpoint special --resume
+    [ $? = 2 ] && grep -q 'special/.lock: is not a regular file, so runs cannot lock the folder with it; remove it' err || bad=1
+done
+rm -rf special && cp -r saved special && rm special/.lock && mkfifo special/.lock
+limited --checkpoint special --resume
+[ $? = 2 ] && grep -q 'special/.lock: is not a regular file' err || bad=1
+result $bad 'a lock that is a pipe, or a link: status 2, and nothing waits'
+
+bad=0
+for name in manifest rank-00001; do
+    for what in pipe /dev/zero; do
+        rm -rf special && cp -r saved special && ln -sf "$(realpath $what)" special/step-000000000012/$name
+        limited --resume special/step-000000000012
+        [ $? = 2 ] && grep -q "$name" err || bad=1
+        limited --resume special && [ "$(hash)" = "$wanted" ] && grep -q "$name" err || bad=1
+    done
+done
+result $bad 'a manifest or a file of a rank that is a pipe or a device: status 2, or the checkpoint before'
+
+rm -rf special && mkdir -p special/step-000000000012.new && mkfifo special/step-000000000012.new/rank-00000 &&
+    ln -s ../../text special/step-000000000012.new/rank-00001 && ln -s ../../text special/step-000000000012.new/manifest &&
+    cp text text.before && limited --checkpoint special && [ "$(hash)" = "$wanted" ] && cmp -s text text.before &&
+    [ -f special/step-000000000012/manifest ] && [ ! -L special/step-000000000012/manifest ]
+result $? 'what lies where a checkpoint is to be written is replaced, not written to'
+
+model=2x64x2
+refused 'of another model: the dims of .* there, .* here' --resume saved
+result $? 'a checkpoint of another model: status 2, with the first field that differs'
+model=2x32x2
+
+refused 'holds no checkpoint' --resume not-there
+result $? '--resume DIR without a checkpoint in it: status 2'
+
+cp -r saved/step-000000000005 damaged && mv damaged/rank-00001 aside
+refused 'rank-00001 is missing' --resume damaged
+result $? 'a file that is missing: status 2, with its name'
+
+mv aside damaged/rank-00001
+printf 'x' | dd of=damaged/rank-00001 bs=1 seek=20000 conv=notrunc 2>/dev/null
+refused 'rank-00001: .* damaged between bytes' --resume damaged
+result $? 'a damaged section: status 2, with file and section'
+
+if [ "$tool" != - ]; then
+    "$tool" verify damaged >out 2>err
+    [ $? = 2 ] && grep -q 'rank-00001: .* damaged' err && "$tool" verify saved >out 2>err &&
+        [ "$(grep -c ': good' out)" = "$(ls saved | wc -l)" ] && "$tool" ls saved >out 2>err &&
+        [ "$(grep -c 'zero3' out)" = "$(ls saved | wc -l)" ]
+    result $? 'evenodd-checkpoint ls and verify tell the good from the damaged'
+    mkdir nothing && "$tool" verify nothing >out 2>err
+    [ $? = 2 ] && grep -q 'holds no checkpoint' err
+    result $? 'verify of a folder without a checkpoint is no success'
+
+    "$tool" reshard saved/step-000000000005 resharded --ranks 3 >out 2>err &&
+        run --ranks 2 --batch 2 --resume resharded && [ "$(hash)" = "$wanted" ]
+    result $? 'evenodd-checkpoint reshard: from other files the same bits'
+
+    "$tool" reshard saved/step-000000000005 resharded --ranks 3 >out 2>err
+    [ $? = 2 ] && grep -q 'already exists' err
+    result $? 'evenodd-checkpoint reshard writes over nothing'
+
+    mkdir held && exec 8>held/.lock && flock 8 && "$tool" reshard saved/step-000000000005 held --ranks 3 >out 2>err
+    [ $? = 2 ] && grep -q 'held: another run writes checkpoints there' err && [ "$(ls held)" = '' ] &&
+        "$tool" convert saved model0 >out 2>err && "$tool" convert model0 held --ranks 2 >out 2>err
+    [ $? = 2 ] && grep -q 'held: another run writes checkpoints there' err && [ "$(ls held)" = '' ]
+    status=$?
+    exec 8>&-
+    result $status 'nor does it, or convert, write into a folder that a run holds'
+
+    "$tool" convert saved model >out 2>err && [ -f model/model.safetensors ] &&
+        "$tool" convert model again --ranks 2 >out 2>err && "$tool" verify again >out 2>err &&
+        "$tool" convert again model2 >out 2>err && cmp model/model.safetensors model2/model.safetensors
+    result $? 'evenodd-checkpoint convert, to safetensors and back: the same bits'
+
+    # What computes the same is told apart all the same: a Mistral with ids of tokens, its layers whole and in halves. Its
+    # rotary positions are scaled.
+    mkdir mistral
+    cat >mistral/config.json <<'END'
+{"model_type": "mistral", "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+ "rope_theta": 10000.0, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+ "high_freq_factor": 4.0, "original_max_position_embeddings": 32},
+ "hidden_act": "silu", "sliding_window": null, "tie_word_embeddings": false, "bos_token_id": 1,
+ "eos_token_id": [2, 7]}
+END
+    bad=0 plain=$model model=mistral
+    for granularity in block half; do
+        rm -rf kept exported converted kept2 converted2
+        run --granularity $granularity --checkpoint kept --export exported && "$tool" convert kept converted >out 2>err &&
+            grep -q MistralForCausalLM exported/config.json && grep -q 7 exported/config.json &&
+            grep -q llama3 exported/config.json &&
+            diff -r exported converted >out 2>err && "$tool" convert converted kept2 --ranks 2 >out 2>err &&
+            "$tool" convert kept2 converted2 >out 2>err && diff -r exported converted2 >out 2>err || bad=1
+    done
+    result $bad 'evenodd-checkpoint convert writes what --export writes, of half blocks too, and knows a Mistral again'
+
+    # The same weights, of another model.
+    run --granularity half --resume kept && ! grep -q warning err
+    result $? 'resumed with the same model: not a word'
+    mkdir other
+    sed 's/"factor": 8.0/"factor": 4.0/; s/10000.0/20000.0/' mistral/config.json >other/config.json
+    model=other
+    run --granularity half --resume kept &&
+        grep -q "warning: --resume: the model's rope_theta was 10000.0, is 20000.0 now" err &&
+        grep -q "warning: --resume: the model's rope_scaling was {.*\"factor\":8.0.*, is {.*\"factor\":4.0.* now" err
+    result $? 'resumed with other positions: warned of'
+    model=$plain
+
+    # A checkpoint of this version's first days: its checksums are XXH64 with seed 0, and stay that.
+    "$tool" verify "$fixtures/checkpoints/of-0.1" >out 2>err && "$tool" convert "$fixtures/checkpoints/of-0.1" of-0.1 >out 2>err &&
+        [ "$(sha256sum <of-0.1/model.safetensors)" = '836513e87f78c882dda654050f4feb60b0cf948828902b442cd80a4a0f2af5fd  -' ]
+    result $? 'a checkpoint of an earlier build is whole, and its weights are the same bits'
+
+    "$tool" nonsense saved >out 2>err
+    [ $? = 2 ] && "$tool" ls not-there >out 2>err
+    [ $? = 2 ] && "$tool" ls saved more words >out 2>err
+    [ $? = 2 ]
+    result $? 'evenodd-checkpoint refuses what it does not know'
+fi
+finish

@@ -1,0 +1,156 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: what train promises while it runs: its log, its trace, one result for any number of ranks and any memory mode, a
+#       clean end at Ctrl-C, a full disk that is told and survived, a loss that is not finite named by step and layer.
+# Method: short runs of tiny; the files are read by check_outputs.py.
+# usage: train_runs.sh TRAIN HEADTOHEAD PYTHON CHECK
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+train=$(realpath "$1") headtohead=$(realpath "$2") python=$3 check=$(realpath "$4")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+shown='err out'
+cd "$work" || exit 1
+
+seq 1 4000 >text
+quick="--text text --model tiny --seq 32 --sample 0 --threads 1 --peak-seconds 0"
+
+# shellcheck disable=SC2086 # a list of words, here and below
+"$train" $quick --steps 8 --batch 12 --ranks 1 --val-every 4 --log one.jsonl >out 2>err
+result $? 'one rank trains'
+"$python" "$check" log one.jsonl 8 >>out 2>>err
+result $? 'the log has its fields in every line and in the summary'
+for split in '2 6 1' '3 4 1' '4 3 1' '2 2 3'; do
+    # shellcheck disable=SC2086
+    set -- $split
+    "$train" $quick --steps 8 --ranks "$1" --batch "$2" --micro-batches "$3" --val-every 4 --log other.jsonl \
+        >out 2>err && "$python" "$check" same-losses one.jsonl other.jsonl >>out 2>>err
+    result $? "$1 ranks with $2 sequences in $3 micro-batches have the losses of one rank"
+done
+
+"$train" $quick --steps 6 --ranks 2 --log static.jsonl --trace trace.json >out 2>err &&
+    "$python" "$check" trace trace.json 2 >>out 2>>err
+result $? 'the trace is one JSON document with both ranks and their streams'
+for memory in dynamic:malloc dynamic:pool; do
+    "$train" $quick --steps 6 --ranks 2 --memory $memory --log dynamic.jsonl >out 2>err &&
+        "$python" "$check" same-weights static.jsonl dynamic.jsonl >>out 2>>err
+    result $? "$memory ends with the bits of static"
+done
+
+"$train" $quick --steps 6 --ranks 2 --dtype bf16 --reduce bf16 --log static.jsonl >out 2>err &&
+    grep -q 'computed in bf16, reduced in bf16' out
+result $? 'training in bf16 says so'
+told=0
+while IFS='|' read -r strategy batches words; do
+    "$train" $quick --steps 1 --ranks 4 --reduce bf16 --strategy "$strategy" --micro-batches "$batches" >out 2>err &&
+        grep -q "reduced in $words, steps" out || told=1
+done <<'END'
+zero2|2|bf16
+zero1|1|bf16, in fp32 after local sums of a layer's gradients
+zero1|2|fp32, after local sums (written in bf16)
+ddp|1|fp32, after local sums (written in bf16)
+hsdp:2|1|bf16 within a group and fp32 over the replicas
+END
+result $told 'what a strategy adds up before it is reduced is fp32, whatever --reduce says, and train tells it'
+for memory in dynamic:malloc dynamic:pool; do
+    "$train" $quick --steps 6 --ranks 2 --dtype bf16 --reduce bf16 --memory $memory --log dynamic.jsonl >out 2>err &&
+        "$python" "$check" same-weights static.jsonl dynamic.jsonl >>out 2>>err
+    result $? "in bf16 too, $memory ends with the bits of static"
+done
+
+"$train" --text text --model tiny --seq 32 --sample 0 --peak-seconds 0 --steps 2 --ranks 16 --threads 16 \
+    >out 2>err && grep -q 'warning: .*more threads than' err
+result $? 'more threads than cores are warned of, and run'
+
+# A step takes milliseconds: no end comes within the hour. (train keeps a few bytes for each step.)
+"$train" $quick --steps 1000000 --batch 1 --log stopped.jsonl --ranks 2 >out 2>err &
+pid=$!
+tries=0
+logged=0
+while [ "${logged:-0}" -lt 5 ]; do
+    logged=$(grep -c '"step":' stopped.jsonl 2>/dev/null)
+    tries=$((tries + 1))
+    [ $tries -lt 600 ] && kill -0 $pid 2>/dev/null || break
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid
+[ $? = 0 ] && grep -q 'interrupted after step' out && "$python" "$check" log stopped.jsonl >>out 2>>err
+result $? 'Ctrl-C ends after the current step, with the summary, and exit status 0'
+
+for option in --log --trace; do
+    "$train" $quick --steps 3 $option /dev/full >out 2>err && [ "$(grep -c 'cannot be written' err)" = 1 ] &&
+        grep -q weights_hash out
+    result $? "a full disk under $option is told once, and training goes on"
+done
+
+"$train" $quick --steps 20 --lr 1e25 --clip 0 --log spoiled.jsonl >out 2>err
+[ $? = 1 ] && grep -q 'step [0-9]*, rank [0-9]*: .*loss is .*(.*)' err && ! grep -q summary spoiled.jsonl
+result $? 'a loss that is not finite ends with exit status 1, step and layer named'
+
+"$train" $quick --steps 3 --log plain.jsonl >out 2>err
+told=$?
+for option in --beta1 --beta2 --eps; do
+    "$train" $quick --steps 3 $option 0 --log given.jsonl >out 2>err || told=1
+    ! "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err || told=1
+done
+result $told 'a 0 of --beta1, --beta2 or --eps is no default'
+
+"$train" $quick --steps 2 --hash off --log no_hash.jsonl >out 2>err && grep -q '^weights_hash off' out &&
+    grep -q '"weights_hash":null' no_hash.jsonl && ! "$train" $quick --steps 2 --hash maybe >out 2>err && grep -q 'give on or off' err
+result $? '--hash off leaves the hash of the weights out'
+
+"$train" $quick --plan --log plan.jsonl >out 2>err && grep -q 'lower bound' out && [ ! -e plan.jsonl ]
+result $? '--plan prints the plan and writes nothing'
+
+"$train" --text text --model tiny --seq 32 --threads 1 --peak-seconds 0 --steps 2 --sample 20 >out 2>err &&
+    grep -q '^sample, after 16 given' out
+result $? 'a sample is generated'
+
+# The sample is longer than a sequence, so the cache is begun anew several times.
+for model in tiny qwen3-tiny; do
+    options="--text text --model $model --seq 32 --threads 1 --peak-seconds 0 --steps 2 --sample 90"
+    "$train" $options >out 2>err && EO_TEST_SAMPLE_WITHOUT_CACHE=1 "$train" $options >plain 2>>err &&
+        sed -n '/^sample/,/^weights_hash/p' out >out.sample && sed -n '/^sample/,/^weights_hash/p' plain >plain.sample &&
+        [ -s out.sample ] && cmp out.sample plain.sample >>err
+    result $? "$model: the sample with a cache of keys and values is the one without"
+done
+
+# Hours of sample: the signal comes when steps are over. One rank of processes is enough.
+interrupt_sample() # NAME COMMAND...
+{
+    name=$1
+    shift
+    "$@" >out 2>err &
+    pid=$!
+    tries=0
+    until grep -q 'step     1 / 1' out || [ $tries -gt 600 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    sleep 0.2
+    kill -TERM $pid
+    # timeout would not see a child of this shell
+    tries=0
+    while kill -0 $pid 2>/dev/null && [ $tries -lt 200 ]; do
+        tries=$((tries + 1))
+        sleep 0.05
+    done
+    [ $tries -lt 200 ] || kill -KILL $pid
+    wait $pid
+    [ $? = 0 ] && grep -qE '^interrupted after [0-9]+ of 1000000 tokens' out && grep -q weights_hash out
+    result $? "$name"
+}
+long="--text text --model tiny --seq 32 --threads 1 --peak-seconds 0 --steps 1 --sample 1000000"
+interrupt_sample 'a signal while text is sampled ends the run in order, with what there is' "$train" $long
+EO_TEST_SAMPLE_WITHOUT_CACHE=1
+export EO_TEST_SAMPLE_WITHOUT_CACHE
+interrupt_sample 'without a cache too' "$train" $long
+unset EO_TEST_SAMPLE_WITHOUT_CACHE
+
+"$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 2 --json h.json --html h.html >out 2>err
+result $? 'headtohead runs all modes to the same weights'
+"$python" "$check" comparison h.json h.html 2 >>out 2>>err
+result $? 'its JSON has the figures of every mode and run, its page stands alone'
+finish

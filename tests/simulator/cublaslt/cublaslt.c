@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The part of cuBLASLt that evenodd calls, on simulated streams. A product is computed by the reference kernels, and checked
+ * more strictly than cuBLASLt does: sizes that fit together, an algorithm used with nothing but what it was found for,
+ * pointers as aligned as was promised, a workspace large enough.
+ */
+#include "layers/cuda/internal.h" /* cublasLt.h, by the names that evenodd calls */
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hashing.h"
+#include "layers/reference/kernels.h"
+#include "tests/simulator/cuda/sim.h"
+#include "cublaslt.h"
+#include "tests/simulator/cuda/internal.h"
+
+enum { NEEDED_WORKSPACE = 1 << 20 };
+
+/* What we keep in cuBLASLt's opaque structures. */
+struct layout {
+    uint64_t type, rows, columns, leading, batch, step;
+};
+struct operation {
+    uint64_t a_transposed, b_transposed, epilogue, bias, aux, aux_leading;
+};
+struct algorithm {
+    uint64_t candidate, alignment[4], epilogue_alignment, shape;
+};
+struct preference {
+    uint64_t workspace, schemes, alignment[4];
+};
+_Static_assert(sizeof(struct layout) <= sizeof(cublasLtMatrixLayoutOpaque_t), "a layout does not fit");
+_Static_assert(sizeof(struct operation) <= sizeof(cublasLtMatmulDescOpaque_t), "an operation does not fit");
+_Static_assert(sizeof(struct algorithm) <= sizeof(cublasLtMatmulAlgo_t), "an algorithm does not fit");
+_Static_assert(sizeof(struct preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t), "a preference does not fit");
+
+static struct sim_cublaslt_counts counts;
+static int handle_object;
+
+struct sim_cublaslt_counts sim_cublaslt_counts(void)
+{
+    return counts;
+}
+
+static cublasStatus_t refuse(const char *why)
+{
+    if (counts.refused == 0)
+        snprintf(counts.first_refusal, sizeof(counts.first_refusal), "%s", why);
+    counts.refused++;
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+
+size_t cublasLtGetVersion(void) { return 130000; }
+const char *cublasLtGetStatusName(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_SUCCESS ? "CUBLAS_STATUS_SUCCESS" : "CUBLAS_STATUS of the simulator";
+}
+
+/* Calls that a test wants to fail do. A lost device is told by what runs there, not by what the host looks up. */
+static bool is_to_fail(const char *function)
+{
+    int fault;
+    const bool fails = sim_enter(function, &fault), is_planned = sim.config.fault.function &&
+                                                                 strcmp(sim.config.fault.function, function) == 0;
+    sim_unlock();
+    return fails && is_planned;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    if (is_to_fail("cublasLtCreate"))
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    counts.handles++;
+    *handle = (cublasLtHandle_t)&handle_object;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    (void)handle;
+    counts.handles--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- descriptors ---- */
+
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t out, size_t bytes, cudaDataType type,
+                                                 uint64_t rows, uint64_t columns, int64_t leading)
+{
+    const struct layout layout = {type, rows, columns, (uint64_t)leading, 1, 0};
+    memset(out, 0, bytes);
+    memcpy(out, &layout, sizeof(layout));
+    return leading > 0 && (uint64_t)leading >= rows ? CUBLAS_STATUS_SUCCESS : refuse("a leading dimension below the rows");
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t out, cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void *value, size_t bytes)
+{
+    struct layout *layout = (struct layout *)out;
+    int32_t count;
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT && bytes == sizeof(count)) {
+        memcpy(&count, value, bytes);
+        layout->batch = (uint64_t)count;
+    } else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET && bytes == sizeof(layout->step)) {
+        memcpy(&layout->step, value, bytes);
+    } else {
+        return refuse("a layout's attribute");
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t out, size_t bytes, cublasComputeType_t compute,
+                                               cudaDataType_t scale)
+{
+    const struct operation operation = {.epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    memset(out, 0, bytes);
+    memcpy(out, &operation, sizeof(operation));
+    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : refuse("sums not in fp32");
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t out, cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes)
+{
+    struct operation *operation = (struct operation *)out;
+    uint32_t word = 0;
+    uint64_t wide = 0;
+    if (bytes == sizeof(word))
+        memcpy(&word, value, bytes);
+    else if (bytes == sizeof(wide))
+        memcpy(&wide, value, bytes);
+    if (attribute == CUBLASLT_MATMUL_DESC_TRANSA && bytes == sizeof(word))
+        operation->a_transposed = word == CUBLAS_OP_T;
+    else if (attribute == CUBLASLT_MATMUL_DESC_TRANSB && bytes == sizeof(word))
+        operation->b_transposed = word == CUBLAS_OP_T;
+    else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE && bytes == sizeof(word))
+        operation->epilogue = word;
+    else if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER && bytes == sizeof(wide))
+        operation->bias = wide;
+    else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER && bytes == sizeof(wide))
+        operation->aux = wide;
+    else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD && bytes == sizeof(wide))
+        operation->aux_leading = wide;
+    else
+        return refuse("an operation's attribute");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t out, size_t bytes)
+{
+    const struct preference preference = {0, CUBLASLT_REDUCTION_SCHEME_MASK, {256, 256, 256, 256}}; /* its defaults */
+    memset(out, 0, bytes);
+    memcpy(out, &preference, sizeof(preference));
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t out,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
+                                                    size_t bytes)
+{
+    struct preference *preference = (struct preference *)out;
+    uint32_t word = 0;
+    if (bytes == sizeof(word))
+        memcpy(&word, value, bytes);
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof(uint64_t))
+        memcpy(&preference->workspace, value, bytes);
+    else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && bytes == sizeof(word))
+        preference->schemes = word;
+    else if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+             attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && bytes == sizeof(word))
+        preference->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES] = word;
+    else
+        return refuse("a preference's attribute");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* ---- algorithms ---- */
+
+/* All that an algorithm was found for, but for the pointers. */
+static uint64_t shape_of(const struct operation *operation, const struct layout *a, const struct layout *b,
+                         const struct layout *d)
+{
+    struct operation plain = *operation;
+    plain.bias = plain.aux = 0;
+    uint64_t hash = eo_hash64(&plain, sizeof(plain));
+    hash = eo_hash64_more(hash, a, sizeof(*a));
+    hash = eo_hash64_more(hash, b, sizeof(*b));
+    return eo_hash64_more(hash, d, sizeof(*d));
+}
+
+static uint64_t alignment_of(uint64_t address)
+{
+    const uint64_t lowest = address & (~address + 1);
+    return address == 0 || lowest > 256 ? 256 : lowest;
+}
+
+static bool has_aux(uint64_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+static bool has_bias(uint64_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_BIAS;
+}
+
+/* As the documentation has it: rows of the auxiliary tensor in steps of 8 elements, its pointer on 16 bytes. */
+static bool epilogue_is_supported(const struct operation *operation)
+{
+    return !has_aux(operation->epilogue) || (operation->aux_leading % 8 == 0 && operation->aux % 16 == 0);
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_of,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference_of, int wanted,
+                                              cublasLtMatmulHeuristicResult_t *results, int *found)
+{
+    const struct operation *operation = (const struct operation *)operation_of;
+    const struct preference *preference = (const struct preference *)preference_of;
+    (void)handle, (void)c;
+    *found = 0;
+    if (is_to_fail("cublasLtMatmulAlgoGetHeuristic"))
+        return CUBLAS_STATUS_INTERNAL_ERROR;
+    *found = 0;
+    if ((preference->schemes & ~(uint64_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0)
+        return refuse("a reduction whose result depends on time, or is not summed in fp32");
+    if (!epilogue_is_supported(operation))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    struct algorithm algorithm = {.shape = shape_of(operation, (struct layout *)a, (struct layout *)b, (struct layout *)d),
+                                  .epilogue_alignment = alignment_of(operation->bias | operation->aux)};
+    memcpy(algorithm.alignment, preference->alignment, sizeof(algorithm.alignment));
+    for (int i = 0; i < wanted && i < 3; i++) {
+        results[i] = (cublasLtMatmulHeuristicResult_t){.state = CUBLAS_STATUS_SUCCESS, .workspaceSize = NEEDED_WORKSPACE};
+        algorithm.candidate = (uint64_t)i;
+        memcpy(&results[i].algo, &algorithm, sizeof(algorithm));
+        if (preference->workspace < NEEDED_WORKSPACE)
+            results[i].state = CUBLAS_STATUS_NOT_SUPPORTED;
+        (*found)++;
+    }
+    counts.heuristics++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
+                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo, cublasLtMatmulHeuristicResult_t *result)
+{
+    struct algorithm algorithm;
+    (void)handle, (void)c;
+    memcpy(&algorithm, algo, sizeof(algorithm));
+    *result = (cublasLtMatmulHeuristicResult_t){.algo = *algo, .workspaceSize = NEEDED_WORKSPACE};
+    counts.checks++;
+    return algorithm.shape == shape_of((struct operation *)operation, (struct layout *)a, (struct layout *)b, (struct layout *)d)
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/* ---- the product ---- */
+
+struct product {
+    struct eo_multiply multiply;
+    uint64_t batch, a_step, b_step, c_step;
+    struct {
+        uint64_t a, b, c, bias, aux;
+    } bytes;
+};
+
+static void product_body(const void *arguments)
+{
+    struct product p = *(const struct product *)arguments;
+    struct eo_multiply *m = &p.multiply;
+    const eo_dtype c_type = m->weight_gradient ? m->types.gradient : m->types.compute;
+    m->a.values = sim_at_read(m->a.values, p.bytes.a);
+    m->b.values = sim_at_read(m->b.values, p.bytes.b);
+    m->c = sim_at_write(m->c, p.bytes.c);
+    m->bias = p.bytes.bias ? sim_at_read(m->bias, p.bytes.bias) : NULL;
+    if (p.bytes.aux)
+        m->aux = m->epilogue == EO_EPILOGUE_BIAS_GELU ? sim_at_write(m->aux, p.bytes.aux)
+                                                      : (void *)(uintptr_t)sim_at_read(m->aux, p.bytes.aux);
+    for (uint64_t i = 0; i < p.batch; i++) {
+        struct eo_multiply one = *m;
+        one.a.values = eo_element_at(m->types.compute, m->a.values, i * p.a_step);
+        one.b.values = eo_element_at(m->types.compute, m->b.values, i * p.b_step);
+        one.c = eo_element_at_mutable(c_type, m->c, i * p.c_step);
+        eo_ref_multiply(&one);
+    }
+}
+
+static eo_dtype dtype_of(uint64_t type)
+{
+    return type == CUDA_R_16BF ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+}
+
+static uint64_t span_bytes(const struct layout *layout)
+{
+    const uint64_t last = (layout->batch - 1) * layout->step + (layout->columns - 1) * layout->leading + layout->rows;
+    return last * eo_dtype_bytes(dtype_of(layout->type));
+}
+
+static enum eo_epilogue epilogue_of(uint64_t epilogue)
+{
+    switch (epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS: return EO_EPILOGUE_BIAS;
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return EO_EPILOGUE_BIAS_GELU;
+    case CUBLASLT_EPILOGUE_DGELU: return EO_EPILOGUE_GELU_GRADIENT;
+    default: return EO_EPILOGUE_NONE;
+    }
+}
+
+static cublasStatus_t check(const struct operation *o, const struct layout *a, const struct layout *b,
+                            const struct layout *d, const struct algorithm *algorithm, const uint64_t pointers[3])
+{
+    const uint64_t n = o->a_transposed ? a->columns : a->rows, k = o->a_transposed ? a->rows : a->columns;
+    if (n != d->rows || (o->b_transposed ? b->rows : b->columns) != d->columns ||
+        (o->b_transposed ? b->columns : b->rows) != k)
+        return refuse("sizes that do not fit together");
+    if (a->type != b->type || a->batch != b->batch || a->batch != d->batch)
+        return refuse("types or batches that do not fit together");
+    if (d->type != a->type && !(a->type == CUDA_R_16BF && d->type == CUDA_R_32F))
+        return refuse("a result type that cuBLASLt does not have");
+    if (algorithm->shape != shape_of(o, a, b, d))
+        return refuse("an algorithm that was found for something else");
+    for (int i = 0; i < 3; i++)
+        if (pointers[i] == 0 || alignment_of(pointers[i]) < algorithm->alignment[i])
+            return refuse("a pointer less aligned than was promised");
+    if ((has_bias(o->epilogue) && (o->bias == 0 || alignment_of(o->bias) < algorithm->epilogue_alignment)) ||
+        (has_aux(o->epilogue) && (o->aux == 0 || alignment_of(o->aux) < algorithm->epilogue_alignment)))
+        return refuse("an epilogue's pointer less aligned than was promised");
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_of, const void *alpha,
+                              const void *a_at, cublasLtMatrixLayout_t a_of, const void *b_at,
+                              cublasLtMatrixLayout_t b_of, const void *beta_at, const void *c_at,
+                              cublasLtMatrixLayout_t c_of, void *d_at, cublasLtMatrixLayout_t d_of,
+                              const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream)
+{
+    const struct operation *o = (const struct operation *)operation_of;
+    const struct layout *a = (struct layout *)a_of, *b = (struct layout *)b_of, *d = (struct layout *)d_of;
+    if (is_to_fail("cublasLtMatmul"))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    const uint64_t pointers[3] = {(uintptr_t)a_at, (uintptr_t)b_at, (uintptr_t)d_at};
+    const float one = *(const float *)alpha, beta = *(const float *)beta_at;
+    struct algorithm algorithm;
+    memcpy(&algorithm, algo, sizeof(algorithm));
+    counts.products++;
+    if (handle != (cublasLtHandle_t)&handle_object || c_at != d_at || memcmp(c_of, d_of, sizeof(struct layout)) != 0)
+        return refuse("C that is not D");
+    if (one != 1 || (beta != 0 && beta != 1) || (beta == 1 && o->epilogue != CUBLASLT_EPILOGUE_DEFAULT))
+        return refuse("factors that evenodd does not use");
+    if (!workspace || workspace_bytes < NEEDED_WORKSPACE)
+        return refuse("a workspace smaller than what the algorithm needs");
+    const cublasStatus_t status = check(o, a, b, d, &algorithm, pointers);
+    if (status != CUBLAS_STATUS_SUCCESS)
+        return status;
+
+    const eo_dtype compute = dtype_of(a->type);
+    struct product p = {
+        /* Columns first is row-major turned round: its B is our A. */
+        .multiply = {.types = {compute, dtype_of(d->type)}, .weight_gradient = true, .c = d_at, .c_stride = d->leading,
+                     .a = {b_at, b->leading, o->b_transposed}, .b = {a_at, a->leading, o->a_transposed},
+                     .m = d->columns, .n = d->rows, .k = o->a_transposed ? a->rows : a->columns,
+                     .accumulate = beta == 1, .epilogue = epilogue_of(o->epilogue),
+                     .bias = (const void *)(uintptr_t)o->bias, .aux = (void *)(uintptr_t)o->aux,
+                     .aux_stride = o->aux_leading},
+        .batch = d->batch, .a_step = b->step, .b_step = a->step, .c_step = d->step,
+        .bytes = {span_bytes(b), span_bytes(a), span_bytes(d), 0, 0},
+    };
+    if (has_bias(o->epilogue))
+        p.bytes.bias = d->rows * eo_dtype_bytes(compute);
+    if (has_aux(o->epilogue))
+        p.bytes.aux = ((d->columns - 1) * o->aux_leading + d->rows) * eo_dtype_bytes(compute);
+    const struct sim_range ranges[] = {
+        SIM_READS(b_at, p.bytes.a),
+        SIM_READS(a_at, p.bytes.b),
+        SIM_WRITES(d_at, p.bytes.c),
+        SIM_READS(p.multiply.bias, p.bytes.bias),
+        {p.multiply.aux, p.bytes.aux, o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+        SIM_WRITES(workspace, NEEDED_WORKSPACE),
+    };
+    return sim_kernel("cublasLtMatmul", stream, product_body, &p, sizeof(p), ranges,
+                      sizeof(ranges) / sizeof(ranges[0])) == cudaSuccess
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_EXECUTION_FAILED;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The conformance program of a device on the simulated GPU: the CUDA device's own code, under a few schedules. A pair of
+ * accesses that nothing orders, or anything left behind, is a violation even where the results are right. Then what a
+ * machine may lack, and calls that fail.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/simulator/cuda/sim.h"
+#include "streams/device.h"
+#include "tests/conformance/device_table.h"
+#include "tests/conformance/ranks.h"
+
+struct lines {
+    char text[2000];
+};
+
+static void keep_line(void *user, eo_log_level level, const char *text)
+{
+    struct lines *lines = user;
+    const size_t used = strlen(lines->text);
+    (void)snprintf(lines->text + used, sizeof(lines->text) - used, "%s\n", text);
+}
+
+/* The body on the one host thread of a simulation with these settings. */
+static void simulate(const struct sim_config *config, void *(*body)(void *argument), void *argument)
+{
+    sim_start(config);
+    sim_run_ranks(1, body, &argument);
+    TEST_EXPECT(NULL, sim_finish() == 0, "seed %llu: %s", (unsigned long long)config->seed, sim_violation(0));
+}
+
+static void *run_cases(void *argument)
+{
+    TEST_HOLDS(NULL, test_device_table("cuda"));
+    return argument;
+}
+
+struct refusal {
+    eo_status wanted;
+    const char *words;
+    const char *fault; /* the function that fails, or NULL */
+};
+
+/* Create fails, says `words`, and leaves nothing behind. */
+static void *run_refusal(void *argument)
+{
+    const struct refusal *refusal = argument;
+    struct lines lines = {""};
+    const eo_log log = {.write = keep_line, .user = &lines, .level = EO_LOG_WARN};
+    const struct eo_device_params params = {.queue_count = 3, .ring_capacity = 8, .rank_count = 1, .event_count = 4,
+                                            .stamp_count = 4, .log = &log};
+    struct eo_device *device = NULL;
+    const eo_status status = eo_device_create(&device, "cuda", &params);
+    TEST_EXPECT(NULL, status == refusal->wanted, "%s, not %s: %s (%s)", eo_status_text(status),
+                eo_status_text(refusal->wanted), lines.text, refusal->fault ? refusal->fault : "nothing fails");
+    TEST_EXPECT(NULL, strstr(lines.text, refusal->words), "no '%s' in: %s", refusal->words, lines.text);
+    TEST_HOLDS(NULL, device == NULL);
+    eo_device_destroy(&device);
+    return NULL;
+}
+
+static void refuses(struct sim_config config, eo_status wanted, const char *words)
+{
+    struct refusal refusal = {wanted, words, config.fault.function};
+    config.quiet = true;
+    simulate(&config, run_refusal, &refusal);
+}
+
+/* What is too large for any GPU is refused, and the device serves on, though the driver speaks of an invalid argument. */
+static void *ask_for_64_tib(void *argument)
+{
+    const struct eo_device_params params = {.queue_count = 3, .ring_capacity = 8, .rank_count = 1, .event_count = 4,
+                                            .stamp_count = 4};
+    struct eo_device *device = NULL;
+    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    for (int kind = 0; kind < EO_MEMORY_KIND_COUNT; kind++) {
+        void *memory = NULL;
+        if (kind == EO_MEMORY_KIND_HOST)
+            continue;
+        TEST_HOLDS(NULL, device->ops->reserve(device, (enum eo_memory_kind)kind, (uint64_t)1 << 46, &memory) == EO_ERR_NO_MEMORY);
+        TEST_HOLDS(NULL, device->ops->reserve(device, (enum eo_memory_kind)kind, 1 << 20, &memory) == EO_OK && memory);
+        device->ops->release(device, (enum eo_memory_kind)kind, memory, 1 << 20);
+    }
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK);
+    eo_device_destroy(&device);
+    return argument;
+}
+
+static void what_is_missing_is_said(void)
+{
+    refuses((struct sim_config){.no_driver = true}, EO_ERR_UNSUPPORTED, "driver");
+    refuses((struct sim_config){.no_device = true}, EO_ERR_UNSUPPORTED, "finds no GPU");
+    test_report("a machine without a driver, or without a GPU, is told what it lacks", 1);
+    simulate(&(struct sim_config){.seed = 1}, ask_for_64_tib, NULL);
+    test_report("a reservation of 64 TiB is memory that is not there, and no failure of the device", 1);
+    static const char *const calls[] = {
+        "cudaSetDevice", "cudaGetDeviceProperties", "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags",
+        "cudaMalloc", "cudaMemGetInfo", "cudaEventRecord",
+    };
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        const struct sim_config config = {
+            .fault = {.function = calls[i], .rank = SIM_ANY_RANK, .error = cudaErrorUnknown}};
+        refuses(config, EO_ERR_DEVICE, "rank 0: ");
+    }
+    refuses((struct sim_config){.fault = {.function = "cudaMalloc", .rank = SIM_ANY_RANK,
+                                          .error = cudaErrorMemoryAllocation}},
+            EO_ERR_NO_MEMORY, "cudaMalloc");
+    test_report("a call that fails while the device is made is named, and nothing is left behind", 1);
+}
+
+/* The first failure of work comes up at the next wait, names the operation, and stays. */
+static void *run_failure(void *argument)
+{
+    struct lines lines = {""};
+    const eo_log log = {.write = keep_line, .user = &lines, .level = EO_LOG_ERROR};
+    const struct eo_device_params params = {.queue_count = 2, .ring_capacity = 8, .rank_count = 1, .event_count = 4,
+                                            .log = &log};
+    struct eo_device *device = NULL;
+    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    void *memory = NULL;
+    TEST_HOLDS(NULL, device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, 4096, &memory) == EO_OK);
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK);
+    device->ops->zero(device, memory, 4096);
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_ERR_DEVICE);
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_ERR_DEVICE);
+    TEST_EXPECT(NULL, strstr(lines.text, "zero: ") && strstr(lines.text, "lost to this process"), "%s", lines.text);
+    device->ops->release(device, EO_MEMORY_KIND_PRIVATE, memory, 4096);
+    eo_device_destroy(&device);
+    return argument;
+}
+
+static void failed_work_is_named_and_stays(void)
+{
+    const struct sim_config config = {.quiet = true, /* the first clears what is reserved */
+                                      .fault = {.function = "cudaMemsetAsync", .rank = SIM_ANY_RANK, .ordinal = 1,
+                                                .error = cudaErrorIllegalAddress}};
+    simulate(&config, run_failure, NULL);
+    test_report("work that fails is named at the next wait, and the failure stays", 1);
+}
+
+int main(void)
+{
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        simulate(&(const struct sim_config){.seed = seed, .device_bytes = (uint64_t)512 << 20}, run_cases, NULL);
+    test_report("the device's cases on a simulated GPU: nothing unordered, nothing left behind", 1);
+    what_is_missing_is_said();
+    failed_work_is_named_and_stays();
+    return tap_end();
+}

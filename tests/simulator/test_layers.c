@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * GPT-2, Llama, Qwen2 and Qwen3 on a simulated GPU, through the layers' own CUDA code (teams, plans of products, epilogues, scratch,
+ * launches): every training ends in the bits of the CPU's reference kernels, and neither the simulator nor its cuBLASLt has
+ * anything to object to.
+ * Method: kernels are the reference's twins. Where attention is computed by products, sums go in another order: there
+ * losses are compared with a tolerance.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/simulator/cuda/sim.h"
+#include "tests/simulator/cublaslt/cublaslt.h"
+#if defined(EO_SIM_CUDNN)
+#include "tests/simulator/cudnn/cudnn.h"
+#endif
+#include "tests/tap/tap.h"
+#include "transformer.h"
+#include "twin_layers.h"
+
+static bool same_bits(const struct transformer_result *a, const struct transformer_result *b)
+{
+    return memcmp(a->losses, b->losses, sizeof(a->losses)) == 0 && memcmp(a->norms, b->norms, sizeof(a->norms)) == 0 &&
+           a->weights == b->weights && a->evaluation == b->evaluation && a->first_logit == b->first_logit;
+}
+
+static struct transformer_result run_simulated(const struct transformer_settings *settings, uint64_t seed)
+{
+    struct transformer_result result;
+    struct transformer_settings on_device = *settings;
+    on_device.debug = seed % 2; /* what is dead is poisoned, and the numbers are the same */
+    on_device.device = "cuda";
+    sim_start(&(struct sim_config){.seed = seed, .device_bytes = 512u << 20});
+    twin_files_loaded = 0;
+    transformer_train(&on_device, &result);
+    CHECK(twin_files_loaded == 63, "a team was made, and of the files of kernels %#x were loaded", twin_files_loaded);
+    const uint32_t violations = sim_finish();
+    const struct sim_cublaslt_counts counts = sim_cublaslt_counts();
+    CHECK(result.status == EO_OK, "seed %llu: %s", (unsigned long long)seed, result.error);
+    CHECK(violations == 0, "seed %llu: %s", (unsigned long long)seed, sim_violation(0));
+    CHECK(counts.refused == 0, "cuBLASLt would refuse: %s", counts.first_refusal);
+    CHECK(counts.handles == 0, "%d handles are left", counts.handles);
+    return result;
+}
+
+static struct transformer_result run_reference(const struct transformer_settings *settings)
+{
+    struct transformer_result result;
+    struct transformer_settings on_host = *settings;
+    on_host.device = "cpu";
+    on_host.graph = false;
+    transformer_train(&on_host, &result);
+    CHECK(result.status == EO_OK, "on the CPU: %s", result.error);
+    return result;
+}
+
+static void compare(const struct transformer_settings *settings, uint64_t seed)
+{
+    const struct transformer_result device = run_simulated(settings, seed), host = run_reference(settings);
+    CHECK(same_bits(&device, &host), "family %d, dtype %d/%d, ranks %u, seed %llu: loss %.9g, norm %.9g; on the CPU %.9g, %.9g",
+          settings->family, settings->dtype, settings->reduce_dtype, settings->ranks, (unsigned long long)seed,
+          device.losses[TRANSFORMER_STEPS - 1], device.norms[TRANSFORMER_STEPS - 1], host.losses[TRANSFORMER_STEPS - 1],
+          host.norms[TRANSFORMER_STEPS - 1]);
+    CHECK(device.losses[TRANSFORMER_STEPS - 1] < device.losses[0], "nothing was learned: %g, then %g", device.losses[0],
+          device.losses[TRANSFORMER_STEPS - 1]);
+}
+
+static struct transformer_settings settings_of(uint32_t which)
+{
+    return (struct transformer_settings){
+        .family = which & 1 ? EO_FAMILY_LLAMA : EO_FAMILY_GPT2,
+        .dtype = which & 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32,
+        .ranks = 1 + (which >> 2 & 1),
+        .micro_batches = 1 + (which >> 1 & 1),
+    };
+}
+
+/* Qwen2, Qwen3, and both at once; the rest as in settings_of. */
+static struct transformer_settings qwen_of(uint32_t which)
+{
+    struct transformer_settings s = settings_of(which | 1);
+    s.qkv_bias = which % 3 != 1;
+    s.qk_norm = which % 3 != 0;
+    return s;
+}
+
+static void qwen_cases(void)
+{
+    for (uint32_t which = 0; which < 8; which++) {
+        struct transformer_settings s = qwen_of(which);
+        compare(&s, 10);
+        s.recompute = which & 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
+        s.half_blocks = which & 2;
+        s.graph = which & 1;
+        s.evaluates = true;
+        compare(&s, 11);
+        s.recompute = EO_RECOMPUTE_CHEAP;
+        s.graph = false;
+        s.odd_widths = s.dtype == EO_DTYPE_FP32;
+        s.memory = EO_MEMORY_DYNAMIC_POOL;
+        compare(&s, 12);
+    }
+    tap_case("biases of q, k and v, and norms of heads: the same bits");
+}
+
+/* The table of angles is made on the host; the kernels on the device must read that one. */
+static void rope_scaling_cases(void)
+{
+    static const eo_rope_scaling scalings[] = {
+        {.kind = EO_ROPE_LINEAR, .factor = 4},
+        {.kind = EO_ROPE_LLAMA3, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 32},
+    };
+    for (uint32_t which = 0; which < 4; which++) {
+        struct transformer_settings s = settings_of(which | 1);
+        const struct transformer_result plain = run_reference(&s);
+        s.rope_scaling = scalings[which % 2];
+        s.graph = which & 2;
+        compare(&s, 13);
+        const struct transformer_result scaled = run_reference(&s);
+        CHECK(scaled.losses[0] != plain.losses[0], "scaled positions give the loss of plain ones, %g", plain.losses[0]);
+    }
+    tap_case("scaled rotary positions: the same bits");
+}
+
+static void same_bits_cases(uint32_t seeds)
+{
+    for (uint32_t which = 0; which < 8; which++)
+        for (uint64_t seed = 1; seed <= seeds; seed++) {
+            const struct transformer_settings s = settings_of(which);
+            compare(&s, seed);
+        }
+    tap_case("both families, fp32 and bf16, one and two ranks: the reference's bits");
+
+    for (uint32_t which = 0; which < 4; which++) {
+        struct transformer_settings s = settings_of(which);
+        s.graph = true;
+        s.ranks = 2;
+        compare(&s, 1);
+        s.graph = false;
+        s.memory = EO_MEMORY_DYNAMIC_POOL;
+        compare(&s, 2);
+    }
+    tap_case("as a graph, and with dynamic memory: the same bits");
+
+    for (uint32_t which = 0; which < 4; which++) {
+        struct transformer_settings s = settings_of(which);
+        s.recompute = which & 1 ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_BLOCKS;
+        s.head_chunks = 5;
+        s.evaluates = true;
+        compare(&s, 3);
+        s.recompute = which & 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
+        s.half_blocks = true;
+        compare(&s, 4);
+    }
+    tap_case("recompute, half blocks, the head in pieces, evaluation and logits: the same bits");
+
+    for (uint32_t which = 0; which < 2; which++) {
+        struct transformer_settings s = settings_of(which | 2);
+        s.reduce_dtype = EO_DTYPE_BF16;
+        s.ranks = 2;
+        compare(&s, 5);
+    }
+    tap_case("gradients reduced in bf16: the same bits");
+}
+
+/* Rows whose widths are no multiples of 8 elements: epilogues are kernels of their own, and round once more in bf16. */
+static void odd_widths(void)
+{
+    for (uint32_t which = 0; which < 2; which++) {
+        struct transformer_settings s = settings_of(which);
+        s.odd_widths = true;
+        compare(&s, 6);
+        s.dtype = EO_DTYPE_BF16;
+        const struct transformer_result device = run_simulated(&s, 7), host = run_reference(&s);
+        for (int step = 0; step < TRANSFORMER_STEPS; step++)
+            CHECK(fabs(device.losses[step] - host.losses[step]) < 2e-2, "step %d: %g, on the CPU %g", step,
+                  device.losses[step], host.losses[step]);
+    }
+    tap_case("odd widths run as well: in fp32 the same bits");
+}
+
+static bool is_close(const struct transformer_result *device, const struct transformer_result *host, double tolerance)
+{
+    for (int step = 0; step < TRANSFORMER_STEPS; step++)
+        if (!(fabs(device->losses[step] - host->losses[step]) < tolerance) ||
+            !(fabs(device->norms[step] / host->norms[step] - 1) < 10 * tolerance))
+            return false;
+    return true;
+}
+
+static void check_close(const struct transformer_settings *s, const struct transformer_result *device)
+{
+    const struct transformer_result host = run_reference(s);
+    CHECK(is_close(device, &host, s->dtype == EO_DTYPE_BF16 ? 2e-2 : 1e-4), "losses %g ... %g, norms %g ... %g; on the CPU %g ... %g, %g ... %g",
+          device->losses[0], device->losses[TRANSFORMER_STEPS - 1], device->norms[0], device->norms[TRANSFORMER_STEPS - 1],
+          host.losses[0], host.losses[TRANSFORMER_STEPS - 1], host.norms[0], host.norms[TRANSFORMER_STEPS - 1]);
+}
+
+static void know_no_plan(bool none)
+{
+#if defined(EO_SIM_CUDNN)
+    sim_cudnn_knows_no_plan = none;
+#else
+    (void)none;
+#endif
+}
+
+static void blocks_of_queries(void)
+{
+    twin_attention_by_program = true;
+    know_no_plan(true);
+    for (uint32_t which = 0; which < 4; which++) {
+        const struct transformer_settings s = settings_of(which);
+        const struct transformer_result device = run_simulated(&s, 8), again = run_simulated(&s, 9);
+        check_close(&s, &device);
+        CHECK(same_bits(&device, &again), "another schedule gave other bits");
+    }
+    twin_attention_by_program = false;
+    know_no_plan(false);
+    tap_case("attention by products over blocks of queries agrees with the reference");
+}
+
+#if defined(EO_SIM_CUDNN)
+/* The graphs, packs and runs of the program itself: what its descriptors say is computed, node by node. */
+static void cudnn_cases(void)
+{
+    twin_attention_by_program = true;
+    for (uint32_t which = 0; which < 4; which++) {
+        struct transformer_settings s = settings_of(which & 1 ? 3 : 2);
+        s.ranks = 1 + which / 2;
+        s.recompute = which == 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
+        const int runs = sim_cudnn_counts().runs;
+        const struct transformer_result device = run_simulated(&s, 20);
+        CHECK(sim_cudnn_counts().runs > runs, "cuDNN did not run");
+        check_close(&s, &device);
+        const struct transformer_result again = run_simulated(&s, 21);
+        s.graph = true;
+        const struct transformer_result graph = run_simulated(&s, 22);
+        s.graph = false;
+        s.memory = EO_MEMORY_DYNAMIC_CACHING;
+        const struct transformer_result dynamic = run_simulated(&s, 23);
+        CHECK(same_bits(&device, &again) && same_bits(&device, &graph) && same_bits(&device, &dynamic),
+              "another schedule, a graph or dynamic memory gave other bits");
+    }
+    const struct sim_cudnn_counts counts = sim_cudnn_counts();
+    CHECK(counts.refused == 0, "cuDNN would refuse: %s", counts.first_refusal);
+    CHECK(counts.handles == 0 && counts.descriptors == 0, "%d handles and %d descriptors are left", counts.handles,
+          counts.descriptors);
+    tap_case("attention by cuDNN, from what its descriptors say: agrees with the reference, as a graph and dynamic too");
+
+    struct transformer_settings s = settings_of(3); /* heads of keys are shared */
+    const struct transformer_result host = run_reference(&s);
+    s.device = "cuda";
+    for (int64_t id = 1; id <= 14; id++) {
+        for (int forgotten = 0; forgotten < 2; forgotten++) {
+            const bool in_scratch = id == 5 || id == 13 || id == 14, by_value = id == 6 || id == 7 || id == 12;
+            struct transformer_result device;
+            if (!forgotten && (in_scratch || by_value)) /* read as it was written; without strides */
+                continue;
+            sim_cudnn_mistake = (struct sim_cudnn_mistake){.id = id, .elements = forgotten ? 0 : 8,
+                                                           .forgotten = forgotten};
+            sim_cudnn_forget_refusals();
+            sim_start(&(struct sim_config){.seed = 24, .device_bytes = 512u << 20, .quiet = true});
+            transformer_train(&s, &device);
+            const bool told = device.status < 0 || sim_violation_count() > 0 || sim_cudnn_counts().refused > 0;
+            CHECK(told || (!forgotten && !is_close(&device, &host, 2e-2)), "tensor %d: %s is not found", (int)id,
+                  forgotten ? "an id that a pack lacks" : "a wrong stride");
+            CHECK(!forgotten || strstr(device.error, "cudnn"), "tensor %d: '%s'", (int)id, device.error);
+        }
+    }
+    sim_cudnn_mistake = (struct sim_cudnn_mistake){0};
+    sim_cudnn_forget_refusals();
+    twin_attention_by_program = false;
+    tap_case("a wrong stride, and an id that is left out, are found: each tensor in turn");
+}
+#endif
+
+/* Products, kernels and attention that fail inside a layer, on the second of two ranks. */
+static void failures(void)
+{
+    static const struct {
+        const char *function, *what;
+        int error;
+        bool is_lost;
+    } faults[] = {
+        {"cublasLtMatmul", "cublasLtMatmul", 0, false},
+        {"kernel launch", "kernel ", cudaErrorLaunchOutOfResources, false},
+        {"kernel launch", "kernel ", cudaErrorIllegalAddress, true},
+#if defined(EO_SIM_CUDNN)
+        {"cudnnBackendExecute", "attention ", 0, false},
+#endif
+    };
+    struct transformer_settings s = settings_of(3);
+    uint32_t forward = 0, backward = 0, told = 0;
+    s.ranks = 2;
+    s.device = "cuda";
+    twin_attention_by_program = true;
+    for (size_t f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
+        struct transformer_result result;
+        sim_start(&(struct sim_config){.seed = 30, .device_bytes = 512u << 20});
+        transformer_train(&s, &result);
+        const uint32_t count = sim_calls(faults[f].function, 1);
+        CHECK(sim_finish() == 0 && result.status == EO_OK && count > 4, "the clean run: %u calls", count);
+        for (uint32_t ordinal = count / 3; ordinal < count; ordinal += 1 + count / 23) {
+            sim_start(&(struct sim_config){.seed = 30, .device_bytes = 512u << 20, .quiet = true,
+                                           .fault = {.function = faults[f].function, .rank = 1, .ordinal = ordinal,
+                                                     .error = faults[f].error}});
+            transformer_train(&s, &result);
+            const bool is_timing = f < 2 && result.status == EO_OK; /* then another algorithm is taken */
+            CHECK(sim_fault_happened() && (is_timing || result.status < 0), "%s, call %u: did not happen, or was not told",
+                  faults[f].function, ordinal);
+            if (is_timing)
+                continue;
+            CHECK(strstr(result.error, faults[f].is_lost ? "rank " : "rank 1"), "%s, call %u: status %d, which rank? '%s'", faults[f].function, ordinal, result.status, result.error);
+            if (!strstr(result.error, faults[f].what)) /* a kernel of the step's end, which the runtime tells */
+                continue;
+            const bool is_layer = strstr(result.error, "embedding") || strstr(result.error, "block") ||
+                                  strstr(result.error, "head");
+            told += is_layer;
+            forward += strstr(result.error, "forward: ") != NULL;
+            backward += strstr(result.error, "backward: ") != NULL;
+            CHECK(is_layer || strstr(result.error, "step"), "%s, call %u: which layer? '%s'", faults[f].function, ordinal,
+                  result.error);
+            CHECK(!faults[f].is_lost || strstr(result.error, "lost to this process"), "%s, call %u: is it lost? '%s'",
+                  faults[f].function, ordinal, result.error);
+        }
+    }
+    twin_attention_by_program = false;
+    CHECK(forward > 3 && backward > 3 && told > 20, "%u told, %u forward, %u backward", told, forward, backward);
+    tap_case("a product, a kernel or attention that fails is told with its rank, layer and pass, and whether the GPU is lost");
+}
+
+static void plan_cache(void)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/tmp/evenodd-sim-plans-%ld", (long)getpid());
+    struct transformer_settings s = settings_of(2);
+    s.plan_cache = path;
+    const int before = sim_cublaslt_counts().heuristics;
+    const struct transformer_result first = run_simulated(&s, 10);
+    const int chosen = sim_cublaslt_counts().heuristics - before, checks = sim_cublaslt_counts().checks;
+    const struct transformer_result second = run_simulated(&s, 11);
+    CHECK(chosen > 0 && sim_cublaslt_counts().heuristics - before == chosen, "%d plans chosen, then %d more", chosen,
+          sim_cublaslt_counts().heuristics - before - chosen);
+    CHECK(sim_cublaslt_counts().checks - checks == chosen, "%d plans checked of %d", sim_cublaslt_counts().checks - checks,
+          chosen);
+    CHECK(same_bits(&first, &second), "other bits with the file");
+    remove(path);
+    tap_case("with a file of plans nothing is chosen a second time");
+}
+
+int main(void)
+{
+    same_bits_cases(getenv("EO_TEST_FULL") ? 20 : 2);
+    qwen_cases();
+    rope_scaling_cases();
+    odd_widths();
+    blocks_of_queries();
+#if defined(EO_SIM_CUDNN)
+    cudnn_cases();
+#endif
+    failures();
+    plan_cache();
+    return tap_end();
+}

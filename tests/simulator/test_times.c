@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The timeline of a GPU's steps, eager and as a graph, where the times are known: the simulator's streams begin a piece of
+ * work as soon as it has been issued and what it waits for has ended, so nothing gives way to anything, whatever the
+ * scheduler does. Then no collective begins before it is ready, and none much later; and a step that is a graph has the
+ * same operations with times as any other.
+ * Method: the micro model with 1 to 4 ranks; every rank's records after every step, held against the plan's waits by the
+ * definition that headtohead prints (tools/headtohead/start_delay.h).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "micro_model.h"
+#include "tests/tap/tap.h"
+#include "tools/headtohead/start_delay.h"
+
+enum { STEPS = 7, OPERATIONS_MAX = 200, SEEDS = 3 };
+static const uint64_t resolution_ns = 3000; /* stamps of half a microsecond, clocks that were compared, markers */
+static const uint64_t host_ns = 100000; /* until ranks that issue one by one have done so, which a graph does at once */
+
+struct times {
+    uint32_t rank_count, operation_count;
+    struct tool_step_span spans[MICRO_RANKS_MAX][STEPS * OPERATIONS_MAX];
+    uint64_t complete[MICRO_RANKS_MAX][STEPS];
+    uint64_t naive_ns; /* from issue to start, of all collectives */
+    struct tool_start_delays delays;
+    bool is_done;
+};
+
+/* What is told after a step is of the one before. */
+static void take(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
+{
+    struct times *times = user;
+    eo_timeline_record records[2 * OPERATIONS_MAX];
+    const eo_plan *plan = eo_runtime_plan(runtime);
+    times->operation_count = eo_plan_operation_count(plan, EO_LIST_STEADY);
+    if (step >= 2 && times->operation_count <= OPERATIONS_MAX) {
+        const uint32_t count = eo_runtime_timeline(runtime, records, 2 * OPERATIONS_MAX);
+        uint64_t found = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            if (records[i].operation >= times->operation_count || records[i].end_ns == 0 || records[i].start_ns == 0)
+                continue;
+            times->spans[rank][(step - 1) * times->operation_count + records[i].operation] =
+                (struct tool_step_span){records[i].ready_ns, records[i].start_ns, records[i].end_ns};
+            if (tool_collective_of(records[i].kind) >= 0 && records[i].start_ns > records[i].ready_ns)
+                times->naive_ns += records[i].start_ns - records[i].ready_ns;
+            found++;
+        }
+        times->complete[rank][step - 1] = found == times->operation_count;
+    }
+    if (step + 1 < STEPS || rank != 0)
+        return;
+    /* Other ranks may still be on their way: the last step they have told is enough. */
+    const struct tool_step_span *spans[MICRO_RANKS_MAX];
+    const uint64_t *complete[MICRO_RANKS_MAX];
+    for (uint32_t r = 0; r < MICRO_RANKS_MAX; r++) {
+        spans[r] = times->spans[r];
+        complete[r] = times->complete[r];
+    }
+    times->is_done =
+        tool_start_delays(plan, times->rank_count, STEPS - 2, spans, complete, resolution_ns, &times->delays) == EO_OK;
+}
+
+static double delay_s, naive_s; /* of a family */
+
+static void look(struct micro_settings *settings, uint64_t seed, const char *what)
+{
+    static struct times times;
+    static struct micro_result result;
+    memset(&times, 0, sizeof(times));
+    times.rank_count = settings->ranks;
+    settings->after_step = take;
+    settings->user = &times;
+    sim_start(&(struct sim_config){.seed = seed});
+    micro_train(settings, &result);
+    const uint32_t violations = sim_finish();
+    CHECK(micro_status(&result) == EO_OK && violations == 0, "%s, seed %llu: %s %s", what, (unsigned long long)seed,
+          micro_error(&result), sim_violation(0));
+    CHECK(times.is_done, "%s: no delays", what);
+    uint64_t count = 0;
+    for (int w = 0; w < EO_WAIT_COUNT; w++) {
+        const struct tool_start_delay *d = &times.delays.kinds[w];
+        count += d->count;
+        const uint64_t most_ns = settings->graph ? resolution_ns : resolution_ns + host_ns;
+        CHECK((d->count > 0 || settings->ranks == 1) && d->delay_s <= (double)d->count * (double)most_ns * 1e-9,
+              "%s, seed %llu, %u ranks, kind %d: %.3f us of delay a collective (of %llu)", what, (unsigned long long)seed,
+              settings->ranks, w, d->count ? d->delay_s * 1e6 / (double)d->count : 0, (unsigned long long)d->count);
+    }
+    CHECK(times.delays.early_count == 0, "%s, seed %llu, %u ranks: %llu collectives of %llu began before they were ready",
+          what, (unsigned long long)seed, settings->ranks, (unsigned long long)times.delays.early_count,
+          (unsigned long long)count);
+    delay_s += times.delays.kinds[EO_WAIT_ALL_GATHER].delay_s + times.delays.kinds[EO_WAIT_REDUCE_SCATTER].delay_s;
+    naive_s += (double)times.naive_ns * 1e-9;
+    free(times.delays.operations);
+    times.delays.operations = NULL;
+}
+
+static void family(enum micro_world world, bool graph, const char *what)
+{
+    for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+        for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+            struct micro_settings settings = {
+                .ranks = ranks, .device = "cuda", .world = world, .graph = graph, .graph_times = true, .steps = STEPS,
+                .micro_batches = 1 + seed % 2, .mode = "registered", .waits_each_step = true,
+                .separate_reduce_stream = seed % 3 == 0, .dtype = seed % 2 ? EO_DTYPE_FP32 : EO_DTYPE_BF16};
+            look(&settings, seed, what);
+        }
+    }
+    CHECK(naive_s > 10 * delay_s, "%s: %.1f us of delay, and %.1f us from issue to start: what is waited for does not count",
+          what, delay_s * 1e6, naive_s * 1e6);
+    delay_s = naive_s = 0;
+    tap_case(what);
+}
+
+int main(void)
+{
+    family(MICRO_ONE_GPU, false, "ranks on one GPU, eager: collectives begin when they are ready, by the printed definition");
+    family(MICRO_ONE_GPU, true, "ranks on one GPU, as a graph: every operation has its times, and they are as in order");
+    family(MICRO_GPU_EACH, true, "a GPU each, as a graph: the same");
+    family(MICRO_NCCL, false, "NCCL, eager: the same");
+    family(MICRO_NCCL, true, "NCCL, as a graph: the same");
+    return tap_end();
+}

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Trainings of the micro model on the simulated GPU end in the bits of the CPU device's, whatever the schedule, with one
+ * to four ranks, eager and as a graph, static and dynamic, in fp32 and bf16, on one GPU, on one each, through NCCL; and
+ * the simulator has nothing to object to.
+ * Method: seeds; each stands for a policy of the scheduler and its numbers. The short run takes a fixed part of them,
+ * EO_TEST_FULL=1 all. With `one`, `each` or `nccl` as argument that world alone; with `threads` a real thread a stream, for
+ * ThreadSanitizer; with `canary` it must find something.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eo_config.h"
+#include "micro_model.h"
+#include "tests/tap/tap.h"
+
+enum { SEEDS_ALL = 200, SEEDS_SHORT = 8 };
+
+static void compare(const struct micro_settings *settings, const struct sim_config *config)
+{
+    static struct micro_result result;
+    const struct micro_result *reference = micro_reference(settings);
+    CHECK(micro_status(reference) == EO_OK, "the CPU's run: %s", micro_error(reference));
+    sim_start(config);
+    micro_train(settings, &result);
+    const uint32_t violations = sim_finish();
+    CHECK(micro_status(&result) == EO_OK, "seed %llu: %s", (unsigned long long)config->seed, micro_error(&result));
+    CHECK(violations == 0, "seed %llu, %u ranks: %s", (unsigned long long)config->seed, settings->ranks, sim_violation(0));
+    CHECK(micro_same(&result, reference), "seed %llu, %u ranks, %s: other bits than the CPU's (loss %.17g, there %.17g)",
+          (unsigned long long)config->seed, settings->ranks, settings->dtype == EO_DTYPE_BF16 ? "bf16" : "fp32",
+          result.losses[settings->steps - 1], reference->losses[settings->steps - 1]);
+    CHECK(!settings->graph || result.graphs == settings->steps - (settings->leaves ? 3 : 2), "%u steps ran as a graph",
+          result.graphs);
+}
+
+/* What else is chosen follows from the seed, so that the same seed is the same run. */
+static void vary(struct micro_settings *settings, uint64_t seed)
+{
+    static const char *const modes[] = {"plain", "registered"};
+    settings->steps = 5;
+    settings->micro_batches = 1 + seed % 2;
+    settings->waits_each_step = seed / 2 % 2;
+    settings->graph_times = settings->graph && seed / 2 % 3 == 0;
+    settings->separate_reduce_stream = seed / 4 % 3 == 0;
+    settings->reduce_dtype = settings->dtype == EO_DTYPE_BF16 && seed % 5 == 0 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+    settings->evaluates = seed % 7 == 0;
+    settings->debug = settings->memory == EO_MEMORY_STATIC && seed % 3 != 2;
+    settings->mode = modes[seed % 2];
+    settings->own_communicator = seed % 4 == 3;
+    settings->reduce_inputs = 1 + seed % 3;
+    settings->implicit_prefetch = seed / 3 % 2;
+    if (settings->memory != EO_MEMORY_STATIC)
+        settings->memory = EO_MEMORY_DYNAMIC_MALLOC + seed % 3;
+}
+
+static void family(enum micro_world world, uint32_t seeds, const char *name, enum sim_executor executor)
+{
+    for (uint32_t kind = 0; kind < 3; kind++) { /* static, as a graph, dynamic */
+        for (uint32_t bf16 = 0; bf16 < 2; bf16++) {
+            for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+                for (uint64_t seed = 1; seed <= seeds; seed++) {
+                    struct micro_settings settings = {
+                        .ranks = ranks, .device = "cuda", .world = world, .graph = kind == 1,
+                        .memory = kind == 2 ? EO_MEMORY_DYNAMIC_MALLOC : EO_MEMORY_STATIC,
+                        .dtype = bf16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
+                    vary(&settings, seed);
+                    compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
+                }
+            }
+        }
+        char text[160];
+        snprintf(text, sizeof(text), "%s, %s: 1 to 4 ranks, fp32 and bf16, %u of %d seeds: the CPU's bits", name,
+                 kind == 0 ? "static" : kind == 1 ? "static as a graph" : "dynamic", seeds, SEEDS_ALL);
+        tap_case(text);
+    }
+}
+
+/* A step is recorded only where it follows another of the schedule, also when that was left after eo_step_capture. */
+static void left_captures(enum sim_executor executor)
+{
+    if (EO_DEBUG_ABORT) /* what is refused aborts */
+        return;
+    for (uint64_t seed = 1; seed <= 6; seed++) {
+        struct micro_settings settings = {.ranks = 2, .device = "cuda", .world = (enum micro_world)(seed % 3), .graph = true,
+                                          .leaves = MICRO_EVALUATES + seed % 3, .dtype = seed % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
+        vary(&settings, seed);
+        compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
+    }
+    tap_case("after eo_step_capture an evaluation, eo_sum or weights: that step is refused, run in the ordinary way, and the "
+             "next is recorded");
+}
+
+/* Every strategy, through every kind of world: each result is the CPU's of the same strategy. */
+static void strategies(uint32_t seeds, enum sim_executor executor)
+{
+    static const struct {
+        eo_strategy strategy;
+        uint32_t ranks, group;
+    } cases[] = {{EO_STRATEGY_ZERO2, 2, 0}, {EO_STRATEGY_ZERO1, 3, 0}, {EO_STRATEGY_DDP, 2, 0}, {EO_STRATEGY_DDP, 3, 0},
+                 {EO_STRATEGY_HSDP, 4, 2}};
+    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
+    for (uint32_t world = 0; world < 3; world++) {
+        for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+            for (uint64_t seed = 1; seed <= seeds; seed++) {
+                struct micro_settings settings = {
+                    .ranks = cases[c].ranks, .device = "cuda", .world = (enum micro_world)world,
+                    .strategy = cases[c].strategy, .shard_group = cases[c].group, .graph = seed % 2,
+                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
+                vary(&settings, seed / 2 + 1);
+                compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
+            }
+        }
+        char text[160];
+        snprintf(text, sizeof(text), "%s: zero2, zero1, ddp and hsdp, %u seeds, eager and as a graph: the CPU's bits",
+                 worlds[world], seeds);
+        tap_case(text);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const bool threads = argc > 1 && strcmp(argv[1], "threads") == 0, full = getenv("EO_TEST_FULL") != NULL;
+    const uint32_t seeds = threads ? (full ? 12 : 1) : full ? SEEDS_ALL : SEEDS_SHORT;
+    const enum sim_executor executor = threads ? SIM_THREADS : SIM_SCHEDULED;
+    if (argc > 1 && strcmp(argv[1], "canary") == 0) { /* a wait left out: for ThreadSanitizer to find */
+        static struct micro_result result;
+        const struct micro_settings settings = {.ranks = 2, .device = "cuda", .waits_each_step = true};
+        for (uint32_t ordinal = 0; ordinal < 8; ordinal++) {
+            sim_start(&(struct sim_config){.executor = SIM_THREADS, .quiet = true,
+                                           .mutation = {SIM_DROP_WAIT, 0, ordinal}});
+            micro_train(&settings, &result);
+        }
+        tap_case("eight waits were left out, one at a time, and nothing was told");
+        return tap_end();
+    }
+    static const struct {
+        const char *word, *name;
+        enum micro_world world;
+    } worlds[] = {{"one", "ranks on one GPU", MICRO_ONE_GPU}, {"each", "a GPU each", MICRO_GPU_EACH}, {"nccl", "NCCL", MICRO_NCCL}};
+    for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+        if (argc < 2 || threads || strcmp(argv[1], worlds[w].word) == 0)
+            family(worlds[w].world, seeds, worlds[w].name, executor);
+    strategies(threads ? 1 : full ? 60 : 6, executor);
+    left_captures(executor);
+    return tap_end();
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+#include "transformer.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hashing.h"
+#include "layers/kernel_ops.h"
+#include "tests/simulator/cuda/sim.h"
+#include "twin_layers.h"
+
+enum { SEQ = 9, BATCH = 2, VOCABULARY_MAX = 72 };
+
+struct run {
+    struct transformer_settings settings;
+    struct transformer_result *result;
+    eo_transformer *transformer;
+    eo_plan *plan;
+    eo_world *worlds[TRANSFORMER_RANKS_MAX];
+    pthread_mutex_t lock;
+    eo_log log;
+};
+
+struct rank {
+    struct run *run;
+    uint32_t rank;
+    eo_team *team;
+    eo_runtime *runtime;
+};
+
+/* The CPU's fast fp32 kernels sum in another order: what the simulated device is held against are the reference's. */
+const struct eo_kernel_ops *__real_eo_team_backend_kernels(const struct eo_team_backend *backend, eo_dtype compute,
+                                                           eo_dtype gradient);
+const struct eo_kernel_ops *__wrap_eo_team_backend_kernels(const struct eo_team_backend *backend, eo_dtype compute,
+                                                           eo_dtype gradient);
+const struct eo_kernel_ops *__wrap_eo_team_backend_kernels(const struct eo_team_backend *backend, eo_dtype compute,
+                                                           eo_dtype gradient)
+{
+    return backend == &eo_team_cpu_backend ? &eo_kernels_reference_ops
+                                           : __real_eo_team_backend_kernels(backend, compute, gradient);
+}
+
+static void take_log(void *user, eo_log_level level, const char *text)
+{
+    struct run *run = user;
+    (void)level;
+    pthread_mutex_lock(&run->lock);
+    if (run->result->error[0] == '\0')
+        snprintf(run->result->error, sizeof(run->result->error), "%s", text);
+    pthread_mutex_unlock(&run->lock);
+}
+
+#define TRY(call)                                                                                                     \
+    do {                                                                                                              \
+        const eo_status try_status = (call);                                                                          \
+        if (try_status < 0)                                                                                           \
+            return give_up(self, #call, try_status);                                                                  \
+    } while (0)
+
+static eo_status give_up(struct rank *self, const char *call, eo_status status)
+{
+    char text[512];
+    snprintf(text, sizeof(text), "rank %u: %.80s: %s: %.200s", self->rank, call, eo_status_text(status),
+             self->runtime ? eo_runtime_error(self->runtime) : "");
+    take_log(self->run, EO_LOG_ERROR, text);
+    self->run->result->status = status;
+    return status;
+}
+
+static eo_transformer_config config_of(const struct transformer_settings *s)
+{
+    eo_transformer_config config = {.family = s->family, .layer_count = 2, .context = SEQ};
+    if (s->family == EO_FAMILY_LLAMA) {
+        config.width = s->odd_widths ? 44 : 32;
+        config.head_count = s->odd_widths ? 2 : 4;
+        config.kv_head_count = s->odd_widths ? 1 : 2;
+        config.qkv_bias = s->qkv_bias;
+        config.qk_norm = s->qk_norm;
+        config.rope_scaling = s->rope_scaling;
+        config.head_size = s->qk_norm ? (s->odd_widths ? 26 : 16) : 0;
+        config.mlp_width = s->odd_widths ? 51 : 48;
+        config.vocabulary = s->odd_widths ? 67 : 64;
+    } else {
+        config.width = s->odd_widths ? 35 : 32;
+        config.head_count = s->odd_widths ? 5 : 4;
+        config.mlp_width = s->odd_widths ? 77 : 64;
+        config.vocabulary = s->odd_widths ? 61 : 64;
+    }
+    return config;
+}
+
+static void make_tokens(const struct rank *self, uint32_t step, uint32_t micro_batch, int32_t *tokens, int32_t *targets)
+{
+    const uint32_t vocabulary = eo_transformer_get_params(self->run->transformer)->config.vocabulary;
+    uint32_t token = (step * 31 + micro_batch * 17 + self->rank * 7) % vocabulary;
+    for (uint32_t i = 0; i < BATCH * SEQ; i++) {
+        tokens[i] = (int32_t)token;
+        token = (token * 7 + 3 + i % 2) % vocabulary;
+        targets[i] = (int32_t)token;
+    }
+}
+
+static eo_status load(struct rank *self, uint32_t step)
+{
+    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
+    for (uint32_t m = 0; m < self->run->settings.micro_batches; m++) {
+        make_tokens(self, step, m, tokens, targets);
+        TRY(eo_transformer_load(self->run->transformer, self->runtime,
+                                &(eo_tokens){.tokens = tokens, .targets = targets, .slot = m}));
+    }
+    return EO_OK;
+}
+
+static eo_status micro_batches(struct rank *self)
+{
+    for (uint32_t m = 0; m < self->run->settings.micro_batches; m++)
+        TRY(eo_transformer_micro_batch(self->run->transformer, self->runtime, self->team, &(eo_tokens){.slot = m}, NULL));
+    return EO_OK;
+}
+
+static eo_status one_step(struct rank *self, uint32_t step)
+{
+    struct run *run = self->run;
+    const eo_step_params *params = eo_step_params(.learning_rate = 0.01F, .weight_decay = 0.1F, .clip = 0.5F);
+    eo_step_report report = {0};
+    const bool capture = run->settings.graph && step == 2; /* the second step of the steady list */
+    if (load(self, step) < 0)
+        return EO_ERR_INVALID;
+    if (run->settings.graph && step > 2) {
+        TRY(eo_step_replay(self->runtime, params, &report));
+    } else {
+        if (capture)
+            TRY(eo_step_capture(self->runtime));
+        TRY(eo_step_begin(self->runtime));
+        if (micro_batches(self) < 0)
+            return EO_ERR_INVALID;
+        TRY(eo_step_end(self->runtime, params, &report));
+    }
+    if (self->rank == 0) {
+        run->result->losses[step] = report.values[0];
+        run->result->norms[step] = report.gradient_norm;
+    }
+    return EO_OK;
+}
+
+static eo_status evaluate(struct rank *self)
+{
+    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
+    float logits[VOCABULARY_MAX];
+    double loss = 0;
+    make_tokens(self, 99, 0, tokens, targets);
+    TRY(eo_transformer_evaluate(self->run->transformer, self->runtime, self->team,
+                                &(eo_tokens){.tokens = tokens, .targets = targets}, &loss));
+    for (uint32_t position = 1; position < SEQ; position += 3)
+        TRY(eo_transformer_logits(self->run->transformer, self->runtime, self->team, tokens, position, logits));
+    if (self->rank == 0) {
+        self->run->result->evaluation = loss;
+        self->run->result->first_logit = logits[0];
+    }
+    return EO_OK;
+}
+
+static void hash_weights(void *user, const eo_parameter_info *parameter, const float *values)
+{
+    struct rank *self = user;
+    uint64_t *hash = &self->run->result->weights;
+    if (self->rank == 0)
+        *hash = eo_hash64_more(*hash, values, parameter->element_count * sizeof(*values));
+}
+
+static eo_status train(struct rank *self)
+{
+    struct run *run = self->run;
+    const struct transformer_settings *s = &run->settings;
+    TRY(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = run->plan, .world = run->worlds[self->rank],
+                                                            .memory = s->memory,
+                                                            .debug = s->debug && s->memory == EO_MEMORY_STATIC,
+                                                            .log = &run->log)));
+    TRY(eo_team_create_on(&self->team, eo_team_params(.device = s->device, .stream = eo_runtime_stream(self->runtime),
+                                                      .plan_cache = s->plan_cache, .log = &run->log)));
+    TRY(eo_transformer_initialise(run->transformer, self->runtime, 7));
+    TRY(eo_transformer_prepare(run->transformer, self->runtime, self->team));
+    for (uint32_t step = 0; step < TRANSFORMER_STEPS; step++)
+        if (one_step(self, step) < 0)
+            return EO_ERR_INVALID;
+    if (s->evaluates && evaluate(self) < 0)
+        return EO_ERR_INVALID;
+    TRY(eo_weights_visit(self->runtime, hash_weights, self));
+    return EO_OK;
+}
+
+static void *rank_main(void *argument)
+{
+    struct rank *self = argument;
+    if (train(self) < 0)
+        eo_world_abort(self->run->worlds[self->rank], "the trainer gives up");
+    eo_team_destroy(&self->team);
+    eo_runtime_destroy(&self->runtime);
+    return NULL;
+}
+
+static eo_status describe(struct run *run)
+{
+    const struct transformer_settings *s = &run->settings;
+    const eo_transformer_params params = {
+        .config = config_of(s), .batch = BATCH, .recompute = s->recompute, .recompute_blocks = 1,
+        .head_chunks = s->head_chunks, .half_blocks = s->half_blocks, .dtype = s->dtype,
+        .reduce_dtype = s->reduce_dtype, .device = s->device, .token_slots = s->micro_batches, .log = &run->log};
+    const eo_status status = eo_transformer_create(&run->transformer, &params);
+    if (status < 0)
+        return status;
+    twin_vocabulary = params.config.vocabulary;
+    return eo_plan_create(&run->plan, eo_transformer_model(run->transformer),
+                          eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches, .dtype = s->dtype,
+                                         .reduce_dtype = s->reduce_dtype, .log = &run->log));
+}
+
+void transformer_train(const struct transformer_settings *given, struct transformer_result *out)
+{
+    static struct rank ranks[TRANSFORMER_RANKS_MAX];
+    struct run run = {.settings = *given, .result = out, .lock = PTHREAD_MUTEX_INITIALIZER};
+    struct transformer_settings *s = &run.settings;
+    pthread_t threads[TRANSFORMER_RANKS_MAX];
+    *out = (struct transformer_result){.weights = 1};
+    run.log = (eo_log){take_log, &run, EO_LOG_ERROR};
+    s->ranks = s->ranks ? s->ranks : 1;
+    s->micro_batches = s->micro_batches ? s->micro_batches : 1;
+    out->status = describe(&run);
+    if (out->status == EO_OK)
+        out->status = eo_world_create_local(run.worlds, eo_world_params(.rank_count = s->ranks, .device = s->device,
+                                                                        .share_device = true, .timeout_ms = 20000,
+                                                                        .log = &run.log));
+    const uint32_t started = out->status == EO_OK ? s->ranks : 0;
+    const bool simulated = strcmp(s->device, "cuda") == 0;
+    void *arguments[TRANSFORMER_RANKS_MAX];
+    for (uint32_t r = 0; r < started; r++) {
+        ranks[r] = (struct rank){.run = &run, .rank = r};
+        arguments[r] = &ranks[r];
+        if (!simulated && pthread_create(&threads[r], NULL, rank_main, &ranks[r]) != 0)
+            abort();
+    }
+    if (simulated && started > 0)
+        sim_run_ranks(started, rank_main, arguments);
+    for (uint32_t r = 0; r < started && !simulated; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < s->ranks; r++)
+        eo_world_destroy(&run.worlds[r]);
+    eo_plan_destroy(&run.plan);
+    eo_transformer_destroy(&run.transformer);
+}

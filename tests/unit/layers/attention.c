@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Attention of the CPU, forward and backward, against the plain reference (tests/gpu/test_sdpa_reference.c: against the
+ * definition in double).
+ * Method: lengths around the tile, panel and query block; heads that need padding; grouped queries; rows with other
+ * things between them, which must stay; every level; teams that must agree to the bit.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernel_fixture.h"
+
+struct attention_case {
+    uint32_t batch, seq, head_count, kv_head_count, head_size;
+    bool together; /* q, k, v in one row, as GPT-2 has them */
+};
+
+struct attention_data {
+    struct eo_attention_shape shape;
+    const float *q, *k, *v, *out_gradient;
+    float *out; /* then the log-sum-exps */
+    uint64_t q_floats, kv_floats, out_floats;
+    bool in_place;
+};
+
+static const struct attention_case cases[] = {
+    {1, 1, 1, 1, 1, true},   {1, 2, 1, 1, 3, false},   {2, 3, 2, 1, 2, false},   {1, 7, 3, 3, 17, true},
+    {2, 17, 4, 2, 8, false}, {1, 33, 2, 2, 16, true},  {1, 63, 1, 1, 31, true},  {1, 64, 2, 1, 64, false},
+    {1, 65, 2, 2, 48, true}, {3, 31, 6, 2, 20, false}, {1, 129, 2, 1, 33, true}, {1, 257, 1, 1, 64, true},
+};
+
+static struct attention_data attention_data(const struct attention_case *c, float size)
+{
+    struct attention_data d = {0};
+    const uint64_t tokens = (uint64_t)c->batch * c->seq;
+    const uint64_t q_width = (uint64_t)c->head_count * c->head_size;
+    const uint64_t kv_width = (uint64_t)c->kv_head_count * c->head_size;
+    d.shape = (struct eo_attention_shape){.batch = c->batch,
+                                          .seq = c->seq,
+                                          .head_count = c->head_count,
+                                          .kv_head_count = c->kv_head_count,
+                                          .head_size = c->head_size};
+    if (c->together) {
+        d.shape.q_stride = d.shape.kv_stride = q_width + 2 * kv_width;
+        float *qkv = guarded_random(tokens * d.shape.q_stride, -size, size);
+        d.q = qkv;
+        d.k = qkv + q_width;
+        d.v = d.k + kv_width;
+    } else {
+        d.shape.q_stride = q_width + 1; /* an odd float between the rows */
+        d.shape.kv_stride = kv_width;
+        d.q = guarded_random(tokens * d.shape.q_stride, -size, size);
+        d.k = guarded_random(tokens * kv_width, -size, size);
+        d.v = guarded_random(tokens * kv_width, -size, size);
+    }
+    d.shape.out_stride = q_width;
+    d.q_floats = tokens * d.shape.q_stride;
+    d.kv_floats = tokens * d.shape.kv_stride;
+    d.out_floats = tokens * q_width;
+    d.out_gradient = guarded_random(d.out_floats, -1, 1);
+    return d;
+}
+
+/* The scratch of this table and team, as large as it says. */
+static void *scratch_of(const struct eo_kernel_ops *ops, const eo_team *team, const struct eo_attention_shape *shape)
+{
+    return guarded_bytes(ops->attention_scratch_bytes(FP32, shape, eo_team_thread_count(team)));
+}
+
+/* out: the heads, then the log-sum-exps. */
+static void run_forward(const struct eo_kernel_ops *ops, eo_team *team, float *out, void *arg)
+{
+    const struct attention_data *d = arg;
+    cr_assert_eq(ops->attention_forward(team, &(struct eo_attention){
+        .types = FP32, .shape = d->shape, .q = d->q, .k = d->k, .v = d->v, .out = out,
+        .log_sum_exp = out + d->out_floats, .scratch = scratch_of(ops, team, &d->shape)}), EO_OK);
+}
+
+static uint64_t forward_floats(const struct attention_data *d)
+{
+    return d->out_floats + (uint64_t)d->shape.batch * d->shape.seq * d->shape.head_count;
+}
+
+static void check_forward(struct attention_data *d, double tolerance)
+{
+    const float *expected = reference_result(run_forward, d, forward_floats(d));
+    every_level_and_team(run_forward, d, forward_floats(d), expected, tolerance, tolerance, "attention forward");
+}
+
+Test(attention, forward_matches_the_reference)
+{
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++, guards_free()) {
+        struct attention_data d = attention_data(&cases[i], 1.5f);
+        check_forward(&d, 5e-6);
+    }
+}
+
+/* Scores of tens of thousands: all weight on one key, no overflow. */
+Test(attention, large_scores_do_not_overflow)
+{
+    static const struct attention_case large = {1, 40, 2, 1, 16, false};
+    struct attention_data d = attention_data(&large, 100.0f);
+    check_forward(&d, 2e-3);
+    guards_free();
+}
+
+/* Ties: equal keys share the weight equally, so the output is the running mean of the values. */
+Test(attention, equal_keys_share_the_weight)
+{
+    enum { SEQ = 70, SIZE = 4 };
+    float *q = guarded_random(SEQ * SIZE, -1, 1);
+    float *k = guarded(SEQ * SIZE);
+    float *v = guarded(SEQ * SIZE);
+    float *out = guarded(SEQ * SIZE);
+    for (int i = 0; i < SEQ * SIZE; i++) {
+        k[i] = 0.25f;
+        v[i] = (float)(i / SIZE);
+    }
+    const struct eo_attention_shape shape = {1, SEQ, 1, 1, SIZE, SIZE, SIZE, SIZE};
+    eo_kernels_cpu_ops.attention_forward(NULL, &(struct eo_attention){
+        .types = FP32, .shape = shape, .q = q, .k = k, .v = v, .out = out, .log_sum_exp = guarded(SEQ),
+        .scratch = scratch_of(&eo_kernels_cpu_ops, NULL, &shape)});
+    for (int i = 0; i < SEQ * SIZE; i++)
+        cr_assert_float_eq(out[i], (float)(i / SIZE) / 2, 1e-4);
+    guards_free();
+}
+
+/*
+ * out: the gradients with what lies between their rows: q's and k's and v's arrays, or all in one. First filled with
+ * a pattern (or q, k, v themselves) that must stay between the rows.
+ */
+static void run_backward(const struct eo_kernel_ops *ops, eo_team *team, float *out, void *arg)
+{
+    const struct attention_data *d = arg;
+    const bool together = d->shape.q_stride == d->shape.kv_stride && d->k > d->q && d->k < d->q + d->q_floats;
+    float *q = out;
+    float *k = together ? out + (d->k - d->q) : out + d->q_floats;
+    float *v = together ? out + (d->v - d->q) : out + d->q_floats + d->kv_floats;
+    memcpy(out, d->q, d->q_floats * sizeof(float));
+    if (!together) {
+        memcpy(k, d->k, d->kv_floats * sizeof(float));
+        memcpy(v, d->v, d->kv_floats * sizeof(float));
+    }
+    cr_assert_eq(ops->attention_backward(team, &(struct eo_attention){
+        .types = FP32, .shape = d->shape, .q = d->in_place ? q : d->q, .k = d->in_place ? k : d->k,
+        .v = d->in_place ? v : d->v, .out = d->out, .log_sum_exp = d->out + d->out_floats,
+        .out_gradient = d->out_gradient, .q_gradient = q, .k_gradient = k, .v_gradient = v,
+        .scratch = scratch_of(ops, team, &d->shape)}), EO_OK);
+}
+
+Test(attention, backward_matches_and_may_overwrite_its_input)
+{
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++, guards_free()) {
+        struct attention_data d = attention_data(&cases[i], 1.0f);
+        const uint64_t count = d.q_floats + (cases[i].together ? 0 : 2 * d.kv_floats);
+        d.out = reference_result(run_forward, &d, forward_floats(&d));
+        const float *expected = reference_result(run_backward, &d, count);
+        every_level_and_team(run_backward, &d, count, expected, 1e-5, 2e-5, "attention backward");
+        d.in_place = true;
+        every_level_and_team(run_backward, &d, count, expected, 1e-5, 2e-5, "attention backward in place");
+    }
+}
+
+/* O(seq): twice the length takes about twice the scratch, never four times. */
+Test(attention, scratch_grows_with_the_length_not_its_square)
+{
+    struct eo_attention_shape shape = {1, 1024, 12, 12, 64, 2304, 2304, 768};
+    const uint64_t one = eo_kernels_cpu_ops.attention_scratch_bytes(FP32, &shape, 1);
+    cr_assert_eq(eo_kernels_cpu_ops.attention_scratch_bytes(FP32, &shape, 3), 3 * one);
+    shape.seq = 2048;
+    const uint64_t twice = eo_kernels_cpu_ops.attention_scratch_bytes(FP32, &shape, 1);
+    cr_assert(twice > one && twice <= 2 * one);
+}

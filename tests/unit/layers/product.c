@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Products, the choice of a level, and the team's edges.
+ * Method: all four transpositions, odd sizes and strides, teams; against the plain reference.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernel_fixture.h"
+#include "layers/denormals.h"
+
+struct product_case {
+    uint64_t m, n, k;
+};
+
+static const struct product_case cases[] = {{1, 1, 1},    {1, 33, 17},   {3, 5, 2},     {17, 1, 31},  {31, 257, 3},
+                                            {48, 48, 48}, {97, 101, 33}, {257, 64, 96}, {5, 300, 64}, {301, 3, 257}};
+
+static void check_product(const struct product_case *p, bool transpose_a, bool transpose_b, eo_team *team)
+{
+    const uint64_t a_stride = (transpose_a ? p->m : p->k) + 1;
+    const uint64_t b_stride = (transpose_b ? p->k : p->n) + 2;
+    const uint64_t c_stride = p->n + 3;
+    const uint64_t c_floats = (p->m - 1) * c_stride + p->n;
+    const float *a = guarded_random((transpose_a ? p->k : p->m) * a_stride, -1, 1);
+    const float *b = guarded_random((transpose_b ? p->n : p->k) * b_stride, -1, 1);
+    const float *old = guarded_random(c_floats, -1, 1);
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        float *expected = guarded_copy(old, c_floats); /* and what lies between the rows stays */
+        float *c = guarded_copy(old, c_floats);
+        for (uint64_t row = 0; accumulate == 0 && row < p->m; row++)
+            memset(c + row * c_stride, 0xff, p->n * sizeof(float)); /* NaN: old content must not be read */
+        struct eo_multiply product = {.types = FP32, .c = expected, .c_stride = c_stride, .a = {a, a_stride, transpose_a},
+                                      .b = {b, b_stride, transpose_b}, .m = p->m, .n = p->n, .k = p->k,
+                                      .accumulate = accumulate};
+        cr_assert_eq(eo_kernels_reference_ops.multiply(NULL, &product), EO_OK);
+        product.c = c;
+        cr_assert_eq(eo_kernels_cpu_ops.multiply(team, &product), EO_OK);
+        expect_close("product", c, expected, c_floats, 1e-5, 1e-5);
+    }
+    guards_free();
+}
+
+Test(product, matches_in_all_transpositions_sizes_and_teams)
+{
+    for (uint32_t threads = 0; threads <= 3; threads++) {
+        eo_team *team = NULL;
+        if (threads > 0)
+            cr_assert_eq(eo_team_create(&team, threads), EO_OK);
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+            for (int transposed = 0; transposed < 4; transposed++)
+                check_product(&cases[i], transposed & 1, transposed & 2, team);
+        eo_team_destroy(&team);
+    }
+}
+
+Test(product, repeats_its_bits_for_one_team)
+{
+    enum { M = 200, N = 130, K = 77 };
+    const float *a = guarded_random(M * K, -1, 1);
+    const float *b = guarded_random(K * N, -1, 1);
+    float *first = guarded(M * N);
+    float *again = guarded(M * N);
+    eo_team *team = NULL;
+    cr_assert_eq(eo_team_create(&team, 2), EO_OK);
+    struct eo_multiply product = {
+        .types = FP32, .c = first, .c_stride = N, .a = {a, K, false}, .b = {b, N, false}, .m = M, .n = N, .k = K};
+    cr_assert_eq(eo_kernels_cpu_ops.multiply(team, &product), EO_OK);
+    product.c = again;
+    for (int run = 0; run < 5; run++) {
+        cr_assert_eq(eo_kernels_cpu_ops.multiply(team, &product), EO_OK);
+        cr_assert_eq(memcmp(first, again, M * N * sizeof(float)), 0);
+    }
+    eo_team_destroy(&team);
+    guards_free();
+}
+
+Test(product, measure_gives_a_speed_and_refuses_empty_products)
+{
+    eo_product product = {.name = "p", .m = 64, .n = 48, .k = 32, .transpose_b = true};
+    double speed = 0;
+    cr_assert_eq(eo_product_measure(NULL, &product, &speed), EO_OK);
+    cr_assert(isfinite(speed) && speed > 1e6);
+    product.k = 0;
+    cr_assert_eq(eo_product_measure(NULL, &product, &speed), EO_ERR_INVALID);
+    product.k = UINT64_MAX / 2; /* must not wrap around to something small */
+    cr_assert_eq(eo_product_measure(NULL, &product, &speed), EO_ERR_NO_MEMORY);
+}
+
+Test(levels, an_unknown_one_is_refused_and_nothing_changes)
+{
+    char before[16];
+    snprintf(before, sizeof(before), "%s", eo_kernels_name());
+    cr_assert_eq(eo_kernels_select("avx1024"), EO_ERR_INVALID);
+    cr_assert_eq(eo_kernels_select(NULL), EO_ERR_INVALID);
+    cr_assert_str_eq(eo_kernels_name(), before);
+    cr_assert_eq(eo_kernels_select("plain"), EO_OK);
+    cr_assert_str_eq(eo_kernels_name(), "plain");
+}
+
+/* ---- team ---- */
+
+static void count_task(void *arg, uint32_t index)
+{
+    _Atomic uint32_t *counts = arg;
+    counts[index]++;
+}
+
+Test(team, every_index_runs_once_whatever_the_counts)
+{
+    static const uint32_t counts[] = {0, 1, 2, 3, 100, 1000};
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        eo_team *team = NULL;
+        cr_assert_eq(eo_team_create(&team, threads), EO_OK);
+        cr_assert_eq(eo_team_thread_count(team), threads);
+        const eo_parallel parallel = eo_team_parallel(team);
+        cr_assert_eq(parallel.thread_count, threads);
+        for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+            static _Atomic uint32_t done[1000];
+            memset((void *)done, 0, sizeof(done));
+            parallel.run(parallel.team, counts[i], count_task, (void *)done);
+            for (uint32_t index = 0; index < 1000; index++)
+                cr_assert_eq(done[index], index < counts[i] ? 1u : 0u);
+        }
+        eo_team_destroy(&team);
+        cr_assert_null(team);
+    }
+}
+
+Test(team, sizes_that_make_no_sense_are_refused)
+{
+    eo_team *team = (eo_team *)&team;
+    cr_assert_eq(eo_team_create(&team, 0), EO_ERR_INVALID);
+    cr_assert_null(team);
+    cr_assert_eq(eo_team_create(&team, UINT32_MAX), EO_ERR_INVALID);
+    cr_assert_null(team);
+    eo_team_destroy(&team); /* NULL is taken */
+    eo_team_destroy(NULL);
+}
+
+#if defined(__x86_64__)
+static void denormal_task(void *arg, uint32_t index)
+{
+    volatile float tiny = 1e-38f;
+    ((float *)arg)[index] = tiny * 0.01f;
+    struct timespec nap = {.tv_nsec = 200000}; /* so that the workers get their share */
+    nanosleep(&nap, NULL);
+}
+
+/* Who runs a task must not show: workers flush denormals exactly while the caller does. */
+Test(team, workers_compute_under_the_callers_float_control)
+{
+    float results[64];
+    eo_team *team = NULL;
+    cr_assert_eq(eo_team_create(&team, 3), EO_OK);
+    for (int flush = 0; flush < 4; flush++) {
+        const uint32_t saved = flush % 2 ? eo_flush_denormals_begin() : 0;
+        eo_team_run(team, 64, denormal_task, results);
+        if (flush % 2)
+            eo_flush_denormals_end(saved);
+        for (int i = 0; i < 64; i++)
+            cr_assert_eq(results[i] == 0.0f, flush % 2 == 1, "run %d, task %d", flush, i);
+    }
+    eo_team_destroy(&team);
+}
+#endif

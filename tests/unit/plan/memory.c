@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory maps and their proofs, over small models and all settings.
+ */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+
+#include "tests/unit/plan/mutate.h"
+#include "tests/unit/plan/plan_check.h"
+#include "tests/unit/plan/models.h"
+
+static eo_plan *plan_of(const eo_model *model, const eo_plan_params *params)
+{
+    eo_plan *plan;
+    eo_test_text[0] = '\0';
+    const eo_status status = eo_plan_create(&plan, model, params);
+    cr_assert_eq(status, EO_OK, "%s", eo_test_text);
+    return plan;
+}
+
+static void describe(const char *model, const eo_plan_params *p, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "%s, %u ranks, %u micro-batches, slots %u,%u, types %d,%d%s%s", model, p->rank_count,
+             p->micro_batches, p->gather_slots, p->gradient_slots, (int)p->dtype, (int)p->reduce_dtype,
+             p->no_prefetch ? ", no prefetch" : "", p->separate_reduce_stream ? ", separate stream" : "");
+}
+
+/*
+ * Every small model with every setting has a plan that passes its proof, and no two rows that live at one time share
+ * an address; rows are aligned and inside their reservations, which end where their rows end.
+ * Method: eo_plan_check, which knows neither clocks nor the placement's idea of time. It also takes the largest sum of
+ * live bytes its own way, which must be the plan's lower bound to the byte.
+ */
+Test(plan_memory, rows_that_live_at_one_time_lie_apart)
+{
+    uint32_t plans = 0, shared = 0;
+    double worst = 1;
+    char what[256];
+    for (const struct plan_model *m = eo_plan_models; m->name; m++) {
+        eo_model *model = eo_plan_model(m->name);
+        eo_plan_params params;
+        for (uint32_t n = 0; eo_plan_settings(n, &params); n++) {
+            if (!eo_test_full() && n % 3 != 0)
+                continue;
+            params.rank_count = 1 + n % 8;
+            describe(m->name, &params, what, sizeof(what));
+            eo_plan *plan = plan_of(model, &params);
+            struct plan_check check;
+            eo_plan_summary summary;
+            eo_plan_get_summary(plan, &summary);
+            cr_assert(eo_plan_check(plan, &check), "%s: %s", what, check.text);
+            cr_assert_eq(check.lower_bound_bytes, summary.lower_bound_bytes, "%s: bound %llu, by hand %llu", what,
+                         (unsigned long long)summary.lower_bound_bytes, (unsigned long long)check.lower_bound_bytes);
+            cr_assert_leq(summary.lower_bound_bytes, summary.arena_bytes, "%s", what);
+            const double ratio = (double)summary.arena_bytes / (double)summary.lower_bound_bytes;
+            worst = ratio > worst ? ratio : worst;
+            shared += check.shared_pairs;
+            plans++;
+            eo_plan_destroy(&plan);
+        }
+        eo_model_destroy(&model);
+    }
+    cr_assert_gt(shared, plans, "hardly anything shares addresses: this test saw nothing");
+    fprintf(stderr, "%u plans, %u pairs of rows that share addresses, worst arena / lower bound %.4f\n", plans, shared,
+            worst);
+}
+
+/*
+ * The check that the test above rests on sees a fault: a row moved onto another that lives at the same time.
+ * Method: two slots put on one address.
+ */
+Test(plan_memory, the_check_sees_rows_that_collide)
+{
+    eo_model *model = eo_plan_model("edges");
+    eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = 2));
+    struct plan_check check;
+    cr_assert(eo_plan_check(plan, &check), "%s", check.text);
+    struct plan_row *a = &plan->rows[plan->positions[1].gather_row], *b = &plan->rows[plan->positions[2].gather_row];
+    cr_assert_neq(a, b);
+    b->offset = a->offset;
+    b->space = a->space;
+    cr_assert_not(eo_plan_check(plan, &check));
+    eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
+}
+
+/*
+ * No wait can be taken away: not from the steady list in all steps, not from the first list, not from the forward one.
+ * Method: each in turn, and the proof must object. All models, settings without repetition of what differs in bytes only.
+ */
+Test(plan_memory, no_wait_can_be_missing)
+{
+    uint32_t waits[EO_LIST_COUNT] = {0}, stale = 0;
+    char what[256];
+    for (const struct plan_model *m = eo_plan_models; m->name; m++) {
+        eo_model *model = eo_plan_model(m->name);
+        eo_plan_params params;
+        for (uint32_t n = 0; eo_plan_settings(n, &params); n++) {
+            const bool short_run = params.dtype == EO_DTYPE_FP32 && params.micro_batches != 2 && !params.no_prefetch;
+            if (!eo_test_full() && !short_run)
+                continue;
+            params.rank_count = 2;
+            describe(m->name, &params, what, sizeof(what));
+            eo_plan *plan = plan_of(model, &params);
+            struct eo_mutations found[EO_LIST_COUNT];
+            cr_assert_eq(eo_mutate_lists(&plan->schedule, found), EO_OK);
+            for (int list = 0; list < EO_LIST_COUNT; list++) {
+                cr_assert_eq(found[list].uncaught, 0, "%s: %u waits of list %d can be missing", what,
+                             found[list].uncaught, list);
+                cr_assert(found[list].caught > 0 || params.no_prefetch, "%s: list %d has no waits", what, list);
+                waits[list] += found[list].caught;
+                stale += found[list].caught_as[EO_HAZARD_STALE];
+            }
+            eo_plan_destroy(&plan);
+        }
+        eo_model_destroy(&model);
+    }
+    fprintf(stderr, "waits taken away and missed: first list %u, steady %u, forward %u; seen by versions alone: %u\n",
+            waits[EO_LIST_FIRST], waits[EO_LIST_STEADY], waits[EO_LIST_FORWARD], stale);
+}

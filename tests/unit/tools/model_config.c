@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.json and safetensors headers: what published models have, and what hostile files come to.
+ */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/interchange/safetensors_header.h"
+
+static struct tool_model_config config;
+static struct tool_problem problem;
+
+/* Parameters of published models; where their index says a total_size, it is twice this. */
+static const struct {
+    const char *name;
+    uint64_t per_layer, total, active;
+} published[] = {
+    {"gpt2", 7087872, 124439808, 0},
+    {"gpt2-medium", 12596224, 354823168, 0},
+    {"gpt2-large", 19677440, 774030080, 0},
+    {"gpt2-xl", 30740800, 1557611200, 0},
+    {"tinyllama-1.1b", 44044288, 1100048384, 0},
+    {"llama-65b", 809517056, 65285660672, 0},
+    {"llama-2-7b", 202383360, 6738415616, 0},
+    {"llama-2-13b", 317204480, 13015864320, 0},
+    {"llama-34b", 692076544, 33743970304, 0},
+    {"llama-2-70b", 855654400, 68976648192, 0},
+    {"llama-3-8b", 218112000, 8030261248, 0},
+    {"llama-3-70b", 855654400, 70553706496, 0},
+    {"llama-3.1-405b", 3187703808, 405853388800, 0},
+    {"llama-3.2-1b", 60821504, 1235814400, 0},
+    {"llama-3.2-3b", 100669440, 3212749824, 0},
+    {"mistral-7b", 218112000, 7241732096, 0},
+    {"qwen2.5-0.5b", 14912384, 494032768, 0},
+    {"qwen2.5-1.5b", 46797824, 1543714304, 0},
+    {"qwen2-7b", 233057792, 7615616512, 0},
+    {"qwen2-72b", 877684736, 72706203648, 0},
+    {"qwen3-0.6b", 15730944, 596049920, 0},
+    {"qwen3-8b", 192946432, 8190735360, 0},
+    {"qwen3-32b", 487598336, 32762123264, 0},
+    {"mixtral-8x7b", 1451270144, 46702792704, 12879925248},
+    {"qwen3-30b-a3b", 623120640, 30532122624, 3353032704},
+    {"qwen3-235b-a22b", 2487755008, 235093634560, 0},
+};
+
+/* Goal: families, grouped queries, tied heads, biases, norms of q and k, and experts count as published.
+ * Method: a config.json a model, and names of the table beside them. The tensors' shapes must add up to the same. */
+Test(model_config, published_models_have_their_parameters)
+{
+    for (size_t i = 0; i < sizeof(published) / sizeof(published[0]); i++) {
+        char path[512];
+        snprintf(path, sizeof(path), "%s/tests/fixtures/configs/%s.json", EO_SOURCE_ROOT, published[i].name);
+        const char *const sources[] = {path, published[i].name};
+        for (int s = 0; s < 2; s++) {
+            cr_assert_geq(tool_model_config_load(&config, sources[s], NULL, 0, &problem), 0, "%s", problem.text);
+            cr_assert_eq(tool_model_config_layer_parameters(&config, 0), published[i].per_layer, "%s", sources[s]);
+            cr_assert_eq(tool_model_config_parameters(&config), published[i].total, "%s", sources[s]);
+            if (strncmp(published[i].name, "llama-3.", 8) == 0)
+                cr_assert(config.rope_scaling.kind == EO_ROPE_LLAMA3 && config.rope_scaling.original_context == 8192);
+            cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", sources[s], config.not_computed,
+                      config.unknown);
+            if (published[i].active)
+                cr_assert_eq(tool_model_config_active_parameters(&config), published[i].active, "%s", sources[s]);
+        }
+        if (config.layer_count > 48 && config.expert_count)
+            continue; /* 36,000 names */
+        json_t *tensors = tool_model_config_tensors(&config), *shape;
+        uint64_t sum = 0;
+        cr_assert_eq(json_object_size(tensors), tool_model_config_tensor_count(&config), "%s", published[i].name);
+        const char *name;
+        json_object_foreach(tensors, name, shape) {
+            uint64_t elements = 1;
+            for (size_t d = 0; d < json_array_size(shape); d++)
+                elements *= (uint64_t)json_integer_value(json_array_get(shape, d));
+            sum += elements;
+        }
+        json_decref(tensors);
+        cr_assert_eq(sum, published[i].total, "%s: tensors add up to %llu", published[i].name, (unsigned long long)sum);
+    }
+}
+
+static eo_status parse(const char *text)
+{
+    problem.text[0] = '\0';
+    return tool_model_config_parse(&config, "c.json", text, strlen(text), NULL, 0, &problem);
+}
+
+#define LLAMA "\"model_type\":\"llama\",\"vocab_size\":100,\"hidden_size\":64,\"num_attention_heads\":4," \
+              "\"intermediate_size\":96"
+
+/* Goal: null is a default, whole numbers may be floats, and every default is listed. */
+Test(model_config, nulls_and_floats_are_read_as_published_files_mean_them)
+{
+    cr_assert_geq(parse("{" LLAMA ",\"num_hidden_layers\":3.0,\"head_dim\":null,\"num_key_value_heads\":2.0}"), 0, "%s",
+                  problem.text);
+    cr_assert_eq(config.layer_count, 3);
+    cr_assert_eq(config.head_size, 16);
+    cr_assert_eq(config.kv_head_count, 2);
+    cr_assert_not(config.tied_head);
+    bool listed = false;
+    for (uint32_t i = 0; i < config.default_count; i++)
+        listed = listed || strncmp(config.defaults[i], "head_dim = 16", 13) == 0;
+    cr_assert(listed);
+    cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99}"), 0);
+    cr_assert(config.tied_head);
+    cr_assert_eq(config.mlp_width, 256);
+    cr_assert_lt(parse("{\"model_type\":\"qwen3\",\"vocab_size\":100,\"hidden_size\":64,\"num_attention_heads\":4,"
+                       "\"intermediate_size\":96,\"num_hidden_layers\":3}"), 0);
+    cr_assert(strstr(problem.text, "num_key_value_heads is 32"), "%s", problem.text);
+    cr_assert_geq(parse("{\"model_type\":\"qwen3\",\"vocab_size\":100,\"hidden_size\":64,\"num_attention_heads\":4,"
+                        "\"intermediate_size\":96,\"num_hidden_layers\":3,\"num_key_value_heads\":null}"), 0);
+    cr_assert(config.kv_head_count == 4 && config.head_size == 128);
+    cr_assert_geq(parse("{\"text_config\":{" LLAMA ",\"num_hidden_layers\":3}}"), 0);
+    static const char *const sets[] = {"num_hidden_layers=5", "tie_word_embeddings=true"};
+    const char *text = "{" LLAMA ",\"num_hidden_layers\":3}";
+    cr_assert_geq(tool_model_config_parse(&config, "c", text, strlen(text), sets, 2, &problem), 0);
+    cr_assert(config.layer_count == 5 && config.tied_head);
+}
+
+#define LLAMA_2     "{" LLAMA ",\"num_hidden_layers\":2,"
+#define LLAMA3_ROPE "\"rope_type\":\"llama3\",\"factor\":8,\"high_freq_factor\":4.0"
+
+/* Goal: both forms of scaled positions are read. Method: what the transformers library makes of them. */
+Test(model_config, scaled_positions_are_read_in_both_forms)
+{
+    static const struct {
+        const char *text;
+        double theta;
+        eo_rope_scaling scaling;
+    } cases[] = {
+        {"\"rope_theta\":5e5}", 5e5, {.kind = EO_ROPE_PLAIN}},
+        {"\"rope_scaling\":null,\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"default\"}}", 5e5,
+         {.kind = EO_ROPE_PLAIN}},
+        {"\"rope_scaling\":{}}", 10000, {.kind = EO_ROPE_PLAIN}},
+        {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}", 10000, {.kind = EO_ROPE_LINEAR, .factor = 2.5F}},
+        {"\"rope_theta\":7,\"rope_scaling\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,"
+         "\"original_max_position_embeddings\":512}}", 7, {EO_ROPE_LLAMA3, 8, 1, 4, 512}},
+        {"\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,\"rope_theta\":7}}", 7, {EO_ROPE_LLAMA3, 8, 1, 4, 2048}},
+        {"\"original_max_position_embeddings\":64,\"rope_scaling\":{" LLAMA3_ROPE ",\"low_freq_factor\":1}}", 10000,
+         {EO_ROPE_LLAMA3, 8, 1, 4, 64}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[512];
+        snprintf(text, sizeof(text), "%s%s", LLAMA_2, cases[i].text);
+        const eo_rope_scaling *s = &config.rope_scaling, *wanted = &cases[i].scaling;
+        cr_assert_geq(parse(text), 0, "%s", problem.text);
+        cr_assert_eq(config.rope_theta, cases[i].theta, "%s", text);
+        cr_assert(s->kind == wanted->kind && s->factor == wanted->factor && s->low_freq_factor == wanted->low_freq_factor &&
+                  s->high_freq_factor == wanted->high_freq_factor && s->original_context == wanted->original_context,
+                  "%s", text);
+        cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", text, config.not_computed, config.unknown);
+    }
+}
+
+/* Goal: windows count where a model of the family would have one. Method: by family, as the transformers library decides. */
+Test(model_config, windows_are_those_of_the_family)
+{
+    static const struct {
+        const char *family, *rest;
+        uint32_t window;
+    } cases[] = {
+        {"mistral", "", 4096},
+        {"mistral", ",\"sliding_window\":null", 0},
+        {"mistral", ",\"sliding_window\":100", 100},
+        {"mistral", ",\"sliding_window\":65536", 0}, /* as long as the context */
+        {"mixtral", "", 0},
+        {"llama", ",\"sliding_window\":100", 0},
+        {"qwen2", ",\"sliding_window\":100", 0},
+        {"qwen2", ",\"sliding_window\":100,\"use_sliding_window\":true", 0}, /* layers before the 29th have none */
+        {"qwen3", ",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":2", 100},
+        {"qwen3", ",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":3", 0},
+        {"qwen3", ",\"use_sliding_window\":true,\"max_window_layers\":0", 4096},
+        {"qwen3", ",\"sliding_window\":100,\"use_sliding_window\":true,\"layer_types\":[\"full_attention\","
+                  "\"sliding_attention\"]", 100},
+        {"qwen3", ",\"sliding_window\":100,\"use_sliding_window\":true,\"max_window_layers\":0,"
+                  "\"layer_types\":[\"full_attention\"]", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[512];
+        snprintf(text, sizeof(text), "{\"model_type\":\"%s\",\"vocab_size\":9,\"hidden_size\":64,\"num_attention_heads\":8,"
+                 "\"num_key_value_heads\":null,\"intermediate_size\":96,\"num_hidden_layers\":3,"
+                 "\"max_position_embeddings\":65536%s}", cases[i].family, cases[i].rest);
+        cr_assert_geq(parse(text), 0, "%s", problem.text);
+        cr_assert_eq(config.window, cases[i].window, "%s: %u", text, config.window);
+        cr_assert_eq(config.kv_head_count, 8, "%s: null means as many as heads, not %u", text, config.kv_head_count);
+        cr_assert_str_empty(config.not_computed);
+    }
+}
+
+/* Goal: no key is passed over. Method: names by chance, and control characters, which no terminal gets. */
+Test(model_config, keys_that_are_not_known_are_listed)
+{
+    char text[8192];
+    size_t used = (size_t)snprintf(text, sizeof(text), "%s\"shiny\":1,\"a\\u001b[31m\":2,\"gone\":null", LLAMA_2);
+    cr_assert_geq(parse(strcat(text, "}")), 0, "%s", problem.text);
+    cr_assert_str_eq(config.unknown, "shiny, a?[31m");
+    for (int i = 0; i < 200; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, ",\"key_number_%d\":0", i);
+    cr_assert_geq(parse(strcat(text, "}")), 0, "%s", problem.text);
+    cr_assert(strlen(config.unknown) < sizeof(config.unknown) && strstr(config.unknown, ", ..."), "%s", config.unknown);
+    cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
+                        "\"activation_function\":\"gelu_pytorch_tanh\",\"resid_pdrop\":0.1,\"embd_pdrop\":0.0}"), 0);
+    cr_assert_str_empty(config.not_computed);
+    cr_assert_str_eq(config.dropouts, "resid_pdrop 0.1");
+    cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99,"
+                        "\"activation_function\":7,\"scale_attn_by_inverse_layer_idx\":true,\"scale_attn_weights\":false}"), 0);
+    cr_assert_str_eq(config.not_computed, "activation_function 7, scale_attn_by_inverse_layer_idx true, "
+                     "scale_attn_weights false");
+}
+
+/* Goal: what cannot be is refused with the file, the field and its value. */
+Test(model_config, what_cannot_be_is_refused_by_field_and_value)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"", "c.json"},
+        {"[1]", "not an object"},
+        {"{\"model_type\":\"mamba\"}", "'mamba', an unknown family; known families"},
+        {"{\"model_type\":7}", "not a string"},
+        {"{}", "model_type and architectures are both missing"},
+        {"{\"model_type\":\"llama\",\"architectures\":[\"GPT2LMHeadModel\"]}", "GPT2LMHeadModel"},
+        {"{" LLAMA "}", "num_hidden_layers is missing"},
+        {"{" LLAMA ",\"num_hidden_layers\":null}", "num_hidden_layers is missing"},
+        {"{" LLAMA ",\"num_hidden_layers\":0}", "num_hidden_layers is 0"},
+        {"{" LLAMA ",\"num_hidden_layers\":-1}", "num_hidden_layers is -1"},
+        {"{" LLAMA ",\"num_hidden_layers\":2.5}", "num_hidden_layers is 2.5"},
+        {"{" LLAMA ",\"num_hidden_layers\":\"3\"}", "num_hidden_layers is \"3\""},
+        {"{" LLAMA ",\"num_hidden_layers\":99999999999}", "num_hidden_layers is 99999999999"},
+        {"{" LLAMA ",\"num_hidden_layers\":1e300}", "num_hidden_layers is 1"},
+        {"{" LLAMA ",\"num_hidden_layers\":99999999999999999999999999}", "line 1"},
+        {"{" LLAMA ",\"num_hidden_layers\":2,\"num_hidden_layers\":3}", "duplicate"},
+        {"{" LLAMA ",\"num_hidden_layers\":2,\"num_key_value_heads\":3}", "num_key_value_heads is 3"},
+        {"{" LLAMA ",\"num_hidden_layers\":2,\"head_dim\":7}", "head_dim is 7"},
+        {"{" LLAMA ",\"num_hidden_layers\":2,\"tie_word_embeddings\":1}", "tie_word_embeddings is 1"},
+        {"{" LLAMA ",\"num_hidden_layers\":2,\"rms_norm_eps\":-1}", "rms_norm_eps is -1"},
+        {LLAMA_2 "\"rope_scaling\":7}", "rope_scaling is 7; an object or null"},
+        {LLAMA_2 "\"rope_scaling\":{\"type\":7}}", "rope_scaling.rope_type is missing; a string"},
+        {LLAMA_2 "\"rope_scaling\":{\"rope_type\":[]}}", "rope_scaling.rope_type is []; a string"},
+        {LLAMA_2 "\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling.factor is missing"},
+        {LLAMA_2 "\"rope_scaling\":{\"type\":\"linear\",\"factor\":\"8\"}}", "rope_scaling.factor is \"8\""},
+        {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":4}}", "high_freq_factor is 4.0; more than low"},
+        {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":0}}", "low_freq_factor is 0; a number above 0"},
+        {LLAMA_2 "\"rope_parameters\":{" LLAMA3_ROPE ",\"low_freq_factor\":1,"
+                 "\"original_max_position_embeddings\":1.5}}", "original_max_position_embeddings is 1.5"},
+        {LLAMA_2 "\"rope_parameters\":{\"rope_theta\":-1}}", "rope_parameters.rope_theta is -1"},
+        {LLAMA_2 "\"rope_theta\":\"x\"}", "rope_theta is \"x\""},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":65,\"n_head\":4,\"vocab_size\":9}", "does not divide"},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":9,\"n_positions\":8,\"n_ctx\":9}",
+         "n_positions is 8 but n_ctx is 9"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_assert_lt(parse(cases[i].text), 0, "%s is taken", cases[i].text);
+        cr_assert(strstr(problem.text, cases[i].words), "%s: '%s'", cases[i].text, problem.text);
+    }
+    char *deep = malloc(200001);
+    memset(deep, '[', 100000);
+    memset(deep + 100000, ']', 100000);
+    deep[200000] = '\0';
+    cr_assert_lt(parse(deep), 0);
+    free(deep);
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* A piece of JSON, or not, in place of some bytes. */
+static size_t mutate(char *text, size_t bytes, size_t capacity, uint64_t *state)
+{
+    static const char *const pieces[] = {"null", "-1", "1e999", "18446744073709551616", "{", "}", "[", "]", "\"", ",", ":",
+                                         "0", "4096.5", "\"model_type\"", "true", "\\u0000", "\xff", "9223372036854775807"};
+    const uint64_t changes = 1 + next_random(state) % 4;
+    for (uint64_t c = 0; c < changes; c++) {
+        const char *piece = pieces[next_random(state) % (sizeof(pieces) / sizeof(pieces[0]))];
+        const size_t length = strlen(piece), at = next_random(state) % bytes, gone = next_random(state) % 12;
+        const size_t cut = gone < bytes - at ? gone : bytes - at;
+        if (bytes + length >= capacity)
+            continue;
+        memmove(text + at + length, text + at + cut, bytes - at - cut);
+        memcpy(text + at, piece, length);
+        bytes += length - cut;
+    }
+    return bytes;
+}
+
+/* Goal: a config.json of any kind ends in a config or in a message. Method: mutations of good ones, from seeds. */
+Test(model_config, mutated_configs_end_in_a_config_or_a_message, .timeout = 120)
+{
+    uint64_t state = 88172645463325252u;
+    uint32_t taken = 0, refused = 0;
+    char text[4096];
+    for (int round = 0; round < 20000; round++) {
+        const char *name = tool_model_preset_name((uint32_t)(next_random(&state) % 22));
+        snprintf(text, sizeof(text), "%s", tool_model_preset_text(name));
+        const size_t bytes = mutate(text, strlen(text), sizeof(text), &state);
+        problem.text[0] = '\0';
+        if (tool_model_config_parse(&config, "fuzz", text, bytes, NULL, 0, &problem) >= 0) {
+            taken++;
+            cr_assert(config.layer_count >= 1 && config.width >= 1 && config.head_count % config.kv_head_count == 0);
+        } else {
+            refused++;
+            cr_assert(problem.text[0], "refused without a word: %.*s", (int)bytes, text);
+        }
+    }
+    cr_assert(taken > 100 && refused > 1000, "%u taken, %u refused", taken, refused);
+}
+
+/* --- safetensors -------------------------------------------------------------------------------------------------- */
+
+static char folder[] = "/tmp/eo-safetensors-XXXXXX", path[sizeof(folder) + 64];
+
+static void write_file(const char *name, const void *header, uint64_t header_bytes, uint64_t says, uint64_t data_bytes)
+{
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    cr_assert(file);
+    for (int i = 0; i < 8; i++)
+        fputc((int)(says >> (8 * i) & 255), file);
+    fwrite(header, 1, header_bytes, file);
+    fflush(file);
+    cr_assert_eq(ftruncate(fileno(file), (off_t)(8 + header_bytes + data_bytes)), 0);
+    fclose(file);
+}
+
+static eo_status read_header(const char *header, uint64_t data_bytes)
+{
+    json_t *tensors = json_object();
+    uint64_t bytes = 0;
+    problem.text[0] = '\0';
+    write_file("t.safetensors", header, strlen(header), strlen(header), data_bytes);
+    const eo_status status = tool_safetensors_read(path, 100, tensors, &bytes, &problem);
+    json_decref(tensors);
+    return status;
+}
+
+static void make_folder(void)
+{
+    cr_assert(mkdtemp(folder));
+}
+
+static void remove_folder(void)
+{
+    char command[sizeof(folder) + 16];
+    snprintf(command, sizeof(command), "rm -rf %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(safetensors, .init = make_folder, .fini = remove_folder);
+
+Test(safetensors, headers_that_lie_are_refused_by_tensor)
+{
+#define F32(name, shape, from, to) "\"" name "\":{\"dtype\":\"F32\",\"shape\":" shape ",\"data_offsets\":[" from "," to "]}"
+    cr_assert_geq(read_header("{" F32("a", "[2,3]", "0", "24") "," F32("b", "[]", "24", "28") "}  ", 28), 0, "%s", problem.text);
+    cr_assert_geq(read_header("{\"__metadata__\":{\"format\":\"pt\"}," F32("a", "[0]", "0", "0") "}", 0), 0, "%s", problem.text);
+    static const struct {
+        const char *header, *words;
+        uint64_t data_bytes;
+    } cases[] = {
+        {"{" F32("a", "[2,3]", "0", "20") "}", "6 elements of F32, but 20 bytes", 20},
+        {"{" F32("a", "[2]", "0", "8") "," F32("b", "[2]", "4", "12") "}", "inside another one", 12},
+        {"{" F32("a", "[2]", "0", "8") "," F32("b", "[2]", "12", "20") "}", "after a hole", 20},
+        {"{" F32("a", "[2]", "0", "8") "}", "the file at 12", 12},
+        {"{" F32("a", "[2]", "0", "8") "}", "outside the file", 4},
+        {"{" F32("a", "[2]", "8", "0") "}", "outside the file", 8},
+        {"{" F32("a", "[-2]", "0", "8") "}", "invalid shape", 8},
+        {"{" F32("a", "[4294967296,4294967296]", "0", "8") "}", "too large", 8},
+        {"{" F32("a", "[9223372036854775807]", "0", "8") "}", "elements of F32", 8},
+        {"{" F32("a", "[2]", "0", "8") "," F32("a", "[2]", "8", "16") "}", "duplicate", 16},
+        {"{\"a\":{\"dtype\":\"F33\",\"shape\":[2],\"data_offsets\":[0,8]}}", "unknown dtype 'F33'", 8},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", "lacks", 8},
+        {"{\"a\":7}", "is not an object", 8},
+        {"[]", "does not begin with '{'", 0},
+        {"{\"a\":", "header:", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_assert_lt(read_header(cases[i].header, cases[i].data_bytes), 0, "%s is taken", cases[i].header);
+        cr_assert(strstr(problem.text, cases[i].words), "%s: '%s'", cases[i].header, problem.text);
+    }
+    /* Sizes that lie: more header than file, more than may be; and 100 MB that are no header. */
+    json_t *tensors = json_object();
+    uint64_t bytes = 0;
+    static const uint64_t says[] = {3, 1000, UINT64_MAX, 100000001, 100000000};
+    for (size_t i = 0; i < sizeof(says) / sizeof(says[0]); i++) {
+        write_file("t.safetensors", "{}", 2, says[i], says[i] == 100000000 ? 100000000 : 0);
+        cr_assert_lt(tool_safetensors_read(path, 100, tensors, &bytes, &problem), 0, "a header of %llu bytes is taken",
+                     (unsigned long long)says[i]);
+    }
+    json_decref(tensors);
+}
+
+Test(safetensors, mutated_headers_end_in_tensors_or_a_message, .timeout = 120)
+{
+    uint64_t state = 1234567u;
+    char text[1024];
+    uint32_t refused = 0;
+    for (int round = 0; round < 3000; round++) {
+        snprintf(text, sizeof(text), "{" F32("a", "[2,3]", "0", "24") "," F32("b", "[1]", "24", "28") "}");
+        const size_t bytes = mutate(text, strlen(text), sizeof(text), &state);
+        json_t *tensors = json_object();
+        uint64_t sum = 0;
+        write_file("t.safetensors", text, bytes, bytes, 28);
+        problem.text[0] = '\0';
+        if (tool_safetensors_read(path, 100, tensors, &sum, &problem) < 0) {
+            refused++;
+            cr_assert(problem.text[0]);
+        }
+        json_decref(tensors);
+    }
+    cr_assert_gt(refused, 1000);
+}
+
+/* All tensors of a config, one after the other, as fp32; `change` may spoil one. */
+static void write_model(const char *change)
+{
+    json_t *wanted = tool_model_config_tensors(&config), *header = json_object(), *shape;
+    const char *name;
+    uint64_t at = 0;
+    json_object_foreach(wanted, name, shape) {
+        uint64_t elements = 1;
+        for (size_t d = 0; d < json_array_size(shape); d++)
+            elements *= (uint64_t)json_integer_value(json_array_get(shape, d));
+        if (strcmp(change, "missing") == 0 && strcmp(name, "ln_f.bias") == 0)
+            continue;
+        const bool other = strcmp(change, "shape") == 0 && strcmp(name, "ln_f.bias") == 0;
+        json_object_set_new(header, name, json_pack("{s:s, s:O, s:[I, I]}", "dtype", "F32", "shape", shape,
+            "data_offsets", (json_int_t)at, (json_int_t)(at + 4 * elements)));
+        if (other)
+            json_object_set_new(json_object_get(header, name), "shape", json_pack("[i, I]", 1, (json_int_t)elements));
+        at += 4 * elements;
+    }
+    if (strcmp(change, "buffer") == 0) {
+        json_object_set_new(header, "h.0.attn.bias", json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "F32", "shape", 4,
+            "data_offsets", (json_int_t)at, (json_int_t)(at + 16)));
+        at += 16;
+    }
+    char *text = json_dumps(header, JSON_COMPACT);
+    write_file("model.safetensors", text, strlen(text), strlen(text), at);
+    free(text);
+    json_decref(wanted);
+    json_decref(header);
+}
+
+Test(safetensors, files_beside_a_config_are_held_against_it)
+{
+    struct tool_safetensors_check check;
+    cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99}"), 0);
+    cr_assert_geq(tool_safetensors_check(folder, &config, &check, &problem), 0);
+    cr_assert_not(check.found);
+    write_model("");
+    cr_assert_geq(tool_safetensors_check(folder, &config, &check, &problem), 0, "%s", problem.text);
+    cr_assert(check.found && check.element_count == tool_model_config_parameters(&config));
+    write_model("buffer");
+    cr_assert_geq(tool_safetensors_check(folder, &config, &check, &problem), 0, "%s", problem.text);
+    cr_assert_eq(check.buffer_count, 1);
+    write_model("missing");
+    cr_assert_lt(tool_safetensors_check(folder, &config, &check, &problem), 0);
+    cr_assert(strstr(problem.text, "'ln_f.bias'"), "%s", problem.text);
+    write_model("shape");
+    cr_assert_lt(tool_safetensors_check(folder, &config, &check, &problem), 0);
+    cr_assert(strstr(problem.text, "but [64]"), "%s", problem.text);
+}
+
+/* Parsed, a header of 100 MB of zeros would take 2 GB. */
+Test(safetensors, a_header_larger_than_the_model_needs_is_refused_before_it_is_parsed)
+{
+    enum { HEADER_BYTES = 1400000 }; /* 28 tensors: 1 MiB and 56 times 4 KiB */
+    struct tool_safetensors_check check;
+    cr_assert_geq(parse("{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"vocab_size\":99}"), 0);
+    char *header = malloc(HEADER_BYTES);
+    cr_assert(header);
+    memset(header, '0', HEADER_BYTES);
+    for (int i = 6; i < HEADER_BYTES; i += 2)
+        header[i] = ',';
+    memcpy(header, "{\"a\":[", 6);
+    memcpy(header + HEADER_BYTES - 2, "]}", 2);
+    write_file("model.safetensors", header, HEADER_BYTES, HEADER_BYTES, 0);
+    cr_assert_lt(tool_safetensors_check(folder, &config, &check, &problem), 0);
+    cr_assert(strstr(problem.text, "a header of this model at most"), "%s", problem.text);
+    free(header);
+}
+
+Test(safetensors, names_with_control_characters_do_not_reach_the_terminal)
+{
+    cr_assert_lt(read_header("{\"\\u001b[31m\":7}", 8), 0);
+    cr_assert(strstr(problem.text, "'?[31m'"), "%s", problem.text);
+}

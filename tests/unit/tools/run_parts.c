@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Parts of a run that can be judged alone: learning rate, pieces of the head, hash, traces made one, the simulation of
+ * all ranks. Method: values worked out by hand, and eo_plan_simulate for a single rank.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/run/job.h"
+#include "tools/run/simulate_ranks.h"
+#include "tools/run/trace_merge.h"
+#include "tools/shared/weights_hash.h"
+#include "tools/run/world_threads.h"
+
+Test(run_parts, the_learning_rate_rises_then_falls_to_a_tenth_or_stays)
+{
+    struct tool_options options;
+    tool_options_init(&options);
+    options.learning_rate = 0.5;
+    options.warmup = 10;
+    options.steps = 110;
+    cr_assert_float_eq(tool_options_learning_rate(&options, 0), 0.05, 1e-12);
+    cr_assert_float_eq(tool_options_learning_rate(&options, 9), 0.5, 1e-12);
+    cr_assert_float_eq(tool_options_learning_rate(&options, 10), 0.5, 1e-12);
+    cr_assert_float_eq(tool_options_learning_rate(&options, 60), 0.275, 1e-12);
+    cr_assert_float_eq(tool_options_learning_rate(&options, 110), 0.05, 1e-12);
+    options.constant_schedule = true;
+    cr_assert_float_eq(tool_options_learning_rate(&options, 109), 0.5, 1e-12);
+    options.warmup = 0;
+    cr_assert_float_eq(tool_options_learning_rate(&options, 0), 0.5, 1e-12);
+    tool_options_fini(&options);
+}
+
+Test(run_parts, logits_of_a_piece_stay_below_32_mebibytes)
+{
+    const uint64_t tokens[] = {1, 7, 1024, 4096};
+    const uint32_t vocabularies[] = {256, 50257, 128256};
+    for (int t = 0; t < 4; t++)
+        for (int v = 0; v < 3; v++) {
+            const eo_transformer_config config = {.vocabulary = vocabularies[v]};
+            struct tool_plan_settings settings = {.batch = 1, .seq = (uint32_t)tokens[t]};
+            tool_plan_settings_complete(&settings, &config, 0, false);
+            const uint64_t chunks = settings.head_chunks;
+            cr_assert(chunks >= 1 && chunks <= tokens[t]);
+            const uint64_t rows = (tokens[t] + chunks - 1) / chunks;
+            cr_assert_leq((rows - 1) * vocabularies[v] * 4, (uint64_t)32 << 20);
+            if (chunks > 1) /* and no more pieces than that takes */
+                cr_assert_gt(tokens[t] * vocabularies[v] * 4, (chunks - 1) * ((uint64_t)32 << 20));
+        }
+}
+
+/* A host's memory is its own ranks'; processes have their programs each; GPUs are shared within the host. */
+Test(run_parts, memory_is_estimated_for_the_ranks_of_this_host)
+{
+    struct tool_options o = {.plan = {.device = "cpu", .ranks = 8, .threads = 1}};
+    const eo_plan_summary summary = {.arena_bytes = (uint64_t)1 << 30};
+    const uint64_t one = ((uint64_t)1 << 30) + (8 << 20), program = 32 << 20;
+    cr_assert_eq(tool_job_estimate(&o, &summary, 1), program + 8 * one);
+    o.world_ranks = 8;
+    o.host_ranks = 2;
+    cr_assert_eq(tool_job_estimate(&o, &summary, 1), 2 * (program + one));
+    o.plan.device = "cuda";
+    const uint64_t of_gpu = tool_job_estimate(&o, &summary, 2);
+    cr_assert_eq(tool_job_estimate(&o, &summary, 1), 2 * of_gpu);
+    o.host_ranks = 4;
+    cr_assert_eq(tool_job_estimate(&o, &summary, 2), 2 * of_gpu);
+}
+
+/* Ranks that a launcher has bound apart have all of theirs, others their part; one at least. */
+Test(run_parts, threads_are_a_rank_s_part_of_what_it_may_run_on)
+{
+    struct tool_rank_processors ranks[6] = {{.machine = 1}, {.machine = 1}, {.machine = 1},
+                                            {.machine = 2}, {.machine = 2}, {.machine = 2}};
+    static const struct {
+        uint32_t first, count, threads;
+    } rows[6] = {{0, 8, 8}, {8, 8, 4}, {8, 8, 4}, {8, 8, 8}, {0, 1, 1}, {0, 1, 1}};
+    for (int r = 0; r < 6; r++)
+        for (uint32_t p = 0; p < rows[r].count; p++)
+            CPU_SET(rows[r].first + p, &ranks[r].allowed);
+    for (uint32_t r = 0; r < 6; r++)
+        cr_assert_eq(tool_rank_threads(ranks, 6, r), rows[r].threads, "rank %u has %u", r, tool_rank_threads(ranks, 6, r));
+}
+
+Test(run_parts, the_hash_is_64_bit_fnv_1a)
+{
+    cr_assert_eq(tool_hash_more(TOOL_HASH_START, "", 0), 0xcbf29ce484222325u);
+    cr_assert_eq(tool_hash_more(TOOL_HASH_START, "a", 1), 0xaf63dc4c8601ec8cu);
+    cr_assert_eq(tool_hash_more(tool_hash_more(TOOL_HASH_START, "foo", 3), "bar", 3), 0x85944171f73967e8u);
+}
+
+static struct tool_trace_text text_of(const char *text)
+{
+    return (struct tool_trace_text){.text = (char *)(uintptr_t)text, .bytes = strlen(text)};
+}
+
+Test(run_parts, traces_of_ranks_become_one_and_half_a_trace_is_refused)
+{
+    struct tool_problem problem;
+    char *all;
+    struct tool_trace_text texts[] = {text_of("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[{\"pid\":0}]}"),
+                                      text_of("{\"traceEvents\":[{\"pid\":1},{\"pid\":2}]}")};
+    cr_assert_eq(tool_trace_merge(texts, 2, &all, &problem), EO_OK);
+    cr_assert_str_eq(all, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[{\"pid\":0},{\"pid\":1},{\"pid\":2}]}");
+    free(all);
+    texts[1] = text_of("{\"traceEvents\":[{\"pid\":1},");
+    cr_assert_lt(tool_trace_merge(texts, 2, &all, &problem), 0);
+    cr_assert_null(all);
+    cr_assert_not_null(strstr(problem.text, "rank 1"), "%s", problem.text);
+}
+
+/* --- the simulation ---------------------------------------------------------------------------------------------- */
+
+static eo_transformer *transformer;
+static eo_plan *plan;
+static uint32_t operation_count;
+
+static void make_plan(void)
+{
+    struct tool_options options;
+    eo_transformer_config config;
+    tool_options_init(&options);
+    cr_assert_eq(eo_transformer_preset("tiny", &config), EO_OK);
+    options.plan.threads = 1;
+    cr_assert_eq(tool_job_plan(&options, &config, NULL, &transformer, &plan), EO_OK);
+    operation_count = eo_plan_operation_count(plan, EO_LIST_STEADY);
+    tool_options_fini(&options);
+}
+
+static void destroy_plan(void)
+{
+    eo_plan_destroy(&plan);
+    eo_transformer_destroy(&transformer);
+}
+
+TestSuite(simulation, .init = make_plan, .fini = destroy_plan);
+
+static uint64_t *durations_from(uint64_t seed)
+{
+    uint64_t *durations_ns = calloc(operation_count, sizeof(*durations_ns));
+    for (uint32_t i = 0; i < operation_count; i++)
+        durations_ns[i] = 1000 + tool_data_draw(seed, i) % 100000;
+    return durations_ns;
+}
+
+Test(simulation, one_rank_and_equal_ranks_take_what_the_plan_says)
+{
+    for (uint64_t seed = 1; seed < 20; seed++) {
+        uint64_t *durations_ns = durations_from(seed), planned, one, three;
+        const uint64_t *ranks[] = {durations_ns, durations_ns, durations_ns};
+        cr_assert_eq(eo_plan_simulate(plan, EO_LIST_STEADY, durations_ns, 4, &planned), EO_OK);
+        cr_assert_eq(tool_simulate_ranks(plan, 1, ranks, 4, &one), EO_OK);
+        cr_assert_eq(tool_simulate_ranks(plan, 3, ranks, 4, &three), EO_OK);
+        cr_assert_eq(one, planned);
+        cr_assert_eq(three, planned);
+        free(durations_ns);
+    }
+}
+
+Test(simulation, ranks_that_are_slow_in_turn_take_longer_than_each_alone)
+{
+    /* Rank 0 is slow in forward, rank 1 in backward: each waits for the other at the collectives. */
+    uint64_t *slow_forward = durations_from(1), *slow_backward = durations_from(1), alone[2], together;
+    for (uint32_t i = 0; i < operation_count; i++) {
+        eo_plan_operation operation;
+        cr_assert_eq(eo_plan_get_operation(plan, EO_LIST_STEADY, i, &operation), EO_OK);
+        slow_forward[i] = operation.kind == EO_OP_FORWARD ? 1000000 : 10;
+        slow_backward[i] = operation.kind == EO_OP_BACKWARD ? 1000000 : 10;
+    }
+    const uint64_t *ranks[] = {slow_forward, slow_backward};
+    cr_assert_eq(tool_simulate_ranks(plan, 1, &ranks[0], 4, &alone[0]), EO_OK);
+    cr_assert_eq(tool_simulate_ranks(plan, 1, &ranks[1], 4, &alone[1]), EO_OK);
+    cr_assert_eq(tool_simulate_ranks(plan, 2, ranks, 4, &together), EO_OK);
+    cr_assert_gt(together, alone[0] + 1000000);
+    cr_assert_gt(together, alone[1] + 1000000);
+    cr_assert_leq(together, alone[0] + alone[1]);
+    cr_assert_lt(tool_simulate_ranks(plan, 2, ranks, 1, &together), 0);
+    free(slow_forward);
+    free(slow_backward);
+}

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""The peers: PyTorch in a Python environment of its own, run in turn with ours."""
+import os
+import subprocess
+
+from lines.measure import Missing, last_json
+
+
+def python(context):
+    """A python that has torch: of EO_PEERS_PYTHON, or of the folder .peers, which is made when it is missing."""
+    return context.once("python", lambda: find_python(context))
+
+
+def find_python(context):
+    given = os.environ.get("EO_PEERS_PYTHON")
+    folder = os.path.join(context.root, ".peers")
+    path = given or os.path.join(folder, "bin", "python")
+    if not given and not has_torch(path):
+        context.say("setting up PyTorch in .peers (once; a large download)")
+        more = os.environ.get("EO_PEERS_PIP_ARGS", "").split()  # such as the index of builds without CUDA
+        try:
+            subprocess.run(["python3", "-m", "venv", folder], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([path, "-m", "pip", "install", "--quiet", "torch", "numpy", *more], check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise Missing(f"PyTorch could not be installed into {folder}: {error}") from None
+    if not has_torch(path):
+        raise Missing(f"{path} cannot import torch; name a python with torch in EO_PEERS_PYTHON")
+    return path
+
+
+def has_torch(path):
+    try:
+        return subprocess.run([path, "-c", "import torch, numpy"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def about(context):
+    """Version, whether it is a build with CUDA, and what importing it adds to a process."""
+    return context.once("about torch", lambda: last_json(context.run([python(context), "-c", """
+import json, resource
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+import torch
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "import_bytes": (after - before) * 1024}))
+"""])))
+
+
+def script(context, name):
+    return os.path.join(context.root, "tools", "bench", "peers", name)
+
+
+def torchrun(context, ranks, name, *options):
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    return last_json(context.run([python(context), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+                                  str(ranks), script(context, name), *options], environment=environment))
+
+
+def fsdp2(context, model, batch, seq, steps, mode="fsdp2", ranks=2):
+    """A run of the peer program over ranks of one thread each."""
+    result = torchrun(context, ranks, "fsdp2.py", "--model", model, "--mode", mode, "--batch", str(batch), "--seq",
+                      str(seq), "--steps", str(steps), "--threads", "1")
+    result["resident_bytes"] = ranks * result["peak_rss"]
+    return result
+
+
+def single(context, model, batch, seq, steps, threads):
+    """A run without sharding, in one process."""
+    return last_json(context.run([python(context), script(context, "fsdp2.py"), "--model", model, "--mode", "single",
+                                  "--batch", str(batch), "--seq", str(seq), "--steps", str(steps), "--threads",
+                                  str(threads)], environment={"OMP_NUM_THREADS": str(threads)}))

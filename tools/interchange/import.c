@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/interchange/import.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/shared/open_file.h"
+#include "tools/interchange/safetensors_header.h"
+
+#define REFUSE(...) tool_problem_set(problem, EO_ERR_INVALID, __VA_ARGS__)
+#define NO_MEMORY() tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", import->path)
+
+/* --- opening ------------------------------------------------------------------------------------------------------ */
+
+static eo_status add_file(struct tool_import *import, const char *path, int file, uint32_t *index, struct tool_problem *problem)
+{
+    struct tool_import_file *files = realloc(import->files, (import->file_count + 1) * sizeof(*files));
+    char *copy = strdup(path);
+    if (files)
+        import->files = files;
+    if (!files || !copy) {
+        free(copy);
+        close(file);
+        return NO_MEMORY();
+    }
+    *index = import->file_count;
+    files[import->file_count++] = (struct tool_import_file){copy, file};
+    return EO_OK;
+}
+
+static eo_status open_llmc(struct tool_import *import, struct tool_problem *problem)
+{
+    int file = -1;
+    uint32_t index = 0;
+    EO_TRY(tool_llmc_open(&import->llmc, &file, import->path, problem));
+    import->config = import->llmc.config;
+    return add_file(import, import->path, file, &index, problem);
+}
+
+static eo_status open_folder(struct tool_import *import, struct tool_problem *problem)
+{
+    struct tool_safetensors_check check;
+    struct stat info;
+    char path[sizeof(import->path) + 32], why[200];
+    snprintf(path, sizeof(path), "%s/config.json", import->path);
+    if (stat(path, &info) != 0)
+        return tool_problem_set(problem, EO_ERR_IO,
+                                "%s: %s; a Hugging Face folder has a config.json beside its "
+                                "model.safetensors",
+                                path, strerror(errno));
+    import->is_folder = true;
+    import->model_config = malloc(sizeof(*import->model_config));
+    import->headers = json_object();
+    if (!import->model_config || !import->headers)
+        return NO_MEMORY();
+    EO_TRY(tool_model_config_load(import->model_config, path, NULL, 0, problem));
+    if (!tool_model_config_runs(import->model_config, why, sizeof(why)))
+        return tool_problem_set(problem, EO_ERR_UNSUPPORTED, "%s: this model of family %s cannot run: %s", path,
+                                tool_config_family_name(import->model_config->family), why);
+    EO_TRY(tool_model_config_transformer_exact(import->model_config, &import->config, problem));
+    EO_TRY(tool_safetensors_collect(import->path, import->model_config, import->headers, &check, problem));
+    if (!check.found)
+        return tool_problem_set(problem, EO_ERR_IO,
+                                "%s: has neither model.safetensors nor model.safetensors.index.json; no other format of "
+                                "weights is read",
+                                import->path);
+    if (check.index_only)
+        return tool_problem_set(problem, EO_ERR_IO, "%s: all %u files of its index are missing", import->path,
+                                check.file_count);
+    return EO_OK;
+}
+
+eo_status tool_import_open(struct tool_import *import, const char *path, struct tool_problem *problem)
+{
+    struct stat info;
+    *import = (struct tool_import){.is_folder = false};
+    if (strlen(path) >= sizeof(import->path))
+        return REFUSE("a path of %zu bytes is too long", strlen(path));
+    snprintf(import->path, sizeof(import->path), "%s", path);
+    const bool is_there = stat(path, &info) == 0, is_folder = is_there && S_ISDIR(info.st_mode);
+    const char *end = strrchr(path, '.');
+    if (!is_there && tool_model_path_hint(path)[0])
+        return tool_problem_set(problem, EO_ERR_IO, "%s: %s%s", path, strerror(errno), tool_model_path_hint(path));
+    if (!is_folder && end && (strcmp(end, ".safetensors") == 0 || strcmp(end, ".json") == 0))
+        return REFUSE("%s: this is one file of a model; name its folder, with config.json and the weights", path);
+    const eo_status status = is_folder ? open_folder(import, problem) : open_llmc(import, problem);
+    if (status < 0)
+        tool_import_fini(import);
+    return status;
+}
+
+void tool_import_fini(struct tool_import *import)
+{
+    for (uint32_t i = 0; i < import->file_count; i++) {
+        close(import->files[i].file);
+        free(import->files[i].path);
+    }
+    free(import->files);
+    free(import->tensors);
+    free(import->model_config);
+    json_decref(import->headers);
+    *import = (struct tool_import){.is_folder = false};
+}
+
+/* --- against a model ---------------------------------------------------------------------------------------------- */
+
+/* The preset of this shape, or the words that make one. */
+static const char *matching_model(const eo_transformer_config *config)
+{
+    for (uint32_t i = 0; eo_transformer_preset_name(i); i++) {
+        eo_transformer_config preset;
+        if (eo_transformer_preset(eo_transformer_preset_name(i), &preset) >= 0 &&
+            preset.family == config->family && preset.layer_count == config->layer_count &&
+            preset.width == config->width && preset.head_count == config->head_count &&
+            preset.vocabulary == config->vocabulary && preset.context == config->context)
+            return eo_transformer_preset_name(i);
+    }
+    return "init"; /* the shape of the file */
+}
+
+static uint32_t head_size(const eo_transformer_config *c)
+{
+    return c->head_size ? c->head_size : c->head_count ? c->width / c->head_count : 0;
+}
+
+/* Within what is lost in a decimal number of a config.json. */
+static bool is_near(float a, float b)
+{
+    const float difference = a > b ? a - b : b - a;
+    return difference <= 1e-6F * (a > b ? a : b);
+}
+
+eo_status tool_import_check(const struct tool_import *import, const char *model_name, const eo_transformer_config *config,
+                            struct tool_problem *problem)
+{
+    const eo_transformer_config *file = &import->config, *model = config;
+    if (file->family != model->family)
+        return REFUSE("--init %s: has weights of a %s, but --model %s is another family%s; use --model init", import->path,
+                      file->family == EO_FAMILY_GPT2 ? "GPT-2" : "Llama", model_name,
+                      import->is_folder ? "" : " (llm.c's are GPT-2 checkpoints)");
+    const struct { const char *what; uint32_t file, model; } sizes[] = {
+        {"layers", file->layer_count, model->layer_count}, {"width", file->width, model->width},
+        {"heads", file->head_count, model->head_count}, {"key/value heads", file->kv_head_count, model->kv_head_count},
+        {"head size", head_size(file), head_size(model)}, {"vocabulary", file->vocabulary, model->vocabulary},
+        {"context", file->context, model->context}, {"MLP width", file->mlp_width, model->mlp_width},
+        {"tied head", file->tied_head, model->tied_head}, {"biases of q, k and v", file->qkv_bias, model->qkv_bias},
+        {"norms of q and k", file->qk_norm, model->qk_norm},
+    };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        if (sizes[i].file != sizes[i].model)
+            return REFUSE("--init %s: has another shape: %s %u, but --model %s has %u; use --model %s", import->path,
+                          sizes[i].what, sizes[i].file, model_name, sizes[i].model, matching_model(file));
+    if (!import->is_folder) /* these files do not say the rest */
+        return EO_OK;
+    const float model_eps = model->norm_eps == 0 ? 1e-5F : model->norm_eps; /* of LAYERSxWIDTHxHEADS: layers.h's default */
+    const bool norms = is_near(file->norm_eps, model_eps);
+    if (!norms || (file->family == EO_FAMILY_LLAMA && !is_near(file->rope_theta, model->rope_theta)))
+        return REFUSE("--init %s: %s is %g, but --model %s has %g; use --model init", import->path,
+                      norms ? "rope_theta" : "the norms' epsilon", (double)(norms ? file->rope_theta : file->norm_eps),
+                      model_name, (double)(norms ? model->rope_theta : model_eps));
+    const eo_rope_scaling *a = &file->rope_scaling, *b = &model->rope_scaling;
+    if (a->kind != b->kind || !is_near(a->factor, b->factor) || !is_near(a->low_freq_factor, b->low_freq_factor) ||
+        !is_near(a->high_freq_factor, b->high_freq_factor) || a->original_context != b->original_context)
+        return REFUSE("--init %s: scales rotary positions differently from --model %s (rope_scaling); use --model init",
+                      import->path, model_name);
+    return EO_OK;
+}
+
+static eo_status find_file(struct tool_import *import, const char *path, uint32_t *index, struct tool_problem *problem)
+{
+    for (*index = 0; *index < import->file_count; (*index)++)
+        if (strcmp(import->files[*index].path, path) == 0)
+            return EO_OK;
+    int file;
+    EO_TRY(tool_open_input(&file, NULL, "", path, problem)); /* it was one when its header was read */
+    return add_file(import, path, file, index, problem);
+}
+
+/* Names and shapes were held against the config: what is left is how it lies. */
+static eo_status bind_header(struct tool_import *import, const json_t *entry, const eo_parameter_info *info,
+                             struct tool_import_tensor *tensor, struct tool_problem *problem)
+{
+    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
+    const char *path = json_string_value(json_object_get(entry, "path"));
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!dtype || !path)
+        return REFUSE("--init %s: tensor '%s' is missing", import->path, info->name);
+    if (!tool_element_find(dtype, &tensor->element))
+        return REFUSE("%s: tensor '%s' has dtype %s; readable are F32, BF16 and F16", path, info->name, dtype);
+    tensor->at = (uint64_t)json_integer_value(json_object_get(entry, "at"));
+    tensor->transposed = tool_safetensors_is_transposed(import->model_config, info->name);
+    const uint64_t bytes = (uint64_t)json_integer_value(json_object_get(entry, "bytes"));
+    const uint64_t first = (uint64_t)json_integer_value(json_array_get(shape, 0));
+    const uint64_t wanted = info->dim_count == 2 && tensor->transposed ? info->dims[1] : info->dims[0];
+    if (bytes != info->element_count * tool_element_bytes(tensor->element) || json_array_size(shape) != info->dim_count ||
+        first != wanted)
+        return REFUSE("%s: tensor '%s' has %llu bytes, but the model's has %llu elements in another shape", path,
+                      info->name, (unsigned long long)bytes, (unsigned long long)info->element_count);
+    return find_file(import, path, &tensor->file, problem);
+}
+
+static const json_t *find_header(const struct tool_import *import, const char *name)
+{
+    char prefixed[EO_NAME_MAX + 16];
+    const json_t *entry = json_object_get(import->headers, name);
+    if (entry)
+        return entry;
+    snprintf(prefixed, sizeof(prefixed), "transformer.%s", name); /* GPT-2's names come with it and without */
+    return json_object_get(import->headers, prefixed);
+}
+
+eo_status tool_import_bind(struct tool_import *import, const eo_model *model, struct tool_problem *problem)
+{
+    const uint32_t count = eo_model_parameter_count(model);
+    import->tensors = calloc(count ? count : 1, sizeof(*import->tensors));
+    if (!import->tensors)
+        return NO_MEMORY();
+    import->tensor_count = count;
+    for (uint32_t k = 0; k < count; k++) {
+        eo_parameter_info info;
+        struct tool_import_tensor *tensor = &import->tensors[k];
+        EO_TRY(eo_model_parameter(model, k, &info));
+        *tensor = (struct tool_import_tensor){
+            .name = info.name, .element = import->llmc.element, .rows = info.dim_count == 2 ? info.dims[0] : 1};
+        tensor->columns = info.element_count / tensor->rows;
+        if (import->is_folder)
+            EO_TRY(bind_header(import, find_header(import, info.name), &info, tensor, problem));
+        else if (!tool_llmc_place(&import->llmc, info.name, &tensor->at))
+            return REFUSE("--init %s: has no '%s'", import->path, info.name);
+    }
+    json_decref(import->headers);
+    import->headers = NULL;
+    return EO_OK;
+}
+
+/* --- loading ------------------------------------------------------------------------------------------------------ */
+
+struct filling {
+    const struct tool_import *import;
+    uint32_t parameter;
+    eo_status status; /* the first failure's */
+    struct tool_problem *problem;
+};
+
+static void fill(void *user, uint64_t offset, uint64_t count, float *values)
+{
+    struct filling *filling = user;
+    if (filling->status >= 0)
+        filling->status = tool_import_read(filling->import, filling->parameter, offset, count, values, filling->problem);
+}
+
+eo_status tool_import_load(const struct tool_import *import, eo_runtime *runtime, struct tool_problem *problem)
+{
+    for (uint32_t k = 0; k < import->tensor_count; k++) {
+        struct filling filling = {.import = import, .parameter = k, .status = EO_OK, .problem = problem};
+        const eo_status status = eo_weights_fill(runtime, k, fill, &filling);
+        if (status < 0)
+            return tool_problem_set(problem, status, "%s", eo_runtime_error(runtime));
+        EO_TRY(filling.status);
+    }
+    return EO_OK;
+}

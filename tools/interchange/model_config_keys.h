@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Keys of a config.json that decide no byte, but what is computed. Each is read, or found to say what the layers compute
+ * anyway, or listed in the config: as not computed, or as not known.
+ */
+#ifndef EO_TOOLS_INTERCHANGE_MODEL_CONFIG_KEYS_H
+#define EO_TOOLS_INTERCHANGE_MODEL_CONFIG_KEYS_H
+
+#include "tools/interchange/model_config.h"
+
+/*
+ * rope_scaling, or rope_parameters of newer files. *theta: 0 where the file does not say it. EO_ERR_INVALID: a value that
+ * cannot be, or two that contradict each other. A kind that is not computed is listed.
+ */
+EO_NODISCARD eo_status tool_config_read_rope(struct tool_model_config *config, const json_t *object, double *theta,
+                                             struct tool_problem *problem);
+
+/* Everything else. After the config was read. */
+void tool_config_judge_keys(struct tool_model_config *config, const json_t *object);
+
+#endif

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A model of a family that the layers have no kernels for, described as the layers describe theirs: the same layers,
+ * positions, rows and lifetimes, with what the family has more (experts, biases behind products). What a kernel takes as
+ * scratch is asked of the layers, with a model of one block that has the same attention.
+ *
+ * Every rank gathers all experts of a layer, and keeps as many rows as its tokens have experts: no row depends on how
+ * the router spreads them.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/memplan/plan.h"
+
+struct description {
+    eo_model *model;
+    const struct tool_model_config *config;
+    const struct tool_plan_settings *settings;
+    const eo_log *log;
+    uint64_t rows, element_bytes;    /* tokens of a micro-batch; of an activation */
+    uint64_t q, kv;                  /* widths of queries, and of keys */
+    uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch;
+    uint32_t position;
+    bool recompute;                  /* of the block at hand */
+};
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t align_up(uint64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* --- scratch, asked of the layers --------------------------------------------------------------------------------- */
+
+static uint64_t row_bytes(const eo_plan *plan, uint32_t row_count, const char *name)
+{
+    for (uint32_t r = 0; r < row_count; r++) {
+        eo_plan_row row;
+        if (eo_plan_get_row(plan, r, &row) >= 0 && strcmp(row.name, name) == 0)
+            return row.bytes == 1 ? 0 : row.bytes; /* a row cannot be of no bytes: 1 stands for none */
+    }
+    return 0;
+}
+
+/* One block of the layers with this attention, as halves; its rows under the names that the layers give them. */
+static eo_status find_scratch(struct description *d)
+{
+    enum { MLP = 64 };
+    const struct tool_plan_settings *s = d->settings;
+    eo_transformer *transformer = NULL;
+    eo_plan *plan = NULL;
+    eo_transformer_config shape;
+    tool_model_config_transformer(d->config, &shape);
+    shape.layer_count = 1;
+    shape.mlp_width = MLP;
+    shape.context = s->seq;
+    const struct tool_plan_settings one = {
+        .batch = s->batch, .seq = s->seq, .head_chunks = s->head_chunks, .threads = s->threads, .half_blocks = true,
+        .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .device = s->device};
+    const struct tool_plan_params params = tool_plan_params_of(&one, &shape, d->log);
+    EO_TRY(eo_transformer_create(&transformer, &params.transformer));
+    const eo_status status = eo_plan_create(&plan, eo_transformer_model(transformer), &params.plan);
+    if (status >= 0) {
+        eo_plan_summary summary;
+        eo_plan_get_summary(plan, &summary);
+        d->forward_scratch = row_bytes(plan, summary.row_count, "block.0.attention.forward_scratch");
+        d->attention_scratch = row_bytes(plan, summary.row_count, "block.0.attention.scratch");
+        d->head_scratch = row_bytes(plan, summary.row_count, "head.scratch");
+        d->embedding_scratch = row_bytes(plan, summary.row_count, "embedding.scratch");
+        /* An MLP's is the gradient of what is widest in it, and what the norm's kernel asks for. */
+        d->norm_scratch = row_bytes(plan, summary.row_count, "block.0.mlp.scratch") -
+                          align_up(d->rows * max_u64(MLP, d->config->width) * d->element_bytes);
+        eo_plan_destroy(&plan);
+    }
+    eo_transformer_destroy(&transformer);
+    return status;
+}
+
+/* --- parameters --------------------------------------------------------------------------------------------------- */
+
+static eo_status add_parameter(struct description *d, uint32_t layer, const char *name, uint64_t a, uint64_t b, uint64_t e)
+{
+    eo_parameter_params params = {.layer = layer, .name = name, .no_weight_decay = b == 0};
+    const uint64_t dims[] = {a, b, e};
+    for (int i = 0; i < 3 && dims[i]; i++)
+        params.dims[params.dim_count++] = dims[i];
+    return eo_model_add_parameter(d->model, &params, NULL);
+}
+
+/* "model.layers.7.mlp.up_proj.weight" [a][b], or a vector where b is 0. */
+static eo_status add_block_parameter(struct description *d, uint32_t layer, uint32_t block, const char *name, uint64_t a,
+                                     uint64_t b, uint64_t e)
+{
+    char text[EO_NAME_MAX * 2];
+    snprintf(text, sizeof(text), "model.layers.%u.%s", block, name);
+    return add_parameter(d, layer, text, a, b, e);
+}
+
+static eo_status add_attention_parameters(struct description *d, uint32_t layer, uint32_t block)
+{
+    const struct tool_model_config *c = d->config;
+    static const char *const letters = "qkv";
+    char name[EO_NAME_MAX];
+    EO_TRY(add_block_parameter(d, layer, block, "input_layernorm.weight", c->width, 0, 0));
+    for (int i = 0; i < 3; i++) {
+        const uint64_t out = i == 0 ? d->q : d->kv;
+        snprintf(name, sizeof(name), "self_attn.%c_proj.weight", letters[i]);
+        EO_TRY(add_block_parameter(d, layer, block, name, out, c->width, 0));
+        snprintf(name, sizeof(name), "self_attn.%c_proj.bias", letters[i]);
+        if (c->qkv_bias)
+            EO_TRY(add_block_parameter(d, layer, block, name, out, 0, 0));
+        snprintf(name, sizeof(name), "self_attn.%c_norm.weight", letters[i]);
+        if (c->qk_norm && i < 2)
+            EO_TRY(add_block_parameter(d, layer, block, name, c->head_size, 0, 0));
+    }
+    EO_TRY(add_block_parameter(d, layer, block, "self_attn.o_proj.weight", c->width, d->q, 0));
+    return c->out_bias ? add_block_parameter(d, layer, block, "self_attn.o_proj.bias", c->width, 0, 0) : EO_OK;
+}
+
+static bool has_experts(const struct description *d, uint32_t block)
+{
+    return d->config->expert_count && !d->config->dense[block];
+}
+
+static eo_status add_mlp_parameters(struct description *d, uint32_t layer, uint32_t block)
+{
+    const struct tool_model_config *c = d->config;
+    EO_TRY(add_block_parameter(d, layer, block, "post_attention_layernorm.weight", c->width, 0, 0));
+    if (has_experts(d, block)) { /* an expert after the other in one tensor */
+        EO_TRY(add_block_parameter(d, layer, block, "mlp.gate.weight", c->expert_count, c->width, 0));
+        EO_TRY(add_block_parameter(d, layer, block, "mlp.experts.gate_up_proj", c->expert_count,
+                                   2 * (uint64_t)c->expert_width, c->width));
+        return add_block_parameter(d, layer, block, "mlp.experts.down_proj", c->expert_count, c->width, c->expert_width);
+    }
+    static const char *const names[] = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
+    for (int i = 0; i < 3; i++) {
+        const uint64_t out = i == 2 ? c->width : c->mlp_width, in = i == 2 ? c->mlp_width : c->width;
+        char name[EO_NAME_MAX];
+        snprintf(name, sizeof(name), "%s.weight", names[i]);
+        EO_TRY(add_block_parameter(d, layer, block, name, out, in, 0));
+        snprintf(name, sizeof(name), "%s.bias", names[i]);
+        if (c->mlp_bias)
+            EO_TRY(add_block_parameter(d, layer, block, name, out, 0, 0));
+    }
+    return EO_OK;
+}
+
+/* --- rows --------------------------------------------------------------------------------------------------------- */
+
+static eo_status add_row(struct description *d, const char *name, uint64_t bytes, eo_category category, eo_moment first,
+                         eo_moment last)
+{
+    return eo_model_add_buffer(d->model, &(eo_buffer_params){
+        .name = name, .bytes = max_u64(bytes, 1), .category = category, .first = first, .last = last}, NULL);
+}
+
+/* Of the position at hand: kept to its backward pass, or made again there. */
+static eo_status add_tensor(struct description *d, uint32_t block, const char *part, const char *name, bool cheap,
+                            uint64_t bytes)
+{
+    const eo_moment forward = {EO_PASS_FORWARD, d->position}, recompute = {EO_PASS_RECOMPUTE, d->position};
+    const eo_moment backward = {EO_PASS_BACKWARD, d->position};
+    char text[EO_NAME_MAX], again[EO_NAME_MAX + 8];
+    snprintf(text, sizeof(text), "block.%u.%s.%s", block, part, name);
+    if (!d->recompute && !(cheap && d->settings->recompute == EO_RECOMPUTE_CHEAP))
+        return add_row(d, text, bytes, EO_CATEGORY_ACTIVATION, forward, backward);
+    snprintf(again, sizeof(again), "%s.again", text);
+    EO_TRY(add_row(d, text, bytes, EO_CATEGORY_SCRATCH, forward, forward));
+    return add_row(d, again, bytes, EO_CATEGORY_SCRATCH, recompute, backward);
+}
+
+static eo_status add_attention_rows(struct description *d, uint32_t block)
+{
+    const struct tool_model_config *c = d->config;
+    const uint64_t row = d->rows * d->element_bytes, inner = d->q + 2 * d->kv;
+    EO_TRY(add_tensor(d, block, "attention", "norm", true, row * c->width));
+    EO_TRY(add_tensor(d, block, "attention", "norm_stats", false, d->rows * sizeof(float)));
+    /* With norms of q and k what they read is kept; where what they make is made again, v is kept beside it. */
+    const bool remakes = c->qk_norm && !d->recompute && d->settings->recompute == EO_RECOMPUTE_CHEAP;
+    if (c->qk_norm)
+        EO_TRY(add_tensor(d, block, "attention", remakes ? "qkv_before_norm" : "qk_before_norm", false,
+                          row * (remakes ? inner : d->q + d->kv)));
+    EO_TRY(add_tensor(d, block, "attention", "qkv", remakes, row * inner));
+    EO_TRY(add_tensor(d, block, "attention", "heads", false, row * d->q));
+    return add_tensor(d, block, "attention", "log_sum_exp", false, d->rows * c->head_count * sizeof(float));
+}
+
+static eo_status add_mlp_rows(struct description *d, uint32_t block)
+{
+    const struct tool_model_config *c = d->config;
+    const uint64_t row = d->rows * d->element_bytes, used = c->experts_per_token;
+    EO_TRY(add_tensor(d, block, "mlp", "norm", true, row * c->width));
+    EO_TRY(add_tensor(d, block, "mlp", "norm_stats", false, d->rows * sizeof(float)));
+    if (!has_experts(d, block)) {
+        EO_TRY(add_tensor(d, block, "mlp", "hidden", false, row * 2 * c->mlp_width));
+        return add_tensor(d, block, "mlp", "activation", true, row * c->mlp_width);
+    }
+    EO_TRY(add_tensor(d, block, "mlp", "router_logits", false, d->rows * c->expert_count * sizeof(float)));
+    EO_TRY(add_tensor(d, block, "mlp", "router_choice", false, d->rows * used * 8)); /* an index and a weight */
+    EO_TRY(add_tensor(d, block, "mlp", "expert_inputs", true, row * used * c->width));
+    EO_TRY(add_tensor(d, block, "mlp", "hidden", false, row * used * 2 * c->expert_width));
+    EO_TRY(add_tensor(d, block, "mlp", "activation", true, row * used * c->expert_width));
+    return add_tensor(d, block, "mlp", "expert_outputs", false, row * used * c->width);
+}
+
+static uint64_t mlp_scratch(const struct description *d, uint32_t block)
+{
+    const struct tool_model_config *c = d->config;
+    const uint64_t row = d->rows * d->element_bytes, kernels = align_up(d->norm_scratch);
+    if (has_experts(d, block)) /* gradients of the experts' rows, and of the norm's */
+        return align_up(row * c->experts_per_token * max_u64(c->expert_width, c->width)) + align_up(row * c->width) + kernels;
+    return align_up(row * max_u64(c->mlp_width, c->width)) + kernels;
+}
+
+static eo_status add_scratch(struct description *d, uint32_t block, const char *part, uint64_t backward, bool attention)
+{
+    const eo_moment forward = {EO_PASS_FORWARD, d->position}, recompute = {EO_PASS_RECOMPUTE, d->position};
+    char text[EO_NAME_MAX];
+    if (attention) {
+        snprintf(text, sizeof(text), "block.%u%s.forward_scratch", block, part);
+        EO_TRY(add_row(d, text, d->forward_scratch, EO_CATEGORY_SCRATCH, forward, forward));
+    }
+    snprintf(text, sizeof(text), "block.%u%s.scratch", block, part);
+    return add_row(d, text, backward, EO_CATEGORY_SCRATCH, recompute, (eo_moment){EO_PASS_BACKWARD, d->position});
+}
+
+/* --- positions ---------------------------------------------------------------------------------------------------- */
+
+static eo_status add_position(struct description *d, const char *name, uint32_t *layer)
+{
+    EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = name}, layer));
+    return eo_model_add_position(d->model, &(eo_position_params){.layer = *layer}, &d->position);
+}
+
+/* The residual stream's row into a half: written by the position before, or in the middle of this one. */
+static eo_status add_input(struct description *d, uint32_t block, const char *part, uint32_t writer)
+{
+    const uint64_t bytes = d->rows * d->config->width * d->element_bytes;
+    if (writer == d->position)
+        return add_tensor(d, block, part, "input", false, bytes);
+    char text[EO_NAME_MAX];
+    snprintf(text, sizeof(text), "block.%u.%s.input", block, part);
+    return add_row(d, text, bytes, EO_CATEGORY_ACTIVATION, (eo_moment){EO_PASS_FORWARD, writer},
+                   (eo_moment){EO_PASS_BACKWARD, d->position});
+}
+
+static eo_status add_block(struct description *d, uint32_t block)
+{
+    const bool halves = d->settings->half_blocks;
+    char name[EO_NAME_MAX];
+    uint32_t layer;
+    d->recompute = d->settings->recompute == EO_RECOMPUTE_BLOCKS && block < d->settings->recompute_blocks;
+    snprintf(name, sizeof(name), "block.%u%s", block, halves ? ".attention" : "");
+    EO_TRY(add_position(d, name, &layer));
+    EO_TRY(add_attention_parameters(d, layer, block));
+    EO_TRY(add_input(d, block, "attention", d->position - 1));
+    EO_TRY(add_attention_rows(d, block));
+    if (halves) {
+        EO_TRY(add_scratch(d, block, ".attention", d->attention_scratch, true));
+        snprintf(name, sizeof(name), "block.%u.mlp", block);
+        EO_TRY(add_position(d, name, &layer));
+    }
+    EO_TRY(add_mlp_parameters(d, layer, block));
+    EO_TRY(add_input(d, block, "mlp", halves ? d->position - 1 : d->position));
+    EO_TRY(add_mlp_rows(d, block));
+    return halves ? add_scratch(d, block, ".mlp", mlp_scratch(d, block), false)
+                  : add_scratch(d, block, "", max_u64(d->attention_scratch, mlp_scratch(d, block)), true);
+}
+
+static eo_status add_embedding(struct description *d, uint32_t *layer)
+{
+    const struct tool_model_config *c = d->config;
+    static const uint32_t table[] = {0};
+    EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = "embedding"}, layer));
+    EO_TRY(add_parameter(d, *layer, "model.embed_tokens.weight", c->vocabulary, c->width, 0));
+    if (c->tied_head)
+        EO_TRY(add_parameter(d, *layer, "model.norm.weight", c->width, 0, 0));
+    return eo_model_add_position(d->model, &(eo_position_params){
+        .layer = *layer, .backward_without_weights = true, .parameters = table, .parameter_count = 1}, &d->position);
+}
+
+static eo_status add_head(struct description *d, uint32_t embedding)
+{
+    const struct tool_model_config *c = d->config;
+    const uint32_t last = d->position;
+    uint32_t layer = embedding;
+    if (!c->tied_head) {
+        EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = "head"}, &layer));
+        EO_TRY(add_parameter(d, layer, "model.norm.weight", c->width, 0, 0));
+        EO_TRY(add_parameter(d, layer, "lm_head.weight", c->vocabulary, c->width, 0));
+    }
+    EO_TRY(eo_model_add_position(d->model, &(eo_position_params){
+        .layer = layer, .name = "head", .forward_in_backward = true}, &d->position));
+    const eo_moment from = {EO_PASS_RECOMPUTE, d->position}, to = {EO_PASS_BACKWARD, d->position};
+    const uint64_t chunk = (d->rows + d->settings->head_chunks - 1) / d->settings->head_chunks;
+    const uint64_t stride = ((uint64_t)c->vocabulary + 15) / 16 * 16, stream = d->rows * c->width * d->element_bytes;
+    EO_TRY(add_row(d, "head.input", stream, EO_CATEGORY_ACTIVATION, (eo_moment){EO_PASS_FORWARD, last}, to));
+    EO_TRY(add_row(d, "stream.gradient", stream, EO_CATEGORY_SCRATCH, from, (eo_moment){EO_PASS_BACKWARD, 0}));
+    EO_TRY(add_row(d, "head.norm", chunk * c->width * d->element_bytes, EO_CATEGORY_HEAD, from, to));
+    EO_TRY(add_row(d, "head.norm_stats", 2 * chunk * sizeof(float), EO_CATEGORY_HEAD, from, to));
+    EO_TRY(add_row(d, "head.logits", chunk * stride * d->element_bytes, EO_CATEGORY_HEAD, from, to));
+    EO_TRY(add_row(d, "head.losses", chunk * sizeof(float), EO_CATEGORY_HEAD, from, to));
+    EO_TRY(add_row(d, "head.loss", sizeof(double), EO_CATEGORY_HEAD, from, to));
+    return add_row(d, "head.scratch", d->head_scratch, EO_CATEGORY_HEAD, from, to);
+}
+
+static eo_status add_persistent(struct description *d, const char *name, uint64_t bytes)
+{
+    return eo_model_add_buffer(d->model, &(eo_buffer_params){
+        .name = name, .bytes = bytes, .category = EO_CATEGORY_OTHER, .persistent = true}, NULL);
+}
+
+/* Before anything is built. */
+static eo_status check_layers(const struct description *d)
+{
+    const uint32_t layers = d->config->layer_count, others = d->config->tied_head ? 1 : 2;
+    const uint32_t parts = d->settings->half_blocks ? 2 : 1, most = (TOOL_CONFIG_LAYERS_MAX - others) / parts;
+    char text[200];
+    if (layers <= most)
+        return EO_OK;
+    snprintf(text, sizeof(text), "%u blocks%s and %s are more than the limit of %d layers; at most %u blocks are possible",
+             layers, parts == 2 ? " in halves" : "", others == 1 ? "the embedding" : "embedding and head",
+             TOOL_CONFIG_LAYERS_MAX, most);
+    d->log->write(d->log->user, EO_LOG_ERROR, text);
+    return EO_ERR_INVALID;
+}
+
+static eo_status describe_all(struct description *d)
+{
+    const struct tool_plan_settings *s = d->settings;
+    uint32_t embedding;
+    EO_TRY(check_layers(d));
+    EO_TRY(find_scratch(d));
+    EO_TRY(add_embedding(d, &embedding));
+    for (uint32_t block = 0; block < d->config->layer_count; block++)
+        EO_TRY(add_block(d, block));
+    EO_TRY(add_head(d, embedding));
+    const uint64_t token_bytes = d->rows * sizeof(int32_t) * (s->graph ? s->micro_batches : 1);
+    EO_TRY(add_persistent(d, "tokens", token_bytes));
+    EO_TRY(add_persistent(d, "targets", token_bytes));
+    if (strcmp(s->device, "cpu") != 0) /* cosine and sine of every position and pair */
+        EO_TRY(add_persistent(d, "rope_table", (uint64_t)s->seq * d->config->head_size * sizeof(float)));
+    return d->embedding_scratch == 0
+               ? EO_OK
+               : add_row(d, "embedding.scratch", d->embedding_scratch, EO_CATEGORY_SCRATCH,
+                         (eo_moment){EO_PASS_BACKWARD, 0}, (eo_moment){EO_PASS_BACKWARD, 0});
+}
+
+eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *config,
+                                const struct tool_plan_settings *settings, const eo_log *log)
+{
+    struct description d = {
+        .config = config, .settings = settings, .log = log, .rows = (uint64_t)settings->batch * settings->seq,
+        .element_bytes = eo_dtype_bytes(settings->dtype), .q = (uint64_t)config->head_count * config->head_size,
+        .kv = (uint64_t)config->kv_head_count * config->head_size};
+    *out = NULL;
+    EO_TRY(eo_model_create(&d.model, &(eo_model_params){.name = tool_config_family_name(config->family), .log = log}));
+    const eo_status status = describe_all(&d);
+    if (status < 0)
+        eo_model_destroy(&d.model);
+    *out = d.model;
+    return status;
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a training run will hold in memory, byte for byte, before a machine is rented: the runtime's own planner, asked.
+ */
+#include <argp.h>
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/shared/arguments.h"
+#include "tools/memplan/compare.h"
+#include "tools/memplan/page.h"
+#include "tools/memplan/published.h"
+#include "tools/shared/overwrite.h"
+
+enum memplan_key {
+    KEY_MODEL = 0x100, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE,
+    KEY_REDUCE, KEY_SLOTS, KEY_RECOMPUTE, KEY_GRANULARITY, KEY_HEAD_CHUNKS, KEY_KERNELS, KEY_THREADS, KEY_GRAPH,
+    KEY_DEVICE_MEMORY, KEY_DEVICE, KEY_OUTSIDE, KEY_FIT, KEY_JSON, KEY_CSV, KEY_SVG, KEY_HTML, KEY_EXPLAIN, KEY_DIFF,
+    KEY_VERIFY, KEY_PUBLISHED, KEY_END,
+};
+_Static_assert(KEY_END - KEY_MODEL <= 64, "options have a bit each");
+
+static const struct argp_option option_table[] = {
+    {.doc = "Model:", .group = 1},
+    {"model", KEY_MODEL, "PATH|NAME", 0, "a config.json of Hugging Face, a folder with one (its safetensors are checked too), "
+     "or a known name; a wrong name lists them", 1},
+    {"set", KEY_SET, "KEY=VALUE", 0, "change a field of the config; repeatable", 1},
+    {.doc = "Run:", .group = 2},
+    {"world", KEY_WORLD, "N", 0, "number of ranks, one a GPU [8]", 2},
+    {"gpus-per-node", KEY_NODE, "N", 0, "GPUs of a node [8]", 2},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "sharding: ddp, zero1, zero2, zero3 or hsdp:S (zero3 in groups of S ranks; each "
+     "group is a replica); all: zero3, beside a table of all [zero3]", 2},
+    {"batch", KEY_BATCH, "B", 0, "sequences in a micro-batch of a rank [1]", 2},
+    {"seq", KEY_SEQ, "T", 0, "tokens in a sequence [4096, or the model's context]", 2},
+    {"micro-batches", KEY_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 2},
+    {"dtype", KEY_DTYPE, "TYPE", 0, "type of activations and gathered weights: bf16 or fp32 [bf16]", 2},
+    {"reduce", KEY_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 [fp32]", 2},
+    {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
+    {"recompute", KEY_RECOMPUTE, "WHAT", 0, "recompute in backward: none, cheap (no matrix product), all, or the first N "
+     "blocks [none]", 2},
+    {"granularity", KEY_GRANULARITY, "UNIT", 0, "unit of sharding: block, or half (attention and MLP apart) [block]", 2},
+    {"head-chunks", KEY_HEAD_CHUNKS, "N", 0, "pieces of the head [as in train]", 2},
+    {"kernels", KEY_KERNELS, "NAME", 0, "cuda or cpu: plan the scratch memory of these kernels [cuda, if built in]", 2},
+    {"threads", KEY_THREADS, "N", 0, "threads of a rank, for CPU kernels [1]", 2},
+    {"graph", KEY_GRAPH, NULL, 0, "plan steps as graphs: the tokens of all micro-batches of a step lie on the device", 2},
+    {.doc = "Machine:", .group = 3},
+    {"device", KEY_DEVICE, "NAME", 0, "a GPU of the table; a wrong name lists them", 3},
+    {"device-memory", KEY_DEVICE_MEMORY, "BYTES", 0, "for example 80GiB or 80GB", 3},
+    {"outside", KEY_OUTSIDE, "BYTES", 0, "memory outside the plan: context, NCCL, libraries [published figures, named in the "
+     "report]", 3},
+    {"fit", KEY_FIT, "WHAT", 0, "search the limit of a fit: max-batch, max-seq, min-gpus, min-recompute, best-strategy or "
+     "max-layers", 3},
+    {.doc = "Output:", .group = 4},
+    {"json", KEY_JSON, NULL, 0, "the plan as JSON, on standard output", 4},
+    {"csv", KEY_CSV, NULL, 0, "the plan's rows as CSV, on standard output", 4},
+    {"svg", KEY_SVG, "FILE", 0, "write a picture of the arena through a step", 4},
+    {"html", KEY_HTML, "FILE", 0, "write a page in one file, with sliders", 4},
+    {"explain", KEY_EXPLAIN, NULL, 0, "every row's formula with its numbers", 4},
+    {"diff", KEY_DIFF, "A.json B.json", 0, "compare two plans of --json; exit status 1 if they differ", 4},
+    {"verify", KEY_VERIFY, "LOG", 0, "compare the plan with a log of train, or with the output of train --plan", 4},
+    {"published", KEY_PUBLISHED, NULL, 0, "published figures of other projects beside predictions by formulae", 4},
+    {0},
+};
+
+struct memplan {
+    const char *model, *sets[TOOL_CONFIG_SETS_MAX];
+    uint32_t set_count;
+    struct tool_memplan_settings settings;
+    const struct tool_device_memory *device;
+    enum tool_fit_kind fit;
+    bool json, csv, explain, published, all_strategies;
+    const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
+    uint64_t given;
+
+    struct tool_model_config config;
+    struct tool_safetensors_check safetensors;
+    struct tool_memplan plan;
+    struct tool_memplan fewer; /* with fewer micro-batches, where the step is too long to be shown */
+    struct tool_lifetimes lifetimes;
+    struct tool_fit found;
+};
+
+/* --- options ------------------------------------------------------------------------------------------------------ */
+
+static const char *name_of(int key)
+{
+    for (const struct argp_option *row = option_table; row->name || row->doc; row++)
+        if (row->name && row->key == key)
+            return row->name;
+    return "";
+}
+
+static uint64_t bit_of(enum memplan_key key)
+{
+    return (uint64_t)1 << (key - KEY_MODEL);
+}
+
+static uint64_t parse_bytes(const struct argp_state *state, const char *name, const char *text)
+{
+    static const struct {
+        const char *suffix;
+        double factor;
+    } units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+                 {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    char *end = NULL;
+    const double value = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
+    for (size_t i = 0; end && i < sizeof(units) / sizeof(units[0]); i++)
+        if (strcmp(end, units[i].suffix) == 0 && isfinite(value) && value * units[i].factor < 1e18)
+            return (uint64_t)(value * units[i].factor);
+    argp_error(state, "--%s is '%.60s'; give bytes, for example 85899345920, 80GiB or 80GB", name, text);
+    return 0;
+}
+
+static eo_dtype parse_dtype(const struct argp_state *state, const char *name, const char *text)
+{
+    return tool_option_choice(state, name, text, "bf16", "fp32") ? EO_DTYPE_FP32 : EO_DTYPE_BF16;
+}
+
+static void parse_strategy(const struct argp_state *state, struct memplan *m, const char *text)
+{
+    m->all_strategies = strcmp(text, "all") == 0;
+    if (!tool_strategy_parse(m->all_strategies ? "zero3" : text, &m->settings.plan))
+        argp_error(state, "--strategy is '%.60s'; give ddp, zero1, zero2, zero3, hsdp:S or all", text);
+}
+
+static void parse_device(const struct argp_state *state, struct memplan *m, const char *text)
+{
+    m->device = tool_device_memory_find(text);
+    if (m->device) {
+        m->settings.capacity_bytes = m->device->bytes;
+        m->settings.on_gpu = true;
+        return;
+    }
+    char known[512] = "";
+    for (uint32_t i = 0; tool_device_memory_at(i); i++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "", tool_device_memory_at(i)->name);
+    argp_error(state, "--device '%.60s' is not in the table: %s; give any other by --device-memory", text, known);
+}
+
+static void parse_run(const struct argp_state *state, struct memplan *m, int key, const char *text)
+{
+    struct tool_plan_settings *s = &m->settings.plan;
+    const char *name = name_of(key);
+    switch (key) {
+    case KEY_WORLD:
+        s->ranks = (uint32_t)tool_option_count(state, name, text, 1, TOOL_PLAN_RANKS_MAX);
+        break;
+    case KEY_NODE:
+        m->settings.gpus_per_node = (uint32_t)tool_option_count(state, name, text, 1, 1024);
+        break;
+    case KEY_STRATEGY: parse_strategy(state, m, text); break;
+    case KEY_SEQ:
+        s->seq = (uint32_t)tool_option_count(state, name, text, 1, 1 << 24);
+        break;
+    case KEY_BATCH:
+        s->batch = (uint32_t)tool_option_count(state, name, text, 1, 1 << 20);
+        break;
+    case KEY_MICRO_BATCHES:
+        s->micro_batches = (uint32_t)tool_option_count(state, name, text, 1, 4096);
+        break;
+    case KEY_DTYPE: s->dtype = parse_dtype(state, name, text); break;
+    case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
+    case KEY_SLOTS: tool_option_slots(state, text, s); break;
+    case KEY_RECOMPUTE: tool_option_recompute(state, text, s); break;
+    case KEY_GRANULARITY: s->half_blocks = tool_option_choice(state, name, text, "block", "half"); break;
+    case KEY_HEAD_CHUNKS:
+        s->head_chunks = (uint32_t)tool_option_count(state, name, text, 1, 1 << 28);
+        break;
+    case KEY_KERNELS: s->device = tool_option_choice(state, name, text, "cuda", "cpu") ? "cpu" : "cuda"; break;
+    case KEY_THREADS:
+        s->threads = (uint32_t)tool_option_count(state, name, text, 1, 1024);
+        break;
+    case KEY_GRAPH: s->graph = true; break;
+    default: break;
+    }
+}
+
+static void parse_rest(struct argp_state *state, struct memplan *m, int key, char *text)
+{
+    switch (key) {
+    case KEY_MODEL: m->model = text; break;
+    case KEY_SET:
+        if (m->set_count == TOOL_CONFIG_SETS_MAX)
+            argp_error(state, "--set is given more than %d times", TOOL_CONFIG_SETS_MAX);
+        m->sets[m->set_count++] = text;
+        break;
+    case KEY_DEVICE: parse_device(state, m, text); break;
+    case KEY_DEVICE_MEMORY: m->settings.capacity_bytes = parse_bytes(state, "device-memory", text); break;
+    case KEY_OUTSIDE:
+        m->settings.outside = (struct tool_outside){.context_bytes = parse_bytes(state, "outside", text), .given = true};
+        break;
+    case KEY_FIT:
+        if (!tool_fit_parse(text, &m->fit))
+            argp_error(state, "--fit is '%.60s'; give max-batch, max-seq, min-gpus, min-recompute, best-strategy or "
+                       "max-layers", text);
+        break;
+    case KEY_JSON: m->json = true; break;
+    case KEY_CSV: m->csv = true; break;
+    case KEY_SVG: m->svg_path = text; break;
+    case KEY_HTML: m->html_path = text; break;
+    case KEY_EXPLAIN: m->explain = true; break;
+    case KEY_VERIFY: m->verify_path = text; break;
+    case KEY_PUBLISHED: m->published = true; break;
+    case KEY_DIFF:
+        m->diff_a = text;
+        if (state->next >= state->argc)
+            argp_error(state, "--diff takes two files");
+        m->diff_b = state->argv[state->next++];
+        break;
+    default: break;
+    }
+}
+
+static void check_together(const struct argp_state *state, struct memplan *m)
+{
+    struct tool_memplan_settings *s = &m->settings;
+    const uint64_t alone = bit_of(KEY_DIFF) | bit_of(KEY_PUBLISHED);
+    const uint64_t outputs = bit_of(KEY_JSON) | bit_of(KEY_CSV) | bit_of(KEY_SVG) | bit_of(KEY_HTML) | bit_of(KEY_EXPLAIN) |
+                             bit_of(KEY_FIT);
+    if (m->given & alone && m->given & (m->given - 1))
+        argp_error(state, "--diff and --published stand alone; leave the other options out");
+    if (m->given & alone)
+        return;
+    if (m->verify_path && m->given & outputs)
+        argp_error(state, "--verify prints differences and nothing else; leave --json, --csv, --svg, --html, --explain and --fit "
+                   "out");
+    if (!m->model)
+        argp_error(state, "--model is missing: a config.json, a folder with one, or a name such as llama-3-8b");
+    if (m->json && m->csv)
+        argp_error(state, "--json and --csv both write to standard output; give one of them");
+    if (m->device && (m->given & (uint64_t)1 << (KEY_DEVICE_MEMORY - KEY_MODEL)))
+        argp_error(state, "--device and --device-memory are both given; one of them is enough");
+    if ((m->given & (uint64_t)1 << (KEY_DEVICE_MEMORY - KEY_MODEL)) && s->capacity_bytes == 0)
+        argp_error(state, "--device-memory is 0; give a size above 0");
+    if (s->plan.strategy == EO_STRATEGY_HSDP && s->plan.ranks % s->plan.shard_group)
+        argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --world %u", s->plan.shard_group,
+                   s->plan.shard_group, s->plan.ranks);
+    if (s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node)
+        argp_error(state, "--world %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);
+    if (tool_overwrite_is_same(m->svg_path, m->html_path))
+        argp_error(state, "--svg and --html both name %s; give them a file each", m->svg_path);
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct memplan *m = state->input;
+    if (key >= KEY_MODEL && key < KEY_END) {
+        m->given |= (uint64_t)1 << (key - KEY_MODEL);
+        parse_run(state, m, key, text);
+        parse_rest(state, m, key, text);
+        return 0;
+    }
+    if (key == ARGP_KEY_ARG)
+        argp_error(state, "'%.60s' belongs to no option", text);
+    if (key == ARGP_KEY_END)
+        check_together(state, m);
+    return key == ARGP_KEY_END ? 0 : ARGP_ERR_UNKNOWN;
+}
+
+/* --- planning ----------------------------------------------------------------------------------------------------- */
+
+static struct tool_memplan_view view_of(const struct memplan *m)
+{
+    return (struct tool_memplan_view){.config = &m->config,
+                                      .memplan = &m->plan,
+                                      .lifetimes = m->lifetimes.live ? &m->lifetimes : NULL,
+                                      .shown = m->fewer.plan ? &m->fewer : &m->plan,
+                                      .safetensors = &m->safetensors,
+                                      .device = m->device,
+                                      .fit = m->fit ? &m->found : NULL,
+                                      .all_strategies = m->all_strategies};
+}
+
+static eo_status load_model(struct memplan *m, struct tool_problem *problem)
+{
+    EO_TRY(tool_model_config_load(&m->config, m->model, m->sets, m->set_count, problem));
+    if (!m->config.from_file || m->set_count) /* a changed config is not that of the files */
+        return EO_OK;
+    char folder[sizeof(m->config.source)];
+    snprintf(folder, sizeof(folder), "%s", m->config.source);
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        *slash = '\0';
+    return tool_safetensors_check(slash ? folder : ".", &m->config, &m->safetensors, problem);
+}
+
+static eo_status make_plan(struct memplan *m, struct tool_problem *problem)
+{
+    EO_TRY(load_model(m, problem));
+    if (m->fit) /* the settings as given must be good, whatever the search then changes */
+        EO_TRY(tool_fit_search(&m->found, m->fit, &m->config, &m->settings, problem));
+    EO_TRY(tool_memplan_create(&m->plan, &m->config, &m->settings, problem));
+    struct tool_memplan_settings fewer = m->plan.settings;
+    fewer.plan.micro_batches = TOOL_LIFETIMES_MICRO_BATCHES;
+    if (eo_plan_operation_count(m->plan.plan, EO_LIST_STEADY) > TOOL_LIFETIMES_OPERATIONS &&
+        m->plan.settings.plan.micro_batches > fewer.plan.micro_batches)
+        EO_TRY(tool_memplan_create(&m->fewer, &m->config, &fewer, problem));
+    const eo_status status = tool_lifetimes_create(&m->lifetimes, m->fewer.plan ? &m->fewer : &m->plan);
+    return status < 0 && status != EO_ERR_UNSUPPORTED ? tool_problem_set(problem, status, "no memory") : EO_OK;
+}
+
+static eo_status write_page(const struct memplan *m, const char *option, const char *path, bool html,
+                            struct tool_problem *problem)
+{
+    if (!path)
+        return EO_OK;
+    const struct tool_memplan_view view = view_of(m);
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&text, &bytes);
+    if (!memory)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s %s: no memory", option, path);
+    if (html) {
+        uint32_t count = 0;
+        struct tool_page_point *points = tool_page_points(&view, &count);
+        if (points)
+            tool_page_html(memory, &view, points, count);
+        free(points);
+    } else {
+        fprintf(memory, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        tool_page_svg(memory, &view);
+    }
+    fclose(memory);
+    const eo_status status = tool_write_file(option, path, text, bytes, problem);
+    free(text);
+    return status;
+}
+
+static void print_plan(const struct memplan *m)
+{
+    const struct tool_memplan_view view = view_of(m);
+    if (m->csv) {
+        tool_report_csv(stdout, &view);
+    } else if (m->json) {
+        tool_report_json(stdout, &view);
+    } else {
+        tool_report_plan(stdout, &view);
+        if (m->explain)
+            tool_report_explain(stdout, &view);
+    }
+}
+
+/* 1 where something does not fit or differs. */
+static eo_status run(struct memplan *m, int *result, struct tool_problem *problem)
+{
+    uint32_t differences = 0;
+    *result = TOOL_EXIT_OK;
+    if (m->published) {
+        *result = tool_published_print(stdout) ? TOOL_EXIT_FAILED : TOOL_EXIT_OK;
+        return EO_OK;
+    }
+    if (m->diff_a) {
+        EO_TRY(tool_memplan_diff(stdout, m->diff_a, m->diff_b, &differences, problem));
+        *result = differences ? TOOL_EXIT_FAILED : TOOL_EXIT_OK;
+        return EO_OK;
+    }
+    const struct tool_input inputs[] = {{"--model", m->model}, {"--verify", m->verify_path}};
+    EO_TRY(tool_check_writable("--svg", m->svg_path, problem));
+    EO_TRY(tool_check_writable("--html", m->html_path, problem));
+    EO_TRY(tool_overwrite_no_input("--svg", m->svg_path, inputs, 2, problem));
+    EO_TRY(tool_overwrite_no_input("--html", m->html_path, inputs, 2, problem));
+    EO_TRY(make_plan(m, problem));
+    if (m->verify_path) {
+        EO_TRY(tool_memplan_verify(stdout, m->verify_path, &m->plan, &differences, problem));
+        *result = differences ? TOOL_EXIT_FAILED : TOOL_EXIT_OK;
+        return EO_OK;
+    }
+    EO_TRY(write_page(m, "--svg", m->svg_path, false, problem));
+    EO_TRY(write_page(m, "--html", m->html_path, true, problem));
+    print_plan(m);
+    *result = m->plan.fits && (!m->fit || m->found.found) ? TOOL_EXIT_OK : TOOL_EXIT_FAILED;
+    return EO_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static struct memplan m = {
+        .settings = {.plan = {.ranks = 8, .strategy = EO_STRATEGY_ZERO3, .batch = 1, .micro_batches = 1, .dtype = EO_DTYPE_BF16,
+                              .reduce_dtype = EO_DTYPE_FP32, .gather_slots = 2, .gradient_slots = 2, .threads = 1},
+                     .gpus_per_node = 8},
+    };
+    const struct argp argp = {
+        .options = option_table, .parser = parse_option,
+        .doc = "Plans the memory of a sharded training run: the memory of each rank, to the byte.\vExit status: 0 it fits (or "
+               "no fit was asked for), 1 it does not fit, or --verify or --diff found a difference, 2 bad input.",
+    };
+    m.settings.plan.device = tool_memplan_default_kernels();
+    tool_arguments_parse(&argp, &(struct tool_arguments){.argc = argc, .argv = argv}, &m);
+    struct tool_problem problem;
+    int result = TOOL_EXIT_OK;
+    if (run(&m, &result, &problem) < 0) {
+        fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
+        result = TOOL_EXIT_BAD_INPUT;
+    }
+    tool_lifetimes_fini(&m.lifetimes);
+    tool_memplan_fini(&m.fewer);
+    tool_memplan_fini(&m.plan);
+    return tool_output_end(result);
+}

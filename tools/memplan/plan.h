@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What memplan plans: a config and settings become a model, and the model the runtime's own plan (eo_plan_create). GPT-2,
+ * Llama and their like are the models of train (eo_transformer_create). Other families are described here with the same rows
+ * and lifetimes; they have no kernels: planned, not run.
+ */
+#ifndef EO_TOOLS_MEMPLAN_PLAN_H
+#define EO_TOOLS_MEMPLAN_PLAN_H
+
+#include "tools/interchange/model_config.h"
+#include "tools/shared/plan_settings.h"
+
+/* What lies in a GPU's memory and in no plan. */
+struct tool_outside {
+    uint64_t context_bytes;   /* driver's context, kernels' images, handles of libraries */
+    uint64_t nccl_bytes;      /* with more than one rank */
+    uint64_t workspace_bytes; /* of matrix products */
+    bool given;               /* one number of the user's, in context_bytes */
+};
+
+struct tool_memplan_settings {
+    struct tool_plan_settings plan;
+    uint32_t gpus_per_node;
+    bool on_gpu;             /* [kernels of "cuda"] also where this build has no kernels for the GPU that is asked about */
+    uint64_t capacity_bytes; /* 0: not asked */
+    struct tool_outside outside;
+};
+
+struct tool_memplan {
+    struct tool_memplan_settings settings; /* filled in */
+    bool runs;
+    char why_not[200];
+    eo_transformer *transformer; /* of what is run */
+    eo_model *described;         /* of what is not */
+    eo_plan *plan;
+    eo_plan_summary summary;
+    uint64_t outside_bytes;
+    uint64_t device_bytes;       /* of the plan: the arena less what lies in the host's memory */
+    uint64_t total_bytes;        /* device_bytes + outside_bytes */
+    bool fits;                   /* or no capacity was asked about */
+};
+
+/* EO_OK; EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED: nothing to release. */
+EO_NODISCARD eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_config *config,
+                                           const struct tool_memplan_settings *settings, struct tool_problem *problem);
+void tool_memplan_fini(struct tool_memplan *memplan);
+
+static inline double tool_gib(uint64_t bytes)
+{
+    return (double)bytes / 1073741824.0;
+}
+
+const eo_model *tool_memplan_model(const struct tool_memplan *memplan);
+
+/* "cuda" where this build can plan its kernels, else "cpu". */
+const char *tool_memplan_default_kernels(void);
+
+/* tools/memplan/describe.c: a model of a family without kernels. */
+EO_NODISCARD eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *config,
+                                             const struct tool_plan_settings *settings, const eo_log *log);
+
+/* tools/memplan/devices.c */
+struct tool_device_memory {
+    const char *name;
+    uint64_t bytes;      /* that a program can have, as far as was published */
+    const char *source;
+};
+const struct tool_device_memory *tool_device_memory_find(const char *name); /* NULL: not in the table */
+const struct tool_device_memory *tool_device_memory_at(uint32_t index);     /* NULL past the last */
+struct tool_outside tool_outside_default(const struct tool_memplan_settings *settings);
+uint64_t tool_outside_bytes(const struct tool_outside *outside);
+void tool_outside_text(const struct tool_memplan *memplan, char *text, size_t bytes); /* with sources */
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Batches, and token files. Text is read in by text_folder.c.
+ */
+#include "tools/run/data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/shared/mapped_file.h"
+#include "tools/shared/open_file.h"
+
+enum {
+    TOKENS_HEADER_BYTES = 1024,
+    TOKENS_MAGIC_GPT2 = 20240520,
+    TOKENS_VERSION_GPT2 = 1,
+    TOKENS_MAGIC_LLAMA3 = 20240801,
+    TOKENS_VERSION_LLAMA3 = 7,
+};
+
+/* --- token files ------------------------------------------------------------------------------------------------- */
+
+struct token_header {
+    int32_t magic, version;
+    uint32_t count;
+};
+
+static eo_status check_header(const char *what, const struct token_header *header, uint64_t file_bytes, uint32_t *token_bytes,
+                              struct tool_problem *problem)
+{
+    if (header->magic != TOKENS_MAGIC_GPT2 && header->magic != TOKENS_MAGIC_LLAMA3)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: begins with %d, but token files of llm.c begin with %d (GPT-2) or %d (Llama 3); make one "
+                                "with the scripts of llm.c, or train on bytes with --text",
+                                what, header->magic, TOKENS_MAGIC_GPT2, TOKENS_MAGIC_LLAMA3);
+    const bool llama = header->magic == TOKENS_MAGIC_LLAMA3;
+    const int32_t version = llama ? TOKENS_VERSION_LLAMA3 : TOKENS_VERSION_GPT2;
+    if (header->version != version)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: has version %d; only version %d is readable; make it again with a current llm.c",
+                                what, header->version, version);
+    *token_bytes = llama ? 4 : 2;
+    const uint64_t wanted = TOKENS_HEADER_BYTES + (uint64_t)header->count * *token_bytes;
+    if (file_bytes != wanted)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: has %llu bytes, but its header's count of tokens, %u, takes %llu; it was cut off or "
+                                "changed: copy or make it again",
+                                what, (unsigned long long)file_bytes, header->count, (unsigned long long)wanted);
+    return EO_OK;
+}
+
+static uint32_t token_at(const struct tool_data *data, uint64_t i)
+{
+    for (; i >= data->own_count && data->next; data = data->next)
+        i -= data->own_count;
+    switch (data->token_bytes) {
+    case 1: return ((const uint8_t *)data->tokens)[i];
+    case 2: return ((const uint16_t *)data->tokens)[i];
+    default: return ((const uint32_t *)data->tokens)[i];
+    }
+}
+
+static eo_status check_vocabulary(const struct tool_data *data, const char *what, uint32_t vocabulary,
+                                  struct tool_problem *problem)
+{
+    for (uint64_t i = 0; i < data->count; i++)
+        if (token_at(data, i) >= vocabulary)
+            return tool_problem_set(problem, EO_ERR_INVALID,
+                                    "%s: token %llu is %u, outside the model's vocabulary of %u; choose a --model with the "
+                                    "vocabulary of the file",
+                                    what, (unsigned long long)i, token_at(data, i), vocabulary);
+    return EO_OK;
+}
+
+static eo_status map_file(struct tool_data *data, int file, uint64_t file_bytes, const char *what, uint32_t vocabulary,
+                          struct tool_problem *problem)
+{
+    if (file_bytes < TOKENS_HEADER_BYTES)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: has %llu bytes, fewer than the header's %d; it is not a token file of llm.c, or was cut "
+                                "off",
+                                what, (unsigned long long)file_bytes, TOKENS_HEADER_BYTES);
+    EO_TRY(tool_map_file(&data->map, file, file_bytes, what, problem));
+    data->map_bytes = file_bytes;
+    struct token_header header;
+    memcpy(&header, data->map, sizeof(header));
+    EO_TRY(check_header(what, &header, file_bytes, &data->token_bytes, problem));
+    data->tokens = (const char *)data->map + TOKENS_HEADER_BYTES;
+    data->count = data->own_count = header.count;
+    EO_TRY(check_vocabulary(data, what, vocabulary, problem));
+    return tool_map_check(problem);
+}
+
+/* `option`: that named the file. */
+static eo_status map_tokens(struct tool_data *data, const char *option, const char *path, uint32_t vocabulary, bool hold_back,
+                            struct tool_problem *problem)
+{
+    struct tool_data mapped = {0};
+    char what[512];
+    uint64_t file_bytes;
+    int file;
+    EO_TRY(tool_open_input(&file, &file_bytes, option, path, problem));
+    snprintf(what, sizeof(what), "%s %s", option, path);
+    const eo_status status = map_file(&mapped, file, file_bytes, what, vocabulary, problem);
+    close(file);
+    if (status < 0) {
+        tool_data_fini(&mapped);
+        return status;
+    }
+    mapped.training_count = mapped.count - (hold_back ? mapped.count / 10 : 0);
+    mapped.file_count = 1;
+    *data = mapped;
+    return EO_OK;
+}
+
+eo_status tool_data_map_tokens(struct tool_data *data, const char *path, uint32_t vocabulary, bool hold_back,
+                               struct tool_problem *problem)
+{
+    return map_tokens(data, "--tokens", path, vocabulary, hold_back, problem);
+}
+
+/* Behind the last of them. */
+static eo_status append_file(struct tool_data *data, const char *option, const char *path, uint32_t vocabulary,
+                             struct tool_problem *problem)
+{
+    struct tool_data *more = calloc(1, sizeof(*more)), *last = data;
+    if (!more)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s %s: no memory", option, path);
+    const eo_status status = map_tokens(more, option, path, vocabulary, false, problem);
+    if (status < 0) {
+        free(more);
+        return status;
+    }
+    while (last->next)
+        last = last->next;
+    last->next = more;
+    data->count += more->count;
+    return EO_OK;
+}
+
+static eo_status append_files(struct tool_data *data, const struct tool_token_files *files, uint32_t vocabulary, bool hold_back,
+                              struct tool_problem *problem)
+{
+    for (uint32_t i = 1; i < files->path_count; i++)
+        EO_TRY(append_file(data, "--tokens", files->paths[i], vocabulary, problem));
+    data->file_count = files->path_count;
+    data->training_count = data->count - (hold_back && !files->held_back ? data->count / 10 : 0);
+    data->is_held_apart = files->held_back != NULL;
+    return files->held_back ? append_file(data, "--val-tokens", files->held_back, vocabulary, problem) : EO_OK;
+}
+
+eo_status tool_data_map_files(struct tool_data *data, const struct tool_token_files *files, uint32_t vocabulary, bool hold_back,
+                              struct tool_problem *problem)
+{
+    struct tool_data mapped;
+    EO_TRY(tool_data_map_tokens(&mapped, files->paths[0], vocabulary, false, problem));
+    const eo_status status = append_files(&mapped, files, vocabulary, hold_back, problem);
+    if (status < 0)
+        tool_data_fini(&mapped);
+    else
+        *data = mapped;
+    return status;
+}
+
+const void *tool_data_at(const struct tool_data *data, uint64_t index, uint32_t *token_bytes)
+{
+    for (; index >= data->own_count && data->next; data = data->next)
+        index -= data->own_count;
+    *token_bytes = data->token_bytes;
+    return (const char *)data->tokens + index * data->token_bytes;
+}
+
+void tool_data_fini(struct tool_data *data)
+{
+    for (struct tool_data *next = data->next, *after; next; next = after) {
+        after = next->next;
+        tool_unmap_file(next->map, next->map_bytes);
+        free(next);
+    }
+    free(data->owned);
+    tool_unmap_file(data->map, data->map_bytes);
+    *data = (struct tool_data){0};
+}
+
+/* --- batches ------------------------------------------------------------------------------------------------------ */
+
+uint64_t tool_data_draw(uint64_t seed, uint64_t k)
+{
+    /* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"), twice. */
+    uint64_t x = k;
+    for (int round = 0; round < 2; round++) {
+        x += seed + 0x9e3779b97f4a7c15u;
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+        x ^= x >> 31;
+    }
+    return x;
+}
+
+/* How many batches of all ranks a token file holds: what llm.c counts before it begins again. */
+static uint64_t token_rounds(const struct tool_data *data, const struct tool_batch_shape *shape)
+{
+    const uint64_t tokens = (uint64_t)shape->rank_count * shape->batch * shape->seq;
+    return data->training_count ? (data->training_count - 1) / tokens : 0;
+}
+
+eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
+                          struct tool_problem *problem)
+{
+    const char *option = data->is_text ? "--text" : "--tokens";
+    const uint64_t batch_tokens = (uint64_t)shape->batch * shape->seq;
+    const uint64_t needed = 1 + (data->is_text ? batch_tokens : batch_tokens * shape->rank_count);
+    const uint64_t held_back = data->count - data->training_count;
+    if (data->training_count < needed)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: %llu token%s to train on %s shorter than a batch of %llu (--batch %u x --seq %u%s, and "
+                                "one); give more text, or a smaller --batch or --seq",
+                                option, (unsigned long long)data->training_count, tool_plural(data->training_count),
+                                data->training_count == 1 ? "is" : "are", (unsigned long long)needed, shape->batch, shape->seq,
+                                data->is_text ? "" : " x --ranks");
+    if (validation && data->is_held_apart && held_back < (uint64_t)shape->seq + 1)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--val-tokens: %llu token%s %s too short for --seq %u; give more, or a "
+                                "smaller --seq",
+                                (unsigned long long)held_back, tool_plural(held_back), held_back == 1 ? "is" : "are",
+                                shape->seq);
+    if (validation && held_back < (uint64_t)shape->seq + 1)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: the last tenth, %llu token%s, is too short for --val-every with --seq %u; give more "
+                                "text or a smaller --seq",
+                                option, (unsigned long long)held_back, tool_plural(held_back), shape->seq);
+    return EO_OK;
+}
+
+static void copy_sequence(const struct tool_data *data, uint64_t begin, uint32_t seq, int32_t *tokens, int32_t *targets)
+{
+    for (uint32_t t = 0; t < seq; t++) {
+        tokens[t] = (int32_t)token_at(data, begin + t);
+        targets[t] = (int32_t)token_at(data, begin + t + 1);
+    }
+}
+
+void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint64_t step,
+                     uint32_t micro_batch, uint32_t rank, int32_t *tokens, int32_t *targets)
+{
+    const uint64_t batch = shape->batch, seq = shape->seq;
+    const uint64_t global_batch = shape->rank_count * batch * shape->micro_batches;
+    const uint64_t steps = step - data->origin_step;
+    const uint64_t round = data->origin_sequence / ((uint64_t)shape->rank_count * batch) + steps * shape->micro_batches +
+                           micro_batch;
+    for (uint32_t b = 0; b < shape->batch; b++) {
+        uint64_t begin;
+        if (data->is_text) {
+            const uint64_t k = data->origin_sequence + steps * global_batch +
+                               ((uint64_t)micro_batch * shape->rank_count + rank) * batch + b;
+            begin = tool_data_draw(seed, k) % (data->training_count - seq);
+        } else {
+            const uint64_t index = round % token_rounds(data, shape) * shape->rank_count + rank;
+            begin = (index * batch + b) * seq;
+        }
+        copy_sequence(data, begin, shape->seq, tokens + b * seq, targets + b * seq);
+    }
+}
+
+void tool_data_validation_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint32_t index,
+                                uint32_t rank, int32_t *tokens, int32_t *targets)
+{
+    const uint64_t places = data->count - data->training_count - shape->seq;
+    for (uint32_t b = 0; b < shape->batch; b++) {
+        const uint64_t k = ((uint64_t)index * shape->rank_count + rank) * shape->batch + b;
+        /* A seed of its own: the places stay the same whatever --seed is, so that runs can be compared. */
+        const uint64_t begin = data->training_count + tool_data_draw(0x76616c6964617465u, k) % places;
+        copy_sequence(data, begin, shape->seq, tokens + (uint64_t)b * shape->seq, targets + (uint64_t)b * shape->seq);
+    }
+}
+
+void tool_data_prompt(const struct tool_data *data, uint32_t count, int32_t *tokens)
+{
+    uint64_t begin = data->training_count;
+    while (data->is_text && begin < data->count && begin > 0 && token_at(data, begin - 1) != '\n')
+        begin++;
+    if (begin + count > data->count) /* little or nothing is held back */
+        begin = data->count > count ? data->count - count : 0;
+    for (uint32_t t = 0; t < count; t++)
+        tokens[t] = begin + t < data->count ? (int32_t)token_at(data, begin + t) : 0;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is trained on: the bytes of files and folders, or a token file of llm.c. Batches are a function of (seed,
+ * step, place in the global batch), so they do not depend on how many ranks share them:
+ *
+ *     text     sequence k of the run, k = step x G + (m x W + r) x B + b, begins at a place drawn from (seed, k);
+ *              G = W x B x M. The same G gives the same set of sequences in every step
+ *     tokens   micro-batch m of step s on rank r is batch (s x M + m) x W + r of the files, wrapping as llm.c does
+ */
+#ifndef EO_TOOLS_RUN_DATA_H
+#define EO_TOOLS_RUN_DATA_H
+
+#include "tools/shared/problem.h"
+
+struct tool_data {
+    bool is_text;
+    uint32_t token_bytes;    /* 1: text */
+    const void *tokens;      /* own_count of them */
+    uint64_t own_count;
+    struct tool_data *next;  /* token files: the next one, as if its tokens stood behind; of it only what stands above counts */
+    uint64_t count;          /* of all files */
+    uint64_t training_count; /* the first ones; what follows is held back */
+    bool is_held_apart;      /* what is held back has a file of its own */
+    uint32_t file_count;     /* that are trained on */
+    char warning[300];       /* "": none; for people */
+    void *owned;             /* text */
+    const void *map;         /* token file (mapped_file.h): after a batch, tool_map_check says whether it is worth anything */
+    uint64_t map_bytes;
+    uint64_t origin_step, origin_sequence; /* [0, 0] a run that goes on from a checkpoint: what was read before that step */
+};
+
+/* W, B, T, M. */
+struct tool_batch_shape {
+    uint32_t rank_count, batch, seq, micro_batches;
+};
+
+/*
+ * Folders are read in the order of their names, without what is hidden, linked, binary (a NUL byte in it), above
+ * 64 MiB or in a build folder; a file that is named is refused where it is no text. All three calls change nothing when they
+ * fail: EO_ERR_IO, EO_ERR_INVALID, EO_ERR_NO_MEMORY.
+ */
+EO_NODISCARD eo_status tool_data_load_text(struct tool_data *data, const char *const *paths, uint32_t path_count,
+                                           struct tool_problem *problem);
+
+/* Every token is held against the vocabulary. `hold_back`: the last tenth is not trained on. */
+EO_NODISCARD eo_status tool_data_map_tokens(struct tool_data *data, const char *path, uint32_t vocabulary, bool hold_back,
+                                            struct tool_problem *problem);
+
+/* Several files, as if they were one. What is held back is the file `held_back`, where that is not NULL. */
+struct tool_token_files {
+    const char *const *paths;
+    uint32_t path_count;
+    const char *held_back;
+};
+EO_NODISCARD eo_status tool_data_map_files(struct tool_data *data, const struct tool_token_files *files, uint32_t vocabulary,
+                                           bool hold_back, struct tool_problem *problem);
+
+/* Token `index`, as it lies in its file, for who looks at its bytes. */
+const void *tool_data_at(const struct tool_data *data, uint64_t index, uint32_t *token_bytes);
+void tool_data_fini(struct tool_data *data);
+
+/* Enough for a batch, and for one of held-back text if `validation`. */
+EO_NODISCARD eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
+                                       struct tool_problem *problem);
+
+/* batch x seq tokens and what follows each of them. Allocates nothing. */
+void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint64_t step,
+                     uint32_t micro_batch, uint32_t rank, int32_t *tokens, int32_t *targets);
+
+/* The index-th batch of held-back text, the same in every call. */
+void tool_data_validation_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint32_t index,
+                                uint32_t rank, int32_t *tokens, int32_t *targets);
+
+/* `count` tokens from the beginning of what is held back (text: from the beginning of a line). */
+void tool_data_prompt(const struct tool_data *data, uint32_t count, int32_t *tokens);
+
+/* A number from (seed, k), well spread. */
+uint64_t tool_data_draw(uint64_t seed, uint64_t k);
+
+#endif

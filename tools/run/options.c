@@ -1,0 +1,525 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/run/options.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "tools/interchange/model_config.h"
+#include "tools/shared/arguments.h"
+#include "tools/shared/overwrite.h"
+
+enum option_key {
+    OPTION_MODEL = 0x100, OPTION_TEXT, OPTION_TOKENS, OPTION_INIT, OPTION_RANKS, OPTION_DEVICE, OPTION_DTYPE,
+    OPTION_REDUCE, OPTION_GRAPH, OPTION_GRAPH_TIMES, OPTION_CUPTI, OPTION_CUPTI_LIBRARY, OPTION_PLAN_CACHE,
+    OPTION_REPEATABLE, OPTION_THREADS, OPTION_MEMORY, OPTION_STRATEGY, OPTION_SLOTS, OPTION_FABRIC, OPTION_BATCH,
+    OPTION_SEQ, OPTION_MICRO_BATCHES, OPTION_STEPS, OPTION_LR, OPTION_WARMUP, OPTION_BETA1, OPTION_BETA2, OPTION_EPS,
+    OPTION_WEIGHT_DECAY, OPTION_CLIP, OPTION_SEED, OPTION_SCHEDULE, OPTION_RECOMPUTE, OPTION_HEAD_CHUNKS,
+    OPTION_GRANULARITY, OPTION_NO_PREFETCH, OPTION_IMPLICIT_PREFETCH, OPTION_REDUCE_INPUTS, OPTION_PLACE_THREADS,
+    OPTION_PEAK_SECONDS, OPTION_PEAK_TFLOPS, OPTION_END,
+};
+_Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
+
+/* A group's number orders --help; a row without key and name is a heading. */
+static const struct argp_option option_table[] = {
+    {.doc = "Model and data:", .group = 1},
+    {"model", OPTION_MODEL, "MODEL", 0,
+     "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b, "
+     "qwen2-tiny, qwen3-tiny (bytes); "
+     "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a config.json of GPT-2, Llama or Mistral, or a folder with one; "
+     "init for the shape of the --init weights [small; with --init: init]", 1},
+    {"text", OPTION_TEXT, "PATH...", 0,
+     "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
+    {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in the given order", 1},
+    {"init", OPTION_INIT, "PATH", 0,
+     "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
+    {.doc = "Ranks and memory:", .group = 2},
+    {"ranks", OPTION_RANKS, "N", 0, "number of ranks to shard the model over [2; under a launcher the number of its ranks]", 2},
+    {"device", OPTION_DEVICE, "NAME", 0, "cpu or cuda (ranks share the available GPUs) [cpu]", 2},
+    {"dtype", OPTION_DTYPE, "TYPE", 0,
+     "compute type of weights and activations: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
+    {"reduce", OPTION_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 (fp32 anyway after local sums of "
+     "a strategy) [fp32]", 2},
+    {"graph", OPTION_GRAPH, "WHEN", 0, "run steps as one graph: on or off [train --device cuda --memory static: on]", 2},
+    {"graph-times", OPTION_GRAPH_TIMES, "WHEN", 0,
+     "with graphs: time each operation, at the cost of a mark on the GPU for each: on or off [with --trace: on]", 2},
+    {"cupti", OPTION_CUPTI, "WHEN", 0,
+     "with --device cuda: report the GPU's actual kernels and copies, by NVIDIA's CUPTI, and add them to the trace; slows the "
+     "run: on or off [off]", 2},
+    {"cupti-library", OPTION_CUPTI_LIBRARY, "FILE", 0, "load CUPTI from FILE [libcupti, wherever the loader finds it]", 2},
+    {"product-cache", OPTION_PLAN_CACHE, "FILE", 0,
+     "with --device cuda: keep the choice of product algorithms for the next run [timed in each run]", 2},
+    {"repeatable", OPTION_REPEATABLE, NULL, 0,
+     "with --device cuda: the same bits in every run, with slower attention and untimed products", 2},
+    {"threads", OPTION_THREADS, "N", 0, "threads of each rank [available cores / ranks; 1 with --device cuda]", 2},
+    {"memory", OPTION_MEMORY, "MODE", 0,
+     "memory mode: static, dynamic:malloc, dynamic:pool or (with --device cuda) dynamic:caching [static]", 2},
+    {"strategy", OPTION_STRATEGY, "NAME", 0,
+     "state to shard: zero3 (everything), zero2 (gradients and optimizer state), zero1 (optimizer state), ddp (nothing), or "
+     "hsdp:S (zero3 in groups of S ranks; each group is a replica) [zero3]", 2},
+    {"slots", OPTION_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
+    {"fabric", OPTION_FABRIC, "GBPS,US", 0, "simulated link: gigabytes a second, microseconds of latency", 2},
+    {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
+     "recompute in backward: none, cheap (no matrix product), all, or the first N blocks [none]", 2},
+    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0,
+     "pieces of the head [enough for logits below 32 MiB, on a GPU 512]", 2},
+    {"granularity", OPTION_GRANULARITY, "UNIT", 0, "unit of sharding: block, or half (attention and MLP apart) [block]", 2},
+    {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
+    {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
+    {"reduce-inputs", OPTION_REDUCE_INPUTS, "K", 0, "dynamic memory: reduce-scatter inputs in flight [1]", 2},
+    {"place-threads", OPTION_PLACE_THREADS, NULL, 0, "bind ranks to cores and their memory to the nearest node", 2},
+    {"peak-seconds", OPTION_PEAK_SECONDS, "S", 0, "time to measure the machine's matrix products [0.7]", 2},
+    {"peak-tflops", OPTION_PEAK_TFLOPS, "X", 0,
+     "with --device cuda: peak speed in the card's data sheet (H200, bf16, dense: 989), to print the utilisation", 2},
+    {.doc = "Training:", .group = 3},
+    {"batch", OPTION_BATCH, "B", 0, "sequences in a micro-batch of a rank [2]", 3},
+    {"seq", OPTION_SEQ, "T", 0, "tokens in a sequence [256]", 3},
+    {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 3},
+    {"steps", OPTION_STEPS, "N", 0, "number of steps [train: 250, headtohead: 30]", 3},
+    {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006]", 3},
+    {"learning-rate", 0, NULL, OPTION_ALIAS, NULL, 0},
+    {"warmup", OPTION_WARMUP, "N", 0, "steps of warm-up, with a rising learning rate [a tenth, at most 20]", 3},
+    {"schedule", OPTION_SCHEDULE, "NAME", 0, "learning rate after warm-up: cosine (to a tenth) or constant [cosine]", 3},
+    {"beta1", OPTION_BETA1, "X", 0, "AdamW's beta1 [0.9]", 3},
+    {"beta2", OPTION_BETA2, "X", 0, "AdamW's beta2 [0.95]", 3},
+    {"eps", OPTION_EPS, "X", 0, "AdamW's epsilon [1e-8]", 3},
+    {"weight-decay", OPTION_WEIGHT_DECAY, "X", 0, "AdamW's weight decay, on matrices [0.1]", 3},
+    {"clip", OPTION_CLIP, "X", 0, "largest norm of the gradient, 0: no limit [1]", 3},
+    {"seed", OPTION_SEED, "N", 0, "random seed of weights and data [1]", 3},
+    {0},
+};
+
+/* --- single options -------------------------------------------------------------------------------------------- */
+
+static bool parse_shape(const char *text, eo_transformer_config *config)
+{
+    unsigned layers, width, heads;
+    int used = 0;
+    if (!isdigit((unsigned char)text[0]) || strlen(text) > 30 ||
+        sscanf(text, "%6ux%6ux%6u%n", &layers, &width, &heads, &used) != 3 || text[used] != '\0')
+        return false;
+    *config = (eo_transformer_config){.family = EO_FAMILY_GPT2, .layer_count = layers, .width = width,
+                                      .head_count = heads, .kv_head_count = heads, .mlp_width = 4 * width,
+                                      .vocabulary = 256, .context = 256, .tied_head = true};
+    return true;
+}
+
+static void parse_model(const struct argp_state *state, struct tool_options *options, const char *name)
+{
+    struct stat info;
+    options->model_name = name;
+    options->model_of_init = options->model_of_config = false;
+    if (strcmp(name, "init") == 0) {
+        options->model_of_init = true;
+    } else if (parse_shape(name, &options->config)) {
+        if (options->config.layer_count == 0 || options->config.width == 0 || options->config.head_count == 0)
+            argp_error(state, "--model %s: a size of 0; layers, width and heads are at least 1", name);
+        if (options->config.width % options->config.head_count)
+            argp_error(state, "--model %s: %u heads do not divide the width %u; make the width a multiple of the heads",
+                       name, options->config.head_count, options->config.width);
+    } else if (eo_transformer_preset(name, &options->config) >= 0) {
+        return;
+    } else if (tool_model_preset_text(name) || strchr(name, '/') || stat(name, &info) == 0) {
+        options->model_of_config = true;
+    } else {
+        char known[512] = "";
+        for (uint32_t i = 0; eo_transformer_preset_name(i); i++)
+            snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "",
+                     eo_transformer_preset_name(i));
+        argp_error(state, "--model '%.200s' is unknown; known are %s, LAYERSxWIDTHxHEADS (such as 4x128x4), a config.json, and "
+                   "a folder with one", name, known);
+    }
+}
+
+const char *tool_memory_name(eo_memory memory)
+{
+    static const char *const names[] = {
+        [EO_MEMORY_STATIC] = "static",
+        [EO_MEMORY_DYNAMIC_MALLOC] = "dynamic:malloc",
+        [EO_MEMORY_DYNAMIC_POOL] = "dynamic:pool",
+        [EO_MEMORY_DYNAMIC_CACHING] = "dynamic:caching",
+    };
+    return (unsigned)memory < sizeof(names) / sizeof(names[0]) ? names[memory] : "unknown";
+}
+
+bool tool_memory_parse(const char *text, eo_memory *out)
+{
+    for (int mode = EO_MEMORY_STATIC; mode <= EO_MEMORY_DYNAMIC_CACHING; mode++)
+        if (strcmp(text, tool_memory_name((eo_memory)mode)) == 0) {
+            *out = (eo_memory)mode;
+            return true;
+        }
+    return false;
+}
+
+static void add_path(const struct argp_state *state, const char ***paths, uint32_t *count, const char *path)
+{
+    const char **more = realloc(*paths, (*count + 1) * sizeof(*more));
+    if (!more)
+        argp_failure(state, TOOL_EXIT_FAILED, ENOMEM, "%s", path);
+    *paths = more;
+    more[(*count)++] = path;
+}
+
+/* Words behind --text or --tokens, which may also be given more than once: paths add up. */
+static void add_data_path(const struct argp_state *state, struct tool_options *options, const char *path)
+{
+    if (options->words_are_tokens)
+        add_path(state, &options->tokens_paths, &options->tokens_path_count, path);
+    else
+        add_path(state, &options->text_paths, &options->text_path_count, path);
+}
+
+static const char *name_of(int key)
+{
+    for (const struct argp_option *row = option_table; row->name || row->doc; row++)
+        if (row->key == key)
+            return row->name;
+    return NULL;
+}
+
+static void parse_training(const struct argp_state *state, struct tool_options *o, int key, const char *text)
+{
+    const char *name = name_of(key);
+    switch (key) {
+    case OPTION_BATCH:
+        o->plan.batch = (uint32_t)tool_option_count(state, name, text, 1, 1 << 20);
+        break;
+    case OPTION_SEQ:
+        o->plan.seq = (uint32_t)tool_option_count(state, name, text, 1, 1 << 20);
+        break;
+    case OPTION_MICRO_BATCHES:
+        o->plan.micro_batches = (uint32_t)tool_option_count(state, name, text, 1, 4096);
+        break;
+    case OPTION_STEPS:
+        o->steps = tool_option_count(state, name, text, 1, 1000000000);
+        break;
+    case OPTION_LR:
+        o->learning_rate = tool_option_real(state, name, text, 0, 1e30);
+        break;
+    case OPTION_WARMUP:
+        o->warmup = tool_option_count(state, name, text, 0, 1000000000);
+        break;
+    case OPTION_SCHEDULE: o->constant_schedule = tool_option_choice(state, name, text, "cosine", "constant"); break;
+    case OPTION_BETA1:
+        o->beta1 = tool_option_real(state, name, text, 0, 0.999999);
+        break;
+    case OPTION_BETA2:
+        o->beta2 = tool_option_real(state, name, text, 0, 0.999999);
+        break;
+    case OPTION_EPS:
+        o->eps = tool_option_real(state, name, text, 0, 1);
+        break;
+    case OPTION_WEIGHT_DECAY:
+        o->weight_decay = tool_option_real(state, name, text, 0, 1000);
+        break;
+    case OPTION_CLIP:
+        o->clip = tool_option_real(state, name, text, 0, 1e30);
+        break;
+    case OPTION_SEED:
+        o->seed = tool_option_count(state, name, text, 0, UINT64_MAX);
+        break;
+    default: break;
+    }
+}
+
+static void parse_memory(const struct argp_state *state, struct tool_options *o, int key, const char *text)
+{
+    const char *name = name_of(key);
+    char first[64], second[64];
+    switch (key) {
+    case OPTION_RANKS:
+        o->plan.ranks = (uint32_t)tool_option_count(state, name, text, 1, TOOL_PLAN_RANKS_MAX);
+        break;
+    case OPTION_DEVICE: o->plan.device = tool_option_choice(state, name, text, "cpu", "cuda") ? "cuda" : "cpu"; break;
+    case OPTION_DTYPE: o->plan.dtype = tool_option_dtype(state, name, text); break;
+    case OPTION_REDUCE: o->plan.reduce_dtype = tool_option_dtype(state, name, text); break;
+    case OPTION_GRAPH: o->plan.graph = tool_option_choice(state, name, text, "off", "on"); break;
+    case OPTION_GRAPH_TIMES: o->graph_times = tool_option_choice(state, name, text, "off", "on"); break;
+    case OPTION_CUPTI: o->cupti = tool_option_choice(state, name, text, "off", "on"); break;
+    case OPTION_CUPTI_LIBRARY: o->cupti_library = text; break;
+    case OPTION_PLAN_CACHE: o->plan_cache = text; break;
+    case OPTION_REPEATABLE: o->repeatable = true; break;
+    case OPTION_THREADS:
+        o->plan.threads = (uint32_t)tool_option_count(state, name, text, 1, 1024);
+        break;
+    case OPTION_MEMORY:
+        if (!tool_memory_parse(text, &o->memory))
+            argp_error(state, "--memory is '%s'; give static, dynamic:malloc, dynamic:pool or dynamic:caching", text);
+        break;
+    case OPTION_STRATEGY:
+        if (!tool_strategy_parse(text, &o->plan))
+            argp_error(state, "--strategy is '%.60s'; give zero3, zero2, zero1, ddp or hsdp:S", text);
+        break;
+    case OPTION_SLOTS: tool_option_slots(state, text, &o->plan); break;
+    case OPTION_FABRIC:
+        tool_option_pair(state, name, text, "two numbers: gigabytes a second, microseconds (such as 12.5,10)", first, second,
+                         sizeof(first));
+        o->fabric_gigabytes_per_s = tool_option_real(state, name, first, 1e-6, 1e6);
+        o->fabric_latency_us = tool_option_real(state, name, second, 0, 1e6);
+        break;
+    case OPTION_RECOMPUTE: tool_option_recompute(state, text, &o->plan); break;
+    case OPTION_HEAD_CHUNKS:
+        o->plan.head_chunks = (uint32_t)tool_option_count(state, name, text, 1, 1 << 20);
+        break;
+    case OPTION_GRANULARITY: o->plan.half_blocks = tool_option_choice(state, name, text, "block", "half"); break;
+    case OPTION_NO_PREFETCH: o->plan.no_prefetch = true; break;
+    case OPTION_IMPLICIT_PREFETCH: o->implicit_prefetch = true; break;
+    case OPTION_REDUCE_INPUTS:
+        o->reduce_inputs = (uint32_t)tool_option_count(state, name, text, 1, 64);
+        break;
+    case OPTION_PLACE_THREADS: o->place_threads = true; break;
+    case OPTION_PEAK_SECONDS:
+        o->peak_seconds = tool_option_real(state, name, text, 0, 3600);
+        break;
+    case OPTION_PEAK_TFLOPS:
+        o->peak_tflops = tool_option_real(state, name, text, 1e-3, 1e9);
+        break;
+    default: break;
+    }
+}
+
+/* --- all of them together -------------------------------------------------------------------------------------- */
+
+static bool is_given(const struct tool_options *options, int key)
+{
+    return options->given & (uint64_t)1 << (key - OPTION_MODEL);
+}
+
+bool tool_option_given(const struct tool_options *options, const char *name)
+{
+    for (const struct argp_option *row = option_table; row->name || row->doc; row++)
+        if (row->name && strcmp(row->name, name) == 0)
+            return is_given(options, row->key);
+    abort(); /* a name of ours */
+}
+
+bool tool_options_on_gpu(const struct tool_options *options)
+{
+    return strcmp(options->plan.device, "cpu") != 0;
+}
+
+/* Groups and modes; how many ranks there are may be known from the environment alone: then the plan refuses groups. */
+static void check_strategy(const struct argp_state *state, struct tool_options *o)
+{
+    if (o->plan.strategy == EO_STRATEGY_HSDP && is_given(o, OPTION_RANKS) && o->plan.ranks % o->plan.shard_group)
+        argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --ranks %u", o->plan.shard_group, o->plan.shard_group,
+                   o->plan.ranks);
+    if (o->plan.strategy == EO_STRATEGY_ZERO3 || o->memory == EO_MEMORY_STATIC)
+        return;
+    if (is_given(o, OPTION_MEMORY))
+        argp_error(state, "--strategy %s needs --memory static: the dynamic modes are FSDP2's full sharding, zero3",
+                   eo_strategy_name(o->plan.strategy));
+    o->plan.strategy = EO_STRATEGY_ZERO3; /* a comparison's other side */
+    o->plan.shard_group = 0;
+}
+
+static void check_device(const struct argp_state *state, struct tool_options *o)
+{
+    const bool on_gpu = tool_options_on_gpu(o);
+    if (o->memory == EO_MEMORY_DYNAMIC_CACHING && !on_gpu)
+        argp_error(state, "--memory dynamic:caching is a GPU's allocator; with --device cpu use dynamic:pool");
+    if (o->plan.graph && !on_gpu)
+        argp_error(state, "--graph on: a CPU has no graphs; leave it out, or use --device cuda");
+    if (o->plan.graph && o->memory != EO_MEMORY_STATIC && is_given(o, OPTION_MEMORY))
+        argp_error(state, "--graph on needs --memory static: graphs need fixed addresses, and with %s they move",
+                   tool_memory_name(o->memory));
+    if ((o->cupti || o->cupti_library) && !on_gpu)
+        argp_error(state, "--cupti needs --device cuda: it reports GPU activity");
+    if (o->cupti_library && !o->cupti)
+        argp_error(state, "--cupti-library needs --cupti on; add that, or leave it out");
+    if (o->graph_times && is_given(o, OPTION_GRAPH_TIMES) && !on_gpu)
+        argp_error(state, "--graph-times on needs --device cuda: a CPU has no graphs, and always reports its times");
+    if (o->plan_cache && !on_gpu)
+        argp_error(state, "--product-cache needs --device cuda; leave it out");
+    if (o->repeatable && !on_gpu)
+        argp_error(state, "--repeatable needs --device cuda: a CPU's bits are always the same");
+    if (o->peak_tflops > 0 && !on_gpu)
+        argp_error(state, "--peak-tflops needs --device cuda; a CPU's peak is measured (--peak-seconds)");
+    if (on_gpu && is_given(o, OPTION_FABRIC))
+        argp_error(state, "--fabric needs --device cpu: a GPU uses its real link");
+    if (!is_given(o, OPTION_GRAPH))
+        o->plan.graph = on_gpu;
+    o->plan.graph = o->plan.graph && o->memory == EO_MEMORY_STATIC;
+    if (on_gpu && o->plan.threads == 0)
+        o->plan.threads = 1; /* they only issue work */
+}
+
+void tool_options_check_mode(const struct argp_state *state, const struct tool_options *o)
+{
+    const char *memory = tool_memory_name(o->memory);
+    const bool is_static = o->memory == EO_MEMORY_STATIC;
+    if (is_static && o->implicit_prefetch)
+        argp_error(state, "--implicit-prefetch needs --memory dynamic:...; in static memory the plan decides the time of "
+                   "gathers (--no-prefetch: at the weights' use)");
+    if (is_static && is_given(o, OPTION_REDUCE_INPUTS))
+        argp_error(state, "--reduce-inputs needs --memory dynamic:...; in static memory --slots G,D sets the number of "
+                   "gradient buffers");
+    if (!is_static && is_given(o, OPTION_SLOTS))
+        argp_error(state, "--slots needs --memory static: %s takes buffers on demand (--reduce-inputs)", memory);
+    if (o->graph_times && is_given(o, OPTION_GRAPH_TIMES) && !o->plan.graph)
+        argp_error(state, "--graph-times on needs steps as a graph (--graph on, --memory static)");
+}
+
+static void check_together(const struct argp_state *state, struct tool_options *o)
+{
+    check_device(state, o);
+    check_strategy(state, o);
+    if (o->text_paths && o->tokens_paths)
+        argp_error(state, "--text and --tokens are both given; give one of them");
+    if (o->init_path && !is_given(o, OPTION_MODEL)) { /* the shape of the files, then */
+        o->model_of_init = true;
+        o->model_name = "init";
+    }
+    if (o->model_of_init && !o->init_path)
+        argp_error(state, "--model init takes the shape of existing weights; name them with --init FILE.bin, or a folder");
+    if (is_given(o, OPTION_WARMUP) && o->warmup > o->steps)
+        argp_error(state, "--warmup %llu is longer than the run of --steps %llu; give fewer",
+                   (unsigned long long)o->warmup, (unsigned long long)o->steps);
+    if (!is_given(o, OPTION_WARMUP))
+        o->warmup = o->steps / 10 < 20 ? o->steps / 10 : 20;
+    if (o->plan.no_prefetch && o->memory != EO_MEMORY_STATIC && is_given(o, OPTION_MEMORY))
+        argp_error(state, "--no-prefetch needs --memory static; with %s use --implicit-prefetch", tool_memory_name(o->memory));
+    if (o->memory != EO_MEMORY_STATIC) /* a comparison's other side */
+        o->plan.no_prefetch = false;
+    if (o->world_ranks && is_given(o, OPTION_RANKS) && o->plan.ranks != o->world_ranks)
+        argp_error(state, "--ranks is %u, but %s has started %u; leave --ranks out", o->plan.ranks, o->world_launcher,
+                   o->world_ranks);
+    if (o->world_ranks)
+        o->plan.ranks = o->world_ranks;
+    if (!o->plan_only && !o->world_ranks && o->plan.ranks > TOOL_RUN_RANKS_MAX)
+        argp_error(state, "--ranks is %u, but at most %d run in one process (--plan takes more)", o->plan.ranks,
+                   TOOL_RUN_RANKS_MAX);
+    const uint32_t sharing = tool_options_host_ranks(o);
+    if (o->plan.threads == 0)
+        o->plan.threads = tool_core_count() / sharing ? tool_core_count() / sharing : 1;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state)
+{
+    struct tool_options *options = state->input;
+    if (key > OPTION_TOKENS && key < OPTION_END)
+        options->given |= (uint64_t)1 << (key - OPTION_MODEL);
+    switch (key) {
+    case OPTION_MODEL:
+        options->given |= 1;
+        parse_model(state, options, text);
+        return 0;
+    case OPTION_TEXT:
+    case OPTION_TOKENS:
+        options->words_are_tokens = key == OPTION_TOKENS;
+        add_data_path(state, options, text);
+        return 0;
+    case OPTION_INIT: options->init_path = text; return 0;
+    case ARGP_KEY_ARG: /* --text and --tokens take all words that follow */
+        if (!options->text_paths && !options->tokens_paths)
+            argp_error(state, "'%s' belongs to no option; files and folders to train on follow --text", text);
+        add_data_path(state, options, text);
+        return 0;
+    case ARGP_KEY_END: check_together(state, options); return 0;
+    default: break;
+    }
+    if (key < OPTION_RANKS || key >= OPTION_END)
+        return ARGP_ERR_UNKNOWN;
+    parse_memory(state, options, key, text);
+    parse_training(state, options, key, text);
+    return 0;
+}
+
+const struct argp tool_options_argp = {.options = option_table, .parser = parse_option};
+
+static bool is_file_or_folder(const char *path)
+{
+    struct stat info;
+    return path && stat(path, &info) == 0;
+}
+
+eo_status tool_options_check_output(const struct tool_options *options, const char *option, const char *path,
+                                    struct tool_problem *problem)
+{
+    const struct tool_input inputs[] = {
+        {"--val-tokens", options->val_tokens_path},
+        {"--init", options->init_path},
+        {"--cupti-library", options->cupti_library},
+        {"--model", is_file_or_folder(options->model_name) && options->model_of_config ? options->model_name : NULL},
+    };
+    EO_TRY(tool_check_writable(option, path, problem));
+    EO_TRY(tool_overwrite_no_input(option, path, inputs, sizeof(inputs) / sizeof(inputs[0]), problem));
+    for (uint32_t i = 0; i < options->text_path_count; i++) {
+        const struct tool_input text = {"--text", options->text_paths[i]};
+        EO_TRY(tool_overwrite_no_input(option, path, &text, 1, problem));
+    }
+    for (uint32_t i = 0; i < options->tokens_path_count; i++) {
+        const struct tool_input tokens = {"--tokens", options->tokens_paths[i]};
+        EO_TRY(tool_overwrite_no_input(option, path, &tokens, 1, problem));
+    }
+    return EO_OK;
+}
+
+void tool_options_init(struct tool_options *options)
+{
+    *options = (struct tool_options){
+        .model_name = "small",
+        .plan = {.ranks = 2, .gather_slots = 2, .gradient_slots = 2, .batch = 2, .micro_batches = 1, .device = "cpu"},
+        .reduce_inputs = 1,
+        .steps = 250,
+        .seed = 1,
+        .learning_rate = 0.0006,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .weight_decay = 0.1,
+        .clip = 1,
+        .peak_seconds = 0.7,
+    };
+    if (eo_transformer_preset(options->model_name, &options->config) < 0)
+        abort(); /* a preset of ours */
+}
+
+void tool_options_fini(struct tool_options *options)
+{
+    free(options->text_paths);
+    free(options->tokens_paths);
+    options->text_paths = options->tokens_paths = NULL;
+}
+
+double tool_options_learning_rate(const struct tool_options *options, uint64_t step)
+{
+    if (step < options->warmup)
+        return options->learning_rate * (double)(step + 1) / (double)options->warmup;
+    if (options->constant_schedule || options->steps <= options->warmup)
+        return options->learning_rate;
+    const double done = (double)(step - options->warmup) / (double)(options->steps - options->warmup);
+    return options->learning_rate * (0.1 + 0.45 * (1 + cos(3.14159265358979323846 * done)));
+}
+
+uint32_t tool_core_count(void)
+{
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof(cores), &cores) != 0)
+        return 1;
+    const int count = CPU_COUNT(&cores);
+    return count > 0 ? (uint32_t)count : 1;
+}
+
+uint32_t tool_options_host_ranks(const struct tool_options *options)
+{
+    return options->world_ranks ? options->host_ranks : options->plan.ranks;
+}
+
+void tool_warn_of_many_threads(const struct tool_options *options)
+{
+    if (options->world_ranks) /* who starts processes also binds them */
+        return;
+    const uint64_t threads = (uint64_t)options->plan.ranks * options->plan.threads;
+    if (threads > tool_core_count())
+        fprintf(stderr,
+                "%s: warning: --ranks %u x --threads %u are more threads than the %u available cores; it will be slow, lower "
+                "one of them\n",
+                program_invocation_short_name, options->plan.ranks, options->plan.threads, tool_core_count());
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The machine's peak for the products of this very step: each shape is run by all ranks at once, as in the step, and
+ * the speeds are averaged by the time that each shape takes.
+ */
+#include <stdlib.h>
+
+#include "tools/run/job.h"
+
+enum { PRODUCTS_MAX = 64 };
+
+static double flops_of(const eo_product *product)
+{
+    return 2.0 * (double)product->m * (double)product->n * (double)product->k * (double)product->per_micro_batch;
+}
+
+static int by_flops(const void *a, const void *b)
+{
+    const double x = flops_of(a), y = flops_of(b);
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static uint64_t operand_bytes(const eo_product *p)
+{
+    return eo_dtype_bytes(p->dtype) * (p->m * p->k + p->k * p->n + p->m * p->n);
+}
+
+void tool_job_measure_peak(struct tool_job_rank *rank)
+{
+    struct tool_job *job = rank->job;
+    eo_product products[PRODUCTS_MAX];
+    const uint32_t count = eo_transformer_products(job->transformer, products, PRODUCTS_MAX);
+    const uint64_t begin_ns = tool_now_ns();
+    double flops = 0, seconds = 0;
+    qsort(products, count, sizeof(products[0]), by_flops); /* the most important ones, should time run out */
+    for (uint32_t i = 0; i < count; i++) {
+        /* Rank 0's clock decides for all: a rank alone on the machine would be faster than in the step. */
+        if (rank->rank == 0 && (double)(tool_now_ns() - begin_ns) * 1e-9 >= job->options->peak_seconds)
+            atomic_store(&job->measured, true);
+        pthread_barrier_wait(&job->barrier);
+        const bool enough = atomic_load(&job->measured);
+        pthread_barrier_wait(&job->barrier);
+        if (enough)
+            break;
+        double speed = 0;
+        if (operand_bytes(&products[i]) > job->summary.arena_bytes)
+            continue;
+        if (eo_product_measure(rank->team, &products[i], &speed) >= 0 && speed > 0) {
+            flops += flops_of(&products[i]);
+            seconds += flops_of(&products[i]) / speed;
+        }
+    }
+    rank->peak_flops_per_s = seconds > 0 ? flops / seconds : 0;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One step of a rank: in the ordinary way, or, where steps run as graphs, recorded once and then replayed.
+ *
+ *     step 1      ordinary (it runs the first-step list)
+ *     step 2      recorded, and run as a graph
+ *     step 3 ..   the graph again; after a validation one ordinary step comes between
+ */
+#ifndef EO_TOOLS_RUN_STEP_H
+#define EO_TOOLS_RUN_STEP_H
+
+#include "tools/run/job.h"
+
+EO_NODISCARD eo_status tool_job_step_run(struct tool_job_rank *rank, uint64_t step, struct tool_job_step *out, bool *stop);
+
+/* The runtime did something else than a step: the next one is no repetition. */
+void tool_job_step_interrupted(struct tool_job_rank *rank);
+
+/* Whether what was read of the data is what is in it: after each batch. EO_ERR_IO, with the reason in the rank's log. */
+EO_NODISCARD eo_status tool_job_check_data(struct tool_job_rank *rank);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/run/step_log.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "tools/shared/overwrite.h"
+
+eo_status tool_step_log_open(struct tool_step_log *log, const char *path, struct tool_problem *problem)
+{
+    *log = (struct tool_step_log){.path = path};
+    if (!path)
+        return EO_OK;
+    return tool_overwrite_open(&log->file, "--log", path, problem);
+}
+
+static void give_up(struct tool_step_log *log, const char *why)
+{
+    fprintf(stderr, "%s: --log %s: cannot be written: %s; training continues without it\n", program_invocation_short_name,
+            log->path, why);
+    fclose(log->file);
+    log->file = NULL;
+}
+
+/* A line of the file is an object: the ends of lines in it are left out. */
+static void add_to_line(void *user, const char *text, size_t bytes)
+{
+    const struct tool_step_log *log = user;
+    for (size_t i = 0; log->file && i < bytes; i++)
+        if (text[i] != '\n')
+            putc(text[i], log->file);
+}
+
+struct eo_json tool_step_log_line(struct tool_step_log *log)
+{
+    return (struct eo_json){.write = add_to_line, .user = log};
+}
+
+void tool_step_log_end(struct tool_step_log *log)
+{
+    if (log->file && (putc('\n', log->file) == EOF || fflush(log->file) != 0 || ferror(log->file)))
+        give_up(log, strerror(errno));
+}
+
+void tool_step_log_close(struct tool_step_log *log)
+{
+    if (!log->file)
+        return;
+    FILE *file = log->file;
+    log->file = NULL;
+    if (fclose(file) != 0)
+        fprintf(stderr, "%s: --log %s: the end may be missing: %s\n", program_invocation_short_name, log->path,
+                strerror(errno));
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/shared/arguments.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <evenodd/common.h>
+
+#include "tools/shared/problem.h"
+
+enum { DOOR_USAGE = 0x900, NAME_BYTES_MAX = 64 };
+
+/* ---- help and version ---- */
+
+static const struct argp_option door_options[] = {
+    {"help", 'h', NULL, 0, "this list", -1},
+    {NULL, '?', NULL, OPTION_HIDDEN, NULL, -1},
+    {"usage", DOOR_USAGE, NULL, 0, "a short list of the options", -1},
+    {"version", 'V', NULL, 0, "the version", -1},
+    {0},
+};
+
+static error_t parse_door_option(int key, char *text, struct argp_state *state)
+{
+    (void)text;
+    switch (key) {
+    case 'h':
+    case '?':
+        argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP & ~ARGP_HELP_EXIT_OK);
+        exit(tool_output_end(TOOL_EXIT_OK));
+    case DOOR_USAGE:
+        argp_state_help(state, state->out_stream, ARGP_HELP_USAGE);
+        exit(tool_output_end(TOOL_EXIT_OK));
+    case 'V':
+        printf("%s (evenodd) %s\n", state->name, eo_version());
+        exit(tool_output_end(TOOL_EXIT_OK));
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp door_argp = {.options = door_options, .parser = parse_door_option};
+
+static error_t hand_input_on(int key, char *text, struct argp_state *state)
+{
+    (void)text;
+    if (key != ARGP_KEY_INIT)
+        return ARGP_ERR_UNKNOWN;
+    state->child_inputs[0] = state->input;
+    return 0;
+}
+
+/* ---- unknown options ---- */
+
+static size_t shorter(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/*
+ * How many letters must be changed, left out, put in or swapped with the next one (Damerau's distance, restricted);
+ * `_` is as good as `-`.
+ */
+static size_t distance(const char *wrong, size_t length, const char *name)
+{
+    size_t rows[3][NAME_BYTES_MAX + 1]; /* of the last three letters of `wrong`, in turn */
+    const size_t width = shorter(strlen(name), NAME_BYTES_MAX);
+    for (size_t i = 0; i <= width; i++)
+        rows[0][i] = i;
+    for (size_t w = 1; w <= length; w++) {
+        size_t *row = rows[w % 3], *before = rows[(w + 2) % 3], *before_that = rows[(w + 1) % 3];
+        const char letter = wrong[w - 1] == '_' ? '-' : wrong[w - 1];
+        row[0] = w;
+        for (size_t i = 1; i <= width; i++) {
+            const size_t changed = before[i - 1] + (letter != name[i - 1]);
+            row[i] = shorter(changed, shorter(before[i], row[i - 1]) + 1);
+            if (w > 1 && i > 1 && letter == name[i - 2] && wrong[w - 2] == name[i - 1])
+                row[i] = shorter(row[i], before_that[i - 2] + 1);
+        }
+    }
+    return rows[length % 3][width];
+}
+
+/* A word, or the part of a word before '=', held against all names. */
+struct lookup {
+    const char *word;
+    size_t length;
+    bool is_known, takes_value; /* it is a name, or the beginning of one */
+    bool is_whole;              /* all of a name: beginnings of others count no more */
+    const char *nearest;
+    size_t nearest_distance;
+};
+
+static void look_at_name(struct lookup *look, const char *name, bool takes_value)
+{
+    if (strncmp(name, look->word, look->length) == 0 && !look->is_whole) {
+        look->is_known = true;
+        look->takes_value = takes_value;
+        look->is_whole = name[look->length] == '\0';
+    }
+    const size_t name_length = strlen(name);
+    size_t far = distance(look->word, look->length, name);
+    if (name_length >= 3 && look->length > name_length && strncmp(look->word, name, name_length) == 0)
+        far = shorter(far, 2); /* --batch-size for --batch */
+    if (far < look->nearest_distance) {
+        look->nearest = name;
+        look->nearest_distance = far;
+    }
+}
+
+static void look_at_all(struct lookup *look, const struct argp *argp)
+{
+    bool takes_value = false;
+    for (const struct argp_option *row = argp->options; row && (row->name || row->doc || row->key); row++) {
+        if (!(row->flags & OPTION_ALIAS))
+            takes_value = row->arg && !(row->flags & OPTION_ARG_OPTIONAL);
+        if (row->name && !(row->flags & OPTION_DOC))
+            look_at_name(look, row->name, takes_value);
+    }
+    for (const struct argp_child *child = argp->children; child && child->argp; child++)
+        look_at_all(look, child->argp);
+}
+
+/* Whether the next word is the option's value. Ends the program where there is no such option. */
+static bool check_option(const struct argp *argp, const char *word)
+{
+    struct lookup look = {.word = word, .length = strcspn(word, "="), .nearest_distance = NAME_BYTES_MAX};
+    if (look.length == 0 || look.length > NAME_BYTES_MAX) /* argp says what it is */
+        return false;
+    look_at_all(&look, argp);
+    if (look.is_known)
+        return look.takes_value && word[look.length] != '=';
+    fprintf(stderr, "%s: --%.*s: no such option", program_invocation_short_name, (int)look.length, word);
+    if (look.nearest_distance < look.length && (look.nearest_distance <= 2 || look.nearest_distance <= look.length / 3))
+        fprintf(stderr, "; did you mean --%s?", look.nearest);
+    fprintf(stderr, "\nTry `%s --help' for all of them.\n", program_invocation_short_name);
+    exit(TOOL_EXIT_BAD_INPUT);
+}
+
+/* "-n 3": the last letter of a word may want the next one. */
+static bool short_takes_value(const struct argp *argp, const char *word)
+{
+    const char last = word[strlen(word) - 1];
+    for (const struct argp_option *row = argp->options; row && (row->name || row->doc || row->key); row++)
+        if (row->key == last && row->arg && !(row->flags & OPTION_ARG_OPTIONAL))
+            return word[1] == last; /* else what follows the first letter is its value */
+    return false;
+}
+
+static void check_options(const struct argp *argp, const struct tool_arguments *arguments)
+{
+    for (int i = 1; i < arguments->argc; i++) {
+        const char *word = arguments->argv[i];
+        if (strcmp(word, "--") == 0 || (word[0] != '-' && arguments->command_follows))
+            return;
+        if (strncmp(word, "--", 2) == 0)
+            i += check_option(argp, word + 2);
+        else if (word[0] == '-' && word[1] != '\0')
+            i += short_takes_value(argp, word);
+    }
+}
+
+void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *arguments, void *input)
+{
+    const struct argp_child children[] = {{.argp = argp}, {.argp = &door_argp}, {0}};
+    const struct argp all = {.parser = hand_input_on, .children = children};
+    argp_err_exit_status = TOOL_EXIT_BAD_INPUT;
+    check_options(&all, arguments);
+    argp_parse(&all, arguments->argc, arguments->argv, arguments->flags | ARGP_NO_HELP, NULL, input);
+}
+
+/* ---- values ---- */
+
+uint64_t tool_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least, uint64_t most)
+{
+    char *end;
+    errno = 0;
+    const unsigned long long value = strtoull(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0') /* strtoull takes signs and blanks */
+        argp_error(state, "--%s is '%s'; give a whole number from %llu to %llu", name, text,
+                   (unsigned long long)least, (unsigned long long)most);
+    if (errno == ERANGE || value < least || value > most)
+        argp_error(state, "--%s is %s, too %s; give a number from %llu to %llu", name, text,
+                   errno != ERANGE && value < least ? "small" : "large", (unsigned long long)least,
+                   (unsigned long long)most);
+    return value;
+}
+
+double tool_option_real(const struct argp_state *state, const char *name, const char *text, double least, double most)
+{
+    char *end;
+    const double value = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(value) || value < least || value > most)
+        argp_error(state, "--%s is '%s'; give a number from %g to %g", name, text, least, most);
+    return value;
+}
+
+void tool_option_pair(const struct argp_state *state, const char *name, const char *text, const char *what, char *first,
+                      char *second, size_t bytes)
+{
+    const char *comma = strchr(text, ',');
+    if (!comma || comma == text || strlen(text) >= bytes || strchr(comma + 1, ','))
+        argp_error(state, "--%s is '%.60s'; give %s", name, text, what);
+    snprintf(first, bytes, "%.*s", (int)(comma - text), text);
+    snprintf(second, bytes, "%s", comma + 1);
+}
+
+bool tool_option_choice(const struct argp_state *state, const char *name, const char *text, const char *first,
+                        const char *second)
+{
+    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
+        argp_error(state, "--%s is '%.60s'; give %s or %s", name, text, first, second);
+    return strcmp(text, second) == 0;
+}

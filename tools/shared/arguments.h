@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The command line, as every program of ours takes it: -h, --help, --usage, --version; an unknown option is told with the
+ * nearest name; what is wrong ends the program with TOOL_EXIT_BAD_INPUT.
+ */
+#ifndef EO_TOOLS_SHARED_ARGUMENTS_H
+#define EO_TOOLS_SHARED_ARGUMENTS_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct tool_arguments {
+    int argc;
+    char **argv;
+    unsigned flags;       /* of argp_parse */
+    bool command_follows; /* the first word that is no option begins another program's command line */
+};
+
+void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *arguments, void *input);
+
+/* The value of --name. What is wrong ends the program with a usage error; ranges include both ends. */
+uint64_t tool_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least, uint64_t most);
+double tool_option_real(const struct argp_state *state, const char *name, const char *text, double least, double most);
+/* One of two words; true for the second. */
+bool tool_option_choice(const struct argp_state *state, const char *name, const char *text, const char *first,
+                        const char *second);
+/* "A,B" into two texts of `bytes` each. */
+void tool_option_pair(const struct argp_state *state, const char *name, const char *text, const char *what, char *first,
+                      char *second, size_t bytes);
+
+#endif

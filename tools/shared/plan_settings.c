@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/shared/plan_settings.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/shared/arguments.h"
+
+/* --- parameters --------------------------------------------------------------------------------------------------- */
+
+/* A GPU wants larger products than a CPU's caches do. */
+static uint32_t head_chunks_for(const struct tool_plan_settings *s, uint32_t vocabulary, bool on_gpu)
+{
+    const uint64_t tokens = (uint64_t)s->batch * s->seq;
+    const uint64_t logits_bytes = tokens * vocabulary * eo_dtype_bytes(s->dtype);
+    const uint64_t chunk_bytes = (uint64_t)(on_gpu ? 512 : 32) << 20;
+    const uint64_t chunks = (logits_bytes + chunk_bytes - 1) / chunk_bytes;
+    return (uint32_t)(chunks < 1 ? 1 : chunks < tokens ? chunks : tokens);
+}
+
+void tool_plan_settings_complete(struct tool_plan_settings *s, const eo_transformer_config *config, uint32_t seq_most,
+                                 bool on_gpu)
+{
+    if (s->seq == 0)
+        s->seq = config->context < seq_most ? config->context : seq_most;
+    if (s->head_chunks == 0)
+        s->head_chunks = head_chunks_for(s, config->vocabulary, on_gpu);
+}
+
+struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, const eo_transformer_config *config,
+                                            const eo_log *log)
+{
+    return (struct tool_plan_params){
+        .transformer = {.config = *config, .batch = s->batch, .seq = s->seq, .recompute = s->recompute,
+                        .recompute_blocks = s->recompute_blocks, .head_chunks = s->head_chunks, .thread_count = s->threads,
+                        .half_blocks = s->half_blocks, .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .device = s->device,
+                        .token_slots = s->graph ? s->micro_batches : 1, .log = log},
+        .plan = {.rank_count = s->ranks, .micro_batches = s->micro_batches, .gather_slots = s->gather_slots,
+                 .gradient_slots = s->gradient_slots, .dtype = s->dtype, .reduce_dtype = s->reduce_dtype,
+                 .no_prefetch = s->no_prefetch, .strategy = s->strategy,
+                 .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0, .log = log},
+    };
+}
+
+/* --- values of options -------------------------------------------------------------------------------------------- */
+
+void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    char first[64], second[64];
+    tool_option_pair(state, "slots", text, "two numbers: gather buffers, gradient buffers (such as 2,2)", first, second,
+                     sizeof(first));
+    s->gather_slots = (uint32_t)tool_option_count(state, "slots", first, 1, 64);
+    s->gradient_slots = (uint32_t)tool_option_count(state, "slots", second, 1, 64);
+}
+
+void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    s->recompute_blocks = 0;
+    if (strcmp(text, "none") == 0) {
+        s->recompute = EO_RECOMPUTE_NONE;
+    } else if (strcmp(text, "cheap") == 0) {
+        s->recompute = EO_RECOMPUTE_CHEAP;
+    } else if (strcmp(text, "all") == 0) {
+        s->recompute = EO_RECOMPUTE_BLOCKS;
+        s->recompute_blocks = UINT32_MAX;
+    } else if (isdigit((unsigned char)text[0])) {
+        s->recompute_blocks = (uint32_t)tool_option_count(state, "recompute", text, 0, 1 << 20);
+        s->recompute = s->recompute_blocks ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_NONE;
+    } else {
+        argp_error(state, "--recompute is '%.60s'; give none, cheap, all, or a number of blocks", text);
+    }
+}
+
+eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text)
+{
+    return tool_option_choice(state, name, text, "fp32", "bf16") ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+}
+
+bool tool_strategy_parse(const char *text, struct tool_plan_settings *s)
+{
+    s->shard_group = 0;
+    for (int k = 0; k < EO_STRATEGY_COUNT; k++) {
+        s->strategy = (eo_strategy)k;
+        if (s->strategy != EO_STRATEGY_HSDP && strcmp(text, eo_strategy_name(s->strategy)) == 0)
+            return true;
+    }
+    char *end;
+    const bool is_hsdp = strncmp(text, "hsdp:", 5) == 0 && isdigit((unsigned char)text[5]);
+    const unsigned long size = is_hsdp ? strtoul(text + 5, &end, 10) : 0;
+    s->strategy = EO_STRATEGY_HSDP;
+    s->shard_group = (uint32_t)size;
+    return size >= 1 && size <= TOOL_PLAN_RANKS_MAX && *end == '\0';
+}
+
+/* --- texts -------------------------------------------------------------------------------------------------------- */
+
+void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes)
+{
+    if (strategy == EO_STRATEGY_HSDP)
+        snprintf(text, bytes, "%s:%u", eo_strategy_name(strategy), group);
+    else
+        snprintf(text, bytes, "%s", eo_strategy_name(strategy));
+}
+
+void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t bytes)
+{
+    if (s->recompute == EO_RECOMPUTE_BLOCKS)
+        snprintf(text, bytes, "%u", s->recompute_blocks);
+    else
+        snprintf(text, bytes, "%s", s->recompute == EO_RECOMPUTE_CHEAP ? "cheap" : "none");
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a plan depends on beside its model. train, headtohead and memplan fill in these settings; one function makes the
+ * parameters of the transformer and of the plan from them. A new setting is a field here and a line in tool_plan_params_of.
+ */
+#ifndef EO_TOOLS_SHARED_PLAN_SETTINGS_H
+#define EO_TOOLS_SHARED_PLAN_SETTINGS_H
+
+#include <argp.h>
+
+#include <evenodd/layers.h>
+
+enum { TOOL_PLAN_RANKS_MAX = 65536 }; /* a plan needs none of them */
+
+struct tool_plan_settings {
+    uint32_t ranks;
+    eo_strategy strategy;
+    uint32_t shard_group; /* of hsdp */
+    uint32_t batch, seq, micro_batches; /* seq 0: open */
+    eo_dtype dtype, reduce_dtype;
+    uint32_t gather_slots, gradient_slots;
+    bool no_prefetch;
+    eo_recompute recompute;
+    uint32_t recompute_blocks;
+    bool half_blocks;
+    uint32_t head_chunks; /* 0: open */
+    const char *device;   /* of the kernels: "cpu", "cuda" */
+    uint32_t threads;     /* of a rank, on a CPU */
+    bool graph;           /* a step is a graph: tokens of all its micro-batches lie on the device */
+};
+
+struct tool_plan_params {
+    eo_transformer_params transformer;
+    eo_plan_params plan;
+};
+
+/* Fills in what is open: seq is the model's context, at most seq_most; the logits of a piece of the head stay below 32 MiB,
+ * on a GPU 512. */
+void tool_plan_settings_complete(struct tool_plan_settings *settings, const eo_transformer_config *config, uint32_t seq_most,
+                                 bool on_gpu);
+
+/* Nothing is open any more. */
+struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *settings, const eo_transformer_config *config,
+                                            const eo_log *log);
+
+/* Values of options; what is wrong ends the program with a usage error. */
+void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
+void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
+eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
+/* ddp, zero1, zero2, zero3, or hsdp:S. False: none of them. */
+bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
+
+/* As they are given: "hsdp:8", "cheap". */
+void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);
+void tool_recompute_text(const struct tool_plan_settings *settings, char *text, size_t bytes);
+
+#endif
