@@ -58,7 +58,8 @@ if command -v mpirun >/dev/null 2>&1 && mpirun --version 2>/dev/null | grep -q '
     later finalize env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n 2 sh -c \
         "[ \$OMPI_COMM_WORLD_RANK = 1 ] && export SLOW_FINALIZE=1 LD_PRELOAD=$slow_disk \
         ASAN_OPTIONS=\$ASAN_OPTIONS:verify_asan_link_order=0; \
-        exec $train $options --text $text --steps 2 --collectives mpi --rank-timeout 3"
+        $train $options --text $text --steps 2 --collectives mpi --rank-timeout 3; \
+        s=\$?; echo \$s >$work/finalize-\$OMPI_COMM_WORLD_RANK; exit \$s"
 fi
 
 # A job that is stopped whole has waited for nobody meanwhile: rank 0 stands in a write to its log, rank 1 waits for it.
@@ -227,8 +228,10 @@ if $mpi; then
     cat "$work/err-0" "$work/err-1" >"$work/err"
     [ $tries -lt 500 ] && says 'the parent of this process, has ended'
     result $? 'ranks do not outlive an mpirun that is killed'
+    # The rank's own status: mpirun's is another's where PMIx 4.2.2 crashes at mpirun's end after a failure, as it
+    # does about once in a hundred times under load.
     take finalize
-    [ $status = 3 ] && says 'MPI_Finalize does not return'
+    [ $status != 0 ] && grep -qsx 3 "$work/finalize-0" "$work/finalize-1" && says 'MPI_Finalize does not return'
     result $? 'a rank that never comes to MPI_Finalize keeps nobody'
 else
     skip MPI_Finalize 'there is no Open MPI'
