@@ -74,6 +74,7 @@ struct eo_multiply {
     const void *bias; /* [n] */
     void *aux;
     uint64_t aux_stride;
+    void *scratch; /* multiply_scratch_bytes, aligned to 64 bytes */
 };
 
 /* ---- element-wise ---- */
@@ -323,6 +324,8 @@ struct eo_kernel_ops {
     uint64_t (*attention_scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape,
                                         uint32_t thread_count); /* both directions */
     uint64_t (*embedding_scratch_bytes)(uint64_t rows, uint64_t width, uint64_t vocabulary);
+    /* Of products with at most these sizes. */
+    uint64_t (*multiply_scratch_bytes)(uint64_t m, uint64_t n, uint64_t k, uint32_t thread_count);
 
     /*
      * Before the first step, once for every shape of the passes: a backend may choose and build its plans now, and take

@@ -5,6 +5,8 @@
 #ifndef EO_LAYERS_CPU_ELEMENTWISE_VECTOR_H
 #define EO_LAYERS_CPU_ELEMENTWISE_VECTOR_H
 
+#include "layers/cpu/gelu_vector.h"
+
 static void add(float *out, const float *a, const float *b, uint64_t count)
 {
     FOR_VECTORS(i, count, STORE(out + i, LOAD(a + i) + LOAD(b + i)););
@@ -49,25 +51,6 @@ static void column_sums(const struct eo_strip *strip, const float *values)
             FOR_VECTORS(i, strip->columns, sums[i / V] += LOAD(values + i););
     }
     strip_close(strip, sums);
-}
-
-/*
- * gelu(x) = x (1 + tanh(u)) / 2 = x s with s = 1 / (1 + e^(-2u)) and 2u = x (A + B x^2): no cancellation where the
- * tanh is near -1.
- */
-#define GELU_A 1.5957691216f /* 2 sqrt(2 / pi) */
-#define GELU_B 0.0713548162726f
-
-INLINE vf gelu_sigmoid(vf x)
-{
-    return v_sigmoid_of_negated(x * v_fma(x * x, v_set(-GELU_B), v_set(-GELU_A)));
-}
-
-INLINE vf gelu_slope(vf x)
-{
-    const vf s = gelu_sigmoid(x);
-    const vf inner = v_fma(x * x, v_set(3 * GELU_B), v_set(GELU_A));
-    return v_fma(x * inner, s * (v_set(1) - s), s);
 }
 
 static void gelu_forward(float *out, const float *in, const float *bias, uint64_t rows, uint64_t width)
