@@ -2,8 +2,8 @@
  *
  * The kernels of a backend: one table of functions, called by the passes (layers/transformer/) and by nothing else.
  *
- *     "cpu"        fp32 on the CPU (layers/cpu/)
- *     "reference"  fp32 and bf16 in plain C (layers/reference/): the CPU's bf16, and the standard for the other two
+ *     "cpu"        fp32 on the CPU (layers/cpu/), and a second table of that name: bf16
+ *     "reference"  fp32 and bf16 in plain C (layers/reference/): the standard for the others
  *     "cuda"       fp32 and bf16 on a GPU (layers/cuda/)
  *
  * Common to all of them:
@@ -361,7 +361,7 @@ struct eo_kernel_ops {
     eo_status (*all_finite)(eo_team *team, eo_dtype dtype, const void *values, uint64_t count, bool *out);
 };
 
-extern const struct eo_kernel_ops eo_kernels_cpu_ops;
+extern const struct eo_kernel_ops eo_kernels_cpu_ops, eo_kernels_cpu_bf16_ops;
 extern const struct eo_kernel_ops eo_kernels_reference_ops;
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * The kernels of a level of the processor (avx512, avx2, plain): one thread's part of each. The files of layers/cpu/ with
- * the kernels' names split the work, the table's functions trust them. The same source (*_vector.h) is compiled once for
- * each level (level_*.c), so the levels differ in vector width and rounding only.
+ * the kernels' names split the work, the table's functions trust them. The same source (*_vector.h) is compiled for each
+ * level, once in fp32 and once in bf16 (level_*.c), so the levels differ in vector width and rounding only.
  *
- * Operands are as in kernel_ops.h, in fp32; `rows` are the rows of this part, and pointers stand at its first row.
+ * Operands are as in kernel_ops.h, `void *` in the table's element type; `rows` are the rows of this part, and pointers
+ * stand at its first row.
  */
 #ifndef EO_LAYERS_KERNEL_TABLE_H
 #define EO_LAYERS_KERNEL_TABLE_H
@@ -23,16 +24,22 @@ enum {
     EO_PRODUCT_DEPTH = 64, /* and terms of a block of the reference product */
 };
 
-/* A strip of columns: all rows, `stride` floats apart; column sums go to `sums` (or NULL). */
+/* A strip of columns: all rows, `stride` elements apart; column sums go to `sums` (or NULL), in types.gradient.
+ * types.compute is that of the kernel of kernel_ops.h. */
 struct eo_strip {
+    struct eo_types types;
     uint64_t rows, columns, stride;
-    float *sums;
+    void *sums;
     bool accumulate;
 };
 
+/* Rows that are summed together: each leads to the next. */
+#define EO_CHAIN_END UINT32_MAX
+
 struct eo_norm_part {
-    const float *in, *mean, *rstd, *weight, *out_gradient, *skip_gradient;
-    float *in_gradient;
+    const void *in, *weight, *out_gradient, *skip_gradient;
+    const float *mean, *rstd;
+    void *in_gradient;
     float *weight_sums, *bias_sums; /* [width] overwritten; bias_sums NULL and mean NULL: RMSNorm */
     uint64_t rows, width;
 };
@@ -40,8 +47,9 @@ struct eo_norm_part {
 /* RMSNorm of the heads of one weight. Backward: `out` goes from the gradient of out to that of in; sums[part][head_size]
  * of the weight's gradient, a part for every part_rows rows. */
 struct eo_head_rows {
-    const float *in, *weight;
-    float *out, *sums;
+    const void *in, *weight;
+    void *out;
+    float *sums;
     uint64_t in_stride, out_stride, rows, part_rows;
     uint32_t head_count, head_size;
     float eps;
@@ -59,12 +67,14 @@ struct eo_attention_head {
 
 struct eo_kernel_table {
     const char *name;
-    void (*add)(float *out, const float *a, const float *b, uint64_t count);
-    void (*bias_add)(float *values, uint64_t stride, const float *bias, uint64_t rows, uint64_t width);
-    void (*column_sums)(const struct eo_strip *strip, const float *values);
-    void (*gelu_forward)(float *out, const float *in, const float *bias, uint64_t rows, uint64_t width);
-    void (*gelu_backward)(const struct eo_strip *strip, float *in_gradient, const float *out_gradient,
-                          const float *in, const float *bias);
+    void (*add)(void *out, const void *a, const void *b, uint64_t count);
+    void (*residual_add)(const struct eo_residual *part);
+    void (*bias_add)(void *values, uint64_t stride, const void *bias, uint64_t rows, uint64_t width);
+    void (*column_sums)(const struct eo_strip *strip, const void *values);
+    /* Of the rows first, next[first] and so on up to EO_CHAIN_END; strip->rows is not read. */
+    void (*chain_sums)(const struct eo_strip *strip, const void *values, const uint32_t *next, uint32_t first);
+    void (*gelu_forward)(const struct eo_gelu *part);
+    void (*gelu_backward)(const struct eo_strip *strip, const struct eo_gelu_gradient *part); /* pointers at the strip */
     void (*swiglu_forward)(const struct eo_swiglu *part);
     void (*swiglu_backward)(const struct eo_swiglu *part);
     void (*layernorm_forward)(const struct eo_norm *part);
@@ -76,26 +86,29 @@ struct eo_kernel_table {
     void (*head_norm_forward)(const struct eo_head_rows *heads);
     void (*head_norm_backward)(const struct eo_head_rows *heads); /* sums [head_size] are those of these rows */
     void (*rotate)(const struct eo_rotation *part, uint64_t first_row); /* values stands at the first row of all */
+    /* One row. *max and *sum (of exponentials of the distance from max); `next` is fetched ahead, or NULL. */
+    void (*softmax_sum)(const void *row, const void *next, uint64_t count, float *max, float *sum);
+    /* The exponentials, times a factor, over the row. */
+    void (*softmax_gradient)(void *row, uint64_t count, float max, float factor);
+
+    /* In fp32 alone. */
     void (*attention_forward)(const struct eo_attention_head *head);
     void (*attention_backward)(const struct eo_attention_head *head);
-    /* One row. *max and *sum (of exponentials of the distance from max); `next` is fetched ahead, or NULL. With
-     * `exponentials` the row is overwritten by them. */
-    void (*softmax_sum)(float *row, const float *next, uint64_t count, bool exponentials, float *max, float *sum);
-    void (*scale)(float *row, uint64_t count, float factor);
     /* The reference product's, for both element types: the same bits at every level. See product_vector.h. */
     void (*product_tile)(float *sums, const float *a, const float *b, uint64_t rows, uint64_t depth);
 };
 
-extern const struct eo_kernel_table eo_kernels_plain;
+extern const struct eo_kernel_table eo_kernels_plain, eo_kernels_plain_bf16;
 #if defined(__x86_64__)
-extern const struct eo_kernel_table eo_kernels_avx2;
-extern const struct eo_kernel_table eo_kernels_avx512;
+extern const struct eo_kernel_table eo_kernels_avx2, eo_kernels_avx2_bf16;
+extern const struct eo_kernel_table eo_kernels_avx512, eo_kernels_avx512_bf16;
 #endif
 
 /* The table in use: the best one this machine runs, unless eo_kernels_select chose another. */
-const struct eo_kernel_table *eo_kernels(void);
+const struct eo_kernel_table *eo_kernels_of(eo_dtype dtype);
+const struct eo_kernel_table *eo_kernels(void); /* of fp32 */
 
-/* Whether eo_kernels_select("reference") took the fp32 of the CPU away from these tables. */
+/* Whether eo_kernels_select("reference") took the CPU away from these tables. */
 bool eo_kernels_reference_selected(void);
 
 #endif

@@ -251,7 +251,8 @@ static uint64_t team_memory_bytes(const eo_team *team)
     return 0;
 }
 
-static const struct eo_kernel_ops *const cpu_kernels[] = {&eo_kernels_cpu_ops, &eo_kernels_reference_ops, NULL};
+static const struct eo_kernel_ops *const cpu_kernels[] = {
+    &eo_kernels_cpu_ops, &eo_kernels_cpu_bf16_ops, &eo_kernels_reference_ops, NULL};
 
 const struct eo_team_backend eo_team_cpu_backend = {
     .device = "cpu",

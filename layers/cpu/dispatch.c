@@ -23,30 +23,35 @@ static bool runs_avx512(void)
 #endif
 
 /* In order of preference. */
-static const struct {
-    const struct eo_kernel_table *table;
+static const struct kernel_level {
+    const struct eo_kernel_table *fp32, *bf16;
     bool (*runs)(void);
 } levels[] = {
 #if defined(__x86_64__)
-    {&eo_kernels_avx512, runs_avx512},
-    {&eo_kernels_avx2, runs_avx2},
+    {&eo_kernels_avx512, &eo_kernels_avx512_bf16, runs_avx512},
+    {&eo_kernels_avx2, &eo_kernels_avx2_bf16, runs_avx2},
 #endif
-    {&eo_kernels_plain, runs_always},
+    {&eo_kernels_plain, &eo_kernels_plain_bf16, runs_always},
 };
 
 /* Threads that ask first at the same time store the same pointer. */
-static const struct eo_kernel_table *_Atomic kernels_picked;
+static const struct kernel_level *_Atomic level_picked;
+
+const struct eo_kernel_table *eo_kernels_of(eo_dtype dtype)
+{
+    const struct kernel_level *level = atomic_load_explicit(&level_picked, memory_order_relaxed);
+    if (level == NULL) {
+        level = levels;
+        while (!level->runs())
+            level++;
+        atomic_store_explicit(&level_picked, level, memory_order_relaxed);
+    }
+    return dtype == EO_DTYPE_BF16 ? level->bf16 : level->fp32;
+}
 
 const struct eo_kernel_table *eo_kernels(void)
 {
-    const struct eo_kernel_table *table = atomic_load_explicit(&kernels_picked, memory_order_relaxed);
-    if (table != NULL)
-        return table;
-    size_t level = 0;
-    while (!levels[level].runs())
-        level++;
-    atomic_store_explicit(&kernels_picked, levels[level].table, memory_order_relaxed);
-    return levels[level].table;
+    return eo_kernels_of(EO_DTYPE_FP32);
 }
 
 static _Atomic bool reference_selected;
@@ -70,11 +75,11 @@ eo_status eo_kernels_select(const char *name)
         return EO_OK;
     }
     for (size_t level = 0; level < sizeof(levels) / sizeof(levels[0]); level++) {
-        if (strcmp(levels[level].table->name, name) != 0)
+        if (strcmp(levels[level].fp32->name, name) != 0)
             continue;
         if (!levels[level].runs())
             return EO_ERR_UNSUPPORTED;
-        atomic_store_explicit(&kernels_picked, levels[level].table, memory_order_relaxed);
+        atomic_store_explicit(&level_picked, &levels[level], memory_order_relaxed);
         atomic_store_explicit(&reference_selected, false, memory_order_relaxed);
         return EO_OK;
     }

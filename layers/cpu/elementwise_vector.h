@@ -7,55 +7,97 @@
 
 #include "layers/cpu/gelu_vector.h"
 
-static void add(float *out, const float *a, const float *b, uint64_t count)
+INLINE void add_row(element *out, const element *a, const element *b, uint64_t count)
 {
     FOR_VECTORS(i, count, STORE(out + i, LOAD(a + i) + LOAD(b + i)););
 }
 
-static void scale(float *row, uint64_t count, float factor)
+static void add(void *out, const void *a, const void *b, uint64_t count)
 {
-    const vf f = v_set(factor);
-    FOR_VECTORS(i, count, STORE(row + i, LOAD(row + i) * f););
+    add_row(out, a, b, count);
 }
 
-static void bias_add(float *values, uint64_t stride, const float *bias, uint64_t rows, uint64_t width)
+static void bias_add(void *values, uint64_t stride, const void *bias, uint64_t rows, uint64_t width)
 {
-    for (uint64_t row = 0; row < rows; row++, values += stride)
-        add(values, values, bias, width);
+    element *row = values;
+    for (uint64_t i = 0; i < rows; i++, row += stride)
+        add_row(row, row, bias, width);
 }
 
-/* Column sums of a strip: kept in vectors while the rows go by. */
+/* out = residual + (branch + bias); bias may be NULL, out may be residual or branch. */
+INLINE void residual_row(element *out, const element *residual, const element *branch, const element *bias,
+                         uint64_t width)
+{
+    if (bias == NULL)
+        add_row(out, residual, branch, width);
+    else
+        FOR_VECTORS(i, width, STORE(out + i, LOAD(residual + i) + (LOAD(branch + i) + LOAD(bias + i))););
+}
+
+static void residual_add(const struct eo_residual *r)
+{
+    element *output = r->output;
+    const element *residual = r->residual;
+    for (uint64_t row = 0; row < r->rows; row++, output += r->width, residual += r->width)
+        residual_row(output, residual, output, r->bias, r->width);
+}
+
+/*
+ * Column sums of a strip: kept in vectors while the rows go by. Sums to be added to come last, as kernel_ops.h says; with
+ * fp32 first, for its results are to keep their bits.
+ */
 static void strip_open(const struct eo_strip *strip, vf *sums)
 {
     for (int i = 0; i < EO_STRIP / V; i++)
         sums[i] = v_set(0);
-    if (strip->accumulate)
-        FOR_VECTORS(i, strip->columns, sums[i / V] = LOAD(strip->sums + i););
+    if (strip->accumulate && strip->types.compute == EO_DTYPE_FP32)
+        FOR_VECTORS(i, strip->columns, sums[i / V] = LOAD((const float *)strip->sums + i););
 }
 
 static void strip_close(const struct eo_strip *strip, const vf *sums)
 {
-    FOR_VECTORS(i, strip->columns, STORE(strip->sums + i, sums[i / V]););
+    const bool add_last = strip->accumulate && strip->types.compute == EO_DTYPE_BF16;
+    float *floats = strip->sums;
+    uint16_t *halves = strip->sums;
+    if (strip->types.gradient == EO_DTYPE_BF16)
+        FOR_VECTORS(i, strip->columns, STORE(halves + i, add_last ? LOAD(halves + i) + sums[i / V] : sums[i / V]););
+    else
+        FOR_VECTORS(i, strip->columns, STORE(floats + i, add_last ? LOAD(floats + i) + sums[i / V] : sums[i / V]););
 }
 
-static void column_sums(const struct eo_strip *strip, const float *values)
+static void column_sums(const struct eo_strip *strip, const void *values)
 {
     vf sums[EO_STRIP / V];
+    const element *row = values;
     strip_open(strip, sums);
     if (strip->columns == EO_STRIP) {
-        for (uint64_t row = 0; row < strip->rows; row++, values += strip->stride)
+        for (uint64_t rows = strip->rows; rows > 0; rows--, row += strip->stride)
             for (int i = 0; i < EO_STRIP / V; i++)
-                sums[i] += v_load(values + i * V);
+                sums[i] += LOAD_WHOLE(row + i * V);
     } else {
-        for (uint64_t row = 0; row < strip->rows; row++, values += strip->stride)
-            FOR_VECTORS(i, strip->columns, sums[i / V] += LOAD(values + i););
+        for (uint64_t rows = strip->rows; rows > 0; rows--, row += strip->stride)
+            FOR_VECTORS(i, strip->columns, sums[i / V] += LOAD(row + i););
     }
     strip_close(strip, sums);
 }
 
-static void gelu_forward(float *out, const float *in, const float *bias, uint64_t rows, uint64_t width)
+static void chain_sums(const struct eo_strip *strip, const void *values, const uint32_t *next, uint32_t first)
 {
-    for (uint64_t row = 0; row < rows; row++, in += width, out += width) {
+    vf sums[EO_STRIP / V];
+    strip_open(strip, sums);
+    for (uint32_t row = first; row != EO_CHAIN_END; row = next[row]) {
+        const element *terms = (const element *)values + row * strip->stride;
+        FOR_VECTORS(i, strip->columns, sums[i / V] += LOAD(terms + i););
+    }
+    strip_close(strip, sums);
+}
+
+static void gelu_forward(const struct eo_gelu *g)
+{
+    const uint64_t width = g->width;
+    const element *in = g->in, *bias = g->bias;
+    element *out = g->out;
+    for (uint64_t row = 0; row < g->rows; row++, in += width, out += width) {
         if (bias != NULL)
             FOR_VECTORS(i, width, {
                 const vf x = LOAD(in + i) + LOAD(bias + i);
@@ -69,9 +111,10 @@ static void gelu_forward(float *out, const float *in, const float *bias, uint64_
     }
 }
 
-static void gelu_backward(const struct eo_strip *strip, float *in_gradient, const float *out_gradient,
-                          const float *in, const float *bias)
+static void gelu_backward(const struct eo_strip *strip, const struct eo_gelu_gradient *g)
 {
+    const element *in = g->in, *bias = g->bias, *out_gradient = g->out_gradient;
+    element *in_gradient = g->in_gradient;
     vf sums[EO_STRIP / V];
     vf biases[EO_STRIP / V];
     for (int i = 0; i < EO_STRIP / V; i++)
@@ -96,8 +139,8 @@ static void gelu_backward(const struct eo_strip *strip, float *in_gradient, cons
 static void swiglu_forward(const struct eo_swiglu *s)
 {
     const uint64_t width = s->width;
-    const float *gate = s->gate, *up = s->up;
-    float *out = s->out;
+    const element *gate = s->gate, *up = s->up;
+    element *out = s->out;
     for (uint64_t row = 0; row < s->rows; row++, gate += s->stride, up += s->stride, out += width)
         FOR_VECTORS(i, width, {
             const vf g = LOAD(gate + i);
@@ -108,11 +151,11 @@ static void swiglu_forward(const struct eo_swiglu *s)
 static void swiglu_backward(const struct eo_swiglu *s)
 {
     const uint64_t width = s->width, stride = s->stride;
-    const float *gate = s->gate, *up = s->up, *out_gradient = s->out_gradient;
-    float *gate_gradient = s->gate_gradient, *up_gradient = s->up_gradient;
+    const element *gate = s->gate, *up = s->up, *out_gradient = s->out_gradient;
+    element *gate_gradient = s->gate_gradient, *up_gradient = s->up_gradient;
     for (uint64_t row = 0; row < s->rows; row++) {
         const uint64_t at = row * stride;
-        const float *gradients = out_gradient + row * width;
+        const element *gradients = out_gradient + row * width;
         FOR_VECTORS(i, width, {
             const vf g = LOAD(gate + at + i);
             const vf u = LOAD(up + at + i);
@@ -132,9 +175,9 @@ static void rotate(const struct eo_rotation *r, uint64_t first_row)
     for (uint64_t row = first_row; row < first_row + r->rows; row++) {
         const float *cosines = r->table + row % r->seq * r->head_size;
         const float *sines = cosines + half;
-        float *low = (float *)r->values + row * r->stride;
+        element *low = (element *)r->values + row * r->stride;
         for (uint32_t head = 0; head < r->head_count; head++, low += r->head_size) {
-            float *high = low + half;
+            element *high = low + half;
             FOR_VECTORS(i, half, {
                 const vf c = LOAD(cosines + i);
                 const vf s = LOAD(sines + i) * sign;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The functions of the table "cpu": the kernels of kernel_ops.h in fp32, each split over a team (NULL: the calling thread
- * alone). The contract is kernel_ops.h's; beyond it:
+ * The functions of the tables "cpu": the kernels of kernel_ops.h, each split over a team (NULL: the calling thread
+ * alone), in fp32 and bf16, but for multiply and attention: in fp32. The contract is kernel_ops.h's; beyond it:
  *
  * - Operands need no alignment (64 bytes is fastest), and nothing is read or written beyond their end.
  * - multiply: oneDNN takes its packing buffer from the heap, once a product. EO_ERR_NO_MEMORY leaves C undefined.
@@ -35,6 +35,9 @@ uint64_t eo_cpu_attention_scratch_bytes(struct eo_types types, const struct eo_a
                                         uint32_t thread_count);
 eo_status eo_cpu_attention_forward(eo_team *team, const struct eo_attention *attention);
 eo_status eo_cpu_attention_backward(eo_team *team, const struct eo_attention *attention);
+
+/* Chains of the rows of each token. */
+uint64_t eo_cpu_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);
 eo_status eo_cpu_embedding_forward(eo_team *team, const struct eo_embedding *embedding);
 eo_status eo_cpu_embedding_backward(eo_team *team, const struct eo_embedding_gradient *embedding);
 eo_status eo_cpu_cross_entropy(eo_team *team, const struct eo_loss *loss);

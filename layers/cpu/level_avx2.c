@@ -16,9 +16,13 @@
 #pragma GCC target("avx2,fma")
 #endif
 
-#define EO_LEVEL       256
-#define EO_LEVEL_NAME  "avx2"
+#define EO_LEVEL      256
+#define EO_LEVEL_NAME "avx2"
+#ifdef EO_ELEMENT_BF16
+#define EO_LEVEL_TABLE eo_kernels_avx2_bf16
+#else
 #define EO_LEVEL_TABLE eo_kernels_avx2
+#endif
 #include "layers/cpu/level_vector.h"
 
 #if defined(__clang__)

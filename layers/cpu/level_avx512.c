@@ -18,9 +18,13 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #endif
 
-#define EO_LEVEL       512
-#define EO_LEVEL_NAME  "avx512"
+#define EO_LEVEL      512
+#define EO_LEVEL_NAME "avx512"
+#ifdef EO_ELEMENT_BF16
+#define EO_LEVEL_TABLE eo_kernels_avx512_bf16
+#else
 #define EO_LEVEL_TABLE eo_kernels_avx512
+#endif
 #include "layers/cpu/level_vector.h"
 
 #if defined(__clang__)

@@ -4,7 +4,11 @@
  */
 #include "layers/kernel_table.h"
 
-#define EO_LEVEL       0
-#define EO_LEVEL_NAME  "plain"
+#define EO_LEVEL      0
+#define EO_LEVEL_NAME "plain"
+#ifdef EO_ELEMENT_BF16
+#define EO_LEVEL_TABLE eo_kernels_plain_bf16
+#else
 #define EO_LEVEL_TABLE eo_kernels_plain
+#endif
 #include "layers/cpu/level_vector.h"

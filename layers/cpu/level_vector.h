@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * All kernels of one level and their table. Included by level_*.c, which set EO_LEVEL, EO_LEVEL_NAME, EO_LEVEL_TABLE
- * and the target of the compiler.
+ * All kernels of one level and element type, and their table. Included by level_*.c, which set EO_LEVEL, EO_LEVEL_NAME,
+ * EO_LEVEL_TABLE, the target of the compiler, and EO_ELEMENT_BF16 for bf16.
  */
 #ifndef EO_LAYERS_CPU_LEVEL_VECTOR_H
 #define EO_LAYERS_CPU_LEVEL_VECTOR_H
@@ -11,14 +11,18 @@
 #include "layers/cpu/elementwise_vector.h"
 #include "layers/cpu/norm_vector.h"
 #include "layers/cpu/loss_vector.h"
+#ifndef EO_ELEMENT_BF16
 #include "layers/cpu/attention_vector.h"
 #include "layers/cpu/product_vector.h"
+#endif
 
 const struct eo_kernel_table EO_LEVEL_TABLE = {
     .name = EO_LEVEL_NAME,
     .add = add,
+    .residual_add = residual_add,
     .bias_add = bias_add,
     .column_sums = column_sums,
+    .chain_sums = chain_sums,
     .gelu_forward = gelu_forward,
     .gelu_backward = gelu_backward,
     .swiglu_forward = swiglu_forward,
@@ -32,11 +36,13 @@ const struct eo_kernel_table EO_LEVEL_TABLE = {
     .head_norm_forward = head_norm_forward,
     .head_norm_backward = head_norm_backward,
     .rotate = rotate,
+    .softmax_sum = softmax_sum,
+    .softmax_gradient = softmax_gradient,
+#ifndef EO_ELEMENT_BF16
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
-    .softmax_sum = softmax_sum,
-    .scale = scale,
     .product_tile = product_tile,
+#endif
 };
 
 #endif

@@ -15,17 +15,20 @@ struct loss_job {
 static void loss_row(const struct loss_job *job, uint64_t row, bool last)
 {
     const struct eo_loss *l = job->all;
-    float *logits = (float *)l->logits + row * l->stride;
+    const eo_dtype dtype = l->types.compute;
+    void *logits = eo_element_at_mutable(dtype, l->logits, row * l->stride);
     const uint32_t target = (uint32_t)l->targets[row];
-    const double target_logit = logits[target];
+    const float target_logit = eo_element_load(dtype, logits, target);
     float max = 0;
     float sum = 0;
-    job->kernels->softmax_sum(logits, last ? NULL : logits + l->stride, l->vocabulary, l->backward, &max, &sum);
-    l->losses[row] = (float)(log(sum) + max - target_logit);
+    job->kernels->softmax_sum(logits, last ? NULL : eo_element_at(dtype, logits, l->stride), l->vocabulary, &max, &sum);
+    l->losses[row] = (float)(log(sum) + max - (double)target_logit);
     if (!l->backward)
         return;
-    job->kernels->scale(logits, l->vocabulary, l->scale / sum);
-    logits[target] -= l->scale;
+    float gradient = target_logit; /* in fp32, so that it is rounded once, less the scale */
+    eo_kernels_of(EO_DTYPE_FP32)->softmax_gradient(&gradient, 1, max, l->scale / sum);
+    job->kernels->softmax_gradient(logits, l->vocabulary, max, l->scale / sum);
+    eo_element_store(dtype, logits, target, gradient - l->scale);
 }
 
 static void loss_task(void *arg, uint32_t index)
@@ -39,7 +42,7 @@ static void loss_task(void *arg, uint32_t index)
 
 eo_status eo_cpu_cross_entropy(eo_team *team, const struct eo_loss *l)
 {
-    struct loss_job job = {l, eo_kernels(), 8};
+    struct loss_job job = {l, eo_kernels_of(l->types.compute), 8};
     if (l->vocabulary < EO_SPLIT_FLOATS / 8)
         job.rows_per_task = eo_split_rows(l->vocabulary);
     eo_team_run(team, (uint32_t)eo_split_up(l->rows, job.rows_per_task), loss_task, &job);

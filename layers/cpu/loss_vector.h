@@ -5,7 +5,7 @@
 #ifndef EO_LAYERS_CPU_LOSS_VECTOR_H
 #define EO_LAYERS_CPU_LOSS_VECTOR_H
 
-static float row_max(const float *row, uint64_t count)
+INLINE float row_max(const element *row, uint64_t count)
 {
     vf max[4];
     for (int lane = 0; lane < 4; lane++)
@@ -13,16 +13,17 @@ static float row_max(const float *row, uint64_t count)
     uint64_t i = 0;
     for (; i + 4 * V <= count; i += 4 * V)
         for (int lane = 0; lane < 4; lane++)
-            max[lane] = v_max(max[lane], v_load(row + i + (uint64_t)(lane * V)));
+            max[lane] = v_max(max[lane], LOAD_WHOLE(row + i + (uint64_t)(lane * V)));
     float rest = v_max_element(v_max(v_max(max[0], max[1]), v_max(max[2], max[3])));
     for (; i < count; i++)
-        rest = row[i] > rest ? row[i] : rest;
+        rest = float_of(row[i]) > rest ? float_of(row[i]) : rest;
     return rest;
 }
 
 /* The first pass brings a row into the second-level cache; while the second computes, the next row is fetched. */
-static void softmax_sum(float *row, const float *next, uint64_t count, bool exponentials, float *max, float *sum)
+static void softmax_sum(const void *values, const void *next_values, uint64_t count, float *max, float *sum)
 {
+    const element *row = values, *next = next_values;
     *max = row_max(row, count);
     const vf m = v_set(*max);
     vf sums[4];
@@ -34,21 +35,24 @@ static void softmax_sum(float *row, const float *next, uint64_t count, bool expo
             const uint64_t at = i + (uint64_t)(lane * V);
             if (next != NULL)
                 __builtin_prefetch(next + at, 0, 2);
-            const vf e = v_exp(v_load(row + at) - m);
-            sums[lane] += e;
-            if (exponentials)
-                v_store(row + at, e);
+            sums[lane] += v_exp(LOAD_WHOLE(row + at) - m);
         }
     *sum = v_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; i < count; i += V) {
+        enum { whole = 0 };
         const uint64_t left = count - i < V ? count - i : V;
         float e[V];
-        v_store(e, v_exp(v_load_part(row + i, left) - m));
+        v_store(e, v_exp(LOAD(row + i) - m));
         for (uint64_t at = 0; at < left; at++)
             *sum += e[at];
-        if (exponentials)
-            memcpy(row + i, e, left * sizeof(float));
     }
+}
+
+static void softmax_gradient(void *values, uint64_t count, float max, float factor)
+{
+    element *row = values;
+    const vf m = v_set(max), f = v_set(factor);
+    FOR_VECTORS(i, count, STORE(row + i, v_exp(LOAD(row + i) - m) * f););
 }
 
 #endif

@@ -19,10 +19,11 @@ static void norm_rows_task(void *arg, uint32_t index)
     const uint64_t row = index * job->rows_per_task;
     const uint64_t width = part.width;
     part.rows = eo_split_min(job->rows_per_task, job->all.rows - row);
-    part.residual = eo_row(part.residual, row, width);
-    part.branch = eo_row(part.branch, row, width);
-    part.sum = eo_row_mutable(part.sum, row, width);
-    part.out = eo_row_mutable(part.out, row, width);
+    const eo_dtype dtype = part.types.compute;
+    part.residual = eo_element_at(dtype, part.residual, row * width);
+    part.branch = eo_element_at(dtype, part.branch, row * width);
+    part.sum = eo_element_at_mutable(dtype, part.sum, row * width);
+    part.out = eo_element_at_mutable(dtype, part.out, row * width);
     part.mean = eo_row_mutable(part.mean, row, 1);
     part.rstd = eo_row_mutable(part.rstd, row, 1);
     job->kernel(&part);
@@ -37,18 +38,21 @@ static eo_status norm_rows_run(eo_team *team, const struct eo_norm *n, void (*ke
 
 eo_status eo_cpu_norm_forward(eo_team *team, const struct eo_norm *n)
 {
-    return norm_rows_run(team, n, n->centered ? eo_kernels()->layernorm_forward : eo_kernels()->rmsnorm_forward);
+    const struct eo_kernel_table *kernels = eo_kernels_of(n->types.compute);
+    return norm_rows_run(team, n, n->centered ? kernels->layernorm_forward : kernels->rmsnorm_forward);
 }
 
 eo_status eo_cpu_norm_again(eo_team *team, const struct eo_norm *n)
 {
-    return norm_rows_run(team, n, n->centered ? eo_kernels()->layernorm_again : eo_kernels()->rmsnorm_again);
+    const struct eo_kernel_table *kernels = eo_kernels_of(n->types.compute);
+    return norm_rows_run(team, n, n->centered ? kernels->layernorm_again : kernels->rmsnorm_again);
 }
 
 /* ---- heads ---- */
 
 struct head_job {
     struct eo_head_rows all;
+    eo_dtype dtype;
     uint64_t rows_per_task;
     const struct eo_kernel_table *kernels;
 };
@@ -58,8 +62,8 @@ static struct eo_head_rows head_rows_of(const struct head_job *job, uint32_t ind
     struct eo_head_rows part = job->all;
     const uint64_t row = index * job->rows_per_task;
     part.rows = eo_split_min(job->rows_per_task, part.rows - row);
-    part.in += row * part.in_stride;
-    part.out += row * part.out_stride;
+    part.in = eo_element_at(job->dtype, part.in, row * part.in_stride);
+    part.out = eo_element_at_mutable(job->dtype, part.out, row * part.out_stride);
     part.sums = eo_row_mutable(part.sums, index, part.head_size);
     return part;
 }
@@ -78,50 +82,54 @@ static void head_backward_task(void *arg, uint32_t index)
     job->kernels->head_norm_backward(&part);
 }
 
-static void heads_forward(eo_team *team, const struct eo_head_rows *heads)
+static void heads_forward(eo_team *team, eo_dtype dtype, const struct eo_head_rows *heads)
 {
-    struct head_job job = {.all = *heads, .kernels = eo_kernels(),
+    struct head_job job = {.all = *heads, .dtype = dtype, .kernels = eo_kernels_of(dtype),
                            .rows_per_task = eo_split_rows((uint64_t)heads->head_count * heads->head_size)};
     eo_team_run(team, (uint32_t)eo_split_up(heads->rows, job.rows_per_task), head_forward_task, &job);
 }
 
 /* A task is a part, whatever the team. */
-static void heads_backward(eo_team *team, const struct eo_head_rows *heads)
+static void heads_backward(eo_team *team, eo_dtype dtype, const struct eo_head_rows *heads)
 {
-    struct head_job job = {.all = *heads, .kernels = eo_kernels(), .rows_per_task = heads->part_rows};
+    struct head_job job = {
+        .all = *heads, .dtype = dtype, .kernels = eo_kernels_of(dtype), .rows_per_task = heads->part_rows};
     eo_team_run(team, (uint32_t)eo_split_up(heads->rows, heads->part_rows), head_backward_task, &job);
 }
 
 eo_status eo_cpu_head_norm_forward(eo_team *team, const struct eo_head_norm *n)
 {
-    const float *in = n->in;
-    float *out = n->out;
+    const eo_dtype dtype = n->types.compute;
+    const void *in = n->in;
+    void *out = n->out;
     for (int k = 0; k < 2; k++) {
         const uint64_t width = (uint64_t)n->head_count[k] * n->head_size;
-        heads_forward(team, &(struct eo_head_rows){
+        heads_forward(team, dtype, &(struct eo_head_rows){
             .in = in, .weight = n->weight[k], .out = out, .in_stride = n->in_stride, .out_stride = n->out_stride,
             .rows = n->rows, .head_count = n->head_count[k], .head_size = n->head_size, .eps = n->eps});
-        in += width;
-        out += width;
+        in = eo_element_at(dtype, in, width);
+        out = eo_element_at_mutable(dtype, out, width);
     }
     for (uint64_t row = 0; n->copied && row < n->rows; row++)
-        memcpy(out + row * n->out_stride, in + row * n->in_stride, n->copied * sizeof(float));
+        memcpy(eo_element_at_mutable(dtype, out, row * n->out_stride), eo_element_at(dtype, in, row * n->in_stride),
+               n->copied * eo_dtype_bytes(dtype));
     return EO_OK;
 }
 
 eo_status eo_cpu_head_norm_backward(eo_team *team, const struct eo_head_norm_gradient *n)
 {
-    const float *in = n->in;
-    float *gradient = n->gradient;
+    const eo_dtype dtype = n->types.compute;
+    const void *in = n->in;
+    void *gradient = n->gradient;
     for (int k = 0; k < 2; k++) {
         const uint64_t width = (uint64_t)n->head_count[k] * n->head_size;
-        heads_backward(team, &(struct eo_head_rows){
+        heads_backward(team, dtype, &(struct eo_head_rows){
             .in = in, .weight = n->weight[k], .out = gradient, .in_stride = n->in_stride, .out_stride = n->stride,
             .sums = n->sums + (uint64_t)k * eo_head_norm_parts(n->rows) * n->head_size, .rows = n->rows,
             .part_rows = eo_head_norm_part_rows(n->rows), .head_count = n->head_count[k], .head_size = n->head_size,
             .eps = n->eps});
-        in += width;
-        gradient += width;
+        in = eo_element_at(dtype, in, width);
+        gradient = eo_element_at_mutable(dtype, gradient, width);
     }
     return EO_OK;
 }
@@ -134,10 +142,11 @@ eo_status eo_cpu_head_norm_backward(eo_team *team, const struct eo_head_norm_gra
  */
 struct norm_backward_job {
     struct eo_norm_part all;
-    float *weight_gradient, *bias_gradient, *scratch;
+    struct eo_types types;
+    void *weight_gradient, *bias_gradient;
+    float *scratch;
     uint64_t rows_per_part;
     bool accumulate;
-    const struct eo_kernel_table *kernels;
     void (*kernel)(const struct eo_norm_part *part);
 };
 
@@ -154,47 +163,49 @@ static void norm_backward_task(void *arg, uint32_t index)
     const uint64_t row = eo_split_min(index * job->rows_per_part, part.rows);
     const uint64_t width = part.width;
     part.rows = eo_split_min(job->rows_per_part, part.rows - row);
-    part.in += row * width;
+    const eo_dtype dtype = job->types.compute;
+    part.in = eo_element_at(dtype, part.in, row * width);
     part.mean = eo_row(part.mean, row, 1);
     part.rstd += row;
-    part.out_gradient += row * width;
-    part.skip_gradient = eo_row(part.skip_gradient, row, width);
-    part.in_gradient += row * width;
+    part.out_gradient = eo_element_at(dtype, part.out_gradient, row * width);
+    part.skip_gradient = eo_element_at(dtype, part.skip_gradient, row * width);
+    part.in_gradient = eo_element_at_mutable(dtype, part.in_gradient, row * width);
     part.weight_sums = job->scratch + (uint64_t)index * 2 * width;
     part.bias_sums = part.weight_sums + width;
     job->kernel(&part);
 }
 
-static void norm_combine(const struct norm_backward_job *job, float *gradient, const float *sums, uint64_t columns)
+/* The sums are in fp32 whatever the elements. */
+static void norm_combine(const struct norm_backward_job *job, void *gradient, const float *sums, uint64_t column)
 {
     const uint64_t width = job->all.width;
-    const struct eo_strip strip = {.rows = EO_NORM_PARTS,
-                                   .columns = columns,
+    const struct eo_strip strip = {.types = job->types,
+                                   .rows = EO_NORM_PARTS,
+                                   .columns = eo_split_min(EO_STRIP, width - column),
                                    .stride = 2 * width,
-                                   .sums = gradient,
+                                   .sums = eo_element_at_mutable(job->types.gradient, gradient, column),
                                    .accumulate = job->accumulate};
-    job->kernels->column_sums(&strip, sums);
+    eo_kernels_of(EO_DTYPE_FP32)->column_sums(&strip, sums + column);
 }
 
 static void norm_combine_task(void *arg, uint32_t index)
 {
     const struct norm_backward_job *job = arg;
     const uint64_t column = (uint64_t)index * EO_STRIP;
-    const uint64_t columns = eo_split_min(EO_STRIP, job->all.width - column);
-    norm_combine(job, job->weight_gradient + column, job->scratch + column, columns);
+    norm_combine(job, job->weight_gradient, job->scratch, column);
     if (job->bias_gradient != NULL)
-        norm_combine(job, job->bias_gradient + column, job->scratch + job->all.width + column, columns);
+        norm_combine(job, job->bias_gradient, job->scratch + job->all.width, column);
 }
 
 eo_status eo_cpu_norm_backward(eo_team *team, const struct eo_norm_gradient *n)
 {
-    const struct eo_kernel_table *kernels = eo_kernels();
+    const struct eo_kernel_table *kernels = eo_kernels_of(n->types.compute);
     struct norm_backward_job job = {
         .all = {.in = n->in, .mean = n->mean, .rstd = n->rstd, .weight = n->weight, .out_gradient = n->out_gradient,
                 .skip_gradient = n->skip_gradient, .in_gradient = n->in_gradient, .rows = n->rows, .width = n->width},
-        .weight_gradient = n->weight_gradient, .bias_gradient = n->centered ? n->bias_gradient : NULL,
+        .types = n->types, .weight_gradient = n->weight_gradient, .bias_gradient = n->centered ? n->bias_gradient : NULL,
         .scratch = n->scratch, .rows_per_part = eo_split_up(n->rows, EO_NORM_PARTS), .accumulate = n->accumulate,
-        .kernels = kernels, .kernel = n->centered ? kernels->layernorm_backward : kernels->rmsnorm_backward,
+        .kernel = n->centered ? kernels->layernorm_backward : kernels->rmsnorm_backward,
     };
     eo_team_run(team, EO_NORM_PARTS, norm_backward_task, &job);
     eo_team_run(team, (uint32_t)eo_split_up(n->width, EO_STRIP), norm_combine_task, &job);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Vectors of floats at the width of a level. level_*.c sets EO_LEVEL (512, 256, or 0: four floats, whatever the
- * machine has) and includes this, then the *_vector.h. All here is static: each level has its own.
+ * machine has) and includes this, then the *_vector.h. All here is static: each level has its own, and with
+ * EO_ELEMENT_BF16 another one, whose elements in memory are bf16. In registers all are floats.
  *
  * Loads and stores come in two forms: whole vectors, and the first `count` elements (what lies beyond is neither read
  * nor written; a load gives zeros there).
@@ -228,10 +229,60 @@ INLINE vf v_sigmoid(vf x)
     return v_sigmoid_of_negated(v_set(0) - x);
 }
 
+/*
+ * bf16, bit for bit as in layers/element.h: ties go away from zero, a NaN is made quiet. The processor's own conversion
+ * (vcvtneps2bf16) rounds ties to even, so it is of no use here.
+ */
+typedef uint16_t vh __attribute__((vector_size(2 * V)));
+
+INLINE vf floats_of(vh v)
+{
+    return (vf)(__builtin_convertvector(v, vu) << 16);
+}
+
+INLINE vh halves_of(vf v)
+{
+    const vu bits = (vu)v, is_nan = (vu)(v != v);
+    return __builtin_convertvector((((bits + 0x8000u) & ~is_nan) | ((bits | 0x400000u) & is_nan)) >> 16, vh);
+}
+
+INLINE vf v_load_bf16(const uint16_t *p)
+{
+    vh v;
+    memcpy(&v, p, sizeof(v));
+    return floats_of(v);
+}
+
+INLINE void v_store_bf16(uint16_t *p, vf v)
+{
+    const vh halves = halves_of(v);
+    memcpy(p, &halves, sizeof(halves));
+}
+
+INLINE vf v_load_bf16_part(const uint16_t *p, uint64_t count)
+{
+    vh v = {0};
+    for (uint64_t i = 0; i < count; i++)
+        v[i] = p[i];
+    return floats_of(v);
+}
+
+INLINE void v_store_bf16_part(uint16_t *p, vf v, uint64_t count)
+{
+    const vh halves = halves_of(v);
+    for (uint64_t i = 0; i < count; i++)
+        p[i] = halves[i];
+}
+
 /* Loads and stores of a loop's body that serves whole vectors (whole true, a constant) and the rest of a row. */
 INLINE vf load_n(const float *p, bool whole, uint64_t count)
 {
     return whole ? v_load(p) : v_load_part(p, count);
+}
+
+INLINE vf load_bf16_n(const uint16_t *p, bool whole, uint64_t count)
+{
+    return whole ? v_load_bf16(p) : v_load_bf16_part(p, count);
 }
 
 INLINE void store_n(float *p, vf v, bool whole, uint64_t count)
@@ -240,6 +291,30 @@ INLINE void store_n(float *p, vf v, bool whole, uint64_t count)
         v_store(p, v);
     else
         v_store_part(p, v, count);
+}
+
+INLINE void store_bf16_n(uint16_t *p, vf v, bool whole, uint64_t count)
+{
+    if (whole)
+        v_store_bf16(p, v);
+    else
+        v_store_bf16_part(p, v, count);
+}
+
+/* What the kernels' `void *` operands hold. */
+#ifdef EO_ELEMENT_BF16
+typedef uint16_t element;
+#else
+typedef float element;
+#endif
+
+INLINE float float_of(element x)
+{
+#ifdef EO_ELEMENT_BF16
+    return eo_element_from_bf16(x);
+#else
+    return x;
+#endif
 }
 
 /*
@@ -260,7 +335,11 @@ INLINE void store_n(float *p, vf v, bool whole, uint64_t count)
         }                                 \
     } while (0)
 
-#define LOAD(p)     load_n((p), whole, left)
-#define STORE(p, v) store_n((p), (v), whole, left)
+/* Of floats or of bf16, as the pointer says: sums and tables are floats beside elements of either type. */
+#define OF_POINTER(p, floats, halves) \
+    _Generic((p), const float *: floats, float *: floats, const uint16_t *: halves, uint16_t *: halves)
+#define LOAD_WHOLE(p) OF_POINTER(p, v_load, v_load_bf16)(p)
+#define LOAD(p)       OF_POINTER(p, load_n, load_bf16_n)((p), whole, left)
+#define STORE(p, v)   OF_POINTER(p, store_n, store_bf16_n)((p), (v), whole, left)
 
 #endif
