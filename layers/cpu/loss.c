@@ -21,14 +21,11 @@ static void loss_row(const struct loss_job *job, uint64_t row, bool last)
     const float target_logit = eo_element_load(dtype, logits, target);
     float max = 0;
     float sum = 0;
-    job->kernels->softmax_sum(logits, last ? NULL : eo_element_at(dtype, logits, l->stride), l->vocabulary, &max, &sum);
+    job->kernels->softmax_sum(logits, last ? NULL : eo_element_at(dtype, logits, l->stride), l->vocabulary,
+                              l->backward, &max, &sum);
     l->losses[row] = (float)(log(sum) + max - (double)target_logit);
-    if (!l->backward)
-        return;
-    float gradient = target_logit; /* in fp32, so that it is rounded once, less the scale */
-    eo_kernels_of(EO_DTYPE_FP32)->softmax_gradient(&gradient, 1, max, l->scale / sum);
-    job->kernels->softmax_gradient(logits, l->vocabulary, max, l->scale / sum);
-    eo_element_store(dtype, logits, target, gradient - l->scale);
+    if (l->backward)
+        job->kernels->softmax_gradient(logits, l->vocabulary, max, l->scale / sum, target, l->scale);
 }
 
 static void loss_task(void *arg, uint32_t index)

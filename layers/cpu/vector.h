@@ -235,6 +235,48 @@ INLINE vf v_sigmoid(vf x)
  */
 typedef uint16_t vh __attribute__((vector_size(2 * V)));
 
+#if EO_LEVEL == 512
+
+INLINE vf floats_of(vh v)
+{
+    return (vf)((vu)_mm512_cvtepu16_epi32((__m256i)v) << 16);
+}
+
+INLINE vh halves_of(vf v)
+{
+    const vu bits = (vu)v;
+    const __mmask16 is_number = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_ORD_Q);
+    const vu rounded = (vu)_mm512_mask_mov_epi32((__m512i)(bits | 0x400000u), is_number, (__m512i)(bits + 0x8000u));
+    return (vh)_mm512_cvtepi32_epi16((__m512i)(rounded >> 16));
+}
+
+INLINE vf v_load_bf16_part(const uint16_t *p, uint64_t count)
+{
+    return floats_of((vh)_mm256_maskz_loadu_epi16((__mmask16)((1u << count) - 1), p));
+}
+
+INLINE void v_store_bf16_part(uint16_t *p, vf v, uint64_t count)
+{
+    _mm256_mask_storeu_epi16(p, (__mmask16)((1u << count) - 1), (__m256i)halves_of(v));
+}
+
+#else
+
+#if EO_LEVEL == 256
+INLINE vf floats_of(vh v)
+{
+    return (vf)((vu)_mm256_cvtepu16_epi32((__m128i)v) << 16);
+}
+
+INLINE vh halves_of(vf v)
+{
+    const vu bits = (vu)v;
+    const __m256 is_nan = _mm256_cmp_ps((__m256)v, (__m256)v, _CMP_UNORD_Q);
+    const vu rounded = (vu)_mm256_blendv_ps((__m256)(bits + 0x8000u), (__m256)(bits | 0x400000u), is_nan);
+    const __m256i high = (__m256i)(rounded >> 16);
+    return (vh)_mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+#else
 INLINE vf floats_of(vh v)
 {
     return (vf)(__builtin_convertvector(v, vu) << 16);
@@ -242,22 +284,11 @@ INLINE vf floats_of(vh v)
 
 INLINE vh halves_of(vf v)
 {
-    const vu bits = (vu)v, is_nan = (vu)(v != v);
-    return __builtin_convertvector((((bits + 0x8000u) & ~is_nan) | ((bits | 0x400000u) & is_nan)) >> 16, vh);
+    const vu bits = (vu)v;
+    const vf rounded = v_pick(v != v, (vf)(bits | 0x400000u), (vf)(bits + 0x8000u));
+    return __builtin_convertvector((vu)rounded >> 16, vh);
 }
-
-INLINE vf v_load_bf16(const uint16_t *p)
-{
-    vh v;
-    memcpy(&v, p, sizeof(v));
-    return floats_of(v);
-}
-
-INLINE void v_store_bf16(uint16_t *p, vf v)
-{
-    const vh halves = halves_of(v);
-    memcpy(p, &halves, sizeof(halves));
-}
+#endif
 
 INLINE vf v_load_bf16_part(const uint16_t *p, uint64_t count)
 {
@@ -272,6 +303,21 @@ INLINE void v_store_bf16_part(uint16_t *p, vf v, uint64_t count)
     const vh halves = halves_of(v);
     for (uint64_t i = 0; i < count; i++)
         p[i] = halves[i];
+}
+
+#endif
+
+INLINE vf v_load_bf16(const uint16_t *p)
+{
+    vh v;
+    memcpy(&v, p, sizeof(v));
+    return floats_of(v);
+}
+
+INLINE void v_store_bf16(uint16_t *p, vf v)
+{
+    const vh halves = halves_of(v);
+    memcpy(p, &halves, sizeof(halves));
 }
 
 /* Loads and stores of a loop's body that serves whole vectors (whole true, a constant) and the rest of a row. */
@@ -338,8 +384,9 @@ INLINE float float_of(element x)
 /* Of floats or of bf16, as the pointer says: sums and tables are floats beside elements of either type. */
 #define OF_POINTER(p, floats, halves) \
     _Generic((p), const float *: floats, float *: floats, const uint16_t *: halves, uint16_t *: halves)
-#define LOAD_WHOLE(p) OF_POINTER(p, v_load, v_load_bf16)(p)
-#define LOAD(p)       OF_POINTER(p, load_n, load_bf16_n)((p), whole, left)
-#define STORE(p, v)   OF_POINTER(p, store_n, store_bf16_n)((p), (v), whole, left)
+#define LOAD_WHOLE(p)     OF_POINTER(p, v_load, v_load_bf16)(p)
+#define LOAD(p)           OF_POINTER(p, load_n, load_bf16_n)((p), whole, left)
+#define STORE_WHOLE(p, v) OF_POINTER(p, v_store, v_store_bf16)((p), (v))
+#define STORE(p, v)       OF_POINTER(p, store_n, store_bf16_n)((p), (v), whole, left)
 
 #endif
