@@ -324,7 +324,7 @@ struct eo_kernel_ops {
     uint64_t (*attention_scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape,
                                         uint32_t thread_count); /* both directions */
     uint64_t (*embedding_scratch_bytes)(uint64_t rows, uint64_t width, uint64_t vocabulary);
-    /* Of products with at most these sizes. */
+    /* Of products with at most these sizes; NULL: none. */
     uint64_t (*multiply_scratch_bytes)(uint64_t m, uint64_t n, uint64_t k, uint32_t thread_count);
 
     /*

@@ -209,12 +209,14 @@ EO_EXPORT EO_NODISCARD eo_status eo_product_measure(eo_team *team, const eo_prod
 EO_EXPORT const char *eo_transformer_kernels(const eo_transformer *transformer);
 
 /*
- * Which kernels of the CPU were picked for fp32: "avx512", "avx2" or "plain"; and a way to force a slower one, for tests
- * (process-wide, before any use). "reference" takes the kernels in plain C that bf16 runs on; models that exist keep
- * theirs. EO_ERR_UNSUPPORTED: this machine cannot run it.
+ * The instruction set of the CPU that kernels use: "amx", "avx512_bf16", "avx512", "avx2" or "plain". The first two differ
+ * from the third in their products of bf16. `select` forces a slower one, for tests (process-wide, before any use);
+ * "reference" takes the kernels in plain C. Models that exist keep theirs. EO_ERR_UNSUPPORTED: this machine cannot run it.
+ * `at` counts the names that this machine can run, best first; NULL behind the last.
  */
 EO_EXPORT const char *eo_kernels_name(void);
 EO_EXPORT EO_NODISCARD eo_status eo_kernels_select(const char *name);
+EO_EXPORT const char *eo_kernels_at(uint32_t index);
 
 #ifdef __cplusplus
 }

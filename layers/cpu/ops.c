@@ -3,6 +3,7 @@
  * The tables "cpu", of fp32 and of bf16.
  */
 #include "layers/cpu/kernels.h"
+#include "layers/cpu/product_tiles.h"
 #include "layers/kernel_table.h"
 #include "layers/reference/kernels.h"
 
@@ -30,24 +31,14 @@ static eo_status head_norm_weights(eo_team *team, const struct eo_head_norm_weig
     return EO_OK;
 }
 
-/* ---- products and attention in bf16: still the reference's ---- */
-
-/* GELU is taken by the kernel of gelu_forward, so that a recompute gives the same bits. */
-static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *p)
+/* Products take bf16 by packed operands, fp32 by oneDNN. */
+static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
 {
-    if (p->epilogue != EO_EPILOGUE_BIAS_GELU)
-        return eo_kernels_reference_ops.multiply(team, p);
-    struct eo_multiply product = *p;
-    product.c = p->aux;
-    product.c_stride = p->aux_stride;
-    product.epilogue = EO_EPILOGUE_BIAS;
-    const eo_status status = eo_kernels_reference_ops.multiply(team, &product);
-    for (uint64_t row = 0; row < p->m && status >= 0; row++)
-        (void)eo_cpu_gelu_forward(NULL, &(struct eo_gelu){
-            .types = p->types, .out = eo_element_at_mutable(EO_DTYPE_BF16, p->c, row * p->c_stride),
-            .in = eo_element_at(EO_DTYPE_BF16, p->aux, row * p->aux_stride), .rows = 1, .width = p->n});
-    return status;
+    eo_product_run(team, eo_tiles_bf16(), product);
+    return EO_OK;
 }
+
+/* ---- attention in bf16: still the reference's ---- */
 
 static uint64_t attention_bf16_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
                                              uint32_t thread_count)
@@ -108,6 +99,7 @@ const struct eo_kernel_ops eo_kernels_cpu_bf16_ops = {
     .fused_epilogues = true,
     .supports = supports_bf16,
     .attention_scratch_bytes = attention_bf16_scratch_bytes,
+    .multiply_scratch_bytes = eo_product_scratch_bytes,
     .multiply = multiply_bf16,
     .attention_forward = attention_bf16_forward,
     .attention_backward = attention_bf16_backward,

@@ -8,6 +8,7 @@
  * linked: an oneDNN built without it has no such symbol, and needs none.
  */
 #include "layers/cpu/kernels.h"
+#include "layers/cpu/product_tiles.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,6 +17,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
+#include "layers/kernel_table.h"
 #include "layers/split.h"
 
 static int (*omp_get_max)(void);
@@ -107,8 +109,9 @@ static void *measure_operand(eo_dtype dtype, uint64_t rows, uint64_t columns)
 
 static eo_status measure_runs(eo_team *team, const struct eo_multiply *product, double *flops_per_s)
 {
-    const struct eo_kernel_ops *kernels =
-        product->types.compute == EO_DTYPE_FP32 ? &eo_kernels_cpu_ops : &eo_kernels_reference_ops;
+    const struct eo_kernel_ops *kernels = eo_kernels_reference_selected()                 ? &eo_kernels_reference_ops
+                                          : product->types.compute == EO_DTYPE_FP32 ? &eo_kernels_cpu_ops
+                                                                                    : &eo_kernels_cpu_bf16_ops;
     double best = 0;
     for (int run = 0; run < MEASURE_RUNS; run++) {
         const double begin = seconds_now();
@@ -128,6 +131,7 @@ eo_status eo_cpu_product_measure(eo_team *team, const eo_product *p, double *flo
     void *a = measure_operand(p->dtype, p->m, p->k);
     void *b = measure_operand(p->dtype, p->k, p->n);
     void *c = measure_operand(p->dtype, p->m, p->n);
+    void *scratch = aligned_alloc(64, eo_product_scratch_bytes(p->m, p->n, p->k, eo_team_thread_count(team)));
     const struct eo_multiply product = {
         .types = {p->dtype, EO_DTYPE_FP32},
         .c = c,
@@ -137,12 +141,14 @@ eo_status eo_cpu_product_measure(eo_team *team, const eo_product *p, double *flo
         .m = p->m,
         .n = p->n,
         .k = p->k,
+        .scratch = scratch,
     };
     eo_status status = EO_ERR_NO_MEMORY;
-    if (a != NULL && b != NULL && c != NULL)
+    if (a != NULL && b != NULL && c != NULL && scratch != NULL)
         status = measure_runs(team, &product, flops_per_s);
     free(a);
     free(b);
     free(c);
+    free(scratch);
     return status;
 }

@@ -50,6 +50,9 @@ extern const struct eo_tiles eo_tiles_avx512_bf16;
 extern const struct eo_tiles eo_tiles_amx;
 #endif
 
+/* Of the level in use (see kernel_table.h). */
+const struct eo_tiles *eo_tiles_bf16(void);
+
 /* The elements of an operand that go into one unit. */
 static inline uint32_t eo_tiles_unit_elements(const struct eo_tiles *tiles)
 {

@@ -115,7 +115,7 @@ static eo_status in_products(const struct pass *pass, const struct half *half, c
             product.c = half_tensor_of(pass, half, HALF_MID);
             product.c_stride = shape->mid_width;
         }
-        EO_TRY(pass->kernels->multiply(pass->team, &product));
+        EO_TRY(pass_multiply(pass, &product));
     }
     return EO_OK;
 }
@@ -125,7 +125,7 @@ static eo_status out_product(const struct pass *pass, const struct half *half, c
 {
     const uint64_t width = pass->transformer->params.config.width;
     const uint64_t mid_width = half_shape_of(pass->transformer, half)->mid_width;
-    return pass->kernels->multiply(pass->team, &(struct eo_multiply){
+    return pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .c = output,
         .c_stride = width,
@@ -219,7 +219,7 @@ static eo_status out_product_backward(const struct pass *pass, const struct half
         product.aux_stride = shape->inner_width;
         product.c = to->inner;
     }
-    return pass->kernels->multiply(pass->team, &product);
+    return pass_multiply(pass, &product);
 }
 
 /* ... and on to that of its norm. */
@@ -236,7 +236,7 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
         EO_TRY(eo_half_operation_backward(pass, half, &w));
     const void *inner_gradient = to.inner;
     for (uint32_t i = 0; i < shape->in_count; i++) {
-        EO_TRY(pass->kernels->multiply(pass->team, &(struct eo_multiply){
+        EO_TRY(pass_multiply(pass, &(struct eo_multiply){
             .types = pass->types,
             .c = to.norm,
             .c_stride = width,
@@ -256,7 +256,7 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
 static eo_status weight_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t d_stride,
                                  uint64_t out, const void *input, uint64_t in)
 {
-    return pass->kernels->multiply(pass->team, &(struct eo_multiply){
+    return pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .weight_gradient = true,
         .c = gradient,

@@ -35,9 +35,10 @@ static void take_buffers(struct eo_decoder *d)
     const eo_transformer *t = d->transformer;
     const uint64_t rows = rows_at_once(t), element = eo_dtype_bytes(t->types.compute), width = t->params.config.width;
     void *stream[STREAMS];
-    d->memory = take(d, (t->head.scratch + 1) * sizeof(*d->memory)); /* the head's are the last that a pass writes */
+    const uint64_t places = (t->product_scratch == NO_BUFFER ? t->head.scratch : t->product_scratch) + 1; /* the last */
+    d->memory = take(d, places * sizeof(*d->memory));
     if (d->base)
-        memset(d->memory, 0, (t->head.scratch + 1) * sizeof(*d->memory));
+        memset(d->memory, 0, places * sizeof(*d->memory));
     for (int i = 0; i < STREAMS; i++)
         stream[i] = take(d, rows * width * element);
     for (uint32_t h = 0; h <= t->half_count; h++)
@@ -55,6 +56,7 @@ static void take_buffers(struct eo_decoder *d)
     place(d, t->head.norm, take(d, width * element));
     place(d, t->head.stats, take(d, 2 * sizeof(float)));
     place(d, t->head.logits, take(d, t->head.logit_stride * element));
+    place(d, t->product_scratch, take(d, eo_transformer_product_scratch_bytes(t, rows)));
 }
 
 static void take_cache(struct eo_decoder *d)

@@ -84,6 +84,7 @@ struct eo_transformer {
     uint32_t rope_buffer;         /* the same on a device with memory of its own; NO_BUFFER: not needed */
     uint32_t tokens, targets;     /* buffers: params.token_slots x batch x seq, always live */
     uint32_t embedding_scratch;   /* NO_BUFFER: none */
+    uint32_t product_scratch;     /* always live, of any product; NO_BUFFER: none */
     uint32_t half_count;
     uint32_t position_count;
     struct half_shape shape[2];   /* MLP, attention */
@@ -156,6 +157,14 @@ static inline void *pass_at(const struct pass *pass, void *values, uint64_t inde
     return eo_element_at_mutable(pass->types.compute, values, index);
 }
 
+static inline eo_status pass_multiply(const struct pass *pass, const struct eo_multiply *product)
+{
+    struct eo_multiply p = *product;
+    const uint32_t scratch = pass->transformer->product_scratch;
+    p.scratch = scratch == NO_BUFFER ? NULL : pass_memory(pass, scratch);
+    return pass->kernels->multiply(pass->team, &p);
+}
+
 static inline struct eo_operand operand_plain(const void *values, uint64_t stride)
 {
     return (struct eo_operand){values, stride, false};
@@ -221,6 +230,9 @@ struct half_output {
 };
 struct half_output eo_half_output(const struct pass *pass, const struct half *half, uint32_t i);
 uint64_t eo_half_output_stride(const eo_transformer *t, const struct half *half, uint32_t i);
+
+/* Of the product scratch, for passes of so many tokens; 0: none. */
+uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t rows);
 
 struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint32_t batch, uint32_t seq);
 

@@ -59,7 +59,7 @@ static eo_status chunk_logits(const struct pass *pass, const struct chunk *chunk
     const uint64_t width = t->params.config.width;
     const struct eo_norm norm = chunk_norm(pass, chunk);
     EO_TRY(pass->kernels->norm_forward(pass->team, &norm));
-    return pass->kernels->multiply(pass->team, &(struct eo_multiply){
+    return pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .c = chunk->logits,
         .c_stride = head->logit_stride,
@@ -101,7 +101,7 @@ static eo_status chunk_first(const struct pass *pass, const struct chunk *chunk,
     const uint64_t width = t->params.config.width;
     EO_TRY(chunk_logits(pass, chunk));
     EO_TRY(chunk_loss(pass, chunk, targets, true));
-    return pass->kernels->multiply(pass->team, &(struct eo_multiply){
+    return pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .c = stream_gradient_of(pass, chunk),
         .c_stride = width,
@@ -121,7 +121,7 @@ static eo_status chunk_gradients(const struct pass *pass, const struct chunk *ch
     const struct eo_norm forward = chunk_norm(pass, chunk);
     const bool accumulate = chunk->first > 0;
     void *gradient = stream_gradient_of(pass, chunk);
-    EO_TRY(pass->kernels->multiply(pass->team, &(struct eo_multiply){
+    EO_TRY(pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .weight_gradient = true,
         .c = pass_gradient(pass, head->weight),

@@ -103,7 +103,7 @@ const char *eo_transformer_kernels(const eo_transformer *transformer)
     if (!transformer)
         return "";
     const struct eo_kernel_ops *kernels = transformer->kernels;
-    return kernels == &eo_kernels_cpu_ops || kernels == &eo_kernels_cpu_bf16_ops ? eo_kernels()->name : kernels->name;
+    return kernels == &eo_kernels_cpu_ops ? eo_kernels()->name : kernels == &eo_kernels_cpu_bf16_ops ? eo_kernels_name() : kernels->name;
 }
 
 /* ---- what a pass is called with ---- */

@@ -206,12 +206,9 @@ static void describe(const struct settings *settings, struct tool_comparison *co
     if (file)
         fclose(file);
     const struct tool_options *o = &settings->common;
-    const bool is_fp32 = o->plan.dtype == EO_DTYPE_FP32 && o->plan.reduce_dtype == EO_DTYPE_FP32;
     snprintf(comparison->machine, sizeof(comparison->machine), "%s, %u core%s, kernels %s", model, tool_core_count(),
              tool_plural(tool_core_count()),
-             tool_options_on_gpu(o) ? o->plan.device
-             : is_fp32              ? eo_kernels_name()
-                                    : "reference");
+             tool_options_on_gpu(o) ? o->plan.device : eo_kernels_name());
 }
 
 static eo_status write_json(const struct settings *settings, const struct tool_comparison *comparison,
