@@ -206,9 +206,12 @@ static void describe(const struct settings *settings, struct tool_comparison *co
     if (file)
         fclose(file);
     const struct tool_options *o = &settings->common;
+    const bool has_vectors = o->plan.dtype == EO_DTYPE_BF16 || o->plan.reduce_dtype == EO_DTYPE_FP32;
     snprintf(comparison->machine, sizeof(comparison->machine), "%s, %u core%s, kernels %s", model, tool_core_count(),
              tool_plural(tool_core_count()),
-             tool_options_on_gpu(o) ? o->plan.device : eo_kernels_name());
+             tool_options_on_gpu(o) ? o->plan.device
+             : has_vectors          ? eo_kernels_name()
+                                    : "reference");
 }
 
 static eo_status write_json(const struct settings *settings, const struct tool_comparison *comparison,

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { OPERANDS_MAX = 256, PATTERN = 0x5a };
+enum { OPERANDS_MAX = 2048, PATTERN = 0x5a };
 
 static struct {
     unsigned char *base;

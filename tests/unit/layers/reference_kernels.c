@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table "reference", in fp32 and in bf16, each kernel against that of the table "cpu" in fp32.
- * Method: operands are rounded to the element type first and "cpu" is given the rounded values, so that the rest is the
+ * The table "reference", in fp32 and in bf16, and the table "cpu" in bf16 at every level, each kernel against that of the
+ * table "cpu" in fp32. Method: operands are rounded to the element type first and "cpu" is given the rounded values, so that the rest is the
  * rounding of fp32 sums and of one store: 2^-9 of the value in bf16. Sizes have odd ends; teams of none and of 3 threads;
  * operands end at a closed page.
  */
@@ -14,14 +14,21 @@
 #include "kernel_fixture.h"
 #include "layers/reference/kernels.h"
 
+enum table { REFERENCE, PLAIN, AVX2, AVX512 }; /* the last three: "cpu" at that level */
+
 struct kernel_case {
+    enum table table;
     struct eo_types types;
     uint32_t threads; /* 0: no team */
 };
 
+#define HALF_CASES(table)                                                                           \
+    {table, {EO_DTYPE_BF16, EO_DTYPE_FP32}, 0}, {table, {EO_DTYPE_BF16, EO_DTYPE_BF16}, 0},         \
+        {table, {EO_DTYPE_BF16, EO_DTYPE_FP32}, 3}, {table, {EO_DTYPE_BF16, EO_DTYPE_BF16}, 3}
+
 static struct kernel_case kernel_cases[] = {
-    {{EO_DTYPE_FP32, EO_DTYPE_FP32}, 0}, {{EO_DTYPE_BF16, EO_DTYPE_FP32}, 0}, {{EO_DTYPE_BF16, EO_DTYPE_BF16}, 0},
-    {{EO_DTYPE_FP32, EO_DTYPE_FP32}, 3}, {{EO_DTYPE_BF16, EO_DTYPE_FP32}, 3}, {{EO_DTYPE_BF16, EO_DTYPE_BF16}, 3},
+    {REFERENCE, {EO_DTYPE_FP32, EO_DTYPE_FP32}, 0}, {REFERENCE, {EO_DTYPE_FP32, EO_DTYPE_FP32}, 3},
+    HALF_CASES(REFERENCE), HALF_CASES(PLAIN), HALF_CASES(AVX2), HALF_CASES(AVX512),
 };
 
 #define KERNEL_TEST(name)                                                                                             \
@@ -31,11 +38,17 @@ static struct kernel_case kernel_cases[] = {
     }                                                                                                                 \
     ParameterizedTest(struct kernel_case *c, reference, name)
 
-static const struct eo_kernel_ops *const ops = &eo_kernels_reference_ops, *const cpu = &eo_kernels_cpu_ops;
+static const struct eo_kernel_ops *ops = &eo_kernels_reference_ops, *const cpu = &eo_kernels_cpu_ops;
 
+/* Also chooses the table. A level that this machine lacks leaves the best one. */
 static eo_team *team_of(const struct kernel_case *c)
 {
+    static const char *const levels[] = {[PLAIN] = "plain", [AVX2] = "avx2", [AVX512] = "avx512"};
     eo_team *team = NULL;
+    if (c->table != REFERENCE) {
+        (void)!eo_kernels_select(levels[c->table]);
+        ops = &eo_kernels_cpu_bf16_ops;
+    }
     if (c->threads > 0)
         cr_assert_eq(eo_team_create(&team, c->threads), EO_OK);
     return team;
@@ -486,7 +499,8 @@ KERNEL_TEST(embeddings_match_both_ways)
         struct eo_embedding_gradient backward = {
             .types = c->types, .token_gradient = d_table, .position_gradient = with_positions ? d_positions : NULL,
             .out_gradient = d.values, .tokens = tokens, .rows = ROWS, .width = WIDTH, .vocabulary = VOCABULARY,
-            .positions = POSITIONS, .seq = SEQ};
+            .positions = POSITIONS, .seq = SEQ,
+            .scratch = guarded_bytes(cpu->embedding_scratch_bytes(ROWS, WIDTH, VOCABULARY))};
         cr_assert_eq(ops->embedding_backward(team, &backward), EO_OK);
         backward.types = FP32;
         backward.token_gradient = d_expected;
@@ -543,6 +557,7 @@ KERNEL_TEST(what_is_not_finite_is_found)
     static const float spoilers[] = {NAN, INFINITY, -INFINITY};
     const eo_dtype dtype = c->types.compute;
     const int32_t target = 3;
+    eo_team_destroy(&(eo_team *){team_of(c)});
     for (size_t i = 0; i < sizeof(spoilers) / sizeof(spoilers[0]); i++) {
         struct operand values = operand(dtype, COUNT, -1, 1);
         bool is_finite = false;
