@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernels of the CPU in bf16, at every level: conversions, and each kernel against the table "cpu" in fp32.
- * Method: fp32 is given the values that bf16 holds, so what remains is the rounding of fp32 sums and one store, 2^-8 of the
+ * The kernels of the CPU in bf16, at every level: conversions, and each kernel against the table "reference" in
+ * fp32. Method: fp32 is given the values that bf16 holds, so what remains is the rounding of fp32 sums and one store, 2^-8 of the
  * value. Sizes lie around every vector width and are cut into several tasks; teams of 1 to 3 threads must agree to the bit;
  * operands end at a closed page.
  */
@@ -156,7 +156,7 @@ static void check_level(kernel_call *kernel, const struct call *exact, eo_dtype 
 
 static void check_kernel(kernel_call *kernel, const struct inputs *in)
 {
-    struct call exact = {.ops = &eo_kernels_cpu_ops, .types = FP32, .in = in};
+    struct call exact = {.ops = &eo_kernels_reference_ops, .types = FP32, .in = in};
     kernel(&exact);
     for (size_t level = 0; level < LEVELS; level++) {
         if (eo_kernels_select(level_names[level]) == EO_ERR_UNSUPPORTED)
