@@ -57,7 +57,8 @@ static void zero(eo_team *team, void *values, uint64_t bytes)
     eo_team_run(team, (uint32_t)eo_split_up(bytes, ZERO_BYTES), zero_task, &zeros);
 }
 
-/* The rows of a token form a chain, in their order: each is summed as a whole, and rounded once. */
+/* In bf16 the rows of a token form a chain, in their order: its sum is taken as a whole and rounded once. In fp32 the rows
+ * are added where the sum is to be, which needs no scratch: `first` and `next` are NULL. */
 struct embedding_columns {
     const struct eo_embedding_gradient *all;
     uint32_t *first; /* [vocabulary] row of a token */
@@ -65,7 +66,7 @@ struct embedding_columns {
     uint64_t columns_per_task;
 };
 
-uint64_t eo_cpu_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary)
+uint64_t eo_cpu_embedding_bf16_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary)
 {
     (void)width;
     return (vocabulary + rows) * sizeof(uint32_t);
@@ -90,10 +91,11 @@ static void embedding_strip(const struct embedding_columns *job, uint64_t column
     struct eo_strip strip = {.types = e->types, .columns = columns, .stride = e->width};
     for (uint64_t row = 0; row < e->rows; row++) {
         const uint64_t token = (uint64_t)(uint32_t)e->tokens[row];
-        if (job->first[token] != row)
-            continue;
         strip.sums = eo_element_at_mutable(e->types.gradient, e->token_gradient, token * e->width + column);
-        kernels->chain_sums(&strip, gradients, job->next, (uint32_t)row);
+        if (job->first == NULL)
+            kernels->add(strip.sums, strip.sums, eo_element_at(EO_DTYPE_FP32, gradients, row * e->width), columns);
+        else if (job->first[token] == row)
+            kernels->chain_sums(&strip, gradients, job->next, (uint32_t)row);
     }
     strip.rows = e->rows / e->seq;
     strip.stride = e->seq * e->width;
@@ -117,10 +119,12 @@ eo_status eo_cpu_embedding_backward(eo_team *team, const struct eo_embedding_gra
 {
     /* How the columns are cut changes no result, so it may follow the team. */
     const uint64_t parts = eo_team_thread_count(team), row_bytes = e->width * eo_dtype_bytes(e->types.gradient);
-    uint32_t *scratch = e->scratch;
-    struct embedding_columns job = {e, scratch, scratch + e->vocabulary,
-                                    eo_split_up(eo_split_up(e->width, parts), 16) * 16};
-    chain_rows(&job);
+    struct embedding_columns job = {.all = e, .columns_per_task = eo_split_up(eo_split_up(e->width, parts), 16) * 16};
+    if (e->types.compute == EO_DTYPE_BF16) {
+        job.first = e->scratch;
+        job.next = job.first + e->vocabulary;
+        chain_rows(&job);
+    }
     zero(team, e->token_gradient, e->vocabulary * row_bytes);
     if (e->position_gradient != NULL)
         zero(team, (char *)e->position_gradient + e->seq * row_bytes, (e->positions - e->seq) * row_bytes);

@@ -36,8 +36,8 @@ uint64_t eo_cpu_attention_scratch_bytes(struct eo_types types, const struct eo_a
 eo_status eo_cpu_attention_forward(eo_team *team, const struct eo_attention *attention);
 eo_status eo_cpu_attention_backward(eo_team *team, const struct eo_attention *attention);
 
-/* Chains of the rows of each token. */
-uint64_t eo_cpu_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);
+/* Chains of the rows of each token; fp32 needs none. */
+uint64_t eo_cpu_embedding_bf16_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);
 eo_status eo_cpu_embedding_forward(eo_team *team, const struct eo_embedding *embedding);
 eo_status eo_cpu_embedding_backward(eo_team *team, const struct eo_embedding_gradient *embedding);
 eo_status eo_cpu_cross_entropy(eo_team *team, const struct eo_loss *loss);

@@ -24,6 +24,14 @@ static uint64_t column_scratch_bytes(uint64_t rows, uint64_t width)
     return 0;
 }
 
+static uint64_t embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary)
+{
+    (void)rows;
+    (void)width;
+    (void)vocabulary;
+    return 0;
+}
+
 static eo_status head_norm_weights(eo_team *team, const struct eo_head_norm_weights *w)
 {
     (void)team; /* a few thousand sums */
@@ -62,7 +70,6 @@ static eo_status attention_bf16_backward(eo_team *team, const struct eo_attentio
     .host_memory = true,                                \
     .norm_scratch_bytes = eo_cpu_norm_scratch_bytes,    \
     .column_scratch_bytes = column_scratch_bytes,       \
-    .embedding_scratch_bytes = eo_cpu_embedding_scratch_bytes, \
     .residual_add = eo_cpu_residual_add,                \
     .column_sums = eo_cpu_column_sums,                  \
     .gelu_forward = eo_cpu_gelu_forward,                \
@@ -87,6 +94,7 @@ const struct eo_kernel_ops eo_kernels_cpu_ops = {
     .gradients_in_place = true,
     .supports = supports_fp32,
     .attention_scratch_bytes = eo_cpu_attention_scratch_bytes,
+    .embedding_scratch_bytes = embedding_scratch_bytes,
     .multiply = eo_cpu_multiply,
     .bias_add = eo_cpu_bias_add,
     .gelu_backward = eo_cpu_gelu_backward,
@@ -100,6 +108,7 @@ const struct eo_kernel_ops eo_kernels_cpu_bf16_ops = {
     .supports = supports_bf16,
     .attention_scratch_bytes = attention_bf16_scratch_bytes,
     .multiply_scratch_bytes = eo_product_scratch_bytes,
+    .embedding_scratch_bytes = eo_cpu_embedding_bf16_scratch_bytes,
     .multiply = multiply_bf16,
     .attention_forward = attention_bf16_forward,
     .attention_backward = attention_bf16_backward,

@@ -257,7 +257,7 @@ static void run_embedding_backward(struct operands *o)
     check(ops->embedding_backward(o->team, &(struct eo_embedding_gradient){
         .types = FP32, .token_gradient = o->table_gradient, .position_gradient = o->wide[0],
         .out_gradient = o->narrow[0], .tokens = o->tokens, .rows = ROWS, .width = WIDTH, .vocabulary = VOCABULARY,
-        .positions = 1024, .seq = SEQ, .scratch = o->scratch}));
+        .positions = 1024, .seq = SEQ}));
 }
 
 static void cross_entropy(struct operands *o, bool backward)

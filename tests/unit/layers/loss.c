@@ -15,7 +15,6 @@ struct embedding_data {
     uint64_t width;
     const int32_t *tokens;
     const float *tables, *out_gradient; /* tables: of tokens, then of positions */
-    void *scratch;
     bool positions;
 };
 
@@ -36,7 +35,7 @@ static void run_embedding_backward(const struct eo_kernel_ops *ops, eo_team *tea
     cr_assert_eq(ops->embedding_backward(team, &(struct eo_embedding_gradient){
         .types = FP32, .token_gradient = out, .position_gradient = d->positions ? out + VOCABULARY * d->width : NULL,
         .out_gradient = d->out_gradient, .tokens = d->tokens, .rows = ROWS, .width = d->width, .vocabulary = VOCABULARY,
-        .positions = POSITIONS, .seq = SEQ, .scratch = d->scratch}), EO_OK);
+        .positions = POSITIONS, .seq = SEQ}), EO_OK);
 }
 
 Test(embedding, looks_up_and_its_gradient_sums_tokens_that_repeat)
@@ -48,9 +47,7 @@ Test(embedding, looks_up_and_its_gradient_sums_tokens_that_repeat)
         struct embedding_data d = {.width = width,
                                    .tokens = guarded_tokens(ROWS, VOCABULARY),
                                    .tables = guarded_random(table, -1, 1),
-                                   .out_gradient = guarded_random(ROWS * width, -1, 1),
-                                   .scratch = guarded_bytes(
-                                       eo_kernels_cpu_ops.embedding_scratch_bytes(ROWS, width, VOCABULARY))};
+                                   .out_gradient = guarded_random(ROWS * width, -1, 1)};
         for (int positions = 0; positions < 2; positions++) {
             d.positions = positions;
             const float *expected = reference_result(run_embedding_forward, &d, ROWS * width);

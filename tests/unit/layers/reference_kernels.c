@@ -500,7 +500,7 @@ KERNEL_TEST(embeddings_match_both_ways)
             .types = c->types, .token_gradient = d_table, .position_gradient = with_positions ? d_positions : NULL,
             .out_gradient = d.values, .tokens = tokens, .rows = ROWS, .width = WIDTH, .vocabulary = VOCABULARY,
             .positions = POSITIONS, .seq = SEQ,
-            .scratch = guarded_bytes(cpu->embedding_scratch_bytes(ROWS, WIDTH, VOCABULARY))};
+            .scratch = guarded_bytes(ops->embedding_scratch_bytes(ROWS, WIDTH, VOCABULARY))};
         cr_assert_eq(ops->embedding_backward(team, &backward), EO_OK);
         backward.types = FP32;
         backward.token_gradient = d_expected;
