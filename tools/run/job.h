@@ -60,6 +60,7 @@ struct tool_job_rank {
     int32_t *tokens, *targets;  /* batch x seq */
     struct tool_job_graph graph;
     double peak_flops_per_s;    /* measured, of this rank while all others measured too */
+    double bf16_gain;           /* speed of a product in bf16 against fp32; 0: not measured */
     eo_runtime_stats first;     /* after the first step */
     eo_runtime_stats last;      /* after the last */
     uint64_t host_ns;           /* of the last step; see struct tool_job_step */
@@ -175,5 +176,7 @@ void tool_log_catch_enter(struct tool_log_catch *log_catch); /* becomes the call
 
 /* tools/run/peak.c: fills rank->peak_flops_per_s. Every rank calls it at the same time. */
 void tool_job_measure_peak(struct tool_job_rank *rank);
+/* An fp32 run on a processor with instructions for bf16. */
+bool tool_job_would_gain_by_bf16(const struct tool_job *job);
 
 #endif

@@ -21,7 +21,7 @@ enum option_key {
     OPTION_SEQ, OPTION_MICRO_BATCHES, OPTION_STEPS, OPTION_LR, OPTION_WARMUP, OPTION_BETA1, OPTION_BETA2, OPTION_EPS,
     OPTION_WEIGHT_DECAY, OPTION_CLIP, OPTION_SEED, OPTION_SCHEDULE, OPTION_RECOMPUTE, OPTION_HEAD_CHUNKS,
     OPTION_GRANULARITY, OPTION_NO_PREFETCH, OPTION_IMPLICIT_PREFETCH, OPTION_REDUCE_INPUTS, OPTION_PLACE_THREADS,
-    OPTION_PEAK_SECONDS, OPTION_PEAK_TFLOPS, OPTION_END,
+    OPTION_PEAK_SECONDS, OPTION_PEAK_TFLOPS, OPTION_INSTRUCTION_SET, OPTION_END,
 };
 _Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
 
@@ -56,6 +56,8 @@ static const struct argp_option option_table[] = {
      "with --device cuda: keep the choice of product algorithms for the next run [timed in each run]", 2},
     {"repeatable", OPTION_REPEATABLE, NULL, 0,
      "with --device cuda: the same bits in every run, with slower attention and untimed products", 2},
+    {"instruction-set", OPTION_INSTRUCTION_SET, "NAME", 0,
+     "with --device cpu: compute with amx, avx512_bf16, avx512, avx2, plain or reference [the best of this machine]", 2},
     {"threads", OPTION_THREADS, "N", 0, "threads of each rank [available cores / ranks; 1 with --device cuda]", 2},
     {"memory", OPTION_MEMORY, "MODE", 0,
      "memory mode: static, dynamic:malloc, dynamic:pool or (with --device cuda) dynamic:caching [static]", 2},
@@ -228,6 +230,19 @@ static void parse_training(const struct argp_state *state, struct tool_options *
     }
 }
 
+/* Before any kernel runs. */
+static void select_instruction_set(const struct argp_state *state, const char *text)
+{
+    char all[96] = "";
+    if (eo_kernels_select(text) >= 0)
+        return;
+    for (uint32_t i = 0; eo_kernels_at(i); i++) {
+        const size_t used = strlen(all);
+        snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "", eo_kernels_at(i));
+    }
+    argp_error(state, "--instruction-set '%.40s' is not available on this machine; it has %s", text, all);
+}
+
 static void parse_memory(const struct argp_state *state, struct tool_options *o, int key, const char *text)
 {
     const char *name = name_of(key);
@@ -245,6 +260,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_CUPTI_LIBRARY: o->cupti_library = text; break;
     case OPTION_PLAN_CACHE: o->plan_cache = text; break;
     case OPTION_REPEATABLE: o->repeatable = true; break;
+    case OPTION_INSTRUCTION_SET: select_instruction_set(state, text); break;
     case OPTION_THREADS:
         o->plan.threads = (uint32_t)tool_option_count(state, name, text, 1, 1024);
         break;
@@ -337,6 +353,8 @@ static void check_device(const struct argp_state *state, struct tool_options *o)
         argp_error(state, "--graph-times on needs --device cuda: a CPU has no graphs, and always reports its times");
     if (o->plan_cache && !on_gpu)
         argp_error(state, "--product-cache needs --device cuda; leave it out");
+    if (on_gpu && is_given(o, OPTION_INSTRUCTION_SET))
+        argp_error(state, "--instruction-set needs --device cpu; leave it out");
     if (o->repeatable && !on_gpu)
         argp_error(state, "--repeatable needs --device cuda: a CPU's bits are always the same");
     if (o->peak_tflops > 0 && !on_gpu)

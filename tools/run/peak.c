@@ -4,6 +4,7 @@
  * the speeds are averaged by the time that each shape takes.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/run/job.h"
 
@@ -20,9 +21,29 @@ static int by_flops(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
+bool tool_job_would_gain_by_bf16(const struct tool_job *job)
+{
+    const struct tool_plan_settings *plan = &job->options->plan;
+    const char *set = eo_kernels_name();
+    return !tool_options_on_gpu(job->options) && plan->dtype == EO_DTYPE_FP32 &&
+           (strcmp(set, "amx") == 0 || strcmp(set, "avx512_bf16") == 0);
+}
+
 static uint64_t operand_bytes(const eo_product *p)
 {
     return eo_dtype_bytes(p->dtype) * (p->m * p->k + p->k * p->n + p->m * p->n);
+}
+
+/* What the largest product of an fp32 run would gain. All ranks at once, again. */
+static void measure_bf16(struct tool_job_rank *rank, eo_product product)
+{
+    double fp32 = 0, bf16 = 0;
+    if (!tool_job_would_gain_by_bf16(rank->job) || operand_bytes(&product) > rank->job->summary.arena_bytes ||
+        eo_product_measure(rank->team, &product, &fp32) < 0)
+        return;
+    product.dtype = EO_DTYPE_BF16;
+    if (eo_product_measure(rank->team, &product, &bf16) >= 0 && fp32 > 0)
+        rank->bf16_gain = bf16 / fp32;
 }
 
 void tool_job_measure_peak(struct tool_job_rank *rank)
@@ -51,4 +72,6 @@ void tool_job_measure_peak(struct tool_job_rank *rank)
         }
     }
     rank->peak_flops_per_s = seconds > 0 ? flops / seconds : 0;
+    if (count > 0)
+        measure_bf16(rank, products[0]);
 }

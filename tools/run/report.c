@@ -55,6 +55,18 @@ static void report_data(const struct tool_job *job)
         printf(", all of them\n");
 }
 
+static void report_bf16(const struct tool_job *job)
+{
+    const double gain = job->ranks[0].bf16_gain;
+    if (!tool_job_would_gain_by_bf16(job))
+        return;
+    if (gain > 0)
+        printf("bf16: this processor has %s; with --dtype bf16 its largest product takes %.2f of the time\n", eo_kernels_name(),
+               1 / gain);
+    else
+        printf("bf16: this processor has %s, which --dtype bf16 uses\n", eo_kernels_name());
+}
+
 void tool_report_start(const struct tool_job *job)
 {
     const struct tool_options *o = job->options;
@@ -82,6 +94,7 @@ void tool_report_start(const struct tool_job *job)
     if (job->peak_flops_per_s > 0)
         printf("peak of the step's own matrix products, all ranks at once: %.0f GFLOP/s\n",
                job->peak_flops_per_s * 1e-9);
+    report_bf16(job);
     fflush(stdout);
 }
 

@@ -116,6 +116,9 @@ Test(reference, stores_round_to_nearest_and_ties_away_from_zero)
 
 /* ---- products ---- */
 
+/* Enough for the sizes of these tests, and three threads. */
+static _Alignas(64) char product_scratch[1 << 20];
+
 static void product_case(const struct kernel_case *c, eo_team *team, uint64_t m, uint64_t n, uint64_t k, int shape)
 {
     const bool transpose_a = shape & 1, transpose_b = shape & 2, accumulate = shape & 4, weight_gradient = shape & 8;
@@ -128,7 +131,7 @@ static void product_case(const struct kernel_case *c, eo_team *team, uint64_t m,
     struct eo_multiply product = {
         .types = c->types, .weight_gradient = weight_gradient, .c = out.values, .c_stride = c_stride,
         .a = {a.values, a_stride, transpose_a}, .b = {b.values, b_stride, transpose_b}, .m = m, .n = n, .k = k,
-        .accumulate = accumulate};
+        .accumulate = accumulate, .scratch = product_scratch};
     cr_assert_eq(ops->multiply(team, &product), EO_OK);
     product.types = FP32;
     product.c = out.seen;
@@ -179,7 +182,7 @@ KERNEL_TEST(epilogues_add_the_bias_and_ride_gelu_both_ways)
     const struct operand bias = operand(dtype, N, -2, 2);
     struct eo_multiply product = {.types = c->types, .c_stride = N, .a = {a.values, K, false},
                                   .b = {b.values, K, true}, .m = M, .n = N, .k = K, .bias = bias.values,
-                                  .aux_stride = AUX};
+                                  .aux_stride = AUX, .scratch = product_scratch};
     float *sums = guarded(M * N), *expected = guarded(M * N);
     cr_assert_eq(cpu->multiply(NULL, &(struct eo_multiply){
         .types = FP32, .c = sums, .c_stride = N, .a = {a.seen, K, false}, .b = {b.seen, K, true}, .m = M, .n = N, .k = K}),
