@@ -15,8 +15,8 @@ struct elementwise {
     uint64_t rows, rows_per_task;
 };
 
-static eo_status rows_run(eo_team *team, struct eo_types types, const void *arguments, uint64_t rows,
-                          uint64_t rows_per_task, void (*task)(void *arg, uint32_t index))
+static eo_status rows_run(eo_team *team, struct eo_types types, const void *arguments, uint64_t rows, uint64_t rows_per_task,
+                          void (*task)(void *arg, uint32_t index))
 {
     struct elementwise e = {eo_kernels_of(types.compute), arguments, rows, rows_per_task};
     eo_team_run(team, (uint32_t)eo_split_up(rows, rows_per_task), task, &e);

@@ -25,8 +25,7 @@ static void bias_add(void *values, uint64_t stride, const void *bias, uint64_t r
 }
 
 /* out = residual + (branch + bias); bias may be NULL, out may be residual or branch. */
-INLINE void residual_row(element *out, const element *residual, const element *branch, const element *bias,
-                         uint64_t width)
+INLINE void residual_row(element *out, const element *residual, const element *branch, const element *bias, uint64_t width)
 {
     if (bias == NULL)
         add_row(out, residual, branch, width);

@@ -21,8 +21,8 @@ static void loss_row(const struct loss_job *job, uint64_t row, bool last)
     const float target_logit = eo_element_load(dtype, logits, target);
     float max = 0;
     float sum = 0;
-    job->kernels->softmax_sum(logits, last ? NULL : eo_element_at(dtype, logits, l->stride), l->vocabulary,
-                              l->backward, &max, &sum);
+    job->kernels->softmax_sum(logits, last ? NULL : eo_element_at(dtype, logits, l->stride), l->vocabulary, l->backward, &max,
+                              &sum);
     l->losses[row] = (float)(log(sum) + max - (double)target_logit);
     if (l->backward)
         job->kernels->softmax_gradient(logits, l->vocabulary, max, l->scale / sum, target, l->scale);

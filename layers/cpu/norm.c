@@ -92,8 +92,7 @@ static void heads_forward(eo_team *team, eo_dtype dtype, const struct eo_head_ro
 /* A task is a part, whatever the team. */
 static void heads_backward(eo_team *team, eo_dtype dtype, const struct eo_head_rows *heads)
 {
-    struct head_job job = {
-        .all = *heads, .dtype = dtype, .kernels = eo_kernels_of(dtype), .rows_per_task = heads->part_rows};
+    struct head_job job = {.all = *heads, .dtype = dtype, .kernels = eo_kernels_of(dtype), .rows_per_task = heads->part_rows};
     eo_team_run(team, (uint32_t)eo_split_up(heads->rows, heads->part_rows), head_backward_task, &job);
 }
 

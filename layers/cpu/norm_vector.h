@@ -6,8 +6,8 @@
 #define EO_LAYERS_CPU_NORM_VECTOR_H
 
 /* out = (x - mean) rstd w + b; the forward and `again` share it, so they agree to the bit. */
-INLINE void norm_row(element *out, const element *x, float mean, float rstd, const element *weight,
-                     const element *bias, uint64_t width, bool centred)
+INLINE void norm_row(element *out, const element *x, float mean, float rstd, const element *weight, const element *bias,
+                     uint64_t width, bool centred)
 {
     const vf m = v_set(mean);
     const vf r = v_set(rstd);
@@ -70,8 +70,8 @@ INLINE void norm_again(const struct eo_norm *n, bool centred)
 {
     const uint64_t width = n->width;
     for (uint64_t row = 0; row < n->rows; row++)
-        norm_row((element *)n->out + row * width, (const element *)n->residual + row * width,
-                 centred ? n->mean[row] : 0, n->rstd[row], n->weight, n->bias, width, centred);
+        norm_row((element *)n->out + row * width, (const element *)n->residual + row * width, centred ? n->mean[row] : 0,
+                 n->rstd[row], n->weight, n->bias, width, centred);
 }
 
 /*

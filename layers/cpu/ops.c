@@ -65,28 +65,28 @@ static eo_status attention_bf16_backward(eo_team *team, const struct eo_attentio
 }
 
 /* The kernels that serve both element types. */
-#define KERNELS_OF_BOTH                                 \
-    .name = "cpu",                                      \
-    .host_memory = true,                                \
-    .norm_scratch_bytes = eo_cpu_norm_scratch_bytes,    \
-    .column_scratch_bytes = column_scratch_bytes,       \
-    .residual_add = eo_cpu_residual_add,                \
-    .column_sums = eo_cpu_column_sums,                  \
-    .gelu_forward = eo_cpu_gelu_forward,                \
-    .swiglu_forward = eo_cpu_swiglu_forward,            \
-    .swiglu_backward = eo_cpu_swiglu_backward,          \
-    .norm_forward = eo_cpu_norm_forward,                \
-    .norm_again = eo_cpu_norm_again,                    \
-    .norm_backward = eo_cpu_norm_backward,              \
-    .head_norm_forward = eo_cpu_head_norm_forward,      \
-    .head_norm_backward = eo_cpu_head_norm_backward,    \
-    .head_norm_weights = head_norm_weights,             \
-    .rotate = eo_cpu_rotate,                            \
-    .embedding_forward = eo_cpu_embedding_forward,      \
-    .embedding_backward = eo_cpu_embedding_backward,    \
-    .cross_entropy = eo_cpu_cross_entropy,              \
-    .loss_zero = eo_host_loss_zero,                     \
-    .loss_add = eo_host_loss_add,                       \
+#define KERNELS_OF_BOTH                              \
+    .name = "cpu",                                   \
+    .host_memory = true,                             \
+    .norm_scratch_bytes = eo_cpu_norm_scratch_bytes, \
+    .column_scratch_bytes = column_scratch_bytes,    \
+    .residual_add = eo_cpu_residual_add,             \
+    .column_sums = eo_cpu_column_sums,               \
+    .gelu_forward = eo_cpu_gelu_forward,             \
+    .swiglu_forward = eo_cpu_swiglu_forward,         \
+    .swiglu_backward = eo_cpu_swiglu_backward,       \
+    .norm_forward = eo_cpu_norm_forward,             \
+    .norm_again = eo_cpu_norm_again,                 \
+    .norm_backward = eo_cpu_norm_backward,           \
+    .head_norm_forward = eo_cpu_head_norm_forward,   \
+    .head_norm_backward = eo_cpu_head_norm_backward, \
+    .head_norm_weights = head_norm_weights,          \
+    .rotate = eo_cpu_rotate,                         \
+    .embedding_forward = eo_cpu_embedding_forward,   \
+    .embedding_backward = eo_cpu_embedding_backward, \
+    .cross_entropy = eo_cpu_cross_entropy,           \
+    .loss_zero = eo_host_loss_zero,                  \
+    .loss_add = eo_host_loss_add,                    \
     .all_finite = eo_host_all_finite
 
 const struct eo_kernel_ops eo_kernels_cpu_ops = {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernels of the CPU in bf16, at every level: conversions, and each kernel against the table "reference" in
- * fp32. Method: fp32 is given the values that bf16 holds, so what remains is the rounding of fp32 sums and one store, 2^-8 of the
- * value. Sizes lie around every vector width and are cut into several tasks; teams of 1 to 3 threads must agree to the bit;
- * operands end at a closed page.
+ * The kernels of the CPU in bf16, at every level: conversions, and each kernel against the table "reference" in fp32.
+ * Method: fp32 is given the values that bf16 holds, so what remains is the rounding of fp32 sums and one store, at most 2^-8
+ * of the value. Sizes lie around every vector width and are cut into several tasks; teams of 1 to 3 threads must agree to
+ * the bit; operands end at a closed page.
  */
 #include <criterion/criterion.h>
 #include <math.h>

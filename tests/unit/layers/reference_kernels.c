@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The table "reference", in fp32 and in bf16, and the table "cpu" in bf16 at every level, each kernel against that of the
- * table "cpu" in fp32. Method: operands are rounded to the element type first and "cpu" is given the rounded values, so that the rest is the
- * rounding of fp32 sums and of one store: 2^-9 of the value in bf16. Sizes have odd ends; teams of none and of 3 threads;
- * operands end at a closed page.
+ * table "cpu" in fp32. Method: operands are rounded to the element type first and "cpu" is given the rounded values, so that
+ * the rest is the rounding of fp32 sums and of one store: 2^-9 of the value in bf16. Sizes have odd ends; teams of none and of
+ * 3 threads; operands end at a closed page.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
