@@ -19,7 +19,7 @@ struct description {
     const eo_log *log;
     uint64_t rows, element_bytes;    /* tokens of a micro-batch; of an activation */
     uint64_t q, kv;                  /* widths of queries, and of keys */
-    uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch;
+    uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch, product_scratch;
     uint32_t position;
     bool recompute;                  /* of the block at hand */
 };
@@ -46,17 +46,18 @@ static uint64_t row_bytes(const eo_plan *plan, uint32_t row_count, const char *n
     return 0;
 }
 
-/* One block of the layers with this attention, as halves; its rows under the names that the layers give them. */
+/* One block of the layers with this attention and the widest MLP, as halves; its rows under the names that the layers give
+ * them. */
 static eo_status find_scratch(struct description *d)
 {
-    enum { MLP = 64 };
+    const uint32_t mlp = d->config->mlp_width > d->config->expert_width ? d->config->mlp_width : d->config->expert_width;
     const struct tool_plan_settings *s = d->settings;
     eo_transformer *transformer = NULL;
     eo_plan *plan = NULL;
     eo_transformer_config shape;
     tool_model_config_transformer(d->config, &shape);
     shape.layer_count = 1;
-    shape.mlp_width = MLP;
+    shape.mlp_width = mlp;
     shape.context = s->seq;
     const struct tool_plan_settings one = {
         .batch = s->batch, .seq = s->seq, .head_chunks = s->head_chunks, .threads = s->threads, .half_blocks = true,
@@ -71,9 +72,10 @@ static eo_status find_scratch(struct description *d)
         d->attention_scratch = row_bytes(plan, summary.row_count, "block.0.attention.scratch");
         d->head_scratch = row_bytes(plan, summary.row_count, "head.scratch");
         d->embedding_scratch = row_bytes(plan, summary.row_count, "embedding.scratch");
+        d->product_scratch = row_bytes(plan, summary.row_count, "product_scratch");
         /* An MLP's is the gradient of what is widest in it, and what the norm's kernel asks for. */
         d->norm_scratch = row_bytes(plan, summary.row_count, "block.0.mlp.scratch") -
-                          align_up(d->rows * max_u64(MLP, d->config->width) * d->element_bytes);
+                          align_up(d->rows * max_u64(mlp, d->config->width) * d->element_bytes);
         eo_plan_destroy(&plan);
     }
     eo_transformer_destroy(&transformer);
@@ -344,6 +346,8 @@ static eo_status describe_all(struct description *d)
     EO_TRY(add_persistent(d, "targets", token_bytes));
     if (strcmp(s->device, "cpu") != 0) /* cosine and sine of every position and pair */
         EO_TRY(add_persistent(d, "rope_table", (uint64_t)s->seq * d->config->head_size * sizeof(float)));
+    if (d->product_scratch > 0)
+        EO_TRY(add_persistent(d, "product_scratch", d->product_scratch));
     return d->embedding_scratch == 0
                ? EO_OK
                : add_row(d, "embedding.scratch", d->embedding_scratch, EO_CATEGORY_SCRATCH,

@@ -60,7 +60,6 @@ struct tool_job_rank {
     int32_t *tokens, *targets;  /* batch x seq */
     struct tool_job_graph graph;
     double peak_flops_per_s;    /* measured, of this rank while all others measured too */
-    double bf16_gain;           /* speed of a product in bf16 against fp32; 0: not measured */
     eo_runtime_stats first;     /* after the first step */
     eo_runtime_stats last;      /* after the last */
     uint64_t host_ns;           /* of the last step; see struct tool_job_step */
@@ -130,6 +129,7 @@ struct tool_job {
     atomic_bool bad_input;      /* found by a rank before the first step: files that hold what they may not */
     atomic_bool measured;       /* the time for measuring is over */
     double peak_flops_per_s;    /* of all ranks together; 0: not measured */
+    double bf16_gain;           /* speed of rank 0's largest product in bf16 against fp32; 0: not measured */
     struct tool_gpu_memory gpu;
     bool tells;                 /* set before run: rank 0's device, communicators and memory are printed */
     pthread_mutex_t team_mutex; /* one rank at a time, so that what it takes is seen */

@@ -42,8 +42,8 @@ static void measure_bf16(struct tool_job_rank *rank, eo_product product)
         eo_product_measure(rank->team, &product, &fp32) < 0)
         return;
     product.dtype = EO_DTYPE_BF16;
-    if (eo_product_measure(rank->team, &product, &bf16) >= 0 && fp32 > 0)
-        rank->bf16_gain = bf16 / fp32;
+    if (eo_product_measure(rank->team, &product, &bf16) >= 0 && fp32 > 0 && rank->rank == 0)
+        rank->job->bf16_gain = bf16 / fp32;
 }
 
 void tool_job_measure_peak(struct tool_job_rank *rank)

@@ -57,7 +57,7 @@ static void report_data(const struct tool_job *job)
 
 static void report_bf16(const struct tool_job *job)
 {
-    const double gain = job->ranks[0].bf16_gain;
+    const double gain = job->bf16_gain;
     if (!tool_job_would_gain_by_bf16(job))
         return;
     if (gain > 0)
