@@ -65,6 +65,31 @@ struct eo_attention_head {
     float *scratch;
 };
 
+/* Attention in bf16 (layers/cpu/attention_bf16.c). Scores are sums of products: [keys][EO_PANEL queries], the keys an even
+ * number from first_key on, the queries those from first_query on. Operands of products go in units, of pairs or widened
+ * (product_tiles.h). */
+struct eo_attention_weights {
+    const float *scores;
+    uint64_t keys, first_key, first_query;
+    float scale;
+    bool pairs;
+    float *max, *sum;  /* [EO_PANEL] of the keys before, and of these: -infinity and 0 at first */
+    float *correction; /* [EO_PANEL] what sums of the keys before are to be multiplied with */
+    void *panel;       /* of B: exp(score x scale - max), zero where the query is before the key */
+};
+
+/* weight = exp(score x scale - log_sum_exp), slope = weight (weight_gradient - delta) scale */
+struct eo_attention_slopes {
+    const float *scores, *weight_gradients;
+    uint64_t keys, first_key, first_query;
+    float scale;
+    bool pairs;
+    const float *log_sum_exp, *delta; /* [EO_PANEL] */
+    void *weight_rows, *slope_rows;   /* of A, a row for each key */
+    uint64_t row_bytes;
+    void *slope_panel; /* of B */
+};
+
 struct eo_kernel_table {
     const char *name;
     void (*add)(void *out, const void *a, const void *b, uint64_t count);
@@ -97,6 +122,14 @@ struct eo_kernel_table {
     void (*attention_backward)(const struct eo_attention_head *head);
     /* The reference product's, for both element types: the same bits at every level. See product_vector.h. */
     void (*product_tile)(float *sums, const float *a, const float *b, uint64_t rows, uint64_t depth);
+
+    /* In bf16 alone. */
+    void (*attention_weights)(const struct eo_attention_weights *w);
+    void (*attention_slopes)(const struct eo_attention_slopes *s);
+    void (*attention_scale)(float *sums, uint64_t rows, const float *factors); /* [rows][EO_PANEL], a factor a column */
+    float (*attention_dot)(const void *a, const void *b, uint64_t count);
+    void (*attention_store)(void *to, uint64_t stride, const float *from, uint64_t from_stride, uint64_t rows,
+                            uint64_t columns);
 };
 
 extern const struct eo_kernel_table eo_kernels_plain, eo_kernels_plain_bf16;

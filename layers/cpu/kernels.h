@@ -36,6 +36,18 @@ uint64_t eo_cpu_attention_scratch_bytes(struct eo_types types, const struct eo_a
 eo_status eo_cpu_attention_forward(eo_team *team, const struct eo_attention *attention);
 eo_status eo_cpu_attention_backward(eo_team *team, const struct eo_attention *attention);
 
+/* In bf16. Chunks of keys against panels of queries: O(seq) too. P and dS are rounded to bf16 before they are multiplied. */
+uint64_t eo_cpu_attention_bf16_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
+                                             uint32_t thread_count);
+eo_status eo_cpu_attention_bf16_forward(eo_team *team, const struct eo_attention *attention);
+eo_status eo_cpu_attention_bf16_backward(eo_team *team, const struct eo_attention *attention);
+
+/* By these kernels and these tiles of bf16. */
+struct eo_kernel_table;
+struct eo_tiles;
+eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *attention, const struct eo_kernel_table *kernels,
+                                   const struct eo_tiles *tiles, bool backward);
+
 /* Chains of the rows of each token; fp32 needs none. */
 uint64_t eo_cpu_embedding_bf16_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);
 eo_status eo_cpu_embedding_forward(eo_team *team, const struct eo_embedding *embedding);

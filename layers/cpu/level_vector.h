@@ -14,6 +14,9 @@
 #ifndef EO_ELEMENT_BF16
 #include "layers/cpu/attention_vector.h"
 #include "layers/cpu/product_vector.h"
+#else
+#include "layers/cpu/product_tiles.h"
+#include "layers/cpu/attention_bf16_vector.h"
 #endif
 
 const struct eo_kernel_table EO_LEVEL_TABLE = {
@@ -42,6 +45,12 @@ const struct eo_kernel_table EO_LEVEL_TABLE = {
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
     .product_tile = product_tile,
+#else
+    .attention_weights = attention_weights,
+    .attention_slopes = attention_slopes,
+    .attention_scale = attention_scale,
+    .attention_dot = attention_dot,
+    .attention_store = attention_store,
 #endif
 };
 

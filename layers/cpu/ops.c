@@ -46,24 +46,6 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
     return EO_OK;
 }
 
-/* ---- attention in bf16: still the reference's ---- */
-
-static uint64_t attention_bf16_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
-                                             uint32_t thread_count)
-{
-    return eo_kernels_reference_ops.attention_scratch_bytes(types, shape, thread_count);
-}
-
-static eo_status attention_bf16_forward(eo_team *team, const struct eo_attention *attention)
-{
-    return eo_kernels_reference_ops.attention_forward(team, attention);
-}
-
-static eo_status attention_bf16_backward(eo_team *team, const struct eo_attention *attention)
-{
-    return eo_kernels_reference_ops.attention_backward(team, attention);
-}
-
 /* The kernels that serve both element types. */
 #define KERNELS_OF_BOTH                              \
     .name = "cpu",                                   \
@@ -105,11 +87,12 @@ const struct eo_kernel_ops eo_kernels_cpu_ops = {
 const struct eo_kernel_ops eo_kernels_cpu_bf16_ops = {
     KERNELS_OF_BOTH,
     .fused_epilogues = true,
+    .gradients_in_place = true,
     .supports = supports_bf16,
-    .attention_scratch_bytes = attention_bf16_scratch_bytes,
+    .attention_scratch_bytes = eo_cpu_attention_bf16_scratch_bytes,
     .multiply_scratch_bytes = eo_product_scratch_bytes,
     .embedding_scratch_bytes = eo_cpu_embedding_bf16_scratch_bytes,
     .multiply = multiply_bf16,
-    .attention_forward = attention_bf16_forward,
-    .attention_backward = attention_bf16_backward,
+    .attention_forward = eo_cpu_attention_bf16_forward,
+    .attention_backward = eo_cpu_attention_bf16_backward,
 };

@@ -50,6 +50,11 @@ INLINE vf v_set(float x)
 #endif
 }
 
+INLINE vf v_pick(vi where, vf yes, vf no)
+{
+    return (vf)((where & (vi)yes) | (~where & (vi)no));
+}
+
 #if EO_LEVEL == 512
 
 INLINE vf v_load_part(const float *p, uint64_t count)
@@ -144,11 +149,6 @@ INLINE vf v_fma(vf a, vf b, vf c)
     return a * b + c;
 }
 
-INLINE vf v_pick(vi where, vf yes, vf no)
-{
-    return (vf)((where & (vi)yes) | (~where & (vi)no));
-}
-
 INLINE vf v_max(vf a, vf b)
 {
     return v_pick(a > b, a, b);
@@ -231,7 +231,7 @@ INLINE vf v_sigmoid(vf x)
 
 /*
  * bf16, bit for bit as in layers/element.h: ties go away from zero, a NaN is made quiet. The processor's own conversion
- * (vcvtneps2bf16) rounds ties to even, so it is of no use here.
+ * (vcvtneps2bf16) rounds ties to even, so it is of no use here. rounded_bits: the upper half of each is the bf16.
  */
 typedef uint16_t vh __attribute__((vector_size(2 * V)));
 
@@ -242,12 +242,21 @@ INLINE vf floats_of(vh v)
     return (vf)((vu)_mm512_cvtepu16_epi32((__m256i)v) << 16);
 }
 
-INLINE vh halves_of(vf v)
+INLINE vu rounded_bits(vf v)
 {
     const vu bits = (vu)v;
     const __mmask16 is_number = _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_ORD_Q);
-    const vu rounded = (vu)_mm512_mask_mov_epi32((__m512i)(bits | 0x400000u), is_number, (__m512i)(bits + 0x8000u));
-    return (vh)_mm512_cvtepi32_epi16((__m512i)(rounded >> 16));
+    return (vu)_mm512_mask_mov_epi32((__m512i)(bits | 0x400000u), is_number, (__m512i)(bits + 0x8000u));
+}
+
+INLINE vh high_halves(vu bits)
+{
+    return (vh)_mm512_cvtepi32_epi16((__m512i)(bits >> 16));
+}
+
+INLINE vh halves_of(vf v)
+{
+    return high_halves(rounded_bits(v));
 }
 
 INLINE vf v_load_bf16_part(const uint16_t *p, uint64_t count)
@@ -268,12 +277,16 @@ INLINE vf floats_of(vh v)
     return (vf)((vu)_mm256_cvtepu16_epi32((__m128i)v) << 16);
 }
 
-INLINE vh halves_of(vf v)
+INLINE vu rounded_bits(vf v)
 {
     const vu bits = (vu)v;
     const __m256 is_nan = _mm256_cmp_ps((__m256)v, (__m256)v, _CMP_UNORD_Q);
-    const vu rounded = (vu)_mm256_blendv_ps((__m256)(bits + 0x8000u), (__m256)(bits | 0x400000u), is_nan);
-    const __m256i high = (__m256i)(rounded >> 16);
+    return (vu)_mm256_blendv_ps((__m256)(bits + 0x8000u), (__m256)(bits | 0x400000u), is_nan);
+}
+
+INLINE vh high_halves(vu bits)
+{
+    const __m256i high = (__m256i)(bits >> 16);
     return (vh)_mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
 }
 #else
@@ -282,13 +295,22 @@ INLINE vf floats_of(vh v)
     return (vf)(__builtin_convertvector(v, vu) << 16);
 }
 
-INLINE vh halves_of(vf v)
+INLINE vu rounded_bits(vf v)
 {
     const vu bits = (vu)v;
-    const vf rounded = v_pick(v != v, (vf)(bits | 0x400000u), (vf)(bits + 0x8000u));
-    return __builtin_convertvector((vu)rounded >> 16, vh);
+    return (vu)v_pick(v != v, (vf)(bits | 0x400000u), (vf)(bits + 0x8000u));
+}
+
+INLINE vh high_halves(vu bits)
+{
+    return __builtin_convertvector(bits >> 16, vh);
 }
 #endif
+
+INLINE vh halves_of(vf v)
+{
+    return high_halves(rounded_bits(v));
+}
 
 INLINE vf v_load_bf16_part(const uint16_t *p, uint64_t count)
 {

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Causal attention in bf16 by packed products (product_tiles.h). Everything stands with keys in rows and queries in columns:
+ *
+ *     forward    S = K Q^T,  P = exp(S - max),  O^T = V^T P          maximum and sum are corrected from chunk to chunk
+ *     backward   S = K Q^T,  dP = V dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS Q,  dQ^T = K^T dS
+ *
+ * so a query's maximum and sum run down a lane of a vector, P and dS are written as the products read them, and only dS
+ * in two ways: rows of A, panels of B. Queries go by panels (forward) or blocks of panels (backward), keys by chunks;
+ * panels behind the diagonal are left out. K, V, K^T and V^T are packed whole, as tiles of A.
+ */
+#include "layers/cpu/kernels.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "layers/cpu/product_tiles.h"
+#include "layers/kernel_table.h"
+#include "layers/split.h"
+
+enum {
+    CHUNK = 96,   /* keys: a multiple of every tile's rows and of EO_PANEL */
+    BLOCK = 96,   /* queries of backward */
+    BLOCK_PANELS = BLOCK / EO_PANEL,
+    ALIGNMENT = 64,
+};
+_Static_assert(CHUNK % 96 == 0 && BLOCK % EO_PANEL == 0, "blocks of whole tiles and panels");
+
+/* A thread's part. Units are those of the tiles, padded. */
+struct lane {
+    const struct eo_attention *a;
+    const struct eo_tiles *tiles;
+    const struct eo_kernel_table *kernels;
+    float scale;
+    uint64_t head, head_units, head_rows, head_columns; /* the head in units, in rows of tiles, in columns of panels */
+    uint64_t panel_units, chunk_units;                  /* EO_PANEL queries or keys; a chunk of keys */
+
+    char *keys, *values;                /* A: [keys][head_units] */
+    char *across;                       /* A: V^T (forward), K^T (backward): [chunks][head_rows][chunk_units] */
+    float *key_sums, *value_sums;       /* [tiles of keys][head panels][rows][EO_PANEL] */
+    char *queries, *out_gradients;      /* B: [panels][head_units][EO_PANEL] */
+    char *queries_across, *out_gradients_across; /* B: [head panels][BLOCK_PANELS x panel_units][EO_PANEL] */
+    float *scores, *weight_gradients;   /* [CHUNK][EO_PANEL]; backward: a tile's rows */
+    char *weight_rows, *slope_rows;     /* A: a tile's rows, [BLOCK_PANELS x panel_units] */
+    char *panels;                       /* B: P (forward), dS (backward): [panels][chunk_units][EO_PANEL] */
+    float *sums;                        /* O^T or dQ^T: [panels][head_rows][EO_PANEL] */
+    float *turned;                      /* [EO_PANEL][head_columns] */
+    float *max, *sum, *correction;      /* [EO_PANEL] */
+    float *log_sum_exp, *delta;         /* [BLOCK] */
+};
+
+static uint64_t round_up(uint64_t value, uint64_t multiple)
+{
+    return eo_split_up(value, multiple) * multiple;
+}
+
+static void *take(char *base, uint64_t *used, uint64_t bytes)
+{
+    void *at = base == NULL ? NULL : base + *used;
+    *used += round_up(bytes, ALIGNMENT);
+    return at;
+}
+
+/* Places for the tiles that need most; returns the bytes. */
+static uint64_t lane_place(struct lane *l, const struct eo_attention_shape *s, char *base)
+{
+    const uint64_t keys = round_up(s->seq, CHUNK), head = s->head_size;
+    const uint64_t units = round_up(head, 16) * EO_UNIT_BYTES, rows = head + EO_TILE_ROWS_MAX, columns = round_up(head, EO_PANEL);
+    const uint64_t row_bytes = BLOCK * EO_UNIT_BYTES, floats = sizeof(float), panel = EO_PANEL * sizeof(float);
+    uint64_t used = 0;
+    l->keys = take(base, &used, keys * units);
+    l->values = take(base, &used, keys * units);
+    l->across = take(base, &used, keys * rows * EO_UNIT_BYTES);
+    l->key_sums = take(base, &used, keys * columns * floats);
+    l->value_sums = take(base, &used, keys * columns * floats);
+    l->queries = take(base, &used, BLOCK * units);
+    l->out_gradients = take(base, &used, BLOCK * units);
+    l->queries_across = take(base, &used, columns * row_bytes);
+    l->out_gradients_across = take(base, &used, columns * row_bytes);
+    l->scores = take(base, &used, CHUNK * panel);
+    l->weight_gradients = take(base, &used, EO_TILE_ROWS_MAX * panel);
+    l->weight_rows = take(base, &used, EO_TILE_ROWS_MAX * row_bytes);
+    l->slope_rows = take(base, &used, EO_TILE_ROWS_MAX * row_bytes);
+    l->panels = take(base, &used, BLOCK * CHUNK * EO_UNIT_BYTES);
+    l->sums = take(base, &used, BLOCK * rows * floats);
+    l->turned = take(base, &used, EO_PANEL * columns * floats);
+    l->max = take(base, &used, panel);
+    l->sum = take(base, &used, panel);
+    l->correction = take(base, &used, panel);
+    l->log_sum_exp = take(base, &used, BLOCK * floats);
+    l->delta = take(base, &used, BLOCK * floats);
+    return used;
+}
+
+uint64_t eo_cpu_attention_bf16_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
+                                             uint32_t thread_count)
+{
+    struct lane lane;
+    (void)types;
+    return thread_count * lane_place(&lane, shape, NULL);
+}
+
+/* ---- operands ---- */
+
+/* A head of some tokens: elements of a row `stride` apart. */
+struct head_rows {
+    const uint16_t *from;
+    uint64_t stride, rows;
+};
+
+static struct head_rows rows_from(struct head_rows h, uint64_t first, uint64_t rows)
+{
+    return (struct head_rows){h.from + first * h.stride, h.stride, eo_split_min(rows, h.rows - first)};
+}
+
+/* A: a row for each token, zeros up to whole chunks. */
+static void pack_along(const struct lane *l, char *to, struct head_rows h)
+{
+    eo_pack(l->tiles->units, to, round_up(h.rows, CHUNK), true,
+            &(struct eo_pack){.from = h.from, .stride = h.stride, .along = true, .lines = h.rows, .k = l->head,
+                              .units = l->head_units});
+}
+
+/* A: a row for each of the head's elements, chunk after chunk. */
+static void pack_across(const struct lane *l, struct head_rows h)
+{
+    for (uint64_t first = 0; first < h.rows; first += CHUNK) {
+        const struct head_rows chunk = rows_from(h, first, CHUNK);
+        eo_pack(l->tiles->units, l->across + first / CHUNK * l->head_rows * l->chunk_units * EO_UNIT_BYTES, l->head_rows, true,
+                &(struct eo_pack){.from = chunk.from, .stride = h.stride, .lines = l->head, .k = chunk.rows,
+                                  .units = l->chunk_units});
+    }
+}
+
+/* B: a column for each query. */
+static void pack_columns(const struct lane *l, char *to, struct head_rows h)
+{
+    for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
+        const struct head_rows panel = rows_from(h, first, EO_PANEL);
+        eo_pack(l->tiles->units, to + first * l->head_units * EO_UNIT_BYTES, EO_PANEL, false,
+                &(struct eo_pack){.from = panel.from, .stride = h.stride, .along = true, .lines = panel.rows, .k = l->head,
+                                  .units = l->head_units});
+    }
+}
+
+/* B: a column for each of the head's elements. */
+static void pack_columns_across(const struct lane *l, char *to, struct head_rows h)
+{
+    const uint64_t units = BLOCK_PANELS * l->panel_units;
+    for (uint64_t column = 0; column < l->head; column += EO_PANEL)
+        eo_pack(l->tiles->units, to + column * units * EO_UNIT_BYTES, EO_PANEL, false,
+                &(struct eo_pack){.from = h.from + column, .stride = h.stride, .lines = eo_split_min(EO_PANEL, l->head - column),
+                                  .k = h.rows, .units = units});
+}
+
+/* C (+)= A B of one tile; rows of A have row_units. */
+static void multiply(const struct lane *l, float *sums, const char *a, uint64_t row_units, const char *panel, uint64_t units,
+                     bool add)
+{
+    l->tiles->multiply(sums, &(struct eo_tile_a){a, row_units * EO_UNIT_BYTES, EO_UNIT_BYTES}, panel, units, add);
+}
+
+/* sums[head_rows][EO_PANEL] (+)= across, of the chunk that begins at key `first`, times a panel of `keys` keys */
+static void multiply_across(const struct lane *l, float *sums, uint64_t first, const char *panel, uint64_t keys)
+{
+    const char *chunk = l->across + first / CHUNK * l->head_rows * l->chunk_units * EO_UNIT_BYTES;
+    for (uint64_t row = 0; row < l->head_rows; row += l->tiles->rows)
+        multiply(l, sums + row * EO_PANEL, chunk + row * l->chunk_units * EO_UNIT_BYTES, l->chunk_units, panel,
+                 eo_tiles_units(l->tiles, keys), first > 0);
+}
+
+/* Columns of a panel, a query each, to rows of elements. */
+static void store_columns(const struct lane *l, uint16_t *to, uint64_t stride, const float *sums, uint64_t queries)
+{
+    eo_pack(EO_UNITS_FP32, l->turned, EO_PANEL, true,
+            &(struct eo_pack){.from = sums, .stride = EO_PANEL, .lines = EO_PANEL, .k = l->head, .units = l->head_columns});
+    l->kernels->attention_store(to, stride, l->turned, l->head_columns, queries, l->head);
+}
+
+/* ---- a head ---- */
+
+/* Of a pair (sequence, key/value head), and of one of its query heads. */
+struct places {
+    uint64_t q, kv, out, statistic;
+};
+
+static struct places places_of(const struct eo_attention_shape *s, uint64_t pair, uint64_t member)
+{
+    const uint64_t sequence = pair / s->kv_head_count, kv_head = pair % s->kv_head_count, token = sequence * s->seq;
+    const uint64_t head = kv_head * (s->head_count / s->kv_head_count) + member;
+    return (struct places){
+        .q = token * s->q_stride + head * s->head_size,
+        .kv = token * s->kv_stride + kv_head * s->head_size,
+        .out = token * s->out_stride + head * s->head_size,
+        .statistic = (sequence * s->head_count + head) * s->seq,
+    };
+}
+
+static struct head_rows head_rows_of(const struct lane *l, const void *values, uint64_t at, uint64_t stride)
+{
+    return (struct head_rows){(const uint16_t *)values + at, stride, l->a->shape.seq};
+}
+
+static void panel_forward(const struct lane *l, struct places at, uint64_t first)
+{
+    const struct eo_attention *a = l->a;
+    const uint64_t queries = eo_split_min(EO_PANEL, a->shape.seq - first), end = first + EO_PANEL;
+    pack_columns(l, l->queries, rows_from(head_rows_of(l, a->q, at.q, a->shape.q_stride), first, EO_PANEL));
+    for (uint64_t i = 0; i < EO_PANEL; i++) {
+        l->max[i] = -INFINITY;
+        l->sum[i] = 0;
+    }
+    for (uint64_t key = 0; key < end; key += CHUNK) {
+        const uint64_t keys = eo_split_min(CHUNK, end - key);
+        for (uint64_t row = 0; row < keys; row += l->tiles->rows)
+            multiply(l, l->scores + row * EO_PANEL, l->keys + (key + row) * l->head_units * EO_UNIT_BYTES, l->head_units,
+                     l->queries, l->head_units, false);
+        l->kernels->attention_weights(&(struct eo_attention_weights){
+            .scores = l->scores, .keys = keys, .first_key = key, .first_query = first, .scale = l->scale,
+            .pairs = l->tiles->units == EO_UNITS_PAIRS, .max = l->max, .sum = l->sum, .correction = l->correction,
+            .panel = l->panels});
+        if (key > 0)
+            l->kernels->attention_scale(l->sums, l->head_rows, l->correction);
+        multiply_across(l, l->sums, key, l->panels, keys);
+    }
+    for (uint64_t i = 0; i < queries; i++)
+        a->log_sum_exp[at.statistic + first + i] = l->max[i] + logf(l->sum[i]);
+    for (uint64_t i = 0; i < EO_PANEL; i++)
+        l->correction[i] = 1 / l->sum[i];
+    l->kernels->attention_scale(l->sums, l->head_rows, l->correction);
+    store_columns(l, (uint16_t *)a->out + at.out + first * a->shape.out_stride, a->shape.out_stride, l->sums, queries);
+}
+
+static void pair_forward(const struct lane *l, uint64_t pair)
+{
+    const struct eo_attention_shape *s = &l->a->shape;
+    const uint64_t kv = places_of(s, pair, 0).kv;
+    pack_along(l, l->keys, head_rows_of(l, l->a->k, kv, s->kv_stride));
+    pack_across(l, head_rows_of(l, l->a->v, kv, s->kv_stride));
+    for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
+        for (uint64_t first = 0; first < s->seq; first += EO_PANEL)
+            panel_forward(l, places_of(s, pair, member), first);
+}
+
+/* A block of queries, `end` with its padding. */
+struct block {
+    uint64_t first, count, end;
+};
+
+/* The block's operands and statistics; zeros where it has no queries. */
+static void block_pack(const struct lane *l, struct places at, const struct block *b)
+{
+    const struct eo_attention *a = l->a;
+    const struct eo_attention_shape *s = &a->shape;
+    const struct head_rows q = rows_from(head_rows_of(l, a->q, at.q, s->q_stride), b->first, BLOCK);
+    const struct head_rows gradient = rows_from(head_rows_of(l, a->out_gradient, at.out, s->out_stride), b->first, BLOCK);
+    const struct head_rows out = rows_from(head_rows_of(l, a->out, at.out, s->out_stride), b->first, BLOCK);
+    pack_columns(l, l->queries, q);
+    pack_columns(l, l->out_gradients, gradient);
+    pack_columns_across(l, l->queries_across, q);
+    pack_columns_across(l, l->out_gradients_across, gradient);
+    memset(l->log_sum_exp, 0, BLOCK * sizeof(float));
+    memset(l->delta, 0, BLOCK * sizeof(float));
+    memcpy(l->log_sum_exp, a->log_sum_exp + at.statistic + b->first, b->count * sizeof(float));
+    for (uint64_t i = 0; i < b->count; i++)
+        l->delta[i] = l->kernels->attention_dot(gradient.from + i * s->out_stride, out.from + i * s->out_stride, l->head);
+}
+
+/* A tile of keys, `row` of the chunk at `first_key`: P and dS, and what they add to dV and dK. */
+static void tile_backward(const struct lane *l, const struct block *b, uint64_t first_key, uint64_t row)
+{
+    const struct eo_tiles *t = l->tiles;
+    const bool pairs = t->units == EO_UNITS_PAIRS;
+    const uint64_t key = first_key + row, row_units = BLOCK_PANELS * l->panel_units, panels = (b->end - b->first) / EO_PANEL;
+    const uint64_t from = key > b->first ? (key - b->first) / EO_PANEL : 0, skip = from * l->panel_units;
+    for (uint64_t panel = from; panel < panels; panel++) {
+        const uint64_t column = panel * EO_PANEL, at = column * l->head_units * EO_UNIT_BYTES;
+        const uint64_t tile = key * l->head_units * EO_UNIT_BYTES, unit = panel * l->panel_units * EO_UNIT_BYTES;
+        multiply(l, l->scores, l->keys + tile, l->head_units, l->queries + at, l->head_units, false);
+        multiply(l, l->weight_gradients, l->values + tile, l->head_units, l->out_gradients + at, l->head_units, false);
+        l->kernels->attention_slopes(&(struct eo_attention_slopes){
+            .scores = l->scores, .weight_gradients = l->weight_gradients, .keys = t->rows, .first_key = key,
+            .first_query = b->first + column, .scale = l->scale, .pairs = pairs, .log_sum_exp = l->log_sum_exp + column,
+            .delta = l->delta + column, .weight_rows = l->weight_rows + unit, .slope_rows = l->slope_rows + unit,
+            .row_bytes = row_units * EO_UNIT_BYTES,
+            .slope_panel = l->panels + (panel * l->chunk_units + (pairs ? row / 2 : row)) * EO_PANEL * EO_UNIT_BYTES});
+    }
+    for (uint64_t column = 0; column < l->head_columns; column += EO_PANEL) {
+        const uint64_t sums = key * l->head_columns + column * t->rows;
+        const uint64_t panel = (column / EO_PANEL * row_units + skip) * EO_PANEL * EO_UNIT_BYTES;
+        const uint64_t units = panels * l->panel_units - skip;
+        multiply(l, l->value_sums + sums, l->weight_rows + skip * EO_UNIT_BYTES, row_units, l->out_gradients_across + panel,
+                 units, true);
+        multiply(l, l->key_sums + sums, l->slope_rows + skip * EO_UNIT_BYTES, row_units, l->queries_across + panel, units,
+                 true);
+    }
+}
+
+/* The gradients may lie over q, k and v: a block of q is written after its last use, k and v were packed. */
+static void block_backward(const struct lane *l, struct places at, uint64_t first)
+{
+    const struct eo_attention_shape *s = &l->a->shape;
+    const uint64_t count = eo_split_min(BLOCK, s->seq - first);
+    const struct block block = {first, count, first + round_up(count, EO_PANEL)};
+    block_pack(l, at, &block);
+    for (uint64_t key = 0; key < block.end; key += CHUNK) {
+        const uint64_t keys = eo_split_min(CHUNK, block.end - key);
+        for (uint64_t row = 0; row < keys; row += l->tiles->rows)
+            tile_backward(l, &block, key, row);
+        for (uint64_t query = 0; query < count; query += EO_PANEL)
+            if (first + query + EO_PANEL > key)
+                multiply_across(l, l->sums + query * l->head_rows, key,
+                                l->panels + query * l->chunk_units * EO_UNIT_BYTES,
+                                eo_split_min(CHUNK, first + query + EO_PANEL - key));
+    }
+    for (uint64_t query = 0; query < count; query += EO_PANEL)
+        store_columns(l, (uint16_t *)l->a->q_gradient + at.q + (first + query) * s->q_stride, s->q_stride,
+                      l->sums + query * l->head_rows, eo_split_min(EO_PANEL, count - query));
+}
+
+static void store_rows(const struct lane *l, uint16_t *to, const float *sums)
+{
+    const struct eo_attention_shape *s = &l->a->shape;
+    for (uint64_t key = 0; key < s->seq; key += l->tiles->rows)
+        for (uint64_t column = 0; column < l->head; column += EO_PANEL)
+            l->kernels->attention_store(to + key * s->kv_stride + column, s->kv_stride,
+                                        sums + key * l->head_columns + column * l->tiles->rows, EO_PANEL,
+                                        eo_split_min(l->tiles->rows, s->seq - key), eo_split_min(EO_PANEL, l->head - column));
+}
+
+static void pair_backward(const struct lane *l, uint64_t pair)
+{
+    const struct eo_attention *a = l->a;
+    const struct eo_attention_shape *s = &a->shape;
+    const uint64_t kv = places_of(s, pair, 0).kv;
+    const struct head_rows k = head_rows_of(l, a->k, kv, s->kv_stride);
+    pack_along(l, l->keys, k);
+    pack_along(l, l->values, head_rows_of(l, a->v, kv, s->kv_stride));
+    pack_across(l, k);
+    memset(l->key_sums, 0, round_up(s->seq, CHUNK) * l->head_columns * sizeof(float));
+    memset(l->value_sums, 0, round_up(s->seq, CHUNK) * l->head_columns * sizeof(float));
+    for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
+        for (uint64_t first = 0; first < s->seq; first += BLOCK)
+            block_backward(l, places_of(s, pair, member), first);
+    store_rows(l, (uint16_t *)a->k_gradient + kv, l->key_sums);
+    store_rows(l, (uint16_t *)a->v_gradient + kv, l->value_sums);
+}
+
+/* ---- a team ---- */
+
+/* As many lanes as threads, each with a scratch of its own; a lane takes the next pair of a sequence and a key/value head
+ * until none is left. */
+struct attention_job {
+    const struct eo_attention *a;
+    const struct eo_tiles *tiles;
+    const struct eo_kernel_table *kernels;
+    void (*pair_run)(const struct lane *lane, uint64_t pair);
+    _Atomic uint64_t next;
+};
+
+static void attention_task(void *arg, uint32_t index)
+{
+    struct attention_job *job = arg;
+    const struct eo_attention_shape *s = &job->a->shape;
+    const struct eo_tiles *t = job->tiles;
+    struct lane lane = {.a = job->a, .tiles = t, .kernels = job->kernels, .scale = (float)(1 / sqrt(s->head_size))};
+    const uint64_t bytes = lane_place(&lane, s, NULL);
+    lane_place(&lane, s, (char *)job->a->scratch + index * bytes);
+    lane.head = s->head_size;
+    lane.head_units = eo_tiles_units(t, s->head_size);
+    lane.head_rows = round_up(s->head_size, t->rows);
+    lane.head_columns = round_up(s->head_size, EO_PANEL);
+    lane.panel_units = eo_tiles_units(t, EO_PANEL);
+    lane.chunk_units = eo_tiles_units(t, CHUNK);
+    if (t->begin)
+        t->begin();
+    uint64_t pair;
+    while ((pair = atomic_fetch_add(&job->next, 1)) < (uint64_t)s->batch * s->kv_head_count)
+        job->pair_run(&lane, pair);
+    if (t->end)
+        t->end();
+}
+
+eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *a, const struct eo_kernel_table *kernels,
+                                   const struct eo_tiles *tiles, bool backward)
+{
+    struct attention_job job = {.a = a, .tiles = tiles, .kernels = kernels,
+                                .pair_run = backward ? pair_backward : pair_forward};
+    eo_team_run(team, eo_team_thread_count(team), attention_task, &job);
+    return EO_OK;
+}
+
+/* Until the levels name their tiles. */
+static const struct eo_tiles *tiles_of(const struct eo_kernel_table *kernels)
+{
+#if defined(__x86_64__)
+    if (kernels == &eo_kernels_avx512_bf16)
+        return __builtin_cpu_supports("avx512bf16") ? &eo_tiles_avx512_bf16 : &eo_tiles_bf16_avx512;
+    if (kernels == &eo_kernels_avx2_bf16)
+        return &eo_tiles_bf16_avx2;
+#endif
+    (void)kernels;
+    return &eo_tiles_bf16_plain;
+}
+
+eo_status eo_cpu_attention_bf16_forward(eo_team *team, const struct eo_attention *attention)
+{
+    const struct eo_kernel_table *kernels = eo_kernels_of(EO_DTYPE_BF16);
+    return eo_cpu_attention_bf16_by(team, attention, kernels, tiles_of(kernels), false);
+}
+
+eo_status eo_cpu_attention_bf16_backward(eo_team *team, const struct eo_attention *attention)
+{
+    const struct eo_kernel_table *kernels = eo_kernels_of(EO_DTYPE_BF16);
+    return eo_cpu_attention_bf16_by(team, attention, kernels, tiles_of(kernels), true);
+}
