@@ -117,9 +117,12 @@ static struct head_rows rows_from(struct head_rows h, uint64_t first, uint64_t r
 /* A: a row for each token, zeros up to whole chunks. */
 static void pack_along(const struct lane *l, char *to, struct head_rows h)
 {
-    eo_pack(l->tiles->units, to, round_up(h.rows, CHUNK), true,
-            &(struct eo_pack){.from = h.from, .stride = h.stride, .along = true, .lines = h.rows, .k = l->head,
-                              .units = l->head_units});
+    for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
+        const struct head_rows panel = rows_from(h, first, EO_PANEL);
+        eo_pack(l->tiles->units, to + first * l->head_units * EO_UNIT_BYTES, EO_PANEL, true,
+                &(struct eo_pack){.from = panel.from, .stride = h.stride, .along = true, .lines = panel.rows, .k = l->head,
+                                  .units = l->head_units});
+    }
 }
 
 /* A: a row for each of the head's elements, chunk after chunk. */
