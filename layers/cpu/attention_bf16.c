@@ -33,6 +33,7 @@ struct lane {
     const struct eo_tiles *tiles;
     const struct eo_kernel_table *kernels;
     float scale;
+    uint32_t lane_count;
     uint64_t head, head_units, head_rows, head_columns; /* the head in units, in rows of tiles, in columns of panels */
     uint64_t panel_units, chunk_units;                  /* EO_PANEL queries or keys; a chunk of keys */
 
@@ -181,6 +182,34 @@ static void store_columns(const struct lane *l, uint16_t *to, uint64_t stride, c
     l->kernels->attention_store(to, stride, l->turned, l->head_columns, queries, l->head);
 }
 
+/* ---- fetching ahead ---- */
+
+/* A head's rows lie a token apart, so the processor foresees none of them: while one panel or block computes, the rows of
+ * the next are fetched into the second-level cache, and those to be written. An address beyond the operand is harmless. */
+struct fetch {
+    uint32_t count;
+    struct {
+        uintptr_t at;
+        uint64_t stride; /* bytes */
+    } operands[10];
+    uint64_t rows, each, done; /* of each operand: in all, at a time */
+};
+
+static void fetch_add(struct fetch *f, const void *values, uint64_t first, uint64_t stride)
+{
+    f->operands[f->count].at = (uintptr_t)values + first * sizeof(uint16_t);
+    f->operands[f->count++].stride = stride * sizeof(uint16_t);
+}
+
+static void fetch_some(const struct lane *l, struct fetch *f)
+{
+    const uint64_t last = eo_split_min(f->rows, f->done + f->each);
+    for (; f->done < last; f->done++)
+        for (uint32_t i = 0; i < f->count; i++)
+            for (uint64_t at = 0; at < l->head * sizeof(uint16_t); at += 64)
+                __builtin_prefetch((const void *)(f->operands[i].at + f->done * f->operands[i].stride + at), 0, 2);
+}
+
 /* ---- a head ---- */
 
 /* Of a pair (sequence, key/value head), and of one of its query heads. */
@@ -200,14 +229,40 @@ static struct places places_of(const struct eo_attention_shape *s, uint64_t pair
     };
 }
 
+/* The head that this lane most likely takes after this one. */
+static struct places places_next(const struct lane *l, uint64_t pair, uint64_t member)
+{
+    const struct eo_attention_shape *s = &l->a->shape;
+    return member + 1 < s->head_count / s->kv_head_count ? places_of(s, pair, member + 1)
+                                                         : places_of(s, pair + l->lane_count, 0);
+}
+
 static struct head_rows head_rows_of(const struct lane *l, const void *values, uint64_t at, uint64_t stride)
 {
     return (struct head_rows){(const uint16_t *)values + at, stride, l->a->shape.seq};
 }
 
-static void panel_forward(const struct lane *l, struct places at, uint64_t first)
+static struct fetch fetch_forward(const struct lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention *a = l->a;
+    const struct eo_attention_shape *s = &a->shape;
+    const struct places at = places_of(s, pair, member), next = places_next(l, pair, member);
+    const uint64_t to_come = first + EO_PANEL;
+    struct fetch f = {.rows = EO_PANEL, .each = eo_split_up(EO_PANEL, to_come / l->tiles->rows)};
+    fetch_add(&f, a->q, to_come < s->seq ? at.q + to_come * s->q_stride : next.q, s->q_stride);
+    fetch_add(&f, a->out, at.out + first * s->out_stride, s->out_stride);
+    if (next.kv != at.kv) {
+        fetch_add(&f, a->k, next.kv + first * s->kv_stride, s->kv_stride);
+        fetch_add(&f, a->v, next.kv + first * s->kv_stride, s->kv_stride);
+    }
+    return f;
+}
+
+static void panel_forward(const struct lane *l, uint64_t pair, uint64_t member, uint64_t first)
+{
+    const struct eo_attention *a = l->a;
+    const struct places at = places_of(&a->shape, pair, member);
+    struct fetch fetch = fetch_forward(l, pair, member, first);
     const uint64_t queries = eo_split_min(EO_PANEL, a->shape.seq - first), end = first + EO_PANEL;
     pack_columns(l, l->queries, rows_from(head_rows_of(l, a->q, at.q, a->shape.q_stride), first, EO_PANEL));
     for (uint64_t i = 0; i < EO_PANEL; i++) {
@@ -216,9 +271,11 @@ static void panel_forward(const struct lane *l, struct places at, uint64_t first
     }
     for (uint64_t key = 0; key < end; key += CHUNK) {
         const uint64_t keys = eo_split_min(CHUNK, end - key);
-        for (uint64_t row = 0; row < keys; row += l->tiles->rows)
+        for (uint64_t row = 0; row < keys; row += l->tiles->rows) {
             multiply(l, l->scores + row * EO_PANEL, l->keys + (key + row) * l->head_units * EO_UNIT_BYTES, l->head_units,
                      l->queries, l->head_units, false);
+            fetch_some(l, &fetch);
+        }
         l->kernels->attention_weights(&(struct eo_attention_weights){
             .scores = l->scores, .keys = keys, .first_key = key, .first_query = first, .scale = l->scale,
             .pairs = l->tiles->units == EO_UNITS_PAIRS, .max = l->max, .sum = l->sum, .correction = l->correction,
@@ -243,7 +300,7 @@ static void pair_forward(const struct lane *l, uint64_t pair)
     pack_across(l, head_rows_of(l, l->a->v, kv, s->kv_stride));
     for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
         for (uint64_t first = 0; first < s->seq; first += EO_PANEL)
-            panel_forward(l, places_of(s, pair, member), first);
+            panel_forward(l, pair, member, first);
 }
 
 /* A block of queries, `end` with its padding. */
@@ -300,17 +357,43 @@ static void tile_backward(const struct lane *l, const struct block *b, uint64_t 
     }
 }
 
+static struct fetch fetch_backward(const struct lane *l, uint64_t pair, uint64_t member, const struct block *b)
+{
+    const struct eo_attention *a = l->a;
+    const struct eo_attention_shape *s = &a->shape;
+    const struct places at = places_of(s, pair, member), next = places_next(l, pair, member);
+    const uint64_t to_come = b->first + BLOCK, rows = b->end - b->first;
+    const uint64_t q = to_come < s->seq ? at.q + to_come * s->q_stride : next.q;
+    const uint64_t out = to_come < s->seq ? at.out + to_come * s->out_stride : next.out;
+    struct fetch f = {.rows = rows, .each = eo_split_up(rows, b->end / l->tiles->rows)};
+    fetch_add(&f, a->q, q, s->q_stride);
+    fetch_add(&f, a->out_gradient, out, s->out_stride);
+    fetch_add(&f, a->out, out, s->out_stride);
+    fetch_add(&f, a->q_gradient, at.q + b->first * s->q_stride, s->q_stride);
+    if (next.kv != at.kv) {
+        fetch_add(&f, a->k, next.kv + b->first * s->kv_stride, s->kv_stride);
+        fetch_add(&f, a->v, next.kv + b->first * s->kv_stride, s->kv_stride);
+        fetch_add(&f, a->k_gradient, at.kv + b->first * s->kv_stride, s->kv_stride);
+        fetch_add(&f, a->v_gradient, at.kv + b->first * s->kv_stride, s->kv_stride);
+    }
+    return f;
+}
+
 /* The gradients may lie over q, k and v: a block of q is written after its last use, k and v were packed. */
-static void block_backward(const struct lane *l, struct places at, uint64_t first)
+static void block_backward(const struct lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention_shape *s = &l->a->shape;
+    const struct places at = places_of(s, pair, member);
     const uint64_t count = eo_split_min(BLOCK, s->seq - first);
     const struct block block = {first, count, first + round_up(count, EO_PANEL)};
+    struct fetch fetch = fetch_backward(l, pair, member, &block);
     block_pack(l, at, &block);
     for (uint64_t key = 0; key < block.end; key += CHUNK) {
         const uint64_t keys = eo_split_min(CHUNK, block.end - key);
-        for (uint64_t row = 0; row < keys; row += l->tiles->rows)
+        for (uint64_t row = 0; row < keys; row += l->tiles->rows) {
             tile_backward(l, &block, key, row);
+            fetch_some(l, &fetch);
+        }
         for (uint64_t query = 0; query < count; query += EO_PANEL)
             if (first + query + EO_PANEL > key)
                 multiply_across(l, l->sums + query * l->head_rows, key,
@@ -345,7 +428,7 @@ static void pair_backward(const struct lane *l, uint64_t pair)
     memset(l->value_sums, 0, round_up(s->seq, CHUNK) * l->head_columns * sizeof(float));
     for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
         for (uint64_t first = 0; first < s->seq; first += BLOCK)
-            block_backward(l, places_of(s, pair, member), first);
+            block_backward(l, pair, member, first);
     store_rows(l, (uint16_t *)a->k_gradient + kv, l->key_sums);
     store_rows(l, (uint16_t *)a->v_gradient + kv, l->value_sums);
 }
@@ -359,6 +442,7 @@ struct attention_job {
     const struct eo_tiles *tiles;
     const struct eo_kernel_table *kernels;
     void (*pair_run)(const struct lane *lane, uint64_t pair);
+    uint32_t lane_count;
     _Atomic uint64_t next;
 };
 
@@ -367,7 +451,8 @@ static void attention_task(void *arg, uint32_t index)
     struct attention_job *job = arg;
     const struct eo_attention_shape *s = &job->a->shape;
     const struct eo_tiles *t = job->tiles;
-    struct lane lane = {.a = job->a, .tiles = t, .kernels = job->kernels, .scale = (float)(1 / sqrt(s->head_size))};
+    struct lane lane = {.a = job->a, .tiles = t, .kernels = job->kernels, .scale = (float)(1 / sqrt(s->head_size)),
+                        .lane_count = job->lane_count};
     const uint64_t bytes = lane_place(&lane, s, NULL);
     lane_place(&lane, s, (char *)job->a->scratch + index * bytes);
     lane.head = s->head_size;
@@ -389,8 +474,9 @@ eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *a, 
                                    const struct eo_tiles *tiles, bool backward)
 {
     struct attention_job job = {.a = a, .tiles = tiles, .kernels = kernels,
-                                .pair_run = backward ? pair_backward : pair_forward};
-    eo_team_run(team, eo_team_thread_count(team), attention_task, &job);
+                                .pair_run = backward ? pair_backward : pair_forward,
+                                .lane_count = eo_team_thread_count(team)};
+    eo_team_run(team, job.lane_count, attention_task, &job);
     return EO_OK;
 }
 
