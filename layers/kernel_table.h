@@ -60,22 +60,21 @@ struct eo_head_rows {
 struct eo_attention_head {
     uint32_t seq, head_size, group;
     uint64_t q_stride, kv_stride, out_stride;
-    const float *q, *k, *v, *out_gradient, *saved_out, *saved_log_sum_exp;
-    float *out, *log_sum_exp, *q_gradient, *k_gradient, *v_gradient;
-    float *scratch;
+    const void *q, *k, *v, *out_gradient, *saved_out;
+    const float *saved_log_sum_exp;
+    void *out, *q_gradient, *k_gradient, *v_gradient;
+    float *log_sum_exp, *scratch;
 };
 
-/* Attention in bf16 (layers/cpu/attention_bf16.c). Scores are sums of products: [keys][EO_PANEL queries], the keys an even
- * number from first_key on, the queries those from first_query on. Operands of products go in units, of pairs or widened
- * (product_tiles.h). */
+/* Attention by products of pairs of bf16 (layers/cpu/attention_bf16.c). Scores are sums of products: [keys][EO_PANEL
+ * queries], the keys an even number from first_key on, the queries those from first_query on. */
 struct eo_attention_weights {
     const float *scores;
     uint64_t keys, first_key, first_query;
     float scale;
-    bool pairs;
     float *max, *sum;  /* [EO_PANEL] of the keys before, and of these: -infinity and 0 at first */
     float *correction; /* [EO_PANEL] what sums of the keys before are to be multiplied with */
-    void *panel;       /* of B: exp(score x scale - max), zero where the query is before the key */
+    uint32_t *panel;   /* of B: exp(score x scale - max), zero where the query is before the key */
 };
 
 /* weight = exp(score x scale - log_sum_exp), slope = weight (weight_gradient - delta) scale */
@@ -83,11 +82,10 @@ struct eo_attention_slopes {
     const float *scores, *weight_gradients;
     uint64_t keys, first_key, first_query;
     float scale;
-    bool pairs;
     const float *log_sum_exp, *delta; /* [EO_PANEL] */
-    void *weight_rows, *slope_rows;   /* of A, a row for each key */
-    uint64_t row_bytes;
-    void *slope_panel; /* of B */
+    uint16_t *weight_rows, *slope_rows; /* of A, a row for each key */
+    uint64_t row_stride;
+    uint32_t *slope_panel; /* of B */
 };
 
 struct eo_kernel_table {
@@ -117,13 +115,14 @@ struct eo_kernel_table {
     /* The exponentials times a factor, over the row; at the target less `less`. */
     void (*softmax_gradient)(void *row, uint64_t count, float max, float factor, uint64_t target, float less);
 
-    /* In fp32 alone. */
     void (*attention_forward)(const struct eo_attention_head *head);
     void (*attention_backward)(const struct eo_attention_head *head);
+
+    /* In fp32 alone. */
     /* The reference product's, for both element types: the same bits at every level. See product_vector.h. */
     void (*product_tile)(float *sums, const float *a, const float *b, uint64_t rows, uint64_t depth);
 
-    /* In bf16 alone. */
+    /* In bf16 alone: of attention by products of pairs. */
     void (*attention_weights)(const struct eo_attention_weights *w);
     void (*attention_slopes)(const struct eo_attention_slopes *s);
     void (*attention_scale)(float *sums, uint64_t rows, const float *factors); /* [rows][EO_PANEL], a factor a column */

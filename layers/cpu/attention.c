@@ -9,6 +9,7 @@
 /* As many lanes as threads, each with a scratch of its own; a lane takes the next head until none is left. */
 struct attention_job {
     struct eo_attention_shape shape;
+    eo_dtype dtype;
     struct eo_attention_head base;
     const struct eo_kernel_table *kernels;
     float *scratch;
@@ -42,17 +43,17 @@ static struct eo_attention_head head_at(const struct attention_job *job, uint32_
     const uint64_t kv = token * s->kv_stride + (uint64_t)kv_head * s->head_size;
     const uint64_t out = token * s->out_stride + (uint64_t)query_head * s->head_size;
     const uint64_t row = (sequence * s->head_count + query_head) * s->seq;
-    h.q += q;
-    h.k += kv;
-    h.v += kv;
-    h.out_gradient = eo_row(h.out_gradient, out, 1);
-    h.saved_out = eo_row(h.saved_out, out, 1);
+    h.q = eo_element_at(job->dtype, h.q, q);
+    h.k = eo_element_at(job->dtype, h.k, kv);
+    h.v = eo_element_at(job->dtype, h.v, kv);
+    h.out_gradient = eo_element_at(job->dtype, h.out_gradient, out);
+    h.saved_out = eo_element_at(job->dtype, h.saved_out, out);
     h.saved_log_sum_exp = eo_row(h.saved_log_sum_exp, row, 1);
-    h.out = eo_row_mutable(h.out, out, 1);
+    h.out = eo_element_at_mutable(job->dtype, h.out, out);
     h.log_sum_exp = eo_row_mutable(h.log_sum_exp, row, 1);
-    h.q_gradient = eo_row_mutable(h.q_gradient, q, 1);
-    h.k_gradient = eo_row_mutable(h.k_gradient, kv, 1);
-    h.v_gradient = eo_row_mutable(h.v_gradient, kv, 1);
+    h.q_gradient = eo_element_at_mutable(job->dtype, h.q_gradient, q);
+    h.k_gradient = eo_element_at_mutable(job->dtype, h.k_gradient, kv);
+    h.v_gradient = eo_element_at_mutable(job->dtype, h.v_gradient, kv);
     h.scratch = job->scratch + lane * job->lane_floats;
     return h;
 }
@@ -91,7 +92,7 @@ static eo_status attention_run(eo_team *team, struct attention_job *job, void (*
     job->base.q_stride = s->q_stride;
     job->base.kv_stride = s->kv_stride;
     job->base.out_stride = s->out_stride;
-    job->kernels = eo_kernels();
+    job->kernels = eo_kernels_of(job->dtype);
     job->lane_floats = attention_lane_floats(s);
     eo_team_run(team, eo_team_thread_count(team), task, job);
     return EO_OK;
@@ -101,6 +102,7 @@ eo_status eo_cpu_attention_forward(eo_team *team, const struct eo_attention *a)
 {
     struct attention_job job = {
         .shape = a->shape,
+        .dtype = a->types.compute,
         .base = {.q = a->q, .k = a->k, .v = a->v, .out = a->out, .log_sum_exp = a->log_sum_exp},
         .scratch = a->scratch,
         .item_count = a->shape.batch * a->shape.head_count,
@@ -112,8 +114,15 @@ eo_status eo_cpu_attention_backward(eo_team *team, const struct eo_attention *a)
 {
     struct attention_job job = {
         .shape = a->shape,
-        .base = {.q = a->q, .k = a->k, .v = a->v, .out_gradient = a->out_gradient, .saved_out = a->out,
-                 .saved_log_sum_exp = a->log_sum_exp, .q_gradient = a->q_gradient, .k_gradient = a->k_gradient,
+        .dtype = a->types.compute,
+        .base = {.q = a->q,
+                 .k = a->k,
+                 .v = a->v,
+                 .out_gradient = a->out_gradient,
+                 .saved_out = a->out,
+                 .saved_log_sum_exp = a->log_sum_exp,
+                 .q_gradient = a->q_gradient,
+                 .k_gradient = a->k_gradient,
                  .v_gradient = a->v_gradient},
         .scratch = a->scratch,
         .item_count = a->shape.batch * a->shape.kv_head_count,

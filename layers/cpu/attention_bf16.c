@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Causal attention in bf16 by packed products (product_tiles.h). Everything stands with keys in rows and queries in columns:
+ * Causal attention in bf16. With tiles of widened units it is that of fp32 (attention.c), of elements widened while they are
+ * packed; with tiles of pairs it goes by packed products (product_tiles.h). There everything stands with keys in rows and
+ * queries in columns:
  *
- *     forward    S = K Q^T,  P = exp(S - max),  O^T = V^T P          maximum and sum are corrected from chunk to chunk
+ *     forward    S = K Q^T,  P = exp(S - max),  O^T = V^T P          sums of the keys before are corrected to a new maximum
  *     backward   S = K Q^T,  dP = V dO^T,  dS = P (dP - delta),  dV += P dO,  dK += dS Q,  dQ^T = K^T dS
  *
  * so a query's maximum and sum run down a lane of a vector, P and dS are written as the products read them, and only dS
@@ -20,14 +22,17 @@
 #include "layers/split.h"
 
 enum {
-    CHUNK = 96,   /* keys: a multiple of every tile's rows and of EO_PANEL */
-    BLOCK = 96,   /* queries of backward */
-    BLOCK_PANELS = BLOCK / EO_PANEL,
+    CHUNK = 96,  /* keys: a multiple of every tile's rows and of EO_PANEL */
+    BLOCK = 128, /* queries of backward */
+    PANEL_UNITS = EO_PANEL / 2,
+    CHUNK_UNITS = CHUNK / 2,
+    BLOCK_UNITS = BLOCK / 2,
     ALIGNMENT = 64,
 };
 _Static_assert(CHUNK % 96 == 0 && BLOCK % EO_PANEL == 0, "blocks of whole tiles and panels");
+_Static_assert(PANEL_UNITS % 16 == 0 && CHUNK_UNITS % 16 == 0, "units need no padding but the head's");
 
-/* A thread's part. Units are those of the tiles, padded. */
+/* A thread's part. Operands go in units: pairs of bf16. */
 struct lane {
     const struct eo_attention *a;
     const struct eo_tiles *tiles;
@@ -35,20 +40,19 @@ struct lane {
     float scale;
     uint32_t lane_count;
     uint64_t head, head_units, head_rows, head_columns; /* the head in units, in rows of tiles, in columns of panels */
-    uint64_t panel_units, chunk_units;                  /* EO_PANEL queries or keys; a chunk of keys */
 
-    char *keys, *values;                /* A: [keys][head_units] */
-    char *across;                       /* A: V^T (forward), K^T (backward): [chunks][head_rows][chunk_units] */
-    float *key_sums, *value_sums;       /* [tiles of keys][head panels][rows][EO_PANEL] */
-    char *queries, *out_gradients;      /* B: [panels][head_units][EO_PANEL] */
-    char *queries_across, *out_gradients_across; /* B: [head panels][BLOCK_PANELS x panel_units][EO_PANEL] */
-    float *scores, *weight_gradients;   /* [CHUNK][EO_PANEL]; backward: a tile's rows */
-    char *weight_rows, *slope_rows;     /* A: a tile's rows, [BLOCK_PANELS x panel_units] */
-    char *panels;                       /* B: P (forward), dS (backward): [panels][chunk_units][EO_PANEL] */
-    float *sums;                        /* O^T or dQ^T: [panels][head_rows][EO_PANEL] */
-    float *turned;                      /* [EO_PANEL][head_columns] */
-    float *max, *sum, *correction;      /* [EO_PANEL] */
-    float *log_sum_exp, *delta;         /* [BLOCK] */
+    uint32_t *keys, *values;                         /* A: [keys][head_units] */
+    uint32_t *across;                                /* A: V^T (forward), K^T (backward): [chunks][head_rows][CHUNK_UNITS] */
+    float *key_sums, *value_sums;                    /* [tiles of keys][head panels][rows][EO_PANEL] */
+    uint32_t *queries, *out_gradients;               /* B: [panels][head_units][EO_PANEL] */
+    uint32_t *queries_across, *out_gradients_across; /* B: [head panels][BLOCK_UNITS][EO_PANEL] */
+    float *scores, *weight_gradients;                /* [CHUNK][EO_PANEL]; backward: a tile's rows */
+    uint32_t *weight_rows, *slope_rows;              /* A: a tile's rows, [BLOCK_UNITS] */
+    uint32_t *panels;                                /* B: P (forward), dS (backward): [panels][CHUNK_UNITS][EO_PANEL] */
+    float *sums;                                     /* O^T or dQ^T: [panels][head_rows][EO_PANEL] */
+    float *turned;                                   /* [EO_PANEL][head_columns] */
+    float *max, *sum, *correction;                   /* [EO_PANEL] */
+    float *log_sum_exp, *delta;                      /* [BLOCK] */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t multiple)
@@ -67,23 +71,23 @@ static void *take(char *base, uint64_t *used, uint64_t bytes)
 static uint64_t lane_place(struct lane *l, const struct eo_attention_shape *s, char *base)
 {
     const uint64_t keys = round_up(s->seq, CHUNK), head = s->head_size;
-    const uint64_t units = round_up(head, 16) * EO_UNIT_BYTES, rows = head + EO_TILE_ROWS_MAX, columns = round_up(head, EO_PANEL);
-    const uint64_t row_bytes = BLOCK * EO_UNIT_BYTES, floats = sizeof(float), panel = EO_PANEL * sizeof(float);
+    const uint64_t units = round_up(head, 32) / 2 * EO_UNIT_BYTES, half = EO_UNIT_BYTES / 2, floats = sizeof(float);
+    const uint64_t rows = head + EO_TILE_ROWS_MAX, columns = round_up(head, EO_PANEL), panel = EO_PANEL * sizeof(float);
     uint64_t used = 0;
     l->keys = take(base, &used, keys * units);
     l->values = take(base, &used, keys * units);
-    l->across = take(base, &used, keys * rows * EO_UNIT_BYTES);
+    l->across = take(base, &used, keys * rows * half);
     l->key_sums = take(base, &used, keys * columns * floats);
     l->value_sums = take(base, &used, keys * columns * floats);
     l->queries = take(base, &used, BLOCK * units);
     l->out_gradients = take(base, &used, BLOCK * units);
-    l->queries_across = take(base, &used, columns * row_bytes);
-    l->out_gradients_across = take(base, &used, columns * row_bytes);
+    l->queries_across = take(base, &used, columns * BLOCK * half);
+    l->out_gradients_across = take(base, &used, columns * BLOCK * half);
     l->scores = take(base, &used, CHUNK * panel);
     l->weight_gradients = take(base, &used, EO_TILE_ROWS_MAX * panel);
-    l->weight_rows = take(base, &used, EO_TILE_ROWS_MAX * row_bytes);
-    l->slope_rows = take(base, &used, EO_TILE_ROWS_MAX * row_bytes);
-    l->panels = take(base, &used, BLOCK * CHUNK * EO_UNIT_BYTES);
+    l->weight_rows = take(base, &used, EO_TILE_ROWS_MAX * BLOCK * half);
+    l->slope_rows = take(base, &used, EO_TILE_ROWS_MAX * BLOCK * half);
+    l->panels = take(base, &used, BLOCK * CHUNK * half);
     l->sums = take(base, &used, BLOCK * rows * floats);
     l->turned = take(base, &used, EO_PANEL * columns * floats);
     l->max = take(base, &used, panel);
@@ -98,8 +102,9 @@ uint64_t eo_cpu_attention_bf16_scratch_bytes(struct eo_types types, const struct
                                              uint32_t thread_count)
 {
     struct lane lane;
-    (void)types;
-    return thread_count * lane_place(&lane, shape, NULL);
+    const uint64_t by_pairs = thread_count * lane_place(&lane, shape, NULL);
+    const uint64_t widened = eo_cpu_attention_scratch_bytes(types, shape, thread_count);
+    return by_pairs > widened ? by_pairs : widened;
 }
 
 /* ---- operands ---- */
@@ -115,14 +120,20 @@ static struct head_rows rows_from(struct head_rows h, uint64_t first, uint64_t r
     return (struct head_rows){h.from + first * h.stride, h.stride, eo_split_min(rows, h.rows - first)};
 }
 
-/* A: a row for each token, zeros up to whole chunks. */
-static void pack_along(const struct lane *l, char *to, struct head_rows h)
+/* `lines` are rows of the head if `along`, else its elements. */
+static void pack(uint32_t *to, uint64_t width, bool by_rows, struct head_rows h, bool along, uint64_t lines, uint64_t k,
+                 uint64_t units)
+{
+    eo_pack(EO_UNITS_PAIRS, to, width, by_rows,
+            &(struct eo_pack){.from = h.from, .stride = h.stride, .along = along, .lines = lines, .k = k, .units = units});
+}
+
+/* A: a row for each token, zeros up to whole panels. */
+static void pack_along(const struct lane *l, uint32_t *to, struct head_rows h)
 {
     for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
         const struct head_rows panel = rows_from(h, first, EO_PANEL);
-        eo_pack(l->tiles->units, to + first * l->head_units * EO_UNIT_BYTES, EO_PANEL, true,
-                &(struct eo_pack){.from = panel.from, .stride = h.stride, .along = true, .lines = panel.rows, .k = l->head,
-                                  .units = l->head_units});
+        pack(to + first * l->head_units, EO_PANEL, true, panel, true, panel.rows, l->head, l->head_units);
     }
 }
 
@@ -131,47 +142,43 @@ static void pack_across(const struct lane *l, struct head_rows h)
 {
     for (uint64_t first = 0; first < h.rows; first += CHUNK) {
         const struct head_rows chunk = rows_from(h, first, CHUNK);
-        eo_pack(l->tiles->units, l->across + first / CHUNK * l->head_rows * l->chunk_units * EO_UNIT_BYTES, l->head_rows, true,
-                &(struct eo_pack){.from = chunk.from, .stride = h.stride, .lines = l->head, .k = chunk.rows,
-                                  .units = l->chunk_units});
+        pack(l->across + first / CHUNK * l->head_rows * CHUNK_UNITS, l->head_rows, true, chunk, false, l->head, chunk.rows,
+             CHUNK_UNITS);
     }
 }
 
 /* B: a column for each query. */
-static void pack_columns(const struct lane *l, char *to, struct head_rows h)
+static void pack_columns(const struct lane *l, uint32_t *to, struct head_rows h)
 {
     for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
         const struct head_rows panel = rows_from(h, first, EO_PANEL);
-        eo_pack(l->tiles->units, to + first * l->head_units * EO_UNIT_BYTES, EO_PANEL, false,
-                &(struct eo_pack){.from = panel.from, .stride = h.stride, .along = true, .lines = panel.rows, .k = l->head,
-                                  .units = l->head_units});
+        pack(to + first * l->head_units, EO_PANEL, false, panel, true, panel.rows, l->head, l->head_units);
     }
 }
 
 /* B: a column for each of the head's elements. */
-static void pack_columns_across(const struct lane *l, char *to, struct head_rows h)
+static void pack_columns_across(const struct lane *l, uint32_t *to, struct head_rows h)
 {
-    const uint64_t units = BLOCK_PANELS * l->panel_units;
-    for (uint64_t column = 0; column < l->head; column += EO_PANEL)
-        eo_pack(l->tiles->units, to + column * units * EO_UNIT_BYTES, EO_PANEL, false,
-                &(struct eo_pack){.from = h.from + column, .stride = h.stride, .lines = eo_split_min(EO_PANEL, l->head - column),
-                                  .k = h.rows, .units = units});
+    for (uint64_t column = 0; column < l->head; column += EO_PANEL) {
+        const struct head_rows columns = {h.from + column, h.stride, h.rows};
+        pack(to + column * BLOCK_UNITS, EO_PANEL, false, columns, false, eo_split_min(EO_PANEL, l->head - column), h.rows,
+             BLOCK_UNITS);
+    }
 }
 
 /* C (+)= A B of one tile; rows of A have row_units. */
-static void multiply(const struct lane *l, float *sums, const char *a, uint64_t row_units, const char *panel, uint64_t units,
-                     bool add)
+static void multiply(const struct lane *l, float *sums, const uint32_t *a, uint64_t row_units, const uint32_t *panel,
+                     uint64_t units, bool add)
 {
     l->tiles->multiply(sums, &(struct eo_tile_a){a, row_units * EO_UNIT_BYTES, EO_UNIT_BYTES}, panel, units, add);
 }
 
 /* sums[head_rows][EO_PANEL] (+)= across, of the chunk that begins at key `first`, times a panel of `keys` keys */
-static void multiply_across(const struct lane *l, float *sums, uint64_t first, const char *panel, uint64_t keys)
+static void multiply_across(const struct lane *l, float *sums, uint64_t first, const uint32_t *panel, uint64_t keys)
 {
-    const char *chunk = l->across + first / CHUNK * l->head_rows * l->chunk_units * EO_UNIT_BYTES;
+    const uint32_t *chunk = l->across + first / CHUNK * l->head_rows * CHUNK_UNITS;
     for (uint64_t row = 0; row < l->head_rows; row += l->tiles->rows)
-        multiply(l, sums + row * EO_PANEL, chunk + row * l->chunk_units * EO_UNIT_BYTES, l->chunk_units, panel,
-                 eo_tiles_units(l->tiles, keys), first > 0);
+        multiply(l, sums + row * EO_PANEL, chunk + row * CHUNK_UNITS, CHUNK_UNITS, panel, keys / 2, first > 0);
 }
 
 /* Columns of a panel, a query each, to rows of elements. */
@@ -272,14 +279,19 @@ static void panel_forward(const struct lane *l, uint64_t pair, uint64_t member, 
     for (uint64_t key = 0; key < end; key += CHUNK) {
         const uint64_t keys = eo_split_min(CHUNK, end - key);
         for (uint64_t row = 0; row < keys; row += l->tiles->rows) {
-            multiply(l, l->scores + row * EO_PANEL, l->keys + (key + row) * l->head_units * EO_UNIT_BYTES, l->head_units,
-                     l->queries, l->head_units, false);
+            multiply(l, l->scores + row * EO_PANEL, l->keys + (key + row) * l->head_units, l->head_units, l->queries,
+                     l->head_units, false);
             fetch_some(l, &fetch);
         }
-        l->kernels->attention_weights(&(struct eo_attention_weights){
-            .scores = l->scores, .keys = keys, .first_key = key, .first_query = first, .scale = l->scale,
-            .pairs = l->tiles->units == EO_UNITS_PAIRS, .max = l->max, .sum = l->sum, .correction = l->correction,
-            .panel = l->panels});
+        l->kernels->attention_weights(&(struct eo_attention_weights){.scores = l->scores,
+                                                                     .keys = keys,
+                                                                     .first_key = key,
+                                                                     .first_query = first,
+                                                                     .scale = l->scale,
+                                                                     .max = l->max,
+                                                                     .sum = l->sum,
+                                                                     .correction = l->correction,
+                                                                     .panel = l->panels});
         if (key > 0)
             l->kernels->attention_scale(l->sums, l->head_rows, l->correction);
         multiply_across(l, l->sums, key, l->panels, keys);
@@ -331,29 +343,33 @@ static void block_pack(const struct lane *l, struct places at, const struct bloc
 static void tile_backward(const struct lane *l, const struct block *b, uint64_t first_key, uint64_t row)
 {
     const struct eo_tiles *t = l->tiles;
-    const bool pairs = t->units == EO_UNITS_PAIRS;
-    const uint64_t key = first_key + row, row_units = BLOCK_PANELS * l->panel_units, panels = (b->end - b->first) / EO_PANEL;
-    const uint64_t from = key > b->first ? (key - b->first) / EO_PANEL : 0, skip = from * l->panel_units;
-    for (uint64_t panel = from; panel < panels; panel++) {
-        const uint64_t column = panel * EO_PANEL, at = column * l->head_units * EO_UNIT_BYTES;
-        const uint64_t tile = key * l->head_units * EO_UNIT_BYTES, unit = panel * l->panel_units * EO_UNIT_BYTES;
-        multiply(l, l->scores, l->keys + tile, l->head_units, l->queries + at, l->head_units, false);
-        multiply(l, l->weight_gradients, l->values + tile, l->head_units, l->out_gradients + at, l->head_units, false);
-        l->kernels->attention_slopes(&(struct eo_attention_slopes){
-            .scores = l->scores, .weight_gradients = l->weight_gradients, .keys = t->rows, .first_key = key,
-            .first_query = b->first + column, .scale = l->scale, .pairs = pairs, .log_sum_exp = l->log_sum_exp + column,
-            .delta = l->delta + column, .weight_rows = l->weight_rows + unit, .slope_rows = l->slope_rows + unit,
-            .row_bytes = row_units * EO_UNIT_BYTES,
-            .slope_panel = l->panels + (panel * l->chunk_units + (pairs ? row / 2 : row)) * EO_PANEL * EO_UNIT_BYTES});
+    const uint64_t key = first_key + row, panels = (b->end - b->first) / EO_PANEL;
+    const uint64_t before = key > b->first ? key - b->first : 0; /* queries that see none of these keys */
+    const uint64_t skip = before / 2 / t->unit_block * t->unit_block, units = panels * PANEL_UNITS - skip;
+    for (uint64_t panel = before / EO_PANEL; panel < panels; panel++) {
+        const uint64_t query = panel * EO_PANEL;
+        multiply(l, l->scores, l->keys + key * l->head_units, l->head_units, l->queries + query * l->head_units, l->head_units,
+                 false);
+        multiply(l, l->weight_gradients, l->values + key * l->head_units, l->head_units,
+                 l->out_gradients + query * l->head_units, l->head_units, false);
+        l->kernels->attention_slopes(
+            &(struct eo_attention_slopes){.scores = l->scores,
+                                          .weight_gradients = l->weight_gradients,
+                                          .keys = t->rows,
+                                          .first_key = key,
+                                          .first_query = b->first + query,
+                                          .scale = l->scale,
+                                          .log_sum_exp = l->log_sum_exp + query,
+                                          .delta = l->delta + query,
+                                          .weight_rows = (uint16_t *)l->weight_rows + query,
+                                          .slope_rows = (uint16_t *)l->slope_rows + query,
+                                          .row_stride = BLOCK,
+                                          .slope_panel = l->panels + (panel * CHUNK_UNITS + row / 2) * EO_PANEL});
     }
-    for (uint64_t column = 0; column < l->head_columns; column += EO_PANEL) {
-        const uint64_t sums = key * l->head_columns + column * t->rows;
-        const uint64_t panel = (column / EO_PANEL * row_units + skip) * EO_PANEL * EO_UNIT_BYTES;
-        const uint64_t units = panels * l->panel_units - skip;
-        multiply(l, l->value_sums + sums, l->weight_rows + skip * EO_UNIT_BYTES, row_units, l->out_gradients_across + panel,
-                 units, true);
-        multiply(l, l->key_sums + sums, l->slope_rows + skip * EO_UNIT_BYTES, row_units, l->queries_across + panel, units,
-                 true);
+    for (uint64_t column = 0; column < l->head; column += EO_PANEL) {
+        const uint64_t sums = key * l->head_columns + column * t->rows, panel = column * BLOCK_UNITS + skip * EO_PANEL;
+        multiply(l, l->value_sums + sums, l->weight_rows + skip, BLOCK_UNITS, l->out_gradients_across + panel, units, true);
+        multiply(l, l->key_sums + sums, l->slope_rows + skip, BLOCK_UNITS, l->queries_across + panel, units, true);
     }
 }
 
@@ -396,8 +412,7 @@ static void block_backward(const struct lane *l, uint64_t pair, uint64_t member,
         }
         for (uint64_t query = 0; query < count; query += EO_PANEL)
             if (first + query + EO_PANEL > key)
-                multiply_across(l, l->sums + query * l->head_rows, key,
-                                l->panels + query * l->chunk_units * EO_UNIT_BYTES,
+                multiply_across(l, l->sums + query * l->head_rows, key, l->panels + query * CHUNK_UNITS,
                                 eo_split_min(CHUNK, first + query + EO_PANEL - key));
     }
     for (uint64_t query = 0; query < count; query += EO_PANEL)
@@ -459,8 +474,6 @@ static void attention_task(void *arg, uint32_t index)
     lane.head_units = eo_tiles_units(t, s->head_size);
     lane.head_rows = round_up(s->head_size, t->rows);
     lane.head_columns = round_up(s->head_size, EO_PANEL);
-    lane.panel_units = eo_tiles_units(t, EO_PANEL);
-    lane.chunk_units = eo_tiles_units(t, CHUNK);
     if (t->begin)
         t->begin();
     uint64_t pair;
@@ -470,10 +483,13 @@ static void attention_task(void *arg, uint32_t index)
         t->end();
 }
 
-eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *a, const struct eo_kernel_table *kernels,
-                                   const struct eo_tiles *tiles, bool backward)
+eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *a, const struct eo_tiles *tiles, bool backward)
 {
-    struct attention_job job = {.a = a, .tiles = tiles, .kernels = kernels,
+    if (tiles->units != EO_UNITS_PAIRS)
+        return backward ? eo_cpu_attention_backward(team, a) : eo_cpu_attention_forward(team, a);
+    struct attention_job job = {.a = a,
+                                .tiles = tiles,
+                                .kernels = eo_kernels_of(EO_DTYPE_BF16),
                                 .pair_run = backward ? pair_backward : pair_forward,
                                 .lane_count = eo_team_thread_count(team)};
     eo_team_run(team, job.lane_count, attention_task, &job);
@@ -481,26 +497,21 @@ eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *a, 
 }
 
 /* Until the levels name their tiles. */
-static const struct eo_tiles *tiles_of(const struct eo_kernel_table *kernels)
+static const struct eo_tiles *tiles_in_use(void)
 {
 #if defined(__x86_64__)
-    if (kernels == &eo_kernels_avx512_bf16)
-        return __builtin_cpu_supports("avx512bf16") ? &eo_tiles_avx512_bf16 : &eo_tiles_bf16_avx512;
-    if (kernels == &eo_kernels_avx2_bf16)
-        return &eo_tiles_bf16_avx2;
+    if (eo_kernels_of(EO_DTYPE_BF16) == &eo_kernels_avx512_bf16 && __builtin_cpu_supports("avx512bf16"))
+        return &eo_tiles_avx512_bf16;
 #endif
-    (void)kernels;
     return &eo_tiles_bf16_plain;
 }
 
 eo_status eo_cpu_attention_bf16_forward(eo_team *team, const struct eo_attention *attention)
 {
-    const struct eo_kernel_table *kernels = eo_kernels_of(EO_DTYPE_BF16);
-    return eo_cpu_attention_bf16_by(team, attention, kernels, tiles_of(kernels), false);
+    return eo_cpu_attention_bf16_by(team, attention, tiles_in_use(), false);
 }
 
 eo_status eo_cpu_attention_bf16_backward(eo_team *team, const struct eo_attention *attention)
 {
-    const struct eo_kernel_table *kernels = eo_kernels_of(EO_DTYPE_BF16);
-    return eo_cpu_attention_bf16_by(team, attention, kernels, tiles_of(kernels), true);
+    return eo_cpu_attention_bf16_by(team, attention, tiles_in_use(), true);
 }

@@ -15,14 +15,11 @@ INLINE vi sees(uint64_t first, uint64_t key)
     return queries >= (int32_t)(key - first);
 }
 
-/* Units of a panel: two keys' bf16 side by side, or each as fp32. */
-INLINE void unit_store(uint32_t *units, bool pairs, uint64_t key, vu even, vu odd)
+/* Units of a panel: two keys' bf16 side by side. */
+INLINE void pair_store(uint32_t *units, vu even, vu odd)
 {
-    const vu first = pairs ? (even >> 16) | (odd & 0xffff0000u) : even & 0xffff0000u, second = odd & 0xffff0000u;
-    units += (pairs ? key / 2 : key) * EO_PANEL;
-    memcpy(units, &first, sizeof(first));
-    if (!pairs)
-        memcpy(units + EO_PANEL, &second, sizeof(second));
+    const vu pair = (even >> 16) | (odd & 0xffff0000u);
+    memcpy(units, &pair, sizeof(pair));
 }
 
 INLINE vf weight_of(vf score, vf factor, vf shift, uint64_t query, uint64_t key)
@@ -32,7 +29,7 @@ INLINE vf weight_of(vf score, vf factor, vf shift, uint64_t query, uint64_t key)
 }
 
 /* For V queries, from column `c` on. */
-INLINE void weights_column(const struct eo_attention_weights *w, uint64_t c, bool pairs)
+INLINE void weights_column(const struct eo_attention_weights *w, uint64_t c)
 {
     const uint64_t query = w->first_query + c;
     const float *scores = w->scores + c;
@@ -50,7 +47,7 @@ INLINE void weights_column(const struct eo_attention_weights *w, uint64_t c, boo
         const vf even = weight_of(v_load(scores + i * EO_PANEL), factor, shift, query, w->first_key + i);
         const vf odd = weight_of(v_load(scores + (i + 1) * EO_PANEL), factor, shift, query, w->first_key + i + 1);
         sum += even + odd;
-        unit_store((uint32_t *)w->panel + c, pairs, i, rounded_bits(even), rounded_bits(odd));
+        pair_store(w->panel + i / 2 * EO_PANEL + c, rounded_bits(even), rounded_bits(odd));
     }
     v_store(w->max + c, top);
     v_store(w->sum + c, sum);
@@ -60,22 +57,10 @@ INLINE void weights_column(const struct eo_attention_weights *w, uint64_t c, boo
 static void attention_weights(const struct eo_attention_weights *w)
 {
     for (uint64_t c = 0; c < EO_PANEL; c += V)
-        w->pairs ? weights_column(w, c, true) : weights_column(w, c, false);
+        weights_column(w, c);
 }
 
-/* A row of V elements of A, from column `c` on. */
-INLINE void row_units_store(void *row, bool pairs, uint64_t c, vu bits)
-{
-    if (pairs) {
-        const vh halves = high_halves(bits);
-        memcpy((uint16_t *)row + c, &halves, sizeof(halves));
-    } else {
-        const vu high = bits & 0xffff0000u;
-        memcpy((uint32_t *)row + c, &high, sizeof(high));
-    }
-}
-
-INLINE void slopes_column(const struct eo_attention_slopes *s, uint64_t c, bool pairs)
+INLINE void slopes_column(const struct eo_attention_slopes *s, uint64_t c)
 {
     const uint64_t query = s->first_query + c;
     const vf factor = v_set(s->scale), shift = v_set(0) - v_load(s->log_sum_exp + c), delta = v_load(s->delta + c);
@@ -85,17 +70,18 @@ INLINE void slopes_column(const struct eo_attention_slopes *s, uint64_t c, bool 
             const uint64_t at = (i + j) * EO_PANEL + c;
             const vf weight = weight_of(v_load(s->scores + at), factor, shift, query, s->first_key + i + j);
             bits[j] = rounded_bits(weight * ((v_load(s->weight_gradients + at) - delta) * factor));
-            row_units_store((char *)s->weight_rows + (i + j) * s->row_bytes, pairs, c, rounded_bits(weight));
-            row_units_store((char *)s->slope_rows + (i + j) * s->row_bytes, pairs, c, bits[j]);
+            STORE_WHOLE(s->weight_rows + (i + j) * s->row_stride + c, weight);
+            const vh slope = high_halves(bits[j]);
+            memcpy(s->slope_rows + (i + j) * s->row_stride + c, &slope, sizeof(slope));
         }
-        unit_store((uint32_t *)s->slope_panel + c, pairs, i, bits[0], bits[1]);
+        pair_store(s->slope_panel + i / 2 * EO_PANEL + c, bits[0], bits[1]);
     }
 }
 
 static void attention_slopes(const struct eo_attention_slopes *s)
 {
     for (uint64_t c = 0; c < EO_PANEL; c += V)
-        s->pairs ? slopes_column(s, c, true) : slopes_column(s, c, false);
+        slopes_column(s, c);
 }
 
 static void attention_scale(float *sums, uint64_t rows, const float *factors)

@@ -66,50 +66,66 @@ static struct lane lane_of(const struct eo_attention_head *a, bool backward)
  * last block comes, most likely, the next head, which lies beside this one. An address beyond the operand is
  * harmless.
  */
-INLINE void fetch_row(const float *row, uint64_t at, uint64_t columns)
+enum { LINE_ELEMENTS = 64 / sizeof(element) };
+
+INLINE void fetch_row(const void *row, uint64_t at, uint64_t columns)
 {
-    for (uint64_t i = 0; i < columns; i += 16)
-        __builtin_prefetch((const void *)((uintptr_t)row + (at + i) * sizeof(float)), 0, 2);
+    for (uint64_t i = 0; i < columns; i += LINE_ELEMENTS)
+        __builtin_prefetch((const void *)((uintptr_t)row + (at + i) * sizeof(element)), 0, 2);
 }
 
-INLINE void ready_row(const float *row, uint64_t at, uint64_t columns)
+INLINE void ready_row(const void *row, uint64_t at, uint64_t columns)
 {
-    for (uint64_t i = 0; i < columns; i += 16)
-        __builtin_prefetch((const void *)((uintptr_t)row + (at + i) * sizeof(float)), 1, 2);
+    for (uint64_t i = 0; i < columns; i += LINE_ELEMENTS)
+        __builtin_prefetch((const void *)((uintptr_t)row + (at + i) * sizeof(element)), 1, 2);
 }
 
-/* Floats from a head's first row to row `row` of what comes after the block at `first`. */
+/* Elements from a head's first row to row `row` of what comes after the block at `first`. */
 static uint64_t row_to_come(const struct eo_attention_head *a, uint64_t first, uint64_t row, uint64_t stride)
 {
     const uint64_t next = first + EO_QUERY_BLOCK;
     return next < a->seq ? (next + row) * stride : row * stride + a->head_size;
 }
 
-static void pack_rows(float *out, const float *in, uint64_t in_stride, uint64_t rows, uint64_t rows_padded,
-                      uint64_t columns, uint64_t columns_padded)
+static void pack_rows(float *out, const element *in, uint64_t in_stride, uint64_t rows, uint64_t rows_padded, uint64_t columns,
+                      uint64_t columns_padded)
 {
     for (uint64_t row = 0; row < rows; row++, out += columns_padded) {
-        memcpy(out, in + row * in_stride, columns * sizeof(float));
+        FOR_VECTORS(i, columns, STORE(out + i, LOAD(in + row * in_stride + i)););
         memset(out + columns, 0, (columns_padded - columns) * sizeof(float));
     }
     memset(out, 0, (rows_padded - rows) * columns_padded * sizeof(float));
 }
 
-static void unpack_rows(float *out, uint64_t out_stride, const float *in, uint64_t in_stride, uint64_t rows,
-                        uint64_t columns)
+static void unpack_rows(element *out, uint64_t out_stride, const float *in, uint64_t in_stride, uint64_t rows, uint64_t columns)
 {
     for (uint64_t row = 0; row < rows; row++)
-        memcpy(out + row * out_stride, in + row * in_stride, columns * sizeof(float));
+        FOR_VECTORS(i, columns, STORE(out + row * out_stride + i, LOAD(in + row * in_stride + i)););
 }
 
 typedef float quad __attribute__((vector_size(16)));
 
-/* 4 x 4 floats, transposed in registers. */
-INLINE void transpose_quad(float *out, uint64_t out_stride, const float *in, uint64_t in_stride)
+INLINE quad quad_of(const element *in)
+{
+#ifdef EO_ELEMENT_BF16
+    typedef uint16_t halves __attribute__((vector_size(8)));
+    typedef uint32_t words __attribute__((vector_size(16)));
+    halves h;
+    memcpy(&h, in, sizeof(h));
+    return (quad)(__builtin_convertvector(h, words) << 16);
+#else
+    quad q;
+    memcpy(&q, in, sizeof(q));
+    return q;
+#endif
+}
+
+/* 4 x 4 elements, transposed in registers. */
+INLINE void transpose_quad(float *out, uint64_t out_stride, const element *in, uint64_t in_stride)
 {
     quad r[4];
     for (int i = 0; i < 4; i++)
-        memcpy(&r[i], in + (uint64_t)i * in_stride, sizeof(quad));
+        r[i] = quad_of(in + (uint64_t)i * in_stride);
     const quad a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5);
     const quad b = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5);
     const quad c = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
@@ -123,7 +139,7 @@ INLINE void transpose_quad(float *out, uint64_t out_stride, const float *in, uin
 }
 
 /* [key][head] to panels [keys / PANEL][head][PANEL], padding included. */
-static void pack_panels(float *panels, const float *in, uint64_t in_stride, const struct eo_attention_head *a,
+static void pack_panels(float *panels, const element *in, uint64_t in_stride, const struct eo_attention_head *a,
                         const struct lane *lane)
 {
     for (uint64_t key = 0; key < lane->keys; key += 4) {
@@ -134,7 +150,7 @@ static void pack_panels(float *panels, const float *in, uint64_t in_stride, cons
                 transpose_quad(out + i * PANEL, PANEL, in + key * in_stride + i, in_stride);
         for (; i < lane->head; i++)
             for (uint64_t at = 0; at < 4; at++)
-                out[i * PANEL + at] = key + at < a->seq && i < a->head_size ? in[(key + at) * in_stride + i] : 0;
+                out[i * PANEL + at] = key + at < a->seq && i < a->head_size ? float_of(in[(key + at) * in_stride + i]) : 0;
     }
 }
 
@@ -266,19 +282,20 @@ static void attention_forward(const struct eo_attention_head *a)
 {
     const struct lane lane = lane_of(a, false);
     const float scale_by = (float)(1 / sqrt(a->head_size));
+    const element *q = a->q;
     pack_panels(lane.key_panels, a->k, a->kv_stride, a, &lane);
     pack_rows(lane.values_packed, a->v, a->kv_stride, a->seq, lane.keys, a->head_size, lane.head);
     for (uint64_t first = 0; first < a->seq; first += EO_QUERY_BLOCK) {
         const uint64_t rows = a->seq - first < EO_QUERY_BLOCK ? a->seq - first : EO_QUERY_BLOCK;
-        pack_rows(lane.q, a->q + first * a->q_stride, a->q_stride, rows, round_rows(rows), a->head_size, lane.head);
+        pack_rows(lane.q, q + first * a->q_stride, a->q_stride, rows, round_rows(rows), a->head_size, lane.head);
         block_scores(lane.scores, lane.q, lane.key_panels, first, rows, &lane);
         float inverse[EO_QUERY_BLOCK];
         for (uint64_t row = 0; row < rows; row++) {
             float max = 0;
             ready_row(a->out, (first + row) * a->out_stride, a->head_size);
             fetch_row(a->q, row_to_come(a, first, row, a->q_stride), a->head_size);
-            fetch_row(a->k + a->head_size, (first + row) * a->kv_stride, a->head_size);
-            fetch_row(a->v + a->head_size, (first + row) * a->kv_stride, a->head_size);
+            fetch_row(a->k, (first + row) * a->kv_stride + a->head_size, a->head_size);
+            fetch_row(a->v, (first + row) * a->kv_stride + a->head_size, a->head_size);
             const float sum = exponentials(lane.scores + row * lane.row, first + row + 1, scale_by, &max);
             inverse[row] = 1 / sum;
             if (a->log_sum_exp != NULL)
@@ -287,7 +304,7 @@ static void attention_forward(const struct eo_attention_head *a)
         block_times_keys(lane.q_sums, lane.scores, lane.values_packed, first, rows, &lane);
         for (uint64_t row = 0; row < rows; row++) {
             const float *from = lane.q_sums + row * lane.head;
-            float *to = a->out + (first + row) * a->out_stride;
+            element *to = (element *)a->out + (first + row) * a->out_stride;
             const vf factor = v_set(inverse[row]);
             FOR_VECTORS(i, a->head_size, STORE(to + i, LOAD(from + i) * factor););
         }
@@ -310,7 +327,7 @@ static void slopes_row(float *scores, float *slopes, uint64_t count, float scale
     zero_tail(slopes, count);
 }
 
-static float row_dot(const float *a, const float *b, uint64_t count)
+static float row_dot(const float *a, const element *b, uint64_t count)
 {
     vf sum = v_set(0);
     FOR_VECTORS(i, count, sum = v_fma(LOAD(a + i), LOAD(b + i), sum););
@@ -322,10 +339,10 @@ static void attention_backward_block(const struct eo_attention_head *a, const st
 {
     const uint64_t offset = (uint64_t)member * a->head_size;
     const float scale_by = (float)(1 / sqrt(a->head_size));
-    const float *out_gradient = a->out_gradient + first * a->out_stride + offset;
-    const float *out = a->saved_out + first * a->out_stride + offset;
+    const element *out_gradient = (const element *)a->out_gradient + first * a->out_stride + offset;
+    const element *out = (const element *)a->saved_out + first * a->out_stride + offset;
     const float *log_sum_exp = a->saved_log_sum_exp + (uint64_t)member * a->seq + first;
-    pack_rows(lane->q, a->q + first * a->q_stride + offset, a->q_stride, rows, round_rows(rows), a->head_size,
+    pack_rows(lane->q, (const element *)a->q + first * a->q_stride + offset, a->q_stride, rows, round_rows(rows), a->head_size,
               lane->head);
     pack_rows(lane->out_gradient, out_gradient, a->out_stride, rows, round_rows(rows), a->head_size, lane->head);
     block_scores(lane->scores, lane->q, lane->key_panels, first, rows, lane);
@@ -340,8 +357,8 @@ static void attention_backward_block(const struct eo_attention_head *a, const st
         fetch_row(a->q, q_to_come, a->head_size);
         fetch_row(a->out_gradient, out_to_come, a->head_size);
         fetch_row(a->saved_out, out_to_come, a->head_size);
-        fetch_row(a->k + a->head_size, kv_row, a->head_size);
-        fetch_row(a->v + a->head_size, kv_row, a->head_size);
+        fetch_row(a->k, kv_row + a->head_size, a->head_size);
+        fetch_row(a->v, kv_row + a->head_size, a->head_size);
         const float delta = row_dot(lane->out_gradient + row * lane->head, out + row * a->out_stride, a->head_size);
         slopes_row(lane->scores + row * lane->row, lane->slopes + row * lane->row, first + row + 1, scale_by,
                    log_sum_exp[row], delta);
@@ -349,7 +366,7 @@ static void attention_backward_block(const struct eo_attention_head *a, const st
     block_to_keys(lane->value_sums, lane->scores, lane->out_gradient, first, rows, lane);
     block_to_keys(lane->key_sums, lane->slopes, lane->q, first, rows, lane);
     block_times_keys(lane->q_sums, lane->slopes, lane->keys_packed, first, rows, lane);
-    unpack_rows(a->q_gradient + first * a->q_stride + offset, a->q_stride, lane->q_sums, lane->head, rows,
+    unpack_rows((element *)a->q_gradient + first * a->q_stride + offset, a->q_stride, lane->q_sums, lane->head, rows,
                 a->head_size);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The functions of the tables "cpu": the kernels of kernel_ops.h, each split over a team (NULL: the calling thread
- * alone), in fp32 and bf16, but for multiply and attention: in fp32. The contract is kernel_ops.h's; beyond it:
+ * alone), in fp32 and bf16, but for multiply: in fp32. The contract is kernel_ops.h's; beyond it:
  *
  * - Operands need no alignment (64 bytes is fastest), and nothing is read or written beyond their end.
  * - multiply: oneDNN takes its packing buffer from the heap, once a product. EO_ERR_NO_MEMORY leaves C undefined.
@@ -30,23 +30,22 @@ eo_status eo_cpu_head_norm_forward(eo_team *team, const struct eo_head_norm *nor
 eo_status eo_cpu_head_norm_backward(eo_team *team, const struct eo_head_norm_gradient *norm);
 eo_status eo_cpu_rotate(eo_team *team, const struct eo_rotation *rotation);
 
-/* A block of queries against all keys before them for each thread: O(seq), not seq x seq. */
+/* A block of queries against all keys before them for each thread: O(seq), not seq x seq. Of either type, in fp32 within. */
 uint64_t eo_cpu_attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
                                         uint32_t thread_count);
 eo_status eo_cpu_attention_forward(eo_team *team, const struct eo_attention *attention);
 eo_status eo_cpu_attention_backward(eo_team *team, const struct eo_attention *attention);
 
-/* In bf16. Chunks of keys against panels of queries: O(seq) too. P and dS are rounded to bf16 before they are multiplied. */
+/* In bf16: O(seq) too. With tiles of pairs P and dS are rounded to bf16 before they are multiplied. */
 uint64_t eo_cpu_attention_bf16_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
                                              uint32_t thread_count);
 eo_status eo_cpu_attention_bf16_forward(eo_team *team, const struct eo_attention *attention);
 eo_status eo_cpu_attention_bf16_backward(eo_team *team, const struct eo_attention *attention);
 
-/* By these kernels and these tiles of bf16. */
-struct eo_kernel_table;
+/* By these tiles of bf16; pairs need the level "avx512". */
 struct eo_tiles;
-eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *attention, const struct eo_kernel_table *kernels,
-                                   const struct eo_tiles *tiles, bool backward);
+eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *attention, const struct eo_tiles *tiles,
+                                   bool backward);
 
 /* Chains of the rows of each token; fp32 needs none. */
 uint64_t eo_cpu_embedding_bf16_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);

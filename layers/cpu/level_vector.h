@@ -11,8 +11,8 @@
 #include "layers/cpu/elementwise_vector.h"
 #include "layers/cpu/norm_vector.h"
 #include "layers/cpu/loss_vector.h"
-#ifndef EO_ELEMENT_BF16
 #include "layers/cpu/attention_vector.h"
+#ifndef EO_ELEMENT_BF16
 #include "layers/cpu/product_vector.h"
 #else
 #include "layers/cpu/product_tiles.h"
@@ -41,9 +41,9 @@ const struct eo_kernel_table EO_LEVEL_TABLE = {
     .rotate = rotate,
     .softmax_sum = softmax_sum,
     .softmax_gradient = softmax_gradient,
-#ifndef EO_ELEMENT_BF16
     .attention_forward = attention_forward,
     .attention_backward = attention_backward,
+#ifndef EO_ELEMENT_BF16
     .product_tile = product_tile,
 #else
     .attention_weights = attention_weights,

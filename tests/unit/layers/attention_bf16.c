@@ -16,7 +16,6 @@
 #include "kernel_fixture.h"
 #include "layers/cpu/kernels.h"
 #include "layers/cpu/product_tiles.h"
-#include "layers/kernel_table.h"
 
 #define BF16 ((struct eo_types){EO_DTYPE_BF16, EO_DTYPE_FP32})
 #define ROUNDING 0x1p-8
@@ -39,22 +38,22 @@ static const struct attention_case cases[] = {
 extern const struct eo_tiles eo_tiles_amx_emulated; /* layers/cpu/amx.h */
 
 struct way {
-    const struct eo_kernel_table *kernels;
+    const char *level;
     const struct eo_tiles *tiles;
 };
 
 static uint32_t ways_of_this_machine(struct way ways[8])
 {
     uint32_t count = 0;
-    ways[count++] = (struct way){&eo_kernels_plain_bf16, &eo_tiles_bf16_plain};
+    ways[count++] = (struct way){"plain", &eo_tiles_bf16_plain};
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        ways[count++] = (struct way){&eo_kernels_avx2_bf16, &eo_tiles_bf16_avx2};
+    if (eo_kernels_select("avx2") == EO_OK)
+        ways[count++] = (struct way){"avx2", &eo_tiles_bf16_avx2};
     if (eo_kernels_select("avx512") == EO_OK) {
-        ways[count++] = (struct way){&eo_kernels_avx512_bf16, &eo_tiles_bf16_avx512};
-        ways[count++] = (struct way){&eo_kernels_avx512_bf16, &eo_tiles_amx_emulated};
+        ways[count++] = (struct way){"avx512", &eo_tiles_bf16_avx512};
+        ways[count++] = (struct way){"avx512", &eo_tiles_amx_emulated};
         if (__builtin_cpu_supports("avx512bf16"))
-            ways[count++] = (struct way){&eo_kernels_avx512_bf16, &eo_tiles_avx512_bf16};
+            ways[count++] = (struct way){"avx512", &eo_tiles_avx512_bf16};
     }
 #endif
     return count;
@@ -249,20 +248,21 @@ static void define_backward(const struct attention_data *d, struct expected *q, 
 
 static void check(const char *what, const struct way *way, uint32_t index, double result, double value, double bound)
 {
-    cr_assert(fabs(result - value) <= bound, "%s, %s with tiles %s, case %u: %.9g, should be %.9g to %.3g", what,
-              way->kernels->name, way->tiles->name, index, result, value, bound);
+    cr_assert(fabs(result - value) <= bound, "%s, %s with tiles %s, case %u: %.9g, should be %.9g to %.3g", what, way->level,
+              way->tiles->name, index, result, value, bound);
 }
 
 static void run(const struct way *way, const struct attention_data *d, struct eo_attention *a, uint32_t threads, bool backward)
 {
     eo_team *team = NULL;
+    cr_assert_eq(eo_kernels_select(way->level), EO_OK);
     if (threads > 0)
         cr_assert_eq(eo_team_create(&team, threads), EO_OK);
     a->types = BF16;
     a->shape = d->shape;
     a->out_gradient = d->out_gradient;
     a->scratch = guarded_bytes(eo_cpu_attention_bf16_scratch_bytes(BF16, &d->shape, threads > 0 ? threads : 1));
-    cr_assert_eq(eo_cpu_attention_bf16_by(team, a, way->kernels, way->tiles, backward), EO_OK);
+    cr_assert_eq(eo_cpu_attention_bf16_by(team, a, way->tiles, backward), EO_OK);
     eo_team_destroy(&team);
 }
 
