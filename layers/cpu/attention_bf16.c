@@ -496,22 +496,12 @@ eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *a, 
     return EO_OK;
 }
 
-/* Until the levels name their tiles. */
-static const struct eo_tiles *tiles_in_use(void)
-{
-#if defined(__x86_64__)
-    if (eo_kernels_of(EO_DTYPE_BF16) == &eo_kernels_avx512_bf16 && __builtin_cpu_supports("avx512bf16"))
-        return &eo_tiles_avx512_bf16;
-#endif
-    return &eo_tiles_bf16_plain;
-}
-
 eo_status eo_cpu_attention_bf16_forward(eo_team *team, const struct eo_attention *attention)
 {
-    return eo_cpu_attention_bf16_by(team, attention, tiles_in_use(), false);
+    return eo_cpu_attention_bf16_by(team, attention, eo_tiles_bf16(), false);
 }
 
 eo_status eo_cpu_attention_bf16_backward(eo_team *team, const struct eo_attention *attention)
 {
-    return eo_cpu_attention_bf16_by(team, attention, tiles_in_use(), true);
+    return eo_cpu_attention_bf16_by(team, attention, eo_tiles_bf16(), true);
 }
