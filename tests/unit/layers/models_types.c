@@ -77,7 +77,8 @@ ParameterizedTestParameters(models, gradients_in_bf16_are_those_of_fp32_to_its_p
 /*
  * Goal: a model in bf16 computes the same function. Method: the same weights in fp32. bf16 has 8 bits: a value is off by up
  * to 2^-9, and what went through two blocks and back by some of these; of a gradient, the length of the difference
- * counts. Small models with large weights have the worst of it: 0.06 in the first block of Llama.
+ * counts. Small models with large weights have the worst of it: in the first block of Llama 0.06 with attention weights in
+ * fp32 ("reference"), and 0.10 where they and their gradients are operands of bf16 products, rounded too.
  */
 ParameterizedTest(struct family_case *c, models, gradients_in_bf16_are_those_of_fp32_to_its_precision)
 {
@@ -97,7 +98,7 @@ ParameterizedTest(struct family_case *c, models, gradients_in_bf16_are_those_of_
             cr_assert_eq(eo_model_parameter(exact.model, k, &info), EO_OK);
             const double distance = gradient_distance(&exact, &half, k);
             /* A bias of k all but cancels in the softmax, and its gradient with it: rounding stays. */
-            const double most = strstr(info.name, "k_proj.bias") ? 40 * 0x1p-8 : 20 * 0x1p-8;
+            const double most = strstr(info.name, "k_proj.bias") ? 40 * 0x1p-8 : 30 * 0x1p-8;
             cr_assert(distance < most, "%s is %.3f away", info.name, distance);
         }
 
