@@ -17,7 +17,8 @@ report() # TEXT RESULT [FILE TO SHOW WHERE IT FAILED]
     result "$2" "$1"
 }
 
-"$source/tools/bench/main.py" --build "$build" --quick --only plan,arena,calls,collectives,modes,idle,simulated \
+"$source/tools/bench/main.py" --build "$build" --quick --only \
+    plan,arena,calls,collectives,modes,idle,simulated,bf16-calls,bf16-products \
     --json "$folder/bench.json" >"$folder/table" 2>"$folder/progress"
 report 'the quick lines run' $? "$folder/progress"
 
@@ -31,10 +32,14 @@ for line in lines:
     assert line["verdict"] in ("pass", "short", "shown"), line
     assert line["what"] != "could not be measured", line
 names = [line["line"] for line in lines]
-assert set(names) == {"plan", "arena", "calls", "collectives", "modes", "idle", "simulated"}, names
+assert set(names) == {"plan", "arena", "calls", "collectives", "modes", "idle", "simulated", "bf16-calls",
+                      "bf16-products"}, names
 # A counter that counts nothing would pass everywhere: the system's allocator must have been seen.
-calls = next(line for line in lines if line["line"] == "calls")
-assert "dynamic:malloc 0;" not in calls["measured"] and calls["verdict"] == "pass", calls
+for name in ("calls", "bf16-calls"):
+    calls = next(line for line in lines if line["line"] == name)
+    assert "dynamic:malloc 0;" not in calls["measured"] and calls["verdict"] == "pass", calls
+ways = [line["detail"]["way"] for line in lines if line["line"] == "bf16-products"]
+assert ways and all(speed > 0 for way in ways for speed in [way["loop_gflops"], *way["shapes"].values()]), ways
 END
 report 'the JSON is whole, every line was measured, and evenodd makes no calls in a step' $? "$folder/read"
 

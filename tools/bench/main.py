@@ -14,7 +14,7 @@ import time
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-from lines import checkpoint, dynamic, fabric, faults, modes, processes, small, speed  # noqa: E402
+from lines import bf16, checkpoint, dynamic, fabric, faults, modes, processes, small, speed  # noqa: E402
 from lines.measure import Context, Missing, line  # noqa: E402
 
 # In the order in which they are run: quick ones first. Lines of one module share their runs.
@@ -25,12 +25,21 @@ LINES = {
     "collectives": small.collectives,
     "processes": processes.collectives,
     "faults": faults.faults,
+    "bf16-calls": bf16.calls,
+    "bf16-products": bf16.products,
     "speed-ranks": speed.speed_ranks,
     "peak-share": speed.peak_share,
     "resident": speed.resident,
+    "bf16-ranks": bf16.ranks,
+    "bf16-fp32": bf16.against_fp32,
+    "bf16-resident": bf16.resident,
+    "bf16-share": bf16.share,
     "checkpoint": checkpoint.checkpoint,
     "dynamic": dynamic.against_fsdp2,
     "speed-threads": speed.speed_threads,
+    "bf16-threads": bf16.threads,
+    "bf16-llama": bf16.llama,
+    "bf16-loss": bf16.loss,
     "speed-processes": processes.speed,
     "modes": modes.modes,
     "idle": modes.idle,

@@ -30,17 +30,19 @@ def tokens(context, model, count=400_000):
     return path
 
 
-def train(context, model, steps, *options, peak_seconds=0, warm_up=WARM_UP, launcher=()):
-    """Runs build/tools/train on a model: its log's summary, the steps' times without the first ones, tokens/s."""
+def train(context, model, steps, *options, peak_seconds=0, warm_up=WARM_UP, launcher=(), data=None):
+    """Runs build/tools/train on a model: its log's summary, the steps' times and losses without the first ones, tokens/s.
+    `data`: its options for the data; none of them means the default text."""
     log = context.path("train.jsonl")
-    context.run([*launcher, context.program("tools", "train"), "--model", model, "--tokens", tokens(context, model), "--steps",
-                 str(steps + warm_up), "--sample", "0", "--log", log,
-                 "--peak-seconds", str(peak_seconds), *options])
+    data = ("--tokens", tokens(context, model)) if data is None else data
+    context.run([*launcher, context.program("tools", "train"), "--model", model, *data, "--steps", str(steps + warm_up),
+                 "--sample", "0", "--log", log, "--peak-seconds", str(peak_seconds), *options])
     with open(log, encoding="utf-8") as file:
         rows = [json.loads(text) for text in file]
     summary = rows[-1]["summary"]
     counted = [row for row in rows if "step" in row][warm_up:]
     summary["times"] = [row["step_s"] for row in counted]
+    summary["losses"] = [row["loss"] for row in counted]
     summary["step_s"] = median(summary["times"])
     summary["tokens_per_s"] = counted[0]["tokens_per_s"] * counted[0]["step_s"] / summary["step_s"]
     return summary

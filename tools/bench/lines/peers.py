@@ -56,16 +56,20 @@ def torchrun(context, ranks, name, *options):
                                   str(ranks), script(context, name), *options], environment=environment))
 
 
-def fsdp2(context, model, batch, seq, steps, mode="fsdp2", ranks=2):
+def type_options(dtype, compiled):
+    return ["--dtype", dtype, *(["--compile"] if compiled else [])]
+
+
+def fsdp2(context, model, batch, seq, steps, mode="fsdp2", ranks=2, dtype="fp32", compiled=False):
     """A run of the peer program over ranks of one thread each."""
     result = torchrun(context, ranks, "fsdp2.py", "--model", model, "--mode", mode, "--batch", str(batch), "--seq",
-                      str(seq), "--steps", str(steps), "--threads", "1")
+                      str(seq), "--steps", str(steps), "--threads", "1", *type_options(dtype, compiled))
     result["resident_bytes"] = ranks * result["peak_rss"]
     return result
 
 
-def single(context, model, batch, seq, steps, threads):
+def single(context, model, batch, seq, steps, threads, dtype="fp32", compiled=False):
     """A run without sharding, in one process."""
     return last_json(context.run([python(context), script(context, "fsdp2.py"), "--model", model, "--mode", "single",
                                   "--batch", str(batch), "--seq", str(seq), "--steps", str(steps), "--threads",
-                                  str(threads)], environment={"OMP_NUM_THREADS": str(threads)}))
+                                  str(threads), *type_options(dtype, compiled)], environment={"OMP_NUM_THREADS": str(threads)}))

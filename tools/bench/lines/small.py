@@ -64,31 +64,39 @@ def growth_of(context, options, counter):
     return growth
 
 
-def calls(context):
-    """By runs of different length: what grows with the number of steps is made by the steps. Heap and mapping calls
-    are counted by caller, and memory system calls in the kernel, whoever makes them."""
-    library = context.program("tests", "bench", "libcount_calls.so")
-    tracer = context.program("tests", "bench", "count_system_calls")
-    options = ["--model", "tiny", "--tokens", ours.tokens(context, "tiny"), "--ranks", "2", "--threads", "1", "--seq",
-               "64", "--sample", "0", "--peak-seconds", "0"]
+def call_options(context):
+    return ["--model", "tiny", "--tokens", ours.tokens(context, "tiny"), "--ranks", "2", "--threads", "1", "--seq", "64",
+            "--sample", "0", "--peak-seconds", "0"]
 
-    def heap(path):
+
+def heap_growth(context, *more):
+    """Heap and mapping calls a step, by caller."""
+    library = context.program("tests", "bench", "libcount_calls.so")
+
+    def counter(path):
         # By its bare name: a list of libraries to preload cannot hold a folder with spaces, that of folders can.
         return [], {"LD_PRELOAD": os.path.basename(library), "LD_LIBRARY_PATH": os.path.dirname(library),
                     "EO_COUNT_CALLS": path}
 
-    growth = growth_of(context, options, heap)
+    return growth_of(context, [*call_options(context), *more], counter)
+
+
+def calls(context):
+    """By runs of different length: what grows with the number of steps is made by the steps. Heap and mapping calls
+    are counted by caller, and memory system calls in the kernel, whoever makes them."""
+    tracer = context.program("tests", "bench", "count_system_calls")
+    growth = heap_growth(context)
     mine = sum(growth.get("train", {}).values())
     others = {who: sum(per.values()) for who, per in growth.items() if who != "train" and any(per.values())}
     named = ", ".join(f"{who} {count:g}" for who, count in sorted(others.items())) or "none"
     # That the counter sees what is there: the same run with the system's allocator.
-    dynamic = growth_of(context, [*options, "--memory", "dynamic:malloc"], heap)
+    dynamic = heap_growth(context, "--memory", "dynamic:malloc")
     seen = sum(dynamic.get("train", {}).values())
     lines = [line("calls", "heap, mmap and brk calls of evenodd a step, all ranks", "0",
                   f"{mine:g} (dynamic:malloc {seen:g}; other libraries: {named})", mine == 0 and seen > 0, None,
                   a_step=growth)]
     try:
-        growth = growth_of(context, options, lambda path: ([tracer, path], {}))
+        growth = growth_of(context, call_options(context), lambda path: ([tracer, path], {}))
     except Missing as missing:
         return lines + [line("calls", "memory system calls of the process a step", "0: they do not grow",
                              f"not counted: {missing}", None)]
