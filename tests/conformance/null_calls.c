@@ -393,6 +393,7 @@ static void layers(void)
     eo_transformer_destroy(NULL);
     REFUSED(eo_kernels_select(NULL));
     HOLDS(eo_kernels_name()[0] != '\0');
+    HOLDS(eo_kernels_at(0) && !eo_kernels_at(UINT32_MAX));
     report("layers");
 }
 #endif
