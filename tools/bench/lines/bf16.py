@@ -34,7 +34,7 @@ def at_least(context, found, amx, other=None):
 def sharded(context):
     """2 ranks x 1 thread, all that the chosen lines need, in turn."""
     chosen = context.chosen
-    makers = {"evenodd bf16": lambda: ours_run(context, 2, 1, *BF16, peak_seconds=1)}
+    makers = {"evenodd bf16": lambda: ours_run(context, 2, 1, *BF16, peak_seconds=int("bf16-share" in chosen))}
     if "bf16-fp32" in chosen:
         makers["evenodd fp32"] = lambda: ours_run(context, 2, 1)
     if context.peers and chosen & {"bf16-ranks", "bf16-resident"}:
@@ -133,13 +133,13 @@ def share(context):
 def products(context):
     ways = dict(product_ways(context))
     sgemm = ways.pop("sgemm")
-    lines = []
+    lines, of = [], " (small)" if context.quick else " of gpt2"
     for name, way in ways.items():
         over = way["gflops"] / way["loop_gflops"]
         target = name == "amx"
         demanded = (">= 1200 GFLOP/s, half of the loop" if target else
                     "a slower table" if has_amx(context) else "not measured: no AMX")
-        lines.append(line("bf16-products", f"products{' (small)' if context.quick else ' of gpt2'}, one core, with packing: {name}", demanded,
+        lines.append(line("bf16-products", f"products{of}, one core, with packing: {name}", demanded,
                           f"{way['gflops']:.0f} GFLOP/s, {over:.2f} x the loop's {way['loop_gflops']:.0f}, "
                           f"{way['gflops'] / sgemm['gflops']:.2f} x sgemm's {sgemm['gflops']:.0f} in fp32; slowest "
                           f"{way['slowest_gflops']:.0f}, {way['slowest']}",
