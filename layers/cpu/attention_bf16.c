@@ -17,204 +17,31 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "layers/cpu/product_tiles.h"
-#include "layers/kernel_table.h"
-#include "layers/split.h"
-
-enum {
-    CHUNK = 96,  /* keys: a multiple of every tile's rows and of EO_PANEL */
-    BLOCK = 128, /* queries of backward */
-    PANEL_UNITS = EO_PANEL / 2,
-    CHUNK_UNITS = CHUNK / 2,
-    BLOCK_UNITS = BLOCK / 2,
-    ALIGNMENT = 64,
-};
-_Static_assert(CHUNK % 96 == 0 && BLOCK % EO_PANEL == 0, "blocks of whole tiles and panels");
-_Static_assert(PANEL_UNITS % 16 == 0 && CHUNK_UNITS % 16 == 0, "units need no padding but the head's");
-
-/* A thread's part. Operands go in units: pairs of bf16. */
-struct lane {
-    const struct eo_attention *a;
-    const struct eo_tiles *tiles;
-    const struct eo_kernel_table *kernels;
-    float scale;
-    uint32_t lane_count;
-    uint64_t head, head_units, head_rows, head_columns; /* the head in units, in rows of tiles, in columns of panels */
-
-    uint32_t *keys, *values;                         /* A: [keys][head_units] */
-    uint32_t *across;                                /* A: V^T (forward), K^T (backward): [chunks][head_rows][CHUNK_UNITS] */
-    float *key_sums, *value_sums;                    /* [tiles of keys][head panels][rows][EO_PANEL] */
-    uint32_t *queries, *out_gradients;               /* B: [panels][head_units][EO_PANEL] */
-    uint32_t *queries_across, *out_gradients_across; /* B: [head panels][BLOCK_UNITS][EO_PANEL] */
-    float *scores, *weight_gradients;                /* [CHUNK][EO_PANEL]; backward: a tile's rows */
-    uint32_t *weight_rows, *slope_rows;              /* A: a tile's rows, [BLOCK_UNITS] */
-    uint32_t *panels;                                /* B: P (forward), dS (backward): [panels][CHUNK_UNITS][EO_PANEL] */
-    float *sums;                                     /* O^T or dQ^T: [panels][head_rows][EO_PANEL] */
-    float *turned;                                   /* [EO_PANEL][head_columns] */
-    float *max, *sum, *correction;                   /* [EO_PANEL] */
-    float *log_sum_exp, *delta;                      /* [BLOCK] */
-};
-
-static uint64_t round_up(uint64_t value, uint64_t multiple)
-{
-    return eo_split_up(value, multiple) * multiple;
-}
-
-static void *take(char *base, uint64_t *used, uint64_t bytes)
-{
-    void *at = base == NULL ? NULL : base + *used;
-    *used += round_up(bytes, ALIGNMENT);
-    return at;
-}
-
-/* Places for the tiles that need most; returns the bytes. */
-static uint64_t lane_place(struct lane *l, const struct eo_attention_shape *s, char *base)
-{
-    const uint64_t keys = round_up(s->seq, CHUNK), head = s->head_size;
-    const uint64_t units = round_up(head, 32) / 2 * EO_UNIT_BYTES, half = EO_UNIT_BYTES / 2, floats = sizeof(float);
-    const uint64_t rows = head + EO_TILE_ROWS_MAX, columns = round_up(head, EO_PANEL), panel = EO_PANEL * sizeof(float);
-    uint64_t used = 0;
-    l->keys = take(base, &used, keys * units);
-    l->values = take(base, &used, keys * units);
-    l->across = take(base, &used, keys * rows * half);
-    l->key_sums = take(base, &used, keys * columns * floats);
-    l->value_sums = take(base, &used, keys * columns * floats);
-    l->queries = take(base, &used, BLOCK * units);
-    l->out_gradients = take(base, &used, BLOCK * units);
-    l->queries_across = take(base, &used, columns * BLOCK * half);
-    l->out_gradients_across = take(base, &used, columns * BLOCK * half);
-    l->scores = take(base, &used, CHUNK * panel);
-    l->weight_gradients = take(base, &used, EO_TILE_ROWS_MAX * panel);
-    l->weight_rows = take(base, &used, EO_TILE_ROWS_MAX * BLOCK * half);
-    l->slope_rows = take(base, &used, EO_TILE_ROWS_MAX * BLOCK * half);
-    l->panels = take(base, &used, BLOCK * CHUNK * half);
-    l->sums = take(base, &used, BLOCK * rows * floats);
-    l->turned = take(base, &used, EO_PANEL * columns * floats);
-    l->max = take(base, &used, panel);
-    l->sum = take(base, &used, panel);
-    l->correction = take(base, &used, panel);
-    l->log_sum_exp = take(base, &used, BLOCK * floats);
-    l->delta = take(base, &used, BLOCK * floats);
-    return used;
-}
+#include "layers/cpu/attention_pairs.h"
 
 uint64_t eo_cpu_attention_bf16_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
                                              uint32_t thread_count)
 {
-    struct lane lane;
-    const uint64_t by_pairs = thread_count * lane_place(&lane, shape, NULL);
+    struct eo_pairs_lane lane;
+    const uint64_t by_pairs = thread_count * eo_pairs_place(&lane, shape, NULL);
     const uint64_t widened = eo_cpu_attention_scratch_bytes(types, shape, thread_count);
     return by_pairs > widened ? by_pairs : widened;
 }
 
-/* ---- operands ---- */
-
-/* A head of some tokens: elements of a row `stride` apart. */
-struct head_rows {
-    const uint16_t *from;
-    uint64_t stride, rows;
-};
-
-static struct head_rows rows_from(struct head_rows h, uint64_t first, uint64_t rows)
-{
-    return (struct head_rows){h.from + first * h.stride, h.stride, eo_split_min(rows, h.rows - first)};
-}
-
-/* `lines` are rows of the head if `along`, else its elements. */
-static void pack(uint32_t *to, uint64_t width, bool by_rows, struct head_rows h, bool along, uint64_t lines, uint64_t k,
-                 uint64_t units)
-{
-    eo_pack(EO_UNITS_PAIRS, to, width, by_rows,
-            &(struct eo_pack){.from = h.from, .stride = h.stride, .along = along, .lines = lines, .k = k, .units = units});
-}
-
-/* A: a row for each token, zeros up to whole panels. */
-static void pack_along(const struct lane *l, uint32_t *to, struct head_rows h)
-{
-    for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
-        const struct head_rows panel = rows_from(h, first, EO_PANEL);
-        pack(to + first * l->head_units, EO_PANEL, true, panel, true, panel.rows, l->head, l->head_units);
-    }
-}
-
-/* A: a row for each of the head's elements, chunk after chunk. */
-static void pack_across(const struct lane *l, struct head_rows h)
-{
-    for (uint64_t first = 0; first < h.rows; first += CHUNK) {
-        const struct head_rows chunk = rows_from(h, first, CHUNK);
-        pack(l->across + first / CHUNK * l->head_rows * CHUNK_UNITS, l->head_rows, true, chunk, false, l->head, chunk.rows,
-             CHUNK_UNITS);
-    }
-}
-
-/* B: a column for each query. */
-static void pack_columns(const struct lane *l, uint32_t *to, struct head_rows h)
-{
-    for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
-        const struct head_rows panel = rows_from(h, first, EO_PANEL);
-        pack(to + first * l->head_units, EO_PANEL, false, panel, true, panel.rows, l->head, l->head_units);
-    }
-}
-
-/* B: a column for each of the head's elements. */
-static void pack_columns_across(const struct lane *l, uint32_t *to, struct head_rows h)
-{
-    for (uint64_t column = 0; column < l->head; column += EO_PANEL) {
-        const struct head_rows columns = {h.from + column, h.stride, h.rows};
-        pack(to + column * BLOCK_UNITS, EO_PANEL, false, columns, false, eo_split_min(EO_PANEL, l->head - column), h.rows,
-             BLOCK_UNITS);
-    }
-}
-
 /* C (+)= A B of one tile; rows of A have row_units. */
-static void multiply(const struct lane *l, float *sums, const uint32_t *a, uint64_t row_units, const uint32_t *panel,
+static void multiply(const struct eo_pairs_lane *l, float *sums, const uint32_t *a, uint64_t row_units, const uint32_t *panel,
                      uint64_t units, bool add)
 {
     l->tiles->multiply(sums, &(struct eo_tile_a){a, row_units * EO_UNIT_BYTES, EO_UNIT_BYTES}, panel, units, add);
 }
 
 /* sums[head_rows][EO_PANEL] (+)= across, of the chunk that begins at key `first`, times a panel of `keys` keys */
-static void multiply_across(const struct lane *l, float *sums, uint64_t first, const uint32_t *panel, uint64_t keys)
+static void multiply_across(const struct eo_pairs_lane *l, float *sums, uint64_t first, const uint32_t *panel, uint64_t keys)
 {
-    const uint32_t *chunk = l->across + first / CHUNK * l->head_rows * CHUNK_UNITS;
+    const uint32_t *chunk = l->across + first / EO_PAIRS_CHUNK * l->head_rows * EO_PAIRS_CHUNK_UNITS;
     for (uint64_t row = 0; row < l->head_rows; row += l->tiles->rows)
-        multiply(l, sums + row * EO_PANEL, chunk + row * CHUNK_UNITS, CHUNK_UNITS, panel, keys / 2, first > 0);
-}
-
-/* Columns of a panel, a query each, to rows of elements. */
-static void store_columns(const struct lane *l, uint16_t *to, uint64_t stride, const float *sums, uint64_t queries)
-{
-    eo_pack(EO_UNITS_FP32, l->turned, EO_PANEL, true,
-            &(struct eo_pack){.from = sums, .stride = EO_PANEL, .lines = EO_PANEL, .k = l->head, .units = l->head_columns});
-    l->kernels->attention_store(to, stride, l->turned, l->head_columns, queries, l->head);
-}
-
-/* ---- fetching ahead ---- */
-
-/* A head's rows lie a token apart, so the processor foresees none of them: while one panel or block computes, the rows of
- * the next are fetched into the second-level cache, and those to be written. An address beyond the operand is harmless. */
-struct fetch {
-    uint32_t count;
-    struct {
-        uintptr_t at;
-        uint64_t stride; /* bytes */
-    } operands[10];
-    uint64_t rows, each, done; /* of each operand: in all, at a time */
-};
-
-static void fetch_add(struct fetch *f, const void *values, uint64_t first, uint64_t stride)
-{
-    f->operands[f->count].at = (uintptr_t)values + first * sizeof(uint16_t);
-    f->operands[f->count++].stride = stride * sizeof(uint16_t);
-}
-
-static void fetch_some(const struct lane *l, struct fetch *f)
-{
-    const uint64_t last = eo_split_min(f->rows, f->done + f->each);
-    for (; f->done < last; f->done++)
-        for (uint32_t i = 0; i < f->count; i++)
-            for (uint64_t at = 0; at < l->head * sizeof(uint16_t); at += 64)
-                __builtin_prefetch((const void *)(f->operands[i].at + f->done * f->operands[i].stride + at), 0, 2);
+        multiply(l, sums + row * EO_PANEL, chunk + row * EO_PAIRS_CHUNK_UNITS, EO_PAIRS_CHUNK_UNITS, panel, keys / 2,
+                 first > 0);
 }
 
 /* ---- a head ---- */
@@ -237,61 +64,55 @@ static struct places places_of(const struct eo_attention_shape *s, uint64_t pair
 }
 
 /* The head that this lane most likely takes after this one. */
-static struct places places_next(const struct lane *l, uint64_t pair, uint64_t member)
+static struct places places_next(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member)
 {
     const struct eo_attention_shape *s = &l->a->shape;
     return member + 1 < s->head_count / s->kv_head_count ? places_of(s, pair, member + 1)
                                                          : places_of(s, pair + l->lane_count, 0);
 }
 
-static struct head_rows head_rows_of(const struct lane *l, const void *values, uint64_t at, uint64_t stride)
+static struct eo_pairs_rows head_rows_of(const struct eo_pairs_lane *l, const void *values, uint64_t at, uint64_t stride)
 {
-    return (struct head_rows){(const uint16_t *)values + at, stride, l->a->shape.seq};
+    return (struct eo_pairs_rows){(const uint16_t *)values + at, stride, l->a->shape.seq};
 }
 
-static struct fetch fetch_forward(const struct lane *l, uint64_t pair, uint64_t member, uint64_t first)
+static struct eo_pairs_fetch fetch_forward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention *a = l->a;
     const struct eo_attention_shape *s = &a->shape;
     const struct places at = places_of(s, pair, member), next = places_next(l, pair, member);
     const uint64_t to_come = first + EO_PANEL;
-    struct fetch f = {.rows = EO_PANEL, .each = eo_split_up(EO_PANEL, to_come / l->tiles->rows)};
-    fetch_add(&f, a->q, to_come < s->seq ? at.q + to_come * s->q_stride : next.q, s->q_stride);
-    fetch_add(&f, a->out, at.out + first * s->out_stride, s->out_stride);
+    struct eo_pairs_fetch f = {.rows = EO_PANEL, .each = eo_split_up(EO_PANEL, to_come / l->tiles->rows)};
+    eo_pairs_fetch_add(&f, a->q, to_come < s->seq ? at.q + to_come * s->q_stride : next.q, s->q_stride);
+    eo_pairs_fetch_add(&f, a->out, at.out + first * s->out_stride, s->out_stride);
     if (next.kv != at.kv) {
-        fetch_add(&f, a->k, next.kv + first * s->kv_stride, s->kv_stride);
-        fetch_add(&f, a->v, next.kv + first * s->kv_stride, s->kv_stride);
+        eo_pairs_fetch_add(&f, a->k, next.kv + first * s->kv_stride, s->kv_stride);
+        eo_pairs_fetch_add(&f, a->v, next.kv + first * s->kv_stride, s->kv_stride);
     }
     return f;
 }
 
-static void panel_forward(const struct lane *l, uint64_t pair, uint64_t member, uint64_t first)
+static void panel_forward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention *a = l->a;
     const struct places at = places_of(&a->shape, pair, member);
-    struct fetch fetch = fetch_forward(l, pair, member, first);
+    struct eo_pairs_fetch fetch = fetch_forward(l, pair, member, first);
     const uint64_t queries = eo_split_min(EO_PANEL, a->shape.seq - first), end = first + EO_PANEL;
-    pack_columns(l, l->queries, rows_from(head_rows_of(l, a->q, at.q, a->shape.q_stride), first, EO_PANEL));
+    eo_pairs_pack_columns(l, l->queries, eo_pairs_rows_from(head_rows_of(l, a->q, at.q, a->shape.q_stride), first, EO_PANEL));
     for (uint64_t i = 0; i < EO_PANEL; i++) {
         l->max[i] = -INFINITY;
         l->sum[i] = 0;
     }
-    for (uint64_t key = 0; key < end; key += CHUNK) {
-        const uint64_t keys = eo_split_min(CHUNK, end - key);
+    for (uint64_t key = 0; key < end; key += EO_PAIRS_CHUNK) {
+        const uint64_t keys = eo_split_min(EO_PAIRS_CHUNK, end - key);
         for (uint64_t row = 0; row < keys; row += l->tiles->rows) {
             multiply(l, l->scores + row * EO_PANEL, l->keys + (key + row) * l->head_units, l->head_units, l->queries,
                      l->head_units, false);
-            fetch_some(l, &fetch);
+            eo_pairs_fetch_some(l, &fetch);
         }
-        l->kernels->attention_weights(&(struct eo_attention_weights){.scores = l->scores,
-                                                                     .keys = keys,
-                                                                     .first_key = key,
-                                                                     .first_query = first,
-                                                                     .scale = l->scale,
-                                                                     .max = l->max,
-                                                                     .sum = l->sum,
-                                                                     .correction = l->correction,
-                                                                     .panel = l->panels});
+        l->kernels->attention_weights(&(struct eo_attention_weights){
+            .scores = l->scores, .keys = keys, .first_key = key, .first_query = first, .scale = l->scale, .max = l->max,
+            .sum = l->sum, .correction = l->correction, .panel = l->panels});
         if (key > 0)
             l->kernels->attention_scale(l->sums, l->head_rows, l->correction);
         multiply_across(l, l->sums, key, l->panels, keys);
@@ -301,15 +122,15 @@ static void panel_forward(const struct lane *l, uint64_t pair, uint64_t member, 
     for (uint64_t i = 0; i < EO_PANEL; i++)
         l->correction[i] = 1 / l->sum[i];
     l->kernels->attention_scale(l->sums, l->head_rows, l->correction);
-    store_columns(l, (uint16_t *)a->out + at.out + first * a->shape.out_stride, a->shape.out_stride, l->sums, queries);
+    eo_pairs_store_columns(l, (uint16_t *)a->out + at.out + first * a->shape.out_stride, a->shape.out_stride, l->sums, queries);
 }
 
-static void pair_forward(const struct lane *l, uint64_t pair)
+static void pair_forward(const struct eo_pairs_lane *l, uint64_t pair)
 {
     const struct eo_attention_shape *s = &l->a->shape;
     const uint64_t kv = places_of(s, pair, 0).kv;
-    pack_along(l, l->keys, head_rows_of(l, l->a->k, kv, s->kv_stride));
-    pack_across(l, head_rows_of(l, l->a->v, kv, s->kv_stride));
+    eo_pairs_pack_along(l, l->keys, head_rows_of(l, l->a->k, kv, s->kv_stride));
+    eo_pairs_pack_across(l, head_rows_of(l, l->a->v, kv, s->kv_stride));
     for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
         for (uint64_t first = 0; first < s->seq; first += EO_PANEL)
             panel_forward(l, pair, member, first);
@@ -321,106 +142,103 @@ struct block {
 };
 
 /* The block's operands and statistics; zeros where it has no queries. */
-static void block_pack(const struct lane *l, struct places at, const struct block *b)
+static void block_pack(const struct eo_pairs_lane *l, struct places at, const struct block *b)
 {
     const struct eo_attention *a = l->a;
     const struct eo_attention_shape *s = &a->shape;
-    const struct head_rows q = rows_from(head_rows_of(l, a->q, at.q, s->q_stride), b->first, BLOCK);
-    const struct head_rows gradient = rows_from(head_rows_of(l, a->out_gradient, at.out, s->out_stride), b->first, BLOCK);
-    const struct head_rows out = rows_from(head_rows_of(l, a->out, at.out, s->out_stride), b->first, BLOCK);
-    pack_columns(l, l->queries, q);
-    pack_columns(l, l->out_gradients, gradient);
-    pack_columns_across(l, l->queries_across, q);
-    pack_columns_across(l, l->out_gradients_across, gradient);
-    memset(l->log_sum_exp, 0, BLOCK * sizeof(float));
-    memset(l->delta, 0, BLOCK * sizeof(float));
+    const struct eo_pairs_rows q = eo_pairs_rows_from(head_rows_of(l, a->q, at.q, s->q_stride), b->first, EO_PAIRS_BLOCK);
+    const struct eo_pairs_rows gradient =
+        eo_pairs_rows_from(head_rows_of(l, a->out_gradient, at.out, s->out_stride), b->first, EO_PAIRS_BLOCK);
+    const struct eo_pairs_rows out =
+        eo_pairs_rows_from(head_rows_of(l, a->out, at.out, s->out_stride), b->first, EO_PAIRS_BLOCK);
+    eo_pairs_pack_columns(l, l->queries, q);
+    eo_pairs_pack_columns(l, l->out_gradients, gradient);
+    eo_pairs_pack_columns_across(l, l->queries_across, q);
+    eo_pairs_pack_columns_across(l, l->out_gradients_across, gradient);
+    memset(l->log_sum_exp, 0, EO_PAIRS_BLOCK * sizeof(float));
+    memset(l->delta, 0, EO_PAIRS_BLOCK * sizeof(float));
     memcpy(l->log_sum_exp, a->log_sum_exp + at.statistic + b->first, b->count * sizeof(float));
     for (uint64_t i = 0; i < b->count; i++)
         l->delta[i] = l->kernels->attention_dot(gradient.from + i * s->out_stride, out.from + i * s->out_stride, l->head);
 }
 
 /* A tile of keys, `row` of the chunk at `first_key`: P and dS, and what they add to dV and dK. */
-static void tile_backward(const struct lane *l, const struct block *b, uint64_t first_key, uint64_t row)
+static void tile_backward(const struct eo_pairs_lane *l, const struct block *b, uint64_t first_key, uint64_t row)
 {
     const struct eo_tiles *t = l->tiles;
     const uint64_t key = first_key + row, panels = (b->end - b->first) / EO_PANEL;
     const uint64_t before = key > b->first ? key - b->first : 0; /* queries that see none of these keys */
-    const uint64_t skip = before / 2 / t->unit_block * t->unit_block, units = panels * PANEL_UNITS - skip;
+    const uint64_t skip = before / 2 / t->unit_block * t->unit_block, units = panels * EO_PAIRS_PANEL_UNITS - skip;
     for (uint64_t panel = before / EO_PANEL; panel < panels; panel++) {
         const uint64_t query = panel * EO_PANEL;
         multiply(l, l->scores, l->keys + key * l->head_units, l->head_units, l->queries + query * l->head_units, l->head_units,
                  false);
         multiply(l, l->weight_gradients, l->values + key * l->head_units, l->head_units,
                  l->out_gradients + query * l->head_units, l->head_units, false);
-        l->kernels->attention_slopes(
-            &(struct eo_attention_slopes){.scores = l->scores,
-                                          .weight_gradients = l->weight_gradients,
-                                          .keys = t->rows,
-                                          .first_key = key,
-                                          .first_query = b->first + query,
-                                          .scale = l->scale,
-                                          .log_sum_exp = l->log_sum_exp + query,
-                                          .delta = l->delta + query,
-                                          .weight_rows = (uint16_t *)l->weight_rows + query,
-                                          .slope_rows = (uint16_t *)l->slope_rows + query,
-                                          .row_stride = BLOCK,
-                                          .slope_panel = l->panels + (panel * CHUNK_UNITS + row / 2) * EO_PANEL});
+        l->kernels->attention_slopes(&(struct eo_attention_slopes){
+            .scores = l->scores, .weight_gradients = l->weight_gradients, .keys = t->rows, .first_key = key,
+            .first_query = b->first + query, .scale = l->scale, .log_sum_exp = l->log_sum_exp + query,
+            .delta = l->delta + query, .weight_rows = (uint16_t *)l->weight_rows + query,
+            .slope_rows = (uint16_t *)l->slope_rows + query, .row_stride = EO_PAIRS_BLOCK,
+            .slope_panel = l->panels + (panel * EO_PAIRS_CHUNK_UNITS + row / 2) * EO_PANEL});
     }
     for (uint64_t column = 0; column < l->head; column += EO_PANEL) {
-        const uint64_t sums = key * l->head_columns + column * t->rows, panel = column * BLOCK_UNITS + skip * EO_PANEL;
-        multiply(l, l->value_sums + sums, l->weight_rows + skip, BLOCK_UNITS, l->out_gradients_across + panel, units, true);
-        multiply(l, l->key_sums + sums, l->slope_rows + skip, BLOCK_UNITS, l->queries_across + panel, units, true);
+        const uint64_t sums = key * l->head_columns + column * t->rows, panel = column * EO_PAIRS_BLOCK_UNITS + skip * EO_PANEL;
+        multiply(l, l->value_sums + sums, l->weight_rows + skip, EO_PAIRS_BLOCK_UNITS, l->out_gradients_across + panel, units,
+                 true);
+        multiply(l, l->key_sums + sums, l->slope_rows + skip, EO_PAIRS_BLOCK_UNITS, l->queries_across + panel, units, true);
     }
 }
 
-static struct fetch fetch_backward(const struct lane *l, uint64_t pair, uint64_t member, const struct block *b)
+static struct eo_pairs_fetch fetch_backward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member,
+                                            const struct block *b)
 {
     const struct eo_attention *a = l->a;
     const struct eo_attention_shape *s = &a->shape;
     const struct places at = places_of(s, pair, member), next = places_next(l, pair, member);
-    const uint64_t to_come = b->first + BLOCK, rows = b->end - b->first;
+    const uint64_t to_come = b->first + EO_PAIRS_BLOCK, rows = b->end - b->first;
     const uint64_t q = to_come < s->seq ? at.q + to_come * s->q_stride : next.q;
     const uint64_t out = to_come < s->seq ? at.out + to_come * s->out_stride : next.out;
-    struct fetch f = {.rows = rows, .each = eo_split_up(rows, b->end / l->tiles->rows)};
-    fetch_add(&f, a->q, q, s->q_stride);
-    fetch_add(&f, a->out_gradient, out, s->out_stride);
-    fetch_add(&f, a->out, out, s->out_stride);
-    fetch_add(&f, a->q_gradient, at.q + b->first * s->q_stride, s->q_stride);
+    struct eo_pairs_fetch f = {.rows = rows, .each = eo_split_up(rows, b->end / l->tiles->rows)};
+    eo_pairs_fetch_add(&f, a->q, q, s->q_stride);
+    eo_pairs_fetch_add(&f, a->out_gradient, out, s->out_stride);
+    eo_pairs_fetch_add(&f, a->out, out, s->out_stride);
+    eo_pairs_fetch_add(&f, a->q_gradient, at.q + b->first * s->q_stride, s->q_stride);
     if (next.kv != at.kv) {
-        fetch_add(&f, a->k, next.kv + b->first * s->kv_stride, s->kv_stride);
-        fetch_add(&f, a->v, next.kv + b->first * s->kv_stride, s->kv_stride);
-        fetch_add(&f, a->k_gradient, at.kv + b->first * s->kv_stride, s->kv_stride);
-        fetch_add(&f, a->v_gradient, at.kv + b->first * s->kv_stride, s->kv_stride);
+        eo_pairs_fetch_add(&f, a->k, next.kv + b->first * s->kv_stride, s->kv_stride);
+        eo_pairs_fetch_add(&f, a->v, next.kv + b->first * s->kv_stride, s->kv_stride);
+        eo_pairs_fetch_add(&f, a->k_gradient, at.kv + b->first * s->kv_stride, s->kv_stride);
+        eo_pairs_fetch_add(&f, a->v_gradient, at.kv + b->first * s->kv_stride, s->kv_stride);
     }
     return f;
 }
 
 /* The gradients may lie over q, k and v: a block of q is written after its last use, k and v were packed. */
-static void block_backward(const struct lane *l, uint64_t pair, uint64_t member, uint64_t first)
+static void block_backward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention_shape *s = &l->a->shape;
     const struct places at = places_of(s, pair, member);
-    const uint64_t count = eo_split_min(BLOCK, s->seq - first);
-    const struct block block = {first, count, first + round_up(count, EO_PANEL)};
-    struct fetch fetch = fetch_backward(l, pair, member, &block);
+    const uint64_t count = eo_split_min(EO_PAIRS_BLOCK, s->seq - first);
+    const struct block block = {first, count, first + eo_pairs_round_up(count, EO_PANEL)};
+    struct eo_pairs_fetch fetch = fetch_backward(l, pair, member, &block);
     block_pack(l, at, &block);
-    for (uint64_t key = 0; key < block.end; key += CHUNK) {
-        const uint64_t keys = eo_split_min(CHUNK, block.end - key);
+    for (uint64_t key = 0; key < block.end; key += EO_PAIRS_CHUNK) {
+        const uint64_t keys = eo_split_min(EO_PAIRS_CHUNK, block.end - key);
         for (uint64_t row = 0; row < keys; row += l->tiles->rows) {
             tile_backward(l, &block, key, row);
-            fetch_some(l, &fetch);
+            eo_pairs_fetch_some(l, &fetch);
         }
         for (uint64_t query = 0; query < count; query += EO_PANEL)
             if (first + query + EO_PANEL > key)
-                multiply_across(l, l->sums + query * l->head_rows, key, l->panels + query * CHUNK_UNITS,
-                                eo_split_min(CHUNK, first + query + EO_PANEL - key));
+                multiply_across(l, l->sums + query * l->head_rows, key, l->panels + query * EO_PAIRS_CHUNK_UNITS,
+                                eo_split_min(EO_PAIRS_CHUNK, first + query + EO_PANEL - key));
     }
     for (uint64_t query = 0; query < count; query += EO_PANEL)
-        store_columns(l, (uint16_t *)l->a->q_gradient + at.q + (first + query) * s->q_stride, s->q_stride,
-                      l->sums + query * l->head_rows, eo_split_min(EO_PANEL, count - query));
+        eo_pairs_store_columns(l, (uint16_t *)l->a->q_gradient + at.q + (first + query) * s->q_stride, s->q_stride,
+                               l->sums + query * l->head_rows, eo_split_min(EO_PANEL, count - query));
 }
 
-static void store_rows(const struct lane *l, uint16_t *to, const float *sums)
+static void store_rows(const struct eo_pairs_lane *l, uint16_t *to, const float *sums)
 {
     const struct eo_attention_shape *s = &l->a->shape;
     for (uint64_t key = 0; key < s->seq; key += l->tiles->rows)
@@ -430,19 +248,19 @@ static void store_rows(const struct lane *l, uint16_t *to, const float *sums)
                                         eo_split_min(l->tiles->rows, s->seq - key), eo_split_min(EO_PANEL, l->head - column));
 }
 
-static void pair_backward(const struct lane *l, uint64_t pair)
+static void pair_backward(const struct eo_pairs_lane *l, uint64_t pair)
 {
     const struct eo_attention *a = l->a;
     const struct eo_attention_shape *s = &a->shape;
     const uint64_t kv = places_of(s, pair, 0).kv;
-    const struct head_rows k = head_rows_of(l, a->k, kv, s->kv_stride);
-    pack_along(l, l->keys, k);
-    pack_along(l, l->values, head_rows_of(l, a->v, kv, s->kv_stride));
-    pack_across(l, k);
-    memset(l->key_sums, 0, round_up(s->seq, CHUNK) * l->head_columns * sizeof(float));
-    memset(l->value_sums, 0, round_up(s->seq, CHUNK) * l->head_columns * sizeof(float));
+    const struct eo_pairs_rows k = head_rows_of(l, a->k, kv, s->kv_stride);
+    eo_pairs_pack_along(l, l->keys, k);
+    eo_pairs_pack_along(l, l->values, head_rows_of(l, a->v, kv, s->kv_stride));
+    eo_pairs_pack_across(l, k);
+    memset(l->key_sums, 0, eo_pairs_round_up(s->seq, EO_PAIRS_CHUNK) * l->head_columns * sizeof(float));
+    memset(l->value_sums, 0, eo_pairs_round_up(s->seq, EO_PAIRS_CHUNK) * l->head_columns * sizeof(float));
     for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
-        for (uint64_t first = 0; first < s->seq; first += BLOCK)
+        for (uint64_t first = 0; first < s->seq; first += EO_PAIRS_BLOCK)
             block_backward(l, pair, member, first);
     store_rows(l, (uint16_t *)a->k_gradient + kv, l->key_sums);
     store_rows(l, (uint16_t *)a->v_gradient + kv, l->value_sums);
@@ -456,7 +274,7 @@ struct attention_job {
     const struct eo_attention *a;
     const struct eo_tiles *tiles;
     const struct eo_kernel_table *kernels;
-    void (*pair_run)(const struct lane *lane, uint64_t pair);
+    void (*pair_run)(const struct eo_pairs_lane *lane, uint64_t pair);
     uint32_t lane_count;
     _Atomic uint64_t next;
 };
@@ -466,14 +284,17 @@ static void attention_task(void *arg, uint32_t index)
     struct attention_job *job = arg;
     const struct eo_attention_shape *s = &job->a->shape;
     const struct eo_tiles *t = job->tiles;
-    struct lane lane = {.a = job->a, .tiles = t, .kernels = job->kernels, .scale = (float)(1 / sqrt(s->head_size)),
-                        .lane_count = job->lane_count};
-    const uint64_t bytes = lane_place(&lane, s, NULL);
-    lane_place(&lane, s, (char *)job->a->scratch + index * bytes);
+    struct eo_pairs_lane lane = {.a = job->a,
+                                 .tiles = t,
+                                 .kernels = job->kernels,
+                                 .scale = (float)(1 / sqrt(s->head_size)),
+                                 .lane_count = job->lane_count};
+    const uint64_t bytes = eo_pairs_place(&lane, s, NULL);
+    eo_pairs_place(&lane, s, (char *)job->a->scratch + index * bytes);
     lane.head = s->head_size;
     lane.head_units = eo_tiles_units(t, s->head_size);
-    lane.head_rows = round_up(s->head_size, t->rows);
-    lane.head_columns = round_up(s->head_size, EO_PANEL);
+    lane.head_rows = eo_pairs_round_up(s->head_size, t->rows);
+    lane.head_columns = eo_pairs_round_up(s->head_size, EO_PANEL);
     if (t->begin)
         t->begin();
     uint64_t pair;
