@@ -253,6 +253,7 @@ struct eo_attention_shape {
 /*
  * log_sum_exp: [batch][head_count][seq]. The gradients have the strides of q, k and v, and are q, k and v themselves where
  * the table says gradients_in_place, else memory of their own; the gaps between rows keep their content.
+ * bf16: where products take pairs of bf16, the softmax's weights and the scores' gradients are rounded before them.
  */
 struct eo_attention {
     struct eo_types types;

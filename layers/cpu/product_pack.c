@@ -116,15 +116,16 @@ INLINE void pack_kind(enum eo_units kind, uint32_t *to, uint64_t width, bool by_
 
 void eo_pack(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack)
 {
+    const struct eo_pack p = *pack; /* a copy: stores to `to` cannot change it, so it stays in registers */
     switch (kind) {
     case EO_UNITS_FP32:
-        pack_kind(EO_UNITS_FP32, to, width, by_rows, pack);
+        pack_kind(EO_UNITS_FP32, to, width, by_rows, &p);
         break;
     case EO_UNITS_PAIRS:
-        pack_kind(EO_UNITS_PAIRS, to, width, by_rows, pack);
+        pack_kind(EO_UNITS_PAIRS, to, width, by_rows, &p);
         break;
     case EO_UNITS_WIDENED:
-        pack_kind(EO_UNITS_WIDENED, to, width, by_rows, pack);
+        pack_kind(EO_UNITS_WIDENED, to, width, by_rows, &p);
         break;
     }
 }
