@@ -123,6 +123,7 @@ interrupt_sample() # NAME COMMAND...
     name=$1
     shift
     for seconds in 0.2 1 4; do # nothing tells when a sample begins: on a busy machine the signal may come before
+        : >out # the run before has such a step
         "$@" >out 2>err &
         pid=$!
         tries=0
