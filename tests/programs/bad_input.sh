@@ -445,6 +445,8 @@ refuse 'slots of zero' 'too small' --slots 0,2
 refuse 'an unknown device' "'tpu'" --device tpu
 refuse 'an unknown element type' "'fp16'" --dtype fp16
 refuse 'an unknown type of reductions' "'int8'" --reduce int8
+refuse 'an instruction set that this machine lacks' 'plain, reference' --instruction-set sse9
+refuse 'an instruction set for a GPU' 'instruction-set needs --device cpu' --device cuda --instruction-set plain
 refuse 'graphs on a CPU' 'has no graphs' --graph on
 refuse 'graphs of memory that moves' '--graph on needs --memory static' --device cuda --memory dynamic:pool --graph on
 refuse "a GPU's allocator on a CPU" 'dynamic:pool' --memory dynamic:caching
