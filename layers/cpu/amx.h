@@ -35,6 +35,8 @@ static inline void amx_load_config(const struct amx_config *config)
 }
 
 /* Without a configuration the instructions fault; rows that are none count for no product here. */
+static inline void amx_stored(const void *memory) { (void)memory; }
+
 static inline void amx_release(void) { memset(&amx, 0, sizeof(amx)); }
 
 static inline void amx_zero(int t) { memset(amx.tile[t], 0, sizeof(amx.tile[t])); }
@@ -79,8 +81,15 @@ static inline void amx_dot_bf16(int to, int a, int b)
 
 #define EO_AMX_TABLE eo_tiles_amx
 
+/* gcc 12 tells the compiler that LDTILECFG reads 8 bytes, and that TILELOADD reads none: what was stored before would not have
+ * to be there. */
+static inline void amx_stored(const void *memory)
+{
+    __asm__ volatile("" : : "r"(memory) : "memory");
+}
+
 /* Macros: the compiler wants the tiles' numbers as constants. */
-#define amx_load_config(config)      _tile_loadconfig(config)
+#define amx_load_config(config)      (amx_stored(config), _tile_loadconfig(config))
 #define amx_release()                _tile_release()
 #define amx_zero(t)                  _tile_zero(t)
 #define amx_load(t, from, stride)    _tile_loadd(t, from, (long)(stride))

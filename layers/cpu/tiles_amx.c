@@ -42,6 +42,7 @@ static void amx_end(void)
 static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
 {
     enum { SUMS_STRIDE = EO_PANEL * sizeof(float), PANEL_STRIDE = EO_PANEL * EO_UNIT_BYTES };
+    amx_stored(sums); /* and the operands */
     if (add) {
         amx_load(0, sums, SUMS_STRIDE);
         amx_load(1, sums + AMX_ROWS, SUMS_STRIDE);
