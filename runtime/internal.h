@@ -170,6 +170,9 @@ struct mode_ops {
      * time: the next call may take its place. The compute queue comes after it. layer_release may be NULL. */
     eo_status (*layer_gather)(struct eo_runtime *rt, uint32_t layer, enum weight_half half, void **weights);
     void (*layer_release)(struct eo_runtime *rt, uint32_t layer, void *weights);
+    /* Memory of the plan that the host may use between steps, until the next call of another kind; NULL: there is none. May
+     * be NULL. */
+    void *(*idle_memory)(struct eo_runtime *rt, uint64_t bytes);
     void (*get_stats)(const struct eo_runtime *rt, eo_runtime_stats *out); /* beyond rt->stats; may be NULL */
 };
 

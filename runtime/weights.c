@@ -104,11 +104,11 @@ static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct
     return info;
 }
 
-/* Room in ordinary memory for what the host cannot read where it lies. */
+/* Room for what the host cannot read where it lies. Of split weights: a whole layer, first its high halves alone. */
 struct visit_room {
-    float *values;  /* of the largest parameter of the layer */
-    uint16_t *high; /* of the whole layer */
-    int16_t *low;   /* of the largest parameter */
+    float *values; /* NULL: none is needed */
+    void *own;     /* of ordinary memory: where the plan has none to spare */
+    void *piece;   /* of halves, from a device's memory */
 };
 
 static eo_status make_room(struct eo_runtime *rt, const struct plan_layer *layer, struct visit_room *room)
@@ -119,42 +119,49 @@ static eo_status make_room(struct eo_runtime *rt, const struct plan_layer *layer
     *room = (struct visit_room){0};
     if (!rt->shards.split && rt->device->ops->is_host_memory)
         return EO_OK;
-    room->values = malloc(most * sizeof(*room->values));
-    if (rt->shards.split) {
-        room->high = malloc(layer->layout.padded_count * sizeof(*room->high));
-        room->low = calloc(most, sizeof(*room->low));
-    }
-    if (!room->values || (rt->shards.split && (!room->high || !room->low)))
+    const uint64_t bytes = (rt->shards.split ? layer->layout.padded_count : most) * sizeof(*room->values);
+    room->values = rt->mode->idle_memory ? rt->mode->idle_memory(rt, bytes) : NULL;
+    if (!room->values)
+        room->values = room->own = malloc(bytes);
+    if (rt->shards.split && !rt->device->ops->is_host_memory)
+        room->piece = malloc(rt->host.piece_bytes);
+    if (!room->values || (rt->shards.split && !rt->device->ops->is_host_memory && !room->piece))
         return eo_runtime_fail(rt, EO_ERR_NO_MEMORY, "out of memory: reading the weights of %s takes %llu bytes",
-                               layer->name, (unsigned long long)(most * sizeof(float)));
+                               layer->name, (unsigned long long)bytes);
     return EO_OK;
 }
 
-/* Both halves come through the same buffer, one after the other. */
-static eo_status read_halves(struct eo_runtime *rt, uint32_t l, struct visit_room *room, const int16_t **low)
+static void join_half(float *values, const void *halves, uint64_t count, enum weight_half half)
 {
-    const struct plan_layer *layer = &rt->plan->layers[l];
-    void *half;
-    EO_TRY(rt->mode->layer_gather(rt, l, HALF_HIGH, &half));
-    EO_TRY(eo_host_download(rt, room->high, half, layer->layout.padded_count * sizeof(*room->high)));
+    const uint16_t *high = halves;
+    const int16_t *low = halves;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits = half == HALF_HIGH ? (uint32_t)high[i] << 16 : 0;
+        if (half == HALF_LOW) {
+            memcpy(&bits, &values[i], sizeof(bits));
+            values[i] = eo_bf16_join((uint16_t)(bits >> 16), low[i]);
+        } else {
+            memcpy(&values[i], &bits, sizeof(bits));
+        }
+    }
+}
+
+/* Of a whole layer, into values; both halves come through the same buffer, one after the other. */
+static eo_status read_half(struct eo_runtime *rt, uint32_t l, enum weight_half half, const struct visit_room *room)
+{
+    const uint64_t count = rt->plan->layers[l].layout.padded_count;
+    const uint64_t most = room->piece ? rt->host.piece_bytes / sizeof(uint16_t) : count;
+    void *halves;
+    EO_TRY(rt->mode->layer_gather(rt, l, half, &halves));
+    for (uint64_t at = 0; at < count; at += most) {
+        const uint64_t part = eo_min_u64(most, count - at);
+        const void *from = (const uint16_t *)halves + at;
+        if (room->piece)
+            EO_TRY(eo_host_download(rt, room->piece, from, part * sizeof(uint16_t)));
+        join_half(room->values + at, room->piece ? room->piece : from, part, half);
+    }
     if (rt->mode->layer_release)
-        rt->mode->layer_release(rt, l, half);
-    *low = NULL;
-    if (layer->frozen)
-        return EO_OK;
-    EO_TRY(rt->mode->layer_gather(rt, l, HALF_LOW, &half));
-    *low = half;
-    return EO_OK;
-}
-
-static eo_status join_parameter(struct eo_runtime *rt, const struct plan_parameter *parameter,
-                                const struct visit_room *room, const int16_t *low)
-{
-    const uint16_t *high = room->high + parameter->offset;
-    if (low)
-        EO_TRY(eo_host_download(rt, room->low, low + parameter->offset, parameter->element_count * sizeof(*low)));
-    for (uint64_t i = 0; i < parameter->element_count; i++)
-        room->values[i] = eo_bf16_join(high[i], room->low[i]);
+        rt->mode->layer_release(rt, l, halves);
     return EO_OK;
 }
 
@@ -166,23 +173,29 @@ static eo_status visit_gathered(struct eo_runtime *rt, uint32_t l, const struct 
                                 struct visit_room *room, visit_fn visit, void *user)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
+    const bool split = rt->shards.split;
     void *weights = NULL;
-    const int16_t *low = NULL;
-    EO_TRY(rt->shards.split ? read_halves(rt, l, room, &low) : rt->mode->layer_gather(rt, l, HALF_WHOLE, &weights));
+    if (split) {
+        EO_TRY(read_half(rt, l, HALF_HIGH, room));
+        if (!layer->frozen)
+            EO_TRY(read_half(rt, l, HALF_LOW, room));
+    } else {
+        EO_TRY(rt->mode->layer_gather(rt, l, HALF_WHOLE, &weights));
+    }
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         if (only && parameter != only)
             continue;
         const eo_parameter_info info = parameter_info(rt->plan, parameter);
-        const float *values = weights ? (const float *)weights + parameter->offset : NULL;
-        if (rt->shards.split)
-            EO_TRY(join_parameter(rt, parameter, room, low));
-        else if (room->values)
+        const float *values = (split ? room->values : (const float *)weights) + parameter->offset;
+        if (!split && room->values) {
             EO_TRY(eo_host_download(rt, room->values, values, parameter->element_count * sizeof(float)));
-        visit(user, &info, room->values ? room->values : values);
+            values = room->values;
+        }
+        visit(user, &info, values);
     }
-    if (rt->mode->layer_release)
-        rt->mode->layer_release(rt, l, rt->shards.split ? (void *)low : weights);
+    if (!split && rt->mode->layer_release)
+        rt->mode->layer_release(rt, l, weights);
     return EO_OK;
 }
 
@@ -193,9 +206,8 @@ static eo_status visit_layer(struct eo_runtime *rt, uint32_t l, const struct pla
     eo_status status = make_room(rt, &rt->plan->layers[l], &room);
     if (status >= 0)
         status = visit_gathered(rt, l, only, &room, visit, user);
-    free(room.values);
-    free(room.high);
-    free(room.low);
+    free(room.own);
+    free(room.piece);
     return status;
 }
 

@@ -290,7 +290,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uin
  *
  * Values are always the fp32 master weights. In bf16 too: both halves are gathered, so what is read and written again
  * loses nothing (a frozen layer has no low half: its weights are rounded when they are filled). Where the values are
- * not in host memory as they are, visit and read allocate room for one layer during the call.
+ * not in host memory as they are, visit and read take room for one layer: on the CPU, in static mode, memory that passes
+ * use, if it suffices; else it is allocated during the call.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_weights_fill(eo_runtime *runtime, uint32_t parameter,
                                                  void (*produce)(void *user, uint64_t offset, uint64_t count,

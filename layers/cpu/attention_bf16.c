@@ -319,10 +319,10 @@ eo_status eo_cpu_attention_bf16_by(eo_team *team, const struct eo_attention *a, 
 
 eo_status eo_cpu_attention_bf16_forward(eo_team *team, const struct eo_attention *attention)
 {
-    return eo_cpu_attention_bf16_by(team, attention, eo_tiles_bf16(), false);
+    return eo_cpu_attention_bf16_by(team, attention, eo_tiles_of(EO_DTYPE_BF16), false);
 }
 
 eo_status eo_cpu_attention_bf16_backward(eo_team *team, const struct eo_attention *attention)
 {
-    return eo_cpu_attention_bf16_by(team, attention, eo_tiles_bf16(), true);
+    return eo_cpu_attention_bf16_by(team, attention, eo_tiles_of(EO_DTYPE_BF16), true);
 }

@@ -42,18 +42,19 @@ uint64_t eo_pairs_place(struct eo_pairs_lane *l, const struct eo_attention_shape
 }
 
 /* `lines` are rows of the head if `along`, else its elements. */
-static void pack(uint32_t *to, uint64_t width, bool by_rows, struct eo_pairs_rows h, bool along, uint64_t lines, uint64_t k,
+static void pack(const struct eo_pairs_lane *l, uint32_t *to, uint64_t width, bool by_rows, struct eo_pairs_rows h, bool along, uint64_t lines, uint64_t k,
                  uint64_t units)
 {
-    eo_pack(EO_UNITS_PAIRS, to, width, by_rows,
-            &(struct eo_pack){.from = h.from, .stride = h.stride, .along = along, .lines = lines, .k = k, .units = units});
+    l->tiles->pack(EO_UNITS_PAIRS, to, width, by_rows,
+            &(struct eo_pack){.from = h.from, .stride = h.stride, .along = along, .lines = lines, .k = k, .units = units,
+                             .end = units});
 }
 
 void eo_pairs_pack_along(const struct eo_pairs_lane *l, uint32_t *to, struct eo_pairs_rows h)
 {
     for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
         const struct eo_pairs_rows panel = eo_pairs_rows_from(h, first, EO_PANEL);
-        pack(to + first * l->head_units, EO_PANEL, true, panel, true, panel.rows, l->head, l->head_units);
+        pack(l, to + first * l->head_units, EO_PANEL, true, panel, true, panel.rows, l->head, l->head_units);
     }
 }
 
@@ -61,7 +62,7 @@ void eo_pairs_pack_across(const struct eo_pairs_lane *l, struct eo_pairs_rows h)
 {
     for (uint64_t first = 0; first < h.rows; first += EO_PAIRS_CHUNK) {
         const struct eo_pairs_rows chunk = eo_pairs_rows_from(h, first, EO_PAIRS_CHUNK);
-        pack(l->across + first / EO_PAIRS_CHUNK * l->head_rows * EO_PAIRS_CHUNK_UNITS, l->head_rows, true, chunk, false,
+        pack(l, l->across + first / EO_PAIRS_CHUNK * l->head_rows * EO_PAIRS_CHUNK_UNITS, l->head_rows, true, chunk, false,
              l->head, chunk.rows, EO_PAIRS_CHUNK_UNITS);
     }
 }
@@ -70,7 +71,7 @@ void eo_pairs_pack_columns(const struct eo_pairs_lane *l, uint32_t *to, struct e
 {
     for (uint64_t first = 0; first < h.rows; first += EO_PANEL) {
         const struct eo_pairs_rows panel = eo_pairs_rows_from(h, first, EO_PANEL);
-        pack(to + first * l->head_units, EO_PANEL, false, panel, true, panel.rows, l->head, l->head_units);
+        pack(l, to + first * l->head_units, EO_PANEL, false, panel, true, panel.rows, l->head, l->head_units);
     }
 }
 
@@ -78,15 +79,16 @@ void eo_pairs_pack_columns_across(const struct eo_pairs_lane *l, uint32_t *to, s
 {
     for (uint64_t column = 0; column < l->head; column += EO_PANEL) {
         const struct eo_pairs_rows columns = {h.from + column, h.stride, h.rows};
-        pack(to + column * EO_PAIRS_BLOCK_UNITS, EO_PANEL, false, columns, false, eo_split_min(EO_PANEL, l->head - column),
+        pack(l, to + column * EO_PAIRS_BLOCK_UNITS, EO_PANEL, false, columns, false, eo_split_min(EO_PANEL, l->head - column),
              h.rows, EO_PAIRS_BLOCK_UNITS);
     }
 }
 
 void eo_pairs_store_columns(const struct eo_pairs_lane *l, uint16_t *to, uint64_t stride, const float *sums, uint64_t queries)
 {
-    eo_pack(EO_UNITS_FP32, l->turned, EO_PANEL, true,
-            &(struct eo_pack){.from = sums, .stride = EO_PANEL, .lines = EO_PANEL, .k = l->head, .units = l->head_columns});
+    l->tiles->pack(EO_UNITS_FP32, l->turned, EO_PANEL, true,
+            &(struct eo_pack){.from = sums, .stride = EO_PANEL, .lines = EO_PANEL, .k = l->head, .units = l->head_columns,
+                             .end = l->head_columns});
     l->kernels->attention_store(to, stride, l->turned, l->head_columns, queries, l->head);
 }
 

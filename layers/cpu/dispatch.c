@@ -49,16 +49,16 @@ static bool runs_amx(void)
 static const struct kernel_level {
     const char *name;
     const struct eo_kernel_table *fp32, *bf16;
-    const struct eo_tiles *bf16_tiles;
+    const struct eo_tiles *fp32_tiles, *bf16_tiles;
     bool (*runs)(void);
 } levels[] = {
 #if defined(__x86_64__)
-    {"amx", &eo_kernels_avx512, &eo_kernels_avx512_bf16, &eo_tiles_amx, runs_amx},
-    {"avx512_bf16", &eo_kernels_avx512, &eo_kernels_avx512_bf16, &eo_tiles_avx512_bf16, runs_avx512_bf16},
-    {"avx512", &eo_kernels_avx512, &eo_kernels_avx512_bf16, &eo_tiles_bf16_avx512, runs_avx512},
-    {"avx2", &eo_kernels_avx2, &eo_kernels_avx2_bf16, &eo_tiles_bf16_avx2, runs_avx2},
+    {"amx", &eo_kernels_avx512, &eo_kernels_avx512_bf16, &eo_tiles_fp32_avx512, &eo_tiles_amx, runs_amx},
+    {"avx512_bf16", &eo_kernels_avx512, &eo_kernels_avx512_bf16, &eo_tiles_fp32_avx512, &eo_tiles_avx512_bf16, runs_avx512_bf16},
+    {"avx512", &eo_kernels_avx512, &eo_kernels_avx512_bf16, &eo_tiles_fp32_avx512, &eo_tiles_bf16_avx512, runs_avx512},
+    {"avx2", &eo_kernels_avx2, &eo_kernels_avx2_bf16, &eo_tiles_fp32_avx2, &eo_tiles_bf16_avx2, runs_avx2},
 #endif
-    {"plain", &eo_kernels_plain, &eo_kernels_plain_bf16, &eo_tiles_bf16_plain, runs_always},
+    {"plain", &eo_kernels_plain, &eo_kernels_plain_bf16, &eo_tiles_fp32_plain, &eo_tiles_bf16_plain, runs_always},
 };
 enum { LEVEL_COUNT = sizeof(levels) / sizeof(levels[0]) };
 
@@ -87,9 +87,9 @@ const struct eo_kernel_table *eo_kernels(void)
     return eo_kernels_of(EO_DTYPE_FP32);
 }
 
-const struct eo_tiles *eo_tiles_bf16(void)
+const struct eo_tiles *eo_tiles_of(eo_dtype dtype)
 {
-    return level_in_use()->bf16_tiles;
+    return dtype == EO_DTYPE_BF16 ? level_in_use()->bf16_tiles : level_in_use()->fp32_tiles;
 }
 
 static _Atomic bool reference_selected;

@@ -42,7 +42,7 @@ static eo_status head_norm_weights(eo_team *team, const struct eo_head_norm_weig
 /* Products take bf16 by packed operands, fp32 by oneDNN. */
 static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
 {
-    eo_product_run(team, eo_tiles_bf16(), product);
+    eo_product_run(team, eo_tiles_of(EO_DTYPE_BF16), product);
     return EO_OK;
 }
 

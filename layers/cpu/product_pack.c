@@ -92,15 +92,15 @@ INLINE void pack_block(enum eo_units kind, uint32_t *to, uint64_t width, bool by
 INLINE void pack_all(enum eo_units kind, uint32_t *to, uint64_t width, bool by_rows, const struct eo_pack *p, bool along)
 {
     const uint64_t whole_lines = p->lines / 4 * 4, whole_units = p->k / (kind == EO_UNITS_PAIRS ? 2 : 1) / 4 * 4;
-    uint64_t unit = 0;
-    for (; unit < whole_units; unit += 4) {
+    uint64_t unit = p->begin;
+    for (; unit < whole_units && unit < p->end; unit += 4) {
         uint64_t line = 0;
         for (; line < whole_lines; line += 4)
             pack_block(kind, to, width, by_rows, p, along, line, unit, true);
         for (; line < width; line += 4)
             pack_block(kind, to, width, by_rows, p, along, line, unit, false);
     }
-    for (; unit < p->units; unit += 4)
+    for (; unit < p->end; unit += 4)
         for (uint64_t line = 0; line < width; line += 4)
             pack_block(kind, to, width, by_rows, p, along, line, unit, false);
 }

@@ -16,6 +16,7 @@ enum {
     BLOCK_COLUMNS = 256,
     BLOCK_ROWS = 1056,   /* a multiple of the rows of every tile; a little above a round number of tokens */
     PIECE_UNITS = 1024,  /* of k */
+    PACK_UNITS = 16,     /* of k: what is packed at a time for all tiles */
     PACKED_A_UNITS = BLOCK_ROWS * PIECE_UNITS / 2,
     ROWS_MULTIPLE = 96,  /* of the rows of every tile */
 };
@@ -98,50 +99,67 @@ static struct eo_pack pack_of(const struct part *part, bool b, uint64_t first, u
     };
 }
 
-static void pack_b(const struct part *part, uint64_t column, uint64_t columns, uint64_t piece)
+/* Tiles of A, or (b) panels of B, one after the other. Where k goes from stored row to stored row, each of them is read once
+ * for all tiles, in turn: a tile alone would fetch a few bytes of every row. */
+static void pack_lines(const struct part *part, bool b, char *to, uint64_t first, uint64_t lines, uint64_t piece)
 {
-    for (uint64_t c = 0; c < columns; c += EO_PANEL) {
-        const struct eo_pack pack = pack_of(part, true, column + c, eo_split_min(EO_PANEL, columns - c), piece);
-        eo_pack(part->tiles->units, part->lane.b + c * pack.units * EO_UNIT_BYTES, EO_PANEL, false, &pack);
+    const struct eo_tiles *t = part->tiles;
+    const uint64_t width = b ? EO_PANEL : t->rows;
+    const struct eo_pack all = pack_of(part, b, first, lines, piece);
+    const uint64_t step = all.along ? all.units : PACK_UNITS;
+    for (uint64_t unit = 0; unit < all.units; unit += step) {
+        for (uint64_t line = 0; line < lines; line += width) {
+            struct eo_pack pack = pack_of(part, b, first + line, eo_split_min(width, lines - line), piece);
+            pack.begin = unit;
+            pack.end = eo_split_min(unit + step, all.units);
+            t->pack(t->units, to + line * all.units * EO_UNIT_BYTES, width, !b && t->by_rows, &pack);
+        }
     }
 }
 
-static struct eo_tile_a packed_tile(const struct part *part, char *at, uint64_t row, uint64_t rows, uint64_t piece, bool pack)
+/* The tile of A at `row` of the block at `first`. */
+static struct eo_tile_a tile_of(const struct part *part, uint64_t first, uint64_t row, uint64_t rows, uint64_t piece)
 {
     const struct eo_tiles *t = part->tiles;
-    const struct eo_pack source = pack_of(part, false, row, rows, piece);
-    if (pack)
-        eo_pack(t->units, at, t->rows, t->by_rows, &source);
-    return t->by_rows ? (struct eo_tile_a){at, source.units * EO_UNIT_BYTES, EO_UNIT_BYTES}
-                      : (struct eo_tile_a){at, EO_UNIT_BYTES, (uint64_t)t->rows * EO_UNIT_BYTES};
-}
-
-/* The tile of A at `row` of the block at `first`; packed when the block's first columns pass. */
-static struct eo_tile_a tile_of(const struct part *part, uint64_t first, uint64_t row, uint64_t rows, uint64_t piece, bool pack)
-{
-    if (part->in_place && rows == part->tiles->rows)
+    const uint64_t units = piece_units(part, piece);
+    if (part->in_place && rows == t->rows)
         return (struct eo_tile_a){pack_of(part, false, first + row, rows, piece).from,
                                   part->p.a.stride * eo_dtype_bytes(part->p.types.compute), EO_UNIT_BYTES};
-    char *at = part->lane.a + (part->in_place ? 0 : row * piece_units(part, piece) * EO_UNIT_BYTES);
-    return packed_tile(part, at, first + row, rows, piece, pack);
+    char *at = part->lane.a + (part->in_place ? 0 : row * units * EO_UNIT_BYTES);
+    if (part->in_place)
+        pack_lines(part, false, at, first + row, rows, piece);
+    return t->by_rows ? (struct eo_tile_a){at, units * EO_UNIT_BYTES, EO_UNIT_BYTES}
+                      : (struct eo_tile_a){at, EO_UNIT_BYTES, (uint64_t)t->rows * EO_UNIT_BYTES};
 }
 
 struct block {
     uint64_t row, rows, column, columns;
 };
 
-static void block_piece(const struct part *part, const struct block *b, uint64_t piece, bool pack)
+/* What `finish` will write, or add to, arrives while the tile is multiplied. */
+static void fetch_result(const struct part *part, uint64_t row, uint64_t rows, uint64_t column)
+{
+    const uint64_t bytes = eo_dtype_bytes(part->p.weight_gradient ? part->p.types.gradient : part->p.types.compute);
+    const char *at = (const char *)part->p.c + (row * part->p.c_stride + column) * bytes;
+    for (uint64_t r = 0; r < rows; r++, at += part->p.c_stride * bytes)
+        for (uint64_t i = 0; i < EO_PANEL * bytes; i += 64)
+            __builtin_prefetch(at + i, 1, 3);
+}
+
+static void block_piece(const struct part *part, const struct block *b, uint64_t piece)
 {
     const struct eo_tiles *t = part->tiles;
     const uint64_t units = piece_units(part, piece), panels = eo_split_up(b->columns, EO_PANEL);
     for (uint64_t row = 0; row < b->rows; row += t->rows) {
         const uint64_t rows = eo_split_min(t->rows, b->rows - row);
-        const struct eo_tile_a a = tile_of(part, b->row, row, rows, piece, pack || part->in_place);
+        const struct eo_tile_a a = tile_of(part, b->row, row, rows, piece);
         for (uint64_t panel = 0; panel < panels; panel++) {
             const uint64_t column = panel * EO_PANEL;
             float *sums = part->lane.sums;
             if (part->pieces > 1)
                 sums += (row / t->rows * panels + panel) * t->rows * EO_PANEL;
+            if (piece + 1 == part->pieces)
+                fetch_result(part, b->row + row, rows, b->column + column);
             t->multiply(sums, &a, part->lane.b + column * units * EO_UNIT_BYTES, units, piece > 0);
             if (piece + 1 == part->pieces)
                 t->finish(&part->p, b->row + row, rows, b->column + column, eo_split_min(EO_PANEL, b->columns - column), sums);
@@ -171,8 +189,10 @@ static void part_run(struct part *part)
             const struct block block = {row, eo_split_min(rows, part->p.m - row), column,
                                         eo_split_min(BLOCK_COLUMNS, part->p.n - column)};
             for (uint64_t piece = 0; piece < part->pieces; piece++) {
-                pack_b(part, block.column, block.columns, piece);
-                block_piece(part, &block, piece, column == 0 || part->pieces > 1);
+                pack_lines(part, true, part->lane.b, block.column, block.columns, piece);
+                if (!part->in_place && (column == 0 || part->pieces > 1))
+                    pack_lines(part, false, part->lane.a, block.row, block.rows, piece);
+                block_piece(part, &block, piece);
             }
         }
     }

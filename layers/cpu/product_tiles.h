@@ -29,11 +29,29 @@ struct eo_tile_a {
     uint64_t row, unit;
 };
 
+/* Part of an operand to pack: `lines` rows of A, or columns of B, of k elements. `along`: k is contiguous. */
+struct eo_pack {
+    const void *from;
+    uint64_t stride; /* elements from stored row to stored row */
+    bool along;
+    uint64_t lines, k;
+    uint64_t units;      /* of the packed form, padded */
+    uint64_t begin, end; /* the units to pack now: multiples of 4 */
+};
+
+/* To [units][width] (by_rows: [width][units]); lines behind the last are zeros. width is a multiple of 4. */
+typedef void eo_pack_function(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack);
+eo_pack_function eo_pack;
+#if defined(__x86_64__)
+eo_pack_function eo_pack_avx512;
+#endif
+
 struct eo_tiles {
     const char *name;
     enum eo_units units;
     uint32_t rows, unit_block;
     bool by_rows;
+    eo_pack_function *pack;
     void (*begin)(void), (*end)(void); /* around the products of a thread; or NULL */
     /* sums[rows][EO_PANEL] = (sums if add) + A B, in order of the units */
     void (*multiply)(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add);
@@ -50,8 +68,8 @@ extern const struct eo_tiles eo_tiles_avx512_bf16;
 extern const struct eo_tiles eo_tiles_amx;
 #endif
 
-/* Of the level in use (see kernel_table.h). */
-const struct eo_tiles *eo_tiles_bf16(void);
+/* Of the level in use (see kernel_table.h). Those of fp32 serve measurements: oneDNN multiplies there, and is faster. */
+const struct eo_tiles *eo_tiles_of(eo_dtype dtype);
 
 /* The elements of an operand that go into one unit. */
 static inline uint32_t eo_tiles_unit_elements(const struct eo_tiles *tiles)
@@ -64,18 +82,6 @@ static inline uint64_t eo_tiles_units(const struct eo_tiles *tiles, uint64_t k)
     const uint64_t per_unit = eo_tiles_unit_elements(tiles), block = tiles->unit_block;
     return ((k + per_unit - 1) / per_unit + block - 1) / block * block;
 }
-
-/* Part of an operand to pack: `lines` rows of A, or columns of B, of k elements. `along`: k is contiguous. */
-struct eo_pack {
-    const void *from;
-    uint64_t stride; /* elements from stored row to stored row */
-    bool along;
-    uint64_t lines, k;
-    uint64_t units; /* padded */
-};
-
-/* To [units][width] (by_rows: [width][units]); lines behind the last are zeros. width is a multiple of 4. */
-void eo_pack(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack);
 
 /* ---- products of any size ---- */
 

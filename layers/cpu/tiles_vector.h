@@ -112,9 +112,15 @@ static void finish(const struct eo_multiply *p, uint64_t row, uint64_t rows, uin
     }
 }
 
+#if EO_LEVEL == 512
+#define PACK eo_pack_avx512
+#else
+#define PACK eo_pack
+#endif
+
 #define TILES_FP32(level, kind)                                                                        \
     {                                                                                                  \
-        .name = (level), .units = (kind), .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK,            \
+        .name = (level), .units = (kind), .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK, .pack = PACK, \
         .multiply = tile_fp32, .finish = finish,                                                       \
     }
 

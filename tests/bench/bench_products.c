@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Speed of bf16 products of GPT-2 on one core, packing included: every table of this machine, beside oneDNN's sgemm on the
- * same shapes in fp32, and beside a loop of the table's tile on operands in the first-level cache, the most it can reach.
+ * Speed of products of GPT-2 on one core, packing included: every table of this machine, of bf16 and of fp32, beside
+ * oneDNN's sgemm on the same shapes, and beside a loop of the table's tile on operands in the first-level cache, the most it
+ * can reach.
  *
  *     bench_products [TURNS [THREADS [WIDTH VOCABULARY]]]     [5, 2, 768, 50257]
  *
  * All ways take turns; a speed is the best of the turns. Prints one JSON line:
  *
- *     ways        {name: {gflops, slowest_gflops, slowest, shapes: {name: gflops}}}: the tables, best first, and "sgemm".
+ *     ways        {name: {gflops, slowest_gflops, slowest, shapes: {name: gflops}}}: the tables of bf16, best first, those of
+ *                 fp32 ("fp32 ..."), and "sgemm".
  *                 `gflops`: of the products of a step, each as often as a step has it
+ *                 packing_share: of the time of these products, the packing of operands and the loops around it
  *                 loop_gflops, loop_all_gflops: of a table's tile, on one core and on THREADS at the same time, together
  */
 #include <pthread.h>
@@ -17,6 +20,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "layers/cpu/kernels.h"
 #include "layers/cpu/product_tiles.h"
 #include "layers/denormals.h"
 
@@ -25,7 +29,7 @@ enum {
     HEAD_ROWS = 256, /* a piece of the head */
     BLOCKS = 12,
     SHAPES_MAX = 15,
-    WAYS_MAX = 8,
+    WAYS_MAX = 12,
     THREADS_MAX = 64,
     LOOP_UNITS = 64, /* of k: a tile of A, a panel of B and the sums take at most 20 KiB */
     LOOP_CALLS = 4000,
@@ -40,11 +44,13 @@ struct shape {
     enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT } kind;
 };
 
-/* A table of tiles, or sgemm. */
+/* A table of tiles, or (NULL) sgemm. */
 struct way {
-    const char *name;
+    char name[32];
+    const struct eo_tiles *tiles;
     eo_dtype dtype;
-    double loop, loop_all, speeds[SHAPES_MAX]; /* FLOP/s, the best so far */
+    double loop, loop_all, speeds[SHAPES_MAX];       /* FLOP/s, the best so far */
+    double packing_speeds[SHAPES_MAX];               /* as if nothing else took time */
 };
 
 struct values {
@@ -120,6 +126,31 @@ static void add_linear(struct bench *b, const char *name, uint64_t rows, uint64_
         (struct eo_multiply){.c_stride = in, .a = {NULL, stride, true}, .b = {NULL, in, false}, .m = out, .n = in, .k = rows});
 }
 
+static void add_way(struct bench *b, const char *prefix, const char *name, eo_dtype dtype, const struct eo_tiles *tiles)
+{
+    struct way *way = &b->ways[b->way_count++];
+    need(b->way_count <= WAYS_MAX, "too many ways");
+    *way = (struct way){.tiles = tiles, .dtype = dtype};
+    snprintf(way->name, sizeof(way->name), "%s%s", prefix, name);
+}
+
+static void add_ways(struct bench *b)
+{
+    static const eo_dtype dtypes[] = {EO_DTYPE_BF16, EO_DTYPE_FP32};
+    for (int d = 0; d < 2; d++) {
+        const eo_dtype dtype = dtypes[d];
+        const struct eo_tiles *last = NULL; /* levels may share a table */
+        const char *level;
+        for (uint32_t i = 0; (level = eo_kernels_at(i)) != NULL && strcmp(level, "reference") != 0; i++) {
+            need(eo_kernels_select(level) >= 0, "a level of this machine does not run");
+            if (eo_tiles_of(dtype) != last)
+                add_way(b, dtype == EO_DTYPE_FP32 ? "fp32 " : "", eo_tiles_of(dtype)->name, dtype, eo_tiles_of(dtype));
+            last = eo_tiles_of(dtype);
+        }
+    }
+    add_way(b, "", "sgemm", EO_DTYPE_FP32, NULL);
+}
+
 static void prepare(struct bench *b, uint64_t width, uint64_t vocabulary)
 {
     add_linear(b, "qkv", ROWS, width, 3 * width, BLOCKS);
@@ -140,12 +171,22 @@ static void prepare(struct bench *b, uint64_t width, uint64_t vocabulary)
         scratch_bytes = bytes > scratch_bytes ? bytes : scratch_bytes;
     }
     b->scratch = memory_of(scratch_bytes);
-    for (const char *name; (name = eo_kernels_at(b->way_count)) != NULL && strcmp(name, "reference") != 0; b->way_count++)
-        b->ways[b->way_count] = (struct way){.name = name, .dtype = EO_DTYPE_BF16};
-    b->ways[b->way_count++] = (struct way){.name = "sgemm", .dtype = EO_DTYPE_FP32};
+    add_ways(b);
 }
 
-static double product_seconds(struct bench *b, const struct way *way, const struct shape *shape)
+static void multiply_nothing(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
+{
+    (void)sums, (void)a, (void)panel, (void)units, (void)add;
+}
+
+static void finish_nothing(const struct eo_multiply *p, uint64_t row, uint64_t rows, uint64_t column, uint64_t columns,
+                           const float *sums)
+{
+    (void)p, (void)row, (void)rows, (void)column, (void)columns, (void)sums;
+}
+
+/* tiles: NULL: sgemm. */
+static double product_seconds(struct bench *b, const struct way *way, const struct eo_tiles *tiles, const struct shape *shape)
 {
     const struct values *v = &b->values[way->dtype];
     struct eo_multiply p = shape->product;
@@ -155,10 +196,11 @@ static double product_seconds(struct bench *b, const struct way *way, const stru
     p.c = b->result;
     p.scratch = b->scratch;
     const double begin = now_s();
-    const eo_status status = (way->dtype == EO_DTYPE_BF16 ? eo_kernels_cpu_bf16_ops : eo_kernels_cpu_ops).multiply(b->team, &p);
-    const double took = now_s() - begin;
-    need(status >= 0, "a product failed");
-    return took;
+    if (tiles)
+        eo_product_run(b->team, tiles, &p);
+    else
+        need(eo_cpu_multiply(b->team, &p) >= 0, "a product failed");
+    return now_s() - begin;
 }
 
 /* ---- the loop ---- */
@@ -192,11 +234,11 @@ static void loop_task(void *arg, uint32_t index)
         t->end();
 }
 
-/* Of the selected table: FLOP/s of all threads of the team together. */
-static double loop_speed(const struct bench *b, eo_team *team)
+/* FLOP/s of all threads of the team together. */
+static double loop_speed(const struct bench *b, const struct eo_tiles *tiles, eo_team *team)
 {
     const uint32_t count = eo_team_thread_count(team);
-    struct loop loop = {.tiles = eo_tiles_bf16()};
+    struct loop loop = {.tiles = tiles};
     loop.operand = b->values[loop.tiles->units == EO_UNITS_PAIRS ? EO_DTYPE_BF16 : EO_DTYPE_FP32].in;
     need(pthread_barrier_init(&loop.barrier, NULL, count) == 0, "no barrier");
     eo_team_run(team, count, loop_task, &loop);
@@ -218,25 +260,34 @@ static void take_turn(struct bench *b)
 {
     for (uint32_t w = 0; w < b->way_count; w++) {
         struct way *way = &b->ways[w];
-        if (way->dtype == EO_DTYPE_BF16) {
-            need(eo_kernels_select(way->name) >= 0, "a table of this machine does not run");
-            for (int run = 0; run < LOOP_RUNS; run++) {
-                keep_largest(&way->loop, loop_speed(b, b->team));
-                keep_largest(&way->loop_all, loop_speed(b, b->all));
-            }
+        for (int run = 0; run < LOOP_RUNS && way->tiles; run++) {
+            keep_largest(&way->loop, loop_speed(b, way->tiles, b->team));
+            keep_largest(&way->loop_all, loop_speed(b, way->tiles, b->all));
         }
-        for (uint32_t i = 0; i < b->shape_count; i++)
-            keep_largest(&way->speeds[i], b->shapes[i].flops / product_seconds(b, way, &b->shapes[i]));
+        struct eo_tiles packing = {0};
+        if (way->tiles) {
+            packing = *way->tiles;
+            packing.multiply = multiply_nothing;
+            packing.finish = finish_nothing;
+        }
+        for (uint32_t i = 0; i < b->shape_count; i++) {
+            const struct shape *shape = &b->shapes[i];
+            keep_largest(&way->speeds[i], shape->flops / product_seconds(b, way, way->tiles, shape));
+            if (way->tiles)
+                keep_largest(&way->packing_speeds[i], shape->flops / product_seconds(b, way, &packing, shape));
+        }
     }
 }
 
 static void print_way(const struct bench *b, const struct way *way)
 {
-    double flops = 0, seconds = 0;
+    double flops = 0, seconds = 0, packing = 0;
     uint32_t slowest = 0;
     for (uint32_t i = 0; i < b->shape_count; i++) {
         flops += b->shapes[i].flops * b->shapes[i].per_step;
         seconds += b->shapes[i].flops * b->shapes[i].per_step / way->speeds[i];
+        if (way->tiles)
+            packing += b->shapes[i].flops * b->shapes[i].per_step / way->packing_speeds[i];
         slowest = way->speeds[i] < way->speeds[slowest] ? i : slowest;
     }
     printf("\"%s\": {\"gflops\": %.1f, \"slowest_gflops\": %.1f, \"slowest\": \"%s\", \"shapes\": {", way->name,
@@ -244,8 +295,9 @@ static void print_way(const struct bench *b, const struct way *way)
     for (uint32_t i = 0; i < b->shape_count; i++)
         printf("%s\"%s\": %.1f", i ? ", " : "", b->shapes[i].name, way->speeds[i] * 1e-9);
     printf("}");
-    if (way->dtype == EO_DTYPE_BF16)
-        printf(", \"loop_gflops\": %.1f, \"loop_all_gflops\": %.1f", way->loop * 1e-9, way->loop_all * 1e-9);
+    if (way->tiles)
+        printf(", \"packing_share\": %.4f, \"loop_gflops\": %.1f, \"loop_all_gflops\": %.1f", packing / seconds,
+               way->loop * 1e-9, way->loop_all * 1e-9);
     printf("}");
 }
 

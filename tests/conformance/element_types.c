@@ -87,6 +87,8 @@ static void check_numbers(struct scene *scene)
         run(scene);
     }
     scene->memory = EO_MEMORY_STATIC;
+    scene->debug = false; /* weights are then read into memory that passes use */
+    run(scene);
     scene->debug = true;
     for (uint32_t slots = 1; slots <= 3; slots += 2) {
         scene->settings.gather_slots = slots;

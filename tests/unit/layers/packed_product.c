@@ -25,7 +25,7 @@ static uint32_t tables_of(const struct eo_tiles *tables[TABLES_MAX])
         if (strcmp(eo_kernels_at(i), "reference") == 0)
             continue;
         cr_assert_eq(eo_kernels_select(eo_kernels_at(i)), EO_OK);
-        tables[count++] = eo_tiles_bf16();
+        tables[count++] = eo_tiles_of(EO_DTYPE_BF16);
     }
     tables[count++] = &eo_tiles_fp32_plain;
 #if defined(__x86_64__)
