@@ -43,7 +43,7 @@ struct eo_pack {
 typedef void eo_pack_function(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack);
 eo_pack_function eo_pack;
 #if defined(__x86_64__)
-eo_pack_function eo_pack_avx512;
+eo_pack_function eo_pack_avx2, eo_pack_avx512;
 #endif
 
 struct eo_tiles {

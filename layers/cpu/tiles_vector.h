@@ -114,6 +114,8 @@ static void finish(const struct eo_multiply *p, uint64_t row, uint64_t rows, uin
 
 #if EO_LEVEL == 512
 #define PACK eo_pack_avx512
+#elif EO_LEVEL == 256
+#define PACK eo_pack_avx2
 #else
 #define PACK eo_pack
 #endif
