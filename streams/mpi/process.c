@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include <dlfcn.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +6,7 @@
 #include <time.h>
 
 #include "base/check.h"
+#include "base/library.h"
 #include "streams/mpi/internal.h"
 
 struct eo_mpi eo_mpi;
@@ -79,12 +79,13 @@ static eo_status load(const eo_log *log)
     if (is_loaded)
         return EO_OK;
     static const char *const names[] = {"libmpi.so.40", "libmpi.so"};
+    char problem[600];
     void *library = NULL;
     /* Global: the library's own plugins look for its symbols there. Where the program has linked it, it is the same. */
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !library; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_GLOBAL);
+        library = eo_library_open(names[i], NULL, RTLD_NOW | RTLD_GLOBAL, problem, sizeof(problem));
     if (!library) {
-        eo_log_write(log, EO_LOG_ERROR, "mpi: cannot load Open MPI: %s", dlerror());
+        eo_log_write(log, EO_LOG_ERROR, "mpi: cannot load Open MPI: %s", problem);
         return EO_ERR_UNSUPPORTED;
     }
     const char *missing = find_functions();
