@@ -37,6 +37,17 @@ const struct eo_kernel_ops *eo_team_backend_kernels(const struct eo_team_backend
     return NULL;
 }
 
+eo_status eo_team_ask(const char *device, const eo_log *log)
+{
+    const char *reason = NULL;
+    const struct eo_team_backend *backend = eo_team_backend_find(device, &reason);
+    if (!backend) {
+        eo_layers_log(log, EO_LOG_ERROR, "team: no device \"%s\": %s", device, reason);
+        return EO_ERR_UNSUPPORTED;
+    }
+    return backend->load ? backend->load(log) : EO_OK;
+}
+
 eo_status eo_team_create_on(eo_team **out, const eo_team_params *params)
 {
     if (!out)

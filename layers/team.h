@@ -27,6 +27,7 @@ struct eo_team {
 struct eo_team_backend {
     const char *device;
     const struct eo_kernel_ops *const *kernels; /* in order of preference, then NULL */
+    eo_status (*load)(const eo_log *log); /* the libraries without which there is no team; NULL: none */
     /* params are filled in. EO_ERR_UNSUPPORTED: no such device here (logged, with the remedy). */
     eo_status (*create)(eo_team **out, const eo_team_params *params);
     void (*destroy)(eo_team *team); /* of a half-built one too */

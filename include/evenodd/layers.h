@@ -125,6 +125,9 @@ EO_EXPORT EO_NODISCARD eo_status eo_team_create(eo_team **out, uint32_t thread_c
 /* EO_OK, EO_ERR_INVALID, EO_ERR_NO_MEMORY, EO_ERR_UNSUPPORTED (logged: the device is not built in or not there). */
 #define eo_team_create_on EO_OF_API(eo_team_create_on)
 EO_EXPORT EO_NODISCARD eo_status eo_team_create_on(eo_team **out, const eo_team_params *params);
+/* Whether this machine has the libraries that a team on the device ("cpu", "cuda") loads; the device itself is asked by
+ * eo_device_ask. EO_OK, EO_ERR_UNSUPPORTED (not built in, or a library cannot be loaded: logged with the remedy). */
+EO_EXPORT EO_NODISCARD eo_status eo_team_ask(const char *device, const eo_log *log);
 EO_EXPORT void eo_team_destroy(eo_team **team);
 EO_EXPORT eo_parallel eo_team_parallel(eo_team *team); /* for eo_runtime_params.parallel; CPU */
 EO_EXPORT uint64_t eo_team_memory_bytes(const eo_team *team); /* device memory it holds outside the plan */

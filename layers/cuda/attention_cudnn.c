@@ -124,11 +124,12 @@ static void cudnn_release(struct eo_cuda_team *team, void *opaque)
     free(state);
 }
 
-/* The handle is made with the first plan: fp32 models never load cuDNN's kernels. */
+/* With the first plan: fp32 models never load cuDNN. */
 static eo_status need_handle(struct eo_cuda_team *team)
 {
     if (team->cudnn)
         return EO_OK;
+    EO_TRY(eo_cudnn_load(&team->log));
     cudnnHandle_t handle = NULL;
     CUDNN_TRY(team, cudnnCreate(&handle), "cudnnCreate");
     team->cudnn = handle;

@@ -1,161 +1,92 @@
 /* SPDX-License-Identifier: MIT
  *
- * The functions named in cublaslt_names.h: each passes its call on to the library, which the first of them loads. Where
- * it is not to be had, they say that it is not initialized, which is what cublasLtCreate's caller reports.
+ * The functions named in cublaslt_names.h: each passes its call on to the loaded library. Teams load it when they are made;
+ * without it the functions fail.
  */
-#include "layers/cuda/cublaslt_names.h"
+#include "layers/cuda/internal.h"
 
-#include <cublasLt.h>
-#include <dlfcn.h>
-#include <pthread.h>
-#include <stdbool.h>
 
+#include "base/library.h"
+
+/* Type, result without the library, name, parameters, arguments. */
+#define FUNCTIONS(X)                                                                                                  \
+    X(size_t, 0, cublasLtGetVersion, (void), ())                                                                      \
+    X(const char *, "not loaded", cublasLtGetStatusName, (cublasStatus_t status), (status))                           \
+    X(cublasStatus_t, ABSENT, cublasLtCreate, (cublasLtHandle_t * handle), (handle))                                  \
+    X(cublasStatus_t, ABSENT, cublasLtDestroy, (cublasLtHandle_t handle), (handle))                                   \
+    X(cublasStatus_t, ABSENT, cublasLtMatmul,                                                                         \
+      (cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha, const void *a,                     \
+       cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,             \
+       const void *c, cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,                      \
+       const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes, cudaStream_t stream),          \
+      (handle, operation, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm, workspace,      \
+       workspace_bytes, stream))                                                                                      \
+    X(cublasStatus_t, ABSENT, cublasLtMatmulAlgoCheck,                                                                \
+      (cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,   \
+       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algorithm,                     \
+       cublasLtMatmulHeuristicResult_t *result),                                                                      \
+      (handle, operation, a, b, c, d, algorithm, result))                                                             \
+    X(cublasStatus_t, ABSENT, cublasLtMatmulAlgoGetHeuristic,                                                         \
+      (cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,   \
+       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int wanted,         \
+       cublasLtMatmulHeuristicResult_t results[], int *found),                                                        \
+      (handle, operation, a, b, c, d, preference, wanted, results, found))                                            \
+    X(cublasStatus_t, ABSENT, cublasLtMatmulDescInit_internal,                                                        \
+      (cublasLtMatmulDesc_t operation, size_t bytes, cublasComputeType_t compute, cudaDataType_t scale),              \
+      (operation, bytes, compute, scale))                                                                             \
+    X(cublasStatus_t, ABSENT, cublasLtMatmulDescSetAttribute,                                                         \
+      (cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t bytes),    \
+      (operation, attribute, value, bytes))                                                                           \
+    X(cublasStatus_t, ABSENT, cublasLtMatmulPreferenceInit_internal,                                                  \
+      (cublasLtMatmulPreference_t preference, size_t bytes), (preference, bytes))                                     \
+    X(cublasStatus_t, ABSENT, cublasLtMatmulPreferenceSetAttribute,                                                   \
+      (cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const void *value,      \
+       size_t bytes),                                                                                                 \
+      (preference, attribute, value, bytes))                                                                          \
+    X(cublasStatus_t, ABSENT, cublasLtMatrixLayoutInit_internal,                                                      \
+      (cublasLtMatrixLayout_t layout, size_t bytes, cudaDataType type, uint64_t rows, uint64_t columns,               \
+       int64_t leading),                                                                                              \
+      (layout, bytes, type, rows, columns, leading))                                                                  \
+    X(cublasStatus_t, ABSENT, cublasLtMatrixLayoutSetAttribute,                                                       \
+      (cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, const void *value, size_t bytes),    \
+      (layout, attribute, value, bytes))
+
+#define ABSENT     CUBLAS_STATUS_NOT_INITIALIZED
 #define TEXT_OF(x) #x
 #define TEXT(x)    TEXT_OF(x)
-/* Of the headers' major version: within one, the interface stays. */
-#define LIBRARY "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR)
 
 static struct {
-    __typeof__(&cublasLtCreate) create;
-    __typeof__(&cublasLtDestroy) destroy;
-    __typeof__(&cublasLtGetStatusName) get_status_name;
-    __typeof__(&cublasLtGetVersion) get_version;
-    __typeof__(&cublasLtMatmul) matmul;
-    __typeof__(&cublasLtMatmulAlgoCheck) algo_check;
-    __typeof__(&cublasLtMatmulAlgoGetHeuristic) algo_get_heuristic;
-    __typeof__(&cublasLtMatmulDescInit_internal) desc_init;
-    __typeof__(&cublasLtMatmulDescSetAttribute) desc_set;
-    __typeof__(&cublasLtMatmulPreferenceInit_internal) preference_init;
-    __typeof__(&cublasLtMatmulPreferenceSetAttribute) preference_set;
-    __typeof__(&cublasLtMatrixLayoutInit_internal) layout_init;
-    __typeof__(&cublasLtMatrixLayoutSetAttribute) layout_set;
-} lt;
+#define DECLARE(type, absent, name, parameters, arguments) __typeof__(&name) name;
+    FUNCTIONS(DECLARE)
+#undef DECLARE
+} library_functions;
 
-static bool is_loaded;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* It stays loaded: libraries with device code are not made for being unloaded. */
-static void load(void)
+eo_status eo_cublaslt_load(const eo_log *log)
 {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return;
-    const struct {
-        const char *name;
-        void *function;
-    } functions[] = {
-        {"cublasLtCreate", &lt.create},
-        {"cublasLtDestroy", &lt.destroy},
-        {"cublasLtGetStatusName", &lt.get_status_name},
-        {"cublasLtGetVersion", &lt.get_version},
-        {"cublasLtMatmul", &lt.matmul},
-        {"cublasLtMatmulAlgoCheck", &lt.algo_check},
-        {"cublasLtMatmulAlgoGetHeuristic", &lt.algo_get_heuristic},
-        {"cublasLtMatmulDescInit_internal", &lt.desc_init},
-        {"cublasLtMatmulDescSetAttribute", &lt.desc_set},
-        {"cublasLtMatmulPreferenceInit_internal", &lt.preference_init},
-        {"cublasLtMatmulPreferenceSetAttribute", &lt.preference_set},
-        {"cublasLtMatrixLayoutInit_internal", &lt.layout_init},
-        {"cublasLtMatrixLayoutSetAttribute", &lt.layout_set},
+    static const char *const names[] = {
+#define NAME(type, absent, name, parameters, arguments) #name,
+        FUNCTIONS(NAME)
+#undef NAME
     };
-    bool has_all = true;
-    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-        void **function = functions[i].function;
-        *function = dlsym(library, functions[i].name);
-        has_all = has_all && *function;
+    static struct eo_library library = {
+        .title = "cuBLASLt",
+        .file = "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR),
+        .folder = EO_LAYERS_CUDA_FOLDER,
+        .remedy = "Products on a GPU need it: install it (it comes with CUDA's toolkit), or add its folder to LD_LIBRARY_PATH",
+        .functions = names,
+        .function_count = sizeof(names) / sizeof(names[0]),
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+    };
+    char text[1000];
+    if (eo_library_load(&library, &library_functions, text, sizeof(text)))
+        return EO_OK;
+    eo_layers_log(log, EO_LOG_ERROR, "%s", text);
+    return EO_ERR_UNSUPPORTED;
+}
+
+#define PASS_ON(type, absent, name, parameters, arguments)                                                            \
+    type name parameters                                                                                              \
+    {                                                                                                                 \
+        return library_functions.name ? library_functions.name arguments : absent;                                    \
     }
-    is_loaded = has_all;
-}
-
-static bool has_library(void)
-{
-    (void)pthread_once(&once, load);
-    return is_loaded;
-}
-
-#define PASS_ON(call) return has_library() ? lt.call : CUBLAS_STATUS_NOT_INITIALIZED
-
-cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
-{
-    PASS_ON(create(handle));
-}
-
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
-{
-    PASS_ON(destroy(handle));
-}
-
-const char *cublasLtGetStatusName(cublasStatus_t status)
-{
-    return has_library() ? lt.get_status_name(status) : LIBRARY " cannot be loaded";
-}
-
-size_t cublasLtGetVersion(void)
-{
-    return has_library() ? lt.get_version() : 0;
-}
-
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, const void *alpha,
-                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
-                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
-                              cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
-                              cudaStream_t stream)
-{
-    PASS_ON(matmul(handle, operation, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm,
-                   workspace, workspace_bytes, stream));
-}
-
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
-                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
-                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algorithm,
-                                       cublasLtMatmulHeuristicResult_t *result)
-{
-    PASS_ON(algo_check(handle, operation, a, b, c, d, algorithm, result));
-}
-
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int wanted,
-                                              cublasLtMatmulHeuristicResult_t results[], int *found)
-{
-    PASS_ON(algo_get_heuristic(handle, operation, a, b, c, d, preference, wanted, results, found));
-}
-
-cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t operation, size_t bytes,
-                                               cublasComputeType_t compute, cudaDataType_t scale)
-{
-    PASS_ON(desc_init(operation, bytes, compute, scale));
-}
-
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
-                                              const void *value, size_t bytes)
-{
-    PASS_ON(desc_set(operation, attribute, value, bytes));
-}
-
-cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t preference, size_t bytes)
-{
-    PASS_ON(preference_init(preference, bytes));
-}
-
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
-                                                    size_t bytes)
-{
-    PASS_ON(preference_set(preference, attribute, value, bytes));
-}
-
-cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t layout, size_t bytes, cudaDataType type,
-                                                 uint64_t rows, uint64_t columns, int64_t leading)
-{
-    PASS_ON(layout_init(layout, bytes, type, rows, columns, leading));
-}
-
-cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                cublasLtMatrixLayoutAttribute_t attribute, const void *value,
-                                                size_t bytes)
-{
-    PASS_ON(layout_set(layout, attribute, value, bytes));
-}
+FUNCTIONS(PASS_ON)

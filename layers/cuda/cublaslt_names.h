@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Before cublasLt.h, in place of linking the library: the functions of it that we call get names of our own, behind
- * which cublaslt_import.c loads it at the first call. Linked, it would cost every process 200 MB and 60 ms at its start,
- * those that train on the CPU as well. Whoever stands in for the library defines these names.
+ * which cublaslt_import.c has the loaded ones. Linked, it would cost every process 200 MB and 60 ms at its start, those that
+ * train on the CPU as well. Names, and not a table as cuDNN's, because functions inside cublasLt.h call others. Whoever
+ * stands in for the library defines these names.
  */
 #ifndef EO_LAYERS_CUDA_CUBLASLT_NAMES_H
 #define EO_LAYERS_CUDA_CUBLASLT_NAMES_H

@@ -6,9 +6,7 @@
 #ifndef EO_LAYERS_CUDA_CUDNN_GRAPH_H
 #define EO_LAYERS_CUDA_CUDNN_GRAPH_H
 
-#include <cudnn.h>
-
-#include "layers/checks.h"
+#include "layers/cuda/cudnn_calls.h"
 
 enum { EO_CUDNN_OPERATIONS_MAX = 32, EO_CUDNN_DESCRIPTORS_MAX = 256 };
 

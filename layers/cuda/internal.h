@@ -70,6 +70,11 @@ eo_status eo_cuda_check(const struct eo_cuda_team *team, cudaError_t error, cons
 #define CUDA_TRY(team, expression, what) EO_TRY(eo_cuda_check((team), (expression), (what)))
 #define BLAS_TRY(team, expression, what) EO_TRY(eo_cuda_check_blas((team), (expression), (what)))
 
+/* ---- cublaslt_import.c ---- */
+
+/* From any thread, before the first call. EO_ERR_UNSUPPORTED: it cannot be loaded (logged, with the remedy). */
+eo_status eo_cublaslt_load(const eo_log *log);
+
 /* ---- products.c ---- */
 
 /* Chooses a plan by timing, unless there is one. Takes device memory for the time of the call, if it gets any. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/library.h"
 #include "layers/cuda/kernels.h"
 #include "layers/kernel_ops.h"
 
@@ -100,7 +101,9 @@ static eo_status cuda_team_create(eo_team **out, const eo_team_params *params)
     team->repeatable = params->repeatable;
     if (params->log)
         team->log = *params->log;
-    eo_status status = find_device(team, params);
+    eo_status status = eo_library_has_loader() ? find_device(team, params) : EO_OK;
+    if (status == EO_OK)
+        status = eo_cublaslt_load(&team->log); /* refused in a static program, which must not ask for the driver */
     if (status == EO_OK)
         status = load_kernels(team);
     if (status == EO_OK)
@@ -126,6 +129,7 @@ static const struct eo_kernel_ops *const cuda_kernels[] = {&eo_kernels_cuda_ops,
 const struct eo_team_backend eo_team_cuda_backend = {
     .device = "cuda",
     .kernels = cuda_kernels,
+    .load = eo_cublaslt_load,
     .create = cuda_team_create,
     .destroy = cuda_team_destroy,
     .memory_bytes = cuda_team_memory_bytes,

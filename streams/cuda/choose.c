@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/library.h"
 #include "eo_config.h"
 #include "streams/cuda/kernels.h"
 #include "streams/cuda/parts.h"
@@ -26,6 +27,13 @@ static eo_status count_devices(const struct eo_device *device, int *count)
     const eo_log *log = &device->log;
     int driver = 0, runtime = 0;
     *count = 0;
+    if (!eo_library_has_loader()) {
+        eo_log_write(log, EO_LOG_ERROR,
+                     "rank %u: device cuda: this program is linked statically, and loads no driver. Link it dynamically, or use "
+                     "device cpu",
+                     device->params.rank);
+        return EO_ERR_UNSUPPORTED;
+    }
     (void)cudaDriverGetVersion(&driver); /* 0: there is none */
     (void)cudaRuntimeGetVersion(&runtime);
     const cudaError_t error = cudaGetDeviceCount(count);

@@ -2,7 +2,8 @@
  *
  * Memory of the arenas.
  *
- *     GATHER, GRADIENT   one ncclMemAlloc each: what NCCL can register, and reach on its peers
+ *     GATHER, GRADIENT   one ncclMemAlloc each: what NCCL can register, and reach on its peers; where there is no NCCL,
+ *                        cudaMalloc, which peers reach too
  *     PRIVATE            addresses with a gap that nothing is mapped to before and after:
  *
  *                        | gap | (rounding) arena, up to the end | gap |       a kernel that runs out of it faults
@@ -13,13 +14,13 @@
  */
 #include <cuda.h>
 #include <cudaTypedefs.h>
-#include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "streams/cuda/parts.h"
+#include "streams/nccl/calls.h"
 
 enum { PAGE = 4096 };
 #define MALLOC_STEP ((uint64_t)2 << 20) /* cudaMalloc of whole steps is aligned to one */
@@ -169,9 +170,10 @@ static cudaError_t take(struct eo_device *device, enum eo_memory_kind kind, stru
         r->source = FROM_HOST;
         return cudaHostAlloc(&r->memory, r->bytes, cudaHostAllocPortable);
     }
-    if (kind != EO_MEMORY_KIND_PRIVATE)
-        return from_nccl(device, r);
-    return cuda->virtual_memory ? from_virtual(cuda, r) : from_malloc(r);
+    if (kind == EO_MEMORY_KIND_PRIVATE)
+        return cuda->virtual_memory ? from_virtual(cuda, r) : from_malloc(r);
+    /* Silently: worlds of NCCL have loaded it before, others do without. */
+    return eo_nccl_load(NULL) >= 0 ? from_nccl(device, r) : from_malloc(r);
 }
 
 static void give_back(const struct eo_cuda *cuda, struct eo_cuda_reservation *r)

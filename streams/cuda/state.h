@@ -8,7 +8,8 @@
  *     stamp       a timing event from a fixed ring, until resolve_stamps turns it into a time; in a captured step one
  *                 that every launch records anew
  *
- * Only CUDA's runtime library is linked; of the driver's own functions some are asked for at run time (streams/cuda/memory.c).
+ * Only CUDA's runtime library is linked, the static one; of the driver's own functions some are asked for at run time
+ * (streams/cuda/memory.c).
  * The first failure is kept, as on the CPU: functions without a status note it, later waits return it. After an error
  * that CUDA calls sticky nothing works on this GPU in this process any more.
  *

@@ -19,6 +19,7 @@ _Static_assert(sizeof(struct eo_nccl_member) <= EO_GROUP_PEER_BYTES, "so is a pe
 
 static eo_status nccl_group_id(void *id, const eo_log *log)
 {
+    EO_TRY(eo_nccl_load(log));
     const ncclResult_t result = ncclGetUniqueId(id);
     if (result == ncclSuccess)
         return EO_OK;
@@ -49,6 +50,7 @@ static eo_status nccl_group_peer(void *out, uint32_t device_index, const eo_log 
     struct eo_nccl_member peer = {.layout = 1, .process = (uint32_t)getpid()};
     struct eo_machine machine;
     int device;
+    EO_TRY(eo_nccl_load(log));
     EO_TRY(find_device(&device, device_index, log));
     (void)ncclGetVersion(&peer.nccl_version);
     eo_machine_read(&machine);
@@ -70,6 +72,7 @@ static eo_status check_join(struct eo_group *group, const struct eo_group_join *
     struct eo_nccl_facts facts = {.built_version = NCCL_VERSION_CODE, .rank_count = group->params.rank_count};
     struct eo_nccl_member *peers = NULL;
     char text[600];
+    EO_TRY(eo_nccl_load(&group->log));
     (void)ncclGetVersion(&facts.run_version);
     group->info.built_version = NCCL_VERSION_CODE;
     group->info.run_version = (uint32_t)facts.run_version;

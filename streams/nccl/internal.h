@@ -5,6 +5,7 @@
  * that is split from another has a parent of its own, and what fails, is captured or keeps an order is the root's: the
  * rank has one GPU.
  *
+ *     streams/nccl/library.c        NCCL itself, loaded
  *     streams/nccl/failure.c        the first failure, giving up
  *     streams/nccl/communicator.c   communicators made and ended
  *     streams/nccl/watch.c          what is under way, and since when
@@ -21,12 +22,12 @@
 #ifndef EO_STREAMS_NCCL_INTERNAL_H
 #define EO_STREAMS_NCCL_INTERNAL_H
 
-#include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "streams/collective.h"
 #include "streams/cuda/state.h"
+#include "streams/nccl/calls.h"
 #include "streams/nccl/choice.h"
 
 enum { EO_NCCL_REGIONS_MAX = 8, EO_NCCL_FLIGHTS_MAX = 256, EO_NCCL_FAMILY_MAX = 32 };

@@ -17,13 +17,14 @@
 #if defined(EO_HAS_CUPTI)
 
 #include <cupti.h>
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/library.h"
 #include "base/log.h"
+#include "eo_config.h"
 #include "streams/device.h"
 
 /* Newer libraries only append to their records. */
@@ -180,14 +181,15 @@ static eo_status refuse(const eo_log *log, CUptiResult result, const char *call)
 
 static eo_status load(const char *library, const eo_log *log)
 {
-    char usual[32];
+    char usual[32], problem[600], other[600];
     (void)snprintf(usual, sizeof(usual), "libcupti.so.%d", CUDA_VERSION / 1000);
-    void *handle = dlopen(library ? library : usual, RTLD_NOW | RTLD_LOCAL);
+    void *handle = eo_library_open(library ? library : usual, library ? NULL : EO_CUDA_FOLDER, RTLD_NOW | RTLD_LOCAL, problem,
+                                   sizeof(problem));
     if (!handle && !library)
-        handle = dlopen("libcupti.so", RTLD_NOW | RTLD_LOCAL);
+        handle = eo_library_open("libcupti.so", NULL, RTLD_NOW | RTLD_LOCAL, other, sizeof(other));
     if (!handle) {
         eo_log_write(log, EO_LOG_ERROR, "CUPTI: cannot load %s: %s; it comes with CUDA's toolkit: add its folder to "
-                     "LD_LIBRARY_PATH, or name the file", library ? library : usual, dlerror());
+                     "LD_LIBRARY_PATH, or name the file", library ? library : usual, problem);
         return EO_ERR_UNSUPPORTED;
     }
 #define FIND(name)                                                                                                    \

@@ -357,6 +357,8 @@ static void layers(void)
     REFUSED(eo_team_create(NULL, 1));
     REFUSED(eo_team_create_on(NULL, eo_team_params(.thread_count = 1)));
     REFUSED(eo_team_create_on(&team, NULL));
+    HOLDS(eo_team_ask(NULL, NULL) == EO_OK); /* the CPU */
+    HOLDS(eo_team_ask("none", NULL) == EO_ERR_UNSUPPORTED);
     eo_team_destroy(&team);
     eo_team_destroy(NULL);
     HOLDS(eo_team_parallel(NULL).thread_count == 1 && eo_team_memory_bytes(NULL) == 0); /* the calling thread alone */

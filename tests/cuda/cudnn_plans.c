@@ -78,6 +78,8 @@ static int build(const char *name, void (*describe)(struct eo_cudnn_graph *, con
 
 int main(int argc, char **argv)
 {
+    if (eo_cudnn_load(&test_log) < 0)
+        return 2;
     cudnnBackendDescriptor_t properties = argc > 1 ? read_properties(argv[1]) : NULL;
     if (!properties) {
         fprintf(stderr, "usage: cudnn_plans H200.json (one whose keys are complete)\n");

@@ -26,6 +26,13 @@ EO_SIM=gpus=2 timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 1 ] && export 
     >"$out" 2>&1
 [ $? = 2 ] && grep -q 'another rank gave up' "$out"
 result $? 'a rank without a GPU ends all with status 2 and its reason'
+for rank in 0 1; do
+    # shellcheck disable=SC2086
+    EO_SIM=gpus=2 timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = '$rank' ] && export EO_SIM=gpus=2,lacks=nccl; exec "$@"' - \
+        "$train" $options >"$out" 2>&1
+    [ $? = 2 ] && grep -q 'NCCL cannot be loaded' "$out"
+    result $? "where rank $rank cannot load NCCL, all end with status 2 and the reason"
+done
 # A newer one, so that each rank on its own has what it needs.
 # shellcheck disable=SC2086
 EO_SIM=gpus=2 timeout 120 "$launch" -n 2 sh -c '[ $EVENODD_RANK = 1 ] && export EO_SIM=gpus=2,nccl=23907; exec "$@"' - \

@@ -34,7 +34,7 @@ check include             'evenodd/'
 check base                "$low"
 check streams             "$low|streams/"
 check streams/cpu         "$device|streams/cpu/"
-check streams/cuda        "$device|streams/(cuda/|cpu/affinity\.h|trace/(cupti|nvtx)\.h)"
+check streams/cuda        "$device|streams/(cuda/|cpu/affinity\.h|nccl/calls\.h|trace/(cupti|nvtx)\.h)"
 check streams/local       "$device|streams/(collective|exchange|fabric|transports)\.h|streams/(cpu/|cuda/(state|collective_kernels)\.h|local/)"
 check streams/shared      "$device|streams/(collective|exchange|transports)\.h|streams/(cpu|local|shared)/"
 check streams/mpi         "$device|streams/(collective|exchange|transports)\.h|streams/(cpu|mpi)/"
@@ -48,13 +48,13 @@ check runtime/flight      "$planner|streams/trace/|runtime/(plan|flight)/"
 check runtime/world       "$planner|streams/|runtime/world/"
 check runtime/dynamic     "$planner|streams/|runtime/(internal\.h|plan/|dynamic/)"
 check runtime/checkpoint  "$planner|streams/|runtime/(internal\.h|plan/|checkpoint/)"
-layer='evenodd/|layers/(kernel_ops|kernel_table|denormals|team|element|checks|split)\.h'
-check layers              'evenodd/|layers/'
+# The one header of base/ for the layers, and one for the programs: all of it is inline, so a shared library hides nothing of it.
+layer='evenodd/|base/library\.h|layers/(kernel_ops|kernel_table|denormals|team|element|checks|split)\.h'
+check layers              'evenodd/|base/library\.h|layers/'
 check layers/reference    "$layer|layers/reference/"
 check layers/cpu          "$layer|layers/(cpu|reference)/"
 check layers/cuda         "$layer|layers/cuda/"
 check layers/transformer  "$layer|layers/transformer/"
-# The one header of base/ for the programs: all of it is inline, so a shared library hides nothing of it.
 client='evenodd/|base/json_writer\.h'
 check tools/shared        "$client|tools/shared/"
 check tools/interchange   "$client|tools/(shared|interchange)/"

@@ -41,6 +41,8 @@ ends()
 ends 'no driver' 2 'no NVIDIA driver' no_driver
 ends 'a driver that is too old: both versions are named' 2 'CUDA up to 12.4, but this build needs [0-9]*\.[0-9]' driver=12040
 ends 'no GPU' 2 'finds no GPU' no_gpu
+ends 'no cuBLASLt' 2 'cuBLASLt cannot be loaded' lacks=cublaslt
+ends 'no driver and no cuBLASLt: both are told' 2 'no NVIDIA driver.*; cuBLASLt cannot be loaded' no_driver,lacks=cublaslt
 ends 'a GPU that this build is not for' 2 'capability 7.5, but this build is for sm_.*-Dgpu_archs=75' architecture=75
 ends 'memory that will not hold the plan: needed' 2 'MiB are needed on a GPU' gpus=1,mib=80 --batch 512
 ends 'memory that will not hold the plan: by category' 2 'by category: .*activations [0-9]' gpus=1,mib=80 --batch 512
@@ -91,6 +93,8 @@ result $? 'tokens/s, MFU with its formula, exposed communication and a trace'
 
 "$train" $quick --ranks 2 --graph on >out 2>err
 hash=$(grep -o 'weights_hash [0-9a-f]*' out)
+EO_SIM=gpus=1,lacks=nccl "$train" $quick --ranks 2 --graph on >out 2>err && [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$hash" ]
+result $? 'where NCCL cannot be loaded, ranks of one process do without, with the same bits'
 "$train" $quick --ranks 2 --graph on --trace trace.json >out 2>err && grep -q 'exposed communication' out &&
     [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$hash" ] &&
     [ "$(grep -o '"cat":"[a-vx-z][^}]*"step":[1-3],' trace.json | grep -o '[0-9],$' | sort | uniq -c | awk '{ print $1 }' | sort -u | wc -l)" = 1 ]

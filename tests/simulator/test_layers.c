@@ -27,13 +27,15 @@ static bool same_bits(const struct transformer_result *a, const struct transform
            a->weights == b->weights && a->evaluation == b->evaluation && a->first_logit == b->first_logit;
 }
 
+static const char *lacks; /* of the simulated machine */
+
 static struct transformer_result run_simulated(const struct transformer_settings *settings, uint64_t seed)
 {
     struct transformer_result result;
     struct transformer_settings on_device = *settings;
     on_device.debug = seed % 2; /* what is dead is poisoned, and the numbers are the same */
     on_device.device = "cuda";
-    sim_start(&(struct sim_config){.seed = seed, .device_bytes = 512u << 20});
+    sim_start(&(struct sim_config){.seed = seed, .device_bytes = 512u << 20, .lacks = lacks});
     twin_files_loaded = 0;
     transformer_train(&on_device, &result);
     CHECK(twin_files_loaded == 63, "a team was made, and of the files of kernels %#x were loaded", twin_files_loaded);
@@ -224,6 +226,23 @@ static void blocks_of_queries(void)
 }
 
 #if defined(EO_SIM_CUDNN)
+static void no_cudnn(void)
+{
+    const struct transformer_settings s = settings_of(2);
+    twin_attention_by_program = true;
+    know_no_plan(true);
+    const struct transformer_result no_plan = run_simulated(&s, 8);
+    know_no_plan(false);
+    lacks = "cudnn";
+    const int runs = sim_cudnn_counts().runs;
+    const struct transformer_result no_library = run_simulated(&s, 8);
+    lacks = NULL;
+    twin_attention_by_program = false;
+    CHECK(sim_cudnn_counts().runs == runs, "cuDNN ran");
+    CHECK(same_bits(&no_plan, &no_library), "the bits are others than without a plan");
+    tap_case("where cuDNN cannot be loaded, attention runs as products");
+}
+
 /* The graphs, packs and runs of the program itself: what its descriptors say is computed, node by node. */
 static void cudnn_cases(void)
 {
@@ -361,6 +380,7 @@ int main(void)
     blocks_of_queries();
 #if defined(EO_SIM_CUDNN)
     cudnn_cases();
+    no_cudnn();
 #endif
     failures();
     plan_cache();

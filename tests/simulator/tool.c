@@ -4,7 +4,7 @@
  * the kernels, and otherwise the same. What the machine is like stands in EO_SIM, words with commas between them:
  *
  *     seed=N gpus=N mib=N (a GPU's memory) architecture=NN no_driver no_gpu driver=NNNNN (the CUDA it is for, times 1000)
- *     nccl=NNNNN (its version)
+ *     nccl=NNNNN (its version) lacks=NAME (nccl, cublaslt or cudnn cannot be loaded)
  *     fail=FUNCTION:N[:ERROR] (its n-th call, from 0) lost=N (from the n-th that runs on, all operations of all ranks fail)
  *
  * Exit status 3: the simulator objects to something, whatever the program itself says.
@@ -24,7 +24,7 @@ enum { SIM_OBJECTS = 3, BUILT_FOR = 90 };
 /* The ranks are threads of the program, which the simulator counts as the one after its own ranks. */
 static struct sim_config config = {.seed = 1, .device_bytes = (uint64_t)1 << 30, .quiet = true, .fail_rank = 16};
 static int driver_version;
-static char function[64];
+static char function[64], lacking[64];
 
 int __real_main(int argc, char **argv);
 int __wrap_main(int argc, char **argv);
@@ -75,6 +75,8 @@ static bool read_word(const char *word)
         config.fail_operation = number;
     else if (sscanf(word, "fail=%63[^:]:%u:%d", function, &ordinal, &error) >= 2)
         config.fault = (struct sim_fault){function, SIM_ANY_RANK, ordinal, error};
+    else if (sscanf(word, "lacks=%63s", lacking) == 1)
+        config.lacks = lacking;
     else if (strcmp(word, "no_driver") == 0)
         config.no_driver = true;
     else if (strcmp(word, "no_gpu") == 0)

@@ -329,7 +329,10 @@ static eo_status check_device(struct tool_job *job, const struct tool_log_catch 
                                 "collectives would wait for products; unset it, or set it to 8 or more");
     /* To ask a GPU leaves a context on it: a process asks its own. */
     const uint32_t own = job->options->world_ranks ? job->options->host_rank : 0;
-    const eo_status status = eo_device_ask(&job->device, job->options->plan.device, own, &log);
+    eo_status status = eo_device_ask(&job->device, job->options->plan.device, own, &log);
+    const eo_status libraries = eo_team_ask(job->options->plan.device, &log); /* all that lacks is told at once */
+    if (status >= 0)
+        status = libraries;
     return status < 0 ? tool_problem_set(problem, status, "--device %s: %s", job->options->plan.device,
                                          log_catch->text[0] ? log_catch->text : eo_status_text(status))
                       : EO_OK;

@@ -52,6 +52,14 @@ static cublasStatus_t refuse(const char *why)
     return CUBLAS_STATUS_INVALID_VALUE;
 }
 
+eo_status eo_cublaslt_load(const eo_log *log)
+{
+    if (!sim_lacks("cublaslt"))
+        return EO_OK;
+    eo_layers_log(log, EO_LOG_ERROR, "cuBLASLt cannot be loaded: the simulated machine has none");
+    return EO_ERR_UNSUPPORTED;
+}
+
 size_t cublasLtGetVersion(void) { return 130000; }
 const char *cublasLtGetStatusName(cublasStatus_t status)
 {

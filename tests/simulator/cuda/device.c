@@ -94,6 +94,8 @@ cudaError_t cudaRuntimeGetVersion(int *version)
     CUDA_END(cudaSuccess);
 }
 
+bool sim_lacks(const char *library) { return sim.config.lacks && strstr(sim.config.lacks, library); }
+
 /* 0 without a driver, and no error. */
 cudaError_t cudaDriverGetVersion(int *version)
 {

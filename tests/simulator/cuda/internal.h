@@ -32,6 +32,9 @@ struct sim_clock {
     uint32_t at[SIM_COMPONENTS];
 };
 
+/* Whether the machine is without this library (sim_config.lacks). */
+bool sim_lacks(const char *library);
+
 /* --- memory --- */
 
 enum sim_memory_kind { SIM_MALLOC, SIM_POOL, SIM_MAPPED, SIM_NCCL, SIM_PINNED };

@@ -70,6 +70,7 @@ struct sim_config {
     uint32_t device_count; /* [4]; */
     bool no_driver;        /* cudaErrorInsufficientDriver from every call */
     bool no_device;        /* cudaErrorNoDevice */
+    const char *lacks;     /* libraries that cannot be loaded, as "nccl cublaslt cudnn" */
     int architecture;      /* [90] */
     uint64_t device_bytes; /* [256 MiB] a device */
     uint32_t hang_ms;      /* [20000] a wait that nothing can end is a violation after so long */
