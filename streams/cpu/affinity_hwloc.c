@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "streams/cpu/affinity.h"
+#include "streams/cpu/hwloc_names.h"
 
 #include <errno.h>
 #include <hwloc.h>
@@ -65,6 +66,11 @@ static void affinity_fini(struct eo_affinity *affinity)
 static eo_status load(struct eo_affinity **out, uint32_t rank, bool with_devices, const eo_log *log)
 {
     *out = NULL;
+    char why[1000];
+    if (eo_hwloc_load(why, sizeof(why)) < 0) {
+        eo_log_write(log, EO_LOG_WARN, "rank %u: threads are not placed: %s", rank, why);
+        return EO_OK;
+    }
     struct eo_affinity *affinity = calloc(1, sizeof(*affinity));
     if (!affinity)
         return EO_ERR_NO_MEMORY;
