@@ -58,6 +58,16 @@ done
 diff "$work/all" "$work/installed" >"$log" 2>&1 && [ -s "$work/all" ]
 result $? 'the public headers are installed, and no others'
 
+if command -v readelf >/dev/null 2>&1; then
+    # shellcheck disable=SC2046,SC2086 # lists of words
+    $cc -std=c11 -o "$work/line" "$source/examples/line.c" $(pkg-config --cflags --libs evenodd) >"$log" 2>&1 &&
+        readelf -d "$work/line" $(ls "$prefix"/bin/evenodd-* "$lib"/*.so 2>/dev/null) >"$log" 2>&1
+    grep -q 'NEEDED.*libc\.so' "$log" && ! grep -qE 'NEEDED.*(libcu|libnccl|libnv|libmpi|libstdc)' "$log"
+    result $? 'nothing that is installed, or linked with it, needs a library of CUDA, of MPI, or of C++'
+else
+    skip 'no library of CUDA is needed' 'there is no readelf'
+fi
+
 cp -R "$source/tests/install/embed" "$work/embed"
 cd "$work/embed" || exit 1
 if command -v make >/dev/null 2>&1; then
