@@ -22,6 +22,12 @@ template <typename T, int N> __device__ __forceinline__ float head_rstd(const T 
     return 1.0f / sqrtf(warp_sum(squares) / (float)size + eps);
 }
 
+/* A kernel argument with an index known only when it runs would be copied to local memory: here it is compared. */
+template <typename T> __device__ __forceinline__ T choose(bool second, T first, T other)
+{
+    return second ? other : first;
+}
+
 /* Units of work follow each other: a row's heads, then, where there are any, its copied elements. */
 template <typename T, int N>
 __global__ void __launch_bounds__(FORWARD_WARPS *WARP) head_norm_forward_kernel(const struct eo_head_norm n)
@@ -42,7 +48,7 @@ __global__ void __launch_bounds__(FORWARD_WARPS *WARP) head_norm_forward_kernel(
         }
         return;
     }
-    const T *weight = (const T *)n.weight[head >= n.head_count[0]];
+    const T *weight = (const T *)choose(head >= n.head_count[0], n.weight[0], n.weight[1]);
     const float rstd = head_rstd<T, N>(in, n.head_size, n.eps);
     for (uint32_t column = lane * N; column < n.head_size; column += WARP * N) {
         lanes<T, N>::load(x, in + column);
@@ -71,20 +77,22 @@ __global__ void __launch_bounds__(BACKWARD_WARPS *WARP)
     const auto place = [&](uint32_t column, int i) {
         return SHARED ? (column / step * N + i) * WARP + column % step / N : column + i;
     };
-    float *result[2] = {n.sums + (uint64_t)blockIdx.x * size, n.sums + ((uint64_t)gridDim.x + blockIdx.x) * size};
-    float *sums[2] = {SHARED ? shared_sums + warp * 2 * slots : result[0],
-                      SHARED ? shared_sums + (warp * 2 + 1) * slots : result[1]};
+    /* Two of each, of q and of k, the second so many elements behind the first. */
+    float *result = n.sums + (uint64_t)blockIdx.x * size, *sums = SHARED ? shared_sums + warp * 2 * slots : result;
+    const uint64_t result_step = (uint64_t)gridDim.x * size, sums_step = SHARED ? slots : result_step;
     for (uint32_t column = lane * N; column < size; column += step)
 #pragma unroll
         for (int i = 0; i < N; i++)
-            sums[0][place(column, i)] = sums[1][place(column, i)] = 0;
+            sums[place(column, i)] = sums[sums_step + place(column, i)] = 0;
 
     const uint64_t first = blockIdx.x * part_rows;
     const uint64_t rows = first + part_rows < n.rows ? part_rows : n.rows - first;
     for (uint64_t unit = warp; unit < rows * heads; unit += warps) {
         const uint64_t row = first + unit / heads, head = unit % heads;
-        const int k = head >= n.head_count[0];
-        const T *in = (const T *)n.in + row * n.in_stride + head * size, *weight = (const T *)n.weight[k];
+        const bool is_k = head >= n.head_count[0];
+        const T *in = (const T *)n.in + row * n.in_stride + head * size;
+        const T *weight = (const T *)choose(is_k, n.weight[0], n.weight[1]);
+        float *own_sums = is_k ? sums + sums_step : sums;
         T *gradient = (T *)n.gradient + row * n.stride + head * size;
         const float rstd = head_rstd<T, N>(in, size, n.eps);
         float sum = 0, x[N], d[N], w[N];
@@ -96,7 +104,7 @@ __global__ void __launch_bounds__(BACKWARD_WARPS *WARP)
             for (int i = 0; i < N; i++) {
                 const float xhat = x[i] * rstd;
                 sum += d[i] * w[i] * xhat;
-                sums[k][place(column, i)] += d[i] * xhat;
+                own_sums[place(column, i)] += d[i] * xhat;
             }
         }
         const float mean = warp_sum(sum) / (float)size;
@@ -113,12 +121,12 @@ __global__ void __launch_bounds__(BACKWARD_WARPS *WARP)
     if constexpr (SHARED) {
         __syncthreads();
         for (uint32_t column = threadIdx.x; column < 2 * size; column += blockDim.x) {
-            const int k = column >= size;
+            const uint32_t k = column >= size;
             const uint32_t at = column - k * size;
             float sum = 0;
             for (uint32_t other = 0; other < warps; other++)
                 sum += shared_sums[(other * 2 + k) * slots + place(at / N * N, (int)(at % N))];
-            result[k][at] = sum;
+            result[k * result_step + at] = sum;
         }
     }
 }

@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: no kernel uses local memory, which is the GPU's slow memory under another name: neither spilled registers nor an
+#       array or argument whose index is known only when the kernel runs.
+# Method: the assembler's own report for sm_90. A kernel that does use local memory must be seen first.
+# usage: tests/cuda/local_memory.sh SOURCE NVCC FILE...
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+root=$1
+nvcc=$2
+shift 2
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+compile() # FILE: the report of all its kernels
+{
+    "$nvcc" -std=c++17 -O3 -arch=sm_90 -cubin -D_GNU_SOURCE -I"$root" -I"$root/include" -Xptxas=-v -o "$work/out.cubin" "$1" 2>&1
+}
+
+# A line "Function properties for NAME" or "Compiling entry function 'NAME'", and one "N bytes stack frame, N bytes spill ...".
+users()
+{
+    awk '/Compiling entry function/ { name = $0; sub(/^[^\047]*\047/, "", name); sub(/\047.*/, "", name) }
+         /bytes stack frame/ { kernels++; if ($1 + $5 + $9 > 0) print "  " name ": " $0 }
+         END { if (!kernels) print "  no kernel was reported" }'
+}
+
+cat >"$work/canary.cu" <<'C'
+struct pointers { const float *at[8]; };
+__global__ void canary(float *out, const pointers all) { out[threadIdx.x] = *all.at[threadIdx.x % 8]; }
+C
+report=$(compile "$work/canary.cu")
+offenders=$(printf '%s\n' "$report" | users)
+show() { printf '%s\n' "$report"; }
+printf '%s\n' "$offenders" | grep -q 'canary'
+result $? 'a kernel that uses local memory is seen'
+
+show() { printf '%s\n' "$offenders"; }
+for file in "$@"; do
+    report=$(compile "$file")
+    offenders=$(printf '%s\n' "$report" | users)
+    [ -z "$offenders" ]
+    result $? "${file##*/}: no kernel uses local memory"
+done
+finish
