@@ -50,6 +50,7 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
 #define KERNELS_OF_BOTH                              \
     .name = "cpu",                                   \
     .host_memory = true,                             \
+    .scratch_alignment = 64,                         \
     .norm_scratch_bytes = eo_cpu_norm_scratch_bytes, \
     .column_scratch_bytes = column_scratch_bytes,    \
     .residual_add = eo_cpu_residual_add,             \

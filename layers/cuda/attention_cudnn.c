@@ -11,7 +11,7 @@
 #include "layers/cuda/attention_graphs.h"
 #include "layers/cuda/internal.h"
 
-enum { PACKS_MAX = 1024, PACK_POINTERS = 16, ALIGN = 256, WORKSPACE_LEAST = 1 << 20 };
+enum { PACKS_MAX = 1024, PACK_POINTERS = 16, ALIGN = 256, WORKSPACE_LEAST = 1 << 20, CUDNN_LEAST = 90800 };
 
 /* Places in the scratch, in bytes. */
 struct cudnn_scratch {
@@ -140,6 +140,13 @@ static eo_status cudnn_prepare(struct eo_cuda_team *team, struct eo_types types,
                                const struct eo_attention_shape *shape, void **out)
 {
     (void)types;
+    if (cudnnGetVersion() < CUDNN_LEAST) {
+        eo_layers_log(&team->log, EO_LOG_WARN,
+                      "cudnn: version %zu is loaded, but %d (9.8.0) or newer is needed: older ones cannot describe a device, and "
+                      "before 9.6 do not zero the sum of the query's gradient; attention runs as products",
+                      cudnnGetVersion(), (int)CUDNN_LEAST);
+        return EO_ERR_UNSUPPORTED;
+    }
     EO_TRY(need_handle(team));
     if (shape->seq % 128 != 0 && cudnnGetVersion() < 91600) {
         eo_layers_log(&team->log, EO_LOG_WARN,

@@ -75,6 +75,7 @@ const struct eo_kernel_ops eo_kernels_cuda_ops = {
     .fused_epilogues = true,
     .gradients_in_place = false, /* flash attention reads keys and values until its last block */
     .host_memory = false,
+    .scratch_alignment = 256, /* cuDNN and cuBLASLt: of their workspaces */
     .supports = supports,
     .norm_scratch_bytes = eo_cuda_column_scratch_bytes,
     .column_scratch_bytes = eo_cuda_column_scratch_bytes,

@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which of cuBLASLt's algorithms a shape gets: the first that its heuristics name, or, at start, the fastest of a few.
+ * Which of cuBLASLt's algorithms a shape gets, and whether with its epilogue: the first that its heuristics name, or, at
+ * start, the fastest of a few, the kernel that then does the epilogue included.
  * Only algorithms whose result does not depend on time: split sums are added up in fp32, in order.
  */
 #include "layers/cuda/internal.h"
 
-enum { CANDIDATES = 8, TIMED_RUNS = 5 };
+#include <stdlib.h>
+
+#include "layers/cuda/kernels.h"
+
+enum { CANDIDATES = 8, TIMED_RUNS = 5, TRIAL_PIECE_BYTES = 1 << 20 };
 
 static const float WORTH_IT = 0.98f; /* another than the heuristics' first must be 2 % faster: less than that is noise */
 
@@ -60,8 +65,8 @@ static eo_status candidates_of(struct eo_cuda_team *team, struct eo_product_plan
 /* Operands for the time of a choice. `memory` NULL: there was none to be had. */
 struct trial {
     char *memory;
-    const void *a, *b;
-    void *c;
+    const void *a, *b, *bias;
+    void *c, *aux;
     cudaEvent_t begin, end;
 };
 
@@ -81,15 +86,52 @@ static void trial_end(struct trial *trial)
     *trial = (struct trial){0};
 }
 
+/*
+ * Numbers from 1/128 to 2, of both signs, with random fractions: constants run faster than what a training has, for a GPU
+ * takes less power where few bits change. The same in every run. Pairs of bf16 are numbers of fp32 as well.
+ */
+static uint32_t trial_number(eo_dtype dtype, uint64_t i)
+{
+    uint64_t bits = (i + 1) * 0x9e3779b97f4a7c15u;
+    bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
+    bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
+    const uint32_t random = (uint32_t)(bits >> 32), eighth = (uint32_t)bits;
+    if (dtype == EO_DTYPE_BF16)
+        return (random & 0x807f807fu) | (120 + (eighth & 7)) << 7 | (120 + (eighth >> 3 & 7)) << 23;
+    return (random & 0x807fffffu) | (120 + (eighth & 7)) << 23;
+}
+
+/* A piece from the host, doubled until all is full. */
+static eo_status fill(struct eo_cuda_team *team, char *memory, uint64_t bytes, eo_dtype dtype)
+{
+    const uint64_t piece = bytes < TRIAL_PIECE_BYTES ? bytes : (uint64_t)TRIAL_PIECE_BYTES;
+    uint32_t *numbers = malloc(TRIAL_PIECE_BYTES);
+    if (!numbers)
+        return EO_ERR_NO_MEMORY;
+    for (uint64_t i = 0; i < piece / sizeof(*numbers); i++)
+        numbers[i] = trial_number(dtype, i);
+    cudaError_t error = cudaMemcpy(memory, numbers, piece, cudaMemcpyHostToDevice);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(cudaStreamLegacy); /* the copy may return before it has arrived */
+    free(numbers);
+    CUDA_TRY(team, error, "filling the operands of a trial");
+    for (uint64_t full = piece; full < bytes; full *= 2)
+        CUDA_TRY(team,
+                 cudaMemcpyAsync(memory + full, memory, full < bytes - full ? full : bytes - full,
+                                 cudaMemcpyDeviceToDevice, team->stream),
+                 "filling the operands of a trial");
+    return EO_OK;
+}
+
 static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_plan *plan, struct trial *trial)
 {
     const struct eo_product_layout layout = eo_product_layout_of(&plan->key);
     const uint64_t batch = plan->key.batch, element = eo_dtype_bytes((eo_dtype)plan->key.compute);
     const uint64_t a = 0, b = a + align_up(eo_product_matrix_bytes(&layout.b, batch));
-    const uint64_t c = b + align_up(eo_product_matrix_bytes(&layout.a, batch));
-    const uint64_t bias = c + align_up(eo_product_matrix_bytes(&layout.d, batch));
+    const uint64_t bias = b + align_up(eo_product_matrix_bytes(&layout.a, batch));
     const uint64_t aux = bias + align_up(plan->key.n * element);
-    const uint64_t bytes = aux + align_up(plan->key.m * plan->key.aux_stride * element);
+    const uint64_t c = aux + align_up(plan->key.m * plan->key.aux_stride * element);
+    const uint64_t bytes = c + align_up(eo_product_matrix_bytes(&layout.d, batch));
     *trial = (struct trial){0};
     if (cudaMalloc((void **)&trial->memory, bytes) != cudaSuccess) {
         (void)cudaGetLastError();
@@ -100,30 +142,45 @@ static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_
     }
     trial->a = trial->memory + a;
     trial->b = trial->memory + b;
+    trial->bias = trial->memory + bias;
+    trial->aux = trial->memory + aux;
     trial->c = trial->memory + c;
     CUDA_TRY(team, cudaEventCreate(&trial->begin), "cudaEventCreate");
     CUDA_TRY(team, cudaEventCreate(&trial->end), "cudaEventCreate");
-    /* 0x3c3c is 0.01 in bf16, and 0x3c3c3c3c in fp32: ordinary numbers. */
-    CUDA_TRY(team, cudaMemsetAsync(trial->memory, 0x3c, bytes, team->stream), "cudaMemsetAsync");
-    return EO_OK;
+    EO_TRY(fill(team, trial->memory, c, (eo_dtype)plan->key.compute));
+    return fill(team, trial->c, bytes - c, (eo_dtype)plan->key.result);
 }
 
-static void point_epilogue(struct eo_product_plan *plan, const struct trial *trial)
+/* The product, and its epilogue where that is a kernel of ours. */
+static bool run_once(struct eo_cuda_team *team, struct eo_product_plan *plan, const struct trial *trial)
 {
-    const struct eo_product_layout layout = eo_product_layout_of(&plan->key);
-    const char *bias = (const char *)trial->c + align_up(eo_product_matrix_bytes(&layout.d, plan->key.batch));
-    const char *aux = bias + align_up(plan->key.n * eo_dtype_bytes((eo_dtype)plan->key.compute));
-    (void)eo_cuda_plan_set_pointers(plan, bias, aux);
+    const struct eo_product_key *key = &plan->key;
+    if (eo_cuda_plan_run(team, plan, trial->a, trial->b, trial->c) != CUBLAS_STATUS_SUCCESS)
+        return false;
+    if (plan->fused || key->epilogue == EO_EPILOGUE_NONE)
+        return true;
+    const struct eo_multiply product = {
+        .types = {(eo_dtype)key->compute, (eo_dtype)key->result},
+        .c = trial->c,
+        .c_stride = key->c_stride,
+        .m = key->m,
+        .n = key->n,
+        .epilogue = (enum eo_epilogue)key->epilogue,
+        .bias = trial->bias,
+        .aux = trial->aux,
+        .aux_stride = key->aux_stride,
+    };
+    return eo_cuda_epilogue(&product, team->stream) == cudaSuccess;
 }
 
 /* Milliseconds of a run; an algorithm that does not run at all gives none. */
 static bool time_plan(struct eo_cuda_team *team, struct eo_product_plan *plan, const struct trial *trial,
                       float *milliseconds)
 {
-    bool good = eo_cuda_plan_run(team, plan, trial->a, trial->b, trial->c) == CUBLAS_STATUS_SUCCESS; /* loads it */
+    bool good = run_once(team, plan, trial); /* loads it */
     good = good && cudaEventRecord(trial->begin, team->stream) == cudaSuccess;
     for (int run = 0; run < TIMED_RUNS && good; run++)
-        good = eo_cuda_plan_run(team, plan, trial->a, trial->b, trial->c) == CUBLAS_STATUS_SUCCESS;
+        good = run_once(team, plan, trial);
     good = good && cudaEventRecord(trial->end, team->stream) == cudaSuccess;
     good = cudaStreamSynchronize(team->stream) == cudaSuccess && good;
     good = good && cudaEventElapsedTime(milliseconds, trial->begin, trial->end) == cudaSuccess;
@@ -131,38 +188,66 @@ static bool time_plan(struct eo_cuda_team *team, struct eo_product_plan *plan, c
     return good;
 }
 
-static void choose_fastest(struct eo_cuda_team *team, struct eo_product_plan *plan, const struct trial *trial,
-                           const cublasLtMatmulHeuristicResult_t *results, int count)
+/* Algorithms for a product with its epilogue ([true]), and for one whose epilogue follows as a kernel of ours. */
+struct candidates {
+    cublasLtMatmulHeuristicResult_t results[CANDIDATES];
+    int count;
+};
+
+static eo_status take(struct eo_cuda_team *team, struct eo_product_plan *plan, const struct candidates candidates[2],
+                      bool fused, int which)
 {
-    float best = 0;
-    int chosen = -1;
-    point_epilogue(plan, trial);
-    for (int i = 0; i < count; i++) {
-        float milliseconds = 0;
-        plan->algorithm = results[i].algo;
-        if (time_plan(team, plan, trial, &milliseconds) && (chosen < 0 || milliseconds < best * WORTH_IT)) {
-            best = milliseconds;
-            chosen = i;
+    plan->fused = fused;
+    EO_TRY(eo_cuda_plan_describe(team, plan));
+    plan->algorithm = candidates[fused].results[which].algo;
+    return EO_OK;
+}
+
+/* `plan` has the first one, and keeps it where none could be timed. */
+static eo_status choose_fastest(struct eo_cuda_team *team, struct eo_product_plan *plan, const struct trial *trial,
+                                const struct candidates candidates[2])
+{
+    bool best_fused = plan->fused;
+    int best = 0;
+    float best_milliseconds = 0;
+    for (int fused = 1; fused >= 0; fused--) {
+        for (int i = 0; i < candidates[fused].count; i++) {
+            float milliseconds = 0;
+            EO_TRY(take(team, plan, candidates, fused, i));
+            (void)eo_cuda_plan_set_pointers(plan, trial->bias, trial->aux);
+            if (time_plan(team, plan, trial, &milliseconds) &&
+                (!plan->timed || milliseconds < best_milliseconds * WORTH_IT)) {
+                best_milliseconds = milliseconds;
+                best_fused = fused;
+                best = i;
+                plan->timed = true;
+            }
         }
     }
-    plan->algorithm = results[chosen < 0 ? 0 : chosen].algo;
-    plan->timed = chosen >= 0;
+    EO_TRY(take(team, plan, candidates, best_fused, best));
     const double flops = 2.0 * (double)plan->key.m * (double)plan->key.n * (double)plan->key.k * (double)plan->key.batch;
-    if (best > 0)
+    if (best_milliseconds > 0)
         eo_layers_log(&team->log, EO_LOG_DEBUG,
-                      "cuda: product %llu x %llu x %llu: candidate %d of %d, %.3f ms, %.1f TFLOP/s",
-                      (unsigned long long)plan->key.m, (unsigned long long)plan->key.n,
-                      (unsigned long long)plan->key.k, chosen, count, (double)best, flops / (double)best * 1e-9);
+                      "cuda: product %llu x %llu x %llu%s: candidate %d of %d, %.3f ms, %.1f TFLOP/s",
+                      (unsigned long long)plan->key.m, (unsigned long long)plan->key.n, (unsigned long long)plan->key.k,
+                      plan->key.epilogue == EO_EPILOGUE_NONE ? ""
+                      : best_fused                           ? ", epilogue fused"
+                                                             : ", epilogue by a kernel",
+                      best, candidates[best_fused].count, (double)best_milliseconds,
+                      flops / (double)best_milliseconds * 1e-9);
+    return EO_OK;
 }
 
 eo_status eo_cuda_plan_choose(struct eo_cuda_team *team, struct eo_product_plan *plan, bool with_timing)
 {
-    cublasLtMatmulHeuristicResult_t results[CANDIDATES];
+    struct candidates candidates[2] = {{.count = 0}};
+    const bool has_epilogue = plan->key.epilogue != EO_EPILOGUE_NONE;
     const int wanted = with_timing ? CANDIDATES : 1;
-    int count = 0;
-    EO_TRY(candidates_of(team, plan, true, wanted, results, &count));
-    if (count == 0 && plan->key.epilogue != EO_EPILOGUE_NONE)
-        EO_TRY(candidates_of(team, plan, false, wanted, results, &count));
+    plan->timed = false;
+    EO_TRY(candidates_of(team, plan, true, wanted, candidates[true].results, &candidates[true].count));
+    if (has_epilogue && (with_timing || candidates[true].count == 0))
+        EO_TRY(candidates_of(team, plan, false, wanted, candidates[false].results, &candidates[false].count));
+    const int count = candidates[true].count + candidates[false].count;
     if (count == 0) {
         eo_layers_log(&team->log, EO_LOG_ERROR,
                       "cuda: cuBLASLt has no algorithm for the product %llu x %llu x %llu (%s, alignment %llu); choose "
@@ -172,14 +257,17 @@ eo_status eo_cuda_plan_choose(struct eo_cuda_team *team, struct eo_product_plan 
                       (unsigned long long)plan->key.alignment);
         return EO_ERR_UNSUPPORTED;
     }
-    plan->algorithm = results[0].algo;
-    plan->timed = with_timing && count == 1; /* nothing to compare */
-    if (!with_timing || count == 1)
+    EO_TRY(take(team, plan, candidates, candidates[true].count > 0, 0));
+    if (!with_timing)
         return EO_OK;
+    if (count == 1) { /* nothing to compare */
+        plan->timed = true;
+        return EO_OK;
+    }
     struct trial trial;
     eo_status status = trial_begin(team, plan, &trial);
     if (status == EO_OK && trial.memory)
-        choose_fastest(team, plan, &trial, results, count);
+        status = choose_fastest(team, plan, &trial, candidates);
     trial_end(&trial);
     return status;
 }

@@ -390,6 +390,7 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .name = "reference",
     .fused_epilogues = true,
     .host_memory = true,
+    .scratch_alignment = 64,
     .supports = supports,
     .norm_scratch_bytes = no_scratch_bytes,
     .column_scratch_bytes = no_scratch_bytes,

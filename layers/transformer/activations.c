@@ -201,9 +201,14 @@ static eo_status add_stream(eo_transformer *t)
                       backward_of(0), &t->stream_gradient);
 }
 
-static uint64_t align_bytes(uint64_t bytes)
+static uint64_t round_up(uint64_t value, uint64_t multiple)
 {
-    return (bytes + 63) / 64 * 64; /* as the kernels ask */
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+static uint64_t align_bytes(const eo_transformer *t, uint64_t bytes)
+{
+    return round_up(bytes, t->kernels->scratch_alignment);
 }
 
 struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint32_t batch, uint32_t seq)
@@ -224,7 +229,7 @@ struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint3
 static uint64_t attention_scratch_bytes(const eo_transformer *t)
 {
     const struct eo_attention_shape shape = eo_half_attention_shape(t, t->params.batch, t->params.seq);
-    return align_bytes(t->kernels->attention_scratch_bytes(t->types, &shape, t->params.thread_count));
+    return align_bytes(t, t->kernels->attention_scratch_bytes(t->types, &shape, t->params.thread_count));
 }
 
 static uint64_t max_u64(uint64_t a, uint64_t b)
@@ -244,7 +249,7 @@ static uint64_t kernel_scratch_bytes(const eo_transformer *t, const struct half 
         bytes = max_u64(bytes, t->kernels->column_scratch_bytes(rows, shape->in_width[i]));
     if (half->attention)
         bytes = max_u64(bytes, attention_scratch_bytes(t));
-    return align_bytes(bytes);
+    return align_bytes(t, bytes);
 }
 
 struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *half, uint64_t rows)
@@ -253,22 +258,22 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
     const uint64_t width = t->params.config.width, row_bytes = rows * element_bytes(t);
     const bool fuses_gelu = half_fuses_gelu(t, half);
     struct half_scratch scratch = {0};
-    uint64_t used = align_bytes(row_bytes * max_u64(shape->mid_width, fuses_gelu ? 0 : width));
+    uint64_t used = align_bytes(t, row_bytes * max_u64(shape->mid_width, fuses_gelu ? 0 : width));
     if (half->attention && !t->kernels->gradients_in_place) {
         scratch.inner_gradient = used;
-        used += align_bytes(row_bytes * shape->inner_width);
+        used += align_bytes(t, row_bytes * shape->inner_width);
     }
     if (fuses_gelu && width > shape->inner_width) {
         scratch.norm_gradient = used;
-        used += align_bytes(row_bytes * width);
+        used += align_bytes(t, row_bytes * width);
     }
     if (shape->in_bias && !half->attention && !fuses_gelu) {
         scratch.bias = used;
-        used += align_bytes(shape->inner_width * eo_dtype_bytes(t->types.gradient));
+        used += align_bytes(t, shape->inner_width * eo_dtype_bytes(t->types.gradient));
     }
     if (shape->head_norms) {
         scratch.head_norms = used;
-        used += align_bytes(2 * eo_head_norm_parts(rows) * t->params.config.head_size * sizeof(float));
+        used += align_bytes(t, 2 * eo_head_norm_parts(rows) * t->params.config.head_size * sizeof(float));
     }
     scratch.kernels = used;
     scratch.total = used + kernel_scratch_bytes(t, half, rows);
@@ -324,9 +329,9 @@ static eo_status add_head_buffers(eo_transformer *t)
     const uint64_t rows = token_rows(t), width = t->params.config.width;
     const eo_moment from = recompute_of(head->position), to = backward_of(head->position);
     head->chunk_rows = (rows + t->params.head_chunks - 1) / t->params.head_chunks;
-    head->logit_stride = ((uint64_t)t->params.config.vocabulary + 15) / 16 * 16;
+    head->logit_stride = round_up(t->params.config.vocabulary, 16);
     const uint64_t chunk = head->chunk_rows, logits = chunk * head->logit_stride * element_bytes(t);
-    const uint64_t scratch = align_bytes(t->kernels->norm_scratch_bytes(chunk, width));
+    const uint64_t scratch = align_bytes(t, t->kernels->norm_scratch_bytes(chunk, width));
     EO_TRY(add_bytes(t, "head.norm", chunk * width * element_bytes(t), EO_CATEGORY_HEAD, from, to, &head->norm));
     EO_TRY(add_bytes(t, "head.norm_stats", 2 * chunk * sizeof(float), EO_CATEGORY_HEAD, from, to, &head->stats));
     EO_TRY(add_bytes(t, "head.logits", logits, EO_CATEGORY_HEAD, from, to, &head->logits));

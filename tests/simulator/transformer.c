@@ -45,10 +45,10 @@ const struct eo_kernel_ops *__wrap_eo_team_backend_kernels(const struct eo_team_
 static void take_log(void *user, eo_log_level level, const char *text)
 {
     struct run *run = user;
-    (void)level;
+    char *kept = level == EO_LOG_ERROR ? run->result->error : run->result->warning;
     pthread_mutex_lock(&run->lock);
-    if (run->result->error[0] == '\0')
-        snprintf(run->result->error, sizeof(run->result->error), "%s", text);
+    if (kept[0] == '\0')
+        snprintf(kept, sizeof(run->result->error), "%s", text);
     pthread_mutex_unlock(&run->lock);
 }
 
@@ -224,7 +224,7 @@ void transformer_train(const struct transformer_settings *given, struct transfor
     struct transformer_settings *s = &run.settings;
     pthread_t threads[TRANSFORMER_RANKS_MAX];
     *out = (struct transformer_result){.weights = 1};
-    run.log = (eo_log){take_log, &run, EO_LOG_ERROR};
+    run.log = (eo_log){take_log, &run, EO_LOG_WARN};
     s->ranks = s->ranks ? s->ranks : 1;
     s->micro_batches = s->micro_batches ? s->micro_batches : 1;
     out->status = describe(&run);

@@ -29,7 +29,7 @@ struct transformer_result {
     uint64_t weights; /* a hash of all */
     float first_logit;
     eo_status status;
-    char error[512];
+    char error[512], warning[512]; /* the first of each */
 };
 
 void transformer_train(const struct transformer_settings *settings, struct transformer_result *out);

@@ -6,6 +6,7 @@
  */
 #include "layers/cuda/internal.h" /* cublasLt.h, by the names that evenodd calls */
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,21 @@ _Static_assert(sizeof(struct preference) <= sizeof(cublasLtMatmulPreferenceOpaqu
 
 static struct sim_cublaslt_counts counts;
 static int handle_object;
+uint32_t sim_cublaslt_fused_is_slower;
+
+/* Where a thread a stream runs, times are real, and a machine may be busy with something else for a while. */
+static void take_time(const void *arguments)
+{
+    (void)arguments;
+    if (sim.config.executor == SIM_THREADS)
+        (void)poll(NULL, 0, 1);
+}
+
+void sim_cublaslt_take_time(cudaStream_t stream, uint32_t kernels)
+{
+    for (uint32_t i = 0; i < kernels; i++)
+        (void)sim_kernel("takes time", stream, take_time, NULL, 0, NULL, 0);
+}
 
 struct sim_cublaslt_counts sim_cublaslt_counts(void)
 {
@@ -275,6 +291,15 @@ struct product {
     } bytes;
 };
 
+static bool is_constant(eo_dtype dtype, const void *values, uint64_t bytes)
+{
+    const uint64_t count = bytes / eo_dtype_bytes(dtype);
+    for (uint64_t i = 1; i < count; i++)
+        if (eo_element_load(dtype, values, i) != eo_element_load(dtype, values, 0))
+            return false;
+    return count >= 64;
+}
+
 static void product_body(const void *arguments)
 {
     struct product p = *(const struct product *)arguments;
@@ -282,6 +307,8 @@ static void product_body(const void *arguments)
     const eo_dtype c_type = m->weight_gradient ? m->types.gradient : m->types.compute;
     m->a.values = sim_at_read(m->a.values, p.bytes.a);
     m->b.values = sim_at_read(m->b.values, p.bytes.b);
+    counts.constant += is_constant(m->types.compute, m->a.values, p.bytes.a) ||
+                       is_constant(m->types.compute, m->b.values, p.bytes.b);
     m->c = sim_at_write(m->c, p.bytes.c);
     m->bias = p.bytes.bias ? sim_at_read(m->bias, p.bytes.bias) : NULL;
     if (p.bytes.aux)
@@ -361,6 +388,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         return refuse("factors that evenodd does not use");
     if (!workspace || workspace_bytes < NEEDED_WORKSPACE)
         return refuse("a workspace smaller than what the algorithm needs");
+    if ((uintptr_t)workspace % 256 != 0)
+        return refuse("a workspace that is not aligned to 256 bytes");
     const cublasStatus_t status = check(o, a, b, d, &algorithm, pointers);
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
@@ -389,8 +418,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         {p.multiply.aux, p.bytes.aux, o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
         SIM_WRITES(workspace, NEEDED_WORKSPACE),
     };
-    return sim_kernel("cublasLtMatmul", stream, product_body, &p, sizeof(p), ranges,
-                      sizeof(ranges) / sizeof(ranges[0])) == cudaSuccess
-               ? CUBLAS_STATUS_SUCCESS
-               : CUBLAS_STATUS_EXECUTION_FAILED;
+    const cudaError_t error =
+        sim_kernel("cublasLtMatmul", stream, product_body, &p, sizeof(p), ranges, sizeof(ranges) / sizeof(ranges[0]));
+    if (o->epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+        counts.fused++;
+        sim_cublaslt_take_time(stream, sim_cublaslt_fused_is_slower);
+    }
+    return error == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }

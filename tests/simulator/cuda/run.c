@@ -42,6 +42,8 @@ void sim_work_free(struct sim_work *work)
 void sim_work_copy(struct sim_work *to, const struct sim_work *from)
 {
     *to = *from;
+    to->arguments = NULL;
+    to->ranges = NULL;
     if (from->argument_bytes > 0) {
         to->arguments = sim_alloc(from->argument_bytes);
         memcpy(to->arguments, from->arguments, from->argument_bytes);

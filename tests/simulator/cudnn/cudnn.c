@@ -43,6 +43,7 @@ static struct sim_cudnn_counts counts;
 static char last_error[160];
 static struct sim_cudnn_program *programs; /* kept to the end: what was issued may run after its plan is gone */
 bool sim_cudnn_knows_no_plan;
+size_t sim_cudnn_version;
 struct sim_cudnn_mistake sim_cudnn_mistake;
 
 struct sim_cudnn_counts sim_cudnn_counts(void) { return counts; }
@@ -77,7 +78,7 @@ static bool is_to_fail(const char *function)
     return fails && is_planned;
 }
 
-size_t cudnnGetVersion(void) { return CUDNN_VERSION; }
+size_t cudnnGetVersion(void) { return sim_cudnn_version ? sim_cudnn_version : CUDNN_VERSION; }
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
 {
@@ -488,6 +489,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t given, cudnnBackendDescriptor_t 
     }
     if (call.workspace_bytes > 0 && !call.workspace)
         return refuse(CUDNN_STATUS_BAD_PARAM, "the pack has no workspace");
+    if ((uintptr_t)call.workspace % 256 != 0)
+        return refuse(CUDNN_STATUS_BAD_PARAM, "the workspace is not aligned to 256 bytes");
     counts.runs++;
     return sim_cudnn_program_issue(&call, handle->stream) == cudaSuccess ? CUDNN_STATUS_SUCCESS
                                                                          : CUDNN_STATUS_EXECUTION_FAILED_CUDART;

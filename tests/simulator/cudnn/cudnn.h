@@ -8,6 +8,7 @@
 #define EO_TESTS_SIMULATOR_CUDNN_CUDNN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Since the program's start, but for what is alive. */
@@ -26,5 +27,6 @@ extern struct sim_cudnn_mistake {
     bool forgotten;
 } sim_cudnn_mistake;
 extern bool sim_cudnn_knows_no_plan; /* the heuristics find nothing, for any graph */
+extern size_t sim_cudnn_version; /* 0: the header's */
 
 #endif
