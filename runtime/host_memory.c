@@ -171,16 +171,22 @@ eo_status eo_runtime_download(eo_runtime *rt, void *to, const void *from, uint64
 
 /* -- steps in flight -----------------------------------------------------------------------------------------------*/
 
-/* The layer whose norm is to blame; what lies on the device is of the newest step. */
-static const char *find_culprit(struct eo_runtime *rt, uint64_t step)
+/* The layer whose norm is to blame. What lies on the device is of the newest step: as a rule that one fails like this. */
+static void find_culprit(struct eo_runtime *rt, uint64_t step, char *text, size_t bytes)
 {
-    for (uint32_t l = 0; step == rt->steps.newest && l < rt->plan->layer_count; l++) {
+    const bool is_newest = step == rt->steps.newest;
+    for (uint32_t l = 0; l < rt->plan->layer_count; l++) {
         double norm = 0;
-        if (!rt->plan->layers[l].frozen && eo_host_download(rt, &norm, rt->shards.layers[l].norm, sizeof(norm)) == EO_OK &&
-            !isfinite(norm))
-            return rt->plan->layers[l].name;
+        if (rt->plan->layers[l].frozen || eo_host_download(rt, &norm, rt->shards.layers[l].norm, sizeof(norm)) < 0 ||
+            isfinite(norm))
+            continue;
+        if (is_newest)
+            snprintf(text, bytes, "%s", rt->plan->layers[l].name);
+        else
+            snprintf(text, bytes, "in step %llu it is %s", (unsigned long long)rt->steps.newest, rt->plan->layers[l].name);
+        return;
     }
-    return step == rt->steps.newest ? "another rank's shard" : "found late: ask for a report to learn the layer";
+    snprintf(text, bytes, "%s", is_newest ? "another rank's shard" : "found late: ask for a report to learn the layer");
 }
 
 static uint32_t slot_of(uint64_t step)
@@ -208,13 +214,16 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     snprintf(what, sizeof(what), "step %llu", (unsigned long long)step);
     EO_TRY(eo_host_await(rt, &rt->host.step_done[slot_of(step)], what));
     rt->host.pending[slot_of(step)] = 0;
-    rt->steps.report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
-    memcpy(rt->steps.report.values, result->values, sizeof(rt->steps.report.values));
+    eo_step_report *report = &rt->steps.reports[step % EO_REPORTS_KEPT];
+    *report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
+    memcpy(report->values, result->values, sizeof(report->values));
     if (isfinite(result->norm))
         return EO_OK;
+    char culprit[EO_NAME_MAX + 64];
+    find_culprit(rt, step, culprit, sizeof(culprit));
     return eo_runtime_fail(rt, EO_ERR_NOT_FINITE,
                            "step %llu: the gradient norm is not finite (%s); the weights are unchanged",
-                           (unsigned long long)step, find_culprit(rt, step));
+                           (unsigned long long)step, culprit);
 }
 
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last)

@@ -82,13 +82,15 @@ struct runtime_comms {
     bool quiet; /* no collective of ours is under way on any rank, so shards may be written */
 };
 
+enum { EO_REPORTS_KEPT = 4 }; /* more than a host may be ahead, and the step just ended */
+
 struct runtime_steps {
     uint64_t finished;
     uint64_t newest; /* whose norm was issued last */
     uint64_t begin_ns;
     bool restart; /* the schedule was left (or never entered): the next step runs the first-step list */
     eo_step_params params;
-    eo_step_report report;
+    eo_step_report reports[EO_REPORTS_KEPT]; /* by step modulo their number: those of which the end is known */
 };
 
 struct runtime_graph {

@@ -147,7 +147,26 @@ eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report)
     rt->stats.step_ns += eo_now_ns() - rt->steps.begin_ns;
     rt->cursor.phase = PHASE_IDLE;
     if (report)
-        *report = rt->steps.report;
+        *report = rt->steps.reports[rt->steps.finished % EO_REPORTS_KEPT];
+    return EO_OK;
+}
+
+eo_status eo_runtime_get_report(eo_runtime *rt, uint64_t step, eo_step_report *out)
+{
+    if (!rt || !out)
+        return EO_ERR_INVALID;
+    if (rt->cursor.phase != PHASE_IDLE)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_runtime_get_report works only between steps; end the step first");
+    if (step > rt->steps.finished || step + EO_REPORTS_KEPT <= rt->steps.finished)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_runtime_get_report: step %llu; of the last %d steps there are reports, up "
+                               "to step %llu", (unsigned long long)step, (int)EO_REPORTS_KEPT,
+                               (unsigned long long)rt->steps.finished);
+    EO_TRY(eo_host_finish_steps(rt, step));
+    const eo_step_report *report = &rt->steps.reports[step % EO_REPORTS_KEPT];
+    if (report->step != step || step == 0)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_runtime_get_report: step %llu was not run by this runtime",
+                               (unsigned long long)step);
+    *out = *report;
     return EO_OK;
 }
 

@@ -232,6 +232,15 @@ EO_EXPORT EO_NODISCARD eo_status eo_step_capture(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_step_replay(eo_runtime *runtime, const eo_step_params *params,
                                                 eo_step_report *report);
 
+/*
+ * The report of one of the last four steps, which need not have been asked for when it ended: so a trainer runs ahead of a
+ * GPU and learns the losses of all steps a little later. Waits for that step. Between steps only.
+ *
+ * EO_ERR_INVALID     another step, or during a step
+ * EO_ERR_NOT_FINITE  as of eo_step_end; EO_ERR_COMM, EO_ERR_TIMEOUT, EO_ERR_DEVICE
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_runtime_get_report(eo_runtime *runtime, uint64_t step, eo_step_report *report);
+
 /* Four doubles in device memory, zero at eo_step_begin, for the trainer's kernels to add to (its loss): summed over
  * the ranks into report.values together with step_params.values. */
 EO_EXPORT double *eo_step_values(const eo_runtime *runtime);

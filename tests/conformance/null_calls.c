@@ -207,6 +207,7 @@ static void no_runtime(void)
     REFUSED(eo_step_end(NULL, eo_step_params(.learning_rate = 1), &step));
     REFUSED(eo_step_capture(NULL));
     REFUSED(eo_step_replay(NULL, eo_step_params(.learning_rate = 1), &step));
+    REFUSED(eo_runtime_get_report(NULL, 1, &step));
     REFUSED(eo_evaluation_begin(NULL));
     REFUSED(eo_evaluation_end(NULL));
     HOLDS(!eo_step_values(NULL) && eo_runtime_rank(NULL) == 0 && !eo_runtime_plan(NULL) && !eo_runtime_stream(NULL));

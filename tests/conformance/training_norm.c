@@ -231,6 +231,14 @@ static bool run_body(struct body *self, eo_runtime *rt, const uint32_t *updates,
                     step, report.clip_factor);
         TEST_HOLDS(NULL, report.values[0] == c->ranks * (c->ranks + 1) / 2.0 && report.values[3] == 0.5 * c->ranks);
         TEST_HOLDS(NULL, report.step == step + 1);
+        for (uint32_t back = 0; back <= step; back++) {
+            eo_step_report again;
+            CALL(eo_runtime_get_report(rt, step + 1 - back, &again));
+            TEST_HOLDS(NULL, again.step == step + 1 - back && (back || again.gradient_norm == report.gradient_norm));
+        }
+        eo_step_report none;
+        TEST_HOLDS(NULL, eo_runtime_get_report(rt, step + 2, &none) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_runtime_get_report(rt, 0, &none) == EO_ERR_INVALID);
     }
     TEST_EXPECT(NULL, *updates == (c->own_optimizer ? 3 * STEPS : 0), "the optimizer was called %u times", *updates);
     return true;

@@ -25,6 +25,7 @@ struct outcome {
     double losses[STEPS], validation;
     uint64_t replays; /* ranks that ended with a recorded step */
     uint64_t gpu_used_bytes;
+    uint64_t told, ahead; /* the newest step with a report; steps issued beyond it, at most */
 };
 
 static const char *text;
@@ -50,7 +51,19 @@ static struct tool_options options_of(const char *device)
 
 static void on_step(void *user, const struct tool_job_step *step)
 {
-    ((struct outcome *)user)->losses[step->step - 1] = step->loss;
+    struct outcome *outcome = user;
+    CHECK(step->step == outcome->told + 1, "step %llu is told after step %llu", (unsigned long long)step->step,
+          (unsigned long long)outcome->told);
+    outcome->told = step->step;
+    outcome->losses[step->step - 1] = step->loss;
+}
+
+/* Steps that rank 0 has issued, without a report so far: on a GPU it is to be ahead. */
+static void on_rank_step(void *user, struct tool_job_rank *rank, uint64_t step)
+{
+    struct outcome *outcome = user;
+    if (rank->rank == 0 && step - outcome->told > outcome->ahead)
+        outcome->ahead = step - outcome->told;
 }
 
 static void on_validation(void *user, uint64_t step, double loss)
@@ -78,9 +91,12 @@ static struct outcome run(const struct tool_options *options, uint64_t val_every
     outcome.status = tool_job_prepare(&job, options, val_every, &outcome.problem);
     if (outcome.status < 0)
         return outcome;
-    job.hooks = (struct tool_job_hooks){.user = &outcome, .step = on_step, .validation = on_validation, .end = on_end};
+    job.hooks = (struct tool_job_hooks){.user = &outcome, .step = on_step, .rank_step = on_rank_step,
+                                        .validation = on_validation, .end = on_end};
+    job.reports_late = strcmp(options->plan.device, "cuda") == 0;
     outcome.status = tool_job_run(&job, &outcome.problem);
     outcome.gpu_used_bytes = job.gpu.used_bytes;
+    CHECK(outcome.told == STEPS, "of %d steps %llu are told", (int)STEPS, (unsigned long long)outcome.told);
     tool_job_fini(&job);
     return outcome;
 }
@@ -120,6 +136,8 @@ static void compare(uint32_t which)
     const struct outcome eager = run_simulated(&options, val_every);
     expect_same("operation by operation", &eager, &host);
     CHECK(eager.gpu_used_bytes > 0, "the driver was not asked");
+    CHECK(host.ahead == 1 && eager.ahead == 3, "%llu steps are issued before the first of them is told, on the CPU %llu",
+          (unsigned long long)eager.ahead, (unsigned long long)host.ahead);
     options.plan.graph = true;
     const struct outcome graph = run_simulated(&options, val_every);
     expect_same("as a graph", &graph, &host);

@@ -463,6 +463,8 @@ eo_status tool_measured_run(struct tool_job *job, struct tool_gpu_watch *watch, 
     }
     job->hooks = (struct tool_job_hooks){.user = &notes, .rank_step = on_rank_step, .end = on_end};
     notes.watch = watch;
+    job->reports_late = tool_options_on_gpu(job->options);
+    job->keeps_timelines = true;
     status = tool_job_run(job, problem);
     tool_gpu_watch_stop(watch);
     if (status >= 0) {

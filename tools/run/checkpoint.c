@@ -120,6 +120,8 @@ static void tell_end(struct tool_job_rank *rank, eo_status status, const eo_save
 {
     const struct tool_job_hooks *hooks = &rank->job->hooks;
     const char *error = eo_saver_error(rank->saver);
+    if (status != EO_IN_PROGRESS)
+        rank->is_saving = false;
     if (status == EO_ERR_IO) {
         rank->unsaved_count++;
         rank->unsaved_step = report->step;
@@ -155,6 +157,7 @@ static eo_status begin_save(struct tool_job_rank *rank, uint64_t step)
         status = eo_saver_begin(rank->saver, checkpoints->settings, checkpoints->settings_bytes);
     }
     rank->saved_step = step;
+    rank->is_saving = true;
     return status;
 }
 

@@ -49,6 +49,12 @@ struct tool_job_graph {
     bool is_captured;
 };
 
+/* A step that has been issued: on a GPU its report may come later. */
+struct tool_job_issued {
+    uint64_t step_ns, host_ns; /* see struct tool_job_step */
+};
+enum { TOOL_JOB_ISSUED_MAX = 4 }; /* that may be without a report: as many as the runtime keeps */
+
 struct tool_job_rank {
     struct tool_job *job;
     uint32_t rank;
@@ -63,11 +69,14 @@ struct tool_job_rank {
     eo_runtime_stats first;     /* after the first step */
     eo_runtime_stats last;      /* after the last */
     uint64_t host_ns;           /* of the last step; see struct tool_job_step */
+    struct tool_job_issued issued[TOOL_JOB_ISSUED_MAX]; /* by step */
+    uint64_t told_step;         /* the newest with a report, from 1 */
     uint64_t step_count;        /* that were run */
     bool stopped;               /* before the end, as all ranks were */
     eo_saver *saver;            /* NULL: nothing is saved */
     uint64_t saved_step;        /* of the newest checkpoint that was begun */
     uint64_t saving_ns;         /* that its step waited for the one before */
+    bool is_saving;             /* a checkpoint is under way, on all ranks */
     uint32_t unsaved_count;     /* checkpoints that could not be written, the same on all ranks */
     uint64_t unsaved_step;      /* of the last of them */
     bool is_ending;             /* the last step is over: only what was saved is waited for */
@@ -98,7 +107,9 @@ struct tool_job_hooks {
 struct tool_job {
     const struct tool_options *options;
     uint64_t val_every;                /* 0: never */
-    const volatile sig_atomic_t *stop; /* NULL, or: end after the current step */
+    const volatile sig_atomic_t *stop; /* NULL, or: end after the current step, or where reports are late, up to two later */
+    bool reports_late;                 /* the host may be ahead of the GPU: hooks->step comes up to two steps later */
+    bool keeps_timelines;              /* of steps that have one: their reports are not late */
     struct tool_job_hooks hooks;
     const struct tool_job_checkpoints *checkpoints; /* NULL: none (tools/run/checkpoint.h) */
     uint64_t first_step;               /* finished before this run: of the checkpoint it goes on from */

@@ -14,6 +14,8 @@
 
 /* Sequences of held-back text that a validation looks at, at least. */
 enum { VALIDATION_SEQUENCES = 32 };
+/* As many as a host may be ahead of its GPU without waiting. */
+enum { STEPS_LATE = 2 };
 
 /* What the library has put in front already is not said twice. */
 static const char *without(const char *text, const char *front)
@@ -140,17 +142,43 @@ static void watch_gpu(struct tool_job *job)
         job->gpu.used_bytes = used_bytes;
 }
 
+/* How many steps reports may be late. The first step's failures and figures are wanted at once; so are the numbers of steps
+ * that are saved or validated, and what ranks say of a checkpoint under way. The same on all ranks. */
+static uint64_t steps_late(const struct tool_job_rank *rank, uint64_t step)
+{
+    const struct tool_job *job = rank->job;
+    const uint64_t save_every = job->checkpoints ? job->checkpoints->options->every : 0;
+    const bool is_edge = step == job->first_step + 1 || step == job->options->steps;
+    const bool is_followed = (save_every && step % save_every == 0) || (job->val_every && step % job->val_every == 0);
+    const bool has_timeline = !rank->graph.is_captured || job->options->graph_times;
+    return !job->reports_late || is_edge || is_followed || rank->is_saving || (job->keeps_timelines && has_timeline) ? 0
+                                                                                                                    : STEPS_LATE;
+}
+
+static eo_status tell_steps(struct tool_job_rank *rank, uint64_t last, struct tool_job_step *result, bool *stop)
+{
+    const struct tool_job_hooks *hooks = &rank->job->hooks;
+    bool has = true;
+    while (has) {
+        EO_TRY(tool_job_step_next(rank, last, result, stop, &has));
+        if (has && rank->rank == 0 && hooks->step)
+            hooks->step(hooks->user, result);
+    }
+    return EO_OK;
+}
+
 static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
 {
     struct tool_job *job = rank->job;
     const struct tool_job_hooks *hooks = &job->hooks;
+    struct tool_job_step result = {0};
     bool stop = false;
+    rank->told_step = *step;
     while (!stop && *step < job->options->steps) {
-        struct tool_job_step result;
         const uint64_t index = (*step)++; /* from here on failures are this step's */
-        EO_TRY(tool_job_step_run(rank, index, &result, &stop));
+        const uint64_t late = steps_late(rank, *step);
+        EO_TRY(tool_job_step_run(rank, index, late == 0));
         rank->step_count = *step - job->first_step;
-        rank->stopped = stop;
         eo_runtime_get_stats(rank->runtime, &rank->last);
         if (rank->step_count == 1)
             rank->first = rank->last;
@@ -158,8 +186,10 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
             watch_gpu(job);
         if (hooks->rank_step)
             hooks->rank_step(hooks->user, rank, *step);
-        if (rank->rank == 0 && hooks->step)
-            hooks->step(hooks->user, &result);
+        EO_TRY(tell_steps(rank, *step - late, &result, &stop));
+        if (stop)
+            EO_TRY(tell_steps(rank, *step, &result, &stop));
+        rank->stopped = stop;
         eo_flight_recorder_note(rank->recorder, "checkpoint");
         EO_TRY(tool_job_checkpoint_step(rank, *step, result.saved_sum));
         eo_flight_recorder_note(rank->recorder, NULL);

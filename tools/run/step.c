@@ -133,31 +133,45 @@ static eo_status run_step(struct tool_job_rank *rank, uint64_t step, eo_step_rep
     return EO_OK;
 }
 
-/* Whether to go on is decided by all ranks together: a wish to stop travels with the step's own numbers. */
-eo_status tool_job_step_run(struct tool_job_rank *rank, uint64_t step, struct tool_job_step *out, bool *stop)
+eo_status tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bool wants_report)
 {
     const struct tool_job *job = rank->job;
     const uint64_t begin_ns = tool_now_ns();
     eo_step_report report;
     eo_runtime_stats before, after;
     eo_runtime_get_stats(rank->runtime, &before);
-    EO_TRY(run_step(rank, step, &report));
+    EO_TRY(run_step(rank, step, wants_report ? &report : NULL));
     const uint64_t step_ns = tool_now_ns() - begin_ns;
     eo_runtime_get_stats(rank->runtime, &after);
     const uint64_t waited_ns = after.host_wait_ns - before.host_wait_ns;
     rank->host_ns = tool_options_on_gpu(job->options) && step_ns > waited_ns ? step_ns - waited_ns : 0;
+    rank->issued[(step + 1) % TOOL_JOB_ISSUED_MAX] = (struct tool_job_issued){step_ns, rank->host_ns};
+    return EO_OK;
+}
+
+/* Whether to go on is decided by all ranks together: a wish to stop travels with the step's own numbers. */
+eo_status tool_job_step_next(struct tool_job_rank *rank, uint64_t last, struct tool_job_step *out, bool *stop, bool *has)
+{
+    const struct tool_job *job = rank->job;
+    const uint64_t step = rank->told_step + 1;
+    eo_step_report report;
+    *has = step <= last;
+    if (!*has)
+        return EO_OK;
+    EO_TRY(eo_runtime_get_report(rank->runtime, step, &report));
+    rank->told_step = step;
     const double loss_count =
         (double)job->shape.rank_count * (tool_options_on_gpu(job->options) ? job->shape.micro_batches : 1);
     *out = (struct tool_job_step){
-        .step = step + 1,
+        .step = step,
         .loss = report.values[VALUE_LOSS] / loss_count,
         .gradient_norm = report.gradient_norm,
-        .learning_rate = tool_options_learning_rate(job->options, step),
-        .step_ns = step_ns,
-        .host_ns = rank->host_ns,
+        .learning_rate = tool_options_learning_rate(job->options, step - 1),
+        .step_ns = rank->issued[step % TOOL_JOB_ISSUED_MAX].step_ns,
+        .host_ns = rank->issued[step % TOOL_JOB_ISSUED_MAX].host_ns,
         .saved_sum = report.values[VALUE_SAVED],
     };
-    *stop = report.values[VALUE_STOP] > 0;
+    *stop = *stop || report.values[VALUE_STOP] > 0;
     return EO_OK;
 }
 

@@ -11,7 +11,13 @@
 
 #include "tools/run/job.h"
 
-EO_NODISCARD eo_status tool_job_step_run(struct tool_job_rank *rank, uint64_t step, struct tool_job_step *out, bool *stop);
+/* wants_report: waits until its report is there. Where reports are late that costs a GPU the time it then stands still. */
+EO_NODISCARD eo_status tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bool wants_report);
+
+/* The reports of steps up to `last` (from 1), one a call, in their order; *has false: there are none left. Of steps that have
+ * just been issued it waits for the end. */
+EO_NODISCARD eo_status tool_job_step_next(struct tool_job_rank *rank, uint64_t last, struct tool_job_step *out, bool *stop,
+                                          bool *has);
 
 /* The runtime did something else than a step: the next one is no repetition. */
 void tool_job_step_interrupted(struct tool_job_rank *rank);

@@ -437,6 +437,7 @@ static eo_status run(struct train *train, struct tool_problem *problem)
                                 (unsigned long long)settings->common.steps);
     job->stop = &interrupted;
     job->tells = true;
+    job->reports_late = tool_options_on_gpu(&settings->common);
     job->hooks = (struct tool_job_hooks){
         .user = train, .begin = on_begin, .step = on_step, .validation = on_validation, .saved = on_saved, .end = on_end};
     const struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
