@@ -86,6 +86,7 @@ static void fill_matrix(uint16_t *device, size_t count, uint64_t seed)
         host[i] = (uint16_t)(bits >> 16);
     }
     GPU_TRY(cudaMemcpy(device, host, count * sizeof(*host), cudaMemcpyHostToDevice));
+    GPU_TRY(cudaDeviceSynchronize()); /* the copy may return before it has arrived, and our streams do not wait for it */
     free(host);
 }
 
@@ -315,6 +316,7 @@ static void weigh(struct bench *b)
     communicate(b, &way, b->equal, 0); /* loads the kernel */
     GPU_TRY(cudaDeviceSynchronize());
     GPU_TRY(cudaMemset(b->moved, 0, sizeof(*b->moved)));
+    GPU_TRY(cudaDeviceSynchronize()); /* of the stream that ours do not wait for */
     communicate(b, &way, b->equal, 0);
     GPU_TRY(cudaDeviceSynchronize());
     GPU_TRY(cudaMemcpy(&moved, b->moved, sizeof(moved), cudaMemcpyDeviceToHost));

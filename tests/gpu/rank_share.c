@@ -145,7 +145,8 @@ static void iterate(struct rank *self, int iteration)
     float *mine = self->buffer + self->count * (size_t)self->rank;
     for (size_t i = 0; i < self->count; i++)
         self->host[i] = (float)(self->rank + 1 + iteration % 3);
-    need(self, cudaMemcpy(mine, self->host, self->count * sizeof(float), cudaMemcpyHostToDevice), "upload");
+    need(self, cudaMemcpyAsync(mine, self->host, self->count * sizeof(float), cudaMemcpyHostToDevice, self->stream), "upload");
+    need(self, cudaStreamSynchronize(self->stream), "upload");
     const double start = gpu_now_s();
     ncclResult_t result =
         settle(self, ncclAllGather(mine, self->buffer, self->count, ncclFloat, self->comm, self->stream), 20);

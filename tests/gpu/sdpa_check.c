@@ -74,6 +74,7 @@ static void *random_tensor(const struct check *c, uint64_t count, uint64_t seed)
         eo_element_store(c->attention.types.compute, host, i, gpu_random(&seed));
     GPU_TRY(cudaMalloc(&device, count * element_bytes(c)));
     GPU_TRY(cudaMemcpy(device, host, count * element_bytes(c), cudaMemcpyHostToDevice));
+    GPU_TRY(cudaDeviceSynchronize()); /* the copy may return before it has arrived, and our stream does not wait for it */
     free(host);
     return device;
 }
