@@ -16,8 +16,8 @@
  * - bf16: a load is converted to fp32, all arithmetic and every sum is in fp32, a store rounds once, to the nearest,
  *   ties away from zero: (bits + 0x8000) >> 16, a NaN stays one.
  * - Tensors are row-major; `rows` is the number of tokens (batch x seq). Strides and widths are in elements.
- * - Pointers are aligned to 16 bytes at least (losses to 64, scratch to scratch_alignment). Row strides follow from the model: with an
- *   odd width only the first row is aligned. Logits' stride is a multiple of 16 elements.
+ * - Pointers are aligned to 16 bytes at least (losses to 64, scratch to scratch_alignment). Row strides follow from the
+ *   model: with an odd width only the first row is aligned. Logits' stride is a multiple of 16 elements.
  * - Operands do not overlap unless the comment says "may be".
  * - Gradients of weights: `accumulate` false overwrites (old content may be anything), true adds: the sum is taken
  *   from zero, and the old value is added to it last.
@@ -317,6 +317,9 @@ struct eo_kernel_ops {
     bool gradients_in_place; /* attention_backward may write over q, k and v */
     bool host_memory;        /* the kernels' memory is the host's too */
     uint32_t scratch_alignment; /* bytes */
+    /* The rows of the head's products: words of the vocabulary (their weights are zeros behind its end), and tokens of a
+     * chunk, where it has so many, are rounded up to these. */
+    uint32_t word_multiple, chunk_multiple;
     bool (*supports)(struct eo_types types);
 
     /* For a model's description: pure functions of their arguments, equal on all ranks, and enough for every plan of

@@ -44,6 +44,9 @@ typedef struct eo_parameter_params {
     uint32_t dim_count;          /* 1 to EO_DIMS_MAX */
     uint64_t dims[EO_DIMS_MAX];  /* each at least 1; C order */
     bool no_weight_decay;        /* [false] AdamW leaves the decay out */
+    uint64_t padding;            /* [0] elements behind the parameter that kernels may read in weights: zeros; and write in
+                                    gradients: zeros. No part of the model: neither counted nor handed out, and a checkpoint
+                                    with other paddings is the same */
 } eo_parameter_params;
 #define eo_parameter_params(...) EO_PARAMS(eo_parameter_params, __VA_ARGS__)
 
@@ -137,6 +140,7 @@ typedef struct eo_parameter_info {
     uint32_t dim_count;
     uint64_t dims[EO_DIMS_MAX];
     uint64_t element_count;
+    uint64_t padding; /* elements behind it, of no account */
     bool no_weight_decay;
     bool frozen;
 } eo_parameter_info;

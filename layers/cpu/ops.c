@@ -51,6 +51,7 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
     .name = "cpu",                                   \
     .host_memory = true,                             \
     .scratch_alignment = 64,                         \
+    .word_multiple = 1, .chunk_multiple = 1,         \
     .norm_scratch_bytes = eo_cpu_norm_scratch_bytes, \
     .column_scratch_bytes = column_scratch_bytes,    \
     .residual_add = eo_cpu_residual_add,             \

@@ -76,6 +76,7 @@ const struct eo_kernel_ops eo_kernels_cuda_ops = {
     .gradients_in_place = false, /* flash attention reads keys and values until its last block */
     .host_memory = false,
     .scratch_alignment = 256, /* cuDNN and cuBLASLt: of their workspaces */
+    .word_multiple = 64, .chunk_multiple = 128, /* an odd width is slow on tensor cores */
     .supports = supports,
     .norm_scratch_bytes = eo_cuda_column_scratch_bytes,
     .column_scratch_bytes = eo_cuda_column_scratch_bytes,

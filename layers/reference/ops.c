@@ -391,6 +391,7 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .fused_epilogues = true,
     .host_memory = true,
     .scratch_alignment = 64,
+    .word_multiple = 1, .chunk_multiple = 1,
     .supports = supports,
     .norm_scratch_bytes = no_scratch_bytes,
     .column_scratch_bytes = no_scratch_bytes,

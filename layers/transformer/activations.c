@@ -328,8 +328,10 @@ static eo_status add_head_buffers(eo_transformer *t)
     struct head *head = &t->head;
     const uint64_t rows = token_rows(t), width = t->params.config.width;
     const eo_moment from = recompute_of(head->position), to = backward_of(head->position);
-    head->chunk_rows = (rows + t->params.head_chunks - 1) / t->params.head_chunks;
-    head->logit_stride = round_up(t->params.config.vocabulary, 16);
+    const uint64_t most = (rows + t->params.head_chunks - 1) / t->params.head_chunks;
+    const uint64_t rounded = round_up(most, t->kernels->chunk_multiple);
+    head->chunk_rows = most < t->kernels->chunk_multiple ? most : rounded < rows ? rounded : rows;
+    head->logit_stride = round_up(head->words, 16);
     const uint64_t chunk = head->chunk_rows, logits = chunk * head->logit_stride * element_bytes(t);
     const uint64_t scratch = align_bytes(t, t->kernels->norm_scratch_bytes(chunk, width));
     EO_TRY(add_bytes(t, "head.norm", chunk * width * element_bytes(t), EO_CATEGORY_HEAD, from, to, &head->norm));
@@ -378,7 +380,7 @@ uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t 
     if (!t->kernels->multiply_scratch_bytes)
         return 0;
     uint64_t bytes = linear_scratch_bytes(t, t->head.chunk_rows < rows ? t->head.chunk_rows : rows,
-                                          t->params.config.vocabulary, width);
+                                          t->head.words, width);
     for (int h = 0; h < 2; h++) {
         const struct half_shape *shape = &t->shape[h];
         bytes = max_u64(bytes, linear_scratch_bytes(t, rows, width, shape->mid_width));

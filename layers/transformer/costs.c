@@ -83,8 +83,8 @@ uint32_t eo_transformer_products(const eo_transformer *transformer, eo_product *
                    layers + (again ? p->recompute_blocks : 0), layers);
     }
     const uint64_t chunk = transformer->head.chunk_rows, last = rows % chunk;
-    add_linear(&list, &head_names, chunk, p->config.vocabulary, width, rows / chunk, rows / chunk);
+    add_linear(&list, &head_names, chunk, transformer->head.words, width, rows / chunk, rows / chunk);
     if (last)
-        add_linear(&list, &head_names, last, p->config.vocabulary, width, 1, 1);
+        add_linear(&list, &head_names, last, transformer->head.words, width, 1, 1);
     return list.count;
 }

@@ -85,6 +85,15 @@ static eo_status add_matrix(eo_transformer *t, uint32_t layer, const char *name,
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 
+/* Of the head's products: padded to their rows. An embedding of its own takes no part in a product. */
+static eo_status add_words(eo_transformer *t, uint32_t layer, const char *name, bool is_head)
+{
+    const eo_transformer_config *c = &t->params.config;
+    const uint64_t padding = is_head ? (t->head.words - c->vocabulary) * c->width : 0;
+    return eo_model_add_parameter(t->model, &(eo_parameter_params){
+        .layer = layer, .name = name, .dim_count = 2, .dims = {c->vocabulary, c->width}, .padding = padding}, NULL);
+}
+
 static eo_status add_half(eo_transformer *t, uint32_t layer, const struct half *half, uint32_t block)
 {
     const struct half_shape *shape = half_shape_of(t, half);
@@ -121,7 +130,7 @@ static eo_status describe_embedding(eo_transformer *t, uint32_t *layer)
     const eo_transformer_config *c = &t->params.config;
     const bool gpt2 = is_gpt2(t);
     EO_TRY(eo_model_add_layer(t->model, &(eo_layer_params){.name = "embedding"}, layer));
-    EO_TRY(add_matrix(t, *layer, gpt2 ? "wte.weight" : "model.embed_tokens.weight", c->vocabulary, c->width));
+    EO_TRY(add_words(t, *layer, gpt2 ? "wte.weight" : "model.embed_tokens.weight", c->tied_head));
     if (gpt2)
         EO_TRY(add_matrix(t, *layer, "wpe.weight", c->context, c->width));
     if (c->tied_head)
@@ -173,7 +182,7 @@ static eo_status describe_head(eo_transformer *t, uint32_t embedding)
     } else {
         EO_TRY(eo_model_add_layer(t->model, &(eo_layer_params){.name = "head"}, &use.layer));
         EO_TRY(add_final_norm(t, use.layer));
-        EO_TRY(add_matrix(t, use.layer, "lm_head.weight", c->vocabulary, c->width));
+        EO_TRY(add_words(t, use.layer, "lm_head.weight", true));
         head->norm_weight = 0;
         head->weight = gpt2 ? 2 : 1;
     }
@@ -183,7 +192,9 @@ static eo_status describe_head(eo_transformer *t, uint32_t embedding)
 
 eo_status eo_transformer_describe(eo_transformer *t)
 {
+    const uint64_t multiple = t->kernels->word_multiple;
     describe_shapes(t);
+    t->head.words = (t->params.config.vocabulary + multiple - 1) / multiple * multiple;
     uint32_t embedding = 0;
     EO_TRY(describe_embedding(t, &embedding));
     for (uint32_t block = 0; block < t->params.config.layer_count; block++)

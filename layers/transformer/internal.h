@@ -69,6 +69,7 @@ struct head {
     uint32_t position;
     uint32_t weight, norm_weight, norm_bias; /* places in its layer; norm_bias: GPT-2 */
     uint64_t chunk_rows;
+    uint64_t words; /* of the products: the vocabulary, and rows of zeros up to the kernels' multiple */
     uint64_t logit_stride; /* rows of logits begin on cache lines */
     uint32_t norm, stats, logits, losses, scratch; /* buffers of a chunk */
     uint32_t loss;         /* buffer: one double, the sum of the losses */

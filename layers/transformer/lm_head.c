@@ -2,6 +2,9 @@
  *
  * The head, over a chunk of tokens after the other: norm, logits, loss, and their gradients written over the logits, so
  * that logits of a chunk are all there ever is. In training it runs in its backward pass.
+ *
+ * Products have `words` rows of weights: behind the vocabulary's end weights are zeros, so logits and gradients are zeros
+ * there, and the loss, which is told the vocabulary, leaves them as they are.
  */
 #include "layers/transformer/internal.h"
 
@@ -66,7 +69,7 @@ static eo_status chunk_logits(const struct pass *pass, const struct chunk *chunk
         .a = operand_plain(chunk->norm, width),
         .b = operand_transposed(pass_weight(pass, head->weight), width),
         .m = chunk->rows,
-        .n = t->params.config.vocabulary,
+        .n = head->words,
         .k = width,
     });
 }
@@ -109,7 +112,7 @@ static eo_status chunk_first(const struct pass *pass, const struct chunk *chunk,
         .b = operand_plain(pass_weight(pass, t->head.weight), width),
         .m = chunk->rows,
         .n = width,
-        .k = t->params.config.vocabulary,
+        .k = t->head.words,
     });
 }
 
@@ -128,7 +131,7 @@ static eo_status chunk_gradients(const struct pass *pass, const struct chunk *ch
         .c_stride = width,
         .a = operand_transposed(chunk->logits, head->logit_stride),
         .b = operand_plain(chunk->norm, width),
-        .m = t->params.config.vocabulary,
+        .m = head->words,
         .n = width,
         .k = chunk->rows,
         .accumulate = accumulate,

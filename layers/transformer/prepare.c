@@ -78,7 +78,7 @@ static eo_status prepare_half(const eo_transformer *t, eo_team *team, const stru
 static eo_status prepare_head(const eo_transformer *t, eo_team *team)
 {
     const uint64_t rows = (uint64_t)t->params.batch * t->params.seq, chunk = t->head.chunk_rows, last = rows % chunk;
-    struct linear head = {.rows = chunk, .out = t->params.config.vocabulary, .in = t->params.config.width,
+    struct linear head = {.rows = chunk, .out = t->head.words, .in = t->params.config.width,
                           .out_stride = t->head.logit_stride, .in_stride = t->params.config.width,
                           .accumulates_weight = rows > chunk};
     EO_TRY(prepare_linear(t, team, &head));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "runtime/checkpoint/opened.h"
 #include "runtime/internal.h"
@@ -37,8 +38,6 @@ static eo_status check_parameter(const struct eo_checkpoint *checkpoint, const s
     dims_text(wanted->dims, wanted->dim_count, here, sizeof(here));
     SAME(strcmp(there, here) == 0, "%s is of another model: the dims of %s are %s there, %s here", checkpoint->path,
          is->name, there, here);
-    SAME(is->offset == wanted->offset, "%s has another layout: %s begins at %" PRIu64 " there, %" PRIu64 " here",
-         checkpoint->path, is->name, is->offset, wanted->offset);
     return EO_OK;
 }
 
@@ -91,7 +90,7 @@ eo_status eo_checkpoint_check(const eo_checkpoint *checkpoint, const eo_plan *pl
 struct load {
     struct eo_checkpoint *checkpoint;
     uint32_t layer, array;
-    uint64_t offset;  /* of the array's elements, in the layer */
+    uint64_t offset;  /* of the array's elements, in the checkpoint's layer: its paddings may be others */
     eo_status status; /* the first failure */
 };
 
@@ -108,7 +107,7 @@ static eo_status load_weights(struct eo_checkpoint *checkpoint, struct eo_runtim
 {
     for (uint32_t p = 0; p < rt->plan->parameter_count; p++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[p];
-        struct load load = {checkpoint, parameter->layer, 0, parameter->offset, EO_OK};
+        struct load load = {checkpoint, parameter->layer, 0, checkpoint->files[0].parameters[p].offset, EO_OK};
         EO_TRY(eo_weights_fill(rt, parameter->model_index, produce, &load));
         EO_TRY(load.status);
     }
@@ -118,9 +117,19 @@ static eo_status load_weights(struct eo_checkpoint *checkpoint, struct eo_runtim
 static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime *rt, uint32_t l, uint32_t k)
 {
     const struct checkpoint_range own = eo_checkpoint_state_range(rt->plan, l, rt->world->rank);
-    struct load load = {checkpoint, l, 1 + k, own.offset, EO_OK};
-    EO_TRY(eo_host_fill(rt, rt->shards.layers[l].state[k], 0, own.count, produce, &load));
-    return load.status;
+    const struct plan_layer *layer = &rt->plan->layers[l];
+    for (uint32_t p = layer->parameter_begin; p < layer->parameter_begin + layer->parameter_count; p++) {
+        const struct plan_parameter *parameter = &rt->plan->parameters[p];
+        const uint64_t begin = eo_max_u64(own.offset, parameter->offset);
+        const uint64_t end = eo_min_u64(own.offset + own.count, parameter->offset + parameter->element_count);
+        if (begin >= end)
+            continue;
+        struct load load = {checkpoint, l, 1 + k,
+                            checkpoint->files[0].parameters[p].offset + (begin - parameter->offset), EO_OK};
+        EO_TRY(eo_host_fill(rt, rt->shards.layers[l].state[k] + (begin - own.offset), 0, end - begin, produce, &load));
+        EO_TRY(load.status);
+    }
+    return EO_OK;
 }
 
 static eo_status load(struct eo_checkpoint *checkpoint, struct eo_runtime *rt)

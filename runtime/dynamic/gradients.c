@@ -78,7 +78,7 @@ eo_status eo_dynamic_reduce(struct eo_runtime *rt, uint32_t position)
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         if (gradients[k])
-            eo_dynamic_copy(rt, input + parameter->offset * size, gradients[k], parameter->element_count * size);
+            eo_dynamic_copy(rt, input + parameter->offset * size, gradients[k], parameter->room * size);
         eo_dynamic_give(rt, EO_QUEUE_COMPUTE, &gradients[k]);
     }
     for (uint32_t z = 0; z < p->zero_count; z++) {

@@ -221,7 +221,7 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
     for (uint32_t k = 0; !layer->frozen && k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         void **gradient = &rt->views.positions[position].gradients[k];
-        const uint64_t bytes = parameter->element_count * eo_dtype_bytes(rt->plan->params.reduce_dtype);
+        const uint64_t bytes = parameter->room * eo_dtype_bytes(rt->plan->params.reduce_dtype);
         if (eo_dynamic_gets_gradient(rt, position, parameter))
             EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, bytes, parameter->name, gradient));
     }
@@ -230,7 +230,7 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         if (eo_dynamic_gets_gradient(rt, position, parameter))
             rt->device->ops->zero(rt->device, rt->views.positions[position].gradients[k],
-                                  parameter->element_count * eo_dtype_bytes(rt->plan->params.reduce_dtype));
+                                  parameter->room * eo_dtype_bytes(rt->plan->params.reduce_dtype));
     }
     return EO_OK;
 }

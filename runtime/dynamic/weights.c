@@ -87,7 +87,7 @@ eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool back
     void **const first = rt->views.positions[layer->first_position].weights;
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
-        const uint64_t bytes = parameter->element_count * size;
+        const uint64_t bytes = parameter->room * size;
         EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, bytes, parameter->name, &first[k]));
         eo_dynamic_copy(rt, first[k], (const char *)group->output + parameter->offset * size, bytes);
     }

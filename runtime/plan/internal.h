@@ -28,6 +28,7 @@ struct plan_parameter {
     uint32_t dim_count;
     uint64_t dims[EO_DIMS_MAX];
     uint64_t element_count;
+    uint64_t room; /* elements: with the trainer's padding behind it */
     uint64_t offset; /* element of the flat layer */
     bool no_weight_decay;
 };

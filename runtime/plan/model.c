@@ -149,11 +149,14 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
                    "parameter '%s' has more than 2^44 elements", parameter.name);
         parameter.dims[i] = params->dims[i];
     }
+    EO_REQUIRE(log, params->padding <= LAYER_ELEMENTS_MAX, "parameter '%s' has a padding of more than 2^44 elements",
+               parameter.name);
     EO_TRY(grow((void **)&model->parameters, &model->parameter_capacity, model->parameter_count,
                 sizeof(parameter)));
     EO_TRY(take_name(&model->log, &model->parameter_names, model->parameters, sizeof(parameter), parameter.name, "parameters"));
     parameter.dim_count = params->dim_count;
     parameter.element_count = count;
+    parameter.padding = params->padding;
     parameter.index = model->layers[params->layer].parameter_count++;
     model->parameters[model->parameter_count] = parameter;
     model->element_count += count;
@@ -281,6 +284,7 @@ eo_status eo_model_parameter(const eo_model *model, uint32_t parameter, eo_param
         .layer = p->layer,
         .dim_count = p->dim_count,
         .element_count = p->element_count,
+        .padding = p->padding,
         .no_weight_decay = p->no_weight_decay,
         .frozen = model->layers[p->layer].frozen,
     };

@@ -120,6 +120,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         const struct plan_parameter *parameter = &plan->parameters[i];
         hash = mix(mix(eo_hash64_more(hash, parameter->name, strlen(parameter->name)), parameter->offset),
                    parameter->element_count);
+        if (parameter->room != parameter->element_count)
+            hash = mix(hash, parameter->room);
         for (uint32_t d = 0; d < parameter->dim_count; d++)
             hash = mix(hash, parameter->dims[d]);
         hash = mix(hash, parameter->no_weight_decay);

@@ -115,7 +115,7 @@ static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
         to->element_count = from->element_count;
         to->no_weight_decay = from->no_weight_decay;
         plan->parameter_of_model[p] = index;
-        counts[index] = from->element_count;
+        counts[index] = to->room = from->element_count + from->padding;
         plan->element_count += from->element_count;
     }
     for (uint32_t l = 0; l < plan->layer_count && status >= 0; l++) {

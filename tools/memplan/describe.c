@@ -20,6 +20,7 @@ struct description {
     uint64_t rows, element_bytes;    /* tokens of a micro-batch; of an activation */
     uint64_t q, kv;                  /* widths of queries, and of keys */
     uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch, product_scratch;
+    uint64_t chunk, logits, word_padding; /* of the head: tokens, bytes, elements */
     uint32_t position;
     bool recompute;                  /* of the block at hand */
 };
@@ -46,6 +47,17 @@ static uint64_t row_bytes(const eo_plan *plan, uint32_t row_count, const char *n
     return 0;
 }
 
+static eo_status find_padding(struct description *d, const eo_model *model)
+{
+    const char *name = d->config->tied_head ? "model.embed_tokens.weight" : "lm_head.weight";
+    eo_parameter_info head;
+    uint32_t index;
+    EO_TRY(eo_model_find_parameter(model, name, &index));
+    EO_TRY(eo_model_parameter(model, index, &head));
+    d->word_padding = head.padding;
+    return EO_OK;
+}
+
 /* One block of the layers with this attention and the widest MLP, as halves; its rows under the names that the layers give
  * them. */
 static eo_status find_scratch(struct description *d)
@@ -64,13 +76,15 @@ static eo_status find_scratch(struct description *d)
         .dtype = s->dtype, .reduce_dtype = s->reduce_dtype, .device = s->device};
     const struct tool_plan_params params = tool_plan_params_of(&one, &shape, d->log);
     EO_TRY(eo_transformer_create(&transformer, &params.transformer));
-    const eo_status status = eo_plan_create(&plan, eo_transformer_model(transformer), &params.plan);
+    eo_status status = eo_plan_create(&plan, eo_transformer_model(transformer), &params.plan);
     if (status >= 0) {
         eo_plan_summary summary;
         eo_plan_get_summary(plan, &summary);
         d->forward_scratch = row_bytes(plan, summary.row_count, "block.0.attention.forward_scratch");
         d->attention_scratch = row_bytes(plan, summary.row_count, "block.0.attention.scratch");
         d->head_scratch = row_bytes(plan, summary.row_count, "head.scratch");
+        d->chunk = row_bytes(plan, summary.row_count, "head.losses") / sizeof(float);
+        d->logits = row_bytes(plan, summary.row_count, "head.logits");
         d->embedding_scratch = row_bytes(plan, summary.row_count, "embedding.scratch");
         d->product_scratch = row_bytes(plan, summary.row_count, "product_scratch");
         /* An MLP's is the gradient of what is widest in it, and what the norm's kernel asks for. */
@@ -78,11 +92,20 @@ static eo_status find_scratch(struct description *d)
                           align_up(d->rows * max_u64(mlp, d->config->width) * d->element_bytes);
         eo_plan_destroy(&plan);
     }
+    if (status >= 0)
+        status = find_padding(d, eo_transformer_model(transformer));
     eo_transformer_destroy(&transformer);
     return status;
 }
 
 /* --- parameters --------------------------------------------------------------------------------------------------- */
+
+static eo_status add_words(struct description *d, uint32_t layer, const char *name, bool is_head)
+{
+    return eo_model_add_parameter(d->model, &(eo_parameter_params){
+        .layer = layer, .name = name, .dim_count = 2, .dims = {d->config->vocabulary, d->config->width},
+        .padding = is_head ? d->word_padding : 0}, NULL);
+}
 
 static eo_status add_parameter(struct description *d, uint32_t layer, const char *name, uint64_t a, uint64_t b, uint64_t e)
 {
@@ -278,7 +301,7 @@ static eo_status add_embedding(struct description *d, uint32_t *layer)
     const struct tool_model_config *c = d->config;
     static const uint32_t table[] = {0};
     EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = "embedding"}, layer));
-    EO_TRY(add_parameter(d, *layer, "model.embed_tokens.weight", c->vocabulary, c->width, 0));
+    EO_TRY(add_words(d, *layer, "model.embed_tokens.weight", c->tied_head));
     if (c->tied_head)
         EO_TRY(add_parameter(d, *layer, "model.norm.weight", c->width, 0, 0));
     return eo_model_add_position(d->model, &(eo_position_params){
@@ -293,18 +316,17 @@ static eo_status add_head(struct description *d, uint32_t embedding)
     if (!c->tied_head) {
         EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = "head"}, &layer));
         EO_TRY(add_parameter(d, layer, "model.norm.weight", c->width, 0, 0));
-        EO_TRY(add_parameter(d, layer, "lm_head.weight", c->vocabulary, c->width, 0));
+        EO_TRY(add_words(d, layer, "lm_head.weight", true));
     }
     EO_TRY(eo_model_add_position(d->model, &(eo_position_params){
         .layer = layer, .name = "head", .forward_in_backward = true}, &d->position));
     const eo_moment from = {EO_PASS_RECOMPUTE, d->position}, to = {EO_PASS_BACKWARD, d->position};
-    const uint64_t chunk = (d->rows + d->settings->head_chunks - 1) / d->settings->head_chunks;
-    const uint64_t stride = ((uint64_t)c->vocabulary + 15) / 16 * 16, stream = d->rows * c->width * d->element_bytes;
+    const uint64_t chunk = d->chunk, stream = d->rows * c->width * d->element_bytes;
     EO_TRY(add_row(d, "head.input", stream, EO_CATEGORY_ACTIVATION, (eo_moment){EO_PASS_FORWARD, last}, to));
     EO_TRY(add_row(d, "stream.gradient", stream, EO_CATEGORY_SCRATCH, from, (eo_moment){EO_PASS_BACKWARD, 0}));
     EO_TRY(add_row(d, "head.norm", chunk * c->width * d->element_bytes, EO_CATEGORY_HEAD, from, to));
     EO_TRY(add_row(d, "head.norm_stats", 2 * chunk * sizeof(float), EO_CATEGORY_HEAD, from, to));
-    EO_TRY(add_row(d, "head.logits", chunk * stride * d->element_bytes, EO_CATEGORY_HEAD, from, to));
+    EO_TRY(add_row(d, "head.logits", d->logits, EO_CATEGORY_HEAD, from, to));
     EO_TRY(add_row(d, "head.losses", chunk * sizeof(float), EO_CATEGORY_HEAD, from, to));
     EO_TRY(add_row(d, "head.loss", sizeof(double), EO_CATEGORY_HEAD, from, to));
     return add_row(d, "head.scratch", d->head_scratch, EO_CATEGORY_HEAD, from, to);

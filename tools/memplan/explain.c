@@ -11,7 +11,7 @@
 #include "tools/memplan/report.h"
 
 struct numbers {
-    uint64_t b, s, tokens, e, r, h, q, kv, a, k, d, f, fe, used, experts, v, pieces, chunk, slots, w, g;
+    uint64_t b, s, tokens, e, r, h, q, kv, a, k, d, f, fe, used, experts, v, pieces, chunk, chunk_128, slots, w, g;
 };
 
 struct formula {
@@ -42,6 +42,12 @@ VALUE(head_norm_bytes, n->chunk * n->h * n->e)
 VALUE(head_stats_bytes, n->chunk * 2 * 4)
 VALUE(logits_bytes, n->chunk * ((n->v + 15) / 16 * 16) * n->e)
 VALUE(losses_bytes, n->chunk * 4)
+/* Of a GPU's kernels, where a chunk has 128 tokens or more. */
+VALUE(head_norm_128_bytes, n->chunk_128 * n->h * n->e)
+VALUE(head_stats_128_bytes, n->chunk_128 * 2 * 4)
+VALUE(logits_64_bytes, n->chunk * ((n->v + 63) / 64 * 64) * n->e)
+VALUE(logits_128_bytes, n->chunk_128 * ((n->v + 63) / 64 * 64) * n->e)
+VALUE(losses_128_bytes, n->chunk_128 * 4)
 VALUE(token_bytes, n->slots * n->tokens * 4)
 VALUE(rope_bytes, n->s * n->d * 4)
 VALUE(gathered_norm_bytes, n->w * 5 * 8)
@@ -54,6 +60,11 @@ static const struct formula formulas[] = {
     {"head.norm_stats", "ceil(b s / pieces) 2 4", head_stats_bytes},
     {"head.logits", "ceil(b s / pieces) roundup16(V) e", logits_bytes},
     {"head.losses", "ceil(b s / pieces) 4", losses_bytes},
+    {"head.norm", "roundup128(b s / pieces) h e", head_norm_128_bytes},
+    {"head.norm_stats", "roundup128(b s / pieces) 2 4", head_stats_128_bytes},
+    {"head.logits", "ceil(b s / pieces) roundup64(V) e", logits_64_bytes},
+    {"head.logits", "roundup128(b s / pieces) roundup64(V) e", logits_128_bytes},
+    {"head.losses", "roundup128(b s / pieces) 4", losses_128_bytes},
     {"stream.gradient", "b s h e", stream_bytes},
     {"tokens", "slots b s 4", token_bytes},
     {"targets", "slots b s 4", token_bytes},
@@ -306,6 +317,7 @@ void tool_report_explain(FILE *out, const struct tool_memplan_view *view)
         .v = c->vocabulary, .pieces = s->head_chunks, .slots = s->graph ? s->micro_batches : 1, .w = s->ranks,
         .g = view->memplan->summary.params.shard_group};
     n.chunk = (n.tokens + s->head_chunks - 1) / s->head_chunks;
+    n.chunk_128 = (n.chunk + 127) / 128 * 128;
     print_numbers(out, view, &n);
     print_shards(out, view);
     struct group *groups = calloc(m->summary.row_count + 1, sizeof(*groups));
