@@ -222,8 +222,9 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     char culprit[EO_NAME_MAX + 64];
     find_culprit(rt, step, culprit, sizeof(culprit));
     return eo_runtime_fail(rt, EO_ERR_NOT_FINITE,
-                           "step %llu: the gradient norm is not finite (%s); the weights are unchanged",
-                           (unsigned long long)step, culprit);
+                           "step %llu: the gradient norm is not finite (%s); %s", (unsigned long long)step, culprit,
+                           step == rt->steps.newest ? "the weights are unchanged"
+                                                    : "it left the weights unchanged, and later steps went on from there");
 }
 
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last)
