@@ -124,12 +124,10 @@ static void cudnn_release(struct eo_cuda_team *team, void *opaque)
     free(state);
 }
 
-/* With the first plan: fp32 models never load cuDNN. */
 static eo_status need_handle(struct eo_cuda_team *team)
 {
     if (team->cudnn)
         return EO_OK;
-    EO_TRY(eo_cudnn_load(&team->log));
     cudnnHandle_t handle = NULL;
     CUDNN_TRY(team, cudnnCreate(&handle), "cudnnCreate");
     team->cudnn = handle;
@@ -140,6 +138,7 @@ static eo_status cudnn_prepare(struct eo_cuda_team *team, struct eo_types types,
                                const struct eo_attention_shape *shape, void **out)
 {
     (void)types;
+    EO_TRY(eo_cudnn_load(&team->log)); /* here, so that fp32 models never load it */
     if (cudnnGetVersion() < CUDNN_LEAST) {
         eo_layers_log(&team->log, EO_LOG_WARN,
                       "cudnn: version %zu is loaded, but %d (9.8.0) or newer is needed: older ones cannot describe a device, and "
