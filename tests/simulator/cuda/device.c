@@ -369,7 +369,8 @@ static CUresult sim_cuMemMap(CUdeviceptr at, size_t bytes, size_t offset, CUmemG
         DRIVER_END(CUDA_ERROR_INVALID_VALUE);
     if (!sim_map(at, bytes))
         DRIVER_END(CUDA_ERROR_OUT_OF_MEMORY);
-    memset(sim_host_alias((void *)(uintptr_t)at), 0xff, bytes);
+    if (!sim.config.untouched)
+        memset(sim_host_alias((void *)(uintptr_t)at), 0xff, bytes);
     struct sim_memory *memory = sim_alloc(sizeof(*memory));
     *memory = (struct sim_memory){.next = sim.memory, .kind = SIM_MAPPED, .device = physical->device, .at = at,
                                   .bytes = bytes, .mapped_bytes = bytes, .physical = physical};

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 enum { PAGE = 4096 };
-#define DEVICE_SPAN ((uint64_t)1 << 34) /* addresses of one device */
+#define DEVICE_SPAN (sim.config.untouched ? (uint64_t)1 << 38 : (uint64_t)1 << 34) /* addresses of one device */
 
 static char *shade, *bytes_base; /* reserved once in the process */
 
@@ -99,7 +99,8 @@ struct sim_memory *sim_memory_new(enum sim_memory_kind kind, uint32_t device, ui
             return NULL;
         }
     }
-    memset(sim_host_alias((void *)at), 0xff, mapped);
+    if (!sim.config.untouched)
+        memset(sim_host_alias((void *)at), 0xff, mapped);
     struct sim_memory *memory = sim_alloc(sizeof(*memory));
     memory->kind = kind;
     memory->device = device;

@@ -92,6 +92,8 @@ struct sim_config {
     uint32_t slow_operation; /* the n-th operation of rank slow_rank that is issued (from 1) begins so much later */
     uint32_t slow_rank;
     uint64_t slow_ns;
+    bool untouched; /* new memory is not filled, and a device has 256 GiB of addresses: for programs that look only at what
+                       is issued. The same in all runs of a process */
 };
 
 /* Forgets everything and begins anew. Between tests; no other thread may be in a call. */

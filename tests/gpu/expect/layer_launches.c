@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the kernels of layers/cuda launch and touch. Operands are taken to be aligned, as in the plan.
+ */
+#include "layers/cuda/kernels.h"
+
+#include "tests/gpu/expect/launch_list.h"
+
+enum { WARP = 32, ROW_THREADS = 256, NORM_THREADS = 512, FINISH_COLUMNS = 32, FINISH_PARTS = 8, LOSS_THREADS = 512 };
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t lanes_of(eo_dtype dtype, uint64_t width)
+{
+    const uint64_t lanes = dtype == EO_DTYPE_BF16 ? 8 : 4;
+    return width % lanes == 0 ? lanes : 1;
+}
+
+static uint32_t row_threads(uint64_t packs, uint32_t most)
+{
+    return (uint32_t)least(launch_div_up(packs, WARP) * WARP, most);
+}
+
+/* Rows by pieces of a row, a pack of elements a thread. */
+static cudaError_t by_rows(cudaStream_t stream, const char *group, const char *kernel, eo_dtype dtype, uint64_t rows,
+                           uint64_t width, uint64_t read, uint64_t written)
+{
+    const uint64_t packs = width / lanes_of(dtype, width);
+    const uint32_t threads = row_threads(packs, ROW_THREADS);
+    return launch_note(stream, (struct launch){
+        .group = group, .kernel = kernel, .read = read, .written = written, .must = read + written,
+        .blocks = rows * launch_div_up(packs, threads), .threads = threads, .round_trips = 1});
+}
+
+/* columns.cuh: the sum of `parts` rows of partial sums, for `width` columns in all. */
+static cudaError_t finish_columns(cudaStream_t stream, const char *group, eo_dtype dtype, uint64_t parts, uint64_t width)
+{
+    return launch_note(stream, (struct launch){
+        .group = group, .kernel = "finish_columns_kernel", .read = parts * width * sizeof(float),
+        .written = launch_bytes(dtype, width), .blocks = launch_div_up(width, FINISH_COLUMNS),
+        .threads = FINISH_COLUMNS * FINISH_PARTS, .shared_bytes = FINISH_COLUMNS * FINISH_PARTS * sizeof(float),
+        .round_trips = (double)launch_div_up(launch_div_up(parts, FINISH_PARTS), 4), .barriers = 1});
+}
+
+/* ---- elementwise.cu ---- */
+
+cudaError_t eo_cuda_residual_add(const struct eo_residual *r, cudaStream_t stream)
+{
+    const uint64_t all = launch_bytes(r->types.compute, r->rows * r->width);
+    return by_rows(stream, "residual sums", "residual_kernel", r->types.compute, r->rows, r->width,
+                   2 * all + (r->bias ? launch_bytes(r->types.compute, r->width) : 0), all);
+}
+
+cudaError_t eo_cuda_column_sums(const struct eo_column_sums *s, cudaStream_t stream)
+{
+    enum { SUM_ROWS = 8, SUM_COLUMNS = 32 };
+    const uint64_t most = least(s->rows, EO_CUDA_COLUMN_PARTS), wanted = least(launch_div_up(s->rows, 8 * SUM_ROWS), most);
+    const uint64_t part_rows = launch_div_up(s->rows, wanted), parts = launch_div_up(s->rows, part_rows);
+    const uint64_t lanes = lanes_of(s->types.compute, s->width);
+    const uint64_t read = launch_bytes(s->types.compute, s->rows * s->width);
+    const cudaError_t error = launch_note(stream, (struct launch){
+        .group = "column sums", .kernel = "column_sums_kernel", .read = read,
+        .written = parts * s->width * sizeof(float), .must = read + launch_bytes(s->types.gradient, s->width),
+        .blocks = launch_div_up(s->width, SUM_COLUMNS * lanes) * parts, .threads = SUM_COLUMNS * SUM_ROWS,
+        .shared_bytes = (uint32_t)(SUM_COLUMNS * SUM_ROWS * (lanes + 1) * sizeof(float)),
+        .round_trips = (double)launch_div_up(launch_div_up(part_rows, SUM_ROWS), 4), .barriers = 1});
+    return error == cudaSuccess ? finish_columns(stream, "column sums", s->types.gradient, parts, s->width) : error;
+}
+
+cudaError_t eo_cuda_gelu_forward(const struct eo_gelu *g, cudaStream_t stream)
+{
+    const uint64_t all = launch_bytes(g->types.compute, g->rows * g->width);
+    return by_rows(stream, "activations", "gelu_forward_kernel", g->types.compute, g->rows, g->width,
+                   all + (g->bias ? launch_bytes(g->types.compute, g->width) : 0), all);
+}
+
+cudaError_t eo_cuda_swiglu_forward(const struct eo_swiglu *s, cudaStream_t stream)
+{
+    const uint64_t all = launch_bytes(s->types.compute, s->rows * s->width);
+    return by_rows(stream, "activations", "swiglu_forward_kernel", s->types.compute, s->rows, s->width, 2 * all, all);
+}
+
+cudaError_t eo_cuda_swiglu_backward(const struct eo_swiglu *s, cudaStream_t stream)
+{
+    const uint64_t all = launch_bytes(s->types.compute, s->rows * s->width);
+    return by_rows(stream, "activations", "swiglu_backward_kernel", s->types.compute, s->rows, s->width, 3 * all, 2 * all);
+}
+
+cudaError_t eo_cuda_rotate(const struct eo_rotation *r, cudaStream_t stream)
+{
+    const uint64_t width = (uint64_t)r->head_count * r->head_size, all = launch_bytes(r->types.compute, r->rows * width);
+    return by_rows(stream, "rotary positions", "rotate_kernel", r->types.compute, r->rows, width / 2,
+                   all + (uint64_t)r->seq * r->head_size * sizeof(float), all);
+}
+
+cudaError_t eo_cuda_epilogue(const struct eo_multiply *p, cudaStream_t stream)
+{
+    const uint64_t all = launch_bytes(p->types.compute, p->m * p->n);
+    const bool gelu = p->epilogue == EO_EPILOGUE_BIAS_GELU, slope = p->epilogue == EO_EPILOGUE_GELU_GRADIENT;
+    return by_rows(stream, "activations", "epilogue_kernel", p->types.compute, p->m, p->n,
+                   all + (slope ? all : launch_bytes(p->types.compute, p->n)), gelu ? 2 * all : all);
+}
+
+cudaError_t eo_cuda_check_finite(uint32_t *flag, const void *values, uint64_t count, eo_dtype dtype, cudaStream_t stream)
+{
+    (void)flag, (void)values;
+    return by_rows(stream, "other", "finite_kernel", dtype, 1, count, launch_bytes(dtype, count), 0);
+}
+
+/* ---- norms.cu ---- */
+
+static cudaError_t norm_rows(const struct eo_norm *n, bool again, cudaStream_t stream)
+{
+    const eo_dtype dtype = n->types.compute;
+    const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
+    const uint64_t vectors = launch_bytes(dtype, n->width) * (uint64_t)(1 + n->centered + (n->branch_bias != NULL));
+    const uint64_t packs = n->width / lanes_of(dtype, n->width);
+    const uint32_t threads = row_threads(packs, ROW_THREADS);
+    const uint64_t read = (n->branch ? 2 : 1) * all + vectors + (again ? stats : 0);
+    const uint64_t written = (n->branch ? 2 : 1) * all + (again ? 0 : stats);
+    return launch_note(stream, (struct launch){
+        .group = "norms forward", .kernel = again ? "norm_again_kernel" : "norm_forward_kernel", .read = read,
+        .written = written, .must = read + written, .blocks = n->rows, .threads = threads,
+        .shared_bytes = again ? 0 : (uint32_t)(launch_div_up(packs, threads) * threads * lanes_of(dtype, n->width) *
+                                               sizeof(float)),
+        .round_trips = 2, .barriers = again ? 0 : 1 + n->centered});
+}
+
+cudaError_t eo_cuda_norm_forward(const struct eo_norm *n, cudaStream_t stream)
+{
+    return norm_rows(n, false, stream);
+}
+
+cudaError_t eo_cuda_norm_again(const struct eo_norm *n, cudaStream_t stream)
+{
+    return norm_rows(n, true, stream);
+}
+
+cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t stream)
+{
+    const eo_dtype dtype = n->types.compute;
+    const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
+    const uint64_t block_rows = launch_div_up(n->rows, EO_CUDA_NORM_BLOCKS), blocks = launch_div_up(n->rows, block_rows);
+    const uint64_t kinds = n->centered ? 2 : 1, packs = n->width / lanes_of(dtype, n->width);
+    const uint32_t threads = row_threads(packs, NORM_THREADS);
+    const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats + launch_bytes(dtype, n->width);
+    const uint64_t sums = kinds * n->width;
+    cudaError_t error = launch_note(stream, (struct launch){
+        .group = "norms backward", .kernel = "norm_backward_kernel", .read = read,
+        .written = all + blocks * sums * sizeof(float),
+        .must = read + all + launch_bytes(n->types.gradient, sums), .blocks = blocks, .threads = threads,
+        .shared_bytes = (uint32_t)(launch_div_up(packs, threads) * threads * lanes_of(dtype, n->width) * kinds *
+                                   sizeof(float)),
+        /* a row: what is summed, the sum, then skip and the rest again */
+        .round_trips = 2 * (double)block_rows, .barriers = (double)block_rows});
+    for (uint64_t i = 0; i < kinds && error == cudaSuccess; i++)
+        error = finish_columns(stream, "norms backward", n->types.gradient, blocks, n->width);
+    return error;
+}
+
+/* ---- head_norms.cu: a warp a head ---- */
+
+cudaError_t eo_cuda_head_norm_forward(const struct eo_head_norm *n, cudaStream_t stream)
+{
+    enum { WARPS = 8 };
+    const uint64_t heads = n->head_count[0] + n->head_count[1];
+    const uint64_t all = launch_bytes(n->types.compute, n->rows * (heads * n->head_size + n->copied));
+    return launch_note(stream, (struct launch){
+        .group = "norms of heads", .kernel = "head_norm_forward_kernel", .read = all, .written = all, .must = 2 * all,
+        .blocks = launch_div_up(n->rows * (heads + (n->copied != 0)), WARPS), .threads = WARPS * WARP, .round_trips = 2});
+}
+
+cudaError_t eo_cuda_head_norm_backward(const struct eo_head_norm_gradient *n, cudaStream_t stream)
+{
+    enum { WARPS = 16 };
+    const uint64_t heads = n->head_count[0] + n->head_count[1], parts = eo_head_norm_parts(n->rows);
+    const uint64_t all = launch_bytes(n->types.compute, n->rows * heads * n->head_size);
+    const uint64_t sums = 2 * parts * n->head_size * sizeof(float);
+    return launch_note(stream, (struct launch){
+        .group = "norms of heads", .kernel = "head_norm_backward_kernel", .read = 2 * all, .written = all + sums,
+        .must = 3 * all + sums, .blocks = parts, .threads = WARPS * WARP, .shared_bytes = 47 << 10,
+        .round_trips = 3 * (double)launch_div_up(eo_head_norm_part_rows(n->rows) * heads, WARPS)});
+}
+
+cudaError_t eo_cuda_head_norm_weights(const struct eo_head_norm_weights *w, cudaStream_t stream)
+{
+    cudaError_t error = cudaSuccess;
+    for (int k = 0; k < 2 && error == cudaSuccess; k++)
+        error = finish_columns(stream, "norms of heads", w->types.gradient, eo_head_norm_parts(w->rows), w->head_size);
+    return error;
+}
+
+/* ---- embeddings.cu ---- */
+
+cudaError_t eo_cuda_embedding_forward(const struct eo_embedding *e, cudaStream_t stream)
+{
+    const uint64_t all = launch_bytes(e->types.compute, e->rows * e->width);
+    const uint64_t positions = e->position_table ? launch_bytes(e->types.compute, (uint64_t)e->seq * e->width) : 0;
+    return by_rows(stream, "embedding", "embedding_kernel", e->types.compute, e->rows, e->width,
+                   all + positions + e->rows * sizeof(int32_t), all);
+}
+
+/* Rows of the same token are read one after the other by one block: RUN stands for the most frequent token's. */
+cudaError_t eo_cuda_embedding_backward(const struct eo_embedding_gradient *e, cudaStream_t stream)
+{
+    enum { THREADS = 256, UNROLLED = 8 };
+    const eo_dtype dtype = e->types.compute, gradient = e->types.gradient;
+    const uint64_t all = launch_bytes(dtype, e->rows * e->width), ids = e->rows * sizeof(int32_t);
+    const uint64_t table = launch_bytes(gradient, e->vocabulary * e->width), run = launch_div_up(e->rows, 32);
+    const uint64_t positions = e->position_gradient ? launch_bytes(gradient, e->positions * e->width) : 0;
+    const uint64_t packs = e->width / lanes_of(dtype, e->width), hit = least(e->rows, e->vocabulary);
+    const uint32_t threads = row_threads(packs, ROW_THREADS);
+    launch_note(stream, (struct launch){.group = "embedding", .kernel = "memset", .written = table,
+                                        .must = table + all + ids + positions, .blocks = 1024, .threads = THREADS});
+    launch_note(stream, (struct launch){.group = "embedding", .kernel = "order_kernel", .read = ids, .written = ids,
+                                        .blocks = launch_div_up(e->rows, THREADS), .threads = THREADS,
+                                        .round_trips = (double)launch_div_up(e->rows, THREADS),
+                                        .barriers = 2 * (double)launch_div_up(e->rows, THREADS)});
+    const cudaError_t error = launch_note(stream, (struct launch){
+        .group = "embedding", .kernel = "token_gradient_kernel", .read = all + 2 * ids,
+        .written = launch_bytes(gradient, hit * e->width), .blocks = e->rows * launch_div_up(packs, threads),
+        .threads = threads, .round_trips = 4 + (double)run / UNROLLED / 16});
+    if (error != cudaSuccess || !positions)
+        return error;
+    return launch_note(stream, (struct launch){
+        .group = "embedding", .kernel = "position_gradient_kernel", .read = all, .written = positions,
+        .blocks = e->positions * launch_div_up(packs, threads), .threads = threads,
+        .round_trips = (double)(e->rows / e->seq)});
+}
+
+/* ---- losses.cu ---- */
+
+cudaError_t eo_cuda_cross_entropy(const struct eo_loss *l, cudaStream_t stream)
+{
+    const uint64_t all = launch_bytes(l->types.compute, l->rows * l->vocabulary), row = l->rows * sizeof(float);
+    const double packs = (double)launch_div_up(l->vocabulary, LOSS_THREADS * lanes_of(l->types.compute, l->stride));
+    launch_note(stream, (struct launch){
+        .group = "head", .kernel = "cross_entropy_kernel", .read = all + row, .written = (l->backward ? all : 0) + row,
+        .must = (l->backward ? 2 : 1) * all + 2 * row + sizeof(double), .blocks = l->rows, .threads = LOSS_THREADS,
+        .round_trips = l->backward ? 2 * packs : packs, .barriers = 2});
+    return launch_note(stream, (struct launch){
+        .group = "head", .kernel = "loss_sum_kernel", .read = row, .written = sizeof(double), .blocks = 1,
+        .threads = 1024, .round_trips = (double)launch_div_up(l->rows, 1024), .barriers = 10});
+}
+
+cudaError_t eo_cuda_loss_add(double *to, const double *loss, double factor, cudaStream_t stream)
+{
+    (void)to, (void)loss, (void)factor;
+    return launch_note(stream, (struct launch){.group = "other", .kernel = "loss_add_kernel", .read = 16, .written = 8,
+                                               .must = 24, .blocks = 1, .threads = 1, .round_trips = 1});
+}
+
+/* ---- softmax.cu: attention by products over blocks of queries ---- */
+
+cudaError_t eo_cuda_softmax_forward(const struct eo_cuda_softmax *s, cudaStream_t stream)
+{
+    const uint64_t count = (uint64_t)s->heads * s->queries * s->keys, sums = (uint64_t)s->heads * s->queries * 4;
+    return launch_note(stream, (struct launch){
+        .group = "attention", .kernel = "softmax_forward_kernel", .read = count * sizeof(float),
+        .written = launch_bytes(s->dtype, count) + sums, .must = count * sizeof(float) + launch_bytes(s->dtype, count) + sums,
+        .blocks = (uint64_t)s->heads * s->queries, .threads = ROW_THREADS,
+        .round_trips = 3 * (double)launch_div_up(s->keys, ROW_THREADS), .barriers = 2});
+}
+
+cudaError_t eo_cuda_softmax_backward(const struct eo_cuda_softmax_gradient *g, cudaStream_t stream)
+{
+    const struct eo_cuda_softmax *s = &g->softmax;
+    const uint64_t rows = (uint64_t)s->heads * s->queries, count = rows * s->keys;
+    const uint64_t read = 2 * count * sizeof(float) + launch_bytes(s->dtype, 2 * rows * g->head_size) + rows * 4;
+    const uint64_t written = launch_bytes(s->dtype, 2 * count);
+    return launch_note(stream, (struct launch){
+        .group = "attention", .kernel = "softmax_backward_kernel", .read = read, .written = written,
+        .must = read + written, .blocks = rows, .threads = ROW_THREADS,
+        .round_trips = 1 + (double)launch_div_up(s->keys, ROW_THREADS), .barriers = 1});
+}
+
+cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, uint64_t rows, uint64_t width,
+                                eo_dtype dtype, cudaStream_t stream)
+{
+    (void)to, (void)stride, (void)from;
+    return by_rows(stream, "attention", "narrow_rows_kernel", EO_DTYPE_FP32, rows, width, rows * width * sizeof(float),
+                   launch_bytes(dtype, rows * width));
+}
+
+#define LOADED(name) cudaError_t eo_cuda_load_##name(void) { return cudaSuccess; }
+LOADED(elementwise)
+LOADED(embeddings)
+LOADED(head_norms)
+LOADED(losses)
+LOADED(norms)
+LOADED(softmax)

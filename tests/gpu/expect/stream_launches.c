@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the kernels of streams/cuda launch and touch.
+ */
+#include "streams/cuda/collective_kernels.h"
+#include "streams/cuda/kernels.h"
+
+#include "tests/gpu/expect/launch_list.h"
+
+enum { THREADS = 256, TILE = 4 * THREADS };
+
+cudaError_t eo_cuda_kernels_load(void) { return cudaSuccess; }
+cudaError_t eo_cuda_sum_load(void) { return cudaSuccess; }
+
+static cudaError_t by_elements(cudaStream_t stream, const char *group, const char *kernel, uint64_t count, uint64_t read,
+                               uint64_t written)
+{
+    return launch_note(stream, (struct launch){
+        .group = group, .kernel = kernel, .read = read, .written = written, .must = read + written,
+        .blocks = launch_div_up(count, TILE), .threads = THREADS, .round_trips = 1});
+}
+
+cudaError_t eo_cuda_fill(void *memory, uint32_t pattern, uint64_t bytes, cudaStream_t stream)
+{
+    (void)memory, (void)pattern;
+    return by_elements(stream, "other", "fill_kernel", bytes / 4, 0, bytes);
+}
+
+cudaError_t eo_cuda_cast_bf16(uint16_t *to, const float *from, uint64_t count, cudaStream_t stream)
+{
+    (void)to, (void)from;
+    return by_elements(stream, "other", "cast_kernel", count, 4 * count, 2 * count);
+}
+
+cudaError_t eo_cuda_accumulate(float *to, const void *from, eo_dtype dtype, bool overwrite, uint64_t count,
+                               cudaStream_t stream)
+{
+    (void)to, (void)from;
+    return by_elements(stream, "gradients added up", "accumulate_kernel", count,
+                       launch_bytes(dtype, count) + (overwrite ? 0 : 4 * count), 4 * count);
+}
+
+static cudaError_t sum_of_squares(cudaStream_t stream, uint64_t count, uint64_t read, uint64_t written)
+{
+    enum { ADDS = EO_SUM_CHUNK / EO_SUM_LANES };
+    const uint64_t chunk = eo_sum_chunk(count), chunks = launch_div_up(count, chunk);
+    const double tiles = (double)launch_div_up(chunk, EO_SUM_CHUNK);
+    launch_note(stream, (struct launch){
+        .group = "gradient norm", .kernel = "chunks_kernel", .read = read, .written = written + chunks * sizeof(double),
+        .must = read + written + sizeof(double), .blocks = chunks, .threads = THREADS,
+        .shared_bytes = EO_SUM_CHUNK * sizeof(float), .round_trips = tiles, .barriers = 2 * tiles,
+        .double_adds = tiles * ADDS});
+    return launch_note(stream, (struct launch){
+        .group = "gradient norm", .kernel = "sum_chunks_kernel", .read = chunks * sizeof(double), .written = sizeof(double),
+        .blocks = 1, .threads = EO_SUM_LANES, .round_trips = (double)launch_div_up(launch_div_up(chunks, EO_SUM_LANES), 16),
+        .barriers = 1, .double_adds = (double)launch_div_up(chunks, EO_SUM_LANES)});
+}
+
+cudaError_t eo_cuda_sum_squares(double *out, double *chunks, const float *values, uint64_t count, cudaStream_t stream)
+{
+    (void)out, (void)chunks, (void)values;
+    return sum_of_squares(stream, count, 4 * count, 0);
+}
+
+cudaError_t eo_cuda_accumulate_sum_squares(double *out, double *chunks, float *to, const void *from, eo_dtype dtype,
+                                           bool overwrite, uint64_t count, cudaStream_t stream)
+{
+    (void)out, (void)chunks, (void)to, (void)from;
+    return sum_of_squares(stream, count, launch_bytes(dtype, count) + (overwrite ? 0 : 4 * count), 4 * count);
+}
+
+cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint32_t count,
+                               const struct eo_update_scalars *scalars, const double *device_values, cudaStream_t stream)
+{
+    enum { A_LAUNCH = 384 };
+    (void)out, (void)partials, (void)scalars, (void)device_values;
+    cudaError_t error = cudaSuccess;
+    for (uint32_t done = 0; done < count && error == cudaSuccess; done += A_LAUNCH)
+        error = launch_note(stream, (struct launch){
+            .group = "gradient norm", .kernel = "norm_local_kernel", .read = (uint64_t)count * sizeof(double),
+            .written = (1 + EO_STEP_VALUES) * sizeof(double), .must = (uint64_t)count * sizeof(double), .blocks = 1,
+            .threads = THREADS, .round_trips = 2, .barriers = 1, .double_adds = count - done < A_LAUNCH ? count - done : A_LAUNCH});
+    return error;
+}
+
+cudaError_t eo_cuda_norm_sum(struct eo_norm_result *out, const double *gathered, uint32_t rank_count,
+                             const struct eo_update_scalars *scalars, cudaStream_t stream)
+{
+    (void)gathered, (void)scalars;
+    return launch_note(stream, (struct launch){
+        .group = "gradient norm", .kernel = "norm_sum_kernel", .read = rank_count * (1 + EO_STEP_VALUES) * sizeof(double),
+        .written = sizeof(*out), .must = sizeof(*out), .blocks = 1, .threads = 1 + EO_STEP_VALUES,
+        .round_trips = 1 + rank_count, .double_adds = rank_count});
+}
+
+/* Split weights: two halves of 2 bytes, and two moments, are read and written; the gradient is read. */
+cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, const struct eo_update_scalars *scalars,
+                          const struct eo_norm_result *norm, cudaStream_t stream)
+{
+    uint64_t count = 0, blocks = 0;
+    (void)scalars, (void)norm;
+    for (uint32_t i = 0; i < range_count; i++) {
+        count += ranges[i].count;
+        blocks += launch_div_up(ranges[i].count, TILE);
+    }
+    return launch_note(stream, (struct launch){
+        .group = "AdamW", .kernel = "adamw_kernel", .read = 16 * count, .written = 12 * count, .must = 28 * count,
+        .blocks = blocks, .threads = THREADS, .round_trips = 1});
+}
+
+static cudaError_t rank_sum(cudaStream_t stream, const char *kernel, eo_dtype dtype, uint32_t in_count, uint64_t count)
+{
+    enum { BLOCKS_MAX = 1024 };
+    const uint64_t all = launch_bytes(dtype, count), units = count / (dtype == EO_DTYPE_BF16 ? 8 : 4);
+    const uint64_t blocks = launch_div_up(units, THREADS);
+    return launch_note(stream, (struct launch){
+        .group = "gathers and reductions", .kernel = kernel, .read = in_count * all, .written = all,
+        .must = (in_count + 1) * all, .blocks = blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX, .threads = THREADS,
+        .round_trips = (double)launch_div_up(blocks, BLOCKS_MAX)});
+}
+
+cudaError_t eo_cuda_sum_fp32(float *out, const float *const *in, uint32_t in_count, uint64_t count, cudaStream_t stream)
+{
+    (void)out, (void)in;
+    return rank_sum(stream, "sum_fp32_units", EO_DTYPE_FP32, in_count, count);
+}
+
+cudaError_t eo_cuda_sum_bf16(uint16_t *out, const uint16_t *const *in, uint32_t in_count, uint64_t count,
+                             cudaStream_t stream)
+{
+    (void)out, (void)in;
+    return rank_sum(stream, "sum_bf16_units", EO_DTYPE_BF16, in_count, count);
+}
