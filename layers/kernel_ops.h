@@ -56,10 +56,18 @@ struct eo_operand {
  *     BIAS_GELU      aux = x + bias, C = gelu(x + bias): of aux as stored ("reference": a recompute of GELU alone
  *                    gives the same bits), or, where a library does it, of the fp32 value
  *     GELU_GRADIENT  C = x * gelu'(aux)
+ *     BIAS_GRADIENT  C = x, a gradient of weights; bias_gradient[m] = the sums of A's rows, as column_sums gives them
  *
- * gelu is the tanh form. Never together with accumulate. Only where the table has fused_epilogues.
+ * gelu is the tanh form. Never together with accumulate. Only where the table has fused_epilogues; BIAS_GRADIENT where it
+ * has fused_bias_gradients.
  */
-enum eo_epilogue { EO_EPILOGUE_NONE, EO_EPILOGUE_BIAS, EO_EPILOGUE_BIAS_GELU, EO_EPILOGUE_GELU_GRADIENT };
+enum eo_epilogue {
+    EO_EPILOGUE_NONE,
+    EO_EPILOGUE_BIAS,
+    EO_EPILOGUE_BIAS_GELU,
+    EO_EPILOGUE_GELU_GRADIENT,
+    EO_EPILOGUE_BIAS_GRADIENT,
+};
 
 /* C[m][n] (+)= A[m][k] B[k][n]. C is in types.compute, or, a gradient of weights, in types.gradient. */
 struct eo_multiply {
@@ -74,7 +82,8 @@ struct eo_multiply {
     const void *bias; /* [n] */
     void *aux;
     uint64_t aux_stride;
-    void *scratch; /* multiply_scratch_bytes */
+    void *bias_gradient; /* [m], types.gradient */
+    void *scratch; /* multiply_scratch_bytes; of BIAS_GRADIENT: column_scratch_bytes(k, m) */
 };
 
 /* ---- element-wise ---- */
@@ -314,6 +323,7 @@ struct eo_kernel_ops {
      * backward ride on products. Without, bias and GELU are the element-wise functions'.
      */
     bool fused_epilogues;
+    bool fused_bias_gradients; /* the gradient of a bias rides on that of its weight */
     bool gradients_in_place; /* attention_backward may write over q, k and v */
     bool host_memory;        /* the kernels' memory is the host's too */
     uint32_t scratch_alignment; /* bytes */

@@ -87,6 +87,7 @@ static void finish(const struct eo_multiply *p, uint64_t row, uint64_t rows, uin
         const float *result = x;
         switch (p->epilogue) {
         case EO_EPILOGUE_NONE:
+        case EO_EPILOGUE_BIAS_GRADIENT: /* not of this table */
             result = sums;
             if (p->accumulate) {
                 row_load(x, c_dtype, p->c, at, columns);

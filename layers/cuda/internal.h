@@ -84,6 +84,9 @@ eo_status eo_cuda_product_prepare(struct eo_cuda_team *team, const struct eo_mul
 eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multiply *product,
                               const struct eo_cuda_batch *batch);
 
+/* The epilogue of a product that ran without it. */
+cudaError_t eo_cuda_epilogue_alone(struct eo_cuda_team *team, const struct eo_multiply *product);
+
 /* ---- product_plan.c ---- */
 
 /* As eo_cuda_check. */
@@ -95,7 +98,7 @@ struct eo_product_plan *eo_cuda_plan_find(struct eo_cuda_team *team, const struc
 /* Fills in the descriptors, epilogue included if `fused`. Pointers of bias and aux stand for their alignment only. */
 eo_status eo_cuda_plan_describe(struct eo_cuda_team *team, struct eo_product_plan *plan);
 
-/* Bias and aux of a fused epilogue, as far as it has them. */
+/* Bias (or its gradient) and aux of a fused epilogue, as far as it has them. */
 cublasStatus_t eo_cuda_plan_set_pointers(struct eo_product_plan *plan, const void *bias, const void *aux);
 
 /* C = op(A) op(B) by the plan; beta 1 where it accumulates. */

@@ -73,6 +73,7 @@ static eo_status all_finite(eo_team *team, eo_dtype dtype, const void *values, u
 const struct eo_kernel_ops eo_kernels_cuda_ops = {
     .name = "cuda",
     .fused_epilogues = true,
+    .fused_bias_gradients = true,
     .gradients_in_place = false, /* flash attention reads keys and values until its last block */
     .host_memory = false,
     .scratch_alignment = 256, /* cuDNN and cuBLASLt: of their workspaces */

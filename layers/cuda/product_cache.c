@@ -56,7 +56,7 @@ static bool read_plan(char *line, struct eo_product_plan *plan)
         !read_words(&line, plan->algorithm.data, ALGORITHM_WORDS) || fused > 1)
         return false;
     plan->fused = fused == 1;
-    return *line == '\n' && plan->key.epilogue <= EO_EPILOGUE_GELU_GRADIENT;
+    return *line == '\n' && plan->key.epilogue <= EO_EPILOGUE_BIAS_GRADIENT;
 }
 
 static void write_head(char *head, size_t bytes, const struct eo_cuda_team *team)

@@ -65,8 +65,8 @@ static eo_status candidates_of(struct eo_cuda_team *team, struct eo_product_plan
 /* Operands for the time of a choice. `memory` NULL: there was none to be had. */
 struct trial {
     char *memory;
-    const void *a, *b, *bias;
-    void *c, *aux;
+    const void *a, *b;
+    void *c, *bias, *aux, *scratch;
     cudaEvent_t begin, end;
 };
 
@@ -123,14 +123,21 @@ static eo_status fill(struct eo_cuda_team *team, char *memory, uint64_t bytes, e
     return EO_OK;
 }
 
+/* Its epilogue as a kernel of ours takes scratch. */
+static bool sums_bias(const struct eo_product_plan *plan)
+{
+    return plan->key.epilogue == EO_EPILOGUE_BIAS_GRADIENT;
+}
+
 static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_plan *plan, struct trial *trial)
 {
     const struct eo_product_layout layout = eo_product_layout_of(&plan->key);
     const uint64_t batch = plan->key.batch, element = eo_dtype_bytes((eo_dtype)plan->key.compute);
     const uint64_t a = 0, b = a + align_up(eo_product_matrix_bytes(&layout.b, batch));
     const uint64_t bias = b + align_up(eo_product_matrix_bytes(&layout.a, batch));
-    const uint64_t aux = bias + align_up(plan->key.n * element);
-    const uint64_t c = aux + align_up(plan->key.m * plan->key.aux_stride * element);
+    const uint64_t aux = bias + align_up(eo_product_bias_bytes(&plan->key));
+    const uint64_t sums = aux + align_up(plan->key.m * plan->key.aux_stride * element);
+    const uint64_t c = sums + (sums_bias(plan) ? align_up(eo_cuda_column_scratch_bytes(plan->key.k, plan->key.m)) : 0);
     const uint64_t bytes = c + align_up(eo_product_matrix_bytes(&layout.d, batch));
     *trial = (struct trial){0};
     if (cudaMalloc((void **)&trial->memory, bytes) != cudaSuccess) {
@@ -144,6 +151,7 @@ static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_
     trial->b = trial->memory + b;
     trial->bias = trial->memory + bias;
     trial->aux = trial->memory + aux;
+    trial->scratch = trial->memory + sums;
     trial->c = trial->memory + c;
     CUDA_TRY(team, cudaEventCreate(&trial->begin), "cudaEventCreate");
     CUDA_TRY(team, cudaEventCreate(&trial->end), "cudaEventCreate");
@@ -163,14 +171,18 @@ static bool run_once(struct eo_cuda_team *team, struct eo_product_plan *plan, co
         .types = {(eo_dtype)key->compute, (eo_dtype)key->result},
         .c = trial->c,
         .c_stride = key->c_stride,
+        .a = {trial->a, key->a_stride, key->a_transposed},
         .m = key->m,
         .n = key->n,
+        .k = key->k,
         .epilogue = (enum eo_epilogue)key->epilogue,
         .bias = trial->bias,
         .aux = trial->aux,
         .aux_stride = key->aux_stride,
+        .bias_gradient = trial->bias,
+        .scratch = trial->scratch,
     };
-    return eo_cuda_epilogue(&product, team->stream) == cudaSuccess;
+    return eo_cuda_epilogue_alone(team, &product) == cudaSuccess;
 }
 
 /* Milliseconds of a run; an algorithm that does not run at all gives none. */

@@ -46,6 +46,8 @@ struct eo_product_key eo_product_key_of(const struct eo_multiply *p, const struc
     }
     if (p->epilogue == EO_EPILOGUE_BIAS || p->epilogue == EO_EPILOGUE_BIAS_GELU)
         key.alignment = least(key.alignment, alignment_of(p->bias));
+    if (p->epilogue == EO_EPILOGUE_BIAS_GRADIENT)
+        key.alignment = least(key.alignment, alignment_of(p->bias_gradient));
     if (p->epilogue == EO_EPILOGUE_BIAS_GELU || p->epilogue == EO_EPILOGUE_GELU_GRADIENT) {
         key.aux_stride = p->aux_stride;
         key.alignment = least(key.alignment, alignment_of(p->aux));
@@ -80,6 +82,13 @@ struct eo_product_layout eo_product_layout_of(const struct eo_product_key *key)
         .b = operand(key->m, key->k, key->a_stride, key->a_transposed, key->a_step, compute),
         .d = operand(key->m, key->n, key->c_stride, false, key->c_step, (eo_dtype)key->result),
     };
+}
+
+uint64_t eo_product_bias_bytes(const struct eo_product_key *key)
+{
+    if (key->epilogue == EO_EPILOGUE_BIAS_GRADIENT)
+        return key->m * eo_dtype_bytes((eo_dtype)key->result);
+    return key->n * eo_dtype_bytes((eo_dtype)key->compute);
 }
 
 uint64_t eo_product_matrix_bytes(const struct eo_product_matrix *matrix, uint64_t batch)

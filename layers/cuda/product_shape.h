@@ -46,6 +46,9 @@ struct eo_product_layout {
 };
 struct eo_product_layout eo_product_layout_of(const struct eo_product_key *key);
 
+/* Of the vector that the epilogue reads or writes. */
+uint64_t eo_product_bias_bytes(const struct eo_product_key *key);
+
 /* Bytes from the first element of a matrix to behind its last, the whole batch. */
 uint64_t eo_product_matrix_bytes(const struct eo_product_matrix *matrix, uint64_t batch);
 

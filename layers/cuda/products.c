@@ -45,15 +45,25 @@ eo_status eo_cuda_product_prepare(struct eo_cuda_team *team, const struct eo_mul
     return ready_plan(team, &key, !team->repeatable || team->plan_cache, &plan);
 }
 
+cudaError_t eo_cuda_epilogue_alone(struct eo_cuda_team *team, const struct eo_multiply *p)
+{
+    if (p->epilogue != EO_EPILOGUE_BIAS_GRADIENT)
+        return eo_cuda_epilogue(p, team->stream);
+    return eo_cuda_column_sums(&(struct eo_column_sums){
+        .types = p->types, .bias_gradient = p->bias_gradient, .gradient = p->a.values, .stride = p->a.stride, .rows = p->k,
+        .width = p->m, .scratch = p->scratch}, team->stream);
+}
+
 eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multiply *product,
                               const struct eo_cuda_batch *batch)
 {
     const struct eo_product_key key = eo_product_key_of(product, batch);
     struct eo_product_plan *plan;
     EO_TRY(ready_plan(team, &key, false, &plan));
-    BLAS_TRY(team, eo_cuda_plan_set_pointers(plan, product->bias, product->aux), "a product's epilogue pointers");
+    const void *bias = product->epilogue == EO_EPILOGUE_BIAS_GRADIENT ? product->bias_gradient : product->bias;
+    BLAS_TRY(team, eo_cuda_plan_set_pointers(plan, bias, product->aux), "a product's epilogue pointers");
     BLAS_TRY(team, eo_cuda_plan_run(team, plan, product->a.values, product->b.values, product->c), "cublasLtMatmul");
     if (!plan->fused && product->epilogue != EO_EPILOGUE_NONE)
-        CUDA_TRY(team, eo_cuda_epilogue(product, team->stream), "the epilogue of a product");
+        CUDA_TRY(team, eo_cuda_epilogue_alone(team, product), "the epilogue of a product");
     return EO_OK;
 }

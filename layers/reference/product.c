@@ -74,6 +74,7 @@ static void element_finish(const struct eo_multiply *p, eo_dtype c_dtype, uint64
     const uint64_t at = row * p->c_stride + column, aux_at = row * p->aux_stride + column;
     switch (p->epilogue) {
     case EO_EPILOGUE_NONE:
+    case EO_EPILOGUE_BIAS_GRADIENT: /* not of this table */
         if (p->accumulate)
             sum = eo_element_load(c_dtype, p->c, at) + sum;
         break;

@@ -252,29 +252,37 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
     return EO_OK;
 }
 
-/* d_weight[out][in] = d_output^T input */
-static eo_status weight_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t d_stride,
-                                 uint64_t out, const void *input, uint64_t in)
+/* What a linear layer with `out` outputs gets: rows of d_output begin d_stride apart. */
+struct linear_gradient {
+    void *weight, *bias; /* bias NULL: none, or known already */
+    const void *d_output;
+    uint64_t d_stride, out;
+    void *scratch; /* column_scratch_bytes */
+};
+
+/* d_weight[out][in] = d_output^T input; d_bias = the sums of d_output's columns */
+static eo_status linear_gradient(const struct pass *pass, const struct linear_gradient *g, const void *input, uint64_t in)
 {
-    return pass_multiply(pass, &(struct eo_multiply){
+    const bool fused = g->bias && pass->kernels->fused_bias_gradients;
+    EO_TRY(pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .weight_gradient = true,
-        .c = gradient,
+        .c = g->weight,
         .c_stride = in,
-        .a = operand_transposed(d_output, d_stride),
+        .a = operand_transposed(g->d_output, g->d_stride),
         .b = operand_plain(input, in),
-        .m = out,
+        .m = g->out,
         .n = in,
         .k = pass->rows,
-    });
-}
-
-static eo_status bias_gradient(const struct pass *pass, void *gradient, const void *d_output, uint64_t d_stride,
-                               uint64_t width, void *scratch)
-{
+        .epilogue = fused ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE,
+        .bias_gradient = g->bias,
+        .scratch = g->scratch,
+    }));
+    if (!g->bias || fused)
+        return EO_OK;
     return pass->kernels->column_sums(pass->team, &(struct eo_column_sums){
-        .types = pass->types, .bias_gradient = gradient, .gradient = d_output, .stride = d_stride, .rows = pass->rows,
-        .width = width, .scratch = scratch});
+        .types = pass->types, .bias_gradient = g->bias, .gradient = g->d_output, .stride = g->d_stride, .rows = pass->rows,
+        .width = g->out, .scratch = g->scratch});
 }
 
 static eo_status norm_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
@@ -314,16 +322,14 @@ static eo_status half_backward(const struct pass *pass, const struct half *half)
     const void *norm = half_tensor_of(pass, half, HALF_NORM), *mid = half_tensor_of(pass, half, HALF_MID);
     const void *inner_gradient = from.inner;
 
-    EO_TRY(weight_gradient(pass, d.out, output_gradient, width, width, mid, shape->mid_width));
-    if (d.out_bias)
-        EO_TRY(bias_gradient(pass, d.out_bias, output_gradient, width, width, from.kernels));
+    EO_TRY(linear_gradient(pass, &(struct linear_gradient){d.out, d.out_bias, output_gradient, width, width, from.kernels},
+                           mid, shape->mid_width));
     for (uint32_t i = 0; i < shape->in_count; i++) {
-        EO_TRY(weight_gradient(pass, d.in[i], inner_gradient, shape->inner_width, shape->in_width[i], norm, width));
+        const struct linear_gradient in = {d.in[i], from.in_bias ? NULL : d.in_bias[i], inner_gradient, shape->inner_width,
+                                           shape->in_width[i], from.kernels};
+        EO_TRY(linear_gradient(pass, &in, norm, width));
         if (d.in_bias[i] && from.in_bias) /* of kernels on host memory only, where there is one in-product */
             memcpy(d.in_bias[i], from.in_bias, shape->inner_width * eo_dtype_bytes(pass->types.gradient));
-        else if (d.in_bias[i])
-            EO_TRY(bias_gradient(pass, d.in_bias[i], inner_gradient, shape->inner_width, shape->in_width[i],
-                                 from.kernels));
         inner_gradient = eo_element_at(pass->types.compute, inner_gradient, shape->in_width[i]);
     }
     if (shape->head_norms)

@@ -162,7 +162,8 @@ static inline eo_status pass_multiply(const struct pass *pass, const struct eo_m
 {
     struct eo_multiply p = *product;
     const uint32_t scratch = pass->transformer->product_scratch;
-    p.scratch = scratch == NO_BUFFER ? NULL : pass_memory(pass, scratch);
+    if (scratch != NO_BUFFER)
+        p.scratch = pass_memory(pass, scratch);
     return pass->kernels->multiply(pass->team, &p);
 }
 

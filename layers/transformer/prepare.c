@@ -30,7 +30,7 @@ struct linear {
     uint64_t rows, out, in;
     uint64_t out_stride, in_stride; /* of y and x */
     uint64_t forward_stride;        /* of y as the forward pass writes it; 0: out_stride */
-    enum eo_epilogue forward, input_gradient;
+    enum eo_epilogue forward, input_gradient, weight_gradient;
     bool accumulates_input, accumulates_weight; /* calls with accumulate come too */
 };
 
@@ -55,24 +55,27 @@ static eo_status prepare_linear(const eo_transformer *t, eo_team *team, const st
         .aux_stride = l->input_gradient == EO_EPILOGUE_GELU_GRADIENT ? l->in_stride : 0}, l->accumulates_input));
     return prepare_product(t, team, (struct eo_multiply){
         .types = t->types, .weight_gradient = true, .c_stride = l->in, .a = operand_transposed(NULL, l->out_stride),
-        .b = operand_plain(NULL, l->in_stride), .m = l->out, .n = l->in, .k = l->rows}, l->accumulates_weight);
+        .b = operand_plain(NULL, l->in_stride), .m = l->out, .n = l->in, .k = l->rows,
+        .epilogue = l->weight_gradient}, l->accumulates_weight);
 }
 
 static eo_status prepare_half(const eo_transformer *t, eo_team *team, const struct half *half)
 {
     const struct half_shape *shape = half_shape_of(t, half);
     const uint64_t rows = (uint64_t)t->params.batch * t->params.seq, width = t->params.config.width;
-    const bool fuses_gelu = half_fuses_gelu(t, half);
+    const bool fuses_gelu = half_fuses_gelu(t, half), fuses_gradients = t->kernels->fused_bias_gradients;
     for (uint32_t i = 0; i < shape->in_count; i++) {
         const enum eo_epilogue bias = shape->in_bias && t->kernels->fused_epilogues ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE;
         EO_TRY(prepare_linear(t, team, &(struct linear){
             .rows = rows, .out = shape->in_width[i], .in = width, .out_stride = shape->inner_width, .in_stride = width,
             .forward_stride = eo_half_output_stride(t, half, i),
-            .forward = fuses_gelu ? EO_EPILOGUE_BIAS_GELU : bias, .accumulates_input = i > 0}));
+            .forward = fuses_gelu ? EO_EPILOGUE_BIAS_GELU : bias, .accumulates_input = i > 0,
+            .weight_gradient = shape->in_bias && fuses_gradients ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE}));
     }
     return prepare_linear(t, team, &(struct linear){
         .rows = rows, .out = width, .in = shape->mid_width, .out_stride = width, .in_stride = shape->mid_width,
-        .input_gradient = fuses_gelu ? EO_EPILOGUE_GELU_GRADIENT : EO_EPILOGUE_NONE});
+        .input_gradient = fuses_gelu ? EO_EPILOGUE_GELU_GRADIENT : EO_EPILOGUE_NONE,
+        .weight_gradient = shape->out_bias && fuses_gradients ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE});
 }
 
 static eo_status prepare_head(const eo_transformer *t, eo_team *team)

@@ -22,7 +22,7 @@ struct product_case {
 };
 
 struct product_tensors {
-    struct tensor a, b, c, bias, aux;
+    struct tensor a, b, c, bias, aux, bias_gradient, scratch;
 };
 
 static struct eo_multiply multiply_of(const struct product_case *p, const struct product_tensors *t, enum side side)
@@ -42,6 +42,8 @@ static struct eo_multiply multiply_of(const struct product_case *p, const struct
         .bias = t->bias.at[side],
         .aux = t->aux.at[side],
         .aux_stride = t->aux.stride,
+        .bias_gradient = t->bias_gradient.at[side],
+        .scratch = t->scratch.at[side],
     };
 }
 
@@ -54,8 +56,23 @@ static struct product_tensors tensors_of(const struct product_case *p)
         .c = p->accumulate ? tensor_random(c, p->m, p->n, -1, 1) : tensor_unset(c, p->m, p->n),
         .bias = tensor_random(d, 1, p->n, -1, 1),
         .aux = tensor_random(d, p->m, p->n, -2, 2),
+        .bias_gradient = tensor_unset(p->types.gradient, 1, p->m),
+        .scratch = tensor_bytes(sides.ops[DEVICE]->column_scratch_bytes(p->k, p->m)),
     };
     return t;
+}
+
+/* The reference sums the gradient of a bias apart. */
+static void product_on(enum side side, struct eo_multiply multiply, const char *what)
+{
+    const bool apart = multiply.epilogue == EO_EPILOGUE_BIAS_GRADIENT && !sides.ops[side]->fused_bias_gradients;
+    if (apart) {
+        multiply.epilogue = EO_EPILOGUE_NONE;
+        expect_status(sides.ops[side]->column_sums(team_of(side), &(struct eo_column_sums){
+            .types = multiply.types, .bias_gradient = multiply.bias_gradient, .gradient = multiply.a.values,
+            .stride = multiply.a.stride, .rows = multiply.k, .width = multiply.m, .scratch = multiply.scratch}), what);
+    }
+    expect_status(sides.ops[side]->multiply(team_of(side), &multiply), what);
 }
 
 static void product(const struct product_case *p)
@@ -67,13 +84,11 @@ static void product(const struct product_case *p)
              p->a_transposed, p->b_transposed, (int)p->epilogue, p->accumulate ? ", added" : "");
     struct product_tensors t = tensors_of(p);
     struct eo_multiply prepared = multiply_of(p, &t, DEVICE);
-    prepared.c = prepared.aux = NULL;
+    prepared.c = prepared.aux = prepared.bias_gradient = NULL;
     prepared.a.values = prepared.b.values = prepared.bias = NULL;
     expect_status(sides.ops[DEVICE]->prepare_multiply(sides.team, &prepared), "prepare_multiply");
-    for (enum side side = HOST; side < SIDES; side++) {
-        const struct eo_multiply multiply = multiply_of(p, &t, side);
-        expect_status(sides.ops[side]->multiply(team_of(side), &multiply), what);
-    }
+    for (enum side side = HOST; side < SIDES; side++)
+        product_on(side, multiply_of(p, &t, side), what);
     /* Where no epilogue is fused, a bf16 sum is rounded before it. */
     const double tolerance = 2 * tolerance_of(c_type, p->k);
     const bool has_gelu = p->epilogue == EO_EPILOGUE_BIAS_GELU || p->epilogue == EO_EPILOGUE_GELU_GRADIENT;
@@ -81,6 +96,8 @@ static void product(const struct product_case *p)
     expect_equal(what, &t.c, has_gelu ? tolerance + 2e-3 : tolerance);
     if (p->epilogue == EO_EPILOGUE_BIAS_GELU)
         expect_equal("its auxiliary tensor", &t.aux, tolerance);
+    if (p->epilogue == EO_EPILOGUE_BIAS_GRADIENT)
+        expect_equal("its gradient of the bias", &t.bias_gradient, tolerance_of(p->types.gradient, p->k));
     const struct eo_multiply again = multiply_of(p, &t, DEVICE);
     if (!p->accumulate) {
         const uint64_t hash = device_hash(&t.c);
@@ -111,6 +128,9 @@ void products_cases(void)
             p.a_transposed = p.weight_gradient = true; /* dW (+)= dy^T x */
             p.b_transposed = false;
             product(&p);
+            p.epilogue = EO_EPILOGUE_BIAS_GRADIENT;
+            product(&p);
+            p.epilogue = EO_EPILOGUE_NONE;
             p.accumulate = true;
             product(&p);
         }

@@ -96,6 +96,8 @@ cublasStatus_t __wrap_eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_prod
         read += out;
     if (epilogue == EO_EPILOGUE_BIAS || epilogue == EO_EPILOGUE_BIAS_GELU)
         read += launch_bytes(compute_type, key->n);
+    if (epilogue == EO_EPILOGUE_BIAS_GRADIENT)
+        written += eo_product_bias_bytes(key);
     if (epilogue == EO_EPILOGUE_BIAS_GELU)
         written += aux;
     if (epilogue == EO_EPILOGUE_GELU_GRADIENT)

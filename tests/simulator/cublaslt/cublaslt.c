@@ -229,9 +229,18 @@ static bool has_bias(uint64_t epilogue)
     return epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_BIAS;
 }
 
-/* As the documentation has it: rows of the auxiliary tensor in steps of 8 elements, its pointer on 16 bytes. */
-static bool epilogue_is_supported(const struct operation *operation)
+/* The same pointer is written: a number for each column of D, in D's type, the sum of B over k. */
+static bool has_bias_gradient(uint64_t epilogue)
 {
+    return epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+/* As the documentation has it: rows of the auxiliary tensor in steps of 8 elements, its pointer on 16 bytes. Gradients of
+ * biases: widths that are odd take no fused one here, so that both ways run. */
+static bool epilogue_is_supported(const struct operation *operation, const struct layout *d)
+{
+    if (has_bias_gradient(operation->epilogue))
+        return d->batch == 1 && d->columns % 8 == 0 && operation->bias % 16 == 0;
     return !has_aux(operation->epilogue) || (operation->aux_leading % 8 == 0 && operation->aux % 16 == 0);
 }
 
@@ -250,7 +259,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *found = 0;
     if ((preference->schemes & ~(uint64_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0)
         return refuse("a reduction whose result depends on time, or is not summed in fp32");
-    if (!epilogue_is_supported(operation))
+    if (!epilogue_is_supported(operation, (struct layout *)d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     struct algorithm algorithm = {.shape = shape_of(operation, (struct layout *)a, (struct layout *)b, (struct layout *)d),
                                   .epilogue_alignment = alignment_of(operation->bias | operation->aux)};
@@ -287,7 +296,7 @@ struct product {
     struct eo_multiply multiply;
     uint64_t batch, a_step, b_step, c_step;
     struct {
-        uint64_t a, b, c, bias, aux;
+        uint64_t a, b, c, bias, aux, bias_gradient;
     } bytes;
 };
 
@@ -311,6 +320,9 @@ static void product_body(const void *arguments)
                        is_constant(m->types.compute, m->b.values, p.bytes.b);
     m->c = sim_at_write(m->c, p.bytes.c);
     m->bias = p.bytes.bias ? sim_at_read(m->bias, p.bytes.bias) : NULL;
+    if (p.bytes.bias_gradient) /* before the product: reads what it reads */
+        eo_ref_column_sums(&(struct eo_column_sums){.types = m->types, .gradient = m->a.values, .stride = m->a.stride,
+            .bias_gradient = sim_at_write(m->bias_gradient, p.bytes.bias_gradient), .rows = m->k, .width = m->m}, 0, m->m);
     if (p.bytes.aux)
         m->aux = m->epilogue == EO_EPILOGUE_BIAS_GELU ? sim_at_write(m->aux, p.bytes.aux)
                                                       : (void *)(uintptr_t)sim_at_read(m->aux, p.bytes.aux);
@@ -360,7 +372,10 @@ static cublasStatus_t check(const struct operation *o, const struct layout *a, c
     for (int i = 0; i < 3; i++)
         if (pointers[i] == 0 || alignment_of(pointers[i]) < algorithm->alignment[i])
             return refuse("a pointer less aligned than was promised");
-    if ((has_bias(o->epilogue) && (o->bias == 0 || alignment_of(o->bias) < algorithm->epilogue_alignment)) ||
+    if (has_bias_gradient(o->epilogue) && !o->b_transposed)
+        return refuse("the gradient of a bias from a matrix that does not lie as rows of k");
+    const bool has_vector = has_bias(o->epilogue) || has_bias_gradient(o->epilogue);
+    if ((has_vector && (o->bias == 0 || alignment_of(o->bias) < algorithm->epilogue_alignment)) ||
         (has_aux(o->epilogue) && (o->aux == 0 || alignment_of(o->aux) < algorithm->epilogue_alignment)))
         return refuse("an epilogue's pointer less aligned than was promised");
     return CUBLAS_STATUS_SUCCESS;
@@ -404,10 +419,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                      .bias = (const void *)(uintptr_t)o->bias, .aux = (void *)(uintptr_t)o->aux,
                      .aux_stride = o->aux_leading},
         .batch = d->batch, .a_step = b->step, .b_step = a->step, .c_step = d->step,
-        .bytes = {span_bytes(b), span_bytes(a), span_bytes(d), 0, 0},
+        .bytes = {.a = span_bytes(b), .b = span_bytes(a), .c = span_bytes(d)},
     };
     if (has_bias(o->epilogue))
         p.bytes.bias = d->rows * eo_dtype_bytes(compute);
+    if (has_bias_gradient(o->epilogue)) {
+        p.multiply.bias_gradient = (void *)(uintptr_t)o->bias;
+        p.bytes.bias_gradient = d->columns * eo_dtype_bytes(dtype_of(d->type));
+    }
     if (has_aux(o->epilogue))
         p.bytes.aux = ((d->columns - 1) * o->aux_leading + d->rows) * eo_dtype_bytes(compute);
     const struct sim_range ranges[] = {
@@ -415,6 +434,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         SIM_READS(a_at, p.bytes.b),
         SIM_WRITES(d_at, p.bytes.c),
         SIM_READS(p.multiply.bias, p.bytes.bias),
+        SIM_WRITES(p.multiply.bias_gradient, p.bytes.bias_gradient),
         {p.multiply.aux, p.bytes.aux, o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
         SIM_WRITES(workspace, NEEDED_WORKSPACE),
     };

@@ -143,6 +143,7 @@ static double expected_at(const struct scene *s, uint64_t row, uint64_t column, 
     *bound = (double)(p->k + 1) * 0x1p-23 * size;
     switch (p->epilogue) {
     case EO_EPILOGUE_NONE:
+    case EO_EPILOGUE_BIAS_GRADIENT: /* not of this table */
         sum += p->accumulate ? old : 0;
         break;
     case EO_EPILOGUE_BIAS:

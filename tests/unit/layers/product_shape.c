@@ -147,6 +147,14 @@ Test(product_shape, bias_and_auxiliary_tensor_count_only_where_the_epilogue_has_
     key = eo_product_key_of(&product, NULL);
     cr_assert_eq(key.alignment, 2);
     cr_assert_eq(key.aux_stride, 0);
+    cr_assert_eq(eo_product_bias_bytes(&key), product.n * eo_dtype_bytes(product.types.compute));
+    product.epilogue = EO_EPILOGUE_BIAS_GRADIENT;
+    product.bias_gradient = (void *)(uintptr_t)0x4004;
+    product.weight_gradient = true;
+    product.types.gradient = EO_DTYPE_FP32;
+    key = eo_product_key_of(&product, NULL);
+    cr_assert_eq(key.alignment, 4, "the gradient's, not the bias's");
+    cr_assert_eq(eo_product_bias_bytes(&key), product.m * 4);
 }
 
 Test(product_shape, a_batch_ends_with_its_last_product)
