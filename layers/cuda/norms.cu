@@ -212,6 +212,148 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
             }
 }
 
+/*
+ * The same where a thread's packs of a row fit in registers. A block takes ROWS rows at a time, and while it sums them the
+ * next ones are on their way: few blocks keep the memory busy. Columns keep their sums in registers; a thread's columns
+ * are its own in all rows.
+ */
+template <typename T, int N> struct alignas(sizeof(T) * N) pack {
+    T at[N];
+};
+
+template <typename T, int N, int PACKS, int ROWS> struct loaded_rows {
+    pack<T, N> in[ROWS][PACKS], out_gradient[ROWS][PACKS], skip[ROWS][PACKS];
+    float mean[ROWS], rstd[ROWS];
+};
+
+/* Rows from `end` on are zeros, which add nothing. */
+template <typename T, int N, bool CENTERED, int PACKS, int ROWS>
+__device__ __forceinline__ void load_rows(loaded_rows<T, N, PACKS, ROWS> &to, const backward_args &a, uint64_t row,
+                                          uint64_t end)
+{
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const bool is_row = row + r < end;
+        to.mean[r] = CENTERED && is_row ? a.mean[row + r] : 0.0f;
+        to.rstd[r] = is_row ? a.rstd[row + r] : 0.0f;
+#pragma unroll
+        for (int p = 0; p < PACKS; p++) {
+            const uint64_t column = ((uint64_t)p * blockDim.x + threadIdx.x) * N, at = (row + r) * a.width + column;
+            to.in[r][p] = to.out_gradient[r][p] = to.skip[r][p] = {};
+            if (!is_row || column >= a.width)
+                continue;
+            to.in[r][p] = *(const pack<T, N> *)((const T *)a.in + at);
+            to.out_gradient[r][p] = *(const pack<T, N> *)((const T *)a.out_gradient + at);
+            if (a.skip_gradient)
+                to.skip[r][p] = *(const pack<T, N> *)((const T *)a.skip_gradient + at);
+        }
+    }
+}
+
+/* Sums of COUNT values over the block, in every thread. `parts` is one of two that take turns: one barrier a call. */
+template <int COUNT> __device__ __forceinline__ void block_sums(float (&values)[COUNT], float (&parts)[32][COUNT])
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        values[i] = warp_sum(values[i]);
+    if (lane == 0)
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            parts[warp][i] = values[i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        values[i] = warp_sum(lane < warps ? parts[lane][i] : 0.0f);
+}
+
+template <typename T, int N, bool CENTERED, int PACKS, int ROWS>
+__global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_rows_kernel(const backward_args a)
+{
+    __shared__ float parts[2][32][2 * ROWS];
+    const float count = (float)a.width;
+    float weight_sums[PACKS][N] = {}, bias_sums[PACKS][N] = {};
+    pack<T, N> weight[PACKS] = {};
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        const uint64_t column = ((uint64_t)p * blockDim.x + threadIdx.x) * N;
+        if (column < a.width)
+            weight[p] = *(const pack<T, N> *)((const T *)a.weight + column);
+    }
+    const uint64_t first = blockIdx.x * a.block_rows;
+    const uint64_t end = first + a.block_rows < a.rows ? first + a.block_rows : a.rows;
+    loaded_rows<T, N, PACKS, ROWS> rows, next;
+    load_rows<T, N, CENTERED>(next, a, first, end);
+    int turn = 0;
+    for (uint64_t row = first; row < end; row += ROWS, turn ^= 1) {
+        float sums[2 * ROWS] = {};
+        rows = next;
+        load_rows<T, N, CENTERED>(next, a, row + ROWS, end);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+#pragma unroll
+            for (int p = 0; p < PACKS; p++)
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    const float d = widen(rows.out_gradient[r][p].at[i]), g = d * widen(weight[p].at[i]);
+                    const float xhat = (widen(rows.in[r][p].at[i]) - rows.mean[r]) * rows.rstd[r];
+                    sums[2 * r] += g;
+                    sums[2 * r + 1] += g * xhat;
+                    weight_sums[p][i] += d * xhat;
+                    bias_sums[p][i] += d;
+                }
+        block_sums(sums, parts[turn]);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const float g_mean = CENTERED ? sums[2 * r] / count : 0.0f, gx_mean = sums[2 * r + 1] / count;
+#pragma unroll
+            for (int p = 0; p < PACKS; p++) {
+                const uint64_t column = ((uint64_t)p * blockDim.x + threadIdx.x) * N;
+                float x[N];
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                    const float xhat = (widen(rows.in[r][p].at[i]) - rows.mean[r]) * rows.rstd[r];
+                    const float g = widen(rows.out_gradient[r][p].at[i]) * widen(weight[p].at[i]);
+                    x[i] = widen(rows.skip[r][p].at[i]) + rows.rstd[r] * (g - g_mean - xhat * gx_mean);
+                }
+                if (row + r < end && column < a.width)
+                    lanes<T, N>::store((T *)a.in_gradient + (row + r) * a.width + column, x);
+            }
+        }
+    }
+    float *partials = a.partials + blockIdx.x * (CENTERED ? 2 : 1) * a.width;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        const uint64_t column = ((uint64_t)p * blockDim.x + threadIdx.x) * N;
+        if (column >= a.width)
+            continue;
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            partials[column + i] = weight_sums[p][i];
+            if (CENTERED)
+                partials[a.width + column + i] = bias_sums[p][i];
+        }
+    }
+}
+
+/* In a row of so many packs; false: they do not fit in registers. Two packs of a thread, with the sums of weight and bias,
+ * do not. */
+template <typename T, int N, bool CENTERED>
+static bool launch_rows(const backward_args &a, uint64_t packs, unsigned grid, cudaStream_t stream)
+{
+    if (packs <= BACKWARD_THREADS) {
+        norm_backward_rows_kernel<T, N, CENTERED, 1, 2><<<grid, row_threads(packs, BACKWARD_THREADS), 0, stream>>>(a);
+        return true;
+    }
+    if constexpr (!CENTERED)
+        if (packs <= 2 * BACKWARD_THREADS) {
+            norm_backward_rows_kernel<T, N, CENTERED, 2, 1>
+                <<<grid, row_threads(divide_up(packs, 2), BACKWARD_THREADS), 0, stream>>>(a);
+            return true;
+        }
+    return false;
+}
+
 static forward_args forward_args_of(const struct eo_norm *n)
 {
     return {n->sum,    n->out,         n->mean,   n->rstd, n->residual,
@@ -280,6 +422,9 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
         const unsigned threads = row_threads(divide_up(n->width, N), BACKWARD_THREADS);
         const uint64_t bytes = row_slots(n->width, threads, N) * (n->centered ? 2 : 1) * sizeof(float);
         const unsigned grid = (unsigned)blocks;
+        const uint64_t packs = divide_up(n->width, N);
+        if (n->centered ? launch_rows<T, N, true>(a, packs, grid, stream) : launch_rows<T, N, false>(a, packs, grid, stream))
+            return;
         if (bytes <= SHARED_BYTES && n->centered)
             norm_backward_kernel<T, N, true, true><<<grid, threads, bytes, stream>>>(a);
         else if (bytes <= SHARED_BYTES)
@@ -291,12 +436,9 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
     });
     if (error != cudaSuccess)
         return error;
-    const uint64_t stride = (n->centered ? 2 : 1) * n->width;
-    finish_columns(n->weight_gradient, n->types.gradient, partials, (uint32_t)blocks, stride, n->width, n->accumulate,
-                   stream);
-    if (n->centered)
-        finish_columns(n->bias_gradient, n->types.gradient, partials + n->width, (uint32_t)blocks, stride, n->width,
-                       n->accumulate, stream);
+    const uint64_t sums = (n->centered ? 2 : 1) * n->width;
+    finish_columns({n->weight_gradient, n->bias_gradient, n->width, sums}, n->types.gradient, partials, (uint32_t)blocks,
+                   sums, n->accumulate, stream);
     return cudaPeekAtLastError();
 }
 
@@ -312,6 +454,9 @@ cudaError_t eo_cuda_load_norms(void)
                             norm_forward_kernel<T, N, false, false>,
                             norm_again_kernel<T, N, true>,
                             norm_again_kernel<T, N, false>,
+                            norm_backward_rows_kernel<T, N, true, 1, 2>,
+                            norm_backward_rows_kernel<T, N, false, 1, 2>,
+                            norm_backward_rows_kernel<T, N, false, 2, 1>,
                             norm_backward_kernel<T, N, true, true>,
                             norm_backward_kernel<T, N, false, true>,
                             norm_backward_kernel<T, N, true, false>,

@@ -6,7 +6,7 @@
 
 #include "tests/gpu/expect/launch_list.h"
 
-enum { WARP = 32, ROW_THREADS = 256, NORM_THREADS = 512, FINISH_COLUMNS = 32, FINISH_PARTS = 8, LOSS_THREADS = 512 };
+enum { WARP = 32, ROW_THREADS = 256, NORM_THREADS = 512, FINISH_COLUMNS = 32, FINISH_PARTS = 16, LOSS_THREADS = 512 };
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -42,7 +42,7 @@ static cudaError_t finish_columns(cudaStream_t stream, const char *group, eo_dty
         .group = group, .kernel = "finish_columns_kernel", .read = parts * width * sizeof(float),
         .written = launch_bytes(dtype, width), .blocks = launch_div_up(width, FINISH_COLUMNS),
         .threads = FINISH_COLUMNS * FINISH_PARTS, .shared_bytes = FINISH_COLUMNS * FINISH_PARTS * sizeof(float),
-        .round_trips = (double)launch_div_up(launch_div_up(parts, FINISH_PARTS), 4), .barriers = 1});
+        .round_trips = (double)launch_div_up(launch_div_up(parts, FINISH_PARTS), 8), .barriers = 1});
 }
 
 /* ---- elementwise.cu ---- */
@@ -145,20 +145,22 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
     const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
     const uint64_t block_rows = launch_div_up(n->rows, EO_CUDA_NORM_BLOCKS), blocks = launch_div_up(n->rows, block_rows);
     const uint64_t kinds = n->centered ? 2 : 1, packs = n->width / lanes_of(dtype, n->width);
-    const uint32_t threads = row_threads(packs, NORM_THREADS);
+    const uint64_t thread_packs = launch_div_up(packs, NORM_THREADS), rows_at_once = thread_packs == 1 ? 2 : 1;
+    const bool in_registers = thread_packs <= (n->centered ? 1 : 2);
+    const uint32_t threads = row_threads(in_registers ? launch_div_up(packs, thread_packs) : packs, NORM_THREADS);
+    const double turns = (double)launch_div_up(block_rows, in_registers ? rows_at_once : 1);
     const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats + launch_bytes(dtype, n->width);
     const uint64_t sums = kinds * n->width;
-    cudaError_t error = launch_note(stream, (struct launch){
-        .group = "norms backward", .kernel = "norm_backward_kernel", .read = read,
-        .written = all + blocks * sums * sizeof(float),
+    const cudaError_t error = launch_note(stream, (struct launch){
+        .group = "norms backward", .kernel = in_registers ? "norm_backward_rows_kernel" : "norm_backward_kernel",
+        .read = read, .written = all + blocks * sums * sizeof(float),
         .must = read + all + launch_bytes(n->types.gradient, sums), .blocks = blocks, .threads = threads,
-        .shared_bytes = (uint32_t)(launch_div_up(packs, threads) * threads * lanes_of(dtype, n->width) * kinds *
-                                   sizeof(float)),
-        /* a row: what is summed, the sum, then skip and the rest again */
-        .round_trips = 2 * (double)block_rows, .barriers = (double)block_rows});
-    for (uint64_t i = 0; i < kinds && error == cudaSuccess; i++)
-        error = finish_columns(stream, "norms backward", n->types.gradient, blocks, n->width);
-    return error;
+        .shared_bytes = in_registers ? 512 : (uint32_t)(launch_div_up(packs, threads) * threads *
+                                                        lanes_of(dtype, n->width) * kinds * sizeof(float)),
+        /* In registers: while rows are summed, the next ones are on their way. Else a row at a time: what is summed, the
+         * sum, then skip and the rest again. */
+        .round_trips = in_registers ? 1 + turns : 2 * turns, .barriers = in_registers ? 1 : turns});
+    return error == cudaSuccess ? finish_columns(stream, "norms backward", n->types.gradient, blocks, sums) : error;
 }
 
 /* ---- head_norms.cu: a warp a head ---- */
