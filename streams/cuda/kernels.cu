@@ -229,12 +229,16 @@ static_assert(sizeof(adamw_ranges) <= 4000, "the arguments of a kernel are limit
 
 __device__ static quad load_split(const uint16_t *high, const int16_t *low, uint64_t i, uint64_t count)
 {
-    const quad base = load(high, i, count);
-    quad q;
-    for (int k = 0; k < QUAD; k++) {
-        const int32_t remainder = i + k < count ? low[i + k] : 0;
-        q.x[k] = __uint_as_float(__float_as_uint(base.x[k]) + (uint32_t)remainder);
-    }
+    quad q = load(high, i, count);
+    ushort4 bits = {0, 0, 0, 0};
+    if (i + QUAD <= count && (uintptr_t)(low + i) % sizeof(bits) == 0)
+        bits = *(const ushort4 *)(low + i);
+    else
+        bits = {(uint16_t)(i < count ? low[i] : 0), (uint16_t)(i + 1 < count ? low[i + 1] : 0),
+                (uint16_t)(i + 2 < count ? low[i + 2] : 0), (uint16_t)(i + 3 < count ? low[i + 3] : 0)};
+    const int16_t remainder[QUAD] = {(int16_t)bits.x, (int16_t)bits.y, (int16_t)bits.z, (int16_t)bits.w};
+    for (int k = 0; k < QUAD; k++)
+        q.x[k] = __uint_as_float(__float_as_uint(q.x[k]) + (uint32_t)(int32_t)remainder[k]);
     return q;
 }
 
