@@ -80,6 +80,8 @@ struct eo_multiply {
     bool accumulate;
     enum eo_epilogue epilogue;
     const void *bias; /* [n] */
+    const void *residual; /* [m][n] in types.compute, rows c_stride apart, or NULL: x is the sum plus this. With no epilogue
+                             or BIAS, never with accumulate; only where the table has fused_residuals */
     void *aux;
     uint64_t aux_stride;
     void *bias_gradient; /* [m], types.gradient */
@@ -324,6 +326,7 @@ struct eo_kernel_ops {
      */
     bool fused_epilogues;
     bool fused_bias_gradients; /* the gradient of a bias rides on that of its weight */
+    bool fused_residuals; /* products take a residual: a half's out-product adds the stream and its bias, norms do not */
     bool gradients_in_place; /* attention_backward may write over q, k and v */
     bool host_memory;        /* the kernels' memory is the host's too */
     uint32_t scratch_alignment; /* bytes */

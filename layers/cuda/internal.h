@@ -101,9 +101,9 @@ eo_status eo_cuda_plan_describe(struct eo_cuda_team *team, struct eo_product_pla
 /* Bias (or its gradient) and aux of a fused epilogue, as far as it has them. */
 cublasStatus_t eo_cuda_plan_set_pointers(struct eo_product_plan *plan, const void *bias, const void *aux);
 
-/* C = op(A) op(B) by the plan; beta 1 where it accumulates. */
+/* C = op(A) op(B) by the plan, plus `added` where it accumulates: c itself, or a matrix with c's layout. */
 cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_plan *plan, const void *a, const void *b,
-                                void *c);
+                                const void *added, void *c);
 
 /* ---- product_choice.c ---- */
 

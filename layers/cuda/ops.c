@@ -74,6 +74,7 @@ const struct eo_kernel_ops eo_kernels_cuda_ops = {
     .name = "cuda",
     .fused_epilogues = true,
     .fused_bias_gradients = true,
+    .fused_residuals = true,
     .gradients_in_place = false, /* flash attention reads keys and values until its last block */
     .host_memory = false,
     .scratch_alignment = 256, /* cuDNN and cuBLASLt: of their workspaces */

@@ -163,7 +163,7 @@ static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_
 static bool run_once(struct eo_cuda_team *team, struct eo_product_plan *plan, const struct trial *trial)
 {
     const struct eo_product_key *key = &plan->key;
-    if (eo_cuda_plan_run(team, plan, trial->a, trial->b, trial->c) != CUBLAS_STATUS_SUCCESS)
+    if (eo_cuda_plan_run(team, plan, trial->a, trial->b, trial->c, trial->c) != CUBLAS_STATUS_SUCCESS)
         return false;
     if (plan->fused || key->epilogue == EO_EPILOGUE_NONE)
         return true;

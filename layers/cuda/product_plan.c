@@ -139,9 +139,9 @@ eo_status eo_cuda_plan_describe(struct eo_cuda_team *team, struct eo_product_pla
 
 /* Our B is cuBLASLt's A: see product_shape.h. */
 cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_plan *plan, const void *a, const void *b,
-                                void *c)
+                                const void *added, void *c)
 {
     const float one = 1, beta = plan->key.accumulate ? 1 : 0;
-    return cublasLtMatmul(team->blas, &plan->operation, &one, b, &plan->a, a, &plan->b, &beta, c, &plan->d, c,
-                          &plan->d, &plan->algorithm, team->workspace, EO_CUDA_WORKSPACE_BYTES, team->stream);
+    return cublasLtMatmul(team->blas, &plan->operation, &one, b, &plan->a, a, &plan->b, &beta, added,
+                          &plan->d, c, &plan->d, &plan->algorithm, team->workspace, EO_CUDA_WORKSPACE_BYTES, team->stream);
 }

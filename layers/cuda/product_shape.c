@@ -34,7 +34,7 @@ struct eo_product_key eo_product_key_of(const struct eo_multiply *p, const struc
         .result = p->weight_gradient ? p->types.gradient : p->types.compute,
         .a_transposed = p->a.transposed,
         .b_transposed = p->b.transposed,
-        .accumulate = p->accumulate,
+        .accumulate = p->accumulate || p->residual, /* beta 1, the result's own layout: the pointer alone differs */
         .epilogue = p->epilogue,
         .alignment = least(least(alignment_of(p->a.values), alignment_of(p->b.values)), alignment_of(p->c)),
     };
@@ -48,6 +48,8 @@ struct eo_product_key eo_product_key_of(const struct eo_multiply *p, const struc
         key.alignment = least(key.alignment, alignment_of(p->bias));
     if (p->epilogue == EO_EPILOGUE_BIAS_GRADIENT)
         key.alignment = least(key.alignment, alignment_of(p->bias_gradient));
+    if (p->residual)
+        key.alignment = least(key.alignment, alignment_of(p->residual));
     if (p->epilogue == EO_EPILOGUE_BIAS_GELU || p->epilogue == EO_EPILOGUE_GELU_GRADIENT) {
         key.aux_stride = p->aux_stride;
         key.alignment = least(key.alignment, alignment_of(p->aux));

@@ -62,7 +62,8 @@ eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multipl
     EO_TRY(ready_plan(team, &key, false, &plan));
     const void *bias = product->epilogue == EO_EPILOGUE_BIAS_GRADIENT ? product->bias_gradient : product->bias;
     BLAS_TRY(team, eo_cuda_plan_set_pointers(plan, bias, product->aux), "a product's epilogue pointers");
-    BLAS_TRY(team, eo_cuda_plan_run(team, plan, product->a.values, product->b.values, product->c), "cublasLtMatmul");
+    const void *added = product->residual ? product->residual : product->c;
+    BLAS_TRY(team, eo_cuda_plan_run(team, plan, product->a.values, product->b.values, added, product->c), "cublasLtMatmul");
     if (!plan->fused && product->epilogue != EO_EPILOGUE_NONE)
         CUDA_TRY(team, eo_cuda_epilogue_alone(team, product), "the epilogue of a product");
     return EO_OK;

@@ -79,6 +79,8 @@ static void multiply_task(void *arg, uint32_t index)
     MOVE(p.types.compute, p.a.values, p.a.transposed ? row : row * p.a.stride);
     MOVE_MUTABLE(p.weight_gradient ? p.types.gradient : p.types.compute, p.c, row * p.c_stride);
     MOVE_MUTABLE(p.types.compute, p.aux, row * p.aux_stride);
+    if (p.residual)
+        MOVE(p.types.compute, p.residual, row * p.c_stride);
     eo_ref_multiply(&p);
 }
 
@@ -389,6 +391,7 @@ eo_status eo_host_all_finite(eo_team *team, eo_dtype dtype, const void *values, 
 const struct eo_kernel_ops eo_kernels_reference_ops = {
     .name = "reference",
     .fused_epilogues = true,
+    .fused_residuals = true,
     .host_memory = true,
     .scratch_alignment = 64,
     .word_multiple = 1, .chunk_multiple = 1,

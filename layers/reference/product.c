@@ -72,6 +72,8 @@ static void element_finish(const struct eo_multiply *p, eo_dtype c_dtype, uint64
 {
     const eo_dtype dtype = p->types.compute;
     const uint64_t at = row * p->c_stride + column, aux_at = row * p->aux_stride + column;
+    if (p->residual)
+        sum += eo_element_load(dtype, p->residual, at);
     switch (p->epilogue) {
     case EO_EPILOGUE_NONE:
     case EO_EPILOGUE_BIAS_GRADIENT: /* not of this table */

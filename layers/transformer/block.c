@@ -2,8 +2,9 @@
  *
  * A block's passes, for both families and both halves (the picture is in layers/transformer/internal.h).
  *
- * Two halves of one position hand the residual stream over without an extra pass through memory: the first leaves its
- * out-product as it is, and the second's norm adds residual and bias. A position's last half adds them itself.
+ * A half's output is its out-product plus bias plus input. The product adds both where the table has fused_residuals.
+ * Elsewhere a position's first half leaves its product as it is, and the second's norm adds them: no extra pass through
+ * memory; a position's last half adds them itself.
  */
 #include <string.h>
 
@@ -66,12 +67,12 @@ static struct eo_norm half_norm(const struct pass *pass, const struct half *half
     };
 }
 
-/* The second half of a position finds the first's out-product in its input, and makes it the sum. */
+/* The second half of a position may find the first's out-product in its input, and makes it the sum. */
 static eo_status norm_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const eo_transformer *t = pass->transformer;
     struct eo_norm norm = half_norm(pass, half, w);
-    if (!half->attention && !t->params.half_blocks) {
+    if (!half->attention && !t->params.half_blocks && !pass->kernels->fused_residuals) {
         const uint32_t h = half_index(pass, half);
         norm.branch = norm.residual;
         norm.branch_bias = half_parameters_of(pass, half - 1, pass->view->weights).out_bias;
@@ -123,8 +124,9 @@ static eo_status in_products(const struct pass *pass, const struct half *half, c
 static eo_status out_product(const struct pass *pass, const struct half *half, const struct half_parameters *w,
                              void *output)
 {
-    const uint64_t width = pass->transformer->params.config.width;
-    const uint64_t mid_width = half_shape_of(pass->transformer, half)->mid_width;
+    const eo_transformer *t = pass->transformer;
+    const uint64_t width = t->params.config.width, mid_width = half_shape_of(t, half)->mid_width;
+    const bool fused = pass->kernels->fused_residuals;
     return pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .c = output,
@@ -134,6 +136,9 @@ static eo_status out_product(const struct pass *pass, const struct half *half, c
         .m = pass->rows,
         .n = width,
         .k = mid_width,
+        .residual = fused ? pass_buffer(pass, t->stream[half_index(pass, half)]) : NULL,
+        .epilogue = fused && w->out_bias ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE,
+        .bias = w->out_bias,
     });
 }
 
@@ -152,7 +157,7 @@ static eo_status half_forward(const struct pass *pass, const struct half *half)
         return EO_OK;
     void *output = pass_buffer(pass, t->stream[h + 1]);
     EO_TRY(out_product(pass, half, &w, output));
-    if (!is_last)
+    if (!is_last || pass->kernels->fused_residuals)
         return EO_OK;
     return pass->kernels->residual_add(pass->team, &(struct eo_residual){
         .types = pass->types,

@@ -17,12 +17,12 @@ static eo_team *team_of(enum side side)
 struct product_case {
     struct eo_types types;
     uint64_t m, n, k;
-    bool a_transposed, b_transposed, weight_gradient, accumulate;
+    bool a_transposed, b_transposed, weight_gradient, accumulate, residual;
     enum eo_epilogue epilogue;
 };
 
 struct product_tensors {
-    struct tensor a, b, c, bias, aux, bias_gradient, scratch;
+    struct tensor a, b, c, residual, bias, aux, bias_gradient, scratch;
 };
 
 static struct eo_multiply multiply_of(const struct product_case *p, const struct product_tensors *t, enum side side)
@@ -38,6 +38,7 @@ static struct eo_multiply multiply_of(const struct product_case *p, const struct
         .n = p->n,
         .k = p->k,
         .accumulate = p->accumulate,
+        .residual = p->residual ? t->residual.at[side] : NULL,
         .epilogue = p->epilogue,
         .bias = t->bias.at[side],
         .aux = t->aux.at[side],
@@ -54,6 +55,7 @@ static struct product_tensors tensors_of(const struct product_case *p)
         .a = tensor_random(d, p->a_transposed ? p->k : p->m, p->a_transposed ? p->m : p->k, -1, 1),
         .b = tensor_random(d, p->b_transposed ? p->n : p->k, p->b_transposed ? p->k : p->n, -1, 1),
         .c = p->accumulate ? tensor_random(c, p->m, p->n, -1, 1) : tensor_unset(c, p->m, p->n),
+        .residual = tensor_random(d, p->m, p->n, -1, 1),
         .bias = tensor_random(d, 1, p->n, -1, 1),
         .aux = tensor_random(d, p->m, p->n, -2, 2),
         .bias_gradient = tensor_unset(p->types.gradient, 1, p->m),
@@ -81,7 +83,7 @@ static void product(const struct product_case *p)
     const eo_dtype c_type = p->weight_gradient ? p->types.gradient : p->types.compute;
     snprintf(what, sizeof(what), "product %llu x %llu x %llu, types %d%d, transposed %d%d, epilogue %d%s",
              (unsigned long long)p->m, (unsigned long long)p->n, (unsigned long long)p->k, p->types.compute, c_type,
-             p->a_transposed, p->b_transposed, (int)p->epilogue, p->accumulate ? ", added" : "");
+             p->a_transposed, p->b_transposed, (int)p->epilogue, p->accumulate ? ", added" : p->residual ? ", with a residual" : "");
     struct product_tensors t = tensors_of(p);
     struct eo_multiply prepared = multiply_of(p, &t, DEVICE);
     prepared.c = prepared.aux = prepared.bias_gradient = NULL;
@@ -124,7 +126,12 @@ void products_cases(void)
             p.b_transposed = true;
             for (p.epilogue = EO_EPILOGUE_BIAS; p.epilogue <= EO_EPILOGUE_GELU_GRADIENT; p.epilogue++)
                 product(&p);
+            p.residual = true; /* x + y W^T, with a bias or without */
+            p.epilogue = EO_EPILOGUE_BIAS;
+            product(&p);
             p.epilogue = EO_EPILOGUE_NONE;
+            product(&p);
+            p.residual = false;
             p.a_transposed = p.weight_gradient = true; /* dW (+)= dy^T x */
             p.b_transposed = false;
             product(&p);

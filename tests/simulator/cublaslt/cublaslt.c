@@ -319,6 +319,8 @@ static void product_body(const void *arguments)
     counts.constant += is_constant(m->types.compute, m->a.values, p.bytes.a) ||
                        is_constant(m->types.compute, m->b.values, p.bytes.b);
     m->c = sim_at_write(m->c, p.bytes.c);
+    if (m->residual)
+        m->residual = sim_at_read(m->residual, p.bytes.c);
     m->bias = p.bytes.bias ? sim_at_read(m->bias, p.bytes.bias) : NULL;
     if (p.bytes.bias_gradient) /* before the product: reads what it reads */
         eo_ref_column_sums(&(struct eo_column_sums){.types = m->types, .gradient = m->a.values, .stride = m->a.stride,
@@ -357,7 +359,7 @@ static enum eo_epilogue epilogue_of(uint64_t epilogue)
 }
 
 static cublasStatus_t check(const struct operation *o, const struct layout *a, const struct layout *b,
-                            const struct layout *d, const struct algorithm *algorithm, const uint64_t pointers[3])
+                            const struct layout *d, const struct algorithm *algorithm, const uint64_t pointers[4])
 {
     const uint64_t n = o->a_transposed ? a->columns : a->rows, k = o->a_transposed ? a->rows : a->columns;
     if (n != d->rows || (o->b_transposed ? b->rows : b->columns) != d->columns ||
@@ -369,7 +371,7 @@ static cublasStatus_t check(const struct operation *o, const struct layout *a, c
         return refuse("a result type that cuBLASLt does not have");
     if (algorithm->shape != shape_of(o, a, b, d))
         return refuse("an algorithm that was found for something else");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (pointers[i] == 0 || alignment_of(pointers[i]) < algorithm->alignment[i])
             return refuse("a pointer less aligned than was promised");
     if (has_bias_gradient(o->epilogue) && !o->b_transposed)
@@ -392,15 +394,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     const struct layout *a = (struct layout *)a_of, *b = (struct layout *)b_of, *d = (struct layout *)d_of;
     if (is_to_fail("cublasLtMatmul"))
         return CUBLAS_STATUS_EXECUTION_FAILED;
-    const uint64_t pointers[3] = {(uintptr_t)a_at, (uintptr_t)b_at, (uintptr_t)d_at};
+    const uint64_t pointers[4] = {(uintptr_t)a_at, (uintptr_t)b_at, (uintptr_t)c_at, (uintptr_t)d_at};
     const float one = *(const float *)alpha, beta = *(const float *)beta_at;
     struct algorithm algorithm;
     memcpy(&algorithm, algo, sizeof(algorithm));
     counts.products++;
-    if (handle != (cublasLtHandle_t)&handle_object || c_at != d_at || memcmp(c_of, d_of, sizeof(struct layout)) != 0)
-        return refuse("C that is not D");
-    if (one != 1 || (beta != 0 && beta != 1) || (beta == 1 && o->epilogue != CUBLASLT_EPILOGUE_DEFAULT))
+    if (handle != (cublasLtHandle_t)&handle_object || memcmp(c_of, d_of, sizeof(struct layout)) != 0)
+        return refuse("C in another layout than D");
+    const bool has_residual = beta == 1 && (c_at != d_at || o->epilogue == CUBLASLT_EPILOGUE_BIAS);
+    if (one != 1 || (beta != 0 && beta != 1) || (beta == 0 && c_at != d_at) ||
+        (beta == 1 && o->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_residual))
         return refuse("factors that evenodd does not use");
+    if (has_residual && (d->batch != 1 || a->type != d->type))
+        return refuse("a residual that evenodd does not use");
     if (!workspace || workspace_bytes < NEEDED_WORKSPACE)
         return refuse("a workspace smaller than what the algorithm needs");
     if ((uintptr_t)workspace % 256 != 0)
@@ -415,7 +421,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         .multiply = {.types = {compute, dtype_of(d->type)}, .weight_gradient = true, .c = d_at, .c_stride = d->leading,
                      .a = {b_at, b->leading, o->b_transposed}, .b = {a_at, a->leading, o->a_transposed},
                      .m = d->columns, .n = d->rows, .k = o->a_transposed ? a->rows : a->columns,
-                     .accumulate = beta == 1, .epilogue = epilogue_of(o->epilogue),
+                     .accumulate = beta == 1 && !has_residual, .residual = has_residual ? c_at : NULL,
+                     .epilogue = epilogue_of(o->epilogue),
                      .bias = (const void *)(uintptr_t)o->bias, .aux = (void *)(uintptr_t)o->aux,
                      .aux_stride = o->aux_leading},
         .batch = d->batch, .a_step = b->step, .b_step = a->step, .c_step = d->step,
@@ -433,6 +440,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         SIM_READS(b_at, p.bytes.a),
         SIM_READS(a_at, p.bytes.b),
         SIM_WRITES(d_at, p.bytes.c),
+        SIM_READS(c_at, has_residual && c_at != d_at ? p.bytes.c : 0),
         SIM_READS(p.multiply.bias, p.bytes.bias),
         SIM_WRITES(p.multiply.bias_gradient, p.bytes.bias_gradient),
         {p.multiply.aux, p.bytes.aux, o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS},

@@ -148,6 +148,10 @@ Test(product_shape, bias_and_auxiliary_tensor_count_only_where_the_epilogue_has_
     cr_assert_eq(key.alignment, 2);
     cr_assert_eq(key.aux_stride, 0);
     cr_assert_eq(eo_product_bias_bytes(&key), product.n * eo_dtype_bytes(product.types.compute));
+    product.residual = (void *)(uintptr_t)0x6002;
+    key = eo_product_key_of(&product, NULL);
+    cr_assert(key.accumulate && key.alignment == 2, "a residual is added as an old result is");
+    product.residual = NULL;
     product.epilogue = EO_EPILOGUE_BIAS_GRADIENT;
     product.bias_gradient = (void *)(uintptr_t)0x4004;
     product.weight_gradient = true;
