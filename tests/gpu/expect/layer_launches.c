@@ -6,7 +6,7 @@
 
 #include "tests/gpu/expect/launch_list.h"
 
-enum { WARP = 32, ROW_THREADS = 256, NORM_THREADS = 512, FINISH_COLUMNS = 32, FINISH_PARTS = 16, LOSS_THREADS = 512 };
+enum { WARP = 32, NORM_SHARED_BYTES = 47 << 10, ROW_THREADS = 256, NORM_THREADS = 512, FINISH_COLUMNS = 32, FINISH_PARTS = 16, LOSS_THREADS = 512 };
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -150,13 +150,14 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
     const uint32_t threads = row_threads(in_registers ? launch_div_up(packs, thread_packs) : packs, NORM_THREADS);
     const double turns = (double)launch_div_up(block_rows, in_registers ? rows_at_once : 1);
     const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats + launch_bytes(dtype, n->width);
-    const uint64_t sums = kinds * n->width;
+    const uint64_t sums = kinds * n->width, partials = blocks * sums * sizeof(float);
+    const uint64_t slots = launch_div_up(packs, threads) * threads * lanes_of(dtype, n->width) * kinds * sizeof(float);
+    const bool in_shared = !in_registers && slots <= NORM_SHARED_BYTES;
     const cudaError_t error = launch_note(stream, (struct launch){
         .group = "norms backward", .kernel = in_registers ? "norm_backward_rows_kernel" : "norm_backward_kernel",
-        .read = read, .written = all + blocks * sums * sizeof(float),
+        .read = read + (in_registers || in_shared ? 0 : partials), .written = all + partials,
         .must = read + all + launch_bytes(n->types.gradient, sums), .blocks = blocks, .threads = threads,
-        .shared_bytes = in_registers ? 512 : (uint32_t)(launch_div_up(packs, threads) * threads *
-                                                        lanes_of(dtype, n->width) * kinds * sizeof(float)),
+        .shared_bytes = in_registers ? 512 : in_shared ? (uint32_t)slots : 0,
         /* In registers: while rows are summed, the next ones are on their way. Else a row at a time: what is summed, the
          * sum, then skip and the rest again. */
         .round_trips = in_registers ? 1 + turns : 2 * turns, .barriers = in_registers ? 1 : turns});
@@ -170,8 +171,10 @@ cudaError_t eo_cuda_head_norm_forward(const struct eo_head_norm *n, cudaStream_t
     enum { WARPS = 8 };
     const uint64_t heads = n->head_count[0] + n->head_count[1];
     const uint64_t all = launch_bytes(n->types.compute, n->rows * (heads * n->head_size + n->copied));
+    const uint64_t weights = launch_bytes(n->types.compute, 2 * (uint64_t)n->head_size);
     return launch_note(stream, (struct launch){
-        .group = "norms of heads", .kernel = "head_norm_forward_kernel", .read = all, .written = all, .must = 2 * all,
+        .group = "norms of heads", .kernel = "head_norm_forward_kernel", .read = all + weights, .written = all,
+        .must = 2 * all + weights,
         .blocks = launch_div_up(n->rows * (heads + (n->copied != 0)), WARPS), .threads = WARPS * WARP, .round_trips = 2});
 }
 
@@ -181,9 +184,10 @@ cudaError_t eo_cuda_head_norm_backward(const struct eo_head_norm_gradient *n, cu
     const uint64_t heads = n->head_count[0] + n->head_count[1], parts = eo_head_norm_parts(n->rows);
     const uint64_t all = launch_bytes(n->types.compute, n->rows * heads * n->head_size);
     const uint64_t sums = 2 * parts * n->head_size * sizeof(float);
+    const uint64_t weights = launch_bytes(n->types.compute, 2 * (uint64_t)n->head_size);
     return launch_note(stream, (struct launch){
-        .group = "norms of heads", .kernel = "head_norm_backward_kernel", .read = 2 * all, .written = all + sums,
-        .must = 3 * all + sums, .blocks = parts, .threads = WARPS * WARP, .shared_bytes = 47 << 10,
+        .group = "norms of heads", .kernel = "head_norm_backward_kernel", .read = 2 * all + weights, .written = all + sums,
+        .must = 3 * all + weights + sums, .blocks = parts, .threads = WARPS * WARP, .shared_bytes = 47 << 10,
         .round_trips = 3 * (double)launch_div_up(eo_head_norm_part_rows(n->rows) * heads, WARPS)});
 }
 
@@ -244,7 +248,7 @@ cudaError_t eo_cuda_cross_entropy(const struct eo_loss *l, cudaStream_t stream)
         .must = (l->backward ? 2 : 1) * all + 2 * row + sizeof(double), .blocks = l->rows, .threads = LOSS_THREADS,
         .round_trips = l->backward ? 2 * packs : packs, .barriers = 2});
     return launch_note(stream, (struct launch){
-        .group = "head", .kernel = "loss_sum_kernel", .read = row, .written = sizeof(double), .blocks = 1,
+        .group = "head", .kernel = "loss_sum_kernel", .read = row + sizeof(double), .written = sizeof(double), .blocks = 1,
         .threads = 1024, .round_trips = (double)launch_div_up(l->rows, 1024), .barriers = 10});
 }
 

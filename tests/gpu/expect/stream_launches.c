@@ -108,26 +108,39 @@ cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, c
         .blocks = blocks, .threads = THREADS, .round_trips = 1});
 }
 
-static cudaError_t rank_sum(cudaStream_t stream, const char *kernel, eo_dtype dtype, uint32_t in_count, uint64_t count)
+static cudaError_t sum_units(cudaStream_t stream, const char *kernel, uint64_t bytes, uint32_t in_count, uint64_t units)
 {
     enum { BLOCKS_MAX = 1024 };
-    const uint64_t all = launch_bytes(dtype, count), units = count / (dtype == EO_DTYPE_BF16 ? 8 : 4);
     const uint64_t blocks = launch_div_up(units, THREADS);
+    if (units == 0)
+        return cudaSuccess;
     return launch_note(stream, (struct launch){
-        .group = "gathers and reductions", .kernel = kernel, .read = in_count * all, .written = all,
-        .must = (in_count + 1) * all, .blocks = blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX, .threads = THREADS,
+        .group = "gathers and reductions", .kernel = kernel, .read = in_count * bytes, .written = bytes,
+        .must = (in_count + 1) * bytes, .blocks = blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX, .threads = THREADS,
         .round_trips = (double)launch_div_up(blocks, BLOCKS_MAX)});
+}
+
+/* By 16 bytes, and the rest one by one. */
+static cudaError_t rank_sum(cudaStream_t stream, eo_dtype dtype, uint32_t in_count, uint64_t count)
+{
+    const bool is_bf16 = dtype == EO_DTYPE_BF16;
+    const uint64_t unit = is_bf16 ? 8 : 4, rest = count % unit;
+    const cudaError_t error = sum_units(stream, is_bf16 ? "sum_bf16_units" : "sum_fp32_units",
+                                        launch_bytes(dtype, count - rest), in_count, count / unit);
+    if (error != cudaSuccess)
+        return error;
+    return sum_units(stream, is_bf16 ? "sum_bf16_single" : "sum_fp32_single", launch_bytes(dtype, rest), in_count, rest);
 }
 
 cudaError_t eo_cuda_sum_fp32(float *out, const float *const *in, uint32_t in_count, uint64_t count, cudaStream_t stream)
 {
     (void)out, (void)in;
-    return rank_sum(stream, "sum_fp32_units", EO_DTYPE_FP32, in_count, count);
+    return rank_sum(stream, EO_DTYPE_FP32, in_count, count);
 }
 
 cudaError_t eo_cuda_sum_bf16(uint16_t *out, const uint16_t *const *in, uint32_t in_count, uint64_t count,
                              cudaStream_t stream)
 {
     (void)out, (void)in;
-    return rank_sum(stream, "sum_bf16_units", EO_DTYPE_BF16, in_count, count);
+    return rank_sum(stream, EO_DTYPE_BF16, in_count, count);
 }
