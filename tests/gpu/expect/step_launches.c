@@ -77,7 +77,7 @@ cudaError_t __wrap_cudaMemsetAsync(void *memory, int value, size_t bytes, cudaSt
 
 static const char *product_group(const struct eo_product_key *key)
 {
-    const uint64_t words = config.vocabulary;
+    const uint64_t multiple = eo_kernels_cuda_ops.word_multiple, words = launch_div_up(config.vocabulary, multiple) * multiple;
     return key->batch > 1 ? "attention" : key->m == words || key->n == words || key->k == words ? "head" : "block products";
 }
 
