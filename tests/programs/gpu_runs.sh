@@ -58,7 +58,8 @@ unset CUDA_DEVICE_MAX_CONNECTIONS
 ends 'a sticky error ends the run: step, rank and operation' 1 \
     'step 1, rank 0: cudaStreamWaitEvent: .*CUDA error 719.*lost to this process' fail=cudaStreamWaitEvent:3:719 \
     --ranks 1 --repeatable
-ends 'work that fails on the GPU ends the run' 1 'step 1, rank 0: .*CUDA error 719.*lost to this process' lost=50 \
+ends 'work that fails on the GPU ends the run' 1 \
+    'step 1, rank 0: .*\(CUDA error 719\|cublasLtMatmul failed\).*lost to this process' lost=50 \
     --ranks 1 --repeatable
 ends 'work that fails in a graph ends the run' 1 'step [2-4], rank 0: .*CUDA error 719.*lost to this process' lost=300 \
     --ranks 1 --repeatable
