@@ -195,6 +195,13 @@ run 0 '' --model gpt2-xl --set n_layer=6 --batch 4 --kernels cpu --svg arena.svg
 result $? "README's picture is what memplan draws"
 run 0 'roundup' --model qwen3-8b --explain
 result $? 'formulae are shown with their numbers'
+if "$memplan" --model gpt2 --kernels cuda >out 2>err; then
+    run 0 'roundup128(7 x 1000 / 3) x roundup64(50257) x 2' --model gpt2 --batch 7 --seq 1000 --head-chunks 3 --kernels cuda --dtype bf16 --explain &&
+        [ "$(awk '$1 == "head.logits" { print $4 }' out)" = $((2432 * 50304 * 2)) ]
+    result $? "a GPU's head: 64 words, 128 tokens of a piece"
+else
+    skip "a GPU's head: 64 words, 128 tokens of a piece" 'this build has no CUDA kernels'
+fi
 run 0 'planned, not run' --model mixtral-8x7b
 result $? 'a family without kernels is said to be planned, not run'
 

@@ -224,15 +224,16 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
                 "is G\n",
                 p->shard_group);
     fprintf(out, "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes in bf16); parameters of a layer lie "
-            "on 16 elements, so n is at least their sum\n", align, p->align_bytes);
+            "on 16 elements, so n is at least their sum; a GPU's kernels want the head's words in multiples of 64\n", align,
+            p->align_bytes);
     uint64_t sum = 0;
     for (uint32_t i = 0, j; lines && i < count; i = j) {
-        for (j = i + 1; j < count && lines[i].elements == lines[j].elements; j++) {
+        for (j = i + 1; j < count && lines[i].elements == lines[j].elements && lines[i].word_padding == lines[j].word_padding; j++) {
         }
         const uint64_t shard = lines[i].padded_elements / p->shard_group;
         sum += (j - i) * shard;
         fprintf(out, "      %-20s %u x S = roundup(%" PRIu64 ", %" PRIu64 ") / %u = %" PRIu64 "\n", lines[i].name, j - i,
-                lines[i].elements, align * p->shard_group, p->shard_group, shard);
+                lines[i].elements + lines[i].word_padding, align * p->shard_group, p->shard_group, shard);
     }
     free(lines);
     const eo_plan_summary *s = &view->memplan->summary;

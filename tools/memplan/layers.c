@@ -27,7 +27,7 @@ struct tool_layer_line *tool_layer_lines(const struct tool_memplan *memplan, uin
     for (uint32_t p = 0; lines && p < eo_model_parameter_count(model); p++) {
         eo_parameter_info info;
         if (eo_model_parameter(model, p, &info) >= 0 && info.layer < *count)
-            lines[info.layer].elements += info.element_count;
+            lines[info.layer].elements += info.element_count, lines[info.layer].word_padding += info.padding;
     }
     return lines;
 }
