@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(THREADS) finite_kernel(uint32_t *flag, const T
             bad = bad || !isfinite(x[i]);
     }
     if (bad)
-        *flag = 1; /* whoever writes, writes the same */
+        atomicExch(flag, 1u); /* whoever writes, writes the same */
 }
 
 } /* namespace */

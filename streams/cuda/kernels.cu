@@ -324,9 +324,11 @@ extern "C" cudaError_t eo_cuda_accumulate(float *to, const void *from, eo_dtype 
     if (count == 0)
         return cudaSuccess;
     if (dtype == EO_DTYPE_BF16)
-        accumulate_kernel<<<blocks_for(count), THREADS, 0, stream>>>(to, (const uint16_t *)from, overwrite, count);
+        accumulate_kernel<uint16_t>
+            <<<blocks_for(count), THREADS, 0, stream>>>(to, (const uint16_t *)from, overwrite, count);
     else
-        accumulate_kernel<<<blocks_for(count), THREADS, 0, stream>>>(to, (const float *)from, overwrite, count);
+        accumulate_kernel<float>
+            <<<blocks_for(count), THREADS, 0, stream>>>(to, (const float *)from, overwrite, count);
     return cudaGetLastError();
 }
 
@@ -337,7 +339,7 @@ static cudaError_t launch_sum(double *out, double *chunks, float *to, const T *f
     const uint64_t chunk = eo_sum_chunk(count);
     const unsigned chunk_count = (unsigned)((count + chunk - 1) / chunk);
     if (chunk_count > 0)
-        chunks_kernel<<<chunk_count, THREADS, 0, stream>>>(chunks, to, from, overwrite, count, chunk);
+        chunks_kernel<T><<<chunk_count, THREADS, 0, stream>>>(chunks, to, from, overwrite, count, chunk);
     sum_chunks_kernel<<<1, EO_SUM_LANES, 0, stream>>>(out, chunks, chunk_count);
     return cudaGetLastError();
 }

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/hashing.h"
-#include "layers/team.h"
 
 enum { GUARD_BYTES = 512, GUARD = 0xA5, TENSORS_MAX = 64, ALIGN = 256 };
 
@@ -21,15 +20,7 @@ static struct {
 static uint32_t piece_count;
 static uint64_t random_state = 88172645463325252u;
 
-static void write_log(void *user, eo_log_level level, const char *text)
-{
-    (void)user, (void)level;
-    printf("# %s\n", text);
-}
-
-static const eo_log test_log = {.write = write_log, .level = EO_LOG_INFO};
-
-static void must(cudaError_t error, const char *what)
+void sides_must(cudaError_t error, const char *what)
 {
     if (error == cudaSuccess)
         return;
@@ -40,39 +31,13 @@ static void must(cudaError_t error, const char *what)
 /* On the kernels' own stream: cudaMemcpy may return before its bytes are on the device, and is on another stream. */
 void sides_copy(void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind)
 {
-    must(cudaMemcpyAsync(to, from, bytes, kind, sides.stream), "cudaMemcpyAsync");
-    must(cudaStreamSynchronize(sides.stream), "a kernel before a copy, or the copy");
+    sides_must(cudaMemcpyAsync(to, from, bytes, kind, sides.stream), "cudaMemcpyAsync");
+    sides_must(cudaStreamSynchronize(sides.stream), "a kernel before a copy, or the copy");
 }
 
-bool sides_begin(uint32_t device_index, char *why, size_t why_bytes)
+void sides_guard(void)
 {
-    int count = 0;
-    const cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess || count == 0) {
-        snprintf(why, why_bytes, "no CUDA device: %s", error == cudaSuccess ? "none" : cudaGetErrorString(error));
-        return false;
-    }
-    must(cudaSetDevice((int)device_index), "cudaSetDevice");
-    must(cudaStreamCreateWithFlags(&sides.stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    const eo_status status = eo_team_create_on(&sides.team, eo_team_params(.device = "cuda", .device_index = device_index,
-                                                                           .stream = sides.stream, .log = &test_log));
-    if (status < 0) {
-        printf("Bail out! no team: %s\n", eo_status_text(status));
-        exit(1);
-    }
-    sides.ops[HOST] = &eo_kernels_reference_ops;
-    sides.ops[DEVICE] = eo_team_backend_kernels(eo_team_backend_of(sides.team), EO_DTYPE_BF16, EO_DTYPE_FP32);
-    sides.memory_bytes = 384u << 20;
-    must(cudaMalloc((void **)&sides.memory, sides.memory_bytes), "cudaMalloc");
-    must(cudaMemsetAsync(sides.memory, GUARD, sides.memory_bytes, sides.stream), "cudaMemsetAsync");
-    return true;
-}
-
-void sides_end(void)
-{
-    eo_team_destroy(&sides.team);
-    must(cudaFree(sides.memory), "cudaFree");
-    must(cudaStreamDestroy(sides.stream), "cudaStreamDestroy");
+    sides_must(cudaMemsetAsync(sides.memory, GUARD, sides.memory_bytes, sides.stream), "cudaMemsetAsync");
 }
 
 /* ---- tensors ---- */
@@ -98,6 +63,8 @@ static struct tensor tensor_of(eo_dtype dtype, uint64_t bytes)
     pieces[piece_count].first = first;
     pieces[piece_count].last = first + bytes;
     pieces[piece_count++].host = t.at[HOST];
+    if (sides.on_tensor)
+        sides.on_tensor(t.at[DEVICE], bytes);
     sides.used = (first + bytes + GUARD_BYTES + ALIGN - 1) / ALIGN * ALIGN;
     return t;
 }
@@ -262,9 +229,11 @@ static void check_guards(const char *what)
 void part_end(const char *what)
 {
     check_guards(what);
-    must(cudaMemsetAsync(sides.memory, GUARD, sides.used, sides.stream), "cudaMemsetAsync");
+    sides_must(cudaMemsetAsync(sides.memory, GUARD, sides.used, sides.stream), "cudaMemsetAsync");
     for (uint32_t p = 0; p < piece_count; p++)
         free(pieces[p].host);
+    if (sides.on_tensor)
+        sides.on_tensor(NULL, 0);
     piece_count = 0;
     sides.used = 0;
 }

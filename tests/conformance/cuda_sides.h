@@ -22,13 +22,16 @@ struct sides {
     char *memory;                   /* the device's, for all tensors of a case */
     uint64_t memory_bytes, used;
     uint64_t offset;                /* [0] bytes by which tensors miss their alignment */
-    void (*tell_vocabulary)(uint64_t vocabulary); /* of a simulated device: it has to know how long a table is */
+    void (*on_tensor)(const void *at, uint64_t bytes); /* of a host that checks: a new one; NULL: all are gone */
+    bool small; /* without the largest sizes */
 };
 extern struct sides sides;
 
-/* `why` where there is no GPU. */
+/* cuda_team.c, or of a host. `why` where there is no GPU. */
 bool sides_begin(uint32_t device_index, char *why, size_t why_bytes);
 void sides_end(void);
+void sides_guard(void); /* all memory, at the beginning */
+void sides_must(cudaError_t error, const char *what);
 
 /* Waits until it is done. */
 void sides_copy(void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind);

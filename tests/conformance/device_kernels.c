@@ -47,7 +47,7 @@ static struct pair make(struct test_bed *bed, uint64_t salt, uint64_t count, uin
         }
     }
     memset(p.plain + p.bytes, 0x5a, GUARD_BYTES);
-    p.device = test_bed_take(bed, p.bytes + GUARD_BYTES, skew);
+    p.device = test_bed_take_guarded(bed, p.bytes, GUARD_BYTES, skew);
     test_bed_put(bed, p.device, p.plain, p.bytes + GUARD_BYTES);
     return p;
 }

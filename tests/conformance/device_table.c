@@ -11,6 +11,8 @@
 
 #include "ranks.h"
 
+uint64_t test_event_elements = 1 << 20;
+
 void *test_bed_take(struct test_bed *bed, uint64_t bytes, uint64_t skew)
 {
     const uint64_t at = (bed->used + 255) / 256 * 256 + skew;
@@ -20,6 +22,11 @@ void *test_bed_take(struct test_bed *bed, uint64_t bytes, uint64_t skew)
     }
     bed->used = at + bytes;
     return bed->memory + at;
+}
+
+void *test_bed_take_guarded(struct test_bed *bed, uint64_t bytes, uint64_t guard_bytes, uint64_t skew)
+{
+    return test_bed_take(bed, bytes + guard_bytes, skew);
 }
 
 void test_bed_reset(struct test_bed *bed)
@@ -99,9 +106,10 @@ static void memory_of_every_kind_is_zero_and_aligned(struct test_bed *bed)
 static void events_order_the_queues(struct test_bed *bed)
 {
     const struct eo_device_ops *ops = bed->device->ops;
-    enum { COUNT = 1 << 20, FILLS = 20 };
-    float *from = test_bed_take(bed, COUNT * sizeof(float), 0);
-    uint16_t *to = test_bed_take(bed, COUNT * sizeof(uint16_t), 0), *got = malloc(COUNT * sizeof(uint16_t));
+    enum { FILLS = 20 };
+    const uint64_t count = test_event_elements;
+    float *from = test_bed_take(bed, count * sizeof(float), 0);
+    uint16_t *to = test_bed_take(bed, count * sizeof(uint16_t), 0), *got = malloc(count * sizeof(uint16_t));
     struct eo_event never = {0}, filled = {0}, cast = {0};
     TEST_HOLDS(NULL, ops->is_complete(bed->device, &never) && ops->await(bed->device, &never) == EO_OK);
     TEST_HOLDS(NULL, ops->wait(bed->device, EO_QUEUE_COMM, &never) == EO_OK);
@@ -110,18 +118,18 @@ static void events_order_the_queues(struct test_bed *bed)
         uint32_t bits;
         memcpy(&bits, &value, sizeof(bits));
         for (uint32_t f = 0; f < FILLS; f++)
-            ops->fill(bed->device, from, f + 1 == FILLS ? bits : 0x7fc00000u, COUNT * sizeof(float));
+            ops->fill(bed->device, from, f + 1 == FILLS ? bits : 0x7fc00000u, count * sizeof(float));
         ops->record(bed->device, EO_QUEUE_COMPUTE, &filled);
         TEST_HOLDS(NULL, ops->wait(bed->device, EO_QUEUE_COMM, &filled) == EO_OK);
-        ops->cast_bf16(bed->device, EO_QUEUE_COMM, to, from, COUNT);
+        ops->cast_bf16(bed->device, EO_QUEUE_COMM, to, from, count);
         ops->record(bed->device, EO_QUEUE_COMM, &cast);
         TEST_HOLDS(NULL, ops->wait(bed->device, EO_QUEUE_COMPUTE, &cast) == EO_OK);
-        ops->download(bed->device, bed->host, to, COUNT * sizeof(uint16_t));
+        ops->download(bed->device, bed->host, to, count * sizeof(uint16_t));
         ops->record(bed->device, EO_QUEUE_COMPUTE, &filled);
         TEST_HOLDS(NULL, ops->await(bed->device, &filled) == EO_OK);
         TEST_HOLDS(NULL, ops->is_complete(bed->device, &filled) && ops->is_complete(bed->device, &cast));
-        memcpy(got, bed->host, COUNT * sizeof(uint16_t));
-        for (uint32_t i = 0; i < COUNT; i++)
+        memcpy(got, bed->host, count * sizeof(uint16_t));
+        for (uint32_t i = 0; i < count; i++)
             TEST_EXPECT(NULL, got[i] == bits >> 16, "round %u: element %u is %04x", round, i, (unsigned)got[i]);
     }
     free(got);

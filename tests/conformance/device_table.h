@@ -18,11 +18,14 @@ struct test_bed {
 
 /* A piece of the bed's memory, `skew` bytes past an alignment of 256. test_bed_reset() gives all back. */
 void *test_bed_take(struct test_bed *bed, uint64_t bytes, uint64_t skew);
+void *test_bed_take_guarded(struct test_bed *bed, uint64_t bytes, uint64_t guard_bytes, uint64_t skew); /* kernels stay out */
 void test_bed_reset(struct test_bed *bed);
 
 /* Wait for the device. */
 void test_bed_put(struct test_bed *bed, void *to, const void *from, uint64_t bytes);
 void test_bed_get(struct test_bed *bed, void *to, const void *from, uint64_t bytes);
+
+extern uint64_t test_event_elements; /* [2^20] enough that kernels take a while */
 
 /* device_table.c: all cases on the device of this name. False: there is none. */
 bool test_device_table(const char *name);

@@ -7,15 +7,9 @@
 #include "tests/conformance/cuda_sides.h"
 #include "tests/simulator/cuda/sim.h"
 #include "tests/simulator/cublaslt/cublaslt.h"
-#include "twin_layers.h"
 
 int __real_main(int argc, char **argv);
 int __wrap_main(int argc, char **argv);
-
-static void tell_vocabulary(uint64_t vocabulary)
-{
-    twin_vocabulary = vocabulary;
-}
 
 static void *run(void *failed)
 {
@@ -29,7 +23,6 @@ int __wrap_main(int argc, char **argv)
     int failed = 1;
     void *argument = &failed;
     (void)argc, (void)argv;
-    sides.tell_vocabulary = tell_vocabulary;
     sim_start(&(struct sim_config){.seed = 1, .device_bytes = 1u << 30, .pageable_copies = true});
     sim_run_ranks(1, run, &argument);
     const uint32_t violations = sim_finish();

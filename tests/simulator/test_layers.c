@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * GPT-2, Llama, Qwen2 and Qwen3 on a simulated GPU, through the layers' own CUDA code (teams, plans of products, epilogues, scratch,
- * launches): every training ends in the bits of the CPU's reference kernels, and neither the simulator nor its cuBLASLt has
- * anything to object to.
- * Method: kernels are the reference's twins. Where attention is computed by products, sums go in another order: there
- * losses are compared with a tolerance.
+ * launches, kernels): every schedule, graphs and dynamic memory end in the same bits, close to those of the CPU's reference
+ * kernels, and neither the simulator, its checker of kernels nor its cuBLASLt has anything to object to.
+ * Method: kernels are the .cu files themselves. Their sums go in another order than the reference's: hence a tolerance.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,12 +18,11 @@
 #endif
 #include "tests/tap/tap.h"
 #include "transformer.h"
-#include "twin_layers.h"
 
 static bool same_bits(const struct transformer_result *a, const struct transformer_result *b)
 {
     return memcmp(a->losses, b->losses, sizeof(a->losses)) == 0 && memcmp(a->norms, b->norms, sizeof(a->norms)) == 0 &&
-           a->weights == b->weights && a->evaluation == b->evaluation && a->first_logit == b->first_logit;
+           a->weights == b->weights;
 }
 
 static const char *lacks; /* of the simulated machine */
@@ -36,9 +34,7 @@ static struct transformer_result run_simulated(const struct transformer_settings
     on_device.debug = seed % 2; /* what is dead is poisoned, and the numbers are the same */
     on_device.device = "cuda";
     sim_start(&(struct sim_config){.seed = seed, .device_bytes = 512u << 20, .lacks = lacks});
-    twin_files_loaded = 0;
     transformer_train(&on_device, &result);
-    CHECK(twin_files_loaded == 63, "a team was made, and of the files of kernels %#x were loaded", twin_files_loaded);
     const uint32_t violations = sim_finish();
     const struct sim_cublaslt_counts counts = sim_cublaslt_counts();
     CHECK(result.status == EO_OK, "seed %llu: %s", (unsigned long long)seed, result.error);
@@ -60,18 +56,59 @@ static struct transformer_result run_reference(const struct transformer_settings
     return result;
 }
 
+static bool is_close(const struct transformer_result *device, const struct transformer_result *host, double tolerance)
+{
+    for (int step = 0; step < TRANSFORMER_STEPS; step++)
+        if (!(fabs(device->losses[step] - host->losses[step]) < tolerance * fmax(1, host->losses[step] / 4)) || /* a sum over ranks */
+            !(fabs(device->norms[step] / host->norms[step] - 1) < 10 * tolerance))
+            return false;
+    return fabs(device->evaluation - host->evaluation) < tolerance && fabsf(device->first_logit - host->first_logit) < 3 * (float)tolerance;
+}
+
+static void check_close(const struct transformer_settings *s, const struct transformer_result *device)
+{
+    const struct transformer_result host = run_reference(s);
+    CHECK(is_close(device, &host, s->dtype == EO_DTYPE_BF16 ? 2e-2 : 1e-4), "losses %g ... %g, norms %g ... %g, then %g, %g; on the CPU %g ... %g, %g ... %g, %g, %g",
+          device->losses[0], device->losses[TRANSFORMER_STEPS - 1], device->norms[0], device->norms[TRANSFORMER_STEPS - 1],
+          device->evaluation, (double)device->first_logit,
+          host.losses[0], host.losses[TRANSFORMER_STEPS - 1], host.norms[0], host.norms[TRANSFORMER_STEPS - 1], host.evaluation,
+          (double)host.first_logit);
+}
+
+/* The same numbers step by step, in static memory. */
+static const struct transformer_result *run_plainly(const struct transformer_settings *settings)
+{
+    static struct {
+        struct transformer_settings settings;
+        struct transformer_result result;
+    } runs[64];
+    static uint32_t count;
+    struct transformer_settings plain;
+    memcpy(&plain, settings, sizeof(plain)); /* the padding, too */
+    plain.graph = false;
+    plain.memory = EO_MEMORY_STATIC;
+    plain.evaluates = true;
+    for (uint32_t i = 0; i < count; i++)
+        if (memcmp(&runs[i].settings, &plain, sizeof(plain)) == 0)
+            return &runs[i].result;
+    if (count == sizeof(runs) / sizeof(runs[0]))
+        abort();
+    memcpy(&runs[count].settings, &plain, sizeof(plain));
+    runs[count].result = run_simulated(&plain, 100 + count);
+    return &runs[count++].result;
+}
+
+/* Another schedule, a graph, dynamic memory: the same bits. */
 static void compare(const struct transformer_settings *settings, uint64_t seed)
 {
-    struct transformer_result device = run_simulated(settings, seed);
-    const struct transformer_result host = run_reference(settings);
-    /* Sums in double are taken by pieces of the shards, whose sizes the padding of an odd vocabulary changes. */
-    for (int step = 0; step < TRANSFORMER_STEPS && settings->odd_widths; step++)
-        if (fabs(device.norms[step] - host.norms[step]) <= 1e-14 * host.norms[step])
-            device.norms[step] = host.norms[step];
-    CHECK(same_bits(&device, &host), "family %d, dtype %d/%d, ranks %u, seed %llu: loss %.9g, norm %.9g; on the CPU %.9g, %.9g",
+    const struct transformer_result device = run_simulated(settings, seed), *plain = run_plainly(settings);
+    CHECK(same_bits(&device, plain) && (!settings->evaluates || (device.evaluation == plain->evaluation &&
+                                                                 device.first_logit == plain->first_logit)),
+          "family %d, dtype %d/%d, ranks %u, seed %llu: loss %.9g, norm %.9g; in the plain run %.9g, %.9g",
           settings->family, settings->dtype, settings->reduce_dtype, settings->ranks, (unsigned long long)seed,
-          device.losses[TRANSFORMER_STEPS - 1], device.norms[TRANSFORMER_STEPS - 1], host.losses[TRANSFORMER_STEPS - 1],
-          host.norms[TRANSFORMER_STEPS - 1]);
+          device.losses[TRANSFORMER_STEPS - 1], device.norms[TRANSFORMER_STEPS - 1], plain->losses[TRANSFORMER_STEPS - 1],
+          plain->norms[TRANSFORMER_STEPS - 1]);
+    check_close(settings, &device);
     CHECK(device.losses[TRANSFORMER_STEPS - 1] < device.losses[0], "nothing was learned: %g, then %g", device.losses[0],
           device.losses[TRANSFORMER_STEPS - 1]);
 }
@@ -140,7 +177,7 @@ static void same_bits_cases(uint32_t seeds)
             const struct transformer_settings s = settings_of(which);
             compare(&s, seed);
         }
-    tap_case("both families, fp32 and bf16, one and two ranks: the reference's bits");
+    tap_case("both families, fp32 and bf16, one and two ranks: the same bits under every schedule, close to the reference");
 
     for (uint32_t which = 0; which < 4; which++) {
         struct transformer_settings s = settings_of(which);
@@ -182,15 +219,12 @@ static void odd_widths(void)
         s.odd_widths = true;
         compare(&s, 6);
         s.dtype = EO_DTYPE_BF16;
-        const struct transformer_result device = run_simulated(&s, 7), host = run_reference(&s);
-        for (int step = 0; step < TRANSFORMER_STEPS; step++)
-            CHECK(fabs(device.losses[step] - host.losses[step]) < 2e-2, "step %d: %g, on the CPU %g", step,
-                  device.losses[step], host.losses[step]);
+        compare(&s, 7);
     }
-    tap_case("odd widths run as well: in fp32 the same bits");
+    tap_case("odd widths run as well, the same bits");
 }
 
-/* Where products with an epilogue are slow, those without one and a kernel are taken: in fp32 the same bits. */
+/* Where products with an epilogue are slow, those without one and a kernel are taken. */
 static void choice_of_epilogues(void)
 {
     for (uint32_t which = 0; which < 2; which++) {
@@ -199,29 +233,13 @@ static void choice_of_epilogues(void)
         compare(&s, 14);
         const int fast = sim_cublaslt_counts().fused - before;
         sim_cublaslt_fused_is_slower = 64;
-        compare(&s, 14);
+        const struct transformer_result device = run_simulated(&s, 14);
+        check_close(&s, &device);
         sim_cublaslt_fused_is_slower = 0;
         const int slow = sim_cublaslt_counts().fused - before - fast;
         CHECK(slow > 0 && slow < fast, "%d products with an epilogue where they are slow, else %d", slow, fast);
     }
     tap_case("an epilogue that is slower than a kernel of its own is not taken");
-}
-
-static bool is_close(const struct transformer_result *device, const struct transformer_result *host, double tolerance)
-{
-    for (int step = 0; step < TRANSFORMER_STEPS; step++)
-        if (!(fabs(device->losses[step] - host->losses[step]) < tolerance) ||
-            !(fabs(device->norms[step] / host->norms[step] - 1) < 10 * tolerance))
-            return false;
-    return true;
-}
-
-static void check_close(const struct transformer_settings *s, const struct transformer_result *device)
-{
-    const struct transformer_result host = run_reference(s);
-    CHECK(is_close(device, &host, s->dtype == EO_DTYPE_BF16 ? 2e-2 : 1e-4), "losses %g ... %g, norms %g ... %g; on the CPU %g ... %g, %g ... %g",
-          device->losses[0], device->losses[TRANSFORMER_STEPS - 1], device->norms[0], device->norms[TRANSFORMER_STEPS - 1],
-          host.losses[0], host.losses[TRANSFORMER_STEPS - 1], host.norms[0], host.norms[TRANSFORMER_STEPS - 1]);
 }
 
 static void know_no_plan(bool none)
@@ -235,7 +253,6 @@ static void know_no_plan(bool none)
 
 static void blocks_of_queries(void)
 {
-    twin_attention_by_program = true;
     know_no_plan(true);
     for (uint32_t which = 0; which < 4; which++) {
         const struct transformer_settings s = settings_of(which);
@@ -243,7 +260,6 @@ static void blocks_of_queries(void)
         check_close(&s, &device);
         CHECK(same_bits(&device, &again), "another schedule gave other bits");
     }
-    twin_attention_by_program = false;
     know_no_plan(false);
     tap_case("attention by products over blocks of queries agrees with the reference");
 }
@@ -252,7 +268,6 @@ static void blocks_of_queries(void)
 static void no_cudnn(void)
 {
     const struct transformer_settings s = settings_of(2);
-    twin_attention_by_program = true;
     know_no_plan(true);
     const struct transformer_result no_plan = run_simulated(&s, 8);
     know_no_plan(false);
@@ -260,7 +275,6 @@ static void no_cudnn(void)
     const int runs = sim_cudnn_counts().runs;
     const struct transformer_result no_library = run_simulated(&s, 8);
     lacks = NULL;
-    twin_attention_by_program = false;
     CHECK(sim_cudnn_counts().runs == runs, "cuDNN ran");
     CHECK(same_bits(&no_plan, &no_library), "the bits are others than without a plan");
     tap_case("where cuDNN cannot be loaded, attention runs as products");
@@ -269,7 +283,6 @@ static void no_cudnn(void)
 /* The graphs, packs and runs of the program itself: what its descriptors say is computed, node by node. */
 static void cudnn_cases(void)
 {
-    twin_attention_by_program = true;
     for (uint32_t which = 0; which < 4; which++) {
         struct transformer_settings s = settings_of(which & 1 ? 3 : 2);
         s.ranks = 1 + which / 2;
@@ -323,7 +336,6 @@ static void cudnn_cases(void)
     }
     sim_cudnn_mistake = (struct sim_cudnn_mistake){0};
     sim_cudnn_forget_refusals();
-    twin_attention_by_program = false;
     tap_case("a wrong stride, and an id that is left out, are found: each tensor in turn");
 }
 #endif
@@ -347,7 +359,6 @@ static void failures(void)
     uint32_t forward = 0, backward = 0, told = 0;
     s.ranks = 2;
     s.device = "cuda";
-    twin_attention_by_program = true;
     for (size_t f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
         struct transformer_result result;
         sim_start(&(struct sim_config){.seed = 30, .device_bytes = 512u << 20});
@@ -378,7 +389,6 @@ static void failures(void)
                   faults[f].function, ordinal, result.error);
         }
     }
-    twin_attention_by_program = false;
     CHECK(forward > 3 && backward > 3 && told > 20, "%u told, %u forward, %u backward", told, forward, backward);
     tap_case("a product, a kernel or attention that fails is told with its rank, layer and pass, and whether the GPU is lost");
 }
@@ -416,7 +426,7 @@ static void plan_cache(void)
 
 int main(void)
 {
-    same_bits_cases(getenv("EO_TEST_FULL") ? 20 : 2);
+    same_bits_cases(getenv("EO_TEST_FULL") ? 20 : 1); /* and by another seed in run_plainly */
     qwen_cases();
     rope_scaling_cases();
     odd_widths();

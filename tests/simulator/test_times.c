@@ -107,7 +107,7 @@ static void family(enum micro_world world, bool graph, const char *what)
             look(&settings, seed, what);
         }
     }
-    CHECK(naive_s > 10 * delay_s, "%s: %.1f us of delay, and %.1f us from issue to start: what is waited for does not count",
+    CHECK(naive_s > 8 * delay_s, "%s: %.1f us of delay, and %.1f us from issue to start: what is waited for does not count",
           what, delay_s * 1e6, naive_s * 1e6);
     delay_s = naive_s = 0;
     tap_case(what);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The loop that train and headtohead run, on a simulated GPU: in the ordinary way, and recorded once and replayed, with
- * validations between; every run ends in the bits of the same run on the CPU.
- * Method: the tools' own job with real threads for ranks; kernels are the reference's twins. What is wrong with the GPU is
- * said before anything is trained.
+ * validations between; every run ends in the same bits, close to those of the same run on the CPU.
+ * Method: the tools' own job with real threads for ranks; kernels are the .cu files. What is wrong with the GPU is said
+ * before anything is trained.
  * usage: sim_tools TEXT
  */
 #include <math.h>
@@ -37,12 +37,13 @@ static struct tool_options options_of(const char *device)
     options.text_paths = calloc(1, sizeof(*options.text_paths));
     options.text_paths[0] = text;
     options.text_path_count = 1;
-    options.config = (eo_transformer_config){.family = EO_FAMILY_GPT2, .layer_count = 2, .width = 32, .head_count = 4,
-                                             .kv_head_count = 4, .mlp_width = 64, .vocabulary = 256, .context = 16,
+    options.config = (eo_transformer_config){.family = EO_FAMILY_GPT2, .layer_count = 2, .width = 32, .head_count = 2,
+                                             .kv_head_count = 2, .mlp_width = 64, .vocabulary = 256, .context = 16,
                                              .tied_head = true};
     options.plan.device = device;
     options.plan.threads = 1;
     options.plan.seq = 16;
+    options.plan.batch = 1;
     options.steps = STEPS;
     options.warmup = 2;
     options.peak_seconds = 0;
@@ -111,14 +112,15 @@ static struct outcome run_simulated(const struct tool_options *options, uint64_t
     return outcome;
 }
 
-static void expect_same(const char *what, const struct outcome *a, const struct outcome *b)
+/* tolerance 0: the same bits. */
+static void expect_close(const char *what, const struct outcome *a, const struct outcome *b, double tolerance)
 {
-    CHECK(a->hash == b->hash, "%s: weights_hash %016llx, not %016llx", what, (unsigned long long)a->hash,
+    CHECK(tolerance > 0 || a->hash == b->hash, "%s: weights_hash %016llx, not %016llx", what, (unsigned long long)a->hash,
           (unsigned long long)b->hash);
-    CHECK(fabs(a->validation - b->validation) <= 1e-9, "%s: validation %.12g, not %.12g", what, a->validation,
+    CHECK(fabs(a->validation - b->validation) <= tolerance, "%s: validation %.12g, not %.12g", what, a->validation,
           b->validation);
     for (int step = 0; step < STEPS; step++)
-        CHECK(fabs(a->losses[step] - b->losses[step]) <= 1e-9, "%s: step %d: loss %.12g, not %.12g", what, step,
+        CHECK(fabs(a->losses[step] - b->losses[step]) <= tolerance, "%s: step %d: loss %.12g, not %.12g", what, step,
               a->losses[step], b->losses[step]);
 }
 
@@ -134,18 +136,18 @@ static void compare(uint32_t which)
     options.plan.device = "cuda";
     options.peak_seconds = 0.01; /* products are measured too */
     const struct outcome eager = run_simulated(&options, val_every);
-    expect_same("operation by operation", &eager, &host);
+    expect_close("operation by operation", &eager, &host, which & 1 ? 2e-2 : 1e-5);
     CHECK(eager.gpu_used_bytes > 0, "the driver was not asked");
     CHECK(host.ahead == 1 && eager.ahead == 3, "%llu steps are issued before the first of them is told, on the CPU %llu",
           (unsigned long long)eager.ahead, (unsigned long long)host.ahead);
     options.plan.graph = true;
     const struct outcome graph = run_simulated(&options, val_every);
-    expect_same("as a graph", &graph, &host);
+    expect_close("as a graph", &graph, &eager, 0);
     CHECK(graph.replays == 1, "no step was recorded");
     options.plan.graph = false;
     options.memory = EO_MEMORY_DYNAMIC_CACHING;
     const struct outcome dynamic = run_simulated(&options, val_every);
-    expect_same("dynamic:caching", &dynamic, &host);
+    expect_close("dynamic:caching", &dynamic, &eager, 0);
     tool_options_fini(&options);
 }
 
@@ -178,7 +180,7 @@ int main(int argc, char **argv)
     text = argc > 1 ? argv[1] : "README.md";
     for (uint32_t which = 0; which < 8; which++)
         compare(which);
-    tap_case("train's loop on a GPU, with graphs and without, ends in the bits of the CPU");
+    tap_case("train's loop on a GPU, with graphs and without, ends in the same bits, close to the CPU's");
     refusals();
     tap_case("a GPU that cannot do it is refused before anything is trained");
     return tap_end();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A program of tools/ on simulated GPUs, as its users meet it: linked with the simulator in place of CUDA, and twins of
- * the kernels, and otherwise the same. What the machine is like stands in EO_SIM, words with commas between them:
+ * A program of tools/ on simulated GPUs, as its users meet it: linked with the simulator in place of CUDA, and otherwise
+ * the same. What the machine is like stands in EO_SIM, words with commas between them:
  *
  *     seed=N gpus=N mib=N (a GPU's memory) architecture=NN no_driver no_gpu driver=NNNNN (the CUDA it is for, times 1000)
  *     nccl=NNNNN (its version) lacks=NAME (nccl, cublaslt or cudnn cannot be loaded)
@@ -17,7 +17,6 @@
 
 #include "tests/simulator/cuda/sim.h"
 #include "streams/cuda/kernels.h"
-#include "twin_layers.h"
 
 enum { SIM_OBJECTS = 3, BUILT_FOR = 90 };
 
@@ -30,11 +29,8 @@ int __real_main(int argc, char **argv);
 int __wrap_main(int argc, char **argv);
 cudaError_t __real_cudaDriverGetVersion(int *version);
 cudaError_t __wrap_cudaDriverGetVersion(int *version);
+cudaError_t __real_eo_cuda_kernels_load(void);
 cudaError_t __wrap_eo_cuda_kernels_load(void);
-#define create_wrapped EO_OF_API(__wrap_eo_transformer_create)
-#define create_real EO_OF_API(__real_eo_transformer_create)
-eo_status create_real(eo_transformer **out, const eo_transformer_params *params);
-eo_status create_wrapped(eo_transformer **out, const eo_transformer_params *params);
 
 cudaError_t __wrap_cudaDriverGetVersion(int *version)
 {
@@ -46,13 +42,8 @@ cudaError_t __wrap_cudaDriverGetVersion(int *version)
 
 cudaError_t __wrap_eo_cuda_kernels_load(void)
 {
-    return config.architecture && config.architecture != BUILT_FOR ? cudaErrorNoKernelImageForDevice : cudaSuccess;
-}
-
-eo_status create_wrapped(eo_transformer **out, const eo_transformer_params *params)
-{
-    twin_vocabulary = params->config.vocabulary;
-    return create_real(out, params);
+    return config.architecture && config.architecture != BUILT_FOR ? cudaErrorNoKernelImageForDevice
+                                                                     : __real_eo_cuda_kernels_load();
 }
 
 static bool read_word(const char *word)

@@ -9,7 +9,6 @@
 #include "base/hashing.h"
 #include "layers/kernel_ops.h"
 #include "tests/simulator/cuda/sim.h"
-#include "twin_layers.h"
 
 enum { SEQ = 9, BATCH = 2, VOCABULARY_MAX = 72 };
 
@@ -211,7 +210,6 @@ static eo_status describe(struct run *run)
     const eo_status status = eo_transformer_create(&run->transformer, &params);
     if (status < 0)
         return status;
-    twin_vocabulary = params.config.vocabulary;
     return eo_plan_create(&run->plan, eo_transformer_model(run->transformer),
                           eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches, .dtype = s->dtype,
                                          .reduce_dtype = s->reduce_dtype, .log = &run->log));

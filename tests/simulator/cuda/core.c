@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/simulator/kernels/kernels.h"
+
 struct sim_state sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local struct sim_thread *self_thread;
@@ -283,6 +285,7 @@ void sim_start(const struct sim_config *config)
         sim.config.policy = (enum sim_policy)(1 + sim_mix(sim.config.seed, 77) % (SIM_POLICIES - 1));
     sim.random = sim_mix(sim.config.seed, 1);
     sim.notes = sim_alloc(SIM_NOTES_MAX * sizeof(*sim.notes));
+    kernel_forget_loaded();
     sim.is_started = true;
     sim_mutex_unlock(&sim.lock);
 }

@@ -88,6 +88,7 @@ struct sim_work {
     struct sim_event *event;       /* SIM_RECORD, of a graph, with the flag for external use */
     struct sim_collective *collective; /* SIM_COLLECTIVE: owned */
     bool any_device;               /* a copy between devices, which needs no access */
+    bool explores;                 /* its ranges are known once it has run */
 };
 
 /* A place in a stream: complete when all before it is. Counted references; lives on when the stream has gone on. */
@@ -383,6 +384,7 @@ uint32_t sim_memory_leaks(void);
 const char *sim_range_fault(const struct sim_range *range, uint32_t device, char *text, size_t text_bytes);
 bool sim_is_device_address(const void *at);
 void *sim_host_alias(const void *at); /* unchecked */
+const void *sim_device_address(const void *alias); /* the other way */
 uintptr_t sim_address_take(uint32_t device, uint64_t bytes);
 bool sim_map(uintptr_t at, uint64_t bytes);
 void sim_unmap(uintptr_t at, uint64_t bytes);
@@ -421,6 +423,9 @@ bool sim_can_run(void);                  /* some operation */
 void sim_policy_step(void);
 void sim_break(cudaError_t error, const char *what); /* sticky */
 const struct sim_op *sim_current_op(void);
+
+/* tests/simulator/cuda/kernels.c: runs it and notes what it touches; false: the context is broken. */
+bool sim_explore(struct sim_op *op);
 
 /* tests/simulator/cuda/threads.c */
 void sim_threads_submit(struct sim_op *op);

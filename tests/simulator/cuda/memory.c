@@ -39,6 +39,12 @@ void *sim_host_alias(const void *at)
     return sim_is_device_address(at) ? bytes_base + ((uintptr_t)at - (uintptr_t)shade) : (void *)(uintptr_t)at;
 }
 
+const void *sim_device_address(const void *alias)
+{
+    const uintptr_t at = (uintptr_t)alias - (uintptr_t)bytes_base;
+    return bytes_base && at < DEVICE_SPAN * SIM_DEVICES_MAX ? shade + at : alias;
+}
+
 static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 /* Addresses are never given out twice in a run: a stale pointer is not somebody else's memory. */

@@ -317,7 +317,7 @@ static void run_op(struct sim_op *op)
             sim_break(cudaErrorLaunchFailure, op->work.name);
             return;
         }
-        if (!begin_op(op, &clock))
+        if ((op->work.explores && !sim_explore(op)) || !begin_op(op, &clock))
             return;
         if (op->work.kind == SIM_COLLECTIVE) {
             sim_collective_begin(op, &clock);
@@ -327,7 +327,7 @@ static void run_op(struct sim_op *op)
     }
     if (op->work.kind == SIM_COLLECTIVE)
         sim_collective_end(op, &clock);
-    else
+    else if (!op->work.explores)
         sim_op_body(op);
     finish_op(op, &clock);
 }

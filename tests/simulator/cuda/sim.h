@@ -2,7 +2,7 @@
  *
  * A simulated CUDA runtime and NCCL: host code written for a GPU runs against it where there is none, under schedules
  * that are worse than a GPU's, and with checks that the real libraries leave out. Compiled against the real headers,
- * linked in place of the libraries. This header is for tests and for kernel twins; the rest is cuda_runtime_api.h,
+ * linked in place of the libraries. This header is for tests; the rest is cuda_runtime_api.h,
  * nccl.h, and the driver's entry points for virtual memory.
  *
  *     device memory   addresses that no thread may touch (a reserved range without access); what runs on a stream reaches the
@@ -140,7 +140,10 @@ uint64_t sim_order_hash(void); /* of the order in which they ran: equal where tw
  * is unordered, two runs with the same hash compute the same under every schedule. */
 uint64_t sim_conflict_hash(void);
 
-/* --- for kernel twins --- */
+/* Before each launch of a kernel of a .cu file [NULL]. */
+extern void (*sim_on_launch)(const char *kernel, cudaStream_t stream);
+
+/* --- for kernels that are not .cu files --- */
 
 struct sim_range {
     const void *at; /* device memory, or pinned host memory */

@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#include "tests/simulator/kernels/kernels.h"
+
 static void doze(void) { (void)sim_sleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
 
 static bool is_stopped(struct sim_stream *stream)
@@ -62,6 +64,7 @@ static void *stream_main(void *argument)
         sim_op_free(stream->first);
         stream->first = op;
     }
+    kernel_runner_free();
     return NULL;
 }
 

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The checker of kernels can fail: each barrier and each bounds check of the .cu files is taken out in turn, and the tests of
+the kernels must object, or REDUNDANT says why nothing changes.
+
+usage: mutate.py SOURCE BUILD COMPILER SCRATCH PROGRAM_OF_STREAMS PROGRAM_OF_LAYERS [WORD]
+
+A changed file becomes a shared object that is loaded before the program's own (LD_PRELOAD). With WORD only mutants whose
+text has it.
+"""
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import threading
+
+from compile import compile_for_host
+
+# A file's kernels are also in what includes it.
+FILES = {
+    "streams/cuda/kernels.cu": [], "streams/cuda/collective_kernels.cu": [],
+    "layers/cuda/elementwise.cu": [], "layers/cuda/embeddings.cu": [], "layers/cuda/head_norms.cu": [],
+    "layers/cuda/losses.cu": [], "layers/cuda/norms.cu": [], "layers/cuda/softmax.cu": [],
+    "layers/cuda/lanes.cuh": ["layers/cuda/norms.cu", "layers/cuda/softmax.cu"],
+    "layers/cuda/columns.cuh": ["layers/cuda/elementwise.cu", "layers/cuda/norms.cu", "layers/cuda/head_norms.cu"],
+}
+
+# (file, mutated words, which of those in the file): why nothing changes without it.
+REDUNDANT = {
+    ("streams/cuda/kernels.cu", "__syncthreads();", 2): "not reached: a chunk has two tiles only from 2^26 elements on",
+    ("streams/cuda/kernels.cu", "if (i >= count)", 1): "saves work: loads give zeros there, and stores write nothing",
+    ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 1): "saves work: other warps' sums go nowhere",
+    ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 2): "saves work: only thread 0 writes",
+}
+
+LIMIT = r"\b(?:count|width|rows|pairs|keys)\b"
+CHECKS = [
+    (re.compile(r"__syncthreads\(\);"), ";"),
+    (re.compile(r"__syncthreads_or\((\w+)\)"), r"\1"),
+    (re.compile(rf"if \(([^;{{}}]*>=[^;{{}}]*{LIMIT}[^;{{}}]*)\)(?=\n\s*return;)"), "if (false)"),
+    (re.compile(rf"if \((\w+(?:\.\w+)?(?: \+ \w+(?:\.\w+)?)* <=? {LIMIT})\)"), "if (true)"),
+    (re.compile(rf"if \((\w+ \+ \w+ <= {LIMIT}) && "), "if ("),
+    (re.compile(r"(?<=[=(,+] )((?:\w+\.)?\w+(?:\.x)?(?: [+%-] (?:\w+\.)?\w+)* < (?:\w+\.)?\w+(?: / \d+)?) \?"), "true ?"),
+    (re.compile(r"if \(threadIdx\.\w(?: % 32)? (?:<|==) \w+\)"), "if (true)"),
+]
+
+
+def host_part(text):
+    """Where launches begin: what follows runs on the host."""
+    marks = [text.find(mark) for mark in ("/* --- launches", "static bool take_inputs(", "\n} /* namespace */\n\ncudaError_t", "---- on the host ----")]
+    marks = [mark for mark in marks if mark >= 0]
+    return min(marks) if marks else len(text)
+
+
+def mutants(source):
+    for file, users in FILES.items():
+        with open(os.path.join(source, file), encoding="utf-8") as stream:
+            text = stream.read()
+        seen = {}
+        for pattern, replacement in CHECKS:
+            for match in pattern.finditer(text, 0, host_part(text)):
+                changed = text[:match.start()] + match.expand(replacement) + text[match.end():]
+                line = text.count("\n", 0, match.start()) + 1
+                words = " ".join(match.group().split())
+                seen[words] = seen.get(words, 0) + 1
+                for user in users or [file]:
+                    yield {"file": file, "user": user, "line": line, "words": words, "text": changed,
+                           "key": (file, words, seen[words])}
+
+
+class Bench:
+    def __init__(self, words):
+        self.source, self.build, self.compiler, self.scratch, streams, layers = words
+        self.programs = {"streams": streams, "layers": layers}
+
+    def shared_object(self, name, user, file=None, text=None):
+        """`user` compiled, with this text in place of `file`."""
+        folder = os.path.join(self.scratch, name)
+        os.makedirs(folder, exist_ok=True)
+        root = os.path.join(self.source, user)
+        if file:
+            path = os.path.join(folder, file)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            root = path if file == user else root
+        host = os.path.join(self.source, "tests/simulator/kernels/host")
+        options = ["-I" + each for each in (host, folder, self.source, os.path.join(self.source, "include"), self.build)]
+        compile_for_host([self.compiler], root, os.path.join(folder, "mutant.o"), options)
+        library = os.path.join(folder, "mutant.so")
+        subprocess.run([self.compiler, "-shared", "-nostdlib", "-o", library, os.path.join(folder, "mutant.o")], check=True)
+        return library
+
+    def objections(self, library, user):
+        """"" where the program passes."""
+        environment = dict(os.environ, LD_PRELOAD=os.path.abspath(library))
+        with subprocess.Popen([self.programs[user.split("/")[0]]], env=environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+            stop = threading.Timer(600, process.kill)
+            stop.start()
+            for line in process.stdout:
+                if line.startswith(("# ", "not ok")): # the rest would say no more
+                    process.kill()
+                    stop.cancel()
+                    return line.strip()
+            stop.cancel()
+        return f"exit status {process.returncode}" if process.returncode != 0 else ""
+
+    def judge(self, number, mutant):
+        library = self.shared_object(str(number), mutant["user"], mutant["file"], mutant["text"])
+        return self.objections(library, mutant["user"])
+
+
+def main(words):
+    bench = Bench([os.path.abspath(word) if i != 2 else word for i, word in enumerate(words[:6])])
+    chosen = [m for m in mutants(bench.source) if len(words) < 7 or words[6] in f"{m['user']} {m['file']} {m['words']}"]
+    users = sorted({m["user"] for m in chosen})
+    failed = 0
+    for user in users:
+        told = bench.objections(bench.shared_object("unchanged-" + os.path.basename(user), user), user)
+        failed += told != ""
+        print(f"{'not ok' if told else 'ok'} - {user} unchanged passes{': ' + told if told else ''}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for mutant, told in zip(chosen, pool.map(bench.judge, range(len(chosen)), chosen)):
+            reason = REDUNDANT.get(mutant["key"])
+            good = bool(told) != bool(reason)
+            failed += not good
+            print(f"{'ok' if good else 'not ok'} - {mutant['user']} without '{mutant['words']}' of {mutant['file']}:{mutant['line']}: "
+                  f"{told or reason or 'nobody objects'}", flush=True)
+    count = len(users) + len(chosen)
+    print(f"1..{count}")
+    return 1 if failed or count < (1 if len(words) > 6 else 20) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
