@@ -166,10 +166,6 @@ const struct eo_cuda_attention_ops eo_cuda_attention_cudnn_ops = {
     .name = "cuDNN, noted", .supports = cudnn_supports, .scratch_bytes = no_scratch, .prepare = no_plan,
     .release = no_release, .forward = forward, .backward = backward,
 };
-/* Where attention_ways.c is not among the objects. */
-extern const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[] __attribute__((weak));
-const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[] = {&eo_cuda_attention_cudnn_ops,
-                                                                      &eo_cuda_attention_blocks_ops, NULL};
 
 /* ---- the step ---- */
 

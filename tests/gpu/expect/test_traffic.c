@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The bytes and blocks that tools/dev gpu --expect computes are those of the real kernels. Method: small shapes through the
+ * .cu files on the host, which count every address of global memory once a launch, and through the functions that note
+ * launches; both lists must be the same.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "layers/cuda/kernels.h"
+#include "streams/cuda/collective_kernels.h"
+#include "streams/cuda/kernels.h"
+#include "tests/gpu/expect/launch_list.h"
+#include "tests/simulator/kernels/alone.h"
+#include "tests/simulator/kernels/kernels.h"
+#include "tests/tap/tap.h"
+
+enum { NOTED_MAX = 32, TENSORS_MAX = 64 };
+
+struct noted {
+    char kernel[64];
+    uint64_t read, written, blocks;
+    uint32_t threads;
+};
+
+static struct list {
+    struct noted at[NOTED_MAX];
+    uint32_t count;
+} real, expected;
+static uint32_t runs;
+static void *tensors[TENSORS_MAX];
+static uint32_t tensor_count;
+
+static void add(struct list *list, const char *kernel, struct noted noted)
+{
+    if (list->count == NOTED_MAX)
+        abort();
+    snprintf(noted.kernel, sizeof(noted.kernel), "%s", kernel);
+    list->at[list->count++] = noted;
+}
+
+/* Every launch runs twice, in two orders of its threads. */
+static void count_traffic(const struct kernel_traffic *t)
+{
+    if (runs++ % 2 == 0)
+        add(&real, t->name, (struct noted){.read = t->read_bytes, .written = t->written_bytes,
+                                           .blocks = (uint64_t)t->grid[0] * t->grid[1] * t->grid[2],
+                                           .threads = t->block[0] * t->block[1] * t->block[2]});
+}
+
+/* A fill by CUDA itself is no kernel of ours. */
+cudaError_t launch_note(cudaStream_t stream, struct launch l)
+{
+    (void)stream;
+    if (strcmp(l.kernel, "memset") != 0)
+        add(&expected, l.kernel,
+            (struct noted){.read = l.read, .written = l.written, .blocks = l.blocks, .threads = l.threads});
+    return cudaSuccess;
+}
+
+static void *tensor(uint64_t bytes)
+{
+    void *memory = aligned_alloc(256, launch_div_up(bytes, 256) * 256);
+    if (!memory || tensor_count == TENSORS_MAX)
+        abort();
+    memset(memory, 0, bytes);
+    alone_allow(memory, bytes);
+    return tensors[tensor_count++] = memory;
+}
+
+static void *matrix(eo_dtype dtype, uint64_t rows, uint64_t width)
+{
+    return tensor(launch_bytes(dtype, rows * width));
+}
+
+/* `upper`: what depends on the data is an upper bound. */
+static void compare(const char *what, bool upper)
+{
+    CHECK(real.count == expected.count && real.count > 0, "%s: %u launches, expected %u", what, real.count, expected.count);
+    for (uint32_t i = 0; i < real.count && i < expected.count; i++) {
+        const struct noted *a = &real.at[i], *b = &expected.at[i];
+        const bool same = a->read == b->read && a->written == b->written;
+        const bool below = upper && a->read <= b->read && a->written <= b->written;
+        CHECK(strcmp(a->kernel, b->kernel) == 0 && a->blocks == b->blocks && a->threads == b->threads,
+              "%s: %s of %llu x %u, expected %s of %llu x %u", what, a->kernel, (unsigned long long)a->blocks, a->threads,
+              b->kernel, (unsigned long long)b->blocks, b->threads);
+        CHECK(same || below, "%s, %s: %llu bytes read, %llu written; expected %llu and %llu", what, a->kernel,
+              (unsigned long long)a->read, (unsigned long long)a->written, (unsigned long long)b->read,
+              (unsigned long long)b->written);
+    }
+    CHECK(alone_objections() == 0, "%s: %s", what, alone_objection());
+    real.count = expected.count = runs = 0;
+    alone_allow_nothing();
+    while (tensor_count > 0)
+        free(tensors[--tensor_count]);
+}
+
+#define BOTH(name, ...)                                                                                               \
+    do {                                                                                                              \
+        extern __typeof__(eo_cuda_##name) expected_##name;                                                            \
+        CHECK(eo_cuda_##name(__VA_ARGS__, NULL) == cudaSuccess && expected_##name(__VA_ARGS__, NULL) == cudaSuccess,   \
+              "%s fails", #name);                                                                                     \
+    } while (0)
+
+static void elementwise(eo_dtype d, uint64_t rows, uint64_t width)
+{
+    const struct eo_types types = {d, EO_DTYPE_FP32};
+    void *a = matrix(d, rows, width), *b = matrix(d, rows, width), *c = matrix(d, rows, width), *bias = matrix(d, 1, width);
+    BOTH(residual_add, &(struct eo_residual){.types = types, .output = a, .residual = b, .bias = bias, .rows = rows,
+                                             .width = width});
+    BOTH(gelu_forward, &(struct eo_gelu){.types = types, .out = a, .in = b, .rows = rows, .width = width});
+    const struct eo_swiglu swiglu = {.types = types, .out = a, .gate = b, .up = c, .out_gradient = a, .gate_gradient = b,
+                                     .up_gradient = c, .stride = width, .rows = rows, .width = width};
+    BOTH(swiglu_forward, &swiglu);
+    BOTH(swiglu_backward, &swiglu);
+    struct eo_multiply epilogue = {.types = types, .c = a, .c_stride = width, .m = rows, .n = width, .bias = bias, .aux = b,
+                                   .aux_stride = width};
+    for (epilogue.epilogue = EO_EPILOGUE_BIAS; epilogue.epilogue <= EO_EPILOGUE_GELU_GRADIENT; epilogue.epilogue++)
+        BOTH(epilogue, &epilogue);
+    compare("element-wise", false);
+}
+
+static void sums_and_norms(eo_dtype d, uint64_t rows, uint64_t width, bool centered)
+{
+    const struct eo_types types = {d, EO_DTYPE_FP32};
+    void *a = matrix(d, rows, width), *b = matrix(d, rows, width), *c = matrix(d, rows, width), *e = matrix(d, rows, width);
+    void *weight = matrix(d, 1, width), *bias = matrix(d, 1, width);
+    void *branch_bias = matrix(d, 1, width), *scratch = tensor(eo_cuda_column_scratch_bytes(rows, width));
+    float *mean = tensor(rows * 4), *rstd = tensor(rows * 4);
+    void *dw = matrix(EO_DTYPE_FP32, 1, width), *db = matrix(EO_DTYPE_FP32, 1, width);
+    BOTH(column_sums, &(struct eo_column_sums){.types = types, .bias_gradient = db, .gradient = a, .rows = rows, .width = width,
+                                               .scratch = scratch});
+    struct eo_norm norm = {.types = types, .centered = centered, .out = b, .mean = centered ? mean : NULL, .rstd = rstd,
+                           .residual = a, .weight = weight, .bias = centered ? bias : NULL, .eps = 1e-5F, .rows = rows,
+                           .width = width};
+    BOTH(norm_forward, &norm);
+    BOTH(norm_again, &norm);
+    norm.sum = c, norm.branch = e, norm.branch_bias = branch_bias;
+    BOTH(norm_forward, &norm);
+    struct eo_norm_gradient gradient = {.types = types, .centered = centered, .in_gradient = b, .skip_gradient = b,
+                                        .out_gradient = c, .in = a, .weight = weight, .mean = centered ? mean : NULL,
+                                        .rstd = rstd, .weight_gradient = dw, .bias_gradient = centered ? db : NULL,
+                                        .rows = rows, .width = width, .scratch = scratch};
+    BOTH(norm_backward, &gradient);
+    gradient.skip_gradient = NULL;
+    BOTH(norm_backward, &gradient);
+    compare("sums and norms", false);
+}
+
+static void heads(eo_dtype d)
+{
+    enum { ROWS = 300, HEADS = 4, KV = 2, SIZE = 64, SEQ = 100 };
+    const struct eo_types types = {d, EO_DTYPE_FP32};
+    const uint64_t width = (HEADS + KV) * SIZE;
+    void *in = matrix(d, ROWS, width), *out = matrix(d, ROWS, width), *weight[2] = {matrix(d, 1, SIZE), matrix(d, 1, SIZE)};
+    float *sums = tensor(2 * eo_head_norm_parts(ROWS) * SIZE * 4), *table = tensor(SEQ * SIZE * 4);
+    void *dw[2] = {tensor(SIZE * 4), tensor(SIZE * 4)};
+    BOTH(rotate, &(struct eo_rotation){.types = types, .values = in, .stride = width, .table = table, .rows = ROWS, .seq = SEQ,
+                                       .head_count = HEADS, .head_size = SIZE});
+    BOTH(head_norm_forward, &(struct eo_head_norm){.types = types, .out = out, .in = in, .weight = {weight[0], weight[1]},
+        .in_stride = width, .out_stride = width, .rows = ROWS, .head_count = {HEADS, KV}, .head_size = SIZE, .eps = 1e-5F});
+    BOTH(head_norm_backward, &(struct eo_head_norm_gradient){.types = types, .gradient = out, .in = in,
+        .weight = {weight[0], weight[1]}, .stride = width, .in_stride = width, .rows = ROWS, .head_count = {HEADS, KV},
+        .head_size = SIZE, .eps = 1e-5F, .sums = sums});
+    BOTH(head_norm_weights, &(struct eo_head_norm_weights){.types = types, .weight_gradient = {dw[0], dw[1]}, .sums = sums,
+                                                           .rows = ROWS, .head_size = SIZE});
+    compare("heads", false);
+}
+
+static void ends_of_a_model(eo_dtype d)
+{
+    enum { ROWS = 300, SEQ = 100, WIDTH = 264, WORDS = 500, STRIDE = 512 };
+    const struct eo_types types = {d, EO_DTYPE_FP32};
+    int32_t *tokens = tensor(ROWS * 4);
+    void *table = matrix(d, WORDS, WIDTH), *positions = matrix(d, SEQ, WIDTH), *out = matrix(d, ROWS, WIDTH);
+    void *dt = matrix(EO_DTYPE_FP32, WORDS, WIDTH), *dp = matrix(EO_DTYPE_FP32, SEQ, WIDTH);
+    void *scratch = tensor(eo_cuda_embedding_scratch_bytes(ROWS, WIDTH, WORDS)), *logits = matrix(d, ROWS, STRIDE);
+    float *losses = tensor(ROWS * 4);
+    double *loss = tensor(sizeof(double)), *sum = tensor(sizeof(double));
+    for (int32_t i = 0; i < ROWS; i++)
+        tokens[i] = i * 7 % WORDS;
+    BOTH(embedding_forward, &(struct eo_embedding){.types = types, .out = out, .tokens = tokens, .token_table = table,
+                                                   .position_table = positions, .rows = ROWS, .width = WIDTH, .seq = SEQ});
+    BOTH(loss_add, sum, loss, 1);
+    compare("the first layer", false);
+    tokens = tensor(ROWS * 4), out = matrix(d, ROWS, WIDTH), dt = matrix(EO_DTYPE_FP32, WORDS, WIDTH);
+    dp = matrix(EO_DTYPE_FP32, SEQ, WIDTH), scratch = tensor(eo_cuda_embedding_scratch_bytes(ROWS, WIDTH, WORDS));
+    for (int32_t i = 0; i < ROWS; i++)
+        tokens[i] = i * 7 % WORDS;
+    BOTH(embedding_backward, &(struct eo_embedding_gradient){.types = types, .token_gradient = dt, .position_gradient = dp,
+        .out_gradient = out, .tokens = tokens, .rows = ROWS, .width = WIDTH, .vocabulary = WORDS, .positions = SEQ, .seq = SEQ,
+        .scratch = scratch});
+    compare("the gradient of the first layer", true);
+    tokens = tensor(ROWS * 4), logits = matrix(d, ROWS, STRIDE), losses = tensor(ROWS * 4), loss = tensor(sizeof(double));
+    for (int backward = 0; backward < 2; backward++)
+        BOTH(cross_entropy, &(struct eo_loss){.types = types, .logits = logits, .losses = losses, .loss_sum = loss,
+            .targets = tokens, .stride = STRIDE, .rows = ROWS, .vocabulary = WORDS, .scale = 1, .backward = backward});
+    compare("the loss", false);
+}
+
+static void update(uint64_t count, bool split)
+{
+    struct eo_update_scalars *scalars = tensor(sizeof(*scalars));
+    struct eo_norm_result *norm = tensor(sizeof(*norm));
+    float *gradient = tensor(count * 4), *m = tensor(count * 4), *v = tensor(count * 4), *weights = tensor(count * 4);
+    uint16_t *high = tensor(count * 2);
+    int16_t *low = tensor(count * 2);
+    double *chunks = tensor(EO_SUM_CHUNKS_MAX * sizeof(double)), *out = tensor(8 * sizeof(double));
+    norm->gradient_scale = 1;
+    scalars->bias_correction1 = scalars->bias_correction2 = 1;
+    BOTH(cast_bf16, high, gradient, count);
+    BOTH(accumulate, m, gradient, EO_DTYPE_FP32, false, count);
+    BOTH(accumulate, m, high, EO_DTYPE_BF16, true, count);
+    BOTH(sum_squares, out, chunks, gradient, count);
+    BOTH(accumulate_sum_squares, out, chunks, m, high, EO_DTYPE_BF16, false, count);
+    BOTH(sum_fp32, m, (const float *const[]){m, v, gradient}, 3, count);
+    BOTH(sum_bf16, high, (const uint16_t *const[]){high, (uint16_t *)low}, 2, count);
+    compare("sums of gradients", false);
+    scalars = tensor(sizeof(*scalars)), norm = tensor(sizeof(*norm));
+    gradient = tensor(count * 4), m = tensor(count * 4), v = tensor(count * 4), weights = tensor(count * 4);
+    high = tensor(count * 2), low = tensor(count * 2);
+    norm->gradient_scale = 1;
+    scalars->bias_correction1 = scalars->bias_correction2 = 1;
+    const struct eo_adamw range = {.weights = split ? NULL : weights, .high = high, .low = low, .first_moment = m,
+                                   .second_moment = v, .gradient = gradient, .count = count, .decays = true};
+    BOTH(adamw, &range, 1, scalars, norm);
+    /* Beside the arrays: the scalars. */
+    if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
+        real.at[0].read = expected.at[0].read;
+    compare("AdamW", false);
+}
+
+int main(void)
+{
+    if (eo_cuda_load_elementwise() || eo_cuda_load_embeddings() || eo_cuda_load_head_norms() || eo_cuda_load_losses() ||
+        eo_cuda_load_norms() || eo_cuda_load_softmax() || eo_cuda_kernels_load() || eo_cuda_sum_load())
+        abort();
+    kernel_on_traffic = count_traffic;
+    for (int d = 0; d < 2; d++) {
+        const eo_dtype dtype = d ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+        elementwise(dtype, 70, 264);
+        elementwise(dtype, 20, 35);
+        heads(dtype);
+        ends_of_a_model(dtype);
+    }
+    tap_case("element-wise kernels, heads, embeddings and losses");
+    for (int centered = 0; centered < 2; centered++) {
+        sums_and_norms(EO_DTYPE_BF16, 600, 264, centered);
+        sums_and_norms(EO_DTYPE_FP32, 300, 35, centered);
+        sums_and_norms(EO_DTYPE_FP32, 40, 2600, centered); /* two packs a thread, or shared memory */
+        sums_and_norms(EO_DTYPE_BF16, 5, 8800, centered);
+    }
+    tap_case("sums of columns and norms");
+    update(20000, true);
+    update(1003, false);
+    tap_case("sums of gradients and AdamW");
+    return tap_end();
+}
