@@ -3,6 +3,7 @@
  * Products by cuBLASLt with their epilogues, attention in each of its ways, and both inside a captured graph.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_sides.h"
@@ -230,6 +231,10 @@ static void attention_shapes(bool repeatable)
         packed(2, 6, 3, 77, 40),  packed(1, 2, 1, 700, 8),
     };
     for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+        if (shapes[s].seq > 256 && getenv("EO_TEST_SHORT")) { /* on the host the softmax of all queries and keys takes long */
+            printf("# left to the full run: attention of %u tokens\n", shapes[s].seq);
+            continue;
+        }
         attention(EO_DTYPE_BF16, &shapes[s], repeatable);
         attention(EO_DTYPE_FP32, &shapes[s], true);
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs the conformance program of the GPU's kernels on the simulator.
+ * Runs the conformance program of the GPU's kernels on the simulator; EO_TEST_FULL=1: with the longest sequences too.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tests/conformance/cuda_sides.h"
 #include "tests/simulator/cuda/sim.h"
@@ -23,6 +24,8 @@ int __wrap_main(int argc, char **argv)
     int failed = 1;
     void *argument = &failed;
     (void)argc, (void)argv;
+    if (!getenv("EO_TEST_FULL"))
+        setenv("EO_TEST_SHORT", "1", 1);
     sim_start(&(struct sim_config){.seed = 1, .device_bytes = 1u << 30, .pageable_copies = true});
     sim_run_ranks(1, run, &argument);
     const uint32_t violations = sim_finish();
