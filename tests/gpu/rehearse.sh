@@ -50,7 +50,8 @@ set --
 for word in $conformance $simulated $real; do
     set -- "$@" "${word%%=*}=$build/${word#*=}"
 done
-"$source/tools/bench/carry" "$work/tree/carry" "$@"
+# Programs with the simulator in them are larger, and travel nowhere.
+EO_CARRY_MEGABYTES=80 "$source/tools/bench/carry" "$work/tree/carry" "$@"
 megabytes=$(du -sm "$work/tree" | cut -f 1)
 [ "$megabytes" -le 64 ] || die "tree and folder have $megabytes MB, and 64 travel"
 for command in $may_count_on; do
