@@ -113,30 +113,8 @@ INLINE void pack_all(enum eo_units kind, uint32_t *to, uint64_t width, bool by_r
     eo_pack(kind, to, width, by_rows, &rest);
 }
 
-/* Every combination is compiled by itself. */
-INLINE void pack_kind(enum eo_units kind, uint32_t *to, uint64_t width, bool by_rows, const struct eo_pack *p)
-{
-    if (by_rows)
-        p->along ? pack_all(kind, to, width, true, p, true) : pack_all(kind, to, width, true, p, false);
-    else
-        p->along ? pack_all(kind, to, width, false, p, true) : pack_all(kind, to, width, false, p, false);
-}
-
-void eo_pack_avx512(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack)
-{
-    const struct eo_pack p = *pack;
-    switch (kind) {
-    case EO_UNITS_FP32:
-        pack_kind(EO_UNITS_FP32, to, width, by_rows, &p);
-        break;
-    case EO_UNITS_PAIRS:
-        pack_kind(EO_UNITS_PAIRS, to, width, by_rows, &p);
-        break;
-    case EO_UNITS_WIDENED:
-        pack_kind(EO_UNITS_WIDENED, to, width, by_rows, &p);
-        break;
-    }
-}
+#define EO_PACK_NAME eo_pack_avx512
+#include "layers/cpu/pack_kinds.h"
 
 #if defined(__clang__)
 #pragma clang attribute pop

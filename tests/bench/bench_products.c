@@ -11,7 +11,8 @@
  *     ways        {name: {gflops, slowest_gflops, slowest, shapes: {name: gflops}}}: the tables of bf16, best first, those of
  *                 fp32 ("fp32 ..."), and "sgemm".
  *                 `gflops`: of the products of a step, each as often as a step has it
- *                 packing_share: of the time of these products, the packing of operands and the loops around it
+ *                 packing_share, packing_shares {name}: of the time of these products, the packing of operands and the
+ *                 loops around it
  *                 loop_gflops, loop_all_gflops: of a table's tile, on one core and on THREADS at the same time, together
  */
 #include <pthread.h>
@@ -295,9 +296,13 @@ static void print_way(const struct bench *b, const struct way *way)
     for (uint32_t i = 0; i < b->shape_count; i++)
         printf("%s\"%s\": %.1f", i ? ", " : "", b->shapes[i].name, way->speeds[i] * 1e-9);
     printf("}");
-    if (way->tiles)
-        printf(", \"packing_share\": %.4f, \"loop_gflops\": %.1f, \"loop_all_gflops\": %.1f", packing / seconds,
+    if (way->tiles) {
+        printf(", \"packing_shares\": {");
+        for (uint32_t i = 0; i < b->shape_count; i++)
+            printf("%s\"%s\": %.4f", i ? ", " : "", b->shapes[i].name, way->speeds[i] / way->packing_speeds[i]);
+        printf("}, \"packing_share\": %.4f, \"loop_gflops\": %.1f, \"loop_all_gflops\": %.1f", packing / seconds,
                way->loop * 1e-9, way->loop_all * 1e-9);
+    }
     printf("}");
 }
 
