@@ -10,48 +10,59 @@
 #include "layers/cpu/vector.h"
 #include "layers/cpu/gelu_vector.h"
 
-/* Two vectors of each row at a time: with so many rows their sums fill the registers, less the operands. */
+/* Two vectors of each row at a time: the sums of SUM_ROWS rows fill the registers, less the operands. */
 #if EO_LEVEL == 512
-enum { TILE_ROWS = 12 };
+enum { SUM_ROWS = 12, TILE_ROWS = 12 };
+#elif EO_LEVEL == 256
+enum { SUM_ROWS = 6, TILE_ROWS = 12 };
 #else
-enum { TILE_ROWS = 4 };
+enum { SUM_ROWS = 4, TILE_ROWS = 4 };
 #endif
-enum { TILE_UNIT_BLOCK = 4, STRIP = 2 * V };
-_Static_assert(EO_PANEL % STRIP == 0 && TILE_ROWS % 4 == 0, "a panel has an edge");
+enum { TILE_UNIT_BLOCK = 4, STRIP = 2 * V, AHEAD = 4 /* units */ };
+_Static_assert(EO_PANEL % STRIP == 0 && TILE_ROWS % SUM_ROWS == 0 && TILE_ROWS % 4 == 0, "a tile has an edge");
 
-INLINE void sums_open(vf sum[TILE_ROWS][2], const float *sums, bool add)
+INLINE void sums_open(vf sum[SUM_ROWS][2], const float *sums, bool add)
 {
-    for (uint64_t r = 0; r < TILE_ROWS; r++)
+    for (uint64_t r = 0; r < SUM_ROWS; r++)
         for (uint64_t v = 0; v < 2; v++)
             sum[r][v] = add ? v_load(sums + r * EO_PANEL + v * V) : v_set(0);
 }
 
-INLINE void sums_close(float *sums, vf sum[TILE_ROWS][2])
+INLINE void sums_close(float *sums, vf sum[SUM_ROWS][2])
 {
-    for (uint64_t r = 0; r < TILE_ROWS; r++)
+    for (uint64_t r = 0; r < SUM_ROWS; r++)
         for (uint64_t v = 0; v < 2; v++)
             v_store(sums + r * EO_PANEL + v * V, sum[r][v]);
 }
 
+/* SUM_ROWS rows of A times a strip of B. */
+INLINE void strip_fp32(float *sums, const struct eo_tile_a *a, const char *at, const float *b, uint64_t units, bool add)
+{
+    vf sum[SUM_ROWS][2];
+    sums_open(sum, sums, add);
+    for (uint64_t i = 0; i < units; i++, at += a->unit, b += EO_PANEL) {
+#if EO_LEVEL == 512
+        __builtin_prefetch(b + AHEAD * EO_PANEL); /* the panel comes from the second-level cache */
+        __builtin_prefetch(b + AHEAD * EO_PANEL + V);
+#endif
+        const vf b0 = v_load(b), b1 = v_load(b + V);
+#pragma GCC unroll 12
+        for (uint64_t r = 0; r < SUM_ROWS; r++) {
+            float x;
+            memcpy(&x, at + r * a->row, sizeof(x));
+            sum[r][0] = v_fma(v_set(x), b0, sum[r][0]);
+            sum[r][1] = v_fma(v_set(x), b1, sum[r][1]);
+        }
+    }
+    sums_close(sums, sum);
+}
+
 static inline void tile_fp32(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
 {
-    for (uint64_t column = 0; column < EO_PANEL; column += STRIP) {
-        const char *at = a->values;
-        const float *b = (const float *)panel + column;
-        vf sum[TILE_ROWS][2];
-        sums_open(sum, sums + column, add);
-        for (uint64_t i = 0; i < units; i++, at += a->unit, b += EO_PANEL) {
-            const vf b0 = v_load(b), b1 = v_load(b + V);
-#pragma GCC unroll 12
-            for (uint64_t r = 0; r < TILE_ROWS; r++) {
-                float x;
-                memcpy(&x, at + r * a->row, sizeof(x));
-                sum[r][0] = v_fma(v_set(x), b0, sum[r][0]);
-                sum[r][1] = v_fma(v_set(x), b1, sum[r][1]);
-            }
-        }
-        sums_close(sums + column, sum);
-    }
+    for (uint64_t row = 0; row < TILE_ROWS; row += SUM_ROWS)
+        for (uint64_t column = 0; column < EO_PANEL; column += STRIP)
+            strip_fp32(sums + row * EO_PANEL + column, a, (const char *)a->values + row * a->row, (const float *)panel + column,
+                       units, add);
 }
 
 /* ---- from sums to elements ---- */

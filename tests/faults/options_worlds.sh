@@ -118,6 +118,22 @@ else
     skip 'threads are placed' 'one processor, no taskset, or no hwloc'
 fi
 
+# --- unlike processors: an instruction set that all ranks have
+lacks='[ $EVENODD_RANK = 0 ] || export DNNL_MAX_CPU_ISA=SSE41; exec "$@"'
+timeout 120 "$train" --ranks 2 $quiet --dtype bf16 --instruction-set plain >threads 2>err &&
+    timeout 120 "$launch" -n 2 sh -c "$lacks" x "$train" $quiet --dtype bf16 >out 2>>err && same && grep -q 'kernels plain' out
+status=$?
+if "$train" --instruction-set sse9 2>&1 | grep -q 'it has plain, reference'; then
+    skip 'a rank without an instruction set' 'this processor has plain alone'
+else
+    [ $status = 0 ] && grep -q '^instruction set: plain on all ranks, because rank 1 (host .*) has no a[mv]x' out
+    result $? 'all ranks compute with what the oldest processor has, and it is named'
+fi
+other='[ $EVENODD_RANK = 0 ] || set -- "$@" --instruction-set reference; exec "$@"'
+timeout 120 "$launch" -n 2 sh -c "$other" x "$train" $quiet --instruction-set plain >out 2>err
+[ $? = 2 ] && grep -q 'no instruction set in common: rank 1 (host .*) does not have plain' err
+result $? 'ranks that are given different instruction sets are refused'
+
 # --- files
 both 3 $quiet --export weights.out
 mv weights.out weights.processes && timeout 120 "$train" --ranks 3 $quiet --export weights.out >threads 2>>err &&

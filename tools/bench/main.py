@@ -39,6 +39,8 @@ LINES = {
     "speed-threads": speed.speed_threads,
     "bf16-threads": bf16.threads,
     "bf16-llama": bf16.llama,
+    "bf16-qwen3": bf16.qwen3,
+    "bf16-levels": bf16.levels,
     "bf16-loss": bf16.loss,
     "speed-processes": processes.speed,
     "modes": modes.modes,

@@ -16,6 +16,7 @@
 #include "tools/run/job.h"
 #include "tools/headtohead/measured_run.h"
 #include "tools/shared/overwrite.h"
+#include "tools/run/processor.h"
 #include "tools/run/report.h"
 #include "tools/run/step_log.h"
 #include "tools/shared/world_environment.h"
@@ -88,7 +89,8 @@ static int one_run(struct settings *settings)
     struct tool_problem problem;
     struct tool_job job;
     settings->common.peak_seconds = 0; /* would add to the resident peak */
-    if (tool_job_prepare(&job, &settings->common, 0, &problem) < 0)
+    if (tool_processor_choose(NULL, &settings->common, false, &problem) < 0 ||
+        tool_job_prepare(&job, &settings->common, 0, &problem) < 0)
         return complain(&problem, TOOL_EXIT_BAD_INPUT);
     struct tool_gpu_watch watch;
     if (tool_gpu_watch_start(&watch, &settings->common, &problem) < 0) {
@@ -251,6 +253,7 @@ static eo_status check(const struct settings *settings, struct tool_problem *pro
     EO_TRY(tool_options_check_output(&settings->common, "--json", settings->json_path, problem));
     EO_TRY(tool_options_check_output(&settings->common, "--html", settings->html_path, problem));
     EO_TRY(tool_options_check_output(&settings->common, "--product-cache", settings->common.plan_cache, problem));
+    EO_TRY(tool_processor_choose(NULL, &settings->common, true, problem));
     EO_TRY(tool_job_prepare(&job, &settings->common, 0, problem));
     tool_job_tell_model(&job);
     tool_report_start(&job);

@@ -32,7 +32,8 @@ static const struct argp_option option_table[] = {
      "tiny, small, base (bytes), gpt2, gpt2-medium, gpt2-large, gpt2-xl, llama-tiny, llama-small (bytes), llama-1b, "
      "qwen2-tiny, qwen3-tiny (bytes); "
      "LAYERSxWIDTHxHEADS for another GPT-2 on bytes; a config.json of GPT-2, Llama or Mistral, or a folder with one; "
-     "init for the shape of the --init weights [small; with --init: init]", 1},
+     "init for the shape of the --init weights [small; with --init: init]",
+     1},
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in the given order", 1},
@@ -43,33 +44,36 @@ static const struct argp_option option_table[] = {
     {"device", OPTION_DEVICE, "NAME", 0, "cpu or cuda (ranks share the available GPUs) [cpu]", 2},
     {"dtype", OPTION_DTYPE, "TYPE", 0,
      "compute type of weights and activations: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
-    {"reduce", OPTION_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 (fp32 anyway after local sums of "
-     "a strategy) [fp32]", 2},
+    {"reduce", OPTION_REDUCE, "TYPE", 0,
+     "type of gradients in their reduction: fp32 or bf16 (fp32 anyway after local sums of "
+     "a strategy) [fp32]",
+     2},
     {"graph", OPTION_GRAPH, "WHEN", 0, "run steps as one graph: on or off [train --device cuda --memory static: on]", 2},
     {"graph-times", OPTION_GRAPH_TIMES, "WHEN", 0,
      "with graphs: time each operation, at the cost of a mark on the GPU for each: on or off [with --trace: on]", 2},
     {"cupti", OPTION_CUPTI, "WHEN", 0,
      "with --device cuda: report the GPU's actual kernels and copies, by NVIDIA's CUPTI, and add them to the trace; slows the "
-     "run: on or off [off]", 2},
+     "run: on or off [off]",
+     2},
     {"cupti-library", OPTION_CUPTI_LIBRARY, "FILE", 0, "load CUPTI from FILE [libcupti, wherever the loader finds it]", 2},
     {"product-cache", OPTION_PLAN_CACHE, "FILE", 0,
      "with --device cuda: keep the choice of product algorithms for the next run [timed in each run]", 2},
     {"repeatable", OPTION_REPEATABLE, NULL, 0,
      "with --device cuda: the same bits in every run, with slower attention and untimed products", 2},
     {"instruction-set", OPTION_INSTRUCTION_SET, "NAME", 0,
-     "with --device cpu: compute with amx, avx512_bf16, avx512, avx2, plain or reference [the best of this machine]", 2},
+     "with --device cpu: compute with amx, avx512_bf16, avx512, avx2, plain or reference [the best that all ranks have]", 2},
     {"threads", OPTION_THREADS, "N", 0, "threads of each rank [available cores / ranks; 1 with --device cuda]", 2},
     {"memory", OPTION_MEMORY, "MODE", 0,
      "memory mode: static, dynamic:malloc, dynamic:pool or (with --device cuda) dynamic:caching [static]", 2},
     {"strategy", OPTION_STRATEGY, "NAME", 0,
      "state to shard: zero3 (everything), zero2 (gradients and optimizer state), zero1 (optimizer state), ddp (nothing), or "
-     "hsdp:S (zero3 in groups of S ranks; each group is a replica) [zero3]", 2},
+     "hsdp:S (zero3 in groups of S ranks; each group is a replica) [zero3]",
+     2},
     {"slots", OPTION_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"fabric", OPTION_FABRIC, "GBPS,US", 0, "simulated link: gigabytes a second, microseconds of latency", 2},
     {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
      "recompute in backward: none, cheap (no matrix product), all, or the first N blocks [none]", 2},
-    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0,
-     "pieces of the head [enough for logits below 32 MiB, on a GPU 512]", 2},
+    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, on a GPU 512]", 2},
     {"granularity", OPTION_GRANULARITY, "UNIT", 0, "unit of sharding: block, or half (attention and MLP apart) [block]", 2},
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
     {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
@@ -231,16 +235,17 @@ static void parse_training(const struct argp_state *state, struct tool_options *
 }
 
 /* Before any kernel runs. */
-static void select_instruction_set(const struct argp_state *state, const char *text)
+static const char *select_instruction_set(const struct argp_state *state, const char *text)
 {
     char all[96] = "";
     if (eo_kernels_select(text) >= 0)
-        return;
+        return text;
     for (uint32_t i = 0; eo_kernels_at(i); i++) {
         const size_t used = strlen(all);
         snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "", eo_kernels_at(i));
     }
     argp_error(state, "--instruction-set '%.40s' is not available on this machine; it has %s", text, all);
+    return NULL;
 }
 
 static void parse_memory(const struct argp_state *state, struct tool_options *o, int key, const char *text)
@@ -260,7 +265,9 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_CUPTI_LIBRARY: o->cupti_library = text; break;
     case OPTION_PLAN_CACHE: o->plan_cache = text; break;
     case OPTION_REPEATABLE: o->repeatable = true; break;
-    case OPTION_INSTRUCTION_SET: select_instruction_set(state, text); break;
+    case OPTION_INSTRUCTION_SET:
+        o->instruction_set = select_instruction_set(state, text);
+        break;
     case OPTION_THREADS:
         o->plan.threads = (uint32_t)tool_option_count(state, name, text, 1, 1024);
         break;

@@ -30,6 +30,7 @@ struct tool_options {
     bool graph_times;       /* ... whose operations tell their times */
     bool cupti;             /* what GPUs really ran is listened to */
     const char *cupti_library; /* NULL: where the loader finds it */
+    const char *instruction_set; /* NULL: chosen by measurement (tools/run/processor.h) */
     const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
     bool repeatable;        /* a GPU's bits are the same in every run */
     uint32_t world_ranks, host_ranks; /* ranks are processes: how many, and on this host; 0: threads of this one */

@@ -16,6 +16,7 @@
 #include "tools/run/memory_check.h"
 #include "tools/shared/overwrite.h"
 #include "tools/run/progress.h"
+#include "tools/run/processor.h"
 #include "tools/run/report.h"
 #include "tools/run/sample.h"
 #include "tools/run/step.h"
@@ -479,6 +480,8 @@ static eo_status prepare(struct train *train, struct tool_problem *problem)
     if (!settings->common.plan_only)
         EO_TRY(tool_job_world_choose(&train->world, settings->common.plan.device, problem));
     EO_TRY(tool_job_world_threads(&train->world, &train->settings.common, problem));
+    if (!settings->common.plan_only)
+        EO_TRY(tool_processor_choose(train->world.rendezvous ? &train->world : NULL, &settings->common, writes, problem));
     if (writes)
         EO_TRY(check_output_files(train, problem));
     EO_TRY(tool_job_prepare(&train->job, &settings->common, settings->val_every, problem));

@@ -12,6 +12,7 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidd
          "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 1024, "vocab_size": 256,
          "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu",
          "tie_word_embeddings": False}  # llama-small, with a longer context
+QWEN3 = {**LLAMA, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 128}
 
 
 def measure_products(context, *options):
@@ -148,21 +149,48 @@ def products(context):
     return lines
 
 
-def llama(context):
+def of_config(context, name, model_name, config):
+    """A shape of the peer program, as a config.json of ours."""
     lines = []
-    path = context.path("llama.json")
+    path = context.path(f"{model_name}.json")
     with open(path, "w", encoding="utf-8") as file:
-        json.dump(LLAMA, file)
+        json.dump(config, file)
     for seq in (128, 256) if context.quick else (1024, 4096):
         makers = {"evenodd bf16": lambda seq=seq: ours.train(context, path, steps(context), "--ranks", "2", "--threads", "1",
                                                              "--batch", "1", "--seq", str(seq), *BF16)}
         if context.peers:
             peers.about(context)
-            makers["FSDP2 bf16"] = lambda seq=seq: peers.fsdp2(context, "llama-small", 1, seq, steps(context), dtype="bf16")
+            makers["FSDP2 bf16"] = lambda seq=seq: peers.fsdp2(context, model_name, 1, seq, steps(context), dtype="bf16")
         results = context.in_turn(context.runs, makers)
         theirs = {key: speeds(results[key]) for key in ("FSDP2 bf16",) if key in results}
-        lines.append(compared(context, "bf16-llama", f"speed, llama-small bf16, 2 x 1, batch 1, seq {seq}",
+        lines.append(compared(context, name, f"speed, {model_name} bf16, 2 x 1, batch 1, seq {seq}",
                               speeds(results["evenodd bf16"]), theirs, (3.5, "FSDP2 bf16")))
+    return lines
+
+
+def llama(context):
+    return of_config(context, "bf16-llama", "llama-small", LLAMA)
+
+
+def qwen3(context):
+    return of_config(context, "bf16-qwen3", "qwen3-small", QWEN3)
+
+
+def levels(context):
+    """On this machine, held to the instructions of lesser ones: evenodd and oneDNN alike."""
+    lines, bounds = [], {"avx512": "AVX512_CORE", "avx2": "AVX2"}
+    for name, bound in bounds.items():
+        if name not in product_ways(context):
+            continue
+        makers = {dtype: lambda dtype=dtype, bound=bound: ours.train(
+            context, model(context), steps(context), "--ranks", "2", "--threads", "1", "--batch", str(BATCH), "--seq", str(SEQ),
+            "--dtype", dtype, launcher=("env", f"DNNL_MAX_CPU_ISA={bound}")) for dtype in ("bf16", "fp32")}
+        results = context.in_turn(context.runs, makers)
+        mine, fp32 = speeds(results["bf16"]), speeds(results["fp32"])
+        found = ratio(mine, fp32)
+        lines.append(line("bf16-levels", f"speed, {shape(context, '2 x 1, over our fp32')}, held to {name}", ">= 0.9 x fp32",
+                          f"{found['ratio']:.2f} x ({median(mine):.0f} / {median(fp32):.0f} tokens/s)", found["ratio"] >= 0.9,
+                          found, tokens_per_s=mine, fp32_tokens_per_s=fp32))
     return lines
 
 

@@ -6,7 +6,7 @@
     venv/bin/torchrun --nproc-per-node 2 fsdp2.py --model gpt2 --mode fsdp2 --batch 4 --seq 256 --steps 8
 
 GPT-2 of the standard shape (learned positions, pre-norm, tanh GELU, tied head) and Llama (RMSNorm, rotary positions,
-SwiGLU, grouped queries), written for speed the way a careful PyTorch user would: scaled_dot_product_attention, fused
+SwiGLU, grouped queries; Qwen3 with head norms), written for speed the way a careful PyTorch user would: scaled_dot_product_attention, fused
 AdamW, one fully_shard unit per block. On a CPU with gloo, on GPUs with NCCL. One JSON line at the end.
 tokens_per_s counts the tokens of all ranks; peak_rss is of the largest rank.
 """
@@ -25,7 +25,9 @@ LLAMA = {  # layers, width, heads, key/value heads, MLP width, vocabulary, tied 
     "llama-tiny": (4, 128, 4, 2, 352, 256, False),
     "llama-small": (6, 384, 6, 2, 1024, 256, False),
     "llama-1b": (16, 2048, 32, 8, 8192, 128256, True),
+    "qwen3-small": (6, 384, 6, 2, 1024, 256, False),  # a norm of each head's queries and keys
 }
+HEAD_SIZE = {"qwen3-small": 128}  # else width / heads
 
 
 class Block(nn.Module):
@@ -54,24 +56,25 @@ def rotate(x, theta=500000.0):
 
 
 class LlamaBlock(nn.Module):
-    def __init__(self, width, heads, kv, mlp):
+    def __init__(self, width, heads, kv, mlp, size, head_norms):
         super().__init__()
-        self.heads, self.kv, self.size = heads, kv, width // heads
+        self.heads, self.kv, self.size = heads, kv, size
         self.norm_1, self.norm_2 = nn.RMSNorm(width, 1e-5), nn.RMSNorm(width, 1e-5)
-        self.q = nn.Linear(width, width, bias=False)
+        self.q_norm, self.k_norm = (nn.RMSNorm(size, 1e-5) if head_norms else nn.Identity() for _ in range(2))
+        self.q = nn.Linear(width, heads * size, bias=False)
         self.k, self.v = (nn.Linear(width, kv * self.size, bias=False) for _ in range(2))
-        self.proj = nn.Linear(width, width, bias=False)
+        self.proj = nn.Linear(heads * size, width, bias=False)
         self.gate, self.up = (nn.Linear(width, mlp, bias=False) for _ in range(2))
         self.out = nn.Linear(mlp, width, bias=False)
 
     def forward(self, x):
         b, t, c = x.shape
         h = self.norm_1(x)
-        q = rotate(self.q(h).view(b, t, self.heads, self.size).transpose(1, 2))
-        k = rotate(self.k(h).view(b, t, self.kv, self.size).transpose(1, 2))
+        q = rotate(self.q_norm(self.q(h).view(b, t, self.heads, self.size)).transpose(1, 2))
+        k = rotate(self.k_norm(self.k(h).view(b, t, self.kv, self.size)).transpose(1, 2))
         v = self.v(h).view(b, t, self.kv, self.size).transpose(1, 2)
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.heads != self.kv)
-        x = x + self.proj(a.transpose(1, 2).reshape(b, t, c))
+        x = x + self.proj(a.transpose(1, 2).reshape(b, t, -1))
         h = self.norm_2(x)
         return x + self.out(F.silu(self.gate(h)) * self.up(h))
 
@@ -87,7 +90,8 @@ class Model(nn.Module):
         else:
             layers, width, heads, kv, mlp, self.vocabulary, tied = LLAMA[name]
             self.wpe, self.norm = None, nn.RMSNorm(width, 1e-5)
-            self.blocks = nn.ModuleList(LlamaBlock(width, heads, kv, mlp) for _ in range(layers))
+            self.blocks = nn.ModuleList(LlamaBlock(width, heads, kv, mlp, HEAD_SIZE.get(name, width // heads),
+                                                   name in HEAD_SIZE) for _ in range(layers))
         self.wte, self.head = nn.Embedding(self.vocabulary, width), nn.Linear(width, self.vocabulary, bias=False)
         if tied:
             self.head.weight = self.wte.weight
