@@ -14,7 +14,7 @@ enum { OFFERS_MAX = 6, NAME_BYTES = 16 };
 /* What a rank has, best first. */
 struct offer {
     char name[NAME_BYTES];
-    double flops_per_s; /* of a product in bf16 on one thread; 0: not measured */
+    double flops_per_s; /* of a product in bf16 on one thread; 0: nothing to choose from */
 };
 struct offers {
     struct offer of[OFFERS_MAX];
@@ -117,19 +117,22 @@ static const struct offer *choose(const struct offers *common)
     return chosen;
 }
 
+/* Of a run in bf16. */
 static void tell(const struct offers *common, const struct offer *chosen)
 {
     const char *separator = " (";
-    if (chosen->flops_per_s <= 0)
-        return;
-    printf("instruction set: %s, %.0f GFLOP/s in bf16 on one core", chosen->name, chosen->flops_per_s * 1e-9);
-    for (uint32_t i = 0; i < OFFERS_MAX && common->of[i].name[0]; i++) {
+    const bool has_bf16 = strcmp(chosen->name, "amx") == 0 || strcmp(chosen->name, "avx512_bf16") == 0;
+    printf("instruction set: %s", chosen->name);
+    if (chosen->flops_per_s > 0)
+        printf(", %.0f GFLOP/s in bf16 on one core", chosen->flops_per_s * 1e-9);
+    for (uint32_t i = 0; chosen->flops_per_s > 0 && i < OFFERS_MAX && common->of[i].name[0]; i++) {
         if (&common->of[i] == chosen)
             continue;
         printf("%s%s %.0f", separator, common->of[i].name, common->of[i].flops_per_s * 1e-9);
         separator = ", ";
     }
-    printf("%s\n", separator[0] == ',' ? ")" : "");
+    printf("%s%s\n", separator[0] == ',' ? ")" : "",
+           has_bf16 ? "" : "; without instructions for bf16: products widen it to fp32");
 }
 
 static eo_status gather(struct tool_job_world *world, const struct offers *own, struct offers *all, struct tool_problem *problem)
@@ -143,8 +146,8 @@ static eo_status gather(struct tool_job_world *world, const struct offers *own, 
                       : EO_OK;
 }
 
-static eo_status settle(struct tool_job_world *world, const struct offers *all, uint32_t rank_count, bool tells,
-                        struct tool_problem *problem)
+static eo_status settle(struct tool_job_world *world, const struct offers *all, uint32_t rank_count,
+                        const struct tool_options *options, bool tells, struct tool_problem *problem)
 {
     uint32_t lacking;
     const char *best;
@@ -159,7 +162,7 @@ static eo_status settle(struct tool_job_world *world, const struct offers *all, 
     if (tells && lacking < rank_count)
         printf("instruction set: %s on all ranks, because rank %u (host %s) has no %s\n", common.of[0].name, lacking, host,
                best);
-    if (tells)
+    if (tells && options->plan.dtype == EO_DTYPE_BF16)
         tell(&common, chosen);
     const eo_status status = eo_kernels_select(chosen->name);
     return status < 0 ? tool_problem_set(problem, status, "instruction set %s: %s", chosen->name, eo_status_text(status)) : EO_OK;
@@ -177,7 +180,7 @@ eo_status tool_processor_choose(struct tool_job_world *world, const struct tool_
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "no memory to compare the processors of %u ranks", rank_count);
     eo_status status = gather(world, &own, all, problem);
     if (status >= 0)
-        status = settle(world, all, rank_count, tells, problem);
+        status = settle(world, all, rank_count, options, tells, problem);
     free(all);
     return status;
 }
