@@ -6,15 +6,16 @@
 #include <string.h>
 #include <strings.h>
 
-/* A set is left for a lower one only if that is faster by more than measurements differ: its bits are others. */
+/* A set is left for a lower one only if the slowest run of that one is so much faster than the best of its own: noise must not
+ * decide, for the lower one's bits are others. */
 static const double clearly_faster = 1.25;
 
-enum { OFFERS_MAX = 6, NAME_BYTES = 16 };
+enum { OFFERS_MAX = 6, NAME_BYTES = 16, ROUNDS = 5 };
 
 /* What a rank has, best first. */
 struct offer {
     char name[NAME_BYTES];
-    double flops_per_s; /* of a product in bf16 on one thread; 0: nothing to choose from */
+    double best, worst; /* FLOP/s of a product in bf16 on one thread; 0: nothing to choose from */
 };
 struct offers {
     struct offer of[OFFERS_MAX];
@@ -50,9 +51,22 @@ static bool is_allowed(const char *set)
 
 static double speed_of(const char *name)
 {
-    static const eo_product product = {.dtype = EO_DTYPE_BF16, .m = 256, .n = 512, .k = 512, .transpose_b = true};
+    static const eo_product product = {.dtype = EO_DTYPE_BF16, .m = 128, .n = 512, .k = 512, .transpose_b = true};
     double speed = 0;
     return eo_kernels_select(name) >= 0 && eo_product_measure(NULL, &product, &speed) >= 0 ? speed : 0;
+}
+
+/* In turn, so that what disturbs one disturbs all. */
+static void measure(struct offers *own, uint32_t count)
+{
+    for (int round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < count; i++) {
+            struct offer *offer = &own->of[i];
+            const double speed = speed_of(offer->name);
+            offer->best = speed > offer->best ? speed : offer->best;
+            offer->worst = round == 0 || speed < offer->worst ? speed : offer->worst;
+        }
+    }
 }
 
 static struct offers own_offers(const struct tool_options *options)
@@ -67,8 +81,8 @@ static struct offers own_offers(const struct tool_options *options)
     for (uint32_t i = 0; (name = eo_kernels_at(i)) != NULL && count < OFFERS_MAX; i++)
         if (is_allowed(name) && strcmp(name, "reference") != 0)
             snprintf(own.of[count++].name, NAME_BYTES, "%s", name);
-    for (uint32_t i = 0; count > 1 && options->plan.dtype == EO_DTYPE_BF16 && i < count; i++)
-        own.of[i].flops_per_s = speed_of(own.of[i].name);
+    if (count > 1 && options->plan.dtype == EO_DTYPE_BF16)
+        measure(&own, count);
     return own;
 }
 
@@ -99,8 +113,10 @@ static struct offers common_offers(const struct offers *all, uint32_t rank_count
             has = has && other;
             if (!other && i == 0 && *lacking == rank_count)
                 *lacking = r;
-            if (other && other->flops_per_s < offer.flops_per_s)
-                offer.flops_per_s = other->flops_per_s;
+            if (other && other->best < offer.best)
+                offer.best = other->best;
+            if (other && other->worst < offer.worst)
+                offer.worst = other->worst;
         }
         if (has)
             common.of[count++] = offer;
@@ -112,7 +128,7 @@ static const struct offer *choose(const struct offers *common)
 {
     const struct offer *chosen = &common->of[0];
     for (uint32_t i = 1; i < OFFERS_MAX && common->of[i].name[0]; i++)
-        if (common->of[i].flops_per_s > clearly_faster * chosen->flops_per_s)
+        if (common->of[i].worst > clearly_faster * chosen->best)
             chosen = &common->of[i];
     return chosen;
 }
@@ -123,12 +139,12 @@ static void tell(const struct offers *common, const struct offer *chosen)
     const char *separator = " (";
     const bool has_bf16 = strcmp(chosen->name, "amx") == 0 || strcmp(chosen->name, "avx512_bf16") == 0;
     printf("instruction set: %s", chosen->name);
-    if (chosen->flops_per_s > 0)
-        printf(", %.0f GFLOP/s in bf16 on one core", chosen->flops_per_s * 1e-9);
-    for (uint32_t i = 0; chosen->flops_per_s > 0 && i < OFFERS_MAX && common->of[i].name[0]; i++) {
+    if (chosen->best > 0)
+        printf(", %.0f GFLOP/s in bf16 on one core", chosen->best * 1e-9);
+    for (uint32_t i = 0; chosen->best > 0 && i < OFFERS_MAX && common->of[i].name[0]; i++) {
         if (&common->of[i] == chosen)
             continue;
-        printf("%s%s %.0f", separator, common->of[i].name, common->of[i].flops_per_s * 1e-9);
+        printf("%s%s %.0f", separator, common->of[i].name, common->of[i].best * 1e-9);
         separator = ", ";
     }
     printf("%s%s\n", separator[0] == ',' ? ")" : "",
