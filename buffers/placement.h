@@ -16,7 +16,7 @@
 #include <evenodd/common.h>
 #include <evenodd/status.h>
 
-enum { EO_PLACEMENT_SPACES_MAX = 4 };
+enum { EO_PLACEMENT_SPACES_MAX = 5 };
 
 struct eo_interval {
     uint32_t first, last; /* closed, first <= last < time_count; what wraps around is two intervals */

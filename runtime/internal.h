@@ -7,7 +7,7 @@
  *     static_mode.c, dynamic/                      the plan's list in planned memory; FSDP2's behaviour, the baseline
  *     step_graph.c, weights.c, views.c             recorded steps; weights outside the schedule; what the trainer is handed
  *     update.c, timeline.c, waits.c                norm, clip, optimizer; entries of operations; waits and their cost
- *     host_memory.c, communicators.c, graph_times.c
+ *     host_memory.c, communicators.c, graph_times.c, offload.c
  *     errors.c, cursor.c
  */
 #ifndef EO_RUNTIME_INTERNAL_H
@@ -145,6 +145,17 @@ struct runtime_memory {
     uint64_t seen_free_bytes; /* at the last look at memory outside the plan */
 };
 
+struct offload_slot {
+    void *memory;
+    uint32_t layer;  /* between steps: whose content it holds; EO_NONE */
+    bool is_changed; /* the disk has an older one */
+};
+
+struct runtime_offload {
+    struct eo_storage *storage; /* NULL: nothing is offloaded */
+    struct offload_slot slots[64];
+};
+
 struct runtime_errors {
     char text[512];
     bool plans_differ; /* the ranks' */
@@ -204,6 +215,7 @@ struct eo_runtime {
 
     struct runtime_timeline timeline;
     struct runtime_memory memory;
+    struct runtime_offload offload;
     struct runtime_errors errors;
     eo_runtime_stats stats;
 };
@@ -300,6 +312,14 @@ struct host_step *eo_host_step(const struct runtime_host *host, uint64_t step);
 void eo_host_download_result(struct eo_runtime *rt, uint64_t step); /* issues the copy of its norm to the host */
 /* Waits for the norms of all steps up to this one. EO_ERR_NOT_FINITE. */
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last);
+
+/* offload.c */
+EO_NODISCARD eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows); /* and the pointers of offloaded shards */
+void eo_offload_fini(struct eo_runtime *rt); /* after the queues have ended */
+void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *operation, struct eo_span *span);
+/* Between steps: the layer's arrays are in memory until another layer is taken. `writes`: the caller changes them. */
+EO_NODISCARD eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes);
+EO_NODISCARD eo_status eo_offload_settle(struct eo_runtime *rt); /* what was taken goes back: before a step */
 
 /* step_graph.c */
 eo_status eo_graph_begin(struct eo_runtime *rt);

@@ -29,6 +29,11 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                      "(zero3); give a plan of zero3, or EO_MEMORY_STATIC", eo_strategy_name(plan->params.strategy));
         return EO_ERR_UNSUPPORTED;
     }
+    if (params->memory != EO_MEMORY_STATIC && plan->params.offload_layers) {
+        eo_log_write(log, EO_LOG_ERROR, "the plan offloads layers to disk, which needs planned memory; give EO_MEMORY_STATIC, or "
+                     "a plan without offload_layers");
+        return EO_ERR_UNSUPPORTED;
+    }
     EO_REQUIRE(log, (unsigned)params->memory <= EO_MEMORY_DYNAMIC_CACHING, "unknown memory mode %d", (int)params->memory);
     EO_REQUIRE(log, params->dynamic_reduce_inputs <= REDUCE_INPUTS_MAX,
                "%u reduce-scatter inputs in flight (dynamic_reduce_inputs); at most %d are possible",
@@ -96,7 +101,8 @@ static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_param
     const uint32_t *items = plan->schedule.queue_items;
     if (params->memory != EO_MEMORY_STATIC)
         return (uint32_t)(4 * (slots + reductions) + 16);
-    return (uint32_t)eo_max_u64(items[EO_STREAM_COMM], items[EO_STREAM_REDUCE]) + OUTSIDE_ITEMS;
+    return (uint32_t)eo_max_u64(eo_max_u64(items[EO_STREAM_COMM], items[EO_STREAM_REDUCE]),
+                                eo_max_u64(items[EO_STREAM_COPY], 2 * plan->params.offload_slots)) + OUTSIDE_ITEMS;
 }
 
 static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *params)
@@ -106,10 +112,11 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     rt->mode = params->memory == EO_MEMORY_STATIC ? &eo_static_mode : &eo_dynamic_mode;
     rt->steps.restart = true;
     rt->shards.split = plan->params.dtype == EO_DTYPE_BF16 && rt->mode == &eo_static_mode;
+    const bool has_disk = plan->space_bytes[EO_SPACE_DISK] != 0;
     const uint32_t timeline_capacity = 4 * plan->schedule.lists[EO_LIST_FIRST].count + 64;
     EO_TRY(eo_device_create(&rt->device, rt->world->device,
                             &(struct eo_device_params){
-                                .queue_count = settings->separate_reduce_stream ? 3 : 2,
+                                .queue_count = has_disk ? 4 : settings->separate_reduce_stream ? 3 : 2,
                                 .ring_capacity = ring_capacity(plan, params),
                                 .rank = rt->world->rank,
                                 .rank_count = rt->world->rank_count,
@@ -128,6 +135,9 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                             params->parallel.thread_count ? params->parallel.thread_count : 1},
                                 .log = &rt->log,
                             }));
+    if (has_disk && !rt->device->ops->storage_open)
+        return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "the plan offloads layers to disk, which device %s cannot; plan without "
+                               "offload_layers", rt->device->ops->name);
     EO_TRY(look_at_memory(rt));
     rt->shards.layers = calloc(plan->layer_count, sizeof(*rt->shards.layers));
     rt->waits.capacity = timeline_capacity;

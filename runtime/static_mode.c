@@ -68,11 +68,11 @@ static void set_pointers(struct eo_runtime *rt)
             rt->shards.layers[l].weights = state->rows[layer->shard_row];
         if (layer->frozen)
             continue;
-        if (rt->shards.split)
+        if (rt->shards.split && layer->master_row != EO_NONE)
             rt->shards.layers[l].low = state->rows[layer->master_row];
         rt->shards.layers[l].gradient = state->rows[layer->gradient_row];
         rt->shards.layers[l].norm = state->rows[layer->norm_row];
-        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+        for (uint32_t k = 0; layer->disk_row == EO_NONE && k < plan->params.optimizer_states; k++)
             rt->shards.layers[l].state[k] = state->rows[layer->state_rows[k]];
     }
     for (uint32_t p = 0; p < plan->position_count; p++) {
@@ -98,12 +98,13 @@ static void set_wait_kinds(struct eo_runtime *rt)
             const struct eo_operation *o = &rt->plan->schedule.lists[list].operations[i];
             state_of(rt)->wait_kinds[o->id] = o->kind == EO_OP_ALL_GATHER    ? EO_WAIT_ALL_GATHER
                                               : o->kind == EO_OP_NORM_GATHER ? EO_WAIT_NORM
+                                              : o->kind == EO_OP_FETCH       ? EO_WAIT_FETCH
                                                                              : EO_WAIT_REDUCE_SCATTER;
         }
     }
 }
 
-static const enum eo_memory_kind memory_kinds[EO_SPACE_COUNT] = {
+static const enum eo_memory_kind memory_kinds[EO_SPACE_DISK] = {
     [EO_SPACE_GATHER] = EO_MEMORY_KIND_GATHER,
     [EO_SPACE_GRADIENT] = EO_MEMORY_KIND_GRADIENT,
     [EO_SPACE_PRIVATE] = EO_MEMORY_KIND_PRIVATE,
@@ -121,7 +122,7 @@ static eo_status check_memory(struct eo_runtime *rt)
     const struct eo_plan *plan = rt->plan;
     char others[80] = "";
     uint64_t needed_bytes = 0;
-    for (int s = 0; s < EO_SPACE_COUNT; s++)
+    for (int s = 0; s < EO_SPACE_DISK; s++)
         if (s != EO_SPACE_HOST || rt->device->ops->is_host_memory)
             needed_bytes += plan->space_bytes[s];
     const uint64_t for_all = rt->device->ops->is_host_memory ? rt->memory.free_bytes : rt->memory.total_bytes;
@@ -169,17 +170,18 @@ static eo_status static_init(struct eo_runtime *rt)
     if (!state)
         return EO_ERR_NO_MEMORY;
     EO_TRY(check_memory(rt));
-    EO_TRY(eo_arena_init(&state->arena, rt->device, plan->space_bytes, memory_kinds, EO_SPACE_COUNT));
+    EO_TRY(eo_arena_init(&state->arena, rt->device, plan->space_bytes, memory_kinds, EO_SPACE_DISK));
     state->rows = calloc(plan->row_count, sizeof(*state->rows));
     state->events = calloc(plan->schedule.id_count, sizeof(*state->events));
     state->wait_kinds = calloc(plan->schedule.id_count, sizeof(*state->wait_kinds));
     if (!state->rows || !state->events || !state->wait_kinds)
         return EO_ERR_NO_MEMORY;
-    for (uint32_t r = 0; r < plan->row_count; r++)
+    for (uint32_t r = 0; r < plan->disk_row_begin; r++)
         state->rows[r] = eo_arena_take(&state->arena, plan->rows[r].name, plan->rows[r].space, plan->rows[r].offset,
                                        plan->rows[r].bytes);
     eo_arena_seal(&state->arena);
     set_pointers(rt);
+    EO_TRY(eo_offload_init(rt, state->rows));
     set_wait_kinds(rt);
     EO_TRY(register_memory(rt));
     if (rt->params.debug) {
@@ -198,6 +200,7 @@ static void static_fini(struct eo_runtime *rt)
     struct static_state *state = state_of(rt);
     if (!state)
         return;
+    eo_offload_fini(rt);
     eo_arena_fini(&state->arena);
     free(state->rows);
     free(state->events);
@@ -276,6 +279,16 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     return EO_OK;
 }
 
+static eo_status issue_copy(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
+{
+    EO_TRY(wait_for(rt, o));
+    struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
+    eo_offload_issue(rt, o, &entry->span);
+    if (o->record)
+        rt->device->ops->record(rt->device, o->stream, &state_of(rt)->events[o->id]);
+    return EO_OK;
+}
+
 static void accumulate(struct eo_runtime *rt, const struct eo_operation *o)
 {
     const struct eo_device_ops *ops = rt->device->ops;
@@ -333,7 +346,9 @@ static eo_status advance(struct eo_runtime *rt, bool stop_at_own)
     const struct eo_operation_list *list = current_list(rt);
     for (; state->cursor < list->count; state->cursor++) {
         const struct eo_operation *o = &list->operations[state->cursor];
-        if (o->stream != EO_STREAM_COMPUTE)
+        if (o->stream == EO_STREAM_COPY)
+            EO_TRY(issue_copy(rt, o, state->cursor));
+        else if (o->stream != EO_STREAM_COMPUTE)
             EO_TRY(issue_collective(rt, o, state->cursor));
         else if (stop_at_own || is_pass(o->kind))
             return EO_OK;
@@ -373,6 +388,7 @@ static eo_status end_pass(struct eo_runtime *rt, uint32_t position)
 
 static eo_status static_step_begin(struct eo_runtime *rt)
 {
+    EO_TRY(eo_offload_settle(rt));
     state_of(rt)->list = rt->steps.restart && !rt->graph.recording ? EO_LIST_FIRST : EO_LIST_STEADY;
     state_of(rt)->cursor = 0;
     rt->steps.restart = false;
@@ -429,7 +445,7 @@ static eo_status static_warm_up(struct eo_runtime *rt)
     const struct eo_operation_list *list = &rt->plan->schedule.lists[EO_LIST_FIRST];
     for (uint32_t i = 0; i < list->count; i++) {
         const struct eo_operation *o = &list->operations[i];
-        bool met = o->stream == EO_STREAM_COMPUTE ||
+        bool met = o->stream == EO_STREAM_COMPUTE || o->stream == EO_STREAM_COPY ||
                    (o->kind == EO_OP_NORM_GATHER && !o->fence); /* the norm's compared the plans */
         for (uint32_t k = 0; k < i && !met; k++)
             met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&
@@ -452,7 +468,9 @@ static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, enum wei
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
     struct static_state *state = state_of(rt);
-    void *shard = state->rows[half == HALF_LOW ? layer->master_row : layer->shard_row];
+    if (half == HALF_LOW)
+        EO_TRY(eo_offload_take(rt, l, false));
+    void *shard = half == HALF_LOW ? (void *)rt->shards.layers[l].low : state->rows[layer->shard_row];
     *weights = shard;
     if (rt->plan->params.shard_group == 1)
         return EO_OK;

@@ -84,6 +84,8 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     if (part.count == 0)
         return EO_OK;
     if (rt->shards.split)
+        EO_TRY(eo_offload_take(rt, p->layer, true));
+    if (rt->shards.split)
         return fill_split(rt, shard, &part, produce, user);
     if (rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen)
         return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce_rounded, &rounded);

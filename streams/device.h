@@ -4,7 +4,8 @@
  *
  *     queue 0   compute: the caller's. On the CPU it is the calling thread itself: what is called here runs at once,
  *               and a wait blocks it; elsewhere a stream, and only await and drain block
- *     queue 1.. communication: work is enqueued and runs in order. On the CPU a worker thread each, with a fixed ring
+ *     queue 1, 2 communication: work is enqueued and runs in order. On the CPU a worker thread each, with a fixed ring
+ *     queue 3   copies to and from storage, likewise
  *
  * An event is a point in a queue. A wait binds to the record that was current when the wait was called.
  * Pointers are device memory unless said otherwise: the host may read and write them only where `is_host_memory`, and
@@ -20,7 +21,7 @@
 
 #include "base/clock.h"
 
-enum { EO_QUEUE_COMPUTE = 0, EO_QUEUE_COMM = 1, EO_QUEUE_REDUCE = 2, EO_QUEUES_MAX = 3 };
+enum { EO_QUEUE_COMPUTE = 0, EO_QUEUE_COMM = 1, EO_QUEUE_REDUCE = 2, EO_QUEUE_COPY = 3, EO_QUEUES_MAX = 4 };
 
 /* What a reservation is for. HOST is read and written by the host and by the device (pinned); the others are device
  * memory. */
@@ -56,9 +57,12 @@ struct eo_span {
 };
 
 struct eo_profiler_ops;
+struct eo_storage;
+
+enum { EO_STORAGE_ALIGN = 4096 };
 
 struct eo_device_params {
-    uint32_t queue_count;   /* compute included: 2, or 3 with a stream for reductions */
+    uint32_t queue_count;   /* compute included: 2, 3 with a stream for reductions, 4 with one for storage */
     uint32_t ring_capacity; /* items that may wait in one communication queue; issuing more is a bug and aborts */
     uint32_t rank, rank_count;
     uint32_t share_rank, share_ranks; /* of the ranks that share this process's processors; 0: rank and rank_count */
@@ -212,6 +216,22 @@ struct eo_device_ops {
     eo_status (*capture_end)(struct eo_device *device, void **graph);
     eo_status (*graph_launch)(struct eo_device *device, void *graph); /* on the compute queue; does not wait */
     void (*graph_destroy)(struct eo_device *device, void **graph);
+
+    /*
+     * A file in `folder` for what does not fit into memory, all of it reserved: at most 80 % of what is free there, for
+     * `sharers` ranks that do the same. No name leads to it, so nothing is left of it when the process ends, however it
+     * ends. EO_ERR_INVALID: no such folder, or it lies in memory; EO_ERR_IO: no room, or the system's error; logged. NULL
+     * where there is none.
+     */
+    eo_status (*storage_open)(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers,
+                              struct eo_storage **out);
+    void (*storage_close)(struct eo_device *device, struct eo_storage **storage);
+    /* On EO_QUEUE_COPY. `memory`, `offset` and `bytes` are multiples of EO_STORAGE_ALIGN. A failure is logged, and the
+     * queue's. `span` may be NULL. */
+    void (*storage_read)(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
+                         struct eo_span *span);
+    void (*storage_write)(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
+                          uint64_t bytes, struct eo_span *span);
 
     /* What tells what the devices of this kind ran; NULL, or giving NULL: there is nothing that does. */
     const struct eo_profiler_ops *(*profiler)(void);

@@ -55,6 +55,10 @@ typedef struct eo_plan_params {
     bool separate_reservations; /* [false] gather and gradient memory in a reservation each, for devices that register
                                    them with different communicators; larger where embedding and head are large */
     const eo_log *log;        /* [silence] used during the call */
+    uint32_t offload_layers;  /* [0] trainable layers whose optimizer state, and in bf16 the low halves of the master weights,
+                                 lie on disk between their updates: the last ones in the order of updates; UINT32_MAX for
+                                 all. Changes no bit */
+    uint32_t offload_slots;   /* [2] buffers through which they come and go: as many layers may be in memory at a time */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 
@@ -65,13 +69,14 @@ typedef enum eo_space {
     EO_SPACE_GRADIENT, /* communication memory for reductions, where it is separate: gradient buffers and shards */
     EO_SPACE_PRIVATE,  /* memory that no peer reads */
     EO_SPACE_HOST,     /* host memory that the device copies from and to (pinned on a GPU): small, of the runtime's own */
+    EO_SPACE_DISK,     /* a file in the runtime's offload_folder: no memory */
     EO_SPACE_COUNT,
 } eo_space;
 
 typedef struct eo_plan_summary {
     eo_plan_params params;             /* with the defaults filled in; log is NULL */
     uint64_t element_count;            /* parameters of the model */
-    uint64_t arena_bytes;              /* the sum of the reservations of one rank; less space_bytes[EO_SPACE_HOST] it
+    uint64_t arena_bytes;              /* the sum of the reservations of one rank, disk apart; less space_bytes[EO_SPACE_HOST] it
                                           is what lies in device memory */
     uint64_t space_bytes[EO_SPACE_COUNT];
     uint64_t lower_bound_bytes;        /* the largest sum of bytes live at one time: no placement can be smaller */
@@ -115,6 +120,8 @@ typedef enum eo_operation_kind {
     EO_OP_NORM_GATHER,  /* all-gather of the ranks' partials */
     EO_OP_NORM_SUM,     /* in rank order, then the clip factor */
     EO_OP_UPDATE,       /* the optimizer on one layer's shard */
+    EO_OP_FETCH,        /* an offloaded layer from disk into a buffer */
+    EO_OP_EVICT,        /* and back */
     EO_OP_KIND_COUNT,
 } eo_operation_kind;
 
@@ -122,6 +129,7 @@ typedef enum eo_stream_id {
     EO_STREAM_COMPUTE,
     EO_STREAM_COMM,   /* gathers, and reductions too unless they have a stream of their own */
     EO_STREAM_REDUCE,
+    EO_STREAM_COPY, /* fetches and evictions */
     EO_STREAM_COUNT,
 } eo_stream_id;
 
@@ -131,7 +139,7 @@ typedef struct eo_plan_operation {
     uint32_t position;     /* of passes, gathers and reductions; UINT32_MAX where there is none */
     uint32_t layer;        /* UINT32_MAX where there is none */
     uint32_t micro_batch;
-    uint64_t bytes;        /* of a collective: the full buffer, all shards */
+    uint64_t bytes;        /* of a collective: the full buffer, all shards; of a fetch or eviction: what is read or written */
     eo_dtype dtype;        /* of a gather or reduction: what it carries */
     char name[EO_NAME_MAX * 2];
     uint32_t wait_count;   /* one a stream at most */

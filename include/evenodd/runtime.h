@@ -94,6 +94,8 @@ typedef struct eo_runtime_params {
     const eo_log *log;     /* [silence] copied */
     bool zero_gradients;   /* [false] eo_gradients_begin hands gradients out as zeros, for kernels that add: a fill more, of
                               every gradient in every backward pass */
+    const char *offload_folder; /* [the current one] for the file of what the plan offloads: on a disk, not in memory (tmpfs);
+                              read during create. The file has no name and ends with the process */
 } eo_runtime_params;
 #define eo_runtime_params(...) EO_PARAMS(eo_runtime_params, __VA_ARGS__)
 
@@ -133,6 +135,7 @@ typedef enum eo_wait {
     EO_WAIT_ALL_GATHER,     /* compute stood still for weights */
     EO_WAIT_REDUCE_SCATTER, /* ... for a gradient buffer or a reduced gradient */
     EO_WAIT_NORM,           /* ... for the ranks' norm partials */
+    EO_WAIT_FETCH,          /* ... for what was offloaded */
     EO_WAIT_COUNT,
 } eo_wait;
 
@@ -153,6 +156,7 @@ typedef struct eo_runtime_stats {
     uint64_t wait_ns[EO_WAIT_COUNT]; /* the compute stream's, in steps; of a GPU told a little later; of graphs with graph_times */
     uint64_t host_wait_ns;         /* that callers waited for a GPU, or read times of graphs */
     uint64_t step_ns;              /* from eo_step_begin to the end of eo_step_end, added up: of the calling thread */
+    uint64_t storage_bytes;        /* of what is offloaded: read + written */
 } eo_runtime_stats;
 
 /* What one operation of the last finished step did. Times are of the monotonic clock; 0: not known yet (on a GPU the
@@ -321,6 +325,10 @@ EO_EXPORT uint32_t eo_runtime_timeline(const eo_runtime *runtime, eo_timeline_re
 
 /* All steps that are still in the ring, as Chrome / Perfetto trace JSON; process id = rank, thread = stream. */
 EO_EXPORT void eo_runtime_write_trace(const eo_runtime *runtime, eo_write_fn write, void *user);
+
+/* How fast what is offloaded would be read and written in a folder, in bytes a second, on the CPU; NULL: the current one. Takes
+ * 96 MiB of disk and of memory during the call, and a fraction of a second. Errors as of eo_runtime_create, logged. */
+EO_EXPORT EO_NODISCARD eo_status eo_storage_measure(const char *folder, const eo_log *log, double *bytes_per_s);
 
 #ifdef __cplusplus
 }

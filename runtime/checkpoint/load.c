@@ -124,6 +124,7 @@ static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime 
         const uint64_t end = eo_min_u64(own.offset + own.count, parameter->offset + parameter->element_count);
         if (begin >= end)
             continue;
+        EO_TRY(eo_offload_take(rt, l, true));
         struct load load = {checkpoint, l, 1 + k,
                             checkpoint->files[0].parameters[p].offset + (begin - parameter->offset), EO_OK};
         EO_TRY(eo_host_fill(rt, rt->shards.layers[l].state[k] + (begin - own.offset), 0, end - begin, produce, &load));

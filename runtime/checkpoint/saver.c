@@ -313,13 +313,14 @@ static void copy_weights(struct eo_saver *saver, const struct checkpoint_section
         device->ops->download(device, room + half, shard->low, half);
 }
 
-static void copy_sections(struct eo_saver *saver)
+static eo_status copy_sections(struct eo_saver *saver)
 {
     struct eo_device *device = saver->rt->device;
     const struct checkpoint_tables *tables = &saver->tables;
     for (uint32_t s = 0; s + 1 < tables->head->section_count; s++) {
         const struct checkpoint_section *section = &tables->sections[s];
         char *room = saver->image + (section->file_offset - tables->head->head_bytes);
+        EO_TRY(eo_offload_take(saver->rt, section->layer, false));
         if (section->array == 0)
             copy_weights(saver, section, room);
         else
@@ -327,6 +328,7 @@ static void copy_sections(struct eo_saver *saver)
                                   section->bytes);
     }
     device->ops->record(device, EO_QUEUE_COMPUTE, &saver->copied);
+    return EO_OK;
 }
 
 static void copy_blob(struct eo_saver *saver, const void *blob, uint32_t bytes)
@@ -355,7 +357,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     saver->tables.head->step = rt->steps.finished;
     saver->error[0] = '\0';
     copy_blob(saver, blob, blob_bytes);
-    copy_sections(saver);
+    EO_TRY(copy_sections(saver));
     saver->phase = SAVER_COPYING;
     saver->copied_ns = eo_now_ns();
     saver->report = (eo_saver_report){.step = rt->steps.finished, .file_bytes = saver->tables.head->file_bytes,

@@ -48,6 +48,8 @@ struct plan_layer {
                               until the last and the rank keeps a part, a row of their own; EO_NONE when frozen */
     bool whole;            /* contributions are added up as they are, and reduced at the last */
     uint32_t state_rows[EO_STATES_MAX];
+    uint32_t disk_row;     /* EO_NONE, or where low halves and state lie, one after the other (eo_plan_offload_offset) */
+    uint32_t offload_row;  /* and the buffer that they are fetched into; they have no rows of their own then */
     uint32_t norm_row;
 };
 
@@ -111,7 +113,10 @@ struct eo_plan {
     uint32_t scalars_row; /* struct eo_update_scalars */
     uint32_t values_row;  /* doubles that the trainer's kernels add to */
     uint32_t host_steps_row, staging_row;
-    uint32_t host_row_begin; /* rows of host memory are the last ones, and placed one after the other */
+    uint32_t host_row_begin; /* rows of host memory, and behind them those of the disk, are placed one after the other */
+    uint32_t disk_row_begin;
+    uint32_t *updates;       /* trainable layers in the order of their updates; */
+    uint32_t update_count, offload_begin; /* from offload_begin on they are offloaded */
 
     struct eo_schedule schedule;
     struct plan_place *places; /* by operation id; compute operations only are read */
@@ -133,6 +138,12 @@ struct host_step {
 enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 8, EO_STAGING_BYTES_MIN = 4 << 10, EO_STAGING_BYTES_MAX = 64 << 10 };
 
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
+
+enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN };
+
+/* Of an offloaded layer's arrays, from the begin of its disk row: the low halves, then the states. `state` of
+ * optimizer_states: the end. */
+uint64_t eo_plan_offload_offset(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t state);
 
 /* Positions of a forward-only run; both EO_NONE where it may not use the buffer. */
 struct evaluation_life {

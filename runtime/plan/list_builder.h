@@ -24,6 +24,7 @@ enum subject_kind {
     SUBJECT_VALUES,
     SUBJECT_FENCED,
     SUBJECT_BUFFER,
+    SUBJECT_OFFLOADED, /* low halves and state together */
     SUBJECT_STATE, /* and following */
 };
 
@@ -110,5 +111,7 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index);
 void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool at_end);
 /* Norm, clip, optimizer; each gather of the next step's first passes directly after the update of its layer. */
 void eo_list_add_step_end(struct list_builder *b);
+/* Fetches for the first updates, as many as there are buffers: they have the whole step. */
+void eo_list_add_first_fetches(struct list_builder *b);
 
 #endif

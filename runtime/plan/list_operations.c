@@ -282,6 +282,24 @@ void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool 
     b->pending_count = kept - b->pending_begin;
 }
 
+static void add_copy(struct list_builder *b, eo_operation_kind kind, uint32_t l)
+{
+    const struct plan_layer *layer = &b->plan->layers[l];
+    const uint32_t subject = eo_subject(SUBJECT_OFFLOADED, l);
+    const bool fetches = kind == EO_OP_FETCH;
+    eo_list_operation(b, kind, EO_STREAM_COPY, EO_NONE, l, EO_NONE, 0);
+    eo_list_access(b, fetches ? layer->disk_row : layer->offload_row, EO_READ, subject, EO_VERSION_STEP, !fetches, 1);
+    eo_list_access(b, fetches ? layer->offload_row : layer->disk_row, EO_WRITE, subject, EO_VERSION_STEP, !fetches, 1);
+    eo_list_operation_end(b);
+}
+
+void eo_list_add_first_fetches(struct list_builder *b)
+{
+    const struct eo_plan *plan = b->plan;
+    for (uint32_t u = plan->offload_begin; u < plan->update_count && u < plan->offload_begin + plan->params.offload_slots; u++)
+        add_copy(b, EO_OP_FETCH, plan->updates[u]);
+}
+
 static void add_update(struct list_builder *b, uint32_t l)
 {
     struct eo_plan *plan = b->plan;
@@ -291,11 +309,28 @@ static void add_update(struct list_builder *b, uint32_t l)
     eo_list_access(b, plan->norm_result_row, EO_READ, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, plan->scalars_row, EO_READ, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, layer->shard_row, EO_UPDATE, eo_subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
-    if (layer->master_row != layer->shard_row)
+    if (layer->offload_row != EO_NONE)
+        eo_list_access(b, layer->offload_row, EO_UPDATE, eo_subject(SUBJECT_OFFLOADED, l), EO_VERSION_STEP, 1, 1);
+    else if (layer->master_row != layer->shard_row)
         eo_list_access(b, layer->master_row, EO_UPDATE, eo_subject(SUBJECT_LOW_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
-    for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+    for (uint32_t k = 0; layer->offload_row == EO_NONE && k < plan->params.optimizer_states; k++)
         eo_list_access(b, layer->state_rows[k], EO_UPDATE, eo_subject(SUBJECT_STATE + k, l), EO_VERSION_STEP, 1, 1);
     eo_list_operation_end(b);
+}
+
+/* The update, and if its layer is offloaded its way back, after which the buffer is free for a later one. */
+static void add_offloaded_update(struct list_builder *b, uint32_t update)
+{
+    const struct eo_plan *plan = b->plan;
+    const uint32_t l = plan->updates[update], next = update + plan->params.offload_slots;
+    const bool is_offloaded = update >= plan->offload_begin, prefetches = !plan->params.no_prefetch;
+    if (is_offloaded && !prefetches)
+        add_copy(b, EO_OP_FETCH, l);
+    add_update(b, l);
+    if (is_offloaded)
+        add_copy(b, EO_OP_EVICT, l);
+    if (is_offloaded && prefetches && next < plan->update_count)
+        add_copy(b, EO_OP_FETCH, plan->updates[next]);
 }
 
 /* For the next step's local norm, which nothing else orders after the peers' reading of this one's. */
@@ -339,13 +374,13 @@ void eo_list_add_step_end(struct list_builder *b)
     eo_list_access(b, plan->norm_result_row, EO_WRITE, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
     eo_list_operation_end(b);
 
-    uint32_t gather = plan->params.no_prefetch ? b->pass_count : 0;
+    uint32_t gather = plan->params.no_prefetch ? b->pass_count : 0, update = 0;
     for (uint32_t p = 0; p <= plan->position_count; p++) {
         if (p < plan->position_count) {
             const uint32_t l = plan->positions[p].layer;
             if (plan->layers[l].first_position != p || plan->layers[l].frozen)
                 continue;
-            add_update(b, l);
+            add_offloaded_update(b, update++);
         }
         /* Gathers keep the order of their use, so one whose layer is not updated yet holds up those behind it. */
         for (; gather < b->pass_count && b->passes[gather].gather_after < 0; gather++) {

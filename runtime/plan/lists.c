@@ -12,6 +12,8 @@
  *   this holds only from one pass to the next.
  * - Gather and reduce-scatter that become ready together: the gather first where there are at least as many gradient
  *   as gather buffers, for then the reduction has until the pass after next; else the reduction first.
+ * - What is offloaded is fetched for its update and evicted after it; a fetch stands directly behind the eviction that
+ *   frees its buffer, the first ones at the head of the step.
  * - A reduce-scatter can only overwrite. The first of a step lands in the gradient shard, later ones in place, and an
  *   accumulate adds the rank's slice before the buffer's next writer.
  *
@@ -118,6 +120,8 @@ static bool make_training_lists(struct list_builder *b)
     if (!plan->params.no_prefetch)
         eo_list_add_gathers(b, -1);
     prologue = b->count;
+    if (!plan->params.no_prefetch)
+        eo_list_add_first_fetches(b);
     for (uint32_t t = 0; t < b->pass_count; t++) {
         const struct list_pass *pass = &b->passes[t];
         if (plan->params.no_prefetch)
@@ -219,6 +223,10 @@ static bool make_schedule_rows(struct eo_plan *plan)
         hold_from_the_start(schedule, layer->shard_row, eo_subject(SUBJECT_WEIGHTS, l));
         if (layer->frozen)
             continue;
+        if (layer->disk_row != EO_NONE) {
+            hold_from_the_start(schedule, layer->disk_row, eo_subject(SUBJECT_OFFLOADED, l));
+            continue;
+        }
         if (layer->master_row != layer->shard_row)
             hold_from_the_start(schedule, layer->master_row, eo_subject(SUBJECT_LOW_WEIGHTS, l));
         for (uint32_t k = 0; k < plan->params.optimizer_states; k++)

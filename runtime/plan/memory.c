@@ -276,7 +276,7 @@ static void find_peak(struct lifetimes *l)
 {
     struct eo_plan *plan = l->plan;
     uint64_t always[EO_CATEGORY_COUNT] = {0};
-    for (uint32_t r = 0; r < plan->row_count; r++)
+    for (uint32_t r = 0; r < plan->disk_row_begin; r++)
         if (plan->rows[r].always_live)
             always[plan->rows[r].category] += eo_align_up(plan->rows[r].bytes, plan->params.align_bytes);
     int64_t now[EO_CATEGORY_COUNT] = {0};
@@ -325,12 +325,13 @@ static eo_status place(struct lifetimes *l)
     status = eo_placement_solve(&placement);
     if (status < 0)
         goto out;
-    placement.space_bytes[EO_SPACE_HOST] = 0;
+    placement.space_bytes[EO_SPACE_HOST] = placement.space_bytes[EO_SPACE_DISK] = 0;
     for (uint32_t r = plan->host_row_begin; r < plan->row_count; r++) {
-        uint64_t *end = &placement.space_bytes[EO_SPACE_HOST];
-        placed[r].out_space = EO_SPACE_HOST;
+        const eo_space space = plan->rows[r].space;
+        uint64_t *end = &placement.space_bytes[space];
+        placed[r].out_space = space;
         placed[r].out_offset = *end;
-        *end += eo_align_up(plan->rows[r].bytes, plan->params.align_bytes);
+        *end += eo_align_up(plan->rows[r].bytes, space == EO_SPACE_DISK ? EO_DISK_ALIGN : plan->params.align_bytes);
     }
     uint64_t base[EO_SPACE_COUNT], sum = 0;
     for (int s = 0; s < EO_SPACE_COUNT; s++) {

@@ -38,6 +38,8 @@ const char *eo_operation_kind_name(eo_operation_kind kind)
         [EO_OP_NORM_GATHER] = "all-gather of norms",
         [EO_OP_NORM_SUM] = "norm",
         [EO_OP_UPDATE] = "update",
+        [EO_OP_FETCH] = "fetch",
+        [EO_OP_EVICT] = "eviction",
     };
     return (unsigned)kind < EO_OP_KIND_COUNT ? names[kind] : "unknown";
 }

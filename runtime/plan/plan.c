@@ -27,12 +27,15 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     p->gather_slots = p->gather_slots ? p->gather_slots : 2;
     p->gradient_slots = p->gradient_slots ? p->gradient_slots : 2;
     p->align_bytes = p->align_bytes ? p->align_bytes : 256;
+    p->offload_slots = p->offload_layers == 0 ? 0 : p->offload_slots ? p->offload_slots : 2;
     p->optimizer_states = p->optimizer_states == EO_NO_STATE ? 0 : p->optimizer_states ? p->optimizer_states : 2;
     EO_REQUIRE(log, p->rank_count <= RANKS_MAX, "%u ranks; at most %d are possible", p->rank_count, RANKS_MAX);
     EO_REQUIRE(log, p->micro_batches <= MICRO_BATCHES_MAX, "%u micro-batches; at most %d are possible",
                p->micro_batches, MICRO_BATCHES_MAX);
     EO_REQUIRE(log, p->gather_slots <= SLOTS_MAX && p->gradient_slots <= SLOTS_MAX,
                "slots %u,%u; at most %d of each are possible", p->gather_slots, p->gradient_slots, SLOTS_MAX);
+    EO_REQUIRE(log, p->offload_slots <= SLOTS_MAX, "%u slots for offloaded layers; at most %d are possible", p->offload_slots,
+               SLOTS_MAX);
     EO_REQUIRE(log, eo_is_power_of_two(p->align_bytes) && p->align_bytes >= ALIGN_MIN && p->align_bytes <= ALIGN_MAX,
                "alignment %u is not a power of two from %d to %d", p->align_bytes, ALIGN_MIN, ALIGN_MAX);
     EO_REQUIRE(log, p->optimizer_states <= EO_STATES_MAX, "%u optimizer states; at most %d are possible",
@@ -116,6 +119,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
                                  p->no_prefetch,  p->separate_reduce_stream, p->separate_reservations,
                                  p->strategy,     p->shard_group};
     hash = eo_hash64_more(hash, settings, sizeof(settings));
+    if (p->offload_layers)
+        hash = mix(mix(hash, p->offload_layers), p->offload_slots);
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];
         hash = mix(mix(eo_hash64_more(hash, parameter->name, strlen(parameter->name)), parameter->offset),
@@ -136,6 +141,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
             hash = mix(hash, (uint64_t)o->kind << 32 | o->position);
             hash = mix(hash, (uint64_t)o->wait[EO_STREAM_COMPUTE] << 32 | o->wait[EO_STREAM_COMM]);
             hash = mix(hash, o->wait[EO_STREAM_REDUCE]);
+            if (p->offload_layers)
+                hash = mix(hash, o->wait[EO_STREAM_COPY]);
         }
     }
     return hash;
@@ -186,6 +193,7 @@ void eo_plan_destroy(eo_plan **plan)
     free(p->positions);
     free(p->buffers);
     free(p->zero_ranges);
+    free(p->updates);
     free(p->rows);
     free(p->places);
     free(p->schedule.accesses);
@@ -214,9 +222,9 @@ void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out)
     };
     for (int s = 0; s < EO_SPACE_COUNT; s++) {
         out->space_bytes[s] = plan->space_bytes[s];
-        out->arena_bytes += plan->space_bytes[s];
+        out->arena_bytes += s == EO_SPACE_DISK ? 0 : plan->space_bytes[s];
     }
-    for (uint32_t r = 0; r < plan->row_count; r++)
+    for (uint32_t r = 0; r < plan->disk_row_begin; r++)
         out->category_bytes[plan->rows[r].category] += eo_align_up(plan->rows[r].bytes, plan->params.align_bytes);
     memcpy(out->category_bytes_at_peak, plan->category_bytes_at_peak, sizeof(out->category_bytes_at_peak));
 }
@@ -275,6 +283,8 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
         out->bytes = plan->layers[o->layer].layout.padded_count * eo_dtype_bytes(out->dtype);
     else if (o->kind == EO_OP_ALL_REDUCE)
         out->bytes = plan->layers[o->layer].layout.shard_count * sizeof(float);
+    else if (o->kind == EO_OP_FETCH || o->kind == EO_OP_EVICT)
+        out->bytes = plan->rows[plan->layers[o->layer].disk_row].bytes;
     else if (o->kind == EO_OP_NORM_GATHER)
         out->bytes = plan->rows[o->fence ? plan->fenced_row : plan->norm_gathered_row].bytes;
     eo_plan_operation_text(plan, o, out->name, sizeof(out->name));

@@ -516,13 +516,14 @@ static void forget_copies(struct proof *proof)
     }
 }
 
-/* A checkpoint: compute reads the rows that are saved, all as the last step left them. */
+/* A checkpoint: compute waits for the last evictions, and reads the rows that are saved, all as the last step left them. */
 static void save(struct proof *proof)
 {
     static const struct eo_operation copy = {.stream = EO_STREAM_COMPUTE, .position = EO_NONE, .layer = EO_NONE,
                                              .micro_batch = EO_NONE};
     proof->operation = &copy;
     proof->index = EO_NONE;
+    join_stream(proof, EO_STREAM_COMPUTE, EO_STREAM_COPY);
     proof->now = proof->clocks[EO_STREAM_COMPUTE];
     proof->now.done[EO_SCOPE_ALONE][EO_STREAM_COMPUTE] = proof->number;
     for (uint32_t row = 0; row < proof->schedule->row_count && !proof->stopped; row++) {

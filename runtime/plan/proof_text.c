@@ -19,12 +19,15 @@ static const char *const kind_words[EO_OP_KIND_COUNT] = {
     [EO_OP_NORM_GATHER] = "gather of norm partials",
     [EO_OP_NORM_SUM] = "norm sum",
     [EO_OP_UPDATE] = "optimizer update",
+    [EO_OP_FETCH] = "fetch from disk",
+    [EO_OP_EVICT] = "eviction to disk",
 };
 
 static const char *const stream_words[EO_STREAM_COUNT] = {
     [EO_STREAM_COMPUTE] = "compute",
     [EO_STREAM_COMM] = "communication",
     [EO_STREAM_REDUCE] = "reduction",
+    [EO_STREAM_COPY] = "copy",
 };
 
 struct name {

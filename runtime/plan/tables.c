@@ -200,6 +200,68 @@ static eo_status make_positions(struct eo_plan *plan, const struct eo_model *mod
     return EO_OK;
 }
 
+/* Updates go in the order of the first uses, so that the first gathers of the next step can begin; the last updates have
+ * most time to be fetched for. */
+static eo_status make_updates(struct eo_plan *plan)
+{
+    plan->updates = calloc(plan->layer_count + 1, sizeof(*plan->updates));
+    if (!plan->updates)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        const uint32_t l = plan->positions[p].layer;
+        if (plan->layers[l].first_position == p && !plan->layers[l].frozen)
+            plan->updates[plan->update_count++] = l;
+    }
+    const uint32_t offloaded = (uint32_t)eo_min_u64(plan->params.offload_layers, plan->update_count);
+    plan->offload_begin = plan->update_count - offloaded;
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        plan->layers[l].disk_row = plan->layers[l].offload_row = EO_NONE;
+    return EO_OK;
+}
+
+static bool is_offloaded(const struct eo_plan *plan, uint32_t l)
+{
+    for (uint32_t u = plan->offload_begin; u < plan->update_count; u++)
+        if (plan->updates[u] == l)
+            return true;
+    return false;
+}
+
+uint64_t eo_plan_offload_offset(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t state)
+{
+    const uint64_t count = layer->layout.shard_count;
+    const uint64_t low = plan->params.dtype == EO_DTYPE_BF16 ? eo_align_up(count * sizeof(int16_t), EO_DISK_ALIGN) : 0;
+    return low + state * eo_align_up(count * sizeof(float), EO_DISK_ALIGN);
+}
+
+/* Buffers, each as large as the largest layer that passes through it, with room to begin where the disk wants it to. They
+ * live as long as the run: nothing of a step waits for the last evictions. */
+static eo_status make_offload_rows(struct eo_plan *plan)
+{
+    const uint32_t slots = plan->params.offload_slots, states = plan->params.optimizer_states;
+    for (uint32_t s = 0; s < slots && plan->offload_begin + s < plan->update_count; s++) {
+        uint64_t bytes = 0;
+        for (uint32_t u = plan->offload_begin + s; u < plan->update_count; u += slots)
+            bytes = eo_max_u64(bytes, eo_plan_offload_offset(plan, &plan->layers[plan->updates[u]], states));
+        uint32_t row;
+        EO_TRY(add_row(plan, &row, EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, bytes + EO_DISK_ALIGN, true, "offload.slot%u", s));
+        for (uint32_t u = plan->offload_begin + s; u < plan->update_count; u += slots)
+            plan->layers[plan->updates[u]].offload_row = row;
+    }
+    return EO_OK;
+}
+
+static eo_status make_disk_rows(struct eo_plan *plan)
+{
+    plan->disk_row_begin = plan->row_count;
+    for (uint32_t u = plan->offload_begin; u < plan->update_count; u++) {
+        struct plan_layer *layer = &plan->layers[plan->updates[u]];
+        EO_TRY(add_row(plan, &layer->disk_row, EO_CATEGORY_OPTIMIZER, EO_SPACE_DISK,
+                       eo_plan_offload_offset(plan, layer, plan->params.optimizer_states), true, "disk.%s", layer->name));
+    }
+    return EO_OK;
+}
+
 static eo_status make_shard_rows(struct eo_plan *plan)
 {
     const bool split = plan->params.dtype == EO_DTYPE_BF16;
@@ -211,7 +273,7 @@ static eo_status make_shard_rows(struct eo_plan *plan)
             EO_TRY(add_row(plan, &layer->shard_row, EO_CATEGORY_COMPUTE_SHARD, EO_SPACE_GATHER, count * 2, true,
                            "weights.high.%s", layer->name));
             /* Frozen weights never move, so there is no remainder to remember. */
-            if (!layer->frozen)
+            if (!layer->frozen && !is_offloaded(plan, l))
                 EO_TRY(add_row(plan, &layer->master_row, EO_CATEGORY_MASTER, EO_SPACE_PRIVATE, count * 2, true,
                                "weights.low.%s", layer->name));
         } else {
@@ -225,7 +287,7 @@ static eo_status make_shard_rows(struct eo_plan *plan)
         EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, false,
                        "gradient.%s", layer->name));
         layer->sum_row = layer->gradient_row;
-        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+        for (uint32_t k = 0; k < plan->params.optimizer_states && !is_offloaded(plan, l); k++)
             EO_TRY(add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4, true,
                            "state%u.%s", k, layer->name));
         EO_TRY(add_row(plan, &layer->norm_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(double), true, "norm.%s",
@@ -386,8 +448,9 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
     plan->host_row_begin = plan->row_count;
     EO_TRY(add_row(plan, &plan->host_steps_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
                    EO_HOST_STEPS * sizeof(struct host_step), true, "host.steps"));
-    return add_row(plan, &plan->staging_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
-                   EO_STAGING_PIECES * eo_plan_staging_bytes(plan), true, "host.staging");
+    EO_TRY(add_row(plan, &plan->staging_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
+                   EO_STAGING_PIECES * eo_plan_staging_bytes(plan), true, "host.staging"));
+    return make_disk_rows(plan);
 }
 
 static int by_name(const void *a, const void *b)
@@ -429,7 +492,9 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     EO_TRY(make_layers(plan, model));
     find_edges(plan, model);
     EO_TRY(make_positions(plan, model));
+    EO_TRY(make_updates(plan));
     EO_TRY(make_shard_rows(plan));
+    EO_TRY(make_offload_rows(plan));
     EO_TRY(make_sum_rows(plan));
     EO_TRY(make_buffer_rows(plan));
     EO_TRY(make_other_rows(plan, model));

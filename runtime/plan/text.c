@@ -34,7 +34,7 @@ static double mib(uint64_t bytes)
 
 static void print_rows(const struct eo_plan *plan, const struct writer *w)
 {
-    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private", "host"};
+    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private", "host", "disk"};
     put(w, "\n  %-36s %-22s %-9s %14s %14s  %s\n", "row", "category", "space", "offset", "bytes", "live");
     for (uint32_t r = 0; r < plan->row_count; r++) {
         eo_plan_row row;

@@ -95,7 +95,7 @@ eo_status eo_cpu_queue_init(struct eo_cpu_queue *queue, uint32_t capacity)
     if (!queue->thread_started)
         return EO_ERR_NO_MEMORY;
     char name[16]; /* the kernel's limit */
-    snprintf(name, sizeof(name), "eo-%s-%u", queue->index == EO_QUEUE_COMM ? "comm" : "reduce", queue->rank % 1000);
+    snprintf(name, sizeof(name), "eo-%s-%u", queue->index == EO_QUEUE_COMM ? "comm" : queue->index == EO_QUEUE_COPY ? "copy" : "reduce", queue->rank % 1000);
     pthread_setname_np(queue->thread, name);
     return EO_OK;
 }

@@ -215,6 +215,7 @@ static bool describe(struct job *job)
                          eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches,
                                         .gather_slots = s->gather_slots, .gradient_slots = s->gradient_slots,
                                         .dtype = s->dtype, .reduce_dtype = s->reduce_dtype,
+                                        .offload_layers = s->offload_layers, .offload_slots = s->offload_slots,
                                         .no_prefetch = s->no_prefetch, .strategy = s->strategy,
                                         .shard_group = s->shard_group,
                                         .separate_reduce_stream = s->separate_reduce_stream, .log = &train_log)));

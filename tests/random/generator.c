@@ -179,6 +179,10 @@ void random_case_make(struct random_case *out, uint64_t seed)
     out->zero_gradients = one_in(&dice, 5);
     out->graph = out->memory == EO_MEMORY_STATIC && !out->own_optimizer && one_in(&dice, 2);
     make_actions_of_case(out, &dice);
+    if (out->memory == EO_MEMORY_STATIC && one_in(&dice, 3)) {
+        out->settings.offload_layers = one_in(&dice, 2) ? UINT32_MAX : 1 + throw_below(&dice, LAYERS_MAX);
+        out->settings.offload_slots = throw_below(&dice, 5);
+    }
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -266,6 +270,8 @@ static void print_settings(const struct random_case *c, FILE *out)
         fprintf(out, ", groups of %u", s->shard_group);
     if (s->align_bytes)
         fprintf(out, ", align %u", s->align_bytes);
+    if (s->offload_layers)
+        fprintf(out, ", %u layers offloaded by %u", s->offload_layers, s->offload_slots);
     if (c->memory != EO_MEMORY_STATIC)
         fprintf(out, ", memory %s with %u reductions", memories[c->memory], c->reduce_inputs);
     if (c->delay_seed)

@@ -202,7 +202,7 @@ static bool shrink_parts(struct shrinking *s)
 static bool shrink_settings(struct shrinking *s)
 {
     bool went = false;
-    enum { WAYS = 18 };
+    enum { WAYS = 19 };
     for (uint32_t ranks = 1; ranks < s->c->settings.rank_count; ranks++) {
         struct random_case smaller = *s->c;
         set_ranks(&smaller, ranks);
@@ -266,6 +266,9 @@ static bool shrink_settings(struct shrinking *s)
             break;
         case 16:
             smaller.graph = false;
+            break;
+        case 17:
+            settings->offload_layers = settings->offload_slots = 0;
             break;
         default:
             smaller.implicit_prefetch = false;

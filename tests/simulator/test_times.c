@@ -79,7 +79,7 @@ static void look(struct micro_settings *settings, uint64_t seed, const char *wha
           micro_error(&result), sim_violation(0));
     CHECK(times.is_done, "%s: no delays", what);
     uint64_t count = 0;
-    for (int w = 0; w < EO_WAIT_COUNT; w++) {
+    for (int w = 0; w <= EO_WAIT_NORM; w++) {
         const struct tool_start_delay *d = &times.delays.kinds[w];
         count += d->count;
         const uint64_t most_ns = settings->graph ? resolution_ns : resolution_ns + host_ns;

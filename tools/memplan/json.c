@@ -81,7 +81,7 @@ static void write_layers(struct eo_json *json, const struct tool_memplan *m)
 
 static void write_rows(struct eo_json *json, const struct tool_memplan *m)
 {
-    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private", "host"};
+    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private", "host", "disk"};
     eo_json_write(json, "'rows': [");
     for (uint32_t r = 0; r < m->summary.row_count; r++) {
         eo_plan_row row;

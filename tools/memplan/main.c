@@ -17,7 +17,7 @@
 
 enum memplan_key {
     KEY_MODEL = 0x100, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE,
-    KEY_REDUCE, KEY_SLOTS, KEY_RECOMPUTE, KEY_GRANULARITY, KEY_HEAD_CHUNKS, KEY_KERNELS, KEY_THREADS, KEY_GRAPH,
+    KEY_REDUCE, KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS, KEY_RECOMPUTE, KEY_GRANULARITY, KEY_HEAD_CHUNKS, KEY_KERNELS, KEY_THREADS, KEY_GRAPH,
     KEY_DEVICE_MEMORY, KEY_DEVICE, KEY_OUTSIDE, KEY_FIT, KEY_JSON, KEY_CSV, KEY_SVG, KEY_HTML, KEY_EXPLAIN, KEY_DIFF,
     KEY_VERIFY, KEY_PUBLISHED, KEY_END,
 };
@@ -39,6 +39,9 @@ static const struct argp_option option_table[] = {
     {"dtype", KEY_DTYPE, "TYPE", 0, "type of activations and gathered weights: bf16 or fp32 [bf16]", 2},
     {"reduce", KEY_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 [fp32]", 2},
     {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
+    {"offload-layers", KEY_OFFLOAD_LAYERS, "N", 0,
+     "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
+    {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers in memory at a time [2]", 2},
     {"recompute", KEY_RECOMPUTE, "WHAT", 0, "recompute in backward: none, cheap (no matrix product), all, or the first N "
      "blocks [none]", 2},
     {"granularity", KEY_GRANULARITY, "UNIT", 0, "unit of sharding: block, or half (attention and MLP apart) [block]", 2},
@@ -164,6 +167,8 @@ static void parse_run(const struct argp_state *state, struct memplan *m, int key
     case KEY_DTYPE: s->dtype = parse_dtype(state, name, text); break;
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;
+    case KEY_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, s); break;
+    case KEY_OFFLOAD_SLOTS: s->offload_slots = (uint32_t)tool_option_count(state, "offload-slots", text, 1, 64); break;
     case KEY_RECOMPUTE: tool_option_recompute(state, text, s); break;
     case KEY_GRANULARITY: s->half_blocks = tool_option_choice(state, name, text, "block", "half"); break;
     case KEY_HEAD_CHUNKS:

@@ -315,7 +315,7 @@ void tool_report_plan(FILE *out, const struct tool_memplan_view *view)
 
 void tool_report_csv(FILE *out, const struct tool_memplan_view *view)
 {
-    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private", "host"};
+    static const char *const spaces[EO_SPACE_COUNT] = {"gather", "gradient", "private", "host", "disk"};
     fprintf(out, "name,class,space,bytes,offset,first,last\n");
     for (uint32_t r = 0; r < view->memplan->summary.row_count; r++) {
         eo_plan_row row;

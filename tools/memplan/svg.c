@@ -63,7 +63,7 @@ static void put_map(const struct picture *p)
     const struct tool_lifetimes *t = p->lifetimes;
     eo_plan_row row;
     for (uint32_t r = 0; r < p->memplan->summary.row_count; r++)
-        if (eo_plan_get_row(p->memplan->plan, r, &row) >= 0 && row.always_live && row.space != EO_SPACE_HOST)
+        if (eo_plan_get_row(p->memplan->plan, r, &row) >= 0 && row.always_live && row.space < EO_SPACE_HOST)
             put_rect(p, r, &row, 0, t->point_count - 1);
     for (uint32_t i = 0; i < t->span_count; i++) {
         const struct tool_live_span *s = &t->spans[i];

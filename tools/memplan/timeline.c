@@ -159,7 +159,7 @@ static void sum_live(struct builder *b)
 {
     struct tool_lifetimes *t = b->out;
     for (uint32_t r = 0; r < b->row_count; r++)
-        if (b->rows[r].always_live)
+        if (b->rows[r].always_live && b->rows[r].space != EO_SPACE_DISK)
             add_live(b, r, 0, t->point_count - 1);
     for (uint32_t i = 0; i < t->span_count; i++) {
         const struct tool_live_span *s = &t->spans[i];

@@ -314,6 +314,16 @@ static eo_status choose_config(struct tool_job *job, struct tool_problem *proble
     return tool_import_check(&job->import, o->model_name, &job->config, problem);
 }
 
+eo_status tool_job_config(const struct tool_options *options, eo_transformer_config *out, struct tool_problem *problem)
+{
+    struct tool_job job = {.options = options};
+    const eo_status status = choose_config(&job, problem);
+    *out = job.config;
+    tool_import_fini(&job.import);
+    free(job.model_config);
+    return status;
+}
+
 /* A GPU that is not there is known before data are read. */
 static eo_status check_device(struct tool_job *job, const struct tool_log_catch *log_catch, struct tool_problem *problem)
 {

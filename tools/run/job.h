@@ -154,6 +154,9 @@ struct tool_job {
     struct tool_problem failure_text;
 };
 
+/* The model alone, by --model or --init. */
+EO_NODISCARD eo_status tool_job_config(const struct tool_options *options, eo_transformer_config *out,
+                                       struct tool_problem *problem);
 /* `options`, and whatever val_every and hooks are set to before run, must outlive the job. With options->plan_only
  * it stops after the plan. */
 EO_NODISCARD eo_status tool_job_prepare(struct tool_job *job, const struct tool_options *options, uint64_t val_every,

@@ -20,7 +20,7 @@ enum option_key {
     OPTION_REPEATABLE, OPTION_THREADS, OPTION_MEMORY, OPTION_STRATEGY, OPTION_SLOTS, OPTION_FABRIC, OPTION_BATCH,
     OPTION_SEQ, OPTION_MICRO_BATCHES, OPTION_STEPS, OPTION_LR, OPTION_WARMUP, OPTION_BETA1, OPTION_BETA2, OPTION_EPS,
     OPTION_WEIGHT_DECAY, OPTION_CLIP, OPTION_SEED, OPTION_SCHEDULE, OPTION_RECOMPUTE, OPTION_HEAD_CHUNKS,
-    OPTION_GRANULARITY, OPTION_NO_PREFETCH, OPTION_IMPLICIT_PREFETCH, OPTION_REDUCE_INPUTS, OPTION_PLACE_THREADS,
+    OPTION_BUDGET, OPTION_RATES, OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS, OPTION_OFFLOAD_FOLDER, OPTION_GRANULARITY, OPTION_NO_PREFETCH, OPTION_IMPLICIT_PREFETCH, OPTION_REDUCE_INPUTS, OPTION_PLACE_THREADS,
     OPTION_PEAK_SECONDS, OPTION_PEAK_TFLOPS, OPTION_INSTRUCTION_SET, OPTION_END,
 };
 _Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
@@ -76,6 +76,15 @@ static const struct argp_option option_table[] = {
     {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, on a GPU 512]", 2},
     {"granularity", OPTION_GRANULARITY, "UNIT", 0, "unit of sharding: block, or half (attention and MLP apart) [block]", 2},
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
+    {"budget", OPTION_BUDGET, "BYTES", 0,
+     "memory of a rank (such as 4GiB, or available): choose recompute, slots and what lies on disk for the fastest step within "
+     "it; no bit changes", 2},
+    {"rates", OPTION_RATES, "FILE.json", 0, "with --budget: speeds of a rank [measured at the start]", 2},
+    {"offload-layers", OPTION_OFFLOAD_LAYERS, "N", 0,
+     "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
+    {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of layers that are in memory at a time for their update [2]", 2},
+    {"offload-folder", OPTION_OFFLOAD_FOLDER, "DIR", 0,
+     "folder of the file for them; it has no name and ends with the run [that of --checkpoint, else the current one]", 2},
     {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
     {"reduce-inputs", OPTION_REDUCE_INPUTS, "K", 0, "dynamic memory: reduce-scatter inputs in flight [1]", 2},
     {"place-threads", OPTION_PLACE_THREADS, NULL, 0, "bind ranks to cores and their memory to the nearest node", 2},
@@ -292,6 +301,14 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
         break;
     case OPTION_GRANULARITY: o->plan.half_blocks = tool_option_choice(state, name, text, "block", "half"); break;
     case OPTION_NO_PREFETCH: o->plan.no_prefetch = true; break;
+    case OPTION_BUDGET:
+        o->budget_available = strcmp(text, "available") == 0;
+        o->budget_bytes = o->budget_available ? 0 : tool_option_bytes(state, name, text);
+        break;
+    case OPTION_RATES: o->rates_path = text; break;
+    case OPTION_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, &o->plan); break;
+    case OPTION_OFFLOAD_SLOTS: o->plan.offload_slots = (uint32_t)tool_option_count(state, name, text, 1, 64); break;
+    case OPTION_OFFLOAD_FOLDER: o->offload_folder = text; break;
     case OPTION_IMPLICIT_PREFETCH: o->implicit_prefetch = true; break;
     case OPTION_REDUCE_INPUTS:
         o->reduce_inputs = (uint32_t)tool_option_count(state, name, text, 1, 64);
@@ -391,6 +408,23 @@ void tool_options_check_mode(const struct argp_state *state, const struct tool_o
         argp_error(state, "--graph-times on needs steps as a graph (--graph on, --memory static)");
 }
 
+static void check_budget(const struct argp_state *state, const struct tool_options *o)
+{
+    static const int chosen[] = {OPTION_RECOMPUTE, OPTION_SLOTS, OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS};
+    if (!is_given(o, OPTION_BUDGET)) {
+        if (o->rates_path)
+            argp_error(state, "--rates needs --budget BYTES, the memory of a rank");
+        return;
+    }
+    for (size_t i = 0; i < sizeof(chosen) / sizeof(chosen[0]); i++)
+        if (is_given(o, chosen[i]))
+            argp_error(state, "--budget chooses --%s; leave one of them out", name_of(chosen[i]));
+    if (tool_options_on_gpu(o))
+        argp_error(state, "--budget works with --device cpu only");
+    if (o->memory != EO_MEMORY_STATIC)
+        argp_error(state, "--budget needs --memory static: it bounds what is planned");
+}
+
 static void check_together(const struct argp_state *state, struct tool_options *o)
 {
     check_device(state, o);
@@ -408,6 +442,14 @@ static void check_together(const struct argp_state *state, struct tool_options *
                    (unsigned long long)o->warmup, (unsigned long long)o->steps);
     if (!is_given(o, OPTION_WARMUP))
         o->warmup = o->steps / 10 < 20 ? o->steps / 10 : 20;
+    check_budget(state, o);
+    if (!o->plan.offload_layers && !is_given(o, OPTION_BUDGET) && (is_given(o, OPTION_OFFLOAD_SLOTS) || is_given(o, OPTION_OFFLOAD_FOLDER)))
+        argp_error(state, "%s needs --offload-layers N, the number of layers on disk",
+                   is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots" : "--offload-folder");
+    if (o->plan.offload_layers && tool_options_on_gpu(o))
+        argp_error(state, "--offload-layers works with --device cpu only");
+    if (o->plan.offload_layers && o->memory != EO_MEMORY_STATIC)
+        argp_error(state, "--offload-layers needs --memory static: what lies on disk is planned");
     if (o->plan.no_prefetch && o->memory != EO_MEMORY_STATIC && is_given(o, OPTION_MEMORY))
         argp_error(state, "--no-prefetch needs --memory static; with %s use --implicit-prefetch", tool_memory_name(o->memory));
     if (o->memory != EO_MEMORY_STATIC) /* a comparison's other side */

@@ -31,6 +31,10 @@ struct tool_options {
     bool cupti;             /* what GPUs really ran is listened to */
     const char *cupti_library; /* NULL: where the loader finds it */
     const char *instruction_set; /* NULL: chosen by measurement (tools/run/processor.h) */
+    uint64_t budget_bytes;  /* of a rank's arena; 0: no budget */
+    bool budget_available;  /* the budget is what there is */
+    const char *rates_path; /* NULL: measured */
+    const char *offload_folder; /* NULL: the current one */
     const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
     bool repeatable;        /* a GPU's bits are the same in every run */
     uint32_t world_ranks, host_ranks; /* ranks are processes: how many, and on this host; 0: threads of this one */

@@ -241,16 +241,20 @@ static eo_status start_team(struct tool_job_rank *rank)
         .repeatable = o->repeatable, .log = &log));
 }
 
+/* A folder or a disk that cannot hold what is offloaded is the caller's to mend. */
 static eo_status start_runtime(struct tool_job_rank *rank)
 {
     struct tool_job *job = rank->job;
     const struct tool_options *o = job->options;
     const eo_log log = tool_job_log(&rank->log_catch);
-    return eo_runtime_create(&rank->runtime, eo_runtime_params(
+    const eo_status status = eo_runtime_create(&rank->runtime, eo_runtime_params(
         .plan = job->plan, .world = job->worlds[rank->rank - job->first_rank], .memory = o->memory,
         .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = o->place_threads,
         .graph_times = o->graph_times, .recorder = rank->recorder,
-        .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
+        .offload_folder = o->offload_folder, .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
+    if (o->plan.offload_layers && (status == EO_ERR_INVALID || status == EO_ERR_IO))
+        atomic_store(&job->bad_input, true);
+    return status;
 }
 
 /* A CPU's threads serve the runtime too; a GPU's team works on the runtime's stream. When a runtime is there, the plan's

@@ -91,6 +91,9 @@ void tool_report_start(const struct tool_job *job)
            tool_plural(tool_step_tokens(job)));
     printf("plan: %.1f MiB a rank (lower bound %.1f), %u operations a step, proven\n", mib(s->arena_bytes),
            mib(s->lower_bound_bytes), s->operation_count);
+    if (s->space_bytes[EO_SPACE_DISK])
+        printf("offload: %.1f MiB a rank on disk in %s, read and written once a step\n", mib(s->space_bytes[EO_SPACE_DISK]),
+               o->offload_folder ? o->offload_folder : "the current folder");
     if (job->peak_flops_per_s > 0)
         printf("peak of the step's own matrix products, all ranks at once: %.0f GFLOP/s\n",
                job->peak_flops_per_s * 1e-9);
@@ -223,6 +226,7 @@ void tool_report_time(const struct tool_job *job, double step_s_median, double h
         [EO_WAIT_ALL_GATHER] = "waiting for all-gather",
         [EO_WAIT_REDUCE_SCATTER] = "waiting for reduce-scatter",
         [EO_WAIT_NORM] = "waiting for the norm",
+        [EO_WAIT_FETCH] = "waiting for the disk",
     };
     double total = 0, waits[EO_WAIT_COUNT] = {0}, waited = 0, steps = 0;
     for (uint32_t r = 0; r < job->told_count; r++) {
@@ -242,9 +246,15 @@ void tool_report_time(const struct tool_job *job, double step_s_median, double h
     } else {
         printf("  %-28s %9.2f ms %5.1f %%\n", "compute", (total - waited) / steps * 1e-6,
                100 * (total - waited) / total);
+        static const char *const notes[EO_WAIT_COUNT] = {
+            [EO_WAIT_ALL_GATHER] = ": exposed communication",
+            [EO_WAIT_REDUCE_SCATTER] = ": exposed communication",
+            [EO_WAIT_NORM] = "",
+            [EO_WAIT_FETCH] = ": exposed reading and writing",
+        };
         for (int w = 0; w < EO_WAIT_COUNT; w++)
-            printf("  %-28s %9.2f ms %5.1f %%%s\n", causes[w], waits[w] / steps * 1e-6, 100 * waits[w] / total,
-                   w == EO_WAIT_NORM ? "" : ": exposed communication");
+            if (w != EO_WAIT_FETCH || job->options->plan.offload_layers)
+                printf("  %-28s %9.2f ms %5.1f %%%s\n", causes[w], waits[w] / steps * 1e-6, 100 * waits[w] / total, notes[w]);
     }
     printf("  %-28s %9.2f ms, median %.2f ms: %.0f tokens/s", "step", total / steps * 1e-6, step_s_median * 1e3,
            (double)tool_step_tokens(job) / step_s_median);

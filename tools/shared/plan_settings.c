@@ -39,6 +39,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                         .token_slots = s->graph ? s->micro_batches : 1, .log = log},
         .plan = {.rank_count = s->ranks, .micro_batches = s->micro_batches, .gather_slots = s->gather_slots,
                  .gradient_slots = s->gradient_slots, .dtype = s->dtype, .reduce_dtype = s->reduce_dtype,
+                 .offload_layers = s->offload_layers, .offload_slots = s->offload_slots,
                  .no_prefetch = s->no_prefetch, .strategy = s->strategy,
                  .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0, .log = log},
     };
@@ -53,6 +54,12 @@ void tool_option_slots(const struct argp_state *state, const char *text, struct 
                      sizeof(first));
     s->gather_slots = (uint32_t)tool_option_count(state, "slots", first, 1, 64);
     s->gradient_slots = (uint32_t)tool_option_count(state, "slots", second, 1, 64);
+}
+
+void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    s->offload_layers = strcmp(text, "all") == 0 ? UINT32_MAX
+                                                 : (uint32_t)tool_option_count(state, "offload-layers", text, 0, 1 << 20);
 }
 
 void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *s)

@@ -24,6 +24,7 @@ struct tool_plan_settings {
     uint32_t recompute_blocks;
     bool half_blocks;
     uint32_t head_chunks; /* 0: open */
+    uint32_t offload_layers, offload_slots; /* UINT32_MAX: all; 0: the default */
     const char *device;   /* of the kernels: "cpu", "cuda" */
     uint32_t threads;     /* of a rank, on a CPU */
     bool graph;           /* a step is a graph: tokens of all its micro-batches lie on the device */
@@ -47,6 +48,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *set
 void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
+void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 /* ddp, zero1, zero2, zero3, or hsdp:S. False: none of them. */
 bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
 

@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "tools/shared/arguments.h"
 #include "tools/interchange/export.h"
+#include "tools/run/budget.h"
 #include "tools/run/gpu_watch.h"
 #include "tools/run/gather.h"
 #include "tools/run/checkpoint.h"
@@ -65,6 +67,7 @@ struct train {
     uint64_t step_count;
     struct tool_trace_text *traces; /* by rank, and one of the GPUs */
     struct tool_gpu_watch watch;
+    struct tool_budget_option chosen; /* by --budget */
     uint64_t weights_hash;
     struct tool_problem export_problem; /* "": the weights were exported, or nobody asked for it */
     int32_t *sample;
@@ -134,6 +137,8 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case TRAIN_PLAN: settings->common.plan_only = true; return 0;
     case ARGP_KEY_END:
         settings->common.saves = settings->checkpoint.folder != NULL;
+        if (!settings->common.offload_folder)
+            settings->common.offload_folder = settings->checkpoint.folder;
         check_outputs(state, settings);
         check_together(state, settings);
         if (settings->trace_path && !tool_option_given(&settings->common, "graph-times"))
@@ -298,6 +303,7 @@ static void write_waits(struct eo_json *json, const struct tool_job *job)
         [EO_WAIT_ALL_GATHER] = "all_gather",
         [EO_WAIT_REDUCE_SCATTER] = "reduce_scatter",
         [EO_WAIT_NORM] = "norm",
+        [EO_WAIT_FETCH] = "fetch",
     };
     eo_json_write(json, "'wait_s': {");
     for (int w = 0; w < EO_WAIT_COUNT; w++) {
@@ -328,6 +334,12 @@ static void write_traffic(struct eo_json *json, const struct tool_job_rank *rank
         (double)(last->collective_bytes - first->collective_bytes) / steps);
 }
 
+static double storage_bytes_per_step(const struct tool_job_rank *rank)
+{
+    const double steps = (double)(rank->last.steps - rank->first.steps);
+    return steps > 0 ? (double)(rank->last.storage_bytes - rank->first.storage_bytes) / steps : 0;
+}
+
 static void write_summary(struct train *train, double step_s_median, double host_s_median, uint64_t resident_peak_bytes)
 {
     const struct tool_job *job = &train->job;
@@ -354,9 +366,10 @@ static void write_summary(struct train *train, double step_s_median, double host
     write_waits(&line, job);
     write_traffic(&line, &job->ranks[0]);
     eo_json_write(&line,
-                  "'steps': %" PRIu64 ", 'interrupted': %i, 'device_planned_bytes': %" PRIu64
+                  "'predicted_step_s': %g, 'disk_bytes': %" PRIu64 ", 'io_bytes_per_step': %g, 'steps': %" PRIu64 ", 'interrupted': %i, 'device_planned_bytes': %" PRIu64
                   ", 'device_outside_bytes': %" PRIu64 ", 'device_peak_bytes': %" PRIu64 "}}",
-                  steps, job->ranks[0].stopped, job->gpu.planned_bytes, tool_gpu_outside_bytes(&job->gpu), job->gpu.used_bytes);
+                  train->chosen.step_s, job->summary.space_bytes[EO_SPACE_DISK], storage_bytes_per_step(&job->ranks[0]), steps, job->ranks[0].stopped,
+                  job->gpu.planned_bytes, tool_gpu_outside_bytes(&job->gpu), job->gpu.used_bytes);
     tool_step_log_end(&train->log);
 }
 
@@ -475,6 +488,9 @@ static eo_status prepare(struct train *train, struct tool_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
     const bool writes = !train->world.rendezvous || train->world.environment.rank == 0; /* files are rank 0's */
+    const char *saved = settings->checkpoint.folder;
+    if ((settings->common.plan.offload_layers || settings->common.budget_bytes || settings->common.budget_available) && saved && settings->common.offload_folder == saved) /* before the first save */
+        (void)mkdir(saved, 0777);
     const struct tool_job_choices choices = {
         .checkpoint = &settings->checkpoint, .export_path = settings->export.path, .sample_count = settings->sample_count};
     if (!settings->common.plan_only)
@@ -482,6 +498,8 @@ static eo_status prepare(struct train *train, struct tool_problem *problem)
     EO_TRY(tool_job_world_threads(&train->world, &train->settings.common, problem));
     if (!settings->common.plan_only)
         EO_TRY(tool_processor_choose(train->world.rendezvous ? &train->world : NULL, &settings->common, writes, problem));
+    EO_TRY(tool_job_budget(&train->settings.common, train->world.rendezvous ? &train->world : NULL, writes, &train->chosen,
+                           problem));
     if (writes)
         EO_TRY(check_output_files(train, problem));
     EO_TRY(tool_job_prepare(&train->job, &settings->common, settings->val_every, problem));

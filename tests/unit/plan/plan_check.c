@@ -221,7 +221,7 @@ static uint64_t live_bytes(const struct order *o, uint32_t from, uint32_t to, bo
         alive[life->row] = alive[life->row] || !(gone || coming);
     }
     for (uint32_t r = 0; r < o->plan->row_count; r++)
-        if (alive[r] || o->plan->rows[r].always_live)
+        if ((alive[r] || o->plan->rows[r].always_live) && o->plan->rows[r].space != EO_SPACE_DISK)
             sum += eo_align_up(o->plan->rows[r].bytes, o->plan->params.align_bytes);
     return sum;
 }

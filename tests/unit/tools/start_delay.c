@@ -84,7 +84,7 @@ Test(start_delay, what_is_issued_last_is_what_counts)
     struct bed bed = {0};
     begin(&bed);
     look(&bed);
-    for (int w = 0; w < EO_WAIT_COUNT; w++) {
+    for (int w = 0; w <= EO_WAIT_NORM; w++) {
         expect_ns(bed.delays.kinds[w].delay_s, bed.delays.kinds[w].count, (double)(starts_at - issued_at));
         expect_ns(bed.delays.kinds[w].late_s, bed.delays.kinds[w].count, 0);
     }

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the plan keeps on disk. In a step its list says when a layer comes and goes; between steps a buffer holds the layer
+ * that was taken into it last.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arithmetic.h"
+#include "base/check.h"
+#include "runtime/internal.h"
+
+static bool is_offloaded(const struct eo_plan *plan, uint32_t layer)
+{
+    return plan->layers[layer].disk_row != EO_NONE;
+}
+
+/* Rows of buffers follow each other. */
+static uint32_t slot_of(const struct eo_plan *plan, uint32_t layer)
+{
+    return plan->layers[layer].offload_row - plan->layers[plan->updates[plan->offload_begin]].offload_row;
+}
+
+static uint64_t layer_bytes(const struct eo_plan *plan, uint32_t layer)
+{
+    return plan->rows[plan->layers[layer].disk_row].bytes;
+}
+
+static uint64_t file_offset(const struct eo_plan *plan, uint32_t layer)
+{
+    return plan->rows[plan->layers[layer].disk_row].offset;
+}
+
+eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
+{
+    const struct eo_plan *plan = rt->plan;
+    const char *folder = rt->params.offload_folder ? rt->params.offload_folder : ".";
+    const bool split = rt->shards.split;
+    if (plan->space_bytes[EO_SPACE_DISK] == 0)
+        return EO_OK;
+    EO_TRY(rt->device->ops->storage_open(rt->device, folder, plan->space_bytes[EO_SPACE_DISK], rt->memory.ranks,
+                                         &rt->offload.storage));
+    for (uint32_t u = plan->offload_begin; u < plan->update_count; u++) {
+        const uint32_t l = plan->updates[u], slot = slot_of(plan, l);
+        const struct plan_layer *layer = &plan->layers[l];
+        char *buffer = (char *)eo_align_up((uintptr_t)rows[layer->offload_row], EO_DISK_ALIGN);
+        rt->offload.slots[slot] = (struct offload_slot){.memory = buffer, .layer = EO_NONE};
+        rt->shards.layers[l].low = split ? (int16_t *)buffer : NULL;
+        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+            rt->shards.layers[l].state[k] = (float *)(buffer + eo_plan_offload_offset(plan, layer, k));
+    }
+    return EO_OK;
+}
+
+void eo_offload_fini(struct eo_runtime *rt)
+{
+    if (rt->offload.storage)
+        rt->device->ops->storage_close(rt->device, &rt->offload.storage);
+}
+
+static void issue(struct eo_runtime *rt, bool writes, uint32_t layer, struct eo_span *span)
+{
+    const struct eo_device_ops *ops = rt->device->ops;
+    const uint64_t at = file_offset(rt->plan, layer), bytes = layer_bytes(rt->plan, layer);
+    void *memory = rt->offload.slots[slot_of(rt->plan, layer)].memory;
+    rt->stats.storage_bytes += bytes;
+    if (writes)
+        ops->storage_write(rt->device, rt->offload.storage, memory, at, bytes, span);
+    else
+        ops->storage_read(rt->device, rt->offload.storage, memory, at, bytes, span);
+}
+
+void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *operation, struct eo_span *span)
+{
+    issue(rt, operation->kind == EO_OP_EVICT, operation->layer, span);
+}
+
+/* ---- between steps ---- */
+
+static eo_status await(struct eo_runtime *rt)
+{
+    rt->device->ops->record(rt->device, EO_QUEUE_COPY, &rt->queues.outside);
+    RUNTIME_TRY(rt, rt->device->ops->await(rt->device, &rt->queues.outside), "storage of rank %u", rt->world->rank);
+    return EO_OK;
+}
+
+eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes)
+{
+    if (!rt->offload.storage || !is_offloaded(rt->plan, layer))
+        return EO_OK;
+    struct offload_slot *slot = &rt->offload.slots[slot_of(rt->plan, layer)];
+    if (slot->layer != layer) {
+        if (slot->is_changed)
+            issue(rt, true, slot->layer, NULL);
+        issue(rt, false, layer, NULL);
+        EO_TRY(await(rt));
+        *slot = (struct offload_slot){.memory = slot->memory, .layer = layer};
+    }
+    slot->is_changed = slot->is_changed || writes;
+    return EO_OK;
+}
+
+eo_status eo_offload_settle(struct eo_runtime *rt)
+{
+    for (uint32_t s = 0; rt->offload.storage && s < rt->plan->params.offload_slots; s++) {
+        struct offload_slot *slot = &rt->offload.slots[s];
+        if (slot->is_changed)
+            issue(rt, true, slot->layer, NULL);
+        *slot = (struct offload_slot){.memory = slot->memory, .layer = EO_NONE};
+    }
+    return EO_OK;
+}
+
+/* ---- how fast it is ---- */
+
+static eo_status move_once(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t bytes, uint64_t *ns)
+{
+    struct eo_event moved = {0};
+    const uint64_t begin_ns = eo_now_ns();
+    device->ops->storage_write(device, storage, memory, 0, bytes, NULL);
+    device->ops->storage_read(device, storage, memory, 0, bytes, NULL);
+    device->ops->record(device, EO_QUEUE_COPY, &moved);
+    const eo_status status = device->ops->await(device, &moved);
+    *ns = eo_now_ns() - begin_ns;
+    return status;
+}
+
+eo_status eo_storage_measure(const char *folder, const eo_log *log, double *bytes_per_s)
+{
+    enum { BYTES = 96 << 20 };
+    const eo_log own = log ? *log : (eo_log){0};
+    struct eo_device *device = NULL;
+    struct eo_storage *storage = NULL;
+    uint64_t ns = 0;
+    if (!bytes_per_s)
+        return EO_ERR_INVALID;
+    *bytes_per_s = 0;
+    EO_TRY(eo_device_create(
+        &device, "cpu",
+        &(struct eo_device_params){
+            .queue_count = 4, .ring_capacity = 4, .rank_count = 1, .event_count = 4, .stamp_count = 4, .log = &own}));
+    void *memory = aligned_alloc(EO_STORAGE_ALIGN, BYTES);
+    eo_status status = memory ? device->ops->storage_open(device, folder ? folder : ".", BYTES, 1, &storage) : EO_ERR_NO_MEMORY;
+    if (status >= 0) {
+        memset(memory, 1, BYTES);
+        status = move_once(device, storage, memory, BYTES, &ns);
+    }
+    if (status >= 0)
+        *bytes_per_s = 2.0 * BYTES * 1e9 / (double)(ns ? ns : 1);
+    if (storage)
+        device->ops->storage_close(device, &storage);
+    eo_device_destroy(&device);
+    free(memory);
+    return status;
+}

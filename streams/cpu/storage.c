@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An unnamed file: opened without a name where the file system can (O_TMPFILE), else its name goes at once. Read and
+ * written past the page cache where the file system lets us, so that what is on disk takes no memory.
+ */
+#include "streams/cpu/device.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/arithmetic.h"
+#include "base/clock.h"
+#include "streams/cpu/storage_ring.h"
+
+enum { PIECE_BYTES = 8 << 20, TMPFS = 0x01021994, RAMFS = (int)0x858458f6 };
+
+struct eo_storage {
+    int fd;
+    struct eo_storage_ring *ring; /* NULL: the queue's thread reads and writes by itself */
+    struct eo_device *device;
+    char folder[];
+};
+
+static eo_status complain(const struct eo_device *device, eo_status status, const char *what, const char *folder)
+{
+    eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: %s in the offload folder %s: %s", device->params.rank, what, folder,
+                 strerror(errno));
+    return status;
+}
+
+static int open_unnamed(const char *folder, int flags)
+{
+    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT))
+        return fd;
+    char *path = NULL;
+    if (asprintf(&path, "%s/evenodd-offload-XXXXXX", folder) < 0)
+        return -1;
+    fd = mkostemp(path, O_CLOEXEC | flags);
+    const int error = errno;
+    if (fd >= 0)
+        (void)unlink(path);
+    free(path);
+    errno = error;
+    return fd;
+}
+
+static eo_status check_room(const struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers)
+{
+    struct statvfs room;
+    struct statfs kind;
+    if (statvfs(folder, &room) != 0 || statfs(folder, &kind) != 0)
+        return complain(device, EO_ERR_INVALID, "cannot look at the disk", folder);
+    if (kind.f_type == TMPFS || (int)kind.f_type == RAMFS) {
+        eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: the offload folder %s lies in memory (tmpfs), so nothing would be saved "
+                     "there; name a folder on a disk", device->params.rank, folder);
+        return EO_ERR_INVALID;
+    }
+    const uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize, most = free_bytes / 5 * 4 / (sharers ? sharers : 1);
+    if (bytes <= most)
+        return EO_OK;
+    eo_log_write(&device->log, EO_LOG_ERROR,
+                 "rank %u: the disk of the offload folder %s has no room: %.1f MiB needed by each of %u ranks, %.1f MiB free, of "
+                 "which at most 80 %% are taken; name another folder, or offload fewer layers",
+                 device->params.rank, folder, (double)bytes / (1 << 20), sharers ? sharers : 1, (double)free_bytes / (1 << 20));
+    return EO_ERR_IO;
+}
+
+/* Every block, so that no step finds the disk full. Holes of a file system without such a call are written by the library. */
+static eo_status reserve(const struct eo_device *device, int fd, const char *folder, uint64_t bytes)
+{
+    if (fallocate(fd, 0, 0, (off_t)bytes) == 0)
+        return EO_OK;
+    if (errno == EOPNOTSUPP)
+        errno = posix_fallocate(fd, 0, (off_t)bytes);
+    return errno == 0 ? EO_OK : complain(device, EO_ERR_IO, "cannot reserve the offload file", folder);
+}
+
+eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers,
+                              struct eo_storage **out)
+{
+    *out = NULL;
+    EO_TRY(check_room(device, folder, bytes, sharers));
+    struct eo_storage *storage = calloc(1, sizeof(*storage) + strlen(folder) + 1);
+    if (!storage)
+        return EO_ERR_NO_MEMORY;
+    strcpy(storage->folder, folder);
+    storage->device = device;
+    storage->fd = open_unnamed(folder, O_DIRECT);
+    if (storage->fd < 0 && errno == EINVAL) { /* a file system without O_DIRECT */
+        storage->fd = open_unnamed(folder, 0);
+        eo_log_write(&device->log, EO_LOG_INFO, "rank %u: the offload folder %s takes no direct access; the page cache holds what "
+                     "passes", device->params.rank, folder);
+    }
+    if (eo_storage_ring_create(&storage->ring) < 0)
+        eo_log_write(&device->log, EO_LOG_INFO, "rank %u: io_uring is refused here; a thread reads and writes the offload file",
+                     device->params.rank);
+    eo_status status = storage->fd >= 0 ? EO_OK : complain(device, EO_ERR_IO, "cannot make the offload file", folder);
+    if (status >= 0)
+        status = reserve(device, storage->fd, folder, bytes);
+    if (status < 0)
+        eo_cpu_storage_close(device, &storage);
+    *out = storage;
+    return status;
+}
+
+void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage)
+{
+    if (!*storage)
+        return;
+    eo_storage_ring_destroy(&(*storage)->ring);
+    if ((*storage)->fd >= 0)
+        close((*storage)->fd);
+    free(*storage);
+    *storage = NULL;
+}
+
+/* ---- on the queue ---- */
+
+struct copy {
+    struct eo_storage *storage;
+    char *memory;
+    uint64_t offset, bytes;
+    struct eo_span *span;
+    bool writes;
+};
+_Static_assert(sizeof(struct copy) <= EO_CPU_ARGUMENT_BYTES, "a copy is an item of a queue");
+
+static eo_status move(const struct copy *c)
+{
+    if (c->storage->ring)
+        return eo_storage_ring_move(c->storage->ring, c->storage->fd, c->memory, c->offset, c->bytes, c->writes);
+    for (uint64_t done = 0; done < c->bytes;) {
+        const size_t part = eo_min_u64(PIECE_BYTES, c->bytes - done);
+        const off_t at = (off_t)(c->offset + done);
+        const ssize_t moved = c->writes ? pwrite(c->storage->fd, c->memory + done, part, at)
+                                        : pread(c->storage->fd, c->memory + done, part, at);
+        if (moved < 0 && errno == EINTR)
+            continue;
+        if (moved == 0)
+            errno = EIO; /* the file is shorter than it was made */
+        if (moved <= 0)
+            return EO_ERR_IO;
+        done += (uint64_t)moved;
+    }
+    return EO_OK;
+}
+
+static eo_status run_copy(void *arguments)
+{
+    const struct copy *c = arguments;
+    const uint64_t start_ns = eo_now_ns();
+    const eo_status status = move(c);
+    if (status < 0)
+        return complain(c->storage->device, status,
+                        c->writes ? "cannot write the offload file" : "cannot read the offload file", c->storage->folder);
+    if (c->span) {
+        c->span->start_ns = start_ns;
+        c->span->end_ns = eo_now_ns();
+    }
+    return EO_OK;
+}
+
+static void enqueue(struct eo_device *device, const struct copy *copy)
+{
+    EO_ASSERT((uintptr_t)copy->memory % EO_STORAGE_ALIGN == 0 && copy->offset % EO_STORAGE_ALIGN == 0 &&
+              copy->bytes % EO_STORAGE_ALIGN == 0);
+    eo_cpu_enqueue(device, EO_QUEUE_COPY, run_copy, copy, sizeof(*copy));
+}
+
+void eo_cpu_storage_read(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
+                         struct eo_span *span)
+{
+    enqueue(device, &(struct copy){storage, memory, offset, bytes, span, false});
+}
+
+void eo_cpu_storage_write(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
+                          uint64_t bytes, struct eo_span *span)
+{
+    enqueue(device, &(struct copy){storage, (void *)memory, offset, bytes, span, true});
+}

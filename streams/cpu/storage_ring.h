@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads and writes with several pieces under way at a time, by io_uring: a disk is faster so.
+ */
+#ifndef EO_STREAMS_CPU_STORAGE_RING_H
+#define EO_STREAMS_CPU_STORAGE_RING_H
+
+#include <evenodd/common.h>
+#include <evenodd/status.h>
+
+struct eo_storage_ring;
+
+/* EO_ERR_UNSUPPORTED: not built in, or refused by the system, as in many containers. */
+EO_NODISCARD eo_status eo_storage_ring_create(struct eo_storage_ring **out);
+void eo_storage_ring_destroy(struct eo_storage_ring **ring);
+
+/* Waits for all of it, after an error too. EO_ERR_IO: errno has the reason. One thread at a time. */
+EO_NODISCARD eo_status eo_storage_ring_move(struct eo_storage_ring *ring, int fd, char *memory, uint64_t offset, uint64_t bytes,
+                                            bool writes);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Without liburing.
+ */
+#include "streams/cpu/storage_ring.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+eo_status eo_storage_ring_create(struct eo_storage_ring **out)
+{
+    *out = NULL;
+    return EO_ERR_UNSUPPORTED;
+}
+
+void eo_storage_ring_destroy(struct eo_storage_ring **ring)
+{
+}
+
+eo_status eo_storage_ring_move(struct eo_storage_ring *ring, int fd, char *memory, uint64_t offset, uint64_t bytes, bool writes)
+{
+    errno = ENOSYS;
+    return EO_ERR_IO;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error; EO_DISK_FREE:
+ * bytes that statvfs calls free.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static bool fails(atomic_int *calls, const char *name)
+{
+    const char *at = getenv(name);
+    if (!at || atomic_fetch_add(calls, 1) + 1 != atoi(at))
+        return false;
+    errno = EIO;
+    return true;
+}
+
+/* Offsets of 64 bits: the system calls these functions pwrite64, pread64, statvfs64. */
+EXPORT ssize_t pwrite(int fd, const void *from, size_t bytes, off_t at)
+{
+    static atomic_int calls;
+    ssize_t (*next)(int, const void *, size_t, off_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "pwrite64");
+    return fails(&calls, "EO_FAIL_WRITE") ? -1 : next(fd, from, bytes, at);
+}
+
+EXPORT ssize_t pread(int fd, void *to, size_t bytes, off_t at)
+{
+    static atomic_int calls;
+    ssize_t (*next)(int, void *, size_t, off_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "pread64");
+    return fails(&calls, "EO_FAIL_READ") ? -1 : next(fd, to, bytes, at);
+}
+
+EXPORT int statvfs(const char *path, struct statvfs *out)
+{
+    int (*next)(const char *, struct statvfs *);
+    *(void **)&next = dlsym(RTLD_NEXT, "statvfs64");
+    const int result = next(path, out);
+    const char *left = getenv("EO_DISK_FREE");
+    if (result == 0 && left)
+        out->f_bavail = (fsblkcnt_t)(strtoull(left, NULL, 10) / out->f_frsize);
+    return result;
+}

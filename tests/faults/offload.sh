@@ -1,0 +1,100 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: what lies on disk changes no weight; a disk that cannot serve is told, by name, and leaves nothing behind.
+# Method: a small model with each layer, some or none offloaded; a preloaded library whose disk fails.
+# io_uring has no call to preload for, so the program without_uring refuses it there; that is also how containers are.
+# usage: offload.sh LAUNCH TRAIN FAILING_DISK SOURCE WITHOUT_URING
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+launch=$(realpath "$1") train=$(realpath "$2") disk=$(realpath "$3") text=$(realpath "$4")/LICENSE without=$(realpath "$5")
+folder=$PWD
+case $(stat -f -c %T "$folder") in
+tmpfs | ramfs)
+    echo "1..0 # SKIP the folder of the build lies in memory: no disk to offload to"
+    exit 0
+    ;;
+esac
+work=$(mktemp -d "$folder/offload.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+shown="out err"
+cd "$work" || exit 1
+unset EVENODD_RANK EVENODD_TOKEN EVENODD_TOKEN_FILE EVENODD_ADDRESS EVENODD_PORT MASTER_ADDR MASTER_PORT RANK WORLD_SIZE
+quiet="--model 3x64x2 --seq 32 --batch 2 --threads 1 --steps 4 --peak-seconds 0 --sample 0 --text $text"
+hash_of() { sed -n 's/^weights_hash \([0-9a-f]*\),.*/\1/p' "$1"; }
+
+# --- the same weights
+while IFS='|' read -r ranks options more; do
+    # shellcheck disable=SC2086 # lists of options, here and below
+    timeout 120 "$train" --ranks "$ranks" $quiet $options >memory 2>err </dev/null &&
+        timeout 120 "$train" --ranks "$ranks" $quiet $options $more >out 2>>err </dev/null &&
+        [ -n "$(hash_of out)" ] && [ "$(hash_of out)" = "$(hash_of memory)" ]
+    result $? "$ranks ranks, ${options:-fp32}: the weights of a run in memory with $more"
+done <<'END'
+2||--offload-layers all
+2|--dtype bf16|--offload-layers all
+3|--dtype bf16 --micro-batches 2|--offload-layers 2 --offload-slots 1
+2|--dtype bf16 --no-prefetch|--offload-layers all --offload-slots 3
+2|--strategy ddp|--offload-layers 1
+2|--dtype bf16 --hash on|--offload-layers 3 --offload-slots 2 --offload-folder .
+2|--strategy zero1 --dtype bf16|--offload-layers all
+4|--strategy hsdp:2 --dtype bf16|--offload-layers all
+END
+timeout 120 "$train" --ranks 2 $quiet --dtype bf16 >memory 2>err &&
+    timeout 120 "$launch" -n 2 "$train" $quiet --dtype bf16 --offload-layers all >out 2>>err &&
+    [ "$(hash_of out)" = "$(hash_of memory)" ]
+result $? 'processes have them too'
+timeout 120 "$without" "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all >out 2>err && [ "$(hash_of out)" = "$(hash_of memory)" ]
+result $? 'and so has a system that refuses io_uring'
+
+# --- checkpoints
+saved="--ranks 2 $quiet --dtype bf16 --checkpoint saved --schedule constant"
+timeout 120 "$train" $saved --steps 3 --offload-layers all >out 2>err && cp -r saved again &&
+    timeout 120 "$train" $saved --steps 6 --resume >memory 2>>err && rm -r saved && mv again saved &&
+    timeout 120 "$train" $saved --steps 6 --resume --offload-layers 2 >out 2>>err &&
+    [ -n "$(hash_of out)" ] && [ "$(hash_of out)" = "$(hash_of memory)" ]
+result $? 'a checkpoint of what is on disk goes on in memory, and on disk again'
+rm -rf saved again
+
+# --- a plan that says what it takes
+timeout 120 "$train" --ranks 2 $quiet --offload-layers all --log log.jsonl >out 2>err &&
+    grep -q '^offload: .* MiB a rank on disk' out && grep -q 'waiting for the disk' out &&
+    tail -n 1 log.jsonl | grep -q '"disk_bytes":[1-9]' && tail -n 1 log.jsonl | grep -q '"io_bytes_per_step":[1-9]' &&
+    tail -n 1 log.jsonl | grep -q '"fetch":'
+result $? 'bytes on disk, bytes of a step and the wait for them are told'
+
+# --- a disk that cannot serve
+refuse() # WHAT TEXT OPTION...
+{
+    what=$1 text_of=$2
+    shift 2
+    timeout 60 "$train" --ranks 2 $quiet --offload-layers all "$@" >out 2>err
+    [ $? = 2 ] && grep -q -- "$text_of" err
+    result $? "refused: $what"
+}
+if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
+    refuse 'a folder in memory' 'lies in memory (tmpfs)' --offload-folder /dev/shm
+else
+    skip 'a folder in memory' 'no tmpfs at /dev/shm'
+fi
+refuse 'a folder that is not there' 'No such file or directory' --offload-folder nowhere
+mkdir closed && chmod 500 closed
+if touch closed/file 2>/dev/null; then
+    skip 'a folder that is read-only' 'root writes everywhere'
+else
+    refuse 'a folder that is read-only' 'Permission denied' --offload-folder closed
+fi
+export EO_DISK_FREE=100000
+LD_PRELOAD=$disk timeout 60 "$train" --ranks 2 $quiet --offload-layers all >out 2>err
+[ $? = 2 ] && grep -q 'has no room: .* MiB needed by each of 2 ranks, 0.1 MiB free' err
+result $? 'refused: a disk that is full'
+unset EO_DISK_FREE
+for call in WRITE READ; do
+    LD_PRELOAD=$disk timeout 60 "$without" "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 0 ] || export EO_FAIL_$call=12; exec \"\$@\"" x \
+        "$train" $quiet --steps 20 --offload-layers all >out 2>err
+    [ $? = 1 ] && grep -q 'rank 1: cannot .* the offload file in the offload folder .*: Input/output error' err
+    result $? "an error of the disk ($call) in a step ends all ranks, and rank 1 is named"
+done
+[ -z "$(find . -name 'evenodd-offload*')" ]
+result $? 'no file is left'
+finish

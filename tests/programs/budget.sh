@@ -1,0 +1,85 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Goal: a budget bounds the plan, more of it never makes the predicted step slower, and no bit changes; what is less than
+#       the least possible is refused, with the least.
+# Method: 20 budgets from the least to everything for GPT-2 and Llama, with a file of rates; some of them trained.
+# usage: budget.sh TRAIN SOURCE
+set -u
+. "$(dirname "$0")/../tap/tap.sh"
+train=$(realpath "$1") text=$(realpath "$2")/LICENSE
+folder=$PWD
+case $(stat -f -c %T "$folder") in
+tmpfs | ramfs)
+    echo "1..0 # SKIP the folder of the build lies in memory: no disk to offload to"
+    exit 0
+    ;;
+esac
+work=$(mktemp -d "$folder/budget.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+shown="out err"
+cd "$work" || exit 1
+cat >rates.json <<'END'
+{"products_flops_per_s": 1e11, "memory_bytes_per_s": 1e10, "disk_bytes_per_s": 1e9, "link_bytes_per_s": 1e10}
+END
+hash_of() { sed -n 's/^weights_hash \([0-9a-f]*\),.*/\1/p' "$1"; }
+arena_of() { sed -n 's/^  arena  *\([0-9]*\) .*/\1/p' "$1"; }
+
+for model in 4x64x2 llama-tiny; do
+    job="--model $model --ranks 2 --threads 1 --batch 2 --seq 32 --dtype bf16 --text $text --rates rates.json"
+    # shellcheck disable=SC2086 # lists of options, here and below
+    "$train" $job --plan --budget 1 >out 2>err
+    [ $? = 2 ]
+    status=$?
+    least=$(sed -n 's/.*the least is \([0-9]*\) .*/\1/p' err)
+    [ $status = 0 ] && [ "${least:-0}" -gt 0 ]
+    result $? "$model: one byte is refused, and the least is named: ${least:-}"
+    "$train" $job --plan --budget $((least - 1)) >out 2>err
+    [ $? = 2 ] && grep -q "the least is $least " err
+    result $? "$model: one byte less than the least is refused"
+    "$train" $job --plan --budget 1TiB >out 2>err
+    most=$(arena_of out)
+    bound=0 slower=0 before=1000000 i=0
+    while [ $i -le 19 ]; do
+        budget=$((least + (most - least) * i / 19))
+        "$train" $job --plan --budget $budget >out 2>err || { bound=1; break; }
+        [ "$(arena_of out)" -le $budget ] || bound=1
+        now=$(sed -n 's/^budget: .*predicted \([0-9.]*\) s a step$/\1/p' out)
+        slower=$(awk "BEGIN { print $slower + ($now > $before) }")
+        before=$now i=$((i + 1))
+    done
+    [ $bound = 0 ] && [ $i = 20 ] && [ "$(arena_of out)" = "$most" ]
+    result $? "$model: 20 budgets from $least to $most bytes bound their plans"
+    [ "$slower" = 0 ]
+    result $? "$model: no larger budget is predicted to be slower"
+    "$train" ${job% --rates*} --steps 3 --sample 0 --peak-seconds 0 >out 2>err
+    same=$(hash_of out)
+    for part in 0 7 14; do
+        "$train" $job --steps 3 --sample 0 --peak-seconds 0 --budget $((least + (most - least) * part / 19)) --log log.jsonl \
+            >out 2>err && [ -n "$same" ] && [ "$(hash_of out)" = "$same" ] && tail -n 1 log.jsonl | grep -q '"predicted_step_s":0\.'
+        result $? "$model: part $part of 19 gives the weights of everything in memory"
+        rm -f log.jsonl
+    done
+done
+job="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text $text --steps 1 --sample 0 --peak-seconds 0"
+"$train" $job --budget available >out 2>err && grep -q '^rates of a rank: products [1-9]' out && grep -q '^budget: .*recompute none' out
+result $? 'rates are measured, and what is available is enough for everything'
+
+refuse() # WHAT TEXT OPTION...
+{
+    what=$1 part=$2
+    shift 2
+    # shellcheck disable=SC2086
+    "$train" $job "$@" >out 2>err
+    [ $? = 2 ] && grep -q -- "$part" err
+    result $? "refused: $what"
+}
+refuse 'a budget that is no size' "'lots'" --budget lots
+refuse 'a budget of nothing' 'above 0' --budget 0
+refuse 'a setting that the budget chooses' '--budget chooses --recompute' --budget 1GiB --recompute all
+refuse 'a budget of memory that is not planned' 'memory static' --budget 1GiB --memory dynamic:malloc
+refuse 'rates without a budget' '--rates needs --budget' --rates rates.json
+echo '{"products_flops_per_s": 1e11}' >few.json
+refuse 'rates that lack one' "'memory_bytes_per_s' is missing" --budget 1GiB --rates few.json
+refuse 'rates that are no file' 'nowhere.json' --budget 1GiB --rates nowhere.json
+finish

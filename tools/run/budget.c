@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/run/budget.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "tools/run/memory_check.h"
+
+/* ---- rates ------------------------------------------------------------------------------------------------------ */
+
+static const struct {
+    const char *name;
+    size_t at;
+} fields[] = {
+    {"products_flops_per_s", offsetof(struct tool_rates, products_flops_per_s)},
+    {"memory_bytes_per_s", offsetof(struct tool_rates, memory_bytes_per_s)},
+    {"disk_bytes_per_s", offsetof(struct tool_rates, disk_bytes_per_s)},
+    {"link_bytes_per_s", offsetof(struct tool_rates, link_bytes_per_s)},
+};
+enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
+
+static double *field_of(struct tool_rates *rates, size_t field)
+{
+    return (double *)(void *)((char *)rates + fields[field].at);
+}
+
+static eo_status read_rates(const char *path, struct tool_rates *out, struct tool_problem *problem)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: %s", path, error.text);
+    eo_status status = EO_OK;
+    for (size_t f = 0; f < FIELDS && status >= 0; f++) {
+        *field_of(out, f) = json_number_value(json_object_get(root, fields[f].name));
+        if (!(*field_of(out, f) > 0))
+            status = tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: '%s' is missing, or not above 0", path, fields[f].name);
+    }
+    json_decref(root);
+    return status;
+}
+
+static double seconds_now(void)
+{
+    return (double)tool_now_ns() * 1e-9;
+}
+
+/* Of all threads of this process's ranks together. */
+static double products_rate(eo_team *team, eo_dtype dtype)
+{
+    static const uint64_t size = 768;
+    const eo_product product = {.dtype = dtype, .m = size, .n = size, .k = size, .transpose_b = true};
+    double speed = 0;
+    return eo_product_measure(team, &product, &speed) >= 0 ? speed : 0;
+}
+
+struct sweep {
+    float *values;
+    uint64_t count, parts;
+};
+
+static void sweep_part(void *arg, uint32_t index)
+{
+    const struct sweep *sweep = arg;
+    const uint64_t part = sweep->count / sweep->parts;
+    float *values = sweep->values + index * part;
+    for (uint64_t i = 0; i < part; i++)
+        values[i] = values[i] * 0.5f + 1.0f;
+}
+
+/* Read and written, beyond the caches. */
+static double memory_rate(const eo_team *team)
+{
+    enum { ROUNDS = 4 };
+    const eo_parallel parallel = eo_team_parallel((eo_team *)team);
+    struct sweep sweep = {.count = (uint64_t)32 << 20, .parts = parallel.thread_count ? parallel.thread_count : 1};
+    double best = 0;
+    sweep.values = calloc(sweep.count, sizeof(float));
+    for (int round = 0; sweep.values && round < ROUNDS; round++) {
+        const double begin = seconds_now();
+        if (parallel.run)
+            parallel.run(parallel.team, (uint32_t)sweep.parts, sweep_part, &sweep);
+        else
+            sweep_part(&sweep, 0);
+        const double rate = 2.0 * (double)sweep.count * sizeof(float) / (seconds_now() - begin);
+        best = round > 0 && rate > best ? rate : best; /* the first one finds pages missing */
+    }
+    free(sweep.values);
+    return best;
+}
+
+static eo_status measure_rates(const struct tool_options *o, struct tool_rates *out, struct tool_problem *problem)
+{
+    const uint32_t here = o->world_ranks ? 1 : o->plan.ranks;
+    const eo_log log = tool_job_log(NULL);
+    eo_team *team = NULL;
+    if (eo_team_create(&team, here * o->plan.threads) < 0)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--budget: no threads to measure this machine with");
+    out->products_flops_per_s = products_rate(team, o->plan.dtype) / here;
+    out->memory_bytes_per_s = memory_rate(team) / here;
+    if (eo_storage_measure(o->offload_folder, &log, &out->disk_bytes_per_s) < 0)
+        out->disk_bytes_per_s = 0;
+    out->disk_bytes_per_s /= here;
+    out->link_bytes_per_s = out->memory_bytes_per_s; /* ranks of one machine copy through it */
+    eo_team_destroy(&team);
+    for (size_t f = 0; f < FIELDS; f++)
+        if (!(*field_of(out, f) > 0))
+            return tool_problem_set(problem, EO_ERR_INVALID,
+                                    "--budget: %s could not be measured; name a folder on a disk by "
+                                    "--offload-folder, or give --rates FILE",
+                                    fields[f].name);
+    return EO_OK;
+}
+
+/* Of the slowest rank in each. */
+static eo_status agree(struct tool_job_world *world, struct tool_rates *rates, struct tool_problem *problem)
+{
+    if (!world)
+        return EO_OK;
+    const uint32_t count = world->environment.rank_count;
+    struct tool_rates *all = calloc(count, sizeof(*all));
+    eo_status status = all ? eo_rendezvous_all_gather(world->rendezvous, rates, sizeof(*rates), all) : EO_ERR_NO_MEMORY;
+    for (uint32_t r = 0; status >= 0 && r < count; r++)
+        for (size_t f = 0; f < FIELDS; f++)
+            if (*field_of(&all[r], f) < *field_of(rates, f))
+                *field_of(rates, f) = *field_of(&all[r], f);
+    free(all);
+    return status < 0 ? tool_problem_set(problem, status, "the ranks could not compare their speeds: %s", eo_status_text(status))
+                      : EO_OK;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------------------------- */
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+static void tell(const struct tool_budget_choice *choice, const struct tool_rates *rates, uint64_t budget_bytes)
+{
+    char text[160];
+    const struct tool_budget_option *c = &choice->chosen;
+    printf("rates of a rank: products %.0f GFLOP/s, memory %.1f GB/s, disk %.2f GB/s, link %.1f GB/s\n",
+           rates->products_flops_per_s * 1e-9, rates->memory_bytes_per_s * 1e-9, rates->disk_bytes_per_s * 1e-9,
+           rates->link_bytes_per_s * 1e-9);
+    tool_budget_text(c, choice->layer_count, text, sizeof(text));
+    printf("budget: %.1f MiB a rank: %s; %.1f MiB, predicted %.3f s a step\n", mib(budget_bytes), text, mib(c->arena_bytes),
+           c->step_s);
+    for (uint32_t i = 0; i < choice->next_count; i++) {
+        tool_budget_text(&choice->next[i], choice->layer_count, text, sizeof(text));
+        printf("  %.1f MiB would give %.3f s: %s\n", mib(choice->next[i].arena_bytes), choice->next[i].step_s, text);
+    }
+}
+
+static eo_status choose(struct tool_options *o, const struct tool_rates *rates, bool tells, struct tool_budget_option *chosen,
+                        struct tool_problem *problem)
+{
+    const eo_log silence = {0};
+    struct tool_budget_choice choice;
+    eo_transformer_config config;
+    struct tool_plan_settings settings = o->plan;
+    const char *bound = "";
+    const uint32_t here = tool_options_host_ranks(o);
+    const uint64_t budget_bytes =
+        o->budget_available ? tool_process_memory_available(&bound) / 10 * 9 / here : o->budget_bytes;
+    EO_TRY(tool_job_config(o, &config, problem));
+    tool_plan_settings_complete(&settings, &config, 256, false);
+    const eo_status status = tool_budget_choose(&settings, &config, budget_bytes, rates, &silence, &choice);
+    if (status < 0)
+        return tool_problem_set(problem, status, "--budget: no plan of this job can be made: %s; without --budget the reason is "
+                                "told", eo_status_text(status));
+    if (!choice.found) {
+        char text[160];
+        tool_budget_text(&choice.least, choice.layer_count, text, sizeof(text));
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
+                                "--batch or --seq, or more --ranks, takes less",
+                                (unsigned long long)budget_bytes, mib(budget_bytes), (unsigned long long)choice.least.arena_bytes,
+                                mib(choice.least.arena_bytes), text);
+    }
+    const struct tool_plan_settings *c = &choice.chosen.settings;
+    o->plan.recompute = c->recompute;
+    o->plan.recompute_blocks = c->recompute_blocks;
+    o->plan.gather_slots = c->gather_slots;
+    o->plan.gradient_slots = c->gradient_slots;
+    o->plan.offload_layers = c->offload_layers;
+    o->plan.offload_slots = c->offload_slots;
+    *chosen = choice.chosen;
+    if (tells)
+        tell(&choice, rates, budget_bytes);
+    return EO_OK;
+}
+
+eo_status tool_job_budget(struct tool_options *o, struct tool_job_world *world, bool tells, struct tool_budget_option *chosen,
+                          struct tool_problem *problem)
+{
+    struct tool_rates rates = {0};
+    if (!o->budget_bytes && !o->budget_available)
+        return EO_OK;
+    EO_TRY(o->rates_path ? read_rates(o->rates_path, &rates, problem) : measure_rates(o, &rates, problem));
+    EO_TRY(agree(world, &rates, problem));
+    return choose(o, &rates, tells, chosen, problem);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/shared/budget.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- predicted time -------------------------------------------------------------------------------------------- */
+
+/* Element-wise bytes of a block's pass over a token, in widths of the model and of the MLP, counted over norms, residuals and
+ * activations as read and written once each. */
+static const struct {
+    double width, mlp;
+} forward_bytes = {14, 3}, backward_bytes = {24, 5}, cheap_bytes = {4, 2};
+
+/* AdamW reads weight, moments and gradient, and writes all but the last; in bf16 the two halves are a weight. */
+enum { UPDATE_BYTES = 28, COPY_LATENCY_US = 100 };
+
+struct prediction {
+    const struct tool_plan_settings *settings;
+    const eo_transformer_config *config;
+    const struct tool_rates *rates;
+    double block_flops, head_flops; /* forward and backward, of a micro-batch; half blocks: of a half */
+    uint32_t position_count;
+};
+
+static double elementwise_seconds(const struct prediction *p, double width, double mlp)
+{
+    const eo_transformer_config *c = p->config;
+    const double tokens = (double)p->settings->batch * p->settings->seq, halves = p->settings->half_blocks ? 2 : 1;
+    const double mlp_width = c->mlp_width ? c->mlp_width : 4.0 * c->width;
+    return tokens * (width * c->width + mlp * mlp_width) / halves * (double)eo_dtype_bytes(p->settings->dtype) /
+           p->rates->memory_bytes_per_s;
+}
+
+static bool is_recomputed(const struct prediction *p, uint32_t position)
+{
+    const uint32_t block = (position - 1) / (p->settings->half_blocks ? 2 : 1);
+    return p->settings->recompute == EO_RECOMPUTE_BLOCKS && block < p->settings->recompute_blocks;
+}
+
+static double pass_seconds(const struct prediction *p, const eo_plan_operation *o)
+{
+    const double speed = p->rates->products_flops_per_s;
+    if (o->position == 0)
+        return 0;
+    if (o->position + 1 == p->position_count) /* the head does all of it in its backward pass */
+        return o->kind == EO_OP_BACKWARD ? p->head_flops / speed : 0;
+    const double forward =
+        p->block_flops / 3 / speed + elementwise_seconds(p, forward_bytes.width, forward_bytes.mlp);
+    if (o->kind == EO_OP_FORWARD)
+        return forward;
+    if (o->kind == EO_OP_BACKWARD)
+        return p->block_flops * 2 / 3 / speed + elementwise_seconds(p, backward_bytes.width, backward_bytes.mlp);
+    return is_recomputed(p, o->position)                      ? forward
+           : p->settings->recompute == EO_RECOMPUTE_CHEAP ? elementwise_seconds(p, cheap_bytes.width, cheap_bytes.mlp)
+                                                              : 0;
+}
+
+static double operation_seconds(const struct prediction *p, const eo_plan *plan, const eo_plan_operation *o)
+{
+    const struct tool_rates *r = p->rates;
+    eo_shard_range shard = {0};
+    if (o->layer != UINT32_MAX && eo_plan_shard_range(plan, o->layer, 0, &shard) < 0)
+        return 0;
+    const double elements = (double)shard.count;
+    switch ((int)o->kind) { /* the norm takes nothing */
+    case EO_OP_FORWARD:
+    case EO_OP_RECOMPUTE:
+    case EO_OP_BACKWARD: return pass_seconds(p, o);
+    case EO_OP_ALL_GATHER:
+    case EO_OP_REDUCE_SCATTER:
+    case EO_OP_ALL_REDUCE: return (double)o->bytes / r->link_bytes_per_s;
+    case EO_OP_ACCUMULATE: return 12 * elements / r->memory_bytes_per_s;
+    case EO_OP_NORM_PARTIAL: return 4 * elements / r->memory_bytes_per_s;
+    case EO_OP_UPDATE: return UPDATE_BYTES * elements / r->memory_bytes_per_s;
+    case EO_OP_FETCH:
+    case EO_OP_EVICT: return (double)o->bytes / r->disk_bytes_per_s + COPY_LATENCY_US * 1e-6;
+    default: return 0;
+    }
+}
+
+eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transformer, const struct tool_plan_settings *settings,
+                            const eo_transformer_config *config, const struct tool_rates *rates, double *seconds)
+{
+    enum { STEPS = 3 };
+    const uint32_t count = eo_plan_operation_count(plan, EO_LIST_STEADY);
+    const double tokens = (double)settings->batch * settings->seq;
+    struct prediction p = {.settings = settings, .config = config, .rates = rates,
+                           .head_flops = 6.0 * config->vocabulary * config->width * tokens,
+                           .position_count = 2 + config->layer_count * (settings->half_blocks ? 2 : 1)};
+    p.block_flops = (eo_transformer_flops(transformer) - p.head_flops) / (p.position_count - 2);
+    uint64_t *durations_ns = calloc(count, sizeof(*durations_ns)), step_ns = 0;
+    eo_status status = durations_ns ? EO_OK : EO_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < count && status >= 0; i++) {
+        eo_plan_operation o;
+        status = eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o);
+        if (status >= 0)
+            durations_ns[i] = (uint64_t)(operation_seconds(&p, plan, &o) * 1e9);
+    }
+    if (status >= 0)
+        status = eo_plan_simulate(plan, EO_LIST_STEADY, durations_ns, STEPS, &step_ns);
+    free(durations_ns);
+    *seconds = (double)step_ns * 1e-9;
+    return status;
+}
+
+/* ---- the search ------------------------------------------------------------------------------------------------- */
+
+enum { FEW_LAYERS = 10, OPTIONS_MAX = 1024 };
+
+struct search {
+    const eo_transformer_config *config;
+    const struct tool_rates *rates;
+    const eo_log *log;
+    uint64_t budget_bytes;
+    struct tool_budget_option options[OPTIONS_MAX];
+    uint32_t count, layer_count; /* layers with an update */
+};
+
+static eo_status try_settings(struct search *s, const struct tool_plan_settings *settings)
+{
+    eo_transformer *transformer = NULL;
+    eo_plan *plan = NULL;
+    const struct tool_plan_params params = tool_plan_params_of(settings, s->config, s->log);
+    if (s->count == OPTIONS_MAX)
+        return EO_OK;
+    struct tool_budget_option *option = &s->options[s->count];
+    EO_TRY(eo_transformer_create(&transformer, &params.transformer));
+    eo_status status = eo_plan_create(&plan, eo_transformer_model(transformer), &params.plan);
+    if (status >= 0) {
+        eo_plan_summary summary;
+        eo_plan_get_summary(plan, &summary);
+        *option = (struct tool_budget_option){.settings = *settings, .arena_bytes = summary.arena_bytes,
+                                              .disk_bytes = summary.space_bytes[EO_SPACE_DISK]};
+        status = tool_predict_step(plan, transformer, settings, s->config, s->rates, &option->step_s);
+        s->count++;
+    }
+    for (uint32_t i = 0; status >= 0 && s->count == 1 && i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
+        eo_plan_operation o;
+        status = eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o);
+        s->layer_count += status >= 0 && o.kind == EO_OP_UPDATE;
+    }
+    eo_plan_destroy(&plan);
+    eo_transformer_destroy(&transformer);
+    return status;
+}
+
+/* Each number of a few layers on disk, by one, two or four buffers. */
+static eo_status try_offloading(struct search *s, struct tool_plan_settings settings)
+{
+    for (uint32_t layers = 1; layers <= s->layer_count; layers++)
+        for (uint32_t slots = 1; slots <= 4 && slots <= layers; slots *= 2) {
+            settings.offload_layers = layers;
+            settings.offload_slots = slots;
+            EO_TRY(try_settings(s, &settings));
+        }
+    return EO_OK;
+}
+
+static void set_level(struct tool_plan_settings *settings, uint32_t level)
+{
+    settings->recompute = level == 0 ? EO_RECOMPUTE_NONE : level == 1 ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_BLOCKS;
+    settings->recompute_blocks = level < 2 ? 0 : level - 1;
+}
+
+static eo_status try_few(struct search *s, struct tool_plan_settings settings)
+{
+    for (uint32_t level = 0; level < s->config->layer_count + 2; level++) {
+        set_level(&settings, level);
+        settings.offload_layers = settings.offload_slots = 0;
+        EO_TRY(try_settings(s, &settings));
+        EO_TRY(try_offloading(s, settings));
+    }
+    return EO_OK;
+}
+
+/* The least number of *field, of at most `most`, that fits: more of it takes less memory and more time. */
+static eo_status narrow(struct search *s, const struct tool_plan_settings *settings, uint32_t *field, uint32_t most)
+{
+    uint32_t low = 0; /* does not fit, or is tried elsewhere */
+    *field = most;
+    EO_TRY(try_settings(s, settings));
+    if (s->options[s->count - 1].arena_bytes > s->budget_bytes)
+        return EO_OK;
+    for (uint32_t high = most; high - low > 1;) {
+        *field = low + (high - low) / 2;
+        EO_TRY(try_settings(s, settings));
+        *(s->options[s->count - 1].arena_bytes <= s->budget_bytes ? &high : &low) = *field;
+    }
+    return EO_OK;
+}
+
+/* Of many layers: for no, all and all but one layers on disk the least recompute that fits, and for some settings of recompute
+ * the least number of layers on disk. The one is the embedding, the first to be updated. */
+static eo_status try_many(struct search *s, struct tool_plan_settings settings)
+{
+    const uint32_t blocks = s->config->layer_count;
+    const uint32_t disk[][2] = {{0, 0}, {s->layer_count - 1, 2}, {s->layer_count, 2}};
+    const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
+    for (size_t d = 0; d < sizeof(disk) / sizeof(disk[0]); d++) {
+        settings.offload_layers = disk[d][0];
+        settings.offload_slots = disk[d][1];
+        for (uint32_t level = 0; level < 2; level++) {
+            set_level(&settings, level);
+            EO_TRY(try_settings(s, &settings));
+        }
+        set_level(&settings, 2);
+        EO_TRY(narrow(s, &settings, &settings.recompute_blocks, blocks));
+    }
+    for (size_t l = 0; l < sizeof(levels) / sizeof(levels[0]); l++) {
+        set_level(&settings, levels[l]);
+        settings.offload_slots = 4;
+        EO_TRY(narrow(s, &settings, &settings.offload_layers, s->layer_count));
+    }
+    return EO_OK;
+}
+
+static eo_status try_all(struct search *s, struct tool_plan_settings settings)
+{
+    for (uint32_t slots = 2; slots >= 1; slots--) {
+        settings.gather_slots = settings.gradient_slots = slots;
+        settings.offload_layers = settings.offload_slots = 0;
+        if (slots == 2) { /* everything in memory, and the number of layers */
+            set_level(&settings, 0);
+            EO_TRY(try_settings(s, &settings));
+        }
+        EO_TRY(s->layer_count <= FEW_LAYERS ? try_few(s, settings) : try_many(s, settings));
+    }
+    return EO_OK;
+}
+
+/* Of equal times, the one that leaves the disk alone. */
+static bool is_better(const struct tool_budget_option *a, const struct tool_budget_option *b)
+{
+    if (a->step_s != b->step_s)
+        return a->step_s < b->step_s;
+    return a->disk_bytes < b->disk_bytes || (a->disk_bytes == b->disk_bytes && a->arena_bytes < b->arena_bytes);
+}
+
+/* The next faster ones that take more memory, each the least memory for its time; at least 2 % are worth a line. */
+static void find_next(const struct search *s, struct tool_budget_choice *out)
+{
+    const double worth = 0.98;
+    const struct tool_budget_option *from = out->found ? &out->chosen : &out->least;
+    while (out->next_count < TOOL_BUDGET_NEXT) {
+        const struct tool_budget_option *next = NULL;
+        for (uint32_t i = 0; i < s->count; i++) {
+            const struct tool_budget_option *o = &s->options[i];
+            if (o->arena_bytes > s->budget_bytes && o->step_s < worth * from->step_s &&
+                (!next || o->arena_bytes < next->arena_bytes || (o->arena_bytes == next->arena_bytes && is_better(o, next))))
+                next = o;
+        }
+        if (!next)
+            return;
+        out->next[out->next_count++] = *next;
+        from = next;
+    }
+}
+
+eo_status tool_budget_choose(const struct tool_plan_settings *settings, const eo_transformer_config *config, uint64_t budget_bytes,
+                             const struct tool_rates *rates, const eo_log *log, struct tool_budget_choice *out)
+{
+    *out = (struct tool_budget_choice){.found = false};
+    struct search *s = calloc(1, sizeof(*s));
+    if (!s)
+        return EO_ERR_NO_MEMORY;
+    s->config = config;
+    s->rates = rates;
+    s->log = log;
+    s->budget_bytes = budget_bytes;
+    const eo_status status = try_all(s, *settings);
+    for (uint32_t i = 0; status >= 0 && i < s->count; i++) {
+        const struct tool_budget_option *o = &s->options[i];
+        if (i == 0)
+            out->everything = out->least = *o;
+        if (o->arena_bytes < out->least.arena_bytes)
+            out->least = *o;
+        if (o->arena_bytes <= budget_bytes && (!out->found || is_better(o, &out->chosen))) {
+            out->found = true;
+            out->chosen = *o;
+        }
+    }
+    out->plan_count = s->count;
+    out->layer_count = s->layer_count;
+    if (status >= 0)
+        find_next(s, out);
+    free(s);
+    return status;
+}
+
+void tool_budget_text(const struct tool_budget_option *option, uint32_t layer_count, char *text, size_t bytes)
+{
+    const struct tool_plan_settings *s = &option->settings;
+    char recompute[32];
+    tool_recompute_text(s, recompute, sizeof(recompute));
+    int used = snprintf(text, bytes, "recompute %s, slots %u,%u", recompute, s->gather_slots, s->gradient_slots);
+    if (s->offload_layers && used > 0 && (size_t)used < bytes)
+        snprintf(text + used, bytes - (size_t)used, ", %u of %u layers on disk by %u buffer%s", s->offload_layers, layer_count,
+                 s->offload_slots, tool_plural(s->offload_slots));
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A budget of memory for a rank: among the settings that change no bit (recompute, buffers, what lies on disk) those with the
+ * least predicted step time whose plan fits. A pure function of model, settings and rates.
+ */
+#ifndef EO_TOOLS_SHARED_BUDGET_H
+#define EO_TOOLS_SHARED_BUDGET_H
+
+#include "tools/shared/plan_settings.h"
+#include "tools/shared/problem.h"
+
+/* What one rank reaches while all ranks work. */
+struct tool_rates {
+    double products_flops_per_s; /* matrix products in the job's type */
+    double memory_bytes_per_s;   /* read + written by element-wise work */
+    double disk_bytes_per_s;     /* read or written, in turn */
+    double link_bytes_per_s;     /* of a collective's full buffer */
+};
+
+enum { TOOL_BUDGET_NEXT = 3 };
+
+/* Settings, and what their plan takes. */
+struct tool_budget_option {
+    struct tool_plan_settings settings;
+    uint64_t arena_bytes, disk_bytes;
+    double step_s; /* predicted */
+};
+
+struct tool_budget_choice {
+    bool found;
+    struct tool_budget_option chosen;
+    struct tool_budget_option least;      /* the least memory of all, whatever its time */
+    struct tool_budget_option everything; /* no recompute, nothing on disk */
+    struct tool_budget_option next[TOOL_BUDGET_NEXT]; /* faster ones that take more memory, by memory */
+    uint32_t next_count, plan_count, layer_count; /* plans made; layers with an update */
+};
+
+/* EO_ERR_NO_MEMORY, or what the planner says. `settings`: recompute, slots and offloading are not read. */
+EO_NODISCARD eo_status tool_budget_choose(const struct tool_plan_settings *settings, const eo_transformer_config *config,
+                                          uint64_t budget_bytes, const struct tool_rates *rates, const eo_log *log,
+                                          struct tool_budget_choice *out);
+
+/* "recompute cheap, 3 of 14 layers on disk". */
+void tool_budget_text(const struct tool_budget_option *option, uint32_t layer_count, char *text, size_t bytes);
+
+/* The predicted time of a step of this plan, in seconds. */
+EO_NODISCARD eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transformer,
+                                         const struct tool_plan_settings *settings, const eo_transformer_config *config,
+                                         const struct tool_rates *rates, double *seconds);
+
+#endif
