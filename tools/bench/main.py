@@ -14,7 +14,7 @@ import time
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-from lines import bf16, checkpoint, dynamic, fabric, faults, modes, processes, small, speed  # noqa: E402
+from lines import bf16, checkpoint, dynamic, fabric, faults, modes, offload, processes, small, speed  # noqa: E402
 from lines.measure import Context, Missing, line  # noqa: E402
 
 # In the order in which they are run: quick ones first. Lines of one module share their runs.
@@ -36,6 +36,8 @@ LINES = {
     "bf16-share": bf16.share,
     "checkpoint": checkpoint.checkpoint,
     "dynamic": dynamic.against_fsdp2,
+    "budget": offload.budget,
+    "offload": offload.offload,
     "speed-threads": speed.speed_threads,
     "bf16-threads": bf16.threads,
     "bf16-llama": bf16.llama,
