@@ -109,6 +109,14 @@ struct eo_adamw {
     bool decays; /* scalars->weight_decay counts */
 };
 
+/* Weights that a float8 gather carries in one form: float8 with a scale, or as they are. */
+struct eo_float8_run {
+    uint16_t *wide; /* bf16; `count` of them */
+    void *narrow;   /* float8 of wide / *scale (streams/float8.h); where scale is NULL, bf16 as they are */
+    float *scale;
+    uint64_t count;
+};
+
 struct eo_device {
     const struct eo_device_ops *ops;
     eo_log log;
@@ -183,6 +191,10 @@ struct eo_device_ops {
     void (*copy)(struct eo_device *device, void *to, const void *from, uint64_t bytes);
     /* to[i] = from[i] as bf16, on any queue: the dynamic mode's cast before a gather. */
     void (*cast_bf16)(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
+
+    /* Of each run: *scale from `wide`, then `narrow`; and back. `runs` is a host array, valid during the call. */
+    void (*narrow)(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
+    void (*widen)(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
 
     /* to[i] += from[i], or = where `overwrite`; from is fp32 or bf16 */
     void (*accumulate)(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,

@@ -65,7 +65,10 @@ void eo_cpu_storage_read(struct eo_device *device, struct eo_storage *storage, v
 void eo_cpu_storage_write(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
                           uint64_t bytes, struct eo_span *span);
 
-/* streams/cpu/elementwise.c */
+/* streams/cpu/elementwise.c; chunks are spread over the trainer's threads: large enough to be worth waking one, small enough
+ * to share a layer's shard between a few */
+#define EO_CPU_CHUNK_ELEMENTS ((uint64_t)1 << 17)
+void eo_cpu_run_chunks(struct eo_device *device, uint64_t chunk_count, void (*task)(void *arg, uint32_t index), void *arg);
 void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes);
 void eo_cpu_fill(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes);
 void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes);
@@ -81,5 +84,9 @@ void eo_cpu_norm_sum(struct eo_device *device, struct eo_norm_result *out, const
                      uint32_t rank_count, const struct eo_update_scalars *scalars);
 void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
                   const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
+
+/* streams/cpu/float8.c */
+void eo_cpu_narrow(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
+void eo_cpu_widen(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
 
 #endif

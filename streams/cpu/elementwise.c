@@ -9,11 +9,10 @@
 #include "base/arithmetic.h"
 #include "streams/cpu/device.h"
 
-/* Large enough to be worth waking a thread, small enough to share a layer's shard between a few. */
-#define CHUNK_ELEMENTS ((uint64_t)1 << 17)
+#define CHUNK_ELEMENTS EO_CPU_CHUNK_ELEMENTS
 #define CHUNK_BYTES    (CHUNK_ELEMENTS * 4)
 
-static void run_chunks(struct eo_device *device, uint64_t chunk_count, void (*task)(void *arg, uint32_t index), void *arg)
+void eo_cpu_run_chunks(struct eo_device *device, uint64_t chunk_count, void (*task)(void *arg, uint32_t index), void *arg)
 {
     const struct eo_workers *workers = &device->params.workers;
     EO_ASSERT(chunk_count <= UINT32_MAX);
@@ -52,14 +51,14 @@ static void bytes_task(void *arg, uint32_t index)
 void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes)
 {
     struct bytes_job job = {eo_cpu_of(device)->kernels, memory, NULL, 0, bytes};
-    run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
+    eo_cpu_run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
 }
 
 void eo_cpu_fill(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes)
 {
     EO_ASSERT(bytes % sizeof(pattern) == 0);
     struct bytes_job job = {eo_cpu_of(device)->kernels, memory, NULL, pattern, bytes};
-    run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
+    eo_cpu_run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
 }
 
 void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes)
@@ -67,7 +66,7 @@ void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t 
     if (to == from)
         return;
     struct bytes_job job = {eo_cpu_of(device)->kernels, to, from, 0, bytes};
-    run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
+    eo_cpu_run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
 }
 
 struct cast_job {
@@ -96,7 +95,7 @@ void eo_cpu_cast_bf16(struct eo_device *device, uint32_t queue, uint16_t *to, co
 {
     struct cast_job job = {eo_cpu_of(device)->kernels, to, from, count};
     if (queue == EO_QUEUE_COMPUTE)
-        run_chunks(device, eo_div_up(count, CHUNK_ELEMENTS), cast_task, &job);
+        eo_cpu_run_chunks(device, eo_div_up(count, CHUNK_ELEMENTS), cast_task, &job);
     else
         eo_cpu_enqueue(device, queue, cast_all, &job, sizeof(job));
 }
@@ -136,7 +135,7 @@ void eo_cpu_accumulate(struct eo_device *device, float *to, const void *from, eo
 {
     struct sum_job job = {.kernels = eo_cpu_of(device)->kernels, .to = to, .from = from, .dtype = dtype,
                           .overwrite = overwrite, .count = count, .chunk = CHUNK_ELEMENTS};
-    run_chunks(device, eo_div_up(count, job.chunk), accumulate_task, &job);
+    eo_cpu_run_chunks(device, eo_div_up(count, job.chunk), accumulate_task, &job);
 }
 
 static double chunk_squares(const struct sum_job *job, uint64_t begin, uint64_t count)
@@ -169,7 +168,7 @@ static void sum_squares(struct eo_device *device, double *out, struct sum_job *j
     job->chunk_count = eo_div_up(job->count, job->chunk);
     job->chunks_a_task = eo_max_u64(CHUNK_ELEMENTS / job->chunk, 1);
     EO_ASSERT(job->chunk_count <= EO_SUM_CHUNKS_MAX);
-    run_chunks(device, eo_div_up(job->chunk_count, job->chunks_a_task), sum_squares_task, job);
+    eo_cpu_run_chunks(device, eo_div_up(job->chunk_count, job->chunks_a_task), sum_squares_task, job);
     *out = eo_sum_chunks(cpu->partials, job->chunk_count);
 }
 
@@ -242,5 +241,5 @@ void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint3
         return;
     for (uint32_t i = 0; i < range_count; i++)
         chunk_count += eo_div_up(ranges[i].count, CHUNK_ELEMENTS);
-    run_chunks(device, chunk_count, adamw_task, &job);
+    eo_cpu_run_chunks(device, chunk_count, adamw_task, &job);
 }

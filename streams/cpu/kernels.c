@@ -12,6 +12,7 @@
 #endif
 
 #include "streams/bf16.h"
+#include "streams/float8.h"
 
 #if defined(__x86_64__)
 

@@ -32,6 +32,11 @@ struct eo_cpu_kernels {
     /* to[i] = from[i], or += where `add` */
     void (*widen_bf16)(float *to, const uint16_t *from, bool add, uint64_t count);
     void (*round_bf16)(uint16_t *to, const float *from, uint64_t count);
+    /* The bits of the largest absolute value, infinities and NaN included. */
+    uint16_t (*largest_bf16)(const uint16_t *from, uint64_t count);
+    /* As streams/float8.h says. */
+    void (*narrow_float8)(uint8_t *to, const uint16_t *from, float inverse, uint64_t count);
+    void (*widen_float8)(uint16_t *to, const uint8_t *from, float scale, uint64_t count);
     /* Elements [begin, begin + count) of the range; g = gradient * scale. */
     void (*adamw)(const struct eo_adamw *range, const struct eo_update_scalars *scalars, float scale, uint64_t begin,
                   uint64_t count);

@@ -21,6 +21,10 @@ typedef uint32_t KERNEL(u32) __attribute__((vector_size(VECTOR_FLOATS * 4), alig
 typedef int32_t KERNEL(s32) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(4), may_alias));
 typedef uint16_t KERNEL(u16) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(2), may_alias));
 typedef int16_t KERNEL(s16) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(2), may_alias));
+typedef uint8_t KERNEL(u8) __attribute__((vector_size(VECTOR_FLOATS), aligned(1), may_alias));
+/* Twice as many numbers of 16 bits fill a vector. */
+typedef uint16_t KERNEL(wide16) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(2), may_alias));
+typedef uint8_t KERNEL(wide8) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(1), may_alias));
 typedef uint8_t KERNEL(bytes) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(1), may_alias));
 /* Half as many floats fill a vector when they are widened. */
 typedef float KERNEL(half) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(4), may_alias));
@@ -115,6 +119,66 @@ KERNEL_TARGET static void KERNEL(round_bf16)(uint16_t *to, const float *from, ui
             KERNEL(rounded_bits)(*(const KERNEL(f32) *)(from + i)) >> 16, KERNEL(u16));
     for (; i < count; i++)
         to[i] = eo_bf16_round(from[i]);
+}
+
+enum { KERNEL(u16_count) = 2 * VECTOR_FLOATS }; /* numbers of 16 bits that fill a vector */
+
+KERNEL_TARGET static uint16_t KERNEL(largest_bf16)(const uint16_t *from, uint64_t count)
+{
+    KERNEL(wide16) most = {0};
+    uint16_t largest = 0;
+    uint64_t i = 0;
+    for (; i + KERNEL(u16_count) <= count; i += KERNEL(u16_count)) {
+        const KERNEL(wide16) x = *(const KERNEL(wide16) *)(from + i) & 0x7fff;
+        const KERNEL(wide16) larger = (KERNEL(wide16))(x > most);
+        most = (x & larger) | (most & ~larger);
+    }
+    for (uint32_t k = 0; k < KERNEL(u16_count); k++)
+        largest = most[k] > largest ? most[k] : largest;
+    for (; i < count; i++)
+        largest = (from[i] & 0x7fff) > largest ? from[i] & 0x7fff : largest;
+    return largest;
+}
+
+/* eo_float8_round, both branches. */
+KERNEL_TARGET static void KERNEL(narrow_float8)(uint8_t *to, const uint16_t *from, float inverse, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
+        const KERNEL(u32) value = (KERNEL(u32))(KERNEL(widen)(from + i) * inverse), all = value & 0x7fffffffu;
+        const KERNEL(u32) is_large = (KERNEL(u32))(all > 0x43e00000u), is_small = (KERNEL(u32))(all < 0x3c800000u);
+        const KERNEL(u32) not_finite = (KERNEL(u32))(all >= 0x7f800000u);
+        const KERNEL(u32) bits = (all & ~is_large) | (0x43e00000u & is_large);
+        const KERNEL(u32) small = (KERNEL(u32))((KERNEL(f32))bits + 16384.0f) - 0x46800000u;
+        const KERNEL(u32) normal = ((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120 << 3);
+        const KERNEL(u32) rounded = (small & is_small) | (normal & ~is_small) | (EO_FLOAT8_NAN & not_finite);
+        *(KERNEL(u8) *)(to + i) = __builtin_convertvector((value >> 24 & 0x80) | rounded, KERNEL(u8));
+    }
+    for (; i < count; i++)
+        to[i] = eo_float8_narrow(from[i], inverse);
+}
+
+/*
+ * In 16 bits, for the scale only adds to the exponent: of a code eeee mmm with e > 0 the result is its bits, four places up,
+ * and the exponent of 2^-7 scale. A code below, m x 2^-9, has its first bit at place 0, 1 or 2.
+ */
+KERNEL_TARGET static void KERNEL(widen_float8)(uint16_t *to, const uint8_t *from, float scale, uint64_t count)
+{
+    const uint16_t unit = (uint16_t)(((eo_float8_bits(scale) >> 23) - 10) << 7); /* 2^-9 scale, less a leading 1 */
+    uint64_t i = 0;
+    for (; i + KERNEL(u16_count) <= count; i += KERNEL(u16_count)) {
+        const KERNEL(wide16) value = __builtin_convertvector(*(const KERNEL(wide8) *)(from + i), KERNEL(wide16));
+        const KERNEL(wide16) all = value & 0x7f, is_zero = (KERNEL(wide16))(all == 0);
+        const KERNEL(wide16) first = (KERNEL(wide16))(all < 2), second = (KERNEL(wide16))(all < 4);
+        const KERNEL(wide16) third = (KERNEL(wide16))(all < 8), is_nan = (KERNEL(wide16))(all == EO_FLOAT8_NAN);
+        KERNEL(wide16) bits = (((all << 5) + 0x100) & third) | (((all << 4) + 0x180) & ~third);
+        bits = (((all << 6) + 0x80) & second) | (bits & ~second);
+        bits = ((all << 7) & first) | (bits & ~first);
+        bits = (((bits + unit) & ~is_zero) & ~is_nan) | (0x7fc0 & is_nan);
+        *(KERNEL(wide16) *)(to + i) = bits | (value & 0x80) << 8;
+    }
+    for (; i < count; i++)
+        to[i] = eo_float8_widen(from[i], scale);
 }
 
 /* The split form in registers: bits = (high << 16) + low, and back. */
@@ -278,6 +342,9 @@ static const struct eo_cpu_kernels KERNEL(table) = {
     .accumulate_sum_squares = KERNEL(accumulate_sum_squares),
     .widen_bf16 = KERNEL(widen_bf16),
     .round_bf16 = KERNEL(round_bf16),
+    .largest_bf16 = KERNEL(largest_bf16),
+    .narrow_float8 = KERNEL(narrow_float8),
+    .widen_float8 = KERNEL(widen_float8),
     .adamw = KERNEL(adamw),
     .sum_fp32 = KERNEL(sum_fp32),
     .sum_bf16 = KERNEL(sum_bf16),

@@ -96,3 +96,21 @@ void eo_cuda_update(struct eo_device *device, const struct eo_adamw *ranges, uin
         (void)eo_cuda_note(device, eo_cuda_adamw(ranges + done, count, scalars, norm, compute_of(device)), "adamw");
     }
 }
+
+_Static_assert((uint64_t)EO_CUDA_FLOAT8_RUNS * EO_CUDA_FLOAT8_PARTS * sizeof(uint32_t) <= EO_SUM_CHUNKS_MAX * sizeof(double),
+               "the room for partial sums serves for parts of runs");
+
+void eo_cuda_narrow_runs(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count)
+{
+    uint32_t *parts = (uint32_t *)eo_cuda_of(device)->chunks;
+    for (uint32_t done = 0; done < run_count; done += EO_CUDA_FLOAT8_RUNS)
+        (void)eo_cuda_note(device, eo_cuda_narrow(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS),
+                                                  parts, compute_of(device)), "weights to float8");
+}
+
+void eo_cuda_widen_runs(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count)
+{
+    for (uint32_t done = 0; done < run_count; done += EO_CUDA_FLOAT8_RUNS)
+        (void)eo_cuda_note(device, eo_cuda_widen(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS),
+                                                 compute_of(device)), "weights from float8");
+}

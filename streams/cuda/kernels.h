@@ -50,6 +50,13 @@ cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count,
                           const struct eo_update_scalars *scalars, const struct eo_norm_result *norm,
                           cudaStream_t stream);
 
+/* float8.cu; at most EO_CUDA_FLOAT8_RUNS runs, host arrays, copied by the calls. `parts`: room for EO_CUDA_FLOAT8_PARTS words
+ * a run. A run without elements gets no scale. */
+enum { EO_CUDA_FLOAT8_RUNS = 48, EO_CUDA_FLOAT8_PARTS = 64 };
+cudaError_t eo_cuda_float8_load(void); /* as eo_cuda_kernels_load */
+cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t run_count, uint32_t *parts, cudaStream_t stream);
+cudaError_t eo_cuda_widen(const struct eo_float8_run *runs, uint32_t run_count, cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif

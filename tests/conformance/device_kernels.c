@@ -10,6 +10,7 @@
 #include "device_table.h"
 #include "ranks.h"
 #include "streams/bf16.h"
+#include "streams/float8.h"
 #include "streams/sum_order.h"
 
 enum { GUARD_BYTES = 64 };
@@ -97,6 +98,69 @@ static void copies_and_fills(struct test_bed *bed)
         }
     }
     test_report("copies, fills and casts have the bits of plain loops", 1);
+}
+
+/* Values of all kinds: zeros of both signs, subnormals of float8, large ones, one NaN or infinity now and then. */
+static void make_weights(uint16_t *weights, uint64_t count, uint64_t salt)
+{
+    static const uint16_t rare[] = {0x7fc0, 0xff80, 0x0001, 0x8000, 0x7f80, 0x7f7f};
+    const float size = ldexpf(1, (int)(salt % 5) * 50 - 100);
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t h = test_hash(salt, 31, i);
+        weights[i] = eo_bf16_round(random_value(salt, i) * size * ldexpf(1, -(int)(h % 24)));
+        if (salt % 3 == 0 && h % 997 == 0)
+            weights[i] = rare[h / 997 % 6];
+    }
+}
+
+/* More runs than a launch takes, empty ones and such of bf16 among them. */
+static void float8(struct test_bed *bed)
+{
+    enum { RUNS = 67 };
+    const struct eo_device_ops *ops = bed->device->ops;
+    for (uint64_t skew = 0; skew <= 2; skew += 2) {
+        struct pair wide[RUNS], narrow[RUNS], again[RUNS], scales = make(bed, 40, RUNS, 4, 0);
+        struct eo_float8_run runs[RUNS], back[RUNS];
+        for (int r = 0; r < RUNS; r++) {
+            const uint64_t count = r % 22 == 0 ? counts[r % COUNTS] + 200000 + (uint64_t)r : (uint64_t)r % 11 * 13;
+            const bool is_float8 = r % 7 != 3;
+            wide[r] = make(bed, 41, count, 2, r % 2 ? skew : 0);
+            make_weights((uint16_t *)wide[r].plain, count, (uint64_t)r);
+            test_bed_put(bed, wide[r].device, wide[r].plain, wide[r].bytes);
+            narrow[r] = make(bed, 42, is_float8 ? (count + 3) / 4 : count, is_float8 ? 4 : 2, r % 4 < 2 ? skew : 0);
+            again[r] = make(bed, 43, count, 2, r % 5 ? skew : 0);
+            uint16_t *weights = (uint16_t *)wide[r].plain, *widened = (uint16_t *)again[r].plain, largest = 0;
+            for (uint64_t i = 0; i < count; i++)
+                largest = (weights[i] & 0x7fff) > largest ? weights[i] & 0x7fff : largest;
+            float *scale = (float *)scales.plain + r;
+            *scale = is_float8 && count ? eo_float8_scale(largest) : *scale;
+            for (uint64_t i = 0; i < count && is_float8; i++) {
+                narrow[r].plain[i] = eo_float8_narrow(weights[i], eo_float8_inverse(*scale));
+                widened[i] = eo_float8_widen(narrow[r].plain[i], *scale);
+            }
+            if (!is_float8 && count) {
+                memcpy(narrow[r].plain, weights, wide[r].bytes);
+                memcpy(widened, weights, wide[r].bytes);
+            }
+            runs[r] = (struct eo_float8_run){(uint16_t *)wide[r].device, narrow[r].device,
+                                             is_float8 ? (float *)scales.device + r : NULL, count};
+            back[r] = runs[r];
+            back[r].wide = (uint16_t *)again[r].device;
+        }
+        ops->narrow(bed->device, runs, RUNS);
+        memset(runs, 0, sizeof(runs)); /* valid during the call alone */
+        ops->widen(bed->device, back, RUNS);
+        memset(back, 0, sizeof(back));
+        for (int r = 0; r < RUNS; r++) {
+            const uint64_t count = wide[r].bytes / 2;
+            same(bed, &wide[r], "what was read", count);
+            same(bed, &narrow[r], "weights to float8", count);
+            same(bed, &again[r], "weights from float8", count);
+        }
+        same(bed, &scales, "scales", RUNS);
+        test_bed_reset(bed);
+    }
+    test_report("weights go to float8 and back with the bits of plain loops", 1);
 }
 
 static void sums(struct test_bed *bed)
@@ -291,6 +355,7 @@ static void updates(struct test_bed *bed)
 void test_device_kernels(struct test_bed *bed)
 {
     copies_and_fills(bed);
+    float8(bed);
     sums(bed);
     norms(bed);
     updates(bed);

@@ -28,7 +28,7 @@ check() # FOLDER ALLOWED: an extended expression for the beginning of the name
 
 # A room may see itself, what the line names, and nothing else of ours. A folder with rooms is checked as a whole, too.
 low='eo_config\.h|evenodd/(common|status|log)\.h|base/'
-device="$low|streams/(device|bf16|gate|sum_order)\.h"
+device="$low|streams/(device|bf16|float8|gate|sum_order)\.h"
 planner="$low|buffers/|streams/device\.h|evenodd/"
 check include             'evenodd/'
 check base                "$low"

@@ -10,6 +10,7 @@
 enum { THREADS = 256, TILE = 4 * THREADS };
 
 cudaError_t eo_cuda_kernels_load(void) { return cudaSuccess; }
+cudaError_t eo_cuda_float8_load(void) { return cudaSuccess; }
 cudaError_t eo_cuda_sum_load(void) { return cudaSuccess; }
 
 static cudaError_t by_elements(cudaStream_t stream, const char *group, const char *kernel, uint64_t count, uint64_t read,
@@ -106,6 +107,57 @@ cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, c
     return launch_note(stream, (struct launch){
         .group = "AdamW", .kernel = "adamw_kernel", .read = 16 * count, .written = 12 * count, .must = 28 * count,
         .blocks = blocks, .threads = THREADS, .round_trips = 1});
+}
+
+enum { OCTETS = 8 * THREADS };
+
+/* Of the runs in float8, or of those in bf16. */
+static uint64_t run_elements(const struct eo_float8_run *runs, uint32_t run_count, bool is_float8)
+{
+    uint64_t count = 0;
+    for (uint32_t r = 0; r < run_count; r++)
+        count += is_float8 == (runs[r].scale != NULL) ? runs[r].count : 0;
+    return count;
+}
+
+static uint64_t run_blocks(const struct eo_float8_run *runs, uint32_t run_count)
+{
+    uint64_t blocks = 0;
+    for (uint32_t r = 0; r < run_count; r++)
+        blocks += launch_div_up(runs[r].count, OCTETS);
+    return blocks;
+}
+
+/* A block a part of a run finds its largest weight; a warp a run makes the scale; then the weights are read again. */
+cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t run_count, uint32_t *parts, cudaStream_t stream)
+{
+    const uint64_t narrow = run_elements(runs, run_count, true), wide = run_elements(runs, run_count, false);
+    const uint64_t part_bytes = (uint64_t)run_count * EO_CUDA_FLOAT8_PARTS * sizeof(uint32_t);
+    uint64_t scale_bytes = 0;
+    (void)parts;
+    for (uint32_t r = 0; r < run_count; r++)
+        scale_bytes += runs[r].scale ? sizeof(float) : 0;
+    launch_note(stream, (struct launch){
+        .group = "float8", .kernel = "largest_kernel", .read = 2 * narrow, .written = part_bytes, .must = 0,
+        .blocks = run_count * EO_CUDA_FLOAT8_PARTS, .threads = THREADS, .barriers = 1,
+        .round_trips = (double)launch_div_up(narrow, (uint64_t)run_count * EO_CUDA_FLOAT8_PARTS * OCTETS)});
+    launch_note(stream, (struct launch){
+        .group = "float8", .kernel = "scale_kernel", .read = part_bytes, .written = scale_bytes, .must = 0,
+        .blocks = run_count, .threads = 32, .round_trips = 2});
+    return launch_note(stream, (struct launch){
+        .group = "float8", .kernel = "narrow_kernel", .read = 2 * narrow + 2 * wide + scale_bytes, .written = narrow + 2 * wide,
+        .must = 3 * narrow + 4 * wide, .blocks = run_blocks(runs, run_count), .threads = THREADS, .round_trips = 2});
+}
+
+cudaError_t eo_cuda_widen(const struct eo_float8_run *runs, uint32_t run_count, cudaStream_t stream)
+{
+    const uint64_t narrow = run_elements(runs, run_count, true), wide = run_elements(runs, run_count, false);
+    uint64_t scale_bytes = 0;
+    for (uint32_t r = 0; r < run_count; r++)
+        scale_bytes += runs[r].scale ? sizeof(float) : 0;
+    return launch_note(stream, (struct launch){
+        .group = "float8", .kernel = "widen_kernel", .read = narrow + 2 * wide + scale_bytes, .written = 2 * narrow + 2 * wide,
+        .must = 3 * narrow + 4 * wide, .blocks = run_blocks(runs, run_count), .threads = THREADS, .round_trips = 2});
 }
 
 static cudaError_t sum_units(cudaStream_t stream, const char *kernel, uint64_t bytes, uint32_t in_count, uint64_t units)

@@ -231,10 +231,24 @@ static void update(uint64_t count, bool split)
     compare("AdamW", false);
 }
 
+static void float8(uint64_t count)
+{
+    uint16_t *wide = tensor(count * 2), *vector = tensor(96 * 2), *other = tensor(count * 2);
+    uint8_t *wire = tensor(2 * count + 96 * 2);
+    float *scales = tensor(2 * sizeof(float));
+    uint32_t *parts = tensor(3 * EO_CUDA_FLOAT8_PARTS * sizeof(uint32_t));
+    const struct eo_float8_run three[] = {{wide, wire, &scales[0], count}, {vector, wire + count, NULL, 96},
+                                          {other, wire + count + 96 * 2, &scales[1], count}};
+    BOTH(narrow, three, 3, parts);
+    BOTH(widen, three, 3);
+    compare("float8", false);
+}
+
 int main(void)
 {
     if (eo_cuda_load_elementwise() || eo_cuda_load_embeddings() || eo_cuda_load_head_norms() || eo_cuda_load_losses() ||
-        eo_cuda_load_norms() || eo_cuda_load_softmax() || eo_cuda_kernels_load() || eo_cuda_sum_load())
+        eo_cuda_load_norms() || eo_cuda_load_softmax() || eo_cuda_kernels_load() ||
+        eo_cuda_float8_load() || eo_cuda_sum_load())
         abort();
     kernel_on_traffic = count_traffic;
     for (int d = 0; d < 2; d++) {
@@ -255,5 +269,8 @@ int main(void)
     update(20000, true);
     update(1003, false);
     tap_case("sums of gradients and AdamW");
+    float8(64 * 2048);
+    float8(1008);
+    tap_case("weights to float8 and back");
     return tap_end();
 }

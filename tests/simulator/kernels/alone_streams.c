@@ -98,6 +98,21 @@ static void cast_bf16(struct eo_device *device, uint32_t queue, uint16_t *to, co
     must(eo_cuda_cast_bf16(to, from, count, NULL));
 }
 
+static void narrow(struct eo_device *device, const struct eo_float8_run *runs, uint32_t count)
+{
+    (void)device;
+    for (uint32_t done = 0; done < count; done += EO_CUDA_FLOAT8_RUNS)
+        must(eo_cuda_narrow(runs + done, count - done < EO_CUDA_FLOAT8_RUNS ? count - done : EO_CUDA_FLOAT8_RUNS,
+                            (uint32_t *)chunks, NULL));
+}
+
+static void widen(struct eo_device *device, const struct eo_float8_run *runs, uint32_t count)
+{
+    (void)device;
+    for (uint32_t done = 0; done < count; done += EO_CUDA_FLOAT8_RUNS)
+        must(eo_cuda_widen(runs + done, count - done < EO_CUDA_FLOAT8_RUNS ? count - done : EO_CUDA_FLOAT8_RUNS, NULL));
+}
+
 static void accumulate(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite, uint64_t count)
 {
     (void)device;
@@ -146,6 +161,8 @@ static const struct eo_device_ops ops = {
     .zero = zero,
     .fill = fill,
     .cast_bf16 = cast_bf16,
+    .narrow = narrow,
+    .widen = widen,
     .accumulate = accumulate,
     .sum_squares = sum_squares,
     .accumulate_sum_squares = accumulate_sum_squares,
@@ -197,7 +214,7 @@ int main(void)
 {
     struct eo_device device = {.ops = &ops};
     struct test_bed bed = {.device = &device, .memory = memory};
-    if (eo_cuda_kernels_load() || eo_cuda_sum_load())
+    if (eo_cuda_kernels_load() || eo_cuda_float8_load() || eo_cuda_sum_load())
         abort();
     test_bed_reset(&bed);
     test_device_kernels(&bed);

@@ -19,7 +19,7 @@ from compile import compile_for_host
 
 # A file's kernels are also in what includes it.
 FILES = {
-    "streams/cuda/kernels.cu": [], "streams/cuda/collective_kernels.cu": [],
+    "streams/cuda/kernels.cu": [], "streams/cuda/float8.cu": [], "streams/cuda/collective_kernels.cu": [],
     "layers/cuda/elementwise.cu": [], "layers/cuda/embeddings.cu": [], "layers/cuda/head_norms.cu": [],
     "layers/cuda/losses.cu": [], "layers/cuda/norms.cu": [], "layers/cuda/softmax.cu": [],
     "layers/cuda/lanes.cuh": ["layers/cuda/norms.cu", "layers/cuda/softmax.cu"],
@@ -32,6 +32,7 @@ REDUNDANT = {
     ("streams/cuda/kernels.cu", "if (i >= count)", 1): "saves work: loads give zeros there, and stores write nothing",
     ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 1): "saves work: other warps' sums go nowhere",
     ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 2): "saves work: only thread 0 writes",
+    ("streams/cuda/float8.cu", "if (threadIdx.x < 32)", 1): "saves work: only thread 0 writes",
 }
 
 LIMIT = r"\b(?:count|width|rows|pairs|keys)\b"

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Weights to float8 for a gather, and back, with the bits of streams/float8.h. Eight elements a thread: 16 bytes of bf16, 8 of
+ * float8. The largest weight of a run is that of its parts, each a block's, so no atomics are needed.
+ */
+#include "streams/cuda/kernels.h"
+
+#include "streams/cuda/elements.cuh"
+
+enum { THREADS = 256, OCTET = 8, TILE = THREADS * OCTET, WARPS = THREADS / 32, NOT_A_NUMBER = 0x7f, SCALE_MIN = -100 };
+
+struct float8_runs {
+    eo_float8_run at[EO_CUDA_FLOAT8_RUNS];
+    uint32_t first_block[EO_CUDA_FLOAT8_RUNS + 1];
+    uint32_t count;
+};
+
+static_assert(sizeof(float8_runs) <= 4000, "the arguments of a kernel are limited to 4 KiB");
+
+struct alignas(16) octet {
+    uint16_t x[OCTET];
+};
+struct alignas(8) octet_narrow {
+    uint8_t x[OCTET];
+};
+
+/* --- float8 ------------------------------------------------------------------------------------------------------- */
+
+__device__ static uint8_t narrowed(uint16_t weight, float inverse)
+{
+    const uint32_t value = __float_as_uint(bf16_to_float(weight) * inverse), sign = value >> 24 & 0x80;
+    const uint32_t all = value & 0x7fffffffu, bits = all > 0x43e00000u ? 0x43e00000u : all;
+    if (all >= 0x7f800000u)
+        return (uint8_t)(sign | NOT_A_NUMBER);
+    if (bits < 0x3c800000u)
+        return (uint8_t)(sign | (__float_as_uint(__fadd_rn(__uint_as_float(bits), 16384.0f)) - 0x46800000u));
+    return (uint8_t)(sign | (((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120u << 3)));
+}
+
+__device__ static uint16_t widened(uint8_t value, float scale)
+{
+    const uint32_t sign = (value & 0x80u) << 8, all = value & 0x7fu;
+    if (all == NOT_A_NUMBER)
+        return (uint16_t)(sign | 0x7fc0u);
+    const float below = __fadd_rn(__uint_as_float((all << 20) + (121u << 23)), -0.015625f);
+    const float magnitude = all < 8 ? below : __uint_as_float((all << 20) + (120u << 23));
+    return (uint16_t)(sign | __float_as_uint(magnitude * scale) >> 16);
+}
+
+/* --- eight elements ----------------------------------------------------------------------------------------------- */
+
+/* Elements i ... i + 7, zero from `count` on. */
+template <typename Octet, typename T> __device__ static Octet load(const T *from, uint64_t i, uint64_t count)
+{
+    if (i + OCTET <= count && (uintptr_t)(from + i) % sizeof(Octet) == 0)
+        return *(const Octet *)(from + i);
+    Octet o = {};
+    for (int k = 0; k < OCTET; k++)
+        if (i + k < count)
+            o.x[k] = from[i + k];
+    return o;
+}
+
+template <typename Octet, typename T> __device__ static void store(T *to, uint64_t i, uint64_t count, const Octet &o)
+{
+    if (i + OCTET <= count && (uintptr_t)(to + i) % sizeof(Octet) == 0) {
+        *(Octet *)(to + i) = o;
+        return;
+    }
+    for (int k = 0; k < OCTET; k++)
+        if (i + k < count)
+            to[i + k] = o.x[k];
+}
+
+__device__ static uint32_t find_run(const float8_runs &runs)
+{
+    uint32_t r = 0;
+    while (r + 1 < runs.count && blockIdx.x >= runs.first_block[r + 1])
+        r++;
+    return r;
+}
+
+__device__ static uint32_t largest_of_warp(uint32_t largest)
+{
+    for (int width = 16; width > 0; width /= 2) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, largest, width);
+        largest = other > largest ? other : largest;
+    }
+    return largest;
+}
+
+/* --- kernels ------------------------------------------------------------------------------------------------------ */
+
+/* A block a part: the bits of its largest absolute value. */
+__global__ static void largest_kernel(uint32_t *parts, const float8_runs runs)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    const eo_float8_run &run = runs.at[blockIdx.x / EO_CUDA_FLOAT8_PARTS];
+    const uint64_t part = blockIdx.x % EO_CUDA_FLOAT8_PARTS, count = run.scale ? run.count : 0;
+    uint32_t largest = 0;
+    for (uint64_t i = (part * THREADS + threadIdx.x) * OCTET; i < count; i += (uint64_t)EO_CUDA_FLOAT8_PARTS * TILE) {
+        const octet o = load<octet>((const uint16_t *)run.wide, i, count);
+        for (int k = 0; k < OCTET; k++) {
+            const uint32_t value = o.x[k] & 0x7fffu;
+            largest = value > largest ? value : largest;
+        }
+    }
+    largest = largest_of_warp(largest);
+    if (threadIdx.x % 32 == 0)
+        of_warp[threadIdx.x / 32] = largest;
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        largest = largest_of_warp(threadIdx.x < WARPS ? of_warp[threadIdx.x] : 0);
+        if (threadIdx.x == 0)
+            parts[blockIdx.x] = largest;
+    }
+}
+
+/* A warp a run. */
+__global__ static void scale_kernel(const uint32_t *parts, const float8_runs runs)
+{
+    uint32_t largest = 0;
+    for (uint32_t i = threadIdx.x; i < EO_CUDA_FLOAT8_PARTS; i += 32) {
+        const uint32_t other = parts[blockIdx.x * EO_CUDA_FLOAT8_PARTS + i];
+        largest = other > largest ? other : largest;
+    }
+    largest = largest_of_warp(largest);
+    const int exact = (int)(largest >> 7) - 127 - 8 + ((largest & 0x7f) > 0x60);
+    const int exponent = exact < SCALE_MIN ? SCALE_MIN : exact;
+    if (threadIdx.x == 0 && runs.at[blockIdx.x].scale)
+        *runs.at[blockIdx.x].scale = __uint_as_float((uint32_t)(exponent + 127) << 23);
+}
+
+__global__ static void narrow_kernel(const float8_runs runs)
+{
+    const uint32_t r = find_run(runs);
+    const eo_float8_run &run = runs.at[r];
+    const uint64_t i = ((uint64_t)(blockIdx.x - runs.first_block[r]) * THREADS + threadIdx.x) * OCTET;
+    const octet o = load<octet>((const uint16_t *)run.wide, i, run.count);
+    if (!run.scale) {
+        store((uint16_t *)run.narrow, i, run.count, o);
+        return;
+    }
+    const float inverse = __uint_as_float((254u << 23) - __float_as_uint(*run.scale));
+    octet_narrow n;
+    for (int k = 0; k < OCTET; k++)
+        n.x[k] = narrowed(o.x[k], inverse);
+    store((uint8_t *)run.narrow, i, run.count, n);
+}
+
+__global__ static void widen_kernel(const float8_runs runs)
+{
+    const uint32_t r = find_run(runs);
+    const eo_float8_run &run = runs.at[r];
+    const uint64_t i = ((uint64_t)(blockIdx.x - runs.first_block[r]) * THREADS + threadIdx.x) * OCTET;
+    if (!run.scale) {
+        store(run.wide, i, run.count, load<octet>((const uint16_t *)run.narrow, i, run.count));
+        return;
+    }
+    const octet_narrow n = load<octet_narrow>((const uint8_t *)run.narrow, i, run.count);
+    const float scale = *run.scale;
+    octet o;
+    for (int k = 0; k < OCTET; k++)
+        o.x[k] = widened(n.x[k], scale);
+    store(run.wide, i, run.count, o);
+}
+
+/* --- launches ----------------------------------------------------------------------------------------------------- */
+
+extern "C" cudaError_t eo_cuda_float8_load(void)
+{
+    return load_kernels(largest_kernel, scale_kernel, narrow_kernel, widen_kernel);
+}
+
+/* Those with elements, and where their blocks begin. */
+static float8_runs take_runs(const struct eo_float8_run *runs, uint32_t run_count)
+{
+    float8_runs all = {};
+    for (uint32_t r = 0; r < run_count; r++) {
+        if (runs[r].count == 0)
+            continue;
+        all.at[all.count++] = runs[r];
+        all.first_block[all.count] = all.first_block[all.count - 1] + (uint32_t)((runs[r].count + TILE - 1) / TILE);
+    }
+    return all;
+}
+
+extern "C" cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t run_count, uint32_t *parts,
+                                      cudaStream_t stream)
+{
+    if (run_count > EO_CUDA_FLOAT8_RUNS)
+        return cudaErrorInvalidValue;
+    const float8_runs all = take_runs(runs, run_count);
+    if (all.count == 0)
+        return cudaSuccess;
+    largest_kernel<<<all.count * EO_CUDA_FLOAT8_PARTS, THREADS, 0, stream>>>(parts, all);
+    scale_kernel<<<all.count, 32, 0, stream>>>(parts, all);
+    narrow_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_widen(const struct eo_float8_run *runs, uint32_t run_count, cudaStream_t stream)
+{
+    if (run_count > EO_CUDA_FLOAT8_RUNS)
+        return cudaErrorInvalidValue;
+    const float8_runs all = take_runs(runs, run_count);
+    if (all.count == 0)
+        return cudaSuccess;
+    widen_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all);
+    return cudaGetLastError();
+}
