@@ -25,6 +25,12 @@ static eo_status out_of_order(struct eo_runtime *rt, const char *call, uint32_t 
             return out_of_order(rt, call, position);                                                                  \
     } while (0)
 
+static eo_status begin_anew(struct eo_runtime *rt)
+{
+    EO_TRY(eo_float8_refresh(rt));
+    return eo_runtime_order_queues(rt);
+}
+
 eo_status eo_step_begin(eo_runtime *rt)
 {
     TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_step_begin", EO_NONE);
@@ -33,7 +39,7 @@ eo_status eo_step_begin(eo_runtime *rt)
     if (rt->graph.record_next)
         EO_TRY(eo_graph_begin(rt));
     else if (rt->steps.restart)
-        EO_TRY(eo_runtime_order_queues(rt)); /* after weights that were filled, or a graph */
+        EO_TRY(begin_anew(rt)); /* after weights that were filled, or a graph */
     rt->steps.begin_ns = eo_now_ns();
     if (!rt->graph.recording)
         eo_runtime_begin_entries(&rt->timeline);
@@ -109,8 +115,8 @@ eo_status eo_evaluation_begin(eo_runtime *rt)
     TRY_ORDER(rt->cursor.phase == PHASE_IDLE, "eo_evaluation_begin", EO_NONE);
     EO_TRY(eo_runtime_leave_schedule(rt));
     eo_cursor_start(&rt->cursor, PHASE_EVALUATION);
+    EO_TRY(begin_anew(rt));
     rt->comms.quiet = false;
-    EO_TRY(eo_runtime_order_queues(rt));
     return rt->mode->evaluation_begin ? rt->mode->evaluation_begin(rt) : EO_OK;
 }
 

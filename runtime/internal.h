@@ -7,6 +7,7 @@
  *     static_mode.c, dynamic/                      the plan's list in planned memory; FSDP2's behaviour, the baseline
  *     step_graph.c, weights.c, views.c             recorded steps; weights outside the schedule; what the trainer is handed
  *     update.c, timeline.c, waits.c                norm, clip, optimizer; entries of operations; waits and their cost
+ *     float8.c                                     parts for gathers in float8
  *     host_memory.c, communicators.c, graph_times.c, offload.c
  *     errors.c, cursor.c
  */
@@ -34,6 +35,7 @@ struct layer_shard {
     float *weights; /* fp32, or NULL where they are split: */
     uint16_t *high; /* bf16, what is gathered */
     int16_t *low;   /* NULL for frozen layers */
+    void *narrow;   /* the part as float8 gathers send it; NULL where they do not */
     float *gradient;
     float *state[EO_STATES_MAX];
     double *norm; /* sum of squares of the gradient shard */
@@ -69,6 +71,12 @@ struct runtime_views {
     struct position_views *positions;
     void **pointers; /* of all positions */
     void **buffers;  /* the trainer's, by index; NULL: not live (dynamic mode) */
+};
+
+struct runtime_float8 {
+    struct plan_float8_run *room; /* of one rank's part of a layer */
+    struct eo_float8_run *runs;   /* of all ranks' */
+    bool stale; /* weights were changed outside of steps, the parts to be sent were not */
 };
 
 struct runtime_comms {
@@ -175,6 +183,8 @@ struct mode_ops {
     eo_status (*gradients_begin)(struct eo_runtime *rt, uint32_t position);
     eo_status (*backward_end)(struct eo_runtime *rt, uint32_t position);
     eo_status (*step_end)(struct eo_runtime *rt);
+    /* Makes a layer's part for float8 gathers anew, on the compute queue; called for layers that have one. */
+    eo_status (*narrow)(struct eo_runtime *rt, uint32_t layer);
     eo_status (*evaluation_begin)(struct eo_runtime *rt); /* may be NULL */
     eo_status (*evaluation_end)(struct eo_runtime *rt);
     /* Runs every collective once, before the first step; may be NULL. */
@@ -208,6 +218,7 @@ struct eo_runtime {
     struct runtime_update update;
     struct runtime_views views;
     struct runtime_host host;
+    struct runtime_float8 float8;
 
     struct runtime_comms comms;
     struct runtime_queues queues;
@@ -320,6 +331,14 @@ void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *operatio
 /* Between steps: the layer's arrays are in memory until another layer is taken. `writes`: the caller changes them. */
 EO_NODISCARD eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes);
 EO_NODISCARD eo_status eo_offload_settle(struct eo_runtime *rt); /* what was taken goes back: before a step */
+
+/* float8.c */
+eo_status eo_float8_init(struct eo_runtime *rt);
+void eo_float8_fini(struct runtime_float8 *float8);
+/* A rank's part of a layer, from bf16 to what is sent; what was gathered of a layer, to bf16 weights by parameter. */
+void eo_float8_narrow_shard(struct eo_runtime *rt, uint32_t layer, uint16_t *wide, void *narrow);
+void eo_float8_widen_layer(struct eo_runtime *rt, uint32_t layer, void *gathered, void *const *weights);
+eo_status eo_float8_refresh(struct eo_runtime *rt); /* before a list that gathers; no peer reads this rank's parts */
 
 /* step_graph.c */
 eo_status eo_graph_begin(struct eo_runtime *rt);

@@ -155,6 +155,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     EO_TRY(eo_graph_times_create(&rt->graph.times, params));
     EO_TRY(rt->mode->init(rt));
     EO_TRY(eo_update_init(rt));
+    EO_TRY(eo_float8_init(rt));
     eo_runtime_log_outside(rt, NULL); /* that was the plan's */
     EO_TRY(compare_plans(rt));
     if (rt->mode->warm_up && rt->world->ops->warms_up)
@@ -217,6 +218,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
     free(rt->update.ranges);
     free(rt->update.adamw);
     free(rt->update.partials);
+    eo_float8_fini(&rt->float8);
     free(rt->waits.records);
     eo_views_fini(&rt->views);
     eo_cursor_fini(&rt->cursor);

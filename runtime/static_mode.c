@@ -62,6 +62,8 @@ static void set_pointers(struct eo_runtime *rt)
     struct static_state *state = state_of(rt);
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         const struct plan_layer *layer = &plan->layers[l];
+        if (layer->float8_gather)
+            rt->shards.layers[l].narrow = state->rows[layer->narrow_row];
         if (rt->shards.split)
             rt->shards.layers[l].high = state->rows[layer->shard_row];
         else
@@ -250,10 +252,12 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     eo_runtime_range_begin(rt, entry->name);
     rt->stats.collective_count++;
     if (o->kind == EO_OP_ALL_GATHER) {
-        const uint64_t bytes = layer->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
+        const uint64_t bytes = layer->float8_gather ? layer->narrow_bytes
+                                                    : layer->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
         rt->stats.collective_bytes += bytes * plan->params.shard_group;
-        status = comm->all_gather(rt->comms.gather, state->rows[plan->positions[o->position].gather_row],
-                                  state->rows[layer->shard_row], bytes, entry->name, &entry->span);
+        status = comm->all_gather(rt->comms.gather, state->rows[plan->positions[o->position].narrow_row],
+                                  state->rows[layer->float8_gather ? layer->narrow_row : layer->shard_row], bytes, entry->name,
+                                  &entry->span);
     } else if (o->fence) {
         status = comm->all_gather(rt->comms.world, state->rows[plan->fenced_row], state->rows[plan->fence_row],
                                   plan->rows[plan->fence_row].bytes, entry->name, &entry->span);
@@ -306,6 +310,12 @@ static void accumulate(struct eo_runtime *rt, const struct eo_operation *o)
         ops->accumulate(rt->device, shard->gradient, own_slice(rt, o), dtype, o->first_gradient, layer->layout.shard_count);
 }
 
+static eo_status static_narrow(struct eo_runtime *rt, uint32_t l)
+{
+    eo_float8_narrow_shard(rt, l, rt->shards.layers[l].high, rt->shards.layers[l].narrow);
+    return EO_OK;
+}
+
 static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
 {
     struct static_state *state = state_of(rt);
@@ -323,6 +333,11 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
         eo_update_norm_local(rt);
     } else if (o->kind == EO_OP_NORM_SUM) {
         EO_TRY(eo_update_norm_sum(rt));
+    } else if (o->kind == EO_OP_NARROW) {
+        EO_TRY(static_narrow(rt, o->layer));
+    } else if (o->kind == EO_OP_WIDEN) {
+        eo_float8_widen_layer(rt, o->layer, state->rows[rt->plan->positions[o->position].narrow_row],
+                              rt->views.positions[o->position].weights);
     } else {
         eo_update_layer(rt, o->layer);
     }
@@ -546,6 +561,7 @@ const struct mode_ops eo_static_mode = {
     .gradients_begin = static_gradients_begin,
     .backward_end = end_pass,
     .step_end = static_step_end,
+    .narrow = static_narrow,
     .evaluation_begin = static_evaluation_begin,
     .evaluation_end = static_step_end,
     .warm_up = static_warm_up,

@@ -81,6 +81,7 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     const struct own_part part = find_own_part(rt->plan, rt->shards.rank, p);
     const struct layer_shard *shard = &rt->shards.layers[p->layer];
     struct rounded rounded = {produce, user};
+    rt->float8.stale = true;
     if (part.count == 0)
         return EO_OK;
     if (rt->shards.split)
@@ -101,6 +102,7 @@ static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct
         .element_count = parameter->element_count,
         .no_weight_decay = parameter->no_weight_decay,
         .frozen = plan->layers[parameter->layer].frozen,
+        .float8_gather = parameter->float8_gather,
     };
     memcpy(info.dims, parameter->dims, sizeof(info.dims));
     return info;

@@ -49,16 +49,20 @@ EO_EXPORT const char *eo_version(void);
 typedef enum eo_dtype {
     EO_DTYPE_FP32 = 0,
     EO_DTYPE_BF16 = 1,
+    EO_DTYPE_FLOAT8 = 2, /* e4m3 with scales: of gathers alone (eo_plan_params.float8_gather) */
 } eo_dtype;
 
 static inline uint64_t eo_dtype_bytes(eo_dtype dtype)
 {
-    return dtype == EO_DTYPE_BF16 ? 2 : 4;
+    return dtype == EO_DTYPE_FLOAT8 ? 1 : dtype == EO_DTYPE_BF16 ? 2 : 4;
 }
 
 static inline const char *eo_dtype_name(eo_dtype dtype)
 {
-    return dtype == EO_DTYPE_FP32 ? "fp32" : dtype == EO_DTYPE_BF16 ? "bf16" : "unknown";
+    return dtype == EO_DTYPE_FP32     ? "fp32"
+           : dtype == EO_DTYPE_BF16   ? "bf16"
+           : dtype == EO_DTYPE_FLOAT8 ? "float8"
+                                      : "unknown";
 }
 
 #endif

@@ -47,6 +47,8 @@ typedef struct eo_parameter_params {
     uint64_t padding;            /* [0] elements behind the parameter that kernels may read in weights: zeros; and write in
                                     gradients: zeros. No part of the model: neither counted nor handed out, and a checkpoint
                                     with other paddings is the same */
+    bool float8_gather;          /* [false] may be gathered in float8, where the plan gathers so (eo_plan_params): for
+                                    matrices of products; vectors and embeddings lose too much by it */
 } eo_parameter_params;
 #define eo_parameter_params(...) EO_PARAMS(eo_parameter_params, __VA_ARGS__)
 
@@ -143,6 +145,7 @@ typedef struct eo_parameter_info {
     uint64_t padding; /* elements behind it, of no account */
     bool no_weight_decay;
     bool frozen;
+    bool float8_gather;
 } eo_parameter_info;
 
 EO_EXPORT EO_NODISCARD eo_status eo_model_parameter(const eo_model *model, uint32_t parameter,

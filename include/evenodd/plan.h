@@ -59,6 +59,11 @@ typedef struct eo_plan_params {
                                  lie on disk between their updates: the last ones in the order of updates; UINT32_MAX for
                                  all. Changes no bit */
     uint32_t offload_slots;   /* [2] buffers through which they come and go: as many layers may be in memory at a time */
+    bool float8_gather;       /* [false] all-gathers carry parameters with float8_gather in float8 (e4m3), with a scale for
+                                 each rank's part of a parameter: about half the bytes. What is gathered is widened before
+                                 its use, so weights computed with are bf16 with four significant bits; master weights stay
+                                 as they are. Needs dtype bf16 and groups of several ranks. The parts, and so the roundings,
+                                 depend on the number of ranks */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 
@@ -122,6 +127,8 @@ typedef enum eo_operation_kind {
     EO_OP_UPDATE,       /* the optimizer on one layer's shard */
     EO_OP_FETCH,        /* an offloaded layer from disk into a buffer */
     EO_OP_EVICT,        /* and back */
+    EO_OP_NARROW,       /* float8 gathers: the rank's part of a layer as it will be sent, after its update */
+    EO_OP_WIDEN,        /* float8 gathers: what was gathered to bf16, before the pass that uses it */
     EO_OP_KIND_COUNT,
 } eo_operation_kind;
 
@@ -140,7 +147,7 @@ typedef struct eo_plan_operation {
     uint32_t layer;        /* UINT32_MAX where there is none */
     uint32_t micro_batch;
     uint64_t bytes;        /* of a collective: the full buffer, all shards; of a fetch or eviction: what is read or written */
-    eo_dtype dtype;        /* of a gather or reduction: what it carries */
+    eo_dtype dtype;        /* of a gather or reduction: what it carries; float8: with scales, and vectors in bf16 */
     char name[EO_NAME_MAX * 2];
     uint32_t wait_count;   /* one a stream at most */
     uint32_t waits[EO_STREAM_COUNT];          /* operations of the list */

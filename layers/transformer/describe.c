@@ -81,7 +81,16 @@ static eo_status add_vector(eo_transformer *t, uint32_t layer, const char *name,
 
 static eo_status add_matrix(eo_transformer *t, uint32_t layer, const char *name, uint32_t out, uint32_t in)
 {
-    const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 2, .dims = {out, in}};
+    const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 2, .dims = {out, in},
+                                        .float8_gather = true};
+    return eo_model_add_parameter(t->model, &params, NULL);
+}
+
+/* Looked up, not multiplied with: not for float8. */
+static eo_status add_places(eo_transformer *t, uint32_t layer, const char *name)
+{
+    const eo_transformer_config *c = &t->params.config;
+    const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 2, .dims = {c->context, c->width}};
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 
@@ -132,7 +141,7 @@ static eo_status describe_embedding(eo_transformer *t, uint32_t *layer)
     EO_TRY(eo_model_add_layer(t->model, &(eo_layer_params){.name = "embedding"}, layer));
     EO_TRY(add_words(t, *layer, gpt2 ? "wte.weight" : "model.embed_tokens.weight", c->tied_head));
     if (gpt2)
-        EO_TRY(add_matrix(t, *layer, "wpe.weight", c->context, c->width));
+        EO_TRY(add_places(t, *layer, "wpe.weight"));
     if (c->tied_head)
         EO_TRY(add_final_norm(t, *layer));
     const uint32_t tables[] = {0, 1};

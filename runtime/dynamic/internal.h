@@ -69,6 +69,7 @@ void eo_dynamic_note_live(struct eo_runtime *rt, struct eo_timeline_entry *entry
 
 /* weights.c */
 eo_status eo_dynamic_gather(struct eo_runtime *rt, uint32_t position);
+eo_status eo_dynamic_narrow(struct eo_runtime *rt, uint32_t layer); /* its part for gathers in float8 */
 eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool backward);
 void eo_dynamic_reshard(struct eo_runtime *rt, uint32_t layer);
 eo_status eo_dynamic_give_held(struct eo_runtime *rt); /* the output of the layer before */

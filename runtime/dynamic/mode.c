@@ -71,6 +71,8 @@ static eo_status take_shards(struct eo_runtime *rt)
         const uint64_t bytes = layer->layout.shard_count * sizeof(float);
         struct layer_shard *shard = &rt->shards.layers[l];
         EO_TRY(take_zeroed(rt, bytes, plan->rows[layer->shard_row].name, (void **)&shard->weights));
+        if (layer->float8_gather)
+            EO_TRY(take_zeroed(rt, layer->narrow_bytes, plan->rows[layer->narrow_row].name, &shard->narrow));
         if (layer->frozen)
             continue;
         EO_TRY(take_zeroed(rt, sizeof(double), plan->rows[layer->norm_row].name, (void **)&shard->norm));
@@ -299,6 +301,12 @@ static eo_status dynamic_step_end(struct eo_runtime *rt)
         start(rt, entry);
         eo_update_layer(rt, l);
         end(rt, entry);
+        if (plan->layers[l].float8_gather) {
+            entry = eo_dynamic_entry(rt, EO_OP_NARROW, EO_STREAM_COMPUTE, EO_NONE, l);
+            start(rt, entry);
+            EO_TRY(eo_dynamic_narrow(rt, l));
+            end(rt, entry);
+        }
     }
     rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &state->optimizer_done);
     EO_TRY(eo_dynamic_order(rt, state->reduce_queue, &state->optimizer_done));
@@ -344,6 +352,7 @@ const struct mode_ops eo_dynamic_mode = {
     .gradients_begin = dynamic_gradients_begin,
     .backward_end = dynamic_backward_end,
     .step_end = dynamic_step_end,
+    .narrow = eo_dynamic_narrow,
     .evaluation_end = eo_dynamic_give_held,
     .layer_gather = dynamic_layer_gather,
     .layer_release = dynamic_layer_release,

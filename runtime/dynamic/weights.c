@@ -18,13 +18,32 @@ void eo_dynamic_drop_casts(struct eo_runtime *rt, uint64_t ended_gather)
     }
 }
 
-/* What a gather sends: the fp32 shard itself, or its cast. */
+static void count_cast(struct eo_runtime *rt, uint64_t bytes)
+{
+    rt->stats.cast_bytes += bytes;
+    rt->stats.copied_bytes += bytes;
+}
+
+eo_status eo_dynamic_narrow(struct eo_runtime *rt, uint32_t l)
+{
+    const struct layer_shard *shard = &rt->shards.layers[l];
+    const uint64_t count = rt->plan->layers[l].layout.shard_count;
+    void *cast;
+    EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, count * sizeof(uint16_t), "the cast of a shard", &cast));
+    rt->device->ops->cast_bf16(rt->device, EO_QUEUE_COMPUTE, cast, shard->weights, count);
+    count_cast(rt, count * (sizeof(float) + sizeof(uint16_t)));
+    eo_float8_narrow_shard(rt, l, cast, shard->narrow);
+    eo_dynamic_give(rt, EO_QUEUE_COMPUTE, &cast);
+    return EO_OK;
+}
+
+/* What a gather sends: the fp32 shard itself, its cast, or the part in float8 that was made after the update. */
 static eo_status make_input(struct eo_runtime *rt, uint32_t l, const void **out)
 {
     struct dynamic_state *state = eo_dynamic_state(rt);
     const uint64_t count = rt->plan->layers[l].layout.shard_count;
-    *out = rt->shards.layers[l].weights;
-    if (rt->plan->params.dtype == EO_DTYPE_FP32)
+    *out = rt->plan->layers[l].float8_gather ? rt->shards.layers[l].narrow : rt->shards.layers[l].weights;
+    if (rt->plan->params.dtype == EO_DTYPE_FP32 || rt->plan->layers[l].float8_gather)
         return EO_OK;
     EO_ASSERT(state->cast_count < state->cast_capacity);
     struct gather_cast *cast = &state->casts[(state->cast_first + state->cast_count) % state->cast_capacity];
@@ -32,8 +51,7 @@ static eo_status make_input(struct eo_runtime *rt, uint32_t l, const void **out)
     cast->gather = state->gather_count;
     state->cast_count++;
     rt->device->ops->cast_bf16(rt->device, EO_QUEUE_COMM, cast->memory, rt->shards.layers[l].weights, count);
-    rt->stats.cast_bytes += count * (sizeof(float) + sizeof(uint16_t));
-    rt->stats.copied_bytes += count * (sizeof(float) + sizeof(uint16_t));
+    count_cast(rt, count * (sizeof(float) + sizeof(uint16_t)));
     *out = cast->memory;
     return EO_OK;
 }
@@ -46,7 +64,8 @@ eo_status eo_dynamic_gather(struct eo_runtime *rt, uint32_t position)
     const void *input;
     if (group->output || group->unsharded)
         return EO_OK;
-    const uint64_t bytes = layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype);
+    const uint64_t bytes = layer->float8_gather ? layer->narrow_bytes
+                                                : layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype);
     group->gather = ++eo_dynamic_state(rt)->gather_count;
     EO_TRY(make_input(rt, l, &input));
     EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMM, bytes * rt->world->rank_count, "the output of an all-gather", &group->output));
@@ -89,7 +108,12 @@ eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool back
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         const uint64_t bytes = parameter->room * size;
         EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, bytes, parameter->name, &first[k]));
-        eo_dynamic_copy(rt, first[k], (const char *)group->output + parameter->offset * size, bytes);
+        if (!layer->float8_gather)
+            eo_dynamic_copy(rt, first[k], (const char *)group->output + parameter->offset * size, bytes);
+    }
+    if (layer->float8_gather) {
+        eo_float8_widen_layer(rt, l, group->output, first);
+        count_cast(rt, layer->narrow_bytes * rt->world->rank_count + layer->layout.padded_count * size);
     }
     rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &group->copied_out);
     for (uint32_t p = layer->first_position + 1; layer->use_count > 1 && p < rt->plan->position_count; p++)

@@ -30,7 +30,7 @@ struct plan_parameter {
     uint64_t element_count;
     uint64_t room; /* elements: with the trainer's padding behind it */
     uint64_t offset; /* element of the flat layer */
-    bool no_weight_decay;
+    bool no_weight_decay, float8_gather;
 };
 
 struct plan_layer {
@@ -51,6 +51,9 @@ struct plan_layer {
     uint32_t disk_row;     /* EO_NONE, or where low halves and state lie, one after the other (eo_plan_offload_offset) */
     uint32_t offload_row;  /* and the buffer that they are fetched into; they have no rows of their own then */
     uint32_t norm_row;
+    bool float8_gather;    /* what is gathered is not the shard row, but: */
+    uint32_t narrow_row;   /* the shard as it is sent, in float8; EO_NONE elsewhere */
+    uint64_t narrow_bytes; /* of one rank's part */
 };
 
 struct plan_range {
@@ -63,6 +66,7 @@ struct plan_position {
     bool forward_in_backward, backward_without_weights;
     uint32_t use;                    /* the how-manieth use of its layer in backward order, from 0 */
     uint32_t gather_row;             /* full weights; with one rank the shard itself */
+    uint32_t narrow_row;             /* where its gather lands: gather_row, or in float8, from where it is widened */
     uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
     bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */
     uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
@@ -137,6 +141,18 @@ struct host_step {
 /* Steps that may be in flight; pieces of data on their way between the host and the device, and their size. */
 enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 8, EO_STAGING_BYTES_MIN = 4 << 10, EO_STAGING_BYTES_MAX = 64 << 10 };
 
+/* What a rank of a group sends of one parameter (runtime/plan/float8.c). */
+struct plan_float8_run {
+    uint32_t parameter;       /* of the layer */
+    uint32_t scale;           /* index of its scale; EO_NONE: bf16 */
+    uint64_t from, at, count; /* elements: the first one of the parameter and of the shard */
+    uint64_t narrow_bytes;    /* before it in what the rank sends */
+};
+
+/* Writes the runs of a rank's part, at most one a parameter (NULL: just counts them); gives the bytes they take. */
+uint64_t eo_plan_float8_runs(const struct eo_plan *plan, uint32_t layer, uint32_t rank, struct plan_float8_run *out,
+                             uint32_t *out_count);
+
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 
 enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN };
@@ -157,6 +173,7 @@ bool eo_evaluation_turns(const struct eo_plan *plan);
 
 /* Each makes its tables in `plan`; EO_ERR_INVALID is logged. */
 EO_NODISCARD eo_status eo_plan_take_strategy(struct eo_plan *plan);
+EO_NODISCARD eo_status eo_plan_take_float8(struct eo_plan *plan); /* of layers, once their parameters have places */
 EO_NODISCARD eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model);
 EO_NODISCARD eo_status eo_plan_make_lists(struct eo_plan *plan);
 EO_NODISCARD eo_status eo_plan_make_memory(struct eo_plan *plan);

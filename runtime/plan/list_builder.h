@@ -12,6 +12,7 @@
 enum subject_kind {
     SUBJECT_WEIGHTS,
     SUBJECT_LOW_WEIGHTS,
+    SUBJECT_NARROW_WEIGHTS, /* as a float8 gather sends them */
     SUBJECT_GRADIENT,       /* in the sum row: contributions of this rank or group */
     SUBJECT_FINAL_GRADIENT, /* in the gradient row, where that is not yet the whole world's sum */
     SUBJECT_LOCAL_GRADIENT, /* by position: before the reduction */
@@ -37,7 +38,8 @@ static inline uint32_t eo_subject(uint32_t kind, uint32_t index)
 struct list_pass {
     bool backward;
     bool reads_weights;
-    bool resident; /* its weights are still there */
+    bool resident; /* its weights are still there: no gather */
+    bool widens;   /* float8: from what was gathered, now or before */
     uint32_t position, micro_batch;
     int64_t gather_after; /* the pass after which its gather stands; < 0: before the first pass */
 };
@@ -104,6 +106,7 @@ void eo_list_operation_end(struct list_builder *b);
 /* runtime/plan/list_operations.c */
 void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass);
 void eo_list_add_gathers(struct list_builder *b, int64_t pass); /* that stand after this pass, or before */
+void eo_list_add_widening(struct list_builder *b, const struct list_pass *pass, uint32_t fold); /* if it widens */
 /* The reduction of a pass's gradients, and what is to be done with the result, and when. */
 void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index);
 /* What is due before a pass. A gradient that gets its last contribution here, and has replicas, goes to them now, and

@@ -66,11 +66,23 @@ static void add_gather(struct list_builder *b, const struct list_pass *pass, int
     const struct plan_position *position = &b->plan->positions[pass->position];
     const struct plan_layer *layer = &b->plan->layers[position->layer];
     const enum eo_version_kind kind = eo_weights_version(layer);
-    const uint32_t what = eo_subject(SUBJECT_WEIGHTS, position->layer);
+    const uint32_t what = eo_subject(layer->float8_gather ? SUBJECT_NARROW_WEIGHTS : SUBJECT_WEIGHTS, position->layer);
     const int32_t offset = layer->frozen ? 0 : version_offset;
     eo_list_operation(b, EO_OP_ALL_GATHER, EO_STREAM_COMM, pass->position, position->layer, pass->micro_batch, 0);
-    eo_list_access(b, layer->shard_row, EO_READ, what, kind, offset, 1);
-    eo_list_access(b, position->gather_row, EO_WRITE, what, kind, offset, 1);
+    eo_list_access(b, layer->float8_gather ? layer->narrow_row : layer->shard_row, EO_READ, what, kind, offset, 1);
+    eo_list_access(b, position->narrow_row, EO_WRITE, what, kind, offset, 1);
+    eo_list_operation_end(b);
+}
+
+void eo_list_add_widening(struct list_builder *b, const struct list_pass *pass, uint32_t fold)
+{
+    const struct plan_position *position = &b->plan->positions[pass->position];
+    const enum eo_version_kind kind = eo_weights_version(&b->plan->layers[position->layer]);
+    if (!pass->widens)
+        return;
+    eo_list_operation(b, EO_OP_WIDEN, EO_STREAM_COMPUTE, pass->position, position->layer, pass->micro_batch, fold);
+    eo_list_access(b, position->narrow_row, EO_READ, eo_subject(SUBJECT_NARROW_WEIGHTS, position->layer), kind, 0, 1);
+    eo_list_access(b, position->gather_row, EO_WRITE, eo_subject(SUBJECT_WEIGHTS, position->layer), kind, 0, 1);
     eo_list_operation_end(b);
 }
 
@@ -316,6 +328,12 @@ static void add_update(struct list_builder *b, uint32_t l)
     for (uint32_t k = 0; layer->offload_row == EO_NONE && k < plan->params.optimizer_states; k++)
         eo_list_access(b, layer->state_rows[k], EO_UPDATE, eo_subject(SUBJECT_STATE + k, l), EO_VERSION_STEP, 1, 1);
     eo_list_operation_end(b);
+    if (!layer->float8_gather)
+        return;
+    eo_list_operation(b, EO_OP_NARROW, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, b->end_fold++);
+    eo_list_access(b, layer->shard_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
+    eo_list_access(b, layer->narrow_row, EO_WRITE, eo_subject(SUBJECT_NARROW_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
+    eo_list_operation_end(b);
 }
 
 /* The update, and if its layer is offloaded its way back, after which the buffer is free for a later one. */
@@ -386,7 +404,7 @@ void eo_list_add_step_end(struct list_builder *b)
         for (; gather < b->pass_count && b->passes[gather].gather_after < 0; gather++) {
             const struct list_pass *pass = &b->passes[gather];
             const struct plan_layer *layer = &plan->layers[plan->positions[pass->position].layer];
-            if (!pass->reads_weights || pass->resident || (plan->resident && layer->frozen))
+            if (!pass->reads_weights || pass->resident || (plan->resident && layer->frozen && !layer->float8_gather))
                 continue; /* weights that stay and do not change are there since the first step's list */
             if (!layer->frozen && p < plan->position_count && layer->first_position > p)
                 break;

@@ -3,7 +3,7 @@
  * The order of a step. A step is a row of passes (forward and backward uses of positions, micro-batch after
  * micro-batch); around each pass stand the collectives and the runtime's own operations:
  *
- *     [recompute] [accumulate, norm partial of what was reduced long enough ago] PASS [gathers] [reduce-scatter]
+ *     [widen] [recompute] [accumulate, norm partial of what was reduced long enough ago] PASS [gathers] [reduce-scatter]
  *
  * - A gather stands directly after the last pass that used its buffer's old content, but at most as many passes ahead
  *   of its use as there are gather buffers. The first ones of a step stand at the end of the step before, after the
@@ -23,6 +23,10 @@
  * - Whole gradients are added to their sum on the compute stream; at the last contribution the sum is reduced.
  * - With replicas the layer's gradient shard is all-reduced when it has all contributions, and taken in after that.
  *
+ * Gathers in float8 land in gather buffers, too; what a pass uses is widened before it, into a row for the whole body. A
+ * buffer may still hold what this row holds no more: then nothing is gathered, but widened again. The parts to be sent are made
+ * after the update of their layer.
+ *
  * What an operation reads and writes stands in its accesses (runtime/plan/list_operations.c); waits are derived from those
  * (runtime/plan/waits.c).
  */
@@ -31,21 +35,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Which passes find their weights, and after which pass the others' gathers stand. */
+/* What a row of gathered weights holds while the passes go by. */
+struct row_content {
+    uint32_t layer;
+    int64_t last_user; /* pass; -1: none */
+};
+
+static bool is_held(const struct eo_plan *plan, const struct row_content *content, uint32_t layer, int64_t pass)
+{
+    return content->layer == layer && (plan->resident || !plan->layers[layer].edge || content->last_user + 1 >= pass);
+}
+
+/* Which passes find their weights, and after which pass the others' gathers stand. In float8 there are two rows to find them
+ * in: widened, and as they were gathered. */
 static bool plan_gathers(struct list_builder *b)
 {
     const struct eo_plan *plan = b->plan;
-    int64_t *last_user = malloc(plan->row_count * sizeof(*last_user));
-    uint32_t *content = malloc(plan->row_count * sizeof(*content));
-    if (!last_user || !content) {
-        free(last_user);
-        free(content);
+    struct row_content *contents = malloc(plan->row_count * sizeof(*contents));
+    if (!contents)
         return false;
-    }
-    for (uint32_t r = 0; r < plan->row_count; r++) {
-        last_user[r] = -1;
-        content[r] = EO_NONE;
-    }
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        contents[r] = (struct row_content){EO_NONE, -1};
     int64_t after = -1;
     const int64_t ahead = plan->params.no_prefetch ? 1 : plan->params.gather_slots;
     for (uint32_t t = 0; t < b->pass_count; t++) {
@@ -54,26 +64,29 @@ static bool plan_gathers(struct list_builder *b)
         if (!pass->reads_weights)
             continue;
         const struct plan_position *position = &plan->positions[pass->position];
-        const uint32_t row = position->gather_row;
-        if (row == plan->layers[position->layer].shard_row) {
+        const uint32_t l = position->layer;
+        if (position->gather_row == plan->layers[l].shard_row) {
             pass->resident = true;
             continue;
         }
-        const bool stays = plan->resident || !plan->layers[position->layer].edge || last_user[row] + 1 >= (int64_t)t;
-        pass->resident = content[row] == position->layer && stays;
+        struct row_content *used = &contents[position->gather_row], *gathered = &contents[position->narrow_row];
+        const bool is_there = is_held(plan, used, l, t);
+        const bool at_once = plan->resident && used == gathered && !plan->params.no_prefetch;
+        pass->resident = is_there || is_held(plan, gathered, l, t);
+        pass->widens = !is_there && used != gathered;
         if (!pass->resident) {
-            const int64_t earliest = plan->resident && !plan->params.no_prefetch ? -1 : (int64_t)t - ahead;
+            const int64_t earliest = at_once ? -1 : (int64_t)t - ahead;
             if (earliest > after)
                 after = earliest;
-            if (last_user[row] > after)
-                after = last_user[row];
+            if (gathered->last_user > after)
+                after = gathered->last_user;
             pass->gather_after = after;
         }
-        content[row] = position->layer;
-        last_user[row] = t;
+        if (!is_there)
+            *gathered = (struct row_content){l, t};
+        *used = (struct row_content){l, t};
     }
-    free(last_user);
-    free(content);
+    free(contents);
     return true;
 }
 
@@ -128,8 +141,10 @@ static bool make_training_lists(struct list_builder *b)
             eo_list_add_gathers(b, (int64_t)t - 1);
         if (!pass->backward) {
             eo_list_take_in(b, t, eo_fold_forward(pass->position, false), false);
+            eo_list_add_widening(b, pass, eo_fold_forward(pass->position, false));
             eo_list_add_pass(b, EO_OP_FORWARD, pass);
         } else {
+            eo_list_add_widening(b, pass, eo_fold_backward(b, pass->position, FOLD_RECOMPUTE));
             eo_list_add_pass(b, EO_OP_RECOMPUTE, pass);
             eo_list_take_in(b, t, eo_fold_backward(b, pass->position, FOLD_TAKE_IN), false);
             eo_list_add_pass(b, EO_OP_BACKWARD, pass);
@@ -178,6 +193,7 @@ static bool make_forward_list(struct list_builder *b)
         const struct plan_position *position = &plan->positions[pass->position];
         if (plan->params.no_prefetch)
             eo_list_add_gathers(b, (int64_t)t - 1);
+        eo_list_add_widening(b, pass, 0);
         eo_list_operation(b, EO_OP_FORWARD, EO_STREAM_COMPUTE, pass->position, position->layer, 0, 0);
         eo_list_access(b, position->gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, position->layer),
                    eo_weights_version(&plan->layers[position->layer]), 0, 1);
@@ -221,6 +237,10 @@ static bool make_schedule_rows(struct eo_plan *plan)
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         const struct plan_layer *layer = &plan->layers[l];
         hold_from_the_start(schedule, layer->shard_row, eo_subject(SUBJECT_WEIGHTS, l));
+        if (layer->float8_gather) { /* the runtime makes it of weights that were filled or loaded */
+            hold_from_the_start(schedule, layer->narrow_row, eo_subject(SUBJECT_NARROW_WEIGHTS, l));
+            schedule->rows[layer->narrow_row].saved = false;
+        }
         if (layer->frozen)
             continue;
         if (layer->disk_row != EO_NONE) {

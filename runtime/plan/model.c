@@ -134,7 +134,8 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     if (!model || !params)
         return EO_ERR_INVALID;
     const eo_log *log = &model->log;
-    struct model_parameter parameter = {.layer = params->layer, .no_weight_decay = params->no_weight_decay};
+    struct model_parameter parameter = {.layer = params->layer, .no_weight_decay = params->no_weight_decay,
+                                        .float8_gather = params->float8_gather};
     EO_TRY(copy_name(log, parameter.name, params->name, "parameter"));
     EO_REQUIRE(log, params->layer < model->layer_count, "parameter '%s' names layer %u, but the model has %u",
                parameter.name, params->layer, model->layer_count);
@@ -286,6 +287,7 @@ eo_status eo_model_parameter(const eo_model *model, uint32_t parameter, eo_param
         .element_count = p->element_count,
         .padding = p->padding,
         .no_weight_decay = p->no_weight_decay,
+        .float8_gather = p->float8_gather,
         .frozen = model->layers[p->layer].frozen,
     };
     memcpy(out->dims, p->dims, sizeof(out->dims));

@@ -40,6 +40,8 @@ const char *eo_operation_kind_name(eo_operation_kind kind)
         [EO_OP_UPDATE] = "update",
         [EO_OP_FETCH] = "fetch",
         [EO_OP_EVICT] = "eviction",
+        [EO_OP_NARROW] = "narrow",
+        [EO_OP_WIDEN] = "widen",
     };
     return (unsigned)kind < EO_OP_KIND_COUNT ? names[kind] : "unknown";
 }

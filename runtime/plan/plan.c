@@ -41,7 +41,13 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     EO_REQUIRE(log, p->optimizer_states <= EO_STATES_MAX, "%u optimizer states; at most %d are possible",
                p->optimizer_states, EO_STATES_MAX);
     EO_REQUIRE(log, p->dtype <= EO_DTYPE_BF16 && p->reduce_dtype <= EO_DTYPE_BF16, "unknown element type");
-    return eo_plan_take_strategy(plan);
+    EO_REQUIRE(log, !p->float8_gather || p->dtype == EO_DTYPE_BF16,
+               "float8_gather needs dtype bf16, which gathered weights are widened to; dtype is %s", eo_dtype_name(p->dtype));
+    EO_TRY(eo_plan_take_strategy(plan));
+    EO_REQUIRE(log, !p->float8_gather || p->shard_group > 1,
+               "float8_gather would have no effect: strategy %s on %u rank%s gathers no weights; leave it out",
+               eo_strategy_name(p->strategy), p->rank_count, p->rank_count == 1 ? "" : "s");
+    return EO_OK;
 }
 
 /* An operation is recorded where any list has a wait for it. */
@@ -130,6 +136,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         for (uint32_t d = 0; d < parameter->dim_count; d++)
             hash = mix(hash, parameter->dims[d]);
         hash = mix(hash, parameter->no_weight_decay);
+        if (p->float8_gather)
+            hash = mix(hash, parameter->float8_gather);
     }
     for (uint32_t i = 0; i < plan->zero_count; i++)
         hash = mix(mix(hash, plan->zero_ranges[i].offset), plan->zero_ranges[i].count);
@@ -275,16 +283,19 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
         .layer = o->layer,
         .micro_batch = o->micro_batch == EO_NONE ? 0 : o->micro_batch,
     };
+    const struct plan_layer *layer = o->layer == EO_NONE ? NULL : &plan->layers[o->layer];
     if (o->kind == EO_OP_ALL_GATHER)
-        out->dtype = plan->params.dtype;
+        out->dtype = layer->float8_gather ? EO_DTYPE_FLOAT8 : plan->params.dtype;
     else if (o->kind == EO_OP_REDUCE_SCATTER && !o->whole)
         out->dtype = plan->params.reduce_dtype;
-    if (o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_REDUCE_SCATTER)
-        out->bytes = plan->layers[o->layer].layout.padded_count * eo_dtype_bytes(out->dtype);
+    if (o->kind == EO_OP_ALL_GATHER && layer->float8_gather)
+        out->bytes = layer->narrow_bytes * plan->params.shard_group;
+    else if (o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_REDUCE_SCATTER)
+        out->bytes = layer->layout.padded_count * eo_dtype_bytes(out->dtype);
     else if (o->kind == EO_OP_ALL_REDUCE)
-        out->bytes = plan->layers[o->layer].layout.shard_count * sizeof(float);
+        out->bytes = layer->layout.shard_count * sizeof(float);
     else if (o->kind == EO_OP_FETCH || o->kind == EO_OP_EVICT)
-        out->bytes = plan->rows[plan->layers[o->layer].disk_row].bytes;
+        out->bytes = plan->rows[layer->disk_row].bytes;
     else if (o->kind == EO_OP_NORM_GATHER)
         out->bytes = plan->rows[o->fence ? plan->fenced_row : plan->norm_gathered_row].bytes;
     eo_plan_operation_text(plan, o, out->name, sizeof(out->name));

@@ -21,6 +21,8 @@ static const char *const kind_words[EO_OP_KIND_COUNT] = {
     [EO_OP_UPDATE] = "optimizer update",
     [EO_OP_FETCH] = "fetch from disk",
     [EO_OP_EVICT] = "eviction to disk",
+    [EO_OP_NARROW] = "narrowing",
+    [EO_OP_WIDEN] = "widening",
 };
 
 static const char *const stream_words[EO_STREAM_COUNT] = {

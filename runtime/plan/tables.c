@@ -114,6 +114,7 @@ static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
         to->dim_count = from->dim_count;
         to->element_count = from->element_count;
         to->no_weight_decay = from->no_weight_decay;
+        to->float8_gather = from->float8_gather;
         plan->parameter_of_model[p] = index;
         counts[index] = to->room = from->element_count + from->padding;
         plan->element_count += from->element_count;
@@ -268,7 +269,7 @@ static eo_status make_shard_rows(struct eo_plan *plan)
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         struct plan_layer *layer = &plan->layers[l];
         const uint64_t count = layer->layout.shard_count;
-        layer->master_row = layer->gradient_row = layer->sum_row = layer->norm_row = EO_NONE;
+        layer->master_row = layer->gradient_row = layer->sum_row = layer->norm_row = layer->narrow_row = EO_NONE;
         if (split) {
             EO_TRY(add_row(plan, &layer->shard_row, EO_CATEGORY_COMPUTE_SHARD, EO_SPACE_GATHER, count * 2, true,
                            "weights.high.%s", layer->name));
@@ -281,6 +282,11 @@ static eo_status make_shard_rows(struct eo_plan *plan)
                            "weights.%s", layer->name));
             layer->master_row = layer->shard_row;
         }
+        /* Made once a step, and not once a gather: a conversion in place of two in each micro-batch, and no gather waits for
+         * the compute stream. */
+        if (layer->float8_gather)
+            EO_TRY(add_row(plan, &layer->narrow_row, EO_CATEGORY_COMPUTE_SHARD, EO_SPACE_GATHER, layer->narrow_bytes, true,
+                           "weights.float8.%s", layer->name));
         if (layer->frozen)
             continue;
         /* With one micro-batch a gradient lives from its reduction to its update: activations lie there before. */
@@ -304,7 +310,7 @@ static void find_direct(struct eo_plan *plan, bool alone)
         const struct plan_layer *layer = &plan->layers[position->layer];
         position->buffer_row = EO_NONE;
         if (alone)
-            position->gather_row = layer->shard_row;
+            position->gather_row = position->narrow_row = layer->shard_row;
         position->direct = alone && !layer->frozen && layer->use_count == 1 && plan->params.micro_batches == 1 &&
                            plan->params.reduce_dtype == EO_DTYPE_FP32;
         if (position->direct)
@@ -338,19 +344,43 @@ static eo_status make_resident_rows(struct eo_plan *plan)
         if (layer->first_position == p)
             EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
                            layer->layout.padded_count * bytes, true, "gather.%s", layer->name));
+        position->narrow_row = position->gather_row;
     }
+    return EO_OK;
+}
+
+/* What a gather of the layer brings; 0 where there is none, or where it lands in the weights that stay. */
+static uint64_t gathered_bytes(const struct eo_plan *plan, const struct plan_layer *layer)
+{
+    if (layer->float8_gather)
+        return layer->narrow_bytes * plan->params.shard_group;
+    return plan->params.shard_group == 1 || plan->resident ? 0
+                                                           : layer->layout.padded_count * eo_dtype_bytes(plan->params.dtype);
+}
+
+/* Of a layer whose gather lands in `narrow_row`: widened weights have a row for all of the body, one for each edge. */
+static eo_status place_gather(struct eo_plan *plan, struct plan_position *position, uint32_t narrow_row, uint32_t *body_row)
+{
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    position->narrow_row = narrow_row;
+    if (!layer->float8_gather)
+        position->gather_row = narrow_row;
+    else if (!plan->resident && layer->edge)
+        return add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                       layer->layout.padded_count * sizeof(uint16_t), false, "gather.%s.widened", position->name);
+    else if (!plan->resident)
+        position->gather_row = *body_row;
     return EO_OK;
 }
 
 /* Slots for the body, sized by the largest layer that uses each; rows of their own for edges, one a position. */
 static eo_status make_buffer_rows(struct eo_plan *plan)
 {
-    const bool alone = plan->params.shard_group == 1, gathers = !alone && !plan->resident;
+    const bool alone = plan->params.shard_group == 1;
     const uint32_t gather_slots = plan->params.gather_slots, gradient_slots = plan->params.gradient_slots;
-    const uint64_t weight_bytes = eo_dtype_bytes(plan->params.dtype);
     const uint64_t reduce_bytes = eo_dtype_bytes(plan->params.reduce_dtype);
-    uint64_t gather_count[64] = {0}, gradient_count[64] = {0};
-    uint32_t gather_row[64], gradient_row[64];
+    uint64_t gather_bytes[64] = {0}, gradient_count[64] = {0}, widened_count = 0;
+    uint32_t gather_row[64], gradient_row[64], widened_row = EO_NONE;
     uint32_t body = 0;
     find_direct(plan, alone);
     if (plan->resident)
@@ -359,17 +389,21 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
         const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
         if (layer->edge)
             continue;
-        uint64_t *g = &gather_count[body % gather_slots], *d = &gradient_count[body % gradient_slots];
-        if (gathers)
-            *g = eo_max_u64(*g, layer->layout.padded_count);
+        uint64_t *g = &gather_bytes[body % gather_slots], *d = &gradient_count[body % gradient_slots];
+        *g = eo_max_u64(*g, gathered_bytes(plan, layer));
+        if (layer->float8_gather && !plan->resident)
+            widened_count = eo_max_u64(widened_count, layer->layout.padded_count);
         if (!layer->frozen && !plan->positions[p].direct)
             *d = eo_max_u64(*d, layer->layout.padded_count);
         body++;
     }
     for (uint32_t s = 0; s < gather_slots; s++)
-        if (gather_count[s])
-            EO_TRY(add_row(plan, &gather_row[s], EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
-                           gather_count[s] * weight_bytes, false, "gather.slot%u", s));
+        if (gather_bytes[s])
+            EO_TRY(add_row(plan, &gather_row[s], EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER, gather_bytes[s], false,
+                           "gather.slot%u", s));
+    if (widened_count)
+        EO_TRY(add_row(plan, &widened_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER, widened_count * sizeof(uint16_t), false,
+                       "gather.widened"));
     for (uint32_t s = 0; s < gradient_slots; s++)
         if (gradient_count[s])
             EO_TRY(add_row(plan, &gradient_row[s], EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
@@ -379,16 +413,20 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
         struct plan_position *position = &plan->positions[p];
         const struct plan_layer *layer = &plan->layers[position->layer];
         const bool buffered = !layer->frozen && !position->direct;
+        const uint64_t bytes = gathered_bytes(plan, layer);
         if (layer->edge) {
-            if (gathers)
-                EO_TRY(add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
-                               layer->layout.padded_count * weight_bytes, false, "gather.%s", position->name));
+            uint32_t row;
+            if (bytes) {
+                EO_TRY(add_row(plan, &row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER, bytes, false, "gather.%s",
+                               position->name));
+                EO_TRY(place_gather(plan, position, row, NULL));
+            }
             if (buffered)
                 EO_TRY(add_row(plan, &position->buffer_row, EO_CATEGORY_GRADIENT_BUFFER, EO_SPACE_GRADIENT,
                                layer->layout.padded_count * reduce_bytes, false, "gradient.%s.buffer", position->name));
         } else {
-            if (gathers)
-                position->gather_row = gather_row[body % gather_slots];
+            if (bytes)
+                EO_TRY(place_gather(plan, position, gather_row[body % gather_slots], &widened_row));
             if (buffered)
                 position->buffer_row = gradient_row[body % gradient_slots];
             body++;
@@ -490,6 +528,7 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     memcpy(plan->model_name, model->name, EO_NAME_MAX);
     EO_TRY(check_model(plan, model));
     EO_TRY(make_layers(plan, model));
+    EO_TRY(eo_plan_take_float8(plan));
     find_edges(plan, model);
     EO_TRY(make_positions(plan, model));
     EO_TRY(make_updates(plan));

@@ -117,6 +117,8 @@ static void static_steps_allocate_nothing(void)
         {"GPT-2 in bf16, 2 ranks x 2 threads", {.ranks = 2, .threads = 2, .dtype = EO_DTYPE_BF16}},
         {"Llama in bf16, 2 ranks", {.family = EO_FAMILY_LLAMA, .ranks = 2, .dtype = EO_DTYPE_BF16,
                                     .reduce_dtype = EO_DTYPE_BF16}},
+        {"GPT-2 gathered in float8, 2 ranks x 2 threads", {.ranks = 2, .threads = 2, .dtype = EO_DTYPE_BF16,
+                                                           .float8_gather = true}},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         run(cases[i].name, cases[i].settings);

@@ -118,25 +118,28 @@ int main(void)
     static const eo_dtype types[][2] = {{EO_DTYPE_FP32, EO_DTYPE_FP32},
                                         {EO_DTYPE_BF16, EO_DTYPE_FP32},
                                         {EO_DTYPE_BF16, EO_DTYPE_BF16},
-                                        {EO_DTYPE_FP32, EO_DTYPE_BF16}};
+                                        {EO_DTYPE_FP32, EO_DTYPE_BF16},
+                                        {EO_DTYPE_BF16, EO_DTYPE_FP32},
+                                        {EO_DTYPE_BF16, EO_DTYPE_BF16}}; /* the last two gathered in float8 */
     device_name = getenv("EO_TEST_DEVICE");
     if (device_name && !has_device())
         return tap_skip_all("there is no device %s here", device_name);
-    for (uint32_t t = 0; t < 4; t++) {
-        for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+    for (uint32_t t = 0; t < 6; t++) {
+        const bool float8 = t >= 4;
+        for (uint32_t ranks = float8 ? 2 : 1; ranks <= 3; ranks++) {
             for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++) {
                 struct scene scene = {.model_name = models[m],
                                       .model = eo_plan_model(models[m]),
                                       .settings = {.rank_count = ranks, .micro_batches = 1 + (uint32_t)m % 3,
                                                    .dtype = types[t][0], .reduce_dtype = types[t][1],
-                                                   .log = &eo_test_log}};
+                                                   .float8_gather = float8, .log = &eo_test_log}};
                 check_numbers(&scene);
                 eo_plan_destroy(&scene.plan);
                 eo_model_destroy(&scene.model);
             }
             char name[128];
-            snprintf(name, sizeof(name), "weights in %s, reductions in %s: all modes have the bits written out",
-                     types[t][0] ? "bf16" : "fp32", types[t][1] ? "bf16" : "fp32");
+            snprintf(name, sizeof(name), "weights in %s%s, reductions in %s: all modes have the bits written out",
+                     types[t][0] ? "bf16" : "fp32", float8 ? " gathered in float8" : "", types[t][1] ? "bf16" : "fp32");
             test_report(name, ranks);
         }
     }

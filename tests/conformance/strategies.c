@@ -51,11 +51,13 @@ int main(void)
                 for (uint32_t batches = 1; batches <= 3; batches++, n++) {
                     if (!eo_test_full() && n % 5 != 0)
                         continue;
+                    const bool gathers = cases[c].strategy != EO_STRATEGY_DDP && cases[c].group != 1 && cases[c].ranks > 1;
                     struct scene scene = {.model_name = models[m],
                                           .model = eo_plan_model(models[m]),
                                           .settings = {.rank_count = cases[c].ranks, .strategy = cases[c].strategy,
                                                        .shard_group = cases[c].group, .micro_batches = batches,
                                                        .dtype = types[t][0], .reduce_dtype = types[t][1],
+                                                       .float8_gather = gathers && types[t][0] && n / 5 % 2,
                                                        .log = &eo_test_log}};
                     for (uint32_t v = 0; v < (eo_test_full() ? 6 : 1); v++)
                         check(&scene, variant++);

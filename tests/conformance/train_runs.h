@@ -19,6 +19,7 @@ struct train_settings {
     eo_strategy strategy;
     uint32_t shard_group; /* of hsdp */
     eo_dtype dtype, reduce_dtype;
+    bool float8_gather;
     eo_recompute recompute;
     uint32_t recompute_blocks, head_chunks;
     bool half_blocks, debug, no_prefetch, separate_reduce_stream, implicit_prefetch, evaluates, free_head;

@@ -51,9 +51,38 @@ static eo_step_params step_params(uint32_t step)
     return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f};
 }
 
-static float as_gathered(const struct scene *scene, float weight)
+static float in_type(const struct scene *scene, float weight)
 {
     return scene->settings.dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_round(weight)) : weight;
+}
+
+/* To four significant bits, ties to even, but no finer than 2^-9 of the scale: the smallest power of two that brings `largest`
+ * to 448. */
+static float in_float8(float weight, double largest)
+{
+    double scale = ldexp(1, -100);
+    int exponent;
+    while (largest / scale > 448)
+        scale *= 2;
+    (void)frexp((double)weight / scale, &exponent);
+    const double unit = ldexp(scale, exponent - 4 > -9 ? exponent - 4 : -9);
+    return (float)(nearbyint((double)weight / unit) * unit);
+}
+
+/* A parameter's weights as passes see them. In float8 each rank has a scale for its part. */
+static void as_gathered(const struct scene *scene, uint32_t k, const float *weights, float *seen)
+{
+    const struct plan_parameter *parameter = &scene->plan->parameters[k];
+    const uint64_t shard = scene->plan->layers[parameter->layer].layout.shard_count, count = parameter->element_count;
+    for (uint64_t i = 0; i < count; i++)
+        seen[i] = in_type(scene, weights[i]);
+    for (uint64_t begin = 0, end; scene->settings.float8_gather && parameter->float8_gather && begin < count; begin = end) {
+        double largest = 0;
+        for (end = begin; end < count && (parameter->offset + end) / shard == (parameter->offset + begin) / shard; end++)
+            largest = fmax(largest, fabs((double)seen[end]));
+        for (uint64_t i = begin; i < end; i++)
+            seen[i] = in_float8(seen[i], largest);
+    }
 }
 
 static bool gets_gradient(const eo_plan *plan, uint32_t position, const struct plan_parameter *parameter)
@@ -93,7 +122,7 @@ static float reduced(const struct scene *scene, struct pass_of pass, uint32_t gr
     return scene->settings.reduce_dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_round(sum)) : sum;
 }
 
-/* All contributions of a step added up: of a group's sums, or of one rank's own. */
+/* All contributions of a step added up: of a group's sums, or of one rank's own; `weight` as it was gathered. */
 static float added_up(const struct scene *scene, uint32_t step, uint32_t unit_index, bool of_rank, uint32_t k, uint64_t i,
                       float weight)
 {
@@ -105,7 +134,7 @@ static float added_up(const struct scene *scene, uint32_t step, uint32_t unit_in
         for (uint32_t p = plan->position_count; p-- > 0;) {
             if (plan->positions[p].layer != parameter->layer)
                 continue;
-            const float seen = plan->positions[p].backward_without_weights ? 0 : as_gathered(scene, weight);
+            const float seen = plan->positions[p].backward_without_weights ? 0 : weight;
             const struct pass_of pass = {unit_index, step, b, p};
             const float more = !gets_gradient(plan, p, parameter) ? 0
                                : of_rank ? contribution(scene, &pass, k, i, seen)
@@ -155,29 +184,33 @@ static float adamw(float weight, float gradient, struct moments *at, uint32_t st
     return weight - change;
 }
 
-static float train_element(const struct scene *scene, uint32_t k, uint64_t i)
+static void train_parameter(const struct scene *scene, uint32_t k, float *weights)
 {
+    static float seen[LAYER_ELEMENTS_MAX];
+    static struct moments moments[LAYER_ELEMENTS_MAX];
     const eo_plan *plan = scene->plan;
     const struct plan_parameter *parameter = &plan->parameters[k];
     const bool frozen = plan->layers[parameter->layer].frozen;
-    struct moments at = {0};
-    float weight = first_weight(k, i);
-    if (frozen)
-        return as_gathered(scene, weight);
-    for (uint32_t step = 0; step < STEPS; step++) {
-        const float gradient = global_gradient(scene, step, k, i, weight);
-        weight = adamw(weight, gradient, &at, step, !parameter->no_weight_decay);
+    memset(moments, 0, sizeof(moments));
+    for (uint64_t i = 0; i < parameter->element_count; i++)
+        weights[i] = frozen ? in_type(scene, first_weight(k, i)) : first_weight(k, i);
+    for (uint32_t step = 0; step < STEPS && !frozen; step++) {
+        as_gathered(scene, k, weights, seen);
+        for (uint64_t i = 0; i < parameter->element_count; i++) {
+            const float gradient = global_gradient(scene, step, k, i, seen[i]);
+            weights[i] = adamw(weights[i], gradient, &moments[i], step, !parameter->no_weight_decay);
+        }
     }
-    return weight;
 }
 
 void make_reference(struct scene *scene)
 {
     uint64_t at = 0;
     scene->reference = malloc(scene->plan->element_count * sizeof(float));
-    for (uint32_t k = 0; k < scene->plan->parameter_count; k++)
-        for (uint64_t i = 0; i < scene->plan->parameters[k].element_count; i++)
-            scene->reference[at++] = train_element(scene, k, i);
+    for (uint32_t k = 0; k < scene->plan->parameter_count; k++) {
+        train_parameter(scene, k, scene->reference + at);
+        at += scene->plan->parameters[k].element_count;
+    }
 }
 
 /* -- the same through the runtime ------------------------------------------------------------------------------------*/
@@ -310,7 +343,7 @@ static void compare(void *user, const eo_parameter_info *info, const float *valu
     for (uint64_t i = 0; i < info->element_count; i++, visitor->at++) {
         const float first = first_weight(visitor->parameter, i);
         const float want = visitor->trained ? scene->reference[visitor->at]
-                           : info->frozen   ? as_gathered(scene, first)
+                           : info->frozen   ? in_type(scene, first)
                                             : first;
         if (memcmp(&values[i], &want, sizeof(want)) != 0 && visitor->wrong++ == 0)
             TEST_EXPECT(NULL, false, "%s: element %d of '%s' is %a, not %a", visitor->trained ? "trained" : "filled",
@@ -329,7 +362,7 @@ static void check_weights(eo_runtime *rt, const struct scene *scene, bool traine
 /* Weights and gradients of an evaluation are what they are in a step, rounded. */
 static void evaluate(eo_runtime *rt, const struct scene *scene)
 {
-    static _Thread_local float seen[LAYER_ELEMENTS_MAX];
+    static _Thread_local float seen[LAYER_ELEMENTS_MAX], filled[LAYER_ELEMENTS_MAX], want[LAYER_ELEMENTS_MAX];
     const eo_plan *plan = scene->plan;
     const eo_view *view;
     must(eo_evaluation_begin(rt), "evaluation", rt);
@@ -340,11 +373,38 @@ static void evaluate(eo_runtime *rt, const struct scene *scene)
         read_weights(rt, scene, view->weights[0], parameter->element_count, seen);
         uint32_t wrong = 0;
         for (uint64_t i = 0; i < parameter->element_count; i++)
-            wrong += seen[i] != as_gathered(scene, first_weight(layer->parameter_begin, i));
+            filled[i] = first_weight(layer->parameter_begin, i);
+        as_gathered(scene, layer->parameter_begin, filled, want);
+        for (uint64_t i = 0; i < parameter->element_count; i++)
+            wrong += seen[i] != want[i];
         TEST_EXPECT(NULL, wrong == 0, "%u weights of '%s' are not what was filled", wrong, parameter->name);
         must(eo_forward_end(rt, p), "forward", rt);
     }
     must(eo_evaluation_end(rt), "evaluation", rt);
+}
+
+static uint64_t planned_bytes(const eo_plan *plan, eo_list list)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < eo_plan_operation_count(plan, list); i++) {
+        eo_plan_operation o;
+        must(eo_plan_get_operation(plan, list, i, &o), "operation", NULL);
+        const bool counts = o.kind == EO_OP_ALL_GATHER || o.kind == EO_OP_REDUCE_SCATTER || o.kind == EO_OP_ALL_REDUCE;
+        bytes += counts ? o.bytes : 0;
+    }
+    return bytes;
+}
+
+/* What the collectives of a step carried is what the plan's list says. */
+static void check_bytes(eo_runtime *rt, const struct scene *scene, uint32_t step, uint64_t *before)
+{
+    eo_runtime_stats stats;
+    eo_runtime_get_stats(rt, &stats);
+    const uint64_t bytes = stats.collective_bytes - *before;
+    const uint64_t planned = planned_bytes(scene->plan, step == 0 ? EO_LIST_FIRST : EO_LIST_STEADY);
+    TEST_EXPECT(NULL, scene->memory != EO_MEMORY_STATIC || step == UINT32_MAX || bytes == planned,
+                "step %u: collectives of %llu bytes, planned %llu", step, (unsigned long long)bytes, (unsigned long long)planned);
+    *before = stats.collective_bytes;
 }
 
 struct actor {
@@ -364,8 +424,12 @@ static void *act(void *arg)
     fill(rt, scene->plan);
     check_weights(rt, scene, false);
     evaluate(rt, scene);
-    for (uint32_t step = 0; step < STEPS; step++)
+    uint64_t bytes = 0;
+    check_bytes(rt, scene, UINT32_MAX, &bytes);
+    for (uint32_t step = 0; step < STEPS; step++) {
         run_step(rt, scene, self->rank, step);
+        check_bytes(rt, scene, step, &bytes);
+    }
     check_weights(rt, scene, true);
     eo_runtime_destroy(&rt);
     return NULL;

@@ -96,7 +96,8 @@ static bool make_plan(struct run *run, uint32_t micro_batches, eo_plan **out)
     return eo_plan_create(out, run->model,
                           eo_plan_params(.rank_count = settings->ranks, .micro_batches = micro_batches,
                                          .dtype = settings->dtype, .reduce_dtype = settings->reduce_dtype,
-                                         .strategy = settings->strategy, .shard_group = settings->shard_group,
+                                         .float8_gather = settings->float8_gather, .strategy = settings->strategy,
+                                         .shard_group = settings->shard_group,
                                          .separate_reduce_stream = settings->separate_reduce_stream,
                                          .separate_reservations = settings->world == MICRO_NCCL,
                                          .log = &run->log)) == EO_OK;
@@ -110,7 +111,8 @@ static bool describe(struct run *run)
         good = eo_model_add_layer(run->model, eo_layer_params(.name = layers[l].name), NULL) == EO_OK &&
                eo_model_add_parameter(run->model,
                                       eo_parameter_params(.layer = l, .name = layers[l].weight, .dim_count = 2,
-                                                          .dims = {layers[l].out, layers[l].in}), NULL) == EO_OK &&
+                                                          .dims = {layers[l].out, layers[l].in}, .float8_gather = true),
+                                      NULL) == EO_OK &&
                eo_model_add_parameter(run->model,
                                       eo_parameter_params(.layer = l, .name = layers[l].bias, .dim_count = 1,
                                                           .dims = {layers[l].out}, .no_weight_decay = true),
@@ -554,10 +556,12 @@ const struct micro_result *micro_reference(const struct micro_settings *settings
     const struct micro_settings wanted = {.ranks = settings->ranks, .dtype = settings->dtype,
                                           .strategy = settings->strategy, .shard_group = settings->shard_group,
                                           .reduce_dtype = settings->reduce_dtype, .steps = settings->steps,
+                                          .float8_gather = settings->float8_gather,
                                           .micro_batches = settings->micro_batches, .waits_each_step = true};
     for (uint32_t i = 0; i < count; i++) {
         const struct micro_settings *s = &kept[i].settings;
         if (s->ranks == wanted.ranks && s->dtype == wanted.dtype && s->reduce_dtype == wanted.reduce_dtype &&
+            s->float8_gather == wanted.float8_gather &&
             s->strategy == wanted.strategy && s->shard_group == wanted.shard_group && s->steps == wanted.steps && s->micro_batches == wanted.micro_batches)
             return &kept[i].result;
     }

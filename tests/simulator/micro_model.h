@@ -24,6 +24,7 @@ enum micro_world { MICRO_ONE_GPU, MICRO_GPU_EACH, MICRO_NCCL };
 struct micro_settings {
     uint32_t ranks;
     eo_dtype dtype, reduce_dtype;
+    bool float8_gather;
     const char *device; /* "cpu" or "cuda" */
     enum micro_world world;
     const char *mode; /* of NCCL */

@@ -257,6 +257,8 @@ static const struct {
 } families[] = {
     {"local, eager", {.ranks = 2, .device = "cuda", .steps = 3, .world = MICRO_ONE_GPU}},
     {"local, graph", {.ranks = 2, .device = "cuda", .steps = 4, .world = MICRO_GPU_EACH, .graph = true}},
+    {"local, gathered in float8", {.ranks = 2, .device = "cuda", .steps = 2, .world = MICRO_ONE_GPU, .dtype = EO_DTYPE_BF16,
+                                   .float8_gather = true}},
     {"local, dynamic", {.ranks = 2, .device = "cuda", .steps = 3, .memory = EO_MEMORY_DYNAMIC_CACHING}},
     {"NCCL, eager", {.ranks = 2, .device = "cuda", .steps = 3, .world = MICRO_NCCL, .mode = "registered",
                      .separate_reduce_stream = true, .timeout_ms = 60}},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Trainings of the micro model on the simulated GPU end in the bits of the CPU device's, whatever the schedule, with one
- * to four ranks, eager and as a graph, static and dynamic, in fp32 and bf16, on one GPU, on one each, through NCCL; and
+ * to four ranks, eager and as a graph, static and dynamic, in fp32 and bf16 (gathered in float8, too), on one GPU, on one each, through NCCL; and
  * the simulator has nothing to object to.
  * Method: seeds; each stands for a policy of the scheduler and its numbers. The short run takes a fixed part of them,
  * EO_TEST_FULL=1 all. With `one`, `each` or `nccl` as argument that world alone; with `threads` a real thread a stream, for
@@ -44,6 +44,8 @@ static void vary(struct micro_settings *settings, uint64_t seed)
     settings->graph_times = settings->graph && seed / 2 % 3 == 0;
     settings->separate_reduce_stream = seed / 4 % 3 == 0;
     settings->reduce_dtype = settings->dtype == EO_DTYPE_BF16 && seed % 5 == 0 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+    settings->float8_gather = settings->dtype == EO_DTYPE_BF16 && settings->ranks > 1 &&
+                              settings->strategy != EO_STRATEGY_DDP && seed % 4 > 1;
     settings->evaluates = seed % 7 == 0;
     settings->debug = settings->memory == EO_MEMORY_STATIC && seed % 3 != 2;
     settings->mode = modes[seed % 2];

@@ -14,7 +14,8 @@ void tool_reduction_text(const eo_plan *plan, char *text, size_t bytes)
         eo_plan_operation o;
         if (eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o) < 0)
             continue;
-        scattered[o.dtype] += o.kind == EO_OP_REDUCE_SCATTER;
+        if (o.kind == EO_OP_REDUCE_SCATTER)
+            scattered[o.dtype]++;
         over_replicas += o.kind == EO_OP_ALL_REDUCE; /* of what was added up: fp32 */
     }
     const char *said = "bf16";

@@ -37,7 +37,8 @@ static uint32_t layer(eo_model *model, uint64_t count, bool frozen)
     must(eo_model_add_layer(model, eo_layer_params(.name = name, .frozen = frozen), &index));
     snprintf(name, sizeof(name), "matrix%u", index);
     must(eo_model_add_parameter(model,
-                                eo_parameter_params(.layer = index, .name = name, .dim_count = 1, .dims = {count}),
+                                eo_parameter_params(.layer = index, .name = name, .dim_count = 1, .dims = {count},
+                                                    .float8_gather = true),
                                 NULL));
     snprintf(name, sizeof(name), "bias%u", index);
     must(eo_model_add_parameter(

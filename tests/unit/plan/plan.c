@@ -368,6 +368,153 @@ Test(plan, bf16_has_split_master_weights_and_16_bytes_a_parameter)
     eo_model_destroy(&model);
 }
 
+/*
+ * What a rank sends in float8 has a byte for each element of a matrix, two for others, and a scale a matrix.
+ * Method: by hand, from offsets and shards, for each layer and rank; rows, collectives and the runs of all ranks.
+ */
+Test(plan, float8_gathers_send_a_byte_an_element)
+{
+    enum { RANKS = 4, ALIGN = 256 };
+    eo_model *model = eo_plan_model("edges");
+    eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = RANKS, .dtype = EO_DTYPE_BF16, .float8_gather = true));
+    eo_plan *plain = plan_of(model, eo_plan_params(.rank_count = RANKS, .dtype = EO_DTYPE_BF16));
+    uint64_t sum = 0, most[6] = {0};
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        const struct plan_layer *layer = &plan->layers[l];
+        uint64_t seen = 0;
+        for (uint32_t r = 0; r < RANKS; r++) {
+            uint64_t bytes = 16; /* one scale, and what aligns the weights */
+            uint32_t count;
+            struct plan_float8_run runs[2];
+            for (uint64_t k = 0; k < 2; k++) {
+                uint64_t own = 0;
+                const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
+                for (uint64_t i = 0; i < parameter->element_count; i++)
+                    own += (parameter->offset + i) / layer->layout.shard_count == r;
+                bytes += (own * (k == 0 ? 1 : 2) + 15) / 16 * 16;
+            }
+            cr_assert_eq(eo_plan_float8_runs(plan, l, r, runs, &count), bytes, "layer %u, rank %u", l, r);
+            for (uint32_t i = 0; i < count; i++) {
+                cr_assert_eq(runs[i].scale, runs[i].parameter == 0 ? 0 : EO_NONE);
+                cr_assert_eq(plan->parameters[layer->parameter_begin + runs[i].parameter].offset + runs[i].from,
+                             r * layer->layout.shard_count + runs[i].at);
+                seen += runs[i].count;
+            }
+            most[l] = bytes > most[l] ? bytes : most[l];
+        }
+        most[l] = (most[l] + ALIGN - 1) / ALIGN * ALIGN;
+        cr_assert_eq(seen, plan->parameters[layer->parameter_begin].element_count + 3, "each element is sent once");
+        cr_assert_eq(plan->rows[layer->narrow_row].bytes, most[l]);
+        cr_assert(plan->rows[layer->narrow_row].always_live && plan->rows[layer->narrow_row].space == EO_SPACE_GATHER);
+        sum += most[l];
+    }
+    for (uint32_t i = 0; i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
+        eo_plan_operation o;
+        cr_assert_eq(eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o), EO_OK);
+        if (o.kind == EO_OP_ALL_GATHER)
+            cr_assert(o.bytes == RANKS * most[o.layer] && o.dtype == EO_DTYPE_FLOAT8, "%s", o.name);
+    }
+    eo_plan_summary s, before;
+    eo_plan_get_summary(plan, &s);
+    eo_plan_get_summary(plain, &before);
+    cr_assert_eq(s.category_bytes[EO_CATEGORY_COMPUTE_SHARD], before.category_bytes[EO_CATEGORY_COMPUTE_SHARD] + sum);
+    cr_assert_eq(s.category_bytes[EO_CATEGORY_MASTER], before.category_bytes[EO_CATEGORY_MASTER]);
+    /* Two slots of the largest block, and a row for all widened ones. */
+    const uint64_t block = 2 * plan->layers[1].layout.padded_count;
+    cr_assert_eq(plan->rows[plan->positions[1].gather_row].bytes, block);
+    cr_assert_eq(plan->positions[1].gather_row, plan->positions[4].gather_row);
+    cr_assert_eq(plan->rows[plan->positions[1].narrow_row].bytes, RANKS * most[1]);
+    cr_assert_neq(plan->positions[1].narrow_row, plan->positions[2].narrow_row);
+    cr_assert_lt(RANKS * most[0] * 10, 2 * plan->layers[0].layout.padded_count * 6, "about half");
+    eo_plan_destroy(&plan);
+    eo_plan_destroy(&plain);
+    eo_model_destroy(&model);
+}
+
+static const char steady_in_float8[] =
+    "  widen of use0 <- all-gather of use0 of the step before\n"
+    "  forward of use0\n"
+    "| all-gather of use2 <- narrow of layer2 of the step before\n"
+    "  widen of use1 <- all-gather of use1 of the step before\n"
+    "  forward of use1\n"
+    "| all-gather of use3 <- widen of use1\n" /* the buffer is free when it has been widened, not when it has been used */
+    "  widen of use2 <- all-gather of use2\n"
+    "  forward of use2\n"
+    "| all-gather of use4 <- widen of use2\n"
+    "  widen of use3 <- all-gather of use3\n"
+    "  forward of use3\n"
+    "| all-gather of use5\n"
+    "  widen of use4 <- all-gather of use4\n"
+    "  forward of use4\n"
+    "  widen of use5 <- all-gather of use5\n"
+    "  forward of use5\n"
+    "  recompute of use5\n"
+    "  backward of use5\n"
+    "| reduce-scatter of use5 <- backward of use5\n"
+    "  recompute of use4\n" /* widened last in forward, so it is still there */
+    "  backward of use4\n"
+    "| all-gather of use2\n"
+    "| reduce-scatter of use4 <- backward of use4\n"
+    "  widen of use3\n" /* its buffer still holds what was gathered for forward */
+    "  recompute of use3\n"
+    "  norm partial of use5 <- reduce-scatter of use5\n"
+    "  backward of use3\n"
+    "| all-gather of use1 <- widen of use3\n"
+    "| reduce-scatter of use3 <- backward of use3\n"
+    "  widen of use2 <- all-gather of use2\n"
+    "  recompute of use2\n"
+    "  norm partial of use4 <- reduce-scatter of use4\n"
+    "  backward of use2\n"
+    "| reduce-scatter of use2 <- backward of use2\n"
+    "  widen of use1 <- all-gather of use1\n"
+    "  recompute of use1\n"
+    "  norm partial of use3 <- reduce-scatter of use3\n"
+    "  backward of use1\n"
+    "| reduce-scatter of use1 <- backward of use1\n"
+    "  recompute of use0\n"
+    "  norm partial of use2 <- reduce-scatter of use2\n"
+    "  backward of use0\n"
+    "| reduce-scatter of use0 <- backward of use0\n"
+    "  norm partial of use1 <- reduce-scatter of use1\n"
+    "  norm partial of use0 <- reduce-scatter of use0\n"
+    "  local norm\n"
+    "| all-gather of norms <- local norm\n"
+    "  norm <- all-gather of norms\n"
+    "  update of layer0\n"
+    "  narrow of layer0\n"
+    "| all-gather of use0 <- narrow of layer0\n" /* what is sent is made once a step */
+    "  update of layer1\n"
+    "  narrow of layer1\n"
+    "| all-gather of use1 <- narrow of layer1\n"
+    "  update of layer2\n"
+    "  narrow of layer2\n"
+    "  update of layer3\n"
+    "  narrow of layer3\n"
+    "  update of layer4\n"
+    "  narrow of layer4\n"
+    "  update of layer5\n"
+    "  narrow of layer5\n";
+
+/*
+ * Gathers stand where those in bf16 do, and are as many. Between them and a pass the weights are widened, once for a row of
+ * passes of one layer; what is sent is made after the update.
+ * Method: written by hand, for four equal blocks between larger edges, with two slots each, and compared as text.
+ */
+Test(plan, float8_weights_are_widened_before_their_use)
+{
+    static char text[16384];
+    eo_model *model = eo_plan_model("edges");
+    eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = 2, .dtype = EO_DTYPE_BF16, .float8_gather = true));
+    eo_plan *plain = plan_of(model, eo_plan_params(.rank_count = 2, .dtype = EO_DTYPE_BF16));
+    list_text(plan, EO_LIST_STEADY, text, sizeof(text));
+    cr_assert_str_eq(text, steady_in_float8);
+    for (int list = 0; list < EO_LIST_COUNT; list++)
+        cr_assert_eq(count_kind(plan, (eo_list)list, EO_OP_ALL_GATHER), count_kind(plain, (eo_list)list, EO_OP_ALL_GATHER));
+    eo_plan_destroy(&plan);
+    eo_plan_destroy(&plain);
+    eo_model_destroy(&model);
+}
+
 /* -- settings and fingerprints -------------------------------------------------------------------------------------*/
 
 /*
@@ -409,6 +556,7 @@ Test(plan, fingerprints_differ_where_plans_do)
         {.rank_count = 2, .align_bytes = 512},
         {.rank_count = 2, .no_prefetch = true},
         {.rank_count = 2, .separate_reduce_stream = true},
+        {.rank_count = 2, .dtype = EO_DTYPE_BF16, .float8_gather = true},
     };
     enum { SETTINGS = sizeof(settings) / sizeof(settings[0]), MODELS = 6 };
     eo_model *const models[MODELS] = {
@@ -458,6 +606,11 @@ Test(plan, bad_settings_are_refused_with_a_text)
         {{.optimizer_states = 9}, "9 optimizer states"},
         {{.dtype = (eo_dtype)7}, "element type"},
         {{.reduce_dtype = (eo_dtype)7}, "element type"},
+        {{.dtype = EO_DTYPE_FLOAT8}, "element type"},
+        {{.rank_count = 2, .float8_gather = true}, "needs dtype bf16"},
+        {{.rank_count = 1, .dtype = EO_DTYPE_BF16, .float8_gather = true}, "zero3 on 1 rank gathers no weights"},
+        {{.rank_count = 4, .dtype = EO_DTYPE_BF16, .float8_gather = true, .strategy = EO_STRATEGY_DDP},
+         "ddp on 4 ranks gathers no weights"},
     };
     eo_model *model = eo_plan_model("edges");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -470,6 +623,11 @@ Test(plan, bad_settings_are_refused_with_a_text)
         cr_assert(strstr(eo_test_text, cases[i].text), "case %zu: '%s'", i, eo_test_text);
     }
     eo_plan *plan;
+    eo_model *unmarked = small_model("small", 8, 16, false, false);
+    const eo_plan_params float8 = {.rank_count = 2, .dtype = EO_DTYPE_BF16, .float8_gather = true, .log = &eo_test_log};
+    cr_assert_eq(eo_plan_create(&plan, unmarked, &float8), EO_ERR_INVALID);
+    cr_assert(strstr(eo_test_text, "model 'small' has no parameter with .float8_gather"), "'%s'", eo_test_text);
+    eo_model_destroy(&unmarked);
     cr_assert_eq(eo_plan_create(&plan, NULL, eo_plan_params(.rank_count = 1)), EO_ERR_INVALID);
     cr_assert_eq(eo_plan_create(NULL, model, eo_plan_params(.rank_count = 1)), EO_ERR_INVALID);
     eo_model_destroy(&model);

@@ -36,6 +36,13 @@ static eo_plan *plan_of(const eo_model *model, const struct kind *kind, eo_plan_
     return plan;
 }
 
+/* Some of the plans in bf16 gather in float8. */
+static eo_plan *plan_with_float8(const eo_model *model, const struct kind *kind, eo_plan_params params)
+{
+    params.float8_gather = params.dtype == EO_DTYPE_BF16 && kind->group > 1 && params.gather_slots != 3;
+    return plan_of(model, kind, params);
+}
+
 /*
  * No two rows that live at one time share an address, and the lower bound is the largest sum of live bytes.
  * Method: as for zero3, eo_plan_check over small models, each strategy, settings.
@@ -50,7 +57,7 @@ Test(plan_strategies, rows_that_live_at_one_time_lie_apart, .timeout = 900)
             for (uint32_t n = 0; eo_plan_settings(n, &params); n++) {
                 if (!eo_test_full() && (n + (uint32_t)k) % 13 != 0)
                     continue;
-                eo_plan *plan = plan_of(model, &kinds[k], params);
+                eo_plan *plan = plan_with_float8(model, &kinds[k], params);
                 struct plan_check check;
                 eo_plan_summary summary;
                 eo_plan_get_summary(plan, &summary);
@@ -83,7 +90,7 @@ Test(plan_strategies, no_wait_can_be_missing, .timeout = 900)
             for (uint32_t n = 0; eo_plan_settings(n, &params); n++) {
                 if (!eo_test_full() && (n + (uint32_t)k) % 17 != 0)
                     continue;
-                eo_plan *plan = plan_of(model, &kinds[k], params);
+                eo_plan *plan = plan_with_float8(model, &kinds[k], params);
                 struct eo_mutations found[EO_LIST_COUNT];
                 cr_assert_eq(eo_mutate_lists(&plan->schedule, found), EO_OK);
                 for (int list = 0; list < EO_LIST_COUNT; list++) {
