@@ -122,6 +122,29 @@ static void make_settings_of_case(struct random_case *c, struct dice *dice)
     s->separate_reservations = one_in(dice, 4);
 }
 
+void random_case_settle(struct random_case *c)
+{
+    const uint32_t group = c->settings.strategy == EO_STRATEGY_HSDP  ? c->settings.shard_group
+                           : c->settings.strategy == EO_STRATEGY_DDP ? 1
+                                                                     : c->settings.rank_count;
+    bool any = false;
+    for (uint32_t l = 0; l < c->layer_count; l++) {
+        c->layers[l].float8 &= (1u << c->layers[l].parameter_count) - 1;
+        any = any || c->layers[l].float8;
+    }
+    c->settings.float8_gather = c->settings.float8_gather && any && group > 1 && c->settings.dtype == EO_DTYPE_BF16;
+}
+
+/* From a dice of its own, so that the rest of a seed's case is as it was. */
+static void make_float8_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0xf8, 0};
+    for (uint32_t l = 0; l < c->layer_count; l++)
+        c->layers[l].float8 = throw_below(&dice, 8);
+    c->settings.float8_gather = !one_in(&dice, 3);
+    random_case_settle(c);
+}
+
 /* Few cases have none; a replacement comes once in a gap at most. Graphs need gaps without. */
 static void make_actions_of_case(struct random_case *c, struct dice *dice)
 {
@@ -183,6 +206,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
         out->settings.offload_layers = one_in(&dice, 2) ? UINT32_MAX : 1 + throw_below(&dice, LAYERS_MAX);
         out->settings.offload_slots = throw_below(&dice, 5);
     }
+    make_float8_of_case(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -211,7 +235,8 @@ static eo_status add_layer_of_case(eo_model *model, const struct random_case *c,
     for (uint32_t k = 0; k < layer->parameter_count && status >= 0; k++) {
         snprintf(name, sizeof(name), "layer%u.%u", l, k);
         status = eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = 1,
-                                                                   .dims = {layer->elements[k]}), NULL);
+                                                                   .dims = {layer->elements[k]},
+                                                                   .float8_gather = layer->float8 >> k & 1), NULL);
     }
     return status;
 }
@@ -265,7 +290,7 @@ static void print_settings(const struct random_case *c, FILE *out)
     const eo_plan_params *s = &c->settings;
     fprintf(out, "# seed %llu: %s, %u ranks, %u micro-batches, slots %u,%u, weights %s, reductions %s, states %u",
             (unsigned long long)c->seed, eo_strategy_name(s->strategy), s->rank_count, s->micro_batches, s->gather_slots,
-            s->gradient_slots, s->dtype ? "bf16" : "fp32", s->reduce_dtype ? "bf16" : "fp32", s->optimizer_states);
+            s->gradient_slots, s->float8_gather ? "bf16 gathered in float8" : s->dtype ? "bf16" : "fp32", s->reduce_dtype ? "bf16" : "fp32", s->optimizer_states);
     if (s->shard_group)
         fprintf(out, ", groups of %u", s->shard_group);
     if (s->align_bytes)
@@ -311,7 +336,7 @@ void random_case_print(const struct random_case *c, FILE *out)
     for (uint32_t l = 0; l < c->layer_count; l++) {
         fprintf(out, "#   layer %u:", l);
         for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
-            fprintf(out, " %u", c->layers[l].elements[k]);
+            fprintf(out, " %u%s", c->layers[l].elements[k], c->layers[l].float8 >> k & 1 ? " (float8)" : "");
         fprintf(out, "%s\n", c->layers[l].frozen ? ", frozen" : "");
     }
     for (uint32_t p = 0; p < c->position_count; p++)

@@ -28,6 +28,7 @@ struct case_layer {
     bool frozen;
     uint32_t parameter_count;
     uint32_t elements[CASE_PARAMETERS_MAX];
+    uint32_t float8; /* bit k: the k-th parameter may be gathered in float8, which holds its small numbers exactly */
 };
 
 struct case_position {
@@ -66,6 +67,9 @@ uint64_t random_hash(uint64_t a, uint64_t b, uint64_t c);
 void random_case_make(struct random_case *out, uint64_t seed);
 /* As many small layers in a row, two ranks (hsdp: four), one use each: for what only depth shows. */
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy);
+
+/* Without float8 where no gather could carry it. */
+void random_case_settle(struct random_case *c);
 
 eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_model **out);
 /* Before step `step`: nothing happens; the parameter (of the model) that an action is about. */

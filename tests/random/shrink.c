@@ -29,9 +29,10 @@ static bool fails_alike(const struct case_outcome *a, const struct case_outcome 
 static bool is_over(const struct shrinking *s) { return shrink_clock_s() > s->ends_s; }
 
 /* Takes the smaller case if it fails too. */
-static bool take_smaller(struct shrinking *s, const struct random_case *smaller)
+static bool take_smaller(struct shrinking *s, struct random_case *smaller)
 {
     struct case_outcome outcome;
+    random_case_settle(smaller);
     if (is_over(s) || memcmp(smaller, s->c, sizeof(*smaller)) == 0)
         return false;
     s->tried++;
@@ -202,7 +203,7 @@ static bool shrink_parts(struct shrinking *s)
 static bool shrink_settings(struct shrinking *s)
 {
     bool went = false;
-    enum { WAYS = 19 };
+    enum { WAYS = 20 };
     for (uint32_t ranks = 1; ranks < s->c->settings.rank_count; ranks++) {
         struct random_case smaller = *s->c;
         set_ranks(&smaller, ranks);
@@ -269,6 +270,9 @@ static bool shrink_settings(struct shrinking *s)
             break;
         case 17:
             settings->offload_layers = settings->offload_slots = 0;
+            break;
+        case 18:
+            settings->float8_gather = false;
             break;
         default:
             smaller.implicit_prefetch = false;
