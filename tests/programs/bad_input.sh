@@ -445,6 +445,10 @@ refuse 'slots of zero' 'too small' --slots 0,2
 refuse 'an unknown device' "'tpu'" --device tpu
 refuse 'an unknown element type' "'fp16'" --dtype fp16
 refuse 'an unknown type of reductions' "'int8'" --reduce int8
+refuse 'an unknown type of gathers' "'int8'" --gather int8
+refuse 'float8 beside fp32' '--gather float8 needs --dtype bf16' --gather float8
+refuse 'float8 for one rank' 'with --ranks 1 no weights are gathered' --gather float8 --dtype bf16 --ranks 1
+refuse 'float8 without gathers' 'with --strategy ddp' --gather float8 --dtype bf16 --strategy ddp
 refuse 'an instruction set that this machine lacks' 'plain, reference' --instruction-set sse9
 refuse 'an instruction set for a GPU' 'instruction-set needs --device cpu' --device cuda --instruction-set plain
 refuse 'graphs on a CPU' 'has no graphs' --graph on

@@ -55,6 +55,13 @@ result $? 'tiny, trained in halves with everything recomputed and the head in pi
 both log '--model tiny --ranks 2 --seq 64 --batch 1 --dtype bf16 --reduce bf16' \
     '--model tiny --world 2 --seq 64 --dtype bf16 --reduce bf16'
 result $? 'tiny, trained in bf16, reserved what was planned'
+for strategy in zero3 zero2 hsdp:2; do
+    both log "--model tiny --ranks 4 --seq 64 --batch 1 --dtype bf16 --gather float8 --strategy $strategy" \
+        "--model tiny --world 4 --seq 64 --dtype bf16 --gather float8 --strategy $strategy" && grep -q 'every row by name' out
+    result $? "$strategy, gathered in float8, reserved what was planned"
+done
+run 1 'weights.float8.block.0 ' --kernels cpu --model tiny --world 4 --seq 64 --strategy hsdp:2 --verify log
+result $? 'without float8 the plan lacks rows of the run'
 
 planned=0
 for model in tiny small base gpt2 gpt2-medium llama-tiny llama-small qwen2-tiny qwen3-tiny; do

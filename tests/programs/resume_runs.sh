@@ -59,6 +59,16 @@ result $? 'resumed with another memory mode: the same bits'
 run --ranks 2 --batch 2 --slots 3,1 --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
 result $? 'resumed with other slots: the same bits'
 
+run --ranks 2 --batch 2 --dtype bf16 --gather float8
+narrow=$(hash)
+run --ranks 2 --batch 2 --dtype bf16 --gather float8 --checkpoint narrow --checkpoint-every 5 &&
+    run --ranks 2 --batch 2 --dtype bf16 --gather float8 --resume narrow/step-000000000005 && [ "$(hash)" = "$narrow" ] &&
+    [ -n "$narrow" ]
+result $? 'gathered in float8, a resumed run ends in the same bits'
+run --ranks 2 --batch 2 --dtype bf16 --resume narrow/step-000000000005 && [ -n "$(hash)" ] && [ "$(hash)" != "$narrow" ] &&
+    grep -q 'gather was "float8", is "bf16" now' err
+result $? 'its checkpoint holds whole weights, so gathers may carry another type, which is told'
+
 run --ranks 4 --batch 1 --resume saved/step-000000000005 && [ -n "$(hash)" ] && ! grep -q 'was .* now' err
 result $? 'resumed by twice the ranks, with as many sequences a step: nothing to warn of'
 

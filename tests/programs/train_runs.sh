@@ -41,6 +41,14 @@ done
 "$train" $quick --steps 6 --ranks 2 --dtype bf16 --reduce bf16 --log static.jsonl >out 2>err &&
     grep -q 'computed in bf16, reduced in bf16' out
 result $? 'training in bf16 says so'
+"$train" $quick --steps 6 --ranks 2 --dtype bf16 --gather float8 --log narrow.jsonl >out 2>err &&
+    grep -q 'computed in bf16, gathered in float8, reduced in fp32' out
+result $? 'training with gathers in float8 says so'
+for memory in dynamic:malloc dynamic:pool; do
+    "$train" $quick --steps 6 --ranks 2 --dtype bf16 --gather float8 --memory $memory --log dynamic.jsonl >out 2>err &&
+        "$python" "$check" same-weights narrow.jsonl dynamic.jsonl >>out 2>>err
+    result $? "gathered in float8, $memory ends with the bits of static"
+done
 told=0
 while IFS='|' read -r strategy batches words; do
     "$train" $quick --steps 1 --ranks 4 --reduce bf16 --strategy "$strategy" --micro-batches "$batches" >out 2>err &&

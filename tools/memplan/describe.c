@@ -113,6 +113,7 @@ static eo_status add_parameter(struct description *d, uint32_t layer, const char
     const uint64_t dims[] = {a, b, e};
     for (int i = 0; i < 3 && dims[i]; i++)
         params.dims[params.dim_count++] = dims[i];
+    params.float8_gather = b != 0 && !strstr(name, "mlp.gate.weight"); /* of a block; a router chooses by small differences */
     return eo_model_add_parameter(d->model, &params, NULL);
 }
 

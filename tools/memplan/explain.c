@@ -11,7 +11,7 @@
 #include "tools/memplan/report.h"
 
 struct numbers {
-    uint64_t b, s, tokens, e, r, h, q, kv, a, k, d, f, fe, used, experts, v, pieces, chunk, chunk_128, slots, w, g;
+    uint64_t b, s, tokens, e, r, h, q, kv, a, k, d, f, fe, used, experts, v, pieces, chunk, chunk_128, slots, w, g, narrow;
 };
 
 struct formula {
@@ -155,6 +155,14 @@ static void formula_of(const struct numbers *n, const char *name, eo_category ca
         return;
     }
     const char *ranks = n->g == n->w ? "W" : "G"; /* of a group */
+    if (strncmp(plain, "weights.float8.", 15) == 0) {
+        snprintf(text, text_bytes, "N: a byte for each element of a matrix, 2 for others, scales; of the rank with most");
+        return;
+    }
+    if (n->narrow && bytes == n->g * n->narrow && strncmp(plain, "gather.slot", 11) == 0) {
+        snprintf(text, text_bytes, "%s N = %" PRIu64 " x %" PRIu64 ", of the largest layer in it", ranks, n->g, n->narrow);
+        return;
+    }
     const bool is_sum = strncmp(plain, "sum.", 4) == 0; /* zero1's: whole */
     const uint64_t element_bytes = category == EO_CATEGORY_GATHER_BUFFER || category == EO_CATEGORY_COMPUTE_SHARD ? n->e
                                    : category == EO_CATEGORY_GRADIENT_BUFFER                                      ? n->r
@@ -317,6 +325,11 @@ void tool_report_explain(FILE *out, const struct tool_memplan_view *view)
         .f = c->mlp_width, .fe = c->expert_width, .used = c->experts_per_token, .experts = c->expert_count,
         .v = c->vocabulary, .pieces = s->head_chunks, .slots = s->graph ? s->micro_batches : 1, .w = s->ranks,
         .g = view->memplan->summary.params.shard_group};
+    for (uint32_t r = 0; r < m->summary.row_count; r++) {
+        eo_plan_row row;
+        if (eo_plan_get_row(m->plan, r, &row) >= 0 && strncmp(row.name, "weights.float8.", 15) == 0 && row.bytes > n.narrow)
+            n.narrow = row.bytes;
+    }
     n.chunk = (n.tokens + s->head_chunks - 1) / s->head_chunks;
     n.chunk_128 = (n.chunk + 127) / 128 * 128;
     print_numbers(out, view, &n);

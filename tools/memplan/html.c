@@ -196,8 +196,9 @@ void tool_page_html(FILE *out, const struct tool_memplan_view *view, const struc
     tool_page_to(out, &text, "{{model}}");
     tool_put_escaped(out, view->config->source);
     tool_page_to(out, &text, "{{facts}}");
-    fprintf(out, "%s, %" PRIu64 " parameters, %s, %s%s", tool_config_family_name(view->config->family),
+    fprintf(out, "%s, %" PRIu64 " parameters, %s, %s%s%s", tool_config_family_name(view->config->family),
             view->memplan->summary.element_count, strategy, eo_dtype_name(s->dtype),
+            s->float8_gather ? " gathered in float8" : "",
             view->memplan->runs ? "" : "; planned, not run");
     tool_page_to(out, &text, "{{sliders}}");
     put_slider(out, "world", "ranks", &choices.worlds, s->ranks);

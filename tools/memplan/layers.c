@@ -24,6 +24,17 @@ struct tool_layer_line *tool_layer_lines(const struct tool_memplan *memplan, uin
                                               .padded_elements = shard * memplan->summary.params.shard_group,
                                               .gather_bytes = row.bytes * memplan->summary.params.shard_group};
     }
+    for (uint32_t r = 0, next = 0; lines && r < memplan->summary.row_count; r++) { /* in the order of layers, too */
+        eo_plan_row row;
+        static const char narrow[] = "weights.float8.";
+        if (eo_plan_get_row(memplan->plan, r, &row) < 0 || row.category != EO_CATEGORY_COMPUTE_SHARD ||
+            strncmp(row.name, narrow, strlen(narrow)) != 0)
+            continue;
+        while (next < l && strcmp(lines[next].name, row.name + strlen(narrow)) != 0)
+            next++;
+        if (next < l)
+            lines[next].gather_bytes = row.bytes * memplan->summary.params.shard_group;
+    }
     for (uint32_t p = 0; lines && p < eo_model_parameter_count(model); p++) {
         eo_parameter_info info;
         if (eo_model_parameter(model, p, &info) >= 0 && info.layer < *count)

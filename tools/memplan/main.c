@@ -16,8 +16,9 @@
 #include "tools/shared/overwrite.h"
 
 enum memplan_key {
-    KEY_MODEL = 0x100, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE,
-    KEY_REDUCE, KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS, KEY_RECOMPUTE, KEY_GRANULARITY, KEY_HEAD_CHUNKS, KEY_KERNELS, KEY_THREADS, KEY_GRAPH,
+    KEY_MODEL = 0x100, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE, KEY_GATHER,
+    KEY_REDUCE, KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS, KEY_RECOMPUTE, KEY_GRANULARITY, KEY_HEAD_CHUNKS, KEY_KERNELS,
+    KEY_THREADS, KEY_GRAPH,
     KEY_DEVICE_MEMORY, KEY_DEVICE, KEY_OUTSIDE, KEY_FIT, KEY_JSON, KEY_CSV, KEY_SVG, KEY_HTML, KEY_EXPLAIN, KEY_DIFF,
     KEY_VERIFY, KEY_PUBLISHED, KEY_END,
 };
@@ -37,6 +38,7 @@ static const struct argp_option option_table[] = {
     {"seq", KEY_SEQ, "T", 0, "tokens in a sequence [4096, or the model's context]", 2},
     {"micro-batches", KEY_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 2},
     {"dtype", KEY_DTYPE, "TYPE", 0, "type of activations and gathered weights: bf16 or fp32 [bf16]", 2},
+    {"gather", KEY_GATHER, "TYPE", 0, "type of the blocks' matrices in all-gathers: float8, or dtype: that of --dtype [dtype]", 2},
     {"reduce", KEY_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 [fp32]", 2},
     {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"offload-layers", KEY_OFFLOAD_LAYERS, "N", 0,
@@ -165,6 +167,7 @@ static void parse_run(const struct argp_state *state, struct memplan *m, int key
         s->micro_batches = (uint32_t)tool_option_count(state, name, text, 1, 4096);
         break;
     case KEY_DTYPE: s->dtype = parse_dtype(state, name, text); break;
+    case KEY_GATHER: s->float8_gather = tool_option_gather(state, text); break;
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;
     case KEY_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, s); break;
@@ -243,6 +246,7 @@ static void check_together(const struct argp_state *state, struct memplan *m)
     if (s->plan.strategy == EO_STRATEGY_HSDP && s->plan.ranks % s->plan.shard_group)
         argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --world %u", s->plan.shard_group,
                    s->plan.shard_group, s->plan.ranks);
+    tool_option_check_gather(state, &s->plan, "world 1");
     if (s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node)
         argp_error(state, "--world %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);
     if (tool_overwrite_is_same(m->svg_path, m->html_path))

@@ -51,7 +51,7 @@ static uint64_t state_bytes(const eo_plan_summary *s)
 static void print_treatments(FILE *out, const struct tool_memplan *m, uint64_t edges)
 {
     const eo_plan_summary *s = &m->summary;
-    const uint64_t gather = eo_dtype_bytes(s->params.dtype), reduce = eo_dtype_bytes(s->params.reduce_dtype);
+    const uint64_t reduce = eo_dtype_bytes(s->params.reduce_dtype);
     const uint64_t live = s->category_bytes_at_peak[EO_CATEGORY_GATHER_BUFFER] +
                           s->category_bytes_at_peak[EO_CATEGORY_GRADIENT_BUFFER];
     uint32_t count, largest = 0, block = 0;
@@ -66,8 +66,8 @@ static void print_treatments(FILE *out, const struct tool_memplan *m, uint64_t e
         fprintf(out, "  %s sets them: it is the largest layer, and embedding and head go through slots of its size\n",
                 lines[largest].name);
     if (lines && edges) {
-        const uint64_t alike = lines[largest].padded_elements * (s->params.gather_slots * gather +
-                                                                  s->params.gradient_slots * reduce);
+        const uint64_t alike = s->params.gather_slots * lines[largest].gather_bytes +
+                               s->params.gradient_slots * lines[largest].padded_elements * reduce;
         fprintf(out,
                 "  %s sets the slots; the largest layer is %s: slots of its size, for all layers, would take %.3f GiB all the "
                 "time; with rows of their own %.3f GiB of buffers are live at the peak, a saving of %.3f GiB\n",
@@ -88,7 +88,8 @@ static void print_buffers(FILE *out, const struct tool_memplan *m)
         if (eo_plan_get_row(m->plan, r, &row) < 0 ||
             (row.category != EO_CATEGORY_GATHER_BUFFER && row.category != EO_CATEGORY_GRADIENT_BUFFER))
             continue;
-        *(row.always_live ? &whole : strstr(row.name, ".slot") ? &slots : &edges) += row.bytes;
+        const bool is_slot = strstr(row.name, ".slot") || strcmp(row.name, "gather.widened") == 0;
+        *(row.always_live ? &whole : is_slot ? &slots : &edges) += row.bytes;
     }
     buffers -= whole < buffers ? whole : buffers; /* weights that stay are no buffers */
     state += whole;
@@ -218,9 +219,10 @@ static void print_head(FILE *out, const struct tool_memplan_view *view)
                 view->safetensors->file_count == 1 ? "" : "s",
                 view->safetensors->index_only ? "name and total; the files are missing" : "name, shape and total",
                 view->safetensors->bytes, view->safetensors->buffer_count ? ", with buffers" : "");
-    fprintf(out, "  %s over %u rank%s (%u a node), %u sequence%s x %u token%s x %u micro-batch%s, %s, reduced in %s\n",
+    fprintf(out, "  %s over %u rank%s (%u a node), %u sequence%s x %u token%s x %u micro-batch%s, %s, %sreduced in %s\n",
             strategy, s->ranks, tool_plural(s->ranks), m->settings.gpus_per_node, s->batch, tool_plural(s->batch), s->seq,
-            tool_plural(s->seq), s->micro_batches, s->micro_batches == 1 ? "" : "es", eo_dtype_name(s->dtype), reduced);
+            tool_plural(s->seq), s->micro_batches, s->micro_batches == 1 ? "" : "es", eo_dtype_name(s->dtype),
+            s->float8_gather ? "blocks' matrices gathered in float8, " : "", reduced);
     fprintf(out, "  slots %u,%u, recompute %s, granularity %s, head in %u piece%s, scratch of the %s kernels\n",
             s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks,
             s->head_chunks == 1 ? "" : "s", s->device);

@@ -180,11 +180,14 @@ static enum tool_phase phase_of(const struct builder *b, uint32_t operation)
     switch ((int)b->operations[operation].kind) {
     case EO_OP_FORWARD:
         return TOOL_PHASE_FORWARD;
+    case EO_OP_WIDEN: /* for the pass after it */
+        return phase_of(b, operation + 1);
     case EO_OP_RECOMPUTE:
     case EO_OP_BACKWARD:
     case EO_OP_ACCUMULATE:
         return TOOL_PHASE_BACKWARD;
     case EO_OP_UPDATE:
+    case EO_OP_NARROW:
         return TOOL_PHASE_OPTIMIZER;
     default:
         return TOOL_PHASE_REDUCE;

@@ -16,7 +16,7 @@
 
 enum option_key {
     OPTION_MODEL = 0x100, OPTION_TEXT, OPTION_TOKENS, OPTION_INIT, OPTION_RANKS, OPTION_DEVICE, OPTION_DTYPE,
-    OPTION_REDUCE, OPTION_GRAPH, OPTION_GRAPH_TIMES, OPTION_CUPTI, OPTION_CUPTI_LIBRARY, OPTION_PLAN_CACHE,
+    OPTION_GATHER, OPTION_REDUCE, OPTION_GRAPH, OPTION_GRAPH_TIMES, OPTION_CUPTI, OPTION_CUPTI_LIBRARY, OPTION_PLAN_CACHE,
     OPTION_REPEATABLE, OPTION_THREADS, OPTION_MEMORY, OPTION_STRATEGY, OPTION_SLOTS, OPTION_FABRIC, OPTION_BATCH,
     OPTION_SEQ, OPTION_MICRO_BATCHES, OPTION_STEPS, OPTION_LR, OPTION_WARMUP, OPTION_BETA1, OPTION_BETA2, OPTION_EPS,
     OPTION_WEIGHT_DECAY, OPTION_CLIP, OPTION_SEED, OPTION_SCHEDULE, OPTION_RECOMPUTE, OPTION_HEAD_CHUNKS,
@@ -44,6 +44,9 @@ static const struct argp_option option_table[] = {
     {"device", OPTION_DEVICE, "NAME", 0, "cpu or cuda (ranks share the available GPUs) [cpu]", 2},
     {"dtype", OPTION_DTYPE, "TYPE", 0,
      "compute type of weights and activations: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
+    {"gather", OPTION_GATHER, "TYPE", 0,
+     "type of the blocks' matrices in all-gathers: float8 (with --dtype bf16; about half the bytes, rounds weights to four "
+     "bits), or dtype: that of --dtype [dtype]", 2},
     {"reduce", OPTION_REDUCE, "TYPE", 0,
      "type of gradients in their reduction: fp32 or bf16 (fp32 anyway after local sums of "
      "a strategy) [fp32]",
@@ -267,6 +270,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
         break;
     case OPTION_DEVICE: o->plan.device = tool_option_choice(state, name, text, "cpu", "cuda") ? "cuda" : "cpu"; break;
     case OPTION_DTYPE: o->plan.dtype = tool_option_dtype(state, name, text); break;
+    case OPTION_GATHER: o->plan.float8_gather = tool_option_gather(state, text); break;
     case OPTION_REDUCE: o->plan.reduce_dtype = tool_option_dtype(state, name, text); break;
     case OPTION_GRAPH: o->plan.graph = tool_option_choice(state, name, text, "off", "on"); break;
     case OPTION_GRAPH_TIMES: o->graph_times = tool_option_choice(state, name, text, "off", "on"); break;
@@ -462,6 +466,7 @@ static void check_together(const struct argp_state *state, struct tool_options *
     if (!o->plan_only && !o->world_ranks && o->plan.ranks > TOOL_RUN_RANKS_MAX)
         argp_error(state, "--ranks is %u, but at most %d run in one process (--plan takes more)", o->plan.ranks,
                    TOOL_RUN_RANKS_MAX);
+    tool_option_check_gather(state, &o->plan, "ranks 1");
     const uint32_t sharing = tool_options_host_ranks(o);
     if (o->plan.threads == 0)
         o->plan.threads = tool_core_count() / sharing ? tool_core_count() / sharing : 1;

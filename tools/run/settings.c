@@ -119,10 +119,11 @@ void tool_job_settings(struct eo_json *json, const void *user)
                   "'origin_step': %" PRIu64 ", 'origin_sequence': %" PRIu64 ", 'settings': {'seed': %s, 'data': %016" PRIx64
                   ", 'seq': %u, 'sequences': %" PRIu64 ", 'steps': %" PRIu64 ", 'warmup': %" PRIu64
                   ", 'lr': %g, 'schedule': %s, 'beta1': %g, 'beta2': %g, 'eps': %g, 'weight-decay': %g, 'clip': %g,"
-                  "'dtype': %s}}",
+                  "'dtype': %s, 'gather': %s}}",
                   job->data.origin_step, job->data.origin_sequence, seed, data_hash(&job->data), job->shape.seq,
                   sequences_of_a_step(job), o->steps, o->warmup, o->learning_rate, o->constant_schedule ? "constant" : "cosine",
-                  o->beta1, o->beta2, o->eps, o->weight_decay, o->clip, eo_dtype_name(o->plan.dtype));
+                  o->beta1, o->beta2, o->eps, o->weight_decay, o->clip, eo_dtype_name(o->plan.dtype),
+                  tool_gather_text(&o->plan));
 }
 
 static void print_value(FILE *out, const json_t *value)

@@ -21,7 +21,7 @@ struct prediction {
     const eo_transformer_config *config;
     const struct tool_rates *rates;
     double block_flops, head_flops; /* forward and backward, of a micro-batch; half blocks: of a half */
-    uint32_t position_count;
+    uint32_t position_count, group; /* ranks of a group */
 };
 
 static double elementwise_seconds(const struct prediction *p, double width, double mlp)
@@ -73,6 +73,8 @@ static double operation_seconds(const struct prediction *p, const eo_plan *plan,
     case EO_OP_ALL_REDUCE: return (double)o->bytes / r->link_bytes_per_s;
     case EO_OP_ACCUMULATE: return 12 * elements / r->memory_bytes_per_s;
     case EO_OP_NORM_PARTIAL: return 4 * elements / r->memory_bytes_per_s;
+    case EO_OP_NARROW: return 5 * elements / r->memory_bytes_per_s; /* read twice in bf16, written in float8 */
+    case EO_OP_WIDEN: return 3 * elements * p->group / r->memory_bytes_per_s;
     case EO_OP_UPDATE: return UPDATE_BYTES * elements / r->memory_bytes_per_s;
     case EO_OP_FETCH:
     case EO_OP_EVICT: return (double)o->bytes / r->disk_bytes_per_s + COPY_LATENCY_US * 1e-6;
@@ -89,6 +91,9 @@ eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transform
     struct prediction p = {.settings = settings, .config = config, .rates = rates,
                            .head_flops = 6.0 * config->vocabulary * config->width * tokens,
                            .position_count = 2 + config->layer_count * (settings->half_blocks ? 2 : 1)};
+    eo_plan_summary summary;
+    eo_plan_get_summary(plan, &summary);
+    p.group = summary.params.shard_group;
     p.block_flops = (eo_transformer_flops(transformer) - p.head_flops) / (p.position_count - 2);
     uint64_t *durations_ns = calloc(count, sizeof(*durations_ns)), step_ns = 0;
     eo_status status = durations_ns ? EO_OK : EO_ERR_NO_MEMORY;

@@ -40,7 +40,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
         .plan = {.rank_count = s->ranks, .micro_batches = s->micro_batches, .gather_slots = s->gather_slots,
                  .gradient_slots = s->gradient_slots, .dtype = s->dtype, .reduce_dtype = s->reduce_dtype,
                  .offload_layers = s->offload_layers, .offload_slots = s->offload_slots,
-                 .no_prefetch = s->no_prefetch, .strategy = s->strategy,
+                 .no_prefetch = s->no_prefetch, .float8_gather = s->float8_gather, .strategy = s->strategy,
                  .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0, .log = log},
     };
 }
@@ -85,6 +85,22 @@ eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, con
     return tool_option_choice(state, name, text, "fp32", "bf16") ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
 }
 
+bool tool_option_gather(const struct argp_state *state, const char *text)
+{
+    return tool_option_choice(state, "gather", text, "dtype", "float8");
+}
+
+void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *s, const char *one)
+{
+    if (!s->float8_gather)
+        return;
+    if (s->dtype != EO_DTYPE_BF16)
+        argp_error(state, "--gather float8 needs --dtype bf16: float8 weights are widened to it");
+    if (s->strategy == EO_STRATEGY_DDP || (s->strategy == EO_STRATEGY_HSDP && s->shard_group == 1) || s->ranks == 1)
+        argp_error(state, "--gather float8 has no effect: with --%s no weights are gathered; leave it out",
+                   s->ranks == 1 ? one : "strategy ddp or hsdp:1");
+}
+
 bool tool_strategy_parse(const char *text, struct tool_plan_settings *s)
 {
     s->shard_group = 0;
@@ -109,6 +125,11 @@ void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t
         snprintf(text, bytes, "%s:%u", eo_strategy_name(strategy), group);
     else
         snprintf(text, bytes, "%s", eo_strategy_name(strategy));
+}
+
+const char *tool_gather_text(const struct tool_plan_settings *s)
+{
+    return eo_dtype_name(s->float8_gather ? EO_DTYPE_FLOAT8 : s->dtype);
 }
 
 void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t bytes)

@@ -18,6 +18,7 @@ struct tool_plan_settings {
     uint32_t shard_group; /* of hsdp */
     uint32_t batch, seq, micro_batches; /* seq 0: open */
     eo_dtype dtype, reduce_dtype;
+    bool float8_gather;
     uint32_t gather_slots, gradient_slots;
     bool no_prefetch;
     eo_recompute recompute;
@@ -47,13 +48,17 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *set
 /* Values of options; what is wrong ends the program with a usage error. */
 void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
+bool tool_option_gather(const struct argp_state *state, const char *text); /* float8 */
+/* Whether float8 goes with the other settings; `one` is the option of one rank. */
+void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *settings, const char *one);
 eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
 void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 /* ddp, zero1, zero2, zero3, or hsdp:S. False: none of them. */
 bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
 
-/* As they are given: "hsdp:8", "cheap". */
+/* As they are given: "hsdp:8", "cheap"; of gathers: their type. */
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);
+const char *tool_gather_text(const struct tool_plan_settings *settings);
 void tool_recompute_text(const struct tool_plan_settings *settings, char *text, size_t bytes);
 
 #endif

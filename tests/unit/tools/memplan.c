@@ -53,6 +53,7 @@ static struct tool_memplan_settings setting(uint32_t world, uint32_t n)
     s.plan.recompute_blocks = n / 8 % 4 == 2 ? 1 : n / 8 % 4 == 3 ? UINT32_MAX : 0;
     s.plan.dtype = n / 3 % 2 ? EO_DTYPE_FP32 : EO_DTYPE_BF16;
     s.plan.reduce_dtype = s.plan.dtype == EO_DTYPE_BF16 && n / 5 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+    s.plan.float8_gather = s.plan.dtype == EO_DTYPE_BF16 && world > 1 && n % 5 < 3;
     s.plan.head_chunks = 1 + n % 3;
     s.plan.half_blocks = n / 7 % 2;
     s.plan.batch = 1 + n % 2;
@@ -82,7 +83,8 @@ Test(memplan, rows_are_those_of_the_runtimes_plan, .timeout = 300)
                 .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype)), EO_OK);
             cr_assert_eq(eo_plan_create(&other, eo_transformer_model(transformer), eo_plan_params(
                 .rank_count = s.plan.ranks, .micro_batches = s.plan.micro_batches, .gather_slots = s.plan.gather_slots,
-                .gradient_slots = s.plan.gradient_slots, .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype)), EO_OK);
+                .gradient_slots = s.plan.gradient_slots, .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype,
+                .float8_gather = s.plan.float8_gather)), EO_OK);
             eo_plan_summary summary;
             eo_plan_get_summary(other, &summary);
             cr_assert_eq(summary.fingerprint, memplan.summary.fingerprint, "%s, setting %u", models[m], n);
@@ -130,7 +132,8 @@ Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout 
         cr_assert_eq(tool_memplan_describe(&described, &config, &memplan.settings.plan, &silence), EO_OK);
         cr_assert_eq(eo_plan_create(&other, described, eo_plan_params(
             .rank_count = s.plan.ranks, .micro_batches = s.plan.micro_batches, .gather_slots = s.plan.gather_slots,
-            .gradient_slots = s.plan.gradient_slots, .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype)), EO_OK);
+            .gradient_slots = s.plan.gradient_slots, .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype,
+            .float8_gather = s.plan.float8_gather)), EO_OK);
         eo_plan_summary summary;
         eo_plan_get_summary(other, &summary);
         cr_assert_eq(summary.row_count, memplan.summary.row_count, "%s: %u rows, the layers have %u", models[n % 5],
@@ -280,6 +283,38 @@ Test(memplan, random_models_keep_the_laws, .timeout = 300)
         more = s;
         more.plan.seq++;
         cr_assert_geq(bound(&more), base);
+    }
+}
+
+/* Goal: gathers of blocks in float8 carry about half of what they do in bf16, buffers do not grow, and state does by a shard
+ * of a byte an element. Method: published shapes over 8 and 64 ranks, from the public plan. */
+Test(memplan, float8_halves_the_gathers_of_blocks)
+{
+    static const char *const models[] = {"gpt2", "llama-1b", "qwen3-0.6b"};
+    for (uint32_t n = 0; n < 6; n++) {
+        struct tool_memplan_settings s = settings_of(n % 2 ? 64 : 8);
+        struct tool_memplan plain, float8;
+        load(models[n / 2]);
+        plan(&plain, &s);
+        s.plan.float8_gather = true;
+        plan(&float8, &s);
+        uint32_t count, same;
+        uint64_t shards = 0;
+        struct tool_layer_line *before = tool_layer_lines(&plain, &count), *after = tool_layer_lines(&float8, &same);
+        cr_assert_eq(count, same);
+        for (uint32_t l = 0; l < count; l++) {
+            const bool block = strncmp(before[l].name, "block.", 6) == 0;
+            const double ratio = (double)after[l].gather_bytes / (double)before[l].gather_bytes;
+            cr_assert(block ? ratio > 0.5 && ratio < 0.53 : ratio == 1, "%s, %s: %g", models[n / 2], before[l].name, ratio);
+            shards += block ? after[l].gather_bytes / s.plan.ranks : 0;
+        }
+        const uint64_t *a = plain.summary.category_bytes, *b = float8.summary.category_bytes;
+        cr_assert_eq(b[EO_CATEGORY_COMPUTE_SHARD], a[EO_CATEGORY_COMPUTE_SHARD] + shards);
+        cr_assert_lt((double)b[EO_CATEGORY_GATHER_BUFFER], 1.02 * (double)a[EO_CATEGORY_GATHER_BUFFER]);
+        free(before);
+        free(after);
+        tool_memplan_fini(&plain);
+        tool_memplan_fini(&float8);
     }
 }
 
