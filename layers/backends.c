@@ -9,9 +9,7 @@
 
 static const struct eo_team_backend *const backends[] = {
     &eo_team_cpu_backend,
-#if defined(EO_LAYERS_CUDA)
     &eo_team_cuda_backend,
-#endif
 };
 
 const struct eo_team_backend *eo_team_backend_find(const char *device, const char **reason)
@@ -20,10 +18,7 @@ const struct eo_team_backend *eo_team_backend_find(const char *device, const cha
     for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
         if (strcmp(backends[i]->device, name) == 0)
             return backends[i];
-    *reason = strcmp(name, "cuda") == 0
-                  ? "this build has no CUDA kernels; configure with -Dcuda=enabled on a machine with the CUDA toolkit, or use "
-                    "\"cpu\""
-                  : "devices are \"cpu\" and \"cuda\"";
+    *reason = "devices are \"cpu\" and \"cuda\"";
     return NULL;
 }
 

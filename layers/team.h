@@ -37,9 +37,9 @@ struct eo_team_backend {
 };
 
 extern const struct eo_team_backend eo_team_cpu_backend;
-extern const struct eo_team_backend eo_team_cuda_backend; /* where EO_LAYERS_CUDA is defined: layers/cuda/team.c */
+extern const struct eo_team_backend eo_team_cuda_backend; /* layers/cuda/team.c; in a build without CUDA planned.c */
 
-/* NULL: not built, or unknown; *reason then says why, and the remedy. A NULL name is "cpu". */
+/* NULL: unknown; *reason then says why, and the remedy. A NULL name is "cpu". */
 const struct eo_team_backend *eo_team_backend_find(const char *device, const char **reason);
 
 /* The first table of the backend that takes these element types; NULL: none does. */

@@ -7,19 +7,6 @@
 
 #include "layers/cuda/internal.h"
 
-/* Enough for every way: which one it will be is known when the device is. */
-uint64_t eo_cuda_attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
-                                         uint32_t thread_count)
-{
-    (void)thread_count;
-    uint64_t most = 0;
-    for (const struct eo_cuda_attention_ops *const *way = eo_cuda_attention_ways; *way; way++) {
-        const uint64_t bytes = (*way)->supports(types, shape) ? (*way)->scratch_bytes(types, shape) : 0;
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
 static bool same_shape(const struct eo_attention_shape *a, const struct eo_attention_shape *b)
 {
     return a->batch == b->batch && a->seq == b->seq && a->head_count == b->head_count &&

@@ -1,55 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention by products: a block of queries against all keys before its end, so that seq x seq is never stored. For fp32,
- * and where cuDNN is not built in or has no plan.
+ * Attention by products: a block of queries against all keys, so that seq x seq is never stored. For fp32, and where cuDNN is
+ * not built in or has no plan. Plain rather than fast: half of the products is zeros.
  *
  * One sequence after the other. Query heads that share a key head are taken one after the other too (`member` of the
- * group), so that each product is a batch over the key heads with one step. Numbers of keys are rounded up to an eighth
- * of the sequence: few shapes of products, and little is computed for nothing (the softmax makes it zero).
+ * group), so that each product is a batch over the key heads with one step.
  */
 #include <math.h>
 
 #include "layers/cuda/internal.h"
 #include "layers/cuda/kernels.h"
 
-enum { BLOCK_QUERIES = 128, KEY_PIECES = 8, ALIGN = 256 };
-
-/* What lies where in the scratch, in bytes. In fp32 weights and scores_gradient take the place of what they are made of. */
-struct block_scratch {
-    uint64_t scores, weights, weights_gradient, scores_gradient; /* [kv heads][queries][keys] */
-    uint64_t k_gradient, v_gradient;                             /* fp32 [kv heads][seq][head_size] */
-    uint64_t total;
-};
-
-static uint64_t align_up(uint64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static uint64_t min_u64(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
-}
-
-static struct block_scratch scratch_of(struct eo_types types, const struct eo_attention_shape *s)
-{
-    const uint64_t block = s->kv_head_count * min_u64(BLOCK_QUERIES, s->seq) * s->seq;
-    const uint64_t floats = align_up(block * sizeof(float));
-    const uint64_t gradient = align_up((uint64_t)s->kv_head_count * s->seq * s->head_size * sizeof(float));
-    const uint64_t narrow = types.compute == EO_DTYPE_BF16 ? align_up(block * 2) : 0;
-    struct block_scratch at = {.scores = 0};
-    at.weights = narrow ? floats : 0;
-    at.weights_gradient = floats + narrow;
-    at.scores_gradient = narrow ? at.weights_gradient + floats : at.weights_gradient;
-    at.k_gradient = at.weights_gradient + floats + narrow;
-    at.v_gradient = at.k_gradient + gradient;
-    at.total = at.v_gradient + gradient;
-    return at;
-}
-
-static uint64_t blocks_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape)
-{
-    return scratch_of(types, shape).total;
 }
 
 static bool blocks_supports(struct eo_types types, const struct eo_attention_shape *shape)
@@ -65,17 +29,10 @@ struct block {
     uint32_t first, queries, keys;
     uint64_t sequence, member;
     char *scratch;
-    struct block_scratch at;
+    struct eo_cuda_blocks_scratch at;
     eo_status (*product)(struct eo_cuda_team *team, const struct eo_multiply *product,
                          const struct eo_cuda_batch *batch);
 };
-
-static uint64_t keys_for(const struct eo_attention_shape *s, uint32_t end)
-{
-    const uint64_t piece = (s->seq + KEY_PIECES - 1) / KEY_PIECES, aligned = (piece + 63) / 64 * 64;
-    const uint64_t whole = aligned < BLOCK_QUERIES ? BLOCK_QUERIES : aligned;
-    return min_u64(s->seq, (end + whole - 1) / whole * whole);
-}
 
 /* Elements; a NULL tensor (a plan is made) stays NULL. */
 static void *shifted(eo_dtype dtype, const void *values, uint64_t elements)
@@ -239,8 +196,8 @@ static eo_status run_sequence(struct block *b, eo_status (*one)(const struct blo
     const struct eo_attention_shape *s = &b->attention->shape;
     for (b->member = 0; b->member < s->head_count / s->kv_head_count; b->member++)
         for (b->first = 0; b->first < s->seq; b->first += b->queries) {
-            b->queries = (uint32_t)min_u64(BLOCK_QUERIES, s->seq - b->first);
-            b->keys = (uint32_t)keys_for(s, b->first + b->queries);
+            b->queries = (uint32_t)min_u64(EO_CUDA_BLOCK_QUERIES, s->seq - b->first);
+            b->keys = s->seq;
             EO_TRY(one(b, plans_only));
         }
     return EO_OK;
@@ -252,7 +209,7 @@ static struct block block_of(struct eo_cuda_team *team, const struct eo_attentio
         .team = team,
         .attention = attention,
         .scratch = attention->scratch,
-        .at = scratch_of(attention->types, &attention->shape),
+        .at = eo_cuda_blocks_scratch_of(attention->types, &attention->shape),
         .product = eo_cuda_product_run,
     };
 }
@@ -321,7 +278,6 @@ const struct eo_cuda_attention_ops eo_cuda_attention_blocks_ops = {
     .name = "products over blocks of queries",
     .repeatable = true,
     .supports = blocks_supports,
-    .scratch_bytes = blocks_scratch_bytes,
     .prepare = blocks_prepare,
     .release = blocks_release,
     .forward = blocks_forward,

@@ -11,13 +11,7 @@
 #include "layers/cuda/attention_graphs.h"
 #include "layers/cuda/internal.h"
 
-enum { PACKS_MAX = 1024, PACK_POINTERS = 16, ALIGN = 256, WORKSPACE_LEAST = 1 << 20, CUDNN_LEAST = 90800 };
-
-/* Places in the scratch, in bytes. */
-struct cudnn_scratch {
-    uint64_t dot_sum, q_sum, workspace;
-    uint64_t workspace_limit, total;
-};
+enum { PACKS_MAX = 1024, PACK_POINTERS = 16, CUDNN_LEAST = 90800 };
 
 struct pack {
     cudnnBackendDescriptor_t descriptor; /* NULL: a free place */
@@ -26,42 +20,11 @@ struct pack {
 
 struct cudnn_attention {
     struct eo_cudnn_plan forward, backward;
-    struct cudnn_scratch at;
+    struct eo_cuda_flash_scratch at; /* places in the scratch, in bytes */
     float scale, minus_infinity, one;    /* read by cuDNN through the packs */
     struct pack *packs;                  /* of both directions */
     uint32_t pack_count;
 };
-
-static uint64_t align_up(uint64_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-/* Plans say what they need only once they are built: what cuDNN's plans took for these graphs, and no more, is placed. */
-static struct cudnn_scratch scratch_of(const struct eo_attention_shape *s)
-{
-    const uint64_t queries = (uint64_t)s->batch * s->head_count * s->seq;
-    const uint64_t q_sum = align_up(queries * s->head_size * sizeof(float));
-    struct cudnn_scratch at = {.dot_sum = 0};
-    at.q_sum = align_up(queries * sizeof(float));
-    at.workspace = at.q_sum + q_sum;
-    at.workspace_limit = WORKSPACE_LEAST + (s->kv_head_count < s->head_count ? 2 : 1) * q_sum;
-    at.total = at.workspace + at.workspace_limit;
-    return at;
-}
-
-static uint64_t cudnn_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape)
-{
-    (void)types;
-    return scratch_of(shape).total;
-}
-
-/* What flash attention takes somewhere; whether this device does, the heuristics say. */
-static bool cudnn_supports(struct eo_types types, const struct eo_attention_shape *s)
-{
-    return types.compute == EO_DTYPE_BF16 && s->head_size % 8 == 0 && s->head_size <= 256 && s->seq > 1 &&
-           s->q_stride % 8 == 0 && s->kv_stride % 8 == 0 && s->out_stride % 8 == 0;
-}
 
 static eo_status check_cudnn(const struct eo_cuda_team *team, cudnnStatus_t status, const char *what)
 {
@@ -157,7 +120,7 @@ static eo_status cudnn_prepare(struct eo_cuda_team *team, struct eo_types types,
     struct cudnn_attention *state = calloc(1, sizeof(*state));
     if (!state)
         return EO_ERR_NO_MEMORY;
-    state->at = scratch_of(shape);
+    state->at = eo_cuda_flash_scratch_of(shape);
     state->scale = 1.0f / sqrtf((float)shape->head_size);
     state->minus_infinity = -INFINITY;
     state->one = 1;
@@ -288,8 +251,7 @@ static void cudnn_close(struct eo_cuda_team *team)
 const struct eo_cuda_attention_ops eo_cuda_attention_cudnn_ops = {
     .name = "cuDNN",
     .repeatable = false,
-    .supports = cudnn_supports,
-    .scratch_bytes = cudnn_scratch_bytes,
+    .supports = eo_cuda_flash_supports,
     .prepare = cudnn_prepare,
     .release = cudnn_release,
     .forward = cudnn_forward,

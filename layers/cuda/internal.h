@@ -13,6 +13,7 @@
 
 #include "layers/checks.h"
 #include "layers/cuda/product_shape.h"
+#include "layers/cuda/scratch.h"
 
 enum {
     EO_CUDA_WORKSPACE_BYTES = 32 << 20, /* as cuBLASLt asks on Hopper; one per stream */
@@ -127,7 +128,6 @@ struct eo_cuda_attention_ops {
     bool repeatable; /* no sum is taken in an order that depends on time */
     /* Pure: of the way, not of the device. */
     bool (*supports)(struct eo_types types, const struct eo_attention_shape *shape);
-    uint64_t (*scratch_bytes)(struct eo_types types, const struct eo_attention_shape *shape);
     /* Builds a plan's own part, *state. EO_ERR_UNSUPPORTED: the next one is tried (logged as information). */
     eo_status (*prepare)(struct eo_cuda_team *team, struct eo_types types, const struct eo_attention_shape *shape,
                          void **state);
@@ -149,8 +149,6 @@ struct eo_cuda_attention_plan {
     struct eo_attention_shape shape;
 };
 
-uint64_t eo_cuda_attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape,
-                                         uint32_t thread_count);
 eo_status eo_cuda_attention_prepare(eo_team *team, const struct eo_attention *attention);
 eo_status eo_cuda_attention_forward(eo_team *team, const struct eo_attention *attention);
 eo_status eo_cuda_attention_backward(eo_team *team, const struct eo_attention *attention);

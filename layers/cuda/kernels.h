@@ -14,7 +14,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "layers/kernel_ops.h"
+#include "layers/cuda/scratch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -58,12 +58,6 @@ cudaError_t eo_cuda_embedding_backward(const struct eo_embedding_gradient *embed
 /* The sum of losses is taken in double, in another fixed order than row after row. */
 cudaError_t eo_cuda_cross_entropy(const struct eo_loss *loss, cudaStream_t stream);
 cudaError_t eo_cuda_loss_add(double *to, const double *loss, double factor, cudaStream_t stream);
-
-/* ---- scratch of the kernels above: scratch_bytes.c ---- */
-
-enum { EO_CUDA_NORM_BLOCKS = 256, EO_CUDA_COLUMN_PARTS = 256 };
-uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width); /* norm_backward, column_sums */
-uint64_t eo_cuda_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);
 
 /* ---- softmax.cu: attention by products ---- */
 

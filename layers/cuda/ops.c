@@ -29,12 +29,6 @@ LAUNCH(embedding_forward, eo_embedding)
 LAUNCH(embedding_backward, eo_embedding_gradient)
 LAUNCH(cross_entropy, eo_loss)
 
-/* cuBLASLt has no product of fp32 operands with a bf16 result. */
-static bool supports(struct eo_types types)
-{
-    return types.compute == EO_DTYPE_BF16 || types.gradient == EO_DTYPE_FP32;
-}
-
 static eo_status prepare_multiply(eo_team *team, const struct eo_multiply *product)
 {
     return eo_cuda_product_prepare(eo_cuda_team_of(team), product, NULL);
@@ -71,19 +65,7 @@ static eo_status all_finite(eo_team *team, eo_dtype dtype, const void *values, u
 }
 
 const struct eo_kernel_ops eo_kernels_cuda_ops = {
-    .name = "cuda",
-    .fused_epilogues = true,
-    .fused_bias_gradients = true,
-    .fused_residuals = true,
-    .gradients_in_place = false, /* flash attention reads keys and values until its last block */
-    .host_memory = false,
-    .scratch_alignment = 256, /* cuDNN and cuBLASLt: of their workspaces */
-    .word_multiple = 64, .chunk_multiple = 128, /* an odd width is slow on tensor cores */
-    .supports = supports,
-    .norm_scratch_bytes = eo_cuda_column_scratch_bytes,
-    .column_scratch_bytes = eo_cuda_column_scratch_bytes,
-    .attention_scratch_bytes = eo_cuda_attention_scratch_bytes,
-    .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes,
+    EO_CUDA_PLANNED_OPS,
     .prepare_multiply = prepare_multiply,
     .prepare_attention = eo_cuda_attention_prepare,
     .multiply = multiply,

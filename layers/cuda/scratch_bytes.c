@@ -1,8 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-#include "layers/cuda/kernels.h"
+#include "layers/cuda/scratch.h"
+
+enum { ALIGN = 256, CUDNN_WORKSPACE_LEAST = 1 << 20 };
+
+static uint64_t align_up(uint64_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* cuBLASLt has no product of fp32 operands with a bf16 result. */
+bool eo_cuda_supports(struct eo_types types)
+{
+    return types.compute == EO_DTYPE_BF16 || types.gradient == EO_DTYPE_FP32;
+}
 
 /* Partial sums of blocks: a norm's weights and bias side by side. Column sums have no more parts than a norm has blocks. */
-_Static_assert(EO_CUDA_COLUMN_PARTS <= 2 * EO_CUDA_NORM_BLOCKS, "column sums do not fit into a norm's scratch");
+_Static_assert((int)EO_CUDA_COLUMN_PARTS <= 2 * (int)EO_CUDA_NORM_BLOCKS, "column sums do not fit into a norm's scratch");
 
 uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width)
 {
@@ -10,9 +23,54 @@ uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width)
     return 2 * blocks * width * sizeof(float);
 }
 
-/* The rows in the order of their tokens. */
+/* Two numbers for each word, and the rows in the order of their tokens. */
 uint64_t eo_cuda_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary)
 {
-    (void)width, (void)vocabulary;
-    return rows * sizeof(int32_t);
+    (void)width;
+    return (2 * vocabulary + rows) * sizeof(int32_t);
+}
+
+struct eo_cuda_blocks_scratch eo_cuda_blocks_scratch_of(struct eo_types types, const struct eo_attention_shape *s)
+{
+    const uint64_t queries = s->seq < EO_CUDA_BLOCK_QUERIES ? s->seq : EO_CUDA_BLOCK_QUERIES;
+    const uint64_t block = s->kv_head_count * queries * s->seq;
+    const uint64_t floats = align_up(block * sizeof(float));
+    const uint64_t gradient = align_up((uint64_t)s->kv_head_count * s->seq * s->head_size * sizeof(float));
+    const uint64_t narrow = types.compute == EO_DTYPE_BF16 ? align_up(block * 2) : 0;
+    struct eo_cuda_blocks_scratch at = {.scores = 0};
+    at.weights = narrow ? floats : 0;
+    at.weights_gradient = floats + narrow;
+    at.scores_gradient = narrow ? at.weights_gradient + floats : at.weights_gradient;
+    at.k_gradient = at.weights_gradient + floats + narrow;
+    at.v_gradient = at.k_gradient + gradient;
+    at.total = at.v_gradient + gradient;
+    return at;
+}
+
+/* What flash attention takes somewhere; whether this device does, the heuristics say. */
+bool eo_cuda_flash_supports(struct eo_types types, const struct eo_attention_shape *s)
+{
+    return types.compute == EO_DTYPE_BF16 && s->head_size % 8 == 0 && s->head_size <= 256 && s->seq > 1 &&
+           s->q_stride % 8 == 0 && s->kv_stride % 8 == 0 && s->out_stride % 8 == 0;
+}
+
+/* Plans say what they need only once they are built: what cuDNN's plans took for these graphs, and no more, is placed. */
+struct eo_cuda_flash_scratch eo_cuda_flash_scratch_of(const struct eo_attention_shape *s)
+{
+    const uint64_t queries = (uint64_t)s->batch * s->head_count * s->seq;
+    const uint64_t q_sum = align_up(queries * s->head_size * sizeof(float));
+    struct eo_cuda_flash_scratch at = {.dot_sum = 0};
+    at.q_sum = align_up(queries * sizeof(float));
+    at.workspace = at.q_sum + q_sum;
+    at.workspace_limit = CUDNN_WORKSPACE_LEAST + (s->kv_head_count < s->head_count ? 2 : 1) * q_sum;
+    at.total = at.workspace + at.workspace_limit;
+    return at;
+}
+
+uint64_t eo_cuda_attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape, uint32_t thread_count)
+{
+    const uint64_t blocks = eo_cuda_blocks_scratch_of(types, shape).total;
+    const uint64_t flash = eo_cuda_flash_supports(types, shape) ? eo_cuda_flash_scratch_of(shape).total : 0;
+    (void)thread_count;
+    return blocks > flash ? blocks : flash;
 }

@@ -96,7 +96,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct eo_attention_shape *s = &cases[i].shape;
         const uint64_t sums = 4 * (uint64_t)s->batch * s->head_count * s->seq * (1 + s->head_size);
-        const uint64_t placed = eo_cuda_attention_cudnn_ops.scratch_bytes(types, s);
+        const uint64_t placed = eo_cuda_flash_scratch_of(s).total;
         failures += !eo_cuda_attention_cudnn_ops.supports(types, s) || placed < sums;
         failures += build("forward", eo_attention_graph_forward, s, properties, placed, cases[i].forward_operations);
         failures += build("backward", eo_attention_graph_backward, s, properties, placed - sums,

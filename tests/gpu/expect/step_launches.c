@@ -116,12 +116,6 @@ static bool cudnn_supports(struct eo_types types, const struct eo_attention_shap
     return types.compute == EO_DTYPE_BF16 && shape->head_size % 8 == 0 && shape->head_size <= 256;
 }
 
-static uint64_t no_scratch(struct eo_types types, const struct eo_attention_shape *shape)
-{
-    (void)types, (void)shape;
-    return 0;
-}
-
 static eo_status no_plan(struct eo_cuda_team *team, struct eo_types types, const struct eo_attention_shape *shape, void **state)
 {
     (void)team, (void)types, (void)shape;
@@ -163,7 +157,7 @@ static eo_status backward(struct eo_cuda_team *team, void *state, const struct e
 }
 
 const struct eo_cuda_attention_ops eo_cuda_attention_cudnn_ops = {
-    .name = "cuDNN, noted", .supports = cudnn_supports, .scratch_bytes = no_scratch, .prepare = no_plan,
+    .name = "cuDNN, noted", .supports = cudnn_supports, .prepare = no_plan,
     .release = no_release, .forward = forward, .backward = backward,
 };
 
