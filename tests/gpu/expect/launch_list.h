@@ -19,7 +19,7 @@ struct launch {
     const char *group;   /* the line of the table */
     const char *kernel;  /* as a profiler names it, without template arguments */
     uint64_t read, written;
-    uint64_t must;       /* bytes of the call's operands: of all its launches, noted with the first */
+    uint64_t must;       /* bytes of the operands, what lies between launches apart; 0: noted with an earlier launch */
     uint64_t blocks;
     uint32_t threads, shared_bytes; /* of a block */
     /* Of a block, one after the other: from a load to its use, sums over the block, additions in double. */

@@ -107,7 +107,10 @@ cudaError_t eo_cuda_epilogue(const struct eo_multiply *p, cudaStream_t stream)
 cudaError_t eo_cuda_check_finite(uint32_t *flag, const void *values, uint64_t count, eo_dtype dtype, cudaStream_t stream)
 {
     (void)flag, (void)values;
-    return by_rows(stream, "other", "finite_kernel", dtype, 1, count, launch_bytes(dtype, count), 0);
+    const uint64_t packs = count / lanes_of(dtype, count), bytes = launch_bytes(dtype, count);
+    return launch_note(stream, (struct launch){
+        .group = "other", .kernel = "finite_kernel", .read = bytes, .must = bytes,
+        .blocks = least(launch_div_up(packs, ROW_THREADS), 1024), .threads = ROW_THREADS, .round_trips = 1});
 }
 
 /* ---- norms.cu ---- */
@@ -187,7 +190,7 @@ cudaError_t eo_cuda_head_norm_backward(const struct eo_head_norm_gradient *n, cu
     const uint64_t weights = launch_bytes(n->types.compute, 2 * (uint64_t)n->head_size);
     return launch_note(stream, (struct launch){
         .group = "norms of heads", .kernel = "head_norm_backward_kernel", .read = 2 * all + weights, .written = all + sums,
-        .must = 3 * all + weights + sums, .blocks = parts, .threads = WARPS * WARP, .shared_bytes = 47 << 10,
+        .must = 3 * all + weights, .blocks = parts, .threads = WARPS * WARP, .shared_bytes = 47 << 10,
         .round_trips = 3 * (double)launch_div_up(eo_head_norm_part_rows(n->rows) * heads, WARPS)});
 }
 
@@ -209,30 +212,31 @@ cudaError_t eo_cuda_embedding_forward(const struct eo_embedding *e, cudaStream_t
                    all + positions + e->rows * sizeof(int32_t), all);
 }
 
-/* Rows of the same token are read one after the other by one block: RUN stands for the most frequent token's. */
+/* The rows of a word are read one after the other by its block: RUN stands for the most frequent word's. Words without rows
+ * are zeros. The two gradients are sums in two orders, and each must read its rows. */
 cudaError_t eo_cuda_embedding_backward(const struct eo_embedding_gradient *e, cudaStream_t stream)
 {
-    enum { THREADS = 256, UNROLLED = 8 };
+    enum { THREADS = 256, UNROLLED = 8, RUN_BYTES = 8 };
     const eo_dtype dtype = e->types.compute, gradient = e->types.gradient;
     const uint64_t all = launch_bytes(dtype, e->rows * e->width), ids = e->rows * sizeof(int32_t);
-    const uint64_t table = launch_bytes(gradient, e->vocabulary * e->width), run = launch_div_up(e->rows, 32);
+    const uint64_t table = launch_bytes(gradient, e->vocabulary * e->width), most_rows = launch_div_up(e->rows, 32);
     const uint64_t positions = e->position_gradient ? launch_bytes(gradient, e->positions * e->width) : 0;
     const uint64_t packs = e->width / lanes_of(dtype, e->width), hit = least(e->rows, e->vocabulary);
     const uint32_t threads = row_threads(packs, ROW_THREADS);
-    launch_note(stream, (struct launch){.group = "embedding", .kernel = "memset", .written = table,
-                                        .must = table + all + ids + positions, .blocks = 1024, .threads = THREADS});
-    launch_note(stream, (struct launch){.group = "embedding", .kernel = "order_kernel", .read = ids, .written = ids,
-                                        .blocks = launch_div_up(e->rows, THREADS), .threads = THREADS,
-                                        .round_trips = (double)launch_div_up(e->rows, THREADS),
+    launch_note(stream, (struct launch){.group = "embedding", .kernel = "memset", .written = e->vocabulary * RUN_BYTES,
+                                        .must = table + all + ids, .blocks = 1024, .threads = THREADS});
+    launch_note(stream, (struct launch){.group = "embedding", .kernel = "order_kernel", .read = ids,
+                                        .written = ids + hit * RUN_BYTES, .blocks = launch_div_up(e->rows, THREADS),
+                                        .threads = THREADS, .round_trips = (double)launch_div_up(e->rows, THREADS),
                                         .barriers = 2 * (double)launch_div_up(e->rows, THREADS)});
     const cudaError_t error = launch_note(stream, (struct launch){
-        .group = "embedding", .kernel = "token_gradient_kernel", .read = all + 2 * ids,
-        .written = launch_bytes(gradient, hit * e->width), .blocks = e->rows * launch_div_up(packs, threads),
-        .threads = threads, .round_trips = 4 + (double)run / UNROLLED / 16});
+        .group = "embedding", .kernel = "token_gradient_kernel", .read = all + ids + e->vocabulary * RUN_BYTES,
+        .written = table, .blocks = e->vocabulary * launch_div_up(packs, threads), .threads = threads,
+        .round_trips = 1 + (double)hit / (double)e->vocabulary * (2 + (double)most_rows / UNROLLED / 16)});
     if (error != cudaSuccess || !positions)
         return error;
     return launch_note(stream, (struct launch){
-        .group = "embedding", .kernel = "position_gradient_kernel", .read = all, .written = positions,
+        .group = "embedding", .kernel = "position_gradient_kernel", .read = all, .written = positions, .must = all + positions,
         .blocks = e->positions * launch_div_up(packs, threads), .threads = threads,
         .round_trips = (double)(e->rows / e->seq)});
 }
@@ -261,34 +265,49 @@ cudaError_t eo_cuda_loss_add(double *to, const double *loss, double factor, cuda
 
 /* ---- softmax.cu: attention by products over blocks of queries ---- */
 
+/* Scores of keys after the query are not read; their weights are written, as zeros. */
+static uint64_t seen_scores(const struct eo_cuda_softmax *s)
+{
+    uint64_t seen = 0;
+    for (uint32_t query = 0; query < s->queries; query++)
+        seen += least(s->first + query + 1, s->keys);
+    return seen * s->heads;
+}
+
+static cudaError_t softmax(cudaStream_t stream, const struct eo_cuda_softmax *s, const char *kernel, uint64_t read,
+                           uint64_t written, uint32_t passes)
+{
+    return launch_note(stream, (struct launch){
+        .group = "attention", .kernel = kernel, .read = read, .written = written, .must = read + written,
+        .blocks = (uint64_t)s->heads * s->queries, .threads = ROW_THREADS,
+        .round_trips = passes * (double)launch_div_up(s->keys, ROW_THREADS), .barriers = passes - 1});
+}
+
 cudaError_t eo_cuda_softmax_forward(const struct eo_cuda_softmax *s, cudaStream_t stream)
 {
-    const uint64_t count = (uint64_t)s->heads * s->queries * s->keys, sums = (uint64_t)s->heads * s->queries * 4;
-    return launch_note(stream, (struct launch){
-        .group = "attention", .kernel = "softmax_forward_kernel", .read = count * sizeof(float),
-        .written = launch_bytes(s->dtype, count) + sums, .must = count * sizeof(float) + launch_bytes(s->dtype, count) + sums,
-        .blocks = (uint64_t)s->heads * s->queries, .threads = ROW_THREADS,
-        .round_trips = 3 * (double)launch_div_up(s->keys, ROW_THREADS), .barriers = 2});
+    const uint64_t rows = (uint64_t)s->heads * s->queries;
+    return softmax(stream, s, "softmax_forward_kernel", seen_scores(s) * sizeof(float),
+                   launch_bytes(s->dtype, rows * s->keys) + rows * sizeof(float), 3);
 }
 
 cudaError_t eo_cuda_softmax_backward(const struct eo_cuda_softmax_gradient *g, cudaStream_t stream)
 {
     const struct eo_cuda_softmax *s = &g->softmax;
-    const uint64_t rows = (uint64_t)s->heads * s->queries, count = rows * s->keys;
-    const uint64_t read = 2 * count * sizeof(float) + launch_bytes(s->dtype, 2 * rows * g->head_size) + rows * 4;
-    const uint64_t written = launch_bytes(s->dtype, 2 * count);
-    return launch_note(stream, (struct launch){
-        .group = "attention", .kernel = "softmax_backward_kernel", .read = read, .written = written,
-        .must = read + written, .blocks = rows, .threads = ROW_THREADS,
-        .round_trips = 1 + (double)launch_div_up(s->keys, ROW_THREADS), .barriers = 1});
+    const uint64_t rows = (uint64_t)s->heads * s->queries;
+    return softmax(stream, s, "softmax_backward_kernel",
+                   2 * seen_scores(s) * sizeof(float) + launch_bytes(s->dtype, 2 * rows * g->head_size) + rows * sizeof(float),
+                   launch_bytes(s->dtype, 2 * rows * s->keys), 2);
 }
 
 cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, uint64_t rows, uint64_t width,
                                 eo_dtype dtype, cudaStream_t stream)
 {
     (void)to, (void)stride, (void)from;
-    return by_rows(stream, "attention", "narrow_rows_kernel", EO_DTYPE_FP32, rows, width, rows * width * sizeof(float),
-                   launch_bytes(dtype, rows * width));
+    const uint64_t read = rows * width * sizeof(float), written = launch_bytes(dtype, rows * width);
+    const uint32_t threads = row_threads(width, ROW_THREADS);
+    return launch_note(stream, (struct launch){
+        .group = "attention", .kernel = "narrow_rows_kernel", .read = read, .written = written, .must = read + written,
+        .blocks = rows * launch_div_up(width, threads), .threads = threads, .round_trips = 1});
 }
 
 #define LOADED(name) cudaError_t eo_cuda_load_##name(void) { return cudaSuccess; }

@@ -74,23 +74,29 @@ cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint3
                                const struct eo_update_scalars *scalars, const double *device_values, cudaStream_t stream)
 {
     enum { A_LAUNCH = 384 };
-    (void)out, (void)partials, (void)scalars, (void)device_values;
-    cudaError_t error = cudaSuccess;
-    for (uint32_t done = 0; done < count && error == cudaSuccess; done += A_LAUNCH)
-        error = launch_note(stream, (struct launch){
-            .group = "gradient norm", .kernel = "norm_local_kernel", .read = (uint64_t)count * sizeof(double),
-            .written = (1 + EO_STEP_VALUES) * sizeof(double), .must = (uint64_t)count * sizeof(double), .blocks = 1,
-            .threads = THREADS, .round_trips = 2, .barriers = 1, .double_adds = count - done < A_LAUNCH ? count - done : A_LAUNCH});
-    return error;
+    const uint64_t values = (device_values ? 2 : 1) * EO_STEP_VALUES, written = 1 + EO_STEP_VALUES;
+    (void)out, (void)partials, (void)scalars;
+    uint32_t done = 0;
+    do { /* a later launch adds to the sum of the one before */
+        const uint32_t some = count - done < A_LAUNCH ? count - done : A_LAUNCH;
+        launch_note(stream, (struct launch){
+            .group = "gradient norm", .kernel = "norm_local_kernel", .read = (some + values + (done > 0)) * sizeof(double),
+            .written = written * sizeof(double), .must = (some + values + written) * sizeof(double), .blocks = 1,
+            .threads = THREADS, .round_trips = 2, .barriers = 1, .double_adds = some});
+        done += some;
+    } while (done < count);
+    return cudaSuccess;
 }
 
 cudaError_t eo_cuda_norm_sum(struct eo_norm_result *out, const double *gathered, uint32_t rank_count,
                              const struct eo_update_scalars *scalars, cudaStream_t stream)
 {
-    (void)gathered, (void)scalars;
+    (void)gathered;
+    const uint64_t read = rank_count * (1 + EO_STEP_VALUES) * sizeof(double) + sizeof(scalars->clip);
+    const uint64_t written = sizeof(out->norm) + sizeof(out->clip_factor) + sizeof(out->gradient_scale) + sizeof(out->values);
     return launch_note(stream, (struct launch){
-        .group = "gradient norm", .kernel = "norm_sum_kernel", .read = rank_count * (1 + EO_STEP_VALUES) * sizeof(double),
-        .written = sizeof(*out), .must = sizeof(*out), .blocks = 1, .threads = 1 + EO_STEP_VALUES,
+        .group = "gradient norm", .kernel = "norm_sum_kernel", .read = read, .written = written, .must = read + written,
+        .blocks = 1, .threads = 1 + EO_STEP_VALUES,
         .round_trips = 1 + rank_count, .double_adds = rank_count});
 }
 

@@ -88,5 +88,11 @@ case(machine.product_share(128 * 133, 256) < plateau, "one tile more costs a wav
 lines, totals = expect.expect(head, gpt2, machine)
 case(near(totals["step_ms"], sum(machine.seconds(l) for l in gpt2 if not l["beside"]) * 1e3), "a step is the sum of its launches")
 case(near(totals["mfu_percent"], head["useful_flops"] / totals["step_ms"] * 1e5 / 989e12), "MFU is of the peak")
+
+# The target of docs/gpu.md, on paper, and what is left of bytes that a kernel of ours need not touch.
+lines, totals = expect.expect(*listed("--model", "gpt2-xl", "--batch", "32", "--seq", "1024"), machine)
+case(totals["mfu_percent"] >= 56, "gpt2-xl at batch 32 is expected at 56 % of the peak or more", totals)
+above = [line["line"] for line in lines if line["line"] != "attention" and line["gigabytes"] > 1.1 * line["must_gigabytes"]]
+case(not above, "no line but cuDNN's attention has more than 1.1 times the bytes of its operands", above)
 print(f"1..{cases}")
 sys.exit(0)

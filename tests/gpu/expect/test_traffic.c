@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bytes and blocks that tools/dev gpu --expect computes are those of the real kernels. Method: small shapes through the
- * .cu files on the host, which count every address of global memory once a launch, and through the functions that note
- * launches; both lists must be the same.
+ * The bytes and blocks that tools/dev gpu --expect computes are those of the real kernels, and no kernel touches more than
+ * 1.1 times the bytes of its operands. Method: shapes through the .cu files on the host, which count every address of global
+ * memory once a launch, and through the functions that note launches; both lists must be the same. The bytes of all launches
+ * of an operation, partial sums between them too, are held against its operands. The program takes the .cu files' names:
+ * every kernel of theirs must have been counted.
  */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +19,11 @@
 #include "tests/simulator/kernels/kernels.h"
 #include "tests/tap/tap.h"
 
-enum { NOTED_MAX = 32, TENSORS_MAX = 64 };
+enum { NOTED_MAX = 32, TENSORS_MAX = 64, KERNELS_MAX = 64 };
 
 struct noted {
     char kernel[64];
-    uint64_t read, written, blocks;
+    uint64_t read, written, blocks, must;
     uint32_t threads;
 };
 
@@ -31,6 +34,8 @@ static struct list {
 static uint32_t runs;
 static void *tensors[TENSORS_MAX];
 static uint32_t tensor_count;
+static char counted[KERNELS_MAX][64]; /* kernels whose bytes were held against their operands */
+static uint32_t counted_count;
 
 static void add(struct list *list, const char *kernel, struct noted noted)
 {
@@ -49,13 +54,19 @@ static void count_traffic(const struct kernel_traffic *t)
                                            .threads = t->block[0] * t->block[1] * t->block[2]});
 }
 
-/* A fill by CUDA itself is no kernel of ours. */
+/* A fill by CUDA itself is no kernel of ours; the operands of what follows may be noted with it. */
+static uint64_t fill_must;
+
 cudaError_t launch_note(cudaStream_t stream, struct launch l)
 {
     (void)stream;
+    if (l.must == 0 && fill_must > 0)
+        l.must = fill_must, fill_must = 0;
     if (strcmp(l.kernel, "memset") != 0)
         add(&expected, l.kernel,
-            (struct noted){.read = l.read, .written = l.written, .blocks = l.blocks, .threads = l.threads});
+            (struct noted){.read = l.read, .written = l.written, .blocks = l.blocks, .must = l.must, .threads = l.threads});
+    else
+        fill_must = l.must;
     return cudaSuccess;
 }
 
@@ -74,9 +85,35 @@ static void *matrix(eo_dtype dtype, uint64_t rows, uint64_t width)
     return tensor(launch_bytes(dtype, rows * width));
 }
 
-/* `upper`: what depends on the data is an upper bound. */
-static void compare(const char *what, bool upper)
+static void note_counted(const char *kernel)
 {
+    for (uint32_t i = 0; i < counted_count; i++)
+        if (strcmp(counted[i], kernel) == 0)
+            return;
+    if (counted_count == KERNELS_MAX)
+        abort();
+    snprintf(counted[counted_count++], sizeof(counted[0]), "%s", kernel);
+}
+
+/* An operation's launches begin with the one that its operands are noted with. */
+static void bound_operations(const char *what)
+{
+    for (uint32_t first = 0, end; first < real.count && first < expected.count; first = end) {
+        uint64_t bytes = 0;
+        for (end = first; end == first || (end < real.count && end < expected.count && expected.at[end].must == 0); end++) {
+            bytes += real.at[end].read + real.at[end].written;
+            note_counted(real.at[end].kernel);
+        }
+        CHECK(10 * bytes <= 11 * expected.at[first].must, "%s, %s: %llu bytes, %.3f of its operands", what,
+              real.at[first].kernel, (unsigned long long)bytes, (double)bytes / (double)expected.at[first].must);
+    }
+}
+
+enum bound { EXACT, UPPER = 1 /* what depends on the data is an upper bound */, FEW_ROWS = 2 /* for partial sums to be small */ };
+
+static void compare(const char *what, unsigned bound)
+{
+    const bool upper = bound & UPPER;
     CHECK(real.count == expected.count && real.count > 0, "%s: %u launches, expected %u", what, real.count, expected.count);
     for (uint32_t i = 0; i < real.count && i < expected.count; i++) {
         const struct noted *a = &real.at[i], *b = &expected.at[i];
@@ -90,6 +127,8 @@ static void compare(const char *what, bool upper)
               (unsigned long long)b->written);
     }
     CHECK(alone_objections() == 0, "%s: %s", what, alone_objection());
+    if (!(bound & FEW_ROWS))
+        bound_operations(what);
     real.count = expected.count = runs = 0;
     alone_allow_nothing();
     while (tensor_count > 0)
@@ -118,7 +157,7 @@ static void elementwise(eo_dtype d, uint64_t rows, uint64_t width)
                                    .aux_stride = width};
     for (epilogue.epilogue = EO_EPILOGUE_BIAS; epilogue.epilogue <= EO_EPILOGUE_GELU_GRADIENT; epilogue.epilogue++)
         BOTH(epilogue, &epilogue);
-    compare("element-wise", false);
+    compare("element-wise", EXACT);
 }
 
 static void sums_and_norms(eo_dtype d, uint64_t rows, uint64_t width, bool centered)
@@ -145,12 +184,26 @@ static void sums_and_norms(eo_dtype d, uint64_t rows, uint64_t width, bool cente
     BOTH(norm_backward, &gradient);
     gradient.skip_gradient = NULL;
     BOTH(norm_backward, &gradient);
-    compare("sums and norms", false);
+    compare("sums and norms", rows < 8192 ? FEW_ROWS : EXACT);
+}
+
+/* More packs than threads have registers for: sums in shared memory. In fp32, so that fewer rows hide the partial sums. */
+static void wide_norm_backward(void)
+{
+    enum { ROWS = 4096, WIDTH = 515 };
+    const eo_dtype d = EO_DTYPE_FP32;
+    void *a = matrix(d, ROWS, WIDTH), *b = matrix(d, ROWS, WIDTH), *c = matrix(d, ROWS, WIDTH), *weight = matrix(d, 1, WIDTH);
+    void *scratch = tensor(eo_cuda_column_scratch_bytes(ROWS, WIDTH)), *dw = matrix(d, 1, WIDTH), *db = matrix(d, 1, WIDTH);
+    float *mean = tensor(ROWS * 4), *rstd = tensor(ROWS * 4);
+    BOTH(norm_backward, &(struct eo_norm_gradient){
+        .types = {d, d}, .centered = true, .in_gradient = b, .out_gradient = c, .in = a, .weight = weight, .mean = mean,
+        .rstd = rstd, .weight_gradient = dw, .bias_gradient = db, .rows = ROWS, .width = WIDTH, .scratch = scratch});
+    compare("norm backward of wide rows", EXACT);
 }
 
 static void heads(eo_dtype d)
 {
-    enum { ROWS = 300, HEADS = 4, KV = 2, SIZE = 64, SEQ = 100 };
+    enum { ROWS = 8192, HEADS = 4, KV = 2, SIZE = 64, SEQ = 100 };
     const struct eo_types types = {d, EO_DTYPE_FP32};
     const uint64_t width = (HEADS + KV) * SIZE;
     void *in = matrix(d, ROWS, width), *out = matrix(d, ROWS, width), *weight[2] = {matrix(d, 1, SIZE), matrix(d, 1, SIZE)};
@@ -165,7 +218,7 @@ static void heads(eo_dtype d)
         .head_size = SIZE, .eps = 1e-5F, .sums = sums});
     BOTH(head_norm_weights, &(struct eo_head_norm_weights){.types = types, .weight_gradient = {dw[0], dw[1]}, .sums = sums,
                                                            .rows = ROWS, .head_size = SIZE});
-    compare("heads", false);
+    compare("heads", EXACT);
 }
 
 static void ends_of_a_model(eo_dtype d)
@@ -183,7 +236,7 @@ static void ends_of_a_model(eo_dtype d)
     BOTH(embedding_forward, &(struct eo_embedding){.types = types, .out = out, .tokens = tokens, .token_table = table,
                                                    .position_table = positions, .rows = ROWS, .width = WIDTH, .seq = SEQ});
     BOTH(loss_add, sum, loss, 1);
-    compare("the first layer", false);
+    compare("the first layer", EXACT);
     tokens = tensor(ROWS * 4), out = matrix(d, ROWS, WIDTH), dt = matrix(EO_DTYPE_FP32, WORDS, WIDTH);
     dp = matrix(EO_DTYPE_FP32, SEQ, WIDTH), scratch = tensor(eo_cuda_embedding_scratch_bytes(ROWS, WIDTH, WORDS));
     for (int32_t i = 0; i < ROWS; i++)
@@ -191,12 +244,48 @@ static void ends_of_a_model(eo_dtype d)
     BOTH(embedding_backward, &(struct eo_embedding_gradient){.types = types, .token_gradient = dt, .position_gradient = dp,
         .out_gradient = out, .tokens = tokens, .rows = ROWS, .width = WIDTH, .vocabulary = WORDS, .positions = SEQ, .seq = SEQ,
         .scratch = scratch});
-    compare("the gradient of the first layer", true);
+    compare("the gradient of the first layer", UPPER);
     tokens = tensor(ROWS * 4), logits = matrix(d, ROWS, STRIDE), losses = tensor(ROWS * 4), loss = tensor(sizeof(double));
     for (int backward = 0; backward < 2; backward++)
         BOTH(cross_entropy, &(struct eo_loss){.types = types, .logits = logits, .losses = losses, .loss_sum = loss,
             .targets = tokens, .stride = STRIDE, .rows = ROWS, .vocabulary = WORDS, .scale = 1, .backward = backward});
-    compare("the loss", false);
+    compare("the loss", EXACT);
+}
+
+/* Attention by products: a block of queries in the middle of a sequence. */
+static void softmax(eo_dtype d)
+{
+    enum { HEADS = 2, QUERIES = 40, FIRST = 80, KEYS = 128, SIZE = 64, ROWS = HEADS * QUERIES };
+    void *out = matrix(d, QUERIES, HEADS * SIZE), *out_gradient = matrix(d, QUERIES, HEADS * SIZE);
+    void *narrow = matrix(d, 70, 300);
+    float *wide = tensor(70 * 300 * 4);
+    const struct eo_cuda_softmax s = {
+        .scores = tensor((uint64_t)ROWS * KEYS * 4), .weights = matrix(d, ROWS, KEYS), .log_sum_exp = tensor(ROWS * 4),
+        .log_sum_exp_stride = QUERIES, .heads = HEADS, .queries = QUERIES, .first = FIRST, .keys = KEYS, .scale = 1, .dtype = d};
+    const struct eo_cuda_softmax_gradient g = {
+        .softmax = s, .weights_gradient = tensor((uint64_t)ROWS * KEYS * 4), .scores_gradient = matrix(d, ROWS, KEYS),
+        .out = out, .out_gradient = out_gradient, .out_stride = HEADS * SIZE, .out_head_stride = SIZE, .head_size = SIZE};
+    BOTH(softmax_forward, &s);
+    BOTH(softmax_backward, &g);
+    BOTH(narrow_rows, narrow, 300, wide, 70, 300, d);
+    compare("softmax", EXACT);
+}
+
+static void norm_of_gradients(uint32_t partial_count, uint32_t rank_count)
+{
+    struct eo_update_scalars *scalars = tensor(sizeof(*scalars));
+    struct eo_norm_result *result = tensor(sizeof(*result));
+    double *partials = tensor(partial_count * sizeof(double)), *out = tensor((1 + EO_STEP_VALUES) * sizeof(double));
+    double *gathered = tensor(rank_count * (1 + EO_STEP_VALUES) * sizeof(double)), *values = tensor(EO_STEP_VALUES * 8);
+    const double **at = calloc(partial_count, sizeof(*at));
+    if (!at)
+        abort();
+    for (uint32_t i = 0; i < partial_count; i++)
+        at[i] = partials + i;
+    BOTH(norm_local, out, at, partial_count, scalars, values);
+    BOTH(norm_sum, result, gathered, rank_count, scalars);
+    compare("norm of the gradients", EXACT);
+    free(at);
 }
 
 static void update(uint64_t count, bool split)
@@ -209,6 +298,10 @@ static void update(uint64_t count, bool split)
     double *chunks = tensor(EO_SUM_CHUNKS_MAX * sizeof(double)), *out = tensor(8 * sizeof(double));
     norm->gradient_scale = 1;
     scalars->bias_correction1 = scalars->bias_correction2 = 1;
+    uint32_t *flag = tensor(sizeof(*flag));
+    BOTH(fill, v, 0, count * 4);
+    BOTH(check_finite, flag, gradient, count, EO_DTYPE_FP32);
+    BOTH(check_finite, flag, high, count, EO_DTYPE_BF16);
     BOTH(cast_bf16, high, gradient, count);
     BOTH(accumulate, m, gradient, EO_DTYPE_FP32, false, count);
     BOTH(accumulate, m, high, EO_DTYPE_BF16, true, count);
@@ -216,7 +309,7 @@ static void update(uint64_t count, bool split)
     BOTH(accumulate_sum_squares, out, chunks, m, high, EO_DTYPE_BF16, false, count);
     BOTH(sum_fp32, m, (const float *const[]){m, v, gradient}, 3, count);
     BOTH(sum_bf16, high, (const uint16_t *const[]){high, (uint16_t *)low}, 2, count);
-    compare("sums of gradients", false);
+    compare("sums of gradients", EXACT);
     scalars = tensor(sizeof(*scalars)), norm = tensor(sizeof(*norm));
     gradient = tensor(count * 4), m = tensor(count * 4), v = tensor(count * 4), weights = tensor(count * 4);
     high = tensor(count * 2), low = tensor(count * 2);
@@ -228,7 +321,7 @@ static void update(uint64_t count, bool split)
     /* Beside the arrays: the scalars. */
     if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
         real.at[0].read = expected.at[0].read;
-    compare("AdamW", false);
+    compare("AdamW", EXACT);
 }
 
 static void float8(uint64_t count)
@@ -241,10 +334,39 @@ static void float8(uint64_t count)
                                           {other, wire + count + 96 * 2, &scales[1], count}};
     BOTH(narrow, three, 3, parts);
     BOTH(widen, three, 3);
-    compare("float8", false);
+    compare("float8", EXACT);
 }
 
-int main(void)
+/* The name after __global__: the last word before a parenthesis that is not __launch_bounds__'s. */
+static void find_kernels(const char *path)
+{
+    static char text[1 << 16];
+    FILE *file = fopen(path, "r");
+    const size_t bytes = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    if (file)
+        fclose(file);
+    text[bytes] = '\0';
+    uint32_t found = 0;
+    for (const char *at = strstr(text, "__global__"); at; at = strstr(at, "__global__")) {
+        at += strlen("__global__");
+        const char *bounds = strstr(at, "__launch_bounds__("), *open = strchr(at, '(');
+        if (bounds && bounds < open)
+            open = strchr(strchr(bounds, ')'), '(');
+        const char *name = open;
+        while (name && (isalnum((unsigned char)name[-1]) || name[-1] == '_'))
+            name--;
+        if (!name || name == open)
+            continue;
+        found++;
+        bool is_counted = false;
+        for (uint32_t i = 0; i < counted_count; i++)
+            is_counted = is_counted || (strlen(counted[i]) == (size_t)(open - name) && strncmp(counted[i], name, (size_t)(open - name)) == 0);
+        CHECK(is_counted, "%s: nobody has counted the bytes of %.*s", path, (int)(open - name), name);
+    }
+    CHECK(found > 0, "%s: no kernel found", path);
+}
+
+int main(int argc, char **argv)
 {
     if (eo_cuda_load_elementwise() || eo_cuda_load_embeddings() || eo_cuda_load_head_norms() || eo_cuda_load_losses() ||
         eo_cuda_load_norms() || eo_cuda_load_softmax() || eo_cuda_kernels_load() ||
@@ -257,20 +379,29 @@ int main(void)
         elementwise(dtype, 20, 35);
         heads(dtype);
         ends_of_a_model(dtype);
+        softmax(dtype);
     }
-    tap_case("element-wise kernels, heads, embeddings and losses");
+    tap_case("element-wise kernels, heads, embeddings, losses and softmax");
     for (int centered = 0; centered < 2; centered++) {
+        sums_and_norms(EO_DTYPE_BF16, 8192, 264, centered); /* eight sequences of 1024 */
         sums_and_norms(EO_DTYPE_BF16, 600, 264, centered);
         sums_and_norms(EO_DTYPE_FP32, 300, 35, centered);
         sums_and_norms(EO_DTYPE_FP32, 40, 2600, centered); /* two packs a thread, or shared memory */
         sums_and_norms(EO_DTYPE_BF16, 5, 8800, centered);
     }
+    wide_norm_backward();
     tap_case("sums of columns and norms");
     update(20000, true);
     update(1003, false);
-    tap_case("sums of gradients and AdamW");
+    norm_of_gradients(3, 2);
+    norm_of_gradients(800, 9);
+    tap_case("sums and norm of gradients, and AdamW");
     float8(64 * 2048);
     float8(1008);
     tap_case("weights to float8 and back");
+    for (int i = 1; i < argc; i++)
+        find_kernels(argv[i]);
+    CHECK(argc > 1, "no files with kernels were given");
+    tap_case("every kernel's bytes were counted, and are at most 1.1 times its operands'");
     return tap_end();
 }
