@@ -19,6 +19,7 @@ enum { OPTION_RANKS = 'n', OPTION_DTYPE = 0x500, OPTION_FILE_BYTES };
 
 static const struct argp_option checkpoint_tool_options[] = {
     {"ranks", OPTION_RANKS, "N", 0, "reshard, convert to a checkpoint: number of files to write [convert: 1]", 0},
+    {"world", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"dtype", OPTION_DTYPE, "TYPE", 0, "convert to other formats: element type, fp32 or bf16 [fp32]", 0},
     {0},
 };

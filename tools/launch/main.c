@@ -26,9 +26,11 @@ enum { SHORT_LIFE_S = 10, PAUSE_MS = 100, PAUSE_MS_MAX = 10000, EXIT_NOT_EXECUTA
 
 static const struct argp_option launch_options[] = {
     {"ranks", 'n', "N", 0, "number of ranks [required]", 0},
+    {"world", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"restarts", LAUNCH_RESTARTS, "K", 0,
      "after a lost or failed rank, start all ranks again, at most K times; with train --checkpoint DIR --resume they continue "
-     "from the last good checkpoint [0]", 0},
+     "from the last good checkpoint [0]",
+     0},
     {"restart-ranks", LAUNCH_RESTART_RANKS, "N[,N...]", 0,
      "ranks of the first, second ... restart; the last number holds for all later ones [as before]", 0},
     {"label", LAUNCH_LABEL, NULL, 0, "begin each line of output with its rank", 0},

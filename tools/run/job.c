@@ -87,6 +87,12 @@ eo_status tool_job_plan(const struct tool_options *options, const eo_transformer
     return status;
 }
 
+void tool_job_plan_words(const struct tool_job *job, char text[TOOL_PLAN_WORDS_MAX])
+{
+    const struct tool_plan_settings settings = plan_settings_for(job->options, &job->config);
+    tool_plan_settings_words(&settings, text);
+}
+
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Of one GPU: the ranks that share it, each with what its libraries take beside the plan. */
@@ -362,6 +368,7 @@ static eo_status prepare(struct tool_job *job, struct tool_log_catch *log_catch,
     if (!o->plan_only) /* a plan needs no device */
         EO_TRY(check_device(job, log_catch, problem));
     /* Also of the ranks, later: it finds the catch of the thread that calls. */
+    EO_TRY(tool_plan_settings_check(&o->plan, job->config.layer_count, problem));
     const eo_log log = tool_job_log(NULL);
     const eo_status status = tool_job_plan(o, &job->config, &log, &job->transformer, &job->plan);
     if (status < 0)

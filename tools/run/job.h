@@ -172,6 +172,9 @@ EO_NODISCARD eo_status tool_job_sum(struct tool_job_rank *rank, double *value);
  * computed. */
 void tool_job_tell_model(const struct tool_job *job);
 
+/* The settings of its plan as options, for memplan --verify. */
+void tool_job_plan_words(const struct tool_job *job, char text[TOOL_PLAN_WORDS_MAX]);
+
 /* What the planner and layers are made of, for other sizes too: neither is kept when it fails. */
 EO_NODISCARD eo_status tool_job_plan(const struct tool_options *options, const eo_transformer_config *config, const eo_log *log,
                                      eo_transformer **transformer, eo_plan **plan);

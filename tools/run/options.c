@@ -41,6 +41,7 @@ static const struct argp_option option_table[] = {
      "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
     {.doc = "Ranks and memory:", .group = 2},
     {"ranks", OPTION_RANKS, "N", 0, "number of ranks to shard the model over [2; under a launcher the number of its ranks]", 2},
+    {"world", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"device", OPTION_DEVICE, "NAME", 0, "cpu or cuda (ranks share the available GPUs) [cpu]", 2},
     {"dtype", OPTION_DTYPE, "TYPE", 0,
      "compute type of weights and activations: fp32 or bf16; master weights are fp32 in both [fp32]", 2},

@@ -55,16 +55,18 @@ static error_t hand_input_on(int key, char *text, struct argp_state *state)
 
 /* ---- unknown options ---- */
 
+static char dashed(char letter)
+{
+    return letter == '_' ? '-' : letter;
+}
+
 static size_t shorter(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
-/*
- * How many letters must be changed, left out, put in or swapped with the next one (Damerau's distance, restricted);
- * `_` is as good as `-`.
- */
-static size_t distance(const char *wrong, size_t length, const char *name)
+/* Damerau's distance, restricted; `_` is as good as `-`. */
+size_t tool_word_distance(const char *wrong, size_t length, const char *name)
 {
     size_t rows[3][NAME_BYTES_MAX + 1]; /* of the last three letters of `wrong`, in turn */
     const size_t width = shorter(strlen(name), NAME_BYTES_MAX);
@@ -72,12 +74,12 @@ static size_t distance(const char *wrong, size_t length, const char *name)
         rows[0][i] = i;
     for (size_t w = 1; w <= length; w++) {
         size_t *row = rows[w % 3], *before = rows[(w + 2) % 3], *before_that = rows[(w + 1) % 3];
-        const char letter = wrong[w - 1] == '_' ? '-' : wrong[w - 1];
+        const char letter = dashed(wrong[w - 1]);
         row[0] = w;
         for (size_t i = 1; i <= width; i++) {
-            const size_t changed = before[i - 1] + (letter != name[i - 1]);
+            const size_t changed = before[i - 1] + (letter != dashed(name[i - 1]));
             row[i] = shorter(changed, shorter(before[i], row[i - 1]) + 1);
-            if (w > 1 && i > 1 && letter == name[i - 2] && wrong[w - 2] == name[i - 1])
+            if (w > 1 && i > 1 && letter == dashed(name[i - 2]) && dashed(wrong[w - 2]) == dashed(name[i - 1]))
                 row[i] = shorter(row[i], before_that[i - 2] + 1);
         }
     }
@@ -102,7 +104,7 @@ static void look_at_name(struct lookup *look, const char *name, bool takes_value
         look->is_whole = name[look->length] == '\0';
     }
     const size_t name_length = strlen(name);
-    size_t far = distance(look->word, look->length, name);
+    size_t far = tool_word_distance(look->word, look->length, name);
     if (name_length >= 3 && look->length > name_length && strncmp(look->word, name, name_length) == 0)
         far = shorter(far, 2); /* --batch-size for --batch */
     if (far < look->nearest_distance) {

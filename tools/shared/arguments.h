@@ -8,6 +8,7 @@
 
 #include <argp.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct tool_arguments {
@@ -18,6 +19,9 @@ struct tool_arguments {
 };
 
 void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *arguments, void *input);
+
+/* How many letters of `wrong`, `length` long, must be changed, left out, put in or swapped with the next one to get `name`. */
+size_t tool_word_distance(const char *wrong, size_t length, const char *name);
 
 /* The value of --name. What is wrong ends the program with a usage error; ranges include both ends. */
 uint64_t tool_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least, uint64_t most);

@@ -29,6 +29,15 @@ void tool_plan_settings_complete(struct tool_plan_settings *s, const eo_transfor
         s->head_chunks = head_chunks_for(s, config->vocabulary, on_gpu);
 }
 
+eo_status tool_plan_settings_check(const struct tool_plan_settings *s, uint32_t block_count, struct tool_problem *problem)
+{
+    if (s->recompute == EO_RECOMPUTE_BLOCKS && s->recompute_blocks > block_count && s->recompute_blocks != UINT32_MAX)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--recompute %u: the model has only %u blocks; give at most that many, or all",
+                                s->recompute_blocks, block_count);
+    return EO_OK;
+}
+
 struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, const eo_transformer_config *config,
                                             const eo_log *log)
 {
@@ -134,8 +143,23 @@ const char *tool_gather_text(const struct tool_plan_settings *s)
 
 void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t bytes)
 {
-    if (s->recompute == EO_RECOMPUTE_BLOCKS)
+    if (s->recompute == EO_RECOMPUTE_BLOCKS && s->recompute_blocks == UINT32_MAX)
+        snprintf(text, bytes, "all");
+    else if (s->recompute == EO_RECOMPUTE_BLOCKS)
         snprintf(text, bytes, "%u", s->recompute_blocks);
     else
         snprintf(text, bytes, "%s", s->recompute == EO_RECOMPUTE_CHEAP ? "cheap" : "none");
+}
+
+void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL_PLAN_WORDS_MAX])
+{
+    char strategy[32], recompute[32];
+    tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
+    tool_recompute_text(s, recompute, sizeof(recompute));
+    snprintf(text, TOOL_PLAN_WORDS_MAX,
+             "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s",
+             s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
+             s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks, s->device,
+             s->threads, s->graph ? " --graph" : "", s->no_prefetch ? " --no-prefetch" : "");
 }

@@ -10,6 +10,8 @@
 
 #include <evenodd/layers.h>
 
+#include "tools/shared/problem.h"
+
 enum { TOOL_PLAN_RANKS_MAX = 65536 }; /* a plan needs none of them */
 
 struct tool_plan_settings {
@@ -41,6 +43,10 @@ struct tool_plan_params {
 void tool_plan_settings_complete(struct tool_plan_settings *settings, const eo_transformer_config *config, uint32_t seq_most,
                                  bool on_gpu);
 
+/* EO_ERR_INVALID: more blocks to recompute than the model has. */
+EO_NODISCARD eo_status tool_plan_settings_check(const struct tool_plan_settings *settings, uint32_t block_count,
+                                                struct tool_problem *problem);
+
 /* Nothing is open any more. */
 struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *settings, const eo_transformer_config *config,
                                             const eo_log *log);
@@ -60,5 +66,9 @@ bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);
 const char *tool_gather_text(const struct tool_plan_settings *settings);
 void tool_recompute_text(const struct tool_plan_settings *settings, char *text, size_t bytes);
+
+/* All of them as options, "--ranks 4 --batch 2 ...": what train writes for memplan --verify. Nothing is open any more. */
+enum { TOOL_PLAN_WORDS_MAX = 512 };
+void tool_plan_settings_words(const struct tool_plan_settings *settings, char text[TOOL_PLAN_WORDS_MAX]);
 
 #endif

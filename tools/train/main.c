@@ -150,13 +150,16 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
 
 /* --- the log's first line ----------------------------------------------------------------------------------------- */
 
-/* {"plan": ...}, which memplan --verify compares: there before the first step, whatever comes of the run. */
+/* {"plan": ..., "settings": ...}, which memplan --verify compares: there before the first step, whatever comes of the run. */
 static void log_plan(struct train *train)
 {
     struct eo_json line = tool_step_log_line(&train->log);
+    char words[TOOL_PLAN_WORDS_MAX];
+    tool_job_plan_words(&train->job, words);
     eo_json_write(&line, "{'plan':");
     eo_plan_write_json(train->job.plan, line.write, line.user);
-    eo_json_write(&line, "}");
+    line.after_key = false, line.filled |= 1; /* the value was written by another writer */
+    eo_json_write(&line, "'settings': %s}", words);
     tool_step_log_end(&train->log);
 }
 
@@ -529,6 +532,14 @@ static void tell(struct train *train, const struct tool_problem *problem)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem->text);
 }
 
+static void print_plan(const struct tool_job *job)
+{
+    char words[TOOL_PLAN_WORDS_MAX];
+    tool_job_plan_words(job, words);
+    printf("settings: %s\n", words);
+    eo_plan_print(job->plan, tool_write_to_stream, stdout);
+}
+
 static int train_main(struct train *train)
 {
     struct tool_problem problem;
@@ -542,7 +553,7 @@ static int train_main(struct train *train)
         tool_job_tell_model(&train->job);
     if (train->settings.common.plan_only) {
         if (is_first)
-            eo_plan_print(train->job.plan, tool_write_to_stream, stdout);
+            print_plan(&train->job);
         return TOOL_EXIT_OK;
     }
     tool_warn_of_many_threads(&train->settings.common);
