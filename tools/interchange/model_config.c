@@ -16,6 +16,7 @@
 /* Fields of one file on their way into a config. */
 struct reader {
     json_t *object;
+    bool is_preset; /* a shape of the layers: nobody has written its fields down */
     struct tool_model_config *config;
     struct tool_problem *problem;
 };
@@ -350,21 +351,108 @@ static void find_stored_bytes(struct reader *r)
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
 
-/* KEY=VALUE; the value as JSON, or as a text where it is none. */
+enum { KEY_BYTES = 128 };
+
+/* False: no KEY=VALUE. */
+static bool key_of_set(const char *set, char key[KEY_BYTES])
+{
+    const char *equals = strchr(set, '=');
+    if (!equals || equals == set || equals - set >= KEY_BYTES)
+        return false;
+    snprintf(key, KEY_BYTES, "%.*s", (int)(equals - set), set);
+    return true;
+}
+
+/* The value as JSON, or as a text where it is none. */
 static eo_status apply_set(struct reader *r, const char *set)
 {
     const char *equals = strchr(set, '=');
-    char key[128];
-    if (!equals || equals == set || (size_t)(equals - set) >= sizeof(key))
+    char key[KEY_BYTES];
+    if (!key_of_set(set, key))
         return tool_problem_set(r->problem, EO_ERR_INVALID, "--set '%.100s': give KEY=VALUE, such as num_hidden_layers=40",
                                 set);
-    snprintf(key, sizeof(key), "%.*s", (int)(equals - set), set);
     json_error_t error;
     json_t *value = json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
     if (!value)
         value = json_string(equals + 1);
     if (!value || json_object_set_new(r->object, key, value) != 0)
         return tool_problem_set(r->problem, EO_ERR_INVALID, "--set '%.100s': not UTF-8 text", set);
+    return EO_OK;
+}
+
+/* ---- fields that follow another by default ---- */
+
+static const struct follower {
+    const char *field, *leaders[2], *rule;
+    bool of_gpt2;
+} followers[] = {
+    {"n_inner", {"n_embd"}, "4 x n_embd", true},
+    {"num_key_value_heads", {"num_attention_heads"}, "num_attention_heads", false},
+    {"head_dim", {"hidden_size", "num_attention_heads"}, "hidden_size / num_attention_heads", false},
+};
+enum { FOLLOWERS = sizeof(followers) / sizeof(followers[0]) };
+_Static_assert((int)FOLLOWERS <= (int)TOOL_CONFIG_FIXED_MAX, "each may be listed");
+
+static double number_of(const struct reader *r, const char *key)
+{
+    return json_number_value(field(r, key));
+}
+
+/* Whether the field is what the rule makes of its leaders. */
+static bool is_by_rule(const struct reader *r, uint32_t index)
+{
+    const double value = number_of(r, followers[index].field), leader = number_of(r, followers[index].leaders[0]);
+    return index == 0   ? value == 4 * leader
+           : index == 1 ? value == leader
+                        : value * number_of(r, "num_attention_heads") == leader;
+}
+
+static bool is_set(const char *field, const char *const *sets, uint32_t set_count)
+{
+    char key[KEY_BYTES];
+    for (uint32_t i = 0; field && i < set_count; i++)
+        if (key_of_set(sets[i], key) && strcmp(key, field) == 0)
+            return true;
+    return false;
+}
+
+/* After the sets. `by_rule`: before them. A shape of the layers follows its rules; what a file says stands, and is listed. */
+static void let_fields_follow(struct reader *r, const bool by_rule[FOLLOWERS], const char *const *sets, uint32_t set_count)
+{
+    struct tool_model_config *c = r->config;
+    const bool has_own_head_size = c->family == TOOL_CONFIG_QWEN3; /* 128 by default */
+    for (uint32_t i = 0; i < FOLLOWERS; i++) {
+        const struct follower *f = &followers[i];
+        if (f->of_gpt2 != (c->family == TOOL_CONFIG_GPT2) || (has_own_head_size && strcmp(f->field, "head_dim") == 0) ||
+            !field(r, f->field) || is_set(f->field, sets, set_count) ||
+            !(is_set(f->leaders[0], sets, set_count) || is_set(f->leaders[1], sets, set_count)))
+            continue;
+        char shown[96];
+        show_value(field(r, f->field), shown, sizeof(shown));
+        if (r->is_preset && by_rule[i])
+            json_object_set_new(r->object, f->field, json_null());
+        else
+            snprintf(c->fixed[c->fixed_count++], sizeof(c->fixed[0]), "%s = %.16s (by default %s)", f->field, shown, f->rule);
+    }
+}
+
+static eo_status apply_sets(struct reader *r, const char *const *sets, uint32_t set_count)
+{
+    bool by_rule[FOLLOWERS], was_there[TOOL_CONFIG_SETS_MAX] = {false};
+    char key[KEY_BYTES];
+    for (uint32_t i = 0; i < FOLLOWERS; i++)
+        by_rule[i] = is_by_rule(r, i);
+    for (uint32_t i = 0; i < set_count && i < TOOL_CONFIG_SETS_MAX; i++) {
+        was_there[i] = key_of_set(sets[i], key) && json_object_get(r->object, key);
+        EO_TRY(apply_set(r, sets[i]));
+    }
+    EO_TRY(find_family(r));
+    for (uint32_t i = 0; i < set_count && i < TOOL_CONFIG_SETS_MAX; i++)
+        if (!was_there[i] && key_of_set(sets[i], key) && !tool_config_knows_key(r->config->family, key))
+            return tool_problem_set(r->problem, EO_ERR_INVALID, "--set %.100s: family %s has no key %.60s; did you mean %s?",
+                                    sets[i], tool_config_family_name(r->config->family), key,
+                                    tool_config_nearest_key(r->config->family, key));
+    let_fields_follow(r, by_rule, sets, set_count);
     return EO_OK;
 }
 
@@ -375,9 +463,7 @@ static eo_status read_object(struct reader *r, const char *const *sets, uint32_t
     json_t *nested = json_object_get(r->object, "text_config");
     if (json_is_object(nested) && !json_object_get(r->object, "hidden_size"))
         r->object = nested;
-    for (uint32_t i = 0; i < set_count; i++)
-        EO_TRY(apply_set(r, sets[i]));
-    EO_TRY(find_family(r));
+    EO_TRY(apply_sets(r, sets, set_count));
     find_stored_bytes(r);
     EO_TRY(r->config->family == TOOL_CONFIG_GPT2 ? read_gpt2(r) : read_others(r));
     tool_config_judge_keys(r->config, r->object);
@@ -454,7 +540,7 @@ static eo_status load_name(struct tool_model_config *config, const char *name, c
     snprintf(config->source, sizeof(config->source), "%s", name);
     eo_transformer_config preset;
     if (eo_transformer_preset(name, &preset) >= 0) {
-        struct reader r = {.object = preset_object(&preset), .config = config, .problem = problem};
+        struct reader r = {.object = preset_object(&preset), .is_preset = true, .config = config, .problem = problem};
         if (!r.object)
             return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--model %s: no memory", name);
         json_t *root = r.object;

@@ -20,6 +20,7 @@ enum {
     TOOL_CONFIG_EXPERTS_ALL_MAX = 1 << 16, /* of all layers together; large published models have some 20,000 */
     TOOL_CONFIG_DEFAULTS_MAX = 24,
     TOOL_CONFIG_SETS_MAX = 64,
+    TOOL_CONFIG_FIXED_MAX = 4,
 };
 
 enum tool_config_family {
@@ -49,8 +50,12 @@ struct tool_model_config {
     uint32_t window;                   /* attention reaches back so many tokens, less than the context; 0: to the first */
     /* Decide no byte, and mostly "": what the layers do not compute, keys that are not known, dropout, which is not done. */
     char not_computed[512], unknown[512], dropouts[256];
+    bool drops_embedding, drops_residual, drops_attention; /* dropout that the file asks for */
     uint32_t default_count;
     char defaults[TOOL_CONFIG_DEFAULTS_MAX][96]; /* "head_dim = 128 (hidden_size / num_attention_heads)" */
+    /* Fields that stayed as they were in the file, though by default they follow one that --set has changed. */
+    uint32_t fixed_count;
+    char fixed[TOOL_CONFIG_FIXED_MAX][96]; /* "n_inner = 3072 (by default 4 x n_embd)" */
 };
 
 /* Whole path of a file or folder, or a name of the table or of eo_transformer_preset; `sets` are KEY=VALUE. */

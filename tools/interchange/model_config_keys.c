@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/shared/arguments.h"
+
 /* NULL: absent or null. */
 static const json_t *value_of(const json_t *object, const char *key)
 {
@@ -340,6 +342,56 @@ static const char *const keys_of_others[] = {
     "decoder_sparse_step", "mlp_only_layers", "norm_topk_prob", "router_aux_loss_coef", "router_jitter_noise", NULL};
 static const char *const dropouts[] = {"attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", NULL};
 
+/* ---- which keys there are ---- */
+
+/* One field under the names of GPT-2 and of the others. */
+static const char *const same_fields[][2] = {{"n_layer", "num_hidden_layers"},           {"n_embd", "hidden_size"},
+                                             {"n_head", "num_attention_heads"},          {"n_inner", "intermediate_size"},
+                                             {"n_positions", "max_position_embeddings"}, {"n_ctx", "max_position_embeddings"},
+                                             {"layer_norm_epsilon", "rms_norm_eps"},     {"activation_function", "hidden_act"}};
+
+static const struct judged_key *find_judged(enum tool_config_family family, const char *key)
+{
+    for (size_t i = 0; i < sizeof(judged_keys) / sizeof(judged_keys[0]); i++)
+        if ((judged_keys[i].families & 1u << family) && strcmp(judged_keys[i].key, key) == 0)
+            return &judged_keys[i];
+    return NULL;
+}
+
+static const char *const *keys_of_family(enum tool_config_family family)
+{
+    return family == TOOL_CONFIG_GPT2 ? keys_of_gpt2 : keys_of_others;
+}
+
+bool tool_config_knows_key(enum tool_config_family family, const char *key)
+{
+    return is_in(keys_of_family(family), key) || is_in(keys_of_all, key) || is_in(dropouts, key) || find_judged(family, key);
+}
+
+static void look_at_keys(const char *const *keys, const char *wrong, size_t *least, const char **nearest)
+{
+    for (; *keys; keys++) {
+        const size_t far = tool_word_distance(wrong, strlen(wrong), *keys);
+        if (far < *least) {
+            *least = far;
+            *nearest = *keys;
+        }
+    }
+}
+
+const char *tool_config_nearest_key(enum tool_config_family family, const char *wrong)
+{
+    const char *nearest = "", *const * lists[] = {keys_of_family(family), dropouts, keys_of_all};
+    const int other = family == TOOL_CONFIG_GPT2;
+    size_t least = SIZE_MAX;
+    for (size_t i = 0; i < sizeof(same_fields) / sizeof(same_fields[0]); i++)
+        if (strcmp(same_fields[i][other], wrong) == 0)
+            return same_fields[i][!other];
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        look_at_keys(lists[i], wrong, &least, &nearest);
+    return nearest;
+}
+
 static bool is_neutral(const struct tool_model_config *c, const json_t *value, enum neutral neutral)
 {
     const double number = json_is_number(value) ? json_number_value(value) : NAN;
@@ -359,14 +411,6 @@ static bool is_neutral(const struct tool_model_config *c, const json_t *value, e
     return false;
 }
 
-static const struct judged_key *find_judged(const struct tool_model_config *c, const char *key)
-{
-    for (size_t i = 0; i < sizeof(judged_keys) / sizeof(judged_keys[0]); i++)
-        if ((judged_keys[i].families & 1u << c->family) && strcmp(judged_keys[i].key, key) == 0)
-            return &judged_keys[i];
-    return NULL;
-}
-
 static void judge_activation(struct tool_model_config *c, const json_t *object)
 {
     /* One function by several names: GELU by its tanh formula, and x times its logistic function. */
@@ -380,24 +424,30 @@ static void judge_activation(struct tool_model_config *c, const json_t *object)
         list_value(c->not_computed, sizeof(c->not_computed), key, value);
 }
 
+static void judge_dropout(struct tool_model_config *config, const char *key, const json_t *value)
+{
+    list_value(config->dropouts, sizeof(config->dropouts), key, value);
+    config->drops_embedding = config->drops_embedding || strncmp(key, "embd", 4) == 0;
+    config->drops_residual = config->drops_residual || strncmp(key, "resid", 5) == 0 || strncmp(key, "hidden", 6) == 0;
+    config->drops_attention = config->drops_attention || strncmp(key, "att", 3) == 0;
+}
+
 void tool_config_judge_keys(struct tool_model_config *config, const json_t *object)
 {
-    const bool is_gpt2 = config->family == TOOL_CONFIG_GPT2;
     const char *key;
     json_t *value;
-    if (!is_gpt2)
+    if (config->family != TOOL_CONFIG_GPT2)
         judge_window(config, object);
     judge_activation(config, object);
     json_object_foreach((json_t *)object, key, value) {
-        const struct judged_key *judged = find_judged(config, key);
+        const struct judged_key *judged = find_judged(config->family, key);
         if (json_is_null(value))
             continue;
         if (judged && !is_neutral(config, value, judged->neutral))
             list_value(config->not_computed, sizeof(config->not_computed), key, value);
         else if (is_in(dropouts, key) && !is_neutral(config, value, NEUTRAL_NOTHING))
-            list_value(config->dropouts, sizeof(config->dropouts), key, value);
-        else if (!judged && !is_in(dropouts, key) && !is_in(keys_of_all, key) &&
-                 !is_in(is_gpt2 ? keys_of_gpt2 : keys_of_others, key))
+            judge_dropout(config, key, value);
+        else if (!tool_config_knows_key(config->family, key))
             append(config->unknown, sizeof(config->unknown), key);
     }
 }

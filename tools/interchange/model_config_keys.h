@@ -15,6 +15,11 @@
 EO_NODISCARD eo_status tool_config_read_rope(struct tool_model_config *config, const json_t *object, double *theta,
                                              struct tool_problem *problem);
 
+/* Whether a key means anything in this family: what --set may add to a file. */
+bool tool_config_knows_key(enum tool_config_family family, const char *key);
+/* Of those, the one that is nearest to a wrong one, or means the same in another family. */
+const char *tool_config_nearest_key(enum tool_config_family family, const char *wrong);
+
 /* Everything else. After the config was read. */
 void tool_config_judge_keys(struct tool_model_config *config, const json_t *object);
 
