@@ -5,16 +5,16 @@
 # Nothing of MPI either, in any build, by who makes no world over it.
 # Method: a build of its own, of shared libraries and the tools, where CUDA may be or not; the loader lists what they need,
 # and what a training really has mapped is read while it runs.
-# usage: tests/install/without_cuda.sh SOURCE C_COMPILER
+# usage: tests/install/without_cuda.sh SOURCE C_COMPILER MEMPLAN_OF_ANOTHER_BUILD
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
-source=$1 cc=$2
+source=$1 cc=$2 memplan=$3
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 log=$work/log
 shown=$log
 names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti|libmpi|libopen-'
-echo 1..4
+echo 1..5
 
 { CC=$cc meson setup "$work/build" "$source" -Dcuda=disabled -Dtests=disabled -Dtools=enabled -Ddefault_library=shared &&
     ninja -C "$work/build"; } >"$log" 2>&1
@@ -25,6 +25,23 @@ for program in "$work/build/libevenodd.so" "$work/build/layers/libevenodd_layers
 done >"$log" 2>&1
 grep -q libevenodd.so "$log" && ! grep -qE "$names" "$log"
 result $? 'its libraries and programs need nothing of CUDA, nor of MPI'
+
+planned=0
+while read -r words; do
+    # shellcheck disable=SC2086 # a list of words
+    { "$work/build/tools/memplan" $words >"$work/here"; "$memplan" $words >"$work/there"; } 2>"$log"
+    [ -s "$work/here" ] && cmp "$work/here" "$work/there" >>"$log" || break
+    planned=$((planned + 1))
+done <<'END'
+--model gpt2 --batch 3 --json
+--model llama-3-8b --seq 8192 --device A100-80GB --explain
+--model qwen3-8b --ranks 16 --dtype bf16 --recompute cheap --granularity half --csv
+--model mixtral-8x7b --ranks 64 --json
+--model tiny --kernels cpu --dtype fp32 --csv
+--model gpt2-xl --dtype fp32 --strategy zero2 --csv
+END
+[ $planned = 6 ]
+result $? "memplan prints the same bytes as that of another build ($planned of 6)"
 
 seq 1 4000 >"$work/text"
 quick="--text $work/text --model tiny --seq 32 --threads 1 --sample 0 --peak-seconds 0"

@@ -128,6 +128,31 @@ result $? 'the offset of a row of the log is a difference'
 spoil 's/{"name":"state0.block.1"[^}]*},//' 'is only in the plan'
 result $? 'a row that the log lacks is a difference'
 
+# The settings of the run are in its log.
+planned=0
+while read -r more; do
+    # shellcheck disable=SC2086 # a list of words
+    "$train" --plan --model tiny --threads 1 $more >log 2>err && run 0 ' 0 differences' --model tiny --verify log &&
+        grep -q 'every row by name' out && ! grep -q otherwise out || break
+    planned=$((planned + 1))
+done <<'END'
+--ranks 2 --seq 64 --batch 3
+--ranks 4 --seq 32 --dtype bf16 --reduce bf16 --strategy hsdp:2 --micro-batches 2
+--ranks 3 --seq 48 --strategy zero2 --slots 1,1 --recompute cheap --head-chunks 3
+--world 12 --seq 48 --recompute 2 --granularity half --no-prefetch
+--ranks 2 --seq 64 --device cuda --dtype bf16 --graph on
+END
+[ $planned = 5 ]
+result $? "--verify takes the settings from what train --plan prints ($planned of 5)"
+both log '--model tiny --ranks 2 --seq 64 --batch 2 --strategy zero1' '--model tiny' && grep -q 'every row by name' out
+result $? 'and from a log'
+run 1 'said otherwise than the log: --batch 3 (the log: 2), --dtype bf16 (the log: fp32)' --model tiny --batch 3 --dtype bf16 \
+    --verify log && head -n 1 out | grep -q '^said otherwise' && grep -q '^  .*planned' out
+result $? 'what is said otherwise than the log is told before any row'
+sed 's/"settings":"--ranks/"settings":"--rancs/' log >spoiled
+run 2 "'--rancs', which is no option" --model tiny --verify spoiled
+result $? 'a log with settings that nobody knows'
+
 # Strategies: trained on 4 ranks, and held against the plan by name.
 for strategy in ddp zero1 zero2 hsdp:2; do
     both log "--model tiny --ranks 4 --seq 64 --batch 1 --micro-batches 2 --strategy $strategy" \
@@ -169,7 +194,7 @@ for model in gpt2 llama qwen2 qwen3 mistral; do
     both log "--model ./$model --ranks 2 --seq 64 --batch 2" "--model ./$model --world 2 $base --batch 2" &&
         grep -q 'every row by name' out
     result $? "a $model of a config.json, trained, reserved what was planned"
-    "$memplan" --model ./$model --kernels cpu | sed -n 's/^  the config leaves unset: //p; s/^ \{27\}\([^ ]\)/\1/p' >said
+    "$memplan" --model ./$model --kernels cpu | sed -n 's/^note: the config leaves unset: //p; s/^ \{31\}\([^ ]\)/\1/p' >said
     "$train" --model ./$model --plan 2>err >out && sed -n 's/^the config leaves unset: //p; s/^ \{25\}//p' err >out &&
         [ -s said ] && cmp -s said out
     result $? "what the $model's config left out is listed once by train, as by memplan"
@@ -188,29 +213,106 @@ both plan '--model qwen3-8b --ranks 8 --seq 512 --recompute cheap' '--model qwen
 result $? "so has one with norms of q and k"
 
 # Exit statuses.
-run 0 'FITS, with' --model llama-3-8b --device H100
+run 0 ': FITS, ' --model llama-3-8b --device H100
 result $? 'what fits is 0'
 run 1 'DOES NOT FIT' --model llama-3-70b --device H100
 result $? 'what does not is 1'
 run 0 'GiB left; batch' --model llama-3-8b --device H100 --fit max-batch
 result $? 'a search gives its neighbour'
-run 1 'nothing fits' --model llama-3-70b --device H100 --world 1 --fit max-batch
-result $? 'a search that finds nothing is 1'
+run 1 'nothing fits' --model llama-3-70b --device H100 --world 1 --fit max-batch && grep -q 'would fit: --ranks 16 --recompute all' out &&
+    run 0 ': FITS, ' --model llama-3-70b --device H100 --ranks 16 --recompute all
+result $? 'a search that finds nothing is 1, and says what would fit, which does'
+run 1 'would fit: --recompute all' --model llama-3-8b --device A100-40GB --seq 8192 && run 0 ': FITS, ' --model llama-3-8b \
+    --device A100-40GB --seq 8192 --recompute all
+result $? 'what does not fit comes with what would'
 run 0 'agrees' --published && [ "$(grep -c '^| .* | \(agrees\|shown\) |$' out)" -ge 50 ] && ! grep -q WRONG out
 result $? 'published figures agree, at least 50 of them'
 run 0 '' --model gpt2-xl --set n_layer=6 --batch 4 --kernels cpu --svg arena.svg && cmp "$picture" arena.svg >err 2>&1
 result $? "README's picture is what memplan draws"
 run 0 'roundup' --model qwen3-8b --explain
 result $? 'formulae are shown with their numbers'
-if "$memplan" --model gpt2 --kernels cuda >out 2>err; then
-    run 0 'roundup128(7 x 1000 / 3) x roundup64(50257) x 2' --model gpt2 --batch 7 --seq 1000 --head-chunks 3 --kernels cuda --dtype bf16 --explain &&
-        [ "$(awk '$1 == "head.logits" { print $4 }' out)" = $((2432 * 50304 * 2)) ]
-    result $? "a GPU's head: 64 words, 128 tokens of a piece"
-else
-    skip "a GPU's head: 64 words, 128 tokens of a piece" 'this build has no CUDA kernels'
-fi
+run 0 'roundup128(7 x 1000 / 3) x roundup64(50257) x 2' --model gpt2 --batch 7 --seq 1000 --head-chunks 3 --explain &&
+    [ "$(awk '$1 == "head.logits" { print $4 }' out)" = $((2432 * 50304 * 2)) ]
+result $? "a GPU's head: 64 words, 128 tokens of a piece; GPUs' kernels are planned in every build"
 run 0 'planned, not run' --model mixtral-8x7b
 result $? 'a family without kernels is said to be planned, not run'
+
+# An answer in three lines, and a table that adds up.
+cat >answer.py <<'END'
+import re, subprocess, sys
+memplan, words = sys.argv[1], sys.argv[2:]
+done = subprocess.run([memplan] + words, stdout=subprocess.PIPE, text=True, check=False)
+assert done.returncode < 2, words
+lines = done.stdout.split("\n")
+assert lines[3] == "" and all(lines[:3]) and max(map(len, lines[:3])) <= 100, lines[:4]
+assert lines[1].startswith("peak") and re.match("(try|would fit): ", lines[2]), lines[:3]
+rows = [line for line in lines[5:] if re.match(r"[a-z]+ +\d+ +\d+\.\d{3} +\d+\.\d  ", line)]
+figures = [(int(row.split()[1]), float(row.split()[2])) for row in rows]
+assert rows[-1].startswith("total") and len(rows) > 5, rows
+assert sum(bytes_ for bytes_, _ in figures[:-1]) == figures[-1][0], figures
+assert abs(sum(gib for _, gib in figures[:-1]) - figures[-1][1]) < 0.0005 * len(rows), figures
+END
+planned=0
+while read -r words; do
+    # shellcheck disable=SC2086 # a list of words
+    "$python" answer.py "$memplan" $words >out 2>err || break
+    planned=$((planned + 1))
+done <<'END'
+--model llama-3-8b --device A100-80GB --seq 8192
+--model llama-3-70b --device H100
+--model llama-3-70b --ranks 64 --strategy hsdp:8 --device H100 --headroom 5% --micro-batches 4
+--model gpt2 --strategy zero1
+--model gpt2 --strategy ddp --micro-batches 2 --device-memory 8GiB
+--model tiny --kernels cpu --dtype fp32
+--model mixtral-8x7b --ranks 64 --granularity half
+--model llama-3.1-405b --ranks 16384 --seq 131072 --device H200 --outside 3GiB
+--model gpt2 --recompute all --batch 2
+--model llama-3-8b --device H100 --fit max-batch
+END
+[ $planned = 10 ]
+result $? "the answer is three lines of at most 100 columns, and its table adds up ($planned of 10)"
+run 0 'FITS, 52.3 of 79.1 GiB, 26.9 spare' --model llama-3-8b --device A100-80GB --seq 8192 &&
+    grep -q '^try: --recompute cheap 41.7 GiB, all 21.9; batch 2 lacks 8.1; 4 GPUs fit with 15.0 left$' out &&
+    grep -q ' 8.03 B parameters' out && ! grep -q DeepSpeed out && run 0 DeepSpeed --model llama-3-8b --explain
+result $? 'it says what to try; the rest is behind --explain'
+for more in '--recompute cheap|41.7 of' '--recompute all|21.9 of' '--batch 2|8.1 lacking' '--ranks 4|15.0 spare'; do
+    # shellcheck disable=SC2086 # a list of words
+    "$memplan" --model llama-3-8b --device A100-80GB --seq 8192 ${more%|*} | head -n 1 | grep -q " ${more#*|}" || break
+    more=
+done
+[ -z "$more" ]
+result $? 'what it says to try comes out so'
+"$memplan" --model llama-3-8b --ranks 16 >a && "$memplan" --model llama-3-8b --world 16 >b && cmp a b >err && [ -s a ]
+result $? '--ranks and --world are one option'
+"$train" --model tiny --plan --world 3 >a && "$train" --model tiny --plan --ranks 3 >b && cmp a b >err && grep -q 'ranks 3' a
+result $? '... of train, too'
+run 2 'the model has only 4 blocks' --model tiny --recompute 5 && ! "$train" --model tiny --plan --recompute 5 >out 2>err &&
+    grep -q 'the model has only 4 blocks' err
+result $? '... which refuses to recompute more blocks than there are, as memplan'
+run 0 'FITS, ' --model llama-3-8b --device H100 --fit max-batch --headroom 15% && grep -q 'max-batch: batch 2 fits' out &&
+    grep -q 'headroom 11.9' out && run 0 'max-batch: batch 3 fits' --model llama-3-8b --device H100 --fit max-batch
+result $? 'headroom counts in a search'
+run 0 'best: batch' --model llama-3-8b --device H100 --fit best && words=$(sed -n 's/^    \(--strategy.*\)/\1/p' out) &&
+    head -n 1 out >a && "$memplan" --model llama-3-8b --device H100 $words | head -n 1 >b && cmp a b >>err && [ -n "$words" ]
+result $? "the best of all is a command line ($words)"
+run 0 'granularity half' --model llama-3-8b --device H100 --fit best --strategy zero2 --recompute all --granularity half \
+    --batch 1 && grep -q -e '--strategy zero2 --recompute all --batch 1 --granularity half' out
+result $? 'what is given is kept'
+
+# Never a wrong plan in silence.
+echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_inner":384,"embd_pdrop":0.1,
+    "resid_pdrop":0.1,"attn_pdrop":0.0,"logit_scale":3,"colour":"red"}' >noted.json
+run 0 'dropout (embd_pdrop 0.1, resid_pdrop 0.1) is configured, but not done here' --model ./noted.json --batch 1024 &&
+    grep -q 'elsewhere they take 0.656 GiB$' out
+result $? "dropout is warned of, with its masks' bytes" # (1 + 2 x 3) x 1024 x 1024 x 96
+grep -q 'the layers do not compute it: logit_scale 3' out && grep -q 'unknown keys of the config: colour' out
+result $? 'so is what the layers do not compute, and what nobody knows'
+run 0 'the config fixes n_inner = 384 (by default 4 x n_embd)' --model ./noted.json --set n_embd=192 && run 0 'n_inner = 768' \
+    --model ./noted.json --set n_embd=192 --set n_inner=null && run 0 'n_inner = 1024' --model tiny --set n_embd=256
+result $? 'a field that follows another does, unless the config fixes it, which is told'
+run 0 'full of 32 layers' --model llama-3-8b --recompute all --explain && run 0 'full of 0 layers' --model llama-3-8b --explain &&
+    run 0 'largest leaf 1409286144: ' --model mixtral-8x7b --ranks 64 --explain && grep -q 'ZeRO-3 17.483 GiB' out
+result $? 'figures of others follow their rules'
 
 # JSON, CSV, diff.
 "$memplan" --model gpt2 --world 4 --device-memory 8GiB --json >a.json 2>err
@@ -260,7 +362,7 @@ result $? 'a difference of a model'
 "$memplan" --model tiny --seq 32 --world 2 --strategy all --world 4 --strategy zero2 >twice 2>err &&
     "$memplan" --model tiny --seq 32 --world 4 --strategy zero2 >once 2>>err && [ -s once ] && cmp once twice >>err
 result $? 'of an option that is given twice the last counts'
-refuse 'a world of 0' '--world is 0' --model tiny --world 0
+refuse 'a world of 0' '--ranks is 0' --model tiny --world 0
 refuse 'a world that is no whole nodes' 'not a multiple of --gpus-per-node' --model tiny --world 12
 refuse 'a group that does not divide the world' 'do not divide' --model tiny --world 8 --strategy hsdp:3
 refuse 'groups of none' "'hsdp:0'" --model tiny --strategy hsdp:0
@@ -268,6 +370,14 @@ refuse 'an unknown strategy' "'zero9'" --model tiny --strategy zero9
 refuse 'a sequence above the context' 'longer than the model' --model gpt2 --seq 2048
 refuse 'an unknown device' 'not in the table' --model tiny --device C64
 refuse 'bytes that are none' "'80 apples'" --model tiny --device-memory '80 apples'
+refuse 'memory of a device without a unit' 'bytes with their unit' --model tiny --device-memory 80
+refuse 'memory outside without a unit' 'bytes with their unit' --model tiny --outside 2
+refuse 'headroom of no device' 'of what?' --model tiny --headroom 5%
+refuse 'headroom of a whole device' 'less than all' --model tiny --device H100 --headroom 100%
+refuse 'headroom larger than the device' 'leaves nothing' --model tiny --device H100 --headroom 100GiB
+refuse 'more blocks to recompute than there are' 'the model has only 32 blocks' --model llama-3-8b --recompute 99
+refuse 'a field that is nearly one' 'did you mean n_layer?' --model gpt2 --set n_layers=3
+refuse 'a field of other families' 'did you mean num_hidden_layers?' --model llama-3-8b --set n_layer=3
 refuse 'no memory to fit into' 'the capacity is missing' --model tiny --fit max-batch
 refuse 'a batch out of range' 'batch x seq' --model gpt2 --batch 1048576 --seq 1024
 refuse 'one slot count' '--slots' --model tiny --slots 2

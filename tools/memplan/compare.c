@@ -198,6 +198,30 @@ static eo_status read_lines(struct verification *v, FILE *file)
     return EO_OK;
 }
 
+bool tool_memplan_logged_settings(const char *path, char words[TOOL_PLAN_WORDS_MAX])
+{
+    static const char mark[] = "settings: ";
+    FILE *file;
+    struct tool_problem problem;
+    char *line = NULL;
+    size_t capacity = 0;
+    words[0] = '\0';
+    if (tool_open_stream(&file, "--verify", path, &problem) < 0)
+        return false;
+    while (words[0] == '\0' && getline(&line, &capacity, file) > 0) {
+        json_t *object = line[0] == '{' ? json_loads(line, 0, NULL) : NULL;
+        const char *found = json_string_value(json_object_get(object, "settings"));
+        if (!object && strncmp(line, mark, strlen(mark)) == 0)
+            found = line + strlen(mark);
+        if (found)
+            snprintf(words, TOOL_PLAN_WORDS_MAX, "%.*s", (int)strcspn(found, "\n"), found);
+        json_decref(object);
+    }
+    free(line);
+    fclose(file);
+    return true;
+}
+
 eo_status tool_memplan_verify(FILE *out, const char *path, const struct tool_memplan *memplan, uint32_t *difference_count,
                               struct tool_problem *problem)
 {

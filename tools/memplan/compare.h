@@ -20,4 +20,7 @@ EO_NODISCARD eo_status tool_memplan_diff(FILE *out, const char *path_a, const ch
 EO_NODISCARD eo_status tool_memplan_verify(FILE *out, const char *path, const struct tool_memplan *memplan,
                                            uint32_t *difference_count, struct tool_problem *problem);
 
+/* What such a file says of the run's settings, as options; "" where it says nothing. False: it cannot be read. */
+bool tool_memplan_logged_settings(const char *path, char words[TOOL_PLAN_WORDS_MAX]);
+
 #endif

@@ -354,8 +354,8 @@ void tool_report_explain(FILE *out, const struct tool_memplan_view *view)
     for (uint32_t g = 0; g < count; g++) {
         char text[320];
         formula_of(&n, groups[g].pattern, groups[g].category, groups[g].bytes, text, sizeof(text));
-        fprintf(out, "    %-40s %6" PRIu64 " x %14" PRIu64 " = %16" PRIu64 "  %-22s %s\n", groups[g].pattern, groups[g].count,
-                groups[g].bytes, groups[g].count * groups[g].bytes, eo_category_name(groups[g].category), text);
+        fprintf(out, "    %-40s %6" PRIu64 " x %14" PRIu64 "  %-22s %s\n", groups[g].pattern, groups[g].count, groups[g].bytes,
+                eo_category_name(groups[g].category), text);
     }
     free(groups);
     tool_report_hole(out, view);

@@ -6,34 +6,70 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/shared/arguments.h"
+#include "tools/memplan/answer.h"
 #include "tools/memplan/compare.h"
 #include "tools/memplan/page.h"
 #include "tools/memplan/published.h"
 #include "tools/shared/overwrite.h"
 
 enum memplan_key {
-    KEY_MODEL = 0x100, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE, KEY_GATHER,
-    KEY_REDUCE, KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS, KEY_RECOMPUTE, KEY_GRANULARITY, KEY_HEAD_CHUNKS, KEY_KERNELS,
-    KEY_THREADS, KEY_GRAPH,
-    KEY_DEVICE_MEMORY, KEY_DEVICE, KEY_OUTSIDE, KEY_FIT, KEY_JSON, KEY_CSV, KEY_SVG, KEY_HTML, KEY_EXPLAIN, KEY_DIFF,
-    KEY_VERIFY, KEY_PUBLISHED, KEY_END,
+    KEY_MODEL = 0x100,
+    KEY_SET,
+    KEY_WORLD,
+    KEY_NODE,
+    KEY_STRATEGY,
+    KEY_SEQ,
+    KEY_BATCH,
+    KEY_MICRO_BATCHES,
+    KEY_DTYPE,
+    KEY_GATHER,
+    KEY_REDUCE,
+    KEY_SLOTS,
+    KEY_OFFLOAD_LAYERS,
+    KEY_OFFLOAD_SLOTS,
+    KEY_RECOMPUTE,
+    KEY_GRANULARITY,
+    KEY_HEAD_CHUNKS,
+    KEY_KERNELS,
+    KEY_THREADS,
+    KEY_GRAPH,
+    KEY_DEVICE_MEMORY,
+    KEY_HEADROOM,
+    KEY_DEVICE,
+    KEY_OUTSIDE,
+    KEY_FIT,
+    KEY_JSON,
+    KEY_CSV,
+    KEY_SVG,
+    KEY_HTML,
+    KEY_EXPLAIN,
+    KEY_DIFF,
+    KEY_VERIFY,
+    KEY_PUBLISHED,
+    KEY_END,
 };
 _Static_assert(KEY_END - KEY_MODEL <= 64, "options have a bit each");
 
 static const struct argp_option option_table[] = {
     {.doc = "Model:", .group = 1},
-    {"model", KEY_MODEL, "PATH|NAME", 0, "a config.json of Hugging Face, a folder with one (its safetensors are checked too), "
-     "or a known name; a wrong name lists them", 1},
+    {"model", KEY_MODEL, "PATH|NAME", 0,
+     "a config.json of Hugging Face, a folder with one (its safetensors are checked too), "
+     "or a known name; a wrong name lists them",
+     1},
     {"set", KEY_SET, "KEY=VALUE", 0, "change a field of the config; repeatable", 1},
     {.doc = "Run:", .group = 2},
-    {"world", KEY_WORLD, "N", 0, "number of ranks, one a GPU [8]", 2},
+    {"ranks", KEY_WORLD, "N", 0, "number of ranks, one a GPU [8]", 2},
+    {"world", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"gpus-per-node", KEY_NODE, "N", 0, "GPUs of a node [8]", 2},
-    {"strategy", KEY_STRATEGY, "NAME", 0, "sharding: ddp, zero1, zero2, zero3 or hsdp:S (zero3 in groups of S ranks; each "
-     "group is a replica); all: zero3, beside a table of all [zero3]", 2},
+    {"strategy", KEY_STRATEGY, "NAME", 0,
+     "sharding: ddp, zero1, zero2, zero3 or hsdp:S (zero3 in groups of S ranks; each "
+     "group is a replica); all: zero3, beside a table of all [zero3]",
+     2},
     {"batch", KEY_BATCH, "B", 0, "sequences in a micro-batch of a rank [1]", 2},
     {"seq", KEY_SEQ, "T", 0, "tokens in a sequence [4096, or the model's context]", 2},
     {"micro-batches", KEY_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 2},
@@ -44,26 +80,33 @@ static const struct argp_option option_table[] = {
     {"offload-layers", KEY_OFFLOAD_LAYERS, "N", 0,
      "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
     {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers in memory at a time [2]", 2},
-    {"recompute", KEY_RECOMPUTE, "WHAT", 0, "recompute in backward: none, cheap (no matrix product), all, or the first N "
-     "blocks [none]", 2},
+    {"recompute", KEY_RECOMPUTE, "WHAT", 0,
+     "recompute in backward: none, cheap (no matrix product), all, or the first N "
+     "blocks [none]",
+     2},
     {"granularity", KEY_GRANULARITY, "UNIT", 0, "unit of sharding: block, or half (attention and MLP apart) [block]", 2},
     {"head-chunks", KEY_HEAD_CHUNKS, "N", 0, "pieces of the head [as in train]", 2},
-    {"kernels", KEY_KERNELS, "NAME", 0, "cuda or cpu: plan the scratch memory of these kernels [cuda, if built in]", 2},
+    {"kernels", KEY_KERNELS, "NAME", 0, "cuda or cpu: plan the scratch memory of these kernels [cuda]", 2},
     {"threads", KEY_THREADS, "N", 0, "threads of a rank, for CPU kernels [1]", 2},
     {"graph", KEY_GRAPH, NULL, 0, "plan steps as graphs: the tokens of all micro-batches of a step lie on the device", 2},
     {.doc = "Machine:", .group = 3},
     {"device", KEY_DEVICE, "NAME", 0, "a GPU of the table; a wrong name lists them", 3},
-    {"device-memory", KEY_DEVICE_MEMORY, "BYTES", 0, "for example 80GiB or 80GB", 3},
-    {"outside", KEY_OUTSIDE, "BYTES", 0, "memory outside the plan: context, NCCL, libraries [published figures, named in the "
-     "report]", 3},
-    {"fit", KEY_FIT, "WHAT", 0, "search the limit of a fit: max-batch, max-seq, min-gpus, min-recompute, best-strategy or "
-     "max-layers", 3},
+    {"device-memory", KEY_DEVICE_MEMORY, "BYTES", 0, "with a unit: 80GiB, 80GB, 85899345920B", 3},
+    {"headroom", KEY_HEADROOM, "SHARE", 0, "keep so much of the device free, here and in every search: 5%, or bytes [0]", 3},
+    {"outside", KEY_OUTSIDE, "BYTES", 0,
+     "memory outside the plan: context, NCCL, libraries [published figures, named in the "
+     "report]",
+     3},
+    {"fit", KEY_FIT, "WHAT", 0,
+     "search the limit of a fit: max-batch, max-seq, min-gpus, min-recompute, best-strategy, "
+     "max-layers, or best (strategy, recompute, batch and granularity together, but for those that you give)",
+     3},
     {.doc = "Output:", .group = 4},
     {"json", KEY_JSON, NULL, 0, "the plan as JSON, on standard output", 4},
     {"csv", KEY_CSV, NULL, 0, "the plan's rows as CSV, on standard output", 4},
     {"svg", KEY_SVG, "FILE", 0, "write a picture of the arena through a step", 4},
     {"html", KEY_HTML, "FILE", 0, "write a page in one file, with sliders", 4},
-    {"explain", KEY_EXPLAIN, NULL, 0, "every row's formula with its numbers", 4},
+    {"explain", KEY_EXPLAIN, NULL, 0, "phases, layers, buffers, other projects, and every row's formula with its numbers", 4},
     {"diff", KEY_DIFF, "A.json B.json", 0, "compare two plans of --json; exit status 1 if they differ", 4},
     {"verify", KEY_VERIFY, "LOG", 0, "compare the plan with a log of train, or with the output of train --plan", 4},
     {"published", KEY_PUBLISHED, NULL, 0, "published figures of other projects beside predictions by formulae", 4},
@@ -75,9 +118,12 @@ struct memplan {
     uint32_t set_count;
     struct tool_memplan_settings settings;
     const struct tool_device_memory *device;
+    double headroom_share;
+    uint64_t headroom_bytes;
     enum tool_fit_kind fit;
     bool json, csv, explain, published, all_strategies;
     const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
+    char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
     uint64_t given;
 
     struct tool_model_config config;
@@ -86,6 +132,7 @@ struct memplan {
     struct tool_memplan fewer; /* with fewer micro-batches, where the step is too long to be shown */
     struct tool_lifetimes lifetimes;
     struct tool_fit found;
+    char remedies[512];
 };
 
 /* --- options ------------------------------------------------------------------------------------------------------ */
@@ -108,15 +155,29 @@ static uint64_t parse_bytes(const struct argp_state *state, const char *name, co
     static const struct {
         const char *suffix;
         double factor;
-    } units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-                 {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    } units[] = {{"B", 1},    {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+                 {"KB", 1e3}, {"MB", 1e6},   {"GB", 1e9},      {"TB", 1e12}};
     char *end = NULL;
     const double value = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
     for (size_t i = 0; end && i < sizeof(units) / sizeof(units[0]); i++)
         if (strcmp(end, units[i].suffix) == 0 && isfinite(value) && value * units[i].factor < 1e18)
             return (uint64_t)(value * units[i].factor);
-    argp_error(state, "--%s is '%.60s'; give bytes, for example 85899345920, 80GiB or 80GB", name, text);
+    argp_error(state, "--%s is '%.60s'; give bytes with their unit: 80GiB, 80GB or 85899345920B", name, text);
     return 0;
+}
+
+/* "5%", or bytes. */
+static void parse_headroom(const struct argp_state *state, struct memplan *m, const char *text)
+{
+    char *end;
+    const double share = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
+    m->headroom_share = m->headroom_bytes = 0;
+    if (share < 0 || strcmp(end, "%") != 0)
+        m->headroom_bytes = parse_bytes(state, "headroom", text);
+    else if (share < 100)
+        m->headroom_share = share / 100;
+    else
+        argp_error(state, "--headroom is '%.60s'; give less than all of the device", text);
 }
 
 static eo_dtype parse_dtype(const struct argp_state *state, const char *name, const char *text)
@@ -196,14 +257,19 @@ static void parse_rest(struct argp_state *state, struct memplan *m, int key, cha
         m->sets[m->set_count++] = text;
         break;
     case KEY_DEVICE: parse_device(state, m, text); break;
+    case KEY_HEADROOM:
+        parse_headroom(state, m, text);
+        break;
     case KEY_DEVICE_MEMORY: m->settings.capacity_bytes = parse_bytes(state, "device-memory", text); break;
     case KEY_OUTSIDE:
         m->settings.outside = (struct tool_outside){.context_bytes = parse_bytes(state, "outside", text), .given = true};
         break;
     case KEY_FIT:
         if (!tool_fit_parse(text, &m->fit))
-            argp_error(state, "--fit is '%.60s'; give max-batch, max-seq, min-gpus, min-recompute, best-strategy or "
-                       "max-layers", text);
+            argp_error(state,
+                       "--fit is '%.60s'; give max-batch, max-seq, min-gpus, min-recompute, best-strategy, "
+                       "max-layers or best",
+                       text);
         break;
     case KEY_JSON: m->json = true; break;
     case KEY_CSV: m->csv = true; break;
@@ -222,6 +288,49 @@ static void parse_rest(struct argp_state *state, struct memplan *m, int key, cha
     }
 }
 
+/* An option as train writes it in a log; false: there is none of the name. `text` may be NULL. */
+static bool take_logged_option(const struct argp_state *state, struct memplan *m, const char *name, char *text)
+{
+    if (strcmp(name, "no-prefetch") == 0)
+        m->settings.plan.no_prefetch = true;
+    for (const struct argp_option *row = option_table; row->name || row->doc; row++)
+        if (row->name && strcmp(row->name, name) == 0 && row->key >= KEY_WORLD && row->key <= KEY_GRAPH && !row->arg == !text) {
+            if (!(m->given & bit_of((enum memplan_key)row->key)))
+                parse_run(state, m, row->key, text);
+            return true;
+        }
+    return strcmp(name, "no-prefetch") == 0 && !text;
+}
+
+/* A run's settings are in its log. What is said otherwise counts, and is told before any row. */
+static void take_log(const struct argp_state *state, struct memplan *m)
+{
+    char words[TOOL_PLAN_WORDS_MAX], own[TOOL_PLAN_WORDS_MAX], *rest = words, *other = own;
+    if (!tool_memplan_logged_settings(m->verify_path, words) || words[0] == '\0')
+        return;
+    char logged[TOOL_PLAN_WORDS_MAX];
+    snprintf(logged, sizeof(logged), "%s", words);
+    for (char *word = strtok_r(words, " ", &rest), *next; word; word = next) {
+        next = strtok_r(NULL, " ", &rest);
+        char *value = next && strncmp(next, "--", 2) != 0 ? next : NULL;
+        if (strncmp(word, "--", 2) != 0 || !take_logged_option(state, m, word + 2, value))
+            argp_error(state, "--verify %s: its settings have '%.60s', which is no option here", m->verify_path, word);
+        if (value)
+            next = strtok_r(NULL, " ", &rest);
+    }
+    tool_plan_settings_words(&m->settings.plan, own);
+    size_t used = 0;
+    rest = logged;
+    for (char *a = strtok_r(logged, " ", &rest), *b = strtok_r(own, " ", &other), *name = b; a && b;
+         a = strtok_r(NULL, " ", &rest), b = strtok_r(NULL, " ", &other)) {
+        if (strncmp(b, "--", 2) == 0)
+            name = b;
+        else if (strcmp(a, b) != 0 && used < sizeof(m->otherwise))
+            used += (size_t)snprintf(m->otherwise + used, sizeof(m->otherwise) - used, "%s%s %s (the log: %s)",
+                                     used ? ", " : "", name, b, a);
+    }
+}
+
 static void check_together(const struct argp_state *state, struct memplan *m)
 {
     struct tool_memplan_settings *s = &m->settings;
@@ -232,6 +341,8 @@ static void check_together(const struct argp_state *state, struct memplan *m)
         argp_error(state, "--diff and --published stand alone; leave the other options out");
     if (m->given & alone)
         return;
+    if (m->verify_path)
+        take_log(state, m);
     if (m->verify_path && m->given & outputs)
         argp_error(state, "--verify prints differences and nothing else; leave --json, --csv, --svg, --html, --explain and --fit "
                    "out");
@@ -244,11 +355,16 @@ static void check_together(const struct argp_state *state, struct memplan *m)
     if ((m->given & (uint64_t)1 << (KEY_DEVICE_MEMORY - KEY_MODEL)) && s->capacity_bytes == 0)
         argp_error(state, "--device-memory is 0; give a size above 0");
     if (s->plan.strategy == EO_STRATEGY_HSDP && s->plan.ranks % s->plan.shard_group)
-        argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --world %u", s->plan.shard_group,
-                   s->plan.shard_group, s->plan.ranks);
+        argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --ranks %u", s->plan.shard_group, s->plan.shard_group,
+                   s->plan.ranks);
     tool_option_check_gather(state, &s->plan, "world 1");
-    if (s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node)
-        argp_error(state, "--world %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);
+    if (!m->verify_path && s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node) /* it moves no byte */
+        argp_error(state, "--ranks %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);
+    if (m->given & bit_of(KEY_HEADROOM) && s->capacity_bytes == 0)
+        argp_error(state, "--headroom: of what? give --device NAME or --device-memory BYTES");
+    s->headroom_bytes = m->headroom_bytes + (uint64_t)(m->headroom_share * (double)s->capacity_bytes);
+    if (s->capacity_bytes && s->headroom_bytes >= s->capacity_bytes)
+        argp_error(state, "--headroom leaves nothing of the device's %.1f GiB", tool_gib(s->capacity_bytes));
     if (tool_overwrite_is_same(m->svg_path, m->html_path))
         argp_error(state, "--svg and --html both name %s; give them a file each", m->svg_path);
 }
@@ -280,7 +396,10 @@ static struct tool_memplan_view view_of(const struct memplan *m)
                                       .safetensors = &m->safetensors,
                                       .device = m->device,
                                       .fit = m->fit ? &m->found : NULL,
-                                      .all_strategies = m->all_strategies};
+                                      .asked = &m->settings,
+                                      .remedies = m->remedies[0] ? m->remedies : NULL,
+                                      .all_strategies = m->all_strategies,
+                                      .explain = m->explain};
 }
 
 static eo_status load_model(struct memplan *m, struct tool_problem *problem)
@@ -299,8 +418,12 @@ static eo_status load_model(struct memplan *m, struct tool_problem *problem)
 static eo_status make_plan(struct memplan *m, struct tool_problem *problem)
 {
     EO_TRY(load_model(m, problem));
+    const struct tool_best_kept kept = {.strategy = m->given & bit_of(KEY_STRATEGY) && !m->all_strategies,
+                                        .recompute = m->given & bit_of(KEY_RECOMPUTE),
+                                        .batch = m->given & bit_of(KEY_BATCH),
+                                        .granularity = m->given & bit_of(KEY_GRANULARITY)};
     if (m->fit) /* the settings as given must be good, whatever the search then changes */
-        EO_TRY(tool_fit_search(&m->found, m->fit, &m->config, &m->settings, problem));
+        EO_TRY(tool_fit_search(&m->found, m->fit, &m->config, &m->settings, &kept, problem));
     EO_TRY(tool_memplan_create(&m->plan, &m->config, &m->settings, problem));
     struct tool_memplan_settings fewer = m->plan.settings;
     fewer.plan.micro_batches = TOOL_LIFETIMES_MICRO_BATCHES;
@@ -338,8 +461,10 @@ static eo_status write_page(const struct memplan *m, const char *option, const c
     return status;
 }
 
-static void print_plan(const struct memplan *m)
+static void print_plan(struct memplan *m)
 {
+    if (!m->csv && !m->json && (m->fit ? !m->found.found : !m->plan.fits))
+        tool_answer_remedies(&m->config, &m->settings, m->remedies, sizeof(m->remedies));
     const struct tool_memplan_view view = view_of(m);
     if (m->csv) {
         tool_report_csv(stdout, &view);
@@ -347,8 +472,6 @@ static void print_plan(const struct memplan *m)
         tool_report_json(stdout, &view);
     } else {
         tool_report_plan(stdout, &view);
-        if (m->explain)
-            tool_report_explain(stdout, &view);
     }
 }
 
@@ -373,6 +496,8 @@ static eo_status run(struct memplan *m, int *result, struct tool_problem *proble
     EO_TRY(tool_overwrite_no_input("--html", m->html_path, inputs, 2, problem));
     EO_TRY(make_plan(m, problem));
     if (m->verify_path) {
+        if (m->otherwise[0])
+            printf("said otherwise than the log: %s\n", m->otherwise);
         EO_TRY(tool_memplan_verify(stdout, m->verify_path, &m->plan, &differences, problem));
         *result = differences ? TOOL_EXIT_FAILED : TOOL_EXIT_OK;
         return EO_OK;
@@ -387,16 +512,24 @@ static eo_status run(struct memplan *m, int *result, struct tool_problem *proble
 int main(int argc, char **argv)
 {
     static struct memplan m = {
-        .settings = {.plan = {.ranks = 8, .strategy = EO_STRATEGY_ZERO3, .batch = 1, .micro_batches = 1, .dtype = EO_DTYPE_BF16,
-                              .reduce_dtype = EO_DTYPE_FP32, .gather_slots = 2, .gradient_slots = 2, .threads = 1},
+        .settings = {.plan = {.ranks = 8,
+                              .strategy = EO_STRATEGY_ZERO3,
+                              .batch = 1,
+                              .micro_batches = 1,
+                              .dtype = EO_DTYPE_BF16,
+                              .reduce_dtype = EO_DTYPE_FP32,
+                              .gather_slots = 2,
+                              .gradient_slots = 2,
+                              .device = "cuda",
+                              .threads = 1},
                      .gpus_per_node = 8},
     };
     const struct argp argp = {
-        .options = option_table, .parser = parse_option,
+        .options = option_table,
+        .parser = parse_option,
         .doc = "Plans the memory of a sharded training run: the memory of each rank, to the byte.\vExit status: 0 it fits (or "
                "no fit was asked for), 1 it does not fit, or --verify or --diff found a difference, 2 bad input.",
     };
-    m.settings.plan.device = tool_memplan_default_kernels();
     tool_arguments_parse(&argp, &(struct tool_arguments){.argc = argc, .argv = argv}, &m);
     struct tool_problem problem;
     int result = TOOL_EXIT_OK;

@@ -24,7 +24,8 @@ struct tool_fsdp2_estimate tool_fsdp2_estimate(const struct tool_model_config *c
 static uint64_t largest_leaf(const struct tool_model_config *c)
 {
     const uint64_t h = c->width;
-    uint64_t largest = max_u64((uint64_t)c->vocabulary * h, h * max_u64(c->mlp_width, c->expert_width));
+    const uint64_t experts = 3 * (uint64_t)c->expert_count * c->expert_width * h; /* one module has the matrices of all */
+    const uint64_t largest = max_u64(max_u64((uint64_t)c->vocabulary * h, h * c->mlp_width), experts);
     if (c->family == TOOL_CONFIG_GPT2)
         return max_u64(largest, max_u64(3 * h * h, (uint64_t)c->context * h));
     return max_u64(largest, h * c->head_count * c->head_size);
@@ -40,14 +41,15 @@ struct tool_deepspeed_estimate tool_deepspeed_estimate(const struct tool_model_c
 }
 
 struct tool_megatron_estimate tool_megatron_estimate(const struct tool_model_config *config, uint32_t world, uint64_t batch,
-                                                     uint64_t seq)
+                                                     uint64_t seq, uint32_t recomputed_layers)
 {
     const struct tool_model_config *c = config;
     const uint64_t p = tool_model_config_parameters(c), sb = batch * seq, h = c->width;
     const uint64_t f = c->expert_count ? (uint64_t)c->expert_width * c->experts_per_token : c->mlp_width;
     return (struct tool_megatron_estimate){.state_bytes = 18 * p,
                                            .state_distributed_bytes = 6 * p + 12 * p / world,
-                                           .activation_bytes = sb * (18 * h + 4 * f) * c->layer_count + 8 * sb + sb * h +
+                                           .activation_bytes = sb * (18 * h + 4 * f) * (c->layer_count - recomputed_layers) +
+                                                               2 * sb * h * recomputed_layers + 8 * sb + sb * h +
                                                                4 * sb * (h + c->vocabulary)};
 }
 

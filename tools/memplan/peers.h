@@ -24,13 +24,14 @@ struct tool_deepspeed_estimate {
 };
 struct tool_deepspeed_estimate tool_deepspeed_estimate(const struct tool_model_config *config, uint32_t world);
 
-/* Megatron-LM's report_theoretical_memory with one tensor and pipeline rank. */
+/* Megatron-LM's report_theoretical_memory with one tensor and pipeline rank: selective recompute, and full recompute of some
+ * layers, which keep their input alone. */
 struct tool_megatron_estimate {
     uint64_t state_bytes, state_distributed_bytes; /* 18 P; (6 + 12 / W) P */
     uint64_t activation_bytes;
 };
 struct tool_megatron_estimate tool_megatron_estimate(const struct tool_model_config *config, uint32_t world, uint64_t batch,
-                                                     uint64_t seq);
+                                                     uint64_t seq, uint32_t recomputed_layers);
 
 /* Activations of llm.c's train_gpt2.cu in bf16 with cuDNN attention. */
 uint64_t tool_llmc_activation_bytes(uint64_t layers, uint64_t width, uint64_t heads, uint64_t padded_vocabulary, uint64_t batch,

@@ -15,21 +15,6 @@ static void catch_error(void *user, eo_log_level level, const char *text)
         snprintf(caught->text, sizeof(caught->text), "%s", text);
 }
 
-const char *tool_memplan_default_kernels(void)
-{
-    static const char *found;
-    if (found)
-        return found;
-    const eo_log silence = {0};
-    eo_transformer *probe = NULL;
-    eo_transformer_params params = {.seq = 8, .dtype = EO_DTYPE_BF16, .device = "cuda", .log = &silence};
-    found = "cpu";
-    if (eo_transformer_preset("tiny", &params.config) >= 0 && eo_transformer_create(&probe, &params) >= 0)
-        found = "cuda";
-    eo_transformer_destroy(&probe);
-    return found;
-}
-
 const eo_model *tool_memplan_model(const struct tool_memplan *memplan)
 {
     return memplan->transformer ? eo_transformer_model(memplan->transformer) : memplan->described;
@@ -76,6 +61,7 @@ eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_
     struct tool_memplan_settings *s = &out->settings;
     eo_transformer_config shape;
     tool_model_config_transformer(config, &shape);
+    EO_TRY(tool_plan_settings_check(&s->plan, config->layer_count, problem));
     fill_in(s, config, &shape);
     EO_TRY(check_settings(s, config, problem));
     const eo_status status = make_plan(out, config, &shape, &log);
@@ -92,7 +78,7 @@ eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_
         s->outside = tool_outside_default(s);
     out->outside_bytes = tool_outside_bytes(&s->outside);
     out->total_bytes = out->device_bytes + out->outside_bytes;
-    out->fits = s->capacity_bytes == 0 || out->total_bytes <= s->capacity_bytes;
+    out->fits = s->capacity_bytes == 0 || out->total_bytes <= tool_usable_bytes(s);
     return EO_OK;
 }
 

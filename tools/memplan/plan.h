@@ -21,8 +21,9 @@ struct tool_outside {
 struct tool_memplan_settings {
     struct tool_plan_settings plan;
     uint32_t gpus_per_node;
-    bool on_gpu;             /* [kernels of "cuda"] also where this build has no kernels for the GPU that is asked about */
+    bool on_gpu;             /* [kernels of "cuda"] also where those of the CPU are planned for a GPU */
     uint64_t capacity_bytes; /* 0: not asked */
+    uint64_t headroom_bytes; /* of it, to be kept free */
     struct tool_outside outside;
 };
 
@@ -45,15 +46,18 @@ EO_NODISCARD eo_status tool_memplan_create(struct tool_memplan *out, const struc
                                            const struct tool_memplan_settings *settings, struct tool_problem *problem);
 void tool_memplan_fini(struct tool_memplan *memplan);
 
+/* What a plan may take. */
+static inline uint64_t tool_usable_bytes(const struct tool_memplan_settings *settings)
+{
+    return settings->capacity_bytes - settings->headroom_bytes;
+}
+
 static inline double tool_gib(uint64_t bytes)
 {
     return (double)bytes / 1073741824.0;
 }
 
 const eo_model *tool_memplan_model(const struct tool_memplan *memplan);
-
-/* "cuda" where this build can plan its kernels, else "cpu". */
-const char *tool_memplan_default_kernels(void);
 
 /* tools/memplan/describe.c: a model of a family without kernels. */
 EO_NODISCARD eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *config,

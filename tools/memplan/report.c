@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/memplan/answer.h"
 #include "tools/memplan/layers.h"
 #include "tools/shared/reduction_text.h"
 
@@ -165,7 +166,8 @@ static void print_peers(FILE *out, const struct tool_memplan_view *view)
     const struct tool_plan_settings *s = &m->settings.plan;
     const struct tool_fsdp2_estimate f = tool_fsdp2_estimate(view->config, s->ranks);
     const struct tool_deepspeed_estimate d = tool_deepspeed_estimate(view->config, s->ranks);
-    const struct tool_megatron_estimate g = tool_megatron_estimate(view->config, s->ranks, s->batch, s->seq);
+    const uint32_t again = s->recompute == EO_RECOMPUTE_BLOCKS ? s->recompute_blocks : 0;
+    const struct tool_megatron_estimate g = tool_megatron_estimate(view->config, s->ranks, s->batch, s->seq, again);
     uint64_t transport = m->summary.category_bytes_at_peak[EO_CATEGORY_GATHER_BUFFER] +
                          m->summary.category_bytes_at_peak[EO_CATEGORY_GRADIENT_BUFFER];
     fprintf(out, "\n  other projects, by their own rules (estimates, neither planned nor run here)\n");
@@ -187,82 +189,120 @@ static void print_peers(FILE *out, const struct tool_memplan_view *view)
             d.largest_elements, tool_gib(d.zero2_code_bytes), tool_gib(d.zero2_documented_bytes), tool_gib(d.zero3_bytes));
     fprintf(out,
             "    Megatron-LM's report, one tensor and pipeline rank: state %.3f GiB, with its distributed optimizer %.3f; "
-            "activations %.3f GiB\n",
-            tool_gib(g.state_bytes), tool_gib(g.state_distributed_bytes), tool_gib(g.activation_bytes));
+            "activations %.3f GiB with selective recompute, full of %u layers\n",
+            tool_gib(g.state_bytes), tool_gib(g.state_distributed_bytes), tool_gib(g.activation_bytes), again);
 }
 
 /* --- the whole ---------------------------------------------------------------------------------------------------- */
+
+/* 8.03 B, 124 M. */
+static void count_text(uint64_t count, char *text, size_t bytes)
+{
+    static const struct {
+        double size;
+        const char *name;
+    } units[] = {{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}};
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        const double value = (double)count / units[i].size;
+        if (value < 1)
+            continue;
+        snprintf(text, bytes, "%.*f %s", value < 10 ? 2 : value < 100 ? 1 : 0, value, units[i].name);
+        return;
+    }
+    snprintf(text, bytes, "%" PRIu64, count);
+}
 
 static void print_head(FILE *out, const struct tool_memplan_view *view)
 {
     const struct tool_model_config *c = view->config;
     const struct tool_memplan *m = view->memplan;
     const struct tool_plan_settings *s = &m->settings.plan;
-    char recompute[32], strategy[32], reduced[96];
+    char recompute[32], reduced[96], count[32];
     tool_reduction_text(m->plan, reduced, sizeof(reduced));
     tool_recompute_text(s, recompute, sizeof(recompute));
-    tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
-    fprintf(out, "%s: %s, %" PRIu64 " parameters", c->source, tool_config_family_name(c->family), m->summary.element_count);
+    count_text(m->summary.element_count, count, sizeof(count));
+    fprintf(out, "\n%s, %s parameters", tool_config_family_name(c->family), count);
+    count_text(tool_model_config_active_parameters(c), count, sizeof(count));
     if (c->expert_count)
-        fprintf(out, " (%" PRIu64 " active per token)", tool_model_config_active_parameters(c));
-    const bool other_kernels = m->settings.on_gpu && strcmp(s->device, "cpu") == 0;
-    fprintf(out, "\n  %s\n", !m->runs        ? "planned, not run:"
-                             : other_kernels ? "planned with the rows of the CPU's kernels"
-                                             : "planned as trained; a run reserves the same rows");
-    if (!m->runs)
-        fprintf(out, "    %s; memplan itself describes rows and lifetimes, after the layers' rules\n", m->why_not);
-    for (uint32_t i = 0; i < c->default_count; i++)
-        fprintf(out, "  %s %s\n", i == 0 ? "the config leaves unset:" : "                        ", c->defaults[i]);
-    if (view->safetensors && view->safetensors->found)
-        fprintf(out, "  safetensors: %" PRIu64 " tensors in %u file%s agree with the config in %s (%" PRIu64 " bytes%s)\n",
-                view->safetensors->tensor_count, view->safetensors->file_count,
-                view->safetensors->file_count == 1 ? "" : "s",
-                view->safetensors->index_only ? "name and total; the files are missing" : "name, shape and total",
-                view->safetensors->bytes, view->safetensors->buffer_count ? ", with buffers" : "");
-    fprintf(out, "  %s over %u rank%s (%u a node), %u sequence%s x %u token%s x %u micro-batch%s, %s, %sreduced in %s\n",
-            strategy, s->ranks, tool_plural(s->ranks), m->settings.gpus_per_node, s->batch, tool_plural(s->batch), s->seq,
-            tool_plural(s->seq), s->micro_batches, s->micro_batches == 1 ? "" : "es", eo_dtype_name(s->dtype),
-            s->float8_gather ? "blocks' matrices gathered in float8, " : "", reduced);
-    fprintf(out, "  slots %u,%u, recompute %s, granularity %s, head in %u piece%s, scratch of the %s kernels\n",
-            s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks,
-            s->head_chunks == 1 ? "" : "s", s->device);
-    if (other_kernels)
-        fprintf(out, "  NOTE: the scratch rows are those of the CPU's kernels, so the figures differ from a run on a GPU; a "
-                "build with CUDA plans it exactly\n");
+        fprintf(out, " (%s for a token)", count);
+    fprintf(out, ", %s, %sreduced in %s, recompute %s\n", eo_dtype_name(s->dtype),
+            s->float8_gather ? "blocks' matrices gathered in float8, " : "", reduced, recompute);
+    fprintf(out, "%u sequence%s x %u token%s x %u micro-batch%s, ", s->batch, tool_plural(s->batch), s->seq,
+            tool_plural(s->seq), s->micro_batches, s->micro_batches == 1 ? "" : "es");
+    fprintf(out, "%u GPU%s a node, slots %u,%u, granularity %s, head in %u piece%s, %s kernels\n", m->settings.gpus_per_node,
+            tool_plural(m->settings.gpus_per_node), s->gather_slots, s->gradient_slots, s->half_blocks ? "half" : "block",
+            s->head_chunks, tool_plural(s->head_chunks), s->device);
 }
 
-static void print_total(FILE *out, const struct tool_memplan_view *view)
+/* --- what the reader has to know of the plan ---------------------------------------------------------------------- */
+
+/* A byte for each element that a dropout may zero. Flash attention keeps none of its weights'. */
+static uint64_t mask_bytes(const struct tool_model_config *c, const struct tool_plan_settings *s)
+{
+    const uint64_t row = (uint64_t)s->batch * s->seq * c->width;
+    return (c->drops_embedding ? row : 0) + (c->drops_residual ? 2 * row * c->layer_count : 0);
+}
+
+static void print_notes(FILE *out, const struct tool_memplan_view *view)
+{
+    const struct tool_model_config *c = view->config;
+    const struct tool_memplan *m = view->memplan;
+    char shown[320];
+    tool_shown_text(view, shown, sizeof(shown));
+    if (shown[0])
+        fprintf(out, "note: place and phases of the peak are those %s\n", shown);
+    if (!m->runs)
+        fprintf(out, "note: planned, not run: %s; memplan itself describes rows and lifetimes, after the layers' rules\n",
+                m->why_not);
+    if (m->settings.on_gpu && strcmp(m->settings.plan.device, "cpu") == 0)
+        fprintf(out, "note: the scratch rows are those of the CPU's kernels; --kernels cuda plans a GPU's\n");
+    if (c->dropouts[0])
+        fprintf(out,
+                "note: dropout (%s) is configured, but not done here: no masks are planned; elsewhere they take %.3f GiB%s\n",
+                c->dropouts, tool_gib(mask_bytes(c, &m->settings.plan)),
+                c->drops_attention ? ", and more without flash attention" : "");
+    if (c->not_computed[0])
+        fprintf(out, "note: not planned, as the layers do not compute it: %s\n", c->not_computed);
+    if (c->unknown[0])
+        fprintf(out, "note: unknown keys of the config: %s; if they change the model, the plan is of another one\n",
+                c->unknown);
+    for (uint32_t i = 0; i < c->fixed_count; i++)
+        fprintf(out, "note: the config fixes %s; --set %.*s=null lets it follow\n", c->fixed[i], (int)strcspn(c->fixed[i], " "),
+                c->fixed[i]);
+    for (uint32_t i = 0; i < c->default_count; i++)
+        fprintf(out, "%s %s\n", i == 0 ? "note: the config leaves unset:" : "                              ", c->defaults[i]);
+    if (view->safetensors && view->safetensors->found)
+        fprintf(out, "note: safetensors: %" PRIu64 " tensors in %u file%s agree with the config in %s (%" PRIu64 " bytes%s)\n",
+                view->safetensors->tensor_count, view->safetensors->file_count, view->safetensors->file_count == 1 ? "" : "s",
+                view->safetensors->index_only ? "name and total; the files are missing" : "name, shape and total",
+                view->safetensors->bytes, view->safetensors->buffer_count ? ", with buffers" : "");
+}
+
+static void print_arena(FILE *out, const struct tool_memplan_view *view)
 {
     const struct tool_memplan *m = view->memplan;
     const eo_plan_summary *s = &m->summary;
     char outside[512];
     tool_outside_text(m, outside, sizeof(outside));
-    const double above = s->lower_bound_bytes ? (double)s->arena_bytes / (double)s->lower_bound_bytes : 1;
-    fprintf(out, "  %-24s %16" PRIu64 " %10.3f    lower bound %" PRIu64 " (%.3f GiB), %.2f %% above it\n", "arena",
-            s->arena_bytes, tool_gib(s->arena_bytes), s->lower_bound_bytes, tool_gib(s->lower_bound_bytes), 100 * (above - 1));
-    if (above > 1.05)
-        tool_report_hole(out, view);
+    fprintf(out, "\n  arena: %" PRIu64 " bytes, %.2f %% above its lower bound of %" PRIu64 "\n", s->arena_bytes,
+            s->lower_bound_bytes ? 100 * ((double)s->arena_bytes / (double)s->lower_bound_bytes - 1) : 0, s->lower_bound_bytes);
     if (m->device_bytes != s->arena_bytes)
-        fprintf(out, "  %-24s %16" PRIu64 " %10.3f    the arena less %" PRIu64 " bytes of pinned host memory\n",
-                "on the device", m->device_bytes, tool_gib(m->device_bytes), s->arena_bytes - m->device_bytes);
-    fprintf(out, "  %-24s %16" PRIu64 " %10.3f    %s\n", "outside the arena", m->outside_bytes, tool_gib(m->outside_bytes),
-            outside);
-    fprintf(out, "  %-24s %16" PRIu64 " %10.3f    = %.3f GB\n", "total", m->total_bytes, tool_gib(m->total_bytes),
-            (double)m->total_bytes * 1e-9);
-    if (m->settings.capacity_bytes == 0)
-        return;
-    fprintf(out, "  %-24s %16" PRIu64 " %10.3f    %s%s%s\n", "capacity", m->settings.capacity_bytes,
-            tool_gib(m->settings.capacity_bytes), view->device ? view->device->name : "as given", view->device ? ": " : "",
-            view->device ? view->device->source : "");
-    if (m->fits)
-        fprintf(out, "  FITS, with %.3f GiB left\n", tool_gib(m->settings.capacity_bytes - m->total_bytes));
-    else
-        fprintf(out, "  DOES NOT FIT: %.3f GiB are lacking\n", tool_gib(m->total_bytes - m->settings.capacity_bytes));
+        fprintf(out, "  of it on the device: %" PRIu64 " bytes; %" PRIu64 " are pinned memory of the host\n", m->device_bytes,
+                s->arena_bytes - m->device_bytes);
+    fprintf(out, "  outside the arena: %s\n", outside);
+    if (view->device)
+        fprintf(out, "  capacity: %" PRIu64 " bytes, %s: %s\n", m->settings.capacity_bytes, view->device->name,
+                view->device->source);
+    fprintf(out, "  live at the peak, by category:\n");
+    for (int c = 0; c < EO_CATEGORY_COUNT; c++)
+        if (s->category_bytes_at_peak[c])
+            fprintf(out, "    %-24s %16" PRIu64 " %10.3f GiB\n", eo_category_name((eo_category)c), s->category_bytes_at_peak[c],
+                    tool_gib(s->category_bytes_at_peak[c]));
 }
 
 static void point_text(const struct tool_fit *fit, const struct tool_fit_point *point, char *text, size_t bytes)
 {
-    const char *const whats[] = {"", "batch", "seq", "world", "recompute", "strategy", "layers"};
+    const char *const whats[] = {"", "batch", "seq", "ranks", "recompute", "strategy", "layers", "batch"};
     char value[64];
     if (fit->kind == TOOL_FIT_BEST_STRATEGY)
         tool_strategy_text((eo_strategy)(point->value & 0xff), (uint32_t)(point->value >> 8), value, sizeof(value));
@@ -278,8 +318,9 @@ static void point_text(const struct tool_fit *fit, const struct tool_fit_point *
                  tool_gib(point->total_bytes - fit->capacity_bytes));
 }
 
-static void print_fit(FILE *out, const struct tool_fit *fit)
+static void print_fit(FILE *out, const struct tool_memplan_view *view)
 {
+    const struct tool_fit *fit = view->fit;
     char answer[768] = "nothing fits", neighbour[768] = "no further one to try";
     if (fit->found)
         point_text(fit, &fit->answer, answer, sizeof(answer));
@@ -292,27 +333,30 @@ static void print_fit(FILE *out, const struct tool_fit *fit)
                 fit->cheap_fits ? "fits too" : "does not fit");
     if (fit->note[0])
         fprintf(out, "    %s\n", fit->note);
+    if (!fit->found && view->remedies)
+        fprintf(out, "    would fit: %s\n", view->remedies);
 }
 
 void tool_report_plan(FILE *out, const struct tool_memplan_view *view)
 {
     const eo_plan_summary *s = &view->memplan->summary;
-    print_head(out, view);
-    fprintf(out, "\n  %-24s %16s %10s %16s %10s\n", "bytes of one rank", "rows", "GiB", "live at the peak", "GiB");
-    for (int c = 0; c < EO_CATEGORY_COUNT; c++)
-        if (s->category_bytes[c])
-            fprintf(out, "  %-24s %16" PRIu64 " %10.3f %16" PRIu64 " %10.3f\n", eo_category_name((eo_category)c),
-                    s->category_bytes[c], tool_gib(s->category_bytes[c]), s->category_bytes_at_peak[c],
-                    tool_gib(s->category_bytes_at_peak[c]));
-    print_total(out, view);
+    tool_answer_print(out, view);
     if (view->fit)
-        print_fit(out, view->fit);
+        print_fit(out, view);
+    print_head(out, view);
+    print_notes(out, view);
+    if (view->all_strategies)
+        print_strategies(out, view);
+    if (!view->explain && s->arena_bytes > s->lower_bound_bytes + s->lower_bound_bytes / 20)
+        tool_report_hole(out, view);
+    if (!view->explain)
+        return;
+    print_arena(out, view);
     print_phases(out, view);
     print_layers(out, view->memplan);
     print_buffers(out, view->memplan);
-    if (view->all_strategies)
-        print_strategies(out, view);
     print_peers(out, view);
+    tool_report_explain(out, view);
 }
 
 void tool_report_csv(FILE *out, const struct tool_memplan_view *view)

@@ -21,7 +21,9 @@ struct tool_memplan_view {
     const struct tool_safetensors_check *safetensors;
     const struct tool_device_memory *device; /* NULL: a number, or none */
     const struct tool_fit *fit;              /* NULL: no search */
-    bool all_strategies;
+    const struct tool_memplan_settings *asked; /* as given, or as a search has found them: nothing filled in */
+    const char *remedies;                      /* of a search that found nothing, or a plan that does not fit: what would */
+    bool all_strategies, explain;
 };
 
 void tool_report_plan(FILE *out, const struct tool_memplan_view *view);

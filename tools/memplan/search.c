@@ -9,8 +9,8 @@
 #include "tools/memplan/strategies.h"
 #include "tools/shared/clock.h"
 
-static const char *const names[] = {"none", "max-batch", "max-seq", "min-gpus", "min-recompute", "best-strategy",
-                                    "max-layers"};
+static const char *const names[] = {"none",          "max-batch",     "max-seq",    "min-gpus",
+                                    "min-recompute", "best-strategy", "max-layers", "best"};
 
 struct search {
     struct tool_fit *fit;
@@ -19,11 +19,13 @@ struct search {
     struct tool_problem *problem;
     uint64_t begun_ns, shown_ns;
     uint64_t lower_bound_bytes; /* of the last plan, with what lies outside */
+    uint32_t recompute_blocks;  /* as asked for */
+    struct tool_best_cost cost; /* of the last plan, where the best is searched */
 };
 
 bool tool_fit_parse(const char *text, enum tool_fit_kind *out)
 {
-    for (int k = TOOL_FIT_MAX_BATCH; k <= TOOL_FIT_MAX_LAYERS; k++)
+    for (int k = TOOL_FIT_MAX_BATCH; k <= TOOL_FIT_BEST; k++)
         if (strcmp(text, names[k]) == 0) {
             *out = (enum tool_fit_kind)k;
             return true;
@@ -51,6 +53,7 @@ static void set_value(struct search *s, uint64_t value)
     struct tool_plan_settings *t = &s->settings->plan;
     switch (s->fit->kind) {
     case TOOL_FIT_MAX_BATCH:
+    case TOOL_FIT_BEST:
         t->batch = (uint32_t)value;
         break;
     case TOOL_FIT_MAX_SEQ:
@@ -65,6 +68,8 @@ static void set_value(struct search *s, uint64_t value)
         break;
     case TOOL_FIT_MAX_LAYERS:
         s->config->layer_count = (uint32_t)value;
+        if (t->recompute == EO_RECOMPUTE_BLOCKS && s->recompute_blocks != UINT32_MAX)
+            t->recompute_blocks = s->recompute_blocks < value ? s->recompute_blocks : (uint32_t)value;
         break;
     case TOOL_FIT_BEST_STRATEGY:
         t->strategy = (eo_strategy)(value & 0xff);
@@ -80,6 +85,7 @@ static struct tool_fit_point try_value(struct search *s, uint64_t value)
 {
     struct tool_fit_point point = {.known = true, .value = value};
     struct tool_memplan memplan;
+    s->cost = (struct tool_best_cost){0};
     struct tool_problem problem;
     set_value(s, value);
     s->fit->plan_count++;
@@ -91,6 +97,8 @@ static struct tool_fit_point try_value(struct search *s, uint64_t value)
     }
     point.total_bytes = memplan.total_bytes;
     s->lower_bound_bytes = memplan.summary.lower_bound_bytes + memplan.outside_bytes;
+    if (s->fit->kind == TOOL_FIT_BEST)
+        s->cost = tool_best_cost_of(&memplan, s->config);
     tool_memplan_fini(&memplan);
     return point;
 }
@@ -262,10 +270,91 @@ static void search_strategy(struct search *s)
                                  (double)columns[c].between_bytes / 1073741824.0);
 }
 
-eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct tool_model_config *config,
-                          struct tool_memplan_settings *settings, struct tool_problem *problem)
+/* "zero2, recompute none, batch 12, granularity block". */
+static size_t settings_text(const struct tool_plan_settings *s, char *text, size_t bytes)
 {
-    *fit = (struct tool_fit){.kind = kind, .capacity_bytes = settings->capacity_bytes};
+    char strategy[32], recompute[32];
+    tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
+    tool_recompute_text(s, recompute, sizeof(recompute));
+    return (size_t)snprintf(text, bytes, "--strategy %s --recompute %s --batch %u --granularity %s", strategy, recompute,
+                            s->batch, s->half_blocks ? "half" : "block");
+}
+
+/* Recompute was tried by quarters of the blocks: the fewest with which the best one's batch still fits. */
+static void refine_recompute(struct search *s, struct tool_fit *best)
+{
+    struct tool_plan_settings *plan = &s->settings->plan;
+    uint32_t low = 0, high = plan->recompute_blocks;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        plan->recompute_blocks = middle;
+        const struct tool_fit_point point = try_value(s, best->answer.value);
+        if (point_fits(s, &point)) {
+            best->answer = point;
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    plan->recompute_blocks = high;
+    if (best->neighbour.known)
+        best->neighbour = try_value(s, best->neighbour.value);
+}
+
+/*
+ * Of all but the batch every combination is tried; of batches the largest that fits is the best, because a token's share of
+ * what is received falls with it. A combination that computes longer than the best one takes is left out: its first plan
+ * says so.
+ */
+static void search_best(struct search *s, const struct tool_best_kept *kept)
+{
+    struct tool_fit *fit = s->fit, best = *fit;
+    struct tool_best_space space;
+    struct tool_best_cost best_cost = {0};
+    struct tool_memplan_settings best_settings = *s->settings;
+    const uint32_t batch = s->settings->plan.batch;
+    tool_best_space_of(&space, s->config, s->settings, kept);
+    for (uint32_t i = 0; i < space.strategy_count * space.recompute_count * space.granularity_count; i++) {
+        struct tool_fit one = {.kind = fit->kind, .capacity_bytes = fit->capacity_bytes, .plan_count = fit->plan_count};
+        tool_best_set(s->settings, &space, i);
+        s->fit = &one;
+        const struct tool_fit_point least = try_value(s, kept->batch ? batch : 1);
+        const bool too_slow = best.found && s->cost.compute_ns > best_cost.token_ns;
+        if (point_fits(s, &least) && !too_slow)
+            search_largest(s, kept->batch ? batch : 1, kept->batch ? batch : TOOL_BEST_BATCH_MAX);
+        fit->plan_count = one.plan_count;
+        s->fit = fit;
+        if (!one.found) {
+            if (!best.found && least.known && (!best.neighbour.known || least.total_bytes < best.neighbour.total_bytes) &&
+                !least.refused[0])
+                best.neighbour = least;
+            continue;
+        }
+        (void)try_value(s, one.answer.value);
+        if (best.found && tool_best_compare(&s->cost, &best_cost) >= 0)
+            continue;
+        best_cost = s->cost;
+        best_settings = *s->settings;
+        best.found = true;
+        best.answer = one.answer;
+        best.neighbour = one.neighbour;
+    }
+    *s->settings = best_settings;
+    if (best.found && best_settings.plan.recompute == EO_RECOMPUTE_BLOCKS && !kept->recompute)
+        refine_recompute(s, &best);
+    s->settings->plan.batch = best.found ? (uint32_t)best.answer.value : batch;
+    best.plan_count = fit->plan_count;
+    best.settings = *s->settings;
+    *fit = best;
+    if (fit->found)
+        settings_text(&fit->settings.plan, fit->note, sizeof(fit->note));
+}
+
+eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct tool_model_config *config,
+                          struct tool_memplan_settings *settings, const struct tool_best_kept *kept,
+                          struct tool_problem *problem)
+{
+    *fit = (struct tool_fit){.kind = kind, .capacity_bytes = tool_usable_bytes(settings)};
     if (settings->capacity_bytes == 0)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--fit %s: the capacity is missing; give --device NAME or --device-memory BYTES",
@@ -273,7 +362,12 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     if (config->dense[0] && kind == TOOL_FIT_MAX_LAYERS && config->expert_count)
         return tool_problem_set(problem, EO_ERR_INVALID, "--fit max-layers: the layers of this model are not alike");
     const struct tool_memplan_settings before = *settings;
-    struct search s = {.fit = fit, .config = config, .settings = settings, .problem = problem, .begun_ns = tool_now_ns()};
+    struct search s = {.fit = fit,
+                       .config = config,
+                       .settings = settings,
+                       .problem = problem,
+                       .begun_ns = tool_now_ns(),
+                       .recompute_blocks = settings->plan.recompute_blocks};
     const uint32_t layers = config->layer_count;
     switch (kind) {
     case TOOL_FIT_MAX_BATCH:
@@ -294,12 +388,15 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     case TOOL_FIT_BEST_STRATEGY:
         search_strategy(&s);
         break;
+    case TOOL_FIT_BEST:
+        search_best(&s, kept);
+        break;
     case TOOL_FIT_NONE:
         break;
     }
     if (s.shown_ns && isatty(STDERR_FILENO))
         fprintf(stderr, "\r%60s\r", "");
-    *settings = before;
+    *settings = kind == TOOL_FIT_BEST && fit->found ? fit->settings : before;
     config->layer_count = layers;
     if (fit->found)
         set_value(&s, fit->answer.value);

@@ -5,7 +5,7 @@
 #ifndef EO_TOOLS_MEMPLAN_SEARCH_H
 #define EO_TOOLS_MEMPLAN_SEARCH_H
 
-#include "tools/memplan/plan.h"
+#include "tools/memplan/best.h"
 
 enum tool_fit_kind {
     TOOL_FIT_NONE,
@@ -15,11 +15,12 @@ enum tool_fit_kind {
     TOOL_FIT_MIN_RECOMPUTE,
     TOOL_FIT_BEST_STRATEGY,
     TOOL_FIT_MAX_LAYERS,
+    TOOL_FIT_BEST,
 };
 
 struct tool_fit_point {
     bool known;
-    uint64_t value;      /* best-strategy: the strategy, and from bit 8 on the group of hsdp */
+    uint64_t value; /* best-strategy: the strategy, and from bit 8 on the group of hsdp; best: the batch */
     uint64_t total_bytes;
     char refused[512];   /* it cannot be planned at all: why */
 };
@@ -29,8 +30,9 @@ struct tool_fit {
     bool found;
     struct tool_fit_point answer, neighbour; /* neighbour: does not fit, or is refused */
     bool cheap_fits;                       /* min-recompute: --recompute cheap does */
-    uint64_t capacity_bytes;
+    uint64_t capacity_bytes;               /* less the headroom */
     uint32_t plan_count;
+    struct tool_memplan_settings settings; /* best: those of the answer */
     char note[768];
 };
 
@@ -40,6 +42,7 @@ const char *tool_fit_name(enum tool_fit_kind kind);
 
 /* `settings` and `config` become the answer's, where there is one. Progress on standard error after a second. */
 EO_NODISCARD eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct tool_model_config *config,
-                                       struct tool_memplan_settings *settings, struct tool_problem *problem);
+                                       struct tool_memplan_settings *settings, const struct tool_best_kept *kept,
+                                       struct tool_problem *problem);
 
 #endif

@@ -21,14 +21,16 @@ static struct span span_of(uint64_t ranks, uint64_t stride, uint64_t gpus_per_no
 
 /* A ring brings each rank all of a buffer but its own part, once; an all-reduce twice, of what it reduces. A node needs
  * what it lacks once, and its ranks share that. */
-static void add_received(struct tool_strategy_column *column, uint64_t bytes, uint64_t times, struct span span)
+static void add_received(struct tool_traffic *traffic, uint64_t bytes, uint64_t times, struct span span)
 {
-    column->received_bytes += times * bytes * (span.ranks - 1) / span.ranks;
-    column->between_bytes += times * bytes * (span.nodes - 1) / span.nodes / span.on_node;
+    traffic->received_bytes += times * bytes * (span.ranks - 1) / span.ranks;
+    traffic->between_bytes += times * bytes * (span.nodes - 1) / span.nodes / span.on_node;
+    traffic->collectives += span.ranks > 1;
 }
 
-static void count_received(struct tool_strategy_column *column, const struct tool_memplan *m)
+struct tool_traffic tool_traffic_of(const struct tool_memplan *m)
 {
+    struct tool_traffic traffic = {0};
     const eo_plan_params *p = &m->summary.params;
     const struct span shard = span_of(p->shard_group, 1, m->settings.gpus_per_node);
     const struct span replicas = span_of(p->rank_count / p->shard_group, p->shard_group, m->settings.gpus_per_node);
@@ -37,10 +39,11 @@ static void count_received(struct tool_strategy_column *column, const struct too
         if (eo_plan_get_operation(m->plan, EO_LIST_STEADY, i, &o) < 0)
             continue;
         if (o.kind == EO_OP_ALL_GATHER || o.kind == EO_OP_REDUCE_SCATTER)
-            add_received(column, o.bytes, 1, shard);
+            add_received(&traffic, o.bytes, 1, shard);
         else if (o.kind == EO_OP_ALL_REDUCE)
-            add_received(column, o.bytes, 2, replicas);
+            add_received(&traffic, o.bytes, 2, replicas);
     }
+    return traffic;
 }
 
 /* --- columns ------------------------------------------------------------------------------------------------------ */
@@ -73,10 +76,12 @@ static void make_column(struct tool_strategy_column *column, const struct tool_m
         return;
     }
     column->summary = m.summary;
-    column->outside_bytes = m.outside_bytes;
+    tool_parts_of(&m, column->parts);
     column->total_bytes = m.total_bytes;
     column->fits = m.fits;
-    count_received(column, &m);
+    const struct tool_traffic traffic = tool_traffic_of(&m);
+    column->received_bytes = traffic.received_bytes;
+    column->between_bytes = traffic.between_bytes;
     tool_memplan_fini(&m);
 }
 
@@ -127,39 +132,36 @@ static void print_line(FILE *out, const char *name, const struct tool_strategy_c
     fprintf(out, "\n");
 }
 
-static uint64_t category_of(const struct tool_strategy_column *column, int which)
+static uint64_t part_of(const struct tool_strategy_column *column, int which)
 {
-    return column->summary.category_bytes[which];
+    return column->parts[which];
 }
 
-enum { FIGURE_ARENA, FIGURE_BOUND, FIGURE_OUTSIDE, FIGURE_TOTAL, FIGURE_RECEIVED, FIGURE_BETWEEN, FIGURE_PAPER };
+enum { FIGURE_ARENA, FIGURE_TOTAL, FIGURE_RECEIVED, FIGURE_BETWEEN, FIGURE_PAPER };
 
 static uint64_t figure_of(const struct tool_strategy_column *column, int which)
 {
-    const uint64_t figures[] = {
-        [FIGURE_ARENA] = column->summary.arena_bytes, [FIGURE_BOUND] = column->summary.lower_bound_bytes,
-        [FIGURE_OUTSIDE] = column->outside_bytes, [FIGURE_TOTAL] = column->total_bytes,
-        [FIGURE_RECEIVED] = column->received_bytes, [FIGURE_BETWEEN] = column->between_bytes,
-        [FIGURE_PAPER] = column->paper_bytes};
+    const uint64_t figures[] = {[FIGURE_ARENA] = column->summary.arena_bytes,
+                                [FIGURE_TOTAL] = column->total_bytes,
+                                [FIGURE_RECEIVED] = column->received_bytes,
+                                [FIGURE_BETWEEN] = column->between_bytes,
+                                [FIGURE_PAPER] = column->paper_bytes};
     return figures[which];
 }
 
 void tool_strategy_print(FILE *out, const struct tool_strategy_column *columns, uint32_t count, uint64_t capacity_bytes)
 {
-    fprintf(out, "\n  strategies, each planned (GiB of one rank)\n    %-24s", "");
+    fprintf(out, "\n  strategies, each planned (GiB of one rank at its peak)\n    %-24s", "");
     for (uint32_t c = 0; c < count; c++)
         fprintf(out, " %12s", columns[c].name);
     fprintf(out, "\n");
-    for (int k = 0; k < EO_CATEGORY_COUNT; k++) {
+    for (int k = 0; k < TOOL_PART_COUNT; k++) {
         bool is_there = false;
         for (uint32_t c = 0; c < count; c++)
-            is_there = is_there || columns[c].summary.category_bytes[k];
+            is_there = is_there || columns[c].parts[k];
         if (is_there)
-            print_line(out, eo_category_name((eo_category)k), columns, count, category_of, k);
+            print_line(out, tool_part_name((enum tool_part)k), columns, count, part_of, k);
     }
-    print_line(out, "arena", columns, count, figure_of, FIGURE_ARENA);
-    print_line(out, "lower bound", columns, count, figure_of, FIGURE_BOUND);
-    print_line(out, "outside the arena", columns, count, figure_of, FIGURE_OUTSIDE);
     print_line(out, "total", columns, count, figure_of, FIGURE_TOTAL);
     if (capacity_bytes) {
         fprintf(out, "    %-24s", "");
@@ -167,6 +169,7 @@ void tool_strategy_print(FILE *out, const struct tool_strategy_column *columns, 
             fprintf(out, " %12s", columns[c].refused[0] ? "-" : columns[c].fits ? "FITS" : "DOES NOT FIT");
         fprintf(out, "\n");
     }
+    print_line(out, "arena, as reserved", columns, count, figure_of, FIGURE_ARENA);
     print_line(out, "received in a step", columns, count, figure_of, FIGURE_RECEIVED);
     print_line(out, "... between nodes", columns, count, figure_of, FIGURE_BETWEEN);
     print_line(out, "ZeRO paper's state", columns, count, figure_of, FIGURE_PAPER);

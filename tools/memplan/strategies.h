@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#include "tools/memplan/plan.h"
+#include "tools/memplan/parts.h"
 
 enum { TOOL_STRATEGY_COLUMNS = 5 };
 
@@ -17,12 +17,20 @@ struct tool_strategy_column {
     char name[32];
     char refused[256];      /* why it cannot be planned; else "" */
     eo_plan_summary summary;
-    uint64_t outside_bytes, total_bytes;
+    uint64_t parts[TOOL_PART_COUNT], total_bytes; /* the parts add up */
     bool fits;
-    uint64_t received_bytes; /* by a rank in a step, as the lists say, with rings */
-    uint64_t between_bytes;  /* ... of these, its share of what its node receives from others */
+    uint64_t received_bytes; /* by a rank in a step */
+    uint64_t between_bytes;  /* ... of these, from other nodes */
     uint64_t paper_bytes;    /* state by the formulas of the ZeRO paper (2 + 2 + 12 bytes a parameter) */
 };
+
+/* What a rank receives in a step, as the lists say, with rings. */
+struct tool_traffic {
+    uint64_t received_bytes;
+    uint64_t between_bytes; /* ... of these, its share of what its node receives from others */
+    uint32_t collectives;
+};
+struct tool_traffic tool_traffic_of(const struct tool_memplan *memplan);
 
 /* ddp, zero1, zero2, zero3 and hsdp in groups of --strategy's size, else of a node (and left out where that is all). */
 uint32_t tool_strategy_columns(struct tool_strategy_column *columns, const struct tool_model_config *config,

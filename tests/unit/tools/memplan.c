@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tools/memplan/layers.h"
+#include "tools/memplan/parts.h"
 #include "tools/memplan/published.h"
 #include "tools/memplan/report.h"
 
@@ -118,7 +119,7 @@ Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout 
 {
     const eo_log silence = {0};
     static const char *const models[] = {"llama-tiny", "qwen2-tiny", "llama-1b", "qwen3-tiny", "llama-small"};
-    const char *kernels[] = {"cpu", tool_memplan_default_kernels()};
+    const char *kernels[] = {"cpu", "cuda"};
     for (uint32_t n = 0; n < 60; n++) {
         struct tool_memplan_settings s = setting(1 + n % 8, n);
         struct tool_memplan memplan;
@@ -353,7 +354,7 @@ Test(memplan, arenas_are_within_5_percent_of_their_bound, .timeout = 600)
         for (uint32_t w = 0; w < 2; w++) {
             struct tool_memplan_settings s = settings_of(w ? 64 : 8);
             s.plan.seq = config.context < 2048 ? config.context : 2048;
-            s.plan.device = tool_memplan_default_kernels();
+            s.plan.device = "cuda";
             struct tool_memplan memplan;
             plan(&memplan, &s);
             cr_assert_leq((double)memplan.summary.arena_bytes, 1.05 * (double)memplan.summary.lower_bound_bytes,
@@ -459,8 +460,9 @@ Test(memplan, a_report_names_the_pair_that_costs_more_than_5_percent)
         char *text = NULL;
         size_t bytes = 0;
         FILE *out = open_memstream(&text, &bytes);
-        tool_report_plan(out, &(struct tool_memplan_view){
-                                  .config = &config, .memplan = &memplan, .shown = &memplan, .lifetimes = &lifetimes});
+        tool_report_plan(out,
+                         &(struct tool_memplan_view){
+                             .config = &config, .memplan = &memplan, .shown = &memplan, .lifetimes = &lifetimes, .asked = &s});
         fclose(out);
         const char *pair = strstr(text, "lies between");
         cr_assert_eq(pair != NULL, told, "%s", text);
@@ -517,7 +519,7 @@ Test(memplan, answers_of_searches_fit_and_their_neighbours_do_not, .timeout = 30
         s.plan.batch = kinds[k] == TOOL_FIT_MIN_RECOMPUTE ? 6 : 2;
         s.capacity_bytes = kinds[k] == TOOL_FIT_MAX_SEQ ? 1100000000 : 1300000000;
         struct tool_fit fit;
-        cr_assert_geq(tool_fit_search(&fit, kinds[k], &config, &s, &problem), 0, "%s", problem.text);
+        cr_assert_geq(tool_fit_search(&fit, kinds[k], &config, &s, NULL, &problem), 0, "%s", problem.text);
         cr_assert(fit.found && fit.neighbour.known, "%s", tool_fit_name(kinds[k]));
         struct tool_memplan memplan;
         plan(&memplan, &s);
@@ -583,7 +585,7 @@ Test(memplan, the_best_strategy_receives_least_of_those_that_fit)
         struct tool_fit fit;
         struct tool_memplan_settings t = s;
         t.capacity_bytes = columns[c].total_bytes;
-        cr_assert_eq(tool_fit_search(&fit, TOOL_FIT_BEST_STRATEGY, &config, &t, &problem), EO_OK);
+        cr_assert_eq(tool_fit_search(&fit, TOOL_FIT_BEST_STRATEGY, &config, &t, NULL, &problem), EO_OK);
         cr_assert(fit.found && fit.answer.total_bytes <= t.capacity_bytes);
         uint32_t first = 0;
         while (columns[first].total_bytes > t.capacity_bytes)
@@ -595,4 +597,180 @@ Test(memplan, the_best_strategy_receives_least_of_those_that_fit)
     cr_assert_gt(refused, 0);
     for (uint32_t c = 0; c + 1 < count; c++)
         cr_assert_leq(columns[c].between_bytes, columns[c + 1].between_bytes);
+}
+
+/* Goal: the parts of the answer add up to the bytes of a GPU, whatever is planned. Method: grid of settings and strategies; the
+ * parts against the total, which is made of the plan's own spaces. */
+Test(memplan, the_parts_at_the_peak_add_up_to_the_total)
+{
+    static const char *const models[] = {"tiny", "llama-tiny", "qwen3-tiny", "mixtral-8x7b"};
+    static const char *const kernels[] = {"cpu", "cuda"};
+    for (uint32_t n = 0; n < 160; n++) {
+        struct tool_memplan_settings s = setting(8, n);
+        struct tool_memplan memplan;
+        uint64_t parts[TOOL_PART_COUNT], sum = 0;
+        load(models[n % 4]);
+        s.plan.strategy = (eo_strategy)(n / 4 % EO_STRATEGY_COUNT);
+        s.plan.shard_group = s.plan.strategy == EO_STRATEGY_HSDP ? 4 : 0;
+        s.plan.device = kernels[n / 2 % 2];
+        if (n / 2 % 2)
+            s.plan.reduce_dtype = EO_DTYPE_FP32;
+        plan(&memplan, &s);
+        tool_parts_of(&memplan, parts);
+        for (int p = 0; p < TOOL_PART_COUNT; p++) {
+            cr_assert_lt(parts[p], memplan.total_bytes + 1, "%s of setting %u", tool_part_name((enum tool_part)p), n);
+            sum += parts[p];
+        }
+        cr_assert_eq(sum, memplan.total_bytes, "setting %u: %llu, and the total is %llu", n, (unsigned long long)sum,
+                     (unsigned long long)memplan.total_bytes);
+        tool_memplan_fini(&memplan);
+    }
+}
+
+/* The best plan of all: every strategy, group, recompute, batch and granularity is tried. False: none fits. */
+static bool try_all(const struct tool_memplan_settings *given, const struct tool_best_kept *kept, uint32_t batch_most,
+                    struct tool_best_cost *best)
+{
+    static const struct {
+        eo_strategy strategy;
+        uint32_t group;
+    } strategies[] = {{EO_STRATEGY_DDP, 0},   {EO_STRATEGY_ZERO1, 0}, {EO_STRATEGY_ZERO2, 0},
+                      {EO_STRATEGY_ZERO3, 0}, {EO_STRATEGY_HSDP, 2},  {EO_STRATEGY_HSDP, 4}};
+    bool found = false;
+    uint32_t largest = 0;
+    for (uint32_t i = 0; i < 6 * 2 * (config.layer_count + 2) * batch_most; i++) {
+        struct tool_memplan_settings s = *given;
+        const uint32_t strategy = i % 6, again = i / 12 % (config.layer_count + 2),
+                       batch = 1 + i / 12 / (config.layer_count + 2);
+        struct tool_memplan memplan;
+        if ((kept->batch && batch != given->plan.batch) ||
+            (kept->strategy && strategies[strategy].strategy != given->plan.strategy))
+            continue;
+        s.plan.strategy = strategies[strategy].strategy;
+        s.plan.shard_group = strategies[strategy].group;
+        s.plan.half_blocks = i / 6 % 2;
+        s.plan.recompute = again == 0 ? EO_RECOMPUTE_NONE : again == 1 ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_BLOCKS;
+        s.plan.recompute_blocks = again < 2 ? 0 : again - 1;
+        s.plan.batch = batch;
+        if (tool_memplan_create(&memplan, &config, &s, &problem) < 0)
+            continue;
+        const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config);
+        if (memplan.fits && (!found || tool_best_compare(&cost, best) < 0))
+            *best = cost;
+        found = found || memplan.fits;
+        largest = memplan.fits && batch > largest ? batch : largest;
+        tool_memplan_fini(&memplan);
+    }
+    cr_assert(kept->batch || largest < batch_most, "a batch of %u fits: not all were tried", largest);
+    return found;
+}
+
+/* Goal: --fit best finds what trying everything finds. Method: models of four blocks or fewer, so that quarters of the blocks
+ * are all of them, against capacities from where nothing fits; with batch or strategy given, too. */
+Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
+{
+    static const char *const models[] = {"tiny", "llama-tiny"};
+    uint32_t found = 0, not_found = 0;
+    for (uint32_t n = 0; n < 8; n++) {
+        const struct tool_best_kept kept = {.batch = n % 4 == 1, .strategy = n % 4 == 2};
+        struct tool_memplan_settings s = settings_of(8);
+        struct tool_best_cost best = {0}, cost;
+        struct tool_memplan memplan;
+        struct tool_fit fit;
+        load(models[n % 2]);
+        cr_assert_leq(config.layer_count, 4);
+        s.gpus_per_node = 4;
+        s.plan.seq = 64;
+        s.plan.strategy = EO_STRATEGY_ZERO2;
+        s.plan.batch = 2;
+        s.outside = (struct tool_outside){.given = true};
+        plan(&memplan, &s);
+        s.capacity_bytes = memplan.total_bytes * (5 + n) / 12;
+        s.headroom_bytes = n % 3 ? 0 : s.capacity_bytes / 20;
+        tool_memplan_fini(&memplan);
+        const bool fits = try_all(&s, &kept, 12, &best);
+        cr_assert_eq(tool_fit_search(&fit, TOOL_FIT_BEST, &config, &s, &kept, &problem), EO_OK);
+        cr_assert_eq(fit.found, fits, "capacity %u", n);
+        *(fits ? &found : &not_found) += 1;
+        if (!fits)
+            continue;
+        plan(&memplan, &s);
+        cost = tool_best_cost_of(&memplan, &config);
+        cr_assert(memplan.fits && tool_best_compare(&cost, &best) == 0,
+                  "capacity %u: %s takes %g ns a token in batches of %u, "
+                  "the best %g in batches of %u",
+                  n, fit.note, cost.token_ns, cost.batch, best.token_ns, best.batch);
+        tool_memplan_fini(&memplan);
+    }
+    cr_assert(found >= 4 && not_found > 0, "%u found, %u not", found, not_found);
+}
+
+/* Goal: a field that follows another does so where nobody has fixed it; a key that does not exist is refused with the nearest.
+ * Method: presets of the layers, published shapes and texts, with sets. */
+Test(memplan, fields_follow_those_that_are_set)
+{
+    static const struct {
+        const char *model, *sets[2];
+        uint32_t mlp_width, kv_heads, head_size, fixed;
+    } cases[] = {
+        {"gpt2", {"n_embd=1024", "n_head=16"}, 4096, 16, 64, 0},
+        {"gpt2", {"n_embd=1024", "n_inner=3000"}, 3000, 0, 0, 0},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_inner\":256,\"vocab_size\":99}",
+         {"n_embd=128"},
+         256,
+         4,
+         32,
+         1},
+        {"{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":64,\"n_head\":4,\"n_inner\":256,\"vocab_size\":99}",
+         {"n_embd=128", "n_inner=null"},
+         512,
+         4,
+         32,
+         0},
+        {"llama-2-7b", {"num_attention_heads=64"}, 11008, 32, 64, 1},
+        {"llama-2-7b", {"num_attention_heads=64", "num_key_value_heads=null"}, 11008, 64, 64, 0},
+        {"llama-3-8b", {"hidden_size=8192"}, 14336, 8, 256, 0},
+        {"llama-3.2-1b", {"hidden_size=4096"}, 8192, 8, 64, 1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *model = cases[i].model;
+        const uint32_t count = cases[i].sets[1] ? 2 : 1;
+        const eo_status status =
+            model[0] == '{' ? tool_model_config_parse(&config, "a text", model, strlen(model), cases[i].sets, count, &problem)
+                            : tool_model_config_load(&config, model, cases[i].sets, count, &problem);
+        if (i == 1) { /* 12 heads do not divide 1024 */
+            cr_assert_eq(status, EO_ERR_INVALID);
+            continue;
+        }
+        cr_assert_eq(status, EO_OK, "%s", problem.text);
+        cr_assert(config.mlp_width == cases[i].mlp_width && config.kv_head_count == cases[i].kv_heads &&
+                      config.head_size == cases[i].head_size && config.fixed_count == cases[i].fixed,
+                  "case %zu: MLP %u, %u heads of keys, heads of %u, %u fixed", i, config.mlp_width, config.kv_head_count,
+                  config.head_size, config.fixed_count);
+    }
+    static const char *const wrong[][3] = {{"gpt2", "n_layers=3", "did you mean n_layer?"},
+                                           {"llama-3-8b", "n_layer=3", "did you mean num_hidden_layers?"},
+                                           {"gpt2", "hidden_size=64", "did you mean n_embd?"},
+                                           {"llama-3-8b", "num_key_values_heads=3", "did you mean num_key_value_heads?"},
+                                           {"mixtral-8x7b", "num_experts_per_token=1", "did you mean num_experts_per_tok?"}};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        cr_assert_eq(tool_model_config_load(&config, wrong[i][0], &wrong[i][1], 1, &problem), EO_ERR_INVALID);
+        cr_assert(strstr(problem.text, wrong[i][2]), "%s", problem.text);
+    }
+}
+
+/* Goal: figures of others follow their rules. Method: DeepSpeed's of Mixtral, whose module of experts is one leaf; Megatron's
+ * activations by hand, with and without recompute. */
+Test(memplan, figures_of_others_follow_their_rules)
+{
+    load("mixtral-8x7b");
+    const struct tool_deepspeed_estimate d = tool_deepspeed_estimate(&config, 64);
+    cr_assert_eq(d.largest_elements, 8u * 3 * 14336 * 4096);
+    cr_assert_float_eq(tool_gib(d.zero3_bytes), 17.5, 0.05);
+    load("llama-2-7b");
+    const uint64_t tokens = 2 * 4096, h = 4096, f = 11008, once = 8 * tokens + tokens * h + 4 * tokens * (h + 32000);
+    cr_assert_eq(tool_megatron_estimate(&config, 8, 2, 4096, 0).activation_bytes, 32 * tokens * (18 * h + 4 * f) + once);
+    cr_assert_eq(tool_megatron_estimate(&config, 8, 2, 4096, 32).activation_bytes, 32 * tokens * 2 * h + once);
+    cr_assert_eq(tool_megatron_estimate(&config, 8, 2, 4096, 8).activation_bytes,
+                 24 * tokens * (18 * h + 4 * f) + 8 * tokens * 2 * h + once);
 }
