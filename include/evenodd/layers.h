@@ -68,7 +68,7 @@ typedef struct eo_transformer_params {
     bool half_blocks;          /* [false] attention and MLP are layers of their own */
     eo_dtype dtype;            /* [EO_DTYPE_FP32] of activations and weights as computed with: the plan's dtype */
     eo_dtype reduce_dtype;     /* [EO_DTYPE_FP32] of gradients of weights: the plan's reduce_dtype */
-    const char *device;        /* ["cpu"] what will run it: "cpu" or "cuda"; decides kernels and scratch */
+    const char *device;        /* ["cpu"] what will run it: "cpu" or "cuda"; decides kernels and scratch, in every build */
     uint32_t token_slots;      /* [1] batches of tokens kept on the device: one a micro-batch for captured steps */
     const eo_log *log;         /* [silence] copied */
 } eo_transformer_params;

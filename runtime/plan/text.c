@@ -85,11 +85,10 @@ void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user)
         s.params.rank_count, s.params.micro_batches, s.params.gather_slots, s.params.gradient_slots,
         eo_dtype_name(s.params.dtype), eo_dtype_name(s.params.reduce_dtype), s.params.float8_gather ? "gather float8, " : "",
         s.params.align_bytes, (unsigned long long)s.fingerprint);
-    put(&w, "\n  %-24s %16s %12s %16s %12s\n", "bytes of one rank", "rows", "MiB", "live at peak", "MiB");
+    put(&w, "\n  %-24s %16s %12s\n", "bytes of one rank", "live at peak", "MiB");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
-        if (s.category_bytes[c])
-            put(&w, "  %-24s %16llu %12.2f %16llu %12.2f\n", eo_category_name((eo_category)c),
-                (unsigned long long)s.category_bytes[c], mib(s.category_bytes[c]),
+        if (s.category_bytes_at_peak[c])
+            put(&w, "  %-24s %16llu %12.2f\n", eo_category_name((eo_category)c),
                 (unsigned long long)s.category_bytes_at_peak[c], mib(s.category_bytes_at_peak[c]));
     put(&w, "  %-24s %16llu %12.2f   to be reserved (gather %llu, gradient %llu, private %llu, host %llu)\n", "arena",
         (unsigned long long)s.arena_bytes, mib(s.arena_bytes), (unsigned long long)s.space_bytes[EO_SPACE_GATHER],

@@ -261,6 +261,8 @@ done <<'END'
 --model llama-3-8b --device A100-80GB --seq 8192
 --model llama-3-70b --device H100
 --model llama-3-70b --ranks 64 --strategy hsdp:8 --device H100 --headroom 5% --micro-batches 4
+--model llama-3-70b --device H100 --batch 16 --headroom 10%
+--model llama-3-8b --device H100 --ranks 64 --strategy ddp --batch 64
 --model gpt2 --strategy zero1
 --model gpt2 --strategy ddp --micro-batches 2 --device-memory 8GiB
 --model tiny --kernels cpu --dtype fp32
@@ -269,8 +271,8 @@ done <<'END'
 --model gpt2 --recompute all --batch 2
 --model llama-3-8b --device H100 --fit max-batch
 END
-[ $planned = 10 ]
-result $? "the answer is three lines of at most 100 columns, and its table adds up ($planned of 10)"
+[ $planned = 12 ]
+result $? "the answer is three lines of at most 100 columns, and its table adds up ($planned of 12)"
 run 0 'FITS, 52.3 of 79.1 GiB, 26.9 spare' --model llama-3-8b --device A100-80GB --seq 8192 &&
     grep -q '^try: --recompute cheap 41.7 GiB, all 21.9; batch 2 lacks 8.1; 4 GPUs fit with 15.0 left$' out &&
     grep -q ' 8.03 B parameters' out && ! grep -q DeepSpeed out && run 0 DeepSpeed --model llama-3-8b --explain
@@ -307,6 +309,8 @@ run 0 'dropout (embd_pdrop 0.1, resid_pdrop 0.1) is configured, but not done her
 result $? "dropout is warned of, with its masks' bytes" # (1 + 2 x 3) x 1024 x 1024 x 96
 grep -q 'the layers do not compute it: logit_scale 3' out && grep -q 'unknown keys of the config: colour' out
 result $? 'so is what the layers do not compute, and what nobody knows'
+"$memplan" --model ./noted.json --json >out 2>err && grep -q 'not done here' err && grep -q 'colour' err && ! grep -q 'note:' out
+result $? '... beside JSON on standard error'
 run 0 'the config fixes n_inner = 384 (by default 4 x n_embd)' --model ./noted.json --set n_embd=192 && run 0 'n_inner = 768' \
     --model ./noted.json --set n_embd=192 --set n_inner=null && run 0 'n_inner = 1024' --model tiny --set n_embd=256
 result $? 'a field that follows another does, unless the config fixes it, which is told'

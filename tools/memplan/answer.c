@@ -224,48 +224,80 @@ static void print_tries(FILE *out, const struct tool_memplan_view *view, struct 
         fprintf(out, "%s\n", line.text);
 }
 
+/* Settings on trial, and the text of those that fit. */
+struct remedies {
+    const struct tool_model_config *config;
+    uint64_t usable;
+    char *text;
+    size_t bytes, used;
+};
+
+static bool add_if_fits(struct remedies *r, const struct tool_memplan_settings *s, const char *format, ...) EO_PRINTF(3, 4);
+
+static bool add_if_fits(struct remedies *r, const struct tool_memplan_settings *s, const char *format, ...)
+{
+    char words[96];
+    uint64_t total;
+    va_list arguments;
+    if (!try_settings(r->config, s, &total) || total > r->usable)
+        return false;
+    va_start(arguments, format);
+    vsnprintf(words, sizeof(words), format, arguments);
+    va_end(arguments);
+    if (r->used < r->bytes)
+        r->used += (size_t)snprintf(r->text + r->used, r->bytes - r->used, "%s%s (%.1f GiB)", r->used ? ", " : "", words,
+                                    tool_gib(total));
+    return true;
+}
+
 void tool_answer_remedies(const struct tool_model_config *config, const struct tool_memplan_settings *given, char *text,
                           size_t bytes)
 {
-    static const struct {
-        eo_recompute recompute;
-        bool one_sequence;
-        const char *words;
-    } closer[] = {{EO_RECOMPUTE_CHEAP, false, "--recompute cheap"}, {EO_RECOMPUTE_BLOCKS, false, "--recompute all"},
-                  {EO_RECOMPUTE_CHEAP, true, "--batch 1 --recompute cheap"},
-                  {EO_RECOMPUTE_BLOCKS, true, "--batch 1 --recompute all"}};
-    const uint64_t usable = tool_usable_bytes(given);
-    size_t used = 0;
-    uint64_t total = 0, least = UINT64_MAX;
+    struct remedies r = {config, tool_usable_bytes(given), text, bytes, 0};
+    struct tool_memplan_settings s = *given;
+    uint64_t total;
     text[0] = '\0';
-    for (size_t i = 0; i < sizeof(closer) / sizeof(closer[0]) && used == 0; i++) {
-        struct tool_memplan_settings s = *given;
-        set_recompute(&s, closer[i].recompute);
-        s.plan.batch = closer[i].one_sequence ? 1 : s.plan.batch;
-        if (!try_settings(config, &s, &total))
-            continue;
-        least = total < least ? total : least;
-        if (total <= usable)
-            used += (size_t)snprintf(text + used, bytes - used, "%s (%.1f GiB)", closer[i].words, tool_gib(total));
+    s.plan.strategy = EO_STRATEGY_ZERO3;
+    if (given->plan.strategy != EO_STRATEGY_ZERO3)
+        (void)add_if_fits(&r, &s, "--strategy zero3");
+    s = *given;
+    set_recompute(&s, EO_RECOMPUTE_CHEAP);
+    if (!add_if_fits(&r, &s, "--recompute cheap")) {
+        set_recompute(&s, EO_RECOMPUTE_BLOCKS);
+        (void)add_if_fits(&r, &s, "--recompute all");
     }
-    for (int all = 0; all < 2; all++) { /* as asked, then with everything recomputed */
-        struct tool_memplan_settings s = *given;
-        uint32_t ranks = given->plan.ranks;
+    s = *given;
+    for (bool fits = false; s.plan.batch > 1 && !fits;) {
+        s.plan.batch /= 2;
+        fits = add_if_fits(&r, &s, "--batch %u", s.plan.batch);
+    }
+    static const char *const words[] = {"", " --recompute all", " --recompute all --batch 1"};
+    for (int way = 0; way < (given->plan.batch > 1 ? 3 : 2); way++) { /* with more ranks; the last way with as many, too */
         bool fits = false;
-        if (all)
+        s = *given;
+        if (way > 0)
             set_recompute(&s, EO_RECOMPUTE_BLOCKS);
-        for (ranks *= 2; ranks <= TOOL_PLAN_RANKS_MAX && !fits; ranks *= 2) {
-            s.plan.ranks = ranks;
-            fits = try_settings(config, &s, &total) && total <= usable;
-        }
-        if (!fits || used >= bytes)
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, "%s--ranks %u%s (%.1f GiB)", used ? ", " : "", s.plan.ranks,
-                                 all ? " --recompute all" : "", tool_gib(total));
-        break;
+        s.plan.batch = way == 2 ? 1 : s.plan.batch;
+        for (s.plan.ranks *= way == 2 ? 1 : 2; s.plan.ranks <= TOOL_PLAN_RANKS_MAX && !fits; s.plan.ranks *= 2)
+            fits = add_if_fits(&r, &s, "--ranks %u%s", s.plan.ranks, words[way]);
+        if (fits)
+            break;
     }
-    if (try_settings(config, given, &total) && used < bytes)
-        snprintf(text + used, bytes - used, "%sa device with %.1f GiB free for it", used ? ", " : "", tool_gib(total));
+    if (try_settings(config, given, &total) && r.used < bytes)
+        snprintf(text + r.used, bytes - r.used, "%sa device with %.1f GiB for it", r.used ? ", " : "", tool_gib(total));
+}
+
+/* As many of them as there is room for. */
+static void print_remedies(FILE *out, const char *remedies)
+{
+    struct line line = {.used = 0};
+    add(&line, "would fit: ");
+    for (const char *at = remedies, *end; *at; at = *end ? end + 2 : end) {
+        end = strstr(at, ", ") ? strstr(at, ", ") : at + strlen(at);
+        if (!add(&line, "%s%.*s", at == remedies ? "" : ", ", (int)(end - at), at))
+            break;
+    }
+    fprintf(out, "%s\n", line.text);
 }
 
 void tool_answer_print(FILE *out, const struct tool_memplan_view *view)
@@ -278,7 +310,7 @@ void tool_answer_print(FILE *out, const struct tool_memplan_view *view)
     print_verdict(out, view, unit);
     print_peak(out, view, bytes, order, unit);
     if (view->remedies && !view->fit)
-        fprintf(out, "would fit: %s\n", view->remedies);
+        print_remedies(out, view->remedies);
     else
         print_tries(out, view, unit);
     print_table(out, view, bytes, order);

@@ -144,7 +144,7 @@ static void put_data(FILE *out, const struct tool_memplan_view *view, const stru
 {
     const struct all_choices choices = choices_of(view);
     struct eo_json json = {.write = tool_write_to_stream, .user = out};
-    eo_json_write(&json, "{'capacity': %" PRIu64 ", 'categories': [", view->memplan->settings.capacity_bytes);
+    eo_json_write(&json, "{'capacity': %" PRIu64 ", 'categories': [", tool_usable_bytes(&view->memplan->settings));
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         eo_json_write(&json, "%s", eo_category_name((eo_category)c));
     eo_json_write(&json, "], 'recompute': [");

@@ -41,9 +41,9 @@ static void write_totals(struct eo_json *json, const struct tool_memplan_view *v
     eo_json_write(json,
                   "], 'parameters': %" PRIu64 ", 'active_parameters': %" PRIu64 ", 'arena_bytes': %" PRIu64
                   ", 'lower_bound_bytes': %" PRIu64 ", 'host_bytes': %" PRIu64 ", 'outside_bytes': %" PRIu64
-                  ", 'total_bytes': %" PRIu64 ", 'fits': %i, 'capacity_bytes':",
+                  ", 'total_bytes': %" PRIu64 ", 'fits': %i, 'headroom_bytes': %" PRIu64 ", 'capacity_bytes':",
                   s->element_count, tool_model_config_active_parameters(view->config), s->arena_bytes, s->lower_bound_bytes,
-                  s->space_bytes[EO_SPACE_HOST], m->outside_bytes, m->total_bytes, m->fits);
+                  s->space_bytes[EO_SPACE_HOST], m->outside_bytes, m->total_bytes, m->fits, m->settings.headroom_bytes);
     if (m->settings.capacity_bytes)
         eo_json_write(json, "%" PRIu64, m->settings.capacity_bytes);
     else

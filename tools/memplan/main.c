@@ -321,13 +321,16 @@ static void take_log(const struct argp_state *state, struct memplan *m)
     tool_plan_settings_words(&m->settings.plan, own);
     size_t used = 0;
     rest = logged;
-    for (char *a = strtok_r(logged, " ", &rest), *b = strtok_r(own, " ", &other), *name = b; a && b;
-         a = strtok_r(NULL, " ", &rest), b = strtok_r(NULL, " ", &other)) {
-        if (strncmp(b, "--", 2) == 0)
+    char *a = strtok_r(logged, " ", &rest), *b = strtok_r(own, " ", &other), *name = b;
+    for (; b && used < sizeof(m->otherwise); a = a ? strtok_r(NULL, " ", &rest) : NULL, b = strtok_r(NULL, " ", &other)) {
+        const char *separator = used ? ", " : "";
+        if (!a) /* flags stand last */
+            used += (size_t)snprintf(m->otherwise + used, sizeof(m->otherwise) - used, "%s%s (not the log)", separator, b);
+        else if (strncmp(b, "--", 2) == 0)
             name = b;
-        else if (strcmp(a, b) != 0 && used < sizeof(m->otherwise))
-            used += (size_t)snprintf(m->otherwise + used, sizeof(m->otherwise) - used, "%s%s %s (the log: %s)",
-                                     used ? ", " : "", name, b, a);
+        else if (strcmp(a, b) != 0)
+            used += (size_t)snprintf(m->otherwise + used, sizeof(m->otherwise) - used, "%s%s %s (the log: %s)", separator, name,
+                                     b, a);
     }
 }
 
@@ -357,7 +360,7 @@ static void check_together(const struct argp_state *state, struct memplan *m)
     if (s->plan.strategy == EO_STRATEGY_HSDP && s->plan.ranks % s->plan.shard_group)
         argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --ranks %u", s->plan.shard_group, s->plan.shard_group,
                    s->plan.ranks);
-    tool_option_check_gather(state, &s->plan, "world 1");
+    tool_option_check_gather(state, &s->plan, "ranks 1");
     if (!m->verify_path && s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node) /* it moves no byte */
         argp_error(state, "--ranks %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);
     if (m->given & bit_of(KEY_HEADROOM) && s->capacity_bytes == 0)
@@ -466,6 +469,8 @@ static void print_plan(struct memplan *m)
     if (!m->csv && !m->json && (m->fit ? !m->found.found : !m->plan.fits))
         tool_answer_remedies(&m->config, &m->settings, m->remedies, sizeof(m->remedies));
     const struct tool_memplan_view view = view_of(m);
+    if (m->csv || m->json)
+        tool_report_warnings(stderr, &view);
     if (m->csv) {
         tool_report_csv(stdout, &view);
     } else if (m->json) {

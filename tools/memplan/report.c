@@ -243,17 +243,10 @@ static uint64_t mask_bytes(const struct tool_model_config *c, const struct tool_
     return (c->drops_embedding ? row : 0) + (c->drops_residual ? 2 * row * c->layer_count : 0);
 }
 
-static void print_notes(FILE *out, const struct tool_memplan_view *view)
+void tool_report_warnings(FILE *out, const struct tool_memplan_view *view)
 {
     const struct tool_model_config *c = view->config;
     const struct tool_memplan *m = view->memplan;
-    char shown[320];
-    tool_shown_text(view, shown, sizeof(shown));
-    if (shown[0])
-        fprintf(out, "note: place and phases of the peak are those %s\n", shown);
-    if (!m->runs)
-        fprintf(out, "note: planned, not run: %s; memplan itself describes rows and lifetimes, after the layers' rules\n",
-                m->why_not);
     if (m->settings.on_gpu && strcmp(m->settings.plan.device, "cpu") == 0)
         fprintf(out, "note: the scratch rows are those of the CPU's kernels; --kernels cuda plans a GPU's\n");
     if (c->dropouts[0])
@@ -269,6 +262,20 @@ static void print_notes(FILE *out, const struct tool_memplan_view *view)
     for (uint32_t i = 0; i < c->fixed_count; i++)
         fprintf(out, "note: the config fixes %s; --set %.*s=null lets it follow\n", c->fixed[i], (int)strcspn(c->fixed[i], " "),
                 c->fixed[i]);
+}
+
+static void print_notes(FILE *out, const struct tool_memplan_view *view)
+{
+    const struct tool_model_config *c = view->config;
+    const struct tool_memplan *m = view->memplan;
+    char shown[320];
+    tool_shown_text(view, shown, sizeof(shown));
+    if (shown[0])
+        fprintf(out, "note: place and phases of the peak are those %s\n", shown);
+    if (!m->runs)
+        fprintf(out, "note: planned, not run: %s; memplan itself describes rows and lifetimes, after the layers' rules\n",
+                m->why_not);
+    tool_report_warnings(out, view);
     for (uint32_t i = 0; i < c->default_count; i++)
         fprintf(out, "%s %s\n", i == 0 ? "note: the config leaves unset:" : "                              ", c->defaults[i]);
     if (view->safetensors && view->safetensors->found)

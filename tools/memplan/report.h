@@ -34,6 +34,8 @@ void tool_report_hole(FILE *out, const struct tool_memplan_view *view);
 
 /* "of a step with 3 micro-batches, ...", or "" where the step itself is shown. */
 void tool_shown_text(const struct tool_memplan_view *view, char *text, size_t bytes);
+/* What may make the plan another one than was meant: in the report, or beside JSON and CSV. */
+void tool_report_warnings(FILE *out, const struct tool_memplan_view *view);
 void tool_report_csv(FILE *out, const struct tool_memplan_view *view);
 void tool_report_json(FILE *out, const struct tool_memplan_view *view);
 

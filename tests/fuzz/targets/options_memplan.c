@@ -13,10 +13,15 @@ const struct fuzz_limits fuzz_limits = {.megabytes = 64, .seconds = 5, .bytes = 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     static struct memplan m;
-    m = (struct memplan){
-        .settings = {.plan = {.ranks = 8, .strategy = EO_STRATEGY_ZERO3, .batch = 1, .micro_batches = 1, .gather_slots = 2,
-                              .gradient_slots = 2, .threads = 1},
-                     .gpus_per_node = 8}};
+    m = (struct memplan){.settings = {.plan = {.ranks = 8,
+                                               .strategy = EO_STRATEGY_ZERO3,
+                                               .batch = 1,
+                                               .micro_batches = 1,
+                                               .gather_slots = 2,
+                                               .gradient_slots = 2,
+                                               .device = "cuda",
+                                               .threads = 1},
+                                      .gpus_per_node = 8}};
     const struct argp argp = {.options = option_table, .parser = parse_option};
     struct fuzz_words words = fuzz_words_of(data, bytes);
     if (fuzz_options_parse(&argp, 0, &words, &m)) {
