@@ -634,21 +634,24 @@ static bool try_all(const struct tool_memplan_settings *given, const struct tool
     static const struct {
         eo_strategy strategy;
         uint32_t group;
-    } strategies[] = {{EO_STRATEGY_DDP, 0},   {EO_STRATEGY_ZERO1, 0}, {EO_STRATEGY_ZERO2, 0},
-                      {EO_STRATEGY_ZERO3, 0}, {EO_STRATEGY_HSDP, 2},  {EO_STRATEGY_HSDP, 4}};
+    } strategies[] = {{EO_STRATEGY_DDP, 0},  {EO_STRATEGY_ZERO1, 0}, {EO_STRATEGY_ZERO2, 0}, {EO_STRATEGY_ZERO3, 0},
+                      {EO_STRATEGY_HSDP, 2}, {EO_STRATEGY_HSDP, 4},  {EO_STRATEGY_HSDP, 8}};
+    enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]) };
     bool found = false;
     uint32_t largest = 0;
-    for (uint32_t i = 0; i < 6 * 2 * (config.layer_count + 2) * batch_most; i++) {
+    for (uint32_t i = 0; i < 2 * STRATEGIES * (config.layer_count + 2) * batch_most; i++) {
         struct tool_memplan_settings s = *given;
-        const uint32_t strategy = i % 6, again = i / 12 % (config.layer_count + 2),
-                       batch = 1 + i / 12 / (config.layer_count + 2);
+        const uint32_t strategy = i % STRATEGIES, rest = i / STRATEGIES / 2;
+        const uint32_t again = rest % (config.layer_count + 2), batch = 1 + rest / (config.layer_count + 2);
         struct tool_memplan memplan;
         if ((kept->batch && batch != given->plan.batch) ||
             (kept->strategy && strategies[strategy].strategy != given->plan.strategy))
             continue;
+        if (!kept->batch && batch > largest + 3)
+            break; /* larger ones take more */
         s.plan.strategy = strategies[strategy].strategy;
         s.plan.shard_group = strategies[strategy].group;
-        s.plan.half_blocks = i / 6 % 2;
+        s.plan.half_blocks = i / STRATEGIES % 2;
         s.plan.recompute = again == 0 ? EO_RECOMPUTE_NONE : again == 1 ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_BLOCKS;
         s.plan.recompute_blocks = again < 2 ? 0 : again - 1;
         s.plan.batch = batch;
@@ -666,29 +669,33 @@ static bool try_all(const struct tool_memplan_settings *given, const struct tool
 }
 
 /* Goal: --fit best finds what trying everything finds. Method: models of four blocks or fewer, so that quarters of the blocks
- * are all of them, against capacities from where nothing fits; with batch or strategy given, too. */
+ * are all of them, and wide enough for bytes to count; against capacities from where nothing fits, with batch or strategy
+ * given, too. The answers must differ, or nothing was weighed. */
 Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
 {
-    static const char *const models[] = {"tiny", "llama-tiny"};
-    uint32_t found = 0, not_found = 0;
+    static const char *const texts[] = {
+        "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":1024,\"n_head\":16,\"vocab_size\":2000}",
+        "{\"model_type\":\"llama\",\"num_hidden_layers\":4,\"hidden_size\":512,\"num_attention_heads\":8,"
+        "\"num_key_value_heads\":8,\"intermediate_size\":1536,\"vocab_size\":4000}"};
+    uint32_t found = 0, not_found = 0, strategies = 0, recomputes = 0;
     for (uint32_t n = 0; n < 8; n++) {
-        const struct tool_best_kept kept = {.batch = n % 4 == 1, .strategy = n % 4 == 2};
-        struct tool_memplan_settings s = settings_of(8);
+        const struct tool_best_kept kept = {.batch = n % 6 == 4, .strategy = n % 6 == 5};
+        struct tool_memplan_settings s = settings_of(16);
         struct tool_best_cost best = {0}, cost;
         struct tool_memplan memplan;
         struct tool_fit fit;
-        load(models[n % 2]);
-        cr_assert_leq(config.layer_count, 4);
-        s.gpus_per_node = 4;
-        s.plan.seq = 64;
+        cr_assert_eq(tool_model_config_parse(&config, "a text", texts[n % 2], strlen(texts[n % 2]), NULL, 0, &problem), EO_OK);
+        s.plan.seq = 256;
+        s.plan.head_chunks = 1;
         s.plan.strategy = EO_STRATEGY_ZERO2;
         s.plan.batch = 2;
+        s.plan.micro_batches = n % 4 >= 2 ? 8 : 1; /* what is reduced for each: hsdp's own strength */
         s.outside = (struct tool_outside){.given = true};
         plan(&memplan, &s);
-        s.capacity_bytes = memplan.total_bytes * (5 + n) / 12;
+        s.capacity_bytes = memplan.total_bytes * (4 + n) / 10;
         s.headroom_bytes = n % 3 ? 0 : s.capacity_bytes / 20;
         tool_memplan_fini(&memplan);
-        const bool fits = try_all(&s, &kept, 12, &best);
+        const bool fits = try_all(&s, &kept, 20, &best);
         cr_assert_eq(tool_fit_search(&fit, TOOL_FIT_BEST, &config, &s, &kept, &problem), EO_OK);
         cr_assert_eq(fit.found, fits, "capacity %u", n);
         *(fits ? &found : &not_found) += 1;
@@ -697,12 +704,15 @@ Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
         plan(&memplan, &s);
         cost = tool_best_cost_of(&memplan, &config);
         cr_assert(memplan.fits && tool_best_compare(&cost, &best) == 0,
-                  "capacity %u: %s takes %g ns a token in batches of %u, "
-                  "the best %g in batches of %u",
-                  n, fit.note, cost.token_ns, cost.batch, best.token_ns, best.batch);
+                  "capacity %u: %s takes %g ns a token in batches of %u, the best %g in batches of %u", n, fit.note,
+                  cost.token_ns, cost.batch, best.token_ns, best.batch);
+        strategies |= 1u << s.plan.strategy;
+        recomputes |= 1u << s.plan.recompute;
         tool_memplan_fini(&memplan);
     }
     cr_assert(found >= 4 && not_found > 0, "%u found, %u not", found, not_found);
+    cr_assert(strategies & 1u << EO_STRATEGY_HSDP && (strategies & (strategies - 1)) && (recomputes & (recomputes - 1)),
+              "one kind of answers: strategies %x, recomputes %x", strategies, recomputes);
 }
 
 /* Goal: a field that follows another does so where nobody has fixed it; a key that does not exist is refused with the nearest.
