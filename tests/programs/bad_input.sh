@@ -84,6 +84,11 @@ for program in train headtohead memplan checkpoint launch postmortem; do
     [ $good = 0 ] && [ $code = 2 ] && grep -q 'did you mean --version?' "$work/err"
     result $? "$program: -h, --help (told where it cannot be written), --version, and a name that is nearly one"
 done
+for program in train headtohead memplan checkpoint launch; do
+    "$(dirname "$train")/$program" --help 2>&1
+done >"$work/out"
+[ "$(grep -c -e '--ranks=N, --world=N' "$work/out")" = 5 ] && run "$launch" --world 2 true && [ $code = 0 ]
+result $? '--ranks and --world are one option in all programs'
 run "$train" --wd 3
 [ $code = 2 ] && ! grep -q 'did you mean' "$work/err"
 result $? 'a name that shares no letter with any is near none'

@@ -87,18 +87,20 @@ static void print_verdict(FILE *out, const struct tool_memplan_view *view, struc
     fprintf(out, "%s\n", line.text);
 }
 
-/* "backward, block 31", of "backward block.31" and the like. */
+/* "backward, block 31", of "backward of block.31" and the like. */
 static void add_peak_place(struct line *line, const struct tool_lifetimes *t)
 {
     if (!t)
         return;
     for (int p = 0; p < TOOL_PHASE_COUNT; p++) {
-        const char *block = strstr(t->phases[p].operation, "block.");
+        const char *block = strstr(t->phases[p].operation, "block."), *layer = strstr(t->phases[p].operation, " of ");
         if (t->phases[p].bytes != t->peak_bytes)
             continue;
         add(line, " (%s", tool_phase_name((enum tool_phase)p));
         if (block)
             add(line, ", block %lu", strtoul(block + 6, NULL, 10));
+        else if (layer)
+            add(line, ", %.20s", layer + 4);
         add(line, ")");
         return;
     }
