@@ -329,6 +329,7 @@ for key in ("schema", "parameters", "arena_bytes", "lower_bound_bytes", "outside
     assert key in plan, key
 assert plan["total_bytes"] == plan["arena_bytes"] + plan["outside_bytes"] - (plan["host_bytes"] if plan["settings"]["on_gpu"] else 0)
 assert sum(plan["categories_at_peak"].values()) == plan["lower_bound_bytes"]
+assert sum(plan["parts_at_peak"].values()) == plan["total_bytes"]
 for row in plan["rows"]:
     assert set(row) == {"name", "class", "space", "bytes", "offset", "first", "last"}
 END

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "tools/memplan/layers.h"
+#include "tools/memplan/parts.h"
 #include "tools/memplan/report.h"
 #include "tools/shared/json_output.h"
 
@@ -31,6 +32,15 @@ static void write_categories(struct eo_json *json, const char *name, const uint6
     eo_json_write(json, "}");
 }
 
+/* They add up to total_bytes. */
+static void write_parts(struct eo_json *json, const uint64_t parts[TOOL_PART_COUNT])
+{
+    eo_json_write(json, "'parts_at_peak': {");
+    for (int p = 0; p < TOOL_PART_COUNT; p++)
+        eo_json_write(json, "%s: %" PRIu64, tool_part_name((enum tool_part)p), parts[p]);
+    eo_json_write(json, "}");
+}
+
 static void write_totals(struct eo_json *json, const struct tool_memplan_view *view)
 {
     const struct tool_memplan *m = view->memplan;
@@ -50,6 +60,9 @@ static void write_totals(struct eo_json *json, const struct tool_memplan_view *v
         eo_json_write(json, "null");
     write_categories(json, "categories", s->category_bytes);
     write_categories(json, "categories_at_peak", s->category_bytes_at_peak);
+    uint64_t parts[TOOL_PART_COUNT];
+    tool_parts_of(m, parts);
+    write_parts(json, parts);
 }
 
 static void write_phases(struct eo_json *json, const struct tool_lifetimes *t)
@@ -135,7 +148,7 @@ static void write_strategies(struct eo_json *json, const struct tool_memplan_vie
             eo_json_write(json, "'refused': %s}", from->refused);
             continue;
         }
-        write_categories(json, "categories", from->summary.category_bytes);
+        write_parts(json, from->parts);
         eo_json_write(json,
                       "'arena_bytes': %" PRIu64 ", 'lower_bound_bytes': %" PRIu64 ", 'total_bytes': %" PRIu64
                       ", 'fits': %i, 'received_bytes': %" PRIu64 ", 'between_nodes_bytes': %" PRIu64 "}",
