@@ -144,7 +144,7 @@ cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t run_count,
     for (uint32_t r = 0; r < run_count; r++)
         scale_bytes += runs[r].scale ? sizeof(float) : 0;
     launch_note(stream, (struct launch){
-        .group = "float8", .kernel = "largest_kernel", .read = 2 * narrow, .written = part_bytes, .must = 0,
+        .group = "float8", .kernel = "largest_kernel", .read = 2 * narrow, .written = part_bytes, .must = 2 * narrow,
         .blocks = run_count * EO_CUDA_FLOAT8_PARTS, .threads = THREADS, .barriers = 1,
         .round_trips = (double)launch_div_up(narrow, (uint64_t)run_count * EO_CUDA_FLOAT8_PARTS * OCTETS)});
     launch_note(stream, (struct launch){
