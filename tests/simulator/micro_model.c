@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "micro_kernels.h"
+#include "rows.h"
 #include "streams/trace/timeline.h"
 
 static const struct {
@@ -435,6 +436,7 @@ static eo_status train(struct rank *self)
                                                             .dynamic_implicit_prefetch = settings->implicit_prefetch,
                                                             .dynamic_reduce_inputs = settings->reduce_inputs,
                                                             .log = &run->log)));
+    rows_follow(self->runtime);
     self->stream = eo_runtime_stream(self->runtime);
     self->on_host = strcmp(eo_runtime_device(self->runtime), "cpu") == 0;
     TRY(put_weights(self));
@@ -465,6 +467,7 @@ static void *rank_main(void *argument)
     const bool simulated = strcmp(settings->device, "cuda") == 0;
     if (train(self) < 0 && self->world)
         eo_world_abort(self->world, "the trainer gives up");
+    rows_forget(self->runtime);
     eo_runtime_destroy(&self->runtime);
     eo_world_nccl_info info;
     if (settings->world == MICRO_NCCL && simulated && self->world &&

@@ -140,6 +140,72 @@ static void failed_work_is_named_and_stays(void)
     test_report("work that fails is named at the next wait, and the failure stays", 1);
 }
 
+/* --- rows of memory --- */
+
+enum { ROW_BYTES = 1024 };
+static uintptr_t rows_begin;
+
+static uint32_t three_rows(const void *at, struct sim_row *out, uint32_t room)
+{
+    static const char *const names[] = {"first", "second", "third"};
+    const uint64_t row = ((uintptr_t)at - rows_begin) / ROW_BYTES;
+    if ((uintptr_t)at < rows_begin || row >= 3 || room == 0)
+        return 0;
+    *out = (struct sim_row){rows_begin + row * ROW_BYTES, rows_begin + (row + 1) * ROW_BYTES, names[row]};
+    return 1;
+}
+
+struct reach {
+    bool by_kernel;
+    uint64_t at, bytes;
+};
+
+static void *reach_rows(void *argument)
+{
+    const struct reach *reach = argument;
+    const struct eo_device_params params = {.queue_count = 2, .ring_capacity = 8, .rank_count = 1, .event_count = 4};
+    struct eo_device *device = NULL;
+    void *memory = NULL;
+    TEST_HOLDS(NULL, eo_device_create(&device, "cuda", &params) == EO_OK);
+    TEST_HOLDS(NULL, device->ops->reserve(device, EO_MEMORY_KIND_PRIVATE, 4 * ROW_BYTES, &memory) == EO_OK);
+    TEST_HOLDS(NULL, device->ops->drain(device) == EO_OK);
+    rows_begin = (uintptr_t)memory;
+    sim_rows_at = three_rows;
+    if (reach->by_kernel)
+        device->ops->fill(device, (char *)memory + reach->at, 7, reach->bytes);
+    else
+        device->ops->zero(device, (char *)memory + reach->at, reach->bytes);
+    (void)device->ops->drain(device);
+    sim_rows_at = NULL;
+    device->ops->release(device, EO_MEMORY_KIND_PRIVATE, memory, 4 * ROW_BYTES);
+    eo_device_destroy(&device);
+    return argument;
+}
+
+static void rows_are_what_may_be_touched(void)
+{
+    static const struct {
+        struct reach reach;
+        const char *words;
+    } cases[] = {
+        {{true, ROW_BYTES, ROW_BYTES}, NULL},
+        {{false, ROW_BYTES, ROW_BYTES}, NULL},
+        {{true, ROW_BYTES, ROW_BYTES + 4}, "outside the rows of its arguments, 1024 bytes from the beginning of row second"},
+        {{true, 2 * ROW_BYTES + 512, ROW_BYTES}, "outside the rows of its arguments"},
+        {{false, 512, ROW_BYTES}, "go past the end of row first, 512 bytes on"},
+        {{true, 3 * ROW_BYTES, ROW_BYTES}, NULL}, /* no row: the allocation counts */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct reach reach = cases[i].reach;
+        void *argument = &reach;
+        sim_start(&(struct sim_config){.seed = 1 + i, .quiet = true});
+        sim_run_ranks(1, reach_rows, &argument);
+        const bool found = sim_finish() > 0 && cases[i].words && strstr(sim_violation(0), cases[i].words);
+        TEST_EXPECT(NULL, cases[i].words ? found : sim_violation_count() == 0, "case %zu: '%s'", i, sim_violation(0));
+    }
+    test_report("a kernel or a copy that leaves the row that it was given is found", 1);
+}
+
 int main(void)
 {
     test_event_elements = 1 << 16; /* here a seed decides how late they are */
@@ -148,5 +214,6 @@ int main(void)
     test_report("the device's cases on a simulated GPU: nothing unordered, nothing left behind", 1);
     what_is_missing_is_said();
     failed_work_is_named_and_stays();
+    rows_are_what_may_be_touched();
     return tap_end();
 }

@@ -8,6 +8,7 @@
 
 #include "base/hashing.h"
 #include "layers/kernel_ops.h"
+#include "rows.h"
 #include "tests/simulator/cuda/sim.h"
 
 enum { SEQ = 9, BATCH = 2, VOCABULARY_MAX = 72 };
@@ -124,10 +125,10 @@ static eo_status one_step(struct rank *self, uint32_t step)
     struct run *run = self->run;
     const eo_step_params *params = eo_step_params(.learning_rate = 0.01F, .weight_decay = 0.1F, .clip = 0.5F);
     eo_step_report report = {0};
-    const bool capture = run->settings.graph && step == 2; /* the second step of the steady list */
+    const bool capture = run->settings.graph && step + 2 == run->settings.steps;
     if (load(self, step) < 0)
         return EO_ERR_INVALID;
-    if (run->settings.graph && step > 2) {
+    if (run->settings.graph && step + 1 == run->settings.steps) {
         TRY(eo_step_replay(self->runtime, params, &report));
     } else {
         if (capture)
@@ -177,11 +178,12 @@ static eo_status train(struct rank *self)
                                                             .memory = s->memory,
                                                             .debug = s->debug && s->memory == EO_MEMORY_STATIC,
                                                             .log = &run->log)));
+    rows_follow(self->runtime);
     TRY(eo_team_create_on(&self->team, eo_team_params(.device = s->device, .stream = eo_runtime_stream(self->runtime),
                                                       .plan_cache = s->plan_cache, .log = &run->log)));
     TRY(eo_transformer_initialise(run->transformer, self->runtime, 7));
     TRY(eo_transformer_prepare(run->transformer, self->runtime, self->team));
-    for (uint32_t step = 0; step < TRANSFORMER_STEPS; step++)
+    for (uint32_t step = 0; step < s->steps; step++)
         if (one_step(self, step) < 0)
             return EO_ERR_INVALID;
     if (s->evaluates && evaluate(self) < 0)
@@ -196,6 +198,7 @@ static void *rank_main(void *argument)
     if (train(self) < 0)
         eo_world_abort(self->run->worlds[self->rank], "the trainer gives up");
     eo_team_destroy(&self->team);
+    rows_forget(self->runtime);
     eo_runtime_destroy(&self->runtime);
     return NULL;
 }
@@ -225,6 +228,7 @@ void transformer_train(const struct transformer_settings *given, struct transfor
     run.log = (eo_log){take_log, &run, EO_LOG_WARN};
     s->ranks = s->ranks ? s->ranks : 1;
     s->micro_batches = s->micro_batches ? s->micro_batches : 1;
+    s->steps = s->steps ? s->steps : 3;
     out->status = describe(&run);
     if (out->status == EO_OK)
         out->status = eo_world_create_local(run.worlds, eo_world_params(.rank_count = s->ranks, .device = s->device,

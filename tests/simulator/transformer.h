@@ -14,7 +14,7 @@ struct transformer_settings {
     const char *device; /* "cpu", or "cuda": between sim_start and sim_finish */
     eo_family family;
     eo_dtype dtype, reduce_dtype;
-    uint32_t ranks, micro_batches, head_chunks;
+    uint32_t ranks, micro_batches, head_chunks, steps /* [3]; with a graph the last but one is recorded */;
     eo_recompute recompute;
     eo_memory memory;
     bool qkv_bias, qk_norm; /* Llama; with qk_norm heads together are wider than the model */

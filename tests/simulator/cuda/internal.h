@@ -424,6 +424,10 @@ void sim_policy_step(void);
 void sim_break(cudaError_t error, const char *what); /* sticky */
 const struct sim_op *sim_current_op(void);
 
+/* tests/simulator/cuda/rows.c: NULL, or which row the range leaves. */
+enum { SIM_ROWS_AT_MAX = 32 };
+const char *sim_row_fault(const struct sim_range *range, char *text, size_t text_bytes);
+
 /* tests/simulator/cuda/kernels.c: runs it and notes what it touches; false: the context is broken. */
 bool sim_explore(struct sim_op *op);
 

@@ -5,6 +5,7 @@
  */
 #include "internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,10 +14,16 @@
 struct launched {
     struct kernel_launch launch;
     size_t argument_bytes;
+    uint32_t row_count; /* that it may touch; they stand behind the arguments */
     _Alignas(16) unsigned char arguments[];
 };
 
 static struct sim_op *exploring; /* with the lock */
+static struct pointed {
+    bool collects; /* the pointers among a launch's arguments */
+    struct sim_row *rows;
+    uint32_t count, room;
+} pointed; /* with the lock */
 void (*sim_on_launch)(const char *kernel, cudaStream_t stream);
 
 #if defined(__SANITIZE_THREAD__)
@@ -75,9 +82,37 @@ bool sim_explore(struct sim_op *op)
     return true;
 }
 
+static struct sim_row *rows_of(struct launched *launched)
+{
+    return (struct sim_row *)(void *)(launched->arguments + (launched->argument_bytes + 15) / 16 * 16);
+}
+
+/* Memory with rows: NULL, or why this byte is in none that the kernel was given. */
+static const char *narrow_to_row(const struct sim_memory *memory, uintptr_t at, uintptr_t *from, uintptr_t *to, char *text,
+                                 size_t text_bytes)
+{
+    struct launched *launched = exploring->work.arguments;
+    const struct sim_row *rows = rows_of(launched), *nearest = NULL;
+    for (uint32_t i = 0; i < launched->row_count; i++) {
+        if (rows[i].from < memory->at || rows[i].from >= memory->at + memory->bytes)
+            continue;
+        if (at - rows[i].from < rows[i].to - rows[i].from) {
+            *from += rows[i].from - memory->at;
+            *to = *from + (rows[i].to - rows[i].from);
+            return NULL;
+        }
+        if (!nearest || (rows[i].from <= at && rows[i].from > nearest->from))
+            nearest = &rows[i];
+    }
+    if (nearest)
+        snprintf(text, text_bytes, "outside the rows of its arguments, %lld bytes from the beginning of row %s, of %llu bytes",
+                 (long long)(at - nearest->from), nearest->name, (unsigned long long)(nearest->to - nearest->from));
+    return nearest ? text : NULL;
+}
+
 const char *kernel_memory_at(uintptr_t at, uintptr_t *from, uintptr_t *to)
 {
-    static char text[200];
+    static char text[400];
     const struct sim_range range = {sim_device_address((const void *)at), 1, false};
     const char *fault = sim_range_fault(&range, exploring->stream->device, text, sizeof(text));
     if (fault)
@@ -87,12 +122,46 @@ const char *kernel_memory_at(uintptr_t at, uintptr_t *from, uintptr_t *to)
         sim_deliver_to(&(struct sim_range){(const void *)(at / 512 * 512), 512, false});
     *from = (uintptr_t)sim_host_alias((const void *)memory->at);
     *to = *from + memory->bytes;
-    return NULL;
+    return narrow_to_row(memory, (uintptr_t)range.at, from, to, text, sizeof(text));
+}
+
+static void collect(const void *at)
+{
+    struct sim_row rows[SIM_ROWS_AT_MAX];
+    const uint32_t count = sim_is_device_address(at) ? sim_rows_at(at, rows, SIM_ROWS_AT_MAX) : 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bool is_known = false;
+        for (uint32_t k = 0; k < pointed.count && !is_known; k++)
+            is_known = pointed.rows[k].from == rows[i].from && pointed.rows[k].to == rows[i].to;
+        if (is_known)
+            continue;
+        if (pointed.count == pointed.room) {
+            pointed.room = pointed.room ? 2 * pointed.room : 64;
+            pointed.rows = realloc(pointed.rows, pointed.room * sizeof(*pointed.rows));
+            if (!pointed.rows)
+                abort();
+        }
+        pointed.rows[pointed.count++] = rows[i];
+    }
 }
 
 void *kernel_host_address(void *device_address)
 {
-    return sim_host_alias(device_address);
+    if (!pointed.collects)
+        return sim_host_alias(device_address);
+    collect(device_address);
+    return device_address;
+}
+
+/* Of the pointers among a launch's arguments, which stay what they are. */
+static void collect_rows(const struct kernel_launch *launch, void *arguments)
+{
+    pointed.count = 0;
+    if (!sim_rows_at || sim.config.executor != SIM_SCHEDULED)
+        return;
+    pointed.collects = true;
+    launch->reach(arguments);
+    pointed.collects = false;
 }
 
 void kernel_enqueue(const struct kernel_launch *launch, const void *arguments, size_t argument_bytes, cudaStream_t handle)
@@ -113,12 +182,22 @@ void kernel_enqueue(const struct kernel_launch *launch, const void *arguments, s
         (void)sim_leave(refusal ? cudaErrorInvalidConfiguration : cudaErrorInvalidResourceHandle);
         return;
     }
-    struct sim_work work = {.kind = SIM_KERNEL, .name = launch->name, .body = body,
-                            .explores = sim.config.executor == SIM_SCHEDULED,
-                            .argument_bytes = sizeof(struct launched) + argument_bytes};
-    struct launched *launched = work.arguments = sim_alloc(work.argument_bytes);
+    struct launched *launched = sim_alloc(sizeof(*launched) + argument_bytes);
+    memcpy(launched->arguments, arguments, argument_bytes);
+    collect_rows(launch, launched->arguments);
     launched->launch = *launch;
     launched->argument_bytes = argument_bytes;
-    memcpy(launched->arguments, arguments, argument_bytes);
+    launched->row_count = pointed.count;
+    const size_t head_bytes = (size_t)((unsigned char *)rows_of(launched) - (unsigned char *)launched);
+    struct sim_work work = {.kind = SIM_KERNEL,
+                            .name = launch->name,
+                            .body = body,
+                            .explores = sim.config.executor == SIM_SCHEDULED,
+                            .argument_bytes = head_bytes + pointed.count * sizeof(struct sim_row)};
+    work.arguments = launched = realloc(launched, work.argument_bytes);
+    if (!launched)
+        abort();
+    if (pointed.count > 0)
+        memcpy(rows_of(launched), pointed.rows, pointed.count * sizeof(struct sim_row));
     (void)sim_leave(sim_issue(stream, &work));
 }

@@ -526,6 +526,8 @@ cudaError_t sim_issue(struct sim_stream *stream, struct sim_work *work)
     for (uint32_t i = 0; i < work->range_count; i++) {
         char text[200];
         const char *fault = sim_range_fault(&work->ranges[i], device, text, sizeof(text));
+        if (!fault)
+            fault = sim_row_fault(&work->ranges[i], text, sizeof(text));
         if (fault) {
             sim_violate("%s on stream %u: %s", work->name, stream->label, fault);
             sim_work_free(work);

@@ -140,6 +140,17 @@ uint64_t sim_order_hash(void); /* of the order in which they ran: equal where tw
  * is unordered, two runs with the same hash compute the same under every schedule. */
 uint64_t sim_conflict_hash(void);
 
+/*
+ * How memory is shared out in rows [NULL: it is not]: asked when work is issued, with each of its pointers, for the rows at
+ * that address. A range must lie within one of them; a kernel of a .cu file may touch the rows of its pointers alone. Where
+ * there is no row the allocation is what counts.
+ */
+struct sim_row {
+    uintptr_t from, to;
+    const char *name;
+};
+extern uint32_t (*sim_rows_at)(const void *at, struct sim_row *out, uint32_t room);
+
 /* Before each launch of a kernel of a .cu file [NULL]. */
 extern void (*sim_on_launch)(const char *kernel, cudaStream_t stream);
 

@@ -114,6 +114,13 @@ template <bool SYNCED> __global__ void within_warp(float *out)
     out[threadIdx.x] = tile[threadIdx.x ^ 3];
 }
 
+enum { BOUNDED_ROWS = 2 };
+
+__global__ void __launch_bounds__(32 * (BOUNDED_ROWS)) bounded(float *out)
+{
+    out[threadIdx.y * blockDim.x + threadIdx.x] = 1;
+}
+
 /* Depends on the order of atomics. */
 __global__ void first_come(unsigned *counter, unsigned *out)
 {
@@ -132,6 +139,7 @@ extern "C" void broken_load(void)
         (const void *)large_shared, (const void *)unset_shared, (const void *)vector_load, (const void *)reach,
         (const void *)total<true>, (const void *)total<false>, (const void *)read_neighbour_block,
         (const void *)within_warp<true>, (const void *)within_warp<false>, (const void *)first_come,
+        (const void *)bounded,
     };
     for (const void *kernel : all)
         (void)cudaFuncGetAttributes(&attributes, kernel);
@@ -177,6 +185,8 @@ extern "C" void broken_run(int which, float *out, const float *in)
     case 28: reach<<<1, dim3(32, 33)>>>(out, in, 0, 0); break;
     case 29: reach<<<0, 32>>>(out, in, 0, 0); break;
     case 30: reach<<<1, 1>>>((float *)((char *)out + 2), in, 0, 0); break;
+    case 31: bounded<<<1, dim3(32, 2)>>>(out); break;
+    case 32: bounded<<<1, 65>>>(out); break;
     default: break;
     }
 }

@@ -260,7 +260,7 @@ static void touch_global(struct runner *r, uintptr_t at, uint32_t bytes, enum ac
         const char *fault = kernel_memory_at(at, &page->from, &page->to);
         if (fault || at + bytes > page->to)
             kernel_object("%s %u bytes: %s", access == READS ? "reads" : "writes", bytes,
-                          fault ? fault : "beyond the end of an allocation");
+                          fault ? fault : "beyond the end of an allocation or row");
     }
     struct checks *c = r->checks;
     const uint32_t first = (uint32_t)(at % PAGE) / GRAIN, end = (uint32_t)(at % PAGE + bytes + GRAIN - 1) / GRAIN;

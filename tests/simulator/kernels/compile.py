@@ -4,10 +4,11 @@
 
 usage: compile.py [--depfile FILE] COMPILER [WORD ...] -- INPUT OUTPUT [OPTION ...]
 
-The options are the preprocessor's. Two forms of CUDA C++ are rewritten after it:
+The options are the preprocessor's. Three forms of CUDA C++ are rewritten after it:
 
     __shared__ alignas(16) float tile[8][32];   ->  auto &tile = kernel_shared<float[8][32], 16, ID>();
-    kernel<T, N><<<grid, block>>>(a, b);        ->  kernel_call_of("kernel", kernel<T, N>, kernel_config(grid, block))(a, b);
+    void __launch_bounds__(256) kernel(...)     ->  void kernel(...)
+    kernel<T><<<grid, block>>>(a, b);           ->  kernel_call_of("kernel", kernel<T>, 256, kernel_config(grid, block))(a, b);
 
 The compiler's own instrumentation for ThreadSanitizer calls a function before every load and store, and that of UBSan one
 where an address is not aligned to its type. These calls, and those of memcpy and memset, get other names in the assembly
@@ -42,6 +43,28 @@ def rewrite_shared(text):
     return text
 
 
+def closing(text, at):
+    """Behind the parenthesis that closes the one at `at`."""
+    depth = 0
+    while True:
+        depth += (text[at] == "(") - (text[at] == ")")
+        at += 1
+        if depth == 0:
+            return at
+
+
+def take_launch_bounds(text):
+    """The text without them, and the threads that each kernel was compiled for at most, as the source says it."""
+    done, out, bounds = 0, [], {}
+    for match in re.finditer(r"\b__launch_bounds__\s*(?=\()", text):
+        end = closing(text, match.end())
+        words = text[match.end() + 1:end - 1]
+        bounds[re.match(r"\s*(\w+)\s*\(", text[end:]).group(1)] = words
+        out.append(text[done:match.start()])
+        done = end
+    return "".join(out) + text[done:], bounds
+
+
 def callee_before(text, end):
     """Where the kernel's name begins, with its template arguments, that ends at `end`."""
     at = len(text[:end].rstrip())
@@ -56,12 +79,14 @@ def callee_before(text, end):
 
 
 def rewrite_launches(text):
+    text, bounds = take_launch_bounds(text)
     done, out = 0, []
     for match in re.finditer(r"<<<(.*?)>>>", text, re.S):
         begin = callee_before(text, match.start())
         callee = text[begin:match.start()].strip()
         name = re.match(r"\w+", callee).group()
-        out += [text[done:begin], f'kernel_call_of("{name}", {callee}, kernel_config({match.group(1)}))']
+        most = bounds.get(name, "KERNEL_THREADS_MAX")
+        out += [text[done:begin], f'kernel_call_of("{name}", {callee}, {most}, kernel_config({match.group(1)}))']
         done = match.end()
     return "".join(out) + text[done:]
 

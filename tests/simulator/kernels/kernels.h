@@ -3,7 +3,8 @@
  * The GPU's kernels on the host: the .cu files themselves, compiled by compile.py, each block's threads as fibers of one
  * thread of the system. Every access to memory is checked before it happens. What the checker objects to:
  *
- *     launches   empty or too large grids and blocks; shared memory above 48 KiB without opt-in; a kernel never loaded
+ *     launches   empty or too large grids and blocks; blocks beyond __launch_bounds__; shared memory above 48 KiB without
+ *                opt-in; a kernel never loaded
  *     barriers   not reached by all threads of the block, or reached in two places at one time
  *     shuffles   whose mask names lanes that are not there, or not their own; that read from a lane not in the mask
  *     memory     accesses outside allocations, or outside what shared memory was asked for; such that are not aligned to
@@ -28,10 +29,13 @@ extern "C" {
 
 struct CUstream_st;
 
+enum { KERNEL_THREADS_MAX = 1024 }; /* a block */
+
 struct kernel_launch {
     const char *name;
     const void *kernel;
     uint32_t grid[3], block[3];
+    uint32_t threads_max; /* of its __launch_bounds__ */
     uint64_t shared_bytes;
     void (*reach)(void *arguments); /* device pointers among them become the host's */
     void (*thread)(const void *kernel, const void *arguments);

@@ -6,6 +6,7 @@
 #include "run.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -377,7 +378,8 @@ int cudaFuncSetAttribute(const void *kernel, int attribute, int value);
 static int *loaded_kernel(const void *kernel, bool load)
 {
     int *found = NULL;
-    while (__atomic_exchange_n(&loading, true, __ATOMIC_ACQUIRE)) {}
+    while (atomic_exchange_explicit(&loading, true, memory_order_acquire)) {
+    }
     for (uint32_t i = 0; i < loaded_count && !found; i++)
         if (loaded[i].kernel == kernel)
             found = &loaded[i].shared_bytes;
@@ -386,7 +388,7 @@ static int *loaded_kernel(const void *kernel, bool load)
         loaded[loaded_count].shared_bytes = SHARED_DEFAULT;
         found = &loaded[loaded_count++].shared_bytes;
     }
-    __atomic_store_n(&loading, false, __ATOMIC_RELEASE);
+    atomic_store_explicit(&loading, false, memory_order_release);
     return found;
 }
 
@@ -431,6 +433,9 @@ const char *kernel_launch_fault(const struct kernel_launch *launch, size_t argum
     const uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
     if (threads > THREADS_MAX)
         snprintf(text, text_bytes, "kernel %s: %llu threads a block", launch->name, (unsigned long long)threads);
+    else if (threads > launch->threads_max)
+        snprintf(text, text_bytes, "kernel %s: %llu threads a block, but its __launch_bounds__ are %u", launch->name,
+                 (unsigned long long)threads, launch->threads_max);
     else if (launch->shared_bytes > (uint64_t)*shared_bytes)
         snprintf(text, text_bytes, "kernel %s: %llu bytes of shared memory, where %d are allowed", launch->name,
                  (unsigned long long)launch->shared_bytes, *shared_bytes);

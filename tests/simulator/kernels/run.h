@@ -9,7 +9,7 @@
 #include "kernels.h"
 
 enum {
-    THREADS_MAX = 1024,
+    THREADS_MAX = KERNEL_THREADS_MAX,
     WARP = 32,
     WARPS_MAX = THREADS_MAX / WARP,
     STACK_BYTES = 64 << 10,

@@ -71,6 +71,8 @@ static const struct {
     {28, "1056 threads a block"},
     {29, "a grid of 0 in x"},
     {30, "is not aligned for"},
+    {31, NULL},
+    {32, "65 threads a block, but its __launch_bounds__ are 64"},
 };
 
 int main(void)

@@ -4,7 +4,8 @@
  * CUDA's header of the same name when compile.py compiles them; calls and types are those of the real one, so that its
  * objects link with programs that were compiled against that.
  *
- * compile.py rewrites two forms that no header can: `__shared__` variables and `<<<>>>`. run.c runs the threads.
+ * compile.py rewrites the forms that no header can: `__shared__` variables, `__launch_bounds__` and `<<<>>>`. run.c runs the
+ * threads.
  */
 #ifndef EO_TESTS_SIMULATOR_KERNELS_HOST_CUDA_RUNTIME_API_H
 #define EO_TESTS_SIMULATOR_KERNELS_HOST_CUDA_RUNTIME_API_H
@@ -53,7 +54,6 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
-#define __launch_bounds__(...)
 
 struct uint3 {
     unsigned x, y, z;
@@ -163,6 +163,7 @@ template <typename P> static inline void kernel_reach(P *&pointer)
 template <typename... P> struct kernel_call {
     const char *name;
     void (*kernel)(P...);
+    uint32_t threads_max;
     kernel_config config;
 
     static void reach(void *arguments)
@@ -180,6 +181,7 @@ template <typename... P> struct kernel_call {
                                              (const void *)kernel,
                                              {config.grid.x, config.grid.y, config.grid.z},
                                              {config.block.x, config.block.y, config.block.z},
+                                             threads_max,
                                              config.shared_bytes,
                                              reach,
                                              thread};
@@ -188,9 +190,10 @@ template <typename... P> struct kernel_call {
 };
 
 template <typename... P>
-static inline kernel_call<P...> kernel_call_of(const char *name, void (*kernel)(P...), kernel_config config)
+static inline kernel_call<P...> kernel_call_of(const char *name, void (*kernel)(P...), uint32_t threads_max,
+                                               kernel_config config)
 {
-    return {name, kernel, config};
+    return {name, kernel, threads_max, config};
 }
 
 #endif

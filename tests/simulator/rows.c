@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Rows with lifetimes apart share addresses. Of those at an address the live ones count, as far as the runtime's place in its
+ * list says which: in a pass the trainer's buffers of that moment, the pass's weights and gradients, and what lives always.
+ * Where it says nothing (collectives, the optimizer), any row at the address does.
+ */
+#include "rows.h"
+
+#include <stdlib.h>
+
+#include "runtime/internal.h"
+#include "tests/simulator/cuda/sim.h"
+
+enum { FOLLOWED_MAX = 16 };
+
+static struct followed {
+    const eo_runtime *runtime;
+    uintptr_t base[EO_SPACE_COUNT]; /* of the reservations; 0: not known */
+} followed[FOLLOWED_MAX];
+
+static void note(struct followed *f, uint32_t row, const void *at)
+{
+    const struct plan_row *r = &f->runtime->plan->rows[row];
+    if (row != EO_NONE && at)
+        f->base[r->space] = (uintptr_t)at - r->offset;
+}
+
+static void find_bases(struct followed *f)
+{
+    const eo_runtime *rt = f->runtime;
+    const struct eo_plan *plan = rt->plan;
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        const struct layer_shard *shard = &rt->shards.layers[l];
+        note(f, plan->layers[l].shard_row, rt->shards.split ? (const void *)shard->high : (const void *)shard->weights);
+        note(f, plan->layers[l].gradient_row, shard->gradient);
+    }
+    for (uint32_t b = 0; b < plan->buffer_count; b++)
+        note(f, plan->buffers[b].row, rt->views.buffers[b]);
+    note(f, plan->norm_local_row, rt->update.norm_local);
+}
+
+static bool buffer_is_live(const struct eo_plan *plan, uint32_t row, eo_moment now)
+{
+    const uint32_t count = plan->position_count, at = eo_moment_order(now, count);
+    for (uint32_t b = 0; b < plan->buffer_count; b++) {
+        const struct plan_buffer *buffer = &plan->buffers[b];
+        if (buffer->row == row)
+            return eo_moment_order(buffer->first, count) <= at && at <= eo_moment_order(buffer->last, count);
+    }
+    return false;
+}
+
+static bool is_live(const eo_runtime *rt, uint32_t row)
+{
+    const struct eo_plan *plan = rt->plan;
+    eo_moment now;
+    if (plan->rows[row].always_live)
+        return true;
+    if (!eo_cursor_moment(&rt->cursor, &now))
+        return false;
+    const struct plan_position *position = &plan->positions[now.position];
+    return row == position->gather_row || (now.pass == EO_PASS_BACKWARD && row == position->buffer_row) ||
+           buffer_is_live(plan, row, now);
+}
+
+static uint32_t rows_at(const void *at, struct sim_row *out, uint32_t room)
+{
+    uint32_t count = 0;
+    bool live = false;
+    for (struct followed *f = followed; f < followed + FOLLOWED_MAX; f++) {
+        const struct eo_plan *plan = f->runtime ? f->runtime->plan : NULL;
+        for (uint32_t r = 0; plan && r < plan->row_count && count < room; r++) {
+            const struct plan_row *row = &plan->rows[r];
+            const uintptr_t from = f->base[row->space] + row->offset;
+            /* Debug mode poisons whole words. */
+            const uint64_t bytes = (row->bytes + 3) / 4 * 4;
+            if (f->base[row->space] == 0 || row->space == EO_SPACE_HOST || (uintptr_t)at - from >= bytes)
+                continue;
+            const bool lives = is_live(f->runtime, r);
+            if (live && !lives)
+                continue;
+            if (lives && !live)
+                count = 0;
+            live = lives;
+            out[count++] = (struct sim_row){from, from + bytes, row->name};
+        }
+    }
+    return count;
+}
+
+void rows_follow(const eo_runtime *runtime)
+{
+    struct followed *f = followed;
+    if (runtime->mode != &eo_static_mode)
+        return;
+    while (f < followed + FOLLOWED_MAX && f->runtime)
+        f++;
+    if (f == followed + FOLLOWED_MAX)
+        abort();
+    *f = (struct followed){.runtime = runtime};
+    find_bases(f);
+    sim_rows_at = rows_at;
+}
+
+void rows_forget(const eo_runtime *runtime)
+{
+    for (struct followed *f = followed; runtime && f < followed + FOLLOWED_MAX; f++)
+        if (f->runtime == runtime)
+            f->runtime = NULL;
+}
