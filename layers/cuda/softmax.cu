@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(THREADS)
                            uint32_t first, uint32_t keys, float scale)
 {
     const uint32_t query = blockIdx.x, head = blockIdx.y;
-    const uint32_t last = first + query, seen = last < keys ? last + 1 : keys;
+    const uint32_t seen = first + query + 1;
     const uint64_t base = ((uint64_t)head * gridDim.x + query) * keys;
     float max = -INFINITY, sum = 0;
     for (uint32_t key = threadIdx.x; key < seen; key += THREADS)
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(THREADS)
     const T *out = (const T *)g.out, *out_gradient = (const T *)g.out_gradient;
     T *weights = (T *)s.weights, *scores_gradient = (T *)g.scores_gradient;
     const uint32_t query = blockIdx.x, head = blockIdx.y;
-    const uint32_t last = s.first + query, seen = last < s.keys ? last + 1 : s.keys;
+    const uint32_t seen = s.first + query + 1;
     const uint64_t base = ((uint64_t)head * gridDim.x + query) * s.keys;
     const uint64_t row = head * g.out_head_stride + query * g.out_stride;
     float dot = 0;

@@ -227,6 +227,7 @@ struct adamw_ranges {
 
 static_assert(sizeof(adamw_ranges) <= 4000, "the arguments of a kernel are limited to 4 KiB");
 
+/* i < count */
 __device__ static quad load_split(const uint16_t *high, const int16_t *low, uint64_t i, uint64_t count)
 {
     quad q = load(high, i, count);
@@ -234,7 +235,7 @@ __device__ static quad load_split(const uint16_t *high, const int16_t *low, uint
     if (i + QUAD <= count && (uintptr_t)(low + i) % sizeof(bits) == 0)
         bits = *(const ushort4 *)(low + i);
     else
-        bits = {(uint16_t)(i < count ? low[i] : 0), (uint16_t)(i + 1 < count ? low[i + 1] : 0),
+        bits = {(uint16_t)low[i], (uint16_t)(i + 1 < count ? low[i + 1] : 0),
                 (uint16_t)(i + 2 < count ? low[i + 2] : 0), (uint16_t)(i + 3 < count ? low[i + 3] : 0)};
     const int16_t remainder[QUAD] = {(int16_t)bits.x, (int16_t)bits.y, (int16_t)bits.z, (int16_t)bits.w};
     for (int k = 0; k < QUAD; k++)
@@ -263,7 +264,7 @@ __global__ static void adamw_kernel(const adamw_ranges ranges, const eo_update_s
     if (isnan(scale))
         return;
     uint32_t index = 0;
-    while (index + 1 < ranges.count && blockIdx.x >= ranges.first_block[index + 1])
+    while (blockIdx.x >= ranges.first_block[index + 1]) /* the last range's next is the end of the grid */
         index++;
     const eo_adamw &range = ranges.at[index];
     const uint64_t count = range.count;

@@ -35,6 +35,7 @@ bool sides_begin(uint32_t device_index, char *why, size_t why_bytes)
     }
     sides.ops[HOST] = &eo_kernels_reference_ops;
     sides.ops[DEVICE] = eo_team_backend_kernels(eo_team_backend_of(sides.team), EO_DTYPE_BF16, EO_DTYPE_FP32);
+    sides.small = sides.few = getenv("EO_TEST_SHORT") != NULL;
     sides.memory_bytes = 384u << 20;
     sides_must(cudaMalloc((void **)&sides.memory, sides.memory_bytes), "cudaMalloc");
     sides_guard();

@@ -163,6 +163,15 @@ void products_cases(void)
     tap_case("epilogues that no product has taken agree with the reference");
 }
 
+/* Of keys that a query does not see: not to be read. */
+static void unset_unseen(struct tensor *t, uint32_t queries, uint32_t first)
+{
+    for (uint64_t row = 0; row < t->rows; row++)
+        for (uint64_t key = first + row % queries + 1; key < t->width; key++)
+            eo_element_store(t->dtype, t->at[HOST], row * t->width + key, NAN);
+    tensor_put(t, t->at[HOST]);
+}
+
 /* As eo_cuda_softmax says; weights beside scores, or over them. */
 static void softmax(eo_dtype d, uint32_t heads, uint32_t queries, uint32_t first, uint32_t keys, bool in_place)
 {
@@ -180,6 +189,8 @@ static void softmax(eo_dtype d, uint32_t heads, uint32_t queries, uint32_t first
                                                .scores_gradient = gradient_to.at[DEVICE], .out = out.at[DEVICE],
                                                .out_gradient = out_gradient.at[DEVICE], .out_stride = heads * SIZE,
                                                .out_head_stride = SIZE, .head_size = SIZE};
+    unset_unseen(&scores, queries, first);
+    unset_unseen(&gradient, queries, first);
     for (uint64_t row = 0; row < rows; row++) {
         const float *from = tensor_at(&scores, HOST, row * keys), *slopes = tensor_at(&gradient, HOST, row * keys);
         const uint64_t query = row % queries, head = row / queries, seen = first + query < keys ? first + query + 1 : keys;
@@ -216,7 +227,7 @@ void attention_cases(void)
     for (int type = 0; type < 2; type++) {
         const eo_dtype d = type ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
         softmax(d, 2, 5, 0, 5, false);
-        softmax(d, 3, 4, 9, 13, false);
+        softmax(d, 3, 4, 9, 16, false);
         softmax(d, 1, 3, 298, 301, false);
         softmax(d, 1, 2, 4000, 4002, !type);
         struct tensor to = tensor_strided(d, 7, 300, 311, 0, 0);

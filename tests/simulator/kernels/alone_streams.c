@@ -14,6 +14,9 @@
 #include "tests/conformance/device_table.h"
 #include "tests/conformance/ranks.h"
 
+/* chunks.cu */
+cudaError_t kernels_chunks(double *chunks, float *to, const float *from, bool overwrite, uint64_t count, uint64_t chunk);
+
 static unsigned char memory[BED_BYTES];
 static double chunks[EO_SUM_CHUNKS_MAX];
 
@@ -210,6 +213,32 @@ static void sums_of_ranks(struct test_bed *bed, uint32_t ranks, uint64_t count, 
     test_bed_reset(bed);
 }
 
+/* --- chunks of several tiles --- */
+
+static void long_chunks(struct test_bed *bed, uint64_t count, uint64_t chunk, uint64_t skew, bool accumulates)
+{
+    float *from = test_bed_take(bed, count * sizeof(float), skew), *to = test_bed_take(bed, count * sizeof(float), skew);
+    float *want = malloc(count * sizeof(float));
+    for (uint64_t i = 0; i < count; i++) {
+        from[i] = (float)(int64_t)(test_hash(1, 6, i) % 2001) / 7 - 143;
+        to[i] = (float)(int64_t)(test_hash(2, 6, i) % 2001) / 9 - 111;
+        want[i] = accumulates ? to[i] + from[i] : from[i];
+    }
+    must(kernels_chunks(chunks, accumulates ? to : NULL, from, false, count, chunk));
+    TEST_EXPECT(NULL, !accumulates || memcmp(to, want, count * sizeof(float)) == 0, "%llu elements in chunks of %llu: the sum",
+                (unsigned long long)count, (unsigned long long)chunk);
+    for (uint64_t begin = 0; begin < count; begin += chunk) {
+        double lanes[EO_SUM_LANES] = {0};
+        for (uint64_t i = begin; i < begin + chunk && i < count; i++)
+            lanes[(i - begin) % EO_SUM_LANES] += (double)want[i] * (double)want[i];
+        TEST_EXPECT(NULL, chunks[begin / chunk] == eo_sum_fold(lanes),
+                    "%llu elements in chunks of %llu: the sum of squares at %llu", (unsigned long long)count,
+                    (unsigned long long)chunk, (unsigned long long)begin);
+    }
+    free(want);
+    test_bed_reset(bed);
+}
+
 int main(void)
 {
     struct eo_device device = {.ops = &ops};
@@ -223,6 +252,9 @@ int main(void)
         sums_of_ranks(&bed, way % 4 == 3 ? EO_CUDA_SUM_INPUTS_MAX / (way > 20 ? 16 : 1) : 1 + way % 4, counts[way / 4],
                       way % 2 ? 4 : 0, way % 3 == 0);
     test_report("sums of ranks have the bits of plain loops, in place too", 1);
+    for (uint32_t way = 0; way < 4; way++)
+        long_chunks(&bed, 40000, way & 1 ? 2 * EO_SUM_CHUNK + 96 : EO_SUM_CHUNK + EO_SUM_LANES, way & 1 ? 4 : 0, way & 2);
+    test_report("sums of squares of chunks that have several tiles are those of plain loops, in their order", 1);
     tap(alone_objections() == 0, "no kernel does what a GPU would not, and none depends on the order of its threads");
     return tap_end();
 }
