@@ -42,7 +42,7 @@ static struct tool_options options_of(const char *device)
                                              .tied_head = true};
     options.plan.device = device;
     options.plan.threads = 1;
-    options.plan.seq = 16;
+    options.plan.seq = 8;
     options.plan.batch = 1;
     options.steps = STEPS;
     options.warmup = 2;
@@ -136,6 +136,7 @@ static void compare(uint32_t which)
     options.plan.device = "cuda";
     options.peak_seconds = 0.01; /* products are measured too */
     const struct outcome eager = run_simulated(&options, val_every);
+    /* The CPU adds up in another order: the bounds of test_layers.c, times a loss of 5.5. */
     expect_close("operation by operation", &eager, &host, which & 1 ? 2e-2 : 1e-5);
     CHECK(eager.gpu_used_bytes > 0, "the driver was not asked");
     CHECK(host.ahead == 1 && eager.ahead == 3, "%llu steps are issued before the first of them is told, on the CPU %llu",

@@ -317,9 +317,64 @@ static bool is_constant(eo_dtype dtype, const void *values, uint64_t bytes)
     return count >= 64;
 }
 
+/*
+ * The latest result: a product is timed some twenty times before it is used, and the reference takes its time. What is the
+ * same to the last byte of its operands is copied. Not under THREADS, where streams multiply at one time.
+ */
+static struct {
+    uint64_t hash, bytes;
+    char *c;
+} latest;
+
+static bool may_be_repeated(const struct eo_multiply *m)
+{
+    return sim.config.executor == SIM_SCHEDULED && !m->accumulate && m->epilogue != EO_EPILOGUE_BIAS_GELU;
+}
+
+static uint64_t hash_of(const struct product *p)
+{
+    const struct eo_multiply *m = &p->multiply;
+    uint64_t hash = eo_hash64(p, sizeof(*p)); /* zeroed, the padding too */
+    hash = eo_hash64_more(hash, m->a.values, p->bytes.a);
+    hash = eo_hash64_more(hash, m->b.values, p->bytes.b);
+    if (m->residual)
+        hash = eo_hash64_more(hash, m->residual, p->bytes.c);
+    if (m->bias)
+        hash = eo_hash64_more(hash, m->bias, p->bytes.bias);
+    if (m->aux && p->bytes.aux)
+        hash = eo_hash64_more(hash, m->aux, p->bytes.aux);
+    return hash;
+}
+
+/* Rows alone: what lies between them is not the product's. */
+static void copy_result(const struct product *p, char *to, const char *from)
+{
+    const struct eo_multiply *m = &p->multiply;
+    const uint64_t element = eo_dtype_bytes(m->types.gradient);
+    for (uint64_t i = 0; i < p->batch; i++)
+        for (uint64_t row = 0; row < m->m; row++) {
+            const uint64_t at = (i * p->c_step + row * m->c_stride) * element;
+            memcpy(to + at, from + at, m->n * element);
+        }
+}
+
+static void keep_result(const struct product *p, uint64_t hash)
+{
+    if (latest.bytes < p->bytes.c) {
+        free(latest.c);
+        latest.bytes = p->bytes.c;
+        latest.c = malloc(latest.bytes);
+        if (!latest.c)
+            abort();
+    }
+    latest.hash = hash;
+    copy_result(p, latest.c, p->multiply.c);
+}
+
 static void product_body(const void *arguments)
 {
-    struct product p = *(const struct product *)arguments;
+    struct product p;
+    memcpy(&p, arguments, sizeof(p));
     struct eo_multiply *m = &p.multiply;
     const eo_dtype c_type = m->weight_gradient ? m->types.gradient : m->types.compute;
     m->a.values = sim_at_read(m->a.values, p.bytes.a);
@@ -336,6 +391,12 @@ static void product_body(const void *arguments)
     if (p.bytes.aux)
         m->aux = m->epilogue == EO_EPILOGUE_BIAS_GELU ? sim_at_write(m->aux, p.bytes.aux)
                                                       : (void *)(uintptr_t)sim_at_read(m->aux, p.bytes.aux);
+    const bool may_repeat = may_be_repeated(m);
+    const uint64_t hash = may_repeat ? hash_of(&p) : 0;
+    if (may_repeat && hash == latest.hash && latest.c) {
+        copy_result(&p, m->c, latest.c);
+        return;
+    }
     for (uint64_t i = 0; i < p.batch; i++) {
         struct eo_multiply one = *m;
         one.a.values = eo_element_at(m->types.compute, m->a.values, i * p.a_step);
@@ -343,6 +404,8 @@ static void product_body(const void *arguments)
         one.c = eo_element_at_mutable(c_type, m->c, i * p.c_step);
         eo_ref_multiply(&one);
     }
+    if (may_repeat)
+        keep_result(&p, hash);
 }
 
 static eo_dtype dtype_of(uint64_t type)
@@ -424,7 +487,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         return status;
 
     const eo_dtype compute = dtype_of(a->type);
-    struct product p = {
+    struct product p;
+    memset(&p, 0, sizeof(p));
+    p = (struct product){
         /* Columns first is row-major turned round: its B is our A. */
         .multiply = {.types = {compute, dtype_of(d->type)}, .weight_gradient = true, .c = d_at, .c_stride = d->leading,
                      .a = {b_at, b->leading, o->b_transposed}, .b = {a_at, a->leading, o->a_transposed},

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE = 4096 };
 #define DEVICE_SPAN (sim.config.untouched ? (uint64_t)1 << 38 : (uint64_t)1 << 34) /* addresses of one device */
@@ -84,7 +85,35 @@ bool sim_device_take(uint32_t device, uint64_t bytes)
 
 void sim_device_give(uint32_t device, uint64_t bytes) { sim.device_used[device] -= bytes; }
 
+enum { GARBAGE_BYTES = 1 << 20 };
+
+/* A page that nobody touches costs nothing: long stretches are copies of one file, made when they are written to. */
+static int garbage_file(void)
+{
+    static int file = -1;
+    if (file >= 0)
+        return file;
+    file = memfd_create("garbage", MFD_CLOEXEC);
+    void *all = file >= 0 && ftruncate(file, GARBAGE_BYTES) == 0
+                    ? mmap(NULL, GARBAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+                    : MAP_FAILED;
+    if (all == MAP_FAILED)
+        abort();
+    memset(all, 0xff, GARBAGE_BYTES);
+    munmap(all, GARBAGE_BYTES);
+    return file;
+}
+
 /* Fresh memory holds garbage: NaN, for whoever takes it for a number. */
+static void fill_with_garbage(char *at, uint64_t bytes)
+{
+    for (; bytes >= GARBAGE_BYTES; at += GARBAGE_BYTES, bytes -= GARBAGE_BYTES)
+        if (mmap(at, GARBAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, garbage_file(), 0) ==
+            MAP_FAILED)
+            abort();
+    memset(at, 0xff, bytes);
+}
+
 struct sim_memory *sim_memory_new(enum sim_memory_kind kind, uint32_t device, uint64_t bytes)
 {
     const uint64_t mapped = round_up(bytes, PAGE);
@@ -106,7 +135,7 @@ struct sim_memory *sim_memory_new(enum sim_memory_kind kind, uint32_t device, ui
         }
     }
     if (!sim.config.untouched)
-        memset(sim_host_alias((void *)at), 0xff, mapped);
+        fill_with_garbage(sim_host_alias((void *)at), mapped);
     struct sim_memory *memory = sim_alloc(sizeof(*memory));
     memory->kind = kind;
     memory->device = device;

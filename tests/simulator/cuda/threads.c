@@ -9,7 +9,13 @@
 
 #include "tests/simulator/kernels/kernels.h"
 
-static void doze(void) { (void)sim_sleep(&(struct timespec){.tv_nsec = 20000}, NULL); }
+/* Longer, the longer there was nothing to do: idle streams are many. */
+static void doze(uint32_t *naps)
+{
+    const uint32_t doublings = *naps / 8 < 3 ? *naps / 8 : 3;
+    (void)sim_sleep(&(struct timespec){.tv_nsec = 20000L << doublings}, NULL);
+    ++*naps;
+}
 
 static bool is_stopped(struct sim_stream *stream)
 {
@@ -18,21 +24,23 @@ static bool is_stopped(struct sim_stream *stream)
 
 static bool await_collective(struct sim_stream *stream, struct sim_op *op, bool (*ready)(const struct sim_op *op))
 {
+    uint32_t naps = 0;
     while (!ready(op)) {
         if (is_stopped(stream))
             return false;
-        doze();
+        doze(&naps);
     }
     return true;
 }
 
 static bool run_one(struct sim_stream *stream, struct sim_op *op)
 {
+    uint32_t naps = 0;
     for (uint32_t i = 0; i < op->dependency_count; i++) {
         while (!atomic_load_explicit(&op->dependencies[i]->done, memory_order_acquire)) {
             if (is_stopped(stream))
                 return false;
-            doze();
+            doze(&naps);
         }
     }
     if (op->work.kind == SIM_COLLECTIVE) {
@@ -53,12 +61,14 @@ static bool run_one(struct sim_stream *stream, struct sim_op *op)
 static void *stream_main(void *argument)
 {
     struct sim_stream *stream = argument;
+    uint32_t naps = 0;
     while (!is_stopped(stream)) {
         struct sim_op *op = atomic_load_explicit(&stream->first->next, memory_order_acquire);
         if (!op) {
-            doze();
+            doze(&naps);
             continue;
         }
+        naps = 0;
         if (!run_one(stream, op))
             break;
         sim_op_free(stream->first);

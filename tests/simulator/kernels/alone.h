@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The kernels without the simulator, and without CUDA's headers: a launch runs at once, under two orders of its threads and
- * blocks, which must leave the same bits. Device memory is the program's own; kernels reach what was allowed.
+ * blocks, of which one is checked, and which must leave the same bits. Device memory is the program's own; kernels reach what
+ * was allowed.
  */
 #ifndef EO_TESTS_SIMULATOR_KERNELS_ALONE_H
 #define EO_TESTS_SIMULATOR_KERNELS_ALONE_H
