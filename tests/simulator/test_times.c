@@ -62,9 +62,8 @@ static void take(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
         tool_start_delays(plan, times->rank_count, STEPS - 2, spans, complete, resolution_ns, &times->delays) == EO_OK;
 }
 
-static double delay_s, naive_s; /* of a family */
-
-static void look(struct micro_settings *settings, uint64_t seed, const char *what)
+/* `times`: from issue to start is so many times the delay at least, or what is waited for counts as delay. */
+static void look(struct micro_settings *settings, uint64_t seed, double times_at_least, const char *what)
 {
     static struct times times;
     static struct micro_result result;
@@ -90,13 +89,16 @@ static void look(struct micro_settings *settings, uint64_t seed, const char *wha
     CHECK(times.delays.early_count == 0, "%s, seed %llu, %u ranks: %llu collectives of %llu began before they were ready",
           what, (unsigned long long)seed, settings->ranks, (unsigned long long)times.delays.early_count,
           (unsigned long long)count);
-    delay_s += times.delays.kinds[EO_WAIT_ALL_GATHER].delay_s + times.delays.kinds[EO_WAIT_REDUCE_SCATTER].delay_s;
-    naive_s += (double)times.naive_ns * 1e-9;
+    const double naive_s = (double)times.naive_ns * 1e-9,
+                 delay_s = times.delays.kinds[EO_WAIT_ALL_GATHER].delay_s + times.delays.kinds[EO_WAIT_REDUCE_SCATTER].delay_s;
+    CHECK(settings->ranks == 1 || naive_s > times_at_least * delay_s,
+          "%s, seed %llu, %u ranks: %.1f us of delay, and %.1f us from issue to start: what is waited for counts", what,
+          (unsigned long long)seed, settings->ranks, delay_s * 1e6, naive_s * 1e6);
     free(times.delays.operations);
     times.delays.operations = NULL;
 }
 
-static void family(enum micro_world world, bool graph, const char *what)
+static void family(enum micro_world world, bool graph, double times_at_least, const char *what)
 {
     for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
         for (uint64_t seed = 1; seed <= SEEDS; seed++) {
@@ -104,21 +106,25 @@ static void family(enum micro_world world, bool graph, const char *what)
                 .ranks = ranks, .device = "cuda", .world = world, .graph = graph, .graph_times = true, .steps = STEPS,
                 .micro_batches = 1 + seed % 2, .mode = "registered", .waits_each_step = true,
                 .separate_reduce_stream = seed % 3 == 0, .dtype = seed % 2 ? EO_DTYPE_FP32 : EO_DTYPE_BF16};
-            look(&settings, seed, what);
+            look(&settings, seed, times_at_least, what);
         }
     }
-    CHECK(naive_s > 8 * delay_s, "%s: %.1f us of delay, and %.1f us from issue to start: what is waited for does not count",
-          what, delay_s * 1e6, naive_s * 1e6);
-    delay_s = naive_s = 0;
     tap_case(what);
 }
 
 int main(void)
 {
-    family(MICRO_ONE_GPU, false, "ranks on one GPU, eager: collectives begin when they are ready, by the printed definition");
-    family(MICRO_ONE_GPU, true, "ranks on one GPU, as a graph: every operation has its times, and they are as in order");
-    family(MICRO_GPU_EACH, true, "a GPU each, as a graph: the same");
-    family(MICRO_NCCL, false, "NCCL, eager: the same");
-    family(MICRO_NCCL, true, "NCCL, as a graph: the same");
+    /*
+     * Ranks of one GPU meet on the host before each collective of an eager step. Schedules of two kinds are among the seeds:
+     * where streams run whatever they can at once (SIM_EAGER and its like), nearly all of the time from issue to start is that
+     * meeting's, which is delay: 4.2 to 4.8 times the delay in such runs of 12 seeds, and 75 times or more in all others. A
+     * sum over seeds would say how many of each there are.
+     */
+    family(MICRO_ONE_GPU, false, 4,
+           "ranks on one GPU, eager: collectives begin when they are ready, by the printed definition");
+    family(MICRO_ONE_GPU, true, 500, "ranks on one GPU, as a graph: every operation has its times, and they are as in order");
+    family(MICRO_GPU_EACH, true, 500, "a GPU each, as a graph: the same");
+    family(MICRO_NCCL, false, 50, "NCCL, eager: the same");
+    family(MICRO_NCCL, true, 1000, "NCCL, as a graph: the same");
     return tap_end();
 }
