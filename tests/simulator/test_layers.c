@@ -34,6 +34,8 @@ static bool same_numbers(const struct transformer_result *a, const struct transf
     return memcmp(a->losses, b->losses, sizeof(a->losses)) == 0 && a->weights == b->weights;
 }
 
+enum { LAST = 2 }; /* step that all trainings have, for messages */
+
 static bool same_bits(const struct transformer_result *a, const struct transformer_result *b)
 {
     return same_numbers(a, b, 0);
@@ -106,9 +108,9 @@ static void check_close(const struct transformer_settings *s, const struct trans
     const struct transformer_result host = run_reference(s);
     CHECK(is_close(device, &host, s->dtype),
           "losses %g ... %g, norms %g ... %g, then %g, %g; on the CPU %g ... %g, %g ... %g, %g, %g", device->losses[0],
-          device->losses[TRANSFORMER_STEPS - 1], device->norms[0], device->norms[TRANSFORMER_STEPS - 1], device->evaluation,
-          (double)device->first_logit, host.losses[0], host.losses[TRANSFORMER_STEPS - 1], host.norms[0],
-          host.norms[TRANSFORMER_STEPS - 1], host.evaluation, (double)host.first_logit);
+          device->losses[LAST], device->norms[0], device->norms[LAST], device->evaluation,
+          (double)device->first_logit, host.losses[0], host.losses[LAST], host.norms[0],
+          host.norms[LAST], host.evaluation, (double)host.first_logit);
 }
 
 /* The same numbers step by step, in static memory, with all activations kept, and blocks that are one layer. */
@@ -145,8 +147,8 @@ static void compare(const struct transformer_settings *settings, uint64_t seed)
           "family %d, dtype %d/%d, ranks %u, recompute %d, halves %d, seed %llu: loss %.17g, norm %.17g; in the plain run "
           "%.17g, %.17g",
           settings->family, settings->dtype, settings->reduce_dtype, settings->ranks, settings->recompute,
-          settings->half_blocks, (unsigned long long)seed, device.losses[TRANSFORMER_STEPS - 1],
-          device.norms[TRANSFORMER_STEPS - 1], plain->losses[TRANSFORMER_STEPS - 1], plain->norms[TRANSFORMER_STEPS - 1]);
+          settings->half_blocks, (unsigned long long)seed, device.losses[LAST],
+          device.norms[LAST], plain->losses[LAST], plain->norms[LAST]);
     check_close(settings, &device);
     if (settings->recompute != EO_RECOMPUTE_NONE) {
         struct transformer_settings kept = *settings;
