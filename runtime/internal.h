@@ -37,6 +37,7 @@ struct layer_shard {
     int16_t *low;   /* NULL for frozen layers */
     void *narrow;   /* the part as float8 gathers send it; NULL where they do not */
     float *gradient;
+    float *update_gradient; /* where the update finds it: there, or fetched from disk */
     float *state[EO_STATES_MAX];
     double *norm; /* sum of squares of the gradient shard */
     struct shard_range *ranges;

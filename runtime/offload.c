@@ -46,6 +46,9 @@ eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
         char *buffer = (char *)eo_align_up((uintptr_t)rows[layer->offload_row], EO_DISK_ALIGN);
         rt->offload.slots[slot] = (struct offload_slot){.memory = buffer, .layer = EO_NONE};
         rt->shards.layers[l].low = split ? (int16_t *)buffer : NULL;
+        if (layer->disk_gradient_row != EO_NONE)
+            rt->shards.layers[l].update_gradient =
+                (float *)(buffer + eo_plan_offload_offset(plan, layer, plan->params.optimizer_states));
         for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
             rt->shards.layers[l].state[k] = (float *)(buffer + eo_plan_offload_offset(plan, layer, k));
     }
@@ -58,11 +61,9 @@ void eo_offload_fini(struct eo_runtime *rt)
         rt->device->ops->storage_close(rt->device, &rt->offload.storage);
 }
 
-static void issue(struct eo_runtime *rt, bool writes, uint32_t layer, struct eo_span *span)
+static void issue(struct eo_runtime *rt, bool writes, void *memory, uint64_t at, uint64_t bytes, struct eo_span *span)
 {
     const struct eo_device_ops *ops = rt->device->ops;
-    const uint64_t at = file_offset(rt->plan, layer), bytes = layer_bytes(rt->plan, layer);
-    void *memory = rt->offload.slots[slot_of(rt->plan, layer)].memory;
     rt->stats.storage_bytes += bytes;
     if (writes)
         ops->storage_write(rt->device, rt->offload.storage, memory, at, bytes, span);
@@ -70,12 +71,20 @@ static void issue(struct eo_runtime *rt, bool writes, uint32_t layer, struct eo_
         ops->storage_read(rt->device, rt->offload.storage, memory, at, bytes, span);
 }
 
-void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *operation, struct eo_span *span)
+void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *o, struct eo_span *span)
 {
-    issue(rt, operation->kind == EO_OP_EVICT, operation->layer, span);
+    const struct plan_layer *layer = &rt->plan->layers[o->layer];
+    void *memory = o->gradient ? (void *)rt->shards.layers[o->layer].gradient : rt->offload.slots[slot_of(rt->plan, o->layer)].memory;
+    const uint32_t row = o->gradient ? layer->disk_gradient_row : layer->disk_row; /* a fetch goes on into the gradient's */
+    issue(rt, o->kind == EO_OP_EVICT, memory, rt->plan->rows[row].offset, eo_plan_copy_bytes(rt->plan, o), span);
 }
 
 /* ---- between steps ---- */
+
+static void move_slot(struct eo_runtime *rt, bool writes, const struct offload_slot *slot, uint32_t layer)
+{
+    issue(rt, writes, slot->memory, file_offset(rt->plan, layer), layer_bytes(rt->plan, layer), NULL);
+}
 
 static eo_status await(struct eo_runtime *rt)
 {
@@ -91,8 +100,8 @@ eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes)
     struct offload_slot *slot = &rt->offload.slots[slot_of(rt->plan, layer)];
     if (slot->layer != layer) {
         if (slot->is_changed)
-            issue(rt, true, slot->layer, NULL);
-        issue(rt, false, layer, NULL);
+            move_slot(rt, true, slot, slot->layer);
+        move_slot(rt, false, slot, layer);
         EO_TRY(await(rt));
         *slot = (struct offload_slot){.memory = slot->memory, .layer = layer};
     }
@@ -105,7 +114,7 @@ eo_status eo_offload_settle(struct eo_runtime *rt)
     for (uint32_t s = 0; rt->offload.storage && s < rt->plan->params.offload_slots; s++) {
         struct offload_slot *slot = &rt->offload.slots[s];
         if (slot->is_changed)
-            issue(rt, true, slot->layer, NULL);
+            move_slot(rt, true, slot, slot->layer);
         *slot = (struct offload_slot){.memory = slot->memory, .layer = EO_NONE};
     }
     return EO_OK;

@@ -181,6 +181,11 @@ static eo_status static_init(struct eo_runtime *rt)
     for (uint32_t r = 0; r < plan->disk_row_begin; r++)
         state->rows[r] = eo_arena_take(&state->arena, plan->rows[r].name, plan->rows[r].space, plan->rows[r].offset,
                                        plan->rows[r].bytes);
+    for (uint32_t l = 0; l < plan->layer_count; l++) { /* written to disk from there */
+        void **row = plan->layers[l].disk_gradient_row == EO_NONE ? NULL : &state->rows[plan->layers[l].gradient_row];
+        if (row)
+            *row = (void *)eo_align_up((uintptr_t)*row, EO_STORAGE_ALIGN);
+    }
     eo_arena_seal(&state->arena);
     set_pointers(rt);
     EO_TRY(eo_offload_init(rt, state->rows));

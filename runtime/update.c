@@ -170,6 +170,11 @@ eo_status eo_runtime_get_report(eo_runtime *rt, uint64_t step, eo_step_report *o
     return EO_OK;
 }
 
+static const float *update_gradient(const struct layer_shard *shard)
+{
+    return shard->update_gradient ? shard->update_gradient : shard->gradient;
+}
+
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
@@ -183,7 +188,7 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
                               .weights = shard->weights,
                               .weights_high = shard->high,
                               .weights_low = shard->low,
-                              .gradient = shard->gradient,
+                              .gradient = update_gradient(shard),
                               .state = (float *const *)shard->state,
                               .state_count = rt->plan->params.optimizer_states,
                               .gradient_scale = eo_host_step(&rt->host, rt->steps.finished + 1)->result.gradient_scale,
@@ -199,7 +204,7 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
             .low = rt->shards.split ? shard->low + range->offset : NULL,
             .first_moment = shard->state[0] + range->offset,
             .second_moment = shard->state[1] + range->offset,
-            .gradient = shard->gradient + range->offset,
+            .gradient = update_gradient(shard) + range->offset,
             .count = range->count,
             .decays = range->decays,
         };

@@ -64,6 +64,9 @@ typedef struct eo_plan_params {
                                  its use, so weights computed with are bf16 with four significant bits; master weights stay
                                  as they are. Needs dtype bf16 and groups of several ranks. The parts, and so the roundings,
                                  depend on the number of ranks */
+    bool offload_gradients;   /* [false] with offload_layers: their gradient shards too, between reduction and update, where a
+                                 layer has one contribution a step, not with replicas reduced in bf16. The layers updated
+                                 first keep them, for their buffers are fetched before */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

@@ -50,6 +50,7 @@ struct plan_layer {
     uint32_t state_rows[EO_STATES_MAX];
     uint32_t disk_row;     /* EO_NONE, or where low halves and state lie, one after the other (eo_plan_offload_offset) */
     uint32_t offload_row;  /* and the buffer that they are fetched into; they have no rows of their own then */
+    uint32_t disk_gradient_row; /* EO_NONE, or directly behind disk_row: the gradient_row is then shared with other layers */
     uint32_t norm_row;
     bool float8_gather;    /* what is gathered is not the shard row, but: */
     uint32_t narrow_row;   /* the shard as it is sent, in float8; EO_NONE elsewhere */
@@ -158,7 +159,8 @@ uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN };
 
 /* Of an offloaded layer's arrays, from the begin of its disk row: the low halves, then the states. `state` of
- * optimizer_states: the end. */
+ * optimizer_states: the end, and where the gradient is fetched to. */
+uint64_t eo_plan_copy_bytes(const struct eo_plan *plan, const struct eo_operation *operation); /* of a fetch or eviction */
 uint64_t eo_plan_offload_offset(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t state);
 
 /* Positions of a forward-only run; both EO_NONE where it may not use the buffer. */

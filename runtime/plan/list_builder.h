@@ -26,6 +26,7 @@ enum subject_kind {
     SUBJECT_FENCED,
     SUBJECT_BUFFER,
     SUBJECT_OFFLOADED, /* low halves and state together */
+    SUBJECT_OFFLOADED_GRADIENT,
     SUBJECT_STATE, /* and following */
 };
 

@@ -197,6 +197,19 @@ static void hurry_earlier(struct list_builder *b, uint32_t l, uint32_t due)
             b->pending[i].due = (uint32_t)eo_min_u64(b->pending[i].due, due);
 }
 
+/* The pass after which an offloaded gradient's row gets another layer's: its norm is to be taken, and it is to leave, before. */
+static uint32_t next_of_gradient_row(const struct list_builder *b, uint32_t pass_index)
+{
+    const struct eo_plan *plan = b->plan;
+    const struct plan_layer *layer = &plan->layers[plan->positions[b->passes[pass_index].position].layer];
+    uint32_t next = layer->disk_gradient_row == EO_NONE ? b->pass_count : pass_index + 1;
+    while (next < b->pass_count &&
+           !(b->passes[next].backward &&
+             plan->layers[plan->positions[b->passes[next].position].layer].gradient_row == layer->gradient_row))
+        next++;
+    return next;
+}
+
 void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
 {
     struct eo_plan *plan = b->plan;
@@ -226,7 +239,7 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
             writer++;
         due = layer->edge ? (uint32_t)eo_min_u64(due, writer) : writer;
     }
-    due = (uint32_t)eo_min_u64(due, b->pass_count);
+    due = (uint32_t)eo_min_u64(due, next_of_gradient_row(b, pass_index));
     if (in_place)
         hurry_earlier(b, position->layer, due);
     b->pending[b->pending_begin + b->pending_count++] = (struct list_pending){
@@ -241,6 +254,16 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
 
 /* -- the runtime's own operations
  * ----------------------------------------------------------------------------------*/
+
+/* After the norm has been taken of it. */
+static void add_gradient_eviction(struct list_builder *b, uint32_t l)
+{
+    const struct plan_layer *layer = &b->plan->layers[l];
+    eo_list_operation(b, EO_OP_EVICT, EO_STREAM_COPY, EO_NONE, l, EO_NONE, 0)->gradient = true;
+    read_final(b, l, false);
+    eo_list_access(b, layer->disk_gradient_row, EO_WRITE, eo_subject(SUBJECT_OFFLOADED_GRADIENT, l), EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+}
 
 /* It may stand in a later micro-batch than the gradient came from: `standing` is where its time is told. */
 static void take_in(struct list_builder *b, const struct list_pending *pending, uint32_t fold, uint32_t standing)
@@ -270,6 +293,8 @@ static void take_in(struct list_builder *b, const struct list_pending *pending, 
     if (takes_norm)
         eo_list_access(b, layer->norm_row, EO_WRITE, eo_subject(SUBJECT_NORM, position->layer), EO_VERSION_STEP, 0, 1);
     eo_list_operation_end(b);
+    if (takes_norm && layer->disk_gradient_row != EO_NONE)
+        add_gradient_eviction(b, position->layer);
 }
 
 void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool at_end)
@@ -301,6 +326,8 @@ static void add_copy(struct list_builder *b, eo_operation_kind kind, uint32_t l)
     const bool fetches = kind == EO_OP_FETCH;
     eo_list_operation(b, kind, EO_STREAM_COPY, EO_NONE, l, EO_NONE, 0);
     eo_list_access(b, fetches ? layer->disk_row : layer->offload_row, EO_READ, subject, EO_VERSION_STEP, !fetches, 1);
+    if (fetches && layer->disk_gradient_row != EO_NONE)
+        eo_list_access(b, layer->disk_gradient_row, EO_READ, eo_subject(SUBJECT_OFFLOADED_GRADIENT, l), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, fetches ? layer->offload_row : layer->disk_row, EO_WRITE, subject, EO_VERSION_STEP, !fetches, 1);
     eo_list_operation_end(b);
 }
@@ -317,7 +344,8 @@ static void add_update(struct list_builder *b, uint32_t l)
     struct eo_plan *plan = b->plan;
     const struct plan_layer *layer = &plan->layers[l];
     eo_list_operation(b, EO_OP_UPDATE, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, b->end_fold++);
-    read_final(b, l, false);
+    if (layer->disk_gradient_row == EO_NONE) /* else it came with the rest */
+        read_final(b, l, false);
     eo_list_access(b, plan->norm_result_row, EO_READ, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, plan->scalars_row, EO_READ, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, layer->shard_row, EO_UPDATE, eo_subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);

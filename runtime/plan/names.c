@@ -48,7 +48,8 @@ const char *eo_operation_kind_name(eo_operation_kind kind)
 
 void eo_plan_operation_text(const struct eo_plan *plan, const struct eo_operation *operation, char *text, size_t bytes)
 {
-    const char *kind = operation->fence ? "fence after the norms" : eo_operation_kind_name(operation->kind);
+    const char *kind = operation->gradient ? "eviction of gradient"
+                       : operation->fence ? "fence after the norms" : eo_operation_kind_name(operation->kind);
     const char *what = operation->position != EO_NONE ? plan->positions[operation->position].name
                        : operation->layer != EO_NONE  ? plan->layers[operation->layer].name
                                                       : NULL;

@@ -126,7 +126,7 @@ static uint64_t fingerprint(const struct eo_plan *plan)
                                  p->strategy,     p->shard_group};
     hash = eo_hash64_more(hash, settings, sizeof(settings));
     if (p->offload_layers)
-        hash = mix(mix(hash, p->offload_layers), p->offload_slots);
+        hash = mix(mix(mix(hash, p->offload_layers), p->offload_slots), p->offload_gradients);
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];
         hash = mix(mix(eo_hash64_more(hash, parameter->name, strlen(parameter->name)), parameter->offset),
@@ -263,6 +263,16 @@ uint32_t eo_plan_operation_count(const eo_plan *plan, eo_list list)
     return plan && (unsigned)list < EO_LIST_COUNT ? plan->schedule.lists[list].count : 0;
 }
 
+uint64_t eo_plan_copy_bytes(const struct eo_plan *plan, const struct eo_operation *o)
+{
+    const struct plan_layer *layer = &plan->layers[o->layer];
+    const uint64_t state = plan->rows[layer->disk_row].bytes;
+    if (layer->disk_gradient_row == EO_NONE)
+        return state;
+    const uint64_t gradient = plan->rows[layer->disk_gradient_row].bytes;
+    return o->gradient ? gradient : o->kind == EO_OP_FETCH ? state + gradient : state;
+}
+
 static uint32_t find_id(const struct eo_operation_list *list, uint32_t id)
 {
     for (uint32_t i = 0; i < list->count; i++)
@@ -295,7 +305,7 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
     else if (o->kind == EO_OP_ALL_REDUCE)
         out->bytes = layer->layout.shard_count * sizeof(float);
     else if (o->kind == EO_OP_FETCH || o->kind == EO_OP_EVICT)
-        out->bytes = plan->rows[layer->disk_row].bytes;
+        out->bytes = eo_plan_copy_bytes(plan, o);
     else if (o->kind == EO_OP_NORM_GATHER)
         out->bytes = plan->rows[o->fence ? plan->fenced_row : plan->norm_gathered_row].bytes;
     eo_plan_operation_text(plan, o, out->name, sizeof(out->name));

@@ -216,16 +216,39 @@ static eo_status make_updates(struct eo_plan *plan)
     const uint32_t offloaded = (uint32_t)eo_min_u64(plan->params.offload_layers, plan->update_count);
     plan->offload_begin = plan->update_count - offloaded;
     for (uint32_t l = 0; l < plan->layer_count; l++)
-        plan->layers[l].disk_row = plan->layers[l].offload_row = EO_NONE;
+        plan->layers[l].disk_row = plan->layers[l].offload_row = plan->layers[l].disk_gradient_row = EO_NONE;
     return EO_OK;
+}
+
+/* In the order of updates; at least update_count: not offloaded. */
+static uint32_t offloaded_place(const struct eo_plan *plan, uint32_t l)
+{
+    uint32_t u = plan->offload_begin;
+    while (u < plan->update_count && plan->updates[u] != l)
+        u++;
+    return u;
 }
 
 static bool is_offloaded(const struct eo_plan *plan, uint32_t l)
 {
-    for (uint32_t u = plan->offload_begin; u < plan->update_count; u++)
-        if (plan->updates[u] == l)
-            return true;
-    return false;
+    return offloaded_place(plan, l) < plan->update_count;
+}
+
+/* The first fetches come before their gradients are there. With replicas, a gradient that was reduced in place goes two ways
+ * to its norm, too far for a row that others wait for. */
+static bool offloads_gradient(const struct eo_plan *plan, uint32_t l)
+{
+    const bool one_way = plan->replicas == 1 || plan->params.reduce_dtype == EO_DTYPE_FP32;
+    return plan->params.offload_gradients && plan->params.micro_batches == 1 && plan->layers[l].use_count == 1 && one_way &&
+           is_offloaded(plan, l) && offloaded_place(plan, l) >= plan->offload_begin + plan->params.offload_slots;
+}
+
+/* Of a layer in a buffer. */
+static uint64_t offload_bytes(const struct eo_plan *plan, uint32_t l)
+{
+    const struct plan_layer *layer = &plan->layers[l];
+    return eo_plan_offload_offset(plan, layer, plan->params.optimizer_states) +
+           (offloads_gradient(plan, l) ? eo_align_up(layer->layout.shard_count * sizeof(float), EO_DISK_ALIGN) : 0);
 }
 
 uint64_t eo_plan_offload_offset(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t state)
@@ -239,15 +262,36 @@ uint64_t eo_plan_offload_offset(const struct eo_plan *plan, const struct plan_la
  * live as long as the run: nothing of a step waits for the last evictions. */
 static eo_status make_offload_rows(struct eo_plan *plan)
 {
-    const uint32_t slots = plan->params.offload_slots, states = plan->params.optimizer_states;
+    const uint32_t slots = plan->params.offload_slots;
     for (uint32_t s = 0; s < slots && plan->offload_begin + s < plan->update_count; s++) {
         uint64_t bytes = 0;
         for (uint32_t u = plan->offload_begin + s; u < plan->update_count; u += slots)
-            bytes = eo_max_u64(bytes, eo_plan_offload_offset(plan, &plan->layers[plan->updates[u]], states));
+            bytes = eo_max_u64(bytes, offload_bytes(plan, plan->updates[u]));
         uint32_t row;
         EO_TRY(add_row(plan, &row, EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, bytes + EO_DISK_ALIGN, true, "offload.slot%u", s));
         for (uint32_t u = plan->offload_begin + s; u < plan->update_count; u += slots)
             plan->layers[plan->updates[u]].offload_row = row;
+    }
+    return EO_OK;
+}
+
+/* Offloaded gradients are reduced into two rows in turn, and leave from there. */
+static eo_status make_gradient_slots(struct eo_plan *plan)
+{
+    enum { SLOTS = 2 };
+    for (uint32_t s = 0; s < SLOTS; s++) {
+        uint64_t count = 0;
+        for (uint32_t u = plan->offload_begin + s; u < plan->update_count; u += SLOTS)
+            if (offloads_gradient(plan, plan->updates[u]))
+                count = eo_max_u64(count, plan->layers[plan->updates[u]].layout.shard_count);
+        uint32_t row;
+        if (count == 0)
+            continue;
+        EO_TRY(add_row(plan, &row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT,
+                       eo_align_up(count * sizeof(float), EO_DISK_ALIGN) + EO_DISK_ALIGN, false, "gradient.offload%u", s));
+        for (uint32_t u = plan->offload_begin + s; u < plan->update_count; u += SLOTS)
+            if (offloads_gradient(plan, plan->updates[u]))
+                plan->layers[plan->updates[u]].gradient_row = plan->layers[plan->updates[u]].sum_row = row;
     }
     return EO_OK;
 }
@@ -259,6 +303,10 @@ static eo_status make_disk_rows(struct eo_plan *plan)
         struct plan_layer *layer = &plan->layers[plan->updates[u]];
         EO_TRY(add_row(plan, &layer->disk_row, EO_CATEGORY_OPTIMIZER, EO_SPACE_DISK,
                        eo_plan_offload_offset(plan, layer, plan->params.optimizer_states), true, "disk.%s", layer->name));
+        if (offloads_gradient(plan, plan->updates[u]))
+            EO_TRY(add_row(plan, &layer->disk_gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_DISK,
+                           eo_align_up(layer->layout.shard_count * sizeof(float), EO_DISK_ALIGN), true, "disk.gradient.%s",
+                           layer->name));
     }
     return EO_OK;
 }
@@ -290,8 +338,9 @@ static eo_status make_shard_rows(struct eo_plan *plan)
         if (layer->frozen)
             continue;
         /* With one micro-batch a gradient lives from its reduction to its update: activations lie there before. */
-        EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, false,
-                       "gradient.%s", layer->name));
+        if (!offloads_gradient(plan, l))
+            EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, false,
+                           "gradient.%s", layer->name));
         layer->sum_row = layer->gradient_row;
         for (uint32_t k = 0; k < plan->params.optimizer_states && !is_offloaded(plan, l); k++)
             EO_TRY(add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4, true,
@@ -534,6 +583,7 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     EO_TRY(make_updates(plan));
     EO_TRY(make_shard_rows(plan));
     EO_TRY(make_offload_rows(plan));
+    EO_TRY(make_gradient_slots(plan));
     EO_TRY(make_sum_rows(plan));
     EO_TRY(make_buffer_rows(plan));
     EO_TRY(make_other_rows(plan, model));

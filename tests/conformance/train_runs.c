@@ -212,14 +212,13 @@ static bool describe(struct job *job)
                                                       .half_blocks = s->half_blocks, .dtype = s->dtype,
                                                       .reduce_dtype = s->reduce_dtype, .log = &train_log)));
     CALL(eo_plan_create(&job->plan, eo_transformer_model(job->transformer),
-                         eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches,
-                                        .gather_slots = s->gather_slots, .gradient_slots = s->gradient_slots,
-                                        .dtype = s->dtype, .reduce_dtype = s->reduce_dtype,
-                                        .offload_layers = s->offload_layers, .offload_slots = s->offload_slots,
-                                        .no_prefetch = s->no_prefetch, .float8_gather = s->float8_gather,
-                                        .strategy = s->strategy,
-                                        .shard_group = s->shard_group,
-                                        .separate_reduce_stream = s->separate_reduce_stream, .log = &train_log)));
+                        eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches,
+                                       .gather_slots = s->gather_slots, .gradient_slots = s->gradient_slots, .dtype = s->dtype,
+                                       .reduce_dtype = s->reduce_dtype, .offload_layers = s->offload_layers,
+                                       .offload_slots = s->offload_slots, .offload_gradients = s->offload_gradients,
+                                       .no_prefetch = s->no_prefetch, .float8_gather = s->float8_gather,
+                                       .strategy = s->strategy, .shard_group = s->shard_group,
+                                       .separate_reduce_stream = s->separate_reduce_stream, .log = &train_log)));
     return true;
 }
 

@@ -37,8 +37,10 @@ done <<'END'
 2|--dtype bf16 --no-prefetch|--offload-layers all --offload-slots 3
 2|--strategy ddp|--offload-layers 1
 2|--dtype bf16 --hash on|--offload-layers 3 --offload-slots 2 --offload-folder .
-2|--strategy zero1 --dtype bf16|--offload-layers all
-4|--strategy hsdp:2 --dtype bf16|--offload-layers all
+2|--strategy zero1 --dtype bf16|--offload-layers all --offload-gradients
+1|--dtype bf16|--offload-layers all --offload-gradients
+3|--strategy zero2|--offload-layers all --offload-gradients --offload-slots 1
+4|--strategy hsdp:2 --dtype bf16|--offload-layers all --offload-gradients
 END
 timeout 120 "$train" --ranks 2 $quiet --dtype bf16 >memory 2>err &&
     timeout 120 "$launch" -n 2 "$train" $quiet --dtype bf16 --offload-layers all >out 2>>err &&

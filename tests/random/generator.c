@@ -205,6 +205,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     if (out->memory == EO_MEMORY_STATIC && one_in(&dice, 3)) {
         out->settings.offload_layers = one_in(&dice, 2) ? UINT32_MAX : 1 + throw_below(&dice, LAYERS_MAX);
         out->settings.offload_slots = throw_below(&dice, 5);
+        out->settings.offload_gradients = one_in(&dice, 2);
     }
     make_float8_of_case(out);
 }
@@ -296,7 +297,8 @@ static void print_settings(const struct random_case *c, FILE *out)
     if (s->align_bytes)
         fprintf(out, ", align %u", s->align_bytes);
     if (s->offload_layers)
-        fprintf(out, ", %u layers offloaded by %u", s->offload_layers, s->offload_slots);
+        fprintf(out, ", %u layers offloaded by %u%s", s->offload_layers, s->offload_slots,
+                s->offload_gradients ? " with gradients" : "");
     if (c->memory != EO_MEMORY_STATIC)
         fprintf(out, ", memory %s with %u reductions", memories[c->memory], c->reduce_inputs);
     if (c->delay_seed)

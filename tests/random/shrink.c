@@ -270,6 +270,7 @@ static bool shrink_settings(struct shrinking *s)
             break;
         case 17:
             settings->offload_layers = settings->offload_slots = 0;
+            settings->offload_gradients = false;
             break;
         case 18:
             settings->float8_gather = false;

@@ -32,6 +32,7 @@ enum memplan_key {
     KEY_SLOTS,
     KEY_OFFLOAD_LAYERS,
     KEY_OFFLOAD_SLOTS,
+    KEY_OFFLOAD_GRADIENTS,
     KEY_RECOMPUTE,
     KEY_GRANULARITY,
     KEY_HEAD_CHUNKS,
@@ -74,12 +75,14 @@ static const struct argp_option option_table[] = {
     {"seq", KEY_SEQ, "T", 0, "tokens in a sequence [4096, or the model's context]", 2},
     {"micro-batches", KEY_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 2},
     {"dtype", KEY_DTYPE, "TYPE", 0, "type of activations and gathered weights: bf16 or fp32 [bf16]", 2},
-    {"gather", KEY_GATHER, "TYPE", 0, "type of the blocks' matrices in all-gathers: float8, or dtype: that of --dtype [dtype]", 2},
+    {"gather", KEY_GATHER, "TYPE", 0, "type of the blocks' matrices in all-gathers: float8, or dtype: that of --dtype [dtype]",
+     2},
     {"reduce", KEY_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 [fp32]", 2},
     {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"offload-layers", KEY_OFFLOAD_LAYERS, "N", 0,
      "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
     {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers in memory at a time [2]", 2},
+    {"offload-gradients", KEY_OFFLOAD_GRADIENTS, NULL, 0, "their gradients on disk too, between reduction and update", 2},
     {"recompute", KEY_RECOMPUTE, "WHAT", 0,
      "recompute in backward: none, cheap (no matrix product), all, or the first N "
      "blocks [none]",
@@ -232,6 +235,9 @@ static void parse_run(const struct argp_state *state, struct memplan *m, int key
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;
     case KEY_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, s); break;
+    case KEY_OFFLOAD_GRADIENTS:
+        s->offload_gradients = true;
+        break;
     case KEY_OFFLOAD_SLOTS: s->offload_slots = (uint32_t)tool_option_count(state, "offload-slots", text, 1, 64); break;
     case KEY_RECOMPUTE: tool_option_recompute(state, text, s); break;
     case KEY_GRANULARITY: s->half_blocks = tool_option_choice(state, name, text, "block", "half"); break;

@@ -188,6 +188,7 @@ static eo_status choose(struct tool_options *o, const struct tool_rates *rates, 
     o->plan.gradient_slots = c->gradient_slots;
     o->plan.offload_layers = c->offload_layers;
     o->plan.offload_slots = c->offload_slots;
+    o->plan.offload_gradients = c->offload_gradients;
     *chosen = choice.chosen;
     if (tells)
         tell(&choice, rates, budget_bytes);

@@ -15,13 +15,56 @@
 #include "tools/shared/overwrite.h"
 
 enum option_key {
-    OPTION_MODEL = 0x100, OPTION_TEXT, OPTION_TOKENS, OPTION_INIT, OPTION_RANKS, OPTION_DEVICE, OPTION_DTYPE,
-    OPTION_GATHER, OPTION_REDUCE, OPTION_GRAPH, OPTION_GRAPH_TIMES, OPTION_CUPTI, OPTION_CUPTI_LIBRARY, OPTION_PLAN_CACHE,
-    OPTION_REPEATABLE, OPTION_THREADS, OPTION_MEMORY, OPTION_STRATEGY, OPTION_SLOTS, OPTION_FABRIC, OPTION_BATCH,
-    OPTION_SEQ, OPTION_MICRO_BATCHES, OPTION_STEPS, OPTION_LR, OPTION_WARMUP, OPTION_BETA1, OPTION_BETA2, OPTION_EPS,
-    OPTION_WEIGHT_DECAY, OPTION_CLIP, OPTION_SEED, OPTION_SCHEDULE, OPTION_RECOMPUTE, OPTION_HEAD_CHUNKS,
-    OPTION_BUDGET, OPTION_RATES, OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS, OPTION_OFFLOAD_FOLDER, OPTION_GRANULARITY, OPTION_NO_PREFETCH, OPTION_IMPLICIT_PREFETCH, OPTION_REDUCE_INPUTS, OPTION_PLACE_THREADS,
-    OPTION_PEAK_SECONDS, OPTION_PEAK_TFLOPS, OPTION_INSTRUCTION_SET, OPTION_END,
+    OPTION_MODEL = 0x100,
+    OPTION_TEXT,
+    OPTION_TOKENS,
+    OPTION_INIT,
+    OPTION_RANKS,
+    OPTION_DEVICE,
+    OPTION_DTYPE,
+    OPTION_GATHER,
+    OPTION_REDUCE,
+    OPTION_GRAPH,
+    OPTION_GRAPH_TIMES,
+    OPTION_CUPTI,
+    OPTION_CUPTI_LIBRARY,
+    OPTION_PLAN_CACHE,
+    OPTION_REPEATABLE,
+    OPTION_THREADS,
+    OPTION_MEMORY,
+    OPTION_STRATEGY,
+    OPTION_SLOTS,
+    OPTION_FABRIC,
+    OPTION_BATCH,
+    OPTION_SEQ,
+    OPTION_MICRO_BATCHES,
+    OPTION_STEPS,
+    OPTION_LR,
+    OPTION_WARMUP,
+    OPTION_BETA1,
+    OPTION_BETA2,
+    OPTION_EPS,
+    OPTION_WEIGHT_DECAY,
+    OPTION_CLIP,
+    OPTION_SEED,
+    OPTION_SCHEDULE,
+    OPTION_RECOMPUTE,
+    OPTION_HEAD_CHUNKS,
+    OPTION_BUDGET,
+    OPTION_RATES,
+    OPTION_OFFLOAD_LAYERS,
+    OPTION_OFFLOAD_SLOTS,
+    OPTION_OFFLOAD_GRADIENTS,
+    OPTION_OFFLOAD_FOLDER,
+    OPTION_GRANULARITY,
+    OPTION_NO_PREFETCH,
+    OPTION_IMPLICIT_PREFETCH,
+    OPTION_REDUCE_INPUTS,
+    OPTION_PLACE_THREADS,
+    OPTION_PEAK_SECONDS,
+    OPTION_PEAK_TFLOPS,
+    OPTION_INSTRUCTION_SET,
+    OPTION_END,
 };
 _Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
 
@@ -47,7 +90,8 @@ static const struct argp_option option_table[] = {
      "compute type of weights and activations: fp32 or bf16; master weights are fp32 in both [fp32]", 2},
     {"gather", OPTION_GATHER, "TYPE", 0,
      "type of the blocks' matrices in all-gathers: float8 (with --dtype bf16; about half the bytes, rounds weights to four "
-     "bits), or dtype: that of --dtype [dtype]", 2},
+     "bits), or dtype: that of --dtype [dtype]",
+     2},
     {"reduce", OPTION_REDUCE, "TYPE", 0,
      "type of gradients in their reduction: fp32 or bf16 (fp32 anyway after local sums of "
      "a strategy) [fp32]",
@@ -82,11 +126,13 @@ static const struct argp_option option_table[] = {
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
     {"budget", OPTION_BUDGET, "BYTES", 0,
      "memory of a rank (such as 4GiB, or available): choose recompute, slots and what lies on disk for the fastest step within "
-     "it; no bit changes", 2},
+     "it; no bit changes",
+     2},
     {"rates", OPTION_RATES, "FILE.json", 0, "with --budget: speeds of a rank [measured at the start]", 2},
     {"offload-layers", OPTION_OFFLOAD_LAYERS, "N", 0,
      "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
     {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of layers that are in memory at a time for their update [2]", 2},
+    {"offload-gradients", OPTION_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
     {"offload-folder", OPTION_OFFLOAD_FOLDER, "DIR", 0,
      "folder of the file for them; it has no name and ends with the run [that of --checkpoint, else the current one]", 2},
     {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
@@ -313,6 +359,9 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_RATES: o->rates_path = text; break;
     case OPTION_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, &o->plan); break;
     case OPTION_OFFLOAD_SLOTS: o->plan.offload_slots = (uint32_t)tool_option_count(state, name, text, 1, 64); break;
+    case OPTION_OFFLOAD_GRADIENTS:
+        o->plan.offload_gradients = true;
+        break;
     case OPTION_OFFLOAD_FOLDER: o->offload_folder = text; break;
     case OPTION_IMPLICIT_PREFETCH: o->implicit_prefetch = true; break;
     case OPTION_REDUCE_INPUTS:
@@ -415,7 +464,8 @@ void tool_options_check_mode(const struct argp_state *state, const struct tool_o
 
 static void check_budget(const struct argp_state *state, const struct tool_options *o)
 {
-    static const int chosen[] = {OPTION_RECOMPUTE, OPTION_SLOTS, OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS};
+    static const int chosen[] = {OPTION_RECOMPUTE, OPTION_SLOTS, OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS,
+                                 OPTION_OFFLOAD_GRADIENTS};
     if (!is_given(o, OPTION_BUDGET)) {
         if (o->rates_path)
             argp_error(state, "--rates needs --budget BYTES, the memory of a rank");
@@ -448,9 +498,14 @@ static void check_together(const struct argp_state *state, struct tool_options *
     if (!is_given(o, OPTION_WARMUP))
         o->warmup = o->steps / 10 < 20 ? o->steps / 10 : 20;
     check_budget(state, o);
-    if (!o->plan.offload_layers && !is_given(o, OPTION_BUDGET) && (is_given(o, OPTION_OFFLOAD_SLOTS) || is_given(o, OPTION_OFFLOAD_FOLDER)))
+    if (!o->plan.offload_layers && !is_given(o, OPTION_BUDGET) &&
+        (is_given(o, OPTION_OFFLOAD_SLOTS) || is_given(o, OPTION_OFFLOAD_FOLDER) || o->plan.offload_gradients))
         argp_error(state, "%s needs --offload-layers N, the number of layers on disk",
-                   is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots" : "--offload-folder");
+                   is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots"
+                   : o->plan.offload_gradients       ? "--offload-gradients"
+                                                     : "--offload-folder");
+    if (o->plan.offload_gradients && o->plan.micro_batches > 1)
+        argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
     if (o->plan.offload_layers && tool_options_on_gpu(o))
         argp_error(state, "--offload-layers works with --device cpu only");
     if (o->plan.offload_layers && o->memory != EO_MEMORY_STATIC)

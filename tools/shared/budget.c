@@ -158,7 +158,11 @@ static eo_status try_offloading(struct search *s, struct tool_plan_settings sett
         for (uint32_t slots = 1; slots <= 4 && slots <= layers; slots *= 2) {
             settings.offload_layers = layers;
             settings.offload_slots = slots;
+            settings.offload_gradients = false;
             EO_TRY(try_settings(s, &settings));
+            settings.offload_gradients = settings.micro_batches == 1 && slots == 2 && layers > slots;
+            if (settings.offload_gradients)
+                EO_TRY(try_settings(s, &settings));
         }
     return EO_OK;
 }
@@ -174,6 +178,7 @@ static eo_status try_few(struct search *s, struct tool_plan_settings settings)
     for (uint32_t level = 0; level < s->config->layer_count + 2; level++) {
         set_level(&settings, level);
         settings.offload_layers = settings.offload_slots = 0;
+        settings.offload_gradients = false;
         EO_TRY(try_settings(s, &settings));
         EO_TRY(try_offloading(s, settings));
     }
@@ -201,11 +206,12 @@ static eo_status narrow(struct search *s, const struct tool_plan_settings *setti
 static eo_status try_many(struct search *s, struct tool_plan_settings settings)
 {
     const uint32_t blocks = s->config->layer_count;
-    const uint32_t disk[][2] = {{0, 0}, {s->layer_count - 1, 2}, {s->layer_count, 2}};
+    const uint32_t disk[][3] = {{0, 0, 0}, {s->layer_count - 1, 2, 0}, {s->layer_count, 2, 0}, {s->layer_count, 2, 1}};
     const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
     for (size_t d = 0; d < sizeof(disk) / sizeof(disk[0]); d++) {
         settings.offload_layers = disk[d][0];
         settings.offload_slots = disk[d][1];
+        settings.offload_gradients = disk[d][2] && settings.micro_batches == 1;
         for (uint32_t level = 0; level < 2; level++) {
             set_level(&settings, level);
             EO_TRY(try_settings(s, &settings));
@@ -216,6 +222,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
     for (size_t l = 0; l < sizeof(levels) / sizeof(levels[0]); l++) {
         set_level(&settings, levels[l]);
         settings.offload_slots = 4;
+        settings.offload_gradients = false;
         EO_TRY(narrow(s, &settings, &settings.offload_layers, s->layer_count));
     }
     return EO_OK;
@@ -226,6 +233,7 @@ static eo_status try_all(struct search *s, struct tool_plan_settings settings)
     for (uint32_t slots = 2; slots >= 1; slots--) {
         settings.gather_slots = settings.gradient_slots = slots;
         settings.offload_layers = settings.offload_slots = 0;
+        settings.offload_gradients = false;
         if (slots == 2) { /* everything in memory, and the number of layers */
             set_level(&settings, 0);
             EO_TRY(try_settings(s, &settings));
@@ -301,6 +309,6 @@ void tool_budget_text(const struct tool_budget_option *option, uint32_t layer_co
     tool_recompute_text(s, recompute, sizeof(recompute));
     int used = snprintf(text, bytes, "recompute %s, slots %u,%u", recompute, s->gather_slots, s->gradient_slots);
     if (s->offload_layers && used > 0 && (size_t)used < bytes)
-        snprintf(text + used, bytes - (size_t)used, ", %u of %u layers on disk by %u buffer%s", s->offload_layers, layer_count,
-                 s->offload_slots, tool_plural(s->offload_slots));
+        snprintf(text + used, bytes - (size_t)used, ", %u of %u layers on disk%s by %u buffer%s", s->offload_layers,
+                 layer_count, s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
 }

@@ -28,6 +28,7 @@ struct tool_plan_settings {
     bool half_blocks;
     uint32_t head_chunks; /* 0: open */
     uint32_t offload_layers, offload_slots; /* UINT32_MAX: all; 0: the default */
+    bool offload_gradients;
     const char *device;   /* of the kernels: "cpu", "cuda" */
     uint32_t threads;     /* of a rank, on a CPU */
     bool graph;           /* a step is a graph: tokens of all its micro-batches lie on the device */
