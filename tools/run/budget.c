@@ -123,6 +123,13 @@ static eo_status agree(struct tool_job_world *world, struct tool_rates *rates, s
     const uint32_t count = world->environment.rank_count;
     struct tool_rates *all = calloc(count, sizeof(*all));
     eo_status status = all ? eo_rendezvous_all_gather(world->rendezvous, rates, sizeof(*rates), all) : EO_ERR_NO_MEMORY;
+    for (uint32_t r = 1; status >= 0 && r < count; r++)
+        if ((all[r].link_bytes_per_s > 0) != (all[0].link_bytes_per_s > 0)) {
+            const uint32_t with = all[r].link_bytes_per_s > 0 ? r : 0;
+            free(all);
+            return tool_problem_set(problem, EO_ERR_INVALID, "the ranks were started differently: of ranks 0 and %u only rank %u "
+                                    "has a --budget; start all with the same model, data and options", r, with);
+        }
     for (uint32_t r = 0; status >= 0 && r < count; r++)
         for (size_t f = 0; f < FIELDS; f++)
             if (*field_of(&all[r], f) < *field_of(rates, f))
@@ -199,9 +206,11 @@ eo_status tool_job_budget(struct tool_options *o, struct tool_job_world *world, 
                           struct tool_problem *problem)
 {
     struct tool_rates rates = {0};
-    if (!o->budget_bytes && !o->budget_available)
+    const bool has_budget = o->budget_bytes || o->budget_available;
+    if (has_budget)
+        EO_TRY(o->rates_path ? read_rates(o->rates_path, &rates, problem) : measure_rates(o, &rates, problem));
+    EO_TRY(agree(world, &rates, problem)); /* of ranks without one too: all make the same exchanges */
+    if (!has_budget)
         return EO_OK;
-    EO_TRY(o->rates_path ? read_rates(o->rates_path, &rates, problem) : measure_rates(o, &rates, problem));
-    EO_TRY(agree(world, &rates, problem));
     return choose(o, &rates, tells, chosen, problem);
 }

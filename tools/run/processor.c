@@ -81,7 +81,7 @@ static struct offers own_offers(const struct tool_options *options)
     for (uint32_t i = 0; (name = eo_kernels_at(i)) != NULL && count < OFFERS_MAX; i++)
         if (is_allowed(name) && strcmp(name, "reference") != 0)
             snprintf(own.of[count++].name, NAME_BYTES, "%s", name);
-    if (count > 1 && options->plan.dtype == EO_DTYPE_BF16)
+    if (count > 1 && options->plan.dtype == EO_DTYPE_BF16 && !options->plan_only)
         measure(&own, count);
     return own;
 }
@@ -175,10 +175,10 @@ static eo_status settle(struct tool_job_world *world, const struct offers *all, 
                                 "ranks the same --instruction-set",
                                 lacking, host, best);
     const struct offer *chosen = choose(&common);
-    if (tells && lacking < rank_count)
+    if (tells && lacking < rank_count && !options->plan_only)
         printf("instruction set: %s on all ranks, because rank %u (host %s) has no %s\n", common.of[0].name, lacking, host,
                best);
-    if (tells && options->plan.dtype == EO_DTYPE_BF16)
+    if (tells && options->plan.dtype == EO_DTYPE_BF16 && !options->plan_only)
         tell(&common, chosen);
     const eo_status status = eo_kernels_select(chosen->name);
     return status < 0 ? tool_problem_set(problem, status, "instruction set %s: %s", chosen->name, eo_status_text(status)) : EO_OK;
@@ -188,14 +188,15 @@ eo_status tool_processor_choose(struct tool_job_world *world, const struct tool_
                                 struct tool_problem *problem)
 {
     const uint32_t rank_count = world ? world->environment.rank_count : 1;
-    if (tool_options_on_gpu(options))
-        return EO_OK;
-    const struct offers own = own_offers(options);
+    const struct offers own = tool_options_on_gpu(options) ? (struct offers){0} : own_offers(options);
     struct offers *all = calloc(rank_count, sizeof(*all));
     if (!all)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "no memory to compare the processors of %u ranks", rank_count);
     eo_status status = gather(world, &own, all, problem);
-    if (status >= 0)
+    bool all_offer = true; /* else they were started differently, which is told later by name */
+    for (uint32_t r = 0; status >= 0 && r < rank_count; r++)
+        all_offer = all_offer && all[r].of[0].name[0];
+    if (status >= 0 && all_offer)
         status = settle(world, all, rank_count, options, tells, problem);
     free(all);
     return status;

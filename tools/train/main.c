@@ -499,8 +499,7 @@ static eo_status prepare(struct train *train, struct tool_problem *problem)
     if (!settings->common.plan_only)
         EO_TRY(tool_job_world_choose(&train->world, settings->common.plan.device, problem));
     EO_TRY(tool_job_world_threads(&train->world, &train->settings.common, problem));
-    if (!settings->common.plan_only)
-        EO_TRY(tool_processor_choose(train->world.rendezvous ? &train->world : NULL, &settings->common, writes, problem));
+    EO_TRY(tool_processor_choose(train->world.rendezvous ? &train->world : NULL, &settings->common, writes, problem));
     EO_TRY(tool_job_budget(&train->settings.common, train->world.rendezvous ? &train->world : NULL, writes, &train->chosen,
                            problem));
     if (writes)

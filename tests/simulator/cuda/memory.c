@@ -87,18 +87,22 @@ void sim_device_give(uint32_t device, uint64_t bytes) { sim.device_used[device] 
 
 enum { GARBAGE_BYTES = 1 << 20 };
 
-/* A page that nobody touches costs nothing: long stretches are copies of one file, made when they are written to. */
+/* A page that nobody touches costs nothing: long stretches are copies of one file, made when they are written to. -1: there is
+ * none, for example because of a limit on the size of files. */
 static int garbage_file(void)
 {
-    static int file = -1;
-    if (file >= 0)
+    static int file = -2;
+    if (file != -2)
         return file;
     file = memfd_create("garbage", MFD_CLOEXEC);
     void *all = file >= 0 && ftruncate(file, GARBAGE_BYTES) == 0
                     ? mmap(NULL, GARBAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
                     : MAP_FAILED;
-    if (all == MAP_FAILED)
-        abort();
+    if (all == MAP_FAILED) {
+        if (file >= 0)
+            close(file);
+        return file = -1;
+    }
     memset(all, 0xff, GARBAGE_BYTES);
     munmap(all, GARBAGE_BYTES);
     return file;
@@ -107,7 +111,7 @@ static int garbage_file(void)
 /* Fresh memory holds garbage: NaN, for whoever takes it for a number. */
 static void fill_with_garbage(char *at, uint64_t bytes)
 {
-    for (; bytes >= GARBAGE_BYTES; at += GARBAGE_BYTES, bytes -= GARBAGE_BYTES)
+    for (; bytes >= GARBAGE_BYTES && garbage_file() >= 0; at += GARBAGE_BYTES, bytes -= GARBAGE_BYTES)
         if (mmap(at, GARBAGE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, garbage_file(), 0) ==
             MAP_FAILED)
             abort();
