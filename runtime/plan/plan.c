@@ -34,6 +34,10 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
                p->micro_batches, MICRO_BATCHES_MAX);
     EO_REQUIRE(log, p->gather_slots <= SLOTS_MAX && p->gradient_slots <= SLOTS_MAX,
                "slots %u,%u; at most %d of each are possible", p->gather_slots, p->gradient_slots, SLOTS_MAX);
+    EO_REQUIRE(log, params->offload_layers || (!params->offload_slots && !params->offload_gradients),
+               "offload_slots or offload_gradients without offload_layers would have no effect; leave them out");
+    EO_REQUIRE(log, !p->offload_layers || p->optimizer_states || p->dtype == EO_DTYPE_BF16,
+               "offload_layers without optimizer state: in fp32 nothing of a layer could lie on disk; leave it out");
     EO_REQUIRE(log, p->offload_slots <= SLOTS_MAX, "%u slots for offloaded layers; at most %d are possible", p->offload_slots,
                SLOTS_MAX);
     EO_REQUIRE(log, eo_is_power_of_two(p->align_bytes) && p->align_bytes >= ALIGN_MIN && p->align_bytes <= ALIGN_MAX,

@@ -45,8 +45,7 @@ static int open_unnamed(const char *folder, int flags)
         return -1;
     fd = mkostemp(path, O_CLOEXEC | flags);
     const int error = errno;
-    if (fd >= 0)
-        (void)unlink(path);
+    (void)unlink(path); /* also where it was made and then refused, as O_DIRECT may be */
     free(path);
     errno = error;
     return fd;

@@ -153,22 +153,6 @@ static uint64_t bit_of(enum memplan_key key)
     return (uint64_t)1 << (key - KEY_MODEL);
 }
 
-static uint64_t parse_bytes(const struct argp_state *state, const char *name, const char *text)
-{
-    static const struct {
-        const char *suffix;
-        double factor;
-    } units[] = {{"B", 1},    {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-                 {"KB", 1e3}, {"MB", 1e6},   {"GB", 1e9},      {"TB", 1e12}};
-    char *end = NULL;
-    const double value = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
-    for (size_t i = 0; end && i < sizeof(units) / sizeof(units[0]); i++)
-        if (strcmp(end, units[i].suffix) == 0 && isfinite(value) && value * units[i].factor < 1e18)
-            return (uint64_t)(value * units[i].factor);
-    argp_error(state, "--%s is '%.60s'; give bytes with their unit: 80GiB, 80GB or 85899345920B", name, text);
-    return 0;
-}
-
 /* "5%", or bytes. */
 static void parse_headroom(const struct argp_state *state, struct memplan *m, const char *text)
 {
@@ -176,7 +160,7 @@ static void parse_headroom(const struct argp_state *state, struct memplan *m, co
     const double share = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
     m->headroom_share = m->headroom_bytes = 0;
     if (share < 0 || strcmp(end, "%") != 0)
-        m->headroom_bytes = parse_bytes(state, "headroom", text);
+        m->headroom_bytes = tool_option_bytes(state, "headroom", text, false);
     else if (share < 100)
         m->headroom_share = share / 100;
     else
@@ -266,9 +250,9 @@ static void parse_rest(struct argp_state *state, struct memplan *m, int key, cha
     case KEY_HEADROOM:
         parse_headroom(state, m, text);
         break;
-    case KEY_DEVICE_MEMORY: m->settings.capacity_bytes = parse_bytes(state, "device-memory", text); break;
+    case KEY_DEVICE_MEMORY: m->settings.capacity_bytes = tool_option_bytes(state, "device-memory", text, false); break;
     case KEY_OUTSIDE:
-        m->settings.outside = (struct tool_outside){.context_bytes = parse_bytes(state, "outside", text), .given = true};
+        m->settings.outside = (struct tool_outside){.context_bytes = tool_option_bytes(state, "outside", text, false), .given = true};
         break;
     case KEY_FIT:
         if (!tool_fit_parse(text, &m->fit))

@@ -43,6 +43,13 @@ static eo_status read_rates(const char *path, struct tool_rates *out, struct too
     return status;
 }
 
+/* What the ranks tell each other. */
+struct told {
+    struct tool_rates rates;
+    uint64_t budget_bytes; /* 0: no budget */
+    uint64_t is_available;
+};
+
 static double seconds_now(void)
 {
     return (double)tool_now_ns() * 1e-9;
@@ -125,28 +132,31 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     return EO_OK;
 }
 
-/* Of the slowest rank in each. */
-static eo_status agree(struct tool_job_world *world, struct tool_rates *rates, struct tool_problem *problem)
+/* Of the slowest rank in each, and of what is available the least; what was given is to be the same. */
+static eo_status agree(struct tool_job_world *world, const struct tool_options *o, struct told *own, struct tool_problem *problem)
 {
     if (!world)
         return EO_OK;
     const uint32_t count = world->environment.rank_count;
-    struct tool_rates *all = calloc(count, sizeof(*all));
-    eo_status status = all ? eo_rendezvous_all_gather(world->rendezvous, rates, sizeof(*rates), all) : EO_ERR_NO_MEMORY;
-    for (uint32_t r = 1; status >= 0 && r < count; r++)
-        if ((all[r].link_bytes_per_s > 0) != (all[0].link_bytes_per_s > 0)) {
-            const uint32_t with = all[r].link_bytes_per_s > 0 ? r : 0;
-            free(all);
-            return tool_problem_set(problem, EO_ERR_INVALID, "the ranks were started differently: of ranks 0 and %u only rank %u "
-                                    "has a --budget; start all with the same model, data and options", r, with);
-        }
-    for (uint32_t r = 0; status >= 0 && r < count; r++)
+    struct told *all = calloc(count, sizeof(*all));
+    eo_status status = all ? eo_rendezvous_all_gather(world->rendezvous, own, sizeof(*own), all) : EO_ERR_NO_MEMORY;
+    if (status < 0) {
+        free(all);
+        return tool_problem_set(problem, status, "the ranks could not compare their speeds: %s", eo_status_text(status));
+    }
+    for (uint32_t r = 0; r < count && status >= 0; r++) {
+        const bool differs = all[r].is_available != all[0].is_available ||
+                             (!o->budget_available && all[r].budget_bytes != all[0].budget_bytes);
+        if (differs)
+            status = tool_problem_set(problem, EO_ERR_INVALID, "the ranks were started differently: ranks 0 and %u have another "
+                                      "--budget; start all with the same model, data and options", r);
+        own->budget_bytes = all[r].budget_bytes < own->budget_bytes ? all[r].budget_bytes : own->budget_bytes;
         for (size_t f = 0; f < FIELDS; f++)
-            if (*field_of(&all[r], f) < *field_of(rates, f))
-                *field_of(rates, f) = *field_of(&all[r], f);
+            if (*field_of(&all[r].rates, f) < *field_of(&own->rates, f))
+                *field_of(&own->rates, f) = *field_of(&all[r].rates, f);
+    }
     free(all);
-    return status < 0 ? tool_problem_set(problem, status, "the ranks could not compare their speeds: %s", eo_status_text(status))
-                      : EO_OK;
+    return status;
 }
 
 /* ---- the choice ------------------------------------------------------------------------------------------------- */
@@ -172,17 +182,15 @@ static void tell(const struct tool_budget_choice *choice, const struct tool_rate
     }
 }
 
-static eo_status choose(struct tool_options *o, const struct tool_rates *rates, bool tells, struct tool_budget_option *chosen,
+static eo_status choose(struct tool_options *o, const struct told *told, bool tells, struct tool_budget_option *chosen,
                         struct tool_problem *problem)
 {
+    const struct tool_rates *rates = &told->rates;
+    const uint64_t budget_bytes = told->budget_bytes;
     const eo_log silence = {0};
     struct tool_budget_choice choice;
     eo_transformer_config config;
     struct tool_plan_settings settings = o->plan;
-    const char *bound = "";
-    const uint32_t here = tool_options_host_ranks(o);
-    const uint64_t budget_bytes =
-        o->budget_available ? tool_process_memory_available(&bound) / 10 * 9 / here : o->budget_bytes;
     EO_TRY(tool_job_config(o, &config, problem));
     tool_plan_settings_complete(&settings, &config, 256, false);
     const eo_status status = tool_budget_choose(&settings, &config, budget_bytes, rates, &silence, &choice);
@@ -215,12 +223,14 @@ static eo_status choose(struct tool_options *o, const struct tool_rates *rates, 
 eo_status tool_job_budget(struct tool_options *o, struct tool_job_world *world, bool tells, struct tool_budget_option *chosen,
                           struct tool_problem *problem)
 {
-    struct tool_rates rates = {0};
-    const bool has_budget = o->budget_bytes || o->budget_available;
-    if (has_budget)
-        EO_TRY(o->rates_path ? read_rates(o->rates_path, &rates, problem) : measure_rates(o, &rates, problem));
-    EO_TRY(agree(world, &rates, problem)); /* of ranks without one too: all make the same exchanges */
-    if (!has_budget)
+    const char *bound = "";
+    struct told told = {.budget_bytes = o->budget_bytes, .is_available = o->budget_available};
+    if (o->budget_available)
+        told.budget_bytes = tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o);
+    if (told.budget_bytes)
+        EO_TRY(o->rates_path ? read_rates(o->rates_path, &told.rates, problem) : measure_rates(o, &told.rates, problem));
+    EO_TRY(agree(world, o, &told, problem)); /* of ranks without one too: all make the same exchanges */
+    if (!told.budget_bytes)
         return EO_OK;
-    return choose(o, &rates, tells, chosen, problem);
+    return choose(o, &told, tells, chosen, problem);
 }

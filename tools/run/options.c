@@ -354,7 +354,9 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_NO_PREFETCH: o->plan.no_prefetch = true; break;
     case OPTION_BUDGET:
         o->budget_available = strcmp(text, "available") == 0;
-        o->budget_bytes = o->budget_available ? 0 : tool_option_bytes(state, name, text);
+        o->budget_bytes = o->budget_available ? 0 : tool_option_bytes(state, name, text, true);
+        if (!o->budget_available && !o->budget_bytes)
+            argp_error(state, "--budget is 0; give bytes above 0");
         break;
     case OPTION_RATES: o->rates_path = text; break;
     case OPTION_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, &o->plan); break;

@@ -200,19 +200,21 @@ double tool_option_real(const struct argp_state *state, const char *name, const 
     return value;
 }
 
-uint64_t tool_option_bytes(const struct argp_state *state, const char *name, const char *text)
+uint64_t tool_option_bytes(const struct argp_state *state, const char *name, const char *text, bool plain)
 {
     static const struct {
         const char *suffix;
         double factor;
-    } units[] = {{"", 1}, {"B", 1}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-                 {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+    } units[] = {{"B", 1},    {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
+                 {"KB", 1e3}, {"MB", 1e6},   {"GB", 1e9},      {"TB", 1e12}};
     char *end = NULL;
     const double value = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
+    if (end && *end == '\0' && plain)
+        end = "B";
     for (size_t i = 0; end && i < sizeof(units) / sizeof(units[0]); i++)
-        if (strcmp(end, units[i].suffix) == 0 && isfinite(value) && value > 0 && value * units[i].factor < 1e18)
+        if (strcmp(end, units[i].suffix) == 0 && isfinite(value) && value * units[i].factor < 1e18)
             return (uint64_t)(value * units[i].factor);
-    argp_error(state, "--%s is '%.60s'; give bytes above 0, for example 85899345920, 80GiB or 80GB", name, text);
+    argp_error(state, "--%s is '%.60s'; give bytes with their unit: 80GiB, 80GB or 85899345920B", name, text);
     return 0;
 }
 

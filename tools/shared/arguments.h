@@ -25,8 +25,8 @@ size_t tool_word_distance(const char *wrong, size_t length, const char *name);
 
 /* The value of --name. What is wrong ends the program with a usage error; ranges include both ends. */
 uint64_t tool_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least, uint64_t most);
-/* Bytes, with or without a unit: 85899345920, 80GiB, 80GB. */
-uint64_t tool_option_bytes(const struct argp_state *state, const char *name, const char *text);
+/* Bytes with their unit: 80GiB, 80GB, 85899345920B; `plain`: or without one. */
+uint64_t tool_option_bytes(const struct argp_state *state, const char *name, const char *text, bool plain);
 double tool_option_real(const struct argp_state *state, const char *name, const char *text, double least, double most);
 /* One of two words; true for the second. */
 bool tool_option_choice(const struct argp_state *state, const char *name, const char *text, const char *first,
