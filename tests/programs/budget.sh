@@ -61,6 +61,19 @@ for model in 4x64x2 llama-tiny; do
         rm -f log.jsonl
     done
 done
+# --- the least is no more than what the options reach
+for model in 9x256x2 12x256x2; do
+    job="--model $model --ranks 2 --threads 1 --batch 2 --seq 32 --dtype bf16 --text $text --plan"
+    # shellcheck disable=SC2086
+    "$train" $job --rates rates.json --budget 1 >out 2>err
+    least=$(sed -n 's/.*the least is \([0-9]*\) .*/\1/p' err)
+    for more in '' --offload-gradients; do
+        # shellcheck disable=SC2086
+        "$train" $job --offload-layers all --offload-slots 1 --slots 1,1 --recompute all $more >out 2>err
+        [ -n "$least" ] && [ "$least" -le "$(arena_of out)" ]
+        result $? "$model: the least is no more than one buffer takes${more:+ with $more}"
+    done
+done
 job="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text $text --steps 1 --sample 0 --peak-seconds 0"
 "$train" $job --budget available >out 2>err && grep -q '^rates of a rank: products [1-9]' out && grep -q '^budget: .*recompute none' out
 result $? 'rates are measured, and what is available is enough for everything'

@@ -151,7 +151,7 @@ static eo_status try_settings(struct search *s, const struct tool_plan_settings 
     return status;
 }
 
-/* Each number of a few layers on disk, by one, two or four buffers. */
+/* Each number of a few layers on disk, by one, two or four buffers; with gradients by one or two. */
 static eo_status try_offloading(struct search *s, struct tool_plan_settings settings)
 {
     for (uint32_t layers = 1; layers <= s->layer_count; layers++)
@@ -160,7 +160,7 @@ static eo_status try_offloading(struct search *s, struct tool_plan_settings sett
             settings.offload_slots = slots;
             settings.offload_gradients = false;
             EO_TRY(try_settings(s, &settings));
-            settings.offload_gradients = settings.micro_batches == 1 && slots == 2 && layers > slots;
+            settings.offload_gradients = settings.micro_batches == 1 && slots <= 2 && layers > slots;
             if (settings.offload_gradients)
                 EO_TRY(try_settings(s, &settings));
         }
@@ -202,11 +202,12 @@ static eo_status narrow(struct search *s, const struct tool_plan_settings *setti
 }
 
 /* Of many layers: for no, all and all but one layers on disk the least recompute that fits, and for some settings of recompute
- * the least number of layers on disk. The one is the embedding, the first to be updated. */
+ * the least number of layers on disk. The one is the embedding, the first to be updated. One buffer takes the least memory. */
 static eo_status try_many(struct search *s, struct tool_plan_settings settings)
 {
     const uint32_t blocks = s->config->layer_count;
-    const uint32_t disk[][3] = {{0, 0, 0}, {s->layer_count - 1, 2, 0}, {s->layer_count, 2, 0}, {s->layer_count, 2, 1}};
+    const uint32_t all = s->layer_count;
+    const uint32_t disk[][3] = {{0, 0, 0}, {all - 1, 2, 0}, {all, 2, 0}, {all, 2, 1}, {all, 1, 0}, {all, 1, 1}};
     const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
     for (size_t d = 0; d < sizeof(disk) / sizeof(disk[0]); d++) {
         settings.offload_layers = disk[d][0];
