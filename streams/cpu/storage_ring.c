@@ -21,6 +21,16 @@ struct eo_storage_ring {
     struct piece pieces[DEPTH];
 };
 
+/* Linux 5.1 to 5.5 have io_uring, but not these operations, nor a way to ask for them. */
+static bool reads_and_writes(struct io_uring *ring)
+{
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    const bool both =
+        probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    io_uring_free_probe(probe);
+    return both;
+}
+
 eo_status eo_storage_ring_create(struct eo_storage_ring **out)
 {
     struct eo_storage_ring *ring = calloc(1, sizeof(*ring));
@@ -29,6 +39,10 @@ eo_status eo_storage_ring_create(struct eo_storage_ring **out)
         return EO_ERR_NO_MEMORY;
     if (io_uring_queue_init(DEPTH, &ring->ring, 0) < 0) {
         free(ring);
+        return EO_ERR_UNSUPPORTED;
+    }
+    if (!reads_and_writes(&ring->ring)) {
+        eo_storage_ring_destroy(&ring);
         return EO_ERR_UNSUPPORTED;
     }
     *out = ring;

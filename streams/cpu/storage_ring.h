@@ -10,7 +10,7 @@
 
 struct eo_storage_ring;
 
-/* EO_ERR_UNSUPPORTED: not built in, or refused by the system, as in many containers. */
+/* EO_ERR_UNSUPPORTED: not built in, refused by the system, as in many containers, or too old. */
 EO_NODISCARD eo_status eo_storage_ring_create(struct eo_storage_ring **out);
 void eo_storage_ring_destroy(struct eo_storage_ring **ring);
 
