@@ -326,6 +326,7 @@ void eo_host_download_result(struct eo_runtime *rt, uint64_t step); /* issues th
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last);
 
 /* offload.c */
+EO_NODISCARD eo_status eo_offload_check(struct eo_runtime *rt); /* room on the disk, before any rank takes some of it */
 EO_NODISCARD eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows); /* and the pointers of offloaded shards */
 void eo_offload_fini(struct eo_runtime *rt); /* after the queues have ended */
 void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *operation, struct eo_span *span);

@@ -31,15 +31,27 @@ static uint64_t file_offset(const struct eo_plan *plan, uint32_t layer)
     return plan->rows[plan->layers[layer].disk_row].offset;
 }
 
+static const char *folder_or_current(const char *folder)
+{
+    return folder ? folder : ".";
+}
+
+eo_status eo_offload_check(struct eo_runtime *rt)
+{
+    const uint64_t bytes = rt->plan->space_bytes[EO_SPACE_DISK];
+    if (bytes == 0)
+        return EO_OK;
+    return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, rt->memory.ranks);
+}
+
 eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
 {
     const struct eo_plan *plan = rt->plan;
-    const char *folder = rt->params.offload_folder ? rt->params.offload_folder : ".";
     const bool split = rt->shards.split;
     if (plan->space_bytes[EO_SPACE_DISK] == 0)
         return EO_OK;
-    EO_TRY(rt->device->ops->storage_open(rt->device, folder, plan->space_bytes[EO_SPACE_DISK], rt->memory.ranks,
-                                         &rt->offload.storage));
+    EO_TRY(rt->device->ops->storage_open(rt->device, folder_or_current(rt->params.offload_folder),
+                                         plan->space_bytes[EO_SPACE_DISK], &rt->offload.storage));
     for (uint32_t u = plan->offload_begin; u < plan->update_count; u++) {
         const uint32_t l = plan->updates[u], slot = slot_of(plan, l);
         const struct plan_layer *layer = &plan->layers[l];
@@ -149,7 +161,10 @@ eo_status eo_storage_measure(const char *folder, const eo_log *log, double *byte
         &(struct eo_device_params){
             .queue_count = 4, .ring_capacity = 4, .rank_count = 1, .event_count = 4, .stamp_count = 4, .log = &own}));
     void *memory = aligned_alloc(EO_STORAGE_ALIGN, BYTES);
-    eo_status status = memory ? device->ops->storage_open(device, folder ? folder : ".", BYTES, 1, &storage) : EO_ERR_NO_MEMORY;
+    folder = folder_or_current(folder);
+    eo_status status = memory ? device->ops->storage_check(device, folder, BYTES, 1) : EO_ERR_NO_MEMORY;
+    if (status >= 0)
+        status = device->ops->storage_open(device, folder, BYTES, &storage);
     if (status >= 0) {
         memset(memory, 1, BYTES);
         status = move_once(device, storage, memory, BYTES, &ns);

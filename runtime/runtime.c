@@ -76,7 +76,7 @@ static uint32_t count_memory_ranks(const struct eo_runtime *rt)
 }
 
 /* The host's together with the ranks that share it: nobody takes any before all have looked, for pages that are not there
- * end processes. A GPU refuses by itself, so there its size is enough to know. */
+ * end processes; and the disk likewise. A GPU refuses by itself, so there its size is enough to know. */
 static eo_status look_at_memory(struct eo_runtime *rt)
 {
     const struct eo_device_ops *ops = rt->device->ops;
@@ -86,6 +86,7 @@ static eo_status look_at_memory(struct eo_runtime *rt)
     EO_TRY(eo_communicators_open(rt));
     if (!ops->is_host_memory) /* communicators have taken theirs */
         return ops->available(rt->device, &rt->memory.free_bytes, &rt->memory.total_bytes);
+    EO_TRY(eo_offload_check(rt));
     /* Of all ranks: those of another host may share their memory with nobody, and must meet all the same. */
     return rt->world->rank_count > 1 ? rt->world->ops->quiesce(rt->comms.world) : EO_OK;
 }

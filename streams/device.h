@@ -230,13 +230,16 @@ struct eo_device_ops {
     void (*graph_destroy)(struct eo_device *device, void **graph);
 
     /*
-     * A file in `folder` for what does not fit into memory, all of it reserved: at most 80 % of what is free there, for
-     * `sharers` ranks that do the same. No name leads to it, so nothing is left of it when the process ends, however it
-     * ends. EO_ERR_INVALID: no such folder, or it lies in memory; EO_ERR_IO: no room, or the system's error; logged. NULL
-     * where there is none.
+     * Whether `folder` has room for a file of so many bytes for each of `sharers` ranks: at most 80 % of what is free. To be
+     * asked by all before one opens. EO_ERR_INVALID: no such folder, or it lies in memory; EO_ERR_IO: no room; logged. NULL
+     * where there is no storage.
      */
-    eo_status (*storage_open)(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers,
-                              struct eo_storage **out);
+    eo_status (*storage_check)(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers);
+    /*
+     * A file in `folder` for what does not fit into memory, all of it reserved. No name leads to it, so nothing is left of it
+     * when the process ends, however it ends. EO_ERR_IO: the system's error; logged.
+     */
+    eo_status (*storage_open)(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
     void (*storage_close)(struct eo_device *device, struct eo_storage **storage);
     /* On EO_QUEUE_COPY. `memory`, `offset` and `bytes` are multiples of EO_STORAGE_ALIGN. A failure is logged, and the
      * queue's. `span` may be NULL. */

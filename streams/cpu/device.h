@@ -57,8 +57,8 @@ const struct eo_cpu_shared *eo_cpu_shared_at(const struct eo_device *device, con
 unsigned char *eo_cpu_map(int fd, uint64_t bytes, int protection);
 
 /* storage.c */
-eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers,
-                              struct eo_storage **out);
+eo_status eo_cpu_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers);
+eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
 void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage);
 void eo_cpu_storage_read(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
                          struct eo_span *span);

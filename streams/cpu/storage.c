@@ -51,7 +51,7 @@ static int open_unnamed(const char *folder, int flags)
     return fd;
 }
 
-static eo_status check_room(const struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers)
+eo_status eo_cpu_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers)
 {
     struct statvfs room;
     struct statfs kind;
@@ -71,57 +71,6 @@ static eo_status check_room(const struct eo_device *device, const char *folder, 
                  device->params.rank, folder, (double)bytes / (1 << 20), sharers ? sharers : 1, (double)free_bytes / (1 << 20));
     return EO_ERR_IO;
 }
-
-/* Every block, so that no step finds the disk full. Holes of a file system without such a call are written by the library. */
-static eo_status reserve(const struct eo_device *device, int fd, const char *folder, uint64_t bytes)
-{
-    if (fallocate(fd, 0, 0, (off_t)bytes) == 0)
-        return EO_OK;
-    if (errno == EOPNOTSUPP)
-        errno = posix_fallocate(fd, 0, (off_t)bytes);
-    return errno == 0 ? EO_OK : complain(device, EO_ERR_IO, "cannot reserve the offload file", folder);
-}
-
-eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers,
-                              struct eo_storage **out)
-{
-    *out = NULL;
-    EO_TRY(check_room(device, folder, bytes, sharers));
-    struct eo_storage *storage = calloc(1, sizeof(*storage) + strlen(folder) + 1);
-    if (!storage)
-        return EO_ERR_NO_MEMORY;
-    strcpy(storage->folder, folder);
-    storage->device = device;
-    storage->fd = open_unnamed(folder, O_DIRECT);
-    if (storage->fd < 0 && errno == EINVAL) { /* a file system without O_DIRECT */
-        storage->fd = open_unnamed(folder, 0);
-        eo_log_write(&device->log, EO_LOG_INFO, "rank %u: the offload folder %s takes no direct access; the page cache holds what "
-                     "passes", device->params.rank, folder);
-    }
-    if (eo_storage_ring_create(&storage->ring) < 0)
-        eo_log_write(&device->log, EO_LOG_INFO, "rank %u: io_uring is refused here; a thread reads and writes the offload file",
-                     device->params.rank);
-    eo_status status = storage->fd >= 0 ? EO_OK : complain(device, EO_ERR_IO, "cannot make the offload file", folder);
-    if (status >= 0)
-        status = reserve(device, storage->fd, folder, bytes);
-    if (status < 0)
-        eo_cpu_storage_close(device, &storage);
-    *out = storage;
-    return status;
-}
-
-void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage)
-{
-    if (!*storage)
-        return;
-    eo_storage_ring_destroy(&(*storage)->ring);
-    if ((*storage)->fd >= 0)
-        close((*storage)->fd);
-    free(*storage);
-    *storage = NULL;
-}
-
-/* ---- on the queue ---- */
 
 struct copy {
     struct eo_storage *storage;
@@ -151,6 +100,72 @@ static eo_status move(const struct copy *c)
     }
     return EO_OK;
 }
+
+/* The same as a reservation, only slower. */
+static eo_status write_zeros(struct eo_storage *storage, uint64_t bytes)
+{
+    char *zeros = aligned_alloc(EO_STORAGE_ALIGN, PIECE_BYTES);
+    if (!zeros)
+        return EO_ERR_NO_MEMORY;
+    memset(zeros, 0, PIECE_BYTES);
+    eo_status status = EO_OK;
+    for (uint64_t done = 0; done < bytes && status >= 0; done += PIECE_BYTES)
+        status = move(&(struct copy){storage, zeros, done, eo_min_u64(PIECE_BYTES, bytes - done), NULL, true});
+    const int error = errno;
+    free(zeros);
+    errno = error;
+    return status;
+}
+
+/* Every block, so that no step finds the disk full. The C library's way for file systems without such a call, NFS among them,
+ * writes single bytes, which O_DIRECT refuses. */
+static eo_status reserve(struct eo_storage *storage, uint64_t bytes)
+{
+    eo_status status = fallocate(storage->fd, 0, 0, (off_t)bytes) == 0 ? EO_OK : EO_ERR_IO;
+    if (status < 0 && errno == EOPNOTSUPP)
+        status = write_zeros(storage, bytes);
+    return status != EO_ERR_IO ? status : complain(storage->device, status, "cannot reserve the offload file", storage->folder);
+}
+
+eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out)
+{
+    *out = NULL;
+    struct eo_storage *storage = calloc(1, sizeof(*storage) + strlen(folder) + 1);
+    if (!storage)
+        return EO_ERR_NO_MEMORY;
+    strcpy(storage->folder, folder);
+    storage->device = device;
+    storage->fd = open_unnamed(folder, O_DIRECT);
+    const bool is_cached = storage->fd < 0 && errno == EINVAL; /* a file system without O_DIRECT */
+    if (is_cached)
+        storage->fd = open_unnamed(folder, 0);
+    eo_status status = storage->fd >= 0 ? EO_OK : complain(device, EO_ERR_IO, "cannot make the offload file", folder);
+    if (status >= 0 && is_cached)
+        eo_log_write(&device->log, EO_LOG_INFO, "rank %u: the offload folder %s takes no direct access; the page cache holds what "
+                     "passes", device->params.rank, folder);
+    if (status >= 0 && eo_storage_ring_create(&storage->ring) < 0)
+        eo_log_write(&device->log, EO_LOG_INFO, "rank %u: io_uring is refused here, or too old; a thread reads and writes the "
+                     "offload file", device->params.rank);
+    if (status >= 0)
+        status = reserve(storage, bytes);
+    if (status < 0)
+        eo_cpu_storage_close(device, &storage);
+    *out = storage;
+    return status;
+}
+
+void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage)
+{
+    if (!*storage)
+        return;
+    eo_storage_ring_destroy(&(*storage)->ring);
+    if ((*storage)->fd >= 0)
+        close((*storage)->fd);
+    free(*storage);
+    *storage = NULL;
+}
+
+/* ---- on the queue ---- */
 
 static eo_status run_copy(void *arguments)
 {

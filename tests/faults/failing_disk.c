@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error; EO_DISK_FREE:
- * bytes that statvfs calls free.
+ * bytes that statvfs calls free, less those that fallocate has taken; all looks but the first come late.
  */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -39,13 +40,28 @@ EXPORT ssize_t pread(int fd, void *to, size_t bytes, off_t at)
     return fails(&calls, "EO_FAIL_READ") ? -1 : next(fd, to, bytes, at);
 }
 
+static atomic_ullong taken_bytes;
+
+EXPORT int fallocate(int fd, int mode, off_t at, off_t bytes)
+{
+    int (*next)(int, int, off_t, off_t);
+    *(void **)&next = dlsym(RTLD_NEXT, "fallocate64");
+    const int result = next(fd, mode, at, bytes);
+    if (result == 0)
+        atomic_fetch_add(&taken_bytes, (unsigned long long)bytes);
+    return result;
+}
+
 EXPORT int statvfs(const char *path, struct statvfs *out)
 {
+    static atomic_int calls;
     int (*next)(const char *, struct statvfs *);
     *(void **)&next = dlsym(RTLD_NEXT, "statvfs64");
-    const int result = next(path, out);
     const char *left = getenv("EO_DISK_FREE");
+    if (left && atomic_fetch_add(&calls, 1) > 0)
+        usleep(300000);
+    const int result = next(path, out);
     if (result == 0 && left)
-        out->f_bavail = (fsblkcnt_t)(strtoull(left, NULL, 10) / out->f_frsize);
+        out->f_bavail = (fsblkcnt_t)((strtoull(left, NULL, 10) - atomic_load(&taken_bytes)) / out->f_frsize);
     return result;
 }
