@@ -100,7 +100,7 @@ static void set_wait_kinds(struct eo_runtime *rt)
             const struct eo_operation *o = &rt->plan->schedule.lists[list].operations[i];
             state_of(rt)->wait_kinds[o->id] = o->kind == EO_OP_ALL_GATHER    ? EO_WAIT_ALL_GATHER
                                               : o->kind == EO_OP_NORM_GATHER ? EO_WAIT_NORM
-                                              : o->kind == EO_OP_FETCH       ? EO_WAIT_FETCH
+                                              : o->stream == EO_STREAM_COPY  ? EO_WAIT_FETCH
                                                                              : EO_WAIT_REDUCE_SCATTER;
         }
     }

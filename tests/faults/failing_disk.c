@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error; EO_DISK_FREE:
- * bytes that statvfs calls free, less those that fallocate has taken; all looks but the first come late.
+ * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error;
+ * EO_SLOW_WRITE_MS: what each pwrite takes at least; EO_DISK_FREE: bytes that statvfs calls free, less those that fallocate
+ * has taken; all looks but the first come late.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,6 +30,9 @@ EXPORT ssize_t pwrite(int fd, const void *from, size_t bytes, off_t at)
     static atomic_int calls;
     ssize_t (*next)(int, const void *, size_t, off_t);
     *(void **)&next = dlsym(RTLD_NEXT, "pwrite64");
+    const char *ms = getenv("EO_SLOW_WRITE_MS");
+    if (ms)
+        usleep((useconds_t)atoi(ms) * 1000);
     return fails(&calls, "EO_FAIL_WRITE") ? -1 : next(fd, from, bytes, at);
 }
 

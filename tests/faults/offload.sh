@@ -68,6 +68,11 @@ timeout 120 "$train" --ranks 2 $quiet --offload-layers all --log log.jsonl >out 
     tail -n 1 log.jsonl | grep -q '"fetch":'
 result $? 'bytes on disk, bytes of a step and the wait for them are told'
 
+EO_SLOW_WRITE_MS=20 LD_PRELOAD=$disk timeout 120 "$without" io_uring_setup "$train" --ranks 1 $quiet --offload-layers all \
+    --offload-slots 1 --offload-gradients >out 2>err &&
+    awk '/waiting for the disk/ { disk = $5 } /waiting for reduce-scatter/ { sum = $4 } END { exit !(disk > 10 * sum) }' out
+result $? 'on one rank, waits for evicted gradients are waits for the disk'
+
 # --- a disk that cannot serve
 refuse() # WHAT TEXT OPTION...
 {
