@@ -37,10 +37,17 @@ static const struct eo_operation_list *current_list(const struct eo_runtime *rt)
 
 /* -- start ---------------------------------------------------------------------------------------------------------*/
 
+/* As the plan has it: an offloaded gradient's pointer lies further in. */
+static char *row_begin(const struct eo_runtime *rt, uint32_t row)
+{
+    const struct plan_row *r = &rt->plan->rows[row];
+    return (char *)state_of(rt)->arena.base[r->space] + r->offset;
+}
+
 /* To the end of the row's room: lengths of the device's fill are of four bytes. */
 static void poison(struct eo_runtime *rt, uint32_t row)
 {
-    rt->device->ops->fill(rt->device, state_of(rt)->rows[row], EO_POISON, eo_align_up(rt->plan->rows[row].bytes, 4));
+    rt->device->ops->fill(rt->device, row_begin(rt, row), EO_POISON, eo_align_up(rt->plan->rows[row].bytes, 4));
 }
 
 /* Before the operation's event: who waits for that may write there. */
@@ -515,13 +522,10 @@ static void *find_gap(const struct eo_runtime *rt, int space, const bool *kept, 
 {
     const struct eo_plan *plan = rt->plan;
     uint64_t count = 0, free_from = 0;
-    char *base = NULL;
+    char *base = state_of(rt)->arena.base[space];
     for (uint32_t r = 0; r < plan->row_count; r++) {
         const struct plan_row *row = &plan->rows[r];
-        if (row->space != (eo_space)space)
-            continue;
-        base = (char *)state_of(rt)->rows[r] - row->offset;
-        if (kept[r])
+        if (row->space == (eo_space)space && kept[r])
             ranges[count++] = (struct byte_range){row->offset, row->offset + row->bytes};
     }
     ranges[count++] = (struct byte_range){plan->space_bytes[space], plan->space_bytes[space]};
