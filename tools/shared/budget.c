@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/shared/budget.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,7 @@ static double operation_seconds(const struct prediction *p, const eo_plan *plan,
 eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transformer, const struct tool_plan_settings *settings,
                             const eo_transformer_config *config, const struct tool_rates *rates, double *seconds)
 {
-    enum { STEPS = 3 };
+    enum { STEPS = 3, LONGEST_S = 1000000 }; /* of an operation: sums of them stay numbers of 64 bits */
     const uint32_t count = eo_plan_operation_count(plan, EO_LIST_STEADY);
     const double tokens = (double)settings->batch * settings->seq;
     struct prediction p = {.settings = settings, .config = config, .rates = rates,
@@ -101,7 +102,7 @@ eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transform
         eo_plan_operation o;
         status = eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o);
         if (status >= 0)
-            durations_ns[i] = (uint64_t)(operation_seconds(&p, plan, &o) * 1e9);
+            durations_ns[i] = (uint64_t)(fmin(operation_seconds(&p, plan, &o), LONGEST_S) * 1e9);
     }
     if (status >= 0)
         status = eo_plan_simulate(plan, EO_LIST_STEADY, durations_ns, STEPS, &step_ns);
