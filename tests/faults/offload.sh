@@ -61,6 +61,9 @@ timeout 120 "$train" $saved --steps 3 --offload-layers all >out 2>err && cp -r s
 result $? 'a checkpoint of what is on disk goes on in memory, and on disk again'
 rm -rf saved again
 
+"$train" --ranks 2 $quiet --offload-layers all --checkpoint saved --plan >out 2>err && [ ! -e saved ]
+result $? 'a plan alone makes no folder'
+
 # --- a plan that says what it takes
 timeout 120 "$train" --ranks 2 $quiet --offload-layers all --log log.jsonl >out 2>err &&
     grep -q '^offload: .* MiB a rank on disk' out && grep -q 'waiting for the disk' out &&

@@ -487,12 +487,19 @@ static eo_status check_output_files(const struct train *train, struct tool_probl
     return EO_OK;
 }
 
+/* For what is offloaded, or to measure its disk. */
+static bool needs_offload_folder(const struct tool_options *o)
+{
+    const bool has_budget = o->budget_bytes || o->budget_available;
+    return (has_budget && !o->rates_path) || (!o->plan_only && (has_budget || o->plan.offload_layers));
+}
+
 static eo_status prepare(struct train *train, struct tool_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
     const bool writes = !train->world.rendezvous || train->world.environment.rank == 0; /* files are rank 0's */
     const char *saved = settings->checkpoint.folder;
-    if ((settings->common.plan.offload_layers || settings->common.budget_bytes || settings->common.budget_available) && saved && settings->common.offload_folder == saved) /* before the first save */
+    if (saved && settings->common.offload_folder == saved && needs_offload_folder(&settings->common)) /* before the first save */
         (void)mkdir(saved, 0777);
     const struct tool_job_choices choices = {
         .checkpoint = &settings->checkpoint, .export_path = settings->export.path, .sample_count = settings->sample_count};
