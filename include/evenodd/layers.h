@@ -181,17 +181,19 @@ EO_EXPORT EO_NODISCARD eo_status eo_transformer_logits(const eo_transformer *tra
  * beside the plan (eo_decoder_bytes), so that a token costs one look at each weight, and no collective. For kernels whose
  * memory is the host's. Logits are those of eo_transformer_logits up to rounding.
  *
- * create is collective, between steps; `out` NULL: this rank keeps nothing. The transformer must outlive the decoder.
+ * create is collective, between steps; `out` NULL: this rank keeps nothing. thread_count: of the largest team that run will be
+ * given [1]; it may be larger than the transformer's. The transformer must outlive the decoder.
  * EO_ERR_UNSUPPORTED: the kernels are a device's, on all ranks alike; EO_ERR_NO_MEMORY: here, where the other ranks go on.
  *
  * run is not collective: `count` tokens behind those that came before, at most seq of the transformer together, on a team of
- * any size; logits (vocabulary floats) are of the last one, NULL: not wanted. Allocates nothing. forget: the next token is the
+ * at most thread_count; logits (vocabulary floats) are of the last one, NULL: not wanted. Allocates nothing. forget: the next token is the
  * first one again.
  */
 typedef struct eo_decoder eo_decoder;
-EO_EXPORT uint64_t eo_decoder_bytes(const eo_transformer *transformer);
+EO_EXPORT uint64_t eo_decoder_bytes(const eo_transformer *transformer, uint32_t thread_count);
 #define eo_decoder_create EO_OF_API(eo_decoder_create)
-EO_EXPORT EO_NODISCARD eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer, eo_runtime *runtime);
+EO_EXPORT EO_NODISCARD eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer, eo_runtime *runtime,
+                                                   uint32_t thread_count);
 EO_EXPORT EO_NODISCARD eo_status eo_decoder_run(eo_decoder *decoder, eo_team *team, const int32_t *tokens, uint32_t count,
                                                 float *logits);
 EO_EXPORT uint32_t eo_decoder_count(const eo_decoder *decoder); /* tokens since the last forget */

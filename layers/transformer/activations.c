@@ -366,26 +366,25 @@ static eo_status add_embedding_scratch(eo_transformer *t)
 }
 
 /* The products of a layer y[rows][out] = x[rows][in] W^T: forward, and both gradients. */
-static uint64_t linear_scratch_bytes(const eo_transformer *t, uint64_t rows, uint64_t out, uint64_t in)
+static uint64_t linear_scratch_bytes(const eo_transformer *t, uint64_t rows, uint64_t out, uint64_t in, uint32_t threads)
 {
-    const uint32_t threads = t->params.thread_count;
     const uint64_t forward = t->kernels->multiply_scratch_bytes(rows, out, in, threads);
     const uint64_t input_gradient = t->kernels->multiply_scratch_bytes(rows, in, out, threads);
     return max_u64(max_u64(forward, input_gradient), t->kernels->multiply_scratch_bytes(out, in, rows, threads));
 }
 
-uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t rows)
+uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t rows, uint32_t thread_count)
 {
     const uint64_t width = t->params.config.width;
     if (!t->kernels->multiply_scratch_bytes)
         return 0;
     uint64_t bytes = linear_scratch_bytes(t, t->head.chunk_rows < rows ? t->head.chunk_rows : rows,
-                                          t->head.words, width);
+                                          t->head.words, width, thread_count);
     for (int h = 0; h < 2; h++) {
         const struct half_shape *shape = &t->shape[h];
-        bytes = max_u64(bytes, linear_scratch_bytes(t, rows, width, shape->mid_width));
+        bytes = max_u64(bytes, linear_scratch_bytes(t, rows, width, shape->mid_width, thread_count));
         for (uint32_t i = 0; i < shape->in_count; i++)
-            bytes = max_u64(bytes, linear_scratch_bytes(t, rows, shape->in_width[i], width));
+            bytes = max_u64(bytes, linear_scratch_bytes(t, rows, shape->in_width[i], width, thread_count));
     }
     return bytes;
 }
@@ -393,7 +392,7 @@ uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t 
 /* Products run one after the other, in every pass: one buffer for all. */
 static eo_status add_product_scratch(eo_transformer *t)
 {
-    const uint64_t bytes = eo_transformer_product_scratch_bytes(t, token_rows(t));
+    const uint64_t bytes = eo_transformer_product_scratch_bytes(t, token_rows(t), t->params.thread_count);
     t->product_scratch = NO_BUFFER;
     return bytes == 0 ? EO_OK : add_persistent(t, "product_scratch", bytes, &t->product_scratch);
 }

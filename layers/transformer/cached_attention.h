@@ -15,6 +15,7 @@
 
 struct eo_decoder {
     const eo_transformer *transformer;
+    uint32_t thread_count; /* of the largest team */
     uint32_t count;        /* tokens that the cache holds */
     eo_view *views;        /* by layer: weights */
     void **keys, **values; /* by block */

@@ -56,7 +56,7 @@ static void take_buffers(struct eo_decoder *d)
     place(d, t->head.norm, take(d, width * element));
     place(d, t->head.stats, take(d, 2 * sizeof(float)));
     place(d, t->head.logits, take(d, t->head.logit_stride * element));
-    place(d, t->product_scratch, take(d, eo_transformer_product_scratch_bytes(t, rows)));
+    place(d, t->product_scratch, take(d, eo_transformer_product_scratch_bytes(t, rows, d->thread_count)));
 }
 
 static void take_cache(struct eo_decoder *d)
@@ -104,22 +104,23 @@ static void take_all(struct eo_decoder *d)
     take_weights(d);
 }
 
-uint64_t eo_decoder_bytes(const eo_transformer *transformer)
+uint64_t eo_decoder_bytes(const eo_transformer *transformer, uint32_t thread_count)
 {
-    struct eo_decoder counted = {.transformer = transformer};
+    struct eo_decoder counted = {.transformer = transformer, .thread_count = thread_count ? thread_count : 1};
     if (!transformer)
         return 0;
     take_all(&counted);
     return counted.bytes;
 }
 
-static eo_decoder *decoder_make(const eo_transformer *transformer)
+static eo_decoder *decoder_make(const eo_transformer *transformer, uint32_t thread_count)
 {
     struct eo_decoder *d = calloc(1, sizeof(*d));
     if (!d)
         return NULL;
     d->transformer = transformer;
-    d->base = aligned_alloc(64, eo_decoder_bytes(transformer));
+    d->thread_count = thread_count ? thread_count : 1;
+    d->base = aligned_alloc(64, eo_decoder_bytes(transformer, thread_count));
     if (!d->base) {
         free(d);
         return NULL;
@@ -171,7 +172,7 @@ static eo_status visit_layers(const eo_transformer *t, eo_runtime *runtime, stru
     return eo_evaluation_end(runtime);
 }
 
-eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer, eo_runtime *runtime)
+eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer, eo_runtime *runtime, uint32_t thread_count)
 {
     if (out)
         *out = NULL;
@@ -183,11 +184,11 @@ eo_status eo_decoder_create(eo_decoder **out, const eo_transformer *transformer,
         return EO_ERR_UNSUPPORTED;
     }
     EO_TRY(eo_transformer_check_runtime(transformer, runtime));
-    eo_decoder *decoder = out ? decoder_make(transformer) : NULL;
+    eo_decoder *decoder = out ? decoder_make(transformer, thread_count) : NULL;
     eo_status status = visit_layers(transformer, runtime, decoder); /* also without memory: the others are there */
     if (status >= 0 && out && !decoder) {
         eo_layers_log(&transformer->log, EO_LOG_ERROR, "decoder: no memory for %llu bytes",
-                      (unsigned long long)eo_decoder_bytes(transformer));
+                      (unsigned long long)eo_decoder_bytes(transformer, thread_count));
         status = EO_ERR_NO_MEMORY;
     }
     if (status < 0)
@@ -225,6 +226,9 @@ eo_status eo_decoder_run(eo_decoder *decoder, eo_team *team, const int32_t *toke
     const eo_transformer *t = decoder->transformer;
     LAYERS_REQUIRE(&t->log, count >= 1 && count <= t->params.seq - decoder->count,
                    "decoder: no room for %u more tokens; %u of %u are used", count, decoder->count, t->params.seq);
+    LAYERS_REQUIRE(&t->log, eo_team_thread_count(team) <= decoder->thread_count,
+                   "decoder: a team of %u threads, but scratch memory for %u; set thread_count of eo_decoder_create",
+                   eo_team_thread_count(team), decoder->thread_count);
     EO_TRY(eo_transformer_check_tokens(t, tokens, count));
     const uint32_t saved = eo_flush_denormals_begin();
     eo_status status = EO_OK;

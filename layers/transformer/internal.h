@@ -233,8 +233,8 @@ struct half_output {
 struct half_output eo_half_output(const struct pass *pass, const struct half *half, uint32_t i);
 uint64_t eo_half_output_stride(const eo_transformer *t, const struct half *half, uint32_t i);
 
-/* Of the product scratch, for passes of so many tokens; 0: none. */
-uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t rows);
+/* Of the product scratch, for passes of so many tokens on a team of so many threads; 0: none. */
+uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t rows, uint32_t thread_count);
 
 struct eo_attention_shape eo_half_attention_shape(const eo_transformer *t, uint32_t batch, uint32_t seq);
 

@@ -372,9 +372,9 @@ static void layers(void)
     REFUSED(eo_transformer_micro_batch(NULL, NULL, NULL, NULL, &loss));
     REFUSED(eo_transformer_evaluate(NULL, NULL, NULL, NULL, &loss));
     REFUSED(eo_transformer_logits(NULL, NULL, NULL, NULL, 0, &logit));
-    HOLDS(eo_decoder_bytes(NULL) == 0 && eo_decoder_count(NULL) == 0);
-    REFUSED(eo_decoder_create(&decoder, NULL, NULL));
-    REFUSED(eo_decoder_create(NULL, NULL, NULL));
+    HOLDS(eo_decoder_bytes(NULL, 1) == 0 && eo_decoder_count(NULL) == 0);
+    REFUSED(eo_decoder_create(&decoder, NULL, NULL, 1));
+    REFUSED(eo_decoder_create(NULL, NULL, NULL, 1));
     REFUSED(eo_decoder_run(NULL, NULL, NULL, 1, &logit));
     eo_decoder_forget(NULL);
     eo_decoder_destroy(&decoder);
@@ -390,7 +390,7 @@ static void layers(void)
     REFUSED(eo_transformer_micro_batch(transformer, NULL, NULL, NULL, NULL));
     REFUSED(eo_transformer_evaluate(transformer, NULL, NULL, NULL, NULL));
     REFUSED(eo_transformer_logits(transformer, NULL, NULL, NULL, 0, NULL));
-    REFUSED(eo_decoder_create(&decoder, transformer, NULL));
+    REFUSED(eo_decoder_create(&decoder, transformer, NULL, 1));
     HOLDS(!decoder);
     HOLDS(eo_transformer_products(transformer, NULL, 100) == 0);
     eo_transformer_destroy(&transformer);

@@ -124,6 +124,10 @@ for model in tiny qwen3-tiny; do
         [ -s out.sample ] && cmp out.sample plain.sample >>err
     result $? "$model: the sample with a cache of keys and values is the one without"
 done
+# Then the threads of all ranks compute, with scratch for each of them.
+"$train" --text text --model small --dtype bf16 --ranks 2 --seq 32 --threads 1 --peak-seconds 0 --steps 1 --sample 20 >out 2>err &&
+    grep -q '^sample, after 16 given' out
+result $? 'two ranks generate a sample in bf16'
 
 # Hours of sample: the signal comes when steps are over. One rank of processes is enough.
 interrupt_sample() # NAME COMMAND...

@@ -123,20 +123,22 @@ static eo_status make_decoder(struct draft *d, bool *has_cache)
     struct tool_job_rank *rank = d->rank;
     const struct tool_job *job = rank->job;
     const bool is_first = rank->rank == 0;
+    const bool has_team = !job->options->place_threads; /* which stay where their rank is */
+    const uint32_t threads = job->options->plan.threads * (has_team ? job->here_count : 1);
     const char *bound;
     bool lacks = tool_options_on_gpu(job->options) || d->params->without_cache ||
-                 (is_first && eo_decoder_bytes(job->transformer) > tool_process_memory_available(&bound) / 2);
+                 (is_first && eo_decoder_bytes(job->transformer, threads) > tool_process_memory_available(&bound) / 2);
     *has_cache = false;
     EO_TRY(ask_all(rank, lacks, &lacks));
     if (lacks)
         return EO_OK;
-    const eo_status status = eo_decoder_create(is_first ? &d->decoder : NULL, job->transformer, rank->runtime);
+    const eo_status status = eo_decoder_create(is_first ? &d->decoder : NULL, job->transformer, rank->runtime, threads);
     if (status < 0 && status != EO_ERR_NO_MEMORY)
         return status;
     EO_TRY(ask_all(rank, is_first && !d->decoder, &lacks));
     *has_cache = !lacks;
-    if (is_first && !lacks && !job->options->place_threads) /* which stay where their rank is */
-        return eo_team_create(&d->team, job->options->plan.threads * job->here_count);
+    if (is_first && !lacks && has_team)
+        return eo_team_create(&d->team, threads);
     return EO_OK;
 }
 

@@ -17,7 +17,7 @@ static void compare(struct bench *b, eo_team *team, const int32_t *text, uint32_
     const uint32_t vocabulary = eo_transformer_get_params(b->transformer)->config.vocabulary;
     float *expected = calloc(vocabulary, sizeof(float)), *got = calloc(vocabulary, sizeof(float));
     eo_decoder *decoder = NULL;
-    cr_assert_eq(eo_decoder_create(&decoder, b->transformer, b->runtime), EO_OK);
+    cr_assert_eq(eo_decoder_create(&decoder, b->transformer, b->runtime, eo_team_thread_count(team)), EO_OK);
     for (uint32_t done = 0, p = 0; done < count; p++) {
         const uint32_t wanted = pieces[p % 5], piece = count - done < wanted ? count - done : wanted;
         cr_assert_eq(eo_decoder_run(decoder, team, text + done, piece, got), EO_OK);
@@ -85,5 +85,22 @@ Test(decoder, has_the_logits_of_a_forward_run_in_presets)
         compare(&b, team, text, 150, 5e-6);
         bench_close(&b);
     }
+    eo_team_destroy(&team);
+}
+
+Test(decoder, takes_a_team_as_large_as_it_was_made_for)
+{
+    eo_team *team;
+    eo_decoder *decoder = NULL;
+    struct bench b;
+    cr_assert_eq(eo_team_create(&team, 3), EO_OK);
+    bench_open(&b, case_params(&family_cases[0], 1));
+    cr_assert_eq(eo_decoder_create(&decoder, b.transformer, b.runtime, 2), EO_OK);
+    cr_assert_eq(eo_decoder_run(decoder, team, tokens, 1, NULL), EO_ERR_INVALID);
+    eo_decoder_destroy(&decoder);
+    cr_assert_eq(eo_decoder_create(&decoder, b.transformer, b.runtime, 3), EO_OK);
+    cr_assert_eq(eo_decoder_run(decoder, team, tokens, 1, NULL), EO_OK);
+    eo_decoder_destroy(&decoder);
+    bench_close(&b);
     eo_team_destroy(&team);
 }
