@@ -47,7 +47,7 @@ static void pack(const struct eo_pairs_lane *l, uint32_t *to, uint64_t width, bo
 {
     l->tiles->pack(EO_UNITS_PAIRS, to, width, by_rows,
             &(struct eo_pack){.from = h.from, .stride = h.stride, .along = along, .lines = lines, .k = k, .units = units,
-                             .end = units});
+                             .end = units, .row = units, .block = EO_PACK_BLOCK});
 }
 
 void eo_pairs_pack_along(const struct eo_pairs_lane *l, uint32_t *to, struct eo_pairs_rows h)
@@ -88,7 +88,7 @@ void eo_pairs_store_columns(const struct eo_pairs_lane *l, uint16_t *to, uint64_
 {
     l->tiles->pack(EO_UNITS_FP32, l->turned, EO_PANEL, true,
             &(struct eo_pack){.from = sums, .stride = EO_PANEL, .lines = EO_PANEL, .k = l->head, .units = l->head_columns,
-                             .end = l->head_columns});
+                             .end = l->head_columns, .row = l->head_columns, .block = EO_PACK_BLOCK});
     l->kernels->attention_store(to, stride, l->turned, l->head_columns, queries, l->head);
 }
 

@@ -99,7 +99,7 @@ INLINE void pack_block(enum eo_units kind, uint32_t *to, uint64_t width, bool by
         if (!by_rows)
             _mm512_mask_storeu_epi32(to + (unit + i) * width + line, (__mmask16)((1u << stored) - 1), q[i]);
         else if (i < stored)
-            _mm512_storeu_si512(to + (line + i) * p->units + unit, q[i]);
+            _mm512_storeu_si512(to + eo_pack_at(p, line + i, unit), q[i]);
     }
 }
 

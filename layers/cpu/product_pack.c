@@ -86,7 +86,7 @@ INLINE void pack_block(enum eo_units kind, uint32_t *to, uint64_t width, bool by
     if (along != by_rows)
         transpose(q);
     for (uint64_t i = 0; i < 4; i++)
-        memcpy(by_rows ? to + (line + i) * p->units + unit : to + (unit + i) * width + line, &q[i], sizeof(q[i]));
+        memcpy(by_rows ? to + eo_pack_at(p, line + i, unit) : to + (unit + i) * width + line, &q[i], sizeof(q[i]));
 }
 
 INLINE void pack_all(enum eo_units kind, uint32_t *to, uint64_t width, bool by_rows, const struct eo_pack *p, bool along)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Products by packed operands (product_tiles.h). C is cut into blocks, k into pieces, so that the packed part of B stays in
- * the second-level cache while tiles of A go by:
+ * the second-level cache while tiles of A go by, and pieces into chunks, so that a tile of A stays in the first-level cache
+ * while the panels of B go by:
  *
- *     for a block of columns, a block of rows, a piece of k:
- *         pack A (where it cannot be read in place) and B, multiply tile by tile; after the last piece: finish
+ *     for a block of rows, a block of columns, a piece of k:
+ *         pack A (where it cannot be read in place) and B
+ *         for a tile's rows, a chunk, a panel: multiply; after the last chunk of the last piece: finish
  *
  * Packing B costs one pass over it for every block of rows, packing A one for every block of columns; both are small beside
  * the hundreds of operations that each packed element then serves.
@@ -13,19 +15,22 @@
 #include "layers/split.h"
 
 enum {
-    BLOCK_COLUMNS = 256,
     BLOCK_ROWS = 1056,   /* a multiple of the rows of every tile; a little above a round number of tokens */
-    PIECE_UNITS = 1024,  /* of k */
     PACK_UNITS = 16,     /* of k: what is packed at a time for all tiles */
-    PACKED_A_UNITS = BLOCK_ROWS * PIECE_UNITS / 2,
+    PACKED_A_UNITS = BLOCK_ROWS * 512,
+    SUMS = BLOCK_ROWS * 256,           /* of a block that is summed piece by piece */
+    PIECE_UNITS_LEAST = 1024,          /* what every table takes in one piece */
+    B_UNITS = 768 * 384, COLUMNS = 768, /* the most of all tables */
+    PIECE_UNITS = B_UNITS / 192,
     ROWS_MULTIPLE = 96,  /* of the rows of every tile */
+    STREAM_BYTES = 1 << 20, /* results as large as this will have left the second-level cache when they are read */
 };
-_Static_assert(BLOCK_ROWS % ROWS_MULTIPLE == 0 && BLOCK_COLUMNS % EO_PANEL == 0, "blocks of whole tiles");
+_Static_assert(BLOCK_ROWS % ROWS_MULTIPLE == 0, "blocks of whole tiles");
 
 /* A thread's scratch. */
 struct lane {
     char *a, *b;
-    float *sums; /* [rows / tile][columns / EO_PANEL][tile][EO_PANEL] */
+    float *sums; /* [rows / tile if there are pieces, else 1][columns / EO_PANEL][tile][EO_PANEL] */
 };
 
 struct lane_bytes {
@@ -37,16 +42,38 @@ static uint64_t round_up(uint64_t value, uint64_t multiple)
     return eo_split_up(value, multiple) * multiple;
 }
 
-/* Units are at most k, and are padded to the largest block of a table. */
+/* How a product is cut: at most so many rows and columns of C in a block, so many units of k in a piece. */
+struct blocks {
+    uint64_t rows, columns, piece, pieces;
+};
+
+static uint64_t clamp(uint64_t value, uint64_t least, uint64_t most)
+{
+    return value < least ? least : eo_split_min(value, most);
+}
+
+static struct blocks blocks_of(const struct eo_tiles *t, uint64_t m, uint64_t n, uint64_t units)
+{
+    struct blocks b = {.rows = eo_split_min(round_up(m, ROWS_MULTIPLE), BLOCK_ROWS), .pieces = 1};
+    const uint64_t all = units > 0 ? units : 1; /* k may be 0 */
+    const bool whole = all * t->columns_min <= t->b_units;
+    b.columns = clamp((whole ? t->b_units / all : SUMS / b.rows) / EO_PANEL * EO_PANEL, t->columns_min, t->columns_max);
+    b.pieces = eo_split_up(all, t->b_units / b.columns / PACK_UNITS * PACK_UNITS);
+    b.piece = round_up(eo_split_up(all, b.pieces), PACK_UNITS);
+    b.columns = eo_split_min(b.columns, round_up(n, EO_PANEL));
+    return b;
+}
+
+/* Enough for every table, and for a smaller product: units are at most k. */
 static struct lane_bytes lane_bytes_of(uint64_t m, uint64_t n, uint64_t k)
 {
-    const uint64_t rows = eo_split_min(round_up(m, ROWS_MULTIPLE), BLOCK_ROWS);
-    const uint64_t columns = eo_split_min(round_up(n, EO_PANEL), BLOCK_COLUMNS);
-    const uint64_t units = eo_split_min(round_up(k, 16), PIECE_UNITS);
+    const uint64_t rows = eo_split_min(round_up(m, ROWS_MULTIPLE), BLOCK_ROWS), columns = round_up(n, EO_PANEL);
+    const uint64_t units = eo_split_min(round_up(k, PACK_UNITS), PIECE_UNITS);
     return (struct lane_bytes){
         .a = eo_split_min(rows * units, PACKED_A_UNITS) * EO_UNIT_BYTES,
-        .b = columns * units * EO_UNIT_BYTES,
-        .sums = (k > PIECE_UNITS ? rows * columns : EO_TILE_ROWS_MAX * EO_PANEL) * sizeof(float),
+        .b = eo_split_min(eo_split_min(columns, COLUMNS) * units, B_UNITS) * EO_UNIT_BYTES,
+        .sums = (k > PIECE_UNITS_LEAST ? eo_split_min(rows * columns, SUMS) : EO_TILE_ROWS_MAX * eo_split_min(columns, COLUMNS)) *
+                sizeof(float),
     };
 }
 
@@ -62,8 +89,8 @@ struct part {
     const struct eo_tiles *tiles;
     struct eo_multiply p; /* C's part, with its operands */
     struct lane lane;
-    bool in_place;           /* A is read where it is, but for a last tile of fewer rows */
-    uint64_t piece, pieces;  /* units of a piece of k, and how many of them */
+    struct blocks blocks;
+    bool stream;
 };
 
 static const void *operand_at(const struct part *part, const struct eo_operand *o, uint64_t stored_row, uint64_t i)
@@ -74,7 +101,7 @@ static const void *operand_at(const struct part *part, const struct eo_operand *
 /* Elements of k in a piece of units. */
 static uint64_t piece_elements(const struct part *part, uint64_t piece)
 {
-    const uint64_t size = part->piece * eo_tiles_unit_elements(part->tiles);
+    const uint64_t size = part->blocks.piece * eo_tiles_unit_elements(part->tiles);
     return eo_split_min(size, part->p.k - piece * size);
 }
 
@@ -83,12 +110,20 @@ static uint64_t piece_units(const struct part *part, uint64_t piece)
     return eo_tiles_units(part->tiles, piece_elements(part, piece));
 }
 
+/* Whether a piece of A is read where it is, but for a last tile of fewer rows. */
+static bool reads_in_place(const struct part *part, uint64_t piece)
+{
+    const struct eo_tiles *t = part->tiles;
+    return !part->p.a.transposed && t->units != EO_UNITS_WIDENED &&
+           piece_elements(part, piece) % (eo_tiles_unit_elements(t) * t->unit_block) == 0;
+}
+
 /* Rows of A, or (b) columns of B, from `first` on, in a piece of k. */
 static struct eo_pack pack_of(const struct part *part, bool b, uint64_t first, uint64_t lines, uint64_t piece)
 {
     const struct eo_operand *o = b ? &part->p.b : &part->p.a;
     const bool along = o->transposed == b; /* stored rows are lines */
-    const uint64_t from = piece * part->piece * eo_tiles_unit_elements(part->tiles);
+    const uint64_t from = piece * part->blocks.piece * eo_tiles_unit_elements(part->tiles);
     return (struct eo_pack){
         .from = along ? operand_at(part, o, first, from) : operand_at(part, o, from, first),
         .stride = o->stride,
@@ -96,6 +131,8 @@ static struct eo_pack pack_of(const struct part *part, bool b, uint64_t first, u
         .lines = lines,
         .k = piece_elements(part, piece),
         .units = piece_units(part, piece),
+        .row = EO_PACK_BLOCK,
+        .block = (b ? EO_PANEL : part->tiles->rows) * EO_PACK_BLOCK,
     };
 }
 
@@ -121,15 +158,15 @@ static void pack_lines(const struct part *part, bool b, char *to, uint64_t first
 static struct eo_tile_a tile_of(const struct part *part, uint64_t first, uint64_t row, uint64_t rows, uint64_t piece)
 {
     const struct eo_tiles *t = part->tiles;
-    const uint64_t units = piece_units(part, piece);
-    if (part->in_place && rows == t->rows)
+    const bool in_place = reads_in_place(part, piece);
+    if (in_place && rows == t->rows)
         return (struct eo_tile_a){pack_of(part, false, first + row, rows, piece).from,
                                   part->p.a.stride * eo_dtype_bytes(part->p.types.compute), EO_UNIT_BYTES};
-    char *at = part->lane.a + (part->in_place ? 0 : row * units * EO_UNIT_BYTES);
-    if (part->in_place)
+    char *at = part->lane.a + (in_place ? 0 : row * piece_units(part, piece) * EO_UNIT_BYTES);
+    if (in_place)
         pack_lines(part, false, at, first + row, rows, piece);
-    return t->by_rows ? (struct eo_tile_a){at, units * EO_UNIT_BYTES, EO_UNIT_BYTES}
-                      : (struct eo_tile_a){at, EO_UNIT_BYTES, (uint64_t)t->rows * EO_UNIT_BYTES};
+    const uint64_t unit = (uint64_t)t->rows * EO_UNIT_BYTES;
+    return (struct eo_tile_a){at, t->by_rows ? EO_PACK_BLOCK * EO_UNIT_BYTES : EO_UNIT_BYTES, unit};
 }
 
 struct block {
@@ -146,51 +183,71 @@ static void fetch_result(const struct part *part, uint64_t row, uint64_t rows, u
             __builtin_prefetch(at + i, 1, 3);
 }
 
-static void block_piece(const struct part *part, const struct block *b, uint64_t piece)
+/* A tile's rows times the panels of a chunk of k. */
+static void chunk_run(const struct part *part, const struct block *b, uint64_t piece, uint64_t row, const struct eo_tile_a *a,
+                      uint64_t from, uint64_t chunk)
 {
     const struct eo_tiles *t = part->tiles;
     const uint64_t units = piece_units(part, piece), panels = eo_split_up(b->columns, EO_PANEL);
-    for (uint64_t row = 0; row < b->rows; row += t->rows) {
-        const uint64_t rows = eo_split_min(t->rows, b->rows - row);
-        const struct eo_tile_a a = tile_of(part, b->row, row, rows, piece);
-        for (uint64_t panel = 0; panel < panels; panel++) {
-            const uint64_t column = panel * EO_PANEL;
-            float *sums = part->lane.sums;
-            if (part->pieces > 1)
-                sums += (row / t->rows * panels + panel) * t->rows * EO_PANEL;
-            if (piece + 1 == part->pieces)
-                fetch_result(part, b->row + row, rows, b->column + column);
-            t->multiply(sums, &a, part->lane.b + column * units * EO_UNIT_BYTES, units, piece > 0);
-            if (piece + 1 == part->pieces)
-                t->finish(&part->p, b->row + row, rows, b->column + column, eo_split_min(EO_PANEL, b->columns - column), sums);
-        }
+    const uint64_t rows = eo_split_min(t->rows, b->rows - row), end = eo_split_min(from + chunk, units);
+    const bool is_last = piece + 1 == part->blocks.pieces && end == units;
+    float *sums = part->lane.sums + (part->blocks.pieces > 1 ? row * panels * EO_PANEL : 0);
+    for (uint64_t column = 0; column < b->columns; column += EO_PANEL, sums += t->rows * EO_PANEL) {
+        if (is_last && !part->stream)
+            fetch_result(part, b->row + row, rows, b->column + column);
+        t->multiply(sums, a, part->lane.b + (column * units + from * EO_PANEL) * EO_UNIT_BYTES, end - from, piece + from > 0);
+        if (is_last)
+            t->finish(&part->p, b->row + row, rows, b->column + column, eo_split_min(EO_PANEL, b->columns - column), sums,
+                      part->stream);
     }
 }
 
+static void block_piece(const struct part *part, const struct block *b, uint64_t piece)
+{
+    const struct eo_tiles *t = part->tiles;
+    const uint64_t units = piece_units(part, piece), chunks = t->chunk ? eo_split_up(units, t->chunk) : 1;
+    const uint64_t chunk = chunks > 1 ? round_up(eo_split_up(units, chunks), t->unit_block) : units;
+    for (uint64_t row = 0; row < b->rows; row += t->rows) {
+        const struct eo_tile_a tile = tile_of(part, b->row, row, eo_split_min(t->rows, b->rows - row), piece);
+        uint64_t from = 0;
+        do { /* once where k is 0, too */
+            const struct eo_tile_a a = {(const char *)tile.values + from * tile.unit, tile.row, tile.unit};
+            chunk_run(part, b, piece, row, &a, from, chunk);
+            from += chunk;
+        } while (from < units);
+    }
+}
+
+/* Rows of a block: what is packed of A finds room. */
 static uint64_t block_rows(const struct part *part)
 {
-    return part->in_place ? BLOCK_ROWS
-                          : eo_split_min(BLOCK_ROWS, PACKED_A_UNITS / part->piece / ROWS_MULTIPLE * ROWS_MULTIPLE);
+    const struct blocks *b = &part->blocks;
+    return reads_in_place(part, 0) && reads_in_place(part, b->pieces - 1)
+               ? b->rows
+               : eo_split_min(b->rows, PACKED_A_UNITS / b->piece / ROWS_MULTIPLE * ROWS_MULTIPLE);
+}
+
+static bool may_stream(const struct eo_tiles *t, const struct eo_multiply *p)
+{
+    const uint64_t row_bytes = p->c_stride * eo_dtype_bytes(p->weight_gradient ? p->types.gradient : p->types.compute);
+    return t->streams && !p->accumulate && (uintptr_t)p->c % 64 == 0 && row_bytes % 64 == 0 && p->m * row_bytes >= STREAM_BYTES;
 }
 
 static void part_run(struct part *part)
 {
     const struct eo_tiles *t = part->tiles;
-    const uint64_t units = eo_tiles_units(t, part->p.k);
-    part->pieces = units > 0 ? eo_split_up(units, PIECE_UNITS) : 1; /* k may be 0 */
-    part->piece = units > 0 ? round_up(eo_split_up(units, part->pieces), 16) : 16;
-    part->in_place = !part->p.a.transposed && t->units != EO_UNITS_WIDENED &&
-                     part->p.k % (eo_tiles_unit_elements(t) * t->unit_block) == 0;
-    const uint64_t rows = block_rows(part);
+    part->blocks = blocks_of(t, part->p.m, part->p.n, eo_tiles_units(t, part->p.k));
+    part->stream = may_stream(t, &part->p);
+    const uint64_t rows = block_rows(part), columns = part->blocks.columns, pieces = part->blocks.pieces;
     if (t->begin)
         t->begin();
     for (uint64_t row = 0; row < part->p.m; row += rows) {
-        for (uint64_t column = 0; column < part->p.n; column += BLOCK_COLUMNS) {
+        for (uint64_t column = 0; column < part->p.n; column += columns) {
             const struct block block = {row, eo_split_min(rows, part->p.m - row), column,
-                                        eo_split_min(BLOCK_COLUMNS, part->p.n - column)};
-            for (uint64_t piece = 0; piece < part->pieces; piece++) {
+                                        eo_split_min(columns, part->p.n - column)};
+            for (uint64_t piece = 0; piece < pieces; piece++) {
                 pack_lines(part, true, part->lane.b, block.column, block.columns, piece);
-                if (!part->in_place && (column == 0 || part->pieces > 1))
+                if (!reads_in_place(part, piece) && (column == 0 || pieces > 1))
                     pack_lines(part, false, part->lane.a, block.row, block.rows, piece);
                 block_piece(part, &block, piece);
             }

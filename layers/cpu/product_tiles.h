@@ -9,7 +9,8 @@
  * Along k an operand goes in units of 4 bytes: one fp32, or two bf16 side by side. Units are padded with zeros to a multiple
  * of unit_block.
  *
- *     A   tiles of `rows` rows: packed [units][rows], or by rows [rows][units]; row-major operands can be read where they are
+ *     A   tiles of `rows` rows: packed [units][rows], or by rows [units / 16][rows][16]; row-major operands can be read where
+ *         they are
  *     B   panels of EO_PANEL columns: [units][EO_PANEL]
  *     C   sums in fp32, [rows][EO_PANEL], which `finish` turns into elements
  */
@@ -37,9 +38,18 @@ struct eo_pack {
     uint64_t lines, k;
     uint64_t units;      /* of the packed form, padded */
     uint64_t begin, end; /* the units to pack now: multiples of 4 */
+    uint64_t row, block; /* by rows: units from row to row, and from each EO_PACK_BLOCK units of a row to the next */
 };
 
-/* To [units][width] (by_rows: [width][units]); lines behind the last are zeros. width is a multiple of 4. */
+enum { EO_PACK_BLOCK = 16 };
+
+/* By rows: where a unit of a line goes. */
+static inline uint64_t eo_pack_at(const struct eo_pack *pack, uint64_t line, uint64_t unit)
+{
+    return line * pack->row + unit / EO_PACK_BLOCK * pack->block + unit % EO_PACK_BLOCK;
+}
+
+/* To [units][width], or by rows; lines behind the last are zeros. width is a multiple of 4. */
 typedef void eo_pack_function(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack);
 eo_pack_function eo_pack;
 #if defined(__x86_64__)
@@ -50,14 +60,18 @@ struct eo_tiles {
     const char *name;
     enum eo_units units;
     uint32_t rows, unit_block;
+    uint32_t columns_min, columns_max, b_units; /* a block of B: its columns, and the most units of it in all */
+    uint32_t chunk;                             /* units of k for which a tile of A stays in the first-level cache; 0: all */
     bool by_rows;
+    bool streams; /* `finish` can write past the caches; `end` then makes it seen */
     eo_pack_function *pack;
     void (*begin)(void), (*end)(void); /* around the products of a thread; or NULL */
     /* sums[rows][EO_PANEL] = (sums if add) + A B, in order of the units */
     void (*multiply)(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add);
-    /* Part of C that begins at (row, column), of at most EO_PANEL columns; sums' rows are EO_PANEL apart. */
+    /* Part of C that begins at (row, column), of at most EO_PANEL columns; sums' rows are EO_PANEL apart. stream: C's rows
+     * begin at multiples of 64 bytes, and nothing is added to what is there: it may be written past the caches. */
     void (*finish)(const struct eo_multiply *p, uint64_t row, uint64_t rows, uint64_t column, uint64_t columns,
-                   const float *sums);
+                   const float *sums, bool stream);
 };
 
 extern const struct eo_tiles eo_tiles_fp32_plain, eo_tiles_bf16_plain;

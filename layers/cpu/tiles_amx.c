@@ -36,6 +36,7 @@ static void amx_begin(void)
 static void amx_end(void)
 {
     amx_release();
+    _mm_sfence();
 }
 
 /* 0 to 3: sums; 4, 5: rows of A; 6, 7: columns of B. */
@@ -56,10 +57,10 @@ static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, 
     }
     const char *upper = a->values, *lower = upper + AMX_ROWS * a->row, *b = panel;
     for (uint64_t i = 0; i < units; i += AMX_UNITS) {
-        amx_load(4, upper + i * EO_UNIT_BYTES, a->row);
+        amx_load(4, upper + i * a->unit, a->row);
         amx_load(6, b + i * PANEL_STRIDE, PANEL_STRIDE);
         amx_load(7, b + i * PANEL_STRIDE + AMX_ROW_BYTES, PANEL_STRIDE);
-        amx_load(5, lower + i * EO_UNIT_BYTES, a->row);
+        amx_load(5, lower + i * a->unit, a->row);
         amx_dot_bf16(0, 4, 6);
         amx_dot_bf16(1, 4, 7);
         amx_dot_bf16(2, 5, 6);
@@ -72,7 +73,9 @@ static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, 
 }
 
 const struct eo_tiles EO_AMX_TABLE = {
-    .name = "amx", .units = EO_UNITS_PAIRS, .rows = 2 * AMX_ROWS, .unit_block = AMX_UNITS, .by_rows = true, .pack = PACK,
+    .name = "amx", .units = EO_UNITS_PAIRS, .rows = 2 * AMX_ROWS, .unit_block = AMX_UNITS,
+    .columns_min = 192, .columns_max = 768, .b_units = 768 * 384, .chunk = 192,
+    .by_rows = true, .streams = true, .pack = PACK,
     .begin = amx_begin, .end = amx_end, .multiply = tile_amx, .finish = finish,
 };
 

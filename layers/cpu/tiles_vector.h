@@ -67,61 +67,123 @@ static inline void tile_fp32(float *sums, const struct eo_tile_a *a, const void 
 
 /* ---- from sums to elements ---- */
 
-/* A row of at most EO_PANEL elements as fp32, zeros behind them. */
-INLINE void row_load(float *to, eo_dtype dtype, const void *values, uint64_t at, uint64_t columns)
+/* Of the type that is known when compiled. */
+INLINE vf elements_load(eo_dtype dtype, const void *values, uint64_t at, bool whole, uint64_t left)
 {
-    if (columns == EO_PANEL) {
-        eo_elements_load(dtype, to, values, at, EO_PANEL);
-        return;
-    }
-    memset(to, 0, EO_PANEL * sizeof(*to));
-    eo_elements_load(dtype, to, values, at, columns);
+    return dtype == EO_DTYPE_BF16 ? load_bf16_n((const uint16_t *)values + at, whole, left)
+                                  : load_n((const float *)values + at, whole, left);
 }
 
-INLINE void row_store(const float *from, eo_dtype dtype, void *values, uint64_t at, uint64_t columns)
+INLINE void elements_store(eo_dtype dtype, void *values, uint64_t at, vf x, bool whole, uint64_t left)
 {
-    eo_elements_store(dtype, values, at, from, columns == EO_PANEL ? EO_PANEL : columns);
+    if (dtype == EO_DTYPE_BF16)
+        store_bf16_n((uint16_t *)values + at, x, whole, left);
+    else
+        store_n((float *)values + at, x, whole, left);
 }
 
-#define FOR_PANEL(i) for (uint64_t i = 0; i < EO_PANEL; i += V)
-
-/* The order of roundings is that of the table "reference": GELU is taken of aux as stored. */
-static void finish(const struct eo_multiply *p, uint64_t row, uint64_t rows, uint64_t column, uint64_t columns,
-                   const float *sums)
+/* What becomes of sums of a row from element i of its panel on. The order of roundings is that of the table "reference": GELU
+ * is taken of aux as stored. */
+INLINE vf finish_vector(const struct eo_multiply *p, eo_dtype dtype, enum eo_epilogue epilogue, bool add, uint64_t row,
+                        uint64_t column, const float *sums, bool whole, uint64_t left)
 {
-    const eo_dtype dtype = p->types.compute, c_dtype = p->weight_gradient ? p->types.gradient : dtype;
-    float x[EO_PANEL], other[EO_PANEL], bias[EO_PANEL];
-    if (p->epilogue == EO_EPILOGUE_BIAS || p->epilogue == EO_EPILOGUE_BIAS_GELU)
-        row_load(bias, dtype, p->bias, column, columns);
-    for (uint64_t r = 0; r < rows; r++, sums += EO_PANEL) {
-        const uint64_t at = (row + r) * p->c_stride + column, aux_at = (row + r) * p->aux_stride + column;
-        const float *result = x;
-        switch (p->epilogue) {
-        case EO_EPILOGUE_NONE:
-        case EO_EPILOGUE_BIAS_GRADIENT: /* not of this table */
-            result = sums;
-            if (p->accumulate) {
-                row_load(x, c_dtype, p->c, at, columns);
-                FOR_PANEL(i) v_store(x + i, v_load(x + i) + v_load(sums + i));
-                result = x;
-            }
-            break;
-        case EO_EPILOGUE_BIAS:
-            FOR_PANEL(i) v_store(x + i, v_load(sums + i) + v_load(bias + i));
-            break;
-        case EO_EPILOGUE_BIAS_GELU:
-            FOR_PANEL(i) v_store(x + i, v_load(sums + i) + v_load(bias + i));
-            row_store(x, dtype, p->aux, aux_at, columns);
-            row_load(x, dtype, p->aux, aux_at, columns);
-            FOR_PANEL(i) v_store(x + i, v_load(x + i) * gelu_sigmoid(v_load(x + i)));
-            break;
-        case EO_EPILOGUE_GELU_GRADIENT:
-            row_load(other, dtype, p->aux, aux_at, columns);
-            FOR_PANEL(i) v_store(x + i, v_load(sums + i) * gelu_slope(v_load(other + i)));
-            break;
-        }
-        row_store(result, c_dtype, p->c, at, columns);
+    const uint64_t aux_at = row * p->aux_stride + column;
+    vf x = v_load(sums);
+    if (add)
+        x = elements_load(dtype, p->c, row * p->c_stride + column, whole, left) + x;
+    if (epilogue == EO_EPILOGUE_BIAS || epilogue == EO_EPILOGUE_BIAS_GELU)
+        x = x + elements_load(dtype, p->bias, column, whole, left);
+    if (epilogue == EO_EPILOGUE_BIAS_GELU) {
+        elements_store(dtype, p->aux, aux_at, x, whole, left);
+        x = dtype == EO_DTYPE_BF16 ? floats_of(halves_of(x)) : x;
+        x = x * gelu_sigmoid(x);
     }
+    if (epilogue == EO_EPILOGUE_GELU_GRADIENT)
+        x = x * gelu_slope(elements_load(dtype, p->aux, aux_at, whole, left));
+    return x;
+}
+
+INLINE void finish_row(const struct eo_multiply *p, eo_dtype dtype, enum eo_epilogue epilogue, bool add, uint64_t row,
+                       uint64_t column, uint64_t columns, const float *sums)
+{
+    FOR_VECTORS(i, columns, {
+        const vf x = finish_vector(p, dtype, epilogue, add, row, column + i, sums + i, whole, left);
+        elements_store(dtype, p->c, row * p->c_stride + column + i, x, whole, left);
+    });
+}
+
+/* Past the caches: whole lines of 64 bytes, which nobody has to read first. */
+INLINE void finish_row_streamed(const struct eo_multiply *p, eo_dtype dtype, enum eo_epilogue epilogue, uint64_t row,
+                                uint64_t column, const float *sums)
+{
+#if EO_LEVEL == 512
+    const vf first = finish_vector(p, dtype, epilogue, false, row, column, sums, true, V);
+    const vf second = finish_vector(p, dtype, epilogue, false, row, column + V, sums + V, true, V);
+    const uint64_t at = row * p->c_stride + column;
+    if (dtype == EO_DTYPE_BF16) {
+        const __m512i line = _mm512_castsi256_si512((__m256i)halves_of(first));
+        _mm512_stream_si512((void *)((uint16_t *)p->c + at), _mm512_inserti64x4(line, (__m256i)halves_of(second), 1));
+    } else {
+        _mm512_stream_ps((float *)p->c + at, (__m512)first);
+        _mm512_stream_ps((float *)p->c + at + V, (__m512)second);
+    }
+#else
+    finish_row(p, dtype, epilogue, false, row, column, EO_PANEL, sums);
+#endif
+}
+
+struct finished {
+    uint64_t row, rows, column, columns;
+    const float *sums;
+};
+
+/* What is done to a row is known when compiled, and so is the number of its columns, but at C's edge. */
+INLINE void finish_rows(const struct eo_multiply *p, eo_dtype dtype, enum eo_epilogue epilogue, bool add, bool stream,
+                        struct finished f)
+{
+    if (f.columns == EO_PANEL && stream)
+        for (uint64_t r = 0; r < f.rows; r++)
+            finish_row_streamed(p, dtype, epilogue, f.row + r, f.column, f.sums + r * EO_PANEL);
+    else if (f.columns == EO_PANEL)
+        for (uint64_t r = 0; r < f.rows; r++)
+            finish_row(p, dtype, epilogue, add, f.row + r, f.column, EO_PANEL, f.sums + r * EO_PANEL);
+    else
+        for (uint64_t r = 0; r < f.rows; r++)
+            finish_row(p, dtype, epilogue, add, f.row + r, f.column, f.columns, f.sums + r * EO_PANEL);
+}
+
+INLINE void finish_as(const struct eo_multiply *p, eo_dtype dtype, bool stream, struct finished f)
+{
+    switch (p->epilogue) {
+    case EO_EPILOGUE_NONE:
+    case EO_EPILOGUE_BIAS_GRADIENT: /* not of this table */
+        if (p->accumulate)
+            finish_rows(p, dtype, EO_EPILOGUE_NONE, true, false, f);
+        else
+            finish_rows(p, dtype, EO_EPILOGUE_NONE, false, stream, f);
+        break;
+    case EO_EPILOGUE_BIAS:
+        finish_rows(p, dtype, EO_EPILOGUE_BIAS, false, stream, f);
+        break;
+    case EO_EPILOGUE_BIAS_GELU:
+        finish_rows(p, dtype, EO_EPILOGUE_BIAS_GELU, false, stream, f);
+        break;
+    case EO_EPILOGUE_GELU_GRADIENT:
+        finish_rows(p, dtype, EO_EPILOGUE_GELU_GRADIENT, false, stream, f);
+        break;
+    }
+}
+
+static void finish(const struct eo_multiply *product, uint64_t row, uint64_t rows, uint64_t column, uint64_t columns,
+                   const float *sums, bool stream)
+{
+    const struct eo_multiply p = *product; /* a copy: stores to C cannot change it */
+    const struct finished f = {row, rows, column, columns, sums};
+    stream = EO_LEVEL == 512 && stream;
+    if ((p.weight_gradient ? p.types.gradient : p.types.compute) == EO_DTYPE_FP32)
+        stream ? finish_as(&p, EO_DTYPE_FP32, true, f) : finish_as(&p, EO_DTYPE_FP32, false, f);
+    else
+        stream ? finish_as(&p, EO_DTYPE_BF16, true, f) : finish_as(&p, EO_DTYPE_BF16, false, f);
 }
 
 #if EO_LEVEL == 512
@@ -132,9 +194,12 @@ static void finish(const struct eo_multiply *p, uint64_t row, uint64_t rows, uin
 #define PACK eo_pack
 #endif
 
+/* 1 MiB at most: of the second-level cache of most processors. */
+#define BLOCK_OF_B .columns_min = 256, .columns_max = 256, .b_units = 256 * 1024
+
 #define TILES_FP32(level, kind)                                                                        \
     {                                                                                                  \
-        .name = (level), .units = (kind), .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK, .pack = PACK, \
+        .name = (level), .units = (kind), .rows = TILE_ROWS, .unit_block = TILE_UNIT_BLOCK, BLOCK_OF_B, .pack = PACK, \
         .multiply = tile_fp32, .finish = finish,                                                       \
     }
 

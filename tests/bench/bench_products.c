@@ -181,9 +181,9 @@ static void multiply_nothing(float *sums, const struct eo_tile_a *a, const void 
 }
 
 static void finish_nothing(const struct eo_multiply *p, uint64_t row, uint64_t rows, uint64_t column, uint64_t columns,
-                           const float *sums)
+                           const float *sums, bool stream)
 {
-    (void)p, (void)row, (void)rows, (void)column, (void)columns, (void)sums;
+    (void)p, (void)row, (void)rows, (void)column, (void)columns, (void)sums, (void)stream;
 }
 
 /* tiles: NULL: sgemm. */
