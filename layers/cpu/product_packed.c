@@ -246,7 +246,8 @@ static void part_run(struct part *part)
             const struct block block = {row, eo_split_min(rows, part->p.m - row), column,
                                         eo_split_min(columns, part->p.n - column)};
             for (uint64_t piece = 0; piece < pieces; piece++) {
-                pack_lines(part, true, part->lane.b, block.column, block.columns, piece);
+                if (row == 0 || columns < part->p.n || pieces > 1)
+                    pack_lines(part, true, part->lane.b, block.column, block.columns, piece);
                 if (!reads_in_place(part, piece) && (column == 0 || pieces > 1))
                     pack_lines(part, false, part->lane.a, block.row, block.rows, piece);
                 block_piece(part, &block, piece);
