@@ -101,6 +101,16 @@ export EO_DISK_FREE=100000
 LD_PRELOAD=$disk timeout 60 "$train" --ranks 2 $quiet --offload-layers all >out 2>err
 [ $? = 2 ] && grep -q 'has no room: .* MiB needed by each of 2 ranks, 0.1 MiB free' err
 result $? 'refused: a disk that is full'
+LD_PRELOAD=$disk timeout 60 "$train" --ranks 2 $quiet --budget 1TiB >out 2>err &&
+    [ "$(grep -c '^budget: only plans without a disk: .* has no room: 96.0 MiB needed' out)" = 1 ] && [ -n "$(hash_of out)" ]
+result $? 'a budget without room to measure the disk: only plans without one'
+LD_PRELOAD=$disk timeout 60 "$train" --ranks 2 $quiet --budget 1TiB --offload-folder . >out 2>err
+[ $? = 2 ] && grep -q 'the disk of --offload-folder cannot be used: .* has no room' err
+result $? 'refused: the same where the folder is named'
+timeout 60 "$launch" -n 2 sh -c "[ \$EVENODD_RANK = 0 ] || export LD_PRELOAD=$disk; exec \"\$@\"" x \
+    "$train" $quiet --budget 1TiB >out 2>err &&
+    [ "$(grep -c '^budget: only plans without a disk: another rank has none' out)" = 1 ] && [ -n "$(hash_of out)" ]
+result $? 'and so where one of several processes has no room'
 export EO_DISK_FREE=2000000
 LD_PRELOAD=$disk timeout 60 "$train" --ranks 2 $quiet --offload-layers all >out 2>err
 result $? 'no rank takes from a disk before all have looked at it: 80 % of it are enough'

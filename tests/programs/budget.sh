@@ -92,6 +92,35 @@ refuse() # WHAT TEXT OPTION...
     [ $? = 2 ] && grep -q -- "$part" err
     result $? "refused: $what"
 }
+# --- without a disk
+quick="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text $text"
+sed 's/"disk_bytes_per_s": 1e9, //' rates.json >memory.json
+"$train" $quick --plan --rates memory.json --budget 1TiB >out 2>err && most=$(arena_of out) &&
+    "$train" $quick --plan --rates rates.json --budget 2800000 >out 2>err && grep -q '^budget: .* on disk' out &&
+    "$train" $quick --plan --rates memory.json --budget $((most - 1)) >out 2>err &&
+    grep -q '^rates of a rank: .* no disk' out && ! grep -q 'on disk' out &&
+    grep -q "^budget: only plans without a disk: --rates memory.json has no 'disk_bytes_per_s'" out
+result $? 'rates without a disk leave everything in memory, and a line says so'
+"$train" $quick --plan --rates memory.json --budget 1000 >out 2>err
+[ $? = 2 ] && grep -q 'a disk by --offload-folder, takes less' err
+result $? 'too little without a disk: one is named as a remedy'
+if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
+    for rates in '' "--rates $work/rates.json"; do
+        # shellcheck disable=SC2086
+        (cd /dev/shm && "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget 2800000) >out 2>err
+        [ $? = 2 ] && grep -q 'a disk by --offload-folder, takes less' err &&
+            (cd /dev/shm && "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget $((most - 1))) >out 2>err &&
+            [ "$(grep -c '^budget: only plans without a disk: .* lies in memory (tmpfs)' out)" = 1 ] && [ -n "$(hash_of out)" ]
+        result $? "a current folder in memory: only plans without a disk${rates:+, with rates of one}"
+        # shellcheck disable=SC2086
+        "$train" $quick --steps 1 --sample 0 --peak-seconds 0 $rates --budget 2800000 --offload-folder /dev/shm >out 2>err
+        [ $? = 2 ] && grep -q 'lies in memory (tmpfs)' err
+        result $? "refused: a named folder in memory${rates:+, with rates}"
+    done
+else
+    skip 'a current folder in memory' 'no tmpfs at /dev/shm'
+fi
+
 refuse 'a budget that is no size' "'lots'" --budget lots
 refuse 'a budget of nothing' 'above 0' --budget 0
 refuse 'a setting that the budget chooses' '--budget chooses --recompute' --budget 1GiB --recompute all

@@ -5,43 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <jansson.h>
-
 #include "tools/run/memory_check.h"
 
 /* ---- rates ------------------------------------------------------------------------------------------------------ */
-
-static const struct {
-    const char *name;
-    size_t at;
-} fields[] = {
-    {"products_flops_per_s", offsetof(struct tool_rates, products_flops_per_s)},
-    {"memory_bytes_per_s", offsetof(struct tool_rates, memory_bytes_per_s)},
-    {"disk_bytes_per_s", offsetof(struct tool_rates, disk_bytes_per_s)},
-    {"link_bytes_per_s", offsetof(struct tool_rates, link_bytes_per_s)},
-};
-enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
-
-static double *field_of(struct tool_rates *rates, size_t field)
-{
-    return (double *)(void *)((char *)rates + fields[field].at);
-}
-
-static eo_status read_rates(const char *path, struct tool_rates *out, struct tool_problem *problem)
-{
-    json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: %s", path, error.text);
-    eo_status status = EO_OK;
-    for (size_t f = 0; f < FIELDS && status >= 0; f++) {
-        *field_of(out, f) = json_number_value(json_object_get(root, fields[f].name));
-        if (!(*field_of(out, f) > 0))
-            status = tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: '%s' is missing, or not above 0", path, fields[f].name);
-    }
-    json_decref(root);
-    return status;
-}
 
 /* What the ranks tell each other. */
 struct told {
@@ -104,11 +70,25 @@ static void keep_best(double *best, double found)
     *best = found > *best ? found : *best;
 }
 
-static eo_status measure_rates(const struct tool_options *o, struct tool_rates *out, struct tool_problem *problem)
+/* `fastest` keeps what was found before. */
+static eo_status measure_disk(const struct tool_options *o, double *fastest, struct tool_problem *reason)
+{
+    double found = 0;
+    struct tool_log_catch log_catch;
+    tool_log_catch_init(&log_catch);
+    const eo_log log = tool_job_log(&log_catch);
+    const eo_status status = eo_storage_measure(o->offload_folder, &log, &found);
+    keep_best(fastest, found);
+    if (status < 0)
+        return tool_problem_set(reason, status, "%s", log_catch.text[0] ? log_catch.text : eo_status_text(status));
+    return EO_OK;
+}
+
+static eo_status measure_rates(const struct tool_options *o, struct tool_rates *out, struct tool_problem *no_disk,
+                               struct tool_problem *problem)
 {
     enum { ROUNDS = 3 };
     const uint32_t here = o->world_ranks ? 1 : o->plan.ranks;
-    const eo_log log = tool_job_log(NULL);
     eo_team *team = NULL;
     if (eo_team_create(&team, here * o->plan.threads) < 0)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--budget: no threads to measure this machine with");
@@ -116,20 +96,34 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     for (int round = 0; round < ROUNDS; round++) {
         keep_best(&out->products_flops_per_s, products_rate(team, o->plan.dtype) / here);
         keep_best(&out->memory_bytes_per_s, memory_rate(team) / here);
-        double disk = 0;
-        if (eo_storage_measure(o->offload_folder, &log, &disk) < 0)
-            break;
-        keep_best(&out->disk_bytes_per_s, disk / here);
+        if (!no_disk->text[0])
+            (void)measure_disk(o, &out->disk_bytes_per_s, no_disk);
     }
+    out->disk_bytes_per_s /= here;
     out->link_bytes_per_s = out->memory_bytes_per_s; /* ranks of one machine copy through it */
     eo_team_destroy(&team);
-    for (size_t f = 0; f < FIELDS; f++)
-        if (!(*field_of(out, f) > 0))
-            return tool_problem_set(problem, EO_ERR_INVALID,
-                                    "--budget: %s could not be measured; name a folder on a disk by "
-                                    "--offload-folder, or give --rates FILE",
-                                    fields[f].name);
-    return EO_OK;
+    const char *lacks = tool_rates_lack(out);
+    return lacks ? tool_problem_set(problem, EO_ERR_INVALID, "--budget: %s could not be measured; give --rates FILE", lacks)
+                 : EO_OK;
+}
+
+/* Without a disk that serves, where nobody has named one, all stays in memory; `no_disk` becomes the reason. */
+static eo_status find_rates(const struct tool_options *o, struct tool_rates *out, struct tool_problem *no_disk,
+                            struct tool_problem *problem)
+{
+    double unused = 0;
+    const bool is_named = tool_option_given(o, "offload-folder");
+    if (!o->rates_path)
+        EO_TRY(measure_rates(o, out, no_disk, problem));
+    else
+        EO_TRY(tool_rates_read(o->rates_path, out, problem));
+    if (o->rates_path && out->disk_bytes_per_s == 0)
+        (void)tool_problem_set(no_disk, EO_OK, "--rates %s has no 'disk_bytes_per_s'", o->rates_path);
+    else if (o->rates_path && !o->plan_only && !is_named && measure_disk(o, &unused, no_disk) < 0)
+        out->disk_bytes_per_s = 0;
+    if (out->disk_bytes_per_s > 0 || !is_named)
+        return EO_OK;
+    return tool_problem_set(problem, EO_ERR_INVALID, "--budget: the disk of --offload-folder cannot be used: %s", no_disk->text);
 }
 
 /* Of the slowest rank in each, and of what is available the least; what was given is to be the same. */
@@ -151,9 +145,7 @@ static eo_status agree(struct tool_job_world *world, const struct tool_options *
             status = tool_problem_set(problem, EO_ERR_INVALID, "the ranks were started differently: ranks 0 and %u have another "
                                       "--budget; start all with the same model, data and options", r);
         own->budget_bytes = all[r].budget_bytes < own->budget_bytes ? all[r].budget_bytes : own->budget_bytes;
-        for (size_t f = 0; f < FIELDS; f++)
-            if (*field_of(&all[r].rates, f) < *field_of(&own->rates, f))
-                *field_of(&own->rates, f) = *field_of(&all[r].rates, f);
+        tool_rates_slower(&own->rates, &all[r].rates);
     }
     free(all);
     return status;
@@ -170,9 +162,8 @@ static void tell(const struct tool_budget_choice *choice, const struct tool_rate
 {
     char text[160];
     const struct tool_budget_option *c = &choice->chosen;
-    printf("rates of a rank: products %.0f GFLOP/s, memory %.1f GB/s, disk %.2f GB/s, link %.1f GB/s\n",
-           rates->products_flops_per_s * 1e-9, rates->memory_bytes_per_s * 1e-9, rates->disk_bytes_per_s * 1e-9,
-           rates->link_bytes_per_s * 1e-9);
+    tool_rates_text(rates, text, sizeof(text));
+    printf("rates of a rank: %s\n", text);
     tool_budget_text(c, choice->layer_count, text, sizeof(text));
     printf("budget: %.1f MiB a rank: %s; %.1f MiB, predicted %.3f s a step\n", mib(budget_bytes), text, mib(c->arena_bytes),
            c->step_s);
@@ -202,9 +193,10 @@ static eo_status choose(struct tool_options *o, const struct told *told, bool te
         tool_budget_text(&choice.least, choice.layer_count, text, sizeof(text));
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
-                                "--batch or --seq, or more --ranks, takes less",
+                                "--batch or --seq, more --ranks%s, takes less",
                                 (unsigned long long)budget_bytes, mib(budget_bytes), (unsigned long long)choice.least.arena_bytes,
-                                mib(choice.least.arena_bytes), text);
+                                mib(choice.least.arena_bytes), text,
+                                rates->disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
     }
     const struct tool_plan_settings *c = &choice.chosen.settings;
     o->plan.recompute = c->recompute;
@@ -224,13 +216,16 @@ eo_status tool_job_budget(struct tool_options *o, struct tool_job_world *world, 
                           struct tool_problem *problem)
 {
     const char *bound = "";
+    struct tool_problem no_disk = {.text = ""};
     struct told told = {.budget_bytes = o->budget_bytes, .is_available = o->budget_available};
     if (o->budget_available)
         told.budget_bytes = tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o);
     if (told.budget_bytes)
-        EO_TRY(o->rates_path ? read_rates(o->rates_path, &told.rates, problem) : measure_rates(o, &told.rates, problem));
+        EO_TRY(find_rates(o, &told.rates, &no_disk, problem));
     EO_TRY(agree(world, o, &told, problem)); /* of ranks without one too: all make the same exchanges */
     if (!told.budget_bytes)
         return EO_OK;
+    if (tells && told.rates.disk_bytes_per_s == 0)
+        printf("budget: only plans without a disk: %s\n", no_disk.text[0] ? no_disk.text : "another rank has none");
     return choose(o, &told, tells, chosen, problem);
 }

@@ -152,10 +152,16 @@ static eo_status try_settings(struct search *s, const struct tool_plan_settings 
     return status;
 }
 
+static bool has_disk(const struct search *s)
+{
+    return s->rates->disk_bytes_per_s > 0;
+}
+
 /* Each number of a few layers on disk, by one, two or four buffers; with gradients by one or two. */
 static eo_status try_offloading(struct search *s, struct tool_plan_settings settings)
 {
-    for (uint32_t layers = 1; layers <= s->layer_count; layers++)
+    const uint32_t most = has_disk(s) ? s->layer_count : 0;
+    for (uint32_t layers = 1; layers <= most; layers++)
         for (uint32_t slots = 1; slots <= 4 && slots <= layers; slots *= 2) {
             settings.offload_layers = layers;
             settings.offload_slots = slots;
@@ -210,7 +216,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
     const uint32_t all = s->layer_count;
     const uint32_t disk[][3] = {{0, 0, 0}, {all - 1, 2, 0}, {all, 2, 0}, {all, 2, 1}, {all, 1, 0}, {all, 1, 1}};
     const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
-    for (size_t d = 0; d < sizeof(disk) / sizeof(disk[0]); d++) {
+    for (size_t d = 0; d < (has_disk(s) ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
         settings.offload_layers = disk[d][0];
         settings.offload_slots = disk[d][1];
         settings.offload_gradients = disk[d][2] && settings.micro_batches == 1;
@@ -221,7 +227,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
         set_level(&settings, 2);
         EO_TRY(narrow(s, &settings, &settings.recompute_blocks, blocks));
     }
-    for (size_t l = 0; l < sizeof(levels) / sizeof(levels[0]); l++) {
+    for (size_t l = 0; has_disk(s) && l < sizeof(levels) / sizeof(levels[0]); l++) {
         set_level(&settings, levels[l]);
         settings.offload_slots = 4;
         settings.offload_gradients = false;

@@ -1,21 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * A budget of memory for a rank: among the settings that change no bit (recompute, buffers, what lies on disk) those with the
- * least predicted step time whose plan fits. A pure function of model, settings and rates.
+ * least predicted step time whose plan fits. A pure function of model, settings and rates; without a rate of a disk nothing
+ * lies on one.
  */
 #ifndef EO_TOOLS_SHARED_BUDGET_H
 #define EO_TOOLS_SHARED_BUDGET_H
 
 #include "tools/shared/plan_settings.h"
-#include "tools/shared/problem.h"
-
-/* What one rank reaches while all ranks work. */
-struct tool_rates {
-    double products_flops_per_s; /* matrix products in the job's type */
-    double memory_bytes_per_s;   /* read + written by element-wise work */
-    double disk_bytes_per_s;     /* read or written, in turn */
-    double link_bytes_per_s;     /* of a collective's full buffer */
-};
+#include "tools/shared/rates.h"
 
 enum { TOOL_BUDGET_NEXT = 3 };
 
