@@ -99,7 +99,7 @@ sed 's/"disk_bytes_per_s": 1e9, //' rates.json >memory.json
     "$train" $quick --plan --rates rates.json --budget 2800000 >out 2>err && grep -q '^budget: .* on disk' out &&
     "$train" $quick --plan --rates memory.json --budget $((most - 1)) >out 2>err &&
     grep -q '^rates of a rank: .* no disk' out && ! grep -q 'on disk' out &&
-    grep -q "^budget: only plans without a disk: --rates memory.json has no 'disk_bytes_per_s'" out
+    grep -q "^budget: only plans without a disk: memory.json has no 'disk_bytes_per_s'" out
 result $? 'rates without a disk leave everything in memory, and a line says so'
 "$train" $quick --plan --rates memory.json --budget 1000 >out 2>err
 [ $? = 2 ] && grep -q 'a disk by --offload-folder, takes less' err
@@ -120,6 +120,52 @@ if [ "$(stat -f -c %T /dev/shm 2>/dev/null)" = tmpfs ]; then
 else
     skip 'a current folder in memory' 'no tmpfs at /dev/shm'
 fi
+
+# --- kept in checkpoints
+run() # OPTION...
+{
+    # shellcheck disable=SC2086
+    "$train" $quick --seed 3 --schedule constant --sample 0 --peak-seconds 0 "$@" >out 2>err
+}
+choice_of() { sed -n 's/^\(budget: .* a rank\|choice of the checkpoint\): \(recompute [^;]*\);.*/\2/p' "$1"; }
+run --steps 6 && whole=$(hash_of out) && run --steps 2 --rates rates.json --budget 2800000 --checkpoint saved && made=$(choice_of out)
+[ -n "$whole" ] && [ -n "${made:-}" ] && [ "${made#*on disk}" != "$made" ]
+result $? "a run by a budget: ${made:-}"
+again="--checkpoint saved --resume"
+# shellcheck disable=SC2086
+run --steps 4 $again --log log.jsonl && [ "$(choice_of out)" = "$made" ] && [ "$(grep -c '^choice of the checkpoint' out)" = 1 ] &&
+    tail -n 1 log.jsonl | grep -q '"disk_bytes":[1-9].*' && tail -n 1 log.jsonl | grep -q '"predicted_step_s":0\.'
+result $? '--resume goes on with the choice of the checkpoint, and says so in a line'
+# shellcheck disable=SC2086
+run --steps 6 $again && [ "$(choice_of out)" = "$made" ] && [ "$(hash_of out)" = "$whole" ]
+result $? 'so does the next one, with the weights of everything in memory'
+while IFS='|' read -r options change; do
+    # shellcheck disable=SC2086
+    run --steps 6 --plan --resume saved $options && chosen=$(choice_of out) && [ "$chosen" != "$made" ] &&
+        [ "$chosen" = "$(echo "$made" | sed "$change")" ]
+    result $? "options count for more than the checkpoint: $options"
+done <<'END'
+--recompute 1|s/recompute [^,]*/recompute 1/
+--slots 3,2|s/slots [0-9],[0-9]/slots 3,2/
+--offload-layers 0|s/, [0-9] of .*//
+--offload-layers 2 --offload-slots 1 --offload-folder .|s/, [0-9] of .*/, 2 of 5 layers on disk by 1 buffer/
+END
+# shellcheck disable=SC2086
+run --steps 6 --plan --resume saved --budget 2800000 && [ "$(choice_of out)" = "$made" ] &&
+    grep -q '^rates of a rank, of the checkpoint: products 100 GFLOP/s' out
+result $? 'a budget chooses again, by the rates of the checkpoint'
+run --steps 6 --plan --resume saved --budget 2800000 --rates measure && grep -q '^rates of a rank: products' out
+result $? '... or by new ones'
+run --steps 6 --resume saved/step-000000000004 --memory dynamic:malloc && ! grep -q '^choice' out && [ "$(hash_of out)" = "$whole" ]
+result $? 'memory that is not planned has no use for it'
+rm -r saved
+run --steps 3 --checkpoint saved --recompute cheap && run --steps 6 --resume saved && ! grep -q '^choice' out &&
+    [ "$(hash_of out)" = "$whole" ]
+result $? 'a checkpoint without a choice, as they were before, is resumed without one'
+run --steps 6 --resume saved --offload-folder .
+[ $? = 2 ] && grep -q -- '--offload-folder needs --offload-layers' err
+result $? 'refused: a folder for nothing'
+rm -r saved
 
 refuse 'a budget that is no size' "'lots'" --budget lots
 refuse 'a budget of nothing' 'above 0' --budget 0

@@ -199,10 +199,8 @@ static eo_status reshard(const struct checkpoint_tool *tool)
 /* The shape of the model is in the trainer's bytes, where train was the trainer. */
 static eo_status model_of(eo_checkpoint *checkpoint, eo_transformer_config *config, json_t **published)
 {
-    static char text[TOOL_JOB_SETTINGS_MAX];
-    uint32_t bytes = sizeof(text);
-    EO_TRY(eo_checkpoint_blob(checkpoint, 0, text, &bytes));
-    json_t *settings = json_loadb(text, bytes, 0, NULL);
+    json_t *settings;
+    EO_TRY(tool_job_settings_read(checkpoint, &settings));
     const bool known = tool_job_settings_model(settings, config, published);
     json_decref(settings);
     if (!known) {

@@ -64,8 +64,9 @@ static error_t parse_head_option(int key, char *text, struct argp_state *state)
     case ARGP_KEY_END:
         if (tool_option_given(&settings->common, "memory"))
             argp_error(state, "--memory: headtohead runs all modes; leave it out, or use train");
-        if (tool_option_given(&settings->common, "budget") || tool_option_given(&settings->common, "offload-layers"))
-            argp_error(state, "--budget and --offload-layers need planned memory alone; use train");
+        if (tool_option_given(&settings->common, "budget") || tool_option_given(&settings->common, "offload-layers") ||
+            tool_option_given(&settings->common, "offload-folder"))
+            argp_error(state, "--budget, --offload-layers and --offload-folder need planned memory alone; use train");
         if (!tool_option_given(&settings->common, "graph")) /* what compute waits for is seen in no graph */
             settings->common.plan.graph = false;
         if (settings->common.steps < 4)

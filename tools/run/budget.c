@@ -12,6 +12,7 @@
 /* What the ranks tell each other. */
 struct told {
     struct tool_rates rates;
+    struct tool_kept_choice kept; /* rank 0's counts */
     uint64_t budget_bytes; /* 0: no budget */
     uint64_t is_available;
 };
@@ -107,23 +108,35 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
                  : EO_OK;
 }
 
+/* A folder that is named now has a disk, whatever the run before had. */
+static bool uses_kept_rates(const struct tool_options *o, const struct tool_kept_choice *kept)
+{
+    return kept->is_there && !o->rates_path && !o->measures_rates &&
+           (kept->rates.disk_bytes_per_s > 0 || !tool_option_given(o, "offload-folder"));
+}
+
 /* Without a disk that serves, where nobody has named one, all stays in memory; `no_disk` becomes the reason. */
-static eo_status find_rates(const struct tool_options *o, struct tool_rates *out, struct tool_problem *no_disk,
-                            struct tool_problem *problem)
+static eo_status find_rates(const struct tool_options *o, const struct tool_kept_choice *kept, struct tool_rates *out,
+                            struct tool_problem *no_disk, struct tool_problem *problem)
 {
     double unused = 0;
     const bool is_named = tool_option_given(o, "offload-folder");
-    if (!o->rates_path)
+    if (!o->rates_path && !uses_kept_rates(o, kept)) {
         EO_TRY(measure_rates(o, out, no_disk, problem));
-    else
-        EO_TRY(tool_rates_read(o->rates_path, out, problem));
-    if (o->rates_path && out->disk_bytes_per_s == 0)
-        (void)tool_problem_set(no_disk, EO_OK, "--rates %s has no 'disk_bytes_per_s'", o->rates_path);
-    else if (o->rates_path && !o->plan_only && !is_named && measure_disk(o, &unused, no_disk) < 0)
-        out->disk_bytes_per_s = 0;
+    } else {
+        *out = kept->rates;
+        if (o->rates_path)
+            EO_TRY(tool_rates_read(o->rates_path, out, problem));
+        if (out->disk_bytes_per_s == 0)
+            (void)tool_problem_set(no_disk, EO_OK, "%s has no 'disk_bytes_per_s'",
+                                   o->rates_path ? o->rates_path : "the checkpoint");
+        else if (!o->plan_only && !is_named && measure_disk(o, &unused, no_disk) < 0)
+            out->disk_bytes_per_s = 0;
+    }
     if (out->disk_bytes_per_s > 0 || !is_named)
         return EO_OK;
-    return tool_problem_set(problem, EO_ERR_INVALID, "--budget: the disk of --offload-folder cannot be used: %s", no_disk->text);
+    return tool_problem_set(problem, EO_ERR_INVALID, "--budget: the disk of --offload-folder cannot be used: %s",
+                            no_disk->text);
 }
 
 /* Of the slowest rank in each, and of what is available the least; what was given is to be the same. */
@@ -147,6 +160,7 @@ static eo_status agree(struct tool_job_world *world, const struct tool_options *
         own->budget_bytes = all[r].budget_bytes < own->budget_bytes ? all[r].budget_bytes : own->budget_bytes;
         tool_rates_slower(&own->rates, &all[r].rates);
     }
+    own->kept = all[0].kept;
     free(all);
     return status;
 }
@@ -158,19 +172,46 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static void tell(const struct tool_budget_choice *choice, const struct tool_rates *rates, uint64_t budget_bytes)
+static void tell(const struct tool_budget_choice *choice, const struct tool_rates *rates, bool is_kept, uint64_t budget_bytes)
 {
     char text[160];
     const struct tool_budget_option *c = &choice->chosen;
     tool_rates_text(rates, text, sizeof(text));
-    printf("rates of a rank: %s\n", text);
-    tool_budget_text(c, choice->layer_count, text, sizeof(text));
+    printf("rates of a rank%s: %s\n", is_kept ? ", of the checkpoint" : "", text);
+    tool_budget_text(c, text, sizeof(text));
     printf("budget: %.1f MiB a rank: %s; %.1f MiB, predicted %.3f s a step\n", mib(budget_bytes), text, mib(c->arena_bytes),
            c->step_s);
     for (uint32_t i = 0; i < choice->next_count; i++) {
-        tool_budget_text(&choice->next[i], choice->layer_count, text, sizeof(text));
+        tool_budget_text(&choice->next[i], text, sizeof(text));
         printf("  %.1f MiB would give %.3f s: %s\n", mib(choice->next[i].arena_bytes), choice->next[i].step_s, text);
     }
+}
+
+static void take(struct tool_options *o, const struct tool_budget_option *option, const struct tool_rates *rates)
+{
+    const struct tool_plan_settings *c = &option->settings;
+    o->plan.recompute = c->recompute;
+    o->plan.recompute_blocks = c->recompute_blocks;
+    o->plan.gather_slots = c->gather_slots;
+    o->plan.gradient_slots = c->gradient_slots;
+    o->plan.offload_layers = c->offload_layers;
+    o->plan.offload_slots = c->offload_slots;
+    o->plan.offload_gradients = c->offload_gradients;
+    o->rates = *rates;
+}
+
+/* What is planned, and of which model. */
+struct subject {
+    eo_transformer_config config;
+    struct tool_plan_settings settings;
+};
+
+static eo_status find_subject(const struct tool_options *o, struct subject *out, struct tool_problem *problem)
+{
+    out->settings = o->plan;
+    EO_TRY(tool_job_config(o, &out->config, problem));
+    tool_plan_settings_complete(&out->settings, &out->config, 256, false);
+    return EO_OK;
 }
 
 static eo_status choose(struct tool_options *o, const struct told *told, bool tells, struct tool_budget_option *chosen,
@@ -180,52 +221,77 @@ static eo_status choose(struct tool_options *o, const struct told *told, bool te
     const uint64_t budget_bytes = told->budget_bytes;
     const eo_log silence = {0};
     struct tool_budget_choice choice;
-    eo_transformer_config config;
-    struct tool_plan_settings settings = o->plan;
-    EO_TRY(tool_job_config(o, &config, problem));
-    tool_plan_settings_complete(&settings, &config, 256, false);
-    const eo_status status = tool_budget_choose(&settings, &config, budget_bytes, rates, &silence, &choice);
+    struct subject subject;
+    EO_TRY(find_subject(o, &subject, problem));
+    const eo_status status = tool_budget_choose(&subject.settings, &subject.config, budget_bytes, rates, &silence, &choice);
     if (status < 0)
         return tool_problem_set(problem, status, "--budget: no plan of this job can be made: %s; without --budget the reason is "
                                 "told", eo_status_text(status));
     if (!choice.found) {
         char text[160];
-        tool_budget_text(&choice.least, choice.layer_count, text, sizeof(text));
-        return tool_problem_set(problem, EO_ERR_INVALID,
-                                "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
-                                "--batch or --seq, more --ranks%s, takes less",
-                                (unsigned long long)budget_bytes, mib(budget_bytes), (unsigned long long)choice.least.arena_bytes,
-                                mib(choice.least.arena_bytes), text,
-                                rates->disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
+        tool_budget_text(&choice.least, text, sizeof(text));
+        return tool_problem_set(
+            problem, EO_ERR_INVALID,
+            "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
+            "--batch or --seq, more --ranks%s, takes less",
+            (unsigned long long)budget_bytes, mib(budget_bytes), (unsigned long long)choice.least.arena_bytes,
+            mib(choice.least.arena_bytes), text, rates->disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
     }
-    const struct tool_plan_settings *c = &choice.chosen.settings;
-    o->plan.recompute = c->recompute;
-    o->plan.recompute_blocks = c->recompute_blocks;
-    o->plan.gather_slots = c->gather_slots;
-    o->plan.gradient_slots = c->gradient_slots;
-    o->plan.offload_layers = c->offload_layers;
-    o->plan.offload_slots = c->offload_slots;
-    o->plan.offload_gradients = c->offload_gradients;
+    take(o, &choice.chosen, rates);
     *chosen = choice.chosen;
     if (tells)
-        tell(&choice, rates, budget_bytes);
+        tell(&choice, rates, uses_kept_rates(o, &told->kept), budget_bytes);
     return EO_OK;
 }
 
-eo_status tool_job_budget(struct tool_options *o, struct tool_job_world *world, bool tells, struct tool_budget_option *chosen,
+/* What cannot be planned so (another model's) is told later, without it. */
+static eo_status go_on(struct tool_options *o, const struct tool_kept_choice *kept, bool tells,
+                       struct tool_budget_option *chosen, struct tool_problem *problem)
+{
+    const eo_log silence = {0};
+    struct tool_problem unused;
+    struct tool_budget_option option;
+    struct subject subject;
+    char text[160];
+    if (tool_options_on_gpu(o) || o->memory != EO_MEMORY_STATIC)
+        return EO_OK;
+    EO_TRY(find_subject(o, &subject, problem));
+    tool_kept_choice_apply(kept, o, &subject.settings);
+    if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, &unused) < 0 ||
+        tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, &silence, &option) < 0)
+        return EO_OK;
+    take(o, &option, &kept->rates);
+    *chosen = option;
+    tool_budget_text(&option, text, sizeof(text));
+    if (tells)
+        printf("choice of the checkpoint: %s; %.1f MiB a rank, predicted %.3f s a step; --budget, --recompute, --slots and "
+               "--offload-layers change it\n",
+               text, mib(option.arena_bytes), option.step_s);
+    return EO_OK;
+}
+
+eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_options *checkpoint,
+                          struct tool_job_world *world, bool tells, struct tool_budget_option *chosen,
                           struct tool_problem *problem)
 {
     const char *bound = "";
     struct tool_problem no_disk = {.text = ""};
     struct told told = {.budget_bytes = o->budget_bytes, .is_available = o->budget_available};
+    tool_kept_choice_find(checkpoint, &told.kept);
     if (o->budget_available)
         told.budget_bytes = tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o);
     if (told.budget_bytes)
-        EO_TRY(find_rates(o, &told.rates, &no_disk, problem));
+        EO_TRY(find_rates(o, &told.kept, &told.rates, &no_disk, problem));
     EO_TRY(agree(world, o, &told, problem)); /* of ranks without one too: all make the same exchanges */
-    if (!told.budget_bytes)
-        return EO_OK;
-    if (tells && told.rates.disk_bytes_per_s == 0)
+    if (told.budget_bytes && tells && told.rates.disk_bytes_per_s == 0)
         printf("budget: only plans without a disk: %s\n", no_disk.text[0] ? no_disk.text : "another rank has none");
-    return choose(o, &told, tells, chosen, problem);
+    if (told.budget_bytes)
+        return choose(o, &told, tells, chosen, problem);
+    if (told.kept.is_there)
+        EO_TRY(go_on(o, &told.kept, tells, chosen, problem));
+    if (tool_option_given(o, "offload-folder") && !o->plan.offload_layers)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--offload-folder needs --offload-layers N, the number of layers on "
+                                "disk, or --budget BYTES");
+    return EO_OK;
 }

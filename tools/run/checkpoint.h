@@ -66,6 +66,8 @@ EO_NODISCARD eo_status tool_job_checkpoint_verdict(const struct tool_job *job, s
  */
 EO_NODISCARD eo_status tool_job_resume(struct tool_job_checkpoints *checkpoints, struct tool_job *job,
                                        struct tool_problem *problem);
+/* Whether the folder is one, and not one of several. */
+bool tool_job_is_checkpoint(const char *path);
 /* Whether both are there, and one folder under two names; NULL is none. */
 bool tool_job_is_same_folder(const char *a, const char *b);
 /* Damaged ones that are newer get another name, so that neither --keep nor the next start counts them. One rank's. */
@@ -77,6 +79,8 @@ void tool_job_settings(struct eo_json *json, const void *job);
 void tool_job_settings_of_import(struct eo_json *json, const void *import);
 /* The differences, if it `tells` a line each on standard error; and where in its data the run goes on. */
 void tool_job_settings_compare(struct tool_job *job, const json_t *saved, bool tells);
+/* As they were saved; NULL: there are none. To be released by the caller. */
+EO_NODISCARD eo_status tool_job_settings_read(eo_checkpoint *checkpoint, json_t **out);
 /* The model of a checkpoint's settings; false: they say nothing of one. *published is for struct tool_export_model, to be
  * released by the caller: NULL in checkpoints of before there was such a thing. */
 bool tool_job_settings_model(const json_t *settings, eo_transformer_config *config, json_t **published);

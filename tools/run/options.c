@@ -128,7 +128,8 @@ static const struct argp_option option_table[] = {
      "memory of a rank (such as 4GiB, or available): choose recompute, slots and what lies on disk for the fastest step within "
      "it; no bit changes",
      2},
-    {"rates", OPTION_RATES, "FILE.json", 0, "with --budget: speeds of a rank [measured at the start]", 2},
+    {"rates", OPTION_RATES, "FILE.json", 0,
+     "with --budget: speeds of a rank; measure: at the start [measure; with --resume: those of the checkpoint]", 2},
     {"offload-layers", OPTION_OFFLOAD_LAYERS, "N", 0,
      "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
     {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of layers that are in memory at a time for their update [2]", 2},
@@ -358,7 +359,10 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
         if (!o->budget_available && !o->budget_bytes)
             argp_error(state, "--budget is 0; give bytes above 0");
         break;
-    case OPTION_RATES: o->rates_path = text; break;
+    case OPTION_RATES:
+        o->measures_rates = strcmp(text, "measure") == 0;
+        o->rates_path = o->measures_rates ? NULL : text;
+        break;
     case OPTION_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, &o->plan); break;
     case OPTION_OFFLOAD_SLOTS: o->plan.offload_slots = (uint32_t)tool_option_count(state, name, text, 1, 64); break;
     case OPTION_OFFLOAD_GRADIENTS:
@@ -469,7 +473,7 @@ static void check_budget(const struct argp_state *state, const struct tool_optio
     static const int chosen[] = {OPTION_RECOMPUTE, OPTION_SLOTS, OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS,
                                  OPTION_OFFLOAD_GRADIENTS};
     if (!is_given(o, OPTION_BUDGET)) {
-        if (o->rates_path)
+        if (is_given(o, OPTION_RATES))
             argp_error(state, "--rates needs --budget BYTES, the memory of a rank");
         return;
     }
@@ -501,11 +505,9 @@ static void check_together(const struct argp_state *state, struct tool_options *
         o->warmup = o->steps / 10 < 20 ? o->steps / 10 : 20;
     check_budget(state, o);
     if (!o->plan.offload_layers && !is_given(o, OPTION_BUDGET) &&
-        (is_given(o, OPTION_OFFLOAD_SLOTS) || is_given(o, OPTION_OFFLOAD_FOLDER) || o->plan.offload_gradients))
+        (is_given(o, OPTION_OFFLOAD_SLOTS) || o->plan.offload_gradients))
         argp_error(state, "%s needs --offload-layers N, the number of layers on disk",
-                   is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots"
-                   : o->plan.offload_gradients       ? "--offload-gradients"
-                                                     : "--offload-folder");
+                   is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots" : "--offload-gradients");
     if (o->plan.offload_gradients && o->plan.micro_batches > 1)
         argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
     if (o->plan.offload_layers && tool_options_on_gpu(o))

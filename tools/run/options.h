@@ -9,6 +9,7 @@
 
 #include "tools/shared/plan_settings.h"
 #include "tools/shared/problem.h"
+#include "tools/shared/rates.h"
 
 enum { TOOL_RUN_RANKS_MAX = 64 }; /* ranks are threads of the process */
 
@@ -33,7 +34,9 @@ struct tool_options {
     const char *instruction_set; /* NULL: chosen by measurement (tools/run/processor.h) */
     uint64_t budget_bytes;  /* of a rank's arena; 0: no budget */
     bool budget_available;  /* the budget is what there is */
-    const char *rates_path; /* NULL: measured */
+    const char *rates_path; /* NULL: measured, or those of the checkpoint that --resume takes */
+    bool measures_rates;    /* ... measured, whatever the checkpoint has */
+    struct tool_rates rates;    /* of the choice; 0: nothing was chosen */
     const char *offload_folder; /* NULL: the current one */
     const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
     bool repeatable;        /* a GPU's bits are the same in every run */

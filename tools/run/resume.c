@@ -62,15 +62,13 @@ static eo_status refuse(const struct tool_log_catch *log_catch, eo_status status
 
 static eo_status compare(struct tool_job *job, eo_checkpoint *checkpoint)
 {
-    static char text[TOOL_JOB_SETTINGS_MAX];
-    uint32_t bytes = sizeof(text);
     eo_checkpoint_info info;
+    json_t *saved;
     const bool tells = own_rank(job) == 0;
     EO_TRY(eo_checkpoint_check(checkpoint, job->plan));
-    EO_TRY(eo_checkpoint_blob(checkpoint, 0, text, &bytes));
+    EO_TRY(tool_job_settings_read(checkpoint, &saved));
     eo_checkpoint_get_info(checkpoint, &info);
     job->first_step = info.step;
-    json_t *saved = json_loadb(text, bytes, 0, NULL);
     if (saved)
         tool_job_settings_compare(job, saved, tells);
     else if (tells)
@@ -236,7 +234,7 @@ static eo_status newest_whole(struct tool_job_checkpoints *checkpoints, struct s
 
 /* -- both ----------------------------------------------------------------------------------------------------------*/
 
-static bool is_a_checkpoint(const char *path)
+bool tool_job_is_checkpoint(const char *path)
 {
     char manifest[TOOL_JOB_PATH_MAX + 16];
     snprintf(manifest, sizeof(manifest), "%s/manifest", path);
@@ -246,7 +244,7 @@ static bool is_a_checkpoint(const char *path)
 static eo_status find(struct tool_job_checkpoints *checkpoints, struct search *search)
 {
     const char *folder = search->folder;
-    const bool is_named = is_a_checkpoint(folder);
+    const bool is_named = tool_job_is_checkpoint(folder);
     if (is_named && strlen(folder) >= TOOL_JOB_PATH_MAX)
         return tool_problem_set(search->problem, EO_ERR_INVALID, "--resume: a path of %zu bytes; give another", strlen(folder));
     if (is_named)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "tools/interchange/export.h"
-#include "tools/run/checkpoint.h"
+#include "tools/run/kept_choice.h"
 #include "tools/shared/weights_hash.h"
 
 /* Enough of the data to know it again: how much there is, and a token here and there. A file of its own for what is held back
@@ -115,6 +115,7 @@ void tool_job_settings(struct eo_json *json, const void *user)
     snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
     eo_json_write(json, "{'program': 'evenodd-train'");
     describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, o->plan.half_blocks);
+    tool_kept_choice_write(json, o);
     eo_json_write(json,
                   "'origin_step': %" PRIu64 ", 'origin_sequence': %" PRIu64 ", 'settings': {'seed': %s, 'data': %016" PRIx64
                   ", 'seq': %u, 'sequences': %" PRIu64 ", 'steps': %" PRIu64 ", 'warmup': %" PRIu64
@@ -124,6 +125,16 @@ void tool_job_settings(struct eo_json *json, const void *user)
                   sequences_of_a_step(job), o->steps, o->warmup, o->learning_rate, o->constant_schedule ? "constant" : "cosine",
                   o->beta1, o->beta2, o->eps, o->weight_decay, o->clip, eo_dtype_name(o->plan.dtype),
                   tool_gather_text(&o->plan));
+}
+
+eo_status tool_job_settings_read(eo_checkpoint *checkpoint, json_t **out)
+{
+    char text[TOOL_JOB_SETTINGS_MAX];
+    uint32_t bytes = sizeof(text);
+    *out = NULL;
+    EO_TRY(eo_checkpoint_blob(checkpoint, 0, text, &bytes));
+    *out = json_loadb(text, bytes, 0, NULL);
+    return EO_OK;
 }
 
 static void print_value(FILE *out, const json_t *value)

@@ -111,6 +111,32 @@ eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transform
     return status;
 }
 
+eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const eo_transformer_config *config,
+                               const struct tool_rates *rates, const eo_log *log, struct tool_budget_option *out)
+{
+    eo_transformer *transformer = NULL;
+    eo_plan *plan = NULL;
+    const struct tool_plan_params params = tool_plan_params_of(settings, config, log);
+    *out = (struct tool_budget_option){.settings = *settings};
+    EO_TRY(eo_transformer_create(&transformer, &params.transformer));
+    eo_status status = eo_plan_create(&plan, eo_transformer_model(transformer), &params.plan);
+    if (status >= 0) {
+        eo_plan_summary summary;
+        eo_plan_get_summary(plan, &summary);
+        out->arena_bytes = summary.arena_bytes;
+        out->disk_bytes = summary.space_bytes[EO_SPACE_DISK];
+        status = tool_predict_step(plan, transformer, settings, config, rates, &out->step_s);
+    }
+    for (uint32_t i = 0; status >= 0 && i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
+        eo_plan_operation o;
+        status = eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o);
+        out->layer_count += status >= 0 && o.kind == EO_OP_UPDATE;
+    }
+    eo_plan_destroy(&plan);
+    eo_transformer_destroy(&transformer);
+    return status;
+}
+
 /* ---- the search ------------------------------------------------------------------------------------------------- */
 
 enum { FEW_LAYERS = 10, OPTIONS_MAX = 1024 };
@@ -126,30 +152,11 @@ struct search {
 
 static eo_status try_settings(struct search *s, const struct tool_plan_settings *settings)
 {
-    eo_transformer *transformer = NULL;
-    eo_plan *plan = NULL;
-    const struct tool_plan_params params = tool_plan_params_of(settings, s->config, s->log);
     if (s->count == OPTIONS_MAX)
         return EO_OK;
-    struct tool_budget_option *option = &s->options[s->count];
-    EO_TRY(eo_transformer_create(&transformer, &params.transformer));
-    eo_status status = eo_plan_create(&plan, eo_transformer_model(transformer), &params.plan);
-    if (status >= 0) {
-        eo_plan_summary summary;
-        eo_plan_get_summary(plan, &summary);
-        *option = (struct tool_budget_option){.settings = *settings, .arena_bytes = summary.arena_bytes,
-                                              .disk_bytes = summary.space_bytes[EO_SPACE_DISK]};
-        status = tool_predict_step(plan, transformer, settings, s->config, s->rates, &option->step_s);
-        s->count++;
-    }
-    for (uint32_t i = 0; status >= 0 && s->count == 1 && i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
-        eo_plan_operation o;
-        status = eo_plan_get_operation(plan, EO_LIST_STEADY, i, &o);
-        s->layer_count += status >= 0 && o.kind == EO_OP_UPDATE;
-    }
-    eo_plan_destroy(&plan);
-    eo_transformer_destroy(&transformer);
-    return status;
+    EO_TRY(tool_budget_evaluate(settings, s->config, s->rates, s->log, &s->options[s->count]));
+    s->layer_count = s->options[s->count++].layer_count;
+    return EO_OK;
 }
 
 static bool has_disk(const struct search *s)
@@ -303,20 +310,20 @@ eo_status tool_budget_choose(const struct tool_plan_settings *settings, const eo
         }
     }
     out->plan_count = s->count;
-    out->layer_count = s->layer_count;
     if (status >= 0)
         find_next(s, out);
     free(s);
     return status;
 }
 
-void tool_budget_text(const struct tool_budget_option *option, uint32_t layer_count, char *text, size_t bytes)
+void tool_budget_text(const struct tool_budget_option *option, char *text, size_t bytes)
 {
     const struct tool_plan_settings *s = &option->settings;
     char recompute[32];
     tool_recompute_text(s, recompute, sizeof(recompute));
     int used = snprintf(text, bytes, "recompute %s, slots %u,%u", recompute, s->gather_slots, s->gradient_slots);
     if (s->offload_layers && used > 0 && (size_t)used < bytes)
-        snprintf(text + used, bytes - (size_t)used, ", %u of %u layers on disk%s by %u buffer%s", s->offload_layers,
-                 layer_count, s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
+        snprintf(text + used, bytes - (size_t)used, ", %u of %u layers on disk%s by %u buffer%s",
+                 s->offload_layers < option->layer_count ? s->offload_layers : option->layer_count, option->layer_count,
+                 s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
 }

@@ -16,7 +16,8 @@ enum { TOOL_BUDGET_NEXT = 3 };
 struct tool_budget_option {
     struct tool_plan_settings settings;
     uint64_t arena_bytes, disk_bytes;
-    double step_s; /* predicted */
+    double step_s;        /* predicted */
+    uint32_t layer_count; /* with an update */
 };
 
 struct tool_budget_choice {
@@ -25,7 +26,7 @@ struct tool_budget_choice {
     struct tool_budget_option least;      /* the least memory of all, whatever its time */
     struct tool_budget_option everything; /* no recompute, nothing on disk */
     struct tool_budget_option next[TOOL_BUDGET_NEXT]; /* faster ones that take more memory, by memory */
-    uint32_t next_count, plan_count, layer_count; /* plans made; layers with an update */
+    uint32_t next_count, plan_count;                  /* plans made */
 };
 
 /* EO_ERR_NO_MEMORY, or what the planner says. `settings`: recompute, slots and offloading are not read. */
@@ -33,8 +34,12 @@ EO_NODISCARD eo_status tool_budget_choose(const struct tool_plan_settings *setti
                                           uint64_t budget_bytes, const struct tool_rates *rates, const eo_log *log,
                                           struct tool_budget_choice *out);
 
-/* "recompute cheap, 3 of 14 layers on disk". */
-void tool_budget_text(const struct tool_budget_option *option, uint32_t layer_count, char *text, size_t bytes);
+/* Of settings as they are. */
+EO_NODISCARD eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const eo_transformer_config *config,
+                                            const struct tool_rates *rates, const eo_log *log, struct tool_budget_option *out);
+
+/* "recompute cheap, slots 1,1, 3 of 14 layers on disk by 2 buffers". */
+void tool_budget_text(const struct tool_budget_option *option, char *text, size_t bytes);
 
 /* The predicted time of a step of this plan, in seconds. */
 EO_NODISCARD eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transformer,

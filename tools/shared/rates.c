@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "tools/shared/open_file.h"
+
 static const struct {
     const char *name;
     size_t at;
@@ -46,15 +48,24 @@ const char *tool_rates_parse(const json_t *object, struct tool_rates *out)
 
 eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_problem *problem)
 {
-    json_error_t error;
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: %s", path, error.text);
+    enum { BYTES_MAX = 65536 };
+    json_t *root;
+    EO_TRY(tool_open_json(&root, BYTES_MAX, "--rates", path, problem));
     const char *lacks = tool_rates_parse(root, out);
     json_decref(root);
     if (lacks)
         return tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: '%s' is missing, or not above 0", path, lacks);
     return EO_OK;
+}
+
+void tool_rates_write(struct eo_json *json, const struct tool_rates *rates)
+{
+    struct tool_rates copy = *rates;
+    eo_json_write(json, "{");
+    for (size_t f = 0; f < FIELDS; f++)
+        if (*field_of(&copy, f) > 0)
+            eo_json_write(json, "%s: %g", fields[f].name, *field_of(&copy, f));
+    eo_json_write(json, "}");
 }
 
 void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other)

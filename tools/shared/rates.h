@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <stddef.h>
 
+#include "tools/shared/json_output.h"
 #include "tools/shared/problem.h"
 
 struct tool_rates {
@@ -21,6 +22,7 @@ struct tool_rates {
 const char *tool_rates_parse(const json_t *object, struct tool_rates *out);
 /* Of --rates. */
 EO_NODISCARD eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_problem *problem);
+void tool_rates_write(struct eo_json *json, const struct tool_rates *rates);
 /* As tool_rates_parse: the first field of measured rates that is no speed. */
 const char *tool_rates_lack(const struct tool_rates *rates);
 

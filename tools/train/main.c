@@ -487,28 +487,30 @@ static eo_status check_output_files(const struct train *train, struct tool_probl
     return EO_OK;
 }
 
-/* For what is offloaded, or to measure its disk. */
-static bool needs_offload_folder(const struct tool_options *o)
+/* Before the first save, for what is offloaded or to measure its disk. */
+static void make_offload_folder(const struct train_settings *settings)
 {
-    const bool has_budget = o->budget_bytes || o->budget_available;
-    return (has_budget && !o->rates_path) || (!o->plan_only && (has_budget || o->plan.offload_layers));
+    const struct tool_options *o = &settings->common;
+    const bool measures = (o->budget_bytes || o->budget_available) && !(o->plan_only && o->rates_path);
+    if (settings->checkpoint.folder && o->offload_folder == settings->checkpoint.folder &&
+        (measures || (!o->plan_only && o->plan.offload_layers)))
+        (void)mkdir(settings->checkpoint.folder, 0777);
 }
 
 static eo_status prepare(struct train *train, struct tool_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
     const bool writes = !train->world.rendezvous || train->world.environment.rank == 0; /* files are rank 0's */
-    const char *saved = settings->checkpoint.folder;
-    if (saved && settings->common.offload_folder == saved && needs_offload_folder(&settings->common)) /* before the first save */
-        (void)mkdir(saved, 0777);
     const struct tool_job_choices choices = {
         .checkpoint = &settings->checkpoint, .export_path = settings->export.path, .sample_count = settings->sample_count};
     if (!settings->common.plan_only)
         EO_TRY(tool_job_world_choose(&train->world, settings->common.plan.device, problem));
     EO_TRY(tool_job_world_threads(&train->world, &train->settings.common, problem));
     EO_TRY(tool_processor_choose(train->world.rendezvous ? &train->world : NULL, &settings->common, writes, problem));
-    EO_TRY(tool_job_budget(&train->settings.common, train->world.rendezvous ? &train->world : NULL, writes, &train->chosen,
-                           problem));
+    make_offload_folder(settings);
+    EO_TRY(tool_job_budget(&train->settings.common, &settings->checkpoint, train->world.rendezvous ? &train->world : NULL,
+                           writes, &train->chosen, problem));
+    make_offload_folder(settings); /* what was chosen may need it */
     if (writes)
         EO_TRY(check_output_files(train, problem));
     EO_TRY(tool_job_prepare(&train->job, &settings->common, settings->val_every, problem));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Parts of a run that can be judged alone: learning rate, pieces of the head, hash, traces made one, the simulation of
- * all ranks. Method: values worked out by hand, and eo_plan_simulate for a single rank.
+ * Parts of a run that can be judged alone: learning rate, pieces of the head, hash, traces made one, the choice that a
+ * checkpoint keeps, the simulation of all ranks. Method: values worked out by hand, and eo_plan_simulate for a single rank.
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "tools/run/job.h"
+#include "tools/run/kept_choice.h"
 #include "tools/run/simulate_ranks.h"
 #include "tools/run/trace_merge.h"
 #include "tools/shared/weights_hash.h"
@@ -31,6 +32,87 @@ Test(run_parts, the_learning_rate_rises_then_falls_to_a_tenth_or_stays)
     options.warmup = 0;
     cr_assert_float_eq(tool_options_learning_rate(&options, 0), 0.5, 1e-12);
     tool_options_fini(&options);
+}
+
+static bool parse_choice(const char *text, struct tool_kept_choice *out)
+{
+    json_t *settings = json_loads(text, 0, NULL);
+    cr_assert(settings, "%s", text);
+    const bool good = tool_kept_choice_parse(settings, out);
+    json_decref(settings);
+    cr_assert_eq(out->is_there, good);
+    return good;
+}
+
+static void write_choice(struct eo_json *json, const void *options)
+{
+    eo_json_write(json, "{");
+    tool_kept_choice_write(json, options);
+    eo_json_write(json, "}");
+}
+
+Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
+{
+    struct tool_kept_choice kept;
+    struct tool_options options;
+    tool_options_init(&options);
+    char *text = tool_json_text(0, write_choice, &options);
+    cr_assert(!parse_choice(text, &kept), "no choice, but %s", text);
+    free(text);
+    options.plan.recompute = EO_RECOMPUTE_BLOCKS;
+    options.plan.recompute_blocks = 3;
+    options.plan.gather_slots = 1;
+    options.plan.offload_layers = UINT32_MAX;
+    options.plan.offload_slots = 4;
+    options.plan.offload_gradients = true;
+    options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e-3};
+    text = tool_json_text(0, write_choice, &options);
+    cr_assert(parse_choice(text, &kept), "%s", text);
+    free(text);
+    cr_assert_eq(memcmp(&kept.rates, &options.rates, sizeof(kept.rates)), 0);
+    struct tool_plan_settings back = {.micro_batches = 1};
+    tool_kept_choice_apply(&kept, &options, &back);
+    cr_assert(back.recompute == EO_RECOMPUTE_BLOCKS && back.recompute_blocks == 3 && back.gather_slots == 1 &&
+              back.gradient_slots == 2 && back.offload_layers == UINT32_MAX && back.offload_slots == 4 &&
+              back.offload_gradients);
+    back.micro_batches = 2;
+    tool_kept_choice_apply(&kept, &options, &back);
+    cr_assert(back.offload_layers == UINT32_MAX && !back.offload_gradients);
+    tool_options_fini(&options);
+}
+
+Test(run_parts, a_damaged_choice_is_none)
+{
+    static const char good[] = "{\"choice\": {\"cheap_recompute\": false, \"recompute_blocks\": 1, \"gather_slots\": 2, "
+                               "\"gradient_slots\": 1, \"offload_layers\": 3, \"offload_slots\": 2, \"offload_gradients\": "
+                               "true, \"rates\": {\"products_flops_per_s\": 1, \"memory_bytes_per_s\": 1, "
+                               "\"disk_bytes_per_s\": 1, \"link_bytes_per_s\": 1}}}";
+    static const char *const changes[][2] = {
+        {"\"choice\"", "\"chance\""},
+        {"false", "true"},
+        {"false", "0"},
+        {"blocks\": 1", "blocks\": -1"},
+        {"gather_slots\": 2", "gather_slots\": 0"},
+        {"gradient_slots\": 1", "gradient_slots\": 65"},
+        {"layers\": 3", "layers\": 0"},
+        {"layers\": 3", "layers\": 4294967296"},
+        {"offload_slots\": 2", "offload_slots\": 65"},
+        {"offload_slots\": 2", "offload_slots\": \"2\""},
+        {"\"link_bytes_per_s\": 1", "\"link_bytes_per_s\": 0"},
+        {"\"disk_bytes_per_s\": 1", "\"disk_bytes_per_s\": -1"},
+        {"\"memory_bytes_per_s\": 1, ", ""},
+        {"\"rates\": {", "\"prices\": {"},
+    };
+    struct tool_kept_choice kept;
+    cr_assert(parse_choice(good, &kept));
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        char text[sizeof(good) + 32];
+        const char *at = strstr(good, changes[i][0]);
+        cr_assert(at, "%s", changes[i][0]);
+        snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - good), good, changes[i][1], at + strlen(changes[i][0]));
+        cr_assert(!parse_choice(text, &kept), "%s", text);
+    }
+    cr_assert(!tool_kept_choice_parse(NULL, &kept) && !kept.is_there);
 }
 
 Test(run_parts, logits_of_a_piece_stay_below_32_mebibytes)

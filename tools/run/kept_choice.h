@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What --budget chose, and by which rates: checkpoints keep both, and --resume goes on with them, but for what its own options
+ * say. No bit depends on it.
+ */
+#ifndef EO_TOOLS_RUN_KEPT_CHOICE_H
+#define EO_TOOLS_RUN_KEPT_CHOICE_H
+
+#include "tools/run/checkpoint.h"
+
+/* Plain values, for ranks exchange them. */
+struct tool_kept_choice {
+    bool is_there;
+    eo_recompute recompute;
+    uint32_t recompute_blocks, gather_slots, gradient_slots, offload_layers, offload_slots;
+    bool offload_gradients;
+    struct tool_rates rates;
+};
+
+/* A field of a checkpoint's settings; nothing of a run without a choice. */
+void tool_kept_choice_write(struct eo_json *json, const struct tool_options *options);
+/* False: there is none, or none that is one. */
+bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out);
+/* Of the newest checkpoint that can be read where --resume looks. */
+void tool_kept_choice_find(const struct tool_checkpoint_options *options, struct tool_kept_choice *out);
+/* Sets what no option says. */
+void tool_kept_choice_apply(const struct tool_kept_choice *kept, const struct tool_options *options,
+                            struct tool_plan_settings *settings);
+
+#endif
