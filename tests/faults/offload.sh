@@ -72,8 +72,9 @@ timeout 120 "$train" --ranks 2 $quiet --offload-layers all --log log.jsonl >out 
 result $? 'bytes on disk, bytes of a step and the wait for them are told'
 
 EO_SLOW_WRITE_MS=20 LD_PRELOAD=$disk timeout 120 "$without" io_uring_setup "$train" --ranks 1 $quiet --offload-layers all \
-    --offload-slots 1 --offload-gradients >out 2>err &&
-    awk '/waiting for the disk/ { disk = $5 } /waiting for reduce-scatter/ { sum = $4 } END { exit !(disk > 10 * sum) }' out
+    --offload-slots 1 --offload-gradients --log slow.jsonl >out 2>err &&
+    awk '/waiting for the disk/ { disk = $5 } /waiting for reduce-scatter/ { sum = $4 } END { exit !(disk > 10 * sum) }' out &&
+    tail -n 1 slow.jsonl | sed -n 's/.*"exposed_io_s":\([0-9.]*\).*/\1/p' | awk '{ found = 1; slow = $1 > 0.02 } END { exit !(found && slow) }'
 result $? 'on one rank, waits for evicted gradients are waits for the disk'
 
 # --- a disk that cannot serve

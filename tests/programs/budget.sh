@@ -121,6 +121,25 @@ else
     skip 'a current folder in memory' 'no tmpfs at /dev/shm'
 fi
 
+# --- the log's summary
+cat >summary.awk <<'END'
+function of(name) { return match($0, "\"" name "\":[^,}]*") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) : "none" }
+/"summary"/ { print of("disk_bytes") + 0, of("io_bytes_per_step") + 0, of("predicted_step_s"), of("exposed_io_s"), of("fetch") }
+END
+# shellcheck disable=SC2086
+for options in '--rates rates.json --budget 2800000' '--offload-layers all --offload-gradients' '--offload-layers 1' ''; do
+    rm -f log.jsonl
+    "$train" $quick --plan $options >plan 2>err &&
+        "$train" $quick --steps 5 --sample 0 --peak-seconds 0 $options --log log.jsonl >out 2>err &&
+        awk -f summary.awk log.jsonl >summary && read -r disk moved predicted exposed fetch <summary &&
+        [ "$disk" = "$(awk '/^  disk\./ { all += $(NF - 1) } END { print all + 0 }' plan)" ] && [ "$moved" = $((2 * disk)) ] &&
+        [ "$exposed" = "$fetch" ] && case $options in
+        *budget*) [ "$(printf %.3f "$predicted")" = "$(sed -n 's/^budget: .*predicted \([0-9.]*\) s a step$/\1/p' plan)" ] ;;
+        *) [ "$predicted" = null ] ;;
+        esac && awk "BEGIN { exit !($exposed == 0 || $disk > 0) }"
+    result $? "the summary counts what is on disk, what a step moves, and the wait for it: ${options:-nothing}"
+done
+
 # --- kept in checkpoints
 run() # OPTION...
 {

@@ -4,6 +4,7 @@
  * launcher processes of one machine or several.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,7 +300,18 @@ static eo_status on_end(void *user, struct tool_job_rank *rank)
 
 /* --- afterwards --------------------------------------------------------------------------------------------------- */
 
-/* Seconds of a step that compute stood still, by cause: means over ranks and the steps after the first. */
+/* Seconds of a step that compute stood still: mean over ranks and the steps after the first. */
+static double mean_wait_s(const struct tool_job *job, eo_wait wait)
+{
+    double seconds = 0, steps = 0;
+    for (uint32_t r = 0; r < job->told_count; r++) {
+        const struct tool_job_rank *rank = &job->ranks[r];
+        seconds += (double)(rank->last.wait_ns[wait] - rank->first.wait_ns[wait]) * 1e-9;
+        steps += (double)(rank->last.steps - rank->first.steps);
+    }
+    return steps > 0 ? seconds / steps : 0;
+}
+
 static void write_waits(struct eo_json *json, const struct tool_job *job)
 {
     static const char *const causes[EO_WAIT_COUNT] = {
@@ -309,15 +321,8 @@ static void write_waits(struct eo_json *json, const struct tool_job *job)
         [EO_WAIT_FETCH] = "fetch",
     };
     eo_json_write(json, "'wait_s': {");
-    for (int w = 0; w < EO_WAIT_COUNT; w++) {
-        double seconds = 0, steps = 0;
-        for (uint32_t r = 0; r < job->told_count; r++) {
-            const struct tool_job_rank *rank = &job->ranks[r];
-            seconds += (double)(rank->last.wait_ns[w] - rank->first.wait_ns[w]) * 1e-9;
-            steps += (double)(rank->last.steps - rank->first.steps);
-        }
-        eo_json_write(json, "%s: %g", causes[w], steps > 0 ? seconds / steps : 0);
-    }
+    for (int w = 0; w < EO_WAIT_COUNT; w++)
+        eo_json_write(json, "%s: %g", causes[w], mean_wait_s(job, (eo_wait)w));
     eo_json_write(json, "}");
 }
 
@@ -341,6 +346,15 @@ static double storage_bytes_per_step(const struct tool_job_rank *rank)
 {
     const double steps = (double)(rank->last.steps - rank->first.steps);
     return steps > 0 ? (double)(rank->last.storage_bytes - rank->first.storage_bytes) / steps : 0;
+}
+
+/* `predicted_step_s` is null where nothing was predicted. */
+static void write_offloading(struct eo_json *json, const struct train *train)
+{
+    const struct tool_job *job = &train->job;
+    eo_json_write(json, "'predicted_step_s': %g, 'disk_bytes': %" PRIu64 ", 'io_bytes_per_step': %g, 'exposed_io_s': %g",
+                  train->chosen.step_s > 0 ? train->chosen.step_s : NAN, job->summary.space_bytes[EO_SPACE_DISK],
+                  storage_bytes_per_step(&job->ranks[0]), mean_wait_s(job, EO_WAIT_FETCH));
 }
 
 static void write_summary(struct train *train, double step_s_median, double host_s_median, uint64_t resident_peak_bytes)
@@ -368,11 +382,11 @@ static void write_summary(struct train *train, double step_s_median, double host
                   step_s_median, host_s_median, job->peak_flops_per_s, tool_peak_share(job, step_s_median));
     write_waits(&line, job);
     write_traffic(&line, &job->ranks[0]);
+    write_offloading(&line, train);
     eo_json_write(&line,
-                  "'predicted_step_s': %g, 'disk_bytes': %" PRIu64 ", 'io_bytes_per_step': %g, 'steps': %" PRIu64 ", 'interrupted': %i, 'device_planned_bytes': %" PRIu64
+                  "'steps': %" PRIu64 ", 'interrupted': %i, 'device_planned_bytes': %" PRIu64
                   ", 'device_outside_bytes': %" PRIu64 ", 'device_peak_bytes': %" PRIu64 "}}",
-                  train->chosen.step_s, job->summary.space_bytes[EO_SPACE_DISK], storage_bytes_per_step(&job->ranks[0]), steps, job->ranks[0].stopped,
-                  job->gpu.planned_bytes, tool_gpu_outside_bytes(&job->gpu), job->gpu.used_bytes);
+                  steps, job->ranks[0].stopped, job->gpu.planned_bytes, tool_gpu_outside_bytes(&job->gpu), job->gpu.used_bytes);
     tool_step_log_end(&train->log);
 }
 
