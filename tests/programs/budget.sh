@@ -4,10 +4,10 @@
 # Goal: a budget bounds the plan, more of it never makes the predicted step slower, and no bit changes; what is less than
 #       the least possible is refused, with the least.
 # Method: 20 budgets from the least to everything for GPT-2 and Llama, with a file of rates; some of them trained.
-# usage: budget.sh TRAIN SOURCE
+# usage: budget.sh TRAIN MEMPLAN SOURCE
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
-train=$(realpath "$1") text=$(realpath "$2")/LICENSE
+train=$(realpath "$1") memplan=$(realpath "$2") text=$(realpath "$3")/LICENSE
 folder=$PWD
 case $(stat -f -c %T "$folder") in
 tmpfs | ramfs)
@@ -185,6 +185,57 @@ run --steps 6 --resume saved --offload-folder .
 [ $? = 2 ] && grep -q -- '--offload-folder needs --offload-layers' err
 result $? 'refused: a folder for nothing'
 rm -r saved
+
+# --- memplan chooses alike
+mkdir gpt2 llama
+echo '{"model_type": "gpt2", "n_layer": 5, "n_embd": 64, "n_head": 2, "n_positions": 256, "vocab_size": 256}' >gpt2/config.json
+cat >llama/config.json <<'END'
+{"model_type": "llama", "num_hidden_layers": 14, "hidden_size": 64, "intermediate_size": 160, "num_attention_heads": 4,
+ "num_key_value_heads": 2, "max_position_embeddings": 256, "vocab_size": 256, "rms_norm_eps": 1e-5}
+END
+for model in ./gpt2 ./llama; do
+    plan="--model $model --ranks 2 --threads 1 --batch 2 --seq 32 --dtype bf16 --rates rates.json"
+    # shellcheck disable=SC2086
+    "$memplan" $plan --kernels cpu --budget 1 >out 2>err
+    [ $? = 2 ] && sed 's/^[a-z]*: //' err >refused && ! "$train" $plan --plan --budget 1 >out 2>err && sed 's/^[a-z]*: //' err | cmp -s - refused
+    result $? "$model: memplan refuses too little with the words of train"
+    least=$(sed -n 's/.*the least is \([0-9]*\) .*/\1/p' refused)
+    # shellcheck disable=SC2086
+    "$train" $plan --plan --budget 1TiB >out 2>err && most=$(arena_of out)
+    same=0 more=0 i=0
+    for part in 0 1 3 7 12 18 20; do
+        budget=$((least + (most - least) * part / 20))
+        # shellcheck disable=SC2086
+        "$train" $plan --plan --budget $budget >out 2>err && "$memplan" $plan --kernels cpu --budget $budget >said 2>err &&
+            "$memplan" $plan --kernels cpu --budget $budget --json >json 2>err && grep -A 9 '^budget:' out >wanted || break
+        sed -n 's/^  //; /^budget:/p; /would give/p' said >found
+        more=$((more + $(grep -c 'would give' found)))
+        sed -n '/^budget:/p; /would give/p' wanted | cmp -s - found && grep -q "\"arena_bytes\": $(arena_of out)" json &&
+            same=$((same + 1))
+        i=$((i + 1))
+    done
+    [ $same = 7 ] && [ $i = 7 ] && [ $more -gt 7 ]
+    result $? "$model: memplan chooses as train does, within 7 budgets, and names the same larger ones"
+done
+"$train" $quick --steps 2 --sample 0 --peak-seconds 0 --rates rates.json --budget 2800000 --log log.jsonl >out 2>err
+echo '{"model_type": "gpt2", "n_layer": 4, "n_embd": 64, "n_head": 2, "n_positions": 256, "vocab_size": 256}' >gpt2/config.json
+"$memplan" --model ./gpt2 --verify log.jsonl >out 2>err && grep -q '"space": *"disk"\|disk\.' log.jsonl
+result $? 'memplan --verify takes from a log what a budget chose'
+rm -f log.jsonl
+plan_refused() # WHAT TEXT OPTION...
+{
+    what=$1 part=$2
+    shift 2
+    "$memplan" --model ./gpt2 "$@" >out 2>err
+    [ $? = 2 ] && grep -q -- "$part" err
+    result $? "memplan refuses $what"
+}
+plan_refused 'a budget without rates' '--budget needs --rates' --kernels cpu --budget 1GiB
+plan_refused 'rates without a budget' '--rates needs --budget' --kernels cpu --rates rates.json
+plan_refused "a budget with a GPU's kernels" '--kernels cpu' --budget 1GiB --rates rates.json
+plan_refused 'a setting that the budget chooses' 'leave --slots out' --kernels cpu --budget 1GiB --rates rates.json --slots 1,1
+plan_refused 'another search' 'leave --fit out' --kernels cpu --budget 1GiB --rates rates.json --fit max-batch --device-memory 1GiB
+plan_refused 'rates that are no file' 'nowhere.json' --kernels cpu --budget 1GiB --rates nowhere.json
 
 refuse 'a budget that is no size' "'lots'" --budget lots
 refuse 'a budget of nothing' 'above 0' --budget 0

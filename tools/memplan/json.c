@@ -168,6 +168,8 @@ void tool_report_json(FILE *out, const struct tool_memplan_view *view)
     write_layers(&json, view->memplan);
     write_rows(&json, view->memplan);
     write_fit(&json, view->fit);
+    if (view->budget)
+        tool_memplan_budget_json(&json, view->budget);
     if (view->all_strategies)
         write_strategies(&json, view);
     eo_json_write(&json, "}");

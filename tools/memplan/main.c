@@ -52,6 +52,8 @@ enum memplan_key {
     KEY_DIFF,
     KEY_VERIFY,
     KEY_PUBLISHED,
+    KEY_BUDGET,
+    KEY_RATES,
     KEY_END,
 };
 _Static_assert(KEY_END - KEY_MODEL <= 64, "options have a bit each");
@@ -83,6 +85,9 @@ static const struct argp_option option_table[] = {
      "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
     {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers in memory at a time [2]", 2},
     {"offload-gradients", KEY_OFFLOAD_GRADIENTS, NULL, 0, "their gradients on disk too, between reduction and update", 2},
+    {"budget", KEY_BUDGET, "BYTES", 0,
+     "with --kernels cpu: choose recompute, slots and what lies on disk as train --budget does, by the speeds of --rates", 2},
+    {"rates", KEY_RATES, "FILE.json", 0, "with --budget: speeds of a rank, as train takes them", 2},
     {"recompute", KEY_RECOMPUTE, "WHAT", 0,
      "recompute in backward: none, cheap (no matrix product), all, or the first N "
      "blocks [none]",
@@ -135,6 +140,7 @@ struct memplan {
     struct tool_memplan fewer; /* with fewer micro-batches, where the step is too long to be shown */
     struct tool_lifetimes lifetimes;
     struct tool_fit found;
+    struct tool_memplan_budget budget;
     char remedies[512];
 };
 
@@ -268,6 +274,14 @@ static void parse_rest(struct argp_state *state, struct memplan *m, int key, cha
     case KEY_EXPLAIN: m->explain = true; break;
     case KEY_VERIFY: m->verify_path = text; break;
     case KEY_PUBLISHED: m->published = true; break;
+    case KEY_RATES:
+        m->budget.rates_path = text;
+        break;
+    case KEY_BUDGET:
+        m->budget.bytes = tool_option_bytes(state, "budget", text, true);
+        if (!m->budget.bytes)
+            argp_error(state, "--budget is 0; give bytes above 0");
+        break;
     case KEY_DIFF:
         m->diff_a = text;
         if (state->next >= state->argc)
@@ -324,6 +338,21 @@ static void take_log(const struct argp_state *state, struct memplan *m)
     }
 }
 
+static void check_budget(const struct argp_state *state, const struct memplan *m)
+{
+    static const enum memplan_key chosen[] = {KEY_RECOMPUTE,         KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS,
+                                              KEY_OFFLOAD_GRADIENTS, KEY_FIT,   KEY_VERIFY};
+    if (!m->budget.bytes != !m->budget.rates_path)
+        argp_error(state, "%s",
+                   m->budget.bytes ? "--budget needs --rates FILE.json, the speeds of a rank; train measures them"
+                                   : "--rates needs --budget BYTES, the memory of a rank");
+    for (size_t i = 0; m->budget.bytes && i < sizeof(chosen) / sizeof(chosen[0]); i++)
+        if (m->given & bit_of(chosen[i]))
+            argp_error(state, "--budget chooses by itself; leave --%s out", name_of(chosen[i]));
+    if (m->budget.bytes && (strcmp(m->settings.plan.device, "cpu") != 0 || m->settings.on_gpu))
+        argp_error(state, "--budget needs --kernels cpu, and no --device: offloading works on CPUs only");
+}
+
 static void check_together(const struct argp_state *state, struct memplan *m)
 {
     struct tool_memplan_settings *s = &m->settings;
@@ -351,6 +380,7 @@ static void check_together(const struct argp_state *state, struct memplan *m)
         argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --ranks %u", s->plan.shard_group, s->plan.shard_group,
                    s->plan.ranks);
     tool_option_check_gather(state, &s->plan, "ranks 1");
+    check_budget(state, m);
     if (!m->verify_path && s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node) /* it moves no byte */
         argp_error(state, "--ranks %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);
     if (m->given & bit_of(KEY_HEADROOM) && s->capacity_bytes == 0)
@@ -389,6 +419,7 @@ static struct tool_memplan_view view_of(const struct memplan *m)
                                       .safetensors = &m->safetensors,
                                       .device = m->device,
                                       .fit = m->fit ? &m->found : NULL,
+                                      .budget = m->budget.bytes ? &m->budget : NULL,
                                       .asked = &m->settings,
                                       .remedies = m->remedies[0] ? m->remedies : NULL,
                                       .all_strategies = m->all_strategies,
@@ -417,6 +448,8 @@ static eo_status make_plan(struct memplan *m, struct tool_problem *problem)
                                         .granularity = m->given & bit_of(KEY_GRANULARITY)};
     if (m->fit) /* the settings as given must be good, whatever the search then changes */
         EO_TRY(tool_fit_search(&m->found, m->fit, &m->config, &m->settings, &kept, problem));
+    if (m->budget.bytes)
+        EO_TRY(tool_memplan_budget_choose(&m->budget, &m->config, &m->settings, problem));
     EO_TRY(tool_memplan_create(&m->plan, &m->config, &m->settings, problem));
     struct tool_memplan_settings fewer = m->plan.settings;
     fewer.plan.micro_batches = TOOL_LIFETIMES_MICRO_BATCHES;
@@ -484,11 +517,11 @@ static eo_status run(struct memplan *m, int *result, struct tool_problem *proble
         *result = differences ? TOOL_EXIT_FAILED : TOOL_EXIT_OK;
         return EO_OK;
     }
-    const struct tool_input inputs[] = {{"--model", m->model}, {"--verify", m->verify_path}};
+    const struct tool_input inputs[] = {{"--model", m->model}, {"--verify", m->verify_path}, {"--rates", m->budget.rates_path}};
     EO_TRY(tool_check_writable("--svg", m->svg_path, problem));
     EO_TRY(tool_check_writable("--html", m->html_path, problem));
-    EO_TRY(tool_overwrite_no_input("--svg", m->svg_path, inputs, 2, problem));
-    EO_TRY(tool_overwrite_no_input("--html", m->html_path, inputs, 2, problem));
+    EO_TRY(tool_overwrite_no_input("--svg", m->svg_path, inputs, 3, problem));
+    EO_TRY(tool_overwrite_no_input("--html", m->html_path, inputs, 3, problem));
     EO_TRY(make_plan(m, problem));
     if (m->verify_path) {
         if (m->otherwise[0])

@@ -350,6 +350,8 @@ void tool_report_plan(FILE *out, const struct tool_memplan_view *view)
     tool_answer_print(out, view);
     if (view->fit)
         print_fit(out, view);
+    if (view->budget)
+        tool_memplan_budget_print(out, view->budget);
     print_head(out, view);
     print_notes(out, view);
     if (view->all_strategies)

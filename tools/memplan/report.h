@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "tools/memplan/budget.h"
 #include "tools/memplan/peers.h"
 #include "tools/memplan/search.h"
 #include "tools/memplan/strategies.h"
@@ -21,6 +22,7 @@ struct tool_memplan_view {
     const struct tool_safetensors_check *safetensors;
     const struct tool_device_memory *device; /* NULL: a number, or none */
     const struct tool_fit *fit;              /* NULL: no search */
+    const struct tool_memplan_budget *budget;  /* NULL: none */
     const struct tool_memplan_settings *asked; /* as given, or as a search has found them: nothing filled in */
     const char *remedies;                      /* of a search that found nothing, or a plan that does not fit: what would */
     bool all_strategies, explain;

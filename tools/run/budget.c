@@ -172,34 +172,6 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-static void tell(const struct tool_budget_choice *choice, const struct tool_rates *rates, bool is_kept, uint64_t budget_bytes)
-{
-    char text[160];
-    const struct tool_budget_option *c = &choice->chosen;
-    tool_rates_text(rates, text, sizeof(text));
-    printf("rates of a rank%s: %s\n", is_kept ? ", of the checkpoint" : "", text);
-    tool_budget_text(c, text, sizeof(text));
-    printf("budget: %.1f MiB a rank: %s; %.1f MiB, predicted %.3f s a step\n", mib(budget_bytes), text, mib(c->arena_bytes),
-           c->step_s);
-    for (uint32_t i = 0; i < choice->next_count; i++) {
-        tool_budget_text(&choice->next[i], text, sizeof(text));
-        printf("  %.1f MiB would give %.3f s: %s\n", mib(choice->next[i].arena_bytes), choice->next[i].step_s, text);
-    }
-}
-
-static void take(struct tool_options *o, const struct tool_budget_option *option, const struct tool_rates *rates)
-{
-    const struct tool_plan_settings *c = &option->settings;
-    o->plan.recompute = c->recompute;
-    o->plan.recompute_blocks = c->recompute_blocks;
-    o->plan.gather_slots = c->gather_slots;
-    o->plan.gradient_slots = c->gradient_slots;
-    o->plan.offload_layers = c->offload_layers;
-    o->plan.offload_slots = c->offload_slots;
-    o->plan.offload_gradients = c->offload_gradients;
-    o->rates = *rates;
-}
-
 /* What is planned, and of which model. */
 struct subject {
     eo_transformer_config config;
@@ -214,33 +186,27 @@ static eo_status find_subject(const struct tool_options *o, struct subject *out,
     return EO_OK;
 }
 
+static void take(struct tool_options *o, const struct tool_budget_option *option, const struct tool_rates *rates)
+{
+    tool_budget_take(&o->plan, &option->settings);
+    o->rates = *rates;
+}
+
 static eo_status choose(struct tool_options *o, const struct told *told, bool tells, struct tool_budget_option *chosen,
                         struct tool_problem *problem)
 {
-    const struct tool_rates *rates = &told->rates;
-    const uint64_t budget_bytes = told->budget_bytes;
-    const eo_log silence = {0};
     struct tool_budget_choice choice;
     struct subject subject;
+    char text[160];
     EO_TRY(find_subject(o, &subject, problem));
-    const eo_status status = tool_budget_choose(&subject.settings, &subject.config, budget_bytes, rates, &silence, &choice);
-    if (status < 0)
-        return tool_problem_set(problem, status, "--budget: no plan of this job can be made: %s; without --budget the reason is "
-                                "told", eo_status_text(status));
-    if (!choice.found) {
-        char text[160];
-        tool_budget_text(&choice.least, text, sizeof(text));
-        return tool_problem_set(
-            problem, EO_ERR_INVALID,
-            "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
-            "--batch or --seq, more --ranks%s, takes less",
-            (unsigned long long)budget_bytes, mib(budget_bytes), (unsigned long long)choice.least.arena_bytes,
-            mib(choice.least.arena_bytes), text, rates->disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
-    }
-    take(o, &choice.chosen, rates);
+    EO_TRY(tool_budget_find(&subject.settings, &subject.config, told->budget_bytes, &told->rates, &choice, problem));
+    take(o, &choice.chosen, &told->rates);
     *chosen = choice.chosen;
-    if (tells)
-        tell(&choice, rates, uses_kept_rates(o, &told->kept), budget_bytes);
+    if (!tells)
+        return EO_OK;
+    tool_rates_text(&told->rates, text, sizeof(text));
+    printf("rates of a rank%s: %s\n", uses_kept_rates(o, &told->kept) ? ", of the checkpoint" : "", text);
+    tool_budget_print(stdout, "", &choice, told->budget_bytes);
     return EO_OK;
 }
 

@@ -577,6 +577,7 @@ eo_status tool_options_check_output(const struct tool_options *options, const ch
     const struct tool_input inputs[] = {
         {"--val-tokens", options->val_tokens_path},
         {"--init", options->init_path},
+        {"--rates", options->rates_path},
         {"--cupti-library", options->cupti_library},
         {"--model", is_file_or_folder(options->model_name) && options->model_of_config ? options->model_name : NULL},
     };

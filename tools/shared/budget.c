@@ -286,34 +286,83 @@ static void find_next(const struct search *s, struct tool_budget_choice *out)
     }
 }
 
-eo_status tool_budget_choose(const struct tool_plan_settings *settings, const eo_transformer_config *config, uint64_t budget_bytes,
-                             const struct tool_rates *rates, const eo_log *log, struct tool_budget_choice *out)
+static eo_status search_options(struct search *s, const struct tool_plan_settings *settings, struct tool_budget_choice *out)
 {
-    *out = (struct tool_budget_choice){.found = false};
-    struct search *s = calloc(1, sizeof(*s));
-    if (!s)
-        return EO_ERR_NO_MEMORY;
-    s->config = config;
-    s->rates = rates;
-    s->log = log;
-    s->budget_bytes = budget_bytes;
-    const eo_status status = try_all(s, *settings);
-    for (uint32_t i = 0; status >= 0 && i < s->count; i++) {
+    EO_TRY(try_all(s, *settings));
+    out->everything = out->least = s->options[0];
+    out->plan_count = s->count;
+    for (uint32_t i = 0; i < s->count; i++) {
         const struct tool_budget_option *o = &s->options[i];
-        if (i == 0)
-            out->everything = out->least = *o;
         if (o->arena_bytes < out->least.arena_bytes)
             out->least = *o;
-        if (o->arena_bytes <= budget_bytes && (!out->found || is_better(o, &out->chosen))) {
+        if (o->arena_bytes <= s->budget_bytes && (!out->found || is_better(o, &out->chosen))) {
             out->found = true;
             out->chosen = *o;
         }
     }
-    out->plan_count = s->count;
-    if (status >= 0)
-        find_next(s, out);
+    find_next(s, out);
+    return EO_OK;
+}
+
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_transformer_config *config,
+                           uint64_t budget_bytes, const struct tool_rates *rates, struct tool_budget_choice *out,
+                           struct tool_problem *problem)
+{
+    const eo_log silence = {0};
+    *out = (struct tool_budget_choice){.found = false};
+    struct search *s = calloc(1, sizeof(*s));
+    if (!s)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--budget: no memory for the search");
+    s->config = config;
+    s->rates = rates;
+    s->log = &silence;
+    s->budget_bytes = budget_bytes;
+    const eo_status status = search_options(s, settings, out);
     free(s);
-    return status;
+    if (status < 0)
+        return tool_problem_set(problem, status,
+                                "--budget: no plan of this job can be made: %s; without --budget the reason is "
+                                "told",
+                                eo_status_text(status));
+    if (out->found)
+        return EO_OK;
+    char text[160];
+    tool_budget_text(&out->least, text, sizeof(text));
+    return tool_problem_set(problem, EO_ERR_INVALID,
+                            "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
+                            "--batch or --seq, more --ranks%s, takes less",
+                            (unsigned long long)budget_bytes, mib(budget_bytes), (unsigned long long)out->least.arena_bytes,
+                            mib(out->least.arena_bytes), text,
+                            rates->disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
+}
+
+void tool_budget_take(struct tool_plan_settings *settings, const struct tool_plan_settings *chosen)
+{
+    settings->recompute = chosen->recompute;
+    settings->recompute_blocks = chosen->recompute_blocks;
+    settings->gather_slots = chosen->gather_slots;
+    settings->gradient_slots = chosen->gradient_slots;
+    settings->offload_layers = chosen->offload_layers;
+    settings->offload_slots = chosen->offload_slots;
+    settings->offload_gradients = chosen->offload_gradients;
+}
+
+void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice, uint64_t budget_bytes)
+{
+    char text[160];
+    tool_budget_text(&choice->chosen, text, sizeof(text));
+    fprintf(out, "%sbudget: %.1f MiB a rank: %s; %.1f MiB, predicted %.3f s a step\n", indent, mib(budget_bytes), text,
+            mib(choice->chosen.arena_bytes), choice->chosen.step_s);
+    for (uint32_t i = 0; i < choice->next_count; i++) {
+        tool_budget_text(&choice->next[i], text, sizeof(text));
+        fprintf(out, "%s  %.1f MiB would give %.3f s: %s\n", indent, mib(choice->next[i].arena_bytes), choice->next[i].step_s,
+                text);
+    }
 }
 
 void tool_budget_text(const struct tool_budget_option *option, char *text, size_t bytes)

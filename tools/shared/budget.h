@@ -7,6 +7,8 @@
 #ifndef EO_TOOLS_SHARED_BUDGET_H
 #define EO_TOOLS_SHARED_BUDGET_H
 
+#include <stdio.h>
+
 #include "tools/shared/plan_settings.h"
 #include "tools/shared/rates.h"
 
@@ -29,15 +31,19 @@ struct tool_budget_choice {
     uint32_t next_count, plan_count;                  /* plans made */
 };
 
-/* EO_ERR_NO_MEMORY, or what the planner says. `settings`: recompute, slots and offloading are not read. */
-EO_NODISCARD eo_status tool_budget_choose(const struct tool_plan_settings *settings, const eo_transformer_config *config,
-                                          uint64_t budget_bytes, const struct tool_rates *rates, const eo_log *log,
-                                          struct tool_budget_choice *out);
+/* `settings`: recompute, slots and offloading are not read. EO_ERR_INVALID: less than the least possible, which is named. */
+EO_NODISCARD eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_transformer_config *config,
+                                        uint64_t budget_bytes, const struct tool_rates *rates, struct tool_budget_choice *out,
+                                        struct tool_problem *problem);
+/* Recompute, slots and offloading, and nothing else. */
+void tool_budget_take(struct tool_plan_settings *settings, const struct tool_plan_settings *chosen);
 
 /* Of settings as they are. */
 EO_NODISCARD eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const eo_transformer_config *config,
                                             const struct tool_rates *rates, const eo_log *log, struct tool_budget_option *out);
 
+/* The choice in a line, and what more memory would buy; the lines begin with `indent`. */
+void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice, uint64_t budget_bytes);
 /* "recompute cheap, slots 1,1, 3 of 14 layers on disk by 2 buffers". */
 void tool_budget_text(const struct tool_budget_option *option, char *text, size_t bytes);
 
