@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Estimates of other systems: models are cut without a lost or doubled element, and runs of Megatron-LM come out.
+ */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "tools/memplan/megatron_runs.h"
+
+static struct tool_model_config config;
+static struct tool_problem problem;
+
+static struct tool_system_settings settings_of(uint32_t ranks)
+{
+    return (struct tool_system_settings){.layout = {.ranks = ranks, .tensor = 1, .pipeline = 1, .context = 1, .expert = 1,
+                                                    .virtual_stages = 1, .batch = 1, .seq = 4096, .micro_batches = 8},
+                                         .strategy = EO_STRATEGY_ZERO1};
+}
+
+static struct tool_shape load(const char *model)
+{
+    cr_assert_geq(tool_model_config_load(&config, model, NULL, 0, &problem), 0, "%s", problem.text);
+    return tool_shape_of(&config);
+}
+
+/* Goal: no element is lost. Method: uncut, and over the stages of a pipeline, elements add up to the config's own count, which is
+ * held against published files elsewhere; a tied head is one copy more. */
+Test(systems, stages_add_up_to_the_model)
+{
+    uint32_t models = 0;
+    for (uint32_t i = 0; tool_model_preset_name(i); i++) {
+        const struct tool_shape shape = load(tool_model_preset_name(i));
+        struct tool_system_settings s = settings_of(1);
+        struct tool_stage_elements e = tool_stage_elements(&shape, &s.layout, 0);
+        cr_assert_eq(e.dense + e.experts, tool_model_config_parameters(&config), "%s: %llu, not %llu", config.source,
+                     (unsigned long long)(e.dense + e.experts), (unsigned long long)tool_model_config_parameters(&config));
+        for (uint32_t v = 1; v <= 2; v++) {
+            s.layout.pipeline = s.layout.ranks = 2;
+            s.layout.virtual_stages = v;
+            if (shape.layers % (2 * v))
+                continue;
+            uint64_t sum = shape.tied_head ? (uint64_t)0 - shape.vocabulary * shape.width : 0;
+            for (uint32_t stage = 0; stage < 2; stage++) {
+                e = tool_stage_elements(&shape, &s.layout, stage);
+                sum += e.dense + e.experts;
+            }
+            cr_assert_eq(sum, tool_model_config_parameters(&config), "%s in %u x 2 stages", config.source, v);
+        }
+        models++;
+    }
+    cr_assert_gt(models, 20);
+}
+
+/* Goal: tensor and expert ranks hold parts. Method: of Mixtral two halves are the whole but for what is copied: norms, and routers;
+ * eight ranks of experts hold an eighth of them. */
+Test(systems, tensor_and_expert_ranks_hold_parts)
+{
+    const struct tool_shape shape = load("mixtral-8x7b");
+    struct tool_system_settings s = settings_of(8);
+    const struct tool_stage_elements whole = tool_stage_elements(&shape, &s.layout, 0);
+    s.layout.tensor = 2;
+    const struct tool_stage_elements half = tool_stage_elements(&shape, &s.layout, 0);
+    const uint64_t copied = (2 * shape.layers + 1) * shape.width + shape.layers * shape.width * shape.experts;
+    cr_assert_eq(2 * half.experts, whole.experts);
+    cr_assert_eq(2 * half.dense, whole.dense + copied);
+    s.layout.tensor = 1;
+    s.layout.expert = 8;
+    cr_assert_eq(8 * tool_stage_elements(&shape, &s.layout, 0).experts, whole.experts);
+}
+
+/* Goal: the schedule's depth. Method: worked examples: 1F1B's first of four stages holds four micro-batches, the last one; with
+ * three virtual stages of a block Megatron-LM's last stage holds nine blocks. */
+Test(systems, a_pipeline_holds_what_its_schedule_says)
+{
+    const struct tool_shape shape = {.layers = 12};
+    struct tool_layout l = settings_of(8).layout;
+    l.pipeline = 4;
+    cr_assert_eq(tool_blocks_in_flight(&shape, &l, 0), 12);
+    cr_assert_eq(tool_blocks_in_flight(&shape, &l, 3), 3);
+    l.micro_batches = 2;
+    cr_assert_eq(tool_blocks_in_flight(&shape, &l, 0), 6);
+    l.micro_batches = 8;
+    l.virtual_stages = 3;
+    cr_assert_eq(tool_blocks_in_flight(&shape, &l, 3), 9);
+    cr_assert_eq(tool_blocks_in_flight(&shape, &l, 0), 15);
+}
+
+/* Goal: Megatron's estimate holds on the runs of its own tests. Method: every held one within 6 %, and half of them far nearer. */
+Test(systems, runs_of_megatron_come_out)
+{
+    struct tool_megatron_run run;
+    uint32_t count = 0, near = 0, fitting = 0;
+    for (; tool_megatron_run_at(count, &run); count++) {
+        const double state = (double)run.estimated_allocated_bytes / (double)run.allocated_bytes - 1;
+        const double peak = (double)run.estimated_peak_bytes / (double)run.peak_bytes - 1;
+        cr_assert(!run.held || (fabs(state) < 0.06 && fabs(peak) < 0.06), "%s: %.3f, %.3f", run.name, state, peak);
+        near += fabs(peak) < 0.012;
+        fitting += run.fitting;
+    }
+    cr_assert_gt(count, 30);
+    cr_assert_gt(2 * near, count);
+    cr_assert(fitting > count / 4 && fitting < count - count / 4, "the halves: %u of %u", fitting, count);
+}
+
+/* Goal: layouts that cannot be are refused by name. Method: one wrong number at a time. */
+Test(systems, layouts_that_cannot_be_are_refused)
+{
+    const struct tool_shape shape = load("llama-3-8b");
+    struct tool_system_settings good = settings_of(8);
+    const struct {
+        const char *words;
+        uint32_t ranks, tensor, pipeline, context, expert, virtual_stages, micro_batches;
+    } cases[] = {
+        {"", 8, 2, 2, 2, 1, 2, 8},          {"not a multiple of --tp", 12, 8, 1, 1, 1, 1, 8},
+        {"does not divide the model's 32 blocks", 6, 1, 3, 1, 1, 1, 8}, {"--ep 2: the model has no experts", 8, 1, 1, 1, 2, 1, 8},
+        {"heads", 12, 6, 1, 1, 1, 1, 8},    {"give --pp above 1", 8, 1, 1, 1, 1, 2, 8},
+        {"in a multiple", 8, 1, 4, 1, 1, 2, 6}, {"--cp", 3, 1, 1, 3, 1, 1, 8},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tool_layout l = good.layout;
+        l.ranks = cases[i].ranks, l.tensor = cases[i].tensor, l.pipeline = cases[i].pipeline, l.context = cases[i].context;
+        l.expert = cases[i].expert, l.virtual_stages = cases[i].virtual_stages, l.micro_batches = cases[i].micro_batches;
+        const eo_status status = tool_layout_check(&l, &shape, &problem);
+        cr_assert((status >= 0) == (cases[i].words[0] == '\0'), "case %zu", i);
+        cr_assert(status >= 0 || strstr(problem.text, cases[i].words), "case %zu: %s", i, problem.text);
+    }
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/memplan/layout.h"
+
+struct tool_shape tool_shape_of(const struct tool_model_config *config)
+{
+    const struct tool_model_config *c = config;
+    const bool gpt2 = c->family == TOOL_CONFIG_GPT2;
+    return (struct tool_shape){.layers = c->layer_count,
+                               .width = c->width,
+                               .heads = c->head_count,
+                               .kv_heads = c->kv_head_count,
+                               .head_size = c->head_size,
+                               .mlp_width = c->mlp_width,
+                               .vocabulary = c->vocabulary,
+                               .positions = gpt2 ? c->context : 0,
+                               .norm_tensors = gpt2 ? 2 : 1,
+                               .tied_head = c->tied_head,
+                               .gated = !gpt2,
+                               .qkv_bias = gpt2 || c->qkv_bias,
+                               .out_bias = gpt2 || c->out_bias,
+                               .mlp_bias = gpt2 || c->mlp_bias,
+                               .qk_norm = c->qk_norm,
+                               .drops_residual = c->drops_residual,
+                               .drops_attention = c->drops_attention,
+                               .experts = c->expert_count,
+                               .experts_per_token = c->experts_per_token,
+                               .expert_width = c->expert_width,
+                               .dense = c->dense};
+}
+
+uint32_t tool_layout_data_parallel(const struct tool_layout *layout)
+{
+    return layout->ranks / (layout->tensor * layout->pipeline * layout->context);
+}
+
+static eo_status check_groups(const struct tool_layout *l, const struct tool_shape *s, struct tool_problem *problem)
+{
+    const uint64_t group = (uint64_t)l->tensor * l->pipeline * l->context;
+    if (l->ranks % group)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--ranks %u is not a multiple of --tp %u x --pp %u x --cp %u = %llu",
+                                l->ranks, l->tensor, l->pipeline, l->context, (unsigned long long)group);
+    if (l->expert > 1 && s->experts % l->expert)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--ep %u does not divide the model's experts, %llu", l->expert,
+                                (unsigned long long)s->experts);
+    if (l->expert > 1 && s->experts == 0)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--ep %u: the model has no experts", l->expert);
+    if (l->ranks / (l->tensor * l->pipeline) % l->expert)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--ep %u does not divide the %u ranks of a stage that hold the same "
+                                "parts of a layer", l->expert, l->ranks / (l->tensor * l->pipeline));
+    return EO_OK;
+}
+
+eo_status tool_layout_check(const struct tool_layout *layout, const struct tool_shape *shape, struct tool_problem *problem)
+{
+    const struct tool_layout *l = layout;
+    EO_TRY(check_groups(l, shape, problem));
+    if (shape->layers % ((uint64_t)l->pipeline * l->virtual_stages))
+        return tool_problem_set(problem, EO_ERR_INVALID, "--pp %u x --virtual-stages %u does not divide the model's %llu blocks",
+                                l->pipeline, l->virtual_stages, (unsigned long long)shape->layers);
+    if (l->virtual_stages > 1 && (l->pipeline == 1 || l->micro_batches % l->pipeline))
+        return tool_problem_set(problem, EO_ERR_INVALID, "--virtual-stages %u: give --pp above 1, and micro-batches in a multiple "
+                                "of it (there are %u)", l->virtual_stages, l->micro_batches);
+    if (shape->heads % l->tensor || shape->mlp_width % l->tensor || shape->expert_width % l->tensor)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--tp %u does not divide the model's heads, %llu, or its MLP", l->tensor,
+                                (unsigned long long)shape->heads);
+    if (l->seq % (l->context * (l->sequence_parallel ? l->tensor : 1)))
+        return tool_problem_set(problem, EO_ERR_INVALID, "--seq %u is not a multiple of --cp %u%s", l->seq, l->context,
+                                l->sequence_parallel ? " x --tp" : "");
+    return EO_OK;
+}
+
+uint64_t tool_padded_vocabulary(const struct tool_shape *shape, const struct tool_layout *layout)
+{
+    const uint64_t unit = (uint64_t)layout->vocabulary_multiple * layout->tensor;
+    return unit ? (shape->vocabulary + unit - 1) / unit * unit : shape->vocabulary;
+}
+
+/* Norms, and biases of what is added to the residual, are whole on every rank. Few heads of k and v are copied. */
+static uint64_t attention_elements(const struct tool_shape *s, uint64_t t)
+{
+    const uint64_t q = s->heads * s->head_size / t, kv = (s->kv_heads + t - 1) / t * s->head_size;
+    return s->width * (q + 2 * kv) + q * s->width + (s->qkv_bias ? q + 2 * kv : 0) + (s->out_bias ? s->width : 0) +
+           2 * s->norm_tensors * s->width + (s->qk_norm ? 2 * s->norm_tensors * s->head_size : 0);
+}
+
+static uint64_t mlp_elements(const struct tool_shape *s, uint64_t width, uint64_t t)
+{
+    const uint64_t up = (s->gated ? 2 : 1) * width / t;
+    return s->width * up + width / t * s->width + (s->mlp_bias ? up + s->width : 0);
+}
+
+struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, const struct tool_layout *layout, uint32_t stage)
+{
+    const struct tool_shape *s = shape;
+    const uint64_t t = layout->tensor, chunk = s->layers / ((uint64_t)layout->pipeline * layout->virtual_stages);
+    const uint64_t table = tool_padded_vocabulary(s, layout) / t * s->width;
+    const bool first = stage == 0, last = stage + 1 == layout->pipeline;
+    struct tool_stage_elements e = {.head = last ? table : 0};
+    for (uint64_t i = 0; i < s->layers; i++) {
+        if (i / chunk % layout->pipeline != stage)
+            continue;
+        const bool has_experts = s->experts && !(s->dense && s->dense[i]);
+        const uint64_t experts = has_experts ? s->experts / layout->expert * mlp_elements(s, s->expert_width, t) : 0;
+        const uint64_t rest = attention_elements(s, t) + (has_experts ? s->width * s->experts : mlp_elements(s, s->mlp_width, t));
+        e.dense += rest;
+        e.experts += experts;
+        e.largest_block = rest + experts > e.largest_block ? rest + experts : e.largest_block;
+    }
+    e.dense += (first ? table + s->positions * s->width : 0) + (last ? s->norm_tensors * s->width : 0);
+    e.dense += last && (!s->tied_head || !first) ? table : 0; /* a tied head of another stage is a copy */
+    return e;
+}
+
+uint64_t tool_blocks_in_flight(const struct tool_shape *shape, const struct tool_layout *layout, uint32_t stage)
+{
+    const uint64_t p = layout->pipeline, v = layout->virtual_stages, m = layout->micro_batches, before = p - stage - 1;
+    const uint64_t chunks = v == 1 ? before + 1 : 2 * before + (v - 1) * p + 1;
+    return (chunks < m * v ? chunks : m * v) * (shape->layers / (p * v));
+}
