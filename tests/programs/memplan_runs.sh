@@ -301,6 +301,38 @@ run 0 'granularity half' --model llama-3-8b --device H100 --fit best --strategy 
     --batch 1 && grep -q -e '--strategy zero2 --recompute all --batch 1 --granularity half' out
 result $? 'what is given is kept'
 
+# Other systems: estimates, in one contract.
+run 0 'megatron tp4 pp4 dp4, 4096 tokens: FITS, 61.4 of 79.1 GiB (estimate)' --system megatron --model llama-3-70b --ranks 64 \
+    --tp 4 --pp 4 --sequence-parallel --global-batch 64 --device H100 && grep -q '^meaning: allocated' out &&
+    grep -q ', 16 micro-batches' out && head -n 3 out | awk 'length > 100 { exit 1 }'
+result $? "Megatron's part of a rank, with what the figure means"
+words=$(sed -n 's/^try: .*; \(--tp 8 --sequence-parallel\) 38.3.*/\1/p' out)
+# shellcheck disable=SC2086 # a list of words
+[ -n "$words" ] && run 0 'FITS, 38.3 of' --system megatron --model llama-3-70b --ranks 64 --tp 4 --pp 4 --global-batch 64 --device \
+    H100 $words
+result $? 'what it says to try comes out so'
+run 1 'DOES NOT FIT' --system megatron --model llama-3-8b --ranks 8 --seq 8192 --device H100
+result $? 'an estimate that does not fit is 1'
+run 0 '  total            52.286     98.494     64.573     91.741' --compare --model llama-3-8b --seq 8192 &&
+    run 0 '  total                 -     92.469     30.716          -' --compare --model llama-3-70b --ranks 64 --tp 8 --micro-batches 4
+result $? 'systems stand side by side, and those without such a layout say so'
+"$memplan" --model llama-3-8b --system fsdp2 --ranks 16 --tp 2 --json --device H100 >estimate.json 2>err &&
+    "$memplan" --model llama-3-8b --ranks 16 --json >plan.json 2>>err && "$python" - <<'END' >out 2>>err
+import json
+for name, keys in (("estimate.json", ("fits", "capacity_bytes", "memory_error")), ("plan.json", ("rows",))):
+    answer = json.load(open(name))
+    for key in keys + ("state_bytes", "activation_bytes", "peak_bytes", "memory_meaning", "parameters", "total_bytes"):
+        assert key in answer, (name, key)
+    assert answer["parameters"] <= answer["state_bytes"] < 1.1 * answer["parameters"], name
+    assert 0 < answer["activation_bytes"] < answer["peak_bytes"] <= answer["total_bytes"], name
+answer = json.load(open("estimate.json"))
+assert sum(answer["parts_at_peak"].values()) == answer["peak_bytes"] == answer["total_bytes"] - answer["outside_bytes"]
+assert answer["settings"]["data_parallel"] == 8
+END
+result $? 'the contract of JSON is that of all systems, and its sums are right'
+run 0 '"micro_batches": 4' --model llama-3-8b --ranks 8 --batch 2 --global-batch 64 --json
+result $? "a global batch sets evenodd's micro-batches, too"
+
 # Never a wrong plan in silence.
 echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_inner":384,"embd_pdrop":0.1,
     "resid_pdrop":0.1,"attn_pdrop":0.0,"logit_scale":3,"colour":"red"}' >noted.json
@@ -383,6 +415,20 @@ refuse 'headroom larger than the device' 'leaves nothing' --model tiny --device 
 refuse 'more blocks to recompute than there are' 'the model has only 32 blocks' --model llama-3-8b --recompute 99
 refuse 'a field that is nearly one' 'did you mean n_layer?' --model gpt2 --set n_layers=3
 refuse 'a field of other families' 'did you mean num_hidden_layers?' --model llama-3-8b --set n_layer=3
+refuse 'an unknown system' "'deepmind'" --model tiny --system deepmind
+run 2 'data parallelism alone' --model gpt2 --system deepspeed --tp 2
+result $? 'groups of a system that is data-parallel alone'
+refuse 'groups of evenodd' 'are of other systems' --model gpt2 --tp 2
+refuse 'a recompute of others' 'is of other systems' --model gpt2 --recompute selective
+refuse 'two ways to say micro-batches' 'one of them is enough' --model gpt2 --micro-batches 2 --global-batch 64
+refuse 'a global batch that cannot be' 'not a multiple of --batch 3 x 8' --model gpt2 --batch 3 --global-batch 64
+for words in '--tp 3|not a multiple of --tp 3' '--pp 8 --ranks 8 --virtual-stages 3|does not divide the model' \
+    '--ep 2|has no experts' '--recompute cheap|is evenodd' '--strategy zero3|takes zero1' '--fit best|--fit is of evenodd' \
+    '--dtype fp32|in bf16 alone' '--seq 1000000|longer than the model' '--tp 64 --ranks 64|heads'; do
+    # shellcheck disable=SC2086 # a list of words
+    run 2 "${words#*|}" --model llama-3-8b --system megatron ${words%|*}
+    result $? "Megatron with ${words%|*}"
+done
 refuse 'no memory to fit into' 'the capacity is missing' --model tiny --fit max-batch
 refuse 'a batch out of range' 'batch x seq' --model gpt2 --batch 1048576 --seq 1024
 refuse 'one slot count' '--slots' --model tiny --slots 2

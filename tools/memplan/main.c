@@ -13,6 +13,7 @@
 #include "tools/shared/arguments.h"
 #include "tools/memplan/answer.h"
 #include "tools/memplan/compare.h"
+#include "tools/memplan/estimate.h"
 #include "tools/memplan/page.h"
 #include "tools/memplan/published.h"
 #include "tools/shared/overwrite.h"
@@ -39,6 +40,15 @@ enum memplan_key {
     KEY_KERNELS,
     KEY_THREADS,
     KEY_GRAPH,
+    KEY_SYSTEM,
+    KEY_TENSOR,
+    KEY_PIPELINE,
+    KEY_CONTEXT,
+    KEY_EXPERT,
+    KEY_VIRTUAL_STAGES,
+    KEY_SEQUENCE_PARALLEL,
+    KEY_GLOBAL_BATCH,
+    KEY_COMPARE,
     KEY_DEVICE_MEMORY,
     KEY_HEADROOM,
     KEY_DEVICE,
@@ -97,27 +107,37 @@ static const struct argp_option option_table[] = {
     {"kernels", KEY_KERNELS, "NAME", 0, "cuda or cpu: plan the scratch memory of these kernels [cuda]", 2},
     {"threads", KEY_THREADS, "N", 0, "threads of a rank, for CPU kernels [1]", 2},
     {"graph", KEY_GRAPH, NULL, 0, "plan steps as graphs: the tokens of all micro-batches of a step lie on the device", 2},
-    {.doc = "Machine:", .group = 3},
-    {"device", KEY_DEVICE, "NAME", 0, "a GPU of the table; a wrong name lists them", 3},
-    {"device-memory", KEY_DEVICE_MEMORY, "BYTES", 0, "with a unit: 80GiB, 80GB, 85899345920B", 3},
-    {"headroom", KEY_HEADROOM, "SHARE", 0, "keep so much of the device free, here and in every search: 5%, or bytes [0]", 3},
+    {.doc = "Systems and layouts:", .group = 3},
+    {"system", KEY_SYSTEM, "NAME", 0, "evenodd, or an estimate for megatron, fsdp2 or deepspeed [evenodd]", 3},
+    {"tp", KEY_TENSOR, "N", 0, "ranks that share each layer's products (megatron, fsdp2) [1]", 3},
+    {"pp", KEY_PIPELINE, "N", 0, "stages of a pipeline [1]", 3},
+    {"cp", KEY_CONTEXT, "N", 0, "ranks that share each sequence [1]", 3},
+    {"ep", KEY_EXPERT, "N", 0, "ranks that share the experts (megatron) [1]", 3},
+    {"virtual-stages", KEY_VIRTUAL_STAGES, "N", 0, "stages of each rank, interleaved [1]", 3},
+    {"sequence-parallel", KEY_SEQUENCE_PARALLEL, NULL, 0, "tensor ranks share norms and residuals too; fsdp2 always does", 3},
+    {"global-batch", KEY_GLOBAL_BATCH, "G", 0, "sequences of a step, of all ranks: sets --micro-batches", 3},
+    {"compare", KEY_COMPARE, NULL, 0, "all systems side by side", 3},
+    {.doc = "Machine:", .group = 4},
+    {"device", KEY_DEVICE, "NAME", 0, "a GPU of the table; a wrong name lists them", 4},
+    {"device-memory", KEY_DEVICE_MEMORY, "BYTES", 0, "with a unit: 80GiB, 80GB, 85899345920B", 4},
+    {"headroom", KEY_HEADROOM, "SHARE", 0, "keep so much of the device free, here and in every search: 5%, or bytes [0]", 4},
     {"outside", KEY_OUTSIDE, "BYTES", 0,
      "memory outside the plan: context, NCCL, libraries [published figures, named in the "
      "report]",
-     3},
+     4},
     {"fit", KEY_FIT, "WHAT", 0,
      "search the limit of a fit: max-batch, max-seq, min-gpus, min-recompute, best-strategy, "
      "max-layers, or best (strategy, recompute, batch and granularity together, but for those that you give)",
-     3},
-    {.doc = "Output:", .group = 4},
-    {"json", KEY_JSON, NULL, 0, "the plan as JSON, on standard output", 4},
-    {"csv", KEY_CSV, NULL, 0, "the plan's rows as CSV, on standard output", 4},
-    {"svg", KEY_SVG, "FILE", 0, "write a picture of the arena through a step", 4},
-    {"html", KEY_HTML, "FILE", 0, "write a page in one file, with sliders", 4},
-    {"explain", KEY_EXPLAIN, NULL, 0, "phases, layers, buffers, other projects, and every row's formula with its numbers", 4},
-    {"diff", KEY_DIFF, "A.json B.json", 0, "compare two plans of --json; exit status 1 if they differ", 4},
-    {"verify", KEY_VERIFY, "LOG", 0, "compare the plan with a log of train, or with the output of train --plan", 4},
-    {"published", KEY_PUBLISHED, NULL, 0, "published figures of other projects beside predictions by formulae", 4},
+     4},
+    {.doc = "Output:", .group = 5},
+    {"json", KEY_JSON, NULL, 0, "the plan as JSON, on standard output", 5},
+    {"csv", KEY_CSV, NULL, 0, "the plan's rows as CSV, on standard output", 5},
+    {"svg", KEY_SVG, "FILE", 0, "write a picture of the arena through a step", 5},
+    {"html", KEY_HTML, "FILE", 0, "write a page in one file, with sliders", 5},
+    {"explain", KEY_EXPLAIN, NULL, 0, "phases, layers, buffers, other projects, and every row's formula with its numbers", 5},
+    {"diff", KEY_DIFF, "A.json B.json", 0, "compare two plans of --json; exit status 1 if they differ", 5},
+    {"verify", KEY_VERIFY, "LOG", 0, "compare the plan with a log of train, or with the output of train --plan", 5},
+    {"published", KEY_PUBLISHED, NULL, 0, "published figures of other projects beside predictions by formulae", 5},
     {0},
 };
 
@@ -133,6 +153,8 @@ struct memplan {
     const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
     char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
     uint64_t given;
+    struct tool_estimate_request estimate;
+    bool compare;
 
     struct tool_model_config config;
     struct tool_safetensors_check safetensors;
@@ -199,6 +221,37 @@ static void parse_device(const struct argp_state *state, struct memplan *m, cons
     argp_error(state, "--device '%.60s' is not in the table: %s; give any other by --device-memory", text, known);
 }
 
+static void parse_recompute(const struct argp_state *state, struct memplan *m, const char *text)
+{
+    m->estimate.selective = strcmp(text, "selective") == 0;
+    tool_option_recompute(state, m->estimate.selective ? "none" : text, &m->settings.plan);
+}
+
+static void parse_system(const struct argp_state *state, struct memplan *m, int key, const char *text)
+{
+    struct tool_layout *l = &m->estimate.layout;
+    uint32_t *const counts[] = {&l->tensor, &l->pipeline, &l->context, &l->expert, &l->virtual_stages};
+    switch (key) {
+    case KEY_SYSTEM:
+        if (!tool_system_parse(text, &m->estimate.system))
+            argp_error(state, "--system is '%.60s'; give evenodd, megatron, fsdp2 or deepspeed", text);
+        break;
+    case KEY_TENSOR:
+    case KEY_PIPELINE:
+    case KEY_CONTEXT:
+    case KEY_EXPERT:
+    case KEY_VIRTUAL_STAGES:
+        *counts[key - KEY_TENSOR] = (uint32_t)tool_option_count(state, name_of(key), text, 1, 4096);
+        break;
+    case KEY_SEQUENCE_PARALLEL: l->sequence_parallel = true; break;
+    case KEY_GLOBAL_BATCH:
+        m->estimate.global_batch = (uint32_t)tool_option_count(state, "global-batch", text, 1, 1 << 24);
+        break;
+    case KEY_COMPARE: m->compare = true; break;
+    default: break;
+    }
+}
+
 static void parse_run(const struct argp_state *state, struct memplan *m, int key, const char *text)
 {
     struct tool_plan_settings *s = &m->settings.plan;
@@ -229,7 +282,7 @@ static void parse_run(const struct argp_state *state, struct memplan *m, int key
         s->offload_gradients = true;
         break;
     case KEY_OFFLOAD_SLOTS: s->offload_slots = (uint32_t)tool_option_count(state, "offload-slots", text, 1, 64); break;
-    case KEY_RECOMPUTE: tool_option_recompute(state, text, s); break;
+    case KEY_RECOMPUTE: parse_recompute(state, m, text); break;
     case KEY_GRANULARITY: s->half_blocks = tool_option_choice(state, name, text, "block", "half"); break;
     case KEY_HEAD_CHUNKS:
         s->head_chunks = (uint32_t)tool_option_count(state, name, text, 1, 1 << 28);
@@ -353,6 +406,49 @@ static void check_budget(const struct argp_state *state, const struct memplan *m
         argp_error(state, "--budget needs --kernels cpu, and no --device: offloading works on CPUs only");
 }
 
+/* Options of evenodd's plans alone, which an estimate would pass over. */
+static void check_estimate(const struct argp_state *state, struct memplan *m)
+{
+    static const enum memplan_key known[] = {
+        KEY_MODEL, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE, KEY_RECOMPUTE,
+        KEY_SYSTEM, KEY_TENSOR, KEY_PIPELINE, KEY_CONTEXT, KEY_EXPERT, KEY_VIRTUAL_STAGES, KEY_SEQUENCE_PARALLEL,
+        KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_DEVICE_MEMORY, KEY_HEADROOM, KEY_DEVICE, KEY_OUTSIDE, KEY_JSON};
+    uint64_t others = m->given;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        others &= ~bit_of(known[i]);
+    for (int key = KEY_MODEL; others && key < KEY_END; key++)
+        if (others & bit_of((enum memplan_key)key))
+            argp_error(state, "--%s is of evenodd's plans; leave it out, or --%s", name_of(key), m->compare ? "compare" : "system");
+    if (m->compare && m->json)
+        argp_error(state, "--compare prints a table; for --json give --system");
+    if (m->all_strategies)
+        argp_error(state, "--strategy all is of evenodd's plans; give one");
+}
+
+/* Another system's layout, or evenodd's own with words of the layout. */
+static void check_systems(const struct argp_state *state, struct memplan *m)
+{
+    struct tool_problem problem;
+    struct tool_estimate_request *e = &m->estimate;
+    const struct tool_layout *l = &e->layout;
+    const bool others = m->compare || e->system != TOOL_SYSTEM_EVENODD;
+    e->strategy_given = m->given & bit_of(KEY_STRATEGY);
+    if (m->given & bit_of(KEY_GLOBAL_BATCH) && m->given & bit_of(KEY_MICRO_BATCHES))
+        argp_error(state, "--global-batch and --micro-batches are both given; one of them is enough");
+    if (others) {
+        check_estimate(state, m);
+        return;
+    }
+    if (l->tensor > 1 || l->pipeline > 1 || l->context > 1 || l->expert > 1 || l->virtual_stages > 1 || l->sequence_parallel)
+        argp_error(state, "--tp, --pp, --cp, --ep, --virtual-stages and --sequence-parallel are of other systems; give --system "
+                   "megatron or fsdp2");
+    if (e->selective)
+        argp_error(state, "--recompute selective is of other systems; give none, cheap, all or a number of blocks");
+    e->asked = &m->settings;
+    if (tool_estimate_micro_batches(&m->settings.plan.micro_batches, e, &problem) < 0)
+        argp_error(state, "%s", problem.text);
+}
+
 static void check_together(const struct argp_state *state, struct memplan *m)
 {
     struct tool_memplan_settings *s = &m->settings;
@@ -365,6 +461,7 @@ static void check_together(const struct argp_state *state, struct memplan *m)
         return;
     if (m->verify_path)
         take_log(state, m);
+    check_systems(state, m);
     if (m->verify_path && m->given & outputs)
         argp_error(state, "--verify prints differences and nothing else; leave --json, --csv, --svg, --html, --explain and --fit "
                    "out");
@@ -398,6 +495,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
     if (key >= KEY_MODEL && key < KEY_END) {
         m->given |= (uint64_t)1 << (key - KEY_MODEL);
         parse_run(state, m, key, text);
+        parse_system(state, m, key, text);
         parse_rest(state, m, key, text);
         return 0;
     }
@@ -503,6 +601,20 @@ static void print_plan(struct memplan *m)
     }
 }
 
+static eo_status estimate(struct memplan *m, int *result, struct tool_problem *problem)
+{
+    bool fits = true;
+    EO_TRY(load_model(m, problem));
+    m->estimate.config = &m->config;
+    m->estimate.asked = &m->settings;
+    m->estimate.device = m->device ? m->device->name : NULL;
+    if (m->compare)
+        return tool_estimate_compare(stdout, &m->estimate, problem);
+    EO_TRY(tool_estimate_print(stdout, &m->estimate, m->json, &fits, problem));
+    *result = fits ? TOOL_EXIT_OK : TOOL_EXIT_FAILED;
+    return EO_OK;
+}
+
 /* 1 where something does not fit or differs. */
 static eo_status run(struct memplan *m, int *result, struct tool_problem *problem)
 {
@@ -517,6 +629,8 @@ static eo_status run(struct memplan *m, int *result, struct tool_problem *proble
         *result = differences ? TOOL_EXIT_FAILED : TOOL_EXIT_OK;
         return EO_OK;
     }
+    if (m->compare || m->estimate.system != TOOL_SYSTEM_EVENODD)
+        return estimate(m, result, problem);
     const struct tool_input inputs[] = {{"--model", m->model}, {"--verify", m->verify_path}, {"--rates", m->budget.rates_path}};
     EO_TRY(tool_check_writable("--svg", m->svg_path, problem));
     EO_TRY(tool_check_writable("--html", m->html_path, problem));
@@ -551,6 +665,7 @@ int main(int argc, char **argv)
                               .device = "cuda",
                               .threads = 1},
                      .gpus_per_node = 8},
+        .estimate = {.layout = {.tensor = 1, .pipeline = 1, .context = 1, .expert = 1, .virtual_stages = 1}},
     };
     const struct argp argp = {
         .options = option_table,

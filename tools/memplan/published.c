@@ -148,6 +148,71 @@ static void put_torchtitan(struct table *t)
             77.0 - 62.0, "GiB", -1, "reserved, difference");
 }
 
+/* FSDP2 by its own rules: pytorch/torchtitan#165 published active bytes; others what was reserved, which holds more. */
+static void put_fsdp2(struct table *t)
+{
+    enum recompute { NONE, SELECTIVE, FULL };
+    static const struct {
+        const char *what, *model;
+        uint32_t ranks, tensor, batch, seq;
+        enum recompute recompute;
+        bool active;
+        double gib;
+    } rows[] = {
+        {"torchtitan#165 Llama-2-7B, 8 GPUs, full recompute", "llama-2-7b", 8, 1, 8, 2048, FULL, true, 22.73},
+        {"torchtitan#165 Llama-2-7B, 8 GPUs, selective", "llama-2-7b", 8, 1, 8, 2048, SELECTIVE, true, 49.54},
+        {"torchtitan#165 Llama-2-7B, 8 GPUs, full, compiled", "llama-2-7b", 8, 1, 8, 2048, FULL, false, 28.8},
+        {"torchtitan#165 Llama-2-7B, 8 GPUs, selective, compiled", "llama-2-7b", 8, 1, 8, 2048, SELECTIVE, false, 53.83},
+        {"torchtitan#165 Llama-2-7B, 8 GPUs, batch 16, selective, compiled", "llama-2-7b", 8, 1, 16, 2048, SELECTIVE, false, 88.23},
+        {"torchtitan#165 Llama-2-7B, 8 GPUs, no recompute, compiled", "llama-2-7b", 8, 1, 8, 2048, NONE, false, 90.28},
+        {"torchtitan Llama-3-8B, 8 GPUs, selective", "llama-3-8b", 8, 1, 2, 8192, SELECTIVE, false, 82.4},
+        {"torchtitan Llama-3-8B, 8 GPUs, selective, compiled", "llama-3-8b", 8, 1, 2, 8192, SELECTIVE, false, 77.0},
+        {"torchtitan Llama-3-8B, 128 GPUs, selective", "llama-3-8b", 128, 1, 2, 8192, SELECTIVE, false, 67.0},
+        {"torchtitan Llama-3-8B, 128 GPUs, selective, compiled", "llama-3-8b", 128, 1, 2, 8192, SELECTIVE, false, 62.0},
+        {"torchtitan Llama-3-70B, 256 GPUs, tp 8, full, compiled", "llama-3-70b", 256, 8, 16, 8192, FULL, false, 71.9},
+    };
+    static struct tool_model_config c;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (!load(&c, rows[i].model))
+            continue;
+        const struct tool_shape shape = tool_shape_of(&c);
+        const struct tool_system_settings s = {
+            .layout = {.ranks = rows[i].ranks, .tensor = rows[i].tensor, .pipeline = 1, .context = 1, .expert = 1,
+                       .virtual_stages = 1, .sequence_parallel = true, .batch = rows[i].batch, .seq = rows[i].seq,
+                       .micro_batches = 1},
+            .strategy = EO_STRATEGY_ZERO3,
+            .selective = rows[i].recompute == SELECTIVE,
+            .recomputed_blocks = rows[i].recompute == FULL ? c.layer_count : 0};
+        const struct tool_system_estimate e = tool_system_estimate(TOOL_SYSTEM_FSDP2, &shape, &s);
+        put_row(t, rows[i].what, "FSDP2 (not ours)", (double)e.peak_bytes / 1073741824, rows[i].gib, "GiB",
+                rows[i].active ? 10 : -1, rows[i].active ? "max active" : "max reserved");
+    }
+}
+
+/* Tensor and pipeline parallel runs of ATorch, ZeRO-1: between two world sizes all but the optimizer's shards cancels out. */
+static void put_atorch_3d(struct table *t)
+{
+    static const double mib_at[] = {31132.3, 26309.4, 23901.8, 22695.7};
+    static struct tool_model_config c;
+    if (!load(&c, "llama-2-7b"))
+        return;
+    const struct tool_shape shape = tool_shape_of(&c);
+    uint64_t bytes[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct tool_system_settings s = {
+            .layout = {.ranks = 8u << i, .tensor = 2, .pipeline = 2, .context = 1, .expert = 1, .virtual_stages = 1, .batch = 1,
+                       .seq = 4096, .micro_batches = 64},
+            .strategy = EO_STRATEGY_ZERO1};
+        bytes[i] = tool_system_stage(TOOL_SYSTEM_MEGATRON, &shape, &s, 0).peak_bytes;
+    }
+    for (uint32_t i = 0; i + 1 < 4; i++) {
+        char what[96];
+        snprintf(what, sizeof(what), "ATorch 3D Llama-2-7B, tp 2, pp 2, %u to %u GPUs", 8u << i, 16u << i);
+        put_row(t, what, "12 bytes of a stage, in shards", (double)(bytes[i] - bytes[i + 1]) / 1048576, mib_at[i] - mib_at[i + 1],
+                "MiB", 2, "max allocated, difference");
+    }
+}
+
 static void put_deepspeed(struct table *t)
 {
     const double p = 2851e6;
@@ -207,6 +272,8 @@ uint32_t tool_published_print(FILE *out)
     put_deepspeed(&t);
     put_yafsdp(&t);
     put_torchtitan(&t);
+    put_fsdp2(&t);
+    put_atorch_3d(&t);
     put_megatron_runs(&t);
     for (int fitting = 0; fitting < 2; fitting++) {
         fprintf(out, "\nMegatron-LM, %s: ", fitting ? "the half for fitting" : "the other half");

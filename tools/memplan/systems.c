@@ -8,9 +8,9 @@ static const struct {
 } systems[TOOL_SYSTEM_COUNT] = {
     {"evenodd", "device: the arena, to the byte, and what lies outside it", "none: a run reserves the plan"},
     {"megatron", "allocated: torch.cuda.max_memory_allocated of the fullest rank; the allocator reserves more",
-     "27 runs of its own tests: peak 0.8 % at the median, state 1.5 % (memplan --published)"},
-    {"fsdp2", "active: max_active of PyTorch's allocator; torchtitan's runs reserved 1.05 to 1.4 times as much",
-     "two runs with max_active: below 7 %; reserved ones are shown (memplan --published)"},
+     "on runs of its own tests: peak 0.9 % at the median, 4.4 % at most; state 1.7 % (memplan --published)"},
+    {"fsdp2", "active: max_active of PyTorch's allocator; torchtitan's runs reserved up to 1.32 times as much",
+     "4 and 6 % below two published runs; nine others reserved 0.99 to 1.32 times it (memplan --published)"},
     {"deepspeed", "allocated, with the default sizes of its buckets", "no published run is held against it"},
 };
 

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The answer about another system: three lines, a table that adds up, and what the figure means; or JSON; or all systems beside
+ * each other.
+ */
+#ifndef EO_TOOLS_MEMPLAN_ESTIMATE_H
+#define EO_TOOLS_MEMPLAN_ESTIMATE_H
+
+#include <stdio.h>
+
+#include "tools/memplan/plan.h"
+#include "tools/memplan/systems.h"
+
+struct tool_estimate_request {
+    enum tool_system system;
+    struct tool_layout layout; /* its cut; ranks, batch, seq and micro-batches are those of `asked` */
+    bool selective;            /* recompute */
+    uint32_t global_batch;     /* 0: micro-batches count */
+    bool strategy_given;       /* else each system has its own */
+    const struct tool_memplan_settings *asked;
+    const struct tool_model_config *config;
+    const char *device;        /* NULL: none of the table */
+};
+
+/* `fits` or no capacity was asked about. EO_ERR_INVALID: the system has no such layout. */
+EO_NODISCARD eo_status tool_estimate_print(FILE *out, const struct tool_estimate_request *request, bool json, bool *fits,
+                                           struct tool_problem *problem);
+EO_NODISCARD eo_status tool_estimate_compare(FILE *out, const struct tool_estimate_request *request, struct tool_problem *problem);
+
+/* Micro-batches of a step of so many sequences. EO_ERR_INVALID: no whole number of them. */
+EO_NODISCARD eo_status tool_estimate_micro_batches(uint32_t *out, const struct tool_estimate_request *request,
+                                                   struct tool_problem *problem);
+
+#endif
