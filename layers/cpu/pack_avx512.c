@@ -107,14 +107,61 @@ INLINE void pack_all(enum eo_units kind, uint32_t *to, uint64_t width, bool by_r
 {
     const uint64_t units = p->k / (kind == EO_UNITS_PAIRS ? 2 : 1);
     struct eo_pack rest = *p;
-    for (; rest.begin + SIDE <= units && rest.begin + SIDE <= p->end; rest.begin += SIDE)
+    const uint64_t end = units < p->end ? units : p->end;
+    const uint64_t whole = end > p->begin ? p->begin + (end - p->begin) / SIDE * SIDE : p->begin;
+    for (uint64_t line = 0; along && line < width; line += SIDE) /* few rows at a time are read as streams */
+        for (uint64_t unit = p->begin; unit < whole; unit += SIDE)
+            pack_block(kind, to, width, by_rows, p, true, line, unit);
+    for (uint64_t unit = p->begin; !along && unit < whole; unit += SIDE)
         for (uint64_t line = 0; line < width; line += SIDE)
-            pack_block(kind, to, width, by_rows, p, along, line, rest.begin);
+            pack_block(kind, to, width, by_rows, p, false, line, unit);
+    rest.begin = whole;
     eo_pack(kind, to, width, by_rows, &rest);
 }
 
 #define EO_PACK_NAME eo_pack_avx512
 #include "layers/cpu/pack_kinds.h"
+
+enum { UNITS_AT_ONCE = 4 }; /* eight rows at a time are read as streams */
+
+/* A unit of 32 lines: both rows' elements side by side. */
+INLINE void pack_unit(uint32_t *to, const uint16_t *first, const uint16_t *second, __mmask32 lines)
+{
+    static const uint16_t low[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    static const uint16_t high[32] = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+                                      24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+    const __m512i a = _mm512_maskz_loadu_epi16(lines, first);
+    const __m512i b = second ? _mm512_maskz_loadu_epi16(lines, second) : _mm512_setzero_si512();
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, _mm512_loadu_si512(low), b));
+    _mm512_storeu_si512(to + SIDE, _mm512_permutex2var_epi16(a, _mm512_loadu_si512(high), b));
+}
+
+void eo_pack_pairs_avx512(uint32_t *to, const struct eo_pack *pack)
+{
+    const struct eo_pack p = *pack; /* a copy: stores to `to` cannot change it */
+    const uint64_t whole = p.k / 2 / UNITS_AT_ONCE * UNITS_AT_ONCE, panel_units = p.units * EO_PANEL;
+    const uint16_t *row = p.from;
+    uint64_t unit = 0;
+    for (; unit < whole; unit += UNITS_AT_ONCE, row += 2 * UNITS_AT_ONCE * p.stride) {
+        uint32_t *at = to + unit * EO_PANEL;
+        for (uint64_t line = 0; line < p.lines; line += EO_PANEL, at += panel_units) {
+            const __mmask32 lines = p.lines - line < EO_PANEL ? (1u << (p.lines - line)) - 1 : UINT32_MAX;
+#pragma GCC unroll 4
+            for (uint64_t i = 0; i < UNITS_AT_ONCE; i++)
+                pack_unit(at + i * EO_PANEL, row + 2 * i * p.stride + line, row + (2 * i + 1) * p.stride + line, lines);
+        }
+    }
+    for (; unit < p.units; unit++, row += 2 * p.stride) {
+        uint32_t *at = to + unit * EO_PANEL;
+        for (uint64_t line = 0; line < p.lines; line += EO_PANEL, at += panel_units) {
+            const __mmask32 lines = 2 * unit >= p.k                ? 0
+                                    : p.lines - line < EO_PANEL ? (1u << (p.lines - line)) - 1
+                                                                : UINT32_MAX;
+            pack_unit(at, row + line, 2 * unit + 1 < p.k ? row + p.stride + line : NULL, lines);
+        }
+    }
+}
 
 #if defined(__clang__)
 #pragma clang attribute pop

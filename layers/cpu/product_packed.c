@@ -143,6 +143,10 @@ static void pack_lines(const struct part *part, bool b, char *to, uint64_t first
     const struct eo_tiles *t = part->tiles;
     const uint64_t width = b ? EO_PANEL : t->rows;
     const struct eo_pack all = pack_of(part, b, first, lines, piece);
+    if (b && !all.along && t->pack_pairs) {
+        t->pack_pairs((uint32_t *)(void *)to, &all);
+        return;
+    }
     const uint64_t step = all.along ? all.units : PACK_UNITS;
     for (uint64_t unit = 0; unit < all.units; unit += step) {
         for (uint64_t line = 0; line < lines; line += width) {
