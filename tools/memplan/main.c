@@ -345,6 +345,21 @@ static void parse_rest(struct argp_state *state, struct memplan *m, int key, cha
     }
 }
 
+static void check_budget(const struct argp_state *state, const struct memplan *m)
+{
+    static const enum memplan_key chosen[] = {KEY_RECOMPUTE,         KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS,
+                                              KEY_OFFLOAD_GRADIENTS, KEY_FIT,   KEY_VERIFY};
+    if (!m->budget.bytes != !m->budget.rates_path)
+        argp_error(state, "%s",
+                   m->budget.bytes ? "--budget needs --rates FILE.json, the speeds of a rank; train measures them"
+                                   : "--rates needs --budget BYTES, the memory of a rank");
+    for (size_t i = 0; m->budget.bytes && i < sizeof(chosen) / sizeof(chosen[0]); i++)
+        if (m->given & bit_of(chosen[i]))
+            argp_error(state, "--budget chooses by itself; leave --%s out", name_of(chosen[i]));
+    if (m->budget.bytes && (strcmp(m->settings.plan.device, "cpu") != 0 || m->settings.on_gpu))
+        argp_error(state, "--budget needs --kernels cpu, and no --device: offloading works on CPUs only");
+}
+
 /* An option as train writes it in a log; false: there is none of the name. `text` may be NULL. */
 static bool take_logged_option(const struct argp_state *state, struct memplan *m, const char *name, char *text)
 {
@@ -389,21 +404,6 @@ static void take_log(const struct argp_state *state, struct memplan *m)
             used += (size_t)snprintf(m->otherwise + used, sizeof(m->otherwise) - used, "%s%s %s (the log: %s)", separator, name,
                                      b, a);
     }
-}
-
-static void check_budget(const struct argp_state *state, const struct memplan *m)
-{
-    static const enum memplan_key chosen[] = {KEY_RECOMPUTE,         KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS,
-                                              KEY_OFFLOAD_GRADIENTS, KEY_FIT,   KEY_VERIFY};
-    if (!m->budget.bytes != !m->budget.rates_path)
-        argp_error(state, "%s",
-                   m->budget.bytes ? "--budget needs --rates FILE.json, the speeds of a rank; train measures them"
-                                   : "--rates needs --budget BYTES, the memory of a rank");
-    for (size_t i = 0; m->budget.bytes && i < sizeof(chosen) / sizeof(chosen[0]); i++)
-        if (m->given & bit_of(chosen[i]))
-            argp_error(state, "--budget chooses by itself; leave --%s out", name_of(chosen[i]));
-    if (m->budget.bytes && (strcmp(m->settings.plan.device, "cpu") != 0 || m->settings.on_gpu))
-        argp_error(state, "--budget needs --kernels cpu, and no --device: offloading works on CPUs only");
 }
 
 /* Options of evenodd's plans alone, which an estimate would pass over. */

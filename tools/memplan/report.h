@@ -7,11 +7,11 @@
 
 #include <stdio.h>
 
-#include "tools/memplan/budget.h"
 #include "tools/memplan/peers.h"
 #include "tools/memplan/search.h"
 #include "tools/memplan/strategies.h"
 #include "tools/memplan/timeline.h"
+#include "tools/memplan/budget.h"
 #include "tools/interchange/safetensors_header.h"
 
 struct tool_memplan_view {
