@@ -237,6 +237,42 @@ plan_refused 'a setting that the budget chooses' 'leave --slots out' --kernels c
 plan_refused 'another search' 'leave --fit out' --kernels cpu --budget 1GiB --rates rates.json --fit max-batch --device-memory 1GiB
 plan_refused 'rates that are no file' 'nowhere.json' --kernels cpu --budget 1GiB --rates nowhere.json
 
+# --- pieces of the head
+mkdir head
+echo '{"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 2, "n_positions": 256, "vocab_size": 2048}' >head/config.json
+plan="--model ./head --ranks 2 --threads 1 --batch 4 --seq 64 --dtype bf16 --rates rates.json"
+# shellcheck disable=SC2086
+"$train" $plan --plan --budget 1 >out 2>err
+least=$(sed -n 's/.*the least is \([0-9]*\) .*/\1/p' err)
+# shellcheck disable=SC2086
+"$train" $plan --plan --budget 1 --budget-may-change-bits >out 2>err
+fewer=$(sed -n 's/.*the least is \([0-9]*\) .*, head in [0-9]* pieces; .*/\1/p' err)
+[ "${least:-0}" -gt "${fewer:-$least}" ]
+result $? "pieces of the head take less: ${fewer:-} bytes in place of ${least:-}"
+budget=$(((least + ${fewer:-0}) / 2)) pieces=
+# shellcheck disable=SC2086
+"$train" $plan --plan --budget $budget --budget-may-change-bits >out 2>err && [ "$(arena_of out)" -le $budget ] &&
+    pieces=$(sed -n 's/^budget: .*, head in \([0-9]*\) pieces; .*/\1/p' out) && [ "${pieces:-0}" -gt 1 ] &&
+    "$memplan" $plan --kernels cpu --budget $budget --budget-may-change-bits >said 2>err &&
+    [ "$(sed -n '/^  budget:/{s/^  //;p;}' said)" = "$(grep '^budget:' out)" ] && grep -q "head in $pieces pieces, cpu kernels" said
+result $? "a budget that may change bits cuts the head in ${pieces:-} pieces, in memplan too"
+# shellcheck disable=SC2086
+"$train" $plan --plan --budget 1TiB --budget-may-change-bits >out 2>err && ! grep -q '^budget: .*head' out
+result $? 'where memory is enough, it does not'
+job="${plan% --rates*} --text $text --seed 3 --schedule constant --sample 0 --peak-seconds 0"
+# shellcheck disable=SC2086
+"$train" $job --steps 4 --head-chunks $pieces >out 2>err && whole=$(hash_of out) &&
+    "$train" $job --steps 2 --rates rates.json --budget $budget --budget-may-change-bits --checkpoint saved >out 2>err &&
+    "$train" $job --steps 4 --resume saved >out 2>err && grep -q "^choice of the checkpoint: .*, head in $pieces pieces;" out &&
+    [ -n "$whole" ] && [ "$(hash_of out)" = "$whole" ]
+result $? 'a checkpoint keeps them: the weights of --head-chunks from the start'
+rm -rf saved
+job="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text $text --steps 1 --sample 0 --peak-seconds 0"
+refuse 'leave to change bits without a budget' '--budget-may-change-bits needs --budget' --budget-may-change-bits
+refuse 'pieces that the budget chooses' '--budget chooses --head-chunks' --budget 1GiB --head-chunks 2 --budget-may-change-bits
+plan_refused 'pieces that the budget chooses' 'leave --head-chunks out' --kernels cpu --budget 1GiB --rates rates.json \
+    --head-chunks 2 --budget-may-change-bits
+
 refuse 'a budget that is no size' "'lots'" --budget lots
 refuse 'a budget of nothing' 'above 0' --budget 0
 refuse 'a setting that the budget chooses' '--budget chooses --recompute' --budget 1GiB --recompute all

@@ -12,9 +12,8 @@
 #include "tools/shared/json_output.h"
 
 struct tool_memplan_budget {
-    uint64_t bytes; /* 0: none was given */
+    struct tool_budget_request request;
     const char *rates_path;
-    struct tool_rates rates;
     struct tool_budget_choice choice;
 };
 

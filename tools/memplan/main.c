@@ -64,6 +64,7 @@ enum memplan_key {
     KEY_PUBLISHED,
     KEY_BUDGET,
     KEY_RATES,
+    KEY_MAY_CHANGE_BITS,
     KEY_END,
 };
 _Static_assert(KEY_END - KEY_MODEL <= 64, "options have a bit each");
@@ -97,6 +98,7 @@ static const struct argp_option option_table[] = {
     {"offload-gradients", KEY_OFFLOAD_GRADIENTS, NULL, 0, "their gradients on disk too, between reduction and update", 2},
     {"budget", KEY_BUDGET, "BYTES", 0,
      "with --kernels cpu: choose recompute, slots and what lies on disk as train --budget does, by the speeds of --rates", 2},
+    {"budget-may-change-bits", KEY_MAY_CHANGE_BITS, NULL, 0, "with --budget: choose the pieces of the head too", 2},
     {"rates", KEY_RATES, "FILE.json", 0, "with --budget: speeds of a rank, as train takes them", 2},
     {"recompute", KEY_RECOMPUTE, "WHAT", 0,
      "recompute in backward: none, cheap (no matrix product), all, or the first N "
@@ -327,12 +329,13 @@ static void parse_rest(struct argp_state *state, struct memplan *m, int key, cha
     case KEY_EXPLAIN: m->explain = true; break;
     case KEY_VERIFY: m->verify_path = text; break;
     case KEY_PUBLISHED: m->published = true; break;
+    case KEY_MAY_CHANGE_BITS: m->budget.request.may_change_bits = true; break;
     case KEY_RATES:
         m->budget.rates_path = text;
         break;
     case KEY_BUDGET:
-        m->budget.bytes = tool_option_bytes(state, "budget", text, true);
-        if (!m->budget.bytes)
+        m->budget.request.bytes = tool_option_bytes(state, "budget", text, true);
+        if (!m->budget.request.bytes)
             argp_error(state, "--budget is 0; give bytes above 0");
         break;
     case KEY_DIFF:
@@ -348,15 +351,19 @@ static void parse_rest(struct argp_state *state, struct memplan *m, int key, cha
 static void check_budget(const struct argp_state *state, const struct memplan *m)
 {
     static const enum memplan_key chosen[] = {KEY_RECOMPUTE,         KEY_SLOTS, KEY_OFFLOAD_LAYERS, KEY_OFFLOAD_SLOTS,
-                                              KEY_OFFLOAD_GRADIENTS, KEY_FIT,   KEY_VERIFY};
-    if (!m->budget.bytes != !m->budget.rates_path)
-        argp_error(state, "%s",
-                   m->budget.bytes ? "--budget needs --rates FILE.json, the speeds of a rank; train measures them"
-                                   : "--rates needs --budget BYTES, the memory of a rank");
-    for (size_t i = 0; m->budget.bytes && i < sizeof(chosen) / sizeof(chosen[0]); i++)
+                                              KEY_OFFLOAD_GRADIENTS, KEY_FIT,   KEY_VERIFY,         KEY_HEAD_CHUNKS};
+    const size_t count = sizeof(chosen) / sizeof(chosen[0]) - !m->budget.request.may_change_bits;
+    if (!m->budget.request.bytes && (m->budget.rates_path || m->budget.request.may_change_bits))
+        argp_error(state, "--%s needs --budget BYTES, the memory of a rank",
+                   m->budget.rates_path ? "rates" : "budget-may-change-bits");
+    if (!m->budget.request.bytes)
+        return;
+    if (!m->budget.rates_path)
+        argp_error(state, "--budget needs --rates FILE.json, the speeds of a rank; train measures them");
+    for (size_t i = 0; i < count; i++)
         if (m->given & bit_of(chosen[i]))
             argp_error(state, "--budget chooses by itself; leave --%s out", name_of(chosen[i]));
-    if (m->budget.bytes && (strcmp(m->settings.plan.device, "cpu") != 0 || m->settings.on_gpu))
+    if (strcmp(m->settings.plan.device, "cpu") != 0 || m->settings.on_gpu)
         argp_error(state, "--budget needs --kernels cpu, and no --device: offloading works on CPUs only");
 }
 
@@ -517,7 +524,7 @@ static struct tool_memplan_view view_of(const struct memplan *m)
                                       .safetensors = &m->safetensors,
                                       .device = m->device,
                                       .fit = m->fit ? &m->found : NULL,
-                                      .budget = m->budget.bytes ? &m->budget : NULL,
+                                      .budget = m->budget.request.bytes ? &m->budget : NULL,
                                       .asked = &m->settings,
                                       .remedies = m->remedies[0] ? m->remedies : NULL,
                                       .all_strategies = m->all_strategies,
@@ -546,7 +553,7 @@ static eo_status make_plan(struct memplan *m, struct tool_problem *problem)
                                         .granularity = m->given & bit_of(KEY_GRANULARITY)};
     if (m->fit) /* the settings as given must be good, whatever the search then changes */
         EO_TRY(tool_fit_search(&m->found, m->fit, &m->config, &m->settings, &kept, problem));
-    if (m->budget.bytes)
+    if (m->budget.request.bytes)
         EO_TRY(tool_memplan_budget_choose(&m->budget, &m->config, &m->settings, problem));
     EO_TRY(tool_memplan_create(&m->plan, &m->config, &m->settings, problem));
     struct tool_memplan_settings fewer = m->plan.settings;

@@ -188,7 +188,11 @@ static eo_status find_subject(const struct tool_options *o, struct subject *out,
 
 static void take(struct tool_options *o, const struct tool_budget_option *option, const struct tool_rates *rates)
 {
+    const uint32_t head_chunks = o->plan.head_chunks;
     tool_budget_take(&o->plan, &option->settings);
+    o->head_is_chosen = option->changes_bits;
+    if (!option->changes_bits) /* may stay open */
+        o->plan.head_chunks = head_chunks;
     o->rates = *rates;
 }
 
@@ -199,7 +203,8 @@ static eo_status choose(struct tool_options *o, const struct told *told, bool te
     struct subject subject;
     char text[160];
     EO_TRY(find_subject(o, &subject, problem));
-    EO_TRY(tool_budget_find(&subject.settings, &subject.config, told->budget_bytes, &told->rates, &choice, problem));
+    const struct tool_budget_request request = {told->budget_bytes, told->rates, o->budget_may_change_bits};
+    EO_TRY(tool_budget_find(&subject.settings, &subject.config, &request, &choice, problem));
     take(o, &choice.chosen, &told->rates);
     *chosen = choice.chosen;
     if (!tells)
@@ -222,10 +227,12 @@ static eo_status go_on(struct tool_options *o, const struct tool_kept_choice *ke
     if (tool_options_on_gpu(o) || o->memory != EO_MEMORY_STATIC)
         return EO_OK;
     EO_TRY(find_subject(o, &subject, problem));
+    const uint32_t head_chunks = subject.settings.head_chunks;
     tool_kept_choice_apply(kept, o, &subject.settings);
     if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, &unused) < 0 ||
         tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, &silence, &option) < 0)
         return EO_OK;
+    option.changes_bits = subject.settings.head_chunks != head_chunks;
     take(o, &option, &kept->rates);
     *chosen = option;
     tool_budget_text(&option, text, sizeof(text));

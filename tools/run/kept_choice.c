@@ -8,13 +8,13 @@ enum { SLOTS_MAX = 64 }; /* of --slots and --offload-slots */
 void tool_kept_choice_write(struct eo_json *json, const struct tool_options *o)
 {
     const struct tool_plan_settings *s = &o->plan;
-    if (!o->rates.products_flops_per_s)
+    if (o->rates.products_flops_per_s == 0) /* nothing was chosen */
         return;
     eo_json_write(json,
                   "'choice': {'cheap_recompute': %i, 'recompute_blocks': %u, 'gather_slots': %u, 'gradient_slots': %u,"
-                  "'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'rates':",
+                  "'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'head_chunks': %u, 'rates':",
                   s->recompute == EO_RECOMPUTE_CHEAP, s->recompute_blocks, s->gather_slots, s->gradient_slots,
-                  s->offload_layers, s->offload_slots, s->offload_gradients);
+                  s->offload_layers, s->offload_slots, s->offload_gradients, o->head_is_chosen ? s->head_chunks : 0);
     tool_rates_write(json, &o->rates);
     eo_json_write(json, "}");
 }
@@ -26,18 +26,20 @@ static bool is_number(json_int_t value, json_int_t least, json_int_t most)
 
 bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out)
 {
-    json_int_t blocks, gather, gradient, layers, slots;
+    json_int_t blocks, gather, gradient, layers, slots, pieces;
     int is_cheap, gradients;
     json_t *choice = json_object_get(settings, "choice");
     struct tool_rates rates;
     *out = (struct tool_kept_choice){.is_there = false};
-    if (!choice || json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b}", "cheap_recompute", &is_cheap, "recompute_blocks",
-                               &blocks, "gather_slots", &gather, "gradient_slots", &gradient, "offload_layers", &layers,
-                               "offload_slots", &slots, "offload_gradients", &gradients) != 0)
+    if (!choice ||
+        json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "cheap_recompute", &is_cheap, "recompute_blocks",
+                    &blocks, "gather_slots", &gather, "gradient_slots", &gradient, "offload_layers", &layers, "offload_slots",
+                    &slots, "offload_gradients", &gradients, "head_chunks", &pieces) != 0)
         return false;
     const bool is_good = is_number(blocks, 0, UINT32_MAX) && !(is_cheap && blocks) && is_number(gather, 1, SLOTS_MAX) &&
                          is_number(gradient, 1, SLOTS_MAX) && is_number(layers, 0, UINT32_MAX) &&
-                         is_number(slots, 0, layers ? SLOTS_MAX : 0) && (layers || !gradients);
+                         is_number(slots, 0, layers ? SLOTS_MAX : 0) && (layers || !gradients) &&
+                         is_number(pieces, 0, INT32_MAX);
     if (!is_good || tool_rates_parse(json_object_get(choice, "rates"), &rates))
         return false;
     *out = (struct tool_kept_choice){.is_there = true,
@@ -50,6 +52,7 @@ bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out
                                      .offload_layers = (uint32_t)layers,
                                      .offload_slots = (uint32_t)slots,
                                      .offload_gradients = gradients,
+                                     .head_chunks = (uint32_t)pieces,
                                      .rates = rates};
     return true;
 }
@@ -97,6 +100,9 @@ void tool_kept_choice_apply(const struct tool_kept_choice *kept, const struct to
         settings->gather_slots = kept->gather_slots;
         settings->gradient_slots = kept->gradient_slots;
     }
+    if (kept->head_chunks && !tool_option_given(o, "head-chunks") &&
+        kept->head_chunks <= (uint64_t)settings->batch * settings->seq)
+        settings->head_chunks = kept->head_chunks;
     if (tool_option_given(o, "offload-layers"))
         return;
     settings->offload_layers = kept->offload_layers;

@@ -52,6 +52,7 @@ enum option_key {
     OPTION_HEAD_CHUNKS,
     OPTION_BUDGET,
     OPTION_RATES,
+    OPTION_MAY_CHANGE_BITS,
     OPTION_OFFLOAD_LAYERS,
     OPTION_OFFLOAD_SLOTS,
     OPTION_OFFLOAD_GRADIENTS,
@@ -128,6 +129,7 @@ static const struct argp_option option_table[] = {
      "memory of a rank (such as 4GiB, or available): choose recompute, slots and what lies on disk for the fastest step within "
      "it; no bit changes",
      2},
+    {"budget-may-change-bits", OPTION_MAY_CHANGE_BITS, NULL, 0, "with --budget: choose the pieces of the head too", 2},
     {"rates", OPTION_RATES, "FILE.json", 0,
      "with --budget: speeds of a rank; measure: at the start [measure; with --resume: those of the checkpoint]", 2},
     {"offload-layers", OPTION_OFFLOAD_LAYERS, "N", 0,
@@ -359,6 +361,9 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
         if (!o->budget_available && !o->budget_bytes)
             argp_error(state, "--budget is 0; give bytes above 0");
         break;
+    case OPTION_MAY_CHANGE_BITS:
+        o->budget_may_change_bits = true;
+        break;
     case OPTION_RATES:
         o->measures_rates = strcmp(text, "measure") == 0;
         o->rates_path = o->measures_rates ? NULL : text;
@@ -470,14 +475,16 @@ void tool_options_check_mode(const struct argp_state *state, const struct tool_o
 
 static void check_budget(const struct argp_state *state, const struct tool_options *o)
 {
-    static const int chosen[] = {OPTION_RECOMPUTE, OPTION_SLOTS, OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS,
-                                 OPTION_OFFLOAD_GRADIENTS};
+    static const int chosen[] = {OPTION_RECOMPUTE,         OPTION_SLOTS,      OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS,
+                                 OPTION_OFFLOAD_GRADIENTS, OPTION_HEAD_CHUNKS};
+    const size_t count = sizeof(chosen) / sizeof(chosen[0]) - !o->budget_may_change_bits;
     if (!is_given(o, OPTION_BUDGET)) {
-        if (is_given(o, OPTION_RATES))
-            argp_error(state, "--rates needs --budget BYTES, the memory of a rank");
+        if (is_given(o, OPTION_RATES) || o->budget_may_change_bits)
+            argp_error(state, "--%s needs --budget BYTES, the memory of a rank",
+                       is_given(o, OPTION_RATES) ? "rates" : "budget-may-change-bits");
         return;
     }
-    for (size_t i = 0; i < sizeof(chosen) / sizeof(chosen[0]); i++)
+    for (size_t i = 0; i < count; i++)
         if (is_given(o, chosen[i]))
             argp_error(state, "--budget chooses --%s; leave one of them out", name_of(chosen[i]));
     if (tool_options_on_gpu(o))

@@ -22,6 +22,7 @@ struct prediction {
     const eo_transformer_config *config;
     const struct tool_rates *rates;
     double block_flops, head_flops; /* forward and backward, of a micro-batch; half blocks: of a half */
+    double head_bytes;              /* each piece reads its weights twice, and adds to their gradient */
     uint32_t position_count, group; /* ranks of a group */
 };
 
@@ -46,7 +47,7 @@ static double pass_seconds(const struct prediction *p, const eo_plan_operation *
     if (o->position == 0)
         return 0;
     if (o->position + 1 == p->position_count) /* the head does all of it in its backward pass */
-        return o->kind == EO_OP_BACKWARD ? p->head_flops / speed : 0;
+        return o->kind == EO_OP_BACKWARD ? p->head_flops / speed + p->head_bytes / p->rates->memory_bytes_per_s : 0;
     const double forward =
         p->block_flops / 3 / speed + elementwise_seconds(p, forward_bytes.width, forward_bytes.mlp);
     if (o->kind == EO_OP_FORWARD)
@@ -89,8 +90,12 @@ eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transform
     enum { STEPS = 3, LONGEST_S = 1000000 }; /* of an operation: sums of them stay numbers of 64 bits */
     const uint32_t count = eo_plan_operation_count(plan, EO_LIST_STEADY);
     const double tokens = (double)settings->batch * settings->seq;
-    struct prediction p = {.settings = settings, .config = config, .rates = rates,
+    struct prediction p = {.settings = settings,
+                           .config = config,
+                           .rates = rates,
                            .head_flops = 6.0 * config->vocabulary * config->width * tokens,
+                           .head_bytes = 2.0 * settings->head_chunks * config->vocabulary * config->width *
+                                         (double)(eo_dtype_bytes(settings->dtype) + eo_dtype_bytes(settings->reduce_dtype)),
                            .position_count = 2 + config->layer_count * (settings->half_blocks ? 2 : 1)};
     eo_plan_summary summary;
     eo_plan_get_summary(plan, &summary);
@@ -139,13 +144,14 @@ eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const 
 
 /* ---- the search ------------------------------------------------------------------------------------------------- */
 
-enum { FEW_LAYERS = 10, OPTIONS_MAX = 1024 };
+enum { FEW_LAYERS = 10, OPTIONS_MAX = 8192 };
 
 struct search {
     const eo_transformer_config *config;
     const struct tool_rates *rates;
     const eo_log *log;
     uint64_t budget_bytes;
+    uint32_t head_chunks; /* without a budget */
     struct tool_budget_option options[OPTIONS_MAX];
     uint32_t count, layer_count; /* layers with an update */
 };
@@ -155,6 +161,7 @@ static eo_status try_settings(struct search *s, const struct tool_plan_settings 
     if (s->count == OPTIONS_MAX)
         return EO_OK;
     EO_TRY(tool_budget_evaluate(settings, s->config, s->rates, s->log, &s->options[s->count]));
+    s->options[s->count].changes_bits = settings->head_chunks != s->head_chunks;
     s->layer_count = s->options[s->count++].layer_count;
     return EO_OK;
 }
@@ -258,6 +265,19 @@ static eo_status try_all(struct search *s, struct tool_plan_settings settings)
     return EO_OK;
 }
 
+/* The head in one piece, and in up to eight times as many. */
+static eo_status try_pieces(struct search *s, struct tool_plan_settings settings)
+{
+    enum { MORE = 8 };
+    const uint64_t tokens = (uint64_t)settings.batch * settings.seq, most = (uint64_t)MORE * s->head_chunks;
+    for (uint64_t pieces = 2 * (uint64_t)s->head_chunks; pieces <= most && pieces <= tokens; pieces *= 2) {
+        settings.head_chunks = (uint32_t)pieces;
+        EO_TRY(try_all(s, settings));
+    }
+    settings.head_chunks = 1;
+    return s->head_chunks > 1 ? try_all(s, settings) : EO_OK;
+}
+
 /* Of equal times, the one that leaves the disk alone. */
 static bool is_better(const struct tool_budget_option *a, const struct tool_budget_option *b)
 {
@@ -286,9 +306,12 @@ static void find_next(const struct search *s, struct tool_budget_choice *out)
     }
 }
 
-static eo_status search_options(struct search *s, const struct tool_plan_settings *settings, struct tool_budget_choice *out)
+static eo_status search_options(struct search *s, const struct tool_plan_settings *settings, bool may_change_bits,
+                                struct tool_budget_choice *out)
 {
     EO_TRY(try_all(s, *settings));
+    if (may_change_bits)
+        EO_TRY(try_pieces(s, *settings));
     out->everything = out->least = s->options[0];
     out->plan_count = s->count;
     for (uint32_t i = 0; i < s->count; i++) {
@@ -310,7 +333,7 @@ static double mib(uint64_t bytes)
 }
 
 eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_transformer_config *config,
-                           uint64_t budget_bytes, const struct tool_rates *rates, struct tool_budget_choice *out,
+                           const struct tool_budget_request *request, struct tool_budget_choice *out,
                            struct tool_problem *problem)
 {
     const eo_log silence = {0};
@@ -319,10 +342,11 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
     if (!s)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--budget: no memory for the search");
     s->config = config;
-    s->rates = rates;
+    s->rates = &request->rates;
     s->log = &silence;
-    s->budget_bytes = budget_bytes;
-    const eo_status status = search_options(s, settings, out);
+    s->budget_bytes = request->bytes;
+    s->head_chunks = settings->head_chunks;
+    const eo_status status = search_options(s, settings, request->may_change_bits, out);
     free(s);
     if (status < 0)
         return tool_problem_set(problem, status,
@@ -336,9 +360,9 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
     return tool_problem_set(problem, EO_ERR_INVALID,
                             "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
                             "--batch or --seq, more --ranks%s, takes less",
-                            (unsigned long long)budget_bytes, mib(budget_bytes), (unsigned long long)out->least.arena_bytes,
+                            (unsigned long long)request->bytes, mib(request->bytes), (unsigned long long)out->least.arena_bytes,
                             mib(out->least.arena_bytes), text,
-                            rates->disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
+                            request->rates.disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
 }
 
 void tool_budget_take(struct tool_plan_settings *settings, const struct tool_plan_settings *chosen)
@@ -350,6 +374,7 @@ void tool_budget_take(struct tool_plan_settings *settings, const struct tool_pla
     settings->offload_layers = chosen->offload_layers;
     settings->offload_slots = chosen->offload_slots;
     settings->offload_gradients = chosen->offload_gradients;
+    settings->head_chunks = chosen->head_chunks;
 }
 
 void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice, uint64_t budget_bytes)
@@ -372,7 +397,9 @@ void tool_budget_text(const struct tool_budget_option *option, char *text, size_
     tool_recompute_text(s, recompute, sizeof(recompute));
     int used = snprintf(text, bytes, "recompute %s, slots %u,%u", recompute, s->gather_slots, s->gradient_slots);
     if (s->offload_layers && used > 0 && (size_t)used < bytes)
-        snprintf(text + used, bytes - (size_t)used, ", %u of %u layers on disk%s by %u buffer%s",
-                 s->offload_layers < option->layer_count ? s->offload_layers : option->layer_count, option->layer_count,
-                 s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
+        used += snprintf(text + used, bytes - (size_t)used, ", %u of %u layers on disk%s by %u buffer%s",
+                         s->offload_layers < option->layer_count ? s->offload_layers : option->layer_count, option->layer_count,
+                         s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
+    if (option->changes_bits && used > 0 && (size_t)used < bytes)
+        snprintf(text + used, bytes - (size_t)used, ", head in %u piece%s", s->head_chunks, tool_plural(s->head_chunks));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A budget of memory for a rank: among the settings that change no bit (recompute, buffers, what lies on disk) those with the
- * least predicted step time whose plan fits. A pure function of model, settings and rates; without a rate of a disk nothing
- * lies on one.
+ * A budget of memory for a rank: among the settings that change no bit (recompute, buffers, what lies on disk) and, with leave
+ * to change bits, the pieces of the head, those with the least predicted step time whose plan fits. A pure function of model,
+ * settings and rates; without a rate of a disk nothing lies on one.
  */
 #ifndef EO_TOOLS_SHARED_BUDGET_H
 #define EO_TOOLS_SHARED_BUDGET_H
@@ -14,12 +14,19 @@
 
 enum { TOOL_BUDGET_NEXT = 3 };
 
+struct tool_budget_request {
+    uint64_t bytes; /* of a rank; 0: none */
+    struct tool_rates rates;
+    bool may_change_bits; /* pieces of the head are chosen too */
+};
+
 /* Settings, and what their plan takes. */
 struct tool_budget_option {
     struct tool_plan_settings settings;
     uint64_t arena_bytes, disk_bytes;
     double step_s;        /* predicted */
     uint32_t layer_count; /* with an update */
+    bool changes_bits;    /* the head has other pieces than without a budget */
 };
 
 struct tool_budget_choice {
@@ -33,9 +40,9 @@ struct tool_budget_choice {
 
 /* `settings`: recompute, slots and offloading are not read. EO_ERR_INVALID: less than the least possible, which is named. */
 EO_NODISCARD eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_transformer_config *config,
-                                        uint64_t budget_bytes, const struct tool_rates *rates, struct tool_budget_choice *out,
+                                        const struct tool_budget_request *request, struct tool_budget_choice *out,
                                         struct tool_problem *problem);
-/* Recompute, slots and offloading, and nothing else. */
+/* Recompute, slots, offloading and pieces of the head, and nothing else. */
 void tool_budget_take(struct tool_plan_settings *settings, const struct tool_plan_settings *chosen);
 
 /* Of settings as they are. */

@@ -65,19 +65,25 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     options.plan.offload_layers = UINT32_MAX;
     options.plan.offload_slots = 4;
     options.plan.offload_gradients = true;
+    options.plan.head_chunks = 8;
+    options.head_is_chosen = true;
     options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e-3};
     text = tool_json_text(0, write_choice, &options);
     cr_assert(parse_choice(text, &kept), "%s", text);
     free(text);
     cr_assert_eq(memcmp(&kept.rates, &options.rates, sizeof(kept.rates)), 0);
-    struct tool_plan_settings back = {.micro_batches = 1};
+    struct tool_plan_settings back = {.micro_batches = 1, .batch = 2, .seq = 4, .head_chunks = 3};
     tool_kept_choice_apply(&kept, &options, &back);
     cr_assert(back.recompute == EO_RECOMPUTE_BLOCKS && back.recompute_blocks == 3 && back.gather_slots == 1 &&
               back.gradient_slots == 2 && back.offload_layers == UINT32_MAX && back.offload_slots == 4 &&
               back.offload_gradients);
+    cr_assert_eq(back.head_chunks, 8);
     back.micro_batches = 2;
+    back.batch = 1;
+    back.head_chunks = 3;
     tool_kept_choice_apply(&kept, &options, &back);
     cr_assert(back.offload_layers == UINT32_MAX && !back.offload_gradients);
+    cr_assert_eq(back.head_chunks, 3, "more pieces than tokens");
     tool_options_fini(&options);
 }
 
@@ -85,7 +91,7 @@ Test(run_parts, a_damaged_choice_is_none)
 {
     static const char good[] = "{\"choice\": {\"cheap_recompute\": false, \"recompute_blocks\": 1, \"gather_slots\": 2, "
                                "\"gradient_slots\": 1, \"offload_layers\": 3, \"offload_slots\": 2, \"offload_gradients\": "
-                               "true, \"rates\": {\"products_flops_per_s\": 1, \"memory_bytes_per_s\": 1, "
+                               "true, \"head_chunks\": 0, \"rates\": {\"products_flops_per_s\": 1, \"memory_bytes_per_s\": 1, "
                                "\"disk_bytes_per_s\": 1, \"link_bytes_per_s\": 1}}}";
     static const char *const changes[][2] = {
         {"\"choice\"", "\"chance\""},
@@ -97,6 +103,7 @@ Test(run_parts, a_damaged_choice_is_none)
         {"layers\": 3", "layers\": 0"},
         {"layers\": 3", "layers\": 4294967296"},
         {"offload_slots\": 2", "offload_slots\": 65"},
+        {"head_chunks\": 0", "head_chunks\": -1"},
         {"offload_slots\": 2", "offload_slots\": \"2\""},
         {"\"link_bytes_per_s\": 1", "\"link_bytes_per_s\": 0"},
         {"\"disk_bytes_per_s\": 1", "\"disk_bytes_per_s\": -1"},
