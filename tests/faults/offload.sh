@@ -61,6 +61,17 @@ timeout 120 "$train" $saved --steps 3 --offload-layers all >out 2>err && cp -r s
 result $? 'a checkpoint of what is on disk goes on in memory, and on disk again'
 rm -rf saved again
 
+echo '{"products_flops_per_s": 1e11, "memory_bytes_per_s": 1e10, "disk_bytes_per_s": 1e9, "link_bytes_per_s": 1e10}' >rates.json
+timeout 60 "$train" --ranks 2 $quiet --plan --rates rates.json --budget 1 >out 2>err
+least=$(sed -n 's/.*the least is \([0-9]*\) .*/\1/p' err)
+timeout 120 "$train" --ranks 2 $quiet --schedule constant >memory 2>err &&
+    timeout 120 "$launch" -n 2 "$train" $quiet --schedule constant --steps 2 --rates rates.json --budget "$least" \
+        --checkpoint saved >out 2>>err && choice=$(sed -n 's/^budget: .* a rank: \(.* on disk.*\); .*MiB.*/\1/p' out) &&
+    timeout 120 "$launch" -n 2 "$train" $quiet --schedule constant --resume saved >out 2>>err && [ -n "$choice" ] &&
+    [ "$(grep -c "^choice of the checkpoint: $choice; " out)" = 1 ] && [ "$(hash_of out)" = "$(hash_of memory)" ]
+result $? 'processes go on with the choice that a budget made for them'
+rm -rf saved
+
 "$train" --ranks 2 $quiet --offload-layers all --checkpoint saved --plan >out 2>err && [ ! -e saved ]
 result $? 'a plan alone makes no folder'
 
