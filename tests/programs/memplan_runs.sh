@@ -333,6 +333,22 @@ result $? 'the contract of JSON is that of all systems, and its sums are right'
 run 0 '"micro_batches": 4' --model llama-3-8b --ranks 8 --batch 2 --global-batch 64 --json
 result $? "a global batch sets evenodd's micro-batches, too"
 
+# Time and price.
+run 0 'training: 1e+12 tokens take 244.3 days on 64 GPUs and cost 938078 at 2.5 an hour and GPU' --system megatron --model \
+    llama-3-70b --ranks 64 --tp 4 --pp 4 --sequence-parallel --global-batch 64 --device H100 --tokens 1T --price 2.5/h &&
+    grep -q '^time: 5.533 s a step, 47378 tokens/s, MFU 32.4 %; bound by products' out
+result $? "the time and the price of a training"
+run 0 'time: 0.776 s a step' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time && "$memplan" --model llama-2-7b \
+    --ranks 64 --device A100-80GB --seq 2048 --time --json >plan.json 2>err && "$memplan" --model gpt2 --json >plain.json && "$python" - <<'END' >out 2>>err
+import json
+timed, plain = json.load(open("plan.json")), json.load(open("plain.json"))
+for key in ("step_seconds", "tokens_per_second", "mfu", "bound_by", "exposed_comm_seconds"):
+    assert timed[key] and plain[key] is None, key
+assert timed["days"] is None and timed["cost"] is None
+assert abs(timed["tokens_per_second"] * timed["step_seconds"] - 64 * 2048) < 1
+END
+result $? "the time of evenodd's own plans; null where it is not asked for"
+
 # Never a wrong plan in silence.
 echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_inner":384,"embd_pdrop":0.1,
     "resid_pdrop":0.1,"attn_pdrop":0.0,"logit_scale":3,"colour":"red"}' >noted.json
@@ -415,6 +431,10 @@ refuse 'headroom larger than the device' 'leaves nothing' --model tiny --device 
 refuse 'more blocks to recompute than there are' 'the model has only 32 blocks' --model llama-3-8b --recompute 99
 refuse 'a field that is nearly one' 'did you mean n_layer?' --model gpt2 --set n_layers=3
 refuse 'a field of other families' 'did you mean num_hidden_layers?' --model llama-3-8b --set n_layer=3
+refuse 'the time on no device' 'give --device' --model gpt2 --time
+refuse 'the time on a device without rates' 'no rates are known' --model gpt2 --time --device T4
+refuse 'a price of nothing' 'give --tokens' --model gpt2 --price 2/h --device H100
+refuse 'tokens that are none' "'15Q'" --model gpt2 --tokens 15Q --device H100
 refuse 'an unknown system' "'deepmind'" --model tiny --system deepmind
 run 2 'data parallelism alone' --model gpt2 --system deepspeed --tp 2
 result $? 'groups of a system that is data-parallel alone'

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 #include "tools/memplan/plan.h"
-#include "tools/memplan/systems.h"
+#include "tools/memplan/step_time.h"
 
 struct tool_estimate_request {
     enum tool_system system;
@@ -20,7 +20,24 @@ struct tool_estimate_request {
     const struct tool_memplan_settings *asked;
     const struct tool_model_config *config;
     const char *device;        /* NULL: none of the table */
+    bool time;                 /* asked for; needs a device with rates */
+    double tokens;             /* of a training; 0: not asked */
+    double price;              /* of an hour of a GPU; 0: not asked */
 };
+
+/* What a step takes, and a training of so many tokens. */
+struct tool_time_answer {
+    struct tool_step_time step;
+    double days, cost; /* 0: not asked */
+    char text[512];    /* lines for people */
+};
+
+/* Of evenodd's strategies too. EO_ERR_INVALID: no rates for the device, or no such layout. */
+EO_NODISCARD eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_estimate_request *request,
+                                          struct tool_problem *problem);
+
+struct eo_json;
+void tool_estimate_time_json(struct eo_json *json, const struct tool_time_answer *time); /* NULL: fields that are null */
 
 /* `fits` or no capacity was asked about. EO_ERR_INVALID: the system has no such layout. */
 EO_NODISCARD eo_status tool_estimate_print(FILE *out, const struct tool_estimate_request *request, bool json, bool *fits,

@@ -169,6 +169,7 @@ void tool_report_json(FILE *out, const struct tool_memplan_view *view)
     eo_json_write(&json, "{'schema': 1");
     write_settings(&json, view);
     write_totals(&json, view);
+    tool_estimate_time_json(&json, view->time);
     write_phases(&json, view->lifetimes);
     write_layers(&json, view->memplan);
     write_rows(&json, view->memplan);

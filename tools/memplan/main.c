@@ -49,6 +49,9 @@ enum memplan_key {
     KEY_SEQUENCE_PARALLEL,
     KEY_GLOBAL_BATCH,
     KEY_COMPARE,
+    KEY_TIME,
+    KEY_TOKENS,
+    KEY_PRICE,
     KEY_DEVICE_MEMORY,
     KEY_HEADROOM,
     KEY_DEVICE,
@@ -119,6 +122,9 @@ static const struct argp_option option_table[] = {
     {"sequence-parallel", KEY_SEQUENCE_PARALLEL, NULL, 0, "tensor ranks share norms and residuals too; fsdp2 always does", 3},
     {"global-batch", KEY_GLOBAL_BATCH, "G", 0, "sequences of a step, of all ranks: sets --micro-batches", 3},
     {"compare", KEY_COMPARE, NULL, 0, "all systems side by side", 3},
+    {"time", KEY_TIME, NULL, 0, "estimate the time of a step, on --device A100-*, H100* or H200", 3},
+    {"tokens", KEY_TOKENS, "N", 0, "estimate the days of a training: 15T, 300B", 3},
+    {"price", KEY_PRICE, "X", 0, "... and what it costs: the price of an hour of a GPU, as 2.5 or 2.5/h", 3},
     {.doc = "Machine:", .group = 4},
     {"device", KEY_DEVICE, "NAME", 0, "a GPU of the table; a wrong name lists them", 4},
     {"device-memory", KEY_DEVICE_MEMORY, "BYTES", 0, "with a unit: 80GiB, 80GB, 85899345920B", 4},
@@ -156,6 +162,7 @@ struct memplan {
     char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
     uint64_t given;
     struct tool_estimate_request estimate;
+    struct tool_time_answer time;
     bool compare;
 
     struct tool_model_config config;
@@ -229,6 +236,23 @@ static void parse_recompute(const struct argp_state *state, struct memplan *m, c
     tool_option_recompute(state, m->estimate.selective ? "none" : text, &m->settings.plan);
 }
 
+/* "15T", or "2.5/h". */
+static void parse_money(const struct argp_state *state, struct memplan *m, int key, const char *text)
+{
+    static const struct { const char *unit; double factor; int key; } units[] = {
+        {"", 1, KEY_TOKENS},     {"K", 1e3, KEY_TOKENS}, {"M", 1e6, KEY_TOKENS}, {"B", 1e9, KEY_TOKENS},
+        {"T", 1e12, KEY_TOKENS}, {"", 1, KEY_PRICE},     {"/h", 1, KEY_PRICE}};
+    char *end;
+    const double value = strtod(text, &end);
+    for (size_t i = 0; isdigit((unsigned char)text[0]) && value > 0 && value < 1e18 && i < sizeof(units) / sizeof(units[0]); i++)
+        if (key == units[i].key && strcmp(end, units[i].unit) == 0) {
+            *(key == KEY_TOKENS ? &m->estimate.tokens : &m->estimate.price) = value * units[i].factor;
+            m->estimate.time = true;
+            return;
+        }
+    argp_error(state, "--%s is '%.60s'; give a number above 0, such as %s", name_of(key), text, key == KEY_TOKENS ? "15T" : "2.5/h");
+}
+
 static void parse_system(const struct argp_state *state, struct memplan *m, int key, const char *text)
 {
     struct tool_layout *l = &m->estimate.layout;
@@ -250,6 +274,9 @@ static void parse_system(const struct argp_state *state, struct memplan *m, int 
         m->estimate.global_batch = (uint32_t)tool_option_count(state, "global-batch", text, 1, 1 << 24);
         break;
     case KEY_COMPARE: m->compare = true; break;
+    case KEY_TIME: m->estimate.time = true; break;
+    case KEY_TOKENS:
+    case KEY_PRICE: parse_money(state, m, key, text); break;
     default: break;
     }
 }
@@ -419,7 +446,7 @@ static void check_estimate(const struct argp_state *state, struct memplan *m)
     static const enum memplan_key known[] = {
         KEY_MODEL, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE, KEY_RECOMPUTE,
         KEY_SYSTEM, KEY_TENSOR, KEY_PIPELINE, KEY_CONTEXT, KEY_EXPERT, KEY_VIRTUAL_STAGES, KEY_SEQUENCE_PARALLEL,
-        KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_DEVICE_MEMORY, KEY_HEADROOM, KEY_DEVICE, KEY_OUTSIDE, KEY_JSON};
+        KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_DEVICE_MEMORY, KEY_HEADROOM, KEY_DEVICE, KEY_OUTSIDE, KEY_JSON};
     uint64_t others = m->given;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         others &= ~bit_of(known[i]);
@@ -439,7 +466,11 @@ static void check_systems(const struct argp_state *state, struct memplan *m)
     struct tool_estimate_request *e = &m->estimate;
     const struct tool_layout *l = &e->layout;
     const bool others = m->compare || e->system != TOOL_SYSTEM_EVENODD;
-    e->strategy_given = m->given & bit_of(KEY_STRATEGY);
+    e->strategy_given = others ? m->given & bit_of(KEY_STRATEGY) : true;
+    if (e->price > 0 && e->tokens <= 0)
+        argp_error(state, "--price: of what? give --tokens");
+    if (e->time && m->compare)
+        argp_error(state, "--compare is of memory; for --time give --system");
     if (m->given & bit_of(KEY_GLOBAL_BATCH) && m->given & bit_of(KEY_MICRO_BATCHES))
         argp_error(state, "--global-batch and --micro-batches are both given; one of them is enough");
     if (others) {
@@ -461,7 +492,7 @@ static void check_together(const struct argp_state *state, struct memplan *m)
     struct tool_memplan_settings *s = &m->settings;
     const uint64_t alone = bit_of(KEY_DIFF) | bit_of(KEY_PUBLISHED);
     const uint64_t outputs = bit_of(KEY_JSON) | bit_of(KEY_CSV) | bit_of(KEY_SVG) | bit_of(KEY_HTML) | bit_of(KEY_EXPLAIN) |
-                             bit_of(KEY_FIT);
+                             bit_of(KEY_FIT) | bit_of(KEY_TIME) | bit_of(KEY_TOKENS) | bit_of(KEY_PRICE);
     if (m->given & alone && m->given & (m->given - 1))
         argp_error(state, "--diff and --published stand alone; leave the other options out");
     if (m->given & alone)
@@ -470,8 +501,8 @@ static void check_together(const struct argp_state *state, struct memplan *m)
         take_log(state, m);
     check_systems(state, m);
     if (m->verify_path && m->given & outputs)
-        argp_error(state, "--verify prints differences and nothing else; leave --json, --csv, --svg, --html, --explain and --fit "
-                   "out");
+        argp_error(state, "--verify prints differences and nothing else; leave --json, --csv, --svg, --html, --explain, --fit, "
+                   "--time, --tokens and --price out");
     if (!m->model)
         argp_error(state, "--model is missing: a config.json, a folder with one, or a name such as llama-3-8b");
     if (m->json && m->csv)
@@ -526,6 +557,7 @@ static struct tool_memplan_view view_of(const struct memplan *m)
                                       .fit = m->fit ? &m->found : NULL,
                                       .budget = m->budget.request.bytes ? &m->budget : NULL,
                                       .asked = &m->settings,
+                                      .time = m->estimate.time ? &m->time : NULL,
                                       .remedies = m->remedies[0] ? m->remedies : NULL,
                                       .all_strategies = m->all_strategies,
                                       .explain = m->explain};
@@ -605,7 +637,20 @@ static void print_plan(struct memplan *m)
         tool_report_json(stdout, &view);
     } else {
         tool_report_plan(stdout, &view);
+        if (m->estimate.time)
+            printf("%s", m->time.text);
     }
+}
+
+/* Of the plan as it was found and filled in. */
+static eo_status take_time(struct memplan *m, struct tool_problem *problem)
+{
+    if (!m->estimate.time)
+        return EO_OK;
+    m->estimate.config = &m->config;
+    m->estimate.asked = &m->plan.settings;
+    m->estimate.device = m->device ? m->device->name : NULL;
+    return tool_estimate_time(&m->time, &m->estimate, problem);
 }
 
 static eo_status estimate(struct memplan *m, int *result, struct tool_problem *problem)
@@ -644,6 +689,7 @@ static eo_status run(struct memplan *m, int *result, struct tool_problem *proble
     EO_TRY(tool_overwrite_no_input("--svg", m->svg_path, inputs, 3, problem));
     EO_TRY(tool_overwrite_no_input("--html", m->html_path, inputs, 3, problem));
     EO_TRY(make_plan(m, problem));
+    EO_TRY(take_time(m, problem));
     if (m->verify_path) {
         if (m->otherwise[0])
             printf("said otherwise than the log: %s\n", m->otherwise);

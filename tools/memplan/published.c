@@ -8,6 +8,7 @@
 
 #include "tools/memplan/megatron_runs.h"
 #include "tools/memplan/peers.h"
+#include "tools/memplan/published_steps.h"
 
 struct table {
     FILE *out;
@@ -280,6 +281,7 @@ uint32_t tool_published_print(FILE *out)
         tell_errors(out, fitting, false);
         tell_errors(out, fitting, true);
     }
-    fputc('\n', out);
+    fprintf(out, "\n\n");
+    tool_published_steps_print(out);
     return t.wrong;
 }

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 
+#include "tools/memplan/estimate.h"
 #include "tools/memplan/peers.h"
 #include "tools/memplan/search.h"
 #include "tools/memplan/strategies.h"
@@ -25,6 +26,7 @@ struct tool_memplan_view {
     const struct tool_memplan_budget *budget;  /* NULL: none */
     const struct tool_memplan_settings *asked; /* as given, or as a search has found them: nothing filled in */
     const char *remedies;                      /* of a search that found nothing, or a plan that does not fit: what would */
+    const struct tool_time_answer *time;       /* NULL: not asked for */
     bool all_strategies, explain;
 };
 

@@ -26,6 +26,7 @@ enum tool_system_part {
 struct tool_system_settings {
     struct tool_layout layout;
     eo_strategy strategy;      /* of Megatron: zero1 is its distributed optimizer, ddp none; of DeepSpeed: its stages */
+    uint32_t shard_group;      /* of hsdp */
     bool math_attention;       /* probabilities are kept */
     bool selective;
     uint32_t recomputed_blocks;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tools/memplan/megatron_runs.h"
+#include "tools/memplan/published_steps.h"
 
 static struct tool_model_config config;
 static struct tool_problem problem;
@@ -126,4 +127,57 @@ Test(systems, layouts_that_cannot_be_are_refused)
         cr_assert((status >= 0) == (cases[i].words[0] == '\0'), "case %zu", i);
         cr_assert(status >= 0 || strstr(problem.text, cases[i].words), "case %zu: %s", i, problem.text);
     }
+}
+
+/* Goal: steps of others come out. Method: published rows in two halves; the mean error of the half that no constant was fitted on, of
+ * each system with its layouts; targets are 10 % and 15 %. */
+Test(systems, published_steps_come_out)
+{
+    struct tool_published_step s;
+    double fitted = 0, other = 0, yafsdp = 0, megatron = 0;
+    uint32_t fitted_count = 0, other_count = 0, yafsdp_count = 0, megatron_count = 0;
+    for (uint32_t i = 0; tool_published_step_at(i, &s); i++) {
+        const double error = fabs(s.estimated_seconds / s.seconds - 1);
+        *(s.fitting ? &fitted : &other) += error;
+        (*(s.fitting ? &fitted_count : &other_count))++;
+        if (strncmp(s.source, "YaFSDP", 6) == 0)
+            yafsdp += error, yafsdp_count++;
+        if (strncmp(s.source, "Megatron", 8) == 0)
+            megatron += error, megatron_count++;
+    }
+    cr_assert(fitted_count > 100 && other_count > 100 && yafsdp_count == 16 && megatron_count == 10);
+    cr_assert_lt(other / other_count, 0.06);
+    cr_assert_lt(fitted / fitted_count, 0.06);
+    cr_assert_lt(yafsdp / yafsdp_count, 0.05);
+    cr_assert_lt(megatron / megatron_count, 0.06);
+}
+
+/* Goal: the parts of a step behave. Method: they add up; more micro-batches shrink the bubble's share, virtual stages the bubble;
+ * another node costs communication; recompute costs products and no tokens of the MFU. */
+Test(systems, a_step_is_the_sum_of_its_parts)
+{
+    const struct tool_shape shape = load("llama-3-70b");
+    const struct tool_rates *rates = tool_rates_find("H100");
+    struct tool_system_settings s = settings_of(64);
+    s.layout.tensor = 8, s.layout.pipeline = 4, s.layout.sequence_parallel = true;
+    const struct tool_step_time one = tool_step_time(TOOL_SYSTEM_MEGATRON, &shape, &s, rates, 8);
+    cr_assert_float_eq(one.seconds, one.compute_seconds + one.exposed_seconds + one.bubble_seconds + one.rest_seconds, 1e-9);
+    cr_assert(one.mfu > 0.1 && one.mfu < 0.6);
+    s.layout.virtual_stages = 2;
+    cr_assert_float_eq(tool_step_time(TOOL_SYSTEM_MEGATRON, &shape, &s, rates, 8).bubble_seconds, one.bubble_seconds / 2, 1e-9);
+    s.layout.virtual_stages = 1;
+    s.layout.micro_batches *= 2;
+    const struct tool_step_time twice = tool_step_time(TOOL_SYSTEM_MEGATRON, &shape, &s, rates, 8);
+    cr_assert_float_eq(twice.bubble_seconds, one.bubble_seconds, 1e-9);
+    cr_assert_gt(twice.tokens_per_second, one.tokens_per_second);
+    s.recomputed_blocks = 80;
+    const struct tool_step_time again = tool_step_time(TOOL_SYSTEM_MEGATRON, &shape, &s, rates, 8);
+    cr_assert_lt(again.mfu, twice.mfu);
+    cr_assert_gt(again.compute_seconds, 1.25 * twice.compute_seconds);
+    cr_assert_null(tool_rates_find("C64"));
+    cr_assert_null(tool_rates_find(NULL));
+    struct tool_system_settings data = settings_of(8);
+    data.strategy = EO_STRATEGY_ZERO3;
+    const double near = tool_step_time(TOOL_SYSTEM_FSDP2, &shape, &data, rates, 8).exposed_seconds;
+    cr_assert_gt(tool_step_time(TOOL_SYSTEM_FSDP2, &shape, &data, rates, 4).exposed_seconds, near);
 }

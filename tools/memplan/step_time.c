@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/memplan/step_time.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Peaks and bandwidths of data sheets; node_bytes is NCCL's bus bandwidth on large messages. The shares of A100 and H100 are
+ * fitted; H200 takes H100's, and no published step is held against it. */
+static const struct tool_rates rates_table[] = {
+    {"A100", 312e12, 2.0e12, 235e9, 25e9, 0.712, 0.329, "data sheet, 200 Gb/s a GPU between nodes; fitted"},
+    {"H100", 989e12, 3.35e12, 360e9, 50e9, 0.607, 0.187, "data sheet, 400 Gb/s a GPU between nodes; fitted"},
+    {"H200", 989e12, 4.8e12, 360e9, 50e9, 0.607, 0.187, "data sheet, 400 Gb/s a GPU between nodes; shares of H100"},
+};
+
+/* Fitted with the shares above, on rows of the half for fitting alone. */
+static const double block_passes = 9.06;     /* memory traffic, in kept activations of a block */
+static const double head_bytes = 27.8;       /* of a logit, read and written */
+static const double tensor_factor = 1.94;    /* time of tensor parallelism's collectives, none hidden, in their time on the link */
+static const double node_share = 0.406;      /* of node_bytes, that gathers of weights reach */
+static const double network_share = 0.337;   /* of network_bytes: FSDP, Megatron, DeepSpeed */
+static const double planned_share = 0.430;   /* ... YaFSDP and evenodd */
+static const double collective_seconds = 1.6e-4; /* of one, on 64 ranks; it grows with their logarithm */
+static const double step_seconds = 0.067;    /* of each step, with sharded weights */
+static const double overlap = 2.98;          /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
+
+const struct tool_rates *tool_rates_find(const char *device)
+{
+    for (size_t i = 0; device && i < sizeof(rates_table) / sizeof(rates_table[0]); i++)
+        if (strncmp(device, rates_table[i].name, strlen(rates_table[i].name)) == 0)
+            return &rates_table[i];
+    return NULL;
+}
+
+/* Of one micro-batch on one rank, and of the model. */
+struct work {
+    double products, attention;  /* flops, with what is recomputed */
+    double useful;               /* flops of all ranks that share the micro-batch, nothing recomputed */
+    double memory;               /* bytes */
+    double block_elements, elements, table_elements; /* of the whole model: multiplied by a token; stored; the embedding */
+    double tokens;               /* of the micro-batch, on all ranks that share it */
+};
+
+static struct work work_of(enum tool_system system, const struct tool_shape *s, const struct tool_system_settings *y)
+{
+    const struct tool_layout *l = &y->layout;
+    const double h = (double)s->width, q = (double)(s->heads * s->head_size), kv = (double)(s->kv_heads * s->head_size);
+    const double layers = (double)s->layers, again = y->recomputed_blocks, cut = (double)l->tensor * l->pipeline * l->context;
+    const double ups = s->gated ? 2 : 1, f = (double)(s->experts ? s->experts_per_token * s->expert_width : s->mlp_width);
+    const double half = y->selective && system == TOOL_SYSTEM_FSDP2 ? layers / 2 : 0; /* every other product again */
+    const double attention = h * (2 * q + 2 * kv), mlp = (ups + 1) * h;
+    const double stored = attention + (s->experts ? mlp * (double)(s->experts * s->expert_width) : mlp * f);
+    struct work w = {.tokens = (double)l->batch * l->seq, .table_elements = (double)s->vocabulary * h};
+    w.block_elements = attention + mlp * f;
+    w.elements = stored * layers + w.table_elements * (s->tied_head ? 1 : 2);
+    const double block = 2 * w.block_elements * w.tokens, core = 2 * q * l->seq * w.tokens, head = 6 * w.table_elements * w.tokens;
+    w.products = (block * (3 * layers + again + half) + head) / cut;
+    w.attention = core * (3.5 * layers + again) / cut; /* backward has five products of forward's two */
+    w.useful = 3 * (block + core) * layers + head;
+    w.memory = w.tokens * (block_passes * (8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f) * (layers + again / 3 + half / 3) +
+                           head_bytes * (double)s->vocabulary) / cut;
+    return w;
+}
+
+/* Bytes a second and rank of a group: in a node its links, else its part of the node's network cards. */
+static double bandwidth_of(const struct tool_rates *r, uint32_t group, uint32_t stride, uint32_t node, double share)
+{
+    if ((uint64_t)group * stride <= node)
+        return r->node_bytes * node_share;
+    return r->network_bytes * share * (stride < node ? node / stride : 1);
+}
+
+static double together(double a, double b)
+{
+    return pow(pow(a, overlap) + pow(b, overlap), 1 / overlap);
+}
+
+/* All-reduces of tensor parallelism, or as many bytes of gathers and scatters; all-to-alls of experts. None is hidden. */
+static double exposed_in_micro_batch(const struct tool_shape *s, const struct tool_system_settings *y, const struct tool_rates *r,
+                                     uint32_t node, double tokens)
+{
+    const struct tool_layout *l = &y->layout;
+    const double t = l->tensor, e = l->expert, layers = (double)s->layers / l->pipeline, again = y->recomputed_blocks / (double)
+                 s->layers;
+    const double bytes = 2 * tokens / l->context * (double)s->width;
+    const double link = l->tensor <= node ? r->node_bytes : r->network_bytes;
+    const double experts = (uint64_t)l->tensor * l->expert <= node ? r->node_bytes : r->network_bytes;
+    return tensor_factor * 2 * (t - 1) / t * bytes / link * layers * (4 + 2 * again) +
+           (e - 1) / e * bytes * (double)s->experts_per_token / t / experts * layers * (4 + 2 * again);
+}
+
+/* Bytes that a rank sends for its weights and gradients: with each micro-batch, and once a step. */
+struct traffic {
+    double each, once;
+};
+
+static struct traffic traffic_of(enum tool_system system, const struct tool_system_settings *y, double elements)
+{
+    if (system == TOOL_SYSTEM_MEGATRON)
+        return (struct traffic){.once = (y->strategy == EO_STRATEGY_ZERO1 ? 6 : 8) * elements};
+    if (y->strategy == EO_STRATEGY_DDP)
+        return (struct traffic){.once = 8 * elements};
+    if (y->strategy == EO_STRATEGY_ZERO1)
+        return (struct traffic){.once = 6 * elements};
+    if (y->strategy == EO_STRATEGY_ZERO2)
+        return (struct traffic){.each = 4 * elements, .once = 2 * elements};
+    return (struct traffic){.each = 8 * elements, .once = y->strategy == EO_STRATEGY_HSDP ? 8 * elements / y->shard_group : 0};
+}
+
+static const char *largest_of(const double *seconds, const char *const *names, int count)
+{
+    int most = 0;
+    for (int i = 1; i < count; i++)
+        if (seconds[i] > seconds[most])
+            most = i;
+    return names[most];
+}
+
+struct tool_step_time tool_step_time(enum tool_system system, const struct tool_shape *shape,
+                                     const struct tool_system_settings *settings, const struct tool_rates *rates,
+                                     uint32_t gpus_per_node)
+{
+    static const char *const names[] = {"products", "memory", "communication", "pipeline bubble", "start and end of the step"};
+    const struct tool_layout *l = &settings->layout;
+    const struct work w = work_of(system, shape, settings);
+    const uint32_t model = l->tensor * l->pipeline, same = l->ranks / model;
+    const bool sharded = system != TOOL_SYSTEM_MEGATRON && settings->strategy != EO_STRATEGY_DDP;
+    const uint32_t group = settings->strategy == EO_STRATEGY_HSDP ? settings->shard_group : same;
+    const double share = system == TOOL_SYSTEM_EVENODD ? planned_share : network_share;
+    const double micros = l->micro_batches, parts = (group - 1.0) / group, elements = w.elements / model;
+    const double speed = bandwidth_of(rates, group, l->tensor, gpus_per_node, share);
+    const double world_speed = bandwidth_of(rates, same, l->tensor, gpus_per_node, share);
+    const struct traffic bytes = traffic_of(system, settings, elements);
+    const double products = w.products / (rates->product_flops * rates->product_share) +
+                            w.attention / (rates->product_flops * rates->attention_share);
+    const double memory = w.memory / rates->memory_bytes, compute = products + memory;
+    const double micro = compute + exposed_in_micro_batch(shape, settings, rates, gpus_per_node, w.tokens);
+    const double latency = sharded ? collective_seconds * 3 * (double)shape->layers * log2(group > 2 ? group : 2) / 6 : 0;
+    const double each = bytes.each > 0 ? together(micro, parts * bytes.each / speed + latency) : micro;
+    const double once = bytes.once > 0 && same > 1 ? together(micro, bytes.once / world_speed) - micro : 0;
+    const double ends = sharded ? parts * 6 * w.table_elements / l->tensor / speed : 0;
+    struct tool_step_time t = {.compute_seconds = micros * compute};
+    t.bubble_seconds = micro * (l->pipeline - 1.0) / l->virtual_stages;
+    t.exposed_seconds = micros * (each - compute) + once + ends;
+    t.rest_seconds = 28 * elements / (settings->strategy == EO_STRATEGY_DDP ? 1 : group) / rates->memory_bytes +
+                     (sharded ? step_seconds : 0);
+    t.seconds = t.compute_seconds + t.bubble_seconds + t.exposed_seconds + t.rest_seconds;
+    const double step_tokens = w.tokens * micros * tool_layout_data_parallel(l);
+    t.tokens_per_second = step_tokens / t.seconds;
+    t.mfu = w.useful * micros * tool_layout_data_parallel(l) / (t.seconds * l->ranks * rates->product_flops);
+    const double seconds[] = {micros * products, micros * memory, t.exposed_seconds, t.bubble_seconds, t.rest_seconds};
+    t.bound_by = largest_of(seconds, names, 5);
+    return t;
+}
