@@ -334,11 +334,11 @@ run 0 '"micro_batches": 4' --model llama-3-8b --ranks 8 --batch 2 --global-batch
 result $? "a global batch sets evenodd's micro-batches, too"
 
 # Time and price.
-run 0 'training: 1e+12 tokens take 244.3 days on 64 GPUs and cost 938078 at 2.5 an hour and GPU' --system megatron --model \
+run 0 'training: 1e+12 tokens take 248.5 days on 64 GPUs and cost 954349 at 2.5 an hour and GPU' --system megatron --model \
     llama-3-70b --ranks 64 --tp 4 --pp 4 --sequence-parallel --global-batch 64 --device H100 --tokens 1T --price 2.5/h &&
-    grep -q '^time: 5.533 s a step, 47378 tokens/s, MFU 32.4 %; bound by products' out
+    grep -q '^time: 5.629 s a step, 46570 tokens/s, MFU 31.9 %; bound by products' out
 result $? "the time and the price of a training"
-run 0 'time: 0.776 s a step' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time && "$memplan" --model llama-2-7b \
+run 0 'time: 0.775 s a step' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time && "$memplan" --model llama-2-7b \
     --ranks 64 --device A100-80GB --seq 2048 --time --json >plan.json 2>err && "$memplan" --model gpt2 --json >plain.json && "$python" - <<'END' >out 2>>err
 import json
 timed, plain = json.load(open("plan.json")), json.load(open("plain.json"))
@@ -348,6 +348,18 @@ assert timed["days"] is None and timed["cost"] is None
 assert abs(timed["tokens_per_second"] * timed["step_seconds"] - 64 * 2048) < 1
 END
 result $? "the time of evenodd's own plans; null where it is not asked for"
+
+run 0 'megatron, 256 sequences a step: 768 layouts, 243 fit' --system megatron --model llama-3-70b --ranks 64 --global-batch 256 \
+    --device H100 --headroom 10% --fit best && words=$(sed -n '2s/.*GiB  //p' out) && seconds=$(awk 'NR == 2 { print $1 }' out) &&
+    [ "$(awk '/ tokens\/s / && $1 >= last { count++; last = $1 } END { print count }' last=0 out)" = 8 ] &&
+    run 0 "time: $seconds s a step" --system megatron --model llama-3-70b --ranks 64 --global-batch 256 --device H100 --headroom \
+        10% --time $words
+result $? "the fastest layouts that fit, in their order; the first comes out so ($words)"
+run 0 '--tp 8' --system megatron --model llama-3-70b --ranks 64 --global-batch 64 --device H100 --fit best --tp 8 --recompute all &&
+    ! grep ' tokens/s ' out | grep -v -q -e '--tp 8 .*--recompute 80'
+result $? '... keeps what is given'
+run 1 'nothing fits' --system megatron --model llama-3.1-405b --ranks 64 --global-batch 64 --device H100 --fit best
+result $? '... and where none fits, is 1'
 
 # Never a wrong plan in silence.
 echo '{"model_type":"gpt2","n_layer":3,"n_embd":96,"n_head":6,"vocab_size":301,"n_inner":384,"embd_pdrop":0.1,
@@ -431,6 +443,10 @@ refuse 'headroom larger than the device' 'leaves nothing' --model tiny --device 
 refuse 'more blocks to recompute than there are' 'the model has only 32 blocks' --model llama-3-8b --recompute 99
 refuse 'a field that is nearly one' 'did you mean n_layer?' --model gpt2 --set n_layers=3
 refuse 'a field of other families' 'did you mean num_hidden_layers?' --model llama-3-8b --set n_layer=3
+run 2 'give --global-batch' --model gpt2 --system megatron --fit best --device H100
+result $? 'layouts without a global batch'
+run 2 'are searched' --model gpt2 --system deepspeed --fit best --device H100 --global-batch 64
+result $? 'layouts of a system that has but one'
 refuse 'the time on no device' 'give --device' --model gpt2 --time
 refuse 'the time on a device without rates' 'no rates are known' --model gpt2 --time --device T4
 refuse 'a price of nothing' 'give --tokens' --model gpt2 --price 2/h --device H100
@@ -443,7 +459,7 @@ refuse 'a recompute of others' 'is of other systems' --model gpt2 --recompute se
 refuse 'two ways to say micro-batches' 'one of them is enough' --model gpt2 --micro-batches 2 --global-batch 64
 refuse 'a global batch that cannot be' 'not a multiple of --batch 3 x 8' --model gpt2 --batch 3 --global-batch 64
 for words in '--tp 3|not a multiple of --tp 3' '--pp 8 --ranks 8 --virtual-stages 3|does not divide the model' \
-    '--ep 2|has no experts' '--recompute cheap|is evenodd' '--strategy zero3|takes zero1' '--fit best|--fit is of evenodd' \
+    '--ep 2|has no experts' '--recompute cheap|is evenodd' '--strategy zero3|takes zero1' '--fit max-batch|--fit is of evenodd' \
     '--dtype fp32|in bf16 alone' '--seq 1000000|longer than the model' '--tp 64 --ranks 64|heads'; do
     # shellcheck disable=SC2086 # a list of words
     run 2 "${words#*|}" --model llama-3-8b --system megatron ${words%|*}

@@ -164,6 +164,16 @@ static eo_status answer_of(struct answer *out, const struct tool_estimate_reques
     return EO_OK;
 }
 
+eo_status tool_estimate_total(uint64_t *bytes, bool *fits, const struct tool_estimate_request *request,
+                              struct tool_problem *problem)
+{
+    struct answer a;
+    EO_TRY(answer_of(&a, request, request->system, problem));
+    *bytes = a.total_bytes;
+    *fits = a.fits;
+    return EO_OK;
+}
+
 static void layout_text(const struct tool_layout *l, char *text, size_t bytes)
 {
     const struct { const char *name; uint32_t count; } cuts[] = {{"tp", l->tensor}, {"pp", l->pipeline}, {"cp", l->context},

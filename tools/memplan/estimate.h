@@ -36,6 +36,20 @@ struct tool_time_answer {
 EO_NODISCARD eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_estimate_request *request,
                                           struct tool_problem *problem);
 
+/* Settings that a search leaves as they were given. */
+struct tool_layouts_kept {
+    bool tensor, pipeline, virtual_stages, batch, recompute;
+};
+
+/* The fastest layouts of the request's system that fit, by the estimated time; needs a global batch, a capacity and rates. *found:
+ * any fits. */
+EO_NODISCARD eo_status tool_estimate_layouts(FILE *out, const struct tool_estimate_request *request,
+                                             const struct tool_layouts_kept *kept, bool *found, struct tool_problem *problem);
+
+/* Its total on the fullest rank, with what lies outside the estimate. */
+EO_NODISCARD eo_status tool_estimate_total(uint64_t *bytes, bool *fits, const struct tool_estimate_request *request,
+                                           struct tool_problem *problem);
+
 struct eo_json;
 void tool_estimate_time_json(struct eo_json *json, const struct tool_time_answer *time); /* NULL: fields that are null */
 

@@ -450,9 +450,13 @@ static void check_estimate(const struct argp_state *state, struct memplan *m)
     uint64_t others = m->given;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         others &= ~bit_of(known[i]);
+    if (m->fit == TOOL_FIT_BEST && !m->compare)
+        others &= ~bit_of(KEY_FIT);
     for (int key = KEY_MODEL; others && key < KEY_END; key++)
         if (others & bit_of((enum memplan_key)key))
             argp_error(state, "--%s is of evenodd's plans; leave it out, or --%s", name_of(key), m->compare ? "compare" : "system");
+    if (m->fit && m->json)
+        argp_error(state, "--fit best of another system prints a table; leave --json out");
     if (m->compare && m->json)
         argp_error(state, "--compare prints a table; for --json give --system");
     if (m->all_strategies)
@@ -662,6 +666,16 @@ static eo_status estimate(struct memplan *m, int *result, struct tool_problem *p
     m->estimate.device = m->device ? m->device->name : NULL;
     if (m->compare)
         return tool_estimate_compare(stdout, &m->estimate, problem);
+    const struct tool_layouts_kept kept = {.tensor = m->given & bit_of(KEY_TENSOR),
+                                           .pipeline = m->given & bit_of(KEY_PIPELINE),
+                                           .virtual_stages = m->given & bit_of(KEY_VIRTUAL_STAGES),
+                                           .batch = m->given & bit_of(KEY_BATCH),
+                                           .recompute = m->given & bit_of(KEY_RECOMPUTE)};
+    if (m->fit) {
+        EO_TRY(tool_estimate_layouts(stdout, &m->estimate, &kept, &fits, problem));
+        *result = fits ? TOOL_EXIT_OK : TOOL_EXIT_FAILED;
+        return EO_OK;
+    }
     EO_TRY(tool_estimate_print(stdout, &m->estimate, m->json, &fits, problem));
     *result = fits ? TOOL_EXIT_OK : TOOL_EXIT_FAILED;
     return EO_OK;

@@ -7,21 +7,21 @@
 /* Peaks and bandwidths of data sheets; node_bytes is NCCL's bus bandwidth on large messages. The shares of A100 and H100 are
  * fitted; H200 takes H100's, and no published step is held against it. */
 static const struct tool_rates rates_table[] = {
-    {"A100", 312e12, 2.0e12, 235e9, 25e9, 0.712, 0.329, "data sheet, 200 Gb/s a GPU between nodes; fitted"},
-    {"H100", 989e12, 3.35e12, 360e9, 50e9, 0.607, 0.187, "data sheet, 400 Gb/s a GPU between nodes; fitted"},
-    {"H200", 989e12, 4.8e12, 360e9, 50e9, 0.607, 0.187, "data sheet, 400 Gb/s a GPU between nodes; shares of H100"},
+    {"A100", 312e12, 2.0e12, 235e9, 25e9, 0.736, 0.327, "data sheet, 200 Gb/s a GPU between nodes; fitted"},
+    {"H100", 989e12, 3.35e12, 360e9, 50e9, 0.625, 0.194, "data sheet, 400 Gb/s a GPU between nodes; fitted"},
+    {"H200", 989e12, 4.8e12, 360e9, 50e9, 0.625, 0.194, "data sheet, 400 Gb/s a GPU between nodes; shares of H100"},
 };
 
 /* Fitted with the shares above, on rows of the half for fitting alone. */
-static const double block_passes = 9.06;     /* memory traffic, in kept activations of a block */
-static const double head_bytes = 27.8;       /* of a logit, read and written */
-static const double tensor_factor = 1.94;    /* time of tensor parallelism's collectives, none hidden, in their time on the link */
-static const double node_share = 0.406;      /* of node_bytes, that gathers of weights reach */
+static const double block_passes = 10.55;     /* memory traffic, in kept activations of a block */
+static const double head_bytes = 17.15;       /* of a logit, read and written */
+static const double tensor_factor = 1.96;    /* time of tensor parallelism's collectives, none hidden, in their time on the link */
+static const double node_share = 0.405;      /* of node_bytes, that gathers of weights reach */
 static const double network_share = 0.337;   /* of network_bytes: FSDP, Megatron, DeepSpeed */
-static const double planned_share = 0.430;   /* ... YaFSDP and evenodd */
-static const double collective_seconds = 1.6e-4; /* of one, on 64 ranks; it grows with their logarithm */
-static const double step_seconds = 0.067;    /* of each step, with sharded weights */
-static const double overlap = 2.98;          /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
+static const double planned_share = 0.431;   /* ... YaFSDP and evenodd */
+static const double collective_seconds = 1e-5; /* of one, on 64 ranks; it grows with their logarithm */
+static const double step_seconds = 0.072;    /* of each step, with sharded weights */
+static const double overlap = 2.79;          /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
 
 const struct tool_rates *tool_rates_find(const char *device)
 {
@@ -31,7 +31,7 @@ const struct tool_rates *tool_rates_find(const char *device)
     return NULL;
 }
 
-/* Of one micro-batch on one rank, and of the model. */
+/* Of one micro-batch on one rank of the slowest stage, which is the last: it has the head. And of the model. */
 struct work {
     double products, attention;  /* flops, with what is recomputed */
     double useful;               /* flops of all ranks that share the micro-batch, nothing recomputed */
@@ -44,7 +44,7 @@ static struct work work_of(enum tool_system system, const struct tool_shape *s, 
 {
     const struct tool_layout *l = &y->layout;
     const double h = (double)s->width, q = (double)(s->heads * s->head_size), kv = (double)(s->kv_heads * s->head_size);
-    const double layers = (double)s->layers, again = y->recomputed_blocks, cut = (double)l->tensor * l->pipeline * l->context;
+    const double layers = (double)s->layers, again = y->recomputed_blocks, rest = (double)l->tensor * l->context;
     const double ups = s->gated ? 2 : 1, f = (double)(s->experts ? s->experts_per_token * s->expert_width : s->mlp_width);
     const double half = y->selective && system == TOOL_SYSTEM_FSDP2 ? layers / 2 : 0; /* every other product again */
     const double attention = h * (2 * q + 2 * kv), mlp = (ups + 1) * h;
@@ -53,11 +53,11 @@ static struct work work_of(enum tool_system system, const struct tool_shape *s, 
     w.block_elements = attention + mlp * f;
     w.elements = stored * layers + w.table_elements * (s->tied_head ? 1 : 2);
     const double block = 2 * w.block_elements * w.tokens, core = 2 * q * l->seq * w.tokens, head = 6 * w.table_elements * w.tokens;
-    w.products = (block * (3 * layers + again + half) + head) / cut;
-    w.attention = core * (3.5 * layers + again) / cut; /* backward has five products of forward's two */
+    w.products = (block * (3 * layers + again + half) / l->pipeline + head) / rest;
+    w.attention = core * (3.5 * layers + again) / (rest * l->pipeline); /* backward has five products of forward's two */
     w.useful = 3 * (block + core) * layers + head;
-    w.memory = w.tokens * (block_passes * (8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f) * (layers + again / 3 + half / 3) +
-                           head_bytes * (double)s->vocabulary) / cut;
+    w.memory = w.tokens * (block_passes * (8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f) * (layers + again / 3 + half / 3) / l->pipeline +
+                           head_bytes * (double)s->vocabulary) / rest;
     return w;
 }
 
