@@ -349,6 +349,8 @@ assert abs(timed["tokens_per_second"] * timed["step_seconds"] - 64 * 2048) < 1
 END
 result $? "the time of evenodd's own plans; null where it is not asked for"
 
+run 0 '  step, s           0.612      0.516      0.679      0.679' --compare --model llama-3-8b --ranks 64 --device H100 --time
+result $? 'systems stand side by side in time, too'
 run 0 'megatron, 256 sequences a step: 768 layouts, 243 fit' --system megatron --model llama-3-70b --ranks 64 --global-batch 256 \
     --device H100 --headroom 10% --fit best && words=$(sed -n '2s/.*GiB  //p' out) && seconds=$(awk 'NR == 2 { print $1 }' out) &&
     [ "$(awk '/ tokens\/s / && $1 >= last { count++; last = $1 } END { print count }' last=0 out)" = 8 ] &&

@@ -33,7 +33,8 @@ eo_status tool_estimate_micro_batches(uint32_t *out, const struct tool_estimate_
     if (request->global_batch == 0 || replicas == 0) /* the layout is refused later */
         return EO_OK;
     if (request->global_batch % each)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--global-batch %u is not a multiple of --batch %u x %u data-parallel ranks",
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--global-batch %u is not a multiple of --batch %u x %u data-parallel ranks",
                                 request->global_batch, request->asked->plan.batch, replicas);
     *out = (uint32_t)(request->global_batch / each);
     return EO_OK;
@@ -54,7 +55,8 @@ static eo_status check_request(const struct tool_plan_settings *p, enum tool_sys
     if (p->dtype != EO_DTYPE_BF16)
         return tool_problem_set(problem, EO_ERR_INVALID, "--dtype: other systems are planned in bf16 alone");
     if (p->recompute == EO_RECOMPUTE_CHEAP)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--recompute cheap is evenodd's; give none, selective, all or a number of "
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--recompute cheap is evenodd's; give none, selective, all or a number of "
                                 "blocks");
     return EO_OK;
 }
@@ -90,26 +92,32 @@ static eo_status settings_of(struct tool_system_settings *out, const struct tool
 static void time_text(struct tool_time_answer *a, const struct tool_estimate_request *request)
 {
     const struct tool_step_time *t = &a->step;
-    int used = snprintf(a->text, sizeof(a->text),
-                        "time: %.3f s a step, %.0f tokens/s, MFU %.1f %%; bound by %s; communication not hidden %.3f s, pipeline bubble "
-                        "%.3f s\n", t->seconds, t->tokens_per_second, 100 * t->mfu, t->bound_by, t->exposed_seconds,
-                        t->bubble_seconds);
+    int used = snprintf(
+        a->text, sizeof(a->text),
+        "time: %.3f s a step, %.0f tokens/s, MFU %.1f %%; bound by %s; communication not hidden %.3f s, pipeline bubble "
+        "%.3f s\n",
+        t->seconds, t->tokens_per_second, 100 * t->mfu, t->bound_by, t->exposed_seconds, t->bubble_seconds);
     if (a->days > 0)
-        used += snprintf(a->text + used, sizeof(a->text) - (size_t)used, "training: %.4g tokens take %.1f days on %u GPUs", request->tokens,
-                         a->days, request->asked->plan.ranks);
+        used += snprintf(a->text + used, sizeof(a->text) - (size_t)used, "training: %.4g tokens take %.1f days on %u GPUs",
+                         request->tokens, a->days, request->asked->plan.ranks);
     if (a->cost > 0)
-        used += snprintf(a->text + used, sizeof(a->text) - (size_t)used, " and cost %.0f at %g an hour and GPU", a->cost, request->price);
-    snprintf(a->text + used, sizeof(a->text) - (size_t)used, "%stime is an estimate: 6 %% off on average on published steps, 37 %% at "
-             "most (memplan --published)\n", a->days > 0 ? "\n" : "");
+        used += snprintf(a->text + used, sizeof(a->text) - (size_t)used, " and cost %.0f at %g an hour and GPU", a->cost,
+                         request->price);
+    snprintf(a->text + used, sizeof(a->text) - (size_t)used,
+             "%stime is an estimate: 6 %% off on average on published steps, 37 %% at "
+             "most (memplan --published)\n",
+             a->days > 0 ? "\n" : "");
 }
 
-eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_estimate_request *request, struct tool_problem *problem)
+eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_estimate_request *request,
+                             struct tool_problem *problem)
 {
     const struct tool_rates *rates = tool_rates_find(request->device);
     const struct tool_shape shape = tool_shape_of(request->config);
     struct tool_system_settings settings;
     if (!rates)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--time: give --device, of A100, H100 or H200: no rates are known of others");
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--time: give --device, of A100, H100 or H200: no rates are known of others");
     EO_TRY(settings_of(&settings, request, request->system, &shape, problem));
     const uint32_t ranks = request->asked->plan.ranks;
     *out = (struct tool_time_answer){
@@ -124,8 +132,9 @@ void tool_estimate_time_json(struct eo_json *json, const struct tool_time_answer
 {
     const struct tool_step_time nothing = {.seconds = NAN, .tokens_per_second = NAN, .mfu = NAN, .exposed_seconds = NAN};
     const struct tool_step_time *t = time ? &time->step : &nothing; /* JSON has no NaN: null */
-    eo_json_write(json, "'step_seconds': %g, 'tokens_per_second': %g, 'mfu': %g, 'exposed_comm_seconds': %g, 'bound_by':",
-                  t->seconds, t->tokens_per_second, t->mfu, t->exposed_seconds);
+    eo_json_write(json,
+                  "'step_seconds': %g, 'tokens_per_second': %g, 'mfu': %g, 'exposed_comm_seconds': %g, 'bound_by':", t->seconds,
+                  t->tokens_per_second, t->mfu, t->exposed_seconds);
     if (time)
         eo_json_write(json, "%s", t->bound_by);
     else
@@ -176,8 +185,11 @@ eo_status tool_estimate_total(uint64_t *bytes, bool *fits, const struct tool_est
 
 static void layout_text(const struct tool_layout *l, char *text, size_t bytes)
 {
-    const struct { const char *name; uint32_t count; } cuts[] = {{"tp", l->tensor}, {"pp", l->pipeline}, {"cp", l->context},
-                                                                 {"dp", tool_layout_data_parallel(l)}, {"ep", l->expert}};
+    const struct {
+        const char *name;
+        uint32_t count;
+    } cuts[] = {
+        {"tp", l->tensor}, {"pp", l->pipeline}, {"cp", l->context}, {"dp", tool_layout_data_parallel(l)}, {"ep", l->expert}};
     size_t used = 0;
     text[0] = '\0';
     for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++)
@@ -262,8 +274,9 @@ static void print_table(FILE *out, const struct answer *a)
 {
     fprintf(out, "\n  %-12s %18s %10s %6s\n", "part", "bytes", "GiB", "share");
     for (int p = 0; p < TOOL_SYSTEM_PART_COUNT; p++)
-        fprintf(out, "  %-12s %18" PRIu64 " %10.3f %6.1f\n", tool_system_part_name((enum tool_system_part)p), a->estimate.parts[p],
-                tool_gib(a->estimate.parts[p]), 100.0 * (double)a->estimate.parts[p] / (double)a->total_bytes);
+        fprintf(out, "  %-12s %18" PRIu64 " %10.3f %6.1f\n", tool_system_part_name((enum tool_system_part)p),
+                a->estimate.parts[p], tool_gib(a->estimate.parts[p]),
+                100.0 * (double)a->estimate.parts[p] / (double)a->total_bytes);
     fprintf(out, "  %-12s %18" PRIu64 " %10.3f %6.1f\n", "outside", a->outside_bytes, tool_gib(a->outside_bytes),
             100.0 * (double)a->outside_bytes / (double)a->total_bytes);
     fprintf(out, "  %-12s %18" PRIu64 " %10.3f %6.1f\n\n", "total", a->total_bytes, tool_gib(a->total_bytes), 100.0);
@@ -280,7 +293,8 @@ static void print_notes(FILE *out, const struct answer *a)
             tool_layout_data_parallel(l), strategy, l->batch, l->micro_batches,
             a->settings.recomputed_blocks || !a->settings.selective ? recompute : "selective",
             l->sequence_parallel ? ", sequence parallel" : "");
-    fprintf(out, "state: %.3f GiB of weights, gradients and optimizer, on the fullest rank\n", tool_gib(a->estimate.state_bytes));
+    fprintf(out, "state: %.3f GiB of weights, gradients and optimizer, on the fullest rank\n",
+            tool_gib(a->estimate.state_bytes));
     fprintf(out, "meaning: %s\n", tool_system_meaning(a->request->system));
     fprintf(out, "error: %s\n", tool_system_error(a->request->system));
     fprintf(out, "estimate: by the system's rules, not its planner; a dynamic allocator wants a fifth of the device besides\n");
@@ -293,17 +307,19 @@ static void write_json(FILE *out, const struct answer *a, const struct tool_time
     char strategy[32];
     tool_strategy_text(a->settings.strategy, 0, strategy, sizeof(strategy));
     struct eo_json json = {.write = tool_write_to_stream, .user = out, .indent = 1};
-    eo_json_write(&json, "{'schema': 1, 'estimate': %i, 'settings': {'system': %s, 'model': %s, 'world': %u, 'tp': %u, 'pp': %u,"
+    eo_json_write(&json,
+                  "{'schema': 1, 'estimate': %i, 'settings': {'system': %s, 'model': %s, 'world': %u, 'tp': %u, 'pp': %u,"
                   "'cp': %u, 'ep': %u, 'data_parallel': %u, 'virtual_stages': %u, 'sequence_parallel': %i, 'strategy': %s,"
                   "'batch': %u, 'seq': %u, 'micro_batches': %u, 'recomputed_blocks': %u, 'selective': %i}",
                   true, tool_system_name(a->request->system), a->request->config->source, l->ranks, l->tensor, l->pipeline,
-                  l->context, l->expert, tool_layout_data_parallel(l), l->virtual_stages, l->sequence_parallel, strategy, l->batch,
-                  l->seq, l->micro_batches, a->settings.recomputed_blocks, a->settings.selective);
-    eo_json_write(&json, "'parameters': %" PRIu64 ", 'stage': %u, 'parts_at_peak': {", tool_model_config_parameters(
-                  a->request->config), a->estimate.stage);
+                  l->context, l->expert, tool_layout_data_parallel(l), l->virtual_stages, l->sequence_parallel, strategy,
+                  l->batch, l->seq, l->micro_batches, a->settings.recomputed_blocks, a->settings.selective);
+    eo_json_write(&json, "'parameters': %" PRIu64 ", 'stage': %u, 'parts_at_peak': {",
+                  tool_model_config_parameters(a->request->config), a->estimate.stage);
     for (int p = 0; p < TOOL_SYSTEM_PART_COUNT; p++)
         eo_json_write(&json, "%s: %" PRIu64, tool_system_part_name((enum tool_system_part)p), a->estimate.parts[p]);
-    eo_json_write(&json, "}, 'state_bytes': %" PRIu64 ", 'activation_bytes': %" PRIu64 ", 'peak_bytes': %" PRIu64
+    eo_json_write(&json,
+                  "}, 'state_bytes': %" PRIu64 ", 'activation_bytes': %" PRIu64 ", 'peak_bytes': %" PRIu64
                   ", 'memory_meaning': %s, 'memory_error': %s, 'outside_bytes': %" PRIu64 ", 'total_bytes': %" PRIu64
                   ", 'headroom_bytes': %" PRIu64 ", 'fits': %i, 'capacity_bytes':",
                   a->estimate.state_bytes, a->estimate.activation_bytes, a->estimate.peak_bytes,
@@ -346,6 +362,7 @@ eo_status tool_estimate_print(FILE *out, const struct tool_estimate_request *req
 struct column {
     bool known;
     uint64_t parts[TOOL_SYSTEM_PART_COUNT], outside_bytes;
+    struct tool_step_time step; /* if asked for */
     char refused[256];
 };
 
@@ -353,17 +370,24 @@ struct column {
 static eo_status plan_column(struct column *out, const struct tool_estimate_request *request, struct tool_problem *problem)
 {
     static const enum tool_system_part part_of[TOOL_PART_COUNT] = {
-        [TOOL_PART_ACTIVATIONS] = TOOL_SYSTEM_ACTIVATIONS, [TOOL_PART_OPTIMIZER] = TOOL_SYSTEM_OPTIMIZER,
-        [TOOL_PART_WEIGHTS] = TOOL_SYSTEM_WEIGHTS,         [TOOL_PART_GRADIENTS] = TOOL_SYSTEM_GRADIENTS,
-        [TOOL_PART_BUFFERS] = TOOL_SYSTEM_BUFFERS,         [TOOL_PART_SCRATCH] = TOOL_SYSTEM_WORKSPACES,
-        [TOOL_PART_HEAD] = TOOL_SYSTEM_HEAD,               [TOOL_PART_OTHER] = TOOL_SYSTEM_WORKSPACES,
-        [TOOL_PART_GAPS] = TOOL_SYSTEM_WORKSPACES,         [TOOL_PART_OUTSIDE] = TOOL_SYSTEM_PART_COUNT,
+        [TOOL_PART_ACTIVATIONS] = TOOL_SYSTEM_ACTIVATIONS,
+        [TOOL_PART_OPTIMIZER] = TOOL_SYSTEM_OPTIMIZER,
+        [TOOL_PART_WEIGHTS] = TOOL_SYSTEM_WEIGHTS,
+        [TOOL_PART_GRADIENTS] = TOOL_SYSTEM_GRADIENTS,
+        [TOOL_PART_BUFFERS] = TOOL_SYSTEM_BUFFERS,
+        [TOOL_PART_SCRATCH] = TOOL_SYSTEM_WORKSPACES,
+        [TOOL_PART_HEAD] = TOOL_SYSTEM_HEAD,
+        [TOOL_PART_OTHER] = TOOL_SYSTEM_WORKSPACES,
+        [TOOL_PART_GAPS] = TOOL_SYSTEM_WORKSPACES,
+        [TOOL_PART_OUTSIDE] = TOOL_SYSTEM_PART_COUNT,
     };
     struct tool_memplan_settings settings = *request->asked;
     struct tool_system_settings cut = {.layout = request->layout, .strategy = settings.plan.strategy};
     const struct tool_shape shape = tool_shape_of(request->config);
     cut.layout.ranks = settings.plan.ranks;
     cut.layout.seq = seq_of(request);
+    if (request->selective)
+        return tool_problem_set(problem, EO_ERR_INVALID, "has no --recompute selective; give --recompute cheap");
     EO_TRY(tool_system_check(TOOL_SYSTEM_EVENODD, &cut, &shape, problem));
     EO_TRY(tool_estimate_micro_batches(&settings.plan.micro_batches, request, problem));
     struct tool_memplan plan;
@@ -383,14 +407,66 @@ static void fill_column(struct column *out, const struct tool_estimate_request *
     struct tool_problem problem = {.text = ""};
     struct answer a;
     *out = (struct column){0};
-    const eo_status status = system == TOOL_SYSTEM_EVENODD ? plan_column(out, request, &problem)
-                                                           : answer_of(&a, request, system, &problem);
+    eo_status status =
+        system == TOOL_SYSTEM_EVENODD ? plan_column(out, request, &problem) : answer_of(&a, request, system, &problem);
+    struct tool_time_answer time;
+    if (status >= 0 && request->time)
+        status = tool_estimate_time(&time, request, &problem);
     out->known = status >= 0;
     snprintf(out->refused, sizeof(out->refused), "%s", problem.text);
+    if (out->known && request->time)
+        out->step = time.step;
     if (status < 0 || system == TOOL_SYSTEM_EVENODD)
         return;
     memcpy(out->parts, a.estimate.parts, sizeof(out->parts));
     out->outside_bytes = a.outside_bytes;
+}
+
+/* One of TOOL_SYSTEM_PART_COUNT and two more rows. */
+static uint64_t cell_of(const struct column *column, int row)
+{
+    if (row < TOOL_SYSTEM_PART_COUNT)
+        return column->parts[row];
+    uint64_t bytes = column->outside_bytes;
+    for (int p = 0; row > TOOL_SYSTEM_PART_COUNT && p < TOOL_SYSTEM_PART_COUNT; p++)
+        bytes += column->parts[p];
+    return bytes;
+}
+
+static void print_row(FILE *out, const char *name, const struct column *columns, const double values[TOOL_SYSTEM_COUNT],
+                      int digits)
+{
+    fprintf(out, "\n  %-12s", name);
+    for (int s = 0; s < TOOL_SYSTEM_COUNT; s++)
+        if (columns[s].known)
+            fprintf(out, " %10.*f", digits, values[s]);
+        else
+            fprintf(out, " %10s", "-");
+}
+
+static void print_columns(FILE *out, const struct column columns[TOOL_SYSTEM_COUNT], bool time)
+{
+    double values[3][TOOL_SYSTEM_COUNT];
+    for (int p = 0; p <= TOOL_SYSTEM_PART_COUNT + 1; p++) {
+        for (int s = 0; s < TOOL_SYSTEM_COUNT; s++)
+            values[0][s] = tool_gib(cell_of(&columns[s], p));
+        print_row(out,
+                  p < TOOL_SYSTEM_PART_COUNT    ? tool_system_part_name((enum tool_system_part)p)
+                  : p == TOOL_SYSTEM_PART_COUNT ? "outside"
+                                                : "total",
+                  columns, values[0], 3);
+    }
+    for (int s = 0; s < TOOL_SYSTEM_COUNT; s++) {
+        values[0][s] = columns[s].step.seconds;
+        values[1][s] = columns[s].step.tokens_per_second;
+        values[2][s] = 100 * columns[s].step.mfu;
+    }
+    if (time) {
+        print_row(out, "step, s", columns, values[0], 3);
+        print_row(out, "tokens/s", columns, values[1], 0);
+        print_row(out, "MFU, %", columns, values[2], 1);
+    }
+    fprintf(out, "\n\n");
 }
 
 eo_status tool_estimate_compare(FILE *out, const struct tool_estimate_request *request, struct tool_problem *problem)
@@ -405,24 +481,11 @@ eo_status tool_estimate_compare(FILE *out, const struct tool_estimate_request *r
     }
     if (known == 0)
         return tool_problem_set(problem, EO_ERR_INVALID, "%s", columns[TOOL_SYSTEM_MEGATRON].refused);
-    fprintf(out, "%s, %u ranks, %u tokens; GiB of the fullest rank\n\n  %-12s", request->config->source, request->asked->plan.ranks,
-            seq_of(request), "part");
+    fprintf(out, "%s, %u ranks, %u tokens; GiB of the fullest rank\n\n  %-12s", request->config->source,
+            request->asked->plan.ranks, seq_of(request), "part");
     for (int s = 0; s < TOOL_SYSTEM_COUNT; s++)
         fprintf(out, " %10s", tool_system_name((enum tool_system)s));
-    for (int p = 0; p <= TOOL_SYSTEM_PART_COUNT + 1; p++) {
-        fprintf(out, "\n  %-12s", p < TOOL_SYSTEM_PART_COUNT    ? tool_system_part_name((enum tool_system_part)p)
-                                  : p == TOOL_SYSTEM_PART_COUNT ? "outside" : "total");
-        for (int s = 0; s < TOOL_SYSTEM_COUNT; s++) {
-            uint64_t bytes = p < TOOL_SYSTEM_PART_COUNT ? columns[s].parts[p] : columns[s].outside_bytes;
-            for (int q = 0; p > TOOL_SYSTEM_PART_COUNT && q < TOOL_SYSTEM_PART_COUNT; q++)
-                bytes += columns[s].parts[q];
-            if (columns[s].known)
-                fprintf(out, " %10.3f", tool_gib(bytes));
-            else
-                fprintf(out, " %10s", "-");
-        }
-    }
-    fprintf(out, "\n\n");
+    print_columns(out, columns, request->time);
     for (int s = 0; s < TOOL_SYSTEM_COUNT; s++)
         fprintf(out, "%-10s %s%s\n", tool_system_name((enum tool_system)s), columns[s].known && s ? "estimate; " : "",
                 columns[s].known ? tool_system_meaning((enum tool_system)s) : columns[s].refused);

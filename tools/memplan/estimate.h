@@ -19,10 +19,10 @@ struct tool_estimate_request {
     bool strategy_given;       /* else each system has its own */
     const struct tool_memplan_settings *asked;
     const struct tool_model_config *config;
-    const char *device;        /* NULL: none of the table */
-    bool time;                 /* asked for; needs a device with rates */
-    double tokens;             /* of a training; 0: not asked */
-    double price;              /* of an hour of a GPU; 0: not asked */
+    const char *device; /* NULL: none of the table */
+    bool time;          /* asked for; needs a device with rates */
+    double tokens;      /* of a training; 0: not asked */
+    double price;       /* of an hour of a GPU; 0: not asked */
 };
 
 /* What a step takes, and a training of so many tokens. */
@@ -41,8 +41,8 @@ struct tool_layouts_kept {
     bool tensor, pipeline, virtual_stages, batch, recompute;
 };
 
-/* The fastest layouts of the request's system that fit, by the estimated time; needs a global batch, a capacity and rates. *found:
- * any fits. */
+/* The fastest layouts of the request's system that fit, by the estimated time; needs a global batch, a capacity and rates.
+ * *found: any fits. */
 EO_NODISCARD eo_status tool_estimate_layouts(FILE *out, const struct tool_estimate_request *request,
                                              const struct tool_layouts_kept *kept, bool *found, struct tool_problem *problem);
 
@@ -56,7 +56,8 @@ void tool_estimate_time_json(struct eo_json *json, const struct tool_time_answer
 /* `fits` or no capacity was asked about. EO_ERR_INVALID: the system has no such layout. */
 EO_NODISCARD eo_status tool_estimate_print(FILE *out, const struct tool_estimate_request *request, bool json, bool *fits,
                                            struct tool_problem *problem);
-EO_NODISCARD eo_status tool_estimate_compare(FILE *out, const struct tool_estimate_request *request, struct tool_problem *problem);
+EO_NODISCARD eo_status tool_estimate_compare(FILE *out, const struct tool_estimate_request *request,
+                                             struct tool_problem *problem);
 
 /* Micro-batches of a step of so many sequences. EO_ERR_INVALID: no whole number of them. */
 EO_NODISCARD eo_status tool_estimate_micro_batches(uint32_t *out, const struct tool_estimate_request *request,

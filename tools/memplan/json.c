@@ -64,10 +64,10 @@ static void write_totals(struct eo_json *json, const struct tool_memplan_view *v
     uint64_t parts[TOOL_PART_COUNT];
     tool_parts_of(m, parts);
     write_parts(json, parts);
-    eo_json_write(json, "'state_bytes': %" PRIu64 ", 'activation_bytes': %" PRIu64 ", 'peak_bytes': %" PRIu64
-                  ", 'memory_meaning': %s",
-                  parts[TOOL_PART_WEIGHTS] + s->category_bytes[EO_CATEGORY_GRADIENT] + parts[TOOL_PART_OPTIMIZER],
-                  parts[TOOL_PART_ACTIVATIONS] + parts[TOOL_PART_HEAD], m->total_bytes, tool_system_meaning(TOOL_SYSTEM_EVENODD));
+    eo_json_write(
+        json, "'state_bytes': %" PRIu64 ", 'activation_bytes': %" PRIu64 ", 'peak_bytes': %" PRIu64 ", 'memory_meaning': %s",
+        parts[TOOL_PART_WEIGHTS] + s->category_bytes[EO_CATEGORY_GRADIENT] + parts[TOOL_PART_OPTIMIZER],
+        parts[TOOL_PART_ACTIVATIONS] + parts[TOOL_PART_HEAD], m->total_bytes, tool_system_meaning(TOOL_SYSTEM_EVENODD));
 }
 
 static void write_phases(struct eo_json *json, const struct tool_lifetimes *t)

@@ -45,8 +45,10 @@ static eo_status check_groups(const struct tool_layout *l, const struct tool_sha
     if (l->expert > 1 && s->experts == 0)
         return tool_problem_set(problem, EO_ERR_INVALID, "--ep %u: the model has no experts", l->expert);
     if (l->ranks / (l->tensor * l->pipeline) % l->expert)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--ep %u does not divide the %u ranks of a stage that hold the same "
-                                "parts of a layer", l->expert, l->ranks / (l->tensor * l->pipeline));
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--ep %u does not divide the %u ranks of a stage that hold the same "
+                                "parts of a layer",
+                                l->expert, l->ranks / (l->tensor * l->pipeline));
     return EO_OK;
 }
 
@@ -55,14 +57,17 @@ eo_status tool_layout_check(const struct tool_layout *layout, const struct tool_
     const struct tool_layout *l = layout;
     EO_TRY(check_groups(l, shape, problem));
     if (shape->layers % ((uint64_t)l->pipeline * l->virtual_stages))
-        return tool_problem_set(problem, EO_ERR_INVALID, "--pp %u x --virtual-stages %u does not divide the model's %llu blocks",
-                                l->pipeline, l->virtual_stages, (unsigned long long)shape->layers);
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--pp %u x --virtual-stages %u does not divide the model's %llu blocks", l->pipeline,
+                                l->virtual_stages, (unsigned long long)shape->layers);
     if (l->virtual_stages > 1 && (l->pipeline == 1 || l->micro_batches % l->pipeline))
-        return tool_problem_set(problem, EO_ERR_INVALID, "--virtual-stages %u: give --pp above 1, and micro-batches in a multiple "
-                                "of it (there are %u)", l->virtual_stages, l->micro_batches);
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--virtual-stages %u: give --pp above 1, and micro-batches in a multiple "
+                                "of it (there are %u)",
+                                l->virtual_stages, l->micro_batches);
     if (shape->heads % l->tensor || shape->mlp_width % l->tensor || shape->expert_width % l->tensor)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--tp %u does not divide the model's heads, %llu, or its MLP", l->tensor,
-                                (unsigned long long)shape->heads);
+        return tool_problem_set(problem, EO_ERR_INVALID, "--tp %u does not divide the model's heads, %llu, or its MLP",
+                                l->tensor, (unsigned long long)shape->heads);
     if (l->seq % (l->context * (l->sequence_parallel ? l->tensor : 1)))
         return tool_problem_set(problem, EO_ERR_INVALID, "--seq %u is not a multiple of --cp %u%s", l->seq, l->context,
                                 l->sequence_parallel ? " x --tp" : "");
@@ -101,7 +106,8 @@ struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, c
             continue;
         const bool has_experts = s->experts && !(s->dense && s->dense[i]);
         const uint64_t experts = has_experts ? s->experts / layout->expert * mlp_elements(s, s->expert_width, t) : 0;
-        const uint64_t rest = attention_elements(s, t) + (has_experts ? s->width * s->experts : mlp_elements(s, s->mlp_width, t));
+        const uint64_t rest =
+            attention_elements(s, t) + (has_experts ? s->width * s->experts : mlp_elements(s, s->mlp_width, t));
         e.dense += rest;
         e.experts += experts;
         e.largest_block = rest + experts > e.largest_block ? rest + experts : e.largest_block;

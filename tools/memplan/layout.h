@@ -11,7 +11,7 @@
 /* Of a model, what decides bytes and products. */
 struct tool_shape {
     uint64_t layers, width, heads, kv_heads, head_size, mlp_width, vocabulary;
-    uint64_t positions;   /* learned ones; 0: rotary */
+    uint64_t positions;    /* learned ones; 0: rotary */
     uint64_t norm_tensors; /* 1: weights (RMSNorm); 2: and biases */
     bool tied_head, gated, qkv_bias, out_bias, mlp_bias, qk_norm;
     bool drops_residual, drops_attention;
@@ -40,7 +40,8 @@ struct tool_stage_elements {
     uint64_t dense, experts;
     uint64_t largest_block, head; /* of one block, and of the output matrix where the stage has it */
 };
-struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, const struct tool_layout *layout, uint32_t stage);
+struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, const struct tool_layout *layout,
+                                               uint32_t stage);
 
 uint64_t tool_padded_vocabulary(const struct tool_shape *shape, const struct tool_layout *layout);
 

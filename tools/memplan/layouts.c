@@ -71,9 +71,10 @@ static void try_cut(struct search *s, struct tool_estimate_request *r, struct to
             if (!s->kept->recompute)
                 try_one(s, r, asked, blocks * n / (RECOMPUTES - 1));
         if (s->kept->recompute)
-            try_one(s, r, asked, given->recompute != EO_RECOMPUTE_BLOCKS  ? 0
-                                 : given->recompute_blocks < blocks ? given->recompute_blocks
-                                                                    : blocks); /* all */
+            try_one(s, r, asked,
+                    given->recompute != EO_RECOMPUTE_BLOCKS ? 0
+                    : given->recompute_blocks < blocks      ? given->recompute_blocks
+                                                            : blocks); /* all */
     }
 }
 
@@ -85,9 +86,13 @@ static void try_all(struct search *s)
     const uint32_t node = asked.gpus_per_node < TENSOR_MOST ? asked.gpus_per_node : TENSOR_MOST;
     r.asked = &asked;
     for (uint32_t t = s->kept->tensor ? given->tensor : 1; t <= (s->kept->tensor ? given->tensor : node); t *= 2)
-        for (uint32_t p = s->kept->pipeline ? given->pipeline : 1; p <= (s->kept->pipeline ? given->pipeline : PIPELINE_MOST); p++)
+        for (uint32_t p = s->kept->pipeline ? given->pipeline : 1; p <= (s->kept->pipeline ? given->pipeline : PIPELINE_MOST);
+             p++)
             for (uint32_t v = s->kept->virtual_stages ? given->virtual_stages : 1;
-                 v <= (s->kept->virtual_stages ? given->virtual_stages : p > 1 ? VIRTUAL_MOST : 1); v++) {
+                 v <= (s->kept->virtual_stages ? given->virtual_stages
+                       : p > 1                 ? VIRTUAL_MOST
+                                               : 1);
+                 v++) {
                 if (s->request->config->layer_count % (p * v))
                     continue;
                 r.layout.tensor = t;
@@ -120,20 +125,23 @@ eo_status tool_estimate_layouts(FILE *out, const struct tool_estimate_request *r
     if (request->system == TOOL_SYSTEM_DEEPSPEED)
         return tool_problem_set(problem, EO_ERR_INVALID, "--fit best: of other systems megatron and fsdp2 are searched");
     if (request->global_batch == 0 || request->asked->capacity_bytes == 0 || !tool_rates_find(request->device))
-        return tool_problem_set(problem, EO_ERR_INVALID, "--fit best of another system: give --global-batch, and --device of A100, "
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--fit best of another system: give --global-batch, and --device of A100, "
                                 "H100 or H200");
     try_all(&s);
     *found = s.shown > 0;
-    fprintf(out, "%s, %u x %s, %s, %u sequences a step: %u layouts, %u fit\n", request->config->source, request->asked->plan.ranks,
-            request->device, tool_system_name(request->system), request->global_batch, s.tried, s.fitting);
+    fprintf(out, "%s, %u x %s, %s, %u sequences a step: %u layouts, %u fit\n", request->config->source,
+            request->asked->plan.ranks, request->device, tool_system_name(request->system), request->global_batch, s.tried,
+            s.fitting);
     for (uint32_t i = 0; i < s.shown; i++) {
         const struct candidate *c = &s.best[i];
         fprintf(out, "  %8.3f s %10.0f tokens/s  MFU %4.1f %%  %5.1f GiB  ", c->step.seconds, c->step.tokens_per_second,
                 100 * c->step.mfu, tool_gib(c->total_bytes));
         print_words(out, c);
     }
-    fprintf(out, "%s%s\n", s.shown ? "estimates of time and memory; near ones may change places"
-                                   : "nothing fits: give more GPUs, a shorter --seq, or blocks that stages divide",
+    fprintf(out, "%s%s\n",
+            s.shown ? "estimates of time and memory; near ones may change places"
+                    : "nothing fits: give more GPUs, a shorter --seq, or blocks that stages divide",
             s.shown && request->asked->headroom_bytes == 0 ? "; --headroom 10% keeps room for the allocator" : "");
     return EO_OK;
 }

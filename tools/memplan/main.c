@@ -244,13 +244,15 @@ static void parse_money(const struct argp_state *state, struct memplan *m, int k
         {"T", 1e12, KEY_TOKENS}, {"", 1, KEY_PRICE},     {"/h", 1, KEY_PRICE}};
     char *end;
     const double value = strtod(text, &end);
-    for (size_t i = 0; isdigit((unsigned char)text[0]) && value > 0 && value < 1e18 && i < sizeof(units) / sizeof(units[0]); i++)
+    const bool good = isdigit((unsigned char)text[0]) && value > 0 && value < 1e18;
+    for (size_t i = 0; good && i < sizeof(units) / sizeof(units[0]); i++)
         if (key == units[i].key && strcmp(end, units[i].unit) == 0) {
             *(key == KEY_TOKENS ? &m->estimate.tokens : &m->estimate.price) = value * units[i].factor;
             m->estimate.time = true;
             return;
         }
-    argp_error(state, "--%s is '%.60s'; give a number above 0, such as %s", name_of(key), text, key == KEY_TOKENS ? "15T" : "2.5/h");
+    argp_error(state, "--%s is '%.60s'; give a number above 0, such as %s", name_of(key), text,
+               key == KEY_TOKENS ? "15T" : "2.5/h");
 }
 
 static void parse_system(const struct argp_state *state, struct memplan *m, int key, const char *text)
@@ -446,7 +448,8 @@ static void check_estimate(const struct argp_state *state, struct memplan *m)
     static const enum memplan_key known[] = {
         KEY_MODEL, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE, KEY_RECOMPUTE,
         KEY_SYSTEM, KEY_TENSOR, KEY_PIPELINE, KEY_CONTEXT, KEY_EXPERT, KEY_VIRTUAL_STAGES, KEY_SEQUENCE_PARALLEL,
-        KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_DEVICE_MEMORY, KEY_HEADROOM, KEY_DEVICE, KEY_OUTSIDE, KEY_JSON};
+        KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_DEVICE_MEMORY, KEY_HEADROOM, KEY_DEVICE,
+        KEY_OUTSIDE, KEY_JSON};
     uint64_t others = m->given;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         others &= ~bit_of(known[i]);
@@ -454,7 +457,8 @@ static void check_estimate(const struct argp_state *state, struct memplan *m)
         others &= ~bit_of(KEY_FIT);
     for (int key = KEY_MODEL; others && key < KEY_END; key++)
         if (others & bit_of((enum memplan_key)key))
-            argp_error(state, "--%s is of evenodd's plans; leave it out, or --%s", name_of(key), m->compare ? "compare" : "system");
+            argp_error(state, "--%s is of evenodd's plans; leave it out, or --%s", name_of(key),
+                       m->compare ? "compare" : "system");
     if (m->fit && m->json)
         argp_error(state, "--fit best of another system prints a table; leave --json out");
     if (m->compare && m->json)
@@ -473,8 +477,6 @@ static void check_systems(const struct argp_state *state, struct memplan *m)
     e->strategy_given = others ? m->given & bit_of(KEY_STRATEGY) : true;
     if (e->price > 0 && e->tokens <= 0)
         argp_error(state, "--price: of what? give --tokens");
-    if (e->time && m->compare)
-        argp_error(state, "--compare is of memory; for --time give --system");
     if (m->given & bit_of(KEY_GLOBAL_BATCH) && m->given & bit_of(KEY_MICRO_BATCHES))
         argp_error(state, "--global-batch and --micro-batches are both given; one of them is enough");
     if (others) {
@@ -482,8 +484,8 @@ static void check_systems(const struct argp_state *state, struct memplan *m)
         return;
     }
     if (l->tensor > 1 || l->pipeline > 1 || l->context > 1 || l->expert > 1 || l->virtual_stages > 1 || l->sequence_parallel)
-        argp_error(state, "--tp, --pp, --cp, --ep, --virtual-stages and --sequence-parallel are of other systems; give --system "
-                   "megatron or fsdp2");
+        argp_error(state, "--tp, --pp, --cp, --ep, --virtual-stages and --sequence-parallel are of other systems; give "
+                   "--system megatron or fsdp2");
     if (e->selective)
         argp_error(state, "--recompute selective is of other systems; give none, cheap, all or a number of blocks");
     e->asked = &m->settings;

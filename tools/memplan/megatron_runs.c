@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/memplan/megatron_runs.h"
 
-/* NVIDIA/Megatron-LM at d98e8a64ddf34856e74b24714e3bedb2f5a39553, tests/functional_tests/test_cases: of each case the arguments in
- * model_config.yaml, and of golden_values_*.json (dev_dgx_h100, with AMPERE dev_dgx_a100 or lts_dgx_a100) the last values of
+/* NVIDIA/Megatron-LM at d98e8a64ddf34856e74b24714e3bedb2f5a39553, tests/functional_tests/test_cases: of each case the
+ * arguments in model_config.yaml, and of golden_values_*.json (dev_dgx_h100, with AMPERE dev_dgx_a100 or lts_dgx_a100) the last values of
  * mem-allocated-bytes and mem-max-allocated-bytes. They are those of the last rank, so of the last stage. Cases of 8 GPUs; of a
  * release the number of GPUs is not published: 128 is the one at which its state comes out. Names without "gpt3_mcore_te_". */
 enum run_flag {

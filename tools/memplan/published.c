@@ -164,7 +164,7 @@ static void put_fsdp2(struct table *t)
         {"torchtitan#165 Llama-2-7B, 8 GPUs, selective", "llama-2-7b", 8, 1, 8, 2048, SELECTIVE, true, 49.54},
         {"torchtitan#165 Llama-2-7B, 8 GPUs, full, compiled", "llama-2-7b", 8, 1, 8, 2048, FULL, false, 28.8},
         {"torchtitan#165 Llama-2-7B, 8 GPUs, selective, compiled", "llama-2-7b", 8, 1, 8, 2048, SELECTIVE, false, 53.83},
-        {"torchtitan#165 Llama-2-7B, 8 GPUs, batch 16, selective, compiled", "llama-2-7b", 8, 1, 16, 2048, SELECTIVE, false, 88.23},
+        {"torchtitan#165 Llama-2-7B, batch 16, selective, compiled", "llama-2-7b", 8, 1, 16, 2048, SELECTIVE, false, 88.23},
         {"torchtitan#165 Llama-2-7B, 8 GPUs, no recompute, compiled", "llama-2-7b", 8, 1, 8, 2048, NONE, false, 90.28},
         {"torchtitan Llama-3-8B, 8 GPUs, selective", "llama-3-8b", 8, 1, 2, 8192, SELECTIVE, false, 82.4},
         {"torchtitan Llama-3-8B, 8 GPUs, selective, compiled", "llama-3-8b", 8, 1, 2, 8192, SELECTIVE, false, 77.0},
@@ -209,8 +209,8 @@ static void put_atorch_3d(struct table *t)
     for (uint32_t i = 0; i + 1 < 4; i++) {
         char what[96];
         snprintf(what, sizeof(what), "ATorch 3D Llama-2-7B, tp 2, pp 2, %u to %u GPUs", 8u << i, 16u << i);
-        put_row(t, what, "12 bytes of a stage, in shards", (double)(bytes[i] - bytes[i + 1]) / 1048576, mib_at[i] - mib_at[i + 1],
-                "MiB", 2, "max allocated, difference");
+        put_row(t, what, "12 bytes of a stage, in shards", (double)(bytes[i] - bytes[i + 1]) / 1048576,
+                mib_at[i] - mib_at[i + 1], "MiB", 2, "max allocated, difference");
     }
 }
 

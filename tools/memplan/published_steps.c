@@ -417,8 +417,8 @@ static void print_group(FILE *out, const char *source, const char *device, bool 
         count++;
     }
     if (count)
-        fprintf(out, "| %s%s%s | %s | %u | %.1f %% | %.1f %% |\n", source ? source : "all", device ? ", " : "", device ? device : "",
-                fitting ? "fitted" : "the other", count, sum / count, most);
+        fprintf(out, "| %s%s%s | %s | %u | %.1f %% | %.1f %% |\n", source ? source : "all", device ? ", " : "",
+                device ? device : "", fitting ? "fitted" : "the other", count, sum / count, most);
 }
 
 void tool_published_steps_print(FILE *out)
@@ -427,8 +427,8 @@ void tool_published_steps_print(FILE *out)
     fprintf(out, "| step | GPUs | tokens | estimated s | published s | error | half |\n|---|---:|---:|---:|---:|---:|---|\n");
     for (uint32_t i = 0; tool_published_step_at(i, &s); i++)
         if (s.told_alone)
-            fprintf(out, "| %s %s tp%u pp%u, row %u | %u %s | %u x %u | %.3f | %.3f | %+.1f %% | %s |\n", s.source, s.model, s.tensor,
-                    s.pipeline, s.number, s.ranks, s.device, s.batch, s.seq, s.estimated_seconds, s.seconds,
+            fprintf(out, "| %s %s tp%u pp%u, row %u | %u %s | %u x %u | %.3f | %.3f | %+.1f %% | %s |\n", s.source, s.model,
+                    s.tensor, s.pipeline, s.number, s.ranks, s.device, s.batch, s.seq, s.estimated_seconds, s.seconds,
                     100 * (s.estimated_seconds / s.seconds - 1), s.fitting ? "fitted" : "the other");
     fprintf(out, "\n| steps | half | rows | mean error | at most |\n|---|---|---:|---:|---:|\n");
     for (int fitting = 0; fitting < 2; fitting++) {

@@ -13,15 +13,15 @@ static const struct tool_rates rates_table[] = {
 };
 
 /* Fitted with the shares above, on rows of the half for fitting alone. */
-static const double block_passes = 10.55;     /* memory traffic, in kept activations of a block */
-static const double head_bytes = 17.15;       /* of a logit, read and written */
-static const double tensor_factor = 1.96;    /* time of tensor parallelism's collectives, none hidden, in their time on the link */
-static const double node_share = 0.405;      /* of node_bytes, that gathers of weights reach */
-static const double network_share = 0.337;   /* of network_bytes: FSDP, Megatron, DeepSpeed */
-static const double planned_share = 0.431;   /* ... YaFSDP and evenodd */
+static const double block_passes = 10.55; /* memory traffic, in kept activations of a block */
+static const double head_bytes = 17.15;   /* of a logit, read and written */
+static const double tensor_factor = 1.96; /* time of tensor parallelism's collectives, none hidden, in their time on the link */
+static const double node_share = 0.405;   /* of node_bytes, that gathers of weights reach */
+static const double network_share = 0.337;     /* of network_bytes: FSDP, Megatron, DeepSpeed */
+static const double planned_share = 0.431;     /* ... YaFSDP and evenodd */
 static const double collective_seconds = 1e-5; /* of one, on 64 ranks; it grows with their logarithm */
-static const double step_seconds = 0.072;    /* of each step, with sharded weights */
-static const double overlap = 2.79;          /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
+static const double step_seconds = 0.072;      /* of each step, with sharded weights */
+static const double overlap = 2.79;            /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
 
 const struct tool_rates *tool_rates_find(const char *device)
 {
@@ -33,11 +33,11 @@ const struct tool_rates *tool_rates_find(const char *device)
 
 /* Of one micro-batch on one rank of the slowest stage, which is the last: it has the head. And of the model. */
 struct work {
-    double products, attention;  /* flops, with what is recomputed */
-    double useful;               /* flops of all ranks that share the micro-batch, nothing recomputed */
-    double memory;               /* bytes */
+    double products, attention;                      /* flops, with what is recomputed */
+    double useful;                                   /* flops of all ranks that share the micro-batch, nothing recomputed */
+    double memory;                                   /* bytes */
     double block_elements, elements, table_elements; /* of the whole model: multiplied by a token; stored; the embedding */
-    double tokens;               /* of the micro-batch, on all ranks that share it */
+    double tokens;                                   /* of the micro-batch, on all ranks that share it */
 };
 
 static struct work work_of(enum tool_system system, const struct tool_shape *s, const struct tool_system_settings *y)
@@ -52,12 +52,15 @@ static struct work work_of(enum tool_system system, const struct tool_shape *s, 
     struct work w = {.tokens = (double)l->batch * l->seq, .table_elements = (double)s->vocabulary * h};
     w.block_elements = attention + mlp * f;
     w.elements = stored * layers + w.table_elements * (s->tied_head ? 1 : 2);
-    const double block = 2 * w.block_elements * w.tokens, core = 2 * q * l->seq * w.tokens, head = 6 * w.table_elements * w.tokens;
+    const double block = 2 * w.block_elements * w.tokens, core = 2 * q * l->seq * w.tokens,
+                 head = 6 * w.table_elements * w.tokens;
     w.products = (block * (3 * layers + again + half) / l->pipeline + head) / rest;
     w.attention = core * (3.5 * layers + again) / (rest * l->pipeline); /* backward has five products of forward's two */
     w.useful = 3 * (block + core) * layers + head;
-    w.memory = w.tokens * (block_passes * (8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f) * (layers + again / 3 + half / 3) / l->pipeline +
-                           head_bytes * (double)s->vocabulary) / rest;
+    w.memory = w.tokens *
+               (block_passes * (8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f) * (layers + again / 3 + half / 3) / l->pipeline +
+                head_bytes * (double)s->vocabulary) /
+               rest;
     return w;
 }
 
@@ -75,12 +78,12 @@ static double together(double a, double b)
 }
 
 /* All-reduces of tensor parallelism, or as many bytes of gathers and scatters; all-to-alls of experts. None is hidden. */
-static double exposed_in_micro_batch(const struct tool_shape *s, const struct tool_system_settings *y, const struct tool_rates *r,
-                                     uint32_t node, double tokens)
+static double exposed_in_micro_batch(const struct tool_shape *s, const struct tool_system_settings *y,
+                                     const struct tool_rates *r, uint32_t node, double tokens)
 {
     const struct tool_layout *l = &y->layout;
-    const double t = l->tensor, e = l->expert, layers = (double)s->layers / l->pipeline, again = y->recomputed_blocks / (double)
-                 s->layers;
+    const double t = l->tensor, e = l->expert, layers = (double)s->layers / l->pipeline,
+                 again = y->recomputed_blocks / (double)s->layers;
     const double bytes = 2 * tokens / l->context * (double)s->width;
     const double link = l->tensor <= node ? r->node_bytes : r->network_bytes;
     const double experts = (uint64_t)l->tensor * l->expert <= node ? r->node_bytes : r->network_bytes;

@@ -14,8 +14,8 @@ static const struct {
     {"deepspeed", "allocated, with the default sizes of its buckets", "no published run is held against it"},
 };
 
-static const char *const part_names[TOOL_SYSTEM_PART_COUNT] = {"weights", "gradients", "optimizer", "buffers", "activations",
-                                                               "head",    "workspaces"};
+static const char *const part_names[TOOL_SYSTEM_PART_COUNT] = {"weights",     "gradients", "optimizer", "buffers",
+                                                               "activations", "head",      "workspaces"};
 
 const char *tool_system_name(enum tool_system system)
 {
@@ -47,18 +47,21 @@ bool tool_system_parse(const char *text, enum tool_system *out)
     return false;
 }
 
-eo_status tool_system_check(enum tool_system system, const struct tool_system_settings *settings, const struct tool_shape *shape,
-                            struct tool_problem *problem)
+eo_status tool_system_check(enum tool_system system, const struct tool_system_settings *settings,
+                            const struct tool_shape *shape, struct tool_problem *problem)
 {
     const struct tool_layout *l = &settings->layout;
     const bool cut = l->tensor > 1 || l->pipeline > 1 || l->context > 1 || l->expert > 1;
     if (cut && (system == TOOL_SYSTEM_EVENODD || system == TOOL_SYSTEM_DEEPSPEED))
-        return tool_problem_set(problem, EO_ERR_INVALID, "--system %s is planned for data parallelism alone; leave --tp, --pp, --cp "
-                                "and --ep out, or give --system megatron or fsdp2", systems[system].name);
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--system %s is planned for data parallelism alone; leave --tp, --pp, --cp "
+                                "and --ep out, or give --system megatron or fsdp2",
+                                systems[system].name);
     if (system == TOOL_SYSTEM_FSDP2 && l->expert > 1)
         return tool_problem_set(problem, EO_ERR_INVALID, "--ep: --system fsdp2 is planned without expert parallelism");
     if (system == TOOL_SYSTEM_MEGATRON && settings->strategy != EO_STRATEGY_ZERO1 && settings->strategy != EO_STRATEGY_DDP)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--strategy: --system megatron takes zero1 (its distributed optimizer) or "
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--strategy: --system megatron takes zero1 (its distributed optimizer) or "
                                 "ddp");
     if (system == TOOL_SYSTEM_FSDP2 && settings->strategy != EO_STRATEGY_ZERO3)
         return tool_problem_set(problem, EO_ERR_INVALID, "--strategy: --system fsdp2 is planned with zero3 alone");
@@ -79,8 +82,8 @@ static uint64_t split_of(const struct tool_layout *l)
     return l->sequence_parallel ? l->tensor : 1;
 }
 
-/* Bytes of a token that a block keeps for its backward pass. Korthikanti et al. (arXiv 2205.05198) for any width of k, v and MLP:
- * inputs of norms and of products, and masks of dropout, are divided by sequence parallelism alone. */
+/* Bytes of a token that a block keeps for its backward pass. Korthikanti et al. (arXiv 2205.05198) for any width of k, v and
+ * MLP: inputs of norms and of products, and masks of dropout, are divided by sequence parallelism alone. */
 static uint64_t block_bytes(const struct tool_shape *s, const struct tool_system_settings *y)
 {
     const struct tool_layout *l = &y->layout;
@@ -123,8 +126,8 @@ static void add_up(struct tool_system_estimate *e)
         e->peak_bytes += e->parts[p];
 }
 
-/* bf16 weights, fp32 gradients, fp32 master weights and two states. Either the logits are there (bf16, and fp32 that becomes their
- * gradient), or a block is in backward: its gradients, and what it recomputes. */
+/* bf16 weights, fp32 gradients, fp32 master weights and two states. Either the logits are there (bf16, and fp32 that becomes
+ * their gradient), or a block is in backward: its gradients, and what it recomputes. */
 static struct tool_system_estimate megatron(const struct tool_shape *s, const struct tool_system_settings *y, uint32_t stage)
 {
     const struct tool_layout *l = &y->layout;
@@ -132,7 +135,8 @@ static struct tool_system_estimate megatron(const struct tool_shape *s, const st
     const uint64_t same = l->ranks / (l->tensor * l->pipeline), shards = y->strategy == EO_STRATEGY_ZERO1 ? same : 1;
     const uint64_t expert_shards = y->strategy == EO_STRATEGY_ZERO1 ? max_u64(same / l->expert, 1) : 1;
     const uint64_t tokens = tokens_of(l), split = split_of(l), block = block_bytes(s, y);
-    const uint64_t in_flight = tool_blocks_in_flight(s, l, stage), chunk = s->layers / ((uint64_t)l->pipeline * l->virtual_stages);
+    const uint64_t in_flight = tool_blocks_in_flight(s, l, stage),
+                   chunk = s->layers / ((uint64_t)l->pipeline * l->virtual_stages);
     struct tool_system_estimate e = {.stage = stage};
     e.parts[TOOL_SYSTEM_WEIGHTS] = 2 * (n.dense + n.experts);
     e.parts[TOOL_SYSTEM_GRADIENTS] = 4 * (n.dense + n.experts);
@@ -141,8 +145,8 @@ static struct tool_system_estimate megatron(const struct tool_shape *s, const st
     e.parts[TOOL_SYSTEM_ACTIVATIONS] = kept_bytes(s, y, in_flight, block);
     if (stage == 0 && s->drops_residual)
         e.parts[TOOL_SYSTEM_ACTIVATIONS] += in_flight / chunk * tokens * s->width / split;
-    const uint64_t head = stage + 1 == l->pipeline
-                              ? tokens * (4 * s->width / split + 6 * tool_padded_vocabulary(s, l) / l->tensor) : 0;
+    const uint64_t head =
+        stage + 1 == l->pipeline ? tokens * (4 * s->width / split + 6 * tool_padded_vocabulary(s, l) / l->tensor) : 0;
     const uint64_t backward = tokens * (4 * s->width / split + (y->recomputed_blocks ? block : 0));
     e.parts[head > backward ? TOOL_SYSTEM_HEAD : TOOL_SYSTEM_ACTIVATIONS] += max_u64(head, backward);
     add_up(&e);
@@ -184,7 +188,8 @@ static struct tool_system_estimate deepspeed(const struct tool_shape *s, const s
 {
     const struct tool_layout *l = &y->layout;
     const struct tool_stage_elements n = tool_stage_elements(s, l, 0);
-    const uint64_t all = n.dense + n.experts, bucket = all < 500000000 ? all : 500000000, live = all < 1000000000 ? all : 1000000000;
+    const uint64_t all = n.dense + n.experts, bucket = all < 500000000 ? all : 500000000,
+                   live = all < 1000000000 ? all : 1000000000;
     const uint64_t full = block_bytes(s, y) * (s->gated ? 56 : 34) / 34, tokens = tokens_of(l), w = l->ranks;
     const eo_strategy stage = y->strategy;
     struct tool_system_estimate e = {.stage = 0};

@@ -15,8 +15,15 @@ static struct tool_problem problem;
 
 static struct tool_system_settings settings_of(uint32_t ranks)
 {
-    return (struct tool_system_settings){.layout = {.ranks = ranks, .tensor = 1, .pipeline = 1, .context = 1, .expert = 1,
-                                                    .virtual_stages = 1, .batch = 1, .seq = 4096, .micro_batches = 8},
+    return (struct tool_system_settings){.layout = {.ranks = ranks,
+                                                    .tensor = 1,
+                                                    .pipeline = 1,
+                                                    .context = 1,
+                                                    .expert = 1,
+                                                    .virtual_stages = 1,
+                                                    .batch = 1,
+                                                    .seq = 4096,
+                                                    .micro_batches = 8},
                                          .strategy = EO_STRATEGY_ZERO1};
 }
 
@@ -26,8 +33,8 @@ static struct tool_shape load(const char *model)
     return tool_shape_of(&config);
 }
 
-/* Goal: no element is lost. Method: uncut, and over the stages of a pipeline, elements add up to the config's own count, which is
- * held against published files elsewhere; a tied head is one copy more. */
+/* Goal: no element is lost. Method: uncut, and over the stages of a pipeline, elements add up to the config's own count, which
+ * is held against published files elsewhere; a tied head is one copy more. */
 Test(systems, stages_add_up_to_the_model)
 {
     uint32_t models = 0;
@@ -54,8 +61,8 @@ Test(systems, stages_add_up_to_the_model)
     cr_assert_gt(models, 20);
 }
 
-/* Goal: tensor and expert ranks hold parts. Method: of Mixtral two halves are the whole but for what is copied: norms, and routers;
- * eight ranks of experts hold an eighth of them. */
+/* Goal: tensor and expert ranks hold parts. Method: of Mixtral two halves are the whole but for what is copied: norms, and
+ * routers; eight ranks of experts hold an eighth of them. */
 Test(systems, tensor_and_expert_ranks_hold_parts)
 {
     const struct tool_shape shape = load("mixtral-8x7b");
@@ -88,7 +95,8 @@ Test(systems, a_pipeline_holds_what_its_schedule_says)
     cr_assert_eq(tool_blocks_in_flight(&shape, &l, 0), 15);
 }
 
-/* Goal: Megatron's estimate holds on the runs of its own tests. Method: every held one within 6 %, and half of them far nearer. */
+/* Goal: Megatron's estimate holds on the runs of its own tests. Method: every held one within 6 %, and half of them far nearer.
+ */
 Test(systems, runs_of_megatron_come_out)
 {
     struct tool_megatron_run run;
@@ -114,10 +122,14 @@ Test(systems, layouts_that_cannot_be_are_refused)
         const char *words;
         uint32_t ranks, tensor, pipeline, context, expert, virtual_stages, micro_batches;
     } cases[] = {
-        {"", 8, 2, 2, 2, 1, 2, 8},          {"not a multiple of --tp", 12, 8, 1, 1, 1, 1, 8},
-        {"does not divide the model's 32 blocks", 6, 1, 3, 1, 1, 1, 8}, {"--ep 2: the model has no experts", 8, 1, 1, 1, 2, 1, 8},
-        {"heads", 12, 6, 1, 1, 1, 1, 8},    {"give --pp above 1", 8, 1, 1, 1, 1, 2, 8},
-        {"in a multiple", 8, 1, 4, 1, 1, 2, 6}, {"--cp", 3, 1, 1, 3, 1, 1, 8},
+        {"", 8, 2, 2, 2, 1, 2, 8},
+        {"not a multiple of --tp", 12, 8, 1, 1, 1, 1, 8},
+        {"does not divide the model's 32 blocks", 6, 1, 3, 1, 1, 1, 8},
+        {"--ep 2: the model has no experts", 8, 1, 1, 1, 2, 1, 8},
+        {"heads", 12, 6, 1, 1, 1, 1, 8},
+        {"give --pp above 1", 8, 1, 1, 1, 1, 2, 8},
+        {"in a multiple", 8, 1, 4, 1, 1, 2, 6},
+        {"--cp", 3, 1, 1, 3, 1, 1, 8},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct tool_layout l = good.layout;
@@ -129,8 +141,8 @@ Test(systems, layouts_that_cannot_be_are_refused)
     }
 }
 
-/* Goal: steps of others come out. Method: published rows in two halves; the mean error of the half that no constant was fitted on, of
- * each system with its layouts; targets are 10 % and 15 %. */
+/* Goal: steps of others come out. Method: published rows in two halves; the mean error of the half that no constant was fitted
+ * on, of each system with its layouts; targets are 10 % and 15 %. */
 Test(systems, published_steps_come_out)
 {
     struct tool_published_step s;
@@ -152,8 +164,8 @@ Test(systems, published_steps_come_out)
     cr_assert_lt(megatron / megatron_count, 0.06);
 }
 
-/* Goal: the parts of a step behave. Method: they add up; more micro-batches shrink the bubble's share, virtual stages the bubble;
- * another node costs communication; recompute costs products and no tokens of the MFU. */
+/* Goal: the parts of a step behave. Method: they add up; more micro-batches shrink the bubble's share, virtual stages the
+ * bubble; another node costs communication; recompute costs products and no tokens of the MFU. */
 Test(systems, a_step_is_the_sum_of_its_parts)
 {
     const struct tool_shape shape = load("llama-3-70b");
