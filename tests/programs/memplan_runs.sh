@@ -349,6 +349,9 @@ assert abs(timed["tokens_per_second"] * timed["step_seconds"] - 64 * 2048) < 1
 END
 result $? "the time of evenodd's own plans; null where it is not asked for"
 
+run 0 'communication not hidden 0.264 s' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time --network 25GB &&
+    run 0 'bound by communication' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time --network 5GB
+result $? 'a slow network shows'
 run 0 '  step, s           0.612      0.516      0.679      0.679' --compare --model llama-3-8b --ranks 64 --device H100 --time
 result $? 'systems stand side by side in time, too'
 run 0 'megatron, 256 sequences a step: 768 layouts, 243 fit' --system megatron --model llama-3-70b --ranks 64 --global-batch 256 \
@@ -449,6 +452,10 @@ run 2 'give --global-batch' --model gpt2 --system megatron --fit best --device H
 result $? 'layouts without a global batch'
 run 2 'are searched' --model gpt2 --system deepspeed --fit best --device H100 --global-batch 64
 result $? 'layouts of a system that has but one'
+refuse 'a network of no time' 'give --time too' --model gpt2 --device H100 --network 50GB
+refuse 'more micro-batches than a plan takes' 'give at most 4096' --model gpt2 --ranks 1 --global-batch 16777216
+run 2 'batch x seq' --model llama-3.1-405b --system megatron --batch 1048576 --seq 131072
+result $? 'a batch out of range, of another system'
 refuse 'the time on no device' 'give --device' --model gpt2 --time
 refuse 'the time on a device without rates' 'no rates are known' --model gpt2 --time --device T4
 refuse 'a price of nothing' 'give --tokens' --model gpt2 --price 2/h --device H100

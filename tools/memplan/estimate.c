@@ -9,6 +9,8 @@
 #include "tools/memplan/parts.h"
 #include "tools/shared/json_output.h"
 
+enum { TOKENS_MOST = 1 << 28 }; /* of a micro-batch: bytes stay below 64 bits */
+
 /* --- settings ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t seq_of(const struct tool_estimate_request *request)
@@ -78,6 +80,9 @@ static eo_status settings_of(struct tool_system_settings *out, const struct tool
     out->layout.vocabulary_multiple = system == TOOL_SYSTEM_MEGATRON ? 128 : 0;
     EO_TRY(tool_estimate_micro_batches(&out->layout.micro_batches, request, problem));
     EO_TRY(check_request(p, system, problem));
+    if ((uint64_t)out->layout.batch * out->layout.seq > TOKENS_MOST)
+        return tool_problem_set(problem, EO_ERR_INVALID, "batch x seq is %llu tokens; give at most %d",
+                                (unsigned long long)out->layout.batch * out->layout.seq, TOKENS_MOST);
     if (out->layout.seq > request->config->context)
         return tool_problem_set(problem, EO_ERR_INVALID, "--seq %u is longer than the model's context of %u (%s)",
                                 out->layout.seq, request->config->context, request->config->source);
@@ -120,8 +125,11 @@ eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_est
                                 "--time: give --device, of A100, H100 or H200: no rates are known of others");
     EO_TRY(settings_of(&settings, request, request->system, &shape, problem));
     const uint32_t ranks = request->asked->plan.ranks;
+    struct tool_rates own = *rates;
+    if (request->network_bytes)
+        own.network_bytes = (double)request->network_bytes;
     *out = (struct tool_time_answer){
-        .step = tool_step_time(request->system, &shape, &settings, rates, request->asked->gpus_per_node)};
+        .step = tool_step_time(request->system, &shape, &settings, &own, request->asked->gpus_per_node)};
     out->days = request->tokens / out->step.tokens_per_second / 86400;
     out->cost = out->days * 24 * ranks * request->price;
     time_text(out, request);

@@ -23,6 +23,7 @@ struct tool_estimate_request {
     bool time;          /* asked for; needs a device with rates */
     double tokens;      /* of a training; 0: not asked */
     double price;       /* of an hour of a GPU; 0: not asked */
+    uint64_t network_bytes;            /* a second, of a GPU to other nodes; 0: the device\'s own */
 };
 
 /* What a step takes, and a training of so many tokens. */

@@ -52,6 +52,7 @@ enum memplan_key {
     KEY_TIME,
     KEY_TOKENS,
     KEY_PRICE,
+    KEY_NETWORK,
     KEY_DEVICE_MEMORY,
     KEY_HEADROOM,
     KEY_DEVICE,
@@ -71,6 +72,8 @@ enum memplan_key {
     KEY_END,
 };
 _Static_assert(KEY_END - KEY_MODEL <= 64, "options have a bit each");
+
+enum { MICRO_BATCHES_MOST = 4096 }; /* of a plan */
 
 static const struct argp_option option_table[] = {
     {.doc = "Model:", .group = 1},
@@ -125,6 +128,7 @@ static const struct argp_option option_table[] = {
     {"time", KEY_TIME, NULL, 0, "estimate the time of a step, on --device A100-*, H100* or H200", 3},
     {"tokens", KEY_TOKENS, "N", 0, "estimate the days of a training: 15T, 300B", 3},
     {"price", KEY_PRICE, "X", 0, "... and what it costs: the price of an hour of a GPU, as 2.5 or 2.5/h", 3},
+    {"network", KEY_NETWORK, "BYTES", 0, "... with so much a second from a GPU to other nodes [A100: 25GB, H100, H200: 50GB]", 3},
     {.doc = "Machine:", .group = 4},
     {"device", KEY_DEVICE, "NAME", 0, "a GPU of the table; a wrong name lists them", 4},
     {"device-memory", KEY_DEVICE_MEMORY, "BYTES", 0, "with a unit: 80GiB, 80GB, 85899345920B", 4},
@@ -277,6 +281,7 @@ static void parse_system(const struct argp_state *state, struct memplan *m, int 
         break;
     case KEY_COMPARE: m->compare = true; break;
     case KEY_TIME: m->estimate.time = true; break;
+    case KEY_NETWORK: m->estimate.network_bytes = tool_option_bytes(state, "network", text, false); break;
     case KEY_TOKENS:
     case KEY_PRICE: parse_money(state, m, key, text); break;
     default: break;
@@ -302,7 +307,7 @@ static void parse_run(const struct argp_state *state, struct memplan *m, int key
         s->batch = (uint32_t)tool_option_count(state, name, text, 1, 1 << 20);
         break;
     case KEY_MICRO_BATCHES:
-        s->micro_batches = (uint32_t)tool_option_count(state, name, text, 1, 4096);
+        s->micro_batches = (uint32_t)tool_option_count(state, name, text, 1, MICRO_BATCHES_MOST);
         break;
     case KEY_DTYPE: s->dtype = parse_dtype(state, name, text); break;
     case KEY_GATHER: s->float8_gather = tool_option_gather(state, text); break;
@@ -448,8 +453,8 @@ static void check_estimate(const struct argp_state *state, struct memplan *m)
     static const enum memplan_key known[] = {
         KEY_MODEL, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE, KEY_RECOMPUTE,
         KEY_SYSTEM, KEY_TENSOR, KEY_PIPELINE, KEY_CONTEXT, KEY_EXPERT, KEY_VIRTUAL_STAGES, KEY_SEQUENCE_PARALLEL,
-        KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_DEVICE_MEMORY, KEY_HEADROOM, KEY_DEVICE,
-        KEY_OUTSIDE, KEY_JSON};
+        KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_NETWORK, KEY_DEVICE_MEMORY, KEY_HEADROOM,
+        KEY_DEVICE, KEY_OUTSIDE, KEY_JSON};
     uint64_t others = m->given;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         others &= ~bit_of(known[i]);
@@ -477,6 +482,8 @@ static void check_systems(const struct argp_state *state, struct memplan *m)
     e->strategy_given = others ? m->given & bit_of(KEY_STRATEGY) : true;
     if (e->price > 0 && e->tokens <= 0)
         argp_error(state, "--price: of what? give --tokens");
+    if (e->network_bytes && !e->time && !m->fit)
+        argp_error(state, "--network decides times; give --time too");
     if (m->given & bit_of(KEY_GLOBAL_BATCH) && m->given & bit_of(KEY_MICRO_BATCHES))
         argp_error(state, "--global-batch and --micro-batches are both given; one of them is enough");
     if (others) {
@@ -491,6 +498,9 @@ static void check_systems(const struct argp_state *state, struct memplan *m)
     e->asked = &m->settings;
     if (tool_estimate_micro_batches(&m->settings.plan.micro_batches, e, &problem) < 0)
         argp_error(state, "%s", problem.text);
+    if (m->settings.plan.micro_batches > MICRO_BATCHES_MOST)
+        argp_error(state, "--global-batch %u is %u micro-batches of a rank; give at most %d", e->global_batch,
+                   m->settings.plan.micro_batches, MICRO_BATCHES_MOST);
 }
 
 static void check_together(const struct argp_state *state, struct memplan *m)

@@ -21,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
                                                .gradient_slots = 2,
                                                .device = "cuda",
                                                .threads = 1},
-                                      .gpus_per_node = 8}};
+                                      .gpus_per_node = 8},
+                         .estimate = {.layout = {.tensor = 1, .pipeline = 1, .context = 1, .expert = 1, .virtual_stages = 1}}};
     const struct argp argp = {.options = option_table, .parser = parse_option};
     struct fuzz_words words = fuzz_words_of(data, bytes);
     if (fuzz_options_parse(&argp, 0, &words, &m)) {
