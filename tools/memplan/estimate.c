@@ -109,7 +109,7 @@ static void time_text(struct tool_time_answer *a, const struct tool_estimate_req
         used += snprintf(a->text + used, sizeof(a->text) - (size_t)used, " and cost %.0f at %g an hour and GPU", a->cost,
                          request->price);
     snprintf(a->text + used, sizeof(a->text) - (size_t)used,
-             "%stime is an estimate: 6 %% off on average on published steps, 37 %% at "
+             "%stime is an estimate: 6 %% off on average on published steps, 38 %% at "
              "most (memplan --published)\n",
              a->days > 0 ? "\n" : "");
 }

@@ -190,6 +190,31 @@ static void put_fsdp2(struct table *t)
     }
 }
 
+/* NVIDIA/Megatron-LM#482 names neither the sequence nor the optimizer: 2048 tokens and the distributed one are assumed. */
+static void put_megatron_482(struct table *t)
+{
+    static const struct {
+        const char *what;
+        uint32_t tensor, pipeline, batch, micro_batches;
+        double gb;
+    } rows[] = {{"Megatron-LM#482 Llama-2-7B, dp 4, pp 2, batch 2", 1, 2, 2, 256, 49.5},
+                {"Megatron-LM#482 Llama-2-7B, tp 8, batch 4", 8, 1, 4, 32, 28.6}};
+    static struct tool_model_config c;
+    if (!load(&c, "llama-2-7b"))
+        return;
+    const struct tool_shape shape = tool_shape_of(&c);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct tool_system_settings s = {
+            .layout = {.ranks = 8, .tensor = rows[i].tensor, .pipeline = rows[i].pipeline, .context = 1, .expert = 1,
+                       .virtual_stages = 1, .batch = rows[i].batch, .seq = 2048, .micro_batches = rows[i].micro_batches,
+                       .vocabulary_multiple = 128},
+            .strategy = EO_STRATEGY_ZERO1,
+            .workspace_bytes = TOOL_WORKSPACES_HOPPER};
+        const struct tool_system_estimate e = tool_system_estimate(TOOL_SYSTEM_MEGATRON, &shape, &s);
+        put_row(t, rows[i].what, "Megatron (not ours)", (double)e.peak_bytes * 1e-9, rows[i].gb, "GB", -1, "not stated");
+    }
+}
+
 /* Tensor and pipeline parallel runs of ATorch, ZeRO-1: between two world sizes all but the optimizer's shards cancels out. */
 static void put_atorch_3d(struct table *t)
 {
@@ -275,6 +300,7 @@ uint32_t tool_published_print(FILE *out)
     put_torchtitan(&t);
     put_fsdp2(&t);
     put_atorch_3d(&t);
+    put_megatron_482(&t);
     put_megatron_runs(&t);
     for (int fitting = 0; fitting < 2; fitting++) {
         fprintf(out, "\nMegatron-LM, %s: ", fitting ? "the half for fitting" : "the other half");
