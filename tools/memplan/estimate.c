@@ -117,7 +117,7 @@ static void time_text(struct tool_time_answer *a, const struct tool_estimate_req
 eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_estimate_request *request,
                              struct tool_problem *problem)
 {
-    const struct tool_rates *rates = tool_rates_find(request->device);
+    const struct tool_device_rates *rates = tool_device_rates_find(request->device);
     const struct tool_shape shape = tool_shape_of(request->config);
     struct tool_system_settings settings;
     if (!rates)
@@ -125,7 +125,7 @@ eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_est
                                 "--time: give --device, of A100, H100 or H200: no rates are known of others");
     EO_TRY(settings_of(&settings, request, request->system, &shape, problem));
     const uint32_t ranks = request->asked->plan.ranks;
-    struct tool_rates own = *rates;
+    struct tool_device_rates own = *rates;
     if (request->network_bytes)
         own.network_bytes = (double)request->network_bytes;
     *out = (struct tool_time_answer){

@@ -6,7 +6,7 @@
 
 /* Peaks and bandwidths of data sheets; node_bytes is NCCL's bus bandwidth on large messages. The shares of A100 and H100 are
  * fitted; H200 takes H100's, and no published step is held against it. */
-static const struct tool_rates rates_table[] = {
+static const struct tool_device_rates rates_table[] = {
     {"A100", 312e12, 2.0e12, 235e9, 25e9, 0.736, 0.327, "data sheet, 200 Gb/s a GPU between nodes; fitted"},
     {"H100", 989e12, 3.35e12, 360e9, 50e9, 0.625, 0.194, "data sheet, 400 Gb/s a GPU between nodes; fitted"},
     {"H200", 989e12, 4.8e12, 360e9, 50e9, 0.625, 0.194, "data sheet, 400 Gb/s a GPU between nodes; shares of H100"},
@@ -23,7 +23,7 @@ static const double collective_seconds = 1e-5; /* of one, on 64 ranks; it grows 
 static const double step_seconds = 0.072;      /* of each step, with sharded weights */
 static const double overlap = 2.79;            /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
 
-const struct tool_rates *tool_rates_find(const char *device)
+const struct tool_device_rates *tool_device_rates_find(const char *device)
 {
     for (size_t i = 0; device && i < sizeof(rates_table) / sizeof(rates_table[0]); i++)
         if (strncmp(device, rates_table[i].name, strlen(rates_table[i].name)) == 0)
@@ -65,7 +65,7 @@ static struct work work_of(enum tool_system system, const struct tool_shape *s, 
 }
 
 /* Bytes a second and rank of a group: in a node its links, else its part of the node's network cards. */
-static double bandwidth_of(const struct tool_rates *r, uint32_t group, uint32_t stride, uint32_t node, double share)
+static double bandwidth_of(const struct tool_device_rates *r, uint32_t group, uint32_t stride, uint32_t node, double share)
 {
     if ((uint64_t)group * stride <= node)
         return r->node_bytes * node_share;
@@ -79,7 +79,7 @@ static double together(double a, double b)
 
 /* All-reduces of tensor parallelism, or as many bytes of gathers and scatters; all-to-alls of experts. None is hidden. */
 static double exposed_in_micro_batch(const struct tool_shape *s, const struct tool_system_settings *y,
-                                     const struct tool_rates *r, uint32_t node, double tokens)
+                                     const struct tool_device_rates *r, uint32_t node, double tokens)
 {
     const struct tool_layout *l = &y->layout;
     const double t = l->tensor, e = l->expert, layers = (double)s->layers / l->pipeline,
@@ -119,7 +119,7 @@ static const char *largest_of(const double *seconds, const char *const *names, i
 }
 
 struct tool_step_time tool_step_time(enum tool_system system, const struct tool_shape *shape,
-                                     const struct tool_system_settings *settings, const struct tool_rates *rates,
+                                     const struct tool_system_settings *settings, const struct tool_device_rates *rates,
                                      uint32_t gpus_per_node)
 {
     static const char *const names[] = {"products", "memory", "communication", "pipeline bubble", "start and end of the step"};

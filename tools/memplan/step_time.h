@@ -9,14 +9,14 @@
 #include "tools/memplan/systems.h"
 
 /* Of a GPU: data sheets, and of the links what collectives reach in a node, one way. */
-struct tool_rates {
+struct tool_device_rates {
     const char *name;                      /* how names of devices begin */
     double product_flops, memory_bytes;    /* a second, dense bf16 */
     double node_bytes, network_bytes;      /* a second and GPU */
     double product_share, attention_share; /* of product_flops: fitted */
     const char *source;
 };
-const struct tool_rates *tool_rates_find(const char *device); /* NULL: none */
+const struct tool_device_rates *tool_device_rates_find(const char *device); /* NULL: none */
 
 struct tool_step_time {
     double seconds, tokens_per_second; /* tokens of all ranks */
@@ -27,7 +27,7 @@ struct tool_step_time {
 
 /* Settings are checked. evenodd and fsdp2 shard weights; megatron shards as `strategy` says. */
 struct tool_step_time tool_step_time(enum tool_system system, const struct tool_shape *shape,
-                                     const struct tool_system_settings *settings, const struct tool_rates *rates,
+                                     const struct tool_system_settings *settings, const struct tool_device_rates *rates,
                                      uint32_t gpus_per_node);
 
 #endif

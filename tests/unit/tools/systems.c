@@ -169,7 +169,7 @@ Test(systems, published_steps_come_out)
 Test(systems, a_step_is_the_sum_of_its_parts)
 {
     const struct tool_shape shape = load("llama-3-70b");
-    const struct tool_rates *rates = tool_rates_find("H100");
+    const struct tool_device_rates *rates = tool_device_rates_find("H100");
     struct tool_system_settings s = settings_of(64);
     s.layout.tensor = 8, s.layout.pipeline = 4, s.layout.sequence_parallel = true;
     const struct tool_step_time one = tool_step_time(TOOL_SYSTEM_MEGATRON, &shape, &s, rates, 8);
@@ -186,8 +186,8 @@ Test(systems, a_step_is_the_sum_of_its_parts)
     const struct tool_step_time again = tool_step_time(TOOL_SYSTEM_MEGATRON, &shape, &s, rates, 8);
     cr_assert_lt(again.mfu, twice.mfu);
     cr_assert_gt(again.compute_seconds, 1.25 * twice.compute_seconds);
-    cr_assert_null(tool_rates_find("C64"));
-    cr_assert_null(tool_rates_find(NULL));
+    cr_assert_null(tool_device_rates_find("C64"));
+    cr_assert_null(tool_device_rates_find(NULL));
     struct tool_system_settings data = settings_of(8);
     data.strategy = EO_STRATEGY_ZERO3;
     const double near = tool_step_time(TOOL_SYSTEM_FSDP2, &shape, &data, rates, 8).exposed_seconds;
