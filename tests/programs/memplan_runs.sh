@@ -313,6 +313,9 @@ words=$(sed -n 's/^try: .*; \(--tp 8 --sequence-parallel\) 38.3.*/\1/p' out)
 result $? 'what it says to try comes out so'
 run 1 'DOES NOT FIT' --system megatron --model llama-3-8b --ranks 8 --seq 8192 --device H100
 result $? 'an estimate that does not fit is 1'
+run 1 'megatron cp2 dp32768: DOES NOT FIT, ' --system megatron --model llama-3.1-405b --ranks 65536 --cp 2 --seq 131072 --device \
+    A100-80GB && head -n 3 out | awk 'length > 100 { exit 1 }' && grep -q 'batch 1 x 131072 tokens' out
+result $? '... in lines of at most 100 columns, whatever its size'
 run 0 '  total            52.286     98.494     64.573     91.741' --compare --model llama-3-8b --seq 8192 &&
     run 0 '  total                 -     92.469     30.716          -' --compare --model llama-3-70b --ranks 64 --tp 8 --micro-batches 4
 result $? 'systems stand side by side, and those without such a layout say so'

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "tools/memplan/answer.h"
 #include "tools/memplan/parts.h"
 #include "tools/shared/json_output.h"
 
@@ -205,26 +206,31 @@ static void layout_text(const struct tool_layout *l, char *text, size_t bytes)
             used += (size_t)snprintf(text + used, bytes - used, " %s%u", cuts[i].name, cuts[i].count);
 }
 
+/* Where the line would be too long, the tokens are left out: the settings have them. */
 static void print_verdict(FILE *out, const struct answer *a)
 {
     const struct tool_memplan_settings *asked = a->request->asked;
     const char *source = a->request->config->source;
-    char cuts[96];
+    char cuts[96], what[256], verdict[96], tokens[32];
     layout_text(&a->settings.layout, cuts, sizeof(cuts));
     const size_t length = strlen(source);
-    fprintf(out, "%s, %u%s%s, %s%s, %u tokens: ", length > 24 ? source + length - 24 : source, asked->plan.ranks,
-            a->request->device ? " x " : " GPUs", a->request->device ? a->request->device : "",
-            tool_system_name(a->request->system), cuts, a->settings.layout.seq);
+    snprintf(what, sizeof(what), "%s, %u%s%s, %s%s", length > 24 ? source + length - 24 : source, asked->plan.ranks,
+             a->request->device ? " x " : " GPUs", a->request->device ? a->request->device : "",
+             tool_system_name(a->request->system), cuts);
+    snprintf(tokens, sizeof(tokens), ", %u tokens", a->settings.layout.seq);
     if (asked->capacity_bytes == 0)
-        fprintf(out, "%.1f GiB (estimate)\n", tool_gib(a->total_bytes));
+        snprintf(verdict, sizeof(verdict), "%.1f GiB (estimate)", tool_gib(a->total_bytes));
     else
-        fprintf(out, "%s, %.1f of %.1f GiB (estimate)\n", a->fits ? "FITS" : "DOES NOT FIT", tool_gib(a->total_bytes),
-                tool_gib(tool_usable_bytes(asked)));
+        snprintf(verdict, sizeof(verdict), "%s, %.1f of %.1f GiB (estimate)", a->fits ? "FITS" : "DOES NOT FIT",
+                 tool_gib(a->total_bytes), tool_gib(tool_usable_bytes(asked)));
+    const bool room = strlen(what) + strlen(tokens) + strlen(": ") + strlen(verdict) <= TOOL_ANSWER_COLUMNS;
+    fprintf(out, "%s%s: %s\n", what, room ? tokens : "", verdict);
 }
 
 static void print_peak(FILE *out, const struct answer *a)
 {
     bool told[TOOL_SYSTEM_PART_COUNT] = {false};
+    const int digits = a->total_bytes < (uint64_t)1000 << 30; /* a line has its columns */
     fprintf(out, "peak (stage %u of %u):", a->estimate.stage + 1, a->settings.layout.pipeline);
     for (int n = 0; n < 4; n++) { /* the largest four */
         int most = -1;
@@ -232,7 +238,8 @@ static void print_peak(FILE *out, const struct answer *a)
             if (!told[p] && (most < 0 || a->estimate.parts[p] > a->estimate.parts[most]))
                 most = p;
         told[most] = true;
-        fprintf(out, " %s %.1f,", tool_system_part_name((enum tool_system_part)most), tool_gib(a->estimate.parts[most]));
+        fprintf(out, " %s %.*f,", tool_system_part_name((enum tool_system_part)most), digits,
+                tool_gib(a->estimate.parts[most]));
     }
     fprintf(out, " outside %.1f\n", tool_gib(a->outside_bytes));
 }
@@ -297,8 +304,8 @@ static void print_notes(FILE *out, const struct answer *a)
     tool_strategy_text(a->settings.strategy, 0, strategy, sizeof(strategy));
     if (a->settings.recomputed_blocks)
         snprintf(recompute, sizeof(recompute), "%u of %u blocks", a->settings.recomputed_blocks, (uint32_t)a->shape.layers);
-    fprintf(out, "settings: %u data-parallel ranks, %s, batch %u, %u micro-batches, recompute %s%s\n",
-            tool_layout_data_parallel(l), strategy, l->batch, l->micro_batches,
+    fprintf(out, "settings: %u data-parallel ranks, %s, batch %u x %u tokens, %u micro-batches, recompute %s%s\n",
+            tool_layout_data_parallel(l), strategy, l->batch, l->seq, l->micro_batches,
             a->settings.recomputed_blocks || !a->settings.selective ? recompute : "selective",
             l->sequence_parallel ? ", sequence parallel" : "");
     fprintf(out, "state: %.3f GiB of weights, gradients and optimizer, on the fullest rank\n",
