@@ -385,7 +385,7 @@ bool tool_published_step_at(uint32_t index, struct tool_published_step *out)
         .selective = r->selective,
         .recomputed_blocks = r->recomputed_blocks};
     const struct tool_step_time t =
-        tool_step_time(sources[r->source].system, &shape, &settings, tool_rates_find(r->device), 8);
+        tool_step_time(sources[r->source].system, &shape, &settings, tool_device_rates_find(r->device), 8);
     *out = (struct tool_published_step){.source = sources[r->source].name,
                                         .model = models[r->model].name,
                                         .device = r->device,

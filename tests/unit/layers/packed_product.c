@@ -211,9 +211,9 @@ Test(packed_product, has_the_same_bits_for_any_team)
 {
     const struct eo_tiles *tables[TABLES_MAX];
     const uint32_t count = tables_of(tables);
-    static const struct product_case sizes[] = {{100, 50, 65}, {30, 200, 2200}};
+    static const struct product_case sizes[] = {{100, 50, 65}, {30, 200, 2200}, {1100, 800, 34}}; /* one block, pieces, blocks */
     for (uint32_t t = 0; t < count; t++) {
-        for (uint32_t c = 0; c < 2; c++) {
+        for (uint32_t c = 0; c < 3; c++) {
             struct scene s;
             scene_open(&s, tables[t], &sizes[c], 18, 3); /* with GELU, without gaps */
             eo_product_run(NULL, s.tiles, &s.p);
@@ -235,6 +235,31 @@ Test(packed_product, has_the_same_bits_for_any_team)
             scene_close(&s);
         }
     }
+}
+
+/* A row of NaN and one of infinities stay what they are, each beside numbers. */
+Test(packed_product, keeps_what_is_not_finite)
+{
+    enum { SIDE = 64 };
+    static uint16_t a[SIDE][SIDE], b[SIDE][SIDE], c[SIDE][SIDE];
+    const struct eo_tiles *tables[TABLES_MAX];
+    const uint32_t count = tables_of(tables);
+    for (uint32_t i = 0; i < SIDE; i++) {
+        a[i][0] = eo_element_to_bf16(i == 1 ? NAN : i == 2 ? INFINITY : 1);
+        b[0][i] = eo_element_to_bf16(i % 3 == 0 ? 1 : 2);
+    }
+    struct eo_multiply p = {.types = {EO_DTYPE_BF16, EO_DTYPE_FP32}, .c = c, .c_stride = SIDE, .a = {a, SIDE, false},
+                            .b = {b, SIDE, false}, .m = SIDE, .n = SIDE, .k = SIDE};
+    p.scratch = aligned_alloc(64, eo_product_scratch_bytes(SIDE, SIDE, SIDE, 1));
+    for (uint32_t t = 0; t < count; t++) {
+        if (tables[t]->units == EO_UNITS_FP32)
+            continue;
+        eo_product_run(NULL, tables[t], &p);
+        for (uint32_t i = 0; i < SIDE; i++)
+            cr_assert(isnan(eo_element_from_bf16(c[1][i])) && isinf(eo_element_from_bf16(c[2][i])) &&
+                      eo_element_from_bf16(c[3][i]) == (i % 3 == 0 ? 1 : 2), "%s, column %u", tables[t]->name, i);
+    }
+    free(p.scratch);
 }
 
 Test(packed_product, scratch_grows_with_sizes_up_to_a_bound)
