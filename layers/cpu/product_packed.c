@@ -15,15 +15,13 @@
 #include "layers/split.h"
 
 enum {
-    BLOCK_ROWS = 1056,   /* a multiple of the rows of every tile; a little above a round number of tokens */
-    PACK_UNITS = 16,     /* of k: what is packed at a time for all tiles */
+    BLOCK_ROWS = 1056,       /* a multiple of the rows of every tile; a little above a round number of tokens */
+    PACK_UNITS = 16,         /* of k: what is packed at a time for all tiles */
     PACKED_A_UNITS = BLOCK_ROWS * 512,
-    SUMS = BLOCK_ROWS * 256,           /* of a block that is summed piece by piece */
-    PIECE_UNITS_LEAST = 1024,          /* what every table takes in one piece */
-    B_UNITS = 768 * 384, COLUMNS = 768, /* the most of all tables */
-    PIECE_UNITS = B_UNITS / 192,
-    ROWS_MULTIPLE = 96,  /* of the rows of every tile */
-    STREAM_BYTES = 1 << 20, /* results as large as this will have left the second-level cache when they are read */
+    SUMS = BLOCK_ROWS * 256, /* of a block that is summed piece by piece */
+    PIECE_UNITS = EO_B_UNITS_MAX / EO_B_COLUMNS_MIN,
+    ROWS_MULTIPLE = 96,      /* of the rows of every tile */
+    STREAM_BYTES = 1 << 20,  /* results as large as this will have left the second-level cache when they are read */
 };
 _Static_assert(BLOCK_ROWS % ROWS_MULTIPLE == 0, "blocks of whole tiles");
 
@@ -71,8 +69,9 @@ static struct lane_bytes lane_bytes_of(uint64_t m, uint64_t n, uint64_t k)
     const uint64_t units = eo_split_min(round_up(k, PACK_UNITS), PIECE_UNITS);
     return (struct lane_bytes){
         .a = eo_split_min(rows * units, PACKED_A_UNITS) * EO_UNIT_BYTES,
-        .b = eo_split_min(eo_split_min(columns, COLUMNS) * units, B_UNITS) * EO_UNIT_BYTES,
-        .sums = (k > PIECE_UNITS_LEAST ? eo_split_min(rows * columns, SUMS) : EO_TILE_ROWS_MAX * eo_split_min(columns, COLUMNS)) *
+        .b = eo_split_min(eo_split_min(columns, EO_B_COLUMNS_MAX) * units, EO_B_UNITS_MAX) * EO_UNIT_BYTES,
+        .sums = (k > EO_PIECE_UNITS_MIN ? eo_split_min(rows * columns, SUMS)
+                                        : EO_TILE_ROWS_MAX * eo_split_min(columns, EO_B_COLUMNS_MAX)) *
                 sizeof(float),
     };
 }

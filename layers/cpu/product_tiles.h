@@ -60,6 +60,10 @@ eo_pack_function eo_pack_avx2, eo_pack_avx512;
 void eo_pack_pairs_avx512(uint32_t *to, const struct eo_pack *pack);
 #endif
 
+/* Of all tables, for the scratch that holds a block of B: the most columns and units, the fewest columns of a piece of k, and
+ * the units of k that every table takes in one piece. */
+enum { EO_B_COLUMNS_MAX = 768, EO_B_UNITS_MAX = EO_B_COLUMNS_MAX * 384, EO_B_COLUMNS_MIN = 192, EO_PIECE_UNITS_MIN = 1024 };
+
 struct eo_tiles {
     const char *name;
     enum eo_units units;

@@ -74,7 +74,7 @@ static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, 
 
 const struct eo_tiles EO_AMX_TABLE = {
     .name = "amx", .units = EO_UNITS_PAIRS, .rows = 2 * AMX_ROWS, .unit_block = AMX_UNITS,
-    .columns_min = 192, .columns_max = 768, .b_units = 768 * 384, .chunk = 128,
+    .columns_min = EO_B_COLUMNS_MIN, .columns_max = EO_B_COLUMNS_MAX, .b_units = EO_B_UNITS_MAX, .chunk = 128,
     .by_rows = true, .streams = true, .pack = PACK, .pack_pairs = eo_pack_pairs_avx512,
     .begin = amx_begin, .end = amx_end, .multiply = tile_amx, .finish = finish,
 };

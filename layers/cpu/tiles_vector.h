@@ -213,7 +213,9 @@ static void finish(const struct eo_multiply *product, uint64_t row, uint64_t row
 #endif
 
 /* 1 MiB at most: of the second-level cache of most processors. */
-#define BLOCK_OF_B .columns_min = 256, .columns_max = 256, .b_units = 256 * 1024
+enum { B_COLUMNS = 256, B_UNITS = B_COLUMNS * EO_PIECE_UNITS_MIN };
+_Static_assert((int)B_COLUMNS >= (int)EO_B_COLUMNS_MIN && (int)B_UNITS <= (int)EO_B_UNITS_MAX, "scratch has room for a block of B");
+#define BLOCK_OF_B .columns_min = B_COLUMNS, .columns_max = B_COLUMNS, .b_units = B_UNITS
 
 #define TILES_FP32(level, kind)                                                                        \
     {                                                                                                  \
