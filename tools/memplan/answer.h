@@ -8,8 +8,6 @@
 #include "tools/memplan/parts.h"
 #include "tools/memplan/report.h"
 
-enum { TOOL_ANSWER_COLUMNS = 100 };
-
 /* Verdict, peak, and what to try; the table. */
 void tool_answer_print(FILE *out, const struct tool_memplan_view *view);
 

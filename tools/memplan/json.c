@@ -4,7 +4,7 @@
 #include "tools/memplan/layers.h"
 #include "tools/memplan/parts.h"
 #include "tools/memplan/report.h"
-#include "tools/memplan/systems.h"
+#include "tools/memplan/systems/systems.h"
 #include "tools/shared/json_output.h"
 
 static void write_settings(struct eo_json *json, const struct tool_memplan_view *view)

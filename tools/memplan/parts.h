@@ -7,6 +7,8 @@
 
 #include "tools/memplan/plan.h"
 
+enum { TOOL_ANSWER_COLUMNS = 100 }; /* of the lines of an answer */
+
 /* What a GPU holds at the peak: categories that people tell apart. They add up to the total. */
 enum tool_part {
     TOOL_PART_ACTIVATIONS,

@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-#include "tools/memplan/estimate.h"
-#include "tools/memplan/peers.h"
+#include "tools/memplan/systems/estimate.h"
+#include "tools/memplan/systems/peers.h"
 #include "tools/memplan/search.h"
 #include "tools/memplan/strategies.h"
 #include "tools/memplan/timeline.h"

@@ -4,26 +4,15 @@
  */
 #include "tests/fuzz/options.h"
 
-#define main memplan_program /* its parser is its own */
-#include "tools/memplan/main.c"
-#undef main
+#include "tools/memplan/options.h"
 
 const struct fuzz_limits fuzz_limits = {.megabytes = 64, .seconds = 5, .bytes = 1024};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    static struct memplan m;
-    m = (struct memplan){.settings = {.plan = {.ranks = 8,
-                                               .strategy = EO_STRATEGY_ZERO3,
-                                               .batch = 1,
-                                               .micro_batches = 1,
-                                               .gather_slots = 2,
-                                               .gradient_slots = 2,
-                                               .device = "cuda",
-                                               .threads = 1},
-                                      .gpus_per_node = 8},
-                         .estimate = {.layout = {.tensor = 1, .pipeline = 1, .context = 1, .expert = 1, .virtual_stages = 1}}};
-    const struct argp argp = {.options = option_table, .parser = parse_option};
+    static struct tool_memplan_asked m;
+    m = tool_memplan_defaults();
+    const struct argp argp = {.options = tool_memplan_options, .parser = tool_memplan_parse};
     struct fuzz_words words = fuzz_words_of(data, bytes);
     if (fuzz_options_parse(&argp, 0, &words, &m)) {
         FUZZ_HOLDS(m.diff_a || m.published || m.model);

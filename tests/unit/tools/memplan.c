@@ -10,7 +10,7 @@
 
 #include "tools/memplan/layers.h"
 #include "tools/memplan/parts.h"
-#include "tools/memplan/published.h"
+#include "tools/memplan/systems/published.h"
 #include "tools/memplan/report.h"
 
 static struct tool_model_config config;

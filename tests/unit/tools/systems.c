@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "tools/memplan/megatron_runs.h"
-#include "tools/memplan/published_steps.h"
+#include "tools/memplan/systems/megatron_runs.h"
+#include "tools/memplan/systems/published_steps.h"
 
 static struct tool_model_config config;
 static struct tool_problem problem;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/estimate.h"
+#include "tools/memplan/systems/estimate.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include "tools/memplan/answer.h"
 #include "tools/memplan/parts.h"
 #include "tools/shared/json_output.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/layout.h"
+#include "tools/memplan/systems/layout.h"
 
 struct tool_shape tool_shape_of(const struct tool_model_config *config)
 {

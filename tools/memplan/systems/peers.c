@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/peers.h"
+#include "tools/memplan/systems/peers.h"
 
 static uint64_t max_u64(uint64_t a, uint64_t b)
 {

@@ -2,8 +2,8 @@
  *
  * Published figures beside what formulae give for them, each with its metric. What is no model of evenodd says of whom.
  */
-#ifndef EO_TOOLS_MEMPLAN_PUBLISHED_H
-#define EO_TOOLS_MEMPLAN_PUBLISHED_H
+#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_PUBLISHED_H
+#define EO_TOOLS_MEMPLAN_SYSTEMS_PUBLISHED_H
 
 #include <stdio.h>
 

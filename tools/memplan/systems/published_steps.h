@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Published times of steps, beside the estimate of tools/memplan/step_time.c.
+ * Published times of steps, beside the estimate of tools/memplan/systems/step_time.c.
  */
-#ifndef EO_TOOLS_MEMPLAN_PUBLISHED_STEPS_H
-#define EO_TOOLS_MEMPLAN_PUBLISHED_STEPS_H
+#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_PUBLISHED_STEPS_H
+#define EO_TOOLS_MEMPLAN_SYSTEMS_PUBLISHED_STEPS_H
 
 #include <stdio.h>
 
-#include "tools/memplan/step_time.h"
+#include "tools/memplan/systems/step_time.h"
 
 struct tool_published_step {
     const char *source, *model, *device;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/step_time.h"
+#include "tools/memplan/systems/step_time.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/systems.h"
+#include "tools/memplan/systems/systems.h"
 
 #include <string.h>
 

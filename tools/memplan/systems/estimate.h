@@ -3,13 +3,13 @@
  * The answer about another system: three lines, a table that adds up, and what the figure means; or JSON; or all systems beside
  * each other.
  */
-#ifndef EO_TOOLS_MEMPLAN_ESTIMATE_H
-#define EO_TOOLS_MEMPLAN_ESTIMATE_H
+#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_ESTIMATE_H
+#define EO_TOOLS_MEMPLAN_SYSTEMS_ESTIMATE_H
 
 #include <stdio.h>
 
 #include "tools/memplan/plan.h"
-#include "tools/memplan/step_time.h"
+#include "tools/memplan/systems/step_time.h"
 
 struct tool_estimate_request {
     enum tool_system system;

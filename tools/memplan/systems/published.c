@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/published.h"
+#include "tools/memplan/systems/published.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/memplan/megatron_runs.h"
-#include "tools/memplan/peers.h"
-#include "tools/memplan/published_steps.h"
+#include "tools/memplan/systems/megatron_runs.h"
+#include "tools/memplan/systems/peers.h"
+#include "tools/memplan/systems/published_steps.h"
 
 struct table {
     FILE *out;

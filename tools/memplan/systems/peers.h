@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * What others would hold or say they hold, by their own rules: models of them, not of evenodd. Figures of theirs that are
- * published are in tools/memplan/published.c, beside what these give.
+ * published are in tools/memplan/systems/published.c, beside what these give.
  */
-#ifndef EO_TOOLS_MEMPLAN_PEERS_H
-#define EO_TOOLS_MEMPLAN_PEERS_H
+#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_PEERS_H
+#define EO_TOOLS_MEMPLAN_SYSTEMS_PEERS_H
 
 #include "tools/memplan/plan.h"
 

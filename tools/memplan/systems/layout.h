@@ -3,8 +3,8 @@
  * A model cut over groups of ranks: tensor, pipeline, context and expert parallelism beside data parallelism. What a rank of a
  * stage holds of it, in elements. These are the cuts of other systems; evenodd's own plans come from the planner.
  */
-#ifndef EO_TOOLS_MEMPLAN_LAYOUT_H
-#define EO_TOOLS_MEMPLAN_LAYOUT_H
+#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_LAYOUT_H
+#define EO_TOOLS_MEMPLAN_SYSTEMS_LAYOUT_H
 
 #include "tools/interchange/model_config.h"
 

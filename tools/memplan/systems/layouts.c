@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/memplan/estimate.h"
+#include "tools/memplan/systems/estimate.h"
 
 enum { SHOWN = 8, TENSOR_MOST = 64, PIPELINE_MOST = 256, VIRTUAL_MOST = 8, BATCH_MOST = 16, RECOMPUTES = 3 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/published_steps.h"
+#include "tools/memplan/systems/published_steps.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * What a rank of another system holds, by that system's own rules: estimates, none of them a plan. Figures that they are held
- * against: tools/memplan/megatron_runs.c, tools/memplan/published.c.
+ * against: tools/memplan/systems/megatron_runs.c, tools/memplan/systems/published.c.
  */
-#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_H
-#define EO_TOOLS_MEMPLAN_SYSTEMS_H
+#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_SYSTEMS_H
+#define EO_TOOLS_MEMPLAN_SYSTEMS_SYSTEMS_H
 
-#include "tools/memplan/layout.h"
+#include "tools/memplan/systems/layout.h"
 #include "tools/shared/plan_settings.h"
 
 enum tool_system { TOOL_SYSTEM_EVENODD, TOOL_SYSTEM_MEGATRON, TOOL_SYSTEM_FSDP2, TOOL_SYSTEM_DEEPSPEED, TOOL_SYSTEM_COUNT };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs of Megatron-LM's own tests: what they allocated, beside the estimate of tools/memplan/systems.c.
+ * Runs of Megatron-LM's own tests: what they allocated, beside the estimate of tools/memplan/systems/systems.c.
  */
-#ifndef EO_TOOLS_MEMPLAN_MEGATRON_RUNS_H
-#define EO_TOOLS_MEMPLAN_MEGATRON_RUNS_H
+#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_MEGATRON_RUNS_H
+#define EO_TOOLS_MEMPLAN_SYSTEMS_MEGATRON_RUNS_H
 
-#include "tools/memplan/systems.h"
+#include "tools/memplan/systems/systems.h"
 
 struct tool_megatron_run {
     const char *name;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * The time of a step by a few rules, for plans of clusters: an estimate. Its constants are fitted on one half of published
- * steps and scored on the other (tools/memplan/published_steps.c).
+ * steps and scored on the other (tools/memplan/systems/published_steps.c).
  */
-#ifndef EO_TOOLS_MEMPLAN_STEP_TIME_H
-#define EO_TOOLS_MEMPLAN_STEP_TIME_H
+#ifndef EO_TOOLS_MEMPLAN_SYSTEMS_STEP_TIME_H
+#define EO_TOOLS_MEMPLAN_SYSTEMS_STEP_TIME_H
 
-#include "tools/memplan/systems.h"
+#include "tools/memplan/systems/systems.h"
 
 /* Of a GPU: data sheets, and of the links what collectives reach in a node, one way. */
 struct tool_device_rates {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/megatron_runs.h"
+#include "tools/memplan/systems/megatron_runs.h"
 
 /* NVIDIA/Megatron-LM at d98e8a64ddf34856e74b24714e3bedb2f5a39553, tests/functional_tests/test_cases: of each case the
  * arguments in model_config.yaml, and of golden_values_*.json (dev_dgx_h100, with AMPERE dev_dgx_a100 or lts_dgx_a100) the last values of
