@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arithmetic.h"
+#include "base/sort.h"
 
 enum { WORD_BITS = 64 };
 
@@ -88,10 +89,9 @@ static int compare_lifetimes(const struct row_key *key, uint32_t a, uint32_t b)
     return 0;
 }
 
-static int compare_rows(const void *a_row, const void *b_row, void *user)
+static int compare_rows(uint32_t a, uint32_t b, const void *user)
 {
     const struct row_key *key = user;
-    const uint32_t a = *(const uint32_t *)a_row, b = *(const uint32_t *)b_row;
     const int lifetimes = compare_lifetimes(key, a, b);
     if (lifetimes != 0)
         return lifetimes;
@@ -248,7 +248,7 @@ static eo_status bundles_build(struct eo_bundles *bundles, const struct eo_place
             bundles->row_order[bundles->ordered_count++] = row;
     }
     struct row_key key = {placement, bundles, interval_begin, interval_count};
-    qsort_r(bundles->row_order, bundles->ordered_count, sizeof(uint32_t), compare_rows, &key);
+    eo_sort(bundles->row_order, bundles->ordered_count, compare_rows, &key);
     gather_bundles(bundles, &key);
     return find_conflicts(bundles, placement->time_count, interval_total);
 }

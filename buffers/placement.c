@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arithmetic.h"
+#include "base/sort.h"
 #include "buffers/bundles.h"
 
 /* A run of addresses given to (rows of) a bundle. */
@@ -197,10 +198,9 @@ static int compare_descending(uint64_t a, uint64_t b)
     return (a < b) - (a > b);
 }
 
-static int compare_bundles(const void *a_bundle, const void *b_bundle, void *user)
+static int compare_bundles(uint32_t a_index, uint32_t b_index, const void *user)
 {
     const struct order_by *by = user;
-    const uint32_t a_index = *(const uint32_t *)a_bundle, b_index = *(const uint32_t *)b_bundle;
     const struct eo_bundle *a = &by->bundles[a_index], *b = &by->bundles[b_index];
     if (by->peak_first && a->at_peak != b->at_peak)
         return a->at_peak ? -1 : 1;
@@ -274,7 +274,7 @@ static uint64_t search(struct solver *solver, uint32_t space, uint32_t space_beg
     const uint64_t work_limit = solver->work + WORK_MAX;
     for (uint32_t k = 0; k < 2 * ORDER_KEYS && best_bytes > bound_bytes && solver->work < work_limit; k++) {
         struct order_by by = {solver->bundles.bundles, k % ORDER_KEYS, k >= ORDER_KEYS};
-        qsort_r(solver->order, solver->order_count, sizeof(*solver->order), compare_bundles, &by);
+        eo_sort(solver->order, solver->order_count, compare_bundles, &by);
         const uint64_t bytes = run_trial(solver, space_begin, space, best_bytes);
         if (bytes < best_bytes) {
             best_bytes = bytes;

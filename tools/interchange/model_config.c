@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/interchange/model_config.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "tools/interchange/model_config_keys.h"
-#include "tools/shared/open_file.h"
 
 /* Fields of one file on their way into a config. */
 struct reader {
@@ -492,31 +489,6 @@ eo_status tool_model_config_parse(struct tool_model_config *config, const char *
     return parse_into(config, text, bytes, sets, set_count, problem);
 }
 
-static eo_status read_file(const char *path, char **text, size_t *bytes, struct tool_problem *problem)
-{
-    FILE *file;
-    EO_TRY(tool_open_stream(&file, "--model", path, problem));
-    eo_status status = EO_OK;
-    *text = malloc(TOOL_CONFIG_BYTES_MAX + 1);
-    if (!*text) {
-        status = tool_problem_set(problem, EO_ERR_NO_MEMORY, "--model %s: no memory", path);
-    } else {
-        *bytes = fread(*text, 1, TOOL_CONFIG_BYTES_MAX + 1, file);
-        if (ferror(file))
-            status = tool_problem_set(problem, EO_ERR_IO, "--model %s: cannot be read: %s", path, strerror(errno));
-        else if (*bytes > TOOL_CONFIG_BYTES_MAX)
-            status = tool_problem_set(problem, EO_ERR_INVALID,
-                                      "--model %s: is larger than %d MiB, the limit of a config.json",
-                                      path, TOOL_CONFIG_BYTES_MAX >> 20);
-    }
-    fclose(file);
-    if (status < 0) {
-        free(*text);
-        *text = NULL;
-    }
-    return status;
-}
-
 /* A preset of the layers, as its config.json would be. */
 static json_t *preset_object(const eo_transformer_config *c)
 {
@@ -534,9 +506,16 @@ static json_t *preset_object(const eo_transformer_config *c)
         "attention_bias", 0, "mlp_bias", 0, "head_dim", (int)c->head_size);
 }
 
-static eo_status load_name(struct tool_model_config *config, const char *name, const char *const *sets, uint32_t set_count,
-                           struct tool_problem *problem)
+bool tool_model_config_is_name(const char *model)
 {
+    eo_transformer_config preset;
+    return eo_transformer_preset(model, &preset) >= 0 || tool_model_preset_text(model);
+}
+
+eo_status tool_model_config_named(struct tool_model_config *config, const char *name, const char *const *sets,
+                                  uint32_t set_count, struct tool_problem *problem)
+{
+    *config = (struct tool_model_config){0};
     snprintf(config->source, sizeof(config->source), "%s", name);
     eo_transformer_config preset;
     if (eo_transformer_preset(name, &preset) >= 0) {
@@ -559,51 +538,4 @@ static eo_status load_name(struct tool_model_config *config, const char *name, c
     return tool_problem_set(problem, EO_ERR_INVALID,
                             "--model '%.200s' is neither a file, a folder nor a known name; names are %s",
                             name, known);
-}
-
-const char *tool_model_path_hint(const char *path)
-{
-    struct stat info;
-    const char *slash = strchr(path, '/');
-    const size_t legal = strspn(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./");
-    const char *end = strrchr(path, '.');
-    const bool is_file = end && (strcmp(end, ".json") == 0 || strcmp(end, ".bin") == 0 || strcmp(end, ".safetensors") == 0);
-    const bool is_id = !is_file && slash && slash != path && slash[1] != '\0' && !strchr(slash + 1, '/') && path[0] != '.' &&
-                       path[legal] == '\0' && stat(path, &info) != 0;
-    return is_id ? "; Hub ids are not downloaded: download the model, and name its folder" : "";
-}
-
-static bool is_safetensors(const char *path)
-{
-    const char *end = strrchr(path, '.');
-    return end && strcmp(end, ".safetensors") == 0;
-}
-
-eo_status tool_model_config_load(struct tool_model_config *config, const char *model, const char *const *sets,
-                                 uint32_t set_count, struct tool_problem *problem)
-{
-    *config = (struct tool_model_config){0};
-    struct stat info;
-    if (strlen(model) == 0 || strlen(model) > sizeof(config->source) - 32)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--model: %zu bytes are not a valid name", strlen(model));
-    eo_transformer_config preset;
-    /* A known name is the model, not a folder that happens to be called so: ./base is that. */
-    if (eo_transformer_preset(model, &preset) >= 0 || tool_model_preset_text(model))
-        return load_name(config, model, sets, set_count, problem);
-    if (stat(model, &info) != 0)
-        return strchr(model, '/') ? tool_problem_set(problem, EO_ERR_IO, "--model %s: %s%s", model, strerror(errno),
-                                                     tool_model_path_hint(model))
-                                  : load_name(config, model, sets, set_count, problem);
-    if (is_safetensors(model) && !S_ISDIR(info.st_mode))
-        return tool_problem_set(problem, EO_ERR_INVALID,
-                                "--model %s: this is a file of weights; name its folder, with config.json beside them",
-                                model);
-    config->from_file = true;
-    snprintf(config->source, sizeof(config->source), "%s%s", model, S_ISDIR(info.st_mode) ? "/config.json" : "");
-    char *text = NULL;
-    size_t bytes = 0;
-    EO_TRY(read_file(config->source, &text, &bytes, problem));
-    const eo_status status = parse_into(config, text, bytes, sets, set_count, problem);
-    free(text);
-    return status;
 }

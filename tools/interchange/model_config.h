@@ -62,6 +62,11 @@ struct tool_model_config {
 EO_NODISCARD eo_status tool_model_config_load(struct tool_model_config *config, const char *model, const char *const *sets,
                                               uint32_t set_count, struct tool_problem *problem);
 
+/* One of the known names: tool_model_config_load prefers them to files. An unknown one is refused with the list. */
+bool tool_model_config_is_name(const char *model);
+EO_NODISCARD eo_status tool_model_config_named(struct tool_model_config *config, const char *name, const char *const *sets,
+                                               uint32_t set_count, struct tool_problem *problem);
+
 /* The text of a config.json; `source` is named in messages. */
 EO_NODISCARD eo_status tool_model_config_parse(struct tool_model_config *config, const char *source, const char *text,
                                                size_t bytes, const char *const *sets, uint32_t set_count,

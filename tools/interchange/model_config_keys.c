@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/shared/arguments.h"
+#include "tools/shared/word_distance.h"
 
 /* NULL: absent or null. */
 static const json_t *value_of(const json_t *object, const char *key)

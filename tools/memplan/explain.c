@@ -253,10 +253,15 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
             s->category_bytes[EO_CATEGORY_OPTIMIZER]);
 }
 
-static int compare_addresses(const void *a, const void *b, void *user)
+struct placed {
+    uint64_t address;
+    uint32_t row;
+};
+
+static int compare_addresses(const void *a_placed, const void *b_placed)
 {
-    const uint64_t *address = user, x = address[*(const uint32_t *)a], y = address[*(const uint32_t *)b];
-    return (x > y) - (x < y);
+    const struct placed *a = a_placed, *b = b_placed;
+    return a->address != b->address ? (a->address > b->address) - (a->address < b->address) : (a->row > b->row) - (a->row < b->row);
 }
 
 static bool is_live(const struct tool_live_span *span, uint32_t point)
@@ -266,18 +271,18 @@ static bool is_live(const struct tool_live_span *span, uint32_t point)
 }
 
 /* Rows that are live at the peak, by address; their number. */
-static uint32_t rows_at_peak(const struct tool_memplan_view *view, uint32_t *rows)
+static uint32_t rows_at_peak(const struct tool_memplan_view *view, struct placed *rows)
 {
     const struct tool_lifetimes *t = view->lifetimes;
     eo_plan_row row;
     uint32_t count = 0;
     for (uint32_t r = 0; r < view->shown->summary.row_count; r++)
         if (eo_plan_get_row(view->shown->plan, r, &row) >= 0 && row.always_live)
-            rows[count++] = r;
+            rows[count++] = (struct placed){t->address[r], r};
     for (uint32_t i = 0; i < t->span_count; i++)
         if (is_live(&t->spans[i], t->peak_point))
-            rows[count++] = t->spans[i].row;
-    qsort_r(rows, count, sizeof(*rows), compare_addresses, t->address);
+            rows[count++] = (struct placed){t->address[t->spans[i].row], t->spans[i].row};
+    qsort(rows, count, sizeof(*rows), compare_addresses);
     return count;
 }
 
@@ -288,7 +293,7 @@ void tool_report_hole(FILE *out, const struct tool_memplan_view *view)
     const eo_plan_summary *s = &view->shown->summary;
     if (!t || s->arena_bytes == s->lower_bound_bytes)
         return;
-    uint32_t *rows = malloc(((uint64_t)s->row_count + t->span_count + 1) * sizeof(*rows));
+    struct placed *rows = malloc(((uint64_t)s->row_count + t->span_count + 1) * sizeof(*rows));
     if (!rows)
         return;
     const uint32_t count = rows_at_peak(view, rows);
@@ -296,9 +301,9 @@ void tool_report_hole(FILE *out, const struct tool_memplan_view *view)
     char before[EO_NAME_MAX] = "the beginning", left[EO_NAME_MAX] = "", right[EO_NAME_MAX] = "";
     for (uint32_t i = 0; i <= count; i++) {
         eo_plan_row row = {0};
-        if (i < count && eo_plan_get_row(view->shown->plan, rows[i], &row) < 0)
+        if (i < count && eo_plan_get_row(view->shown->plan, rows[i].row, &row) < 0)
             continue;
-        const uint64_t address = i < count ? t->address[rows[i]] : s->arena_bytes;
+        const uint64_t address = i < count ? rows[i].address : s->arena_bytes;
         if (address > end && address - end > best) {
             best = address - end;
             snprintf(left, sizeof(left), "%s", before);

@@ -7,7 +7,7 @@
 #ifndef EO_TOOLS_RUN_OPTIONS_H
 #define EO_TOOLS_RUN_OPTIONS_H
 
-#include "tools/shared/plan_settings.h"
+#include "tools/shared/plan_options.h"
 #include "tools/shared/problem.h"
 #include "tools/shared/rates.h"
 

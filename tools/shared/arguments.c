@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/shared/arguments.h"
 
-#include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +9,9 @@
 #include <evenodd/common.h>
 
 #include "tools/shared/problem.h"
+#include "tools/shared/word_distance.h"
 
-enum { DOOR_USAGE = 0x900, NAME_BYTES_MAX = 64 };
+enum { DOOR_USAGE = 0x900, NAME_BYTES_MAX = TOOL_WORD_BYTES_MAX };
 
 /* ---- help and version ---- */
 
@@ -55,37 +54,6 @@ static error_t hand_input_on(int key, char *text, struct argp_state *state)
 
 /* ---- unknown options ---- */
 
-static char dashed(char letter)
-{
-    return letter == '_' ? '-' : letter;
-}
-
-static size_t shorter(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Damerau's distance, restricted; `_` is as good as `-`. */
-size_t tool_word_distance(const char *wrong, size_t length, const char *name)
-{
-    size_t rows[3][NAME_BYTES_MAX + 1]; /* of the last three letters of `wrong`, in turn */
-    const size_t width = shorter(strlen(name), NAME_BYTES_MAX);
-    for (size_t i = 0; i <= width; i++)
-        rows[0][i] = i;
-    for (size_t w = 1; w <= length; w++) {
-        size_t *row = rows[w % 3], *before = rows[(w + 2) % 3], *before_that = rows[(w + 1) % 3];
-        const char letter = dashed(wrong[w - 1]);
-        row[0] = w;
-        for (size_t i = 1; i <= width; i++) {
-            const size_t changed = before[i - 1] + (letter != dashed(name[i - 1]));
-            row[i] = shorter(changed, shorter(before[i], row[i - 1]) + 1);
-            if (w > 1 && i > 1 && letter == dashed(name[i - 2]) && dashed(wrong[w - 2]) == dashed(name[i - 1]))
-                row[i] = shorter(row[i], before_that[i - 2] + 1);
-        }
-    }
-    return rows[length % 3][width];
-}
-
 /* A word, or the part of a word before '=', held against all names. */
 struct lookup {
     const char *word;
@@ -106,7 +74,7 @@ static void look_at_name(struct lookup *look, const char *name, bool takes_value
     const size_t name_length = strlen(name);
     size_t far = tool_word_distance(look->word, look->length, name);
     if (name_length >= 3 && look->length > name_length && strncmp(look->word, name, name_length) == 0)
-        far = shorter(far, 2); /* --batch-size for --batch */
+        far = far < 2 ? far : 2; /* --batch-size for --batch */
     if (far < look->nearest_distance) {
         look->nearest = name;
         look->nearest_distance = far;
@@ -172,66 +140,4 @@ void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *
     argp_err_exit_status = TOOL_EXIT_BAD_INPUT;
     check_options(&all, arguments);
     argp_parse(&all, arguments->argc, arguments->argv, arguments->flags | ARGP_NO_HELP, NULL, input);
-}
-
-/* ---- values ---- */
-
-uint64_t tool_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least, uint64_t most)
-{
-    char *end;
-    errno = 0;
-    const unsigned long long value = strtoull(text, &end, 10);
-    if (!isdigit((unsigned char)text[0]) || *end != '\0') /* strtoull takes signs and blanks */
-        argp_error(state, "--%s is '%s'; give a whole number from %llu to %llu", name, text,
-                   (unsigned long long)least, (unsigned long long)most);
-    if (errno == ERANGE || value < least || value > most)
-        argp_error(state, "--%s is %s, too %s; give a number from %llu to %llu", name, text,
-                   errno != ERANGE && value < least ? "small" : "large", (unsigned long long)least,
-                   (unsigned long long)most);
-    return value;
-}
-
-double tool_option_real(const struct argp_state *state, const char *name, const char *text, double least, double most)
-{
-    char *end;
-    const double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(value) || value < least || value > most)
-        argp_error(state, "--%s is '%s'; give a number from %g to %g", name, text, least, most);
-    return value;
-}
-
-uint64_t tool_option_bytes(const struct argp_state *state, const char *name, const char *text, bool plain)
-{
-    static const struct {
-        const char *suffix;
-        double factor;
-    } units[] = {{"B", 1},    {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-                 {"KB", 1e3}, {"MB", 1e6},   {"GB", 1e9},      {"TB", 1e12}};
-    char *end = NULL;
-    const double value = isdigit((unsigned char)text[0]) ? strtod(text, &end) : -1;
-    if (end && *end == '\0' && plain)
-        end = "B";
-    for (size_t i = 0; end && i < sizeof(units) / sizeof(units[0]); i++)
-        if (strcmp(end, units[i].suffix) == 0 && isfinite(value) && value * units[i].factor < 1e18)
-            return (uint64_t)(value * units[i].factor);
-    argp_error(state, "--%s is '%.60s'; give bytes with their unit: 80GiB, 80GB or 85899345920B", name, text);
-    return 0;
-}
-
-void tool_option_pair(const struct argp_state *state, const char *name, const char *text, const char *what, char *first,
-                      char *second, size_t bytes)
-{
-    const char *comma = strchr(text, ',');
-    if (!comma || comma == text || strlen(text) >= bytes || strchr(comma + 1, ','))
-        argp_error(state, "--%s is '%.60s'; give %s", name, text, what);
-    snprintf(first, bytes, "%.*s", (int)(comma - text), text);
-    snprintf(second, bytes, "%s", comma + 1);
-}
-
-bool tool_option_choice(const struct argp_state *state, const char *name, const char *text, const char *first,
-                        const char *second)
-{
-    if (strcmp(text, first) != 0 && strcmp(text, second) != 0)
-        argp_error(state, "--%s is '%.60s'; give %s or %s", name, text, first, second);
-    return strcmp(text, second) == 0;
 }

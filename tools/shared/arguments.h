@@ -20,8 +20,7 @@ struct tool_arguments {
 
 void tool_arguments_parse(const struct argp *argp, const struct tool_arguments *arguments, void *input);
 
-/* How many letters of `wrong`, `length` long, must be changed, left out, put in or swapped with the next one to get `name`. */
-size_t tool_word_distance(const char *wrong, size_t length, const char *name);
+/* --- option_values.c --- */
 
 /* The value of --name. What is wrong ends the program with a usage error; ranges include both ends. */
 uint64_t tool_option_count(const struct argp_state *state, const char *name, const char *text, uint64_t least, uint64_t most);

@@ -6,8 +6,6 @@
 #ifndef EO_TOOLS_SHARED_PLAN_SETTINGS_H
 #define EO_TOOLS_SHARED_PLAN_SETTINGS_H
 
-#include <argp.h>
-
 #include <evenodd/layers.h>
 
 #include "tools/shared/problem.h"
@@ -52,14 +50,6 @@ EO_NODISCARD eo_status tool_plan_settings_check(const struct tool_plan_settings 
 struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *settings, const eo_transformer_config *config,
                                             const eo_log *log);
 
-/* Values of options; what is wrong ends the program with a usage error. */
-void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
-void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
-bool tool_option_gather(const struct argp_state *state, const char *text); /* float8 */
-/* Whether float8 goes with the other settings; `one` is the option of one rank. */
-void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *settings, const char *one);
-eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
-void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 /* ddp, zero1, zero2, zero3, or hsdp:S. False: none of them. */
 bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
 

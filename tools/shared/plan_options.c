@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/shared/plan_options.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "tools/shared/arguments.h"
+
+void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    char first[64], second[64];
+    tool_option_pair(state, "slots", text, "two numbers: gather buffers, gradient buffers (such as 2,2)", first, second,
+                     sizeof(first));
+    s->gather_slots = (uint32_t)tool_option_count(state, "slots", first, 1, 64);
+    s->gradient_slots = (uint32_t)tool_option_count(state, "slots", second, 1, 64);
+}
+
+void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    s->offload_layers = strcmp(text, "all") == 0 ? UINT32_MAX
+                                                 : (uint32_t)tool_option_count(state, "offload-layers", text, 0, 1 << 20);
+}
+
+void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    s->recompute_blocks = 0;
+    if (strcmp(text, "none") == 0) {
+        s->recompute = EO_RECOMPUTE_NONE;
+    } else if (strcmp(text, "cheap") == 0) {
+        s->recompute = EO_RECOMPUTE_CHEAP;
+    } else if (strcmp(text, "all") == 0) {
+        s->recompute = EO_RECOMPUTE_BLOCKS;
+        s->recompute_blocks = UINT32_MAX;
+    } else if (isdigit((unsigned char)text[0])) {
+        s->recompute_blocks = (uint32_t)tool_option_count(state, "recompute", text, 0, 1 << 20);
+        s->recompute = s->recompute_blocks ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_NONE;
+    } else {
+        argp_error(state, "--recompute is '%.60s'; give none, cheap, all, or a number of blocks", text);
+    }
+}
+
+eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text)
+{
+    return tool_option_choice(state, name, text, "fp32", "bf16") ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+}
+
+bool tool_option_gather(const struct argp_state *state, const char *text)
+{
+    return tool_option_choice(state, "gather", text, "dtype", "float8");
+}
+
+void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *s, const char *one)
+{
+    if (!s->float8_gather)
+        return;
+    if (s->dtype != EO_DTYPE_BF16)
+        argp_error(state, "--gather float8 needs --dtype bf16: float8 weights are widened to it");
+    if (s->strategy == EO_STRATEGY_DDP || (s->strategy == EO_STRATEGY_HSDP && s->shard_group == 1) || s->ranks == 1)
+        argp_error(state, "--gather float8 has no effect: with --%s no weights are gathered; leave it out",
+                   s->ranks == 1 ? one : "strategy ddp or hsdp:1");
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Settings of a plan as options of a command line.
+ */
+#ifndef EO_TOOLS_SHARED_PLAN_OPTIONS_H
+#define EO_TOOLS_SHARED_PLAN_OPTIONS_H
+
+#include <argp.h>
+
+#include "tools/shared/plan_settings.h"
+
+/* Values of options; what is wrong ends the program with a usage error. */
+void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
+void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
+bool tool_option_gather(const struct argp_state *state, const char *text); /* float8 */
+/* Whether float8 goes with the other settings; `one` is the option of one rank. */
+void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *settings, const char *one);
+eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
+void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
+
+#endif
