@@ -442,7 +442,10 @@ refuse 'held-back tokens beyond the vocabulary' "--val-tokens $work/vocabulary.b
 refuse 'held-back tokens that are never looked at' 'needs --val-every' --tokens "$work/tokens.bin" --val-tokens "$work/tokens.bin"
 refuse 'held-back tokens beside a text' '--val-tokens needs --tokens' --text "$text" --val-tokens "$work/tokens.bin" --val-every 1
 refuse 'an unknown memory mode' "'dynamic'" --memory dynamic
-refuse 'an unknown schedule' "'linear'" --schedule linear
+refuse 'an unknown schedule' "'exponential'" --schedule exponential
+refuse 'a schedule without its numbers' "'step'; step takes N,G" --schedule step
+refuse 'a least learning rate above the largest' '--min-lr 0.5 is above' --min-lr 0.5 --lr 0.1
+refuse 'a least learning rate of a constant one' 'belongs to --schedule' --min-lr 0.0001 --schedule constant
 refuse 'an unknown recompute' "'some'" --recompute some
 refuse 'an unknown granularity' "'third'" --granularity third
 refuse 'one slot count' '--slots' --slots 2

@@ -18,7 +18,7 @@
 #include "tools/shared/overwrite.h"
 #include "tools/run/processor.h"
 #include "tools/run/report.h"
-#include "tools/run/step_log.h"
+#include "tools/logs/step_log.h"
 #include "tools/shared/world_environment.h"
 
 enum head_key { HEAD_RUNS = 0x200, HEAD_JSON, HEAD_HTML, HEAD_ONE_RUN, HEAD_FIGURES };

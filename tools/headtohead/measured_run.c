@@ -10,7 +10,7 @@
 #include "tools/run/report.h"
 #include "tools/run/simulate_ranks.h"
 #include "tools/headtohead/start_delay.h"
-#include "tools/run/step_log.h"
+#include "tools/logs/step_log.h"
 #include "tools/shared/json_output.h"
 #include "tools/shared/weights_hash.h"
 

@@ -9,36 +9,9 @@
 #include <unistd.h>
 
 #include "tools/run/step.h"
+#include "tools/shared/overwrite.h"
 
 /* -- before the ranks start ----------------------------------------------------------------------------------------*/
-
-/* The folder is made with the first checkpoint; that it can be is seen now. */
-static eo_status check_folder(const char *path, struct tool_problem *problem)
-{
-    char parent[TOOL_JOB_PATH_MAX];
-    struct stat info;
-    if (strlen(path) >= sizeof(parent) - 64)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--checkpoint: a path of %zu bytes; give another", strlen(path));
-    if (stat(path, &info) == 0) {
-        if (!S_ISDIR(info.st_mode))
-            return tool_problem_set(problem, EO_ERR_INVALID, "--checkpoint %s: is not a folder; name one", path);
-        if (access(path, W_OK | X_OK) != 0)
-            return tool_problem_set(problem, EO_ERR_IO, "--checkpoint %s: cannot be written to: %s; choose another folder",
-                                    path, strerror(errno));
-        return EO_OK;
-    }
-    snprintf(parent, sizeof(parent), "%s", path);
-    for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--)
-        parent[end - 1] = '\0';
-    char *slash = strrchr(parent, '/');
-    if (slash)
-        slash[slash == parent] = '\0';
-    if (access(slash ? parent : ".", W_OK | X_OK) != 0)
-        return tool_problem_set(problem, EO_ERR_IO,
-                                "--checkpoint %s: cannot be created: %s; create its parent folder, or choose another",
-                                path, strerror(errno));
-    return EO_OK;
-}
 
 /* A run that goes on from none of a folder's checkpoints keeps away from them: it would save beside them, --keep would take
  * the highest steps for its own, and a later --resume whichever is newest. Started again it finds those of its life before. */
@@ -66,18 +39,18 @@ eo_status tool_job_checkpoint_prepare(struct tool_job_checkpoints *checkpoints, 
     if (!options->folder && !options->resume)
         return EO_OK;
     job->checkpoints = checkpoints;
-    if (options->folder)
-        EO_TRY(check_folder(options->folder, problem));
+    EO_TRY(tool_check_folder("--checkpoint", options->folder, problem)); /* made with the first checkpoint */
     if (options->folder)
         EO_TRY(check_unused(job, options, problem));
     if (options->resume)
         EO_TRY(tool_job_resume(checkpoints, job, problem));
     char *settings = tool_json_text(0, tool_job_settings, job);
     const size_t bytes = settings ? strlen(settings) : 0;
-    if (bytes <= sizeof(checkpoints->settings))
+    const bool has_room = bytes + TOOL_EARLY_STOP_BYTES_MAX <= sizeof(checkpoints->settings);
+    if (has_room)
         memcpy(checkpoints->settings, settings ? settings : "", bytes);
     free(settings);
-    if (bytes == 0 || bytes > sizeof(checkpoints->settings))
+    if (bytes == 0 || !has_room)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--checkpoint: no memory for the settings");
     checkpoints->settings_bytes = (uint32_t)bytes;
     return EO_OK;
@@ -148,13 +121,17 @@ static eo_status wait_for_save(struct tool_job_rank *rank)
 static eo_status begin_save(struct tool_job_rank *rank, uint64_t step)
 {
     const struct tool_job_checkpoints *checkpoints = rank->job->checkpoints;
+    char settings[TOOL_JOB_SETTINGS_MAX];
+    memcpy(settings, checkpoints->settings, checkpoints->settings_bytes);
+    const uint32_t bytes =
+        tool_early_stop_write(&rank->early_stop, settings, checkpoints->settings_bytes, sizeof(settings));
     const uint64_t begin_ns = tool_now_ns();
     rank->saving_ns = 0;
-    eo_status status = eo_saver_begin(rank->saver, checkpoints->settings, checkpoints->settings_bytes);
+    eo_status status = eo_saver_begin(rank->saver, settings, bytes);
     if (status == EO_IN_PROGRESS) { /* the disk is slower than training: none is left out, this step waits */
         EO_TRY(wait_for_save(rank));
         rank->saving_ns = tool_now_ns() - begin_ns;
-        status = eo_saver_begin(rank->saver, checkpoints->settings, checkpoints->settings_bytes);
+        status = eo_saver_begin(rank->saver, settings, bytes);
     }
     rank->saved_step = step;
     rank->is_saving = true;

@@ -11,7 +11,7 @@
 
 #include "tools/run/memory_check.h"
 #include "tools/shared/overwrite.h"
-#include "tools/run/step_log.h"
+#include "tools/logs/step_log.h"
 
 enum { PIECE_BYTES = EO_EXCHANGE_MAX };
 

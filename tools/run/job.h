@@ -17,6 +17,7 @@
 #include <evenodd/layers.h>
 
 #include "tools/run/data.h"
+#include "tools/run/early_stop.h"
 #include "tools/interchange/import.h"
 #include "tools/interchange/model_config.h"
 #include "tools/run/options.h"
@@ -73,6 +74,7 @@ struct tool_job_rank {
     uint64_t told_step;         /* the newest with a report, from 1 */
     uint64_t step_count;        /* that were run */
     bool stopped;               /* before the end, as all ranks were */
+    struct tool_early_stop early_stop;
     eo_saver *saver;            /* NULL: nothing is saved */
     uint64_t saved_step;        /* of the newest checkpoint that was begun */
     uint64_t saving_ns;         /* that its step waited for the one before */
@@ -107,6 +109,7 @@ struct tool_job_hooks {
 struct tool_job {
     const struct tool_options *options;
     uint64_t val_every;                /* 0: never */
+    struct tool_early_stop early_stop; /* of a run that goes on: what was seen before. Its patience is set after prepare */
     const volatile sig_atomic_t *stop; /* NULL, or: end after the current step, or where reports are late, up to two later */
     bool reports_late;                 /* the host may be ahead of the GPU: hooks->step comes up to two steps later */
     bool keeps_timelines;              /* of steps that have one: their reports are not late */

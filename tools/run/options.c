@@ -3,7 +3,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +47,7 @@ enum option_key {
     OPTION_CLIP,
     OPTION_SEED,
     OPTION_SCHEDULE,
+    OPTION_MINIMUM_RATE,
     OPTION_RECOMPUTE,
     OPTION_HEAD_CHUNKS,
     OPTION_BUDGET,
@@ -152,7 +152,11 @@ static const struct argp_option option_table[] = {
     {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006]", 3},
     {"learning-rate", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"warmup", OPTION_WARMUP, "N", 0, "steps of warm-up, with a rising learning rate [a tenth, at most 20]", 3},
-    {"schedule", OPTION_SCHEDULE, "NAME", 0, "learning rate after warm-up: cosine (to a tenth) or constant [cosine]", 3},
+    {"schedule", OPTION_SCHEDULE, "NAME", 0,
+     "learning rate after warm-up: cosine, linear, constant, wsd:F (constant, then a line over the last F of the steps; F [0.1]) "
+     "or step:N,G (times G every N steps) [cosine]",
+     3},
+    {"min-lr", OPTION_MINIMUM_RATE, "X", 0, "learning rate at the end of cosine, linear and wsd [cosine: a tenth of --lr; 0]", 3},
     {"beta1", OPTION_BETA1, "X", 0, "AdamW's beta1 [0.9]", 3},
     {"beta2", OPTION_BETA2, "X", 0, "AdamW's beta2 [0.95]", 3},
     {"eps", OPTION_EPS, "X", 0, "AdamW's epsilon [1e-8]", 3},
@@ -251,6 +255,13 @@ static const char *name_of(int key)
     return NULL;
 }
 
+static void parse_schedule(const struct argp_state *state, struct tool_schedule *schedule, const char *text)
+{
+    char why[160];
+    if (!tool_schedule_parse(schedule, text, why, sizeof(why)))
+        argp_error(state, "--schedule is '%.60s'; %s", text, why);
+}
+
 static void parse_training(const struct argp_state *state, struct tool_options *o, int key, const char *text)
 {
     const char *name = name_of(key);
@@ -273,7 +284,10 @@ static void parse_training(const struct argp_state *state, struct tool_options *
     case OPTION_WARMUP:
         o->warmup = tool_option_count(state, name, text, 0, 1000000000);
         break;
-    case OPTION_SCHEDULE: o->constant_schedule = tool_option_choice(state, name, text, "cosine", "constant"); break;
+    case OPTION_SCHEDULE: parse_schedule(state, &o->schedule, text); break;
+    case OPTION_MINIMUM_RATE:
+        o->minimum_rate = tool_option_real(state, name, text, 0, 1e30);
+        break;
     case OPTION_BETA1:
         o->beta1 = tool_option_real(state, name, text, 0, 0.999999);
         break;
@@ -510,6 +524,10 @@ static void check_together(const struct argp_state *state, struct tool_options *
                    (unsigned long long)o->warmup, (unsigned long long)o->steps);
     if (!is_given(o, OPTION_WARMUP))
         o->warmup = o->steps / 10 < 20 ? o->steps / 10 : 20;
+    if (o->minimum_rate > o->learning_rate)
+        argp_error(state, "--min-lr %g is above --lr %g; give a smaller one", o->minimum_rate, o->learning_rate);
+    if (is_given(o, OPTION_MINIMUM_RATE) && !tool_schedule_has_minimum(&o->schedule))
+        argp_error(state, "--min-lr belongs to --schedule cosine, linear and wsd; leave it out");
     check_budget(state, o);
     if (!o->plan.offload_layers && !is_given(o, OPTION_BUDGET) &&
         (is_given(o, OPTION_OFFLOAD_SLOTS) || o->plan.offload_gradients))
@@ -610,6 +628,7 @@ void tool_options_init(struct tool_options *options)
         .steps = 250,
         .seed = 1,
         .learning_rate = 0.0006,
+        .minimum_rate = -1,
         .beta1 = 0.9,
         .beta2 = 0.95,
         .eps = 1e-8,
@@ -630,12 +649,8 @@ void tool_options_fini(struct tool_options *options)
 
 double tool_options_learning_rate(const struct tool_options *options, uint64_t step)
 {
-    if (step < options->warmup)
-        return options->learning_rate * (double)(step + 1) / (double)options->warmup;
-    if (options->constant_schedule || options->steps <= options->warmup)
-        return options->learning_rate;
-    const double done = (double)(step - options->warmup) / (double)(options->steps - options->warmup);
-    return options->learning_rate * (0.1 + 0.45 * (1 + cos(3.14159265358979323846 * done)));
+    const struct tool_schedule_run run = {options->learning_rate, options->minimum_rate, options->warmup, options->steps};
+    return tool_schedule_at(&options->schedule, &run, step);
 }
 
 uint32_t tool_core_count(void)

@@ -8,6 +8,8 @@
 #define EO_TOOLS_RUN_OPTIONS_H
 
 #include "tools/shared/plan_options.h"
+#include "tools/run/learning_rate.h"
+#include "tools/shared/plan_settings.h"
 #include "tools/shared/problem.h"
 #include "tools/shared/rates.h"
 
@@ -52,7 +54,8 @@ struct tool_options {
 
     uint64_t steps, warmup, seed;
     double learning_rate, beta1, beta2, eps, weight_decay, clip;
-    bool constant_schedule;
+    struct tool_schedule schedule;
+    double minimum_rate; /* negative: the schedule's own */
 
     double peak_tflops;  /* of a GPU, as its data sheet says; 0: not told */
     double peak_seconds; /* spent on measuring the machine's products; 0: none */
@@ -82,7 +85,7 @@ bool tool_option_given(const struct tool_options *options, const char *name);
 /* Says on standard error when there are more threads than cores. */
 void tool_warn_of_many_threads(const struct tool_options *options);
 
-/* Learning rate of the step with this index, from 0: warm-up, then constant or a cosine down to a tenth. */
+/* Learning rate of the step with this index, from 0. */
 double tool_options_learning_rate(const struct tool_options *options, uint64_t step);
 
 bool tool_options_on_gpu(const struct tool_options *options);

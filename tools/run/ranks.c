@@ -91,7 +91,7 @@ static void leave_out(struct tool_job_rank *rank)
     rank->first.cast_bytes += now.cast_bytes - rank->last.cast_bytes;
 }
 
-static eo_status validate(struct tool_job_rank *rank, uint64_t step)
+static eo_status validate(struct tool_job_rank *rank, uint64_t step, double *loss)
 {
     struct tool_job *job = rank->job;
     const eo_tokens tokens = {.tokens = rank->tokens, .targets = rank->targets};
@@ -108,9 +108,29 @@ static eo_status validate(struct tool_job_rank *rank, uint64_t step)
     EO_TRY(eo_sum(rank->runtime, &sum, 1));
     tool_job_step_interrupted(rank);
     leave_out(rank);
-    if (rank->rank == 0 && job->hooks.validation)
-        job->hooks.validation(job->hooks.user, step, sum / batch_count / job->shape.rank_count);
+    *loss = sum / batch_count / job->shape.rank_count;
+    tool_early_stop_see(&rank->early_stop, step, *loss);
     return EO_OK;
+}
+
+static eo_status validate_and_tell(struct tool_job_rank *rank, uint64_t step)
+{
+    const struct tool_job_hooks *hooks = &rank->job->hooks;
+    double loss;
+    EO_TRY(validate(rank, step, &loss));
+    if (rank->rank == 0 && hooks->validation)
+        hooks->validation(hooks->user, step, loss);
+    return EO_OK;
+}
+
+/* A checkpoint is begun before the loss of its own step is known: it was told by the run that saved. */
+static eo_status resume_early_stop(struct tool_job_rank *rank, uint64_t step)
+{
+    const struct tool_job *job = rank->job;
+    double loss;
+    rank->early_stop = job->early_stop;
+    const bool lacks = rank->early_stop.patience && step && step % job->val_every == 0 && rank->early_stop.seen_step != step;
+    return lacks ? validate(rank, step, &loss) : EO_OK;
 }
 
 /* Whatever the driver counts on GPU 0, ours or not; 0: there is none. */
@@ -174,7 +194,8 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
     struct tool_job_step result = {0};
     bool stop = false;
     rank->told_step = *step;
-    while (!stop && *step < job->options->steps) {
+    EO_TRY(resume_early_stop(rank, *step));
+    while (!stop && *step < job->options->steps && !tool_early_stop_is_due(&rank->early_stop)) {
         const uint64_t index = (*step)++; /* from here on failures are this step's */
         const uint64_t late = steps_late(rank, *step);
         EO_TRY(tool_job_step_run(rank, index, late == 0));
@@ -194,7 +215,7 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
         EO_TRY(tool_job_checkpoint_step(rank, *step, result.saved_sum));
         eo_flight_recorder_note(rank->recorder, NULL);
         if (job->val_every && *step % job->val_every == 0)
-            EO_TRY(validate(rank, *step));
+            EO_TRY(validate_and_tell(rank, *step));
     }
     return tool_job_checkpoint_end(rank, *step);
 }

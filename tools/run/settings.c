@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +112,7 @@ void tool_job_settings(struct eo_json *json, const void *user)
 {
     const struct tool_job *job = user;
     const struct tool_options *o = job->options;
-    char seed[24];
+    char seed[24], schedule[TOOL_SCHEDULE_TEXT_MAX];
     snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
     eo_json_write(json, "{'program': 'evenodd-train'");
     describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, o->plan.half_blocks);
@@ -119,12 +120,12 @@ void tool_job_settings(struct eo_json *json, const void *user)
     eo_json_write(json,
                   "'origin_step': %" PRIu64 ", 'origin_sequence': %" PRIu64 ", 'settings': {'seed': %s, 'data': %016" PRIx64
                   ", 'seq': %u, 'sequences': %" PRIu64 ", 'steps': %" PRIu64 ", 'warmup': %" PRIu64
-                  ", 'lr': %g, 'schedule': %s, 'beta1': %g, 'beta2': %g, 'eps': %g, 'weight-decay': %g, 'clip': %g,"
+                  ", 'lr': %g, 'schedule': %s, 'min-lr': %g, 'beta1': %g, 'beta2': %g, 'eps': %g, 'weight-decay': %g, 'clip': %g,"
                   "'dtype': %s, 'gather': %s}}",
                   job->data.origin_step, job->data.origin_sequence, seed, data_hash(&job->data), job->shape.seq,
-                  sequences_of_a_step(job), o->steps, o->warmup, o->learning_rate, o->constant_schedule ? "constant" : "cosine",
-                  o->beta1, o->beta2, o->eps, o->weight_decay, o->clip, eo_dtype_name(o->plan.dtype),
-                  tool_gather_text(&o->plan));
+                  sequences_of_a_step(job), o->steps, o->warmup, o->learning_rate, tool_schedule_text(&o->schedule, schedule),
+                  o->minimum_rate >= 0 ? o->minimum_rate : NAN, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip,
+                  eo_dtype_name(o->plan.dtype), tool_gather_text(&o->plan));
 }
 
 eo_status tool_job_settings_read(eo_checkpoint *checkpoint, json_t **out)
@@ -200,6 +201,7 @@ void tool_job_settings_compare(struct tool_job *job, const json_t *saved, bool t
         print_value(stderr, value);
         fputs(" now: the run continues differently from the one before\n", stderr);
     }
+    tool_early_stop_read(&job->early_stop, saved);
     go_on_in_data(job, saved, json_integer_value(json_object_get(old, "sequences")));
     json_decref(mine);
     free(text);

@@ -19,6 +19,7 @@ static const struct file_mark {
     {"--log", "log of train", "{\"step\":", "\"grad_norm\":"},
     {"--log", "log of train", "{\"validation\":{\"step\":", NULL},
     {"--log", "log of train", "{\"checkpoint\":{\"step\":", NULL},
+    {"--csv", "table of train", "step,loss,grad_norm,lr,", NULL},
     {"--trace", "trace", "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", NULL},
     {"--json", "comparison of headtohead", "{\n \"schema\": 1,\n \"settings\":", NULL},
     {"--html", "page of evenodd", "<!doctype html>\n", "<title>evenodd: planned and dynamic memory</title>"},
@@ -168,6 +169,35 @@ eo_status tool_check_writable(const char *option, const char *path, struct tool_
         return tool_problem_set(problem, EO_ERR_IO,
                                 "%s %s: cannot write to the folder: %s; create it, or choose another",
                                 option, path, strerror(errno));
+    return EO_OK;
+}
+
+eo_status tool_check_folder(const char *option, const char *path, struct tool_problem *problem)
+{
+    char parent[OVERWRITE_PATH_MAX];
+    struct stat info;
+    if (!path)
+        return EO_OK;
+    if (strlen(path) == 0 || strlen(path) >= sizeof(parent) - 128)
+        return tool_problem_set(problem, EO_ERR_INVALID, "%s: a path of %zu bytes; give another", option, strlen(path));
+    if (stat(path, &info) == 0) {
+        if (!S_ISDIR(info.st_mode))
+            return tool_problem_set(problem, EO_ERR_INVALID, "%s %s: is not a folder; name one", option, path);
+        if (access(path, W_OK | X_OK) != 0)
+            return tool_problem_set(problem, EO_ERR_IO, "%s %s: cannot be written to: %s; choose another folder", option, path,
+                                    strerror(errno));
+        return EO_OK;
+    }
+    snprintf(parent, sizeof(parent), "%s", path);
+    for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--)
+        parent[end - 1] = '\0';
+    char *slash = strrchr(parent, '/');
+    if (slash)
+        slash[slash == parent] = '\0';
+    if (access(slash ? parent : ".", W_OK | X_OK) != 0)
+        return tool_problem_set(problem, EO_ERR_IO,
+                                "%s %s: cannot be created: %s; create its parent folder, or choose another", option, path,
+                                strerror(errno));
     return EO_OK;
 }
 

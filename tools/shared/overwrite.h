@@ -33,6 +33,9 @@ EO_NODISCARD eo_status tool_overwrite_open(FILE **out, const char *option, const
 /* Whether a file of this name can be created, or replaces one of its kind, without doing it. NULL: no file. */
 EO_NODISCARD eo_status tool_check_writable(const char *option, const char *path, struct tool_problem *problem);
 
+/* Whether files can be written in a folder of this name, or the folder can be made, without doing it. NULL: no folder. */
+EO_NODISCARD eo_status tool_check_folder(const char *option, const char *path, struct tool_problem *problem);
+
 /* Writes text to a new file, or replaces one of its kind. EO_ERR_IO, EO_ERR_INVALID, with the reason. */
 EO_NODISCARD eo_status tool_write_file(const char *option, const char *path, const char *text, size_t bytes,
                                        struct tool_problem *problem);

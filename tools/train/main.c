@@ -21,15 +21,15 @@
 #include "tools/run/progress.h"
 #include "tools/run/processor.h"
 #include "tools/run/report.h"
+#include "tools/run/run_logs.h"
 #include "tools/run/sample.h"
 #include "tools/run/step.h"
-#include "tools/run/step_log.h"
 #include "tools/run/trace_merge.h"
 #include "tools/shared/weights_hash.h"
 #include "tools/run/world_threads.h"
 
 enum train_key {
-    TRAIN_VAL_EVERY = 0x200, TRAIN_LOG, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN, TRAIN_VAL_TOKENS, TRAIN_HASH,
+    TRAIN_VAL_EVERY = 0x200, TRAIN_PATIENCE, TRAIN_LOG, TRAIN_CSV, TRAIN_TENSORBOARD, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN, TRAIN_VAL_TOKENS, TRAIN_HASH,
 };
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
 static const double sample_temperature = 0.8;
@@ -37,8 +37,12 @@ static const double sample_temperature = 0.8;
 static const struct argp_option train_options[] = {
     {.doc = "Output:", .group = 4},
     {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on held-back data every N steps; of token files, the last tenth [never]", 4},
+    {"patience", TRAIN_PATIENCE, "N", 0,
+     "with --val-every: end early, when N losses on held-back data in a row are no lower than the lowest before [never]", 4},
     {"val-tokens", TRAIN_VAL_TOKENS, "FILE.bin", 0, "hold back this token file, and train on all of --tokens", 4},
     {"log", TRAIN_LOG, "FILE.jsonl", 0, "write the plan, a JSON object a step, and a summary", 4},
+    {"csv", TRAIN_CSV, "FILE.csv", 0, "write a table with a row a step", 4},
+    {"tensorboard", TRAIN_TENSORBOARD, "DIR", 0, "write an event file for TensorBoard in DIR", 4},
     {"trace", TRAIN_TRACE, "FILE.json", 0, "write the activity of both streams in the last steps, for Perfetto or Chrome", 4},
     {"sample", TRAIN_SAMPLE, "N", 0, "bytes (tokens) of text to generate at the end, 0: none [160]", 4},
     {"plan", TRAIN_PLAN, NULL, 0, "print the plan, and stop", 4},
@@ -50,10 +54,11 @@ struct train_settings {
     struct tool_options common;
     struct tool_export_settings export;
     struct tool_checkpoint_options checkpoint;
-    uint64_t val_every;
+    uint64_t val_every, patience;
     uint32_t sample_count;
     bool no_hash;
-    const char *log_path, *trace_path;
+    struct tool_run_log_paths logs;
+    const char *trace_path;
     struct tool_job_world *world; /* of the train below */
 };
 
@@ -63,7 +68,7 @@ struct train {
     struct tool_job_world world;
     struct tool_job_checkpoints checkpoints;
     struct tool_progress progress;
-    struct tool_step_log log;
+    struct tool_run_logs logs;
     double *losses, *step_s, *host_s; /* of the steps that were run */
     uint64_t step_count;
     struct tool_trace_text *traces; /* by rank, and one of the GPUs */
@@ -87,7 +92,8 @@ static void on_interrupt(int number)
 /* A file each. */
 static void check_outputs(const struct argp_state *state, const struct train_settings *s)
 {
-    const struct tool_input outputs[] = {{"--log", s->log_path},
+    const struct tool_input outputs[] = {{"--log", s->logs.log},
+                                         {"--csv", s->logs.csv},
                                          {"--trace", s->trace_path},
                                          {"--export", s->export.path},
                                          {"--product-cache", s->common.plan_cache}};
@@ -106,6 +112,8 @@ static void check_together(const struct argp_state *state, const struct train_se
         argp_error(state, "--val-tokens needs --tokens; of --text the last tenth is held back");
     if (s->common.val_tokens_path && !s->val_every)
         argp_error(state, "--val-tokens needs --val-every N, the number of steps between its losses");
+    if (s->patience && !s->val_every)
+        argp_error(state, "--patience needs --val-every N, the number of steps between the losses that it counts");
     const char *idle = s->world->collectives ? "--collectives" : s->world->join_s > 0 ? "--join-timeout"
                        : s->world->insecure  ? "--insecure" : NULL;
     if (idle && !s->world->environment.launcher && !s->world->environment.is_alone)
@@ -126,8 +134,13 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case TRAIN_VAL_EVERY:
         settings->val_every = tool_option_count(state, "val-every", text, 1, 1000000000);
         return 0;
+    case TRAIN_PATIENCE:
+        settings->patience = tool_option_count(state, "patience", text, 1, 1000000000);
+        return 0;
     case TRAIN_VAL_TOKENS: settings->common.val_tokens_path = text; return 0;
-    case TRAIN_LOG: settings->log_path = text; return 0;
+    case TRAIN_LOG: settings->logs.log = text; return 0;
+    case TRAIN_CSV: settings->logs.csv = text; return 0;
+    case TRAIN_TENSORBOARD: settings->logs.tensorboard = text; return 0;
     case TRAIN_TRACE: settings->trace_path = text; return 0;
     case TRAIN_SAMPLE:
         settings->sample_count = (uint32_t)tool_option_count(state, "sample", text, 0, 1 << 20);
@@ -149,37 +162,12 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     }
 }
 
-/* --- the log's first line ----------------------------------------------------------------------------------------- */
-
-/* {"plan": ..., "settings": ...}, which memplan --verify compares: there before the first step, whatever comes of the run. */
-static void log_plan(struct train *train)
-{
-    struct eo_json line = tool_step_log_line(&train->log);
-    char words[TOOL_PLAN_WORDS_MAX];
-    tool_job_plan_words(&train->job, words);
-    eo_json_write(&line, "{'plan':");
-    eo_plan_write_json(train->job.plan, line.write, line.user);
-    line.after_key = false, line.filled |= 1; /* the value was written by another writer */
-    eo_json_write(&line, "'settings': %s}", words);
-    tool_step_log_end(&train->log);
-}
-
 /* --- while it runs ------------------------------------------------------------------------------------------------ */
-
-/* The log of a run before is not touched until this one has all it needs. */
-static eo_status open_log(struct train *train, struct tool_problem *problem)
-{
-    const char *path = train->settings.log_path;
-    EO_TRY(train->job.first_step ? tool_step_log_resume(&train->log, path, train->job.first_step, problem)
-                                 : tool_step_log_open(&train->log, path, problem));
-    log_plan(train);
-    return EO_OK;
-}
 
 static eo_status on_begin(void *user, struct tool_problem *problem)
 {
     struct train *train = user;
-    EO_TRY(open_log(train, problem));
+    EO_TRY(tool_run_logs_open(&train->logs, &train->settings.logs, &train->job, problem));
     tool_report_start(&train->job);
     if (train->settings.checkpoint.folder)
         printf("checkpoints in %s: a copy of %.1f MiB a rank in host memory, beside the plan\n",
@@ -197,30 +185,21 @@ static void on_step(void *user, const struct tool_job_step *step)
     train->losses[train->step_count] = step->loss;
     train->host_s[train->step_count] = (double)step->host_ns * 1e-9;
     train->step_s[train->step_count++] = step_s;
-    struct eo_json line = tool_step_log_line(&train->log);
-    eo_json_write(&line, "{'step': %" PRIu64 ", 'loss': %g, 'grad_norm': %g, 'lr': %g, 'step_s': %g, 'tokens_per_s': %g}",
-                  step->step, step->loss, step->gradient_norm, step->learning_rate, step_s,
-                  (double)tool_step_tokens(&train->job) / step_s);
-    tool_step_log_end(&train->log);
+    tool_run_logs_step(&train->logs, &train->job, step);
     tool_progress_step(&train->progress, step);
 }
 
 static void on_validation(void *user, uint64_t step, double loss)
 {
     struct train *train = user;
-    struct eo_json line = tool_step_log_line(&train->log);
-    eo_json_write(&line, "{'validation': {'step': %" PRIu64 ", 'loss': %g}}", step, loss);
-    tool_step_log_end(&train->log);
+    tool_run_logs_validation(&train->logs, step, loss);
     tool_progress_validation(&train->progress, step, loss);
 }
 
 static void on_saved(void *user, const struct tool_job_saved *saved)
 {
     struct train *train = user;
-    struct eo_json line = tool_step_log_line(&train->log);
-    eo_json_write(&line, "{'checkpoint': {'step': %" PRIu64 ", 'bytes': %" PRIu64 ", 'lost_s': %g, 'write_s': %g}}",
-                  saved->step, saved->file_bytes, (double)saved->lost_ns * 1e-9, (double)saved->write_ns * 1e-9);
-    tool_step_log_end(&train->log);
+    tool_run_logs_saved(&train->logs, saved);
     tool_progress_saved(&train->progress, saved);
 }
 
@@ -360,6 +339,7 @@ static void write_offloading(struct eo_json *json, const struct train *train)
 static void write_summary(struct train *train, double step_s_median, double host_s_median, uint64_t resident_peak_bytes)
 {
     const struct tool_job *job = &train->job;
+    const struct tool_early_stop *early = &job->ranks[0].early_stop;
     uint64_t arena = 0, calls = 0, steps = 0;
     for (uint32_t r = 0; r < job->told_count; r++) {
         const struct tool_job_rank *rank = &job->ranks[r];
@@ -372,7 +352,7 @@ static void write_summary(struct train *train, double step_s_median, double host
     snprintf(hash, sizeof(hash), "%016llx", (unsigned long long)train->weights_hash);
     const double calls_per_step = steps > 1 ? (double)calls / (double)(steps - 1) : 0;
     printf("weights_hash %s, %.0f allocator calls of evenodd a step\n", train->settings.no_hash ? "off" : hash, calls_per_step);
-    struct eo_json line = tool_step_log_line(&train->log);
+    struct eo_json line = tool_step_log_line(&train->logs.log);
     eo_json_write(&line,
                   "{'summary': {'weights_hash': %s, 'arena_bytes': %" PRIu64 ", 'planned_bytes': %" PRIu64
                   ", 'lower_bound_bytes': %" PRIu64 ", 'peak_rss_bytes': %" PRIu64 ", 'allocator_calls_per_step': %g,"
@@ -384,10 +364,12 @@ static void write_summary(struct train *train, double step_s_median, double host
     write_traffic(&line, &job->ranks[0]);
     write_offloading(&line, train);
     eo_json_write(&line,
-                  "'steps': %" PRIu64 ", 'interrupted': %i, 'device_planned_bytes': %" PRIu64
+                  "'steps': %" PRIu64 ", 'interrupted': %i, 'ended_early': %i, 'lowest_validation_loss': %g,"
+                  "'lowest_validation_step': %" PRIu64 ", 'device_planned_bytes': %" PRIu64
                   ", 'device_outside_bytes': %" PRIu64 ", 'device_peak_bytes': %" PRIu64 "}}",
-                  steps, job->ranks[0].stopped, job->gpu.planned_bytes, tool_gpu_outside_bytes(&job->gpu), job->gpu.used_bytes);
-    tool_step_log_end(&train->log);
+                  steps, job->ranks[0].stopped, tool_early_stop_is_due(early), early->lowest_step ? early->lowest_loss : NAN,
+                  early->lowest_step, job->gpu.planned_bytes, tool_gpu_outside_bytes(&job->gpu), job->gpu.used_bytes);
+    tool_step_log_end(&train->logs.log);
 }
 
 /* Without the first step, which finds everything cold, where there are others. */
@@ -428,6 +410,14 @@ static void report_sample(const struct train *train)
                train->settings.sample_count == 1 ? "" : "s");
 }
 
+static void report_early_stop(const struct train *train)
+{
+    const struct tool_early_stop *early = &train->job.ranks[0].early_stop;
+    printf("\nended early after step %" PRIu64 " of %" PRIu64 ": %" PRIu64 " losses on held-back data in a row were no lower "
+           "than %.4f, of step %" PRIu64 "\n", early->seen_step, train->settings.common.steps, early->since_lowest,
+           early->lowest_loss, early->lowest_step);
+}
+
 static void report(struct train *train)
 {
     const double step_s_median = median_of_steps(train, train->step_s);
@@ -440,6 +430,8 @@ static void report(struct train *train)
     if (train->job.ranks[0].stopped)
         printf("\ninterrupted after step %llu of %llu\n", (unsigned long long)(train->job.first_step + train->step_count),
                (unsigned long long)train->settings.common.steps);
+    if (tool_early_stop_is_due(&train->job.ranks[0].early_stop))
+        report_early_stop(train);
     tool_report_loss(train->losses, train->step_count);
     tool_report_memory(&train->job, resident_peak_bytes);
     tool_report_time(&train->job, step_s_median, host_s_median);
@@ -494,11 +486,9 @@ static eo_status check_export(const struct train *train, struct tool_problem *pr
 static eo_status check_output_files(const struct train *train, struct tool_problem *problem)
 {
     const struct train_settings *settings = &train->settings;
-    const struct tool_input outputs[] = {
-        {"--log", settings->log_path}, {"--trace", settings->trace_path}, {"--product-cache", settings->common.plan_cache}};
-    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++)
-        EO_TRY(tool_options_check_output(&settings->common, outputs[i].option, outputs[i].path, problem));
-    return EO_OK;
+    EO_TRY(tool_run_logs_check(&settings->logs, &settings->common, problem));
+    EO_TRY(tool_options_check_output(&settings->common, "--trace", settings->trace_path, problem));
+    return tool_options_check_output(&settings->common, "--product-cache", settings->common.plan_cache, problem);
 }
 
 /* Before the first save, for what is offloaded or to measure its disk. */
@@ -528,6 +518,7 @@ static eo_status prepare(struct train *train, struct tool_problem *problem)
     if (writes)
         EO_TRY(check_output_files(train, problem));
     EO_TRY(tool_job_prepare(&train->job, &settings->common, settings->val_every, problem));
+    train->job.early_stop.patience = settings->patience;
     EO_TRY(tool_job_world_agree(&train->world, &train->job, &choices, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;
     train->job.rank_timeout_s = train->world.silence_s;
@@ -580,7 +571,7 @@ static int train_main(struct train *train)
     }
     tool_warn_of_many_threads(&train->settings.common);
     const eo_status status = run(train, &problem);
-    tool_step_log_close(&train->log);
+    tool_run_logs_close(&train->logs);
     if (status < 0)
         tell(train, &problem);
     if (status < 0)
@@ -622,7 +613,7 @@ int main(int argc, char **argv)
         return joined == EO_ERR_COMM ? TOOL_EXIT_RANK_LOST : TOOL_EXIT_BAD_INPUT;
     }
     if (train.world.rendezvous && train.world.environment.rank != 0) /* files are rank 0's */
-        train.settings.log_path = NULL;
+        train.settings.logs = (struct tool_run_log_paths){0};
     const int result = tool_job_world_leave(&train.world, train_main(&train));
     for (uint32_t r = 0; train.traces && r <= train.job.shape.rank_count; r++)
         free(train.traces[r].text);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/run/step_log.h"
+#include "tools/logs/step_log.h"
 
 const struct fuzz_limits fuzz_limits = {.megabytes = 64, .seconds = 5, .bytes = 4096};
 
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     fuzz_clear();
     const char *path = fuzz_file("log.jsonl", data + 1, bytes - 1);
-    if (!fuzz_taken(tool_step_log_resume(&log, path, data[0], &problem), problem.text))
+    if (!fuzz_taken(tool_step_log_resume(&log, "--log", path, data[0], &problem), problem.text))
         return 0;
     struct eo_json line = tool_step_log_line(&log);
     eo_json_write(&line, "{'step': %d, 'grad_norm': 1.5}", data[0] + 1);

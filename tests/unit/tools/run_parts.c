@@ -27,10 +27,48 @@ Test(run_parts, the_learning_rate_rises_then_falls_to_a_tenth_or_stays)
     cr_assert_float_eq(tool_options_learning_rate(&options, 10), 0.5, 1e-12);
     cr_assert_float_eq(tool_options_learning_rate(&options, 60), 0.275, 1e-12);
     cr_assert_float_eq(tool_options_learning_rate(&options, 110), 0.05, 1e-12);
-    options.constant_schedule = true;
+    options.schedule.kind = TOOL_SCHEDULE_CONSTANT;
     cr_assert_float_eq(tool_options_learning_rate(&options, 109), 0.5, 1e-12);
     options.warmup = 0;
     cr_assert_float_eq(tool_options_learning_rate(&options, 0), 0.5, 1e-12);
+    tool_options_fini(&options);
+}
+
+/* Against PyTorch's StepLR(step_size=30, gamma=0.5), and lines worked out by hand; warm-up is 10 of 110 steps. */
+Test(run_parts, schedules_decay_by_lines_and_by_steps)
+{
+    static const struct {
+        const char *text;
+        double minimum;
+        uint64_t step;
+        double rate;
+    } cases[] = {
+        {"linear", -1, 0, 0.05},          {"linear", -1, 10, 0.5},          {"linear", -1, 60, 0.25},
+        {"linear", -1, 109, 0.005},       {"linear", 0.1, 60, 0.3},         {"cosine", 0, 60, 0.25},
+        {"cosine", 0.5, 100, 0.5},        {"wsd", -1, 98, 0.5},             {"wsd:0.5", -1, 55, 0.5},
+        {"wsd:0.5", -1, 82, 0.5 * 28 / 55}, {"wsd:0.5", 0.1, 110, 0.1},     {"wsd:1", -1, 60, 0.5 * 50 / 110},
+        {"step:30,0.5", -1, 39, 0.5},     {"step:30,0.5", -1, 40, 0.25},    {"step:30,0.5", -1, 109, 0.0625},
+        {"constant", -1, 109, 0.5},
+    };
+    struct tool_options options;
+    char why[160], text[TOOL_SCHEDULE_TEXT_MAX];
+    tool_options_init(&options);
+    options.learning_rate = 0.5;
+    options.warmup = 10;
+    options.steps = 110;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        options.minimum_rate = cases[i].minimum;
+        cr_assert(tool_schedule_parse(&options.schedule, cases[i].text, why, sizeof(why)), "%s: %s", cases[i].text, why);
+        cr_assert_float_eq(tool_options_learning_rate(&options, cases[i].step), cases[i].rate, 1e-12, "%s, step %d: %g",
+                           cases[i].text, (int)cases[i].step, tool_options_learning_rate(&options, cases[i].step));
+        struct tool_schedule again = {0};
+        cr_assert(tool_schedule_parse(&again, tool_schedule_text(&options.schedule, text), why, sizeof(why)));
+        cr_assert(again.kind == options.schedule.kind);
+    }
+    static const char *const wrong[] = {"", "cos", "cosine:1", "wsd:", "wsd:0", "wsd:1.1", "wsd:nan", "step", "step:0,0.5",
+                                        "step:3", "step:3,", "step:3,2", "step:-3,0.5", "step:99999999999999999999,0.5"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        cr_assert_not(tool_schedule_parse(&options.schedule, wrong[i], why, sizeof(why)), "%s", wrong[i]);
     tool_options_fini(&options);
 }
 

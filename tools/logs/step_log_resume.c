@@ -4,14 +4,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "tools/logs/csv.h"
 #include "tools/shared/open_file.h"
 #include "tools/shared/overwrite.h"
-#include "tools/run/step_log.h"
+#include "tools/logs/step_log.h"
 
 enum { LOG_PATH_MAX = 4096 };
 
 /* A line of a step that the checkpoint knows of; plan and summary are written by each run itself. */
-static bool is_kept(const char *line, uint64_t step)
+static bool is_kept_object(const char *line, uint64_t step)
 {
     json_t *object = json_loads(line, 0, NULL);
     const json_t *number = json_object_get(object, "step");
@@ -23,33 +24,48 @@ static bool is_kept(const char *line, uint64_t step)
     return kept;
 }
 
-static bool copy_lines(FILE *from, FILE *to, uint64_t step)
+/* A row of a table, which begins with its step, or the table's head. */
+static bool is_kept_row(const char *line, uint64_t step)
+{
+    char *end;
+    const unsigned long long number = strtoull(line, &end, 10);
+    return strcmp(line, TOOL_CSV_HEAD) == 0 ||
+           (line[0] >= '0' && line[0] <= '9' && *end == ',' && number <= step && strchr(end, '\n'));
+}
+
+static bool is_kept(const char *option, const char *line, uint64_t step)
+{
+    return strcmp(option, "--csv") == 0 ? is_kept_row(line, step) : is_kept_object(line, step);
+}
+
+static bool copy_lines(FILE *from, FILE *to, const char *option, uint64_t step)
 {
     char *line = NULL;
     size_t room = 0;
     bool good = true;
     while (good && getline(&line, &room, from) > 0)
-        if (is_kept(line, step))
+        if (is_kept(option, line, step))
             good = fputs(line, to) >= 0 && (strchr(line, '\n') || fputc('\n', to) != EOF); /* the last one may be cut */
     free(line);
     return good && !ferror(from) && fflush(to) == 0;
 }
 
-eo_status tool_step_log_resume(struct tool_step_log *log, const char *path, uint64_t step, struct tool_problem *problem)
+eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path, uint64_t step,
+                               struct tool_problem *problem)
 {
     char new_path[LOG_PATH_MAX];
     struct stat info;
     if (!path || stat(path, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0)
-        return tool_step_log_open(log, path, problem);
-    *log = (struct tool_step_log){.path = path};
-    EO_TRY(tool_overwrite_check("--log", path, problem));
+        return tool_step_log_open(log, option, path, problem);
+    *log = (struct tool_step_log){.option = option, .path = path};
+    EO_TRY(tool_overwrite_check(option, path, problem));
     if (snprintf(new_path, sizeof(new_path), "%s.new", path) >= (int)sizeof(new_path))
-        return tool_problem_set(problem, EO_ERR_INVALID, "--log: a path of %zu bytes; give another", strlen(path));
+        return tool_problem_set(problem, EO_ERR_INVALID, "%s: a path of %zu bytes; give another", option, strlen(path));
     FILE *from, *to;
-    EO_TRY(tool_open_stream(&from, "--log", path, problem));
+    EO_TRY(tool_open_stream(&from, option, path, problem));
     (void)remove(new_path);
     to = fopen(new_path, "wxe");
-    const bool good = to && copy_lines(from, to, step) && rename(new_path, path) == 0;
+    const bool good = to && copy_lines(from, to, option, step) && rename(new_path, path) == 0;
     const int error = errno;
     fclose(from);
     if (!good && to) {
@@ -57,7 +73,7 @@ eo_status tool_step_log_resume(struct tool_step_log *log, const char *path, uint
         remove(new_path);
     }
     if (!good)
-        return tool_problem_set(problem, EO_ERR_IO, "--log %s: cannot be continued: %s; choose another path", path,
+        return tool_problem_set(problem, EO_ERR_IO, "%s %s: cannot be continued: %s; choose another path", option, path,
                                 strerror(error));
     log->file = to;
     return EO_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The log of a run, a JSON object a line. A line is written at once, so that what was trained is there when the run
- * is not. When it cannot be written, that is said once on standard error, and training goes on without a log.
+ * The log of a run in lines: JSON objects (--log), or a table (--csv, csv.h). A line is written at once, so that what was
+ * trained is there when the run is not. When it cannot be written, that is said once on standard error, and training goes on
+ * without a log.
  */
 #ifndef EO_TOOLS_RUN_STEP_LOG_H
 #define EO_TOOLS_RUN_STEP_LOG_H
@@ -11,21 +12,21 @@
 
 struct tool_step_log {
     FILE *file; /* NULL: not asked for, or given up */
-    const char *path;
+    const char *option, *path;
 };
 
-/* A path of NULL is no log. EO_ERR_IO: cannot be created; EO_ERR_INVALID: what is there is no log. Nothing was written. */
-EO_NODISCARD eo_status tool_step_log_open(struct tool_step_log *log, const char *path, struct tool_problem *problem);
+/* `option`: that named the path, --log or --csv. A path of NULL is no log. EO_ERR_IO: cannot be created; EO_ERR_INVALID: what is there is no log. Nothing was written. */
+EO_NODISCARD eo_status tool_step_log_open(struct tool_step_log *log, const char *option, const char *path,
+                                          struct tool_problem *problem);
 
 /* Goes on with a log whose run was saved after this step: what it says of later steps, and its summary, are left out. The
  * old file stays until the new one has all that is kept. */
-EO_NODISCARD eo_status tool_step_log_resume(struct tool_step_log *log, const char *path, uint64_t step,
+EO_NODISCARD eo_status tool_step_log_resume(struct tool_step_log *log, const char *option, const char *path, uint64_t step,
                                             struct tool_problem *problem);
 
 /* The writer of a line's object, and the line's end. Without a file neither does anything. */
 struct eo_json tool_step_log_line(struct tool_step_log *log);
 void tool_step_log_end(struct tool_step_log *log);
 void tool_step_log_close(struct tool_step_log *log);
-
 
 #endif

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/run/step_log.h"
+#include "tools/logs/step_log.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "tools/shared/overwrite.h"
 
-eo_status tool_step_log_open(struct tool_step_log *log, const char *path, struct tool_problem *problem)
+eo_status tool_step_log_open(struct tool_step_log *log, const char *option, const char *path, struct tool_problem *problem)
 {
-    *log = (struct tool_step_log){.path = path};
+    *log = (struct tool_step_log){.option = option, .path = path};
     if (!path)
         return EO_OK;
-    return tool_overwrite_open(&log->file, "--log", path, problem);
+    return tool_overwrite_open(&log->file, option, path, problem);
 }
 
 static void give_up(struct tool_step_log *log, const char *why)
 {
-    fprintf(stderr, "%s: --log %s: cannot be written: %s; training continues without it\n", program_invocation_short_name,
-            log->path, why);
+    fprintf(stderr, "%s: %s %s: cannot be written: %s; training continues without it\n", program_invocation_short_name,
+            log->option, log->path, why);
     fclose(log->file);
     log->file = NULL;
 }
@@ -49,6 +49,6 @@ void tool_step_log_close(struct tool_step_log *log)
     FILE *file = log->file;
     log->file = NULL;
     if (fclose(file) != 0)
-        fprintf(stderr, "%s: --log %s: the end may be missing: %s\n", program_invocation_short_name, log->path,
+        fprintf(stderr, "%s: %s %s: the end may be missing: %s\n", program_invocation_short_name, log->option, log->path,
                 strerror(errno));
 }

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: MIT
+#
+# Goal: where people look for a run's numbers they find them: the log, a CSV table and TensorBoard's event files agree, also
+#       after a resume; schedules reach the learning rate; early stopping ends all ranks at one step, and goes on as it was.
+# Method: short runs of tiny. Event files are read by a reader of the record format of its own, and by the tensorboard package
+#         where the python in EO_PEERS_PYTHON has it.
+# usage: train_logs.py TRAIN LAUNCH
+import csv
+import glob
+import json
+import math
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+train, launch = (os.path.realpath(word) for word in sys.argv[1:])
+tests = 0
+
+
+def result(good, text, shown=()):
+    """A line of TAP."""
+    global tests
+    tests += 1
+    for line in () if good else shown:
+        print("# " + str(line))
+    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
+
+
+def run(*words, front=()):
+    options = ["--text", "text", "--model", "tiny", "--seq", "32", "--sample", "0", "--threads", "1", "--peak-seconds", "0"]
+    return subprocess.run([*front, train, *options, *words], capture_output=True, text=True, check=False, timeout=120)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(data):
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def fields(data):
+    """The fields of a protocol-buffer message: (number, value)."""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        kind = key & 7
+        if kind == 0:
+            value = varint()
+        else:
+            count = varint() if kind == 2 else {1: 8, 5: 4}[kind]
+            value = data[at:at + count]
+            at += count
+        yield key >> 3, value
+
+
+def events(folder):
+    """(step, {tag: value}) of all files in their order; a START of a session removes later steps, as TensorBoard does."""
+    found = []
+    for path in sorted(glob.glob(os.path.join(folder, "events.out.tfevents.*"))):
+        with open(path, "rb") as file:
+            data = file.read()
+        while data:
+            count, check = struct.unpack("<QI", data[:12])
+            assert masked(data[:8]) == check, "checksum of a length"
+            body, data = data[12:12 + count], data[12 + count:]
+            assert masked(body) == struct.unpack("<I", data[:4])[0], "checksum of a record"
+            data = data[4:]
+            event = dict(fields(body))
+            if 7 in event and dict(fields(event[7]))[1] == 1:
+                found = [old for old in found if old[0] < event[2]]
+            values = {}
+            for number, value in fields(event.get(5, b"")):
+                assert number == 1
+                scalar = dict(fields(value))
+                values[scalar[1].decode()] = struct.unpack("<f", scalar[2])[0]
+            if values:
+                found.append((event[2], values))
+    return found
+
+
+def log_of(path):
+    """Steps and validations: {step: line}."""
+    with open(path, encoding="utf-8") as file:
+        lines = [json.loads(line) for line in file]
+    return ({line["step"]: line for line in lines if "step" in line},
+            {line["validation"]["step"]: line["validation"]["loss"] for line in lines if "validation" in line}, lines[-1])
+
+
+def close(a, b):
+    return math.isclose(float(a), float(b), rel_tol=1e-5)
+
+
+def compare(steps, validations, name):
+    """The table and the events against the log."""
+    with open("run.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    told = {int(row["step"]): row for row in rows if row["loss"]}
+    held = {int(row["step"]): row["validation_loss"] for row in rows if row["validation_loss"]}
+    good = told.keys() == steps.keys() and held.keys() == validations.keys() and len(rows) == len(told) + len(held)
+    good = good and all(close(told[step][key], line[key]) for step, line in steps.items()
+                        for key in ("loss", "grad_norm", "lr", "step_s", "tokens_per_s"))
+    result(good and all(close(held[step], loss) for step, loss in validations.items()), f"{name}: the table is the log's", rows)
+    seen = events("board")
+    losses = {step: values["train/loss"] for step, values in seen if "train/loss" in values}
+    rates = {step: values["train/learning_rate"] for step, values in seen if "train/learning_rate" in values}
+    held = {step: values["validation/loss"] for step, values in seen if "validation/loss" in values}
+    good = losses.keys() == rates.keys() == steps.keys() and held.keys() == validations.keys()
+    result(good and all(close(losses[step], line["loss"]) and close(rates[step], line["lr"]) for step, line in steps.items()) and
+           all(close(held[step], loss) for step, loss in validations.items()), f"{name}: the events are the log's", seen)
+
+
+def check_logs():
+    words = ("--steps", "9", "--val-every", "3", "--log", "run.jsonl", "--csv", "run.csv", "--tensorboard", "board")
+    done = run(*words, "--checkpoint", "saved", "--checkpoint-every", "3")
+    steps, validations, _ = log_of("run.jsonl")
+    result(done.returncode == 0 and len(steps) == 9 and len(validations) == 3, "a run writes all three",
+           (done.stdout + done.stderr).split("\n"))
+    compare(steps, validations, "a run")
+    done = run(*words, "--resume", "saved/step-000000000003")
+    steps, validations, _ = log_of("run.jsonl")
+    result(done.returncode == 0 and len(steps) == 9 and len(validations) == 3, "a run that is resumed continues all three",
+           (done.stdout + done.stderr).split("\n"))
+    compare(steps, validations, "resumed")
+    python = os.environ.get("EO_PEERS_PYTHON", "")
+    script = ("from tensorboard.backend.event_processing.event_accumulator import EventAccumulator as E\n"
+              "e = E('board'); e.Reload()\n"
+              "print(*(f'{x.step}:{x.value:.6g}' for x in e.Scalars('train/loss')))")
+    if not python or subprocess.run([python, "-c", "import tensorboard"], capture_output=True, check=False).returncode:
+        result(True, "tensorboard reads them # SKIP EO_PEERS_PYTHON names no python that has tensorboard")
+        return
+    read = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
+    pairs = {int(word.split(":")[0]): float(word.split(":")[1]) for word in read.stdout.split()}
+    result(pairs.keys() == steps.keys() and all(close(pairs[step], line["loss"]) for step, line in steps.items()),
+           "tensorboard reads them", (read.stdout + read.stderr).split("\n"))
+
+
+def check_schedules():
+    wanted = {"linear": [0.5, 1, 1, 0.75, 0.5, 0.25], "constant": [0.5, 1, 1, 1, 1, 1],
+              "wsd:0.5": [0.5, 1, 1, 1, 2 / 3, 1 / 3], "step:2,0.5": [0.5, 1, 1, 1, 0.5, 0.5]}
+    for name, parts in wanted.items():
+        done = run("--steps", "6", "--warmup", "2", "--lr", "0.001", "--schedule", name, "--log", "rates.jsonl")
+        rates = [line["lr"] for line in log_of("rates.jsonl")[0].values()]
+        result(done.returncode == 0 and all(close(rate, 0.001 * part) for rate, part in zip(rates, parts)),
+               f"--schedule {name}", [rates, done.stderr])
+
+
+def check_early_stop():
+    words = ("--steps", "60", "--val-every", "2", "--patience", "2", "--lr", "0.5", "--schedule", "constant", "--warmup", "0")
+    done = run(*words, "--log", "early.jsonl", "--checkpoint", "early", "--checkpoint-every", "2")
+    steps, validations, last = log_of("early.jsonl")
+    lowest = min(validations, key=validations.get)
+    summary = last["summary"]
+    result(done.returncode == 0 and "ended early after step" in done.stdout and summary["ended_early"] is True and
+           len(steps) == lowest + 4 < 60 and summary["lowest_validation_step"] == lowest and summary["interrupted"] is False,
+           "a run ends when two losses in a row are no lower than the lowest", (done.stdout + done.stderr).split("\n"))
+    for saved in sorted(glob.glob("early/step-*")):
+        again = run(*words, "--log", "again.jsonl", "--resume", saved)
+        with open("again.jsonl", encoding="utf-8") as file:
+            other = json.loads(file.readlines()[-1])["summary"]
+        result(again.returncode == 0 and other["weights_hash"] == summary["weights_hash"] and other["ended_early"] is True and
+               other["lowest_validation_step"] == lowest, f"resumed from {saved}, it ends at the same step",
+               (again.stdout + again.stderr).split("\n"))
+    done = run(*words, "--log", "processes.jsonl", front=(launch, "-n", "2"))
+    with open("processes.jsonl", encoding="utf-8") as file:
+        other = json.loads(file.readlines()[-1])["summary"]
+    result(done.returncode == 0 and other["weights_hash"] == summary["weights_hash"], "ranks as processes end at the same step",
+           (done.stdout + done.stderr).split("\n"))
+
+
+def check_refusals():
+    with open("other.csv", "w", encoding="utf-8") as file:
+        file.write("name,price\n")
+    for words, wanted in ((("--csv", "other.csv"), "other.csv: already exists and is not a table of train"),
+                          (("--csv", "text"), "already exists and is not a table of train"),
+                          (("--csv", "a", "--log", "a"), "both name a"),
+                          (("--tensorboard", "other.csv"), "other.csv: is not a folder"),
+                          (("--tensorboard", "no/such"), "no/such: cannot be created"),
+                          (("--patience", "3"), "--patience needs --val-every"),
+                          (("--patience", "0", "--val-every", "1"), "--patience")):
+        done = run("--steps", "1", *words)
+        result(done.returncode == 2 and re.search(re.escape(wanted), done.stderr) is not None, "refused: " + " ".join(words),
+               [done.stderr])
+    done = run("--steps", "3", "--csv", "/dev/full")
+    result(done.returncode == 0 and done.stderr.count("cannot be written") == 1, "a full disk under --csv is told once", [done.stderr])
+
+
+with tempfile.TemporaryDirectory() as work:
+    os.chdir(work)
+    with open("text", "w", encoding="utf-8") as out:
+        out.writelines(f"{number}\n" for number in range(1, 4001))
+    check_logs()
+    check_schedules()
+    check_early_stop()
+    check_refusals()
+print(f"1..{tests}")
