@@ -441,6 +441,7 @@ refuse 'held-back tokens beyond the vocabulary' "--val-tokens $work/vocabulary.b
     --tokens "$work/tokens.bin" --val-tokens "$work/vocabulary.bin" --val-every 1
 refuse 'held-back tokens that are never looked at' 'needs --val-every' --tokens "$work/tokens.bin" --val-tokens "$work/tokens.bin"
 refuse 'held-back tokens beside a text' '--val-tokens needs --tokens' --text "$text" --val-tokens "$work/tokens.bin" --val-every 1
+refuse 'a shuffled text' '--shuffle needs --tokens' --text "$text" --shuffle
 refuse 'an unknown memory mode' "'dynamic'" --memory dynamic
 refuse 'an unknown schedule' "'exponential'" --schedule exponential
 refuse 'a schedule without its numbers' "'step'; step takes N,G" --schedule step

@@ -211,7 +211,7 @@ eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_
 {
     const char *option = data->is_text ? "--text" : "--tokens";
     const uint64_t batch_tokens = (uint64_t)shape->batch * shape->seq;
-    const uint64_t needed = 1 + (data->is_text ? batch_tokens : batch_tokens * shape->rank_count);
+    const uint64_t needed = 1 + (data->is_text || data->is_shuffled ? batch_tokens : batch_tokens * shape->rank_count);
     const uint64_t held_back = data->count - data->training_count;
     if (data->training_count < needed)
         return tool_problem_set(problem, EO_ERR_INVALID,
@@ -219,7 +219,7 @@ eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_
                                 "one); give more text, or a smaller --batch or --seq",
                                 option, (unsigned long long)data->training_count, tool_plural(data->training_count),
                                 data->training_count == 1 ? "is" : "are", (unsigned long long)needed, shape->batch, shape->seq,
-                                data->is_text ? "" : " x --ranks");
+                                data->is_text || data->is_shuffled ? "" : " x --ranks");
     if (validation && data->is_held_apart && held_back < (uint64_t)shape->seq + 1)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--val-tokens: %llu token%s %s too short for --seq %u; give more, or a "
@@ -242,6 +242,36 @@ static void copy_sequence(const struct tool_data *data, uint64_t begin, uint32_t
     }
 }
 
+/* The k-th of `count` in an order drawn from the seed: rounds of a Feistel network on the next power of 4 are a permutation of
+ * it, and what falls outside goes through once more (Black and Rogaway, "Ciphers with Arbitrary Finite Domains"). */
+static uint64_t shuffled(uint64_t k, uint64_t count, uint64_t seed)
+{
+    enum { ROUNDS = 4 };
+    uint32_t half = 1;
+    while (half < 31 && count > (uint64_t)1 << 2 * half)
+        half++;
+    const uint64_t mask = ((uint64_t)1 << half) - 1;
+    do {
+        uint64_t left = k >> half, right = k & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            const uint64_t mixed = left ^ (tool_data_draw(seed + round, right) & mask);
+            left = right;
+            right = mixed;
+        }
+        k = left << half | right;
+    } while (k >= count);
+    return k;
+}
+
+/* Where sequence k of the run begins. */
+static uint64_t place_of(const struct tool_data *data, uint64_t seq, uint64_t seed, uint64_t k)
+{
+    if (data->is_text)
+        return tool_data_draw(seed, k) % (data->training_count - seq);
+    const uint64_t count = (data->training_count - 1) / seq;
+    return shuffled(k % count, count, tool_data_draw(seed, k / count)) * seq;
+}
+
 void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint64_t step,
                      uint32_t micro_batch, uint32_t rank, int32_t *tokens, int32_t *targets)
 {
@@ -250,12 +280,12 @@ void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape
     const uint64_t steps = step - data->origin_step;
     const uint64_t round = data->origin_sequence / ((uint64_t)shape->rank_count * batch) + steps * shape->micro_batches +
                            micro_batch;
+    const uint64_t first =
+        data->origin_sequence + steps * global_batch + ((uint64_t)micro_batch * shape->rank_count + rank) * batch;
     for (uint32_t b = 0; b < shape->batch; b++) {
         uint64_t begin;
-        if (data->is_text) {
-            const uint64_t k = data->origin_sequence + steps * global_batch +
-                               ((uint64_t)micro_batch * shape->rank_count + rank) * batch + b;
-            begin = tool_data_draw(seed, k) % (data->training_count - seq);
+        if (data->is_text || data->is_shuffled) {
+            begin = place_of(data, seq, seed, first + b);
         } else {
             const uint64_t index = round % token_rounds(data, shape) * shape->rank_count + rank;
             begin = (index * batch + b) * seq;

@@ -6,6 +6,8 @@
  *     text     sequence k of the run, k = step x G + (m x W + r) x B + b, begins at a place drawn from (seed, k);
  *              G = W x B x M. The same G gives the same set of sequences in every step
  *     tokens   micro-batch m of step s on rank r is batch (s x M + m) x W + r of the files, wrapping as llm.c does
+ *     tokens, shuffled   sequence k, counted as of text, is one of the files' N pieces of T tokens: each comes once in every N,
+ *              in an order drawn from (seed, k / N)
  */
 #ifndef EO_TOOLS_RUN_DATA_H
 #define EO_TOOLS_RUN_DATA_H
@@ -20,6 +22,7 @@ struct tool_data {
     struct tool_data *next;  /* token files: the next one, as if its tokens stood behind; of it only what stands above counts */
     uint64_t count;          /* of all files */
     uint64_t training_count; /* the first ones; what follows is held back */
+    bool is_shuffled;        /* token files */
     bool is_held_apart;      /* what is held back has a file of its own */
     uint32_t file_count;     /* that are trained on */
     char warning[300];       /* "": none; for people */

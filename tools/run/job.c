@@ -271,6 +271,7 @@ static eo_status load_data(struct tool_job *job, struct tool_problem *problem)
         EO_TRY(tool_data_load_text(&job->data, o->text_paths, o->text_path_count, problem));
     else
         EO_TRY(load_default_text(&job->data, problem));
+    job->data.is_shuffled = o->shuffle;
     return tool_data_check(&job->data, &job->shape, job->val_every != 0, problem);
 }
 

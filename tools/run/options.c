@@ -17,6 +17,7 @@ enum option_key {
     OPTION_MODEL = 0x100,
     OPTION_TEXT,
     OPTION_TOKENS,
+    OPTION_SHUFFLE,
     OPTION_INIT,
     OPTION_RANKS,
     OPTION_DEVICE,
@@ -81,6 +82,7 @@ static const struct argp_option option_table[] = {
     {"text", OPTION_TEXT, "PATH...", 0,
      "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in the given order", 1},
+    {"shuffle", OPTION_SHUFFLE, NULL, 0, "take the sequences of --tokens in an order drawn from --seed, another in each pass", 1},
     {"init", OPTION_INIT, "PATH", 0,
      "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
     {.doc = "Ranks and memory:", .group = 2},
@@ -513,6 +515,8 @@ static void check_together(const struct argp_state *state, struct tool_options *
     check_strategy(state, o);
     if (o->text_paths && o->tokens_paths)
         argp_error(state, "--text and --tokens are both given; give one of them");
+    if (o->shuffle && !o->tokens_paths)
+        argp_error(state, "--shuffle needs --tokens; places in a text are drawn anyway");
     if (o->init_path && !is_given(o, OPTION_MODEL)) { /* the shape of the files, then */
         o->model_of_init = true;
         o->model_name = "init";
@@ -572,6 +576,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         options->words_are_tokens = key == OPTION_TOKENS;
         add_data_path(state, options, text);
         return 0;
+    case OPTION_SHUFFLE: options->shuffle = true; return 0;
     case OPTION_INIT: options->init_path = text; return 0;
     case ARGP_KEY_ARG: /* --text and --tokens take all words that follow */
         if (!options->text_paths && !options->tokens_paths)

@@ -202,6 +202,40 @@ Test(data, token_files_are_read_in_order_and_begin_again_before_a_round_would_pa
     tool_data_fini(&data);
 }
 
+/* 243 tokens are 30 pieces of 8 and what follows the last: 5 steps of 6 sequences are a pass. */
+Test(data, shuffled_token_files_give_each_piece_once_a_pass_however_ranks_share_them)
+{
+    struct tool_data data;
+    const char *path = write_tokens("tokens.bin", 20240520, 1, 243, 0);
+    cr_assert_eq(tool_data_map_tokens(&data, path, 251, false, &problem), EO_OK, "%s", problem.text);
+    data.is_shuffled = true;
+    const struct tool_batch_shape shapes[] = {{1, 6, 8, 1}, {2, 3, 8, 1}, {3, 1, 8, 2}};
+    int32_t own[48], other[48], passes[2][30];
+    for (int pass = 0; pass < 2; pass++) {
+        int seen[30] = {0};
+        for (int step = 0; step < 5; step++) {
+            gather_step(&data, &shapes[0], (uint64_t)(pass * 5 + step), own);
+            for (int i = 1; i < 3; i++) {
+                gather_step(&data, &shapes[i], (uint64_t)(pass * 5 + step), other);
+                cr_assert_arr_eq(own, other, sizeof(own));
+            }
+            for (int b = 0; b < 6; b++) {
+                cr_assert_eq(own[b * 8] % 8, 0);
+                cr_assert_eq(own[b * 8 + 7], own[b * 8] + 7);
+                passes[pass][step * 6 + b] = own[b * 8];
+                cr_assert_eq(seen[own[b * 8] / 8]++, 0);
+            }
+        }
+    }
+    cr_assert_arr_neq(passes[0], passes[1], sizeof(passes[0]));
+    gather_step(&data, &shapes[0], 3, own); /* a run that goes on: step 3 is its first */
+    data.origin_step = 3;
+    data.origin_sequence = 18;
+    gather_step(&data, &shapes[1], 3, other);
+    cr_assert_arr_eq(own, other, sizeof(own));
+    tool_data_fini(&data);
+}
+
 Test(data, a_token_file_of_another_magic_version_length_or_vocabulary_is_refused)
 {
     struct tool_data data;
