@@ -74,6 +74,31 @@ static eo_status check_vocabulary(const struct tool_data *data, const char *what
     return EO_OK;
 }
 
+static struct tool_token_origin read_origin(const char *header)
+{
+    enum { TAG_AT = 12, VOCABULARY_AT = 16, BOUNDARY_AT = 20, HASH_AT = 24 };
+    static const char tag[4] = {'E', 'O', 'T', 'K'};
+    struct tool_token_origin origin = {.is_known = memcmp(header + TAG_AT, tag, sizeof(tag)) == 0};
+    if (!origin.is_known)
+        return origin;
+    memcpy(&origin.vocabulary, header + VOCABULARY_AT, sizeof(origin.vocabulary));
+    memcpy(&origin.boundary, header + BOUNDARY_AT, sizeof(origin.boundary));
+    memcpy(&origin.tokenizer_hash, header + HASH_AT, sizeof(origin.tokenizer_hash));
+    return origin;
+}
+
+/* A model may have more tokens than its tokenizer: rows are added for alignment. */
+static eo_status check_origin(const struct tool_token_origin *origin, const char *what, uint32_t vocabulary,
+                              struct tool_problem *problem)
+{
+    if (origin->is_known && origin->vocabulary > vocabulary)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: was made with a tokenizer of %u tokens, but the model has a vocabulary of %u; choose a "
+                                "--model with that of the file",
+                                what, origin->vocabulary, vocabulary);
+    return EO_OK;
+}
+
 static eo_status map_file(struct tool_data *data, int file, uint64_t file_bytes, const char *what, uint32_t vocabulary,
                           struct tool_problem *problem)
 {
@@ -87,6 +112,8 @@ static eo_status map_file(struct tool_data *data, int file, uint64_t file_bytes,
     struct token_header header;
     memcpy(&header, data->map, sizeof(header));
     EO_TRY(check_header(what, &header, file_bytes, &data->token_bytes, problem));
+    data->origin = read_origin(data->map);
+    EO_TRY(check_origin(&data->origin, what, vocabulary, problem));
     data->tokens = (const char *)data->map + TOKENS_HEADER_BYTES;
     data->count = data->own_count = header.count;
     EO_TRY(check_vocabulary(data, what, vocabulary, problem));
@@ -133,9 +160,15 @@ static eo_status append_file(struct tool_data *data, const char *option, const c
         free(more);
         return status;
     }
+    const bool agree = memcmp(&more->origin, &data->origin, sizeof(data->origin)) == 0;
     while (last->next)
         last = last->next;
     last->next = more;
+    if (!agree)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s %s: was made with another tokenizer than the file before it, or says nothing of one; make "
+                                "both with one",
+                                option, path);
     data->count += more->count;
     return EO_OK;
 }

@@ -14,12 +14,21 @@
 
 #include "tools/shared/problem.h"
 
+/* Who made a token file, as bytes 12 to 31 of its header say it (tools/tokenize; llm.c leaves them 0). */
+struct tool_token_origin {
+    bool is_known;
+    uint32_t vocabulary;
+    uint32_t boundary;       /* the token that stands before each document; UINT32_MAX: none */
+    uint64_t tokenizer_hash; /* FNV-1a of its tokenizer.json; 0: not known */
+};
+
 struct tool_data {
     bool is_text;
     uint32_t token_bytes;    /* 1: text */
     const void *tokens;      /* own_count of them */
     uint64_t own_count;
     struct tool_data *next;  /* token files: the next one, as if its tokens stood behind; of it only what stands above counts */
+    struct tool_token_origin origin; /* token files: of all, for they must agree */
     uint64_t count;          /* of all files */
     uint64_t training_count; /* the first ones; what follows is held back */
     bool is_shuffled;        /* token files */

@@ -250,14 +250,51 @@ static eo_status check_vocabulary(const struct tool_job *job, struct tool_proble
         return tool_problem_set(
             problem, EO_ERR_INVALID,
             "--init %s: its vocabulary of %u belongs to a tokenizer, but --text gives bytes, 0 to 255, without meaning for it; "
-            "turn the text into a token file with the model's own tokenizer (\"Token files\" in docs/interchange.md shows "
-            "how), and train with --tokens FILE.bin",
+            "turn the text into a token file with tools/tokenize and the model's own tokenizer (\"Token files\" in "
+            "docs/interchange.md), and train with --tokens FILE.bin",
             o->init_path, job->config.vocabulary);
     if (job->config.vocabulary < 256)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--text: bytes need a vocabulary of 256, but the model has %u; use --tokens",
                                 job->config.vocabulary);
     return EO_OK;
+}
+
+/* Of a folder that --init or --model names. */
+static bool has_tokenizer(const char *folder)
+{
+    char path[4096];
+    return folder && snprintf(path, sizeof(path), "%s/tokenizer.json", folder) < (int)sizeof(path) && access(path, R_OK) == 0;
+}
+
+/* One that was not asked for may be of any kind. */
+static eo_status load_tokenizer(struct tool_job *job, struct tool_problem *problem)
+{
+    const struct tool_options *o = job->options;
+    const char *folders[] = {o->init_path, o->model_name};
+    if (o->tokenizer_path)
+        return tool_tokenizer_load(&job->tokenizer, "--tokenizer", o->tokenizer_path, problem);
+    for (int i = 0; i < 2; i++)
+        if (has_tokenizer(folders[i])) {
+            if (tool_tokenizer_load(&job->tokenizer, i == 0 ? "--init" : "--model", folders[i], problem) < 0)
+                fprintf(stderr, "%s: warning: %s\n", program_invocation_short_name, problem->text);
+            return EO_OK;
+        }
+    return EO_OK;
+}
+
+static eo_status check_tokenizer(const struct tool_job *job, struct tool_problem *problem)
+{
+    const struct tool_options *o = job->options;
+    const struct tool_token_origin *origin = &job->data.origin;
+    if (!origin->tokenizer_hash || !job->tokenizer.hash || origin->tokenizer_hash == job->tokenizer.hash)
+        return EO_OK;
+    return tool_problem_set(problem, EO_ERR_INVALID,
+                            "--tokens %s: was made with another tokenizer than %s (tokenizer.json: %016llx in the file, "
+                            "%016llx here); make it again with tools/tokenize --tokenizer %s",
+                            o->tokens_paths[0], o->tokenizer_path ? "that of --tokenizer" : "the model's",
+                            (unsigned long long)origin->tokenizer_hash, (unsigned long long)job->tokenizer.hash,
+                            o->tokenizer_path ? o->tokenizer_path : has_tokenizer(o->init_path) ? o->init_path : o->model_name);
 }
 
 static eo_status load_data(struct tool_job *job, struct tool_problem *problem)
@@ -271,6 +308,10 @@ static eo_status load_data(struct tool_job *job, struct tool_problem *problem)
         EO_TRY(tool_data_load_text(&job->data, o->text_paths, o->text_path_count, problem));
     else
         EO_TRY(load_default_text(&job->data, problem));
+    if (o->tokens_paths) {
+        EO_TRY(load_tokenizer(job, problem));
+        EO_TRY(check_tokenizer(job, problem));
+    }
     job->data.is_shuffled = o->shuffle;
     return tool_data_check(&job->data, &job->shape, job->val_every != 0, problem);
 }
@@ -404,6 +445,7 @@ void tool_job_fini(struct tool_job *job)
     eo_transformer_destroy(&job->transformer);
     tool_import_fini(&job->import);
     tool_data_fini(&job->data);
+    tool_tokenizer_fini(&job->tokenizer);
     free(job->ranks);
     free(job->model_config);
     job->ranks = NULL;

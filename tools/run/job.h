@@ -20,6 +20,7 @@
 #include "tools/run/early_stop.h"
 #include "tools/interchange/import.h"
 #include "tools/interchange/model_config.h"
+#include "tools/interchange/tokenizer.h"
 #include "tools/run/options.h"
 #include "tools/shared/clock.h"
 #include "tools/shared/problem.h"
@@ -124,6 +125,7 @@ struct tool_job {
     eo_plan *plan;
     eo_plan_summary summary;
     struct tool_data data;
+    struct tool_tokenizer tokenizer; /* count 0: tokens are shown as numbers */
     struct tool_import import; /* --init */
     struct tool_batch_shape shape;
     uint64_t needed_bytes, available_bytes; /* of memory, estimated and asked */

@@ -18,6 +18,7 @@ enum option_key {
     OPTION_TEXT,
     OPTION_TOKENS,
     OPTION_SHUFFLE,
+    OPTION_TOKENIZER,
     OPTION_INIT,
     OPTION_RANKS,
     OPTION_DEVICE,
@@ -83,6 +84,8 @@ static const struct argp_option option_table[] = {
      "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in the given order", 1},
     {"shuffle", OPTION_SHUFFLE, NULL, 0, "take the sequences of --tokens in an order drawn from --seed, another in each pass", 1},
+    {"tokenizer", OPTION_TOKENIZER, "PATH", 0,
+     "tokenizer.json, or a folder with one, of the --tokens: samples are text then [that in the folder of --init or --model]", 1},
     {"init", OPTION_INIT, "PATH", 0,
      "start from a Hugging Face folder (config.json, safetensors), or a GPT-2 checkpoint of llm.c (FILE.bin)", 1},
     {.doc = "Ranks and memory:", .group = 2},
@@ -515,6 +518,8 @@ static void check_together(const struct argp_state *state, struct tool_options *
     check_strategy(state, o);
     if (o->text_paths && o->tokens_paths)
         argp_error(state, "--text and --tokens are both given; give one of them");
+    if (o->tokenizer_path && !o->tokens_paths)
+        argp_error(state, "--tokenizer needs --tokens; bytes of a text need none");
     if (o->shuffle && !o->tokens_paths)
         argp_error(state, "--shuffle needs --tokens; places in a text are drawn anyway");
     if (o->init_path && !is_given(o, OPTION_MODEL)) { /* the shape of the files, then */
@@ -577,6 +582,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         add_data_path(state, options, text);
         return 0;
     case OPTION_SHUFFLE: options->shuffle = true; return 0;
+    case OPTION_TOKENIZER: options->tokenizer_path = text; return 0;
     case OPTION_INIT: options->init_path = text; return 0;
     case ARGP_KEY_ARG: /* --text and --tokens take all words that follow */
         if (!options->text_paths && !options->tokens_paths)
@@ -607,6 +613,7 @@ eo_status tool_options_check_output(const struct tool_options *options, const ch
     const struct tool_input inputs[] = {
         {"--val-tokens", options->val_tokens_path},
         {"--init", options->init_path},
+        {"--tokenizer", options->tokenizer_path},
         {"--rates", options->rates_path},
         {"--cupti-library", options->cupti_library},
         {"--model", is_file_or_folder(options->model_name) && options->model_of_config ? options->model_name : NULL},

@@ -27,6 +27,7 @@ struct tool_options {
     uint32_t tokens_path_count;
     const char *val_tokens_path; /* NULL: what is held back is a part of the others */
     bool shuffle;            /* token files */
+    const char *tokenizer_path; /* NULL: that of --init or --model, if it has one */
     bool words_are_tokens;   /* words that follow belong to --tokens, and not to --text */
     const char *init_path;   /* NULL: fresh weights */
 

@@ -299,17 +299,50 @@ static uint32_t print_bytes(const int32_t *tokens, uint32_t left)
     return 1;
 }
 
-void tool_report_sample(const int32_t *tokens, uint32_t prompt_count, uint32_t count, bool is_text)
+static void print_characters(const int32_t *bytes, uint32_t count)
 {
-    printf("\nsample, after %u given token%s (up to the mark):\n", prompt_count, tool_plural(prompt_count));
-    for (uint32_t i = 0; i < prompt_count + count;) {
-        const uint32_t end = i < prompt_count ? prompt_count : prompt_count + count;
-        if (i == prompt_count)
-            printf(is_text ? "|>" : "|> ");
-        if (is_text)
-            i += print_bytes(tokens + i, end - i);
-        else
-            printf("%d ", tokens[i++]);
+    for (uint32_t i = 0; i < count;)
+        i += print_bytes(bytes + i, count - i);
+}
+
+/* A character may be of several tokens: their bytes are put together first. False: no memory. */
+static bool print_text(const struct tool_tokenizer *tokenizer, const int32_t *tokens, uint32_t count)
+{
+    uint64_t used = 0, room = 1;
+    uint32_t length;
+    for (uint32_t i = 0; i < count; i++) {
+        (void)tool_tokenizer_text(tokenizer, (uint32_t)tokens[i], &length);
+        room += length;
     }
+    int32_t *bytes = room < UINT32_MAX ? malloc(room * sizeof(*bytes)) : NULL;
+    if (!bytes)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        const char *text = tool_tokenizer_text(tokenizer, (uint32_t)tokens[i], &length);
+        for (uint32_t b = 0; b < length; b++)
+            bytes[used++] = (unsigned char)text[b];
+    }
+    print_characters(bytes, (uint32_t)used);
+    free(bytes);
+    return true;
+}
+
+static void print_tokens(const int32_t *tokens, uint32_t count, bool is_text, const struct tool_tokenizer *tokenizer)
+{
+    if (is_text)
+        print_characters(tokens, count);
+    else if (!tokenizer || !tokenizer->count || !print_text(tokenizer, tokens, count))
+        for (uint32_t i = 0; i < count; i++)
+            printf("%d ", tokens[i]);
+}
+
+void tool_report_sample(const int32_t *tokens, uint32_t prompt_count, uint32_t count, bool is_text,
+                        const struct tool_tokenizer *tokenizer)
+{
+    const bool is_numbers = !is_text && (!tokenizer || !tokenizer->count);
+    printf("\nsample, after %u given token%s (up to the mark):\n", prompt_count, tool_plural(prompt_count));
+    print_tokens(tokens, prompt_count, is_text, tokenizer);
+    printf(is_numbers ? "|> " : "|>");
+    print_tokens(tokens + prompt_count, count, is_text, tokenizer);
     putchar('\n');
 }

@@ -20,7 +20,9 @@ uint64_t tool_gpu_outside_bytes(const struct tool_gpu_memory *gpu);
 void tool_report_time(const struct tool_job *job, double step_s_median, double host_s_median);
 
 /* Bytes as text, others as numbers; the first `prompt_count` were given. */
-void tool_report_sample(const int32_t *tokens, uint32_t prompt_count, uint32_t count, bool is_text);
+/* As text where tokens are bytes, or the tokenizer knows theirs (NULL, or one without tokens: it does not); else as numbers. */
+void tool_report_sample(const int32_t *tokens, uint32_t prompt_count, uint32_t count, bool is_text,
+                        const struct tool_tokenizer *tokenizer);
 
 /* The median of values, which it sorts; 0 of none. */
 double tool_median(double *values, uint64_t count);

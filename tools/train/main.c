@@ -404,7 +404,8 @@ static void write_trace(struct train *train)
 
 static void report_sample(const struct train *train)
 {
-    tool_report_sample(train->sample, train->prompt_count, train->sample_made, train->job.data.is_text);
+    tool_report_sample(train->sample, train->prompt_count, train->sample_made, train->job.data.is_text,
+                       &train->job.tokenizer);
     if (train->sample_made < train->settings.sample_count)
         printf("interrupted after %u of %u token%s\n", train->sample_made, train->settings.sample_count,
                train->settings.sample_count == 1 ? "" : "s");

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: MIT
+#
+# Goal: tools/tokenize writes what the tokenizers library says, for text, jsonl, parquet and chats; train takes its files, refuses
+#       those of another tokenizer, and shows its sample as the library's text.
+# Method: two small tokenizers are trained here, of GPT-2's and of SentencePiece's kind. Their own encode and decode are the
+#         reference. Needs a python with tokenizers, pyarrow, jinja2 and numpy: that of EO_PEERS_PYTHON, else it is skipped.
+# usage: tokenize_runs.py TOKENIZE TRAIN
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+tokenize, train = (os.path.realpath(word) for word in sys.argv[1:3])
+python = os.environ.get("EO_PEERS_PYTHON", "")
+NEEDED = "tokenizers, pyarrow, jinja2, numpy"
+if "inside" not in sys.argv:
+    if not python or subprocess.run([python, "-c", f"import {NEEDED}"], capture_output=True, check=False).returncode:
+        print(f"1..0 # SKIP EO_PEERS_PYTHON names no python that has {NEEDED}")
+        sys.exit(0)
+    os.execv(python, [python, os.path.realpath(__file__), tokenize, train, "inside"])
+
+import numpy
+import pyarrow
+import pyarrow.parquet
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+tests = 0
+DOCUMENTS = ["The planner lays out memory.\n\tIt proves the schedule.", "Grüße, ein Maß für Ranks: 日本語 🙂", "a\n\nb  c",
+             "".join(f"{number * 7919 % 1009} ranks\n" for number in range(40))]
+
+
+def result(good, text, shown=()):
+    """A line of TAP."""
+    global tests
+    tests += 1
+    for line in () if good else shown:
+        print("# " + str(line))
+    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
+
+
+def make_tokenizer(kind, folder):
+    """Kinds of decoders that train knows."""
+    tokenizer = tokenizers.Tokenizer(models.BPE(byte_fallback=kind == "spaces", unk_token=None))
+    alphabet = []
+    if kind == "bytes":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+    else:
+        tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    special = ["<|end|>"] + ([f"<0x{b:02X}>" for b in range(256)] if kind == "spaces" else [])
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=special, initial_alphabet=alphabet, max_token_length=6,
+                                  show_progress=False)
+    tokenizer.train_from_iterator([text for text in DOCUMENTS for _ in range(5)], trainer)
+    os.makedirs(folder)
+    saved = json.loads(tokenizer.to_str())
+    if kind == "spaces":  # bytes are pieces of the vocabulary, and not added
+        saved["added_tokens"] = saved["added_tokens"][:1]
+    with open(folder + "/tokenizer.json", "w", encoding="utf-8") as file:
+        json.dump(saved, file)
+    with open(folder + "/tokenizer_config.json", "w", encoding="utf-8") as file:
+        json.dump({"eos_token": "<|end|>", "chat_template":
+                   "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"}, file)
+    tokenizer = tokenizers.Tokenizer.from_file(folder + "/tokenizer.json")
+    with open(folder + "/config.json", "w", encoding="utf-8") as file:
+        json.dump({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_hidden_layers": 1,
+                   "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 64,
+                   "vocab_size": tokenizer.get_vocab_size(), "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+                   "tie_word_embeddings": True}, file)
+    return tokenizer
+
+
+def run(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+
+
+def read(path):
+    """Tokens and what the header says."""
+    with open(path, "rb") as file:
+        data = file.read()
+    magic, version, count, tag, vocabulary, boundary, own_hash = struct.unpack("<iiI4sIIQ", data[:32])
+    assert tag == b"EOTK" and data[32:1024] == bytes(992)
+    tokens = numpy.frombuffer(data[1024:], "<u2" if magic == 20240520 else "<u4")
+    assert len(tokens) == count and version == (1 if magic == 20240520 else 7)
+    return tokens.tolist(), vocabulary, boundary, own_hash
+
+
+def write_inputs():
+    for number, text in enumerate(DOCUMENTS):
+        with open(f"{number}.txt", "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+    with open("lines.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"id": 1, "body": text}) + "\n" for text in DOCUMENTS)
+    pyarrow.parquet.write_table(pyarrow.table({"text": DOCUMENTS, "score": [1.0] * len(DOCUMENTS)}), "rows.parquet")
+    with open("chat.jsonl", "w", encoding="utf-8") as file:
+        file.write(json.dumps({"messages": [{"role": "user", "content": "42 ranks?"}, {"role": "assistant", "content": "Yes"}]}))
+
+
+def check_kind(kind):
+    tokenizer = make_tokenizer(kind, kind)
+    end = tokenizer.token_to_id("<|end|>")
+    wanted = [token for text in DOCUMENTS for token in [end] + tokenizer.encode(text, add_special_tokens=False).ids]
+    files = [f"{number}.txt" for number in range(len(DOCUMENTS))]
+    for name, words in {"texts": files, "jsonl": ["lines.jsonl", "--text-key", "body"], "parquet": ["rows.parquet"]}.items():
+        done = run(python, tokenize, *words, "--tokenizer", kind, "--out", f"{kind}-{name}.bin")
+        good = done.returncode == 0 and read(f"{kind}-{name}.bin")[:3] == (wanted, tokenizer.get_vocab_size(), end)
+        result(good, f"{kind}: {name} become the library's tokens", [done.stderr])
+    done = run(python, tokenize, "rows.parquet", "--tokenizer", kind, "--out", f"{kind}-part.bin", "--shard-tokens", "9")
+    parts = sorted(name for name in os.listdir(".") if name.startswith(f"{kind}-part-"))
+    result(done.returncode == 0 and len(parts) > 1 and [t for part in parts for t in read(part)[0]] == wanted,
+           f"{kind}: shards are the same tokens", [done.stderr, parts])
+    done = run(python, tokenize, "chat.jsonl", "--tokenizer", kind, "--out", f"{kind}-chat.bin")
+    text = "<user>42 ranks?<|end|><assistant>Yes<|end|>"
+    result(done.returncode == 0 and
+           read(f"{kind}-chat.bin")[0] == [end] + tokenizer.encode(text, add_special_tokens=False).ids,
+           f"{kind}: messages become the template's text", [done.stderr])
+    return tokenizer
+
+
+def escaped(text):
+    """What train prints of a text: control characters by their number."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
+
+
+def check_sample(kind, tokenizer):
+    common = [train, "--model", kind, "--seq", "16", "--batch", "1", "--ranks", "1", "--threads", "1", "--peak-seconds", "0",
+              "--steps", "2", "--tokens", f"{kind}-texts.bin"]
+    plain = run(*common, "--sample", "12", "--tokenizer", kind)
+    os.rename(kind + "/tokenizer.json", "hidden.json")
+    numbers = run(*common, "--sample", "12")
+    os.rename("hidden.json", kind + "/tokenizer.json")
+    found = re.search(r"up to the mark\):\n(.*)\|> (.*)\n", numbers.stdout)
+    good = plain.returncode == 0 and numbers.returncode == 0 and found is not None
+    if good:
+        shown = plain.stdout.split("up to the mark):\n")[1].split("\nweights_hash")[0]
+        parts = [[int(word) for word in group.split()] for group in found.groups()]
+        given = escaped(tokenizer.decode(parts[0], skip_special_tokens=False))
+        good = shown.startswith(given + "|>") if "\ufffd" not in given else "|>" in shown
+    result(good, f"{kind}: train shows the sample as the library's text", [plain.stdout[-600:], plain.stderr, numbers.stdout[-400:]])
+
+
+def check_refusals():
+    for words, wanted in (
+            (["0.txt", "--tokenizer", "none.json", "--out", "x.bin"], "none.json: cannot be read"),
+            (["lines.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'lines.jsonl, line 1: has neither "text"'),
+            (["broken.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], "broken.jsonl, line 2: is no JSON"),
+            (["rows.parquet", "--text-key", "nope", "--tokenizer", "bytes", "--out", "x.bin"], "has neither a column nope"),
+            (["latin.txt", "--tokenizer", "bytes", "--out", "x.bin"], "utf-8"),
+            (["0.txt", "--tokenizer", "bytes", "--out", "bytes-texts.bin"], "exists"),
+            (["0.txt", "--tokenizer", "bytes", "--boundary", "<no>", "--out", "x.bin"], "no token <no>")):
+        done = run(python, tokenize, *words)
+        left = [name for name in os.listdir(".") if name.startswith("x.bin")]
+        result(done.returncode == 2 and wanted in done.stderr and not left, "refused: " + " ".join(words), [done.stderr, left])
+    common = [train, "--seq", "16", "--batch", "1", "--ranks", "1", "--peak-seconds", "0", "--steps", "1", "--sample", "0"]
+    for words, wanted in ((["--model", "spaces", "--tokens", "bytes-texts.bin"], "another tokenizer than"),
+                          (["--model", "tiny", "--tokens", "bytes-texts.bin"], "was made with a tokenizer of"),
+                          (["--model", "bytes", "--tokens", "bytes-texts.bin", "--tokenizer", "words"], "its decoder is"),
+                          (["--model", "bytes", "--tokens", "bytes-texts.bin", "--tokenizer", "bytes/config.json"], "no \"model\""),
+                          (["--model", "spaces", "--tokens", "spaces-texts.bin", "bytes-texts.bin"], "another tokenizer than the file")):
+        done = run(*common, *words)
+        result(done.returncode == 2 and wanted in done.stderr, "train refuses: " + " ".join(words), [done.stderr])
+
+
+with tempfile.TemporaryDirectory() as work:
+    os.chdir(work)
+    write_inputs()
+    for own_kind in ("bytes", "spaces"):
+        check_sample(own_kind, check_kind(own_kind))
+    os.makedirs("words")
+    with open("words/tokenizer.json", "w", encoding="utf-8") as out:
+        out.write('{"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}}')
+    with open("broken.jsonl", "w", encoding="utf-8") as out:
+        out.write('{"text": "a"}\n{"text":\n')
+    with open("latin.txt", "wb") as out:
+        out.write(b"Gr\xfc\xdfe")
+    check_refusals()
+print(f"1..{tests}")
