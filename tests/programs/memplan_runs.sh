@@ -284,6 +284,12 @@ for more in '--recompute cheap|41.7 of' '--recompute all|21.9 of' '--batch 2|8.1
 done
 [ -z "$more" ]
 result $? 'what it says to try comes out so'
+run 0 'megatron-fsdp tp2 dp4, 8192 tokens: FITS, 44.7 of 79.1 GiB (estimate)' --system megatron-fsdp --model llama-3-8b --seq 8192 \
+    --tp 2 --device H100 && run 0 "offloaded: 0.000 GiB of the host's memory, 16.827 GiB of disk" --system deepspeed --model \
+    llama-3-8b --offload weights:disk && run 0 ', adamw8bit, state in bf16, LoRA of rank 16 on nf4, weights and optimizer on the host' \
+    --system fsdp2 --model llama-3-8b --offload weights --lora 16 --frozen nf4 --optimizer adamw8bit --state-dtype bf16 &&
+    run 0 'recompute 32 of 32 blocks in units of 4, fp8' --system megatron --model llama-3-8b --recompute uniform:4 --dtype fp8
+result $? "settings of other systems' runs are told"
 "$memplan" --model llama-3-8b --ranks 16 >a && "$memplan" --model llama-3-8b --world 16 >b && cmp a b >err && [ -s a ]
 result $? '--ranks and --world are one option'
 "$train" --model tiny --plan --world 3 >a && "$train" --model tiny --plan --ranks 3 >b && cmp a b >err && grep -q 'ranks 3' a
@@ -311,13 +317,19 @@ words=$(sed -n 's/^try: .*; \(--tp 8 --sequence-parallel\) 38.3.*/\1/p' out)
 [ -n "$words" ] && run 0 'FITS, 38.3 of' --system megatron --model llama-3-70b --ranks 64 --tp 4 --pp 4 --global-batch 64 --device \
     H100 $words
 result $? 'what it says to try comes out so'
+run 0 'megatron-fsdp tp2 dp4, 8192 tokens: FITS, 44.7 of 79.1 GiB (estimate)' --system megatron-fsdp --model llama-3-8b --seq 8192 \
+    --tp 2 --device H100 && run 0 "offloaded: 0.000 GiB of the host's memory, 16.827 GiB of disk" --system deepspeed --model \
+    llama-3-8b --offload weights:disk && run 0 ', adamw8bit, state in bf16, LoRA of rank 16 on nf4, weights and optimizer on the host' \
+    --system fsdp2 --model llama-3-8b --offload weights --lora 16 --frozen nf4 --optimizer adamw8bit --state-dtype bf16 &&
+    run 0 'recompute 32 of 32 blocks in units of 4, fp8' --system megatron --model llama-3-8b --recompute uniform:4 --dtype fp8
+result $? "settings of other systems' runs are told"
 run 1 'DOES NOT FIT' --system megatron --model llama-3-8b --ranks 8 --seq 8192 --device H100
 result $? 'an estimate that does not fit is 1'
 run 1 'megatron cp2 dp32768: DOES NOT FIT, ' --system megatron --model llama-3.1-405b --ranks 65536 --cp 2 --seq 131072 --device \
     A100-80GB && head -n 3 out | awk 'length > 100 { exit 1 }' && grep -q 'batch 1 x 131072 tokens' out
 result $? '... in lines of at most 100 columns, whatever its size'
-run 0 '  total            52.286     98.494     64.573     91.741' --compare --model llama-3-8b --seq 8192 &&
-    run 0 '  total                 -     92.469     30.716          -' --compare --model llama-3-70b --ranks 64 --tp 8 --micro-batches 4
+run 0 '  total               52.286        98.494        62.000        64.573        91.741' --compare --model llama-3-8b --seq 8192 &&
+    run 0 '  total                    -        92.469        50.653        30.716             -' --compare --model llama-3-70b --ranks 64 --tp 8 --micro-batches 4
 result $? 'systems stand side by side, and those without such a layout say so'
 "$memplan" --model llama-3-8b --system fsdp2 --ranks 16 --tp 2 --json --device H100 >estimate.json 2>err &&
     "$memplan" --model llama-3-8b --ranks 16 --json >plan.json 2>>err && "$python" - <<'END' >out 2>>err
@@ -355,7 +367,7 @@ result $? "the time of evenodd's own plans; null where it is not asked for"
 run 0 'communication not hidden 0.264 s' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time --network 25GB &&
     run 0 'bound by communication' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time --network 5GB
 result $? 'a slow network shows'
-run 0 '  step, s           0.612      0.516      0.679      0.679' --compare --model llama-3-8b --ranks 64 --device H100 --time
+run 0 '  step, s              0.612         0.516         0.679         0.679         0.679' --compare --model llama-3-8b --ranks 64 --device H100 --time
 result $? 'systems stand side by side in time, too'
 run 0 'megatron, 256 sequences a step: 768 layouts, 243 fit' --system megatron --model llama-3-70b --ranks 64 --global-batch 256 \
     --device H100 --headroom 10% --fit best && words=$(sed -n '2s/.*GiB  //p' out) && seconds=$(awk 'NR == 2 { print $1 }' out) &&
@@ -461,18 +473,27 @@ run 2 'batch x seq' --model llama-3.1-405b --system megatron --batch 1048576 --s
 result $? 'a batch out of range, of another system'
 refuse 'the time on no device' 'give --device' --model gpt2 --time
 refuse 'the time on a device without rates' 'no rates are known' --model gpt2 --time --device T4
+run 2 'no rates are known of --dtype' --model gpt2 --system megatron --dtype fp8 --device H100 --time
+result $? 'the time of a type without rates'
 refuse 'a price of nothing' 'give --tokens' --model gpt2 --price 2/h --device H100
 refuse 'tokens that are none' "'15Q'" --model gpt2 --tokens 15Q --device H100
 refuse 'an unknown system' "'deepmind'" --model tiny --system deepmind
 run 2 'data parallelism alone' --model gpt2 --system deepspeed --tp 2
 result $? 'groups of a system that is data-parallel alone'
 refuse 'groups of evenodd' 'are of other systems' --model gpt2 --tp 2
-refuse 'a recompute of others' 'is of other systems' --model gpt2 --recompute selective
+refuse 'a recompute of others' 'are of other systems' --model gpt2 --recompute selective
+refuse 'modules that are none' 'core_attn, layernorm' --model gpt2 --recompute layernorm,ml
+refuse 'a type of others' '--dtype fp8 is of other systems' --model gpt2 --dtype fp8
+for words in '--optimizer muon' '--state-dtype bf16' '--offload optimizer' '--lora 8' '--frozen nf4'; do
+    # shellcheck disable=SC2086 # a list of words
+    refuse "$words of evenodd" 'is of other systems' --model gpt2 $words
+done
+refuse 'a place to offload that is none' "'optimizer:tape'" --model gpt2 --system deepspeed --offload optimizer:tape
 refuse 'two ways to say micro-batches' 'one of them is enough' --model gpt2 --micro-batches 2 --global-batch 64
 refuse 'a global batch that cannot be' 'not a multiple of --batch 3 x 8' --model gpt2 --batch 3 --global-batch 64
 for words in '--tp 3|not a multiple of --tp 3' '--pp 8 --ranks 8 --virtual-stages 3|does not divide the model' \
     '--ep 2|has no experts' '--recompute cheap|is evenodd' '--strategy zero3|takes zero1' '--fit max-batch|--fit is of evenodd' \
-    '--dtype fp32|in bf16 alone' '--seq 1000000|longer than the model' '--tp 64 --ranks 64|heads'; do
+    '--dtype fp32|in bf16, fp16 and fp8' '--etp 2|has no experts' '--recompute moe|has no experts' '--seq 1000000|longer than the model' '--tp 64 --ranks 64|heads'; do
     # shellcheck disable=SC2086 # a list of words
     run 2 "${words#*|}" --model llama-3-8b --system megatron ${words%|*}
     result $? "Megatron with ${words%|*}"

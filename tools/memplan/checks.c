@@ -78,9 +78,10 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
 {
     static const enum memplan_key known[] = {
         KEY_MODEL, KEY_SET, KEY_WORLD, KEY_NODE, KEY_STRATEGY, KEY_SEQ, KEY_BATCH, KEY_MICRO_BATCHES, KEY_DTYPE, KEY_RECOMPUTE,
-        KEY_SYSTEM, KEY_TENSOR, KEY_PIPELINE, KEY_CONTEXT, KEY_EXPERT, KEY_VIRTUAL_STAGES, KEY_SEQUENCE_PARALLEL,
+        KEY_SYSTEM, KEY_TENSOR, KEY_PIPELINE, KEY_CONTEXT, KEY_EXPERT, KEY_EXPERT_TENSOR, KEY_VIRTUAL_STAGES,
+        KEY_SEQUENCE_PARALLEL,
         KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_NETWORK, KEY_DEVICE_MEMORY, KEY_HEADROOM,
-        KEY_DEVICE, KEY_OUTSIDE, KEY_JSON};
+        KEY_DEVICE, KEY_OUTSIDE, KEY_JSON, KEY_GATHER, KEY_OPTIMIZER, KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
     uint64_t others = m->given;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         others &= ~tool_memplan_bit(known[i]);
@@ -96,6 +97,18 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         argp_error(state, "--compare prints a table; for --json give --system");
     if (m->all_strategies)
         argp_error(state, "--strategy all is of evenodd's plans; give one");
+}
+
+/* Options that evenodd's plans do not have. */
+static void check_no_others(const struct argp_state *state, const struct tool_memplan_asked *m)
+{
+    static const enum memplan_key others[] = {KEY_OPTIMIZER, KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (tool_memplan_given(m, others[i]))
+            argp_error(state, "--%s is of other systems; leave it out, or give --system", tool_memplan_option_name(others[i]));
+    if (m->estimate.run.precision)
+        argp_error(state, "--dtype %s is of other systems; give bf16 or fp32, and --gather float8 for gathers",
+                   tool_precision_name(m->estimate.run.precision));
 }
 
 /* Another system's layout, or evenodd's own with words of the layout. */
@@ -116,11 +129,13 @@ static void check_systems(const struct argp_state *state, struct tool_memplan_as
         check_estimate(state, m);
         return;
     }
-    if (l->tensor > 1 || l->pipeline > 1 || l->context > 1 || l->expert > 1 || l->virtual_stages > 1 || l->sequence_parallel)
-        argp_error(state, "--tp, --pp, --cp, --ep, --virtual-stages and --sequence-parallel are of other systems; give "
+    if (l->tensor > 1 || l->pipeline > 1 || l->context > 1 || l->expert > 1 || l->expert_tensor || l->virtual_stages > 1 || l->sequence_parallel)
+        argp_error(state, "--tp, --pp, --cp, --ep, --etp, --virtual-stages and --sequence-parallel are of other systems; give "
                    "--system megatron or fsdp2");
-    if (e->selective)
-        argp_error(state, "--recompute selective is of other systems; give none, cheap, all or a number of blocks");
+    if (m->others_recompute)
+        argp_error(state, "--recompute selective, block:N, uniform:N and modules are of other systems; give none, cheap, all or a "
+                   "number of blocks");
+    check_no_others(state, m);
     e->asked = &m->settings;
     if (tool_estimate_micro_batches(&m->settings.plan.micro_batches, e, &problem) < 0)
         argp_error(state, "%s", problem.text);

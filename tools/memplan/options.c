@@ -69,8 +69,48 @@ static void parse_device(const struct argp_state *state, struct tool_memplan_ask
 
 static void parse_recompute(const struct argp_state *state, struct tool_memplan_asked *m, const char *text)
 {
-    m->estimate.selective = strcmp(text, "selective") == 0;
-    tool_option_recompute(state, m->estimate.selective ? "none" : text, &m->settings.plan);
+    m->others_recompute = tool_system_parse_recompute(text, &m->estimate.run);
+    if (!m->others_recompute && strpbrk(text, ":,_"))
+        argp_error(state, "--recompute is '%.60s'; of Megatron's give uniform:N, block:N (N above 0) or modules: core_attn, "
+                   "layernorm, mlp, moe, moe_act", text);
+    tool_option_recompute(state, m->others_recompute ? "none" : text, &m->settings.plan);
+}
+
+/* fp16 and fp8 are of other systems, whose sums are of 16 bits and more. */
+static void parse_run_dtype(const struct argp_state *state, struct tool_memplan_asked *m, const char *text)
+{
+    enum tool_precision *precision = &m->estimate.run.precision;
+    *precision = strcmp(text, "fp16") == 0 ? TOOL_PRECISION_FP16 : strcmp(text, "fp8") == 0 ? TOOL_PRECISION_FP8 : TOOL_PRECISION_BF16;
+    m->settings.plan.dtype = *precision ? EO_DTYPE_BF16 : parse_dtype(state, "dtype", text);
+}
+
+static void parse_offload(const struct argp_state *state, struct tool_memplan_asked *m, const char *text)
+{
+    struct tool_system_run *run = &m->estimate.run;
+    const size_t length = strcspn(text, ":");
+    run->to_disk = strcmp(text + length, ":disk") == 0;
+    run->offload = length == 9 && strncmp(text, "optimizer", 9) == 0 ? TOOL_OFFLOAD_OPTIMIZER
+                   : length == 7 && strncmp(text, "weights", 7) == 0 ? TOOL_OFFLOAD_WEIGHTS
+                                                                     : TOOL_OFFLOAD_NONE;
+    if (!run->offload || (text[length] && !run->to_disk))
+        argp_error(state, "--offload is '%.60s'; give optimizer, weights, optimizer:disk or weights:disk", text);
+}
+
+/* Settings of other systems' runs. */
+static void parse_others(const struct argp_state *state, struct tool_memplan_asked *m, int key, const char *text)
+{
+    struct tool_system_run *run = &m->estimate.run;
+    switch (key) {
+    case KEY_OPTIMIZER:
+        if (!tool_state_kind_parse(text, &run->optimizer))
+            argp_error(state, "--optimizer is '%.60s'; give adamw, adamw8bit, muon, sgd or lion", text);
+        break;
+    case KEY_STATE_DTYPE: run->bf16_state = !tool_option_choice(state, "state-dtype", text, "bf16", "fp32"); break;
+    case KEY_OFFLOAD: parse_offload(state, m, text); break;
+    case KEY_LORA: run->lora_rank = (uint32_t)tool_option_count(state, "lora", text, 1, 4096); break;
+    case KEY_FROZEN: run->nf4 = tool_option_choice(state, "frozen", text, "bf16", "nf4"); break;
+    default: break;
+    }
 }
 
 /* "15T", or "2.5/h". */
@@ -95,16 +135,17 @@ static void parse_money(const struct argp_state *state, struct tool_memplan_aske
 static void parse_system(const struct argp_state *state, struct tool_memplan_asked *m, int key, const char *text)
 {
     struct tool_layout *l = &m->estimate.layout;
-    uint32_t *const counts[] = {&l->tensor, &l->pipeline, &l->context, &l->expert, &l->virtual_stages};
+    uint32_t *const counts[] = {&l->tensor, &l->pipeline, &l->context, &l->expert, &l->expert_tensor, &l->virtual_stages};
     switch (key) {
     case KEY_SYSTEM:
         if (!tool_system_parse(text, &m->estimate.system))
-            argp_error(state, "--system is '%.60s'; give evenodd, megatron, fsdp2 or deepspeed", text);
+            argp_error(state, "--system is '%.60s'; give evenodd, megatron, megatron-fsdp, fsdp2 or deepspeed", text);
         break;
     case KEY_TENSOR:
     case KEY_PIPELINE:
     case KEY_CONTEXT:
     case KEY_EXPERT:
+    case KEY_EXPERT_TENSOR:
     case KEY_VIRTUAL_STAGES:
         *counts[key - KEY_TENSOR] = (uint32_t)tool_option_count(state, tool_memplan_option_name(key), text, 1, 4096);
         break;
@@ -142,7 +183,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
     case KEY_MICRO_BATCHES:
         s->micro_batches = (uint32_t)tool_option_count(state, name, text, 1, TOOL_MICRO_BATCHES_MOST);
         break;
-    case KEY_DTYPE: s->dtype = parse_dtype(state, name, text); break;
+    case KEY_DTYPE: parse_run_dtype(state, m, text); break;
     case KEY_GATHER: s->float8_gather = tool_option_gather(state, text); break;
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;
@@ -222,6 +263,7 @@ error_t tool_memplan_parse(int key, char *text, struct argp_state *state)
         m->given |= tool_memplan_bit((enum memplan_key)key);
         tool_memplan_parse_run(state, m, key, text);
         parse_system(state, m, key, text);
+        parse_others(state, m, key, text);
         parse_rest(state, m, key, text);
         return 0;
     }

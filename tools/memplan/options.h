@@ -38,6 +38,7 @@ enum memplan_key {
     KEY_PIPELINE,
     KEY_CONTEXT,
     KEY_EXPERT,
+    KEY_EXPERT_TENSOR,
     KEY_VIRTUAL_STAGES,
     KEY_SEQUENCE_PARALLEL,
     KEY_GLOBAL_BATCH,
@@ -46,6 +47,11 @@ enum memplan_key {
     KEY_TOKENS,
     KEY_PRICE,
     KEY_NETWORK,
+    KEY_OPTIMIZER,
+    KEY_STATE_DTYPE,
+    KEY_OFFLOAD,
+    KEY_LORA,
+    KEY_FROZEN,
     KEY_DEVICE_MEMORY,
     KEY_HEADROOM,
     KEY_DEVICE,
@@ -76,7 +82,7 @@ struct tool_memplan_asked {
     double headroom_share;
     uint64_t headroom_bytes;
     enum tool_fit_kind fit;
-    bool json, csv, explain, published, all_strategies, compare;
+    bool json, csv, explain, published, all_strategies, compare, others_recompute;
     const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
     char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
     uint64_t given;                      /* a bit for each option */

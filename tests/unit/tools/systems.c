@@ -5,8 +5,10 @@
 #include <criterion/criterion.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "tools/memplan/systems/activations.h"
 #include "tools/memplan/systems/megatron_runs.h"
 #include "tools/memplan/systems/published_steps.h"
 
@@ -25,6 +27,12 @@ static struct tool_system_settings settings_of(uint32_t ranks)
                                                     .seq = 4096,
                                                     .micro_batches = 8},
                                          .strategy = EO_STRATEGY_ZERO1};
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
 static struct tool_shape load(const char *model)
@@ -111,6 +119,162 @@ Test(systems, runs_of_megatron_come_out)
     cr_assert_gt(count, 30);
     cr_assert_gt(2 * near, count);
     cr_assert(fitting > count / 4 && fitting < count - count / 4, "the halves: %u of %u", fitting, count);
+}
+
+/* Goal: state takes what the systems' own documents say. Method: bytes a parameter, of Megatron's table (bf16: 18, or 6 + 12 / d
+ * with the distributed optimizer; fp16: 20, or 4 + 16 / d), of its FSDP (18 / d), of the ZeRO paper, and of optimizers with
+ * fewer bytes; GPT-2 uncut on 8 ranks. */
+Test(systems, state_has_its_bytes_a_parameter)
+{
+    enum { D = 8 };
+    static const struct {
+        enum tool_system system;
+        eo_strategy strategy;
+        struct tool_system_run run;
+        double bytes;
+    } cases[] = {
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_DDP, {0}, 18},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO1, {0}, 6 + 12.0 / D},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_DDP, {.precision = TOOL_PRECISION_FP16}, 20},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO1, {.precision = TOOL_PRECISION_FP16}, 4 + 16.0 / D},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO1, {.bf16_state = true}, 6 + 8.0 / D},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_DDP, {.optimizer = TOOL_STATE_SGD}, 14},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_DDP, {.optimizer = TOOL_STATE_ADAMW8BIT}, 12 + 8.0 / 256},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO1, {.offload = TOOL_OFFLOAD_OPTIMIZER}, 6},
+        {TOOL_SYSTEM_MEGATRON_FSDP, EO_STRATEGY_ZERO3, {0}, 18.0 / D},
+        {TOOL_SYSTEM_MEGATRON_FSDP, EO_STRATEGY_ZERO2, {0}, 2 + 16.0 / D},
+        {TOOL_SYSTEM_MEGATRON_FSDP, EO_STRATEGY_ZERO1, {0}, 6 + 12.0 / D},
+        {TOOL_SYSTEM_MEGATRON_FSDP, EO_STRATEGY_DDP, {0}, 18},
+        {TOOL_SYSTEM_FSDP2, EO_STRATEGY_ZERO3, {0}, 16.0 / D},
+        {TOOL_SYSTEM_FSDP2, EO_STRATEGY_ZERO3, {.bf16_state = true}, 8.0 / D},
+        {TOOL_SYSTEM_FSDP2, EO_STRATEGY_ZERO3, {.offload = TOOL_OFFLOAD_WEIGHTS}, 0},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_DDP, {0}, 16},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO1, {0}, 4 + 12.0 / D},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO2, {0}, 2 + 14.0 / D},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO3, {0}, 16.0 / D},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO2, {.offload = TOOL_OFFLOAD_OPTIMIZER}, 2},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO3, {.offload = TOOL_OFFLOAD_WEIGHTS, .to_disk = true}, 0},
+    };
+    const struct tool_shape shape = load("gpt2");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tool_system_settings s = settings_of(D);
+        s.strategy = cases[i].strategy;
+        s.run = cases[i].run;
+        cr_assert_geq(tool_system_check(cases[i].system, &s, &shape, &problem), 0, "case %zu: %s", i, problem.text);
+        const struct tool_system_estimate e = tool_system_estimate(cases[i].system, &shape, &s);
+        cr_assert_float_eq((double)e.state_bytes / (double)tool_model_config_parameters(&config), cases[i].bytes, 1e-5, "case %zu", i);
+        cr_assert_eq(e.host_bytes + e.disk_bytes > 0, s.run.offload != TOOL_OFFLOAD_NONE, "case %zu", i);
+        cr_assert_eq(e.disk_bytes > 0, s.run.to_disk, "case %zu", i);
+    }
+}
+
+/* Goal: adapters train little. Method: frozen weights take 2 bytes (4 of FSDP2's shards), in four bits about half a byte of
+ * matrices; adapters of rank 16 beside all products of Llama-3-8B are 41,943,040 elements, as peft counts them. */
+Test(systems, adapters_are_trained_alone)
+{
+    const struct tool_shape shape = load("llama-3-8b");
+    struct tool_system_settings s = settings_of(1);
+    const uint64_t all = tool_model_config_parameters(&config), adapters = 32 * tool_adapter_elements(&shape, &s.layout, 16);
+    cr_assert_eq(adapters, 41943040);
+    s.run.lora_rank = 16;
+    s.strategy = EO_STRATEGY_ZERO1;
+    cr_assert_eq(tool_system_estimate(TOOL_SYSTEM_MEGATRON, &shape, &s).state_bytes, 2 * all + 18 * adapters);
+    s.strategy = EO_STRATEGY_ZERO3;
+    cr_assert_eq(tool_system_estimate(TOOL_SYSTEM_FSDP2, &shape, &s).state_bytes, 4 * all + 16 * adapters);
+    cr_assert_eq(tool_system_estimate(TOOL_SYSTEM_DEEPSPEED, &shape, &s).state_bytes, 2 * all + 16 * adapters);
+    s.run.nf4 = true;
+    const uint64_t tables = 2 * shape.vocabulary * shape.width, four = tool_system_estimate(TOOL_SYSTEM_DEEPSPEED, &shape, &s).state_bytes;
+    cr_assert_float_eq((double)(four - 16 * adapters - 2 * tables) / (double)(all - tables), 0.5159, 1e-4);
+}
+
+/* Goal: recompute drops what it makes again. Method: of Llama-3-8B on a rank the difference, in bytes of a token, is what the
+ * module keeps; units of four blocks keep a fourth of the inputs; block:N is N of each chunk. */
+Test(systems, recompute_drops_what_it_makes_again)
+{
+    const struct tool_shape shape = load("llama-3-8b");
+    struct tool_system_settings s = settings_of(1);
+    const uint64_t tokens = 4096, blocks = 32, h = shape.width, f = shape.mlp_width;
+    const uint64_t none = tool_kept_bytes(&shape, &s, blocks, tool_block_bytes(&shape, &s));
+    const struct { const char *words; uint64_t dropped; } cases[] = {
+        {"core_attn", 0}, {"layernorm", 4 * h}, {"mlp", 6 * f}, {"layernorm,mlp", 4 * h + 6 * f}, {"selective", 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_assert(tool_system_parse_recompute(cases[i].words, &s.run), "%s", cases[i].words);
+        cr_assert_eq(none - tool_kept_bytes(&shape, &s, blocks, tool_block_bytes(&shape, &s)),
+                     tokens * blocks * cases[i].dropped, "%s", cases[i].words);
+        cr_assert_eq(tool_again_bytes(&shape, &s), cases[i].dropped, "%s", cases[i].words);
+    }
+    s.math_attention = true; /* the core is not free any more */
+    cr_assert(tool_system_parse_recompute("core_attn", &s.run));
+    const uint64_t core = tool_block_bytes(&shape, &s);
+    s.run.recomputed_modules = 0;
+    cr_assert_eq(tool_block_bytes(&shape, &s) - core, 2 * shape.heads * 4096);
+    s.math_attention = false;
+    cr_assert(tool_system_parse_recompute("uniform:4", &s.run));
+    s.recomputed_blocks = 32;
+    cr_assert_eq(tool_kept_bytes(&shape, &s, blocks, tool_block_bytes(&shape, &s)), tokens * 8 * 2 * h);
+    cr_assert_eq(tool_again_bytes(&shape, &s), 4 * tool_block_bytes(&shape, &s));
+    static const char *const bad[] = {"uniform:0", "block:", "block:x", "mlp,", "mlp;core_attn", "all", "12", ""};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        cr_assert_not(tool_system_parse_recompute(bad[i], &s.run), "%s", bad[i]);
+}
+
+/* Goal: a setting that a system does not have is refused by name. */
+Test(systems, settings_of_others_are_refused)
+{
+    const struct tool_shape shape = load("llama-3-8b");
+    static const struct {
+        enum tool_system system;
+        eo_strategy strategy;
+        struct tool_system_run run;
+        const char *words;
+    } cases[] = {
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO3, {0}, "zero1 (its distributed optimizer) or ddp"},
+        {TOOL_SYSTEM_FSDP2, EO_STRATEGY_ZERO2, {0}, "takes zero3"},
+        {TOOL_SYSTEM_MEGATRON_FSDP, EO_STRATEGY_HSDP, {0}, "zero2 or zero3"},
+        {TOOL_SYSTEM_FSDP2, EO_STRATEGY_ZERO3, {.recomputed_modules = 4}, "are Megatron's"},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO3, {.selective = true}, "takes none, all"},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO1, {.recomputed_modules = 8}, "has no experts"},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO1, {.offload = TOOL_OFFLOAD_WEIGHTS}, "optimizer alone"},
+        {TOOL_SYSTEM_MEGATRON_FSDP, EO_STRATEGY_ZERO3, {.offload = TOOL_OFFLOAD_OPTIMIZER}, "without offloading"},
+        {TOOL_SYSTEM_FSDP2, EO_STRATEGY_ZERO3, {.offload = TOOL_OFFLOAD_OPTIMIZER}, "give weights"},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO2, {.offload = TOOL_OFFLOAD_WEIGHTS}, "stage 3 alone"},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO2, {.offload = TOOL_OFFLOAD_OPTIMIZER, .to_disk = true}, "to disk"},
+        {TOOL_SYSTEM_FSDP2, EO_STRATEGY_ZERO3, {.nf4 = true}, "give --lora"},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO1, {.nf4 = true, .lora_rank = 8}, "in bf16"},
+        {TOOL_SYSTEM_MEGATRON_FSDP, EO_STRATEGY_ZERO3, {.lora_rank = 8}, "without adapters"},
+        {TOOL_SYSTEM_DEEPSPEED, EO_STRATEGY_ZERO3, {.precision = TOOL_PRECISION_FP8}, "bf16 and fp16"},
+        {TOOL_SYSTEM_MEGATRON, EO_STRATEGY_ZERO1, {.float8_weights = true}, "--dtype fp8"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tool_system_settings s = settings_of(8);
+        s.strategy = cases[i].strategy;
+        s.run = cases[i].run;
+        cr_assert_eq(tool_system_check(cases[i].system, &s, &shape, &problem), EO_ERR_INVALID, "case %zu", i);
+        cr_assert(strstr(problem.text, cases[i].words), "case %zu: %s", i, problem.text);
+    }
+}
+
+/* Goal: the errors that answers tell are those of the published runs. Method: the text has the figures computed here. */
+Test(systems, answers_tell_the_errors_of_published_runs)
+{
+    double peaks[64], states[64], fsdp_most = 0;
+    uint32_t count = 0;
+    struct tool_megatron_run run;
+    for (uint32_t i = 0; tool_megatron_run_at(i, &run); i++) {
+        const double peak = fabs((double)run.estimated_peak_bytes / (double)run.peak_bytes - 1);
+        const double state = fabs((double)run.estimated_allocated_bytes / (double)run.allocated_bytes - 1);
+        if (run.system == TOOL_SYSTEM_MEGATRON_FSDP)
+            fsdp_most = fmax(fsdp_most, fmax(peak, state));
+        else if (run.held)
+            peaks[count] = peak, states[count++] = state;
+    }
+    qsort(peaks, count, sizeof(peaks[0]), compare_doubles);
+    qsort(states, count, sizeof(states[0]), compare_doubles);
+    char text[200];
+    snprintf(text, sizeof(text), "peak %.1f %% at the median, %.1f %% at most; state %.1f %%", 100 * peaks[count / 2],
+             100 * peaks[count - 1], 100 * states[count / 2]);
+    cr_assert(strstr(tool_system_error(TOOL_SYSTEM_MEGATRON), text), "%s: not '%s'", tool_system_error(TOOL_SYSTEM_MEGATRON), text);
+    cr_assert(fsdp_most > 0 && fsdp_most < 0.01 && strstr(tool_system_error(TOOL_SYSTEM_MEGATRON_FSDP), "below 1 %"));
 }
 
 /* Goal: layouts that cannot be are refused by name. Method: one wrong number at a time. */

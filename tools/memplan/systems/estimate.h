@@ -14,7 +14,7 @@
 struct tool_estimate_request {
     enum tool_system system;
     struct tool_layout layout; /* its cut; ranks, batch, seq and micro-batches are those of `asked` */
-    bool selective;            /* recompute */
+    struct tool_system_run run; /* of other systems */
     uint32_t global_batch;     /* 0: micro-batches count */
     bool strategy_given;       /* else each system has its own */
     const struct tool_memplan_settings *asked;

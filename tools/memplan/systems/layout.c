@@ -33,6 +33,16 @@ uint32_t tool_layout_data_parallel(const struct tool_layout *layout)
     return layout->ranks / (layout->tensor * layout->pipeline * layout->context);
 }
 
+uint32_t tool_layout_expert_tensor(const struct tool_layout *layout)
+{
+    return layout->expert_tensor ? layout->expert_tensor : layout->tensor;
+}
+
+uint32_t tool_layout_expert_same(const struct tool_layout *layout)
+{
+    return layout->ranks / layout->pipeline / (tool_layout_expert_tensor(layout) * layout->expert);
+}
+
 static eo_status check_groups(const struct tool_layout *l, const struct tool_shape *s, struct tool_problem *problem)
 {
     const uint64_t group = (uint64_t)l->tensor * l->pipeline * l->context;
@@ -44,11 +54,14 @@ static eo_status check_groups(const struct tool_layout *l, const struct tool_sha
                                 (unsigned long long)s->experts);
     if (l->expert > 1 && s->experts == 0)
         return tool_problem_set(problem, EO_ERR_INVALID, "--ep %u: the model has no experts", l->expert);
-    if (l->ranks / (l->tensor * l->pipeline) % l->expert)
+    if (l->expert_tensor && s->experts == 0)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--etp %u: the model has no experts", l->expert_tensor);
+    const uint32_t shared = tool_layout_expert_tensor(l);
+    if (l->ranks / l->pipeline % (shared * l->expert))
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--ep %u does not divide the %u ranks of a stage that hold the same "
                                 "parts of a layer",
-                                l->expert, l->ranks / (l->tensor * l->pipeline));
+                                l->expert, l->ranks / l->pipeline / shared);
     return EO_OK;
 }
 
@@ -65,7 +78,7 @@ eo_status tool_layout_check(const struct tool_layout *layout, const struct tool_
                                 "--virtual-stages %u: give --pp above 1, and micro-batches in a multiple "
                                 "of it (there are %u)",
                                 l->virtual_stages, l->micro_batches);
-    if (shape->heads % l->tensor || shape->mlp_width % l->tensor || shape->expert_width % l->tensor)
+    if (shape->heads % l->tensor || shape->mlp_width % l->tensor || shape->expert_width % tool_layout_expert_tensor(l))
         return tool_problem_set(problem, EO_ERR_INVALID, "--tp %u does not divide the model's heads, %llu, or its MLP",
                                 l->tensor, (unsigned long long)shape->heads);
     if (l->seq % (l->context * (l->sequence_parallel ? l->tensor : 1)))
@@ -105,16 +118,26 @@ struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, c
         if (i / chunk % layout->pipeline != stage)
             continue;
         const bool has_experts = s->experts && !(s->dense && s->dense[i]);
-        const uint64_t experts = has_experts ? s->experts / layout->expert * mlp_elements(s, s->expert_width, t) : 0;
+        const uint64_t experts = has_experts ? s->experts / layout->expert * mlp_elements(s, s->expert_width, tool_layout_expert_tensor(layout)) : 0;
         const uint64_t rest =
             attention_elements(s, t) + (has_experts ? s->width * s->experts : mlp_elements(s, s->mlp_width, t));
         e.dense += rest;
         e.experts += experts;
         e.largest_block = rest + experts > e.largest_block ? rest + experts : e.largest_block;
     }
-    e.dense += (first ? table + s->positions * s->width : 0) + (last ? s->norm_tensors * s->width : 0);
-    e.dense += last && (!s->tied_head || !first) ? table : 0; /* a tied head of another stage is a copy */
+    e.tables = first ? table + s->positions * s->width : 0;
+    e.tables += last && (!s->tied_head || !first) ? table : 0; /* a tied head of another stage is a copy */
+    e.dense += e.tables + (last ? s->norm_tensors * s->width : 0);
     return e;
+}
+
+uint64_t tool_adapter_elements(const struct tool_shape *shape, const struct tool_layout *layout, uint64_t rank)
+{
+    const struct tool_shape *s = shape;
+    const uint64_t t = layout->tensor, h = s->width, q = s->heads * s->head_size, kv = s->kv_heads * s->head_size;
+    const uint64_t inner = s->experts ? s->expert_width : s->mlp_width, ups = s->gated ? 2 : 1;
+    const uint64_t attention = 3 * h + (q + 2 * kv) / t + q / t + h, mlp = ups * (h + inner / t) + inner / t + h;
+    return rank * (attention + mlp * (s->experts ? s->experts / layout->expert : 1));
 }
 
 uint64_t tool_blocks_in_flight(const struct tool_shape *shape, const struct tool_layout *layout, uint32_t stage)

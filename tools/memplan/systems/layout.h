@@ -25,6 +25,7 @@ struct tool_layout {
     bool sequence_parallel;
     uint32_t batch, seq, micro_batches;
     uint32_t vocabulary_multiple; /* the vocabulary is padded to it, times `tensor`; 0: not padded */
+    uint32_t expert_tensor;       /* ranks that share each expert; 0: `tensor` */
 };
 
 struct tool_shape tool_shape_of(const struct tool_model_config *config);
@@ -33,15 +34,23 @@ struct tool_shape tool_shape_of(const struct tool_model_config *config);
 EO_NODISCARD eo_status tool_layout_check(const struct tool_layout *layout, const struct tool_shape *shape,
                                          struct tool_problem *problem);
 
+/* Ranks that share an expert, and those of a stage that hold the same ones. */
+uint32_t tool_layout_expert_tensor(const struct tool_layout *layout);
+uint32_t tool_layout_expert_same(const struct tool_layout *layout);
+
 uint32_t tool_layout_data_parallel(const struct tool_layout *layout); /* ranks / (tensor x pipeline x context) */
 
 /* Elements on a rank. Experts are apart: fewer ranks hold the same ones. */
 struct tool_stage_elements {
     uint64_t dense, experts;
     uint64_t largest_block, head; /* of one block, and of the output matrix where the stage has it */
+    uint64_t tables;              /* of `dense`: embedding, positions and output matrix */
 };
 struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, const struct tool_layout *layout,
                                                uint32_t stage);
+
+/* Elements of adapters of a rank (LoRA) beside all products of a block: in x r and r x out, the cut side in parts. */
+uint64_t tool_adapter_elements(const struct tool_shape *shape, const struct tool_layout *layout, uint64_t rank);
 
 uint64_t tool_padded_vocabulary(const struct tool_shape *shape, const struct tool_layout *layout);
 

@@ -2,9 +2,10 @@
 #include "tools/memplan/systems/megatron_runs.h"
 
 /* NVIDIA/Megatron-LM at d98e8a64ddf34856e74b24714e3bedb2f5a39553, tests/functional_tests/test_cases: of each case the
- * arguments in model_config.yaml, and of golden_values_*.json (dev_dgx_h100, with AMPERE dev_dgx_a100 or lts_dgx_a100) the last values of
- * mem-allocated-bytes and mem-max-allocated-bytes. They are those of the last rank, so of the last stage. Cases of 8 GPUs; of a
- * release the number of GPUs is not published: 128 is the one at which its state comes out. Names without "gpt3_mcore_te_". */
+ * arguments in model_config.yaml, and of golden_values_*.json (dev_dgx_h100, with AMPERE dev_dgx_a100 or lts_dgx_a100) the last values
+ * of mem-allocated-bytes and mem-max-allocated-bytes. They are those of the last rank, so of the last stage. Cases of 8 GPUs; of a
+ * release the number of GPUs is not published: 128, or 64, is the one at which its state comes out. Names without
+ * "gpt3_mcore_te_", or "gpt3_". */
 enum run_flag {
     MATH = 1 << 0, /* attention by products and softmax */
     DROPS = 1 << 1,
@@ -20,6 +21,9 @@ enum run_flag {
     ROTARY = 1 << 11,
     EXPERTS = 1 << 12,  /* 8, of which 2 */
     SHOWN = 1 << 13,    /* does what is not modelled */
+    FSDP = 1 << 14,     /* Megatron's own, zero3 */
+    FP8 = 1 << 15,      /* products, and weights that are gathered */
+    ETP1 = 1 << 16,     /* experts are cut by --ep alone */
 };
 
 static const struct run {
@@ -126,6 +130,18 @@ static const struct run {
     {"mixtral_8x7b_alltoall_tp2pp4ep4_release",
      {32, 4096, 32, 8, 14336, 256000}, {128, 2, 4, 1, 4, 1}, {1, 4096, 64},
      ZERO1 | EXPERTS | SP | GATED | RMS | UNTIED | ROTARY, 17703634944, 25603858432},
+    {"mixtral_8x7b_tp1pp4ep8vpp8_release", /* its arguments have --tensor-model-parallel-size 2 */
+     {32, 4096, 32, 8, 14336, 32000}, {64, 2, 4, 1, 8, 8}, {1, 4096, 32},
+     ZERO1 | EXPERTS | SP | GATED | RMS | UNTIED | ROTARY | ETP1, 19743387648, 35505844224},
+    {"tp2_zp_z3_resume_fsdp_dtensor",
+     {12, 512, 8, 8, 2048, 50257}, {8, 2, 1, 1, 1, 1}, {4, 1024, 2},
+     DROPS | BIAS | FSDP, 246999552, 1469652992},
+    {"weekly_mcore_tp4_cp2_current_scaling_native_fp8_tp_sp_cp_tp_overlap",
+     {12, 512, 8, 8, 2048, 50257}, {8, 4, 1, 2, 1, 1}, {2, 1024, 64},
+     DROPS | ZERO1 | SP | BIAS | RMS | FP8, 300733952, 425122816},
+    {"weekly_mcore_tp2_pp2_current_scaling_native_fp8_tp_pp_sp_tp_overlap", /* buffers of overlapped tensor parallelism */
+     {12, 512, 8, 8, 2048, 50257}, {8, 2, 2, 1, 1, 1}, {2, 1024, 32},
+     SHOWN | DROPS | ZERO1 | SP | BIAS | RMS | FP8, 476258816, 883747328},
 };
 
 /* FNV-1a over the name: an even sum is the half that constants may be fitted on. */
@@ -167,6 +183,7 @@ bool tool_megatron_run_at(uint32_t index, struct tool_megatron_run *out)
     if (index >= sizeof(runs) / sizeof(runs[0]))
         return false;
     const struct run *r = &runs[index];
+    const enum tool_system system = r->flags & FSDP ? TOOL_SYSTEM_MEGATRON_FSDP : TOOL_SYSTEM_MEGATRON;
     const struct tool_shape shape = shape_of(r);
     const struct tool_system_settings settings = {
         .layout = {.ranks = r->cut.ranks,
@@ -179,15 +196,18 @@ bool tool_megatron_run_at(uint32_t index, struct tool_megatron_run *out)
                    .batch = r->step.batch,
                    .seq = r->step.seq,
                    .micro_batches = r->step.micro_batches,
-                   .vocabulary_multiple = 128},
-        .strategy = r->flags & ZERO1 ? EO_STRATEGY_ZERO1 : EO_STRATEGY_DDP,
+                   .vocabulary_multiple = 128,
+                   .expert_tensor = r->flags & ETP1 ? 1 : 0},
+        .strategy = r->flags & FSDP ? EO_STRATEGY_ZERO3 : r->flags & ZERO1 ? EO_STRATEGY_ZERO1 : EO_STRATEGY_DDP,
+        .run = {.precision = r->flags & FP8 ? TOOL_PRECISION_FP8 : TOOL_PRECISION_BF16, .float8_weights = r->flags & FP8},
         .math_attention = r->flags & MATH,
         .recomputed_blocks = r->flags & RECOMPUTE ? r->model.layers : 0,
         .workspace_bytes = r->flags & AMPERE ? TOOL_WORKSPACES_AMPERE : TOOL_WORKSPACES_HOPPER,
     };
     const struct tool_system_estimate e =
-        tool_system_stage(TOOL_SYSTEM_MEGATRON, &shape, &settings, r->cut.pipeline - 1);
+        tool_system_stage(system, &shape, &settings, r->cut.pipeline - 1);
     *out = (struct tool_megatron_run){.name = r->name,
+                                      .system = system,
                                       .fitting = is_fitting(r->name),
                                       .held = !(r->flags & SHOWN),
                                       .allocated_bytes = r->allocated,

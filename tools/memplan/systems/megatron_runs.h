@@ -10,6 +10,7 @@
 struct tool_megatron_run {
     const char *name;
     bool fitting; /* of the half that constants are fitted on; the other half says how good they are */
+    enum tool_system system;
     bool held;    /* false: it does what the estimate does not know */
     uint64_t allocated_bytes, peak_bytes;                     /* between two steps; the most */
     uint64_t estimated_allocated_bytes, estimated_peak_bytes;

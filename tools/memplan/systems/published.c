@@ -92,6 +92,32 @@ static void put_atorch(struct table *t)
     }
 }
 
+/* Frozen weights stay in fp32, as FSDP2 shards them; adapters are small. */
+static void put_atorch_lora(struct table *t)
+{
+    static const double mib_at[] = {33354.1, 31735.5, 30926.2, 30521.6};
+    static struct tool_model_config c;
+    if (!load(&c, "llama-2-7b"))
+        return;
+    const struct tool_shape shape = tool_shape_of(&c);
+    double bytes[4];
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct tool_system_settings s = {
+            .layout = {.ranks = 8u << i, .tensor = 1, .pipeline = 1, .context = 1, .expert = 1, .virtual_stages = 1, .batch = 4,
+                       .seq = 4096, .micro_batches = 1},
+            .strategy = EO_STRATEGY_ZERO3,
+            .recomputed_blocks = c.layer_count,
+            .run = {.lora_rank = 8}};
+        bytes[i] = (double)tool_system_stage(TOOL_SYSTEM_FSDP2, &shape, &s, 0).peak_bytes;
+    }
+    for (uint32_t i = 0; i + 1 < 4; i++) {
+        char what[96];
+        snprintf(what, sizeof(what), "ATorch LoRA Llama-2-7B, %u to %u GPUs", 8u << i, 16u << i);
+        put_row(t, what, "FSDP2 (not ours), adapters of rank 8 assumed", (bytes[i] - bytes[i + 1]) / 1048576,
+                mib_at[i] - mib_at[i + 1], "MiB", 2, "max allocated, difference");
+    }
+}
+
 static void put_zero(struct table *t)
 {
     const double p = 7.5e9, w = 64;
@@ -182,7 +208,7 @@ static void put_fsdp2(struct table *t)
                        .virtual_stages = 1, .sequence_parallel = true, .batch = rows[i].batch, .seq = rows[i].seq,
                        .micro_batches = 1},
             .strategy = EO_STRATEGY_ZERO3,
-            .selective = rows[i].recompute == SELECTIVE,
+            .run = {.selective = rows[i].recompute == SELECTIVE},
             .recomputed_blocks = rows[i].recompute == FULL ? c.layer_count : 0};
         const struct tool_system_estimate e = tool_system_estimate(TOOL_SYSTEM_FSDP2, &shape, &s);
         put_row(t, rows[i].what, "FSDP2 (not ours)", (double)e.peak_bytes / 1073741824, rows[i].gib, "GiB",
@@ -294,6 +320,7 @@ uint32_t tool_published_print(FILE *out)
     put_llmc(&t);
     put_llmq(&t);
     put_atorch(&t);
+    put_atorch_lora(&t);
     put_zero(&t);
     put_deepspeed(&t);
     put_yafsdp(&t);

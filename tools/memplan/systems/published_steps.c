@@ -382,7 +382,7 @@ bool tool_published_step_at(uint32_t index, struct tool_published_step *out)
                    .seq = r->step.seq, .micro_batches = r->step.micro_batches},
         .strategy = r->source == MEGATRON ? EO_STRATEGY_ZERO1 : r->shard_group ? EO_STRATEGY_HSDP : EO_STRATEGY_ZERO3,
         .shard_group = r->shard_group,
-        .selective = r->selective,
+        .run = {.selective = r->selective},
         .recomputed_blocks = r->recomputed_blocks};
     const struct tool_step_time t =
         tool_step_time(sources[r->source].system, &shape, &settings, tool_device_rates_find(r->device), 8);
