@@ -7,7 +7,7 @@
  *     static_mode.c, dynamic/                      the plan's list in planned memory; FSDP2's behaviour, the baseline
  *     step_graph.c, weights.c, views.c             recorded steps; weights outside the schedule; what the trainer is handed
  *     update.c, timeline.c, waits.c                norm, clip, optimizer; entries of operations; waits and their cost
- *     float8.c                                     parts for gathers in float8
+ *     float8.c, ema.c                              parts for gathers in float8; the average of the weights
  *     host_memory.c, communicators.c, graph_times.c, offload.c
  *     errors.c, cursor.c
  */
@@ -38,7 +38,7 @@ struct layer_shard {
     void *narrow;   /* the part as float8 gathers send it; NULL where they do not */
     float *gradient;
     float *update_gradient; /* where the update finds it: there, or fetched from disk */
-    float *state[EO_STATES_MAX];
+    float *state[EO_STATES_MAX + 1]; /* plan.state_count */
     double *norm; /* sum of squares of the gradient shard */
     struct shard_range *ranges;
     uint32_t range_count;
@@ -78,6 +78,11 @@ struct runtime_float8 {
     struct plan_float8_run *room; /* of one rank's part of a layer */
     struct eo_float8_run *runs;   /* of all ranks' */
     bool stale; /* weights were changed outside of steps, the parts to be sent were not */
+};
+
+struct runtime_ema {
+    bool is_begun;   /* there is an average: else it begins as the weights */
+    bool is_swapped; /* it lies where the weights do */
 };
 
 struct runtime_comms {
@@ -220,6 +225,7 @@ struct eo_runtime {
     struct runtime_views views;
     struct runtime_host host;
     struct runtime_float8 float8;
+    struct runtime_ema ema;
 
     struct runtime_comms comms;
     struct runtime_queues queues;
@@ -341,6 +347,11 @@ void eo_float8_fini(struct runtime_float8 *float8);
 void eo_float8_narrow_shard(struct eo_runtime *rt, uint32_t layer, uint16_t *wide, void *narrow);
 void eo_float8_widen_layer(struct eo_runtime *rt, uint32_t layer, void *gathered, void *const *weights);
 eo_status eo_float8_refresh(struct eo_runtime *rt); /* before a list that gathers; no peer reads this rank's parts */
+
+/* ema.c: nothing where the plan has no average. */
+eo_status eo_ema_begin(struct eo_runtime *rt, const char *call); /* before a step: there is one, and it lies in its place */
+eo_status eo_ema_check(struct eo_runtime *rt, const char *call); /* it lies in its place */
+void eo_ema_update(struct eo_runtime *rt, uint32_t layer);
 
 /* step_graph.c */
 eo_status eo_graph_begin(struct eo_runtime *rt);

@@ -60,8 +60,8 @@ eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
         rt->shards.layers[l].low = split ? (int16_t *)buffer : NULL;
         if (layer->disk_gradient_row != EO_NONE)
             rt->shards.layers[l].update_gradient =
-                (float *)(buffer + eo_plan_offload_offset(plan, layer, plan->params.optimizer_states));
-        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+                (float *)(buffer + eo_plan_offload_offset(plan, layer, plan->state_count));
+        for (uint32_t k = 0; k < plan->state_count; k++)
             rt->shards.layers[l].state[k] = (float *)(buffer + eo_plan_offload_offset(plan, layer, k));
     }
     return EO_OK;

@@ -81,7 +81,7 @@ static void set_pointers(struct eo_runtime *rt)
             rt->shards.layers[l].low = state->rows[layer->master_row];
         rt->shards.layers[l].gradient = state->rows[layer->gradient_row];
         rt->shards.layers[l].norm = state->rows[layer->norm_row];
-        for (uint32_t k = 0; layer->disk_row == EO_NONE && k < plan->params.optimizer_states; k++)
+        for (uint32_t k = 0; layer->disk_row == EO_NONE && k < plan->state_count; k++)
             rt->shards.layers[l].state[k] = state->rows[layer->state_rows[k]];
     }
     for (uint32_t p = 0; p < plan->position_count; p++) {

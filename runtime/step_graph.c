@@ -127,6 +127,7 @@ eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_r
     if (!rt->graph.recorded)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_step_replay: no step was recorded; call eo_step_capture first");
     EO_TRY(eo_update_take_params(rt, params, "eo_step_replay"));
+    EO_TRY(eo_ema_begin(rt, "eo_step_replay"));
     rt->steps.begin_ns = eo_now_ns();
     EO_TRY(eo_update_begin(rt));
     if (!rt->graph.ran_last)

@@ -61,6 +61,7 @@ static void fill_in_defaults(eo_step_params *p)
     p->beta1 = p->beta1 != 0 ? p->beta1 : 0.9f;
     p->beta2 = p->beta2 != 0 ? p->beta2 : 0.999f;
     p->eps = p->eps != 0 ? p->eps : 1e-8f;
+    p->ema_decay = p->ema_decay != 0 ? p->ema_decay : 0.999f;
 }
 
 /* Comparisons that a NaN does not pass. */
@@ -79,6 +80,7 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
         {"eps", params->eps, FLT_MAX, true},
         {"weight_decay", params->weight_decay, FLT_MAX, true},
         {"clip", params->clip, INFINITY, true}, /* infinite: no gradient is too large */
+        {"ema_decay", params->ema_decay, 1, false},
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
         if (!(fields[i].value >= 0 && (fields[i].may_reach ? fields[i].value <= fields[i].limit
@@ -114,6 +116,7 @@ void eo_update_upload_scalars(struct eo_runtime *rt)
         .bias_correction1 = (float)(1 - pow(p->beta1, step)),
         .bias_correction2 = (float)(1 - pow(p->beta2, step)),
         .clip = p->clip,
+        .ema_decay = p->ema_decay,
     };
     memcpy(scalars->values, p->values, sizeof(p->values));
     rt->device->ops->upload(rt->device, rt->update.scalars, scalars, sizeof(*scalars));
@@ -175,7 +178,7 @@ static const float *update_gradient(const struct layer_shard *shard)
     return shard->update_gradient ? shard->update_gradient : shard->gradient;
 }
 
-void eo_update_layer(struct eo_runtime *rt, uint32_t l)
+static void update_weights(struct eo_runtime *rt, uint32_t l)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
     const struct plan_layer *layer = &rt->plan->layers[l];
@@ -210,4 +213,10 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t l)
         };
     }
     rt->device->ops->adamw(rt->device, rt->update.adamw, shard->range_count, rt->update.scalars, rt->update.norm_result);
+}
+
+void eo_update_layer(struct eo_runtime *rt, uint32_t l)
+{
+    update_weights(rt, l);
+    eo_ema_update(rt, l);
 }

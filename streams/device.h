@@ -86,6 +86,7 @@ struct eo_update_scalars {
     float bias_correction1, bias_correction2; /* 1 - beta^step */
     float clip;                               /* 0: off */
     double values[EO_STEP_VALUES];            /* the trainer's, to be summed over the ranks */
+    float ema_decay;
 };
 
 /* What the norm gives; in device memory. */
@@ -107,6 +108,21 @@ struct eo_adamw {
     const float *gradient;
     uint64_t count;
     bool decays; /* scalars->weight_decay counts */
+};
+
+/* Weights and their moving average; arrays of `count`. The weights lie as in eo_adamw; the average is fp32. */
+struct eo_average {
+    float *weights;
+    uint16_t *high;
+    int16_t *low;
+    float *average;
+    uint64_t count;
+};
+
+enum eo_average_mode {
+    EO_AVERAGE_BEGIN,  /* average = weight */
+    EO_AVERAGE_UPDATE, /* average += (1 - decay) (weight - average); nothing where the norm is not finite */
+    EO_AVERAGE_SWAP,   /* they change places, exactly */
 };
 
 /* Weights that a float8 gather carries in one form: float8 with a scale, or as they are. */
@@ -218,6 +234,9 @@ struct eo_device_ops {
      * the call. */
     void (*adamw)(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
                   const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
+    /* scalars and norm are read for UPDATE alone. */
+    void (*average)(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
+                    const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
 
     /*
      * Graphs; NULL where the device has none. Between begin and end, what is issued to this device's queues (by this

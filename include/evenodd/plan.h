@@ -67,6 +67,9 @@ typedef struct eo_plan_params {
     bool offload_gradients;   /* [false] with offload_layers: their gradient shards too, between reduction and update, where a
                                  layer has one contribution a step, not with replicas reduced in bf16. The layers updated
                                  first keep them, for their buffers are fetched before */
+    bool ema;                    /* [false] an exponential moving average of the trainable weights: one fp32 array more a
+                                    parameter, a rank's part of each layer beside its optimizer state. Updated with the weights
+                                    (eo_step_params.ema_decay), saved and resharded with them; see eo_weights_swap_ema */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

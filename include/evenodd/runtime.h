@@ -121,6 +121,8 @@ typedef struct eo_step_params {
                             those at eo_step_values() */
     bool exact;          /* [false] learning_rate, beta1, beta2 and eps are taken as written, zeros too. With an eps of 0 a
                             weight without any gradient so far stays as it is */
+    float ema_decay;     /* [0.999] below 1; of a plan with `ema`: average += (1 - decay) (weight - average), after the
+                            optimizer. It begins as the weights before the first step */
 } eo_step_params;
 #define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)
 
@@ -316,6 +318,14 @@ EO_EXPORT EO_NODISCARD eo_status eo_weights_visit(eo_runtime *runtime,
                                                   void *user);
 EO_EXPORT EO_NODISCARD eo_status eo_weights_read(eo_runtime *runtime, const char *name, float *values);
 EO_EXPORT EO_NODISCARD eo_status eo_weights_write(eo_runtime *runtime, const char *name, const float *values);
+
+/*
+ * Weights and their average change places, on all ranks, and at the next call back: what is evaluated, visited and read
+ * in between is the average. Nothing is rounded, so the weights come back bit by bit. Frozen layers have no average.
+ * Collective, between steps; the next step runs the first-step list. Until they are back, steps, saves and writes of
+ * weights are refused. EO_ERR_INVALID: the plan has no `ema`, or during a step.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_weights_swap_ema(eo_runtime *runtime);
 
 EO_EXPORT void eo_runtime_get_stats(const eo_runtime *runtime, eo_runtime_stats *out);
 

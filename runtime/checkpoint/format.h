@@ -43,7 +43,9 @@ struct checkpoint_head {
     uint32_t layer_count, parameter_count, section_count, chunk_count;
     char strategy[EO_CHECKPOINT_STRATEGY_MAX];
     char model_name[EO_NAME_MAX];
-    uint64_t reserved[7];
+    uint32_t has_ema; /* the last of the arrays of state is the average of the weights; else 0 */
+    uint32_t reserved_word;
+    uint64_t reserved[6];
 };
 
 struct checkpoint_layer {

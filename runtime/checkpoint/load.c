@@ -68,9 +68,9 @@ static eo_status check(const struct eo_checkpoint *checkpoint, const struct eo_p
          checkpoint->path, head->layer_count, plan->layer_count);
     for (uint32_t l = 0; l < plan->layer_count; l++)
         EO_TRY(check_layer(checkpoint, plan, l, error));
-    SAME(states == 0 || states == head->optimizer_states,
+    SAME(states == 0 || states == head->optimizer_states - head->has_ema,
          "%s is of another optimizer: it has %u arrays of state there, %u here", checkpoint->path,
-         head->optimizer_states, states);
+         head->optimizer_states - head->has_ema, states);
     return EO_OK;
 }
 
@@ -114,7 +114,8 @@ static eo_status load_weights(struct eo_checkpoint *checkpoint, struct eo_runtim
     return EO_OK;
 }
 
-static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime *rt, uint32_t l, uint32_t k)
+/* The runtime's array k of state from the checkpoint's `array`. */
+static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime *rt, uint32_t l, uint32_t k, uint32_t array)
 {
     const struct checkpoint_range own = eo_checkpoint_state_range(rt->plan, l, rt->world->rank);
     const struct plan_layer *layer = &rt->plan->layers[l];
@@ -125,7 +126,7 @@ static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime 
         if (begin >= end)
             continue;
         EO_TRY(eo_offload_take(rt, l, true));
-        struct load load = {checkpoint, l, 1 + k,
+        struct load load = {checkpoint, l, array,
                             checkpoint->files[0].parameters[p].offset + (begin - parameter->offset), EO_OK};
         EO_TRY(eo_host_fill(rt, rt->shards.layers[l].state[k] + (begin - own.offset), 0, end - begin, produce, &load));
         EO_TRY(load.status);
@@ -135,10 +136,17 @@ static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime 
 
 static eo_status load(struct eo_checkpoint *checkpoint, struct eo_runtime *rt)
 {
+    const struct checkpoint_head *head = checkpoint->files[0].head;
+    const struct eo_plan *plan = rt->plan;
+    const bool has_ema = head->has_ema && plan->ema_state != EO_NONE; /* else it begins as the weights */
+    rt->ema = (struct runtime_ema){.is_begun = has_ema};
     EO_TRY(load_weights(checkpoint, rt));
-    for (uint32_t l = 0; l < rt->plan->layer_count; l++)
-        for (uint32_t k = 0; !rt->plan->layers[l].frozen && k < rt->plan->params.optimizer_states; k++)
-            EO_TRY(load_state(checkpoint, rt, l, k));
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        for (uint32_t k = 0; !plan->layers[l].frozen && k < plan->params.optimizer_states; k++)
+            EO_TRY(load_state(checkpoint, rt, l, k, 1 + k));
+        if (!plan->layers[l].frozen && has_ema)
+            EO_TRY(load_state(checkpoint, rt, l, plan->ema_state, head->optimizer_states));
+    }
     return EO_OK;
 }
 

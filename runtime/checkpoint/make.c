@@ -47,7 +47,7 @@ static const void *make_part(void *user, const struct checkpoint_section *sectio
     memset(piece, 0, eo_align_up(bytes, CHECKPOINT_ALIGN)); /* the optimizer's state stays so */
     if (section->layer == CHECKPOINT_TRAINER)
         memcpy(piece, (const char *)making->blob + at, bytes);
-    else if (section->array == 0)
+    else if (section->array == 0 || section->array == 1 + making->plan->ema_state) /* EO_NONE: 0 again */
         making->status = produce_weights(making, section->layer, section->offset + at / sizeof(float),
                                          bytes / sizeof(float), piece);
     error->text[0] = '\0'; /* the producer has said it */

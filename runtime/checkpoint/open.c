@@ -119,7 +119,8 @@ static eo_status file_path(const struct eo_checkpoint *checkpoint, uint32_t rank
 static bool is_of_the_same(const struct checkpoint_tables *a, const struct checkpoint_tables *b)
 {
     return a->head->layer_count == b->head->layer_count && a->head->parameter_count == b->head->parameter_count &&
-           a->head->optimizer_states == b->head->optimizer_states && a->head->dtype == b->head->dtype &&
+           a->head->optimizer_states == b->head->optimizer_states && a->head->has_ema == b->head->has_ema &&
+           a->head->dtype == b->head->dtype &&
            a->head->model_hash == b->head->model_hash &&
            memcmp(a->layers, b->layers, a->head->layer_count * sizeof(*a->layers)) == 0 &&
            memcmp(a->parameters, b->parameters, a->head->parameter_count * sizeof(*a->parameters)) == 0;

@@ -203,7 +203,7 @@ uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_
 {
     if (!plan || rank >= plan->params.rank_count)
         return 0;
-    const uint32_t states = plan->params.optimizer_states;
+    const uint32_t states = plan->state_count;
     uint64_t bytes = eo_align_up(blob_bytes_max ? blob_bytes_max : CHECKPOINT_BLOB_DEFAULT, CHECKPOINT_ALIGN);
     for (uint32_t l = 0; l < plan->layer_count; l++)
         bytes += eo_align_up(eo_checkpoint_own_range(plan, l, rank).count * sizeof(float), CHECKPOINT_ALIGN) *
@@ -352,6 +352,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     if (blob_bytes > saver->blob_bytes_max || (blob_bytes && !blob))
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_saver_begin: %u trainer's bytes, but room for %u",
                                blob_bytes, saver->blob_bytes_max);
+    EO_TRY(eo_ema_begin(rt, "eo_saver_begin")); /* before the first step too */
     if (saver->phase != SAVER_IDLE)
         return EO_IN_PROGRESS;
     saver->tables.head->step = rt->steps.finished;

@@ -108,7 +108,7 @@ eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struc
     struct checkpoint_head head = {
         .magic = CHECKPOINT_MAGIC, .version = CHECKPOINT_VERSION, .element_count = plan->element_count,
         .rank_count = plan->params.rank_count, .dtype = plan->params.dtype,
-        .optimizer_states = plan->params.optimizer_states,
+        .optimizer_states = plan->state_count, .has_ema = plan->params.ema,
         .layer_count = plan->layer_count, .parameter_count = plan->parameter_count,
     };
     memcpy(head.model_name, plan->model_name, sizeof(head.model_name));
@@ -196,6 +196,8 @@ void eo_checkpoint_section_text(const struct checkpoint_tables *tables, const st
         snprintf(text, bytes, "the trainer's bytes");
     else if (section->array == 0)
         snprintf(text, bytes, "weights of %s", tables->layers[section->layer].name);
+    else if (section->array == tables->head->optimizer_states && tables->head->has_ema)
+        snprintf(text, bytes, "average of the weights of %s", tables->layers[section->layer].name);
     else
         snprintf(text, bytes, "optimizer state %u of %s", section->array - 1, tables->layers[section->layer].name);
 }

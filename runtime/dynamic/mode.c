@@ -76,7 +76,7 @@ static eo_status take_shards(struct eo_runtime *rt)
         if (layer->frozen)
             continue;
         EO_TRY(take_zeroed(rt, sizeof(double), plan->rows[layer->norm_row].name, (void **)&shard->norm));
-        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+        for (uint32_t k = 0; k < plan->state_count; k++)
             EO_TRY(take_zeroed(rt, bytes, plan->rows[layer->state_rows[k]].name, (void **)&shard->state[k]));
     }
     return EO_OK;

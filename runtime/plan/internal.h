@@ -47,7 +47,7 @@ struct plan_layer {
     uint32_t sum_row;      /* where a step's contributions are added up: the gradient row, or, where they stay whole
                               until the last and the rank keeps a part, a row of their own; EO_NONE when frozen */
     bool whole;            /* contributions are added up as they are, and reduced at the last */
-    uint32_t state_rows[EO_STATES_MAX];
+    uint32_t state_rows[EO_STATES_MAX + 1]; /* plan.state_count */
     uint32_t disk_row;     /* EO_NONE, or where low halves and state lie, one after the other (eo_plan_offload_offset) */
     uint32_t offload_row;  /* and the buffer that they are fetched into; they have no rows of their own then */
     uint32_t disk_gradient_row; /* EO_NONE, or directly behind disk_row: the gradient_row is then shared with other layers */
@@ -106,6 +106,8 @@ struct eo_plan {
     struct plan_buffer *buffers;
     struct plan_range *zero_ranges;
     struct plan_row *rows;
+    uint32_t state_count; /* arrays of state: the optimizer's, and behind them the average of the weights */
+    uint32_t ema_state;   /* which of them that is; EO_NONE: there is none */
     uint32_t layer_count, parameter_count, position_count, buffer_count, zero_count, row_count, row_capacity;
     uint64_t element_count;
 
@@ -159,7 +161,7 @@ uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN };
 
 /* Of an offloaded layer's arrays, from the begin of its disk row: the low halves, then the states. `state` of
- * optimizer_states: the end, and where the gradient is fetched to. */
+ * state_count: the end, and where the gradient is fetched to. */
 uint64_t eo_plan_copy_bytes(const struct eo_plan *plan, const struct eo_operation *operation); /* of a fetch or eviction */
 uint64_t eo_plan_offload_offset(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t state);
 

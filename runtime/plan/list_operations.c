@@ -353,7 +353,7 @@ static void add_update(struct list_builder *b, uint32_t l)
         eo_list_access(b, layer->offload_row, EO_UPDATE, eo_subject(SUBJECT_OFFLOADED, l), EO_VERSION_STEP, 1, 1);
     else if (layer->master_row != layer->shard_row)
         eo_list_access(b, layer->master_row, EO_UPDATE, eo_subject(SUBJECT_LOW_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
-    for (uint32_t k = 0; layer->offload_row == EO_NONE && k < plan->params.optimizer_states; k++)
+    for (uint32_t k = 0; layer->offload_row == EO_NONE && k < plan->state_count; k++)
         eo_list_access(b, layer->state_rows[k], EO_UPDATE, eo_subject(SUBJECT_STATE + k, l), EO_VERSION_STEP, 1, 1);
     eo_list_operation_end(b);
     if (!layer->float8_gather)

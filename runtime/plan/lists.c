@@ -249,7 +249,7 @@ static bool make_schedule_rows(struct eo_plan *plan)
         }
         if (layer->master_row != layer->shard_row)
             hold_from_the_start(schedule, layer->master_row, eo_subject(SUBJECT_LOW_WEIGHTS, l));
-        for (uint32_t k = 0; k < plan->params.optimizer_states; k++)
+        for (uint32_t k = 0; k < plan->state_count; k++)
             hold_from_the_start(schedule, layer->state_rows[k], eo_subject(SUBJECT_STATE + k, l));
     }
     return true;

@@ -36,7 +36,7 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
                "slots %u,%u; at most %d of each are possible", p->gather_slots, p->gradient_slots, SLOTS_MAX);
     EO_REQUIRE(log, params->offload_layers || (!params->offload_slots && !params->offload_gradients),
                "offload_slots or offload_gradients without offload_layers would have no effect; leave them out");
-    EO_REQUIRE(log, !p->offload_layers || p->optimizer_states || p->dtype == EO_DTYPE_BF16,
+    EO_REQUIRE(log, !p->offload_layers || p->optimizer_states || p->ema || p->dtype == EO_DTYPE_BF16,
                "offload_layers without optimizer state: in fp32 nothing of a layer could lie on disk; leave it out");
     EO_REQUIRE(log, p->offload_slots <= SLOTS_MAX, "%u slots for offloaded layers; at most %d are possible", p->offload_slots,
                SLOTS_MAX);
@@ -47,6 +47,8 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     EO_REQUIRE(log, p->dtype <= EO_DTYPE_BF16 && p->reduce_dtype <= EO_DTYPE_BF16, "unknown element type");
     EO_REQUIRE(log, !p->float8_gather || p->dtype == EO_DTYPE_BF16,
                "float8_gather needs dtype bf16, which gathered weights are widened to; dtype is %s", eo_dtype_name(p->dtype));
+    plan->state_count = p->optimizer_states + p->ema;
+    plan->ema_state = p->ema ? p->optimizer_states : EO_NONE;
     EO_TRY(eo_plan_take_strategy(plan));
     EO_REQUIRE(log, !p->float8_gather || p->shard_group > 1,
                "float8_gather would have no effect: strategy %s on %u rank%s gathers no weights; leave it out",
@@ -131,6 +133,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
     hash = eo_hash64_more(hash, settings, sizeof(settings));
     if (p->offload_layers)
         hash = mix(mix(mix(hash, p->offload_layers), p->offload_slots), p->offload_gradients);
+    if (p->ema)
+        hash = mix(hash, p->ema);
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];
         hash = mix(mix(eo_hash64_more(hash, parameter->name, strlen(parameter->name)), parameter->offset),

@@ -247,7 +247,7 @@ static bool offloads_gradient(const struct eo_plan *plan, uint32_t l)
 static uint64_t offload_bytes(const struct eo_plan *plan, uint32_t l)
 {
     const struct plan_layer *layer = &plan->layers[l];
-    return eo_plan_offload_offset(plan, layer, plan->params.optimizer_states) +
+    return eo_plan_offload_offset(plan, layer, plan->state_count) +
            (offloads_gradient(plan, l) ? eo_align_up(layer->layout.shard_count * sizeof(float), EO_DISK_ALIGN) : 0);
 }
 
@@ -302,7 +302,7 @@ static eo_status make_disk_rows(struct eo_plan *plan)
     for (uint32_t u = plan->offload_begin; u < plan->update_count; u++) {
         struct plan_layer *layer = &plan->layers[plan->updates[u]];
         EO_TRY(add_row(plan, &layer->disk_row, EO_CATEGORY_OPTIMIZER, EO_SPACE_DISK,
-                       eo_plan_offload_offset(plan, layer, plan->params.optimizer_states), true, "disk.%s", layer->name));
+                       eo_plan_offload_offset(plan, layer, plan->state_count), true, "disk.%s", layer->name));
         if (offloads_gradient(plan, plan->updates[u]))
             EO_TRY(add_row(plan, &layer->disk_gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_DISK,
                            eo_align_up(layer->layout.shard_count * sizeof(float), EO_DISK_ALIGN), true, "disk.gradient.%s",
@@ -342,9 +342,11 @@ static eo_status make_shard_rows(struct eo_plan *plan)
             EO_TRY(add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, false,
                            "gradient.%s", layer->name));
         layer->sum_row = layer->gradient_row;
-        for (uint32_t k = 0; k < plan->params.optimizer_states && !is_offloaded(plan, l); k++)
-            EO_TRY(add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4, true,
-                           "state%u.%s", k, layer->name));
+        for (uint32_t k = 0; k < plan->state_count && !is_offloaded(plan, l); k++)
+            EO_TRY(k == plan->ema_state ? add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4,
+                                                  true, "ema.%s", layer->name)
+                                        : add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4,
+                                                  true, "state%u.%s", k, layer->name));
         EO_TRY(add_row(plan, &layer->norm_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(double), true, "norm.%s",
                        layer->name));
     }

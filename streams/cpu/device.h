@@ -84,6 +84,8 @@ void eo_cpu_norm_sum(struct eo_device *device, struct eo_norm_result *out, const
                      uint32_t rank_count, const struct eo_update_scalars *scalars);
 void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
                   const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
+void eo_cpu_average(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
+                    const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
 
 /* streams/cpu/float8.c */
 void eo_cpu_narrow(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);

@@ -243,3 +243,27 @@ void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint3
         chunk_count += eo_div_up(ranges[i].count, CHUNK_ELEMENTS);
     eo_cpu_run_chunks(device, chunk_count, adamw_task, &job);
 }
+
+struct average_job {
+    const struct eo_cpu_kernels *kernels;
+    const struct eo_average *all;
+    enum eo_average_mode mode;
+    float rest;
+};
+
+static void average_task(void *arg, uint32_t index)
+{
+    const struct average_job *job = arg;
+    const uint64_t begin = (uint64_t)index * CHUNK_ELEMENTS;
+    job->kernels->average(job->all, job->mode, job->rest, begin, eo_min_u64(CHUNK_ELEMENTS, job->all->count - begin));
+}
+
+void eo_cpu_average(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
+                    const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
+{
+    const bool updates = mode == EO_AVERAGE_UPDATE;
+    if (updates && isnan(norm->gradient_scale))
+        return;
+    struct average_job job = {eo_cpu_of(device)->kernels, average, mode, updates ? 1.0f - scalars->ema_decay : 0};
+    eo_cpu_run_chunks(device, eo_div_up(average->count, CHUNK_ELEMENTS), average_task, &job);
+}

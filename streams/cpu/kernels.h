@@ -40,6 +40,8 @@ struct eo_cpu_kernels {
     /* Elements [begin, begin + count) of the range; g = gradient * scale. */
     void (*adamw)(const struct eo_adamw *range, const struct eo_update_scalars *scalars, float scale, uint64_t begin,
                   uint64_t count);
+    /* Elements [begin, begin + count); rest = 1 - decay. */
+    void (*average)(const struct eo_average *all, enum eo_average_mode mode, float rest, uint64_t begin, uint64_t count);
 
     /*
      * out[i] = in[0][i] + in[1][i] + ... in this order, in fp32. `out` may be any of the inputs, but not shifted.

@@ -243,6 +243,36 @@ KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, const stru
     }
 }
 
+/* enum eo_average_mode; `rest` = 1 - decay. */
+KERNEL_TARGET static void KERNEL(average)(const struct eo_average *all, enum eo_average_mode mode, float rest, uint64_t begin,
+                                          uint64_t count)
+{
+    const bool split = !all->weights;
+    float *w = split ? NULL : all->weights + begin, *average = all->average + begin;
+    uint16_t *high = split ? all->high + begin : NULL;
+    int16_t *low = split ? all->low + begin : NULL;
+    uint64_t i = 0;
+    for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
+        KERNEL(f32) *a = (KERNEL(f32) *)(average + i);
+        const KERNEL(f32) weight = split ? KERNEL(join)(high + i, low + i) : *(const KERNEL(f32) *)(w + i), before = *a;
+        *a = weight;
+        if (mode == EO_AVERAGE_UPDATE)
+            *a = before + rest * (weight - before);
+        if (mode == EO_AVERAGE_SWAP && split)
+            KERNEL(split)(high + i, low + i, before);
+        else if (mode == EO_AVERAGE_SWAP)
+            *(KERNEL(f32) *)(w + i) = before;
+    }
+    for (; i < count; i++) {
+        const float weight = split ? eo_bf16_join(high[i], low[i]) : w[i], before = average[i];
+        average[i] = mode == EO_AVERAGE_UPDATE ? before + rest * (weight - before) : weight;
+        if (mode == EO_AVERAGE_SWAP && split)
+            eo_bf16_split(before, &high[i], &low[i]);
+        else if (mode == EO_AVERAGE_SWAP)
+            w[i] = before;
+    }
+}
+
 /* One by one, up to where whole vectors are aligned or to the end. */
 KERNEL_TARGET static void KERNEL(sum_few)(float *out, const float *const *in, uint32_t in_count, uint64_t begin,
                                           uint64_t end)
@@ -346,6 +376,7 @@ static const struct eo_cpu_kernels KERNEL(table) = {
     .narrow_float8 = KERNEL(narrow_float8),
     .widen_float8 = KERNEL(widen_float8),
     .adamw = KERNEL(adamw),
+    .average = KERNEL(average),
     .sum_fp32 = KERNEL(sum_fp32),
     .sum_bf16 = KERNEL(sum_bf16),
     .stream_copy = KERNEL(stream_copy),

@@ -97,6 +97,12 @@ void eo_cuda_update(struct eo_device *device, const struct eo_adamw *ranges, uin
     }
 }
 
+void eo_cuda_average_all(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
+                         const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
+{
+    (void)eo_cuda_note(device, eo_cuda_average(average, mode, scalars, norm, compute_of(device)), "average of the weights");
+}
+
 _Static_assert((uint64_t)EO_CUDA_FLOAT8_RUNS * EO_CUDA_FLOAT8_PARTS * sizeof(uint32_t) <= EO_SUM_CHUNKS_MAX * sizeof(double),
                "the room for partial sums serves for parts of runs");
 

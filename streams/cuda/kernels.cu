@@ -294,13 +294,36 @@ __global__ static void adamw_kernel(const adamw_ranges ranges, const eo_update_s
         store(range.weights, i, count, w);
 }
 
+/* --- the average of the weights ------------------------------------------------------------------------------------ */
+
+__global__ static void average_kernel(const eo_average all, eo_average_mode mode, const eo_update_scalars *scalars,
+                                      const eo_norm_result *norm)
+{
+    const bool is_split = !all.weights, updates = mode == EO_AVERAGE_UPDATE;
+    const uint64_t i = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * QUAD;
+    if (i >= all.count || (updates && isnan(norm->gradient_scale)))
+        return;
+    const float rest = updates ? 1.0f - scalars->ema_decay : 1.0f;
+    const quad w = is_split ? load_split(all.high, all.low, i, all.count) : load((const float *)all.weights, i, all.count);
+    quad a = w, before = {};
+    if (mode != EO_AVERAGE_BEGIN)
+        before = load((const float *)all.average, i, all.count);
+    for (int k = 0; updates && k < QUAD; k++)
+        a.x[k] = before.x[k] + rest * (w.x[k] - before.x[k]);
+    store(all.average, i, all.count, a);
+    if (mode == EO_AVERAGE_SWAP && is_split)
+        store_split(all.high, all.low, i, all.count, before);
+    else if (mode == EO_AVERAGE_SWAP)
+        store(all.weights, i, all.count, before);
+}
+
 /* --- launches ------------------------------------------------------------------------------------------------------ */
 
 extern "C" cudaError_t eo_cuda_kernels_load(void)
 {
     return load_kernels(fill_kernel, cast_kernel, accumulate_kernel<float>, accumulate_kernel<uint16_t>,
                         chunks_kernel<float>, chunks_kernel<uint16_t>, sum_chunks_kernel, norm_local_kernel,
-                        norm_sum_kernel, adamw_kernel);
+                        norm_sum_kernel, adamw_kernel, average_kernel);
 }
 
 extern "C" cudaError_t eo_cuda_fill(void *memory, uint32_t pattern, uint64_t bytes, cudaStream_t stream)
@@ -399,5 +422,15 @@ extern "C" cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t ran
     if (all.count == 0)
         return cudaSuccess;
     adamw_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all, scalars, norm);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_average(const struct eo_average *average, enum eo_average_mode mode,
+                                       const struct eo_update_scalars *scalars, const struct eo_norm_result *norm,
+                                       cudaStream_t stream)
+{
+    if (average->count == 0)
+        return cudaSuccess;
+    average_kernel<<<blocks_for(average->count), THREADS, 0, stream>>>(*average, mode, scalars, norm);
     return cudaGetLastError();
 }

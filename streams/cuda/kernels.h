@@ -49,6 +49,8 @@ enum { EO_CUDA_ADAMW_RANGES = 48 };
 cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count,
                           const struct eo_update_scalars *scalars, const struct eo_norm_result *norm,
                           cudaStream_t stream);
+cudaError_t eo_cuda_average(const struct eo_average *average, enum eo_average_mode mode, const struct eo_update_scalars *scalars,
+                            const struct eo_norm_result *norm, cudaStream_t stream);
 
 /* float8.cu; at most EO_CUDA_FLOAT8_RUNS runs, host arrays, copied by the calls. `parts`: room for EO_CUDA_FLOAT8_PARTS words
  * a run. A run without elements gets no scale. */

@@ -49,6 +49,8 @@ void eo_cuda_sum_norms(struct eo_device *device, struct eo_norm_result *out, con
                        uint32_t rank_count, const struct eo_update_scalars *scalars);
 void eo_cuda_update(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
                     const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
+void eo_cuda_average_all(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
+                         const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
 void eo_cuda_narrow_runs(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
 void eo_cuda_widen_runs(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
 

@@ -163,7 +163,8 @@ static eo_status one_step(struct saved_rank *self, double value, double *sum)
         status = run_passes(self);
     if (status >= 0)
         status = eo_step_end(self->runtime,
-                             eo_step_params(.learning_rate = 0.01f, .weight_decay = 0.1f, .values = {value}), &report);
+                             eo_step_params(.learning_rate = 0.01f, .weight_decay = 0.1f, .ema_decay = 0.75f,
+                                            .values = {value}), &report);
     *sum = report.values[0];
     return status;
 }
@@ -194,6 +195,10 @@ uint64_t saved_hash(struct saved_rank *self)
 {
     uint64_t hash = 0;
     CHECK_THAT(eo_weights_visit(self->runtime, add_to_hash, &hash) == EO_OK);
+    for (int swaps = 0; self->settings->ema && swaps < 2; swaps++) { /* the average too */
+        CHECK_THAT(eo_weights_swap_ema(self->runtime) == EO_OK);
+        CHECK_THAT(swaps || eo_weights_visit(self->runtime, add_to_hash, &hash) == EO_OK);
+    }
     return hash;
 }
 
@@ -310,7 +315,7 @@ bool saved_run(const struct saved_settings *s, void (*body)(struct saved_rank *s
     bool good = eo_model_create(&model, eo_model_params(.name = "test", .log = &saved_log)) >= 0 && add_model(model, s) &&
                 eo_plan_create(&plan, model, eo_plan_params(
                     .rank_count = s->ranks, .strategy = s->strategy, .shard_group = s->shard_group,
-                    .gather_slots = s->gather_slots, .dtype = s->dtype, .optimizer_states = s->states,
+                    .gather_slots = s->gather_slots, .dtype = s->dtype, .optimizer_states = s->states, .ema = s->ema,
                     .log = &saved_log)) >= 0;
     good = good && run_threads(s, model, plan, body, shared);
     if (!good)

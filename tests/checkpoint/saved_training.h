@@ -24,6 +24,7 @@ struct saved_settings {
     const char *body;   /* ["body"] the layer's name */
     bool thaws;         /* "fixed" is trained */
     uint32_t states;    /* [2] */
+    bool ema;
     uint32_t padding;   /* elements behind the body's matrix and the head's bias */
 };
 

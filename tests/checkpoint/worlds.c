@@ -105,6 +105,59 @@ static void any_world(void)
     tap_case("saved without paddings, loaded with some, and the other way round: the same bits");
 }
 
+/* -- an average of the weights --------------------------------------------------------------------------------------*/
+
+static void keep_first(void *user, const eo_parameter_info *parameter, const float *values)
+{
+    (void)parameter;
+    *(float *)user += values[0];
+}
+
+/* Of a checkpoint without one it begins as the weights; while it lies in their place nothing is saved or trained. */
+static void begins_anew(struct saved_rank *self)
+{
+    const struct story *story = self->shared;
+    float weights = 0, average = 0, back = 0;
+    CHECK_THAT(saved_load(self, story->folder) == EO_OK);
+    saved_steps(self, SAVED_AT + 1);
+    CHECK_THAT(eo_weights_visit(self->runtime, keep_first, &weights) == EO_OK);
+    CHECK_THAT(eo_weights_swap_ema(self->runtime) == EO_OK);
+    CHECK_THAT(eo_weights_visit(self->runtime, keep_first, &average) == EO_OK);
+    CHECK_THAT(average != weights && average != 0);
+    CHECK_THAT(eo_step_begin(self->runtime) == EO_ERR_INVALID);
+    CHECK_THAT(saved_save(self, story->copy, 0, NULL, 0) == EO_ERR_INVALID);
+    CHECK_THAT(eo_weights_write(self->runtime, "body.bias", &back) == EO_ERR_INVALID);
+    CHECK_THAT(saved_load(self, story->folder) == EO_OK);
+    average = 0;
+    CHECK_THAT(eo_weights_swap_ema(self->runtime) == EO_OK);
+    CHECK_THAT(eo_weights_visit(self->runtime, keep_first, &average) == EO_OK);
+    CHECK_THAT(eo_weights_swap_ema(self->runtime) == EO_OK);
+    CHECK_THAT(eo_weights_visit(self->runtime, keep_first, &back) == EO_OK);
+    CHECK_THAT(average == back && eo_step_begin(self->runtime) == EO_OK);
+}
+
+static void an_average(void)
+{
+    static const struct saved_settings sizes[] = {
+        {.ranks = 1, .ema = true}, {.ranks = 2, .ema = true, .padding = 77}, {.ranks = 8, .ema = true},
+        {.ranks = 3, .ema = true, .memory = EO_MEMORY_DYNAMIC_POOL},
+        {.ranks = 4, .ema = true, .strategy = EO_STRATEGY_HSDP, .shard_group = 2},
+    };
+    static const struct saved_settings halves[] = {{.ranks = 2, .ema = true, .dtype = EO_DTYPE_BF16}};
+    check_worlds(&(struct saved_settings){.ranks = 3, .ema = true}, sizes, sizeof(sizes) / sizeof(sizes[0]));
+    check_worlds(&(struct saved_settings){.ranks = 3, .ema = true, .dtype = EO_DTYPE_BF16}, halves, 1);
+    tap_case("an average of the weights is saved by 3 ranks and loaded by 1, 2, 3, 4 and 8: the same bits");
+
+    struct story story = {.hash = 0};
+    saved_folder_make(story.folder, sizeof(story.folder));
+    saved_folder_make(story.copy, sizeof(story.copy));
+    if (saved_run(&(struct saved_settings){.ranks = 2}, undisturbed, &story))
+        (void)saved_run(&(struct saved_settings){.ranks = 3, .ema = true, .dtype = EO_DTYPE_BF16}, begins_anew, &story);
+    saved_folder_remove(story.folder);
+    saved_folder_remove(story.copy);
+    tap_case("without one in the checkpoint it begins as the weights; in their place it is neither trained nor saved");
+}
+
 /* -- beside training -----------------------------------------------------------------------------------------------*/
 
 static void saves_beside(struct saved_rank *self)
@@ -242,6 +295,7 @@ static void resharding(void)
 void checkpoint_world_cases(void)
 {
     any_world();
+    an_average();
     beside_training();
     bytes_of_the_trainer();
     resharding();

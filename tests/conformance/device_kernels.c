@@ -352,6 +352,51 @@ static void updates(struct test_bed *bed)
     test_report("adamw has the bits of plain loops, and does nothing where the norm is not finite", 1);
 }
 
+/* In place of both: a copy, an update, a swap; whole and split, with a tail and askew. */
+static void averages(struct test_bed *bed)
+{
+    const struct eo_device_ops *ops = bed->device->ops;
+    const struct eo_update_scalars scalars = {.ema_decay = 0.9f};
+    static const uint64_t sizes[] = {0, 1, 5, 64, 4099, 70001};
+    for (uint32_t way = 0; way < 6 * 2 * 4; way++) {
+        const uint64_t count = sizes[way / 8], skew = way % 3 ? 0 : 4;
+        const bool is_split = way % 2, is_finite = way / 2 % 4 != 3;
+        const enum eo_average_mode mode = (enum eo_average_mode)(is_finite ? way / 2 % 4 : EO_AVERAGE_UPDATE);
+        const struct eo_norm_result norm = {.gradient_scale = is_finite ? 0.5f : NAN};
+        struct eo_update_scalars *device_scalars = test_bed_take(bed, sizeof(scalars), 0);
+        struct eo_norm_result *device_norm = test_bed_take(bed, sizeof(norm), 0);
+        test_bed_put(bed, device_scalars, &scalars, sizeof(scalars));
+        test_bed_put(bed, device_norm, &norm, sizeof(norm));
+        struct pair weights = make(bed, 3 + way, count, is_split ? 2 : 4, is_split ? skew / 2 : skew);
+        struct pair low = make(bed, 5 + way, count, 2, skew / 2), average = make(bed, 7 + way, count, 4, skew);
+        test_bed_put(bed, weights.device, weights.plain, weights.bytes);
+        test_bed_put(bed, low.device, low.plain, low.bytes);
+        test_bed_put(bed, average.device, average.plain, average.bytes);
+        struct eo_average all = {.average = (float *)average.device, .count = count};
+        all.weights = is_split ? NULL : (float *)weights.device;
+        all.high = is_split ? (uint16_t *)weights.device : NULL;
+        all.low = is_split ? (int16_t *)low.device : NULL;
+        ops->average(bed->device, &all, mode, device_scalars, device_norm);
+        for (uint64_t i = 0; i < count && is_finite; i++) {
+            uint16_t *high = (uint16_t *)weights.plain + i;
+            int16_t *rest = (int16_t *)low.plain + i;
+            float *w = (float *)weights.plain + i, *a = (float *)average.plain + i;
+            const volatile float weight = is_split ? eo_bf16_join(*high, *rest) : *w, before = *a, apart = weight - before;
+            const volatile float more = (1.0f - scalars.ema_decay) * apart;
+            *a = mode == EO_AVERAGE_UPDATE ? before + more : weight;
+            if (mode == EO_AVERAGE_SWAP && is_split)
+                eo_bf16_split(before, high, rest);
+            else if (mode == EO_AVERAGE_SWAP)
+                *w = before;
+        }
+        same(bed, &average, "average", count);
+        same(bed, &weights, "weights beside the average", count);
+        same(bed, &low, "low halves beside the average", count);
+        test_bed_reset(bed);
+    }
+    test_report("averages of weights begin, follow and change places as plain loops say", 1);
+}
+
 void test_device_kernels(struct test_bed *bed)
 {
     copies_and_fills(bed);
@@ -359,4 +404,5 @@ void test_device_kernels(struct test_bed *bed)
     sums(bed);
     norms(bed);
     updates(bed);
+    averages(bed);
 }

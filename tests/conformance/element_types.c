@@ -132,7 +132,7 @@ int main(void)
                                       .model = eo_plan_model(models[m]),
                                       .settings = {.rank_count = ranks, .micro_batches = 1 + (uint32_t)m % 3,
                                                    .dtype = types[t][0], .reduce_dtype = types[t][1],
-                                                   .float8_gather = float8, .log = &eo_test_log}};
+                                                   .float8_gather = float8, .ema = (t + m) % 2, .log = &eo_test_log}};
                 check_numbers(&scene);
                 eo_plan_destroy(&scene.plan);
                 eo_model_destroy(&scene.model);

@@ -218,6 +218,7 @@ static void no_runtime(void)
           !eo_view_gradient(NULL, NULL, 0));
     REFUSED(eo_sum(NULL, &value, 1));
     REFUSED(eo_weights_fill(NULL, 0, NULL, NULL));
+    REFUSED(eo_weights_swap_ema(NULL));
     REFUSED(eo_weights_visit(NULL, NULL, NULL));
     REFUSED(eo_weights_read(NULL, "p", &weight));
     REFUSED(eo_weights_write(NULL, "p", &weight));
@@ -254,6 +255,7 @@ static void runtimes(const eo_plan *plan)
     REFUSED(eo_runtime_download(rt, &value, NULL, 1));
     REFUSED(eo_sum(rt, NULL, 1));
     REFUSED(eo_weights_fill(rt, 0, NULL, NULL));
+    REFUSED(eo_weights_swap_ema(rt));
     REFUSED(eo_weights_visit(rt, NULL, NULL));
     REFUSED(eo_weights_read(rt, NULL, NULL));
     REFUSED(eo_weights_write(rt, "p", NULL));

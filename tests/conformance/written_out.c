@@ -48,7 +48,7 @@ static float gradient_of(const struct pass_of *pass, uint32_t parameter, uint64_
 
 static eo_step_params step_params(uint32_t step)
 {
-    return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f};
+    return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f, .ema_decay = 0.75f};
 }
 
 static float in_type(const struct scene *scene, float weight)
@@ -184,7 +184,8 @@ static float adamw(float weight, float gradient, struct moments *at, uint32_t st
     return weight - change;
 }
 
-static void train_parameter(const struct scene *scene, uint32_t k, float *weights)
+/* An average begins as the weights do. */
+static void train_parameter(const struct scene *scene, uint32_t k, float *weights, float *averages)
 {
     static float seen[LAYER_ELEMENTS_MAX];
     static struct moments moments[LAYER_ELEMENTS_MAX];
@@ -193,12 +194,14 @@ static void train_parameter(const struct scene *scene, uint32_t k, float *weight
     const bool frozen = plan->layers[parameter->layer].frozen;
     memset(moments, 0, sizeof(moments));
     for (uint64_t i = 0; i < parameter->element_count; i++)
-        weights[i] = frozen ? in_type(scene, first_weight(k, i)) : first_weight(k, i);
+        averages[i] = weights[i] = frozen ? in_type(scene, first_weight(k, i)) : first_weight(k, i);
     for (uint32_t step = 0; step < STEPS && !frozen; step++) {
         as_gathered(scene, k, weights, seen);
         for (uint64_t i = 0; i < parameter->element_count; i++) {
             const float gradient = global_gradient(scene, step, k, i, seen[i]);
             weights[i] = adamw(weights[i], gradient, &moments[i], step, !parameter->no_weight_decay);
+            volatile float apart = weights[i] - averages[i], more = (1.0f - step_params(step).ema_decay) * apart;
+            averages[i] = averages[i] + more;
         }
     }
 }
@@ -206,9 +209,10 @@ static void train_parameter(const struct scene *scene, uint32_t k, float *weight
 void make_reference(struct scene *scene)
 {
     uint64_t at = 0;
-    scene->reference = malloc(scene->plan->element_count * sizeof(float));
+    scene->reference = malloc(2 * scene->plan->element_count * sizeof(float));
+    scene->averages = scene->reference + scene->plan->element_count;
     for (uint32_t k = 0; k < scene->plan->parameter_count; k++) {
-        train_parameter(scene, k, scene->reference + at);
+        train_parameter(scene, k, scene->reference + at, scene->averages + at);
         at += scene->plan->parameters[k].element_count;
     }
 }
@@ -332,7 +336,7 @@ void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t
 struct visitor {
     const struct scene *scene;
     uint64_t at;
-    bool trained;
+    const float *trained; /* NULL: as they were filled */
     uint32_t parameter, wrong;
 };
 
@@ -342,7 +346,7 @@ static void compare(void *user, const eo_parameter_info *info, const float *valu
     const struct scene *scene = visitor->scene;
     for (uint64_t i = 0; i < info->element_count; i++, visitor->at++) {
         const float first = first_weight(visitor->parameter, i);
-        const float want = visitor->trained ? scene->reference[visitor->at]
+        const float want = visitor->trained ? visitor->trained[visitor->at]
                            : info->frozen   ? in_type(scene, first)
                                             : first;
         if (memcmp(&values[i], &want, sizeof(want)) != 0 && visitor->wrong++ == 0)
@@ -352,7 +356,7 @@ static void compare(void *user, const eo_parameter_info *info, const float *valu
     visitor->parameter++;
 }
 
-static void check_weights(eo_runtime *rt, const struct scene *scene, bool trained)
+static void check_weights(eo_runtime *rt, const struct scene *scene, const float *trained)
 {
     struct visitor visitor = {.scene = scene, .trained = trained};
     must(eo_weights_visit(rt, compare, &visitor), "visit", rt);
@@ -422,7 +426,7 @@ static void *act(void *arg)
                                                   .delay_seed = self->rank, .log = &eo_test_log)),
          "create", rt);
     fill(rt, scene->plan);
-    check_weights(rt, scene, false);
+    check_weights(rt, scene, NULL);
     evaluate(rt, scene);
     uint64_t bytes = 0;
     check_bytes(rt, scene, UINT32_MAX, &bytes);
@@ -430,7 +434,11 @@ static void *act(void *arg)
         run_step(rt, scene, self->rank, step);
         check_bytes(rt, scene, step, &bytes);
     }
-    check_weights(rt, scene, true);
+    check_weights(rt, scene, scene->reference);
+    for (int swapped = 1; scene->settings.ema && swapped >= 0; swapped--) {
+        must(eo_weights_swap_ema(rt), "swap", rt);
+        check_weights(rt, scene, swapped ? scene->averages : scene->reference);
+    }
     eo_runtime_destroy(&rt);
     return NULL;
 }

@@ -21,6 +21,7 @@ struct scene {
     eo_plan *plan;
     eo_world *worlds[RANKS_MAX];
     float *reference; /* master weights by parameter of the plan, one after the other */
+    float *averages;  /* and their moving averages */
 };
 
 extern const char *device_name; /* NULL: "cpu" */

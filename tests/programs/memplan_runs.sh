@@ -141,9 +141,10 @@ done <<'END'
 --ranks 3 --seq 48 --strategy zero2 --slots 1,1 --recompute cheap --head-chunks 3
 --world 12 --seq 48 --recompute 2 --granularity half --no-prefetch
 --ranks 2 --seq 64 --device cuda --dtype bf16 --graph on
+--ranks 2 --seq 64 --dtype bf16 --ema 0.999
 END
-[ $planned = 5 ]
-result $? "--verify takes the settings from what train --plan prints ($planned of 5)"
+[ $planned = 6 ]
+result $? "--verify takes the settings from what train --plan prints ($planned of 6)"
 both log '--model tiny --ranks 2 --seq 64 --batch 2 --strategy zero1' '--model tiny' && grep -q 'every row by name' out
 result $? 'and from a log'
 run 1 'said otherwise than the log: --batch 3 (the log: 2), --dtype bf16 (the log: fp32)' --model tiny --batch 3 --dtype bf16 \

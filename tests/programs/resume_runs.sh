@@ -59,6 +59,12 @@ result $? 'resumed with another memory mode: the same bits'
 run --ranks 2 --batch 2 --slots 3,1 --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
 result $? 'resumed with other slots: the same bits'
 
+averaged() { grep '"validation"' "$1" | tail -n 1; }
+run --ranks 2 --batch 2 --ema 0.8 --val-every 12 --checkpoint averages --checkpoint-every 5 --log ema.jsonl &&
+    run --ranks 2 --batch 2 --ema 0.8 --val-every 12 --resume averages/step-000000000005 --log again.jsonl &&
+    [ -n "$(averaged ema.jsonl)" ] && [ "$(averaged ema.jsonl)" = "$(averaged again.jsonl)" ]
+result $? 'resumed with an average of the weights: its loss is the same'
+
 run --ranks 2 --batch 2 --dtype bf16 --gather float8
 narrow=$(hash)
 run --ranks 2 --batch 2 --dtype bf16 --gather float8 --checkpoint narrow --checkpoint-every 5 &&

@@ -105,6 +105,15 @@ for option in --beta1 --beta2 --eps; do
 done
 result $told 'a 0 of --beta1, --beta2 or --eps is no default'
 
+"$train" $quick --steps 6 --val-every 6 --export weights --log plain.jsonl >out 2>err &&
+    "$train" $quick --steps 6 --val-every 6 --export average --ema 0.5 --log averaged.jsonl >out 2>err &&
+    "$python" "$check" same-weights plain.jsonl averaged.jsonl >>out 2>>err &&
+    ! cmp -s weights/model.safetensors average/model.safetensors &&
+    [ "$(grep '"validation"' plain.jsonl)" != "$(grep '"validation"' averaged.jsonl)" ]
+result $? '--ema changes no weight; validated and exported is the average'
+! "$train" $quick --ema 0 >out 2>err && grep -q 'between 0 and 1' err
+result $? '--ema 0 is refused'
+
 "$train" $quick --steps 2 --hash off --log no_hash.jsonl >out 2>err && grep -q '^weights_hash off' out &&
     grep -q '"weights_hash":null' no_hash.jsonl && ! "$train" $quick --steps 2 --hash maybe >out 2>err && grep -q 'give on or off' err
 result $? '--hash off leaves the hash of the weights out'

@@ -245,11 +245,11 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
     }
     free(lines);
     const eo_plan_summary *s = &view->memplan->summary;
-    fprintf(out, "      sum of S = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer %u x 4 S %" PRIu64
+    fprintf(out, "      sum of S = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer%s %u x 4 S %" PRIu64
             "\n", sum, p->dtype == EO_DTYPE_BF16 ? " 2 S (low halves; compute uses the high ones)" : " 4 S",
             s->category_bytes[EO_CATEGORY_MASTER],
             s->category_bytes[EO_CATEGORY_GRADIENT] > 4 * sum ? " and their whole sums" : "",
-            s->category_bytes[EO_CATEGORY_GRADIENT], p->optimizer_states,
+            s->category_bytes[EO_CATEGORY_GRADIENT], p->ema ? " and average" : "", p->optimizer_states + p->ema,
             s->category_bytes[EO_CATEGORY_OPTIMIZER]);
 }
 

@@ -25,6 +25,7 @@ const struct argp_option tool_memplan_options[] = {
      2},
     {"reduce", KEY_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 [fp32]", 2},
     {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
+    {"ema", KEY_EMA, "DECAY", 0, "with a moving average of the weights, as train --ema keeps it [none]", 2},
     {"offload-layers", KEY_OFFLOAD_LAYERS, "N", 0,
      "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
     {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers in memory at a time [2]", 2},

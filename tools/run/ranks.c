@@ -98,6 +98,7 @@ static eo_status validate(struct tool_job_rank *rank, uint64_t step, double *los
     const uint32_t sequences = job->shape.rank_count * job->shape.batch;
     const uint32_t batch_count = (VALIDATION_SEQUENCES + sequences - 1) / sequences;
     double sum = 0;
+    EO_TRY(tool_job_swap_average(rank));
     for (uint32_t i = 0; i < batch_count; i++) {
         double mean = 0;
         tool_data_validation_batch(&job->data, &job->shape, i, rank->rank, rank->tokens, rank->targets);
@@ -106,6 +107,7 @@ static eo_status validate(struct tool_job_rank *rank, uint64_t step, double *los
         sum += mean;
     }
     EO_TRY(eo_sum(rank->runtime, &sum, 1));
+    EO_TRY(tool_job_swap_average(rank));
     tool_job_step_interrupted(rank);
     leave_out(rank);
     *loss = sum / batch_count / job->shape.rank_count;

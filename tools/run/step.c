@@ -56,6 +56,7 @@ static eo_step_params step_params(struct tool_job_rank *rank, uint64_t step, dou
         .eps = (float)o->eps,
         .weight_decay = (float)o->weight_decay,
         .exact = true,
+        .ema_decay = (float)o->plan.ema_decay,
         .clip = (float)o->clip,
         .values = {[VALUE_LOSS] = loss,
                    [VALUE_STOP] = job->stop && *job->stop,
@@ -178,4 +179,12 @@ eo_status tool_job_step_next(struct tool_job_rank *rank, uint64_t last, struct t
 void tool_job_step_interrupted(struct tool_job_rank *rank)
 {
     rank->graph.is_steady = false;
+}
+
+eo_status tool_job_swap_average(struct tool_job_rank *rank)
+{
+    if (!(rank->job->options->plan.ema_decay > 0))
+        return EO_OK;
+    tool_job_step_interrupted(rank);
+    return eo_weights_swap_ema(rank->runtime);
 }

@@ -22,6 +22,9 @@ EO_NODISCARD eo_status tool_job_step_next(struct tool_job_rank *rank, uint64_t l
 /* The runtime did something else than a step: the next one is no repetition. */
 void tool_job_step_interrupted(struct tool_job_rank *rank);
 
+/* With --ema: the average takes the weights' place, or they are back. Collective, between steps. */
+eo_status tool_job_swap_average(struct tool_job_rank *rank);
+
 /* Whether what was read of the data is what is in it: after each batch. EO_ERR_IO, with the reason in the rank's log. */
 EO_NODISCARD eo_status tool_job_check_data(struct tool_job_rank *rank);
 

@@ -44,6 +44,14 @@ eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, con
     return tool_option_choice(state, name, text, "fp32", "bf16") ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
 }
 
+double tool_option_ema(const struct argp_state *state, const char *text)
+{
+    const double decay = tool_option_real(state, "ema", text, 0, 0.9999999);
+    if (!(decay > 0))
+        argp_error(state, "--ema %s: the decay lies between 0 and 1, such as 0.999; without an average leave it out", text);
+    return decay;
+}
+
 bool tool_option_gather(const struct argp_state *state, const char *text)
 {
     return tool_option_choice(state, "gather", text, "dtype", "float8");

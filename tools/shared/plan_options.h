@@ -16,6 +16,7 @@ bool tool_option_gather(const struct argp_state *state, const char *text); /* fl
 /* Whether float8 goes with the other settings; `one` is the option of one rank. */
 void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *settings, const char *one);
 eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
+double tool_option_ema(const struct argp_state *state, const char *text);
 void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 
 #endif

@@ -64,6 +64,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                  .offload_gradients = s->offload_gradients,
                  .no_prefetch = s->no_prefetch,
                  .float8_gather = s->float8_gather,
+                 .ema = s->ema_decay > 0,
                  .strategy = s->strategy,
                  .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0,
                  .log = log},
@@ -113,19 +114,21 @@ void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t 
 
 void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL_PLAN_WORDS_MAX])
 {
-    char strategy[32], recompute[32], offload[64] = "", layers[16] = "all";
+    char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "";
     if (s->offload_layers != UINT32_MAX)
         snprintf(layers, sizeof(layers), "%u", s->offload_layers);
     if (s->offload_layers)
         snprintf(offload, sizeof(offload), " --offload-layers %s --offload-slots %u", layers,
                  s->offload_slots ? s->offload_slots : 2);
+    if (s->ema_decay > 0)
+        snprintf(ema, sizeof(ema), " --ema %.9g", s->ema_decay);
     tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks, s->device,
-             s->threads, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
+             s->threads, ema, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
              s->no_prefetch ? " --no-prefetch" : "");
 }

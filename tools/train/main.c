@@ -270,6 +270,7 @@ static eo_status on_end(void *user, struct tool_job_rank *rank)
         EO_TRY(tool_weights_hash(rank->runtime, &hash));
     if (rank->rank == 0)
         train->weights_hash = hash;
+    EO_TRY(tool_job_swap_average(rank)); /* the hash is of the weights, what follows of their average */
     if (train->settings.export.path)
         EO_TRY(export_weights(train, rank));
     rank->resident_bytes = tool_process_resident_peak(); /* of the training: a sample takes memory of its own */

@@ -115,6 +115,17 @@ cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, c
         .blocks = blocks, .threads = THREADS, .round_trips = 1});
 }
 
+/* Split weights are 4 bytes together too. */
+cudaError_t eo_cuda_average(const struct eo_average *average, enum eo_average_mode mode, const struct eo_update_scalars *scalars,
+                            const struct eo_norm_result *norm, cudaStream_t stream)
+{
+    const uint64_t count = average->count, read = mode == EO_AVERAGE_BEGIN ? 4 : 8, written = mode == EO_AVERAGE_SWAP ? 8 : 4;
+    (void)scalars, (void)norm;
+    return launch_note(stream, (struct launch){
+        .group = "average of the weights", .kernel = "average_kernel", .read = read * count, .written = written * count,
+        .must = (read + written) * count, .blocks = launch_div_up(count, TILE), .threads = THREADS, .round_trips = 1});
+}
+
 enum { OCTETS = 8 * THREADS };
 
 /* Of the runs in float8, or of those in bf16. */

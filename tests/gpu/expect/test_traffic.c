@@ -320,6 +320,9 @@ static void update(uint64_t count, bool split)
     if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
         real.at[0].read = expected.at[0].read;
     compare("AdamW", EXACT);
+    const struct eo_average average = {.weights = range.weights, .high = high, .low = low, .average = m, .count = count};
+    BOTH(average, &average, EO_AVERAGE_SWAP, scalars, norm);
+    compare("average of the weights", EXACT);
 }
 
 static void float8(uint64_t count)

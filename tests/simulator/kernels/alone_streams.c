@@ -158,6 +158,13 @@ static void adamw(struct eo_device *device, const struct eo_adamw *ranges, uint3
                            norm, NULL));
 }
 
+static void average(struct eo_device *device, const struct eo_average *all, enum eo_average_mode mode,
+                    const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
+{
+    (void)device;
+    must(eo_cuda_average(all, mode, scalars, norm, NULL));
+}
+
 static const struct eo_device_ops ops = {
     .name = "alone",
     .copy = copy,
@@ -172,6 +179,7 @@ static const struct eo_device_ops ops = {
     .norm_local = norm_local,
     .norm_sum = norm_sum,
     .adamw = adamw,
+    .average = average,
 };
 
 /* --- sums of ranks --- */

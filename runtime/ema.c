@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The moving average of the weights: behind the optimizer's arrays of state, so it is placed, offloaded and saved as these are.
+ */
+#include "base/check.h"
+#include "runtime/internal.h"
+
+static void average(struct eo_runtime *rt, uint32_t l, enum eo_average_mode mode)
+{
+    const struct layer_shard *shard = &rt->shards.layers[l];
+    const bool split = rt->shards.split;
+    rt->device->ops->average(rt->device,
+                             &(const struct eo_average){
+                                 .weights = split ? NULL : shard->weights,
+                                 .high = split ? shard->high : NULL,
+                                 .low = split ? shard->low : NULL,
+                                 .average = shard->state[rt->plan->ema_state],
+                                 .count = rt->plan->layers[l].layout.shard_count,
+                             },
+                             mode, rt->update.scalars, rt->update.norm_result);
+}
+
+static eo_status average_all(struct eo_runtime *rt, enum eo_average_mode mode)
+{
+    for (uint32_t u = 0; u < rt->plan->update_count; u++) {
+        EO_TRY(eo_offload_take(rt, rt->plan->updates[u], true));
+        average(rt, rt->plan->updates[u], mode);
+    }
+    return EO_OK;
+}
+
+eo_status eo_ema_check(struct eo_runtime *rt, const char *call)
+{
+    if (!rt->ema.is_swapped)
+        return EO_OK;
+    return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: the average lies in the weights' place; call eo_weights_swap_ema before", call);
+}
+
+eo_status eo_ema_begin(struct eo_runtime *rt, const char *call)
+{
+    if (rt->plan->ema_state == EO_NONE)
+        return EO_OK;
+    EO_TRY(eo_ema_check(rt, call));
+    if (!rt->ema.is_begun)
+        EO_TRY(average_all(rt, EO_AVERAGE_BEGIN));
+    rt->ema.is_begun = true;
+    return EO_OK;
+}
+
+void eo_ema_update(struct eo_runtime *rt, uint32_t l)
+{
+    if (rt->plan->ema_state != EO_NONE)
+        average(rt, l, EO_AVERAGE_UPDATE);
+}
+
+eo_status eo_weights_swap_ema(eo_runtime *rt)
+{
+    EO_TRY(eo_runtime_check_idle(rt, "eo_weights_swap_ema"));
+    if (rt->plan->ema_state == EO_NONE)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_swap_ema: the plan has no average; set eo_plan_params.ema");
+    EO_TRY(eo_runtime_leave_schedule(rt));
+    EO_TRY(average_all(rt, rt->ema.is_begun ? EO_AVERAGE_SWAP : EO_AVERAGE_BEGIN));
+    rt->ema.is_begun = true;
+    rt->ema.is_swapped = !rt->ema.is_swapped;
+    rt->float8.stale = true;
+    return EO_OK;
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Goal: optimizers do what PyTorch's of the same names do, on any number of ranks.
+ * Method: the problem of tests/fixtures/optimizers/make.py, a sum of c (w - t)^2 whose numbers are exact in fp32; its losses over
+ * 50 steps are held against PyTorch's, committed in losses.h.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <evenodd/evenodd.h>
+
+#include "tests/fixtures/optimizers/losses.h"
+#include "tests/tap/tap.h"
+
+enum { STEPS = 50, LAYERS = 2, PARAMETERS = 4, RANKS_MAX = 4 };
+
+struct optimizer {
+    const char *name;
+    eo_plan_params plan;
+    eo_step_params step;
+    const double *losses;
+    double tolerance; /* relative */
+};
+
+struct rank {
+    const struct optimizer *optimizer;
+    uint32_t rank;
+    const eo_plan *plan;
+    eo_world *world;
+    double losses[STEPS + 1]; /* rank 0's */
+};
+
+static void must(eo_status status, const char *what)
+{
+    if (status >= 0)
+        return;
+    printf("Bail out! %s: %s\n", what, eo_status_text(status));
+    exit(1);
+}
+
+/* ---- the problem ---- */
+
+static const uint64_t shapes[PARAMETERS][2] = {{24, 40}, {40, 0}, {48, 32}, {32, 0}};
+
+static float number(uint32_t parameter, uint64_t i, uint32_t salt, uint32_t modulus, int half, float scale)
+{
+    return (float)((int)((i * salt + 11 * parameter + 7) % modulus) - half) / scale;
+}
+
+static float start(uint32_t p, uint64_t i)
+{
+    return number(p, i, 53, 97, 48, 64);
+}
+
+static float target(uint32_t p, uint64_t i)
+{
+    return number(p, i, 37, 101, 50, 64);
+}
+
+static float cost(uint32_t p, uint64_t i)
+{
+    return number(p, i, 5, 7, -1, 8);
+}
+
+static eo_model *make_model(void)
+{
+    eo_model *model;
+    char name[32];
+    must(eo_model_create(&model, eo_model_params(.name = "squares")), "model");
+    for (uint32_t p = 0; p < PARAMETERS; p++) {
+        snprintf(name, sizeof(name), "layer%u", p / 2);
+        if (p % 2 == 0)
+            must(eo_model_add_layer(model, eo_layer_params(.name = name), NULL), "layer");
+        snprintf(name, sizeof(name), "parameter%u", p);
+        must(eo_model_add_parameter(model, &(const eo_parameter_params){.layer = p / 2, .name = name,
+                 .dim_count = p % 2 ? 1 : 2, .dims = {shapes[p][0], shapes[p][1]}}, NULL), "parameter");
+    }
+    for (uint32_t l = 0; l < LAYERS; l++)
+        must(eo_model_add_position(model, eo_position_params(.layer = l), NULL), "position");
+    return model;
+}
+
+static uint64_t count_of(uint32_t p)
+{
+    return shapes[p][0] * (p % 2 ? 1 : shapes[p][1]);
+}
+
+/* ---- a training ---- */
+
+static void produce(void *user, uint64_t offset, uint64_t count, float *values)
+{
+    for (uint64_t i = 0; i < count; i++)
+        values[i] = start(*(const uint32_t *)user, offset + i);
+}
+
+struct sum {
+    uint32_t parameter;
+    double loss;
+};
+
+static void add_loss(void *user, const eo_parameter_info *info, const float *values)
+{
+    struct sum *sum = user;
+    const uint32_t p = sum->parameter++;
+    for (uint64_t i = 0; i < info->element_count; i++)
+        sum->loss += (double)cost(p, i) * pow((double)values[i] - (double)target(p, i), 2);
+}
+
+/* All of the gradient is rank 0's. */
+static double backward(eo_runtime *rt, uint32_t rank, uint32_t l)
+{
+    const eo_view *view;
+    double loss = 0;
+    must(eo_backward_begin(rt, l, &view), "backward");
+    float *weights[2] = {view->weights[0], view->weights[1]};
+    must(eo_gradients_begin(rt, l, &view), "gradients");
+    for (uint32_t k = 0; k < 2; k++) {
+        float *gradient = view->gradients[k];
+        const uint32_t p = 2 * l + k;
+        for (uint64_t i = 0; i < count_of(p); i++) {
+            const float apart = weights[k][i] - target(p, i);
+            gradient[i] = rank == 0 ? 2 * cost(p, i) * apart : 0;
+            loss += (double)cost(p, i) * (double)apart * (double)apart;
+        }
+    }
+    must(eo_backward_end(rt, l), "backward");
+    return loss;
+}
+
+static double step(eo_runtime *rt, const struct rank *self)
+{
+    const eo_view *view;
+    double loss = 0;
+    must(eo_step_begin(rt), "step");
+    for (uint32_t l = 0; l < LAYERS; l++) {
+        must(eo_forward_begin(rt, l, &view), "forward");
+        must(eo_forward_end(rt, l), "forward");
+    }
+    for (uint32_t l = LAYERS; l-- > 0;)
+        loss += backward(rt, self->rank, l);
+    must(eo_step_end(rt, &self->optimizer->step, NULL), "end");
+    return loss;
+}
+
+static void *train(void *arg)
+{
+    struct rank *self = arg;
+    eo_runtime *rt;
+    struct sum sum = {0, 0};
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = self->plan, .world = self->world)), "runtime");
+    for (uint32_t p = 0; p < PARAMETERS; p++)
+        must(eo_weights_fill(rt, p, produce, &p), "fill");
+    for (uint32_t s = 0; s < STEPS; s++)
+        self->losses[s] = step(rt, self);
+    if (self->optimizer->plan.ema)
+        must(eo_weights_swap_ema(rt), "swap");
+    must(eo_weights_visit(rt, add_loss, &sum), "visit");
+    self->losses[STEPS] = sum.loss;
+    eo_runtime_destroy(&rt);
+    return NULL;
+}
+
+/* The losses of rank 0. */
+static void run(const struct optimizer *optimizer, uint32_t ranks, double losses[STEPS + 1])
+{
+    pthread_t threads[RANKS_MAX];
+    struct rank all[RANKS_MAX];
+    eo_world *worlds[RANKS_MAX];
+    eo_model *model = make_model();
+    eo_plan *plan;
+    eo_plan_params settings = optimizer->plan;
+    settings.rank_count = ranks;
+    must(eo_plan_create(&plan, model, &settings), "plan");
+    must(eo_world_create_local(worlds, eo_world_params(.rank_count = ranks)), "world");
+    for (uint32_t r = 0; r < ranks; r++) {
+        all[r] = (struct rank){.optimizer = optimizer, .rank = r, .plan = plan, .world = worlds[r]};
+        if (pthread_create(&threads[r], NULL, train, &all[r]) != 0)
+            exit(1);
+    }
+    for (uint32_t r = 0; r < ranks; r++)
+        pthread_join(threads[r], NULL);
+    for (uint32_t r = 0; r < ranks; r++)
+        eo_world_destroy(&worlds[r]);
+    memcpy(losses, all[0].losses, sizeof(all[0].losses));
+    eo_plan_destroy(&plan);
+    eo_model_destroy(&model);
+}
+
+static void check(const struct optimizer *optimizer)
+{
+    const uint32_t count = optimizer->plan.ema ? STEPS + 1 : STEPS;
+    for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++) {
+        double losses[STEPS + 1];
+        run(optimizer, ranks, losses);
+        for (uint32_t s = 0; s < count; s++)
+            if (!(fabs(losses[s] - optimizer->losses[s]) <= optimizer->tolerance * optimizer->losses[s])) {
+                tap_note(__FILE__, __LINE__, "%s, %u ranks: loss %u is %.9g, PyTorch's is %.9g", optimizer->name, ranks, s,
+                         losses[s], optimizer->losses[s]);
+                break;
+            }
+    }
+    char text[128];
+    snprintf(text, sizeof(text), "%s: PyTorch's losses over %d steps, on 1 to %d ranks", optimizer->name, STEPS, RANKS_MAX);
+    tap_case(text);
+}
+
+int main(void)
+{
+    const eo_step_params adamw = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f, .ema_decay = 0.9f};
+    const struct optimizer optimizers[] = {
+        {"AdamW, and the average of its weights", {.ema = true}, adamw, losses_of_adamw_ema, 1e-6},
+    };
+    for (size_t i = 0; i < sizeof(optimizers) / sizeof(optimizers[0]); i++)
+        check(&optimizers[i]);
+    return tap_end();
+}
