@@ -67,6 +67,6 @@ check tools/memplan/systems "$client|tools/(shared|interchange|memplan/systems)/
 check tools/checkpoint    "$client|tools/(shared|interchange)/|tools/run/checkpoint\.h"
 check tools/launch        "$client|tools/(shared|launch)/"
 check tools/postmortem    "$client|tools/shared/"
-check examples            'evenodd/'
+check examples            'evenodd/|(idx|network)\.h'
 check tests/install/embed 'evenodd/|embed'
 finish
