@@ -112,7 +112,7 @@ struct runtime_graph {
     bool record_next; /* the next step is to be recorded */
     bool recording;
     bool ran_last; /* the step before was a graph: `steps.restart` is for ordinary steps only */
-    uint64_t collectives, collective_bytes;
+    uint64_t collectives, collective_bytes, storage_bytes;
     struct graph_times *times;
 };
 

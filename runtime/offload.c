@@ -41,7 +41,10 @@ eo_status eo_offload_check(struct eo_runtime *rt)
     const uint64_t bytes = rt->plan->space_bytes[EO_SPACE_DISK];
     if (bytes == 0)
         return EO_OK;
-    return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, rt->memory.ranks);
+    /* Ranks on GPUs share the host's memory with those of the machine's other GPUs. */
+    const uint64_t devices = rt->device->ops->is_host_memory || !rt->device->count ? 1 : rt->device->count;
+    const uint32_t sharers = (uint32_t)eo_min_u64(rt->memory.ranks * devices, rt->world->rank_count);
+    return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers);
 }
 
 eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
@@ -111,6 +114,7 @@ eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes)
         return EO_OK;
     struct offload_slot *slot = &rt->offload.slots[slot_of(rt->plan, layer)];
     if (slot->layer != layer) {
+        EO_TRY(eo_runtime_order_queues(rt)); /* behind who has read or written the slot */
         if (slot->is_changed)
             move_slot(rt, true, slot, slot->layer);
         move_slot(rt, false, slot, layer);
@@ -123,6 +127,11 @@ eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes)
 
 eo_status eo_offload_settle(struct eo_runtime *rt)
 {
+    bool was_used = false;
+    for (uint32_t s = 0; rt->offload.storage && s < rt->plan->params.offload_slots; s++)
+        was_used = was_used || rt->offload.slots[s].layer != EO_NONE;
+    if (was_used) /* by who reads or writes there on the compute queue */
+        EO_TRY(eo_runtime_order_queues(rt));
     for (uint32_t s = 0; rt->offload.storage && s < rt->plan->params.offload_slots; s++) {
         struct offload_slot *slot = &rt->offload.slots[s];
         if (slot->is_changed)

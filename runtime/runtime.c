@@ -83,10 +83,13 @@ static eo_status look_at_memory(struct eo_runtime *rt)
     rt->memory.ranks = count_memory_ranks(rt);
     if (ops->is_host_memory)
         EO_TRY(ops->available(rt->device, &rt->memory.free_bytes, &rt->memory.total_bytes));
+    EO_TRY(eo_offload_check(rt));
     EO_TRY(eo_communicators_open(rt));
     if (!ops->is_host_memory) /* communicators have taken theirs */
-        return ops->available(rt->device, &rt->memory.free_bytes, &rt->memory.total_bytes);
-    EO_TRY(eo_offload_check(rt));
+        EO_TRY(ops->available(rt->device, &rt->memory.free_bytes, &rt->memory.total_bytes));
+    const bool has_met = rt->world->ops->register_memory != NULL; /* nccl: all have come to open */
+    if (!ops->is_host_memory && (has_met || rt->plan->space_bytes[EO_SPACE_DISK] == 0))
+        return EO_OK;
     /* Of all ranks: those of another host may share their memory with nobody, and must meet all the same. */
     return rt->world->rank_count > 1 ? rt->world->ops->quiesce(rt->comms.world) : EO_OK;
 }
@@ -137,7 +140,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                 .log = &rt->log,
                             }));
     if (has_disk && !rt->device->ops->storage_open)
-        return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "the plan offloads layers to disk, which device %s cannot; plan without "
+        return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "the plan offloads layers, which device %s cannot; plan without "
                                "offload_layers", rt->device->ops->name);
     EO_TRY(look_at_memory(rt));
     rt->shards.layers = calloc(plan->layer_count, sizeof(*rt->shards.layers));

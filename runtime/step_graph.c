@@ -60,6 +60,7 @@ eo_status eo_graph_begin(struct eo_runtime *rt)
                                "the schedule; run this step in the ordinary way, then capture again",
                                (unsigned long long)rt->steps.finished + 1);
     eo_graph_times_begin(rt->graph.times);
+    EO_TRY(eo_offload_settle(rt));
     EO_TRY(join_queues(rt, "before a step is recorded"));
     if (rt->world->ops->capture_begin(rt->comms.world) < 0)
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED,
@@ -68,6 +69,7 @@ eo_status eo_graph_begin(struct eo_runtime *rt)
     rt->graph.recording = true;
     rt->graph.collectives = rt->stats.collective_count;
     rt->graph.collective_bytes = rt->stats.collective_bytes;
+    rt->graph.storage_bytes = rt->stats.storage_bytes;
     return EO_OK;
 }
 
@@ -116,6 +118,7 @@ eo_status eo_graph_end(struct eo_runtime *rt)
     rt->graph.ran_last = true;
     rt->graph.collectives = rt->stats.collective_count - rt->graph.collectives;
     rt->graph.collective_bytes = rt->stats.collective_bytes - rt->graph.collective_bytes;
+    rt->graph.storage_bytes = rt->stats.storage_bytes - rt->graph.storage_bytes;
     return launch_graph(rt);
 }
 
@@ -130,12 +133,14 @@ eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_r
     EO_TRY(eo_ema_begin(rt, "eo_step_replay"));
     rt->steps.begin_ns = eo_now_ns();
     EO_TRY(eo_update_begin(rt));
+    EO_TRY(eo_offload_settle(rt));
     if (!rt->graph.ran_last)
         EO_TRY(join_queues(rt, "before a recorded step"));
     rt->steps.restart = rt->graph.ran_last = true;
     rt->comms.quiet = false;
     rt->stats.collective_count += rt->graph.collectives;
     rt->stats.collective_bytes += rt->graph.collective_bytes;
+    rt->stats.storage_bytes += rt->graph.storage_bytes;
     EO_TRY(launch_graph(rt));
     EO_TRY(eo_update_finish(rt, report));
     return report ? eo_graph_take_times(rt) : EO_OK;

@@ -5,7 +5,7 @@
  *     queue 0   compute: the caller's. On the CPU it is the calling thread itself: what is called here runs at once,
  *               and a wait blocks it; elsewhere a stream, and only await and drain block
  *     queue 1, 2 communication: work is enqueued and runs in order. On the CPU a worker thread each, with a fixed ring
- *     queue 3   copies to and from storage, likewise
+ *     queue 3   copies to and from storage, likewise; storage is a file on the CPU, pinned host memory on a GPU
  *
  * An event is a point in a queue. A wait binds to the record that was current when the wait was called.
  * Pointers are device memory unless said otherwise: the host may read and write them only where `is_host_memory`, and

@@ -56,8 +56,8 @@ typedef struct eo_plan_params {
                                    them with different communicators; larger where embedding and head are large */
     const eo_log *log;        /* [silence] used during the call */
     uint32_t offload_layers;  /* [0] trainable layers whose optimizer state, and in bf16 the low halves of the master weights,
-                                 lie on disk between their updates: the last ones in the order of updates; UINT32_MAX for
-                                 all. Changes no bit */
+                                 lie in EO_SPACE_DISK between their updates: the last ones in the order of updates;
+                                 UINT32_MAX for all. Changes no bit */
     uint32_t offload_slots;   /* [2] buffers through which they come and go: as many layers may be in memory at a time */
     bool float8_gather;       /* [false] all-gathers carry parameters with float8_gather in float8 (e4m3), with a scale for
                                  each rank's part of a parameter: about half the bytes. What is gathered is widened before
@@ -80,7 +80,7 @@ typedef enum eo_space {
     EO_SPACE_GRADIENT, /* communication memory for reductions, where it is separate: gradient buffers and shards */
     EO_SPACE_PRIVATE,  /* memory that no peer reads */
     EO_SPACE_HOST,     /* host memory that the device copies from and to (pinned on a GPU): small, of the runtime's own */
-    EO_SPACE_DISK,     /* a file in the runtime's offload_folder: no memory */
+    EO_SPACE_DISK,     /* a file in the runtime's offload_folder; with GPUs pinned memory of the host */
     EO_SPACE_COUNT,
 } eo_space;
 

@@ -95,7 +95,7 @@ typedef struct eo_runtime_params {
     bool zero_gradients;   /* [false] eo_gradients_begin hands gradients out as zeros, for kernels that add: a fill more, of
                               every gradient in every backward pass */
     const char *offload_folder; /* [the current one] for the file of what the plan offloads: on a disk, not in memory (tmpfs);
-                              read during create. The file has no name and ends with the process */
+                              read during create. The file has no name and ends with the process. Not read with GPUs */
 } eo_runtime_params;
 #define eo_runtime_params(...) EO_PARAMS(eo_runtime_params, __VA_ARGS__)
 

@@ -34,7 +34,7 @@ check include             'evenodd/'
 check base                "$low"
 check streams             "$low|streams/"
 check streams/cpu         "$device|streams/cpu/"
-check streams/cuda        "$device|streams/(cuda/|cpu/affinity\.h|nccl/calls\.h|trace/(cupti|nvtx)\.h)"
+check streams/cuda        "$device|streams/(cuda/|cpu/(affinity|available)\.h|nccl/calls\.h|trace/(cupti|nvtx)\.h)"
 check streams/local       "$device|streams/(collective|exchange|fabric|transports)\.h|streams/(cpu/|cuda/(state|collective_kernels)\.h|local/)"
 check streams/shared      "$device|streams/(collective|exchange|transports)\.h|streams/(cpu|local|shared)/"
 check streams/mpi         "$device|streams/(collective|exchange|transports)\.h|streams/(cpu|mpi)/"

@@ -129,6 +129,19 @@ else
     [ -s wanted ] && [ ! -s out ] && [ "$(grep -c '^push' nvtx)" = "$(grep -c '^pop' nvtx)" ]
     result $? 'a profiler is told a range for every operation of every step, by its name, through NVTX'
 fi
+# Offloaded to the host's memory: nothing but the place differs, at every step.
+EO_SIM=
+for offload in '' '--offload-layers all --offload-slots 4'; do
+    "$train" $quick --ranks 2 --dtype bf16 $offload --checkpoint "saved${offload:+.offloaded}" --checkpoint-every 1 >out 2>err || break
+done
+grep -q '^offload: .* MiB a rank in pinned memory of the host' out && [ "$(find saved -name 'rank-*' | wc -l)" = 8 ] &&
+    find saved -name 'rank-*' | while read -r file; do cmp "$file" "saved.offloaded${file#saved}" || exit 1; done
+result $? 'offloaded, as a graph: the checkpoints of all steps have the bytes of those with everything on the GPU'
+"$train" $quick --ranks 2 --offload-layers all --offload-folder . >out 2>err
+[ $? = 2 ] && grep -q 'offload-folder needs --device cpu' err
+result $? 'a folder for what is offloaded is refused: it lies in memory'
+rm -rf saved saved.offloaded
+
 if [ "$stub_cupti" = none ]; then
     skip 'CUPTI' 'its header was not there'
     "$train" $quick --cupti on >out 2>err

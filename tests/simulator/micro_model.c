@@ -98,7 +98,9 @@ static bool make_plan(struct run *run, uint32_t micro_batches, eo_plan **out)
                           eo_plan_params(.rank_count = settings->ranks, .micro_batches = micro_batches,
                                          .dtype = settings->dtype, .reduce_dtype = settings->reduce_dtype,
                                          .float8_gather = settings->float8_gather, .strategy = settings->strategy,
-                                         .shard_group = settings->shard_group,
+                                         .shard_group = settings->shard_group, .offload_layers = settings->offload_layers,
+                                         .offload_slots = settings->offload_slots,
+                                         .offload_gradients = settings->offload_gradients,
                                          .separate_reduce_stream = settings->separate_reduce_stream,
                                          .separate_reservations = settings->world == MICRO_NCCL,
                                          .log = &run->log)) == EO_OK;

@@ -40,6 +40,8 @@ struct micro_settings {
     uint32_t steps, micro_batches; /* [4, 2] */
     uint32_t timeout_ms;           /* [20000] */
     uint32_t implicit_prefetch, reduce_inputs;
+    uint32_t offload_layers, offload_slots; /* the reference keeps all in memory */
+    bool offload_gradients;
     void (*after_step)(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime); /* NULL; on the rank's thread */
     void *user;
 };

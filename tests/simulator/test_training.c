@@ -4,7 +4,7 @@
  * to four ranks, eager and as a graph, static and dynamic, in fp32 and bf16 (gathered in float8, too), on one GPU, on one each, through NCCL; and
  * the simulator has nothing to object to.
  * Method: seeds; each stands for a policy of the scheduler and its numbers. The short run takes a fixed part of them,
- * EO_TEST_FULL=1 all. With `one`, `each` or `nccl` as argument that world alone; with `threads` a real thread a stream, for
+ * EO_TEST_FULL=1 all. With `one`, `each`, `nccl` or `offloaded` as argument that part alone; with `threads` a real thread a stream, for
  * ThreadSanitizer; with `canary` it must find something.
  */
 #include <stdio.h>
@@ -93,6 +93,32 @@ static void left_captures(enum sim_executor executor)
              "next is recorded");
 }
 
+/* Optimizer state, low halves and gradients in the host's memory, copied by a stream of their own, in a graph too. */
+static void offloaded(uint32_t seeds, enum sim_executor executor)
+{
+    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
+    for (uint32_t world = 0; world < 3; world++) {
+        for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+            for (uint64_t seed = 1; seed <= seeds; seed++) {
+                struct micro_settings settings = {
+                    .ranks = ranks, .device = "cuda", .world = (enum micro_world)world, .graph = seed % 2,
+                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32,
+                    .strategy = ranks > 1 ? (eo_strategy[]){EO_STRATEGY_ZERO3, EO_STRATEGY_ZERO2, EO_STRATEGY_DDP}[seed % 3]
+                                          : EO_STRATEGY_ZERO3};
+                vary(&settings, seed / 2 + 1);
+                settings.offload_layers = seed % 4 ? UINT32_MAX : 2;
+                settings.offload_slots = 1 + seed / 3 % 3;
+                settings.offload_gradients = settings.micro_batches == 1 && seed % 5 < 3;
+                compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
+            }
+        }
+        char text[160];
+        snprintf(text, sizeof(text), "%s: offloaded to the host's memory, 1 to 4 ranks, %u seeds, eager and as a graph: the "
+                 "CPU's bits", worlds[world], seeds);
+        tap_case(text);
+    }
+}
+
 /* Every strategy, through every kind of world: each result is the CPU's of the same strategy. */
 static void strategies(uint32_t seeds, enum sim_executor executor)
 {
@@ -143,7 +169,10 @@ int main(int argc, char **argv)
     for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
         if (argc < 2 || threads || strcmp(argv[1], worlds[w].word) == 0)
             family(worlds[w].world, seeds, worlds[w].name, executor);
-    strategies(threads ? 1 : full ? 60 : 6, executor);
+    if (argc < 2 || strcmp(argv[1], "offloaded") != 0)
+        strategies(threads ? 1 : full ? 60 : 6, executor);
+    if (argc < 2 || threads || strcmp(argv[1], "offloaded") == 0)
+        offloaded(threads ? 1 : full ? SEEDS_ALL : SEEDS_SHORT, executor);
     left_captures(executor);
     return tap_end();
 }

@@ -139,8 +139,8 @@ static const struct argp_option option_table[] = {
     {"rates", OPTION_RATES, "FILE.json", 0,
      "with --budget: speeds of a rank; measure: at the start [measure; with --resume: those of the checkpoint]", 2},
     {"offload-layers", OPTION_OFFLOAD_LAYERS, "N", 0,
-     "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk [0]", 2},
-    {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of layers that are in memory at a time for their update [2]", 2},
+     "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory [0]", 2},
+    {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time for their update [2]", 2},
     {"offload-gradients", OPTION_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
     {"offload-folder", OPTION_OFFLOAD_FOLDER, "DIR", 0,
      "folder of the file for them; it has no name and ends with the run [that of --checkpoint, else the current one]", 2},
@@ -544,14 +544,14 @@ static void check_together(const struct argp_state *state, struct tool_options *
     check_budget(state, o);
     if (!o->plan.offload_layers && !is_given(o, OPTION_BUDGET) &&
         (is_given(o, OPTION_OFFLOAD_SLOTS) || o->plan.offload_gradients))
-        argp_error(state, "%s needs --offload-layers N, the number of layers on disk",
+        argp_error(state, "%s needs --offload-layers N, the number of offloaded layers",
                    is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots" : "--offload-gradients");
     if (o->plan.offload_gradients && o->plan.micro_batches > 1)
         argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
-    if (o->plan.offload_layers && tool_options_on_gpu(o))
-        argp_error(state, "--offload-layers works with --device cpu only");
+    if (is_given(o, OPTION_OFFLOAD_FOLDER) && tool_options_on_gpu(o))
+        argp_error(state, "--offload-folder needs --device cpu: with GPUs the host's memory takes what is offloaded");
     if (o->plan.offload_layers && o->memory != EO_MEMORY_STATIC)
-        argp_error(state, "--offload-layers needs --memory static: what lies on disk is planned");
+        argp_error(state, "--offload-layers needs --memory static: what is offloaded is planned");
     if (o->plan.no_prefetch && o->memory != EO_MEMORY_STATIC && is_given(o, OPTION_MEMORY))
         argp_error(state, "--no-prefetch needs --memory static; with %s use --implicit-prefetch", tool_memory_name(o->memory));
     if (o->memory != EO_MEMORY_STATIC) /* a comparison's other side */

@@ -92,7 +92,10 @@ void tool_report_start(const struct tool_job *job)
            tool_plural(tool_step_tokens(job)));
     printf("plan: %.1f MiB a rank (lower bound %.1f), %u operations a step, proven\n", mib(s->arena_bytes),
            mib(s->lower_bound_bytes), s->operation_count);
-    if (s->space_bytes[EO_SPACE_DISK])
+    if (s->space_bytes[EO_SPACE_DISK] && tool_options_on_gpu(o))
+        printf("offload: %.1f MiB a rank in pinned memory of the host, copied to and from the GPU once a step\n",
+               mib(s->space_bytes[EO_SPACE_DISK]));
+    else if (s->space_bytes[EO_SPACE_DISK])
         printf("offload: %.1f MiB a rank on disk in %s, read and written once a step\n", mib(s->space_bytes[EO_SPACE_DISK]),
                o->offload_folder ? o->offload_folder : "the current folder");
     if (job->peak_flops_per_s > 0)
@@ -223,11 +226,11 @@ static void report_utilisation(const struct tool_job *job, double step_s)
 
 void tool_report_time(const struct tool_job *job, double step_s_median, double host_s_median)
 {
-    static const char *const causes[EO_WAIT_COUNT] = {
+    const char *const causes[EO_WAIT_COUNT] = {
         [EO_WAIT_ALL_GATHER] = "waiting for all-gather",
         [EO_WAIT_REDUCE_SCATTER] = "waiting for reduce-scatter",
         [EO_WAIT_NORM] = "waiting for the norm",
-        [EO_WAIT_FETCH] = "waiting for the disk",
+        [EO_WAIT_FETCH] = tool_options_on_gpu(job->options) ? "waiting for host memory" : "waiting for the disk",
     };
     double total = 0, waits[EO_WAIT_COUNT] = {0}, waited = 0, steps = 0;
     for (uint32_t r = 0; r < job->told_count; r++) {
@@ -251,7 +254,7 @@ void tool_report_time(const struct tool_job *job, double step_s_median, double h
             [EO_WAIT_ALL_GATHER] = ": exposed communication",
             [EO_WAIT_REDUCE_SCATTER] = ": exposed communication",
             [EO_WAIT_NORM] = "",
-            [EO_WAIT_FETCH] = ": exposed reading and writing",
+            [EO_WAIT_FETCH] = ": exposed copies",
         };
         for (int w = 0; w < EO_WAIT_COUNT; w++)
             if (w != EO_WAIT_FETCH || job->options->plan.offload_layers)

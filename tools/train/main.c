@@ -498,7 +498,7 @@ static void make_offload_folder(const struct train_settings *settings)
 {
     const struct tool_options *o = &settings->common;
     const bool measures = (o->budget_bytes || o->budget_available) && !(o->plan_only && o->rates_path);
-    if (settings->checkpoint.folder && o->offload_folder == settings->checkpoint.folder &&
+    if (!tool_options_on_gpu(o) && settings->checkpoint.folder && o->offload_folder == settings->checkpoint.folder &&
         (measures || (!o->plan_only && o->plan.offload_layers)))
         (void)mkdir(settings->checkpoint.folder, 0777);
 }

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hashing.h"
-
 /* --- allocation --- */
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
@@ -317,7 +315,7 @@ struct copy {
     size_t bytes;
     int value; /* of a fill */
     bool to_pinned;
-    uint64_t sum; /* of what lay in pinned memory when the copy was issued; 0: not known */
+    bool from_pinned, was_issued; /* the latter: outside a capture, so the host must not write there until it has run */
     unsigned char data[];
 };
 
@@ -330,18 +328,37 @@ struct sim_delivery {
     unsigned char data[];
 };
 
-static uint64_t sum_of(const unsigned char *at, size_t bytes)
+static unsigned char *known_at(const void *at)
 {
-    const uint64_t sum = eo_hash64(at, bytes);
-    return sum ? sum : 1;
+    struct sim_memory *memory = sim_memory_find(at);
+    if (!memory->known)
+        memory->known = calloc(memory->bytes, 1);
+    if (!memory->known)
+        abort();
+    return memory->known + ((uintptr_t)at - memory->at);
 }
 
-/* What lay there when something was last copied from it: other bytes were written by the host, or came with a copy. */
-static bool is_new_source(const void *at, size_t bytes, uint64_t sum)
+/* Pinned memory as the device sees it: with what its copies have brought, whether the host knows of them or not. */
+static void look(unsigned char *out, const void *at, size_t bytes)
 {
-    struct sim_source *source = &sim.sources[sim_mix((uintptr_t)at, bytes) % SIM_SOURCES];
-    const bool is_new = source->at != at || source->sum != sum;
-    *source = (struct sim_source){at, sum};
+    memcpy(out, at, bytes);
+    for (const struct sim_delivery *delivery = sim.deliveries; delivery; delivery = delivery->next) {
+        const unsigned char *from = delivery->to > (const unsigned char *)at ? delivery->to : at;
+        const unsigned char *delivery_end = delivery->to + delivery->bytes, *end = (const unsigned char *)at + bytes;
+        end = delivery_end < end ? delivery_end : end;
+        if (from < end)
+            memcpy(out + (from - (const unsigned char *)at), delivery->data + (from - delivery->to), (size_t)(end - from));
+    }
+}
+
+/* Takes note of what lies there; whether the host has written it since the last note. */
+static bool is_written_by_host(const void *at, size_t bytes)
+{
+    unsigned char *found = sim_alloc(bytes), *known = known_at(at);
+    look(found, at, bytes);
+    const bool is_new = memcmp(found, known, bytes) != 0;
+    memcpy(known, found, bytes);
+    free(found);
     return is_new;
 }
 
@@ -355,6 +372,7 @@ static void keep_delivery(const struct copy *copy, const void *from)
     new->to = copy->to;
     new->bytes = copy->bytes;
     memcpy(new->data, from, copy->bytes);
+    memcpy(known_at(copy->to), from, copy->bytes);
     while (*link) /* in the order in which they came */
         link = &(*link)->next;
     *link = new;
@@ -405,13 +423,19 @@ static void copy_body(const void *arguments)
 {
     const struct copy *copy = arguments;
     const void *from = copy->from ? sim_host_alias(copy->from) : copy->data;
-    if (copy->sum && sum_of(from, copy->bytes) != copy->sum)
+    unsigned char *found = copy->from_pinned ? sim_alloc(copy->bytes) : NULL;
+    if (copy->was_issued && is_written_by_host(copy->from, copy->bytes))
         sim_violate_race("not ordered: a copy of %zu bytes from pinned memory at %p, and the host, which has written there since "
                          "the copy was issued", copy->bytes, copy->from);
+    if (found) {
+        look(found, copy->from, copy->bytes);
+        from = found;
+    }
     if (copy->to_pinned)
         keep_delivery(copy, from);
     else
         memmove(sim_host_alias(copy->to), from, copy->bytes);
+    free(found);
 }
 
 static void fill_body(const void *arguments)
@@ -432,9 +456,9 @@ static cudaError_t issue_copy(struct sim_stream *stream, const char *name, void 
         memcpy(copy->data, from, bytes);
     if (sim.config.executor == SIM_SCHEDULED) {
         copy->to_pinned = !to_host && sim_memory_find(to)->kind == SIM_PINNED;
-        if (!from_host && !stream->capture && sim_memory_find(from)->kind == SIM_PINNED)
-            copy->sum = sum_of(from, bytes);
-        if (copy->sum && is_new_source(from, bytes, copy->sum))
+        copy->from_pinned = !from_host && sim_memory_find(from)->kind == SIM_PINNED;
+        copy->was_issued = copy->from_pinned && !stream->capture;
+        if (copy->was_issued && is_written_by_host(from, bytes))
             sim_host_writes(&SIM_READS(from, bytes));
     }
     work.any_device = true;

@@ -24,7 +24,6 @@ enum {
     SIM_FUNCTIONS_MAX = 256,
     SIM_NOTES_MAX = 1 << 16,
     SIM_PLACES_MAX = 128,
-    SIM_SOURCES = 256,
     SIM_GRANULARITY = 64 << 10, /* of virtual memory; the driver's own is larger, but who asks for it finds this */
 };
 
@@ -69,6 +68,8 @@ struct sim_memory {
     struct sim_physical *physical;
     uint32_t stretch_count, stretch_capacity;
     struct sim_stretch *stretches;
+    unsigned char *known; /* of SIM_PINNED: what copies have brought there or found there; where other bytes lie, the host
+                             has written. NULL: no copy yet */
 };
 
 /* --- operations --- */
@@ -237,10 +238,6 @@ struct sim_state {
     uint64_t host_progress; /* what host threads do for each other */
     uint64_t idle_progress, idle_since_ns;
     uint64_t random, progress, virtual_ns, operations, order_hash, conflict_hash;
-    struct sim_source {
-        const void *at;
-        uint64_t sum;
-    } sources[SIM_SOURCES]; /* of copies from pinned memory */
     struct sim_delivery *deliveries; /* what has come to pinned memory, and no host thread knows yet */
     cudaError_t broken; /* a sticky error: every call returns it */
     char broken_by[160];

@@ -166,6 +166,7 @@ void sim_memory_drop(struct sim_memory *memory)
     }
     sim_release(memory->freed_at);
     free(memory->stretches);
+    free(memory->known);
     free(memory);
 }
 

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What does not fit into the GPU's memory: pinned host memory, so that copies run beside kernels, on the queue for them. A
+ * captured step holds the copies like its kernels.
+ */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "streams/cpu/available.h"
+#include "streams/cuda/parts.h"
+
+struct eo_storage {
+    char *memory;
+    uint64_t bytes;
+};
+
+/* Pinned pages are never given back to others: some are left to the rest of the machine. */
+eo_status eo_cuda_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers)
+{
+    const char *bound = "";
+    const uint64_t free_bytes = eo_memory_available(&bound), ranks = sharers ? sharers : 1;
+    (void)folder;
+    if (bytes <= free_bytes / 5 * 4 / ranks)
+        return EO_OK;
+    eo_log_write(&device->log, EO_LOG_ERROR,
+                 "rank %u: the host's memory has no room for what is offloaded: %.1f MiB needed by each of %llu ranks, %.1f MiB "
+                 "free%s, of which at most 80 %% are pinned; offload fewer layers, or use more machines",
+                 device->params.rank, (double)bytes / (1 << 20), (unsigned long long)ranks, (double)free_bytes / (1 << 20), bound);
+    return EO_ERR_IO;
+}
+
+eo_status eo_cuda_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out)
+{
+    void *memory = NULL;
+    (void)folder;
+    *out = calloc(1, sizeof(**out));
+    eo_status status = *out ? eo_cuda_reserve(device, EO_MEMORY_KIND_HOST, bytes, &memory) : EO_ERR_NO_MEMORY;
+    if (status < 0) {
+        free(*out);
+        *out = NULL;
+        return status;
+    }
+    **out = (struct eo_storage){memory, bytes};
+    return EO_OK;
+}
+
+void eo_cuda_storage_close(struct eo_device *device, struct eo_storage **storage)
+{
+    if (*storage)
+        eo_cuda_release(device, EO_MEMORY_KIND_HOST, (*storage)->memory, (*storage)->bytes);
+    free(*storage);
+    *storage = NULL;
+}
+
+static void copy(struct eo_device *device, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind,
+                 struct eo_span *span)
+{
+    if (span)
+        eo_cuda_stamp(device, EO_QUEUE_COPY, &span->start_ns);
+    (void)eo_cuda_note(device, cudaMemcpyAsync(to, from, bytes, kind, eo_cuda_of(device)->streams[EO_QUEUE_COPY]),
+                       kind == cudaMemcpyHostToDevice ? "a fetch from host memory" : "an eviction to host memory");
+    if (span)
+        eo_cuda_stamp(device, EO_QUEUE_COPY, &span->end_ns);
+}
+
+void eo_cuda_storage_read(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
+                          struct eo_span *span)
+{
+    copy(device, memory, storage->memory + offset, bytes, cudaMemcpyHostToDevice, span);
+}
+
+void eo_cuda_storage_write(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
+                           uint64_t bytes, struct eo_span *span)
+{
+    copy(device, storage->memory + offset, memory, bytes, cudaMemcpyDeviceToHost, span);
+}
