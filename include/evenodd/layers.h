@@ -71,6 +71,8 @@ typedef struct eo_transformer_params {
     const char *device;        /* ["cpu"] what will run it: "cpu" or "cuda"; decides kernels and scratch, in every build */
     uint32_t token_slots;      /* [1] batches of tokens kept on the device: one a micro-batch for captured steps */
     const eo_log *log;         /* [silence] copied */
+    uint32_t unit_blocks;      /* [1] blocks of a layer: fewer and larger collectives, larger buffers. The last layer has what is
+                                  left. A layer is recomputed whole. Not with half_blocks */
 } eo_transformer_params;
 #define eo_transformer_params(...) EO_PARAMS(eo_transformer_params, __VA_ARGS__)
 

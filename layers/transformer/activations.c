@@ -303,7 +303,7 @@ struct half_gradients eo_half_gradients(const struct pass *pass, const struct ha
 static eo_status add_half_scratch(eo_transformer *t, uint32_t h)
 {
     struct half *half = &t->halves[h];
-    if (!half->attention && !t->params.half_blocks) {
+    if (!is_first_of_position(t, h)) {
         half->scratch = t->halves[h - 1].scratch;
         return EO_OK;
     }

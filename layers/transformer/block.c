@@ -3,7 +3,7 @@
  * A block's passes, for both families and both halves (the picture is in layers/transformer/internal.h).
  *
  * A half's output is its out-product plus bias plus input. The product adds both where the table has fused_residuals.
- * Elsewhere a position's first half leaves its product as it is, and the second's norm adds them: no extra pass through
+ * Elsewhere a half leaves its product as it is, and the norm of the position's next one adds them: no extra pass through
  * memory; a position's last half adds them itself.
  */
 #include <string.h>
@@ -42,11 +42,6 @@ static uint32_t half_index(const struct pass *pass, const struct half *half)
     return (uint32_t)(half - pass->transformer->halves);
 }
 
-static bool is_last_of_position(const struct pass *pass, const struct half *half)
-{
-    return pass->transformer->params.half_blocks || !half->attention;
-}
-
 static struct eo_norm half_norm(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const eo_transformer *t = pass->transformer;
@@ -67,13 +62,13 @@ static struct eo_norm half_norm(const struct pass *pass, const struct half *half
     };
 }
 
-/* The second half of a position may find the first's out-product in its input, and makes it the sum. */
+/* A half that is not the first of its position may find the out-product of the one before in its input, and makes it the sum. */
 static eo_status norm_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const eo_transformer *t = pass->transformer;
     struct eo_norm norm = half_norm(pass, half, w);
-    if (!half->attention && !t->params.half_blocks && !pass->kernels->fused_residuals) {
-        const uint32_t h = half_index(pass, half);
+    const uint32_t h = half_index(pass, half);
+    if (!is_first_of_position(t, h) && !pass->kernels->fused_residuals) {
         norm.branch = norm.residual;
         norm.branch_bias = half_parameters_of(pass, half - 1, pass->view->weights).out_bias;
         norm.residual = pass_buffer(pass, t->stream[h - 1]);
@@ -152,7 +147,7 @@ static eo_status half_forward(const struct pass *pass, const struct half *half)
     EO_TRY(in_products(pass, half, &w));
     if (!half_fuses_gelu(t, half))
         EO_TRY(eo_half_operation_forward(pass, half, &w));
-    const bool is_last = is_last_of_position(pass, half);
+    const bool is_last = is_last_of_position(t, h);
     if (is_last && pass->backward) /* a recompute: what follows has it no more */
         return EO_OK;
     void *output = pass_buffer(pass, t->stream[h + 1]);
@@ -173,10 +168,10 @@ static eo_status half_forward(const struct pass *pass, const struct half *half)
 static const struct half *position_halves(const struct pass *pass, uint32_t position, const struct half **end)
 {
     const eo_transformer *t = pass->transformer;
-    const uint32_t per_position = t->params.half_blocks ? 1 : 2;
-    const struct half *first = &t->halves[(position - 1) * per_position];
-    *end = first + per_position;
-    return first;
+    const uint32_t per_position = position_half_count(t), first = (position - 1) * per_position;
+    const uint32_t left = t->half_count - first;
+    *end = &t->halves[first + (left < per_position ? left : per_position)];
+    return &t->halves[first];
 }
 
 eo_status eo_block_forward(const struct pass *pass, uint32_t position)
@@ -355,8 +350,10 @@ eo_status eo_block_backward(const struct pass *pass, uint32_t position)
 {
     const struct half *end, *first = position_halves(pass, position, &end);
     EO_TRY(half_backward(pass, end - 1));
-    if (end - first == 1)
-        return EO_OK;
-    EO_TRY(half_backward_first(pass, first));
-    return half_backward(pass, first);
+    for (const struct half *half = end - 1; half > first;) {
+        half--;
+        EO_TRY(half_backward_first(pass, half));
+        EO_TRY(half_backward(pass, half));
+    }
+    return EO_OK;
 }

@@ -148,12 +148,24 @@ static eo_status check_config(const eo_log *log, const eo_transformer_config *c)
 static eo_status check_layers(const eo_log *log, const eo_transformer_params *p)
 {
     const uint32_t others = p->config.tied_head ? 1 : 2, parts = p->half_blocks ? 2 : 1;
+    LAYERS_REQUIRE(log, !p->half_blocks || p->unit_blocks == 1,
+                   "transformer: unit_blocks %u with half_blocks: a layer has several blocks, or half of one; choose", p->unit_blocks);
+    LAYERS_REQUIRE(log, p->unit_blocks <= p->config.layer_count, "transformer: unit_blocks %u are more than the model's %u blocks",
+                   p->unit_blocks, p->config.layer_count);
     LAYERS_REQUIRE(log, p->config.layer_count <= (TRANSFORMER_LAYERS_MAX - others) / parts,
                    "transformer: %u blocks%s and %s are more than the limit of %u layers; at most %u blocks are possible",
                    p->config.layer_count, p->half_blocks ? " in halves" : "",
                    others == 1 ? "the embedding" : "embedding and head", TRANSFORMER_LAYERS_MAX,
                    (TRANSFORMER_LAYERS_MAX - others) / parts);
     return EO_OK;
+}
+
+/* A layer is recomputed whole: its blocks that are asked for, and the others. */
+static uint32_t whole_layers(const eo_transformer_params *p)
+{
+    const uint32_t most = p->config.layer_count, asked = p->recompute_blocks < most ? p->recompute_blocks : most;
+    const uint32_t blocks = (asked + p->unit_blocks - 1) / p->unit_blocks * p->unit_blocks;
+    return blocks < most ? blocks : most;
 }
 
 eo_status eo_transformer_check(const eo_transformer_params *params, eo_transformer_params *out)
@@ -172,6 +184,7 @@ eo_status eo_transformer_check(const eo_transformer_params *params, eo_transform
     p.head_chunks = or_default_u32(p.head_chunks, 1);
     p.thread_count = or_default_u32(p.thread_count, 1);
     p.token_slots = or_default_u32(p.token_slots, 1);
+    p.unit_blocks = or_default_u32(p.unit_blocks, 1);
     EO_TRY(fill_head_size(log, c));
     EO_TRY(check_config(log, c));
     EO_TRY(check_layers(log, &p));
@@ -193,7 +206,7 @@ eo_status eo_transformer_check(const eo_transformer_params *params, eo_transform
     if (p.recompute == EO_RECOMPUTE_BLOCKS) {
         LAYERS_REQUIRE(log, p.recompute_blocks >= 1,
                        "transformer: recompute of blocks needs recompute_blocks, at least 1 (of %u)", c->layer_count);
-        p.recompute_blocks = p.recompute_blocks < c->layer_count ? p.recompute_blocks : c->layer_count;
+        p.recompute_blocks = whole_layers(&p);
     } else {
         p.recompute_blocks = 0;
     }

@@ -78,9 +78,10 @@ uint32_t eo_transformer_products(const eo_transformer *transformer, eo_product *
             add_linear(&list, attention ? &qkv_names : &mlp_in_names, rows, shape->in_width[i], width,
                        layers + p->recompute_blocks, layers);
         /* A recompute leaves out the product that ends the position. */
-        const bool again = attention && !p->half_blocks;
+        const uint32_t units = p->half_blocks ? p->recompute_blocks : (p->recompute_blocks + p->unit_blocks - 1) / p->unit_blocks;
+        const uint32_t left_out = attention && !p->half_blocks ? 0 : units;
         add_linear(&list, attention ? &attention_out_names : &mlp_out_names, rows, width, shape->mid_width,
-                   layers + (again ? p->recompute_blocks : 0), layers);
+                   layers + p->recompute_blocks - left_out, layers);
     }
     const uint64_t chunk = transformer->head.chunk_rows, last = rows % chunk;
     add_linear(&list, &head_names, chunk, transformer->head.words, width, rows / chunk, rows / chunk);

@@ -150,25 +150,38 @@ static eo_status describe_embedding(eo_transformer *t, uint32_t *layer)
         .parameters = tables, .parameter_count = gpt2 ? 2 : 1}, NULL);
 }
 
-/* One layer a block, or one a half. */
-static eo_status describe_block(eo_transformer *t, uint32_t block)
+/* Of the layer that begins with half h: "block.3", "block.3.mlp", "block.4-7". */
+static void name_layer(const eo_transformer *t, uint32_t h, char name[EO_NAME_MAX])
 {
-    uint32_t layer = 0, position = 0;
-    for (uint32_t h = 2 * block; h < 2 * block + 2; h++) {
+    const uint32_t block = h / 2, last = block + t->params.unit_blocks - 1, most = t->params.config.layer_count - 1;
+    if (t->params.half_blocks)
+        snprintf(name, EO_NAME_MAX, "block.%u.%s", block, h % 2 ? "mlp" : "attention");
+    else if (last == block || most == block)
+        snprintf(name, EO_NAME_MAX, "block.%u", block);
+    else
+        snprintf(name, EO_NAME_MAX, "block.%u-%u", block, last < most ? last : most);
+}
+
+static eo_status describe_halves(eo_transformer *t)
+{
+    uint32_t layer = 0, position = 0, parameter = 0;
+    bool recompute = false;
+    for (uint32_t h = 0; h < t->half_count; h++) {
         struct half *half = &t->halves[h];
         half->attention = h % 2 == 0;
-        half->recompute = block < t->params.recompute_blocks;
-        if (half->attention || t->params.half_blocks) {
+        if (is_first_of_position(t, h)) {
             char name[EO_NAME_MAX];
-            const char *part = t->params.half_blocks ? (half->attention ? ".attention" : ".mlp") : "";
-            snprintf(name, sizeof(name), "block.%u%s", block, part);
+            name_layer(t, h, name);
             EO_TRY(eo_model_add_layer(t->model, &(eo_layer_params){.name = name}, &layer));
             EO_TRY(eo_model_add_position(t->model, &(eo_position_params){.layer = layer}, &position));
-        } else {
-            half->first_parameter = t->shape[true].parameter_count;
+            recompute = h / 2 < t->params.recompute_blocks;
+            parameter = 0;
         }
+        half->recompute = recompute;
         half->position = position;
-        EO_TRY(add_half(t, layer, half, block));
+        half->first_parameter = parameter;
+        parameter += half_shape_of(t, half)->parameter_count;
+        EO_TRY(add_half(t, layer, half, h / 2));
     }
     return EO_OK;
 }
@@ -206,8 +219,7 @@ eo_status eo_transformer_describe(eo_transformer *t)
     t->head.words = (t->params.config.vocabulary + multiple - 1) / multiple * multiple;
     uint32_t embedding = 0;
     EO_TRY(describe_embedding(t, &embedding));
-    for (uint32_t block = 0; block < t->params.config.layer_count; block++)
-        EO_TRY(describe_block(t, block));
+    EO_TRY(describe_halves(t));
     EO_TRY(describe_head(t, embedding));
     t->position_count = eo_model_position_count(t->model);
     return EO_OK;

@@ -12,8 +12,8 @@
  *     attention      q, k, v                 (norms, rotary positions,) attention q, k, v         heads' output
  *     MLP            fc, or gate and up      GELU, or silu(gate) x up             before it       after it
  *
- * Halves are numbered 0 ... 2 x layers - 1. A position holds two halves, or one when params.half_blocks is set. Their
- * inputs are the residual stream: stream[h] is the input of half h, and the last one that of the head.
+ * Halves are numbered 0 ... 2 x layers - 1. A position holds the halves of params.unit_blocks blocks, or one half when
+ * params.half_blocks is set. Their inputs are the residual stream: stream[h] is the input of half h, and the last one that of the head.
  *
  * An eo_transformer never changes after create: everything a pass writes lies in buffers of the plan.
  */
@@ -49,7 +49,7 @@ struct half {
     uint32_t position;
     uint32_t first_parameter; /* of the half in its layer */
     struct tensor_buffers tensor[HALF_TENSOR_COUNT];
-    struct tensor_buffers scratch; /* a position's two halves share theirs */
+    struct tensor_buffers scratch; /* a position's halves share theirs */
 };
 
 /* The shape that all attention halves, or all MLP halves, have in common. */
@@ -113,6 +113,22 @@ struct pass {
 static inline bool is_gpt2(const eo_transformer *t)
 {
     return t->params.config.family == EO_FAMILY_GPT2;
+}
+
+/* Of a position; the last one may have fewer. */
+static inline uint32_t position_half_count(const eo_transformer *t)
+{
+    return t->params.half_blocks ? 1 : 2 * t->params.unit_blocks;
+}
+
+static inline bool is_first_of_position(const eo_transformer *t, uint32_t h)
+{
+    return h % position_half_count(t) == 0;
+}
+
+static inline bool is_last_of_position(const eo_transformer *t, uint32_t h)
+{
+    return h + 1 == t->half_count || is_first_of_position(t, h + 1);
 }
 
 /* All heads side by side, and all key/value heads: GPT-2's are as wide as the model. */

@@ -209,7 +209,7 @@ static bool describe(struct job *job)
                                                       .recompute = s->recompute,
                                                       .recompute_blocks = s->recompute_blocks,
                                                       .head_chunks = s->head_chunks, .thread_count = s->threads,
-                                                      .half_blocks = s->half_blocks, .dtype = s->dtype,
+                                                      .half_blocks = s->half_blocks, .unit_blocks = s->unit_blocks, .dtype = s->dtype,
                                                       .reduce_dtype = s->reduce_dtype, .log = &train_log)));
     CALL(eo_plan_create(&job->plan, eo_transformer_model(job->transformer),
                         eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches,

@@ -87,6 +87,7 @@ static void same_bits(const struct train_settings *base, uint32_t from, uint32_t
         s.free_head = base->free_head;
         s.head_chunks = base->head_chunks;
         s.half_blocks = base->half_blocks;
+        s.unit_blocks = base->unit_blocks;
         s.dtype = base->dtype;
         s.reduce_dtype = base->reduce_dtype;
         s.float8_gather = base->float8_gather;
@@ -117,7 +118,7 @@ static void delays_change_nothing(uint32_t seeds)
     }
 }
 
-/* Half blocks are other layers: other shards, so other roundings of the norm; threads may cut products elsewhere. */
+/* Half blocks, and several together, are other layers: other shards, so other roundings of the norm; threads may cut products elsewhere. */
 static void near_enough(void)
 {
     struct train_result whole, half, threads;
@@ -128,6 +129,10 @@ static void near_enough(void)
         train_run(&s, &half);
         train_expect_near("half blocks", &whole, &half, 1e-6);
         s.half_blocks = false;
+        s.unit_blocks = 2;
+        train_run(&s, &half);
+        train_expect_near("two blocks a layer", &whole, &half, 1e-6);
+        s.unit_blocks = 1;
         s.threads = 2;
         train_run(&s, &threads);
         train_expect_near("two threads a rank", &whole, &threads, 1e-6);
@@ -200,6 +205,8 @@ void training_bit_cases(bool all)
         {"GPT-2, one rank, 3 micro-batches", {.ranks = 1, .micro_batches = 3}},
         {"GPT-2, free head in chunks", {.ranks = 2, .free_head = true, .head_chunks = 5}},
         {"Llama, half blocks, 4 ranks", {.family = EO_FAMILY_LLAMA, .ranks = 4, .half_blocks = true}},
+        {"GPT-2, two blocks a layer, 2 micro-batches", {.ranks = 3, .micro_batches = 2, .unit_blocks = 2}},
+        {"Llama in bf16, three blocks a layer", {.family = EO_FAMILY_LLAMA, .ranks = 2, .unit_blocks = 3, .dtype = EO_DTYPE_BF16}},
         {"GPT-2 in bf16, 3 micro-batches", {.ranks = 2, .micro_batches = 3, .dtype = EO_DTYPE_BF16}},
         {"GPT-2 in bf16, reduced in bf16",
          {.ranks = 3, .micro_batches = 2, .dtype = EO_DTYPE_BF16, .reduce_dtype = EO_DTYPE_BF16}},

@@ -226,7 +226,7 @@ run "$train" --init "$work/folder" --tokens "$work/tokens.bin" --batch 1 --steps
 [ $code = 0 ] && [ "$(wc -c <"$work/run/back.bin")" = $((1024 + 4 * (1952 + (128 - 16) * 8))) ]
 result $? 'and the folder a checkpoint of llm.c, with its vocabulary padded'
 some="--tokens $work/tokens.bin --batch 1 --steps 2"
-refuse 'bytes for a model of a tokenizer' 'with the model'"'"'s own tokenizer' --init "$work/folder" --text "$text"
+refuse 'bytes for a model of a tokenizer' 'and the model'"'"'s own tokenizer' --init "$work/folder" --text "$text"
 refuse 'the default text for a model of a tokenizer' 'belongs to a tokenizer' --init "$work/good.bin"
 seq 1 300 | gzip >"$work/text.gz"
 refuse 'a text that is packed' 'packed by gzip' --model tiny --text "$work/text.gz"
@@ -449,6 +449,8 @@ refuse 'a least learning rate above the largest' '--min-lr 0.5 is above' --min-l
 refuse 'a least learning rate of a constant one' 'belongs to --schedule' --min-lr 0.0001 --schedule constant
 refuse 'an unknown recompute' "'some'" --recompute some
 refuse 'an unknown granularity' "'third'" --granularity third
+refuse 'units of more blocks than there are' 'the model has only' --granularity blocks:1000
+refuse 'units of no bytes' '--granularity size:0' --granularity size:0
 refuse 'one slot count' '--slots' --slots 2
 refuse 'slots of zero' 'too small' --slots 0,2
 refuse 'an unknown device' "'tpu'" --device tpu

@@ -128,6 +128,7 @@ static const struct transformer_result *run_plainly(const struct transformer_set
     plain.evaluates = true;
     plain.recompute = EO_RECOMPUTE_NONE;
     plain.half_blocks = false;
+    plain.unit_blocks = 0;
     for (uint32_t i = 0; i < count; i++)
         if (memcmp(&runs[i].settings, &plain, sizeof(plain)) == 0)
             return &runs[i].result;
@@ -142,7 +143,7 @@ static const struct transformer_result *run_plainly(const struct transformer_set
 static void compare(const struct transformer_settings *settings, uint64_t seed)
 {
     const struct transformer_result device = run_simulated(settings, seed), *plain = run_plainly(settings);
-    CHECK(same_numbers(&device, plain, settings->half_blocks ? ADDITIONS : 0) &&
+    CHECK(same_numbers(&device, plain, settings->half_blocks || settings->unit_blocks ? ADDITIONS : 0) &&
               (!settings->evaluates || (device.evaluation == plain->evaluation && device.first_logit == plain->first_logit)),
           "family %d, dtype %d/%d, ranks %u, recompute %d, halves %d, seed %llu: loss %.17g, norm %.17g; in the plain run "
           "%.17g, %.17g",
@@ -251,8 +252,11 @@ static void same_bits_cases(uint32_t seeds)
         s.recompute = which & 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
         s.half_blocks = true;
         compare(&s, 4);
+        s.half_blocks = false;
+        s.unit_blocks = 2;
+        compare(&s, 5);
     }
-    tap_case("recompute, half blocks, the head in pieces, evaluation and logits: the same bits");
+    tap_case("recompute, half blocks, two blocks a layer, the head in pieces, evaluation and logits: the same bits");
 
     for (uint32_t which = 0; which < 2; which++) {
         struct transformer_settings s = settings_of(which | 2);

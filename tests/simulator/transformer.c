@@ -208,7 +208,7 @@ static eo_status describe(struct run *run)
     const struct transformer_settings *s = &run->settings;
     const eo_transformer_params params = {
         .config = config_of(s), .batch = BATCH, .recompute = s->recompute, .recompute_blocks = 1,
-        .head_chunks = s->head_chunks, .half_blocks = s->half_blocks, .dtype = s->dtype,
+        .head_chunks = s->head_chunks, .half_blocks = s->half_blocks, .unit_blocks = s->unit_blocks, .dtype = s->dtype,
         .reduce_dtype = s->reduce_dtype, .device = s->device, .token_slots = s->micro_batches, .log = &run->log};
     const eo_status status = eo_transformer_create(&run->transformer, &params);
     if (status < 0)

@@ -20,6 +20,7 @@ struct transformer_settings {
     bool qkv_bias, qk_norm; /* Llama; with qk_norm heads together are wider than the model */
     eo_rope_scaling rope_scaling; /* Llama */
     bool debug; /* of the runtime; static memory only */
+    uint32_t unit_blocks;
     bool graph, half_blocks, odd_widths /* with which no epilogue is fused */, evaluates;
     const char *plan_cache;
 };

@@ -11,8 +11,7 @@ static void write_settings(struct eo_json *json, const struct tool_memplan_view 
 {
     const struct tool_memplan_settings *all = &view->memplan->settings;
     const struct tool_plan_settings *s = &all->plan;
-    char recompute[32];
-    char strategy[32];
+    char recompute[32], strategy[32], granularity[TOOL_GRANULARITY_TEXT_MAX];
     tool_recompute_text(s, recompute, sizeof(recompute));
     tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
     eo_json_write(json,
@@ -21,8 +20,7 @@ static void write_settings(struct eo_json *json, const struct tool_memplan_view 
                   "'granularity': %s, 'head_chunks': %u, 'kernels': %s, 'on_gpu': %i, 'threads': %u}",
                   view->config->source, s->ranks, all->gpus_per_node, strategy, s->batch, s->seq, s->micro_batches,
                   eo_dtype_name(s->dtype), tool_gather_text(s), eo_dtype_name(s->reduce_dtype), s->gather_slots,
-                  s->gradient_slots, recompute,
-                  s->half_blocks ? "half" : "block", s->head_chunks, s->device, all->on_gpu, s->threads);
+                  s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device, all->on_gpu, s->threads);
 }
 
 static void write_categories(struct eo_json *json, const char *name, const uint64_t bytes[EO_CATEGORY_COUNT])

@@ -38,7 +38,10 @@ const struct argp_option tool_memplan_options[] = {
      "recompute in backward: none, cheap (no matrix product), all, or the first N "
      "blocks [none]",
      2},
-    {"granularity", KEY_GRANULARITY, "UNIT", 0, "unit of sharding: block, or half (attention and MLP apart) [block]", 2},
+    {"granularity", KEY_GRANULARITY, "UNIT", 0,
+     "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so much) "
+     "[block]",
+     2},
     {"head-chunks", KEY_HEAD_CHUNKS, "N", 0, "pieces of the head [as in train]", 2},
     {"kernels", KEY_KERNELS, "NAME", 0, "cuda or cpu: plan the scratch memory of these kernels [cuda]", 2},
     {"threads", KEY_THREADS, "N", 0, "threads of a rank, for CPU kernels [1]", 2},

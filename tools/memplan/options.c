@@ -194,7 +194,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
         break;
     case KEY_OFFLOAD_SLOTS: s->offload_slots = (uint32_t)tool_option_count(state, "offload-slots", text, 1, 64); break;
     case KEY_RECOMPUTE: parse_recompute(state, m, text); break;
-    case KEY_GRANULARITY: s->half_blocks = tool_option_choice(state, name, text, "block", "half"); break;
+    case KEY_GRANULARITY: tool_option_granularity(state, text, s); break;
     case KEY_HEAD_CHUNKS:
         s->head_chunks = (uint32_t)tool_option_count(state, name, text, 1, 1 << 28);
         break;

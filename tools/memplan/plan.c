@@ -49,6 +49,12 @@ static eo_status check_settings(const struct tool_memplan_settings *s, const str
     if (s->plan.seq > config->context)
         return tool_problem_set(problem, EO_ERR_INVALID, "--seq %u is longer than the model's context of %u (%s)",
                                 s->plan.seq, config->context, config->source);
+    char why[200];
+    if ((s->plan.unit_blocks > 1 || s->plan.unit_bytes) && !tool_model_config_runs(config, why, sizeof(why)))
+        return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
+                                "--granularity blocks:N and size:BYTES work for models that run; %s is planned only (%s): give "
+                                "block or half",
+                                config->source, why);
     return EO_OK;
 }
 
@@ -62,8 +68,8 @@ eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_
     eo_transformer_config shape;
     tool_model_config_transformer(config, &shape);
     EO_TRY(tool_plan_settings_check(&s->plan, config->layer_count, problem));
-    fill_in(s, config, &shape);
     EO_TRY(check_settings(s, config, problem));
+    fill_in(s, config, &shape);
     const eo_status status = make_plan(out, config, &shape, &log);
     if (status < 0) {
         tool_memplan_fini(out);

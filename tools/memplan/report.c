@@ -217,7 +217,7 @@ static void print_head(FILE *out, const struct tool_memplan_view *view)
     const struct tool_model_config *c = view->config;
     const struct tool_memplan *m = view->memplan;
     const struct tool_plan_settings *s = &m->settings.plan;
-    char recompute[32], reduced[96], count[32];
+    char recompute[32], reduced[96], count[32], granularity[TOOL_GRANULARITY_TEXT_MAX];
     tool_reduction_text(m->plan, reduced, sizeof(reduced));
     tool_recompute_text(s, recompute, sizeof(recompute));
     count_text(m->summary.element_count, count, sizeof(count));
@@ -230,7 +230,7 @@ static void print_head(FILE *out, const struct tool_memplan_view *view)
     fprintf(out, "%u sequence%s x %u token%s x %u micro-batch%s, ", s->batch, tool_plural(s->batch), s->seq,
             tool_plural(s->seq), s->micro_batches, s->micro_batches == 1 ? "" : "es");
     fprintf(out, "%u GPU%s a node, slots %u,%u, granularity %s, head in %u piece%s, %s kernels\n", m->settings.gpus_per_node,
-            tool_plural(m->settings.gpus_per_node), s->gather_slots, s->gradient_slots, s->half_blocks ? "half" : "block",
+            tool_plural(m->settings.gpus_per_node), s->gather_slots, s->gradient_slots, tool_granularity_text(s, granularity),
             s->head_chunks, tool_plural(s->head_chunks), s->device);
 }
 

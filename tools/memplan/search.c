@@ -273,11 +273,11 @@ static void search_strategy(struct search *s)
 /* "zero2, recompute none, batch 12, granularity block". */
 static size_t settings_text(const struct tool_plan_settings *s, char *text, size_t bytes)
 {
-    char strategy[32], recompute[32];
+    char strategy[32], recompute[32], granularity[TOOL_GRANULARITY_TEXT_MAX];
     tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
     tool_recompute_text(s, recompute, sizeof(recompute));
     return (size_t)snprintf(text, bytes, "--strategy %s --recompute %s --batch %u --granularity %s", strategy, recompute,
-                            s->batch, s->half_blocks ? "half" : "block");
+                            s->batch, tool_granularity_text(s, granularity));
 }
 
 /* Recompute was tried by quarters of the blocks: the fewest with which the best one's batch still fits. */

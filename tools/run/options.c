@@ -129,7 +129,10 @@ static const struct argp_option option_table[] = {
     {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
      "recompute in backward: none, cheap (no matrix product), all, or the first N blocks [none]", 2},
     {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, on a GPU 512]", 2},
-    {"granularity", OPTION_GRANULARITY, "UNIT", 0, "unit of sharding: block, or half (attention and MLP apart) [block]", 2},
+    {"granularity", OPTION_GRANULARITY, "UNIT", 0,
+     "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so much) "
+     "[block]",
+     2},
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
     {"budget", OPTION_BUDGET, "BYTES", 0,
      "memory of a rank (such as 4GiB, or available): choose recompute, slots and what lies on disk for the fastest step within "
@@ -376,7 +379,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_HEAD_CHUNKS:
         o->plan.head_chunks = (uint32_t)tool_option_count(state, name, text, 1, 1 << 20);
         break;
-    case OPTION_GRANULARITY: o->plan.half_blocks = tool_option_choice(state, name, text, "block", "half"); break;
+    case OPTION_GRANULARITY: tool_option_granularity(state, text, &o->plan); break;
     case OPTION_NO_PREFETCH: o->plan.no_prefetch = true; break;
     case OPTION_BUDGET:
         o->budget_available = strcmp(text, "available") == 0;

@@ -29,16 +29,17 @@ static uint64_t data_hash(const struct tool_data *data)
 }
 
 static void describe_model(struct eo_json *json, const eo_transformer_config *c, const struct tool_model_config *origin,
-                           bool half_blocks)
+                           const struct tool_plan_settings *settings)
 {
     const struct tool_export_model model = {.config = *c, .origin = origin};
     eo_json_write(json,
                   "'model': {'family': %s, 'layers': %u, 'width': %u, 'heads': %u, 'kv_heads': %u, 'head_size': %u,"
                   "'mlp_width': %u, 'vocabulary': %u, 'context': %u, 'tied_head': %i, 'norm_eps': %g, 'rope_theta': %g,"
-                  "'qkv_bias': %i, 'qk_norm': %i, 'half_blocks': %i, 'published':",
+                  "'qkv_bias': %i, 'qk_norm': %i, 'half_blocks': %i, 'unit_blocks': %u, 'published':",
                   c->family == EO_FAMILY_GPT2 ? "gpt2" : "llama", c->layer_count, c->width, c->head_count, c->kv_head_count,
                   c->head_size, c->mlp_width, c->vocabulary, c->context, c->tied_head, (double)c->norm_eps,
-                  (double)c->rope_theta, c->qkv_bias, c->qk_norm, half_blocks);
+                  (double)c->rope_theta, c->qkv_bias, c->qk_norm, settings->half_blocks,
+                  settings->unit_blocks > 1 ? settings->unit_blocks : 1);
     tool_export_published(json, &model);
     tool_export_rope(json, &c->rope_scaling);
     eo_json_write(json, "}");
@@ -48,7 +49,7 @@ void tool_job_settings_of_import(struct eo_json *json, const void *user)
 {
     const struct tool_import *import = user;
     eo_json_write(json, "{'program': 'evenodd-checkpoint'");
-    describe_model(json, &import->config, import->model_config, false);
+    describe_model(json, &import->config, import->model_config, &(struct tool_plan_settings){0});
     eo_json_write(json, "}");
 }
 
@@ -115,7 +116,7 @@ void tool_job_settings(struct eo_json *json, const void *user)
     char seed[24], schedule[TOOL_SCHEDULE_TEXT_MAX];
     snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
     eo_json_write(json, "{'program': 'evenodd-train'");
-    describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, o->plan.half_blocks);
+    describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, &o->plan);
     tool_kept_choice_write(json, o);
     eo_json_write(json,
                   "'origin_step': %" PRIu64 ", 'origin_sequence': %" PRIu64

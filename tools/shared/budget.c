@@ -21,23 +21,28 @@ struct prediction {
     const struct tool_plan_settings *settings;
     const eo_transformer_config *config;
     const struct tool_rates *rates;
-    double block_flops, head_flops; /* forward and backward, of a micro-batch; half blocks: of a half */
+    double block_flops, head_flops; /* forward and backward, of a micro-batch; of a position */
     double head_bytes;              /* each piece reads its weights twice, and adds to their gradient */
     uint32_t position_count, group; /* ranks of a group */
 };
 
+static uint32_t unit_blocks_of(const struct tool_plan_settings *settings)
+{
+    return settings->unit_blocks > 1 ? settings->unit_blocks : 1;
+}
+
 static double elementwise_seconds(const struct prediction *p, double width, double mlp)
 {
     const eo_transformer_config *c = p->config;
-    const double tokens = (double)p->settings->batch * p->settings->seq, halves = p->settings->half_blocks ? 2 : 1;
+    const double tokens = (double)p->settings->batch * p->settings->seq, blocks = p->settings->half_blocks ? 0.5 : unit_blocks_of(p->settings);
     const double mlp_width = c->mlp_width ? c->mlp_width : 4.0 * c->width;
-    return tokens * (width * c->width + mlp * mlp_width) / halves * (double)eo_dtype_bytes(p->settings->dtype) /
+    return tokens * (width * c->width + mlp * mlp_width) * blocks * (double)eo_dtype_bytes(p->settings->dtype) /
            p->rates->memory_bytes_per_s;
 }
 
 static bool is_recomputed(const struct prediction *p, uint32_t position)
 {
-    const uint32_t block = (position - 1) / (p->settings->half_blocks ? 2 : 1);
+    const uint32_t block = p->settings->half_blocks ? (position - 1) / 2 : (position - 1) * unit_blocks_of(p->settings);
     return p->settings->recompute == EO_RECOMPUTE_BLOCKS && block < p->settings->recompute_blocks;
 }
 
@@ -90,13 +95,14 @@ eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transform
     enum { STEPS = 3, LONGEST_S = 1000000 }; /* of an operation: sums of them stay numbers of 64 bits */
     const uint32_t count = eo_plan_operation_count(plan, EO_LIST_STEADY);
     const double tokens = (double)settings->batch * settings->seq;
+    const uint32_t unit = unit_blocks_of(settings), units = (config->layer_count + unit - 1) / unit;
     struct prediction p = {.settings = settings,
                            .config = config,
                            .rates = rates,
                            .head_flops = 6.0 * config->vocabulary * config->width * tokens,
                            .head_bytes = 2.0 * settings->head_chunks * config->vocabulary * config->width *
                                          (double)(eo_dtype_bytes(settings->dtype) + eo_dtype_bytes(settings->reduce_dtype)),
-                           .position_count = 2 + config->layer_count * (settings->half_blocks ? 2 : 1)};
+                           .position_count = 2 + units * (settings->half_blocks ? 2 : 1)};
     eo_plan_summary summary;
     eo_plan_get_summary(plan, &summary);
     p.group = summary.params.shard_group;

@@ -39,6 +39,22 @@ void tool_option_recompute(const struct argp_state *state, const char *text, str
     }
 }
 
+void tool_option_granularity(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    s->half_blocks = strcmp(text, "half") == 0;
+    s->unit_blocks = 0;
+    s->unit_bytes = 0;
+    if (strncmp(text, "blocks:", 7) == 0) {
+        s->unit_blocks = (uint32_t)tool_option_count(state, "granularity", text + 7, 1, 1 << 20);
+    } else if (strncmp(text, "size:", 5) == 0) {
+        s->unit_bytes = tool_option_bytes(state, "granularity", text + 5, true);
+        if (!s->unit_bytes)
+            argp_error(state, "--granularity size:0; give bytes above 0");
+    } else if (!s->half_blocks && strcmp(text, "block") != 0) {
+        argp_error(state, "--granularity is '%.60s'; give block, half, blocks:N or size:BYTES", text);
+    }
+}
+
 eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text)
 {
     return tool_option_choice(state, name, text, "fp32", "bf16") ? EO_DTYPE_BF16 : EO_DTYPE_FP32;

@@ -11,6 +11,8 @@
 
 /* Values of options; what is wrong ends the program with a usage error. */
 void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
+/* block, half, blocks:N, size:BYTES. */
+void tool_option_granularity(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 bool tool_option_gather(const struct argp_state *state, const char *text); /* float8 */
 /* Whether float8 goes with the other settings; `one` is the option of one rank. */

@@ -18,6 +18,29 @@ static uint32_t head_chunks_for(const struct tool_plan_settings *s, uint32_t voc
     return (uint32_t)(chunks < 1 ? 1 : chunks < tokens ? chunks : tokens);
 }
 
+/* Elements of a block: what a model of two has more than one of one. 0: such a model cannot be. */
+static uint64_t block_elements(const eo_transformer_config *config)
+{
+    uint64_t counts[2] = {0, 0};
+    for (uint32_t i = 0; i < 2; i++) {
+        eo_transformer *transformer = NULL;
+        eo_transformer_params params = {.config = *config, .seq = 1};
+        params.config.layer_count = i + 1;
+        if (eo_transformer_create(&transformer, &params) >= 0)
+            counts[i] = eo_model_element_count(eo_transformer_model(transformer));
+        eo_transformer_destroy(&transformer);
+    }
+    return counts[0] && counts[1] > counts[0] ? counts[1] - counts[0] : 0;
+}
+
+/* Whole blocks until their weights, as they are gathered, take so many bytes; at most all. */
+static uint32_t unit_blocks_for(const struct tool_plan_settings *s, const eo_transformer_config *config)
+{
+    const uint64_t bytes = block_elements(config) * eo_dtype_bytes(s->dtype);
+    const uint64_t blocks = bytes ? (s->unit_bytes + bytes - 1) / bytes : 1;
+    return (uint32_t)(blocks < 1 ? 1 : blocks < config->layer_count ? blocks : config->layer_count);
+}
+
 void tool_plan_settings_complete(struct tool_plan_settings *s, const eo_transformer_config *config, uint32_t seq_most,
                                  bool on_gpu)
 {
@@ -25,6 +48,8 @@ void tool_plan_settings_complete(struct tool_plan_settings *s, const eo_transfor
         s->seq = config->context < seq_most ? config->context : seq_most;
     if (s->head_chunks == 0)
         s->head_chunks = head_chunks_for(s, config->vocabulary, on_gpu);
+    if (s->unit_bytes)
+        s->unit_blocks = unit_blocks_for(s, config);
 }
 
 eo_status tool_plan_settings_check(const struct tool_plan_settings *s, uint32_t block_count, struct tool_problem *problem)
@@ -33,6 +58,10 @@ eo_status tool_plan_settings_check(const struct tool_plan_settings *s, uint32_t 
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--recompute %u: the model has only %u blocks; give at most that many, or all",
                                 s->recompute_blocks, block_count);
+    if (s->unit_blocks > block_count)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--granularity blocks:%u: the model has only %u blocks; give at most that many", s->unit_blocks,
+                                block_count);
     return EO_OK;
 }
 
@@ -48,6 +77,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                         .head_chunks = s->head_chunks,
                         .thread_count = s->threads,
                         .half_blocks = s->half_blocks,
+                        .unit_blocks = s->unit_blocks,
                         .dtype = s->dtype,
                         .reduce_dtype = s->reduce_dtype,
                         .device = s->device,
@@ -102,6 +132,15 @@ const char *tool_gather_text(const struct tool_plan_settings *s)
     return eo_dtype_name(s->float8_gather ? EO_DTYPE_FLOAT8 : s->dtype);
 }
 
+const char *tool_granularity_text(const struct tool_plan_settings *s, char text[TOOL_GRANULARITY_TEXT_MAX])
+{
+    if (s->unit_blocks > 1)
+        snprintf(text, TOOL_GRANULARITY_TEXT_MAX, "blocks:%u", s->unit_blocks);
+    else
+        snprintf(text, TOOL_GRANULARITY_TEXT_MAX, "%s", s->half_blocks ? "half" : "block");
+    return text;
+}
+
 void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t bytes)
 {
     if (s->recompute == EO_RECOMPUTE_BLOCKS && s->recompute_blocks == UINT32_MAX)
@@ -114,7 +153,7 @@ void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t 
 
 void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL_PLAN_WORDS_MAX])
 {
-    char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "";
+    char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", granularity[TOOL_GRANULARITY_TEXT_MAX];
     if (s->offload_layers != UINT32_MAX)
         snprintf(layers, sizeof(layers), "%u", s->offload_layers);
     if (s->offload_layers)
@@ -128,7 +167,7 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
              "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
-             s->gather_slots, s->gradient_slots, recompute, s->half_blocks ? "half" : "block", s->head_chunks, s->device,
+             s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
              s->threads, ema, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
              s->no_prefetch ? " --no-prefetch" : "");
 }

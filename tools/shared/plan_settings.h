@@ -24,6 +24,8 @@ struct tool_plan_settings {
     eo_recompute recompute;
     uint32_t recompute_blocks;
     bool half_blocks;
+    uint32_t unit_blocks; /* of a unit of sharding; 0: one, or by unit_bytes */
+    uint64_t unit_bytes;  /* of its weights as gathered, at least: whole blocks; 0: not asked for */
     uint32_t head_chunks; /* 0: open */
     uint32_t offload_layers, offload_slots; /* UINT32_MAX: all; 0: the default */
     bool offload_gradients;
@@ -43,7 +45,11 @@ struct tool_plan_params {
 void tool_plan_settings_complete(struct tool_plan_settings *settings, const eo_transformer_config *config, uint32_t seq_most,
                                  bool on_gpu);
 
-/* EO_ERR_INVALID: more blocks to recompute than the model has. */
+/* "block", "half", "blocks:4". */
+enum { TOOL_GRANULARITY_TEXT_MAX = 24 };
+const char *tool_granularity_text(const struct tool_plan_settings *settings, char text[TOOL_GRANULARITY_TEXT_MAX]);
+
+/* EO_ERR_INVALID: more blocks to recompute, or in a unit, than the model has. */
 EO_NODISCARD eo_status tool_plan_settings_check(const struct tool_plan_settings *settings, uint32_t block_count,
                                                 struct tool_problem *problem);
 

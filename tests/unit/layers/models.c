@@ -203,6 +203,12 @@ static void agree_to_rounding(const char *level)
         bench_run(&other, team);
         assert_close_gradients(&one, &other, ROUNDING, scales);
         bench_close(&other);
+        eo_transformer_params together = base_params((enum kind)kind, true);
+        together.unit_blocks = together.config.layer_count;
+        bench_open(&other, together);
+        bench_run(&other, NULL);
+        assert_close_gradients(&one, &other, ROUNDING, scales);
+        bench_close(&other);
         bench_close(&one);
         free(scales);
     }
