@@ -67,17 +67,17 @@ struct eo_attention_head {
 };
 
 /* Attention by products of pairs of bf16 (layers/cpu/attention_bf16.c). Scores are sums of products: [keys][EO_PANEL
- * queries], the keys an even number from first_key on, the queries those from first_query on. */
+ * queries], the keys a multiple of 4 from first_key on, the queries those from first_query on. */
 struct eo_attention_weights {
     const float *scores;
     uint64_t keys, first_key, first_query;
     float scale;
-    float *max, *sum;  /* [EO_PANEL] of the keys before, and of these: -infinity and 0 at first */
-    float *correction; /* [EO_PANEL] what sums of the keys before are to be multiplied with */
-    uint32_t *panel;   /* of B: exp(score x scale - max), zero where the query is before the key */
+    float *top, *sum;  /* [EO_PANEL] of the keys before, and of these: -infinity and 0 at first */
+    float *correction; /* [EO_PANEL] what sums of the keys before are to be multiplied with: 1 at first */
+    uint32_t *panel;   /* of B: exp(score x scale - top), zero where the query is before the key */
 };
 
-/* weight = exp(score x scale - log_sum_exp), slope = weight (weight_gradient - delta) scale */
+/* weight = exp(score x scale - log_sum_exp), slope = weight (weight_gradient - delta) */
 struct eo_attention_slopes {
     const float *scores, *weight_gradients;
     uint64_t keys, first_key, first_query;
@@ -122,13 +122,14 @@ struct eo_kernel_table {
     /* The reference product's, for both element types: the same bits at every level. See product_vector.h. */
     void (*product_tile)(float *sums, const float *a, const float *b, uint64_t rows, uint64_t depth);
 
-    /* In bf16 alone: of attention by products of pairs. */
+    /* In bf16 and AVX-512 alone: of attention by products of pairs. */
+    bool (*attention_top)(const struct eo_attention_weights *w); /* raises the tops; whether any rose, with its correction */
     void (*attention_weights)(const struct eo_attention_weights *w);
     void (*attention_slopes)(const struct eo_attention_slopes *s);
     void (*attention_scale)(float *sums, uint64_t rows, const float *factors); /* [rows][EO_PANEL], a factor a column */
     float (*attention_dot)(const void *a, const void *b, uint64_t count);
     void (*attention_store)(void *to, uint64_t stride, const float *from, uint64_t from_stride, uint64_t rows,
-                            uint64_t columns);
+                            uint64_t columns, float factor);
 };
 
 extern const struct eo_kernel_table eo_kernels_plain, eo_kernels_plain_bf16;

@@ -92,37 +92,60 @@ static struct eo_pairs_fetch fetch_forward(const struct eo_pairs_lane *l, uint64
     return f;
 }
 
+/* Scores of a tile of keys. */
+static void multiply_scores(const struct eo_pairs_lane *l, float *scores, uint64_t key)
+{
+    multiply(l, scores, l->keys + key * l->head_units, l->head_units, l->queries, l->head_units, false);
+}
+
+/* The next chunk's scores are multiplied a tile at a time before this one's exponentials: both then run side by side. */
+static void panel_sums(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member, uint64_t first)
+{
+    const uint64_t end = first + EO_PANEL, rows = l->tiles->rows;
+    struct eo_pairs_fetch fetch = fetch_forward(l, pair, member, first);
+    float *scores = l->scores, *scores_next = l->scores + EO_PAIRS_CHUNK * EO_PANEL;
+    for (uint64_t key = 0; key < EO_PAIRS_CHUNK && key < end; key += rows)
+        multiply_scores(l, scores + key * EO_PANEL, key);
+    for (uint64_t key = 0; key < end; key += EO_PAIRS_CHUNK) {
+        const uint64_t keys = eo_split_min(EO_PAIRS_CHUNK, end - key), next = key + EO_PAIRS_CHUNK;
+        struct eo_attention_weights w = {.scores = scores, .keys = keys, .first_key = key, .first_query = first,
+            .scale = l->scale, .top = l->top, .sum = l->sum, .correction = l->correction, .panel = l->panels};
+        if (l->kernels->attention_top(&w) && key > 0)
+            l->kernels->attention_scale(l->sums, l->head_rows, l->correction);
+        for (uint64_t row = 0; row < keys; row += rows) {
+            if (next + row < end)
+                multiply_scores(l, scores_next + row * EO_PANEL, next + row);
+            w.scores = scores + row * EO_PANEL;
+            w.keys = eo_split_min(rows, keys - row);
+            w.first_key = key + row;
+            w.panel = l->panels + row / 2 * EO_PANEL;
+            l->kernels->attention_weights(&w);
+            eo_pairs_fetch_some(l, &fetch);
+        }
+        multiply_across(l, l->sums, key, l->panels, keys);
+        float *const swap = scores;
+        scores = scores_next;
+        scores_next = swap;
+    }
+}
+
 static void panel_forward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention *a = l->a;
     const struct places at = places_of(&a->shape, pair, member);
-    struct eo_pairs_fetch fetch = fetch_forward(l, pair, member, first);
-    const uint64_t queries = eo_split_min(EO_PANEL, a->shape.seq - first), end = first + EO_PANEL;
+    const uint64_t queries = eo_split_min(EO_PANEL, a->shape.seq - first);
     eo_pairs_pack_columns(l, l->queries, eo_pairs_rows_from(head_rows_of(l, a->q, at.q, a->shape.q_stride), first, EO_PANEL));
     for (uint64_t i = 0; i < EO_PANEL; i++) {
-        l->max[i] = -INFINITY;
+        l->top[i] = -INFINITY;
         l->sum[i] = 0;
     }
-    for (uint64_t key = 0; key < end; key += EO_PAIRS_CHUNK) {
-        const uint64_t keys = eo_split_min(EO_PAIRS_CHUNK, end - key);
-        for (uint64_t row = 0; row < keys; row += l->tiles->rows) {
-            multiply(l, l->scores + row * EO_PANEL, l->keys + (key + row) * l->head_units, l->head_units, l->queries,
-                     l->head_units, false);
-            eo_pairs_fetch_some(l, &fetch);
-        }
-        l->kernels->attention_weights(&(struct eo_attention_weights){
-            .scores = l->scores, .keys = keys, .first_key = key, .first_query = first, .scale = l->scale, .max = l->max,
-            .sum = l->sum, .correction = l->correction, .panel = l->panels});
-        if (key > 0)
-            l->kernels->attention_scale(l->sums, l->head_rows, l->correction);
-        multiply_across(l, l->sums, key, l->panels, keys);
-    }
+    panel_sums(l, pair, member, first);
     for (uint64_t i = 0; i < queries; i++)
-        a->log_sum_exp[at.statistic + first + i] = l->max[i] + logf(l->sum[i]);
+        a->log_sum_exp[at.statistic + first + i] = l->top[i] + logf(l->sum[i]);
     for (uint64_t i = 0; i < EO_PANEL; i++)
         l->correction[i] = 1 / l->sum[i];
     l->kernels->attention_scale(l->sums, l->head_rows, l->correction);
-    eo_pairs_store_columns(l, (uint16_t *)a->out + at.out + first * a->shape.out_stride, a->shape.out_stride, l->sums, queries);
+    eo_pairs_store_columns(l, (uint16_t *)a->out + at.out + first * a->shape.out_stride, a->shape.out_stride, l->sums, queries, 1);
 }
 
 static void pair_forward(const struct eo_pairs_lane *l, uint64_t pair)
@@ -235,17 +258,18 @@ static void block_backward(const struct eo_pairs_lane *l, uint64_t pair, uint64_
     }
     for (uint64_t query = 0; query < count; query += EO_PANEL)
         eo_pairs_store_columns(l, (uint16_t *)l->a->q_gradient + at.q + (first + query) * s->q_stride, s->q_stride,
-                               l->sums + query * l->head_rows, eo_split_min(EO_PANEL, count - query));
+                               l->sums + query * l->head_rows, eo_split_min(EO_PANEL, count - query), l->scale);
 }
 
-static void store_rows(const struct eo_pairs_lane *l, uint16_t *to, const float *sums)
+static void store_rows(const struct eo_pairs_lane *l, uint16_t *to, const float *sums, float factor)
 {
     const struct eo_attention_shape *s = &l->a->shape;
     for (uint64_t key = 0; key < s->seq; key += l->tiles->rows)
         for (uint64_t column = 0; column < l->head; column += EO_PANEL)
             l->kernels->attention_store(to + key * s->kv_stride + column, s->kv_stride,
                                         sums + key * l->head_columns + column * l->tiles->rows, EO_PANEL,
-                                        eo_split_min(l->tiles->rows, s->seq - key), eo_split_min(EO_PANEL, l->head - column));
+                                        eo_split_min(l->tiles->rows, s->seq - key), eo_split_min(EO_PANEL, l->head - column),
+                                        factor);
 }
 
 static void pair_backward(const struct eo_pairs_lane *l, uint64_t pair)
@@ -262,8 +286,8 @@ static void pair_backward(const struct eo_pairs_lane *l, uint64_t pair)
     for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
         for (uint64_t first = 0; first < s->seq; first += EO_PAIRS_BLOCK)
             block_backward(l, pair, member, first);
-    store_rows(l, (uint16_t *)a->k_gradient + kv, l->key_sums);
-    store_rows(l, (uint16_t *)a->v_gradient + kv, l->value_sums);
+    store_rows(l, (uint16_t *)a->k_gradient + kv, l->key_sums, l->scale);
+    store_rows(l, (uint16_t *)a->v_gradient + kv, l->value_sums, 1);
 }
 
 /* ---- a team ---- */

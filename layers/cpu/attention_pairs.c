@@ -26,14 +26,14 @@ uint64_t eo_pairs_place(struct eo_pairs_lane *l, const struct eo_attention_shape
     l->out_gradients = take(base, &used, EO_PAIRS_BLOCK * units);
     l->queries_across = take(base, &used, columns * EO_PAIRS_BLOCK * half);
     l->out_gradients_across = take(base, &used, columns * EO_PAIRS_BLOCK * half);
-    l->scores = take(base, &used, EO_PAIRS_CHUNK * panel);
+    l->scores = take(base, &used, 2 * EO_PAIRS_CHUNK * panel);
     l->weight_gradients = take(base, &used, EO_TILE_ROWS_MAX * panel);
     l->weight_rows = take(base, &used, EO_TILE_ROWS_MAX * EO_PAIRS_BLOCK * half);
     l->slope_rows = take(base, &used, EO_TILE_ROWS_MAX * EO_PAIRS_BLOCK * half);
     l->panels = take(base, &used, EO_PAIRS_BLOCK * EO_PAIRS_CHUNK * half);
     l->sums = take(base, &used, EO_PAIRS_BLOCK * rows * floats);
     l->turned = take(base, &used, EO_PANEL * columns * floats);
-    l->max = take(base, &used, panel);
+    l->top = take(base, &used, panel);
     l->sum = take(base, &used, panel);
     l->correction = take(base, &used, panel);
     l->log_sum_exp = take(base, &used, EO_PAIRS_BLOCK * floats);
@@ -84,12 +84,13 @@ void eo_pairs_pack_columns_across(const struct eo_pairs_lane *l, uint32_t *to, s
     }
 }
 
-void eo_pairs_store_columns(const struct eo_pairs_lane *l, uint16_t *to, uint64_t stride, const float *sums, uint64_t queries)
+void eo_pairs_store_columns(const struct eo_pairs_lane *l, uint16_t *to, uint64_t stride, const float *sums, uint64_t queries,
+                            float factor)
 {
     l->tiles->pack(EO_UNITS_FP32, l->turned, EO_PANEL, true,
             &(struct eo_pack){.from = sums, .stride = EO_PANEL, .lines = EO_PANEL, .k = l->head, .units = l->head_columns,
                              .end = l->head_columns, .row = l->head_columns, .block = EO_PACK_BLOCK});
-    l->kernels->attention_store(to, stride, l->turned, l->head_columns, queries, l->head);
+    l->kernels->attention_store(to, stride, l->turned, l->head_columns, queries, l->head, factor);
 }
 
 void eo_pairs_fetch_add(struct eo_pairs_fetch *f, const void *values, uint64_t first, uint64_t stride)

@@ -12,7 +12,7 @@
 
 enum {
     EO_PAIRS_CHUNK = 96,  /* keys: a multiple of every tile's rows and of EO_PANEL */
-    EO_PAIRS_BLOCK = 128, /* queries of backward */
+    EO_PAIRS_BLOCK = 256, /* queries of backward */
     EO_PAIRS_PANEL_UNITS = EO_PANEL / 2,
     EO_PAIRS_CHUNK_UNITS = EO_PAIRS_CHUNK / 2,
     EO_PAIRS_BLOCK_UNITS = EO_PAIRS_BLOCK / 2,
@@ -34,12 +34,12 @@ struct eo_pairs_lane {
     float *key_sums, *value_sums;                    /* [tiles of keys][head panels][rows][EO_PANEL] */
     uint32_t *queries, *out_gradients;               /* B: [panels][head_units][EO_PANEL] */
     uint32_t *queries_across, *out_gradients_across; /* B: [head panels][BLOCK_UNITS][EO_PANEL] */
-    float *scores, *weight_gradients;                /* [CHUNK][EO_PANEL]; backward: a tile's rows */
+    float *scores, *weight_gradients;                /* two of [CHUNK][EO_PANEL]; backward: a tile's rows */
     uint32_t *weight_rows, *slope_rows;              /* A: a tile's rows, [BLOCK_UNITS] */
     uint32_t *panels;                                /* B: P (forward), dS (backward): [panels][CHUNK_UNITS][EO_PANEL] */
     float *sums;                                     /* O^T or dQ^T: [panels][head_rows][EO_PANEL] */
     float *turned;                                   /* [EO_PANEL][head_columns] */
-    float *max, *sum, *correction;                   /* [EO_PANEL] */
+    float *top, *sum, *correction;                   /* [EO_PANEL] */
     float *log_sum_exp, *delta;                      /* [BLOCK] */
 };
 
@@ -75,7 +75,8 @@ void eo_pairs_pack_columns(const struct eo_pairs_lane *l, uint32_t *to, struct e
 void eo_pairs_pack_columns_across(const struct eo_pairs_lane *l, uint32_t *to, struct eo_pairs_rows h);
 
 /* Columns of a panel, a query each, to rows of elements. */
-void eo_pairs_store_columns(const struct eo_pairs_lane *l, uint16_t *to, uint64_t stride, const float *sums, uint64_t queries);
+void eo_pairs_store_columns(const struct eo_pairs_lane *l, uint16_t *to, uint64_t stride, const float *sums, uint64_t queries,
+                            float factor);
 
 /* A head's rows lie a token apart, so the processor foresees none of them: while one panel or block computes, the rows of
  * the next are fetched into the second-level cache, and those to be written. An address beyond the operand is harmless. */

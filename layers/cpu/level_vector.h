@@ -14,7 +14,7 @@
 #include "layers/cpu/attention_vector.h"
 #ifndef EO_ELEMENT_BF16
 #include "layers/cpu/product_vector.h"
-#else
+#elif EO_LEVEL == 512
 #include "layers/cpu/product_tiles.h"
 #include "layers/cpu/attention_bf16_vector.h"
 #endif
@@ -45,7 +45,8 @@ const struct eo_kernel_table EO_LEVEL_TABLE = {
     .attention_backward = attention_backward,
 #ifndef EO_ELEMENT_BF16
     .product_tile = product_tile,
-#else
+#elif EO_LEVEL == 512
+    .attention_top = attention_top,
     .attention_weights = attention_weights,
     .attention_slopes = attention_slopes,
     .attention_scale = attention_scale,
