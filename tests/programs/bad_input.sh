@@ -544,6 +544,11 @@ refuse_head() # NAME WORDS ARGUMENTS
 }
 refuse_head 'headtohead: an unknown model' 'is unknown' --model huge
 refuse_head 'headtohead: a memory mode' 'leave it out' --memory static
+refuse_head 'headtohead: an unknown variant' "'zero4' is no variant" --compare zero3,zero4
+refuse_head 'headtohead: one variant' 'give at least two' --compare zero3
+refuse_head 'headtohead: a variant twice' 'names ddp twice' --compare ddp,zero3,ddp
+refuse_head 'headtohead: a variant of no bytes' "'auto-wrap:' is no variant" --compare zero3,auto-wrap:
+refuse_head 'headtohead: a strategy beside one that is compared' 'set by ddp in --compare' --compare ddp,zero3 --strategy zero1
 refuse_head 'headtohead: graphs on a CPU' 'has no graphs' --graph on
 if [ ! -e /dev/nvidiactl ]; then
     refuse_head 'headtohead: a GPU that is not there' 'cuda' --device cuda --text "$text" --model tiny --seq 32 --batch 1

@@ -101,6 +101,22 @@ def check_comparison(json_path, html_path, run_count):
     assert "http" not in text and not re.search(r"\b(nan|inf)\b", text), "an address, or no number, in the page"
 
 
+def check_variants(json_path, html_path, names):
+    comparison = json.load(open(json_path))
+    modes, wanted = comparison["modes"], names.split(",")
+    assert list(modes) == wanted and comparison["weights_equal"] is True, list(modes)
+    sent = {name: modes[name]["sent_bytes_per_step"] for name in wanted}
+    counts = {name: modes[name]["collectives_per_step"] for name in wanted}
+    assert sent["ddp"] < sent["zero2"] < sent["zero3"], sent
+    assert counts["one-unit"] < counts["blocks:2"] < counts["zero3"], counts
+    peaks = {name: modes[name]["live_peak_bytes"] for name in wanted}
+    assert peaks["zero3"] < peaks["zero2"] < peaks["ddp"] and peaks["zero3"] < peaks["one-unit"], peaks
+    assert modes["dynamic:malloc"]["allocator_calls_per_step"] > 0 == modes["zero3"]["allocator_calls_per_step"]
+    page = Page()
+    page.feed(open(html_path, encoding="utf-8").read())
+    assert page.pictures == 3 and not page.outside, (page.pictures, page.outside)
+
+
 if __name__ == "__main__":
     {"log": check_log, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
-     "clocks": check_clocks, "comparison": check_comparison}[sys.argv[1]](*sys.argv[2:])
+     "clocks": check_clocks, "comparison": check_comparison, "variants": check_variants}[sys.argv[1]](*sys.argv[2:])

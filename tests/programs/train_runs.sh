@@ -179,4 +179,8 @@ unset EO_TEST_SAMPLE_WITHOUT_CACHE
 result $? 'headtohead runs all modes to the same weights'
 "$python" "$check" comparison h.json h.html 2 >>out 2>>err
 result $? 'its JSON has the figures of every mode and run, its page stands alone'
+variants=ddp,zero2,zero3,one-unit,blocks:2,auto-wrap:1MiB,dynamic:malloc
+"$headtohead" --text text --model tiny --seq 32 --threads 1 --steps 6 --runs 1 --compare $variants --json v.json --html v.html \
+    >out 2>err && ! grep -q null out && "$python" "$check" variants v.json v.html $variants >>out 2>>err
+result $? 'headtohead --compare: strategies and units side by side, with what each sends'
 finish

@@ -88,7 +88,7 @@ static void sum_up_ratios(const struct tool_comparison *comparison, int mode, st
 
 static void sum_up_mode(struct tool_comparison *comparison, int mode)
 {
-    static const char *const waits[EO_WAIT_COUNT] = {"all_gather", "reduce_scatter", "norm"};
+    static const char *const waits[] = {"all_gather", "reduce_scatter", "norm"}; /* nothing is offloaded, so nothing fetched */
     const json_t *runs = comparison->runs[mode];
     struct tool_mode_figures *f = &comparison->figures[mode];
     sum_up_steps(runs, f);
@@ -100,6 +100,8 @@ static void sum_up_mode(struct tool_comparison *comparison, int mode)
     f->cast_bytes = median_of(runs, NULL, "cast_bytes");
     f->host_s = host_median(runs);
     f->page_faults = median_of(runs, NULL, "page_faults");
+    f->collectives = median_of(runs, NULL, "collectives");
+    f->sent_bytes = median_of(runs, NULL, "sent_bytes");
     f->live_peak_bytes = median_of(runs, NULL, "live_peak_bytes");
     f->reserved_peak_bytes = median_of(runs, NULL, "reserved_peak_bytes");
     f->resident_peak_bytes = median_of(runs, NULL, "resident_peak_bytes");
@@ -114,7 +116,7 @@ static void sum_up_mode(struct tool_comparison *comparison, int mode)
     f->simulated_s = median_of(runs, NULL, "simulated_s");
     f->simulated_medians_s = median_of(runs, NULL, "simulated_medians_s");
     f->simulated_measured_s = median_of(runs, NULL, "simulated_measured_s");
-    for (int w = 0; w < EO_WAIT_COUNT; w++) {
+    for (int w = 0; w < EO_WAIT_FETCH; w++) {
         f->wait_s[w] = median_of(runs, "wait_s", waits[w]);
         f->collective_s[w] = median_of(runs, "collective_s", waits[w]);
         f->exposed_s[w] = median_of(runs, "exposed_s", waits[w]);
@@ -129,7 +131,7 @@ void tool_comparison_sum_up(struct tool_comparison *comparison)
     comparison->equal = true;
     for (int mode = 0; mode < comparison->mode_count; mode++) {
         sum_up_mode(comparison, mode);
-        if (comparison->own_sums)
+        if (comparison->sums != TOOL_SUMS_EQUAL)
             first = NULL;
         for (size_t i = 0; i < json_array_size(comparison->runs[mode]); i++) {
             const char *hash =
@@ -150,9 +152,13 @@ const char *tool_comparison_verdict(const struct tool_comparison *comparison)
 {
     if (!comparison->equal)
         return "The runs do NOT end with the same weights: this is a bug.";
-    return comparison->own_sums ? "The runs of each mode end with the same weights; static memory sums in the order of its "
-                                  "strategy, a different one from zero3's."
-                                : "All runs end with the same weights.";
+    static const char *const texts[] = {
+        [TOOL_SUMS_EQUAL] = "All runs end with the same weights.",
+        [TOOL_SUMS_STRATEGY] = "The runs of each mode end with the same weights; static memory sums in the order of its strategy, "
+                               "a different one from zero3's.",
+        [TOOL_SUMS_CHOSEN] = "The runs of each variant end with the same weights; between variants the order of sums may differ.",
+    };
+    return texts[comparison->sums];
 }
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
@@ -190,14 +196,18 @@ void tool_comparison_print(const struct tool_comparison *comparison, FILE *out)
 {
     fprintf(out, "\n%-*s", ROW_NAME, "");
     for (int mode = 0; mode < comparison->mode_count; mode++)
-        print_cell(out, tool_memory_name((eo_memory)mode));
+        print_cell(out, comparison->variants[mode].name);
     fputc('\n', out);
     TABLE_ROW("step, median", "%.2f ms", f->step_s * 1e3);
     TABLE_ROW("step, minimum", "%.2f ms", f->step_min_s * 1e3);
     TABLE_ROW("step, 99th percentile", "%.2f ms", f->step_p99_s * 1e3);
-    TABLE_ROW("step / step of static (spread)", "%.3f (%.3f to %.3f)", f->ratio, f->ratio_low, f->ratio_high);
+    char ratio[TOOL_VARIANT_NAME_MAX + 32];
+    snprintf(ratio, sizeof(ratio), "step / step of %s (spread)", comparison->variants[0].name);
+    TABLE_ROW(ratio, "%.3f (%.3f to %.3f)", f->ratio, f->ratio_low, f->ratio_high);
     TABLE_ROW("tokens/s", "%.0f", f->tokens_per_s);
     TABLE_ROW("host time of a step, median", f->host_s > 0 ? "%.3f ms" : "-", f->host_s * 1e3);
+    TABLE_ROW("collectives a step and rank", "%.1f", f->collectives);
+    TABLE_ROW("bytes sent a step and rank", "%.2f MiB", mib(f->sent_bytes));
     TABLE_ROW("allocator calls a step and rank", "%.1f", f->allocator_calls);
     TABLE_ROW("bytes asked a step and rank", "%.2f MiB", mib(f->allocated_bytes));
     TABLE_ROW("page faults a step, all ranks", "%.1f", f->page_faults);
@@ -206,9 +216,9 @@ void tool_comparison_print(const struct tool_comparison *comparison, FILE *out)
     TABLE_ROW("resident peak of the process", "%.2f MiB", mib(f->resident_peak_bytes));
     TABLE_ROW("bytes copied a step and rank", "%.2f MiB", mib(f->copied_bytes - f->cast_bytes));
     TABLE_ROW("bytes cast a step and rank", "%.2f MiB", mib(f->cast_bytes));
-    static const char *const idle[EO_WAIT_COUNT] = {
+    static const char *const idle[] = {
         "compute idle for all-gather", "compute idle for reduce-scatter", "compute idle for the norm"};
-    for (int w = 0; w < EO_WAIT_COUNT; w++)
+    for (int w = 0; w < EO_WAIT_FETCH; w++)
         TABLE_ROW(idle[w], f->timeline_steps > 0 ? "%.2f ms %5.1f %%" : "-", f->wait_s[w] * 1e3,
                   share(f->wait_s[w], f->step_s));
     TABLE_ROW("all-gather, exposed of all", f->timeline_steps > 0 ? "%.2f of %.2f ms" : "-",
@@ -247,15 +257,16 @@ void tool_comparison_json(struct eo_json *json, const void *user)
         eo_json_write(json,
                       "%s: {'step_s_median': %g, 'step_s_min': %g, 'step_s_p99': %g, 'ratio_to_static': %g,"
                       "'ratio_spread': [%g, %g], 'tokens_per_s': %g, 'weights_hash': %s, 'runs':",
-                      tool_memory_name((eo_memory)mode), f->step_s, f->step_min_s, f->step_p99_s, f->ratio, f->ratio_low,
+                      comparison->variants[mode].name, f->step_s, f->step_min_s, f->step_p99_s, f->ratio, f->ratio_low,
                       f->ratio_high, f->tokens_per_s, f->weights_hash);
         tool_json_value(json, comparison->runs[mode]);
         eo_json_write(json,
                       "'allocator_calls_per_step': %g, 'allocated_bytes_per_step': %g, 'page_faults_per_step': %g,"
                       "'copied_bytes_per_step': %g, 'cast_bytes_per_step': %g, 'host_s_median': %g, 'live_peak_bytes': %g,"
-                      "'reserved_peak_bytes': %g, 'resident_peak_bytes': %g",
+                      "'reserved_peak_bytes': %g, 'resident_peak_bytes': %g, 'collectives_per_step': %g,"
+                      "'sent_bytes_per_step': %g",
                       f->allocator_calls, f->allocated_bytes, f->page_faults, f->copied_bytes, f->cast_bytes, f->host_s,
-                      f->live_peak_bytes, f->reserved_peak_bytes, f->resident_peak_bytes);
+                      f->live_peak_bytes, f->reserved_peak_bytes, f->resident_peak_bytes, f->collectives, f->sent_bytes);
         eo_json_write(json,
                       "'idle_all_gather_s': %g, 'idle_reduce_scatter_s': %g, 'idle_norm_s': %g, 'all_gather_s': %g,"
                       "'reduce_scatter_s': %g, 'exposed_all_gather_s': %g, 'exposed_reduce_scatter_s': %g,"

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the runs of a comparison say together: figures by memory mode, as a table, as JSON, as a page.
+ * What the runs of a comparison say together: figures by variant (by default the memory modes), as a table, as JSON, as a
+ * page. The first variant is what the others are held against.
  */
 #ifndef EO_TOOLS_HEADTOHEAD_COMPARISON_H
 #define EO_TOOLS_HEADTOHEAD_COMPARISON_H
 
 #include <evenodd/runtime.h>
 
+#include "tools/headtohead/variants.h"
 #include "tools/shared/json_output.h"
-
-enum { TOOL_COMPARED_MODES_MAX = 4 }; /* as in eo_memory; the first is what the others are held against */
 
 /* Medians over the runs, unless said otherwise. Times in seconds, of a step. */
 struct tool_mode_figures {
     double step_s, step_min_s, step_p99_s;          /* over all steps of all runs */
     double host_s;                                  /* of a step, what the host does but wait; 0 on a CPU */
-    double ratio, ratio_low, ratio_high;            /* to static, of the runs of one round */
+    double ratio, ratio_low, ratio_high;            /* to the first, of the runs of one round */
     double tokens_per_s;
     double allocator_calls, allocated_bytes, copied_bytes, cast_bytes, page_faults;
+    double collectives, sent_bytes; /* of a rank, in a step */
     double live_peak_bytes, reserved_peak_bytes, resident_peak_bytes;
     double wait_s[EO_WAIT_COUNT], collective_s[EO_WAIT_COUNT], exposed_s[EO_WAIT_COUNT];
     double start_delay_s[EO_WAIT_COUNT], late_s[EO_WAIT_COUNT]; /* of a collective: see tools/headtohead/start_delay.h */
@@ -31,11 +32,16 @@ struct tool_mode_figures {
 
 struct tool_comparison {
     uint32_t run_count;
-    int mode_count; /* a CPU has no caching allocator of its own */
-    json_t *runs[TOOL_COMPARED_MODES_MAX]; /* arrays of what tool_measured_run tells */
-    struct tool_mode_figures figures[TOOL_COMPARED_MODES_MAX];
-    bool own_sums;     /* the static runs have a strategy that sums in an order of its own: weights of a mode are compared */
-    bool equal;        /* all weights are the same at the end */
+    int mode_count;
+    struct tool_variant variants[TOOL_VARIANTS_MAX];
+    json_t *runs[TOOL_VARIANTS_MAX]; /* arrays of what tool_measured_run tells */
+    struct tool_mode_figures figures[TOOL_VARIANTS_MAX];
+    enum tool_sums {
+        TOOL_SUMS_EQUAL,    /* all variants end with the same weights */
+        TOOL_SUMS_STRATEGY, /* the static runs have a strategy that sums in an order of its own */
+        TOOL_SUMS_CHOSEN,   /* variants of --compare may sum in orders of their own */
+    } sums;
+    bool equal;        /* weights that should be the same at the end are */
     char settings[1024]; /* of the command line, for people */
     char machine[256];
 };

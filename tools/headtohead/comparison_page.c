@@ -14,7 +14,7 @@ enum { PICTURE_WIDTH = 900, PICTURE_LEFT = 70, PICTURE_RIGHT = 10 };
 enum { PLOT_WIDTH = PICTURE_WIDTH - PICTURE_LEFT - PICTURE_RIGHT };
 
 /* By eo_memory. */
-static const char *const mode_class[TOOL_COMPARED_MODES_MAX] = {"m0", "m1", "m2", "m3"};
+static const char *const mode_class[TOOL_VARIANTS_MAX] = {"m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7"};
 
 static void begin_picture(FILE *out, int height, const char *title)
 {
@@ -58,7 +58,7 @@ static void put_mode_keys(const struct tool_comparison *comparison, FILE *out)
 {
     for (int mode = 0; mode < comparison->mode_count; mode++)
         fprintf(out, "<span class=\"key\" style=\"background:var(--%s)\"></span>%s", mode_class[mode],
-                tool_memory_name((eo_memory)mode));
+                comparison->variants[mode].name);
 }
 
 static void put_step_times(const struct tool_comparison *comparison, FILE *out)
@@ -157,7 +157,7 @@ static void put_timelines(const struct tool_comparison *comparison, FILE *out)
     int top = 10;
     for (int mode = 0; mode < comparison->mode_count; mode++) {
         const json_t *timeline = timeline_of(comparison, mode);
-        fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", PICTURE_LEFT, top + 10, tool_memory_name((eo_memory)mode));
+        fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", PICTURE_LEFT, top + 10, comparison->variants[mode].name);
         top += 16;
         for (size_t r = 0; r < json_array_size(timeline); r++)
             top += put_rank(out, json_array_get(timeline, r), r, top, most_s);
@@ -242,9 +242,9 @@ static void put_memory(const struct tool_comparison *comparison, FILE *out)
         const json_t *timeline = timeline_of(comparison, mode);
         const struct tool_mode_figures *f = &comparison->figures[mode];
         fprintf(out, "<text x=\"%d\" y=\"%d\">%s: live at most %.1f MiB, reserved %.1f MiB</text>\n", PICTURE_LEFT, top - 8,
-                tool_memory_name((eo_memory)mode), f->live_peak_bytes / (1 << 20), f->reserved_peak_bytes / (1 << 20));
+                comparison->variants[mode].name, f->live_peak_bytes / (1 << 20), f->reserved_peak_bytes / (1 << 20));
         put_scale(out, top, height, most_bytes, 1.0 / (1 << 20), "MiB");
-        if (mode == EO_MEMORY_STATIC)
+        if (comparison->variants[mode].memory == EO_MEMORY_STATIC)
             put_static_memory(out, json_array_get(comparison->runs[mode], 0), top, height, most_bytes,
                               PLOT_WIDTH * timeline_end(timeline) / most_s);
         else
@@ -273,14 +273,16 @@ static void put_table(const struct tool_comparison *comparison, FILE *out)
 {
     fputs("<div class=\"frame\"><table><tr><th></th>", out);
     for (int mode = 0; mode < comparison->mode_count; mode++)
-        fprintf(out, "<th>%s</th>", tool_memory_name((eo_memory)mode));
+        fprintf(out, "<th>%s</th>", comparison->variants[mode].name);
     fputs("</tr>\n", out);
     PAGE_ROW("step, median", "%.2f ms", f->step_s * 1e3);
     PAGE_ROW("step, minimum", "%.2f ms", f->step_min_s * 1e3);
     PAGE_ROW("step, 99th percentile", "%.2f ms", f->step_p99_s * 1e3);
-    PAGE_ROW("step / step of static", "%.3f (%.3f to %.3f)", f->ratio, f->ratio_low, f->ratio_high);
+    PAGE_ROW("step / step of the first", "%.3f (%.3f to %.3f)", f->ratio, f->ratio_low, f->ratio_high);
     PAGE_ROW("tokens/s", "%.0f", f->tokens_per_s);
     PAGE_ROW("host time of a step, median", f->host_s > 0 ? "%.3f ms" : "-", f->host_s * 1e3);
+    PAGE_ROW("collectives a step and rank", "%.1f", f->collectives);
+    PAGE_ROW("bytes sent a step and rank", "%.2f MiB", f->sent_bytes / (1 << 20));
     PAGE_ROW("allocator calls a step and rank", "%.1f", f->allocator_calls);
     PAGE_ROW("bytes asked a step and rank", "%.2f MiB", f->allocated_bytes / (1 << 20));
     PAGE_ROW("page faults a step", "%.1f", f->page_faults);

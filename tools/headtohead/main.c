@@ -21,12 +21,16 @@
 #include "tools/logs/step_log.h"
 #include "tools/shared/world_environment.h"
 
-enum head_key { HEAD_RUNS = 0x200, HEAD_JSON, HEAD_HTML, HEAD_ONE_RUN, HEAD_FIGURES };
+enum head_key { HEAD_RUNS = 0x200, HEAD_JSON, HEAD_HTML, HEAD_COMPARE, HEAD_ONE_RUN, HEAD_FIGURES };
 enum { RUNS_DEFAULT = 3, STEPS_DEFAULT = 30 };
 
 static const struct argp_option head_options[] = {
     {.doc = "Comparison:", .group = 4},
-    {"runs", HEAD_RUNS, "R", 0, "runs of each memory mode, in alternating order [3]", 4},
+    {"compare", HEAD_COMPARE, "LIST", 0,
+     "compare these instead of the memory modes: strategies (zero3, zero2, zero1, ddp, hsdp:S), units (one-unit, auto-wrap:BYTES, "
+     "block, half, blocks:N), no-recompute, recompute:WHAT, fp32, bf16, memory modes; such as ddp,zero3,auto-wrap:8MiB",
+     4},
+    {"runs", HEAD_RUNS, "R", 0, "runs of each, in alternating order [3]", 4},
     {"json", HEAD_JSON, "FILE", 0, "write all figures, and those of each run", 4},
     {"html", HEAD_HTML, "FILE", 0, "write a page in one file, with step times, memory and timelines", 4},
     {"one-run", HEAD_ONE_RUN, "MODE", OPTION_HIDDEN, NULL, 4},
@@ -38,10 +42,33 @@ struct settings {
     struct tool_options common;
     uint32_t runs;
     const char *json_path, *html_path;
+    struct tool_variant variants[TOOL_VARIANTS_MAX]; /* of --compare */
+    int variant_count;                               /* 0: the memory modes are compared */
     bool one_run;
     int figures; /* file descriptor of the parent's pipe */
     char **arguments; /* of the command line */
 };
+
+static void parse_compare(const struct argp_state *state, struct settings *settings, const char *text)
+{
+    char why[400];
+    settings->variant_count = tool_variants_parse(settings->variants, text, why, sizeof(why));
+    if (!settings->variant_count)
+        argp_error(state, "--compare %.200s: %s", text, why);
+}
+
+/* Each variant of --compare sets one option, which the others leave as it is. */
+static void check_compare(const struct argp_state *state, const struct settings *settings)
+{
+    const bool is_child = settings->one_run;
+    for (int v = 0; v < settings->variant_count && !is_child; v++) {
+        const struct tool_variant *variant = &settings->variants[v];
+        if (variant->option && tool_option_given(&settings->common, variant->option + 2))
+            argp_error(state, "%s is set by %s in --compare; leave it out", variant->option, variant->name);
+        if (variant->memory != EO_MEMORY_STATIC && tool_option_given(&settings->common, "strategy"))
+            argp_error(state, "--strategy: %s in --compare is zero3 always; leave one of them out", variant->name);
+    }
+}
 
 static error_t parse_head_option(int key, char *text, struct argp_state *state)
 {
@@ -51,6 +78,7 @@ static error_t parse_head_option(int key, char *text, struct argp_state *state)
     case HEAD_RUNS:
         settings->runs = (uint32_t)tool_option_count(state, "runs", text, 1, 1000);
         return 0;
+    case HEAD_COMPARE: parse_compare(state, settings, text); return 0;
     case HEAD_JSON: settings->json_path = text; return 0;
     case HEAD_HTML: settings->html_path = text; return 0;
     case HEAD_ONE_RUN:
@@ -62,6 +90,7 @@ static error_t parse_head_option(int key, char *text, struct argp_state *state)
         settings->figures = (int)tool_option_count(state, "figures", text, 3, 1 << 20);
         return 0;
     case ARGP_KEY_END:
+        check_compare(state, settings);
         if (tool_option_given(&settings->common, "memory"))
             argp_error(state, "--memory: headtohead runs all modes; leave it out, or use train");
         if (tool_option_given(&settings->common, "budget") || tool_option_given(&settings->common, "offload-layers") ||
@@ -108,25 +137,26 @@ static int one_run(struct settings *settings)
 
 /* --- the parent --------------------------------------------------------------------------------------------------- */
 
-static void become_child(const struct settings *settings, eo_memory mode, int figures)
+static void become_child(const struct settings *settings, const struct tool_variant *variant, int figures)
 {
     size_t count = 0;
     while (settings->arguments[count])
         count++;
     char descriptor[16];
     snprintf(descriptor, sizeof(descriptor), "%d", figures);
-    const char **arguments = calloc(count + 5, sizeof(*arguments));
+    const char **arguments = calloc(count + 7, sizeof(*arguments));
     if (!arguments)
         _exit(TOOL_EXIT_FAILED);
     memcpy(arguments, settings->arguments, count * sizeof(*arguments));
-    const char *const more[] = {"--one-run", tool_memory_name(mode), "--figures", descriptor};
-    memcpy(arguments + count, more, sizeof(more));
+    const char *const more[] = {"--one-run",  tool_memory_name(variant->memory), "--figures", descriptor, variant->option,
+                                variant->value};
+    memcpy(arguments + count, more, (variant->option ? 6 : 4) * sizeof(more[0]));
     execv("/proc/self/exe", (char **)(uintptr_t)arguments);
     _exit(TOOL_EXIT_FAILED);
 }
 
 /* The figures of one run. NULL: it failed, *exit_status says how; the child has said why. */
-static json_t *run_child(const struct settings *settings, eo_memory mode, int *exit_status)
+static json_t *run_child(const struct settings *settings, const struct tool_variant *variant, int *exit_status)
 {
     int ends[2];
     *exit_status = TOOL_EXIT_FAILED;
@@ -136,7 +166,7 @@ static json_t *run_child(const struct settings *settings, eo_memory mode, int *e
     const pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
-        become_child(settings, mode, ends[1]);
+        become_child(settings, variant, ends[1]);
     }
     close(ends[1]);
     json_error_t error;
@@ -154,11 +184,11 @@ static json_t *run_child(const struct settings *settings, eo_memory mode, int *e
     if (run && *exit_status == TOOL_EXIT_OK)
         return run;
     if (child > 0 && WIFSIGNALED(state))
-        fprintf(stderr, "%s: the run with --memory %s was killed by signal %d (%s)\n", program_invocation_short_name,
-                tool_memory_name(mode), WTERMSIG(state), strsignal(WTERMSIG(state)));
+        fprintf(stderr, "%s: the run of %s was killed by signal %d (%s)\n", program_invocation_short_name, variant->name,
+                WTERMSIG(state), strsignal(WTERMSIG(state)));
     else if (*exit_status == TOOL_EXIT_OK || child < 0)
-        fprintf(stderr, "%s: the run with --memory %s did not start, or reported nothing\n", program_invocation_short_name,
-                tool_memory_name(mode));
+        fprintf(stderr, "%s: the run of %s did not start, or reported nothing\n", program_invocation_short_name,
+                variant->name);
     *exit_status = *exit_status == TOOL_EXIT_BAD_INPUT ? TOOL_EXIT_BAD_INPUT : TOOL_EXIT_FAILED;
     json_decref(run);
     return NULL;
@@ -180,11 +210,11 @@ static int run_all(const struct settings *settings, struct tool_comparison *comp
         for (int i = 0; i < comparison->mode_count; i++) {
             const int mode = round % 2 ? comparison->mode_count - 1 - i : i;
             int exit_status;
-            json_t *run = run_child(settings, (eo_memory)mode, &exit_status);
+            json_t *run = run_child(settings, &comparison->variants[mode], &exit_status);
             if (!run)
                 return exit_status;
             printf("run %u of %u, %-15s %9.2f ms a step, weights_hash %s\n", round + 1, settings->runs,
-                   tool_memory_name((eo_memory)mode), mean_step_ms(run),
+                   comparison->variants[mode].name, mean_step_ms(run),
                    json_string_value(json_object_get(run, "weights_hash")));
             fflush(stdout);
             json_array_append_new(comparison->runs[mode], run);
@@ -269,12 +299,18 @@ static int compare(const struct settings *settings)
     struct tool_problem problem;
     struct tool_comparison comparison = {
         .run_count = settings->runs,
-        .own_sums = settings->common.plan.strategy != EO_STRATEGY_ZERO3 && settings->common.plan.strategy != EO_STRATEGY_ZERO2,
-        .mode_count = tool_options_on_gpu(&settings->common) ? TOOL_COMPARED_MODES_MAX : TOOL_COMPARED_MODES_MAX - 1};
+        .sums = settings->variant_count ? TOOL_SUMS_CHOSEN
+                : settings->common.plan.strategy != EO_STRATEGY_ZERO3 && settings->common.plan.strategy != EO_STRATEGY_ZERO2
+                    ? TOOL_SUMS_STRATEGY
+                    : TOOL_SUMS_EQUAL,
+        .mode_count = settings->variant_count};
+    memcpy(comparison.variants, settings->variants, sizeof(comparison.variants));
+    if (!settings->variant_count)
+        comparison.mode_count = tool_variants_of_memory(comparison.variants, tool_options_on_gpu(&settings->common));
     if (check(settings, &problem) < 0)
         return complain(&problem, TOOL_EXIT_BAD_INPUT);
     tool_warn_of_many_threads(&settings->common);
-    if (settings->common.plan.strategy != EO_STRATEGY_ZERO3)
+    if (settings->common.plan.strategy != EO_STRATEGY_ZERO3 && !settings->variant_count)
         printf("strategy %s works only with static memory; the dynamic modes are FSDP2's full sharding, zero3\n",
                eo_strategy_name(settings->common.plan.strategy));
     describe(settings, &comparison);

@@ -267,6 +267,31 @@ static void write_simulation(struct eo_json *json, const struct notes *notes)
                   measured_s);
 }
 
+/* Bytes that rank 0 sends in a step. A gather or reduction over g ranks sends (g - 1) / g of the buffer, an all-reduce that
+ * twice. Static: of the plan's list. The dynamic modes are zero3: of what was counted. */
+static double sent_bytes(const struct notes *notes)
+{
+    const struct tool_job *job = notes->job;
+    const eo_plan_params *p = &job->summary.params;
+    const double ranks = p->rank_count, group = p->shard_group, replicas = ranks / group;
+    double bytes = 0;
+    if (job->options->memory != EO_MEMORY_STATIC) {
+        const eo_runtime_stats *first = &job->ranks[0].first, *last = &job->ranks[0].last;
+        const double steps = last->steps > first->steps ? (double)(last->steps - first->steps) : 1;
+        return (double)(last->collective_bytes - first->collective_bytes) / steps * (ranks - 1) / ranks;
+    }
+    for (uint32_t i = 0; i < notes->operation_count; i++) {
+        eo_plan_operation o;
+        if (eo_plan_get_operation(job->plan, EO_LIST_STEADY, i, &o) < 0)
+            continue;
+        if (o.kind == EO_OP_ALL_GATHER || o.kind == EO_OP_REDUCE_SCATTER)
+            bytes += (double)o.bytes * (group - 1) / group;
+        else if (o.kind == EO_OP_ALL_REDUCE)
+            bytes += (double)o.bytes * 2 * (replicas - 1) / replicas;
+    }
+    return bytes;
+}
+
 static void write_counts(struct eo_json *json, const struct notes *notes)
 {
     const struct tool_job *job = notes->job;
@@ -285,6 +310,9 @@ static void write_counts(struct eo_json *json, const struct notes *notes)
     }
 #undef KEEP_LARGER
     const double per_step = 1.0 / (double)steps;
+    const eo_runtime_stats *first = &job->ranks[0].first, *last = &job->ranks[0].last;
+    eo_json_write(json, "'collectives': %g, 'sent_bytes': %g", (double)(last->collective_count - first->collective_count) * per_step,
+                  sent_bytes(notes));
     eo_json_write(json,
                   "'allocator_calls': %g, 'allocated_bytes': %g, 'copied_bytes': %g, 'cast_bytes': %g, 'page_faults': %g,"
                   "'arena_bytes': %" PRIu64 ", 'live_peak_bytes': %" PRIu64 ", 'reserved_peak_bytes': %" PRIu64
