@@ -90,6 +90,7 @@ struct job {
     struct tool_export_settings settings;
     const struct tool_import *import; /* NULL: values that tell their place */
     const char *seeded;             /* not NULL: from the seed */
+    const struct tool_model_config *origin;
     eo_status exported;
     uint64_t hash;
 };
@@ -112,7 +113,8 @@ static void live(void *user, struct ranks_rank *rank)
         fill(rank);
     cr_assert_eq(tool_weights_hash(rank->runtime, &hash), EO_OK);
     if (job->settings.path) {
-        const struct tool_export_model model = model_of(rank->ranks);
+        struct tool_export_model model = model_of(rank->ranks);
+        model.origin = job->origin;
         const eo_status status =
             tool_export_weights(&job->settings, &model, rank->runtime, rank->rank == 0, NULL, rank->rank ? &mine : &problem);
         if (rank->rank == 0)
@@ -219,6 +221,42 @@ Test(interchange, a_round_trip_loses_no_bit_on_any_number_of_ranks)
         for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
             cr_assert_eq(import_to(models[m].config, counts[i], path, NULL, EO_DTYPE_FP32), hash, "%s on %u ranks",
                          models[m].name, counts[i]);
+        remove_folder();
+        cr_assert_eq(mkdir(folder, 0700), 0);
+    }
+}
+
+/* Rows [at, at + rows) of a tensor are the parameter's. */
+static void check_part(const struct plain_tensor *tensor, uint64_t at, uint64_t rows, const char *parameter)
+{
+    cr_assert_leq(at + rows, tensor->rows, "%s", parameter);
+    for (uint64_t i = 0; i < rows * tensor->columns; i++)
+        cr_assert_eq(tensor->values[at * tensor->columns + i], (double)value_of(parameter, i), "%s [%d]", parameter, (int)i);
+}
+
+/* Goal: a model that came from Phi-3 goes back so: q, k and v in one tensor, gate and up in one. Method: a plain reader looks at
+ * each part, in one file and in many; then ranks start from it. */
+Test(interchange, parts_of_phi3_lie_in_one_tensor)
+{
+    static struct tool_model_config origin = {.family = TOOL_CONFIG_PHI3};
+    for (int many = 0; many < 2; many++) {
+        struct job job = {.settings = {.path = path, .file_bytes = many ? 3000 : TOOL_EXPORT_FILE_BYTES}, .origin = &origin};
+        struct plain_tensor tensor;
+        const uint64_t hash = run(&llama, 2, EO_DTYPE_FP32, &job);
+        cr_assert_eq(job.exported, EO_OK, "%s", problem.text);
+        cr_assert(plain_find(path, "model.layers.1.self_attn.qkv_proj.weight", &tensor));
+        cr_assert(tensor.rows == 24 + 8 + 8 && tensor.columns == 24);
+        check_part(&tensor, 0, 24, "model.layers.1.self_attn.q_proj.weight");
+        check_part(&tensor, 24, 8, "model.layers.1.self_attn.k_proj.weight");
+        check_part(&tensor, 32, 8, "model.layers.1.self_attn.v_proj.weight");
+        free(tensor.values);
+        cr_assert(plain_find(path, "model.layers.0.mlp.gate_up_proj.weight", &tensor));
+        cr_assert(tensor.rows == 2 * 40 && tensor.columns == 24);
+        check_part(&tensor, 0, 40, "model.layers.0.mlp.gate_proj.weight");
+        check_part(&tensor, 40, 40, "model.layers.0.mlp.up_proj.weight");
+        free(tensor.values);
+        cr_assert_eq(plain_count(path), 3 + 2 * 6);
+        cr_assert_eq(import_to(&llama, 3, path, NULL, EO_DTYPE_FP32), hash);
         remove_folder();
         cr_assert_eq(mkdir(folder, 0700), 0);
     }

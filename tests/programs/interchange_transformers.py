@@ -42,6 +42,8 @@ def small(family):
         return dict(common, head_dim=20, rms_norm_eps=2e-6, tie_word_embeddings=True)
     if family == "Mistral":
         return dict(common, head_dim=8, sliding_window=None, rms_norm_eps=2e-6)
+    if family == "Phi3":
+        return dict(common, rms_norm_eps=2e-6, pad_token_id=None, eos_token_id=None, bos_token_id=None)
     return dict(common, rms_norm_eps=2e-6, tie_word_embeddings=family == "Qwen2")
 
 
@@ -61,9 +63,9 @@ def inside(work):
         wrong = [key for key in info if info[key]]
         return {"logits": rows, "wrong": wrong, "class": type(model).__name__}
 
-    for name in MODELS:
+    for name in [*MODELS, "phi3"]:
         print(json.dumps({"name": name, **logits(os.path.join(work, name))}))
-    for family in ["GPT2", "Llama", "Mistral", "Qwen2", "Qwen3"]:
+    for family in ["GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Phi3"]:
         for dtype in ["float32", "bfloat16", "float16"]:
             torch.manual_seed(len(family) + len(dtype))
             config = getattr(transformers, family + "Config")(**small(family))
@@ -118,8 +120,10 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         with open(os.path.join(work, "text"), "w") as file:
             file.write("".join(f"{i} " for i in range(3000)))
-        for name in MODELS:
-            subprocess.run([train, "--model", name, "--text", "text", "--seq", "32", "--batch", "1", "--steps", "2",
+        with open(os.path.join(work, "phi3.json"), "w") as file:
+            json.dump({"model_type": "phi3", **SHAPE}, file)
+        for name in [*MODELS, "phi3"]:
+            subprocess.run([train, "--model", name if name in MODELS else f"./{name}.json", "--text", "text", "--seq", "32", "--batch", "1", "--steps", "2",
                             "--ranks", "2", "--threads", "1", "--sample", "0", "--peak-seconds", "0", "--lr", "0.01",
                             "--export", name], cwd=work, check=True, capture_output=True)
         for kind, scaling in SCALINGS.items():
@@ -153,7 +157,7 @@ def main():
             if "plain" in answer:
                 shows = max(abs(a - b) for one, other in zip(answer["plain"], answer["logits"]) for a, b in zip(one, other))
                 result(shows > 1000 * BOUND, f"{name}: plain positions would give others, by {shows:.1e}")
-        result(count == 1 + len(MODELS) + 15 + 2 + 4 * 2, "every model was compared")
+        result(count == 1 + len(MODELS) + 1 + 18 + 2 + 4 * 2, "every model was compared")
     print(f"1..{count}")
     return failed != 0
 

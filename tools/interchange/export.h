@@ -44,6 +44,7 @@ struct tool_export_tensor {
     uint64_t rows, columns; /* as the model has it */
     uint32_t dim_count;
     uint64_t element_count;
+    bool goes_on; /* with the rows of the file's tensor that the parameter before has begun */
 };
 
 struct tool_export {

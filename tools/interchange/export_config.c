@@ -19,9 +19,14 @@ static enum tool_config_family family_of(const struct tool_export_model *model)
     if (c->qkv_bias)
         return TOOL_CONFIG_QWEN2;
     const char *type = json_string_value(json_object_get(model->published, "model_type"));
-    const bool is_mistral = type ? strcmp(type, tool_config_family_name(TOOL_CONFIG_MISTRAL)) == 0
-                                 : model->origin && model->origin->family == TOOL_CONFIG_MISTRAL;
-    return is_mistral ? TOOL_CONFIG_MISTRAL : TOOL_CONFIG_LLAMA;
+    const enum tool_config_family origin = model->origin ? model->origin->family : TOOL_CONFIG_LLAMA;
+    if (type ? strcmp(type, tool_config_family_name(TOOL_CONFIG_MISTRAL)) == 0 : origin == TOOL_CONFIG_MISTRAL)
+        return TOOL_CONFIG_MISTRAL;
+    /* Phi-3 knows neither heads of another size nor these scalings. */
+    const bool can_be_phi3 = (c->head_size == 0 || c->head_count * c->head_size == c->width) &&
+                             c->rope_scaling.kind == EO_ROPE_PLAIN;
+    const bool is_phi3 = type ? strcmp(type, tool_config_family_name(TOOL_CONFIG_PHI3)) == 0 : origin == TOOL_CONFIG_PHI3;
+    return is_phi3 && can_be_phi3 ? TOOL_CONFIG_PHI3 : TOOL_CONFIG_LLAMA;
 }
 
 /* A float as the shortest decimal number that is it: 1e-05 and not 9.99999974737875e-06. */
@@ -66,11 +71,14 @@ static void write_llama_fields(struct eo_json *json, const eo_transformer_config
 {
     eo_json_write(json,
                   "'num_hidden_layers': %u, 'hidden_size': %u, 'num_attention_heads': %u, 'num_key_value_heads': %u,"
-                  "'head_dim': %u, 'intermediate_size': %u, 'vocab_size': %u, 'max_position_embeddings': %u,"
+                  "'intermediate_size': %u, 'vocab_size': %u, 'max_position_embeddings': %u,"
                   "'hidden_act': 'silu', 'rms_norm_eps': %g, 'rope_theta': %g",
-                  c->layer_count, c->width, c->head_count, c->kv_head_count,
-                  c->head_size ? c->head_size : c->width / c->head_count, c->mlp_width, c->vocabulary, c->context,
+                  c->layer_count, c->width, c->head_count, c->kv_head_count, c->mlp_width, c->vocabulary, c->context,
                   shortest_real(c->norm_eps), shortest_real(c->rope_theta));
+    if (family == TOOL_CONFIG_PHI3) /* its positions were never stretched */
+        eo_json_write(json, "'original_max_position_embeddings': %u", c->context);
+    else
+        eo_json_write(json, "'head_dim': %u", c->head_size ? c->head_size : c->width / c->head_count);
     tool_export_rope(json, &c->rope_scaling);
     if (family == TOOL_CONFIG_LLAMA)
         eo_json_write(json, "'attention_bias': false, 'mlp_bias': false");
@@ -95,7 +103,7 @@ static void write_token_ids(struct eo_json *json, const struct tool_export_model
     const bool is_published = model->config.family == EO_FAMILY_GPT2 && model->config.vocabulary == GPT2_WORDS;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const json_t *value = json_object_get(origin, names[i]);
-        if (!value && i == 2)
+        if (!value && i == 2 && family_of(model) != TOOL_CONFIG_PHI3) /* whose default is a word */
             continue;
         eo_json_write(json, "%s:", names[i]);
         if (!value && is_published) /* <|endoftext|> */
@@ -127,7 +135,7 @@ void tool_export_config(struct eo_json *json, const void *user)
     static const char *const architectures[] = {
         [TOOL_CONFIG_GPT2] = "GPT2LMHeadModel",       [TOOL_CONFIG_LLAMA] = "LlamaForCausalLM",
         [TOOL_CONFIG_MISTRAL] = "MistralForCausalLM", [TOOL_CONFIG_QWEN2] = "Qwen2ForCausalLM",
-        [TOOL_CONFIG_QWEN3] = "Qwen3ForCausalLM",
+        [TOOL_CONFIG_QWEN3] = "Qwen3ForCausalLM",     [TOOL_CONFIG_PHI3] = "Phi3ForCausalLM",
     };
     const struct tool_export_config *what = user;
     const eo_transformer_config *c = &what->model->config;

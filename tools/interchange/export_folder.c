@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "tools/interchange/export.h"
+#include "tools/interchange/model_blocks.h"
 #include "tools/interchange/safetensors_header.h"
 
 #define NO_MEMORY() tool_problem_set(problem, EO_ERR_NO_MEMORY, "--export %s: no memory", export->path)
@@ -32,12 +33,22 @@ static eo_status read_own_config(struct tool_export *export, const struct tool_e
     return status;
 }
 
-static json_t *shape_of(const struct tool_export_tensor *tensor)
+/* Rows of the file's tensor that parameter k begins. */
+static uint64_t rows_of(const struct tool_export *export, uint32_t k)
 {
+    uint64_t rows = export->tensors[k].rows;
+    while (++k < export->tensor_count && export->tensors[k].goes_on)
+        rows += export->tensors[k].rows;
+    return rows;
+}
+
+static json_t *shape_of(const struct tool_export *export, uint32_t k)
+{
+    const struct tool_export_tensor *tensor = &export->tensors[k];
     if (tensor->dim_count < 2)
         return json_pack("[I]", (json_int_t)tensor->element_count);
     return tensor->transposed ? json_pack("[I, I]", (json_int_t)tensor->columns, (json_int_t)tensor->rows)
-                              : json_pack("[I, I]", (json_int_t)tensor->rows, (json_int_t)tensor->columns);
+                              : json_pack("[I, I]", (json_int_t)rows_of(export, k), (json_int_t)tensor->columns);
 }
 
 /* Every name and shape that a reader will look for, and no other. */
@@ -47,7 +58,9 @@ static eo_status compare_names(const struct tool_export *export, struct tool_pro
     eo_status status = wanted ? EO_OK : NO_MEMORY();
     for (uint32_t k = 0; status >= 0 && k < export->tensor_count; k++) {
         const char *name = tool_safetensors_plain_name(export->config, export->tensors[k].name);
-        json_t *shape = shape_of(&export->tensors[k]);
+        if (export->tensors[k].goes_on)
+            continue;
+        json_t *shape = shape_of(export, k);
         if (!json_equal(json_object_get(wanted, name), shape))
             status = tool_problem_set(problem, EO_ERR_UNSUPPORTED, "--export %s: '%s' has no place in a model of family %s",
                                       export->path, name, tool_config_family_name(export->config->family));
@@ -71,8 +84,9 @@ static eo_status place_tensors(struct tool_export *export, uint64_t file_bytes, 
     for (uint32_t k = 0; k < export->tensor_count; k++) {
         struct tool_export_tensor *tensor = &export->tensors[k];
         const uint64_t bytes = tensor->element_count * tool_element_bytes(export->element);
+        const uint64_t whole = rows_of(export, k) * tensor->columns * tool_element_bytes(export->element);
         struct tool_export_file *file = &export->files[export->file_count - 1];
-        if (file->tensor_bytes && (bytes > file_bytes || file->tensor_bytes > file_bytes - bytes)) {
+        if (file->tensor_bytes && !tensor->goes_on && (whole > file_bytes || file->tensor_bytes > file_bytes - whole)) {
             export->file_count++;
             file++;
         }
@@ -104,6 +118,12 @@ eo_status tool_export_describe_folder(struct tool_export *export, const struct t
         const bool in_body = export->config->family == TOOL_CONFIG_GPT2 && strcmp(info.name, "lm_head.weight") != 0;
         snprintf(tensor->name, sizeof(tensor->name), "%s%s", in_body ? "transformer." : "", info.name);
         tensor->transposed = tool_safetensors_is_transposed(export->config, info.name);
+        char fused[TOOL_FUSED_NAME_BYTES];
+        uint64_t before;
+        if (tool_fused_tensor(export->config, info.name, fused, &before)) {
+            snprintf(tensor->name, sizeof(tensor->name), "%s", fused);
+            tensor->goes_on = before > 0;
+        }
     }
     EO_TRY(compare_names(export, problem));
     return place_tensors(export, settings->file_bytes, problem);
@@ -123,15 +143,15 @@ static void write_tensors(struct eo_json *json, const void *user)
     eo_json_write(json, "{'__metadata__': {'format': 'pt'}"); /* readers ask for it */
     for (uint32_t k = 0; k < export->tensor_count; k++) {
         const struct tool_export_tensor *tensor = &export->tensors[k];
-        const uint64_t bytes = tensor->element_count * tool_element_bytes(export->element);
-        if (tensor->file != header->file)
+        const uint64_t rows = rows_of(export, k), bytes = rows * tensor->columns * tool_element_bytes(export->element);
+        if (tensor->file != header->file || tensor->goes_on)
             continue;
         eo_json_write(json, "%s: {'dtype': %s, 'shape': [", tensor->name, tool_element_name(export->element));
         if (tensor->dim_count < 2)
             eo_json_write(json, "%" PRIu64, tensor->element_count);
         else
-            eo_json_write(json, "%" PRIu64 ", %" PRIu64, tensor->transposed ? tensor->columns : tensor->rows,
-                          tensor->transposed ? tensor->rows : tensor->columns);
+            eo_json_write(json, "%" PRIu64 ", %" PRIu64, tensor->transposed ? tensor->columns : rows,
+                          tensor->transposed ? rows : tensor->columns);
         eo_json_write(json, "], 'data_offsets': [%" PRIu64 ", %" PRIu64 "]}", tensor->at, tensor->at + bytes);
     }
     eo_json_write(json, "}");
@@ -186,7 +206,8 @@ static void write_index(struct eo_json *json, const void *user)
     const struct tool_export *export = user;
     eo_json_write(json, "{'metadata': {'total_size': %" PRIu64 "}, 'weight_map': {", export->bytes);
     for (uint32_t k = 0; k < export->tensor_count; k++)
-        eo_json_write(json, "%s: %s", export->tensors[k].name, export->files[export->tensors[k].file].name);
+        if (!export->tensors[k].goes_on)
+            eo_json_write(json, "%s: %s", export->tensors[k].name, export->files[export->tensors[k].file].name);
     eo_json_write(json, "}}");
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tools/shared/open_file.h"
+#include "tools/interchange/model_blocks.h"
 #include "tools/interchange/safetensors_header.h"
 
 #define REFUSE(...) tool_problem_set(problem, EO_ERR_INVALID, __VA_ARGS__)
@@ -196,8 +197,14 @@ static eo_status bind_header(struct tool_import *import, const json_t *entry, co
     const uint64_t bytes = (uint64_t)json_integer_value(json_object_get(entry, "bytes"));
     const uint64_t first = (uint64_t)json_integer_value(json_array_get(shape, 0));
     const uint64_t wanted = info->dim_count == 2 && tensor->transposed ? info->dims[1] : info->dims[0];
-    if (bytes != info->element_count * tool_element_bytes(tensor->element) || json_array_size(shape) != info->dim_count ||
-        first != wanted)
+    const uint64_t row_bytes = tensor->columns * tool_element_bytes(tensor->element);
+    char fused[TOOL_FUSED_NAME_BYTES];
+    uint64_t before;
+    if (tool_fused_tensor(import->model_config, info->name, fused, &before) && info->dim_count == 2 &&
+        bytes == first * row_bytes && before + tensor->rows <= first) {
+        tensor->at += before * row_bytes;
+    } else if (bytes != info->element_count * tool_element_bytes(tensor->element) ||
+               json_array_size(shape) != info->dim_count || first != wanted)
         return REFUSE("%s: tensor '%s' has %llu bytes, but the model's has %llu elements in another shape", path,
                       info->name, (unsigned long long)bytes, (unsigned long long)info->element_count);
     return find_file(import, path, &tensor->file, problem);
@@ -205,10 +212,13 @@ static eo_status bind_header(struct tool_import *import, const json_t *entry, co
 
 static const json_t *find_header(const struct tool_import *import, const char *name)
 {
-    char prefixed[EO_NAME_MAX + 16];
+    char prefixed[EO_NAME_MAX + 16], fused[TOOL_FUSED_NAME_BYTES];
+    uint64_t before;
     const json_t *entry = json_object_get(import->headers, name);
     if (entry)
         return entry;
+    if (tool_fused_tensor(import->model_config, name, fused, &before))
+        return json_object_get(import->headers, fused);
     snprintf(prefixed, sizeof(prefixed), "transformer.%s", name); /* GPT-2's names come with it and without */
     return json_object_get(import->headers, prefixed);
 }

@@ -18,7 +18,7 @@ enum {
     TOOL_CONFIG_LAYERS_MAX = 4096,
     TOOL_CONFIG_EXPERTS_MAX = 65536,
     TOOL_CONFIG_EXPERTS_ALL_MAX = 1 << 16, /* of all layers together; large published models have some 20,000 */
-    TOOL_CONFIG_DEFAULTS_MAX = 24,
+    TOOL_CONFIG_DEFAULTS_MAX = 40,
     TOOL_CONFIG_SETS_MAX = 64,
     TOOL_CONFIG_FIXED_MAX = 4,
 };
@@ -31,8 +31,27 @@ enum tool_config_family {
     TOOL_CONFIG_QWEN3,
     TOOL_CONFIG_MIXTRAL,
     TOOL_CONFIG_QWEN3_MOE,
+    TOOL_CONFIG_PHI3,    /* a Llama whose files have q, k and v in one tensor, and gate and up */
+    TOOL_CONFIG_PLANNED, /* from here on without kernels, and read by one table */
+    TOOL_CONFIG_GEMMA2 = TOOL_CONFIG_PLANNED,
+    TOOL_CONFIG_GEMMA3,
+    TOOL_CONFIG_GPT_OSS,
+    TOOL_CONFIG_DEEPSEEK_V3,
+    TOOL_CONFIG_QWEN2_MOE,
+    TOOL_CONFIG_QWEN3_NEXT,
+    TOOL_CONFIG_OLMO2,
     TOOL_CONFIG_FAMILY_COUNT,
 };
+
+/* How tokens of a block meet. */
+enum tool_mixer {
+    TOOL_MIXER_FULL,
+    TOOL_MIXER_WINDOW, /* of `window` tokens */
+    TOOL_MIXER_LINEAR, /* a gated delta rule: a state of fixed size goes from token to token */
+};
+
+/* Where attention and MLP have their norms. */
+enum tool_norms { TOOL_NORMS_BEFORE, TOOL_NORMS_AFTER, TOOL_NORMS_BOTH };
 
 struct tool_model_config {
     char source[4096];   /* the file, or the name in the table */
@@ -56,6 +75,26 @@ struct tool_model_config {
     /* Fields that stayed as they were in the file, though by default they follow one that --set has changed. */
     uint32_t fixed_count;
     char fixed[TOOL_CONFIG_FIXED_MAX][96]; /* "n_inner = 3072 (by default 4 x n_embd)" */
+
+    /* Of families that are planned, not run. With `window` 0 no block has one; else `mixers` say which. */
+    enum tool_norms norms;
+    bool wide_qk_norm;     /* over all heads together */
+    bool gates_heads;      /* q has as many columns again, which gate attention's output */
+    bool sinks;            /* a number a head, in the sum of attention's weights */
+    bool expert_bias;      /* of experts and router */
+    bool gates_shared;     /* the shared expert */
+    uint32_t shared_width; /* of the expert that every token meets; 0: none */
+    /* Attention through low ranks (MLA): head_size is nope + rope, kv_head_count head_count. kv_rank 0: none; q_rank 0: of k
+     * and v alone. */
+    struct tool_latent {
+        uint32_t q_rank, kv_rank, nope, rope, value;
+    } latent;
+    struct tool_linear {
+        uint32_t key_heads, value_heads, key_size, value_size, kernel /* of the convolution */;
+    } linear;
+    uint8_t mixers[TOOL_CONFIG_LAYERS_MAX]; /* enum tool_mixer */
+    bool mixers_listed;                     /* in the file, one by one */
+    char files_differ[64];                  /* why published files have other tensors than these; "": they have not */
 };
 
 /* Whole path of a file or folder, or a name of the table or of eo_transformer_preset; `sets` are KEY=VALUE. */
@@ -74,9 +113,15 @@ EO_NODISCARD eo_status tool_model_config_parse(struct tool_model_config *config,
 
 const char *tool_config_family_name(enum tool_config_family family);
 
+bool tool_config_has_experts(const struct tool_model_config *config, uint32_t layer);
+
 uint64_t tool_model_config_layer_parameters(const struct tool_model_config *config, uint32_t layer);
 uint64_t tool_model_config_parameters(const struct tool_model_config *config);
 uint64_t tool_model_config_active_parameters(const struct tool_model_config *config); /* that one token meets */
+
+/* Forward flops of a token's attention core, in all blocks: half of `seq` tokens before it on average, fewer in a window; of
+ * the delta rule three products with a head's state. */
+double tool_model_config_core_flops(const struct tool_model_config *config, uint32_t seq);
 
 /* False: the library's layers cannot run it, `why` (at least 160 bytes) says for what. */
 bool tool_model_config_runs(const struct tool_model_config *config, char *why, size_t why_bytes);

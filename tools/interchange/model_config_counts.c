@@ -2,26 +2,28 @@
  *
  * What follows from a config: its parameters, and whether the layers run it.
  */
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/model_blocks.h"
 
 #include <stdio.h>
 
-static bool has_experts(const struct tool_model_config *c, uint32_t layer)
+bool tool_config_has_experts(const struct tool_model_config *config, uint32_t layer)
 {
-    return c->expert_count && !c->dense[layer];
+    return config->expert_count && !config->dense[layer];
 }
 
+/* `experts` of them counted. */
 static uint64_t layer_elements(const struct tool_model_config *c, uint32_t layer, uint64_t experts)
 {
-    const uint64_t h = c->width, f = c->mlp_width, q = (uint64_t)c->head_count * c->head_size;
-    const uint64_t kv = (uint64_t)c->kv_head_count * c->head_size;
-    if (c->family == TOOL_CONFIG_GPT2)
-        return 4 * h * h + 2 * h * f + f + 9 * h;
-    uint64_t n = 2 * h * q + 2 * h * kv + 2 * h;
-    n += (c->qkv_bias ? q + 2 * kv : 0) + (c->out_bias ? h : 0) + (c->qk_norm ? 2 * (uint64_t)c->head_size : 0);
-    if (has_experts(c, layer))
-        return n + experts * 3 * h * c->expert_width + h * c->expert_count;
-    return n + 3 * h * f + (c->mlp_bias ? 2 * f + h : 0);
+    struct tool_block_tensor tensors[TOOL_BLOCK_TENSORS_MAX];
+    uint64_t n = 0;
+    for (uint32_t k = tool_block_tensors(c, layer, tensors); k > 0; k--) {
+        const struct tool_block_tensor *t = &tensors[k - 1];
+        const uint64_t elements = tool_block_tensor_elements(t);
+        n += t->kind == TOOL_TENSOR_BUFFER   ? 0
+             : t->kind == TOOL_TENSOR_EXPERT ? elements / c->expert_count * experts
+                                             : elements;
+    }
+    return n;
 }
 
 uint64_t tool_model_config_layer_parameters(const struct tool_model_config *config, uint32_t layer)
@@ -48,12 +50,31 @@ uint64_t tool_model_config_active_parameters(const struct tool_model_config *con
     return all_elements(config, config->experts_per_token);
 }
 
+double tool_model_config_core_flops(const struct tool_model_config *config, uint32_t seq)
+{
+    const struct tool_model_config *c = config;
+    const double q = (double)c->head_count * c->head_size, v = c->latent.kv_rank ? (double)c->head_count * c->latent.value : q;
+    const double state = (double)c->linear.value_heads * c->linear.key_size * c->linear.value_size, s = seq, w = c->window;
+    double flops = 0;
+    for (uint32_t i = 0; i < c->layer_count; i++)
+        flops += c->mixers[i] == TOOL_MIXER_LINEAR              ? 6 * state
+                 : c->mixers[i] == TOOL_MIXER_WINDOW && seq > w ? 2 * (q + v) * (w - w * w / (2 * s))
+                                                                : (q + v) * s;
+    return flops;
+}
+
 bool tool_model_config_runs(const struct tool_model_config *config, char *why, size_t why_bytes)
 {
     const struct tool_model_config *c = config;
     why[0] = '\0';
-    if (c->expert_count)
+    if (c->linear.kernel)
+        snprintf(why, why_bytes, "the layers have no linear attention, and no experts");
+    else if (c->latent.kv_rank)
+        snprintf(why, why_bytes, "the layers have no latent attention, and no experts");
+    else if (c->expert_count)
         snprintf(why, why_bytes, "the layers have no experts");
+    else if (c->norms != TOOL_NORMS_BEFORE)
+        snprintf(why, why_bytes, "the layers have no norms behind attention and MLP");
     else if (c->out_bias || c->mlp_bias)
         snprintf(why, why_bytes, "the layers of Llama have biases of q, k and v only");
     return why[0] == '\0';

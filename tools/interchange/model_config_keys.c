@@ -232,7 +232,8 @@ static void judge_window(struct tool_model_config *c, const json_t *object)
 {
     enum { OF_THE_FAMILIES = 4096, FULL_LAYERS_OF_QWEN = 28 };
     const bool is_qwen = c->family == TOOL_CONFIG_QWEN2 || c->family == TOOL_CONFIG_QWEN3 || c->family == TOOL_CONFIG_QWEN3_MOE;
-    const bool is_mistral = c->family == TOOL_CONFIG_MISTRAL || c->family == TOOL_CONFIG_MIXTRAL;
+    const bool is_mistral =
+        c->family == TOOL_CONFIG_MISTRAL || c->family == TOOL_CONFIG_MIXTRAL || c->family == TOOL_CONFIG_PHI3;
     const json_t *window = json_object_get(object, "sliding_window"), *types = value_of(object, "layer_types"), *type;
     const json_t *full = value_of(object, "max_window_layers");
     bool slides = is_mistral || (is_qwen && (full ? json_number_value(full) : FULL_LAYERS_OF_QWEN) < c->layer_count);
@@ -250,10 +251,9 @@ static void judge_window(struct tool_model_config *c, const json_t *object)
     }
     if (is_qwen && !json_is_true(json_object_get(object, "use_sliding_window")))
         slides = false;
-    /* Left out and null are two things here: null means none. Mixtral's default is none, too. */
-    const double tokens = json_is_number(window)                       ? json_number_value(window)
-                          : window || c->family == TOOL_CONFIG_MIXTRAL ? 0
-                                                                       : OF_THE_FAMILIES;
+    /* Left out and null are two things here: null means none. The default of Mixtral and Phi-3 is none, too. */
+    const bool none = window || c->family == TOOL_CONFIG_MIXTRAL || c->family == TOOL_CONFIG_PHI3;
+    const double tokens = json_is_number(window) ? json_number_value(window) : none ? 0 : OF_THE_FAMILIES;
     if (slides && tokens >= 1 && tokens < c->context)
         c->window = (uint32_t)tokens;
     if (slides && window && !json_is_null(window) && !(tokens >= 1))
@@ -264,6 +264,7 @@ static void judge_window(struct tool_model_config *c, const json_t *object)
 
 #define OF(family) (1u << TOOL_CONFIG_##family)
 #define OF_ALL     ((1u << TOOL_CONFIG_FAMILY_COUNT) - 1)
+#define OF_LAYERS  ((1u << TOOL_CONFIG_PLANNED) - 1) /* what the layers compute counts */
 
 /* What the layers compute, as the value that says it. null always does. */
 enum neutral { NEUTRAL_NOTHING /* false, 0, empty */, NEUTRAL_TRUE, NEUTRAL_ONE, NEUTRAL_HEAD_SIZE, NEUTRAL_HEAD_SCALE };
@@ -274,46 +275,49 @@ static const struct judged_key {
     uint32_t families;
 } judged_keys[] = {
     {"scale_attn_weights", NEUTRAL_TRUE, OF(GPT2)},
-    {"scale_attn_by_inverse_layer_idx", NEUTRAL_NOTHING, OF_ALL},
+    {"scale_attn_by_inverse_layer_idx", NEUTRAL_NOTHING, OF_LAYERS},
     {"add_cross_attention", NEUTRAL_NOTHING, OF_ALL},
     {"pruned_heads", NEUTRAL_NOTHING, OF_ALL},
     {"per_layer_config", NEUTRAL_NOTHING, OF_ALL},
     {"quantization_config", NEUTRAL_NOTHING, OF_ALL},
-    {"partial_rotary_factor", NEUTRAL_ONE, OF_ALL},
-    {"rotary_pct", NEUTRAL_ONE, OF_ALL},
-    {"rotary_dim", NEUTRAL_HEAD_SIZE, OF_ALL},
-    {"rope_interleave", NEUTRAL_NOTHING, OF_ALL},
-    {"rope_interleaved", NEUTRAL_NOTHING, OF_ALL},
-    {"rope_local_base_freq", NEUTRAL_NOTHING, OF_ALL},
-    {"local_rope_theta", NEUTRAL_NOTHING, OF_ALL},
-    {"global_rope_theta", NEUTRAL_NOTHING, OF_ALL},
-    {"no_rope_layers", NEUTRAL_NOTHING, OF_ALL},
-    {"no_rope_layer_interval", NEUTRAL_NOTHING, OF_ALL},
-    {"alibi", NEUTRAL_NOTHING, OF_ALL},
-    {"attention_multiplier", NEUTRAL_HEAD_SCALE, OF_ALL},
-    {"query_pre_attn_scalar", NEUTRAL_HEAD_SIZE, OF_ALL},
-    {"attn_logit_softcapping", NEUTRAL_NOTHING, OF_ALL},
-    {"final_logit_softcapping", NEUTRAL_NOTHING, OF_ALL},
-    {"attn_temperature_tuning", NEUTRAL_NOTHING, OF_ALL},
-    {"attention_chunk_size", NEUTRAL_NOTHING, OF_ALL},
-    {"sliding_window_pattern", NEUTRAL_NOTHING, OF_ALL},
-    {"clip_qkv", NEUTRAL_NOTHING, OF_ALL},
-    {"embedding_multiplier", NEUTRAL_ONE, OF_ALL},
-    {"residual_multiplier", NEUTRAL_ONE, OF_ALL},
-    {"logits_scaling", NEUTRAL_ONE, OF_ALL},
-    {"logit_scale", NEUTRAL_ONE, OF_ALL},
-    {"scale_emb", NEUTRAL_ONE, OF_ALL},
-    {"scale_embedding", NEUTRAL_NOTHING, OF_ALL},
-    {"parallel_residual", NEUTRAL_NOTHING, OF_ALL},
-    {"use_parallel_residual", NEUTRAL_NOTHING, OF_ALL},
-    {"parallel_attn", NEUTRAL_NOTHING, OF_ALL},
-    {"use_qk_norm", NEUTRAL_NOTHING, OF_ALL & ~(OF(QWEN3) | OF(QWEN3_MOE))},
-    {"qk_layernorm", NEUTRAL_NOTHING, OF_ALL & ~(OF(QWEN3) | OF(QWEN3_MOE))},
-    {"attention_bias", NEUTRAL_NOTHING, OF(GPT2) | OF(MISTRAL) | OF(MIXTRAL)},
-    {"mlp_bias", NEUTRAL_NOTHING, OF_ALL & ~OF(LLAMA)},
-    {"num_local_experts", NEUTRAL_NOTHING, OF_ALL & ~OF(MIXTRAL)},
-    {"num_experts", NEUTRAL_NOTHING, OF_ALL & ~OF(QWEN3_MOE)},
-    {"n_routed_experts", NEUTRAL_NOTHING, OF_ALL},
+    {"partial_rotary_factor", NEUTRAL_ONE, OF_LAYERS},
+    {"rotary_pct", NEUTRAL_ONE, OF_LAYERS},
+    {"rotary_dim", NEUTRAL_HEAD_SIZE, OF_LAYERS},
+    {"rope_interleave", NEUTRAL_NOTHING, OF_LAYERS},
+    {"rope_interleaved", NEUTRAL_NOTHING, OF_LAYERS},
+    {"rope_local_base_freq", NEUTRAL_NOTHING, OF_LAYERS},
+    {"local_rope_theta", NEUTRAL_NOTHING, OF_LAYERS},
+    {"global_rope_theta", NEUTRAL_NOTHING, OF_LAYERS},
+    {"no_rope_layers", NEUTRAL_NOTHING, OF_LAYERS},
+    {"no_rope_layer_interval", NEUTRAL_NOTHING, OF_LAYERS},
+    {"alibi", NEUTRAL_NOTHING, OF_LAYERS},
+    {"attention_multiplier", NEUTRAL_HEAD_SCALE, OF_LAYERS},
+    {"query_pre_attn_scalar", NEUTRAL_HEAD_SIZE, OF_LAYERS},
+    {"attn_logit_softcapping", NEUTRAL_NOTHING, OF_LAYERS},
+    {"final_logit_softcapping", NEUTRAL_NOTHING, OF_LAYERS},
+    {"attn_temperature_tuning", NEUTRAL_NOTHING, OF_LAYERS},
+    {"attention_chunk_size", NEUTRAL_NOTHING, OF_LAYERS},
+    {"sliding_window_pattern", NEUTRAL_NOTHING, OF_LAYERS},
+    {"clip_qkv", NEUTRAL_NOTHING, OF_LAYERS},
+    {"embedding_multiplier", NEUTRAL_ONE, OF_LAYERS},
+    {"residual_multiplier", NEUTRAL_ONE, OF_LAYERS},
+    {"logits_scaling", NEUTRAL_ONE, OF_LAYERS},
+    {"logit_scale", NEUTRAL_ONE, OF_LAYERS},
+    {"scale_emb", NEUTRAL_ONE, OF_LAYERS},
+    {"scale_embedding", NEUTRAL_NOTHING, OF_LAYERS},
+    {"parallel_residual", NEUTRAL_NOTHING, OF_LAYERS},
+    {"use_parallel_residual", NEUTRAL_NOTHING, OF_LAYERS},
+    {"parallel_attn", NEUTRAL_NOTHING, OF_LAYERS},
+    {"use_qk_norm", NEUTRAL_NOTHING, OF_LAYERS & ~(OF(QWEN3) | OF(QWEN3_MOE))},
+    {"qk_layernorm", NEUTRAL_NOTHING, OF_LAYERS & ~(OF(QWEN3) | OF(QWEN3_MOE))},
+    {"attention_bias", NEUTRAL_NOTHING, OF(GPT2) | OF(MISTRAL) | OF(MIXTRAL) | OF(PHI3)},
+    {"mlp_bias", NEUTRAL_NOTHING, OF_LAYERS & ~OF(LLAMA)},
+    {"num_local_experts", NEUTRAL_NOTHING, OF_ALL & ~(OF(MIXTRAL) | OF(GPT_OSS) | OF(DEEPSEEK_V3))},
+    {"num_experts", NEUTRAL_NOTHING, OF_ALL & ~(OF(QWEN3_MOE) | OF(QWEN2_MOE) | OF(QWEN3_NEXT))},
+    {"n_routed_experts", NEUTRAL_NOTHING, OF_ALL & ~OF(DEEPSEEK_V3)},
+    {"moe_layer_freq", NEUTRAL_ONE, OF(DEEPSEEK_V3)},
+    {"num_nextn_predict_layers", NEUTRAL_NOTHING, OF(DEEPSEEK_V3)}, /* modules behind the last block */
+    {"use_bidirectional_attention", NEUTRAL_NOTHING, OF(GEMMA2) | OF(GEMMA3)},
 };
 
 /* Keys that are read, or change nothing in a training of the whole model: notes, ids, what is returned, sampling. */
@@ -360,12 +364,23 @@ static const struct judged_key *find_judged(enum tool_config_family family, cons
 
 static const char *const *keys_of_family(enum tool_config_family family)
 {
-    return family == TOOL_CONFIG_GPT2 ? keys_of_gpt2 : keys_of_others;
+    static const char *const none[] = {NULL};
+    return family >= TOOL_CONFIG_PLANNED ? none : family == TOOL_CONFIG_GPT2 ? keys_of_gpt2 : keys_of_others;
+}
+
+static bool is_planned_key(enum tool_config_family family, const char *key)
+{
+    const char *known = NULL;
+    for (uint32_t index = 0; family >= TOOL_CONFIG_PLANNED && (known = tool_config_planned_key(family, &index)) != NULL;)
+        if (strcmp(known, key) == 0)
+            return true;
+    return false;
 }
 
 bool tool_config_knows_key(enum tool_config_family family, const char *key)
 {
-    return is_in(keys_of_family(family), key) || is_in(keys_of_all, key) || is_in(dropouts, key) || find_judged(family, key);
+    return is_planned_key(family, key) || is_in(keys_of_family(family), key) || is_in(keys_of_all, key) ||
+           is_in(dropouts, key) || find_judged(family, key);
 }
 
 static void look_at_keys(const char *const *keys, const char *wrong, size_t *least, const char **nearest)
@@ -387,6 +402,12 @@ const char *tool_config_nearest_key(enum tool_config_family family, const char *
     for (size_t i = 0; i < sizeof(same_fields) / sizeof(same_fields[0]); i++)
         if (strcmp(same_fields[i][other], wrong) == 0)
             return same_fields[i][!other];
+    for (uint32_t index = 0; family >= TOOL_CONFIG_PLANNED;) {
+        const char *const one[] = {tool_config_planned_key(family, &index), NULL};
+        if (!one[0])
+            break;
+        look_at_keys(one, wrong, &least, &nearest);
+    }
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         look_at_keys(lists[i], wrong, &least, &nearest);
     return nearest;
@@ -436,18 +457,42 @@ void tool_config_judge_keys(struct tool_model_config *config, const json_t *obje
 {
     const char *key;
     json_t *value;
-    if (config->family != TOOL_CONFIG_GPT2)
+    if (config->family != TOOL_CONFIG_GPT2 && config->family < TOOL_CONFIG_PLANNED)
         judge_window(config, object);
-    judge_activation(config, object);
+    if (config->family < TOOL_CONFIG_PLANNED)
+        judge_activation(config, object);
     json_object_foreach((json_t *)object, key, value) {
         const struct judged_key *judged = find_judged(config->family, key);
         if (json_is_null(value))
             continue;
+        if (strcmp(key, "quantization_config") == 0)
+            snprintf(config->files_differ, sizeof(config->files_differ), "they hold quantized weights");
         if (judged && !is_neutral(config, value, judged->neutral))
             list_value(config->not_computed, sizeof(config->not_computed), key, value);
         else if (is_in(dropouts, key) && !is_neutral(config, value, NEUTRAL_NOTHING))
             judge_dropout(config, key, value);
         else if (!tool_config_knows_key(config->family, key))
+            append(config->unknown, sizeof(config->unknown), key);
+    }
+}
+
+/* Of a model of several parts that of its language alone is planned. */
+void tool_config_judge_outer(struct tool_model_config *config, const json_t *outer)
+{
+    static const char *const parts[] = {"vision_config", "audio_config", NULL};
+    static const char *const ids[] = {
+        "text_config", "boi_token_index", "eoi_token_index", "image_token_index", "image_token_id", "mm_tokens_per_image",
+        NULL};
+    const char *key;
+    json_t *value;
+    snprintf(config->files_differ, sizeof(config->files_differ), "they hold other parts of the model, too");
+    json_object_foreach((json_t *)outer, key, value)
+    {
+        if (json_is_null(value))
+            continue;
+        if (is_in(parts, key))
+            append(config->not_computed, sizeof(config->not_computed), key);
+        else if (!is_in(ids, key) && !is_in(keys_of_all, key))
             append(config->unknown, sizeof(config->unknown), key);
     }
 }

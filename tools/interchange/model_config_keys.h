@@ -20,6 +20,12 @@ bool tool_config_knows_key(enum tool_config_family family, const char *key);
 /* Of those, the one that is nearest to a wrong one, or means the same in another family. */
 const char *tool_config_nearest_key(enum tool_config_family family, const char *wrong);
 
+/* Keys of a family that is planned, not run, one after the other: `index` begins with 0; NULL past the last. */
+const char *tool_config_planned_key(enum tool_config_family family, uint32_t *index);
+
+/* Of a file whose text_config was read: what lies around it. */
+void tool_config_judge_outer(struct tool_model_config *config, const json_t *outer);
+
 /* Everything else. After the config was read. */
 void tool_config_judge_keys(struct tool_model_config *config, const json_t *object);
 

@@ -5,133 +5,71 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/model_blocks.h"
 
 struct tensors {
     json_t *object;
     bool failed;
 };
 
-/* `rows` 0: a vector. */
-static void add(struct tensors *t, uint64_t rows, uint64_t columns, const char *format, ...) EO_PRINTF(4, 5);
+static void add(struct tensors *t, const uint64_t dims[3], const char *format, ...) EO_PRINTF(3, 4);
 
-static void add(struct tensors *t, uint64_t rows, uint64_t columns, const char *format, ...)
+static void add(struct tensors *t, const uint64_t dims[3], const char *format, ...)
 {
     char name[160];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(name, sizeof(name), format, arguments);
     va_end(arguments);
-    json_t *shape = rows ? json_pack("[I, I]", (json_int_t)rows, (json_int_t)columns)
-                         : json_pack("[I]", (json_int_t)columns);
+    json_t *shape = json_array();
+    for (int d = 0; d < 3 && dims[d]; d++)
+        if (json_array_append_new(shape, json_integer((json_int_t)dims[d])) != 0)
+            t->failed = true;
     if (!shape || json_object_set_new(t->object, name, shape) != 0)
         t->failed = true;
 }
 
-static void add_gpt2(struct tensors *t, const struct tool_model_config *c)
+static void add_block(struct tensors *t, const struct tool_model_config *c, uint32_t layer)
 {
-    const uint64_t h = c->width, f = c->mlp_width;
-    add(t, c->vocabulary, h, "wte.weight");
-    add(t, c->context, h, "wpe.weight");
-    for (uint32_t i = 0; i < c->layer_count; i++) {
-        for (int n = 1; n <= 2; n++) {
-            add(t, 0, h, "h.%u.ln_%d.weight", i, n);
-            add(t, 0, h, "h.%u.ln_%d.bias", i, n);
-        }
-        add(t, h, 3 * h, "h.%u.attn.c_attn.weight", i);
-        add(t, 0, 3 * h, "h.%u.attn.c_attn.bias", i);
-        add(t, h, h, "h.%u.attn.c_proj.weight", i);
-        add(t, 0, h, "h.%u.attn.c_proj.bias", i);
-        add(t, h, f, "h.%u.mlp.c_fc.weight", i);
-        add(t, 0, f, "h.%u.mlp.c_fc.bias", i);
-        add(t, f, h, "h.%u.mlp.c_proj.weight", i);
-        add(t, 0, h, "h.%u.mlp.c_proj.bias", i);
-    }
-    add(t, 0, h, "ln_f.weight");
-    add(t, 0, h, "ln_f.bias");
-    if (!c->tied_head)
-        add(t, c->vocabulary, h, "lm_head.weight");
-}
-
-static void add_attention(struct tensors *t, const struct tool_model_config *c, uint32_t i)
-{
-    const uint64_t h = c->width, q = (uint64_t)c->head_count * c->head_size;
-    const uint64_t kv = (uint64_t)c->kv_head_count * c->head_size;
-    const struct {
-        char letter;
-        uint64_t width;
-    } ins[] = {{'q', q}, {'k', kv}, {'v', kv}};
-    for (int k = 0; k < 3; k++) {
-        add(t, ins[k].width, h, "model.layers.%u.self_attn.%c_proj.weight", i, ins[k].letter);
-        if (c->qkv_bias)
-            add(t, 0, ins[k].width, "model.layers.%u.self_attn.%c_proj.bias", i, ins[k].letter);
-        if (c->qk_norm && k < 2)
-            add(t, 0, c->head_size, "model.layers.%u.self_attn.%c_norm.weight", i, ins[k].letter);
-    }
-    add(t, h, q, "model.layers.%u.self_attn.o_proj.weight", i);
-    if (c->out_bias)
-        add(t, 0, h, "model.layers.%u.self_attn.o_proj.bias", i);
-}
-
-static void add_experts(struct tensors *t, const struct tool_model_config *c, uint32_t i)
-{
-    const bool mixtral = c->family == TOOL_CONFIG_MIXTRAL;
-    static const char *const names[2][3] = {{"gate_proj", "up_proj", "down_proj"}, {"w1", "w3", "w2"}};
-    const char *part = mixtral ? "block_sparse_moe" : "mlp";
-    add(t, c->expert_count, c->width, "model.layers.%u.%s.gate.weight", i, part);
-    for (uint32_t e = 0; e < c->expert_count; e++)
-        for (int k = 0; k < 3; k++)
-            add(t, k == 2 ? c->width : c->expert_width, k == 2 ? c->expert_width : c->width,
-                "model.layers.%u.%s.experts.%u.%s.weight", i, part, e, names[mixtral][k]);
-}
-
-static void add_dense(struct tensors *t, const struct tool_model_config *c, uint32_t i)
-{
-    static const char *const names[] = {"gate_proj", "up_proj", "down_proj"};
-    for (int k = 0; k < 3; k++) {
-        const uint64_t out = k == 2 ? c->width : c->mlp_width, in = k == 2 ? c->mlp_width : c->width;
-        add(t, out, in, "model.layers.%u.mlp.%s.weight", i, names[k]);
-        if (c->mlp_bias)
-            add(t, 0, out, "model.layers.%u.mlp.%s.bias", i, names[k]);
-    }
+    struct tool_block_tensor tensors[TOOL_BLOCK_TENSORS_MAX];
+    const uint32_t count = tool_block_tensors(c, layer, tensors);
+    const char *prefix = c->family == TOOL_CONFIG_GPT2 ? "h" : "model.layers";
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t e = 0; e < tensors[i].count; e++)
+            if (tensors[i].each)
+                add(t, tensors[i].dims, "%s.%u.%s%u.%s", prefix, layer, tensors[i].name, e, tensors[i].each);
+            else
+                add(t, tensors[i].dims, "%s.%u.%s", prefix, layer, tensors[i].name);
 }
 
 uint64_t tool_model_config_tensor_count(const struct tool_model_config *config)
 {
-    const struct tool_model_config *c = config;
-    const uint64_t head = c->tied_head ? 0 : 1;
-    if (c->family == TOOL_CONFIG_GPT2)
-        return 2 + 12 * (uint64_t)c->layer_count + 2 + head;
-    const uint64_t block = 2 + 4 + (c->qkv_bias ? 3 : 0) + (c->qk_norm ? 2 : 0) + (c->out_bias ? 1 : 0);
-    uint64_t count = 1 + 1 + head;
-    for (uint32_t i = 0; i < c->layer_count; i++)
-        count += block + (c->expert_count && !c->dense[i] ? 1 + 3 * (uint64_t)c->expert_count : c->mlp_bias ? 6 : 3);
+    struct tool_block_tensor tensors[TOOL_BLOCK_TENSORS_MAX];
+    uint64_t count = (config->family == TOOL_CONFIG_GPT2 ? 4 : 2) + (config->tied_head ? 0 : 1);
+    for (uint32_t i = 0; i < config->layer_count; i++)
+        for (uint32_t k = tool_block_tensors(config, i, tensors); k > 0; k--)
+            count += tensors[k - 1].count;
     return count;
 }
 
 json_t *tool_model_config_tensors(const struct tool_model_config *config)
 {
     const struct tool_model_config *c = config;
+    const bool is_gpt2 = c->family == TOOL_CONFIG_GPT2;
+    const uint64_t table[] = {c->vocabulary, c->width, 0}, positions[] = {c->context, c->width, 0}, norm[] = {c->width, 0, 0};
     struct tensors t = {.object = json_object()};
     if (!t.object)
         return NULL;
-    if (c->family == TOOL_CONFIG_GPT2) {
-        add_gpt2(&t, c);
-    } else {
-        add(&t, c->vocabulary, c->width, "model.embed_tokens.weight");
-        for (uint32_t i = 0; i < c->layer_count; i++) {
-            add(&t, 0, c->width, "model.layers.%u.input_layernorm.weight", i);
-            add_attention(&t, c, i);
-            add(&t, 0, c->width, "model.layers.%u.post_attention_layernorm.weight", i);
-            if (c->expert_count && !c->dense[i])
-                add_experts(&t, c, i);
-            else
-                add_dense(&t, c, i);
-        }
-        add(&t, 0, c->width, "model.norm.weight");
-        if (!c->tied_head)
-            add(&t, c->vocabulary, c->width, "lm_head.weight");
-    }
+    add(&t, table, "%s", is_gpt2 ? "wte.weight" : "model.embed_tokens.weight");
+    if (is_gpt2)
+        add(&t, positions, "wpe.weight");
+    for (uint32_t i = 0; i < c->layer_count; i++)
+        add_block(&t, c, i);
+    add(&t, norm, "%s", is_gpt2 ? "ln_f.weight" : "model.norm.weight");
+    if (is_gpt2)
+        add(&t, norm, "ln_f.bias");
+    if (!c->tied_head)
+        add(&t, table, "lm_head.weight");
     if (t.failed) {
         json_decref(t.object);
         return NULL;

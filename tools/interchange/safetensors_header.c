@@ -432,6 +432,9 @@ eo_status tool_safetensors_collect(const char *folder, const struct tool_model_c
 eo_status tool_safetensors_check(const char *folder, const struct tool_model_config *config, struct tool_safetensors_check *out,
                                  struct tool_problem *problem)
 {
+    *out = (struct tool_safetensors_check){0};
+    if (config->files_differ[0])
+        return EO_OK;
     json_t *tensors = json_object();
     if (!tensors)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s: no memory", folder);

@@ -25,7 +25,8 @@ struct tool_safetensors_check {
 EO_NODISCARD eo_status tool_safetensors_read(const char *path, uint64_t tensor_count_max, json_t *tensors,
                                              uint64_t *tensor_bytes, struct tool_problem *problem);
 
-/* What lies in `folder`, held against the config. Nothing there is no error. */
+/* What lies in `folder`, held against the config. Nothing there is no error; what cannot be like the config is left alone
+ * (files_differ). */
 EO_NODISCARD eo_status tool_safetensors_check(const char *folder, const struct tool_model_config *config,
                                               struct tool_safetensors_check *out, struct tool_problem *problem);
 

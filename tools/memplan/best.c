@@ -12,8 +12,8 @@ static const double collective_ns = 20e3;
 static double token_flops(const struct tool_memplan *m, const struct tool_model_config *c)
 {
     const struct tool_plan_settings *s = &m->settings.plan;
-    const double inner = (double)c->head_count * c->head_size, layers = c->layer_count;
-    const double forward = 2 * (double)tool_model_config_active_parameters(c) + 2 * layers * inner * s->seq;
+    const double layers = c->layer_count;
+    const double forward = 2 * (double)tool_model_config_active_parameters(c) + tool_model_config_core_flops(c, s->seq);
     const double ends = 2 * (double)c->vocabulary * c->width;
     const double again = s->recompute == EO_RECOMPUTE_BLOCKS  ? (forward - ends) * s->recompute_blocks / layers
                          : s->recompute == EO_RECOMPUTE_CHEAP ? 0.01 * forward

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/interchange/model_blocks.h"
+#include "tools/memplan/block_rows.h"
 #include "tools/memplan/plan.h"
 
 struct description {
@@ -17,8 +19,7 @@ struct description {
     const struct tool_model_config *config;
     const struct tool_plan_settings *settings;
     const eo_log *log;
-    uint64_t rows, element_bytes;    /* tokens of a micro-batch; of an activation */
-    uint64_t q, kv;                  /* widths of queries, and of keys */
+    uint64_t rows, element_bytes; /* tokens of a micro-batch; of an activation */
     uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch, product_scratch;
     uint64_t chunk, logits, word_padding; /* of the head: tokens, bytes, elements */
     uint32_t position;
@@ -107,70 +108,34 @@ static eo_status add_words(struct description *d, uint32_t layer, const char *na
         .padding = is_head ? d->word_padding : 0}, NULL);
 }
 
-static eo_status add_parameter(struct description *d, uint32_t layer, const char *name, uint64_t a, uint64_t b, uint64_t e)
+static eo_status add_norm(struct description *d, uint32_t layer)
 {
-    eo_parameter_params params = {.layer = layer, .name = name, .no_weight_decay = b == 0};
-    const uint64_t dims[] = {a, b, e};
-    for (int i = 0; i < 3 && dims[i]; i++)
-        params.dims[params.dim_count++] = dims[i];
-    params.float8_gather = b != 0 && !strstr(name, "mlp.gate.weight"); /* of a block; a router chooses by small differences */
-    return eo_model_add_parameter(d->model, &params, NULL);
+    return eo_model_add_parameter(
+        d->model,
+        &(eo_parameter_params){
+            .layer = layer, .name = "model.norm.weight", .dim_count = 1, .dims = {d->config->width}, .no_weight_decay = true},
+        NULL);
 }
 
-/* "model.layers.7.mlp.up_proj.weight" [a][b], or a vector where b is 0. */
-static eo_status add_block_parameter(struct description *d, uint32_t layer, uint32_t block, const char *name, uint64_t a,
-                                     uint64_t b, uint64_t e)
+/* Of one half of a block, as published files have them; experts one after the other in one tensor. */
+static eo_status add_block_parameters(struct description *d, uint32_t layer, uint32_t block, bool in_mlp)
 {
-    char text[EO_NAME_MAX * 2];
-    snprintf(text, sizeof(text), "model.layers.%u.%s", block, name);
-    return add_parameter(d, layer, text, a, b, e);
-}
-
-static eo_status add_attention_parameters(struct description *d, uint32_t layer, uint32_t block)
-{
-    const struct tool_model_config *c = d->config;
-    static const char *const letters = "qkv";
-    char name[EO_NAME_MAX];
-    EO_TRY(add_block_parameter(d, layer, block, "input_layernorm.weight", c->width, 0, 0));
-    for (int i = 0; i < 3; i++) {
-        const uint64_t out = i == 0 ? d->q : d->kv;
-        snprintf(name, sizeof(name), "self_attn.%c_proj.weight", letters[i]);
-        EO_TRY(add_block_parameter(d, layer, block, name, out, c->width, 0));
-        snprintf(name, sizeof(name), "self_attn.%c_proj.bias", letters[i]);
-        if (c->qkv_bias)
-            EO_TRY(add_block_parameter(d, layer, block, name, out, 0, 0));
-        snprintf(name, sizeof(name), "self_attn.%c_norm.weight", letters[i]);
-        if (c->qk_norm && i < 2)
-            EO_TRY(add_block_parameter(d, layer, block, name, c->head_size, 0, 0));
-    }
-    EO_TRY(add_block_parameter(d, layer, block, "self_attn.o_proj.weight", c->width, d->q, 0));
-    return c->out_bias ? add_block_parameter(d, layer, block, "self_attn.o_proj.bias", c->width, 0, 0) : EO_OK;
-}
-
-static bool has_experts(const struct description *d, uint32_t block)
-{
-    return d->config->expert_count && !d->config->dense[block];
-}
-
-static eo_status add_mlp_parameters(struct description *d, uint32_t layer, uint32_t block)
-{
-    const struct tool_model_config *c = d->config;
-    EO_TRY(add_block_parameter(d, layer, block, "post_attention_layernorm.weight", c->width, 0, 0));
-    if (has_experts(d, block)) { /* an expert after the other in one tensor */
-        EO_TRY(add_block_parameter(d, layer, block, "mlp.gate.weight", c->expert_count, c->width, 0));
-        EO_TRY(add_block_parameter(d, layer, block, "mlp.experts.gate_up_proj", c->expert_count,
-                                   2 * (uint64_t)c->expert_width, c->width));
-        return add_block_parameter(d, layer, block, "mlp.experts.down_proj", c->expert_count, c->width, c->expert_width);
-    }
-    static const char *const names[] = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"};
-    for (int i = 0; i < 3; i++) {
-        const uint64_t out = i == 2 ? c->width : c->mlp_width, in = i == 2 ? c->mlp_width : c->width;
-        char name[EO_NAME_MAX];
-        snprintf(name, sizeof(name), "%s.weight", names[i]);
-        EO_TRY(add_block_parameter(d, layer, block, name, out, in, 0));
-        snprintf(name, sizeof(name), "%s.bias", names[i]);
-        if (c->mlp_bias)
-            EO_TRY(add_block_parameter(d, layer, block, name, out, 0, 0));
+    struct tool_block_tensor tensors[TOOL_BLOCK_TENSORS_MAX];
+    const uint32_t count = tool_block_tensors(d->config, block, tensors);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tool_block_tensor *t = &tensors[i];
+        eo_parameter_params params = {
+            .layer = layer, .no_weight_decay = !t->multiplies, .float8_gather = t->multiplies && !t->is_fine};
+        char name[EO_NAME_MAX * 2];
+        if (t->in_mlp != in_mlp || t->kind == TOOL_TENSOR_BUFFER)
+            continue;
+        snprintf(name, sizeof(name), "model.layers.%u.%s%s", block, t->name, t->each ? t->each : "");
+        params.name = name;
+        if (t->count > 1)
+            params.dims[params.dim_count++] = t->count;
+        for (int k = 0; k < 3 && t->dims[k]; k++)
+            params.dims[params.dim_count++] = t->dims[k];
+        EO_TRY(eo_model_add_parameter(d->model, &params, NULL));
     }
     return EO_OK;
 }
@@ -199,46 +164,40 @@ static eo_status add_tensor(struct description *d, uint32_t block, const char *p
     return add_row(d, again, bytes, EO_CATEGORY_SCRATCH, recompute, backward);
 }
 
-static eo_status add_attention_rows(struct description *d, uint32_t block)
+static eo_status add_block_rows(struct description *d, uint32_t block, bool in_mlp)
 {
-    const struct tool_model_config *c = d->config;
-    const uint64_t row = d->rows * d->element_bytes, inner = d->q + 2 * d->kv;
-    EO_TRY(add_tensor(d, block, "attention", "norm", true, row * c->width));
-    EO_TRY(add_tensor(d, block, "attention", "norm_stats", false, d->rows * sizeof(float)));
-    /* With norms of q and k what they read is kept; where what they make is made again, v is kept beside it. */
-    const bool remakes = c->qk_norm && !d->recompute && d->settings->recompute == EO_RECOMPUTE_CHEAP;
-    if (c->qk_norm)
-        EO_TRY(add_tensor(d, block, "attention", remakes ? "qkv_before_norm" : "qk_before_norm", false,
-                          row * (remakes ? inner : d->q + d->kv)));
-    EO_TRY(add_tensor(d, block, "attention", "qkv", remakes, row * inner));
-    EO_TRY(add_tensor(d, block, "attention", "heads", false, row * d->q));
-    return add_tensor(d, block, "attention", "log_sum_exp", false, d->rows * c->head_count * sizeof(float));
+    struct tool_block_row rows[TOOL_BLOCK_ROWS_MAX];
+    const bool remakes = !d->recompute && d->settings->recompute == EO_RECOMPUTE_CHEAP;
+    const uint32_t count = tool_block_rows(d->config, block, remakes, rows);
+    for (uint32_t i = 0; i < count; i++)
+        if (rows[i].in_mlp == in_mlp)
+            EO_TRY(add_tensor(d, block, in_mlp ? "mlp" : "attention", rows[i].name, rows[i].cheap,
+                              d->rows * rows[i].width * (rows[i].bytes ? rows[i].bytes : d->element_bytes)));
+    return EO_OK;
 }
 
-static eo_status add_mlp_rows(struct description *d, uint32_t block)
+/* Of the gated delta rule: gradients of what is projected, and a state a chunk and head, made again. */
+static uint64_t linear_scratch(const struct description *d)
 {
-    const struct tool_model_config *c = d->config;
-    const uint64_t row = d->rows * d->element_bytes, used = c->experts_per_token;
-    EO_TRY(add_tensor(d, block, "mlp", "norm", true, row * c->width));
-    EO_TRY(add_tensor(d, block, "mlp", "norm_stats", false, d->rows * sizeof(float)));
-    if (!has_experts(d, block)) {
-        EO_TRY(add_tensor(d, block, "mlp", "hidden", false, row * 2 * c->mlp_width));
-        return add_tensor(d, block, "mlp", "activation", true, row * c->mlp_width);
-    }
-    EO_TRY(add_tensor(d, block, "mlp", "router_logits", false, d->rows * c->expert_count * sizeof(float)));
-    EO_TRY(add_tensor(d, block, "mlp", "router_choice", false, d->rows * used * 8)); /* an index and a weight */
-    EO_TRY(add_tensor(d, block, "mlp", "expert_inputs", true, row * used * c->width));
-    EO_TRY(add_tensor(d, block, "mlp", "hidden", false, row * used * 2 * c->expert_width));
-    EO_TRY(add_tensor(d, block, "mlp", "activation", true, row * used * c->expert_width));
-    return add_tensor(d, block, "mlp", "expert_outputs", false, row * used * c->width);
+    const struct tool_linear *n = &d->config->linear;
+    const uint64_t key = (uint64_t)n->key_heads * n->key_size, value = (uint64_t)n->value_heads * n->value_size;
+    const uint64_t chunks = d->settings->batch * (((uint64_t)d->settings->seq + TOOL_LINEAR_CHUNK - 1) / TOOL_LINEAR_CHUNK);
+    return align_up(d->rows * 2 * (key + value) * d->element_bytes) +
+           align_up(chunks * n->key_size * value * d->element_bytes) + align_up(d->norm_scratch);
+}
+
+static uint64_t attention_scratch(const struct description *d, uint32_t block)
+{
+    return d->config->mixers[block] == TOOL_MIXER_LINEAR ? linear_scratch(d) : d->attention_scratch;
 }
 
 static uint64_t mlp_scratch(const struct description *d, uint32_t block)
 {
     const struct tool_model_config *c = d->config;
     const uint64_t row = d->rows * d->element_bytes, kernels = align_up(d->norm_scratch);
-    if (has_experts(d, block)) /* gradients of the experts' rows, and of the norm's */
-        return align_up(row * c->experts_per_token * max_u64(c->expert_width, c->width)) + align_up(row * c->width) + kernels;
+    if (tool_config_has_experts(d->config, block)) /* gradients of the experts' rows, and of the norm's */
+        return align_up(row * c->experts_per_token * max_u64(c->expert_width, c->width)) + align_up(row * c->width) +
+               align_up(row * c->shared_width) + kernels;
     return align_up(row * max_u64(c->mlp_width, c->width)) + kernels;
 }
 
@@ -282,19 +241,19 @@ static eo_status add_block(struct description *d, uint32_t block)
     d->recompute = d->settings->recompute == EO_RECOMPUTE_BLOCKS && block < d->settings->recompute_blocks;
     snprintf(name, sizeof(name), "block.%u%s", block, halves ? ".attention" : "");
     EO_TRY(add_position(d, name, &layer));
-    EO_TRY(add_attention_parameters(d, layer, block));
+    EO_TRY(add_block_parameters(d, layer, block, false));
     EO_TRY(add_input(d, block, "attention", d->position - 1));
-    EO_TRY(add_attention_rows(d, block));
+    EO_TRY(add_block_rows(d, block, false));
     if (halves) {
-        EO_TRY(add_scratch(d, block, ".attention", d->attention_scratch, true));
+        EO_TRY(add_scratch(d, block, ".attention", attention_scratch(d, block), true));
         snprintf(name, sizeof(name), "block.%u.mlp", block);
         EO_TRY(add_position(d, name, &layer));
     }
-    EO_TRY(add_mlp_parameters(d, layer, block));
+    EO_TRY(add_block_parameters(d, layer, block, true));
     EO_TRY(add_input(d, block, "mlp", halves ? d->position - 1 : d->position));
-    EO_TRY(add_mlp_rows(d, block));
+    EO_TRY(add_block_rows(d, block, true));
     return halves ? add_scratch(d, block, ".mlp", mlp_scratch(d, block), false)
-                  : add_scratch(d, block, "", max_u64(d->attention_scratch, mlp_scratch(d, block)), true);
+                  : add_scratch(d, block, "", max_u64(attention_scratch(d, block), mlp_scratch(d, block)), true);
 }
 
 static eo_status add_embedding(struct description *d, uint32_t *layer)
@@ -304,7 +263,7 @@ static eo_status add_embedding(struct description *d, uint32_t *layer)
     EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = "embedding"}, layer));
     EO_TRY(add_words(d, *layer, "model.embed_tokens.weight", c->tied_head));
     if (c->tied_head)
-        EO_TRY(add_parameter(d, *layer, "model.norm.weight", c->width, 0, 0));
+        EO_TRY(add_norm(d, *layer));
     return eo_model_add_position(d->model, &(eo_position_params){
         .layer = *layer, .backward_without_weights = true, .parameters = table, .parameter_count = 1}, &d->position);
 }
@@ -316,7 +275,7 @@ static eo_status add_head(struct description *d, uint32_t embedding)
     uint32_t layer = embedding;
     if (!c->tied_head) {
         EO_TRY(eo_model_add_layer(d->model, &(eo_layer_params){.name = "head"}, &layer));
-        EO_TRY(add_parameter(d, layer, "model.norm.weight", c->width, 0, 0));
+        EO_TRY(add_norm(d, layer));
         EO_TRY(add_words(d, layer, "lm_head.weight", true));
     }
     EO_TRY(eo_model_add_position(d->model, &(eo_position_params){
@@ -380,10 +339,11 @@ static eo_status describe_all(struct description *d)
 eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *config,
                                 const struct tool_plan_settings *settings, const eo_log *log)
 {
-    struct description d = {
-        .config = config, .settings = settings, .log = log, .rows = (uint64_t)settings->batch * settings->seq,
-        .element_bytes = eo_dtype_bytes(settings->dtype), .q = (uint64_t)config->head_count * config->head_size,
-        .kv = (uint64_t)config->kv_head_count * config->head_size};
+    struct description d = {.config = config,
+                            .settings = settings,
+                            .log = log,
+                            .rows = (uint64_t)settings->batch * settings->seq,
+                            .element_bytes = eo_dtype_bytes(settings->dtype)};
     *out = NULL;
     EO_TRY(eo_model_create(&d.model, &(eo_model_params){.name = tool_config_family_name(config->family), .log = log}));
     const eo_status status = describe_all(&d);

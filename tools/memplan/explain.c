@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/memplan/block_rows.h"
 #include "tools/memplan/layers.h"
 #include "tools/memplan/report.h"
 
@@ -138,7 +139,30 @@ static void put_numbers(const struct numbers *n, const char *formula, char *text
     text[used] = '\0';
 }
 
-static void formula_of(const struct numbers *n, const char *name, eo_category category, uint64_t bytes, char *text,
+/* "block.*.attention.q_low" of a described model: the first block with a row of this name and size. */
+static bool row_formula(const struct numbers *n, const struct tool_model_config *c, const char *name, uint64_t bytes, char *text,
+                        size_t text_bytes)
+{
+    const char *half = strncmp(name, "block.*.", 8) == 0 ? name + 8 : NULL;
+    const bool in_mlp = half && strncmp(half, "mlp.", 4) == 0;
+    if (!half || (!in_mlp && strncmp(half, "attention.", 10) != 0))
+        return false;
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        struct tool_block_row rows[TOOL_BLOCK_ROWS_MAX];
+        for (uint32_t k = tool_block_rows(c, i, false, rows); k > 0; k--) {
+            const struct tool_block_row *r = &rows[k - 1];
+            const uint64_t each = r->bytes ? r->bytes : n->e;
+            if (r->in_mlp != in_mlp || strcmp(r->name, half + (in_mlp ? 4 : 10)) != 0 || n->tokens * r->width * each != bytes)
+                continue;
+            snprintf(text, text_bytes, "b s N %s = %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64 ", N = %s",
+                     r->bytes ? "4" : "e", n->b, n->s, r->width, each, r->words);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void formula_of(const struct numbers *n, const struct tool_model_config *config, const char *name, eo_category category, uint64_t bytes, char *text,
                        size_t text_bytes)
 {
     char plain[EO_NAME_MAX * 2], numbers[160];
@@ -154,6 +178,8 @@ static void formula_of(const struct numbers *n, const char *name, eo_category ca
         snprintf(text, text_bytes, "%s = %s", formulas[i].text, numbers);
         return;
     }
+    if (row_formula(n, config, plain, bytes, text, text_bytes))
+        return;
     const char *ranks = n->g == n->w ? "W" : "G"; /* of a group */
     if (strncmp(plain, "weights.float8.", 15) == 0) {
         snprintf(text, text_bytes, "N: a byte for each element of a matrix, 2 for others, scales; of the rank with most");
@@ -358,7 +384,7 @@ void tool_report_explain(FILE *out, const struct tool_memplan_view *view)
     }
     for (uint32_t g = 0; g < count; g++) {
         char text[320];
-        formula_of(&n, groups[g].pattern, groups[g].category, groups[g].bytes, text, sizeof(text));
+        formula_of(&n, c, groups[g].pattern, groups[g].category, groups[g].bytes, text, sizeof(text));
         fprintf(out, "    %-40s %6" PRIu64 " x %14" PRIu64 "  %-22s %s\n", groups[g].pattern, groups[g].count, groups[g].bytes,
                 eo_category_name(groups[g].category), text);
     }

@@ -278,6 +278,8 @@ static void print_notes(FILE *out, const struct tool_memplan_view *view)
     tool_report_warnings(out, view);
     for (uint32_t i = 0; i < c->default_count; i++)
         fprintf(out, "%s %s\n", i == 0 ? "note: the config leaves unset:" : "                              ", c->defaults[i]);
+    if (c->files_differ[0] && c->from_file)
+        fprintf(out, "note: safetensors beside the config are not compared with it: %s\n", c->files_differ);
     if (view->safetensors && view->safetensors->found)
         fprintf(out, "note: safetensors: %" PRIu64 " tensors in %u file%s agree with the config in %s (%" PRIu64 " bytes%s)\n",
                 view->safetensors->tensor_count, view->safetensors->file_count, view->safetensors->file_count == 1 ? "" : "s",

@@ -359,7 +359,7 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--fit %s: the capacity is missing; give --device NAME or --device-memory BYTES",
                                 tool_fit_name(kind));
-    if (config->dense[0] && kind == TOOL_FIT_MAX_LAYERS && config->expert_count)
+    if (kind == TOOL_FIT_MAX_LAYERS && ((config->dense[0] && config->expert_count) || config->mixers_listed))
         return tool_problem_set(problem, EO_ERR_INVALID, "--fit max-layers: the layers of this model are not alike");
     const struct tool_memplan_settings before = *settings;
     struct search s = {.fit = fit,

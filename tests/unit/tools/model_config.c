@@ -191,6 +191,81 @@ Test(model_config, windows_are_those_of_the_family)
     }
 }
 
+/* Goal: families that are planned are read as the transformers library reads them: which blocks have a window or linear attention,
+ * which have experts. Method: cases by hand; 1 is a window, 2 linear. */
+Test(model_config, blocks_of_planned_families_differ_as_published)
+{
+    static const struct {
+        const char *text, *mixers;
+        uint32_t window;
+    } cases[] = {
+        {"\"gemma2\",\"num_hidden_layers\":5", "10101", 4096},
+        {"\"gemma2\",\"num_hidden_layers\":3,\"sliding_window\":null", "000", 0},
+        {"\"gemma2\",\"num_hidden_layers\":3,\"max_position_embeddings\":4096", "000", 0}, /* as long as the context */
+        {"\"gemma3_text\",\"num_hidden_layers\":8,\"sliding_window\":512", "11111011", 512},
+        {"\"gemma3_text\",\"num_hidden_layers\":4,\"sliding_window_pattern\":2", "1010", 4096},
+        {"\"gpt_oss\",\"num_hidden_layers\":4", "1010", 128},
+        {"\"gpt_oss\",\"num_hidden_layers\":2,\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "01", 128},
+        {"\"qwen2_moe\",\"num_hidden_layers\":3", "000", 0},
+        {"\"qwen2_moe\",\"num_hidden_layers\":5,\"use_sliding_window\":true,\"max_window_layers\":3", "10100", 4096},
+        {"\"qwen3_next\",\"num_hidden_layers\":5", "22202", 0},
+        {"\"qwen3_next\",\"num_hidden_layers\":4,\"full_attention_interval\":2", "2020", 0},
+        {"\"deepseek_v3\",\"num_hidden_layers\":2", "00", 0},
+        {"\"olmo2\",\"num_hidden_layers\":2", "00", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[512], mixers[16] = "";
+        snprintf(text, sizeof(text), "{\"model_type\":%s}", cases[i].text);
+        cr_assert_geq(parse(text), 0, "%s", problem.text);
+        for (uint32_t l = 0; l < config.layer_count; l++)
+            mixers[l] = (char)('0' + config.mixers[l]);
+        cr_assert_str_eq(mixers, cases[i].mixers, "%s: %s", text, mixers);
+        cr_assert_eq(config.window, cases[i].window, "%s: %u", text, config.window);
+        cr_assert(!config.not_computed[0] && !config.unknown[0], "%s: %s, %s", text, config.not_computed, config.unknown);
+    }
+    cr_assert_geq(parse("{\"model_type\":\"deepseek_v3\",\"first_k_dense_replace\":2,\"n_shared_experts\":3}"), 0);
+    cr_assert(!tool_config_has_experts(&config, 1) && tool_config_has_experts(&config, 2));
+    cr_assert(config.shared_width == 3 * 2048 && config.head_size == 192 && config.kv_head_count == 128);
+}
+
+/* Goal: flops of attention's core follow windows, low ranks and linear attention. Method: by hand. */
+Test(model_config, cores_of_attention_are_counted_by_block)
+{
+    const double w = 4096, s = 8192;
+    cr_assert_geq(parse("{\"model_type\":\"gemma2\",\"num_hidden_layers\":2}"), 0);
+    cr_assert_eq(tool_model_config_core_flops(&config, 8192), 2 * 2048 * s + 4 * 2048 * (w - w * w / (2 * s)));
+    cr_assert_eq(tool_model_config_core_flops(&config, 1000), 2 * 2 * 2048 * 1000.0); /* shorter than the window */
+    cr_assert_geq(parse("{\"model_type\":\"deepseek_v3\",\"num_hidden_layers\":1}"), 0);
+    cr_assert_eq(tool_model_config_core_flops(&config, 8192), 128 * (192 + 128) * s);
+    cr_assert_geq(parse("{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":4}"), 0);
+    cr_assert_eq(tool_model_config_core_flops(&config, 8192), 3 * 6.0 * 32 * 128 * 128 + 2 * 16 * 256 * s);
+}
+
+/* Goal: what a plan of the language alone leaves out is told. Method: a file of several parts, quantized weights, modules
+ * behind the last block, and keys of other families. */
+Test(model_config, other_parts_of_a_model_are_told)
+{
+    cr_assert_geq(parse("{\"model_type\":\"gemma3\",\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"vision_config\":{},"
+                        "\"mm_tokens_per_image\":256,\"torch_dtype\":\"bfloat16\",\"shiny\":1,\"tie_word_embeddings\":false,"
+                        "\"text_config\":{\"model_type\":\"gemma3_text\",\"hidden_size\":2560}}"), 0, "%s", problem.text);
+    cr_assert(config.width == 2560 && config.vocabulary == 262208 && config.stored_bytes == 2 && !config.tied_head);
+    cr_assert_str_eq(config.not_computed, "vision_config");
+    cr_assert_str_eq(config.unknown, "shiny");
+    cr_assert(config.files_differ[0]);
+    cr_assert_geq(parse("{\"model_type\":\"deepseek_v3\",\"num_nextn_predict_layers\":1,\"sliding_window\":4096,"
+                        "\"quantization_config\":{\"quant_method\":\"fp8\"}}"), 0, "%s", problem.text);
+    cr_assert(strstr(config.not_computed, "num_nextn_predict_layers 1") && strstr(config.not_computed, "quantization_config"),
+              "%s", config.not_computed);
+    cr_assert_str_eq(config.unknown, "sliding_window");
+    cr_assert(config.files_differ[0]);
+    static const char *const typo[] = {"kv_lora_rnak=256"}, *const other[] = {"n_embd=256"};
+    const char *text = "{\"model_type\":\"deepseek_v3\"}";
+    cr_assert_lt(tool_model_config_parse(&config, "c", text, strlen(text), typo, 1, &problem), 0);
+    cr_assert(strstr(problem.text, "did you mean kv_lora_rank?"), "%s", problem.text);
+    cr_assert_lt(tool_model_config_parse(&config, "c", text, strlen(text), other, 1, &problem), 0);
+    cr_assert(strstr(problem.text, "did you mean hidden_size?"), "%s", problem.text);
+}
+
 /* Goal: no key is passed over. Method: names by chance, and control characters, which no terminal gets. */
 Test(model_config, keys_that_are_not_known_are_listed)
 {
@@ -220,6 +295,19 @@ Test(model_config, what_cannot_be_is_refused_by_field_and_value)
     } cases[] = {
         {"", "c.json"},
         {"[1]", "not an object"},
+        {"{\"model_type\":\"gemma2\",\"head_dim\":7}", "head_dim is 7"},
+        {"{\"model_type\":\"gemma3_text\",\"layer_types\":[\"full_attention\"]}", "layer_types is no list of 26 words"},
+        {"{\"model_type\":\"gemma3_text\",\"sliding_window_pattern\":0}", "sliding_window_pattern is 0"},
+        {"{\"model_type\":\"qwen3_next\",\"num_hidden_layers\":1,\"layer_types\":[\"sliding_attention\"]}",
+         "layer_types[0] is 'sliding_attention'; this family has full_attention and linear_attention"},
+        {"{\"model_type\":\"qwen3_next\",\"linear_num_key_heads\":3}", "linear_num_key_heads is 3"},
+        {"{\"model_type\":\"deepseek_v3\",\"kv_lora_rank\":0}", "kv_lora_rank is 0"},
+        {"{\"model_type\":\"deepseek_v3\",\"kv_lora_rank\":\"512\"}", "kv_lora_rank is \"512\""},
+        {"{\"model_type\":\"deepseek_v3\",\"first_k_dense_replace\":-1}", "first_k_dense_replace is -1"},
+        {"{\"model_type\":\"deepseek_v3\",\"n_shared_experts\":65536}", "n_shared_experts is 65536"},
+        {"{\"model_type\":\"deepseek_v3\",\"num_experts_per_tok\":300}", "there are only 256 experts"},
+        {"{\"model_type\":\"gpt_oss\",\"num_attention_heads\":7}", "num_key_value_heads is 8"},
+        {"{\"model_type\":\"qwen2_moe\",\"mlp_only_layers\":[24]}", "mlp_only_layers is 24"},
         {"{\"model_type\":\"mamba\"}", "'mamba', an unknown family; known families"},
         {"{\"model_type\":7}", "not a string"},
         {"{}", "model_type and architectures are both missing"},

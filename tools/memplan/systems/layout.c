@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/memplan/systems/layout.h"
 
+#include "tools/interchange/model_blocks.h"
+#include "tools/memplan/block_rows.h"
+
 struct tool_shape tool_shape_of(const struct tool_model_config *config)
 {
     const struct tool_model_config *c = config;
@@ -25,7 +28,56 @@ struct tool_shape tool_shape_of(const struct tool_model_config *config)
                                .experts = c->expert_count,
                                .experts_per_token = c->experts_per_token,
                                .expert_width = c->expert_width,
-                               .dense = c->dense};
+                               .config = c};
+}
+
+static void add_tensor(struct tool_block_average *out, const struct tool_block_tensor *t, const struct tool_model_config *c)
+{
+    const bool fused = t->dims[2] != 0; /* experts in one tensor */
+    const double n = (double)tool_block_tensor_elements(t), many = fused ? (double)t->dims[0] : t->count;
+    const double sides = many * (double)(t->dims[fused] + t->dims[1 + fused]);
+    if (!t->multiplies)
+        return;
+    out->stored += n;
+    out->multiplied += t->kind == TOOL_TENSOR_EXPERT ? n / c->expert_count * c->experts_per_token : n;
+    if (!t->is_fine)
+        *(t->kind == TOOL_TENSOR_EXPERT  ? &out->expert_sides
+          : t->kind == TOOL_TENSOR_WHOLE ? &out->whole_sides
+                                         : &out->cut_sides) += sides;
+}
+
+static void add_row(struct tool_block_average *out, const struct tool_block_row *r)
+{
+    const double bytes = (double)r->width * (r->bytes ? r->bytes : 2);
+    double *part = r->in_mlp ? r->cheap ? &out->product_bytes : &out->mlp_bytes : &out->attention_bytes;
+    if (!r->cut)
+        part = r->cheap ? &out->norm_bytes : &out->whole_bytes;
+    *part += bytes;
+    out->kept_bytes += bytes;
+}
+
+bool tool_shape_average(const struct tool_shape *shape, uint32_t seq, struct tool_block_average *out)
+{
+    const struct tool_model_config *c = shape->config;
+    if (!c || c->family < TOOL_CONFIG_PLANNED)
+        return false;
+    *out = (struct tool_block_average){.core_flops = tool_model_config_core_flops(c, seq)};
+    for (uint32_t i = 0; i < c->layer_count; i++) {
+        struct tool_block_tensor tensors[TOOL_BLOCK_TENSORS_MAX];
+        struct tool_block_row rows[TOOL_BLOCK_ROWS_MAX];
+        const struct tool_block_row inputs = {.width = 2 * (uint64_t)c->width}; /* of both halves */
+        add_row(out, &inputs);
+        for (uint32_t k = tool_block_tensors(c, i, tensors); k > 0; k--)
+            add_tensor(out, &tensors[k - 1], c);
+        for (uint32_t k = tool_block_rows(c, i, false, rows); k > 0; k--)
+            add_row(out, &rows[k - 1]);
+    }
+    double *const sums[] = {&out->multiplied,  &out->stored,          &out->core_flops, &out->kept_bytes,
+                            &out->whole_bytes, &out->norm_bytes,      &out->mlp_bytes,  &out->attention_bytes,
+                            &out->cut_sides,   &out->product_bytes,   &out->whole_sides, &out->expert_sides};
+    for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++)
+        *sums[i] /= c->layer_count;
+    return true;
 }
 
 uint32_t tool_layout_data_parallel(const struct tool_layout *layout)
@@ -81,6 +133,10 @@ eo_status tool_layout_check(const struct tool_layout *layout, const struct tool_
     if (shape->heads % l->tensor || shape->mlp_width % l->tensor || shape->expert_width % tool_layout_expert_tensor(l))
         return tool_problem_set(problem, EO_ERR_INVALID, "--tp %u does not divide the model's heads, %llu, or its MLP",
                                 l->tensor, (unsigned long long)shape->heads);
+    const uint64_t value_heads = shape->config ? shape->config->linear.value_heads : 0;
+    if (value_heads % l->tensor)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--tp %u does not divide the model's linear value heads, %llu",
+                                l->tensor, (unsigned long long)value_heads);
     if (l->seq % (l->context * (l->sequence_parallel ? l->tensor : 1)))
         return tool_problem_set(problem, EO_ERR_INVALID, "--seq %u is not a multiple of --cp %u%s", l->seq, l->context,
                                 l->sequence_parallel ? " x --tp" : "");
@@ -107,6 +163,29 @@ static uint64_t mlp_elements(const struct tool_shape *s, uint64_t width, uint64_
     return s->width * up + width / t * s->width + (s->mlp_bias ? up + s->width : 0);
 }
 
+/* Of a rank; `experts` apart. */
+static uint64_t block_elements(const struct tool_shape *s, const struct tool_layout *l, uint32_t layer, uint64_t *experts)
+{
+    const uint64_t t = l->tensor;
+    uint64_t rest = 0;
+    *experts = s->experts / l->expert * mlp_elements(s, s->expert_width, tool_layout_expert_tensor(l));
+    if (!s->config)
+        return attention_elements(s, t) + (s->experts ? s->width * s->experts : mlp_elements(s, s->mlp_width, t));
+    struct tool_block_tensor tensors[TOOL_BLOCK_TENSORS_MAX];
+    *experts = 0;
+    for (uint32_t k = tool_block_tensors(s->config, layer, tensors); k > 0; k--) {
+        const enum tool_tensor_kind kind = tensors[k - 1].kind;
+        const uint64_t n = tool_block_tensor_elements(&tensors[k - 1]);
+        if (kind == TOOL_TENSOR_EXPERT)
+            *experts += n / l->expert / tool_layout_expert_tensor(l);
+        else if (kind != TOOL_TENSOR_BUFFER)
+            rest += kind == TOOL_TENSOR_WHOLE ? n
+                    : kind == TOOL_TENSOR_CUT ? n / t
+                                              : n / s->kv_heads * ((s->kv_heads + t - 1) / t);
+    }
+    return rest;
+}
+
 struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, const struct tool_layout *layout, uint32_t stage)
 {
     const struct tool_shape *s = shape;
@@ -117,10 +196,8 @@ struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, c
     for (uint64_t i = 0; i < s->layers; i++) {
         if (i / chunk % layout->pipeline != stage)
             continue;
-        const bool has_experts = s->experts && !(s->dense && s->dense[i]);
-        const uint64_t experts = has_experts ? s->experts / layout->expert * mlp_elements(s, s->expert_width, tool_layout_expert_tensor(layout)) : 0;
-        const uint64_t rest =
-            attention_elements(s, t) + (has_experts ? s->width * s->experts : mlp_elements(s, s->mlp_width, t));
+        uint64_t experts;
+        const uint64_t rest = block_elements(s, layout, (uint32_t)i, &experts);
         e.dense += rest;
         e.experts += experts;
         e.largest_block = rest + experts > e.largest_block ? rest + experts : e.largest_block;
@@ -134,6 +211,9 @@ struct tool_stage_elements tool_stage_elements(const struct tool_shape *shape, c
 uint64_t tool_adapter_elements(const struct tool_shape *shape, const struct tool_layout *layout, uint64_t rank)
 {
     const struct tool_shape *s = shape;
+    struct tool_block_average a;
+    if (tool_shape_average(s, layout->seq, &a)) /* of two sides one is cut */
+        return rank * (uint64_t)(a.whole_sides + a.cut_sides * (1 + 1.0 / layout->tensor) / 2 + a.expert_sides / layout->expert);
     const uint64_t t = layout->tensor, h = s->width, q = s->heads * s->head_size, kv = s->kv_heads * s->head_size;
     const uint64_t inner = s->experts ? s->expert_width : s->mlp_width, ups = s->gated ? 2 : 1;
     const uint64_t attention = 3 * h + (q + 2 * kv) / t + q / t + h, mlp = ups * (h + inner / t) + inner / t + h;

@@ -16,7 +16,8 @@ struct tool_shape {
     bool tied_head, gated, qkv_bias, out_bias, mlp_bias, qk_norm;
     bool drops_residual, drops_attention;
     uint64_t experts, experts_per_token, expert_width;
-    const bool *dense; /* with experts: layers that have none; NULL: all have them */
+    /* Its blocks one by one; NULL: they are as the numbers above say, and alike. */
+    const struct tool_model_config *config;
 };
 
 struct tool_layout {
@@ -29,6 +30,16 @@ struct tool_layout {
 };
 
 struct tool_shape tool_shape_of(const struct tool_model_config *config);
+
+/* Averages of a block where the numbers of a shape cannot say them. False: they can. */
+struct tool_block_average {
+    double multiplied, stored; /* elements of matrices: that a token meets, and all */
+    double core_flops;         /* of attention, forward */
+    /* Kept of a token, in bf16: all of it, and its parts. Tensor parallelism cuts the last three. */
+    double kept_bytes, whole_bytes, norm_bytes /* made by norms */, attention_bytes, mlp_bytes, product_bytes;
+    double whole_sides, cut_sides, expert_sides; /* inputs and outputs of matrices, for adapters */
+};
+bool tool_shape_average(const struct tool_shape *shape, uint32_t seq, struct tool_block_average *out);
 
 /* EO_ERR_INVALID: it cannot be cut so. */
 EO_NODISCARD eo_status tool_layout_check(const struct tool_layout *layout, const struct tool_shape *shape,

@@ -48,20 +48,26 @@ static struct work work_of(enum tool_system system, const struct tool_shape *s, 
     const double ups = s->gated ? 2 : 1, f = (double)(s->experts ? s->experts_per_token * s->expert_width : s->mlp_width);
     const double half = y->run.selective && system == TOOL_SYSTEM_FSDP2 ? layers / 2 : 0; /* every other product again */
     const double attention = h * (2 * q + 2 * kv), mlp = (ups + 1) * h;
-    const double stored = attention + (s->experts ? mlp * (double)(s->experts * s->expert_width) : mlp * f);
+    struct tool_block_average b = {
+        .multiplied = attention + mlp * f,
+        .stored = attention + (s->experts ? mlp * (double)(s->experts * s->expert_width) : mlp * f),
+        .core_flops = 2 * q * l->seq,
+        .kept_bytes = 8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f,
+    };
+    (void)tool_shape_average(s, l->seq, &b);
     struct work w = {.tokens = (double)l->batch * l->seq, .table_elements = (double)s->vocabulary * h};
-    w.block_elements = attention + mlp * f;
-    w.elements = stored * layers + w.table_elements * (s->tied_head ? 1 : 2);
+    w.block_elements = b.multiplied;
+    w.elements = b.stored * layers + w.table_elements * (s->tied_head ? 1 : 2);
     const uint32_t modules = y->run.recomputed_modules; /* made again in part */
     const bool mlp_again = modules & (s->experts ? 1u << TOOL_REMAKE_EXPERTS : 1u << TOOL_REMAKE_MLP);
-    const double block = 2 * w.block_elements * w.tokens, core = 2 * q * l->seq * w.tokens,
+    const double block = 2 * w.block_elements * w.tokens, core = b.core_flops * w.tokens,
                  head = 6 * w.table_elements * w.tokens;
     w.products = (block * (3 * layers + again + half) / l->pipeline + head) / rest;
     w.products += mlp_again ? 2 * mlp * f * w.tokens * layers / (l->pipeline * rest) : 0;
     w.attention = core * (3.5 * layers + (modules & 1u << TOOL_REMAKE_CORE ? layers : again)) / (rest * l->pipeline); /* backward has five products of forward's two */
     w.useful = 3 * (block + core) * layers + head;
     w.memory = w.tokens *
-               (block_passes * (8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f) * (layers + again / 3 + half / 3) / l->pipeline +
+               (block_passes * b.kept_bytes * (layers + again / 3 + half / 3) / l->pipeline +
                 head_bytes * (double)s->vocabulary) /
                rest;
     return w;
