@@ -106,7 +106,7 @@ static void set_wait_kinds(struct eo_runtime *rt)
         for (uint32_t i = 0; i < rt->plan->schedule.lists[list].count; i++) {
             const struct eo_operation *o = &rt->plan->schedule.lists[list].operations[i];
             state_of(rt)->wait_kinds[o->id] = o->kind == EO_OP_ALL_GATHER    ? EO_WAIT_ALL_GATHER
-                                              : o->kind == EO_OP_NORM_GATHER ? EO_WAIT_NORM
+                                              : o->kind == EO_OP_NORM_GATHER || o->kind == EO_OP_NORM_PARTIAL ? EO_WAIT_NORM
                                               : o->stream == EO_STREAM_COPY  ? EO_WAIT_FETCH
                                                                              : EO_WAIT_REDUCE_SCATTER;
         }
@@ -305,6 +305,26 @@ static eo_status issue_copy(struct eo_runtime *rt, const struct eo_operation *o,
     return EO_OK;
 }
 
+static void norm_partial(struct eo_runtime *rt, const struct eo_operation *o, struct eo_span *span)
+{
+    const struct layer_shard *shard = &rt->shards.layers[o->layer];
+    rt->device->ops->sum_squares(rt->device, o->stream, shard->norm, shard->gradient,
+                                 rt->plan->layers[o->layer].layout.shard_count, span);
+}
+
+/* Beside the passes. */
+static eo_status issue_norm_partial(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
+{
+    EO_TRY(wait_for(rt, o));
+    struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
+    eo_runtime_range_begin(rt, entry->name);
+    norm_partial(rt, o, &entry->span);
+    eo_runtime_range_end(rt);
+    if (o->record)
+        rt->device->ops->record(rt->device, o->stream, &state_of(rt)->events[o->id]);
+    return EO_OK;
+}
+
 static void accumulate(struct eo_runtime *rt, const struct eo_operation *o)
 {
     const struct eo_device_ops *ops = rt->device->ops;
@@ -339,8 +359,7 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     if (o->kind == EO_OP_ACCUMULATE) {
         accumulate(rt, o);
     } else if (o->kind == EO_OP_NORM_PARTIAL) {
-        ops->sum_squares(rt->device, rt->shards.layers[o->layer].norm, rt->shards.layers[o->layer].gradient,
-                         rt->plan->layers[o->layer].layout.shard_count);
+        norm_partial(rt, o, NULL);
     } else if (o->kind == EO_OP_NORM_LOCAL) {
         eo_update_norm_local(rt);
     } else if (o->kind == EO_OP_NORM_SUM) {
@@ -375,6 +394,8 @@ static eo_status advance(struct eo_runtime *rt, bool stop_at_own)
         const struct eo_operation *o = &list->operations[state->cursor];
         if (o->stream == EO_STREAM_COPY)
             EO_TRY(issue_copy(rt, o, state->cursor));
+        else if (o->stream != EO_STREAM_COMPUTE && o->kind == EO_OP_NORM_PARTIAL)
+            EO_TRY(issue_norm_partial(rt, o, state->cursor));
         else if (o->stream != EO_STREAM_COMPUTE)
             EO_TRY(issue_collective(rt, o, state->cursor));
         else if (stop_at_own || is_pass(o->kind))
@@ -472,7 +493,7 @@ static eo_status static_warm_up(struct eo_runtime *rt)
     const struct eo_operation_list *list = &rt->plan->schedule.lists[EO_LIST_FIRST];
     for (uint32_t i = 0; i < list->count; i++) {
         const struct eo_operation *o = &list->operations[i];
-        bool met = o->stream == EO_STREAM_COMPUTE || o->stream == EO_STREAM_COPY ||
+        bool met = o->stream == EO_STREAM_COMPUTE || o->stream == EO_STREAM_COPY || o->kind == EO_OP_NORM_PARTIAL ||
                    (o->kind == EO_OP_NORM_GATHER && !o->fence); /* the norm's compared the plans */
         for (uint32_t k = 0; k < i && !met; k++)
             met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&

@@ -215,8 +215,10 @@ struct eo_device_ops {
     /* to[i] += from[i], or = where `overwrite`; from is fp32 or bf16 */
     void (*accumulate)(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
                        uint64_t count);
-    /* *out = sum of squares of values, accumulated in double in an order fixed by `count` alone */
-    void (*sum_squares)(struct eo_device *device, double *out, const float *values, uint64_t count);
+    /* *out = sum of squares of values, accumulated in double in an order fixed by `count` alone; on any queue. `span`: NULL, or
+     * gets its start and end */
+    void (*sum_squares)(struct eo_device *device, uint32_t queue, double *out, const float *values, uint64_t count,
+                        struct eo_span *span);
     /* accumulate, then sum_squares of the result, in one pass; the same bits as one after the other */
     void (*accumulate_sum_squares)(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                                    bool overwrite, uint64_t count);

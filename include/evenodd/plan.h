@@ -70,6 +70,8 @@ typedef struct eo_plan_params {
     bool ema;                    /* [false] an exponential moving average of the trainable weights: one fp32 array more a
                                     parameter, a rank's part of each layer beside its optimizer state. Updated with the weights
                                     (eo_step_params.ema_decay), saved and resharded with them; see eo_weights_swap_ema */
+    bool norms_beside;        /* [false] sums of squares of gradient shards are taken on the stream of reductions, beside backward
+                                 passes: for a GPU. Those that an accumulate takes along stay with it. Changes no bit */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

@@ -266,8 +266,8 @@ static eo_status norm(struct eo_runtime *rt)
     start(rt, entry);
     for (uint32_t l = 0; l < plan->layer_count; l++)
         if (!plan->layers[l].frozen)
-            rt->device->ops->sum_squares(rt->device, rt->shards.layers[l].norm, rt->shards.layers[l].gradient,
-                                         plan->layers[l].layout.shard_count);
+            rt->device->ops->sum_squares(rt->device, EO_QUEUE_COMPUTE, rt->shards.layers[l].norm, rt->shards.layers[l].gradient,
+                                         plan->layers[l].layout.shard_count, NULL);
     eo_update_norm_local(rt);
     end(rt, entry);
 

@@ -188,6 +188,55 @@ static void add_reduce_scatter(struct list_builder *b, const struct list_pass *p
     eo_list_operation_end(b);
 }
 
+/* After the norm has been taken of it. */
+static void add_gradient_eviction(struct list_builder *b, uint32_t l)
+{
+    const struct plan_layer *layer = &b->plan->layers[l];
+    eo_list_operation(b, EO_OP_EVICT, EO_STREAM_COPY, EO_NONE, l, EO_NONE, 0)->gradient = true;
+    read_final(b, l, false);
+    eo_list_access(b, layer->disk_gradient_row, EO_WRITE, eo_subject(SUBJECT_OFFLOADED_GRADIENT, l), EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+}
+
+/* On the stream of what it follows, at once; else on the compute stream, when a wait for that costs nothing any more. */
+static bool is_beside(const struct list_builder *b, const struct list_pending *pending)
+{
+    return b->plan->params.norms_beside && !pending->accumulate;
+}
+
+/* It may stand in a later micro-batch than the gradient came from: `standing` is where its time is told. */
+static void take_in(struct list_builder *b, const struct list_pending *pending, uint32_t fold, uint32_t standing)
+{
+    struct eo_plan *plan = b->plan;
+    const struct plan_position *position = &plan->positions[pending->position];
+    const struct plan_layer *layer = &plan->layers[position->layer];
+    const uint32_t gradient = eo_subject(SUBJECT_GRADIENT, position->layer);
+    const uint16_t scale = (uint16_t)contributions_a_batch(layer);
+    struct eo_operation *operation =
+        eo_list_operation(b, pending->accumulate ? EO_OP_ACCUMULATE : EO_OP_NORM_PARTIAL,
+                          is_beside(b, pending) ? reduce_stream(plan) : EO_STREAM_COMPUTE, pending->position, position->layer,
+                          pending->micro_batch, fold);
+    if (!b->failed)
+        b->places[operation->id].micro_batch = standing;
+    const bool takes_norm = pending->norm && !(pending->accumulate && plan->replicas > 1);
+    operation->fused_norm = pending->accumulate && takes_norm;
+    operation->first_gradient = pending->micro_batch == 0 && position->use == 0;
+    const bool overwrite = operation->first_gradient;
+    if (pending->accumulate) {
+        eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_REDUCED, pending->position),
+                       EO_VERSION_MICRO_BATCH, 0, 1);
+        eo_list_access(b, layer->gradient_row, overwrite ? EO_WRITE : EO_UPDATE, gradient, EO_VERSION_MICRO_BATCH,
+                       (int32_t)position->use, scale);
+    } else {
+        read_final(b, position->layer, true);
+    }
+    if (takes_norm)
+        eo_list_access(b, layer->norm_row, EO_WRITE, eo_subject(SUBJECT_NORM, position->layer), EO_VERSION_STEP, 0, 1);
+    eo_list_operation_end(b);
+    if (takes_norm && layer->disk_gradient_row != EO_NONE)
+        add_gradient_eviction(b, position->layer);
+}
+
 /* Contributions are added in the order of their passes, whichever buffers they lie in: what a layer has pending is not
  * taken in later than what comes now. */
 static void hurry_earlier(struct list_builder *b, uint32_t l, uint32_t due)
@@ -242,7 +291,7 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
     due = (uint32_t)eo_min_u64(due, next_of_gradient_row(b, pass_index));
     if (in_place)
         hurry_earlier(b, position->layer, due);
-    b->pending[b->pending_begin + b->pending_count++] = (struct list_pending){
+    const struct list_pending pending = {
         .pass = pass_index,
         .position = pass->position,
         .micro_batch = pass->micro_batch,
@@ -250,51 +299,10 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
         .norm = last,
         .due = due,
     };
-}
-
-/* -- the runtime's own operations
- * ----------------------------------------------------------------------------------*/
-
-/* After the norm has been taken of it. */
-static void add_gradient_eviction(struct list_builder *b, uint32_t l)
-{
-    const struct plan_layer *layer = &b->plan->layers[l];
-    eo_list_operation(b, EO_OP_EVICT, EO_STREAM_COPY, EO_NONE, l, EO_NONE, 0)->gradient = true;
-    read_final(b, l, false);
-    eo_list_access(b, layer->disk_gradient_row, EO_WRITE, eo_subject(SUBJECT_OFFLOADED_GRADIENT, l), EO_VERSION_STEP, 0, 1);
-    eo_list_operation_end(b);
-}
-
-/* It may stand in a later micro-batch than the gradient came from: `standing` is where its time is told. */
-static void take_in(struct list_builder *b, const struct list_pending *pending, uint32_t fold, uint32_t standing)
-{
-    struct eo_plan *plan = b->plan;
-    const struct plan_position *position = &plan->positions[pending->position];
-    const struct plan_layer *layer = &plan->layers[position->layer];
-    const uint32_t gradient = eo_subject(SUBJECT_GRADIENT, position->layer);
-    const uint16_t scale = (uint16_t)contributions_a_batch(layer);
-    struct eo_operation *operation =
-        eo_list_operation(b, pending->accumulate ? EO_OP_ACCUMULATE : EO_OP_NORM_PARTIAL, EO_STREAM_COMPUTE,
-                          pending->position, position->layer, pending->micro_batch, fold);
-    if (!b->failed)
-        b->places[operation->id].micro_batch = standing;
-    const bool takes_norm = pending->norm && !(pending->accumulate && plan->replicas > 1);
-    operation->fused_norm = pending->accumulate && takes_norm;
-    operation->first_gradient = pending->micro_batch == 0 && position->use == 0;
-    const bool overwrite = operation->first_gradient;
-    if (pending->accumulate) {
-        eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_REDUCED, pending->position),
-                       EO_VERSION_MICRO_BATCH, 0, 1);
-        eo_list_access(b, layer->gradient_row, overwrite ? EO_WRITE : EO_UPDATE, gradient, EO_VERSION_MICRO_BATCH,
-                       (int32_t)position->use, scale);
-    } else {
-        read_final(b, position->layer, true);
-    }
-    if (takes_norm)
-        eo_list_access(b, layer->norm_row, EO_WRITE, eo_subject(SUBJECT_NORM, position->layer), EO_VERSION_STEP, 0, 1);
-    eo_list_operation_end(b);
-    if (takes_norm && layer->disk_gradient_row != EO_NONE)
-        add_gradient_eviction(b, position->layer);
+    if (is_beside(b, &pending))
+        take_in(b, &pending, 0, pass->micro_batch);
+    else
+        b->pending[b->pending_begin + b->pending_count++] = pending;
 }
 
 void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool at_end)
@@ -313,11 +321,17 @@ void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool 
             continue;
         add_all_reduce(b, pending.position, b->plan->positions[pending.position].layer);
         pending.accumulate = false;
+        if (is_beside(b, &pending)) {
+            take_in(b, &pending, 0, standing);
+            continue;
+        }
         pending.due = (uint32_t)eo_min_u64(pass + b->plan->params.gradient_slots, b->pass_count);
         b->pending[kept++] = pending;
     }
     b->pending_count = kept - b->pending_begin;
 }
+
+/* -- the runtime's own operations -------------------------------------------------------------------------------- */
 
 static void add_copy(struct list_builder *b, eo_operation_kind kind, uint32_t l)
 {

@@ -135,6 +135,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         hash = mix(mix(mix(hash, p->offload_layers), p->offload_slots), p->offload_gradients);
     if (p->ema)
         hash = mix(hash, p->ema);
+    if (p->norms_beside)
+        hash = mix(hash, 2); /* another word than ema's */
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];
         hash = mix(mix(eo_hash64_more(hash, parameter->name, strlen(parameter->name)), parameter->offset),

@@ -75,7 +75,8 @@ void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t 
 void eo_cpu_cast_bf16(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
 void eo_cpu_accumulate(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
                        uint64_t count);
-void eo_cpu_sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count);
+void eo_cpu_sum_squares(struct eo_device *device, uint32_t queue, double *out, const float *values, uint64_t count,
+                        struct eo_span *span);
 void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                                    bool overwrite, uint64_t count);
 void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,

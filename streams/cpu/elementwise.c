@@ -172,9 +172,41 @@ static void sum_squares(struct eo_device *device, double *out, struct sum_job *j
     *out = eo_sum_chunks(cpu->partials, job->chunk_count);
 }
 
-void eo_cpu_sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count)
+struct squares_job {
+    const struct eo_cpu_kernels *kernels;
+    double *out;
+    const float *values;
+    uint64_t count;
+    struct eo_span *span;
+};
+
+/* On a communication queue its worker alone, chunk after chunk: the room for their sums is the compute queue's. */
+static eo_status squares_in_order(void *arguments)
 {
+    const struct squares_job *job = arguments;
+    const uint64_t start_ns = eo_now_ns(), chunk = eo_sum_chunk(job->count);
+    double lanes[EO_SUM_LANES] = {0};
+    for (uint64_t c = 0; c * chunk < job->count; c++)
+        lanes[c % EO_SUM_LANES] +=
+            job->kernels->sum_squares(job->values + c * chunk, eo_min_u64(chunk, job->count - c * chunk));
+    *job->out = eo_sum_fold(lanes);
+    if (job->span)
+        *job->span = (struct eo_span){job->span->ready_ns, start_ns, eo_now_ns()};
+    return EO_OK;
+}
+
+void eo_cpu_sum_squares(struct eo_device *device, uint32_t queue, double *out, const float *values, uint64_t count,
+                        struct eo_span *span)
+{
+    const uint64_t start_ns = eo_now_ns();
+    if (queue != EO_QUEUE_COMPUTE) {
+        const struct squares_job job = {eo_cpu_of(device)->kernels, out, values, count, span};
+        eo_cpu_enqueue(device, queue, squares_in_order, &job, sizeof(job));
+        return;
+    }
     sum_squares(device, out, &(struct sum_job){.values = values, .count = count});
+    if (span)
+        *span = (struct eo_span){span->ready_ns, start_ns, eo_now_ns()};
 }
 
 void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,

@@ -78,7 +78,7 @@ static eo_status cuda_init(struct eo_device *device)
     EO_TRY(make_events(device));
     EO_TRY(eo_cuda_stamps_init(device));
     EO_CUDA_TRY(device, "cudaMalloc for partial sums",
-                cudaMalloc((void **)&cuda->chunks, EO_SUM_CHUNKS_MAX * sizeof(double)));
+                cudaMalloc((void **)&cuda->chunks, device->params.queue_count * EO_SUM_CHUNKS_MAX * sizeof(double)));
     return eo_cuda_memory_init(device);
 }
 

@@ -59,10 +59,17 @@ void eo_cuda_add(struct eo_device *device, float *to, const void *from, eo_dtype
                        "accumulate");
 }
 
-void eo_cuda_squares(struct eo_device *device, double *out, const float *values, uint64_t count)
+void eo_cuda_squares(struct eo_device *device, uint32_t queue, double *out, const float *values, uint64_t count,
+                     struct eo_span *span)
 {
-    (void)eo_cuda_note(device, eo_cuda_sum_squares(out, eo_cuda_of(device)->chunks, values, count, compute_of(device)),
-                       "sum of squares");
+    struct eo_cuda *cuda = eo_cuda_of(device);
+    EO_ASSERT(queue < device->params.queue_count);
+    if (span)
+        eo_cuda_stamp(device, queue, &span->start_ns);
+    (void)eo_cuda_note(device, eo_cuda_sum_squares(out, cuda->chunks + (size_t)queue * EO_SUM_CHUNKS_MAX, values, count,
+                                                   cuda->streams[queue]), "sum of squares");
+    if (span)
+        eo_cuda_stamp(device, queue, &span->end_ns);
 }
 
 void eo_cuda_add_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,

@@ -40,7 +40,8 @@ void eo_cuda_copy(struct eo_device *device, void *to, const void *from, uint64_t
 void eo_cuda_cast(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
 void eo_cuda_add(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
                  uint64_t count);
-void eo_cuda_squares(struct eo_device *device, double *out, const float *values, uint64_t count);
+void eo_cuda_squares(struct eo_device *device, uint32_t queue, double *out, const float *values, uint64_t count,
+                     struct eo_span *span);
 void eo_cuda_add_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                          bool overwrite, uint64_t count);
 void eo_cuda_local_norm(struct eo_device *device, double *out, const double *const *partials, uint32_t count,

@@ -59,7 +59,7 @@ struct eo_cuda {
     cudaEvent_t base;
     double base_ns; /* eo_now_ns() when `base` came */
 
-    double *chunks; /* device memory: room for the partial sums of sum_squares */
+    double *chunks; /* device memory: EO_SUM_CHUNKS_MAX partial sums for each queue, whose sums may run side by side */
 
     struct eo_cuda_reservation *reservations;
     struct eo_cuda_virtual *virtual_memory; /* NULL: private memory is cudaMalloc's */

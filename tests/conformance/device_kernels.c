@@ -175,7 +175,7 @@ static void sums(struct test_bed *bed)
             struct pair to = make(bed, 7, count, 4, skew), fused = make(bed, 7, count, 4, skew);
             struct pair squares = make(bed, 8, 2, 8, 0);
             double *wants = (double *)squares.plain, *out = (double *)squares.device;
-            ops->sum_squares(bed->device, out, (const float *)to.device, count);
+            ops->sum_squares(bed->device, EO_QUEUE_COMPUTE, out, (const float *)to.device, count, NULL);
             ops->accumulate(bed->device, (float *)to.device, from.device, dtype, overwrite, count);
             ops->accumulate_sum_squares(bed->device, out + 1, (float *)fused.device, from.device, dtype, overwrite,
                                         count);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "ranks.h"
+#include "streams/sum_order.h"
 
 uint64_t test_event_elements = 1 << 20;
 
@@ -135,6 +136,38 @@ static void events_order_the_queues(struct test_bed *bed)
     free(got);
     test_bed_reset(bed);
     test_report("events order the queues", 1);
+}
+
+/* Goal: sums on two queues at once have rooms of their own for what is partial. */
+static void two_queues_sum_at_once(struct test_bed *bed)
+{
+    const struct eo_device_ops *ops = bed->device->ops;
+    enum { COUNT = 5 * EO_SUM_CHUNK + 77 };
+    static float plain[COUNT];
+    float *values[2];
+    double *sums = test_bed_take(bed, 2 * sizeof(double), 0), wants[2], got[2];
+    struct eo_event ready = {0}, done = {0};
+    for (uint32_t q = 0; q < 2; q++) {
+        values[q] = test_bed_take(bed, sizeof(plain), 0);
+        for (uint32_t i = 0; i < COUNT; i++)
+            plain[i] = (float)(test_hash(40 + q, 0, i) % 1000) * 1e-3f;
+        test_bed_put(bed, values[q], plain, sizeof(plain));
+        wants[q] = eo_sum_squares_plain(plain, COUNT);
+    }
+    for (int round = 0; round < 3; round++) {
+        ops->zero(bed->device, sums, 2 * sizeof(double));
+        ops->record(bed->device, EO_QUEUE_COMPUTE, &ready);
+        TEST_HOLDS(NULL, ops->wait(bed->device, EO_QUEUE_COMM, &ready) == EO_OK);
+        ops->sum_squares(bed->device, EO_QUEUE_COMM, sums + 1, values[1], COUNT, NULL);
+        ops->sum_squares(bed->device, EO_QUEUE_COMPUTE, sums, values[0], COUNT, NULL);
+        ops->record(bed->device, EO_QUEUE_COMM, &done);
+        TEST_HOLDS(NULL, ops->wait(bed->device, EO_QUEUE_COMPUTE, &done) == EO_OK);
+        test_bed_get(bed, got, sums, sizeof(got));
+        TEST_EXPECT(NULL, memcmp(got, wants, sizeof(got)) == 0, "round %d: %a and %a, not %a and %a", round, got[0], got[1],
+                    wants[0], wants[1]);
+    }
+    test_bed_reset(bed);
+    test_report("sums of squares on two queues at once have their own bits", 1);
 }
 
 /* Goal: stamps come in the order of the work, between the host's own times. */
@@ -286,6 +319,7 @@ bool test_device_table(const char *name)
     memory_of_every_kind_is_zero_and_aligned(&bed);
     test_device_kernels(&bed);
     events_order_the_queues(&bed);
+    two_queues_sum_at_once(&bed);
     stamps_tell_when(&bed);
     a_captured_row_runs_again(&bed);
     if (bed.device->ops->allocator) {

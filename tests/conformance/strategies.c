@@ -27,6 +27,7 @@ static void check(struct scene *scene, uint32_t variant)
     s->gather_slots = 1 + variant % 3;
     s->gradient_slots = 1 + variant / 3 % 2;
     s->separate_reduce_stream = variant % 2;
+    s->norms_beside = variant % 3 == 1;
     s->separate_reservations = variant / 2 % 2;
     s->no_prefetch = variant % 5 == 4;
     scene->debug = variant % 4 != 3;

@@ -218,7 +218,8 @@ static bool describe(struct job *job)
                                        .offload_slots = s->offload_slots, .offload_gradients = s->offload_gradients,
                                        .no_prefetch = s->no_prefetch, .float8_gather = s->float8_gather,
                                        .strategy = s->strategy, .shard_group = s->shard_group,
-                                       .separate_reduce_stream = s->separate_reduce_stream, .log = &train_log)));
+                                       .separate_reduce_stream = s->separate_reduce_stream,
+                                       .norms_beside = s->norms_beside, .log = &train_log)));
     return true;
 }
 

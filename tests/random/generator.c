@@ -135,13 +135,14 @@ void random_case_settle(struct random_case *c)
     c->settings.float8_gather = c->settings.float8_gather && any && group > 1 && c->settings.dtype == EO_DTYPE_BF16;
 }
 
-/* From a dice of its own, so that the rest of a seed's case is as it was. */
-static void make_float8_of_case(struct random_case *c)
+/* Settings that came later: from a dice of their own, so that the rest of a seed's case is as it was. */
+static void make_later_of_case(struct random_case *c)
 {
     struct dice dice = {c->seed ^ 0xf8, 0};
     for (uint32_t l = 0; l < c->layer_count; l++)
         c->layers[l].float8 = throw_below(&dice, 8);
     c->settings.float8_gather = !one_in(&dice, 3);
+    c->settings.norms_beside = one_in(&dice, 2);
     random_case_settle(c);
 }
 
@@ -207,7 +208,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
         out->settings.offload_slots = throw_below(&dice, 5);
         out->settings.offload_gradients = one_in(&dice, 2);
     }
-    make_float8_of_case(out);
+    make_later_of_case(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -307,7 +308,7 @@ static void print_settings(const struct random_case *c, FILE *out)
         bool is_set;
         const char *name;
     } flags[] = {{s->no_prefetch, "no prefetch"}, {s->separate_reduce_stream, "reduce stream"},
-                 {s->separate_reservations, "reservations"}, {c->implicit_prefetch, "implicit prefetch"},
+                 {s->norms_beside, "norms beside"}, {s->separate_reservations, "reservations"}, {c->implicit_prefetch, "implicit prefetch"},
                  {c->debug, "debug"}, {c->own_optimizer, "own optimizer"}, {c->zero_gradients, "zero gradients"},
                  {c->graph, "graph"}};
     for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++)

@@ -275,6 +275,9 @@ static bool shrink_settings(struct shrinking *s)
         case 18:
             settings->float8_gather = false;
             break;
+        case 19:
+            settings->norms_beside = false;
+            break;
         default:
             smaller.implicit_prefetch = false;
             smaller.reduce_inputs = 0;

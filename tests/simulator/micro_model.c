@@ -102,6 +102,7 @@ static bool make_plan(struct run *run, uint32_t micro_batches, eo_plan **out)
                                          .offload_slots = settings->offload_slots,
                                          .offload_gradients = settings->offload_gradients,
                                          .separate_reduce_stream = settings->separate_reduce_stream,
+                                         .norms_beside = settings->norms_beside,
                                          .separate_reservations = settings->world == MICRO_NCCL,
                                          .log = &run->log)) == EO_OK;
 }

@@ -34,7 +34,7 @@ struct micro_settings {
     bool explicit_order; /* NCCL: as if NCCL_LAUNCH_ORDER_IMPLICIT were not set */
     eo_strategy strategy;
     uint32_t shard_group; /* of hsdp */
-    bool graph, graph_times, separate_reduce_stream, waits_each_step, debug, evaluates;
+    bool graph, graph_times, separate_reduce_stream, norms_beside, waits_each_step, debug, evaluates;
     enum { MICRO_STAYS, MICRO_EVALUATES, MICRO_SUMS, MICRO_READS } leaves; /* the schedule between eo_step_capture and the
                                       step, which is then refused, run in the ordinary way, and the next one recorded */
     uint32_t steps, micro_batches; /* [4, 2] */

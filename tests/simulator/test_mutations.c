@@ -256,12 +256,13 @@ static const struct {
     struct micro_settings settings;
 } families[] = {
     {"local, eager", {.ranks = 2, .device = "cuda", .steps = 3, .world = MICRO_ONE_GPU}},
-    {"local, graph", {.ranks = 2, .device = "cuda", .steps = 4, .world = MICRO_GPU_EACH, .graph = true}},
+    {"local, graph", {.ranks = 2, .device = "cuda", .steps = 4, .world = MICRO_GPU_EACH, .graph = true,
+                      .norms_beside = true}},
     {"local, gathered in float8", {.ranks = 2, .device = "cuda", .steps = 2, .world = MICRO_ONE_GPU, .dtype = EO_DTYPE_BF16,
                                    .float8_gather = true}},
     {"local, dynamic", {.ranks = 2, .device = "cuda", .steps = 3, .memory = EO_MEMORY_DYNAMIC_CACHING}},
     {"NCCL, eager", {.ranks = 2, .device = "cuda", .steps = 3, .world = MICRO_NCCL, .mode = "registered",
-                     .separate_reduce_stream = true, .timeout_ms = 60}},
+                     .separate_reduce_stream = true, .norms_beside = true, .timeout_ms = 60}},
     {"NCCL, one launch after the other", {.ranks = 2, .device = "cuda", .steps = 2, .world = MICRO_NCCL, .mode = "plain",
                                           .separate_reduce_stream = true, .explicit_order = true, .timeout_ms = 60}},
     {"NCCL, graph", {.ranks = 2, .device = "cuda", .steps = 4, .world = MICRO_NCCL, .mode = "registered", .graph = true,

@@ -105,7 +105,7 @@ static void family(enum micro_world world, bool graph, double times_at_least, co
             struct micro_settings settings = {
                 .ranks = ranks, .device = "cuda", .world = world, .graph = graph, .graph_times = true, .steps = STEPS,
                 .micro_batches = 1 + seed % 2, .mode = "registered", .waits_each_step = true,
-                .separate_reduce_stream = seed % 3 == 0, .dtype = seed % 2 ? EO_DTYPE_FP32 : EO_DTYPE_BF16};
+                .separate_reduce_stream = seed % 3 == 0, .norms_beside = seed % 4 == 1, .dtype = seed % 2 ? EO_DTYPE_FP32 : EO_DTYPE_BF16};
             look(&settings, seed, times_at_least, what);
         }
     }

@@ -95,6 +95,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                  .no_prefetch = s->no_prefetch,
                  .float8_gather = s->float8_gather,
                  .ema = s->ema_decay > 0,
+                 .norms_beside = strcmp(s->device, "cuda") == 0, /* a GPU has room beside products; a CPU's threads have work */
                  .strategy = s->strategy,
                  .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0,
                  .log = log},

@@ -249,7 +249,7 @@ int main(int argc, char **argv)
     MUST(eo_transformer_create(&transformer, &params));
     MUST(eo_plan_create(&plan, eo_transformer_model(transformer),
                         eo_plan_params(.rank_count = 1, .micro_batches = 1, .dtype = params.dtype,
-                                       .reduce_dtype = params.reduce_dtype, .log = &errors)));
+                                       .reduce_dtype = params.reduce_dtype, .norms_beside = true, .log = &errors)));
     MUST(eo_world_create_local(&world, eo_world_params(.rank_count = 1, .device = "cuda", .timeout_ms = 60000,
                                                        .log = &errors)));
     printf("{\"model\": \"%s\", \"batch\": %lld, \"seq\": %lld, \"dtype\": \"%s\", \"useful_flops\": %.0f}\n", model, batch,

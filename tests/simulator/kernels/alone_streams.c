@@ -122,9 +122,12 @@ static void accumulate(struct eo_device *device, float *to, const void *from, eo
     must(eo_cuda_accumulate(to, from, dtype, overwrite, count, NULL));
 }
 
-static void sum_squares(struct eo_device *device, double *out, const float *values, uint64_t count)
+static void sum_squares(struct eo_device *device, uint32_t queue, double *out, const float *values, uint64_t count,
+                        struct eo_span *span)
 {
     (void)device;
+    (void)queue;
+    (void)span;
     must(eo_cuda_sum_squares(out, chunks, values, count, NULL));
 }
 

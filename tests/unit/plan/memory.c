@@ -21,9 +21,10 @@ static eo_plan *plan_of(const eo_model *model, const eo_plan_params *params)
 
 static void describe(const char *model, const eo_plan_params *p, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s, %u ranks, %u micro-batches, slots %u,%u, types %d,%d%s%s", model, p->rank_count,
+    snprintf(text, bytes, "%s, %u ranks, %u micro-batches, slots %u,%u, types %d,%d%s%s%s", model, p->rank_count,
              p->micro_batches, p->gather_slots, p->gradient_slots, (int)p->dtype, (int)p->reduce_dtype,
-             p->no_prefetch ? ", no prefetch" : "", p->separate_reduce_stream ? ", separate stream" : "");
+             p->no_prefetch ? ", no prefetch" : "", p->separate_reduce_stream ? ", separate stream" : "",
+             p->norms_beside ? ", norms beside" : "");
 }
 
 /*

@@ -556,6 +556,7 @@ Test(plan, fingerprints_differ_where_plans_do)
         {.rank_count = 2, .align_bytes = 512},
         {.rank_count = 2, .no_prefetch = true},
         {.rank_count = 2, .separate_reduce_stream = true},
+        {.rank_count = 2, .norms_beside = true},
         {.rank_count = 2, .dtype = EO_DTYPE_BF16, .float8_gather = true},
     };
     enum { SETTINGS = sizeof(settings) / sizeof(settings[0]), MODELS = 6 };

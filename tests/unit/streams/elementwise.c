@@ -357,7 +357,7 @@ static void compute(struct results *results, const struct eo_workers *workers, u
     float *more = make_values(count, 31, 1.0f), *copied = make_values(count, 32, 1.0f);
     results->accumulated = make_values(count, 30, 1.0f);
     device->ops->accumulate(device, results->accumulated, more, EO_DTYPE_FP32, false, count);
-    device->ops->sum_squares(device, &results->sum, results->accumulated, count);
+    device->ops->sum_squares(device, EO_QUEUE_COMPUTE, &results->sum, results->accumulated, count, NULL);
     device->ops->accumulate_sum_squares(device, &results->fused_sum, results->accumulated, more, EO_DTYPE_FP32,
                                         false, count);
     results->ranges[0] = make_range(count);

@@ -22,8 +22,8 @@ Test(sum_order, the_cpu_sums_squares_in_the_order_that_is_written_down)
                                       (uint64_t)EO_SUM_CHUNK * EO_SUM_CHUNKS_MAX + 77};
     enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
     struct eo_device *device;
-    cr_assert_eq(eo_device_create(&device, "cpu", &(struct eo_device_params){.queue_count = 1, .rank_count = 1}),
-                 EO_OK);
+    cr_assert_eq(eo_device_create(&device, "cpu", &(struct eo_device_params){.queue_count = 2, .ring_capacity = 1,
+                                                                             .rank_count = 1}), EO_OK);
     float *values = malloc(counts[COUNTS - 1] * sizeof(float));
     cr_assert_not_null(values);
     uint64_t state = 7;
@@ -32,11 +32,16 @@ Test(sum_order, the_cpu_sums_squares_in_the_order_that_is_written_down)
         values[i] = (float)(int32_t)(state >> 32) * ((state >> 20 & 7) ? 1e-9f : 1e-3f);
     }
     for (size_t c = 0; c < COUNTS; c++) {
-        double got = -1;
-        device->ops->sum_squares(device, &got, values, counts[c]);
         const double want = eo_sum_squares_plain(values, counts[c]);
-        cr_expect_eq(memcmp(&got, &want, sizeof(got)), 0, "%llu values: %a, not %a", (unsigned long long)counts[c],
-                     got, want);
+        for (uint32_t queue = EO_QUEUE_COMPUTE; queue <= EO_QUEUE_COMM; queue++) {
+            double got = -1;
+            struct eo_span span = {0};
+            device->ops->sum_squares(device, queue, &got, values, counts[c], &span);
+            cr_assert_eq(device->ops->drain(device), EO_OK);
+            cr_expect_eq(memcmp(&got, &want, sizeof(got)), 0, "%llu values on queue %u: %a, not %a",
+                         (unsigned long long)counts[c], queue, got, want);
+            cr_expect(span.start_ns > 0 && span.end_ns >= span.start_ns);
+        }
     }
     free(values);
     eo_device_destroy(&device);
