@@ -3,7 +3,7 @@
 
 #include "base/arithmetic.h"
 
-enum { PARAMETER_ALIGN_ELEMENTS = 16, ELEMENT_BYTES_MIN = 2, ELEMENT_BYTES_MAX = 4 };
+enum { ELEMENT_BYTES_MIN = 2, ELEMENT_BYTES_MAX = 4 };
 
 /* eo_align_up for a value that may be near the end of the range. */
 static bool checked_align_up(uint64_t count, uint64_t align, uint64_t *out)
@@ -21,7 +21,7 @@ eo_status eo_layout_compute(struct eo_layout *out, uint64_t *offsets, const uint
     uint64_t end = 0;
     for (uint32_t k = 0; k < parameter_count; k++) {
         uint64_t begin;
-        if (!checked_align_up(end, PARAMETER_ALIGN_ELEMENTS, &begin) || !eo_checked_add(begin, counts[k], &end))
+        if (!checked_align_up(end, EO_LAYOUT_UNIT, &begin) || !eo_checked_add(begin, counts[k], &end))
             return EO_ERR_INVALID;
         offsets[k] = begin;
         layout.element_count += counts[k]; /* at most `end`, which did not wrap */

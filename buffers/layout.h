@@ -14,6 +14,8 @@
 #include <evenodd/common.h>
 #include <evenodd/status.h>
 
+enum { EO_LAYOUT_UNIT = 16 }; /* elements; a parameter begins at a multiple */
+
 struct eo_layout {
     uint64_t element_count; /* without padding */
     uint64_t padded_count;  /* shard_count x ranks */
@@ -21,7 +23,7 @@ struct eo_layout {
 };
 
 /*
- * `counts[k]` elements of parameter k; offsets[k] is written. A parameter begins at a multiple of 16 elements (64 bytes
+ * `counts[k]` elements of parameter k; offsets[k] is written. A parameter begins at a multiple of EO_LAYOUT_UNIT (64 bytes
  * of fp32), a shard's size is a multiple of align_bytes / 2 elements, so that bf16 shards are aligned too.
  * EO_ERR_INVALID on overflow.
  */

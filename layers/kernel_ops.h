@@ -327,6 +327,7 @@ struct eo_kernel_ops {
     bool fused_epilogues;
     bool fused_bias_gradients; /* the gradient of a bias rides on that of its weight */
     bool fused_residuals; /* products take a residual: a half's out-product adds the stream and its bias, norms do not */
+    bool joined_products; /* in-products whose weights lie side by side are one: fewer and larger launches */
     bool gradients_in_place; /* attention_backward may write over q, k and v */
     bool host_memory;        /* the kernels' memory is the host's too */
     uint32_t scratch_alignment; /* bytes */

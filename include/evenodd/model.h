@@ -49,6 +49,8 @@ typedef struct eo_parameter_params {
                                     with other paddings is the same */
     bool float8_gather;          /* [false] may be gathered in float8, where the plan gathers so (eo_plan_params): for
                                     matrices of products; vectors and embeddings lose too much by it */
+    bool joined;                 /* [false] lies directly behind the layer's parameter before it, weights and gradients, in every
+                                    view: one product may take both. That one has no padding, and a multiple of 16 elements */
 } eo_parameter_params;
 #define eo_parameter_params(...) EO_PARAMS(eo_parameter_params, __VA_ARGS__)
 

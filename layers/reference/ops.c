@@ -392,6 +392,7 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .name = "reference",
     .fused_epilogues = true,
     .fused_residuals = true,
+    .joined_products = true,
     .host_memory = true,
     .scratch_alignment = 64,
     .word_multiple = 1, .chunk_multiple = 1,

@@ -383,8 +383,8 @@ uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t 
     for (int h = 0; h < 2; h++) {
         const struct half_shape *shape = &t->shape[h];
         bytes = max_u64(bytes, linear_scratch_bytes(t, rows, width, shape->mid_width, thread_count));
-        for (uint32_t i = 0; i < shape->in_count; i++)
-            bytes = max_u64(bytes, linear_scratch_bytes(t, rows, shape->in_width[i], width, thread_count));
+        for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i])
+            bytes = max_u64(bytes, linear_scratch_bytes(t, rows, half_product_width(shape, i), width, thread_count));
     }
     return bytes;
 }

@@ -83,12 +83,13 @@ static eo_status norm_again(const struct pass *pass, const struct half *half, co
     return pass->kernels->norm_again(pass->team, &norm);
 }
 
-/* inner[rows][...] = norm W^T, side by side, or what becomes it; where the table has epilogues, bias and GELU ride on it. */
+/* inner[rows][...] = norm W^T, side by side, or what becomes it; where the table has epilogues, bias and GELU ride on it. Weights
+ * that lie side by side are multiplied with at once. */
 static eo_status in_products(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const struct half_shape *shape = half_shape_of(pass->transformer, half);
     const uint64_t width = pass->transformer->params.config.width;
-    for (uint32_t i = 0; i < shape->in_count; i++) {
+    for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
         const struct half_output output = eo_half_output(pass, half, i);
         struct eo_multiply product = {
             .types = pass->types,
@@ -97,7 +98,7 @@ static eo_status in_products(const struct pass *pass, const struct half *half, c
             .a = operand_plain(half_tensor_of(pass, half, HALF_NORM), width),
             .b = operand_transposed(w->in[i], width),
             .m = pass->rows,
-            .n = shape->in_width[i],
+            .n = half_product_width(shape, i),
             .k = width,
         };
         if (w->in_bias[i] && pass->kernels->fused_epilogues) {
@@ -235,7 +236,8 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
     if (!half_fuses_gelu(t, half))
         EO_TRY(eo_half_operation_backward(pass, half, &w));
     const void *inner_gradient = to.inner;
-    for (uint32_t i = 0; i < shape->in_count; i++) {
+    for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
+        const uint32_t out = half_product_width(shape, i);
         EO_TRY(pass_multiply(pass, &(struct eo_multiply){
             .types = pass->types,
             .c = to.norm,
@@ -244,10 +246,10 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
             .b = operand_plain(w.in[i], width),
             .m = pass->rows,
             .n = width,
-            .k = shape->in_width[i],
+            .k = out,
             .accumulate = i > 0,
         }));
-        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, shape->in_width[i]);
+        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, out);
     }
     return EO_OK;
 }
@@ -324,13 +326,14 @@ static eo_status half_backward(const struct pass *pass, const struct half *half)
 
     EO_TRY(linear_gradient(pass, &(struct linear_gradient){d.out, d.out_bias, output_gradient, width, width, from.kernels},
                            mid, shape->mid_width));
-    for (uint32_t i = 0; i < shape->in_count; i++) {
+    for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
+        const uint32_t out = half_product_width(shape, i);
         const struct linear_gradient in = {d.in[i], from.in_bias ? NULL : d.in_bias[i], inner_gradient, shape->inner_width,
-                                           shape->in_width[i], from.kernels};
+                                           out, from.kernels};
         EO_TRY(linear_gradient(pass, &in, norm, width));
         if (d.in_bias[i] && from.in_bias) /* of kernels on host memory only, where there is one in-product */
             memcpy(d.in_bias[i], from.in_bias, shape->inner_width * eo_dtype_bytes(pass->types.gradient));
-        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, shape->in_width[i]);
+        inner_gradient = eo_element_at(pass->types.compute, inner_gradient, out);
     }
     if (shape->head_norms)
         EO_TRY(pass->kernels->head_norm_weights(pass->team, &(struct eo_head_norm_weights){

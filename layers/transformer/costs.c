@@ -41,7 +41,7 @@ static void add_product(struct product_list *list, eo_product product)
     if (product.per_micro_batch == 0)
         return;
     product.dtype = list->dtype;
-    /* The same shape under the same name is one product (Llama's key and value, gate and up). */
+    /* The same shape under the same name is one product (on a CPU Llama's key and value, gate and up). */
     for (uint32_t i = 0; i < list->count; i++) {
         eo_product *other = &list->products[i];
         if (other->name == product.name && other->m == product.m && other->n == product.n && other->k == product.k) {
@@ -74,8 +74,8 @@ uint32_t eo_transformer_products(const eo_transformer *transformer, eo_product *
     for (uint32_t kind = 0; kind < 2; kind++) {
         const bool attention = kind == 0;
         const struct half_shape *shape = &transformer->shape[attention];
-        for (uint32_t i = 0; i < shape->in_count; i++)
-            add_linear(&list, attention ? &qkv_names : &mlp_in_names, rows, shape->in_width[i], width,
+        for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i])
+            add_linear(&list, attention ? &qkv_names : &mlp_in_names, rows, half_product_width(shape, i), width,
                        layers + p->recompute_blocks, layers);
         /* A recompute leaves out the product that ends the position. */
         const uint32_t units = p->half_blocks ? p->recompute_blocks : (p->recompute_blocks + p->unit_blocks - 1) / p->unit_blocks;

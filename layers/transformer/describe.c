@@ -41,6 +41,18 @@ static const char *const llama_mlp_names[] = {
     "model.layers.%u.mlp.down_proj.weight",
 };
 
+/* Weights side by side with their outputs side by side: with nothing between them, and no padding either. */
+static void join_products(const eo_transformer *t, struct half_shape *shape)
+{
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < shape->in_count; i++) {
+        const bool joins = i > 0 && t->kernels->joined_products && !shape->in_bias && !shape->head_norms &&
+                           (uint64_t)shape->in_width[i - 1] * t->params.config.width % 16 == 0;
+        first = joins ? first : i;
+        shape->in_joined[first]++;
+    }
+}
+
 static void describe_shapes(eo_transformer *t)
 {
     const eo_transformer_config *c = &t->params.config;
@@ -70,6 +82,8 @@ static void describe_shapes(eo_transformer *t)
         attention->inner_width += attention->in_width[i];
         mlp->inner_width += mlp->in_width[i];
     }
+    join_products(t, attention);
+    join_products(t, mlp);
 }
 
 static eo_status add_vector(eo_transformer *t, uint32_t layer, const char *name, uint32_t width)
@@ -79,10 +93,10 @@ static eo_status add_vector(eo_transformer *t, uint32_t layer, const char *name,
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 
-static eo_status add_matrix(eo_transformer *t, uint32_t layer, const char *name, uint32_t out, uint32_t in)
+static eo_status add_matrix(eo_transformer *t, uint32_t layer, const char *name, uint32_t out, uint32_t in, bool joined)
 {
     const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 2, .dims = {out, in},
-                                        .float8_gather = true};
+                                        .float8_gather = true, .joined = joined};
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 
@@ -114,13 +128,13 @@ static eo_status add_half(eo_transformer *t, uint32_t layer, const struct half *
     if (shape->norm_bias)
         EO_TRY(add_vector(t, layer, NEXT_NAME, width));
     for (uint32_t i = 0; i < shape->in_count; i++) {
-        EO_TRY(add_matrix(t, layer, NEXT_NAME, shape->in_width[i], width));
+        EO_TRY(add_matrix(t, layer, NEXT_NAME, shape->in_width[i], width, !shape->in_joined[i]));
         if (shape->in_bias)
             EO_TRY(add_vector(t, layer, NEXT_NAME, shape->in_width[i]));
         if (shape->head_norms && i < HALF_HEAD_NORMS)
             EO_TRY(add_vector(t, layer, NEXT_NAME, t->params.config.head_size));
     }
-    EO_TRY(add_matrix(t, layer, NEXT_NAME, width, shape->mid_width));
+    EO_TRY(add_matrix(t, layer, NEXT_NAME, width, shape->mid_width, false));
     if (shape->out_bias)
         EO_TRY(add_vector(t, layer, NEXT_NAME, width));
 #undef NEXT_NAME

@@ -56,6 +56,7 @@ struct half {
 struct half_shape {
     uint32_t in_count;
     uint32_t in_width[HALF_INPUTS_MAX];
+    uint32_t in_joined[HALF_INPUTS_MAX]; /* in-products from this one on that are one product; 0: it is part of one before */
     uint32_t inner_width; /* their sum */
     uint32_t mid_width;
     uint32_t parameter_count;
@@ -145,6 +146,15 @@ static inline uint32_t kv_heads_width(const eo_transformer *t)
 static inline const struct half_shape *half_shape_of(const eo_transformer *t, const struct half *half)
 {
     return &t->shape[half->attention];
+}
+
+/* Outputs of the product that begins with in-product i. */
+static inline uint32_t half_product_width(const struct half_shape *shape, uint32_t i)
+{
+    uint32_t width = 0;
+    for (uint32_t k = i; k < i + shape->in_joined[i]; k++)
+        width += shape->in_width[k];
+    return width;
 }
 
 static inline void *pass_memory(const struct pass *pass, uint32_t buffer)

@@ -68,10 +68,10 @@ static eo_status prepare_half(const eo_transformer *t, eo_team *team, const stru
     const struct half_shape *shape = half_shape_of(t, half);
     const uint64_t rows = (uint64_t)t->params.batch * t->params.seq, width = t->params.config.width;
     const bool fuses_gelu = half_fuses_gelu(t, half), fuses_gradients = t->kernels->fused_bias_gradients;
-    for (uint32_t i = 0; i < shape->in_count; i++) {
+    for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
         const enum eo_epilogue bias = shape->in_bias && t->kernels->fused_epilogues ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE;
         EO_TRY(prepare_linear(t, team, &(struct linear){
-            .rows = rows, .out = shape->in_width[i], .in = width, .out_stride = shape->inner_width, .in_stride = width,
+            .rows = rows, .out = half_product_width(shape, i), .in = width, .out_stride = shape->inner_width, .in_stride = width,
             .forward_stride = eo_half_output_stride(t, half, i),
             .forward = fuses_gelu ? EO_EPILOGUE_BIAS_GELU : bias, .accumulates_input = i > 0,
             .weight_gradient = shape->in_bias && fuses_gradients ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE}));

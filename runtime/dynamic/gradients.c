@@ -79,8 +79,8 @@ eo_status eo_dynamic_reduce(struct eo_runtime *rt, uint32_t position)
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         if (gradients[k])
             eo_dynamic_copy(rt, input + parameter->offset * size, gradients[k], parameter->room * size);
-        eo_dynamic_give(rt, EO_QUEUE_COMPUTE, &gradients[k]);
     }
+    eo_dynamic_give_tensors(rt, layer, gradients);
     for (uint32_t z = 0; z < p->zero_count; z++) {
         const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
         rt->device->ops->zero(rt->device, input + range->offset * size, range->count * size);

@@ -63,6 +63,12 @@ void eo_dynamic_give(struct eo_runtime *rt, uint32_t queue, void **memory);
 eo_status eo_dynamic_order(struct eo_runtime *rt, uint32_t queue, const struct eo_event *event);
 void eo_dynamic_copy(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
 
+/* A tensor for parameter k of a layer, with `size` bytes an element: a block of its own, with room for those joined to it; or
+ * behind the one that it is joined to. Of the others `tensors` has NULL where they get none. */
+eo_status eo_dynamic_take_tensor(struct eo_runtime *rt, const struct plan_layer *layer, uint32_t k, uint64_t size, void **tensors);
+/* Of all parameters; they become NULL. */
+void eo_dynamic_give_tensors(struct eo_runtime *rt, const struct plan_layer *layer, void **tensors);
+
 struct eo_timeline_entry *eo_dynamic_entry(struct eo_runtime *rt, eo_operation_kind kind, eo_stream_id stream,
                                            uint32_t position, uint32_t layer);
 void eo_dynamic_note_live(struct eo_runtime *rt, struct eo_timeline_entry *entry);

@@ -20,6 +20,32 @@ void eo_dynamic_give(struct eo_runtime *rt, uint32_t queue, void **memory)
     *memory = NULL;
 }
 
+eo_status eo_dynamic_take_tensor(struct eo_runtime *rt, const struct plan_layer *layer, uint32_t k, uint64_t size, void **tensors)
+{
+    const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
+    uint64_t room = parameter->room;
+    if (parameter->joined && tensors[k - 1]) {
+        tensors[k] = (char *)tensors[k - 1] + parameter[-1].room * size;
+        return EO_OK;
+    }
+    for (uint32_t n = 1; k + n < layer->parameter_count && parameter[n].joined; n++)
+        room += parameter[n].room;
+    return eo_dynamic_take(rt, EO_QUEUE_COMPUTE, room * size, parameter->name, &tensors[k]);
+}
+
+void eo_dynamic_give_tensors(struct eo_runtime *rt, const struct plan_layer *layer, void **tensors)
+{
+    void *before = NULL;
+    for (uint32_t k = 0; k < layer->parameter_count; k++) {
+        const bool is_inside = before && rt->plan->parameters[layer->parameter_begin + k].joined;
+        before = tensors[k];
+        if (is_inside)
+            tensors[k] = NULL;
+        else
+            eo_dynamic_give(rt, EO_QUEUE_COMPUTE, &tensors[k]);
+    }
+}
+
 eo_status eo_dynamic_order(struct eo_runtime *rt, uint32_t queue, const struct eo_event *event)
 {
     RUNTIME_TRY(rt, rt->device->ops->wait(rt->device, queue, event), "step %llu", (unsigned long long)rt->steps.finished + 1);

@@ -222,10 +222,9 @@ static eo_status dynamic_gradients_begin(struct eo_runtime *rt, uint32_t positio
     EO_TRY(take_buffers(rt, &eo_dynamic_state(rt)->take, moment(rt, EO_PASS_BACKWARD, position)));
     for (uint32_t k = 0; !layer->frozen && k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
-        void **gradient = &rt->views.positions[position].gradients[k];
-        const uint64_t bytes = parameter->room * eo_dtype_bytes(rt->plan->params.reduce_dtype);
         if (eo_dynamic_gets_gradient(rt, position, parameter))
-            EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, bytes, parameter->name, gradient));
+            EO_TRY(eo_dynamic_take_tensor(rt, layer, k, eo_dtype_bytes(rt->plan->params.reduce_dtype),
+                                          rt->views.positions[position].gradients));
     }
     eo_runtime_open_pass(rt, entry);
     for (uint32_t k = 0; rt->params.zero_gradients && !layer->frozen && k < layer->parameter_count; k++) {

@@ -107,7 +107,7 @@ eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool back
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &rt->plan->parameters[layer->parameter_begin + k];
         const uint64_t bytes = parameter->room * size;
-        EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, bytes, parameter->name, &first[k]));
+        EO_TRY(eo_dynamic_take_tensor(rt, layer, k, size, first));
         if (!layer->float8_gather)
             eo_dynamic_copy(rt, first[k], (const char *)group->output + parameter->offset * size, bytes);
     }
@@ -130,7 +130,7 @@ void eo_dynamic_reshard(struct eo_runtime *rt, uint32_t l)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
     struct dynamic_group *group = &eo_dynamic_state(rt)->groups[l];
-    for (uint32_t k = 0; group->unsharded && k < layer->parameter_count; k++)
-        eo_dynamic_give(rt, EO_QUEUE_COMPUTE, &rt->views.positions[layer->first_position].weights[k]);
+    if (group->unsharded)
+        eo_dynamic_give_tensors(rt, layer, rt->views.positions[layer->first_position].weights);
     group->unsharded = false;
 }

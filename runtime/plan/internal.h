@@ -31,6 +31,7 @@ struct plan_parameter {
     uint64_t room; /* elements: with the trainer's padding behind it */
     uint64_t offset; /* element of the flat layer */
     bool no_weight_decay, float8_gather;
+    bool joined; /* behind the one before it, in dynamic memory too */
 };
 
 struct plan_layer {

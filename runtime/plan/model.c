@@ -8,6 +8,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/hashing.h"
+#include "buffers/layout.h"
 
 /* Bounds of a model: with them no sum of bytes in a plan can wrap (2^47 elements x 2^12 layers is under 2^60). */
 enum { LAYERS_MAX = 1 << 12, PARAMETERS_MAX = 1 << 18, POSITIONS_MAX = 1 << 13, BUFFERS_MAX = 1 << 18 };
@@ -129,13 +130,22 @@ eo_status eo_model_add_layer(eo_model *model, const eo_layer_params *params, uin
     return EO_OK;
 }
 
+/* Behind the layer's last parameter so far. */
+static bool may_be_joined(const eo_model *model, uint32_t layer)
+{
+    for (uint32_t p = model->parameter_count; p-- > 0;)
+        if (model->parameters[p].layer == layer)
+            return model->parameters[p].padding == 0 && model->parameters[p].element_count % EO_LAYOUT_UNIT == 0;
+    return false;
+}
+
 eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *params, uint32_t *out)
 {
     if (!model || !params)
         return EO_ERR_INVALID;
     const eo_log *log = &model->log;
     struct model_parameter parameter = {.layer = params->layer, .no_weight_decay = params->no_weight_decay,
-                                        .float8_gather = params->float8_gather};
+                                        .float8_gather = params->float8_gather, .joined = params->joined};
     EO_TRY(copy_name(log, parameter.name, params->name, "parameter"));
     EO_REQUIRE(log, params->layer < model->layer_count, "parameter '%s' names layer %u, but the model has %u",
                parameter.name, params->layer, model->layer_count);
@@ -152,6 +162,9 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     }
     EO_REQUIRE(log, params->padding <= LAYER_ELEMENTS_MAX, "parameter '%s' has a padding of more than 2^44 elements",
                parameter.name);
+    EO_REQUIRE(log, !params->joined || may_be_joined(model, params->layer),
+               "parameter '%s' is joined, but no parameter with a multiple of %d elements and no padding comes before it in its "
+               "layer", parameter.name, EO_LAYOUT_UNIT);
     EO_TRY(grow((void **)&model->parameters, &model->parameter_capacity, model->parameter_count,
                 sizeof(parameter)));
     EO_TRY(take_name(&model->log, &model->parameter_names, model->parameters, sizeof(parameter), parameter.name, "parameters"));

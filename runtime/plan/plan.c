@@ -146,6 +146,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         for (uint32_t d = 0; d < parameter->dim_count; d++)
             hash = mix(hash, parameter->dims[d]);
         hash = mix(hash, parameter->no_weight_decay);
+        if (parameter->joined)
+            hash = mix(hash, parameter->joined);
         if (p->float8_gather)
             hash = mix(hash, parameter->float8_gather);
     }

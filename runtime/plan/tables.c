@@ -115,6 +115,7 @@ static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
         to->element_count = from->element_count;
         to->no_weight_decay = from->no_weight_decay;
         to->float8_gather = from->float8_gather;
+        to->joined = from->joined;
         plan->parameter_of_model[p] = index;
         counts[index] = to->room = from->element_count + from->padding;
         plan->element_count += from->element_count;

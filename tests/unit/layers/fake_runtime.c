@@ -24,6 +24,7 @@ struct eo_runtime {
     void **buffers;               /* NULL: not live */
     uint64_t live_bytes, peak_bytes;
     void **view_weights, **view_gradients; /* of the pass, by place in the layer */
+    bool *view_inside; /* joined: in the block of the one before */
     uint32_t view_count;
     eo_view view;
 };
@@ -52,6 +53,7 @@ eo_runtime *fake_create(const eo_model *model, float loss_scale)
     rt->gradients = calloc(model->parameter_count, sizeof(*rt->gradients));
     rt->view_weights = calloc(model->parameter_count, sizeof(void *));
     rt->view_gradients = calloc(model->parameter_count, sizeof(void *));
+    rt->view_inside = calloc(model->parameter_count, sizeof(*rt->view_inside));
     rt->buffers = calloc(model->buffer_count, sizeof(void *));
     for (uint32_t k = 0; k < model->parameter_count; k++) {
         rt->weights[k] = calloc(model->parameters[k].element_count, sizeof(float));
@@ -65,6 +67,17 @@ void fake_set_types(eo_runtime *rt, eo_dtype weights, eo_dtype gradients)
 {
     rt->weight_dtype = weights;
     rt->gradient_dtype = gradients;
+}
+
+static void free_views(eo_runtime *rt)
+{
+    for (uint32_t k = 0; k < rt->view_count; k++) {
+        if (!rt->view_inside[k]) {
+            free(rt->view_weights[k]);
+            free(rt->view_gradients[k]);
+        }
+        rt->view_weights[k] = rt->view_gradients[k] = NULL;
+    }
 }
 
 /* Only what always lives is left. */
@@ -82,11 +95,7 @@ void fake_restart(eo_runtime *rt)
                 rt->buffers[b] = filled(buffer->bytes);
         }
     }
-    for (uint32_t k = 0; k < rt->view_count; k++) {
-        free(rt->view_weights[k]);
-        free(rt->view_gradients[k]);
-        rt->view_weights[k] = rt->view_gradients[k] = NULL;
-    }
+    free_views(rt);
     rt->evaluation = false;
     rt->next = CALL_FORWARD_BEGIN;
     rt->position = 0;
@@ -105,6 +114,7 @@ void fake_destroy(eo_runtime *rt)
     free(rt->gradients);
     free(rt->view_weights);
     free(rt->view_gradients);
+    free(rt->view_inside);
     free(rt->buffers);
     free(rt);
 }
@@ -182,6 +192,18 @@ void *eo_buffer(const eo_runtime *rt, uint32_t buffer)
 
 /* ---- passes ---- */
 
+/* A block of its own, with room for those joined to it (parameters of a layer follow each other); or behind the one before. */
+static void *tensor_of(const eo_runtime *rt, uint32_t k, void *const *tensor, eo_dtype dtype)
+{
+    const struct model_parameter *parameter = &rt->model->parameters[k];
+    uint64_t count = parameter->element_count;
+    if (parameter->joined)
+        return (char *)tensor[-1] + parameter[-1].element_count * eo_dtype_bytes(dtype);
+    for (uint32_t n = 1; k + n < rt->model->parameter_count && parameter[n].joined; n++)
+        count += parameter[n].element_count;
+    return filled(count * eo_dtype_bytes(dtype));
+}
+
 static void open_view(eo_runtime *rt, bool weights)
 {
     const uint32_t layer = rt->model->positions[rt->position].layer;
@@ -191,8 +213,9 @@ static void open_view(eo_runtime *rt, bool weights)
             continue;
         const uint64_t count = rt->model->parameters[k].element_count;
         rt->view_weights[rt->view_count] = NULL;
+        rt->view_inside[rt->view_count] = rt->model->parameters[k].joined;
         if (weights) {
-            rt->view_weights[rt->view_count] = filled(count * eo_dtype_bytes(rt->weight_dtype));
+            rt->view_weights[rt->view_count] = tensor_of(rt, k, rt->view_weights + rt->view_count, rt->weight_dtype);
             eo_elements_store(rt->weight_dtype, rt->view_weights[rt->view_count], 0, rt->weights[k], count);
         }
         rt->view_count++;
@@ -202,11 +225,7 @@ static void open_view(eo_runtime *rt, bool weights)
 
 static void close_view(eo_runtime *rt)
 {
-    for (uint32_t k = 0; k < rt->view_count; k++) {
-        free(rt->view_weights[k]);
-        free(rt->view_gradients[k]);
-        rt->view_weights[k] = rt->view_gradients[k] = NULL;
-    }
+    free_views(rt);
     rt->view_count = 0;
 }
 
@@ -264,9 +283,10 @@ eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **
     const uint32_t layer = rt->model->positions[position].layer;
     uint32_t place = 0;
     for (uint32_t k = 0; k < rt->model->parameter_count; k++)
-        if (rt->model->parameters[k].layer == layer)
-            rt->view_gradients[place++] =
-                filled(rt->model->parameters[k].element_count * eo_dtype_bytes(rt->gradient_dtype));
+        if (rt->model->parameters[k].layer == layer) {
+            rt->view_gradients[place] = tensor_of(rt, k, rt->view_gradients + place, rt->gradient_dtype);
+            place++;
+        }
     rt->view.gradients = rt->view_gradients;
     *view = &rt->view;
     rt->next = CALL_BACKWARD_END;
