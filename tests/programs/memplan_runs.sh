@@ -354,7 +354,7 @@ run 0 'training: 1e+12 tokens take 248.5 days on 64 GPUs and cost 954349 at 2.5 
     llama-3-70b --ranks 64 --tp 4 --pp 4 --sequence-parallel --global-batch 64 --device H100 --tokens 1T --price 2.5/h &&
     grep -q '^time: 5.629 s a step, 46570 tokens/s, MFU 31.9 %; bound by products' out
 result $? "the time and the price of a training"
-run 0 'time: 0.775 s a step' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time && "$memplan" --model llama-2-7b \
+run 0 'time: 0.801 s a step' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time && "$memplan" --model llama-2-7b \
     --ranks 64 --device A100-80GB --seq 2048 --time --json >plan.json 2>err && "$memplan" --model gpt2 --json >plain.json && "$python" - <<'END' >out 2>>err
 import json
 timed, plain = json.load(open("plan.json")), json.load(open("plain.json"))
@@ -365,10 +365,19 @@ assert abs(timed["tokens_per_second"] * timed["step_seconds"] - 64 * 2048) < 1
 END
 result $? "the time of evenodd's own plans; null where it is not asked for"
 
-run 0 'communication not hidden 0.264 s' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time --network 25GB &&
+run 0 'communication not hidden 0.303 s' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time --network 25GB &&
     run 0 'bound by communication' --model llama-2-7b --ranks 64 --device A100-80GB --seq 2048 --time --network 5GB
 result $? 'a slow network shows'
-run 0 '  step, s              0.612         0.516         0.679         0.679         0.679' --compare --model llama-3-8b --ranks 64 --device H100 --time
+printf '{"devices": [{"name": "mine", "like": "H100", "memory_bytes": {"value": 5e10, "source": "a test"},\n' >own.json
+printf '"product_flops": {"value": 4945e11, "source": "half"}}]}\n' >>own.json
+run 0 '8 x mine, zero3, 4096 tokens: FITS, ' --model llama-3-8b --seq 4096 --device mine --devices own.json --time &&
+    grep -q ' of 46.6 GiB, ' out && slow=$(sed -n 's/^time: \([0-9.]*\) s.*/\1/p' out) &&
+    run 0 'time: ' --model llama-3-8b --seq 4096 --device H100 --devices own.json --time &&
+    awk -v slow="$slow" '/^time: / { exit !(slow > 1.5 * $2 && slow < 2.1 * $2) }' out
+result $? 'a file of devices: half the products take nearly twice the time'
+refuse 'a file of devices that is none' 'has no list "devices"' --model tiny --devices plain.json --device mine
+refuse 'a device of no file' "'mine' is not in the table: A100" --model tiny --device mine
+run 0 '  step, s              0.623         0.516         0.679         0.679         0.679' --compare --model llama-3-8b --ranks 64 --device H100 --time
 result $? 'systems stand side by side in time, too'
 run 0 'megatron, 256 sequences a step: 768 layouts, 243 fit' --system megatron --model llama-3-70b --ranks 64 --global-batch 256 \
     --device H100 --headroom 10% --fit best && words=$(sed -n '2s/.*GiB  //p' out) && seconds=$(awk 'NR == 2 { print $1 }' out) &&

@@ -14,6 +14,7 @@ import time
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+import rates  # noqa: E402
 from lines import bf16, checkpoint, dynamic, fabric, faults, modes, offload, processes, small, speed  # noqa: E402
 from lines.measure import Context, Missing, line  # noqa: E402
 
@@ -64,6 +65,7 @@ def arguments():
     p.add_argument("--only", metavar="LINE,...", help="of " + ", ".join(LINES))
     p.add_argument("--cases", metavar="MODEL:RANKS,...", help="models and ranks to compare the memory modes on "
                                                                f"[{modes.case_text(modes.CASES)}]")
+    p.add_argument("--rates", metavar="FILE", help="measure this machine's rates for memplan --devices, and nothing else")
     p.add_argument("--json", metavar="FILE", help="[bench.json in the build folder]")
     p.add_argument("--build", default=os.path.join(ROOT, "build"), metavar="DIR", help="[build]")
     a = p.parse_args()
@@ -114,6 +116,9 @@ def table(rows):
 
 def main():
     a, chosen = arguments()
+    if a.rates:
+        rates.write(a.rates, os.path.abspath(a.build), machine())
+        return 0
     context = Context(ROOT, os.path.abspath(a.build), a.runs, a.quick, a.peers)
     context.chosen, context.cases = set(chosen), a.cases
     load = os.getloadavg()[0]

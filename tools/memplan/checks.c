@@ -81,7 +81,7 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         KEY_SYSTEM, KEY_TENSOR, KEY_PIPELINE, KEY_CONTEXT, KEY_EXPERT, KEY_EXPERT_TENSOR, KEY_VIRTUAL_STAGES,
         KEY_SEQUENCE_PARALLEL,
         KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_NETWORK, KEY_DEVICE_MEMORY, KEY_HEADROOM,
-        KEY_DEVICE, KEY_OUTSIDE, KEY_JSON, KEY_GATHER, KEY_OPTIMIZER, KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
+        KEY_DEVICE, KEY_DEVICES, KEY_OUTSIDE, KEY_JSON, KEY_GATHER, KEY_OPTIMIZER, KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
     uint64_t others = m->given;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         others &= ~tool_memplan_bit(known[i]);
@@ -144,6 +144,27 @@ static void check_systems(const struct argp_state *state, struct tool_memplan_as
                    m->settings.plan.micro_batches, TOOL_MICRO_BATCHES_MOST);
 }
 
+/* After --devices, wherever it stands. */
+static void find_device(const struct argp_state *state, struct tool_memplan_asked *m)
+{
+    struct tool_problem problem;
+    const char *text = m->device_name;
+    if (m->devices_path && tool_devices_read(m->devices_path, &problem) < 0)
+        argp_error(state, "%s", problem.text);
+    if (!text)
+        return;
+    m->device = tool_device_memory_find(text);
+    if (m->device) {
+        m->settings.capacity_bytes = m->device->bytes;
+        m->settings.on_gpu = true;
+        return;
+    }
+    char known[1024] = "";
+    for (uint32_t i = 0; tool_device_memory_at(i) && strlen(known) < sizeof(known) - 1; i++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "", tool_device_memory_at(i)->name);
+    argp_error(state, "--device '%.60s' is not in the table: %s; give any other by --device-memory", text, known);
+}
+
 void tool_memplan_check_together(const struct argp_state *state, struct tool_memplan_asked *m)
 {
     struct tool_memplan_settings *s = &m->settings;
@@ -157,6 +178,7 @@ void tool_memplan_check_together(const struct argp_state *state, struct tool_mem
         return;
     if (m->verify_path)
         take_log(state, m);
+    find_device(state, m);
     check_systems(state, m);
     if (m->verify_path && m->given & outputs)
         argp_error(state, "--verify prints differences and nothing else; leave --json, --csv, --svg, --html, --explain, --fit, "

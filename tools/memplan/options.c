@@ -53,20 +53,6 @@ static void parse_strategy(const struct argp_state *state, struct tool_memplan_a
         argp_error(state, "--strategy is '%.60s'; give ddp, zero1, zero2, zero3, hsdp:S or all", text);
 }
 
-static void parse_device(const struct argp_state *state, struct tool_memplan_asked *m, const char *text)
-{
-    m->device = tool_device_memory_find(text);
-    if (m->device) {
-        m->settings.capacity_bytes = m->device->bytes;
-        m->settings.on_gpu = true;
-        return;
-    }
-    char known[512] = "";
-    for (uint32_t i = 0; tool_device_memory_at(i); i++)
-        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s", i ? ", " : "", tool_device_memory_at(i)->name);
-    argp_error(state, "--device '%.60s' is not in the table: %s; give any other by --device-memory", text, known);
-}
-
 static void parse_recompute(const struct argp_state *state, struct tool_memplan_asked *m, const char *text)
 {
     m->others_recompute = tool_system_parse_recompute(text, &m->estimate.run);
@@ -216,7 +202,8 @@ static void parse_rest(struct argp_state *state, struct tool_memplan_asked *m, i
             argp_error(state, "--set is given more than %d times", TOOL_CONFIG_SETS_MAX);
         m->sets[m->set_count++] = text;
         break;
-    case KEY_DEVICE: parse_device(state, m, text); break;
+    case KEY_DEVICE: m->device_name = text; break;
+    case KEY_DEVICES: m->devices_path = text; break;
     case KEY_HEADROOM:
         parse_headroom(state, m, text);
         break;

@@ -56,6 +56,7 @@ enum memplan_key {
     KEY_DEVICE_MEMORY,
     KEY_HEADROOM,
     KEY_DEVICE,
+    KEY_DEVICES,
     KEY_OUTSIDE,
     KEY_FIT,
     KEY_JSON,
@@ -80,6 +81,7 @@ struct tool_memplan_asked {
     uint32_t set_count;
     struct tool_memplan_settings settings;
     const struct tool_device_memory *device;
+    const char *device_name, *devices_path;
     double headroom_share;
     uint64_t headroom_bytes;
     enum tool_fit_kind fit;

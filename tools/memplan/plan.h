@@ -8,6 +8,7 @@
 #define EO_TOOLS_MEMPLAN_PLAN_H
 
 #include "tools/interchange/model_config.h"
+#include "tools/memplan/devices.h"
 #include "tools/shared/plan_settings.h"
 
 /* What lies in a GPU's memory and in no plan. */
@@ -64,13 +65,6 @@ EO_NODISCARD eo_status tool_memplan_describe(eo_model **out, const struct tool_m
                                              const struct tool_plan_settings *settings, const eo_log *log);
 
 /* tools/memplan/devices.c */
-struct tool_device_memory {
-    const char *name;
-    uint64_t bytes;      /* that a program can have, as far as was published */
-    const char *source;
-};
-const struct tool_device_memory *tool_device_memory_find(const char *name); /* NULL: not in the table */
-const struct tool_device_memory *tool_device_memory_at(uint32_t index);     /* NULL past the last */
 struct tool_outside tool_outside_default(const struct tool_memplan_settings *settings);
 uint64_t tool_outside_bytes(const struct tool_outside *outside);
 void tool_outside_text(const struct tool_memplan *memplan, char *text, size_t bytes); /* with sources */

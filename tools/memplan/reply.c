@@ -27,6 +27,7 @@ static eo_status take_time(struct tool_reply *m, struct tool_problem *problem)
         return EO_OK;
     m->asked.estimate.config = &m->config;
     m->asked.estimate.asked = &m->plan.settings;
+    m->asked.estimate.plan = &m->plan;
     m->asked.estimate.device = m->asked.device ? m->asked.device->name : NULL;
     return tool_estimate_time(&m->time, &m->asked.estimate, problem);
 }

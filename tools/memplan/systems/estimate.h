@@ -20,6 +20,7 @@ struct tool_estimate_request {
     const struct tool_memplan_settings *asked;
     const struct tool_model_config *config;
     const char *device; /* NULL: none of the table */
+    const struct tool_memplan *plan; /* of evenodd, whose time is asked for */
     bool time;          /* asked for; needs a device with rates */
     double tokens;      /* of a training; 0: not asked */
     double price;       /* of an hour of a GPU; 0: not asked */
@@ -30,7 +31,7 @@ struct tool_estimate_request {
 struct tool_time_answer {
     struct tool_step_time step;
     double days, cost; /* 0: not asked */
-    char text[512];    /* lines for people */
+    char text[640];    /* lines for people */
 };
 
 /* Of evenodd's strategies too. EO_ERR_INVALID: no rates for the device, or no such layout. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/memplan/systems/published_steps.h"
 
+#include "tools/memplan/systems/plan_time.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -362,6 +364,36 @@ static bool is_fitting(uint32_t number)
     return (hash & 1) == 0;
 }
 
+/* YaFSDP's rows are those of evenodd's plans with the same settings: its buffers and its order. */
+static double walked_seconds(uint32_t index, const struct row *r, const struct tool_shape *shape,
+                             const struct tool_system_settings *settings, const struct tool_device_rates *rates)
+{
+    static const char *const presets[] = {"llama-2-7b", "llama-2-13b", "llama-34b", "llama-2-70b", "llama-3-8b", "llama-3-70b"};
+    static double known[sizeof(rows) / sizeof(rows[0])];
+    static struct tool_model_config config;
+    struct tool_problem problem;
+    struct tool_memplan plan;
+    struct tool_step_time time = {0};
+    if (known[index] > 0)
+        return known[index];
+    const struct tool_memplan_settings asked = {
+        .plan = {.ranks = r->ranks, .strategy = EO_STRATEGY_ZERO3, .batch = r->step.batch, .seq = r->step.seq,
+                 .micro_batches = r->step.micro_batches, .dtype = EO_DTYPE_BF16, .reduce_dtype = EO_DTYPE_FP32,
+                 .gather_slots = 2, .gradient_slots = 2, .device = "cuda", .threads = 1,
+                 .recompute = r->recomputed_blocks ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_NONE,
+                 .recompute_blocks = r->recomputed_blocks},
+        .gpus_per_node = 8};
+    if (tool_model_config_load(&config, presets[r->model], NULL, 0, &problem) < 0)
+        return 0;
+    config.context = r->step.seq > config.context ? r->step.seq : config.context; /* Llama-2 with 8192 tokens */
+    if (tool_memplan_create(&plan, &config, &asked, &problem) < 0)
+        return 0;
+    if (tool_plan_step_time(&time, &plan, shape, settings, rates, &tool_walk_rules) >= 0)
+        known[index] = time.seconds;
+    tool_memplan_fini(&plan);
+    return known[index];
+}
+
 bool tool_published_step_at(uint32_t index, struct tool_published_step *out)
 {
     if (index >= sizeof(rows) / sizeof(rows[0]))
@@ -384,8 +416,9 @@ bool tool_published_step_at(uint32_t index, struct tool_published_step *out)
         .shard_group = r->shard_group,
         .run = {.selective = r->selective},
         .recomputed_blocks = r->recomputed_blocks};
-    const struct tool_step_time t =
-        tool_step_time(sources[r->source].system, &shape, &settings, tool_device_rates_find(r->device), 8);
+    const struct tool_device_rates *rates = tool_device_rates_find(r->device[0] == 'A' ? "A100-80GB" : r->device);
+    const double seconds = r->source == YAFSDP ? walked_seconds(index, r, &shape, &settings, rates)
+                                               : tool_step_time(sources[r->source].system, &shape, &settings, rates, 8).seconds;
     *out = (struct tool_published_step){.source = sources[r->source].name,
                                         .model = models[r->model].name,
                                         .device = r->device,
@@ -398,7 +431,7 @@ bool tool_published_step_at(uint32_t index, struct tool_published_step *out)
                                         .fitting = is_fitting(r->number),
                                         .told_alone = r->source != COMPOSER,
                                         .seconds = r->seconds,
-                                        .estimated_seconds = t.seconds};
+                                        .estimated_seconds = seconds};
     return true;
 }
 

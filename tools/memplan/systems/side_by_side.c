@@ -12,7 +12,8 @@ struct column {
 };
 
 /* Rows of a plan in the parts of estimates: what is neither is scratch of kernels, and stands with the workspaces. */
-static eo_status plan_column(struct column *out, const struct tool_estimate_request *request, struct tool_problem *problem)
+static eo_status plan_column(struct column *out, const struct tool_estimate_request *request, struct tool_time_answer *time,
+                             struct tool_problem *problem)
 {
     static const enum tool_system_part part_of[TOOL_PART_COUNT] = {
         [TOOL_PART_ACTIVATIONS] = TOOL_SYSTEM_ACTIVATIONS,
@@ -43,8 +44,11 @@ static eo_status plan_column(struct column *out, const struct tool_estimate_requ
         if (p != TOOL_PART_OUTSIDE)
             out->parts[part_of[p]] += parts[p];
     out->outside_bytes = parts[TOOL_PART_OUTSIDE];
+    struct tool_estimate_request own = *request;
+    own.plan = &plan;
+    const eo_status status = request->time ? tool_estimate_time(time, &own, problem) : EO_OK;
     tool_memplan_fini(&plan);
-    return EO_OK;
+    return status;
 }
 
 static void fill_column(struct column *out, const struct tool_estimate_request *request, enum tool_system system)
@@ -52,10 +56,10 @@ static void fill_column(struct column *out, const struct tool_estimate_request *
     struct tool_problem problem = {.text = ""};
     struct tool_estimate_answer a;
     *out = (struct column){0};
-    eo_status status =
-        system == TOOL_SYSTEM_EVENODD ? plan_column(out, request, &problem) : tool_estimate_answer_of(&a, request, system, &problem);
     struct tool_time_answer time;
-    if (status >= 0 && request->time)
+    eo_status status = system == TOOL_SYSTEM_EVENODD ? plan_column(out, request, &time, &problem)
+                                                     : tool_estimate_answer_of(&a, request, system, &problem);
+    if (status >= 0 && request->time && system != TOOL_SYSTEM_EVENODD)
         status = tool_estimate_time(&time, request, &problem);
     out->known = status >= 0;
     snprintf(out->refused, sizeof(out->refused), "%s", problem.text);

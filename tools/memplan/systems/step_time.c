@@ -4,32 +4,16 @@
 #include <math.h>
 #include <string.h>
 
-/* Peaks and bandwidths of data sheets; node_bytes is NCCL's bus bandwidth on large messages. The shares of A100 and H100 are
- * fitted; H200 takes H100's, and no published step is held against it. */
-static const struct tool_device_rates rates_table[] = {
-    {"A100", 312e12, 2.0e12, 235e9, 25e9, 0.736, 0.327, "data sheet, 200 Gb/s a GPU between nodes; fitted"},
-    {"H100", 989e12, 3.35e12, 360e9, 50e9, 0.625, 0.194, "data sheet, 400 Gb/s a GPU between nodes; fitted"},
-    {"H200", 989e12, 4.8e12, 360e9, 50e9, 0.625, 0.194, "data sheet, 400 Gb/s a GPU between nodes; shares of H100"},
-};
-
-/* Fitted with the shares above, on rows of the half for fitting alone. */
+/* Fitted with the shares of tools/memplan/devices.json, on rows of the half for fitting alone. */
 static const double block_passes = 10.55; /* memory traffic, in kept activations of a block */
 static const double head_bytes = 17.15;   /* of a logit, read and written */
 static const double tensor_factor = 1.96; /* time of tensor parallelism's collectives, none hidden, in their time on the link */
 static const double node_share = 0.405;   /* of node_bytes, that gathers of weights reach */
-static const double network_share = 0.337;     /* of network_bytes: FSDP, Megatron, DeepSpeed */
+static const double fsdp_share = 0.337;        /* of network_bytes: FSDP, Megatron, DeepSpeed */
 static const double planned_share = 0.431;     /* ... YaFSDP and evenodd */
 static const double collective_seconds = 1e-5; /* of one, on 64 ranks; it grows with their logarithm */
 static const double step_seconds = 0.072;      /* of each step, with sharded weights */
 static const double overlap = 2.79;            /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
-
-const struct tool_device_rates *tool_device_rates_find(const char *device)
-{
-    for (size_t i = 0; device && i < sizeof(rates_table) / sizeof(rates_table[0]); i++)
-        if (strncmp(device, rates_table[i].name, strlen(rates_table[i].name)) == 0)
-            return &rates_table[i];
-    return NULL;
-}
 
 /* Of one micro-batch on one rank of the slowest stage, which is the last: it has the head. And of the model. */
 struct work {
@@ -73,12 +57,13 @@ static struct work work_of(enum tool_system system, const struct tool_shape *s, 
     return w;
 }
 
-/* Bytes a second and rank of a group: in a node its links, else its part of the node's network cards. */
-static double bandwidth_of(const struct tool_device_rates *r, uint32_t group, uint32_t stride, uint32_t node, double share)
+double tool_group_bytes(const struct tool_device_rates *rates, uint32_t group, uint32_t stride, uint32_t gpus_per_node,
+                        double network_share)
 {
-    if ((uint64_t)group * stride <= node)
-        return r->node_bytes * node_share;
-    return r->network_bytes * share * (stride < node ? node / stride : 1);
+    if ((uint64_t)group * stride <= gpus_per_node)
+        return rates->node_bytes * node_share;
+    return fmin(rates->network_bytes * network_share * (stride < gpus_per_node ? gpus_per_node / stride : 1),
+                rates->node_bytes * node_share); /* a ring goes through the nodes, too */
 }
 
 static double together(double a, double b)
@@ -137,10 +122,10 @@ struct tool_step_time tool_step_time(enum tool_system system, const struct tool_
     const uint32_t model = l->tensor * l->pipeline, same = l->ranks / model;
     const bool sharded = system != TOOL_SYSTEM_MEGATRON && settings->strategy != EO_STRATEGY_DDP;
     const uint32_t group = settings->strategy == EO_STRATEGY_HSDP ? settings->shard_group : same;
-    const double share = system == TOOL_SYSTEM_EVENODD ? planned_share : network_share;
+    const double share = system == TOOL_SYSTEM_EVENODD ? planned_share : fsdp_share;
     const double micros = l->micro_batches, parts = (group - 1.0) / group, elements = w.elements / model;
-    const double speed = bandwidth_of(rates, group, l->tensor, gpus_per_node, share);
-    const double world_speed = bandwidth_of(rates, same, l->tensor, gpus_per_node, share);
+    const double speed = tool_group_bytes(rates, group, l->tensor, gpus_per_node, share);
+    const double world_speed = tool_group_bytes(rates, same, l->tensor, gpus_per_node, share);
     const struct traffic bytes = traffic_of(system, settings, elements);
     const double products = w.products / (rates->product_flops * rates->product_share) +
                             w.attention / (rates->product_flops * rates->attention_share);
@@ -162,4 +147,28 @@ struct tool_step_time tool_step_time(enum tool_system system, const struct tool_
     const double seconds[] = {micros * products, micros * memory, t.exposed_seconds, t.bubble_seconds, t.rest_seconds};
     t.bound_by = largest_of(seconds, names, 5);
     return t;
+}
+
+struct tool_pass_seconds tool_pass_seconds(const struct tool_shape *shape, const struct tool_system_settings *settings,
+                                           const struct tool_device_rates *rates, uint32_t gpus_per_node)
+{
+    const struct tool_layout *l = &settings->layout;
+    struct tool_system_settings once = *settings;
+    once.recomputed_blocks = 0;
+    const struct work w = work_of(TOOL_SYSTEM_EVENODD, shape, &once);
+    const double blocks = (double)shape->layers / l->pipeline, rest = (double)l->tensor * l->context;
+    const double head = 6 * w.table_elements * w.tokens / rest,
+                 head_memory = w.tokens * head_bytes * (double)shape->vocabulary / rest / rates->memory_bytes;
+    const double speed = rates->product_flops * rates->product_share;
+    const double products = (w.products - head) / blocks / speed,
+                 attention = w.attention / blocks / (rates->product_flops * rates->flash_share),
+                 memory = (w.memory / rates->memory_bytes - head_memory) / blocks;
+    const double sent = exposed_in_micro_batch(shape, &once, rates, gpus_per_node, w.tokens) / blocks;
+    struct tool_pass_seconds p = {.forward = products / 3 + attention / 3.5 + memory / 3 + sent / 2,
+                                  .backward = products * 2 / 3 + attention * 2.5 / 3.5 + memory * 2 / 3 + sent / 2,
+                                  .cheap = memory / 9,
+                                  .head = head / speed + head_memory,
+                                  .useful_flops = w.useful};
+    p.memory_share = (memory * blocks + head_memory) / ((p.forward + p.backward) * blocks + p.head);
+    return p;
 }

@@ -6,17 +6,8 @@
 #ifndef EO_TOOLS_MEMPLAN_SYSTEMS_STEP_TIME_H
 #define EO_TOOLS_MEMPLAN_SYSTEMS_STEP_TIME_H
 
+#include "tools/memplan/devices.h"
 #include "tools/memplan/systems/systems.h"
-
-/* Of a GPU: data sheets, and of the links what collectives reach in a node, one way. */
-struct tool_device_rates {
-    const char *name;                      /* how names of devices begin */
-    double product_flops, memory_bytes;    /* a second, dense bf16 */
-    double node_bytes, network_bytes;      /* a second and GPU */
-    double product_share, attention_share; /* of product_flops: fitted */
-    const char *source;
-};
-const struct tool_device_rates *tool_device_rates_find(const char *device); /* NULL: none */
 
 struct tool_step_time {
     double seconds, tokens_per_second; /* tokens of all ranks */
@@ -29,5 +20,19 @@ struct tool_step_time {
 struct tool_step_time tool_step_time(enum tool_system system, const struct tool_shape *shape,
                                      const struct tool_system_settings *settings, const struct tool_device_rates *rates,
                                      uint32_t gpus_per_node);
+
+/* A block's passes of one micro-batch on a rank, with what tensor parallelism and experts send; and the head's. */
+struct tool_pass_seconds {
+    double forward, backward, cheap; /* cheap: what no product makes, again */
+    double head;                     /* forward and backward */
+    double memory_share;             /* of all of these */
+    double useful_flops;             /* of the micro-batch, on all ranks that share it */
+};
+struct tool_pass_seconds tool_pass_seconds(const struct tool_shape *shape, const struct tool_system_settings *settings,
+                                           const struct tool_device_rates *rates, uint32_t gpus_per_node);
+
+/* Bytes a second and rank of a group of ranks `stride` apart: in a node its links, else its part of the node's network cards. */
+double tool_group_bytes(const struct tool_device_rates *rates, uint32_t group, uint32_t stride, uint32_t gpus_per_node,
+                        double network_share);
 
 #endif

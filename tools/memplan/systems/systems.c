@@ -185,7 +185,7 @@ eo_status tool_system_check(enum tool_system system, const struct tool_system_se
         return tool_problem_set(problem, EO_ERR_INVALID, "--pp: --system %s is planned without a pipeline", name);
     if ((l->expert > 1 || l->expert_tensor) && !systems[system].experts)
         return tool_problem_set(problem, EO_ERR_INVALID, "--ep: --system %s is planned without expert parallelism", name);
-    if (!(systems[system].strategy_bits & bits[settings->strategy]))
+    if (system != TOOL_SYSTEM_EVENODD && !(systems[system].strategy_bits & bits[settings->strategy]))
         return tool_problem_set(problem, EO_ERR_INVALID, "--strategy: --system %s takes %s", name, systems[system].strategies);
     EO_TRY(check_run(system, settings, shape, problem));
     return tool_layout_check(l, shape, problem);

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The time of evenodd's own steps: the plan's list on a clock; and the devices whose rates it takes.
+ */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/memplan/systems/plan_time.h"
+
+static struct tool_model_config config;
+static struct tool_problem problem;
+
+static struct tool_memplan_settings settings_of(uint32_t ranks, eo_strategy strategy, uint32_t micro_batches)
+{
+    return (struct tool_memplan_settings){.plan = {.ranks = ranks,
+                                                   .strategy = strategy,
+                                                   .shard_group = strategy == EO_STRATEGY_HSDP ? 8 : 0,
+                                                   .batch = 1,
+                                                   .seq = 2048,
+                                                   .micro_batches = micro_batches,
+                                                   .dtype = EO_DTYPE_BF16,
+                                                   .reduce_dtype = EO_DTYPE_FP32,
+                                                   .gather_slots = 2,
+                                                   .gradient_slots = 2,
+                                                   .device = "cuda",
+                                                   .threads = 1},
+                                          .gpus_per_node = 8};
+}
+
+static struct tool_memplan planned(const struct tool_memplan_settings *settings)
+{
+    struct tool_memplan plan;
+    cr_assert_geq(tool_model_config_load(&config, "llama-3.2-1b", NULL, 0, &problem), 0, "%s", problem.text);
+    cr_assert_geq(tool_memplan_create(&plan, &config, settings, &problem), 0, "%s", problem.text);
+    return plan;
+}
+
+static struct tool_step_time time_of(const struct tool_memplan *plan, const struct tool_device_rates *rates,
+                                     const struct tool_walk_rules *rules)
+{
+    const struct tool_plan_settings *p = &plan->settings.plan;
+    const struct tool_shape shape = tool_shape_of(&config);
+    const struct tool_system_settings s = {.layout = {.ranks = p->ranks, .tensor = 1, .pipeline = 1, .context = 1, .expert = 1,
+                                                      .virtual_stages = 1, .batch = p->batch, .seq = p->seq,
+                                                      .micro_batches = p->micro_batches},
+                                           .strategy = p->strategy,
+                                           .shard_group = p->shard_group};
+    struct tool_step_time t;
+    cr_assert_eq(tool_plan_step_time(&t, plan, &shape, &s, rates, rules), EO_OK);
+    return t;
+}
+
+/* Goal: the walk is right. Method: with streams that do not disturb each other the planner's own simulation, written apart, gives
+ * the same time; of every strategy, with durations of no pattern. Slower compute beside communication never makes a step shorter. */
+Test(plan_time, the_walk_is_the_planners)
+{
+    for (int strategy = 0; strategy < EO_STRATEGY_COUNT; strategy++) {
+        const struct tool_memplan_settings s = settings_of(16, (eo_strategy)strategy, 3);
+        struct tool_memplan plan = planned(&s);
+        const uint32_t count = eo_plan_operation_count(plan.plan, EO_LIST_STEADY);
+        double *durations = calloc(count, sizeof(*durations)), seconds, disturbed, before = 0;
+        uint64_t *durations_ns = calloc(count, sizeof(*durations_ns)), step_ns;
+        for (uint32_t i = 0; i < count; i++) {
+            durations_ns[i] = (uint64_t)(i * 2654435761u % 1000000);
+            durations[i] = (double)durations_ns[i] * 1e-9;
+        }
+        cr_assert_eq(eo_plan_simulate(plan.plan, EO_LIST_STEADY, durations_ns, 3, &step_ns), EO_OK);
+        cr_assert_eq(tool_walk_list(plan.plan, durations, 0, &seconds), EO_OK);
+        cr_assert_float_eq(seconds, (double)step_ns * 1e-9, 1e-9, "%s: %g, not %g", eo_strategy_name((eo_strategy)strategy),
+                           seconds, (double)step_ns * 1e-9);
+        for (int k = 1; k <= 4; k++) {
+            cr_assert_eq(tool_walk_list(plan.plan, durations, 0.25 * k, &disturbed), EO_OK);
+            cr_assert_geq(disturbed, fmax(seconds, before) - 1e-9);
+            before = disturbed;
+        }
+        free(durations);
+        free(durations_ns);
+        tool_memplan_fini(&plan);
+    }
+}
+
+/* Goal: a step is bound by what is slow. Method: links without end leave the sum of compute, products without end what the links
+ * take; nodes of 16 are faster than two of 8; a further micro-batch takes as long as the one before it. */
+Test(plan_time, steps_are_bound_by_what_is_slow)
+{
+    const struct tool_walk_rules plain = {.network_share = 0.5};
+    struct tool_device_rates rates = *tool_device_rates_find("H100");
+    struct tool_memplan_settings s = settings_of(16, EO_STRATEGY_ZERO3, 1);
+    struct tool_memplan plan = planned(&s);
+    const struct tool_step_time usual = time_of(&plan, &rates, &plain);
+    cr_assert_float_eq(usual.seconds, usual.compute_seconds + usual.exposed_seconds, 1e-12);
+    cr_assert(usual.mfu > 0.05 && usual.mfu < 0.7);
+    rates.network_bytes = rates.node_bytes = 1e18;
+    const struct tool_step_time free_links = time_of(&plan, &rates, &plain);
+    cr_assert_float_eq(free_links.seconds, usual.compute_seconds, 1e-3 * usual.compute_seconds);
+    rates = *tool_device_rates_find("H100");
+    rates.product_flops = rates.memory_bytes = 1e22;
+    const double speed = tool_group_bytes(&rates, 16, 1, 8, plain.network_share);
+    const double sent = 15.0 / 16 * (2 + 2 + 4) * (double)tool_model_config_parameters(&config);
+    const struct tool_step_time free_products = time_of(&plan, &rates, &plain);
+    cr_assert_lt(free_products.compute_seconds, 1e-6);
+    cr_assert(free_products.seconds > 0.8 * sent / speed && free_products.seconds < 1.1 * sent / speed,
+              "%g of %g", free_products.seconds, sent / speed);
+    cr_assert_str_eq(free_products.bound_by, "communication");
+    tool_memplan_fini(&plan);
+    rates = *tool_device_rates_find("A100-80GB");
+    double exposed = 0;
+    for (uint32_t node = 16; node >= 2; node /= 2) {
+        s.gpus_per_node = node;
+        plan = planned(&s);
+        const double more = time_of(&plan, &rates, &tool_walk_rules).exposed_seconds;
+        cr_assert(exposed == 0 ? more > 0 : more > 1.05 * exposed, "nodes of %u: %g after %g", node, more, exposed);
+        exposed = more;
+        tool_memplan_fini(&plan);
+    }
+    rates = *tool_device_rates_find("H100");
+    s.gpus_per_node = 8;
+    struct tool_step_time of[3];
+    static const uint32_t counts[] = {4, 8, 20};
+    for (int i = 0; i < 3; i++) {
+        s = settings_of(16, EO_STRATEGY_ZERO3, counts[i]);
+        plan = planned(&s);
+        of[i] = time_of(&plan, &rates, &tool_walk_rules);
+        tool_memplan_fini(&plan);
+    }
+    const struct tool_step_time longer = tool_step_longer(&of[0], 4, &of[1], 8, 20);
+    cr_assert_float_eq(longer.seconds, of[2].seconds, 1e-6 * of[2].seconds);
+    cr_assert_float_eq(longer.mfu, of[2].mfu, 1e-6);
+    cr_assert_float_eq(longer.exposed_seconds, of[2].exposed_seconds, 1e-6 * of[2].seconds);
+}
+
+static eo_status parse(const char *text)
+{
+    json_t *root = json_loads(text, 0, NULL);
+    cr_assert_not_null(root, "%s", text);
+    const eo_status status = tool_devices_parse(root, "own.json", &problem);
+    json_decref(root);
+    return status;
+}
+
+/* Goal: there is one table. Method: devices of the file in the sources are those that memplan knows, each figure with a source;
+ * and so are those of a user's file, which replaces devices of the same name. */
+Test(plan_time, devices_are_those_of_the_file)
+{
+    json_t *root = json_load_file(EO_SOURCE_ROOT "/tools/memplan/devices.json", 0, NULL), *row;
+    size_t i;
+    cr_assert_not_null(root);
+    json_array_foreach(json_object_get(root, "devices"), i, row) {
+        const struct tool_device_memory *memory = tool_device_memory_at((uint32_t)i);
+        cr_assert(memory && memory == tool_device_memory_find(json_string_value(json_object_get(row, "name"))));
+        const json_t *figure = json_object_get(row, "memory_bytes");
+        cr_assert_eq(memory->bytes, (uint64_t)json_number_value(json_object_get(figure, "value")));
+        cr_assert_str_eq(memory->source, json_string_value(json_object_get(figure, "source")));
+    }
+    cr_assert_null(tool_device_memory_at((uint32_t)i));
+    json_decref(root);
+    cr_assert_float_eq(tool_device_rates_find("A100-80GB")->product_flops, 312e12, 1);
+    cr_assert_float_eq(tool_device_rates_find("h200")->memory_bytes, 4.8e12, 1); /* its own; the rest is H100's */
+    cr_assert_float_eq(tool_device_rates_find("H200")->node_bytes, 360e9, 1);
+    cr_assert_null(tool_device_rates_find("T4"));
+    cr_assert_eq(parse("{\"devices\": [{\"name\": \"mine\", \"like\": \"H100\", \"product_flops\": {\"value\": 5e14, \"source\": \"measured\"}},"
+                       "{\"name\": \"T4\", \"memory_bytes\": {\"value\": 1e10, \"source\": \"measured\"}}]}"), EO_OK);
+    cr_assert_float_eq(tool_device_rates_find("mine")->product_flops, 5e14, 1);
+    cr_assert_eq(tool_device_memory_find("T4")->bytes, 10000000000u);
+}
+
+/* Goal: a wrong file is refused by name. */
+Test(plan_time, devices_that_cannot_be_are_refused)
+{
+    static const struct { const char *text, *words; } cases[] = {
+        {"[]", "no list"},
+        {"{\"devices\": []}", "no list"},
+        {"{\"devices\": [1]}", "no \"name\""},
+        {"{\"devices\": [{\"name\": \"x\"}]}", "device x: 'memory_bytes'"},
+        {"{\"devices\": [{\"name\": \"x\", \"memory_bytes\": {\"value\": -1, \"source\": \"s\"}}]}", "'memory_bytes'"},
+        {"{\"devices\": [{\"name\": \"x\", \"memory_bytes\": {\"value\": 5}}]}", "'memory_bytes'"},
+        {"{\"devices\": [{\"name\": \"x\", \"like\": \"y\"}]}", "like y, which does not stand before"},
+        {"{\"devices\": [{\"name\": \"x\", \"like\": \"T4\", \"product_flops\": {\"value\": 1e12, \"source\": \"s\"}}]}", "not all of"},
+        {"{\"devices\": [{\"name\": \"x\", \"like\": \"H100\", \"product_share\": {\"value\": 2, \"source\": \"s\"}}]}", "above 1"},
+    };
+    cr_assert_not_null(tool_device_memory_at(0));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cr_assert_eq(parse(cases[i].text), EO_ERR_INVALID, "case %zu", i);
+        cr_assert(strstr(problem.text, cases[i].words) && strstr(problem.text, "own.json"), "case %zu: %s", i, problem.text);
+    }
+    cr_assert_null(tool_device_memory_find("x"));
+}
