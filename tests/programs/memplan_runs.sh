@@ -375,8 +375,10 @@ run 0 '8 x mine, zero3, 4096 tokens: FITS, ' --model llama-3-8b --seq 4096 --dev
     run 0 'time: ' --model llama-3-8b --seq 4096 --device H100 --devices own.json --time &&
     awk -v slow="$slow" '/^time: / { exit !(slow > 1.5 * $2 && slow < 2.1 * $2) }' out
 result $? 'a file of devices: half the products take nearly twice the time'
-refuse 'a file of devices that is none' 'has no list "devices"' --model tiny --devices plain.json --device mine
-refuse 'a device of no file' "'mine' is not in the table: A100" --model tiny --device mine
+run 2 'has no list "devices"' --model tiny --devices plain.json --device mine
+result $? 'a file of devices that is none'
+run 2 "'mine' is not in the table: A100" --model tiny --device mine
+result $? 'a device of no file'
 run 0 '  step, s              0.623         0.516         0.679         0.679         0.679' --compare --model llama-3-8b --ranks 64 --device H100 --time
 result $? 'systems stand side by side in time, too'
 run 0 'megatron, 256 sequences a step: 768 layouts, 243 fit' --system megatron --model llama-3-70b --ranks 64 --global-batch 256 \

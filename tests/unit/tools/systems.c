@@ -340,6 +340,20 @@ Test(systems, published_steps_come_out)
               100 * other / other_count, 100 * worst);
 }
 
+/* Goal: the recommended layout is nearly the best one. Method: of published steps that differ in layout, recompute or batch alone,
+ * the one with the best estimate; target is 1.1 x. */
+Test(systems, the_recommended_layout_is_nearly_the_best)
+{
+    struct tool_published_choice c;
+    uint32_t count = 0, layouts = 0;
+    for (; tool_published_choice_at(count, &c); count++) {
+        cr_assert_leq(c.best, 1.1 * c.recommended_speed, "%s %s on %u: %g, not %g", c.recommended.source, c.recommended.model,
+                      c.recommended.ranks, c.recommended_speed, c.best);
+        layouts += c.count;
+    }
+    cr_assert(count >= 8 && layouts >= 2 * count, "%u choices of %u", count, layouts);
+}
+
 /* Goal: the parts of a step behave. Method: they add up; more micro-batches shrink the bubble's share, virtual stages the
  * bubble; another node costs communication; recompute costs products and no tokens of the MFU. */
 Test(systems, a_step_is_the_sum_of_its_parts)

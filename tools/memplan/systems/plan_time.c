@@ -15,24 +15,27 @@ struct clock {
     const struct tool_device_rates *rates;
     const struct tool_walk_rules *rules;
     struct tool_pass_seconds pass;
-    uint32_t group, replicas, stride, node, position_count;
+    uint32_t group, replicas, stride, node;
+    uint32_t first_block, unit_count, block_count; /* positions before the blocks, of units of them; blocks */
 };
 
 static double pass_seconds(const struct clock *c, const eo_plan_operation *o)
 {
     const struct tool_plan_settings *s = &c->memplan->settings.plan;
-    const uint32_t halves = s->half_blocks ? 2 : 1;
-    if (o->position == 0) /* looking up words */
+    const uint32_t unit = s->unit_blocks > 1 ? s->unit_blocks : 1;
+    if (o->position < c->first_block) /* looking up words */
         return 0;
-    if (o->position + 1 == c->position_count) /* the head does all of it in its backward pass */
+    if (o->position >= c->first_block + c->unit_count) /* the head does all of it in its backward pass */
         return o->kind == EO_OP_BACKWARD ? c->pass.head : 0;
+    const uint32_t block = s->half_blocks ? (o->position - c->first_block) / 2 : (o->position - c->first_block) * unit;
+    const double blocks = s->half_blocks ? 0.5 : fmin(unit, (double)c->block_count - block);
     if (o->kind == EO_OP_FORWARD)
-        return c->pass.forward / halves;
+        return c->pass.forward * blocks;
     if (o->kind == EO_OP_BACKWARD)
-        return c->pass.backward / halves;
-    if (s->recompute == EO_RECOMPUTE_BLOCKS && (o->position - 1) / halves < s->recompute_blocks)
-        return c->pass.forward / halves;
-    return s->recompute == EO_RECOMPUTE_CHEAP ? c->pass.cheap / halves : 0;
+        return c->pass.backward * blocks;
+    if (s->recompute == EO_RECOMPUTE_BLOCKS && block < s->recompute_blocks)
+        return c->pass.forward * fmin(blocks, (double)s->recompute_blocks - block);
+    return s->recompute == EO_RECOMPUTE_CHEAP ? c->pass.cheap * blocks : 0;
 }
 
 /* Bytes of the full buffer, of which a rank has a part. */
@@ -130,7 +133,9 @@ eo_status tool_plan_step_time(struct tool_step_time *out, const struct tool_memp
                             .replicas = ranks / group,
                             .stride = l->tensor,
                             .node = memplan->settings.gpus_per_node,
-                            .position_count = eo_model_position_count(tool_memplan_model(memplan))};
+                            .first_block = 1,
+                            .block_count = (uint32_t)shape->layers,
+                            .unit_count = eo_model_position_count(tool_memplan_model(memplan)) - 2};
     double compute, seconds;
     EO_TRY(run_clock(&c, &compute, &seconds));
     const double tokens = (double)l->batch * l->seq * l->micro_batches * tool_layout_data_parallel(l);

@@ -336,5 +336,6 @@ uint32_t tool_published_print(FILE *out)
     }
     fprintf(out, "\n\n");
     tool_published_steps_print(out);
+    tool_published_choices_print(out);
     return t.wrong;
 }

@@ -416,6 +416,7 @@ bool tool_published_step_at(uint32_t index, struct tool_published_step *out)
         .shard_group = r->shard_group,
         .run = {.selective = r->selective},
         .recomputed_blocks = r->recomputed_blocks};
+    const bool small = r->source == COMPOSER && r->number >= 378; /* A100 of 40 GB: fitted with the rates of 80 GB */
     const struct tool_device_rates *rates = tool_device_rates_find(r->device[0] == 'A' ? "A100-80GB" : r->device);
     const double seconds = r->source == YAFSDP ? walked_seconds(index, r, &shape, &settings, rates)
                                                : tool_step_time(sources[r->source].system, &shape, &settings, rates, 8).seconds;
@@ -428,6 +429,10 @@ bool tool_published_step_at(uint32_t index, struct tool_published_step *out)
                                         .batch = r->step.batch,
                                         .tensor = r->cut.tensor,
                                         .pipeline = r->cut.pipeline,
+                                        .micro_batches = r->step.micro_batches,
+                                        .recomputed_blocks = r->recomputed_blocks,
+                                        .selective = r->selective,
+                                        .small_memory = small,
                                         .fitting = is_fitting(r->number),
                                         .told_alone = r->source != COMPOSER,
                                         .seconds = r->seconds,

@@ -11,7 +11,8 @@
 
 struct tool_published_step {
     const char *source, *model, *device;
-    uint32_t number, ranks, seq, batch, tensor, pipeline;
+    uint32_t number, ranks, seq, batch, tensor, pipeline, micro_batches, recomputed_blocks;
+    bool selective, small_memory; /* A100-40GB */
     bool fitting;    /* constants are fitted on it */
     bool told_alone; /* in the table; else in its group alone */
     double seconds, estimated_seconds;
@@ -22,5 +23,15 @@ bool tool_published_step_at(uint32_t index, struct tool_published_step *out);
 
 /* Two tables in Markdown: steps, and errors by source and half. */
 void tool_published_steps_print(FILE *out);
+
+/* tools/memplan/systems/published_choices.c: steps of one source, model, device, number of ranks and sequence that differ in
+ * layout, recompute or batch; and which of them the estimate would recommend. */
+struct tool_published_choice {
+    struct tool_published_step recommended;
+    uint32_t count;
+    double recommended_speed, best; /* published tokens a second and GPU: its own, the best one's */
+};
+bool tool_published_choice_at(uint32_t index, struct tool_published_choice *out);
+void tool_published_choices_print(FILE *out);
 
 #endif
