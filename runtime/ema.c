@@ -17,7 +17,7 @@ static void average(struct eo_runtime *rt, uint32_t l, enum eo_average_mode mode
                                  .average = shard->state[rt->plan->ema_state],
                                  .count = rt->plan->layers[l].layout.shard_count,
                              },
-                             mode, rt->update.scalars, rt->update.norm_result);
+                             mode, rt->update.step.scalars, rt->update.step.norm);
 }
 
 static eo_status average_all(struct eo_runtime *rt, enum eo_average_mode mode)

@@ -15,7 +15,13 @@
 
 void eo_host_set(struct runtime_host *host, const struct eo_plan *plan, void *steps, void *staging)
 {
-    host->steps = steps;
+    const uint64_t scalars_bytes = eo_plan_scalars_bytes(plan), bytes = scalars_bytes + eo_plan_result_bytes(plan);
+    for (uint32_t s = 0; s < EO_HOST_STEPS; s++) {
+        char *at = (char *)steps + s * bytes;
+        host->steps[s].scalars = (struct eo_update_scalars *)at;
+        host->steps[s].groups = (struct eo_group_scalars *)(host->steps[s].scalars + 1);
+        host->steps[s].result = (struct eo_norm_result *)(at + scalars_bytes);
+    }
     host->staging = staging;
     host->piece_bytes = eo_plan_staging_bytes(plan);
 }
@@ -194,22 +200,23 @@ static uint32_t slot_of(uint64_t step)
     return (uint32_t)(step % EO_HOST_STEPS);
 }
 
-struct host_step *eo_host_step(const struct runtime_host *host, uint64_t step)
+struct host_step *eo_host_step(struct runtime_host *host, uint64_t step)
 {
     return &host->steps[slot_of(step)];
 }
 
 void eo_host_download_result(struct eo_runtime *rt, uint64_t step)
 {
-    struct eo_norm_result *result = &eo_host_step(&rt->host, step)->result;
-    rt->device->ops->download(rt->device, result, rt->update.norm_result, sizeof(*result));
+    rt->device->ops->download(rt->device, eo_host_step(&rt->host, step)->result, rt->update.step.norm,
+                              eo_plan_result_bytes(rt->plan));
     rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &rt->host.step_done[slot_of(step)]);
     rt->host.pending[slot_of(step)] = rt->steps.newest = step;
 }
 
 static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
 {
-    const struct eo_norm_result *result = &eo_host_step(&rt->host, step)->result;
+    const struct host_step *at = eo_host_step(&rt->host, step);
+    const struct eo_norm_result *result = at->result;
     char what[64];
     snprintf(what, sizeof(what), "step %llu", (unsigned long long)step);
     EO_TRY(eo_host_await(rt, &rt->host.step_done[slot_of(step)], what));
@@ -217,7 +224,10 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     eo_step_report *report = &rt->steps.reports[step % EO_REPORTS_KEPT];
     *report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
     memcpy(report->values, result->values, sizeof(report->values));
-    if (isfinite(result->norm))
+    report->skipped = !isfinite(result->norm);
+    rt->steps.skipped_here = result->skipped;
+    report->skipped_count = rt->steps.skipped + rt->steps.skipped_here;
+    if (!report->skipped || at->on_not_finite == EO_SKIP)
         return EO_OK;
     char culprit[EO_NAME_MAX + 64];
     find_culprit(rt, step, culprit, sizeof(culprit));

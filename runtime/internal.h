@@ -24,10 +24,10 @@
 #include "streams/collective.h"
 #include "streams/trace/timeline.h"
 
-/* A run of a shard's parameters with one weight-decay setting. */
+/* A run of a shard's parameters of one group. */
 struct shard_range {
     uint64_t offset, count; /* in the shard */
-    bool decays;
+    uint32_t group;         /* into plan.groups */
 };
 
 /* A rank's shard of a layer, wherever the mode keeps it. */
@@ -53,8 +53,7 @@ struct runtime_shards {
 /* What a step's end works on, in device memory but for the tables of pointers. */
 struct runtime_update {
     double *norm_local, *norm_gathered;
-    struct eo_norm_result *norm_result;
-    struct eo_update_scalars *scalars;
+    struct eo_step_memory step;
     double *values;          /* the trainer's */
     const double **partials; /* of the layers that have one, in model order */
     uint32_t partial_count;
@@ -100,10 +99,13 @@ enum { EO_REPORTS_KEPT = 4 }; /* more than a host may be ahead, and the step jus
 
 struct runtime_steps {
     uint64_t finished;
+    uint64_t skipped; /* of those before the runtime, told by a checkpoint */
+    uint64_t skipped_here; /* since its creation, of steps whose end is known */
     uint64_t newest; /* whose norm was issued last */
     uint64_t begin_ns;
     bool restart; /* the schedule was left (or never entered): the next step runs the first-step list */
     eo_step_params params;
+    eo_parameter_group *groups; /* of params */
     eo_step_report reports[EO_REPORTS_KEPT]; /* by step modulo their number: those of which the end is known */
 };
 
@@ -123,9 +125,17 @@ struct runtime_timeline {
     struct eo_timeline_entry *open; /* of the pass under way */
 };
 
+/* What a step in flight has in host memory: its parameters on their way up, its norm on the way back. */
+struct host_step {
+    struct eo_update_scalars *scalars;
+    struct eo_group_scalars *groups; /* directly behind */
+    struct eo_norm_result *result;
+    eo_not_finite on_not_finite;
+};
+
 /* The host's side of what passes between host and device. */
 struct runtime_host {
-    struct host_step *steps;                   /* by step modulo EO_HOST_STEPS; host memory */
+    struct host_step steps[EO_HOST_STEPS];     /* by step modulo their number */
     struct eo_event step_done[EO_HOST_STEPS];  /* its norm is back */
     uint64_t pending[EO_HOST_STEPS];           /* the step whose result has not been looked at; 0: none */
     char *staging;                             /* a ring of pieces; host memory */
@@ -326,7 +336,7 @@ eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64
 /* A piece of the ring, of host.piece_bytes; and when copies from it have been issued. */
 eo_status eo_host_piece(struct eo_runtime *rt, void **piece);
 void eo_host_piece_issued(struct eo_runtime *rt);
-struct host_step *eo_host_step(const struct runtime_host *host, uint64_t step);
+struct host_step *eo_host_step(struct runtime_host *host, uint64_t step);
 void eo_host_download_result(struct eo_runtime *rt, uint64_t step); /* issues the copy of its norm to the host */
 /* Waits for the norms of all steps up to this one. EO_ERR_NOT_FINITE. */
 eo_status eo_host_finish_steps(struct eo_runtime *rt, uint64_t last);

@@ -94,8 +94,8 @@ static void set_pointers(struct eo_runtime *rt)
         rt->views.buffers[b] = state->rows[plan->buffers[b].row];
     rt->update.norm_local = state->rows[plan->norm_local_row];
     rt->update.norm_gathered = state->rows[plan->norm_gathered_row];
-    rt->update.norm_result = state->rows[plan->norm_result_row];
-    rt->update.scalars = state->rows[plan->scalars_row];
+    rt->update.step.norm = state->rows[plan->norm_result_row];
+    rt->update.step.scalars = state->rows[plan->scalars_row];
     rt->update.values = state->rows[plan->values_row];
     eo_host_set(&rt->host, plan, state->rows[plan->host_steps_row], state->rows[plan->staging_row]);
 }

@@ -5,6 +5,7 @@
  */
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 #include "base/check.h"
 #include "runtime/internal.h"
 
-/* Runs of a rank's shard with one weight-decay setting. Padding joins its neighbours: AdamW leaves zero at zero. */
+/* Runs of a rank's shard of one group. Padding joins its neighbours: AdamW leaves zero at zero. */
 static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t rank, struct shard_range *out)
 {
     const struct plan_layer *layer = &plan->layers[l];
@@ -20,15 +21,15 @@ static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t ra
     uint32_t count = 0;
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
-        const bool last = k + 1 == layer->parameter_count, decays = !parameter->no_weight_decay;
+        const bool last = k + 1 == layer->parameter_count;
         const uint64_t until = last ? layer->layout.padded_count : parameter[1].offset;
         const uint64_t first = eo_max_u64(parameter->offset, begin), stop = eo_min_u64(until, end);
         if (first >= stop)
             continue;
-        if (count && decays == out[count - 1].decays)
+        if (count && parameter->group == out[count - 1].group)
             out[count - 1].count += stop - first;
         else
-            out[count++] = (struct shard_range){first - begin, stop - first, decays};
+            out[count++] = (struct shard_range){first - begin, stop - first, parameter->group};
     }
     return count;
 }
@@ -47,8 +48,11 @@ eo_status eo_update_init(struct eo_runtime *rt)
         most = shard->range_count > most ? shard->range_count : most;
     }
     rt->update.adamw = calloc(most + 1, sizeof(*rt->update.adamw));
-    if (!rt->update.adamw)
+    rt->steps.groups = calloc(rt->plan->trainer_group_count, sizeof(*rt->steps.groups));
+    if (!rt->update.adamw || !rt->steps.groups)
         return EO_ERR_NO_MEMORY;
+    rt->update.step.groups = (struct eo_group_scalars *)(rt->update.step.scalars + 1);
+    rt->update.step.results = (struct eo_group_result *)(rt->update.step.norm + 1);
     /* The world's norm counts each gradient once: replicas give nothing but their values. */
     for (uint32_t l = 0; l < rt->plan->layer_count && rt->world->rank == rt->shards.rank; l++)
         if (!rt->plan->layers[l].frozen)
@@ -64,16 +68,64 @@ static void fill_in_defaults(eo_step_params *p)
     p->ema_decay = p->ema_decay != 0 ? p->ema_decay : 0.999f;
 }
 
+/* What a group leaves out is the step's. */
+static eo_parameter_group complete_group(const eo_step_params *p, const eo_parameter_group *group)
+{
+    eo_parameter_group g = group ? *group : (eo_parameter_group){0};
+    if (g.exact)
+        return g;
+    g.learning_rate_factor = g.learning_rate_factor != 0 ? g.learning_rate_factor : 1;
+    g.weight_decay = g.weight_decay != 0 ? g.weight_decay : p->weight_decay;
+    g.beta1 = g.beta1 != 0 ? g.beta1 : p->beta1;
+    g.beta2 = g.beta2 != 0 ? g.beta2 : p->beta2;
+    g.eps = g.eps != 0 ? g.eps : p->eps;
+    return g;
+}
+
+struct number_check {
+    const char *name;
+    float value, limit;
+    bool may_reach;
+};
+
 /* Comparisons that a NaN does not pass. */
+static eo_status check_numbers(struct eo_runtime *rt, const char *where, const struct number_check *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!(numbers[i].value >= 0 && (numbers[i].may_reach ? numbers[i].value <= numbers[i].limit
+                                                             : numbers[i].value < numbers[i].limit)))
+            return eo_runtime_fail(rt, EO_ERR_INVALID, "%s%s is %g; it must be %s", where, numbers[i].name,
+                                   (double)numbers[i].value,
+                                   numbers[i].may_reach ? "finite and not negative" : "at least 0 and below 1");
+    return EO_OK;
+}
+
+static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *params, const char *call)
+{
+    if (params->group_count > rt->plan->trainer_group_count || (params->group_count && !params->groups))
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: %u groups%s; the model's parameters are of groups 0 to %u", call,
+                               params->group_count, params->groups ? "" : " at NULL", rt->plan->trainer_group_count - 1);
+    for (uint32_t i = 0; i < params->group_count; i++) {
+        const eo_parameter_group *g = &params->groups[i];
+        const struct number_check numbers[] = {
+            {"learning_rate_factor", g->learning_rate_factor, FLT_MAX, true},
+            {"weight_decay", g->weight_decay, FLT_MAX, true},
+            {"beta1", g->beta1, 1, false},
+            {"beta2", g->beta2, 1, false},
+            {"eps", g->eps, FLT_MAX, true},
+        };
+        char where[80];
+        snprintf(where, sizeof(where), "%s: groups[%u].", call, i);
+        EO_TRY(check_numbers(rt, where, numbers, sizeof(numbers) / sizeof(numbers[0])));
+    }
+    return EO_OK;
+}
+
 eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *params, const char *call)
 {
     if (!params)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: params is NULL; AdamW needs a learning rate", call);
-    const struct {
-        const char *name;
-        float value, limit;
-        bool may_reach;
-    } fields[] = {
+    const struct number_check numbers[] = {
         {"learning_rate", params->learning_rate, FLT_MAX, true},
         {"beta1", params->beta1, 1, false},
         {"beta2", params->beta2, 1, false},
@@ -82,18 +134,22 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
         {"clip", params->clip, INFINITY, true}, /* infinite: no gradient is too large */
         {"ema_decay", params->ema_decay, 1, false},
     };
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
-        if (!(fields[i].value >= 0 && (fields[i].may_reach ? fields[i].value <= fields[i].limit
-                                                           : fields[i].value < fields[i].limit)))
-            return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: %s is %g; it must be %s", call, fields[i].name,
-                                   (double)fields[i].value,
-                                   fields[i].may_reach ? "finite and not negative" : "at least 0 and below 1");
+    char where[64];
+    snprintf(where, sizeof(where), "%s: ", call);
+    EO_TRY(check_numbers(rt, where, numbers, sizeof(numbers) / sizeof(numbers[0])));
     if (params->learning_rate == 0 && !params->exact && !rt->params.update)
         return eo_runtime_fail(rt, EO_ERR_INVALID,
                                "%s: AdamW needs a learning rate; to keep the weights set .exact", call);
+    if ((unsigned)params->on_not_finite > EO_SKIP)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: on_not_finite is %d; it is EO_STOP or EO_SKIP", call,
+                               (int)params->on_not_finite);
+    EO_TRY(check_groups(rt, params, call));
     rt->steps.params = *params;
     if (!params->exact)
         fill_in_defaults(&rt->steps.params);
+    for (uint32_t g = 0; g < rt->plan->trainer_group_count; g++)
+        rt->steps.groups[g] = complete_group(&rt->steps.params, g < params->group_count ? &params->groups[g] : NULL);
+    rt->steps.params.groups = rt->steps.groups;
     return EO_OK;
 }
 
@@ -102,37 +158,59 @@ eo_status eo_update_begin(struct eo_runtime *rt)
     return rt->steps.finished + 1 > EO_HOST_STEPS ? eo_host_finish_steps(rt, rt->steps.finished + 1 - EO_HOST_STEPS) : EO_OK;
 }
 
+/* The steps that were not skipped, with the one that is under way; `unknown` of them may turn out otherwise. */
+static double applied_steps(const struct eo_runtime *rt, uint32_t unknown)
+{
+    return (double)(rt->steps.finished + 1 - rt->steps.skipped - rt->steps.skipped_here) - unknown;
+}
+
+static struct eo_group_scalars group_scalars(const struct eo_runtime *rt, const struct plan_group *group)
+{
+    const eo_parameter_group *g = &rt->steps.groups[group->group];
+    struct eo_group_scalars out = {
+        .learning_rate = rt->steps.params.learning_rate * g->learning_rate_factor,
+        .beta1 = g->beta1,
+        .beta2 = g->beta2,
+        .eps = fmaxf(g->eps, FLT_MIN), /* moments of 0 are no step, instead of 0 / 0; lost beside any other */
+        .weight_decay = group->no_weight_decay ? 0 : g->weight_decay,
+        .frozen = g->frozen,
+    };
+    for (uint32_t k = 0; k < EO_STEPS_UNKNOWN; k++) {
+        out.bias_correction1[k] = (float)(1 - pow(g->beta1, applied_steps(rt, k)));
+        out.bias_correction2[k] = (float)(1 - pow(g->beta2, applied_steps(rt, k)));
+    }
+    return out;
+}
+
+_Static_assert((int)EO_STEPS_UNKNOWN == (int)EO_HOST_STEPS, "the step itself, and what may not have ended before it");
+
 void eo_update_upload_scalars(struct eo_runtime *rt)
 {
     const eo_step_params *p = &rt->steps.params;
-    const double step = (double)(rt->steps.finished + 1);
-    struct eo_update_scalars *scalars = &eo_host_step(&rt->host, rt->steps.finished + 1)->scalars;
-    *scalars = (struct eo_update_scalars){
-        .learning_rate = p->learning_rate,
-        .beta1 = p->beta1,
-        .beta2 = p->beta2,
-        .eps = fmaxf(p->eps, FLT_MIN), /* moments of 0 are no step, instead of 0 / 0; lost beside any other */
-        .weight_decay = p->weight_decay,
-        .bias_correction1 = (float)(1 - pow(p->beta1, step)),
-        .bias_correction2 = (float)(1 - pow(p->beta2, step)),
+    struct host_step *at = eo_host_step(&rt->host, rt->steps.finished + 1);
+    at->on_not_finite = p->on_not_finite;
+    *at->scalars = (struct eo_update_scalars){
+        .skipped = rt->steps.skipped_here,
         .clip = p->clip,
         .ema_decay = p->ema_decay,
+        .group_count = rt->plan->group_count,
     };
-    memcpy(scalars->values, p->values, sizeof(p->values));
-    rt->device->ops->upload(rt->device, rt->update.scalars, scalars, sizeof(*scalars));
+    memcpy(at->scalars->values, p->values, sizeof(p->values));
+    for (uint32_t g = 0; g < rt->plan->group_count; g++)
+        at->groups[g] = group_scalars(rt, &rt->plan->groups[g]);
+    rt->device->ops->upload(rt->device, rt->update.step.scalars, at->scalars, eo_plan_scalars_bytes(rt->plan));
 }
 
 void eo_update_norm_local(struct eo_runtime *rt)
 {
     rt->device->ops->norm_local(rt->device, rt->update.norm_local, rt->update.partials, rt->update.partial_count,
-                                rt->update.scalars, rt->update.values);
+                                &rt->update.step, rt->update.values);
 }
 
 /* The host need not know the norm to go on: AdamW changes nothing where it is not finite. A trainer's optimizer must. */
 eo_status eo_update_norm_sum(struct eo_runtime *rt)
 {
-    rt->device->ops->norm_sum(rt->device, rt->update.norm_result, rt->update.norm_gathered, rt->world->rank_count,
-                              rt->update.scalars);
+    rt->device->ops->norm_sum(rt->device, rt->update.norm_gathered, rt->world->rank_count, &rt->update.step);
     if (rt->graph.recording)
         return EO_OK;
     eo_host_download_result(rt, rt->steps.finished + 1);
@@ -178,25 +256,33 @@ static const float *update_gradient(const struct layer_shard *shard)
     return shard->update_gradient ? shard->update_gradient : shard->gradient;
 }
 
-static void update_weights(struct eo_runtime *rt, uint32_t l)
+static void call_update(struct eo_runtime *rt, uint32_t l)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
     const struct plan_layer *layer = &rt->plan->layers[l];
+    const float scale = eo_host_step(&rt->host, rt->steps.finished + 1)->result->gradient_scale;
+    if (isnan(scale)) /* a skipped step */
+        return;
+    rt->params.update(rt->params.update_user, &(const eo_shard){
+                                                  .layer = l,
+                                                  .offset = layer->layout.shard_count * rt->shards.rank,
+                                                  .count = layer->layout.shard_count,
+                                                  .weights = shard->weights,
+                                                  .weights_high = shard->high,
+                                                  .weights_low = shard->low,
+                                                  .gradient = update_gradient(shard),
+                                                  .state = (float *const *)shard->state,
+                                                  .state_count = rt->plan->params.optimizer_states,
+                                                  .gradient_scale = scale,
+                                                  .step = (uint64_t)applied_steps(rt, 0),
+                                              });
+}
+
+static void update_weights(struct eo_runtime *rt, uint32_t l)
+{
+    const struct layer_shard *shard = &rt->shards.layers[l];
     if (rt->params.update) {
-        rt->params.update(rt->params.update_user,
-                          &(const eo_shard){
-                              .layer = l,
-                              .offset = layer->layout.shard_count * rt->shards.rank,
-                              .count = layer->layout.shard_count,
-                              .weights = shard->weights,
-                              .weights_high = shard->high,
-                              .weights_low = shard->low,
-                              .gradient = update_gradient(shard),
-                              .state = (float *const *)shard->state,
-                              .state_count = rt->plan->params.optimizer_states,
-                              .gradient_scale = eo_host_step(&rt->host, rt->steps.finished + 1)->result.gradient_scale,
-                              .step = rt->steps.finished + 1,
-                          });
+        call_update(rt, l);
         return;
     }
     for (uint32_t i = 0; i < shard->range_count; i++) {
@@ -209,10 +295,10 @@ static void update_weights(struct eo_runtime *rt, uint32_t l)
             .second_moment = shard->state[1] + range->offset,
             .gradient = update_gradient(shard) + range->offset,
             .count = range->count,
-            .decays = range->decays,
+            .group = range->group,
         };
     }
-    rt->device->ops->adamw(rt->device, rt->update.adamw, shard->range_count, rt->update.scalars, rt->update.norm_result);
+    rt->device->ops->adamw(rt->device, rt->update.adamw, shard->range_count, &rt->update.step);
 }
 
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)

@@ -101,9 +101,10 @@ static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct
         .layer = parameter->layer,
         .dim_count = parameter->dim_count,
         .element_count = parameter->element_count,
-        .no_weight_decay = parameter->no_weight_decay,
+        .no_weight_decay = plan->groups[parameter->group].no_weight_decay,
         .frozen = plan->layers[parameter->layer].frozen,
         .float8_gather = parameter->float8_gather,
+        .group = plan->groups[parameter->group].group,
     };
     memcpy(info.dims, parameter->dims, sizeof(info.dims));
     return info;

@@ -79,21 +79,46 @@ struct eo_device_params {
 
 enum { EO_STEP_VALUES = 4 };
 
-/* Parameters of one optimizer step. They lie in device memory, uploaded once a step, so that a captured step needs no
- * new arguments. */
+/*
+ * Parameters of one optimizer step. They lie in device memory, uploaded once a step, so that a captured step needs no
+ * new arguments. Behind them come the numbers of each group of parameters.
+ */
 struct eo_update_scalars {
-    float learning_rate, beta1, beta2, eps, weight_decay;
-    float bias_correction1, bias_correction2; /* 1 - beta^step */
-    float clip;                               /* 0: off */
-    double values[EO_STEP_VALUES];            /* the trainer's, to be summed over the ranks */
+    double values[EO_STEP_VALUES]; /* the trainer's, to be summed over the ranks */
+    uint64_t skipped;              /* steps not finite that the host knew of: see eo_group_scalars */
+    float clip;                    /* 0: off */
+    uint32_t group_count;
     float ema_decay;
 };
 
-/* What the norm gives; in device memory. */
+/* Steps that may end while the host prepares one: how many of them were skipped the device alone knows. */
+enum { EO_STEPS_UNKNOWN = 2 };
+
+struct eo_group_scalars {
+    float learning_rate, beta1, beta2, eps, weight_decay;
+    /* 1 - beta^t, where t counts the steps that were not skipped: [k] if k were that the host did not know of */
+    float bias_correction1[EO_STEPS_UNKNOWN], bias_correction2[EO_STEPS_UNKNOWN];
+    uint32_t frozen; /* 1: nothing of the group changes */
+};
+
+/* What the norm gives; in device memory. Behind it come the results of each group. */
 struct eo_norm_result {
     double norm, clip_factor;
     double values[EO_STEP_VALUES];
-    float gradient_scale; /* the clip factor as float; NaN where the norm is not finite: adamw then changes nothing */
+    uint64_t skipped;     /* steps whose norm was not finite, since the runtime began */
+    float gradient_scale; /* the clip factor as float; NaN where the norm is not finite: an update then changes nothing */
+};
+
+struct eo_group_result {
+    float gradient_scale; /* that of the norm */
+};
+
+/* Where the numbers of a step's end lie in device memory. */
+struct eo_step_memory {
+    struct eo_update_scalars *scalars;
+    struct eo_group_scalars *groups;
+    struct eo_norm_result *norm;
+    struct eo_group_result *results;
 };
 
 /*
@@ -107,7 +132,7 @@ struct eo_adamw {
     float *first_moment, *second_moment;
     const float *gradient;
     uint64_t count;
-    bool decays; /* scalars->weight_decay counts */
+    uint32_t group; /* whose numbers count */
 };
 
 /* Weights and their moving average; arrays of `count`. The weights lie as in eo_adamw; the average is fp32. */
@@ -223,19 +248,18 @@ struct eo_device_ops {
     void (*accumulate_sum_squares)(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                                    bool overwrite, uint64_t count);
 
-    /* out[0] = sum of *partials[0 ... count) in their order, from 0; out[1 + v] = scalars->values[v] + device_values[v]
+    /* out[0] = sum of *partials[0 ... count) in their order, from 0; out[1 + v] = values[v] + device_values[v]
      * (NULL: the first alone). `partials` is a host array, valid during the call, of device pointers. */
     void (*norm_local)(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
-                       const struct eo_update_scalars *scalars, const double *device_values);
+                       const struct eo_step_memory *step, const double *device_values);
     /* `gathered`: rank_count times what norm_local gave, summed in rank order, from 0. norm = sqrt(sum of squares);
      * clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1, in double; values = their sums;
-     * gradient_scale = (float)clip_factor, NaN where the norm is not finite. */
-    void (*norm_sum)(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
-                     uint32_t rank_count, const struct eo_update_scalars *scalars);
-    /* g = gradient * norm->gradient_scale; nothing at all where that is NaN. `ranges` is a host array, valid during
-     * the call. */
+     * gradient_scale = (float)clip_factor, NaN where the norm is not finite: then `skipped` is one more. */
+    void (*norm_sum)(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
+    /* Each range with the numbers of its group; g = gradient * gradient_scale, nothing at all where that is NaN. `ranges` is
+     * a host array, valid during the call. */
     void (*adamw)(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
-                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
+                  const struct eo_step_memory *step);
     /* scalars and norm are read for UPDATE alone. */
     void (*average)(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
                     const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);

@@ -23,6 +23,7 @@
 
 #define EO_DIMS_MAX 4
 #define EO_NAME_MAX 64 /* bytes of a name with its end */
+#define EO_GROUPS_MAX 256 /* groups of parameters */
 
 typedef struct eo_model eo_model;
 
@@ -51,6 +52,7 @@ typedef struct eo_parameter_params {
                                     matrices of products; vectors and embeddings lose too much by it */
     bool joined;                 /* [false] lies directly behind the layer's parameter before it, weights and gradients, in every
                                     view: one product may take both. That one has no padding, and a multiple of 16 elements */
+    uint32_t group;              /* [0] whose numbers the optimizer takes (eo_step_params.groups); below EO_GROUPS_MAX */
 } eo_parameter_params;
 #define eo_parameter_params(...) EO_PARAMS(eo_parameter_params, __VA_ARGS__)
 
@@ -148,6 +150,7 @@ typedef struct eo_parameter_info {
     bool no_weight_decay;
     bool frozen;
     bool float8_gather;
+    uint32_t group;
 } eo_parameter_info;
 
 EO_EXPORT EO_NODISCARD eo_status eo_model_parameter(const eo_model *model, uint32_t parameter,

@@ -70,7 +70,7 @@ typedef struct eo_shard {
     float *const *state; /* plan.optimizer_states arrays, zero before the first step */
     uint32_t state_count;
     float gradient_scale;/* the clip factor: multiply the gradient by it */
-    uint64_t step;       /* from 1 */
+    uint64_t step;       /* from 1, less those skipped */
 } eo_shard;
 
 typedef struct eo_runtime_params {
@@ -109,6 +109,21 @@ typedef struct eo_view {
     void *const *gradients;
 } eo_view;
 
+/* After a step whose gradient norm is not finite, the weights, the optimizer's state and its count of steps are as before. */
+typedef enum eo_not_finite {
+    EO_STOP, /* it is EO_ERR_NOT_FINITE, and the runtime can only be destroyed */
+    EO_SKIP, /* the report says so, and training goes on */
+} eo_not_finite;
+
+/* Of one group of parameters in one step. */
+typedef struct eo_parameter_group {
+    float learning_rate_factor; /* [1] times the step's learning rate */
+    float weight_decay;         /* [the step's] 0 for parameters with no_weight_decay */
+    float beta1, beta2, eps;    /* [the step's] */
+    bool exact;                 /* [false] the numbers above are taken as written, zeros too */
+    bool frozen;                /* [false] weights and state stay as they are; the gradients are computed, and count in the norm */
+} eo_parameter_group;
+
 /* Every number must be finite and not negative, but for `values`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
     float learning_rate; /* required by AdamW: 0 only with `exact` */
@@ -123,6 +138,9 @@ typedef struct eo_step_params {
                             weight without any gradient so far stays as it is */
     float ema_decay;     /* [0.999] below 1; of a plan with `ema`: average += (1 - decay) (weight - average), after the
                             optimizer. It begins as the weights before the first step */
+    eo_not_finite on_not_finite;   /* [EO_STOP] of the gradient norm; the same on all ranks */
+    const eo_parameter_group *groups; /* [all as above] by group (eo_parameter_params.group) */
+    uint32_t group_count;          /* further groups are as above */
 } eo_step_params;
 #define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)
 
@@ -131,6 +149,8 @@ typedef struct eo_step_report {
     double clip_factor;
     double values[4];     /* sums over ranks, in rank order */
     uint64_t step;        /* from 1 */
+    bool skipped;         /* the norm is not finite: nothing was changed */
+    uint64_t skipped_count; /* of all steps so far, this one included */
 } eo_step_report;
 
 typedef enum eo_wait {
@@ -204,8 +224,8 @@ EO_EXPORT const char *eo_runtime_error(const eo_runtime *runtime);
  * do not, but for eo_step_end, which runs the optimizer. EO_ERR_INVALID: out of order, logged by name, nothing
  * changed. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank is lost or disagrees.
  *
- * A gradient norm that is not finite leaves the weights as they are, and is EO_ERR_NOT_FINITE of eo_step_end. With
- * report NULL a GPU is not waited for: then it is told when the step after the next begins, on all ranks, and failures
+ * A gradient norm that is not finite leaves the weights as they are, and is EO_ERR_NOT_FINITE of eo_step_end, unless
+ * on_not_finite says EO_SKIP. With report NULL a GPU is not waited for: then it is told when the step after the next begins, on all ranks, and failures
  * of the device by whichever call meets them.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_step_begin(eo_runtime *runtime);

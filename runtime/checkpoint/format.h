@@ -45,7 +45,8 @@ struct checkpoint_head {
     char model_name[EO_NAME_MAX];
     uint32_t has_ema; /* the last of the arrays of state is the average of the weights; else 0 */
     uint32_t reserved_word;
-    uint64_t reserved[6];
+    uint64_t skipped; /* steps, of `step` */
+    uint64_t reserved[5];
 };
 
 struct checkpoint_layer {
@@ -59,7 +60,7 @@ struct checkpoint_parameter {
     uint32_t layer, dim_count;
     uint64_t dims[EO_DIMS_MAX];
     uint64_t offset;
-    uint64_t no_weight_decay;
+    uint32_t no_weight_decay, group;
 };
 
 /* Elements [offset, offset + count) of a flat layer; of the trainer's bytes, `count` bytes. */

@@ -55,7 +55,7 @@ static eo_status check_model(const struct head_check *check)
             const struct checkpoint_parameter *parameter = &check->tables->parameters[p];
             uint64_t count = 1;
             HEAD_HOLDS(is_text(parameter->name, sizeof(parameter->name)) && parameter->layer == l &&
-                           parameter->no_weight_decay <= 1,
+                           parameter->no_weight_decay <= 1 && parameter->group < EO_GROUPS_MAX,
                        "a parameter's name", p);
             HEAD_HOLDS(parameter->dim_count >= 1 && parameter->dim_count <= EO_DIMS_MAX, "a parameter's dims", p);
             for (uint32_t d = 0; d < parameter->dim_count; d++)
@@ -71,6 +71,7 @@ static eo_status check_model(const struct head_check *check)
         HEAD_HOLDS(end == layer->element_count, "a layer's size", l);
         begin += layer->parameter_count;
     }
+    HEAD_HOLDS(head->skipped <= head->step, "the number of skipped steps", 0);
     HEAD_HOLDS(begin == head->parameter_count && elements == head->element_count, "the number of parameters", begin);
     return EO_OK;
 }

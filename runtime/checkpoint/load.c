@@ -159,6 +159,8 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
     EO_TRY(eo_checkpoint_check(checkpoint, rt->plan)); /* of this rank alone: before what all do together */
     EO_TRY(eo_runtime_leave_schedule(rt));
     RUNTIME_TRY(rt, load(checkpoint, rt), "cannot load the checkpoint %s", checkpoint->path);
+    EO_TRY(eo_host_finish_steps(rt, rt->steps.finished));
     rt->steps.finished = checkpoint->manifest.step;
+    rt->steps.skipped = checkpoint->files[0].head->skipped - rt->steps.skipped_here; /* may wrap: it is their sum that counts */
     return EO_OK;
 }

@@ -306,7 +306,8 @@ eo_status eo_checkpoint_get_parameter(const eo_checkpoint *checkpoint, uint32_t 
     const struct checkpoint_parameter *from = &checkpoint->files[0].parameters[parameter];
     *out = (eo_checkpoint_parameter){
         .info = {.name = from->name, .layer = from->layer, .dim_count = from->dim_count, .element_count = 1,
-                 .no_weight_decay = from->no_weight_decay, .frozen = checkpoint->files[0].layers[from->layer].frozen},
+                 .no_weight_decay = from->no_weight_decay, .frozen = checkpoint->files[0].layers[from->layer].frozen,
+                 .group = from->group},
         .offset = from->offset,
     };
     for (uint32_t d = 0; d < from->dim_count; d++)

@@ -98,7 +98,8 @@ static void describe_layer(const struct eo_plan *plan, uint32_t l, struct checkp
         copy->layer = l;
         copy->dim_count = parameter->dim_count;
         copy->offset = parameter->offset;
-        copy->no_weight_decay = parameter->no_weight_decay;
+        copy->no_weight_decay = plan->groups[parameter->group].no_weight_decay;
+        copy->group = plan->groups[parameter->group].group;
         to->element_count = parameter->offset + parameter->element_count;
     }
 }

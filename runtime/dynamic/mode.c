@@ -85,7 +85,7 @@ static eo_status take_shards(struct eo_runtime *rt)
 static eo_status reserve_host(struct eo_runtime *rt)
 {
     struct dynamic_state *state = eo_dynamic_state(rt);
-    const uint64_t steps_bytes = eo_align_up(EO_HOST_STEPS * sizeof(struct host_step), 64);
+    const uint64_t steps_bytes = eo_align_up(EO_HOST_STEPS * (eo_plan_scalars_bytes(rt->plan) + eo_plan_result_bytes(rt->plan)), 64);
     state->host_bytes = steps_bytes + EO_STAGING_PIECES * eo_plan_staging_bytes(rt->plan);
     EO_TRY(rt->device->ops->reserve(rt->device, EO_MEMORY_KIND_HOST, state->host_bytes, &state->host));
     eo_host_set(&rt->host, rt->plan, state->host, (char *)state->host + steps_bytes);
@@ -120,8 +120,8 @@ static eo_status dynamic_init(struct eo_runtime *rt)
     const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
     EO_TRY(take_zeroed(rt, norm_bytes, "norms", (void **)&rt->update.norm_local));
     EO_TRY(take_zeroed(rt, norm_bytes * plan->params.rank_count, "norms", (void **)&rt->update.norm_gathered));
-    EO_TRY(take_zeroed(rt, sizeof(*rt->update.norm_result), "norms", (void **)&rt->update.norm_result));
-    EO_TRY(take_zeroed(rt, sizeof(*rt->update.scalars), "a step's parameters", (void **)&rt->update.scalars));
+    EO_TRY(take_zeroed(rt, eo_plan_result_bytes(plan), "norms", (void **)&rt->update.step.norm));
+    EO_TRY(take_zeroed(rt, eo_plan_scalars_bytes(plan), "a step's parameters", (void **)&rt->update.step.scalars));
     EO_TRY(take_zeroed(rt, EO_STEP_VALUES * sizeof(*rt->update.values), "a step's values", (void **)&rt->update.values));
     for (uint32_t b = 0; b < plan->buffer_count; b++)
         if (plan->buffers[b].persistent)

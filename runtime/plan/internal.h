@@ -30,8 +30,15 @@ struct plan_parameter {
     uint64_t element_count;
     uint64_t room; /* elements: with the trainer's padding behind it */
     uint64_t offset; /* element of the flat layer */
-    bool no_weight_decay, float8_gather;
+    bool float8_gather;
     bool joined; /* behind the one before it, in dynamic memory too */
+    uint32_t group; /* into plan.groups */
+};
+
+/* Parameters that the optimizer treats alike: of one group of the trainer's, with weight decay or without. */
+struct plan_group {
+    uint32_t group;
+    bool no_weight_decay;
 };
 
 struct plan_layer {
@@ -105,6 +112,8 @@ struct eo_plan {
     uint32_t *parameter_of_model;      /* model index -> index into parameters */
     struct plan_position *positions;
     struct plan_buffer *buffers;
+    struct plan_group *groups;
+    uint32_t group_count, trainer_group_count;
     struct plan_range *zero_ranges;
     struct plan_row *rows;
     uint32_t state_count; /* arrays of state: the optimizer's, and behind them the average of the weights */
@@ -118,7 +127,7 @@ struct eo_plan {
 
     uint32_t norm_local_row, norm_gathered_row, norm_result_row;
     uint32_t fence_row, fenced_row; /* EO_NONE: the schedule needs none */
-    uint32_t scalars_row; /* struct eo_update_scalars */
+    uint32_t scalars_row; /* struct eo_update_scalars, then groups */
     uint32_t values_row;  /* doubles that the trainer's kernels add to */
     uint32_t host_steps_row, staging_row;
     uint32_t host_row_begin; /* rows of host memory, and behind them those of the disk, are placed one after the other */
@@ -136,11 +145,9 @@ struct eo_plan {
     uint64_t fingerprint;
 };
 
-/* What a step in flight has in host memory: its parameters on their way up, its norm on the way back. */
-struct host_step {
-    struct eo_update_scalars scalars;
-    struct eo_norm_result result;
-};
+/* The step's numbers and the norm's results, those of the groups included: multiples of 8. */
+uint64_t eo_plan_scalars_bytes(const struct eo_plan *plan);
+uint64_t eo_plan_result_bytes(const struct eo_plan *plan);
 
 /* Steps that may be in flight; pieces of data on their way between the host and the device, and their size. */
 enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 8, EO_STAGING_BYTES_MIN = 4 << 10, EO_STAGING_BYTES_MAX = 64 << 10 };

@@ -360,7 +360,7 @@ static void add_update(struct list_builder *b, uint32_t l)
     eo_list_operation(b, EO_OP_UPDATE, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, b->end_fold++);
     if (layer->disk_gradient_row == EO_NONE) /* else it came with the rest */
         read_final(b, l, false);
-    eo_list_access(b, plan->norm_result_row, EO_READ, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, plan->norm_result_row, EO_READ, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 1, 1);
     eo_list_access(b, plan->scalars_row, EO_READ, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, layer->shard_row, EO_UPDATE, eo_subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
     if (layer->offload_row != EO_NONE)
@@ -431,7 +431,7 @@ void eo_list_add_step_end(struct list_builder *b)
     eo_list_operation(b, EO_OP_NORM_SUM, EO_STREAM_COMPUTE, EO_NONE, EO_NONE, EO_NONE, b->end_fold++);
     eo_list_access(b, plan->norm_gathered_row, EO_READ, eo_subject(SUBJECT_NORM_GATHERED, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, plan->scalars_row, EO_READ, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
-    eo_list_access(b, plan->norm_result_row, EO_WRITE, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, plan->norm_result_row, EO_UPDATE, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 1, 1);
     eo_list_operation_end(b);
 
     uint32_t gather = plan->params.no_prefetch ? b->pass_count : 0, update = 0;

@@ -227,6 +227,8 @@ static bool make_schedule_rows(struct eo_plan *plan)
         row->first = plan->buffers[b].first;
         row->last = plan->buffers[b].last;
     }
+    schedule->rows[plan->norm_result_row].initialised = true; /* counts skipped steps */
+    schedule->rows[plan->norm_result_row].initial_subject = eo_subject(SUBJECT_NORM_RESULT, 0);
     schedule->rows[plan->values_row].initialised = true;
     schedule->rows[plan->values_row].initial_subject = eo_subject(SUBJECT_VALUES, 0);
     for (int f = 0; f < 2 && plan->fence_row != EO_NONE; f++) { /* before the first step nobody reads */

@@ -145,10 +145,13 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
         return EO_ERR_INVALID;
     const eo_log *log = &model->log;
     struct model_parameter parameter = {.layer = params->layer, .no_weight_decay = params->no_weight_decay,
-                                        .float8_gather = params->float8_gather, .joined = params->joined};
+                                        .float8_gather = params->float8_gather, .joined = params->joined,
+                                        .group = params->group};
     EO_TRY(copy_name(log, parameter.name, params->name, "parameter"));
     EO_REQUIRE(log, params->layer < model->layer_count, "parameter '%s' names layer %u, but the model has %u",
                parameter.name, params->layer, model->layer_count);
+    EO_REQUIRE(log, params->group < EO_GROUPS_MAX, "parameter '%s' is of group %u; groups are below %d", parameter.name,
+               params->group, EO_GROUPS_MAX);
     EO_REQUIRE(log, params->dim_count >= 1 && params->dim_count <= EO_DIMS_MAX,
                "parameter '%s' has %u dimensions; 1 to %d are possible", parameter.name, params->dim_count,
                EO_DIMS_MAX);
@@ -301,6 +304,7 @@ eo_status eo_model_parameter(const eo_model *model, uint32_t parameter, eo_param
         .padding = p->padding,
         .no_weight_decay = p->no_weight_decay,
         .float8_gather = p->float8_gather,
+        .group = p->group,
         .frozen = model->layers[p->layer].frozen,
     };
     memcpy(out->dims, p->dims, sizeof(out->dims));

@@ -22,6 +22,7 @@ struct model_parameter {
     uint64_t dims[EO_DIMS_MAX];
     uint64_t element_count, padding;
     bool no_weight_decay, float8_gather, joined;
+    uint32_t group;
 };
 
 struct model_position {

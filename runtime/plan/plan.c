@@ -145,7 +145,10 @@ static uint64_t fingerprint(const struct eo_plan *plan)
             hash = mix(hash, parameter->room);
         for (uint32_t d = 0; d < parameter->dim_count; d++)
             hash = mix(hash, parameter->dims[d]);
-        hash = mix(hash, parameter->no_weight_decay);
+        const struct plan_group *group = &plan->groups[parameter->group];
+        hash = mix(hash, group->no_weight_decay);
+        if (group->group)
+            hash = mix(hash, group->group);
         if (parameter->joined)
             hash = mix(hash, parameter->joined);
         if (p->float8_gather)
@@ -212,6 +215,7 @@ void eo_plan_destroy(eo_plan **plan)
     free(p->parameter_of_model);
     free(p->positions);
     free(p->buffers);
+    free(p->groups);
     free(p->zero_ranges);
     free(p->updates);
     free(p->rows);

@@ -79,6 +79,19 @@ static eo_status check_model(const struct eo_plan *plan, const struct eo_model *
     return EO_OK;
 }
 
+static uint32_t find_group(struct eo_plan *plan, const struct model_parameter *parameter)
+{
+    uint32_t g = 0;
+    while (g < plan->group_count &&
+           (plan->groups[g].group != parameter->group || plan->groups[g].no_weight_decay != parameter->no_weight_decay))
+        g++;
+    if (g == plan->group_count)
+        plan->groups[plan->group_count++] = (struct plan_group){parameter->group, parameter->no_weight_decay};
+    if (parameter->group >= plan->trainer_group_count)
+        plan->trainer_group_count = parameter->group + 1;
+    return g;
+}
+
 static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
 {
     plan->layer_count = model->layer_count;
@@ -86,10 +99,11 @@ static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
     plan->layers = calloc(model->layer_count, sizeof(*plan->layers));
     plan->parameters = calloc(model->parameter_count, sizeof(*plan->parameters));
     plan->parameter_of_model = calloc(model->parameter_count, sizeof(*plan->parameter_of_model));
+    plan->groups = calloc(2 * EO_GROUPS_MAX, sizeof(*plan->groups));
     uint64_t *counts = calloc(model->parameter_count, sizeof(*counts));
     uint64_t *offsets = calloc(model->parameter_count, sizeof(*offsets));
     eo_status status = EO_OK;
-    if (!plan->layers || !plan->parameters || !plan->parameter_of_model || !counts || !offsets) {
+    if (!plan->layers || !plan->parameters || !plan->parameter_of_model || !plan->groups || !counts || !offsets) {
         status = EO_ERR_NO_MEMORY;
         goto out;
     }
@@ -113,7 +127,7 @@ static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
         to->model_index = p;
         to->dim_count = from->dim_count;
         to->element_count = from->element_count;
-        to->no_weight_decay = from->no_weight_decay;
+        to->group = find_group(plan, from);
         to->float8_gather = from->float8_gather;
         to->joined = from->joined;
         plan->parameter_of_model[p] = index;
@@ -487,6 +501,16 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
     return EO_OK;
 }
 
+uint64_t eo_plan_scalars_bytes(const struct eo_plan *plan)
+{
+    return eo_align_up(sizeof(struct eo_update_scalars) + plan->group_count * sizeof(struct eo_group_scalars), 8);
+}
+
+uint64_t eo_plan_result_bytes(const struct eo_plan *plan)
+{
+    return eo_align_up(sizeof(struct eo_norm_result) + plan->group_count * sizeof(struct eo_group_result), 8);
+}
+
 /* No more than a layer has: small models are not to be decided by it. */
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan)
 {
@@ -520,9 +544,9 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
                    norm_bytes * plan->params.rank_count, true, "norm.gathered"));
     EO_TRY(make_fence_rows(plan));
     EO_TRY(add_row(plan, &plan->norm_result_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE,
-                   sizeof(struct eo_norm_result), true, "norm.result"));
-    EO_TRY(add_row(plan, &plan->scalars_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(struct eo_update_scalars),
-                   true, "step.scalars"));
+                   eo_plan_result_bytes(plan), true, "norm.result"));
+    EO_TRY(add_row(plan, &plan->scalars_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, eo_plan_scalars_bytes(plan), true,
+                   "step.scalars"));
     EO_TRY(add_row(plan, &plan->values_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, EO_STEP_VALUES * sizeof(double), true,
                    "step.values"));
     plan->buffer_count = model->buffer_count;
@@ -537,7 +561,7 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
     }
     plan->host_row_begin = plan->row_count;
     EO_TRY(add_row(plan, &plan->host_steps_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
-                   EO_HOST_STEPS * sizeof(struct host_step), true, "host.steps"));
+                   EO_HOST_STEPS * (eo_plan_scalars_bytes(plan) + eo_plan_result_bytes(plan)), true, "host.steps"));
     EO_TRY(add_row(plan, &plan->staging_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
                    EO_STAGING_PIECES * eo_plan_staging_bytes(plan), true, "host.staging"));
     return make_disk_rows(plan);

@@ -80,11 +80,10 @@ void eo_cpu_sum_squares(struct eo_device *device, uint32_t queue, double *out, c
 void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                                    bool overwrite, uint64_t count);
 void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
-                       const struct eo_update_scalars *scalars, const double *device_values);
-void eo_cpu_norm_sum(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
-                     uint32_t rank_count, const struct eo_update_scalars *scalars);
+                       const struct eo_step_memory *step, const double *device_values);
+void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
 void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
-                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
+                  const struct eo_step_memory *step);
 void eo_cpu_average(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
                     const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
 

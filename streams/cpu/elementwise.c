@@ -217,38 +217,50 @@ void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float 
 }
 
 void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
-                       const struct eo_update_scalars *scalars, const double *device_values)
+                       const struct eo_step_memory *step, const double *device_values)
 {
     double sum = 0;
     for (uint32_t i = 0; i < count; i++)
         sum += *partials[i];
     out[0] = sum;
     for (int v = 0; v < EO_STEP_VALUES; v++)
-        out[1 + v] = device_values ? scalars->values[v] + device_values[v] : scalars->values[v];
+        out[1 + v] = device_values ? step->scalars->values[v] + device_values[v] : step->scalars->values[v];
 }
 
 /* All ranks add the same numbers in the same order, so they agree on the factor, and on whether to stop. */
-void eo_cpu_norm_sum(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
-                     uint32_t rank_count, const struct eo_update_scalars *scalars)
+void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step)
 {
+    struct eo_norm_result *out = step->norm;
     double sums[1 + EO_STEP_VALUES] = {0};
     for (uint32_t r = 0; r < rank_count; r++)
         for (int v = 0; v < 1 + EO_STEP_VALUES; v++)
             sums[v] += gathered[(size_t)r * (1 + EO_STEP_VALUES) + (size_t)v];
-    const double norm = sqrt(sums[0]), clip = scalars->clip;
+    const double norm = sqrt(sums[0]), clip = step->scalars->clip;
     out->norm = norm;
     /* PyTorch's clip_grad_norm_ has the same 1e-6, so that runs can be compared. */
     out->clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
     out->gradient_scale = isfinite(norm) ? (float)out->clip_factor : NAN;
+    out->skipped += !isfinite(norm);
     memcpy(out->values, sums + 1, sizeof(out->values));
+    for (uint32_t g = 0; g < step->scalars->group_count; g++)
+        step->results[g].gradient_scale = out->gradient_scale;
 }
 
 struct adamw_job {
     const struct eo_cpu_kernels *kernels;
     const struct eo_adamw *ranges;
-    const struct eo_update_scalars *scalars;
-    float scale;
+    const struct eo_step_memory *step;
 };
+
+static struct eo_adamw_numbers numbers_of(const struct eo_step_memory *step, uint32_t group)
+{
+    const struct eo_group_scalars *g = &step->groups[group];
+    const uint64_t unknown = step->norm->skipped - step->scalars->skipped;
+    EO_ASSERT(unknown < EO_STEPS_UNKNOWN);
+    return (struct eo_adamw_numbers){g->learning_rate, g->beta1, g->beta2, g->eps, g->weight_decay,
+                                     g->bias_correction1[unknown], g->bias_correction2[unknown],
+                                     step->results[group].gradient_scale};
+}
 
 /* All ranges in one run of the team: many are shorter than a chunk. */
 static void adamw_task(void *arg, uint32_t index)
@@ -260,16 +272,19 @@ static void adamw_task(void *arg, uint32_t index)
         chunk -= eo_div_up(range->count, CHUNK_ELEMENTS);
         range++;
     }
+    if (job->step->groups[range->group].frozen)
+        return;
     const uint64_t begin = chunk * CHUNK_ELEMENTS;
-    job->kernels->adamw(range, job->scalars, job->scale, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
+    const struct eo_adamw_numbers numbers = numbers_of(job->step, range->group);
+    job->kernels->adamw(range, &numbers, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
 }
 
 void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
-                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
+                  const struct eo_step_memory *step)
 {
-    struct adamw_job job = {eo_cpu_of(device)->kernels, ranges, scalars, norm->gradient_scale};
+    struct adamw_job job = {eo_cpu_of(device)->kernels, ranges, step};
     uint64_t chunk_count = 0;
-    if (isnan(norm->gradient_scale))
+    if (isnan(step->norm->gradient_scale))
         return;
     for (uint32_t i = 0; i < range_count; i++)
         chunk_count += eo_div_up(ranges[i].count, CHUNK_ELEMENTS);

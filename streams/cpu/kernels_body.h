@@ -201,8 +201,8 @@ KERNEL_TARGET static inline void KERNEL(split)(uint16_t *high, int16_t *low, KER
  * v = beta2 v + (1 - beta2) g g
  * 28 bytes a weight, split ones the same: memory decides, so division and square root may be the exact ones.
  */
-KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, const struct eo_update_scalars *scalars,
-                                        float scale, uint64_t begin, uint64_t count)
+KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, const struct eo_adamw_numbers *numbers,
+                                        uint64_t begin, uint64_t count)
 {
     const bool split = !range->weights;
     float *w = split ? NULL : range->weights + begin;
@@ -210,10 +210,10 @@ KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, const stru
     int16_t *low = split ? range->low + begin : NULL;
     float *m = range->first_moment + begin, *v = range->second_moment + begin;
     const float *gradient = range->gradient + begin;
-    const float beta1 = scalars->beta1, beta2 = scalars->beta2, eps = scalars->eps;
+    const float beta1 = numbers->beta1, beta2 = numbers->beta2, eps = numbers->eps;
     const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
-    const float correction1 = scalars->bias_correction1, correction2 = scalars->bias_correction2;
-    const float rate = scalars->learning_rate, decay = range->decays ? scalars->weight_decay : 0;
+    const float correction1 = numbers->bias_correction1, correction2 = numbers->bias_correction2;
+    const float rate = numbers->learning_rate, decay = numbers->weight_decay, scale = numbers->scale;
     uint64_t i = 0;
     for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
         KERNEL(f32) *mi = (KERNEL(f32) *)(m + i), *vi = (KERNEL(f32) *)(v + i);

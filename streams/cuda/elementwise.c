@@ -81,26 +81,25 @@ void eo_cuda_add_squares(struct eo_device *device, double *out, float *to, const
 }
 
 void eo_cuda_local_norm(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
-                        const struct eo_update_scalars *scalars, const double *device_values)
+                        const struct eo_step_memory *step, const double *device_values)
 {
-    (void)eo_cuda_note(device, eo_cuda_norm_local(out, partials, count, scalars, device_values, compute_of(device)),
+    (void)eo_cuda_note(device, eo_cuda_norm_local(out, partials, count, step, device_values, compute_of(device)),
                        "norm of a rank");
 }
 
-void eo_cuda_sum_norms(struct eo_device *device, struct eo_norm_result *out, const double *gathered,
-                       uint32_t rank_count, const struct eo_update_scalars *scalars)
+void eo_cuda_sum_norms(struct eo_device *device, const double *gathered, uint32_t rank_count,
+                       const struct eo_step_memory *step)
 {
-    (void)eo_cuda_note(device, eo_cuda_norm_sum(out, gathered, rank_count, scalars, compute_of(device)),
-                       "norm of all ranks");
+    (void)eo_cuda_note(device, eo_cuda_norm_sum(gathered, rank_count, step, compute_of(device)), "norm of all ranks");
 }
 
 void eo_cuda_update(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
-                    const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
+                    const struct eo_step_memory *step)
 {
     for (uint32_t done = 0; done < range_count; done += EO_CUDA_ADAMW_RANGES) {
         const uint32_t left = range_count - done;
         const uint32_t count = left < EO_CUDA_ADAMW_RANGES ? left : (uint32_t)EO_CUDA_ADAMW_RANGES;
-        (void)eo_cuda_note(device, eo_cuda_adamw(ranges + done, count, scalars, norm, compute_of(device)), "adamw");
+        (void)eo_cuda_note(device, eo_cuda_adamw(ranges + done, count, step, compute_of(device)), "adamw");
     }
 }
 

@@ -181,7 +181,7 @@ struct partial_pointers {
 enum { PARTIALS_A_LAUNCH = sizeof(partial_pointers) / sizeof(const double *) };
 
 __global__ static void norm_local_kernel(double *out, const partial_pointers partials, uint32_t count, bool is_first,
-                                         const eo_update_scalars *scalars, const double *device_values)
+                                         const eo_step_memory step, const double *device_values)
 {
     __shared__ double values[PARTIALS_A_LAUNCH];
     for (uint32_t i = threadIdx.x; i < count; i += THREADS)
@@ -194,14 +194,14 @@ __global__ static void norm_local_kernel(double *out, const partial_pointers par
         out[0] = sum;
     }
     if (threadIdx.x < EO_STEP_VALUES) {
-        const double value = scalars->values[threadIdx.x];
+        const double value = step.scalars->values[threadIdx.x];
         out[1 + threadIdx.x] = device_values ? value + device_values[threadIdx.x] : value;
     }
 }
 
-__global__ static void norm_sum_kernel(eo_norm_result *out, const double *gathered, uint32_t rank_count,
-                                       const eo_update_scalars *scalars)
+__global__ static void norm_sum_kernel(const double *gathered, uint32_t rank_count, const eo_step_memory step)
 {
+    eo_norm_result *out = step.norm;
     const uint32_t value = threadIdx.x;
     double sum = 0;
     for (uint32_t r = 0; r < rank_count; r++)
@@ -210,11 +210,16 @@ __global__ static void norm_sum_kernel(eo_norm_result *out, const double *gather
         out->values[value - 1] = sum;
         return;
     }
-    const double norm = sqrt(sum), clip = scalars->clip;
+    const double norm = sqrt(sum), clip = step.scalars->clip;
     const double factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; /* 1e-6: as the CPU device */
     out->norm = norm;
     out->clip_factor = factor;
-    out->gradient_scale = isfinite(norm) ? (float)factor : __uint_as_float(0x7fc00000u);
+    const float scale = isfinite(norm) ? (float)factor : __uint_as_float(0x7fc00000u);
+    const uint32_t group_count = step.scalars->group_count;
+    out->gradient_scale = scale;
+    out->skipped += !isfinite(norm);
+    for (uint32_t g = 0; g < group_count; g++)
+        step.results[g].gradient_scale = scale;
 }
 
 /* --- AdamW -------------------------------------------------------------------------------------------------------- */
@@ -225,7 +230,7 @@ struct adamw_ranges {
     uint32_t count;
 };
 
-static_assert(sizeof(adamw_ranges) <= 4000, "the arguments of a kernel are limited to 4 KiB");
+static_assert(sizeof(adamw_ranges) + sizeof(eo_step_memory) <= 4000, "the arguments of a kernel are limited to 4 KiB");
 
 /* i < count */
 __device__ static quad load_split(const uint16_t *high, const int16_t *low, uint64_t i, uint64_t count)
@@ -257,11 +262,9 @@ __device__ static void store_split(uint16_t *high, int16_t *low, uint64_t i, uin
 }
 
 /* The arithmetic of streams/cpu/kernels_body.h, operation by operation. */
-__global__ static void adamw_kernel(const adamw_ranges ranges, const eo_update_scalars *scalars,
-                                    const eo_norm_result *norm)
+__global__ static void adamw_kernel(const adamw_ranges ranges, const eo_step_memory step)
 {
-    const float scale = norm->gradient_scale;
-    if (isnan(scale))
+    if (isnan(step.norm->gradient_scale))
         return;
     uint32_t index = 0;
     while (blockIdx.x >= ranges.first_block[index + 1]) /* the last range's next is the end of the grid */
@@ -269,13 +272,16 @@ __global__ static void adamw_kernel(const adamw_ranges ranges, const eo_update_s
     const eo_adamw &range = ranges.at[index];
     const uint64_t count = range.count;
     const uint64_t i = ((uint64_t)(blockIdx.x - ranges.first_block[index]) * THREADS + threadIdx.x) * QUAD;
-    if (i >= count)
+    const eo_group_scalars &group = step.groups[range.group];
+    if (i >= count || group.frozen)
         return;
 
-    const float beta1 = scalars->beta1, beta2 = scalars->beta2, eps = scalars->eps;
+    const float scale = step.results[range.group].gradient_scale;
+    const uint64_t unknown = step.norm->skipped - step.scalars->skipped;
+    const float beta1 = group.beta1, beta2 = group.beta2, eps = group.eps;
     const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
-    const float correction1 = scalars->bias_correction1, correction2 = scalars->bias_correction2;
-    const float rate = scalars->learning_rate, decay = range.decays ? scalars->weight_decay : 0.0f;
+    const float correction1 = group.bias_correction1[unknown], correction2 = group.bias_correction2[unknown];
+    const float rate = group.learning_rate, decay = group.weight_decay;
     const bool is_split = !range.weights;
     quad w = is_split ? load_split(range.high, range.low, i, count) : load((const float *)range.weights, i, count);
     quad m = load((const float *)range.first_moment, i, count), v = load((const float *)range.second_moment, i, count);
@@ -384,7 +390,7 @@ extern "C" cudaError_t eo_cuda_accumulate_sum_squares(double *out, double *chunk
 }
 
 extern "C" cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint32_t count,
-                                          const struct eo_update_scalars *scalars, const double *device_values,
+                                          const struct eo_step_memory *step, const double *device_values,
                                           cudaStream_t stream)
 {
     uint32_t done = 0;
@@ -393,22 +399,21 @@ extern "C" cudaError_t eo_cuda_norm_local(double *out, const double *const *part
         const uint32_t some_count = count - done < PARTIALS_A_LAUNCH ? count - done : (uint32_t)PARTIALS_A_LAUNCH;
         for (uint32_t i = 0; i < PARTIALS_A_LAUNCH; i++)
             some.at[i] = i < some_count ? partials[done + i] : NULL;
-        norm_local_kernel<<<1, THREADS, 0, stream>>>(out, some, some_count, done == 0, scalars, device_values);
+        norm_local_kernel<<<1, THREADS, 0, stream>>>(out, some, some_count, done == 0, *step, device_values);
         done += some_count;
     } while (done < count);
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t eo_cuda_norm_sum(struct eo_norm_result *out, const double *gathered, uint32_t rank_count,
-                                        const struct eo_update_scalars *scalars, cudaStream_t stream)
+extern "C" cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const struct eo_step_memory *step,
+                                        cudaStream_t stream)
 {
-    norm_sum_kernel<<<1, 1 + EO_STEP_VALUES, 0, stream>>>(out, gathered, rank_count, scalars);
+    norm_sum_kernel<<<1, 1 + EO_STEP_VALUES, 0, stream>>>(gathered, rank_count, *step);
     return cudaGetLastError();
 }
 
 extern "C" cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count,
-                                     const struct eo_update_scalars *scalars, const struct eo_norm_result *norm,
-                                     cudaStream_t stream)
+                                     const struct eo_step_memory *step, cudaStream_t stream)
 {
     if (range_count > EO_CUDA_ADAMW_RANGES)
         return cudaErrorInvalidValue;
@@ -421,7 +426,7 @@ extern "C" cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t ran
     }
     if (all.count == 0)
         return cudaSuccess;
-    adamw_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all, scalars, norm);
+    adamw_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all, *step);
     return cudaGetLastError();
 }
 

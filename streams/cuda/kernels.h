@@ -39,15 +39,13 @@ cudaError_t eo_cuda_accumulate_sum_squares(double *out, double *chunks, float *t
 
 /* See eo_device_ops. `partials` is a host array of device pointers, copied by the call. */
 cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint32_t count,
-                               const struct eo_update_scalars *scalars, const double *device_values,
-                               cudaStream_t stream);
-cudaError_t eo_cuda_norm_sum(struct eo_norm_result *out, const double *gathered, uint32_t rank_count,
-                             const struct eo_update_scalars *scalars, cudaStream_t stream);
+                               const struct eo_step_memory *step, const double *device_values, cudaStream_t stream);
+cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const struct eo_step_memory *step,
+                             cudaStream_t stream);
 
 /* One launch: at most EO_CUDA_ADAMW_RANGES ranges; `ranges` is a host array, copied by the call. */
 enum { EO_CUDA_ADAMW_RANGES = 48 };
-cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count,
-                          const struct eo_update_scalars *scalars, const struct eo_norm_result *norm,
+cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, const struct eo_step_memory *step,
                           cudaStream_t stream);
 cudaError_t eo_cuda_average(const struct eo_average *average, enum eo_average_mode mode, const struct eo_update_scalars *scalars,
                             const struct eo_norm_result *norm, cudaStream_t stream);

@@ -212,23 +212,40 @@ static void norm_plain(struct eo_norm_result *out, const double *gathered, uint3
     memcpy(out->values, all + 1, sizeof(out->values));
 }
 
+/* On the device; what stands in `from`, with `groups` groups. */
+static struct eo_step_memory put_step(struct test_bed *bed, const struct eo_step_memory *from, uint32_t groups)
+{
+    const struct eo_step_memory step = {
+        .scalars = test_bed_take(bed, sizeof(*step.scalars), 0), .groups = test_bed_take(bed, groups * sizeof(*step.groups), 0),
+        .norm = test_bed_take(bed, sizeof(*step.norm), 0), .results = test_bed_take(bed, groups * sizeof(*step.results), 0)};
+    test_bed_put(bed, step.scalars, from->scalars, sizeof(*step.scalars));
+    test_bed_put(bed, step.groups, from->groups, groups * sizeof(*step.groups));
+    test_bed_put(bed, step.norm, from->norm, sizeof(*step.norm));
+    test_bed_put(bed, step.results, from->results, groups * sizeof(*step.results));
+    return step;
+}
+
 static void norms(struct test_bed *bed)
 {
+    enum { GROUPS = 3 };
     static const uint32_t partial_counts[] = {0, 1, 2, 383, 384, 385, 1500};
     const struct eo_device_ops *ops = bed->device->ops;
     const double **pointers = malloc(1500 * sizeof(*pointers));
-    struct eo_update_scalars scalars = {.clip = 0.5f, .values = {1, 2, 3, 4}};
+    struct eo_update_scalars scalars = {.clip = 0.5f, .values = {1, 2, 3, 4}, .group_count = GROUPS};
+    struct eo_group_scalars groups[GROUPS] = {0};
+    struct eo_norm_result result = {.skipped = 7};
+    struct eo_group_result results[GROUPS] = {0};
+    const struct eo_step_memory from = {&scalars, groups, &result, results};
     for (size_t c = 0; c < sizeof(partial_counts) / sizeof(partial_counts[0]); c++) {
         const uint32_t count = partial_counts[c];
-        struct eo_update_scalars *device_scalars = test_bed_take(bed, sizeof(scalars), 0);
-        test_bed_put(bed, device_scalars, &scalars, sizeof(scalars));
+        const struct eo_step_memory step = put_step(bed, &from, GROUPS);
         struct pair partials = make(bed, 9, count, 8, 0), values = make(bed, 10, EO_STEP_VALUES, 8, 0);
         struct pair out = make(bed, 11, 3 * (1 + EO_STEP_VALUES), 8, 0);
         double *device_out = (double *)out.device, *want = (double *)out.plain;
         for (uint32_t i = 0; i < count; i++)
             pointers[i] = (const double *)partials.device + i;
-        ops->norm_local(bed->device, device_out, pointers, count, device_scalars, (const double *)values.device);
-        ops->norm_local(bed->device, device_out + 5, pointers, count, device_scalars, NULL);
+        ops->norm_local(bed->device, device_out, pointers, count, &step, (const double *)values.device);
+        ops->norm_local(bed->device, device_out + 5, pointers, count, &step, NULL);
         memset(pointers, 0, 1500 * sizeof(*pointers)); /* valid during the call alone */
         double sum = 0;
         for (uint32_t i = 0; i < count; i++)
@@ -250,37 +267,39 @@ static void norms(struct test_bed *bed)
             gathered[i] = 0.3 + i / 7.0;
         gathered[5] = round == 1 ? (double)NAN : round == 2 ? (double)INFINITY : gathered[5];
         scalars.clip = round == 3 ? 0.0f : 0.5f;
-        struct eo_norm_result got, want, *out = test_bed_take(bed, sizeof(got), 0);
-        struct eo_update_scalars *device_scalars = test_bed_take(bed, sizeof(scalars), 0);
+        struct eo_norm_result got, want;
+        const struct eo_step_memory step = put_step(bed, &from, GROUPS);
         double *device_gathered = test_bed_take(bed, sizeof(gathered), 0);
-        test_bed_put(bed, device_scalars, &scalars, sizeof(scalars));
         test_bed_put(bed, device_gathered, gathered, sizeof(gathered));
-        ops->norm_sum(bed->device, out, device_gathered, 3, device_scalars);
-        test_bed_get(bed, &got, out, sizeof(got));
+        ops->norm_sum(bed->device, device_gathered, 3, &step);
+        test_bed_get(bed, &got, step.norm, sizeof(got));
+        test_bed_get(bed, results, step.results, sizeof(results));
         norm_plain(&want, gathered, 3, (double)scalars.clip);
         TEST_HOLDS(NULL, memcmp(got.values, want.values, sizeof(got.values)) == 0);
         if (round == 1 || round == 2) {
-            TEST_HOLDS(NULL, isnan(got.gradient_scale) && !isfinite(got.norm));
+            TEST_HOLDS(NULL, isnan(got.gradient_scale) && !isfinite(got.norm) && got.skipped == 8);
         } else {
             TEST_HOLDS(NULL, got.norm == want.norm && got.clip_factor == want.clip_factor);
-            TEST_HOLDS(NULL, got.gradient_scale == want.gradient_scale);
+            TEST_HOLDS(NULL, got.gradient_scale == want.gradient_scale && got.skipped == 7);
+            for (int g = 0; g < GROUPS; g++)
+                TEST_HOLDS(NULL, results[g].gradient_scale == want.gradient_scale);
         }
         test_bed_reset(bed);
     }
     test_report("norms have the bits of plain loops, and say when they are not finite", 1);
 }
 
-static void adamw_plain(const struct eo_adamw *r, const struct eo_update_scalars *s, float scale)
+static void adamw_plain(const struct eo_adamw *r, const struct eo_group_scalars *s, float scale, uint32_t unknown)
 {
-    const float decay = r->decays ? s->weight_decay : 0.0f;
+    const float decay = s->weight_decay, correction1 = s->bias_correction1[unknown], correction2 = s->bias_correction2[unknown];
     for (uint64_t i = 0; i < r->count; i++) {
         const volatile float w = r->weights ? r->weights[i] : eo_bf16_join(r->high[i], r->low[i]);
         const volatile float g = r->gradient[i] * scale;
         const volatile float m1 = s->beta1 * r->first_moment[i], m2 = (1.0f - s->beta1) * g;
         const volatile float v1 = s->beta2 * r->second_moment[i], v2 = (1.0f - s->beta2) * g, v3 = v2 * g;
         const volatile float m = m1 + m2, v = v1 + v3;
-        const volatile float root = sqrtf(v / s->bias_correction2) + s->eps;
-        const volatile float change = m / s->bias_correction1 / root, decayed = decay * w;
+        const volatile float root = sqrtf(v / correction2) + s->eps;
+        const volatile float change = m / correction1 / root, decayed = decay * w;
         const volatile float step = s->learning_rate * (change + decayed);
         r->first_moment[i] = m;
         r->second_moment[i] = v;
@@ -291,20 +310,27 @@ static void adamw_plain(const struct eo_adamw *r, const struct eo_update_scalars
     }
 }
 
-/* Many ranges in one call, empty, short and long, whole and split; then once with a norm that is not finite. */
+/* Many ranges in one call, empty, short and long, whole and split, of groups, one of them frozen; after a step whose skipping
+ * the host knew of, and after one it did not; then once with a norm that is not finite. */
 static void updates(struct test_bed *bed)
 {
-    enum { RANGES = 101 };
+    enum { RANGES = 101, GROUPS = 4 };
     const struct eo_device_ops *ops = bed->device->ops;
-    const struct eo_update_scalars scalars = {.learning_rate = 3e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
-                                              .weight_decay = 0.1f, .bias_correction1 = 0.271f,
-                                              .bias_correction2 = 0.142625f};
-    for (int is_finite = 0; is_finite < 2; is_finite++) {
-        struct eo_norm_result norm = {.gradient_scale = is_finite ? 0.37f : NAN};
-        struct eo_update_scalars *device_scalars = test_bed_take(bed, sizeof(scalars), 0);
-        struct eo_norm_result *device_norm = test_bed_take(bed, sizeof(norm), 0);
-        test_bed_put(bed, device_scalars, &scalars, sizeof(scalars));
-        test_bed_put(bed, device_norm, &norm, sizeof(norm));
+    struct eo_update_scalars scalars = {.skipped = 5, .group_count = GROUPS};
+    struct eo_group_scalars groups[GROUPS];
+    struct eo_group_result results[GROUPS];
+    for (int g = 0; g < GROUPS; g++) {
+        groups[g] = (struct eo_group_scalars){
+            .learning_rate = 3e-4f * (float)(g + 1), .beta1 = 0.9f, .beta2 = g % 2 ? 0.95f : 0.99f, .eps = 1e-8f,
+            .weight_decay = g % 2 ? 0.1f : 0, .bias_correction1 = {0.271f, 0.19f}, .bias_correction2 = {0.142625f, 0.0975f},
+            .frozen = g == 3};
+        results[g].gradient_scale = 0.37f / (float)(g + 1);
+    }
+    for (int round = 0; round < 3; round++) {
+        const bool is_finite = round > 0;
+        const uint32_t unknown = round == 2;
+        struct eo_norm_result norm = {.gradient_scale = is_finite ? 0.37f : NAN, .skipped = scalars.skipped + unknown};
+        const struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){&scalars, groups, &norm, results}, GROUPS);
         struct eo_adamw plain[RANGES], device[RANGES];
         struct pair pairs[RANGES][4], lows[RANGES];
         for (int r = 0; r < RANGES; r++) {
@@ -323,11 +349,11 @@ static void updates(struct test_bed *bed)
             device[r] = (struct eo_adamw){.first_moment = (float *)pairs[r][1].device,
                                           .second_moment = (float *)pairs[r][2].device,
                                           .gradient = (const float *)pairs[r][3].device,
-                                          .count = count, .decays = r % 4 < 2};
+                                          .count = count, .group = (uint32_t)r % 7 % GROUPS};
             plain[r] = (struct eo_adamw){.first_moment = (float *)pairs[r][1].plain,
                                          .second_moment = (float *)pairs[r][2].plain,
                                          .gradient = (const float *)pairs[r][3].plain,
-                                         .count = count, .decays = r % 4 < 2};
+                                         .count = count, .group = (uint32_t)r % 7 % GROUPS};
             if (is_split) {
                 device[r].high = (uint16_t *)pairs[r][0].device;
                 device[r].low = (int16_t *)lows[r].device;
@@ -338,11 +364,12 @@ static void updates(struct test_bed *bed)
                 plain[r].weights = (float *)pairs[r][0].plain;
             }
         }
-        ops->adamw(bed->device, device, RANGES, device_scalars, device_norm);
+        ops->adamw(bed->device, device, RANGES, &step);
         memset(device, 0, sizeof(device)); /* valid during the call alone */
         for (int r = 0; r < RANGES; r++) {
-            if (is_finite)
-                adamw_plain(&plain[r], &scalars, norm.gradient_scale);
+            const uint32_t g = plain[r].group;
+            if (is_finite && !groups[g].frozen)
+                adamw_plain(&plain[r], &groups[g], results[g].gradient_scale, unknown);
             for (int a = 0; a < 4; a++)
                 same(bed, &pairs[r][a], is_finite ? "adamw" : "adamw without a norm", plain[r].count);
             same(bed, &lows[r], "adamw, low halves", plain[r].count);

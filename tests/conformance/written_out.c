@@ -46,9 +46,20 @@ static float gradient_of(const struct pass_of *pass, uint32_t parameter, uint64_
     return scaled + noise;
 }
 
+enum { GROUPS = 2 };
+
+/* The first group leaves what it can to the step. */
+static void set_groups(uint32_t step, eo_parameter_group groups[GROUPS])
+{
+    groups[0] = (eo_parameter_group){.learning_rate_factor = step % 2 ? 0.75f : 0};
+    groups[1] = (eo_parameter_group){.learning_rate_factor = 2, .weight_decay = 0.25f, .beta1 = 0.875f, .beta2 = 0.99f,
+                                     .eps = 1e-6f, .frozen = step == FREEZING_STEP, .exact = true};
+}
+
 static eo_step_params step_params(uint32_t step)
 {
-    return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f, .ema_decay = 0.75f};
+    return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f, .ema_decay = 0.75f,
+                            .on_not_finite = EO_SKIP};
 }
 
 static float in_type(const struct scene *scene, float weight)
@@ -169,16 +180,26 @@ struct moments {
     float m, v;
 };
 
-static float adamw(float weight, float gradient, struct moments *at, uint32_t step, bool decays)
+/* `applied`: of the steps that were not skipped, this one included. */
+static float adamw(float weight, float gradient, struct moments *at, uint32_t step, uint32_t applied,
+                   const struct plan_group *group)
 {
     const eo_step_params params = step_params(step);
-    const float beta1 = 0.9f, beta2 = 0.999f, rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+    eo_parameter_group groups[GROUPS];
+    set_groups(step, groups);
+    const eo_parameter_group *g = &groups[group->group];
+    const float beta1 = g->exact ? g->beta1 : 0.9f, beta2 = g->exact ? g->beta2 : 0.999f, eps = g->exact ? g->eps : 1e-8f;
+    const float rate = params.learning_rate * (g->learning_rate_factor != 0 ? g->learning_rate_factor : 1);
+    const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
+    const float weight_decay = group->no_weight_decay ? 0 : g->exact ? g->weight_decay : params.weight_decay;
+    if (g->frozen)
+        return weight;
     volatile float a = beta1 * at->m, b = rest1 * gradient, c = beta2 * at->v, d = rest2 * gradient, e = d * gradient;
     volatile float m = a + b, v = c + e;
-    volatile float mean = m / (float)(1 - pow(beta1, step + 1)), variance = v / (float)(1 - pow(beta2, step + 1));
-    volatile float root = sqrtf(variance), sum = root + 1e-8f, ratio = mean / sum;
-    volatile float decay = (decays ? params.weight_decay : 0) * weight, both = ratio + decay;
-    volatile float change = params.learning_rate * both;
+    volatile float mean = m / (float)(1 - pow(beta1, applied)), variance = v / (float)(1 - pow(beta2, applied));
+    volatile float root = sqrtf(variance), sum = root + eps, ratio = mean / sum;
+    volatile float decay = weight_decay * weight, both = ratio + decay;
+    volatile float change = rate * both;
     at->m = m;
     at->v = v;
     return weight - change;
@@ -195,14 +216,17 @@ static void train_parameter(const struct scene *scene, uint32_t k, float *weight
     memset(moments, 0, sizeof(moments));
     for (uint64_t i = 0; i < parameter->element_count; i++)
         averages[i] = weights[i] = frozen ? in_type(scene, first_weight(k, i)) : first_weight(k, i);
-    for (uint32_t step = 0; step < STEPS && !frozen; step++) {
+    for (uint32_t step = 0, applied = 1; step < STEPS && !frozen; step++) {
+        if (step == SKIPPED_STEP)
+            continue;
         as_gathered(scene, k, weights, seen);
         for (uint64_t i = 0; i < parameter->element_count; i++) {
             const float gradient = global_gradient(scene, step, k, i, seen[i]);
-            weights[i] = adamw(weights[i], gradient, &moments[i], step, !parameter->no_weight_decay);
+            weights[i] = adamw(weights[i], gradient, &moments[i], step, applied, &plan->groups[parameter->group]);
             volatile float apart = weights[i] - averages[i], more = (1.0f - step_params(step).ema_decay) * apart;
             averages[i] = averages[i] + more;
         }
+        applied++;
     }
 }
 
@@ -296,7 +320,9 @@ static void backward(eo_runtime *rt, const struct scene *scene, const struct pas
             if (!gets_gradient(plan, pass->position, &parameters[k]))
                 continue;
             for (uint64_t i = 0; i < parameters[k].element_count; i++)
-                values[i] = gradient_of(pass, layer->parameter_begin + k, i, seen[k][i]);
+                values[i] = pass->step == SKIPPED_STEP && pass->rank == 0
+                                ? INFINITY
+                                : gradient_of(pass, layer->parameter_begin + k, i, seen[k][i]);
             write_gradients(rt, scene, view->gradients[k], parameters[k].element_count, values);
         }
     }
@@ -321,14 +347,21 @@ void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t
     }
     eo_step_report report = {0};
     eo_step_params params = step_params(step);
+    eo_parameter_group groups[GROUPS];
+    set_groups(step, groups);
+    params.groups = groups;
+    params.group_count = plan->trainer_group_count;
     params.values[2] = 10.0 * (rank + 1);
     must(eo_step_end(rt, &params, step % 2 ? &report : NULL), "end", rt);
+    memset(groups, 0xff, sizeof(groups)); /* the call kept no pointer to them */
+    const bool is_skipping = step > SKIPPED_STEP && plan->update_count;
     const double ranks = plan->params.rank_count;
     if (step % 2)
         TEST_EXPECT(NULL,
                     report.step == step + 1 &&
                         report.values[2] == (10 + plan->params.micro_batches) * ranks * (ranks + 1) / 2 &&
-                        report.values[0] == 0 && report.gradient_norm > 0 && report.clip_factor == 1,
+                        report.values[0] == 0 && report.gradient_norm > 0 && report.clip_factor == 1 &&
+                        !report.skipped && report.skipped_count == is_skipping,
                     "report of step %u: step %d, value %g, norm %g", step, (int)report.step, report.values[2],
                     report.gradient_norm);
 }

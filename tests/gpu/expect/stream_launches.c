@@ -71,11 +71,11 @@ cudaError_t eo_cuda_accumulate_sum_squares(double *out, double *chunks, float *t
 }
 
 cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint32_t count,
-                               const struct eo_update_scalars *scalars, const double *device_values, cudaStream_t stream)
+                               const struct eo_step_memory *step, const double *device_values, cudaStream_t stream)
 {
     enum { A_LAUNCH = 384 };
     const uint64_t values = (device_values ? 2 : 1) * EO_STEP_VALUES, written = 1 + EO_STEP_VALUES;
-    (void)out, (void)partials, (void)scalars;
+    (void)out, (void)partials, (void)step;
     uint32_t done = 0;
     do { /* a later launch adds to the sum of the one before */
         const uint32_t some = count - done < A_LAUNCH ? count - done : A_LAUNCH;
@@ -88,12 +88,16 @@ cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint3
     return cudaSuccess;
 }
 
-cudaError_t eo_cuda_norm_sum(struct eo_norm_result *out, const double *gathered, uint32_t rank_count,
-                             const struct eo_update_scalars *scalars, cudaStream_t stream)
+cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const struct eo_step_memory *step,
+                             cudaStream_t stream)
 {
     (void)gathered;
-    const uint64_t read = rank_count * (1 + EO_STEP_VALUES) * sizeof(double) + sizeof(scalars->clip);
-    const uint64_t written = sizeof(out->norm) + sizeof(out->clip_factor) + sizeof(out->gradient_scale) + sizeof(out->values);
+    const struct eo_norm_result *out = step->norm;
+    const uint32_t groups = step->scalars->group_count;
+    const uint64_t read = rank_count * (1 + EO_STEP_VALUES) * sizeof(double) + sizeof(step->scalars->clip) +
+                          sizeof(step->scalars->group_count) + sizeof(out->skipped);
+    const uint64_t written = sizeof(out->norm) + sizeof(out->clip_factor) + sizeof(out->gradient_scale) +
+                             sizeof(out->values) + sizeof(out->skipped) + groups * sizeof(struct eo_group_result);
     return launch_note(stream, (struct launch){
         .group = "gradient norm", .kernel = "norm_sum_kernel", .read = read, .written = written, .must = read + written,
         .blocks = 1, .threads = 1 + EO_STEP_VALUES,
@@ -101,11 +105,11 @@ cudaError_t eo_cuda_norm_sum(struct eo_norm_result *out, const double *gathered,
 }
 
 /* Split weights: two halves of 2 bytes, and two moments, are read and written; the gradient is read. */
-cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, const struct eo_update_scalars *scalars,
-                          const struct eo_norm_result *norm, cudaStream_t stream)
+cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, const struct eo_step_memory *step,
+                          cudaStream_t stream)
 {
     uint64_t count = 0, blocks = 0;
-    (void)scalars, (void)norm;
+    (void)step;
     for (uint32_t i = 0; i < range_count; i++) {
         count += ranges[i].count;
         blocks += launch_div_up(ranges[i].count, TILE);

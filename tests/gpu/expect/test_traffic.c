@@ -269,10 +269,20 @@ static void softmax(eo_dtype d)
     compare("softmax", EXACT);
 }
 
+static struct eo_step_memory step_memory(void)
+{
+    const struct eo_step_memory step = {.scalars = tensor(sizeof(*step.scalars)), .groups = tensor(sizeof(*step.groups)),
+                                        .norm = tensor(sizeof(*step.norm)), .results = tensor(sizeof(*step.results))};
+    *step.scalars = (struct eo_update_scalars){.group_count = 1};
+    *step.groups = (struct eo_group_scalars){.bias_correction1 = {1, 1}, .bias_correction2 = {1, 1}};
+    *step.norm = (struct eo_norm_result){.gradient_scale = 1};
+    step.results->gradient_scale = 1;
+    return step;
+}
+
 static void norm_of_gradients(uint32_t partial_count, uint32_t rank_count)
 {
-    struct eo_update_scalars *scalars = tensor(sizeof(*scalars));
-    struct eo_norm_result *result = tensor(sizeof(*result));
+    const struct eo_step_memory step = step_memory();
     double *partials = tensor(partial_count * sizeof(double)), *out = tensor((1 + EO_STEP_VALUES) * sizeof(double));
     double *gathered = tensor(rank_count * (1 + EO_STEP_VALUES) * sizeof(double)), *values = tensor(EO_STEP_VALUES * 8);
     const double **at = calloc(partial_count, sizeof(*at));
@@ -280,22 +290,18 @@ static void norm_of_gradients(uint32_t partial_count, uint32_t rank_count)
         abort();
     for (uint32_t i = 0; i < partial_count; i++)
         at[i] = partials + i;
-    BOTH(norm_local, out, at, partial_count, scalars, values);
-    BOTH(norm_sum, result, gathered, rank_count, scalars);
+    BOTH(norm_local, out, at, partial_count, &step, values);
+    BOTH(norm_sum, gathered, rank_count, &step);
     compare("norm of the gradients", EXACT);
     free(at);
 }
 
 static void update(uint64_t count, bool split)
 {
-    struct eo_update_scalars *scalars = tensor(sizeof(*scalars));
-    struct eo_norm_result *norm = tensor(sizeof(*norm));
     float *gradient = tensor(count * 4), *m = tensor(count * 4), *v = tensor(count * 4), *weights = tensor(count * 4);
     uint16_t *high = tensor(count * 2);
     int16_t *low = tensor(count * 2);
     double *chunks = tensor(EO_SUM_CHUNKS_MAX * sizeof(double)), *out = tensor(8 * sizeof(double));
-    norm->gradient_scale = 1;
-    scalars->bias_correction1 = scalars->bias_correction2 = 1;
     uint32_t *flag = tensor(sizeof(*flag));
     BOTH(fill, v, 0, count * 4);
     BOTH(check_finite, flag, gradient, count, EO_DTYPE_FP32);
@@ -308,14 +314,12 @@ static void update(uint64_t count, bool split)
     BOTH(sum_fp32, m, (const float *const[]){m, v, gradient}, 3, count);
     BOTH(sum_bf16, high, (const uint16_t *const[]){high, (uint16_t *)low}, 2, count);
     compare("sums of gradients", EXACT);
-    scalars = tensor(sizeof(*scalars)), norm = tensor(sizeof(*norm));
+    const struct eo_step_memory step = step_memory();
     gradient = tensor(count * 4), m = tensor(count * 4), v = tensor(count * 4), weights = tensor(count * 4);
     high = tensor(count * 2), low = tensor(count * 2);
-    norm->gradient_scale = 1;
-    scalars->bias_correction1 = scalars->bias_correction2 = 1;
     const struct eo_adamw range = {.weights = split ? NULL : weights, .high = high, .low = low, .first_moment = m,
-                                   .second_moment = v, .gradient = gradient, .count = count, .decays = true};
-    BOTH(adamw, &range, 1, scalars, norm);
+                                   .second_moment = v, .gradient = gradient, .count = count};
+    BOTH(adamw, &range, 1, &step);
     /* Beside the arrays: the scalars. */
     if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
         real.at[0].read = expected.at[0].read;

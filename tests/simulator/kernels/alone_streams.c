@@ -139,26 +139,25 @@ static void accumulate_sum_squares(struct eo_device *device, double *out, float 
 }
 
 static void norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
-                       const struct eo_update_scalars *scalars, const double *device_values)
+                       const struct eo_step_memory *step, const double *device_values)
 {
     (void)device;
-    must(eo_cuda_norm_local(out, partials, count, scalars, device_values, NULL));
+    must(eo_cuda_norm_local(out, partials, count, step, device_values, NULL));
 }
 
-static void norm_sum(struct eo_device *device, struct eo_norm_result *out, const double *gathered, uint32_t rank_count,
-                     const struct eo_update_scalars *scalars)
+static void norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step)
 {
     (void)device;
-    must(eo_cuda_norm_sum(out, gathered, rank_count, scalars, NULL));
+    must(eo_cuda_norm_sum(gathered, rank_count, step, NULL));
 }
 
 static void adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t count,
-                  const struct eo_update_scalars *scalars, const struct eo_norm_result *norm)
+                  const struct eo_step_memory *step)
 {
     (void)device;
     for (uint32_t done = 0; done < count; done += EO_CUDA_ADAMW_RANGES)
-        must(eo_cuda_adamw(ranges + done, count - done < EO_CUDA_ADAMW_RANGES ? count - done : EO_CUDA_ADAMW_RANGES, scalars,
-                           norm, NULL));
+        must(eo_cuda_adamw(ranges + done, count - done < EO_CUDA_ADAMW_RANGES ? count - done : EO_CUDA_ADAMW_RANGES, step,
+                           NULL));
 }
 
 static void average(struct eo_device *device, const struct eo_average *all, enum eo_average_mode mode,

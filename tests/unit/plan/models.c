@@ -42,7 +42,7 @@ static uint32_t layer(eo_model *model, uint64_t count, bool frozen)
                                 NULL));
     snprintf(name, sizeof(name), "bias%u", index);
     must(eo_model_add_parameter(
-        model, eo_parameter_params(.layer = index, .name = name, .dim_count = 1, .dims = {3}, .no_weight_decay = true),
+        model, eo_parameter_params(.layer = index, .name = name, .dim_count = 1, .dims = {3}, .no_weight_decay = true, .group = 1),
         NULL));
     return index;
 }

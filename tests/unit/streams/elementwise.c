@@ -46,29 +46,29 @@ static void assert_same_bits(const float *a, const float *b, uint64_t count, con
                      (int)count, (double)a[i], (double)b[i]);
 }
 
-static const struct eo_update_scalars scalars = {.learning_rate = 3e-4f,
-                                                 .beta1 = 0.9f,
-                                                 .beta2 = 0.95f,
-                                                 .eps = 1e-8f,
-                                                 .weight_decay = 0.1f,
-                                                 .bias_correction1 = 0.271f,
-                                                 .bias_correction2 = 0.142625f};
-static const float clip = 0.37f;
+static const struct eo_adamw_numbers numbers = {.learning_rate = 3e-4f,
+                                                .beta1 = 0.9f,
+                                                .beta2 = 0.95f,
+                                                .eps = 1e-8f,
+                                                .weight_decay = 0.1f,
+                                                .bias_correction1 = 0.271f,
+                                                .bias_correction2 = 0.142625f,
+                                                .scale = 0.37f};
 
 /* The formula of the header, element by element; volatile, so that nothing is fused or kept wider. */
 static void adamw_ref(const struct eo_adamw *range)
 {
-    const float rest1 = 1.0f - scalars.beta1, rest2 = 1.0f - scalars.beta2;
+    const float rest1 = 1.0f - numbers.beta1, rest2 = 1.0f - numbers.beta2;
     for (uint64_t i = 0; i < range->count; i++) {
         const float weight = range->weights ? range->weights[i] : eo_bf16_join(range->high[i], range->low[i]);
-        volatile float g = range->gradient[i] * clip;
-        volatile float a = scalars.beta1 * range->first_moment[i], b = rest1 * g;
-        volatile float c = scalars.beta2 * range->second_moment[i], d = rest2 * g, e = d * g;
+        volatile float g = range->gradient[i] * numbers.scale;
+        volatile float a = numbers.beta1 * range->first_moment[i], b = rest1 * g;
+        volatile float c = numbers.beta2 * range->second_moment[i], d = rest2 * g, e = d * g;
         volatile float m = a + b, v = c + e;
-        volatile float mean = m / scalars.bias_correction1, variance = v / scalars.bias_correction2;
-        volatile float root = sqrtf(variance), sum = root + scalars.eps, step = mean / sum;
-        volatile float decay = (range->decays ? scalars.weight_decay : 0) * weight, both = step + decay;
-        volatile float change = scalars.learning_rate * both;
+        volatile float mean = m / numbers.bias_correction1, variance = v / numbers.bias_correction2;
+        volatile float root = sqrtf(variance), sum = root + numbers.eps, step = mean / sum;
+        volatile float decay = numbers.weight_decay * weight, both = step + decay;
+        volatile float change = numbers.learning_rate * both;
         range->first_moment[i] = m;
         range->second_moment[i] = v;
         if (range->weights)
@@ -84,8 +84,7 @@ static struct eo_adamw make_range(uint64_t count)
                              .first_moment = make_values(count, 2, 0.1f),
                              .second_moment = make_values(count, 3, 0.01f),
                              .gradient = make_values(count, 4, 1.0f),
-                             .count = count,
-                             .decays = true};
+                             .count = count};
     for (uint64_t i = 0; i < count; i++)
         range.second_moment[i] = fabsf(range.second_moment[i]);
     return range;
@@ -149,15 +148,15 @@ Test(kernels, every_instruction_set_has_the_bits_of_the_formula)
             drop_values(from, count);
             drop_values(want, count);
             struct eo_adamw range = make_range(count), reference = make_range(count);
-            set->adamw(&range, &scalars, clip, 0, count / 3); /* in two pieces, the second not aligned */
-            set->adamw(&range, &scalars, clip, count / 3, count - count / 3);
+            set->adamw(&range, &numbers, 0, count / 3); /* in two pieces, the second not aligned */
+            set->adamw(&range, &numbers, count / 3, count - count / 3);
             adamw_ref(&reference);
             assert_same_bits(range.weights, reference.weights, count, "adamw weights", set->name);
             assert_same_bits(range.first_moment, reference.first_moment, count, "adamw first moment", set->name);
             assert_same_bits(range.second_moment, reference.second_moment, count, "adamw second moment", set->name);
             struct eo_adamw split = make_split_range(count);
-            set->adamw(&split, &scalars, clip, 0, count / 3);
-            set->adamw(&split, &scalars, clip, count / 3, count - count / 3);
+            set->adamw(&split, &numbers, 0, count / 3);
+            set->adamw(&split, &numbers, count / 3, count - count / 3);
             for (uint64_t i = 0; i < count; i++) {
                 const float joined = eo_bf16_join(split.high[i], split.low[i]);
                 assert_same_bits(&joined, &reference.weights[i], 1, "adamw of split weights", set->name);
@@ -363,7 +362,14 @@ static void compute(struct results *results, const struct eo_workers *workers, u
     results->ranges[0] = make_range(count);
     results->ranges[1] = make_range(0); /* a range may be empty, and shorter than a chunk */
     results->ranges[2] = make_range(77);
-    device->ops->adamw(device, results->ranges, 3, &scalars, &(struct eo_norm_result){.gradient_scale = clip});
+    struct eo_group_scalars group = {
+        .learning_rate = numbers.learning_rate, .beta1 = numbers.beta1, .beta2 = numbers.beta2, .eps = numbers.eps,
+        .weight_decay = numbers.weight_decay, .bias_correction1 = {numbers.bias_correction1},
+        .bias_correction2 = {numbers.bias_correction2}};
+    device->ops->adamw(device, results->ranges, 3,
+                       &(struct eo_step_memory){.scalars = &(struct eo_update_scalars){.group_count = 1}, .groups = &group,
+                                                .norm = &(struct eo_norm_result){.gradient_scale = numbers.scale},
+                                                .results = &(struct eo_group_result){.gradient_scale = numbers.scale}});
     device->ops->copy(device, copied, results->accumulated, count * 4);
     cr_assert_eq(memcmp(copied, results->accumulated, count * 4), 0);
     device->ops->zero(device, copied, count * 4);
