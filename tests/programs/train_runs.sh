@@ -97,6 +97,15 @@ done
 [ $? = 1 ] && grep -q 'step [0-9]*, rank [0-9]*: .*loss is .*(.*)' err && ! grep -q summary spoiled.jsonl
 result $? 'a loss that is not finite ends with exit status 1, step and layer named'
 
+"$train" $quick --steps 9 --lr 1e25 --clip 0 --on-not-finite skip --log spoiled.jsonl >out 2>err &&
+    count=$(grep -c '"skipped":true' spoiled.jsonl) && [ "$count" -gt 2 ] &&
+    grep -q "\"skipped_steps\":$count," spoiled.jsonl && grep -q "$count steps were not finite, and skipped" out
+result $? '--on-not-finite skip goes on, and log, summary and report count the steps'
+"$train" $quick --steps 6 --log plain.jsonl >out 2>err &&
+    "$train" $quick --steps 6 --on-not-finite skip --log given.jsonl >out 2>err &&
+    "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err && grep -q '"skipped_steps":0,' given.jsonl
+result $? '--on-not-finite skip changes no bit of a run without such a step'
+
 "$train" $quick --steps 3 --log plain.jsonl >out 2>err
 told=$?
 for option in --beta1 --beta2 --eps; do

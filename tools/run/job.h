@@ -94,6 +94,8 @@ struct tool_job_step {
     uint64_t step_ns;
     uint64_t host_ns;  /* of step_ns, what the host did not wait for the GPU; 0 on a CPU */
     double saved_sum;  /* of what the ranks say of a checkpoint under way */
+    bool skipped;      /* it was not finite, and changed nothing; */
+    uint64_t skipped_count; /* so far, those of earlier runs included */
 };
 
 /* Each may be NULL. */

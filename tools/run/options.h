@@ -58,6 +58,7 @@ struct tool_options {
     double learning_rate, beta1, beta2, eps, weight_decay, clip;
     struct tool_schedule schedule;
     double minimum_rate; /* negative: the schedule's own */
+    bool skips;          /* steps that are not finite */
 
     double peak_tflops;  /* of a GPU, as its data sheet says; 0: not told */
     double peak_seconds; /* spent on measuring the machine's products; 0: none */

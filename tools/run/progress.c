@@ -54,6 +54,8 @@ static void print_line(struct tool_progress *progress, const struct tool_job_ste
            (unsigned long long)job->options->steps, step->loss, (double)tool_step_tokens(job) / step_s);
     if (share > 0)
         printf("   %3.0f %% of peak", 100 * share);
+    if (step->skipped_count)
+        printf("   skipped %llu", (unsigned long long)step->skipped_count);
     fputs("   left ", stdout);
     print_duration(step_s * (double)(job->options->steps - step->step));
 }

@@ -42,8 +42,9 @@ void tool_run_logs_step(struct tool_run_logs *logs, const struct tool_job *job, 
 {
     const double step_s = (double)step->step_ns * 1e-9, tokens_per_s = (double)tool_step_tokens(job) / step_s;
     struct eo_json line = tool_step_log_line(&logs->log);
-    eo_json_write(&line, "{'step': %" PRIu64 ", 'loss': %g, 'grad_norm': %g, 'lr': %g, 'step_s': %g, 'tokens_per_s': %g}",
+    eo_json_write(&line, "{'step': %" PRIu64 ", 'loss': %g, 'grad_norm': %g, 'lr': %g, 'step_s': %g, 'tokens_per_s': %g",
                   step->step, step->loss, step->gradient_norm, step->learning_rate, step_s, tokens_per_s);
+    eo_json_write(&line, step->skipped ? "'skipped': true}" : "}");
     tool_step_log_end(&logs->log);
     tool_csv_step(&logs->csv, &(struct tool_csv_step){step->step, step->loss, step->gradient_norm, step->learning_rate, step_s,
                                                       tokens_per_s});

@@ -27,18 +27,23 @@ static eo_status next_batch(struct tool_job_rank *rank, uint64_t step, uint32_t 
     return tool_job_check_data(rank);
 }
 
-/* On the CPU a loss is there when its micro-batch is; on a GPU nobody waits for it before the step's end. */
+/* On the CPU a loss is there when its micro-batch is, and ends the run if it is not finite; on a GPU nobody waits for it before
+ * the step's end. */
+static bool adds_losses_on_device(const struct tool_job *job)
+{
+    return tool_options_on_gpu(job->options) || job->options->skips;
+}
+
 static eo_status run_micro_batches(struct tool_job_rank *rank, uint64_t step, double *loss)
 {
     struct tool_job *job = rank->job;
-    const bool on_gpu = tool_options_on_gpu(job->options);
     double sum = 0;
     for (uint32_t m = 0; m < job->shape.micro_batches; m++) {
         eo_tokens tokens;
         EO_TRY(next_batch(rank, step, m, &tokens));
         double mean = 0;
         EO_TRY(eo_transformer_micro_batch(job->transformer, rank->runtime, rank->team, &tokens,
-                                          on_gpu ? NULL : &mean));
+                                          adds_losses_on_device(job) ? NULL : &mean));
         sum += mean;
     }
     *loss = sum / job->shape.micro_batches;
@@ -58,6 +63,7 @@ static eo_step_params step_params(struct tool_job_rank *rank, uint64_t step, dou
         .exact = true,
         .ema_decay = (float)o->plan.ema_decay,
         .clip = (float)o->clip,
+        .on_not_finite = o->skips ? EO_SKIP : EO_STOP,
         .values = {[VALUE_LOSS] = loss,
                    [VALUE_STOP] = job->stop && *job->stop,
                    [VALUE_SAVED] = eo_saver_value(rank->saver)},
@@ -162,11 +168,13 @@ eo_status tool_job_step_next(struct tool_job_rank *rank, uint64_t last, struct t
     EO_TRY(eo_runtime_get_report(rank->runtime, step, &report));
     rank->told_step = step;
     const double loss_count =
-        (double)job->shape.rank_count * (tool_options_on_gpu(job->options) ? job->shape.micro_batches : 1);
+        (double)job->shape.rank_count * (adds_losses_on_device(job) ? job->shape.micro_batches : 1);
     *out = (struct tool_job_step){
         .step = step,
         .loss = report.values[VALUE_LOSS] / loss_count,
         .gradient_norm = report.gradient_norm,
+        .skipped = report.skipped,
+        .skipped_count = report.skipped_count,
         .learning_rate = tool_options_learning_rate(job->options, step - 1),
         .step_ns = rank->issued[step % TOOL_JOB_ISSUED_MAX].step_ns,
         .host_ns = rank->issued[step % TOOL_JOB_ISSUED_MAX].host_ns,

@@ -70,7 +70,7 @@ struct train {
     struct tool_progress progress;
     struct tool_run_logs logs;
     double *losses, *step_s, *host_s; /* of the steps that were run */
-    uint64_t step_count;
+    uint64_t step_count, skipped_count;
     struct tool_trace_text *traces; /* by rank, and one of the GPUs */
     struct tool_gpu_watch watch;
     struct tool_budget_option chosen; /* by --budget */
@@ -182,6 +182,7 @@ static void on_step(void *user, const struct tool_job_step *step)
 {
     struct train *train = user;
     const double step_s = (double)step->step_ns * 1e-9;
+    train->skipped_count = step->skipped_count;
     train->losses[train->step_count] = step->loss;
     train->host_s[train->step_count] = (double)step->host_ns * 1e-9;
     train->step_s[train->step_count++] = step_s;
@@ -365,10 +366,10 @@ static void write_summary(struct train *train, double step_s_median, double host
     write_traffic(&line, &job->ranks[0]);
     write_offloading(&line, train);
     eo_json_write(&line,
-                  "'steps': %" PRIu64 ", 'interrupted': %i, 'ended_early': %i, 'lowest_validation_loss': %g,"
+                  "'steps': %" PRIu64 ", 'skipped_steps': %" PRIu64 ", 'interrupted': %i, 'ended_early': %i, 'lowest_validation_loss': %g,"
                   "'lowest_validation_step': %" PRIu64 ", 'device_planned_bytes': %" PRIu64
                   ", 'device_outside_bytes': %" PRIu64 ", 'device_peak_bytes': %" PRIu64 "}}",
-                  steps, job->ranks[0].stopped, tool_early_stop_is_due(early), early->lowest_step ? early->lowest_loss : NAN,
+                  steps, train->skipped_count, job->ranks[0].stopped, tool_early_stop_is_due(early), early->lowest_step ? early->lowest_loss : NAN,
                   early->lowest_step, job->gpu.planned_bytes, tool_gpu_outside_bytes(&job->gpu), job->gpu.used_bytes);
     tool_step_log_end(&train->logs.log);
 }
@@ -434,6 +435,8 @@ static void report(struct train *train)
                (unsigned long long)train->settings.common.steps);
     if (tool_early_stop_is_due(&train->job.ranks[0].early_stop))
         report_early_stop(train);
+    if (train->skipped_count)
+        printf("\n%llu steps were not finite, and skipped\n", (unsigned long long)train->skipped_count);
     tool_report_loss(train->losses, train->step_count);
     tool_report_memory(&train->job, resident_peak_bytes);
     tool_report_time(&train->job, step_s_median, host_s_median);
