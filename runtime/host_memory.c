@@ -224,6 +224,8 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     eo_step_report *report = &rt->steps.reports[step % EO_REPORTS_KEPT];
     *report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
     memcpy(report->values, result->values, sizeof(report->values));
+    report->weight = result->weight;
+    report->loss_scale = (float)at->scalars->loss_scale;
     report->skipped = !isfinite(result->norm);
     rt->steps.skipped_here = result->skipped;
     report->skipped_count = rt->steps.skipped + rt->steps.skipped_here;

@@ -133,6 +133,8 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
         {"weight_decay", params->weight_decay, FLT_MAX, true},
         {"clip", params->clip, INFINITY, true}, /* infinite: no gradient is too large */
         {"ema_decay", params->ema_decay, 1, false},
+        {"loss_scale", params->loss_scale, FLT_MAX, true},
+        {"weight", (float)params->weight, FLT_MAX, true},
     };
     char where[64];
     snprintf(where, sizeof(where), "%s: ", call);
@@ -145,6 +147,7 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
                                (int)params->on_not_finite);
     EO_TRY(check_groups(rt, params, call));
     rt->steps.params = *params;
+    rt->steps.params.loss_scale = params->loss_scale != 0 ? params->loss_scale : 1;
     if (!params->exact)
         fill_in_defaults(&rt->steps.params);
     for (uint32_t g = 0; g < rt->plan->trainer_group_count; g++)
@@ -192,6 +195,8 @@ void eo_update_upload_scalars(struct eo_runtime *rt)
     *at->scalars = (struct eo_update_scalars){
         .skipped = rt->steps.skipped_here,
         .clip = p->clip,
+        .weight = p->weight,
+        .loss_scale = p->loss_scale,
         .ema_decay = p->ema_decay,
         .group_count = rt->plan->group_count,
     };

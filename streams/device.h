@@ -77,7 +77,8 @@ struct eo_device_params {
     const eo_log *log;      /* copied */
 };
 
-enum { EO_STEP_VALUES = 4 };
+/* What a rank brings to the norm: its sum of squares, the trainer's values, its weight. */
+enum { EO_STEP_VALUES = 4, EO_NORM_VALUES = 1 + EO_STEP_VALUES + 1 };
 
 /*
  * Parameters of one optimizer step. They lie in device memory, uploaded once a step, so that a captured step needs no
@@ -85,6 +86,8 @@ enum { EO_STEP_VALUES = 4 };
  */
 struct eo_update_scalars {
     double values[EO_STEP_VALUES]; /* the trainer's, to be summed over the ranks */
+    double weight;                 /* of this rank; gradients are divided by the sum over the ranks, if it is not 0, */
+    double loss_scale;             /* and by this */
     uint64_t skipped;              /* steps not finite that the host knew of: see eo_group_scalars */
     float clip;                    /* 0: off */
     uint32_t group_count;
@@ -104,9 +107,9 @@ struct eo_group_scalars {
 /* What the norm gives; in device memory. Behind it come the results of each group. */
 struct eo_norm_result {
     double norm, clip_factor;
-    double values[EO_STEP_VALUES];
+    double values[EO_STEP_VALUES], weight; /* sums over the ranks */
     uint64_t skipped;     /* steps whose norm was not finite, since the runtime began */
-    float gradient_scale; /* the clip factor as float; NaN where the norm is not finite: an update then changes nothing */
+    float gradient_scale; /* what gradients are multiplied by: clip factor / (weight x loss scale); NaN where the norm is not finite: an update then changes nothing */
 };
 
 struct eo_group_result {
@@ -249,12 +252,13 @@ struct eo_device_ops {
                                    bool overwrite, uint64_t count);
 
     /* out[0] = sum of *partials[0 ... count) in their order, from 0; out[1 + v] = values[v] + device_values[v]
-     * (NULL: the first alone). `partials` is a host array, valid during the call, of device pointers. */
+     * (NULL: the first alone); then the weight. `partials` is a host array, valid during the call, of device pointers. */
     void (*norm_local)(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
                        const struct eo_step_memory *step, const double *device_values);
-    /* `gathered`: rank_count times what norm_local gave, summed in rank order, from 0. norm = sqrt(sum of squares);
-     * clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1, in double; values = their sums;
-     * gradient_scale = (float)clip_factor, NaN where the norm is not finite: then `skipped` is one more. */
+    /* `gathered`: rank_count times what norm_local gave, summed in rank order, from 0. In double:
+     * divisor = (sum of weights, or 1 if that is 0) x loss_scale; norm = sqrt(sum of squares) / divisor;
+     * clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; values = their sums;
+     * gradient_scale = (float)(clip_factor / divisor), NaN where the norm is not finite: then `skipped` is one more. */
     void (*norm_sum)(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
     /* Each range with the numbers of its group; g = gradient * gradient_scale, nothing at all where that is NaN. `ranges` is
      * a host array, valid during the call. */

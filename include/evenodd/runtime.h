@@ -141,6 +141,10 @@ typedef struct eo_step_params {
     eo_not_finite on_not_finite;   /* [EO_STOP] of the gradient norm; the same on all ranks */
     const eo_parameter_group *groups; /* [all as above] by group (eo_parameter_params.group) */
     uint32_t group_count;          /* further groups are as above */
+    double weight;       /* [0] of this rank's step, as its count of tokens: gradients are then divided by the sum over the ranks,
+                            so the trainer writes those of its summed loss, without eo_loss_scale. A rank without any gives 0;
+                            0 on all ranks: gradients are taken as they are */
+    float loss_scale;    /* [1] what the loss was multiplied by, beside: gradients are divided by it, before norm and clipping */
 } eo_step_params;
 #define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)
 
@@ -151,7 +155,21 @@ typedef struct eo_step_report {
     uint64_t step;        /* from 1 */
     bool skipped;         /* the norm is not finite: nothing was changed */
     uint64_t skipped_count; /* of all steps so far, this one included */
+    double weight;        /* the sum over the ranks; 0: none was given */
+    float loss_scale;     /* the step's */
 } eo_step_report;
+
+/*
+ * Dynamic loss scaling, as PyTorch's GradScaler: the trainer multiplies its loss by `scale`, gives it as the step's loss_scale,
+ * with EO_SKIP, and shows the reports in order. A zeroed struct is complete: fields at 0 get the values in brackets.
+ */
+typedef struct eo_loss_scaler {
+    float scale;              /* [65536] */
+    float growth;             /* [2] after `growth_interval` finite steps in a row */
+    float backoff;            /* [0.5] after one that is not */
+    uint32_t growth_interval; /* [2000] */
+    uint32_t finite_steps;    /* since the scale changed, or one was not finite */
+} eo_loss_scaler;
 
 typedef enum eo_wait {
     EO_WAIT_ALL_GATHER,     /* compute stood still for weights */
@@ -286,6 +304,10 @@ EO_EXPORT void *eo_runtime_stream(const eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_runtime_upload(eo_runtime *runtime, void *to, const void *from, uint64_t bytes);
 EO_EXPORT EO_NODISCARD eo_status eo_runtime_download(eo_runtime *runtime, void *to, const void *from,
                                                      uint64_t bytes);
+
+/* Takes what a report says into account; NULL: only fills in what is 0. A report of an earlier scale, read late, changes
+ * nothing. Every rank that does so with the same reports has the same scale. */
+EO_EXPORT void eo_loss_scaler_update(eo_loss_scaler *scaler, const eo_step_report *report);
 
 /* What the trainer multiplies its local mean loss by, so that the gradients are those of the global batch's mean. */
 EO_EXPORT float eo_loss_scale(const eo_runtime *runtime); /* 1 / (ranks x micro-batches) */

@@ -19,7 +19,7 @@
 #include "runtime/plan/schedule.h"
 #include "streams/device.h"
 
-enum { EO_STATES_MAX = 8, EO_NORM_VALUES = 1 + EO_STEP_VALUES /* sum of squares, then the trainer's */ };
+enum { EO_STATES_MAX = 8 };
 
 struct plan_parameter {
     char name[EO_NAME_MAX];

@@ -225,21 +225,24 @@ void eo_cpu_norm_local(struct eo_device *device, double *out, const double *cons
     out[0] = sum;
     for (int v = 0; v < EO_STEP_VALUES; v++)
         out[1 + v] = device_values ? step->scalars->values[v] + device_values[v] : step->scalars->values[v];
+    out[1 + EO_STEP_VALUES] = step->scalars->weight;
 }
 
 /* All ranks add the same numbers in the same order, so they agree on the factor, and on whether to stop. */
 void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step)
 {
     struct eo_norm_result *out = step->norm;
-    double sums[1 + EO_STEP_VALUES] = {0};
+    double sums[EO_NORM_VALUES] = {0};
     for (uint32_t r = 0; r < rank_count; r++)
-        for (int v = 0; v < 1 + EO_STEP_VALUES; v++)
-            sums[v] += gathered[(size_t)r * (1 + EO_STEP_VALUES) + (size_t)v];
-    const double norm = sqrt(sums[0]), clip = step->scalars->clip;
+        for (int v = 0; v < EO_NORM_VALUES; v++)
+            sums[v] += gathered[(size_t)r * EO_NORM_VALUES + (size_t)v];
+    const double weight = sums[1 + EO_STEP_VALUES], divisor = (weight > 0 ? weight : 1) * step->scalars->loss_scale;
+    const double norm = sqrt(sums[0]) / divisor, clip = step->scalars->clip;
     out->norm = norm;
     /* PyTorch's clip_grad_norm_ has the same 1e-6, so that runs can be compared. */
     out->clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
-    out->gradient_scale = isfinite(norm) ? (float)out->clip_factor : NAN;
+    out->gradient_scale = isfinite(norm) ? (float)(out->clip_factor / divisor) : NAN;
+    out->weight = weight;
     out->skipped += !isfinite(norm);
     memcpy(out->values, sums + 1, sizeof(out->values));
     for (uint32_t g = 0; g < step->scalars->group_count; g++)

@@ -196,6 +196,8 @@ __global__ static void norm_local_kernel(double *out, const partial_pointers par
     if (threadIdx.x < EO_STEP_VALUES) {
         const double value = step.scalars->values[threadIdx.x];
         out[1 + threadIdx.x] = device_values ? value + device_values[threadIdx.x] : value;
+    } else if (threadIdx.x == EO_STEP_VALUES) {
+        out[1 + EO_STEP_VALUES] = step.scalars->weight;
     }
 }
 
@@ -203,18 +205,22 @@ __global__ static void norm_sum_kernel(const double *gathered, uint32_t rank_cou
 {
     eo_norm_result *out = step.norm;
     const uint32_t value = threadIdx.x;
-    double sum = 0;
+    double sum = 0, weight = 0;
     for (uint32_t r = 0; r < rank_count; r++)
-        sum += gathered[(uint64_t)r * (1 + EO_STEP_VALUES) + value];
+        sum += gathered[(uint64_t)r * EO_NORM_VALUES + value];
     if (value > 0) {
         out->values[value - 1] = sum;
         return;
     }
-    const double norm = sqrt(sum), clip = step.scalars->clip;
+    for (uint32_t r = 0; r < rank_count; r++)
+        weight += gathered[(uint64_t)r * EO_NORM_VALUES + 1 + EO_STEP_VALUES];
+    const double divisor = (weight > 0 ? weight : 1) * step.scalars->loss_scale;
+    const double norm = sqrt(sum) / divisor, clip = step.scalars->clip;
     const double factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; /* 1e-6: as the CPU device */
     out->norm = norm;
     out->clip_factor = factor;
-    const float scale = isfinite(norm) ? (float)factor : __uint_as_float(0x7fc00000u);
+    out->weight = weight;
+    const float scale = isfinite(norm) ? (float)(factor / divisor) : __uint_as_float(0x7fc00000u);
     const uint32_t group_count = step.scalars->group_count;
     out->gradient_scale = scale;
     out->skipped += !isfinite(norm);

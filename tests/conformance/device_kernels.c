@@ -198,17 +198,20 @@ static void sums(struct test_bed *bed)
     test_report("sums have the bits and the order of plain loops", 1);
 }
 
-/* gathered: ranks times (1 + EO_STEP_VALUES). As streams/device.h says. */
-static void norm_plain(struct eo_norm_result *out, const double *gathered, uint32_t ranks, double clip)
+/* gathered: ranks times EO_NORM_VALUES. As streams/device.h says. */
+static void norm_plain(struct eo_norm_result *out, const double *gathered, uint32_t ranks, const struct eo_update_scalars *scalars)
 {
-    double all[1 + EO_STEP_VALUES] = {0};
+    const double clip = (double)scalars->clip;
+    double all[EO_NORM_VALUES] = {0};
     for (uint32_t r = 0; r < ranks; r++)
-        for (int v = 0; v < 1 + EO_STEP_VALUES; v++)
-            all[v] += gathered[r * (1 + EO_STEP_VALUES) + (uint32_t)v];
+        for (int v = 0; v < EO_NORM_VALUES; v++)
+            all[v] += gathered[r * EO_NORM_VALUES + (uint32_t)v];
+    const double weight = all[EO_NORM_VALUES - 1], divisor = (weight > 0 ? weight : 1) * scalars->loss_scale;
     memset(out, 0, sizeof(*out));
-    out->norm = sqrt(all[0]);
+    out->norm = sqrt(all[0]) / divisor;
+    out->weight = weight;
     out->clip_factor = clip > 0 && out->norm > clip ? clip / (out->norm + 1e-6) : 1;
-    out->gradient_scale = (float)out->clip_factor;
+    out->gradient_scale = (float)(out->clip_factor / divisor);
     memcpy(out->values, all + 1, sizeof(out->values));
 }
 
@@ -231,7 +234,7 @@ static void norms(struct test_bed *bed)
     static const uint32_t partial_counts[] = {0, 1, 2, 383, 384, 385, 1500};
     const struct eo_device_ops *ops = bed->device->ops;
     const double **pointers = malloc(1500 * sizeof(*pointers));
-    struct eo_update_scalars scalars = {.clip = 0.5f, .values = {1, 2, 3, 4}, .group_count = GROUPS};
+    struct eo_update_scalars scalars = {.clip = 0.5f, .values = {1, 2, 3, 4}, .weight = 5, .loss_scale = 1, .group_count = GROUPS};
     struct eo_group_scalars groups[GROUPS] = {0};
     struct eo_norm_result result = {.skipped = 7};
     struct eo_group_result results[GROUPS] = {0};
@@ -240,20 +243,21 @@ static void norms(struct test_bed *bed)
         const uint32_t count = partial_counts[c];
         const struct eo_step_memory step = put_step(bed, &from, GROUPS);
         struct pair partials = make(bed, 9, count, 8, 0), values = make(bed, 10, EO_STEP_VALUES, 8, 0);
-        struct pair out = make(bed, 11, 3 * (1 + EO_STEP_VALUES), 8, 0);
+        struct pair out = make(bed, 11, 3 * EO_NORM_VALUES, 8, 0);
         double *device_out = (double *)out.device, *want = (double *)out.plain;
         for (uint32_t i = 0; i < count; i++)
             pointers[i] = (const double *)partials.device + i;
         ops->norm_local(bed->device, device_out, pointers, count, &step, (const double *)values.device);
-        ops->norm_local(bed->device, device_out + 5, pointers, count, &step, NULL);
+        ops->norm_local(bed->device, device_out + EO_NORM_VALUES, pointers, count, &step, NULL);
         memset(pointers, 0, 1500 * sizeof(*pointers)); /* valid during the call alone */
         double sum = 0;
         for (uint32_t i = 0; i < count; i++)
             sum += ((const double *)partials.plain)[i];
-        want[0] = want[5] = sum;
+        want[0] = want[EO_NORM_VALUES] = sum;
+        want[EO_NORM_VALUES - 1] = want[2 * EO_NORM_VALUES - 1] = scalars.weight;
         for (int v = 0; v < EO_STEP_VALUES; v++) {
             want[1 + v] = scalars.values[v] + ((const double *)values.plain)[v];
-            want[6 + v] = scalars.values[v];
+            want[EO_NORM_VALUES + 1 + v] = scalars.values[v];
         }
         same(bed, &out, "norm_local", count);
         same(bed, &values, "what was read", count);
@@ -261,11 +265,14 @@ static void norms(struct test_bed *bed)
         test_bed_reset(bed);
     }
     free(pointers);
-    for (int round = 0; round < 4; round++) {
-        double gathered[3 * (1 + EO_STEP_VALUES)];
-        for (int i = 0; i < 3 * (1 + EO_STEP_VALUES); i++)
+    for (int round = 0; round < 6; round++) {
+        double gathered[3 * EO_NORM_VALUES];
+        for (int i = 0; i < 3 * EO_NORM_VALUES; i++)
             gathered[i] = 0.3 + i / 7.0;
-        gathered[5] = round == 1 ? (double)NAN : round == 2 ? (double)INFINITY : gathered[5];
+        for (int r = 0; r < 3 && round != 4; r++) /* weights */
+            gathered[r * EO_NORM_VALUES + EO_NORM_VALUES - 1] = 0;
+        gathered[EO_NORM_VALUES] = round == 1 ? (double)NAN : round == 2 ? (double)INFINITY : gathered[EO_NORM_VALUES];
+        scalars.loss_scale = round >= 4 ? 1.5 : 1;
         scalars.clip = round == 3 ? 0.0f : 0.5f;
         struct eo_norm_result got, want;
         const struct eo_step_memory step = put_step(bed, &from, GROUPS);
@@ -274,12 +281,12 @@ static void norms(struct test_bed *bed)
         ops->norm_sum(bed->device, device_gathered, 3, &step);
         test_bed_get(bed, &got, step.norm, sizeof(got));
         test_bed_get(bed, results, step.results, sizeof(results));
-        norm_plain(&want, gathered, 3, (double)scalars.clip);
+        norm_plain(&want, gathered, 3, &scalars);
         TEST_HOLDS(NULL, memcmp(got.values, want.values, sizeof(got.values)) == 0);
         if (round == 1 || round == 2) {
             TEST_HOLDS(NULL, isnan(got.gradient_scale) && !isfinite(got.norm) && got.skipped == 8);
         } else {
-            TEST_HOLDS(NULL, got.norm == want.norm && got.clip_factor == want.clip_factor);
+            TEST_HOLDS(NULL, got.norm == want.norm && got.clip_factor == want.clip_factor && got.weight == want.weight);
             TEST_HOLDS(NULL, got.gradient_scale == want.gradient_scale && got.skipped == 7);
             for (int g = 0; g < GROUPS; g++)
                 TEST_HOLDS(NULL, results[g].gradient_scale == want.gradient_scale);

@@ -213,6 +213,7 @@ static void no_runtime(void)
     HOLDS(!eo_step_values(NULL) && eo_runtime_rank(NULL) == 0 && !eo_runtime_plan(NULL) && !eo_runtime_stream(NULL));
     REFUSED(eo_runtime_upload(NULL, &value, &value, 1));
     REFUSED(eo_runtime_download(NULL, &value, &value, 1));
+    eo_loss_scaler_update(NULL, NULL);
     HOLDS(!(eo_loss_scale(NULL) > 0));
     HOLDS(!eo_buffer(NULL, 0) && !eo_view_is_stale(NULL, NULL) && !eo_view_weight(NULL, NULL, 0) &&
           !eo_view_gradient(NULL, NULL, 0));

@@ -59,7 +59,27 @@ static void set_groups(uint32_t step, eo_parameter_group groups[GROUPS])
 static eo_step_params step_params(uint32_t step)
 {
     return (eo_step_params){.learning_rate = 1e-2f / (float)(step + 1), .weight_decay = 0.1f, .ema_decay = 0.75f,
-                            .on_not_finite = EO_SKIP};
+                            .on_not_finite = EO_SKIP, .loss_scale = step == WEIGHTED_STEP ? 1.5f : 0};
+}
+
+static double weight_of(uint32_t rank, uint32_t step)
+{
+    return step == WEIGHTED_STEP ? 7.0 * rank : 0;
+}
+
+static double weight_of_all(const eo_plan *plan, uint32_t step)
+{
+    double sum = 0;
+    for (uint32_t r = 0; r < plan->params.rank_count; r++)
+        sum += weight_of(r, step);
+    return sum;
+}
+
+/* What gradients are multiplied by. */
+static float gradient_scale(const eo_plan *plan, uint32_t step)
+{
+    const double weight = weight_of_all(plan, step), loss_scale = step == WEIGHTED_STEP ? 1.5 : 1;
+    return (float)(1 / ((weight > 0 ? weight : 1) * loss_scale));
 }
 
 static float in_type(const struct scene *scene, float weight)
@@ -221,7 +241,7 @@ static void train_parameter(const struct scene *scene, uint32_t k, float *weight
             continue;
         as_gathered(scene, k, weights, seen);
         for (uint64_t i = 0; i < parameter->element_count; i++) {
-            const float gradient = global_gradient(scene, step, k, i, seen[i]);
+            volatile float gradient = global_gradient(scene, step, k, i, seen[i]) * gradient_scale(plan, step);
             weights[i] = adamw(weights[i], gradient, &moments[i], step, applied, &plan->groups[parameter->group]);
             volatile float apart = weights[i] - averages[i], more = (1.0f - step_params(step).ema_decay) * apart;
             averages[i] = averages[i] + more;
@@ -351,6 +371,7 @@ void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t
     set_groups(step, groups);
     params.groups = groups;
     params.group_count = plan->trainer_group_count;
+    params.weight = weight_of(rank, step);
     params.values[2] = 10.0 * (rank + 1);
     must(eo_step_end(rt, &params, step % 2 ? &report : NULL), "end", rt);
     memset(groups, 0xff, sizeof(groups)); /* the call kept no pointer to them */
@@ -361,7 +382,7 @@ void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t
                     report.step == step + 1 &&
                         report.values[2] == (10 + plan->params.micro_batches) * ranks * (ranks + 1) / 2 &&
                         report.values[0] == 0 && report.gradient_norm > 0 && report.clip_factor == 1 &&
-                        !report.skipped && report.skipped_count == is_skipping,
+                        report.weight == weight_of_all(plan, step) && !report.skipped && report.skipped_count == is_skipping,
                     "report of step %u: step %d, value %g, norm %g", step, (int)report.step, report.values[2],
                     report.gradient_norm);
 }

@@ -74,14 +74,14 @@ cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint3
                                const struct eo_step_memory *step, const double *device_values, cudaStream_t stream)
 {
     enum { A_LAUNCH = 384 };
-    const uint64_t values = (device_values ? 2 : 1) * EO_STEP_VALUES, written = 1 + EO_STEP_VALUES;
+    const uint64_t values = (device_values ? 2 : 1) * EO_STEP_VALUES, written = EO_NORM_VALUES;
     (void)out, (void)partials, (void)step;
     uint32_t done = 0;
     do { /* a later launch adds to the sum of the one before */
         const uint32_t some = count - done < A_LAUNCH ? count - done : A_LAUNCH;
         launch_note(stream, (struct launch){
-            .group = "gradient norm", .kernel = "norm_local_kernel", .read = (some + values + (done > 0)) * sizeof(double),
-            .written = written * sizeof(double), .must = (some + values + written) * sizeof(double), .blocks = 1,
+            .group = "gradient norm", .kernel = "norm_local_kernel", .read = (some + values + 1 + (done > 0)) * sizeof(double),
+            .written = written * sizeof(double), .must = (some + values + 1 + written) * sizeof(double), .blocks = 1,
             .threads = THREADS, .round_trips = 2, .barriers = 1, .double_adds = some});
         done += some;
     } while (done < count);
@@ -94,10 +94,10 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
     (void)gathered;
     const struct eo_norm_result *out = step->norm;
     const uint32_t groups = step->scalars->group_count;
-    const uint64_t read = rank_count * (1 + EO_STEP_VALUES) * sizeof(double) + sizeof(step->scalars->clip) +
+    const uint64_t read = rank_count * EO_NORM_VALUES * sizeof(double) + sizeof(step->scalars->clip) + sizeof(step->scalars->loss_scale) +
                           sizeof(step->scalars->group_count) + sizeof(out->skipped);
     const uint64_t written = sizeof(out->norm) + sizeof(out->clip_factor) + sizeof(out->gradient_scale) +
-                             sizeof(out->values) + sizeof(out->skipped) + groups * sizeof(struct eo_group_result);
+                             sizeof(out->values) + sizeof(out->weight) + sizeof(out->skipped) + groups * sizeof(struct eo_group_result);
     return launch_note(stream, (struct launch){
         .group = "gradient norm", .kernel = "norm_sum_kernel", .read = read, .written = written, .must = read + written,
         .blocks = 1, .threads = 1 + EO_STEP_VALUES,

@@ -273,7 +273,7 @@ static struct eo_step_memory step_memory(void)
 {
     const struct eo_step_memory step = {.scalars = tensor(sizeof(*step.scalars)), .groups = tensor(sizeof(*step.groups)),
                                         .norm = tensor(sizeof(*step.norm)), .results = tensor(sizeof(*step.results))};
-    *step.scalars = (struct eo_update_scalars){.group_count = 1};
+    *step.scalars = (struct eo_update_scalars){.loss_scale = 1, .group_count = 1};
     *step.groups = (struct eo_group_scalars){.bias_correction1 = {1, 1}, .bias_correction2 = {1, 1}};
     *step.norm = (struct eo_norm_result){.gradient_scale = 1};
     step.results->gradient_scale = 1;
@@ -283,8 +283,8 @@ static struct eo_step_memory step_memory(void)
 static void norm_of_gradients(uint32_t partial_count, uint32_t rank_count)
 {
     const struct eo_step_memory step = step_memory();
-    double *partials = tensor(partial_count * sizeof(double)), *out = tensor((1 + EO_STEP_VALUES) * sizeof(double));
-    double *gathered = tensor(rank_count * (1 + EO_STEP_VALUES) * sizeof(double)), *values = tensor(EO_STEP_VALUES * 8);
+    double *partials = tensor(partial_count * sizeof(double)), *out = tensor(EO_NORM_VALUES * sizeof(double));
+    double *gathered = tensor(rank_count * EO_NORM_VALUES * sizeof(double)), *values = tensor(EO_STEP_VALUES * 8);
     const double **at = calloc(partial_count, sizeof(*at));
     if (!at)
         abort();
