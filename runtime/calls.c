@@ -96,6 +96,41 @@ eo_status eo_backward_end(eo_runtime *rt, uint32_t position)
     return rt->mode->backward_end(rt, position);
 }
 
+static eo_status zero_gradients(struct eo_runtime *rt, uint32_t position)
+{
+    const struct plan_layer *layer = &rt->plan->layers[rt->plan->positions[position].layer];
+    const eo_view *view;
+    if (rt->plan->positions[position].buffer_row == EO_NONE)
+        return EO_OK;
+    EO_TRY(eo_gradients_begin(rt, position, &view));
+    for (uint32_t k = 0; k < layer->parameter_count; k++)
+        if (view->gradients[k])
+            rt->device->ops->zero(rt->device, view->gradients[k],
+                                  rt->plan->parameters[layer->parameter_begin + k].element_count *
+                                      eo_dtype_bytes(rt->plan->params.reduce_dtype));
+    return EO_OK;
+}
+
+eo_status eo_micro_batch_skip(eo_runtime *rt)
+{
+    TRY_ORDER(rt->cursor.phase == PHASE_STEP && rt->cursor.pass == 0 && rt->cursor.progress == PASS_NEXT &&
+                  !eo_cursor_is_past(&rt->cursor, PHASE_STEP),
+              "eo_micro_batch_skip", EO_NONE);
+    const eo_view *view;
+    for (uint32_t p = 0; p < rt->plan->position_count; p++) {
+        if (rt->plan->positions[p].forward_in_backward)
+            continue;
+        EO_TRY(eo_forward_begin(rt, p, &view));
+        EO_TRY(eo_forward_end(rt, p));
+    }
+    for (uint32_t p = rt->plan->position_count; p-- > 0;) {
+        EO_TRY(eo_backward_begin(rt, p, &view));
+        EO_TRY(zero_gradients(rt, p));
+        EO_TRY(eo_backward_end(rt, p));
+    }
+    return EO_OK;
+}
+
 eo_status eo_step_end(eo_runtime *rt, const eo_step_params *params, eo_step_report *report)
 {
     TRY_ORDER(eo_cursor_is_past(&rt->cursor, PHASE_STEP), "eo_step_end", EO_NONE);

@@ -41,7 +41,8 @@ struct layer_shard {
     float *state[EO_STATES_MAX + 1]; /* plan.state_count */
     double *norm; /* sum of squares of the gradient shard */
     struct shard_range *ranges;
-    uint32_t range_count;
+    eo_shard_part *parts;
+    uint32_t range_count, part_count;
 };
 
 struct runtime_shards {
@@ -58,6 +59,7 @@ struct runtime_update {
     const double **partials; /* of the layers that have one, in model order */
     uint32_t partial_count;
     struct eo_adamw *adamw; /* room for the ranges of one layer */
+    eo_shard_part *parts;
     struct shard_range *ranges;
 };
 

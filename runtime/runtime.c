@@ -221,6 +221,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
     free(rt->shards.layers);
     free(rt->update.ranges);
     free(rt->update.adamw);
+    free(rt->update.parts);
     free(rt->steps.groups);
     free(rt->update.partials);
     eo_float8_fini(&rt->float8);

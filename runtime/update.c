@@ -39,12 +39,16 @@ eo_status eo_update_init(struct eo_runtime *rt)
     rt->update.ranges = calloc(rt->plan->parameter_count + 1, sizeof(*rt->update.ranges));
     rt->update.partials = calloc(rt->plan->layer_count, sizeof(*rt->update.partials));
     uint32_t most = 0;
-    if (!rt->update.ranges || !rt->update.partials)
+    rt->update.parts = calloc(rt->plan->parameter_count + 1, sizeof(*rt->update.parts));
+    if (!rt->update.ranges || !rt->update.partials || !rt->update.parts)
         return EO_ERR_NO_MEMORY;
     for (uint32_t l = 0; l < rt->plan->layer_count; l++) {
         struct layer_shard *shard = &rt->shards.layers[l];
         shard->ranges = &rt->update.ranges[rt->plan->layers[l].parameter_begin];
         shard->range_count = shard_ranges(rt->plan, l, rt->shards.rank, shard->ranges);
+        shard->parts = &rt->update.parts[rt->plan->layers[l].parameter_begin];
+        while (eo_plan_shard_part(rt->plan, l, rt->world->rank, shard->part_count, &shard->parts[shard->part_count]) >= 0)
+            shard->part_count++;
         most = shard->range_count > most ? shard->range_count : most;
     }
     rt->update.adamw = calloc(most + 1, sizeof(*rt->update.adamw));
@@ -256,31 +260,46 @@ eo_status eo_runtime_get_report(eo_runtime *rt, uint64_t step, eo_step_report *o
     return EO_OK;
 }
 
-static const float *update_gradient(const struct layer_shard *shard)
+static float *update_gradient(const struct layer_shard *shard)
 {
     return shard->update_gradient ? shard->update_gradient : shard->gradient;
 }
 
-static void call_update(struct eo_runtime *rt, uint32_t l)
+static eo_shard shard_of(const struct eo_runtime *rt, uint32_t l, float gradient_scale)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
     const struct plan_layer *layer = &rt->plan->layers[l];
+    return (eo_shard){
+        .layer = l,
+        .offset = layer->layout.shard_count * rt->shards.rank,
+        .count = layer->layout.shard_count,
+        .weights = shard->weights,
+        .weights_high = shard->high,
+        .weights_low = shard->low,
+        .gradient = update_gradient(shard),
+        .state = (float *const *)shard->state,
+        .state_count = rt->plan->params.optimizer_states,
+        .gradient_scale = gradient_scale,
+        .step = (uint64_t)applied_steps(rt, 0),
+        .parts = shard->parts,
+        .part_count = shard->part_count,
+    };
+}
+
+static void call_update(struct eo_runtime *rt, uint32_t l)
+{
     const float scale = eo_host_step(&rt->host, rt->steps.finished + 1)->result->gradient_scale;
     if (isnan(scale)) /* a skipped step */
         return;
-    rt->params.update(rt->params.update_user, &(const eo_shard){
-                                                  .layer = l,
-                                                  .offset = layer->layout.shard_count * rt->shards.rank,
-                                                  .count = layer->layout.shard_count,
-                                                  .weights = shard->weights,
-                                                  .weights_high = shard->high,
-                                                  .weights_low = shard->low,
-                                                  .gradient = update_gradient(shard),
-                                                  .state = (float *const *)shard->state,
-                                                  .state_count = rt->plan->params.optimizer_states,
-                                                  .gradient_scale = scale,
-                                                  .step = (uint64_t)applied_steps(rt, 0),
-                                              });
+    const eo_shard shard = shard_of(rt, l, scale);
+    rt->params.update(rt->params.update_user, &shard);
+}
+
+static void call_gradient(struct eo_runtime *rt, uint32_t l)
+{
+    const eo_shard shard =
+        shard_of(rt, l, rt->params.update ? eo_host_step(&rt->host, rt->steps.finished + 1)->result->gradient_scale : 0);
+    rt->params.gradient(rt->params.gradient_user, &shard);
 }
 
 static void update_weights(struct eo_runtime *rt, uint32_t l)
@@ -308,6 +327,8 @@ static void update_weights(struct eo_runtime *rt, uint32_t l)
 
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)
 {
+    if (rt->params.gradient)
+        call_gradient(rt, l);
     update_weights(rt, l);
     eo_ema_update(rt, l);
 }

@@ -204,6 +204,24 @@ typedef struct eo_shard_range {
 EO_EXPORT EO_NODISCARD eo_status eo_plan_shard_range(const eo_plan *plan, uint32_t layer, uint32_t rank,
                                                      eo_shard_range *out);
 
+/* Where a parameter of the model lies: its elements are [offset, offset + count) of the flat layer. */
+typedef struct eo_parameter_place {
+    uint32_t layer;
+    uint32_t group;
+    uint64_t offset, count;
+} eo_parameter_place;
+EO_EXPORT EO_NODISCARD eo_status eo_plan_parameter_place(const eo_plan *plan, uint32_t parameter, eo_parameter_place *out);
+
+/* A piece of a parameter in a rank's shard: its elements [from, from + count) are elements [at, at + count) of the shard. */
+typedef struct eo_shard_part {
+    uint32_t parameter; /* of the model */
+    uint32_t group;
+    uint64_t from, at, count;
+} eo_shard_part;
+/* The parts of a rank's shard from 0 on, in the order of the layer; EO_ERR_INVALID past the last. */
+EO_EXPORT EO_NODISCARD eo_status eo_plan_shard_part(const eo_plan *plan, uint32_t layer, uint32_t rank, uint32_t part,
+                                                    eo_shard_part *out);
+
 EO_EXPORT const char *eo_strategy_name(eo_strategy strategy);
 EO_EXPORT const char *eo_category_name(eo_category category);
 EO_EXPORT const char *eo_operation_kind_name(eo_operation_kind kind);

@@ -66,11 +66,13 @@ typedef struct eo_shard {
     float *weights;      /* NULL where they are split */
     uint16_t *weights_high;
     int16_t *weights_low;
-    const float *gradient;
+    float *gradient;     /* summed over ranks and micro-batches; only the callback `gradient` may change it */
     float *const *state; /* plan.optimizer_states arrays, zero before the first step */
     uint32_t state_count;
-    float gradient_scale;/* the clip factor: multiply the gradient by it */
+    float gradient_scale;/* clip factor, weights and loss scale: multiply the gradient by it */
     uint64_t step;       /* from 1, less those skipped */
+    const eo_shard_part *parts; /* the parameters in it, in order; what lies between is padding */
+    uint32_t part_count;
 } eo_shard;
 
 typedef struct eo_runtime_params {
@@ -96,6 +98,11 @@ typedef struct eo_runtime_params {
                               every gradient in every backward pass */
     const char *offload_folder; /* [the current one] for the file of what the plan offloads: on a disk, not in memory (tmpfs);
                               read during create. The file has no name and ends with the process. Not read with GPUs */
+    void (*gradient)(void *user, const eo_shard *shard); /* [none] called with each layer's gradient before the optimizer, in
+                              skipped steps too: it may read it, or change it. The norm was taken before. Without `update` the
+                              host does not wait for the norm: gradient_scale is 0, `step` as far as the host knows. On a GPU
+                              it issues its work to eo_runtime_stream(), and what it issues is recorded with a graph */
+    void *gradient_user;
 } eo_runtime_params;
 #define eo_runtime_params(...) EO_PARAMS(eo_runtime_params, __VA_ARGS__)
 
@@ -252,6 +259,10 @@ EO_EXPORT EO_NODISCARD eo_status eo_forward_end(eo_runtime *runtime, uint32_t po
 EO_EXPORT EO_NODISCARD eo_status eo_backward_begin(eo_runtime *runtime, uint32_t position, const eo_view **view);
 EO_EXPORT EO_NODISCARD eo_status eo_gradients_begin(eo_runtime *runtime, uint32_t position, const eo_view **view);
 EO_EXPORT EO_NODISCARD eo_status eo_backward_end(eo_runtime *runtime, uint32_t position);
+/* All passes of the next micro-batch with gradients of zero, for a rank that has no data for it: the other ranks need not know. At
+ * the begin of a micro-batch. A step may have fewer micro-batches than were planned in this way; eo_loss_scale stays what it
+ * is, so give each rank's `weight`. */
+EO_EXPORT EO_NODISCARD eo_status eo_micro_batch_skip(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_step_end(eo_runtime *runtime, const eo_step_params *params,
                                              eo_step_report *report);
 

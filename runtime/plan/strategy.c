@@ -2,6 +2,7 @@
  *
  * Strategies are a table of facts: the rest of the planner asks these, and never for a name.
  */
+#include "base/arithmetic.h"
 #include "base/check.h"
 #include "runtime/plan/internal.h"
 
@@ -56,4 +57,32 @@ eo_status eo_plan_shard_range(const eo_plan *plan, uint32_t layer, uint32_t rank
         .replica = rank / plan->params.shard_group,
     };
     return EO_OK;
+}
+
+eo_status eo_plan_parameter_place(const eo_plan *plan, uint32_t parameter, eo_parameter_place *out)
+{
+    if (!plan || !out || parameter >= plan->parameter_count)
+        return EO_ERR_INVALID;
+    const struct plan_parameter *p = &plan->parameters[plan->parameter_of_model[parameter]];
+    *out = (eo_parameter_place){p->layer, plan->groups[p->group].group, p->offset, p->element_count};
+    return EO_OK;
+}
+
+eo_status eo_plan_shard_part(const eo_plan *plan, uint32_t layer, uint32_t rank, uint32_t part, eo_shard_part *out)
+{
+    eo_shard_range shard;
+    if (!out || eo_plan_shard_range(plan, layer, rank, &shard) < 0)
+        return EO_ERR_INVALID;
+    const struct plan_layer *l = &plan->layers[layer];
+    for (uint32_t k = l->parameter_begin; k < l->parameter_begin + l->parameter_count; k++) {
+        const struct plan_parameter *p = &plan->parameters[k];
+        const uint64_t begin = eo_max_u64(p->offset, shard.offset);
+        const uint64_t end = eo_min_u64(p->offset + p->element_count, shard.offset + shard.count);
+        if (begin >= end || part-- > 0)
+            continue;
+        *out = (eo_shard_part){.parameter = p->model_index, .group = plan->groups[p->group].group, .from = begin - p->offset,
+                               .at = begin - shard.offset, .count = end - begin};
+        return EO_OK;
+    }
+    return EO_ERR_INVALID;
 }

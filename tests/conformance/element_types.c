@@ -16,15 +16,30 @@
 
 /* -- an optimizer of the trainer's own -------------------------------------------------------------------------------*/
 
+struct descent {
+    bool split, doubled;
+};
+
+/* Exact, so a rate of one half undoes it. */
+static void twice(void *user, const eo_shard *shard)
+{
+    ((struct descent *)user)->doubled = true;
+    for (uint32_t p = 0; p < shard->part_count; p++)
+        for (uint64_t i = 0; i < shard->parts[p].count; i++)
+            shard->gradient[shard->parts[p].at + i] *= 2;
+}
+
 /* Host memory: this optimizer is for the CPU. */
 static void descend(void *user, const eo_shard *shard)
 {
-    const bool split = *(const bool *)user;
+    const struct descent *descent = user;
+    const bool split = descent->split;
+    const float rate = descent->doubled ? 5e-4f : 1e-3f;
     if (split != !shard->weights || split != (shard->weights_high && shard->weights_low))
         TEST_EXPECT(NULL, false, "weights in the wrong form");
     for (uint64_t i = 0; i < shard->count; i++) {
         const float weight = split ? eo_bf16_join(shard->weights_high[i], shard->weights_low[i]) : shard->weights[i];
-        volatile float change = 1e-3f * shard->gradient[i];
+        volatile float change = rate * shard->gradient[i];
         if (split)
             eo_bf16_split(weight - change, &shard->weights_high[i], &shard->weights_low[i]);
         else
@@ -41,7 +56,8 @@ static void keep_weights(void *user, const eo_parameter_info *info, const float 
 
 /*
  * Goal: a trainer's optimizer works on both halves as it does on whole weights.
- * Method: the same descent in static mode, where they are split, and in dynamic mode, where they are not.
+ * Method: the same descent in static mode, where they are split, and in dynamic mode, where they are not, and where every
+ * parameter's gradient is doubled before.
  */
 static void check_own_optimizer(void)
 {
@@ -50,11 +66,12 @@ static void check_own_optimizer(void)
     plan_anew(&scene);
     float *weights[2];
     for (int dynamic = 0; dynamic < 2; dynamic++) {
-        bool split = !dynamic;
+        struct descent descent = {.split = !dynamic};
         eo_runtime *rt;
         must(eo_world_create_local(scene.worlds, eo_world_params(.log = &eo_test_log)), "world", NULL);
         must(eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0], .update = descend,
-                                                      .update_user = &split, .log = &eo_test_log,
+                                                      .update_user = &descent, .gradient = dynamic ? twice : NULL,
+                                                      .gradient_user = &descent, .log = &eo_test_log,
                                                       .memory = dynamic ? EO_MEMORY_DYNAMIC_POOL : EO_MEMORY_STATIC)),
              "create", NULL);
         fill(rt, scene.plan);

@@ -112,6 +112,10 @@ static void plans(const eo_model *model, const eo_plan *plan)
     REFUSED(eo_plan_get_access(plan, EO_LIST_STEADY, 0, 0, NULL));
     REFUSED(eo_plan_shard_range(NULL, 0, 0, NULL));
     REFUSED(eo_plan_shard_range(plan, 0, 0, NULL));
+    REFUSED(eo_plan_shard_part(NULL, 0, 0, 0, NULL));
+    REFUSED(eo_plan_shard_part(plan, 0, 0, 0, NULL));
+    REFUSED(eo_plan_parameter_place(NULL, 0, NULL));
+    REFUSED(eo_plan_parameter_place(plan, 0, NULL));
     REFUSED(eo_plan_simulate(NULL, EO_LIST_STEADY, NULL, 1, &ns));
     REFUSED(eo_plan_simulate(plan, EO_LIST_STEADY, NULL, 1, NULL));
     HOLDS(strcmp(eo_strategy_name((eo_strategy)-1), "unknown") == 0);
@@ -204,6 +208,7 @@ static void no_runtime(void)
     REFUSED(eo_backward_begin(NULL, 0, &view));
     REFUSED(eo_gradients_begin(NULL, 0, &view));
     REFUSED(eo_backward_end(NULL, 0));
+    REFUSED(eo_micro_batch_skip(NULL));
     REFUSED(eo_step_end(NULL, eo_step_params(.learning_rate = 1), &step));
     REFUSED(eo_step_capture(NULL));
     REFUSED(eo_step_replay(NULL, eo_step_params(.learning_rate = 1), &step));

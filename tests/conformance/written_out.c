@@ -39,6 +39,11 @@ struct pass_of {
     uint32_t rank, step, micro_batch, position;
 };
 
+static bool is_left_out(const eo_plan *plan, uint32_t rank, uint32_t step, uint32_t micro_batch)
+{
+    return step == SHORT_STEP && rank + 1 == plan->params.rank_count && micro_batch + 1 == plan->params.micro_batches;
+}
+
 static float gradient_of(const struct pass_of *pass, uint32_t parameter, uint64_t i, float weight)
 {
     const uint64_t salt = ((uint64_t)pass->step * 64 + pass->micro_batch) * 64 + pass->position;
@@ -135,7 +140,8 @@ static bool gets_gradient(const eo_plan *plan, uint32_t position, const struct p
 static float contribution(const struct scene *scene, const struct pass_of *pass, uint32_t parameter, uint64_t i,
                           float weight)
 {
-    const float value = gradient_of(pass, parameter, i, weight);
+    const float value =
+        is_left_out(scene->plan, pass->rank, pass->step, pass->micro_batch) ? 0 : gradient_of(pass, parameter, i, weight);
     return scene->settings.reduce_dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_round(value)) : value;
 }
 
@@ -355,6 +361,10 @@ void run_step(eo_runtime *rt, const struct scene *scene, uint32_t rank, uint32_t
     const eo_plan *plan = scene->plan;
     must(eo_step_begin(rt), "begin", rt);
     for (uint32_t b = 0; b < plan->params.micro_batches; b++) {
+        if (is_left_out(plan, rank, step, b)) {
+            must(eo_micro_batch_skip(rt), "skip a micro-batch", rt);
+            continue;
+        }
         for (uint32_t p = 0; p < plan->position_count; p++)
             if (!plan->positions[p].forward_in_backward)
                 forward(rt, scene, p);

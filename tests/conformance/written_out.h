@@ -5,14 +5,15 @@
  * over ranks and contributions, follows from the plan's strategy. The network sees device memory through
  * eo_runtime_upload and eo_runtime_download alone, so it runs on any device: EO_TEST_DEVICE names it.
  * Matrices and vectors are groups, whose numbers change with the step; one step freezes the vectors, and one is skipped,
- * because a rank's gradients are not finite. In another the ranks have weights, and losses are scaled.
+ * because a rank's gradients are not finite. In another the ranks have weights, and losses are scaled. In the
+ * last one the last rank skips a micro-batch.
  */
 #ifndef EO_TESTS_WRITTEN_OUT_H
 #define EO_TESTS_WRITTEN_OUT_H
 
 #include <evenodd/evenodd.h>
 
-enum { RANKS_MAX = 4, STEPS = 5, FREEZING_STEP = 1, SKIPPED_STEP = 2, WEIGHTED_STEP = 3, LAYER_ELEMENTS_MAX = 16384 };
+enum { RANKS_MAX = 4, STEPS = 5, FREEZING_STEP = 1, SKIPPED_STEP = 2, WEIGHTED_STEP = 3, SHORT_STEP = 4, LAYER_ELEMENTS_MAX = 16384 };
 
 struct scene {
     const char *model_name;

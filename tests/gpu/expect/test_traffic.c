@@ -325,7 +325,7 @@ static void update(uint64_t count, bool split)
         real.at[0].read = expected.at[0].read;
     compare("AdamW", EXACT);
     const struct eo_average average = {.weights = range.weights, .high = high, .low = low, .average = m, .count = count};
-    BOTH(average, &average, EO_AVERAGE_SWAP, scalars, norm);
+    BOTH(average, &average, EO_AVERAGE_SWAP, step.scalars, step.norm);
     compare("average of the weights", EXACT);
 }
 

@@ -210,6 +210,23 @@ Test(plan_strategies, memory_is_what_the_table_says)
     eo_model_destroy(&model);
 }
 
+/* Parts come in order, lie inside of the shard, and where the place of their parameter says. */
+static uint64_t elements_in_parts(const eo_plan *plan, uint32_t layer, uint32_t rank, const eo_shard_range *range)
+{
+    uint64_t elements = 0, end = 0;
+    eo_shard_part part;
+    for (uint32_t i = 0; eo_plan_shard_part(plan, layer, rank, i, &part) == EO_OK; i++) {
+        eo_parameter_place place;
+        cr_assert_eq(eo_plan_parameter_place(plan, part.parameter, &place), EO_OK);
+        cr_assert(part.at >= end && part.count > 0 && part.at + part.count <= range->count);
+        cr_assert(place.layer == layer && place.group == part.group && part.from + part.count <= place.count);
+        cr_assert_eq(place.offset + part.from, range->offset + part.at);
+        end = part.at + part.count;
+        elements += part.count;
+    }
+    return elements;
+}
+
 /*
  * Owners: the ranks of one replica have each element of a layer once, all replicas alike.
  * Method: every strategy, every layer, counted.
@@ -220,14 +237,18 @@ Test(plan_strategies, every_element_has_one_owner_a_replica)
     eo_shard_range range;
     for (int k = 0; k < KINDS; k++) {
         eo_plan *plan = plan_of(model, &kinds[k], (eo_plan_params){0});
+        uint64_t elements = 0;
         for (uint32_t l = 0; l < plan->layer_count; l++) {
             for (uint32_t rank = 0; rank < RANKS; rank++) {
                 cr_assert_eq(eo_plan_shard_range(plan, l, rank, &range), EO_OK);
+                if (range.replica == 0)
+                    elements += elements_in_parts(plan, l, rank, &range);
                 cr_assert_eq(range.replica, rank / kinds[k].group, "%s", kinds[k].name);
                 cr_assert_eq(range.offset, rank % kinds[k].group * range.count, "%s", kinds[k].name);
                 cr_assert_eq(range.count * kinds[k].group, plan->layers[l].layout.padded_count, "%s", kinds[k].name);
             }
         }
+        cr_assert_eq(elements, eo_model_element_count(model), "%s", kinds[k].name);
         cr_assert_eq(eo_plan_shard_range(plan, plan->layer_count, 0, &range), EO_ERR_INVALID);
         cr_assert_eq(eo_plan_shard_range(plan, 0, RANKS, &range), EO_ERR_INVALID);
         eo_plan_destroy(&plan);
