@@ -131,7 +131,7 @@ eo_status eo_micro_batch_skip(eo_runtime *rt)
     return EO_OK;
 }
 
-eo_status eo_step_end(eo_runtime *rt, const eo_step_params *params, eo_step_report *report)
+eo_status eo_step_end_sized(eo_runtime *rt, const eo_step_params *params, eo_step_report *report, size_t report_bytes)
 {
     TRY_ORDER(eo_cursor_is_past(&rt->cursor, PHASE_STEP), "eo_step_end", EO_NONE);
     EO_TRY(eo_update_take_params(rt, params, "eo_step_end"));
@@ -142,7 +142,7 @@ eo_status eo_step_end(eo_runtime *rt, const eo_step_params *params, eo_step_repo
     if (recording)
         EO_TRY(eo_graph_end(rt));
     eo_runtime_book_waits(rt);
-    EO_TRY(eo_update_finish(rt, report));
+    EO_TRY(eo_update_finish(rt, report, report_bytes));
     return report ? eo_graph_take_times(rt) : EO_OK;
 }
 

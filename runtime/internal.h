@@ -324,7 +324,7 @@ void eo_update_upload_scalars(struct eo_runtime *rt);
 void eo_update_norm_local(struct eo_runtime *rt);
 eo_status eo_update_norm_sum(struct eo_runtime *rt);
 void eo_update_layer(struct eo_runtime *rt, uint32_t layer);
-eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report);
+eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes);
 
 /* host_memory.c: of these only upload does not wait for the device. */
 void eo_host_set(struct runtime_host *host, const struct eo_plan *plan, void *steps, void *staging);

@@ -11,6 +11,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/sized.h"
 #include "runtime/graph_times.h"
 
 /* -- create and destroy ------------------------------------------------------------------------------------------ */
@@ -234,13 +235,12 @@ void eo_runtime_destroy(eo_runtime **runtime)
 
 /* -- what it is ------------------------------------------------------------------------------------------------- */
 
-void eo_runtime_get_stats(const eo_runtime *rt, eo_runtime_stats *out)
+void eo_runtime_get_stats_sized(const eo_runtime *rt, eo_runtime_stats *out, size_t out_bytes)
 {
-    if (!out)
-        return;
-    *out = rt ? rt->stats : (eo_runtime_stats){0};
+    eo_runtime_stats stats = rt ? rt->stats : (eo_runtime_stats){0};
     if (rt && rt->mode->get_stats)
-        rt->mode->get_stats(rt, out);
+        rt->mode->get_stats(rt, &stats);
+    eo_give_sized(out, out_bytes, &stats, sizeof(stats));
 }
 
 double *eo_step_values(const eo_runtime *rt)

@@ -122,7 +122,7 @@ eo_status eo_graph_end(struct eo_runtime *rt)
     return launch_graph(rt);
 }
 
-eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_report *report)
+eo_status eo_step_replay_sized(eo_runtime *rt, const eo_step_params *params, eo_step_report *report, size_t report_bytes)
 {
     if (!rt)
         return EO_ERR_INVALID;
@@ -142,7 +142,7 @@ eo_status eo_step_replay(eo_runtime *rt, const eo_step_params *params, eo_step_r
     rt->stats.collective_bytes += rt->graph.collective_bytes;
     rt->stats.storage_bytes += rt->graph.storage_bytes;
     EO_TRY(launch_graph(rt));
-    EO_TRY(eo_update_finish(rt, report));
+    EO_TRY(eo_update_finish(rt, report, report_bytes));
     return report ? eo_graph_take_times(rt) : EO_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "runtime/graph_times.h"
 
 static size_t name_index(const struct eo_plan *plan, eo_operation_kind kind, uint32_t position, uint32_t layer)
@@ -114,7 +115,7 @@ void eo_runtime_begin_entries(struct runtime_timeline *timeline)
 
 /* The step whose collectives have surely all ended is the last but one: gathers at the end of the last may still run
  * until the first passes of the next have waited for them. */
-uint32_t eo_runtime_timeline(const eo_runtime *rt, eo_timeline_record *records, uint32_t capacity)
+uint32_t eo_runtime_timeline_sized(const eo_runtime *rt, eo_timeline_record *records, uint32_t capacity, size_t record_bytes)
 {
     if (!rt || !records || rt->steps.finished < 2)
         return 0;
@@ -126,7 +127,7 @@ uint32_t eo_runtime_timeline(const eo_runtime *rt, eo_timeline_record *records, 
         if (i + rt->timeline.ring.capacity < rt->timeline.ring.count)
             continue; /* overwritten: the ring is smaller than two steps */
         const struct eo_timeline_entry *entry = &rt->timeline.ring.entries[i % rt->timeline.ring.capacity];
-        records[count++] = (eo_timeline_record){
+        const eo_timeline_record record = {
             .operation = entry->operation,
             .kind = (eo_operation_kind)entry->kind,
             .stream = (eo_stream_id)entry->queue,
@@ -136,6 +137,7 @@ uint32_t eo_runtime_timeline(const eo_runtime *rt, eo_timeline_record *records, 
             .end_ns = entry->span.end_ns,
             .live_bytes = entry->live_bytes,
         };
+        eo_give_sized((char *)records + count++ * record_bytes, record_bytes, &record, sizeof(record));
     }
     return count;
 }

@@ -11,6 +11,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/sized.h"
 #include "runtime/internal.h"
 
 /* Runs of a rank's shard of one group. Padding joins its neighbours: AdamW leaves zero at zero. */
@@ -226,7 +227,7 @@ eo_status eo_update_norm_sum(struct eo_runtime *rt)
     return rt->params.update ? eo_host_finish_steps(rt, rt->steps.finished + 1) : EO_OK;
 }
 
-eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report)
+eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes)
 {
     /* Else it is looked at when its place in host memory is needed: at the same step on all ranks. */
     const bool is_known = !rt->device->ops->queue_handle(rt->device, EO_QUEUE_COMPUTE);
@@ -236,12 +237,11 @@ eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report)
     rt->stats.steps++;
     rt->stats.step_ns += eo_now_ns() - rt->steps.begin_ns;
     rt->cursor.phase = PHASE_IDLE;
-    if (report)
-        *report = rt->steps.reports[rt->steps.finished % EO_REPORTS_KEPT];
+    eo_give_sized(report, report_bytes, &rt->steps.reports[rt->steps.finished % EO_REPORTS_KEPT], sizeof(eo_step_report));
     return EO_OK;
 }
 
-eo_status eo_runtime_get_report(eo_runtime *rt, uint64_t step, eo_step_report *out)
+eo_status eo_runtime_get_report_sized(eo_runtime *rt, uint64_t step, eo_step_report *out, size_t out_bytes)
 {
     if (!rt || !out)
         return EO_ERR_INVALID;
@@ -256,7 +256,7 @@ eo_status eo_runtime_get_report(eo_runtime *rt, uint64_t step, eo_step_report *o
     if (report->step != step || step == 0)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_runtime_get_report: step %llu was not run by this runtime",
                                (unsigned long long)step);
-    *out = *report;
+    eo_give_sized(out, out_bytes, report, sizeof(*report));
     return EO_OK;
 }
 

@@ -39,6 +39,13 @@
 #define EO_PRINTF(text, first)
 #endif
 
+/*
+ * Structs that the library gives out may grow at their end without a new EO_API. So a call that fills one has the caller's
+ * size of it: call() of the header is a line of the caller's own program, and the library's function is call_sized(). It
+ * writes no byte more. A caller of newer headers than the library finds zeros in what the library does not know.
+ */
+#define EO_CALLER static inline
+
 /* "0.1.0": of the library; EO_VERSION_... are the headers'. */
 #ifdef __cplusplus
 extern "C"

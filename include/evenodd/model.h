@@ -153,8 +153,12 @@ typedef struct eo_parameter_info {
     uint32_t group;
 } eo_parameter_info;
 
-EO_EXPORT EO_NODISCARD eo_status eo_model_parameter(const eo_model *model, uint32_t parameter,
-                                                    eo_parameter_info *out);
+EO_EXPORT EO_NODISCARD eo_status eo_model_parameter_sized(const eo_model *model, uint32_t parameter, eo_parameter_info *out,
+                                                          size_t out_bytes);
+EO_CALLER EO_NODISCARD eo_status eo_model_parameter(const eo_model *model, uint32_t parameter, eo_parameter_info *out)
+{
+    return eo_model_parameter_sized(model, parameter, out, sizeof(*out));
+}
 
 #ifdef __cplusplus
 }

@@ -87,7 +87,6 @@ typedef enum eo_space {
 } eo_space;
 
 typedef struct eo_plan_summary {
-    eo_plan_params params;             /* with the defaults filled in; log is NULL */
     uint64_t element_count;            /* parameters of the model */
     uint64_t arena_bytes;              /* the sum of the reservations of one rank, disk apart; less space_bytes[EO_SPACE_HOST] it
                                           is what lies in device memory */
@@ -98,6 +97,7 @@ typedef struct eo_plan_summary {
     uint32_t row_count;
     uint32_t operation_count;          /* of the steady list */
     uint64_t fingerprint;              /* of model, settings, map and schedule: compared by all ranks */
+    eo_plan_params params;             /* with the defaults filled in; log is NULL. Last, for it may grow */
 } eo_plan_summary;
 
 /* A row of the memory map. */
@@ -186,11 +186,24 @@ extern "C" {
 EO_EXPORT EO_NODISCARD eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_params *params);
 EO_EXPORT void eo_plan_destroy(eo_plan **plan);
 
-EO_EXPORT void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out);
-EO_EXPORT EO_NODISCARD eo_status eo_plan_get_row(const eo_plan *plan, uint32_t row, eo_plan_row *out);
+EO_EXPORT void eo_plan_get_summary_sized(const eo_plan *plan, eo_plan_summary *out, size_t out_bytes);
+EO_CALLER void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out)
+{
+    eo_plan_get_summary_sized(plan, out, sizeof(*out));
+}
+EO_EXPORT EO_NODISCARD eo_status eo_plan_get_row_sized(const eo_plan *plan, uint32_t row, eo_plan_row *out, size_t out_bytes);
+EO_CALLER EO_NODISCARD eo_status eo_plan_get_row(const eo_plan *plan, uint32_t row, eo_plan_row *out)
+{
+    return eo_plan_get_row_sized(plan, row, out, sizeof(*out));
+}
 EO_EXPORT uint32_t eo_plan_operation_count(const eo_plan *plan, eo_list list);
-EO_EXPORT EO_NODISCARD eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t operation,
-                                                       eo_plan_operation *out);
+EO_EXPORT EO_NODISCARD eo_status eo_plan_get_operation_sized(const eo_plan *plan, eo_list list, uint32_t operation,
+                                                             eo_plan_operation *out, size_t out_bytes);
+EO_CALLER EO_NODISCARD eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t operation,
+                                                       eo_plan_operation *out)
+{
+    return eo_plan_get_operation_sized(plan, list, operation, out, sizeof(*out));
+}
 /* The accesses of an operation, from 0; EO_ERR_INVALID past the last. */
 EO_EXPORT EO_NODISCARD eo_status eo_plan_get_access(const eo_plan *plan, eo_list list, uint32_t operation,
                                                     uint32_t access, eo_plan_access *out);

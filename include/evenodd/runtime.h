@@ -263,8 +263,12 @@ EO_EXPORT EO_NODISCARD eo_status eo_backward_end(eo_runtime *runtime, uint32_t p
  * the begin of a micro-batch. A step may have fewer micro-batches than were planned in this way; eo_loss_scale stays what it
  * is, so give each rank's `weight`. */
 EO_EXPORT EO_NODISCARD eo_status eo_micro_batch_skip(eo_runtime *runtime);
-EO_EXPORT EO_NODISCARD eo_status eo_step_end(eo_runtime *runtime, const eo_step_params *params,
-                                             eo_step_report *report);
+EO_EXPORT EO_NODISCARD eo_status eo_step_end_sized(eo_runtime *runtime, const eo_step_params *params, eo_step_report *report,
+                                             size_t report_bytes);
+EO_CALLER EO_NODISCARD eo_status eo_step_end(eo_runtime *runtime, const eo_step_params *params, eo_step_report *report)
+{
+    return eo_step_end_sized(runtime, params, report, sizeof(*report));
+}
 
 /*
  * Whole steps as one graph, where the device has graphs. After eo_step_capture the next step (eo_step_begin ...
@@ -284,8 +288,12 @@ EO_EXPORT EO_NODISCARD eo_status eo_step_end(eo_runtime *runtime, const eo_step_
  *                     was run; the same step may be run in the ordinary way
  */
 EO_EXPORT EO_NODISCARD eo_status eo_step_capture(eo_runtime *runtime);
-EO_EXPORT EO_NODISCARD eo_status eo_step_replay(eo_runtime *runtime, const eo_step_params *params,
-                                                eo_step_report *report);
+EO_EXPORT EO_NODISCARD eo_status eo_step_replay_sized(eo_runtime *runtime, const eo_step_params *params, eo_step_report *report,
+                                             size_t report_bytes);
+EO_CALLER EO_NODISCARD eo_status eo_step_replay(eo_runtime *runtime, const eo_step_params *params, eo_step_report *report)
+{
+    return eo_step_replay_sized(runtime, params, report, sizeof(*report));
+}
 
 /*
  * The report of one of the last four steps, which need not have been asked for when it ended: so a trainer runs ahead of a
@@ -294,7 +302,12 @@ EO_EXPORT EO_NODISCARD eo_status eo_step_replay(eo_runtime *runtime, const eo_st
  * EO_ERR_INVALID     another step, or during a step
  * EO_ERR_NOT_FINITE  as of eo_step_end; EO_ERR_COMM, EO_ERR_TIMEOUT, EO_ERR_DEVICE
  */
-EO_EXPORT EO_NODISCARD eo_status eo_runtime_get_report(eo_runtime *runtime, uint64_t step, eo_step_report *report);
+EO_EXPORT EO_NODISCARD eo_status eo_runtime_get_report_sized(eo_runtime *runtime, uint64_t step, eo_step_report *report,
+                                                             size_t report_bytes);
+EO_CALLER EO_NODISCARD eo_status eo_runtime_get_report(eo_runtime *runtime, uint64_t step, eo_step_report *report)
+{
+    return eo_runtime_get_report_sized(runtime, step, report, sizeof(*report));
+}
 
 /* Four doubles in device memory, zero at eo_step_begin, for the trainer's kernels to add to (its loss): summed over
  * the ranks into report.values together with step_params.values. */
@@ -380,11 +393,20 @@ EO_EXPORT EO_NODISCARD eo_status eo_weights_write(eo_runtime *runtime, const cha
  */
 EO_EXPORT EO_NODISCARD eo_status eo_weights_swap_ema(eo_runtime *runtime);
 
-EO_EXPORT void eo_runtime_get_stats(const eo_runtime *runtime, eo_runtime_stats *out);
+EO_EXPORT void eo_runtime_get_stats_sized(const eo_runtime *runtime, eo_runtime_stats *out, size_t out_bytes);
+EO_CALLER void eo_runtime_get_stats(const eo_runtime *runtime, eo_runtime_stats *out)
+{
+    eo_runtime_get_stats_sized(runtime, out, sizeof(*out));
+}
 
 /* The last step's whose collectives have all ended (as a rule the last but one), in order of issue; at most `capacity`
  * are copied, their number returned. Of a step that was a graph without graph_times nothing is known: 0. */
-EO_EXPORT uint32_t eo_runtime_timeline(const eo_runtime *runtime, eo_timeline_record *records, uint32_t capacity);
+EO_EXPORT uint32_t eo_runtime_timeline_sized(const eo_runtime *runtime, eo_timeline_record *records, uint32_t capacity,
+                                             size_t record_bytes);
+EO_CALLER uint32_t eo_runtime_timeline(const eo_runtime *runtime, eo_timeline_record *records, uint32_t capacity)
+{
+    return eo_runtime_timeline_sized(runtime, records, capacity, sizeof(*records));
+}
 
 /* All steps that are still in the ring, as Chrome / Perfetto trace JSON; process id = rank, thread = stream. */
 EO_EXPORT void eo_runtime_write_trace(const eo_runtime *runtime, eo_write_fn write, void *user);

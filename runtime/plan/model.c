@@ -8,6 +8,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/hashing.h"
+#include "base/sized.h"
 #include "buffers/layout.h"
 
 /* Bounds of a model: with them no sum of bytes in a plan can wrap (2^47 elements x 2^12 layers is under 2^60). */
@@ -291,12 +292,12 @@ eo_status eo_model_find_parameter(const eo_model *model, const char *name, uint3
     return EO_ERR_INVALID;
 }
 
-eo_status eo_model_parameter(const eo_model *model, uint32_t parameter, eo_parameter_info *out)
+eo_status eo_model_parameter_sized(const eo_model *model, uint32_t parameter, eo_parameter_info *out, size_t out_bytes)
 {
     if (!model || !out || parameter >= model->parameter_count)
         return EO_ERR_INVALID;
     const struct model_parameter *p = &model->parameters[parameter];
-    *out = (eo_parameter_info){
+    eo_parameter_info info = {
         .name = p->name,
         .layer = p->layer,
         .dim_count = p->dim_count,
@@ -307,6 +308,7 @@ eo_status eo_model_parameter(const eo_model *model, uint32_t parameter, eo_param
         .group = p->group,
         .frozen = model->layers[p->layer].frozen,
     };
-    memcpy(out->dims, p->dims, sizeof(out->dims));
+    memcpy(info.dims, p->dims, sizeof(info.dims));
+    eo_give_sized(out, out_bytes, &info, sizeof(info));
     return EO_OK;
 }

@@ -11,6 +11,7 @@
 #include "base/arithmetic.h"
 #include "base/check.h"
 #include "base/hashing.h"
+#include "base/sized.h"
 #include "runtime/plan/internal.h"
 #include "runtime/plan/proof.h"
 
@@ -228,14 +229,8 @@ void eo_plan_destroy(eo_plan **plan)
     *plan = NULL;
 }
 
-void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out)
+static void summarize(const eo_plan *plan, eo_plan_summary *out)
 {
-    if (!out)
-        return;
-    if (!plan) {
-        *out = (eo_plan_summary){0};
-        return;
-    }
     *out = (eo_plan_summary){
         .params = plan->params,
         .element_count = plan->element_count,
@@ -253,11 +248,16 @@ void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out)
     memcpy(out->category_bytes_at_peak, plan->category_bytes_at_peak, sizeof(out->category_bytes_at_peak));
 }
 
-eo_status eo_plan_get_row(const eo_plan *plan, uint32_t row, eo_plan_row *out)
+void eo_plan_get_summary_sized(const eo_plan *plan, eo_plan_summary *out, size_t out_bytes)
 {
-    if (!plan || !out || row >= plan->row_count)
-        return EO_ERR_INVALID;
-    const struct plan_row *r = &plan->rows[row];
+    eo_plan_summary summary = {0};
+    if (plan)
+        summarize(plan, &summary);
+    eo_give_sized(out, out_bytes, &summary, sizeof(summary));
+}
+
+static void describe_row(const eo_plan *plan, const struct plan_row *r, eo_plan_row *out)
+{
     *out = (eo_plan_row){
         .name = r->name,
         .category = r->category,
@@ -271,6 +271,15 @@ eo_status eo_plan_get_row(const eo_plan *plan, uint32_t row, eo_plan_row *out)
         eo_plan_operation_text(plan, &operations[r->first_operation], out->first, sizeof(out->first));
         eo_plan_operation_text(plan, &operations[r->last_operation], out->last, sizeof(out->last));
     }
+}
+
+eo_status eo_plan_get_row_sized(const eo_plan *plan, uint32_t row, eo_plan_row *out, size_t out_bytes)
+{
+    eo_plan_row full;
+    if (!plan || !out || row >= plan->row_count)
+        return EO_ERR_INVALID;
+    describe_row(plan, &plan->rows[row], &full);
+    eo_give_sized(out, out_bytes, &full, sizeof(full));
     return EO_OK;
 }
 
@@ -297,11 +306,8 @@ static uint32_t find_id(const struct eo_operation_list *list, uint32_t id)
     return EO_NONE;
 }
 
-eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t operation, eo_plan_operation *out)
+static void describe_operation(const eo_plan *plan, eo_list list, const struct eo_operation *o, eo_plan_operation *out)
 {
-    if (!plan || !out || (unsigned)list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
-        return EO_ERR_INVALID;
-    const struct eo_operation *o = &plan->schedule.lists[list].operations[operation];
     *out = (eo_plan_operation){
         .kind = o->kind,
         .stream = o->stream,
@@ -331,6 +337,16 @@ eo_status eo_plan_get_operation(const eo_plan *plan, eo_list list, uint32_t oper
         out->waits[out->wait_count] = find_id(&plan->schedule.lists[list], o->wait[s]);
         out->wait_previous_step[out->wait_count++] = o->wait_previous_run[s];
     }
+}
+
+eo_status eo_plan_get_operation_sized(const eo_plan *plan, eo_list list, uint32_t operation, eo_plan_operation *out,
+                                      size_t out_bytes)
+{
+    eo_plan_operation full;
+    if (!plan || !out || (unsigned)list >= EO_LIST_COUNT || operation >= plan->schedule.lists[list].count)
+        return EO_ERR_INVALID;
+    describe_operation(plan, list, &plan->schedule.lists[list].operations[operation], &full);
+    eo_give_sized(out, out_bytes, &full, sizeof(full));
     return EO_OK;
 }
 

@@ -360,8 +360,9 @@ const eo_plan *eo_runtime_plan(const eo_runtime *rt)
     return (const eo_plan *)(const void *)rt;
 }
 
-void eo_plan_get_summary(const eo_plan *plan, eo_plan_summary *out)
+void eo_plan_get_summary_sized(const eo_plan *plan, eo_plan_summary *out, size_t out_bytes)
 {
+    (void)out_bytes;
     const eo_runtime *rt = (const eo_runtime *)(const void *)plan;
     *out = (eo_plan_summary){.params = {.dtype = rt->weight_dtype, .reduce_dtype = rt->gradient_dtype}};
 }
