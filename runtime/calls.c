@@ -103,11 +103,12 @@ static eo_status zero_gradients(struct eo_runtime *rt, uint32_t position)
     if (rt->plan->positions[position].buffer_row == EO_NONE)
         return EO_OK;
     EO_TRY(eo_gradients_begin(rt, position, &view));
-    for (uint32_t k = 0; k < layer->parameter_count; k++)
-        if (view->gradients[k])
-            rt->device->ops->zero(rt->device, view->gradients[k],
-                                  rt->plan->parameters[layer->parameter_begin + k].element_count *
-                                      eo_dtype_bytes(rt->plan->params.reduce_dtype));
+    for (uint32_t k = layer->parameter_begin; k < layer->parameter_begin + layer->parameter_count; k++) {
+        const struct plan_parameter *parameter = &rt->plan->parameters[k];
+        if (view->gradients[parameter->view_index])
+            rt->device->ops->zero(rt->device, view->gradients[parameter->view_index],
+                                  parameter->element_count * eo_dtype_bytes(rt->plan->params.reduce_dtype));
+    }
     return EO_OK;
 }
 

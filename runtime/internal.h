@@ -269,8 +269,8 @@ void eo_runtime_log_outside(struct eo_runtime *rt, const char *what);
 /* views.c */
 EO_NODISCARD eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan);
 void eo_views_fini(struct runtime_views *views);
-/* The pointers of a position, from where its layer lies. */
-void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t position, eo_dtype dtype, void *base);
+/* A position's pointers to the parameters of a layer that lies at `base`: its own, or that one's frozen part. */
+void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t layer, eo_dtype dtype, void *base);
 
 /* timeline.c: the names of operations, made at create: "backward of block.3". */
 eo_status eo_runtime_names_init(struct runtime_timeline *timeline, const struct eo_plan *plan);

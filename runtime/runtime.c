@@ -35,6 +35,13 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                      "a plan without offload_layers");
         return EO_ERR_UNSUPPORTED;
     }
+    for (uint32_t l = 0; l < plan->layer_count && params->memory != EO_MEMORY_STATIC; l++) {
+        if (plan->layers[l].frozen_part == EO_NONE)
+            continue;
+        eo_log_write(log, EO_LOG_ERROR, "layer '%s' has frozen parameters beside trainable ones, which needs planned memory; give "
+                     "EO_MEMORY_STATIC, or freeze parameters by group and step", plan->layers[l].name);
+        return EO_ERR_UNSUPPORTED;
+    }
     EO_REQUIRE(log, (unsigned)params->memory <= EO_MEMORY_DYNAMIC_CACHING, "unknown memory mode %d", (int)params->memory);
     EO_REQUIRE(log, params->dynamic_reduce_inputs <= REDUCE_INPUTS_MAX,
                "%u reduce-scatter inputs in flight (dynamic_reduce_inputs); at most %d are possible",
@@ -106,7 +113,7 @@ static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_param
     const uint32_t *items = plan->schedule.queue_items;
     if (params->memory != EO_MEMORY_STATIC)
         return (uint32_t)(4 * (slots + reductions) + 16);
-    return (uint32_t)eo_max_u64(eo_max_u64(items[EO_STREAM_COMM], items[EO_STREAM_REDUCE]),
+    return (uint32_t)eo_max_u64(eo_max_u64(2 * (uint64_t)items[EO_STREAM_COMM], items[EO_STREAM_REDUCE]), /* 2: frozen parts */
                                 eo_max_u64(items[EO_STREAM_COPY], 2 * plan->params.offload_slots)) + OUTSIDE_ITEMS;
 }
 

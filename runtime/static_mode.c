@@ -85,10 +85,14 @@ static void set_pointers(struct eo_runtime *rt)
             rt->shards.layers[l].state[k] = state->rows[layer->state_rows[k]];
     }
     for (uint32_t p = 0; p < plan->position_count; p++) {
-        eo_views_set(rt->views.positions[p].weights, plan, p, plan->params.dtype, state->rows[plan->positions[p].gather_row]);
-        if (plan->positions[p].buffer_row != EO_NONE)
-            eo_views_set(rt->views.positions[p].gradients, plan, p, plan->params.reduce_dtype,
-                         state->rows[plan->positions[p].buffer_row]);
+        const struct plan_position *position = &plan->positions[p];
+        const uint32_t l = position->layer, frozen_part = plan->layers[l].frozen_part;
+        eo_views_set(rt->views.positions[p].weights, plan, l, plan->params.dtype, state->rows[position->gather_row]);
+        if (frozen_part != EO_NONE)
+            eo_views_set(rt->views.positions[p].weights, plan, frozen_part, plan->params.dtype,
+                         state->rows[position->frozen_gather_row]);
+        if (position->buffer_row != EO_NONE)
+            eo_views_set(rt->views.positions[p].gradients, plan, l, plan->params.reduce_dtype, state->rows[position->buffer_row]);
     }
     for (uint32_t b = 0; b < plan->buffer_count; b++)
         rt->views.buffers[b] = state->rows[plan->buffers[b].row];
@@ -252,6 +256,17 @@ static void *own_slice(const struct eo_runtime *rt, const struct eo_operation *o
     return (char *)state_of(rt)->rows[rt->plan->positions[o->position].buffer_row] + bytes * rt->shards.rank;
 }
 
+static eo_status gather_frozen_part(struct eo_runtime *rt, const struct eo_operation *o, struct eo_timeline_entry *entry)
+{
+    const struct eo_plan *plan = rt->plan;
+    const struct plan_layer *part = &plan->layers[plan->layers[o->layer].frozen_part];
+    const uint64_t bytes = part->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
+    rt->stats.collective_count++;
+    rt->stats.collective_bytes += bytes * plan->params.shard_group;
+    return rt->world->ops->all_gather(rt->comms.gather, state_of(rt)->rows[plan->positions[o->position].frozen_gather_row],
+                                      state_of(rt)->rows[part->shard_row], bytes, entry->name, &entry->span);
+}
+
 static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
 {
     struct static_state *state = state_of(rt);
@@ -270,6 +285,8 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
         status = comm->all_gather(rt->comms.gather, state->rows[plan->positions[o->position].narrow_row],
                                   state->rows[layer->float8_gather ? layer->narrow_row : layer->shard_row], bytes, entry->name,
                                   &entry->span);
+        if (status >= 0 && o->with_frozen)
+            status = gather_frozen_part(rt, o, entry);
     } else if (o->fence) {
         status = comm->all_gather(rt->comms.world, state->rows[plan->fenced_row], state->rows[plan->fence_row],
                                   plan->rows[plan->fence_row].bytes, entry->name, &entry->span);
@@ -522,7 +539,8 @@ static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, enum wei
     *weights = shard;
     if (rt->plan->params.shard_group == 1)
         return EO_OK;
-    *weights = state->rows[rt->plan->positions[layer->first_position].gather_row];
+    const struct plan_position *first = &rt->plan->positions[layer->first_position];
+    *weights = state->rows[layer->part_of == EO_NONE ? first->gather_row : first->frozen_gather_row];
     return eo_runtime_gather(rt, rt->comms.gather, *weights, shard,
                              layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype), "weights outside the schedule",
                              EO_WAIT_ALL_GATHER);
@@ -573,6 +591,9 @@ static void *static_idle_memory(struct eo_runtime *rt, uint64_t bytes)
             kept[r] = plan->rows[r].always_live;
         for (uint32_t p = 0; p < plan->position_count; p++)
             kept[plan->positions[p].gather_row] = true;
+        for (uint32_t p = 0; p < plan->position_count; p++)
+            if (plan->positions[p].frozen_gather_row != EO_NONE)
+                kept[plan->positions[p].frozen_gather_row] = true;
         for (int space = 0; space < EO_SPACE_HOST && !found; space++)
             found = find_gap(rt, space, kept, ranges, bytes);
     }

@@ -14,7 +14,7 @@ eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan)
 {
     uint32_t total = 0;
     for (uint32_t p = 0; p < plan->position_count; p++)
-        total += plan->layers[plan->positions[p].layer].parameter_count;
+        total += plan->layers[plan->positions[p].layer].view_count;
     views->positions = calloc(plan->position_count, sizeof(*views->positions));
     views->pointers = calloc(total, 2 * sizeof(*views->pointers));
     views->buffers = calloc((size_t)plan->buffer_count + 1, sizeof(*views->buffers));
@@ -23,7 +23,7 @@ eo_status eo_views_init(struct runtime_views *views, const struct eo_plan *plan)
     void **next = views->pointers;
     for (uint32_t p = 0; p < plan->position_count; p++) {
         struct position_views *view = &views->positions[p];
-        const uint32_t count = plan->layers[plan->positions[p].layer].parameter_count;
+        const uint32_t count = plan->layers[plan->positions[p].layer].view_count;
         view->weights = next;
         view->gradients = next + count;
         next += 2 * (size_t)count;
@@ -42,11 +42,11 @@ void eo_views_fini(struct runtime_views *views)
     free(views->buffers);
 }
 
-void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t position, eo_dtype dtype, void *base)
+void eo_views_set(void **pointers, const struct eo_plan *plan, uint32_t layer, eo_dtype dtype, void *base)
 {
-    const struct plan_layer *layer = &plan->layers[plan->positions[position].layer];
-    for (uint32_t k = 0; k < layer->parameter_count; k++)
-        pointers[k] = (char *)base + plan->parameters[layer->parameter_begin + k].offset * eo_dtype_bytes(dtype);
+    const struct plan_parameter *parameters = &plan->parameters[plan->layers[layer].parameter_begin];
+    for (uint32_t k = 0; k < plan->layers[layer].parameter_count; k++)
+        pointers[parameters[k].view_index] = (char *)base + parameters[k].offset * eo_dtype_bytes(dtype);
 }
 
 /* Whether a buffer is live in the pass that is under way. */

@@ -98,7 +98,7 @@ static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct
 {
     eo_parameter_info info = {
         .name = parameter->name,
-        .layer = parameter->layer,
+        .layer = plan->layers[parameter->layer].part_of == EO_NONE ? parameter->layer : plan->layers[parameter->layer].part_of,
         .dim_count = parameter->dim_count,
         .element_count = parameter->element_count,
         .no_weight_decay = plan->groups[parameter->group].no_weight_decay,

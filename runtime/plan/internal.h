@@ -33,6 +33,7 @@ struct plan_parameter {
     bool float8_gather;
     bool joined; /* behind the one before it, in dynamic memory too */
     uint32_t group; /* into plan.groups */
+    uint32_t view_index; /* in the trainer's layer, and so in its views */
 };
 
 /* Parameters that the optimizer treats alike: of one group of the trainer's, with weight decay or without. */
@@ -47,6 +48,10 @@ struct plan_layer {
     bool edge; /* first or last position, and larger than the body layers, or far smaller: rows of its own */
     struct eo_layout layout;
     uint32_t parameter_begin, parameter_count; /* into plan.parameters */
+    uint32_t view_count;  /* parameters of the trainer's layer: with those of its frozen part */
+    uint32_t frozen_part; /* EO_NONE, or a layer behind the trainer's: the frozen parameters of this one, sharded and gathered
+                             beside it, so that all else of it is of the trainable ones alone */
+    uint32_t part_of;     /* EO_NONE, or whose frozen part it is: then no position names it */
     uint32_t use_count;                        /* positions that use it */
     uint32_t first_position;
     uint32_t master_row;   /* fp32 master weights, or their low halves (bf16) */
@@ -75,6 +80,7 @@ struct plan_position {
     bool forward_in_backward, backward_without_weights;
     uint32_t use;                    /* the how-manieth use of its layer in backward order, from 0 */
     uint32_t gather_row;             /* full weights; with one rank the shard itself */
+    uint32_t frozen_gather_row;      /* of the layer's frozen part; EO_NONE without */
     uint32_t narrow_row;             /* where its gather lands: gather_row, or in float8, from where it is widened */
     uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
     bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */

@@ -105,6 +105,7 @@ void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mo
 void eo_list_operation_end(struct list_builder *b);
 
 /* runtime/plan/list_operations.c */
+void eo_list_read_weights(struct list_builder *b, const struct plan_position *position); /* all that it was given */
 void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass);
 void eo_list_add_gathers(struct list_builder *b, int64_t pass); /* that stand after this pass, or before */
 void eo_list_add_widening(struct list_builder *b, const struct list_pass *pass, uint32_t fold); /* if it widens */

@@ -26,6 +26,15 @@ static void add_buffer_accesses(struct list_builder *b, eo_moment moment)
     }
 }
 
+void eo_list_read_weights(struct list_builder *b, const struct plan_position *position)
+{
+    const struct plan_layer *layer = &b->plan->layers[position->layer];
+    eo_list_access(b, position->gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, position->layer), eo_weights_version(layer), 0, 1);
+    if (layer->frozen_part != EO_NONE)
+        eo_list_access(b, position->frozen_gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, layer->frozen_part), EO_VERSION_FIXED,
+                       0, 1);
+}
+
 void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass)
 {
     const struct eo_plan *plan = b->plan;
@@ -46,8 +55,7 @@ void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const stru
         return;
     }
     if (pass->reads_weights)
-        eo_list_access(b, position->gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, position->layer),
-                       eo_weights_version(layer), 0, 1);
+        eo_list_read_weights(b, position);
     if (kind == EO_OP_BACKWARD && position->direct)
         eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer),
                        EO_VERSION_MICRO_BATCH, 0, 1);
@@ -68,9 +76,18 @@ static void add_gather(struct list_builder *b, const struct list_pass *pass, int
     const enum eo_version_kind kind = eo_weights_version(layer);
     const uint32_t what = eo_subject(layer->float8_gather ? SUBJECT_NARROW_WEIGHTS : SUBJECT_WEIGHTS, position->layer);
     const int32_t offset = layer->frozen ? 0 : version_offset;
-    eo_list_operation(b, EO_OP_ALL_GATHER, EO_STREAM_COMM, pass->position, position->layer, pass->micro_batch, 0);
+    /* Weights that stay are gathered again after their update, but frozen ones do not change. */
+    const bool with_frozen = layer->frozen_part != EO_NONE && !(b->plan->resident && version_offset);
+    struct eo_operation *operation =
+        eo_list_operation(b, EO_OP_ALL_GATHER, EO_STREAM_COMM, pass->position, position->layer, pass->micro_batch, 0);
+    operation->with_frozen = with_frozen;
     eo_list_access(b, layer->float8_gather ? layer->narrow_row : layer->shard_row, EO_READ, what, kind, offset, 1);
     eo_list_access(b, position->narrow_row, EO_WRITE, what, kind, offset, 1);
+    if (with_frozen) {
+        const uint32_t frozen = eo_subject(SUBJECT_WEIGHTS, layer->frozen_part);
+        eo_list_access(b, b->plan->layers[layer->frozen_part].shard_row, EO_READ, frozen, EO_VERSION_FIXED, 0, 1);
+        eo_list_access(b, position->frozen_gather_row, EO_WRITE, frozen, EO_VERSION_FIXED, 0, 1);
+    }
     eo_list_operation_end(b);
 }
 

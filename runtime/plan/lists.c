@@ -195,8 +195,7 @@ static bool make_forward_list(struct list_builder *b)
             eo_list_add_gathers(b, (int64_t)t - 1);
         eo_list_add_widening(b, pass, 0);
         eo_list_operation(b, EO_OP_FORWARD, EO_STREAM_COMPUTE, pass->position, position->layer, 0, 0);
-        eo_list_access(b, position->gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, position->layer),
-                   eo_weights_version(&plan->layers[position->layer]), 0, 1);
+        eo_list_read_weights(b, position);
         add_forward_buffers(b, pass->position);
         eo_list_operation_end(b);
         if (!plan->params.no_prefetch)

@@ -147,7 +147,7 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     const eo_log *log = &model->log;
     struct model_parameter parameter = {.layer = params->layer, .no_weight_decay = params->no_weight_decay,
                                         .float8_gather = params->float8_gather, .joined = params->joined,
-                                        .group = params->group};
+                                        .group = params->group, .frozen = params->frozen};
     EO_TRY(copy_name(log, parameter.name, params->name, "parameter"));
     EO_REQUIRE(log, params->layer < model->layer_count, "parameter '%s' names layer %u, but the model has %u",
                parameter.name, params->layer, model->layer_count);
@@ -176,6 +176,7 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     parameter.element_count = count;
     parameter.padding = params->padding;
     parameter.index = model->layers[params->layer].parameter_count++;
+    model->layers[params->layer].frozen_count += params->frozen;
     model->parameters[model->parameter_count] = parameter;
     model->element_count += count;
     if (out)
@@ -209,6 +210,9 @@ eo_status eo_model_add_position(eo_model *model, const eo_position_params *param
                        model->parameters[params->parameters[i]].layer == params->layer,
                    "position '%s' gives a gradient to parameter %u, not one of layer '%s'", position.name,
                    params->parameters[i], layer->name);
+    for (uint32_t i = 0; i < params->parameter_count; i++)
+        EO_REQUIRE(log, !model->parameters[params->parameters[i]].frozen, "position '%s' gives a gradient to parameter '%s', "
+                   "which is frozen", position.name, model->parameters[params->parameters[i]].name);
     EO_TRY(grow((void **)&model->positions, &model->position_capacity, model->position_count, sizeof(position)));
     if (params->parameters) {
         position.parameters = malloc((params->parameter_count + 1) * sizeof(uint32_t));
@@ -306,7 +310,7 @@ eo_status eo_model_parameter_sized(const eo_model *model, uint32_t parameter, eo
         .no_weight_decay = p->no_weight_decay,
         .float8_gather = p->float8_gather,
         .group = p->group,
-        .frozen = model->layers[p->layer].frozen,
+        .frozen = model->layers[p->layer].frozen || p->frozen,
     };
     memcpy(info.dims, p->dims, sizeof(info.dims));
     eo_give_sized(out, out_bytes, &info, sizeof(info));

@@ -11,7 +11,7 @@
 struct model_layer {
     char name[EO_NAME_MAX];
     bool frozen;
-    uint32_t parameter_count;
+    uint32_t parameter_count, frozen_count;
 };
 
 struct model_parameter {
@@ -21,7 +21,7 @@ struct model_parameter {
     uint32_t dim_count;
     uint64_t dims[EO_DIMS_MAX];
     uint64_t element_count, padding;
-    bool no_weight_decay, float8_gather, joined;
+    bool no_weight_decay, float8_gather, joined, frozen;
     uint32_t group;
 };
 

@@ -65,6 +65,7 @@ struct eo_operation {
                                               what this one gave to the gather before */
     bool peers_read;                       /* an all-gather: what it reads, slower ranks may still read when it has ended */
     uint8_t scope;                         /* enum eo_scope, of collectives */
+    bool with_frozen;                      /* an all-gather that brings the layer's frozen part too */
     bool first_gradient;                   /* the gradient shard holds nothing of this step yet */
 };
 

@@ -92,39 +92,49 @@ static uint32_t find_group(struct eo_plan *plan, const struct model_parameter *p
     return g;
 }
 
-static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
+static bool is_mixed(const struct model_layer *layer)
+{
+    return !layer->frozen && layer->frozen_count > 0 && layer->frozen_count < layer->parameter_count;
+}
+
+/* The trainer's layers, then the frozen parts of those that are mixed. */
+static void make_layer_table(struct eo_plan *plan, const struct eo_model *model)
 {
     plan->layer_count = model->layer_count;
-    plan->parameter_count = model->parameter_count;
-    plan->layers = calloc(model->layer_count, sizeof(*plan->layers));
-    plan->parameters = calloc(model->parameter_count, sizeof(*plan->parameters));
-    plan->parameter_of_model = calloc(model->parameter_count, sizeof(*plan->parameter_of_model));
-    plan->groups = calloc(2 * EO_GROUPS_MAX, sizeof(*plan->groups));
-    uint64_t *counts = calloc(model->parameter_count, sizeof(*counts));
-    uint64_t *offsets = calloc(model->parameter_count, sizeof(*offsets));
-    eo_status status = EO_OK;
-    if (!plan->layers || !plan->parameters || !plan->parameter_of_model || !plan->groups || !counts || !offsets) {
-        status = EO_ERR_NO_MEMORY;
-        goto out;
-    }
-
-    uint32_t begin = 0;
     for (uint32_t l = 0; l < model->layer_count; l++) {
+        const struct model_layer *from = &model->layers[l];
         struct plan_layer *layer = &plan->layers[l];
-        memcpy(layer->name, model->layers[l].name, EO_NAME_MAX);
-        layer->frozen = model->layers[l].frozen;
-        layer->parameter_begin = begin;
-        layer->parameter_count = model->layers[l].parameter_count;
-        begin += layer->parameter_count;
+        *layer = (struct plan_layer){.frozen = from->frozen || from->frozen_count == from->parameter_count,
+                                     .view_count = from->parameter_count, .frozen_part = EO_NONE, .part_of = EO_NONE,
+                                     .parameter_count = from->parameter_count};
+        memcpy(layer->name, from->name, EO_NAME_MAX);
+        if (!is_mixed(from))
+            continue;
+        layer->frozen_part = plan->layer_count++;
+        layer->parameter_count -= from->frozen_count;
+        struct plan_layer *part = &plan->layers[layer->frozen_part];
+        *part = (struct plan_layer){.frozen = true, .view_count = from->parameter_count, .frozen_part = EO_NONE, .part_of = l,
+                                    .parameter_count = from->frozen_count};
+        memcpy(part->name, from->name, EO_NAME_MAX); /* rows of one name are numbered */
     }
+    for (uint32_t l = 0, begin = 0; l < plan->layer_count; l++) {
+        plan->layers[l].parameter_begin = begin;
+        begin += plan->layers[l].parameter_count;
+    }
+}
+
+static void make_parameter_table(struct eo_plan *plan, const struct eo_model *model, uint64_t *counts, uint32_t *filled)
+{
     for (uint32_t p = 0; p < model->parameter_count; p++) {
         const struct model_parameter *from = &model->parameters[p];
-        const uint32_t index = plan->layers[from->layer].parameter_begin + from->index;
+        const uint32_t part = plan->layers[from->layer].frozen_part, l = from->frozen && part != EO_NONE ? part : from->layer;
+        const uint32_t index = plan->layers[l].parameter_begin + filled[l]++;
         struct plan_parameter *to = &plan->parameters[index];
         memcpy(to->name, from->name, EO_NAME_MAX);
         memcpy(to->dims, from->dims, sizeof(to->dims));
-        to->layer = from->layer;
+        to->layer = l;
         to->model_index = p;
+        to->view_index = from->index;
         to->dim_count = from->dim_count;
         to->element_count = from->element_count;
         to->group = find_group(plan, from);
@@ -134,18 +144,46 @@ static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
         counts[index] = to->room = from->element_count + from->padding;
         plan->element_count += from->element_count;
     }
-    for (uint32_t l = 0; l < plan->layer_count && status >= 0; l++) {
+}
+
+static eo_status place_parameters(struct eo_plan *plan, const uint64_t *counts, uint64_t *offsets)
+{
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
         struct plan_layer *layer = &plan->layers[l];
-        status = eo_layout_compute(&layer->layout, &offsets[layer->parameter_begin], &counts[layer->parameter_begin],
-                                   layer->parameter_count, plan->params.shard_group, plan->params.align_bytes);
+        const eo_status status =
+            eo_layout_compute(&layer->layout, &offsets[layer->parameter_begin], &counts[layer->parameter_begin],
+                              layer->parameter_count, plan->params.shard_group, plan->params.align_bytes);
         if (status == EO_ERR_INVALID)
             eo_log_write(&plan->log, EO_LOG_ERROR, "layer '%s' is too large", layer->name);
+        EO_TRY(status);
+        EO_REQUIRE(&plan->log, !plan->params.float8_gather || layer->part_of == EO_NONE,
+                   "layer '%s' has frozen parameters beside trainable ones, which float8_gather cannot gather yet; leave it out",
+                   layer->name);
         for (uint32_t p = 0; p < layer->parameter_count; p++)
             plan->parameters[layer->parameter_begin + p].offset = offsets[layer->parameter_begin + p];
     }
-out:
+    return EO_OK;
+}
+
+static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
+{
+    plan->parameter_count = model->parameter_count;
+    plan->layers = calloc(2 * (size_t)model->layer_count, sizeof(*plan->layers));
+    plan->parameters = calloc(model->parameter_count, sizeof(*plan->parameters));
+    plan->parameter_of_model = calloc(model->parameter_count, sizeof(*plan->parameter_of_model));
+    plan->groups = calloc(2 * EO_GROUPS_MAX, sizeof(*plan->groups));
+    uint64_t *counts = calloc(model->parameter_count, sizeof(*counts));
+    uint64_t *offsets = calloc(model->parameter_count, sizeof(*offsets));
+    uint32_t *filled = calloc(2 * (size_t)model->layer_count, sizeof(*filled));
+    eo_status status = EO_ERR_NO_MEMORY;
+    if (plan->layers && plan->parameters && plan->parameter_of_model && plan->groups && counts && offsets && filled) {
+        make_layer_table(plan, model);
+        make_parameter_table(plan, model, counts, filled);
+        status = place_parameters(plan, counts, offsets);
+    }
     free(counts);
     free(offsets);
+    free(filled);
     return status;
 }
 
@@ -160,7 +198,7 @@ static void find_edges(struct eo_plan *plan, const struct eo_model *model)
     const uint32_t ends[2] = {model->positions[0].layer, model->positions[model->position_count - 1].layer};
     uint64_t body = 0;
     for (uint32_t l = 0; l < plan->layer_count; l++)
-        if (l != ends[0] && l != ends[1])
+        if (l != ends[0] && l != ends[1] && plan->layers[l].part_of == EO_NONE)
             body = eo_max_u64(body, plan->layers[l].layout.padded_count);
     for (int e = 0; e < 2; e++) {
         const uint64_t count = plan->layers[ends[e]].layout.padded_count;
@@ -211,6 +249,8 @@ static eo_status make_positions(struct eo_plan *plan, const struct eo_model *mod
         to->backward_without_weights = from->backward_without_weights;
         to->use = layer->use_count++;
         layer->first_position = p;
+        if (layer->frozen_part != EO_NONE)
+            plan->layers[layer->frozen_part].first_position = p;
         add_zero_ranges(plan, to, from);
     }
     return EO_OK;
@@ -511,6 +551,44 @@ uint64_t eo_plan_result_bytes(const struct eo_plan *plan)
     return eo_align_up(sizeof(struct eo_norm_result) + plan->group_count * sizeof(struct eo_group_result), 8);
 }
 
+/* Where the frozen part of a position's layer is gathered to: as the layer itself, in rows of their own. So a part is there
+ * whenever its layer is. */
+static eo_status make_frozen_rows(struct eo_plan *plan)
+{
+    const uint32_t slots = plan->params.gather_slots;
+    uint64_t bytes[64] = {0};
+    uint32_t rows[64], body = 0;
+    for (uint32_t round = 0; round < 2; round++) {
+        for (uint32_t s = 0; round == 1 && s < slots; s++)
+            if (bytes[s])
+                EO_TRY(add_row(plan, &rows[s], EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER, bytes[s], false,
+                               "gather.frozen.slot%u", s));
+        body = 0;
+        for (uint32_t p = 0; p < plan->position_count; p++) {
+            struct plan_position *position = &plan->positions[p];
+            const struct plan_layer *layer = &plan->layers[position->layer];
+            const uint32_t slot = layer->edge ? 0 : body++ % slots;
+            position->frozen_gather_row = EO_NONE;
+            if (layer->frozen_part == EO_NONE)
+                continue;
+            const struct plan_layer *part = &plan->layers[layer->frozen_part];
+            const uint64_t part_bytes = part->layout.padded_count * eo_dtype_bytes(plan->params.dtype);
+            if (plan->params.shard_group == 1)
+                position->frozen_gather_row = part->shard_row;
+            else if (round == 1 && plan->resident && layer->first_position != p)
+                position->frozen_gather_row = plan->positions[layer->first_position].frozen_gather_row;
+            else if (round == 1 && (plan->resident || layer->edge))
+                EO_TRY(add_row(plan, &position->frozen_gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER, part_bytes,
+                               plan->resident, "gather.frozen.%s", plan->resident ? layer->name : position->name));
+            else if (round == 1)
+                position->frozen_gather_row = rows[slot];
+            else if (!plan->resident && !layer->edge)
+                bytes[slot] = eo_max_u64(bytes[slot], part_bytes);
+        }
+    }
+    return EO_OK;
+}
+
 /* No more than a layer has: small models are not to be decided by it. */
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan)
 {
@@ -613,6 +691,7 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     EO_TRY(make_gradient_slots(plan));
     EO_TRY(make_sum_rows(plan));
     EO_TRY(make_buffer_rows(plan));
+    EO_TRY(make_frozen_rows(plan));
     EO_TRY(make_other_rows(plan, model));
     return make_names_unique(plan);
 }

@@ -327,6 +327,22 @@ static void forward(eo_runtime *rt, const struct scene *scene, uint32_t position
     must(eo_forward_end(rt, position), "forward", rt);
 }
 
+/* It is gathered beside what is trained, as it was filled; it has no gradients. */
+static void check_frozen_part(eo_runtime *rt, const struct scene *scene, const struct plan_layer *layer, const eo_view *view)
+{
+    static _Thread_local float seen[LAYER_ELEMENTS_MAX];
+    const struct plan_layer *part = layer->frozen_part == EO_NONE ? NULL : &scene->plan->layers[layer->frozen_part];
+    for (uint32_t k = 0; part && view->weights && k < part->parameter_count; k++) {
+        const struct plan_parameter *parameter = &scene->plan->parameters[part->parameter_begin + k];
+        uint32_t wrong = 0;
+        read_weights(rt, scene, view->weights[parameter->view_index], parameter->element_count, seen);
+        for (uint64_t i = 0; i < parameter->element_count; i++)
+            wrong += seen[i] != in_type(scene, first_weight(part->parameter_begin + k, i));
+        TEST_EXPECT(NULL, wrong == 0, "%u frozen weights of '%s' are not what was filled", wrong, parameter->name);
+        TEST_HOLDS(NULL, !view->gradients || !view->gradients[parameter->view_index]);
+    }
+}
+
 static void backward(eo_runtime *rt, const struct scene *scene, const struct pass_of *pass)
 {
     static _Thread_local float seen[2][LAYER_ELEMENTS_MAX], values[LAYER_ELEMENTS_MAX];
@@ -337,8 +353,9 @@ static void backward(eo_runtime *rt, const struct scene *scene, const struct pas
     must(eo_backward_begin(rt, pass->position, &view), "backward", rt);
     scribble(rt, scene);
     memset(seen, 0, sizeof(seen));
+    check_frozen_part(rt, scene, layer, view);
     for (uint32_t k = 0; view->weights && k < layer->parameter_count && k < 2; k++)
-        read_weights(rt, scene, view->weights[k], parameters[k].element_count, seen[k]);
+        read_weights(rt, scene, view->weights[parameters[k].view_index], parameters[k].element_count, seen[k]);
     if (!layer->frozen) {
         must(eo_gradients_begin(rt, pass->position, &view), "gradients", rt);
         scribble(rt, scene);
@@ -349,7 +366,7 @@ static void backward(eo_runtime *rt, const struct scene *scene, const struct pas
                 values[i] = pass->step == SKIPPED_STEP && pass->rank == 0
                                 ? INFINITY
                                 : gradient_of(pass, layer->parameter_begin + k, i, seen[k][i]);
-            write_gradients(rt, scene, view->gradients[k], parameters[k].element_count, values);
+            write_gradients(rt, scene, view->gradients[parameters[k].view_index], parameters[k].element_count, values);
         }
     }
     must(eo_backward_end(rt, pass->position), "backward", rt);
@@ -438,7 +455,8 @@ static void evaluate(eo_runtime *rt, const struct scene *scene)
         const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
         const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin];
         must(eo_forward_begin(rt, p, &view), "forward", rt);
-        read_weights(rt, scene, view->weights[0], parameter->element_count, seen);
+        check_frozen_part(rt, scene, layer, view);
+        read_weights(rt, scene, view->weights[parameter->view_index], parameter->element_count, seen);
         uint32_t wrong = 0;
         for (uint64_t i = 0; i < parameter->element_count; i++)
             filled[i] = first_weight(layer->parameter_begin, i);

@@ -186,6 +186,42 @@ static void frozen_tied(eo_model *model)
         usual_buffers(model, p, 3);
 }
 
+/* A layer of a frozen matrix, a trainable pair beside it, and a frozen vector behind, as an adapter of low rank has it. */
+static uint32_t mixed_layer(eo_model *model, uint64_t count)
+{
+    static const struct {
+        const char *name;
+        uint64_t count; /* 0: the matrix's */
+        bool frozen;
+    } parts[] = {{"base", 0, true}, {"down", 37, false}, {"up", 129, false}, {"shift", 11, true}};
+    char name[EO_NAME_MAX];
+    uint32_t index;
+    snprintf(name, sizeof(name), "layer%u", eo_model_layer_count(model));
+    must(eo_model_add_layer(model, eo_layer_params(.name = name), &index));
+    for (int k = 0; k < 4; k++) {
+        snprintf(name, sizeof(name), "%s%u", parts[k].name, index);
+        must(eo_model_add_parameter(model,
+                                    eo_parameter_params(.layer = index, .name = name, .dim_count = 1,
+                                                        .dims = {parts[k].count ? parts[k].count : count}, .group = k % 2,
+                                                        .frozen = parts[k].frozen),
+                                    NULL));
+    }
+    return index;
+}
+
+static void mixed(eo_model *model)
+{
+    position(model, layer(model, 900, false), false, true);
+    const uint32_t shared = mixed_layer(model, 2000);
+    position(model, shared, false, false);
+    position(model, mixed_layer(model, 500), false, false);
+    position(model, layer(model, 700, true), false, false);
+    position(model, shared, false, false);
+    position(model, mixed_layer(model, 5000), true, false);
+    for (uint32_t p = 0; p < 5; p++)
+        usual_buffers(model, p, 5);
+}
+
 /* No gradients: between two norms there may be no other collective. */
 static void all_frozen(eo_model *model)
 {
@@ -220,6 +256,7 @@ const struct plan_model eo_plan_models[] = {
     {"frozen_tied", frozen_tied},
     {"all_frozen", all_frozen},
     {"bare", bare},
+    {"mixed", mixed},
     {NULL, NULL},
 };
 
