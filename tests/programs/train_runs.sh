@@ -98,8 +98,8 @@ done
 result $? 'a loss that is not finite ends with exit status 1, step and layer named'
 
 "$train" $quick --steps 9 --lr 1e25 --clip 0 --on-not-finite skip --log spoiled.jsonl >out 2>err &&
-    count=$(grep -c '"skipped":true' spoiled.jsonl) && [ "$count" -gt 2 ] &&
-    grep -q "\"skipped_steps\":$count," spoiled.jsonl && grep -q "$count steps were not finite, and skipped" out
+    skips=$(grep -c '"skipped":true' spoiled.jsonl) && [ "$skips" -gt 2 ] &&
+    grep -q "\"skipped_steps\":$skips," spoiled.jsonl && grep -q "$skips steps were not finite, and skipped" out
 result $? '--on-not-finite skip goes on, and log, summary and report count the steps'
 "$train" $quick --steps 6 --log plain.jsonl >out 2>err &&
     "$train" $quick --steps 6 --on-not-finite skip --log given.jsonl >out 2>err &&
