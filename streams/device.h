@@ -109,7 +109,8 @@ struct eo_norm_result {
     double norm, clip_factor;
     double values[EO_STEP_VALUES], weight; /* sums over the ranks */
     uint64_t skipped;     /* steps whose norm was not finite, since the runtime began */
-    float gradient_scale; /* what gradients are multiplied by: clip factor / (weight x loss scale); NaN where the norm is not finite: an update then changes nothing */
+    float gradient_scale; /* what gradients are multiplied by: clip factor / (weight x loss scale). NaN where the norm is not
+                             finite: an update then changes nothing */
 };
 
 struct eo_group_result {

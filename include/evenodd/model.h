@@ -53,8 +53,8 @@ typedef struct eo_parameter_params {
     bool joined;                 /* [false] lies directly behind the layer's parameter before it, weights and gradients, in every
                                     view: one product may take both. That one has no padding, and a multiple of 16 elements */
     uint32_t group;              /* [0] whose numbers the optimizer takes (eo_step_params.groups); below EO_GROUPS_MAX */
-    bool frozen;                 /* [false] no gradient (NULL in views) and no optimizer state, beside trainable parameters of the
-                                    layer: gathered with them, but never reduced. Static mode, not with float8 gathers */
+    bool frozen;                 /* [false] no gradient (NULL in views) and no optimizer state, beside trainable parameters of
+                                    the layer: gathered with them, but never reduced. Static mode, not with float8 gathers */
 } eo_parameter_params;
 #define eo_parameter_params(...) EO_PARAMS(eo_parameter_params, __VA_ARGS__)
 

@@ -148,9 +148,9 @@ typedef struct eo_step_params {
     eo_not_finite on_not_finite;   /* [EO_STOP] of the gradient norm; the same on all ranks */
     const eo_parameter_group *groups; /* [all as above] by group (eo_parameter_params.group) */
     uint32_t group_count;          /* further groups are as above */
-    double weight;       /* [0] of this rank's step, as its count of tokens: gradients are then divided by the sum over the ranks,
-                            so the trainer writes those of its summed loss, without eo_loss_scale. A rank without any gives 0;
-                            0 on all ranks: gradients are taken as they are */
+    double weight;       /* [0] of this rank's step, as its count of tokens: gradients are then divided by the sum over the
+                            ranks, so the trainer writes those of its summed loss, without eo_loss_scale. A rank without any
+                            gives 0; 0 on all ranks: gradients are taken as they are */
     float loss_scale;    /* [1] what the loss was multiplied by, beside: gradients are divided by it, before norm and clipping */
 } eo_step_params;
 #define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)
@@ -250,8 +250,8 @@ EO_EXPORT const char *eo_runtime_error(const eo_runtime *runtime);
  * changed. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank is lost or disagrees.
  *
  * A gradient norm that is not finite leaves the weights as they are, and is EO_ERR_NOT_FINITE of eo_step_end, unless
- * on_not_finite says EO_SKIP. With report NULL a GPU is not waited for: then it is told when the step after the next begins, on all ranks, and failures
- * of the device by whichever call meets them.
+ * on_not_finite says EO_SKIP. With report NULL a GPU is not waited for: then it is told when the step after the next
+ * begins, on all ranks, and failures of the device by whichever call meets them.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_step_begin(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_forward_begin(eo_runtime *runtime, uint32_t position, const eo_view **view);
@@ -259,9 +259,9 @@ EO_EXPORT EO_NODISCARD eo_status eo_forward_end(eo_runtime *runtime, uint32_t po
 EO_EXPORT EO_NODISCARD eo_status eo_backward_begin(eo_runtime *runtime, uint32_t position, const eo_view **view);
 EO_EXPORT EO_NODISCARD eo_status eo_gradients_begin(eo_runtime *runtime, uint32_t position, const eo_view **view);
 EO_EXPORT EO_NODISCARD eo_status eo_backward_end(eo_runtime *runtime, uint32_t position);
-/* All passes of the next micro-batch with gradients of zero, for a rank that has no data for it: the other ranks need not know. At
- * the begin of a micro-batch. A step may have fewer micro-batches than were planned in this way; eo_loss_scale stays what it
- * is, so give each rank's `weight`. */
+/* All passes of the next micro-batch with gradients of zero, for a rank that has no data for it: the other ranks need not
+ * know. At the begin of a micro-batch. A step may have fewer micro-batches than were planned in this way; eo_loss_scale stays
+ * what it is, so give each rank's `weight`. */
 EO_EXPORT EO_NODISCARD eo_status eo_micro_batch_skip(eo_runtime *runtime);
 EO_EXPORT EO_NODISCARD eo_status eo_step_end_sized(eo_runtime *runtime, const eo_step_params *params, eo_step_report *report,
                                              size_t report_bytes);

@@ -85,7 +85,8 @@ static eo_status take_shards(struct eo_runtime *rt)
 static eo_status reserve_host(struct eo_runtime *rt)
 {
     struct dynamic_state *state = eo_dynamic_state(rt);
-    const uint64_t steps_bytes = eo_align_up(EO_HOST_STEPS * (eo_plan_scalars_bytes(rt->plan) + eo_plan_result_bytes(rt->plan)), 64);
+    const uint64_t step_bytes = eo_plan_scalars_bytes(rt->plan) + eo_plan_result_bytes(rt->plan);
+    const uint64_t steps_bytes = eo_align_up(EO_HOST_STEPS * step_bytes, 64);
     state->host_bytes = steps_bytes + EO_STAGING_PIECES * eo_plan_staging_bytes(rt->plan);
     EO_TRY(rt->device->ops->reserve(rt->device, EO_MEMORY_KIND_HOST, state->host_bytes, &state->host));
     eo_host_set(&rt->host, rt->plan, state->host, (char *)state->host + steps_bytes);

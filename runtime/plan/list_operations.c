@@ -29,10 +29,11 @@ static void add_buffer_accesses(struct list_builder *b, eo_moment moment)
 void eo_list_read_weights(struct list_builder *b, const struct plan_position *position)
 {
     const struct plan_layer *layer = &b->plan->layers[position->layer];
-    eo_list_access(b, position->gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, position->layer), eo_weights_version(layer), 0, 1);
+    eo_list_access(b, position->gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, position->layer),
+                   eo_weights_version(layer), 0, 1);
     if (layer->frozen_part != EO_NONE)
-        eo_list_access(b, position->frozen_gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, layer->frozen_part), EO_VERSION_FIXED,
-                       0, 1);
+        eo_list_access(b, position->frozen_gather_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, layer->frozen_part),
+                       EO_VERSION_FIXED, 0, 1);
 }
 
 void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass)

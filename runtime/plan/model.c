@@ -131,12 +131,13 @@ eo_status eo_model_add_layer(eo_model *model, const eo_layer_params *params, uin
     return EO_OK;
 }
 
-/* Behind the layer's last parameter so far. */
-static bool may_be_joined(const eo_model *model, uint32_t layer)
+/* Behind the layer's last parameter so far; trainable and frozen ones lie apart. */
+static bool may_be_joined(const eo_model *model, uint32_t layer, bool frozen)
 {
     for (uint32_t p = model->parameter_count; p-- > 0;)
         if (model->parameters[p].layer == layer)
-            return model->parameters[p].padding == 0 && model->parameters[p].element_count % EO_LAYOUT_UNIT == 0;
+            return model->parameters[p].frozen == frozen && model->parameters[p].padding == 0 &&
+                   model->parameters[p].element_count % EO_LAYOUT_UNIT == 0;
     return false;
 }
 
@@ -166,7 +167,7 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     }
     EO_REQUIRE(log, params->padding <= LAYER_ELEMENTS_MAX, "parameter '%s' has a padding of more than 2^44 elements",
                parameter.name);
-    EO_REQUIRE(log, !params->joined || may_be_joined(model, params->layer),
+    EO_REQUIRE(log, !params->joined || may_be_joined(model, params->layer, params->frozen),
                "parameter '%s' is joined, but no parameter with a multiple of %d elements and no padding comes before it in its "
                "layer", parameter.name, EO_LAYOUT_UNIT);
     EO_TRY(grow((void **)&model->parameters, &model->parameter_capacity, model->parameter_count,

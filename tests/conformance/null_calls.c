@@ -116,6 +116,10 @@ static void plans(const eo_model *model, const eo_plan *plan)
     REFUSED(eo_plan_shard_part(plan, 0, 0, 0, NULL));
     REFUSED(eo_plan_parameter_place(NULL, 0, NULL));
     REFUSED(eo_plan_parameter_place(plan, 0, NULL));
+    REFUSED(eo_plan_get_row_sized(plan, 0, NULL, 0));
+    REFUSED(eo_plan_get_operation_sized(plan, EO_LIST_STEADY, 0, NULL, 0));
+    eo_plan_get_summary_sized(NULL, NULL, 0);
+    REFUSED(eo_model_parameter_sized(NULL, 0, NULL, 0));
     REFUSED(eo_plan_simulate(NULL, EO_LIST_STEADY, NULL, 1, &ns));
     REFUSED(eo_plan_simulate(plan, EO_LIST_STEADY, NULL, 1, NULL));
     HOLDS(strcmp(eo_strategy_name((eo_strategy)-1), "unknown") == 0);
@@ -219,6 +223,11 @@ static void no_runtime(void)
     REFUSED(eo_runtime_upload(NULL, &value, &value, 1));
     REFUSED(eo_runtime_download(NULL, &value, &value, 1));
     eo_loss_scaler_update(NULL, NULL);
+    REFUSED(eo_step_end_sized(NULL, NULL, NULL, 0));
+    REFUSED(eo_step_replay_sized(NULL, NULL, NULL, 0));
+    REFUSED(eo_runtime_get_report_sized(NULL, 1, NULL, 0));
+    eo_runtime_get_stats_sized(NULL, NULL, 0);
+    HOLDS(eo_runtime_timeline_sized(NULL, NULL, 1, 8) == 0);
     HOLDS(!(eo_loss_scale(NULL) > 0));
     HOLDS(!eo_buffer(NULL, 0) && !eo_view_is_stale(NULL, NULL) && !eo_view_weight(NULL, NULL, 0) &&
           !eo_view_gradient(NULL, NULL, 0));

@@ -59,7 +59,8 @@ static bool is_live(const eo_runtime *rt, uint32_t row)
     if (!eo_cursor_moment(&rt->cursor, &now))
         return false;
     const struct plan_position *position = &plan->positions[now.position];
-    return row == position->gather_row || row == position->frozen_gather_row || (now.pass == EO_PASS_BACKWARD && row == position->buffer_row) ||
+    return row == position->gather_row || row == position->frozen_gather_row ||
+           (now.pass == EO_PASS_BACKWARD && row == position->buffer_row) ||
            buffer_is_live(plan, row, now);
 }
 

@@ -94,10 +94,12 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
     (void)gathered;
     const struct eo_norm_result *out = step->norm;
     const uint32_t groups = step->scalars->group_count;
-    const uint64_t read = rank_count * EO_NORM_VALUES * sizeof(double) + sizeof(step->scalars->clip) + sizeof(step->scalars->loss_scale) +
+    const uint64_t read = rank_count * EO_NORM_VALUES * sizeof(double) + sizeof(step->scalars->clip) +
+                          sizeof(step->scalars->loss_scale) +
                           sizeof(step->scalars->group_count) + sizeof(out->skipped);
     const uint64_t written = sizeof(out->norm) + sizeof(out->clip_factor) + sizeof(out->gradient_scale) +
-                             sizeof(out->values) + sizeof(out->weight) + sizeof(out->skipped) + groups * sizeof(struct eo_group_result);
+                             sizeof(out->values) + sizeof(out->weight) +
+                             sizeof(out->skipped) + groups * sizeof(struct eo_group_result);
     return launch_note(stream, (struct launch){
         .group = "gradient norm", .kernel = "norm_sum_kernel", .read = read, .written = written, .must = read + written,
         .blocks = 1, .threads = 1 + EO_STEP_VALUES,

@@ -324,7 +324,8 @@ static void update(uint64_t count, bool split)
     if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
         real.at[0].read = expected.at[0].read;
     compare("AdamW", EXACT);
-    const struct eo_average average = {.weights = range.weights, .high = high, .low = low, .average = m, .count = count};
+    const struct eo_average average = {.weights = split ? NULL : tensor(count * 4), .high = tensor(count * 2),
+                                       .low = tensor(count * 2), .average = tensor(count * 4), .count = count};
     BOTH(average, &average, EO_AVERAGE_SWAP, step.scalars, step.norm);
     compare("average of the weights", EXACT);
 }
