@@ -166,9 +166,9 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
              s->threads, ema, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
-             s->no_prefetch ? " --no-prefetch" : "");
+             s->no_prefetch ? " --no-prefetch" : "", s->float8_gather ? " --gather float8" : "");
 }
