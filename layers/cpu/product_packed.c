@@ -295,13 +295,23 @@ static void job_task(void *arg, uint32_t index)
     part_run(&part);
 }
 
-/* One part a thread, k never cut among them. The longer side is cut. */
+/* Each thread packs what its part shares with others: all of B where rows are cut, all of A, unless it reads that in place,
+ * where columns are. */
+static bool cut_by_columns(const struct eo_tiles *t, const struct eo_multiply *p, uint32_t thread_count)
+{
+    const bool in_place = !p->a.transposed && t->units != EO_UNITS_WIDENED;
+    return p->n > p->m || (in_place && p->n / thread_count >= t->columns_min);
+}
+
+/* One part a thread, k never cut among them. */
 void eo_product_run(eo_team *team, const struct eo_tiles *tiles, const struct eo_multiply *p)
 {
-    struct job job = {.tiles = tiles, .p = p, .bytes = lane_bytes_of(p->m, p->n, p->k), .by_columns = p->n > p->m};
+    const uint32_t thread_count = eo_team_thread_count(team);
+    struct job job = {.tiles = tiles, .p = p, .bytes = lane_bytes_of(p->m, p->n, p->k),
+                      .by_columns = cut_by_columns(tiles, p, thread_count)};
     const uint64_t side = job.by_columns ? p->n : p->m, unit = job.by_columns ? EO_PANEL : tiles->rows;
     if (p->m == 0 || p->n == 0)
         return;
-    job.size = round_up(eo_split_up(side, eo_team_thread_count(team)), unit);
+    job.size = round_up(eo_split_up(side, thread_count), unit);
     eo_team_run(team, (uint32_t)eo_split_up(side, job.size), job_task, &job);
 }

@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "layers/cpu/kernels.h"
@@ -27,7 +28,7 @@
 
 enum {
     ROWS = 1024,     /* 4 sequences of 256 tokens */
-    HEAD_ROWS = 256, /* a piece of the head */
+    HEAD_ROWS = 512, /* a piece of the head */
     BLOCKS = 12,
     SHAPES_MAX = 15,
     WAYS_MAX = 12,
@@ -35,6 +36,7 @@ enum {
     LOOP_UNITS = 64, /* of k: a tile of A, a panel of B and the sums take at most 20 KiB */
     LOOP_CALLS = 4000,
     LOOP_RUNS = 5, /* of a turn */
+    HUGE_PAGE = 2 << 20,
 };
 
 struct shape {
@@ -84,7 +86,9 @@ static void need(bool good, const char *what)
 
 static void *memory_of(uint64_t bytes)
 {
-    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    void *memory = aligned_alloc(HUGE_PAGE, (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    if (memory)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE); /* as the plan's memory; a wish */
     need(memory != NULL, "not enough memory");
     return memory;
 }

@@ -8,12 +8,13 @@
 
 /* --- parameters --------------------------------------------------------------------------------------------------- */
 
-/* A GPU wants larger products than a CPU's caches do. */
+/* A GPU wants larger products than a CPU's caches do. In bf16 a CPU may multiply so fast that reading the weights again for each
+ * piece costs more. */
 static uint32_t head_chunks_for(const struct tool_plan_settings *s, uint32_t vocabulary, bool on_gpu)
 {
     const uint64_t tokens = (uint64_t)s->batch * s->seq;
     const uint64_t logits_bytes = tokens * vocabulary * eo_dtype_bytes(s->dtype);
-    const uint64_t chunk_bytes = (uint64_t)(on_gpu ? 512 : 32) << 20;
+    const uint64_t chunk_bytes = (uint64_t)(on_gpu ? 512 : s->dtype == EO_DTYPE_BF16 ? 64 : 32) << 20;
     const uint64_t chunks = (logits_bytes + chunk_bytes - 1) / chunk_bytes;
     return (uint32_t)(chunks < 1 ? 1 : chunks < tokens ? chunks : tokens);
 }
