@@ -64,18 +64,21 @@ static void print_verdict(FILE *out, const struct tool_memplan_view *view, struc
     const struct tool_plan_settings *s = &m->settings.plan;
     const uint64_t capacity = m->settings.capacity_bytes, usable = tool_usable_bytes(&m->settings);
     struct line line = {.used = 0};
-    char strategy[32];
+    char strategy[32], slice[64];
     tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
+    tool_slice_text(&m->settings.slice, slice, sizeof(slice));
     add_name(&line, view->config->source);
     add(&line, ", %u ", s->ranks);
     if (view->device)
         add(&line, "x %s", view->device->name);
     else
         add(&line, "%s%s", m->settings.on_gpu ? "GPU" : "rank", tool_plural(s->ranks));
-    add(&line, ", %s, ", strategy);
-    if (s->micro_batches > 1)
-        add(&line, "%u x ", s->micro_batches);
-    add(&line, "%" PRIu64 " tokens: ", (uint64_t)s->batch * s->seq);
+    add(&line, ", %s%s", strategy, slice);
+    if (s->micro_batches > 1 && !slice[0]) /* a line has its columns; the settings have the tokens */
+        add(&line, ", %u x", s->micro_batches);
+    if (!slice[0])
+        add(&line, "%s %" PRIu64 " tokens", s->micro_batches > 1 ? "" : ",", (uint64_t)s->batch * s->seq);
+    add(&line, ": ");
     if (!capacity)
         add(&line, "%.1f %s a %s", in(unit, m->total_bytes), unit.name, m->settings.on_gpu ? "GPU" : "rank");
     else

@@ -22,8 +22,11 @@ struct description {
     uint64_t rows, element_bytes; /* tokens of a micro-batch; of an activation */
     uint64_t forward_scratch, attention_scratch, norm_scratch, head_scratch, embedding_scratch, product_scratch;
     uint64_t chunk, logits, word_padding; /* of the head: tokens, bytes, elements */
+    const struct tool_slice *slice;
+    uint64_t stream_rows;            /* of `rows`, those of the residual stream that lie on this rank */
     uint32_t position;
     bool recompute;                  /* of the block at hand */
+    bool is_first, is_last;          /* stage */
 };
 
 static uint64_t max_u64(uint64_t a, uint64_t b)
@@ -149,6 +152,17 @@ static eo_status add_row(struct description *d, const char *name, uint64_t bytes
         .name = name, .bytes = max_u64(bytes, 1), .category = category, .first = first, .last = last}, NULL);
 }
 
+/* From a forward pass to the backward pass at hand. With several micro-batches under way each has its own: backward of one
+ * follows on forward of a later one. */
+static eo_status add_kept(struct description *d, const char *name, uint64_t bytes, eo_moment first)
+{
+    if (d->slice->in_flight <= 1)
+        return add_row(d, name, bytes, EO_CATEGORY_ACTIVATION, first, (eo_moment){EO_PASS_BACKWARD, d->position});
+    return eo_model_add_buffer(d->model, &(eo_buffer_params){
+        .name = name, .bytes = d->slice->in_flight * align_up(max_u64(bytes, 1)), .category = EO_CATEGORY_ACTIVATION,
+        .persistent = true}, NULL);
+}
+
 /* Of the position at hand: kept to its backward pass, or made again there. */
 static eo_status add_tensor(struct description *d, uint32_t block, const char *part, const char *name, bool cheap,
                             uint64_t bytes)
@@ -158,7 +172,7 @@ static eo_status add_tensor(struct description *d, uint32_t block, const char *p
     char text[EO_NAME_MAX], again[EO_NAME_MAX + 8];
     snprintf(text, sizeof(text), "block.%u.%s.%s", block, part, name);
     if (!d->recompute && !(cheap && d->settings->recompute == EO_RECOMPUTE_CHEAP))
-        return add_row(d, text, bytes, EO_CATEGORY_ACTIVATION, forward, backward);
+        return add_kept(d, text, bytes, forward);
     snprintf(again, sizeof(again), "%s.again", text);
     EO_TRY(add_row(d, text, bytes, EO_CATEGORY_SCRATCH, forward, forward));
     return add_row(d, again, bytes, EO_CATEGORY_SCRATCH, recompute, backward);
@@ -172,7 +186,8 @@ static eo_status add_block_rows(struct description *d, uint32_t block, bool in_m
     for (uint32_t i = 0; i < count; i++)
         if (rows[i].in_mlp == in_mlp)
             EO_TRY(add_tensor(d, block, in_mlp ? "mlp" : "attention", rows[i].name, rows[i].cheap,
-                              d->rows * rows[i].width * (rows[i].bytes ? rows[i].bytes : d->element_bytes)));
+                              (rows[i].cut ? d->rows : d->stream_rows) * rows[i].width *
+                                  (rows[i].bytes ? rows[i].bytes : d->element_bytes)));
     return EO_OK;
 }
 
@@ -224,13 +239,14 @@ static eo_status add_position(struct description *d, const char *name, uint32_t 
 /* The residual stream's row into a half: written by the position before, or in the middle of this one. */
 static eo_status add_input(struct description *d, uint32_t block, const char *part, uint32_t writer)
 {
-    const uint64_t bytes = d->rows * d->config->width * d->element_bytes;
-    if (writer == d->position)
-        return add_tensor(d, block, part, "input", false, bytes);
+    const uint64_t bytes = d->stream_rows * d->config->width * d->element_bytes;
     char text[EO_NAME_MAX];
     snprintf(text, sizeof(text), "block.%u.%s.input", block, part);
-    return add_row(d, text, bytes, EO_CATEGORY_ACTIVATION, (eo_moment){EO_PASS_FORWARD, writer},
-                   (eo_moment){EO_PASS_BACKWARD, d->position});
+    if (writer == UINT32_MAX) /* received, and kept though the block may be made again */
+        return add_kept(d, text, bytes, (eo_moment){EO_PASS_FORWARD, d->position});
+    if (writer == d->position)
+        return add_tensor(d, block, part, "input", false, bytes);
+    return add_kept(d, text, bytes, (eo_moment){EO_PASS_FORWARD, writer});
 }
 
 static eo_status add_block(struct description *d, uint32_t block)
@@ -242,7 +258,7 @@ static eo_status add_block(struct description *d, uint32_t block)
     snprintf(name, sizeof(name), "block.%u%s", block, halves ? ".attention" : "");
     EO_TRY(add_position(d, name, &layer));
     EO_TRY(add_block_parameters(d, layer, block, false));
-    EO_TRY(add_input(d, block, "attention", d->position - 1));
+    EO_TRY(add_input(d, block, "attention", d->position ? d->position - 1 : UINT32_MAX));
     EO_TRY(add_block_rows(d, block, false));
     if (halves) {
         EO_TRY(add_scratch(d, block, ".attention", attention_scratch(d, block), true));
@@ -281,7 +297,7 @@ static eo_status add_head(struct description *d, uint32_t embedding)
     EO_TRY(eo_model_add_position(d->model, &(eo_position_params){
         .layer = layer, .name = "head", .forward_in_backward = true}, &d->position));
     const eo_moment from = {EO_PASS_RECOMPUTE, d->position}, to = {EO_PASS_BACKWARD, d->position};
-    const uint64_t chunk = d->chunk, stream = d->rows * c->width * d->element_bytes;
+    const uint64_t chunk = d->chunk, stream = d->stream_rows * c->width * d->element_bytes;
     EO_TRY(add_row(d, "head.input", stream, EO_CATEGORY_ACTIVATION, (eo_moment){EO_PASS_FORWARD, last}, to));
     EO_TRY(add_row(d, "stream.gradient", stream, EO_CATEGORY_SCRATCH, from, (eo_moment){EO_PASS_BACKWARD, 0}));
     EO_TRY(add_row(d, "head.norm", chunk * c->width * d->element_bytes, EO_CATEGORY_HEAD, from, to));
@@ -290,6 +306,16 @@ static eo_status add_head(struct description *d, uint32_t embedding)
     EO_TRY(add_row(d, "head.losses", chunk * sizeof(float), EO_CATEGORY_HEAD, from, to));
     EO_TRY(add_row(d, "head.loss", sizeof(double), EO_CATEGORY_HEAD, from, to));
     return add_row(d, "head.scratch", d->head_scratch, EO_CATEGORY_HEAD, from, to);
+}
+
+/* What goes to the next stage, and the gradient that comes from it. */
+static eo_status add_sent(struct description *d)
+{
+    const uint64_t bytes = d->stream_rows * d->config->width * d->element_bytes;
+    const eo_moment end = {EO_PASS_FORWARD, d->position};
+    EO_TRY(add_row(d, "stage.output", bytes, EO_CATEGORY_SCRATCH, end, end));
+    return add_row(d, "stream.gradient", bytes, EO_CATEGORY_SCRATCH, (eo_moment){EO_PASS_RECOMPUTE, d->position},
+                   (eo_moment){EO_PASS_BACKWARD, 0});
 }
 
 static eo_status add_persistent(struct description *d, const char *name, uint64_t bytes)
@@ -316,13 +342,15 @@ static eo_status check_layers(const struct description *d)
 static eo_status describe_all(struct description *d)
 {
     const struct tool_plan_settings *s = d->settings;
-    uint32_t embedding;
+    uint32_t embedding = UINT32_MAX;
     EO_TRY(check_layers(d));
     EO_TRY(find_scratch(d));
-    EO_TRY(add_embedding(d, &embedding));
+    if (d->is_first)
+        EO_TRY(add_embedding(d, &embedding));
     for (uint32_t block = 0; block < d->config->layer_count; block++)
-        EO_TRY(add_block(d, block));
-    EO_TRY(add_head(d, embedding));
+        if (tool_slice_has_block(d->slice, d->config, block))
+            EO_TRY(add_block(d, block));
+    EO_TRY(d->is_last ? add_head(d, embedding) : add_sent(d));
     const uint64_t token_bytes = d->rows * sizeof(int32_t) * (s->graph ? s->micro_batches : 1);
     EO_TRY(add_persistent(d, "tokens", token_bytes));
     EO_TRY(add_persistent(d, "targets", token_bytes));
@@ -330,20 +358,22 @@ static eo_status describe_all(struct description *d)
         EO_TRY(add_persistent(d, "rope_table", (uint64_t)s->seq * d->config->head_size * sizeof(float)));
     if (d->product_scratch > 0)
         EO_TRY(add_persistent(d, "product_scratch", d->product_scratch));
-    return d->embedding_scratch == 0
+    return d->embedding_scratch == 0 || !d->is_first
                ? EO_OK
                : add_row(d, "embedding.scratch", d->embedding_scratch, EO_CATEGORY_SCRATCH,
                          (eo_moment){EO_PASS_BACKWARD, 0}, (eo_moment){EO_PASS_BACKWARD, 0});
 }
 
 eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *config,
-                                const struct tool_plan_settings *settings, const eo_log *log)
+                                const struct tool_plan_settings *settings, const struct tool_slice *slice, const eo_log *log)
 {
     struct description d = {.config = config,
                             .settings = settings,
                             .log = log,
                             .rows = (uint64_t)settings->batch * settings->seq,
-                            .element_bytes = eo_dtype_bytes(settings->dtype)};
+                            .slice = slice, .is_first = slice->stage == 0, .is_last = slice->pipeline <= 1 || slice->stage + 1 == slice->pipeline,
+        .stream_rows = (uint64_t)settings->batch * settings->seq / (slice->sequence_parallel && slice->tensor ? slice->tensor : 1),
+        .element_bytes = eo_dtype_bytes(settings->dtype)};
     *out = NULL;
     EO_TRY(eo_model_create(&d.model, &(eo_model_params){.name = tool_config_family_name(config->family), .log = log}));
     const eo_status status = describe_all(&d);

@@ -9,6 +9,7 @@
 
 #include "tools/interchange/model_config.h"
 #include "tools/memplan/devices.h"
+#include "tools/memplan/slice.h"
 #include "tools/shared/plan_settings.h"
 
 /* What lies in a GPU's memory and in no plan. */
@@ -26,6 +27,7 @@ struct tool_memplan_settings {
     uint64_t capacity_bytes; /* 0: not asked */
     uint64_t headroom_bytes; /* of it, to be kept free */
     struct tool_outside outside;
+    struct tool_slice slice; /* of the whole model: all 0 */
 };
 
 struct tool_memplan {
@@ -62,7 +64,8 @@ const eo_model *tool_memplan_model(const struct tool_memplan *memplan);
 
 /* tools/memplan/describe.c: a model of a family without kernels. */
 EO_NODISCARD eo_status tool_memplan_describe(eo_model **out, const struct tool_model_config *config,
-                                             const struct tool_plan_settings *settings, const eo_log *log);
+                                             const struct tool_plan_settings *settings, const struct tool_slice *slice,
+                                             const eo_log *log);
 
 /* tools/memplan/devices.c */
 struct tool_outside tool_outside_default(const struct tool_memplan_settings *settings);

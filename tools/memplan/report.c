@@ -273,8 +273,8 @@ static void print_notes(FILE *out, const struct tool_memplan_view *view)
     if (shown[0])
         fprintf(out, "note: place and phases of the peak are those %s\n", shown);
     if (!m->runs)
-        fprintf(out, "note: planned, not run: %s; memplan itself describes rows and lifetimes, after the layers' rules\n",
-                m->why_not);
+        fprintf(out, "note: planned, not run: %s%s\n", m->why_not,
+                m->described ? "; memplan itself describes rows and lifetimes, after the layers' rules" : "");
     tool_report_warnings(out, view);
     for (uint32_t i = 0; i < c->default_count; i++)
         fprintf(out, "%s %s\n", i == 0 ? "note: the config leaves unset:" : "                              ", c->defaults[i]);

@@ -130,7 +130,7 @@ Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout 
         plan(&memplan, &s);
         eo_model *described;
         eo_plan *other;
-        cr_assert_eq(tool_memplan_describe(&described, &config, &memplan.settings.plan, &silence), EO_OK);
+        cr_assert_eq(tool_memplan_describe(&described, &config, &memplan.settings.plan, &memplan.settings.slice, &silence), EO_OK);
         cr_assert_eq(eo_plan_create(&other, described, eo_plan_params(
             .rank_count = s.plan.ranks, .micro_batches = s.plan.micro_batches, .gather_slots = s.plan.gather_slots,
             .gradient_slots = s.plan.gradient_slots, .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype,

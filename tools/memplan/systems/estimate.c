@@ -9,6 +9,15 @@ uint32_t tool_estimate_seq(const struct tool_estimate_request *request)
     return request->asked->plan.seq ? request->asked->plan.seq : most;
 }
 
+struct tool_slice tool_estimate_slice(const struct tool_layout *layout)
+{
+    const struct tool_layout *l = layout;
+    if (l->tensor == 1 && l->pipeline == 1 && l->context == 1)
+        return (struct tool_slice){.stage = 0};
+    return (struct tool_slice){.tensor = l->tensor, .pipeline = l->pipeline, .context = l->context, .stage = TOOL_SLICE_FULLEST,
+                               .sequence_parallel = l->sequence_parallel};
+}
+
 /* Ranks with data of their own; 0: they are not whole groups. */
 static uint32_t replicas_of(const struct tool_estimate_request *request)
 {

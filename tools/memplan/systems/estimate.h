@@ -61,6 +61,9 @@ EO_NODISCARD eo_status tool_estimate_print(FILE *out, const struct tool_estimate
 EO_NODISCARD eo_status tool_estimate_compare(FILE *out, const struct tool_estimate_request *request,
                                              struct tool_problem *problem);
 
+/* A rank's part of evenodd's plan in the layout; whole where it cuts nothing. */
+struct tool_slice tool_estimate_slice(const struct tool_layout *layout);
+
 /* Micro-batches of a step of so many sequences. EO_ERR_INVALID: no whole number of them. */
 EO_NODISCARD eo_status tool_estimate_micro_batches(uint32_t *out, const struct tool_estimate_request *request,
                                                    struct tool_problem *problem);

@@ -124,6 +124,7 @@ eo_status tool_plan_step_time(struct tool_step_time *out, const struct tool_memp
                               const struct tool_walk_rules *rules)
 {
     const struct tool_layout *l = &settings->layout;
+    const bool is_first = memplan->settings.slice.stage == 0, is_last = memplan->settings.slice.stage + 1 == l->pipeline;
     const uint32_t ranks = memplan->summary.params.rank_count, group = memplan->summary.params.shard_group;
     const struct clock c = {.memplan = memplan,
                             .rates = rates,
@@ -133,16 +134,17 @@ eo_status tool_plan_step_time(struct tool_step_time *out, const struct tool_memp
                             .replicas = ranks / group,
                             .stride = l->tensor,
                             .node = memplan->settings.gpus_per_node,
-                            .first_block = 1,
-                            .block_count = (uint32_t)shape->layers,
-                            .unit_count = eo_model_position_count(tool_memplan_model(memplan)) - 2};
+                            .first_block = is_first,
+                            .block_count = (uint32_t)shape->layers / l->pipeline,
+                            .unit_count = eo_model_position_count(tool_memplan_model(memplan)) - is_first - is_last};
     double compute, seconds;
     EO_TRY(run_clock(&c, &compute, &seconds));
     const double tokens = (double)l->batch * l->seq * l->micro_batches * tool_layout_data_parallel(l);
     *out = (struct tool_step_time){.compute_seconds = compute,
                                    .exposed_seconds = seconds - compute,
                                    .rest_seconds = ranks > 1 ? rules->step_seconds : 0};
-    out->seconds = seconds + out->rest_seconds;
+    out->bubble_seconds = (l->pipeline - 1.0) * seconds / l->micro_batches;
+    out->seconds = seconds + out->rest_seconds + out->bubble_seconds;
     out->tokens_per_second = tokens / out->seconds;
     out->mfu = c.pass.useful_flops * l->micro_batches * tool_layout_data_parallel(l) /
                (out->seconds * l->ranks * rates->product_flops);

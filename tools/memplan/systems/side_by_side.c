@@ -36,6 +36,8 @@ static eo_status plan_column(struct column *out, const struct tool_estimate_requ
         return tool_problem_set(problem, EO_ERR_INVALID, "has no --recompute selective; give --recompute cheap");
     EO_TRY(tool_system_check(TOOL_SYSTEM_EVENODD, &cut, &shape, problem));
     EO_TRY(tool_estimate_micro_batches(&settings.plan.micro_batches, request, problem));
+    settings.slice = tool_estimate_slice(&request->layout);
+    cut.layout.micro_batches = settings.plan.micro_batches;
     struct tool_memplan plan;
     EO_TRY(tool_memplan_create(&plan, request->config, &settings, problem));
     uint64_t parts[TOOL_PART_COUNT];

@@ -43,6 +43,7 @@ static eo_status walk_with(struct tool_step_time *out, uint32_t micro_batches, c
     struct tool_system_settings fewer = *settings;
     struct tool_memplan plan;
     asked.plan.micro_batches = fewer.layout.micro_batches = micro_batches;
+    asked.slice.stage = asked.slice.pipeline > 1 ? asked.slice.pipeline - 1 : 0; /* it has the head, and sets the pace */
     EO_TRY(tool_memplan_create(&plan, request->config, &asked, problem));
     const eo_status status = tool_plan_step_time(out, &plan, shape, &fewer, rates, &tool_walk_rules);
     tool_memplan_fini(&plan);
@@ -56,8 +57,10 @@ static eo_status walk_plan(struct tool_step_time *out, const struct tool_estimat
 {
     const uint32_t micros = settings->layout.micro_batches;
     struct tool_step_time few, more;
-    if (micros <= MORE)
+    if (micros <= MORE && settings->layout.pipeline == 1)
         return tool_plan_step_time(out, request->plan, shape, settings, rates, &tool_walk_rules);
+    if (micros <= MORE)
+        return walk_with(out, micros, request, shape, settings, rates, problem);
     EO_TRY(walk_with(&few, FEW, request, shape, settings, rates, problem));
     EO_TRY(walk_with(&more, MORE, request, shape, settings, rates, problem));
     *out = tool_step_longer(&few, FEW, &more, MORE, micros);
