@@ -98,6 +98,21 @@ struct eo_residual {
     uint64_t rows, width;
 };
 
+/*
+ * out = residual + dropped(in + bias), where an element is dropped, becomes 0, or is scaled by 1 / (1 - probability); residual
+ * and bias may be NULL: zeros; out may be in. Row r is of sequence place->sample + r / seq, and element i of it the
+ * (r % seq x width + i)th of its place (evenodd/random.h), whose position is `position`.
+ */
+struct eo_dropout {
+    struct eo_types types;
+    void *out;
+    const void *in, *residual, *bias;
+    const eo_random_place *place; /* the device's */
+    uint64_t rows, width;
+    uint32_t seq, position;
+    float probability;
+};
+
 /* output[row][i] += bias[i]; rows of output begin `stride` apart. */
 struct eo_bias {
     struct eo_types types;
@@ -356,6 +371,7 @@ struct eo_kernel_ops {
 
     eo_status (*multiply)(eo_team *team, const struct eo_multiply *product);
     eo_status (*residual_add)(eo_team *team, const struct eo_residual *residual);
+    eo_status (*dropout)(eo_team *team, const struct eo_dropout *dropout);
     eo_status (*bias_add)(eo_team *team, const struct eo_bias *bias); /* not with fused_epilogues */
     eo_status (*column_sums)(eo_team *team, const struct eo_column_sums *sums);
     eo_status (*gelu_forward)(eo_team *team, const struct eo_gelu *gelu);

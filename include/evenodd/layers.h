@@ -7,6 +7,7 @@
 #define EVENODD_LAYERS_H
 
 #include <evenodd/evenodd.h>
+#include <evenodd/random.h>
 
 /* Llama is all that has rotary positions, RMSNorm and SwiGLU: Qwen2 is Llama with qkv_bias, Qwen3 Llama with qk_norm. */
 typedef enum eo_family { EO_FAMILY_GPT2, EO_FAMILY_LLAMA } eo_family;
@@ -73,6 +74,8 @@ typedef struct eo_transformer_params {
     const eo_log *log;         /* [silence] copied */
     uint32_t unit_blocks;      /* [1] blocks of a layer: fewer and larger collectives, larger buffers. The last layer has what is
                                   left. A layer is recomputed whole. Not with half_blocks */
+    float dropout;             /* [0] below 1: of what each half of a block adds to the stream (GPT-2's resid_pdrop), in
+                                  micro-batches alone. Masks are drawn from eo_tokens.random, again in backward: none is stored */
 } eo_transformer_params;
 #define eo_transformer_params(...) EO_PARAMS(eo_transformer_params, __VA_ARGS__)
 
@@ -106,6 +109,8 @@ typedef struct eo_tokens {
     const int32_t *tokens;
     const int32_t *targets;
     uint32_t slot; /* [0] */
+    eo_random_place random; /* with dropout: `sample` of the first sequence, the others follow; `position` is set inside. Goes
+                               to the device with the tokens */
 } eo_tokens;
 
 /* A matrix product of a step: C[m][n] (+)= A[m][k] B[k][n], with A and B as stored (row-major) or transposed. */

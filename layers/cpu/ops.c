@@ -55,6 +55,7 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
     .norm_scratch_bytes = eo_cpu_norm_scratch_bytes, \
     .column_scratch_bytes = column_scratch_bytes,    \
     .residual_add = eo_cpu_residual_add,             \
+    .dropout = eo_host_dropout,                      \
     .column_sums = eo_cpu_column_sums,               \
     .gelu_forward = eo_cpu_gelu_forward,             \
     .swiglu_forward = eo_cpu_swiglu_forward,         \

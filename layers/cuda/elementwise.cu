@@ -112,6 +112,37 @@ __global__ void __launch_bounds__(THREADS) residual_kernel(T *output, const T *r
     lanes<T, N>::store(output + at, x);
 }
 
+/* ---- dropout ---- */
+
+/* Elements of a pack may be of two blocks of random words where rows begin at odd places. */
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS) dropout_kernel(const eo_dropout d)
+{
+    const uint64_t column = first_column<N>(), row = blockIdx.x, at = row * d.width + column;
+    if (column >= d.width)
+        return;
+    eo_random_place place = *d.place;
+    place.sample += row / d.seq;
+    place.position = d.position;
+    const uint32_t threshold = eo_random_threshold(d.probability);
+    const float scale = 1.0f / (1.0f - d.probability);
+    const uint64_t first = row % d.seq * d.width + column;
+    uint32_t words[4];
+    float x[N], r[N] = {}, b[N] = {};
+    lanes<T, N>::load(x, (const T *)d.in + at);
+    if (d.residual)
+        lanes<T, N>::load(r, (const T *)d.residual + at);
+    if (d.bias)
+        lanes<T, N>::load(b, (const T *)d.bias + column);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        if (i == 0 || (first + i) % 4 == 0)
+            eo_random_words(&place, (uint32_t)((first + i) / 4), words);
+        x[i] = r[i] + (words[(first + i) % 4] >= threshold ? (x[i] + b[i]) * scale : 0.0f);
+    }
+    lanes<T, N>::store((T *)d.out + at, x);
+}
+
 /* ---- SwiGLU ---- */
 
 __device__ __forceinline__ float sigmoid(float x)
@@ -255,6 +286,18 @@ cudaError_t eo_cuda_residual_add(const struct eo_residual *r, cudaStream_t strea
     });
 }
 
+cudaError_t eo_cuda_dropout(const struct eo_dropout *d, cudaStream_t stream)
+{
+    const uint64_t n = lanes_of(d->types.compute);
+    const bool wide = d->width % n == 0 && aligned(d->out, d->in, d->residual, d->bias);
+    return dispatch(d->types.compute, wide, [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        const row_grid g = grid_of_rows(d->rows, d->width / N);
+        dropout_kernel<T, N><<<g.grid, g.threads, 0, stream>>>(*d);
+    });
+}
+
 cudaError_t eo_cuda_column_sums(const struct eo_column_sums *s, cudaStream_t stream)
 {
     const uint64_t n = lanes_of(s->types.compute);
@@ -369,7 +412,7 @@ cudaError_t eo_cuda_load_elementwise(void)
         return load_kernels(finish_columns_kernel,
                             gelu_forward_kernel<T, N>,
                             epilogue_kernel<T, N>,
-                            residual_kernel<T, N>,
+                            residual_kernel<T, N>, dropout_kernel<T, N>,
                             swiglu_forward_kernel<T, N>,
                             swiglu_backward_kernel<T, N>,
                             rotate_kernel<T, N>,

@@ -14,6 +14,7 @@
     }
 
 LAUNCH(residual_add, eo_residual)
+LAUNCH(dropout, eo_dropout)
 LAUNCH(column_sums, eo_column_sums)
 LAUNCH(gelu_forward, eo_gelu)
 LAUNCH(swiglu_forward, eo_swiglu)
@@ -70,6 +71,7 @@ const struct eo_kernel_ops eo_kernels_cuda_ops = {
     .prepare_attention = eo_cuda_attention_prepare,
     .multiply = multiply,
     .residual_add = launch_residual_add,
+    .dropout = launch_dropout,
     .column_sums = launch_column_sums,
     .gelu_forward = launch_gelu_forward,
     .swiglu_forward = launch_swiglu_forward,

@@ -403,6 +403,7 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .embedding_scratch_bytes = embedding_scratch_bytes,
     .multiply = multiply,
     .residual_add = residual_add,
+    .dropout = eo_host_dropout,
     .column_sums = column_sums,
     .gelu_forward = gelu_forward,
     .swiglu_forward = swiglu_forward,

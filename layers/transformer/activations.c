@@ -275,6 +275,10 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
         scratch.head_norms = used;
         used += align_bytes(t, 2 * eo_head_norm_parts(rows) * t->params.config.head_size * sizeof(float));
     }
+    if (t->params.dropout > 0) {
+        scratch.branch = used;
+        used += align_bytes(t, row_bytes * width);
+    }
     scratch.kernels = used;
     scratch.total = used + kernel_scratch_bytes(t, half, rows);
     return scratch;
@@ -289,6 +293,8 @@ struct half_gradients eo_half_gradients(const struct pass *pass, const struct ha
     struct half_gradients gradients = {.mid = scratch, .inner = inner, .norm = scratch,
                                        .in_bias = at.bias ? scratch + at.bias : NULL,
                                        .head_norms = (float *)(void *)(scratch + at.head_norms),
+                                       .branch = at.branch ? (void *)(scratch + at.branch)
+                                                           : eo_buffer(pass->runtime, t->stream_gradient),
                                        .kernels = scratch + at.kernels};
     if (half_fuses_gelu(t, half)) {
         gradients.mid = NULL;
@@ -348,7 +354,9 @@ static eo_status add_inputs(eo_transformer *t)
     const uint64_t bytes = t->params.token_slots * token_rows(t) * sizeof(int32_t);
     EO_TRY(add_persistent(t, "tokens", bytes, &t->tokens));
     EO_TRY(add_persistent(t, "targets", bytes, &t->targets));
-    t->rope_buffer = NO_BUFFER;
+    t->rope_buffer = t->random = NO_BUFFER;
+    if (t->params.dropout > 0)
+        EO_TRY(add_persistent(t, "dropout", t->params.token_slots * sizeof(eo_random_place), &t->random));
     if (is_gpt2(t) || t->kernels->host_memory)
         return EO_OK;
     return add_persistent(t, "rope_table", eo_rope_table_floats(t->params.seq, t->params.config.head_size) * sizeof(float),

@@ -42,6 +42,25 @@ static uint32_t half_index(const struct pass *pass, const struct half *half)
     return (uint32_t)(half - pass->transformer->halves);
 }
 
+/* With dropout each half adds its branch to the stream, which no product and no norm does. */
+static bool adds_itself(const struct pass *pass)
+{
+    return pass->transformer->params.dropout > 0;
+}
+
+static eo_status drop(const struct pass *pass, const struct half *half, const struct eo_dropout *dropout)
+{
+    struct eo_dropout d = *dropout;
+    d.types = pass->types;
+    d.place = pass->random;
+    d.rows = pass->rows;
+    d.width = pass->transformer->params.config.width;
+    d.seq = pass->seq;
+    d.position = half_index(pass, half);
+    d.probability = pass->transformer->params.dropout;
+    return pass->kernels->dropout(pass->team, &d);
+}
+
 static struct eo_norm half_norm(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
     const eo_transformer *t = pass->transformer;
@@ -68,7 +87,7 @@ static eo_status norm_forward(const struct pass *pass, const struct half *half, 
     const eo_transformer *t = pass->transformer;
     struct eo_norm norm = half_norm(pass, half, w);
     const uint32_t h = half_index(pass, half);
-    if (!is_first_of_position(t, h) && !pass->kernels->fused_residuals) {
+    if (!is_first_of_position(t, h) && !adds_itself(pass) && !pass->kernels->fused_residuals) {
         norm.branch = norm.residual;
         norm.branch_bias = half_parameters_of(pass, half - 1, pass->view->weights).out_bias;
         norm.residual = pass_buffer(pass, t->stream[h - 1]);
@@ -122,7 +141,7 @@ static eo_status out_product(const struct pass *pass, const struct half *half, c
 {
     const eo_transformer *t = pass->transformer;
     const uint64_t width = t->params.config.width, mid_width = half_shape_of(t, half)->mid_width;
-    const bool fused = pass->kernels->fused_residuals;
+    const bool fused = pass->kernels->fused_residuals && !adds_itself(pass);
     return pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .c = output,
@@ -153,7 +172,10 @@ static eo_status half_forward(const struct pass *pass, const struct half *half)
         return EO_OK;
     void *output = pass_buffer(pass, t->stream[h + 1]);
     EO_TRY(out_product(pass, half, &w, output));
-    if (!is_last || pass->kernels->fused_residuals)
+    if (pass->random)
+        return drop(pass, half, &(struct eo_dropout){
+            .out = output, .in = output, .residual = pass_buffer(pass, t->stream[h]), .bias = w.out_bias});
+    if (!adds_itself(pass) && (!is_last || pass->kernels->fused_residuals))
         return EO_OK;
     return pass->kernels->residual_add(pass->team, &(struct eo_residual){
         .types = pass->types,
@@ -208,7 +230,7 @@ static eo_status out_product_backward(const struct pass *pass, const struct half
         .types = pass->types,
         .c = to->mid,
         .c_stride = shape->mid_width,
-        .a = operand_plain(eo_buffer(pass->runtime, pass->transformer->stream_gradient), width),
+        .a = operand_plain(to->branch, width),
         .b = operand_plain(w->out, shape->mid_width),
         .m = pass->rows,
         .n = shape->mid_width,
@@ -232,6 +254,8 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
     const struct half_gradients to = eo_half_gradients(pass, half);
     const uint64_t width = t->params.config.width;
 
+    if (pass->random)
+        EO_TRY(drop(pass, half, &(struct eo_dropout){.out = to.branch, .in = eo_buffer(pass->runtime, t->stream_gradient)}));
     EO_TRY(out_product_backward(pass, half, &w, &to));
     if (!half_fuses_gelu(t, half))
         EO_TRY(eo_half_operation_backward(pass, half, &w));
@@ -320,11 +344,10 @@ static eo_status half_backward(const struct pass *pass, const struct half *half)
     const struct half_parameters d = half_parameters_of(pass, half, pass->view->gradients);
     const struct half_gradients from = eo_half_gradients(pass, half);
     const uint64_t width = t->params.config.width;
-    const void *output_gradient = eo_buffer(pass->runtime, t->stream_gradient);
     const void *norm = half_tensor_of(pass, half, HALF_NORM), *mid = half_tensor_of(pass, half, HALF_MID);
     const void *inner_gradient = from.inner;
 
-    EO_TRY(linear_gradient(pass, &(struct linear_gradient){d.out, d.out_bias, output_gradient, width, width, from.kernels},
+    EO_TRY(linear_gradient(pass, &(struct linear_gradient){d.out, d.out_bias, from.branch, width, width, from.kernels},
                            mid, shape->mid_width));
     for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
         const uint32_t out = half_product_width(shape, i);

@@ -190,6 +190,8 @@ eo_status eo_transformer_check(const eo_transformer_params *params, eo_transform
     EO_TRY(check_layers(log, &p));
     EO_TRY(check_range(log, "thread_count", p.thread_count, TRANSFORMER_THREADS_MAX));
     EO_TRY(check_range(log, "token_slots", p.token_slots, TRANSFORMER_SLOTS_MAX));
+    LAYERS_REQUIRE(log, p.dropout >= 0 && p.dropout < 1, "transformer: dropout is %g; it must be at least 0 and below 1",
+                   (double)p.dropout);
     LAYERS_REQUIRE(log, is_dtype(p.dtype) && is_dtype(p.reduce_dtype),
                    "transformer: dtype %d or reduce_dtype %d is neither fp32 nor bf16", (int)p.dtype,
                    (int)p.reduce_dtype);

@@ -85,6 +85,7 @@ struct eo_transformer {
     float *rope_table;            /* Llama; of the host */
     uint32_t rope_buffer;         /* the same on a device with memory of its own; NO_BUFFER: not needed */
     uint32_t tokens, targets;     /* buffers: params.token_slots x batch x seq, always live */
+    uint32_t random;              /* likewise, an eo_random_place a slot; NO_BUFFER: no dropout */
     uint32_t embedding_scratch;   /* NO_BUFFER: none */
     uint32_t product_scratch;     /* always live, of any product; NO_BUFFER: none */
     uint32_t half_count;
@@ -109,6 +110,7 @@ struct pass {
     bool backward; /* recompute and backward: take a tensor's second buffer */
     struct eo_decoder *decoder; /* NULL, or: the rows are new tokens behind those of its cache (cached_attention.h) */
     void *const *memory;        /* NULL, or: by buffer, in place of the runtime's */
+    const eo_random_place *random; /* NULL: nothing is dropped */
 };
 
 static inline bool is_gpt2(const eo_transformer *t)
@@ -225,6 +227,7 @@ struct half_scratch {
     uint64_t norm_gradient;  /* of an MLP with GELU on its products, if inner has no room for it */
     uint64_t bias;           /* gradient of the in-product's bias, where the GELU kernel gives it early */
     uint64_t head_norms;     /* sums of the gradients of their weights */
+    uint64_t branch;         /* with dropout: the gradient of what the half adds to the stream, as far as it was not dropped */
     uint64_t kernels;        /* the kernels' own */
     uint64_t total;
 };
@@ -235,6 +238,7 @@ struct half_gradients {
     void *mid, *inner, *norm; /* mid and norm: one after the other in the same place */
     void *in_bias;            /* or NULL: to be summed from inner's */
     float *head_norms;        /* sums that become the gradients of their weights */
+    void *branch;             /* of the out-product's result: the stream's gradient, or with dropout its own */
     void *kernels;            /* scratch */
 };
 struct half_gradients eo_half_gradients(const struct pass *pass, const struct half *half);

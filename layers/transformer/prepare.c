@@ -76,7 +76,7 @@ static eo_status prepare_half(const eo_transformer *t, eo_team *team, const stru
             .forward = fuses_gelu ? EO_EPILOGUE_BIAS_GELU : bias, .accumulates_input = i > 0,
             .weight_gradient = shape->in_bias && fuses_gradients ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE}));
     }
-    const bool fuses_residual = t->kernels->fused_residuals;
+    const bool fuses_residual = t->kernels->fused_residuals && !(t->params.dropout > 0);
     return prepare_linear(t, team, &(struct linear){
         .rows = rows, .out = width, .in = shape->mid_width, .out_stride = width, .in_stride = shape->mid_width,
         .forward = shape->out_bias && fuses_residual ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE, .residual = fuses_residual,

@@ -168,6 +168,11 @@ static int32_t *slot_of(const struct pass *pass, uint32_t buffer, uint32_t slot)
     return (int32_t *)eo_buffer(pass->runtime, buffer) + (uint64_t)slot * p->batch * p->seq;
 }
 
+static eo_random_place *random_of(const struct pass *pass, uint32_t slot)
+{
+    return (eo_random_place *)eo_buffer(pass->runtime, pass->transformer->random) + slot;
+}
+
 /* To the device, unless they are there. */
 static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens)
 {
@@ -181,7 +186,9 @@ static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens)
     EO_TRY(check_values(t, tokens->targets, pass->rows, "targets"));
     const uint64_t bytes = pass->rows * sizeof(int32_t);
     EO_TRY(eo_pass_upload(pass, slot_of(pass, t->tokens, tokens->slot), tokens->tokens, bytes));
-    return eo_pass_upload(pass, slot_of(pass, t->targets, tokens->slot), tokens->targets, bytes);
+    EO_TRY(eo_pass_upload(pass, slot_of(pass, t->targets, tokens->slot), tokens->targets, bytes));
+    return t->random == NO_BUFFER ? EO_OK
+                                  : eo_pass_upload(pass, random_of(pass, tokens->slot), &tokens->random, sizeof(tokens->random));
 }
 
 eo_status eo_transformer_load(const eo_transformer *transformer, eo_runtime *runtime, const eo_tokens *tokens)
@@ -343,6 +350,7 @@ static eo_status run_micro_batch(struct pass *pass, uint32_t slot, double *loss)
 {
     const eo_transformer *t = pass->transformer;
     const int32_t *tokens = slot_of(pass, t->tokens, slot);
+    pass->random = t->random == NO_BUFFER ? NULL : random_of(pass, slot);
     EO_TRY(run_forward(pass, tokens));
     pass->backward = true;
     EO_TRY(head_pass(pass, slot_of(pass, t->targets, slot), loss));

@@ -45,6 +45,25 @@ static void both_alignments(void (*run)(void))
     sides.offset = 0;
 }
 
+static void dropouts(void)
+{
+    FOR_DTYPES(d) FOR_SIZES(s) for (int whole = 0; whole < 2; whole++) {
+        struct tensor output = tensor_random(*d, s->rows, s->width, -3, 3), b = tensor_random(*d, 1, s->width, -1, 1);
+        const struct tensor in = tensor_random(*d, s->rows, s->width, -3, 3), residual = tensor_random(*d, s->rows, s->width, -3, 3);
+        const eo_random_place at = {.seed = UINT64_C(0x123456789abcdef), .step = s->rows, .sample = 5};
+        const struct tensor place = tensor_bytes(sizeof(at));
+        tensor_put(&place, &at);
+        ON_BOTH(side)
+            expect_status(sides.ops[side]->dropout(team_of(side), &(struct eo_dropout){
+                .types = {*d, *d}, .out = output.at[side], .in = whole ? output.at[side] : in.at[side],
+                .residual = whole ? residual.at[side] : NULL, .bias = whole ? b.at[side] : NULL,
+                .place = place.at[side], .rows = s->rows, .width = s->width, .seq = 33, .position = 3, .probability = 0.25f}),
+                "dropout");
+        expect_equal("dropout", &output, 0);
+        part_end("dropout");
+    }
+}
+
 static void residuals(void)
 {
     FOR_DTYPES(d) FOR_SIZES(s) for (int bias = 0; bias < 2; bias++) {
@@ -412,6 +431,8 @@ int main(int argc, char **argv)
     }
     both_alignments(residuals);
     tap_case("residual_add has the reference's bits");
+    both_alignments(dropouts);
+    tap_case("dropout has the reference's bits");
     both_alignments(activations);
     tap_case("GELU and SwiGLU agree with the reference");
     both_alignments(rotations);

@@ -141,7 +141,7 @@ done <<'END'
 --ranks 3 --seq 48 --strategy zero2 --slots 1,1 --recompute cheap --head-chunks 3
 --world 12 --seq 48 --recompute 2 --granularity half --no-prefetch
 --ranks 2 --seq 64 --device cuda --dtype bf16 --graph on
---ranks 2 --seq 64 --dtype bf16 --ema 0.999
+--ranks 2 --seq 64 --dtype bf16 --ema 0.999 --dropout 0.1
 --ranks 4 --seq 64 --dtype bf16 --gather float8
 END
 [ $planned = 7 ]

@@ -59,6 +59,11 @@ result $? 'resumed with another memory mode: the same bits'
 run --ranks 2 --batch 2 --slots 3,1 --resume saved/step-000000000005 && [ "$(hash)" = "$wanted" ]
 result $? 'resumed with other slots: the same bits'
 
+run --ranks 2 --batch 2 --dropout 0.3 --checkpoint dropped --checkpoint-every 5
+dropped=$(hash)
+run --ranks 2 --batch 2 --dropout 0.3 --resume dropped/step-000000000005 && [ -n "$dropped" ] && [ "$(hash)" = "$dropped" ]
+result $? 'resumed with dropout: the same masks, so the same bits'
+
 averaged() { grep '"validation"' "$1" | tail -n 1; }
 run --ranks 2 --batch 2 --ema 0.8 --val-every 12 --checkpoint averages --checkpoint-every 5 --log ema.jsonl &&
     run --ranks 2 --batch 2 --ema 0.8 --val-every 12 --resume averages/step-000000000005 --log again.jsonl &&

@@ -123,6 +123,18 @@ result $? '--ema changes no weight; validated and exported is the average'
 ! "$train" $quick --ema 0 >out 2>err && grep -q 'between 0 and 1' err
 result $? '--ema 0 is refused'
 
+"$train" $quick --steps 4 --dropout 0.2 --log dropped.jsonl >out 2>err &&
+    "$train" $quick --steps 4 --dropout 0.2 --recompute all --log again.jsonl >out 2>err &&
+    "$python" "$check" same-weights dropped.jsonl again.jsonl >>out 2>>err &&
+    ! "$python" "$check" same-weights dropped.jsonl plain.jsonl >>out 2>>err
+result $? '--dropout: a recompute draws the same masks'
+loss() { sed -n 's/^{"step":1,"loss":\([0-9]*\.[0-9]\{4\}\).*/\1/p' "$1"; }
+for shape in '--ranks 1 --batch 4' '--ranks 4 --batch 1' '--ranks 1 --batch 2 --micro-batches 2'; do
+    "$train" $quick --steps 1 --dropout 0.5 $shape --log shaped.jsonl >out 2>err && loss shaped.jsonl
+done | uniq >losses
+[ "$(wc -l <losses)" = 1 ] && [ -s losses ]
+result $? '--dropout: the same masks on other ranks, batches and micro-batches'
+
 "$train" $quick --steps 2 --hash off --log no_hash.jsonl >out 2>err && grep -q '^weights_hash off' out &&
     grep -q '"weights_hash":null' no_hash.jsonl && ! "$train" $quick --steps 2 --hash maybe >out 2>err && grep -q 'give on or off' err
 result $? '--hash off leaves the hash of the weights out'

@@ -171,6 +171,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
         break;
     case KEY_DTYPE: parse_run_dtype(state, m, text); break;
     case KEY_GATHER: s->float8_gather = tool_option_gather(state, text); break;
+    case KEY_DROPOUT: s->dropout = tool_option_real(state, name, text, 0, 0.99); break;
     case KEY_EMA: s->ema_decay = tool_option_ema(state, text); break;
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;

@@ -23,6 +23,7 @@ enum memplan_key {
     KEY_DTYPE,
     KEY_GATHER,
     KEY_REDUCE,
+    KEY_DROPOUT,
     KEY_EMA,
     KEY_SLOTS,
     KEY_OFFLOAD_LAYERS,

@@ -48,6 +48,7 @@ enum option_key {
     OPTION_WEIGHT_DECAY,
     OPTION_CLIP,
     OPTION_ON_NOT_FINITE,
+    OPTION_DROPOUT,
     OPTION_EMA,
     OPTION_SEED,
     OPTION_SCHEDULE,
@@ -174,6 +175,9 @@ static const struct argp_option option_table[] = {
     {"clip", OPTION_CLIP, "X", 0, "largest norm of the gradient, 0: no limit [1]", 3},
     {"on-not-finite", OPTION_ON_NOT_FINITE, "WHAT", 0,
      "a step whose gradient is not finite: stop ends the run; skip lets it change nothing, and goes on [stop]", 3},
+    {"dropout", OPTION_DROPOUT, "P", 0,
+     "drop this share of what attention and MLP add to the stream; the masks are drawn anew for backward, from --seed, step and "
+     "sequence [0]", 3},
     {"ema", OPTION_EMA, "DECAY", 0,
      "keep a moving average of the weights (0.999): it is validated, sampled and exported in their place [none]", 3},
     {"seed", OPTION_SEED, "N", 0, "random seed of weights and data [1]", 3},
@@ -318,6 +322,7 @@ static void parse_training(const struct argp_state *state, struct tool_options *
         o->clip = tool_option_real(state, name, text, 0, 1e30);
         break;
     case OPTION_ON_NOT_FINITE: o->skips = tool_option_choice(state, name, text, "stop", "skip"); break;
+    case OPTION_DROPOUT: o->plan.dropout = tool_option_real(state, name, text, 0, 0.99); break;
     case OPTION_EMA: o->plan.ema_decay = tool_option_ema(state, text); break;
     case OPTION_SEED:
         o->seed = tool_option_count(state, name, text, 0, UINT64_MAX);

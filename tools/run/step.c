@@ -23,7 +23,12 @@ static eo_status next_batch(struct tool_job_rank *rank, uint64_t step, uint32_t 
 {
     struct tool_job *job = rank->job;
     tool_data_batch(&job->data, &job->shape, job->options->seed, step, micro_batch, rank->rank, rank->tokens, rank->targets);
-    *out = (eo_tokens){.tokens = rank->tokens, .targets = rank->targets};
+    *out = (eo_tokens){
+        .tokens = rank->tokens,
+        .targets = rank->targets,
+        .random = {.seed = job->options->seed, .step = step,
+                   .sample = ((uint64_t)micro_batch * job->shape.rank_count + rank->rank) * job->shape.batch},
+    };
     return tool_job_check_data(rank);
 }
 

@@ -83,6 +83,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                         .reduce_dtype = s->reduce_dtype,
                         .device = s->device,
                         .token_slots = s->graph ? s->micro_batches : 1,
+                        .dropout = (float)s->dropout,
                         .log = log},
         .plan = {.rank_count = s->ranks,
                  .micro_batches = s->micro_batches,
@@ -155,7 +156,7 @@ void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t 
 
 void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL_PLAN_WORDS_MAX])
 {
-    char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", granularity[TOOL_GRANULARITY_TEXT_MAX];
+    char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", dropout[32] = "", granularity[TOOL_GRANULARITY_TEXT_MAX];
     if (s->offload_layers != UINT32_MAX)
         snprintf(layers, sizeof(layers), "%u", s->offload_layers);
     if (s->offload_layers)
@@ -163,13 +164,15 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
                  s->offload_slots ? s->offload_slots : 2);
     if (s->ema_decay > 0)
         snprintf(ema, sizeof(ema), " --ema %.9g", s->ema_decay);
+    if (s->dropout > 0)
+        snprintf(dropout, sizeof(dropout), " --dropout %.9g", s->dropout);
     tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
-             s->threads, ema, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
+             s->threads, dropout, ema, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
              s->no_prefetch ? " --no-prefetch" : "", s->float8_gather ? " --gather float8" : "");
 }

@@ -31,6 +31,7 @@ struct tool_plan_settings {
     bool offload_gradients;
     const char *device;   /* of the kernels: "cpu", "cuda" */
     uint32_t threads;     /* of a rank, on a CPU */
+    double dropout;       /* of each half of a block; 0: none */
     double ema_decay;     /* of the average of the weights; 0: there is none */
     bool graph;           /* a step is a graph: tokens of all its micro-batches lie on the device */
 };

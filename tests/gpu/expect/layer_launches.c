@@ -54,6 +54,14 @@ cudaError_t eo_cuda_residual_add(const struct eo_residual *r, cudaStream_t strea
                    2 * all + (r->bias ? launch_bytes(r->types.compute, r->width) : 0), all);
 }
 
+cudaError_t eo_cuda_dropout(const struct eo_dropout *d, cudaStream_t stream)
+{
+    const uint64_t all = launch_bytes(d->types.compute, d->rows * d->width);
+    return by_rows(stream, "dropout", "dropout_kernel", d->types.compute, d->rows, d->width,
+                   (d->residual ? 2 : 1) * all + (d->bias ? launch_bytes(d->types.compute, d->width) : 0) +
+                       sizeof(*d->place), all);
+}
+
 cudaError_t eo_cuda_column_sums(const struct eo_column_sums *s, cudaStream_t stream)
 {
     enum { SUM_ROWS = 8, SUM_COLUMNS = 32 };

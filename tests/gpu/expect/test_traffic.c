@@ -146,6 +146,9 @@ static void elementwise(eo_dtype d, uint64_t rows, uint64_t width)
     void *a = matrix(d, rows, width), *b = matrix(d, rows, width), *c = matrix(d, rows, width), *bias = matrix(d, 1, width);
     BOTH(residual_add, &(struct eo_residual){.types = types, .output = a, .residual = b, .bias = bias, .rows = rows,
                                              .width = width});
+    eo_random_place *place = tensor(sizeof(*place));
+    BOTH(dropout, &(struct eo_dropout){.types = types, .out = a, .in = a, .residual = b, .bias = bias, .place = place,
+                                       .rows = rows, .width = width, .seq = 7, .probability = 0.5f});
     BOTH(gelu_forward, &(struct eo_gelu){.types = types, .out = a, .in = b, .rows = rows, .width = width});
     const struct eo_swiglu swiglu = {.types = types, .out = a, .gate = b, .up = c, .out_gradient = a, .gate_gradient = b,
                                      .up_gradient = c, .stride = width, .rows = rows, .width = width};

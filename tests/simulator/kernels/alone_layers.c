@@ -20,6 +20,7 @@
     }
 
 LAUNCH(residual_add, eo_residual)
+LAUNCH(dropout, eo_dropout)
 LAUNCH(column_sums, eo_column_sums)
 LAUNCH(gelu_forward, eo_gelu)
 LAUNCH(swiglu_forward, eo_swiglu)
@@ -65,6 +66,7 @@ static const struct eo_kernel_ops ops = {
     .column_scratch_bytes = eo_cuda_column_scratch_bytes,
     .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes,
     .residual_add = launch_residual_add,
+    .dropout = launch_dropout,
     .column_sums = launch_column_sums,
     .gelu_forward = launch_gelu_forward,
     .swiglu_forward = launch_swiglu_forward,

@@ -8,7 +8,7 @@
 
 const int32_t tokens[ROWS] = {3, 0, 10, 3, 7, 1, 1, 4, 9, 3};
 const int32_t targets[ROWS] = {0, 10, 3, 7, 2, 1, 4, 9, 3, 5};
-const eo_tokens batch = {.tokens = tokens, .targets = targets};
+const eo_tokens batch = {.tokens = tokens, .targets = targets, .random = {.seed = 1, .step = 7, .sample = 4}};
 
 /* Heads of size 4; queries in groups of three; an MLP that no vector width divides; a context longer than seq. */
 #define GPT2_CONFIG                                                                                                   \
@@ -19,10 +19,11 @@ const eo_tokens batch = {.tokens = tokens, .targets = targets};
      .vocabulary = VOCABULARY, .context = 7, .rope_theta = 100}
 
 struct family_case family_cases[FAMILY_CASES] = {
-    {GPT2, true, false},  {GPT2, false, false}, {GPT2, true, true},   {LLAMA, false, false},
-    {LLAMA, true, false}, {LLAMA, false, true}, {QWEN2, true, false}, {QWEN2, false, true},
-    {QWEN3, true, false}, {QWEN3, false, true}, {BIAS_AND_NORM, false, false},
-    {LINEAR, false, false}, {LLAMA3, false, true},
+    {GPT2, true, false, 0},  {GPT2, false, false, 0}, {GPT2, true, true, 0},   {LLAMA, false, false, 0},
+    {LLAMA, true, false, 0}, {LLAMA, false, true, 0}, {QWEN2, true, false, 0}, {QWEN2, false, true, 0},
+    {QWEN3, true, false, 0}, {QWEN3, false, true, 0}, {BIAS_AND_NORM, false, false, 0},
+    {LINEAR, false, false, 0}, {LLAMA3, false, true, 0},
+    {GPT2, true, false, 0.3F}, {LLAMA, false, true, 0.25F},
 };
 
 eo_transformer_params base_params(enum kind kind, bool tied)
@@ -45,6 +46,7 @@ eo_transformer_params case_params(const struct family_case *c, uint32_t threads)
 {
     eo_transformer_params params = base_params(c->kind, c->tied);
     params.half_blocks = c->half_blocks;
+    params.dropout = c->dropout;
     params.thread_count = threads;
     return params;
 }

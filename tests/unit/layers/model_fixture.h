@@ -25,8 +25,9 @@ eo_transformer_params base_params(enum kind kind, bool tied);
 struct family_case {
     enum kind kind;
     bool tied, half_blocks;
+    float dropout;
 };
-enum { FAMILY_CASES = 13 };
+enum { FAMILY_CASES = 15 };
 extern struct family_case family_cases[FAMILY_CASES];
 
 eo_transformer_params case_params(const struct family_case *c, uint32_t threads);

@@ -131,7 +131,20 @@ static void project(const struct reference_model *r, uint32_t block, char letter
     rotate(c, out, place, heads);
 }
 
-static void attention(const struct reference_model *r, uint32_t block, double *x, uint32_t seq)
+/* Of what a half adds to the stream at token t; `random` is of the sequence and the half. */
+static void add_branch(const struct reference_model *r, const eo_random_place *random, double *x, const double *branch, uint32_t t)
+{
+    const uint32_t width = r->config.width;
+    for (uint32_t i = 0; i < width; i++) {
+        const uint32_t element = t * width + i;
+        uint32_t words[4];
+        eo_random_words(random, element / 4, words);
+        const bool is_dropped = (double)words[element % 4] / 4294967296.0 < (double)r->dropout;
+        x[(size_t)t * width + i] += is_dropped ? 0 : branch[i] / (1 - (double)r->dropout);
+    }
+}
+
+static void attention(const struct reference_model *r, const eo_random_place *random, uint32_t block, double *x, uint32_t seq)
 {
     const eo_transformer_config *c = &r->config;
     const uint32_t width = c->width, size = c->head_size;
@@ -169,13 +182,12 @@ static void attention(const struct reference_model *r, uint32_t block, double *x
                    width, width);
         else
             linear(out, heads, find(r, "model.layers.%u.self_attn.o_proj.weight", block), NULL, width, q_width);
-        for (uint32_t i = 0; i < width; i++)
-            x[(size_t)t * width + i] += out[i];
+        add_branch(r, random, x, out, t);
     }
     free(norm), free(qkv), free(q), free(k), free(v), free(out), free(heads);
 }
 
-static void mlp(const struct reference_model *r, uint32_t block, double *x, uint32_t seq)
+static void mlp(const struct reference_model *r, const eo_random_place *random, uint32_t block, double *x, uint32_t seq)
 {
     const eo_transformer_config *c = &r->config;
     const uint32_t width = c->width, wide = c->mlp_width;
@@ -200,8 +212,7 @@ static void mlp(const struct reference_model *r, uint32_t block, double *x, uint
                 a[i] = silu(a[i]) * b[i];
             linear(out, a, find(r, "model.layers.%u.mlp.down_proj.weight", block), NULL, width, wide);
         }
-        for (uint32_t i = 0; i < width; i++)
-            xt[i] += out[i];
+        add_branch(r, random, x, out, t);
     }
     free(norm), free(out), free(a), free(b);
 }
@@ -213,8 +224,8 @@ static const double *head_weight(const struct reference_model *r)
     return find(r, r->config.family == EO_FAMILY_GPT2 ? "wte.weight" : "model.embed_tokens.weight", 0);
 }
 
-static double sequence_loss(const struct reference_model *r, const int32_t *tokens, const int32_t *targets,
-                            uint32_t seq, double *last_logits)
+static double sequence_loss(const struct reference_model *r, eo_random_place random, const int32_t *tokens,
+                            const int32_t *targets, uint32_t seq, double *last_logits)
 {
     const eo_transformer_config *c = &r->config;
     const uint32_t width = c->width;
@@ -228,8 +239,10 @@ static double sequence_loss(const struct reference_model *r, const int32_t *toke
                            find(r, "wpe.weight", 0)[(size_t)t * width + i]
                      : find(r, "model.embed_tokens.weight", 0)[(size_t)tokens[t] * width + i];
     for (uint32_t block = 0; block < c->layer_count; block++) {
-        attention(r, block, x, seq);
-        mlp(r, block, x, seq);
+        random.position = 2 * block;
+        attention(r, &random, block, x, seq);
+        random.position++;
+        mlp(r, &random, block, x, seq);
     }
     for (uint32_t t = 0; t < seq; t++) {
         if (gpt2)
@@ -255,8 +268,9 @@ double reference_loss(const struct reference_model *reference, const int32_t *to
                       uint32_t batch, uint32_t seq, double *logits)
 {
     double sum = 0;
-    for (uint32_t b = 0; b < batch; b++)
-        sum += sequence_loss(reference, tokens + (size_t)b * seq, targets + (size_t)b * seq, seq,
+    eo_random_place random = reference->random;
+    for (uint32_t b = 0; b < batch; b++, random.sample++)
+        sum += sequence_loss(reference, random, tokens + (size_t)b * seq, targets + (size_t)b * seq, seq,
                              b == 0 ? logits : NULL);
     return sum / batch / seq;
 }

@@ -13,6 +13,8 @@ struct reference_model {
     eo_transformer_config config; /* filled in */
     const eo_model *model;
     double *const *parameters;
+    float dropout;          /* of each half; 0: none */
+    eo_random_place random; /* then, of the first sequence */
 };
 
 /* The mean loss. logits (or NULL): vocabulary values of the last token of sequence 0. */
