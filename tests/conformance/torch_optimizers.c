@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: optimizers do what PyTorch's of the same names do, on any number of ranks.
- * Method: the problem of tests/fixtures/optimizers/make.py, a sum of c (w - t)^2 whose numbers are exact in fp32; its losses over
- * 50 steps are held against PyTorch's, committed in losses.h.
+ * Method: the problem of tests/fixtures/optimizers/make.py, a sum of c (w - t)^2 whose numbers are exact in fp32; its losses
+ * over 50 steps are held against PyTorch's, committed in losses.h.
  */
 #include <math.h>
 #include <pthread.h>
@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <evenodd/evenodd.h>
-
+#include "examples/update_rules.h"
 #include "tests/fixtures/optimizers/losses.h"
 #include "tests/tap/tap.h"
 
@@ -23,6 +22,8 @@ struct optimizer {
     eo_step_params step;
     const double *losses;
     double tolerance; /* relative */
+    void (*update)(void *user, const eo_shard *shard); /* NULL: the library's */
+    void *update_user;
 };
 
 struct rank {
@@ -150,7 +151,9 @@ static void *train(void *arg)
     struct rank *self = arg;
     eo_runtime *rt;
     struct sum sum = {0, 0};
-    must(eo_runtime_create(&rt, eo_runtime_params(.plan = self->plan, .world = self->world)), "runtime");
+    must(eo_runtime_create(&rt, eo_runtime_params(.plan = self->plan, .world = self->world,
+                                                  .update = self->optimizer->update,
+                                                  .update_user = self->optimizer->update_user)), "runtime");
     for (uint32_t p = 0; p < PARAMETERS; p++)
         must(eo_weights_fill(rt, p, produce, &p), "fill");
     for (uint32_t s = 0; s < STEPS; s++)
@@ -210,8 +213,23 @@ static void check(const struct optimizer *optimizer)
 int main(void)
 {
     const eo_step_params adamw = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f, .ema_decay = 0.9f};
+    const eo_step_params none = {.learning_rate = 0}; /* the settings are the rule's own */
+    struct sgd sgd = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
+    struct sgd nesterov = {.learning_rate = 0.02f, .momentum = 0.9f, .nesterov = true};
+    struct lion lion = {.learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f};
+    struct adadelta adadelta = {.learning_rate = 1, .rho = 0.9f, .eps = 1e-6f, .weight_decay = 0.01f};
+    /* Parameters begin on 16 elements; none of these layers needs any between its two. */
+    const struct adafactor_parameter parameters[] = {{0, 0, 24, 40}, {0, 960, 1, 40}, {1, 0, 48, 32}, {1, 1536, 1, 32}};
+    struct adafactor adafactor = {0.05f, -0.8f, 1e-3f, 1, parameters, PARAMETERS};
     const struct optimizer optimizers[] = {
-        {"AdamW, and the average of its weights", {.ema = true}, adamw, losses_of_adamw_ema, 1e-6},
+        {"AdamW, and the average of its weights", {.ema = true}, adamw, losses_of_adamw_ema, 1e-6, NULL, NULL},
+        {"SGD", {.optimizer_states = 1}, none, losses_of_sgd, 1e-5, sgd_update, &sgd},
+        {"SGD, Nesterov's", {.optimizer_states = 1}, none, losses_of_nesterov, 1e-5, sgd_update, &nesterov},
+        {"Lion", {.optimizer_states = 1}, none, losses_of_lion, 1e-5, lion_update, &lion},
+        
+        {"Adadelta", {.optimizer_states = 2}, none, losses_of_adadelta, 1e-5, adadelta_update, &adadelta},
+        {"Adafactor", {.optimizer_states = 1, .strategy = EO_STRATEGY_DDP}, none, losses_of_adafactor, 1e-5, adafactor_update,
+         &adafactor},
     };
     for (size_t i = 0; i < sizeof(optimizers) / sizeof(optimizers[0]); i++)
         check(&optimizers[i]);
