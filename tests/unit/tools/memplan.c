@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/memplan/block_rows.h"
 #include "tools/memplan/layers.h"
 #include "tools/memplan/parts.h"
 #include "tools/memplan/systems/published.h"
@@ -217,6 +218,61 @@ Test(memplan, lifetimes_made_again_come_to_the_lower_bound, .timeout = 300)
     }
 }
 
+#define SMALL                                                                                                      \
+    "\"num_hidden_layers\":4,\"hidden_size\":48,\"num_attention_heads\":6,\"num_key_value_heads\":2,\"head_dim\":10,"         \
+    "\"intermediate_size\":40,\"vocab_size\":300,\"num_experts_per_tok\":2,"
+#define SMALL_EXPERTS "\"moe_intermediate_size\":24,\"shared_expert_intermediate_size\":32,\"num_experts\":5"
+
+/* Goal: what a block of a described family keeps is what its list of rows says, in every granularity and recompute; the model
+ * has its parameters, and lifetimes made again come to the bound. Method: a small model of each family over a grid. */
+Test(memplan, described_families_keep_what_their_lists_say, .timeout = 300)
+{
+    static const char *const texts[] = {
+        "\"gemma2\"," SMALL "\"sliding_window\":32", "\"gemma3_text\"," SMALL "\"attention_bias\":true",
+        "\"gpt_oss\"," SMALL "\"num_local_experts\":5", "\"olmo2\"," SMALL "\"tie_word_embeddings\":true",
+        "\"deepseek_v3\"," SMALL "\"moe_intermediate_size\":24,\"n_routed_experts\":5,\"first_k_dense_replace\":1,"
+        "\"q_lora_rank\":20,\"kv_lora_rank\":12,\"qk_nope_head_dim\":8,\"qk_rope_head_dim\":4,\"v_head_dim\":6",
+        "\"qwen2_moe\"," SMALL SMALL_EXPERTS ",\"mlp_only_layers\":[1]",
+        "\"qwen3_next\"," SMALL SMALL_EXPERTS ",\"linear_num_key_heads\":2,\"linear_num_value_heads\":4,"
+        "\"linear_key_head_dim\":8,\"linear_value_head_dim\":6"};
+    for (uint32_t n = 0; n < 7 * 12; n++) {
+        char text[640];
+        snprintf(text, sizeof(text), "{\"model_type\":%s}", texts[n % 7]);
+        cr_assert_geq(tool_model_config_parse(&config, "small", text, strlen(text), NULL, 0, &problem), 0, "%s", problem.text);
+        const struct tool_memplan_settings s = setting(1 + n % 3, 5 * n);
+        struct tool_memplan memplan;
+        struct tool_lifetimes t;
+        plan(&memplan, &s);
+        cr_assert(!memplan.runs && memplan.summary.element_count == tool_model_config_parameters(&config), "%s", text);
+        cr_assert_eq(tool_lifetimes_create(&t, &memplan), EO_OK);
+        cr_assert_eq(t.peak_bytes, memplan.summary.lower_bound_bytes, "%s, setting %u", text, n);
+        check_no_overlap(&memplan, &t);
+        tool_lifetimes_fini(&t);
+        uint32_t found = 0, wanted = 0;
+        for (uint32_t i = 0; i < config.layer_count; i++) {
+            struct tool_block_row rows[TOOL_BLOCK_ROWS_MAX];
+            const bool again = s.plan.recompute == EO_RECOMPUTE_BLOCKS && i < s.plan.recompute_blocks;
+            const uint32_t count = tool_block_rows(&config, i, !again && s.plan.recompute == EO_RECOMPUTE_CHEAP, rows);
+            wanted += count;
+            for (uint32_t r = 0; r < memplan.summary.row_count * count; r++) {
+                const struct tool_block_row *row = &rows[r % count];
+                char name[EO_NAME_MAX];
+                eo_plan_row planned;
+                snprintf(name, sizeof(name), "block.%u.%s.%s", i, row->in_mlp ? "mlp" : "attention", row->name);
+                if (eo_plan_get_row(memplan.plan, r / count, &planned) < 0 || strcmp(planned.name, name) != 0)
+                    continue;
+                const bool scratch = again || (row->cheap && s.plan.recompute == EO_RECOMPUTE_CHEAP);
+                cr_assert_eq(planned.bytes, s.plan.batch * 128 * row->width * (row->bytes ? row->bytes : eo_dtype_bytes(s.plan.dtype)),
+                             "%s of %s", name, text);
+                cr_assert_eq(planned.category, scratch ? EO_CATEGORY_SCRATCH : EO_CATEGORY_ACTIVATION, "%s of %s", name, text);
+                found++;
+            }
+        }
+        cr_assert_eq(found, wanted, "%s: %u rows of %u", text, found, wanted);
+        tool_memplan_fini(&memplan);
+    }
+}
+
 static uint64_t next_random(uint64_t *state)
 {
     *state ^= *state << 13;
@@ -371,8 +427,10 @@ Test(memplan, arenas_are_within_5_percent_of_their_bound, .timeout = 600)
  * models set to values at and beyond every bound, from a seed; each that is taken is planned. */
 Test(memplan, odd_configs_end_in_a_plan_or_a_message, .timeout = 1200)
 {
-    static const char *const models[] = {"llama-3-8b", "qwen2.5-0.5b", "qwen3-0.6b", "mixtral-8x7b", "gpt2", "qwen3-30b-a3b"};
-    static const char *const fields[] = {"hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+    static const char *const models[] = {"llama-3-8b", "qwen2.5-0.5b", "qwen3-0.6b", "mixtral-8x7b", "gpt2", "qwen3-30b-a3b",
+                                         "moonlight-16b-a3b", "qwen3-next-80b-a3b", "gpt-oss-20b", "gemma-3-1b"};
+    static const char *const fields[] = {"kv_lora_rank", "linear_num_value_heads", "sliding_window",
+                                         "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
                                          "intermediate_size", "vocab_size", "num_hidden_layers", "n_embd", "n_head", "n_inner",
                                          "max_position_embeddings", "n_positions", "num_experts", "moe_intermediate_size"};
     static const char *const values[] = {"1", "2", "3", "7", "64", "1000", "65535", "65536", "1048576", "16777216",

@@ -45,7 +45,7 @@ struct tool_megatron_estimate tool_megatron_estimate(const struct tool_model_con
 {
     const struct tool_model_config *c = config;
     const uint64_t p = tool_model_config_parameters(c), sb = batch * seq, h = c->width;
-    const uint64_t f = c->expert_count ? (uint64_t)c->expert_width * c->experts_per_token : c->mlp_width;
+    const uint64_t f = c->expert_count ? (uint64_t)c->expert_width * c->experts_per_token + c->shared_width : c->mlp_width;
     return (struct tool_megatron_estimate){.state_bytes = 18 * p,
                                            .state_distributed_bytes = 6 * p + 12 * p / world,
                                            .activation_bytes = sb * (18 * h + 4 * f) * (c->layer_count - recomputed_layers) +

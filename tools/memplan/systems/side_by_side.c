@@ -5,7 +5,7 @@
 #include "tools/memplan/parts.h"
 
 struct column {
-    bool known;
+    bool known, runs;
     uint64_t parts[TOOL_SYSTEM_PART_COUNT], outside_bytes;
     struct tool_step_time step; /* if asked for */
     char refused[256];
@@ -46,6 +46,7 @@ static eo_status plan_column(struct column *out, const struct tool_estimate_requ
         if (p != TOOL_PART_OUTSIDE)
             out->parts[part_of[p]] += parts[p];
     out->outside_bytes = parts[TOOL_PART_OUTSIDE];
+    out->runs = plan.runs;
     struct tool_estimate_request own = *request;
     own.plan = &plan;
     const eo_status status = request->time ? tool_estimate_time(time, &own, problem) : EO_OK;
@@ -138,7 +139,7 @@ eo_status tool_estimate_compare(FILE *out, const struct tool_estimate_request *r
         fprintf(out, " %13s", tool_system_name((enum tool_system)s));
     print_columns(out, columns, request->time);
     for (int s = 0; s < TOOL_SYSTEM_COUNT; s++)
-        fprintf(out, "%-13s %s%s\n", tool_system_name((enum tool_system)s), columns[s].known && s ? "estimate; " : "",
+        fprintf(out, "%-13s %s%s\n", tool_system_name((enum tool_system)s), !columns[s].known ? "" : s ? "estimate; " : columns[s].runs ? "" : "planned, not run; ",
                 columns[s].known ? tool_system_meaning((enum tool_system)s) : columns[s].refused);
     return EO_OK;
 }
