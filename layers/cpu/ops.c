@@ -2,8 +2,7 @@
  *
  * The tables "cpu", of fp32 and of bf16.
  */
-#include "layers/cpu/kernels.h"
-#include "layers/cpu/product_tiles.h"
+#include "layers/cpu/planned.h"
 #include "layers/kernel_table.h"
 #include "layers/reference/kernels.h"
 
@@ -15,21 +14,6 @@ static bool supports_fp32(struct eo_types types)
 static bool supports_bf16(struct eo_types types)
 {
     return types.compute == EO_DTYPE_BF16 && !eo_kernels_reference_selected();
-}
-
-static uint64_t column_scratch_bytes(uint64_t rows, uint64_t width)
-{
-    (void)rows;
-    (void)width;
-    return 0;
-}
-
-static uint64_t embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary)
-{
-    (void)rows;
-    (void)width;
-    (void)vocabulary;
-    return 0;
 }
 
 static eo_status head_norm_weights(eo_team *team, const struct eo_head_norm_weights *w)
@@ -48,12 +32,6 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
 
 /* The kernels that serve both element types. */
 #define KERNELS_OF_BOTH                              \
-    .name = "cpu",                                   \
-    .host_memory = true,                             \
-    .scratch_alignment = 64,                         \
-    .word_multiple = 1, .chunk_multiple = 1,         \
-    .norm_scratch_bytes = eo_cpu_norm_scratch_bytes, \
-    .column_scratch_bytes = column_scratch_bytes,    \
     .residual_add = eo_cpu_residual_add,             \
     .dropout = eo_host_dropout,                      \
     .column_sums = eo_cpu_column_sums,               \
@@ -75,11 +53,9 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
     .all_finite = eo_host_all_finite
 
 const struct eo_kernel_ops eo_kernels_cpu_ops = {
+    EO_CPU_PLANNED_FP32_OPS,
     KERNELS_OF_BOTH,
-    .gradients_in_place = true,
     .supports = supports_fp32,
-    .attention_scratch_bytes = eo_cpu_attention_scratch_bytes,
-    .embedding_scratch_bytes = embedding_scratch_bytes,
     .multiply = eo_cpu_multiply,
     .bias_add = eo_cpu_bias_add,
     .gelu_backward = eo_cpu_gelu_backward,
@@ -88,13 +64,9 @@ const struct eo_kernel_ops eo_kernels_cpu_ops = {
 };
 
 const struct eo_kernel_ops eo_kernels_cpu_bf16_ops = {
+    EO_CPU_PLANNED_BF16_OPS,
     KERNELS_OF_BOTH,
-    .fused_epilogues = true,
-    .gradients_in_place = true,
     .supports = supports_bf16,
-    .attention_scratch_bytes = eo_cpu_attention_bf16_scratch_bytes,
-    .multiply_scratch_bytes = eo_product_scratch_bytes,
-    .embedding_scratch_bytes = eo_cpu_embedding_bf16_scratch_bytes,
     .multiply = multiply_bf16,
     .attention_forward = eo_cpu_attention_bf16_forward,
     .attention_backward = eo_cpu_attention_bf16_backward,

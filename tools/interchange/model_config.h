@@ -101,6 +101,9 @@ struct tool_model_config {
 EO_NODISCARD eo_status tool_model_config_load(struct tool_model_config *config, const char *model, const char *const *sets,
                                               uint32_t set_count, struct tool_problem *problem);
 
+/* The text of a file, for free(); a 0 stands behind it. */
+EO_NODISCARD eo_status tool_model_config_read(const char *path, char **text, size_t *bytes, struct tool_problem *problem);
+
 /* One of the known names: tool_model_config_load prefers them to files. An unknown one is refused with the list. */
 bool tool_model_config_is_name(const char *model);
 EO_NODISCARD eo_status tool_model_config_named(struct tool_model_config *config, const char *name, const char *const *sets,

@@ -8,12 +8,12 @@
 #include "tools/interchange/model_config.h"
 #include "tools/shared/open_file.h"
 
-static eo_status read_file(const char *path, char **text, size_t *bytes, struct tool_problem *problem)
+eo_status tool_model_config_read(const char *path, char **text, size_t *bytes, struct tool_problem *problem)
 {
     FILE *file;
     EO_TRY(tool_open_stream(&file, "--model", path, problem));
     eo_status status = EO_OK;
-    *text = malloc(TOOL_CONFIG_BYTES_MAX + 1);
+    *text = calloc(TOOL_CONFIG_BYTES_MAX + 2, 1);
     if (!*text) {
         status = tool_problem_set(problem, EO_ERR_NO_MEMORY, "--model %s: no memory", path);
     } else {
@@ -72,7 +72,7 @@ eo_status tool_model_config_load(struct tool_model_config *config, const char *m
     snprintf(path, sizeof(path), "%s%s", model, S_ISDIR(info.st_mode) ? "/config.json" : "");
     char *text = NULL;
     size_t bytes = 0;
-    EO_TRY(read_file(path, &text, &bytes, problem));
+    EO_TRY(tool_model_config_read(path, &text, &bytes, problem));
     const eo_status status = tool_model_config_parse(config, path, text, bytes, sets, set_count, problem);
     free(text);
     config->from_file = true;

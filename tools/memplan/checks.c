@@ -81,7 +81,7 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         KEY_SYSTEM, KEY_TENSOR, KEY_PIPELINE, KEY_CONTEXT, KEY_EXPERT, KEY_EXPERT_TENSOR, KEY_VIRTUAL_STAGES,
         KEY_SEQUENCE_PARALLEL,
         KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_NETWORK, KEY_DEVICE_MEMORY, KEY_HEADROOM,
-        KEY_DEVICE, KEY_DEVICES, KEY_OUTSIDE, KEY_JSON, KEY_GATHER, KEY_OPTIMIZER, KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
+        KEY_DEVICE, KEY_DEVICES, KEY_OUTSIDE, KEY_JSON, KEY_HTML, KEY_GATHER, KEY_OPTIMIZER, KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
     uint64_t others = m->given;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         others &= ~tool_memplan_bit(known[i]);
@@ -95,6 +95,8 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         argp_error(state, "--fit best of another system prints a table; leave --json out");
     if (m->compare && m->json)
         argp_error(state, "--compare prints a table; for --json give --system");
+    if (m->compare && m->html_path)
+        argp_error(state, "--compare prints a table; for --html give --system");
     if (m->all_strategies)
         argp_error(state, "--strategy all is of evenodd's plans; give one");
 }
@@ -217,6 +219,8 @@ void tool_memplan_check_together(const struct argp_state *state, struct tool_mem
     s->headroom_bytes = m->headroom_bytes + (uint64_t)(m->headroom_share * (double)s->capacity_bytes);
     if (s->capacity_bytes && s->headroom_bytes >= s->capacity_bytes)
         argp_error(state, "--headroom leaves nothing of the device's %.1f GiB", tool_gib(s->capacity_bytes));
+    if (m->html_path && tool_memplan_given(m, KEY_DEVICES))
+        argp_error(state, "--html: a page knows no --devices; leave one of them out");
     if (tool_overwrite_is_same(m->svg_path, m->html_path))
         argp_error(state, "--svg and --html both name %s; give them a file each", m->svg_path);
 }

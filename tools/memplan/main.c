@@ -27,29 +27,38 @@ static eo_status load_model(struct tool_reply *m, struct tool_problem *problem)
     return tool_safetensors_check(slash ? folder : ".", &m->config, &m->safetensors, problem);
 }
 
+static eo_status write_text(const struct tool_reply *m, FILE *out, bool html, struct tool_problem *problem)
+{
+    const struct tool_memplan_view view = tool_reply_view(m);
+    char *config = NULL;
+    size_t bytes = 0;
+    if (html && m->config.from_file)
+        EO_TRY(tool_model_config_read(m->config.source, &config, &bytes, problem));
+    if (html) {
+        tool_page_html(out, m, config);
+    } else {
+        fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        tool_page_svg(out, &view, 0);
+    }
+    free(config);
+    return EO_OK;
+}
+
 static eo_status write_page(const struct tool_reply *m, const char *option, const char *path, bool html,
                             struct tool_problem *problem)
 {
     if (!path)
         return EO_OK;
-    const struct tool_memplan_view view = tool_reply_view(m);
     char *text = NULL;
     size_t bytes = 0;
     FILE *memory = open_memstream(&text, &bytes);
     if (!memory)
         return tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s %s: no memory", option, path);
-    if (html) {
-        uint32_t count = 0;
-        struct tool_page_point *points = tool_page_points(&view, &count);
-        if (points)
-            tool_page_html(memory, &view, points, count);
-        free(points);
-    } else {
-        fprintf(memory, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-        tool_page_svg(memory, &view);
-    }
-    fclose(memory);
-    const eo_status status = tool_write_file(option, path, text, bytes, problem);
+    eo_status status = write_text(m, memory, html, problem);
+    if (fclose(memory) != 0 && status >= 0)
+        status = tool_problem_set(problem, EO_ERR_NO_MEMORY, "%s %s: no memory", option, path);
+    if (status >= 0)
+        status = tool_write_file(option, path, text, bytes, problem);
     free(text);
     return status;
 }
@@ -69,12 +78,6 @@ static eo_status run(struct tool_reply *m, int *result, struct tool_problem *pro
         *result = differences ? TOOL_EXIT_FAILED : TOOL_EXIT_OK;
         return EO_OK;
     }
-    if (tool_reply_is_estimate(m)) {
-        EO_TRY(load_model(m, problem));
-        EO_TRY(tool_reply_estimate(stdout, m, &fits, problem));
-        *result = fits ? TOOL_EXIT_OK : TOOL_EXIT_FAILED;
-        return EO_OK;
-    }
     const struct tool_input inputs[] = {
         {"--model", m->asked.model}, {"--verify", m->asked.verify_path}, {"--rates", m->asked.budget.rates_path}};
     EO_TRY(tool_check_writable("--svg", m->asked.svg_path, problem));
@@ -82,6 +85,12 @@ static eo_status run(struct tool_reply *m, int *result, struct tool_problem *pro
     EO_TRY(tool_overwrite_no_input("--svg", m->asked.svg_path, inputs, 3, problem));
     EO_TRY(tool_overwrite_no_input("--html", m->asked.html_path, inputs, 3, problem));
     EO_TRY(load_model(m, problem));
+    if (tool_reply_is_estimate(m)) {
+        EO_TRY(write_page(m, "--html", m->asked.html_path, true, problem));
+        EO_TRY(tool_reply_estimate(stdout, m, &fits, problem));
+        *result = fits ? TOOL_EXIT_OK : TOOL_EXIT_FAILED;
+        return EO_OK;
+    }
     EO_TRY(tool_reply_plan(m, problem));
     if (m->asked.verify_path) {
         if (m->asked.otherwise[0])

@@ -88,7 +88,7 @@ const struct argp_option tool_memplan_options[] = {
     {"json", KEY_JSON, NULL, 0, "the plan as JSON, on standard output", 5},
     {"csv", KEY_CSV, NULL, 0, "the plan's rows as CSV, on standard output", 5},
     {"svg", KEY_SVG, "FILE", 0, "write a picture of the arena through a step", 5},
-    {"html", KEY_HTML, "FILE", 0, "write a page in one file, with sliders", 5},
+    {"html", KEY_HTML, "FILE", 0, "write the planner as a page in one file, with these settings filled in", 5},
     {"explain", KEY_EXPLAIN, NULL, 0, "phases, layers, buffers, other projects, and every row's formula with its numbers", 5},
     {"diff", KEY_DIFF, "A.json B.json", 0, "compare two plans of --json; exit status 1 if they differ", 5},
     {"verify", KEY_VERIFY, "LOG", 0, "compare the plan with a log of train, or with the output of train --plan", 5},

@@ -250,6 +250,9 @@ error_t tool_memplan_parse(int key, char *text, struct argp_state *state)
     struct tool_memplan_asked *m = state->input;
     if (key >= KEY_MODEL && key < KEY_END) {
         m->given |= tool_memplan_bit((enum memplan_key)key);
+        if (m->word_count == TOOL_ASKED_WORDS_MAX)
+            argp_error(state, "more than %d options", TOOL_ASKED_WORDS_MAX);
+        m->words[m->word_count++] = (struct tool_asked_word){(enum memplan_key)key, text};
         tool_memplan_parse_run(state, m, key, text);
         parse_system(state, m, key, text);
         parse_others(state, m, key, text);

@@ -77,6 +77,8 @@ _Static_assert(KEY_END - KEY_MODEL <= 64, "options have a bit each");
 
 enum { TOOL_MICRO_BATCHES_MOST = 4096 }; /* of a plan */
 
+enum { TOOL_ASKED_WORDS_MAX = 256 };
+
 struct tool_memplan_asked {
     const char *model, *sets[TOOL_CONFIG_SETS_MAX];
     uint32_t set_count;
@@ -90,6 +92,11 @@ struct tool_memplan_asked {
     const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
     char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
     uint64_t given;                      /* a bit for each option */
+    struct tool_asked_word {
+        enum memplan_key key;
+        const char *value; /* NULL: it takes none */
+    } words[TOOL_ASKED_WORDS_MAX]; /* as they were given */
+    uint32_t word_count;
     struct tool_estimate_request estimate;
     struct tool_memplan_budget budget;
 };

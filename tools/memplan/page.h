@@ -5,22 +5,15 @@
 #ifndef EO_TOOLS_MEMPLAN_PAGE_H
 #define EO_TOOLS_MEMPLAN_PAGE_H
 
-#include "tools/memplan/report.h"
+#include "tools/memplan/reply.h"
 
-/* The arena, offset by time through a step, coloured by category; above it the staircase of live bytes. */
-void tool_page_svg(FILE *out, const struct tool_memplan_view *view);
+/* A step of the arena, `width` pixels wide [1200]: live bytes, stacked by category, and the rows by offset; both over time, with
+ * the phases, and with the capacity of the device where one is asked about. */
+void tool_page_svg(FILE *out, const struct tool_memplan_view *view, uint32_t width);
 
-/* One setting of the sliders, planned beforehand. */
-struct tool_page_point {
-    uint32_t world, batch, seq, recompute; /* recompute: an index into the names */
-    bool planned;
-    uint64_t arena_bytes, lower_bound_bytes, outside_bytes, total_bytes;
-    uint64_t category_bytes_at_peak[EO_CATEGORY_COUNT];
-};
+const char *tool_page_colour(eo_category category); /* as in CSS */
 
-/* Plans a grid around the view's settings. Progress on standard error after a second. NULL: no memory. */
-struct tool_page_point *tool_page_points(const struct tool_memplan_view *view, uint32_t *count);
-
-void tool_page_html(FILE *out, const struct tool_memplan_view *view, const struct tool_page_point *points, uint32_t count);
+/* The page of `tools/dev page`, with what was asked filled in. config: the text of the config.json that was read, or NULL. */
+void tool_page_html(FILE *out, const struct tool_reply *reply, const char *config);
 
 #endif

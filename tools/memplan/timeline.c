@@ -217,7 +217,7 @@ static void find_peaks(struct builder *b)
         }
         const uint32_t operation = t->operations[p / 2];
         const eo_plan_operation *o = &b->operations[operation];
-        take_peak(&t->phases[phase_of(b, operation)], live, sum, o->name);
+        take_peak(&t->phases[t->operation_phases[p / 2]], live, sum, o->name);
         if (o->kind == EO_OP_FORWARD && p % 2 == 0) {
             t->forward_end.bytes = 0;
             take_peak(&t->forward_end, live, sum, o->name);
@@ -260,11 +260,14 @@ static eo_status build(struct builder *b)
     t->point_count = 2 * b->compute_count;
     t->operations = calloc(b->compute_count + 1, sizeof(*t->operations));
     t->live = calloc(((uint64_t)t->point_count + 1) * EO_CATEGORY_COUNT, sizeof(*t->live));
-    if (!t->operations || !t->live)
+    t->operation_phases = calloc(b->compute_count + 1, sizeof(*t->operation_phases));
+    if (!t->operations || !t->live || !t->operation_phases)
         goto out;
     for (uint32_t i = 0, n = 0; i < b->count; i++)
-        if (b->operations[i].stream == EO_STREAM_COMPUTE)
-            t->operations[n++] = i;
+        if (b->operations[i].stream == EO_STREAM_COMPUTE) {
+            t->operations[n] = i;
+            t->operation_phases[n++] = (uint8_t)phase_of(b, i);
+        }
     find_clocks(b);
     find_ends(b);
     follow(b);
@@ -299,6 +302,7 @@ void tool_lifetimes_fini(struct tool_lifetimes *timeline)
 {
     free(timeline->live);
     free(timeline->operations);
+    free(timeline->operation_phases);
     free(timeline->spans);
     free(timeline->address);
     *timeline = (struct tool_lifetimes){0};

@@ -31,6 +31,7 @@ struct tool_lifetimes {
     uint32_t point_count;
     uint64_t *live;               /* by point and category */
     uint32_t *operations;         /* of the steady list, by compute operation: point / 2 */
+    uint8_t *operation_phases;    /* by compute operation, an enum tool_phase */
     struct tool_live_span *spans;
     uint32_t span_count;
     uint64_t *address;            /* by row, over all reservations; host rows last */

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Controls become words of a command line, the worker answers with JSON and a picture. The words are the address, too.
+ */
+'use strict';
+const at = id => document.getElementById(id), GIB = 2 ** 30;
+const controls = [...document.querySelectorAll('[data-option]')];
+const partColours = {weights: 0, gradients: 2, optimizer: 3, buffers: 4, activations: 6, head: 8, workspaces: 7};
+const greys = {gaps: '#c3c8cf', outside: '#5b626c'};
+let lists, last, configName = 'config.json', address = '', addressTimer = 0;
+
+/* ---- the worker: one question at a time, and only the newest waits ---- */
+
+const worker = new Worker(URL.createObjectURL(new Blob([at('worker').textContent], {type: 'text/javascript'})));
+const waiting = [];
+let running = null;
+
+function ask(kind, words, input, then) {
+  const same = waiting.findIndex(question => question.kind === kind);
+  if (same >= 0)
+    waiting.splice(same, 1);
+  waiting.push({kind, words, input, then});
+  askNext();
+}
+
+function askNext() {
+  if (running || !waiting.length)
+    return;
+  running = waiting.shift();
+  worker.postMessage({id: 0, words: running.words, input: running.input});
+}
+
+worker.onmessage = event => {
+  const {then} = running;
+  running = null;
+  then(event.data);
+  askNext();
+};
+worker.postMessage({wasm: at('wasm').textContent});
+
+/* ---- controls and words ---- */
+
+function device() {
+  return lists.devices.find(one => one.name === at('device').value);
+}
+
+function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replace(/'/g, "'\\''") + "'";
+}
+
+function split(text) {
+  return [...text.matchAll(/(?:'[^']*'|"[^"]*"|[^\s'"])+/g)].map(match => match[0].replace(/'([^']*)'|"([^"]*)"/g, '$1$2'));
+}
+
+function budgetWords() {
+  const slider = at('budget'), asked = +slider.value;
+  if (device())
+    return asked < +slider.max ? ['--headroom', Math.round(device().bytes - asked * GIB) + 'B'] : [];
+  return asked ? ['--device-memory', asked + 'GiB'] : [];
+}
+
+function wordsOf() {
+  const words = ['--model', at('config').value.trim() ? configName : at('model').value];
+  for (const one of controls) {
+    if (one.type === 'checkbox')
+      words.push(...one.checked ? ['--' + one.dataset.option] : []);
+    else if (one.value.trim() && one.selectedIndex !== 0)
+      words.push('--' + one.dataset.option, one.value.trim());
+  }
+  words.push(...budgetWords());
+  if (at('tokens').value.trim()) {
+    words.push('--tokens', at('tokens').value.trim());
+    if (at('price').value)
+      words.push('--price', at('price').value);
+  } else if (device() && device().timed) {
+    words.push('--time');
+  }
+  return [...words, ...split(at('more').value)];
+}
+
+function setBudgetRange() {
+  const slider = at('budget');
+  slider.max = device() ? Math.floor(device().bytes / GIB * 2) / 2 : 288;
+  slider.value = device() ? slider.max : 0;
+}
+
+function takeBytes(text) {
+  const match = /^([\d.]+)(B|KiB|MiB|GiB|TiB|KB|MB|GB|TB)$/.exec(text) || [0, 0, 'B'];
+  const units = {B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: GIB, TiB: 2 ** 40, KB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12};
+  return match[1] * units[match[2]];
+}
+
+/* What has no control goes to the other options. */
+function takeWords(words, config) {
+  const more = [];
+  at('settings').reset();
+  at('config').value = config || '';
+  for (let i = 0; i < words.length; i++) {
+    const equals = words[i].startsWith('--') ? words[i].indexOf('=') : -1;
+    const name = words[i].slice(2, equals < 0 ? undefined : equals).replace(/^world$/, 'ranks');
+    const option = lists.options.find(one => one.name === name);
+    const value = equals >= 0 ? words[i].slice(equals + 1) : option && option.value ? words[++i] : undefined;
+    const control = name === 'price' || name === 'tokens' ? at(name) : controls.find(one => one.dataset.option === name);
+    if (name === 'model' && config)
+      configName = value;
+    else if (name === 'model')
+      at('model').value = value;
+    else if (control && control.type === 'checkbox')
+      control.checked = true;
+    else if (control && control.options)
+      control.selectedIndex = Math.max(0, [...control.options].findIndex(one => one.value.toLowerCase() === value.toLowerCase()));
+    else if (control)
+      control.value = value;
+    else if (name === 'device-memory' && !words.includes('--device'))
+      at('budget').value = takeBytes(value) / GIB;
+    else if (name !== 'time')
+      more.push('--' + name, ...value === undefined ? [] : [value]);
+    if (name === 'device')
+      setBudgetRange();
+  }
+  if (device() && more.indexOf('--headroom') >= 0 && /B$/.test(more[more.indexOf('--headroom') + 1])) {
+    const [, bytes] = more.splice(more.indexOf('--headroom'), 2);
+    at('budget').value = (device().bytes - takeBytes(bytes)) / GIB;
+  }
+  at('more').value = more.map(quoted).join(' ');
+}
+
+function readAddress() {
+  const [words, config] = location.hash.slice(1).split('&config=');
+  address = location.hash;
+  takeWords(words.split('+').map(decodeURIComponent), config && decodeURIComponent(config));
+}
+
+function writeAddress(words) {
+  const config = at('config').value.trim();
+  let short = config;
+  try {
+    short = JSON.stringify(JSON.parse(config));
+  } catch (error) { /* memplan says what is wrong with it */ }
+  address = '#' + words.map(encodeURIComponent).join('+') + (config ? '&config=' + encodeURIComponent(short) : '');
+  clearTimeout(addressTimer); /* a slider moves often, and browsers count */
+  addressTimer = setTimeout(() => {
+    addressTimer = 0;
+    if (address !== location.hash)
+      location.replace(address);
+    address = location.hash;
+  }, 200);
+}
+
+/* ---- what is shown ---- */
+
+const gib = (bytes, digits = 2) => (bytes / GIB).toFixed(digits);
+
+function partsOf(json) {
+  const parts = [];
+  if (json.estimate)
+    for (const [name, bytes] of Object.entries(json.parts_at_peak))
+      parts.push({name, bytes, colour: lists.categories[partColours[name]] ? lists.categories[partColours[name]].colour : greys.gaps});
+  else
+    for (const {name, colour} of lists.categories)
+      parts.push({name, colour, bytes: json.categories_at_peak[name] - (name === 'other' && json.settings.on_gpu ? json.host_bytes : 0)});
+  if (!json.estimate)
+    parts.push({name: 'gaps', bytes: json.arena_bytes - json.lower_bound_bytes, colour: greys.gaps});
+  parts.push({name: 'outside', bytes: json.outside_bytes, colour: greys.outside});
+  return parts.filter(part => part.bytes > 0);
+}
+
+function element(name, attributes, ...children) {
+  const node = /^(svg|rect|text|path)$/.test(name) ? document.createElementNS('http://www.w3.org/2000/svg', name)
+                                                   : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {}))
+    node.setAttribute(key, value);
+  node.append(...children);
+  return node;
+}
+
+function showTable(json) {
+  const lines = partsOf(json).sort((a, b) => b.bytes - a.bytes).map(part => {
+    const swatch = element('svg', {viewBox: '0 0 12 12', 'aria-hidden': true}, element('rect', {width: 12, height: 12, fill: part.colour}));
+    const bar = element('svg', {'aria-hidden': true}, element('rect', {width: 100 * part.bytes / json.total_bytes + '%', height: 12, fill: part.colour}));
+    return element('tr', {}, element('td', {}, swatch, part.name), element('td', {}, gib(part.bytes, 3)),
+                   element('td', {class: 'bytes'}, part.bytes.toLocaleString('en')), element('td', {}, bar));
+  });
+  lines.push(element('tr', {}, element('th', {scope: 'row'}, 'total'), element('td', {}, gib(json.total_bytes, 3)),
+                     element('td', {class: 'bytes'}, json.total_bytes.toLocaleString('en')), element('td')));
+  at('rows').replaceChildren(...lines);
+}
+
+/* Of an estimate: its parts in a row, and the capacity. */
+function barPicture(json, width) {
+  const scale = (width - 20) / Math.max(json.total_bytes, json.capacity_bytes || 0);
+  const svg = element('svg', {xmlns: 'http://www.w3.org/2000/svg', class: 'memplan', viewBox: `0 0 ${width} 74`, role: 'img', 'aria-label': 'memory of a GPU, by part'});
+  let x = 10;
+  for (const part of partsOf(json)) {
+    svg.append(element('rect', {x, y: 20, width: part.bytes * scale, height: 32, fill: part.colour}, element('title', {}, `${part.name}\n${part.bytes} bytes`)));
+    x += part.bytes * scale;
+  }
+  if (json.capacity_bytes) {
+    const line = 10 + json.capacity_bytes * scale;
+    svg.append(element('path', {d: `M${line} 12V60`, stroke: '#e15759', 'stroke-width': 2}),
+               element('text', {x: line - 4, y: 70, 'text-anchor': 'end', 'font-size': 12, fill: 'currentColor'}, `capacity ${gib(json.capacity_bytes)} GiB`));
+  }
+  return svg.outerHTML;
+}
+
+function seconds(json) {
+  if (json.step_seconds == null)
+    return '';
+  const texts = [`${json.step_seconds.toFixed(3)} s a step`, `${Math.round(json.tokens_per_second).toLocaleString('en')} tokens/s`,
+                 `MFU ${(100 * json.mfu).toFixed(1)} %`, `bound by ${json.bound_by}`, `communication not hidden ${json.exposed_comm_seconds.toFixed(3)} s`];
+  if (json.days != null)
+    texts.push(`${json.days.toFixed(1)} days`);
+  if (json.cost)
+    texts.push(`cost ${Math.round(json.cost).toLocaleString('en')}`);
+  return texts.join(', ') + ' (estimate)';
+}
+
+function showVerdict(json) {
+  const left = json.capacity_bytes - (json.headroom_bytes || 0) - json.total_bytes;
+  at('total').textContent = gib(json.total_bytes) + ' GiB' + (json.estimate ? ' (estimate)' : '');
+  at('verdict').className = json.fits ? 'fits' : 'lacks';
+  at('verdict').textContent = !json.capacity_bytes ? '' : json.fits ? `FITS, ${gib(left)} GiB spare` : `DOES NOT FIT, lacks ${gib(-left)} GiB`;
+}
+
+function showPlaceholders(json) {
+  const fields = {ranks: 'world', tp: 'tp', pp: 'pp', cp: 'cp', ep: 'ep', 'virtual-stages': 'virtual_stages'};
+  for (const one of controls)
+    if (one.placeholder !== undefined) {
+      const value = json.settings[fields[one.id] || one.id];
+      if (value !== undefined)
+        one.placeholder = value;
+    }
+}
+
+function show(answer, words) {
+  const text = answer.err.replace(/^memplan: /, '').replace(/\nTry `memplan.*\n/, '').trim();
+  at('problem').textContent = answer.status === 2 ? text || 'no answer' : '';
+  at('took').textContent = `Planned in ${answer.ms.toFixed(0)} ms`;
+  at('readout').textContent = answer.status === 2 ? '' : text;
+  document.body.dataset.state = answer.status === 2 ? 'refused' : 'planned';
+  if (answer.status === 2)
+    return;
+  try {
+    last = {json: answer.out, words, parsed: JSON.parse(answer.out)};
+  } catch (error) { /* words that print a table in the place of JSON */
+    at('report').textContent = answer.out;
+    return;
+  }
+  const json = last.parsed;
+  showVerdict(json);
+  showTable(json);
+  showPlaceholders(json);
+  at('times').textContent = seconds(json);
+  at('picture').innerHTML = last.svg = answer.svg || barPicture(json, pictureWidth());
+  readPicture();
+  if (document.querySelector('details').open)
+    showReport();
+}
+
+function showReport() {
+  ask('report', [...wordsOf(), ...at('system').selectedIndex === 0 ? ['--explain'] : []], at('config').value, answer => at('report').textContent = answer.out || answer.err);
+}
+
+function pictureWidth() {
+  return Math.max(240, Math.min(1200, at('picture').clientWidth || 1200));
+}
+
+function update() {
+  const words = wordsOf(), isOwn = at('system').selectedIndex === 0;
+  at('budget-now').textContent = +at('budget').value ? (+at('budget').value).toFixed(1) + ' GiB' : 'not asked';
+  at('command').textContent = ['memplan', ...words].map(quoted).join(' ');
+  writeAddress(words);
+  ask('plan', [...words, '--json', ...isOwn ? ['--svg', String(pictureWidth())] : []], at('config').value, answer => show(answer, words));
+}

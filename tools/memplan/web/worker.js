@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+'use strict';
+let module;
+
+onmessage = async event => {
+  const {id, wasm, words, input} = event.data;
+  if (wasm)
+    module = memplanModule(wasm);
+  if (!words)
+    return;
+  try {
+    const ready = await module, begun = performance.now();
+    const answer = memplanRun(ready, words, input);
+    postMessage({id, ms: performance.now() - begun, ...answer});
+  } catch (error) {
+    postMessage({id, ms: 0, status: 2, err: 'this browser cannot run the planner: ' + error, out: '', svg: ''});
+  }
+};
