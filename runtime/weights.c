@@ -223,8 +223,11 @@ eo_status eo_weights_visit(eo_runtime *rt, visit_fn visit, void *user)
     if (!visit)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_visit needs a function to call");
     EO_TRY(eo_runtime_leave_schedule(rt));
-    for (uint32_t l = 0; l < rt->plan->layer_count; l++)
+    for (uint32_t l = 0; l < rt->plan->layer_count && rt->plan->layers[l].part_of == EO_NONE; l++) {
         EO_TRY(visit_layer(rt, l, NULL, visit, user));
+        if (rt->plan->layers[l].frozen_part != EO_NONE)
+            EO_TRY(visit_layer(rt, rt->plan->layers[l].frozen_part, NULL, visit, user));
+    }
     return eo_runtime_quiesce(rt);
 }
 

@@ -364,8 +364,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_sum(eo_runtime *runtime, double *values, uin
  * fill    each rank fills its own shards: produce() writes elements [offset, offset + count) of the parameter, in one
  *         call or in several for consecutive parts; `values` is host memory. Not collective, but all ranks must do it.
  *         Optimizer state is left alone.
- * visit   gathers layer after layer and calls back for each parameter in model order with its full values, in host
- *         memory that lives during the call. Collective.
+ * visit   gathers layer after layer and calls back for each parameter in model order (frozen ones after the trainable ones of
+ *         their layer) with its full values, in host memory that lives during the call. Collective.
  * read    full values of one parameter into the trainer's own buffer (NULL: this rank does not want it). Collective.
  * write   full values of one parameter, given on every rank. Not collective, but all ranks must do it.
  *

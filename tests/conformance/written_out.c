@@ -425,9 +425,13 @@ static void compare(void *user, const eo_parameter_info *info, const float *valu
 {
     struct visitor *visitor = user;
     const struct scene *scene = visitor->scene;
+    uint64_t at = 0;
+    uint32_t k = 0;
+    for (; strcmp(scene->plan->parameters[k].name, info->name) != 0; k++)
+        at += scene->plan->parameters[k].element_count;
     for (uint64_t i = 0; i < info->element_count; i++, visitor->at++) {
-        const float first = first_weight(visitor->parameter, i);
-        const float want = visitor->trained ? visitor->trained[visitor->at]
+        const float first = first_weight(k, i);
+        const float want = visitor->trained ? visitor->trained[at + i]
                            : info->frozen   ? in_type(scene, first)
                                             : first;
         if (memcmp(&values[i], &want, sizeof(want)) != 0 && visitor->wrong++ == 0)

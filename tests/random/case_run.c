@@ -28,7 +28,6 @@ struct case_rank {
     bool recorded;
     uint32_t version;                 /* of the weights, between steps */
     uint64_t holds[CASE_BUFFERS_MAX]; /* the content that was written last */
-    uint32_t parameter;               /* that is visited next, in model order */
 };
 
 static struct case_call call_of_case(const struct case_rank *self, const char *name,
@@ -294,8 +293,12 @@ static void compare_parameter(struct case_rank *self, uint32_t parameter, const 
 static void visit_parameter(void *user, const eo_parameter_info *info, const float *values)
 {
     struct case_rank *self = user;
-    (void)info;
-    compare_parameter(self, self->parameter++, values);
+    uint32_t l, parameter;
+    if (sscanf(info->name, "layer%u.%u", &l, &parameter) != 2)
+        case_complain(self->world->verdict, "weights: parameter '%s' was visited", info->name);
+    while (l-- > 0)
+        parameter += self->world->c->layers[l].parameter_count;
+    compare_parameter(self, parameter, values);
 }
 
 struct new_weights {
@@ -354,7 +357,6 @@ static eo_status run_action(struct case_rank *self, uint32_t step, uint32_t inde
     case CASE_SUMS:
         return sum_of_ranks(self);
     case CASE_VISITS:
-        self->parameter = 0;
         return eo_weights_visit(self->rt, visit_parameter, self);
     case CASE_READS:
         return read_parameter(self, step, false);
@@ -389,7 +391,6 @@ static eo_status run_rank(struct case_rank *self)
             EO_TRY(run_case_step(self, step));
     }
     self->version = INTEGER_IN(c->step_count);
-    self->parameter = 0;
     return eo_weights_visit(self->rt, visit_parameter, self);
 }
 

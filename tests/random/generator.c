@@ -129,10 +129,19 @@ void random_case_settle(struct random_case *c)
                                                                      : c->settings.rank_count;
     bool any = false;
     for (uint32_t l = 0; l < c->layer_count; l++) {
+        struct case_layer *layer = &c->layers[l];
+        const uint32_t all = (1u << layer->parameter_count) - 1;
+        layer->frozen_parts &= all;
+        if (layer->frozen || layer->frozen_parts == all || c->memory != EO_MEMORY_STATIC)
+            layer->frozen_parts = 0;
         c->layers[l].float8 &= (1u << c->layers[l].parameter_count) - 1;
         any = any || c->layers[l].float8;
     }
     c->settings.float8_gather = c->settings.float8_gather && any && group > 1 && c->settings.dtype == EO_DTYPE_BF16;
+    for (uint32_t l = 0; l < c->layer_count && c->settings.float8_gather; l++)
+        c->layers[l].frozen_parts = 0; /* not gathered in float8 yet */
+    for (uint32_t p = 0; p < c->position_count; p++)
+        c->positions[p].gradients &= ~c->layers[c->positions[p].layer].frozen_parts;
 }
 
 /* Settings that came later: from a dice of their own, so that the rest of a seed's case is as it was. */
@@ -143,6 +152,10 @@ static void make_later_of_case(struct random_case *c)
         c->layers[l].float8 = throw_below(&dice, 8);
     c->settings.float8_gather = !one_in(&dice, 3);
     c->settings.norms_beside = one_in(&dice, 2);
+    const bool mixes = one_in(&dice, 2);
+    for (uint32_t l = 0; l < c->layer_count && mixes; l++)
+        c->layers[l].frozen_parts = throw_below(&dice, 8);
+    c->settings.float8_gather = c->settings.float8_gather && !mixes;
     random_case_settle(c);
 }
 
@@ -238,7 +251,8 @@ static eo_status add_layer_of_case(eo_model *model, const struct random_case *c,
         snprintf(name, sizeof(name), "layer%u.%u", l, k);
         status = eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = 1,
                                                                    .dims = {layer->elements[k]},
-                                                                   .float8_gather = layer->float8 >> k & 1), NULL);
+                                                                   .float8_gather = layer->float8 >> k & 1,
+                                                                   .frozen = layer->frozen_parts >> k & 1), NULL);
     }
     return status;
 }
@@ -339,7 +353,8 @@ void random_case_print(const struct random_case *c, FILE *out)
     for (uint32_t l = 0; l < c->layer_count; l++) {
         fprintf(out, "#   layer %u:", l);
         for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
-            fprintf(out, " %u%s", c->layers[l].elements[k], c->layers[l].float8 >> k & 1 ? " (float8)" : "");
+            fprintf(out, " %u%s%s", c->layers[l].elements[k], c->layers[l].float8 >> k & 1 ? " (float8)" : "",
+                    c->layers[l].frozen_parts >> k & 1 ? " (frozen)" : "");
         fprintf(out, "%s\n", c->layers[l].frozen ? ", frozen" : "");
     }
     for (uint32_t p = 0; p < c->position_count; p++)

@@ -28,6 +28,7 @@ struct case_layer {
     bool frozen;
     uint32_t parameter_count;
     uint32_t elements[CASE_PARAMETERS_MAX];
+    uint32_t frozen_parts; /* bit k: the k-th parameter is frozen beside the others */
     uint32_t float8; /* bit k: the k-th parameter may be gathered in float8, which holds its small numbers exactly */
 };
 

@@ -74,14 +74,14 @@ static void train_parameter(struct integer_model *model, const struct random_cas
 {
     const int32_t *before = model->weights[INTEGER_BEFORE(step)][l][k];
     int32_t *in = model->weights[INTEGER_IN(step)][l][k];
-    const bool replaced = is_replaced(c, step, l, k);
+    const bool replaced = is_replaced(c, step, l, k), is_frozen = c->layers[l].frozen || c->layers[l].frozen_parts >> k & 1;
     for (uint32_t i = 0; i < c->layers[l].elements[k]; i++)
         in[i] = replaced ? integer_replaced_weight(c, step, i) : before[i];
     if (step == c->step_count)
         return;
     int32_t *after = model->weights[INTEGER_BEFORE(step + 1)][l][k];
     memcpy(after, in, c->layers[l].elements[k] * sizeof(*in));
-    for (uint32_t i = 0; i < c->layers[l].elements[k] && !c->layers[l].frozen; i++) {
+    for (uint32_t i = 0; i < c->layers[l].elements[k] && !is_frozen; i++) {
         const int32_t gradient = integer_sum(c, step, l, k, i, in[i]);
         model->norms[step] += (double)gradient * gradient;
         after[i] = integer_update(c, in[i], gradient);

@@ -203,7 +203,7 @@ static bool shrink_parts(struct shrinking *s)
 static bool shrink_settings(struct shrinking *s)
 {
     bool went = false;
-    enum { WAYS = 20 };
+    enum { WAYS = 21 };
     for (uint32_t ranks = 1; ranks < s->c->settings.rank_count; ranks++) {
         struct random_case smaller = *s->c;
         set_ranks(&smaller, ranks);
@@ -277,6 +277,10 @@ static bool shrink_settings(struct shrinking *s)
             break;
         case 19:
             settings->norms_beside = false;
+            break;
+        case 20:
+            for (uint32_t l = 0; l < smaller.layer_count; l++)
+                smaller.layers[l].frozen_parts = 0;
             break;
         default:
             smaller.implicit_prefetch = false;

@@ -21,6 +21,7 @@ from lines.measure import Context, Missing, line  # noqa: E402
 # In the order in which they are run: quick ones first. Lines of one module share their runs.
 LINES = {
     "plan": small.plan_time,
+    "update": small.update,
     "arena": small.arena,
     "calls": small.calls,
     "collectives": small.collectives,

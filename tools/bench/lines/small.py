@@ -47,6 +47,19 @@ def plan_time(context):
                  f"{result['growth']:.2f} x, {result['growth_batches']:.2f} x", growth <= 1.3)]
 
 
+def update(context):
+    """Steps that are little else than the optimizer, in turns; a training's step hides more of it."""
+    results = [last_json(context.run([context.program("tests", "bench", "bench_update")]))
+               for _ in range(1 if context.quick else context.runs)]
+    lines = []
+    for what, key, bound in (("step with 20 parameter groups / with one", "groups_ratio", 1.01),
+                             ("step that is skipped / that is not", "skipped_ratio", 1.0)):
+        values = [r[key] for r in results]
+        lines.append(line("update", what, f"<= {bound:.2f}", f"{median(values):.3f}", median(values) <= bound,
+                          {"low": min(values), "high": max(values), "runs": len(values)}, results=results))
+    return lines
+
+
 def growth_of(context, options, counter):
     """Calls a step by caller and call: what a run of 20 steps makes more than one of 4."""
     counts = {}
