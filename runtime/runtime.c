@@ -113,7 +113,9 @@ static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_param
     const uint32_t *items = plan->schedule.queue_items;
     if (params->memory != EO_MEMORY_STATIC)
         return (uint32_t)(4 * (slots + reductions) + 16);
-    return (uint32_t)eo_max_u64(eo_max_u64(2 * (uint64_t)items[EO_STREAM_COMM], items[EO_STREAM_REDUCE]), /* 2: frozen parts */
+    const uint64_t run = eo_max_u64(plan->params.gather_run, plan->params.gradient_run); /* an item for each position, */
+    const uint64_t gathered = 2 * (uint64_t)items[EO_STREAM_COMM]; /* and for each frozen part */
+    return (uint32_t)eo_max_u64(run * eo_max_u64(gathered, items[EO_STREAM_REDUCE]),
                                 eo_max_u64(items[EO_STREAM_COPY], 2 * plan->params.offload_slots)) + OUTSIDE_ITEMS;
 }
 

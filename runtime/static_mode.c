@@ -250,21 +250,65 @@ static eo_status wait_for(struct eo_runtime *rt, const struct eo_operation *o)
 }
 
 /* Where a reduction in place lands: this rank's part of the gradient buffer. */
-static void *own_slice(const struct eo_runtime *rt, const struct eo_operation *o)
+static void *own_slice(const struct eo_runtime *rt, uint32_t p)
 {
-    const uint64_t bytes = rt->plan->layers[o->layer].layout.shard_count * eo_dtype_bytes(rt->plan->params.reduce_dtype);
-    return (char *)state_of(rt)->rows[rt->plan->positions[o->position].buffer_row] + bytes * rt->shards.rank;
+    const struct plan_position *position = &rt->plan->positions[p];
+    const uint64_t bytes = rt->plan->layers[position->layer].layout.shard_count * eo_dtype_bytes(rt->plan->params.reduce_dtype);
+    return (char *)state_of(rt)->rows[position->buffer_row] + bytes * rt->shards.rank;
 }
 
-static eo_status gather_frozen_part(struct eo_runtime *rt, const struct eo_operation *o, struct eo_timeline_entry *entry)
+static eo_status gather_position(struct eo_runtime *rt, uint32_t p, struct eo_timeline_entry *entry)
+{
+    void *const *rows = state_of(rt)->rows;
+    const struct eo_plan *plan = rt->plan;
+    const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
+    const uint64_t bytes =
+        layer->float8_gather ? layer->narrow_bytes : layer->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
+    rt->stats.collective_bytes += bytes * plan->params.shard_group;
+    return rt->world->ops->all_gather(rt->comms.gather, rows[plan->positions[p].narrow_row],
+                                      rows[layer->float8_gather ? layer->narrow_row : layer->shard_row], bytes, entry->name,
+                                      &entry->span);
+}
+
+static eo_status reduce_position(struct eo_runtime *rt, const struct eo_operation *o, uint32_t p,
+                                 struct eo_timeline_entry *entry)
+{
+    void *const *rows = state_of(rt)->rows;
+    const struct eo_plan *plan = rt->plan;
+    const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
+    const uint64_t count = layer->layout.shard_count;
+    const eo_dtype dtype = o->whole ? EO_DTYPE_FP32 : plan->params.reduce_dtype;
+    const void *send = rows[o->whole ? layer->sum_row : plan->positions[p].buffer_row];
+    void *recv = o->in_place ? own_slice(rt, p) : rows[layer->gradient_row];
+    rt->stats.collective_bytes += count * eo_dtype_bytes(dtype) * plan->params.shard_group;
+    return rt->world->ops->reduce_scatter(rt->comms.reduce, recv, send, count, dtype, entry->name, &entry->span);
+}
+
+static eo_status gather_frozen_part(struct eo_runtime *rt, uint32_t p, struct eo_timeline_entry *entry)
 {
     const struct eo_plan *plan = rt->plan;
-    const struct plan_layer *part = &plan->layers[plan->layers[o->layer].frozen_part];
+    const struct plan_layer *part = &plan->layers[plan->layers[plan->positions[p].layer].frozen_part];
     const uint64_t bytes = part->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
     rt->stats.collective_count++;
     rt->stats.collective_bytes += bytes * plan->params.shard_group;
-    return rt->world->ops->all_gather(rt->comms.gather, state_of(rt)->rows[plan->positions[o->position].frozen_gather_row],
+    return rt->world->ops->all_gather(rt->comms.gather, state_of(rt)->rows[plan->positions[p].frozen_gather_row],
                                       state_of(rt)->rows[part->shard_row], bytes, entry->name, &entry->span);
+}
+
+/* The positions of a gather or reduction, as one operation where the transport can. */
+static eo_status exchange(struct eo_runtime *rt, const struct eo_operation *o, struct eo_timeline_entry *entry)
+{
+    const bool gathers = o->kind == EO_OP_ALL_GATHER;
+    const uint32_t count = (o->more + 1u) * (1u + o->with_frozen);
+    if (count > 1 && rt->world->ops->join)
+        rt->world->ops->join(gathers ? rt->comms.gather : rt->comms.reduce, count);
+    for (uint32_t part = 0; part <= o->more; part++) {
+        const uint32_t p = eo_operation_position(o, part);
+        EO_TRY(gathers ? gather_position(rt, p, entry) : reduce_position(rt, o, p, entry));
+        if (o->with_frozen)
+            EO_TRY(gather_frozen_part(rt, p, entry));
+    }
+    return EO_OK;
 }
 
 static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
@@ -278,16 +322,7 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
     eo_status status;
     eo_runtime_range_begin(rt, entry->name);
     rt->stats.collective_count++;
-    if (o->kind == EO_OP_ALL_GATHER) {
-        const uint64_t bytes = layer->float8_gather ? layer->narrow_bytes
-                                                    : layer->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
-        rt->stats.collective_bytes += bytes * plan->params.shard_group;
-        status = comm->all_gather(rt->comms.gather, state->rows[plan->positions[o->position].narrow_row],
-                                  state->rows[layer->float8_gather ? layer->narrow_row : layer->shard_row], bytes, entry->name,
-                                  &entry->span);
-        if (status >= 0 && o->with_frozen)
-            status = gather_frozen_part(rt, o, entry);
-    } else if (o->fence) {
+    if (o->fence) {
         status = comm->all_gather(rt->comms.world, state->rows[plan->fenced_row], state->rows[plan->fence_row],
                                   plan->rows[plan->fence_row].bytes, entry->name, &entry->span);
     } else if (o->kind == EO_OP_NORM_GATHER) {
@@ -298,12 +333,7 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
         status = comm->all_reduce(rt->comms.replica, state->rows[layer->gradient_row], layer->layout.shard_count, EO_DTYPE_FP32,
                                   entry->name, &entry->span);
     } else {
-        const uint64_t count = layer->layout.shard_count;
-        const eo_dtype dtype = o->whole ? EO_DTYPE_FP32 : plan->params.reduce_dtype;
-        const void *send = state->rows[o->whole ? layer->sum_row : plan->positions[o->position].buffer_row];
-        void *recv = o->in_place ? own_slice(rt, o) : state->rows[layer->gradient_row];
-        rt->stats.collective_bytes += count * eo_dtype_bytes(dtype) * plan->params.shard_group;
-        status = comm->reduce_scatter(rt->comms.reduce, recv, send, count, dtype, entry->name, &entry->span);
+        status = exchange(rt, o, entry);
     }
     eo_runtime_range_end(rt);
     RUNTIME_TRY(rt, status, "%s", entry->name);
@@ -353,10 +383,10 @@ static void accumulate(struct eo_runtime *rt, const struct eo_operation *o)
         ops->accumulate(rt->device, state->rows[layer->sum_row], state->rows[rt->plan->positions[o->position].buffer_row],
                         dtype, o->first_gradient, layer->layout.padded_count);
     else if (o->fused_norm)
-        ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, own_slice(rt, o), dtype,
+        ops->accumulate_sum_squares(rt->device, shard->norm, shard->gradient, own_slice(rt, o->position), dtype,
                                     o->first_gradient, layer->layout.shard_count);
     else
-        ops->accumulate(rt->device, shard->gradient, own_slice(rt, o), dtype, o->first_gradient, layer->layout.shard_count);
+        ops->accumulate(rt->device, shard->gradient, own_slice(rt, o->position), dtype, o->first_gradient, layer->layout.shard_count);
 }
 
 static eo_status static_narrow(struct eo_runtime *rt, uint32_t l)
@@ -514,7 +544,8 @@ static eo_status static_warm_up(struct eo_runtime *rt)
                    (o->kind == EO_OP_NORM_GATHER && !o->fence); /* the norm's compared the plans */
         for (uint32_t k = 0; k < i && !met; k++)
             met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&
-                  list->operations[k].in_place == o->in_place && list->operations[k].whole == o->whole;
+                  list->operations[k].more == o->more && list->operations[k].in_place == o->in_place &&
+                  list->operations[k].whole == o->whole;
         if (met)
             continue;
         struct eo_operation alone = *o;

@@ -101,6 +101,9 @@ struct eo_comm_ops {
     /* On the communicator of reduce-scatters. May be NULL, as group_split may. */
     eo_status (*all_reduce)(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype, const char *label,
                             struct eo_span *span);
+    /* The next `count` collectives of the communicator are one operation, from the begin of the first to the end of the last:
+     * none of them is waited for alone, and their spans are one. NULL: they are issued one after the other. */
+    void (*join)(struct eo_comm *comm, uint32_t count);
     /* Blocks the calling thread until its queue is drained and no peer reads this rank's memory: a barrier. */
     eo_status (*quiesce)(struct eo_comm *comm);
 

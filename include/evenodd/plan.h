@@ -72,6 +72,11 @@ typedef struct eo_plan_params {
                                     (eo_step_params.ema_decay), saved and resharded with them; see eo_weights_swap_ema */
     bool norms_beside;        /* [false] sums of squares of gradient shards are taken on the stream of reductions, beside backward
                                  passes: for a GPU. Those that an accumulate takes along stay with it. Changes no bit */
+    uint32_t gather_run;      /* [1] neighbouring positions between embedding and head that one all-gather brings, where they need
+                                 one: fewer collectives of more bytes. There are gather_slots * gather_run buffers, 64 at most.
+                                 Changes no bit */
+    uint32_t gradient_run;    /* [1] and as many whose gradients are reduced by one, with gradient_slots * gradient_run buffers;
+                                 not of gradients that are added up whole */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

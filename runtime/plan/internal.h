@@ -83,6 +83,7 @@ struct plan_position {
     uint32_t frozen_gather_row;      /* of the layer's frozen part; EO_NONE without */
     uint32_t narrow_row;             /* where its gather lands: gather_row, or in float8, from where it is widened */
     uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
+    uint32_t body;                   /* the how-manieth position between the edges; EO_NONE of an edge */
     bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */
     uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
 };

@@ -43,6 +43,8 @@ struct list_pass {
     bool widens;   /* float8: from what was gathered, now or before */
     uint32_t position, micro_batch;
     int64_t gather_after; /* the pass after which its gather stands; < 0: before the first pass */
+    bool is_brought;      /* by the gather of a pass before */
+    uint32_t brings;      /* passes after this one whose weights come with its gather */
 };
 
 /* A reduced gradient on its way to the shard and the norm. */
@@ -65,6 +67,7 @@ struct list_builder {
     struct list_pass *passes;
     uint32_t pass_count;
     uint32_t next_gather; /* the pass whose gather is to be issued next */
+    uint32_t held_reductions; /* passes before this one whose reductions wait to go with its own */
     struct list_pending *pending;
     uint32_t pending_begin, pending_count;
     /* Accesses of passes are the same in every micro-batch. */

@@ -70,25 +70,39 @@ void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const stru
 
 /* -- collectives --------------------------------------------------------------------------------------------------*/
 
-static void add_gather(struct list_builder *b, const struct list_pass *pass, int32_t version_offset)
+/* Weights that stay are gathered again after their update, but frozen ones do not change. */
+static bool brings_frozen_part(const struct list_builder *b, const struct list_pass *pass, int32_t version_offset)
+{
+    const struct plan_layer *layer = &b->plan->layers[b->plan->positions[pass->position].layer];
+    return layer->frozen_part != EO_NONE && !(b->plan->resident && version_offset);
+}
+
+static void add_gather_accesses(struct list_builder *b, const struct list_pass *pass, int32_t version_offset)
 {
     const struct plan_position *position = &b->plan->positions[pass->position];
     const struct plan_layer *layer = &b->plan->layers[position->layer];
     const enum eo_version_kind kind = eo_weights_version(layer);
     const uint32_t what = eo_subject(layer->float8_gather ? SUBJECT_NARROW_WEIGHTS : SUBJECT_WEIGHTS, position->layer);
     const int32_t offset = layer->frozen ? 0 : version_offset;
-    /* Weights that stay are gathered again after their update, but frozen ones do not change. */
-    const bool with_frozen = layer->frozen_part != EO_NONE && !(b->plan->resident && version_offset);
-    struct eo_operation *operation =
-        eo_list_operation(b, EO_OP_ALL_GATHER, EO_STREAM_COMM, pass->position, position->layer, pass->micro_batch, 0);
-    operation->with_frozen = with_frozen;
     eo_list_access(b, layer->float8_gather ? layer->narrow_row : layer->shard_row, EO_READ, what, kind, offset, 1);
     eo_list_access(b, position->narrow_row, EO_WRITE, what, kind, offset, 1);
-    if (with_frozen) {
+    if (brings_frozen_part(b, pass, version_offset)) {
         const uint32_t frozen = eo_subject(SUBJECT_WEIGHTS, layer->frozen_part);
         eo_list_access(b, b->plan->layers[layer->frozen_part].shard_row, EO_READ, frozen, EO_VERSION_FIXED, 0, 1);
         eo_list_access(b, position->frozen_gather_row, EO_WRITE, frozen, EO_VERSION_FIXED, 0, 1);
     }
+}
+
+/* Of this pass, and of those that its gather brings. */
+static void add_gather(struct list_builder *b, const struct list_pass *pass, int32_t version_offset)
+{
+    struct eo_operation *operation = eo_list_operation(b, EO_OP_ALL_GATHER, EO_STREAM_COMM, pass->position,
+                                                       b->plan->positions[pass->position].layer, pass->micro_batch, 0);
+    operation->with_frozen = brings_frozen_part(b, pass, version_offset);
+    operation->more = (uint8_t)pass->brings;
+    operation->descends = pass->backward;
+    for (uint32_t part = 0; part <= pass->brings; part++)
+        add_gather_accesses(b, pass + part, version_offset);
     eo_list_operation_end(b);
 }
 
@@ -108,7 +122,7 @@ void eo_list_add_gathers(struct list_builder *b, int64_t pass)
 {
     for (; b->next_gather < b->pass_count; b->next_gather++) {
         const struct list_pass *next = &b->passes[b->next_gather];
-        if (!next->reads_weights || next->resident)
+        if (!next->reads_weights || next->resident || next->is_brought)
             continue;
         if (next->gather_after > pass)
             return;
@@ -187,14 +201,22 @@ static void add_whole(struct list_builder *b, const struct list_pass *pass, bool
     eo_list_operation_end(b);
 }
 
-static void add_reduce_scatter(struct list_builder *b, const struct list_pass *pass, bool first, bool in_place)
+static bool is_first_use(const struct list_builder *b, const struct list_pass *pass)
+{
+    return pass->micro_batch == 0 && b->plan->positions[pass->position].use == 0;
+}
+
+/* Where the shard holds a gradient already, or is of another type. */
+static bool lands_in_place(const struct list_builder *b, const struct list_pass *pass)
+{
+    const struct plan_layer *layer = &b->plan->layers[b->plan->positions[pass->position].layer];
+    return !layer->whole && (!is_first_use(b, pass) || b->plan->params.reduce_dtype != EO_DTYPE_FP32);
+}
+
+static void add_reduction_accesses(struct list_builder *b, const struct list_pass *pass, bool in_place)
 {
     const struct plan_position *position = &b->plan->positions[pass->position];
     const struct plan_layer *layer = &b->plan->layers[position->layer];
-    struct eo_operation *operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, reduce_stream(b->plan),
-                                                       pass->position, position->layer, pass->micro_batch, 0);
-    operation->in_place = in_place;
-    operation->first_gradient = first;
     eo_list_access(b, position->buffer_row, EO_READ, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
                    EO_VERSION_MICRO_BATCH, 0, 1);
     if (in_place)
@@ -203,6 +225,20 @@ static void add_reduce_scatter(struct list_builder *b, const struct list_pass *p
     else
         eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_GRADIENT, position->layer),
                        EO_VERSION_MICRO_BATCH, (int32_t)position->use, (uint16_t)contributions_a_batch(layer));
+}
+
+/* Of this pass, and of so many after it. */
+static void add_reduce_scatter(struct list_builder *b, const struct list_pass *pass, uint32_t more)
+{
+    struct eo_operation *operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, reduce_stream(b->plan), pass->position,
+                                                       b->plan->positions[pass->position].layer, pass->micro_batch, 0);
+    operation->in_place = lands_in_place(b, pass);
+    operation->first_gradient = is_first_use(b, pass);
+    operation->more = (uint8_t)more;
+    operation->descends = true;
+    const bool in_place = operation->in_place;
+    for (uint32_t part = 0; part <= more; part++)
+        add_reduction_accesses(b, pass + part, in_place);
     eo_list_operation_end(b);
 }
 
@@ -277,20 +313,15 @@ static uint32_t next_of_gradient_row(const struct list_builder *b, uint32_t pass
     return next;
 }
 
-void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
+/* What is to be done with a reduction that stands after pass `now`. */
+static void await_reduction(struct list_builder *b, uint32_t pass_index, uint32_t now)
 {
     struct eo_plan *plan = b->plan;
     const struct list_pass *pass = &b->passes[pass_index];
     const struct plan_position *position = &plan->positions[pass->position];
     const struct plan_layer *layer = &plan->layers[position->layer];
-    const bool first = pass->micro_batch == 0 && position->use == 0;
     const bool last = pass->micro_batch == plan->params.micro_batches - 1 && position->use == layer->use_count - 1;
-    const bool in_place = !layer->whole && (!first || plan->params.reduce_dtype != EO_DTYPE_FP32);
-
-    if (!position->direct && layer->whole)
-        add_whole(b, pass, first, last);
-    else if (!position->direct)
-        add_reduce_scatter(b, pass, first, in_place);
+    const bool in_place = lands_in_place(b, pass);
     if (!in_place && !last)
         return;
     if (!in_place && plan->replicas > 1)
@@ -298,7 +329,7 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
 
     /* Body: the slot's next writer needs it gone. Edge: soon, for its addresses are wanted; but not before the
      * reduction has had as many passes as there are gradient buffers. */
-    uint32_t due = pass_index + plan->params.gradient_slots;
+    uint32_t due = now + plan->params.gradient_slots * (position->body == EO_NONE ? 1 : plan->params.gradient_run);
     if (in_place) {
         uint32_t writer = pass_index + 1;
         while (writer < b->pass_count &&
@@ -321,6 +352,40 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
         take_in(b, &pending, 0, pass->micro_batch);
     else
         b->pending[b->pending_begin + b->pending_count++] = pending;
+}
+
+/* Whether the next pass is a neighbour whose reduction goes with this one's. */
+static bool waits_for_next(const struct list_builder *b, uint32_t pass_index)
+{
+    const struct eo_plan *plan = b->plan;
+    const struct list_pass *pass = &b->passes[pass_index], *next = pass + 1;
+    if (plan->params.gradient_run == 1 || pass_index + 1 == b->pass_count || !next->backward ||
+        next->micro_batch != pass->micro_batch)
+        return false;
+    const struct plan_position *position = &plan->positions[pass->position], *after = &plan->positions[next->position];
+    return position->body != EO_NONE && after->body != EO_NONE && after->buffer_row != EO_NONE && !after->direct &&
+           position->body / plan->params.gradient_run == after->body / plan->params.gradient_run &&
+           position->layer != after->layer && !plan->layers[position->layer].whole && !plan->layers[after->layer].whole &&
+           lands_in_place(b, pass) == lands_in_place(b, next);
+}
+
+void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index)
+{
+    const struct plan_position *position = &b->plan->positions[b->passes[pass_index].position];
+    const struct plan_layer *layer = &b->plan->layers[position->layer];
+    if (!position->direct && layer->whole) {
+        const struct list_pass *pass = &b->passes[pass_index];
+        add_whole(b, pass, is_first_use(b, pass),
+                  pass->micro_batch == b->plan->params.micro_batches - 1 && position->use == layer->use_count - 1);
+    } else if (!position->direct && waits_for_next(b, pass_index)) {
+        b->held_reductions++;
+        return;
+    } else if (!position->direct) {
+        add_reduce_scatter(b, &b->passes[pass_index - b->held_reductions], b->held_reductions);
+    }
+    for (uint32_t held = b->held_reductions + 1; held-- > 0;)
+        await_reduction(b, pass_index - held, pass_index);
+    b->held_reductions = 0;
 }
 
 void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool at_end)
@@ -422,6 +487,24 @@ static void add_fence(struct list_builder *b)
     eo_list_operation_end(b);
 }
 
+/* Weights that stay and do not change are there since the first step's list. */
+static bool stays(const struct eo_plan *plan, const struct list_pass *pass)
+{
+    const struct plan_layer *layer = &plan->layers[plan->positions[pass->position].layer];
+    return plan->resident && layer->frozen && !layer->float8_gather;
+}
+
+/* All layers that a gather brings, once those up to position p are. */
+static bool are_updated(const struct eo_plan *plan, const struct list_pass *pass, uint32_t p)
+{
+    for (uint32_t part = 0; part <= pass->brings; part++) {
+        const struct plan_layer *layer = &plan->layers[plan->positions[pass[part].position].layer];
+        if (!layer->frozen && layer->first_position > p)
+            return false;
+    }
+    return true;
+}
+
 void eo_list_add_step_end(struct list_builder *b)
 {
     struct eo_plan *plan = b->plan;
@@ -463,10 +546,9 @@ void eo_list_add_step_end(struct list_builder *b)
         /* Gathers keep the order of their use, so one whose layer is not updated yet holds up those behind it. */
         for (; gather < b->pass_count && b->passes[gather].gather_after < 0; gather++) {
             const struct list_pass *pass = &b->passes[gather];
-            const struct plan_layer *layer = &plan->layers[plan->positions[pass->position].layer];
-            if (!pass->reads_weights || pass->resident || (plan->resident && layer->frozen && !layer->float8_gather))
-                continue; /* weights that stay and do not change are there since the first step's list */
-            if (!layer->frozen && p < plan->position_count && layer->first_position > p)
+            if (!pass->reads_weights || pass->resident || pass->is_brought || stays(plan, pass))
+                continue;
+            if (p < plan->position_count && !are_updated(plan, pass, p))
                 break;
             add_gather(b, pass, 1);
         }

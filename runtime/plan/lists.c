@@ -12,6 +12,7 @@
  *   this holds only from one pass to the next.
  * - Gather and reduce-scatter that become ready together: the gather first where there are at least as many gradient
  *   as gather buffers, for then the reduction has until the pass after next; else the reduction first.
+ * - Neighbours of the body may be gathered, or reduced, by one collective: it stands where the last of them would.
  * - What is offloaded is fetched for its update and evicted after it; a fetch stands directly behind the eviction that
  *   frees its buffer, the first ones at the head of the step.
  * - A reduce-scatter can only overwrite. The first of a step lands in the gradient shard, later ones in place, and an
@@ -57,7 +58,7 @@ static bool plan_gathers(struct list_builder *b)
     for (uint32_t r = 0; r < plan->row_count; r++)
         contents[r] = (struct row_content){EO_NONE, -1};
     int64_t after = -1;
-    const int64_t ahead = plan->params.no_prefetch ? 1 : plan->params.gather_slots;
+    const int64_t ahead = plan->params.no_prefetch ? 1 : (int64_t)plan->params.gather_slots * plan->params.gather_run;
     for (uint32_t t = 0; t < b->pass_count; t++) {
         struct list_pass *pass = &b->passes[t];
         pass->gather_after = after; /* of what needs none: as those before it, so that it holds up none behind it */
@@ -90,6 +91,37 @@ static bool plan_gathers(struct list_builder *b)
     return true;
 }
 
+/* Neighbours of one run, on one way through the model. */
+static bool goes_with(const struct eo_plan *plan, const struct list_pass *a, const struct list_pass *b, uint32_t run)
+{
+    const uint32_t x = plan->positions[a->position].body, y = plan->positions[b->position].body;
+    const bool is_next = b->position == (a->backward ? a->position - 1 : a->position + 1);
+    return is_next && x != EO_NONE && y != EO_NONE && x / run == y / run && a->backward == b->backward &&
+           a->micro_batch == b->micro_batch;
+}
+
+/* Gathers of neighbours become one, which stands where the last of them would: buffers for all of them are free then. */
+static void join_gathers(struct list_builder *b)
+{
+    const struct eo_plan *plan = b->plan;
+    for (uint32_t t = 0; t < b->pass_count; t += 1 + b->passes[t].brings) {
+        struct list_pass *first = &b->passes[t];
+        if (!first->reads_weights || first->resident)
+            continue;
+        for (uint32_t n = t + 1; n < b->pass_count && goes_with(plan, &b->passes[n - 1], &b->passes[n], plan->params.gather_run); n++) {
+            struct list_pass *next = &b->passes[n];
+            const struct plan_layer *x = &plan->layers[plan->positions[first->position].layer];
+            const struct plan_layer *y = &plan->layers[plan->positions[next->position].layer];
+            if (!next->reads_weights || next->resident || next->gather_after >= t || x->frozen != y->frozen ||
+                x->float8_gather != y->float8_gather || (x->frozen_part == EO_NONE) != (y->frozen_part == EO_NONE))
+                break;
+            first->gather_after = next->gather_after;
+            first->brings++;
+            next->is_brought = true;
+        }
+    }
+}
+
 static bool make_passes(struct list_builder *b, bool forward_only)
 {
     const struct eo_plan *plan = b->plan;
@@ -108,7 +140,10 @@ static bool make_passes(struct list_builder *b, bool forward_only)
             };
     }
     b->next_gather = 0;
-    return plan_gathers(b);
+    if (!plan_gathers(b))
+        return false;
+    join_gathers(b);
+    return true;
 }
 
 static bool keep_list(struct list_builder *b, eo_list list)

@@ -54,6 +54,9 @@ void eo_plan_operation_text(const struct eo_plan *plan, const struct eo_operatio
                        : operation->layer != EO_NONE  ? plan->layers[operation->layer].name
                                                       : NULL;
     int used = what ? snprintf(text, bytes, "%s of %s", kind, what) : snprintf(text, bytes, "%s", kind);
+    if (operation->more && used > 0 && (size_t)used < bytes)
+        used += snprintf(text + used, bytes - (size_t)used, " to %s",
+                         plan->positions[eo_operation_position(operation, operation->more)].name);
     if (operation->micro_batch != EO_NONE && plan->params.micro_batches > 1 && used > 0 && (size_t)used < bytes)
         snprintf(text + used, bytes - (size_t)used, " (micro-batch %u)", operation->micro_batch);
 }

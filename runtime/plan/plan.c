@@ -27,6 +27,8 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     p->micro_batches = p->micro_batches ? p->micro_batches : 1;
     p->gather_slots = p->gather_slots ? p->gather_slots : 2;
     p->gradient_slots = p->gradient_slots ? p->gradient_slots : 2;
+    p->gather_run = p->gather_run ? p->gather_run : 1;
+    p->gradient_run = p->gradient_run ? p->gradient_run : 1;
     p->align_bytes = p->align_bytes ? p->align_bytes : 256;
     p->offload_slots = p->offload_layers == 0 ? 0 : p->offload_slots ? p->offload_slots : 2;
     p->optimizer_states = p->optimizer_states == EO_NO_STATE ? 0 : p->optimizer_states ? p->optimizer_states : 2;
@@ -35,6 +37,14 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
                p->micro_batches, MICRO_BATCHES_MAX);
     EO_REQUIRE(log, p->gather_slots <= SLOTS_MAX && p->gradient_slots <= SLOTS_MAX,
                "slots %u,%u; at most %d of each are possible", p->gather_slots, p->gradient_slots, SLOTS_MAX);
+    EO_REQUIRE(log, p->gather_run <= SLOTS_MAX / p->gather_slots && p->gradient_run <= SLOTS_MAX / p->gradient_slots,
+               "runs %u,%u with slots %u,%u: a slot has a buffer for each position of a run; at most %d of each kind are possible",
+               p->gather_run, p->gradient_run, p->gather_slots, p->gradient_slots, SLOTS_MAX);
+    EO_REQUIRE(log, !p->no_prefetch || p->gather_run == 1,
+               "gather_run %u with no_prefetch: gathers stand at their use then; leave one of them out", p->gather_run);
+    EO_REQUIRE(log, !p->offload_gradients || p->gradient_run == 1,
+               "gradient_run %u with offload_gradients: offloaded gradients leave one by one; leave one of them out",
+               p->gradient_run);
     EO_REQUIRE(log, params->offload_layers || (!params->offload_slots && !params->offload_gradients),
                "offload_slots or offload_gradients without offload_layers would have no effect; leave them out");
     EO_REQUIRE(log, !p->offload_layers || p->optimizer_states || p->ema || p->dtype == EO_DTYPE_BF16,
@@ -132,6 +142,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
                                  p->no_prefetch,  p->separate_reduce_stream, p->separate_reservations,
                                  p->strategy,     p->shard_group};
     hash = eo_hash64_more(hash, settings, sizeof(settings));
+    if (p->gather_run > 1 || p->gradient_run > 1)
+        hash = mix(mix(hash, p->gather_run), p->gradient_run);
     if (p->offload_layers)
         hash = mix(mix(mix(hash, p->offload_layers), p->offload_slots), p->offload_gradients);
     if (p->ema)
@@ -306,6 +318,20 @@ static uint32_t find_id(const struct eo_operation_list *list, uint32_t id)
     return EO_NONE;
 }
 
+/* Of a gather or reduction, all its positions. */
+static uint64_t exchanged_bytes(const struct eo_plan *plan, const struct eo_operation *o, eo_dtype dtype)
+{
+    uint64_t bytes = 0;
+    for (uint32_t part = 0; part <= o->more; part++) {
+        const struct plan_layer *layer = &plan->layers[plan->positions[eo_operation_position(o, part)].layer];
+        bytes += dtype == EO_DTYPE_FLOAT8 ? layer->narrow_bytes * plan->params.shard_group
+                                          : layer->layout.padded_count * eo_dtype_bytes(dtype);
+        if (o->with_frozen)
+            bytes += plan->layers[layer->frozen_part].layout.padded_count * eo_dtype_bytes(plan->params.dtype);
+    }
+    return bytes;
+}
+
 static void describe_operation(const eo_plan *plan, eo_list list, const struct eo_operation *o, eo_plan_operation *out)
 {
     *out = (eo_plan_operation){
@@ -320,18 +346,14 @@ static void describe_operation(const eo_plan *plan, eo_list list, const struct e
         out->dtype = layer->float8_gather ? EO_DTYPE_FLOAT8 : plan->params.dtype;
     else if (o->kind == EO_OP_REDUCE_SCATTER && !o->whole)
         out->dtype = plan->params.reduce_dtype;
-    if (o->kind == EO_OP_ALL_GATHER && layer->float8_gather)
-        out->bytes = layer->narrow_bytes * plan->params.shard_group;
-    else if (o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_REDUCE_SCATTER)
-        out->bytes = layer->layout.padded_count * eo_dtype_bytes(out->dtype);
+    if (o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_REDUCE_SCATTER)
+        out->bytes = exchanged_bytes(plan, o, out->dtype);
     else if (o->kind == EO_OP_ALL_REDUCE)
         out->bytes = layer->layout.shard_count * sizeof(float);
     else if (o->kind == EO_OP_FETCH || o->kind == EO_OP_EVICT)
         out->bytes = eo_plan_copy_bytes(plan, o);
     else if (o->kind == EO_OP_NORM_GATHER)
         out->bytes = plan->rows[o->fence ? plan->fenced_row : plan->norm_gathered_row].bytes;
-    if (o->with_frozen)
-        out->bytes += plan->layers[layer->frozen_part].layout.padded_count * eo_dtype_bytes(out->dtype);
     eo_plan_operation_text(plan, o, out->name, sizeof(out->name));
     for (int s = 0; s < EO_STREAM_COUNT; s++) {
         if (o->wait[s] == EO_NONE)

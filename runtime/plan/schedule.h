@@ -67,7 +67,15 @@ struct eo_operation {
     uint8_t scope;                         /* enum eo_scope, of collectives */
     bool with_frozen;                      /* an all-gather that brings the layer's frozen part too */
     bool first_gradient;                   /* the gradient shard holds nothing of this step yet */
+    bool descends;                         /* of a gather or reduction of several positions: the next ones are lower */
+    uint8_t more;                          /* positions after `position` that go with it in one collective */
 };
+
+/* The positions of a collective, from 0 to `more`. */
+static inline uint32_t eo_operation_position(const struct eo_operation *operation, uint32_t part)
+{
+    return operation->descends ? operation->position - part : operation->position + part;
+}
 
 struct eo_operation_list {
     struct eo_operation *operations;

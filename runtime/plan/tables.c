@@ -479,11 +479,13 @@ static eo_status place_gather(struct eo_plan *plan, struct plan_position *positi
     return EO_OK;
 }
 
-/* Slots for the body, sized by the largest layer that uses each; rows of their own for edges, one a position. */
+/* Slots for the body, as many for each as positions go in one collective, sized by the largest layer that uses each; rows of
+ * their own for edges, one a position. */
 static eo_status make_buffer_rows(struct eo_plan *plan)
 {
     const bool alone = plan->params.shard_group == 1;
-    const uint32_t gather_slots = plan->params.gather_slots, gradient_slots = plan->params.gradient_slots;
+    const uint32_t gather_slots = plan->params.gather_slots * plan->params.gather_run;
+    const uint32_t gradient_slots = plan->params.gradient_slots * plan->params.gradient_run;
     const uint64_t reduce_bytes = eo_dtype_bytes(plan->params.reduce_dtype);
     uint64_t gather_bytes[64] = {0}, gradient_count[64] = {0}, widened_count = 0;
     uint32_t gather_row[64], gradient_row[64], widened_row = EO_NONE;
@@ -493,6 +495,7 @@ static eo_status make_buffer_rows(struct eo_plan *plan)
         EO_TRY(make_resident_rows(plan));
     for (uint32_t p = 0; p < plan->position_count; p++) {
         const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
+        plan->positions[p].body = layer->edge ? EO_NONE : body;
         if (layer->edge)
             continue;
         uint64_t *g = &gather_bytes[body % gather_slots], *d = &gradient_count[body % gradient_slots];

@@ -178,9 +178,16 @@ static eo_status run_collective(void *arguments)
     } else {
         EO_TRY(run_directly(work, &end_ns));
     }
+    if (!comm->goes_on) {
+        comm->ready_ns = work->ready_ns;
+        comm->start_ns = start_ns;
+    }
+    comm->goes_on = work->has_more;
+    if (work->has_more) /* the link's latency is behind the last */
+        return EO_OK;
     EO_TRY(sleep_until(comm->end.group, end_ns));
     if (work->span)
-        *work->span = (struct eo_span){work->ready_ns, start_ns, eo_now_ns()};
+        *work->span = (struct eo_span){comm->ready_ns, comm->start_ns, eo_now_ns()};
     return EO_OK;
 }
 
@@ -249,7 +256,9 @@ static eo_status enqueue_collective(struct eo_comm *comm, void *recv, struct eo_
         post.label = "";
     if (comm->peers)
         post.place = comm->peers->place(comm, post.send);
-    const struct eo_local_work work = {comm, recv, post, span, eo_now_ns()};
+    const bool has_more = comm->joined > 1;
+    comm->joined -= comm->joined > 0;
+    const struct eo_local_work work = {comm, recv, post, span, eo_now_ns(), has_more};
     _Static_assert(sizeof(work) <= EO_CPU_ARGUMENT_BYTES, "a collective does not fit into an item of the ring");
     eo_cpu_enqueue(comm->device, comm->queue, run_collective, &work, sizeof(work));
     return EO_OK;
@@ -278,6 +287,11 @@ eo_status eo_local_cpu_all_reduce(struct eo_comm *comm, void *buffer, uint64_t c
     return enqueue_collective(comm, buffer, post, span);
 }
 
+void eo_local_cpu_join(struct eo_comm *comm, uint32_t count)
+{
+    comm->joined = count;
+}
+
 /* Who is in the barrier has finished all collectives before it, so nobody reads anybody's memory after it. */
 eo_status eo_local_cpu_quiesce(struct eo_comm *comm)
 {
@@ -299,5 +313,6 @@ const struct eo_comm_ops eo_comm_local_ops = {
     .all_gather = eo_local_cpu_all_gather,
     .reduce_scatter = eo_local_cpu_reduce_scatter,
     .all_reduce = eo_local_cpu_all_reduce,
+    .join = eo_local_cpu_join,
     .quiesce = eo_local_cpu_quiesce,
 };

@@ -28,6 +28,9 @@ struct eo_comm {
     const void *sends[EO_LOCAL_RANKS_MAX]; /* by rank: what they send in the collective in progress, where we see it */
     const struct eo_local_peers *peers;    /* NULL where ranks are threads */
     struct eo_shared_comm *shared;         /* the peers' own */
+    uint32_t joined;                       /* collectives still to be issued that go with those before */
+    bool goes_on;                          /* the queue's thread: the operation in progress has more collectives, and began: */
+    uint64_t ready_ns, start_ns;
 };
 
 /* What is enqueued. */
@@ -37,6 +40,7 @@ struct eo_local_work {
     struct eo_local_post post;
     struct eo_span *span;
     uint64_t ready_ns;
+    bool has_more; /* the next collective is of the same operation */
 };
 
 /* The next collective of the communicator; these are ops of both tables. */
@@ -47,6 +51,7 @@ eo_status eo_local_cpu_reduce_scatter(struct eo_comm *comm, void *recv, const vo
 eo_status eo_local_cpu_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype,
                                   const char *label, struct eo_span *span);
 eo_status eo_local_cpu_quiesce(struct eo_comm *comm);
+void eo_local_cpu_join(struct eo_comm *comm, uint32_t count);
 
 /* Refuses other devices. */
 eo_status eo_local_cpu_comm_make(struct eo_comm **out, struct eo_group *group, struct eo_device *device,

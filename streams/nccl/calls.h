@@ -23,6 +23,8 @@
 #define ncclCommUserRank           eo_nccl_library.ncclCommUserRank
 #define ncclCommWindowDeregister   eo_nccl_library.ncclCommWindowDeregister
 #define ncclCommWindowRegister     eo_nccl_library.ncclCommWindowRegister
+#define ncclGroupEnd               eo_nccl_library.ncclGroupEnd
+#define ncclGroupStart             eo_nccl_library.ncclGroupStart
 #define ncclGetErrorString         eo_nccl_library.ncclGetErrorString
 #define ncclGetLastError           eo_nccl_library.ncclGetLastError
 #define ncclGetUniqueId            eo_nccl_library.ncclGetUniqueId

@@ -286,23 +286,48 @@ static ncclResult_t call_nccl(const struct eo_comm *comm, const struct request *
     return ncclAllReduce(r->send, r->recv, r->count, r->type, ncclSum, comm->nccl, comm->stream);
 }
 
+/* What stands around an operation, of one request or several. */
+static eo_status begin_operation(struct eo_comm *comm, const struct request *r, bool joins)
+{
+    if (r->span)
+        r->span->ready_ns = eo_now_ns();
+    EO_TRY(keep_order(comm, r->label));
+    if (r->span)
+        comm->device->ops->stamp(comm->device, comm->queue, &r->span->start_ns);
+    EO_TRY(eo_nccl_flight_begin(comm, comm->stream, request_names[r->kind], r->label, r->bytes, &comm->flight));
+    return joins ? eo_nccl_settle(comm->group, comm->nccl, ncclGroupStart(), "ncclGroupStart", r->label) : EO_OK;
+}
+
+static eo_status end_operation(struct eo_comm *comm, const struct request *r, bool joins)
+{
+    if (joins)
+        EO_TRY(eo_nccl_settle(comm->group, comm->nccl, ncclGroupEnd(), "ncclGroupEnd", r->label));
+    EO_TRY(eo_nccl_flight_end(comm, comm->stream, comm->flight));
+    EO_TRY(mark_order(comm, r->label));
+    if (r->span)
+        comm->device->ops->stamp(comm->device, comm->queue, &r->span->end_ns);
+    return EO_OK;
+}
+
 static eo_status issue(struct eo_comm *comm, const struct request *request)
 {
-    struct eo_group *group = comm->group;
-    const char *what = request_names[request->kind];
-    struct eo_nccl_flight *flight;
-    if (request->span)
-        request->span->ready_ns = eo_now_ns();
-    EO_TRY(keep_order(comm, request->label));
-    if (request->span)
-        comm->device->ops->stamp(comm->device, comm->queue, &request->span->start_ns);
-    EO_TRY(eo_nccl_flight_begin(comm, comm->stream, what, request->label, request->bytes, &flight));
-    EO_TRY(eo_nccl_settle(group, comm->nccl, call_nccl(comm, request), what, request->label));
-    EO_TRY(eo_nccl_flight_end(comm, comm->stream, flight));
-    EO_TRY(mark_order(comm, request->label));
-    if (request->span)
-        comm->device->ops->stamp(comm->device, comm->queue, &request->span->end_ns);
-    return EO_OK;
+    const bool joins = comm->joined > 0, begins = !joins || comm->joined == comm->join_count;
+    const bool ends = !joins || --comm->joined == 0;
+    if (begins)
+        EO_TRY(begin_operation(comm, request, joins));
+    const ncclResult_t result = call_nccl(comm, request);
+    eo_status status = EO_OK;
+    if (!joins || result != ncclInProgress) /* inside a group nothing has begun */
+        status = eo_nccl_settle(comm->group, comm->nccl, result, request_names[request->kind], request->label);
+    if (status < 0 && joins)
+        (void)ncclGroupEnd();
+    EO_TRY(status);
+    return ends ? end_operation(comm, request, joins) : EO_OK;
+}
+
+void eo_nccl_join(struct eo_comm *comm, uint32_t count)
+{
+    comm->joined = comm->join_count = count;
 }
 
 eo_status eo_nccl_all_gather(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,

@@ -230,6 +230,7 @@ const struct eo_comm_ops eo_comm_nccl_ops = {
     .all_gather = eo_nccl_all_gather,
     .reduce_scatter = eo_nccl_reduce_scatter,
     .all_reduce = eo_nccl_all_reduce,
+    .join = eo_nccl_join,
     .quiesce = eo_nccl_quiesce,
     .group_id = nccl_group_id,
     .group_peer = nccl_group_peer,

@@ -62,6 +62,8 @@ struct eo_comm {
 
     struct eo_nccl_flight *flights; /* ring: [head, head + count) are under way */
     uint64_t flight_head, flight_count;
+    struct eo_nccl_flight *flight; /* of the operation that is being issued; it has so many requests, and so many to come: */
+    uint32_t join_count, joined;
     uint64_t waiting_since_ns; /* when the oldest was first seen to have begun; 0: not yet */
 
     void *barrier; /* device memory of quiesce */
@@ -139,6 +141,7 @@ eo_status eo_nccl_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count,
 eo_status eo_nccl_reduce_scatter(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
                                  eo_dtype dtype, const char *label, struct eo_span *span);
 eo_status eo_nccl_quiesce(struct eo_comm *comm);
+void eo_nccl_join(struct eo_comm *comm, uint32_t count);
 
 /* streams/nccl/graph.c: for the table. */
 eo_status eo_nccl_capture_begin(struct eo_comm *comm);

@@ -28,6 +28,8 @@
     X(ncclCommUserRank)                                                                                               \
     X(ncclCommWindowDeregister)                                                                                       \
     X(ncclCommWindowRegister)                                                                                         \
+    X(ncclGroupEnd)                                                                                                   \
+    X(ncclGroupStart)                                                                                                 \
     X(ncclGetErrorString)                                                                                             \
     X(ncclGetLastError)                                                                                               \
     X(ncclGetUniqueId)                                                                                                \

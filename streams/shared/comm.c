@@ -330,6 +330,7 @@ const struct eo_comm_ops eo_comm_shared_ops = {
     .all_gather = eo_local_cpu_all_gather,
     .reduce_scatter = eo_local_cpu_reduce_scatter,
     .all_reduce = eo_local_cpu_all_reduce,
+    .join = eo_local_cpu_join,
     .quiesce = eo_local_cpu_quiesce,
     .register_memory = shared_register_memory,
 };

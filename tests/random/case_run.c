@@ -455,16 +455,11 @@ bool case_run(const struct random_case *c, const struct case_ranks *ranks, struc
     eo_status status = EO_ERR_NO_MEMORY;
     if (!world || verdict == MAP_FAILED)
         eo_fatal("out of memory");
-    eo_plan_params settings = c->settings;
-    if (ranks->lacks_storage) {
-        settings.offload_layers = settings.offload_slots = 0;
-        settings.offload_gradients = false;
-    }
     *world = (struct case_world){.c = c, .ranks = ranks, .verdict = verdict};
     if (integer_model_train(&world->expected, c))
         status = random_case_model(c, NULL, &model);
     if (status >= 0)
-        status = eo_plan_create(&world->plan, model, &settings);
+        status = eo_plan_create(&world->plan, model, &c->settings);
     if (status >= 0 && ranks->open)
         status = ranks->open(c, world->worlds);
     if (status >= 0)

@@ -29,7 +29,7 @@ struct case_ranks {
     /* runs main(arguments[r]) as rank r for all r */
     void (*run)(uint32_t count, void *(*main)(void *argument), void *const *arguments);
     eo_status (*launch)(const struct case_call *call, void *stream);
-    bool has_graphs, lacks_storage;
+    bool has_graphs;
 };
 extern const struct case_ranks case_threads, case_processes;
 

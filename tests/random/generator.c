@@ -159,6 +159,20 @@ static void make_later_of_case(struct random_case *c)
     random_case_settle(c);
 }
 
+/* Likewise. */
+static void make_runs_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0xb0c, 0};
+    const uint32_t gather = 1 + throw_below(&dice, 5), gradient = 1 + throw_below(&dice, 5);
+    eo_plan_params *s = &c->settings;
+    if (one_in(&dice, 2))
+        return;
+    if (!s->no_prefetch)
+        s->gather_run = gather;
+    if (!s->offload_gradients)
+        s->gradient_run = gradient;
+}
+
 /* Few cases have none; a replacement comes once in a gap at most. Graphs need gaps without. */
 static void make_actions_of_case(struct random_case *c, struct dice *dice)
 {
@@ -222,6 +236,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
         out->settings.offload_gradients = one_in(&dice, 2);
     }
     make_later_of_case(out);
+    make_runs_of_case(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -314,6 +329,8 @@ static void print_settings(const struct random_case *c, FILE *out)
     if (s->offload_layers)
         fprintf(out, ", %u layers offloaded by %u%s", s->offload_layers, s->offload_slots,
                 s->offload_gradients ? " with gradients" : "");
+    if (s->gather_run > 1 || s->gradient_run > 1)
+        fprintf(out, ", runs %u,%u", s->gather_run, s->gradient_run);
     if (c->memory != EO_MEMORY_STATIC)
         fprintf(out, ", memory %s with %u reductions", memories[c->memory], c->reduce_inputs);
     if (c->delay_seed)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/run/memory_check.h"
+#include "tools/shared/bucketing.h"
 
 /* ---- rates ------------------------------------------------------------------------------------------------------ */
 
@@ -243,6 +244,31 @@ static eo_status go_on(struct tool_options *o, const struct tool_kept_choice *ke
     return EO_OK;
 }
 
+/* A simulated link is known. Each rank receives all of a buffer but its own part. */
+static void take_fabric(const struct tool_options *o, struct tool_rates *rates)
+{
+    if (o->fabric_gigabytes_per_s == 0)
+        return;
+    const double group = o->plan.ranks;
+    rates->link_bytes_per_s = o->fabric_gigabytes_per_s * 1e9 * (group > 1 ? group / (group - 1) : 1);
+    rates->link_latency_s = o->fabric_latency_us * 1e-6;
+}
+
+static eo_status choose_bucketing(struct tool_options *o, const struct told *told, bool tells, struct tool_problem *problem)
+{
+    struct tool_bucketing_choice choice;
+    struct tool_rates rates = told->rates;
+    struct subject subject;
+    EO_TRY(find_subject(o, &subject, problem));
+    take_fabric(o, &rates);
+    EO_TRY(tool_bucketing_choose(&subject.settings, &subject.config, &rates, told->budget_bytes, &choice, problem));
+    o->plan.gather_run = subject.settings.gather_run;
+    o->plan.gradient_run = subject.settings.gradient_run;
+    if (tells)
+        tool_bucketing_print(stdout, "", &choice);
+    return EO_OK;
+}
+
 eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_options *checkpoint,
                           struct tool_job_world *world, bool tells, struct tool_budget_option *chosen,
                           struct tool_problem *problem)
@@ -253,15 +279,21 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     tool_kept_choice_find(checkpoint, &told.kept);
     if (o->budget_available)
         told.budget_bytes = tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o);
-    if (told.budget_bytes)
+    if (!told.budget_bytes && o->bucketing_auto) /* what needs no disk */
+        (void)tool_problem_set(&no_disk, EO_OK, "not asked for");
+    if (told.budget_bytes || o->bucketing_auto)
         EO_TRY(find_rates(o, &told.kept, &told.rates, &no_disk, problem));
     EO_TRY(agree(world, o, &told, problem)); /* of ranks without one too: all make the same exchanges */
     if (told.budget_bytes && tells && told.rates.disk_bytes_per_s == 0)
         printf("budget: only plans without a disk: %s\n", no_disk.text[0] ? no_disk.text : "another rank has none");
     if (told.budget_bytes)
-        return choose(o, &told, tells, chosen, problem);
-    if (told.kept.is_there)
+        EO_TRY(choose(o, &told, tells, chosen, problem));
+    else if (told.kept.is_there)
         EO_TRY(go_on(o, &told.kept, tells, chosen, problem));
+    if (o->bucketing_auto)
+        EO_TRY(choose_bucketing(o, &told, tells, problem));
+    if (told.budget_bytes)
+        return EO_OK;
     if (tool_option_given(o, "offload-folder") && !o->plan.offload_layers)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--offload-folder needs --offload-layers N, the number of layers on "

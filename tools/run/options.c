@@ -58,6 +58,7 @@ enum option_key {
     OPTION_BUDGET,
     OPTION_RATES,
     OPTION_MAY_CHANGE_BITS,
+    OPTION_BUCKETING,
     OPTION_OFFLOAD_LAYERS,
     OPTION_OFFLOAD_SLOTS,
     OPTION_OFFLOAD_GRADIENTS,
@@ -143,6 +144,10 @@ static const struct argp_option option_table[] = {
     {"budget-may-change-bits", OPTION_MAY_CHANGE_BITS, NULL, 0, "with --budget: choose the pieces of the head too", 2},
     {"rates", OPTION_RATES, "FILE.json", 0,
      "with --budget: speeds of a rank; measure: at the start [measure; with --resume: those of the checkpoint]", 2},
+    {"bucketing", OPTION_BUCKETING, "G,R", 0,
+     "blocks that one all-gather brings, and that one reduce-scatter reduces, with buffers for all of them; auto: what is "
+     "predicted to be fastest, by --fabric or --rates [1,1]",
+     2},
     {"offload-layers", OPTION_OFFLOAD_LAYERS, "N", 0,
      "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory [0]", 2},
     {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time for their update [2]", 2},
@@ -403,6 +408,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
         o->measures_rates = strcmp(text, "measure") == 0;
         o->rates_path = o->measures_rates ? NULL : text;
         break;
+    case OPTION_BUCKETING: o->bucketing_auto = tool_option_bucketing(state, text, &o->plan); break;
     case OPTION_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, &o->plan); break;
     case OPTION_OFFLOAD_SLOTS: o->plan.offload_slots = (uint32_t)tool_option_count(state, name, text, 1, 64); break;
     case OPTION_OFFLOAD_GRADIENTS:
@@ -514,9 +520,9 @@ static void check_budget(const struct argp_state *state, const struct tool_optio
                                  OPTION_OFFLOAD_GRADIENTS, OPTION_HEAD_CHUNKS};
     const size_t count = sizeof(chosen) / sizeof(chosen[0]) - !o->budget_may_change_bits;
     if (!is_given(o, OPTION_BUDGET)) {
-        if (is_given(o, OPTION_RATES) || o->budget_may_change_bits)
+        if ((is_given(o, OPTION_RATES) && !o->bucketing_auto) || o->budget_may_change_bits)
             argp_error(state, "--%s needs --budget BYTES, the memory of a rank",
-                       is_given(o, OPTION_RATES) ? "rates" : "budget-may-change-bits");
+                       o->budget_may_change_bits ? "budget-may-change-bits" : "rates");
         return;
     }
     for (size_t i = 0; i < count; i++)
@@ -526,6 +532,22 @@ static void check_budget(const struct argp_state *state, const struct tool_optio
         argp_error(state, "--budget works with --device cpu only");
     if (o->memory != EO_MEMORY_STATIC)
         argp_error(state, "--budget needs --memory static: it bounds what is planned");
+}
+
+static void check_bucketing(const struct argp_state *state, const struct tool_options *o)
+{
+    if (!is_given(o, OPTION_BUCKETING))
+        return;
+    if (o->memory != EO_MEMORY_STATIC || o->plan.no_prefetch)
+        argp_error(state, "--bucketing needs --memory static, and no --no-prefetch: the plan joins gathers ahead of their use");
+    if (o->plan.gradient_run > 1 && o->plan.offload_gradients)
+        argp_error(state, "--bucketing %u,%u with --offload-gradients: they leave one by one; give --bucketing %u,1",
+                   o->plan.gather_run, o->plan.gradient_run, o->plan.gather_run);
+    if (o->plan.gather_run * o->plan.gather_slots > 64 || o->plan.gradient_run * o->plan.gradient_slots > 64)
+        argp_error(state, "--bucketing %u,%u with --slots %u,%u: a slot has a buffer for each block; at most 64 of each kind are "
+                   "possible", o->plan.gather_run, o->plan.gradient_run, o->plan.gather_slots, o->plan.gradient_slots);
+    if (o->bucketing_auto && tool_options_on_gpu(o) && (!o->rates_path || o->measures_rates))
+        argp_error(state, "--bucketing auto with --device cuda needs --rates FILE.json: nothing measures the link of GPUs");
 }
 
 static void check_together(const struct argp_state *state, struct tool_options *o)
@@ -554,6 +576,7 @@ static void check_together(const struct argp_state *state, struct tool_options *
     if (is_given(o, OPTION_MINIMUM_RATE) && !tool_schedule_has_minimum(&o->schedule))
         argp_error(state, "--min-lr belongs to --schedule cosine, linear and wsd; leave it out");
     check_budget(state, o);
+    check_bucketing(state, o);
     if (!o->plan.offload_layers && !is_given(o, OPTION_BUDGET) &&
         (is_given(o, OPTION_OFFLOAD_SLOTS) || o->plan.offload_gradients))
         argp_error(state, "%s needs --offload-layers N, the number of offloaded layers",

@@ -38,6 +38,7 @@ struct tool_options {
     const char *instruction_set; /* NULL: chosen by measurement (tools/run/processor.h) */
     uint64_t budget_bytes;  /* of a rank's arena; 0: no budget */
     bool budget_available;  /* the budget is what there is */
+    bool bucketing_auto;    /* plan.gather_run and gradient_run are chosen */
     bool budget_may_change_bits;
     bool head_is_chosen;    /* its pieces are part of the choice, and plan.head_chunks has them */
     const char *rates_path; /* NULL: measured, or those of the checkpoint that --resume takes */

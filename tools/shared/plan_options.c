@@ -15,6 +15,19 @@ void tool_option_slots(const struct argp_state *state, const char *text, struct 
     s->gradient_slots = (uint32_t)tool_option_count(state, "slots", second, 1, 64);
 }
 
+bool tool_option_bucketing(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    char first[64], second[64];
+    s->gather_run = s->gradient_run = 0;
+    if (strcmp(text, "auto") == 0)
+        return true;
+    tool_option_pair(state, "bucketing", text, "auto, or two numbers: blocks that one all-gather brings, and that one "
+                     "reduce-scatter reduces (such as 4,4)", first, second, sizeof(first));
+    s->gather_run = (uint32_t)tool_option_count(state, "bucketing", first, 1, 64);
+    s->gradient_run = (uint32_t)tool_option_count(state, "bucketing", second, 1, 64);
+    return false;
+}
+
 void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
 {
     s->offload_layers = strcmp(text, "all") == 0 ? UINT32_MAX

@@ -10,6 +10,8 @@
 #include "tools/shared/plan_settings.h"
 
 /* Values of options; what is wrong ends the program with a usage error. */
+/* "auto": true, and nothing is set. */
+bool tool_option_bucketing(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 /* block, half, blocks:N, size:BYTES. */
 void tool_option_granularity(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);

@@ -89,6 +89,8 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                  .micro_batches = s->micro_batches,
                  .gather_slots = s->gather_slots,
                  .gradient_slots = s->gradient_slots,
+                 .gather_run = s->gather_run,
+                 .gradient_run = s->gradient_run,
                  .dtype = s->dtype,
                  .reduce_dtype = s->reduce_dtype,
                  .offload_layers = s->offload_layers,
@@ -156,7 +158,8 @@ void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t 
 
 void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL_PLAN_WORDS_MAX])
 {
-    char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", dropout[32] = "", granularity[TOOL_GRANULARITY_TEXT_MAX];
+    char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", dropout[32] = "", bucketing[48] = "";
+    char granularity[TOOL_GRANULARITY_TEXT_MAX];
     if (s->offload_layers != UINT32_MAX)
         snprintf(layers, sizeof(layers), "%u", s->offload_layers);
     if (s->offload_layers)
@@ -166,13 +169,16 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
         snprintf(ema, sizeof(ema), " --ema %.9g", s->ema_decay);
     if (s->dropout > 0)
         snprintf(dropout, sizeof(dropout), " --dropout %.9g", s->dropout);
+    if (s->gather_run > 1 || s->gradient_run > 1)
+        snprintf(bucketing, sizeof(bucketing), " --bucketing %u,%u", s->gather_run ? s->gather_run : 1,
+                 s->gradient_run ? s->gradient_run : 1);
     tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
-             s->threads, dropout, ema, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
+             s->threads, dropout, ema, bucketing, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
              s->no_prefetch ? " --no-prefetch" : "", s->float8_gather ? " --gather float8" : "");
 }

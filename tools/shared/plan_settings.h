@@ -34,6 +34,7 @@ struct tool_plan_settings {
     double dropout;       /* of each half of a block; 0: none */
     double ema_decay;     /* of the average of the weights; 0: there is none */
     bool graph;           /* a step is a graph: tokens of all its micro-batches lie on the device */
+    uint32_t gather_run, gradient_run; /* positions a collective; 0: 1 */
 };
 
 struct tool_plan_params {

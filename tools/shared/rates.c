@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "tools/shared/open_file.h"
 
@@ -14,6 +15,7 @@ static const struct {
     {"memory_bytes_per_s", offsetof(struct tool_rates, memory_bytes_per_s)},
     {"disk_bytes_per_s", offsetof(struct tool_rates, disk_bytes_per_s)},
     {"link_bytes_per_s", offsetof(struct tool_rates, link_bytes_per_s)},
+    {"link_latency_s", offsetof(struct tool_rates, link_latency_s)},
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
@@ -22,12 +24,17 @@ static double *field_of(struct tool_rates *rates, size_t field)
     return (double *)(void *)((char *)rates + fields[field].at);
 }
 
+static bool is_latency(size_t field)
+{
+    return fields[field].at == offsetof(struct tool_rates, link_latency_s);
+}
+
 const char *tool_rates_lack(const struct tool_rates *rates)
 {
     struct tool_rates copy = *rates;
     for (size_t f = 0; f < FIELDS; f++) {
         const double speed = *field_of(&copy, f);
-        const bool may_lack = fields[f].at == offsetof(struct tool_rates, disk_bytes_per_s) && speed == 0;
+        const bool may_lack = speed == 0 && (fields[f].at == offsetof(struct tool_rates, disk_bytes_per_s) || is_latency(f));
         if (!isfinite(speed) || (speed <= 0 && !may_lack))
             return fields[f].name;
     }
@@ -39,7 +46,7 @@ const char *tool_rates_parse(const json_t *object, struct tool_rates *out)
     *out = (struct tool_rates){0};
     for (size_t f = 0; f < FIELDS; f++) {
         const json_t *value = json_object_get(object, fields[f].name);
-        if (value && !(json_number_value(value) > 0))
+        if (value && !(json_number_value(value) > 0) && !(is_latency(f) && json_number_value(value) == 0 && json_is_number(value)))
             return fields[f].name;
         *field_of(out, f) = json_number_value(value);
     }
@@ -72,7 +79,7 @@ void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other)
 {
     struct tool_rates copy = *other;
     for (size_t f = 0; f < FIELDS; f++)
-        if (*field_of(&copy, f) < *field_of(rates, f))
+        if (is_latency(f) ? *field_of(&copy, f) > *field_of(rates, f) : *field_of(&copy, f) < *field_of(rates, f))
             *field_of(rates, f) = *field_of(&copy, f);
 }
 
@@ -83,4 +90,6 @@ void tool_rates_text(const struct tool_rates *r, char *text, size_t bytes)
         snprintf(disk, sizeof(disk), "disk %.2f GB/s", r->disk_bytes_per_s * 1e-9);
     snprintf(text, bytes, "products %.0f GFLOP/s, memory %.1f GB/s, %s, link %.1f GB/s", r->products_flops_per_s * 1e-9,
              r->memory_bytes_per_s * 1e-9, disk, r->link_bytes_per_s * 1e-9);
+    if (r->link_latency_s > 0 && strlen(text) + 24 < bytes)
+        snprintf(text + strlen(text), bytes - strlen(text), " and %.0f us", r->link_latency_s * 1e6);
 }

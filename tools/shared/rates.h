@@ -15,10 +15,11 @@ struct tool_rates {
     double products_flops_per_s; /* matrix products in the job's type */
     double memory_bytes_per_s;   /* read + written by element-wise work */
     double disk_bytes_per_s;     /* read or written, in turn; 0: there is no disk */
-    double link_bytes_per_s;     /* of a collective's full buffer */
+    double link_bytes_per_s;     /* of a collective's full buffer, */
+    double link_latency_s;       /* behind what each collective takes else; may be 0 */
 };
 
-/* NULL, or the field that is missing or no speed; `disk_bytes_per_s` alone may be missing. */
+/* NULL, or the field that is missing or no speed; `disk_bytes_per_s` and `link_latency_s` alone may be missing. */
 const char *tool_rates_parse(const json_t *object, struct tool_rates *out);
 /* Of --rates. */
 EO_NODISCARD eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_problem *problem);

@@ -105,7 +105,7 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     options.plan.offload_gradients = true;
     options.plan.head_chunks = 8;
     options.head_is_chosen = true;
-    options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e-3};
+    options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e-3, 1e-5 / 3};
     text = tool_json_text(0, write_choice, &options);
     cr_assert(parse_choice(text, &kept), "%s", text);
     free(text);
