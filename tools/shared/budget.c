@@ -213,18 +213,37 @@ static eo_status try_few(struct search *s, struct tool_plan_settings settings)
     return EO_OK;
 }
 
-/* The least number of *field, of at most `most`, that fits: more of it takes less memory and more time. */
-static eo_status narrow(struct search *s, const struct tool_plan_settings *settings, uint32_t *field, uint32_t most)
+/* Between two numbers, of which `high` fits: where a line through their bytes meets the budget; every third time the middle. */
+static uint32_t next_probe(const struct search *s, uint32_t low, uint64_t low_bytes, uint32_t high, uint64_t high_bytes,
+                           uint32_t probe)
 {
-    uint32_t low = 0; /* does not fit, or is tried elsewhere */
+    const uint32_t middle = low + (high - low) / 2;
+    if (probe % 3 == 2 || low_bytes <= high_bytes)
+        return middle;
+    if (low_bytes <= s->budget_bytes)
+        return low + 1;
+    const double share = (double)(low_bytes - s->budget_bytes) / (double)(low_bytes - high_bytes);
+    const uint32_t at = low + (uint32_t)ceil(share * (high - low));
+    return at <= low ? low + 1 : at >= high ? high - 1 : at;
+}
+
+/* The least number of *field, of at most `most`, that fits: more of it takes less memory and more time. None of it takes
+ * `none_bytes`, and is tried elsewhere. */
+static eo_status narrow(struct search *s, const struct tool_plan_settings *settings, uint32_t *field, uint32_t most,
+                        uint64_t none_bytes)
+{
     *field = most;
     EO_TRY(try_settings(s, settings));
-    if (s->options[s->count - 1].arena_bytes > s->budget_bytes)
+    uint64_t low_bytes = none_bytes, high_bytes = s->options[s->count - 1].arena_bytes;
+    if (high_bytes > s->budget_bytes)
         return EO_OK;
-    for (uint32_t high = most; high - low > 1;) {
-        *field = low + (high - low) / 2;
+    for (uint32_t low = 0, high = most, probe = 0; high - low > 1; probe++) {
+        *field = next_probe(s, low, low_bytes, high, high_bytes, probe);
         EO_TRY(try_settings(s, settings));
-        *(s->options[s->count - 1].arena_bytes <= s->budget_bytes ? &high : &low) = *field;
+        const uint64_t bytes = s->options[s->count - 1].arena_bytes;
+        const bool fits = bytes <= s->budget_bytes;
+        *(fits ? &high : &low) = *field;
+        *(fits ? &high_bytes : &low_bytes) = bytes;
     }
     return EO_OK;
 }
@@ -237,6 +256,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
     const uint32_t all = s->layer_count;
     const uint32_t disk[][3] = {{0, 0, 0}, {all - 1, 2, 0}, {all, 2, 0}, {all, 2, 1}, {all, 1, 0}, {all, 1, 1}};
     const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
+    uint64_t none_bytes = 0;
     for (size_t d = 0; d < (has_disk(s) ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
         settings.offload_layers = disk[d][0];
         settings.offload_slots = disk[d][1];
@@ -244,15 +264,19 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
         for (uint32_t level = 0; level < 2; level++) {
             set_level(&settings, level);
             EO_TRY(try_settings(s, &settings));
+            none_bytes = level == 0 ? s->options[s->count - 1].arena_bytes : none_bytes;
         }
         set_level(&settings, 2);
-        EO_TRY(narrow(s, &settings, &settings.recompute_blocks, blocks));
+        EO_TRY(narrow(s, &settings, &settings.recompute_blocks, blocks, none_bytes));
     }
     for (size_t l = 0; has_disk(s) && l < sizeof(levels) / sizeof(levels[0]); l++) {
         set_level(&settings, levels[l]);
-        settings.offload_slots = 4;
+        settings.offload_layers = settings.offload_slots = 0;
         settings.offload_gradients = false;
-        EO_TRY(narrow(s, &settings, &settings.offload_layers, s->layer_count));
+        EO_TRY(try_settings(s, &settings));
+        none_bytes = s->options[s->count - 1].arena_bytes;
+        settings.offload_slots = 4;
+        EO_TRY(narrow(s, &settings, &settings.offload_layers, s->layer_count, none_bytes));
     }
     return EO_OK;
 }
