@@ -60,7 +60,7 @@ for strategy in zero3 zero2 hsdp:2; do
         "--model tiny --world 4 --seq 64 --dtype bf16 --gather float8 --strategy $strategy" && grep -q 'every row by name' out
     result $? "$strategy, gathered in float8, reserved what was planned"
 done
-run 1 'weights.float8.block.0 ' --kernels cpu --model tiny --world 4 --seq 64 --strategy hsdp:2 --verify log
+run 1 'weights.float8.block.0 ' --kernels cpu --model tiny --world 4 --seq 64 --strategy hsdp:2 --gather dtype --verify log
 result $? 'without float8 the plan lacks rows of the run'
 
 planned=0
@@ -533,8 +533,10 @@ run 2 'data parallelism alone' --model gpt2 --system deepspeed --tp 2
 result $? 'groups of a system that is data-parallel alone'
 refuse 'a group of experts of evenodd' 'its experts too, over one group' --model mixtral-8x7b --ep 2
 refuse 'virtual stages of evenodd' 'follow 1F1B' --model llama-3-8b --pp 2 --virtual-stages 2 --micro-batches 2
-refuse 'parts of a GPT-2' 'parts of a gpt2' --model gpt2 --tp 2
-refuse 'a search over parts' 'give max-batch, max-seq or min-recompute' --model llama-3-8b --tp 2 --device H100 --fit best
+run 2 'parts of a gpt2' --model gpt2 --tp 2
+result $? 'parts of a GPT-2'
+run 2 'give max-batch, max-seq or min-recompute' --model llama-3-8b --tp 2 --device H100 --fit best
+result $? 'a search over parts'
 refuse 'parts, explained' "plan a rank's part" --model llama-3-8b --tp 2 --explain
 refuse 'a sequence shared by one' 'give --tp' --model llama-3-8b --sequence-parallel
 refuse 'a recompute of others' 'are of other systems' --model gpt2 --recompute selective

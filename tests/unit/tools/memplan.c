@@ -86,7 +86,7 @@ Test(memplan, rows_are_those_of_the_runtimes_plan, .timeout = 300)
             cr_assert_eq(eo_plan_create(&other, eo_transformer_model(transformer), eo_plan_params(
                 .rank_count = s.plan.ranks, .micro_batches = s.plan.micro_batches, .gather_slots = s.plan.gather_slots,
                 .gradient_slots = s.plan.gradient_slots, .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype,
-                .float8_gather = s.plan.float8_gather)), EO_OK);
+                .float8_gather = s.plan.float8_gather, .norms_beside = memplan.summary.params.norms_beside)), EO_OK);
             eo_plan_summary summary;
             eo_plan_get_summary(other, &summary);
             cr_assert_eq(summary.fingerprint, memplan.summary.fingerprint, "%s, setting %u", models[m], n);
@@ -135,7 +135,7 @@ Test(memplan, a_llama_described_here_has_the_rows_of_the_layers_llama, .timeout 
         cr_assert_eq(eo_plan_create(&other, described, eo_plan_params(
             .rank_count = s.plan.ranks, .micro_batches = s.plan.micro_batches, .gather_slots = s.plan.gather_slots,
             .gradient_slots = s.plan.gradient_slots, .dtype = s.plan.dtype, .reduce_dtype = s.plan.reduce_dtype,
-            .float8_gather = s.plan.float8_gather)), EO_OK);
+            .float8_gather = s.plan.float8_gather, .norms_beside = memplan.summary.params.norms_beside)), EO_OK);
         eo_plan_summary summary;
         eo_plan_get_summary(other, &summary);
         cr_assert_eq(summary.row_count, memplan.summary.row_count, "%s: %u rows, the layers have %u", models[n % 5],
