@@ -131,7 +131,7 @@ static const struct argp_option option_table[] = {
     {"fabric", OPTION_FABRIC, "GBPS,US", 0, "simulated link: gigabytes a second, microseconds of latency", 2},
     {"recompute", OPTION_RECOMPUTE, "WHAT", 0,
      "recompute in backward: none, cheap (no matrix product), all, or the first N blocks [none]", 2},
-    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, on a GPU 512]", 2},
+    {"head-chunks", OPTION_HEAD_CHUNKS, "N", 0, "pieces of the head [enough for logits below 32 MiB, in bf16 64, on a GPU 512]", 2},
     {"granularity", OPTION_GRANULARITY, "UNIT", 0,
      "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so much) "
      "[block]",

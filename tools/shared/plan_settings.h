@@ -43,7 +43,7 @@ struct tool_plan_params {
 };
 
 /* Fills in what is open: seq is the model's context, at most seq_most; the logits of a piece of the head stay below 32 MiB,
- * on a GPU 512. */
+ * in bf16 64, on a GPU 512. */
 void tool_plan_settings_complete(struct tool_plan_settings *settings, const eo_transformer_config *config, uint32_t seq_most,
                                  bool on_gpu);
 
