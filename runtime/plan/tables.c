@@ -558,7 +558,7 @@ uint64_t eo_plan_result_bytes(const struct eo_plan *plan)
  * whenever its layer is. */
 static eo_status make_frozen_rows(struct eo_plan *plan)
 {
-    const uint32_t slots = plan->params.gather_slots;
+    const uint32_t slots = plan->params.gather_slots * plan->params.gather_run;
     uint64_t bytes[64] = {0};
     uint32_t rows[64], body = 0;
     for (uint32_t round = 0; round < 2; round++) {
