@@ -39,7 +39,8 @@ static eo_plan *plan_of(const eo_model *model, const struct kind *kind, eo_plan_
 /* Some of the plans in bf16 gather in float8. */
 static eo_plan *plan_with_float8(const eo_model *model, const struct kind *kind, eo_plan_params params)
 {
-    params.float8_gather = params.dtype == EO_DTYPE_BF16 && kind->group > 1 && params.gather_slots != 3;
+    const bool is_mixed = strcmp(model->name, "mixed") == 0; /* frozen parameters in a layer are not gathered in float8 */
+    params.float8_gather = params.dtype == EO_DTYPE_BF16 && kind->group > 1 && params.gather_slots != 3 && !is_mixed;
     return plan_of(model, kind, params);
 }
 
