@@ -463,7 +463,7 @@ run 0 'name,class,space,bytes,offset,first,last' --model tiny --csv
 result $? 'rows come as CSV'
 for model in moonlight-16b-a3b qwen3-next-80b-a3b; do
     run 0 'planned, not run' --model $model --set num_hidden_layers=4 --ranks 8 --seq 256 --recompute cheap --explain &&
-        head -n 1 out | grep -q 'not run)' && grep -q 'block.*b s N e = .*, N = ' out && ! grep -q 'block.*of the runtime itself' out
+        head -n 1 out | grep -q 'not run' && grep -q 'block.*b s N e = .*, N = ' out && ! grep -q 'block.*of the runtime itself' out
     result $? "$model: the first line says that it is not run; each row of a block has its width"
     run 0 'planned, not run; device' --model $model --set num_hidden_layers=4 --ranks 8 --seq 256 --device H100 --compare --time &&
         run 0 '(estimate)' --model $model --ranks 64 --seq 4096 --device H100 --system megatron --ep 64 --time

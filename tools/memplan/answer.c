@@ -86,7 +86,7 @@ static void print_verdict(FILE *out, const struct tool_memplan_view *view, struc
             in(unit, capacity), unit.name, in(unit, m->fits ? usable - m->total_bytes : m->total_bytes - usable),
             m->fits ? "spare" : "lacking");
     if (!m->runs && !add(&line, " (planned, not run)"))
-        add(&line, " (not run)");
+        add(&line, ", not run");
     if (m->settings.headroom_bytes)
         add(&line, " (headroom %.1f)", in(unit, m->settings.headroom_bytes));
     fprintf(out, "%s\n", line.text);
