@@ -232,7 +232,8 @@ plan_refused() # WHAT TEXT OPTION...
 }
 plan_refused 'a budget without rates' '--budget needs --rates' --kernels cpu --budget 1GiB
 plan_refused 'rates without a budget' '--rates needs --budget' --kernels cpu --rates rates.json
-plan_refused "a budget with a GPU's kernels" '--kernels cpu' --budget 1GiB --rates rates.json
+plan_refused 'one size with a GPU'"'"'s kernels' 'DEVICE,HOST' --budget 1GiB --rates rates.json
+plan_refused 'two sizes with those of a CPU' 'one size' --kernels cpu --budget 1GiB,1GiB --rates rates.json
 plan_refused 'a setting that the budget chooses' 'leave --slots out' --kernels cpu --budget 1GiB --rates rates.json --slots 1,1
 plan_refused 'another search' 'leave --fit out' --kernels cpu --budget 1GiB --rates rates.json --fit max-batch --device-memory 1GiB
 plan_refused 'rates that are no file' 'nowhere.json' --kernels cpu --budget 1GiB --rates nowhere.json

@@ -141,6 +141,20 @@ result $? 'offloaded, as a graph: the checkpoints of all steps have the bytes of
 [ $? = 2 ] && grep -q 'offload-folder needs --device cpu' err
 result $? 'a folder for what is offloaded is refused: it lies in memory'
 rm -rf saved saved.offloaded
+echo '{"products_flops_per_s": 5e14, "memory_bytes_per_s": 2.5e12, "disk_bytes_per_s": 2.5e10, "link_bytes_per_s": 2.5e10}' >rates.json
+job="$quick --ranks 2 --model 8x64x4 --seq 32"
+"$train" $job >out 2>err && one=$(grep -o 'weights_hash [0-9a-f]*' out) && "$train" $job --rates rates.json --budget 3MB,1GB >out 2>err &&
+    grep -q '^budget: 2.9 MiB a rank: .* in host memory .* and [0-9.]* of 953.7 MiB of the host, predicted' out && [ -n "$one" ] &&
+    [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$one" ]
+result $? '--budget DEVICE,HOST: half the memory of the GPU, the rest on the host, the same weights'
+"$train" $job --rates rates.json --budget 1KB,1GB >out 2>err
+[ $? = 2 ] && grep -q 'the least is [0-9]* bytes .* of the device, with [0-9]* .* of the host' err
+result $? 'too little: the least of both is named'
+for budget in 3MB 3MB,0 available; do
+    "$train" $job --rates rates.json --budget $budget >out 2>err
+    [ $? = 2 ] && grep -q 'DEVICE,HOST\|above 0\|such as 80GB' err
+    result $? "a budget of GPUs has two sizes: refused: $budget"
+done
 
 if [ "$stub_cupti" = none ]; then
     skip 'CUPTI' 'its header was not there'

@@ -27,7 +27,7 @@ void tool_memplan_budget_print(FILE *out, const struct tool_memplan_budget *b)
     char rates[160];
     tool_rates_text(&b->request.rates, rates, sizeof(rates));
     fprintf(out, "\n");
-    tool_budget_print(out, "  ", &b->choice, b->request.bytes);
+    tool_budget_print(out, "  ", &b->choice, &b->request);
     fprintf(out, "    by the rates of a rank in %s: %s (%u plans)\n", b->rates_path, rates, b->choice.plan_count);
 }
 
@@ -45,7 +45,10 @@ static void write_option(struct eo_json *json, const struct tool_budget_option *
 
 void tool_memplan_budget_json(struct eo_json *json, const struct tool_memplan_budget *b)
 {
-    eo_json_write(json, "'budget': {'bytes': %" PRIu64 ", 'rates':", b->request.bytes);
+    eo_json_write(json, "'budget': {'bytes': %" PRIu64 ",", b->request.bytes);
+    if (b->request.host_bytes)
+        eo_json_write(json, "'host_bytes': %" PRIu64 ",", b->request.host_bytes);
+    eo_json_write(json, "'rates':");
     tool_rates_write(json, &b->request.rates);
     eo_json_write(json, "'chosen':");
     write_option(json, &b->choice.chosen);

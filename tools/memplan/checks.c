@@ -23,8 +23,7 @@ static void check_budget(const struct argp_state *state, const struct tool_mempl
     for (size_t i = 0; i < count; i++)
         if (tool_memplan_given(m, chosen[i]))
             argp_error(state, "--budget chooses by itself; leave --%s out", tool_memplan_option_name(chosen[i]));
-    if (strcmp(m->settings.plan.device, "cpu") != 0 || m->settings.on_gpu)
-        argp_error(state, "--budget needs --kernels cpu, and no --device: offloading works on CPUs only");
+    tool_option_check_budget(state, strcmp(m->settings.plan.device, "cpu") != 0, m->budget.request.host_bytes);
 }
 
 /* An option as train writes it in a log; false: there is none of the name. `text` may be NULL. */

@@ -33,7 +33,7 @@ const struct argp_option tool_memplan_options[] = {
     {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time [2]", 2},
     {"offload-gradients", KEY_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
     {"budget", KEY_BUDGET, "BYTES", 0,
-     "with --kernels cpu: choose recompute, slots and what lies on disk as train --budget does, by the speeds of --rates", 2},
+     "choose recompute, slots and what is offloaded as train --budget does, by the speeds of --rates; of GPUs DEVICE,HOST", 2},
     {"budget-may-change-bits", KEY_MAY_CHANGE_BITS, NULL, 0, "with --budget: choose the pieces of the head too", 2},
     {"rates", KEY_RATES, "FILE.json", 0, "with --budget: speeds of a rank, as train takes them", 2},
     {"recompute", KEY_RECOMPUTE, "WHAT", 0,

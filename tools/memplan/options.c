@@ -236,9 +236,7 @@ static void parse_rest(struct argp_state *state, struct tool_memplan_asked *m, i
         m->budget.rates_path = text;
         break;
     case KEY_BUDGET:
-        m->budget.request.bytes = tool_option_bytes(state, "budget", text, true);
-        if (!m->budget.request.bytes)
-            argp_error(state, "--budget is 0; give bytes above 0");
+        tool_option_budget(state, text, &m->budget.request.bytes, &m->budget.request.host_bytes);
         break;
     case KEY_DIFF:
         m->diff_a = text;

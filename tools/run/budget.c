@@ -131,7 +131,7 @@ static eo_status find_rates(const struct tool_options *o, const struct tool_kept
         if (out->disk_bytes_per_s == 0)
             (void)tool_problem_set(no_disk, EO_OK, "%s has no 'disk_bytes_per_s'",
                                    o->rates_path ? o->rates_path : "the checkpoint");
-        else if (!o->plan_only && !is_named && measure_disk(o, &unused, no_disk) < 0)
+        else if (!o->plan_only && !is_named && !tool_options_on_gpu(o) && measure_disk(o, &unused, no_disk) < 0)
             out->disk_bytes_per_s = 0;
     }
     if (out->disk_bytes_per_s > 0 || !is_named)
@@ -183,7 +183,7 @@ static eo_status find_subject(const struct tool_options *o, struct subject *out,
 {
     out->settings = o->plan;
     EO_TRY(tool_job_config(o, &out->config, problem));
-    tool_plan_settings_complete(&out->settings, &out->config, 256, false);
+    tool_plan_settings_complete(&out->settings, &out->config, 256, tool_options_on_gpu(o));
     return EO_OK;
 }
 
@@ -204,7 +204,7 @@ static eo_status choose(struct tool_options *o, const struct told *told, bool te
     struct subject subject;
     char text[160];
     EO_TRY(find_subject(o, &subject, problem));
-    const struct tool_budget_request request = {told->budget_bytes, told->rates, o->budget_may_change_bits};
+    const struct tool_budget_request request = {told->budget_bytes, o->budget_host_bytes, told->rates, o->budget_may_change_bits};
     EO_TRY(tool_budget_find(&subject.settings, &subject.config, &request, &choice, problem));
     take(o, &choice.chosen, &told->rates);
     *chosen = choice.chosen;
@@ -212,7 +212,7 @@ static eo_status choose(struct tool_options *o, const struct told *told, bool te
         return EO_OK;
     tool_rates_text(&told->rates, text, sizeof(text));
     printf("rates of a rank%s: %s\n", uses_kept_rates(o, &told->kept) ? ", of the checkpoint" : "", text);
-    tool_budget_print(stdout, "", &choice, told->budget_bytes);
+    tool_budget_print(stdout, "", &choice, &request);
     return EO_OK;
 }
 
@@ -225,7 +225,7 @@ static eo_status go_on(struct tool_options *o, const struct tool_kept_choice *ke
     struct tool_budget_option option;
     struct subject subject;
     char text[160];
-    if (tool_options_on_gpu(o) || o->memory != EO_MEMORY_STATIC)
+    if (o->memory != EO_MEMORY_STATIC)
         return EO_OK;
     EO_TRY(find_subject(o, &subject, problem));
     const uint32_t head_chunks = subject.settings.head_chunks;

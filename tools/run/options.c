@@ -138,8 +138,8 @@ static const struct argp_option option_table[] = {
      2},
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
     {"budget", OPTION_BUDGET, "BYTES", 0,
-     "memory of a rank (such as 4GiB, or available): choose recompute, slots and what lies on disk for the fastest step within "
-     "it; no bit changes",
+     "memory of a rank (such as 4GiB, or available; of GPUs DEVICE,HOST): choose recompute, slots and what is offloaded for the "
+     "fastest step within it; no bit changes",
      2},
     {"budget-may-change-bits", OPTION_MAY_CHANGE_BITS, NULL, 0, "with --budget: choose the pieces of the head too", 2},
     {"rates", OPTION_RATES, "FILE.json", 0,
@@ -397,9 +397,9 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_NO_PREFETCH: o->plan.no_prefetch = true; break;
     case OPTION_BUDGET:
         o->budget_available = strcmp(text, "available") == 0;
-        o->budget_bytes = o->budget_available ? 0 : tool_option_bytes(state, name, text, true);
-        if (!o->budget_available && !o->budget_bytes)
-            argp_error(state, "--budget is 0; give bytes above 0");
+        o->budget_bytes = o->budget_host_bytes = 0;
+        if (!o->budget_available)
+            tool_option_budget(state, text, &o->budget_bytes, &o->budget_host_bytes);
         break;
     case OPTION_MAY_CHANGE_BITS:
         o->budget_may_change_bits = true;
@@ -528,8 +528,9 @@ static void check_budget(const struct argp_state *state, const struct tool_optio
     for (size_t i = 0; i < count; i++)
         if (is_given(o, chosen[i]))
             argp_error(state, "--budget chooses --%s; leave one of them out", name_of(chosen[i]));
-    if (tool_options_on_gpu(o))
-        argp_error(state, "--budget works with --device cpu only");
+    tool_option_check_budget(state, tool_options_on_gpu(o), o->budget_host_bytes);
+    if (tool_options_on_gpu(o) && (!o->rates_path || o->measures_rates))
+        argp_error(state, "--budget with --device cuda needs --rates FILE.json: nothing measures a GPU's speeds");
     if (o->memory != EO_MEMORY_STATIC)
         argp_error(state, "--budget needs --memory static: it bounds what is planned");
 }

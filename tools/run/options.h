@@ -37,6 +37,7 @@ struct tool_options {
     const char *cupti_library; /* NULL: where the loader finds it */
     const char *instruction_set; /* NULL: chosen by measurement (tools/run/processor.h) */
     uint64_t budget_bytes;  /* of a rank's arena; 0: no budget */
+    uint64_t budget_host_bytes; /* with GPUs, where budget_bytes are the device's */
     bool budget_available;  /* the budget is what there is */
     bool bucketing_auto;    /* plan.gather_run and gradient_run are chosen */
     bool budget_may_change_bits;

@@ -123,6 +123,11 @@ eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transform
     return status;
 }
 
+static bool is_on_gpu(const struct tool_plan_settings *settings)
+{
+    return strcmp(settings->device, "cpu") != 0;
+}
+
 eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const eo_transformer_config *config,
                                const struct tool_rates *rates, const eo_log *log, struct tool_budget_option *out)
 {
@@ -137,6 +142,10 @@ eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const 
         eo_plan_get_summary(plan, &summary);
         out->arena_bytes = summary.arena_bytes;
         out->disk_bytes = summary.space_bytes[EO_SPACE_DISK];
+        if (is_on_gpu(settings)) {
+            out->arena_bytes -= summary.space_bytes[EO_SPACE_HOST];
+            out->host_bytes = out->disk_bytes + summary.space_bytes[EO_SPACE_HOST];
+        }
         status = tool_predict_step(plan, transformer, settings, config, rates, &out->step_s);
     }
     for (uint32_t i = 0; status >= 0 && i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
@@ -157,7 +166,7 @@ struct search {
     const eo_transformer_config *config;
     const struct tool_rates *rates;
     const eo_log *log;
-    uint64_t budget_bytes;
+    uint64_t budget_bytes, host_bytes;
     uint32_t head_chunks; /* without a budget */
     struct tool_budget_option options[OPTIONS_MAX];
     uint32_t count, layer_count; /* layers with an update */
@@ -171,6 +180,11 @@ static eo_status try_settings(struct search *s, const struct tool_plan_settings 
     s->options[s->count].changes_bits = settings->head_chunks != s->head_chunks;
     s->layer_count = s->options[s->count++].layer_count;
     return EO_OK;
+}
+
+static bool fits_host(const struct search *s, const struct tool_budget_option *o)
+{
+    return s->host_bytes == 0 || o->host_bytes <= s->host_bytes;
 }
 
 static bool has_disk(const struct search *s)
@@ -248,16 +262,32 @@ static eo_status narrow(struct search *s, const struct tool_plan_settings *setti
     return EO_OK;
 }
 
+/* Layers whose state the host has room for, if it lies there in equal parts, which the check of each plan makes good. */
+static eo_status find_most_layers(struct search *s, struct tool_plan_settings settings, uint32_t *most)
+{
+    *most = s->layer_count;
+    if (s->host_bytes == 0 || !has_disk(s))
+        return EO_OK;
+    settings.offload_layers = s->layer_count;
+    settings.offload_slots = 1;
+    EO_TRY(try_settings(s, &settings));
+    const uint64_t all_bytes = s->options[s->count - 1].host_bytes;
+    if (all_bytes > s->host_bytes)
+        *most = (uint32_t)((double)s->layer_count * (double)s->host_bytes / (double)all_bytes);
+    return EO_OK;
+}
+
 /* Of many layers: for no, all and all but one layers on disk the least recompute that fits, and for some settings of recompute
  * the least number of layers on disk. The one is the embedding, the first to be updated. One buffer takes the least memory. */
 static eo_status try_many(struct search *s, struct tool_plan_settings settings)
 {
     const uint32_t blocks = s->config->layer_count;
-    const uint32_t all = s->layer_count;
+    uint32_t all;
+    uint64_t none_bytes = 0;
+    EO_TRY(find_most_layers(s, settings, &all));
     const uint32_t disk[][3] = {{0, 0, 0}, {all - 1, 2, 0}, {all, 2, 0}, {all, 2, 1}, {all, 1, 0}, {all, 1, 1}};
     const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
-    uint64_t none_bytes = 0;
-    for (size_t d = 0; d < (has_disk(s) ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
+    for (size_t d = 0; d < (has_disk(s) && all > 1 ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
         settings.offload_layers = disk[d][0];
         settings.offload_slots = disk[d][1];
         settings.offload_gradients = disk[d][2] && settings.micro_batches == 1;
@@ -269,14 +299,14 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
         set_level(&settings, 2);
         EO_TRY(narrow(s, &settings, &settings.recompute_blocks, blocks, none_bytes));
     }
-    for (size_t l = 0; has_disk(s) && l < sizeof(levels) / sizeof(levels[0]); l++) {
+    for (size_t l = 0; has_disk(s) && all > 1 && l < sizeof(levels) / sizeof(levels[0]); l++) {
         set_level(&settings, levels[l]);
         settings.offload_layers = settings.offload_slots = 0;
         settings.offload_gradients = false;
         EO_TRY(try_settings(s, &settings));
         none_bytes = s->options[s->count - 1].arena_bytes;
         settings.offload_slots = 4;
-        EO_TRY(narrow(s, &settings, &settings.offload_layers, s->layer_count, none_bytes));
+        EO_TRY(narrow(s, &settings, &settings.offload_layers, all, none_bytes));
     }
     return EO_OK;
 }
@@ -326,7 +356,7 @@ static void find_next(const struct search *s, struct tool_budget_choice *out)
         const struct tool_budget_option *next = NULL;
         for (uint32_t i = 0; i < s->count; i++) {
             const struct tool_budget_option *o = &s->options[i];
-            if (o->arena_bytes > s->budget_bytes && o->step_s < worth * from->step_s &&
+            if (fits_host(s, o) && o->arena_bytes > s->budget_bytes && o->step_s < worth * from->step_s &&
                 (!next || o->arena_bytes < next->arena_bytes || (o->arena_bytes == next->arena_bytes && is_better(o, next))))
                 next = o;
         }
@@ -347,7 +377,9 @@ static eo_status search_options(struct search *s, const struct tool_plan_setting
     out->plan_count = s->count;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct tool_budget_option *o = &s->options[i];
-        if (o->arena_bytes < out->least.arena_bytes)
+        if (!fits_host(s, o))
+            continue;
+        if (o->arena_bytes < out->least.arena_bytes || !fits_host(s, &out->least))
             out->least = *o;
         if (o->arena_bytes <= s->budget_bytes && (!out->found || is_better(o, &out->chosen))) {
             out->found = true;
@@ -376,6 +408,7 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
     s->rates = &request->rates;
     s->log = &silence;
     s->budget_bytes = request->bytes;
+    s->host_bytes = request->host_bytes;
     s->head_chunks = settings->head_chunks;
     const eo_status status = search_options(s, settings, request->may_change_bits, out);
     free(s);
@@ -388,6 +421,14 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
         return EO_OK;
     char text[160];
     tool_budget_text(&out->least, text, sizeof(text));
+    if (request->host_bytes)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--budget: %.1f MiB of a device and %.1f MiB of its host are too few; the least is %llu bytes "
+                                "(%.1f MiB) of the device, with %llu (%.1f MiB) of the host: %s; a smaller --batch or --seq, or "
+                                "more --ranks, takes less",
+                                mib(request->bytes), mib(request->host_bytes), (unsigned long long)out->least.arena_bytes,
+                                mib(out->least.arena_bytes), (unsigned long long)out->least.host_bytes,
+                                mib(out->least.host_bytes), text);
     return tool_problem_set(problem, EO_ERR_INVALID,
                             "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
                             "--batch or --seq, more --ranks%s, takes less",
@@ -408,12 +449,15 @@ void tool_budget_take(struct tool_plan_settings *settings, const struct tool_pla
     settings->head_chunks = chosen->head_chunks;
 }
 
-void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice, uint64_t budget_bytes)
+void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice,
+                       const struct tool_budget_request *request)
 {
     char text[160];
     tool_budget_text(&choice->chosen, text, sizeof(text));
-    fprintf(out, "%sbudget: %.1f MiB a rank: %s; %.1f MiB, predicted %.3f s a step\n", indent, mib(budget_bytes), text,
-            mib(choice->chosen.arena_bytes), choice->chosen.step_s);
+    fprintf(out, "%sbudget: %.1f MiB a rank: %s; %.1f MiB", indent, mib(request->bytes), text, mib(choice->chosen.arena_bytes));
+    if (request->host_bytes)
+        fprintf(out, " and %.1f of %.1f MiB of the host", mib(choice->chosen.host_bytes), mib(request->host_bytes));
+    fprintf(out, ", predicted %.3f s a step\n", choice->chosen.step_s);
     for (uint32_t i = 0; i < choice->next_count; i++) {
         tool_budget_text(&choice->next[i], text, sizeof(text));
         fprintf(out, "%s  %.1f MiB would give %.3f s: %s\n", indent, mib(choice->next[i].arena_bytes), choice->next[i].step_s,
@@ -428,9 +472,9 @@ void tool_budget_text(const struct tool_budget_option *option, char *text, size_
     tool_recompute_text(s, recompute, sizeof(recompute));
     int used = snprintf(text, bytes, "recompute %s, slots %u,%u", recompute, s->gather_slots, s->gradient_slots);
     if (s->offload_layers && used > 0 && (size_t)used < bytes)
-        used += snprintf(text + used, bytes - (size_t)used, ", %u of %u layers on disk%s by %u buffer%s",
+        used += snprintf(text + used, bytes - (size_t)used, ", %u of %u layers %s%s by %u buffer%s",
                          s->offload_layers < option->layer_count ? s->offload_layers : option->layer_count, option->layer_count,
-                         s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
+                         is_on_gpu(s) ? "in host memory" : "on disk", s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
     if (option->changes_bits && used > 0 && (size_t)used < bytes)
         snprintf(text + used, bytes - (size_t)used, ", head in %u piece%s", s->head_chunks, tool_plural(s->head_chunks));
 }

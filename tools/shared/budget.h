@@ -16,6 +16,7 @@ enum { TOOL_BUDGET_NEXT = 3 };
 
 struct tool_budget_request {
     uint64_t bytes; /* of a rank; 0: none */
+    uint64_t host_bytes; /* with GPUs: of the host, for what is offloaded and staged; `bytes` is of the device then */
     struct tool_rates rates;
     bool may_change_bits; /* pieces of the head are chosen too */
 };
@@ -23,7 +24,9 @@ struct tool_budget_request {
 /* Settings, and what their plan takes. */
 struct tool_budget_option {
     struct tool_plan_settings settings;
-    uint64_t arena_bytes, disk_bytes;
+    uint64_t arena_bytes; /* with GPUs: of the device */
+    uint64_t disk_bytes;
+    uint64_t host_bytes;  /* with GPUs: disk_bytes and staging; 0 elsewhere */
     double step_s;        /* predicted */
     uint32_t layer_count; /* with an update */
     bool changes_bits;    /* the head has other pieces than without a budget */
@@ -50,7 +53,8 @@ EO_NODISCARD eo_status tool_budget_evaluate(const struct tool_plan_settings *set
                                             const struct tool_rates *rates, const eo_log *log, struct tool_budget_option *out);
 
 /* The choice in a line, and what more memory would buy; the lines begin with `indent`. */
-void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice, uint64_t budget_bytes);
+void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice,
+                       const struct tool_budget_request *request);
 /* "recompute cheap, slots 1,1, 3 of 14 layers on disk by 2 buffers". */
 void tool_budget_text(const struct tool_budget_option *option, char *text, size_t bytes);
 

@@ -15,6 +15,26 @@ void tool_option_slots(const struct argp_state *state, const char *text, struct 
     s->gradient_slots = (uint32_t)tool_option_count(state, "slots", second, 1, 64);
 }
 
+void tool_option_budget(const struct argp_state *state, const char *text, uint64_t *bytes, uint64_t *host)
+{
+    char first[64], second[64];
+    const bool has_host = strchr(text, ',') != NULL;
+    if (has_host)
+        tool_option_pair(state, "budget", text, "bytes of the GPU and of its host (such as 80GB,128GB)", first, second, sizeof(first));
+    *bytes = tool_option_bytes(state, "budget", has_host ? first : text, true);
+    *host = has_host ? tool_option_bytes(state, "budget", second, true) : 0;
+    if (!*bytes || (has_host && !*host))
+        argp_error(state, "--budget is 0; give bytes above 0");
+}
+
+void tool_option_check_budget(const struct argp_state *state, bool on_gpu, uint64_t host)
+{
+    if (on_gpu && !host)
+        argp_error(state, "--budget of GPUs is DEVICE,HOST: the memory of a rank on its GPU and on the host (such as 80GB,128GB)");
+    if (!on_gpu && host)
+        argp_error(state, "--budget of CPUs is one size: there is no other memory than the host's");
+}
+
 bool tool_option_bucketing(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
 {
     char first[64], second[64];

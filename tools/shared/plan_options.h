@@ -10,6 +10,10 @@
 #include "tools/shared/plan_settings.h"
 
 /* Values of options; what is wrong ends the program with a usage error. */
+/* Of --budget: bytes, or "DEVICE,HOST"; *host is 0 without. */
+void tool_option_budget(const struct argp_state *state, const char *text, uint64_t *bytes, uint64_t *host);
+/* With GPUs both are needed, elsewhere one. */
+void tool_option_check_budget(const struct argp_state *state, bool on_gpu, uint64_t host);
 /* "auto": true, and nothing is set. */
 bool tool_option_bucketing(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 void tool_option_slots(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
