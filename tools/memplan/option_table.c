@@ -26,6 +26,7 @@ const struct argp_option tool_memplan_options[] = {
     {"reduce", KEY_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 [fp32]", 2},
     {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"bucketing", KEY_BUCKETING, "G,R", 0, "blocks that one all-gather brings, and that one reduce-scatter reduces [1,1]", 2},
+    {"norms-beside", KEY_NORMS_BESIDE, NULL, 0, "the gradient norm's sums run beside backward passes, as with train", 2},
     {"dropout", KEY_DROPOUT, "P", 0, "with dropout in the blocks, as train --dropout [0]", 2},
     {"ema", KEY_EMA, "DECAY", 0, "with a moving average of the weights, as train --ema keeps it [none]", 2},
     {"offload-layers", KEY_OFFLOAD_LAYERS, "N", 0,

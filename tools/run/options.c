@@ -65,6 +65,7 @@ enum option_key {
     OPTION_OFFLOAD_FOLDER,
     OPTION_GRANULARITY,
     OPTION_NO_PREFETCH,
+    OPTION_NORMS_BESIDE,
     OPTION_IMPLICIT_PREFETCH,
     OPTION_REDUCE_INPUTS,
     OPTION_PLACE_THREADS,
@@ -136,6 +137,8 @@ static const struct argp_option option_table[] = {
      "unit of sharding: block, half (attention and MLP apart), blocks:N, or size:BYTES (blocks until their weights take so much) "
      "[block]",
      2},
+    {"norms-beside", OPTION_NORMS_BESIDE, NULL, 0,
+     "with --device cuda: take the gradient norm's sums beside backward passes; the arena may grow", 2},
     {"no-prefetch", OPTION_NO_PREFETCH, NULL, 0, "gather weights only at their use, for comparison", 2},
     {"budget", OPTION_BUDGET, "BYTES", 0,
      "memory of a rank (such as 4GiB, or available; of GPUs DEVICE,HOST): choose recompute, slots and what is offloaded for the "
@@ -394,6 +397,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
         o->plan.head_chunks = (uint32_t)tool_option_count(state, name, text, 1, 1 << 20);
         break;
     case OPTION_GRANULARITY: tool_option_granularity(state, text, &o->plan); break;
+    case OPTION_NORMS_BESIDE: o->plan.norms_beside = true; break;
     case OPTION_NO_PREFETCH: o->plan.no_prefetch = true; break;
     case OPTION_BUDGET:
         o->budget_available = strcmp(text, "available") == 0;
@@ -485,6 +489,8 @@ static void check_device(const struct argp_state *state, struct tool_options *o)
         argp_error(state, "--product-cache needs --device cuda; leave it out");
     if (on_gpu && is_given(o, OPTION_INSTRUCTION_SET))
         argp_error(state, "--instruction-set needs --device cpu; leave it out");
+    if (o->plan.norms_beside && (!on_gpu || o->memory != EO_MEMORY_STATIC))
+        argp_error(state, "--norms-beside needs --device cuda and --memory static; leave it out");
     if (o->repeatable && !on_gpu)
         argp_error(state, "--repeatable needs --device cuda: a CPU's bits are always the same");
     if (o->peak_tflops > 0 && !on_gpu)

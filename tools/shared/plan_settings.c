@@ -99,7 +99,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                  .no_prefetch = s->no_prefetch,
                  .float8_gather = s->float8_gather,
                  .ema = s->ema_decay > 0,
-                 .norms_beside = strcmp(s->device, "cuda") == 0, /* a GPU has room beside products; a CPU's threads have work */
+                 .norms_beside = s->norms_beside,
                  .strategy = s->strategy,
                  .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0,
                  .log = log},
@@ -176,9 +176,10 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
              s->threads, dropout, ema, bucketing, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
-             s->no_prefetch ? " --no-prefetch" : "", s->float8_gather ? " --gather float8" : "");
+             s->no_prefetch ? " --no-prefetch" : "", s->norms_beside ? " --norms-beside" : "",
+             s->float8_gather ? " --gather float8" : "");
 }

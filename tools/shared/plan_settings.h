@@ -21,6 +21,7 @@ struct tool_plan_settings {
     bool float8_gather;
     uint32_t gather_slots, gradient_slots;
     bool no_prefetch;
+    bool norms_beside;
     eo_recompute recompute;
     uint32_t recompute_blocks;
     bool half_blocks;
