@@ -34,6 +34,10 @@ struct launch {
 /* While the step runs that is looked at; otherwise nothing happens. */
 cudaError_t launch_note(cudaStream_t stream, struct launch launch);
 
+/* Groups of parameters, of the program that lists: it knows whether the step's memory holds anything. */
+struct eo_step_memory;
+uint32_t launch_group_count(const struct eo_step_memory *step);
+
 static inline uint64_t launch_div_up(uint64_t a, uint64_t b)
 {
     return a / b + (a % b != 0);

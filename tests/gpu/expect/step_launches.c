@@ -224,6 +224,13 @@ static void *train(void *unused)
     return unused;
 }
 
+/* Nothing is behind the addresses here. A model has two: with weight decay, and without. */
+uint32_t launch_group_count(const struct eo_step_memory *step)
+{
+    (void)step;
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     const struct gpu_option options[] = {

@@ -93,7 +93,7 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
 {
     (void)gathered;
     const struct eo_norm_result *out = step->norm;
-    const uint32_t groups = step->scalars->group_count;
+    const uint32_t groups = launch_group_count(step);
     const uint64_t read = rank_count * EO_NORM_VALUES * sizeof(double) + sizeof(step->scalars->clip) +
                           sizeof(step->scalars->loss_scale) +
                           sizeof(step->scalars->group_count) + sizeof(out->skipped);

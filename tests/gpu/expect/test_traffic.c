@@ -283,6 +283,11 @@ static struct eo_step_memory step_memory(void)
     return step;
 }
 
+uint32_t launch_group_count(const struct eo_step_memory *step)
+{
+    return step->scalars->group_count;
+}
+
 static void norm_of_gradients(uint32_t partial_count, uint32_t rank_count)
 {
     const struct eo_step_memory step = step_memory();
