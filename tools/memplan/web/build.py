@@ -84,8 +84,11 @@ def get_jansson(folder):
         return found[0]
     for part in ("state/lists/partial", "cache/archives/partial"):
         os.makedirs(os.path.join(folder, part), exist_ok=True)
-    with open(folder + "/sources.list", "w", encoding="utf-8") as file:
-        file.write("deb-src http://deb.debian.org/debian bookworm main\n")
+    listed = subprocess.run(["apt-get", "indextargets", "--format", "$(ORIGIN) deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)",
+                             "Created-By: Packages"], capture_output=True, text=True, check=True).stdout
+    with open(folder + "/sources.list", "w", encoding="utf-8") as file:  # of the archives that this machine has anyway
+        file.writelines(sorted({line.split(" ", 1)[1] + "\n" for line in listed.splitlines()
+                                if line.split(" ", 1)[0] in ("Debian", "Ubuntu") and line.split()[-1] == "main"}))
     options = [f"-oDir::Etc::sourcelist={folder}/sources.list", "-oDir::Etc::sourceparts=/dev/null",
                f"-oDir::State={folder}/state", "-oDir::State::status=/var/lib/dpkg/status", f"-oDir::Cache={folder}/cache"]
     run("apt-get", *options, "update", cwd=folder)
