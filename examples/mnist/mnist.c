@@ -16,12 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../update_rules.h"
 #include "idx.h"
 #include "network.h"
 
 enum { RANKS_MAX = 16, NAME_BYTES = 32 };
 static const float mean = 0.1307f, deviation = 0.3081f; /* of MNIST's pixels */
-static const float rho = 0.9f, epsilon = 1e-6f;         /* Adadelta's, as torch.optim has them */
 
 /* A unit of sharding: a layer of evenodd. */
 struct unit {
@@ -51,28 +51,12 @@ struct rank {
     eo_runtime *runtime;
     eo_status status;
     uint32_t rank;
-    float learning_rate; /* of the step, for adadelta() */
+    struct adadelta optimizer;
     uint32_t *order;     /* of the training images, in this epoch: equal on all ranks */
     const uint8_t *labels[1 << 12];
 };
 
 #define TRY(call) do { const eo_status status_ = (call); if (status_ < 0) return status_; } while (0)
-
-/* --- the optimizer: Zeiler, "ADADELTA: An Adaptive Learning Rate Method" -------------------------------------------- */
-
-/* Of this rank's part of a unit, in whatever parameters it lies. */
-static void adadelta(void *user, const eo_shard *shard)
-{
-    const struct rank *r = user;
-    float *square = shard->state[0], *moved = shard->state[1];
-    for (uint64_t i = 0; i < shard->count; i++) {
-        const float g = shard->gradient[i] * shard->gradient_scale;
-        square[i] = rho * square[i] + (1 - rho) * g * g;
-        const float change = sqrtf(moved[i] + epsilon) / sqrtf(square[i] + epsilon) * g;
-        moved[i] = rho * moved[i] + (1 - rho) * change * change;
-        shard->weights[i] -= r->learning_rate * change;
-    }
-}
 
 /* --- the passes of a unit ----------------------------------------------------------------------------------------- */
 
@@ -88,9 +72,10 @@ static const float *input(const struct rank *r, uint32_t module, uint32_t b)
     return buffer(r, index) + (uint64_t)b * module_in(&job.modules[module]);
 }
 
-static struct draw draw_of(const struct rank *r, uint64_t step, uint32_t b, bool training)
+static struct draw draw_of(const struct rank *r, uint64_t step, uint32_t b, uint32_t module, bool training)
 {
-    return (struct draw){job.seed, step, (uint64_t)r->rank * job.batch_of_rank + b, training};
+    return (struct draw){{.seed = job.seed, .step = step, .sample = (uint64_t)r->rank * job.batch_of_rank + b, .position = module},
+                         training};
 }
 
 static void unit_forward(const struct rank *r, uint32_t u, const eo_view *view, uint64_t step, bool training)
@@ -99,8 +84,8 @@ static void unit_forward(const struct rank *r, uint32_t u, const eo_view *view, 
         const struct module *module = &job.modules[m];
         const uint32_t at = 2 * (m - job.units[u].first);
         for (uint32_t b = 0; b < job.batch_of_rank; b++) {
-            const struct draw draw = draw_of(r, step, b, training);
-            module_forward(module, m, &draw, view->weights[at], view->weights[at + 1], input(r, m, b),
+            const struct draw draw = draw_of(r, step, b, m, training);
+            module_forward(module, &draw, view->weights[at], view->weights[at + 1], input(r, m, b),
                            buffer(r, job.buffers.raw[m]) + b * module_raw(module),
                            buffer(r, job.buffers.out[m]) + b * module_out(module));
         }
@@ -113,9 +98,9 @@ static void unit_backward(const struct rank *r, uint32_t u, const eo_view *view,
         const struct module *module = &job.modules[m];
         const uint32_t at = 2 * (m - job.units[u].first);
         for (uint32_t b = 0; b < job.batch_of_rank; b++) {
-            const struct draw draw = draw_of(r, step, b, true);
+            const struct draw draw = draw_of(r, step, b, m, true);
             float *in_slope = m ? buffer(r, job.buffers.slope[m - 1]) + b * module_in(module) : NULL;
-            module_backward(module, m, &draw, view->weights[at], input(r, m, b),
+            module_backward(module, &draw, view->weights[at], input(r, m, b),
                             buffer(r, job.buffers.raw[m]) + b * module_raw(module),
                             buffer(r, job.buffers.slope[m]) + b * module_out(module), in_slope, view->gradients[at],
                             view->gradients[at + 1], buffer(r, job.buffers.scratch));
@@ -198,10 +183,11 @@ static eo_status evaluate(struct rank *r, double *loss, double *right)
 /* Fisher and Yates' shuffle, with the same numbers on all ranks. */
 static void shuffle(struct rank *r, uint32_t epoch)
 {
+    const eo_random_place place = {.seed = job.seed, .step = epoch, .sample = UINT32_MAX}; /* no sample of a step */
     for (uint32_t i = 0; i < job.train.count; i++)
         r->order[i] = i;
     for (uint32_t i = job.train.count - 1; i > 0; i--) {
-        const uint32_t other = (uint32_t)(network_random(job.seed, UINT64_MAX - epoch, i) * (float)(i + 1)) % (i + 1);
+        const uint32_t other = (uint32_t)(network_random(&place, i) * (float)(i + 1)) % (i + 1);
         const uint32_t kept = r->order[i];
         r->order[i] = r->order[other];
         r->order[other] = kept;
@@ -218,8 +204,9 @@ static eo_status fill_weights(struct rank *r)
         float *values = malloc(counts[0] * sizeof(*values));
         eo_status status = values ? EO_OK : EO_ERR_NO_MEMORY;
         for (uint32_t part = 0; part < 2 && status >= 0; part++) {
+            const eo_random_place place = {.seed = job.seed, .position = 2 * m + part}; /* of step 0: training begins with 1 */
             for (uint32_t i = 0; i < counts[part]; i++)
-                values[i] = (2 * network_random(job.seed, 2 * m + part, i) - 1) / sqrtf((float)patch);
+                values[i] = (2 * network_random(&place, i) - 1) / sqrtf((float)patch);
             snprintf(name, sizeof(name), "%s.%s", module->name, part ? "bias" : "weight");
             status = eo_weights_write(r->runtime, name, values);
         }
@@ -236,7 +223,7 @@ static eo_status train(struct rank *r)
     TRY(fill_weights(r));
     for (uint32_t epoch = 0; epoch < job.epochs; epoch++) {
         double loss = 0, test_loss, right;
-        r->learning_rate = (float)(job.learning_rate * pow(job.gamma, epoch));
+        r->optimizer.learning_rate = (float)(job.learning_rate * pow(job.gamma, epoch));
         shuffle(r, epoch);
         for (uint32_t i = 0; i < steps; i++) {
             load(r, &job.train, r->order, (uint64_t)i * job.batch + (uint64_t)r->rank * job.batch_of_rank);
@@ -342,8 +329,8 @@ static void *rank_main(void *arg)
 {
     struct rank *r = arg;
     r->order = calloc(job.train.count, sizeof(*r->order));
-    r->status = r->order ? eo_runtime_create(&r->runtime, eo_runtime_params(.plan = job.plan, .world = r->world, .update = adadelta,
-                                                                            .update_user = r, .zero_gradients = true))
+    r->status = r->order ? eo_runtime_create(&r->runtime, eo_runtime_params(.plan = job.plan, .world = r->world, .update = adadelta_update,
+                                                                            .update_user = &r->optimizer, .zero_gradients = true))
                          : EO_ERR_NO_MEMORY;
     if (r->status < 0 || (r->status = train(r)) < 0)
         eo_world_abort(r->world, eo_status_text(r->status)); /* or the others wait for this one */
@@ -363,11 +350,12 @@ static bool run(void)
     status = status < 0 ? status : eo_world_create_local(worlds, eo_world_params(.rank_count = job.rank_count));
     if (status >= 0) {
         eo_plan_get_summary(job.plan, &summary);
-        printf("%llu parameters in %u unit%s, %u ranks, %.2f MiB planned for each\n", (unsigned long long)summary.element_count,
-               job.unit_count, job.unit_count == 1 ? "" : "s", job.rank_count, (double)summary.arena_bytes / (1 << 20));
+        printf("%llu parameters in %u unit%s, %u rank%s, %.2f MiB planned for each\n", (unsigned long long)summary.element_count,
+               job.unit_count, job.unit_count == 1 ? "" : "s", job.rank_count, job.rank_count == 1 ? "" : "s",
+               (double)summary.arena_bytes / (1 << 20));
     }
     for (uint32_t i = 0; i < job.rank_count && status >= 0; i++) {
-        ranks[i] = (struct rank){.world = worlds[i], .rank = i};
+        ranks[i] = (struct rank){.world = worlds[i], .rank = i, .optimizer = {.rho = 0.9f, .eps = 1e-6f}};
         pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]);
     }
     for (uint32_t i = 0; i < job.rank_count && worlds[0]; i++) {

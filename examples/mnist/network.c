@@ -51,25 +51,19 @@ uint32_t module_out(const struct module *m)
     return m->out_height * m->out_width * m->out_channels;
 }
 
-float network_random(uint64_t seed, uint64_t stream, uint64_t counter)
+float network_random(const eo_random_place *place, uint32_t element)
 {
-    /* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"), twice. */
-    uint64_t x = seed * 0x9e3779b97f4a7c15u + stream;
-    for (int round = 0; round < 2; round++) {
-        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-        x = (x ^ (x >> 31)) + counter;
-    }
-    return (float)(x >> 40) / (1 << 24);
+    uint32_t words[4];
+    eo_random_words(place, element / 4, words);
+    return eo_random_unit(words[element % 4]);
 }
 
 /* What an output is multiplied by: kept ones grow, so that the mean stays. Backward draws it again. */
-static float dropout_factor(const struct module *m, uint32_t index, const struct draw *draw, uint32_t element)
+static float dropout_factor(const struct module *m, const struct draw *draw, uint32_t element)
 {
     if (!draw->training || m->dropout <= 0)
         return 1;
-    const uint64_t stream = (draw->step << 28) + (draw->sample << 2) + index;
-    return network_random(draw->seed, stream, element) < m->dropout ? 0 : 1 / (1 - m->dropout);
+    return network_random(&draw->place, element) < m->dropout ? 0 : 1 / (1 - m->dropout);
 }
 
 /* --- patches ------------------------------------------------------------------------------------------------------ */
@@ -126,7 +120,7 @@ static uint32_t source_of(const struct module *m, const float *raw, uint32_t y, 
     return best;
 }
 
-void module_forward(const struct module *m, uint32_t index, const struct draw *draw, const float *weights, const float *bias,
+void module_forward(const struct module *m, const struct draw *draw, const float *weights, const float *bias,
                     const float *in, float *raw, float *out)
 {
     uint32_t element = 0;
@@ -134,11 +128,11 @@ void module_forward(const struct module *m, uint32_t index, const struct draw *d
     for (uint32_t y = 0; y < m->out_height; y++)
         for (uint32_t x = 0; x < m->out_width; x++)
             for (uint32_t c = 0; c < m->out_channels; c++, element++)
-                out[element] = raw[source_of(m, raw, y, x, c)] * dropout_factor(m, index, draw, element);
+                out[element] = raw[source_of(m, raw, y, x, c)] * dropout_factor(m, draw, element);
 }
 
 /* The slope by the product, through dropout, pooling and ReLU. */
-static void raw_slope(const struct module *m, uint32_t index, const struct draw *draw, const float *raw, const float *slope,
+static void raw_slope(const struct module *m, const struct draw *draw, const float *raw, const float *slope,
                       float *out)
 {
     uint32_t element = 0;
@@ -148,7 +142,7 @@ static void raw_slope(const struct module *m, uint32_t index, const struct draw 
             for (uint32_t c = 0; c < m->out_channels; c++, element++) {
                 const uint32_t source = source_of(m, raw, y, x, c);
                 if (!m->relu || raw[source] > 0)
-                    out[source] += slope[element] * dropout_factor(m, index, draw, element);
+                    out[source] += slope[element] * dropout_factor(m, draw, element);
             }
 }
 
@@ -167,13 +161,13 @@ static float dot(const float *a, const float *b, uint32_t count)
     return sum;
 }
 
-void module_backward(const struct module *m, uint32_t index, const struct draw *draw, const float *weights, const float *in,
+void module_backward(const struct module *m, const struct draw *draw, const float *weights, const float *in,
                      const float *raw, const float *slope, float *in_slope, float *weight_gradient, float *bias_gradient,
                      float *scratch)
 {
     const struct rows rows = patch_rows(m);
     const uint32_t outs = m->out_channels;
-    raw_slope(m, index, draw, raw, slope, scratch);
+    raw_slope(m, draw, raw, slope, scratch);
     if (in_slope)
         memset(in_slope, 0, module_in(m) * sizeof(*in_slope));
     for (uint32_t y = 0; y < m->height; y++)

@@ -9,8 +9,8 @@
 #ifndef MNIST_NETWORK_H
 #define MNIST_NETWORK_H
 
+#include <evenodd/random.h>
 #include <stdbool.h>
-#include <stdint.h>
 
 enum { MODULES = 4, CLASSES = 10 };
 
@@ -28,8 +28,8 @@ struct module {
 
 /* Which numbers are drawn: the same for a sample of a step, wherever it is computed. */
 struct draw {
-    uint64_t seed, step, sample;
-    bool training; /* else nothing is left out */
+    eo_random_place place; /* its position is the module */
+    bool training;         /* else nothing is left out */
 };
 
 /* For images of this size. False: they are too small. */
@@ -41,19 +41,19 @@ uint32_t module_raw(const struct module *m);   /* ... of its product */
 uint32_t module_out(const struct module *m);   /* ... of its output */
 
 /* `raw` is the product after ReLU, which backward reads again. */
-void module_forward(const struct module *m, uint32_t index, const struct draw *draw, const float *weights, const float *bias,
+void module_forward(const struct module *m, const struct draw *draw, const float *weights, const float *bias,
                     const float *in, float *raw, float *out);
 
 /* Adds to the gradients. `slope` is the loss's by the output; `in_slope` (NULL: not wanted) gets the one by the input. `scratch`
  * has module_raw elements. */
-void module_backward(const struct module *m, uint32_t index, const struct draw *draw, const float *weights, const float *in,
+void module_backward(const struct module *m, const struct draw *draw, const float *weights, const float *in,
                      const float *raw, const float *slope, float *in_slope, float *weight_gradient, float *bias_gradient,
                      float *scratch);
 
 /* Log-softmax and its loss for the label; `slope` (NULL: not wanted) gets the loss's by `out`, times `scale`. */
 float network_loss(const float out[CLASSES], uint32_t label, float scale, float *slope);
 
-/* From 0 to 1, by a counter: no order of calls matters. */
-float network_random(uint64_t seed, uint64_t stream, uint64_t counter);
+/* From 0 to below 1, of an element of the place: no order of calls matters. */
+float network_random(const eo_random_place *place, uint32_t element);
 
 #endif

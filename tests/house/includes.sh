@@ -68,6 +68,6 @@ check tools/memplan/web   "$client|tools/(shared|interchange|memplan)/"
 check tools/checkpoint    "$client|tools/(shared|interchange)/|tools/run/checkpoint\.h"
 check tools/launch        "$client|tools/(shared|launch)/"
 check tools/postmortem    "$client|tools/shared/"
-check examples            'evenodd/|(idx|network)\.h'
+check examples            'evenodd/|(idx|network|\.\./update_rules)\.h'
 check tests/install/embed 'evenodd/|embed'
 finish
