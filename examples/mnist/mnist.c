@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The example of PyTorch's tutorial on FSDP: a convolutional network on MNIST, with dropout, Adadelta, a learning rate that falls
- * every epoch, a pass over the test images, and units of sharding by size.
+ * The example of PyTorch's tutorial on FSDP: a convolutional network on MNIST, with dropout, Adadelta, a learning rate that
+ * falls every epoch, a pass over the test images, and units of sharding by size.
  *
  *     mnist FOLDER [--ranks N] [--epochs N] [--batch N] [--lr X] [--gamma X] [--seed N] [--unit ELEMENTS]
  *
@@ -74,8 +74,8 @@ static const float *input(const struct rank *r, uint32_t module, uint32_t b)
 
 static struct draw draw_of(const struct rank *r, uint64_t step, uint32_t b, uint32_t module, bool training)
 {
-    return (struct draw){{.seed = job.seed, .step = step, .sample = (uint64_t)r->rank * job.batch_of_rank + b, .position = module},
-                         training};
+    const uint64_t sample = (uint64_t)r->rank * job.batch_of_rank + b;
+    return (struct draw){{.seed = job.seed, .step = step, .sample = sample, .position = module}, training};
 }
 
 static void unit_forward(const struct rank *r, uint32_t u, const eo_view *view, uint64_t step, bool training)
@@ -290,8 +290,8 @@ static eo_status add_buffer(eo_model *model, const char *name, const char *kind,
 {
     char text[NAME_BYTES];
     snprintf(text, sizeof(text), "%s of %s", kind, name);
-    return eo_model_add_buffer(model, eo_buffer_params(.name = text, .bytes = elements * sizeof(float), .first = first, .last = last,
-                                                       .category = EO_CATEGORY_ACTIVATION), out);
+    return eo_model_add_buffer(model, eo_buffer_params(.name = text, .bytes = elements * sizeof(float), .first = first,
+                                                       .last = last, .category = EO_CATEGORY_ACTIVATION), out);
 }
 
 /* Their bytes are planned too, each from its first use to its last. */
@@ -329,9 +329,9 @@ static void *rank_main(void *arg)
 {
     struct rank *r = arg;
     r->order = calloc(job.train.count, sizeof(*r->order));
-    r->status = r->order ? eo_runtime_create(&r->runtime, eo_runtime_params(.plan = job.plan, .world = r->world, .update = adadelta_update,
-                                                                            .update_user = &r->optimizer, .zero_gradients = true))
-                         : EO_ERR_NO_MEMORY;
+    const eo_runtime_params *params = eo_runtime_params(.plan = job.plan, .world = r->world, .update = adadelta_update,
+                                                        .update_user = &r->optimizer, .zero_gradients = true);
+    r->status = r->order ? eo_runtime_create(&r->runtime, params) : EO_ERR_NO_MEMORY;
     if (r->status < 0 || (r->status = train(r)) < 0)
         eo_world_abort(r->world, eo_status_text(r->status)); /* or the others wait for this one */
     eo_runtime_destroy(&r->runtime);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Transformers on top of evenodd.h: GPT-2, Llama and what is like it (Mistral, Qwen2, Qwen3, Phi-3) with their kernels. A second library (evenodd_layers), the first
- * client of the public API: whatever it does, any trainer can do.
+ * Transformers on top of evenodd.h: GPT-2, Llama and what is like it (Mistral, Qwen2, Qwen3, Phi-3) with their kernels. A
+ * second library (evenodd_layers), the first client of the public API: whatever it does, any trainer can do.
  */
 #ifndef EVENODD_LAYERS_H
 #define EVENODD_LAYERS_H
