@@ -56,6 +56,24 @@ result $? 'the latency may stand in the file of rates'
     "$train" $job --plan --bucketing auto --rates slow.json --budget "$most" >out 2>err &&
     [ "$(sed -n 's/^  arena  *\([0-9]*\) .*/\1/p' out)" -le "$most" ]
 result $? 'with --budget the buffers for it lie within the budget'
+"$train" $job --plan --bucketing auto --rates slow.json --budget 1GiB >out 2>err && grep -q '^budget: ' out && grep -q '^bucketing: ' out &&
+    "$train" $job --plan --bucketing 1,4 --rates slow.json --budget 1GiB >out 2>err
+result $? 'a budget with reductions that are joined'
+
+# What a checkpoint keeps of it.
+flat='--schedule constant --warmup 0'
+"$train" $run $flat >out 2>err && same=$(hash_of)
+again='bucketing of the checkpoint: [2-9],[2-9]; --bucketing changes it'
+"$train" $run $flat --checkpoint kept --steps 2 --bucketing auto --rates slow.json >out 2>err &&
+    "$train" $run $flat --checkpoint kept --resume >out 2>err && [ "$(grep -c "^$again\$" out)" = 1 ] && [ "$(hash_of)" = "$same" ] &&
+    "$train" $job --checkpoint kept --resume --plan >out 2>err && grep -q "^$again\$" out && [ -n "$same" ]
+result $? '--resume goes on with the bucketing of the checkpoint, says so, keeps it on, and has the weights of one by one'
+"$train" $job --checkpoint kept --resume --plan --bucketing 1,1 >out 2>err && ! grep -q 'bucketing of' out &&
+    "$train" $job --checkpoint kept --resume --plan --budget 1GiB --rates rates.json >out 2>err && grep -q '^bucketing: one by one' out
+result $? '--bucketing, or a budget with other rates, changes it'
+"$train" $job --checkpoint kept --resume --plan --bucketing auto >out 2>err && grep -q '^bucketing: [2-9] blocks in a gather' out
+result $? '--bucketing auto chooses again by the rates of the checkpoint'
+
 "$memplan" --model gpt2 --kernels cpu --ranks 2 --batch 1 --seq 256 --json >out 2>err && one=$(grep -o '"arena_bytes": *[0-9]*' out | head -n 1) &&
     "$memplan" --model gpt2 --kernels cpu --ranks 2 --batch 1 --seq 256 --bucketing 2,2 --json >out 2>err && [ -n "$one" ] &&
     [ "$(grep -o '"arena_bytes": *[0-9]*' out | head -n 1)" != "$one" ]

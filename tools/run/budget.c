@@ -254,18 +254,47 @@ static void take_fabric(const struct tool_options *o, struct tool_rates *rates)
     rates->link_latency_s = o->fabric_latency_us * 1e-6;
 }
 
-static eo_status choose_bucketing(struct tool_options *o, const struct told *told, bool tells, struct tool_problem *problem)
+static eo_status choose_bucketing(struct tool_options *o, const struct told *told, bool tells,
+                                  struct tool_budget_option *chosen, struct tool_problem *problem)
 {
     struct tool_bucketing_choice choice;
-    struct tool_rates rates = told->rates;
+    const bool keeps = told->kept.bucketing.is_there && !o->rates_path && !o->measures_rates;
+    struct tool_rates rates = keeps ? told->kept.bucketing.rates : told->rates;
     struct subject subject;
     EO_TRY(find_subject(o, &subject, problem));
+    o->bucketing_rates = rates;
     take_fabric(o, &rates);
     EO_TRY(tool_bucketing_choose(&subject.settings, &subject.config, &rates, told->budget_bytes, &choice, problem));
     o->plan.gather_run = subject.settings.gather_run;
     o->plan.gradient_run = subject.settings.gradient_run;
+    if (chosen->step_s > 0)
+        *chosen = choice.chosen;
     if (tells)
         tool_bucketing_print(stdout, "", &choice);
+    return EO_OK;
+}
+
+/* As go_on. */
+static eo_status go_on_joined(struct tool_options *o, const struct tool_kept_bucketing *kept, bool tells,
+                              struct tool_problem *problem)
+{
+    const eo_log silence = {0};
+    struct tool_problem unused;
+    struct tool_budget_option option;
+    struct subject subject;
+    if (o->memory != EO_MEMORY_STATIC || o->plan.no_prefetch)
+        return EO_OK;
+    EO_TRY(find_subject(o, &subject, problem));
+    subject.settings.gather_run = kept->gather_run;
+    subject.settings.gradient_run = kept->gradient_run;
+    if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, &unused) < 0 ||
+        tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, &silence, &option) < 0)
+        return EO_OK;
+    o->plan.gather_run = kept->gather_run;
+    o->plan.gradient_run = kept->gradient_run;
+    o->bucketing_rates = kept->rates;
+    if (tells)
+        printf("bucketing of the checkpoint: %u,%u; --bucketing changes it\n", kept->gather_run, kept->gradient_run);
     return EO_OK;
 }
 
@@ -286,12 +315,15 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     EO_TRY(agree(world, o, &told, problem)); /* of ranks without one too: all make the same exchanges */
     if (told.budget_bytes && tells && told.rates.disk_bytes_per_s == 0)
         printf("budget: only plans without a disk: %s\n", no_disk.text[0] ? no_disk.text : "another rank has none");
+    const bool has_bucketing = told.kept.bucketing.is_there && !tool_option_given(o, "bucketing");
+    if (has_bucketing && !told.budget_bytes)
+        EO_TRY(go_on_joined(o, &told.kept.bucketing, tells, problem));
     if (told.budget_bytes)
         EO_TRY(choose(o, &told, tells, chosen, problem));
     else if (told.kept.is_there)
         EO_TRY(go_on(o, &told.kept, tells, chosen, problem));
-    if (o->bucketing_auto)
-        EO_TRY(choose_bucketing(o, &told, tells, problem));
+    if (o->bucketing_auto || (has_bucketing && told.budget_bytes)) /* a new budget: as much of it as fits */
+        EO_TRY(choose_bucketing(o, &told, tells, chosen, problem));
     if (told.budget_bytes)
         return EO_OK;
     if (tool_option_given(o, "offload-folder") && !o->plan.offload_layers)

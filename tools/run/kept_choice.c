@@ -3,11 +3,21 @@
 
 #include <stdio.h>
 
-enum { SLOTS_MAX = 64 }; /* of --slots and --offload-slots */
+enum { SLOTS_MAX = 64 }; /* of --slots, --offload-slots and --bucketing */
+
+static void write_bucketing(struct eo_json *json, const struct tool_options *o)
+{
+    if (o->bucketing_rates.products_flops_per_s == 0)
+        return;
+    eo_json_write(json, "'bucketing': {'gather_run': %u, 'gradient_run': %u, 'rates':", o->plan.gather_run, o->plan.gradient_run);
+    tool_rates_write(json, &o->bucketing_rates);
+    eo_json_write(json, "}");
+}
 
 void tool_kept_choice_write(struct eo_json *json, const struct tool_options *o)
 {
     const struct tool_plan_settings *s = &o->plan;
+    write_bucketing(json, o);
     if (o->rates.products_flops_per_s == 0) /* nothing was chosen */
         return;
     eo_json_write(json,
@@ -24,6 +34,17 @@ static bool is_number(json_int_t value, json_int_t least, json_int_t most)
     return value >= least && value <= most;
 }
 
+static void parse_bucketing(const json_t *settings, struct tool_kept_bucketing *out)
+{
+    json_int_t gather, gradient;
+    struct tool_rates rates;
+    json_t *bucketing = json_object_get(settings, "bucketing");
+    if (bucketing && json_unpack(bucketing, "{s:I, s:I}", "gather_run", &gather, "gradient_run", &gradient) == 0 &&
+        is_number(gather, 1, SLOTS_MAX) && is_number(gradient, 1, SLOTS_MAX) &&
+        !tool_rates_parse(json_object_get(bucketing, "rates"), &rates))
+        *out = (struct tool_kept_bucketing){true, (uint32_t)gather, (uint32_t)gradient, rates};
+}
+
 bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out)
 {
     json_int_t blocks, gather, gradient, layers, slots, pieces;
@@ -31,6 +52,7 @@ bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out
     json_t *choice = json_object_get(settings, "choice");
     struct tool_rates rates;
     *out = (struct tool_kept_choice){.is_there = false};
+    parse_bucketing(settings, &out->bucketing);
     if (!choice ||
         json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "cheap_recompute", &is_cheap, "recompute_blocks",
                     &blocks, "gather_slots", &gather, "gradient_slots", &gradient, "offload_layers", &layers, "offload_slots",
@@ -53,7 +75,8 @@ bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out
                                      .offload_slots = (uint32_t)slots,
                                      .offload_gradients = gradients,
                                      .head_chunks = (uint32_t)pieces,
-                                     .rates = rates};
+                                     .rates = rates,
+                                     .bucketing = out->bucketing};
     return true;
 }
 

@@ -45,6 +45,7 @@ struct tool_options {
     const char *rates_path; /* NULL: measured, or those of the checkpoint that --resume takes */
     bool measures_rates;    /* ... measured, whatever the checkpoint has */
     struct tool_rates rates;    /* of the choice; 0: nothing was chosen */
+    struct tool_rates bucketing_rates; /* of the choice of plan.gather_run and gradient_run; likewise */
     const char *offload_folder; /* NULL: the current one */
     const char *plan_cache; /* NULL: the GPU's products are tried out in each run */
     bool repeatable;        /* a GPU's bits are the same in every run */

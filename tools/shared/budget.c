@@ -192,6 +192,12 @@ static bool has_disk(const struct search *s)
     return s->rates->disk_bytes_per_s > 0;
 }
 
+/* Where each comes once, and leaves alone. */
+static bool may_offload_gradients(const struct tool_plan_settings *settings)
+{
+    return settings->micro_batches == 1 && settings->gradient_run <= 1;
+}
+
 /* Each number of a few layers on disk, by one, two or four buffers; with gradients by one or two. */
 static eo_status try_offloading(struct search *s, struct tool_plan_settings settings)
 {
@@ -202,7 +208,7 @@ static eo_status try_offloading(struct search *s, struct tool_plan_settings sett
             settings.offload_slots = slots;
             settings.offload_gradients = false;
             EO_TRY(try_settings(s, &settings));
-            settings.offload_gradients = settings.micro_batches == 1 && slots <= 2 && layers > slots;
+            settings.offload_gradients = may_offload_gradients(&settings) && slots <= 2 && layers > slots;
             if (settings.offload_gradients)
                 EO_TRY(try_settings(s, &settings));
         }
@@ -290,7 +296,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
     for (size_t d = 0; d < (has_disk(s) && all > 1 ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
         settings.offload_layers = disk[d][0];
         settings.offload_slots = disk[d][1];
-        settings.offload_gradients = disk[d][2] && settings.micro_batches == 1;
+        settings.offload_gradients = disk[d][2] && may_offload_gradients(&settings);
         for (uint32_t level = 0; level < 2; level++) {
             set_level(&settings, level);
             EO_TRY(try_settings(s, &settings));

@@ -107,9 +107,25 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     options.head_is_chosen = true;
     options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e-3, 1e-5 / 3};
     text = tool_json_text(0, write_choice, &options);
+    cr_assert(parse_choice(text, &kept) && !kept.bucketing.is_there, "%s", text);
+    free(text);
+    options.plan.gather_run = 3;
+    options.plan.gradient_run = 4;
+    options.bucketing_rates = (struct tool_rates){1e12, 2e10, 3e9, 1e-3, 1e-5};
+    text = tool_json_text(0, write_choice, &options);
     cr_assert(parse_choice(text, &kept), "%s", text);
     free(text);
     cr_assert_eq(memcmp(&kept.rates, &options.rates, sizeof(kept.rates)), 0);
+    cr_assert(kept.bucketing.is_there && kept.bucketing.gather_run == 3 && kept.bucketing.gradient_run == 4);
+    cr_assert_eq(memcmp(&kept.bucketing.rates, &options.bucketing_rates, sizeof(kept.rates)), 0);
+    options.rates = (struct tool_rates){0};
+    text = tool_json_text(0, write_choice, &options);
+    cr_assert(!parse_choice(text, &kept) && kept.bucketing.is_there, "the bucketing alone: %s", text);
+    free(text);
+    options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e-3, 1e-5 / 3};
+    text = tool_json_text(0, write_choice, &options);
+    cr_assert(parse_choice(text, &kept), "%s", text);
+    free(text);
     struct tool_plan_settings back = {.micro_batches = 1, .batch = 2, .seq = 4, .head_chunks = 3};
     tool_kept_choice_apply(&kept, &options, &back);
     cr_assert(back.recompute == EO_RECOMPUTE_BLOCKS && back.recompute_blocks == 3 && back.gather_slots == 1 &&
@@ -158,6 +174,9 @@ Test(run_parts, a_damaged_choice_is_none)
         cr_assert(!parse_choice(text, &kept), "%s", text);
     }
     cr_assert(!tool_kept_choice_parse(NULL, &kept) && !kept.is_there);
+    (void)parse_choice("{\"bucketing\": {\"gather_run\": 65, \"gradient_run\": 1, \"rates\": {\"products_flops_per_s\": 1, "
+                       "\"memory_bytes_per_s\": 1, \"link_bytes_per_s\": 1}}}", &kept);
+    cr_assert(!kept.bucketing.is_there, "more buffers than there may be");
 }
 
 Test(run_parts, logits_of_a_piece_stay_below_32_mebibytes)
