@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""tools/dev bench --rates FILE: what this machine reaches, in the form of tools/memplan/devices.json, for memplan --devices.
+"""tools/dev bench --rates FILE: what this machine reaches, in the form of tools/memplan/plan/devices.json, for memplan --devices.
 
 One rank takes all cores, in bf16. On a GPU the products are those of a training's own shapes; its other figures are those of
 the table's device of that name.
@@ -59,7 +59,7 @@ def of_gpu(build, name, gpu):
             flops = [json.loads(row)["summary"]["peak_flops_per_s"] for row in file if '"summary"' in row][-1]
     like = next((known for known in ("H200", "H100", "A100-80GB") if known.split("-")[0] in gpu), None)
     if not like:
-        sys.exit(f"bench: no rates are known of a GPU like '{gpu}'; write a file by hand: tools/memplan/devices.json has the form")
+        sys.exit(f"bench: no rates are known of a GPU like '{gpu}'; write a file by hand: tools/memplan/plan/devices.json has the form")
     return {"name": name, "like": like, "product_flops": figure(flops, "measured by tools/dev bench --rates: products of gpt2"),
             "product_share": figure(1, "product_flops are reached ones")}
 

@@ -7,10 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/memplan/compare.h"
+#include "tools/memplan/report/compare.h"
 #include "tools/memplan/page.h"
 #include "tools/memplan/reply.h"
-#include "tools/memplan/systems/published.h"
+#include "tools/memplan/report/svg.h"
+#include "tools/memplan/published/published.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/overwrite.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/memplan/reply.h"
 
-#include "tools/memplan/answer.h"
+#include "tools/memplan/report/answer.h"
 
 struct tool_memplan_view tool_reply_view(const struct tool_reply *m)
 {

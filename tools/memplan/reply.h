@@ -6,8 +6,8 @@
 #ifndef EO_TOOLS_MEMPLAN_REPLY_H
 #define EO_TOOLS_MEMPLAN_REPLY_H
 
-#include "tools/memplan/options.h"
-#include "tools/memplan/report.h"
+#include "tools/memplan/options/options.h"
+#include "tools/memplan/report/report.h"
 
 struct tool_reply {
     struct tool_memplan_asked asked;

@@ -3,7 +3,7 @@
  * memplan --diff: two plans as JSON, a part each.
  */
 #include "tests/fuzz/fuzz.h"
-#include "tools/memplan/compare.h"
+#include "tools/memplan/report/compare.h"
 
 const struct fuzz_limits fuzz_limits = {.megabytes = 64, .seconds = 5, .bytes = 4096};
 

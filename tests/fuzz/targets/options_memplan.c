@@ -4,7 +4,7 @@
  */
 #include "tests/fuzz/options.h"
 
-#include "tools/memplan/options.h"
+#include "tools/memplan/options/options.h"
 
 const struct fuzz_limits fuzz_limits = {.megabytes = 64, .seconds = 5, .bytes = 1024};
 

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/memplan/block_rows.h"
-#include "tools/memplan/layers.h"
-#include "tools/memplan/parts.h"
-#include "tools/memplan/systems/published.h"
-#include "tools/memplan/report.h"
+#include "tools/memplan/plan/block_rows.h"
+#include "tools/memplan/plan/layers.h"
+#include "tools/memplan/plan/parts.h"
+#include "tools/memplan/published/published.h"
+#include "tools/memplan/report/report.h"
 
 static struct tool_model_config config;
 static struct tool_problem problem;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/memplan/systems/plan_time.h"
+#include "tools/memplan/time/plan_time.h"
 
 static struct tool_model_config config;
 static struct tool_problem problem;
@@ -145,7 +145,7 @@ static eo_status parse(const char *text)
  * and so are those of a user's file, which replaces devices of the same name. */
 Test(plan_time, devices_are_those_of_the_file)
 {
-    json_t *root = json_load_file(EO_SOURCE_ROOT "/tools/memplan/devices.json", 0, NULL), *row;
+    json_t *root = json_load_file(EO_SOURCE_ROOT "/tools/memplan/plan/devices.json", 0, NULL), *row;
     size_t i;
     cr_assert_not_null(root);
     json_array_foreach(json_object_get(root, "devices"), i, row) {

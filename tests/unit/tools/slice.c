@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/memplan/plan.h"
-#include "tools/memplan/systems/layout.h"
+#include "tools/memplan/plan/plan.h"
+#include "tools/memplan/plan/layout.h"
 
 static struct tool_model_config config;
 static struct tool_problem problem;

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "tools/memplan/systems/activations.h"
-#include "tools/memplan/systems/megatron_runs.h"
-#include "tools/memplan/systems/published_steps.h"
+#include "tools/memplan/published/megatron_runs.h"
+#include "tools/memplan/published/steps.h"
 
 static struct tool_model_config config;
 static struct tool_problem problem;

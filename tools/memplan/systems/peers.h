@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * What others would hold or say they hold, by their own rules: models of them, not of evenodd. Figures of theirs that are
- * published are in tools/memplan/systems/published.c, beside what these give.
+ * published are in tools/memplan/published/published.c, beside what these give.
  */
 #ifndef EO_TOOLS_MEMPLAN_SYSTEMS_PEERS_H
 #define EO_TOOLS_MEMPLAN_SYSTEMS_PEERS_H
 
-#include "tools/memplan/plan.h"
+#include "tools/memplan/plan/plan.h"
 
 /* FSDP2 with bf16 parameters and fp32 reduction, uniform groups of n elements, k inputs of reduce-scatter in flight. */
 struct tool_fsdp2_estimate {

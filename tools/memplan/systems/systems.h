@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * What a rank of another system holds, by that system's own rules: estimates, none of them a plan. Figures that they are held
- * against: tools/memplan/systems/megatron_runs.c, tools/memplan/systems/published.c.
+ * against: tools/memplan/published/megatron_runs.c, tools/memplan/published/published.c.
  */
 #ifndef EO_TOOLS_MEMPLAN_SYSTEMS_SYSTEMS_H
 #define EO_TOOLS_MEMPLAN_SYSTEMS_SYSTEMS_H
 
-#include "tools/memplan/systems/layout.h"
+#include "tools/memplan/plan/layout.h"
 #include "tools/shared/plan_settings.h"
 
 enum tool_system {

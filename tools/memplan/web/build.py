@@ -25,18 +25,18 @@ PATTERNS = [
     "layers/backends.c", "layers/checks.c", "layers/rope_table.c", "layers/cuda/planned.c", "layers/cuda/scratch_bytes.c",
     "layers/cpu/planned.c", "layers/cpu/attention*.c", "layers/cpu/embedding.c", "layers/cpu/norm.c",
     "layers/cpu/product_packed.c",
-    "tools/memplan/*.c", "tools/memplan/systems/*.c", "tools/memplan/web/*.c", "tools/interchange/model_*.c",
+    "tools/memplan/reply.c", "tools/memplan/*/*.c", "tools/interchange/model_*.c",
     "tools/shared/json_output.c", "tools/shared/option_values.c", "tools/shared/page.c", "tools/shared/plan_options.c",
     "tools/shared/plan_settings.c", "tools/shared/problem.c", "tools/shared/reduction_text.c",
     "tools/shared/word_distance.c",
 ]
-# Files, measured figures, and the program itself.
+# Files, and measured figures.
 LEFT_OUT = {"tools/memplan/" + name for name in (
-    "main.c", "budget.c", "compare.c", "device_file.c", "html.c", "systems/megatron_runs.c", "systems/published.c",
-    "systems/published_choices.c", "systems/published_steps.c")} | {"tools/interchange/model_file.c"}
+    "search/budget.c", "report/compare.c", "plan/device_file.c", "published/choices.c", "published/megatron_runs.c",
+    "published/published.c", "published/steps.c")} | {"tools/interchange/model_file.c"}
 FLAGS = ["-Oz", "-std=gnu11", "-D_GNU_SOURCE", "-Wno-everything"]
 LINK = ["-Oz", "-sSTANDALONE_WASM", "-sALLOW_MEMORY_GROWTH=1", "-sTOTAL_STACK=1MB"]
-EMBEDDED = ["tools/memplan/devices.json", "tools/shared/embed.awk"]
+EMBEDDED = ["tools/memplan/plan/devices.json", "tools/shared/embed.awk"]
 PAGE_PARTS = ["page.html", "page.css", "page.js", "picture.js", "host.js", "worker.js", "build.py"]
 
 

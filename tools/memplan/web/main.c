@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/memplan/devices.h"
-#include "tools/memplan/page.h"
+#include "tools/memplan/plan/devices.h"
 #include "tools/memplan/reply.h"
+#include "tools/memplan/report/svg.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/json_output.h"
 

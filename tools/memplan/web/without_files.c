@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/memplan/budget.h"
-#include "tools/memplan/compare.h"
-#include "tools/memplan/devices.h"
+#include "tools/memplan/search/budget.h"
+#include "tools/memplan/report/compare.h"
+#include "tools/memplan/plan/devices.h"
 #include "tools/shared/overwrite.h"
 
 eo_status tool_model_config_load(struct tool_model_config *config, const char *model, const char *const *sets,

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/memplan/plan/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/memplan/plan/layout.h"
+
+struct caught {
+    char text[1024];
+};
+
+static void catch_error(void *user, eo_log_level level, const char *text)
+{
+    struct caught *caught = user;
+    if (level == EO_LOG_ERROR)
+        snprintf(caught->text, sizeof(caught->text), "%s", text);
+}
+
+const eo_model *tool_memplan_model(const struct tool_memplan *memplan)
+{
+    return memplan->transformer ? eo_transformer_model(memplan->transformer) : memplan->described;
+}
+
+static void fill_in(struct tool_memplan_settings *s, const struct tool_model_config *config, const eo_transformer_config *shape)
+{
+    struct tool_plan_settings *p = &s->plan;
+    s->on_gpu = s->on_gpu || strcmp(p->device, "cuda") == 0;
+    tool_plan_settings_complete(p, shape, 4096, s->on_gpu);
+    if (p->recompute == EO_RECOMPUTE_BLOCKS && p->recompute_blocks > config->layer_count)
+        p->recompute_blocks = config->layer_count;
+    if (p->recompute == EO_RECOMPUTE_BLOCKS && p->recompute_blocks == 0)
+        p->recompute = EO_RECOMPUTE_NONE;
+}
+
+static void tell_slice(struct tool_memplan *m)
+{
+    const struct tool_slice *s = &m->settings.slice;
+    int used = snprintf(m->why_not, sizeof(m->why_not), "a rank's part beside groups of the trainer: tp %u%s, cp %u", s->tensor,
+                        s->sequence_parallel ? " with sequence parallelism" : "", s->context);
+    if (s->pipeline > 1)
+        snprintf(m->why_not + used, sizeof(m->why_not) - (size_t)used, ", stage %u of %u, the fullest, %u micro-batch%s in flight",
+                 s->stage + 1, s->pipeline, s->in_flight, s->in_flight == 1 ? "" : "es");
+}
+
+static eo_status make_plan(struct tool_memplan *m, const struct tool_model_config *config, const eo_transformer_config *shape,
+                           const eo_log *log)
+{
+    const struct tool_slice *slice = &m->settings.slice;
+    struct tool_plan_settings own = m->settings.plan;
+    own.ranks /= tool_slice_cuts(slice); /* that hold the same part */
+    own.seq /= slice->context ? slice->context : 1;
+    const struct tool_plan_params params = tool_plan_params_of(&own, shape, log);
+    m->runs = tool_model_config_runs(config, m->why_not, sizeof(m->why_not));
+    if (m->runs && slice->pipeline <= 1 && !slice->sequence_parallel)
+        EO_TRY(eo_transformer_create(&m->transformer, &params.transformer));
+    else
+        EO_TRY(tool_memplan_describe(&m->described, config, &own, slice, log));
+    if (!tool_slice_is_whole(slice)) {
+        m->runs = false;
+        tell_slice(m);
+    }
+    return eo_plan_create(&m->plan, tool_memplan_model(m), &params.plan);
+}
+
+static eo_status check_settings(const struct tool_memplan_settings *s, const struct tool_model_config *config,
+                                struct tool_problem *problem)
+{
+    if (s->plan.seq > config->context)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--seq %u is longer than the model's context of %u (%s)",
+                                s->plan.seq, config->context, config->source);
+    char why[200];
+    if ((s->plan.unit_blocks > 1 || s->plan.unit_bytes) && !tool_model_config_runs(config, why, sizeof(why)))
+        return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
+                                "--granularity blocks:N and size:BYTES work for models that run; %s is planned only (%s): give "
+                                "block or half",
+                                config->source, why);
+    return EO_OK;
+}
+
+/* By the rules of all layouts; and what a trainer beside evenodd can do. */
+static eo_status check_slice(struct tool_memplan_settings *s, const struct tool_model_config *config, struct tool_problem *problem)
+{
+    struct tool_slice *c = &s->slice;
+    const struct tool_shape shape = tool_shape_of(config);
+    const struct tool_layout layout = {.ranks = s->plan.ranks, .tensor = c->tensor, .pipeline = c->pipeline, .context = c->context,
+                                       .expert = 1, .virtual_stages = 1, .sequence_parallel = c->sequence_parallel,
+                                       .batch = s->plan.batch, .seq = s->plan.seq ? s->plan.seq : config->context,
+                                       .micro_batches = s->plan.micro_batches};
+    EO_TRY(tool_layout_check(&layout, &shape, problem));
+    if (config->family == TOOL_CONFIG_GPT2)
+        return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
+                                "--tp, --pp, --cp: parts of a %s are not described, as a Llama's are; give --system megatron, or "
+                                "leave them out", tool_config_family_name(config->family));
+    if (s->plan.strategy == EO_STRATEGY_HSDP && s->plan.ranks / tool_slice_cuts(c) % s->plan.shard_group)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--strategy hsdp:%u: groups of %u do not divide the %u ranks that hold the "
+                                "same part", s->plan.shard_group, s->plan.shard_group, s->plan.ranks / tool_slice_cuts(c));
+    c->in_flight = c->pipeline - c->stage < s->plan.micro_batches ? c->pipeline - c->stage : s->plan.micro_batches;
+    return EO_OK;
+}
+
+/* Of a stage that is chosen. */
+static eo_status plan_stage(struct tool_memplan *out, const struct tool_model_config *config,
+                            const struct tool_memplan_settings *settings, struct tool_problem *problem)
+{
+    struct caught caught = {.text = ""};
+    const eo_log log = {.write = catch_error, .user = &caught, .level = EO_LOG_ERROR};
+    *out = (struct tool_memplan){.settings = *settings};
+    struct tool_memplan_settings *s = &out->settings;
+    eo_transformer_config shape;
+    struct tool_model_config cut;
+    if (!tool_slice_is_whole(&s->slice)) {
+        EO_TRY(check_slice(s, config, problem));
+        tool_slice_config(&cut, config, &s->slice);
+        config = &cut;
+    }
+    tool_model_config_transformer(config, &shape);
+    EO_TRY(tool_plan_settings_check(&s->plan, config->layer_count, problem));
+    EO_TRY(check_settings(s, config, problem));
+    fill_in(s, config, &shape);
+    const eo_status status = make_plan(out, config, &shape, &log);
+    if (status < 0) {
+        tool_memplan_fini(out);
+        return tool_problem_set(problem, status, "%s: %s", config->source,
+                                caught.text[0] ? caught.text : eo_status_text(status));
+    }
+    eo_plan_get_summary(out->plan, &out->summary);
+    out->device_bytes = out->summary.arena_bytes - out->summary.space_bytes[EO_SPACE_HOST];
+    if (!s->on_gpu)
+        out->device_bytes = out->summary.arena_bytes; /* all of it is the host's */
+    if (!s->outside.given)
+        s->outside = tool_outside_default(s);
+    out->outside_bytes = tool_outside_bytes(&s->outside);
+    out->total_bytes = out->device_bytes + out->outside_bytes;
+    out->fits = s->capacity_bytes == 0 || out->total_bytes <= tool_usable_bytes(s);
+    return EO_OK;
+}
+
+eo_status tool_memplan_create(struct tool_memplan *out, const struct tool_model_config *config,
+                              const struct tool_memplan_settings *settings, struct tool_problem *problem)
+{
+    struct tool_memplan_settings one = *settings;
+    const uint32_t stages = settings->slice.pipeline > 1 ? settings->slice.pipeline : 1;
+    if (stages == 1)
+        one.slice.stage = 0;
+    if (one.slice.stage != TOOL_SLICE_FULLEST)
+        return plan_stage(out, config, &one, problem);
+    *out = (struct tool_memplan){0};
+    for (uint32_t stage = 0; stage < stages; stage++) {
+        struct tool_memplan m;
+        one.slice.stage = stage;
+        const eo_status status = plan_stage(&m, config, &one, problem);
+        if (status >= 0 && m.total_bytes <= out->total_bytes) {
+            tool_memplan_fini(&m);
+            continue;
+        }
+        tool_memplan_fini(out);
+        if (status < 0)
+            return status;
+        *out = m;
+    }
+    return EO_OK;
+}
+
+void tool_memplan_fini(struct tool_memplan *memplan)
+{
+    eo_plan_destroy(&memplan->plan);
+    eo_transformer_destroy(&memplan->transformer);
+    eo_model_destroy(&memplan->described);
+}

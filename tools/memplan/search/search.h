@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Searches on the exact planner: each candidate is planned, and the answer comes with the neighbour that fails.
+ */
+#ifndef EO_TOOLS_MEMPLAN_SEARCH_SEARCH_H
+#define EO_TOOLS_MEMPLAN_SEARCH_SEARCH_H
+
+#include "tools/memplan/search/best.h"
+
+enum tool_fit_kind {
+    TOOL_FIT_NONE,
+    TOOL_FIT_MAX_BATCH,
+    TOOL_FIT_MAX_SEQ,
+    TOOL_FIT_MIN_GPUS,
+    TOOL_FIT_MIN_RECOMPUTE,
+    TOOL_FIT_BEST_STRATEGY,
+    TOOL_FIT_MAX_LAYERS,
+    TOOL_FIT_BEST,
+};
+
+struct tool_fit_point {
+    bool known;
+    uint64_t value; /* best-strategy: the strategy, and from bit 8 on the group of hsdp; best: the batch */
+    uint64_t total_bytes;
+    char refused[512];   /* it cannot be planned at all: why */
+};
+
+struct tool_fit {
+    enum tool_fit_kind kind;
+    bool found;
+    struct tool_fit_point answer, neighbour; /* neighbour: does not fit, or is refused */
+    bool cheap_fits;                       /* min-recompute: --recompute cheap does */
+    uint64_t capacity_bytes;               /* less the headroom */
+    uint32_t plan_count;
+    struct tool_memplan_settings settings; /* best: those of the answer */
+    char note[768];
+};
+
+/* False: no such search. */
+bool tool_fit_parse(const char *text, enum tool_fit_kind *out);
+const char *tool_fit_name(enum tool_fit_kind kind);
+
+/* `settings` and `config` become the answer's, where there is one. Progress on standard error after a second. */
+EO_NODISCARD eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct tool_model_config *config,
+                                       struct tool_memplan_settings *settings, const struct tool_best_kept *kept,
+                                       struct tool_problem *problem);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/memplan/time/step_time.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Fitted with the shares of tools/memplan/plan/devices.json, on rows of the half for fitting alone. */
+static const double block_passes = 10.55; /* memory traffic, in kept activations of a block */
+static const double head_bytes = 17.15;   /* of a logit, read and written */
+static const double tensor_factor = 1.96; /* time of tensor parallelism's collectives, none hidden, in their time on the link */
+static const double node_share = 0.405;   /* of node_bytes, that gathers of weights reach */
+static const double fsdp_share = 0.337;        /* of network_bytes: FSDP, Megatron, DeepSpeed */
+static const double planned_share = 0.431;     /* ... YaFSDP and evenodd */
+static const double collective_seconds = 1e-5; /* of one, on 64 ranks; it grows with their logarithm */
+static const double step_seconds = 0.072;      /* of each step, with sharded weights */
+static const double overlap = 2.79;            /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
+
+/* Of one micro-batch on one rank of the slowest stage, which is the last: it has the head. And of the model. */
+struct work {
+    double products, attention;                      /* flops, with what is recomputed */
+    double useful;                                   /* flops of all ranks that share the micro-batch, nothing recomputed */
+    double memory;                                   /* bytes */
+    double block_elements, elements, table_elements; /* of the whole model: multiplied by a token; stored; the embedding */
+    double tokens;                                   /* of the micro-batch, on all ranks that share it */
+};
+
+static struct work work_of(enum tool_system system, const struct tool_shape *s, const struct tool_system_settings *y)
+{
+    const struct tool_layout *l = &y->layout;
+    const double h = (double)s->width, q = (double)(s->heads * s->head_size), kv = (double)(s->kv_heads * s->head_size);
+    const double layers = (double)s->layers, again = y->recomputed_blocks, rest = (double)l->tensor * l->context;
+    const double ups = s->gated ? 2 : 1, f = (double)(s->experts ? s->experts_per_token * s->expert_width : s->mlp_width);
+    const double half = y->run.selective && system == TOOL_SYSTEM_FSDP2 ? layers / 2 : 0; /* every other product again */
+    const double attention = h * (2 * q + 2 * kv), mlp = (ups + 1) * h;
+    struct tool_block_average b = {
+        .multiplied = attention + mlp * f,
+        .stored = attention + (s->experts ? mlp * (double)(s->experts * s->expert_width) : mlp * f),
+        .core_flops = 2 * q * l->seq,
+        .kept_bytes = 8 * h + 4 * q + 4 * kv + (2 * ups + 2) * f,
+    };
+    (void)tool_shape_average(s, l->seq, &b);
+    struct work w = {.tokens = (double)l->batch * l->seq, .table_elements = (double)s->vocabulary * h};
+    w.block_elements = b.multiplied;
+    w.elements = b.stored * layers + w.table_elements * (s->tied_head ? 1 : 2);
+    const uint32_t modules = y->run.recomputed_modules; /* made again in part */
+    const bool mlp_again = modules & (s->experts ? 1u << TOOL_REMAKE_EXPERTS : 1u << TOOL_REMAKE_MLP);
+    const double block = 2 * w.block_elements * w.tokens, core = b.core_flops * w.tokens,
+                 head = 6 * w.table_elements * w.tokens;
+    w.products = (block * (3 * layers + again + half) / l->pipeline + head) / rest;
+    w.products += mlp_again ? 2 * mlp * f * w.tokens * layers / (l->pipeline * rest) : 0;
+    w.attention = core * (3.5 * layers + (modules & 1u << TOOL_REMAKE_CORE ? layers : again)) / (rest * l->pipeline); /* backward has five products of forward's two */
+    w.useful = 3 * (block + core) * layers + head;
+    w.memory = w.tokens *
+               (block_passes * b.kept_bytes * (layers + again / 3 + half / 3) / l->pipeline +
+                head_bytes * (double)s->vocabulary) /
+               rest;
+    return w;
+}
+
+double tool_group_bytes(const struct tool_device_rates *rates, uint32_t group, uint32_t stride, uint32_t gpus_per_node,
+                        double network_share)
+{
+    if ((uint64_t)group * stride <= gpus_per_node)
+        return rates->node_bytes * node_share;
+    return fmin(rates->network_bytes * network_share * (stride < gpus_per_node ? gpus_per_node / stride : 1),
+                rates->node_bytes * node_share); /* a ring goes through the nodes, too */
+}
+
+static double together(double a, double b)
+{
+    return pow(pow(a, overlap) + pow(b, overlap), 1 / overlap);
+}
+
+/* All-reduces of tensor parallelism, or as many bytes of gathers and scatters; all-to-alls of experts. None is hidden. */
+static double exposed_in_micro_batch(const struct tool_shape *s, const struct tool_system_settings *y,
+                                     const struct tool_device_rates *r, uint32_t node, double tokens)
+{
+    const struct tool_layout *l = &y->layout;
+    const double t = l->tensor, e = l->expert, layers = (double)s->layers / l->pipeline,
+                 again = y->recomputed_blocks / (double)s->layers;
+    const double bytes = 2 * tokens / l->context * (double)s->width;
+    const double link = l->tensor <= node ? r->node_bytes : r->network_bytes;
+    const double experts = (uint64_t)l->tensor * l->expert <= node ? r->node_bytes : r->network_bytes;
+    return tensor_factor * 2 * (t - 1) / t * bytes / link * layers * (4 + 2 * again) +
+           (e - 1) / e * bytes * (double)s->experts_per_token / t / experts * layers * (4 + 2 * again);
+}
+
+/* Bytes that a rank sends for its weights and gradients: with each micro-batch, and once a step. */
+struct traffic {
+    double each, once;
+};
+
+static struct traffic traffic_of(enum tool_system system, const struct tool_system_settings *y, double elements)
+{
+    if (system == TOOL_SYSTEM_MEGATRON)
+        return (struct traffic){.once = (y->strategy == EO_STRATEGY_ZERO1 ? 6 : 8) * elements};
+    if (y->strategy == EO_STRATEGY_DDP)
+        return (struct traffic){.once = 8 * elements};
+    if (y->strategy == EO_STRATEGY_ZERO1)
+        return (struct traffic){.once = 6 * elements};
+    if (y->strategy == EO_STRATEGY_ZERO2)
+        return (struct traffic){.each = 4 * elements, .once = 2 * elements};
+    return (struct traffic){.each = 8 * elements, .once = y->strategy == EO_STRATEGY_HSDP ? 8 * elements / y->shard_group : 0};
+}
+
+static const char *largest_of(const double *seconds, const char *const *names, int count)
+{
+    int most = 0;
+    for (int i = 1; i < count; i++)
+        if (seconds[i] > seconds[most])
+            most = i;
+    return names[most];
+}
+
+struct tool_step_time tool_step_time(enum tool_system system, const struct tool_shape *shape,
+                                     const struct tool_system_settings *settings, const struct tool_device_rates *rates,
+                                     uint32_t gpus_per_node)
+{
+    static const char *const names[] = {"products", "memory", "communication", "pipeline bubble", "start and end of the step"};
+    const struct tool_layout *l = &settings->layout;
+    const struct work w = work_of(system, shape, settings);
+    const uint32_t model = l->tensor * l->pipeline, same = l->ranks / model;
+    const bool sharded = system != TOOL_SYSTEM_MEGATRON && settings->strategy != EO_STRATEGY_DDP;
+    const uint32_t group = settings->strategy == EO_STRATEGY_HSDP ? settings->shard_group : same;
+    const double share = system == TOOL_SYSTEM_EVENODD ? planned_share : fsdp_share;
+    const double micros = l->micro_batches, parts = (group - 1.0) / group, elements = w.elements / model;
+    const double speed = tool_group_bytes(rates, group, l->tensor, gpus_per_node, share);
+    const double world_speed = tool_group_bytes(rates, same, l->tensor, gpus_per_node, share);
+    const struct traffic bytes = traffic_of(system, settings, elements);
+    const double products = w.products / (rates->product_flops * rates->product_share) +
+                            w.attention / (rates->product_flops * rates->attention_share);
+    const double memory = w.memory / rates->memory_bytes, compute = products + memory;
+    const double micro = compute + exposed_in_micro_batch(shape, settings, rates, gpus_per_node, w.tokens);
+    const double latency = sharded ? collective_seconds * 3 * (double)shape->layers * log2(group > 2 ? group : 2) / 6 : 0;
+    const double each = bytes.each > 0 ? together(micro, parts * bytes.each / speed + latency) : micro;
+    const double once = bytes.once > 0 && same > 1 ? together(micro, bytes.once / world_speed) - micro : 0;
+    const double ends = sharded ? parts * 6 * w.table_elements / l->tensor / speed : 0;
+    struct tool_step_time t = {.compute_seconds = micros * compute};
+    t.bubble_seconds = micro * (l->pipeline - 1.0) / l->virtual_stages;
+    t.exposed_seconds = micros * (each - compute) + once + ends;
+    t.rest_seconds = 28 * elements / (settings->strategy == EO_STRATEGY_DDP ? 1 : group) / rates->memory_bytes +
+                     (sharded ? step_seconds : 0);
+    t.seconds = t.compute_seconds + t.bubble_seconds + t.exposed_seconds + t.rest_seconds;
+    const double step_tokens = w.tokens * micros * tool_layout_data_parallel(l);
+    t.tokens_per_second = step_tokens / t.seconds;
+    t.mfu = w.useful * micros * tool_layout_data_parallel(l) / (t.seconds * l->ranks * rates->product_flops);
+    const double seconds[] = {micros * products, micros * memory, t.exposed_seconds, t.bubble_seconds, t.rest_seconds};
+    t.bound_by = largest_of(seconds, names, 5);
+    return t;
+}
+
+struct tool_pass_seconds tool_pass_seconds(const struct tool_shape *shape, const struct tool_system_settings *settings,
+                                           const struct tool_device_rates *rates, uint32_t gpus_per_node)
+{
+    const struct tool_layout *l = &settings->layout;
+    struct tool_system_settings once = *settings;
+    once.recomputed_blocks = 0;
+    const struct work w = work_of(TOOL_SYSTEM_EVENODD, shape, &once);
+    const double blocks = (double)shape->layers / l->pipeline, rest = (double)l->tensor * l->context;
+    const double head = 6 * w.table_elements * w.tokens / rest,
+                 head_memory = w.tokens * head_bytes * (double)shape->vocabulary / rest / rates->memory_bytes;
+    const double speed = rates->product_flops * rates->product_share;
+    const double products = (w.products - head) / blocks / speed,
+                 attention = w.attention / blocks / (rates->product_flops * rates->flash_share),
+                 memory = (w.memory / rates->memory_bytes - head_memory) / blocks;
+    const double sent = exposed_in_micro_batch(shape, &once, rates, gpus_per_node, w.tokens) / blocks;
+    struct tool_pass_seconds p = {.forward = products / 3 + attention / 3.5 + memory / 3 + sent / 2,
+                                  .backward = products * 2 / 3 + attention * 2.5 / 3.5 + memory * 2 / 3 + sent / 2,
+                                  .cheap = memory / 9,
+                                  .head = head / speed + head_memory,
+                                  .useful_flops = w.useful};
+    p.memory_share = (memory * blocks + head_memory) / ((p.forward + p.backward) * blocks + p.head);
+    return p;
+}
