@@ -58,7 +58,7 @@ struct runtime_update {
     double *values;          /* the trainer's */
     const double **partials; /* of the layers that have one, in model order */
     uint32_t partial_count;
-    struct eo_adamw *adamw; /* room for the ranges of one layer */
+    struct eo_update_range *updates; /* room for the ranges of one layer */
     eo_shard_part *parts;
     struct shard_range *ranges;
 };

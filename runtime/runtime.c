@@ -3,6 +3,7 @@
  * A runtime: create and destroy, and facts about it.
  */
 #include "runtime/internal.h"
+#include "runtime/plan/optimizers.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -48,8 +49,13 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                params->dynamic_reduce_inputs, REDUCE_INPUTS_MAX);
     EO_REQUIRE(log, params->parallel.run || params->parallel.thread_count <= 1,
                "parallel has %u threads but no function to run them; set parallel.run", params->parallel.thread_count);
-    EO_REQUIRE(log, params->update || plan->params.optimizer_states >= 2,
-               "AdamW needs 2 optimizer states a parameter, the plan has %u", plan->params.optimizer_states);
+    const struct plan_optimizer *optimizer = eo_plan_optimizer(plan->params.optimizer);
+    EO_REQUIRE(log, params->update || plan->params.optimizer_states >= optimizer->state_count,
+               "optimizer %s needs %u optimizer states a parameter, the plan has %u", eo_optimizer_name(plan->params.optimizer), optimizer->state_count,
+               plan->params.optimizer_states);
+    EO_REQUIRE(log, !params->update || plan->params.optimizer == EO_OPTIMIZER_ADAMW,
+               "update is given, but the plan has optimizer %s; leave one of them out",
+               eo_optimizer_name(plan->params.optimizer));
     return EO_OK;
 }
 
@@ -230,7 +236,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
     eo_runtime_names_fini(&rt->timeline, rt->plan);
     free(rt->shards.layers);
     free(rt->update.ranges);
-    free(rt->update.adamw);
+    free(rt->update.updates);
     free(rt->update.parts);
     free(rt->steps.groups);
     free(rt->update.partials);

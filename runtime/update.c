@@ -13,8 +13,9 @@
 #include "base/check.h"
 #include "base/sized.h"
 #include "runtime/internal.h"
+#include "runtime/plan/optimizers.h"
 
-/* Runs of a rank's shard of one group. Padding joins its neighbours: AdamW leaves zero at zero. */
+/* Runs of a rank's shard of one group. Padding joins its neighbours: every optimizer leaves zero at zero. */
 static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t rank, struct shard_range *out)
 {
     const struct plan_layer *layer = &plan->layers[l];
@@ -52,9 +53,9 @@ eo_status eo_update_init(struct eo_runtime *rt)
             shard->part_count++;
         most = shard->range_count > most ? shard->range_count : most;
     }
-    rt->update.adamw = calloc(most + 1, sizeof(*rt->update.adamw));
+    rt->update.updates = calloc(most + 1, sizeof(*rt->update.updates));
     rt->steps.groups = calloc(rt->plan->trainer_group_count, sizeof(*rt->steps.groups));
-    if (!rt->update.adamw || !rt->steps.groups)
+    if (!rt->update.updates || !rt->steps.groups)
         return EO_ERR_NO_MEMORY;
     rt->update.step.groups = (struct eo_group_scalars *)(rt->update.step.scalars + 1);
     rt->update.step.results = (struct eo_group_result *)(rt->update.step.norm + 1);
@@ -65,10 +66,10 @@ eo_status eo_update_init(struct eo_runtime *rt)
     return EO_OK;
 }
 
-static void fill_in_defaults(eo_step_params *p)
+static void fill_in_defaults(eo_step_params *p, const struct plan_optimizer *optimizer)
 {
-    p->beta1 = p->beta1 != 0 ? p->beta1 : 0.9f;
-    p->beta2 = p->beta2 != 0 ? p->beta2 : 0.999f;
+    p->beta1 = p->beta1 != 0 ? p->beta1 : optimizer->beta1;
+    p->beta2 = p->beta2 != 0 ? p->beta2 : optimizer->beta2;
     p->eps = p->eps != 0 ? p->eps : 1e-8f;
     p->ema_decay = p->ema_decay != 0 ? p->ema_decay : 0.999f;
 }
@@ -129,7 +130,7 @@ static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *param
 eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *params, const char *call)
 {
     if (!params)
-        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: params is NULL; AdamW needs a learning rate", call);
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: params is NULL; the optimizer needs a learning rate", call);
     const struct number_check numbers[] = {
         {"learning_rate", params->learning_rate, FLT_MAX, true},
         {"beta1", params->beta1, 1, false},
@@ -146,7 +147,7 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
     EO_TRY(check_numbers(rt, where, numbers, sizeof(numbers) / sizeof(numbers[0])));
     if (params->learning_rate == 0 && !params->exact && !rt->params.update)
         return eo_runtime_fail(rt, EO_ERR_INVALID,
-                               "%s: AdamW needs a learning rate; to keep the weights set .exact", call);
+                               "%s: the optimizer needs a learning rate; to keep the weights set .exact", call);
     if ((unsigned)params->on_not_finite > EO_SKIP)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: on_not_finite is %d; it is EO_STOP or EO_SKIP", call,
                                (int)params->on_not_finite);
@@ -154,7 +155,7 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
     rt->steps.params = *params;
     rt->steps.params.loss_scale = params->loss_scale != 0 ? params->loss_scale : 1;
     if (!params->exact)
-        fill_in_defaults(&rt->steps.params);
+        fill_in_defaults(&rt->steps.params, eo_plan_optimizer(rt->plan->params.optimizer));
     for (uint32_t g = 0; g < rt->plan->trainer_group_count; g++)
         rt->steps.groups[g] = complete_group(&rt->steps.params, g < params->group_count ? &params->groups[g] : NULL);
     rt->steps.params.groups = rt->steps.groups;
@@ -217,7 +218,7 @@ void eo_update_norm_local(struct eo_runtime *rt)
                                 &rt->update.step, rt->update.values);
 }
 
-/* The host need not know the norm to go on: AdamW changes nothing where it is not finite. A trainer's optimizer must. */
+/* The host need not know the norm to go on: the update changes nothing where it is not finite. A trainer's optimizer must. */
 eo_status eo_update_norm_sum(struct eo_runtime *rt)
 {
     rt->device->ops->norm_sum(rt->device, rt->update.norm_gathered, rt->world->rank_count, &rt->update.step);
@@ -309,20 +310,21 @@ static void update_weights(struct eo_runtime *rt, uint32_t l)
         call_update(rt, l);
         return;
     }
+    const uint32_t state_count = eo_plan_optimizer(rt->plan->params.optimizer)->state_count;
     for (uint32_t i = 0; i < shard->range_count; i++) {
         const struct shard_range *range = &shard->ranges[i];
-        rt->update.adamw[i] = (struct eo_adamw){
+        rt->update.updates[i] = (struct eo_update_range){
             .weights = rt->shards.split ? NULL : shard->weights + range->offset,
             .high = rt->shards.split ? shard->high + range->offset : NULL,
             .low = rt->shards.split ? shard->low + range->offset : NULL,
             .first_moment = shard->state[0] + range->offset,
-            .second_moment = shard->state[1] + range->offset,
+            .second_moment = state_count > 1 ? shard->state[1] + range->offset : NULL,
             .gradient = update_gradient(shard) + range->offset,
             .count = range->count,
             .group = range->group,
         };
     }
-    rt->device->ops->adamw(rt->device, rt->update.adamw, shard->range_count, &rt->update.step);
+    rt->device->ops->update(rt->device, rt->plan->params.optimizer, rt->update.updates, shard->range_count, &rt->update.step);
 }
 
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)

@@ -126,20 +126,20 @@ struct eo_step_memory {
 };
 
 /*
- * One AdamW range; arrays of `count`. The master weight is `weights` (fp32), or, where weights is NULL, split: high is
- * the bf16 weight, low the signed remainder (streams/bf16.h), joined and split exactly.
+ * Weights that an optimizer updates; arrays of `count`. The master weight is `weights` (fp32), or, where weights is NULL,
+ * split: high is the bf16 weight, low the signed remainder (streams/bf16.h), joined and split exactly.
  */
-struct eo_adamw {
+struct eo_update_range {
     float *weights;
     uint16_t *high;
     int16_t *low;
-    float *first_moment, *second_moment;
+    float *first_moment, *second_moment; /* the optimizer's arrays of state; with one alone it is the first */
     const float *gradient;
     uint64_t count;
     uint32_t group; /* whose numbers count */
 };
 
-/* Weights and their moving average; arrays of `count`. The weights lie as in eo_adamw; the average is fp32. */
+/* Weights and their moving average; arrays of `count`. The weights lie as in eo_update_range; the average is fp32. */
 struct eo_average {
     float *weights;
     uint16_t *high;
@@ -261,10 +261,10 @@ struct eo_device_ops {
      * clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; values = their sums;
      * gradient_scale = (float)(clip_factor / divisor), NaN where the norm is not finite: then `skipped` is one more. */
     void (*norm_sum)(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
-    /* Each range with the numbers of its group; g = gradient * gradient_scale, nothing at all where that is NaN. `ranges` is
-     * a host array, valid during the call. */
-    void (*adamw)(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
-                  const struct eo_step_memory *step);
+    /* Each range by the rule of the optimizer (streams/cpu/update_body.h), with the numbers of its group; g = gradient *
+     * gradient_scale, nothing at all where that is NaN. `ranges` is a host array, valid during the call. */
+    void (*update)(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+                   const struct eo_step_memory *step);
     /* scalars and norm are read for UPDATE alone. */
     void (*average)(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
                     const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);

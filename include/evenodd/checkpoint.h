@@ -145,6 +145,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_find_before(char *path, size_t pa
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_open(eo_checkpoint **out, const char *path, const eo_log *log);
 EO_EXPORT void eo_checkpoint_close(eo_checkpoint **checkpoint);
 
+/* Whose state it holds; of a trainer's own optimizer (eo_runtime_params.update) EO_OPTIMIZER_ADAMW. */
+EO_EXPORT eo_optimizer eo_checkpoint_optimizer(const eo_checkpoint *checkpoint);
 EO_EXPORT void eo_checkpoint_get_info(const eo_checkpoint *checkpoint, eo_checkpoint_info *out);
 EO_EXPORT EO_NODISCARD eo_status eo_checkpoint_get_layer(const eo_checkpoint *checkpoint, uint32_t layer,
                                                          eo_checkpoint_layer *out);

@@ -72,4 +72,20 @@ static inline const char *eo_dtype_name(eo_dtype dtype)
                                       : "unknown";
 }
 
+/* What the library updates weights by (eo_plan_params.optimizer; docs/optimizers.md has the rules). */
+typedef enum eo_optimizer {
+    EO_OPTIMIZER_ADAMW,
+    EO_OPTIMIZER_SGD,  /* with momentum: eo_step_params.beta1 */
+    EO_OPTIMIZER_LION,
+    EO_OPTIMIZER_COUNT,
+} eo_optimizer;
+
+static inline const char *eo_optimizer_name(eo_optimizer optimizer)
+{
+    return optimizer == EO_OPTIMIZER_ADAMW  ? "adamw"
+           : optimizer == EO_OPTIMIZER_SGD  ? "sgd"
+           : optimizer == EO_OPTIMIZER_LION ? "lion"
+                                            : "unknown";
+}
+
 #endif

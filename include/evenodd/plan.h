@@ -48,7 +48,8 @@ typedef struct eo_plan_params {
     eo_dtype reduce_dtype;    /* [EO_DTYPE_FP32] of gradient buffers and their reduction, which sums in fp32. Gradients that
                                  were added up before are fp32 and reduced as such: of ddp, of zero1 with several
                                  contributions to a layer, and of hsdp over the replicas */
-    uint32_t optimizer_states;/* [2] fp32 arrays of optimizer state a parameter; EO_NO_STATE for none */
+    uint32_t optimizer_states;/* [the optimizer's] fp32 arrays of state a parameter; EO_NO_STATE for none. Another number is of
+                                 an optimizer of the trainer's own (eo_runtime_params.update) */
     uint32_t align_bytes;     /* [256] of every row, and the unit of a shard; a power of two, 64 at least */
     bool no_prefetch;         /* [false] gathers stand directly before their use: to see what prefetch is worth */
     bool separate_reduce_stream; /* [false] reduce-scatters on a communication stream of their own */
@@ -77,6 +78,7 @@ typedef struct eo_plan_params {
                                  Changes no bit */
     uint32_t gradient_run;    /* [1] and as many whose gradients are reduced by one, with gradient_slots * gradient_run buffers;
                                  not of gradients that are added up whole */
+    eo_optimizer optimizer;      /* [EO_OPTIMIZER_ADAMW] the library's, whose state is planned. Checkpoints have its name */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

@@ -80,7 +80,7 @@ typedef struct eo_runtime_params {
     eo_world *world;       /* required; must outlive the runtime; its rank_count is the plan's */
     eo_memory memory;      /* [EO_MEMORY_STATIC] */
     eo_parallel parallel;  /* [the calling thread] for the runtime's own element-wise work */
-    void (*update)(void *user, const eo_shard *shard); /* [AdamW] the trainer's own optimizer; on a GPU the host waits
+    void (*update)(void *user, const eo_shard *shard); /* [the plan's optimizer] the trainer's own; on a GPU the host waits
                               for the norm before it is called, and it issues its work to eo_runtime_stream() */
     void *update_user;
     eo_flight_recorder *recorder; /* [none] keeps the timeline where it outlives the process */
@@ -133,11 +133,12 @@ typedef struct eo_parameter_group {
 
 /* Every number must be finite and not negative, but for `values`; anything else is EO_ERR_INVALID. */
 typedef struct eo_step_params {
-    float learning_rate; /* required by AdamW: 0 only with `exact` */
-    float beta1;         /* [0.9] below 1 */
-    float beta2;         /* [0.999] below 1 */
-    float eps;           /* [1e-8] */
-    float weight_decay;  /* [0] decoupled (Loshchilov and Hutter, "Decoupled Weight Decay Regularization") */
+    float learning_rate; /* required by the library's optimizers: 0 only with `exact` */
+    float beta1;         /* [0.9] below 1; of SGD the momentum */
+    float beta2;         /* [0.999; Lion: 0.99] below 1; not of SGD */
+    float eps;           /* [1e-8] of AdamW */
+    float weight_decay;  /* [0] decoupled (Loshchilov and Hutter, "Decoupled Weight Decay Regularization"); of SGD a part of the
+                            gradient, as in PyTorch's */
     float clip;          /* [0: off] largest global L2 norm of the gradient */
     double values[4];    /* the trainer's own scalars (its loss), summed over the ranks into the report, together with
                             those at eo_step_values() */

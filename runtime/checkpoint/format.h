@@ -44,7 +44,7 @@ struct checkpoint_head {
     char strategy[EO_CHECKPOINT_STRATEGY_MAX];
     char model_name[EO_NAME_MAX];
     uint32_t has_ema; /* the last of the arrays of state is the average of the weights; else 0 */
-    uint32_t reserved_word;
+    uint32_t optimizer; /* eo_optimizer; 0 also where it was the trainer's own */
     uint64_t skipped; /* steps, of `step` */
     uint64_t reserved[5];
 };

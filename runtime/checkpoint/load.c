@@ -68,6 +68,8 @@ static eo_status check(const struct eo_checkpoint *checkpoint, const struct eo_p
          checkpoint->path, head->layer_count, plan->layer_count);
     for (uint32_t l = 0; l < plan->layer_count; l++)
         EO_TRY(check_layer(checkpoint, plan, l, error));
+    SAME(states == 0 || head->optimizer == (uint32_t)plan->params.optimizer, "%s is of another optimizer: it is %s there, %s here",
+         checkpoint->path, eo_optimizer_name((eo_optimizer)head->optimizer), eo_optimizer_name(plan->params.optimizer));
     SAME(states == 0 || states == head->optimizer_states - head->has_ema,
          "%s is of another optimizer: it has %u arrays of state there, %u here", checkpoint->path,
          head->optimizer_states - head->has_ema, states);

@@ -120,7 +120,7 @@ static bool is_of_the_same(const struct checkpoint_tables *a, const struct check
 {
     return a->head->layer_count == b->head->layer_count && a->head->parameter_count == b->head->parameter_count &&
            a->head->optimizer_states == b->head->optimizer_states && a->head->has_ema == b->head->has_ema &&
-           a->head->dtype == b->head->dtype &&
+           a->head->optimizer == b->head->optimizer && a->head->dtype == b->head->dtype &&
            a->head->model_hash == b->head->model_hash &&
            memcmp(a->layers, b->layers, a->head->layer_count * sizeof(*a->layers)) == 0 &&
            memcmp(a->parameters, b->parameters, a->head->parameter_count * sizeof(*a->parameters)) == 0;
@@ -287,6 +287,11 @@ void eo_checkpoint_get_info(const eo_checkpoint *checkpoint, eo_checkpoint_info 
         .layer_count = head->layer_count, .parameter_count = head->parameter_count,
         .element_count = head->element_count, .bytes = checkpoint->bytes,
     };
+}
+
+eo_optimizer eo_checkpoint_optimizer(const eo_checkpoint *checkpoint)
+{
+    return checkpoint ? (eo_optimizer)checkpoint->files[0].head->optimizer : EO_OPTIMIZER_ADAMW;
 }
 
 eo_status eo_checkpoint_get_layer(const eo_checkpoint *checkpoint, uint32_t layer, eo_checkpoint_layer *out)

@@ -110,6 +110,7 @@ eo_status eo_checkpoint_describe_plan(struct checkpoint_tables *out, const struc
         .magic = CHECKPOINT_MAGIC, .version = CHECKPOINT_VERSION, .element_count = plan->element_count,
         .rank_count = plan->params.rank_count, .dtype = plan->params.dtype,
         .optimizer_states = plan->state_count, .has_ema = plan->params.ema,
+        .optimizer = plan->params.optimizer,
         .layer_count = plan->layer_count, .parameter_count = plan->parameter_count,
     };
     memcpy(head.model_name, plan->model_name, sizeof(head.model_name));

@@ -13,9 +13,30 @@
 #include "base/hashing.h"
 #include "base/sized.h"
 #include "runtime/plan/internal.h"
+#include "runtime/plan/optimizers.h"
 #include "runtime/plan/proof.h"
 
 enum { RANKS_MAX = 1 << 16, MICRO_BATCHES_MAX = 1 << 12, SLOTS_MAX = 64, ALIGN_MIN = 64, ALIGN_MAX = 1 << 21 };
+
+/* Arrays of state: the optimizer's, unless a trainer's own wants others. */
+static eo_status take_optimizer(struct eo_plan *plan)
+{
+    eo_plan_params *p = &plan->params;
+    const eo_log *log = &plan->log;
+    EO_REQUIRE(log, (unsigned)p->optimizer < EO_OPTIMIZER_COUNT, "unknown optimizer %d", (int)p->optimizer);
+    const struct plan_optimizer *optimizer = eo_plan_optimizer(p->optimizer);
+    EO_REQUIRE(log, p->optimizer == EO_OPTIMIZER_ADAMW || p->optimizer_states == 0 || p->optimizer_states == EO_NO_STATE ||
+               p->optimizer_states == optimizer->state_count, "optimizer %s has %u optimizer states a parameter, not %u; leave "
+               "optimizer_states out", eo_optimizer_name(p->optimizer), optimizer->state_count, p->optimizer_states);
+    p->optimizer_states = p->optimizer_states == EO_NO_STATE ? 0
+                          : p->optimizer_states              ? p->optimizer_states
+                                                             : optimizer->state_count;
+    EO_REQUIRE(log, p->optimizer_states <= EO_STATES_MAX, "%u optimizer states; at most %d are possible",
+               p->optimizer_states, EO_STATES_MAX);
+    plan->state_count = p->optimizer_states + p->ema;
+    plan->ema_state = p->ema ? p->optimizer_states : EO_NONE;
+    return EO_OK;
+}
 
 static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
 {
@@ -31,7 +52,7 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     p->gradient_run = p->gradient_run ? p->gradient_run : 1;
     p->align_bytes = p->align_bytes ? p->align_bytes : 256;
     p->offload_slots = p->offload_layers == 0 ? 0 : p->offload_slots ? p->offload_slots : 2;
-    p->optimizer_states = p->optimizer_states == EO_NO_STATE ? 0 : p->optimizer_states ? p->optimizer_states : 2;
+    EO_TRY(take_optimizer(plan));
     EO_REQUIRE(log, p->rank_count <= RANKS_MAX, "%u ranks; at most %d are possible", p->rank_count, RANKS_MAX);
     EO_REQUIRE(log, p->micro_batches <= MICRO_BATCHES_MAX, "%u micro-batches; at most %d are possible",
                p->micro_batches, MICRO_BATCHES_MAX);
@@ -53,13 +74,9 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
                SLOTS_MAX);
     EO_REQUIRE(log, eo_is_power_of_two(p->align_bytes) && p->align_bytes >= ALIGN_MIN && p->align_bytes <= ALIGN_MAX,
                "alignment %u is not a power of two from %d to %d", p->align_bytes, ALIGN_MIN, ALIGN_MAX);
-    EO_REQUIRE(log, p->optimizer_states <= EO_STATES_MAX, "%u optimizer states; at most %d are possible",
-               p->optimizer_states, EO_STATES_MAX);
     EO_REQUIRE(log, p->dtype <= EO_DTYPE_BF16 && p->reduce_dtype <= EO_DTYPE_BF16, "unknown element type");
     EO_REQUIRE(log, !p->float8_gather || p->dtype == EO_DTYPE_BF16,
                "float8_gather needs dtype bf16, which gathered weights are widened to; dtype is %s", eo_dtype_name(p->dtype));
-    plan->state_count = p->optimizer_states + p->ema;
-    plan->ema_state = p->ema ? p->optimizer_states : EO_NONE;
     EO_TRY(eo_plan_take_strategy(plan));
     EO_REQUIRE(log, !p->float8_gather || p->shard_group > 1,
                "float8_gather would have no effect: strategy %s on %u rank%s gathers no weights; leave it out",
@@ -150,6 +167,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         hash = mix(hash, p->ema);
     if (p->norms_beside)
         hash = mix(hash, 2); /* another word than ema's */
+    if (p->optimizer)
+        hash = mix(mix(hash, 3), p->optimizer);
     for (uint32_t i = 0; i < plan->parameter_count; i++) {
         const struct plan_parameter *parameter = &plan->parameters[i];
         hash = mix(mix(eo_hash64_more(hash, parameter->name, strlen(parameter->name)), parameter->offset),

@@ -249,27 +249,28 @@ void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t 
         step->results[g].gradient_scale = out->gradient_scale;
 }
 
-struct adamw_job {
+struct update_job {
     const struct eo_cpu_kernels *kernels;
-    const struct eo_adamw *ranges;
+    eo_optimizer optimizer;
+    const struct eo_update_range *ranges;
     const struct eo_step_memory *step;
 };
 
-static struct eo_adamw_numbers numbers_of(const struct eo_step_memory *step, uint32_t group)
+static struct eo_update_numbers numbers_of(const struct eo_step_memory *step, uint32_t group)
 {
     const struct eo_group_scalars *g = &step->groups[group];
     const uint64_t unknown = step->norm->skipped - step->scalars->skipped;
     EO_ASSERT(unknown < EO_STEPS_UNKNOWN);
-    return (struct eo_adamw_numbers){g->learning_rate, g->beta1, g->beta2, g->eps, g->weight_decay,
+    return (struct eo_update_numbers){g->learning_rate, g->beta1, g->beta2, g->eps, g->weight_decay,
                                      g->bias_correction1[unknown], g->bias_correction2[unknown],
                                      step->results[group].gradient_scale};
 }
 
 /* All ranges in one run of the team: many are shorter than a chunk. */
-static void adamw_task(void *arg, uint32_t index)
+static void update_task(void *arg, uint32_t index)
 {
-    const struct adamw_job *job = arg;
-    const struct eo_adamw *range = job->ranges;
+    const struct update_job *job = arg;
+    const struct eo_update_range *range = job->ranges;
     uint64_t chunk = index;
     while (chunk >= eo_div_up(range->count, CHUNK_ELEMENTS)) {
         chunk -= eo_div_up(range->count, CHUNK_ELEMENTS);
@@ -278,20 +279,20 @@ static void adamw_task(void *arg, uint32_t index)
     if (job->step->groups[range->group].frozen)
         return;
     const uint64_t begin = chunk * CHUNK_ELEMENTS;
-    const struct eo_adamw_numbers numbers = numbers_of(job->step, range->group);
-    job->kernels->adamw(range, &numbers, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
+    const struct eo_update_numbers numbers = numbers_of(job->step, range->group);
+    job->kernels->update[job->optimizer](range, &numbers, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
 }
 
-void eo_cpu_adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t range_count,
-                  const struct eo_step_memory *step)
+void eo_cpu_update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+                   const struct eo_step_memory *step)
 {
-    struct adamw_job job = {eo_cpu_of(device)->kernels, ranges, step};
+    struct update_job job = {eo_cpu_of(device)->kernels, optimizer, ranges, step};
     uint64_t chunk_count = 0;
     if (isnan(step->norm->gradient_scale))
         return;
     for (uint32_t i = 0; i < range_count; i++)
         chunk_count += eo_div_up(ranges[i].count, CHUNK_ELEMENTS);
-    eo_cpu_run_chunks(device, chunk_count, adamw_task, &job);
+    eo_cpu_run_chunks(device, chunk_count, update_task, &job);
 }
 
 struct average_job {

@@ -196,52 +196,7 @@ KERNEL_TARGET static inline void KERNEL(split)(uint16_t *high, int16_t *low, KER
     *(KERNEL(u16) *)low = __builtin_convertvector(bits & 0xffffu & ~is_nan, KERNEL(u16));
 }
 
-/*
- * m = beta1 m + (1 - beta1) g      w = w - lr (m / bc1 / (sqrt(v / bc2) + eps) + decay w)
- * v = beta2 v + (1 - beta2) g g
- * 28 bytes a weight, split ones the same: memory decides, so division and square root may be the exact ones.
- */
-KERNEL_TARGET static void KERNEL(adamw)(const struct eo_adamw *range, const struct eo_adamw_numbers *numbers,
-                                        uint64_t begin, uint64_t count)
-{
-    const bool split = !range->weights;
-    float *w = split ? NULL : range->weights + begin;
-    uint16_t *high = split ? range->high + begin : NULL;
-    int16_t *low = split ? range->low + begin : NULL;
-    float *m = range->first_moment + begin, *v = range->second_moment + begin;
-    const float *gradient = range->gradient + begin;
-    const float beta1 = numbers->beta1, beta2 = numbers->beta2, eps = numbers->eps;
-    const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
-    const float correction1 = numbers->bias_correction1, correction2 = numbers->bias_correction2;
-    const float rate = numbers->learning_rate, decay = numbers->weight_decay, scale = numbers->scale;
-    uint64_t i = 0;
-    for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
-        KERNEL(f32) *mi = (KERNEL(f32) *)(m + i), *vi = (KERNEL(f32) *)(v + i);
-        const KERNEL(f32) weight = split ? KERNEL(join)(high + i, low + i) : *(const KERNEL(f32) *)(w + i);
-        const KERNEL(f32) g = *(const KERNEL(f32) *)(gradient + i) * scale;
-        const KERNEL(f32) first = beta1 * *mi + rest1 * g;
-        const KERNEL(f32) second = beta2 * *vi + rest2 * g * g;
-        const KERNEL(f32) root = VECTOR_SQRT(second / correction2);
-        const KERNEL(f32) result = weight - rate * (first / correction1 / (root + eps) + decay * weight);
-        *mi = first;
-        *vi = second;
-        if (split)
-            KERNEL(split)(high + i, low + i, result);
-        else
-            *(KERNEL(f32) *)(w + i) = result;
-    }
-    for (; i < count; i++) {
-        const float weight = split ? eo_bf16_join(high[i], low[i]) : w[i], g = gradient[i] * scale;
-        m[i] = beta1 * m[i] + rest1 * g;
-        v[i] = beta2 * v[i] + rest2 * g * g;
-        const float result =
-            weight - rate * (m[i] / correction1 / (sqrtf(v[i] / correction2) + eps) + decay * weight);
-        if (split)
-            eo_bf16_split(result, &high[i], &low[i]);
-        else
-            w[i] = result;
-    }
-}
+#include "streams/cpu/update_body.h"
 
 /* enum eo_average_mode; `rest` = 1 - decay. */
 KERNEL_TARGET static void KERNEL(average)(const struct eo_average *all, enum eo_average_mode mode, float rest, uint64_t begin,
@@ -375,7 +330,7 @@ static const struct eo_cpu_kernels KERNEL(table) = {
     .largest_bf16 = KERNEL(largest_bf16),
     .narrow_float8 = KERNEL(narrow_float8),
     .widen_float8 = KERNEL(widen_float8),
-    .adamw = KERNEL(adamw),
+    .update = {[EO_OPTIMIZER_ADAMW] = KERNEL(adamw), [EO_OPTIMIZER_SGD] = KERNEL(sgd), [EO_OPTIMIZER_LION] = KERNEL(lion)},
     .average = KERNEL(average),
     .sum_fp32 = KERNEL(sum_fp32),
     .sum_bf16 = KERNEL(sum_bf16),

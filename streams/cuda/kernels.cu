@@ -228,15 +228,15 @@ __global__ static void norm_sum_kernel(const double *gathered, uint32_t rank_cou
         step.results[g].gradient_scale = scale;
 }
 
-/* --- AdamW -------------------------------------------------------------------------------------------------------- */
+/* --- optimizers --------------------------------------------------------------------------------------------------- */
 
-struct adamw_ranges {
-    eo_adamw at[EO_CUDA_ADAMW_RANGES];
-    uint32_t first_block[EO_CUDA_ADAMW_RANGES + 1];
+struct update_ranges {
+    eo_update_range at[EO_CUDA_UPDATE_RANGES];
+    uint32_t first_block[EO_CUDA_UPDATE_RANGES + 1];
     uint32_t count;
 };
 
-static_assert(sizeof(adamw_ranges) + sizeof(eo_step_memory) <= 4000, "the arguments of a kernel are limited to 4 KiB");
+static_assert(sizeof(update_ranges) + sizeof(eo_step_memory) <= 4000, "the arguments of a kernel are limited to 4 KiB");
 
 /* i < count */
 __device__ static quad load_split(const uint16_t *high, const int16_t *low, uint64_t i, uint64_t count)
@@ -267,15 +267,36 @@ __device__ static void store_split(uint16_t *high, int16_t *low, uint64_t i, uin
     store_16(low, i, count, l);
 }
 
-/* The arithmetic of streams/cpu/kernels_body.h, operation by operation. */
-__global__ static void adamw_kernel(const adamw_ranges ranges, const eo_step_memory step)
+/* The rules of streams/cpu/update_body.h, operation by operation. */
+template <eo_optimizer OPTIMIZER>
+__device__ static void update_element(const eo_group_scalars &group, uint64_t unknown, float g, float &w, float &m, float &v)
+{
+    const float rate = group.learning_rate, decay = group.weight_decay;
+    const float beta1 = group.beta1, beta2 = group.beta2;
+    if (OPTIMIZER == EO_OPTIMIZER_ADAMW) {
+        m = beta1 * m + (1.0f - beta1) * g;
+        v = beta2 * v + (1.0f - beta2) * g * g;
+        const float root = sqrtf(v / group.bias_correction2[unknown]);
+        w = w - rate * (m / group.bias_correction1[unknown] / (root + group.eps) + decay * w);
+    } else if (OPTIMIZER == EO_OPTIMIZER_SGD) {
+        m = beta1 * m + (g + decay * w);
+        w = w - rate * m;
+    } else {
+        const float direction = beta1 * m + (1.0f - beta1) * g;
+        const float sign = (float)((direction > 0.0f) - (direction < 0.0f));
+        m = beta2 * m + (1.0f - beta2) * g;
+        w = w - rate * (sign + decay * w);
+    }
+}
+
+template <eo_optimizer OPTIMIZER> __global__ static void update_kernel(const update_ranges ranges, const eo_step_memory step)
 {
     if (isnan(step.norm->gradient_scale))
         return;
     uint32_t index = 0;
     while (blockIdx.x >= ranges.first_block[index + 1]) /* the last range's next is the end of the grid */
         index++;
-    const eo_adamw &range = ranges.at[index];
+    const eo_update_range &range = ranges.at[index];
     const uint64_t count = range.count;
     const uint64_t i = ((uint64_t)(blockIdx.x - ranges.first_block[index]) * THREADS + threadIdx.x) * QUAD;
     const eo_group_scalars &group = step.groups[range.group];
@@ -284,22 +305,17 @@ __global__ static void adamw_kernel(const adamw_ranges ranges, const eo_step_mem
 
     const float scale = step.results[range.group].gradient_scale;
     const uint64_t unknown = step.norm->skipped - step.scalars->skipped;
-    const float beta1 = group.beta1, beta2 = group.beta2, eps = group.eps;
-    const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
-    const float correction1 = group.bias_correction1[unknown], correction2 = group.bias_correction2[unknown];
-    const float rate = group.learning_rate, decay = group.weight_decay;
-    const bool is_split = !range.weights;
+    const bool is_split = !range.weights, has_second = OPTIMIZER == EO_OPTIMIZER_ADAMW;
     quad w = is_split ? load_split(range.high, range.low, i, count) : load((const float *)range.weights, i, count);
-    quad m = load((const float *)range.first_moment, i, count), v = load((const float *)range.second_moment, i, count);
+    quad m = load((const float *)range.first_moment, i, count), v = {};
+    if (has_second)
+        v = load((const float *)range.second_moment, i, count);
     const quad gradient = load(range.gradient, i, count);
-    for (int k = 0; k < QUAD; k++) {
-        const float g = gradient.x[k] * scale;
-        m.x[k] = beta1 * m.x[k] + rest1 * g;
-        v.x[k] = beta2 * v.x[k] + rest2 * g * g;
-        w.x[k] = w.x[k] - rate * (m.x[k] / correction1 / (sqrtf(v.x[k] / correction2) + eps) + decay * w.x[k]);
-    }
+    for (int k = 0; k < QUAD; k++)
+        update_element<OPTIMIZER>(group, unknown, gradient.x[k] * scale, w.x[k], m.x[k], v.x[k]);
     store(range.first_moment, i, count, m);
-    store(range.second_moment, i, count, v);
+    if (has_second)
+        store(range.second_moment, i, count, v);
     if (is_split)
         store_split(range.high, range.low, i, count, w);
     else
@@ -335,7 +351,8 @@ extern "C" cudaError_t eo_cuda_kernels_load(void)
 {
     return load_kernels(fill_kernel, cast_kernel, accumulate_kernel<float>, accumulate_kernel<uint16_t>,
                         chunks_kernel<float>, chunks_kernel<uint16_t>, sum_chunks_kernel, norm_local_kernel,
-                        norm_sum_kernel, adamw_kernel, average_kernel);
+                        norm_sum_kernel, update_kernel<EO_OPTIMIZER_ADAMW>, update_kernel<EO_OPTIMIZER_SGD>,
+                        update_kernel<EO_OPTIMIZER_LION>, average_kernel);
 }
 
 extern "C" cudaError_t eo_cuda_fill(void *memory, uint32_t pattern, uint64_t bytes, cudaStream_t stream)
@@ -418,12 +435,12 @@ extern "C" cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_co
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count,
-                                     const struct eo_step_memory *step, cudaStream_t stream)
+extern "C" cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+                                             const struct eo_step_memory *step, cudaStream_t stream)
 {
-    if (range_count > EO_CUDA_ADAMW_RANGES)
+    if (range_count > EO_CUDA_UPDATE_RANGES)
         return cudaErrorInvalidValue;
-    adamw_ranges all = {};
+    update_ranges all = {};
     for (uint32_t i = 0; i < range_count; i++) {
         if (ranges[i].count == 0)
             continue;
@@ -432,7 +449,13 @@ extern "C" cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t ran
     }
     if (all.count == 0)
         return cudaSuccess;
-    adamw_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all, *step);
+    const unsigned blocks = all.first_block[all.count];
+    switch (optimizer) {
+    case EO_OPTIMIZER_ADAMW: update_kernel<EO_OPTIMIZER_ADAMW><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    case EO_OPTIMIZER_SGD: update_kernel<EO_OPTIMIZER_SGD><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    case EO_OPTIMIZER_LION: update_kernel<EO_OPTIMIZER_LION><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    default: return cudaErrorInvalidValue;
+    }
     return cudaGetLastError();
 }
 

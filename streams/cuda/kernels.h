@@ -43,10 +43,10 @@ cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint3
 cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const struct eo_step_memory *step,
                              cudaStream_t stream);
 
-/* One launch: at most EO_CUDA_ADAMW_RANGES ranges; `ranges` is a host array, copied by the call. */
-enum { EO_CUDA_ADAMW_RANGES = 48 };
-cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, const struct eo_step_memory *step,
-                          cudaStream_t stream);
+/* One launch: at most EO_CUDA_UPDATE_RANGES ranges; `ranges` is a host array, copied by the call. */
+enum { EO_CUDA_UPDATE_RANGES = 48 };
+cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+                                  const struct eo_step_memory *step, cudaStream_t stream);
 cudaError_t eo_cuda_average(const struct eo_average *average, enum eo_average_mode mode, const struct eo_update_scalars *scalars,
                             const struct eo_norm_result *norm, cudaStream_t stream);
 

@@ -250,6 +250,7 @@ static void another_model(void)
         {{.ranks = 2, .body = "torso"}, "layer 1", "body there", "torso here"},
         {{.ranks = 2, .thaws = true}, "layer fixed", "frozen there", "trained here"},
         {{.ranks = 2, .states = 3}, "another optimizer", "2 arrays of state there", "3 here"},
+        {{.ranks = 2, .optimizer = EO_OPTIMIZER_SGD}, "another optimizer", "adamw there", "sgd here"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         saved_log_clear();

@@ -316,6 +316,7 @@ bool saved_run(const struct saved_settings *s, void (*body)(struct saved_rank *s
                 eo_plan_create(&plan, model, eo_plan_params(
                     .rank_count = s->ranks, .strategy = s->strategy, .shard_group = s->shard_group,
                     .gather_slots = s->gather_slots, .dtype = s->dtype, .optimizer_states = s->states, .ema = s->ema,
+                    .optimizer = s->optimizer,
                     .log = &saved_log)) >= 0;
     good = good && run_threads(s, model, plan, body, shared);
     if (!good)

@@ -25,6 +25,7 @@ struct saved_settings {
     bool thaws;         /* "fixed" is trained */
     uint32_t states;    /* [2] */
     bool ema;
+    eo_optimizer optimizer;
     uint32_t padding;   /* elements behind the body's matrix and the head's bias */
 };
 

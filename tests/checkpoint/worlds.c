@@ -98,6 +98,15 @@ static void any_world(void)
     check_worlds(&(struct saved_settings){.ranks = 3, .thaws = true, .states = 3}, thawed, 1);
     tap_case("three arrays of optimizer state, and no frozen layer");
 
+    static const struct saved_settings lions[] = {
+        {.ranks = 1, .optimizer = EO_OPTIMIZER_LION}, {.ranks = 4, .optimizer = EO_OPTIMIZER_LION, .padding = 77}};
+    static const struct saved_settings rolling[] = {
+        {.ranks = 3, .optimizer = EO_OPTIMIZER_SGD, .dtype = EO_DTYPE_BF16},
+        {.ranks = 2, .optimizer = EO_OPTIMIZER_SGD, .dtype = EO_DTYPE_BF16, .memory = EO_MEMORY_DYNAMIC_POOL}};
+    check_worlds(&(struct saved_settings){.ranks = 3, .optimizer = EO_OPTIMIZER_LION}, lions, 2);
+    check_worlds(&(struct saved_settings){.ranks = 1, .optimizer = EO_OPTIMIZER_SGD, .dtype = EO_DTYPE_BF16}, rolling, 2);
+    tap_case("the one array of SGD and of Lion");
+
     static const struct saved_settings padded[] = {{.ranks = 1, .padding = 1000}, {.ranks = 3, .padding = 77},
                                                    {.ranks = 2, .dtype = EO_DTYPE_FP32}};
     check_worlds(&(struct saved_settings){.ranks = 2}, padded, 3);

@@ -4,6 +4,7 @@
  * compared with a run on another. Guards behind each array; arrays that are aligned for vectors and such that are not.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -296,20 +297,30 @@ static void norms(struct test_bed *bed)
     test_report("norms have the bits of plain loops, and say when they are not finite", 1);
 }
 
-static void adamw_plain(const struct eo_adamw *r, const struct eo_group_scalars *s, float scale, uint32_t unknown)
+static void update_plain(eo_optimizer optimizer, const struct eo_update_range *r, const struct eo_group_scalars *s, float scale,
+                         uint32_t unknown)
 {
     const float decay = s->weight_decay, correction1 = s->bias_correction1[unknown], correction2 = s->bias_correction2[unknown];
     for (uint64_t i = 0; i < r->count; i++) {
         const volatile float w = r->weights ? r->weights[i] : eo_bf16_join(r->high[i], r->low[i]);
-        const volatile float g = r->gradient[i] * scale;
-        const volatile float m1 = s->beta1 * r->first_moment[i], m2 = (1.0f - s->beta1) * g;
-        const volatile float v1 = s->beta2 * r->second_moment[i], v2 = (1.0f - s->beta2) * g, v3 = v2 * g;
-        const volatile float m = m1 + m2, v = v1 + v3;
-        const volatile float root = sqrtf(v / correction2) + s->eps;
-        const volatile float change = m / correction1 / root, decayed = decay * w;
-        const volatile float step = s->learning_rate * (change + decayed);
+        const volatile float g = r->gradient[i] * scale, before = r->first_moment[i], decayed = decay * w;
+        const volatile float m1 = s->beta1 * before, m2 = (1.0f - s->beta1) * g, first = m1 + m2;
+        volatile float change, m = first;
+        if (optimizer == EO_OPTIMIZER_ADAMW) {
+            const volatile float v1 = s->beta2 * r->second_moment[i], v2 = (1.0f - s->beta2) * g, v3 = v2 * g, v = v1 + v3;
+            const volatile float root = sqrtf(v / correction2) + s->eps;
+            change = m / correction1 / root + decayed;
+            r->second_moment[i] = v;
+        } else if (optimizer == EO_OPTIMIZER_SGD) {
+            const volatile float sum = g + decayed;
+            change = m = m1 + sum;
+        } else {
+            const volatile float k1 = s->beta2 * before, k2 = (1.0f - s->beta2) * g, sign = first > 0 ? 1 : first < 0 ? -1 : 0;
+            m = k1 + k2;
+            change = sign + decayed;
+        }
+        const volatile float step = s->learning_rate * change;
         r->first_moment[i] = m;
-        r->second_moment[i] = v;
         if (r->weights)
             r->weights[i] = w - step;
         else
@@ -319,7 +330,7 @@ static void adamw_plain(const struct eo_adamw *r, const struct eo_group_scalars 
 
 /* Many ranges in one call, empty, short and long, whole and split, of groups, one of them frozen; after a step whose skipping
  * the host knew of, and after one it did not; then once with a norm that is not finite. */
-static void updates(struct test_bed *bed)
+static void updates(struct test_bed *bed, eo_optimizer optimizer)
 {
     enum { RANGES = 101, GROUPS = 4 };
     const struct eo_device_ops *ops = bed->device->ops;
@@ -338,7 +349,7 @@ static void updates(struct test_bed *bed)
         const uint32_t unknown = round == 2;
         struct eo_norm_result norm = {.gradient_scale = is_finite ? 0.37f : NAN, .skipped = scalars.skipped + unknown};
         const struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){&scalars, groups, &norm, results}, GROUPS);
-        struct eo_adamw plain[RANGES], device[RANGES];
+        struct eo_update_range plain[RANGES], device[RANGES];
         struct pair pairs[RANGES][4], lows[RANGES];
         for (int r = 0; r < RANGES; r++) {
             const uint64_t count = r % 25 == 0 ? 40000 + (uint64_t)r : (uint64_t)r % 10 * 3, skew = r % 3 ? 0 : 4;
@@ -353,11 +364,11 @@ static void updates(struct test_bed *bed)
                 test_bed_put(bed, pairs[r][a].device, pairs[r][a].plain, pairs[r][a].bytes);
             }
             lows[r] = make(bed, salt + 4, count, 2, skew / 2);
-            device[r] = (struct eo_adamw){.first_moment = (float *)pairs[r][1].device,
+            device[r] = (struct eo_update_range){.first_moment = (float *)pairs[r][1].device,
                                           .second_moment = (float *)pairs[r][2].device,
                                           .gradient = (const float *)pairs[r][3].device,
                                           .count = count, .group = (uint32_t)r % 7 % GROUPS};
-            plain[r] = (struct eo_adamw){.first_moment = (float *)pairs[r][1].plain,
+            plain[r] = (struct eo_update_range){.first_moment = (float *)pairs[r][1].plain,
                                          .second_moment = (float *)pairs[r][2].plain,
                                          .gradient = (const float *)pairs[r][3].plain,
                                          .count = count, .group = (uint32_t)r % 7 % GROUPS};
@@ -371,19 +382,22 @@ static void updates(struct test_bed *bed)
                 plain[r].weights = (float *)pairs[r][0].plain;
             }
         }
-        ops->adamw(bed->device, device, RANGES, &step);
+        ops->update(bed->device, optimizer, device, RANGES, &step);
         memset(device, 0, sizeof(device)); /* valid during the call alone */
         for (int r = 0; r < RANGES; r++) {
             const uint32_t g = plain[r].group;
             if (is_finite && !groups[g].frozen)
-                adamw_plain(&plain[r], &groups[g], results[g].gradient_scale, unknown);
+                update_plain(optimizer, &plain[r], &groups[g], results[g].gradient_scale, unknown);
             for (int a = 0; a < 4; a++)
-                same(bed, &pairs[r][a], is_finite ? "adamw" : "adamw without a norm", plain[r].count);
-            same(bed, &lows[r], "adamw, low halves", plain[r].count);
+                same(bed, &pairs[r][a], is_finite ? "update" : "update without a norm", plain[r].count);
+            same(bed, &lows[r], "update, low halves", plain[r].count);
         }
         test_bed_reset(bed);
     }
-    test_report("adamw has the bits of plain loops, and does nothing where the norm is not finite", 1);
+    char text[96];
+    snprintf(text, sizeof(text), "%s has the bits of plain loops, and does nothing where the norm is not finite",
+             eo_optimizer_name(optimizer));
+    test_report(text, 1);
 }
 
 /* In place of both: a copy, an update, a swap; whole and split, with a tail and askew. */
@@ -437,6 +451,7 @@ void test_device_kernels(struct test_bed *bed)
     float8(bed);
     sums(bed);
     norms(bed);
-    updates(bed);
+    for (int optimizer = 0; optimizer < EO_OPTIMIZER_COUNT; optimizer++)
+        updates(bed, (eo_optimizer)optimizer);
     averages(bed);
 }

@@ -31,7 +31,7 @@ static void refuse_step_params(eo_runtime *rt)
         {{.learning_rate = -1}, "learning_rate is -1"},
         {{.learning_rate = NAN}, "learning_rate is"},
         {{.learning_rate = INFINITY}, "learning_rate is inf"},
-        {{.learning_rate = 0}, "AdamW needs a learning rate"},
+        {{.learning_rate = 0}, "the optimizer needs a learning rate"},
         {{.learning_rate = 1, .beta1 = 2}, "beta1 is 2; it must be at least 0 and below 1"},
         {{.learning_rate = 1, .beta1 = 1}, "beta1 is 1;"},
         {{.learning_rate = 1, .beta1 = -0.5F}, "beta1 is -0.5"},
@@ -310,7 +310,7 @@ static void plans_that_do_not_fit(void)
         const char *text;
     } cases[] = {
         {{.rank_count = 2}, EO_ERR_INVALID, "the plan is for 2 ranks, the world has 1"},
-        {{.optimizer_states = EO_NO_STATE}, EO_ERR_INVALID, "AdamW needs 2"},
+        {{.optimizer_states = EO_NO_STATE}, EO_ERR_INVALID, "optimizer adamw needs 2"},
         {{.strategy = EO_STRATEGY_ZERO1}, EO_ERR_UNSUPPORTED, "strategy zero1 needs planned memory"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -314,6 +314,7 @@ static void checkpoints(const eo_plan *plan)
     eo_checkpoint_close(NULL);
     CLEARED(eo_checkpoint_info, eo_checkpoint_get_info(NULL, &out));
     eo_checkpoint_get_info(NULL, NULL);
+    HOLDS(eo_checkpoint_optimizer(NULL) == EO_OPTIMIZER_ADAMW);
     REFUSED(eo_checkpoint_get_layer(NULL, 0, NULL));
     REFUSED(eo_checkpoint_get_parameter(NULL, 0, NULL));
     REFUSED(eo_checkpoint_find_parameter(NULL, NULL, NULL));

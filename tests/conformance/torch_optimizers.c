@@ -214,6 +214,8 @@ int main(void)
 {
     const eo_step_params adamw = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f, .ema_decay = 0.9f};
     const eo_step_params none = {.learning_rate = 0}; /* the settings are the rule's own */
+    const eo_step_params sgd_step = {.learning_rate = 0.02f, .weight_decay = 0.01f};
+    const eo_step_params lion_step = {.learning_rate = 0.01f, .weight_decay = 0.1f};
     struct sgd sgd = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
     struct sgd nesterov = {.learning_rate = 0.02f, .momentum = 0.9f, .nesterov = true};
     struct lion lion = {.learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f};
@@ -223,10 +225,11 @@ int main(void)
     struct adafactor adafactor = {0.05f, -0.8f, 1e-3f, 1, parameters, PARAMETERS};
     const struct optimizer optimizers[] = {
         {"AdamW, and the average of its weights", {.ema = true}, adamw, losses_of_adamw_ema, 1e-6, NULL, NULL},
+        {"the library's SGD", {.optimizer = EO_OPTIMIZER_SGD}, sgd_step, losses_of_sgd, 1e-5, NULL, NULL},
+        {"the library's Lion", {.optimizer = EO_OPTIMIZER_LION}, lion_step, losses_of_lion, 1e-5, NULL, NULL},
         {"SGD", {.optimizer_states = 1}, none, losses_of_sgd, 1e-5, sgd_update, &sgd},
         {"SGD, Nesterov's", {.optimizer_states = 1}, none, losses_of_nesterov, 1e-5, sgd_update, &nesterov},
         {"Lion", {.optimizer_states = 1}, none, losses_of_lion, 1e-5, lion_update, &lion},
-        
         {"Adadelta", {.optimizer_states = 2}, none, losses_of_adadelta, 1e-5, adadelta_update, &adadelta},
         {"Adafactor", {.optimizer_states = 1, .strategy = EO_STRATEGY_DDP}, none, losses_of_adafactor, 1e-5, adafactor_update,
          &adafactor},

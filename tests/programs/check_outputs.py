@@ -101,6 +101,11 @@ def check_comparison(json_path, html_path, run_count):
     assert "http" not in text and not re.search(r"\b(nan|inf)\b", text), "an address, or no number, in the page"
 
 
+def check_learns(path, by):
+    steps, _, _ = read_log(path)
+    assert steps[-1]["loss"] < steps[0]["loss"] - float(by), (steps[0]["loss"], steps[-1]["loss"])
+
+
 def check_variants(json_path, html_path, names):
     comparison = json.load(open(json_path))
     modes, wanted = comparison["modes"], names.split(",")
@@ -119,4 +124,4 @@ def check_variants(json_path, html_path, names):
 
 if __name__ == "__main__":
     {"log": check_log, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
-     "clocks": check_clocks, "comparison": check_comparison, "variants": check_variants}[sys.argv[1]](*sys.argv[2:])
+     "clocks": check_clocks, "learns": check_learns, "comparison": check_comparison, "variants": check_variants}[sys.argv[1]](*sys.argv[2:])

@@ -174,7 +174,7 @@ done
 cat >"$bin/compute-sanitizer" <<'END'
 #!/bin/sh
 case "$*" in
-*'--tool racecheck'*) case "$*" in *'--kernel-name kns=adamw_kernel'*'--kernel-name kns=swiglu_backward_kernel'*) ;; *) exit 5 ;; esac ;;
+*'--tool racecheck'*) case "$*" in *'--kernel-name kns=swiglu_backward_kernel'*'--kernel-name kns=update_kernel'*) ;; *) exit 5 ;; esac ;;
 *) case "$*" in *'--report-api-errors no'*) ;; *) exit 5 ;; esac ;;
 esac
 while case $1 in --*) true ;; *) false ;; esac; do

@@ -143,9 +143,11 @@ done <<'END'
 --ranks 2 --seq 64 --device cuda --dtype bf16 --graph on
 --ranks 2 --seq 64 --dtype bf16 --ema 0.999 --dropout 0.1
 --ranks 4 --seq 64 --dtype bf16 --gather float8
+--ranks 2 --seq 64 --optimizer sgd
+--ranks 2 --seq 64 --dtype bf16 --optimizer lion --offload-layers all
 END
-[ $planned = 7 ]
-result $? "--verify takes the settings from what train --plan prints ($planned of 7)"
+[ $planned = 9 ]
+result $? "--verify takes the settings from what train --plan prints ($planned of 9)"
 both log '--model tiny --ranks 2 --seq 64 --batch 2 --strategy zero1' '--model tiny' && grep -q 'every row by name' out
 result $? 'and from a log'
 run 1 'said otherwise than the log: --batch 3 (the log: 2), --dtype bf16 (the log: fp32)' --model tiny --batch 3 --dtype bf16 \

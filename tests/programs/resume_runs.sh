@@ -64,6 +64,15 @@ dropped=$(hash)
 run --ranks 2 --batch 2 --dropout 0.3 --resume dropped/step-000000000005 && [ -n "$dropped" ] && [ "$(hash)" = "$dropped" ]
 result $? 'resumed with dropout: the same masks, so the same bits'
 
+for optimizer in sgd lion; do
+    run --ranks 2 --batch 2 --optimizer $optimizer --checkpoint "$optimizer" --checkpoint-every 5
+    kept=$(hash)
+    run --ranks 2 --batch 2 --optimizer $optimizer --resume "$optimizer/step-000000000005" && [ -n "$kept" ] && [ "$(hash)" = "$kept" ]
+    result $? "resumed with --optimizer $optimizer: the same bits"
+done
+! run --ranks 2 --batch 2 --optimizer sgd --resume lion/step-000000000005 && grep -q 'another optimizer: it is lion there, sgd here' err
+result $? 'a checkpoint of another optimizer is refused by its name'
+
 averaged() { grep '"validation"' "$1" | tail -n 1; }
 run --ranks 2 --batch 2 --ema 0.8 --val-every 12 --checkpoint averages --checkpoint-every 5 --log ema.jsonl &&
     run --ranks 2 --batch 2 --ema 0.8 --val-every 12 --resume averages/step-000000000005 --log again.jsonl &&

@@ -123,6 +123,21 @@ result $? '--ema changes no weight; validated and exported is the average'
 ! "$train" $quick --ema 0 >out 2>err && grep -q 'between 0 and 1' err
 result $? '--ema 0 is refused'
 
+for optimizer in sgd lion; do
+    "$train" $quick --steps 30 --optimizer $optimizer --log given.jsonl >out 2>err &&
+        "$train" $quick --steps 30 --optimizer $optimizer --memory dynamic:pool --log dynamic.jsonl >out 2>err &&
+        "$python" "$check" same-weights given.jsonl dynamic.jsonl >>out 2>>err &&
+        "$python" "$check" learns given.jsonl 0.3 >>out 2>>err
+    result $? "--optimizer $optimizer learns, in both memory modes with the same bits"
+done
+"$train" $quick --steps 3 --optimizer sgd --momentum 0 --log given.jsonl >out 2>err &&
+    "$train" $quick --steps 3 --optimizer sgd --log plain.jsonl >out 2>err &&
+    ! "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err
+result $? '--momentum is of SGD'
+! "$train" $quick --optimizer lion --eps 1e-8 >out 2>err && grep -q "AdamW's; with --optimizer lion leave it out" err &&
+    ! "$train" $quick --optimizer nadam >out 2>err && grep -q 'adamw, sgd or lion' err
+result $? 'an unknown optimizer, and a number that it has not, are refused'
+
 "$train" $quick --steps 4 --dropout 0.2 --log dropped.jsonl >out 2>err &&
     "$train" $quick --steps 4 --dropout 0.2 --recompute all --log again.jsonl >out 2>err &&
     "$python" "$check" same-weights dropped.jsonl again.jsonl >>out 2>>err &&

@@ -40,6 +40,7 @@ enum option_key {
     OPTION_SEQ,
     OPTION_MICRO_BATCHES,
     OPTION_STEPS,
+    OPTION_OPTIMIZER,
     OPTION_LR,
     OPTION_WARMUP,
     OPTION_BETA1,
@@ -168,7 +169,8 @@ static const struct argp_option option_table[] = {
     {"seq", OPTION_SEQ, "T", 0, "tokens in a sequence [256]", 3},
     {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 3},
     {"steps", OPTION_STEPS, "N", 0, "number of steps [train: 250, headtohead: 30]", 3},
-    {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006]", 3},
+    {"optimizer", OPTION_OPTIMIZER, "NAME", 0, "adamw, sgd (with momentum) or lion [adamw]", 3},
+    {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006; sgd: 0.1; lion: 0.0001]", 3},
     {"learning-rate", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"warmup", OPTION_WARMUP, "N", 0, "steps of warm-up, with a rising learning rate [a tenth, at most 20]", 3},
     {"schedule", OPTION_SCHEDULE, "NAME", 0,
@@ -176,10 +178,12 @@ static const struct argp_option option_table[] = {
      "or step:N,G (times G every N steps) [cosine]",
      3},
     {"min-lr", OPTION_MINIMUM_RATE, "X", 0, "learning rate at the end of cosine, linear and wsd [cosine: a tenth of --lr; 0]", 3},
-    {"beta1", OPTION_BETA1, "X", 0, "AdamW's beta1 [0.9]", 3},
-    {"beta2", OPTION_BETA2, "X", 0, "AdamW's beta2 [0.95]", 3},
+    {"beta1", OPTION_BETA1, "X", 0, "beta1 of AdamW and Lion; momentum of SGD [0.9]", 3},
+    {"momentum", 0, NULL, OPTION_ALIAS, NULL, 0},
+    {"beta2", OPTION_BETA2, "X", 0, "beta2 of AdamW and Lion [0.95; lion: 0.99]", 3},
     {"eps", OPTION_EPS, "X", 0, "AdamW's epsilon [1e-8]", 3},
-    {"weight-decay", OPTION_WEIGHT_DECAY, "X", 0, "AdamW's weight decay, on matrices [0.1]", 3},
+    {"weight-decay", OPTION_WEIGHT_DECAY, "X", 0, "weight decay, on matrices; sgd: added to the gradient [0.1; sgd: 0; lion: 0.6]",
+     3},
     {"clip", OPTION_CLIP, "X", 0, "largest norm of the gradient, 0: no limit [1]", 3},
     {"on-not-finite", OPTION_ON_NOT_FINITE, "WHAT", 0,
      "a step whose gradient is not finite: stop ends the run; skip lets it change nothing, and goes on [stop]", 3},
@@ -303,6 +307,10 @@ static void parse_training(const struct argp_state *state, struct tool_options *
         break;
     case OPTION_STEPS:
         o->steps = tool_option_count(state, name, text, 1, 1000000000);
+        break;
+    case OPTION_OPTIMIZER:
+        if (!tool_optimizer_parse(text, &o->plan.optimizer))
+            argp_error(state, "--optimizer is '%.60s'; give adamw, sgd or lion", text);
         break;
     case OPTION_LR:
         o->learning_rate = tool_option_real(state, name, text, 0, 1e30);
@@ -557,8 +565,31 @@ static void check_bucketing(const struct argp_state *state, const struct tool_op
         argp_error(state, "--bucketing auto with --device cuda needs --rates FILE.json: nothing measures the link of GPUs");
 }
 
+/* What is not given is as usual with the optimizer. */
+static void complete_optimizer(const struct argp_state *state, struct tool_options *o)
+{
+    static const struct {
+        double learning_rate, beta2, weight_decay;
+    } usual[EO_OPTIMIZER_COUNT] = {
+        [EO_OPTIMIZER_ADAMW] = {0.0006, 0.95, 0.1},
+        [EO_OPTIMIZER_SGD] = {0.1, 0, 0},
+        [EO_OPTIMIZER_LION] = {0.0001, 0.99, 0.6},
+    };
+    if (o->plan.optimizer != EO_OPTIMIZER_ADAMW && is_given(o, OPTION_EPS))
+        argp_error(state, "--eps is AdamW's; with --optimizer %s leave it out", eo_optimizer_name(o->plan.optimizer));
+    if (o->plan.optimizer == EO_OPTIMIZER_SGD && is_given(o, OPTION_BETA2))
+        argp_error(state, "--beta2: SGD has none; with --optimizer sgd leave it out");
+    if (!is_given(o, OPTION_LR))
+        o->learning_rate = usual[o->plan.optimizer].learning_rate;
+    if (!is_given(o, OPTION_BETA2))
+        o->beta2 = usual[o->plan.optimizer].beta2;
+    if (!is_given(o, OPTION_WEIGHT_DECAY))
+        o->weight_decay = usual[o->plan.optimizer].weight_decay;
+}
+
 static void check_together(const struct argp_state *state, struct tool_options *o)
 {
+    complete_optimizer(state, o);
     check_device(state, o);
     check_strategy(state, o);
     if (o->text_paths && o->tokens_paths)
@@ -685,12 +716,9 @@ void tool_options_init(struct tool_options *options)
         .reduce_inputs = 1,
         .steps = 250,
         .seed = 1,
-        .learning_rate = 0.0006,
         .minimum_rate = -1,
         .beta1 = 0.9,
-        .beta2 = 0.95,
         .eps = 1e-8,
-        .weight_decay = 0.1,
         .clip = 1,
         .peak_seconds = 0.7,
     };

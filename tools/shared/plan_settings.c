@@ -99,6 +99,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                  .no_prefetch = s->no_prefetch,
                  .float8_gather = s->float8_gather,
                  .ema = s->ema_decay > 0,
+                 .optimizer = s->optimizer,
                  .norms_beside = s->norms_beside,
                  .strategy = s->strategy,
                  .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0,
@@ -122,6 +123,16 @@ bool tool_strategy_parse(const char *text, struct tool_plan_settings *s)
     s->strategy = EO_STRATEGY_HSDP;
     s->shard_group = (uint32_t)size;
     return size >= 1 && size <= TOOL_PLAN_RANKS_MAX && *end == '\0';
+}
+
+bool tool_optimizer_parse(const char *text, eo_optimizer *out)
+{
+    for (int i = 0; i < EO_OPTIMIZER_COUNT; i++)
+        if (strcmp(text, eo_optimizer_name((eo_optimizer)i)) == 0) {
+            *out = (eo_optimizer)i;
+            return true;
+        }
+    return false;
 }
 
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes)
@@ -159,6 +170,7 @@ void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t 
 void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL_PLAN_WORDS_MAX])
 {
     char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", dropout[32] = "", bucketing[48] = "";
+    char optimizer[32] = "";
     char granularity[TOOL_GRANULARITY_TEXT_MAX];
     if (s->offload_layers != UINT32_MAX)
         snprintf(layers, sizeof(layers), "%u", s->offload_layers);
@@ -167,6 +179,8 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
                  s->offload_slots ? s->offload_slots : 2);
     if (s->ema_decay > 0)
         snprintf(ema, sizeof(ema), " --ema %.9g", s->ema_decay);
+    if (s->optimizer)
+        snprintf(optimizer, sizeof(optimizer), " --optimizer %s", eo_optimizer_name(s->optimizer));
     if (s->dropout > 0)
         snprintf(dropout, sizeof(dropout), " --dropout %.9g", s->dropout);
     if (s->gather_run > 1 || s->gradient_run > 1)
@@ -176,10 +190,10 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
-             s->threads, dropout, ema, bucketing, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
+             s->threads, dropout, optimizer, ema, bucketing, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
              s->no_prefetch ? " --no-prefetch" : "", s->norms_beside ? " --norms-beside" : "",
              s->float8_gather ? " --gather float8" : "");
 }

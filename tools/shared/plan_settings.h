@@ -36,6 +36,7 @@ struct tool_plan_settings {
     double ema_decay;     /* of the average of the weights; 0: there is none */
     bool graph;           /* a step is a graph: tokens of all its micro-batches lie on the device */
     uint32_t gather_run, gradient_run; /* positions a collective; 0: 1 */
+    eo_optimizer optimizer;
 };
 
 struct tool_plan_params {
@@ -62,6 +63,9 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *set
 
 /* ddp, zero1, zero2, zero3, or hsdp:S. False: none of them. */
 bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
+
+/* adamw, sgd or lion. False: none of them. */
+bool tool_optimizer_parse(const char *text, eo_optimizer *out);
 
 /* As they are given: "hsdp:8", "cheap"; of gathers: their type. */
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);

@@ -106,10 +106,12 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
         .round_trips = 1 + rank_count, .double_adds = rank_count});
 }
 
-/* Split weights: two halves of 2 bytes, and two moments, are read and written; the gradient is read. */
-cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, const struct eo_step_memory *step,
-                          cudaStream_t stream)
+/* Weights (split ones: two halves of 2 bytes) and states are read and written; the gradient is read. */
+cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+                                  const struct eo_step_memory *step, cudaStream_t stream)
 {
+    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion"};
+    const uint64_t states = optimizer == EO_OPTIMIZER_ADAMW ? 2 : 1;
     uint64_t count = 0, blocks = 0;
     (void)step;
     for (uint32_t i = 0; i < range_count; i++) {
@@ -117,8 +119,9 @@ cudaError_t eo_cuda_adamw(const struct eo_adamw *ranges, uint32_t range_count, c
         blocks += launch_div_up(ranges[i].count, TILE);
     }
     return launch_note(stream, (struct launch){
-        .group = "AdamW", .kernel = "adamw_kernel", .read = 16 * count, .written = 12 * count, .must = 28 * count,
-        .blocks = blocks, .threads = THREADS, .round_trips = 1});
+        .group = titles[optimizer], .kernel = "update_kernel", .read = (8 + 4 * states) * count,
+        .written = (4 + 4 * states) * count, .must = (12 + 8 * states) * count, .blocks = blocks, .threads = THREADS,
+        .round_trips = 1});
 }
 
 /* Split weights are 4 bytes together too. */

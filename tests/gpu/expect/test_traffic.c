@@ -306,7 +306,7 @@ static void norm_of_gradients(uint32_t partial_count, uint32_t rank_count)
 
 static void update(uint64_t count, bool split)
 {
-    float *gradient = tensor(count * 4), *m = tensor(count * 4), *v = tensor(count * 4), *weights = tensor(count * 4);
+    float *gradient = tensor(count * 4), *m = tensor(count * 4), *v = tensor(count * 4);
     uint16_t *high = tensor(count * 2);
     int16_t *low = tensor(count * 2);
     double *chunks = tensor(EO_SUM_CHUNKS_MAX * sizeof(double)), *out = tensor(8 * sizeof(double));
@@ -322,16 +322,19 @@ static void update(uint64_t count, bool split)
     BOTH(sum_fp32, m, (const float *const[]){m, v, gradient}, 3, count);
     BOTH(sum_bf16, high, (const uint16_t *const[]){high, (uint16_t *)low}, 2, count);
     compare("sums of gradients", EXACT);
+    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion"};
+    for (int optimizer = 0; optimizer < EO_OPTIMIZER_COUNT; optimizer++) {
+        const struct eo_step_memory step = step_memory();
+        const struct eo_update_range range = {
+            .weights = split ? NULL : tensor(count * 4), .high = tensor(count * 2), .low = tensor(count * 2),
+            .first_moment = tensor(count * 4), .second_moment = tensor(count * 4), .gradient = tensor(count * 4), .count = count};
+        BOTH(update_ranges, (eo_optimizer)optimizer, &range, 1, &step);
+        /* Beside the arrays: the scalars. */
+        if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
+            real.at[0].read = expected.at[0].read;
+        compare(titles[optimizer], EXACT);
+    }
     const struct eo_step_memory step = step_memory();
-    gradient = tensor(count * 4), m = tensor(count * 4), v = tensor(count * 4), weights = tensor(count * 4);
-    high = tensor(count * 2), low = tensor(count * 2);
-    const struct eo_adamw range = {.weights = split ? NULL : weights, .high = high, .low = low, .first_moment = m,
-                                   .second_moment = v, .gradient = gradient, .count = count};
-    BOTH(adamw, &range, 1, &step);
-    /* Beside the arrays: the scalars. */
-    if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
-        real.at[0].read = expected.at[0].read;
-    compare("AdamW", EXACT);
     const struct eo_average average = {.weights = split ? NULL : tensor(count * 4), .high = tensor(count * 2),
                                        .low = tensor(count * 2), .average = tensor(count * 4), .count = count};
     BOTH(average, &average, EO_AVERAGE_SWAP, step.scalars, step.norm);

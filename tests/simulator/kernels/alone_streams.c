@@ -151,13 +151,13 @@ static void norm_sum(struct eo_device *device, const double *gathered, uint32_t 
     must(eo_cuda_norm_sum(gathered, rank_count, step, NULL));
 }
 
-static void adamw(struct eo_device *device, const struct eo_adamw *ranges, uint32_t count,
-                  const struct eo_step_memory *step)
+static void update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t count,
+                   const struct eo_step_memory *step)
 {
     (void)device;
-    for (uint32_t done = 0; done < count; done += EO_CUDA_ADAMW_RANGES)
-        must(eo_cuda_adamw(ranges + done, count - done < EO_CUDA_ADAMW_RANGES ? count - done : EO_CUDA_ADAMW_RANGES, step,
-                           NULL));
+    for (uint32_t done = 0; done < count; done += EO_CUDA_UPDATE_RANGES)
+        must(eo_cuda_update_ranges(optimizer, ranges + done,
+                                   count - done < EO_CUDA_UPDATE_RANGES ? count - done : EO_CUDA_UPDATE_RANGES, step, NULL));
 }
 
 static void average(struct eo_device *device, const struct eo_average *all, enum eo_average_mode mode,
@@ -180,7 +180,7 @@ static const struct eo_device_ops ops = {
     .accumulate_sum_squares = accumulate_sum_squares,
     .norm_local = norm_local,
     .norm_sum = norm_sum,
-    .adamw = adamw,
+    .update = update,
     .average = average,
 };
 

@@ -46,7 +46,7 @@ static void assert_same_bits(const float *a, const float *b, uint64_t count, con
                      (int)count, (double)a[i], (double)b[i]);
 }
 
-static const struct eo_adamw_numbers numbers = {.learning_rate = 3e-4f,
+static const struct eo_update_numbers numbers = {.learning_rate = 3e-4f,
                                                 .beta1 = 0.9f,
                                                 .beta2 = 0.95f,
                                                 .eps = 1e-8f,
@@ -55,22 +55,31 @@ static const struct eo_adamw_numbers numbers = {.learning_rate = 3e-4f,
                                                 .bias_correction2 = 0.142625f,
                                                 .scale = 0.37f};
 
-/* The formula of the header, element by element; volatile, so that nothing is fused or kept wider. */
-static void adamw_ref(const struct eo_adamw *range)
+/* The formulas of streams/cpu/update_body.h, element by element; volatile, so that nothing is fused or kept wider. */
+static void update_ref(eo_optimizer optimizer, const struct eo_update_range *range)
 {
     const float rest1 = 1.0f - numbers.beta1, rest2 = 1.0f - numbers.beta2;
     for (uint64_t i = 0; i < range->count; i++) {
         const float weight = range->weights ? range->weights[i] : eo_bf16_join(range->high[i], range->low[i]);
-        volatile float g = range->gradient[i] * numbers.scale;
-        volatile float a = numbers.beta1 * range->first_moment[i], b = rest1 * g;
-        volatile float c = numbers.beta2 * range->second_moment[i], d = rest2 * g, e = d * g;
-        volatile float m = a + b, v = c + e;
-        volatile float mean = m / numbers.bias_correction1, variance = v / numbers.bias_correction2;
-        volatile float root = sqrtf(variance), sum = root + numbers.eps, step = mean / sum;
-        volatile float decay = numbers.weight_decay * weight, both = step + decay;
+        const float before = range->first_moment[i];
+        volatile float g = range->gradient[i] * numbers.scale, decay = numbers.weight_decay * weight;
+        volatile float a = numbers.beta1 * before, b = rest1 * g, m = a + b, both;
+        if (optimizer == EO_OPTIMIZER_ADAMW) {
+            volatile float c = numbers.beta2 * range->second_moment[i], d = rest2 * g, e = d * g, v = c + e;
+            volatile float mean = m / numbers.bias_correction1, variance = v / numbers.bias_correction2;
+            volatile float root = sqrtf(variance), sum = root + numbers.eps, step = mean / sum;
+            both = step + decay;
+            range->second_moment[i] = v;
+        } else if (optimizer == EO_OPTIMIZER_SGD) {
+            volatile float sum = g + decay;
+            both = m = a + sum;
+        } else {
+            volatile float c = numbers.beta2 * before, d = rest2 * g, sign = m > 0 ? 1 : m < 0 ? -1 : 0;
+            both = sign + decay;
+            m = c + d;
+        }
         volatile float change = numbers.learning_rate * both;
         range->first_moment[i] = m;
-        range->second_moment[i] = v;
         if (range->weights)
             range->weights[i] = weight - change;
         else
@@ -78,9 +87,9 @@ static void adamw_ref(const struct eo_adamw *range)
     }
 }
 
-static struct eo_adamw make_range(uint64_t count)
+static struct eo_update_range make_range(uint64_t count)
 {
-    struct eo_adamw range = {.weights = make_values(count, 1, 2.0f),
+    struct eo_update_range range = {.weights = make_values(count, 1, 2.0f),
                              .first_moment = make_values(count, 2, 0.1f),
                              .second_moment = make_values(count, 3, 0.01f),
                              .gradient = make_values(count, 4, 1.0f),
@@ -91,9 +100,9 @@ static struct eo_adamw make_range(uint64_t count)
 }
 
 /* The same range with its weights in the split form, in memory of its own. */
-static struct eo_adamw make_split_range(uint64_t count)
+static struct eo_update_range make_split_range(uint64_t count)
 {
-    struct eo_adamw range = make_range(count);
+    struct eo_update_range range = make_range(count);
     range.high = malloc((count + 1) * sizeof(uint16_t));
     range.low = malloc((count + 1) * sizeof(int16_t));
     for (uint64_t i = 0; i < count; i++)
@@ -105,7 +114,7 @@ static struct eo_adamw make_split_range(uint64_t count)
     return range;
 }
 
-static void drop_range(struct eo_adamw *range)
+static void drop_range(struct eo_update_range *range)
 {
     if (range->weights) {
         drop_values(range->weights, range->count);
@@ -123,6 +132,28 @@ static void drop_range(struct eo_adamw *range)
 static const struct eo_cpu_kernels *plain(void)
 {
     return eo_cpu_kernels_at(eo_cpu_kernels_count() - 1);
+}
+
+/* Whole and split weights, in two pieces, the second not aligned. */
+static void compare_update(const struct eo_cpu_kernels *set, eo_optimizer optimizer, uint64_t count)
+{
+    struct eo_update_range range = make_range(count), reference = make_range(count), split = make_split_range(count);
+    set->update[optimizer](&range, &numbers, 0, count / 3);
+    set->update[optimizer](&range, &numbers, count / 3, count - count / 3);
+    set->update[optimizer](&split, &numbers, 0, count / 3);
+    set->update[optimizer](&split, &numbers, count / 3, count - count / 3);
+    update_ref(optimizer, &reference);
+    const char *name = eo_optimizer_name(optimizer);
+    assert_same_bits(range.weights, reference.weights, count, name, set->name);
+    assert_same_bits(range.first_moment, reference.first_moment, count, name, set->name);
+    assert_same_bits(range.second_moment, reference.second_moment, count, name, set->name);
+    for (uint64_t i = 0; i < count; i++) {
+        const float joined = eo_bf16_join(split.high[i], split.low[i]);
+        assert_same_bits(&joined, &reference.weights[i], 1, name, set->name);
+    }
+    drop_range(&range);
+    drop_range(&reference);
+    drop_range(&split);
 }
 
 /*
@@ -147,23 +178,8 @@ Test(kernels, every_instruction_set_has_the_bits_of_the_formula)
             drop_values(to, count);
             drop_values(from, count);
             drop_values(want, count);
-            struct eo_adamw range = make_range(count), reference = make_range(count);
-            set->adamw(&range, &numbers, 0, count / 3); /* in two pieces, the second not aligned */
-            set->adamw(&range, &numbers, count / 3, count - count / 3);
-            adamw_ref(&reference);
-            assert_same_bits(range.weights, reference.weights, count, "adamw weights", set->name);
-            assert_same_bits(range.first_moment, reference.first_moment, count, "adamw first moment", set->name);
-            assert_same_bits(range.second_moment, reference.second_moment, count, "adamw second moment", set->name);
-            struct eo_adamw split = make_split_range(count);
-            set->adamw(&split, &numbers, 0, count / 3);
-            set->adamw(&split, &numbers, count / 3, count - count / 3);
-            for (uint64_t i = 0; i < count; i++) {
-                const float joined = eo_bf16_join(split.high[i], split.low[i]);
-                assert_same_bits(&joined, &reference.weights[i], 1, "adamw of split weights", set->name);
-            }
-            drop_range(&range);
-            drop_range(&reference);
-            drop_range(&split);
+            for (int optimizer = 0; optimizer < EO_OPTIMIZER_COUNT; optimizer++)
+                compare_update(set, (eo_optimizer)optimizer, count);
         }
     }
     cr_assert_geq(tested, 1);
@@ -343,7 +359,7 @@ static void run_team(void *arg, uint32_t count, void (*task)(void *arg, uint32_t
 struct results {
     float *accumulated;
     double sum, fused_sum;
-    struct eo_adamw ranges[3];
+    struct eo_update_range ranges[3];
 };
 
 static void compute(struct results *results, const struct eo_workers *workers, uint64_t count)
@@ -366,7 +382,7 @@ static void compute(struct results *results, const struct eo_workers *workers, u
         .learning_rate = numbers.learning_rate, .beta1 = numbers.beta1, .beta2 = numbers.beta2, .eps = numbers.eps,
         .weight_decay = numbers.weight_decay, .bias_correction1 = {numbers.bias_correction1},
         .bias_correction2 = {numbers.bias_correction2}};
-    device->ops->adamw(device, results->ranges, 3,
+    device->ops->update(device, EO_OPTIMIZER_ADAMW, results->ranges, 3,
                        &(struct eo_step_memory){.scalars = &(struct eo_update_scalars){.group_count = 1}, .groups = &group,
                                                 .norm = &(struct eo_norm_result){.gradient_scale = numbers.scale},
                                                 .results = &(struct eo_group_result){.gradient_scale = numbers.scale}});
@@ -390,8 +406,8 @@ Test(elementwise, results_do_not_depend_on_the_workers)
     for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
         struct results alone, other;
         compute(&alone, NULL, counts[c]);
-        struct eo_adamw reference = make_range(counts[c]);
-        adamw_ref(&reference);
+        struct eo_update_range reference = make_range(counts[c]);
+        update_ref(EO_OPTIMIZER_ADAMW, &reference);
         assert_same_bits(alone.ranges[0].weights, reference.weights, counts[c], "adamw", "alone");
         drop_range(&reference);
         for (int order = 0; order < 2; order++) {

@@ -87,10 +87,6 @@ static void parse_others(const struct argp_state *state, struct tool_memplan_ask
 {
     struct tool_system_run *run = &m->estimate.run;
     switch (key) {
-    case KEY_OPTIMIZER:
-        if (!tool_state_kind_parse(text, &run->optimizer))
-            argp_error(state, "--optimizer is '%.60s'; give adamw, adamw8bit, muon, sgd or lion", text);
-        break;
     case KEY_STATE_DTYPE: run->bf16_state = !tool_option_choice(state, "state-dtype", text, "bf16", "fp32"); break;
     case KEY_OFFLOAD: parse_offload(state, m, text); break;
     case KEY_LORA: run->lora_rank = (uint32_t)tool_option_count(state, "lora", text, 1, 4096); break;
@@ -148,6 +144,14 @@ static void parse_system(const struct argp_state *state, struct tool_memplan_ask
     }
 }
 
+/* Some are of other systems alone (checks.c). */
+static void parse_optimizer(const struct argp_state *state, struct tool_memplan_asked *m, const char *text)
+{
+    if (!tool_state_kind_parse(text, &m->estimate.run.optimizer))
+        argp_error(state, "--optimizer is '%.60s'; give adamw, adamw8bit, muon, sgd or lion", text);
+    m->others_optimizer = !tool_optimizer_parse(text, &m->settings.plan.optimizer);
+}
+
 void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_asked *m, int key, const char *text)
 {
     struct tool_plan_settings *s = &m->settings.plan;
@@ -172,6 +176,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
     case KEY_DTYPE: parse_run_dtype(state, m, text); break;
     case KEY_GATHER: s->float8_gather = tool_option_gather(state, text); break;
     case KEY_DROPOUT: s->dropout = tool_option_real(state, name, text, 0, 0.99); break;
+    case KEY_OPTIMIZER: parse_optimizer(state, m, text); break;
     case KEY_EMA: s->ema_decay = tool_option_ema(state, text); break;
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;

@@ -25,6 +25,7 @@ enum memplan_key {
     KEY_REDUCE,
     KEY_DROPOUT,
     KEY_EMA,
+    KEY_OPTIMIZER,
     KEY_SLOTS,
     KEY_BUCKETING,
     KEY_NORMS_BESIDE,
@@ -51,7 +52,6 @@ enum memplan_key {
     KEY_TOKENS,
     KEY_PRICE,
     KEY_NETWORK,
-    KEY_OPTIMIZER,
     KEY_STATE_DTYPE,
     KEY_OFFLOAD,
     KEY_LORA,
@@ -90,7 +90,7 @@ struct tool_memplan_asked {
     double headroom_share;
     uint64_t headroom_bytes;
     enum tool_fit_kind fit;
-    bool json, csv, explain, published, all_strategies, compare, others_recompute;
+    bool json, csv, explain, published, all_strategies, compare, others_recompute, others_optimizer;
     const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
     char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
     uint64_t given;                      /* a bit for each option */

@@ -14,7 +14,7 @@ const char *tool_part_explanation(enum tool_part part)
 {
     static const char *const texts[TOOL_PART_COUNT] = {
         [TOOL_PART_ACTIVATIONS] = "kept from forward to backward",
-        [TOOL_PART_OPTIMIZER] = "two fp32 numbers a parameter of the rank (AdamW), one more with --ema",
+        [TOOL_PART_OPTIMIZER] = "fp32 numbers a parameter of the rank: AdamW's two, another optimizer's one; one more with --ema",
         [TOOL_PART_WEIGHTS] = "the rank's master weights, and those of compute",
         [TOOL_PART_GRADIENTS] = "of the rank's weights, or whole",
         [TOOL_PART_BUFFERS] = "full weights and gradients of the layers in use",

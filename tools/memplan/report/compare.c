@@ -142,7 +142,7 @@ static void take_printed_row(struct verification *v, const char *line)
             if (at == line || at[-1] != ' ' || sscanf(line, " %127s", name) != 1 ||
                 sscanf(at + strlen(kind), " %15s %llu %llu", space, &offset, &bytes) != 3 ||
                 (strcmp(space, "gather") && strcmp(space, "gradient") && strcmp(space, "private") &&
-                 strcmp(space, "host")))
+                 strcmp(space, "host") && strcmp(space, "disk")))
                 continue;
             compare_row(v, name, kind, offset, bytes);
             return;
