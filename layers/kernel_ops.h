@@ -251,7 +251,8 @@ void eo_rope_table(float *table, uint32_t seq, uint32_t head_size, float theta, 
 
 /*
  * Rotates q or k in place: element i of a head with element i + head_size / 2 (halves, as in Llama's published weights in
- * the transformers layout). values: rows of head_count x head_size elements, `stride` apart; row r is position r % seq.
+ * the transformers layout). values: rows of head_count x head_size elements, `stride` apart; row r is at positions[r], or
+ * without positions at r % seq.
  * backward turns the other way: the gradient. table: eo_rope_table's.
  */
 struct eo_rotation {
@@ -262,6 +263,7 @@ struct eo_rotation {
     uint64_t rows;
     uint32_t seq, head_count, head_size;
     bool backward;
+    const int32_t *positions; /* [rows], below seq, or NULL */
 };
 
 /*
@@ -274,12 +276,26 @@ struct eo_attention_shape {
     uint32_t head_count, kv_head_count, head_size;
     uint64_t q_stride, kv_stride; /* q; k and v. Their gradients have the same */
     uint64_t out_stride;          /* out and out_gradient */
+    bool packed;                  /* eo_attention has positions */
 };
+
+/* A sequence's documents: each begins where positions are 0, and counts on. Where that of token `first` ends. */
+static inline uint32_t eo_document_end(const int32_t *positions, uint32_t first, uint32_t seq)
+{
+    uint32_t end = first + 1;
+    if (!positions)
+        return seq;
+    while (end < seq && positions[end] != 0)
+        end++;
+    return end;
+}
 
 /*
  * log_sum_exp: [batch][head_count][seq]. The gradients have the strides of q, k and v, and are q, k and v themselves where
  * the table says gradients_in_place, else memory of their own; the gaps between rows keep their content.
  * bf16: where products take pairs of bf16, the softmax's weights and the scores' gradients are rounded before them.
+ * With positions a query sees the keys of its own document alone: what other documents hold, as long as it is finite, changes
+ * no bit of its results and gradients.
  */
 struct eo_attention {
     struct eo_types types;
@@ -290,11 +306,12 @@ struct eo_attention {
     const void *out_gradient;
     void *q_gradient, *k_gradient, *v_gradient;
     void *scratch; /* attention_scratch_bytes */
+    const int32_t *positions; /* [batch][seq] with shape.packed, else NULL: a sequence is one document */
 };
 
 /* ---- embedding and loss ---- */
 
-/* out[row] = token_table[tokens[row]] + position_table[row % seq] (or NULL). */
+/* out[row] = token_table[tokens[row]] + position_table[row % seq], or of positions[row] (NULL: none). */
 struct eo_embedding {
     struct eo_types types;
     void *out;
@@ -302,6 +319,7 @@ struct eo_embedding {
     const void *token_table, *position_table;
     uint64_t rows, width;
     uint32_t seq;
+    const int32_t *positions; /* [rows], or NULL */
 };
 
 /* All of token_gradient[vocabulary][width] and position_gradient[positions][width] (or NULL) is written, with zeros where
@@ -318,7 +336,8 @@ struct eo_embedding_gradient {
 
 /*
  * losses[row] = log(sum exp(logits[row])) - logits[row][targets[row]]; *loss_sum += their sum in double, taken from zero
- * in row order. Rows of logits begin `stride` apart. With `backward` logits become (softmax - one-hot) x scale.
+ * in row order. Rows of logits begin `stride` apart. With `backward` logits become (softmax - one-hot) x scale. A target
+ * below 0 is ignored: the row's loss and gradient are 0, whatever its logits are.
  */
 struct eo_loss {
     struct eo_types types;

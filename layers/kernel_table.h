@@ -55,11 +55,11 @@ struct eo_head_rows {
     float eps;
 };
 
-/* One sequence and one query head (forward) or key/value head with its group of query heads (backward). Pointers
- * stand at the first token of the head(s); `scratch` is one thread's part. */
+/* One document and one query head (forward) or key/value head with its group of query heads (backward). Pointers
+ * stand at the document's first token in the head(s); `scratch` is one thread's part. */
 struct eo_attention_head {
     uint32_t seq, head_size, group;
-    uint64_t q_stride, kv_stride, out_stride;
+    uint64_t q_stride, kv_stride, out_stride, statistic_stride; /* the last: from query head to query head */
     const void *q, *k, *v, *out_gradient, *saved_out;
     const float *saved_log_sum_exp;
     void *out, *q_gradient, *k_gradient, *v_gradient;

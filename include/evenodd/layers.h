@@ -76,6 +76,11 @@ typedef struct eo_transformer_params {
                                   left. A layer is recomputed whole. Not with half_blocks */
     float dropout;             /* [0] below 1: of what each half of a block adds to the stream (GPT-2's resid_pdrop), in
                                   micro-batches alone. Masks are drawn from eo_tokens.random, again in backward: none is stored */
+    bool summed_loss;          /* [false] every loss is the sum over its targets, not their mean, and gradients are of that sum:
+                                  give the step's count of targets as eo_step_params.weight. Targets below 0 (PyTorch's
+                                  ignore_index, -100) then do not count: their loss and gradient are 0 */
+    bool packed;               /* [false] a sequence holds documents, one behind the other, that do not see each other:
+                                  eo_tokens.positions says where each begins. On CUDA attention then goes without cuDNN */
 } eo_transformer_params;
 #define eo_transformer_params(...) EO_PARAMS(eo_transformer_params, __VA_ARGS__)
 
@@ -102,8 +107,9 @@ typedef struct eo_team_params {
 #define eo_team_params(...) EO_PARAMS(eo_team_params, __VA_ARGS__)
 
 /*
- * tokens and targets: batch x seq, each below the vocabulary, memory of the host, read during the call only. `slot`: which
- * of the transformer's token_slots takes them. Both NULL: what eo_transformer_load put into the slot.
+ * tokens and targets: batch x seq, each below the vocabulary, memory of the host, read during the call only; with summed_loss
+ * a target may be below 0. `slot`: which of the transformer's token_slots takes them. Both NULL: what eo_transformer_load put
+ * into the slot.
  */
 typedef struct eo_tokens {
     const int32_t *tokens;
@@ -111,6 +117,8 @@ typedef struct eo_tokens {
     uint32_t slot; /* [0] */
     eo_random_place random; /* with dropout: `sample` of the first sequence, the others follow; `position` is set inside. Goes
                                to the device with the tokens */
+    const int32_t *positions; /* with packed: batch x seq, of the tokens in their documents: 0 at a document's first, then one
+                                 more than before it. A document's last target is of the trainer's choice (-100: none) */
 } eo_tokens;
 
 /* A matrix product of a step: C[m][n] (+)= A[m][k] B[k][n], with A and B as stored (row-major) or transposed. */
@@ -167,13 +175,13 @@ EO_EXPORT EO_NODISCARD eo_status eo_transformer_load(const eo_transformer *trans
 
 /*
  * Forward and backward of one micro-batch, between eo_step_begin and eo_step_end. *loss is the rank's mean over its
- * tokens, unscaled; the host waits for it. loss NULL: it is added to eo_step_values(runtime)[0] instead, and nothing
+ * tokens (with summed_loss the sum over its targets), unscaled; the host waits for it. loss NULL: it is added to eo_step_values(runtime)[0] instead, and nothing
  * waits. Allocates nothing. EO_ERR_NOT_FINITE: *loss is not; the log names the position.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runtime *runtime,
                                                             eo_team *team, const eo_tokens *tokens, double *loss);
 
-/* Mean loss of a batch on the forward-only list. Collective, between steps. */
+/* Loss of a batch, as a micro-batch has it, on the forward-only list. Collective, between steps. */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime *runtime,
                                                          eo_team *team, const eo_tokens *tokens, double *loss);
 

@@ -6,11 +6,13 @@
 #include "layers/kernel_table.h"
 #include "layers/split.h"
 
-/* As many lanes as threads, each with a scratch of its own; a lane takes the next head until none is left. */
+/* As many lanes as threads, each with a scratch of its own; a lane takes the next head until none is left. A head's documents
+ * are computed one after the other, each as if it were alone. */
 struct attention_job {
     struct eo_attention_shape shape;
     eo_dtype dtype;
     struct eo_attention_head base;
+    const int32_t *positions;
     const struct eo_kernel_table *kernels;
     float *scratch;
     uint64_t lane_floats;
@@ -33,16 +35,17 @@ uint64_t eo_cpu_attention_scratch_bytes(struct eo_types types, const struct eo_a
     return thread_count * attention_lane_floats(shape) * sizeof(float);
 }
 
-static struct eo_attention_head head_at(const struct attention_job *job, uint32_t lane, uint64_t sequence,
+/* Of a sequence's document that begins at token `first`. */
+static struct eo_attention_head head_at(const struct attention_job *job, uint32_t lane, uint64_t sequence, uint32_t first,
                                         uint32_t query_head, uint32_t kv_head)
 {
     const struct eo_attention_shape *s = &job->shape;
     struct eo_attention_head h = job->base;
-    const uint64_t token = sequence * s->seq;
+    const uint64_t token = sequence * s->seq + first;
     const uint64_t q = token * s->q_stride + (uint64_t)query_head * s->head_size;
     const uint64_t kv = token * s->kv_stride + (uint64_t)kv_head * s->head_size;
     const uint64_t out = token * s->out_stride + (uint64_t)query_head * s->head_size;
-    const uint64_t row = (sequence * s->head_count + query_head) * s->seq;
+    const uint64_t row = (sequence * s->head_count + query_head) * s->seq + first;
     h.q = eo_element_at(job->dtype, h.q, q);
     h.k = eo_element_at(job->dtype, h.k, kv);
     h.v = eo_element_at(job->dtype, h.v, kv);
@@ -58,6 +61,19 @@ static struct eo_attention_head head_at(const struct attention_job *job, uint32_
     return h;
 }
 
+static void run_head(const struct attention_job *job, uint32_t lane, uint64_t sequence, uint32_t query_head, uint32_t kv_head,
+                     void (*run)(const struct eo_attention_head *head))
+{
+    const uint32_t seq = job->shape.seq;
+    const int32_t *positions = job->positions ? job->positions + sequence * seq : NULL;
+    for (uint32_t first = 0, end; first < seq; first = end) {
+        end = eo_document_end(positions, first, seq);
+        struct eo_attention_head head = head_at(job, lane, sequence, first, query_head, kv_head);
+        head.seq = end - first;
+        run(&head);
+    }
+}
+
 static void attention_forward_task(void *arg, uint32_t lane)
 {
     struct attention_job *job = arg;
@@ -65,9 +81,7 @@ static void attention_forward_task(void *arg, uint32_t lane)
     uint32_t item;
     while ((item = atomic_fetch_add(&job->next, 1)) < job->item_count) {
         const uint32_t query_head = item % heads;
-        const struct eo_attention_head head =
-            head_at(job, lane, item / heads, query_head, query_head / job->base.group);
-        job->kernels->attention_forward(&head);
+        run_head(job, lane, item / heads, query_head, query_head / job->base.group, job->kernels->attention_forward);
     }
 }
 
@@ -78,20 +92,19 @@ static void attention_backward_task(void *arg, uint32_t lane)
     uint32_t item;
     while ((item = atomic_fetch_add(&job->next, 1)) < job->item_count) {
         const uint32_t kv_head = item % heads;
-        const struct eo_attention_head head = head_at(job, lane, item / heads, kv_head * job->base.group, kv_head);
-        job->kernels->attention_backward(&head);
+        run_head(job, lane, item / heads, kv_head * job->base.group, kv_head, job->kernels->attention_backward);
     }
 }
 
 static eo_status attention_run(eo_team *team, struct attention_job *job, void (*task)(void *arg, uint32_t lane))
 {
     const struct eo_attention_shape *s = &job->shape;
-    job->base.seq = s->seq;
     job->base.head_size = s->head_size;
     job->base.group = s->head_count / s->kv_head_count;
     job->base.q_stride = s->q_stride;
     job->base.kv_stride = s->kv_stride;
     job->base.out_stride = s->out_stride;
+    job->base.statistic_stride = s->seq;
     job->kernels = eo_kernels_of(job->dtype);
     job->lane_floats = attention_lane_floats(s);
     eo_team_run(team, eo_team_thread_count(team), task, job);
@@ -104,6 +117,7 @@ eo_status eo_cpu_attention_forward(eo_team *team, const struct eo_attention *a)
         .shape = a->shape,
         .dtype = a->types.compute,
         .base = {.q = a->q, .k = a->k, .v = a->v, .out = a->out, .log_sum_exp = a->log_sum_exp},
+        .positions = a->positions,
         .scratch = a->scratch,
         .item_count = a->shape.batch * a->shape.head_count,
     };
@@ -124,6 +138,7 @@ eo_status eo_cpu_attention_backward(eo_team *team, const struct eo_attention *a)
                  .q_gradient = a->q_gradient,
                  .k_gradient = a->k_gradient,
                  .v_gradient = a->v_gradient},
+        .positions = a->positions,
         .scratch = a->scratch,
         .item_count = a->shape.batch * a->shape.kv_head_count,
     };

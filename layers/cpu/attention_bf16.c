@@ -51,15 +51,16 @@ struct places {
     uint64_t q, kv, out, statistic;
 };
 
-static struct places places_of(const struct eo_attention_shape *s, uint64_t pair, uint64_t member)
+static struct places places_of(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member)
 {
-    const uint64_t sequence = pair / s->kv_head_count, kv_head = pair % s->kv_head_count, token = sequence * s->seq;
+    const struct eo_attention_shape *s = &l->a->shape;
+    const uint64_t sequence = pair / s->kv_head_count, kv_head = pair % s->kv_head_count, token = sequence * s->seq + l->first;
     const uint64_t head = kv_head * (s->head_count / s->kv_head_count) + member;
     return (struct places){
         .q = token * s->q_stride + head * s->head_size,
         .kv = token * s->kv_stride + kv_head * s->head_size,
         .out = token * s->out_stride + head * s->head_size,
-        .statistic = (sequence * s->head_count + head) * s->seq,
+        .statistic = (sequence * s->head_count + head) * s->seq + l->first,
     };
 }
 
@@ -67,23 +68,23 @@ static struct places places_of(const struct eo_attention_shape *s, uint64_t pair
 static struct places places_next(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member)
 {
     const struct eo_attention_shape *s = &l->a->shape;
-    return member + 1 < s->head_count / s->kv_head_count ? places_of(s, pair, member + 1)
-                                                         : places_of(s, pair + l->lane_count, 0);
+    return member + 1 < s->head_count / s->kv_head_count ? places_of(l, pair, member + 1)
+                                                         : places_of(l, pair + l->lane_count, 0);
 }
 
 static struct eo_pairs_rows head_rows_of(const struct eo_pairs_lane *l, const void *values, uint64_t at, uint64_t stride)
 {
-    return (struct eo_pairs_rows){(const uint16_t *)values + at, stride, l->a->shape.seq};
+    return (struct eo_pairs_rows){(const uint16_t *)values + at, stride, l->seq};
 }
 
 static struct eo_pairs_fetch fetch_forward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention *a = l->a;
     const struct eo_attention_shape *s = &a->shape;
-    const struct places at = places_of(s, pair, member), next = places_next(l, pair, member);
+    const struct places at = places_of(l, pair, member), next = places_next(l, pair, member);
     const uint64_t to_come = first + EO_PANEL;
     struct eo_pairs_fetch f = {.rows = EO_PANEL, .each = eo_split_up(EO_PANEL, to_come / l->tiles->rows)};
-    eo_pairs_fetch_add(&f, a->q, to_come < s->seq ? at.q + to_come * s->q_stride : next.q, s->q_stride);
+    eo_pairs_fetch_add(&f, a->q, to_come < l->seq ? at.q + to_come * s->q_stride : next.q, s->q_stride);
     eo_pairs_fetch_add(&f, a->out, at.out + first * s->out_stride, s->out_stride);
     if (next.kv != at.kv) {
         eo_pairs_fetch_add(&f, a->k, next.kv + first * s->kv_stride, s->kv_stride);
@@ -132,8 +133,8 @@ static void panel_sums(const struct eo_pairs_lane *l, uint64_t pair, uint64_t me
 static void panel_forward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention *a = l->a;
-    const struct places at = places_of(&a->shape, pair, member);
-    const uint64_t queries = eo_split_min(EO_PANEL, a->shape.seq - first);
+    const struct places at = places_of(l, pair, member);
+    const uint64_t queries = eo_split_min(EO_PANEL, l->seq - first);
     eo_pairs_pack_columns(l, l->queries, eo_pairs_rows_from(head_rows_of(l, a->q, at.q, a->shape.q_stride), first, EO_PANEL));
     for (uint64_t i = 0; i < EO_PANEL; i++) {
         l->top[i] = -INFINITY;
@@ -151,11 +152,11 @@ static void panel_forward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t
 static void pair_forward(const struct eo_pairs_lane *l, uint64_t pair)
 {
     const struct eo_attention_shape *s = &l->a->shape;
-    const uint64_t kv = places_of(s, pair, 0).kv;
+    const uint64_t kv = places_of(l, pair, 0).kv;
     eo_pairs_pack_along(l, l->keys, head_rows_of(l, l->a->k, kv, s->kv_stride));
     eo_pairs_pack_across(l, head_rows_of(l, l->a->v, kv, s->kv_stride));
     for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
-        for (uint64_t first = 0; first < s->seq; first += EO_PANEL)
+        for (uint64_t first = 0; first < l->seq; first += EO_PANEL)
             panel_forward(l, pair, member, first);
 }
 
@@ -218,10 +219,10 @@ static struct eo_pairs_fetch fetch_backward(const struct eo_pairs_lane *l, uint6
 {
     const struct eo_attention *a = l->a;
     const struct eo_attention_shape *s = &a->shape;
-    const struct places at = places_of(s, pair, member), next = places_next(l, pair, member);
+    const struct places at = places_of(l, pair, member), next = places_next(l, pair, member);
     const uint64_t to_come = b->first + EO_PAIRS_BLOCK, rows = b->end - b->first;
-    const uint64_t q = to_come < s->seq ? at.q + to_come * s->q_stride : next.q;
-    const uint64_t out = to_come < s->seq ? at.out + to_come * s->out_stride : next.out;
+    const uint64_t q = to_come < l->seq ? at.q + to_come * s->q_stride : next.q;
+    const uint64_t out = to_come < l->seq ? at.out + to_come * s->out_stride : next.out;
     struct eo_pairs_fetch f = {.rows = rows, .each = eo_split_up(rows, b->end / l->tiles->rows)};
     eo_pairs_fetch_add(&f, a->q, q, s->q_stride);
     eo_pairs_fetch_add(&f, a->out_gradient, out, s->out_stride);
@@ -240,8 +241,8 @@ static struct eo_pairs_fetch fetch_backward(const struct eo_pairs_lane *l, uint6
 static void block_backward(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member, uint64_t first)
 {
     const struct eo_attention_shape *s = &l->a->shape;
-    const struct places at = places_of(s, pair, member);
-    const uint64_t count = eo_split_min(EO_PAIRS_BLOCK, s->seq - first);
+    const struct places at = places_of(l, pair, member);
+    const uint64_t count = eo_split_min(EO_PAIRS_BLOCK, l->seq - first);
     const struct block block = {first, count, first + eo_pairs_round_up(count, EO_PANEL)};
     struct eo_pairs_fetch fetch = fetch_backward(l, pair, member, &block);
     block_pack(l, at, &block);
@@ -264,11 +265,11 @@ static void block_backward(const struct eo_pairs_lane *l, uint64_t pair, uint64_
 static void store_rows(const struct eo_pairs_lane *l, uint16_t *to, const float *sums, float factor)
 {
     const struct eo_attention_shape *s = &l->a->shape;
-    for (uint64_t key = 0; key < s->seq; key += l->tiles->rows)
+    for (uint64_t key = 0; key < l->seq; key += l->tiles->rows)
         for (uint64_t column = 0; column < l->head; column += EO_PANEL)
             l->kernels->attention_store(to + key * s->kv_stride + column, s->kv_stride,
                                         sums + key * l->head_columns + column * l->tiles->rows, EO_PANEL,
-                                        eo_split_min(l->tiles->rows, s->seq - key), eo_split_min(EO_PANEL, l->head - column),
+                                        eo_split_min(l->tiles->rows, l->seq - key), eo_split_min(EO_PANEL, l->head - column),
                                         factor);
 }
 
@@ -276,15 +277,15 @@ static void pair_backward(const struct eo_pairs_lane *l, uint64_t pair)
 {
     const struct eo_attention *a = l->a;
     const struct eo_attention_shape *s = &a->shape;
-    const uint64_t kv = places_of(s, pair, 0).kv;
+    const uint64_t kv = places_of(l, pair, 0).kv;
     const struct eo_pairs_rows k = head_rows_of(l, a->k, kv, s->kv_stride);
     eo_pairs_pack_along(l, l->keys, k);
     eo_pairs_pack_along(l, l->values, head_rows_of(l, a->v, kv, s->kv_stride));
     eo_pairs_pack_across(l, k);
-    memset(l->key_sums, 0, eo_pairs_round_up(s->seq, EO_PAIRS_CHUNK) * l->head_columns * sizeof(float));
-    memset(l->value_sums, 0, eo_pairs_round_up(s->seq, EO_PAIRS_CHUNK) * l->head_columns * sizeof(float));
+    memset(l->key_sums, 0, eo_pairs_round_up(l->seq, EO_PAIRS_CHUNK) * l->head_columns * sizeof(float));
+    memset(l->value_sums, 0, eo_pairs_round_up(l->seq, EO_PAIRS_CHUNK) * l->head_columns * sizeof(float));
     for (uint64_t member = 0; member < s->head_count / s->kv_head_count; member++)
-        for (uint64_t first = 0; first < s->seq; first += EO_PAIRS_BLOCK)
+        for (uint64_t first = 0; first < l->seq; first += EO_PAIRS_BLOCK)
             block_backward(l, pair, member, first);
     store_rows(l, (uint16_t *)a->k_gradient + kv, l->key_sums, l->scale);
     store_rows(l, (uint16_t *)a->v_gradient + kv, l->value_sums, 1);
@@ -302,6 +303,20 @@ struct attention_job {
     uint32_t lane_count;
     _Atomic uint64_t next;
 };
+
+/* Each document as if it were alone. */
+static void run_pair(const struct attention_job *job, struct eo_pairs_lane *lane, uint64_t pair)
+{
+    const struct eo_attention *a = job->a;
+    const uint32_t seq = a->shape.seq;
+    const int32_t *positions = a->positions ? a->positions + pair / a->shape.kv_head_count * seq : NULL;
+    for (uint32_t first = 0, end; first < seq; first = end) {
+        end = eo_document_end(positions, first, seq);
+        lane->first = first;
+        lane->seq = end - first;
+        job->pair_run(lane, pair);
+    }
+}
 
 static void attention_task(void *arg, uint32_t index)
 {
@@ -323,7 +338,7 @@ static void attention_task(void *arg, uint32_t index)
         t->begin();
     uint64_t pair;
     while ((pair = atomic_fetch_add(&job->next, 1)) < (uint64_t)s->batch * s->kv_head_count)
-        job->pair_run(&lane, pair);
+        run_pair(job, &lane, pair);
     if (t->end)
         t->end();
 }

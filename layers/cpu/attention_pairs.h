@@ -28,6 +28,7 @@ struct eo_pairs_lane {
     float scale;
     uint32_t lane_count;
     uint64_t head, head_units, head_rows, head_columns; /* the head in units, in rows of tiles, in columns of panels */
+    uint64_t first, seq; /* of the sequence: the document at hand */
 
     uint32_t *keys, *values;                         /* A: [keys][head_units] */
     uint32_t *across;                                /* A: V^T (forward), K^T (backward): [chunks][head_rows][CHUNK_UNITS] */

@@ -341,7 +341,7 @@ static void attention_backward_block(const struct eo_attention_head *a, const st
     const float scale_by = (float)(1 / sqrt(a->head_size));
     const element *out_gradient = (const element *)a->out_gradient + first * a->out_stride + offset;
     const element *out = (const element *)a->saved_out + first * a->out_stride + offset;
-    const float *log_sum_exp = a->saved_log_sum_exp + (uint64_t)member * a->seq + first;
+    const float *log_sum_exp = a->saved_log_sum_exp + member * a->statistic_stride + first;
     pack_rows(lane->q, (const element *)a->q + first * a->q_stride + offset, a->q_stride, rows, round_rows(rows), a->head_size,
               lane->head);
     pack_rows(lane->out_gradient, out_gradient, a->out_stride, rows, round_rows(rows), a->head_size, lane->head);

@@ -172,7 +172,7 @@ static void rotate(const struct eo_rotation *r, uint64_t first_row)
     const uint64_t half = r->head_size / 2;
     const vf sign = v_set(r->backward ? -1.0f : 1.0f);
     for (uint64_t row = first_row; row < first_row + r->rows; row++) {
-        const float *cosines = r->table + row % r->seq * r->head_size;
+        const float *cosines = r->table + (r->positions ? (uint64_t)r->positions[row] : row % r->seq) * r->head_size;
         const float *sines = cosines + half;
         element *low = (element *)r->values + row * r->stride;
         for (uint32_t head = 0; head < r->head_count; head++, low += r->head_size) {

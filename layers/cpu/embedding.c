@@ -21,7 +21,8 @@ static void embedding_forward_task(void *arg, uint32_t index)
     const uint64_t end = eo_split_min(first + job->rows_per_task, e->rows);
     for (uint64_t row = first; row < end; row++) {
         const void *token = eo_element_at(dtype, e->token_table, (uint64_t)(uint32_t)e->tokens[row] * width);
-        const void *position = eo_element_at(dtype, e->position_table, row % e->seq * width);
+        const uint64_t at = e->positions ? (uint64_t)e->positions[row] : row % e->seq;
+        const void *position = eo_element_at(dtype, e->position_table, at * width);
         void *out = eo_element_at_mutable(dtype, e->out, row * width);
         if (position == NULL)
             memcpy(out, token, width * eo_dtype_bytes(dtype));

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "layers/kernel_table.h"
+#include "layers/reference/kernels.h"
 #include "layers/split.h"
 
 struct loss_job {
@@ -18,6 +19,8 @@ static void loss_row(const struct loss_job *job, uint64_t row, bool last)
     const eo_dtype dtype = l->types.compute;
     void *logits = eo_element_at_mutable(dtype, l->logits, row * l->stride);
     const uint32_t target = (uint32_t)l->targets[row];
+    if (eo_host_loss_ignores(l, row))
+        return;
     const float target_logit = eo_element_load(dtype, logits, target);
     float max = 0;
     float sum = 0;

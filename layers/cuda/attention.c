@@ -11,7 +11,7 @@ static bool same_shape(const struct eo_attention_shape *a, const struct eo_atten
 {
     return a->batch == b->batch && a->seq == b->seq && a->head_count == b->head_count &&
            a->kv_head_count == b->kv_head_count && a->head_size == b->head_size && a->q_stride == b->q_stride &&
-           a->kv_stride == b->kv_stride && a->out_stride == b->out_stride;
+           a->kv_stride == b->kv_stride && a->out_stride == b->out_stride && a->packed == b->packed;
 }
 
 static struct eo_cuda_attention_plan *find(struct eo_cuda_team *team, const struct eo_attention *attention)
@@ -35,8 +35,9 @@ static eo_status build(struct eo_cuda_team *team, struct eo_cuda_attention_plan 
             continue;
         EO_TRY(status);
         plan->ops = *way;
-        eo_layers_log(&team->log, EO_LOG_INFO, "cuda: attention of %u x %u tokens, %u heads (%u of keys) of %u by %s",
-                      s->batch, s->seq, s->head_count, s->kv_head_count, s->head_size, (*way)->name);
+        eo_layers_log(&team->log, EO_LOG_INFO, "cuda: attention of %u x %u tokens, %u heads (%u of keys) of %u by %s%s",
+                      s->batch, s->seq, s->head_count, s->kv_head_count, s->head_size, (*way)->name,
+                      s->packed ? ", for packed documents are none of cuDNN's" : "");
         return EO_OK;
     }
     eo_layers_log(&team->log, EO_LOG_ERROR, "cuda: no way to compute attention with heads of %u", s->head_size);

@@ -137,6 +137,7 @@ static struct eo_cuda_softmax softmax_of(const struct block *b)
         .keys = b->keys,
         .scale = scale_of(s),
         .dtype = b->attention->types.compute,
+        .positions = b->attention->positions ? b->attention->positions + b->sequence * s->seq + b->first : NULL,
     };
 }
 

@@ -193,13 +193,13 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
-    rotate_kernel(T *values, uint64_t stride, const float *table, uint32_t seq, uint32_t half, uint64_t pairs,
-                  float sign)
+    rotate_kernel(T *values, uint64_t stride, const float *table, const int32_t *positions, uint32_t seq, uint32_t half,
+                  uint64_t pairs, float sign)
 {
     const uint64_t pair = first_column<N>(); /* of the row's: head after head */
     if (pair >= pairs)
         return;
-    const uint32_t position = blockIdx.x % seq, i = (uint32_t)(pair % half);
+    const uint32_t position = positions ? (uint32_t)positions[blockIdx.x] : blockIdx.x % seq, i = (uint32_t)(pair % half);
     T *low = values + blockIdx.x * stride + pair / half * 2 * half + i, *high = low + half;
     const float *cosines = table + (uint64_t)position * 2 * half + i, *sines = cosines + half;
     float a[N], b[N];
@@ -386,8 +386,8 @@ cudaError_t eo_cuda_rotate(const struct eo_rotation *r, cudaStream_t stream)
         constexpr int N = decltype(v)::lanes_count;
         const uint64_t pairs = (uint64_t)r->head_count * half;
         const row_grid g = grid_of_rows(r->rows, pairs / N);
-        rotate_kernel<T, N><<<g.grid, g.threads, 0, stream>>>((T *)r->values, r->stride, r->table, r->seq, half, pairs,
-                                                              r->backward ? -1.0f : 1.0f);
+        rotate_kernel<T, N><<<g.grid, g.threads, 0, stream>>>((T *)r->values, r->stride, r->table, r->positions, r->seq, half,
+                                                              pairs, r->backward ? -1.0f : 1.0f);
     });
 }
 

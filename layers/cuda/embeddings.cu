@@ -13,8 +13,8 @@ enum { THREADS = 256 };
 
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
-    embedding_kernel(T *out, const int32_t *tokens, const T *token_table, const T *position_table, uint32_t seq,
-                     uint64_t width)
+    embedding_kernel(T *out, const int32_t *tokens, const int32_t *positions, const T *token_table, const T *position_table,
+                     uint32_t seq, uint64_t width)
 {
     const uint64_t column = ((uint64_t)blockIdx.y * blockDim.x + threadIdx.x) * N, row = blockIdx.x;
     if (column >= width)
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(THREADS)
     float x[N], position[N] = {};
     lanes<T, N>::load(x, token_table + (uint64_t)(uint32_t)tokens[row] * width + column);
     if (position_table)
-        lanes<T, N>::load(position, position_table + row % seq * width + column);
+        lanes<T, N>::load(position, position_table + (positions ? (uint64_t)positions[row] : row % seq) * width + column);
 #pragma unroll
     for (int i = 0; i < N; i++)
         x[i] += position[i];
@@ -133,7 +133,7 @@ cudaError_t eo_cuda_embedding_forward(const struct eo_embedding *e, cudaStream_t
         const uint64_t packs = e->width / N;
         const unsigned threads = row_threads(packs, THREADS);
         embedding_kernel<T, N><<<dim3((unsigned)e->rows, (unsigned)divide_up(packs, threads)), threads, 0, stream>>>(
-            (T *)e->out, e->tokens, (const T *)e->token_table, (const T *)e->position_table, e->seq, e->width);
+            (T *)e->out, e->tokens, e->positions, (const T *)e->token_table, (const T *)e->position_table, e->seq, e->width);
     });
 }
 

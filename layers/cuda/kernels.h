@@ -65,7 +65,8 @@ cudaError_t eo_cuda_loss_add(double *to, const double *loss, double factor, cuda
 /*
  * A block of `queries` queries, the first at position `first`, against keys 0 ... keys-1 of one sequence, at least
  * first + queries, for `heads` heads. scores[heads][queries][keys] in fp32 are q k^T, not scaled; weights has the same
- * layout in dtype: rows of softmax(scale x scores) over the keys not after the query, zero for the others. weights may be
+ * layout in dtype: rows of softmax(scale x scores) over the keys not after the query, and with positions (of the block's queries
+ * in their documents, or NULL) not before its document, zero for the others. weights may be
  * scores where dtype is fp32. log_sum_exp[head x log_sum_exp_stride + query]: of the block's queries.
  */
 struct eo_cuda_softmax {
@@ -76,6 +77,7 @@ struct eo_cuda_softmax {
     uint32_t heads, queries, first, keys;
     float scale;
     eo_dtype dtype;
+    const int32_t *positions; /* [queries] */
 };
 cudaError_t eo_cuda_softmax_forward(const struct eo_cuda_softmax *softmax, cudaStream_t stream);
 

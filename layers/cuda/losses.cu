@@ -33,6 +33,21 @@ __device__ __forceinline__ part joined_warp(part mine)
     return mine;
 }
 
+template <typename T, int N>
+__device__ __forceinline__ void ignore_row(float *loss, T *row, uint64_t vocabulary, bool backward)
+{
+    const uint64_t whole = vocabulary / N * N;
+    const float zeros[N] = {};
+    if (threadIdx.x == 0)
+        *loss = 0;
+    if (!backward)
+        return;
+    for (uint64_t at = (uint64_t)threadIdx.x * N; at < whole; at += THREADS * N)
+        lanes<T, N>::store(row + at, zeros);
+    for (uint64_t at = whole + threadIdx.x; at < vocabulary; at += THREADS)
+        row[at] = narrow<T>(0.0f);
+}
+
 template <typename T, int N, bool BACKWARD>
 __global__ void __launch_bounds__(THREADS)
     cross_entropy_kernel(float *losses, T *logits, const int32_t *targets, uint64_t stride, uint64_t vocabulary,
@@ -42,6 +57,10 @@ __global__ void __launch_bounds__(THREADS)
     T *row = logits + blockIdx.x * stride;
     const uint32_t target = (uint32_t)targets[blockIdx.x];
     const uint64_t whole = vocabulary / N * N;
+    if (targets[blockIdx.x] < 0) { /* ignored, by all threads of the block */
+        ignore_row<T, N>(losses + blockIdx.x, row, vocabulary, BACKWARD);
+        return;
+    }
 
     part mine = {-INFINITY, 0};
     bool bad = false; /* fmaxf passes over a NaN */

@@ -50,7 +50,7 @@ struct eo_cuda_blocks_scratch eo_cuda_blocks_scratch_of(struct eo_types types, c
 /* What flash attention takes somewhere; whether this device does, the heuristics say. */
 bool eo_cuda_flash_supports(struct eo_types types, const struct eo_attention_shape *s)
 {
-    return types.compute == EO_DTYPE_BF16 && s->head_size % 8 == 0 && s->head_size <= 256 && s->seq > 1 &&
+    return types.compute == EO_DTYPE_BF16 && !s->packed && s->head_size % 8 == 0 && s->head_size <= 256 && s->seq > 1 &&
            s->q_stride % 8 == 0 && s->kv_stride % 8 == 0 && s->out_stride % 8 == 0;
 }
 

@@ -23,24 +23,30 @@ __device__ __forceinline__ float block_max(float value)
     return value;
 }
 
+/* The first key that a query sees: of its document's. */
+__device__ __forceinline__ uint32_t first_key(const int32_t *positions, uint32_t first, uint32_t query)
+{
+    return positions ? first + query - (uint32_t)positions[query] : 0;
+}
+
 /* weights may be the scores: an element is read and written by one thread. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     softmax_forward_kernel(const float *scores, T *weights, float *log_sum_exp, uint64_t log_sum_exp_stride,
-                           uint32_t first, uint32_t keys, float scale)
+                           const int32_t *positions, uint32_t first, uint32_t keys, float scale)
 {
     const uint32_t query = blockIdx.x, head = blockIdx.y;
-    const uint32_t seen = first + query + 1;
+    const uint32_t hidden = first_key(positions, first, query), seen = first + query + 1;
     const uint64_t base = ((uint64_t)head * gridDim.x + query) * keys;
     float max = -INFINITY, sum = 0;
-    for (uint32_t key = threadIdx.x; key < seen; key += THREADS)
+    for (uint32_t key = hidden + threadIdx.x; key < seen; key += THREADS)
         max = fmaxf(max, scale * scores[base + key]);
     max = block_max(max);
-    for (uint32_t key = threadIdx.x; key < seen; key += THREADS)
+    for (uint32_t key = hidden + threadIdx.x; key < seen; key += THREADS)
         sum += expf(scale * scores[base + key] - max);
     sum = block_sum(make_float2(sum, 0)).x;
     for (uint32_t key = threadIdx.x; key < keys; key += THREADS)
-        weights[base + key] = narrow<T>(key < seen ? expf(scale * scores[base + key] - max) / sum : 0.0f);
+        weights[base + key] = narrow<T>(key >= hidden && key < seen ? expf(scale * scores[base + key] - max) / sum : 0.0f);
     if (threadIdx.x == 0)
         log_sum_exp[head * log_sum_exp_stride + query] = max + logf(sum);
 }
@@ -53,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
     const T *out = (const T *)g.out, *out_gradient = (const T *)g.out_gradient;
     T *weights = (T *)s.weights, *scores_gradient = (T *)g.scores_gradient;
     const uint32_t query = blockIdx.x, head = blockIdx.y;
-    const uint32_t seen = s.first + query + 1;
+    const uint32_t hidden = first_key(s.positions, s.first, query), seen = s.first + query + 1;
     const uint64_t base = ((uint64_t)head * gridDim.x + query) * s.keys;
     const uint64_t row = head * g.out_head_stride + query * g.out_stride;
     float dot = 0;
@@ -62,8 +68,9 @@ __global__ void __launch_bounds__(THREADS)
     dot = block_sum(make_float2(dot, 0)).x;
     const float lse = s.log_sum_exp[head * s.log_sum_exp_stride + query];
     for (uint32_t key = threadIdx.x; key < s.keys; key += THREADS) {
-        const float weight = key < seen ? expf(s.scale * s.scores[base + key] - lse) : 0.0f;
-        const float gradient = key < seen ? s.scale * weight * (g.weights_gradient[base + key] - dot) : 0.0f;
+        const bool sees = key >= hidden && key < seen;
+        const float weight = sees ? expf(s.scale * s.scores[base + key] - lse) : 0.0f;
+        const float gradient = sees ? s.scale * weight * (g.weights_gradient[base + key] - dot) : 0.0f;
         weights[base + key] = narrow<T>(weight);
         scores_gradient[base + key] = narrow<T>(gradient);
     }
@@ -85,7 +92,7 @@ cudaError_t eo_cuda_softmax_forward(const struct eo_cuda_softmax *s, cudaStream_
     return dispatch(s->dtype, false, [&](auto v) {
         using T = typename decltype(v)::T;
         softmax_forward_kernel<T><<<dim3(s->queries, s->heads), THREADS, 0, stream>>>(
-            s->scores, (T *)s->weights, s->log_sum_exp, s->log_sum_exp_stride, s->first, s->keys, s->scale);
+            s->scores, (T *)s->weights, s->log_sum_exp, s->log_sum_exp_stride, s->positions, s->first, s->keys, s->scale);
     });
 }
 

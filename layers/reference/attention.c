@@ -65,7 +65,7 @@ static void add_scaled(float *restrict to, float factor, const float *restrict f
 
 /* Where things of a pair (sequence, key/value head) and of one of its query heads begin, in elements. */
 struct places {
-    uint64_t q, kv, out, statistic;
+    uint64_t q, kv, out, statistic, token;
 };
 
 static struct places places_of(const struct eo_attention_shape *s, uint64_t pair, uint32_t member)
@@ -78,7 +78,14 @@ static struct places places_of(const struct eo_attention_shape *s, uint64_t pair
         .kv = token * s->kv_stride + kv_head * s->head_size,
         .out = token * s->out_stride + head * s->head_size,
         .statistic = (sequence * s->head_count + head) * s->seq,
+        .token = token,
     };
+}
+
+/* The first key that a query sees. */
+static uint64_t first_key_of(const struct eo_attention *a, struct places at, uint64_t token)
+{
+    return a->positions ? token - (uint64_t)a->positions[at.token + token] : 0;
 }
 
 static void query_forward(const struct eo_attention *a, const struct attention_lane *lane, struct places at,
@@ -87,16 +94,16 @@ static void query_forward(const struct eo_attention *a, const struct attention_l
     const struct eo_attention_shape *s = &a->shape;
     const eo_dtype dtype = a->types.compute;
     const float scale = (float)(1 / sqrt(s->head_size));
-    const uint64_t count = token + 1;
+    const uint64_t first = first_key_of(a, at, token), count = token + 1;
     eo_elements_load(dtype, lane->query, a->q, at.q + token * s->q_stride, s->head_size);
     dots(lane->weights, lane->query, lane->keys_transposed, count, s);
     float max = -INFINITY, sum = 0;
-    for (uint64_t j = 0; j < count; j++) {
+    for (uint64_t j = first; j < count; j++) {
         lane->weights[j] *= scale;
         max = lane->weights[j] > max ? lane->weights[j] : max;
     }
     memset(lane->out, 0, s->head_size * sizeof(float));
-    for (uint64_t j = 0; j < count; j++) {
+    for (uint64_t j = first; j < count; j++) {
         const float weight = expf(lane->weights[j] - max);
         sum += weight;
         add_scaled(lane->out, weight, lane->values + j * s->head_size, s->head_size);
@@ -128,7 +135,7 @@ static void query_backward(const struct eo_attention *a, const struct attention_
     const eo_dtype dtype = a->types.compute;
     const float scale = (float)(1 / sqrt(s->head_size));
     const float log_sum = a->log_sum_exp[at.statistic + token];
-    const uint64_t count = token + 1, head = s->head_size;
+    const uint64_t first = first_key_of(a, at, token), count = token + 1, head = s->head_size;
     eo_elements_load(dtype, lane->query, a->q, at.q + token * s->q_stride, head);
     eo_elements_load(dtype, lane->out_gradient, a->out_gradient, at.out + token * s->out_stride, head);
     eo_elements_load(dtype, lane->out, a->out, at.out + token * s->out_stride, head);
@@ -138,7 +145,7 @@ static void query_backward(const struct eo_attention *a, const struct attention_
     for (uint64_t i = 0; i < head; i++)
         delta += lane->out_gradient[i] * lane->out[i];
     memset(lane->out, 0, head * sizeof(float)); /* from here on the query's gradient */
-    for (uint64_t j = 0; j < count; j++) {
+    for (uint64_t j = first; j < count; j++) {
         const float weight = expf(lane->weights[j] * scale - log_sum);
         const float slope = weight * (lane->slopes[j] - delta) * scale;
         add_scaled(lane->value_sums + j * head, weight, lane->out_gradient, head);

@@ -58,7 +58,7 @@ void eo_ref_rotate(const struct eo_rotation *r, uint64_t first_row)
     const eo_dtype dtype = r->types.compute;
     const uint32_t half = r->head_size / 2;
     for (uint64_t row = first_row; row < first_row + r->rows; row++) {
-        const float *angles = r->table + row % r->seq * r->head_size; /* cosines, then sines */
+        const float *angles = r->table + (r->positions ? (uint64_t)r->positions[row] : row % r->seq) * r->head_size; /* cosines, then sines */
         for (uint32_t head = 0; head < r->head_count; head++)
             for (uint32_t i = 0; i < half; i++) {
                 const uint64_t low = row * r->stride + (uint64_t)head * r->head_size + i, high = low + half;
@@ -281,7 +281,8 @@ void eo_ref_embedding_forward(const struct eo_embedding *e, uint64_t first_row)
         for (uint64_t i = 0; i < e->width; i++) {
             float value = eo_element_load(dtype, e->token_table, (uint64_t)(uint32_t)e->tokens[row] * e->width + i);
             if (e->position_table)
-                value += eo_element_load(dtype, e->position_table, row % e->seq * e->width + i);
+                value += eo_element_load(dtype, e->position_table,
+                                         (e->positions ? (uint64_t)e->positions[row] : row % e->seq) * e->width + i);
             eo_element_store(dtype, e->out, row * e->width + i, value);
         }
 }
@@ -338,6 +339,8 @@ void eo_ref_loss_row(const struct eo_loss *l, uint64_t row)
     const eo_dtype dtype = l->types.compute;
     void *logits = eo_element_at_mutable(dtype, l->logits, row * l->stride);
     const uint32_t target = (uint32_t)l->targets[row];
+    if (eo_host_loss_ignores(l, row))
+        return;
     const float target_logit = eo_element_load(dtype, logits, target);
     float max = -INFINITY;
     bool is_nan = false;

@@ -44,6 +44,18 @@ uint64_t eo_ref_attention_scratch_bytes(const struct eo_attention_shape *shape);
 void eo_ref_attention_forward(const struct eo_attention *attention, uint64_t first, uint64_t count, void *scratch);
 void eo_ref_attention_backward(const struct eo_attention *attention, uint64_t first, uint64_t count, void *scratch);
 
+/* Whether the row's target is ignored; if so, its loss and gradient are written. */
+static inline bool eo_host_loss_ignores(const struct eo_loss *l, uint64_t row)
+{
+    const bool ignores = l->targets[row] < 0;
+    if (ignores)
+        l->losses[row] = 0;
+    if (ignores && l->backward)
+        memset(eo_element_at_mutable(l->types.compute, l->logits, row * l->stride), 0,
+               l->vocabulary * eo_dtype_bytes(l->types.compute));
+    return ignores;
+}
+
 /* One row's loss, without adding to loss_sum; and all rows. */
 void eo_ref_loss_row(const struct eo_loss *loss, uint64_t row);
 void eo_ref_cross_entropy(const struct eo_loss *loss);

@@ -354,7 +354,9 @@ static eo_status add_inputs(eo_transformer *t)
     const uint64_t bytes = t->params.token_slots * token_rows(t) * sizeof(int32_t);
     EO_TRY(add_persistent(t, "tokens", bytes, &t->tokens));
     EO_TRY(add_persistent(t, "targets", bytes, &t->targets));
-    t->rope_buffer = t->random = NO_BUFFER;
+    t->rope_buffer = t->random = t->positions = NO_BUFFER;
+    if (t->params.packed)
+        EO_TRY(add_persistent(t, "positions", bytes, &t->positions));
     if (t->params.dropout > 0)
         EO_TRY(add_persistent(t, "dropout", t->params.token_slots * sizeof(eo_random_place), &t->random));
     if (is_gpt2(t) || t->kernels->host_memory)
@@ -366,7 +368,9 @@ static eo_status add_inputs(eo_transformer *t)
 static eo_status add_embedding_scratch(eo_transformer *t)
 {
     const eo_transformer_config *c = &t->params.config;
-    const uint64_t bytes = t->kernels->embedding_scratch_bytes(token_rows(t), c->width, c->vocabulary);
+    const bool sums_positions = t->params.packed && is_gpt2(t); /* as if they were tokens */
+    const uint64_t words = max_u64(c->vocabulary, sums_positions ? c->context : 0);
+    const uint64_t bytes = t->kernels->embedding_scratch_bytes(token_rows(t), c->width, words);
     t->embedding_scratch = NO_BUFFER;
     return bytes == 0 ? EO_OK
                       : add_bytes(t, "embedding.scratch", bytes, EO_CATEGORY_SCRATCH, backward_of(0), backward_of(0),

@@ -85,6 +85,7 @@ struct eo_transformer {
     float *rope_table;            /* Llama; of the host */
     uint32_t rope_buffer;         /* the same on a device with memory of its own; NO_BUFFER: not needed */
     uint32_t tokens, targets;     /* buffers: params.token_slots x batch x seq, always live */
+    uint32_t positions;           /* likewise; NO_BUFFER: not packed */
     uint32_t random;              /* likewise, an eo_random_place a slot; NO_BUFFER: no dropout */
     uint32_t embedding_scratch;   /* NO_BUFFER: none */
     uint32_t product_scratch;     /* always live, of any product; NO_BUFFER: none */
@@ -111,6 +112,7 @@ struct pass {
     struct eo_decoder *decoder; /* NULL, or: the rows are new tokens behind those of its cache (cached_attention.h) */
     void *const *memory;        /* NULL, or: by buffer, in place of the runtime's */
     const eo_random_place *random; /* NULL: nothing is dropped */
+    const int32_t *positions;      /* of the rows in their documents; NULL: a sequence is one */
 };
 
 static inline bool is_gpt2(const eo_transformer *t)
@@ -178,6 +180,12 @@ static inline void *pass_weight(const struct pass *pass, uint32_t parameter)
 static inline void *pass_gradient(const struct pass *pass, uint32_t parameter)
 {
     return pass->view->gradients[parameter];
+}
+
+/* A loss is the mean over the rows, or their sum. */
+static inline double pass_loss_divisor(const struct pass *pass)
+{
+    return pass->transformer->params.summed_loss ? 1 : (double)pass->rows;
 }
 
 /* Element `index` of a tensor in the compute type. */

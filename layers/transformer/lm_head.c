@@ -86,7 +86,7 @@ static eo_status chunk_loss(const struct pass *pass, const struct chunk *chunk, 
         .stride = t->head.logit_stride,
         .rows = chunk->rows,
         .vocabulary = t->params.config.vocabulary,
-        .scale = backward ? eo_loss_scale(pass->runtime) / (float)pass->rows : 0,
+        .scale = !backward ? 0 : t->params.summed_loss ? 1 : eo_loss_scale(pass->runtime) / (float)pass->rows,
         .backward = backward,
     });
 }

@@ -18,6 +18,7 @@ static eo_status rotate_one(const struct pass *pass, void *values, uint64_t stri
         .head_count = head_count,
         .head_size = t->params.config.head_size,
         .backward = backward,
+        .positions = pass->positions,
     });
 }
 
@@ -42,18 +43,26 @@ static struct qkv qkv_of(const struct pass *pass, void *inner)
     return (struct qkv){inner, pass_at(pass, inner, q_width), pass_at(pass, inner, q_width + kv_width)};
 }
 
+static struct eo_attention_shape attention_shape_of(const struct pass *pass)
+{
+    struct eo_attention_shape shape = eo_half_attention_shape(pass->transformer, pass->batch, pass->seq);
+    shape.packed = pass->positions != NULL;
+    return shape;
+}
+
 static struct eo_attention attention_of(const struct pass *pass, const struct half *half)
 {
     const struct qkv qkv = qkv_of(pass, pass_buffer(pass, half->tensor[HALF_INNER]));
     return (struct eo_attention){
         .types = pass->types,
-        .shape = eo_half_attention_shape(pass->transformer, pass->batch, pass->seq),
+        .shape = attention_shape_of(pass),
         .q = qkv.q,
         .k = qkv.k,
         .v = qkv.v,
         .out = pass_buffer(pass, half->tensor[HALF_MID]),
         .log_sum_exp = pass_buffer(pass, half->tensor[HALF_LOG_SUM_EXP]),
         .scratch = pass->backward ? eo_half_gradients(pass, half).kernels : pass_buffer(pass, half->scratch),
+        .positions = pass->positions,
     };
 }
 

@@ -100,8 +100,9 @@ static eo_status prepare_plans(const eo_transformer *t, eo_team *team)
     for (uint32_t h = 0; h < 2; h++) /* the others have the same shapes */
         EO_TRY(prepare_half(t, team, &t->halves[h]));
     EO_TRY(prepare_head(t, team));
-    return t->kernels->prepare_attention(team, &(struct eo_attention){
-        .types = t->types, .shape = eo_half_attention_shape(t, t->params.batch, t->params.seq)});
+    struct eo_attention_shape shape = eo_half_attention_shape(t, t->params.batch, t->params.seq);
+    shape.packed = t->params.packed;
+    return t->kernels->prepare_attention(team, &(struct eo_attention){.types = t->types, .shape = shape});
 }
 
 eo_status eo_transformer_prepare(const eo_transformer *transformer, eo_runtime *runtime, eo_team *team)

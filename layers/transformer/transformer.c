@@ -146,6 +146,22 @@ static eo_status check_values(const eo_transformer *t, const int32_t *tokens, ui
     return EO_OK;
 }
 
+/* Those below 0 are ignored; a mean over the others would be another divisor on each rank. */
+static eo_status check_targets(const eo_transformer *t, const int32_t *targets, uint64_t count)
+{
+    LAYERS_REQUIRE(&t->log, targets, "transformer: targets is NULL");
+    if (!t->params.summed_loss)
+        for (uint64_t i = 0; i < count; i++)
+            LAYERS_REQUIRE(&t->log, targets[i] >= 0, "transformer: targets[%llu] is %d: to ignore targets, set summed_loss of "
+                           "eo_transformer_params, and give the count of the others as eo_step_params.weight",
+                           (unsigned long long)i, (int)targets[i]);
+    for (uint64_t i = 0; i < count; i++)
+        LAYERS_REQUIRE(&t->log, targets[i] < 0 || (uint32_t)targets[i] < t->params.config.vocabulary,
+                       "transformer: targets[%llu] is %d, outside the vocabulary of %u", (unsigned long long)i, (int)targets[i],
+                       t->params.config.vocabulary);
+    return EO_OK;
+}
+
 eo_status eo_transformer_check_tokens(const eo_transformer *t, const int32_t *tokens, uint64_t count)
 {
     return check_values(t, tokens, count, "tokens");
@@ -173,6 +189,24 @@ static eo_random_place *random_of(const struct pass *pass, uint32_t slot)
     return (eo_random_place *)eo_buffer(pass->runtime, pass->transformer->random) + slot;
 }
 
+static eo_status check_positions(const struct pass *pass, const int32_t *positions)
+{
+    const eo_transformer *t = pass->transformer;
+    if (!t->params.packed)
+        return EO_OK;
+    LAYERS_REQUIRE(&t->log, positions, "transformer: positions is NULL; with packed they say where documents begin");
+    for (uint64_t i = 0; i < pass->rows; i++)
+        LAYERS_REQUIRE(&t->log, positions[i] == 0 || (i % pass->seq && positions[i] == positions[i - 1] + 1),
+                       "transformer: positions[%llu] is %d; a document begins at 0, with each sequence too, and counts on by 1",
+                       (unsigned long long)i, (int)positions[i]);
+    return EO_OK;
+}
+
+static const int32_t *positions_of(const struct pass *pass, uint32_t slot)
+{
+    return pass->transformer->params.packed ? slot_of(pass, pass->transformer->positions, slot) : NULL;
+}
+
 /* To the device, unless they are there. */
 static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens)
 {
@@ -183,10 +217,13 @@ static eo_status load_tokens(const struct pass *pass, const eo_tokens *tokens)
     if (!tokens->tokens && !tokens->targets)
         return EO_OK;
     EO_TRY(check_values(t, tokens->tokens, pass->rows, "tokens"));
-    EO_TRY(check_values(t, tokens->targets, pass->rows, "targets"));
+    EO_TRY(check_targets(t, tokens->targets, pass->rows));
+    EO_TRY(check_positions(pass, tokens->positions));
     const uint64_t bytes = pass->rows * sizeof(int32_t);
     EO_TRY(eo_pass_upload(pass, slot_of(pass, t->tokens, tokens->slot), tokens->tokens, bytes));
     EO_TRY(eo_pass_upload(pass, slot_of(pass, t->targets, tokens->slot), tokens->targets, bytes));
+    if (t->params.packed)
+        EO_TRY(eo_pass_upload(pass, slot_of(pass, t->positions, tokens->slot), tokens->positions, bytes));
     return t->random == NO_BUFFER ? EO_OK
                                   : eo_pass_upload(pass, random_of(pass, tokens->slot), &tokens->random, sizeof(tokens->random));
 }
@@ -226,6 +263,7 @@ eo_status eo_pass_embedding(const struct pass *pass, const int32_t *tokens)
         .rows = pass->rows,
         .width = t->params.config.width,
         .seq = pass->seq,
+        .positions = pass->positions,
     });
 }
 
@@ -287,17 +325,18 @@ static eo_status report_not_finite(const struct pass *pass, double loss)
     return EO_ERR_NOT_FINITE;
 }
 
-/* The mean loss: to the host, which waits for it; or, where it is not wanted yet, to the step's values on the device. */
+/* To the host, which waits for it; or, where it is not wanted yet, to the step's values on the device. */
 static eo_status deliver_loss(const struct pass *pass, double *loss)
 {
     double *on_device = eo_buffer(pass->runtime, pass->transformer->head.loss);
+    const double divisor = pass_loss_divisor(pass);
     if (!loss)
-        return pass->kernels->loss_add(pass->team, eo_step_values(pass->runtime), on_device, 1 / (double)pass->rows);
+        return pass->kernels->loss_add(pass->team, eo_step_values(pass->runtime), on_device, 1 / divisor);
     double sum;
     EO_TRY(eo_pass_download(pass, &sum, on_device, sizeof(sum)));
     if (!isfinite(sum))
-        return report_not_finite(pass, sum / (double)pass->rows);
-    *loss = sum / (double)pass->rows;
+        return report_not_finite(pass, sum / divisor);
+    *loss = sum / divisor;
     return EO_OK;
 }
 
@@ -324,16 +363,14 @@ static eo_status block_pass(struct pass *pass, uint32_t position)
     return eo_backward_end(pass->runtime, position);
 }
 
-static eo_status embedding_pass(struct pass *pass, const int32_t *tokens)
+/* Positions that restart within a sequence are summed as tokens are. */
+static eo_status embedding_gradients(const struct pass *pass, const int32_t *tokens)
 {
     const eo_transformer *t = pass->transformer;
-    stand_at(pass, 0, "backward");
-    EO_TRY(eo_backward_begin(pass->runtime, 0, &pass->view));
-    EO_TRY(eo_gradients_begin(pass->runtime, 0, &pass->view));
-    EO_TRY(pass->kernels->embedding_backward(pass->team, &(struct eo_embedding_gradient){
+    struct eo_embedding_gradient of = {
         .types = pass->types,
         .token_gradient = pass_gradient(pass, 0),
-        .position_gradient = is_gpt2(t) ? pass_gradient(pass, 1) : NULL,
+        .position_gradient = is_gpt2(t) && !pass->positions ? pass_gradient(pass, 1) : NULL,
         .out_gradient = eo_buffer(pass->runtime, t->stream_gradient),
         .tokens = tokens,
         .rows = pass->rows,
@@ -342,7 +379,22 @@ static eo_status embedding_pass(struct pass *pass, const int32_t *tokens)
         .positions = t->params.config.context,
         .seq = pass->seq,
         .scratch = t->embedding_scratch == NO_BUFFER ? NULL : eo_buffer(pass->runtime, t->embedding_scratch),
-    }));
+    };
+    EO_TRY(pass->kernels->embedding_backward(pass->team, &of));
+    if (!is_gpt2(t) || !pass->positions)
+        return EO_OK;
+    of.token_gradient = pass_gradient(pass, 1);
+    of.tokens = pass->positions;
+    of.vocabulary = t->params.config.context;
+    return pass->kernels->embedding_backward(pass->team, &of);
+}
+
+static eo_status embedding_pass(struct pass *pass, const int32_t *tokens)
+{
+    stand_at(pass, 0, "backward");
+    EO_TRY(eo_backward_begin(pass->runtime, 0, &pass->view));
+    EO_TRY(eo_gradients_begin(pass->runtime, 0, &pass->view));
+    EO_TRY(embedding_gradients(pass, tokens));
     return eo_backward_end(pass->runtime, 0);
 }
 
@@ -351,6 +403,7 @@ static eo_status run_micro_batch(struct pass *pass, uint32_t slot, double *loss)
     const eo_transformer *t = pass->transformer;
     const int32_t *tokens = slot_of(pass, t->tokens, slot);
     pass->random = t->random == NO_BUFFER ? NULL : random_of(pass, slot);
+    pass->positions = positions_of(pass, slot);
     EO_TRY(run_forward(pass, tokens));
     pass->backward = true;
     EO_TRY(head_pass(pass, slot_of(pass, t->targets, slot), loss));
@@ -431,12 +484,13 @@ eo_status eo_transformer_evaluate(const eo_transformer *transformer, eo_runtime 
     if (!loss)
         return EO_ERR_INVALID;
     EO_TRY(begin_batch(&pass, transformer, runtime, team, tokens));
+    pass.positions = positions_of(&pass, tokens->slot);
     struct head_task task = {.wants_loss = true};
     const uint32_t saved = eo_flush_denormals_begin();
     const eo_status status = stand_nowhere(&pass, run_evaluation(&pass, tokens->slot, &task));
     eo_flush_denormals_end(saved);
     if (status >= 0)
-        *loss = task.loss_sum / (double)pass.rows;
+        *loss = task.loss_sum / pass_loss_divisor(&pass);
     return status;
 }
 

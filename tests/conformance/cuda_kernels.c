@@ -124,10 +124,12 @@ static void rotations(void)
         eo_rope_table(angles, seq, size, 10000, NULL);
         tensor_put(&table, angles);
         free(angles);
+        const struct tensor positions = tensor_tokens(rows, seq);
         ON_BOTH(side)
             expect_status(sides.ops[side]->rotate(team_of(side), &(struct eo_rotation){
                 .types = {*d, *d}, .values = values.at[side], .stride = stride, .table = table.at[side], .rows = rows,
-                .seq = seq, .head_count = count, .head_size = size, .backward = backward}), "rotate");
+                .seq = seq, .head_count = count, .head_size = size, .backward = backward,
+                .positions = h % 2 ? positions.at[side] : NULL}), "rotate");
         expect_equal("rotate", &values, tolerance_of(*d, 2));
         part_end("rotate");
     }
@@ -324,7 +326,7 @@ static void embeddings(void)
     FOR_TYPES(t) FOR_SIZES(s) for (int v = 0; v < 3; v++) {
         const uint32_t vocabulary = vocabularies[v], seq = s->rows > 4 ? (uint32_t)s->rows / 3 + 1 : (uint32_t)s->rows;
         const uint64_t positions = seq + 2;
-        const struct tensor tokens = tensor_tokens(s->rows, vocabulary);
+        const struct tensor tokens = tensor_tokens(s->rows, vocabulary), in_document = tensor_tokens(s->rows, seq);
         const struct tensor table = tensor_random(t->compute, vocabulary, s->width, -1, 1);
         const struct tensor place = tensor_random(t->compute, positions, s->width, -1, 1);
         const struct tensor gradient = tensor_random(t->compute, s->rows, s->width, -1, 1);
@@ -336,8 +338,8 @@ static void embeddings(void)
         ON_BOTH(side) {
             expect_status(sides.ops[side]->embedding_forward(team_of(side), &(struct eo_embedding){
                 .types = *t, .out = out.at[side], .tokens = tokens.at[side], .token_table = table.at[side],
-                .position_table = v > 0 ? place.at[side] : NULL, .rows = s->rows, .width = s->width, .seq = seq}),
-                "embedding_forward");
+                .position_table = v > 0 ? place.at[side] : NULL, .rows = s->rows, .width = s->width, .seq = seq,
+                .positions = v > 1 ? in_document.at[side] : NULL}), "embedding_forward");
             expect_status(sides.ops[side]->embedding_backward(team_of(side), &(struct eo_embedding_gradient){
                 .types = *t, .token_gradient = tokens_to.at[side], .position_gradient = places_to.at[side],
                 .out_gradient = gradient.at[side], .tokens = tokens.at[side], .rows = s->rows, .width = s->width,
@@ -356,7 +358,10 @@ static void loss(eo_dtype d, uint64_t rows, uint64_t vocabulary, bool backward)
     const uint64_t stride = (vocabulary + 15) / 16 * 16 + 16;
     const uint64_t offset = sides.offset;
     struct tensor logits = tensor_strided(d, rows, vocabulary, stride, -8, 8);
-    const struct tensor targets = tensor_tokens(rows, (uint32_t)vocabulary);
+    struct tensor targets = tensor_tokens(rows, (uint32_t)vocabulary);
+    if (rows > 2)
+        ((int32_t *)targets.at[HOST])[2] = -100; /* ignored */
+    tensor_put(&targets, targets.at[HOST]);
     eo_element_store(d, logits.at[HOST], vocabulary / 2, 40); /* a row that is sure of itself */
     if (rows > 1 && vocabulary > 8)
         for (uint64_t i = 0; i < vocabulary - 1; i++) /* one that rules out nearly all */

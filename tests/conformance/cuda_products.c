@@ -148,7 +148,7 @@ void products_cases(void)
 /* ---- attention ---- */
 
 struct attention_tensors {
-    struct tensor qkv, gradients, out, log_sum_exp, out_gradient, scratch;
+    struct tensor qkv, gradients, out, log_sum_exp, out_gradient, scratch, positions;
 };
 
 static struct eo_attention attention_of(struct eo_types types, const struct eo_attention_shape *s,
@@ -168,7 +168,21 @@ static struct eo_attention attention_of(struct eo_types types, const struct eo_a
         .k_gradient = tensor_at(&t->gradients, side, k),
         .v_gradient = tensor_at(&t->gradients, side, v),
         .scratch = t->scratch.at[side],
+        .positions = s->packed ? t->positions.at[side] : NULL,
     };
+}
+
+/* Documents of 1, 2, 3, ... tokens, as far as a sequence goes. */
+static struct tensor documents_of(const struct eo_attention_shape *s)
+{
+    struct tensor t = tensor_tokens((uint64_t)s->batch * s->seq, 1);
+    int32_t *positions = t.at[HOST];
+    for (uint64_t i = 0, length = 1; i < t.count; i++) {
+        positions[i] = i % s->seq == 0 || (uint64_t)positions[i - 1] + 1 == length ? 0 : positions[i - 1] + 1;
+        length = i % s->seq == 0 ? 1 : length + (positions[i] == 0);
+    }
+    tensor_put(&t, positions);
+    return t;
 }
 
 static struct attention_tensors attention_tensors_of(struct eo_types types, const struct eo_attention_shape *s)
@@ -183,6 +197,7 @@ static struct attention_tensors attention_tensors_of(struct eo_types types, cons
         .log_sum_exp = tensor_unset(EO_DTYPE_FP32, (uint64_t)s->batch * s->head_count, s->seq),
         .out_gradient = tensor_random(d, rows, s->out_stride, -1, 1),
         .scratch = tensor_bytes(host > device ? host : device),
+        .positions = documents_of(s),
     };
 }
 
@@ -242,6 +257,10 @@ static void attention_shapes(bool repeatable)
     const struct eo_attention_shape odd = packed(2, 5, 5, 9, 7); /* rows that are not aligned */
     attention(EO_DTYPE_FP32, &odd, true);
     attention(EO_DTYPE_BF16, &odd, true);
+    struct eo_attention_shape documents = packed(2, 4, 2, 150, 64);
+    documents.packed = true;
+    attention(EO_DTYPE_FP32, &documents, true);
+    attention(EO_DTYPE_BF16, &documents, true);
 }
 
 /* A product and attention, eagerly and as a graph: the same bits (of what is repeatable). */

@@ -88,7 +88,7 @@ static bool run_kernels(void)
         in[i] = (float)(i * 37 % 101) * 0.02f - 1;
     for (int i = 0; i < WIDTH; i++)
         weight[i] = 1 + (float)i * 0.01f;
-    const struct eo_attention_shape shape = {2, ROWS / 2, 3, 3, WIDTH / 3, 3 * WIDTH, 3 * WIDTH, WIDTH};
+    const struct eo_attention_shape shape = {2, ROWS / 2, 3, 3, WIDTH / 3, 3 * WIDTH, 3 * WIDTH, WIDTH, false};
     const struct eo_kernel_ops *ops = &eo_kernels_cpu_ops;
     const struct eo_types fp32 = {EO_DTYPE_FP32, EO_DTYPE_FP32};
     void *scratch = malloc(ops->attention_scratch_bytes(fp32, &shape, 3) + ops->norm_scratch_bytes(ROWS, WIDTH));

@@ -221,6 +221,23 @@ static void rope_scaling_cases(void)
     tap_case("scaled rotary positions: the same bits");
 }
 
+/* Documents in one sequence, targets that do not count: the last operations of attention, embedding and loss differ. */
+static void packed_cases(void)
+{
+    for (uint32_t which = 0; which < 8; which++) {
+        struct transformer_settings s = settings_of(which);
+        s.packed = true;
+        s.graph = which & 1;
+        s.evaluates = true;
+        s.recompute = which & 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_NONE;
+        const struct transformer_result packed = run_reference(&s);
+        compare(&s, 15);
+        s.packed = false;
+        CHECK(run_reference(&s).losses[0] != packed.losses[0], "packed documents give the loss of one, %g", packed.losses[0]);
+    }
+    tap_case("packed documents and targets that do not count: the same bits");
+}
+
 static void same_bits_cases(uint32_t seeds)
 {
     for (uint32_t which = 0; which < 8; which++)
@@ -486,6 +503,7 @@ int main(void)
     same_bits_cases(getenv("EO_TEST_FULL") ? 20 : 1); /* and by another seed in run_plainly */
     qwen_cases(getenv("EO_TEST_FULL"));
     rope_scaling_cases();
+    packed_cases();
     odd_widths();
     choice_of_epilogues();
     blocks_of_queries();

@@ -102,13 +102,36 @@ static void make_tokens(const struct rank *self, uint32_t step, uint32_t micro_b
     }
 }
 
-static eo_status load(struct rank *self, uint32_t step)
+/* Documents of 4 and SEQ - 4 tokens; the last of each has no target, nor has every fifth. */
+static void pack(const struct rank *self, int32_t *targets, int32_t *positions)
 {
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
+    for (int32_t i = 0; i < BATCH * SEQ; i++) {
+        const int32_t at = i % SEQ;
+        positions[i] = at < 4 ? at : at - 4;
+        if (self->run->settings.packed && (at == 3 || at == SEQ - 1 || i % 5 == 0))
+            targets[i] = -100;
+    }
+}
+
+static double counted(const int32_t *targets)
+{
+    double count = 0;
+    for (int i = 0; i < BATCH * SEQ; i++)
+        count += targets[i] >= 0;
+    return count;
+}
+
+/* *weight: the targets that count. */
+static eo_status load(struct rank *self, uint32_t step, double *weight)
+{
+    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
+    *weight = 0;
     for (uint32_t m = 0; m < self->run->settings.micro_batches; m++) {
         make_tokens(self, step, m, tokens, targets);
+        pack(self, targets, positions);
+        *weight += counted(targets);
         TRY(eo_transformer_load(self->run->transformer, self->runtime,
-                                &(eo_tokens){.tokens = tokens, .targets = targets, .slot = m}));
+                                &(eo_tokens){.tokens = tokens, .targets = targets, .slot = m, .positions = positions}));
     }
     return EO_OK;
 }
@@ -123,11 +146,13 @@ static eo_status micro_batches(struct rank *self)
 static eo_status one_step(struct rank *self, uint32_t step)
 {
     struct run *run = self->run;
-    const eo_step_params *params = eo_step_params(.learning_rate = 0.01F, .weight_decay = 0.1F, .clip = 0.5F);
+    eo_step_params settings = {.learning_rate = 0.01F, .weight_decay = 0.1F, .clip = 0.5F}, *params = &settings;
     eo_step_report report = {0};
+    double weight;
     const bool capture = run->settings.graph && step + 2 == run->settings.steps;
-    if (load(self, step) < 0)
+    if (load(self, step, &weight) < 0)
         return EO_ERR_INVALID;
+    settings.weight = run->settings.packed ? weight : 0;
     if (run->settings.graph && step + 1 == run->settings.steps) {
         TRY(eo_step_replay(self->runtime, params, &report));
     } else {
@@ -139,7 +164,7 @@ static eo_status one_step(struct rank *self, uint32_t step)
         TRY(eo_step_end(self->runtime, params, &report));
     }
     if (self->rank == 0) {
-        run->result->losses[step] = report.values[0];
+        run->result->losses[step] = report.values[0] / (report.weight > 0 ? report.weight : 1);
         run->result->norms[step] = report.gradient_norm;
     }
     return EO_OK;
@@ -147,12 +172,15 @@ static eo_status one_step(struct rank *self, uint32_t step)
 
 static eo_status evaluate(struct rank *self)
 {
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
+    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
     float logits[VOCABULARY_MAX];
     double loss = 0;
     make_tokens(self, 99, 0, tokens, targets);
+    pack(self, targets, positions);
     TRY(eo_transformer_evaluate(self->run->transformer, self->runtime, self->team,
-                                &(eo_tokens){.tokens = tokens, .targets = targets}, &loss));
+                                &(eo_tokens){.tokens = tokens, .targets = targets, .positions = positions}, &loss));
+    if (self->run->settings.packed)
+        loss /= counted(targets);
     for (uint32_t position = 1; position < SEQ; position += 3)
         TRY(eo_transformer_logits(self->run->transformer, self->runtime, self->team, tokens, position, logits));
     if (self->rank == 0) {
@@ -209,7 +237,8 @@ static eo_status describe(struct run *run)
     const eo_transformer_params params = {
         .config = config_of(s), .batch = BATCH, .recompute = s->recompute, .recompute_blocks = 1,
         .head_chunks = s->head_chunks, .half_blocks = s->half_blocks, .unit_blocks = s->unit_blocks, .dtype = s->dtype,
-        .reduce_dtype = s->reduce_dtype, .device = s->device, .token_slots = s->micro_batches, .log = &run->log};
+        .reduce_dtype = s->reduce_dtype, .device = s->device, .token_slots = s->micro_batches, .log = &run->log,
+        .packed = s->packed, .summed_loss = s->packed};
     const eo_status status = eo_transformer_create(&run->transformer, &params);
     if (status < 0)
         return status;

@@ -23,6 +23,7 @@ struct transformer_settings {
     uint32_t unit_blocks;
     bool graph, half_blocks, odd_widths /* with which no epilogue is fused */, evaluates;
     const char *plan_cache;
+    bool packed; /* two documents a sequence, and targets that do not count */
 };
 
 struct transformer_result {

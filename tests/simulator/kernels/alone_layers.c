@@ -165,17 +165,30 @@ void products_cases(void)
     tap_case("epilogues that no product has taken agree with the reference");
 }
 
-/* Of keys that a query does not see: not to be read. */
-static void unset_unseen(struct tensor *t, uint32_t queries, uint32_t first)
+/* Of keys that a query does not see, of another document or after it: not to be read. */
+static void unset_unseen(struct tensor *t, uint32_t queries, uint32_t first, const int32_t *positions)
 {
-    for (uint64_t row = 0; row < t->rows; row++)
-        for (uint64_t key = first + row % queries + 1; key < t->width; key++)
-            eo_element_store(t->dtype, t->at[HOST], row * t->width + key, NAN);
+    for (uint64_t row = 0; row < t->rows; row++) {
+        const uint64_t query = first + row % queries;
+        for (uint64_t key = 0; key < t->width; key++)
+            if (key > query || (positions && key < query - (uint64_t)positions[row % queries]))
+                eo_element_store(t->dtype, t->at[HOST], row * t->width + key, NAN);
+    }
     tensor_put(t, t->at[HOST]);
 }
 
+/* Of the queries from `first` on: a document every five tokens. */
+static struct tensor positions_from(uint32_t first, uint32_t queries)
+{
+    struct tensor t = tensor_tokens(queries, 1);
+    for (uint32_t query = 0; query < queries; query++)
+        ((int32_t *)t.at[HOST])[query] = (int32_t)((first + query) % 5);
+    tensor_put(&t, t.at[HOST]);
+    return t;
+}
+
 /* As eo_cuda_softmax says; weights beside scores, or over them. */
-static void softmax(eo_dtype d, uint32_t heads, uint32_t queries, uint32_t first, uint32_t keys, bool in_place)
+static void softmax(eo_dtype d, uint32_t heads, uint32_t queries, uint32_t first, uint32_t keys, bool in_place, bool packed)
 {
     enum { SIZE = 24 };
     const uint64_t rows = (uint64_t)heads * queries;
@@ -184,31 +197,35 @@ static void softmax(eo_dtype d, uint32_t heads, uint32_t queries, uint32_t first
     struct tensor gradient = tensor_random(EO_DTYPE_FP32, rows, keys, -2, 2), gradient_to = tensor_unset(d, rows, keys);
     const struct tensor out = tensor_random(d, queries, (uint64_t)heads * SIZE, -1, 1);
     const struct tensor out_gradient = tensor_random(d, queries, (uint64_t)heads * SIZE, -1, 1);
+    const struct tensor places = positions_from(first, queries);
+    const int32_t *positions = packed ? places.at[HOST] : NULL;
     const struct eo_cuda_softmax s = {.scores = scores.at[DEVICE], .weights = weights.at[DEVICE],
                                       .log_sum_exp = lse.at[DEVICE], .log_sum_exp_stride = queries, .heads = heads,
-                                      .queries = queries, .first = first, .keys = keys, .scale = 0.3F, .dtype = d};
+                                      .queries = queries, .first = first, .keys = keys, .scale = 0.3F, .dtype = d,
+                                      .positions = packed ? places.at[DEVICE] : NULL};
     const struct eo_cuda_softmax_gradient g = {.softmax = s, .weights_gradient = gradient.at[DEVICE],
                                                .scores_gradient = gradient_to.at[DEVICE], .out = out.at[DEVICE],
                                                .out_gradient = out_gradient.at[DEVICE], .out_stride = heads * SIZE,
                                                .out_head_stride = SIZE, .head_size = SIZE};
-    unset_unseen(&scores, queries, first);
-    unset_unseen(&gradient, queries, first);
+    unset_unseen(&scores, queries, first, positions);
+    unset_unseen(&gradient, queries, first, positions);
     for (uint64_t row = 0; row < rows; row++) {
         const float *from = tensor_at(&scores, HOST, row * keys), *slopes = tensor_at(&gradient, HOST, row * keys);
         const uint64_t query = row % queries, head = row / queries, seen = first + query < keys ? first + query + 1 : keys;
-        const uint64_t at = query * heads * SIZE + head * SIZE;
+        const uint64_t at = query * heads * SIZE + head * SIZE, hidden = packed ? first + query - (uint64_t)positions[query] : 0;
         double max = -INFINITY, sum = 0, dot = 0;
-        for (uint64_t key = 0; key < seen; key++)
+        for (uint64_t key = hidden; key < seen; key++)
             max = fmax(max, 0.3 * (double)from[key]);
-        for (uint64_t key = 0; key < seen; key++)
+        for (uint64_t key = hidden; key < seen; key++)
             sum += exp(0.3 * (double)from[key] - max);
         for (uint64_t i = 0; i < SIZE; i++)
             dot += (double)eo_element_load(d, out.at[HOST], at + i) * (double)eo_element_load(d, out_gradient.at[HOST], at + i);
         ((float *)lse.at[HOST])[head * queries + query] = (float)(max + log(sum));
         for (uint64_t key = 0; key < keys; key++) {
-            const double weight = key < seen ? exp(0.3 * (double)from[key] - max) / sum : 0;
+            const bool sees = key >= hidden && key < seen;
+            const double weight = sees ? exp(0.3 * (double)from[key] - max) / sum : 0;
             eo_element_store(d, gradient_to.at[HOST], row * keys + key,
-                             (float)(key < seen ? 0.3 * weight * ((double)slopes[key] - dot) : 0));
+                             (float)(sees ? 0.3 * weight * ((double)slopes[key] - dot) : 0));
             eo_element_store(d, weights.at[HOST], row * keys + key, (float)weight);
         }
     }
@@ -228,10 +245,12 @@ void attention_cases(void)
 {
     for (int type = 0; type < 2; type++) {
         const eo_dtype d = type ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
-        softmax(d, 2, 5, 0, 5, false);
-        softmax(d, 3, 4, 9, 16, false);
-        softmax(d, 1, 3, 298, 301, false);
-        softmax(d, 1, 2, 4000, 4002, !type);
+        softmax(d, 2, 5, 0, 5, false, false);
+        softmax(d, 3, 4, 9, 16, false, false);
+        softmax(d, 1, 3, 298, 301, false, false);
+        softmax(d, 1, 2, 4000, 4002, !type, false);
+        softmax(d, 2, 7, 0, 9, false, true);
+        softmax(d, 1, 6, 298, 304, !type, true);
         struct tensor to = tensor_strided(d, 7, 300, 311, 0, 0);
         const struct tensor from = tensor_random(EO_DTYPE_FP32, 7, 300, -2, 2);
         for (uint64_t i = 0; i < from.count; i++)

@@ -117,7 +117,7 @@ Test(attention, equal_keys_share_the_weight)
         k[i] = 0.25f;
         v[i] = (float)(i / SIZE);
     }
-    const struct eo_attention_shape shape = {1, SEQ, 1, 1, SIZE, SIZE, SIZE, SIZE};
+    const struct eo_attention_shape shape = {1, SEQ, 1, 1, SIZE, SIZE, SIZE, SIZE, false};
     eo_kernels_cpu_ops.attention_forward(NULL, &(struct eo_attention){
         .types = FP32, .shape = shape, .q = q, .k = k, .v = v, .out = out, .log_sum_exp = guarded(SEQ),
         .scratch = scratch_of(&eo_kernels_cpu_ops, NULL, &shape)});
@@ -165,7 +165,7 @@ Test(attention, backward_matches_and_may_overwrite_its_input)
 /* O(seq): twice the length takes about twice the scratch, never four times. */
 Test(attention, scratch_grows_with_the_length_not_its_square)
 {
-    struct eo_attention_shape shape = {1, 1024, 12, 12, 64, 2304, 2304, 768};
+    struct eo_attention_shape shape = {1, 1024, 12, 12, 64, 2304, 2304, 768, false};
     const uint64_t one = eo_kernels_cpu_ops.attention_scratch_bytes(FP32, &shape, 1);
     cr_assert_eq(eo_kernels_cpu_ops.attention_scratch_bytes(FP32, &shape, 3), 3 * one);
     shape.seq = 2048;

@@ -404,7 +404,7 @@ Test(attention_bf16, no_token_sees_the_next)
 /* O(seq): twice the length takes at most twice the scratch, never four times. */
 Test(attention_bf16, scratch_grows_with_the_length_not_its_square)
 {
-    struct eo_attention_shape shape = {1, 1024, 12, 12, 64, 2304, 2304, 768};
+    struct eo_attention_shape shape = {1, 1024, 12, 12, 64, 2304, 2304, 768, false};
     const uint64_t one = eo_cpu_attention_bf16_scratch_bytes(BF16, &shape, 1);
     cr_assert_eq(eo_cpu_attention_bf16_scratch_bytes(BF16, &shape, 3), 3 * one);
     shape.seq = 2048;

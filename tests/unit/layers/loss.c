@@ -113,6 +113,8 @@ Test(loss, matches_and_writes_the_gradient_over_the_logits)
                               .logits = guarded_random(19 * (vocabulary + 2), -12, 12),
                               .targets = guarded_tokens(19, (uint32_t)vocabulary)};
         check_loss(&d, 2e-6);
+        ((int32_t *)(uintptr_t)d.targets)[i % 19] = -100;
+        check_loss(&d, 2e-6);
     }
 }
 
@@ -136,6 +138,33 @@ Test(loss, holds_for_equal_extreme_and_denormal_logits)
     cr_assert_float_eq(losses[1], 6e4 + log(COUNT - 1), 1e-2);
     cr_assert_float_eq(losses[2], 0, 1e-6);
     guards_free();
+}
+
+/* Rows without a target that counts: zeros, whatever their logits are; the others as they were. */
+Test(loss, targets_below_zero_are_ignored)
+{
+    enum { COUNT = 77, ROWS_HERE = 5 };
+    for (int backward = 0; backward < 2; backward++) {
+        float *logits = guarded_random(ROWS_HERE * COUNT, -9, 9), losses[2][ROWS_HERE];
+        logits[3 * COUNT + 5] = NAN;
+        int32_t targets[2][ROWS_HERE] = {{7, 0, 76, 3, 11}, {7, -100, 76, -1, INT32_MIN}};
+        struct loss_data d = {.rows = ROWS_HERE, .vocabulary = COUNT, .stride = COUNT, .logits = logits, .backward = backward};
+        float *all = guarded_copy(logits, ROWS_HERE * COUNT), *some = guarded_copy(logits, ROWS_HERE * COUNT);
+        d.targets = targets[0];
+        losses_of(&eo_kernels_reference_ops, NULL, &d, losses[0], all);
+        d.targets = targets[1];
+        const double total = losses_of(&eo_kernels_cpu_ops, NULL, &d, losses[1], some);
+        cr_assert_float_eq(total, (double)losses[0][0] + (double)losses[0][2], 1e-5);
+        for (int row = 0; row < ROWS_HERE; row++) {
+            cr_assert_float_eq(losses[1][row], row == 0 || row == 2 ? losses[0][row] : 0, 1e-5);
+            for (int i = 0; i < COUNT; i++) {
+                const float expected = targets[1][row] >= 0 ? all[row * COUNT + i] : backward ? 0 : logits[row * COUNT + i];
+                const float got = some[row * COUNT + i];
+                cr_assert(isnan(expected) ? isnan(got) : fabsf(got - expected) <= 1e-6F, "row %d, word %d", row, i);
+            }
+        }
+        guards_free();
+    }
 }
 
 /* What is not a number must show in the loss at its own row, and nowhere else, at every level. */
