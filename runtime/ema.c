@@ -22,6 +22,7 @@ static void average(struct eo_runtime *rt, uint32_t l, enum eo_average_mode mode
 
 static eo_status average_all(struct eo_runtime *rt, enum eo_average_mode mode)
 {
+    eo_saver_await_layer(rt, EO_NONE);
     for (uint32_t u = 0; u < rt->plan->update_count; u++) {
         EO_TRY(eo_offload_take(rt, rt->plan->updates[u], true));
         average(rt, rt->plan->updates[u], mode);

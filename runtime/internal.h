@@ -246,6 +246,7 @@ struct eo_runtime {
     struct runtime_timeline timeline;
     struct runtime_memory memory;
     struct runtime_offload offload;
+    struct eo_saver *saver; /* that reads shards where they lie; NULL: none does */
     struct runtime_errors errors;
     eo_runtime_stats stats;
 };
@@ -351,6 +352,12 @@ void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *operatio
 /* Between steps: the layer's arrays are in memory until another layer is taken. `writes`: the caller changes them. */
 EO_NODISCARD eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes);
 EO_NODISCARD eo_status eo_offload_settle(struct eo_runtime *rt); /* what was taken goes back: before a step */
+EO_NODISCARD eo_status eo_offload_finish(struct eo_runtime *rt); /* and all of it is on the disk */
+/* Of an offloaded layer's arrays on disk; then, by any thread. `at`, and the room at `out`: multiples of EO_STORAGE_ALIGN. */
+EO_NODISCARD eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, uint64_t bytes, void *out);
+
+/* checkpoint/saver.c: before a layer's shard is written; EO_NONE: any layer's. Blocks while a save still reads it there. */
+void eo_saver_await_layer(struct eo_runtime *rt, uint32_t layer);
 
 /* float8.c */
 eo_status eo_float8_init(struct eo_runtime *rt);

@@ -141,6 +141,18 @@ eo_status eo_offload_settle(struct eo_runtime *rt)
     return EO_OK;
 }
 
+eo_status eo_offload_finish(struct eo_runtime *rt)
+{
+    EO_TRY(eo_offload_settle(rt));
+    return rt->offload.storage ? await(rt) : EO_OK;
+}
+
+eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, uint64_t bytes, void *out)
+{
+    return rt->device->ops->storage_peek(rt->offload.storage, out, file_offset(rt->plan, layer) + at,
+                                         eo_align_up(bytes, EO_DISK_ALIGN));
+}
+
 /* ---- how fast it is ---- */
 
 static eo_status move_once(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t bytes, uint64_t *ns)

@@ -329,6 +329,7 @@ static void update_weights(struct eo_runtime *rt, uint32_t l)
 
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)
 {
+    eo_saver_await_layer(rt, l);
     if (rt->params.gradient)
         call_gradient(rt, l);
     update_weights(rt, l);

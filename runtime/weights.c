@@ -78,6 +78,7 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_weights_fill: no parameter %" PRIu32, parameter);
     EO_TRY(eo_ema_check(rt, "eo_weights_fill"));
     EO_TRY(eo_runtime_leave_schedule(rt));
+    eo_saver_await_layer(rt, EO_NONE);
     const struct plan_parameter *p = &rt->plan->parameters[rt->plan->parameter_of_model[parameter]];
     const struct own_part part = find_own_part(rt->plan, rt->shards.rank, p);
     const struct layer_shard *shard = &rt->shards.layers[p->layer];

@@ -297,6 +297,9 @@ struct eo_device_ops {
                          struct eo_span *span);
     void (*storage_write)(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
                           uint64_t bytes, struct eo_span *span);
+    /* Read at once, by any thread, beside what is on the queue. EO_ERR_IO: errno has the reason. NULL where storage is no
+     * file. */
+    eo_status (*storage_peek)(struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes);
 
     /* What tells what the devices of this kind ran; NULL, or giving NULL: there is nothing that does. */
     const struct eo_profiler_ops *(*profiler)(void);

@@ -42,7 +42,7 @@ typedef struct eo_saver_report {
     uint64_t step;        /* of the checkpoint that the others are of; 0: there was none */
     bool is_written;      /* now: it is whole, and its folder has its name on the disk */
     uint64_t file_bytes;  /* of this rank's file */
-    uint64_t copy_ns;     /* what the step lost: eo_saver_begin, from its call to its return */
+    uint64_t copy_ns;     /* what steps lost: eo_saver_begin, from its call to its return, and waits for the thread */
     uint64_t write_ns;    /* from then until the file was on the disk */
 } eo_saver_report;
 
@@ -77,7 +77,7 @@ extern "C" {
 
 /*
  * Host memory that a rank of this plan needs for saving (pinned on a GPU), beside the plan: reserved by
- * eo_saver_create, and given back by eo_saver_destroy.
+ * eo_saver_create, and given back by eo_saver_destroy. Where state lies in a file on disk it is not taken: about 8 MiB are.
  */
 EO_EXPORT uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_max);
 
@@ -93,7 +93,8 @@ EO_EXPORT void eo_saver_destroy(eo_saver **saver);
 
 /*
  * Saves the state after the last finished step: copies it to the memory that was reserved, and leaves the writing to
- * the saver's thread. The schedule goes on as it was. Between steps; every rank, after the same step. Allocates
+ * the saver's thread. A run with state in a file on disk has no copy: the thread reads what it writes from shards and file,
+ * and updates, fills and loads wait until it has read what they change (one saver of a runtime; others copy). The schedule goes on as it was. Between steps; every rank, after the same step. Allocates
  * nothing; waits for the copy (on a GPU it is only issued). EO_OK, EO_IN_PROGRESS: the save before is not over, nothing
  * was begun (on all ranks alike), EO_ERR_INVALID.
  */

@@ -160,6 +160,7 @@ eo_status eo_checkpoint_load(eo_checkpoint *checkpoint, eo_runtime *rt)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "eo_checkpoint_load works only between steps; end the step first");
     EO_TRY(eo_checkpoint_check(checkpoint, rt->plan)); /* of this rank alone: before what all do together */
     EO_TRY(eo_runtime_leave_schedule(rt));
+    eo_saver_await_layer(rt, EO_NONE);
     RUNTIME_TRY(rt, load(checkpoint, rt), "cannot load the checkpoint %s", checkpoint->path);
     EO_TRY(eo_host_finish_steps(rt, rt->steps.finished));
     rt->steps.finished = checkpoint->manifest.step;

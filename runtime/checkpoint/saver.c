@@ -3,6 +3,9 @@
  * Saving beside training. eo_saver_begin copies what is to be saved into memory reserved at create, which is laid out as the
  * file is; a thread writes it.
  *
+ * The state of a run that has some of it on disk is written from where it lies, and no copy is made: the thread passes over
+ * the layers, and the update of each waits until it has been passed (runtime/checkpoint/in_place.h).
+ *
  *     compute thread    IDLE --begin--> COPYING --copy done--> WRITING .... WRITTEN --all ranks have--> ENDING ....... IDLE
  *     saver's thread                                           file, fsync                              rank 0: commit
  *
@@ -19,7 +22,7 @@
 #include <time.h>
 
 #include "base/check.h"
-#include "runtime/checkpoint/files.h"
+#include "runtime/checkpoint/in_place.h"
 #include "runtime/internal.h"
 #include "streams/bf16.h"
 
@@ -37,9 +40,11 @@ struct eo_saver {
     int lock; /* rank 0's, of the folder; -1: none */
     uint32_t keep, blob_bytes_max;
     struct checkpoint_tables tables;
-    char *image; /* of what follows the head in the file; host memory that the device copies to */
+    char *image; /* of what follows the head in the file; host memory that the device copies to; in place: of its end */
     uint64_t image_bytes;
+    bool is_in_place;
     void *piece; /* where split weights are joined */
+    void *room;  /* in place: for a piece from the disk */
 
     /* of the compute thread */
     enum saver_phase phase;
@@ -48,6 +53,7 @@ struct eo_saver {
     struct eo_event copied;
     eo_saver_report report;
     uint64_t copied_ns;
+    uint64_t waited_ns; /* for layers to be passed */
     char error[512];
 
     /* between the threads */
@@ -59,6 +65,7 @@ struct eo_saver {
     eo_status result;   /* of the last one */
     struct checkpoint_error why;
     uint64_t done_ns;
+    uint32_t passed_layers; /* layers before this one are written; of JOB_WRITE in place */
     atomic_bool gives_up;
 };
 
@@ -78,15 +85,47 @@ static void join_halves(const void *room, uint64_t count, uint64_t from, uint64_
         out[i] = eo_bf16_join(high[from + i], low[from + i]);
 }
 
+/* In the image, which is of the trainer's bytes alone where all else is saved in place. */
+static char *room_of(const struct eo_saver *saver, const struct checkpoint_section *section)
+{
+    return saver->image + (saver->is_in_place ? 0 : section->file_offset - saver->tables.head->head_bytes);
+}
+
+/* A file's sections are in the order of layers: those before this one are written. */
+static void pass_layers(struct eo_saver *saver, uint32_t layer)
+{
+    pthread_mutex_lock(&saver->mutex);
+    saver->passed_layers = layer;
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
+void eo_saver_await_layer(struct eo_runtime *rt, uint32_t layer)
+{
+    struct eo_saver *saver = rt->saver;
+    if (!saver || saver->phase != SAVER_WRITING)
+        return;
+    const uint64_t begin_ns = eo_now_ns();
+    pthread_mutex_lock(&saver->mutex);
+    while (saver->job == JOB_WRITE && saver->passed_layers <= layer)
+        pthread_cond_wait(&saver->changed, &saver->mutex);
+    pthread_mutex_unlock(&saver->mutex);
+    saver->waited_ns += eo_now_ns() - begin_ns;
+}
+
 static const void *image_part(void *user, const struct checkpoint_section *section, uint64_t at, uint64_t bytes,
                               void *piece, struct checkpoint_error *error)
 {
-    const struct eo_saver *saver = user;
-    const char *room = saver->image + (section->file_offset - saver->tables.head->head_bytes);
+    struct eo_saver *saver = user;
+    const char *room = room_of(saver, section);
     if (atomic_load_explicit(&saver->gives_up, memory_order_relaxed)) {
         (void)eo_checkpoint_io_error(error, 0, "checkpoint of step %llu: abandoned, the run ends",
                                      (unsigned long long)saver->tables.head->step);
         return NULL;
+    }
+    if (saver->is_in_place && section->layer != CHECKPOINT_TRAINER) {
+        pass_layers(saver, section->layer);
+        return eo_in_place_part(saver->rt, section, at, bytes, piece, saver->room, error);
     }
     if (!is_split(saver, section))
         return room + at;
@@ -141,6 +180,7 @@ static void give_job(struct eo_saver *saver, enum saver_job job)
     EO_ASSERT(saver->job == JOB_NONE);
     saver->job = job;
     saver->result = EO_OK;
+    saver->passed_layers = 0;
     pthread_cond_broadcast(&saver->changed);
     pthread_mutex_unlock(&saver->mutex);
 }
@@ -217,7 +257,12 @@ static eo_status saver_init(struct eo_saver *saver, const eo_saver_params *param
     struct checkpoint_tables model;
     saver->folder = strdup(params->folder);
     saver->piece = aligned_alloc(CHECKPOINT_ALIGN, CHECKPOINT_PIECE);
-    if (!saver->folder || !saver->piece)
+    saver->is_in_place = !rt->saver && eo_in_place_is_possible(rt);
+    if (saver->is_in_place) {
+        rt->saver = saver;
+        saver->room = aligned_alloc(CHECKPOINT_ALIGN, EO_IN_PLACE_ROOM_BYTES);
+    }
+    if (!saver->folder || !saver->piece || (saver->is_in_place && !saver->room))
         return EO_ERR_NO_MEMORY;
     EO_TRY(eo_checkpoint_describe_plan(&model, rt->plan));
     const eo_status status = eo_checkpoint_make_tables(&saver->tables, &model, rt->world->rank, rt->world->rank_count,
@@ -226,7 +271,8 @@ static eo_status saver_init(struct eo_saver *saver, const eo_saver_params *param
     eo_checkpoint_free_tables(&model);
     EO_TRY(status);
     void *image;
-    saver->image_bytes = eo_checkpoint_data_bytes(&saver->tables);
+    saver->image_bytes = saver->is_in_place ? eo_align_up(saver->blob_bytes_max, CHECKPOINT_ALIGN)
+                                            : eo_checkpoint_data_bytes(&saver->tables);
     EO_TRY(rt->device->ops->reserve(rt->device, EO_MEMORY_KIND_HOST, saver->image_bytes, &image));
     saver->image = image;
     return start_thread(saver);
@@ -285,6 +331,8 @@ void eo_saver_destroy(eo_saver **pointer)
     struct eo_device *device = saver->rt->device;
     if (saver->thread_started)
         end_thread(saver);
+    if (saver->is_in_place)
+        saver->rt->saver = NULL;
     if (saver->phase == SAVER_COPYING && !device->is_lost)
         (void)device->ops->drain(device); /* the device still writes there */
     if (saver->image)
@@ -292,6 +340,7 @@ void eo_saver_destroy(eo_saver **pointer)
     eo_checkpoint_free_tables(&saver->tables);
     eo_checkpoint_unlock(saver->lock);
     free(saver->piece);
+    free(saver->room);
     free(saver->folder);
     free(saver);
     *pointer = NULL;
@@ -317,9 +366,11 @@ static eo_status copy_sections(struct eo_saver *saver)
 {
     struct eo_device *device = saver->rt->device;
     const struct checkpoint_tables *tables = &saver->tables;
+    if (saver->is_in_place)
+        return eo_offload_finish(saver->rt);
     for (uint32_t s = 0; s + 1 < tables->head->section_count; s++) {
         const struct checkpoint_section *section = &tables->sections[s];
-        char *room = saver->image + (section->file_offset - tables->head->head_bytes);
+        char *room = room_of(saver, section);
         EO_TRY(eo_offload_take(saver->rt, section->layer, false));
         if (section->array == 0)
             copy_weights(saver, section, room);
@@ -334,7 +385,7 @@ static eo_status copy_sections(struct eo_saver *saver)
 static void copy_blob(struct eo_saver *saver, const void *blob, uint32_t bytes)
 {
     const struct checkpoint_section *section = eo_checkpoint_blob_section(&saver->tables);
-    char *room = saver->image + (section->file_offset - saver->tables.head->head_bytes);
+    char *room = room_of(saver, section);
     if (bytes)
         memcpy(room, blob, bytes);
     memset(room + bytes, 0, eo_align_up(saver->blob_bytes_max, CHECKPOINT_ALIGN) - bytes);
@@ -363,6 +414,7 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     EO_TRY(copy_sections(saver));
     saver->phase = SAVER_COPYING;
     saver->copied_ns = eo_now_ns();
+    saver->waited_ns = 0;
     saver->report = (eo_saver_report){.step = rt->steps.finished, .file_bytes = saver->tables.head->file_bytes,
                                       .copy_ns = saver->copied_ns - begin_ns};
     if (rt->device->ops->is_host_memory) { /* the copy is there */
@@ -453,6 +505,7 @@ eo_status eo_saver_poll(eo_saver *saver, double sum, eo_saver_report *report)
         return EO_IN_PROGRESS;
     saver->phase = SAVER_IDLE;
     saver->report.is_written = failed == 0;
+    saver->report.copy_ns += saver->waited_ns;
     if (report)
         *report = saver->report;
     return failed ? EO_ERR_IO : EO_OK;

@@ -177,4 +177,5 @@ const struct eo_device_ops eo_device_cpu_ops = {
     .storage_close = eo_cpu_storage_close,
     .storage_read = eo_cpu_storage_read,
     .storage_write = eo_cpu_storage_write,
+    .storage_peek = eo_cpu_storage_peek,
 };

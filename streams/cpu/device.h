@@ -64,6 +64,7 @@ void eo_cpu_storage_read(struct eo_device *device, struct eo_storage *storage, v
                          struct eo_span *span);
 void eo_cpu_storage_write(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
                           uint64_t bytes, struct eo_span *span);
+eo_status eo_cpu_storage_peek(struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes);
 
 /* streams/cpu/elementwise.c; chunks are spread over the trainer's threads: large enough to be worth waking one, small enough
  * to share a layer's shard between a few */

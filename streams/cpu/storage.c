@@ -81,10 +81,8 @@ struct copy {
 };
 _Static_assert(sizeof(struct copy) <= EO_CPU_ARGUMENT_BYTES, "a copy is an item of a queue");
 
-static eo_status move(const struct copy *c)
+static eo_status move_by_calls(const struct copy *c)
 {
-    if (c->storage->ring)
-        return eo_storage_ring_move(c->storage->ring, c->storage->fd, c->memory, c->offset, c->bytes, c->writes);
     for (uint64_t done = 0; done < c->bytes;) {
         const size_t part = eo_min_u64(PIECE_BYTES, c->bytes - done);
         const off_t at = (off_t)(c->offset + done);
@@ -99,6 +97,18 @@ static eo_status move(const struct copy *c)
         done += (uint64_t)moved;
     }
     return EO_OK;
+}
+
+static eo_status move(const struct copy *c)
+{
+    if (c->storage->ring)
+        return eo_storage_ring_move(c->storage->ring, c->storage->fd, c->memory, c->offset, c->bytes, c->writes);
+    return move_by_calls(c);
+}
+
+eo_status eo_cpu_storage_peek(struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes)
+{
+    return move_by_calls(&(const struct copy){storage, memory, offset, bytes, NULL, false});
 }
 
 /* The same as a reservation, only slower. */

@@ -75,6 +75,25 @@ rm -rf saved
 "$train" --ranks 2 $quiet --offload-layers all --checkpoint saved --plan >out 2>err && [ ! -e saved ]
 result $? 'a plan alone makes no folder'
 
+# A model whose copies take 72 MiB together. The room for what passes takes 12.
+large="--ranks 2 --model 2x512x4 --seq 16 --batch 1 --threads 1 --steps 3 --peak-seconds 0 --sample 0 --text $text --schedule constant"
+resident_of() { tail -n 1 "$1" | sed -n 's/.*"peak_rss_bytes":\([0-9]*\).*/\1/p'; }
+export MALLOC_PERTURB_=0 # meson's: all that is allocated would be touched
+for type in fp32 bf16; do
+    timeout 120 "$train" $large --dtype $type --offload-layers all --log plain >memory 2>err &&
+        timeout 120 "$train" $large --dtype $type --offload-layers all --log saving --checkpoint saved --checkpoint-every 1 >out 2>>err &&
+        grep -q 'without a copy$' out && [ -n "$(hash_of out)" ] && [ "$(hash_of out)" = "$(hash_of memory)" ] &&
+        [ "$(resident_of saving)" -lt $(($(resident_of plain) + (20 << 20))) ]
+    result $? "$type: a checkpoint of what is on disk takes no memory for it: $(resident_of plain) bytes, $(resident_of saving) with"
+    timeout 120 "$train" $large --dtype $type --checkpoint copied --checkpoint-every 1 >out 2>err
+    diff -r -x .lock saved copied >cmp.out 2>&1
+    result $? "$type: and its files are those of a run in memory"
+    timeout 120 "$train" $large --dtype $type --offload-layers all --log loading --resume saved/step-000000000002 >out 2>err &&
+        [ "$(hash_of out)" = "$(hash_of memory)" ] && [ "$(resident_of loading)" -lt $(($(resident_of plain) + (20 << 20))) ]
+    result $? "$type: resumed, it has the weights of the run that went on, and takes no more memory either"
+    rm -rf saved copied plain saving loading cmp.out
+done
+
 # --- a plan that says what it takes
 timeout 120 "$train" --ranks 2 $quiet --offload-layers all --log log.jsonl >out 2>err &&
     grep -q '^offload: .* MiB a rank on disk' out && grep -q 'waiting for the disk' out &&

@@ -170,7 +170,10 @@ static eo_status on_begin(void *user, struct tool_problem *problem)
     struct train *train = user;
     EO_TRY(tool_run_logs_open(&train->logs, &train->settings.logs, &train->job, problem));
     tool_report_start(&train->job);
-    if (train->settings.checkpoint.folder)
+    const bool is_in_place = !tool_options_on_gpu(train->job.options) && train->job.summary.space_bytes[EO_SPACE_DISK] > 0;
+    if (train->settings.checkpoint.folder && is_in_place)
+        printf("checkpoints in %s: written from memory and disk as they are, without a copy\n", train->settings.checkpoint.folder);
+    else if (train->settings.checkpoint.folder)
         printf("checkpoints in %s: a copy of %.1f MiB a rank in host memory, beside the plan\n",
                train->settings.checkpoint.folder,
                (double)eo_saver_bytes(train->job.plan, 0, TOOL_JOB_SETTINGS_MAX) / (1 << 20));
