@@ -9,7 +9,7 @@
 #include "tools/shared/problem.h"
 
 struct tool_tokenizer {
-    uint64_t hash;       /* of the file's bytes: FNV-1a, 64 bits; token files name it (tools/run/data.h) */
+    uint64_t hash;       /* of the file's bytes: FNV-1a, 64 bits; token files name it (tools/run/data/batches.h) */
     uint32_t count;      /* of tokens, the highest number + 1; 0: no tokenizer */
     uint32_t *begins;    /* count + 1 places in `bytes` */
     char *bytes;

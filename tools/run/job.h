@@ -16,7 +16,7 @@
 
 #include <evenodd/layers.h>
 
-#include "tools/run/data.h"
+#include "tools/run/data/batches.h"
 #include "tools/run/early_stop.h"
 #include "tools/interchange/import.h"
 #include "tools/interchange/model_config.h"

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/run/data.h"
+#include "tools/run/data/batches.h"
 
 static char folder[64];
 static struct tool_problem problem;

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tools/run/data.h"
+#include "tools/run/data/batches.h"
 #include "tools/shared/open_file.h"
 
 #define FOLDER_FILE_BYTES_MAX ((uint64_t)64 << 20)

@@ -9,8 +9,8 @@
  *     tokens, shuffled   sequence k, counted as of text, is one of the files' N pieces of T tokens: each comes once in every N,
  *              in an order drawn from (seed, k / N)
  */
-#ifndef EO_TOOLS_RUN_DATA_H
-#define EO_TOOLS_RUN_DATA_H
+#ifndef EO_TOOLS_RUN_DATA_BATCHES_H
+#define EO_TOOLS_RUN_DATA_BATCHES_H
 
 #include "tools/shared/problem.h"
 
@@ -66,6 +66,8 @@ struct tool_token_files {
 };
 EO_NODISCARD eo_status tool_data_map_files(struct tool_data *data, const struct tool_token_files *files, uint32_t vocabulary,
                                            bool hold_back, struct tool_problem *problem);
+
+uint32_t tool_data_token(const struct tool_data *data, uint64_t index);
 
 /* Token `index`, as it lies in its file, for who looks at its bytes. */
 const void *tool_data_at(const struct tool_data *data, uint64_t index, uint32_t *token_bytes);

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Batches of what was read in by token_files.c or text_folder.c.
+ */
+#include "tools/run/data/batches.h"
+
+uint64_t tool_data_draw(uint64_t seed, uint64_t k)
+{
+    /* The finaliser of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators"), twice. */
+    uint64_t x = k;
+    for (int round = 0; round < 2; round++) {
+        x += seed + 0x9e3779b97f4a7c15u;
+        x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+        x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+        x ^= x >> 31;
+    }
+    return x;
+}
+
+/* How many batches of all ranks a token file holds: what llm.c counts before it begins again. */
+static uint64_t token_rounds(const struct tool_data *data, const struct tool_batch_shape *shape)
+{
+    const uint64_t tokens = (uint64_t)shape->rank_count * shape->batch * shape->seq;
+    return data->training_count ? (data->training_count - 1) / tokens : 0;
+}
+
+eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
+                          struct tool_problem *problem)
+{
+    const char *option = data->is_text ? "--text" : "--tokens";
+    const uint64_t batch_tokens = (uint64_t)shape->batch * shape->seq;
+    const uint64_t needed = 1 + (data->is_text || data->is_shuffled ? batch_tokens : batch_tokens * shape->rank_count);
+    const uint64_t held_back = data->count - data->training_count;
+    if (data->training_count < needed)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: %llu token%s to train on %s shorter than a batch of %llu (--batch %u x --seq %u%s, and "
+                                "one); give more text, or a smaller --batch or --seq",
+                                option, (unsigned long long)data->training_count, tool_plural(data->training_count),
+                                data->training_count == 1 ? "is" : "are", (unsigned long long)needed, shape->batch, shape->seq,
+                                data->is_text || data->is_shuffled ? "" : " x --ranks");
+    if (validation && data->is_held_apart && held_back < (uint64_t)shape->seq + 1)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--val-tokens: %llu token%s %s too short for --seq %u; give more, or a "
+                                "smaller --seq",
+                                (unsigned long long)held_back, tool_plural(held_back), held_back == 1 ? "is" : "are",
+                                shape->seq);
+    if (validation && held_back < (uint64_t)shape->seq + 1)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "%s: the last tenth, %llu token%s, is too short for --val-every with --seq %u; give more "
+                                "text or a smaller --seq",
+                                option, (unsigned long long)held_back, tool_plural(held_back), shape->seq);
+    return EO_OK;
+}
+
+static void copy_sequence(const struct tool_data *data, uint64_t begin, uint32_t seq, int32_t *tokens, int32_t *targets)
+{
+    for (uint32_t t = 0; t < seq; t++) {
+        tokens[t] = (int32_t)tool_data_token(data, begin + t);
+        targets[t] = (int32_t)tool_data_token(data, begin + t + 1);
+    }
+}
+
+/* The k-th of `count` in an order drawn from the seed: rounds of a Feistel network on the next power of 4 are a permutation of
+ * it, and what falls outside goes through once more (Black and Rogaway, "Ciphers with Arbitrary Finite Domains"). */
+static uint64_t shuffled(uint64_t k, uint64_t count, uint64_t seed)
+{
+    enum { ROUNDS = 4 };
+    uint32_t half = 1;
+    while (half < 31 && count > (uint64_t)1 << 2 * half)
+        half++;
+    const uint64_t mask = ((uint64_t)1 << half) - 1;
+    do {
+        uint64_t left = k >> half, right = k & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            const uint64_t mixed = left ^ (tool_data_draw(seed + round, right) & mask);
+            left = right;
+            right = mixed;
+        }
+        k = left << half | right;
+    } while (k >= count);
+    return k;
+}
+
+/* Where sequence k of the run begins. */
+static uint64_t place_of(const struct tool_data *data, uint64_t seq, uint64_t seed, uint64_t k)
+{
+    if (data->is_text)
+        return tool_data_draw(seed, k) % (data->training_count - seq);
+    const uint64_t count = (data->training_count - 1) / seq;
+    return shuffled(k % count, count, tool_data_draw(seed, k / count)) * seq;
+}
+
+void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint64_t step,
+                     uint32_t micro_batch, uint32_t rank, int32_t *tokens, int32_t *targets)
+{
+    const uint64_t batch = shape->batch, seq = shape->seq;
+    const uint64_t global_batch = shape->rank_count * batch * shape->micro_batches;
+    const uint64_t steps = step - data->origin_step;
+    const uint64_t round = data->origin_sequence / ((uint64_t)shape->rank_count * batch) + steps * shape->micro_batches +
+                           micro_batch;
+    const uint64_t first =
+        data->origin_sequence + steps * global_batch + ((uint64_t)micro_batch * shape->rank_count + rank) * batch;
+    for (uint32_t b = 0; b < shape->batch; b++) {
+        uint64_t begin;
+        if (data->is_text || data->is_shuffled) {
+            begin = place_of(data, seq, seed, first + b);
+        } else {
+            const uint64_t index = round % token_rounds(data, shape) * shape->rank_count + rank;
+            begin = (index * batch + b) * seq;
+        }
+        copy_sequence(data, begin, shape->seq, tokens + b * seq, targets + b * seq);
+    }
+}
+
+void tool_data_validation_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint32_t index,
+                                uint32_t rank, int32_t *tokens, int32_t *targets)
+{
+    const uint64_t places = data->count - data->training_count - shape->seq;
+    for (uint32_t b = 0; b < shape->batch; b++) {
+        const uint64_t k = ((uint64_t)index * shape->rank_count + rank) * shape->batch + b;
+        /* A seed of its own: the places stay the same whatever --seed is, so that runs can be compared. */
+        const uint64_t begin = data->training_count + tool_data_draw(0x76616c6964617465u, k) % places;
+        copy_sequence(data, begin, shape->seq, tokens + (uint64_t)b * shape->seq, targets + (uint64_t)b * shape->seq);
+    }
+}
+
+void tool_data_prompt(const struct tool_data *data, uint32_t count, int32_t *tokens)
+{
+    uint64_t begin = data->training_count;
+    while (data->is_text && begin < data->count && begin > 0 && tool_data_token(data, begin - 1) != '\n')
+        begin++;
+    if (begin + count > data->count) /* little or nothing is held back */
+        begin = data->count > count ? data->count - count : 0;
+    for (uint32_t t = 0; t < count; t++)
+        tokens[t] = begin + t < data->count ? (int32_t)tool_data_token(data, begin + t) : 0;
+}
