@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The few instructions of AMX that the products use; with EO_AMX_EMULATED their meaning in plain C, from Intel's Software
- * Developer's Manual (TDPBF16PS, LDTILECFG, TILELOADD, TILESTORED, TILEZERO), for tests on any processor. There sums are
+ * Developer's Manual (TDPBF16PS, LDTILECFG, TILELOADD, TILELOADDT1, TILESTORED,
+ * TILEZERO), for tests on any processor. There sums are
  * rounded at other places, within the bounds of any order.
  */
 #ifndef EO_LAYERS_CPU_AMX_H
@@ -48,6 +49,8 @@ static inline void amx_load(int t, const void *from, uint64_t stride)
         memcpy(amx.tile[t][row], (const char *)from + row * stride, amx.config.row_bytes[t]);
 }
 
+static inline void amx_load_once(int t, const void *from, uint64_t stride) { amx_load(t, from, stride); }
+
 static inline void amx_store(int t, void *to, uint64_t stride)
 {
     for (uint64_t row = 0; row < amx.config.rows[t]; row++)
@@ -93,6 +96,7 @@ static inline void amx_stored(const void *memory)
 #define amx_release()                _tile_release()
 #define amx_zero(t)                  _tile_zero(t)
 #define amx_load(t, from, stride)    _tile_loadd(t, from, (long)(stride))
+#define amx_load_once(t, from, stride) _tile_stream_loadd(t, from, (long)(stride)) /* leaves the first-level cache to others */
 #define amx_store(t, to, stride)     _tile_stored(t, to, (long)(stride))
 #define amx_dot_bf16(to, a, b)       _tile_dpbf16ps(to, a, b)
 

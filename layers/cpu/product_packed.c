@@ -6,7 +6,7 @@
  *
  *     for a block of rows, a block of columns, a piece of k:
  *         pack A (where it cannot be read in place) and B
- *         for a tile's rows, a chunk, a panel: multiply; after the last chunk of the last piece: finish
+ *         for a tile's rows, a group of panels, a chunk, a panel: multiply; after the last chunk of the last piece: finish
  *
  * Packing B costs one pass over it for every block of rows, packing A one for every block of columns; both are small beside
  * the hundreds of operations that each packed element then serves.
@@ -186,38 +186,64 @@ static void fetch_result(const struct part *part, uint64_t row, uint64_t rows, u
             __builtin_prefetch(at + i, 1, 3);
 }
 
-/* A tile's rows times the panels of a chunk of k. */
-static void chunk_run(const struct part *part, const struct block *b, uint64_t piece, uint64_t row, const struct eo_tile_a *a,
-                      uint64_t from, uint64_t chunk)
+/* The rows of a tile, and some panels, of a block; the sums of the first of them. */
+struct group {
+    uint64_t row, rows, column, columns;
+    float *sums;
+};
+
+static void chunk_run(const struct part *part, const struct block *b, const struct group *g, uint64_t piece,
+                      const struct eo_tile_a *a, uint64_t from, uint64_t chunk)
 {
     const struct eo_tiles *t = part->tiles;
-    const uint64_t units = piece_units(part, piece), panels = eo_split_up(b->columns, EO_PANEL);
-    const uint64_t rows = eo_split_min(t->rows, b->rows - row), end = eo_split_min(from + chunk, units);
+    const uint64_t units = piece_units(part, piece), end = eo_split_min(from + chunk, units);
     const bool is_last = piece + 1 == part->blocks.pieces && end == units;
-    float *sums = part->lane.sums + (part->blocks.pieces > 1 ? row * panels * EO_PANEL : 0);
-    for (uint64_t column = 0; column < b->columns; column += EO_PANEL, sums += t->rows * EO_PANEL) {
+    float *sums = g->sums;
+    for (uint64_t column = g->column; column < g->column + g->columns; column += EO_PANEL, sums += t->rows * EO_PANEL) {
         if (is_last && !part->stream)
-            fetch_result(part, b->row + row, rows, b->column + column);
+            fetch_result(part, b->row + g->row, g->rows, b->column + column);
         t->multiply(sums, a, part->lane.b + (column * units + from * EO_PANEL) * EO_UNIT_BYTES, end - from, piece + from > 0);
         if (is_last)
-            t->finish(&part->p, b->row + row, rows, b->column + column, eo_split_min(EO_PANEL, b->columns - column), sums,
+            t->finish(&part->p, b->row + g->row, g->rows, b->column + column, eo_split_min(EO_PANEL, b->columns - column), sums,
                       part->stream);
     }
+}
+
+static void group_run(const struct part *part, const struct block *b, const struct group *g, uint64_t piece,
+                      const struct eo_tile_a *tile, uint64_t chunk)
+{
+    const uint64_t units = piece_units(part, piece);
+    uint64_t from = 0;
+    do { /* once where k is 0, too */
+        const struct eo_tile_a a = {(const char *)tile->values + from * tile->unit, tile->row, tile->unit};
+        chunk_run(part, b, g, piece, &a, from, chunk);
+        from += chunk;
+    } while (from < units);
+}
+
+/* Units of k and panels that stay in the first-level cache. Of a long k a tile of A comes from farther away: all panels take
+ * what is there of it. */
+static uint64_t cached_units(const struct eo_tiles *t, uint64_t units, uint64_t *panels)
+{
+    const bool is_short = t->group && units <= 3 * (uint64_t)t->chunk;
+    const uint64_t chunks = t->chunk ? eo_split_up(units, is_short ? t->chunk : t->chunk / 2) : 1;
+    *panels = is_short ? t->group : EO_B_COLUMNS_MAX / EO_PANEL;
+    return chunks > 1 ? round_up(eo_split_up(units, chunks), t->unit_block) : units;
 }
 
 static void block_piece(const struct part *part, const struct block *b, uint64_t piece)
 {
     const struct eo_tiles *t = part->tiles;
-    const uint64_t units = piece_units(part, piece), chunks = t->chunk ? eo_split_up(units, t->chunk) : 1;
-    const uint64_t chunk = chunks > 1 ? round_up(eo_split_up(units, chunks), t->unit_block) : units;
+    uint64_t panels;
+    const uint64_t chunk = cached_units(t, piece_units(part, piece), &panels), columns = round_up(b->columns, EO_PANEL);
     for (uint64_t row = 0; row < b->rows; row += t->rows) {
-        const struct eo_tile_a tile = tile_of(part, b->row, row, eo_split_min(t->rows, b->rows - row), piece);
-        uint64_t from = 0;
-        do { /* once where k is 0, too */
-            const struct eo_tile_a a = {(const char *)tile.values + from * tile.unit, tile.row, tile.unit};
-            chunk_run(part, b, piece, row, &a, from, chunk);
-            from += chunk;
-        } while (from < units);
+        struct group g = {.row = row, .rows = eo_split_min(t->rows, b->rows - row), .columns = panels * EO_PANEL};
+        const struct eo_tile_a tile = tile_of(part, b->row, row, g.rows, piece);
+        for (; g.column < b->columns; g.column += g.columns) {
+            g.columns = eo_split_min(g.columns, columns - g.column);
+            g.sums = part->lane.sums + (part->blocks.pieces > 1 ? row * columns + g.column * t->rows : 0);
+            group_run(part, b, &g, piece, &tile, chunk);
+        }
     }
 }
 

@@ -70,6 +70,7 @@ struct eo_tiles {
     uint32_t rows, unit_block;
     uint32_t columns_min, columns_max, b_units; /* a block of B: its columns, and the most units of it in all */
     uint32_t chunk;                             /* units of k for which a tile of A stays in the first-level cache; 0: all */
+    uint32_t group;                             /* panels whose sums stay there, too, unless k is long; 0: all */
     bool by_rows;
     bool streams; /* `finish` can write past the caches; `end` then makes it seen */
     eo_pack_function *pack;

@@ -58,8 +58,8 @@ static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, 
     const char *upper = a->values, *lower = upper + AMX_ROWS * a->row, *b = panel;
     for (uint64_t i = 0; i < units; i += AMX_UNITS) {
         amx_load(4, upper + i * a->unit, a->row);
-        amx_load(6, b + i * PANEL_STRIDE, PANEL_STRIDE);
-        amx_load(7, b + i * PANEL_STRIDE + AMX_ROW_BYTES, PANEL_STRIDE);
+        amx_load_once(6, b + i * PANEL_STRIDE, PANEL_STRIDE);
+        amx_load_once(7, b + i * PANEL_STRIDE + AMX_ROW_BYTES, PANEL_STRIDE);
         amx_load(5, lower + i * a->unit, a->row);
         amx_dot_bf16(0, 4, 6);
         amx_dot_bf16(1, 4, 7);
@@ -74,7 +74,7 @@ static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, 
 
 const struct eo_tiles EO_AMX_TABLE = {
     .name = "amx", .units = EO_UNITS_PAIRS, .rows = 2 * AMX_ROWS, .unit_block = AMX_UNITS,
-    .columns_min = EO_B_COLUMNS_MIN, .columns_max = EO_B_COLUMNS_MAX, .b_units = EO_B_UNITS_MAX, .chunk = 128,
+    .columns_min = EO_B_COLUMNS_MIN, .columns_max = EO_B_COLUMNS_MAX, .b_units = EO_B_UNITS_MAX, .chunk = 256, .group = 3,
     .by_rows = true, .streams = true, .pack = PACK, .pack_pairs = eo_pack_pairs_avx512,
     .begin = amx_begin, .end = amx_end, .multiply = tile_amx, .finish = finish,
 };

@@ -34,6 +34,13 @@ static uint32_t tables_of(const struct eo_tiles *tables[TABLES_MAX])
     if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
         tables[count++] = &eo_tiles_fp32_avx512;
         tables[count++] = &eo_tiles_amx_emulated; /* what follows its products is AVX-512's */
+        static struct eo_tiles groups; /* groups of panels in every piece of k */
+        groups = eo_tiles_amx_emulated;
+        groups.name = "amx_emulated, groups of two";
+        groups.chunk = 512;
+        groups.group = 2;
+        groups.b_units = EO_B_COLUMNS_MIN * 1024;
+        tables[count++] = &groups;
     }
 #endif
     return count;
