@@ -36,6 +36,13 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                      "a plan without offload_layers");
         return EO_ERR_UNSUPPORTED;
     }
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        if (plan->layers[l].parts == 1)
+            continue;
+        eo_log_write(log, EO_LOG_ERROR, "layer '%s' is shared by a part of its group (%u parts), which is planned and not run yet; give "
+                     "a model without parts", plan->layers[l].name, plan->layers[l].parts);
+        return EO_ERR_UNSUPPORTED;
+    }
     for (uint32_t l = 0; l < plan->layer_count && params->memory != EO_MEMORY_STATIC; l++) {
         if (plan->layers[l].frozen_part == EO_NONE)
             continue;

@@ -36,6 +36,8 @@ typedef struct eo_model_params {
 typedef struct eo_layer_params {
     const char *name; /* required, unique in the model */
     bool frozen;      /* [false] no gradient buffer, no optimizer state; the weights stay as they are */
+    uint32_t parts;   /* [1] the ranks of a group hold so many different layers of this shape, each shared by a part of the group:
+                         experts of expert parallelism. For plans alone: eo_runtime_create refuses more than one */
 } eo_layer_params;
 #define eo_layer_params(...) EO_PARAMS(eo_layer_params, __VA_ARGS__)
 

@@ -220,6 +220,7 @@ EO_EXPORT EO_NODISCARD eo_status eo_plan_get_access(const eo_plan *plan, eo_list
 typedef struct eo_shard_range {
     uint64_t offset, count; /* elements of the flat layer */
     uint32_t replica;
+    uint32_t ranks; /* that share the layer */
 } eo_shard_range;
 EO_EXPORT EO_NODISCARD eo_status eo_plan_shard_range(const eo_plan *plan, uint32_t layer, uint32_t rank,
                                                      eo_shard_range *out);

@@ -51,7 +51,7 @@ eo_status eo_plan_take_float8(struct eo_plan *plan)
             layer->float8_gather = layer->float8_gather ||
                                    (plan->params.float8_gather && plan->parameters[layer->parameter_begin + k].float8_gather);
         any = any || layer->float8_gather;
-        for (uint32_t r = 0; layer->float8_gather && r < plan->params.shard_group; r++)
+        for (uint32_t r = 0; layer->float8_gather && r < eo_plan_layer_ranks(plan, layer); r++)
             layer->narrow_bytes = eo_max_u64(layer->narrow_bytes, eo_plan_float8_runs(plan, l, r, NULL, NULL));
         layer->narrow_bytes = eo_align_up(layer->narrow_bytes, plan->params.align_bytes);
     }

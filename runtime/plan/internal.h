@@ -45,6 +45,7 @@ struct plan_group {
 struct plan_layer {
     char name[EO_NAME_MAX];
     bool frozen;
+    uint32_t parts; /* of the group, that hold different layers of this shape: shared by group / parts ranks */
     bool edge; /* first or last position, and larger than the body layers, or far smaller: rows of its own */
     struct eo_layout layout;
     uint32_t parameter_begin, parameter_count; /* into plan.parameters */
@@ -174,6 +175,10 @@ uint64_t eo_plan_float8_runs(const struct eo_plan *plan, uint32_t layer, uint32_
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 
 enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN };
+
+/* Ranks that share a layer: its group, or a part of it. runtime/plan/strategy.c */
+uint32_t eo_plan_layer_ranks(const struct eo_plan *plan, const struct plan_layer *layer);
+EO_NODISCARD eo_status eo_plan_check_parts(const struct eo_plan *plan);
 
 /* Of an offloaded layer's arrays, from the begin of its disk row: the low halves, then the states. `state` of
  * state_count: the end, and where the gradient is fetched to. */

@@ -38,9 +38,22 @@ void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mo
     };
 }
 
-static int collective_scope(const struct eo_plan *plan, eo_operation_kind kind)
+/* Where layers are shared by parts of the group, all of it is the part and the others. */
+static int group_scope(const struct eo_plan *plan, uint32_t layer)
 {
-    const int group = plan->params.shard_group > 1 ? EO_SCOPE_GROUP : EO_SCOPE_ALONE;
+    bool any = false;
+    for (uint32_t l = 0; l < plan->layer_count; l++)
+        any = any || plan->layers[l].parts > 1;
+    if (plan->params.shard_group == 1)
+        return EO_SCOPE_ALONE;
+    if (layer == EO_NONE || plan->layers[layer].parts == 1)
+        return any ? EO_SCOPE_GROUP | EO_SCOPE_PART : EO_SCOPE_GROUP;
+    return eo_plan_layer_ranks(plan, &plan->layers[layer]) > 1 ? EO_SCOPE_PART : EO_SCOPE_ALONE;
+}
+
+static int collective_scope(const struct eo_plan *plan, eo_operation_kind kind, uint32_t layer)
+{
+    const int group = group_scope(plan, layer);
     const int replicas = plan->replicas > 1 ? EO_SCOPE_REPLICAS : EO_SCOPE_ALONE;
     switch ((int)kind) {
     case EO_OP_ALL_GATHER:
@@ -74,7 +87,7 @@ struct eo_operation *eo_list_operation(struct list_builder *b, eo_operation_kind
         .access_begin = b->access_count,
         .id = b->next_id,
         .peers_read = kind == EO_OP_ALL_GATHER || kind == EO_OP_NORM_GATHER,
-        .scope = (uint8_t)collective_scope(b->plan, kind),
+        .scope = (uint8_t)collective_scope(b->plan, kind, layer),
     };
     for (int s = 0; s < EO_STREAM_COUNT; s++)
         operation->wait[s] = EO_NONE;

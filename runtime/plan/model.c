@@ -119,7 +119,7 @@ eo_status eo_model_add_layer(eo_model *model, const eo_layer_params *params, uin
 {
     if (!model || !params)
         return EO_ERR_INVALID;
-    struct model_layer layer = {.frozen = params->frozen};
+    struct model_layer layer = {.frozen = params->frozen, .parts = params->parts ? params->parts : 1};
     EO_TRY(copy_name(&model->log, layer.name, params->name, "layer"));
     EO_REQUIRE(&model->log, model->layer_count < LAYERS_MAX, "more than %d layers", LAYERS_MAX);
     EO_TRY(grow((void **)&model->layers, &model->layer_capacity, model->layer_count, sizeof(layer)));

@@ -11,6 +11,7 @@
 struct model_layer {
     char name[EO_NAME_MAX];
     bool frozen;
+    uint32_t parts; /* at least 1 */
     uint32_t parameter_count, frozen_count;
 };
 

@@ -181,6 +181,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         hash = mix(hash, group->no_weight_decay);
         if (group->group)
             hash = mix(hash, group->group);
+        if (plan->layers[parameter->layer].parts > 1)
+            hash = mix(mix(hash, 3), plan->layers[parameter->layer].parts);
         if (parameter->joined)
             hash = mix(hash, parameter->joined);
         if (p->float8_gather)

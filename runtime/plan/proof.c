@@ -56,6 +56,7 @@ struct proof {
     uint32_t *run_begin;    /* how many numbers are given before a run; its first one is its checkpoint's */
     uint32_t *raced_with;   /* by number: the last operation that a race with it was reported for */
     uint32_t *place;        /* by number: how-manieth operation of its stream, from 1 */
+    int scopes; /* sets of ranks that the lists name: without parts of groups fewer */
     uint32_t issued[EO_STREAM_COUNT];
     struct clock clocks[EO_STREAM_COUNT];
 
@@ -246,8 +247,8 @@ static struct clock after_collective(const struct proof *proof, const struct clo
 {
     struct clock end = proof->now;
     const int scope = proof->operation->scope;
-    for (int ranks = 0; ranks < EO_SCOPE_COUNT && scope != EO_SCOPE_ALONE; ranks++)
-        for (int part = 0; part < EO_SCOPE_COUNT; part++)
+    for (int ranks = 0; ranks < proof->scopes && scope != EO_SCOPE_ALONE; ranks++)
+        for (int part = 0; part < proof->scopes; part++)
             if ((part & ~(ranks | scope)) == 0)
                 raise_to(end.done[part], begin->done[ranks]);
     return end;
@@ -270,7 +271,7 @@ static void follow_wait(struct proof *proof, eo_stream_id stream)
 
     /* Execution binds to the latest record, whatever the wait says; going on like this reports one fault once. */
     if (recorded)
-        for (int ranks = 0; ranks < EO_SCOPE_COUNT; ranks++)
+        for (int ranks = 0; ranks < proof->scopes; ranks++)
             raise_to(proof->now.done[ranks], record->clock.done[ranks]);
 
     if (recorded && record->run + previous == proof->run)
@@ -480,14 +481,14 @@ static void all_have_ended(struct proof *proof)
     for (int s = 0; s < EO_STREAM_COUNT; s++)
         last[s] = proof->clocks[s].done[EO_SCOPE_ALONE][s];
     for (int s = 0; s < EO_STREAM_COUNT; s++)
-        for (int ranks = 0; ranks < EO_SCOPE_COUNT; ranks++)
+        for (int ranks = 0; ranks < proof->scopes; ranks++)
             raise_to(proof->clocks[s].done[ranks], last);
 }
 
 /* What is issued to `stream` from here on waits for what was issued to `other`. */
 static void join_stream(struct proof *proof, int stream, int other)
 {
-    for (int ranks = 0; ranks < EO_SCOPE_COUNT; ranks++)
+    for (int ranks = 0; ranks < proof->scopes; ranks++)
         raise_to(proof->clocks[stream].done[ranks], proof->clocks[other].done[ranks]);
 }
 
@@ -591,6 +592,11 @@ static eo_status proof_init(struct proof *proof, const struct eo_proof_params *p
     const struct eo_schedule *schedule = params->schedule;
     const size_t rows = schedule->row_count;
     *proof = (struct proof){.params = params, .schedule = schedule, .first = first};
+    proof->scopes = EO_SCOPE_PART;
+    for (int list = 0; list < EO_LIST_COUNT; list++)
+        for (uint32_t i = 0; i < schedule->lists[list].count; i++)
+            if (schedule->lists[list].operations[i].scope >= EO_SCOPE_PART)
+                proof->scopes = EO_SCOPE_COUNT;
     proof->run_begin = zeroed(params->sequence_count, sizeof(proof->run_begin[0]));
     if (proof->run_begin == NULL)
         return EO_ERR_NO_MEMORY;

@@ -43,8 +43,11 @@ struct eo_access {
     uint16_t version_scale; /* 0 stands for 1 */
 };
 
-/* Ranks beside this one that take part in a collective, as bits: the others of its group, those of other replicas, or all. */
-enum eo_scope { EO_SCOPE_ALONE = 0, EO_SCOPE_GROUP = 1, EO_SCOPE_REPLICAS = 2, EO_SCOPE_WORLD = 3, EO_SCOPE_COUNT };
+/* Ranks beside this one that take part in a collective, as bits: the others of its group, those of other replicas, or all; and
+ * where some layers are shared by a part of the group, that part. GROUP is the rest of it then, and all of it both bits. */
+enum eo_scope {
+    EO_SCOPE_ALONE = 0, EO_SCOPE_GROUP = 1, EO_SCOPE_REPLICAS = 2, EO_SCOPE_WORLD = 3, EO_SCOPE_PART = 4, EO_SCOPE_COUNT = 8,
+};
 
 struct eo_operation {
     eo_operation_kind kind;

@@ -46,15 +46,35 @@ eo_status eo_plan_take_strategy(struct eo_plan *plan)
     return EO_OK;
 }
 
+uint32_t eo_plan_layer_ranks(const struct eo_plan *plan, const struct plan_layer *layer)
+{
+    return plan->params.shard_group > 1 ? plan->params.shard_group / layer->parts : 1;
+}
+
+eo_status eo_plan_check_parts(const struct eo_plan *plan)
+{
+    const eo_plan_params *p = &plan->params;
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        const struct plan_layer *layer = &plan->layers[l];
+        EO_REQUIRE(&plan->log, layer->parts == 1 || p->shard_group == 1 || p->shard_group % layer->parts == 0,
+                   "layer '%s': %u parts do not divide the groups of %u ranks", layer->name, layer->parts, p->shard_group);
+        EO_REQUIRE(&plan->log, layer->parts == 1 || (p->gather_run == 1 && p->gradient_run == 1),
+                   "layer '%s' is shared by fewer ranks than others, and no collective joins them: leave gather_run and "
+                   "gradient_run out", layer->name);
+    }
+    return EO_OK;
+}
+
 eo_status eo_plan_shard_range(const eo_plan *plan, uint32_t layer, uint32_t rank, eo_shard_range *out)
 {
     if (!plan || !out || layer >= plan->layer_count || rank >= plan->params.rank_count)
         return EO_ERR_INVALID;
     const uint64_t count = plan->layers[layer].layout.shard_count;
     *out = (eo_shard_range){
-        .offset = count * (rank % plan->params.shard_group),
+        .offset = count * (rank % plan->params.shard_group % eo_plan_layer_ranks(plan, &plan->layers[layer])),
         .count = count,
         .replica = rank / plan->params.shard_group,
+        .ranks = eo_plan_layer_ranks(plan, &plan->layers[layer]),
     };
     return EO_OK;
 }

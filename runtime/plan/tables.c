@@ -104,7 +104,7 @@ static void make_layer_table(struct eo_plan *plan, const struct eo_model *model)
     for (uint32_t l = 0; l < model->layer_count; l++) {
         const struct model_layer *from = &model->layers[l];
         struct plan_layer *layer = &plan->layers[l];
-        *layer = (struct plan_layer){.frozen = from->frozen || from->frozen_count == from->parameter_count,
+        *layer = (struct plan_layer){.frozen = from->frozen || from->frozen_count == from->parameter_count, .parts = from->parts,
                                      .view_count = from->parameter_count, .frozen_part = EO_NONE, .part_of = EO_NONE,
                                      .parameter_count = from->parameter_count};
         memcpy(layer->name, from->name, EO_NAME_MAX);
@@ -113,7 +113,7 @@ static void make_layer_table(struct eo_plan *plan, const struct eo_model *model)
         layer->frozen_part = plan->layer_count++;
         layer->parameter_count -= from->frozen_count;
         struct plan_layer *part = &plan->layers[layer->frozen_part];
-        *part = (struct plan_layer){.frozen = true, .view_count = from->parameter_count, .frozen_part = EO_NONE, .part_of = l,
+        *part = (struct plan_layer){.frozen = true, .parts = from->parts, .view_count = from->parameter_count, .frozen_part = EO_NONE, .part_of = l,
                                     .parameter_count = from->frozen_count};
         memcpy(part->name, from->name, EO_NAME_MAX); /* rows of one name are numbered */
     }
@@ -148,11 +148,12 @@ static void make_parameter_table(struct eo_plan *plan, const struct eo_model *mo
 
 static eo_status place_parameters(struct eo_plan *plan, const uint64_t *counts, uint64_t *offsets)
 {
+    EO_TRY(eo_plan_check_parts(plan));
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         struct plan_layer *layer = &plan->layers[l];
         const eo_status status =
             eo_layout_compute(&layer->layout, &offsets[layer->parameter_begin], &counts[layer->parameter_begin],
-                              layer->parameter_count, plan->params.shard_group, plan->params.align_bytes);
+                              layer->parameter_count, eo_plan_layer_ranks(plan, layer), plan->params.align_bytes);
         if (status == EO_ERR_INVALID)
             eo_log_write(&plan->log, EO_LOG_ERROR, "layer '%s' is too large", layer->name);
         EO_TRY(status);
@@ -459,7 +460,7 @@ static eo_status make_resident_rows(struct eo_plan *plan)
 static uint64_t gathered_bytes(const struct eo_plan *plan, const struct plan_layer *layer)
 {
     if (layer->float8_gather)
-        return layer->narrow_bytes * plan->params.shard_group;
+        return layer->narrow_bytes * eo_plan_layer_ranks(plan, layer);
     return plan->params.shard_group == 1 || plan->resident ? 0
                                                            : layer->layout.padded_count * eo_dtype_bytes(plan->params.dtype);
 }

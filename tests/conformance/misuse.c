@@ -325,7 +325,20 @@ static void plans_that_do_not_fit(void)
         TEST_EXPECT(NULL, strstr(eo_test_text, cases[i].text), "'%s'", eo_test_text);
         eo_plan_destroy(&plan);
     }
+    eo_model *parts = NULL; /* a layer of expert parallelism is planned, and not run */
+    eo_plan *planned = NULL;
+    uint32_t layer = 0;
     eo_runtime *rt = NULL;
+    must(eo_model_create(&parts, &(eo_model_params){.name = "parts"}), "model");
+    must(eo_model_add_layer(parts, &(eo_layer_params){.name = "experts", .parts = 2}, &layer), "layer");
+    must(eo_model_add_parameter(parts, &(eo_parameter_params){.layer = layer, .name = "w", .dim_count = 1, .dims = {64}}, NULL), "w");
+    must(eo_model_add_position(parts, &(eo_position_params){.layer = layer}, NULL), "position");
+    must(eo_plan_create(&planned, parts, &(eo_plan_params){.rank_count = 1}), "plan");
+    TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = planned, .world = scene.worlds[0], .log = &eo_test_log)) ==
+                         EO_ERR_UNSUPPORTED);
+    TEST_EXPECT(NULL, strstr(eo_test_text, "layer 'experts' is shared by a part of its group"), "'%s'", eo_test_text);
+    eo_plan_destroy(&planned);
+    eo_model_destroy(&parts);
     TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.world = scene.worlds[0])) == EO_ERR_INVALID);
     TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan)) == EO_ERR_INVALID);
     TEST_HOLDS(NULL, eo_runtime_create(NULL, eo_runtime_params(.plan = scene.plan)) == EO_ERR_INVALID);

@@ -471,8 +471,10 @@ for model in moonlight-16b-a3b qwen3-next-80b-a3b; do
         run 0 '(estimate)' --model $model --ranks 64 --seq 4096 --device H100 --system megatron --ep 64 --time
     result $? '... beside the estimates of other systems, with its experts cut'
 done
-run 2 'are of other systems' --model mixtral-8x7b --ranks 8 --ep 8
-result $? 'evenodd has no expert parallelism, and says so'
+run 0 'zero3 ep8: ' --model mixtral-8x7b --ranks 8 --seq 512 --ep 8 && grep -q 'planned, not run' out &&
+    run 0 'zero3 pp2 v4: ' --model mixtral-8x7b --ranks 8 --seq 512 --pp 2 --virtual-stages 4 --global-batch 32 &&
+    run 0 'zero3 tp4 pp2: ' --model gpt2-medium --ranks 16 --tp 4 --pp 2 --sequence-parallel --global-batch 16
+result $? 'experts, interleaved stages and parts of a GPT-2 are planned, and said not to run'
 "$memplan" --model gpt2 --world 4 --svg plan.svg >out 2>err && "$python" -c 'import sys, xml.dom.minidom
 titles = xml.dom.minidom.parse("plan.svg").getElementsByTagName("title")
 assert len(titles) > 100, len(titles)' 2>>err
@@ -533,10 +535,13 @@ refuse 'tokens that are none' "'15Q'" --model gpt2 --tokens 15Q --device H100
 refuse 'an unknown system' "'deepmind'" --model tiny --system deepmind
 run 2 'data parallelism alone' --model gpt2 --system deepspeed --tp 2
 result $? 'groups of a system that is data-parallel alone'
-refuse 'a group of experts of evenodd' 'its experts too, over one group' --model mixtral-8x7b --ep 2
-refuse 'virtual stages of evenodd' 'follow 1F1B' --model llama-3-8b --pp 2 --virtual-stages 2 --micro-batches 2
-run 2 'parts of a gpt2' --model gpt2 --tp 2
-result $? 'parts of a GPT-2'
+run 2 'the model has no experts' --model llama-3-8b --ep 2
+result $? 'experts of a model that has none'
+run 2 'is no multiple of --tp 4' --model mixtral-8x7b --tp 4 --etp 2 --ep 3 --set num_local_experts=9 --ranks 24
+result $? 'experts on ranks that hold other parts'
+refuse 'virtual stages of no pipeline' 'give --pp' --model llama-3-8b --virtual-stages 2
+run 2 'micro-batches in a multiple' --model llama-3-8b --pp 2 --virtual-stages 2 --micro-batches 3
+result $? 'virtual stages without whole groups of micro-batches'
 run 2 'give max-batch, max-seq or min-recompute' --model llama-3-8b --tp 2 --device H100 --fit best
 result $? 'a search over parts'
 refuse 'parts, explained' "plan a rank's part" --model llama-3-8b --tp 2 --explain

@@ -41,11 +41,12 @@ static void norm(struct list *l, const char *name)
 static void add_gpt2(struct list *l)
 {
     const uint64_t h = l->config->width, f = l->config->mlp_width;
+    const uint64_t q = (uint64_t)l->config->head_count * l->config->head_size; /* h, of a whole model */
     norm(l, "ln_1.weight");
     norm(l, "ln_1.bias");
-    matrix(l, "attn.c_attn.weight", TOOL_TENSOR_CUT, h, 3 * h);
-    vector(l, "attn.c_attn.bias", TOOL_TENSOR_CUT, 3 * h);
-    matrix(l, "attn.c_proj.weight", TOOL_TENSOR_CUT, h, h);
+    matrix(l, "attn.c_attn.weight", TOOL_TENSOR_CUT, h, 3 * q);
+    vector(l, "attn.c_attn.bias", TOOL_TENSOR_CUT, 3 * q);
+    matrix(l, "attn.c_proj.weight", TOOL_TENSOR_CUT, q, h);
     norm(l, "attn.c_proj.bias");
     l->in_mlp = true;
     norm(l, "ln_2.weight");

@@ -316,7 +316,8 @@ Test(proof, waits_that_name_no_record_are_found)
  */
 Test(proof, a_row_that_peers_read_stays_until_they_have)
 {
-    enum { ALONE = EO_SCOPE_ALONE, GROUP = EO_SCOPE_GROUP, REPLICAS = EO_SCOPE_REPLICAS, WORLD = EO_SCOPE_WORLD };
+    enum { ALONE = EO_SCOPE_ALONE, GROUP = EO_SCOPE_GROUP, REPLICAS = EO_SCOPE_REPLICAS, WORLD = EO_SCOPE_WORLD,
+           PART = EO_SCOPE_PART, ALL = GROUP | PART /* of a group with parts */ };
     static const struct {
         uint8_t shown, later[2];
         bool good;
@@ -325,6 +326,8 @@ Test(proof, a_row_that_peers_read_stays_until_they_have)
         {WORLD, {GROUP, REPLICAS}, true},  {WORLD, {REPLICAS, GROUP}, true}, {WORLD, {GROUP, GROUP}, false},
         {GROUP, {GROUP, ALONE}, true},     {GROUP, {REPLICAS, ALONE}, false}, {GROUP, {WORLD, ALONE}, true},
         {ALONE, {ALONE, ALONE}, true}, /* there is no peer */
+        {ALL, {PART, PART}, false},        {PART, {PART, ALONE}, true},   {PART, {ALL, ALONE}, true},
+        {ALL, {ALL, ALONE}, true},         {ALL | REPLICAS, {ALL, REPLICAS}, true}, {ALL | REPLICAS, {PART, REPLICAS}, false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct eo_hand *hand = eo_hand_create(1);

@@ -12,10 +12,11 @@ uint32_t tool_estimate_seq(const struct tool_estimate_request *request)
 struct tool_slice tool_estimate_slice(const struct tool_layout *layout)
 {
     const struct tool_layout *l = layout;
-    if (l->tensor == 1 && l->pipeline == 1 && l->context == 1)
+    if (l->tensor == 1 && l->pipeline == 1 && l->context == 1 && l->expert == 1 && l->expert_tensor == 0)
         return (struct tool_slice){.stage = 0};
     return (struct tool_slice){.tensor = l->tensor, .pipeline = l->pipeline, .context = l->context, .stage = TOOL_SLICE_FULLEST,
-                               .sequence_parallel = l->sequence_parallel};
+                               .sequence_parallel = l->sequence_parallel, .virtual_stages = l->virtual_stages,
+                               .expert = l->expert, .expert_tensor = l->expert_tensor};
 }
 
 /* Ranks with data of their own; 0: they are not whole groups. */

@@ -120,9 +120,9 @@ static void check_slice(const struct argp_state *state, struct tool_memplan_aske
 {
     m->settings.slice = tool_estimate_slice(&m->estimate.layout);
     if (m->verify_path || m->html_path || m->budget.request.bytes || m->all_strategies || m->explain)
-        argp_error(state, "--tp, --pp and --cp plan a rank's part; leave --verify, --html, --budget, --strategy all and --explain out");
+        argp_error(state, "--tp, --pp, --cp and --ep plan a rank's part; leave --verify, --html, --budget, --strategy all and --explain out");
     if (m->fit && m->fit != TOOL_FIT_MAX_BATCH && m->fit != TOOL_FIT_MAX_SEQ && m->fit != TOOL_FIT_MIN_RECOMPUTE)
-        argp_error(state, "--fit: of a rank's part (--tp, --pp, --cp) give max-batch, max-seq or min-recompute");
+        argp_error(state, "--fit: of a rank's part (--tp, --pp, --cp, --ep) give max-batch, max-seq or min-recompute");
 }
 
 /* Another system's layout, or evenodd's own with words of the layout. */
@@ -143,10 +143,9 @@ static void check_systems(const struct argp_state *state, struct tool_memplan_as
         check_estimate(state, m);
         return;
     }
-    if (l->expert > 1 || l->expert_tensor || l->virtual_stages > 1)
-        argp_error(state, "--ep, --etp and --virtual-stages are of other systems: evenodd shards a layer, its experts too, over one "
-                   "group, and its stages follow 1F1B; give --system megatron");
-    if (l->tensor > 1 || l->pipeline > 1 || l->context > 1)
+    if (l->virtual_stages > 1 && l->pipeline == 1)
+        argp_error(state, "--virtual-stages %u: of which pipeline? give --pp", l->virtual_stages);
+    if (l->tensor > 1 || l->pipeline > 1 || l->context > 1 || l->expert > 1 || l->expert_tensor)
         check_slice(state, m);
     else if (l->sequence_parallel)
         argp_error(state, "--sequence-parallel: of how many ranks? give --tp");

@@ -6,10 +6,10 @@
 struct list {
     struct tool_block_row *rows;
     uint32_t count;
-    bool in_mlp;
+    bool in_mlp, layer_norm /* its statistics are two */;
 };
 
-enum { KEPT = 0, CHEAP = 1, CUT = 2, FP32 = 4 };
+enum { KEPT = 0, CHEAP = 1, CUT = 2, FP32 = 4, ROUTED = 8, ROUTES = 16 };
 
 static void put(struct list *l, const char *name, const char *words, uint64_t width, int flags)
 {
@@ -19,14 +19,16 @@ static void put(struct list *l, const char *name, const char *words, uint64_t wi
                                                   .bytes = flags & FP32 ? sizeof(float) : 0,
                                                   .in_mlp = l->in_mlp,
                                                   .cheap = flags & CHEAP,
-                                                  .cut = flags & CUT};
+                                                  .cut = flags & CUT,
+                                                  .routed = flags & ROUTED,
+                                                  .routes = flags & ROUTES};
 }
 
 /* What a norm in front makes, and what one behind reads. */
 static void put_norm(struct list *l, uint64_t width)
 {
-    put(l, "norm", "h", width, CHEAP);
-    put(l, "norm_stats", "1", 1, FP32);
+    put(l, "norm", "h", width, CHEAP | (l->in_mlp ? ROUTES : 0));
+    put(l, "norm_stats", l->layer_norm ? "2" : "1", l->layer_norm ? 2 : 1, FP32);
 }
 
 static void put_norm_behind(struct list *l, uint64_t width)
@@ -86,11 +88,11 @@ static void put_experts(struct list *l, const struct tool_model_config *c)
 {
     const uint64_t h = c->width, used = c->experts_per_token, f = c->expert_width, shared = c->shared_width;
     put(l, "router_logits", "E", c->expert_count, FP32);
-    put(l, "router_choice", "2 K", 2 * used, FP32); /* an index and a weight */
-    put(l, "expert_inputs", "K h", used * h, CHEAP | CUT);
-    put(l, "hidden", "K 2 F", used * 2 * f, CUT);
-    put(l, "activation", "K F", used * f, CHEAP | CUT);
-    put(l, "expert_outputs", "K h", used * h, CUT);
+    put(l, "router_choice", "2 K", 2 * used, FP32 | ROUTES); /* an index and a weight */
+    put(l, "expert_inputs", "K h", used * h, CHEAP | CUT | ROUTED);
+    put(l, "hidden", "K 2 F", used * 2 * f, CUT | ROUTED);
+    put(l, "activation", "K F", used * f, CHEAP | CUT | ROUTED);
+    put(l, "expert_outputs", "K h", used * h, CUT | ROUTED);
     if (shared == 0)
         return;
     put(l, "shared_hidden", "2 shared F", 2 * shared, CUT);
@@ -105,7 +107,8 @@ uint32_t tool_block_rows(const struct tool_model_config *config, uint32_t layer,
                          struct tool_block_row rows[TOOL_BLOCK_ROWS_MAX])
 {
     const struct tool_model_config *c = config;
-    struct list l = {.rows = rows};
+    const bool gpt2 = c->family == TOOL_CONFIG_GPT2;
+    struct list l = {.rows = rows, .layer_norm = gpt2};
     if (c->norms != TOOL_NORMS_AFTER)
         put_norm(&l, c->width);
     if (c->mixers[layer] == TOOL_MIXER_LINEAR)
@@ -122,7 +125,7 @@ uint32_t tool_block_rows(const struct tool_model_config *config, uint32_t layer,
     if (tool_config_has_experts(c, layer)) {
         put_experts(&l, c);
     } else {
-        put(&l, "hidden", "2 f", 2 * (uint64_t)c->mlp_width, CUT);
+        put(&l, "hidden", gpt2 ? "f" : "2 f", (gpt2 ? 1 : 2) * (uint64_t)c->mlp_width, CUT);
         put(&l, "activation", "f", c->mlp_width, CHEAP | CUT);
     }
     if (c->norms != TOOL_NORMS_BEFORE)

@@ -19,10 +19,14 @@ struct tool_layer_line *tool_layer_lines(const struct tool_memplan *memplan, uin
             (row.category != EO_CATEGORY_COMPUTE_SHARD && row.category != EO_CATEGORY_MASTER))
             continue;
         const uint64_t shard = row.bytes / element_bytes;
+        eo_shard_range range = {0};
+        if (eo_plan_shard_range(memplan->plan, l, 0, &range) < 0)
+            continue;
         lines[l++] = (struct tool_layer_line){.name = row.name + strlen(prefix),
                                               .shard_bytes = row.bytes,
-                                              .padded_elements = shard * memplan->summary.params.shard_group,
-                                              .gather_bytes = row.bytes * memplan->summary.params.shard_group};
+                                              .padded_elements = shard * range.ranks,
+                                              .ranks = range.ranks,
+                                              .gather_bytes = row.bytes * range.ranks};
     }
     for (uint32_t r = 0, next = 0; lines && r < memplan->summary.row_count; r++) { /* in the order of layers, too */
         eo_plan_row row;
@@ -33,7 +37,7 @@ struct tool_layer_line *tool_layer_lines(const struct tool_memplan *memplan, uin
         while (next < l && strcmp(lines[next].name, row.name + strlen(narrow)) != 0)
             next++;
         if (next < l)
-            lines[next].gather_bytes = row.bytes * memplan->summary.params.shard_group;
+            lines[next].gather_bytes = row.bytes * lines[next].ranks;
     }
     for (uint32_t p = 0; lines && p < eo_model_parameter_count(model); p++) {
         eo_parameter_info info;

@@ -7,6 +7,7 @@
 /* A layer of the plan as its collectives and rows show it. */
 struct tool_layer_line {
     const char *name;
+    uint32_t ranks; /* that share it */
     uint64_t elements, word_padding /* behind the vocabulary */, padded_elements, shard_bytes, gather_bytes;
 };
 /* By layer; NULL: no memory. To be freed. */

@@ -39,8 +39,13 @@ static void tell_slice(struct tool_memplan *m)
     int used = snprintf(m->why_not, sizeof(m->why_not), "a rank's part beside groups of the trainer: tp %u%s, cp %u", s->tensor,
                         s->sequence_parallel ? " with sequence parallelism" : "", s->context);
     if (s->pipeline > 1)
-        snprintf(m->why_not + used, sizeof(m->why_not) - (size_t)used, ", stage %u of %u, the fullest, %u micro-batch%s in flight",
-                 s->stage + 1, s->pipeline, s->in_flight, s->in_flight == 1 ? "" : "es");
+        used += snprintf(m->why_not + used, sizeof(m->why_not) - (size_t)used,
+                         ", stage %u of %u, the fullest, %u micro-batch%s in flight", s->stage + 1, s->pipeline, s->in_flight,
+                         s->in_flight == 1 ? "" : "es");
+    if (tool_slice_chunks(s) > 1)
+        used += snprintf(m->why_not + used, sizeof(m->why_not) - (size_t)used, " of a chunk, %u chunks", s->virtual_stages);
+    if (s->expert > 1)
+        snprintf(m->why_not + used, sizeof(m->why_not) - (size_t)used, ", ep %u", s->expert);
 }
 
 static eo_status make_plan(struct tool_memplan *m, const struct tool_model_config *config, const eo_transformer_config *shape,
@@ -52,7 +57,7 @@ static eo_status make_plan(struct tool_memplan *m, const struct tool_model_confi
     own.seq /= slice->context ? slice->context : 1;
     const struct tool_plan_params params = tool_plan_params_of(&own, shape, log);
     m->runs = tool_model_config_runs(config, m->why_not, sizeof(m->why_not));
-    if (m->runs && slice->pipeline <= 1 && !slice->sequence_parallel)
+    if (m->runs && slice->pipeline <= 1 && !slice->sequence_parallel && (config->family != TOOL_CONFIG_GPT2 || tool_slice_is_whole(slice)))
         EO_TRY(eo_transformer_create(&m->transformer, &params.transformer));
     else
         EO_TRY(tool_memplan_describe(&m->described, config, &own, slice, log));
@@ -84,18 +89,21 @@ static eo_status check_slice(struct tool_memplan_settings *s, const struct tool_
     struct tool_slice *c = &s->slice;
     const struct tool_shape shape = tool_shape_of(config);
     const struct tool_layout layout = {.ranks = s->plan.ranks, .tensor = c->tensor, .pipeline = c->pipeline, .context = c->context,
-                                       .expert = 1, .virtual_stages = 1, .sequence_parallel = c->sequence_parallel,
+                                       .expert = c->expert ? c->expert : 1, .expert_tensor = c->expert_tensor,
+                                       .virtual_stages = tool_slice_chunks(c), .sequence_parallel = c->sequence_parallel,
                                        .batch = s->plan.batch, .seq = s->plan.seq ? s->plan.seq : config->context,
                                        .micro_batches = s->plan.micro_batches};
     EO_TRY(tool_layout_check(&layout, &shape, problem));
-    if (config->family == TOOL_CONFIG_GPT2)
-        return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
-                                "--tp, --pp, --cp: parts of a %s are not described, as a Llama's are; give --system megatron, or "
-                                "leave them out", tool_config_family_name(config->family));
+    if (tool_slice_expert_parts(c) == 0)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--etp %u x --ep %u is no multiple of --tp %u: ranks with one expert have "
+                                "other parts of the layer around it", c->expert_tensor, c->expert, c->tensor);
     if (s->plan.strategy == EO_STRATEGY_HSDP && s->plan.ranks / tool_slice_cuts(c) % s->plan.shard_group)
         return tool_problem_set(problem, EO_ERR_INVALID, "--strategy hsdp:%u: groups of %u do not divide the %u ranks that hold the "
                                 "same part", s->plan.shard_group, s->plan.shard_group, s->plan.ranks / tool_slice_cuts(c));
-    c->in_flight = c->pipeline - c->stage < s->plan.micro_batches ? c->pipeline - c->stage : s->plan.micro_batches;
+    c->micro_batches = s->plan.micro_batches;
+    c->in_flight = 0;
+    for (uint32_t chunk = 0; chunk < tool_slice_chunks(c); chunk++)
+        c->in_flight += tool_slice_in_flight(c, chunk);
     return EO_OK;
 }
 

@@ -16,7 +16,7 @@ static const struct {
     enum tool_offload offload_most;
 } systems[TOOL_SYSTEM_COUNT] = {
     {"evenodd", "device: the arena, to the byte, and what lies outside it", "none: a run reserves the plan", "", 15,
-     true, true, false, false, false, false, TOOL_OFFLOAD_NONE},
+     true, true, true, false, false, false, TOOL_OFFLOAD_NONE},
     {"megatron", "allocated: torch.cuda.max_memory_allocated of the fullest rank; the allocator reserves more",
      "on runs of its own tests: peak 0.9 % at the median, 4.4 % at most; state 1.7 % (memplan --published)",
      "zero1 (its distributed optimizer) or ddp", STRATEGY_DDP | STRATEGY_ZERO1, true, true, true, true, true, false,
@@ -181,8 +181,6 @@ eo_status tool_system_check(enum tool_system system, const struct tool_system_se
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--system %s is planned for data parallelism alone; leave --tp, --pp, --cp and --ep out, or give "
                                 "--system megatron or fsdp2", name);
-    if (l->virtual_stages > 1 && system == TOOL_SYSTEM_EVENODD)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--virtual-stages: stages of --system evenodd follow 1F1B");
     if (l->pipeline > 1 && !systems[system].pipeline)
         return tool_problem_set(problem, EO_ERR_INVALID, "--pp: --system %s is planned without a pipeline", name);
     if ((l->expert > 1 || l->expert_tensor) && !systems[system].experts)

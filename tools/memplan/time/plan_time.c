@@ -2,7 +2,9 @@
 #include "tools/memplan/time/plan_time.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 const struct tool_walk_rules tool_walk_rules = {
     .network_share = 0.41, .slowdown = 0.275, .collective_seconds = 8.5e-4, .step_seconds = 0.072};
@@ -16,19 +18,30 @@ struct clock {
     const struct tool_walk_rules *rules;
     struct tool_pass_seconds pass;
     uint32_t group, replicas, stride, node;
-    uint32_t first_block, unit_count, block_count; /* positions before the blocks, of units of them; blocks */
+    uint32_t block_count; /* of the model */
+    bool experts_apart;
 };
+
+/* Of a position "block.3", "block.3.mlp", "block.4-7" or "block.3.experts". */
+static bool block_of(const struct clock *c, uint32_t position, uint32_t *block, const char **part)
+{
+    const char *name = eo_model_position_name(tool_memplan_model(c->memplan), position);
+    *part = name && sscanf(name, "block.%u", block) == 1 ? strchr(name + strlen("block."), '.') : NULL;
+    return name && strncmp(name, "block.", 6) == 0;
+}
 
 static double pass_seconds(const struct clock *c, const eo_plan_operation *o)
 {
     const struct tool_plan_settings *s = &c->memplan->settings.plan;
     const uint32_t unit = s->unit_blocks > 1 ? s->unit_blocks : 1;
-    if (o->position < c->first_block) /* looking up words */
-        return 0;
-    if (o->position >= c->first_block + c->unit_count) /* the head does all of it in its backward pass */
-        return o->kind == EO_OP_BACKWARD ? c->pass.head : 0;
-    const uint32_t block = s->half_blocks ? (o->position - c->first_block) / 2 : (o->position - c->first_block) * unit;
-    const double blocks = s->half_blocks ? 0.5 : fmin(unit, (double)c->block_count - block);
+    const char *part;
+    uint32_t block;
+    if (!block_of(c, o->position, &block, &part)) /* looking up words is nothing, and the head does all in its backward pass */
+        return o->kind == EO_OP_BACKWARD && o->position > 0 ? c->pass.head : 0;
+    const bool is_experts = part && strcmp(part, ".experts") == 0;
+    double blocks = s->half_blocks ? 0.5 : fmin(unit, (double)c->block_count - block);
+    if (c->experts_apart)
+        blocks = is_experts ? c->pass.expert_share : blocks * (1 - c->pass.expert_share);
     if (o->kind == EO_OP_FORWARD)
         return c->pass.forward * blocks;
     if (o->kind == EO_OP_BACKWARD)
@@ -59,13 +72,14 @@ static double operation_seconds(const struct clock *c, const eo_plan_operation *
     case EO_OP_RECOMPUTE:
     case EO_OP_BACKWARD: return pass_seconds(c, o);
     case EO_OP_ALL_GATHER:
-    case EO_OP_REDUCE_SCATTER: return collective_seconds(c, o->bytes, c->group, c->stride);
+    case EO_OP_REDUCE_SCATTER: /* parts of a group are ranks beside each other */
+        return collective_seconds(c, o->bytes, shard.ranks, c->stride * (c->group / shard.ranks));
     case EO_OP_ALL_REDUCE: /* of a shard among replicas, or of a layer that every rank has whole */
         return 2 * collective_seconds(c, o->bytes, c->replicas, c->stride * c->group);
     case EO_OP_ACCUMULATE: return ACCUMULATE_BYTES * elements / memory;
     case EO_OP_NORM_PARTIAL: return NORM_BYTES * elements / memory;
     case EO_OP_NARROW: return NARROW_BYTES * elements / memory;
-    case EO_OP_WIDEN: return WIDEN_BYTES * elements * c->group / memory;
+    case EO_OP_WIDEN: return WIDEN_BYTES * elements * shard.ranks / memory;
     case EO_OP_UPDATE: return UPDATE_BYTES * elements / memory;
     case EO_OP_FETCH:
     case EO_OP_EVICT: return (double)o->bytes / c->rates->host_bytes;
@@ -124,7 +138,6 @@ eo_status tool_plan_step_time(struct tool_step_time *out, const struct tool_memp
                               const struct tool_walk_rules *rules)
 {
     const struct tool_layout *l = &settings->layout;
-    const bool is_first = memplan->settings.slice.stage == 0, is_last = memplan->settings.slice.stage + 1 == l->pipeline;
     const uint32_t ranks = memplan->summary.params.rank_count, group = memplan->summary.params.shard_group;
     const struct clock c = {.memplan = memplan,
                             .rates = rates,
@@ -134,16 +147,15 @@ eo_status tool_plan_step_time(struct tool_step_time *out, const struct tool_memp
                             .replicas = ranks / group,
                             .stride = l->tensor,
                             .node = memplan->settings.gpus_per_node,
-                            .first_block = is_first,
-                            .block_count = (uint32_t)shape->layers / l->pipeline,
-                            .unit_count = eo_model_position_count(tool_memplan_model(memplan)) - is_first - is_last};
+                            .block_count = (uint32_t)shape->layers,
+                            .experts_apart = tool_slice_expert_parts(&memplan->settings.slice) > 1};
     double compute, seconds;
     EO_TRY(run_clock(&c, &compute, &seconds));
     const double tokens = (double)l->batch * l->seq * l->micro_batches * tool_layout_data_parallel(l);
     *out = (struct tool_step_time){.compute_seconds = compute,
                                    .exposed_seconds = seconds - compute,
                                    .rest_seconds = ranks > 1 ? rules->step_seconds : 0};
-    out->bubble_seconds = (l->pipeline - 1.0) * seconds / l->micro_batches;
+    out->bubble_seconds = (l->pipeline - 1.0) * seconds / l->micro_batches / l->virtual_stages;
     out->seconds = seconds + out->rest_seconds + out->bubble_seconds;
     out->tokens_per_second = tokens / out->seconds;
     out->mfu = c.pass.useful_flops * l->micro_batches * tool_layout_data_parallel(l) /

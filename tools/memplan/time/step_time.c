@@ -168,6 +168,8 @@ struct tool_pass_seconds tool_pass_seconds(const struct tool_shape *shape, const
                                   .backward = products * 2 / 3 + attention * 2.5 / 3.5 + memory * 2 / 3 + sent / 2,
                                   .cheap = memory / 9,
                                   .head = head / speed + head_memory,
+                                  .expert_share = (double)shape->experts_per_token * (double)shape->expert_width *
+                                                  (shape->gated ? 3 : 2) * (double)shape->width / w.block_elements,
                                   .useful_flops = w.useful};
     p.memory_share = (memory * blocks + head_memory) / ((p.forward + p.backward) * blocks + p.head);
     return p;

@@ -26,6 +26,7 @@ struct tool_pass_seconds {
     double forward, backward, cheap; /* cheap: what no product makes, again */
     double head;                     /* forward and backward */
     double memory_share;             /* of all of these */
+    double expert_share;             /* of a block's time: its experts' */
     double useful_flops;             /* of the micro-batch, on all ranks that share it */
 };
 struct tool_pass_seconds tool_pass_seconds(const struct tool_shape *shape, const struct tool_system_settings *settings,
