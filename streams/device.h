@@ -168,7 +168,7 @@ enum eo_average_mode {
 /* Weights that a float8 gather carries in one form: float8 with a scale, or as they are. */
 struct eo_float8_run {
     uint16_t *wide; /* bf16; `count` of them */
-    void *narrow;   /* float8 of wide / *scale (streams/float8.h); where scale is NULL, bf16 as they are */
+    void *narrow;   /* float8 of wide / *scale (base/float8.h); where scale is NULL, bf16 as they are */
     float *scale;
     uint64_t count;
 };

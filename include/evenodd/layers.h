@@ -81,6 +81,9 @@ typedef struct eo_transformer_params {
                                   ignore_index, -100) then do not count: their loss and gradient are 0 */
     bool packed;               /* [false] a sequence holds documents, one behind the other, that do not see each other:
                                   eo_tokens.positions says where each begins. On CUDA attention then goes without cuDNN */
+    bool float8_products;      /* [false] with bf16: forward products of the blocks' matrices in float8 (e4m3), activations and
+                                  weights rounded with a scale each row; backward products stay bf16. On a GPU of compute
+                                  capability 9.0 with cuBLASLt 12.9; other GPUs say so and stay with bf16. Not on CPUs */
 } eo_transformer_params;
 #define eo_transformer_params(...) EO_PARAMS(eo_transformer_params, __VA_ARGS__)
 

@@ -2,6 +2,7 @@
  *
  * The table "reference": the kernels of layers/reference/kernels.h, split over a team of the CPU. The parts change no bits.
  */
+#include "base/float8.h"
 #include "layers/reference/kernels.h"
 #include "layers/split.h"
 
@@ -84,8 +85,34 @@ static void multiply_task(void *arg, uint32_t index)
     eo_ref_multiply(&p);
 }
 
+/* bf16 holds what float8 with a power of two as scale does: a product of the rounded operands is a product in bf16. */
+static struct eo_operand rounded_rows(const struct eo_operand *from, uint64_t rows, uint64_t k, uint16_t *to)
+{
+    for (uint64_t row = 0; row < rows; row++) {
+        const uint16_t *in = (const uint16_t *)from->values + row * from->stride;
+        uint16_t largest = 0;
+        for (uint64_t i = 0; i < k; i++)
+            largest = (in[i] & 0x7fff) > largest ? in[i] & 0x7fff : largest;
+        const float scale = eo_float8_scale(largest), inverse = eo_float8_inverse(scale);
+        for (uint64_t i = 0; i < k; i++)
+            to[row * k + i] = eo_float8_widen(eo_float8_narrow(in[i], inverse), scale);
+    }
+    return (struct eo_operand){to, k, from->transposed};
+}
+
+static uint64_t float8_scratch_bytes(uint64_t m, uint64_t n, uint64_t k)
+{
+    return (m + n) * k * sizeof(uint16_t);
+}
+
 static eo_status multiply(eo_team *team, const struct eo_multiply *p)
 {
+    struct eo_multiply rounded = *p;
+    if (eo_is_float8_product(p)) {
+        rounded.a = rounded_rows(&p->a, p->m, p->k, p->scratch);
+        rounded.b = rounded_rows(&p->b, p->n, p->k, (uint16_t *)p->scratch + p->m * p->k);
+        p = &rounded;
+    }
     return parts_run(team, p, p->m, part_of(team, p->m, 32), multiply_task);
 }
 
@@ -401,6 +428,7 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .column_scratch_bytes = no_scratch_bytes,
     .attention_scratch_bytes = attention_scratch_bytes,
     .embedding_scratch_bytes = embedding_scratch_bytes,
+    .float8_scratch_bytes = float8_scratch_bytes,
     .multiply = multiply,
     .residual_add = residual_add,
     .dropout = eo_host_dropout,

@@ -385,11 +385,25 @@ static uint64_t linear_scratch_bytes(const eo_transformer *t, uint64_t rows, uin
     return max_u64(max_u64(forward, input_gradient), t->kernels->multiply_scratch_bytes(out, in, rows, threads));
 }
 
+/* The forward products of blocks, in float8. */
+static uint64_t float8_scratch_bytes(const eo_transformer *t, uint64_t rows)
+{
+    const uint64_t width = t->params.config.width;
+    uint64_t bytes = 0;
+    for (int h = 0; h < 2 && t->params.float8_products; h++) {
+        const struct half_shape *shape = &t->shape[h];
+        bytes = max_u64(bytes, t->kernels->float8_scratch_bytes(rows, width, shape->mid_width));
+        for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i])
+            bytes = max_u64(bytes, t->kernels->float8_scratch_bytes(rows, half_product_width(shape, i), width));
+    }
+    return bytes;
+}
+
 uint64_t eo_transformer_product_scratch_bytes(const eo_transformer *t, uint64_t rows, uint32_t thread_count)
 {
     const uint64_t width = t->params.config.width;
     if (!t->kernels->multiply_scratch_bytes)
-        return 0;
+        return float8_scratch_bytes(t, rows);
     uint64_t bytes = linear_scratch_bytes(t, t->head.chunk_rows < rows ? t->head.chunk_rows : rows,
                                           t->head.words, width, thread_count);
     for (int h = 0; h < 2; h++) {

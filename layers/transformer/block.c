@@ -119,6 +119,7 @@ static eo_status in_products(const struct pass *pass, const struct half *half, c
             .m = pass->rows,
             .n = half_product_width(shape, i),
             .k = width,
+            .float8 = pass->transformer->params.float8_products,
         };
         if (w->in_bias[i] && pass->kernels->fused_epilogues) {
             product.epilogue = EO_EPILOGUE_BIAS;
@@ -154,6 +155,7 @@ static eo_status out_product(const struct pass *pass, const struct half *half, c
         .residual = fused ? pass_buffer(pass, t->stream[half_index(pass, half)]) : NULL,
         .epilogue = fused && w->out_bias ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE,
         .bias = w->out_bias,
+        .float8 = t->params.float8_products,
     });
 }
 

@@ -198,7 +198,7 @@ static inline eo_status pass_multiply(const struct pass *pass, const struct eo_m
 {
     struct eo_multiply p = *product;
     const uint32_t scratch = pass->transformer->product_scratch;
-    if (scratch != NO_BUFFER)
+    if (scratch != NO_BUFFER && p.epilogue != EO_EPILOGUE_BIAS_GRADIENT)
         p.scratch = pass_memory(pass, scratch);
     return pass->kernels->multiply(pass->team, &p);
 }

@@ -33,6 +33,7 @@ struct linear {
     enum eo_epilogue forward, input_gradient, weight_gradient;
     bool accumulates_input, accumulates_weight; /* calls with accumulate come too */
     bool residual;                              /* the forward product adds one */
+    bool float8;                                /* the forward product */
 };
 
 static const _Alignas(16) char some_residual[16]; /* in the place of one */
@@ -51,7 +52,7 @@ static eo_status prepare_linear(const eo_transformer *t, eo_team *team, const st
         .types = t->types, .c_stride = l->forward_stride ? l->forward_stride : l->out_stride,
         .a = operand_plain(NULL, l->in_stride),
         .b = operand_transposed(NULL, l->in), .m = l->rows, .n = l->out, .k = l->in, .epilogue = l->forward,
-        .residual = l->residual ? some_residual : NULL,
+        .residual = l->residual ? some_residual : NULL, .float8 = l->float8,
         .aux_stride = l->forward == EO_EPILOGUE_BIAS_GELU ? aux_stride : 0}, false));
     EO_TRY(prepare_product(t, team, (struct eo_multiply){
         .types = t->types, .c_stride = l->in_stride, .a = operand_plain(NULL, l->out_stride),
@@ -74,12 +75,14 @@ static eo_status prepare_half(const eo_transformer *t, eo_team *team, const stru
             .rows = rows, .out = half_product_width(shape, i), .in = width, .out_stride = shape->inner_width, .in_stride = width,
             .forward_stride = eo_half_output_stride(t, half, i),
             .forward = fuses_gelu ? EO_EPILOGUE_BIAS_GELU : bias, .accumulates_input = i > 0,
+            .float8 = t->params.float8_products,
             .weight_gradient = shape->in_bias && fuses_gradients ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE}));
     }
     const bool fuses_residual = t->kernels->fused_residuals && !(t->params.dropout > 0);
     return prepare_linear(t, team, &(struct linear){
         .rows = rows, .out = width, .in = shape->mid_width, .out_stride = width, .in_stride = shape->mid_width,
         .forward = shape->out_bias && fuses_residual ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE, .residual = fuses_residual,
+        .float8 = t->params.float8_products,
         .input_gradient = fuses_gelu ? EO_EPILOGUE_GELU_GRADIENT : EO_EPILOGUE_NONE,
         .weight_gradient = shape->out_bias && fuses_gradients ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE});
 }

@@ -23,6 +23,10 @@ static eo_status choose_kernels(eo_transformer *t)
     t->types = (struct eo_types){t->params.dtype, t->params.reduce_dtype};
     t->params.device = backend->device;
     t->kernels = eo_team_backend_kernels(backend, t->types.compute, t->types.gradient);
+    LAYERS_REQUIRE(&t->log, !t->params.float8_products || t->params.dtype == EO_DTYPE_BF16,
+                   "transformer: float8_products needs dtype bf16, not %s", eo_dtype_name(t->params.dtype));
+    LAYERS_REQUIRE(&t->log, !t->params.float8_products || !t->kernels || t->kernels->float8_scratch_bytes,
+                   "transformer: device \"%s\" has no products in float8; leave float8_products out", backend->device);
     if (t->kernels)
         return EO_OK;
     eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: device \"%s\" has no kernels in fp32 with gradients in bf16; compute "

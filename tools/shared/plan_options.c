@@ -106,6 +106,17 @@ bool tool_option_gather(const struct argp_state *state, const char *text)
     return tool_option_choice(state, "gather", text, "dtype", "float8");
 }
 
+bool tool_option_products(const struct argp_state *state, const char *text)
+{
+    return tool_option_choice(state, "products", text, "dtype", "float8");
+}
+
+void tool_option_check_products(const struct argp_state *state, const struct tool_plan_settings *s, const char *device_option)
+{
+    if (s->float8_products && (s->dtype != EO_DTYPE_BF16 || strcmp(s->device, "cuda") != 0))
+        argp_error(state, "--products float8 needs %s and --dtype bf16: float8 products run on GPUs alone", device_option);
+}
+
 void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *s, const char *one)
 {
     if (!s->float8_gather)

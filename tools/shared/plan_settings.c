@@ -84,6 +84,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                         .device = s->device,
                         .token_slots = s->graph ? s->micro_batches : 1,
                         .dropout = (float)s->dropout,
+                        .float8_products = s->float8_products,
                         .log = log},
         .plan = {.rank_count = s->ranks,
                  .micro_batches = s->micro_batches,
@@ -148,6 +149,11 @@ const char *tool_gather_text(const struct tool_plan_settings *s)
     return eo_dtype_name(s->float8_gather ? EO_DTYPE_FLOAT8 : s->dtype);
 }
 
+const char *tool_product_text(const struct tool_plan_settings *s)
+{
+    return eo_dtype_name(s->float8_products ? EO_DTYPE_FLOAT8 : s->dtype);
+}
+
 const char *tool_granularity_text(const struct tool_plan_settings *s, char text[TOOL_GRANULARITY_TEXT_MAX])
 {
     if (s->unit_blocks > 1)
@@ -195,5 +201,5 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
              s->threads, dropout, optimizer, ema, bucketing, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
              s->no_prefetch ? " --no-prefetch" : "", s->norms_beside ? " --norms-beside" : "",
-             s->float8_gather ? " --gather float8" : "");
+             s->float8_gather ? " --gather float8" : "", s->float8_products ? " --products float8" : "");
 }

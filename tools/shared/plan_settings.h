@@ -37,6 +37,7 @@ struct tool_plan_settings {
     bool graph;           /* a step is a graph: tokens of all its micro-batches lie on the device */
     uint32_t gather_run, gradient_run; /* positions a collective; 0: 1 */
     eo_optimizer optimizer;
+    bool float8_products; /* forward products of blocks, on a GPU */
 };
 
 struct tool_plan_params {
@@ -67,9 +68,10 @@ bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
 /* adamw, sgd or lion. False: none of them. */
 bool tool_optimizer_parse(const char *text, eo_optimizer *out);
 
-/* As they are given: "hsdp:8", "cheap"; of gathers: their type. */
+/* As they are given: "hsdp:8", "cheap"; of gathers and products: their type. */
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);
 const char *tool_gather_text(const struct tool_plan_settings *settings);
+const char *tool_product_text(const struct tool_plan_settings *settings); /* forward, of blocks */
 void tool_recompute_text(const struct tool_plan_settings *settings, char *text, size_t bytes);
 
 /* All of them as options, "--ranks 4 --batch 2 ...": what train writes for memplan --verify. Nothing is open any more. */

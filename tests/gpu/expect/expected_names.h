@@ -29,6 +29,8 @@
 #define eo_cuda_narrow_rows             expected_narrow_rows
 #define eo_cuda_load_elementwise        expected_load_elementwise
 #define eo_cuda_load_embeddings         expected_load_embeddings
+#define eo_cuda_float8_rows             expected_float8_rows
+#define eo_cuda_load_float8_rows        expected_load_float8_rows
 #define eo_cuda_load_head_norms         expected_load_head_norms
 #define eo_cuda_load_losses             expected_load_losses
 #define eo_cuda_load_norms              expected_load_norms

@@ -318,9 +318,23 @@ cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, ui
         .blocks = rows * launch_div_up(width, threads), .threads = threads, .round_trips = 1});
 }
 
+/* ---- float8_rows.cu: a block a row ---- */
+
+cudaError_t eo_cuda_float8_rows(const struct eo_multiply *p, cudaStream_t stream)
+{
+    enum { FLOAT8_THREADS = 128 };
+    const uint64_t rows = p->m + p->n, read = launch_bytes(EO_DTYPE_BF16, rows * p->k);
+    const uint64_t written = rows * p->k + rows * sizeof(float);
+    return launch_note(stream, (struct launch){
+        .group = "block products", .kernel = "float8_rows_kernel", .read = read, .written = written, .must = read + written,
+        .blocks = rows, .threads = FLOAT8_THREADS, .shared_bytes = FLOAT8_THREADS / WARP * sizeof(uint32_t), .round_trips = 2,
+        .barriers = 1});
+}
+
 #define LOADED(name) cudaError_t eo_cuda_load_##name(void) { return cudaSuccess; }
 LOADED(elementwise)
 LOADED(embeddings)
+LOADED(float8_rows)
 LOADED(head_norms)
 LOADED(losses)
 LOADED(norms)

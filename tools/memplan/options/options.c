@@ -178,6 +178,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
     case KEY_DROPOUT: s->dropout = tool_option_real(state, name, text, 0, 0.99); break;
     case KEY_OPTIMIZER: parse_optimizer(state, m, text); break;
     case KEY_EMA: s->ema_decay = tool_option_ema(state, text); break;
+    case KEY_PRODUCTS: s->float8_products = tool_option_products(state, text); break;
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;
     case KEY_NORMS_BESIDE: s->norms_beside = true; break;

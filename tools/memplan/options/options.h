@@ -22,6 +22,7 @@ enum memplan_key {
     KEY_MICRO_BATCHES,
     KEY_DTYPE,
     KEY_GATHER,
+    KEY_PRODUCTS,
     KEY_REDUCE,
     KEY_DROPOUT,
     KEY_EMA,
