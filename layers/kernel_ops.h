@@ -53,8 +53,8 @@ struct eo_operand {
  * The last step of a product, before its sums are stored. x is the sum in fp32, aux [m][n] in types.compute.
  *
  *     BIAS           C = x + bias
- *     BIAS_GELU      aux = x + bias, C = gelu(x + bias): of aux as stored ("reference": a recompute of GELU alone
- *                    gives the same bits), or, where a library does it, of the fp32 value
+ *     BIAS_GELU      aux = x + bias, C = gelu(x + bias): of aux as stored (a recompute of GELU alone gives the same bits), or,
+ *                    where a library's product does it, perhaps of the fp32 value
  *     GELU_GRADIENT  C = x * gelu'(aux)
  *     BIAS_GRADIENT  C = x, a gradient of weights; bias_gradient[m] = the sums of A's rows, as column_sums gives them
  *
@@ -85,8 +85,30 @@ struct eo_multiply {
     void *aux;
     uint64_t aux_stride;
     void *bias_gradient; /* [m], types.gradient */
-    void *scratch; /* multiply_scratch_bytes; of BIAS_GRADIENT: column_scratch_bytes(k, m) */
+    void *scratch; /* multiply_scratch_bytes; of BIAS_GRADIENT: column_scratch_bytes(k, m); float8: float8_scratch_bytes */
+    bool float8; /* A's rows and B's columns are rounded to float8 first, with a scale each (base/float8.h); see below. Only
+                    where the table has float8_scratch_bytes */
 };
+
+/* The product is one in float8: bf16 operands that lie as rows of k, and sizes that tensor cores take. Others are as ever. */
+static inline bool eo_is_float8_product(const struct eo_multiply *p)
+{
+    return p->float8 && p->types.compute == EO_DTYPE_BF16 && !p->weight_gradient && !p->a.transposed && p->b.transposed &&
+           p->m % 16 == 0 && p->n % 16 == 0 && p->k % 16 == 0 && p->a.stride % 8 == 0 && p->b.stride % 8 == 0;
+}
+
+/* A's rows and B's columns in float8, k elements each, and their scales: where they begin in scratch. */
+struct eo_float8_scratch {
+    uint64_t a, b, a_scales, b_scales, total;
+};
+
+static inline struct eo_float8_scratch eo_float8_scratch_of(uint64_t m, uint64_t n, uint64_t k)
+{
+    const uint64_t b = (m * k + 255) / 256 * 256, a_scales = b + (n * k + 255) / 256 * 256;
+    const uint64_t b_scales = a_scales + (m * sizeof(float) + 255) / 256 * 256;
+    const struct eo_float8_scratch at = {0, b, a_scales, b_scales, b_scales + n * sizeof(float)};
+    return at;
+}
 
 /* ---- element-wise ---- */
 
@@ -138,8 +160,8 @@ struct eo_gelu {
     uint64_t rows, width;
 };
 
-/* in_gradient = out_gradient * gelu'(in + bias), bias_gradient[width] = its column sums. in_gradient may be in. With
- * fused_epilogues it is out_gradient, and neither bias nor bias_gradient is given. */
+/* in_gradient = out_gradient * gelu'(in + bias), bias_gradient[width] = its column sums. in_gradient may be in. Called
+ * where the table has no fused_epilogues. */
 struct eo_gelu_gradient {
     struct eo_types types;
     void *in_gradient;
@@ -178,7 +200,7 @@ struct eo_norm {
 
 /*
  * `in` is the norm's input. in_gradient = skip_gradient (or NULL: zero) + the gradient through the norm; it may be
- * skip_gradient or out_gradient. weight_gradient and bias_gradient (centered) [width]; NULL, both: not wanted.
+ * skip_gradient or out_gradient. weight_gradient and bias_gradient (centered) [width].
  */
 struct eo_norm_gradient {
     struct eo_types types;
@@ -379,6 +401,7 @@ struct eo_kernel_ops {
     uint64_t (*embedding_scratch_bytes)(uint64_t rows, uint64_t width, uint64_t vocabulary);
     /* Of products with at most these sizes; NULL: none. */
     uint64_t (*multiply_scratch_bytes)(uint64_t m, uint64_t n, uint64_t k, uint32_t thread_count);
+    uint64_t (*float8_scratch_bytes)(uint64_t m, uint64_t n, uint64_t k); /* NULL: no products in float8 */
 
     /*
      * Before the first step, once for every shape of the passes: a backend may choose and build its plans now, and take
@@ -390,12 +413,11 @@ struct eo_kernel_ops {
 
     eo_status (*multiply)(eo_team *team, const struct eo_multiply *product);
     eo_status (*residual_add)(eo_team *team, const struct eo_residual *residual);
-    eo_status (*scale)(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor); /* values[i] *= factor */
     eo_status (*dropout)(eo_team *team, const struct eo_dropout *dropout);
     eo_status (*bias_add)(eo_team *team, const struct eo_bias *bias); /* not with fused_epilogues */
     eo_status (*column_sums)(eo_team *team, const struct eo_column_sums *sums);
     eo_status (*gelu_forward)(eo_team *team, const struct eo_gelu *gelu);
-    eo_status (*gelu_backward)(eo_team *team, const struct eo_gelu_gradient *gelu);
+    eo_status (*gelu_backward)(eo_team *team, const struct eo_gelu_gradient *gelu); /* not with fused_epilogues */
     eo_status (*swiglu_forward)(eo_team *team, const struct eo_swiglu *swiglu);
     eo_status (*swiglu_backward)(eo_team *team, const struct eo_swiglu *swiglu);
     eo_status (*norm_forward)(eo_team *team, const struct eo_norm *norm);

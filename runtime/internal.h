@@ -180,6 +180,7 @@ struct offload_slot {
 struct runtime_offload {
     struct eo_storage *storage; /* NULL: nothing is offloaded */
     struct offload_slot slots[64];
+    uint64_t *sums, *sum_begin; /* of the file's pieces; the first one of each row on disk. NULL: storage is no file */
 };
 
 struct runtime_errors {
@@ -353,8 +354,10 @@ void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *operatio
 EO_NODISCARD eo_status eo_offload_take(struct eo_runtime *rt, uint32_t layer, bool writes);
 EO_NODISCARD eo_status eo_offload_settle(struct eo_runtime *rt); /* what was taken goes back: before a step */
 EO_NODISCARD eo_status eo_offload_finish(struct eo_runtime *rt); /* and all of it is on the disk */
-/* Of an offloaded layer's arrays on disk; then, by any thread. `at`, and the room at `out`: multiples of EO_STORAGE_ALIGN. */
-EO_NODISCARD eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, uint64_t bytes, void *out);
+/* Of an offloaded layer's arrays on disk; then, by any thread. `at` and `room` are multiples of EO_STORAGE_ALIGN; the room is of
+ * two EO_STORAGE_PIECE more than `bytes`, and *out in it. EO_ERR_IO: logged. */
+EO_NODISCARD eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, uint64_t bytes, void *room,
+                                       void **out);
 
 /* checkpoint/saver.c: before a layer's shard is written; EO_NONE: any layer's. Blocks while a save still reads it there. */
 void eo_saver_await_layer(struct eo_runtime *rt, uint32_t layer);

@@ -26,11 +26,6 @@ static uint64_t layer_bytes(const struct eo_plan *plan, uint32_t layer)
     return plan->rows[plan->layers[layer].disk_row].bytes;
 }
 
-static uint64_t file_offset(const struct eo_plan *plan, uint32_t layer)
-{
-    return plan->rows[plan->layers[layer].disk_row].offset;
-}
-
 static const char *folder_or_current(const char *folder)
 {
     return folder ? folder : ".";
@@ -47,6 +42,32 @@ eo_status eo_offload_check(struct eo_runtime *rt)
     return rt->device->ops->storage_check(rt->device, folder_or_current(rt->params.offload_folder), bytes, sharers);
 }
 
+static uint64_t piece_count(const struct eo_plan *plan, uint32_t row)
+{
+    return row == EO_NONE ? 0 : eo_div_up(plan->rows[row].bytes, EO_STORAGE_PIECE);
+}
+
+/* For each row on disk, one after the other. */
+static eo_status make_sums(struct eo_runtime *rt)
+{
+    const struct eo_plan *plan = rt->plan;
+    uint64_t count = 0;
+    rt->offload.sum_begin = calloc(plan->row_count - plan->disk_row_begin + 1, sizeof(*rt->offload.sum_begin));
+    if (!rt->offload.sum_begin)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t r = plan->disk_row_begin; r < plan->row_count; r++) {
+        rt->offload.sum_begin[r - plan->disk_row_begin] = count;
+        count += piece_count(plan, r);
+    }
+    rt->offload.sums = calloc(count + 1, sizeof(*rt->offload.sums));
+    return rt->offload.sums ? EO_OK : EO_ERR_NO_MEMORY;
+}
+
+static uint64_t *sums_of(const struct eo_runtime *rt, uint32_t row)
+{
+    return rt->offload.sums ? rt->offload.sums + rt->offload.sum_begin[row - rt->plan->disk_row_begin] : NULL;
+}
+
 eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
 {
     const struct eo_plan *plan = rt->plan;
@@ -55,6 +76,8 @@ eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
         return EO_OK;
     EO_TRY(rt->device->ops->storage_open(rt->device, folder_or_current(rt->params.offload_folder),
                                          plan->space_bytes[EO_SPACE_DISK], &rt->offload.storage));
+    if (rt->device->ops->storage_peek) /* a file: its disk may lose what it was given */
+        EO_TRY(make_sums(rt));
     for (uint32_t u = plan->offload_begin; u < plan->update_count; u++) {
         const uint32_t l = plan->updates[u], slot = slot_of(plan, l);
         const struct plan_layer *layer = &plan->layers[l];
@@ -74,16 +97,22 @@ void eo_offload_fini(struct eo_runtime *rt)
 {
     if (rt->offload.storage)
         rt->device->ops->storage_close(rt->device, &rt->offload.storage);
+    free(rt->offload.sums);
+    free(rt->offload.sum_begin);
 }
 
-static void issue(struct eo_runtime *rt, bool writes, void *memory, uint64_t at, uint64_t bytes, struct eo_span *span)
+static void issue(struct eo_runtime *rt, const struct eo_storage_copy *copy)
 {
-    const struct eo_device_ops *ops = rt->device->ops;
-    rt->stats.storage_bytes += bytes;
-    if (writes)
-        ops->storage_write(rt->device, rt->offload.storage, memory, at, bytes, span);
-    else
-        ops->storage_read(rt->device, rt->offload.storage, memory, at, bytes, span);
+    rt->stats.storage_bytes += copy->bytes;
+    rt->device->ops->storage_copy(rt->device, rt->offload.storage, copy);
+}
+
+/* Of a row on disk, the first `bytes`. */
+static struct eo_storage_copy copy_of(const struct eo_runtime *rt, bool writes, uint32_t row, void *memory, uint64_t bytes,
+                                      struct eo_span *span)
+{
+    return (struct eo_storage_copy){.memory = memory, .offset = rt->plan->rows[row].offset, .bytes = bytes,
+                                    .sums = sums_of(rt, row), .span = span, .writes = writes};
 }
 
 void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *o, struct eo_span *span)
@@ -91,14 +120,24 @@ void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *o, struc
     const struct plan_layer *layer = &rt->plan->layers[o->layer];
     void *memory = o->gradient ? (void *)rt->shards.layers[o->layer].gradient : rt->offload.slots[slot_of(rt->plan, o->layer)].memory;
     const uint32_t row = o->gradient ? layer->disk_gradient_row : layer->disk_row; /* a fetch goes on into the gradient's */
-    issue(rt, o->kind == EO_OP_EVICT, memory, rt->plan->rows[row].offset, eo_plan_copy_bytes(rt->plan, o), span);
+    struct eo_storage_copy copy = copy_of(rt, o->kind == EO_OP_EVICT, row, memory, eo_plan_copy_bytes(rt->plan, o), span);
+    if (copy.sums && o->kind == EO_OP_FETCH && layer->disk_gradient_row != EO_NONE) { /* whose sums begin anew */
+        const uint64_t first = layer_bytes(rt->plan, o->layer), rest = copy.bytes - first;
+        copy.bytes = first;
+        issue(rt, &copy);
+        copy = copy_of(rt, false, layer->disk_gradient_row, (char *)memory + first, rest, span);
+        copy.continues = true;
+    }
+    issue(rt, &copy);
 }
 
 /* ---- between steps ---- */
 
 static void move_slot(struct eo_runtime *rt, bool writes, const struct offload_slot *slot, uint32_t layer)
 {
-    issue(rt, writes, slot->memory, file_offset(rt->plan, layer), layer_bytes(rt->plan, layer), NULL);
+    const struct eo_storage_copy copy =
+        copy_of(rt, writes, rt->plan->layers[layer].disk_row, slot->memory, layer_bytes(rt->plan, layer), NULL);
+    issue(rt, &copy);
 }
 
 static eo_status await(struct eo_runtime *rt)
@@ -147,20 +186,29 @@ eo_status eo_offload_finish(struct eo_runtime *rt)
     return rt->offload.storage ? await(rt) : EO_OK;
 }
 
-eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, uint64_t bytes, void *out)
+/* Whole pieces, so that their sums can be compared. */
+eo_status eo_offload_peek(struct eo_runtime *rt, uint32_t layer, uint64_t at, uint64_t bytes, void *room, void **out)
 {
-    return rt->device->ops->storage_peek(rt->offload.storage, out, file_offset(rt->plan, layer) + at,
-                                         eo_align_up(bytes, EO_DISK_ALIGN));
+    const uint32_t row = rt->plan->layers[layer].disk_row;
+    const uint64_t begin = at / EO_STORAGE_PIECE * EO_STORAGE_PIECE;
+    const uint64_t end = eo_min_u64(eo_align_up(at + bytes, EO_STORAGE_PIECE), rt->plan->rows[row].bytes);
+    struct eo_storage_copy copy = copy_of(rt, false, row, room, end - begin, NULL);
+    copy.offset += begin;
+    copy.sums += begin / EO_STORAGE_PIECE;
+    *out = (char *)room + (at - begin);
+    return rt->device->ops->storage_peek(rt->offload.storage, &copy);
 }
 
 /* ---- how fast it is ---- */
 
-static eo_status move_once(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t bytes, uint64_t *ns)
+static eo_status move_once(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t bytes, uint64_t *sums,
+                           uint64_t *ns)
 {
     struct eo_event moved = {0};
     const uint64_t begin_ns = eo_now_ns();
-    device->ops->storage_write(device, storage, memory, 0, bytes, NULL);
-    device->ops->storage_read(device, storage, memory, 0, bytes, NULL);
+    for (int writes = 1; writes >= 0; writes--)
+        device->ops->storage_copy(device, storage,
+                                  &(const struct eo_storage_copy){.memory = memory, .bytes = bytes, .sums = sums, .writes = writes});
     device->ops->record(device, EO_QUEUE_COPY, &moved);
     const eo_status status = device->ops->await(device, &moved);
     *ns = eo_now_ns() - begin_ns;
@@ -170,6 +218,7 @@ static eo_status move_once(struct eo_device *device, struct eo_storage *storage,
 eo_status eo_storage_measure(const char *folder, const eo_log *log, double *bytes_per_s)
 {
     enum { BYTES = 96 << 20 };
+    uint64_t sums[BYTES / EO_STORAGE_PIECE] = {0};
     const eo_log own = log ? *log : (eo_log){0};
     struct eo_device *device = NULL;
     struct eo_storage *storage = NULL;
@@ -188,7 +237,7 @@ eo_status eo_storage_measure(const char *folder, const eo_log *log, double *byte
         status = device->ops->storage_open(device, folder, BYTES, &storage);
     if (status >= 0) {
         memset(memory, 1, BYTES);
-        status = move_once(device, storage, memory, BYTES, &ns);
+        status = move_once(device, storage, memory, BYTES, sums, &ns);
     }
     if (status >= 0)
         *bytes_per_s = 2.0 * BYTES * 1e9 / (double)(ns ? ns : 1);

@@ -59,7 +59,18 @@ struct eo_span {
 struct eo_profiler_ops;
 struct eo_storage;
 
-enum { EO_STORAGE_ALIGN = 4096 };
+enum { EO_STORAGE_ALIGN = 4096, EO_STORAGE_PIECE = 256 << 10 };
+
+/* Between memory and storage. `memory`, `offset` and `bytes` are multiples of EO_STORAGE_ALIGN. */
+struct eo_storage_copy {
+    void *memory;
+    uint64_t offset, bytes;
+    uint64_t *sums;       /* of a file: one for each EO_STORAGE_PIECE from `offset` on, which a write sets and a read compares;
+                             NULL: none */
+    struct eo_span *span; /* may be NULL */
+    bool writes;
+    bool continues;       /* the span of the copy before */
+};
 
 struct eo_device_params {
     uint32_t queue_count;   /* compute included: 2, 3 with a stream for reductions, 4 with one for storage */
@@ -157,7 +168,7 @@ enum eo_average_mode {
 /* Weights that a float8 gather carries in one form: float8 with a scale, or as they are. */
 struct eo_float8_run {
     uint16_t *wide; /* bf16; `count` of them */
-    void *narrow;   /* float8 of wide / *scale (streams/float8.h); where scale is NULL, bf16 as they are */
+    void *narrow;   /* float8 of wide / *scale (base/float8.h); where scale is NULL, bf16 as they are */
     float *scale;
     uint64_t count;
 };
@@ -291,15 +302,10 @@ struct eo_device_ops {
      */
     eo_status (*storage_open)(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
     void (*storage_close)(struct eo_device *device, struct eo_storage **storage);
-    /* On EO_QUEUE_COPY. `memory`, `offset` and `bytes` are multiples of EO_STORAGE_ALIGN. A failure is logged, and the
-     * queue's. `span` may be NULL. */
-    void (*storage_read)(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
-                         struct eo_span *span);
-    void (*storage_write)(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
-                          uint64_t bytes, struct eo_span *span);
-    /* Read at once, by any thread, beside what is on the queue. EO_ERR_IO: errno has the reason. NULL where storage is no
-     * file. */
-    eo_status (*storage_peek)(struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes);
+    /* On EO_QUEUE_COPY. A failure is logged, and the queue's. */
+    void (*storage_copy)(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy);
+    /* A read, at once, by any thread, beside what is on the queue. EO_ERR_IO: logged. NULL where storage is no file. */
+    eo_status (*storage_peek)(struct eo_storage *storage, const struct eo_storage_copy *copy);
 
     /* What tells what the devices of this kind ran; NULL, or giving NULL: there is nothing that does. */
     const struct eo_profiler_ops *(*profiler)(void);

@@ -30,6 +30,7 @@ struct eo_product_plan {
     enum eo_plan_state state;
     bool fused; /* the epilogue is the product's; else a kernel of ours does it afterwards */
     bool timed; /* belongs into the file */
+    bool is_absent; /* cuBLASLt has none: of float8 products, which then are bf16's */
     cublasLtMatmulAlgo_t algorithm;
     cublasLtMatmulDescOpaque_t operation;
     cublasLtMatrixLayoutOpaque_t a, b, d;
@@ -42,6 +43,7 @@ struct eo_cuda_team {
     eo_log log;
     int device;
     char device_name[256];
+    bool is_hopper;
     cudaStream_t stream;
     bool owns_stream;
     cublasLtHandle_t blas;
@@ -51,6 +53,7 @@ struct eo_cuda_team {
     char *plan_cache; /* the file's name, or NULL */
     bool plans_changed;
     bool repeatable; /* takes repeatable ways only */
+    bool has_told_float8; /* that it cannot be had */
     void *cudnn; /* cudnnHandle_t, where there is cuDNN */
     struct eo_cuda_attention_plan *attentions[EO_CUDA_ATTENTIONS_MAX];
     uint32_t attention_count;
@@ -101,6 +104,9 @@ eo_status eo_cuda_plan_describe(struct eo_cuda_team *team, struct eo_product_pla
 
 /* Bias (or its gradient) and aux of a fused epilogue, as far as it has them. */
 cublasStatus_t eo_cuda_plan_set_pointers(struct eo_product_plan *plan, const void *bias, const void *aux);
+
+/* Of a float8 product: a scale for each of our A's rows and B's columns. */
+cublasStatus_t eo_cuda_plan_set_scales(struct eo_product_plan *plan, const float *a_scales, const float *b_scales);
 
 /* C = op(A) op(B) by the plan, plus `added` where it accumulates: c itself, or a matrix with c's layout. */
 cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_plan *plan, const void *a, const void *b,

@@ -23,7 +23,6 @@ extern "C" {
 /* ---- elementwise.cu ---- */
 
 cudaError_t eo_cuda_residual_add(const struct eo_residual *residual, cudaStream_t stream);
-cudaError_t eo_cuda_scale(eo_dtype dtype, void *values, uint64_t count, float factor, cudaStream_t stream);
 cudaError_t eo_cuda_dropout(const struct eo_dropout *dropout, cudaStream_t stream);
 cudaError_t eo_cuda_column_sums(const struct eo_column_sums *sums, cudaStream_t stream);
 cudaError_t eo_cuda_gelu_forward(const struct eo_gelu *gelu, cudaStream_t stream);
@@ -102,9 +101,14 @@ cudaError_t eo_cuda_softmax_backward(const struct eo_cuda_softmax_gradient *soft
 cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, uint64_t rows, uint64_t width,
                                 eo_dtype dtype, cudaStream_t stream);
 
+/* ---- float8_rows.cu: a float8 product's operands, into its scratch (eo_float8_scratch_of) ---- */
+
+cudaError_t eo_cuda_float8_rows(const struct eo_multiply *product, cudaStream_t stream);
+
 /* Brings all kernels of a file to the device: when a team is made. */
 cudaError_t eo_cuda_load_elementwise(void);
 cudaError_t eo_cuda_load_embeddings(void);
+cudaError_t eo_cuda_load_float8_rows(void);
 cudaError_t eo_cuda_load_head_norms(void);
 cudaError_t eo_cuda_load_losses(void);
 cudaError_t eo_cuda_load_norms(void);

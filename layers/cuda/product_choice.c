@@ -66,6 +66,7 @@ static eo_status candidates_of(struct eo_cuda_team *team, struct eo_product_plan
 struct trial {
     char *memory;
     const void *a, *b;
+    const float *scales; /* of a float8 product: of either operand */
     void *c, *bias, *aux, *scratch;
     cudaEvent_t begin, end;
 };
@@ -96,6 +97,8 @@ static uint32_t trial_number(eo_dtype dtype, uint64_t i)
     bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
     bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
     const uint32_t random = (uint32_t)(bits >> 32), eighth = (uint32_t)bits;
+    if (dtype == EO_DTYPE_FLOAT8) /* a number a byte, none of them NaN */
+        return random & 0xbfbfbfbfu;
     if (dtype == EO_DTYPE_BF16)
         return (random & 0x807f807fu) | (120 + (eighth & 7)) << 7 | (120 + (eighth >> 3 & 7)) << 23;
     return (random & 0x807fffffu) | (120 + (eighth & 7)) << 23;
@@ -132,9 +135,11 @@ static bool sums_bias(const struct eo_product_plan *plan)
 static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_plan *plan, struct trial *trial)
 {
     const struct eo_product_layout layout = eo_product_layout_of(&plan->key);
-    const uint64_t batch = plan->key.batch, element = eo_dtype_bytes((eo_dtype)plan->key.compute);
+    const uint64_t batch = plan->key.batch, element = eo_dtype_bytes(eo_product_value_type(&plan->key));
+    const bool has_scales = plan->key.compute == EO_DTYPE_FLOAT8;
     const uint64_t a = 0, b = a + align_up(eo_product_matrix_bytes(&layout.b, batch));
-    const uint64_t bias = b + align_up(eo_product_matrix_bytes(&layout.a, batch));
+    const uint64_t scales = b + align_up(eo_product_matrix_bytes(&layout.a, batch));
+    const uint64_t bias = scales + (has_scales ? align_up((plan->key.m + plan->key.n) * sizeof(float)) : 0);
     const uint64_t aux = bias + align_up(eo_product_bias_bytes(&plan->key));
     const uint64_t sums = aux + align_up(plan->key.m * plan->key.aux_stride * element);
     const uint64_t c = sums + (sums_bias(plan) ? align_up(eo_cuda_column_scratch_bytes(plan->key.k, plan->key.m)) : 0);
@@ -149,13 +154,18 @@ static eo_status trial_begin(struct eo_cuda_team *team, const struct eo_product_
     }
     trial->a = trial->memory + a;
     trial->b = trial->memory + b;
+    trial->scales = has_scales ? (const float *)(trial->memory + scales) : NULL;
     trial->bias = trial->memory + bias;
     trial->aux = trial->memory + aux;
     trial->scratch = trial->memory + sums;
     trial->c = trial->memory + c;
     CUDA_TRY(team, cudaEventCreate(&trial->begin), "cudaEventCreate");
     CUDA_TRY(team, cudaEventCreate(&trial->end), "cudaEventCreate");
-    EO_TRY(fill(team, trial->memory, c, (eo_dtype)plan->key.compute));
+    EO_TRY(fill(team, trial->memory, has_scales ? scales : c, (eo_dtype)plan->key.compute));
+    if (has_scales) {
+        EO_TRY(fill(team, trial->memory + scales, bias - scales, EO_DTYPE_FP32));
+        EO_TRY(fill(team, trial->memory + bias, c - bias, eo_product_value_type(&plan->key)));
+    }
     return fill(team, trial->c, bytes - c, (eo_dtype)plan->key.result);
 }
 
@@ -168,7 +178,7 @@ static bool run_once(struct eo_cuda_team *team, struct eo_product_plan *plan, co
     if (plan->fused || key->epilogue == EO_EPILOGUE_NONE)
         return true;
     const struct eo_multiply product = {
-        .types = {(eo_dtype)key->compute, (eo_dtype)key->result},
+        .types = {eo_product_value_type(key), (eo_dtype)key->result},
         .c = trial->c,
         .c_stride = key->c_stride,
         .a = {trial->a, key->a_stride, key->a_transposed},
@@ -227,6 +237,8 @@ static eo_status choose_fastest(struct eo_cuda_team *team, struct eo_product_pla
             float milliseconds = 0;
             EO_TRY(take(team, plan, candidates, fused, i));
             (void)eo_cuda_plan_set_pointers(plan, trial->bias, trial->aux);
+            if (trial->scales)
+                (void)eo_cuda_plan_set_scales(plan, trial->scales, trial->scales);
             if (time_plan(team, plan, trial, &milliseconds) &&
                 (!plan->timed || milliseconds < best_milliseconds * WORTH_IT)) {
                 best_milliseconds = milliseconds;
@@ -260,6 +272,12 @@ eo_status eo_cuda_plan_choose(struct eo_cuda_team *team, struct eo_product_plan 
     if (has_epilogue && (with_timing || candidates[true].count == 0))
         EO_TRY(candidates_of(team, plan, false, wanted, candidates[false].results, &candidates[false].count));
     const int count = candidates[true].count + candidates[false].count;
+    plan->is_absent = count == 0 && plan->key.compute == EO_DTYPE_FLOAT8;
+    if (plan->is_absent) {
+        eo_layers_log(&team->log, EO_LOG_INFO, "cuda: cuBLASLt has no float8 product %llu x %llu x %llu; it is bf16's",
+                      (unsigned long long)plan->key.m, (unsigned long long)plan->key.n, (unsigned long long)plan->key.k);
+        return EO_OK;
+    }
     if (count == 0) {
         eo_layers_log(&team->log, EO_LOG_ERROR,
                       "cuda: cuBLASLt has no algorithm for the product %llu x %llu x %llu (%s, alignment %llu); choose "

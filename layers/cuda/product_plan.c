@@ -17,7 +17,7 @@ eo_status eo_cuda_check_blas(const struct eo_cuda_team *team, cublasStatus_t sta
 
 static cudaDataType_t data_type(eo_dtype dtype)
 {
-    return dtype == EO_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return dtype == EO_DTYPE_FLOAT8 ? CUDA_R_8F_E4M3 : dtype == EO_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
 static struct eo_product_plan *place_of(struct eo_product_plan *plans, const struct eo_product_key *key)
@@ -97,6 +97,30 @@ cublasStatus_t eo_cuda_plan_set_pointers(struct eo_product_plan *plan, const voi
     return status;
 }
 
+/* Our B is cuBLASLt's A. */
+cublasStatus_t eo_cuda_plan_set_scales(struct eo_product_plan *plan, const float *a_scales, const float *b_scales)
+{
+    const cublasStatus_t status = set(&plan->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &b_scales, sizeof(b_scales));
+    return status != CUBLAS_STATUS_SUCCESS
+               ? status
+               : set(&plan->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &a_scales, sizeof(a_scales));
+}
+
+/* Vectors of scales: cuBLASLt 12.9 has them, on Hopper; older headers lack the name. */
+static eo_status describe_scales(struct eo_cuda_team *team, struct eo_product_plan *plan)
+{
+    const int32_t outer_vectors = 3; /* CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F */
+    const float *aligned = (const float *)(uintptr_t)256;
+    if (plan->key.compute != EO_DTYPE_FLOAT8)
+        return EO_OK;
+    BLAS_TRY(team, set(&plan->operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &outer_vectors, sizeof(outer_vectors)),
+             "a product's scales");
+    BLAS_TRY(team, set(&plan->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &outer_vectors, sizeof(outer_vectors)),
+             "a product's scales");
+    BLAS_TRY(team, eo_cuda_plan_set_scales(plan, aligned, aligned), "a product's scales");
+    return EO_OK;
+}
+
 static eo_status describe_epilogue(struct eo_cuda_team *team, struct eo_product_plan *plan)
 {
     static const cublasLtEpilogue_t epilogues[] = {
@@ -134,6 +158,7 @@ eo_status eo_cuda_plan_describe(struct eo_cuda_team *team, struct eo_product_pla
     EO_TRY(describe_matrix(team, &plan->a, &layout.a, plan->key.batch));
     EO_TRY(describe_matrix(team, &plan->b, &layout.b, plan->key.batch));
     EO_TRY(describe_matrix(team, &plan->d, &layout.d, plan->key.batch));
+    EO_TRY(describe_scales(team, plan));
     return describe_epilogue(team, plan);
 }
 

@@ -57,6 +57,21 @@ struct eo_product_key eo_product_key_of(const struct eo_multiply *p, const struc
     return key;
 }
 
+struct eo_product_key eo_product_key_of_float8(const struct eo_multiply *p)
+{
+    struct eo_multiply rounded = *p;
+    rounded.a = (struct eo_operand){NULL, p->k, false};
+    rounded.b = (struct eo_operand){NULL, p->k, true};
+    struct eo_product_key key = eo_product_key_of(&rounded, NULL);
+    key.compute = EO_DTYPE_FLOAT8;
+    return key;
+}
+
+eo_dtype eo_product_value_type(const struct eo_product_key *key)
+{
+    return (eo_dtype)(key->compute == EO_DTYPE_FLOAT8 ? key->result : key->compute);
+}
+
 uint64_t eo_product_key_hash(const struct eo_product_key *key)
 {
     return XXH64(key, sizeof(*key), 0);
@@ -90,7 +105,7 @@ uint64_t eo_product_bias_bytes(const struct eo_product_key *key)
 {
     if (key->epilogue == EO_EPILOGUE_BIAS_GRADIENT)
         return key->m * eo_dtype_bytes((eo_dtype)key->result);
-    return key->n * eo_dtype_bytes((eo_dtype)key->compute);
+    return key->n * eo_dtype_bytes(eo_product_value_type(key));
 }
 
 uint64_t eo_product_matrix_bytes(const struct eo_product_matrix *matrix, uint64_t batch)

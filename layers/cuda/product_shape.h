@@ -22,7 +22,7 @@ struct eo_product_key {
     uint64_t m, n, k;
     uint64_t a_stride, b_stride, c_stride, aux_stride;
     uint64_t batch, a_step, b_step, c_step;
-    uint64_t compute, result; /* eo_dtype of A, B, bias and aux; of C */
+    uint64_t compute, result; /* eo_dtype of A, B, bias and aux; of C. A and B in float8: bias and aux are C's */
     uint64_t a_transposed, b_transposed, accumulate, epilogue;
     uint64_t alignment; /* of the least aligned pointer: 16, or less */
 };
@@ -30,6 +30,10 @@ enum { EO_PRODUCT_KEY_FIELDS = sizeof(struct eo_product_key) / sizeof(uint64_t) 
 
 /* NULL pointers (a product to be prepared) count as aligned. batch NULL: one product. */
 struct eo_product_key eo_product_key_of(const struct eo_multiply *product, const struct eo_cuda_batch *batch);
+/* Of a float8 product, whose operands lie in its scratch. */
+struct eo_product_key eo_product_key_of_float8(const struct eo_multiply *product);
+/* Of bias and aux. */
+eo_dtype eo_product_value_type(const struct eo_product_key *key);
 uint64_t eo_product_key_hash(const struct eo_product_key *key);
 
 /* One matrix, columns first. */

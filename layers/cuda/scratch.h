@@ -37,6 +37,8 @@ struct eo_cuda_flash_scratch eo_cuda_flash_scratch_of(const struct eo_attention_
 /* Enough for every way: which one it will be is known when the device is. */
 uint64_t eo_cuda_attention_scratch_bytes(struct eo_types types, const struct eo_attention_shape *shape, uint32_t thread_count);
 
+uint64_t eo_cuda_float8_scratch_bytes(uint64_t m, uint64_t n, uint64_t k);
+
 bool eo_cuda_supports(struct eo_types types);
 
 /* The part of the table that descriptions ask. gradients_in_place: flash attention reads keys and values until its last block;
@@ -47,7 +49,7 @@ bool eo_cuda_supports(struct eo_types types);
     .gradients_in_place = false, .host_memory = false, .scratch_alignment = 256, .word_multiple = 64,                 \
     .chunk_multiple = 128, .supports = eo_cuda_supports, .norm_scratch_bytes = eo_cuda_column_scratch_bytes,          \
     .column_scratch_bytes = eo_cuda_column_scratch_bytes, .attention_scratch_bytes = eo_cuda_attention_scratch_bytes, \
-    .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes
+    .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes, .float8_scratch_bytes = eo_cuda_float8_scratch_bytes
 
 #ifdef __cplusplus
 }

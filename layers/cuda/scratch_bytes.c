@@ -23,6 +23,11 @@ uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width)
     return 2 * blocks * width * sizeof(float);
 }
 
+uint64_t eo_cuda_float8_scratch_bytes(uint64_t m, uint64_t n, uint64_t k)
+{
+    return eo_float8_scratch_of(m, n, k).total;
+}
+
 /* Two numbers for each word, and the rows in the order of their tokens. */
 uint64_t eo_cuda_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary)
 {

@@ -36,6 +36,7 @@ static eo_status find_device(struct eo_cuda_team *team, const eo_team_params *pa
     struct cudaDeviceProp properties;
     CUDA_TRY(team, cudaGetDeviceProperties(&properties, team->device), "cudaGetDeviceProperties");
     memcpy(team->device_name, properties.name, sizeof(team->device_name) - 1);
+    team->is_hopper = properties.major == 9 && properties.minor == 0;
     CUDA_TRY(team, cudaSetDevice(team->device), "cudaSetDevice");
     return EO_OK;
 }
@@ -45,6 +46,7 @@ static eo_status load_kernels(struct eo_cuda_team *team)
 {
     CUDA_TRY(team, eo_cuda_load_elementwise(), "loading kernels (elementwise)");
     CUDA_TRY(team, eo_cuda_load_embeddings(), "loading kernels (embeddings)");
+    CUDA_TRY(team, eo_cuda_load_float8_rows(), "loading kernels (float8)");
     CUDA_TRY(team, eo_cuda_load_head_norms(), "loading kernels (norms of heads)");
     CUDA_TRY(team, eo_cuda_load_losses(), "loading kernels (losses)");
     CUDA_TRY(team, eo_cuda_load_norms(), "loading kernels (norms)");

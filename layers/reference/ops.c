@@ -2,6 +2,7 @@
  *
  * The table "reference": the kernels of layers/reference/kernels.h, split over a team of the CPU. The parts change no bits.
  */
+#include "base/float8.h"
 #include "layers/reference/kernels.h"
 #include "layers/split.h"
 
@@ -84,8 +85,34 @@ static void multiply_task(void *arg, uint32_t index)
     eo_ref_multiply(&p);
 }
 
+/* bf16 holds what float8 with a power of two as scale does: a product of the rounded operands is a product in bf16. */
+static struct eo_operand rounded_rows(const struct eo_operand *from, uint64_t rows, uint64_t k, uint16_t *to)
+{
+    for (uint64_t row = 0; row < rows; row++) {
+        const uint16_t *in = (const uint16_t *)from->values + row * from->stride;
+        uint16_t largest = 0;
+        for (uint64_t i = 0; i < k; i++)
+            largest = (in[i] & 0x7fff) > largest ? in[i] & 0x7fff : largest;
+        const float scale = eo_float8_scale(largest), inverse = eo_float8_inverse(scale);
+        for (uint64_t i = 0; i < k; i++)
+            to[row * k + i] = eo_float8_widen(eo_float8_narrow(in[i], inverse), scale);
+    }
+    return (struct eo_operand){to, k, from->transposed};
+}
+
+static uint64_t float8_scratch_bytes(uint64_t m, uint64_t n, uint64_t k)
+{
+    return (m + n) * k * sizeof(uint16_t);
+}
+
 static eo_status multiply(eo_team *team, const struct eo_multiply *p)
 {
+    struct eo_multiply rounded = *p;
+    if (eo_is_float8_product(p)) {
+        rounded.a = rounded_rows(&p->a, p->m, p->k, p->scratch);
+        rounded.b = rounded_rows(&p->b, p->n, p->k, (uint16_t *)p->scratch + p->m * p->k);
+        p = &rounded;
+    }
     return parts_run(team, p, p->m, part_of(team, p->m, 32), multiply_task);
 }
 
@@ -121,43 +148,6 @@ static void gelu_task(void *arg, uint32_t index)
 static eo_status gelu_forward(eo_team *team, const struct eo_gelu *g)
 {
     return parts_run(team, g, g->rows, part_of(team, g->rows, 1), gelu_task);
-}
-
-/* In place, as a table with epilogues is asked. */
-static void gelu_backward_task(void *arg, uint32_t index)
-{
-    const struct parts *parts = arg;
-    const struct eo_gelu_gradient *g = parts->arguments;
-    const eo_dtype dtype = g->types.compute;
-    const uint64_t at = parts_first(parts, index) * g->width;
-    eo_ref_gelu_gradient(eo_element_at_mutable(dtype, g->in_gradient, at), eo_element_at(dtype, g->in, at), dtype,
-                         parts_count(parts, index) * g->width);
-}
-
-static eo_status gelu_backward(eo_team *team, const struct eo_gelu_gradient *g)
-{
-    return parts_run(team, g, g->rows, part_of(team, g->rows, 1), gelu_backward_task);
-}
-
-struct scaling {
-    eo_dtype dtype;
-    void *values;
-    float factor;
-};
-
-static void scale_task(void *arg, uint32_t index)
-{
-    const struct parts *parts = arg;
-    const struct scaling *s = parts->arguments;
-    const uint64_t first = parts_first(parts, index), end = first + parts_count(parts, index);
-    for (uint64_t i = first; i < end; i++)
-        eo_element_store(s->dtype, s->values, i, eo_element_load(s->dtype, s->values, i) * s->factor);
-}
-
-eo_status eo_host_scale(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor)
-{
-    const struct scaling scaling = {dtype, values, factor};
-    return parts_run(team, &scaling, count, part_of(team, count, 1024), scale_task);
 }
 
 static struct eo_swiglu swiglu_part(const struct parts *parts, uint32_t index)
@@ -282,8 +272,7 @@ static void norm_input_task(void *arg, uint32_t index)
 /* in_gradient may be out_gradient, which the weights' gradients read: they come first. */
 static eo_status norm_backward(eo_team *team, const struct eo_norm_gradient *n)
 {
-    if (n->weight_gradient)
-        (void)parts_run(team, n, n->width, part_of(team, n->width, 64), norm_weight_task);
+    (void)parts_run(team, n, n->width, part_of(team, n->width, 64), norm_weight_task);
     return parts_run(team, n, n->rows, part_of(team, n->rows, 1), norm_input_task);
 }
 
@@ -439,13 +428,12 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .column_scratch_bytes = no_scratch_bytes,
     .attention_scratch_bytes = attention_scratch_bytes,
     .embedding_scratch_bytes = embedding_scratch_bytes,
+    .float8_scratch_bytes = float8_scratch_bytes,
     .multiply = multiply,
     .residual_add = residual_add,
-    .scale = eo_host_scale,
     .dropout = eo_host_dropout,
     .column_sums = column_sums,
     .gelu_forward = gelu_forward,
-    .gelu_backward = gelu_backward,
     .swiglu_forward = swiglu_forward,
     .swiglu_backward = swiglu_backward,
     .norm_forward = norm_forward,

@@ -23,6 +23,10 @@ static eo_status choose_kernels(eo_transformer *t)
     t->types = (struct eo_types){t->params.dtype, t->params.reduce_dtype};
     t->params.device = backend->device;
     t->kernels = eo_team_backend_kernels(backend, t->types.compute, t->types.gradient);
+    LAYERS_REQUIRE(&t->log, !t->params.float8_products || t->params.dtype == EO_DTYPE_BF16,
+                   "transformer: float8_products needs dtype bf16, not %s", eo_dtype_name(t->params.dtype));
+    LAYERS_REQUIRE(&t->log, !t->params.float8_products || !t->kernels || t->kernels->float8_scratch_bytes,
+                   "transformer: device \"%s\" has no products in float8; leave float8_products out", backend->device);
     if (t->kernels)
         return EO_OK;
     eo_layers_log(&t->log, EO_LOG_ERROR, "transformer: device \"%s\" has no kernels in fp32 with gradients in bf16; compute "
@@ -81,7 +85,6 @@ void eo_transformer_destroy(eo_transformer **transformer)
         return;
     eo_transformer *t = *transformer;
     eo_model_destroy(&t->model);
-    free(t->adapter_targets);
     free(t->rope_table);
     free(t->stream);
     free(t->halves);
@@ -341,19 +344,13 @@ static eo_status deliver_loss(const struct pass *pass, double *loss)
     return EO_OK;
 }
 
-/* A frozen position has none, and goes on with the view of its weights. */
-static eo_status gradients_begin(struct pass *pass, uint32_t position)
-{
-    return eo_position_trains(pass->transformer, position) ? eo_gradients_begin(pass->runtime, position, &pass->view) : EO_OK;
-}
-
 static eo_status head_pass(struct pass *pass, const int32_t *targets, double *loss)
 {
     const uint32_t position = pass->transformer->head.position;
     stand_at(pass, position, "loss and backward");
     EO_TRY(eo_backward_begin(pass->runtime, position, &pass->view));
     EO_TRY(eo_head_backward_first(pass, targets));
-    EO_TRY(gradients_begin(pass, position));
+    EO_TRY(eo_gradients_begin(pass->runtime, position, &pass->view));
     EO_TRY(eo_head_backward(pass, targets));
     EO_TRY(deliver_loss(pass, loss));
     return eo_backward_end(pass->runtime, position);
@@ -365,7 +362,7 @@ static eo_status block_pass(struct pass *pass, uint32_t position)
     EO_TRY(eo_backward_begin(pass->runtime, position, &pass->view));
     EO_TRY(eo_block_recompute(pass, position));
     EO_TRY(eo_block_backward_first(pass, position));
-    EO_TRY(gradients_begin(pass, position));
+    EO_TRY(eo_gradients_begin(pass->runtime, position, &pass->view));
     EO_TRY(eo_block_backward(pass, position));
     return eo_backward_end(pass->runtime, position);
 }
@@ -400,9 +397,8 @@ static eo_status embedding_pass(struct pass *pass, const int32_t *tokens)
 {
     stand_at(pass, 0, "backward");
     EO_TRY(eo_backward_begin(pass->runtime, 0, &pass->view));
-    EO_TRY(gradients_begin(pass, 0));
-    if (eo_position_trains(pass->transformer, 0))
-        EO_TRY(embedding_gradients(pass, tokens));
+    EO_TRY(eo_gradients_begin(pass->runtime, 0, &pass->view));
+    EO_TRY(embedding_gradients(pass, tokens));
     return eo_backward_end(pass->runtime, 0);
 }
 

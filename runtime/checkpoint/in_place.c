@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/checkpoint/in_place.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include "streams/bf16.h"
@@ -17,17 +16,18 @@ static bool is_on_disk(const struct eo_runtime *rt, uint32_t layer)
 }
 
 /* Of a layer's array on disk; `array` -1: the low halves. */
-static const void *from_disk(struct eo_runtime *rt, uint32_t l, int array, uint64_t at, uint64_t bytes, void *room,
+static void *from_disk(struct eo_runtime *rt, uint32_t l, int array, uint64_t at, uint64_t bytes, void *room,
                              struct checkpoint_error *error)
 {
     const uint64_t begin = array < 0 ? 0 : eo_plan_offload_offset(rt->plan, &rt->plan->layers[l], (uint32_t)array);
-    if (eo_offload_peek(rt, l, begin + at, bytes, room) >= 0)
-        return room;
-    (void)eo_checkpoint_io_error(error, errno, "checkpoint: rank %u cannot read the offload file", rt->world->rank);
+    void *part;
+    if (eo_offload_peek(rt, l, begin + at, bytes, room, &part) >= 0)
+        return part;
+    (void)eo_checkpoint_io_error(error, 0, "checkpoint: rank %u cannot read its offload file", rt->world->rank);
     return NULL;
 }
 
-static const void *joined_part(struct eo_runtime *rt, const struct checkpoint_section *section, uint64_t from, uint64_t count,
+static void *joined_part(struct eo_runtime *rt, const struct checkpoint_section *section, uint64_t from, uint64_t count,
                                float *out, void *room, struct checkpoint_error *error)
 {
     const struct layer_shard *shard = &rt->shards.layers[section->layer];
@@ -46,15 +46,16 @@ const void *eo_in_place_part(struct eo_runtime *rt, const struct checkpoint_sect
 {
     const struct layer_shard *shard = &rt->shards.layers[section->layer];
     const bool is_weights = section->array == 0;
-    const void *part = piece;
+    void *part = room; /* the other is needed for joined halves alone */
     if (is_weights && rt->shards.split)
         part = joined_part(rt, section, at / sizeof(float), bytes / sizeof(float), piece, room, error);
     else if (is_weights)
-        memcpy(piece, (const char *)shard->weights + at, bytes);
+        memcpy(room, (const char *)shard->weights + at, bytes);
     else if (is_on_disk(rt, section->layer))
-        part = from_disk(rt, section->layer, (int)section->array - 1, at, bytes, piece, error);
+        part = from_disk(rt, section->layer, (int)section->array - 1, at, bytes, room, error);
     else
-        memcpy(piece, (const char *)shard->state[section->array - 1] + at, bytes);
-    memset((char *)piece + bytes, 0, eo_align_up(bytes, CHECKPOINT_ALIGN) - bytes);
+        memcpy(room, (const char *)shard->state[section->array - 1] + at, bytes);
+    if (part)
+        memset((char *)part + bytes, 0, eo_align_up(bytes, CHECKPOINT_ALIGN) - bytes);
     return part;
 }

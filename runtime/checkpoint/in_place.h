@@ -12,8 +12,8 @@
 /* Whether this runtime's state can be: something is on a disk that the saver's thread reads, too. */
 bool eo_in_place_is_possible(const struct eo_runtime *rt);
 
-/* Room for the low halves of a piece of split weights, which are read from the disk. */
-enum { EO_IN_PLACE_ROOM_BYTES = CHECKPOINT_PIECE / 2 };
+/* Room for what is read from the disk. */
+enum { EO_IN_PLACE_ROOM_BYTES = CHECKPOINT_PIECE + 2 * EO_STORAGE_PIECE };
 
 /* As a checkpoint_source, of all sections but the trainer's bytes; `room`: aligned memory of EO_IN_PLACE_ROOM_BYTES. */
 const void *eo_in_place_part(struct eo_runtime *rt, const struct checkpoint_section *section, uint64_t at, uint64_t bytes,

@@ -175,7 +175,6 @@ const struct eo_device_ops eo_device_cpu_ops = {
     .storage_check = eo_cpu_storage_check,
     .storage_open = eo_cpu_storage_open,
     .storage_close = eo_cpu_storage_close,
-    .storage_read = eo_cpu_storage_read,
-    .storage_write = eo_cpu_storage_write,
+    .storage_copy = eo_cpu_storage_copy,
     .storage_peek = eo_cpu_storage_peek,
 };

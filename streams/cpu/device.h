@@ -60,11 +60,8 @@ unsigned char *eo_cpu_map(int fd, uint64_t bytes, int protection);
 eo_status eo_cpu_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers);
 eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
 void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage);
-void eo_cpu_storage_read(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
-                         struct eo_span *span);
-void eo_cpu_storage_write(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
-                          uint64_t bytes, struct eo_span *span);
-eo_status eo_cpu_storage_peek(struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes);
+void eo_cpu_storage_copy(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy);
+eo_status eo_cpu_storage_peek(struct eo_storage *storage, const struct eo_storage_copy *copy);
 
 /* streams/cpu/elementwise.c; chunks are spread over the trainer's threads: large enough to be worth waking one, small enough
  * to share a layer's shard between a few */

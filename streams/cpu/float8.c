@@ -6,7 +6,7 @@
 
 #include "base/arithmetic.h"
 #include "streams/cpu/device.h"
-#include "streams/float8.h"
+#include "base/float8.h"
 
 enum { RUNS_A_ROUND = 64 };
 

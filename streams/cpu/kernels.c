@@ -11,8 +11,8 @@
 #include <immintrin.h>
 #endif
 
+#include "base/float8.h"
 #include "streams/bf16.h"
-#include "streams/float8.h"
 
 #if defined(__x86_64__)
 

@@ -41,7 +41,7 @@ struct eo_cpu_kernels {
     void (*round_bf16)(uint16_t *to, const float *from, uint64_t count);
     /* The bits of the largest absolute value, infinities and NaN included. */
     uint16_t (*largest_bf16)(const uint16_t *from, uint64_t count);
-    /* As streams/float8.h says. */
+    /* As base/float8.h says. */
     void (*narrow_float8)(uint8_t *to, const uint16_t *from, float inverse, uint64_t count);
     void (*widen_float8)(uint16_t *to, const uint8_t *from, float scale, uint64_t count);
     /* Elements [begin, begin + count) of the range; g = gradient * numbers->scale. By optimizer. */

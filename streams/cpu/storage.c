@@ -18,6 +18,7 @@
 #include "base/arithmetic.h"
 #include "base/clock.h"
 #include "streams/cpu/storage_ring.h"
+#include "streams/cpu/storage_sums.h"
 
 enum { PIECE_BYTES = 8 << 20, TMPFS = 0x01021994, RAMFS = (int)0x858458f6 };
 
@@ -28,10 +29,17 @@ struct eo_storage {
     char folder[];
 };
 
+static const char *reason_of(int number)
+{
+    return number == EBADMSG ? "it does not hold what was written there (checksum mismatch); check the disk, and start again from "
+                               "the last checkpoint"
+                             : strerror(number);
+}
+
 static eo_status complain(const struct eo_device *device, eo_status status, const char *what, const char *folder)
 {
     eo_log_write(&device->log, EO_LOG_ERROR, "rank %u: %s in the offload folder %s: %s", device->params.rank, what, folder,
-                 strerror(errno));
+                 reason_of(errno));
     return status;
 }
 
@@ -72,22 +80,22 @@ eo_status eo_cpu_storage_check(struct eo_device *device, const char *folder, uin
     return EO_ERR_IO;
 }
 
-struct copy {
+struct queued_copy {
     struct eo_storage *storage;
-    char *memory;
-    uint64_t offset, bytes;
-    struct eo_span *span;
-    bool writes;
+    struct eo_storage_copy copy;
 };
-_Static_assert(sizeof(struct copy) <= EO_CPU_ARGUMENT_BYTES, "a copy is an item of a queue");
+_Static_assert(sizeof(struct queued_copy) <= EO_CPU_ARGUMENT_BYTES, "a copy is an item of a queue");
 
-static eo_status move_by_calls(const struct copy *c)
+static eo_status move_by_calls(const struct eo_storage *storage, const struct eo_storage_copy *c)
 {
+    char *memory = c->memory;
+    if (c->writes)
+        eo_storage_sums_set(memory, c->bytes, c->sums);
     for (uint64_t done = 0; done < c->bytes;) {
         const size_t part = eo_min_u64(PIECE_BYTES, c->bytes - done);
         const off_t at = (off_t)(c->offset + done);
-        const ssize_t moved = c->writes ? pwrite(c->storage->fd, c->memory + done, part, at)
-                                        : pread(c->storage->fd, c->memory + done, part, at);
+        const ssize_t moved =
+            c->writes ? pwrite(storage->fd, memory + done, part, at) : pread(storage->fd, memory + done, part, at);
         if (moved < 0 && errno == EINTR)
             continue;
         if (moved == 0)
@@ -96,19 +104,40 @@ static eo_status move_by_calls(const struct copy *c)
             return EO_ERR_IO;
         done += (uint64_t)moved;
     }
-    return EO_OK;
+    if (c->writes || eo_storage_sums_hold(memory, c->bytes, c->sums))
+        return EO_OK;
+    errno = EBADMSG;
+    return EO_ERR_IO;
 }
 
-static eo_status move(const struct copy *c)
+static eo_status move(const struct eo_storage *storage, const struct eo_storage_copy *c)
 {
-    if (c->storage->ring)
-        return eo_storage_ring_move(c->storage->ring, c->storage->fd, c->memory, c->offset, c->bytes, c->writes);
-    return move_by_calls(c);
+    return storage->ring ? eo_storage_ring_move(storage->ring, storage->fd, c) : move_by_calls(storage, c);
 }
 
-eo_status eo_cpu_storage_peek(struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes)
+static const char *cannot(const struct eo_storage_copy *copy)
 {
-    return move_by_calls(&(const struct copy){storage, memory, offset, bytes, NULL, false});
+    return copy->writes ? "cannot write the offload file" : "cannot read the offload file";
+}
+
+eo_status eo_cpu_storage_peek(struct eo_storage *storage, const struct eo_storage_copy *copy)
+{
+    const eo_status status = move_by_calls(storage, copy);
+    return status < 0 ? complain(storage->device, status, cannot(copy), storage->folder) : status;
+}
+
+/* Whether the disk takes what is a multiple of EO_STORAGE_ALIGN past the page cache; some want more. */
+static bool takes_direct(const struct eo_storage *storage)
+{
+    char *zeros = aligned_alloc(EO_STORAGE_ALIGN, 2 * EO_STORAGE_ALIGN);
+    if (!zeros)
+        return true; /* told later */
+    memset(zeros, 0, 2 * EO_STORAGE_ALIGN);
+    /* In memory and in the file at no larger multiple. */
+    char *memory = zeros + ((uintptr_t)zeros / EO_STORAGE_ALIGN % 2 ? 0 : EO_STORAGE_ALIGN);
+    const bool takes = pwrite(storage->fd, memory, EO_STORAGE_ALIGN, EO_STORAGE_ALIGN) >= 0 || errno != EINVAL;
+    free(zeros);
+    return takes;
 }
 
 /* The same as a reservation, only slower. */
@@ -120,7 +149,8 @@ static eo_status write_zeros(struct eo_storage *storage, uint64_t bytes)
     memset(zeros, 0, PIECE_BYTES);
     eo_status status = EO_OK;
     for (uint64_t done = 0; done < bytes && status >= 0; done += PIECE_BYTES)
-        status = move(&(struct copy){storage, zeros, done, eo_min_u64(PIECE_BYTES, bytes - done), NULL, true});
+        status = move(storage, &(const struct eo_storage_copy){.memory = zeros, .offset = done, .writes = true,
+                                                               .bytes = eo_min_u64(PIECE_BYTES, bytes - done)});
     const int error = errno;
     free(zeros);
     errno = error;
@@ -146,9 +176,11 @@ eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint
     strcpy(storage->folder, folder);
     storage->device = device;
     storage->fd = open_unnamed(folder, O_DIRECT);
-    const bool is_cached = storage->fd < 0 && errno == EINVAL; /* a file system without O_DIRECT */
+    bool is_cached = storage->fd < 0 && errno == EINVAL; /* a file system without O_DIRECT */
     if (is_cached)
         storage->fd = open_unnamed(folder, 0);
+    else if (storage->fd >= 0 && !takes_direct(storage))
+        is_cached = fcntl(storage->fd, F_SETFL, 0) == 0;
     eo_status status = storage->fd >= 0 ? EO_OK : complain(device, EO_ERR_IO, "cannot make the offload file", folder);
     if (status >= 0 && is_cached)
         eo_log_write(&device->log, EO_LOG_INFO, "rank %u: the offload folder %s takes no direct access; the page cache holds what "
@@ -179,34 +211,22 @@ void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage)
 
 static eo_status run_copy(void *arguments)
 {
-    const struct copy *c = arguments;
+    const struct queued_copy *queued = arguments;
+    const struct eo_storage_copy *c = &queued->copy;
     const uint64_t start_ns = eo_now_ns();
-    const eo_status status = move(c);
+    const eo_status status = move(queued->storage, c);
     if (status < 0)
-        return complain(c->storage->device, status,
-                        c->writes ? "cannot write the offload file" : "cannot read the offload file", c->storage->folder);
-    if (c->span) {
+        return complain(queued->storage->device, status, cannot(c), queued->storage->folder);
+    if (c->span && !c->continues)
         c->span->start_ns = start_ns;
+    if (c->span)
         c->span->end_ns = eo_now_ns();
-    }
     return EO_OK;
 }
 
-static void enqueue(struct eo_device *device, const struct copy *copy)
+void eo_cpu_storage_copy(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy)
 {
     EO_ASSERT((uintptr_t)copy->memory % EO_STORAGE_ALIGN == 0 && copy->offset % EO_STORAGE_ALIGN == 0 &&
               copy->bytes % EO_STORAGE_ALIGN == 0);
-    eo_cpu_enqueue(device, EO_QUEUE_COPY, run_copy, copy, sizeof(*copy));
-}
-
-void eo_cpu_storage_read(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
-                         struct eo_span *span)
-{
-    enqueue(device, &(struct copy){storage, memory, offset, bytes, span, false});
-}
-
-void eo_cpu_storage_write(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
-                          uint64_t bytes, struct eo_span *span)
-{
-    enqueue(device, &(struct copy){storage, (void *)memory, offset, bytes, span, true});
+    eo_cpu_enqueue(device, EO_QUEUE_COPY, run_copy, &(struct queued_copy){storage, *copy}, sizeof(struct queued_copy));
 }

@@ -6,14 +6,18 @@
 
 #include <liburing.h>
 
-#include "base/arithmetic.h"
+#include "streams/cpu/storage_sums.h"
 
 enum { DEPTH = 8, PIECE_BYTES = 1 << 20 };
 
-/* A part of the move that is under way: what is left of it. */
+_Static_assert(PIECE_BYTES % EO_STORAGE_PIECE == 0, "sums are of whole pieces");
+
+/* A part of the copy that is under way: what is left of it, and all of it. */
 struct piece {
     char *memory;
     uint64_t offset, bytes;
+    const char *all;
+    uint64_t all_bytes, *sums;
 };
 
 struct eo_storage_ring {
@@ -70,6 +74,13 @@ static void submit(struct eo_storage_ring *ring, int fd, uint32_t index, bool wr
     io_uring_sqe_set_data(entry, &ring->pieces[index]);
 }
 
+static struct piece piece_at(const struct eo_storage_copy *copy, uint64_t at)
+{
+    char *memory = (char *)copy->memory + at;
+    const uint64_t bytes = eo_min_u64(PIECE_BYTES, copy->bytes - at);
+    return (struct piece){memory, copy->offset + at, bytes, memory, bytes, copy->sums ? copy->sums + at / EO_STORAGE_PIECE : NULL};
+}
+
 /* Takes in one result. True: more of its piece is to be moved. */
 static bool take_result(struct piece *piece, int result, int *error)
 {
@@ -85,19 +96,29 @@ static bool take_result(struct piece *piece, int result, int *error)
     return piece->bytes > 0;
 }
 
-eo_status eo_storage_ring_move(struct eo_storage_ring *ring, int fd, char *memory, uint64_t offset, uint64_t bytes, bool writes)
+/* While the pieces beside it are under way. */
+static void check_read(const struct piece *piece, int *error)
+{
+    if (*error == 0 && !eo_storage_sums_hold(piece->all, piece->all_bytes, piece->sums))
+        *error = EBADMSG;
+}
+
+eo_status eo_storage_ring_move(struct eo_storage_ring *ring, int fd, const struct eo_storage_copy *copy)
 {
     uint32_t idle[DEPTH], idle_count = 0, under_way = 0;
     uint64_t begun = 0;
     int error = 0;
     for (uint32_t i = 0; i < DEPTH; i++)
         idle[idle_count++] = i;
-    while (under_way > 0 || (begun < bytes && error == 0)) {
-        for (; idle_count > 0 && begun < bytes && error == 0; under_way++) {
+    while (under_way > 0 || (begun < copy->bytes && error == 0)) {
+        for (; idle_count > 0 && begun < copy->bytes && error == 0; under_way++) {
             const uint32_t index = idle[--idle_count];
-            ring->pieces[index] = (struct piece){memory + begun, offset + begun, eo_min_u64(PIECE_BYTES, bytes - begun)};
-            begun += ring->pieces[index].bytes;
-            submit(ring, fd, index, writes);
+            struct piece *piece = &ring->pieces[index];
+            *piece = piece_at(copy, begun);
+            begun += piece->bytes;
+            if (copy->writes)
+                eo_storage_sums_set(piece->all, piece->all_bytes, piece->sums);
+            submit(ring, fd, index, copy->writes);
         }
         const int submitted = io_uring_submit_and_wait(&ring->ring, 1);
         if (submitted < 0 && submitted != -EINTR && submitted != -EAGAIN && submitted != -EBUSY) {
@@ -111,8 +132,10 @@ eo_status eo_storage_ring_move(struct eo_storage_ring *ring, int fd, char *memor
             const int moved = result->res;
             io_uring_cqe_seen(&ring->ring, result);
             if (take_result(piece, moved, &error) && error == 0) {
-                submit(ring, fd, index, writes);
+                submit(ring, fd, index, copy->writes);
             } else {
+                if (!copy->writes)
+                    check_read(piece, &error);
                 idle[idle_count++] = index;
                 under_way--;
             }

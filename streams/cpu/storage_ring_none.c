@@ -17,7 +17,7 @@ void eo_storage_ring_destroy(struct eo_storage_ring **ring)
 {
 }
 
-eo_status eo_storage_ring_move(struct eo_storage_ring *ring, int fd, char *memory, uint64_t offset, uint64_t bytes, bool writes)
+eo_status eo_storage_ring_move(struct eo_storage_ring *ring, int fd, const struct eo_storage_copy *copy)
 {
     errno = ENOSYS;
     return EO_ERR_IO;

@@ -257,8 +257,7 @@ const struct eo_device_ops eo_device_cuda_ops = {
     .storage_check = eo_cuda_storage_check,
     .storage_open = eo_cuda_storage_open,
     .storage_close = eo_cuda_storage_close,
-    .storage_read = eo_cuda_storage_read,
-    .storage_write = eo_cuda_storage_write,
+    .storage_copy = eo_cuda_storage_copy,
     .allocator = eo_cuda_allocator,
     .profiler = eo_cuda_profiler,
 };

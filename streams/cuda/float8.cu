@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights to float8 for a gather, and back, with the bits of streams/float8.h. Eight elements a thread: 16 bytes of bf16, 8 of
+ * Weights to float8 for a gather, and back, with the bits of base/float8.h. Eight elements a thread: 16 bytes of bf16, 8 of
  * float8. The largest weight of a run is that of its parts, each a block's, so no atomics are needed.
  */
 #include "streams/cuda/kernels.h"
 
+#include "base/float8.h"
 #include "streams/cuda/elements.cuh"
 
-enum { THREADS = 256, OCTET = 8, TILE = THREADS * OCTET, WARPS = THREADS / 32, NOT_A_NUMBER = 0x7f, SCALE_MIN = -100 };
+enum { THREADS = 256, OCTET = 8, TILE = THREADS * OCTET, WARPS = THREADS / 32 };
 
 struct float8_runs {
     eo_float8_run at[EO_CUDA_FLOAT8_RUNS];
@@ -23,29 +24,6 @@ struct alignas(16) octet {
 struct alignas(8) octet_narrow {
     uint8_t x[OCTET];
 };
-
-/* --- float8 ------------------------------------------------------------------------------------------------------- */
-
-__device__ static uint8_t narrowed(uint16_t weight, float inverse)
-{
-    const uint32_t value = __float_as_uint(bf16_to_float(weight) * inverse), sign = value >> 24 & 0x80;
-    const uint32_t all = value & 0x7fffffffu, bits = all > 0x43e00000u ? 0x43e00000u : all;
-    if (all >= 0x7f800000u)
-        return (uint8_t)(sign | NOT_A_NUMBER);
-    if (bits < 0x3c800000u)
-        return (uint8_t)(sign | (__float_as_uint(__fadd_rn(__uint_as_float(bits), 16384.0f)) - 0x46800000u));
-    return (uint8_t)(sign | (((bits + 0x7ffffu + (bits >> 20 & 1)) >> 20) - (120u << 3)));
-}
-
-__device__ static uint16_t widened(uint8_t value, float scale)
-{
-    const uint32_t sign = (value & 0x80u) << 8, all = value & 0x7fu;
-    if (all == NOT_A_NUMBER)
-        return (uint16_t)(sign | 0x7fc0u);
-    const float below = __fadd_rn(__uint_as_float((all << 20) + (121u << 23)), -0.015625f);
-    const float magnitude = all < 8 ? below : __uint_as_float((all << 20) + (120u << 23));
-    return (uint16_t)(sign | __float_as_uint(magnitude * scale) >> 16);
-}
 
 /* --- eight elements ----------------------------------------------------------------------------------------------- */
 
@@ -125,10 +103,8 @@ __global__ static void scale_kernel(const uint32_t *parts, const float8_runs run
         largest = other > largest ? other : largest;
     }
     largest = largest_of_warp(largest);
-    const int exact = (int)(largest >> 7) - 127 - 8 + ((largest & 0x7f) > 0x60);
-    const int exponent = exact < SCALE_MIN ? SCALE_MIN : exact;
     if (threadIdx.x == 0 && runs.at[blockIdx.x].scale)
-        *runs.at[blockIdx.x].scale = __uint_as_float((uint32_t)(exponent + 127) << 23);
+        *runs.at[blockIdx.x].scale = eo_float8_scale((uint16_t)largest);
 }
 
 __global__ static void narrow_kernel(const float8_runs runs)
@@ -141,10 +117,10 @@ __global__ static void narrow_kernel(const float8_runs runs)
         store((uint16_t *)run.narrow, i, run.count, o);
         return;
     }
-    const float inverse = __uint_as_float((254u << 23) - __float_as_uint(*run.scale));
+    const float inverse = eo_float8_inverse(*run.scale);
     octet_narrow n;
     for (int k = 0; k < OCTET; k++)
-        n.x[k] = narrowed(o.x[k], inverse);
+        n.x[k] = eo_float8_narrow(o.x[k], inverse);
     store((uint8_t *)run.narrow, i, run.count, n);
 }
 
@@ -161,7 +137,7 @@ __global__ static void widen_kernel(const float8_runs runs)
     const float scale = *run.scale;
     octet o;
     for (int k = 0; k < OCTET; k++)
-        o.x[k] = widened(n.x[k], scale);
+        o.x[k] = eo_float8_widen(n.x[k], scale);
     store(run.wide, i, run.count, o);
 }
 

@@ -59,10 +59,7 @@ void eo_cuda_widen_runs(struct eo_device *device, const struct eo_float8_run *ru
 eo_status eo_cuda_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers);
 eo_status eo_cuda_storage_open(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
 void eo_cuda_storage_close(struct eo_device *device, struct eo_storage **storage);
-void eo_cuda_storage_read(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
-                          struct eo_span *span);
-void eo_cuda_storage_write(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
-                           uint64_t bytes, struct eo_span *span);
+void eo_cuda_storage_copy(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy);
 
 /* streams/cuda/allocator.c: the table's; streams/cuda/caching.c: "caching" */
 const struct eo_device_allocator_ops *eo_cuda_allocator(const char *kind);

@@ -52,25 +52,16 @@ void eo_cuda_storage_close(struct eo_device *device, struct eo_storage **storage
     *storage = NULL;
 }
 
-static void copy(struct eo_device *device, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind,
-                 struct eo_span *span)
+void eo_cuda_storage_copy(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy)
 {
-    if (span)
-        eo_cuda_stamp(device, EO_QUEUE_COPY, &span->start_ns);
-    (void)eo_cuda_note(device, cudaMemcpyAsync(to, from, bytes, kind, eo_cuda_of(device)->streams[EO_QUEUE_COPY]),
-                       kind == cudaMemcpyHostToDevice ? "a fetch from host memory" : "an eviction to host memory");
-    if (span)
-        eo_cuda_stamp(device, EO_QUEUE_COPY, &span->end_ns);
-}
-
-void eo_cuda_storage_read(struct eo_device *device, struct eo_storage *storage, void *memory, uint64_t offset, uint64_t bytes,
-                          struct eo_span *span)
-{
-    copy(device, memory, storage->memory + offset, bytes, cudaMemcpyHostToDevice, span);
-}
-
-void eo_cuda_storage_write(struct eo_device *device, struct eo_storage *storage, const void *memory, uint64_t offset,
-                           uint64_t bytes, struct eo_span *span)
-{
-    copy(device, storage->memory + offset, memory, bytes, cudaMemcpyDeviceToHost, span);
+    char *host = storage->memory + copy->offset;
+    const enum cudaMemcpyKind kind = copy->writes ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+    if (copy->span)
+        eo_cuda_stamp(device, EO_QUEUE_COPY, &copy->span->start_ns);
+    (void)eo_cuda_note(device,
+                       cudaMemcpyAsync(copy->writes ? host : copy->memory, copy->writes ? copy->memory : host, copy->bytes, kind,
+                                       eo_cuda_of(device)->streams[EO_QUEUE_COPY]),
+                       copy->writes ? "an eviction to host memory" : "a fetch from host memory");
+    if (copy->span)
+        eo_cuda_stamp(device, EO_QUEUE_COPY, &copy->span->end_ns);
 }

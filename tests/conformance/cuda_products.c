@@ -18,7 +18,7 @@ static eo_team *team_of(enum side side)
 struct product_case {
     struct eo_types types;
     uint64_t m, n, k;
-    bool a_transposed, b_transposed, weight_gradient, accumulate, residual;
+    bool a_transposed, b_transposed, weight_gradient, accumulate, residual, float8;
     enum eo_epilogue epilogue;
 };
 
@@ -46,7 +46,21 @@ static struct eo_multiply multiply_of(const struct product_case *p, const struct
         .aux_stride = t->aux.stride,
         .bias_gradient = t->bias_gradient.at[side],
         .scratch = t->scratch.at[side],
+        .float8 = p->float8,
     };
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t scratch_bytes(const struct product_case *p)
+{
+    const uint64_t columns = sides.ops[DEVICE]->column_scratch_bytes(p->k, p->m);
+    return p->float8 ? most(columns, most(sides.ops[HOST]->float8_scratch_bytes(p->m, p->n, p->k),
+                                          sides.ops[DEVICE]->float8_scratch_bytes(p->m, p->n, p->k)))
+                     : columns;
 }
 
 static struct product_tensors tensors_of(const struct product_case *p)
@@ -60,7 +74,7 @@ static struct product_tensors tensors_of(const struct product_case *p)
         .bias = tensor_random(d, 1, p->n, -1, 1),
         .aux = tensor_random(d, p->m, p->n, -2, 2),
         .bias_gradient = tensor_unset(p->types.gradient, 1, p->m),
-        .scratch = tensor_bytes(sides.ops[DEVICE]->column_scratch_bytes(p->k, p->m)),
+        .scratch = tensor_bytes(scratch_bytes(p)),
     };
     return t;
 }
@@ -82,9 +96,11 @@ static void product(const struct product_case *p)
 {
     char what[128];
     const eo_dtype c_type = p->weight_gradient ? p->types.gradient : p->types.compute;
-    snprintf(what, sizeof(what), "product %llu x %llu x %llu, types %d%d, transposed %d%d, epilogue %d%s",
+    snprintf(what, sizeof(what), "product %llu x %llu x %llu, types %d%d, transposed %d%d, epilogue %d%s%s",
              (unsigned long long)p->m, (unsigned long long)p->n, (unsigned long long)p->k, p->types.compute, c_type,
-             p->a_transposed, p->b_transposed, (int)p->epilogue, p->accumulate ? ", added" : p->residual ? ", with a residual" : "");
+             p->a_transposed, p->b_transposed, (int)p->epilogue,
+             p->accumulate ? ", added" : p->residual ? ", with a residual" : "",
+             p->float8 ? ", float8" : "");
     struct product_tensors t = tensors_of(p);
     struct eo_multiply prepared = multiply_of(p, &t, DEVICE);
     prepared.c = prepared.aux = prepared.bias_gradient = NULL;
@@ -108,6 +124,25 @@ static void product(const struct product_case *p)
         expect_that(hash == device_hash(&t.c), "%s: other bits in the second run", what);
     }
     part_end(what);
+}
+
+/* Where the device has none, it says so, and they are bf16's: nothing to compare. */
+static bool float8_products(void)
+{
+    static const uint64_t sizes[][3] = {{16, 16, 16}, {64, 48, 112}, {144, 272, 64}, {512, 768, 640}};
+    expect_status(sides.ops[DEVICE]->prepare_multiply(sides.team, &(struct eo_multiply){
+        .types = {EO_DTYPE_BF16, EO_DTYPE_FP32}, .m = 16, .n = 16, .k = 16, .c_stride = 16, .a = {NULL, 16, false},
+        .b = {NULL, 16, true}, .float8 = true}), "prepare_multiply");
+    for (int s = 0; s < (sides.few ? 3 : 4) && !sides.no_float8; s++) {
+        struct product_case p = {.types = {EO_DTYPE_BF16, EO_DTYPE_FP32}, .m = sizes[s][0], .n = sizes[s][1], .k = sizes[s][2],
+                                 .b_transposed = true, .float8 = true};
+        for (p.epilogue = EO_EPILOGUE_NONE; p.epilogue <= EO_EPILOGUE_BIAS_GELU; p.epilogue++)
+            product(&p);
+        p.residual = true;
+        for (p.epilogue = EO_EPILOGUE_NONE; p.epilogue <= EO_EPILOGUE_BIAS; p.epilogue++)
+            product(&p);
+    }
+    return !sides.no_float8;
 }
 
 void products_cases(void)
@@ -143,6 +178,8 @@ void products_cases(void)
             product(&p);
         }
     tap_case("products agree with the reference: types, transposes, epilogues, sums into gradients");
+    tap_case(float8_products() ? "float8 products agree with the reference, which rounds the same operands"
+                               : "float8 products: this GPU or its cuBLASLt has none, and says so");
 }
 
 /* ---- attention ---- */

@@ -24,6 +24,7 @@ struct sides {
     uint64_t offset;                /* [0] bytes by which tensors miss their alignment */
     void (*on_tensor)(const void *at, uint64_t bytes); /* of a host that checks: a new one; NULL: all are gone */
     bool small; /* without the largest sizes, and with fewer settings at one size, for kernels on a host */
+    bool no_float8; /* it has told that it has no products in float8 */
     bool few;   /* and two sizes in place of all: of kernels that are judged elsewhere, what remains is how they are called */
 };
 extern struct sides sides;

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/float8.h"
 #include "device_table.h"
 #include "ranks.h"
 #include "streams/bf16.h"
-#include "streams/float8.h"
 #include "streams/sum_order.h"
 
 enum { GUARD_BYTES = 64 };

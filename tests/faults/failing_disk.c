@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error;
+ * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error; EO_FLIP_READ:
+ * the how-manieth pread has a bit wrong; EO_SHORT_MOVES: each moves so many bytes at most; EO_DIRECT_ALIGN: what past the page
+ * cache must be a multiple of, in memory and in the file;
  * EO_SLOW_WRITE_MS: what each pwrite takes at least; EO_DISK_FREE: bytes that statvfs calls free, less those that fallocate
  * has taken; all looks but the first come late.
  */
@@ -9,19 +11,40 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
-static bool fails(atomic_int *calls, const char *name)
+static bool is_due(atomic_int *calls, const char *name)
 {
     const char *at = getenv(name);
-    if (!at || atomic_fetch_add(calls, 1) + 1 != atoi(at))
+    return at && atomic_fetch_add(calls, 1) + 1 == atoi(at);
+}
+
+static bool fails(atomic_int *calls, const char *name)
+{
+    if (!is_due(calls, name))
         return false;
     errno = EIO;
     return true;
+}
+
+static bool is_refused(int fd, const void *memory, size_t bytes, off_t at)
+{
+    const char *align = getenv("EO_DIRECT_ALIGN");
+    if (!align || !(fcntl(fd, F_GETFL) & O_DIRECT) || ((uintptr_t)memory | bytes | (uintptr_t)at) % strtoul(align, NULL, 10) == 0)
+        return false;
+    errno = EINVAL;
+    return true;
+}
+
+static size_t at_most(size_t bytes)
+{
+    const char *most = getenv("EO_SHORT_MOVES");
+    return most && strtoul(most, NULL, 10) < bytes ? strtoul(most, NULL, 10) : bytes;
 }
 
 /* Offsets of 64 bits: the system calls these functions pwrite64, pread64, statvfs64. */
@@ -33,15 +56,20 @@ EXPORT ssize_t pwrite(int fd, const void *from, size_t bytes, off_t at)
     const char *ms = getenv("EO_SLOW_WRITE_MS");
     if (ms)
         usleep((useconds_t)atoi(ms) * 1000);
-    return fails(&calls, "EO_FAIL_WRITE") ? -1 : next(fd, from, bytes, at);
+    return is_refused(fd, from, bytes, at) || fails(&calls, "EO_FAIL_WRITE") ? -1 : next(fd, from, at_most(bytes), at);
 }
 
 EXPORT ssize_t pread(int fd, void *to, size_t bytes, off_t at)
 {
-    static atomic_int calls;
+    static atomic_int calls, flips;
     ssize_t (*next)(int, void *, size_t, off_t);
     *(void **)&next = dlsym(RTLD_NEXT, "pread64");
-    return fails(&calls, "EO_FAIL_READ") ? -1 : next(fd, to, bytes, at);
+    if (is_refused(fd, to, bytes, at) || fails(&calls, "EO_FAIL_READ"))
+        return -1;
+    const ssize_t moved = next(fd, to, at_most(bytes), at);
+    if (moved > 0 && is_due(&flips, "EO_FLIP_READ"))
+        ((unsigned char *)to)[moved / 2] ^= 16;
+    return moved;
 }
 
 static atomic_ullong taken_bytes;

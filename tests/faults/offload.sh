@@ -46,6 +46,7 @@ timeout 120 "$train" --ranks 2 $quiet --dtype bf16 >memory 2>err &&
     timeout 120 "$launch" -n 2 "$train" $quiet --dtype bf16 --offload-layers all >out 2>>err &&
     [ "$(hash_of out)" = "$(hash_of memory)" ]
 result $? 'processes have them too'
+bf16=$(hash_of memory)
 for call in io_uring_setup io_uring_register fallocate; do
     timeout 120 "$without" $call "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all >out 2>err &&
         [ "$(hash_of out)" = "$(hash_of memory)" ] && { [ $call = fallocate ] || grep -q 'io_uring is refused here' out; }
@@ -152,6 +153,43 @@ for call in WRITE READ; do
     [ $? = 1 ] && grep -q 'rank 1: cannot .* the offload file in the offload folder .*: Input/output error' err
     result $? "an error of the disk ($call) in a step ends all ranks, and rank 1 is named"
 done
+timeout 60 "$without" io_uring_enter "$train" --ranks 2 $quiet --offload-layers all >out 2>err
+[ $? = 1 ] && grep -q 'rank [01]: cannot .* the offload file in the offload folder .*: Input/output error' err
+result $? 'so does one of io_uring itself'
+
+# --- a disk that has odd ways
+EO_SHORT_MOVES=8192 LD_PRELOAD=$disk timeout 60 "$without" io_uring_setup "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all \
+    >out 2>err && [ "$(hash_of out)" = "$bf16" ] && [ -n "$bf16" ]
+result $? 'reads and writes that stop short go on'
+for align in 4096 16384; do
+    EO_DIRECT_ALIGN=$align LD_PRELOAD=$disk timeout 60 "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all >out 2>err &&
+        [ "$(hash_of out)" = "$bf16" ] && [ "$(grep -c 'takes no direct access' out)" = $((align > 4096)) ]
+    result $? "a disk with blocks of $align bytes"
+done
+damaged='rank [01]: cannot read the offload file in .* (checksum mismatch)'
+EO_FLIP_READ=20 LD_PRELOAD=$disk timeout 60 "$without" io_uring_setup "$train" --ranks 2 $quiet --offload-layers all --steps 20 >out 2>err
+[ $? = 1 ] && grep -q "$damaged" err
+result $? 'a block of other bytes than were written ends the run'
+
+# The file has no name, but a place under /proc. All of it: what a buffer holds just then is written anew.
+"$train" --ranks 1 --model 8x64x2 --seq 32 --batch 2 --threads 1 --steps 1000000 --peak-seconds 0 --sample 0 --text "$text" \
+    --offload-layers all --offload-slots 1 >out 2>err &
+victim=$!
+for _ in $(seq 600); do
+    grep -q '^step' out && break
+    sleep 0.1
+done
+kill -STOP $victim
+file=
+for link in /proc/$victim/fd/*; do
+    case $(readlink "$link") in "$work"/*'(deleted)') file=$link ;; esac
+done
+dd if=/dev/urandom of="$file" bs=64k count=$(($(stat -L -c %s "$file") / 65536 - 1)) conv=notrunc 2>/dev/null
+written=$?
+kill -CONT $victim
+wait $victim
+[ $? = 1 ] && [ $written = 0 ] && grep -q "$damaged" err
+result $? 'and so does a file that somebody else wrote to, by io_uring'
 [ -z "$(find . -name 'evenodd-offload*')" ]
 result $? 'no file is left'
 finish

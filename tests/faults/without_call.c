@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Runs a program where a system call is refused: io_uring_setup as in containers, io_uring_register as before Linux 5.6,
- * fallocate as on NFS before 4.2. usage: without_call CALL PROGRAM [ARGUMENTS]
+ * io_uring_enter by nothing but a fault, fallocate as on NFS before 4.2. usage: without_call CALL PROGRAM [ARGUMENTS]
  */
 #include <errno.h>
 #include <stddef.h>
@@ -20,6 +20,7 @@ static const struct {
 } calls[] = {
     {"io_uring_setup", SYS_io_uring_setup, EPERM},
     {"io_uring_register", SYS_io_uring_register, EINVAL},
+    {"io_uring_enter", SYS_io_uring_enter, EIO},
     {"fallocate", SYS_fallocate, EOPNOTSUPP},
 };
 

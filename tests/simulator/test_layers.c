@@ -42,6 +42,7 @@ static bool same_bits(const struct transformer_result *a, const struct transform
 }
 
 static const char *lacks; /* of the simulated machine */
+static int architecture;  /* [90] */
 
 static struct transformer_result run_simulated(const struct transformer_settings *settings, uint64_t seed)
 {
@@ -49,8 +50,8 @@ static struct transformer_result run_simulated(const struct transformer_settings
     struct transformer_settings on_device = *settings;
     on_device.debug = seed % 2; /* what is dead is poisoned, and the numbers are the same */
     on_device.device = "cuda";
-    const int constant = sim_cublaslt_counts().constant;
-    sim_start(&(struct sim_config){.seed = seed, .device_bytes = 512u << 20, .lacks = lacks});
+    sim_start(&(struct sim_config){.seed = seed, .device_bytes = 512u << 20, .lacks = lacks,
+                                  .architecture = architecture});
     transformer_train(&on_device, &result);
     const uint32_t violations = sim_finish();
     const struct sim_cublaslt_counts counts = sim_cublaslt_counts();
@@ -58,8 +59,7 @@ static struct transformer_result run_simulated(const struct transformer_settings
     CHECK(violations == 0, "seed %llu: %s", (unsigned long long)seed, sim_violation(0));
     CHECK(counts.refused == 0, "cuBLASLt would refuse: %s", counts.first_refusal);
     CHECK(counts.handles == 0, "%d handles are left", counts.handles);
-    CHECK(counts.constant == constant || settings->lora.rank, /* an adapter's B begins as zeros */
-          "%d products of constants were run", counts.constant - constant);
+    CHECK(counts.constant == 0, "%d products of constants were run", counts.constant);
     return result;
 }
 
@@ -121,7 +121,7 @@ static const struct transformer_result *run_plainly(const struct transformer_set
     static struct {
         struct transformer_settings settings;
         struct transformer_result result;
-    } runs[96];
+    } runs[64];
     static uint32_t count;
     struct transformer_settings plain;
     memcpy(&plain, settings, sizeof(plain)); /* the padding, too */
@@ -240,26 +240,6 @@ static void packed_cases(void)
     tap_case("packed documents and targets that do not count: the same bits");
 }
 
-/* GELU rides on no product that an adapter adds to; q, k and v are one product, and adapters add to parts of it. */
-static void adapter_cases(void)
-{
-    static const char *const targets[] = {"all-linear", "all-linear", "c_attn", "k_proj+down_proj", "c_fc", "q_proj+v_proj",
-                                          "mlp.c_proj", "up_proj"};
-    for (uint32_t which = 0; which < 8; which++) {
-        struct transformer_settings s = settings_of(which);
-        s.lora = (eo_lora){.rank = which & 4 ? 3 : 8, .targets = targets[which]};
-        s.evaluates = which & 1;
-        compare(&s, 15);
-        s.recompute = which & 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
-        s.half_blocks = which & 2;
-        s.graph = !(which & 2);
-        s.odd_widths = which & 4;
-        s.dtype = EO_DTYPE_FP32;
-        compare(&s, 16);
-    }
-    tap_case("adapters alone are trained: the same bits under every schedule, close to the reference");
-}
-
 static void same_bits_cases(uint32_t seeds)
 {
     for (uint32_t which = 0; which < 8; which++)
@@ -306,6 +286,41 @@ static void same_bits_cases(uint32_t seeds)
     tap_case("gradients reduced in bf16: the same bits");
 }
 
+/* Forward products in float8: all of a block's run so; where the device or its cuBLASLt has none, they are bf16's. */
+static void float8_cases(void)
+{
+    for (uint32_t which = 0; which < 4; which++) {
+        struct transformer_settings s = settings_of(which | 2);
+        s.float8_products = true;
+        s.ranks = 1 + which / 2;
+        const int before = sim_cublaslt_counts().float8;
+        compare(&s, 20);
+        CHECK(sim_cublaslt_counts().float8 - before >= 2 * 4 * 3,
+              "%d products in float8: four of a block, two blocks, three steps", sim_cublaslt_counts().float8 - before);
+        s.graph = which / 2;
+        s.memory = s.graph ? EO_MEMORY_STATIC : EO_MEMORY_DYNAMIC_POOL;
+        s.recompute = s.graph ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
+        compare(&s, 21);
+    }
+    tap_case("forward products in float8: the same bits, close to the reference, which rounds the same operands");
+
+    struct transformer_settings s = settings_of(2);
+    s.float8_products = true;
+    const struct transformer_result all = run_simulated(&s, 22);
+    sim_cublaslt_no_float8_width = 96; /* q, k and v */
+    const struct transformer_result some = run_simulated(&s, 22);
+    sim_cublaslt_no_float8_width = 0;
+    const int before = sim_cublaslt_counts().float8;
+    architecture = 80;
+    const struct transformer_result none = run_simulated(&s, 22);
+    architecture = 0;
+    CHECK(sim_cublaslt_counts().float8 == before, "products in float8 on a device without");
+    CHECK(strstr(none.warning, "products stay bf16"), "no warning, but '%s'", none.warning);
+    CHECK(all.losses[0] != some.losses[0] && some.losses[0] != none.losses[0] && all.losses[0] != none.losses[0],
+          "losses %.17g, %.17g, %.17g", all.losses[0], some.losses[0], none.losses[0]);
+    tap_case("a product that cuBLASLt or the device has not in float8 is bf16's");
+}
+
 /* Rows whose widths are no multiples of 8 elements: epilogues are kernels of their own, and round once more in bf16. */
 static void odd_widths(void)
 {
@@ -314,6 +329,7 @@ static void odd_widths(void)
         s.odd_widths = true;
         compare(&s, 6);
         s.dtype = EO_DTYPE_BF16;
+        s.recompute = EO_RECOMPUTE_CHEAP; /* GELU again, of what its product's kernel kept */
         compare(&s, 7);
     }
     tap_case("odd widths run as well, the same bits");
@@ -526,8 +542,8 @@ int main(void)
     qwen_cases(getenv("EO_TEST_FULL"));
     rope_scaling_cases();
     packed_cases();
-    adapter_cases();
     odd_widths();
+    float8_cases();
     choice_of_epilogues();
     blocks_of_queries();
 #if defined(EO_SIM_CUDNN)

@@ -24,7 +24,7 @@ struct transformer_settings {
     bool graph, half_blocks, odd_widths /* with which no epilogue is fused */, evaluates;
     const char *plan_cache;
     bool packed; /* two documents a sequence, and targets that do not count */
-    eo_lora lora;
+    bool float8_products; /* with 16 tokens in place of 18, for products in float8 want that */
 };
 
 struct transformer_result {

@@ -24,6 +24,7 @@ enum option_key {
     OPTION_DEVICE,
     OPTION_DTYPE,
     OPTION_GATHER,
+    OPTION_PRODUCTS,
     OPTION_REDUCE,
     OPTION_GRAPH,
     OPTION_GRAPH_TIMES,
@@ -103,6 +104,10 @@ static const struct argp_option option_table[] = {
     {"gather", OPTION_GATHER, "TYPE", 0,
      "type of the blocks' matrices in all-gathers: float8 (with --dtype bf16; about half the bytes, rounds weights to four "
      "bits), or dtype: that of --dtype [dtype]",
+     2},
+    {"products", OPTION_PRODUCTS, "TYPE", 0,
+     "type of the blocks' forward products: float8 (--device cuda --dtype bf16; rounds activations and weights to four bits), "
+     "or dtype: that of --dtype [dtype]",
      2},
     {"reduce", OPTION_REDUCE, "TYPE", 0,
      "type of gradients in their reduction: fp32 or bf16 (fp32 anyway after local sums of "
@@ -372,6 +377,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_DEVICE: o->plan.device = tool_option_choice(state, name, text, "cpu", "cuda") ? "cuda" : "cpu"; break;
     case OPTION_DTYPE: o->plan.dtype = tool_option_dtype(state, name, text); break;
     case OPTION_GATHER: o->plan.float8_gather = tool_option_gather(state, text); break;
+    case OPTION_PRODUCTS: o->plan.float8_products = tool_option_products(state, text); break;
     case OPTION_REDUCE: o->plan.reduce_dtype = tool_option_dtype(state, name, text); break;
     case OPTION_GRAPH: o->plan.graph = tool_option_choice(state, name, text, "off", "on"); break;
     case OPTION_GRAPH_TIMES: o->graph_times = tool_option_choice(state, name, text, "off", "on"); break;
@@ -638,6 +644,7 @@ static void check_together(const struct argp_state *state, struct tool_options *
         argp_error(state, "--ranks is %u, but at most %d run in one process (--plan takes more)", o->plan.ranks,
                    TOOL_RUN_RANKS_MAX);
     tool_option_check_gather(state, &o->plan, "ranks 1");
+    tool_option_check_products(state, &o->plan, "--device cuda");
     const uint32_t sharing = tool_options_host_ranks(o);
     if (o->plan.threads == 0)
         o->plan.threads = tool_core_count() / sharing ? tool_core_count() / sharing : 1;

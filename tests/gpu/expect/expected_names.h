@@ -6,7 +6,6 @@
 #define EO_TESTS_GPU_EXPECT_EXPECTED_NAMES_H
 
 #define eo_cuda_residual_add            expected_residual_add
-#define eo_cuda_scale                   expected_scale
 #define eo_cuda_dropout                 expected_dropout
 #define eo_cuda_column_sums             expected_column_sums
 #define eo_cuda_gelu_forward            expected_gelu_forward
@@ -30,6 +29,8 @@
 #define eo_cuda_narrow_rows             expected_narrow_rows
 #define eo_cuda_load_elementwise        expected_load_elementwise
 #define eo_cuda_load_embeddings         expected_load_embeddings
+#define eo_cuda_float8_rows             expected_float8_rows
+#define eo_cuda_load_float8_rows        expected_load_float8_rows
 #define eo_cuda_load_head_norms         expected_load_head_norms
 #define eo_cuda_load_losses             expected_load_losses
 #define eo_cuda_load_norms              expected_load_norms

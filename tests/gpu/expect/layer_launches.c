@@ -54,16 +54,6 @@ cudaError_t eo_cuda_residual_add(const struct eo_residual *r, cudaStream_t strea
                    2 * all + (r->bias ? launch_bytes(r->types.compute, r->width) : 0), all);
 }
 
-cudaError_t eo_cuda_scale(eo_dtype dtype, void *values, uint64_t count, float factor, cudaStream_t stream)
-{
-    enum { SCALE_THREADS = 256 };
-    const uint64_t all = launch_bytes(dtype, count), packs = count / lanes_of(dtype, count);
-    (void)values, (void)factor;
-    return launch_note(stream, (struct launch){
-        .group = "adapters", .kernel = "scale_kernel", .read = all, .written = all, .must = 2 * all,
-        .blocks = launch_div_up(packs, SCALE_THREADS), .threads = SCALE_THREADS, .round_trips = 1});
-}
-
 cudaError_t eo_cuda_dropout(const struct eo_dropout *d, cudaStream_t stream)
 {
     const uint64_t all = launch_bytes(d->types.compute, d->rows * d->width);
@@ -182,9 +172,7 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
         /* In registers: while rows are summed, the next ones are on their way. Else a row at a time: what is summed, the
          * sum, then skip and the rest again. */
         .round_trips = in_registers ? 1 + turns : 2 * turns, .barriers = in_registers ? 1 : turns});
-    if (error != cudaSuccess || !n->weight_gradient)
-        return error;
-    return finish_columns(stream, "norms backward", n->types.gradient, blocks, sums);
+    return error == cudaSuccess ? finish_columns(stream, "norms backward", n->types.gradient, blocks, sums) : error;
 }
 
 /* ---- head_norms.cu: a warp a head ---- */
@@ -330,9 +318,23 @@ cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, ui
         .blocks = rows * launch_div_up(width, threads), .threads = threads, .round_trips = 1});
 }
 
+/* ---- float8_rows.cu: a block a row ---- */
+
+cudaError_t eo_cuda_float8_rows(const struct eo_multiply *p, cudaStream_t stream)
+{
+    enum { FLOAT8_THREADS = 128 };
+    const uint64_t rows = p->m + p->n, read = launch_bytes(EO_DTYPE_BF16, rows * p->k);
+    const uint64_t written = rows * p->k + rows * sizeof(float);
+    return launch_note(stream, (struct launch){
+        .group = "block products", .kernel = "float8_rows_kernel", .read = read, .written = written, .must = read + written,
+        .blocks = rows, .threads = FLOAT8_THREADS, .shared_bytes = FLOAT8_THREADS / WARP * sizeof(uint32_t), .round_trips = 2,
+        .barriers = 1});
+}
+
 #define LOADED(name) cudaError_t eo_cuda_load_##name(void) { return cudaSuccess; }
 LOADED(elementwise)
 LOADED(embeddings)
+LOADED(float8_rows)
 LOADED(head_norms)
 LOADED(losses)
 LOADED(norms)

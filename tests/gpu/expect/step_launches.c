@@ -88,14 +88,14 @@ cublasStatus_t __wrap_eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_prod
 {
     const struct eo_product_key *key = &product->key;
     const enum eo_epilogue epilogue = product->fused ? (enum eo_epilogue)key->epilogue : EO_EPILOGUE_NONE;
-    const eo_dtype compute_type = (eo_dtype)key->compute;
-    const uint64_t out = launch_bytes((eo_dtype)key->result, key->m * key->n), aux = launch_bytes(compute_type, key->m * key->n);
-    uint64_t read = launch_bytes(compute_type, (key->m + key->n) * key->k), written = out;
+    const eo_dtype value_type = eo_product_value_type(key);
+    const uint64_t out = launch_bytes((eo_dtype)key->result, key->m * key->n), aux = launch_bytes(value_type, key->m * key->n);
+    uint64_t read = launch_bytes((eo_dtype)key->compute, (key->m + key->n) * key->k), written = out;
     (void)a, (void)b, (void)added, (void)c;
     if (key->accumulate)
         read += out;
     if (epilogue == EO_EPILOGUE_BIAS || epilogue == EO_EPILOGUE_BIAS_GELU)
-        read += launch_bytes(compute_type, key->n);
+        read += launch_bytes(value_type, key->n);
     if (epilogue == EO_EPILOGUE_BIAS_GRADIENT)
         written += eo_product_bias_bytes(key);
     if (epilogue == EO_EPILOGUE_BIAS_GELU)

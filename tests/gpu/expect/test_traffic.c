@@ -222,6 +222,17 @@ static void heads(eo_dtype d)
     compare("heads", EXACT);
 }
 
+static void float8_operands(void)
+{
+    enum { M = 64, N = 48, K = 1616 };
+    const struct eo_multiply product = {
+        .types = {EO_DTYPE_BF16, EO_DTYPE_FP32}, .float8 = true, .m = M, .n = N, .k = K,
+        .a = {matrix(EO_DTYPE_BF16, M, K), K, false}, .b = {matrix(EO_DTYPE_BF16, N, K), K, true},
+        .scratch = tensor(eo_cuda_float8_scratch_bytes(M, N, K))};
+    BOTH(float8_rows, &product);
+    compare("operands of a float8 product", EXACT);
+}
+
 static void ends_of_a_model(eo_dtype d)
 {
     enum { ROWS = 300, SEQ = 100, WIDTH = 264, WORDS = 500, STRIDE = 512 };
@@ -386,10 +397,11 @@ static void find_kernels(const char *path)
 int main(int argc, char **argv)
 {
     if (eo_cuda_load_elementwise() || eo_cuda_load_embeddings() || eo_cuda_load_head_norms() || eo_cuda_load_losses() ||
-        eo_cuda_load_norms() || eo_cuda_load_softmax() || eo_cuda_kernels_load() ||
+        eo_cuda_load_norms() || eo_cuda_load_softmax() || eo_cuda_load_float8_rows() || eo_cuda_kernels_load() ||
         eo_cuda_float8_load() || eo_cuda_sum_load())
         abort();
     kernel_on_traffic = count_traffic;
+    float8_operands();
     for (int d = 0; d < 2; d++) {
         const eo_dtype dtype = d ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
         elementwise(dtype, 70, 264);

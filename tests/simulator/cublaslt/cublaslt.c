@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/float8.h"
 #include "base/hashing.h"
 #include "layers/reference/kernels.h"
 #include "tests/simulator/cuda/sim.h"
@@ -25,6 +26,7 @@ struct layout {
 };
 struct operation {
     uint64_t a_transposed, b_transposed, epilogue, bias, aux, aux_leading;
+    uint64_t a_scale_mode, b_scale_mode, a_scale, b_scale;
 };
 struct algorithm {
     uint64_t candidate, alignment[4], epilogue_alignment, shape;
@@ -40,6 +42,7 @@ _Static_assert(sizeof(struct preference) <= sizeof(cublasLtMatmulPreferenceOpaqu
 static struct sim_cublaslt_counts counts;
 static int handle_object;
 uint32_t sim_cublaslt_fused_is_slower;
+uint64_t sim_cublaslt_no_float8_width;
 
 /* Where a thread a stream runs, times are real, and a machine may be busy with something else for a while. */
 static void take_time(const void *arguments)
@@ -174,6 +177,14 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t out, cublasLt
         operation->aux = wide;
     else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD && bytes == sizeof(wide))
         operation->aux_leading = wide;
+    else if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_MODE && bytes == sizeof(word))
+        operation->a_scale_mode = word;
+    else if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_MODE && bytes == sizeof(word))
+        operation->b_scale_mode = word;
+    else if (attribute == CUBLASLT_MATMUL_DESC_A_SCALE_POINTER && bytes == sizeof(wide))
+        operation->a_scale = wide;
+    else if (attribute == CUBLASLT_MATMUL_DESC_B_SCALE_POINTER && bytes == sizeof(wide))
+        operation->b_scale = wide;
     else
         return refuse("an operation's attribute");
     return CUBLAS_STATUS_SUCCESS;
@@ -214,7 +225,7 @@ static uint64_t shape_of(const struct operation *operation, const struct layout 
                          const struct layout *d)
 {
     struct operation plain = *operation;
-    plain.bias = plain.aux = 0;
+    plain.bias = plain.aux = plain.a_scale = plain.b_scale = 0;
     uint64_t hash = eo_hash64(&plain, sizeof(plain));
     hash = eo_hash64_more(hash, a, sizeof(*a));
     hash = eo_hash64_more(hash, b, sizeof(*b));
@@ -252,6 +263,24 @@ static bool epilogue_is_supported(const struct operation *operation, const struc
     return !has_aux(operation->epilogue) || (operation->aux_leading % 8 == 0 && operation->aux % 16 == 0);
 }
 
+static bool is_float8(const struct layout *layout)
+{
+    return layout->type == CUDA_R_8F_E4M3;
+}
+
+/* The rules of cuBLASLt for float8 on Hopper: both operands lie as rows of k (its TN), sizes and rows in units of 16 bytes, a
+ * scale for each row or a scalar; the result is wider. Tests want one shape that it has no algorithm for. */
+static bool float8_is_supported(const struct operation *o, const struct layout *a, const struct layout *b,
+                                const struct layout *d)
+{
+    if (!is_float8(a) && !is_float8(b))
+        return true;
+    return is_float8(a) && is_float8(b) && sim.config.architecture == 90 && o->a_transposed && !o->b_transposed &&
+           a->rows % 16 == 0 && a->columns % 16 == 0 && b->columns % 16 == 0 && a->leading % 16 == 0 && b->leading % 16 == 0 &&
+           o->a_scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F && o->a_scale_mode == o->b_scale_mode &&
+           d->type == CUDA_R_16BF && a->batch == 1 && !has_aux(o->epilogue) && a->columns != sim_cublaslt_no_float8_width;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation_of,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -267,7 +296,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *found = 0;
     if ((preference->schemes & ~(uint64_t)CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) != 0)
         return refuse("a reduction whose result depends on time, or is not summed in fp32");
-    if (!epilogue_is_supported(operation, (struct layout *)d))
+    if (!epilogue_is_supported(operation, (struct layout *)d) ||
+        !float8_is_supported(operation, (struct layout *)a, (struct layout *)b, (struct layout *)d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     struct algorithm algorithm = {.shape = shape_of(operation, (struct layout *)a, (struct layout *)b, (struct layout *)d),
                                   .epilogue_alignment = alignment_of(operation->bias | operation->aux)};
@@ -303,6 +333,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDe
 struct product {
     struct eo_multiply multiply;
     uint64_t batch, a_step, b_step, c_step;
+    const float *a_scales, *b_scales; /* of float8 operands: of our A's rows and B's columns */
     struct {
         uint64_t a, b, c, bias, aux, bias_gradient;
     } bytes;
@@ -371,6 +402,34 @@ static void keep_result(const struct product *p, uint64_t hash)
     copy_result(p, latest.c, p->multiply.c);
 }
 
+/* By the formula: rows of k in float8, each times its scale. bf16 holds that exactly. */
+static void *widened_rows(const void *values, uint64_t rows, uint64_t k, uint64_t stride, const float *scales)
+{
+    const uint8_t *narrow = values;
+    uint16_t *wide = malloc(rows * k * sizeof(*wide));
+    if (!wide)
+        abort();
+    for (uint64_t row = 0; row < rows; row++)
+        for (uint64_t i = 0; i < k; i++)
+            wide[row * k + i] = eo_float8_widen(narrow[row * stride + i], scales[row]);
+    return wide;
+}
+
+static void float8_product(struct product *p)
+{
+    struct eo_multiply m = p->multiply;
+    const float *a_scales = sim_at_read(p->a_scales, m.m * sizeof(float));
+    const float *b_scales = sim_at_read(p->b_scales, m.n * sizeof(float));
+    void *a = widened_rows(m.a.values, m.m, m.k, m.a.stride, a_scales);
+    void *b = widened_rows(m.b.values, m.n, m.k, m.b.stride, b_scales);
+    m.a = (struct eo_operand){a, m.k, false};
+    m.b = (struct eo_operand){b, m.k, true};
+    eo_ref_multiply(&m);
+    free(a);
+    free(b);
+    counts.float8++;
+}
+
 static void product_body(const void *arguments)
 {
     struct product p;
@@ -379,8 +438,8 @@ static void product_body(const void *arguments)
     const eo_dtype c_type = m->weight_gradient ? m->types.gradient : m->types.compute;
     m->a.values = sim_at_read(m->a.values, p.bytes.a);
     m->b.values = sim_at_read(m->b.values, p.bytes.b);
-    counts.constant += is_constant(m->types.compute, m->a.values, p.bytes.a) ||
-                       is_constant(m->types.compute, m->b.values, p.bytes.b);
+    counts.constant += !p.a_scales && (is_constant(m->types.compute, m->a.values, p.bytes.a) ||
+                                       is_constant(m->types.compute, m->b.values, p.bytes.b));
     m->c = sim_at_write(m->c, p.bytes.c);
     if (m->residual)
         m->residual = sim_at_read(m->residual, p.bytes.c);
@@ -391,6 +450,10 @@ static void product_body(const void *arguments)
     if (p.bytes.aux)
         m->aux = m->epilogue == EO_EPILOGUE_BIAS_GELU ? sim_at_write(m->aux, p.bytes.aux)
                                                       : (void *)(uintptr_t)sim_at_read(m->aux, p.bytes.aux);
+    if (p.a_scales) {
+        float8_product(&p);
+        return;
+    }
     const bool may_repeat = may_be_repeated(m);
     const uint64_t hash = may_repeat ? hash_of(&p) : 0;
     if (may_repeat && hash == latest.hash && latest.c) {
@@ -410,7 +473,7 @@ static void product_body(const void *arguments)
 
 static eo_dtype dtype_of(uint64_t type)
 {
-    return type == CUDA_R_16BF ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+    return type == CUDA_R_8F_E4M3 ? EO_DTYPE_FLOAT8 : type == CUDA_R_16BF ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
 }
 
 static uint64_t span_bytes(const struct layout *layout)
@@ -438,8 +501,12 @@ static cublasStatus_t check(const struct operation *o, const struct layout *a, c
         return refuse("sizes that do not fit together");
     if (a->type != b->type || a->batch != b->batch || a->batch != d->batch)
         return refuse("types or batches that do not fit together");
-    if (d->type != a->type && !(a->type == CUDA_R_16BF && d->type == CUDA_R_32F))
+    if (d->type != a->type && !(a->type == CUDA_R_16BF && d->type == CUDA_R_32F) && !is_float8(a))
         return refuse("a result type that cuBLASLt does not have");
+    if (!float8_is_supported(o, a, b, d))
+        return refuse("a float8 product that cuBLASLt does not have");
+    if (is_float8(a) && (o->a_scale == 0 || o->b_scale == 0 || (o->a_scale | o->b_scale) % 16 != 0))
+        return refuse("a float8 product without its scales");
     if (algorithm->shape != shape_of(o, a, b, d))
         return refuse("an algorithm that was found for something else");
     for (int i = 0; i < 4; i++)
@@ -476,7 +543,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (one != 1 || (beta != 0 && beta != 1) || (beta == 0 && c_at != d_at) ||
         (beta == 1 && o->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_residual))
         return refuse("factors that evenodd does not use");
-    if (has_residual && (d->batch != 1 || a->type != d->type))
+    if (has_residual && (d->batch != 1 || (a->type != d->type && !is_float8(a))))
         return refuse("a residual that evenodd does not use");
     if (!workspace || workspace_bytes < NEEDED_WORKSPACE)
         return refuse("a workspace smaller than what the algorithm needs");
@@ -486,7 +553,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
 
-    const eo_dtype compute = dtype_of(a->type);
+    const eo_dtype compute = is_float8(a) ? dtype_of(d->type) : dtype_of(a->type);
     struct product p;
     memset(&p, 0, sizeof(p));
     p = (struct product){
@@ -499,6 +566,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                      .bias = (const void *)(uintptr_t)o->bias, .aux = (void *)(uintptr_t)o->aux,
                      .aux_stride = o->aux_leading},
         .batch = d->batch, .a_step = b->step, .b_step = a->step, .c_step = d->step,
+        .a_scales = is_float8(a) ? (const float *)(uintptr_t)o->b_scale : NULL,
+        .b_scales = is_float8(a) ? (const float *)(uintptr_t)o->a_scale : NULL,
         .bytes = {.a = span_bytes(b), .b = span_bytes(a), .c = span_bytes(d)},
     };
     if (has_bias(o->epilogue))
@@ -518,6 +587,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         SIM_WRITES(p.multiply.bias_gradient, p.bytes.bias_gradient),
         {p.multiply.aux, p.bytes.aux, o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
         SIM_WRITES(workspace, NEEDED_WORKSPACE),
+        SIM_READS(p.a_scales, p.a_scales ? d->columns * sizeof(float) : 0),
+        SIM_READS(p.b_scales, p.b_scales ? d->rows * sizeof(float) : 0),
     };
     const cudaError_t error =
         sim_kernel("cublasLtMatmul", stream, product_body, &p, sizeof(p), ranges, sizeof(ranges) / sizeof(ranges[0]));

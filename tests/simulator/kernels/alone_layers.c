@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "alone.h"
+#include "base/float8.h"
 #include "layers/cuda/kernels.h"
 #include "layers/reference/kernels.h"
 #include "tests/conformance/cuda_sides.h"
@@ -35,12 +36,6 @@ LAUNCH(rotate, eo_rotation)
 LAUNCH(embedding_forward, eo_embedding)
 LAUNCH(embedding_backward, eo_embedding_gradient)
 LAUNCH(cross_entropy, eo_loss)
-
-static eo_status scale(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor)
-{
-    (void)team;
-    return eo_cuda_scale(dtype, values, count, factor, NULL) == cudaSuccess ? EO_OK : EO_ERR_DEVICE;
-}
 
 static eo_status loss_zero(eo_team *team, double *loss)
 {
@@ -72,7 +67,6 @@ static const struct eo_kernel_ops ops = {
     .column_scratch_bytes = eo_cuda_column_scratch_bytes,
     .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes,
     .residual_add = launch_residual_add,
-    .scale = scale,
     .dropout = launch_dropout,
     .column_sums = launch_column_sums,
     .gelu_forward = launch_gelu_forward,
@@ -106,7 +100,7 @@ bool sides_begin(uint32_t device_index, char *why, size_t why_bytes)
 {
     (void)device_index, (void)why, (void)why_bytes;
     if (eo_cuda_load_elementwise() || eo_cuda_load_embeddings() || eo_cuda_load_head_norms() || eo_cuda_load_losses() ||
-        eo_cuda_load_norms() || eo_cuda_load_softmax())
+        eo_cuda_load_norms() || eo_cuda_load_softmax() || eo_cuda_load_float8_rows())
         abort();
     sides.ops[HOST] = &eo_kernels_reference_ops;
     sides.ops[DEVICE] = &ops;
@@ -146,9 +140,10 @@ static void epilogue(eo_dtype d, uint64_t rows, uint64_t width, uint64_t stride,
         for (uint64_t i = 0; i < width; i++) {
             const float x = eo_element_load(d, to, i) + eo_element_load(d, bias.at[HOST], i);
             if (kind == EO_EPILOGUE_BIAS_GELU) {
-                const float bend = 0.7978845608028654F * (x + 0.044715F * x * x * x);
                 eo_element_store(d, kept, i, x);
-                eo_element_store(d, to, i, 0.5F * x * (1 + tanhf(bend)));
+                const float stored = eo_element_load(d, kept, i);
+                const float bend = 0.7978845608028654F * (stored + 0.044715F * stored * stored * stored);
+                eo_element_store(d, to, i, 0.5F * stored * (1 + tanhf(bend)));
             } else {
                 eo_element_store(d, to, i, x);
             }
@@ -156,11 +151,66 @@ static void epilogue(eo_dtype d, uint64_t rows, uint64_t width, uint64_t stride,
     }
     expect_equal("epilogue, c", &c, tolerance_of(d, 1));
     expect_equal("epilogue, aux", &aux, 0);
+    const struct tensor again = tensor_unset(d, 1, width); /* by a recompute, from what was kept */
+    for (uint64_t row = 0; row < rows && kind == EO_EPILOGUE_BIAS_GELU; row++) {
+        const struct eo_gelu g = {.types = {d, d}, .out = again.at[DEVICE], .rows = 1, .width = width,
+                                  .in = tensor_at(&aux, DEVICE, row * stride)};
+        expect_that(eo_cuda_gelu_forward(&g, NULL) == cudaSuccess, "gelu_forward");
+        expect_that(memcmp(again.at[DEVICE], tensor_at(&c, DEVICE, row * stride), width * eo_dtype_bytes(d)) == 0,
+                    "row %llu: GELU of what the epilogue kept has other bits", (unsigned long long)row);
+    }
     part_end("epilogue");
+}
+
+/* A row of zeros, one with a NaN, one with an infinity, and the smallest of all scales. */
+static void spoil_rows(struct tensor *t)
+{
+    uint16_t *rows = t->at[HOST];
+    for (uint64_t i = 0; i < t->width; i++) {
+        rows[i] = 0;
+        rows[t->stride + i] = (uint16_t)(i % 3); /* the smallest numbers of bf16 */
+    }
+    rows[2 * t->stride + t->width - 1] = 0x7fc1;
+    rows[3 * t->stride] = 0xff80;
+    tensor_put(t, rows);
+}
+
+static void expect_float8(const struct tensor *t, uint64_t k, const uint8_t *got, const float *scales)
+{
+    for (uint64_t row = 0; row < t->rows; row++) {
+        const uint16_t *from = tensor_at(t, HOST, row * t->stride);
+        uint16_t largest = 0;
+        for (uint64_t i = 0; i < k; i++)
+            largest = (from[i] & 0x7fff) > largest ? from[i] & 0x7fff : largest;
+        const float scale = eo_float8_scale(largest);
+        expect_that(scales[row] == scale, "row %llu: scale %g, not %g", (unsigned long long)row, scales[row], scale);
+        for (uint64_t i = 0; i < k; i++)
+            expect_that(got[row * k + i] == eo_float8_narrow(from[i], eo_float8_inverse(scale)), "row %llu, element %llu: %02x",
+                        (unsigned long long)row, (unsigned long long)i, got[row * k + i]);
+    }
+}
+
+static void float8_rows(uint64_t m, uint64_t n, uint64_t k, uint64_t stride)
+{
+    struct tensor a = tensor_strided(EO_DTYPE_BF16, m, k, stride, -3, 3), b = tensor_random(EO_DTYPE_BF16, n, k, -1e-3F, 1e-3F);
+    const struct eo_float8_scratch at = eo_float8_scratch_of(m, n, k);
+    const struct tensor scratch = tensor_bytes(at.total);
+    const char *got = scratch.at[DEVICE];
+    spoil_rows(&a);
+    expect_that(eo_cuda_float8_rows(&(struct eo_multiply){
+        .types = {EO_DTYPE_BF16, EO_DTYPE_FP32}, .float8 = true, .m = m, .n = n, .k = k, .a = {a.at[DEVICE], stride, false},
+        .b = {b.at[DEVICE], k, true}, .scratch = scratch.at[DEVICE]}, NULL) == cudaSuccess, "float8_rows");
+    expect_float8(&a, k, (const uint8_t *)got + at.a, (const float *)(got + at.a_scales));
+    expect_float8(&b, k, (const uint8_t *)got + at.b, (const float *)(got + at.b_scales));
+    part_end("operands of float8 products");
 }
 
 void products_cases(void)
 {
+    float8_rows(16, 16, 16, 24);
+    float8_rows(16, 32, 1040, 1040);
+    float8_rows(32, 16, 2064, 2072);
+    tap_case("operands of float8 products are rounded as the formula says");
     static const enum eo_epilogue kinds[] = {EO_EPILOGUE_BIAS, EO_EPILOGUE_BIAS_GELU, EO_EPILOGUE_GELU_GRADIENT};
     for (int way = 0; way < 12; way++) {
         const eo_dtype d = way & 1 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;

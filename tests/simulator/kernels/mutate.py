@@ -21,7 +21,8 @@ from compile import compile_for_host
 FILES = {
     "streams/cuda/kernels.cu": ["tests/simulator/kernels/chunks.cu"], "streams/cuda/float8.cu": [],
     "streams/cuda/collective_kernels.cu": [],
-    "layers/cuda/elementwise.cu": [], "layers/cuda/embeddings.cu": [], "layers/cuda/head_norms.cu": [],
+    "layers/cuda/elementwise.cu": [], "layers/cuda/embeddings.cu": [], "layers/cuda/float8_rows.cu": [],
+    "layers/cuda/head_norms.cu": [],
     "layers/cuda/losses.cu": [], "layers/cuda/norms.cu": [], "layers/cuda/softmax.cu": [],
     "layers/cuda/lanes.cuh": ["layers/cuda/norms.cu", "layers/cuda/softmax.cu"],
     "layers/cuda/columns.cuh": ["layers/cuda/elementwise.cu", "layers/cuda/norms.cu", "layers/cuda/head_norms.cu"],

@@ -2,7 +2,7 @@
  *
  * float8: against the formula of the format in double, and against PyTorch; every instruction set and any number of workers.
  */
-#include "streams/float8.h"
+#include "base/float8.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -90,8 +90,6 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         if (others & tool_memplan_bit((enum memplan_key)key))
             argp_error(state, "--%s is of evenodd's plans; leave it out, or --%s", tool_memplan_option_name(key),
                        m->compare ? "compare" : "system");
-    if (m->settings.plan.lora.alpha > 0 || m->settings.plan.lora.targets[0])
-        argp_error(state, "--lora: adapters of other systems stand beside all products; give a rank alone");
     if (m->fit && m->json)
         argp_error(state, "--fit best of another system prints a table; leave --json out");
     if (m->compare && m->json)
@@ -105,7 +103,7 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
 /* Options that evenodd's plans do not have. */
 static void check_no_others(const struct argp_state *state, const struct tool_memplan_asked *m)
 {
-    static const enum memplan_key others[] = {KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_FROZEN};
+    static const enum memplan_key others[] = {KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (tool_memplan_given(m, others[i]))
             argp_error(state, "--%s is of other systems; leave it out, or give --system", tool_memplan_option_name(others[i]));
@@ -121,9 +119,8 @@ static void check_no_others(const struct argp_state *state, const struct tool_me
 static void check_slice(const struct argp_state *state, struct tool_memplan_asked *m)
 {
     m->settings.slice = tool_estimate_slice(&m->estimate.layout);
-    if (m->verify_path || m->html_path || m->budget.request.bytes || m->all_strategies || m->explain || m->settings.plan.lora.rank)
-        argp_error(state, "--tp, --pp, --cp and --ep plan a rank's part; leave --verify, --html, --budget, --strategy all, --explain and "
-                   "--lora out");
+    if (m->verify_path || m->html_path || m->budget.request.bytes || m->all_strategies || m->explain)
+        argp_error(state, "--tp, --pp, --cp and --ep plan a rank's part; leave --verify, --html, --budget, --strategy all and --explain out");
     if (m->fit && m->fit != TOOL_FIT_MAX_BATCH && m->fit != TOOL_FIT_MAX_SEQ && m->fit != TOOL_FIT_MIN_RECOMPUTE)
         argp_error(state, "--fit: of a rank's part (--tp, --pp, --cp, --ep) give max-batch, max-seq or min-recompute");
 }
@@ -215,6 +212,7 @@ void tool_memplan_check_together(const struct argp_state *state, struct tool_mem
         argp_error(state, "--strategy hsdp:%u: groups of %u do not divide --ranks %u", s->plan.shard_group, s->plan.shard_group,
                    s->plan.ranks);
     tool_option_check_gather(state, &s->plan, "ranks 1");
+    tool_option_check_products(state, &s->plan, "--kernels cuda");
     check_budget(state, m);
     if (!m->verify_path && s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node) /* it moves no byte */
         argp_error(state, "--ranks %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);

@@ -68,6 +68,9 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
@@ -76,6 +79,7 @@ struct alignas(8) ushort4 {
 };
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static inline ushort4 make_ushort4(unsigned short x, unsigned short y, unsigned short z, unsigned short w)
 {
@@ -94,6 +98,7 @@ extern "C" uint3 kernel_grid_size(void) __attribute__((const));
 
 static inline uint32_t __float_as_uint(float value) { return __builtin_bit_cast(uint32_t, value); }
 static inline float __uint_as_float(uint32_t value) { return __builtin_bit_cast(float, value); }
+static inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
 
 #define __syncthreads() ((void)kernel_barrier(0, __FILE__, __LINE__))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * float8 (e4m3, as OCP and NVIDIA define it) on the host: what a float8 gather carries in place of bf16.
+ * float8 (e4m3, as OCP and NVIDIA define it), on the host and in kernels: what a float8 gather carries in place of bf16, and
+ * what float8 products multiply.
  *
  *     seeee mmm     2^(e - 7) x 1.mmm; e = 0: 2^-6 x 0.mmm, from 2^-9 on; the largest is 448
  *     s1111 111     NaN; there is no infinity
@@ -14,22 +15,28 @@
  * or half of 2^-9 scale where that is more. Weights that are not finite become NaN, so that the loss shows them. They do
  * not spoil their neighbours.
  */
-#ifndef EO_STREAMS_FLOAT8_H
-#define EO_STREAMS_FLOAT8_H
+#ifndef EO_BASE_FLOAT8_H
+#define EO_BASE_FLOAT8_H
 
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __CUDACC__
+#define EO_FLOAT8_FUNCTION __host__ __device__ static inline
+#else
+#define EO_FLOAT8_FUNCTION static inline
+#endif
+
 enum { EO_FLOAT8_NAN = 0x7f, EO_FLOAT8_SCALE_MIN = -100 /* its exponent: for runs of zeros */ };
 
-static inline uint32_t eo_float8_bits(float value)
+EO_FLOAT8_FUNCTION uint32_t eo_float8_bits(float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof(bits));
     return bits;
 }
 
-static inline float eo_float8_of_bits(uint32_t bits)
+EO_FLOAT8_FUNCTION float eo_float8_of_bits(uint32_t bits)
 {
     float value;
     memcpy(&value, &bits, sizeof(value));
@@ -37,7 +44,7 @@ static inline float eo_float8_of_bits(uint32_t bits)
 }
 
 /* To nearest, ties to even. What is finite and too large becomes 448; what is not finite, NaN. */
-static inline uint8_t eo_float8_round(float value)
+EO_FLOAT8_FUNCTION uint8_t eo_float8_round(float value)
 {
     const uint32_t sign = eo_float8_bits(value) >> 24 & 0x80, all = eo_float8_bits(value) & 0x7fffffff;
     const uint32_t bits = all > 0x43e00000 ? 0x43e00000 : all; /* 448 */
@@ -49,7 +56,7 @@ static inline uint8_t eo_float8_round(float value)
 }
 
 /* Exact. */
-static inline float eo_float8_to_float(uint8_t value)
+EO_FLOAT8_FUNCTION float eo_float8_to_float(uint8_t value)
 {
     const uint32_t sign = (uint32_t)(value & 0x80) << 24, magnitude = value & 0x7f;
     if (magnitude == EO_FLOAT8_NAN)
@@ -62,24 +69,24 @@ static inline float eo_float8_to_float(uint8_t value)
 }
 
 /* Of a run in bf16: `largest` has the bits of its largest absolute value, NaN and infinities included. */
-static inline float eo_float8_scale(uint16_t largest)
+EO_FLOAT8_FUNCTION float eo_float8_scale(uint16_t largest)
 {
     const int exponent = (largest >> 7) - 127 - 8 + ((largest & 0x7f) > 0x60); /* 448 is 2^8 x 1.75 */
     return eo_float8_of_bits((uint32_t)((exponent < EO_FLOAT8_SCALE_MIN ? EO_FLOAT8_SCALE_MIN : exponent) + 127) << 23);
 }
 
 /* 1 / scale. */
-static inline float eo_float8_inverse(float scale)
+EO_FLOAT8_FUNCTION float eo_float8_inverse(float scale)
 {
     return eo_float8_of_bits((254u << 23) - eo_float8_bits(scale));
 }
 
-static inline uint8_t eo_float8_narrow(uint16_t weight, float inverse)
+EO_FLOAT8_FUNCTION uint8_t eo_float8_narrow(uint16_t weight, float inverse)
 {
     return eo_float8_round(eo_float8_of_bits((uint32_t)weight << 16) * inverse);
 }
 
-static inline uint16_t eo_float8_widen(uint8_t value, float scale)
+EO_FLOAT8_FUNCTION uint16_t eo_float8_widen(uint8_t value, float scale)
 {
     if ((value & 0x7f) == EO_FLOAT8_NAN)
         return (uint16_t)((uint32_t)(value & 0x80) << 8 | 0x7fc0);
