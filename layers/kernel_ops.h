@@ -160,8 +160,8 @@ struct eo_gelu {
     uint64_t rows, width;
 };
 
-/* in_gradient = out_gradient * gelu'(in + bias), bias_gradient[width] = its column sums. in_gradient may be in. Called
- * where the table has no fused_epilogues. */
+/* in_gradient = out_gradient * gelu'(in + bias), bias_gradient[width] = its column sums. in_gradient may be in. With
+ * fused_epilogues it is out_gradient, and neither bias nor bias_gradient is given. */
 struct eo_gelu_gradient {
     struct eo_types types;
     void *in_gradient;
@@ -200,7 +200,7 @@ struct eo_norm {
 
 /*
  * `in` is the norm's input. in_gradient = skip_gradient (or NULL: zero) + the gradient through the norm; it may be
- * skip_gradient or out_gradient. weight_gradient and bias_gradient (centered) [width].
+ * skip_gradient or out_gradient. weight_gradient and bias_gradient (centered) [width]; NULL, both: not wanted.
  */
 struct eo_norm_gradient {
     struct eo_types types;
@@ -413,11 +413,12 @@ struct eo_kernel_ops {
 
     eo_status (*multiply)(eo_team *team, const struct eo_multiply *product);
     eo_status (*residual_add)(eo_team *team, const struct eo_residual *residual);
+    eo_status (*scale)(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor); /* values[i] *= factor */
     eo_status (*dropout)(eo_team *team, const struct eo_dropout *dropout);
     eo_status (*bias_add)(eo_team *team, const struct eo_bias *bias); /* not with fused_epilogues */
     eo_status (*column_sums)(eo_team *team, const struct eo_column_sums *sums);
     eo_status (*gelu_forward)(eo_team *team, const struct eo_gelu *gelu);
-    eo_status (*gelu_backward)(eo_team *team, const struct eo_gelu_gradient *gelu); /* not with fused_epilogues */
+    eo_status (*gelu_backward)(eo_team *team, const struct eo_gelu_gradient *gelu);
     eo_status (*swiglu_forward)(eo_team *team, const struct eo_swiglu *swiglu);
     eo_status (*swiglu_backward)(eo_team *team, const struct eo_swiglu *swiglu);
     eo_status (*norm_forward)(eo_team *team, const struct eo_norm *norm);

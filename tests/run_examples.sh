@@ -4,8 +4,8 @@
 # Goal: the programs of the documents do what is said of them, and leave nothing behind.
 # Method: examples/line.c, README's, trains; linked with a rank that fails it ends at once, with a status. The example of processes
 # runs as three ranks. Under the address sanitizer a leak is told on the standard error, and an exit status.
-#         The perceptron's loss falls to a third, and C++ fits the same line.
-# usage: run_examples.sh LINE ITS_RANK_FAILS PROCESSES_EXAMPLE MLP [LINE_IN_CPP]
+#         The perceptron's loss falls to a third, the adapter's to a hundredth, and C++ fits the same line.
+# usage: run_examples.sh LINE ITS_RANK_FAILS PROCESSES_EXAMPLE MLP LORA [LINE_IN_CPP]
 set -u
 . "$(dirname "$0")/tap/tap.sh"
 work=$(mktemp -d) || exit 1
@@ -18,9 +18,9 @@ fits() # PROGRAM
 }
 fits "$1"
 result $? "README's example fits its line"
-if [ $# = 5 ]; then
+if [ $# = 6 ]; then
     line=$(cat "$work/out")
-    fits "$5" && [ "$(cat "$work/out")" = "$line" ]
+    fits "$6" && [ "$(cat "$work/out")" = "$line" ]
     result $? 'and so does the one in C++, with the same sum'
 else
     skip 'the example in C++' 'no C++ compiler'
@@ -29,6 +29,9 @@ fi
 "$4" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] &&
     awk '/^step / { n++; first = n == 1 ? $4 : first; last = $4 } END { exit !(n >= 5 && first > 0 && last < first / 3) }' "$work/out"
 result $? "the perceptron's loss falls to a third"
+"$5" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] && grep -qx 'W is as it was' "$work/out" &&
+    awk '/^step / { n++; first = n == 1 ? $4 : first; last = $4 } END { exit !(n == 5 && first > 0 && last < first / 100) }' "$work/out"
+result $? "the adapter's loss falls to a hundredth, and what is frozen stays"
 
 began=$(date +%s)
 "$2" >"$work/out" 2>"$work/err"

@@ -58,6 +58,17 @@ typedef enum eo_recompute {
     EO_RECOMPUTE_BLOCKS,/* the first `recompute_blocks` blocks keep only their input */
 } eo_recompute;
 
+/*
+ * Low-rank adapters (LoRA): beside a linear layer of a block, y = x W^T + b, stands alpha / rank (x A^T) B^T, and nothing else of
+ * the model is trained. A [rank][in] and B [out][rank] are parameters of the block's layer, named as the layer with
+ * "lora_A.weight" and "lora_B.weight" in the place of "weight". All else is frozen: no gradient, no optimizer state, no reduction.
+ */
+typedef struct eo_lora {
+    uint32_t rank;       /* [0: no adapters] at most the width of the layers */
+    float alpha;         /* [2 x rank] */
+    const char *targets; /* ["all-linear"] the last parts of layers' names, with + between: "q_proj+v_proj", "attn.c_proj". Copied */
+} eo_lora;
+
 typedef struct eo_transformer_params {
     eo_transformer_config config;
     uint32_t batch;            /* [1] sequences a rank and micro-batch */
@@ -84,6 +95,7 @@ typedef struct eo_transformer_params {
     bool float8_products;      /* [false] with bf16: forward products of the blocks' matrices in float8 (e4m3), activations and
                                   weights rounded with a scale each row; backward products stay bf16. On a GPU of compute
                                   capability 9.0 with cuBLASLt 12.9; other GPUs say so and stay with bf16. Not on CPUs */
+    eo_lora lora;              /* [none] static mode, and no float8 gathers */
 } eo_transformer_params;
 #define eo_transformer_params(...) EO_PARAMS(eo_transformer_params, __VA_ARGS__)
 
@@ -163,6 +175,12 @@ EO_EXPORT const eo_transformer_params *eo_transformer_get_params(const eo_transf
  */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtime *runtime,
                                                            uint64_t seed);
+/* The adapters alone, as eo_transformer_initialise does them: A uniform within 1 / sqrt(in), B zero, so that the model computes what
+ * it does without them. */
+EO_EXPORT EO_NODISCARD eo_status eo_transformer_initialise_adapters(const eo_transformer *transformer, eo_runtime *runtime,
+                                                                    uint64_t seed);
+/* Whether a parameter of the model belongs to an adapter. */
+EO_EXPORT bool eo_transformer_is_adapter(const eo_transformer *transformer, uint32_t parameter);
 
 /*
  * Once for each runtime, after it and its team were created and before the first step: brings tables to the device and

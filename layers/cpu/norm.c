@@ -207,6 +207,7 @@ eo_status eo_cpu_norm_backward(eo_team *team, const struct eo_norm_gradient *n)
         .kernel = n->centered ? kernels->layernorm_backward : kernels->rmsnorm_backward,
     };
     eo_team_run(team, EO_NORM_PARTS, norm_backward_task, &job);
-    eo_team_run(team, (uint32_t)eo_split_up(n->width, EO_STRIP), norm_combine_task, &job);
+    if (job.weight_gradient)
+        eo_team_run(team, (uint32_t)eo_split_up(n->width, EO_STRIP), norm_combine_task, &job);
     return EO_OK;
 }

@@ -33,9 +33,11 @@ static eo_status multiply_bf16(eo_team *team, const struct eo_multiply *product)
 /* The kernels that serve both element types. */
 #define KERNELS_OF_BOTH                              \
     .residual_add = eo_cpu_residual_add,             \
+    .scale = eo_host_scale,                          \
     .dropout = eo_host_dropout,                      \
     .column_sums = eo_cpu_column_sums,               \
     .gelu_forward = eo_cpu_gelu_forward,             \
+    .gelu_backward = eo_cpu_gelu_backward,           \
     .swiglu_forward = eo_cpu_swiglu_forward,         \
     .swiglu_backward = eo_cpu_swiglu_backward,       \
     .norm_forward = eo_cpu_norm_forward,             \
@@ -58,7 +60,6 @@ const struct eo_kernel_ops eo_kernels_cpu_ops = {
     .supports = supports_fp32,
     .multiply = eo_cpu_multiply,
     .bias_add = eo_cpu_bias_add,
-    .gelu_backward = eo_cpu_gelu_backward,
     .attention_forward = eo_cpu_attention_forward,
     .attention_backward = eo_cpu_attention_backward,
 };

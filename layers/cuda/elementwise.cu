@@ -112,6 +112,22 @@ __global__ void __launch_bounds__(THREADS) residual_kernel(T *output, const T *r
     lanes<T, N>::store(output + at, x);
 }
 
+/* ---- scale ---- */
+
+template <typename T, int N>
+__global__ void __launch_bounds__(THREADS) scale_kernel(T *values, uint64_t count, float factor)
+{
+    const uint64_t at = ((uint64_t)blockIdx.x * THREADS + threadIdx.x) * N;
+    if (at >= count)
+        return;
+    float x[N];
+    lanes<T, N>::load(x, values + at);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] *= factor;
+    lanes<T, N>::store(values + at, x);
+}
+
 /* ---- dropout ---- */
 
 /* Elements of a pack may be of two blocks of random words where rows begin at odd places. */
@@ -286,6 +302,15 @@ cudaError_t eo_cuda_residual_add(const struct eo_residual *r, cudaStream_t strea
     });
 }
 
+cudaError_t eo_cuda_scale(eo_dtype dtype, void *values, uint64_t count, float factor, cudaStream_t stream)
+{
+    return dispatch(dtype, count % lanes_of(dtype) == 0 && aligned(values), [&](auto v) {
+        using T = typename decltype(v)::T;
+        constexpr int N = decltype(v)::lanes_count;
+        scale_kernel<T, N><<<(unsigned)divide_up(count, (uint64_t)THREADS * N), THREADS, 0, stream>>>((T *)values, count, factor);
+    });
+}
+
 cudaError_t eo_cuda_dropout(const struct eo_dropout *d, cudaStream_t stream)
 {
     const uint64_t n = lanes_of(d->types.compute);
@@ -412,7 +437,7 @@ cudaError_t eo_cuda_load_elementwise(void)
         return load_kernels(finish_columns_kernel,
                             gelu_forward_kernel<T, N>,
                             epilogue_kernel<T, N>,
-                            residual_kernel<T, N>, dropout_kernel<T, N>,
+                            residual_kernel<T, N>, scale_kernel<T, N>, dropout_kernel<T, N>,
                             swiglu_forward_kernel<T, N>,
                             swiglu_backward_kernel<T, N>,
                             rotate_kernel<T, N>,

@@ -23,6 +23,7 @@ extern "C" {
 /* ---- elementwise.cu ---- */
 
 cudaError_t eo_cuda_residual_add(const struct eo_residual *residual, cudaStream_t stream);
+cudaError_t eo_cuda_scale(eo_dtype dtype, void *values, uint64_t count, float factor, cudaStream_t stream);
 cudaError_t eo_cuda_dropout(const struct eo_dropout *dropout, cudaStream_t stream);
 cudaError_t eo_cuda_column_sums(const struct eo_column_sums *sums, cudaStream_t stream);
 cudaError_t eo_cuda_gelu_forward(const struct eo_gelu *gelu, cudaStream_t stream);

@@ -434,7 +434,7 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
         else
             norm_backward_kernel<T, N, false, false><<<grid, threads, 0, stream>>>(a);
     });
-    if (error != cudaSuccess)
+    if (error != cudaSuccess || !n->weight_gradient)
         return error;
     const uint64_t sums = (n->centered ? 2 : 1) * n->width;
     finish_columns({n->weight_gradient, n->bias_gradient, n->width, sums}, n->types.gradient, partials, (uint32_t)blocks,

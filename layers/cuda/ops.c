@@ -30,6 +30,21 @@ LAUNCH(embedding_forward, eo_embedding)
 LAUNCH(embedding_backward, eo_embedding_gradient)
 LAUNCH(cross_entropy, eo_loss)
 
+static eo_status scale(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor)
+{
+    const struct eo_cuda_team *t = eo_cuda_team_of(team);
+    return eo_cuda_check(t, eo_cuda_scale(dtype, values, count, factor, t->stream), "kernel scale");
+}
+
+/* In place: what a product's epilogue does where a library fuses none. */
+static eo_status gelu_backward(eo_team *team, const struct eo_gelu_gradient *g)
+{
+    const struct eo_cuda_team *t = eo_cuda_team_of(team);
+    const struct eo_multiply product = {.types = g->types, .c = g->in_gradient, .c_stride = g->width, .m = g->rows, .n = g->width,
+                                        .epilogue = EO_EPILOGUE_GELU_GRADIENT, .aux = (void *)(uintptr_t)g->in, .aux_stride = g->width};
+    return eo_cuda_check(t, eo_cuda_epilogue(&product, t->stream), "kernel epilogue");
+}
+
 static eo_status prepare_multiply(eo_team *team, const struct eo_multiply *product)
 {
     return eo_cuda_product_prepare(eo_cuda_team_of(team), product, NULL);
@@ -71,9 +86,11 @@ const struct eo_kernel_ops eo_kernels_cuda_ops = {
     .prepare_attention = eo_cuda_attention_prepare,
     .multiply = multiply,
     .residual_add = launch_residual_add,
+    .scale = scale,
     .dropout = launch_dropout,
     .column_sums = launch_column_sums,
     .gelu_forward = launch_gelu_forward,
+    .gelu_backward = gelu_backward,
     .swiglu_forward = launch_swiglu_forward,
     .swiglu_backward = launch_swiglu_backward,
     .norm_forward = launch_norm_forward,

@@ -193,7 +193,8 @@ void eo_ref_norm_weight_gradient(const struct eo_norm_gradient *n, uint64_t firs
 /* in_gradient may be out_gradient, which the weights' gradients read. */
 void eo_ref_norm_backward(const struct eo_norm_gradient *n)
 {
-    eo_ref_norm_weight_gradient(n, 0, n->width);
+    if (n->weight_gradient)
+        eo_ref_norm_weight_gradient(n, 0, n->width);
     eo_ref_norm_input_gradient(n);
 }
 

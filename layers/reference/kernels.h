@@ -64,6 +64,7 @@ bool eo_ref_all_finite(eo_dtype dtype, const void *values, uint64_t count);
 /* Common to the tables with memory of the host (ops.c). */
 eo_status eo_host_loss_zero(eo_team *team, double *loss);
 eo_status eo_host_dropout(eo_team *team, const struct eo_dropout *dropout); /* dropout.c */
+eo_status eo_host_scale(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor);
 eo_status eo_host_loss_add(eo_team *team, double *to, const double *loss, double factor);
 eo_status eo_host_all_finite(eo_team *team, eo_dtype dtype, const void *values, uint64_t count, bool *out);
 

@@ -150,6 +150,43 @@ static eo_status gelu_forward(eo_team *team, const struct eo_gelu *g)
     return parts_run(team, g, g->rows, part_of(team, g->rows, 1), gelu_task);
 }
 
+/* In place, as a table with epilogues is asked. */
+static void gelu_backward_task(void *arg, uint32_t index)
+{
+    const struct parts *parts = arg;
+    const struct eo_gelu_gradient *g = parts->arguments;
+    const eo_dtype dtype = g->types.compute;
+    const uint64_t at = parts_first(parts, index) * g->width;
+    eo_ref_gelu_gradient(eo_element_at_mutable(dtype, g->in_gradient, at), eo_element_at(dtype, g->in, at), dtype,
+                         parts_count(parts, index) * g->width);
+}
+
+static eo_status gelu_backward(eo_team *team, const struct eo_gelu_gradient *g)
+{
+    return parts_run(team, g, g->rows, part_of(team, g->rows, 1), gelu_backward_task);
+}
+
+struct scaling {
+    eo_dtype dtype;
+    void *values;
+    float factor;
+};
+
+static void scale_task(void *arg, uint32_t index)
+{
+    const struct parts *parts = arg;
+    const struct scaling *s = parts->arguments;
+    const uint64_t first = parts_first(parts, index), end = first + parts_count(parts, index);
+    for (uint64_t i = first; i < end; i++)
+        eo_element_store(s->dtype, s->values, i, eo_element_load(s->dtype, s->values, i) * s->factor);
+}
+
+eo_status eo_host_scale(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor)
+{
+    const struct scaling scaling = {dtype, values, factor};
+    return parts_run(team, &scaling, count, part_of(team, count, 1024), scale_task);
+}
+
 static struct eo_swiglu swiglu_part(const struct parts *parts, uint32_t index)
 {
     struct eo_swiglu s = *(const struct eo_swiglu *)parts->arguments;
@@ -272,7 +309,8 @@ static void norm_input_task(void *arg, uint32_t index)
 /* in_gradient may be out_gradient, which the weights' gradients read: they come first. */
 static eo_status norm_backward(eo_team *team, const struct eo_norm_gradient *n)
 {
-    (void)parts_run(team, n, n->width, part_of(team, n->width, 64), norm_weight_task);
+    if (n->weight_gradient)
+        (void)parts_run(team, n, n->width, part_of(team, n->width, 64), norm_weight_task);
     return parts_run(team, n, n->rows, part_of(team, n->rows, 1), norm_input_task);
 }
 
@@ -431,9 +469,11 @@ const struct eo_kernel_ops eo_kernels_reference_ops = {
     .float8_scratch_bytes = float8_scratch_bytes,
     .multiply = multiply,
     .residual_add = residual_add,
+    .scale = eo_host_scale,
     .dropout = eo_host_dropout,
     .column_sums = column_sums,
     .gelu_forward = gelu_forward,
+    .gelu_backward = gelu_backward,
     .swiglu_forward = swiglu_forward,
     .swiglu_backward = swiglu_backward,
     .norm_forward = norm_forward,

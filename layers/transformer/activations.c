@@ -116,10 +116,23 @@ uint64_t eo_half_tensor_bytes(const eo_transformer *t, const struct half *half, 
         return rows * shape->mid_width * element_bytes(t);
     case HALF_LOG_SUM_EXP:
         return half->attention ? rows * t->params.config.head_count * sizeof(float) : 0;
+    case HALF_LOW:
+        return shape->adapter_count * eo_adapter_low_bytes(t, rows);
     case HALF_TENSOR_COUNT:
         break;
     }
     return 0;
+}
+
+bool eo_half_tensor_is_needed(const eo_transformer *t, const struct half *half, enum half_tensor tensor)
+{
+    const struct half_shape *shape = half_shape_of(t, half);
+    bool in_adapted = false;
+    for (uint32_t i = 0; i < shape->in_count; i++)
+        in_adapted = in_adapted || shape->adapted[i];
+    if (!has_adapters(t) || (tensor != HALF_NORM && tensor != HALF_MID))
+        return true;
+    return tensor == HALF_NORM ? in_adapted : half->attention || shape->adapted[HALF_OUT];
 }
 
 /* Whether the tensor lives from forward to backward. Cheap to compute again: norms, what norms of heads and rotary positions
@@ -151,6 +164,8 @@ static const char *tensor_name(const eo_transformer *t, const struct half *half,
         return shape->mid_name;
     case HALF_LOG_SUM_EXP:
         return "log_sum_exp";
+    case HALF_LOW:
+        return "adapters";
     case HALF_TENSOR_COUNT:
         break;
     }
@@ -169,7 +184,10 @@ static eo_status add_half_tensors(eo_transformer *t, uint32_t h)
         char name[EO_NAME_MAX];
         snprintf(name, sizeof(name), "block.%u.%s.%s", h / 2, half->attention ? "attention" : "mlp",
                  tensor_name(t, half, tensor));
-        if (is_kept(t, half, tensor)) {
+        if (!half->recompute && !eo_half_tensor_is_needed(t, half, tensor)) {
+            EO_TRY(add_bytes(t, name, bytes, EO_CATEGORY_SCRATCH, forward_of(half->position), forward_of(half->position),
+                             &buffers->forward));
+        } else if (is_kept(t, half, tensor)) {
             EO_TRY(add_kept(t, name, bytes, forward_of(half->position), backward_of(half->position), buffers));
         } else {
             EO_TRY(add_recomputed(t, name, bytes, half->position, buffers));
@@ -267,7 +285,7 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
         scratch.norm_gradient = used;
         used += align_bytes(t, row_bytes * width);
     }
-    if (shape->in_bias && !half->attention && !fuses_gelu) {
+    if (shape->in_bias && !half->attention && !fuses_gelu && !has_adapters(t)) {
         scratch.bias = used;
         used += align_bytes(t, shape->inner_width * eo_dtype_bytes(t->types.gradient));
     }
@@ -275,6 +293,8 @@ struct half_scratch eo_half_scratch(const eo_transformer *t, const struct half *
         scratch.head_norms = used;
         used += align_bytes(t, 2 * eo_head_norm_parts(rows) * t->params.config.head_size * sizeof(float));
     }
+    scratch.low = used;
+    used += align_bytes(t, shape->adapter_count * eo_adapter_low_bytes(t, rows));
     if (t->params.dropout > 0) {
         scratch.branch = used;
         used += align_bytes(t, row_bytes * width);
@@ -293,6 +313,7 @@ struct half_gradients eo_half_gradients(const struct pass *pass, const struct ha
     struct half_gradients gradients = {.mid = scratch, .inner = inner, .norm = scratch,
                                        .in_bias = at.bias ? scratch + at.bias : NULL,
                                        .head_norms = (float *)(void *)(scratch + at.head_norms),
+                                       .low = scratch + at.low,
                                        .branch = at.branch ? (void *)(scratch + at.branch)
                                                            : eo_buffer(pass->runtime, t->stream_gradient),
                                        .kernels = scratch + at.kernels};

@@ -15,6 +15,8 @@ static struct half_parameters half_parameters_of(const struct pass *pass, const 
 {
     const struct half_shape *shape = half_shape_of(pass->transformer, half);
     struct half_parameters p = {0};
+    if (!values) /* gradients of a frozen layer */
+        return p;
     void *const *next = values + half->first_parameter;
     p.norm_weight = *next++;
     if (shape->norm_bias)
@@ -29,6 +31,11 @@ static struct half_parameters half_parameters_of(const struct pass *pass, const 
     p.out = *next++;
     if (shape->out_bias)
         p.out_bias = *next++;
+    for (uint32_t linear = 0; linear < HALF_LINEARS; linear++)
+        if (shape->adapted[linear]) {
+            p.adapter[linear].a = *next++;
+            p.adapter[linear].b = *next++;
+        }
     return p;
 }
 
@@ -98,6 +105,8 @@ static eo_status norm_forward(const struct pass *pass, const struct half *half, 
 
 static eo_status norm_again(const struct pass *pass, const struct half *half, const struct half_parameters *w)
 {
+    if (!eo_half_tensor_is_needed(pass->transformer, half, HALF_NORM))
+        return EO_OK;
     const struct eo_norm norm = half_norm(pass, half, w);
     return pass->kernels->norm_again(pass->team, &norm);
 }
@@ -125,7 +134,7 @@ static eo_status in_products(const struct pass *pass, const struct half *half, c
             product.epilogue = EO_EPILOGUE_BIAS;
             product.bias = w->in_bias[i];
         }
-        if (half_fuses_gelu(pass->transformer, half)) {
+        if (gelu_rides_on(pass->transformer, half, i)) {
             product.epilogue = EO_EPILOGUE_BIAS_GELU;
             product.aux = output.values;
             product.aux_stride = output.stride;
@@ -133,6 +142,11 @@ static eo_status in_products(const struct pass *pass, const struct half *half, c
             product.c_stride = shape->mid_width;
         }
         EO_TRY(pass_multiply(pass, &product));
+    }
+    for (uint32_t i = 0; i < shape->in_count; i++) {
+        const struct half_output output = eo_half_output(pass, half, i);
+        EO_TRY(eo_adapter_forward(pass, half, w, &(struct linear_data){i, half_tensor_of(pass, half, HALF_NORM), output.values,
+                                                                       output.stride}));
     }
     return EO_OK;
 }
@@ -143,7 +157,7 @@ static eo_status out_product(const struct pass *pass, const struct half *half, c
     const eo_transformer *t = pass->transformer;
     const uint64_t width = t->params.config.width, mid_width = half_shape_of(t, half)->mid_width;
     const bool fused = pass->kernels->fused_residuals && !adds_itself(pass);
-    return pass_multiply(pass, &(struct eo_multiply){
+    EO_TRY(pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .c = output,
         .c_stride = width,
@@ -156,7 +170,8 @@ static eo_status out_product(const struct pass *pass, const struct half *half, c
         .epilogue = fused && w->out_bias ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE,
         .bias = w->out_bias,
         .float8 = t->params.float8_products,
-    });
+    }));
+    return eo_adapter_forward(pass, half, w, &(struct linear_data){HALF_OUT, half_tensor_of(pass, half, HALF_MID), output, width});
 }
 
 static eo_status half_forward(const struct pass *pass, const struct half *half)
@@ -167,11 +182,11 @@ static eo_status half_forward(const struct pass *pass, const struct half *half)
 
     EO_TRY(norm_forward(pass, half, &w));
     EO_TRY(in_products(pass, half, &w));
-    if (!half_fuses_gelu(t, half))
+    if (!gelu_rides_on(t, half, 0))
         EO_TRY(eo_half_operation_forward(pass, half, &w));
     const bool is_last = is_last_of_position(t, h);
     if (is_last && pass->backward) /* a recompute: what follows has it no more */
-        return EO_OK;
+        return eo_adapter_low(pass, half, &w, &(struct linear_data){.linear = HALF_OUT, .input = half_tensor_of(pass, half, HALF_MID)});
     void *output = pass_buffer(pass, t->stream[h + 1]);
     EO_TRY(out_product(pass, half, &w, output));
     if (pass->random)
@@ -207,16 +222,30 @@ eo_status eo_block_forward(const struct pass *pass, uint32_t position)
     return EO_OK;
 }
 
+/* With adapters, a half before the first of them has no backward pass; that one's ends at its adapters. */
+static bool gets_gradient(const struct pass *pass, const struct half *half)
+{
+    return half_index(pass, half) >= pass->transformer->first_trained;
+}
+
+static bool passes_gradient_on(const struct pass *pass, const struct half *half)
+{
+    return !has_adapters(pass->transformer) || half_index(pass, half) > pass->transformer->first_trained;
+}
+
 eo_status eo_block_recompute(const struct pass *pass, uint32_t position)
 {
     const struct half *end, *half = position_halves(pass, position, &end);
     for (; half < end; half++) {
+        if (!gets_gradient(pass, half))
+            continue;
         if (half->recompute) {
             EO_TRY(half_forward(pass, half));
         } else if (pass->transformer->params.recompute == EO_RECOMPUTE_CHEAP) {
             const struct half_parameters w = half_parameters_of(pass, half, pass->view->weights);
             EO_TRY(norm_again(pass, half, &w));
-            EO_TRY(eo_half_operation_again(pass, half, &w));
+            if (half->attention || eo_half_tensor_is_needed(pass->transformer, half, HALF_MID))
+                EO_TRY(eo_half_operation_again(pass, half, &w));
         }
     }
     return EO_OK;
@@ -238,13 +267,15 @@ static eo_status out_product_backward(const struct pass *pass, const struct half
         .n = shape->mid_width,
         .k = width,
     };
-    if (half_fuses_gelu(pass->transformer, half)) {
+    if (half_fuses_gelu(pass->transformer, half))
+        product.c = to->inner;
+    if (gelu_rides_on(pass->transformer, half, HALF_OUT)) {
         product.epilogue = EO_EPILOGUE_GELU_GRADIENT;
         product.aux = half_tensor_of(pass, half, HALF_INNER);
         product.aux_stride = shape->inner_width;
-        product.c = to->inner;
     }
-    return pass_multiply(pass, &product);
+    EO_TRY(pass_multiply(pass, &product));
+    return eo_adapter_backward(pass, half, w, &(struct linear_data){HALF_OUT, NULL, to->branch, width}, product.c);
 }
 
 /* ... and on to that of its norm. */
@@ -256,13 +287,15 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
     const struct half_gradients to = eo_half_gradients(pass, half);
     const uint64_t width = t->params.config.width;
 
+    if (!gets_gradient(pass, half))
+        return EO_OK;
     if (pass->random)
         EO_TRY(drop(pass, half, &(struct eo_dropout){.out = to.branch, .in = eo_buffer(pass->runtime, t->stream_gradient)}));
     EO_TRY(out_product_backward(pass, half, &w, &to));
-    if (!half_fuses_gelu(t, half))
+    if (!gelu_rides_on(t, half, HALF_OUT))
         EO_TRY(eo_half_operation_backward(pass, half, &w));
     const void *inner_gradient = to.inner;
-    for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
+    for (uint32_t i = 0; i < shape->in_count && passes_gradient_on(pass, half); i += shape->in_joined[i]) {
         const uint32_t out = half_product_width(shape, i);
         EO_TRY(pass_multiply(pass, &(struct eo_multiply){
             .types = pass->types,
@@ -277,6 +310,10 @@ static eo_status half_backward_first(const struct pass *pass, const struct half 
         }));
         inner_gradient = eo_element_at(pass->types.compute, inner_gradient, out);
     }
+    void *output = to.inner;
+    for (uint32_t i = 0; i < shape->in_count; output = pass_at(pass, output, shape->in_width[i]), i++)
+        EO_TRY(eo_adapter_backward(pass, half, &w, &(struct linear_data){i, NULL, output, shape->inner_width},
+                                   passes_gradient_on(pass, half) ? to.norm : NULL));
     return EO_OK;
 }
 
@@ -292,6 +329,8 @@ struct linear_gradient {
 static eo_status linear_gradient(const struct pass *pass, const struct linear_gradient *g, const void *input, uint64_t in)
 {
     const bool fused = g->bias && pass->kernels->fused_bias_gradients;
+    if (!g->weight) /* frozen, with its bias */
+        return EO_OK;
     EO_TRY(pass_multiply(pass, &(struct eo_multiply){
         .types = pass->types,
         .weight_gradient = true,
@@ -337,6 +376,20 @@ static eo_status norm_backward(const struct pass *pass, const struct half *half,
     });
 }
 
+/* Of a half's adapters. */
+static eo_status adapter_gradients(const struct pass *pass, const struct half *half, const struct half_parameters *d,
+                                   const struct half_gradients *from)
+{
+    const struct half_shape *shape = half_shape_of(pass->transformer, half);
+    void *output = from->inner;
+    EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){
+        HALF_OUT, half_tensor_of(pass, half, HALF_MID), from->branch, pass->transformer->params.config.width}));
+    for (uint32_t i = 0; i < shape->in_count; output = pass_at(pass, output, shape->in_width[i]), i++)
+        EO_TRY(eo_adapter_gradients(pass, half, d, &(struct linear_data){i, half_tensor_of(pass, half, HALF_NORM), output,
+                                                                         shape->inner_width}));
+    return EO_OK;
+}
+
 /* All that is written to the gradient buffer; then the stream's gradient becomes that of the half's input. */
 static eo_status half_backward(const struct pass *pass, const struct half *half)
 {
@@ -349,6 +402,9 @@ static eo_status half_backward(const struct pass *pass, const struct half *half)
     const void *norm = half_tensor_of(pass, half, HALF_NORM), *mid = half_tensor_of(pass, half, HALF_MID);
     const void *inner_gradient = from.inner;
 
+    if (!gets_gradient(pass, half))
+        return EO_OK;
+    EO_TRY(adapter_gradients(pass, half, &d, &from));
     EO_TRY(linear_gradient(pass, &(struct linear_gradient){d.out, d.out_bias, from.branch, width, width, from.kernels},
                            mid, shape->mid_width));
     for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
@@ -360,11 +416,11 @@ static eo_status half_backward(const struct pass *pass, const struct half *half)
             memcpy(d.in_bias[i], from.in_bias, shape->inner_width * eo_dtype_bytes(pass->types.gradient));
         inner_gradient = eo_element_at(pass->types.compute, inner_gradient, out);
     }
-    if (shape->head_norms)
+    if (shape->head_norms && d.head_norm[0])
         EO_TRY(pass->kernels->head_norm_weights(pass->team, &(struct eo_head_norm_weights){
             .types = pass->types, .weight_gradient = {d.head_norm[0], d.head_norm[1]}, .sums = from.head_norms,
             .rows = pass->rows, .head_size = t->params.config.head_size}));
-    return norm_backward(pass, half, &w, &d, &from);
+    return passes_gradient_on(pass, half) ? norm_backward(pass, half, &w, &d, &from) : EO_OK;
 }
 
 eo_status eo_block_backward_first(const struct pass *pass, uint32_t position)

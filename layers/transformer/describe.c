@@ -89,14 +89,14 @@ static void describe_shapes(eo_transformer *t)
 static eo_status add_vector(eo_transformer *t, uint32_t layer, const char *name, uint32_t width)
 {
     const eo_parameter_params params = {
-        .layer = layer, .name = name, .dim_count = 1, .dims = {width}, .no_weight_decay = true};
+        .layer = layer, .name = name, .dim_count = 1, .dims = {width}, .no_weight_decay = true, .frozen = has_adapters(t)};
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 
 static eo_status add_matrix(eo_transformer *t, uint32_t layer, const char *name, uint32_t out, uint32_t in, bool joined)
 {
     const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 2, .dims = {out, in},
-                                        .float8_gather = true, .joined = joined};
+                                        .float8_gather = true, .joined = joined, .frozen = has_adapters(t)};
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 
@@ -104,7 +104,8 @@ static eo_status add_matrix(eo_transformer *t, uint32_t layer, const char *name,
 static eo_status add_places(eo_transformer *t, uint32_t layer, const char *name)
 {
     const eo_transformer_config *c = &t->params.config;
-    const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 2, .dims = {c->context, c->width}};
+    const eo_parameter_params params = {
+        .layer = layer, .name = name, .dim_count = 2, .dims = {c->context, c->width}, .frozen = has_adapters(t)};
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 
@@ -114,7 +115,8 @@ static eo_status add_words(eo_transformer *t, uint32_t layer, const char *name, 
     const eo_transformer_config *c = &t->params.config;
     const uint64_t padding = is_head ? (t->head.words - c->vocabulary) * c->width : 0;
     return eo_model_add_parameter(t->model, &(eo_parameter_params){
-        .layer = layer, .name = name, .dim_count = 2, .dims = {c->vocabulary, c->width}, .padding = padding}, NULL);
+        .layer = layer, .name = name, .dim_count = 2, .dims = {c->vocabulary, c->width}, .padding = padding,
+        .frozen = has_adapters(t)}, NULL);
 }
 
 static eo_status add_half(eo_transformer *t, uint32_t layer, const struct half *half, uint32_t block)
@@ -138,7 +140,7 @@ static eo_status add_half(eo_transformer *t, uint32_t layer, const struct half *
     if (shape->out_bias)
         EO_TRY(add_vector(t, layer, NEXT_NAME, width));
 #undef NEXT_NAME
-    return EO_OK;
+    return eo_adapters_add(t, layer, half, block);
 }
 
 static eo_status add_final_norm(eo_transformer *t, uint32_t layer)
@@ -161,7 +163,7 @@ static eo_status describe_embedding(eo_transformer *t, uint32_t *layer)
     const uint32_t tables[] = {0, 1};
     return eo_model_add_position(t->model, &(eo_position_params){
         .layer = *layer, .backward_without_weights = true,
-        .parameters = tables, .parameter_count = gpt2 ? 2 : 1}, NULL);
+        .parameters = has_adapters(t) ? NULL : tables, .parameter_count = has_adapters(t) ? 0 : gpt2 ? 2 : 1}, NULL);
 }
 
 /* Of the layer that begins with half h: "block.3", "block.3.mlp", "block.4-7". */
@@ -194,7 +196,7 @@ static eo_status describe_halves(eo_transformer *t)
         half->recompute = recompute;
         half->position = position;
         half->first_parameter = parameter;
-        parameter += half_shape_of(t, half)->parameter_count;
+        parameter += half_shape_of(t, half)->parameter_count + 2 * half_shape_of(t, half)->adapter_count;
         EO_TRY(add_half(t, layer, half, h / 2));
     }
     return EO_OK;
@@ -214,7 +216,8 @@ static eo_status describe_head(eo_transformer *t, uint32_t embedding)
         tied[use.parameter_count++] = head->norm_weight;
         if (gpt2)
             tied[use.parameter_count++] = head->norm_weight + 1;
-        use.parameters = tied;
+        use.parameters = has_adapters(t) ? NULL : tied;
+        use.parameter_count = has_adapters(t) ? 0 : use.parameter_count;
     } else {
         EO_TRY(eo_model_add_layer(t->model, &(eo_layer_params){.name = "head"}, &use.layer));
         EO_TRY(add_final_norm(t, use.layer));
@@ -230,6 +233,7 @@ eo_status eo_transformer_describe(eo_transformer *t)
 {
     const uint64_t multiple = t->kernels->word_multiple;
     describe_shapes(t);
+    EO_TRY(eo_adapters_describe(t));
     t->head.words = (t->params.config.vocabulary + multiple - 1) / multiple * multiple;
     uint32_t embedding = 0;
     EO_TRY(describe_embedding(t, &embedding));

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <evenodd/random.h>
+
 #include "layers/transformer/internal.h"
 
 struct produce_normal {
@@ -130,6 +132,24 @@ static void fill_constant(void *user, uint64_t offset, uint64_t count, float *va
         values[i] = *constant;
 }
 
+/* Within 1 / sqrt(in), as PyTorch's linear layers begin; `position` of the place is the parameter. */
+struct produce_uniform {
+    eo_random_place place;
+    float bound;
+};
+
+static void fill_uniform(void *user, uint64_t offset, uint64_t count, float *values)
+{
+    const struct produce_uniform *uniform = user;
+    uint32_t words[4];
+    for (uint64_t i = 0; i < count; i++) {
+        const uint64_t element = offset + i;
+        if (i == 0 || element % 4 == 0)
+            eo_random_words(&uniform->place, (uint32_t)(element / 4), words);
+        values[i] = uniform->bound * (2 * eo_random_unit(words[element % 4]) - 1);
+    }
+}
+
 static bool ends_with(const char *name, const char *end)
 {
     const size_t name_length = strlen(name), end_length = strlen(end);
@@ -143,6 +163,29 @@ static bool is_residual_projection(const char *name)
            ends_with(name, ".down_proj.weight");
 }
 
+static eo_status fill_adapter(eo_runtime *runtime, uint32_t parameter, const eo_parameter_info *info, uint64_t seed)
+{
+    float zero = 0;
+    if (ends_with(info->name, ".lora_B.weight"))
+        return eo_weights_fill(runtime, parameter, fill_constant, &zero);
+    struct produce_uniform uniform = {.place = {.seed = seed, .step = UINT32_MAX, .position = parameter},
+                                      .bound = 1 / sqrtf((float)info->dims[1])};
+    return eo_weights_fill(runtime, parameter, fill_uniform, &uniform);
+}
+
+eo_status eo_transformer_initialise_adapters(const eo_transformer *transformer, eo_runtime *runtime, uint64_t seed)
+{
+    if (!transformer || !runtime)
+        return EO_ERR_INVALID;
+    for (uint32_t k = 0; k < eo_model_parameter_count(transformer->model); k++) {
+        eo_parameter_info info;
+        EO_TRY(eo_model_parameter(transformer->model, k, &info));
+        if (eo_transformer_is_adapter(transformer, k))
+            EO_TRY(fill_adapter(runtime, k, &info, seed));
+    }
+    return EO_OK;
+}
+
 static eo_status fill_parameters(const eo_transformer *transformer, eo_runtime *runtime, uint64_t seed, float *ahead)
 {
     if (!transformer || !runtime)
@@ -153,7 +196,9 @@ static eo_status fill_parameters(const eo_transformer *transformer, eo_runtime *
     for (uint32_t k = 0; k < parameter_count; k++) {
         eo_parameter_info info;
         EO_TRY(eo_model_parameter(transformer->model, k, &info));
-        if (info.dim_count > 1) {
+        if (eo_transformer_is_adapter(transformer, k)) {
+            EO_TRY(fill_adapter(runtime, k, &info, seed));
+        } else if (info.dim_count > 1) {
             struct produce_normal normal = {
                 .key = mix(mix(seed) + k),
                 .deviation = (float)(is_residual_projection(info.name) ? deviation / sqrt(2 * layers) : deviation),

@@ -25,6 +25,8 @@
 
 #define HALF_INPUTS_MAX 3
 #define HALF_HEAD_NORMS 2 /* q and k */
+#define HALF_OUT HALF_INPUTS_MAX /* the out-product, where linear layers are counted: in-products come before it */
+#define HALF_LINEARS (HALF_INPUTS_MAX + 1)
 #define NO_BUFFER       UINT32_MAX
 
 /* Results of a half, needed by its backward pass. */
@@ -35,6 +37,7 @@ enum half_tensor {
     HALF_INNER, /* rows of the in-products' outputs side by side */
     HALF_MID,
     HALF_LOG_SUM_EXP, /* attention */
+    HALF_LOW,         /* scale x A^T of the adapters, one after the other (adapters.c) */
     HALF_TENSOR_COUNT,
 };
 
@@ -64,6 +67,8 @@ struct half_shape {
     bool head_norms; /* of the first two in-products, each followed by the norm's weight: q and k */
     const char *const *parameter_names; /* format: %u is the block */
     const char *inner_name, *mid_name;
+    bool adapted[HALF_LINEARS];
+    uint32_t adapter_count;
 };
 
 struct head {
@@ -92,6 +97,8 @@ struct eo_transformer {
     uint32_t half_count;
     uint32_t position_count;
     struct half_shape shape[2];   /* MLP, attention */
+    char *adapter_targets;        /* of the adapters; NULL: none */
+    uint32_t first_trained;       /* with adapters: the first half that has some; those before it get no gradient */
     struct half *halves;
     struct tensor_buffers *stream;/* half_count + 1 */
     uint32_t stream_gradient;     /* one buffer for all: a half's backward turns its output's gradient into its input's */
@@ -118,6 +125,12 @@ struct pass {
 static inline bool is_gpt2(const eo_transformer *t)
 {
     return t->params.config.family == EO_FAMILY_GPT2;
+}
+
+/* Nothing but adapters is trained. */
+static inline bool has_adapters(const eo_transformer *t)
+{
+    return t->params.lora.rank > 0;
 }
 
 /* Of a position; the last one may have fewer. */
@@ -152,6 +165,17 @@ static inline const struct half_shape *half_shape_of(const eo_transformer *t, co
     return &t->shape[half->attention];
 }
 
+/* Inputs and outputs of a linear layer. */
+static inline uint32_t half_linear_in(const eo_transformer *t, const struct half_shape *shape, uint32_t linear)
+{
+    return linear == HALF_OUT ? shape->mid_width : t->params.config.width;
+}
+
+static inline uint32_t half_linear_out(const eo_transformer *t, const struct half_shape *shape, uint32_t linear)
+{
+    return linear == HALF_OUT ? t->params.config.width : shape->in_width[linear];
+}
+
 /* Outputs of the product that begins with in-product i. */
 static inline uint32_t half_product_width(const struct half_shape *shape, uint32_t i)
 {
@@ -177,9 +201,10 @@ static inline void *pass_weight(const struct pass *pass, uint32_t parameter)
     return pass->view->weights[parameter];
 }
 
+/* NULL: frozen. */
 static inline void *pass_gradient(const struct pass *pass, uint32_t parameter)
 {
-    return pass->view->gradients[parameter];
+    return pass->view->gradients ? pass->view->gradients[parameter] : NULL;
 }
 
 /* A loss is the mean over the rows, or their sum. */
@@ -218,6 +243,18 @@ static inline struct eo_operand operand_transposed(const void *values, uint64_t 
 /* Fills in shapes, positions and the model. */
 eo_status eo_transformer_describe(eo_transformer *t);
 
+/* ---- adapters.c ---- */
+
+/* Which linear layers have adapters, after their shapes are known; and the parameters of a half's. */
+eo_status eo_adapters_describe(eo_transformer *t);
+eo_status eo_adapters_add(eo_transformer *t, uint32_t layer, const struct half *half, uint32_t block);
+
+/* Whether the position has any, or trains all. */
+bool eo_position_trains(const eo_transformer *t, uint32_t position);
+
+/* Room for one adapter of HALF_LOW, or for its gradient, in bytes. */
+uint64_t eo_adapter_low_bytes(const eo_transformer *t, uint64_t rows);
+
 /* ---- activations.c ---- */
 
 /* Of so many tokens; 0: the half has no such tensor. */
@@ -235,6 +272,7 @@ struct half_scratch {
     uint64_t norm_gradient;  /* of an MLP with GELU on its products, if inner has no room for it */
     uint64_t bias;           /* gradient of the in-product's bias, where the GELU kernel gives it early */
     uint64_t head_norms;     /* sums of the gradients of their weights */
+    uint64_t low;            /* gradients of HALF_LOW */
     uint64_t branch;         /* with dropout: the gradient of what the half adds to the stream, as far as it was not dropped */
     uint64_t kernels;        /* the kernels' own */
     uint64_t total;
@@ -246,22 +284,58 @@ struct half_gradients {
     void *mid, *inner, *norm; /* mid and norm: one after the other in the same place */
     void *in_bias;            /* or NULL: to be summed from inner's */
     float *head_norms;        /* sums that become the gradients of their weights */
+    void *low;                /* of HALF_LOW */
     void *branch;             /* of the out-product's result: the stream's gradient, or with dropout its own */
     void *kernels;            /* scratch */
 };
 struct half_gradients eo_half_gradients(const struct pass *pass, const struct half *half);
 
-/* GELU rides on the products of this half (see fused_epilogues in kernel_ops.h). */
+/* GELU may ride on the products of this half (see fused_epilogues in kernel_ops.h): then their bias does. */
 static inline bool half_fuses_gelu(const eo_transformer *t, const struct half *half)
 {
     return is_gpt2(t) && !half->attention && t->kernels->fused_epilogues;
 }
 
-/* A half's weights or gradients, by their use. NULL: the model has none. */
+/* ... and GELU rides, unless an adapter adds to what the product gives. */
+static inline bool gelu_rides_on(const eo_transformer *t, const struct half *half, uint32_t linear)
+{
+    return half_fuses_gelu(t, half) && !half_shape_of(t, half)->adapted[linear];
+}
+
+/* Whether the half's backward pass reads the tensor: a frozen product does not need its input. */
+bool eo_half_tensor_is_needed(const eo_transformer *t, const struct half *half, enum half_tensor tensor);
+
+/* A half's weights or gradients, by their use. NULL: the model has none, or it is frozen. */
 struct half_parameters {
     void *norm_weight, *norm_bias, *in[HALF_INPUTS_MAX], *in_bias[HALF_INPUTS_MAX], *out, *out_bias;
     void *head_norm[HALF_HEAD_NORMS];
+    struct half_adapter {
+        void *a, *b;
+    } adapter[HALF_LINEARS];
 };
+
+/* ---- adapters.c again: nothing is done where the linear layer has no adapter ---- */
+
+/* What a linear layer reads and writes; rows of the output, or of its gradient, begin `stride` apart. */
+struct linear_data {
+    uint32_t linear;
+    const void *input;
+    void *output;
+    uint64_t stride;
+};
+
+/* low = scale input A^T; and then output += low B^T. */
+eo_status eo_adapter_low(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                         const struct linear_data *data);
+eo_status eo_adapter_forward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                             const struct linear_data *data);
+
+/* d_low = scale output B; and then input_gradient += d_low A, if it is wanted. `output` is its gradient here. */
+eo_status eo_adapter_backward(const struct pass *pass, const struct half *half, const struct half_parameters *w,
+                              const struct linear_data *data, void *input_gradient);
+/* The gradients of A and B, after it. */
+eo_status eo_adapter_gradients(const struct pass *pass, const struct half *half, const struct half_parameters *d,
+                               const struct linear_data *data);
 
 /* Where the forward pass writes in-product i: into inner, or into raw, the input of heads' norms. */
 struct half_output {

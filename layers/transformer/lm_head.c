@@ -124,18 +124,19 @@ static eo_status chunk_gradients(const struct pass *pass, const struct chunk *ch
     const struct eo_norm forward = chunk_norm(pass, chunk);
     const bool accumulate = chunk->first > 0;
     void *gradient = stream_gradient_of(pass, chunk);
-    EO_TRY(pass_multiply(pass, &(struct eo_multiply){
-        .types = pass->types,
-        .weight_gradient = true,
-        .c = pass_gradient(pass, head->weight),
-        .c_stride = width,
-        .a = operand_transposed(chunk->logits, head->logit_stride),
-        .b = operand_plain(chunk->norm, width),
-        .m = head->words,
-        .n = width,
-        .k = chunk->rows,
-        .accumulate = accumulate,
-    }));
+    if (pass_gradient(pass, head->weight)) /* else it is frozen */
+        EO_TRY(pass_multiply(pass, &(struct eo_multiply){
+            .types = pass->types,
+            .weight_gradient = true,
+            .c = pass_gradient(pass, head->weight),
+            .c_stride = width,
+            .a = operand_transposed(chunk->logits, head->logit_stride),
+            .b = operand_plain(chunk->norm, width),
+            .m = head->words,
+            .n = width,
+            .k = chunk->rows,
+            .accumulate = accumulate,
+        }));
     return pass->kernels->norm_backward(pass->team, &(struct eo_norm_gradient){
         .types = pass->types,
         .centered = forward.centered,

@@ -210,7 +210,7 @@ eo_status eo_half_operation_backward(const struct pass *pass, const struct half 
     return pass->kernels->gelu_backward(pass->team, &(struct eo_gelu_gradient){
         .types = pass->types,
         .in_gradient = gradients.inner,
-        .out_gradient = gradients.mid,
+        .out_gradient = gradients.mid ? gradients.mid : gradients.inner, /* in its place, where it might have ridden */
         .in = pass_buffer(pass, half->tensor[HALF_INNER]),
         .bias = loose_in_bias(pass, w),
         .bias_gradient = gradients.in_bias,

@@ -34,6 +34,8 @@ struct linear {
     bool accumulates_input, accumulates_weight; /* calls with accumulate come too */
     bool residual;                              /* the forward product adds one */
     bool float8;                                /* the forward product */
+    bool accumulates_forward;                   /* it always adds to y */
+    bool frozen;                                /* no gradient of W */
 };
 
 static const _Alignas(16) char some_residual[16]; /* in the place of one */
@@ -49,6 +51,7 @@ static eo_status prepare_linear(const eo_transformer *t, eo_team *team, const st
 {
     const uint64_t aux_stride = l->out_stride;
     EO_TRY(prepare_product(t, team, (struct eo_multiply){
+        .accumulate = l->accumulates_forward,
         .types = t->types, .c_stride = l->forward_stride ? l->forward_stride : l->out_stride,
         .a = operand_plain(NULL, l->in_stride),
         .b = operand_transposed(NULL, l->in), .m = l->rows, .n = l->out, .k = l->in, .epilogue = l->forward,
@@ -58,32 +61,53 @@ static eo_status prepare_linear(const eo_transformer *t, eo_team *team, const st
         .types = t->types, .c_stride = l->in_stride, .a = operand_plain(NULL, l->out_stride),
         .b = operand_plain(NULL, l->in), .m = l->rows, .n = l->in, .k = l->out, .epilogue = l->input_gradient,
         .aux_stride = l->input_gradient == EO_EPILOGUE_GELU_GRADIENT ? l->in_stride : 0}, l->accumulates_input));
-    return prepare_product(t, team, (struct eo_multiply){
+    return l->frozen ? EO_OK : prepare_product(t, team, (struct eo_multiply){
         .types = t->types, .weight_gradient = true, .c_stride = l->in, .a = operand_transposed(NULL, l->out_stride),
         .b = operand_plain(NULL, l->in_stride), .m = l->out, .n = l->in, .k = l->rows,
         .epilogue = l->weight_gradient}, l->accumulates_weight);
+}
+
+/* x A^T, then what it gives times B^T. */
+static eo_status prepare_adapters(const eo_transformer *t, eo_team *team, const struct half *half)
+{
+    const struct half_shape *shape = half_shape_of(t, half);
+    const uint64_t rows = (uint64_t)t->params.batch * t->params.seq, rank = t->params.lora.rank;
+    for (uint32_t linear = 0; linear < HALF_LINEARS; linear++) {
+        const uint64_t in = half_linear_in(t, shape, linear), out = half_linear_out(t, shape, linear);
+        if (!shape->adapted[linear])
+            continue;
+        EO_TRY(prepare_linear(t, team, &(struct linear){
+            .rows = rows, .out = rank, .in = in, .out_stride = rank, .in_stride = in, .accumulates_input = true}));
+        EO_TRY(prepare_linear(t, team, &(struct linear){
+            .rows = rows, .out = out, .in = rank, .in_stride = rank, .accumulates_forward = true,
+            .out_stride = linear == HALF_OUT ? out : shape->inner_width,
+            .forward_stride = linear == HALF_OUT ? out : eo_half_output_stride(t, half, linear)}));
+    }
+    return EO_OK;
 }
 
 static eo_status prepare_half(const eo_transformer *t, eo_team *team, const struct half *half)
 {
     const struct half_shape *shape = half_shape_of(t, half);
     const uint64_t rows = (uint64_t)t->params.batch * t->params.seq, width = t->params.config.width;
-    const bool fuses_gelu = half_fuses_gelu(t, half), fuses_gradients = t->kernels->fused_bias_gradients;
+    const bool fuses_gradients = t->kernels->fused_bias_gradients;
+    const bool gelu_forward = gelu_rides_on(t, half, 0), gelu_backward = gelu_rides_on(t, half, HALF_OUT);
+    EO_TRY(prepare_adapters(t, team, half));
     for (uint32_t i = 0; i < shape->in_count; i += shape->in_joined[i]) {
         const enum eo_epilogue bias = shape->in_bias && t->kernels->fused_epilogues ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE;
         EO_TRY(prepare_linear(t, team, &(struct linear){
             .rows = rows, .out = half_product_width(shape, i), .in = width, .out_stride = shape->inner_width, .in_stride = width,
             .forward_stride = eo_half_output_stride(t, half, i),
-            .forward = fuses_gelu ? EO_EPILOGUE_BIAS_GELU : bias, .accumulates_input = i > 0,
-            .float8 = t->params.float8_products,
+            .forward = gelu_forward ? EO_EPILOGUE_BIAS_GELU : bias, .accumulates_input = i > 0,
+            .float8 = t->params.float8_products, .frozen = has_adapters(t),
             .weight_gradient = shape->in_bias && fuses_gradients ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE}));
     }
     const bool fuses_residual = t->kernels->fused_residuals && !(t->params.dropout > 0);
     return prepare_linear(t, team, &(struct linear){
         .rows = rows, .out = width, .in = shape->mid_width, .out_stride = width, .in_stride = shape->mid_width,
         .forward = shape->out_bias && fuses_residual ? EO_EPILOGUE_BIAS : EO_EPILOGUE_NONE, .residual = fuses_residual,
-        .float8 = t->params.float8_products,
-        .input_gradient = fuses_gelu ? EO_EPILOGUE_GELU_GRADIENT : EO_EPILOGUE_NONE,
+        .float8 = t->params.float8_products, .frozen = has_adapters(t),
+        .input_gradient = gelu_backward ? EO_EPILOGUE_GELU_GRADIENT : EO_EPILOGUE_NONE,
         .weight_gradient = shape->out_bias && fuses_gradients ? EO_EPILOGUE_BIAS_GRADIENT : EO_EPILOGUE_NONE});
 }
 
@@ -92,7 +116,7 @@ static eo_status prepare_head(const eo_transformer *t, eo_team *team)
     const uint64_t rows = (uint64_t)t->params.batch * t->params.seq, chunk = t->head.chunk_rows, last = rows % chunk;
     struct linear head = {.rows = chunk, .out = t->head.words, .in = t->params.config.width,
                           .out_stride = t->head.logit_stride, .in_stride = t->params.config.width,
-                          .accumulates_weight = rows > chunk};
+                          .accumulates_weight = rows > chunk, .frozen = has_adapters(t)};
     EO_TRY(prepare_linear(t, team, &head));
     head.rows = last;
     return last ? prepare_linear(t, team, &head) : EO_OK;

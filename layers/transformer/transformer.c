@@ -85,6 +85,7 @@ void eo_transformer_destroy(eo_transformer **transformer)
         return;
     eo_transformer *t = *transformer;
     eo_model_destroy(&t->model);
+    free(t->adapter_targets);
     free(t->rope_table);
     free(t->stream);
     free(t->halves);
@@ -344,13 +345,19 @@ static eo_status deliver_loss(const struct pass *pass, double *loss)
     return EO_OK;
 }
 
+/* A frozen position has none, and goes on with the view of its weights. */
+static eo_status gradients_begin(struct pass *pass, uint32_t position)
+{
+    return eo_position_trains(pass->transformer, position) ? eo_gradients_begin(pass->runtime, position, &pass->view) : EO_OK;
+}
+
 static eo_status head_pass(struct pass *pass, const int32_t *targets, double *loss)
 {
     const uint32_t position = pass->transformer->head.position;
     stand_at(pass, position, "loss and backward");
     EO_TRY(eo_backward_begin(pass->runtime, position, &pass->view));
     EO_TRY(eo_head_backward_first(pass, targets));
-    EO_TRY(eo_gradients_begin(pass->runtime, position, &pass->view));
+    EO_TRY(gradients_begin(pass, position));
     EO_TRY(eo_head_backward(pass, targets));
     EO_TRY(deliver_loss(pass, loss));
     return eo_backward_end(pass->runtime, position);
@@ -362,7 +369,7 @@ static eo_status block_pass(struct pass *pass, uint32_t position)
     EO_TRY(eo_backward_begin(pass->runtime, position, &pass->view));
     EO_TRY(eo_block_recompute(pass, position));
     EO_TRY(eo_block_backward_first(pass, position));
-    EO_TRY(eo_gradients_begin(pass->runtime, position, &pass->view));
+    EO_TRY(gradients_begin(pass, position));
     EO_TRY(eo_block_backward(pass, position));
     return eo_backward_end(pass->runtime, position);
 }
@@ -397,8 +404,9 @@ static eo_status embedding_pass(struct pass *pass, const int32_t *tokens)
 {
     stand_at(pass, 0, "backward");
     EO_TRY(eo_backward_begin(pass->runtime, 0, &pass->view));
-    EO_TRY(eo_gradients_begin(pass->runtime, 0, &pass->view));
-    EO_TRY(embedding_gradients(pass, tokens));
+    EO_TRY(gradients_begin(pass, 0));
+    if (eo_position_trains(pass->transformer, 0))
+        EO_TRY(embedding_gradients(pass, tokens));
     return eo_backward_end(pass->runtime, 0);
 }
 

@@ -78,6 +78,17 @@ static void residuals(void)
     }
 }
 
+static void scales(void)
+{
+    FOR_DTYPES(d) FOR_SIZES(s) {
+        struct tensor values = tensor_random(*d, s->rows, s->width, -3, 3);
+        ON_BOTH(side)
+            expect_status(sides.ops[side]->scale(team_of(side), *d, values.at[side], s->rows * s->width, 1.7F), "scale");
+        expect_equal("scale", &values, 0);
+        part_end("scale");
+    }
+}
+
 static void activations(void)
 {
     FOR_DTYPES(d) FOR_SIZES(s) {
@@ -226,6 +237,7 @@ static void norm_forwards(void)
 static void norm_backward(struct eo_types t, const struct size *s, bool centered, int skip, bool accumulate)
 {
     const eo_dtype d = t.compute;
+    const bool frozen = skip == 2 && s->width % 2; /* no gradient of weights is wanted */
     struct tensor in_gradient = tensor_random(d, s->rows, s->width, -1, 1);
     const struct tensor out_gradient = skip == 2 ? in_gradient : tensor_random(d, s->rows, s->width, -1, 1);
     const struct tensor other = tensor_random(d, s->rows, s->width, -1, 1);
@@ -243,11 +255,13 @@ static void norm_backward(struct eo_types t, const struct size *s, bool centered
             .skip_gradient = skip == 0 ? NULL : skip == 1 ? in_gradient.at[side] : other.at[side],
             .out_gradient = out_gradient.at[side], .in = in.at[side], .weight = weight.at[side],
             .mean = centered ? mean.at[side] : NULL, .rstd = rstd.at[side],
-            .weight_gradient = weight_gradient.at[side], .bias_gradient = centered ? bias_gradient.at[side] : NULL,
+            .weight_gradient = frozen ? NULL : weight_gradient.at[side],
+            .bias_gradient = centered && !frozen ? bias_gradient.at[side] : NULL,
             .rows = s->rows, .width = s->width, .accumulate = accumulate, .scratch = scratch.at[side]}), "norm_backward");
     expect_equal("norm_backward, in", &in_gradient, tolerance_of(d, s->width));
-    expect_equal("norm_backward, weight", &weight_gradient, tolerance_of(t.gradient, s->rows));
-    if (centered)
+    if (!frozen)
+        expect_equal("norm_backward, weight", &weight_gradient, tolerance_of(t.gradient, s->rows));
+    if (centered && !frozen)
         expect_equal("norm_backward, bias", &bias_gradient, tolerance_of(t.gradient, s->rows));
     part_end("norm_backward");
 }
@@ -436,6 +450,8 @@ int main(int argc, char **argv)
     }
     both_alignments(residuals);
     tap_case("residual_add has the reference's bits");
+    both_alignments(scales);
+    tap_case("scale has the reference's bits");
     both_alignments(dropouts);
     tap_case("dropout has the reference's bits");
     both_alignments(activations);

@@ -385,6 +385,8 @@ static void layers(void)
     REFUSED(eo_transformer_create(&transformer, NULL));
     HOLDS(!eo_transformer_model(NULL) && !eo_transformer_get_params(NULL) && eo_transformer_kernels(NULL)[0] == '\0');
     REFUSED(eo_transformer_initialise(NULL, NULL, 1));
+    REFUSED(eo_transformer_initialise_adapters(NULL, NULL, 1));
+    HOLDS(!eo_transformer_is_adapter(NULL, 0));
     REFUSED(eo_transformer_prepare(NULL, NULL, NULL));
     REFUSED(eo_transformer_load(NULL, NULL, NULL));
     REFUSED(eo_transformer_micro_batch(NULL, NULL, NULL, NULL, &loss));
@@ -403,6 +405,7 @@ static void layers(void)
     HOLDS(eo_transformer_preset("tiny", &config) == EO_OK &&
           eo_transformer_create(&transformer, eo_transformer_params(.config = config)) == EO_OK);
     REFUSED(eo_transformer_initialise(transformer, NULL, 1));
+    REFUSED(eo_transformer_initialise_adapters(transformer, NULL, 1));
     REFUSED(eo_transformer_prepare(transformer, NULL, NULL));
     REFUSED(eo_transformer_load(transformer, NULL, NULL));
     REFUSED(eo_transformer_micro_batch(transformer, NULL, NULL, NULL, NULL));

@@ -329,11 +329,11 @@ static void convert_there_and_back(const struct tool_export_settings *to, uint32
     cr_assert_eq(tool_convert_from_files(&import, checkpoints, rank_count, "{}", 2, &problem), EO_OK, "%s", problem.text);
     cr_assert_eq(eo_checkpoint_find(found, sizeof(found), NULL, checkpoints, &silence), EO_OK);
     cr_assert_eq(eo_checkpoint_open(&checkpoint, found, &silence), EO_OK);
-    cr_assert_eq(tool_convert_to_files(checkpoint, &import.config, NULL, to, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(tool_convert_to_files(checkpoint, &(struct tool_convert_model){.config = import.config}, to, &problem), EO_OK, "%s", problem.text);
     eo_transformer_config other = import.config;
     other.vocabulary++;
     const struct tool_export_settings elsewhere = {.path = "/tmp/evenodd-interchange-none", .file_bytes = 1 << 20};
-    cr_assert_eq(tool_convert_to_files(checkpoint, &other, NULL, &elsewhere, &problem), EO_ERR_INVALID);
+    cr_assert_eq(tool_convert_to_files(checkpoint, &(struct tool_convert_model){.config = other}, &elsewhere, &problem), EO_ERR_INVALID);
     cr_assert(strstr(problem.text, "it belongs to another model"), "%s", problem.text);
     cr_assert_neq(access(elsewhere.path, F_OK), 0);
     eo_checkpoint_close(&checkpoint);
@@ -359,9 +359,10 @@ Test(interchange, a_checkpoint_says_of_which_family_its_model_is_and_an_older_on
     for (int old = 0; old < 2; old++) {
         eo_transformer_config config;
         json_t *settings = settings_of(&llama, &origin), *published = NULL;
+        struct tool_lora lora;
         if (old)
             cr_assert_eq(json_object_del(json_object_get(settings, "model"), "published"), 0);
-        cr_assert(tool_job_settings_model(settings, &config, &published));
+        cr_assert(tool_job_settings_model(settings, &config, &lora, &published));
         cr_assert_eq(published == NULL, old);
         cr_assert_eq(config.width, llama.width);
         const struct tool_export_model model = {.config = config, .published = published};
@@ -390,7 +391,8 @@ Test(interchange, positions_are_scaled_alike_after_an_export_and_from_a_checkpoi
         eo_transformer_config config;
         struct tool_model_config read;
         json_t *published = NULL, *settings = settings_of(configs[i], NULL);
-        cr_assert(tool_job_settings_model(settings, &config, &published));
+        struct tool_lora lora;
+        cr_assert(tool_job_settings_model(settings, &config, &lora, &published));
         cr_assert(same_scaling(&config.rope_scaling, &configs[i]->rope_scaling));
         config.rope_theta = 10000;
         config.norm_eps = 1e-5F;
@@ -403,7 +405,7 @@ Test(interchange, positions_are_scaled_alike_after_an_export_and_from_a_checkpoi
         json_t *rope = json_object_get(json_object_get(settings, "model"), "rope_scaling");
         if (rope) {
             json_object_set_new(rope, "rope_type", json_string("yarn"));
-            cr_assert_not(tool_job_settings_model(settings, &config, &published));
+            cr_assert_not(tool_job_settings_model(settings, &config, &lora, &published));
         }
         free(text);
         json_decref(published);

@@ -549,10 +549,14 @@ refuse 'a sequence shared by one' 'give --tp' --model llama-3-8b --sequence-para
 refuse 'a recompute of others' 'are of other systems' --model gpt2 --recompute selective
 refuse 'modules that are none' 'core_attn, layernorm' --model gpt2 --recompute layernorm,ml
 refuse 'a type of others' '--dtype fp8 is of other systems' --model gpt2 --dtype fp8
-for words in '--optimizer muon' '--state-dtype bf16' '--offload optimizer' '--lora 8' '--frozen nf4'; do
+for words in '--optimizer muon' '--state-dtype bf16' '--offload optimizer' '--frozen nf4'; do
     # shellcheck disable=SC2086 # a list of words
     refuse "$words of evenodd" 'is of other systems' --model gpt2 $words
 done
+refuse 'adapters of a layer that is none' 'they have c_attn, c_proj, c_fc' --model gpt2 --lora r=8,targets=q_proj
+refuse 'adapters of a model that does not run' 'for models that run' --model deepseek-v3 --lora 8
+run 2 'give a rank alone' --model llama-3-8b --system fsdp2 --lora r=8,targets=q_proj
+result $? "another system's adapters of some layers are refused"
 refuse 'a place to offload that is none' "'optimizer:tape'" --model gpt2 --system deepspeed --offload optimizer:tape
 refuse 'two ways to say micro-batches' 'one of them is enough' --model gpt2 --micro-batches 2 --global-batch 64
 refuse 'a global batch that cannot be' 'not a multiple of --batch 3 x 8' --model gpt2 --batch 3 --global-batch 64

@@ -193,9 +193,9 @@ static eo_status evaluate(struct rank *self)
 static void hash_weights(void *user, const eo_parameter_info *parameter, const float *values)
 {
     struct rank *self = user;
-    uint64_t *hash = &self->run->result->weights;
-    if (self->rank == 0)
-        *hash = eo_hash64_more(*hash, values, parameter->element_count * sizeof(*values));
+    const uint64_t name = eo_hash64_more(1, parameter->name, strlen(parameter->name));
+    if (self->rank == 0) /* in any order: frozen ones come behind the trained ones of their layer */
+        self->run->result->weights += eo_hash64_more(name, values, parameter->element_count * sizeof(*values));
 }
 
 static eo_status train(struct rank *self)
@@ -238,7 +238,7 @@ static eo_status describe(struct run *run)
         .config = config_of(s), .batch = BATCH, .recompute = s->recompute, .recompute_blocks = 1,
         .head_chunks = s->head_chunks, .half_blocks = s->half_blocks, .unit_blocks = s->unit_blocks, .dtype = s->dtype,
         .reduce_dtype = s->reduce_dtype, .device = s->device, .token_slots = s->micro_batches, .log = &run->log,
-        .packed = s->packed, .summed_loss = s->packed, .seq = s->float8_products ? SEQ - 1 : SEQ,
+        .lora = s->lora, .packed = s->packed, .summed_loss = s->packed, .seq = s->float8_products ? SEQ - 1 : SEQ,
         .float8_products = s->float8_products};
     const eo_status status = eo_transformer_create(&run->transformer, &params);
     if (status < 0)

@@ -25,6 +25,7 @@ struct transformer_settings {
     const char *plan_cache;
     bool packed; /* two documents a sequence, and targets that do not count */
     bool float8_products; /* with 16 tokens in place of 18, for products in float8 want that */
+    eo_lora lora;
 };
 
 struct transformer_result {

@@ -197,11 +197,11 @@ static eo_status reshard(const struct checkpoint_tool *tool)
 }
 
 /* The shape of the model is in the trainer's bytes, where train was the trainer. */
-static eo_status model_of(eo_checkpoint *checkpoint, eo_transformer_config *config, json_t **published)
+static eo_status model_of(eo_checkpoint *checkpoint, eo_transformer_config *config, struct tool_lora *lora, json_t **published)
 {
     json_t *settings;
     EO_TRY(tool_job_settings_read(checkpoint, &settings));
-    const bool known = tool_job_settings_model(settings, config, published);
+    const bool known = tool_job_settings_model(settings, config, lora, published);
     json_decref(settings);
     if (!known) {
         print_error(&error_count, EO_LOG_ERROR,
@@ -216,12 +216,14 @@ static eo_status convert_to_others(const struct checkpoint_tool *tool)
     const struct tool_export_settings settings = {.path = tool->to, .dtype = tool->dtype, .file_bytes = TOOL_EXPORT_FILE_BYTES};
     eo_checkpoint *checkpoint;
     eo_transformer_config config;
+    struct tool_lora lora;
     struct tool_problem problem;
     json_t *published = NULL;
     EO_TRY(open_newest(&checkpoint, tool->from));
-    eo_status status = model_of(checkpoint, &config, &published);
+    eo_status status = model_of(checkpoint, &config, &lora, &published);
     if (status >= 0)
-        status = told(tool_convert_to_files(checkpoint, &config, published, &settings, &problem), &problem);
+        status = told(tool_convert_to_files(checkpoint, &(struct tool_convert_model){config, published, {lora.rank, (float)lora.alpha,
+                                                                                     lora.targets}}, &settings, &problem), &problem);
     json_decref(published);
     eo_checkpoint_close(&checkpoint);
     return status;

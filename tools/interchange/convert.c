@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/interchange/adapters.h"
+
 /* The first error that the library logged: a status alone says too little. */
 struct first_error {
     char text[1024];
@@ -68,20 +70,28 @@ static eo_status write_model(eo_checkpoint *checkpoint, const struct tool_export
     return tool_export_end(&export, problem);
 }
 
-eo_status tool_convert_to_files(eo_checkpoint *checkpoint, const eo_transformer_config *config, const json_t *published,
+eo_status tool_convert_to_files(eo_checkpoint *checkpoint, const struct tool_convert_model *what,
                                 const struct tool_export_settings *settings, struct tool_problem *problem)
 {
     struct first_error error = {""};
     const eo_log log = {.write = keep_first, .user = &error, .level = EO_LOG_ERROR};
     eo_transformer *transformer;
-    const eo_status created =
-        eo_transformer_create(&transformer, eo_transformer_params(.config = *config, .seq = 1, .log = &log));
-    if (created < 0)
-        return failed(&error, settings->path, created, problem);
-    const struct tool_export_model model = {.model = eo_transformer_model(transformer),
-                                            .config = eo_transformer_get_params(transformer)->config,
-                                            .published = published};
-    const eo_status status = write_model(checkpoint, &model, settings, problem);
+    eo_model *adapters = NULL;
+    eo_status status = eo_transformer_create(
+        &transformer, eo_transformer_params(.config = what->config, .lora = what->lora, .seq = 1, .log = &log));
+    if (status >= 0 && what->lora.rank)
+        status = tool_adapters_model(&adapters, eo_transformer_model(transformer));
+    if (status < 0) {
+        eo_transformer_destroy(&transformer);
+        return failed(&error, settings->path, status, problem);
+    }
+    const eo_transformer_params *params = eo_transformer_get_params(transformer);
+    const struct tool_export_model model = {.model = adapters ? adapters : eo_transformer_model(transformer),
+                                            .config = params->config,
+                                            .published = what->published,
+                                            .lora = adapters ? &params->lora : NULL};
+    status = write_model(checkpoint, &model, settings, problem);
+    eo_model_destroy(&adapters);
     eo_transformer_destroy(&transformer);
     static const char option[] = "--export "; /* is none here */
     if (status < 0 && strncmp(problem->text, option, sizeof(option) - 1) == 0)

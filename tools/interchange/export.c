@@ -27,6 +27,9 @@ static eo_status describe_llmc(struct tool_export *export, const struct tool_exp
                                const struct tool_export_model *model, struct tool_problem *problem)
 {
     char why[200];
+    if (export->has_adapters)
+        return tool_problem_set(problem, EO_ERR_UNSUPPORTED, "--export %s: .bin means llm.c's format, which has no adapters; name a "
+                                "folder, or give --export-merged", export->path);
     if (!tool_llmc_describe(&export->llmc, &model->config, settings->dtype, why, sizeof(why)))
         return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
                                 "--export %s: .bin means llm.c's format, and this model has no place in it: %s; name a folder",
@@ -50,6 +53,7 @@ static eo_status describe(struct tool_export *export, const struct tool_export_s
                           const struct tool_export_model *model, struct tool_problem *problem)
 {
     *export = (struct tool_export){.lock = -1,
+                                   .has_adapters = model->lora && !model->merged,
                                    .is_folder = !is_llmc(settings->path),
                                    .tensor_count = eo_model_parameter_count(model->model),
                                    .element = settings->dtype == EO_DTYPE_BF16 ? TOOL_ELEMENT_BF16 : TOOL_ELEMENT_F32,
@@ -265,7 +269,7 @@ static eo_status sync_files(struct tool_export *export, struct tool_problem *pro
 
 void tool_export_drop(struct tool_export *export)
 {
-    static const char *const others[] = {"config.json", "model.safetensors.index.json"};
+    static const char *const others[] = {"config.json", "adapter_config.json", "model.safetensors.index.json"};
     char path[sizeof(export->partial) + 64];
     if (export->is_folder && export->is_made) {
         for (uint32_t f = 0; f < export->file_count; f++) {

@@ -21,6 +21,7 @@ struct tool_export_settings {
     eo_dtype dtype;
     uint64_t file_bytes; /* of tensors in a safetensors file, unless one alone is larger */
     uint64_t given;
+    bool merged;         /* adapters go into the weights that they stand beside */
 };
 
 #define TOOL_EXPORT_FILE_BYTES ((uint64_t)5 << 30)
@@ -34,10 +35,13 @@ struct tool_export_model {
     eo_transformer_config config;
     const struct tool_model_config *origin; /* NULL, or what the model was made from: its family, and ids of its tokens */
     const json_t *published; /* NULL, or what tool_export_published made of another one's origin: it comes first */
+    const eo_lora *lora;     /* NULL, or what is trained are adapters (adapters.h): `model` has them alone; or, where they are */
+    bool merged;             /* ... merged, it has none */
+    const char *base;        /* of adapters: the path of their model; NULL: not known */
 };
 
 struct tool_export_tensor {
-    char name[EO_NAME_MAX + 16];
+    char name[EO_NAME_MAX + 48];
     uint32_t file;
     bool transposed;
     uint64_t at;            /* byte of the file */
@@ -49,6 +53,7 @@ struct tool_export_tensor {
 
 struct tool_export {
     char path[4096], partial[4160];
+    bool has_adapters;                /* and nothing else */
     bool is_folder, is_made;          /* is_made: under the partial name lies what is ours */
     int lock;                         /* on it, so that nobody else takes it away; -1: none */
     enum tool_element element;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/interchange/export.h"
+#include "tools/interchange/adapters.h"
 #include "tools/interchange/model_blocks.h"
 #include "tools/interchange/safetensors_header.h"
 
@@ -99,7 +99,7 @@ static eo_status place_tensors(struct tool_export *export, uint64_t file_bytes, 
         struct tool_export_file *file = &export->files[f];
         file->file = -1;
         if (export->file_count == 1)
-            snprintf(file->name, sizeof(file->name), "model.safetensors");
+            snprintf(file->name, sizeof(file->name), "%smodel.safetensors", export->has_adapters ? "adapter_" : "");
         else
             snprintf(file->name, sizeof(file->name), "model-%05" PRIu32 "-of-%05" PRIu32 ".safetensors", f + 1,
                      export->file_count);
@@ -111,6 +111,10 @@ eo_status tool_export_describe_folder(struct tool_export *export, const struct t
                                       const struct tool_export_model *model, struct tool_problem *problem)
 {
     EO_TRY(read_own_config(export, model, settings->dtype, problem));
+    if (export->has_adapters) { /* one file: no other is read */
+        EO_TRY(tool_export_describe_adapters(export, model, problem));
+        return place_tensors(export, UINT64_MAX, problem);
+    }
     for (uint32_t k = 0; k < export->tensor_count; k++) {
         eo_parameter_info info;
         struct tool_export_tensor *tensor = &export->tensors[k];
@@ -224,6 +228,8 @@ eo_status tool_export_write_headers(struct tool_export *export, const struct too
     }
     if (export->file_count > 1)
         EO_TRY(write_json(export, "model.safetensors.index.json", write_index, export, problem));
+    if (export->has_adapters)
+        return write_json(export, "adapter_config.json", tool_export_adapter_config, model, problem);
     const eo_dtype dtype = export->element == TOOL_ELEMENT_BF16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
     return write_json(export, "config.json", tool_export_config, &(struct tool_export_config){model, dtype}, problem);
 }

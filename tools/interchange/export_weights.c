@@ -6,9 +6,10 @@
  */
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdlib.h>
 #include <time.h>
 
-#include "tools/interchange/export.h"
+#include "tools/interchange/adapters.h"
 
 enum { MEETING_NS = 100000000 }; /* from one to the next, so that no rank waits for long */
 
@@ -21,7 +22,9 @@ struct putting {
     eo_status status, met; /* of writing; of the first meeting that failed */
     struct tool_problem *problem;
     uint32_t parameter;
+    const eo_parameter_info *info; /* of the parameter */
     const float *values;
+    struct tool_merge merge;
     void (*work)(struct putting *p);
     sem_t is_done;
 };
@@ -33,7 +36,12 @@ static void work_begin(struct putting *p)
 
 static void work_put(struct putting *p)
 {
-    tool_export_put(&p->export, p->parameter, p->values);
+    float *merged = p->model->merged ? tool_merge_into(&p->merge, p->info, p->values) : NULL;
+    tool_export_put(&p->export, p->parameter, merged ? merged : p->values);
+    if (p->merge.failed && p->export.status >= 0)
+        p->export.status = tool_problem_set(&p->export.problem, EO_ERR_NO_MEMORY, "--export %s: no memory to merge adapters",
+                                            p->settings->path);
+    free(merged);
 }
 
 static void work_end(struct putting *p)
@@ -83,9 +91,12 @@ static void write_together(struct putting *p, void (*work)(struct putting *))
 static void put_parameter(void *user, const eo_parameter_info *parameter, const float *values)
 {
     struct putting *p = user;
+    if (p->model->merged && p->writes && tool_is_adapter(parameter->name))
+        tool_merge_keep(&p->merge, parameter, values);
     if (eo_model_find_parameter(p->model->model, parameter->name, &p->parameter) < 0)
         return;
     p->values = values;
+    p->info = parameter;
     write_together(p, work_put);
 }
 
@@ -93,9 +104,11 @@ eo_status tool_export_weights(const struct tool_export_settings *settings, const
                               eo_runtime *runtime, bool writes, const struct tool_export_meeting *meeting,
                               struct tool_problem *problem)
 {
-    struct putting p = {.settings = settings, .model = model, .meeting = meeting, .writes = writes, .problem = problem};
+    struct putting p = {.settings = settings, .model = model, .meeting = meeting, .writes = writes, .problem = problem,
+                        .merge = {.lora = model->lora}};
     write_together(&p, work_begin);
     const eo_status visited = eo_weights_visit(runtime, put_parameter, &p);
+    tool_merge_fini(&p.merge);
     if (visited >= 0 && p.met >= 0) {
         write_together(&p, work_end);
         return p.met < 0 ? tool_problem_set(problem, p.met, "--export %s: %s", settings->path, eo_status_text(p.met))

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tools/shared/open_file.h"
+#include "tools/interchange/adapters.h"
 #include "tools/interchange/model_blocks.h"
 #include "tools/interchange/safetensors_header.h"
 
@@ -237,6 +238,9 @@ eo_status tool_import_bind(struct tool_import *import, const eo_model *model, st
         *tensor = (struct tool_import_tensor){
             .name = info.name, .element = import->llmc.element, .rows = info.dim_count == 2 ? info.dims[0] : 1};
         tensor->columns = info.element_count / tensor->rows;
+        tensor->is_adapter = tool_is_adapter(info.name);
+        if (tensor->is_adapter)
+            continue;
         if (import->is_folder)
             EO_TRY(bind_header(import, find_header(import, info.name), &info, tensor, problem));
         else if (!tool_llmc_place(&import->llmc, info.name, &tensor->at))
@@ -266,6 +270,8 @@ static void fill(void *user, uint64_t offset, uint64_t count, float *values)
 eo_status tool_import_load(const struct tool_import *import, eo_runtime *runtime, struct tool_problem *problem)
 {
     for (uint32_t k = 0; k < import->tensor_count; k++) {
+        if (import->tensors[k].is_adapter)
+            continue;
         struct filling filling = {.import = import, .parameter = k, .status = EO_OK, .problem = problem};
         const eo_status status = eo_weights_fill(runtime, k, fill, &filling);
         if (status < 0)

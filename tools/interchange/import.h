@@ -28,6 +28,7 @@ struct tool_import_tensor {
     bool transposed;
     uint64_t at;            /* byte of the file */
     uint64_t rows, columns; /* of the parameter: [out][in]; a vector is one row */
+    bool is_adapter;        /* the files have none: it is not loaded */
 };
 
 struct tool_import {

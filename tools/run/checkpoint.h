@@ -83,6 +83,7 @@ void tool_job_settings_compare(struct tool_job *job, const json_t *saved, bool t
 EO_NODISCARD eo_status tool_job_settings_read(eo_checkpoint *checkpoint, json_t **out);
 /* The model of a checkpoint's settings; false: they say nothing of one. *published is for struct tool_export_model, to be
  * released by the caller: NULL in checkpoints of before there was such a thing. */
-bool tool_job_settings_model(const json_t *settings, eo_transformer_config *config, json_t **published);
+bool tool_job_settings_model(const json_t *settings, eo_transformer_config *config, struct tool_lora *lora,
+                             json_t **published);
 
 #endif

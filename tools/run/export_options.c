@@ -7,7 +7,7 @@
 #include "tools/interchange/export.h"
 #include "tools/run/options.h"
 
-enum { EXPORT_PATH = 0x300, EXPORT_DTYPE, EXPORT_FILE_BYTES };
+enum { EXPORT_PATH = 0x300, EXPORT_DTYPE, EXPORT_FILE_BYTES, EXPORT_MERGED };
 
 static const struct argp_option export_options[] = {
     {"export", EXPORT_PATH, "PATH", 0,
@@ -16,6 +16,7 @@ static const struct argp_option export_options[] = {
     {"export-dtype", EXPORT_DTYPE, "TYPE", 0, "element type of --export: fp32 or bf16 [fp32]", 4},
     {"export-file-bytes", EXPORT_FILE_BYTES, "N", 0,
      "largest file of --export: bytes, or with K, M, G [5G]", 4},
+    {"export-merged", EXPORT_MERGED, NULL, 0, "with --lora: export the whole model, with the adapters added to its weights", 4},
     {0},
 };
 
@@ -37,7 +38,7 @@ static uint64_t parse_bytes(const struct argp_state *state, const char *name, co
 static error_t parse_export_option(int key, char *text, struct argp_state *state)
 {
     struct tool_export_settings *settings = state->input;
-    if (key >= EXPORT_PATH && key <= EXPORT_FILE_BYTES)
+    if (key >= EXPORT_PATH && key <= EXPORT_MERGED)
         settings->given |= (uint64_t)1 << (key - EXPORT_PATH);
     switch (key) {
     case EXPORT_PATH: settings->path = text; return 0;
@@ -45,9 +46,10 @@ static error_t parse_export_option(int key, char *text, struct argp_state *state
         settings->dtype = tool_option_dtype(state, "export-dtype", text);
         return 0;
     case EXPORT_FILE_BYTES: settings->file_bytes = parse_bytes(state, "export-file-bytes", text); return 0;
+    case EXPORT_MERGED: settings->merged = true; return 0;
     case ARGP_KEY_END:
         if (settings->given && !settings->path)
-            argp_error(state, "--export-dtype and --export-file-bytes need --export; name a folder with it");
+            argp_error(state, "--export-dtype, --export-file-bytes and --export-merged need --export; name a folder with it");
         if (settings->path && settings->path[0] == '\0')
             argp_error(state, "--export is empty; name a folder, or FILE.bin");
         if (settings->file_bytes == 0)

@@ -322,8 +322,10 @@ static eo_status start_weights(struct tool_job_rank *rank)
     struct tool_job *job = rank->job;
     if (job->checkpoints && job->checkpoints->resume_path[0])
         return tool_job_checkpoint_load(rank);
-    if (job->options->init_path)
-        return load_files(rank);
+    if (job->options->init_path) {
+        EO_TRY(load_files(rank));
+        return eo_transformer_initialise_adapters(job->transformer, rank->runtime, job->options->seed);
+    }
     return eo_transformer_initialise(job->transformer, rank->runtime, job->options->seed);
 }
 

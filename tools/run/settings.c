@@ -42,6 +42,9 @@ static void describe_model(struct eo_json *json, const eo_transformer_config *c,
                   settings->unit_blocks > 1 ? settings->unit_blocks : 1);
     tool_export_published(json, &model);
     tool_export_rope(json, &c->rope_scaling);
+    if (settings->lora.rank)
+        eo_json_write(json, "'lora': {'r': %u, 'alpha': %g, 'targets': %s}", settings->lora.rank, settings->lora.alpha,
+                      settings->lora.targets);
     eo_json_write(json, "}");
 }
 
@@ -73,7 +76,22 @@ static bool read_rope_scaling(const json_t *model, eo_rope_scaling *out)
     return true;
 }
 
-bool tool_job_settings_model(const json_t *settings, eo_transformer_config *config, json_t **published)
+/* Absent: none. */
+static bool read_lora(const json_t *model, struct tool_lora *out)
+{
+    json_t *lora = json_object_get(model, "lora");
+    const char *targets = "";
+    json_int_t rank = 0;
+    *out = (struct tool_lora){.rank = 0};
+    if (lora && (json_unpack(lora, "{s:I, s:F, s:s}", "r", &rank, "alpha", &out->alpha, "targets", &targets) != 0 || rank < 1 ||
+                 rank > INT32_MAX || strlen(targets) >= sizeof(out->targets)))
+        return false;
+    out->rank = (uint32_t)rank;
+    snprintf(out->targets, sizeof(out->targets), "%s", targets);
+    return true;
+}
+
+bool tool_job_settings_model(const json_t *settings, eo_transformer_config *config, struct tool_lora *lora, json_t **published)
 {
     const char *family = NULL;
     json_int_t layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context;
@@ -86,7 +104,7 @@ bool tool_job_settings_model(const json_t *settings, eo_transformer_config *conf
             "tied_head", &tied, "norm_eps", &eps, "rope_theta", &theta, "qkv_bias", &bias, "qk_norm", &norm) != 0)
         return false;
     eo_rope_scaling rope_scaling;
-    if (!read_rope_scaling(model, &rope_scaling))
+    if (!read_rope_scaling(model, &rope_scaling) || !read_lora(model, lora))
         return false;
     const json_int_t counts[] = {layers, width, heads, kv_heads, head_size, mlp_width, vocabulary, context};
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
@@ -113,7 +131,7 @@ void tool_job_settings(struct eo_json *json, const void *user)
 {
     const struct tool_job *job = user;
     const struct tool_options *o = job->options;
-    char seed[24], schedule[TOOL_SCHEDULE_TEXT_MAX];
+    char lora[TOOL_LORA_TEXT_MAX], seed[24], schedule[TOOL_SCHEDULE_TEXT_MAX];
     snprintf(seed, sizeof(seed), "%" PRIu64, o->seed);
     eo_json_write(json, "{'program': 'evenodd-train'");
     describe_model(json, &job->config, job->model_config ? job->model_config : job->import.model_config, &o->plan);
@@ -122,11 +140,11 @@ void tool_job_settings(struct eo_json *json, const void *user)
                   "'origin_step': %" PRIu64 ", 'origin_sequence': %" PRIu64
                   ", 'settings': {'seed': %s, 'shuffle': %i, 'data': %016" PRIx64 ", 'seq': %u, 'sequences': %" PRIu64 ", 'steps': %" PRIu64 ", 'warmup': %" PRIu64
                   ", 'lr': %g, 'schedule': %s, 'min-lr': %g, 'beta1': %g, 'beta2': %g, 'eps': %g, 'weight-decay': %g, 'clip': %g,"
-                  "'dropout': %g, 'optimizer': %s, 'ema': %g, 'dtype': %s, 'gather': %s, 'products': %s}}",
+                  "'lora': %s, 'dropout': %g, 'optimizer': %s, 'ema': %g, 'dtype': %s, 'gather': %s, 'products': %s}}",
                   job->data.origin_step, job->data.origin_sequence, seed, job->data.is_shuffled, data_hash(&job->data),
                   job->shape.seq, sequences_of_a_step(job), o->steps, o->warmup, o->learning_rate, tool_schedule_text(&o->schedule, schedule),
                   o->minimum_rate >= 0 ? o->minimum_rate : NAN, o->beta1, o->beta2, o->eps, o->weight_decay, o->clip,
-                  o->plan.dropout, eo_optimizer_name(o->plan.optimizer), o->plan.ema_decay, eo_dtype_name(o->plan.dtype),
+                  o->plan.lora.rank ? tool_lora_text(&o->plan.lora, lora) : NULL, o->plan.dropout, eo_optimizer_name(o->plan.optimizer), o->plan.ema_decay, eo_dtype_name(o->plan.dtype),
                   tool_gather_text(&o->plan), tool_product_text(&o->plan));
 }
 

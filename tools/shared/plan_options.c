@@ -2,6 +2,7 @@
 #include "tools/shared/plan_options.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "tools/shared/arguments.h"
@@ -91,6 +92,34 @@ void tool_option_granularity(const struct argp_state *state, const char *text, s
 eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text)
 {
     return tool_option_choice(state, name, text, "fp32", "bf16") ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+}
+
+static void take_lora_part(const struct argp_state *state, const char *part, struct tool_lora *lora)
+{
+    const char *value = strchr(part, '=');
+    if (!value || strncmp(part, "r=", 2) == 0) {
+        lora->rank = (uint32_t)tool_option_count(state, "lora r", value ? value + 1 : part, 1, 1 << 16);
+    } else if (strncmp(part, "alpha=", 6) == 0) {
+        lora->alpha = tool_option_real(state, "lora alpha", value + 1, 1e-6, 1e6);
+    } else if (strncmp(part, "targets=", 8) == 0 && value[1] != '\0' && strlen(value + 1) < sizeof(lora->targets)) {
+        snprintf(lora->targets, sizeof(lora->targets), "%s", value + 1);
+    } else {
+        argp_error(state, "--lora has '%.60s'; give a rank, or r=RANK,alpha=X,targets=NAME+NAME (such as "
+                   "r=16,alpha=32,targets=q_proj+v_proj)", part);
+    }
+}
+
+void tool_option_lora(const struct argp_state *state, const char *text, struct tool_lora *lora)
+{
+    char part[TOOL_LORA_TARGETS_MAX + 16];
+    *lora = (struct tool_lora){.rank = 0};
+    for (const char *next = text; next; next = strchr(next, ',') ? strchr(next, ',') + 1 : NULL) {
+        const size_t length = strcspn(next, ",");
+        snprintf(part, sizeof(part), "%.*s", (int)(length < sizeof(part) ? length : sizeof(part) - 1), next);
+        take_lora_part(state, part, lora);
+    }
+    if (!lora->rank)
+        argp_error(state, "--lora '%.60s' has no rank; give r=RANK", text);
 }
 
 double tool_option_ema(const struct argp_state *state, const char *text)

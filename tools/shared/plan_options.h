@@ -28,6 +28,8 @@ void tool_option_check_products(const struct argp_state *state, const struct too
 /* Whether float8 goes with the other settings; `one` is the option of one rank. */
 void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *settings, const char *one);
 eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
+/* RANK, or r=RANK,alpha=X,targets=NAME+NAME... */
+void tool_option_lora(const struct argp_state *state, const char *text, struct tool_lora *lora);
 double tool_option_ema(const struct argp_state *state, const char *text);
 void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 

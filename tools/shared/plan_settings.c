@@ -85,6 +85,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                         .token_slots = s->graph ? s->micro_batches : 1,
                         .dropout = (float)s->dropout,
                         .float8_products = s->float8_products,
+                        .lora = {.rank = s->lora.rank, .alpha = (float)s->lora.alpha, .targets = s->lora.targets},
                         .log = log},
         .plan = {.rank_count = s->ranks,
                  .micro_batches = s->micro_batches,
@@ -163,6 +164,15 @@ const char *tool_granularity_text(const struct tool_plan_settings *s, char text[
     return text;
 }
 
+const char *tool_lora_text(const struct tool_lora *lora, char text[TOOL_LORA_TEXT_MAX])
+{
+    text[0] = '\0';
+    if (lora->rank)
+        snprintf(text, TOOL_LORA_TEXT_MAX, "r=%u,alpha=%.9g,targets=%s", lora->rank, lora->alpha > 0 ? lora->alpha : 2.0 * lora->rank,
+                 lora->targets[0] ? lora->targets : "all-linear");
+    return text;
+}
+
 void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t bytes)
 {
     if (s->recompute == EO_RECOMPUTE_BLOCKS && s->recompute_blocks == UINT32_MAX)
@@ -177,7 +187,9 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
 {
     char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", dropout[32] = "", bucketing[48] = "";
     char optimizer[32] = "";
-    char granularity[TOOL_GRANULARITY_TEXT_MAX];
+    char granularity[TOOL_GRANULARITY_TEXT_MAX], adapters[TOOL_LORA_TEXT_MAX], lora[TOOL_LORA_TEXT_MAX + 16] = "";
+    if (s->lora.rank)
+        snprintf(lora, sizeof(lora), " --lora %s", tool_lora_text(&s->lora, adapters));
     if (s->offload_layers != UINT32_MAX)
         snprintf(layers, sizeof(layers), "%u", s->offload_layers);
     if (s->offload_layers)
@@ -196,10 +208,10 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
-             s->threads, dropout, optimizer, ema, bucketing, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
+             s->threads, lora, dropout, optimizer, ema, bucketing, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
              s->no_prefetch ? " --no-prefetch" : "", s->norms_beside ? " --norms-beside" : "",
              s->float8_gather ? " --gather float8" : "", s->float8_products ? " --products float8" : "");
 }

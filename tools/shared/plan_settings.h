@@ -12,6 +12,14 @@
 
 enum { TOOL_PLAN_RANKS_MAX = 65536 }; /* a plan needs none of them */
 
+/* Low-rank adapters; rank 0: none. */
+enum { TOOL_LORA_TARGETS_MAX = 160 };
+struct tool_lora {
+    uint32_t rank;
+    double alpha; /* 0: twice the rank */
+    char targets[TOOL_LORA_TARGETS_MAX]; /* "": all-linear */
+};
+
 struct tool_plan_settings {
     uint32_t ranks;
     eo_strategy strategy;
@@ -38,6 +46,7 @@ struct tool_plan_settings {
     uint32_t gather_run, gradient_run; /* positions a collective; 0: 1 */
     eo_optimizer optimizer;
     bool float8_products; /* forward products of blocks, on a GPU */
+    struct tool_lora lora;
 };
 
 struct tool_plan_params {
@@ -58,7 +67,7 @@ const char *tool_granularity_text(const struct tool_plan_settings *settings, cha
 EO_NODISCARD eo_status tool_plan_settings_check(const struct tool_plan_settings *settings, uint32_t block_count,
                                                 struct tool_problem *problem);
 
-/* Nothing is open any more. */
+/* Nothing is open any more; texts are the settings' own. */
 struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *settings, const eo_transformer_config *config,
                                             const eo_log *log);
 
@@ -72,10 +81,13 @@ bool tool_optimizer_parse(const char *text, eo_optimizer *out);
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);
 const char *tool_gather_text(const struct tool_plan_settings *settings);
 const char *tool_product_text(const struct tool_plan_settings *settings); /* forward, of blocks */
+/* "r=16,alpha=32,targets=q_proj+v_proj"; "": none. */
+enum { TOOL_LORA_TEXT_MAX = TOOL_LORA_TARGETS_MAX + 64 };
+const char *tool_lora_text(const struct tool_lora *lora, char text[TOOL_LORA_TEXT_MAX]);
 void tool_recompute_text(const struct tool_plan_settings *settings, char *text, size_t bytes);
 
 /* All of them as options, "--ranks 4 --batch 2 ...": what train writes for memplan --verify. Nothing is open any more. */
-enum { TOOL_PLAN_WORDS_MAX = 512 };
+enum { TOOL_PLAN_WORDS_MAX = 768 };
 void tool_plan_settings_words(const struct tool_plan_settings *settings, char text[TOOL_PLAN_WORDS_MAX]);
 
 #endif

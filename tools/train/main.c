@@ -4,6 +4,7 @@
  * launcher processes of one machine or several.
  */
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 
 #include "tools/shared/arguments.h"
+#include "tools/interchange/adapters.h"
 #include "tools/interchange/export.h"
 #include "tools/run/budget.h"
 #include "tools/run/gpu_watch.h"
@@ -30,12 +32,15 @@
 
 enum train_key {
     TRAIN_VAL_EVERY = 0x200, TRAIN_PATIENCE, TRAIN_LOG, TRAIN_CSV, TRAIN_TENSORBOARD, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN,
-    TRAIN_VAL_TOKENS, TRAIN_HASH,
+    TRAIN_VAL_TOKENS, TRAIN_HASH, TRAIN_LORA,
 };
 enum { PROMPT_TOKENS = 32, SAMPLE_DEFAULT = 160 };
 static const double sample_temperature = 0.8;
 
 static const struct argp_option train_options[] = {
+    {"lora", TRAIN_LORA, "r=R,...", 0,
+     "freeze the model, and train low-rank adapters beside linear layers of its blocks: r=16,alpha=32,targets=q_proj+v_proj, or a "
+     "rank alone [alpha: 2 x rank; targets: all-linear]. --export then writes them in PEFT's format", 3},
     {.doc = "Output:", .group = 4},
     {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on held-back data every N steps; of token files, the last tenth [never]", 4},
     {"patience", TRAIN_PATIENCE, "N", 0,
@@ -79,6 +84,9 @@ struct train {
     struct tool_problem export_problem; /* "": the weights were exported, or nobody asked for it */
     int32_t *sample;
     uint32_t prompt_count, sample_made;
+    eo_model *adapters;        /* of an export: NULL, or the adapters alone; */
+    eo_transformer *unadapted; /* NULL, or the model without them */
+    char base_path[PATH_MAX];
 };
 
 static volatile sig_atomic_t interrupted;
@@ -109,6 +117,12 @@ static void check_outputs(const struct argp_state *state, const struct train_set
 static void check_together(const struct argp_state *state, const struct train_settings *s)
 {
     tool_options_check_mode(state, &s->common);
+    if (s->common.plan.lora.rank && s->common.memory != EO_MEMORY_STATIC)
+        argp_error(state, "--lora needs --memory static: frozen weights beside trained ones are planned");
+    if (s->common.plan.lora.rank && s->common.plan.float8_gather)
+        argp_error(state, "--lora with --gather float8: frozen weights beside trained ones are gathered in --dtype; leave it out");
+    if (s->export.merged && !s->common.plan.lora.rank)
+        argp_error(state, "--export-merged needs --lora: without adapters the whole model is exported anyway");
     if (s->common.val_tokens_path && !s->common.tokens_paths)
         argp_error(state, "--val-tokens needs --tokens; of --text the last tenth is held back");
     if (s->common.val_tokens_path && !s->val_every)
@@ -138,6 +152,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case TRAIN_PATIENCE:
         settings->patience = tool_option_count(state, "patience", text, 1, 1000000000);
         return 0;
+    case TRAIN_LORA: tool_option_lora(state, text, &settings->common.plan.lora); return 0;
     case TRAIN_VAL_TOKENS: settings->common.val_tokens_path = text; return 0;
     case TRAIN_LOG: settings->logs.log = text; return 0;
     case TRAIN_CSV: settings->logs.csv = text; return 0;
@@ -237,11 +252,34 @@ static eo_status take_sample(struct train *train, struct tool_job_rank *rank)
     return status;
 }
 
-static struct tool_export_model export_model(const struct tool_job *job)
+static struct tool_export_model export_model(const struct train *train)
 {
-    return (struct tool_export_model){.model = eo_transformer_model(job->transformer),
-                                      .config = eo_transformer_get_params(job->transformer)->config,
-                                      .origin = job->model_config ? job->model_config : job->import.model_config};
+    const struct tool_job *job = &train->job;
+    const eo_transformer_params *params = eo_transformer_get_params(job->transformer);
+    return (struct tool_export_model){
+        .model = train->adapters ? train->adapters : eo_transformer_model(train->unadapted ? train->unadapted : job->transformer),
+        .config = params->config,
+        .origin = job->model_config ? job->model_config : job->import.model_config,
+        .lora = params->lora.rank ? &params->lora : NULL,
+        .merged = train->settings.export.merged,
+        .base = train->base_path[0] ? train->base_path : NULL};
+}
+
+/* What an export with adapters has to describe: them alone, or the model without them. */
+static eo_status describe_adapters(struct train *train, struct tool_problem *problem)
+{
+    const struct tool_job *job = &train->job;
+    eo_transformer_params params = *eo_transformer_get_params(job->transformer);
+    if (!train->settings.export.path || !params.lora.rank)
+        return EO_OK;
+    params.lora = (eo_lora){.rank = 0};
+    const eo_status status = train->settings.export.merged
+                                 ? eo_transformer_create(&train->unadapted, &params)
+                                 : tool_adapters_model(&train->adapters, eo_transformer_model(job->transformer));
+    if (job->options->init_path && !realpath(job->options->init_path, train->base_path))
+        train->base_path[0] = '\0';
+    return status < 0 ? tool_problem_set(problem, status, "--export %s: %s", train->settings.export.path, eo_status_text(status))
+                      : EO_OK;
 }
 
 static eo_status sum_over_ranks(void *rank, double *value)
@@ -253,7 +291,7 @@ static eo_status sum_over_ranks(void *rank, double *value)
 static eo_status export_weights(struct train *train, struct tool_job_rank *rank)
 {
     struct tool_problem problem;
-    const struct tool_export_model model = export_model(&train->job);
+    const struct tool_export_model model = export_model(train);
     const struct tool_export_meeting meeting = {sum_over_ranks, rank};
     const eo_status status =
         tool_export_weights(&train->settings.export, &model, rank->runtime, rank->rank == 0, &meeting, &problem);
@@ -487,7 +525,7 @@ static eo_status run(struct train *train, struct tool_problem *problem)
 /* Everything is checked before anything is written. */
 static eo_status check_export(const struct train *train, struct tool_problem *problem)
 {
-    const struct tool_export_model model = export_model(&train->job);
+    const struct tool_export_model model = export_model(train);
     return tool_export_check(&train->settings.export, &model, problem);
 }
 
@@ -527,6 +565,7 @@ static eo_status prepare(struct train *train, struct tool_problem *problem)
     if (writes)
         EO_TRY(check_output_files(train, problem));
     EO_TRY(tool_job_prepare(&train->job, &settings->common, settings->val_every, problem));
+    EO_TRY(describe_adapters(train, problem));
     train->job.early_stop.patience = settings->patience;
     EO_TRY(tool_job_world_agree(&train->world, &train->job, &choices, problem));
     train->job.together = train->world.rendezvous ? &train->world : NULL;
@@ -632,6 +671,8 @@ int main(int argc, char **argv)
     free(train.step_s);
     free(train.host_s);
     free(train.sample);
+    eo_model_destroy(&train.adapters);
+    eo_transformer_destroy(&train.unadapted);
     tool_job_fini(&train.job);
     tool_options_fini(&train.settings.common);
     return tool_output_end(result);

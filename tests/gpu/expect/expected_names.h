@@ -6,6 +6,7 @@
 #define EO_TESTS_GPU_EXPECT_EXPECTED_NAMES_H
 
 #define eo_cuda_residual_add            expected_residual_add
+#define eo_cuda_scale                   expected_scale
 #define eo_cuda_dropout                 expected_dropout
 #define eo_cuda_column_sums             expected_column_sums
 #define eo_cuda_gelu_forward            expected_gelu_forward

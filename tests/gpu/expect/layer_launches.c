@@ -54,6 +54,16 @@ cudaError_t eo_cuda_residual_add(const struct eo_residual *r, cudaStream_t strea
                    2 * all + (r->bias ? launch_bytes(r->types.compute, r->width) : 0), all);
 }
 
+cudaError_t eo_cuda_scale(eo_dtype dtype, void *values, uint64_t count, float factor, cudaStream_t stream)
+{
+    enum { SCALE_THREADS = 256 };
+    const uint64_t all = launch_bytes(dtype, count), packs = count / lanes_of(dtype, count);
+    (void)values, (void)factor;
+    return launch_note(stream, (struct launch){
+        .group = "adapters", .kernel = "scale_kernel", .read = all, .written = all, .must = 2 * all,
+        .blocks = launch_div_up(packs, SCALE_THREADS), .threads = SCALE_THREADS, .round_trips = 1});
+}
+
 cudaError_t eo_cuda_dropout(const struct eo_dropout *d, cudaStream_t stream)
 {
     const uint64_t all = launch_bytes(d->types.compute, d->rows * d->width);
@@ -172,7 +182,9 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
         /* In registers: while rows are summed, the next ones are on their way. Else a row at a time: what is summed, the
          * sum, then skip and the rest again. */
         .round_trips = in_registers ? 1 + turns : 2 * turns, .barriers = in_registers ? 1 : turns});
-    return error == cudaSuccess ? finish_columns(stream, "norms backward", n->types.gradient, blocks, sums) : error;
+    if (error != cudaSuccess || !n->weight_gradient)
+        return error;
+    return finish_columns(stream, "norms backward", n->types.gradient, blocks, sums);
 }
 
 /* ---- head_norms.cu: a warp a head ---- */

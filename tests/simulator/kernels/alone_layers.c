@@ -37,6 +37,12 @@ LAUNCH(embedding_forward, eo_embedding)
 LAUNCH(embedding_backward, eo_embedding_gradient)
 LAUNCH(cross_entropy, eo_loss)
 
+static eo_status scale(eo_team *team, eo_dtype dtype, void *values, uint64_t count, float factor)
+{
+    (void)team;
+    return eo_cuda_scale(dtype, values, count, factor, NULL) == cudaSuccess ? EO_OK : EO_ERR_DEVICE;
+}
+
 static eo_status loss_zero(eo_team *team, double *loss)
 {
     (void)team;
@@ -67,6 +73,7 @@ static const struct eo_kernel_ops ops = {
     .column_scratch_bytes = eo_cuda_column_scratch_bytes,
     .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes,
     .residual_add = launch_residual_add,
+    .scale = scale,
     .dropout = launch_dropout,
     .column_sums = launch_column_sums,
     .gelu_forward = launch_gelu_forward,

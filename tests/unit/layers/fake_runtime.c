@@ -192,6 +192,19 @@ void *eo_buffer(const eo_runtime *rt, uint32_t buffer)
 
 /* ---- passes ---- */
 
+static bool is_frozen(const eo_runtime *rt, uint32_t k)
+{
+    return rt->model->parameters[k].frozen || rt->model->layers[rt->model->parameters[k].layer].frozen;
+}
+
+static bool position_trains(const eo_runtime *rt, uint32_t position)
+{
+    for (uint32_t k = 0; k < rt->model->parameter_count; k++)
+        if (rt->model->parameters[k].layer == rt->model->positions[position].layer && !is_frozen(rt, k))
+            return true;
+    return false;
+}
+
 /* A block of its own, with room for those joined to it (parameters of a layer follow each other); or behind the one before. */
 static void *tensor_of(const eo_runtime *rt, uint32_t k, void *const *tensor, eo_dtype dtype)
 {
@@ -272,7 +285,7 @@ eo_status eo_backward_begin(eo_runtime *rt, uint32_t position, const eo_view **v
     enter(rt, order_of(rt, EO_PASS_RECOMPUTE, position));
     open_view(rt, !rt->model->positions[position].backward_without_weights);
     *view = &rt->view;
-    rt->next = CALL_GRADIENTS_BEGIN;
+    rt->next = position_trains(rt, position) ? CALL_GRADIENTS_BEGIN : CALL_BACKWARD_END;
     return EO_OK;
 }
 
@@ -284,7 +297,8 @@ eo_status eo_gradients_begin(eo_runtime *rt, uint32_t position, const eo_view **
     uint32_t place = 0;
     for (uint32_t k = 0; k < rt->model->parameter_count; k++)
         if (rt->model->parameters[k].layer == layer) {
-            rt->view_gradients[place] = tensor_of(rt, k, rt->view_gradients + place, rt->gradient_dtype);
+            rt->view_gradients[place] =
+                is_frozen(rt, k) ? NULL : tensor_of(rt, k, rt->view_gradients + place, rt->gradient_dtype);
             place++;
         }
     rt->view.gradients = rt->view_gradients;
@@ -310,7 +324,7 @@ eo_status eo_backward_end(eo_runtime *rt, uint32_t position)
         if (rt->model->parameters[k].layer != use->layer)
             continue;
         const void *gradient = rt->view_gradients[place++];
-        if (!gives_gradient(use, k))
+        if (!gives_gradient(use, k) || is_frozen(rt, k))
             continue;
         for (uint64_t i = 0; i < rt->model->parameters[k].element_count; i++)
             rt->gradients[k][i] += eo_element_load(rt->gradient_dtype, gradient, i);

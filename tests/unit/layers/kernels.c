@@ -53,6 +53,25 @@ Test(kernels, residual_add_is_exact)
     }
 }
 
+static void run_scale(const struct eo_kernel_ops *ops, eo_team *team, float *out, void *arg)
+{
+    const struct bag *bag = arg;
+    memcpy(out, bag->a, bag->rows * bag->width * sizeof(float));
+    cr_assert_eq(ops->scale(team, EO_DTYPE_FP32, out, bag->rows * bag->width, 1.7F), EO_OK);
+}
+
+Test(kernels, scale_is_exact)
+{
+    FOR_SHAPES(rows, width)
+    {
+        struct bag bag = {.rows = rows, .width = width, .a = guarded_random(rows * width, -1, 1)};
+        float *expected = guarded(rows * width);
+        for (uint64_t i = 0; i < rows * width; i++)
+            expected[i] = bag.a[i] * 1.7F;
+        every_level_and_team(run_scale, &bag, rows * width, expected, 0, 0, "scale");
+    }
+}
+
 static void run_bias_add(const struct eo_kernel_ops *ops, eo_team *team, float *out, void *arg)
 {
     const struct bag *bag = arg;

@@ -90,6 +90,8 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         if (others & tool_memplan_bit((enum memplan_key)key))
             argp_error(state, "--%s is of evenodd's plans; leave it out, or --%s", tool_memplan_option_name(key),
                        m->compare ? "compare" : "system");
+    if (m->settings.plan.lora.alpha > 0 || m->settings.plan.lora.targets[0])
+        argp_error(state, "--lora: adapters of other systems stand beside all products; give a rank alone");
     if (m->fit && m->json)
         argp_error(state, "--fit best of another system prints a table; leave --json out");
     if (m->compare && m->json)
@@ -103,7 +105,7 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
 /* Options that evenodd's plans do not have. */
 static void check_no_others(const struct argp_state *state, const struct tool_memplan_asked *m)
 {
-    static const enum memplan_key others[] = {KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
+    static const enum memplan_key others[] = {KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_FROZEN};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (tool_memplan_given(m, others[i]))
             argp_error(state, "--%s is of other systems; leave it out, or give --system", tool_memplan_option_name(others[i]));
@@ -119,8 +121,9 @@ static void check_no_others(const struct argp_state *state, const struct tool_me
 static void check_slice(const struct argp_state *state, struct tool_memplan_asked *m)
 {
     m->settings.slice = tool_estimate_slice(&m->estimate.layout);
-    if (m->verify_path || m->html_path || m->budget.request.bytes || m->all_strategies || m->explain)
-        argp_error(state, "--tp, --pp, --cp and --ep plan a rank's part; leave --verify, --html, --budget, --strategy all and --explain out");
+    if (m->verify_path || m->html_path || m->budget.request.bytes || m->all_strategies || m->explain || m->settings.plan.lora.rank)
+        argp_error(state, "--tp, --pp, --cp and --ep plan a rank's part; leave --verify, --html, --budget, --strategy all, --explain and "
+                   "--lora out");
     if (m->fit && m->fit != TOOL_FIT_MAX_BATCH && m->fit != TOOL_FIT_MAX_SEQ && m->fit != TOOL_FIT_MIN_RECOMPUTE)
         argp_error(state, "--fit: of a rank's part (--tp, --pp, --cp, --ep) give max-batch, max-seq or min-recompute");
 }

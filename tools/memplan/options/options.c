@@ -89,7 +89,6 @@ static void parse_others(const struct argp_state *state, struct tool_memplan_ask
     switch (key) {
     case KEY_STATE_DTYPE: run->bf16_state = !tool_option_choice(state, "state-dtype", text, "bf16", "fp32"); break;
     case KEY_OFFLOAD: parse_offload(state, m, text); break;
-    case KEY_LORA: run->lora_rank = (uint32_t)tool_option_count(state, "lora", text, 1, 4096); break;
     case KEY_FROZEN: run->nf4 = tool_option_choice(state, "frozen", text, "bf16", "nf4"); break;
     default: break;
     }
@@ -179,6 +178,10 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
     case KEY_OPTIMIZER: parse_optimizer(state, m, text); break;
     case KEY_EMA: s->ema_decay = tool_option_ema(state, text); break;
     case KEY_PRODUCTS: s->float8_products = tool_option_products(state, text); break;
+    case KEY_LORA:
+        tool_option_lora(state, text, &s->lora);
+        m->estimate.run.lora_rank = s->lora.rank;
+        break;
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;
     case KEY_NORMS_BESIDE: s->norms_beside = true; break;

@@ -80,6 +80,9 @@ static eo_status check_settings(const struct tool_memplan_settings *s, const str
                                 "--granularity blocks:N and size:BYTES work for models that run; %s is planned only (%s): give "
                                 "block or half",
                                 config->source, why);
+    if (s->plan.lora.rank && !tool_model_config_runs(config, why, sizeof(why)))
+        return tool_problem_set(problem, EO_ERR_UNSUPPORTED, "--lora works for models that run; %s is planned only (%s)",
+                                config->source, why);
     return EO_OK;
 }
 

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT
+#
+# Goal: train --lora trains adapters and nothing else, in the bytes that were planned, over ranks, types and settings; its exports are
+#       PEFT's; the commands of docs/finetuning.md run.
+# Method: small models of each family. Weights are compared as bytes of safetensors files. With a python in EO_PEERS_PYTHON that has
+#         peft and transformers, PEFT loads the adapters, and its logits are compared with those of our merged weights.
+# usage: lora_runs.py TRAIN MEMPLAN CHECKPOINT LAUNCH LOGITS SOURCE
+import json
+import os
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+
+train, memplan, checkpoint, launch, logits, source = (os.path.realpath(word) for word in sys.argv[1:7])
+peers = os.environ.get("EO_PEERS_PYTHON", "")
+QUICK = ["--seq", "32", "--sample", "0", "--peak-seconds", "0", "--threads", "1"]
+TOKENS = [(7 * i * i + 3) % 256 for i in range(24)]
+BOUND = 1e-5  # of logits about 1 large
+MODELS = {"tiny": "c_attn", "llama-tiny": "q_proj+v_proj", "qwen3-tiny": "all-linear", "qwen2-tiny": "k_proj+o_proj+down_proj"}
+tests = 0
+
+
+def result(good, text, shown=()):
+    """A line of TAP."""
+    global tests
+    tests += 1
+    for line in () if good else shown:
+        print("# " + str(line)[-1500:].replace("\n", "\n# "))
+    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
+
+
+def run(*words, **more):
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=600, **more)
+
+
+def ran(*words):
+    """A run of train with these words: its summary, or None."""
+    if os.path.exists("log"):
+        os.remove("log")
+    done = run(train, *QUICK, "--log", "log", *words)
+    if done.returncode:
+        return {"error": done.stderr}
+    with open("log", encoding="utf-8") as file:
+        return json.loads(file.readlines()[-1])["summary"]
+
+
+def tensors_of(folder, name):
+    """Names, shapes and bytes of a safetensors file."""
+    with open(os.path.join(folder, name), "rb") as file:
+        data = file.read()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__")
+    return {key: (value["shape"], data[8 + length + value["data_offsets"][0]:8 + length + value["data_offsets"][1]])
+            for key, value in header.items()}
+
+
+def check_refusals():
+    cases = [("of a layer that is none", "they have c_attn, c_proj, c_fc", "r=2,targets=q_proj"),
+             ("of a rank that is too large", "at most 128 is possible", "r=200,targets=c_attn"),
+             ("of rank 0", "--lora r is 0, too small", "r=0"), ("without a rank", "has no rank", "alpha=4"),
+             ("with a word that is none", "has 'rank=4'", "rank=4"), ("with an alpha that is none", "--lora alpha is '-1'", "r=4,alpha=-1"),
+             ("without targets", "has 'targets='", "r=4,targets=")]
+    for text, said, lora in cases:
+        done = run(train, "--model", "tiny", "--lora", lora, "--steps", "1", *QUICK)
+        result(done.returncode == 2 and said in done.stderr, f"adapters {text} are refused", [done.stderr])
+    for text, said, words in [("dynamic memory", "--memory static", ["--memory", "dynamic:pool"]),
+                              ("float8 gathers", "leave it out", ["--gather", "float8", "--dtype", "bf16"]),
+                              ("a file of llm.c", "has no adapters", ["--export", "x.bin"])]:
+        done = run(train, "--model", "tiny", "--lora", "4", "--steps", "1", *QUICK, *words)
+        result(done.returncode == 2 and said in done.stderr, f"adapters and {text} are refused", [done.stderr])
+    done = run(train, "--model", "tiny", "--export", "x", "--export-merged", "--steps", "1", *QUICK)
+    result(done.returncode == 2 and "needs --lora" in done.stderr, "--export-merged without adapters is refused", [done.stderr])
+
+
+def check_bytes():
+    """Planned = reserved, no call of an allocator, and memplan plans the same, for settings of all kinds."""
+    wrong = []
+    settings = ["", "--dtype bf16 --ranks 3 --micro-batches 2", "--recompute cheap --granularity half", "--recompute all --ranks 1",
+                "--dtype bf16 --recompute 2 --strategy zero2 --granularity blocks:2", "--strategy ddp --dropout 0.1 --ema 0.99",
+                "--ranks 4 --strategy hsdp:2 --micro-batches 2 --bucketing 2,2", "--offload-layers all --dtype bf16 --reduce bf16",
+                "--instruction-set reference --dtype bf16", "--instruction-set reference --granularity half --recompute cheap"]
+    for number, words in enumerate(settings):
+        model = list(MODELS)[number % 4]
+        summary = ran("--model", model, "--lora", f"r=4,targets={MODELS[model]}", "--steps", "3", *words.split())
+        if "error" in summary or summary["arena_bytes"] != summary["planned_bytes"] or summary["allocator_calls_per_step"]:
+            wrong.append((model, words, summary))
+            continue
+        if "reference" in words:  # memplan plans for the fast kernels
+            continue
+        done = run(memplan, "--model", model, "--verify", "log")
+        if done.returncode or "0 differences" not in done.stdout:
+            wrong.append((model, words, done.stdout, done.stderr))
+    result(not wrong, f"{len(settings)} settings: planned = reserved bytes, as memplan plans them, and no allocation in a step", wrong)
+    full, lora = (ran("--model", "small", "--batch", "1", "--ranks", "1", "--steps", "1", *words) for words in ([], ["--lora", "4"]))
+    result(lora["arena_bytes"] < 0.5 * full["arena_bytes"], "adapters take less than half the memory of a full training", [full, lora])
+
+
+def check_same_training():
+    """Ranks, processes, recompute and a resumed run train the same."""
+    words = ["--model", "llama-tiny", "--lora", "r=4,targets=q_proj+v_proj+up_proj", "--steps", "6", "--lr", "0.01"]
+    one = ran(*words)
+    again = ran(*words, "--recompute", "all")
+    result(one["weights_hash"] == again["weights_hash"], "recompute changes no bit", [one, again])
+    ran(*words, "--checkpoint", "saved", "--checkpoint-every", "3")
+    os.rename("saved/step-000000000006", "six")
+    resumed = ran(*words, "--resume", "saved")
+    result(one["weights_hash"] == resumed.get("weights_hash"), "a resumed run ends in the same bits", [one, resumed])
+    done = run(launch, "-n", "2", train, *QUICK, *words)
+    result(one["weights_hash"] in done.stdout, "processes train as threads do", [done.stdout, done.stderr])
+    done = run(train, *QUICK, *words, "--export", "direct")
+    converted = run(checkpoint, "convert", "six", "converted")
+    same = not converted.returncode and not done.returncode and tensors_of("direct", "adapter_model.safetensors") == tensors_of(
+        "converted", "adapter_model.safetensors")
+    result(same, "checkpoint convert writes the adapters that train exports", [converted.stderr, done.stderr])
+
+
+def check_frozen():
+    """Of a whole training of a block nothing changes but the adapters: a merged export differs where they stand alone."""
+    for model, targets in MODELS.items():
+        run(train, "--model", model, "--steps", "2", "--lr", "0.01", "--export", f"base-{model}", *QUICK)
+        words = ["--init", f"base-{model}", "--lora", f"r=4,alpha=6,targets={targets}", "--steps", "8", "--lr", "0.02", *QUICK]
+        plain = run(train, *words, "--export", f"adapter-{model}")
+        merged = run(train, *words, "--export", f"merged-{model}", "--export-merged")
+        if plain.returncode or merged.returncode:
+            result(False, f"{model} is exported", [plain.stderr, merged.stderr])
+            continue
+        before, after = (tensors_of(f"{kind}-{model}", "model.safetensors") for kind in ("base", "merged"))
+        changed = sorted(name for name in before if before[name] != after[name])
+        names = targets.split("+") if targets != "all-linear" else [part + "_proj" for part in ("q", "k", "v", "o", "gate", "up", "down")]
+        expected = sorted(name for name in before if any(name.endswith(f".{part}.weight") for part in names))
+        result(changed == expected and before.keys() == after.keys(), f"{model}: {targets} alone change", [changed, expected])
+        adapters = tensors_of(f"adapter-{model}", "adapter_model.safetensors")
+        modules = sorted({re.sub(r"^base_model\.model\.(.*)\.lora_[AB]\.weight$", r"\1.weight", name) for name in adapters})
+        result(modules == expected and all(4 in shape for shape, _ in adapters.values()), f"{model}: adapters have PEFT's names",
+               [modules, expected])
+
+
+INSIDE = """
+import json, sys, warnings
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+for name in sys.argv[2:]:
+    base = AutoModelForCausalLM.from_pretrained("base-" + name, dtype=torch.float32)
+    with torch.no_grad():
+        plain = base(torch.tensor([json.loads(sys.argv[1])])).logits[0]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            model = PeftModel.from_pretrained(base, "adapter-" + name)
+        rows = model(torch.tensor([json.loads(sys.argv[1])])).logits[0]
+    missing = [str(one.message) for one in said if "adapter" in str(one.message)]
+    print(json.dumps({"name": name, "logits": rows.tolist(), "moved": (rows - plain).abs().max().item(), "missing": missing}))
+"""
+
+
+def check_peft():
+    if not peers or run(peers, "-c", "import peft, transformers").returncode:
+        result(True, "PEFT's logits # SKIP EO_PEERS_PYTHON names no python that has peft and transformers")
+        return
+    done = run(peers, "-c", INSIDE, json.dumps(TOKENS), *MODELS, env=dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"))
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    result(len(answers) == len(MODELS), "PEFT loads the adapters", [done.stderr])
+    for answer in answers:
+        ours = run(logits, f"merged-{answer['name']}", "2", *map(str, TOKENS)).stdout
+        rows = [[float(word) for word in row.split()] for row in ours.splitlines()]
+        most = max(abs(a - b) for mine, other in zip(rows, answer["logits"]) for a, b in zip(mine, other))
+        largest = max(abs(b) for row in answer["logits"] for b in row)
+        good = len(rows) == len(TOKENS) and most <= BOUND * max(1, largest) and answer["moved"] > 1e-3 and not answer["missing"]
+        result(good, f"{answer['name']}: PEFT's logits differ from ours by {most:.1e} of {largest:.2g}", [answer["missing"]])
+
+
+def check_document():
+    """The commands of docs/finetuning.md, in a folder with a model and a text."""
+    with open(os.path.join(source, "docs/finetuning.md"), encoding="utf-8") as file:
+        page = file.read()
+    commands = re.findall(r"^    \$ (.*)$", page, re.M)
+    python = re.findall(r"```python\n(.*?)```", page, re.S)
+    has_peers = peers and not run(peers, "-c", "import peft, transformers, tokenizers, pyarrow, jinja2, numpy").returncode
+    os.mkdir("page")
+    os.chdir("page")
+    with open("text.txt", "w", encoding="utf-8") as file:
+        file.write("".join(f"{i * 7919 % 1009} ranks share a model of {i} layers. " for i in range(600)))
+    run(train, "--model", "llama-tiny", "--text", "text.txt", "--steps", "2", "--export", "model", *QUICK)
+    if has_peers:
+        run(peers, "-c", "import tokenizers; from tokenizers import models, pre_tokenizers, decoders\n"
+            "t = tokenizers.Tokenizer(models.BPE({c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet())[:255])}, []))\n"
+            "t.add_special_tokens(['<|endoftext|>']); t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False); t.decoder = decoders.ByteLevel()\n"
+            "t.save('model/tokenizer.json')")
+    else:  # a token file of bytes
+        text = open("text.txt", "rb").read()
+        with open("train.bin", "wb") as file:
+            file.write(struct.pack("<256i", 20240520, 1, len(text), *[0] * 253) + struct.pack(f"<{len(text)}H", *text))
+    programs = {"train": [train], "memplan": [memplan], "tools/tokenize": [peers, os.path.join(source, "tools/tokenize")]}
+    result(len(commands) == 4 and len(python) == 1, "docs/finetuning.md has its commands", commands)
+    for command in commands:
+        words = shlex.split(command)
+        if words[0] == "tools/tokenize" and not has_peers:
+            result(True, f"{command} # SKIP EO_PEERS_PYTHON names no python that has its packages")
+            continue
+        done = run(*programs[words[0]], *words[1:])
+        result(done.returncode == 0, command, [done.stdout, done.stderr])
+    if has_peers:
+        done = run(peers, "-c", python[0], env=dict(os.environ, HF_HUB_OFFLINE="1"))
+        result(done.returncode == 0, "its Python loads the adapters", [done.stderr])
+
+
+with tempfile.TemporaryDirectory() as work:
+    os.chdir(work)
+    check_refusals()
+    check_bytes()
+    check_same_training()
+    check_frozen()
+    check_peft()
+    check_document()
+    os.chdir("/")
+print(f"1..{tests}")
