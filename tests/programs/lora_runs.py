@@ -139,6 +139,23 @@ def check_frozen():
                [modules, expected])
 
 
+def check_continued():
+    """Adapters that were exported are read to the bit; those of other targets, ranks or scales are refused."""
+    for model, targets in list(MODELS.items())[:2]:
+        lora = f"r=4,alpha=6,targets={targets}"
+        words = ["--init", f"base-{model}", "--init-adapter", f"adapter-{model}", "--steps", "1", *QUICK]
+        done = run(train, *words, "--lora", lora, "--lr", "0", "--weight-decay", "0", "--ranks", "3", "--export", f"again-{model}")
+        same = not done.returncode and tensors_of(f"again-{model}", "adapter_model.safetensors") == tensors_of(
+            f"adapter-{model}", "adapter_model.safetensors")
+        result(same, f"{model}: --init-adapter goes on from the exported adapters", [done.stderr])
+        wrong = [run(train, *words, "--lora", other) for other in
+                 (lora.replace("r=4", "r=5"), lora.replace("alpha=6", "alpha=8"), "r=4,alpha=6", f"r=4,alpha=6,targets={targets[:6]}")]
+        wrong = [one for one in (wrong[:3] if model == "tiny" else wrong) if one.returncode != 2 or "--init-adapter" not in one.stderr]
+        result(not wrong, f"{model}: adapters of another rank, scale or targets are refused", [one.stderr for one in wrong])
+    done = run(train, "--model", "tiny", "--lora", "4", "--init-adapter", "adapter-tiny", "--steps", "1", *QUICK)
+    result(done.returncode == 2 and "needs --lora and --init" in done.stderr, "adapters without their model are refused", [done.stderr])
+
+
 INSIDE = """
 import json, sys, warnings
 import torch
@@ -195,7 +212,7 @@ def check_document():
         with open("train.bin", "wb") as file:
             file.write(struct.pack("<256i", 20240520, 1, len(text), *[0] * 253) + struct.pack(f"<{len(text)}H", *text))
     programs = {"train": [train], "memplan": [memplan], "tools/tokenize": [peers, os.path.join(source, "tools/tokenize")]}
-    result(len(commands) == 4 and len(python) == 1, "docs/finetuning.md has its commands", commands)
+    result(len(commands) == 5 and len(python) == 1, "docs/finetuning.md has its commands", commands)
     for command in commands:
         words = shlex.split(command)
         if words[0] == "tools/tokenize" and not has_peers:
@@ -214,6 +231,7 @@ with tempfile.TemporaryDirectory() as work:
     check_bytes()
     check_same_training()
     check_frozen()
+    check_continued()
     check_peft()
     check_document()
     os.chdir("/")

@@ -194,7 +194,7 @@ static eo_status bind_header(struct tool_import *import, const json_t *entry, co
     if (!tool_element_find(dtype, &tensor->element))
         return REFUSE("%s: tensor '%s' has dtype %s; readable are F32, BF16 and F16", path, info->name, dtype);
     tensor->at = (uint64_t)json_integer_value(json_object_get(entry, "at"));
-    tensor->transposed = tool_safetensors_is_transposed(import->model_config, info->name);
+    tensor->transposed = !tool_is_adapter(info->name) && tool_safetensors_is_transposed(import->model_config, info->name);
     const uint64_t bytes = (uint64_t)json_integer_value(json_object_get(entry, "bytes"));
     const uint64_t first = (uint64_t)json_integer_value(json_array_get(shape, 0));
     const uint64_t wanted = info->dim_count == 2 && tensor->transposed ? info->dims[1] : info->dims[0];
@@ -238,8 +238,8 @@ eo_status tool_import_bind(struct tool_import *import, const eo_model *model, st
         *tensor = (struct tool_import_tensor){
             .name = info.name, .element = import->llmc.element, .rows = info.dim_count == 2 ? info.dims[0] : 1};
         tensor->columns = info.element_count / tensor->rows;
-        tensor->is_adapter = tool_is_adapter(info.name);
-        if (tensor->is_adapter)
+        tensor->is_absent = tool_is_adapter(info.name);
+        if (tensor->is_absent)
             continue;
         if (import->is_folder)
             EO_TRY(bind_header(import, find_header(import, info.name), &info, tensor, problem));
@@ -249,6 +249,79 @@ eo_status tool_import_bind(struct tool_import *import, const eo_model *model, st
     json_decref(import->headers);
     import->headers = NULL;
     return EO_OK;
+}
+
+/* --- adapters ----------------------------------------------------------------------------------------------------- */
+
+/* What is trained goes on as it was trained: another scale, or a kind of adapter that is not computed here, is refused. */
+static eo_status check_adapter_config(const char *folder, const eo_lora *lora, struct tool_problem *problem)
+{
+    char path[4200];
+    const char *type = NULL, *bias = "none";
+    json_int_t rank = 0;
+    double alpha = 0;
+    int rslora = 0, dora = 0;
+    json_t *rank_pattern = NULL, *alpha_pattern = NULL;
+    snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
+    json_t *config;
+    EO_TRY(tool_open_json(&config, 1 << 20, "--init-adapter", path, problem));
+    eo_status status = EO_OK;
+    if (json_unpack(config, "{s:s, s:I, s:F, s?s, s?b, s?b, s?o, s?o}", "peft_type", &type, "r", &rank, "lora_alpha",
+                               &alpha, "bias", &bias, "use_rslora", &rslora, "use_dora", &dora, "rank_pattern", &rank_pattern,
+                               "alpha_pattern", &alpha_pattern) != 0)
+        status = REFUSE("--init-adapter %s: is no configuration of a LoRA by PEFT", path);
+    else if (strcmp(type, "LORA") != 0 || strcmp(bias, "none") != 0 || rslora || dora || json_object_size(rank_pattern) ||
+             json_object_size(alpha_pattern))
+        status = REFUSE("--init-adapter %s: an adapter of type %s, or with biases, patterns of ranks, rslora or dora, is not computed "
+                        "here", path, type);
+    else if (rank != lora->rank || !is_near((float)alpha, lora->alpha))
+        status = REFUSE("--init-adapter %s: r is %lld and lora_alpha %g, but --lora has r=%u,alpha=%g; give the same", path,
+                        (long long)rank, alpha, lora->rank, (double)lora->alpha);
+    json_decref(config);
+    return status;
+}
+
+static eo_status bind_adapters(struct tool_import *import, const char *folder, const json_t *tensors, const eo_model *model,
+                               struct tool_problem *problem)
+{
+    size_t bound = 0;
+    for (uint32_t k = 0; k < import->tensor_count; k++) {
+        struct tool_import_tensor *tensor = &import->tensors[k];
+        eo_parameter_info info;
+        char name[EO_NAME_MAX + 48];
+        EO_TRY(eo_model_parameter(model, k, &info));
+        if (!tensor->is_absent)
+            continue;
+        snprintf(name, sizeof(name), "base_model.model.%s%s", import->config.family == EO_FAMILY_GPT2 ? "transformer." : "", info.name);
+        const json_t *entry = json_object_get(tensors, name);
+        if (!entry)
+            return REFUSE("--init-adapter %s: has no '%s'; give --lora the targets of its adapter_config.json", folder, name);
+        EO_TRY(bind_header(import, entry, &info, tensor, problem));
+        tensor->is_absent = false;
+        bound++;
+    }
+    return bound == json_object_size(tensors)
+               ? EO_OK
+               : REFUSE("--init-adapter %s: has %zu tensors, but --lora makes %zu; give it the targets of its adapter_config.json",
+                        folder, json_object_size(tensors), bound);
+}
+
+eo_status tool_import_bind_adapters(struct tool_import *import, const char *folder, const eo_model *model, const eo_lora *lora,
+                                    struct tool_problem *problem)
+{
+    char path[4200];
+    uint64_t bytes;
+    json_t *tensors = json_object();
+    if (!tensors)
+        return NO_MEMORY();
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", folder);
+    eo_status status = check_adapter_config(folder, lora, problem);
+    if (status >= 0)
+        status = tool_safetensors_read(path, import->tensor_count, tensors, &bytes, problem);
+    if (status >= 0)
+        status = bind_adapters(import, folder, tensors, model, problem);
+    json_decref(tensors);
+    return status;
 }
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
@@ -270,7 +343,7 @@ static void fill(void *user, uint64_t offset, uint64_t count, float *values)
 eo_status tool_import_load(const struct tool_import *import, eo_runtime *runtime, struct tool_problem *problem)
 {
     for (uint32_t k = 0; k < import->tensor_count; k++) {
-        if (import->tensors[k].is_adapter)
+        if (import->tensors[k].is_absent)
             continue;
         struct filling filling = {.import = import, .parameter = k, .status = EO_OK, .problem = problem};
         const eo_status status = eo_weights_fill(runtime, k, fill, &filling);

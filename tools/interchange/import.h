@@ -28,7 +28,7 @@ struct tool_import_tensor {
     bool transposed;
     uint64_t at;            /* byte of the file */
     uint64_t rows, columns; /* of the parameter: [out][in]; a vector is one row */
-    bool is_adapter;        /* the files have none: it is not loaded */
+    bool is_absent;         /* an adapter that the files do not have: it is not loaded */
 };
 
 struct tool_import {
@@ -54,6 +54,10 @@ EO_NODISCARD eo_status tool_import_check(const struct tool_import *import, const
                                          const eo_transformer_config *config, struct tool_problem *problem);
 
 EO_NODISCARD eo_status tool_import_bind(struct tool_import *import, const eo_model *model, struct tool_problem *problem);
+
+/* After bind: adapters of PEFT's folder, which must be those of the model and of `lora`, filled in. */
+EO_NODISCARD eo_status tool_import_bind_adapters(struct tool_import *import, const char *folder, const eo_model *model,
+                                                 const eo_lora *lora, struct tool_problem *problem);
 
 /* Elements [offset, offset + count) of a parameter. EO_ERR_IO, EO_ERR_INVALID: a value is not finite. Several threads
  * may read. */

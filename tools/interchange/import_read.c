@@ -117,7 +117,7 @@ eo_status tool_import_fingerprint(const struct tool_import *import, uint64_t *ou
 {
     *out = TOOL_HASH_START;
     for (uint32_t k = 0; k < import->tensor_count; k++)
-        if (!import->tensors[k].is_adapter)
+        if (!import->tensors[k].is_absent)
             EO_TRY(add_fingerprint(import, &import->tensors[k], out, problem));
     return EO_OK;
 }

@@ -418,6 +418,9 @@ static eo_status prepare(struct tool_job *job, struct tool_log_catch *log_catch,
     eo_plan_get_summary(job->plan, &job->summary);
     if (o->init_path)
         EO_TRY(tool_import_bind(&job->import, eo_transformer_model(job->transformer), problem));
+    if (o->adapter_path)
+        EO_TRY(tool_import_bind_adapters(&job->import, o->adapter_path, eo_transformer_model(job->transformer),
+                                         &eo_transformer_get_params(job->transformer)->lora, problem));
     if (o->plan_only)
         return EO_OK;
     EO_TRY(check_memory(job, problem));

@@ -697,6 +697,7 @@ eo_status tool_options_check_output(const struct tool_options *options, const ch
     const struct tool_input inputs[] = {
         {"--val-tokens", options->val_tokens_path},
         {"--init", options->init_path},
+        {"--init-adapter", options->adapter_path},
         {"--tokenizer", options->tokenizer_path},
         {"--rates", options->rates_path},
         {"--cupti-library", options->cupti_library},

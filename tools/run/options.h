@@ -30,6 +30,7 @@ struct tool_options {
     const char *tokenizer_path; /* NULL: that of --init or --model, if it has one */
     bool words_are_tokens;   /* words that follow belong to --tokens, and not to --text */
     const char *init_path;   /* NULL: fresh weights */
+    const char *adapter_path; /* NULL: fresh adapters */
 
     struct tool_plan_settings plan; /* a step is a graph: where the device has them */
     bool graph_times;       /* ... whose operations tell their times */

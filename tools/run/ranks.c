@@ -323,8 +323,8 @@ static eo_status start_weights(struct tool_job_rank *rank)
     if (job->checkpoints && job->checkpoints->resume_path[0])
         return tool_job_checkpoint_load(rank);
     if (job->options->init_path) {
-        EO_TRY(load_files(rank));
-        return eo_transformer_initialise_adapters(job->transformer, rank->runtime, job->options->seed);
+        EO_TRY(eo_transformer_initialise_adapters(job->transformer, rank->runtime, job->options->seed));
+        return load_files(rank); /* those that they have */
     }
     return eo_transformer_initialise(job->transformer, rank->runtime, job->options->seed);
 }
