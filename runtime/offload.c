@@ -78,6 +78,8 @@ eo_status eo_offload_init(struct eo_runtime *rt, void *const *rows)
                                          plan->space_bytes[EO_SPACE_DISK], &rt->offload.storage));
     if (rt->device->ops->storage_peek) /* a file: its disk may lose what it was given */
         EO_TRY(make_sums(rt));
+    for (size_t s = 0; s < sizeof(rt->offload.slots) / sizeof(rt->offload.slots[0]); s++)
+        rt->offload.slots[s].layer = EO_NONE;
     for (uint32_t u = plan->offload_begin; u < plan->update_count; u++) {
         const uint32_t l = plan->updates[u], slot = slot_of(plan, l);
         const struct plan_layer *layer = &plan->layers[l];
@@ -115,8 +117,31 @@ static struct eo_storage_copy copy_of(const struct eo_runtime *rt, bool writes, 
                                     .sums = sums_of(rt, row), .span = span, .writes = writes};
 }
 
+/* All that a position saves, as one operation. */
+static void issue_saved(struct eo_runtime *rt, const struct eo_operation *o, struct eo_span *span)
+{
+    const struct eo_plan *plan = rt->plan;
+    struct eo_storage_copy copy = {.memory = NULL};
+    for (uint32_t b = 0; b < plan->buffer_count; b++) {
+        const struct plan_buffer *buffer = &plan->buffers[b];
+        if (buffer->disk_row == EO_NONE || buffer->first.position != o->position)
+            continue;
+        const bool continues = copy.memory != NULL;
+        copy.goes_on = true;
+        if (continues)
+            issue(rt, &copy);
+        copy = copy_of(rt, o->kind == EO_OP_EVICT, buffer->disk_row, rt->views.buffers[b], plan->rows[buffer->disk_row].bytes, span);
+        copy.continues = continues;
+    }
+    issue(rt, &copy);
+}
+
 void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *o, struct eo_span *span)
 {
+    if (o->saved) {
+        issue_saved(rt, o, span);
+        return;
+    }
     const struct plan_layer *layer = &rt->plan->layers[o->layer];
     void *memory = o->gradient ? (void *)rt->shards.layers[o->layer].gradient : rt->offload.slots[slot_of(rt->plan, o->layer)].memory;
     const uint32_t row = o->gradient ? layer->disk_gradient_row : layer->disk_row; /* a fetch goes on into the gradient's */
@@ -124,6 +149,7 @@ void eo_offload_issue(struct eo_runtime *rt, const struct eo_operation *o, struc
     if (copy.sums && o->kind == EO_OP_FETCH && layer->disk_gradient_row != EO_NONE) { /* whose sums begin anew */
         const uint64_t first = layer_bytes(rt->plan, o->layer), rest = copy.bytes - first;
         copy.bytes = first;
+        copy.goes_on = true;
         issue(rt, &copy);
         copy = copy_of(rt, false, layer->disk_gradient_row, (char *)memory + first, rest, span);
         copy.continues = true;

@@ -31,9 +31,9 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                      "(zero3); give a plan of zero3, or EO_MEMORY_STATIC", eo_strategy_name(plan->params.strategy));
         return EO_ERR_UNSUPPORTED;
     }
-    if (params->memory != EO_MEMORY_STATIC && plan->params.offload_layers) {
-        eo_log_write(log, EO_LOG_ERROR, "the plan offloads layers to disk, which needs planned memory; give EO_MEMORY_STATIC, or "
-                     "a plan without offload_layers");
+    if (params->memory != EO_MEMORY_STATIC && (plan->params.offload_layers || plan->params.offload_activations)) {
+        eo_log_write(log, EO_LOG_ERROR, "the plan offloads to disk, which needs planned memory; give EO_MEMORY_STATIC, or "
+                     "a plan without offload_layers and offload_activations");
         return EO_ERR_UNSUPPORTED;
     }
     for (uint32_t l = 0; l < plan->layer_count; l++) {
@@ -115,6 +115,19 @@ static eo_status look_at_memory(struct eo_runtime *rt)
     return rt->world->rank_count > 1 ? rt->world->ops->quiesce(rt->comms.world) : EO_OK;
 }
 
+/* Of one fetch or eviction: of a layer, its state and its gradient; of a position, each buffer that it saves. */
+static uint32_t most_copies(const struct eo_plan *plan)
+{
+    uint32_t most = 2;
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        uint32_t count = 0;
+        for (uint32_t b = 0; plan->positions[p].leaves && b < plan->buffer_count; b++)
+            count += plan->buffers[b].disk_row != EO_NONE && plan->buffers[b].first.position == p;
+        most = (uint32_t)eo_max_u64(most, count);
+    }
+    return most;
+}
+
 /* Collectives that may wait in one queue: in static mode what the plan has proven, in the dynamic ones gathers and casts of
  * a few layers, and the reductions that are let under way at one time. */
 static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_params *params)
@@ -129,7 +142,9 @@ static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_param
     const uint64_t run = eo_max_u64(plan->params.gather_run, plan->params.gradient_run); /* an item for each position, */
     const uint64_t gathered = 2 * (uint64_t)items[EO_STREAM_COMM]; /* and for each frozen part */
     return (uint32_t)eo_max_u64(run * eo_max_u64(gathered, items[EO_STREAM_REDUCE]),
-                                eo_max_u64(items[EO_STREAM_COPY], 2 * plan->params.offload_slots)) + OUTSIDE_ITEMS;
+                                eo_max_u64((uint64_t)most_copies(plan) * items[EO_STREAM_COPY],
+                                           2 * plan->params.offload_slots)) +
+           OUTSIDE_ITEMS;
 }
 
 static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *params)

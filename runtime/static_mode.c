@@ -95,7 +95,9 @@ static void set_pointers(struct eo_runtime *rt)
             eo_views_set(rt->views.positions[p].gradients, plan, l, plan->params.reduce_dtype, state->rows[position->buffer_row]);
     }
     for (uint32_t b = 0; b < plan->buffer_count; b++)
-        rt->views.buffers[b] = state->rows[plan->buffers[b].row];
+        rt->views.buffers[b] = plan->buffers[b].shared
+                                   ? (void *)eo_align_up((uintptr_t)state->rows[plan->buffers[b].row], EO_DISK_ALIGN)
+                                   : state->rows[plan->buffers[b].row];
     rt->update.norm_local = state->rows[plan->norm_local_row];
     rt->update.norm_gathered = state->rows[plan->norm_gathered_row];
     rt->update.step.norm = state->rows[plan->norm_result_row];

@@ -56,7 +56,7 @@ static bool is_live(const struct runtime_cursor *cursor, const struct plan_buffe
     eo_moment now;
     if (buffer->persistent)
         return true;
-    if (!eo_cursor_moment(cursor, &now))
+    if (!eo_cursor_moment(cursor, &now) || (buffer->saved && now.position != buffer->first.position))
         return false;
     const uint32_t at = eo_moment_order(now, position_count);
     return eo_moment_order(buffer->first, position_count) <= at && at <= eo_moment_order(buffer->last, position_count);

@@ -70,6 +70,7 @@ struct eo_storage_copy {
     struct eo_span *span; /* may be NULL */
     bool writes;
     bool continues;       /* the span of the copy before */
+    bool goes_on;         /* the next copy continues it */
 };
 
 struct eo_device_params {

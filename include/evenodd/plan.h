@@ -79,6 +79,9 @@ typedef struct eo_plan_params {
     uint32_t gradient_run;    /* [1] and as many whose gradients are reduced by one, with gradient_slots * gradient_run buffers;
                                  not of gradients that are added up whole */
     eo_optimizer optimizer;      /* [EO_OPTIMIZER_ADAMW] the library's, whose state is planned. Checkpoints have its name */
+    uint32_t offload_activations; /* [0] positions whose `saved` buffers lie in EO_SPACE_DISK between their forward and backward
+                                     passes: the first ones that have any; UINT32_MAX for all. They share two sets of buffers,
+                                     and the last two stay in these. Changes no bit */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

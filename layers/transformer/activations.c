@@ -46,10 +46,14 @@ static uint64_t element_bytes(const eo_transformer *t)
     return eo_dtype_bytes(t->types.compute);
 }
 
+/* Of one position alone, or written by the one before it. */
 static eo_status add_kept(eo_transformer *t, const char *name, uint64_t bytes, eo_moment first, eo_moment last,
                           struct tensor_buffers *out)
 {
-    EO_TRY(add_bytes(t, name, bytes, EO_CATEGORY_ACTIVATION, first, last, &out->forward));
+    EO_TRY(eo_model_add_buffer(t->model,
+                               &(eo_buffer_params){.name = name, .bytes = bytes, .category = EO_CATEGORY_ACTIVATION,
+                                                   .first = first, .last = last, .saved = first.position == last.position},
+                               &out->forward));
     out->backward = out->forward;
     return EO_OK;
 }

@@ -7,7 +7,8 @@
 
 bool eo_in_place_is_possible(const struct eo_runtime *rt)
 {
-    return rt->offload.storage && rt->device->ops->storage_peek;
+    const struct eo_plan *plan = rt->plan;
+    return rt->offload.storage && rt->device->ops->storage_peek && plan->offload_begin < plan->update_count;
 }
 
 static bool is_on_disk(const struct eo_runtime *rt, uint32_t layer)

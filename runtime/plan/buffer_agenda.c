@@ -16,6 +16,8 @@ struct evaluation_life eo_evaluation_life(const struct eo_plan *plan, const stru
     const uint32_t first = eo_moment_order(buffer->first, plan->position_count);
     const uint32_t last = eo_moment_order(buffer->last, plan->position_count);
     struct evaluation_life life = {EO_NONE, EO_NONE};
+    if (buffer->shared) /* by a later position */
+        return (struct evaluation_life){buffer->first.position, buffer->first.position};
     for (uint32_t p = 0; p < plan->position_count; p++) {
         const uint32_t now = forward_moment(plan, p);
         if (now < first || now > last)

@@ -85,6 +85,8 @@ struct plan_position {
     uint32_t narrow_row;             /* where its gather lands: gather_row, or in float8, from where it is widened */
     uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
     uint32_t body;                   /* the how-manieth position between the edges; EO_NONE of an edge */
+    uint32_t saved;                  /* the how-manieth position whose saved buffers are offloaded; EO_NONE: they are not */
+    bool leaves;                     /* they are, and no slot keeps them */
     bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */
     uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
 };
@@ -92,7 +94,9 @@ struct plan_position {
 struct plan_buffer {
     uint32_t row;
     eo_moment first, last;
-    bool persistent;
+    bool persistent, saved;
+    bool shared;       /* saved, of a position that is offloaded: its row is that of a slot */
+    uint32_t disk_row; /* EO_NONE, or where it lies between forward and backward */
 };
 
 struct plan_row {
@@ -174,7 +178,7 @@ uint64_t eo_plan_float8_runs(const struct eo_plan *plan, uint32_t layer, uint32_
 
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 
-enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN };
+enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN, EO_SAVED_SLOTS = 2 };
 
 /* Ranks that share a layer: its group, or a part of it. runtime/plan/strategy.c */
 uint32_t eo_plan_layer_ranks(const struct eo_plan *plan, const struct plan_layer *layer);

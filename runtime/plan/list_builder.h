@@ -119,6 +119,9 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index);
 void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool at_end);
 /* Norm, clip, optimizer; each gather of the next step's first passes directly after the update of its layer. */
 void eo_list_add_step_end(struct list_builder *b);
+/* Of what a position saves from forward to backward: after its forward pass, and ahead of its backward pass; in `pass`'s
+ * micro-batch. Nothing of a position whose buffers stay, or of EO_NONE. */
+void eo_list_add_saved(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass, uint32_t position);
 /* Fetches for the first updates, as many as there are buffers: they have the whole step. */
 void eo_list_add_first_fetches(struct list_builder *b);
 

@@ -26,6 +26,18 @@ static void add_buffer_accesses(struct list_builder *b, eo_moment moment)
     }
 }
 
+/* All that a position saves: what its recompute pass reads is not told. */
+static void read_saved(struct list_builder *b, uint32_t position)
+{
+    const struct eo_plan *plan = b->plan;
+    const uint32_t at = eo_moment_order((eo_moment){EO_PASS_FORWARD, position}, plan->position_count);
+    for (uint32_t i = b->first.begin[at]; i < b->first.begin[at + 1]; i++) {
+        const uint32_t buffer = b->first.buffers[i];
+        if (plan->buffers[buffer].shared)
+            eo_list_access(b, plan->buffers[buffer].row, EO_READ, eo_subject(SUBJECT_BUFFER, buffer), EO_VERSION_MICRO_BATCH, 0, 1);
+    }
+}
+
 void eo_list_read_weights(struct list_builder *b, const struct plan_position *position)
 {
     const struct plan_layer *layer = &b->plan->layers[position->layer];
@@ -64,6 +76,8 @@ void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const stru
         eo_list_access(b, position->buffer_row, EO_WRITE, eo_subject(SUBJECT_LOCAL_GRADIENT, pass->position),
                        EO_VERSION_MICRO_BATCH, 0, 1);
     add_buffer_accesses(b, moment);
+    if (kind == EO_OP_RECOMPUTE && position->saved != EO_NONE)
+        read_saved(b, pass->position);
     eo_list_operation_end(b);
     *range = (struct access_range){operation->access_begin, operation->access_count, true};
 }
@@ -426,6 +440,25 @@ static void add_copy(struct list_builder *b, eo_operation_kind kind, uint32_t l)
     if (fetches && layer->disk_gradient_row != EO_NONE)
         eo_list_access(b, layer->disk_gradient_row, EO_READ, eo_subject(SUBJECT_OFFLOADED_GRADIENT, l), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, fetches ? layer->offload_row : layer->disk_row, EO_WRITE, subject, EO_VERSION_STEP, !fetches, 1);
+    eo_list_operation_end(b);
+}
+
+void eo_list_add_saved(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass, uint32_t p)
+{
+    const struct eo_plan *plan = b->plan;
+    const bool fetches = kind == EO_OP_FETCH;
+    if (p == EO_NONE || !plan->positions[p].leaves)
+        return;
+    eo_list_operation(b, kind, EO_STREAM_COPY, p, plan->positions[p].layer, pass->micro_batch, 0)->saved = true;
+    const uint32_t at = eo_moment_order((eo_moment){EO_PASS_FORWARD, p}, plan->position_count);
+    for (int writes = 0; writes < 2; writes++)
+        for (uint32_t i = b->first.begin[at]; i < b->first.begin[at + 1]; i++) {
+            const uint32_t index = b->first.buffers[i];
+            const struct plan_buffer *buffer = &plan->buffers[index];
+            if (buffer->shared)
+                eo_list_access(b, fetches == (bool)writes ? buffer->row : buffer->disk_row, writes ? EO_WRITE : EO_READ,
+                               eo_subject(SUBJECT_BUFFER, index), EO_VERSION_MICRO_BATCH, 0, 1);
+        }
     eo_list_operation_end(b);
 }
 

@@ -157,6 +157,17 @@ static bool keep_list(struct list_builder *b, eo_list list)
     return true;
 }
 
+/* The position whose saved buffers come back into the slot that this one's backward pass leaves; EO_NONE: none. */
+static uint32_t next_saved(const struct eo_plan *plan, uint32_t position)
+{
+    const uint32_t saved = plan->positions[position].saved;
+    uint32_t p = position;
+    while (p > 0 && saved != EO_NONE && saved >= EO_SAVED_SLOTS)
+        if (plan->positions[--p].saved == saved - EO_SAVED_SLOTS)
+            return p;
+    return EO_NONE;
+}
+
 /* Steady: the body. First: its first gathers, then the body. */
 static bool make_training_lists(struct list_builder *b)
 {
@@ -178,11 +189,16 @@ static bool make_training_lists(struct list_builder *b)
             eo_list_take_in(b, t, eo_fold_forward(pass->position, false), false);
             eo_list_add_widening(b, pass, eo_fold_forward(pass->position, false));
             eo_list_add_pass(b, EO_OP_FORWARD, pass);
+            eo_list_add_saved(b, EO_OP_EVICT, pass, pass->position);
         } else {
+            if (plan->params.no_prefetch)
+                eo_list_add_saved(b, EO_OP_FETCH, pass, pass->position);
             eo_list_add_widening(b, pass, eo_fold_backward(b, pass->position, FOLD_RECOMPUTE));
             eo_list_add_pass(b, EO_OP_RECOMPUTE, pass);
             eo_list_take_in(b, t, eo_fold_backward(b, pass->position, FOLD_TAKE_IN), false);
             eo_list_add_pass(b, EO_OP_BACKWARD, pass);
+            if (!plan->params.no_prefetch)
+                eo_list_add_saved(b, EO_OP_FETCH, pass, next_saved(plan, pass->position));
         }
         const bool reduces = pass->backward && plan->positions[pass->position].buffer_row != EO_NONE;
         if (reduces && !gather_first)
@@ -257,7 +273,7 @@ static bool make_schedule_rows(struct eo_plan *plan)
                                                      .always = plan->rows[r].always_live};
     for (uint32_t b = 0; b < plan->buffer_count; b++) {
         struct eo_schedule_row *row = &schedule->rows[plan->buffers[b].row];
-        row->trainers = !plan->buffers[b].persistent;
+        row->trainers = !plan->buffers[b].persistent && !plan->buffers[b].shared;
         row->first = plan->buffers[b].first;
         row->last = plan->buffers[b].last;
     }

@@ -241,6 +241,7 @@ eo_status eo_model_add_buffer(eo_model *model, const eo_buffer_params *params, u
         .first = params->first,
         .last = params->last,
         .persistent = params->persistent,
+        .saved = params->saved,
     };
     EO_TRY(copy_name(log, buffer.name, params->name, "buffer"));
     EO_REQUIRE(log, params->bytes >= 1 && params->bytes <= BUFFER_BYTES_MAX,

@@ -39,7 +39,7 @@ struct model_buffer {
     uint64_t bytes;
     eo_category category;
     eo_moment first, last;
-    bool persistent;
+    bool persistent, saved;
 };
 
 /* Where a name is, by its hash: index + 1, or 0 in a free slot. At most half of the slots are taken. */

@@ -48,7 +48,10 @@ const char *eo_operation_kind_name(eo_operation_kind kind)
 
 void eo_plan_operation_text(const struct eo_plan *plan, const struct eo_operation *operation, char *text, size_t bytes)
 {
+    const bool saved = operation->position != EO_NONE; /* of fetches and evictions; layers have no position */
     const char *kind = operation->gradient ? "eviction of gradient"
+                       : saved && operation->kind == EO_OP_FETCH ? "fetch of activations"
+                       : saved && operation->kind == EO_OP_EVICT ? "eviction of activations"
                        : operation->fence ? "fence after the norms" : eo_operation_kind_name(operation->kind);
     const char *what = operation->position != EO_NONE ? plan->positions[operation->position].name
                        : operation->layer != EO_NONE  ? plan->layers[operation->layer].name

@@ -163,6 +163,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         hash = mix(mix(hash, p->gather_run), p->gradient_run);
     if (p->offload_layers)
         hash = mix(mix(mix(hash, p->offload_layers), p->offload_slots), p->offload_gradients);
+    if (p->offload_activations)
+        hash = mix(mix(hash, 3), p->offload_activations); /* another word than ema's */
     if (p->ema)
         hash = mix(hash, p->ema);
     if (p->norms_beside)
@@ -198,7 +200,7 @@ static uint64_t fingerprint(const struct eo_plan *plan)
             hash = mix(hash, (uint64_t)o->kind << 32 | o->position);
             hash = mix(hash, (uint64_t)o->wait[EO_STREAM_COMPUTE] << 32 | o->wait[EO_STREAM_COMM]);
             hash = mix(hash, o->wait[EO_STREAM_REDUCE]);
-            if (p->offload_layers)
+            if (p->offload_layers || p->offload_activations)
                 hash = mix(hash, o->wait[EO_STREAM_COPY]);
         }
     }
@@ -324,6 +326,12 @@ uint32_t eo_plan_operation_count(const eo_plan *plan, eo_list list)
 uint64_t eo_plan_copy_bytes(const struct eo_plan *plan, const struct eo_operation *o)
 {
     const struct plan_layer *layer = &plan->layers[o->layer];
+    uint64_t saved = 0;
+    for (uint32_t b = 0; o->saved && b < plan->buffer_count; b++)
+        if (plan->buffers[b].disk_row != EO_NONE && plan->buffers[b].first.position == o->position)
+            saved += plan->rows[plan->buffers[b].disk_row].bytes;
+    if (o->saved)
+        return saved;
     const uint64_t state = plan->rows[layer->disk_row].bytes;
     if (layer->disk_gradient_row == EO_NONE)
         return state;

@@ -64,6 +64,7 @@ struct eo_operation {
     bool whole;                            /* an accumulate of all of a gradient buffer into the layer's sum_row; a
                                               reduce-scatter of that row */
     bool gradient;                         /* an eviction of a gradient shard */
+    bool saved;                            /* a fetch or eviction of a position's saved buffers */
     bool fence;                            /* a norm gather of nothing: who has passed it knows that all ranks have read
                                               what this one gave to the gather before */
     bool peers_read;                       /* an all-gather: what it reads, slower ranks may still read when it has ended */

@@ -75,6 +75,11 @@ static eo_status check_model(const struct eo_plan *plan, const struct eo_model *
                    eo_moment_order(buffer->first, model->position_count) <=
                        eo_moment_order(buffer->last, model->position_count),
                    "buffer '%s' ends before it begins", buffer->name);
+        EO_REQUIRE(log,
+                   !buffer->saved || (buffer->first.pass == EO_PASS_FORWARD && buffer->last.pass != EO_PASS_FORWARD &&
+                                      buffer->first.position == buffer->last.position),
+                   "buffer '%s' is saved, but lives from elsewhere than the forward to the backward pass of one position",
+                   buffer->name);
     }
     return EO_OK;
 }
@@ -352,9 +357,70 @@ static eo_status make_gradient_slots(struct eo_plan *plan)
     return EO_OK;
 }
 
-static eo_status make_disk_rows(struct eo_plan *plan)
+static bool has_saved(const struct eo_model *model, uint32_t position)
+{
+    for (uint32_t b = 0; b < model->buffer_count; b++)
+        if (model->buffers[b].saved && model->buffers[b].first.position == position)
+            return true;
+    return false;
+}
+
+/* Which positions' saved buffers leave after the forward pass. Those that are needed first stay in the slots. */
+static void find_saved(struct eo_plan *plan, const struct eo_model *model)
+{
+    uint32_t count = 0;
+    for (uint32_t p = 0; p < plan->position_count; p++)
+        plan->positions[p].saved = count < plan->params.offload_activations && has_saved(model, p) ? count++ : EO_NONE;
+    for (uint32_t p = 0; p < plan->position_count; p++)
+        plan->positions[p].leaves = plan->positions[p].saved != EO_NONE && plan->positions[p].saved + EO_SAVED_SLOTS < count;
+    for (uint32_t b = 0; b < plan->buffer_count; b++) {
+        plan->buffers[b].disk_row = EO_NONE;
+        plan->buffers[b].shared =
+            model->buffers[b].saved && plan->positions[model->buffers[b].first.position].saved != EO_NONE;
+    }
+}
+
+/* The bytes of a slot's buffer `place`: of positions whose buffer that is, the most. `row`, if not NULL, becomes theirs. */
+static uint64_t saved_bytes(struct eo_plan *plan, const struct eo_model *model, uint32_t slot, uint32_t place, const uint32_t *row)
+{
+    uint64_t bytes = 0;
+    for (uint32_t p = 0; p < plan->position_count; p++) {
+        uint32_t at = 0;
+        for (uint32_t b = 0; plan->positions[p].saved != EO_NONE && plan->positions[p].saved % EO_SAVED_SLOTS == slot &&
+                             b < plan->buffer_count; b++) {
+            if (!plan->buffers[b].shared || model->buffers[b].first.position != p || at++ != place)
+                continue;
+            bytes = eo_max_u64(bytes, model->buffers[b].bytes);
+            if (row)
+                plan->buffers[b].row = *row;
+        }
+    }
+    return bytes;
+}
+
+/* With room to begin where the disk wants it to. */
+static eo_status make_saved_rows(struct eo_plan *plan, const struct eo_model *model)
+{
+    for (uint32_t slot = 0; slot < EO_SAVED_SLOTS; slot++)
+        for (uint32_t place = 0;; place++) {
+            const uint64_t bytes = saved_bytes(plan, model, slot, place, NULL);
+            uint32_t row;
+            if (bytes == 0)
+                break;
+            EO_TRY(add_row(plan, &row, EO_CATEGORY_ACTIVATION, EO_SPACE_PRIVATE, eo_align_up(bytes, EO_DISK_ALIGN) + EO_DISK_ALIGN,
+                           false, "saved.slot%u.%u", slot, place));
+            (void)saved_bytes(plan, model, slot, place, &row);
+        }
+    return EO_OK;
+}
+
+static eo_status make_disk_rows(struct eo_plan *plan, const struct eo_model *model)
 {
     plan->disk_row_begin = plan->row_count;
+    for (uint32_t b = 0; b < plan->buffer_count; b++)
+        if (plan->buffers[b].shared && plan->positions[model->buffers[b].first.position].leaves)
+            EO_TRY(add_row(plan, &plan->buffers[b].disk_row, EO_CATEGORY_ACTIVATION, EO_SPACE_DISK,
+                           eo_align_up(model->buffers[b].bytes, EO_DISK_ALIGN), true, "disk.%s", model->buffers[b].name));
     for (uint32_t u = plan->offload_begin; u < plan->update_count; u++) {
         struct plan_layer *layer = &plan->layers[plan->updates[u]];
         EO_TRY(add_row(plan, &layer->disk_row, EO_CATEGORY_OPTIMIZER, EO_SPACE_DISK,
@@ -635,10 +701,17 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
     plan->buffers = calloc(model->buffer_count + 1, sizeof(*plan->buffers));
     if (!plan->buffers)
         return EO_ERR_NO_MEMORY;
+    find_saved(plan, model);
+    EO_TRY(make_saved_rows(plan, model));
     for (uint32_t b = 0; b < model->buffer_count; b++) {
         const struct model_buffer *from = &model->buffers[b];
         struct plan_buffer *to = &plan->buffers[b];
-        *to = (struct plan_buffer){.first = from->first, .last = from->last, .persistent = from->persistent};
+        to->first = from->first;
+        to->last = from->last;
+        to->persistent = from->persistent;
+        to->saved = from->saved;
+        if (to->shared)
+            continue;
         EO_TRY(add_row(plan, &to->row, from->category, EO_SPACE_PRIVATE, from->bytes, from->persistent, "%s", from->name));
     }
     plan->host_row_begin = plan->row_count;
@@ -646,7 +719,7 @@ static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *mo
                    EO_HOST_STEPS * (eo_plan_scalars_bytes(plan) + eo_plan_result_bytes(plan)), true, "host.steps"));
     EO_TRY(add_row(plan, &plan->staging_row, EO_CATEGORY_OTHER, EO_SPACE_HOST,
                    EO_STAGING_PIECES * eo_plan_staging_bytes(plan), true, "host.staging"));
-    return make_disk_rows(plan);
+    return make_disk_rows(plan, model);
 }
 
 static int by_name(const void *a, const void *b)

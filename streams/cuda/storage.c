@@ -56,12 +56,12 @@ void eo_cuda_storage_copy(struct eo_device *device, struct eo_storage *storage, 
 {
     char *host = storage->memory + copy->offset;
     const enum cudaMemcpyKind kind = copy->writes ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
-    if (copy->span)
+    if (copy->span && !copy->continues)
         eo_cuda_stamp(device, EO_QUEUE_COPY, &copy->span->start_ns);
     (void)eo_cuda_note(device,
                        cudaMemcpyAsync(copy->writes ? host : copy->memory, copy->writes ? copy->memory : host, copy->bytes, kind,
                                        eo_cuda_of(device)->streams[EO_QUEUE_COPY]),
                        copy->writes ? "an eviction to host memory" : "a fetch from host memory");
-    if (copy->span)
+    if (copy->span && !copy->goes_on)
         eo_cuda_stamp(device, EO_QUEUE_COPY, &copy->span->end_ns);
 }

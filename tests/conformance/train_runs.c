@@ -215,6 +215,7 @@ static bool describe(struct job *job)
                         eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches,
                                        .gather_slots = s->gather_slots, .gradient_slots = s->gradient_slots, .dtype = s->dtype,
                                        .reduce_dtype = s->reduce_dtype, .offload_layers = s->offload_layers,
+                                       .offload_activations = s->offload_activations,
                                        .offload_slots = s->offload_slots, .offload_gradients = s->offload_gradients,
                                        .gather_run = s->gather_run, .gradient_run = s->gradient_run,
                                        .no_prefetch = s->no_prefetch, .float8_gather = s->float8_gather,

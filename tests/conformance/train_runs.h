@@ -25,7 +25,7 @@ struct train_settings {
     uint32_t unit_blocks;
     bool half_blocks, debug, no_prefetch, separate_reduce_stream, implicit_prefetch, evaluates, free_head, offload_gradients;
     bool norms_beside;
-    uint32_t reduce_inputs, offload_layers, offload_slots, gather_run, gradient_run;
+    uint32_t reduce_inputs, offload_activations, offload_layers, offload_slots, gather_run, gradient_run;
     uint64_t delay_seed;
     double fabric_gigabytes_per_s, fabric_latency_us;
     void (*after_step)(uint32_t rank, uint32_t step); /* called by each rank's thread */

@@ -41,6 +41,11 @@ done <<'END'
 1|--dtype bf16|--offload-layers all --offload-gradients
 3|--strategy zero2|--offload-layers all --offload-gradients --offload-slots 1
 4|--strategy hsdp:2 --dtype bf16|--offload-layers all --offload-gradients
+2|--model 6x64x2|--offload-activations all
+2|--model 6x64x2 --dtype bf16 --micro-batches 2 --recompute cheap|--offload-activations 5 --offload-layers all
+1|--model 6x64x2 --dtype bf16 --granularity half|--offload-activations all --offload-slots 1 --offload-layers 3
+3|--model 6x64x2 --strategy ddp --recompute 2|--offload-activations all --no-prefetch
+2|--model 7x64x4 --granularity blocks:1 --ema 0.9|--offload-activations all --bucketing 2,2
 END
 timeout 120 "$train" --ranks 2 $quiet --dtype bf16 >memory 2>err &&
     timeout 120 "$launch" -n 2 "$train" $quiet --dtype bf16 --offload-layers all >out 2>>err &&

@@ -50,8 +50,11 @@ static eo_status launch_call(struct case_rank *self, const struct case_call *cal
 
 /* -- buffers ---------------------------------------------------------------------------------------------------------*/
 
-static bool is_within(const struct random_case *c, const struct case_buffer *buffer, uint32_t moment)
+static bool is_within(const struct random_case *c, const struct case_buffer *buffer, eo_moment now)
 {
+    const uint32_t moment = random_case_moment(c, now);
+    if (buffer->saved && now.position != buffer->first.position)
+        return false;
     return buffer->persistent || (random_case_moment(c, buffer->first) <= moment &&
                                   moment <= random_case_moment(c, buffer->last));
 }
@@ -87,7 +90,7 @@ static eo_status use_buffer(struct case_rank *self, uint32_t index, const struct
 static eo_status use_buffers(struct case_rank *self, eo_pass pass, const struct integer_place *place)
 {
     const struct random_case *c = self->world->c;
-    const uint32_t now = random_case_moment(c, (eo_moment){pass, place->position});
+    const eo_moment now = {pass, place->position};
     for (uint32_t b = 0; b < c->buffer_count; b++) {
         const struct case_buffer *buffer = &c->buffers[b];
         if (!is_within(c, buffer, now)) {
@@ -107,7 +110,7 @@ static eo_status use_evaluation_buffers(struct case_rank *self, uint32_t p, uint
     const eo_pass pass = c->positions[p].forward_in_backward ? EO_PASS_BACKWARD : EO_PASS_FORWARD;
     const struct integer_place place = {.rank = self->rank, .position = p};
     for (uint32_t b = 0; b < c->buffer_count; b++)
-        if (is_within(c, &c->buffers[b], random_case_moment(c, (eo_moment){pass, p})))
+        if (is_within(c, &c->buffers[b], (eo_moment){pass, p}))
             EO_TRY(use_buffer(self, b, &place, content));
     return EO_OK;
 }

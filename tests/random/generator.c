@@ -142,6 +142,11 @@ void random_case_settle(struct random_case *c)
         c->layers[l].frozen_parts = 0; /* not gathered in float8 yet */
     for (uint32_t p = 0; p < c->position_count; p++)
         c->positions[p].gradients &= ~c->layers[c->positions[p].layer].frozen_parts;
+    for (uint32_t b = 0; b < c->buffer_count; b++) {
+        struct case_buffer *buffer = &c->buffers[b];
+        buffer->saved = buffer->saved && buffer->first.pass == EO_PASS_FORWARD && buffer->last.pass != EO_PASS_FORWARD &&
+                        buffer->first.position == buffer->last.position;
+    }
 }
 
 /* Settings that came later: from a dice of their own, so that the rest of a seed's case is as it was. */
@@ -171,6 +176,26 @@ static void make_runs_of_case(struct random_case *c)
         s->gather_run = gather;
     if (!s->offload_gradients)
         s->gradient_run = gradient;
+}
+
+/* Likewise. */
+static void make_saved_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0x5a7ed, 0};
+    if (one_in(&dice, 2))
+        return;
+    for (uint32_t b = 0; b < c->buffer_count; b++) {
+        struct case_buffer *buffer = &c->buffers[b];
+        const uint32_t p = throw_below(&dice, c->position_count);
+        const eo_pass last = one_in(&dice, 3) ? EO_PASS_RECOMPUTE : EO_PASS_BACKWARD;
+        if (buffer->persistent || one_in(&dice, 4) || c->positions[p].forward_in_backward)
+            continue;
+        buffer->first = (eo_moment){EO_PASS_FORWARD, p};
+        buffer->last = (eo_moment){last, p};
+        buffer->saved = true;
+    }
+    if (c->memory == EO_MEMORY_STATIC && !one_in(&dice, 4))
+        c->settings.offload_activations = one_in(&dice, 2) ? UINT32_MAX : 1 + throw_below(&dice, c->position_count);
 }
 
 /* Few cases have none; a replacement comes once in a gap at most. Graphs need gaps without. */
@@ -237,6 +262,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     }
     make_later_of_case(out);
     make_runs_of_case(out);
+    make_saved_of_case(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -305,7 +331,8 @@ eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_m
         snprintf(name, sizeof(name), "buffer%u", b);
         status = eo_model_add_buffer(*out, eo_buffer_params(.name = name, .bytes = buffer->bytes,
                                                             .category = EO_CATEGORY_ACTIVATION, .first = buffer->first,
-                                                            .last = buffer->last, .persistent = buffer->persistent), NULL);
+                                                            .last = buffer->last, .persistent = buffer->persistent,
+                                                            .saved = buffer->saved), NULL);
     }
     if (c->graph && status >= 0)
         status = eo_model_add_buffer(*out, eo_buffer_params(.name = "step", .bytes = sizeof(uint32_t), .persistent = true,
@@ -329,6 +356,8 @@ static void print_settings(const struct random_case *c, FILE *out)
     if (s->offload_layers)
         fprintf(out, ", %u layers offloaded by %u%s", s->offload_layers, s->offload_slots,
                 s->offload_gradients ? " with gradients" : "");
+    if (s->offload_activations)
+        fprintf(out, ", saved buffers of %u positions offloaded", s->offload_activations);
     if (s->gather_run > 1 || s->gradient_run > 1)
         fprintf(out, ", runs %u,%u", s->gather_run, s->gradient_run);
     if (c->memory != EO_MEMORY_STATIC)
@@ -383,7 +412,7 @@ void random_case_print(const struct random_case *c, FILE *out)
         if (buffer->persistent)
             fprintf(out, "#   buffer %u: %u bytes, persistent\n", b, buffer->bytes);
         else
-            fprintf(out, "#   buffer %u: %u bytes, %s of %u to %s of %u\n", b, buffer->bytes, passes[buffer->first.pass],
-                    buffer->first.position, passes[buffer->last.pass], buffer->last.position);
+            fprintf(out, "#   buffer %u: %u bytes, %s of %u to %s of %u%s\n", b, buffer->bytes, passes[buffer->first.pass],
+                    buffer->first.position, passes[buffer->last.pass], buffer->last.position, buffer->saved ? ", saved" : "");
     }
 }

@@ -41,7 +41,7 @@ struct case_position {
 struct case_buffer {
     uint32_t bytes;
     eo_moment first, last;
-    bool persistent;
+    bool persistent, saved; /* saved: touched by the passes of one position alone */
 };
 
 struct random_case {

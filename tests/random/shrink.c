@@ -271,6 +271,7 @@ static bool shrink_settings(struct shrinking *s)
         case 17:
             settings->offload_layers = settings->offload_slots = 0;
             settings->offload_gradients = false;
+            settings->offload_activations = 0;
             break;
         case 18:
             settings->float8_gather = false;

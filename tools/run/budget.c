@@ -326,9 +326,9 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
         EO_TRY(choose_bucketing(o, &told, tells, chosen, problem));
     if (told.budget_bytes)
         return EO_OK;
-    if (tool_option_given(o, "offload-folder") && !o->plan.offload_layers)
+    if (tool_option_given(o, "offload-folder") && !tool_plan_settings_offload(&o->plan))
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--offload-folder needs --offload-layers N, the number of layers on "
-                                "disk, or --budget BYTES");
+                                "disk, --offload-activations N, or --budget BYTES");
     return EO_OK;
 }

@@ -115,7 +115,7 @@ uint64_t tool_job_estimate(const struct tool_options *options, const eo_plan_sum
     uint64_t rank_bytes = summary->arena_bytes;
     if (options->memory != EO_MEMORY_STATIC) /* copies, and what an allocator keeps and cannot use */
         rank_bytes = summary->lower_bound_bytes + summary->lower_bound_bytes / 4;
-    if (options->saves && summary->space_bytes[EO_SPACE_DISK] == 0) /* a copy of what is saved */
+    if (options->saves && !options->plan.offload_layers) /* a copy of what is saved */
         rank_bytes += summary->category_bytes[EO_CATEGORY_MASTER] + summary->category_bytes[EO_CATEGORY_OPTIMIZER] +
                       summary->category_bytes[EO_CATEGORY_COMPUTE_SHARD];
     const uint32_t here = tool_options_host_ranks(options), processes = options->world_ranks ? here : 1;

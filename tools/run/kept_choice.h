@@ -20,6 +20,7 @@ struct tool_kept_choice {
     eo_recompute recompute;
     uint32_t recompute_blocks, gather_slots, gradient_slots, offload_layers, offload_slots;
     bool offload_gradients;
+    uint32_t offload_activations;
     uint32_t head_chunks; /* 0: not chosen */
     struct tool_rates rates;
     struct tool_kept_bucketing bucketing; /* there or not by itself */

@@ -64,6 +64,7 @@ enum option_key {
     OPTION_OFFLOAD_LAYERS,
     OPTION_OFFLOAD_SLOTS,
     OPTION_OFFLOAD_GRADIENTS,
+    OPTION_OFFLOAD_ACTIVATIONS,
     OPTION_OFFLOAD_FOLDER,
     OPTION_GRANULARITY,
     OPTION_NO_PREFETCH,
@@ -161,6 +162,8 @@ static const struct argp_option option_table[] = {
      "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory [0]", 2},
     {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time for their update [2]", 2},
     {"offload-gradients", OPTION_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
+    {"offload-activations", OPTION_OFFLOAD_ACTIVATIONS, "N", 0,
+     "keep what N blocks, or all, save for the backward pass there too, between the passes [0]", 2},
     {"offload-folder", OPTION_OFFLOAD_FOLDER, "DIR", 0,
      "folder of the file for them; it has no name and ends with the run [that of --checkpoint, else the current one]", 2},
     {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
@@ -432,6 +435,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_OFFLOAD_GRADIENTS:
         o->plan.offload_gradients = true;
         break;
+    case OPTION_OFFLOAD_ACTIVATIONS: tool_option_offload_activations(state, text, &o->plan); break;
     case OPTION_OFFLOAD_FOLDER: o->offload_folder = text; break;
     case OPTION_IMPLICIT_PREFETCH: o->implicit_prefetch = true; break;
     case OPTION_REDUCE_INPUTS:
@@ -537,7 +541,7 @@ void tool_options_check_mode(const struct argp_state *state, const struct tool_o
 static void check_budget(const struct argp_state *state, const struct tool_options *o)
 {
     static const int chosen[] = {OPTION_RECOMPUTE,         OPTION_SLOTS,      OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS,
-                                 OPTION_OFFLOAD_GRADIENTS, OPTION_HEAD_CHUNKS};
+                                 OPTION_OFFLOAD_GRADIENTS, OPTION_OFFLOAD_ACTIVATIONS, OPTION_HEAD_CHUNKS};
     const size_t count = sizeof(chosen) / sizeof(chosen[0]) - !o->budget_may_change_bits;
     if (!is_given(o, OPTION_BUDGET)) {
         if ((is_given(o, OPTION_RATES) && !o->bucketing_auto) || o->budget_may_change_bits)
@@ -629,8 +633,9 @@ static void check_together(const struct argp_state *state, struct tool_options *
         argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
     if (is_given(o, OPTION_OFFLOAD_FOLDER) && tool_options_on_gpu(o))
         argp_error(state, "--offload-folder needs --device cpu: with GPUs the host's memory takes what is offloaded");
-    if (o->plan.offload_layers && o->memory != EO_MEMORY_STATIC)
-        argp_error(state, "--offload-layers needs --memory static: what is offloaded is planned");
+    if (tool_plan_settings_offload(&o->plan) && o->memory != EO_MEMORY_STATIC)
+        argp_error(state, "--offload-%s needs --memory static: what is offloaded is planned",
+                   o->plan.offload_layers ? "layers" : "activations");
     if (o->plan.no_prefetch && o->memory != EO_MEMORY_STATIC && is_given(o, OPTION_MEMORY))
         argp_error(state, "--no-prefetch needs --memory static; with %s use --implicit-prefetch", tool_memory_name(o->memory));
     if (o->memory != EO_MEMORY_STATIC) /* a comparison's other side */

@@ -258,7 +258,7 @@ void tool_report_time(const struct tool_job *job, double step_s_median, double h
             [EO_WAIT_FETCH] = ": exposed copies",
         };
         for (int w = 0; w < EO_WAIT_COUNT; w++)
-            if (w != EO_WAIT_FETCH || job->options->plan.offload_layers)
+            if (w != EO_WAIT_FETCH || tool_plan_settings_offload(&job->options->plan))
                 printf("  %-28s %9.2f ms %5.1f %%%s\n", causes[w], waits[w] / steps * 1e-6, 100 * waits[w] / total, notes[w]);
     }
     printf("  %-28s %9.2f ms, median %.2f ms: %.0f tokens/s", "step", total / steps * 1e-6, step_s_median * 1e3,

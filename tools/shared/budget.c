@@ -317,6 +317,21 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
     return EO_OK;
 }
 
+/* What all blocks save, or half of them, beside all state or none; where it is computed again there is less to move. Of many
+ * layers each plan takes its time. */
+static eo_status try_activations(struct search *s, struct tool_plan_settings settings)
+{
+    const uint32_t blocks[] = {s->config->layer_count / 2, UINT32_MAX};
+    for (uint32_t choice = 0; has_disk(s) && choice < 8; choice += s->layer_count > FEW_LAYERS ? 2 : 1) {
+        set_level(&settings, choice & 1);
+        settings.offload_activations = blocks[choice >> 1 & 1];
+        settings.offload_layers = choice & 4 ? s->layer_count : 0;
+        settings.offload_slots = choice & 4 && s->layer_count ? 2 : 0;
+        EO_TRY(try_settings(s, &settings));
+    }
+    return EO_OK;
+}
+
 static eo_status try_all(struct search *s, struct tool_plan_settings settings)
 {
     for (uint32_t slots = 2; slots >= 1; slots--) {
@@ -328,6 +343,7 @@ static eo_status try_all(struct search *s, struct tool_plan_settings settings)
             EO_TRY(try_settings(s, &settings));
         }
         EO_TRY(s->layer_count <= FEW_LAYERS ? try_few(s, settings) : try_many(s, settings));
+        EO_TRY(try_activations(s, settings));
     }
     return EO_OK;
 }
@@ -452,6 +468,7 @@ void tool_budget_take(struct tool_plan_settings *settings, const struct tool_pla
     settings->offload_layers = chosen->offload_layers;
     settings->offload_slots = chosen->offload_slots;
     settings->offload_gradients = chosen->offload_gradients;
+    settings->offload_activations = chosen->offload_activations;
     settings->head_chunks = chosen->head_chunks;
 }
 
@@ -481,6 +498,11 @@ void tool_budget_text(const struct tool_budget_option *option, char *text, size_
         used += snprintf(text + used, bytes - (size_t)used, ", %u of %u layers %s%s by %u buffer%s",
                          s->offload_layers < option->layer_count ? s->offload_layers : option->layer_count, option->layer_count,
                          is_on_gpu(s) ? "in host memory" : "on disk", s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
+    if (s->offload_activations == UINT32_MAX && used > 0 && (size_t)used < bytes)
+        used += snprintf(text + used, bytes - (size_t)used, ", activations of all blocks %s", is_on_gpu(s) ? "in host memory" : "on disk");
+    else if (s->offload_activations && used > 0 && (size_t)used < bytes)
+        used += snprintf(text + used, bytes - (size_t)used, ", activations of %u block%s %s",
+                         s->offload_activations, tool_plural(s->offload_activations), is_on_gpu(s) ? "in host memory" : "on disk");
     if (option->changes_bits && used > 0 && (size_t)used < bytes)
         snprintf(text + used, bytes - (size_t)used, ", head in %u piece%s", s->head_chunks, tool_plural(s->head_chunks));
 }

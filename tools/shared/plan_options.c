@@ -49,10 +49,19 @@ bool tool_option_bucketing(const struct argp_state *state, const char *text, str
     return false;
 }
 
+static uint32_t number_or_all(const struct argp_state *state, const char *name, const char *text)
+{
+    return strcmp(text, "all") == 0 ? UINT32_MAX : (uint32_t)tool_option_count(state, name, text, 0, 1 << 20);
+}
+
 void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
 {
-    s->offload_layers = strcmp(text, "all") == 0 ? UINT32_MAX
-                                                 : (uint32_t)tool_option_count(state, "offload-layers", text, 0, 1 << 20);
+    s->offload_layers = number_or_all(state, "offload-layers", text);
+}
+
+void tool_option_offload_activations(const struct argp_state *state, const char *text, struct tool_plan_settings *s)
+{
+    s->offload_activations = number_or_all(state, "offload-activations", text);
 }
 
 void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *s)

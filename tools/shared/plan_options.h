@@ -32,5 +32,6 @@ eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, con
 void tool_option_lora(const struct argp_state *state, const char *text, struct tool_lora *lora);
 double tool_option_ema(const struct argp_state *state, const char *text);
 void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
+void tool_option_offload_activations(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 
 #endif

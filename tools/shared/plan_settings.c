@@ -98,6 +98,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                  .offload_layers = s->offload_layers,
                  .offload_slots = s->offload_slots,
                  .offload_gradients = s->offload_gradients,
+                 .offload_activations = s->offload_activations,
                  .no_prefetch = s->no_prefetch,
                  .float8_gather = s->float8_gather,
                  .ema = s->ema_decay > 0,
@@ -186,7 +187,7 @@ void tool_recompute_text(const struct tool_plan_settings *s, char *text, size_t 
 void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL_PLAN_WORDS_MAX])
 {
     char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", dropout[32] = "", bucketing[48] = "";
-    char optimizer[32] = "";
+    char optimizer[32] = "", activations[40] = "";
     char granularity[TOOL_GRANULARITY_TEXT_MAX], adapters[TOOL_LORA_TEXT_MAX], lora[TOOL_LORA_TEXT_MAX + 16] = "";
     if (s->lora.rank)
         snprintf(lora, sizeof(lora), " --lora %s", tool_lora_text(&s->lora, adapters));
@@ -195,6 +196,10 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
     if (s->offload_layers)
         snprintf(offload, sizeof(offload), " --offload-layers %s --offload-slots %u", layers,
                  s->offload_slots ? s->offload_slots : 2);
+    if (s->offload_activations == UINT32_MAX)
+        snprintf(activations, sizeof(activations), " --offload-activations all");
+    else if (s->offload_activations)
+        snprintf(activations, sizeof(activations), " --offload-activations %u", s->offload_activations);
     if (s->ema_decay > 0)
         snprintf(ema, sizeof(ema), " --ema %.9g", s->ema_decay);
     if (s->optimizer)
@@ -208,10 +213,10 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
     tool_recompute_text(s, recompute, sizeof(recompute));
     snprintf(text, TOOL_PLAN_WORDS_MAX,
              "--ranks %u --strategy %s --batch %u --seq %u --micro-batches %u --dtype %s --reduce %s --slots %u,%u "
-             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s%s%s%s",
+             "--recompute %s --granularity %s --head-chunks %u --kernels %s --threads %u%s%s%s%s%s%s%s%s%s%s%s%s%s",
              s->ranks, strategy, s->batch, s->seq, s->micro_batches, eo_dtype_name(s->dtype), eo_dtype_name(s->reduce_dtype),
              s->gather_slots, s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device,
-             s->threads, lora, dropout, optimizer, ema, bucketing, offload, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
+             s->threads, lora, dropout, optimizer, ema, bucketing, offload, activations, s->offload_gradients ? " --offload-gradients" : "", s->graph ? " --graph" : "",
              s->no_prefetch ? " --no-prefetch" : "", s->norms_beside ? " --norms-beside" : "",
              s->float8_gather ? " --gather float8" : "", s->float8_products ? " --products float8" : "");
 }

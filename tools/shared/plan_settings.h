@@ -44,10 +44,16 @@ struct tool_plan_settings {
     double ema_decay;     /* of the average of the weights; 0: there is none */
     bool graph;           /* a step is a graph: tokens of all its micro-batches lie on the device */
     uint32_t gather_run, gradient_run; /* positions a collective; 0: 1 */
+    uint32_t offload_activations;      /* blocks; UINT32_MAX: all */
     eo_optimizer optimizer;
     bool float8_products; /* forward products of blocks, on a GPU */
     struct tool_lora lora;
 };
+
+static inline bool tool_plan_settings_offload(const struct tool_plan_settings *settings)
+{
+    return settings->offload_layers || settings->offload_activations;
+}
 
 struct tool_plan_params {
     eo_transformer_params transformer;

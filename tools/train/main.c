@@ -189,7 +189,7 @@ static eo_status on_begin(void *user, struct tool_problem *problem)
     struct train *train = user;
     EO_TRY(tool_run_logs_open(&train->logs, &train->settings.logs, &train->job, problem));
     tool_report_start(&train->job);
-    const bool is_in_place = !tool_options_on_gpu(train->job.options) && train->job.summary.space_bytes[EO_SPACE_DISK] > 0;
+    const bool is_in_place = !tool_options_on_gpu(train->job.options) && train->job.options->plan.offload_layers > 0;
     if (train->settings.checkpoint.folder && is_in_place)
         printf("checkpoints in %s: written from memory and disk as they are, without a copy\n", train->settings.checkpoint.folder);
     else if (train->settings.checkpoint.folder)
@@ -548,7 +548,7 @@ static void make_offload_folder(const struct train_settings *settings)
     const struct tool_options *o = &settings->common;
     const bool measures = (o->budget_bytes || o->budget_available) && !(o->plan_only && o->rates_path);
     if (!tool_options_on_gpu(o) && settings->checkpoint.folder && o->offload_folder == settings->checkpoint.folder &&
-        (measures || (!o->plan_only && o->plan.offload_layers)))
+        (measures || (!o->plan_only && tool_plan_settings_offload(&o->plan))))
         (void)mkdir(settings->checkpoint.folder, 0777);
 }
 

@@ -103,6 +103,7 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     options.plan.offload_layers = UINT32_MAX;
     options.plan.offload_slots = 4;
     options.plan.offload_gradients = true;
+    options.plan.offload_activations = UINT32_MAX;
     options.plan.head_chunks = 8;
     options.head_is_chosen = true;
     options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e-3, 1e-5 / 3};
@@ -129,7 +130,7 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     struct tool_plan_settings back = {.micro_batches = 1, .batch = 2, .seq = 4, .head_chunks = 3};
     tool_kept_choice_apply(&kept, &options, &back);
     cr_assert(back.recompute == EO_RECOMPUTE_BLOCKS && back.recompute_blocks == 3 && back.gather_slots == 1 &&
-              back.gradient_slots == 2 && back.offload_layers == UINT32_MAX && back.offload_slots == 4 &&
+              back.gradient_slots == 2 && back.offload_layers == UINT32_MAX && back.offload_slots == 4 && back.offload_activations == UINT32_MAX &&
               back.offload_gradients);
     cr_assert_eq(back.head_chunks, 8);
     back.micro_batches = 2;

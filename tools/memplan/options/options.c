@@ -190,6 +190,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
             argp_error(state, "--bucketing auto is train's: it prints what it chose; give that here");
         break;
     case KEY_OFFLOAD_LAYERS: tool_option_offload_layers(state, text, s); break;
+    case KEY_OFFLOAD_ACTIVATIONS: tool_option_offload_activations(state, text, s); break;
     case KEY_OFFLOAD_GRADIENTS:
         s->offload_gradients = true;
         break;
