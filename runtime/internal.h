@@ -38,7 +38,7 @@ struct layer_shard {
     void *narrow;   /* the part as float8 gathers send it; NULL where they do not */
     float *gradient;
     float *update_gradient; /* where the update finds it: there, or fetched from disk */
-    float *state[EO_STATES_MAX + 1]; /* plan.state_count */
+    float *state[EO_STATES_MAX + 1]; /* plan.state_count; in 8 bits: struct eo_state8 */
     double *norm; /* sum of squares of the gradient shard */
     struct shard_range *ranges;
     eo_shard_part *parts;

@@ -279,7 +279,7 @@ static eo_shard shard_of(const struct eo_runtime *rt, uint32_t l, float gradient
         .weights_low = shard->low,
         .gradient = update_gradient(shard),
         .state = (float *const *)shard->state,
-        .state_count = rt->plan->params.optimizer_states,
+        .state_count = eo_plan_optimizer(rt->plan->params.optimizer)->block_words > 1 ? 0 : rt->plan->params.optimizer_states,
         .gradient_scale = gradient_scale,
         .step = (uint64_t)applied_steps(rt, 0),
         .parts = shard->parts,
@@ -310,15 +310,17 @@ static void update_weights(struct eo_runtime *rt, uint32_t l)
         call_update(rt, l);
         return;
     }
-    const uint32_t state_count = eo_plan_optimizer(rt->plan->params.optimizer)->state_count;
+    const eo_optimizer optimizer = rt->plan->params.optimizer;
+    const uint32_t state_count = eo_plan_optimizer(optimizer)->state_count;
     for (uint32_t i = 0; i < shard->range_count; i++) {
         const struct shard_range *range = &shard->ranges[i];
+        const uint64_t state_offset = eo_plan_state_words(optimizer, range->offset);
         rt->update.updates[i] = (struct eo_update_range){
             .weights = rt->shards.split ? NULL : shard->weights + range->offset,
             .high = rt->shards.split ? shard->high + range->offset : NULL,
             .low = rt->shards.split ? shard->low + range->offset : NULL,
-            .first_moment = shard->state[0] + range->offset,
-            .second_moment = state_count > 1 ? shard->state[1] + range->offset : NULL,
+            .first_moment = shard->state[0] + state_offset,
+            .second_moment = state_count > 1 ? shard->state[1] + state_offset : NULL,
             .gradient = update_gradient(shard) + range->offset,
             .count = range->count,
             .group = range->group,

@@ -145,7 +145,15 @@ struct eo_update_range {
     float *weights;
     uint16_t *high;
     int16_t *low;
-    float *first_moment, *second_moment; /* the optimizer's arrays of state; with one alone it is the first */
+    /* The optimizer's arrays of state; with one alone it is the first. In 8 bits: blocks, at whose bounds ranges begin and end */
+    union {
+        float *first_moment;
+        struct eo_state8 *first_blocks;
+    };
+    union {
+        float *second_moment;
+        struct eo_state8 *second_blocks;
+    };
     const float *gradient;
     uint64_t count;
     uint32_t group; /* whose numbers count */

@@ -77,6 +77,7 @@ typedef enum eo_optimizer {
     EO_OPTIMIZER_ADAMW,
     EO_OPTIMIZER_SGD,  /* with momentum: eo_step_params.beta1 */
     EO_OPTIMIZER_LION,
+    EO_OPTIMIZER_ADAMW8BIT, /* AdamW, its state in 8 bits: a byte and a 64th for each moment */
     EO_OPTIMIZER_COUNT,
 } eo_optimizer;
 
@@ -85,7 +86,8 @@ static inline const char *eo_optimizer_name(eo_optimizer optimizer)
     return optimizer == EO_OPTIMIZER_ADAMW  ? "adamw"
            : optimizer == EO_OPTIMIZER_SGD  ? "sgd"
            : optimizer == EO_OPTIMIZER_LION ? "lion"
-                                            : "unknown";
+           : optimizer == EO_OPTIMIZER_ADAMW8BIT ? "adamw8bit"
+                                                 : "unknown";
 }
 
 #endif

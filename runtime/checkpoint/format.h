@@ -7,7 +7,7 @@
  *
  *     head:  checkpoint_head, layers, parameters, sections, checksums of chunks, zeros
  *
- * A section is an array of a layer (master weights in fp32, or one of the optimizer's), or the trainer's bytes. It is cut into
+ * A section is an array of a layer (master weights in fp32, or one of the optimizer's, in its own form), or the trainer's bytes. It is cut into
  * chunks of CHECKPOINT_CHUNK bytes; each has a checksum, which covers the zeros that pad the last one too. The head's own
  * covers the whole head with that field zero. So every byte of a file is under a checksum.
  */
@@ -96,6 +96,10 @@ struct checkpoint_range {
 struct checkpoint_range eo_checkpoint_state_range(const struct eo_plan *plan, uint32_t layer, uint32_t rank);
 /* What it saves of it: count 0 where another rank saves the same. */
 struct checkpoint_range eo_checkpoint_own_range(const struct eo_plan *plan, uint32_t layer, uint32_t rank);
+
+/* Of `count` elements of an array, in words of 4 bytes; whole blocks of the optimizer's state (runtime/plan/optimizers.h). */
+uint64_t eo_checkpoint_words(const struct checkpoint_head *head, uint32_t array, uint64_t count);
+uint32_t eo_checkpoint_block(const struct checkpoint_head *head, uint32_t array); /* elements */
 
 /* The sizes of a head: from its counts. False: absurd. */
 bool eo_checkpoint_head_bytes(const struct checkpoint_head *head, uint64_t *out);

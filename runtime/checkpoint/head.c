@@ -86,9 +86,11 @@ static eo_status check_sections(const struct head_check *check)
         HEAD_HOLDS(is_blob ? section->layer == CHECKPOINT_TRAINER && section->array == 0 && section->offset == 0
                            : section->layer < head->layer_count && section->array <= head->optimizer_states,
                    "the kind of a section", s);
-        const uint64_t element_bytes = is_blob ? 1 : sizeof(float);
+        const uint32_t block = is_blob ? 1 : eo_checkpoint_block(head, section->array);
+        const uint64_t words = is_blob ? 0 : eo_checkpoint_words(head, section->array, section->count);
         HEAD_HOLDS(section->count <= head->file_bytes && section->offset <= UINT64_MAX / 64 &&
-                       section->bytes == section->count * element_bytes && section->bytes <= head->file_bytes,
+                       section->count % block == 0 && section->offset % block == 0 &&
+                       section->bytes == (is_blob ? section->count : words * sizeof(float)) && section->bytes <= head->file_bytes,
                    "a section's size", s);
         HEAD_HOLDS(section->file_offset == at && section->chunk_begin == chunk &&
                        section->chunk_count == eo_div_up(section->bytes, CHECKPOINT_CHUNK),

@@ -116,21 +116,48 @@ static eo_status load_weights(struct eo_checkpoint *checkpoint, struct eo_runtim
     return EO_OK;
 }
 
-/* The runtime's array k of state from the checkpoint's `array`. */
+static void produce_words(void *user, uint64_t offset, uint64_t count, float *words)
+{
+    struct load *load = user;
+    if (load->status >= 0)
+        load->status =
+            eo_checkpoint_read_words(load->checkpoint, load->layer, load->array, load->offset + offset, count, words);
+    if (load->status < 0)
+        memset(words, 0, count * sizeof(*words));
+}
+
+/* Parameters from `first` on that are joined, and so share blocks of state. */
+static uint32_t joined_count(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t first)
+{
+    const uint32_t end = layer->parameter_begin + layer->parameter_count;
+    uint32_t count = 1;
+    while (first + count < end && plan->parameters[first + count].joined)
+        count++;
+    return count;
+}
+
+/* The runtime's array k of state from the checkpoint's `array`: whole blocks, which begin with parameters in both. */
 static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime *rt, uint32_t l, uint32_t k, uint32_t array)
 {
     const struct checkpoint_range own = eo_checkpoint_state_range(rt->plan, l, rt->world->rank);
     const struct plan_layer *layer = &rt->plan->layers[l];
-    for (uint32_t p = layer->parameter_begin; p < layer->parameter_begin + layer->parameter_count; p++) {
-        const struct plan_parameter *parameter = &rt->plan->parameters[p];
+    const struct checkpoint_head *head = checkpoint->files[0].head;
+    const uint32_t block = eo_checkpoint_block(head, array);
+    for (uint32_t p = layer->parameter_begin, count; p < layer->parameter_begin + layer->parameter_count; p += count) {
+        count = block > 1 ? joined_count(rt->plan, layer, p) : 1;
+        const struct plan_parameter *parameter = &rt->plan->parameters[p], *last = &parameter[count - 1];
         const uint64_t begin = eo_max_u64(own.offset, parameter->offset);
-        const uint64_t end = eo_min_u64(own.offset + own.count, parameter->offset + parameter->element_count);
+        const uint64_t end = eo_min_u64(own.offset + own.count, eo_align_up(last->offset + last->element_count, block));
+        const uint64_t there = checkpoint->files[0].parameters[p].offset;
+        if (there % block || checkpoint->files[0].parameters[p + count - 1].offset - there != last->offset - parameter->offset)
+            return eo_runtime_fail(rt, EO_ERR_INVALID, "%s: the optimizer's blocks of %s lie otherwise than in this model",
+                                   checkpoint->path, parameter->name);
         if (begin >= end)
             continue;
         EO_TRY(eo_offload_take(rt, l, true));
-        struct load load = {checkpoint, l, array,
-                            checkpoint->files[0].parameters[p].offset + (begin - parameter->offset), EO_OK};
-        EO_TRY(eo_host_fill(rt, rt->shards.layers[l].state[k] + (begin - own.offset), 0, end - begin, produce, &load));
+        struct load load = {checkpoint, l, array, eo_checkpoint_words(head, array, there + (begin - parameter->offset)), EO_OK};
+        EO_TRY(eo_host_fill(rt, rt->shards.layers[l].state[k] + eo_checkpoint_words(head, array, begin - own.offset), 0,
+                            eo_checkpoint_words(head, array, end - begin), produce_words, &load));
         EO_TRY(load.status);
     }
     return EO_OK;

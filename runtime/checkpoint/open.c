@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/hashing.h"
 #include "runtime/checkpoint/opened.h"
+#include "streams/state8.h"
 
 static eo_status tell(const struct eo_checkpoint *checkpoint, eo_status status, const struct checkpoint_error *error)
 {
@@ -403,35 +404,61 @@ static uint64_t find_part(const struct eo_checkpoint *checkpoint, uint64_t begin
     return begin;
 }
 
-static eo_status read_array(struct eo_checkpoint *checkpoint, uint64_t index, uint64_t offset, uint64_t count,
-                            float *values, struct checkpoint_error *error)
+static eo_status read_array(struct eo_checkpoint *checkpoint, uint32_t layer, uint32_t array, uint64_t offset, uint64_t count,
+                            void *words, struct checkpoint_error *error)
 {
-    const uint64_t end = checkpoint->part_begin[index + 1];
+    const struct checkpoint_head *head = checkpoint->files[0].head;
+    const uint64_t index = array_index(checkpoint, layer, array), end = checkpoint->part_begin[index + 1];
+    const uint64_t block = eo_checkpoint_block(head, array), block_words = eo_checkpoint_words(head, array, block);
     uint64_t done = 0;
-    for (uint64_t p = find_part(checkpoint, checkpoint->part_begin[index], end, offset); p < end && done < count; p++) {
+    for (uint64_t p = find_part(checkpoint, checkpoint->part_begin[index], end, offset / block_words * block);
+         p < end && done < count; p++) {
         const struct checkpoint_section *section = section_of(checkpoint, &checkpoint->parts[p]);
-        const uint64_t from = offset + done - section->offset;
-        const uint64_t part = eo_min_u64(count - done, section->count - from);
+        const uint64_t from = offset + done - eo_checkpoint_words(head, array, section->offset);
+        const uint64_t part = eo_min_u64(count - done, section->bytes / sizeof(float) - from);
         EO_TRY(read_section(checkpoint, checkpoint->parts[p].rank, section, from * sizeof(float), part * sizeof(float),
-                            values + done, error));
+                            (float *)words + done, error));
         done += part;
     }
-    memset(values + done, 0, (count - done) * sizeof(float));
+    memset((float *)words + done, 0, (count - done) * sizeof(float));
+    return EO_OK;
+}
+
+eo_status eo_checkpoint_read_words(struct eo_checkpoint *checkpoint, uint32_t layer, uint32_t array, uint64_t offset,
+                                   uint64_t count, void *words)
+{
+    struct checkpoint_error error = {""};
+    return tell(checkpoint, read_array(checkpoint, layer, array, offset, count, words, &error), &error);
+}
+
+/* Block by block. */
+static eo_status read_state8(struct eo_checkpoint *checkpoint, uint32_t layer, uint32_t array, uint64_t offset, uint64_t count,
+                             float *values)
+{
+    const uint64_t words = eo_checkpoint_words(checkpoint->files[0].head, array, EO_STATE8_ELEMENTS);
+    for (uint64_t done = 0; done < count;) {
+        struct eo_state8 block;
+        const uint64_t first = (offset + done) % EO_STATE8_ELEMENTS, part = eo_min_u64(count - done, EO_STATE8_ELEMENTS - first);
+        EO_TRY(eo_checkpoint_read_words(checkpoint, layer, array, (offset + done) / EO_STATE8_ELEMENTS * words, words, &block));
+        for (uint64_t i = 0; i < part; i++)
+            values[done + i] = eo_state8_value(block.codes[first + i], array == 1) * block.largest;
+        done += part;
+    }
     return EO_OK;
 }
 
 eo_status eo_checkpoint_read(eo_checkpoint *checkpoint, uint32_t layer, uint32_t array, uint64_t offset, uint64_t count,
                              float *values)
 {
-    struct checkpoint_error error = {""};
     if (!checkpoint || !values)
         return EO_ERR_INVALID;
     const struct checkpoint_head *head = checkpoint->files[0].head;
     EO_REQUIRE(&checkpoint->log,
                layer < head->layer_count && array <= head->optimizer_states && offset <= UINT64_MAX - count,
                "%s: no array %u of layer %u", checkpoint->path, array, layer);
-    return tell(checkpoint,
-                read_array(checkpoint, array_index(checkpoint, layer, array), offset, count, values, &error), &error);
+    if (eo_checkpoint_block(head, array) == 1)
+        return eo_checkpoint_read_words(checkpoint, layer, array, offset, count, values);
+    return read_state8(checkpoint, layer, array, offset, count, values);
 }
 
 eo_status eo_checkpoint_blob(eo_checkpoint *checkpoint, uint32_t rank, void *data, uint32_t *bytes)

@@ -34,4 +34,8 @@ EO_NODISCARD eo_status eo_checkpoint_read_chunk(struct eo_checkpoint *checkpoint
                                                 const struct checkpoint_section *section, uint32_t chunk,
                                                 struct checkpoint_error *error);
 
+/* Of an array as it was saved, words of 4 bytes [offset, offset + count); zeros behind its end. Logged. */
+EO_NODISCARD eo_status eo_checkpoint_read_words(struct eo_checkpoint *checkpoint, uint32_t layer, uint32_t array, uint64_t offset,
+                                                uint64_t count, void *words);
+
 #endif

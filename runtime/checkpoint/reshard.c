@@ -20,8 +20,9 @@ static struct checkpoint_range even_range(const void *user, uint32_t layer)
 {
     enum { BLOCK = 128 };
     const struct reshard *reshard = user;
+    const uint32_t block = eo_checkpoint_block(reshard->from->files[0].head, 1);
     const uint64_t elements = reshard->from->files[0].layers[layer].element_count;
-    const uint64_t count = eo_align_up(eo_div_up(elements, reshard->rank_count), BLOCK);
+    const uint64_t count = eo_align_up(eo_div_up(elements, reshard->rank_count), eo_max_u64(BLOCK, block));
     return (struct checkpoint_range){count * reshard->rank, count};
 }
 
@@ -34,8 +35,9 @@ static const void *read_part(void *user, const struct checkpoint_section *sectio
         uint32_t blob_bytes = (uint32_t)bytes;
         status = eo_checkpoint_blob(reshard->from, 0, piece, &blob_bytes);
     } else {
-        status = eo_checkpoint_read(reshard->from, section->layer, section->array,
-                                    section->offset + at / sizeof(float), bytes / sizeof(float), piece);
+        const uint64_t offset = eo_checkpoint_words(reshard->from->files[0].head, section->array, section->offset);
+        status = eo_checkpoint_read_words(reshard->from, section->layer, section->array, offset + at / sizeof(float),
+                                          bytes / sizeof(float), piece);
     }
     memset((char *)piece + bytes, 0, eo_align_up(bytes, CHECKPOINT_ALIGN) - bytes);
     error->text[0] = '\0'; /* it has been logged */

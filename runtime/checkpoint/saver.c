@@ -243,11 +243,13 @@ uint64_t eo_saver_bytes(const eo_plan *plan, uint32_t rank, uint32_t blob_bytes_
 {
     if (!plan || rank >= plan->params.rank_count)
         return 0;
-    const uint32_t states = plan->state_count;
     uint64_t bytes = eo_align_up(blob_bytes_max ? blob_bytes_max : CHECKPOINT_BLOB_DEFAULT, CHECKPOINT_ALIGN);
-    for (uint32_t l = 0; l < plan->layer_count; l++)
-        bytes += eo_align_up(eo_checkpoint_own_range(plan, l, rank).count * sizeof(float), CHECKPOINT_ALIGN) *
-                 (plan->layers[l].frozen ? 1 : 1 + states);
+    for (uint32_t l = 0; l < plan->layer_count; l++) {
+        const uint64_t count = eo_checkpoint_own_range(plan, l, rank).count;
+        bytes += eo_align_up(count * sizeof(float), CHECKPOINT_ALIGN);
+        for (uint32_t k = 0; k < plan->state_count && !plan->layers[l].frozen; k++)
+            bytes += eo_align_up(eo_plan_state_bytes(plan, k, count), CHECKPOINT_ALIGN);
+    }
     return bytes;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/hashing.h"
 #include "runtime/checkpoint/format.h"
+#include "runtime/plan/optimizers.h"
 
 /* -- what a rank saves ---------------------------------------------------------------------------------------------*/
 
@@ -28,6 +29,23 @@ struct checkpoint_range eo_checkpoint_own_range(const struct eo_plan *plan, uint
 }
 
 /* -- sizes and places ----------------------------------------------------------------------------------------------*/
+
+/* Weights and their average are fp32, whatever the optimizer. */
+static eo_optimizer form_of(const struct checkpoint_head *head, uint32_t array)
+{
+    const bool is_state = array > 0 && !(head->has_ema && array == head->optimizer_states);
+    return is_state ? (eo_optimizer)head->optimizer : EO_OPTIMIZER_ADAMW;
+}
+
+uint64_t eo_checkpoint_words(const struct checkpoint_head *head, uint32_t array, uint64_t count)
+{
+    return eo_plan_state_words(form_of(head, array), count);
+}
+
+uint32_t eo_checkpoint_block(const struct checkpoint_head *head, uint32_t array)
+{
+    return eo_plan_optimizer(form_of(head, array))->block_elements;
+}
 
 bool eo_checkpoint_head_bytes(const struct checkpoint_head *head, uint64_t *out)
 {
@@ -141,7 +159,7 @@ static void place_sections(struct checkpoint_head *head, const struct checkpoint
         const struct checkpoint_range own = is_blob ? (struct checkpoint_range){0, blob_bytes_max} : range(user, l);
         const uint32_t arrays = is_blob || model->layers[l].frozen ? 1 : 1 + head->optimizer_states;
         for (uint32_t a = 0; a < arrays && (own.count || is_blob); a++) {
-            const uint64_t bytes = is_blob ? own.count : own.count * sizeof(float);
+            const uint64_t bytes = is_blob ? own.count : eo_checkpoint_words(head, a, own.count) * sizeof(float);
             if (sections)
                 sections[head->section_count] = (struct checkpoint_section){
                     .layer = is_blob ? CHECKPOINT_TRAINER : l, .array = a, .offset = own.offset, .count = own.count,

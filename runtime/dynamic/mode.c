@@ -77,7 +77,8 @@ static eo_status take_shards(struct eo_runtime *rt)
             continue;
         EO_TRY(take_zeroed(rt, sizeof(double), plan->rows[layer->norm_row].name, (void **)&shard->norm));
         for (uint32_t k = 0; k < plan->state_count; k++)
-            EO_TRY(take_zeroed(rt, bytes, plan->rows[layer->state_rows[k]].name, (void **)&shard->state[k]));
+            EO_TRY(take_zeroed(rt, eo_plan_state_bytes(plan, k, layer->layout.shard_count), plan->rows[layer->state_rows[k]].name,
+                               (void **)&shard->state[k]));
     }
     return EO_OK;
 }

@@ -187,6 +187,7 @@ EO_NODISCARD eo_status eo_plan_check_parts(const struct eo_plan *plan);
 /* Of an offloaded layer's arrays, from the begin of its disk row: the low halves, then the states. `state` of
  * state_count: the end, and where the gradient is fetched to. */
 uint64_t eo_plan_copy_bytes(const struct eo_plan *plan, const struct eo_operation *operation); /* of a fetch or eviction */
+uint64_t eo_plan_state_bytes(const struct eo_plan *plan, uint32_t state, uint64_t count); /* of an array of state */
 uint64_t eo_plan_offload_offset(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t state);
 
 /* Positions of a forward-only run; both EO_NONE where it may not use the buffer. */

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/plan/optimizers.h"
 
+#include "streams/state8.h"
+
+enum { STATE8_WORDS = sizeof(struct eo_state8) / 4 };
+_Static_assert(sizeof(struct eo_state8) == 4 * STATE8_WORDS, "blocks are of whole words");
+
 static const struct plan_optimizer optimizers[EO_OPTIMIZER_COUNT] = {
-    [EO_OPTIMIZER_ADAMW] = {2, 0.9f, 0.999f},
-    [EO_OPTIMIZER_SGD] = {1, 0.9f, 0},
-    [EO_OPTIMIZER_LION] = {1, 0.9f, 0.99f},
+    [EO_OPTIMIZER_ADAMW] = {2, 0.9f, 0.999f, 1, 1},
+    [EO_OPTIMIZER_SGD] = {1, 0.9f, 0, 1, 1},
+    [EO_OPTIMIZER_LION] = {1, 0.9f, 0.99f, 1, 1},
+    [EO_OPTIMIZER_ADAMW8BIT] = {2, 0.9f, 0.999f, EO_STATE8_ELEMENTS, STATE8_WORDS},
 };
 
 const struct plan_optimizer *eo_plan_optimizer(eo_optimizer optimizer)

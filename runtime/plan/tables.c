@@ -3,6 +3,7 @@
  * From the model to tables: layout of layers, which of them are edges, and every row of the memory map.
  */
 #include "runtime/plan/internal.h"
+#include "runtime/plan/optimizers.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -151,14 +152,37 @@ static void make_parameter_table(struct eo_plan *plan, const struct eo_model *mo
     }
 }
 
-static eo_status place_parameters(struct eo_plan *plan, const uint64_t *counts, uint64_t *offsets)
+/* So that a parameter, or several that are joined, begin and end with blocks of state. Within one a run of one group may not end. */
+static eo_status pad_to_blocks(const struct eo_plan *plan, const struct plan_layer *layer, uint64_t *counts)
 {
+    const uint32_t block = eo_plan_optimizer(plan->params.optimizer)->block_elements;
+    uint64_t end = 0;
+    for (uint32_t k = 0; k < layer->parameter_count && !layer->frozen && block > 1; k++) {
+        const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
+        end = parameter->joined ? end : 0;
+        EO_REQUIRE(&plan->log, end % block == 0 || parameter->group == parameter[-1].group,
+                   "parameter '%s' is joined to '%s' of another group, within a block of %u elements of optimizer %s; give them one "
+                   "group, or a multiple of %u elements", parameter->name, parameter[-1].name, block,
+                   eo_optimizer_name(plan->params.optimizer), block);
+        end += counts[layer->parameter_begin + k];
+        if (end > UINT64_MAX - block || (k + 1 < layer->parameter_count && parameter[1].joined))
+            continue; /* too large: the layout says so */
+        counts[layer->parameter_begin + k] += eo_align_up(end, block) - end;
+    }
+    return EO_OK;
+}
+
+static eo_status place_parameters(struct eo_plan *plan, uint64_t *counts, uint64_t *offsets)
+{
+    const uint32_t block = eo_plan_optimizer(plan->params.optimizer)->block_elements; /* in bf16 of 2 bytes */
+    const uint32_t align_bytes = (uint32_t)eo_max_u64(plan->params.align_bytes, block * sizeof(uint16_t));
     EO_TRY(eo_plan_check_parts(plan));
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         struct plan_layer *layer = &plan->layers[l];
+        EO_TRY(pad_to_blocks(plan, layer, counts));
         const eo_status status =
             eo_layout_compute(&layer->layout, &offsets[layer->parameter_begin], &counts[layer->parameter_begin],
-                              layer->parameter_count, eo_plan_layer_ranks(plan, layer), plan->params.align_bytes);
+                              layer->parameter_count, eo_plan_layer_ranks(plan, layer), align_bytes);
         if (status == EO_ERR_INVALID)
             eo_log_write(&plan->log, EO_LOG_ERROR, "layer '%s' is too large", layer->name);
         EO_TRY(status);
@@ -312,11 +336,19 @@ static uint64_t offload_bytes(const struct eo_plan *plan, uint32_t l)
            (offloads_gradient(plan, l) ? eo_align_up(layer->layout.shard_count * sizeof(float), EO_DISK_ALIGN) : 0);
 }
 
+uint64_t eo_plan_state_bytes(const struct eo_plan *plan, uint32_t state, uint64_t count)
+{
+    const eo_optimizer own = state == plan->ema_state ? EO_OPTIMIZER_ADAMW : plan->params.optimizer; /* the average is fp32 */
+    return eo_plan_state_words(own, count) * sizeof(float);
+}
+
 uint64_t eo_plan_offload_offset(const struct eo_plan *plan, const struct plan_layer *layer, uint32_t state)
 {
     const uint64_t count = layer->layout.shard_count;
-    const uint64_t low = plan->params.dtype == EO_DTYPE_BF16 ? eo_align_up(count * sizeof(int16_t), EO_DISK_ALIGN) : 0;
-    return low + state * eo_align_up(count * sizeof(float), EO_DISK_ALIGN);
+    uint64_t offset = plan->params.dtype == EO_DTYPE_BF16 ? eo_align_up(count * sizeof(int16_t), EO_DISK_ALIGN) : 0;
+    for (uint32_t k = 0; k < state; k++)
+        offset += eo_align_up(eo_plan_state_bytes(plan, k, count), EO_DISK_ALIGN);
+    return offset;
 }
 
 /* Buffers, each as large as the largest layer that passes through it, with room to begin where the disk wants it to. They
@@ -465,10 +497,11 @@ static eo_status make_shard_rows(struct eo_plan *plan)
                            "gradient.%s", layer->name));
         layer->sum_row = layer->gradient_row;
         for (uint32_t k = 0; k < plan->state_count && !is_offloaded(plan, l); k++)
-            EO_TRY(k == plan->ema_state ? add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4,
-                                                  true, "ema.%s", layer->name)
-                                        : add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, count * 4,
-                                                  true, "state%u.%s", k, layer->name));
+            EO_TRY(k == plan->ema_state
+                       ? add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE,
+                                 eo_plan_state_bytes(plan, k, count), true, "ema.%s", layer->name)
+                       : add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE,
+                                 eo_plan_state_bytes(plan, k, count), true, "state%u.%s", k, layer->name));
         EO_TRY(add_row(plan, &layer->norm_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(double), true, "norm.%s",
                        layer->name));
     }

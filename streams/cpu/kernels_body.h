@@ -6,6 +6,11 @@
  *     KERNEL_TARGET            the attribute that lets the compiler use the set
  *     VECTOR_FLOATS            floats in a vector: 4, 8 or 16
  *     VECTOR_SQRT(v)           element-wise square root
+ *     VECTOR_MIN(v, w), VECTOR_MAX(v, w)      element-wise; w where one of them is NaN
+ *     VECTOR_LARGEST(v)        of values of which none is negative
+ *     VECTOR_BYTES(p), VECTOR_SIGNED_BYTES(p) as integers of a vector: compilers convert them one by one
+ *     VECTOR_LOOKUP(table, i)  of eight floats, by the integers of a vector modulo 8
+ *     VECTOR_STEPS(v, steps)   how many of the bounds of struct state8_steps each element reaches; from 0 to 1
  *     VECTOR_STREAM(p, v)      stores a vector past the caches; p is aligned to it
  *     VECTOR_STREAM_END        makes such stores visible in order; nothing where there are none
  *     VECTOR_NAME              text
@@ -22,6 +27,7 @@ typedef int32_t KERNEL(s32) __attribute__((vector_size(VECTOR_FLOATS * 4), align
 typedef uint16_t KERNEL(u16) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(2), may_alias));
 typedef int16_t KERNEL(s16) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(2), may_alias));
 typedef uint8_t KERNEL(u8) __attribute__((vector_size(VECTOR_FLOATS), aligned(1), may_alias));
+typedef int8_t KERNEL(s8) __attribute__((vector_size(VECTOR_FLOATS), aligned(1), may_alias));
 /* Twice as many numbers of 16 bits fill a vector. */
 typedef uint16_t KERNEL(wide16) __attribute__((vector_size(VECTOR_FLOATS * 4), aligned(2), may_alias));
 typedef uint8_t KERNEL(wide8) __attribute__((vector_size(VECTOR_FLOATS * 2), aligned(1), may_alias));
@@ -197,6 +203,7 @@ KERNEL_TARGET static inline void KERNEL(split)(uint16_t *high, int16_t *low, KER
 }
 
 #include "streams/cpu/update_body.h"
+#include "streams/cpu/state8_body.h"
 
 /* enum eo_average_mode; `rest` = 1 - decay. */
 KERNEL_TARGET static void KERNEL(average)(const struct eo_average *all, enum eo_average_mode mode, float rest, uint64_t begin,
@@ -330,7 +337,8 @@ static const struct eo_cpu_kernels KERNEL(table) = {
     .largest_bf16 = KERNEL(largest_bf16),
     .narrow_float8 = KERNEL(narrow_float8),
     .widen_float8 = KERNEL(widen_float8),
-    .update = {[EO_OPTIMIZER_ADAMW] = KERNEL(adamw), [EO_OPTIMIZER_SGD] = KERNEL(sgd), [EO_OPTIMIZER_LION] = KERNEL(lion)},
+    .update = {[EO_OPTIMIZER_ADAMW] = KERNEL(adamw), [EO_OPTIMIZER_SGD] = KERNEL(sgd), [EO_OPTIMIZER_LION] = KERNEL(lion),
+               [EO_OPTIMIZER_ADAMW8BIT] = KERNEL(adamw8bit)},
     .average = KERNEL(average),
     .sum_fp32 = KERNEL(sum_fp32),
     .sum_bf16 = KERNEL(sum_bf16),
@@ -341,6 +349,13 @@ static const struct eo_cpu_kernels KERNEL(table) = {
 #undef KERNEL_TARGET
 #undef VECTOR_FLOATS
 #undef VECTOR_SQRT
+#undef VECTOR_LOOKUP
+#undef VECTOR_MIN
+#undef VECTOR_LARGEST
+#undef VECTOR_MAX
+#undef VECTOR_BYTES
+#undef VECTOR_SIGNED_BYTES
+#undef VECTOR_STEPS
 #undef VECTOR_STREAM
 #undef VECTOR_STREAM_END
 #undef VECTOR_NAME

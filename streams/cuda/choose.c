@@ -68,6 +68,7 @@ static eo_status load_kernels(struct eo_device *device, int major, int minor)
     const struct eo_cuda *cuda = eo_cuda_of(device);
     cudaError_t error = eo_cuda_kernels_load();
     error = error == cudaSuccess ? eo_cuda_float8_load() : error;
+    error = error == cudaSuccess ? eo_cuda_state8_load() : error;
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction) {
         (void)cudaGetLastError();
         eo_log_write(&device->log, EO_LOG_ERROR,

@@ -107,6 +107,18 @@ static void any_world(void)
     check_worlds(&(struct saved_settings){.ranks = 1, .optimizer = EO_OPTIMIZER_SGD, .dtype = EO_DTYPE_BF16}, rolling, 2);
     tap_case("the one array of SGD and of Lion");
 
+    static const struct saved_settings narrow[] = {
+        {.ranks = 1, .optimizer = EO_OPTIMIZER_ADAMW8BIT}, {.ranks = 2, .optimizer = EO_OPTIMIZER_ADAMW8BIT, .padding = 77},
+        {.ranks = 8, .optimizer = EO_OPTIMIZER_ADAMW8BIT},
+        {.ranks = 3, .optimizer = EO_OPTIMIZER_ADAMW8BIT, .memory = EO_MEMORY_DYNAMIC_MALLOC},
+        {.ranks = 4, .optimizer = EO_OPTIMIZER_ADAMW8BIT, .strategy = EO_STRATEGY_HSDP, .shard_group = 2}};
+    static const struct saved_settings narrow_halves[] = {
+        {.ranks = 2, .optimizer = EO_OPTIMIZER_ADAMW8BIT, .dtype = EO_DTYPE_BF16}};
+    check_worlds(&(struct saved_settings){.ranks = 3, .optimizer = EO_OPTIMIZER_ADAMW8BIT}, narrow, 5);
+    check_worlds(&(struct saved_settings){.ranks = 4, .optimizer = EO_OPTIMIZER_ADAMW8BIT, .dtype = EO_DTYPE_BF16}, narrow_halves,
+                 1);
+    tap_case("state in 8 bits is saved by 3 ranks and loaded by 1, 2, 3, 4 and 8: the same bits");
+
     static const struct saved_settings padded[] = {{.ranks = 1, .padding = 1000}, {.ranks = 3, .padding = 77},
                                                    {.ranks = 2, .dtype = EO_DTYPE_FP32}};
     check_worlds(&(struct saved_settings){.ranks = 2}, padded, 3);

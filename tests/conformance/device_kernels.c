@@ -12,6 +12,7 @@
 #include "device_table.h"
 #include "ranks.h"
 #include "streams/bf16.h"
+#include "streams/state8.h"
 #include "streams/sum_order.h"
 
 enum { GUARD_BYTES = 64 };
@@ -400,6 +401,103 @@ static void updates(struct test_bed *bed, eo_optimizer optimizer)
     test_report(text, 1);
 }
 
+static void moments_plain(struct eo_state8 *blocks, uint64_t at, bool is_signed, const float *moments)
+{
+    float largest = 0, inverse;
+    for (uint64_t i = 0; i < EO_STATE8_ELEMENTS; i++)
+        largest = fmaxf(largest, fabsf(moments[i]));
+    struct eo_state8 *block = &blocks[at / EO_STATE8_ELEMENTS];
+    block->largest = eo_state8_scale(largest, &inverse);
+    for (uint64_t i = 0; i < EO_STATE8_ELEMENTS; i++)
+        block->codes[i] = eo_state8_code(moments[i] * inverse, is_signed);
+}
+
+static void update8_plain(const struct eo_update_range *r, const struct eo_group_scalars *s, float scale)
+{
+    const volatile float both = sqrtf(s->bias_correction2[0]), lost = s->learning_rate * s->weight_decay, kept = 1.0f - lost;
+    const volatile float corrected = s->learning_rate / s->bias_correction1[0], rate = corrected * both, eps = s->eps * both;
+    for (uint64_t at = 0; at < r->count; at += EO_STATE8_ELEMENTS) {
+        const struct eo_state8 *first = &r->first_blocks[at / EO_STATE8_ELEMENTS], *second = &r->second_blocks[at / EO_STATE8_ELEMENTS];
+        float m[EO_STATE8_ELEMENTS], v[EO_STATE8_ELEMENTS];
+        for (uint64_t i = 0; i < EO_STATE8_ELEMENTS; i++) {
+            const volatile float w = r->weights ? r->weights[at + i] : eo_bf16_join(r->high[at + i], r->low[at + i]);
+            const volatile float g = r->gradient[at + i] * scale, m0 = s->beta1 * first->largest, v0 = s->beta2 * second->largest;
+            const volatile float m1 = m0 * eo_state8_value(first->codes[i], true), m2 = (1.0f - s->beta1) * g, mean = m1 + m2;
+            const volatile float v1 = v0 * eo_state8_value(second->codes[i], false), v2 = (1.0f - s->beta2) * g, v3 = v2 * g;
+            const volatile float variance = v1 + v3, root = sqrtf(variance) + eps, up = rate * mean, step = up / root;
+            const volatile float less = kept * w;
+            m[i] = mean;
+            v[i] = variance;
+            if (r->weights)
+                r->weights[at + i] = less - step;
+            else
+                eo_bf16_split(less - step, &r->high[at + i], &r->low[at + i]);
+        }
+        moments_plain(r->first_blocks, at, true, m);
+        moments_plain(r->second_blocks, at, false, v);
+    }
+}
+
+/* Ranges of whole blocks, none, one and many, whole and split, one of a frozen group; three steps, the last not finite. Some
+ * gradients are zeros, tiny or large. */
+static void updates_in_8_bits(struct test_bed *bed)
+{
+    enum { RANGES = 9, GROUPS = 2 };
+    struct eo_update_scalars scalars = {.group_count = GROUPS};
+    struct eo_group_scalars groups[GROUPS] = {
+        {.learning_rate = 3e-4f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f,
+         .bias_correction1 = {0.271f}, .bias_correction2 = {0.142625f}}, {.frozen = 1}};
+    struct eo_group_result results[GROUPS] = {{0.37f}, {0.37f}};
+    struct eo_update_range plain[RANGES], device[RANGES];
+    struct pair weights[RANGES], lows[RANGES], gradients[RANGES], firsts[RANGES], seconds[RANGES];
+    for (int r = 0; r < RANGES; r++) {
+        const uint64_t count = (uint64_t)(r == 4 ? 100 : r % 4 * 3) * EO_STATE8_ELEMENTS, salt = 700 + 5 * (uint64_t)r;
+        const uint64_t words = count / EO_STATE8_ELEMENTS * sizeof(struct eo_state8) / 4;
+        weights[r] = make(bed, salt, count, r % 2 ? 2 : 4, 0);
+        lows[r] = make(bed, salt + 1, count, 2, 0);
+        gradients[r] = make(bed, salt + 2, count, 4, 0);
+        firsts[r] = make(bed, salt + 3, words, 4, 0);
+        seconds[r] = make(bed, salt + 4, words, 4, 0);
+        memset(firsts[r].plain, 0, words * 4);
+        memset(seconds[r].plain, 0, words * 4);
+        float *g = (float *)gradients[r].plain;
+        for (uint64_t i = 0; i < count; i++)
+            g[i] *= i % 7 == 0 ? 0 : i / EO_STATE8_ELEMENTS % 5 == 1 ? 1e-25f : powf(10, -(float)(i % 9));
+        test_bed_put(bed, gradients[r].device, gradients[r].plain, gradients[r].bytes);
+        test_bed_put(bed, firsts[r].device, firsts[r].plain, firsts[r].bytes);
+        test_bed_put(bed, seconds[r].device, seconds[r].plain, seconds[r].bytes);
+        plain[r] = (struct eo_update_range){.first_moment = (float *)firsts[r].plain, .second_moment = (float *)seconds[r].plain,
+                                            .gradient = g, .count = count, .group = r == 7};
+        device[r] = (struct eo_update_range){.first_moment = (float *)firsts[r].device,
+                                             .second_moment = (float *)seconds[r].device,
+                                             .gradient = (const float *)gradients[r].device, .count = count, .group = r == 7};
+        if (r % 2) {
+            plain[r].high = (uint16_t *)weights[r].plain, plain[r].low = (int16_t *)lows[r].plain;
+            device[r].high = (uint16_t *)weights[r].device, device[r].low = (int16_t *)lows[r].device;
+        } else {
+            plain[r].weights = (float *)weights[r].plain;
+            device[r].weights = (float *)weights[r].device;
+        }
+    }
+    for (int round = 0; round < 3; round++) {
+        struct eo_norm_result norm = {.gradient_scale = round < 2 ? 0.37f : NAN};
+        const struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){&scalars, groups, &norm, results}, GROUPS);
+        bed->device->ops->update(bed->device, EO_OPTIMIZER_ADAMW8BIT, device, RANGES, &step);
+        for (int r = 0; r < RANGES && round < 2; r++)
+            if (plain[r].group == 0)
+                update8_plain(&plain[r], &groups[0], 0.37f);
+    }
+    for (int r = 0; r < RANGES; r++) {
+        same(bed, &weights[r], "weights", plain[r].count);
+        same(bed, &lows[r], "low halves", plain[r].count);
+        same(bed, &gradients[r], "gradients", plain[r].count);
+        same(bed, &firsts[r], "first moments in 8 bits", plain[r].count);
+        same(bed, &seconds[r], "second moments in 8 bits", plain[r].count);
+    }
+    test_bed_reset(bed);
+    test_report("adamw8bit has the bits of plain loops, and does nothing where the norm is not finite", 1);
+}
+
 /* In place of both: a copy, an update, a swap; whole and split, with a tail and askew. */
 static void averages(struct test_bed *bed)
 {
@@ -451,7 +549,8 @@ void test_device_kernels(struct test_bed *bed)
     float8(bed);
     sums(bed);
     norms(bed);
-    for (int optimizer = 0; optimizer < EO_OPTIMIZER_COUNT; optimizer++)
+    for (int optimizer = 0; optimizer < EO_OPTIMIZER_ADAMW8BIT; optimizer++)
         updates(bed, (eo_optimizer)optimizer);
+    updates_in_8_bits(bed);
     averages(bed);
 }

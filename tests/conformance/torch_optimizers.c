@@ -14,7 +14,7 @@
 #include "tests/fixtures/optimizers/losses.h"
 #include "tests/tap/tap.h"
 
-enum { STEPS = 50, LAYERS = 2, PARAMETERS = 4, RANKS_MAX = 4 };
+enum { STEPS = 50, LAYERS = 2, PARAMETERS = 4, RANKS_MAX = 8, RANKS_COMPARED = 4 };
 
 struct optimizer {
     const char *name;
@@ -110,19 +110,29 @@ static void add_loss(void *user, const eo_parameter_info *info, const float *val
         sum->loss += (double)cost(p, i) * pow((double)values[i] - (double)target(p, i), 2);
 }
 
+static float weight_of(const struct optimizer *optimizer, const void *weights, uint64_t i)
+{
+    if (optimizer->plan.dtype == EO_DTYPE_FP32)
+        return ((const float *)weights)[i];
+    const uint32_t bits = (uint32_t)((const uint16_t *)weights)[i] << 16;
+    float weight;
+    memcpy(&weight, &bits, sizeof(weight));
+    return weight;
+}
+
 /* All of the gradient is rank 0's. */
-static double backward(eo_runtime *rt, uint32_t rank, uint32_t l)
+static double backward(eo_runtime *rt, const struct optimizer *optimizer, uint32_t rank, uint32_t l)
 {
     const eo_view *view;
     double loss = 0;
     must(eo_backward_begin(rt, l, &view), "backward");
-    float *weights[2] = {view->weights[0], view->weights[1]};
+    const void *weights[2] = {view->weights[0], view->weights[1]};
     must(eo_gradients_begin(rt, l, &view), "gradients");
     for (uint32_t k = 0; k < 2; k++) {
         float *gradient = view->gradients[k];
         const uint32_t p = 2 * l + k;
         for (uint64_t i = 0; i < count_of(p); i++) {
-            const float apart = weights[k][i] - target(p, i);
+            const float apart = weight_of(optimizer, weights[k], i) - target(p, i);
             gradient[i] = rank == 0 ? 2 * cost(p, i) * apart : 0;
             loss += (double)cost(p, i) * (double)apart * (double)apart;
         }
@@ -141,7 +151,7 @@ static double step(eo_runtime *rt, const struct rank *self)
         must(eo_forward_end(rt, l), "forward");
     }
     for (uint32_t l = LAYERS; l-- > 0;)
-        loss += backward(rt, self->rank, l);
+        loss += backward(rt, self->optimizer, self->rank, l);
     must(eo_step_end(rt, &self->optimizer->step, NULL), "end");
     return loss;
 }
@@ -195,7 +205,7 @@ static void run(const struct optimizer *optimizer, uint32_t ranks, double losses
 static void check(const struct optimizer *optimizer)
 {
     const uint32_t count = optimizer->plan.ema ? STEPS + 1 : STEPS;
-    for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++) {
+    for (uint32_t ranks = 1; ranks <= RANKS_COMPARED; ranks++) {
         double losses[STEPS + 1];
         run(optimizer, ranks, losses);
         for (uint32_t s = 0; s < count; s++)
@@ -206,7 +216,28 @@ static void check(const struct optimizer *optimizer)
             }
     }
     char text[128];
-    snprintf(text, sizeof(text), "%s: PyTorch's losses over %d steps, on 1 to %d ranks", optimizer->name, STEPS, RANKS_MAX);
+    snprintf(text, sizeof(text), "%s: PyTorch's losses over %d steps, on 1 to %d ranks", optimizer->name, STEPS,
+             RANKS_COMPARED);
+    tap_case(text);
+}
+
+/* Blocks of state begin with parameters, and ranks' parts with blocks. The last loss is that of all weights, in double: two
+ * weights that differ make another, but by chance. */
+static void same_bits(eo_dtype dtype)
+{
+    static const uint32_t counts[] = {1, 2, 3, 4, 8};
+    const struct optimizer optimizer = {.plan = {.optimizer = EO_OPTIMIZER_ADAMW8BIT, .dtype = dtype, .align_bytes = 64, .ema = true},
+                                        .step = {.learning_rate = 0.01f, .weight_decay = 0.1f, .ema_decay = 0.9f}};
+    double first[STEPS + 1], losses[STEPS + 1];
+    char text[128];
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        run(&optimizer, counts[i], losses);
+        memcpy(first, i == 0 ? losses : first, sizeof(first));
+        if (memcmp(first, losses, sizeof(losses)) != 0)
+            tap_note(__FILE__, __LINE__, "%u ranks: the last loss is %.17g, of 1 rank %.17g", counts[i], losses[STEPS - 1],
+                     first[STEPS - 1]);
+    }
+    snprintf(text, sizeof(text), "AdamW in 8 bits has the same bits on 1, 2, 3, 4 and 8 ranks, %s", eo_dtype_name(dtype));
     tap_case(text);
 }
 
@@ -225,6 +256,7 @@ int main(void)
     struct adafactor adafactor = {0.05f, -0.8f, 1e-3f, 1, parameters, PARAMETERS};
     const struct optimizer optimizers[] = {
         {"AdamW, and the average of its weights", {.ema = true}, adamw, losses_of_adamw_ema, 1e-6, NULL, NULL},
+        {"AdamW in 8 bits", {.optimizer = EO_OPTIMIZER_ADAMW8BIT}, adamw, losses_of_adamw8bit, 1e-4, NULL, NULL},
         {"the library's SGD", {.optimizer = EO_OPTIMIZER_SGD}, sgd_step, losses_of_sgd, 1e-5, NULL, NULL},
         {"the library's Lion", {.optimizer = EO_OPTIMIZER_LION}, lion_step, losses_of_lion, 1e-5, NULL, NULL},
         {"SGD", {.optimizer_states = 1}, none, losses_of_sgd, 1e-5, sgd_update, &sgd},
@@ -236,5 +268,7 @@ int main(void)
     };
     for (size_t i = 0; i < sizeof(optimizers) / sizeof(optimizers[0]); i++)
         check(&optimizers[i]);
+    same_bits(EO_DTYPE_FP32);
+    same_bits(EO_DTYPE_BF16);
     return tap_end();
 }

@@ -28,8 +28,8 @@ check() # FOLDER ALLOWED: an extended expression for the beginning of the name
 
 # A room may see itself, what the line names, and nothing else of ours. A folder with rooms is checked as a whole, too.
 low='eo_config\.h|evenodd/(common|status|log)\.h|base/'
-device="$low|streams/(device|bf16|gate|sum_order)\.h"
-planner="$low|buffers/|streams/device\.h|evenodd/"
+device="$low|streams/(device|bf16|gate|state8|sum_order)\.h"
+planner="$low|buffers/|streams/(device|state8)\.h|evenodd/"
 check include             'evenodd/'
 check base                "$low"
 check streams             "$low|streams/"

@@ -106,6 +106,13 @@ def check_learns(path, by):
     assert steps[-1]["loss"] < steps[0]["loss"] - float(by), (steps[0]["loss"], steps[-1]["loss"])
 
 
+def check_near_losses(first, second, share):
+    """The mean of the last ten losses."""
+    a, b = (sum(step["loss"] for step in read_log(path)[0][-10:]) / 10 for path in (first, second))
+    assert abs(a - b) <= float(share) * a, (a, b)
+    print(a, b)
+
+
 def check_variants(json_path, html_path, names):
     comparison = json.load(open(json_path))
     modes, wanted = comparison["modes"], names.split(",")
@@ -124,4 +131,4 @@ def check_variants(json_path, html_path, names):
 
 if __name__ == "__main__":
     {"log": check_log, "same-losses": check_same_losses, "same-weights": check_same_weights, "trace": check_trace,
-     "clocks": check_clocks, "learns": check_learns, "comparison": check_comparison, "variants": check_variants}[sys.argv[1]](*sys.argv[2:])
+     "clocks": check_clocks, "learns": check_learns, "near-losses": check_near_losses, "comparison": check_comparison, "variants": check_variants}[sys.argv[1]](*sys.argv[2:])

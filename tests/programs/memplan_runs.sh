@@ -145,9 +145,11 @@ done <<'END'
 --ranks 4 --seq 64 --dtype bf16 --gather float8
 --ranks 2 --seq 64 --optimizer sgd
 --ranks 2 --seq 64 --dtype bf16 --optimizer lion --offload-layers all
+--ranks 3 --seq 64 --dtype bf16 --optimizer adamw8bit --offload-layers all
+--ranks 3 --seq 64 --optimizer adamw8bit --ema 0.99
 END
-[ $planned = 9 ]
-result $? "--verify takes the settings from what train --plan prints ($planned of 9)"
+[ $planned = 11 ]
+result $? "--verify takes the settings from what train --plan prints ($planned of 11)"
 both log '--model tiny --ranks 2 --seq 64 --batch 2 --strategy zero1' '--model tiny' && grep -q 'every row by name' out
 result $? 'and from a log'
 run 1 'said otherwise than the log: --batch 3 (the log: 2), --dtype bf16 (the log: fp32)' --model tiny --batch 3 --dtype bf16 \

@@ -123,19 +123,24 @@ result $? '--ema changes no weight; validated and exported is the average'
 ! "$train" $quick --ema 0 >out 2>err && grep -q 'between 0 and 1' err
 result $? '--ema 0 is refused'
 
-for optimizer in sgd lion; do
+for optimizer in sgd lion adamw8bit; do
     "$train" $quick --steps 30 --optimizer $optimizer --log given.jsonl >out 2>err &&
         "$train" $quick --steps 30 --optimizer $optimizer --memory dynamic:pool --log dynamic.jsonl >out 2>err &&
         "$python" "$check" same-weights given.jsonl dynamic.jsonl >>out 2>>err &&
         "$python" "$check" learns given.jsonl 0.3 >>out 2>>err
     result $? "--optimizer $optimizer learns, in both memory modes with the same bits"
 done
+"$train" $quick --steps 60 --log plain.jsonl >out 2>err &&
+    "$train" $quick --steps 60 --optimizer adamw8bit --log given.jsonl >out 2>err &&
+    "$python" "$check" near-losses plain.jsonl given.jsonl 0.01 >>out 2>>err &&
+    ! "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err
+result $? 'state in 8 bits: the loss after 60 steps is within 1 % of fp32 state'
 "$train" $quick --steps 3 --optimizer sgd --momentum 0 --log given.jsonl >out 2>err &&
     "$train" $quick --steps 3 --optimizer sgd --log plain.jsonl >out 2>err &&
     ! "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err
 result $? '--momentum is of SGD'
 ! "$train" $quick --optimizer lion --eps 1e-8 >out 2>err && grep -q "AdamW's; with --optimizer lion leave it out" err &&
-    ! "$train" $quick --optimizer nadam >out 2>err && grep -q 'adamw, sgd or lion' err
+    ! "$train" $quick --optimizer nadam >out 2>err && grep -q 'adamw, adamw8bit, sgd or lion' err
 result $? 'an unknown optimizer, and a number that it has not, are refused'
 
 "$train" $quick --steps 4 --dropout 0.2 --log dropped.jsonl >out 2>err &&

@@ -14,8 +14,7 @@ static const struct {
     double width, mlp;
 } forward_bytes = {14, 3}, backward_bytes = {24, 5}, cheap_bytes = {4, 2};
 
-/* AdamW reads weight, moments and gradient, and writes all but the last; in bf16 the two halves are a weight. */
-enum { UPDATE_BYTES = 28, COPY_LATENCY_US = 100 };
+enum { COPY_LATENCY_US = 100 };
 
 struct prediction {
     const struct tool_plan_settings *settings;
@@ -83,7 +82,7 @@ static double operation_seconds(const struct prediction *p, const eo_plan *plan,
     case EO_OP_NORM_PARTIAL: return 4 * elements / r->memory_bytes_per_s;
     case EO_OP_NARROW: return 5 * elements / r->memory_bytes_per_s; /* read twice in bf16, written in float8 */
     case EO_OP_WIDEN: return 3 * elements * p->group / r->memory_bytes_per_s;
-    case EO_OP_UPDATE: return UPDATE_BYTES * elements / r->memory_bytes_per_s;
+    case EO_OP_UPDATE: return tool_update_bytes(p->settings->optimizer) * elements / r->memory_bytes_per_s;
     case EO_OP_FETCH:
     case EO_OP_EVICT: return (double)o->bytes / r->disk_bytes_per_s + COPY_LATENCY_US * 1e-6;
     default: return 0;

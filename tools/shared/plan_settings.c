@@ -138,6 +138,12 @@ bool tool_optimizer_parse(const char *text, eo_optimizer *out)
     return false;
 }
 
+double tool_update_bytes(eo_optimizer optimizer)
+{
+    static const double state_bytes[EO_OPTIMIZER_COUNT] = {8, 4, 4, 2 + 2 * 4. / 256};
+    return 4 + 2 * (4 + state_bytes[optimizer]);
+}
+
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes)
 {
     if (strategy == EO_STRATEGY_HSDP)

@@ -80,8 +80,11 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *set
 /* ddp, zero1, zero2, zero3, or hsdp:S. False: none of them. */
 bool tool_strategy_parse(const char *text, struct tool_plan_settings *settings);
 
-/* adamw, sgd or lion. False: none of them. */
+/* adamw, adamw8bit, sgd or lion. False: none of them. */
 bool tool_optimizer_parse(const char *text, eo_optimizer *out);
+
+/* What its update reads and writes of memory for each weight: weight, gradient and states; in bf16 the two halves are a weight. */
+double tool_update_bytes(eo_optimizer optimizer);
 
 /* As they are given: "hsdp:8", "cheap"; of gathers and products: their type. */
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);

@@ -48,6 +48,7 @@
 #define eo_cuda_update_ranges           expected_update_ranges
 #define eo_cuda_average                 expected_average
 #define eo_cuda_float8_load             expected_float8_load
+#define eo_cuda_state8_load             expected_state8_load
 #define eo_cuda_narrow                  expected_narrow
 #define eo_cuda_widen                   expected_widen
 #define eo_cuda_sum_fp32                expected_sum_fp32

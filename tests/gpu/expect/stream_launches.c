@@ -4,6 +4,7 @@
  */
 #include "streams/cuda/collective_kernels.h"
 #include "streams/cuda/kernels.h"
+#include "streams/state8.h"
 
 #include "tests/gpu/expect/launch_list.h"
 
@@ -11,6 +12,7 @@ enum { THREADS = 256, TILE = 4 * THREADS };
 
 cudaError_t eo_cuda_kernels_load(void) { return cudaSuccess; }
 cudaError_t eo_cuda_float8_load(void) { return cudaSuccess; }
+cudaError_t eo_cuda_state8_load(void) { return cudaSuccess; }
 cudaError_t eo_cuda_sum_load(void) { return cudaSuccess; }
 
 static cudaError_t by_elements(cudaStream_t stream, const char *group, const char *kernel, uint64_t count, uint64_t read,
@@ -106,22 +108,25 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
         .round_trips = 1 + rank_count, .double_adds = rank_count});
 }
 
-/* Weights (split ones: two halves of 2 bytes) and states are read and written; the gradient is read. */
+/* Weights (split ones: two halves of 2 bytes) and states are read and written; the gradient is read. In 8 bits: blocks of 256
+ * bytes and a scale, a warp each. */
 cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
                                   const struct eo_step_memory *step, cudaStream_t stream)
 {
-    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion"};
-    const uint64_t states = optimizer == EO_OPTIMIZER_ADAMW ? 2 : 1;
+    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits"};
+    const bool is_narrow = optimizer == EO_OPTIMIZER_ADAMW8BIT;
+    const uint64_t tile = is_narrow ? THREADS / 32 * EO_STATE8_ELEMENTS : TILE;
     uint64_t count = 0, blocks = 0;
     (void)step;
     for (uint32_t i = 0; i < range_count; i++) {
         count += ranges[i].count;
-        blocks += launch_div_up(ranges[i].count, TILE);
+        blocks += launch_div_up(ranges[i].count, tile);
     }
+    const uint64_t state = is_narrow ? 2 * count / EO_STATE8_ELEMENTS * sizeof(struct eo_state8)
+                                     : (optimizer == EO_OPTIMIZER_ADAMW ? 8 : 4) * count;
     return launch_note(stream, (struct launch){
-        .group = titles[optimizer], .kernel = "update_kernel", .read = (8 + 4 * states) * count,
-        .written = (4 + 4 * states) * count, .must = (12 + 8 * states) * count, .blocks = blocks, .threads = THREADS,
-        .round_trips = 1});
+        .group = titles[optimizer], .kernel = is_narrow ? "state8_kernel" : "update_kernel", .read = 8 * count + state,
+        .written = 4 * count + state, .must = 12 * count + 2 * state, .blocks = blocks, .threads = THREADS, .round_trips = 1});
 }
 
 /* Split weights are 4 bytes together too. */

@@ -14,6 +14,7 @@
 #include "layers/cuda/kernels.h"
 #include "streams/cuda/collective_kernels.h"
 #include "streams/cuda/kernels.h"
+#include "streams/state8.h"
 #include "tests/gpu/expect/launch_list.h"
 #include "tests/simulator/kernels/alone.h"
 #include "tests/simulator/kernels/kernels.h"
@@ -333,12 +334,13 @@ static void update(uint64_t count, bool split)
     BOTH(sum_fp32, m, (const float *const[]){m, v, gradient}, 3, count);
     BOTH(sum_bf16, high, (const uint16_t *const[]){high, (uint16_t *)low}, 2, count);
     compare("sums of gradients", EXACT);
-    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion"};
+    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits"};
     for (int optimizer = 0; optimizer < EO_OPTIMIZER_COUNT; optimizer++) {
         const struct eo_step_memory step = step_memory();
+        const uint64_t whole = optimizer == EO_OPTIMIZER_ADAMW8BIT ? count / EO_STATE8_ELEMENTS * EO_STATE8_ELEMENTS : count;
         const struct eo_update_range range = {
             .weights = split ? NULL : tensor(count * 4), .high = tensor(count * 2), .low = tensor(count * 2),
-            .first_moment = tensor(count * 4), .second_moment = tensor(count * 4), .gradient = tensor(count * 4), .count = count};
+            .first_moment = tensor(count * 4), .second_moment = tensor(count * 4), .gradient = tensor(count * 4), .count = whole};
         BOTH(update_ranges, (eo_optimizer)optimizer, &range, 1, &step);
         /* Beside the arrays: the scalars. */
         if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
@@ -398,7 +400,7 @@ int main(int argc, char **argv)
 {
     if (eo_cuda_load_elementwise() || eo_cuda_load_embeddings() || eo_cuda_load_head_norms() || eo_cuda_load_losses() ||
         eo_cuda_load_norms() || eo_cuda_load_softmax() || eo_cuda_load_float8_rows() || eo_cuda_kernels_load() ||
-        eo_cuda_float8_load() || eo_cuda_sum_load())
+        eo_cuda_float8_load() || eo_cuda_state8_load() || eo_cuda_sum_load())
         abort();
     kernel_on_traffic = count_traffic;
     float8_operands();

@@ -253,7 +253,7 @@ int main(void)
 {
     struct eo_device device = {.ops = &ops};
     struct test_bed bed = {.device = &device, .memory = memory};
-    if (eo_cuda_kernels_load() || eo_cuda_float8_load() || eo_cuda_sum_load())
+    if (eo_cuda_kernels_load() || eo_cuda_float8_load() || eo_cuda_state8_load() || eo_cuda_sum_load())
         abort();
     test_bed_reset(&bed);
     test_device_kernels(&bed);

@@ -19,7 +19,7 @@ from compile import compile_for_host
 
 # A file's kernels are also in what includes it.
 FILES = {
-    "streams/cuda/kernels.cu": ["tests/simulator/kernels/chunks.cu"], "streams/cuda/float8.cu": [],
+    "streams/cuda/kernels.cu": ["tests/simulator/kernels/chunks.cu"], "streams/cuda/float8.cu": [], "streams/cuda/state8.cu": [],
     "streams/cuda/collective_kernels.cu": [],
     "layers/cuda/elementwise.cu": [], "layers/cuda/embeddings.cu": [], "layers/cuda/float8_rows.cu": [],
     "layers/cuda/head_norms.cu": [],

@@ -178,7 +178,7 @@ Test(kernels, every_instruction_set_has_the_bits_of_the_formula)
             drop_values(to, count);
             drop_values(from, count);
             drop_values(want, count);
-            for (int optimizer = 0; optimizer < EO_OPTIMIZER_COUNT; optimizer++)
+            for (int optimizer = 0; optimizer < EO_OPTIMIZER_ADAMW8BIT; optimizer++) /* that one: state8.c */
                 compare_update(set, (eo_optimizer)optimizer, count);
         }
     }

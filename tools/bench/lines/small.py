@@ -53,7 +53,8 @@ def update(context):
                for _ in range(1 if context.quick else context.runs)]
     lines = []
     for what, key, bound in (("step with 20 parameter groups / with one", "groups_ratio", 1.01),
-                             ("step that is skipped / that is not", "skipped_ratio", 1.0)):
+                             ("step that is skipped / that is not", "skipped_ratio", 1.0),
+                             ("step with state in 8 bits / in fp32", "narrow_ratio", 1.0)):
         values = [r[key] for r in results]
         lines.append(line("update", what, f"<= {bound:.2f}", f"{median(values):.3f}", median(values) <= bound,
                           {"low": min(values), "high": max(values), "runs": len(values)}, results=results))

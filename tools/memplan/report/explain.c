@@ -13,6 +13,7 @@
 
 struct numbers {
     uint64_t b, s, tokens, e, r, h, q, kv, a, k, d, f, fe, used, experts, v, pieces, chunk, chunk_128, slots, w, g, narrow;
+    bool has_narrow_state;
 };
 
 struct formula {
@@ -189,6 +190,10 @@ static void formula_of(const struct numbers *n, const struct tool_model_config *
         snprintf(text, text_bytes, "%s N = %" PRIu64 " x %" PRIu64 ", of the largest layer in it", ranks, n->g, n->narrow);
         return;
     }
+    if (strncmp(plain, "state", 5) == 0 && bytes % 260 == 0 && n->has_narrow_state) {
+        snprintf(text, text_bytes, "S + S / 64 = %" PRIu64 " + %" PRIu64, bytes / 260 * 256, bytes / 260 * 4);
+        return;
+    }
     const bool is_sum = strncmp(plain, "sum.", 4) == 0; /* zero1's: whole */
     const uint64_t element_bytes = category == EO_CATEGORY_GATHER_BUFFER || category == EO_CATEGORY_COMPUTE_SHARD ? n->e
                                    : category == EO_CATEGORY_GRADIENT_BUFFER                                      ? n->r
@@ -252,14 +257,15 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
     const eo_plan_params *p = &view->memplan->summary.params;
     uint32_t count;
     struct tool_layer_line *lines = tool_layer_lines(view->memplan, &count);
-    const uint64_t align = p->align_bytes / 2; /* of the smallest type, so that all types are cut alike */
+    const bool narrow = p->optimizer == EO_OPTIMIZER_ADAMW8BIT; /* blocks of state begin with parameters and shards */
+    const uint64_t align = narrow && p->align_bytes < 512 ? 256 : p->align_bytes / 2; /* of the smallest type: all are cut alike */
     if (p->shard_group != p->rank_count)
         fprintf(out, "    a copy lies in groups of G = %u of the W ranks: in the formulas of weights and their state below, W "
                 "is G\n",
                 p->shard_group);
     fprintf(out, "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes in bf16); parameters of a layer lie "
-            "on 16 elements, so n is at least their sum; a GPU's kernels want the head's words in multiples of 64\n", align,
-            p->align_bytes);
+            "on %d elements, so n is at least their sum; a GPU's kernels want the head's words in multiples of 64\n", align,
+            (uint32_t)align * 2, narrow ? 256 : 16);
     uint64_t sum = 0;
     for (uint32_t i = 0, j; lines && i < count; i = j) {
         for (j = i + 1; j < count && lines[i].elements == lines[j].elements && lines[i].word_padding == lines[j].word_padding; j++) {
@@ -271,11 +277,16 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
     }
     free(lines);
     const eo_plan_summary *s = &view->memplan->summary;
-    fprintf(out, "      sum of S = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer%s %u x 4 S %" PRIu64
+    char state[48];
+    if (narrow)
+        snprintf(state, sizeof(state), "%u x (S + S / 64)%s", p->optimizer_states, p->ema ? " + 4 S" : "");
+    else
+        snprintf(state, sizeof(state), "%u x 4 S", p->optimizer_states + p->ema);
+    fprintf(out, "      sum of S = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer%s %s %" PRIu64
             "\n", sum, p->dtype == EO_DTYPE_BF16 ? " 2 S (low halves; compute uses the high ones)" : " 4 S",
             s->category_bytes[EO_CATEGORY_MASTER],
             s->category_bytes[EO_CATEGORY_GRADIENT] > 4 * sum ? " and their whole sums" : "",
-            s->category_bytes[EO_CATEGORY_GRADIENT], p->ema ? " and average" : "", p->optimizer_states + p->ema,
+            s->category_bytes[EO_CATEGORY_GRADIENT], p->ema ? " and average" : "", state,
             s->category_bytes[EO_CATEGORY_OPTIMIZER]);
 }
 
@@ -355,7 +366,8 @@ void tool_report_explain(FILE *out, const struct tool_memplan_view *view)
         .kv = (uint64_t)c->kv_head_count * c->head_size, .a = c->head_count, .k = c->kv_head_count, .d = c->head_size,
         .f = c->mlp_width, .fe = c->expert_width, .used = c->experts_per_token, .experts = c->expert_count,
         .v = c->vocabulary, .pieces = s->head_chunks, .slots = s->graph ? s->micro_batches : 1, .w = s->ranks,
-        .g = view->memplan->summary.params.shard_group};
+        .g = view->memplan->summary.params.shard_group,
+        .has_narrow_state = s->optimizer == EO_OPTIMIZER_ADAMW8BIT};
     for (uint32_t r = 0; r < m->summary.row_count; r++) {
         eo_plan_row row;
         if (eo_plan_get_row(m->plan, r, &row) >= 0 && strncmp(row.name, "weights.float8.", 15) == 0 && row.bytes > n.narrow)
