@@ -309,6 +309,19 @@ result $? 'headroom counts in a search'
 run 0 'best: batch' --model llama-3-8b --device H100 --fit best && words=$(sed -n 's/^    \(--strategy.*\)/\1/p' out) &&
     head -n 1 out >a && "$memplan" --model llama-3-8b --device H100 $words | head -n 1 >b && cmp a b >>err && [ -n "$words" ]
 result $? "the best of all is a command line ($words)"
+small='--model llama-3.2-1b --set num_hidden_layers=4 --ranks 4 --gpus-per-node 2 --device A100-40GB --global-batch 16 --seq 2048'
+small="$small --granularity block --time"
+seconds_of() { sed -n 's/^time: \([0-9.]*\) s a step.*/\1/p' out; }
+run 0 'best-layout: batch' $small --fit best-layout && best=$(seconds_of) && [ -n "$best" ] && grep -q 'by the clock' out &&
+    words=$(sed -n 's/^    \(--.*--granularity .*\)/\1/p' out) && run 0 "$best s a step" $small $words &&
+    for cut in '' '--tp 2' '--pp 2' '--tp 2 --pp 2' '--tp 4' '--pp 4'; do
+        run 0 'best: batch' $small --fit best $cut && seconds_of | awk -v best="$best" '{ bad += $1 < best - 0.0005 } END { exit bad }' || break
+    done && [ "$cut" = '--pp 4' ]
+result $? "no layout's best is faster than the best layout ($words)"
+run 0 'by a rule' --model llama-3-8b --device-memory 79GiB --fit best && run 0 'by the clock' --model llama-3-8b --device H100 --fit best
+result $? 'the best is the fastest by the clock, where rates are known'
+run 0 'x 4 micro-batches' --model llama-3-8b --ranks 8 --device H100 --global-batch 32 --batch 1 --fit best
+result $? 'a global batch is kept'
 run 0 'granularity half' --model llama-3-8b --device H100 --fit best --strategy zero2 --recompute all --granularity half \
     --batch 1 && grep -q -e '--strategy zero2 --recompute all --batch 1 --granularity half' out
 result $? 'what is given is kept'
@@ -544,8 +557,10 @@ result $? 'experts on ranks that hold other parts'
 refuse 'virtual stages of no pipeline' 'give --pp' --model llama-3-8b --virtual-stages 2
 run 2 'micro-batches in a multiple' --model llama-3-8b --pp 2 --virtual-stages 2 --micro-batches 3
 result $? 'virtual stages without whole groups of micro-batches'
-run 2 'give max-batch, max-seq or min-recompute' --model llama-3-8b --tp 2 --device H100 --fit best
+run 2 'give max-batch, max-seq, min-recompute' --model llama-3-8b --tp 2 --device H100 --fit min-gpus
 result $? 'a search over parts'
+run 2 'goes by time' --model llama-3-8b --device H100 --fit best-layout
+result $? 'layouts of no global batch'
 refuse 'parts, explained' "plan a rank's part" --model llama-3-8b --tp 2 --explain
 refuse 'a sequence shared by one' 'give --tp' --model llama-3-8b --sequence-parallel
 refuse 'a recompute of others' 'are of other systems' --model gpt2 --recompute selective

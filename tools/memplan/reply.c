@@ -29,15 +29,25 @@ static eo_status take_time(struct tool_reply *m, struct tool_problem *problem)
     m->asked.estimate.asked = &m->plan.settings;
     m->asked.estimate.plan = &m->plan;
     m->asked.estimate.device = m->asked.device ? m->asked.device->name : NULL;
+    const struct tool_slice *slice = &m->plan.settings.slice; /* a search may have found it */
+    m->asked.estimate.layout.tensor = slice->tensor ? slice->tensor : 1;
+    m->asked.estimate.layout.pipeline = slice->pipeline ? slice->pipeline : 1;
+    m->asked.estimate.layout.sequence_parallel = slice->sequence_parallel;
     return tool_estimate_time(&m->time, &m->asked.estimate, problem);
 }
 
 eo_status tool_reply_plan(struct tool_reply *m, struct tool_problem *problem)
 {
+    const bool has_rates = m->asked.device && tool_device_rates_find(m->asked.device->name);
     const struct tool_best_kept kept = {.strategy = tool_memplan_given(&m->asked, KEY_STRATEGY) && !m->asked.all_strategies,
                                         .recompute = tool_memplan_given(&m->asked, KEY_RECOMPUTE),
                                         .batch = tool_memplan_given(&m->asked, KEY_BATCH),
-                                        .granularity = tool_memplan_given(&m->asked, KEY_GRANULARITY)};
+                                        .granularity = tool_memplan_given(&m->asked, KEY_GRANULARITY),
+                                        .tensor = tool_memplan_given(&m->asked, KEY_TENSOR),
+                                        .pipeline = tool_memplan_given(&m->asked, KEY_PIPELINE),
+                                        .global_batch = m->asked.estimate.global_batch,
+                                        .clock = has_rates ? &m->asked.estimate : NULL};
+    m->asked.estimate.device = has_rates ? m->asked.device->name : NULL;
     if (m->asked.fit) /* the settings as given must be good, whatever the search then changes */
         EO_TRY(tool_fit_search(&m->found, m->asked.fit, &m->config, &m->asked.settings, &kept, problem));
     if (m->asked.budget.request.bytes)

@@ -716,7 +716,7 @@ static bool try_all(const struct tool_memplan_settings *given, const struct tool
         s.plan.batch = batch;
         if (tool_memplan_create(&memplan, &config, &s, &problem) < 0)
             continue;
-        const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config);
+        const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config, kept->clock);
         if (memplan.fits && (!found || tool_best_compare(&cost, best) < 0))
             *best = cost;
         found = found || memplan.fits;
@@ -728,7 +728,7 @@ static bool try_all(const struct tool_memplan_settings *given, const struct tool
 }
 
 /* Goal: --fit best finds what trying everything finds. Method: models of four blocks or fewer, so that quarters of the blocks
- * are all of them, and wide enough for bytes to count; against capacities from where nothing fits, with batch or strategy
+ * are all of them, and wide enough for bytes to count; by the rule and by the clock; against capacities from where nothing fits, with batch or strategy
  * given, too. The answers must differ, or nothing was weighed. */
 Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
 {
@@ -736,9 +736,12 @@ Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
         "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":1024,\"n_head\":16,\"vocab_size\":2000}",
         "{\"model_type\":\"llama\",\"num_hidden_layers\":4,\"hidden_size\":512,\"num_attention_heads\":8,"
         "\"num_key_value_heads\":8,\"intermediate_size\":1536,\"vocab_size\":4000}"};
+    static const struct tool_estimate_request clock = {
+        .system = TOOL_SYSTEM_EVENODD, .strategy_given = true, .device = "A100-80GB",
+        .layout = {.tensor = 1, .pipeline = 1, .context = 1, .expert = 1, .virtual_stages = 1}};
     uint32_t found = 0, not_found = 0, strategies = 0, recomputes = 0;
-    for (uint32_t n = 0; n < 8; n++) {
-        const struct tool_best_kept kept = {.batch = n % 6 == 4, .strategy = n % 6 == 5};
+    for (uint32_t n = 0; n < 16; n++) {
+        const struct tool_best_kept kept = {.batch = n % 6 == 4, .strategy = n % 6 == 5, .clock = n < 8 ? NULL : &clock};
         struct tool_memplan_settings s = settings_of(16);
         struct tool_best_cost best = {0}, cost;
         struct tool_memplan memplan;
@@ -751,7 +754,7 @@ Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
         s.plan.micro_batches = n % 4 >= 2 ? 8 : 1; /* what is reduced for each: hsdp's own strength */
         s.outside = (struct tool_outside){.given = true};
         plan(&memplan, &s);
-        s.capacity_bytes = memplan.total_bytes * (4 + n) / 10;
+        s.capacity_bytes = memplan.total_bytes * (4 + n % 8) / 10;
         s.headroom_bytes = n % 3 ? 0 : s.capacity_bytes / 20;
         tool_memplan_fini(&memplan);
         const bool fits = try_all(&s, &kept, 20, &best);
@@ -761,7 +764,7 @@ Test(memplan, the_best_is_what_trying_everything_finds, .timeout = 300)
         if (!fits)
             continue;
         plan(&memplan, &s);
-        cost = tool_best_cost_of(&memplan, &config);
+        cost = tool_best_cost_of(&memplan, &config, kept.clock);
         cr_assert(memplan.fits && tool_best_compare(&cost, &best) == 0,
                   "capacity %u: %s takes %g ns a token in batches of %u, the best %g in batches of %u", n, fit.note,
                   cost.token_ns, cost.batch, best.token_ns, best.batch);

@@ -124,8 +124,8 @@ static void check_slice(const struct argp_state *state, struct tool_memplan_aske
     if (m->verify_path || m->html_path || m->budget.request.bytes || m->all_strategies || m->explain || m->settings.plan.lora.rank)
         argp_error(state, "--tp, --pp, --cp and --ep plan a rank's part; leave --verify, --html, --budget, --strategy all, --explain and "
                    "--lora out");
-    if (m->fit && m->fit != TOOL_FIT_MAX_BATCH && m->fit != TOOL_FIT_MAX_SEQ && m->fit != TOOL_FIT_MIN_RECOMPUTE)
-        argp_error(state, "--fit: of a rank's part (--tp, --pp, --cp, --ep) give max-batch, max-seq or min-recompute");
+    if (m->fit == TOOL_FIT_MIN_GPUS || m->fit == TOOL_FIT_MAX_LAYERS || m->fit == TOOL_FIT_BEST_STRATEGY)
+        argp_error(state, "--fit: of a rank's part (--tp, --pp, --cp, --ep) give max-batch, max-seq, min-recompute, best or best-layout");
 }
 
 /* Another system's layout, or evenodd's own with words of the layout. */
@@ -156,6 +156,10 @@ static void check_systems(const struct argp_state *state, struct tool_memplan_as
         argp_error(state, "--recompute selective, block:N, uniform:N and modules are of other systems; give none, cheap, all or a "
                    "number of blocks");
     check_no_others(state, m);
+    if (m->fit == TOOL_FIT_BEST_LAYOUT && (!m->device_name || !tool_device_rates_find(m->device->name) || !e->global_batch))
+        argp_error(state, "--fit best-layout goes by time: give --global-batch, and --device of A100, H100, H200 or B200");
+    if (m->fit == TOOL_FIT_BEST_LAYOUT && (m->html_path || m->settings.plan.lora.rank))
+        argp_error(state, "--fit best-layout: for --html give the layout that it finds, and leave --lora out");
     e->asked = &m->settings;
     if (tool_estimate_micro_batches(&m->settings.plan.micro_batches, e, &problem) < 0)
         argp_error(state, "%s", problem.text);

@@ -232,7 +232,7 @@ static void parse_rest(struct argp_state *state, struct tool_memplan_asked *m, i
         if (!tool_fit_parse(text, &m->fit))
             argp_error(state,
                        "--fit is '%.60s'; give max-batch, max-seq, min-gpus, min-recompute, best-strategy, "
-                       "max-layers or best",
+                       "max-layers, best or best-layout",
                        text);
         break;
     case KEY_JSON: m->json = true; break;

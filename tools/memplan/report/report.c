@@ -312,7 +312,7 @@ static void print_arena(FILE *out, const struct tool_memplan_view *view)
 
 static void point_text(const struct tool_fit *fit, const struct tool_fit_point *point, char *text, size_t bytes)
 {
-    const char *const whats[] = {"", "batch", "seq", "ranks", "recompute", "strategy", "layers", "batch"};
+    const char *const whats[] = {"", "batch", "seq", "ranks", "recompute", "strategy", "layers", "batch", "batch"};
     char value[64];
     if (fit->kind == TOOL_FIT_BEST_STRATEGY)
         tool_strategy_text((eo_strategy)(point->value & 0xff), (uint32_t)(point->value >> 8), value, sizeof(value));
@@ -343,6 +343,9 @@ static void print_fit(FILE *out, const struct tool_memplan_view *view)
                 fit->cheap_fits ? "fits too" : "does not fit");
     if (fit->note[0])
         fprintf(out, "    %s\n", fit->note);
+    if (fit->found && (fit->kind == TOOL_FIT_BEST || fit->kind == TOOL_FIT_BEST_LAYOUT))
+        fprintf(out, "    the fastest %s\n", fit->by_clock ? "by the clock of --time, an estimate"
+                                                        : "by a rule: no rates of the device are known");
     if (!fit->found && view->remedies)
         fprintf(out, "    would fit: %s\n", view->remedies);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/memplan/search/best.h"
 
+#include <math.h>
+
 /*
  * A GPU's rates: half of an H100's 989 TFLOP/s in bf16, 80 % of NVLink's 450 GB/s one way and of a network card's 50, and 20
  * us for each collective. Their ratios decide the order, so one set serves for all devices.
@@ -21,7 +23,42 @@ static double token_flops(const struct tool_memplan *m, const struct tool_model_
     return 3 * forward + again;
 }
 
-struct tool_best_cost tool_best_cost_of(const struct tool_memplan *m, const struct tool_model_config *c)
+/* Its products, at the speed that products reach. */
+double tool_best_least_ns(const struct tool_plan_settings *settings, const struct tool_model_config *c,
+                          const struct tool_estimate_request *clock)
+{
+    const struct tool_plan_settings *s = settings;
+    const double ends = 2 * (double)c->vocabulary * c->width, looked_up = c->tied_head ? 0 : ends;
+    const double forward = 2 * (double)tool_model_config_active_parameters(c) - looked_up - 2 * (double)c->context * c->width;
+    const double blocks = s->recompute_blocks < c->layer_count ? s->recompute_blocks : c->layer_count;
+    const double again = s->recompute == EO_RECOMPUTE_BLOCKS ? (forward - ends) * blocks / c->layer_count : 0;
+    const struct tool_device_rates *rates = clock ? tool_device_rates_find(clock->device) : NULL;
+    return rates ? (3 * forward + again) * 1e9 / (rates->product_flops * rates->product_share) : 0;
+}
+
+/* The time that memplan --time prints. False: there is none. */
+static bool take_clock(struct tool_best_cost *cost, const struct tool_memplan *m, const struct tool_model_config *c,
+                       const struct tool_estimate_request *clock)
+{
+    struct tool_estimate_request request = *clock;
+    struct tool_time_answer time;
+    struct tool_problem problem;
+    const struct tool_slice *slice = &m->settings.slice;
+    request.config = c;
+    request.asked = &m->settings;
+    request.plan = m;
+    request.layout.tensor = slice->tensor ? slice->tensor : 1;
+    request.layout.pipeline = slice->pipeline ? slice->pipeline : 1;
+    request.layout.sequence_parallel = slice->sequence_parallel;
+    if (tool_estimate_time(&time, &request, &problem) < 0)
+        return false;
+    cost->token_ns = 1e9 * m->settings.plan.ranks / time.step.tokens_per_second;
+    cost->compute_ns = tool_best_least_ns(&m->settings.plan, c, clock);
+    return true;
+}
+
+struct tool_best_cost tool_best_cost_of(const struct tool_memplan *m, const struct tool_model_config *c,
+                                        const struct tool_estimate_request *clock)
 {
     const struct tool_plan_settings *s = &m->settings.plan;
     const double tokens = (double)s->batch * s->seq * s->micro_batches;
@@ -29,12 +66,15 @@ struct tool_best_cost tool_best_cost_of(const struct tool_memplan *m, const stru
     const double compute_ns = token_flops(m, c) / flops_per_ns;
     const double links_ns = ((double)traffic.received_bytes / node_bytes_per_ns +
                              (double)traffic.between_bytes / network_bytes_per_ns + traffic.collectives * collective_ns) / tokens;
-    return (struct tool_best_cost){.token_ns = compute_ns > links_ns ? compute_ns : links_ns,
+    struct tool_best_cost cost = {.token_ns = compute_ns > links_ns ? compute_ns : links_ns,
                                    .compute_ns = compute_ns,
                                    .between_bytes = (double)traffic.between_bytes / tokens,
                                    .received_bytes = (double)traffic.received_bytes / tokens,
                                    .batch = s->batch,
                                    .total_bytes = m->total_bytes};
+    if (clock && !take_clock(&cost, m, c, clock))
+        cost.token_ns = INFINITY;
+    return cost;
 }
 
 static int order(double a, double b)

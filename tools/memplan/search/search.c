@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tools/memplan/search/search.h"
+#include "tools/memplan/search/candidates.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,22 +10,12 @@
 #include "tools/shared/clock.h"
 
 static const char *const names[] = {"none",          "max-batch",     "max-seq",    "min-gpus",
-                                    "min-recompute", "best-strategy", "max-layers", "best"};
+                                    "min-recompute", "best-strategy", "max-layers", "best", "best-layout"};
 
-struct search {
-    struct tool_fit *fit;
-    struct tool_model_config *config;
-    struct tool_memplan_settings *settings;
-    struct tool_problem *problem;
-    uint64_t begun_ns, shown_ns;
-    uint64_t lower_bound_bytes; /* of the last plan, with what lies outside */
-    uint32_t recompute_blocks;  /* as asked for */
-    struct tool_best_cost cost; /* of the last plan, where the best is searched */
-};
 
 bool tool_fit_parse(const char *text, enum tool_fit_kind *out)
 {
-    for (int k = TOOL_FIT_MAX_BATCH; k <= TOOL_FIT_BEST; k++)
+    for (int k = TOOL_FIT_MAX_BATCH; k <= TOOL_FIT_BEST_LAYOUT; k++)
         if (strcmp(text, names[k]) == 0) {
             *out = (enum tool_fit_kind)k;
             return true;
@@ -38,7 +28,7 @@ const char *tool_fit_name(enum tool_fit_kind kind)
     return names[kind];
 }
 
-static void show_progress(struct search *s, uint64_t value)
+static void show_progress(struct tool_search *s, uint64_t value)
 {
     const uint64_t now = tool_now_ns(), second = 1000000000;
     if (now - s->begun_ns < second || now - s->shown_ns < second / 4)
@@ -48,13 +38,21 @@ static void show_progress(struct search *s, uint64_t value)
             tool_fit_name(s->fit->kind), s->fit->plan_count, (unsigned long long)value);
 }
 
-static void set_value(struct search *s, uint64_t value)
+static uint32_t least_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static void set_value(struct tool_search *s, uint64_t value)
 {
     struct tool_plan_settings *t = &s->settings->plan;
     switch (s->fit->kind) {
     case TOOL_FIT_MAX_BATCH:
     case TOOL_FIT_BEST:
+    case TOOL_FIT_BEST_LAYOUT:
         t->batch = (uint32_t)value;
+        if (s->sequences) /* more of them take no more memory, and the clock counts all */
+            t->micro_batches = least_u32(s->sequences / t->batch, t->graph ? UINT32_MAX : 8 + 2 * s->settings->slice.pipeline);
         break;
     case TOOL_FIT_MAX_SEQ:
         t->seq = (uint32_t)value;
@@ -81,7 +79,7 @@ static void set_value(struct search *s, uint64_t value)
 }
 
 /* Plans with this value. What the planner refuses does not fit. */
-static struct tool_fit_point try_value(struct search *s, uint64_t value)
+struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value)
 {
     struct tool_fit_point point = {.known = true, .value = value};
     struct tool_memplan memplan;
@@ -97,13 +95,13 @@ static struct tool_fit_point try_value(struct search *s, uint64_t value)
     }
     point.total_bytes = memplan.total_bytes;
     s->lower_bound_bytes = memplan.summary.lower_bound_bytes + memplan.outside_bytes;
-    if (s->fit->kind == TOOL_FIT_BEST)
-        s->cost = tool_best_cost_of(&memplan, s->config);
+    if (s->fit->kind == TOOL_FIT_BEST || s->fit->kind == TOOL_FIT_BEST_LAYOUT)
+        s->cost = tool_best_cost_of(&memplan, s->config, s->clock);
     tool_memplan_fini(&memplan);
     return point;
 }
 
-static bool point_fits(const struct search *s, const struct tool_fit_point *point)
+bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *point)
 {
     return !point->refused[0] && point->total_bytes <= s->fit->capacity_bytes;
 }
@@ -112,12 +110,12 @@ static bool point_fits(const struct search *s, const struct tool_fit_point *poin
  * The largest value in [least, most] that fits, where bytes grow with it. The arena need not grow with every step, its
  * lower bound does: past the answer all values are tried until the bound itself does not fit.
  */
-static void search_largest(struct search *s, uint64_t least, uint64_t most)
+void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most)
 {
     struct tool_fit *fit = s->fit;
     uint64_t low = least, step = 1;
-    struct tool_fit_point first = try_value(s, least);
-    if (!point_fits(s, &first)) {
+    struct tool_fit_point first = tool_search_try(s, least);
+    if (!tool_search_fits(s, &first)) {
         fit->neighbour = first;
         return;
     }
@@ -126,8 +124,8 @@ static void search_largest(struct search *s, uint64_t least, uint64_t most)
     uint64_t high = most + 1;
     while (low < most && high == most + 1) { /* double until it fails */
         const uint64_t next = low + step > most ? most : low + step;
-        const struct tool_fit_point point = try_value(s, next);
-        if (point_fits(s, &point)) {
+        const struct tool_fit_point point = tool_search_try(s, next);
+        if (tool_search_fits(s, &point)) {
             fit->answer = point;
             low = next;
             step *= 2;
@@ -138,8 +136,8 @@ static void search_largest(struct search *s, uint64_t least, uint64_t most)
     }
     while (high - low > 1 && high <= most) {
         const uint64_t middle = low + (high - low) / 2;
-        const struct tool_fit_point point = try_value(s, middle);
-        if (point_fits(s, &point)) {
+        const struct tool_fit_point point = tool_search_try(s, middle);
+        if (tool_search_fits(s, &point)) {
             fit->answer = point;
             low = middle;
         } else {
@@ -148,8 +146,8 @@ static void search_largest(struct search *s, uint64_t least, uint64_t most)
         }
     }
     for (uint64_t beyond = low + 2; beyond <= most && beyond < low + 64; beyond++) {
-        const struct tool_fit_point point = try_value(s, beyond);
-        if (point_fits(s, &point)) { /* a lucky arrangement */
+        const struct tool_fit_point point = tool_search_try(s, beyond);
+        if (tool_search_fits(s, &point)) { /* a lucky arrangement */
             fit->answer = point;
             fit->neighbour = (struct tool_fit_point){0};
             low = beyond;
@@ -164,7 +162,7 @@ static void search_largest(struct search *s, uint64_t least, uint64_t most)
 
 /* --- the searches ------------------------------------------------------------------------------------------------- */
 
-static uint64_t next_world(const struct search *s, uint64_t world)
+static uint64_t next_world(const struct tool_search *s, uint64_t world)
 {
     const uint64_t node = s->settings->gpus_per_node;
     if (world < node)
@@ -174,15 +172,15 @@ static uint64_t next_world(const struct search *s, uint64_t world)
 
 /* Worlds are 1, 2, 4 ... up to a node, then whole nodes. All of them are tried, from the first whose shards alone could
  * fit: padding makes some larger worlds take more. */
-static void search_world(struct search *s)
+static void search_world(struct tool_search *s)
 {
     struct tool_fit *fit = s->fit;
     const uint64_t state = 16 * tool_model_config_parameters(s->config);
     uint64_t world = 1;
     struct tool_fit_point last = {0};
     const struct tool_fit_point widest =
-        try_value(s, TOOL_PLAN_RANKS_MAX - TOOL_PLAN_RANKS_MAX % s->settings->gpus_per_node);
-    if (!point_fits(s, &widest) && s->lower_bound_bytes > fit->capacity_bytes) {
+        tool_search_try(s, TOOL_PLAN_RANKS_MAX - TOOL_PLAN_RANKS_MAX % s->settings->gpus_per_node);
+    if (!tool_search_fits(s, &widest) && s->lower_bound_bytes > fit->capacity_bytes) {
         fit->neighbour = widest;
         snprintf(fit->note, sizeof(fit->note), "the memory of a rank at any world size is too large: use a smaller batch or "
                  "sequence, more recompute, or --head-chunks");
@@ -193,8 +191,8 @@ static void search_world(struct search *s)
         world = next_world(s, world);
     }
     for (; world <= TOOL_PLAN_RANKS_MAX; world = next_world(s, world)) {
-        const struct tool_fit_point point = try_value(s, world);
-        if (point_fits(s, &point)) {
+        const struct tool_fit_point point = tool_search_try(s, world);
+        if (tool_search_fits(s, &point)) {
             fit->found = true;
             fit->answer = point;
             break;
@@ -202,11 +200,11 @@ static void search_world(struct search *s)
         last = point;
     }
     if (last.known && last.total_bytes == state / last.value) /* its shards alone: plan it, for the figure */
-        last = try_value(s, last.value);
+        last = tool_search_try(s, last.value);
     fit->neighbour = last;
 }
 
-static void search_recompute(struct search *s)
+static void search_recompute(struct tool_search *s)
 {
     struct tool_fit *fit = s->fit;
     uint64_t low = 0, high = s->config->layer_count;
@@ -218,14 +216,14 @@ static void search_recompute(struct search *s)
         tool_memplan_fini(&memplan);
     }
     fit->plan_count++;
-    struct tool_fit_point all = try_value(s, high), none = try_value(s, 0);
-    if (point_fits(s, &none)) {
+    struct tool_fit_point all = tool_search_try(s, high), none = tool_search_try(s, 0);
+    if (tool_search_fits(s, &none)) {
         fit->found = true;
         fit->answer = none;
         return;
     }
     fit->neighbour = none;
-    if (!point_fits(s, &all)) {
+    if (!tool_search_fits(s, &all)) {
         fit->neighbour = all;
         return;
     }
@@ -233,8 +231,8 @@ static void search_recompute(struct search *s)
     fit->answer = all;
     while (high - low > 1) {
         const uint64_t middle = low + (high - low) / 2;
-        const struct tool_fit_point point = try_value(s, middle);
-        if (point_fits(s, &point)) {
+        const struct tool_fit_point point = tool_search_try(s, middle);
+        if (tool_search_fits(s, &point)) {
             fit->answer = point;
             high = middle;
         } else {
@@ -246,7 +244,7 @@ static void search_recompute(struct search *s)
 
 /* The strategy that fits with the least to receive, first over the links between nodes. The neighbour is the one before
  * it, which would receive less and does not fit. */
-static void search_strategy(struct search *s)
+static void search_strategy(struct tool_search *s)
 {
     struct tool_fit *fit = s->fit;
     struct tool_strategy_column columns[TOOL_STRATEGY_COLUMNS];
@@ -259,7 +257,7 @@ static void search_strategy(struct search *s)
                                        .value = (uint64_t)columns[c].group << 8 | columns[c].strategy,
                                        .total_bytes = columns[c].total_bytes};
         snprintf(point.refused, sizeof(point.refused), "%s", columns[c].refused);
-        fit->found = point_fits(s, &point);
+        fit->found = tool_search_fits(s, &point);
         *(fit->found ? &fit->answer : &fit->neighbour) = point;
     }
     for (uint32_t c = 0; c < count && used < sizeof(fit->note); c++)
@@ -268,86 +266,6 @@ static void search_strategy(struct search *s)
                                  (double)columns[c].total_bytes / 1073741824.0,
                                  (double)columns[c].received_bytes / 1073741824.0,
                                  (double)columns[c].between_bytes / 1073741824.0);
-}
-
-/* "zero2, recompute none, batch 12, granularity block". */
-static size_t settings_text(const struct tool_plan_settings *s, char *text, size_t bytes)
-{
-    char strategy[32], recompute[32], granularity[TOOL_GRANULARITY_TEXT_MAX];
-    tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
-    tool_recompute_text(s, recompute, sizeof(recompute));
-    return (size_t)snprintf(text, bytes, "--strategy %s --recompute %s --batch %u --granularity %s", strategy, recompute,
-                            s->batch, tool_granularity_text(s, granularity));
-}
-
-/* Recompute was tried by quarters of the blocks: the fewest with which the best one's batch still fits. */
-static void refine_recompute(struct search *s, struct tool_fit *best)
-{
-    struct tool_plan_settings *plan = &s->settings->plan;
-    uint32_t low = 0, high = plan->recompute_blocks;
-    while (high - low > 1) {
-        const uint32_t middle = low + (high - low) / 2;
-        plan->recompute_blocks = middle;
-        const struct tool_fit_point point = try_value(s, best->answer.value);
-        if (point_fits(s, &point)) {
-            best->answer = point;
-            high = middle;
-        } else {
-            low = middle;
-        }
-    }
-    plan->recompute_blocks = high;
-    if (best->neighbour.known)
-        best->neighbour = try_value(s, best->neighbour.value);
-}
-
-/*
- * Of all but the batch every combination is tried; of batches the largest that fits is the best, because a token's share of
- * what is received falls with it. A combination that computes longer than the best one takes is left out: its first plan
- * says so.
- */
-static void search_best(struct search *s, const struct tool_best_kept *kept)
-{
-    struct tool_fit *fit = s->fit, best = *fit;
-    struct tool_best_space space;
-    struct tool_best_cost best_cost = {0};
-    struct tool_memplan_settings best_settings = *s->settings;
-    const uint32_t batch = s->settings->plan.batch;
-    tool_best_space_of(&space, s->config, s->settings, kept);
-    for (uint32_t i = 0; i < space.strategy_count * space.recompute_count * space.granularity_count; i++) {
-        struct tool_fit one = {.kind = fit->kind, .capacity_bytes = fit->capacity_bytes, .plan_count = fit->plan_count};
-        tool_best_set(s->settings, &space, i);
-        s->fit = &one;
-        const struct tool_fit_point least = try_value(s, kept->batch ? batch : 1);
-        const bool too_slow = best.found && s->cost.compute_ns > best_cost.token_ns;
-        if (point_fits(s, &least) && !too_slow)
-            search_largest(s, kept->batch ? batch : 1, kept->batch ? batch : TOOL_BEST_BATCH_MAX);
-        fit->plan_count = one.plan_count;
-        s->fit = fit;
-        if (!one.found) {
-            if (!best.found && least.known && (!best.neighbour.known || least.total_bytes < best.neighbour.total_bytes) &&
-                !least.refused[0])
-                best.neighbour = least;
-            continue;
-        }
-        (void)try_value(s, one.answer.value);
-        if (best.found && tool_best_compare(&s->cost, &best_cost) >= 0)
-            continue;
-        best_cost = s->cost;
-        best_settings = *s->settings;
-        best.found = true;
-        best.answer = one.answer;
-        best.neighbour = one.neighbour;
-    }
-    *s->settings = best_settings;
-    if (best.found && best_settings.plan.recompute == EO_RECOMPUTE_BLOCKS && !kept->recompute)
-        refine_recompute(s, &best);
-    s->settings->plan.batch = best.found ? (uint32_t)best.answer.value : batch;
-    best.plan_count = fit->plan_count;
-    best.settings = *s->settings;
-    *fit = best;
-    if (fit->found)
-        settings_text(&fit->settings.plan, fit->note, sizeof(fit->note));
 }
 
 eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct tool_model_config *config,
@@ -362,7 +280,7 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     if (kind == TOOL_FIT_MAX_LAYERS && ((config->dense[0] && config->expert_count) || config->mixers_listed))
         return tool_problem_set(problem, EO_ERR_INVALID, "--fit max-layers: the layers of this model are not alike");
     const struct tool_memplan_settings before = *settings;
-    struct search s = {.fit = fit,
+    struct tool_search s = {.fit = fit,
                        .config = config,
                        .settings = settings,
                        .problem = problem,
@@ -371,13 +289,13 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
     const uint32_t layers = config->layer_count;
     switch (kind) {
     case TOOL_FIT_MAX_BATCH:
-        search_largest(&s, 1, 1 << 20);
+        tool_search_largest(&s, 1, 1 << 20);
         break;
     case TOOL_FIT_MAX_SEQ:
-        search_largest(&s, 1, config->context);
+        tool_search_largest(&s, 1, config->context);
         break;
     case TOOL_FIT_MAX_LAYERS:
-        search_largest(&s, 1, TOOL_CONFIG_LAYERS_MAX);
+        tool_search_largest(&s, 1, TOOL_CONFIG_LAYERS_MAX);
         break;
     case TOOL_FIT_MIN_GPUS:
         search_world(&s);
@@ -389,16 +307,19 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
         search_strategy(&s);
         break;
     case TOOL_FIT_BEST:
-        search_best(&s, kept);
+    case TOOL_FIT_BEST_LAYOUT:
+        tool_search_best(&s, kept);
+        fit->by_clock = kept->clock != NULL;
         break;
     case TOOL_FIT_NONE:
         break;
     }
     if (s.shown_ns && isatty(STDERR_FILENO))
         fprintf(stderr, "\r%60s\r", "");
-    *settings = kind == TOOL_FIT_BEST && fit->found ? fit->settings : before;
+    const bool is_best = kind == TOOL_FIT_BEST || kind == TOOL_FIT_BEST_LAYOUT;
+    *settings = is_best && fit->found ? fit->settings : before;
     config->layer_count = layers;
-    if (fit->found)
+    if (fit->found && !is_best)
         set_value(&s, fit->answer.value);
     return EO_OK;
 }

@@ -16,6 +16,7 @@ enum tool_fit_kind {
     TOOL_FIT_BEST_STRATEGY,
     TOOL_FIT_MAX_LAYERS,
     TOOL_FIT_BEST,
+    TOOL_FIT_BEST_LAYOUT, /* and cuts over groups of a trainer */
 };
 
 struct tool_fit_point {
@@ -33,6 +34,7 @@ struct tool_fit {
     uint64_t capacity_bytes;               /* less the headroom */
     uint32_t plan_count;
     struct tool_memplan_settings settings; /* best: those of the answer */
+    bool by_clock;                         /* ... by estimated times, else by a rule */
     char note[768];
 };
 

@@ -125,8 +125,8 @@ struct tool_step_time tool_step_longer(const struct tool_step_time *few, uint32_
     const double steps = ((double)count - more_count) / (more_count - few_count);
     const double tokens = more->tokens_per_second * more->seconds / more_count, useful = more->mfu * more->seconds / more_count;
     struct tool_step_time t = *more;
-    t.seconds = longer(few->seconds, more->seconds, steps);
     t.compute_seconds = longer(few->compute_seconds, more->compute_seconds, steps);
+    t.seconds = fmax(longer(few->seconds, more->seconds, steps), t.compute_seconds + t.bubble_seconds + t.rest_seconds);
     t.exposed_seconds = t.seconds - t.compute_seconds - t.bubble_seconds - t.rest_seconds;
     t.tokens_per_second = tokens * count / t.seconds;
     t.mfu = useful * count / t.seconds;
@@ -155,7 +155,7 @@ eo_status tool_plan_step_time(struct tool_step_time *out, const struct tool_memp
     *out = (struct tool_step_time){.compute_seconds = compute,
                                    .exposed_seconds = seconds - compute,
                                    .rest_seconds = ranks > 1 ? rules->step_seconds : 0};
-    out->bubble_seconds = (l->pipeline - 1.0) * seconds / l->micro_batches / l->virtual_stages;
+    out->bubble_seconds = (l->pipeline - 1.0) * compute / l->micro_batches / l->virtual_stages;
     out->seconds = seconds + out->rest_seconds + out->bubble_seconds;
     out->tokens_per_second = tokens / out->seconds;
     out->mfu = c.pass.useful_flops * l->micro_batches * tool_layout_data_parallel(l) /

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Candidates of a search: each is planned.
+ */
+#ifndef EO_TOOLS_MEMPLAN_SEARCH_CANDIDATES_H
+#define EO_TOOLS_MEMPLAN_SEARCH_CANDIDATES_H
+
+#include "tools/memplan/search/search.h"
+
+struct tool_search {
+    struct tool_fit *fit;
+    struct tool_model_config *config;
+    struct tool_memplan_settings *settings;
+    struct tool_problem *problem;
+    uint64_t begun_ns, shown_ns;
+    uint64_t lower_bound_bytes; /* of the last plan, with what lies outside */
+    uint32_t recompute_blocks;  /* as asked for */
+    struct tool_best_cost cost; /* of the last plan, where the best is searched */
+    uint32_t sequences; /* of a step on a data-parallel rank, of a global batch; 0: none is asked for */
+    const struct tool_estimate_request *clock; /* what orders the best; NULL: the rule */
+};
+
+/* Plans with this value. What the planner refuses does not fit. */
+struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value);
+bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *point);
+
+/* The largest value in [least, most] that fits, where bytes grow with it. */
+void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most);
+
+/* tools/memplan/search/search_best.c */
+void tool_search_best(struct tool_search *s, const struct tool_best_kept *kept);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * --fit best: all settings together.
+ */
+#include "tools/memplan/search/candidates.h"
+
+#include <stdio.h>
+
+/* "--tp 2 --sequence-parallel --strategy zero2 --recompute none --batch 12 --granularity block". */
+static void settings_text(const struct tool_memplan_settings *all, char *text, size_t bytes)
+{
+    const struct tool_plan_settings *s = &all->plan;
+    char strategy[32], recompute[32], granularity[TOOL_GRANULARITY_TEXT_MAX], tensor[64] = "", pipeline[24] = "";
+    tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
+    tool_recompute_text(s, recompute, sizeof(recompute));
+    if (all->slice.tensor > 1)
+        snprintf(tensor, sizeof(tensor), "--tp %u %s", all->slice.tensor, all->slice.sequence_parallel ? "--sequence-parallel " : "");
+    if (all->slice.pipeline > 1)
+        snprintf(pipeline, sizeof(pipeline), "--pp %u ", all->slice.pipeline);
+    snprintf(text, bytes, "%s%s--strategy %s --recompute %s --batch %u --granularity %s", tensor, pipeline, strategy, recompute,
+             s->batch, tool_granularity_text(s, granularity));
+}
+
+/* Recompute was tried by quarters of the blocks: the fewest with which the best one's batch still fits. */
+static void refine_recompute(struct tool_search *s, struct tool_fit *best)
+{
+    struct tool_plan_settings *plan = &s->settings->plan;
+    uint32_t low = 0, high = plan->recompute_blocks;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        plan->recompute_blocks = middle;
+        const struct tool_fit_point point = tool_search_try(s, best->answer.value);
+        if (tool_search_fits(s, &point)) {
+            best->answer = point;
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    plan->recompute_blocks = high;
+    if (best->neighbour.known)
+        best->neighbour = tool_search_try(s, best->neighbour.value);
+}
+
+/* The fastest so far. */
+struct race {
+    struct tool_search *search;
+    const struct tool_best_kept *kept;
+    struct tool_fit best;
+    struct tool_best_cost cost;
+    struct tool_memplan_settings settings;
+    uint32_t batch; /* as asked for */
+};
+
+static void take_if_faster(struct race *r, const struct tool_fit *one)
+{
+    struct tool_search *s = r->search;
+    (void)tool_search_try(s, one->answer.value);
+    if (r->best.found && tool_best_compare(&s->cost, &r->cost) >= 0)
+        return;
+    r->cost = s->cost;
+    r->settings = *s->settings;
+    r->best.found = true;
+    r->best.answer = one->answer;
+    r->best.neighbour = one->neighbour;
+}
+
+/* Batches that divide the sequences of a step on a rank: each has micro-batches of its own, so each is timed. */
+static void try_divisors(struct race *r, struct tool_fit *one)
+{
+    struct tool_search *s = r->search;
+    for (uint32_t batch = 1; batch <= s->sequences && batch <= TOOL_BEST_BATCH_MAX; batch++) {
+        if (s->sequences % batch || (r->kept->batch && batch != r->batch))
+            continue;
+        const struct tool_fit_point point = tool_search_try(s, batch);
+        if (tool_search_fits(s, &point)) {
+            one->found = true;
+            one->answer = point;
+            one->neighbour = (struct tool_fit_point){0};
+            take_if_faster(r, one);
+        } else if (!point.refused[0]) {
+            one->neighbour = point;
+            if (s->lower_bound_bytes > one->capacity_bytes)
+                break;
+        }
+    }
+}
+
+/*
+ * Of all but the batch every combination is tried; of batches the largest that fits is the best, because a token's share of
+ * what is received falls with it. A combination that computes longer than the best one takes is left out: its first plan
+ * says so.
+ */
+static void try_combinations(struct race *r)
+{
+    struct tool_search *s = r->search;
+    struct tool_fit *fit = s->fit;
+    struct tool_best_space space;
+    const uint32_t least_batch = r->kept->batch ? r->batch : 1, most = r->kept->batch ? r->batch : TOOL_BEST_BATCH_MAX;
+    tool_best_space_of(&space, s->config, s->settings, r->kept);
+    if (fit->kind == TOOL_FIT_BEST_LAYOUT)
+        space.granularity_count = 1;
+    for (uint32_t i = 0; i < space.strategy_count * space.recompute_count * space.granularity_count; i++) {
+        struct tool_fit one = {.kind = fit->kind, .capacity_bytes = fit->capacity_bytes, .plan_count = fit->plan_count};
+        tool_best_set(s->settings, &space, i);
+        if (r->best.found && tool_best_least_ns(&s->settings->plan, s->config, s->clock) > r->cost.token_ns)
+            continue;
+        s->fit = &one;
+        const struct tool_fit_point least = tool_search_try(s, least_batch);
+        const bool too_slow = r->best.found && s->cost.compute_ns > r->cost.token_ns;
+        if (tool_search_fits(s, &least) && !too_slow && s->sequences)
+            try_divisors(r, &one);
+        else if (tool_search_fits(s, &least) && !too_slow)
+            tool_search_largest(s, least_batch, most);
+        if (one.found && !s->sequences)
+            take_if_faster(r, &one);
+        fit->plan_count = one.plan_count;
+        s->fit = fit;
+        if (!one.found && !r->best.found && least.known && !least.refused[0] &&
+            (!r->best.neighbour.known || least.total_bytes < r->best.neighbour.total_bytes))
+            r->best.neighbour = least;
+    }
+}
+
+/* Sequences of a step on a data-parallel rank; false: no whole number of them. */
+static bool share_global_batch(struct race *r)
+{
+    struct tool_search *s = r->search;
+    const struct tool_slice *slice = &s->settings->slice;
+    const uint32_t cuts = tool_slice_cuts(slice) * (slice->context ? slice->context : 1), ranks = s->settings->plan.ranks;
+    if (ranks % cuts)
+        return false;
+    s->sequences = r->kept->global_batch / (ranks / cuts);
+    return r->kept->global_batch % (ranks / cuts) == 0;
+}
+
+/* Cuts of tensor groups within a node and of stages, powers of two, each with all combinations of whole blocks. What cannot be is
+ * refused by the plan. */
+static void try_layouts(struct race *r)
+{
+    enum { STAGES_MOST = 16 };
+    struct tool_search *s = r->search;
+    const struct tool_slice given = s->settings->slice;
+    const uint32_t node = s->settings->gpus_per_node, layers = s->config->layer_count;
+    for (uint32_t t = 1; t <= node; t *= 2)
+        for (uint32_t p = 1; p <= STAGES_MOST; p *= 2) {
+            if ((r->kept->tensor && t != (given.tensor ? given.tensor : 1)) || layers % p || s->config->head_count % t ||
+                (r->kept->pipeline && p != (given.pipeline ? given.pipeline : 1)))
+                continue;
+            s->settings->slice = given;
+            s->settings->slice.tensor = t;
+            s->settings->slice.pipeline = p;
+            s->settings->slice.context = given.context ? given.context : 1;
+            s->settings->slice.sequence_parallel = t > 1;
+            s->settings->slice.stage = TOOL_SLICE_FULLEST;
+            if (t * p == 1 && s->settings->slice.context == 1 && given.expert <= 1)
+                s->settings->slice = (struct tool_slice){0};
+            if (share_global_batch(r))
+                try_combinations(r);
+        }
+}
+
+void tool_search_best(struct tool_search *s, const struct tool_best_kept *kept)
+{
+    struct tool_fit *fit = s->fit;
+    struct race r = {.search = s, .kept = kept, .best = *fit, .settings = *s->settings, .batch = s->settings->plan.batch};
+    s->clock = kept->clock;
+    if (fit->kind == TOOL_FIT_BEST_LAYOUT)
+        try_layouts(&r);
+    else if (!kept->global_batch || share_global_batch(&r))
+        try_combinations(&r);
+    *s->settings = r.settings;
+    if (r.best.found && kept->global_batch)
+        (void)share_global_batch(&r);
+    if (r.best.found && r.settings.plan.recompute == EO_RECOMPUTE_BLOCKS && !kept->recompute)
+        refine_recompute(s, &r.best);
+    s->settings->plan.batch = r.best.found ? (uint32_t)r.best.answer.value : r.batch;
+    if (r.best.found && s->sequences)
+        s->settings->plan.micro_batches = s->sequences / s->settings->plan.batch;
+    r.best.plan_count = fit->plan_count;
+    r.best.settings = *s->settings;
+    *fit = r.best;
+    if (fit->found)
+        settings_text(&fit->settings, fit->note, sizeof(fit->note));
+}
