@@ -318,7 +318,8 @@ run 0 'best-layout: batch' $small --fit best-layout && best=$(seconds_of) && [ -
         run 0 'best: batch' $small --fit best $cut && seconds_of | awk -v best="$best" '{ bad += $1 < best - 0.0005 } END { exit bad }' || break
     done && [ "$cut" = '--pp 4' ]
 result $? "no layout's best is faster than the best layout ($words)"
-run 0 'by a rule' --model llama-3-8b --device-memory 79GiB --fit best && run 0 'by the clock' --model llama-3-8b --device H100 --fit best
+run 0 'by a rule' --model llama-3.2-1b --set num_hidden_layers=4 --device-memory 40GiB --fit best &&
+    run 0 'by the clock' --model llama-3.2-1b --set num_hidden_layers=4 --device A100-40GB --fit best
 result $? 'the best is the fastest by the clock, where rates are known'
 run 0 'x 4 micro-batches' --model llama-3-8b --ranks 8 --device H100 --global-batch 32 --batch 1 --fit best
 result $? 'a global batch is kept'
