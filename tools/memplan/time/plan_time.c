@@ -127,7 +127,7 @@ struct tool_step_time tool_step_longer(const struct tool_step_time *few, uint32_
     struct tool_step_time t = *more;
     t.compute_seconds = longer(few->compute_seconds, more->compute_seconds, steps);
     t.seconds = fmax(longer(few->seconds, more->seconds, steps), t.compute_seconds + t.bubble_seconds + t.rest_seconds);
-    t.exposed_seconds = t.seconds - t.compute_seconds - t.bubble_seconds - t.rest_seconds;
+    t.exposed_seconds = fmax(0, t.seconds - t.compute_seconds - t.bubble_seconds - t.rest_seconds);
     t.tokens_per_second = tokens * count / t.seconds;
     t.mfu = useful * count / t.seconds;
     return t;
