@@ -31,7 +31,8 @@ typedef struct eo_world_nccl_params {
     uint32_t rank, rank_count;  /* required */
     const eo_nccl_id *id;       /* of eo_nccl_id_create, the same on all ranks; or: */
     void *communicator;         /* an ncclComm_t of these ranks, not made with splitShare = 1. Left idle by its owner while
-                                   world and runtime are created, and destroyed by it after the world */
+                                   world and runtime are created, and destroyed by it after the world. Made with blocking = 0,
+                                   else no deadline ends its splits where a rank does not come */
     const eo_nccl_peer *peers;  /* [NULL: unknown] of all ranks: two ranks on one GPU or of different versions are named */
     uint32_t device_index;      /* [0] this rank's GPU, counted around */
     const char *mode;           /* ["registered"] "plain", "registered", "zero", "symmetric": see docs/gpu.md. A mode that

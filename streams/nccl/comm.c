@@ -113,7 +113,7 @@ void eo_nccl_close(struct eo_comm *comm)
 /* NCCL goes on without what it did not give; what runs then is told. */
 static void tell_fallback(struct eo_comm *comm, const char *text)
 {
-    struct eo_group_info *info = &comm->group->root->info;
+    struct eo_group_info *info = &comm->group->info;
     snprintf(comm->reduces ? info->reduce : info->gather, sizeof(info->gather), "%s", text);
 }
 
@@ -174,7 +174,7 @@ eo_status eo_nccl_register(struct eo_comm *comm, void *memory, uint64_t bytes)
     group->root->info.registered_bytes += bytes;
     eo_log_write(&group->log, EO_LOG_INFO, "NCCL: %.1f MiB for %s registered in %.1f ms: %s",
                  (double)bytes / (1 << 20), comm->reduces ? "reduce-scatters" : "all-gathers", (double)took_ns / 1e6,
-                 comm->reduces ? group->root->info.reduce : group->root->info.gather);
+                 comm->reduces ? group->info.reduce : group->info.gather);
     return EO_OK;
 }
 
@@ -295,13 +295,19 @@ static eo_status begin_operation(struct eo_comm *comm, const struct request *r, 
     if (r->span)
         comm->device->ops->stamp(comm->device, comm->queue, &r->span->start_ns);
     EO_TRY(eo_nccl_flight_begin(comm, comm->stream, request_names[r->kind], r->label, r->bytes, &comm->flight));
-    return joins ? eo_nccl_settle(comm->group, comm->nccl, ncclGroupStart(), "ncclGroupStart", r->label) : EO_OK;
+    if (!joins)
+        return EO_OK;
+    EO_TRY(eo_nccl_settle(comm->group, comm->nccl, ncclGroupStart(), "ncclGroupStart", r->label));
+    comm->in_group = true;
+    return EO_OK;
 }
 
 static eo_status end_operation(struct eo_comm *comm, const struct request *r, bool joins)
 {
-    if (joins)
+    if (joins) {
+        comm->in_group = false;
         EO_TRY(eo_nccl_settle(comm->group, comm->nccl, ncclGroupEnd(), "ncclGroupEnd", r->label));
+    }
     EO_TRY(eo_nccl_flight_end(comm, comm->stream, comm->flight));
     EO_TRY(mark_order(comm, r->label));
     if (r->span)
@@ -309,20 +315,47 @@ static eo_status end_operation(struct eo_comm *comm, const struct request *r, bo
     return EO_OK;
 }
 
-static eo_status issue(struct eo_comm *comm, const struct request *request)
+static eo_status check_request(struct eo_comm *comm, const struct request *r)
+{
+    bool is_outside = false;
+    EO_TRY(eo_nccl_failure(comm->group));
+    if (r->kind == REQUEST_ALL_REDUCE)
+        return check_range(comm, r->recv, r->bytes, "buffer", r->label, &is_outside);
+    EO_REQUIRE(&comm->group->log, comm->reduces == (r->kind == REQUEST_REDUCE_SCATTER), "'%s': %s", r->label,
+               comm->reduces ? "an all-gather on the communicator for reduce-scatters"
+                             : "a reduce-scatter on the communicator for all-gathers");
+    return comm->reduces ? check_buffers(comm, r->recv, r->send, r->bytes, false, r->label)
+                         : check_buffers(comm, r->send, r->recv, r->bytes, true, r->label);
+}
+
+static eo_status issue_checked(struct eo_comm *comm, const struct request *request)
 {
     const bool joins = comm->joined > 0, begins = !joins || comm->joined == comm->join_count;
     const bool ends = !joins || --comm->joined == 0;
     if (begins)
         EO_TRY(begin_operation(comm, request, joins));
     const ncclResult_t result = call_nccl(comm, request);
-    eo_status status = EO_OK;
     if (!joins || result != ncclInProgress) /* inside a group nothing has begun */
-        status = eo_nccl_settle(comm->group, comm->nccl, result, request_names[request->kind], request->label);
-    if (status < 0 && joins)
-        (void)ncclGroupEnd();
-    EO_TRY(status);
+        EO_TRY(eo_nccl_settle(comm->group, comm->nccl, result, request_names[request->kind], request->label));
     return ends ? end_operation(comm, request, joins) : EO_OK;
+}
+
+/* A group that is left open would swallow this thread's calls of NCCL ever after, those of its next world too. What was in it
+ * is issued, without the rest: nobody may wait for that. */
+static eo_status issue(struct eo_comm *comm, const struct request *request)
+{
+    eo_status status = check_request(comm, request);
+    if (status >= 0)
+        status = issue_checked(comm, request);
+    if (status >= 0)
+        return status;
+    comm->joined = 0;
+    if (!comm->in_group)
+        return status;
+    comm->in_group = false;
+    (void)ncclGroupEnd();
+    return eo_nccl_fail(comm->group, status, "rank %u of %u, '%s': a part of joined collectives could not be issued",
+                        comm->group->rank, comm->group->params.rank_count, request->label);
 }
 
 void eo_nccl_join(struct eo_comm *comm, uint32_t count)
@@ -333,37 +366,28 @@ void eo_nccl_join(struct eo_comm *comm, uint32_t count)
 eo_status eo_nccl_all_gather(struct eo_comm *comm, void *recv, const void *send, uint64_t send_bytes,
                              const char *label, struct eo_span *span)
 {
-    EO_TRY(eo_nccl_failure(comm->group));
-    label = label ? label : "";
-    EO_REQUIRE(&comm->group->log, !comm->reduces, "'%s': an all-gather on the communicator for reduce-scatters", label);
-    EO_TRY(check_buffers(comm, send, recv, send_bytes, true, label));
-    return issue(comm, &(const struct request){REQUEST_ALL_GATHER, label, recv, send, send_bytes, send_bytes, ncclUint8,
-                                               span});
+    return issue(comm, &(const struct request){REQUEST_ALL_GATHER, label ? label : "", recv, send, send_bytes, send_bytes,
+                                               ncclUint8, span});
+}
+
+static ncclDataType_t type_of(eo_dtype dtype)
+{
+    return dtype == EO_DTYPE_BF16 ? ncclBfloat16 : ncclFloat32;
 }
 
 eo_status eo_nccl_reduce_scatter(struct eo_comm *comm, void *recv, const void *send, uint64_t recv_count,
                                  eo_dtype dtype, const char *label, struct eo_span *span)
 {
-    EO_TRY(eo_nccl_failure(comm->group));
-    label = label ? label : "";
-    EO_REQUIRE(&comm->group->log, comm->reduces, "'%s': a reduce-scatter on the communicator for all-gathers", label);
-    const uint64_t bytes = recv_count * eo_dtype_bytes(dtype);
-    EO_TRY(check_buffers(comm, recv, send, bytes, false, label));
-    return issue(comm, &(const struct request){REQUEST_REDUCE_SCATTER, label, recv, send, recv_count, bytes,
-                                               dtype == EO_DTYPE_BF16 ? ncclBfloat16 : ncclFloat32, span});
+    return issue(comm, &(const struct request){REQUEST_REDUCE_SCATTER, label ? label : "", recv, send, recv_count,
+                                               recv_count * eo_dtype_bytes(dtype), type_of(dtype), span});
 }
 
 /* On either communicator. */
 eo_status eo_nccl_all_reduce(struct eo_comm *comm, void *buffer, uint64_t count, eo_dtype dtype, const char *label,
                              struct eo_span *span)
 {
-    const uint64_t bytes = count * eo_dtype_bytes(dtype);
-    bool is_outside = false;
-    EO_TRY(eo_nccl_failure(comm->group));
-    label = label ? label : "";
-    EO_TRY(check_range(comm, buffer, bytes, "buffer", label, &is_outside));
-    return issue(comm, &(const struct request){REQUEST_ALL_REDUCE, label, buffer, buffer, count, bytes,
-                                               dtype == EO_DTYPE_BF16 ? ncclBfloat16 : ncclFloat32, span});
+    return issue(comm, &(const struct request){REQUEST_ALL_REDUCE, label ? label : "", buffer, buffer, count,
+                                               count * eo_dtype_bytes(dtype), type_of(dtype), span});
 }
 
 /* NCCL's collectives have left a rank's memory when they end there, so the queue's end is enough for that; the gather

@@ -43,9 +43,11 @@ eo_status eo_nccl_split(struct eo_group *group, bool reduces, ncclComm_t *out)
     ncclConfig_t config = eo_nccl_config(group, reduces ? &group->mode->reduce : &group->mode->gather, label);
     const uint64_t free_bytes = eo_nccl_free_bytes();
     *out = NULL;
+    group->is_splitting = true;
     const ncclResult_t result = ncclCommSplit(group->parent, 0, (int)group->rank, out, &config);
     /* The child is written when the parent has settled, and settles itself after. */
     EO_TRY(eo_nccl_settle(group, group->parent, result, "ncclCommSplit", label));
+    group->is_splitting = false;
     if (!*out)
         return eo_nccl_fail(group, EO_ERR_COMM, "rank %u, '%s': ncclCommSplit gave no communicator", group->rank, label);
     EO_TRY(eo_nccl_settle(group, *out, ncclInProgress, "ncclCommSplit", label));
@@ -94,7 +96,8 @@ void eo_nccl_group_release(struct eo_group *group)
             before = before->next;
         if (before->next)
             before->next = group->next;
-        free(group);
+        if (!root->info.must_exit) /* a split that never ended may write into it */
+            free(group);
     }
     drop_reference(root);
 }

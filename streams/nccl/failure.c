@@ -80,6 +80,7 @@ struct give_up {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool has_ended, is_left;
+    int device;
     ncclComm_t comms[3 * EO_NCCL_FAMILY_MAX];
     uint32_t count;
 };
@@ -87,6 +88,7 @@ struct give_up {
 static void *abort_all(void *arg)
 {
     struct give_up *work = arg;
+    (void)cudaSetDevice(work->device); /* NCCL sets back what it finds: GPU 0's context would be made here */
     for (uint32_t i = 0; i < work->count; i++)
         (void)ncclCommAbort(work->comms[i]);
     pthread_mutex_lock(&work->lock);
@@ -126,6 +128,7 @@ static bool try_abort(struct eo_group *root)
     pthread_mutex_init(&work->lock, NULL);
     pthread_cond_init(&work->ended, &attributes);
     pthread_condattr_destroy(&attributes);
+    work->device = root->cuda_device;
     work->count = list_comms(root, work->comms);
     if (pthread_create(&thread, NULL, abort_all, work) != 0) {
         free(work);
@@ -153,10 +156,13 @@ void eo_nccl_give_up(struct eo_group *group)
     root->gave_up = true;
     ncclComm_t all[3 * EO_NCCL_FAMILY_MAX];
     bool is_idle = list_comms(root, all) == 0;
-    for (const struct eo_group *member = root; member; member = member->next)
+    bool is_theirs = false; /* the caller's communicator is being split, and not ours to abort */
+    for (const struct eo_group *member = root; member; member = member->next) {
         is_idle = is_idle && !member->comms[0] && !member->comms[1];
-    const bool may_abort = root->mode->aborts && !root->is_capturing && root->graph_count == 0;
-    const bool is_free = is_idle || (may_abort && try_abort(root));
+        is_theirs = is_theirs || (member->is_splitting && !member->owns_parent);
+    }
+    const bool may_abort = root->mode->aborts && !root->is_capturing && root->graph_count == 0 && !is_theirs;
+    const bool is_free = !is_theirs && (is_idle || (may_abort && try_abort(root)));
     root->info.must_exit = !is_free;
     for (struct eo_group *member = root; member; member = member->next) {
         for (int i = 0; i < 2; i++) {
@@ -171,6 +177,7 @@ void eo_nccl_give_up(struct eo_group *group)
         eo_log_write(&root->log, EO_LOG_ERROR,
                      "rank %u: %s; its work may stay on the device: end the process at once, without its destructors",
                      root->rank, may_abort             ? "ncclCommAbort did not return"
+                                 : is_theirs          ? "the given communicator is still being split"
                                  : root->mode->aborts ? "NCCL cannot abort while captured steps exist"
                                                        : "NCCL cannot abort in this mode");
 }

@@ -66,6 +66,15 @@ static eo_status nccl_group_peer(void *out, uint32_t device_index, const eo_log 
     return EO_OK;
 }
 
+void eo_nccl_tell_mode(struct eo_group *group)
+{
+    const bool is_alone = group->facts.rank_count == 1;
+    struct eo_group_info *info = &group->info;
+    info->mode = group->mode->name;
+    snprintf(info->gather, sizeof(info->gather), "%s", is_alone ? "a copy" : group->mode->gather.text);
+    snprintf(info->reduce, sizeof(info->reduce), "%s", is_alone ? "a copy" : group->mode->reduce.text);
+}
+
 /* Everything that can be refused before NCCL is asked. */
 static eo_status check_join(struct eo_group *group, const struct eo_group_join *join)
 {
@@ -101,11 +110,7 @@ static eo_status check_join(struct eo_group *group, const struct eo_group_join *
                      "several ranks are threads of one process: NCCL then does not use NVLink's multicast, and captured steps "
                      "can deadlock; start a process for each rank");
     group->facts = facts;
-    group->info.mode = group->mode->name;
-    snprintf(group->info.gather, sizeof(group->info.gather), "%s",
-             facts.rank_count == 1 ? "a copy" : group->mode->gather.text);
-    snprintf(group->info.reduce, sizeof(group->info.reduce), "%s",
-             facts.rank_count == 1 ? "a copy" : group->mode->reduce.text);
+    eo_nccl_tell_mode(group);
     return EO_OK;
 }
 
@@ -213,9 +218,13 @@ static void nccl_group_failure(struct eo_group *group, char *text, size_t bytes)
     pthread_mutex_unlock(&group->root->lock);
 }
 
+/* The figures are the family's. */
 static void nccl_group_info(const struct eo_group *group, struct eo_group_info *out)
 {
-    *out = group->info;
+    *out = group->root->info;
+    out->mode = group->info.mode;
+    memcpy(out->gather, group->info.gather, sizeof(out->gather));
+    memcpy(out->reduce, group->info.reduce, sizeof(out->reduce));
 }
 
 const struct eo_comm_ops eo_comm_nccl_ops = {

@@ -64,6 +64,7 @@ struct eo_comm {
     uint64_t flight_head, flight_count;
     struct eo_nccl_flight *flight; /* of the operation that is being issued; it has so many requests, and so many to come: */
     uint32_t join_count, joined;
+    bool in_group;             /* ncclGroupStart was called, ncclGroupEnd not yet */
     uint64_t waiting_since_ns; /* when the oldest was first seen to have begun; 0: not yet */
 
     void *barrier; /* device memory of quiesce */
@@ -80,7 +81,8 @@ struct eo_group {
     bool ordered_launches;
     uint32_t cta_max;
     ncclComm_t parent;
-    bool owns_parent; /* else the caller's */
+    bool owns_parent;  /* else the caller's */
+    bool is_splitting; /* the parent: NCCL may still write where the child was asked for */
     struct eo_comm *comms[2];
     struct eo_group *root;       /* itself, where it was not split from another */
     struct eo_group *next;       /* of the family */
@@ -104,6 +106,9 @@ static inline eo_status eo_nccl_failure(const struct eo_group *group)
     return (eo_status)atomic_load(&group->root->failure);
 }
 
+/* The info's words on how its collectives run. */
+void eo_nccl_tell_mode(struct eo_group *group);
+
 /* streams/nccl/failure.c: the first failure counts; it is logged and kept. Returns the failure that counts. */
 eo_status eo_nccl_fail(struct eo_group *group, eo_status status, const char *format, ...) EO_PRINTF(3, 4);
 /* With what NCCL, or CUDA, said to a call. */
@@ -126,7 +131,7 @@ eo_status eo_nccl_flight_begin(struct eo_comm *comm, cudaStream_t stream, const 
                                uint64_t bytes, struct eo_nccl_flight **flight);
 eo_status eo_nccl_flight_end(struct eo_comm *comm, cudaStream_t stream, struct eo_nccl_flight *flight);
 eo_status eo_nccl_poll(struct eo_comm *comm);
-/* Until the stream is empty. */
+/* Until the stream is empty, or any communicator of the family has failed: the stream may wait for their streams. */
 eo_status eo_nccl_drain(struct eo_comm *comm, cudaStream_t stream, const char *label);
 
 /* streams/nccl/comm.c: for the table. */

@@ -16,9 +16,11 @@ static eo_status split_parent(struct eo_group *group, struct eo_group *parent, u
     ncclConfig_t config = eo_nccl_config(parent, NULL, label);
     const uint64_t free_bytes = eo_nccl_free_bytes();
     const bool is_none = color == EO_GROUP_NO_COLOR;
+    parent->is_splitting = true;
     const ncclResult_t result =
         ncclCommSplit(parent->parent, is_none ? NCCL_SPLIT_NOCOLOR : (int)color, (int)key, &group->parent, &config);
     EO_TRY(eo_nccl_settle(parent, parent->parent, result, "ncclCommSplit", label));
+    parent->is_splitting = false;
     if (is_none)
         return EO_OK;
     if (!group->parent)
@@ -51,6 +53,8 @@ static eo_status find_place(struct eo_group *group, const struct eo_group *paren
     group->rank = (uint32_t)rank;
     group->params.rank_count = (uint32_t)count;
     const eo_status status = choose_mode(group);
+    if (status >= 0)
+        eo_nccl_tell_mode(group);
     return status < 0 ? eo_nccl_fail(group, status, "rank %u: no mode of NCCL for a group of %d ranks", parent->rank, count)
                       : EO_OK;
 }

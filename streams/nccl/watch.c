@@ -134,10 +134,20 @@ eo_status eo_nccl_poll(struct eo_comm *comm)
     return status;
 }
 
+static eo_status poll_family(const struct eo_group *root)
+{
+    EO_TRY(eo_nccl_failure(root));
+    for (const struct eo_group *member = root; member; member = member->next)
+        for (int i = 0; i < 2; i++)
+            if (member->comms[i] && member->comms[i]->nccl)
+                EO_TRY(eo_nccl_poll(member->comms[i]));
+    return EO_OK;
+}
+
 eo_status eo_nccl_drain(struct eo_comm *comm, cudaStream_t stream, const char *label)
 {
     for (;;) {
-        EO_TRY(eo_nccl_poll(comm));
+        EO_TRY(poll_family(comm->group->root));
         const cudaError_t error = eo_cuda_query_stream(stream);
         if (error == cudaSuccess)
             return EO_OK;

@@ -25,11 +25,15 @@ enum { RANKS_MAX = 4, COUNT = 512, STEPS = 4, QUEUES = 3 };
 enum { SHORT_MS = 800, LONG_MS = 60000 };
 
 /* What one rank does otherwise, in step 2. */
-enum fault { NO_FAULT, OTHER_COUNT, OTHER_LABEL, LATE, LEAVES, ABORTS, PAST_END };
+enum fault { NO_FAULT, OTHER_COUNT, OTHER_LABEL, LATE, LEAVES, ABORTS, PAST_END, NEVER_OPENS };
 
 struct run {
     uint32_t ranks;
     bool nccl, graph, several_gpus, same_gpu, tells_peers, bf16, ordered;
+    bool joins;    /* the gather is one operation with another before it */
+    bool quiesces; /* after a step */
+    bool adopts;   /* of nccl: a communicator of the caller's */
+    bool splits;   /* a group of all, for its info */
     bool waits_in_vain; /* some rank's deadline ends it */
     const char *mode;
     enum fault fault; /* of the last rank */
@@ -39,7 +43,7 @@ struct run {
     char text[RANKS_MAX][1024]; /* the group's failure */
     char logged[RANKS_MAX][2048];
     char logged_by_group[2048]; /* of local-cuda */
-    struct eo_group_info info[RANKS_MAX];
+    struct eo_group_info info[RANKS_MAX], inner_info;
     uint32_t wrong, captured;
     ncclUniqueId id;
     unsigned char peers[RANKS_MAX][EO_GROUP_PEER_BYTES];
@@ -53,6 +57,7 @@ struct rank {
     struct eo_device *device;
     struct eo_group *group;
     struct eo_comm *gather, *reduce;
+    ncclComm_t own;
     unsigned char *memory, *host;
     uint64_t bytes, host_bytes;
     void *graph;
@@ -76,6 +81,31 @@ static float value_of(uint32_t rank, uint32_t step, uint32_t i)
     return (float)((rank * 7 + step * 3 + i) % 50);
 }
 
+static eo_status ask_split(struct rank *self)
+{
+    struct eo_group *inner = NULL;
+    struct eo_group_place place;
+    EO_TRY(self->ops->group_split(&inner, &place, self->group, self->rank, 0, self->rank));
+    if (self->rank == 0)
+        self->ops->group_info(inner, &self->run->inner_info);
+    self->ops->group_release(inner);
+    return EO_OK;
+}
+
+/* What a caller brings. */
+static eo_status make_own(struct rank *self, uint32_t index)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclResult_t state = ncclInProgress;
+    if (cudaSetDevice((int)index) != cudaSuccess)
+        return EO_ERR_DEVICE;
+    ncclResult_t result = ncclCommInitRankConfig(&self->own, (int)self->run->ranks, self->run->id, (int)self->rank, &config);
+    while (result == ncclInProgress && ncclCommGetAsyncError(self->own, &state) == ncclSuccess && state == ncclInProgress)
+        sim_yield();
+    return result == ncclInProgress && state == ncclSuccess ? EO_OK : EO_ERR_COMM;
+}
+
 static eo_status open_rank(struct rank *self, const eo_log *log)
 {
     struct run *run = self->run;
@@ -85,7 +115,10 @@ static eo_status open_rank(struct rank *self, const eo_log *log)
                                                        .rank_count = run->ranks, .device_index = index,
                                                        .event_count = 8, .stamp_count = 64, .log = log}));
     if (run->nccl) {
-        const struct eo_group_join join = {.rank = r, .device_index = index, .id = &run->id, .mode = run->mode,
+        if (run->adopts)
+            EO_TRY(make_own(self, index));
+        const struct eo_group_join join = {.rank = r, .device_index = index, .id = run->adopts ? NULL : &run->id,
+                                           .communicator = self->own, .mode = run->mode,
                                            .peers = run->tells_peers ? run->peers : NULL,
                                            .ordered_launches = run->ordered};
         EO_TRY(self->ops->group_create(&self->group, &(const struct eo_group_params){
@@ -94,6 +127,10 @@ static eo_status open_rank(struct rank *self, const eo_log *log)
     } else {
         self->group = run->group;
     }
+    if (run->splits)
+        EO_TRY(ask_split(self));
+    if (run->fault == NEVER_OPENS && r == run->ranks - 1)
+        return EO_ERR_IO;
     EO_TRY(self->ops->open(&self->gather, self->group, r, self->device, EO_QUEUE_COMM));
     EO_TRY(self->ops->open(&self->reduce, self->group, r, self->device, EO_QUEUE_REDUCE));
     self->bytes = 4 * (2 * (uint64_t)COUNT * run->ranks + 2 * COUNT) + 64 * (run->ranks + 1);
@@ -128,6 +165,10 @@ static eo_status issue_step(struct rank *self, uint32_t step)
     const uint64_t bytes = odd && run->fault == OTHER_COUNT ? slice - 16
                            : odd && run->fault == PAST_END  ? self->bytes
                                                             : slice;
+    if (run->joins) {
+        self->ops->join(self->gather, 2);
+        EO_TRY(self->ops->all_gather(self->gather, all, shard, slice, "block.1", NULL));
+    }
     EO_TRY(self->ops->all_gather(self->gather, all, shard, bytes, odd && run->fault == OTHER_LABEL ? "block.3" : "block.2",
                                  NULL));
     device->record(self->device, EO_QUEUE_COMM, &self->gathered);
@@ -200,6 +241,8 @@ static eo_status run_step(struct rank *self, uint32_t step)
         EO_TRY(issue_step(self, step));
     device->download(self->device, self->host + 4 * COUNT, sum, slice);
     device->record(self->device, EO_QUEUE_COMPUTE, &self->fetched);
+    if (run->quiesces)
+        EO_TRY(self->ops->quiesce(self->gather));
     EO_TRY(await(self, &self->fetched));
     for (uint32_t i = 0; i < COUNT; i++) {
         const float wanted = value_of(self->rank, step, i) * (float)run->ranks;
@@ -234,6 +277,8 @@ static void *run_rank(void *arg)
     if (self->device)
         eo_device_destroy(&self->device);
     self->ops->group_release(self->group);
+    if (self->own && !run->info[r].must_exit)
+        (void)ncclCommDestroy(self->own);
     return NULL;
 }
 
@@ -346,11 +391,12 @@ static void bad(const char *name, struct run run, struct sim_config config, eo_s
                                strstr(run.logged_by_group, text)) && run.status[r] == wanted);
         must_exit = must_exit || run.info[r].must_exit;
     }
+    CHECK(must_exit == (strstr(name, "process must end") != NULL), "%s", must_exit ? "work is left" : "nothing is left");
     CHECK(is_told, "no rank ended with %d and '%s'; rank 0 with %d: %s %s", wanted, text, run.status[0], run.text[0],
           run.logged[0]);
     CHECK(took_ms < LONG_MS / 2, "it took %llu ms", (unsigned long long)took_ms);
     for (uint32_t i = 0; i < violations; i++)
-        CHECK(sim_violation(i)[0] == '\0' || (must_exit && strstr(sim_violation(i), "never destroyed")), "violation: %s",
+        CHECK(sim_violation(i)[0] == '\0' || (must_exit && strstr(sim_violation(i), "never ")), "violation: %s",
               sim_violation(i));
     tap_case(name);
 }
@@ -447,6 +493,20 @@ static void nccl_failures(void)
     r.fault = PAST_END;
     bad("nccl: an operation past the end of its registration is refused", r, (struct sim_config){.seed = 10},
         EO_ERR_INVALID, "goes past its end");
+    r.joins = true;
+    bad("nccl: so is one that is joined to another, and no group of NCCL's is left open", r, (struct sim_config){.seed = 10},
+        EO_ERR_INVALID, "goes past its end");
+    r = run;
+    r.quiesces = true;
+    bad("nccl: who waits for gathers alone ends in time behind a reduction that never ends", r,
+        (struct sim_config){.seed = 13, .peer = SIM_PEER_STUCK, .peer_rank = 1, .peer_comm = 2, .peer_sequence = 2},
+        EO_ERR_TIMEOUT, "ncclReduceScatter 'gradients'");
+    r = run;
+    r.adopts = true;
+    r.fault = NEVER_OPENS;
+    bad("nccl: a given communicator whose split never ends is left alone, and the process must end", r,
+        (struct sim_config){.seed = 14}, EO_ERR_TIMEOUT, "ncclCommSplit has been in progress");
+    r = run;
     r.fault = ABORTS;
     bad("nccl: a rank that gives up says why, the others end by their deadline", r, (struct sim_config){.seed = 11},
         EO_ERR_COMM, "rank 1 gave up: its loss is a number no more");
@@ -470,11 +530,14 @@ static void fallback(void)
           run.info[0].gather);
     CHECK(strstr(run.logged[0], "gave no window"), "'%s'", run.logged[0]);
     tap_case("nccl: windows that NCCL does not give are told");
-    run = (struct run){.ranks = 3, .nccl = true};
+    run = (struct run){.ranks = 3, .nccl = true, .splits = true};
     CHECK_IS(perform(&run, &(const struct sim_config){.seed = 1}), 0);
     CHECK(run.info[0].mode && strcmp(run.info[0].mode, "registered") == 0, "the mode is %s", run.info[0].mode);
     CHECK(run.info[0].registered_bytes > 0 && run.info[0].built_version == NCCL_VERSION_CODE, "registered %llu bytes",
           (unsigned long long)run.info[0].registered_bytes);
+    CHECK(run.inner_info.mode && strcmp(run.inner_info.mode, "registered") == 0 &&
+              strcmp(run.inner_info.gather, run.info[0].gather) == 0 && run.inner_info.built_version == NCCL_VERSION_CODE,
+          "of a group inside: mode %s, gathers by '%s'", run.inner_info.mode, run.inner_info.gather);
     tap_case("nccl: registered is what is chosen, and its figures are told");
 }
 
@@ -490,6 +553,9 @@ int main(int argc, char **argv)
     all_good((struct run){.nccl = true, .mode = "plain"}, 0, 1, seeds, "nccl, plain");
     all_good((struct run){.nccl = true, .mode = "plain", .graph = true}, 0, 1, seeds, "nccl, plain, as graphs");
     all_good((struct run){.nccl = true, .mode = "registered"}, 0, 1, seeds, "nccl, registered");
+    all_good((struct run){.nccl = true, .mode = "registered", .joins = true, .quiesces = true}, 0, 1, seeds,
+             "nccl, joined gathers");
+    all_good((struct run){.nccl = true, .adopts = true}, 0, 1, seeds, "nccl, on a communicator of the caller's");
     all_good((struct run){.nccl = true, .mode = "registered", .graph = true}, 0, 1, seeds, "nccl, registered, as graphs");
     all_good((struct run){.nccl = true, .mode = "zero"}, 0, 3, seeds, "nccl, zero, from 3 ranks on");
     all_good((struct run){.nccl = true, .mode = "zero"}, 23102, 1, seeds, "nccl 2.31.2, zero");

@@ -122,7 +122,8 @@ static void *rank_main(void *argument)
         (void)ncclCommRegister(comm, NULL, 0, (void **)&second);
     settle(comm, result);
     result = ncclCommSplit(comm, 0, r, &other, NULL);
-    settle(other, result);
+    settle(comm, result); /* then the other is there */
+    settle(other, ncclInProgress);
     CHECK_IS(ncclMemAlloc((void **)&memory, 65536), ncclSuccess);
     CHECK_IS(cudaMalloc((void **)&plain, 65536), cudaSuccess);
     fill(memory, r, stream);

@@ -122,8 +122,7 @@ static struct sim_thread *add_turn(uint32_t rank, void *(*main)(void *argument),
     thread->takes_turns = true;
     thread->main = main;
     thread->argument = argument;
-    thread->device = creator->device;
-    thread->clock = creator->clock;
+    thread->clock = creator->clock; /* its device is 0, whatever the creator's */
     thread->asked = creator->asked;
     thread->issued = creator->issued;
     thread->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);

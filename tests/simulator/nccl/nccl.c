@@ -179,7 +179,7 @@ static const char *unusable(const struct sim_comm *comm)
         return "was destroyed";
     if (!is_complete(comm->clique))
         return "is still being made";
-    if (comm->polls_left > 0)
+    if (comm->polls_left > 0 || comm->child)
         return "is still at its last call: poll ncclCommGetAsyncError until it is no longer ncclInProgress";
     return NULL;
 }
@@ -254,6 +254,12 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t *ou
     struct sim_comm *mine = split->comms[comm->rank];
     if (++split->arrived_count == rank_count)
         complete_split(split, rank_count);
+    if (mine && mine->non_blocking && comm->non_blocking) {
+        comm->child = mine;
+        comm->child_at = out;
+        sim_progress();
+        NCCL_END(ncclInProgress);
+    }
     NCCL_END(mine ? hand_out(mine, out) : ncclSuccess);
 }
 
@@ -274,7 +280,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state)
     struct sim_thread *self = sim_self();
     if (self->takes_turns)
         (void)sim_pause(&(struct sim_patience){0});
-    if (!is_complete(comm->clique)) {
+    if (comm->child && is_complete(comm->child->clique)) {
+        *comm->child_at = (ncclComm_t)(void *)comm->child;
+        comm->child = NULL;
+    }
+    if (!is_complete(comm->clique) || comm->child) {
         *state = ncclInProgress;
     } else if (comm->clique->failure != ncclSuccess) {
         *state = comm->clique->failure;
@@ -353,7 +363,12 @@ ncclResult_t ncclCommAbort(ncclComm_t handle)
         sim_violate("ncclCommAbort: the communicator is none, or is gone already");
         NCCL_END(ncclInvalidArgument);
     }
+    if (sim_self()->device != comm->device && sim.broken == cudaSuccess)
+        sim_violate("ncclCommAbort: on a thread of GPU %u for one of GPU %u: NCCL sets the thread's back, which makes a context "
+                    "there", sim_self()->device, comm->device);
     comm->aborted = true;
+    if (comm->child) /* goes with it */
+        comm->child->aborted = true;
     end_comm(comm, "ncclCommAbort");
     sim_progress();
     NCCL_END(ncclSuccess);
@@ -537,6 +552,9 @@ void sim_nccl_reset(void)
 uint32_t sim_nccl_leaks(void)
 {
     uint32_t count = 0;
+    for (const struct sim_thread *thread = sim.threads; thread; thread = thread->next)
+        if (thread->group_depth > 0)
+            sim_violate("rank %u: a group of NCCL was left open: what its thread calls next would never begin", thread->rank);
     for (uint32_t i = 0; i < all_comm_count; i++) {
         if (!all_comms[i]->destroyed && !all_comms[i]->aborted) {
             sim_violate("never destroyed: rank %u of communicator %u", all_comms[i]->rank, all_comms[i]->clique->index);

@@ -62,6 +62,8 @@ struct sim_comm {
     uint64_t issued;
     _Atomic uint64_t ended;
     uint32_t split_count, window_calls;
+    struct sim_comm *child; /* of a split under way: written to child_at when all have come and a poll sees it */
+    ncclComm_t *child_at;
     bool warm[SIM_COLLECTIVE_KINDS];
     char error[200];
 };
