@@ -65,6 +65,8 @@ __attribute__((target("avx512f"))) static inline __m512i avx512_steps(__m512 v, 
 #define VECTOR_FLOATS  16
 #define VECTOR_SQRT(v) (avx512_f32) _mm512_sqrt_ps((__m512)(v))
 #define VECTOR_MIN(v, w) (avx512_f32) _mm512_min_ps((__m512)(v), (__m512)(w))
+#define VECTOR_UNLESS_0(code, v) \
+    (avx512_f32) _mm512_maskz_mov_ps(_mm512_test_epi32_mask((__m512i)(code), (__m512i)(code)), (__m512)(v))
 #define VECTOR_LARGEST(v) _mm512_reduce_max_ps((__m512)(v))
 #define VECTOR_MAX(v, w) (avx512_f32) _mm512_max_ps((__m512)(v), (__m512)(w))
 #define VECTOR_SIGNED_BYTES(p) (avx512_s32) _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i_u *)(p)))

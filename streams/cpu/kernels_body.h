@@ -7,6 +7,7 @@
  *     VECTOR_FLOATS            floats in a vector: 4, 8 or 16
  *     VECTOR_SQRT(v)           element-wise square root
  *     VECTOR_MIN(v, w), VECTOR_MAX(v, w)      element-wise; w where one of them is NaN
+ *     VECTOR_UNLESS_0(i, v)    v, but 0 where the integer is 0; below, if it is not given
  *     VECTOR_LARGEST(v)        of values of which none is negative
  *     VECTOR_BYTES(p), VECTOR_SIGNED_BYTES(p) as integers of a vector: compilers convert them one by one
  *     VECTOR_LOOKUP(table, i)  of eight floats, by the integers of a vector modulo 8
@@ -203,6 +204,9 @@ KERNEL_TARGET static inline void KERNEL(split)(uint16_t *high, int16_t *low, KER
 }
 
 #include "streams/cpu/update_body.h"
+#ifndef VECTOR_UNLESS_0
+#define VECTOR_UNLESS_0(code, v) (KERNEL(f32))((v) & (KERNEL(u32))((code) != 0))
+#endif
 #include "streams/cpu/state8_body.h"
 
 /* enum eo_average_mode; `rest` = 1 - decay. */
@@ -352,6 +356,7 @@ static const struct eo_cpu_kernels KERNEL(table) = {
 #undef VECTOR_LOOKUP
 #undef VECTOR_MIN
 #undef VECTOR_LARGEST
+#undef VECTOR_UNLESS_0
 #undef VECTOR_MAX
 #undef VECTOR_BYTES
 #undef VECTOR_SIGNED_BYTES

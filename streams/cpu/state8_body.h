@@ -16,7 +16,7 @@ KERNEL_TARGET static inline __attribute__((always_inline)) KERNEL(f32)
     const KERNEL(f32) cell = (KERNEL(f32))((turned & 0x7fffffu) | 0x3f800000u) - 1.0f;
     const KERNEL(u32) value = (KERNEL(u32))(VECTOR_LOOKUP(lows[is_signed], b) + VECTOR_LOOKUP(slopes[is_signed], b) * cell);
     const KERNEL(u32) sign = is_signed ? ~turned & 0x80000000u : turned & 0;
-    return (KERNEL(f32))((value | sign) & (KERNEL(u32))(code != 0));
+    return VECTOR_UNLESS_0(code, value | sign);
 }
 
 KERNEL_TARGET static inline __attribute__((always_inline)) void
