@@ -544,7 +544,7 @@ run 2 'batch x seq' --model llama-3.1-405b --system megatron --batch 1048576 --s
 result $? 'a batch out of range, of another system'
 refuse 'the time on no device' 'give --device' --model gpt2 --time
 refuse 'the time on a device without rates' 'no rates are known' --model gpt2 --time --device T4
-run 2 'no rates are known of --dtype' --model gpt2 --system megatron --dtype fp8 --device H100 --time
+run 2 'has no products in float8' --model gpt2 --system megatron --dtype fp8 --device A100-80GB --time
 result $? 'the time of a type without rates'
 refuse 'a price of nothing' 'give --tokens' --model gpt2 --price 2/h --device H100
 refuse 'tokens that are none' "'15Q'" --model gpt2 --tokens 15Q --device H100

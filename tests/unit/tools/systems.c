@@ -340,6 +340,40 @@ Test(systems, published_steps_come_out)
               100 * other / other_count, 100 * worst);
 }
 
+/* Goal: what is left out of a step takes no time, and what waits takes its own. Method: one step in each way of a run, against bounds
+ * by hand: float8 halves products at most; LoRA leaves out a third of them at most; an offloaded optimizer waits for its link. */
+Test(systems, ways_of_a_run_have_their_times)
+{
+    static struct tool_model_config llama;
+    cr_assert_geq(tool_model_config_load(&llama, "llama-3-8b", NULL, 0, &problem), 0);
+    const struct tool_shape shape = tool_shape_of(&llama);
+    const struct tool_device_rates *rates = tool_device_rates_find("H100");
+    struct tool_system_settings s = {.layout = {.ranks = 8, .tensor = 1, .pipeline = 1, .context = 1, .expert = 1, .virtual_stages = 1,
+                                                .batch = 1, .seq = 8192, .micro_batches = 1}, .strategy = EO_STRATEGY_ZERO3};
+    const struct tool_system_settings plain = s;
+    const double full = tool_step_time(TOOL_SYSTEM_FSDP2, &shape, &s, rates, 8).seconds;
+    s.run.precision = TOOL_PRECISION_FP8;
+    const double float8 = tool_step_time(TOOL_SYSTEM_FSDP2, &shape, &s, rates, 8).seconds;
+    cr_expect(float8 < full && float8 > full / 2, "float8: %g of %g", float8, full);
+    s = plain;
+    s.run.lora_rank = 16;
+    const double lora = tool_step_time(TOOL_SYSTEM_FSDP2, &shape, &s, rates, 8).seconds;
+    cr_expect(lora < 0.95 * full && lora > full * 0.6, "LoRA: %g of %g", lora, full);
+    s = plain;
+    s.run.offload = TOOL_OFFLOAD_OPTIMIZER;
+    const double shard = (double)tool_model_config_parameters(&llama) / 8;
+    const double least = shard * (6 / rates->host_bytes + 28 / rates->host_memory_bytes);
+    const double offloaded = tool_step_time(TOOL_SYSTEM_DEEPSPEED, &shape, &s, rates, 8).seconds;
+    const double whole = tool_step_time(TOOL_SYSTEM_DEEPSPEED, &shape, &plain, rates, 8).seconds;
+    cr_expect(offloaded > whole + 0.9 * least && offloaded < whole + 1.1 * least, "offloaded: %g, whole %g, waits %g", offloaded,
+              whole, least);
+    s = plain;
+    s.strategy = EO_STRATEGY_ZERO1;
+    const double bf16 = tool_step_time(TOOL_SYSTEM_MEGATRON, &shape, &s, rates, 8).seconds;
+    s.run.precision = TOOL_PRECISION_FP16;
+    cr_expect_lt(tool_step_time(TOOL_SYSTEM_MEGATRON, &shape, &s, rates, 8).seconds, bf16);
+}
+
 /* Goal: the recommended layout is nearly the best one. Method: of published steps that differ in layout, recompute or batch alone,
  * the one with the best estimate; target is 1.1 x. */
 Test(systems, the_recommended_layout_is_nearly_the_best)

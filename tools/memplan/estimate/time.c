@@ -77,9 +77,11 @@ eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_est
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--time: give --device, of A100, H100 or H200: no rates are known of others");
     EO_TRY(tool_estimate_settings(&settings, request, request->system, &shape, problem));
-    if (settings.run.precision || settings.run.lora_rank || settings.run.offload)
-        return tool_problem_set(problem, EO_ERR_INVALID,
-                                "--time: no rates are known of --dtype fp16 and fp8, of --lora and of --offload; leave them out");
+    if (settings.run.precision == TOOL_PRECISION_FP8 && rates->float8_flops <= 0)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--time: --device %s has no products in float8; give bf16", request->device);
+    if (settings.run.offload && (rates->host_memory_bytes <= 0 || (settings.run.to_disk && rates->disk_bytes <= 0)))
+        return tool_problem_set(problem, EO_ERR_INVALID, "--time: --offload: host_memory_bytes_per_s and disk_bytes_per_s of --device %s "
+                                "are not known", request->device);
     const uint32_t ranks = request->asked->plan.ranks;
     struct tool_device_rates own = *rates;
     if (request->network_bytes)

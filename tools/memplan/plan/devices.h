@@ -23,6 +23,8 @@ struct tool_device_rates {
     double host_bytes;                  /* to and from the host's memory */
     double product_share, attention_share; /* of product_flops, that training reaches */
     double flash_share;                    /* ... attention by kernels of today */
+    double float8_flops, float8_share;     /* dense float8, and what training reaches; 0: it has none */
+    double host_memory_bytes, disk_bytes;  /* of the host for one GPU: its memory, and a disk; 0: unknown */
 };
 
 /* Its devices stand before those that were there, under their names. EO_ERR_INVALID names what is wrong. */

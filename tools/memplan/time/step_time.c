@@ -13,11 +13,14 @@ static const double fsdp_share = 0.337;        /* of network_bytes: FSDP, Megatr
 static const double planned_share = 0.431;     /* ... YaFSDP and evenodd */
 static const double collective_seconds = 1e-5; /* of one, on 64 ranks; it grows with their logarithm */
 static const double step_seconds = 0.072;      /* of each step, with sharded weights */
+static const double four_bits = 0.516;         /* bytes of an element, with its scales (QLoRA) */
 static const double overlap = 2.79;            /* of two that overlap a and b the time is (a^q + b^q)^(1/q) */
 
 /* Of one micro-batch on one rank of the slowest stage, which is the last: it has the head. And of the model. */
 struct work {
     double products, attention;                      /* flops, with what is recomputed */
+    double narrow;                                   /* of `products` those of the blocks, which may be in float8 */
+    double frozen, adapters;                         /* elements of the whole model: of adapters, and all else beside them */
     double useful;                                   /* flops of all ranks that share the micro-batch, nothing recomputed */
     double memory;                                   /* bytes */
     double block_elements, elements, table_elements; /* of the whole model: multiplied by a token; stored; the embedding */
@@ -46,10 +49,17 @@ static struct work work_of(enum tool_system system, const struct tool_shape *s, 
     const bool mlp_again = modules & (s->experts ? 1u << TOOL_REMAKE_EXPERTS : 1u << TOOL_REMAKE_MLP);
     const double block = 2 * w.block_elements * w.tokens, core = b.core_flops * w.tokens,
                  head = 6 * w.table_elements * w.tokens;
-    w.products = (block * (3 * layers + again + half) / l->pipeline + head) / rest;
+    /* Nothing takes the gradients of frozen matrices; adapters (rank x both sides of each) have all three passes. */
+    struct tool_layout whole = *l;
+    whole.tensor = whole.expert = whole.pipeline = 1;
+    w.adapters = y->run.lora_rank ? layers * (double)tool_adapter_elements(s, &whole, y->run.lora_rank) : 0;
+    w.frozen = y->run.lora_rank ? w.elements : 0;
+    const double passes = w.frozen > 0 ? 2 : 3, head_passes = passes / 3, added = 6 * w.adapters * w.tokens;
+    w.narrow = block * (passes * layers + again + half) / (l->pipeline * rest);
+    w.products = w.narrow + (added / l->pipeline + head * head_passes) / rest;
     w.products += mlp_again ? 2 * mlp * f * w.tokens * layers / (l->pipeline * rest) : 0;
     w.attention = core * (3.5 * layers + (modules & 1u << TOOL_REMAKE_CORE ? layers : again)) / (rest * l->pipeline); /* backward has five products of forward's two */
-    w.useful = 3 * (block + core) * layers + head;
+    w.useful = (passes * block + 3 * core) * layers + added + head * head_passes;
     w.memory = w.tokens *
                (block_passes * b.kept_bytes * (layers + again / 3 + half / 3) / l->pipeline +
                 head_bytes * (double)s->vocabulary) /
@@ -92,15 +102,37 @@ struct traffic {
 
 static struct traffic traffic_of(enum tool_system system, const struct tool_system_settings *y, double elements)
 {
+    /* Of an element: gathered twice, reduced once; in float8 a byte, in four bits half of one and its scales. */
+    const double gathered = y->run.float8_weights ? 1 : 2, reduced = y->run.precision == TOOL_PRECISION_FP16 ? 2 : 4;
     if (system == TOOL_SYSTEM_MEGATRON)
-        return (struct traffic){.once = (y->strategy == EO_STRATEGY_ZERO1 ? 6 : 8) * elements};
+        return (struct traffic){.once = (y->strategy == EO_STRATEGY_ZERO1 ? gathered + reduced : 2 * reduced) * elements};
     if (y->strategy == EO_STRATEGY_DDP)
         return (struct traffic){.once = 8 * elements};
     if (y->strategy == EO_STRATEGY_ZERO1)
         return (struct traffic){.once = 6 * elements};
     if (y->strategy == EO_STRATEGY_ZERO2)
         return (struct traffic){.each = 4 * elements, .once = 2 * elements};
-    return (struct traffic){.each = 8 * elements, .once = y->strategy == EO_STRATEGY_HSDP ? 8 * elements / y->shard_group : 0};
+    return (struct traffic){.each = (2 * gathered + 4) * elements, .once = y->strategy == EO_STRATEGY_HSDP ? 8 * elements / y->shard_group : 0};
+}
+
+/* Frozen weights are gathered where weights are in shards, and never reduced. */
+static double frozen_traffic(enum tool_system system, const struct tool_system_settings *y, double elements)
+{
+    const bool gathers = system != TOOL_SYSTEM_MEGATRON && y->strategy == EO_STRATEGY_ZERO3;
+    return gathers ? 2 * (y->run.nf4 ? four_bits : 2) * elements : 0;
+}
+
+/* Seconds of a step that a rank waits for its host: gradients go there and weights come back, the host updates, and a disk has the
+ * state. None of it is hidden. With weights on the host each gather begins with the rank's shard from there. */
+static double offload_seconds(enum tool_system system, const struct tool_system_settings *y, const struct tool_device_rates *r,
+                              double shard, double frozen_shard)
+{
+    if (!y->run.offload)
+        return 0;
+    const double weight = system == TOOL_SYSTEM_FSDP2 ? 4 : 2, micros = y->layout.micro_batches;
+    const double gathers = y->run.offload == TOOL_OFFLOAD_WEIGHTS ? 2 * micros * weight * (shard + frozen_shard) : weight * shard;
+    const double disk = y->run.to_disk ? 2 * 16 * shard / r->disk_bytes : 0; /* fp32 weights, two states and gradients, both ways */
+    return (gathers + 4 * shard) / r->host_bytes + 28 * shard / r->host_memory_bytes + disk;
 }
 
 static const char *largest_of(const double *seconds, const char *const *names, int count)
@@ -123,22 +155,30 @@ struct tool_step_time tool_step_time(enum tool_system system, const struct tool_
     const bool sharded = system != TOOL_SYSTEM_MEGATRON && settings->strategy != EO_STRATEGY_DDP;
     const uint32_t group = settings->strategy == EO_STRATEGY_HSDP ? settings->shard_group : same;
     const double share = system == TOOL_SYSTEM_EVENODD ? planned_share : fsdp_share;
-    const double micros = l->micro_batches, parts = (group - 1.0) / group, elements = w.elements / model;
+    const double micros = l->micro_batches, parts = (group - 1.0) / group, all = w.elements / model;
+    const double elements = w.frozen > 0 ? w.adapters / model : all, frozen = w.frozen / model; /* trained, and not */
+    const bool narrow = settings->run.precision == TOOL_PRECISION_FP8;
     const double speed = tool_group_bytes(rates, group, l->tensor, gpus_per_node, share);
     const double world_speed = tool_group_bytes(rates, same, l->tensor, gpus_per_node, share);
-    const struct traffic bytes = traffic_of(system, settings, elements);
-    const double products = w.products / (rates->product_flops * rates->product_share) +
+    struct traffic bytes = traffic_of(system, settings, elements);
+    bytes.each += frozen_traffic(system, settings, frozen);
+    const double wide = rates->product_flops * rates->product_share;
+    const double products = (w.products - w.narrow) / wide +
+                            w.narrow / (narrow ? rates->float8_flops * rates->float8_share : wide) +
                             w.attention / (rates->product_flops * rates->attention_share);
-    const double memory = w.memory / rates->memory_bytes, compute = products + memory;
+    const double unpacked = settings->run.nf4 ? 3 * (four_bits + 2) * frozen : 0; /* in each pass: read in four bits, written */
+    const double memory = (w.memory + unpacked) / rates->memory_bytes, compute = products + memory;
     const double micro = compute + exposed_in_micro_batch(shape, settings, rates, gpus_per_node, w.tokens);
     const double latency = sharded ? collective_seconds * 3 * (double)shape->layers * log2(group > 2 ? group : 2) / 6 : 0;
     const double each = bytes.each > 0 ? together(micro, parts * bytes.each / speed + latency) : micro;
     const double once = bytes.once > 0 && same > 1 ? together(micro, bytes.once / world_speed) - micro : 0;
-    const double ends = sharded ? parts * 6 * w.table_elements / l->tensor / speed : 0;
+    const double ends = sharded ? parts * (w.frozen > 0 ? 2 : 6) * w.table_elements / l->tensor / speed : 0;
     struct tool_step_time t = {.compute_seconds = micros * compute};
     t.bubble_seconds = micro * (l->pipeline - 1.0) / l->virtual_stages;
     t.exposed_seconds = micros * (each - compute) + once + ends;
-    t.rest_seconds = 28 * elements / (settings->strategy == EO_STRATEGY_DDP ? 1 : group) / rates->memory_bytes +
+    const double shards = settings->strategy == EO_STRATEGY_DDP ? 1 : group;
+    t.rest_seconds = (settings->run.offload ? offload_seconds(system, settings, rates, elements / shards, frozen / shards)
+                                            : 28 * elements / shards / rates->memory_bytes) +
                      (sharded ? step_seconds : 0);
     t.seconds = t.compute_seconds + t.bubble_seconds + t.exposed_seconds + t.rest_seconds;
     const double step_tokens = w.tokens * micros * tool_layout_data_parallel(l);
@@ -157,15 +197,16 @@ struct tool_pass_seconds tool_pass_seconds(const struct tool_shape *shape, const
     once.recomputed_blocks = 0;
     const struct work w = work_of(TOOL_SYSTEM_EVENODD, shape, &once);
     const double blocks = (double)shape->layers / l->pipeline, rest = (double)l->tensor * l->context;
-    const double head = 6 * w.table_elements * w.tokens / rest,
+    const double passes = w.frozen > 0 ? 2 : 3; /* LoRA has no backward products of its weights */
+    const double head = 2 * passes * w.table_elements * w.tokens / rest,
                  head_memory = w.tokens * head_bytes * (double)shape->vocabulary / rest / rates->memory_bytes;
     const double speed = rates->product_flops * rates->product_share;
     const double products = (w.products - head) / blocks / speed,
                  attention = w.attention / blocks / (rates->product_flops * rates->flash_share),
                  memory = (w.memory / rates->memory_bytes - head_memory) / blocks;
     const double sent = exposed_in_micro_batch(shape, &once, rates, gpus_per_node, w.tokens) / blocks;
-    struct tool_pass_seconds p = {.forward = products / 3 + attention / 3.5 + memory / 3 + sent / 2,
-                                  .backward = products * 2 / 3 + attention * 2.5 / 3.5 + memory * 2 / 3 + sent / 2,
+    struct tool_pass_seconds p = {.forward = products / passes + attention / 3.5 + memory / 3 + sent / 2,
+                                  .backward = products * (1 - 1 / passes) + attention * 2.5 / 3.5 + memory * 2 / 3 + sent / 2,
                                   .cheap = memory / 9,
                                   .head = head / speed + head_memory,
                                   .expert_share = (double)shape->experts_per_token * (double)shape->expert_width *
