@@ -410,24 +410,28 @@ cudaError_t eo_cuda_norm_again(const struct eo_norm *n, cudaStream_t stream)
 
 cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t stream)
 {
-    const uint64_t block_rows = divide_up(n->rows, EO_CUDA_NORM_BLOCKS), blocks = divide_up(n->rows, block_rows);
+    const bool wide = n->width % lanes_of(n->types.compute) == 0 &&
+                      aligned(n->in_gradient, n->skip_gradient, n->out_gradient, n->in, n->weight);
+    const int pack_size = wide ? (int)lanes_of(n->types.compute) : 1;
+    const uint64_t packs = divide_up(n->width, pack_size);
+    const unsigned threads = row_threads(packs, BACKWARD_THREADS);
+    const uint64_t bytes = row_slots(n->width, threads, pack_size) * (n->centered ? 2 : 1) * sizeof(float);
+    /* Sums in memory are read and written once more by each block: half as many. */
+    const bool in_memory = packs > (n->centered ? 1 : 2) * BACKWARD_THREADS && bytes > SHARED_BYTES;
+    const uint64_t block_rows = divide_up(n->rows, in_memory ? EO_CUDA_NORM_BLOCKS / 2 : EO_CUDA_NORM_BLOCKS);
+    const uint64_t blocks = divide_up(n->rows, block_rows);
     float *partials = (float *)n->scratch;
     const backward_args a = {n->in_gradient, n->skip_gradient, n->out_gradient, n->in,    n->weight, n->mean,
                              n->rstd,        partials,         n->rows,         n->width, block_rows};
-    const bool wide = n->width % lanes_of(n->types.compute) == 0 &&
-                      aligned(n->in_gradient, n->skip_gradient, n->out_gradient, n->in, n->weight);
     const cudaError_t error = dispatch(n->types.compute, wide, [&](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
-        const unsigned threads = row_threads(divide_up(n->width, N), BACKWARD_THREADS);
-        const uint64_t bytes = row_slots(n->width, threads, N) * (n->centered ? 2 : 1) * sizeof(float);
         const unsigned grid = (unsigned)blocks;
-        const uint64_t packs = divide_up(n->width, N);
         if (n->centered ? launch_rows<T, N, true>(a, packs, grid, stream) : launch_rows<T, N, false>(a, packs, grid, stream))
             return;
-        if (bytes <= SHARED_BYTES && n->centered)
+        if (!in_memory && n->centered)
             norm_backward_kernel<T, N, true, true><<<grid, threads, bytes, stream>>>(a);
-        else if (bytes <= SHARED_BYTES)
+        else if (!in_memory)
             norm_backward_kernel<T, N, false, true><<<grid, threads, bytes, stream>>>(a);
         else if (n->centered)
             norm_backward_kernel<T, N, true, false><<<grid, threads, 0, stream>>>(a);

@@ -164,19 +164,20 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
 {
     const eo_dtype dtype = n->types.compute;
     const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
-    const uint64_t block_rows = launch_div_up(n->rows, EO_CUDA_NORM_BLOCKS), blocks = launch_div_up(n->rows, block_rows);
     const uint64_t kinds = n->centered ? 2 : 1, packs = n->width / lanes_of(dtype, n->width);
     const uint64_t thread_packs = launch_div_up(packs, NORM_THREADS), rows_at_once = thread_packs == 1 ? 2 : 1;
     const bool in_registers = thread_packs <= (n->centered ? 1 : 2);
     const uint32_t threads = row_threads(in_registers ? launch_div_up(packs, thread_packs) : packs, NORM_THREADS);
+    const uint64_t slots = launch_div_up(packs, threads) * threads * lanes_of(dtype, n->width) * kinds * sizeof(float);
+    const bool in_shared = !in_registers && slots <= NORM_SHARED_BYTES, in_memory = !in_registers && !in_shared;
+    const uint64_t block_rows = launch_div_up(n->rows, in_memory ? EO_CUDA_NORM_BLOCKS / 2 : EO_CUDA_NORM_BLOCKS);
+    const uint64_t blocks = launch_div_up(n->rows, block_rows);
     const double turns = (double)launch_div_up(block_rows, in_registers ? rows_at_once : 1);
     const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats + launch_bytes(dtype, n->width);
     const uint64_t sums = kinds * n->width, partials = blocks * sums * sizeof(float);
-    const uint64_t slots = launch_div_up(packs, threads) * threads * lanes_of(dtype, n->width) * kinds * sizeof(float);
-    const bool in_shared = !in_registers && slots <= NORM_SHARED_BYTES;
     const cudaError_t error = launch_note(stream, (struct launch){
         .group = "norms backward", .kernel = in_registers ? "norm_backward_rows_kernel" : "norm_backward_kernel",
-        .read = read + (in_registers || in_shared ? 0 : partials), .written = all + partials,
+        .read = read + (in_memory ? partials : 0), .written = all + partials,
         .must = read + all + launch_bytes(n->types.gradient, sums), .blocks = blocks, .threads = threads,
         .shared_bytes = in_registers ? 512 : in_shared ? (uint32_t)slots : 0,
         /* In registers: while rows are summed, the next ones are on their way. Else a row at a time: what is summed, the

@@ -189,17 +189,17 @@ static void sums_and_norms(eo_dtype d, uint64_t rows, uint64_t width, bool cente
     compare("sums and norms", rows < 8192 ? FEW_ROWS : EXACT);
 }
 
-/* More packs than threads have registers for: sums in shared memory. In fp32, so that fewer rows hide the partial sums. */
-static void wide_norm_backward(void)
+/* More packs than threads have registers for: sums in shared memory, or in memory. In fp32, so that fewer rows hide the partial
+ * sums. */
+static void wide_norm_backward(uint64_t rows, uint64_t width)
 {
-    enum { ROWS = 4096, WIDTH = 515 };
     const eo_dtype d = EO_DTYPE_FP32;
-    void *a = matrix(d, ROWS, WIDTH), *b = matrix(d, ROWS, WIDTH), *c = matrix(d, ROWS, WIDTH), *weight = matrix(d, 1, WIDTH);
-    void *scratch = tensor(eo_cuda_column_scratch_bytes(ROWS, WIDTH)), *dw = matrix(d, 1, WIDTH), *db = matrix(d, 1, WIDTH);
-    float *mean = tensor(ROWS * 4), *rstd = tensor(ROWS * 4);
+    void *a = matrix(d, rows, width), *b = matrix(d, rows, width), *c = matrix(d, rows, width), *weight = matrix(d, 1, width);
+    void *scratch = tensor(eo_cuda_column_scratch_bytes(rows, width)), *dw = matrix(d, 1, width), *db = matrix(d, 1, width);
+    float *mean = tensor(rows * 4), *rstd = tensor(rows * 4);
     BOTH(norm_backward, &(struct eo_norm_gradient){
         .types = {d, d}, .centered = true, .in_gradient = b, .out_gradient = c, .in = a, .weight = weight, .mean = mean,
-        .rstd = rstd, .weight_gradient = dw, .bias_gradient = db, .rows = ROWS, .width = WIDTH, .scratch = scratch});
+        .rstd = rstd, .weight_gradient = dw, .bias_gradient = db, .rows = rows, .width = width, .scratch = scratch});
     compare("norm backward of wide rows", EXACT);
 }
 
@@ -420,7 +420,8 @@ int main(int argc, char **argv)
         sums_and_norms(EO_DTYPE_FP32, 40, 2600, centered); /* two packs a thread, or shared memory */
         sums_and_norms(EO_DTYPE_BF16, 5, 8800, centered);
     }
-    wide_norm_backward();
+    wide_norm_backward(4096, 515);
+    wide_norm_backward(2816, 6148); /* by 22 rows a block */
     tap_case("sums of columns and norms");
     update(20000, true);
     update(1003, false);
