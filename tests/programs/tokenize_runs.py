@@ -122,6 +122,41 @@ def check_kind(kind):
     return tokenizer
 
 
+def read_marks(path):
+    """Tokens with the bit of each: does it count in the loss?"""
+    with open(path, "rb") as file:
+        data = file.read()
+    count, = struct.unpack("<I", data[8:12])
+    size = 2 if data[:4] == struct.pack("<i", 20240520) else 4
+    assert struct.unpack("<I", data[32:36]) == (1,) and len(data) == 1024 + count * size + (count + 7) // 8
+    tokens = numpy.frombuffer(data[1024:1024 + count * size], f"<u{size}").tolist()
+    return list(zip(tokens, numpy.unpackbits(numpy.frombuffer(data[1024 + count * size:], "u1"), bitorder="little")[:count].tolist()))
+
+
+def check_marks(kind, tokenizer):
+    """Prompts do not count, completions and their end do; nor does what stands between an assistant's messages."""
+    def ids(text):
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    end = tokenizer.token_to_id("<|end|>")
+    with open("pairs.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record) + "\n" for record in (
+            {"prompt": DOCUMENTS[0], "completion": DOCUMENTS[1]}, {"text": DOCUMENTS[2]},
+            {"prompt": "2 ranks", "completion": "and 🙂"}))
+    done = run(python, tokenize, "pairs.jsonl", "--tokenizer", kind, "--out", f"{kind}-pairs.bin")
+    wanted = [(end, 0)] + [(token, 0) for token in ids(DOCUMENTS[0])] + [(token, 1) for token in ids(DOCUMENTS[1])] + [(end, 1)]
+    wanted += [(token, 1) for token in [end] + ids(DOCUMENTS[2])]
+    wanted += [(end, 0)] + [(token, 0) for token in ids("2 ranks")] + [(token, 1) for token in ids("and 🙂")] + [(end, 1)]
+    result(done.returncode == 0 and read_marks(f"{kind}-pairs.bin") == wanted, f"{kind}: completions count, prompts do not",
+           [done.stderr])
+    done = run(python, tokenize, "chat.jsonl", "--assistant-only", "--tokenizer", kind, "--out", f"{kind}-only.bin")
+    counted = [token for token, counts in read_marks(f"{kind}-only.bin") if counts]
+    shown = tokenizer.decode(counted, skip_special_tokens=False)
+    result(done.returncode == 0 and shown.endswith("Yes<|end|>") and "42" not in shown and
+           [token for token, _ in read_marks(f"{kind}-only.bin")] == read(f"{kind}-chat.bin")[0],
+           f"{kind}: of a chat the assistant's words count: {shown!r}", [done.stderr])
+
+
 def escaped(text):
     """What train prints of a text: control characters by their number."""
     return "".join(c if c.isprintable() or c in "\n\t" else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
@@ -170,7 +205,9 @@ with tempfile.TemporaryDirectory() as work:
     os.chdir(work)
     write_inputs()
     for own_kind in ("bytes", "spaces"):
-        check_sample(own_kind, check_kind(own_kind))
+        made = check_kind(own_kind)
+        check_sample(own_kind, made)
+        check_marks(own_kind, made)
     os.makedirs("words")
     with open("words/tokenizer.json", "w", encoding="utf-8") as out:
         out.write('{"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}}')

@@ -78,13 +78,20 @@ eo_status tool_job_plan(const struct tool_options *options, const eo_transformer
                         eo_transformer **transformer, eo_plan **plan)
 {
     const struct tool_plan_settings settings = plan_settings_for(options, config);
-    const struct tool_plan_params params = tool_plan_params_of(&settings, config, log);
+    const struct tool_token_files files = {options->tokens_paths, options->tokens_path_count, options->val_tokens_path};
+    struct tool_plan_params params = tool_plan_params_of(&settings, config, log);
+    params.transformer.summed_loss = settings.packed || tool_data_has_marks(&files);
     *plan = NULL;
     EO_TRY(eo_transformer_create(transformer, &params.transformer));
     const eo_status status = eo_plan_create(plan, eo_transformer_model(*transformer), &params.plan);
     if (status < 0)
         eo_transformer_destroy(transformer);
     return status;
+}
+
+bool tool_job_sums_losses(const struct tool_job *job)
+{
+    return eo_transformer_get_params(job->transformer)->summed_loss;
 }
 
 void tool_job_plan_words(const struct tool_job *job, char text[TOOL_PLAN_WORDS_MAX])
@@ -313,6 +320,8 @@ static eo_status load_data(struct tool_job *job, struct tool_problem *problem)
         EO_TRY(check_tokenizer(job, problem));
     }
     job->data.is_shuffled = o->shuffle;
+    if (o->plan.packed)
+        EO_TRY(tool_data_pack(&job->data, job->shape.seq, problem));
     return tool_data_check(&job->data, &job->shape, job->val_every != 0, problem);
 }
 

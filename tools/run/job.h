@@ -65,7 +65,8 @@ struct tool_job_rank {
     eo_team *team;
     eo_flight_recorder *recorder; /* NULL: none */
     eo_runtime *runtime;
-    int32_t *tokens, *targets;  /* batch x seq */
+    struct tool_batch batch;
+    uint64_t counted;           /* targets of the step that count */
     struct tool_job_graph graph;
     double peak_flops_per_s;    /* measured, of this rank while all others measured too */
     eo_runtime_stats first;     /* after the first step */
@@ -170,6 +171,9 @@ EO_NODISCARD eo_status tool_job_prepare(struct tool_job *job, const struct tool_
                                         struct tool_problem *problem);
 EO_NODISCARD eo_status tool_job_run(struct tool_job *job, struct tool_problem *problem);
 void tool_job_fini(struct tool_job *job);
+
+/* Losses are sums over the targets that count, and a step's weight is their number: not every target counts. */
+bool tool_job_sums_losses(const struct tool_job *job);
 
 /* Sum over all ranks, beside the runtime: where they are threads they wait for as long as it takes, where they are processes
  * for --join-timeout. Collective. EO_ERR_COMM, EO_ERR_TIMEOUT: a rank has failed. */

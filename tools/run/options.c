@@ -18,6 +18,7 @@ enum option_key {
     OPTION_TEXT,
     OPTION_TOKENS,
     OPTION_SHUFFLE,
+    OPTION_PACK,
     OPTION_TOKENIZER,
     OPTION_INIT,
     OPTION_RANKS,
@@ -92,6 +93,9 @@ static const struct argp_option option_table[] = {
      "train on the bytes of files or folders; the last tenth is held back [documents of this project, 190 KB]", 1},
     {"tokens", OPTION_TOKENS, "FILE.bin...", 0, "train on token files of llm.c, one after the other, in the given order", 1},
     {"shuffle", OPTION_SHUFFLE, NULL, 0, "take the sequences of --tokens in an order drawn from --seed, another in each pass", 1},
+    {"pack", OPTION_PACK, "documents|none", 0,
+     "fill each sequence with whole documents of --tokens, as far as they fit; none sees another. In an order drawn from --seed "
+     "[none]", 1},
     {"tokenizer", OPTION_TOKENIZER, "PATH", 0,
      "tokenizer.json, or a folder with one, of the --tokens: samples are text then [that in the folder of --init or --model]", 1},
     {"init", OPTION_INIT, "PATH", 0,
@@ -608,6 +612,8 @@ static void check_together(const struct argp_state *state, struct tool_options *
         argp_error(state, "--text and --tokens are both given; give one of them");
     if (o->tokenizer_path && !o->tokens_paths)
         argp_error(state, "--tokenizer needs --tokens; bytes of a text need none");
+    if (o->plan.packed && !o->tokens_paths && !o->plan_only)
+        argp_error(state, "--pack documents needs --tokens; a text has no documents");
     if (o->shuffle && !o->tokens_paths)
         argp_error(state, "--shuffle needs --tokens; places in a text are drawn anyway");
     if (o->init_path && !is_given(o, OPTION_MODEL)) { /* the shape of the files, then */
@@ -673,6 +679,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
         add_data_path(state, options, text);
         return 0;
     case OPTION_SHUFFLE: options->shuffle = true; return 0;
+    case OPTION_PACK: options->plan.packed = tool_option_choice(state, "pack", text, "none", "documents"); return 0;
     case OPTION_TOKENIZER: options->tokenizer_path = text; return 0;
     case OPTION_INIT: options->init_path = text; return 0;
     case ARGP_KEY_ARG: /* --text and --tokens take all words that follow */

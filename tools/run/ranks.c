@@ -94,23 +94,27 @@ static void leave_out(struct tool_job_rank *rank)
 static eo_status validate(struct tool_job_rank *rank, uint64_t step, double *loss)
 {
     struct tool_job *job = rank->job;
-    const eo_tokens tokens = {.tokens = rank->tokens, .targets = rank->targets};
+    const eo_tokens tokens = {.tokens = rank->batch.tokens, .targets = rank->batch.targets, .positions = rank->batch.positions};
     const uint32_t sequences = job->shape.rank_count * job->shape.batch;
     const uint32_t batch_count = (VALIDATION_SEQUENCES + sequences - 1) / sequences;
-    double sum = 0;
+    double sums[2] = {0, 0}; /* of losses; what they are divided by */
     EO_TRY(tool_job_swap_average(rank));
     for (uint32_t i = 0; i < batch_count; i++) {
         double mean = 0;
-        tool_data_validation_batch(&job->data, &job->shape, i, rank->rank, rank->tokens, rank->targets);
+        tool_data_validation_batch(&job->data, &job->shape, i, rank->rank, &rank->batch);
         EO_TRY(tool_job_check_data(rank));
         EO_TRY(eo_transformer_evaluate(job->transformer, rank->runtime, rank->team, &tokens, &mean));
-        sum += mean;
+        sums[0] += mean;
+        sums[1] += (double)tool_batch_counted(&rank->batch, &job->shape);
     }
-    EO_TRY(eo_sum(rank->runtime, &sum, 1));
+    EO_TRY(eo_sum(rank->runtime, sums, 2));
     EO_TRY(tool_job_swap_average(rank));
     tool_job_step_interrupted(rank);
     leave_out(rank);
-    *loss = sum / batch_count / job->shape.rank_count;
+    if (tool_job_sums_losses(job))
+        *loss = sums[1] > 0 ? sums[0] / sums[1] : 0;
+    else
+        *loss = sums[0] / batch_count / job->shape.rank_count;
     tool_early_stop_see(&rank->early_stop, step, *loss);
     return EO_OK;
 }
@@ -249,9 +253,11 @@ static eo_status measure_together(struct tool_job_rank *rank, eo_status started)
 static eo_status start_tokens(struct tool_job_rank *rank)
 {
     const uint64_t tokens = (uint64_t)rank->job->shape.batch * rank->job->shape.seq;
-    rank->tokens = calloc(tokens, sizeof(*rank->tokens));
-    rank->targets = calloc(tokens, sizeof(*rank->targets));
-    return rank->tokens && rank->targets ? EO_OK : EO_ERR_NO_MEMORY;
+    struct tool_batch *b = &rank->batch;
+    b->tokens = calloc(tokens, sizeof(*b->tokens));
+    b->targets = calloc(tokens, sizeof(*b->targets));
+    b->positions = rank->job->data.is_packed ? calloc(tokens, sizeof(*b->positions)) : NULL;
+    return b->tokens && b->targets && (b->positions || !rank->job->data.is_packed) ? EO_OK : EO_ERR_NO_MEMORY;
 }
 
 static eo_status start_team(struct tool_job_rank *rank)
@@ -410,8 +416,9 @@ static void *rank_main(void *arg)
     eo_runtime_destroy(&rank->runtime);
     eo_team_destroy(&rank->team);
     tool_job_recorder_stop(rank);
-    free(rank->tokens);
-    free(rank->targets);
+    free(rank->batch.tokens);
+    free(rank->batch.targets);
+    free(rank->batch.positions);
     return NULL;
 }
 

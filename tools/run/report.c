@@ -46,6 +46,11 @@ static void report_data(const struct tool_job *job)
     if (data->file_count > 1)
         printf(" and %u more file%s", data->file_count - 1, data->file_count == 2 ? "" : "s");
     printf(", %llu token%s to train on", (unsigned long long)data->training_count, tool_plural(data->training_count));
+    if (data->is_packed)
+        printf(", %llu document%s in %llu row%s, %.1f %% padding", (unsigned long long)data->training.document_count,
+               tool_plural(data->training.document_count), (unsigned long long)data->training.row_count,
+               tool_plural(data->training.row_count),
+               100 - 100.0 * (double)data->training.input_count / (double)(data->training.row_count * job->shape.seq));
     if (data->is_held_apart)
         printf("; held back: %s, %llu token%s\n", o->val_tokens_path, held_back, tool_plural(held_back));
     else if (held_back)

@@ -22,10 +22,13 @@ eo_status tool_job_check_data(struct tool_job_rank *rank)
 static eo_status next_batch(struct tool_job_rank *rank, uint64_t step, uint32_t micro_batch, eo_tokens *out)
 {
     struct tool_job *job = rank->job;
-    tool_data_batch(&job->data, &job->shape, job->options->seed, step, micro_batch, rank->rank, rank->tokens, rank->targets);
+    const struct tool_batch *batch = &rank->batch;
+    tool_data_batch(&job->data, &job->shape, job->options->seed, step, micro_batch, rank->rank, batch);
+    rank->counted = (micro_batch ? rank->counted : 0) + tool_batch_counted(batch, &job->shape);
     *out = (eo_tokens){
-        .tokens = rank->tokens,
-        .targets = rank->targets,
+        .tokens = batch->tokens,
+        .targets = batch->targets,
+        .positions = batch->positions,
         .random = {.seed = job->options->seed, .step = step,
                    .sample = ((uint64_t)micro_batch * job->shape.rank_count + rank->rank) * job->shape.batch},
     };
@@ -51,7 +54,7 @@ static eo_status run_micro_batches(struct tool_job_rank *rank, uint64_t step, do
                                           adds_losses_on_device(job) ? NULL : &mean));
         sum += mean;
     }
-    *loss = sum / job->shape.micro_batches;
+    *loss = tool_job_sums_losses(job) ? sum : sum / job->shape.micro_batches;
     return EO_OK;
 }
 
@@ -69,6 +72,7 @@ static eo_step_params step_params(struct tool_job_rank *rank, uint64_t step, dou
         .ema_decay = (float)o->plan.ema_decay,
         .clip = (float)o->clip,
         .on_not_finite = o->skips ? EO_SKIP : EO_STOP,
+        .weight = tool_job_sums_losses(job) ? (double)rank->counted : 0,
         .values = {[VALUE_LOSS] = loss,
                    [VALUE_STOP] = job->stop && *job->stop,
                    [VALUE_SAVED] = eo_saver_value(rank->saver)},
@@ -111,8 +115,8 @@ static eo_status recorded_step(struct tool_job_rank *rank, const eo_step_params 
 
 static eo_status graph_step(struct tool_job_rank *rank, uint64_t step, eo_step_report *report)
 {
-    const eo_step_params params = step_params(rank, step, 0);
     EO_TRY(load_batches(rank, step));
+    const eo_step_params params = step_params(rank, step, 0);
     if (rank->graph.is_captured)
         return eo_step_replay(rank->runtime, &params, report);
     EO_TRY(recorded_step(rank, &params, report));
@@ -172,8 +176,8 @@ eo_status tool_job_step_next(struct tool_job_rank *rank, uint64_t last, struct t
         return EO_OK;
     EO_TRY(eo_runtime_get_report(rank->runtime, step, &report));
     rank->told_step = step;
-    const double loss_count =
-        (double)job->shape.rank_count * (adds_losses_on_device(job) ? job->shape.micro_batches : 1);
+    const double sequences = (double)job->shape.rank_count * (adds_losses_on_device(job) ? job->shape.micro_batches : 1);
+    const double loss_count = !tool_job_sums_losses(job) ? sequences : report.weight > 0 ? report.weight : 1;
     *out = (struct tool_job_step){
         .step = step,
         .loss = report.values[VALUE_LOSS] / loss_count,

@@ -48,6 +48,7 @@ struct tool_plan_settings {
     eo_optimizer optimizer;
     bool float8_products; /* forward products of blocks, on a GPU */
     struct tool_lora lora;
+    bool packed;          /* documents in each sequence: their positions lie on the device */
 };
 
 static inline bool tool_plan_settings_offload(const struct tool_plan_settings *settings)

@@ -18,11 +18,12 @@ static void use_text(const char *const *paths, uint32_t path_count)
     struct tool_problem problem = {""};
     struct tool_data data;
     int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
+    const struct tool_batch batch = {tokens, targets, NULL};
     if (!fuzz_taken(tool_data_load_text(&data, paths, path_count, &problem), problem.text))
         return;
     if (fuzz_taken(tool_data_check(&data, &shape, true, &problem), problem.text)) {
-        tool_data_batch(&data, &shape, 7, 3, 0, 1, tokens, targets);
-        tool_data_validation_batch(&data, &shape, 2, 1, tokens, targets);
+        tool_data_batch(&data, &shape, 7, 3, 0, 1, &batch);
+        tool_data_validation_batch(&data, &shape, 2, 1, &batch);
         tool_data_prompt(&data, PROMPT, tokens);
     }
     tool_data_fini(&data);

@@ -16,17 +16,22 @@ static void use_tokens(const uint8_t *file_data, size_t bytes, bool hold_back)
     const struct tool_batch_shape shape = {.rank_count = 2, .batch = BATCH, .seq = SEQ, .micro_batches = 2};
     struct tool_problem problem = {""};
     struct tool_data data;
-    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ];
+    int32_t tokens[BATCH * SEQ], targets[BATCH * SEQ], positions[BATCH * SEQ];
+    const struct tool_batch batch = {tokens, targets, positions};
     if (!fuzz_taken(tool_data_map_tokens(&data, fuzz_file("tokens.bin", file_data, bytes), VOCABULARY, hold_back, &problem),
                     problem.text))
         return;
+    if (bytes % 2 && !fuzz_taken(tool_data_pack(&data, SEQ, &problem), problem.text)) {
+        tool_data_fini(&data);
+        return;
+    }
     if (fuzz_taken(tool_data_check(&data, &shape, hold_back, &problem), problem.text))
         for (uint64_t step = 0; step < 5; step++) {
-            tool_data_batch(&data, &shape, 1, step * step * 1000000007u, 1, 1, tokens, targets);
+            tool_data_batch(&data, &shape, 1, step * step * 1000000007u, 1, 1, &batch);
             for (int i = 0; i < BATCH * SEQ; i++)
-                FUZZ_HOLDS(tokens[i] >= 0 && tokens[i] < VOCABULARY && targets[i] >= 0 && targets[i] < VOCABULARY);
+                FUZZ_HOLDS(tokens[i] >= 0 && tokens[i] < VOCABULARY && targets[i] >= -100 && targets[i] < VOCABULARY);
             if (hold_back)
-                tool_data_validation_batch(&data, &shape, (uint32_t)step, 1, tokens, targets);
+                tool_data_validation_batch(&data, &shape, (uint32_t)step, 1, &batch);
         }
     tool_data_fini(&data);
 }

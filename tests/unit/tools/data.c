@@ -79,7 +79,7 @@ static void gather_step(const struct tool_data *data, const struct tool_batch_sh
     int32_t targets[64 * 16];
     for (uint32_t m = 0; m < shape->micro_batches; m++)
         for (uint32_t r = 0; r < shape->rank_count; r++) {
-            tool_data_batch(data, shape, 5, step, m, r, out, targets);
+            tool_data_batch(data, shape, 5, step, m, r, &(struct tool_batch){out, targets, NULL});
             out += shape->batch * shape->seq;
         }
 }
@@ -106,12 +106,12 @@ Test(data, steps_and_seeds_differ_and_repeat)
     load_counting_text(&data, 5000);
     const struct tool_batch_shape shape = {1, 2, 16, 1};
     int32_t a[32], b[32], targets[32];
-    tool_data_batch(&data, &shape, 1, 0, 0, 0, a, targets);
-    tool_data_batch(&data, &shape, 1, 0, 0, 0, b, targets);
+    tool_data_batch(&data, &shape, 1, 0, 0, 0, &(struct tool_batch){a, targets, NULL});
+    tool_data_batch(&data, &shape, 1, 0, 0, 0, &(struct tool_batch){b, targets, NULL});
     cr_assert_arr_eq(a, b, sizeof(a));
-    tool_data_batch(&data, &shape, 1, 1, 0, 0, b, targets);
+    tool_data_batch(&data, &shape, 1, 1, 0, 0, &(struct tool_batch){b, targets, NULL});
     cr_assert_arr_neq(a, b, sizeof(a));
-    tool_data_batch(&data, &shape, 2, 0, 0, 0, b, targets);
+    tool_data_batch(&data, &shape, 2, 0, 0, 0, &(struct tool_batch){b, targets, NULL});
     cr_assert_arr_neq(a, b, sizeof(a));
     tool_data_fini(&data);
 }
@@ -128,13 +128,13 @@ Test(data, targets_follow_their_tokens_and_the_last_tenth_is_never_trained_on)
     const struct tool_batch_shape shape = {1, 4, 64, 1};
     int32_t tokens[256], targets[256];
     for (uint64_t step = 0; step < 200; step++) {
-        tool_data_batch(&data, &shape, 1, step, 0, 0, tokens, targets);
+        tool_data_batch(&data, &shape, 1, step, 0, 0, &(struct tool_batch){tokens, targets, NULL});
         for (int i = 0; i < 256; i++) {
             cr_assert_neq(targets[i], 'Z');
             cr_assert_eq(targets[i], 'a' + (tokens[i] - 'a' + 1) % 26);
         }
     }
-    tool_data_validation_batch(&data, &shape, 3, 0, tokens, targets);
+    tool_data_validation_batch(&data, &shape, 3, 0, &(struct tool_batch){tokens, targets, NULL});
     for (int i = 0; i < 256; i++)
         cr_assert_eq(tokens[i], 'Z');
     tool_data_fini(&data);
@@ -193,7 +193,7 @@ Test(data, token_files_are_read_in_order_and_begin_again_before_a_round_would_pa
         for (uint32_t m = 0; m < 2; m++)
             for (uint32_t r = 0; r < 2; r++) {
                 const uint64_t begin = ((step * 2 + m) % 3 * 2 + r) * 16;
-                tool_data_batch(&data, &shape, 1, step, m, r, tokens, targets);
+                tool_data_batch(&data, &shape, 1, step, m, r, &(struct tool_batch){tokens, targets, NULL});
                 for (int i = 0; i < 16; i++) {
                     cr_assert_eq(tokens[i], (int32_t)(begin + (uint64_t)i));
                     cr_assert_eq(targets[i], tokens[i] + 1);
@@ -273,7 +273,7 @@ Test(data, token_files_are_read_as_one_and_what_is_held_back_may_have_its_own)
     cr_assert_eq(data.count, 50);
     cr_assert_eq(data.training_count, 45);
     cr_assert_eq(data.file_count, 2);
-    tool_data_batch(&data, &shape, 1, 0, 0, 0, tokens, targets);
+    tool_data_batch(&data, &shape, 1, 0, 0, 0, &(struct tool_batch){tokens, targets, NULL});
     for (int i = 0; i < 24; i++) {
         cr_assert_eq(tokens[i], i < 20 ? i : i - 20);
         cr_assert_eq(targets[i], i + 1 < 20 ? i + 1 : i + 1 - 20);
@@ -286,7 +286,7 @@ Test(data, token_files_are_read_as_one_and_what_is_held_back_may_have_its_own)
     tool_data_prompt(&data, 3, tokens);
     cr_assert(tokens[0] == 0 && tokens[1] == 1 && tokens[2] == 2);
     for (uint32_t b = 0; b < 8; b++) { /* of the last file alone: each sequence counts on */
-        tool_data_validation_batch(&data, &shape, b, 0, tokens, targets);
+        tool_data_validation_batch(&data, &shape, b, 0, &(struct tool_batch){tokens, targets, NULL});
         for (int i = 0; i < 11; i++)
             cr_assert(tokens[i + 1] == tokens[i] + 1 && targets[i] == tokens[i] + 1 && targets[11] < 40);
     }

@@ -28,6 +28,7 @@ const struct argp_option tool_memplan_options[] = {
     {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"bucketing", KEY_BUCKETING, "G,R", 0, "blocks that one all-gather brings, and that one reduce-scatter reduces [1,1]", 2},
     {"norms-beside", KEY_NORMS_BESIDE, NULL, 0, "the gradient norm's sums run beside backward passes, as with train", 2},
+    {"pack", KEY_PACK, "documents|none", 0, "with packed documents, as train --pack: their positions are planned [none]", 2},
     {"dropout", KEY_DROPOUT, "P", 0, "with dropout in the blocks, as train --dropout [0]", 2},
     {"ema", KEY_EMA, "DECAY", 0, "with a moving average of the weights, as train --ema keeps it [none]", 2},
     {"optimizer", KEY_OPTIMIZER, "NAME", 0, "adamw, adamw8bit, sgd or lion; of other systems also muon [adamw]", 2},

@@ -174,6 +174,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
         break;
     case KEY_DTYPE: parse_run_dtype(state, m, text); break;
     case KEY_GATHER: s->float8_gather = tool_option_gather(state, text); break;
+    case KEY_PACK: s->packed = tool_option_choice(state, name, text, "none", "documents"); break;
     case KEY_DROPOUT: s->dropout = tool_option_real(state, name, text, 0, 0.99); break;
     case KEY_OPTIMIZER: parse_optimizer(state, m, text); break;
     case KEY_EMA: s->ema_decay = tool_option_ema(state, text); break;

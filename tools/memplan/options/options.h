@@ -24,6 +24,7 @@ enum memplan_key {
     KEY_GATHER,
     KEY_PRODUCTS,
     KEY_REDUCE,
+    KEY_PACK,
     KEY_DROPOUT,
     KEY_EMA,
     KEY_OPTIMIZER,

@@ -24,10 +24,40 @@ static uint64_t token_rounds(const struct tool_data *data, const struct tool_bat
     return data->training_count ? (data->training_count - 1) / tokens : 0;
 }
 
+eo_status tool_data_pack(struct tool_data *data, uint32_t seq, struct tool_problem *problem)
+{
+    if (!data->origin.is_known || data->origin.boundary == UINT32_MAX)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--pack documents: the token files say nothing of where documents begin; make them with "
+                                "tools/tokenize, without --boundary none");
+    EO_TRY(tool_packing_make(&data->training, data, 0, data->training_count, seq, problem));
+    EO_TRY(tool_packing_make(&data->held_back, data, data->training_count, data->count, seq, problem));
+    data->is_packed = true;
+    return EO_OK;
+}
+
+static eo_status check_packed(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
+                              struct tool_problem *problem)
+{
+    if (data->training.row_count < shape->batch)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--pack documents: %llu documents of two tokens and more fill %llu rows of --seq %u, fewer than "
+                                "--batch %u; give more text, or a smaller --batch or --seq",
+                                (unsigned long long)data->training.document_count, (unsigned long long)data->training.row_count,
+                                shape->seq, shape->batch);
+    if (validation && !data->held_back.row_count)
+        return tool_problem_set(problem, EO_ERR_INVALID,
+                                "--pack documents: what is held back for --val-every has no document of two tokens; give more "
+                                "text, or --val-tokens");
+    return EO_OK;
+}
+
 eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
                           struct tool_problem *problem)
 {
     const char *option = data->is_text ? "--text" : "--tokens";
+    if (data->is_packed)
+        return check_packed(data, shape, validation, problem);
     const uint64_t batch_tokens = (uint64_t)shape->batch * shape->seq;
     const uint64_t needed = 1 + (data->is_text || data->is_shuffled ? batch_tokens : batch_tokens * shape->rank_count);
     const uint64_t held_back = data->count - data->training_count;
@@ -56,8 +86,23 @@ static void copy_sequence(const struct tool_data *data, uint64_t begin, uint32_t
 {
     for (uint32_t t = 0; t < seq; t++) {
         tokens[t] = (int32_t)tool_data_token(data, begin + t);
-        targets[t] = (int32_t)tool_data_token(data, begin + t + 1);
+        targets[t] = tool_data_target(data, begin + t + 1);
     }
+}
+
+static void put_row(const struct tool_data *data, const struct tool_packing *packing, uint64_t row, uint32_t seq, uint32_t b,
+                    const struct tool_batch *out)
+{
+    const uint64_t at = (uint64_t)b * seq;
+    tool_packing_row(packing, data, row, seq, out->tokens + at, out->targets + at, out->positions + at);
+}
+
+uint64_t tool_batch_counted(const struct tool_batch *batch, const struct tool_batch_shape *shape)
+{
+    uint64_t count = 0;
+    for (uint64_t i = 0; i < (uint64_t)shape->batch * shape->seq; i++)
+        count += batch->targets[i] >= 0;
+    return count;
 }
 
 /* The k-th of `count` in an order drawn from the seed: rounds of a Feistel network on the next power of 4 are a permutation of
@@ -91,7 +136,7 @@ static uint64_t place_of(const struct tool_data *data, uint64_t seq, uint64_t se
 }
 
 void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint64_t step,
-                     uint32_t micro_batch, uint32_t rank, int32_t *tokens, int32_t *targets)
+                     uint32_t micro_batch, uint32_t rank, const struct tool_batch *out)
 {
     const uint64_t batch = shape->batch, seq = shape->seq;
     const uint64_t global_batch = shape->rank_count * batch * shape->micro_batches;
@@ -102,25 +147,33 @@ void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape
         data->origin_sequence + steps * global_batch + ((uint64_t)micro_batch * shape->rank_count + rank) * batch;
     for (uint32_t b = 0; b < shape->batch; b++) {
         uint64_t begin;
+        if (data->is_packed) {
+            const uint64_t count = data->training.row_count, k = first + b;
+            put_row(data, &data->training, shuffled(k % count, count, tool_data_draw(seed, k / count)), shape->seq, b, out);
+            continue;
+        }
         if (data->is_text || data->is_shuffled) {
             begin = place_of(data, seq, seed, first + b);
         } else {
             const uint64_t index = round % token_rounds(data, shape) * shape->rank_count + rank;
             begin = (index * batch + b) * seq;
         }
-        copy_sequence(data, begin, shape->seq, tokens + b * seq, targets + b * seq);
+        copy_sequence(data, begin, shape->seq, out->tokens + b * seq, out->targets + b * seq);
     }
 }
 
 void tool_data_validation_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint32_t index,
-                                uint32_t rank, int32_t *tokens, int32_t *targets)
+                                uint32_t rank, const struct tool_batch *out)
 {
-    const uint64_t places = data->count - data->training_count - shape->seq;
+    const uint64_t places = data->is_packed ? data->held_back.row_count : data->count - data->training_count - shape->seq;
     for (uint32_t b = 0; b < shape->batch; b++) {
         const uint64_t k = ((uint64_t)index * shape->rank_count + rank) * shape->batch + b;
         /* A seed of its own: the places stay the same whatever --seed is, so that runs can be compared. */
-        const uint64_t begin = data->training_count + tool_data_draw(0x76616c6964617465u, k) % places;
-        copy_sequence(data, begin, shape->seq, tokens + (uint64_t)b * shape->seq, targets + (uint64_t)b * shape->seq);
+        const uint64_t place = tool_data_draw(0x76616c6964617465u, k) % places, at = (uint64_t)b * shape->seq;
+        if (data->is_packed)
+            put_row(data, &data->held_back, place, shape->seq, b, out);
+        else
+            copy_sequence(data, data->training_count + place, shape->seq, out->tokens + at, out->targets + at);
     }
 }
 

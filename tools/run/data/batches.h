@@ -8,11 +8,12 @@
  *     tokens   micro-batch m of step s on rank r is batch (s x M + m) x W + r of the files, wrapping as llm.c does
  *     tokens, shuffled   sequence k, counted as of text, is one of the files' N pieces of T tokens: each comes once in every N,
  *              in an order drawn from (seed, k / N)
+ *     tokens, packed     likewise, of the N rows of packing.h
  */
 #ifndef EO_TOOLS_RUN_DATA_BATCHES_H
 #define EO_TOOLS_RUN_DATA_BATCHES_H
 
-#include "tools/shared/problem.h"
+#include "tools/run/data/packing.h"
 
 /* Who made a token file, as bytes 12 to 31 of its header say it (tools/tokenize; llm.c leaves them 0). */
 struct tool_token_origin {
@@ -27,11 +28,14 @@ struct tool_data {
     uint32_t token_bytes;    /* 1: text */
     const void *tokens;      /* own_count of them */
     uint64_t own_count;
+    const uint8_t *counted;  /* token files: a bit a token, the lowest first, where it counts as a target; NULL: all do */
     struct tool_data *next;  /* token files: the next one, as if its tokens stood behind; of it only what stands above counts */
     struct tool_token_origin origin; /* token files: of all, for they must agree */
     uint64_t count;          /* of all files */
     uint64_t training_count; /* the first ones; what follows is held back */
     bool is_shuffled;        /* token files */
+    bool is_packed;          /* token files: a sequence is a row of documents, */
+    struct tool_packing training, held_back; /* of these */
     bool is_held_apart;      /* what is held back has a file of its own */
     uint32_t file_count;     /* that are trained on */
     char warning[300];       /* "": none; for people */
@@ -68,22 +72,39 @@ EO_NODISCARD eo_status tool_data_map_files(struct tool_data *data, const struct 
                                            bool hold_back, struct tool_problem *problem);
 
 uint32_t tool_data_token(const struct tool_data *data, uint64_t index);
+/* The same as a target: -100 if it does not count. */
+int32_t tool_data_target(const struct tool_data *data, uint64_t index);
 
 /* Token `index`, as it lies in its file, for who looks at its bytes. */
 const void *tool_data_at(const struct tool_data *data, uint64_t index, uint32_t *token_bytes);
 void tool_data_fini(struct tool_data *data);
 
+/* Packs the documents of token files with boundaries into rows of seq tokens. EO_ERR_INVALID, EO_ERR_NO_MEMORY. */
+EO_NODISCARD eo_status tool_data_pack(struct tool_data *data, uint32_t seq, struct tool_problem *problem);
+
+/* Whether one of the files says which tokens count as targets, as far as its header can be read. */
+bool tool_data_has_marks(const struct tool_token_files *files);
+
 /* Enough for a batch, and for one of held-back text if `validation`. */
 EO_NODISCARD eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_shape *shape, bool validation,
                                        struct tool_problem *problem);
 
-/* batch x seq tokens and what follows each of them. Allocates nothing. */
+/* batch x seq of each: tokens, what follows each of them (-100: it does not count), and, of packed documents, the tokens'
+ * positions in them (else NULL). */
+struct tool_batch {
+    int32_t *tokens, *targets, *positions;
+};
+
+/* Allocates nothing. */
 void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint64_t step,
-                     uint32_t micro_batch, uint32_t rank, int32_t *tokens, int32_t *targets);
+                     uint32_t micro_batch, uint32_t rank, const struct tool_batch *out);
 
 /* The index-th batch of held-back text, the same in every call. */
 void tool_data_validation_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint32_t index,
-                                uint32_t rank, int32_t *tokens, int32_t *targets);
+                                uint32_t rank, const struct tool_batch *out);
+
+/* Targets of a batch that count. */
+uint64_t tool_batch_counted(const struct tool_batch *batch, const struct tool_batch_shape *shape);
 
 /* `count` tokens from the beginning of what is held back (text: from the beginning of a line). */
 void tool_data_prompt(const struct tool_data *data, uint32_t count, int32_t *tokens);

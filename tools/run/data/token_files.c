@@ -4,6 +4,7 @@
  */
 #include "tools/run/data/batches.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,12 @@ enum {
     TOKENS_VERSION_GPT2 = 1,
     TOKENS_MAGIC_LLAMA3 = 20240801,
     TOKENS_VERSION_LLAMA3 = 7,
+    TAG_AT = 12,
+    VOCABULARY_AT = 16,
+    BOUNDARY_AT = 20,
+    HASH_AT = 24,
+    MARKS_AT = 32,
+    HEAD_BYTES = 36, /* of the header, that say something */
 };
 
 struct token_header {
@@ -25,8 +32,36 @@ struct token_header {
     uint32_t count;
 };
 
-static eo_status check_header(const char *what, const struct token_header *header, uint64_t file_bytes, uint32_t *token_bytes,
-                              struct tool_problem *problem)
+static bool has_tag(const char *header)
+{
+    static const char tag[4] = {'E', 'O', 'T', 'K'};
+    return memcmp(header + TAG_AT, tag, sizeof(tag)) == 0;
+}
+
+/* Behind the tokens stands a bit for each. */
+static bool has_marks(const char *header)
+{
+    uint32_t marks;
+    memcpy(&marks, header + MARKS_AT, sizeof(marks));
+    return has_tag(header) && marks == 1;
+}
+
+bool tool_data_has_marks(const struct tool_token_files *files)
+{
+    bool has = false;
+    for (uint32_t i = 0; i <= files->path_count && !has; i++) {
+        const char *path = i < files->path_count ? files->paths[i] : files->held_back;
+        char head[HEAD_BYTES];
+        const int file = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+        has = file >= 0 && pread(file, head, sizeof(head), 0) == (ssize_t)sizeof(head) && has_marks(head);
+        if (file >= 0)
+            close(file);
+    }
+    return has;
+}
+
+static eo_status check_header(const char *what, const struct token_header *header, bool marks, uint64_t file_bytes,
+                              uint32_t *token_bytes, struct tool_problem *problem)
 {
     if (header->magic != TOKENS_MAGIC_GPT2 && header->magic != TOKENS_MAGIC_LLAMA3)
         return tool_problem_set(problem, EO_ERR_INVALID,
@@ -40,7 +75,8 @@ static eo_status check_header(const char *what, const struct token_header *heade
                                 "%s: has version %d; only version %d is readable; make it again with a current llm.c",
                                 what, header->version, version);
     *token_bytes = llama ? 4 : 2;
-    const uint64_t wanted = TOKENS_HEADER_BYTES + (uint64_t)header->count * *token_bytes;
+    const uint64_t mark_bytes = marks ? ((uint64_t)header->count + 7) / 8 : 0;
+    const uint64_t wanted = TOKENS_HEADER_BYTES + (uint64_t)header->count * *token_bytes + mark_bytes;
     if (file_bytes != wanted)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "%s: has %llu bytes, but its header's count of tokens, %u, takes %llu; it was cut off or "
@@ -60,6 +96,14 @@ uint32_t tool_data_token(const struct tool_data *data, uint64_t i)
     }
 }
 
+int32_t tool_data_target(const struct tool_data *data, uint64_t i)
+{
+    const int32_t token = (int32_t)tool_data_token(data, i);
+    for (; i >= data->own_count && data->next; data = data->next)
+        i -= data->own_count;
+    return data->counted && !(data->counted[i / 8] >> i % 8 & 1) ? -100 : token;
+}
+
 static eo_status check_vocabulary(const struct tool_data *data, const char *what, uint32_t vocabulary,
                                   struct tool_problem *problem)
 {
@@ -74,9 +118,7 @@ static eo_status check_vocabulary(const struct tool_data *data, const char *what
 
 static struct tool_token_origin read_origin(const char *header)
 {
-    enum { TAG_AT = 12, VOCABULARY_AT = 16, BOUNDARY_AT = 20, HASH_AT = 24 };
-    static const char tag[4] = {'E', 'O', 'T', 'K'};
-    struct tool_token_origin origin = {.is_known = memcmp(header + TAG_AT, tag, sizeof(tag)) == 0};
+    struct tool_token_origin origin = {.is_known = has_tag(header)};
     if (!origin.is_known)
         return origin;
     memcpy(&origin.vocabulary, header + VOCABULARY_AT, sizeof(origin.vocabulary));
@@ -109,11 +151,13 @@ static eo_status map_file(struct tool_data *data, int file, uint64_t file_bytes,
     data->map_bytes = file_bytes;
     struct token_header header;
     memcpy(&header, data->map, sizeof(header));
-    EO_TRY(check_header(what, &header, file_bytes, &data->token_bytes, problem));
+    const bool marks = has_marks(data->map);
+    EO_TRY(check_header(what, &header, marks, file_bytes, &data->token_bytes, problem));
     data->origin = read_origin(data->map);
     EO_TRY(check_origin(&data->origin, what, vocabulary, problem));
     data->tokens = (const char *)data->map + TOKENS_HEADER_BYTES;
     data->count = data->own_count = header.count;
+    data->counted = marks ? (const uint8_t *)data->tokens + data->own_count * data->token_bytes : NULL;
     EO_TRY(check_vocabulary(data, what, vocabulary, problem));
     return tool_map_check(problem);
 }
@@ -210,6 +254,8 @@ void tool_data_fini(struct tool_data *data)
         tool_unmap_file(next->map, next->map_bytes);
         free(next);
     }
+    tool_packing_fini(&data->training);
+    tool_packing_fini(&data->held_back);
     free(data->owned);
     tool_unmap_file(data->map, data->map_bytes);
     *data = (struct tool_data){0};

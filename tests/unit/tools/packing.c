@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Documents packed into rows. Goal: every pair of a token and the next one of its document is in one row, once; nothing crosses
+ * a boundary; targets that do not count are -100; the order follows from the seed, for any number of ranks.
+ * Method: a token file written here, whose tokens tell document and place.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/run/data/batches.h"
+
+enum { BOUNDARY = 7, SEQ = 16, DOCUMENTS = 60, TOKENS_MAX = 4000, VOCABULARY = 65000 };
+
+static char path[64];
+static struct tool_problem problem;
+static uint16_t all[TOKENS_MAX];
+static uint32_t count;
+
+/* A document d of `length` tokens behind its boundary: 1000 (d + 1) + place; every third ends with a boundary of its own. */
+static void add_document(uint32_t d, uint32_t length)
+{
+    all[count++] = BOUNDARY;
+    for (uint32_t i = 0; i < length; i++)
+        all[count++] = (uint16_t)(1000 * (d + 1) + i);
+    if (d % 3 == 0)
+        all[count++] = BOUNDARY;
+}
+
+static void write_file(uint32_t boundary, bool marks)
+{
+    const uint16_t vocabulary[2] = {(uint16_t)VOCABULARY, 0};
+    uint32_t header[256] = {20240520, 1, count, 0, 0, boundary, 0, 0, marks};
+    memcpy((char *)header + 12, "EOTK", 4);
+    memcpy((char *)header + 16, vocabulary, 4);
+    strcpy(path, "/tmp/evenodd-packing-XXXXXX");
+    const int descriptor = mkstemp(path);
+    FILE *file = fdopen(descriptor, "w");
+    cr_assert_not_null(file);
+    fwrite(header, sizeof(header), 1, file);
+    fwrite(all, sizeof(*all), count, file);
+    for (uint32_t i = 0; marks && i < (count + 7) / 8; i++)
+        fputc(0xb6, file); /* of eight, the first, the fourth and the seventh do not count */
+    cr_assert_eq(fclose(file), 0);
+}
+
+static void make(struct tool_data *data, bool marks, bool hold_back)
+{
+    count = 0;
+    for (uint32_t d = 0; d < DOCUMENTS; d++)
+        add_document(d, d == 5 ? 0 : d == 6 ? 5 * SEQ + 3 : d * 7 % 23 + 1);
+    write_file(BOUNDARY, marks);
+    cr_assert_eq(tool_data_map_tokens(data, path, VOCABULARY, hold_back, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(tool_data_pack(data, SEQ, &problem), EO_OK, "%s", problem.text);
+    unlink(path);
+}
+
+/* Where a token stands in the file: every pair that a document has occurs there once. */
+static uint32_t place_of_pair(int32_t token, int32_t position, const int32_t *before)
+{
+    for (uint32_t i = 0; i + 1 < count; i++)
+        if (all[i] == token && (position == 0 || all[i - 1] == before[0]))
+            return i;
+    cr_assert_fail("a token %d that the file does not have", token);
+    return 0;
+}
+
+Test(packing, every_pair_of_a_document_is_in_one_row_and_none_crosses_a_boundary)
+{
+    struct tool_data data;
+    make(&data, false, false);
+    uint32_t used = 0, wanted = 0, longest = 0;
+    for (uint32_t i = 0; i + 1 < count; i++) {
+        const bool begins = all[i + 1] == BOUNDARY && i + 2 < count && all[i + 2] != BOUNDARY;
+        wanted += !begins;
+    }
+    for (uint64_t row = 0; row < data.training.row_count; row++) {
+        int32_t tokens[SEQ], targets[SEQ], positions[SEQ];
+        tool_packing_row(&data.training, &data, row, SEQ, tokens, targets, positions);
+        bool is_padding = false;
+        for (int t = 0; t < SEQ; t++) {
+            cr_assert(positions[t] == 0 || (t > 0 && positions[t] == positions[t - 1] + 1));
+            is_padding = is_padding || targets[t] == -100;
+            if (is_padding) {
+                cr_assert_eq(targets[t], -100, "padding is at the end, and has no targets");
+                continue;
+            }
+            used++;
+            longest = positions[t] + 1 > (int32_t)longest ? (uint32_t)positions[t] + 1 : longest;
+            if (tokens[t] == BOUNDARY || targets[t] == BOUNDARY)
+                continue;
+            const uint32_t place = place_of_pair(tokens[t], positions[t], tokens + t - 1);
+            cr_assert_eq(targets[t], all[place + 1]);
+            cr_assert_eq(targets[t], tokens[t] + 1, "a target of another document");
+            if (positions[t] > 0 && tokens[t - 1] != BOUNDARY)
+                cr_assert_eq(tokens[t - 1], tokens[t] - 1, "a row's document is not in its order");
+        }
+    }
+    cr_assert_eq(used, wanted);
+    cr_assert_eq(data.training.input_count, wanted);
+    cr_assert_eq(longest, SEQ);
+    cr_assert(data.training.row_count * SEQ < wanted + wanted / 8, "%llu rows for %u tokens", (unsigned long long)data.training.row_count,
+              wanted);
+    tool_data_fini(&data);
+}
+
+Test(packing, tokens_that_do_not_count_are_no_targets)
+{
+    struct tool_data data, plain;
+    make(&data, true, false);
+    make(&plain, false, false);
+    cr_assert(data.counted && !plain.counted);
+    uint32_t ignored = 0, counted = 0;
+    for (uint64_t row = 0; row < data.training.row_count; row++) {
+        int32_t tokens[2][SEQ], targets[2][SEQ], positions[SEQ];
+        tool_packing_row(&data.training, &data, row, SEQ, tokens[0], targets[0], positions);
+        tool_packing_row(&plain.training, &plain, row, SEQ, tokens[1], targets[1], positions);
+        for (int t = 0; t < SEQ; t++) {
+            cr_assert_eq(tokens[0][t], tokens[1][t]);
+            cr_assert(targets[0][t] == targets[1][t] || targets[0][t] == -100);
+            ignored += targets[1][t] >= 0 && targets[0][t] < 0;
+            counted += targets[0][t] >= 0;
+        }
+    }
+    cr_assert(abs((int)(5 * ignored) - (int)(3 * counted)) < (int)(counted / 4), "%u and %u", ignored, counted);
+    for (uint32_t i = 0; i < count; i++)
+        cr_assert_eq(tool_data_target(&data, i), 0xb6 >> i % 8 & 1 ? (int32_t)all[i] : -100);
+    tool_data_fini(&data);
+    tool_data_fini(&plain);
+}
+
+/* Rows of `steps` steps: each rank's batches in the global order. */
+static void gather(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint32_t steps, int32_t *out)
+{
+    int32_t targets[64 * SEQ], positions[64 * SEQ];
+    for (uint32_t step = 0; step < steps; step++)
+        for (uint32_t m = 0; m < shape->micro_batches; m++)
+            for (uint32_t r = 0; r < shape->rank_count; r++, out += shape->batch * SEQ)
+                tool_data_batch(data, shape, seed, step, m, r, &(struct tool_batch){out, targets, positions});
+}
+
+Test(packing, a_pass_takes_every_row_once_whatever_the_number_of_ranks)
+{
+    struct tool_data data;
+    make(&data, false, true);
+    const uint64_t rows = data.training.row_count;
+    const uint32_t steps = (uint32_t)(rows / 12);
+    const struct tool_batch_shape one = {1, 12, SEQ, 1}, others[] = {{2, 6, SEQ, 1}, {3, 2, SEQ, 2}};
+    int32_t *a = calloc(rows * SEQ, sizeof(*a)), *b = calloc(rows * SEQ, sizeof(*b));
+    cr_assert_gt(steps, 2);
+    gather(&data, &one, 1, steps, a);
+    for (int i = 0; i < 2; i++) {
+        gather(&data, &others[i], 1, steps, b);
+        cr_assert_eq(memcmp(a, b, (uint64_t)steps * 12 * SEQ * sizeof(*a)), 0);
+    }
+    for (uint32_t i = 0; i < steps * 12; i++)
+        for (uint32_t k = 0; k < i; k++)
+            cr_assert_neq(memcmp(a + i * SEQ, a + k * SEQ, SEQ * sizeof(*a)), 0, "row %u came before", i);
+    gather(&data, &one, 2, steps, b);
+    cr_assert_neq(memcmp(a, b, (uint64_t)steps * 12 * SEQ * sizeof(*a)), 0, "the seed changes nothing");
+    int32_t targets[SEQ], positions[SEQ];
+    cr_assert_gt(data.held_back.row_count, 0);
+    tool_data_validation_batch(&data, &(struct tool_batch_shape){1, 1, SEQ, 1}, 0, 0, &(struct tool_batch){b, targets, positions});
+    cr_assert_gt(b[1], 1000 * (DOCUMENTS - 10), "held-back rows are of the last documents");
+    free(a);
+    free(b);
+    tool_data_fini(&data);
+}
+
+Test(packing, files_without_boundaries_or_documents_are_refused)
+{
+    struct tool_data data;
+    count = 0;
+    add_document(1, 0);
+    write_file(BOUNDARY, false);
+    cr_assert_eq(tool_data_map_tokens(&data, path, VOCABULARY, false, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(tool_data_pack(&data, SEQ, &problem), EO_OK);
+    cr_assert_eq(tool_data_check(&data, &(struct tool_batch_shape){1, 1, SEQ, 1}, false, &problem), EO_ERR_INVALID);
+    cr_assert_not_null(strstr(problem.text, "0 documents of two tokens"), "%s", problem.text);
+    tool_data_fini(&data);
+    unlink(path);
+    write_file(UINT32_MAX, false);
+    cr_assert_eq(tool_data_map_tokens(&data, path, VOCABULARY, false, &problem), EO_OK, "%s", problem.text);
+    cr_assert_eq(tool_data_pack(&data, SEQ, &problem), EO_ERR_INVALID);
+    cr_assert_not_null(strstr(problem.text, "where documents begin"), "%s", problem.text);
+    tool_data_fini(&data);
+    unlink(path);
+    write_file(BOUNDARY, true);
+    cr_assert_eq(truncate(path, 1024 + (long)count * 2), 0);
+    cr_assert_eq(tool_data_map_tokens(&data, path, VOCABULARY, false, &problem), EO_ERR_INVALID, "marks that are cut off");
+    unlink(path);
+}
