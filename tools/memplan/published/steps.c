@@ -459,6 +459,24 @@ static void print_group(FILE *out, const char *source, const char *device, bool 
                 device ? device : "", fitting ? "fitted" : "the other", count, sum / count, most);
 }
 
+/* The targets: of all rows of a source, in both halves, 5 % on average and 10 % each. */
+static void print_target(FILE *out, enum source source)
+{
+    struct tool_published_step s;
+    uint32_t count = 0;
+    double sum = 0, most = 0;
+    for (uint32_t i = 0; tool_published_step_at(i, &s); i++) {
+        if (s.source != sources[source].name)
+            continue;
+        const double error = 100 * fabs(s.estimated_seconds / s.seconds - 1);
+        sum += error;
+        most = fmax(most, error);
+        count++;
+    }
+    fprintf(out, "%s, all %u rows: %.1f %% on average, %.1f %% at most; target 5 %% and 10 %%: %s\n", sources[source].name, count,
+            sum / count, most, sum <= 5 * count && most <= 10 ? "met" : "missed");
+}
+
 void tool_published_steps_print(FILE *out)
 {
     struct tool_published_step s;
@@ -476,4 +494,7 @@ void tool_published_steps_print(FILE *out)
             print_group(out, sources[source].name, "H100", fitting);
         }
     }
+    fputc('\n', out);
+    print_target(out, YAFSDP);
+    print_target(out, FSDP1);
 }
