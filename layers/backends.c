@@ -32,6 +32,18 @@ const struct eo_kernel_ops *eo_team_backend_kernels(const struct eo_team_backend
     return NULL;
 }
 
+eo_status eo_team_product(void *team, const eo_matrix_product *p)
+{
+    if (!p)
+        return EO_ERR_INVALID;
+    const struct eo_kernel_ops *kernels = eo_team_backend_kernels(eo_team_backend_of(team), EO_DTYPE_FP32, EO_DTYPE_FP32);
+    return kernels->multiply(team, &(struct eo_multiply){
+        .c = p->c, .c_stride = p->n, .m = p->m, .n = p->n, .k = p->k, .accumulate = p->accumulate,
+        .a = {p->a, p->transpose_a ? p->m : p->k, p->transpose_a},
+        .b = {p->b, p->transpose_b ? p->k : p->n, p->transpose_b},
+    });
+}
+
 eo_status eo_team_ask(const char *device, const eo_log *log)
 {
     const char *reason = NULL;

@@ -8,6 +8,7 @@
  *     step_graph.c, weights.c, views.c             recorded steps; weights outside the schedule; what the trainer is handed
  *     update.c, timeline.c, waits.c                norm, clip, optimizer; entries of operations; waits and their cost
  *     float8.c, ema.c                              parts for gathers in float8; the average of the weights
+ *     muon.c                                       the directions of Muon's matrices
  *     host_memory.c, communicators.c, graph_times.c, offload.c
  *     errors.c, cursor.c
  */
@@ -40,6 +41,7 @@ struct layer_shard {
     float *update_gradient; /* where the update finds it: there, or fetched from disk */
     float *state[EO_STATES_MAX + 1]; /* plan.state_count; in 8 bits: struct eo_state8 */
     double *norm; /* sum of squares of the gradient shard */
+    float *direction, *matrices; /* Muon's, of layers with matrices: of this rank's part, and of all (runtime/muon.c) */
     struct shard_range *ranges;
     eo_shard_part *parts;
     uint32_t range_count, part_count;
@@ -61,6 +63,7 @@ struct runtime_update {
     struct eo_update_range *updates; /* room for the ranges of one layer */
     eo_shard_part *parts;
     struct shard_range *ranges;
+    void *orthogonal; /* scratch of Muon */
 };
 
 /* The trainer's view of a position. */
@@ -327,6 +330,14 @@ void eo_update_norm_local(struct eo_runtime *rt);
 eo_status eo_update_norm_sum(struct eo_runtime *rt);
 void eo_update_layer(struct eo_runtime *rt, uint32_t layer);
 eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes);
+
+void eo_update_call_gradient(struct eo_runtime *rt, uint32_t layer); /* the trainer's callback, which is there */
+/* The ranges of a layer that are Muon's matrices, or the others, by a rule of streams/device.h. */
+void eo_update_ranges(struct eo_runtime *rt, uint32_t layer, bool matrices, uint32_t rule);
+
+/* muon.c: the direction of this rank's part of the matrices; of those it owns, the orthogonal ones in their place. */
+void eo_muon_direction(struct eo_runtime *rt, uint32_t layer);
+EO_NODISCARD eo_status eo_muon_orthogonalize(struct eo_runtime *rt, uint32_t layer);
 
 /* host_memory.c: of these only upload does not wait for the device. */
 void eo_host_set(struct runtime_host *host, const struct eo_plan *plan, void *steps, void *staging);

@@ -63,6 +63,8 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
     EO_REQUIRE(log, !params->update || plan->params.optimizer == EO_OPTIMIZER_ADAMW,
                "update is given, but the plan has optimizer %s; leave one of them out",
                eo_optimizer_name(plan->params.optimizer));
+    EO_REQUIRE(log, plan->params.optimizer != EO_OPTIMIZER_MUON || params->memory == EO_MEMORY_STATIC,
+               "optimizer muon runs in static memory alone; use EO_MEMORY_STATIC or another optimizer");
     return EO_OK;
 }
 
@@ -180,6 +182,9 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     if (has_disk && !rt->device->ops->storage_open)
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "the plan offloads layers, which device %s cannot; plan without "
                                "offload_layers", rt->device->ops->name);
+    if (settings->optimizer == EO_OPTIMIZER_MUON && !rt->device->ops->combine)
+        return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "device %s has no optimizer muon yet; use the CPU or another optimizer",
+                               rt->device->ops->name);
     EO_TRY(look_at_memory(rt));
     rt->shards.layers = calloc(plan->layer_count, sizeof(*rt->shards.layers));
     rt->waits.capacity = timeline_capacity;

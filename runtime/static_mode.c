@@ -81,6 +81,10 @@ static void set_pointers(struct eo_runtime *rt)
             rt->shards.layers[l].low = state->rows[layer->master_row];
         rt->shards.layers[l].gradient = state->rows[layer->gradient_row];
         rt->shards.layers[l].norm = state->rows[layer->norm_row];
+        if (layer->has_matrices) {
+            rt->shards.layers[l].direction = state->rows[layer->direction_row];
+            rt->shards.layers[l].matrices = state->rows[layer->matrices_row];
+        }
         for (uint32_t k = 0; layer->disk_row == EO_NONE && k < plan->state_count; k++)
             rt->shards.layers[l].state[k] = state->rows[layer->state_rows[k]];
     }
@@ -103,6 +107,8 @@ static void set_pointers(struct eo_runtime *rt)
     rt->update.step.norm = state->rows[plan->norm_result_row];
     rt->update.step.scalars = state->rows[plan->scalars_row];
     rt->update.values = state->rows[plan->values_row];
+    if (plan->orthogonal_row != EO_NONE)
+        rt->update.orthogonal = state->rows[plan->orthogonal_row];
     eo_host_set(&rt->host, plan, state->rows[plan->host_steps_row], state->rows[plan->staging_row]);
 }
 
@@ -111,7 +117,7 @@ static void set_wait_kinds(struct eo_runtime *rt)
     for (int list = 0; list < EO_LIST_COUNT; list++) {
         for (uint32_t i = 0; i < rt->plan->schedule.lists[list].count; i++) {
             const struct eo_operation *o = &rt->plan->schedule.lists[list].operations[i];
-            state_of(rt)->wait_kinds[o->id] = o->kind == EO_OP_ALL_GATHER    ? EO_WAIT_ALL_GATHER
+            state_of(rt)->wait_kinds[o->id] = o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_MATRIX_GATHER ? EO_WAIT_ALL_GATHER
                                               : o->kind == EO_OP_NORM_GATHER || o->kind == EO_OP_NORM_PARTIAL ? EO_WAIT_NORM
                                               : o->stream == EO_STREAM_COPY  ? EO_WAIT_FETCH
                                                                              : EO_WAIT_REDUCE_SCATTER;
@@ -313,6 +319,19 @@ static eo_status exchange(struct eo_runtime *rt, const struct eo_operation *o, s
     return EO_OK;
 }
 
+/* To the owners, and back: a sum of which each element has one that is not 0. */
+static eo_status exchange_matrices(struct eo_runtime *rt, const struct eo_operation *o, struct eo_timeline_entry *entry)
+{
+    const struct layer_shard *shard = &rt->shards.layers[o->layer];
+    const uint64_t count = rt->plan->layers[o->layer].layout.shard_count;
+    rt->stats.collective_bytes += count * sizeof(float) * rt->plan->params.shard_group;
+    return o->kind == EO_OP_MATRIX_GATHER
+               ? rt->world->ops->all_gather(rt->comms.gather, shard->matrices, shard->direction, count * sizeof(float),
+                                            entry->name, &entry->span)
+               : rt->world->ops->reduce_scatter(rt->comms.gather, shard->direction, shard->matrices, count, EO_DTYPE_FP32,
+                                                entry->name, &entry->span);
+}
+
 static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
 {
     struct static_state *state = state_of(rt);
@@ -334,6 +353,8 @@ static eo_status issue_collective(struct eo_runtime *rt, const struct eo_operati
         rt->stats.collective_bytes += layer->layout.shard_count * sizeof(float);
         status = comm->all_reduce(rt->comms.replica, state->rows[layer->gradient_row], layer->layout.shard_count, EO_DTYPE_FP32,
                                   entry->name, &entry->span);
+    } else if (o->kind == EO_OP_MATRIX_GATHER || o->kind == EO_OP_MATRIX_SCATTER) {
+        status = exchange_matrices(rt, o, entry);
     } else {
         status = exchange(rt, o, entry);
     }
@@ -418,6 +439,10 @@ static eo_status run_own(struct eo_runtime *rt, const struct eo_operation *o, ui
     } else if (o->kind == EO_OP_WIDEN) {
         eo_float8_widen_layer(rt, o->layer, state->rows[rt->plan->positions[o->position].narrow_row],
                               rt->views.positions[o->position].weights);
+    } else if (o->kind == EO_OP_DIRECTION) {
+        eo_muon_direction(rt, o->layer);
+    } else if (o->kind == EO_OP_ORTHOGONALIZE) {
+        EO_TRY(eo_muon_orthogonalize(rt, o->layer));
     } else {
         eo_update_layer(rt, o->layer);
     }

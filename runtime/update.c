@@ -72,6 +72,7 @@ static void fill_in_defaults(eo_step_params *p, const struct plan_optimizer *opt
     p->beta2 = p->beta2 != 0 ? p->beta2 : optimizer->beta2;
     p->eps = p->eps != 0 ? p->eps : 1e-8f;
     p->ema_decay = p->ema_decay != 0 ? p->ema_decay : 0.999f;
+    p->momentum = p->momentum != 0 ? p->momentum : 0.95f;
 }
 
 /* What a group leaves out is the step's. */
@@ -139,6 +140,7 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
         {"weight_decay", params->weight_decay, FLT_MAX, true},
         {"clip", params->clip, INFINITY, true}, /* infinite: no gradient is too large */
         {"ema_decay", params->ema_decay, 1, false},
+        {"momentum", params->momentum, 1, false},
         {"loss_scale", params->loss_scale, FLT_MAX, true},
         {"weight", (float)params->weight, FLT_MAX, true},
     };
@@ -178,7 +180,7 @@ static struct eo_group_scalars group_scalars(const struct eo_runtime *rt, const 
     const eo_parameter_group *g = &rt->steps.groups[group->group];
     struct eo_group_scalars out = {
         .learning_rate = rt->steps.params.learning_rate * g->learning_rate_factor,
-        .beta1 = g->beta1,
+        .beta1 = group->matrix ? rt->steps.params.momentum : g->beta1,
         .beta2 = g->beta2,
         .eps = fmaxf(g->eps, FLT_MIN), /* moments of 0 are no step, instead of 0 / 0; lost beside any other */
         .weight_decay = group->no_weight_decay ? 0 : g->weight_decay,
@@ -296,44 +298,56 @@ static void call_update(struct eo_runtime *rt, uint32_t l)
     rt->params.update(rt->params.update_user, &shard);
 }
 
-static void call_gradient(struct eo_runtime *rt, uint32_t l)
+void eo_update_call_gradient(struct eo_runtime *rt, uint32_t l)
 {
     const eo_shard shard =
         shard_of(rt, l, rt->params.update ? eo_host_step(&rt->host, rt->steps.finished + 1)->result->gradient_scale : 0);
     rt->params.gradient(rt->params.gradient_user, &shard);
 }
 
-static void update_weights(struct eo_runtime *rt, uint32_t l)
+void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, uint32_t rule)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
-    if (rt->params.update) {
-        call_update(rt, l);
-        return;
-    }
     const eo_optimizer optimizer = rt->plan->params.optimizer;
     const uint32_t state_count = eo_plan_optimizer(optimizer)->state_count;
+    uint32_t count = 0;
     for (uint32_t i = 0; i < shard->range_count; i++) {
         const struct shard_range *range = &shard->ranges[i];
+        if (rt->plan->groups[range->group].matrix != matrices)
+            continue;
         const uint64_t state_offset = eo_plan_state_words(optimizer, range->offset);
-        rt->update.updates[i] = (struct eo_update_range){
+        float *second = matrices ? shard->direction : state_count > 1 ? shard->state[1] : NULL;
+        rt->update.updates[count++] = (struct eo_update_range){
             .weights = rt->shards.split ? NULL : shard->weights + range->offset,
             .high = rt->shards.split ? shard->high + range->offset : NULL,
             .low = rt->shards.split ? shard->low + range->offset : NULL,
             .first_moment = shard->state[0] + state_offset,
-            .second_moment = state_count > 1 ? shard->state[1] + state_offset : NULL,
+            .second_moment = second ? second + state_offset : NULL,
             .gradient = update_gradient(shard) + range->offset,
             .count = range->count,
             .group = range->group,
         };
     }
-    rt->device->ops->update(rt->device, rt->plan->params.optimizer, rt->update.updates, shard->range_count, &rt->update.step);
+    rt->device->ops->update(rt->device, (eo_optimizer)rule, rt->update.updates, count, &rt->update.step);
+}
+
+static void update_weights(struct eo_runtime *rt, uint32_t l)
+{
+    const eo_optimizer optimizer = rt->plan->params.optimizer;
+    if (rt->params.update) {
+        call_update(rt, l);
+        return;
+    }
+    eo_update_ranges(rt, l, false, optimizer == EO_OPTIMIZER_MUON ? EO_OPTIMIZER_ADAMW : optimizer);
+    if (rt->plan->layers[l].has_matrices)
+        eo_update_ranges(rt, l, true, EO_OPTIMIZER_MUON);
 }
 
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)
 {
     eo_saver_await_layer(rt, l);
-    if (rt->params.gradient)
-        call_gradient(rt, l);
+    if (rt->params.gradient && !rt->plan->layers[l].has_matrices) /* else it was called before the direction was taken */
+        eo_update_call_gradient(rt, l);
     update_weights(rt, l);
     eo_ema_update(rt, l);
 }

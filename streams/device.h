@@ -145,7 +145,8 @@ struct eo_update_range {
     float *weights;
     uint16_t *high;
     int16_t *low;
-    /* The optimizer's arrays of state; with one alone it is the first. In 8 bits: blocks, at whose bounds ranges begin and end */
+    /* The optimizer's arrays of state; with one alone it is the first. In 8 bits: blocks, at whose bounds ranges begin and end.
+     * Of Muon the second is a direction: written by EO_RULE_DIRECTION, read by the update */
     union {
         float *first_moment;
         struct eo_state8 *first_blocks;
@@ -158,6 +159,9 @@ struct eo_update_range {
     uint64_t count;
     uint32_t group; /* whose numbers count */
 };
+
+/* Of the optimizers' rules one is no update: second_moment = what the momentum will be. Weights and the first one stay. */
+enum { EO_RULE_DIRECTION = EO_OPTIMIZER_COUNT, EO_RULE_COUNT };
 
 /* Weights and their moving average; arrays of `count`. The weights lie as in eo_update_range; the average is fp32. */
 struct eo_average {
@@ -285,6 +289,10 @@ struct eo_device_ops {
      * gradient_scale, nothing at all where that is NaN. `ranges` is a host array, valid during the call. */
     void (*update)(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
                    const struct eo_step_memory *step);
+    /* out[i] = f (x a[i] + y b[i]); b may be NULL, and either may be out. f is 1, or with `squares` the inverse of its root, of
+     * a root of 1e-7 at least. NULL: the device has no Muon. */
+    void (*combine)(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
+                    const double *squares, uint64_t count);
     /* scalars and norm are read for UPDATE alone. */
     void (*average)(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
                     const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);

@@ -78,6 +78,7 @@ typedef enum eo_optimizer {
     EO_OPTIMIZER_SGD,  /* with momentum: eo_step_params.beta1 */
     EO_OPTIMIZER_LION,
     EO_OPTIMIZER_ADAMW8BIT, /* AdamW, its state in 8 bits: a byte and a 64th for each moment */
+    EO_OPTIMIZER_MUON, /* of parameters with `matrix` (evenodd/model.h); of all others AdamW */
     EO_OPTIMIZER_COUNT,
 } eo_optimizer;
 
@@ -87,7 +88,8 @@ static inline const char *eo_optimizer_name(eo_optimizer optimizer)
            : optimizer == EO_OPTIMIZER_SGD  ? "sgd"
            : optimizer == EO_OPTIMIZER_LION ? "lion"
            : optimizer == EO_OPTIMIZER_ADAMW8BIT ? "adamw8bit"
-                                                 : "unknown";
+           : optimizer == EO_OPTIMIZER_MUON ? "muon"
+                                            : "unknown";
 }
 
 #endif

@@ -57,6 +57,8 @@ typedef struct eo_parameter_params {
     uint32_t group;              /* [0] whose numbers the optimizer takes (eo_step_params.groups); below EO_GROUPS_MAX */
     bool frozen;                 /* [false] no gradient (NULL in views) and no optimizer state, beside trainable parameters of
                                     the layer: gathered with them, but never reduced. Static mode, not with float8 gathers */
+    bool matrix;                 /* [false] of two dimensions, the weight of a product: EO_OPTIMIZER_MUON moves it along an
+                                    orthogonal matrix. Not for embeddings and heads */
 } eo_parameter_params;
 #define eo_parameter_params(...) EO_PARAMS(eo_parameter_params, __VA_ARGS__)
 

@@ -147,6 +147,10 @@ typedef enum eo_operation_kind {
     EO_OP_EVICT,        /* and back */
     EO_OP_NARROW,       /* float8 gathers: the rank's part of a layer as it will be sent, after its update */
     EO_OP_WIDEN,        /* float8 gathers: what was gathered to bf16, before the pass that uses it */
+    EO_OP_DIRECTION,      /* Muon: the momentum of a layer's matrices as it is after this step, of the rank's shard */
+    EO_OP_MATRIX_GATHER,  /* Muon: those of all ranks */
+    EO_OP_ORTHOGONALIZE,  /* Muon: Newton and Schulz's iteration of the matrices that this rank owns */
+    EO_OP_MATRIX_SCATTER, /* Muon: each rank's part of the results, from their owners */
     EO_OP_KIND_COUNT,
 } eo_operation_kind;
 

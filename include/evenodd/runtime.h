@@ -75,6 +75,15 @@ typedef struct eo_shard {
     uint32_t part_count;
 } eo_shard;
 
+/* C[m][n] = A[m][k] B[k][n], or += with `accumulate`, in fp32 and memory of the device; row-major, a transposed operand as
+ * [k][m] or [n][k]. A and B may be one matrix; C is another. */
+typedef struct eo_matrix_product {
+    float *c;
+    const float *a, *b;
+    uint64_t m, n, k;
+    bool transpose_a, transpose_b, accumulate;
+} eo_matrix_product;
+
 typedef struct eo_runtime_params {
     const eo_plan *plan;   /* required; must outlive the runtime */
     eo_world *world;       /* required; must outlive the runtime; its rank_count is the plan's */
@@ -103,6 +112,9 @@ typedef struct eo_runtime_params {
                               host does not wait for the norm: gradient_scale is 0, `step` as far as the host knows. On a GPU
                               it issues its work to eo_runtime_stream(), and what it issues is recorded with a graph */
     void *gradient_user;
+    eo_status (*product)(void *user, const eo_matrix_product *product); /* [plain loops, slow] of EO_OPTIMIZER_MUON. Its bits
+                              must not depend on the rank; eo_team_product of evenodd/layers.h is one */
+    void *product_user;
 } eo_runtime_params;
 #define eo_runtime_params(...) EO_PARAMS(eo_runtime_params, __VA_ARGS__)
 
@@ -153,6 +165,7 @@ typedef struct eo_step_params {
                             ranks, so the trainer writes those of its summed loss, without eo_loss_scale. A rank without any
                             gives 0; 0 on all ranks: gradients are taken as they are */
     float loss_scale;    /* [1] what the loss was multiplied by, beside: gradients are divided by it, before norm and clipping */
+    float momentum;      /* [0.95] below 1: of EO_OPTIMIZER_MUON's matrices; all other numbers are AdamW's */
 } eo_step_params;
 #define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)
 

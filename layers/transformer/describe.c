@@ -96,7 +96,7 @@ static eo_status add_vector(eo_transformer *t, uint32_t layer, const char *name,
 static eo_status add_matrix(eo_transformer *t, uint32_t layer, const char *name, uint32_t out, uint32_t in, bool joined)
 {
     const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 2, .dims = {out, in},
-                                        .float8_gather = true, .joined = joined, .frozen = has_adapters(t)};
+                                        .float8_gather = true, .matrix = true, .joined = joined, .frozen = has_adapters(t)};
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 

@@ -34,12 +34,14 @@ struct plan_parameter {
     bool joined; /* behind the one before it, in dynamic memory too */
     uint32_t group; /* into plan.groups */
     uint32_t view_index; /* in the trainer's layer, and so in its views */
+    uint32_t owner;      /* Muon's matrices: the rank of the group that orthogonalizes it; EO_NONE of others */
 };
 
 /* Parameters that the optimizer treats alike: of one group of the trainer's, with weight decay or without. */
 struct plan_group {
     uint32_t group;
     bool no_weight_decay;
+    bool matrix; /* with EO_OPTIMIZER_MUON */
 };
 
 struct plan_layer {
@@ -69,6 +71,9 @@ struct plan_layer {
     bool float8_gather;    /* what is gathered is not the shard row, but: */
     uint32_t narrow_row;   /* the shard as it is sent, in float8; EO_NONE elsewhere */
     uint64_t narrow_bytes; /* of one rank's part */
+    bool has_matrices;     /* for Muon; then: */
+    uint32_t direction_row;/* the rank's part of their momentum, then of what became of it */
+    uint32_t matrices_row; /* all of it; where a rank has all of a layer the direction_row */
 };
 
 struct plan_range {
@@ -142,6 +147,7 @@ struct eo_plan {
     uint32_t scalars_row; /* struct eo_update_scalars, then groups */
     uint32_t values_row;  /* doubles that the trainer's kernels add to */
     uint32_t host_steps_row, staging_row;
+    uint32_t orthogonal_row; /* scratch of the iteration; EO_NONE without matrices */
     uint32_t host_row_begin; /* rows of host memory, and behind them those of the disk, are placed one after the other */
     uint32_t disk_row_begin;
     uint32_t *updates;       /* trainable layers in the order of their updates; */
@@ -177,6 +183,12 @@ uint64_t eo_plan_float8_runs(const struct eo_plan *plan, uint32_t layer, uint32_
                              uint32_t *out_count);
 
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
+
+/* matrices.c: who orthogonalizes which matrix of Muon's, and the scratch that takes: one sum, and the iteration's matrices. */
+enum { EO_MATRIX_SLOTS = 3, EO_MATRIX_SUM_BYTES = 64 };
+EO_NODISCARD eo_status eo_plan_own_matrices(struct eo_plan *plan);
+uint64_t eo_plan_orthogonal_bytes(const struct eo_plan *plan);
+double eo_plan_matrix_work(const struct plan_parameter *parameter); /* in products and sums */
 
 enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN, EO_SAVED_SLOTS = 2 };
 

@@ -58,6 +58,8 @@ static int collective_scope(const struct eo_plan *plan, eo_operation_kind kind, 
     switch ((int)kind) {
     case EO_OP_ALL_GATHER:
     case EO_OP_REDUCE_SCATTER:
+    case EO_OP_MATRIX_GATHER:
+    case EO_OP_MATRIX_SCATTER:
         return group;
     case EO_OP_ALL_REDUCE:
         return replicas;
@@ -86,7 +88,7 @@ struct eo_operation *eo_list_operation(struct list_builder *b, eo_operation_kind
         .micro_batch = micro_batch,
         .access_begin = b->access_count,
         .id = b->next_id,
-        .peers_read = kind == EO_OP_ALL_GATHER || kind == EO_OP_NORM_GATHER,
+        .peers_read = kind == EO_OP_ALL_GATHER || kind == EO_OP_NORM_GATHER || kind == EO_OP_MATRIX_GATHER,
         .scope = (uint8_t)collective_scope(b->plan, kind, layer),
     };
     for (int s = 0; s < EO_STREAM_COUNT; s++)

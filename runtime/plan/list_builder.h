@@ -27,6 +27,11 @@ enum subject_kind {
     SUBJECT_BUFFER,
     SUBJECT_OFFLOADED, /* low halves and state together */
     SUBJECT_OFFLOADED_GRADIENT,
+    SUBJECT_DIRECTION,      /* Muon: the rank's part of the matrices' momentum, */
+    SUBJECT_MATRICES,       /* all of it, */
+    SUBJECT_ORTHOGONAL,     /* what the ranks made of their matrices, */
+    SUBJECT_STEP_DIRECTION, /* and the rank's part of that */
+    SUBJECT_MATRIX_SCRATCH,
     SUBJECT_STATE, /* and following */
 };
 
@@ -67,6 +72,8 @@ struct list_builder {
     struct list_pass *passes;
     uint32_t pass_count;
     uint32_t next_gather; /* the pass whose gather is to be issued next */
+    uint32_t updated, orthogonalized, begun; /* updates before these have come so far */
+    uint32_t end_gather; /* the pass of the next step whose gather is to be issued next */
     uint32_t held_reductions; /* passes before this one whose reductions wait to go with its own */
     struct list_pending *pending;
     uint32_t pending_begin, pending_count;
@@ -117,6 +124,11 @@ void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index);
 /* What is due before a pass. A gradient that gets its last contribution here, and has replicas, goes to them now, and
  * comes back to be taken in as late as any other reduction. */
 void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool at_end);
+/* What norm and optimizer take; of operations outside micro-batches, or of the last one. */
+void eo_list_read_final(struct list_builder *b, uint32_t layer, bool in_batch);
+/* runtime/plan/matrix_operations.c: before the update of a layer with matrices for Muon */
+void eo_list_add_direction(struct list_builder *b, uint32_t layer); /* and all ranks' */
+void eo_list_add_orthogonalization(struct list_builder *b, uint32_t layer); /* and the rank's part of the results */
 /* Norm, clip, optimizer; each gather of the next step's first passes directly after the update of its layer. */
 void eo_list_add_step_end(struct list_builder *b);
 /* Of what a position saves from forward to backward: after its forward pass, and ahead of its backward pass; in `pass`'s

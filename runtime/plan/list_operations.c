@@ -164,8 +164,7 @@ static void read_sum(struct list_builder *b, uint32_t l)
                    (int32_t)(b->plan->params.micro_batches * layer->use_count) - 1, (uint16_t)contributions_a_batch(layer));
 }
 
-/* What norm and optimizer take. Of operations outside micro-batches, or of the last one. */
-static void read_final(struct list_builder *b, uint32_t l, bool in_batch)
+void eo_list_read_final(struct list_builder *b, uint32_t l, bool in_batch)
 {
     const struct plan_layer *layer = &b->plan->layers[l];
     const int32_t batches = in_batch ? 1 : (int32_t)b->plan->params.micro_batches;
@@ -261,7 +260,7 @@ static void add_gradient_eviction(struct list_builder *b, uint32_t l)
 {
     const struct plan_layer *layer = &b->plan->layers[l];
     eo_list_operation(b, EO_OP_EVICT, EO_STREAM_COPY, EO_NONE, l, EO_NONE, 0)->gradient = true;
-    read_final(b, l, false);
+    eo_list_read_final(b, l, false);
     eo_list_access(b, layer->disk_gradient_row, EO_WRITE, eo_subject(SUBJECT_OFFLOADED_GRADIENT, l), EO_VERSION_STEP, 0, 1);
     eo_list_operation_end(b);
 }
@@ -296,7 +295,7 @@ static void take_in(struct list_builder *b, const struct list_pending *pending, 
         eo_list_access(b, layer->gradient_row, overwrite ? EO_WRITE : EO_UPDATE, gradient, EO_VERSION_MICRO_BATCH,
                        (int32_t)position->use, scale);
     } else {
-        read_final(b, position->layer, true);
+        eo_list_read_final(b, position->layer, true);
     }
     if (takes_norm)
         eo_list_access(b, layer->norm_row, EO_WRITE, eo_subject(SUBJECT_NORM, position->layer), EO_VERSION_STEP, 0, 1);
@@ -475,7 +474,7 @@ static void add_update(struct list_builder *b, uint32_t l)
     const struct plan_layer *layer = &plan->layers[l];
     eo_list_operation(b, EO_OP_UPDATE, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, b->end_fold++);
     if (layer->disk_gradient_row == EO_NONE) /* else it came with the rest */
-        read_final(b, l, false);
+        eo_list_read_final(b, l, false);
     eo_list_access(b, plan->norm_result_row, EO_READ, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 1, 1);
     eo_list_access(b, plan->scalars_row, EO_READ, eo_subject(SUBJECT_SCALARS, 0), EO_VERSION_STEP, 0, 1);
     eo_list_access(b, layer->shard_row, EO_UPDATE, eo_subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
@@ -483,6 +482,8 @@ static void add_update(struct list_builder *b, uint32_t l)
         eo_list_access(b, layer->offload_row, EO_UPDATE, eo_subject(SUBJECT_OFFLOADED, l), EO_VERSION_STEP, 1, 1);
     else if (layer->master_row != layer->shard_row)
         eo_list_access(b, layer->master_row, EO_UPDATE, eo_subject(SUBJECT_LOW_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
+    if (layer->has_matrices)
+        eo_list_access(b, layer->direction_row, EO_READ, eo_subject(SUBJECT_STEP_DIRECTION, l), EO_VERSION_STEP, 0, 1);
     for (uint32_t k = 0; layer->offload_row == EO_NONE && k < plan->state_count; k++)
         eo_list_access(b, layer->state_rows[k], EO_UPDATE, eo_subject(SUBJECT_STATE + k, l), EO_VERSION_STEP, 1, 1);
     eo_list_operation_end(b);
@@ -538,6 +539,60 @@ static bool are_updated(const struct eo_plan *plan, const struct list_pass *pass
     return true;
 }
 
+/* Of the next step, once the layers up to position p are updated. Gathers keep the order of their use, so one whose layer is
+ * not updated yet holds up those behind it. */
+static void add_next_gathers(struct list_builder *b, uint32_t p)
+{
+    const struct eo_plan *plan = b->plan;
+    for (; b->end_gather < b->pass_count && b->passes[b->end_gather].gather_after < 0; b->end_gather++) {
+        const struct list_pass *pass = &b->passes[b->end_gather];
+        if (!pass->reads_weights || pass->resident || pass->is_brought || stays(plan, pass))
+            continue;
+        if (p < plan->position_count && !are_updated(plan, pass, p))
+            return;
+        add_gather(b, pass, 1);
+    }
+}
+
+static void orthogonalize_next(struct list_builder *b)
+{
+    const uint32_t l = b->plan->updates[b->orthogonalized++];
+    if (b->plan->layers[l].has_matrices)
+        eo_list_add_orthogonalization(b, l);
+}
+
+static void finish_update(struct list_builder *b)
+{
+    if (b->orthogonalized == b->updated)
+        orthogonalize_next(b);
+    const uint32_t l = b->plan->updates[b->updated];
+    add_offloaded_update(b, b->updated++);
+    add_next_gathers(b, b->plan->layers[l].first_position);
+}
+
+/*
+ * Muon's matrices travel while others are worked on: of three layers one is gathered, one orthogonalized, and the results of
+ * one are scattered. What a rank has less to do in one layer it has more in the next (runtime/plan/matrices.c).
+ */
+static void come_to_update(struct list_builder *b, uint32_t u)
+{
+    const struct plan_layer *layer = &b->plan->layers[b->plan->updates[u]];
+    while (!layer->has_matrices && b->updated < u)
+        finish_update(b);
+    if (layer->has_matrices)
+        eo_list_add_direction(b, b->plan->updates[u]);
+    b->begun = u + 1;
+    if (!layer->has_matrices || layer->matrices_row == layer->direction_row) { /* nothing travels */
+        while (b->updated <= u)
+            finish_update(b);
+        return;
+    }
+    while (b->orthogonalized < u)
+        orthogonalize_next(b);
+    while (b->updated + EO_MATRIX_SLOTS <= b->begun)
+        finish_update(b);
+}
+
 void eo_list_add_step_end(struct list_builder *b)
 {
     struct eo_plan *plan = b->plan;
@@ -568,22 +623,11 @@ void eo_list_add_step_end(struct list_builder *b)
     eo_list_access(b, plan->norm_result_row, EO_UPDATE, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 1, 1);
     eo_list_operation_end(b);
 
-    uint32_t gather = plan->params.no_prefetch ? b->pass_count : 0, update = 0;
-    for (uint32_t p = 0; p <= plan->position_count; p++) {
-        if (p < plan->position_count) {
-            const uint32_t l = plan->positions[p].layer;
-            if (plan->layers[l].first_position != p || plan->layers[l].frozen)
-                continue;
-            add_offloaded_update(b, update++);
-        }
-        /* Gathers keep the order of their use, so one whose layer is not updated yet holds up those behind it. */
-        for (; gather < b->pass_count && b->passes[gather].gather_after < 0; gather++) {
-            const struct list_pass *pass = &b->passes[gather];
-            if (!pass->reads_weights || pass->resident || pass->is_brought || stays(plan, pass))
-                continue;
-            if (p < plan->position_count && !are_updated(plan, pass, p))
-                break;
-            add_gather(b, pass, 1);
-        }
-    }
+    b->end_gather = plan->params.no_prefetch ? b->pass_count : 0;
+    b->updated = b->orthogonalized = b->begun = 0;
+    for (uint32_t u = 0; u < plan->update_count; u++)
+        come_to_update(b, u);
+    while (b->updated < plan->update_count)
+        finish_update(b);
+    add_next_gathers(b, plan->position_count);
 }

@@ -148,6 +148,7 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     const eo_log *log = &model->log;
     struct model_parameter parameter = {.layer = params->layer, .no_weight_decay = params->no_weight_decay,
                                         .float8_gather = params->float8_gather, .joined = params->joined,
+                                        .matrix = params->matrix,
                                         .group = params->group, .frozen = params->frozen};
     EO_TRY(copy_name(log, parameter.name, params->name, "parameter"));
     EO_REQUIRE(log, params->layer < model->layer_count, "parameter '%s' names layer %u, but the model has %u",
@@ -167,6 +168,8 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     }
     EO_REQUIRE(log, params->padding <= LAYER_ELEMENTS_MAX, "parameter '%s' has a padding of more than 2^44 elements",
                parameter.name);
+    EO_REQUIRE(log, !params->matrix || params->dim_count == 2, "parameter '%s' is a matrix, but has %u dimensions; a matrix has "
+               "2", params->name, params->dim_count);
     EO_REQUIRE(log, !params->joined || may_be_joined(model, params->layer, params->frozen),
                "parameter '%s' is joined, but no parameter with a multiple of %d elements and no padding comes before it in its "
                "layer", parameter.name, EO_LAYOUT_UNIT);

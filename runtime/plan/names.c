@@ -42,6 +42,10 @@ const char *eo_operation_kind_name(eo_operation_kind kind)
         [EO_OP_EVICT] = "eviction",
         [EO_OP_NARROW] = "narrow",
         [EO_OP_WIDEN] = "widen",
+        [EO_OP_DIRECTION] = "direction",
+        [EO_OP_MATRIX_GATHER] = "gather of matrices",
+        [EO_OP_ORTHOGONALIZE] = "orthogonalization",
+        [EO_OP_MATRIX_SCATTER] = "scatter of matrices",
     };
     return (unsigned)kind < EO_OP_KIND_COUNT ? names[kind] : "unknown";
 }

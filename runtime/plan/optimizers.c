@@ -11,6 +11,7 @@ static const struct plan_optimizer optimizers[EO_OPTIMIZER_COUNT] = {
     [EO_OPTIMIZER_SGD] = {1, 0.9f, 0, 1, 1},
     [EO_OPTIMIZER_LION] = {1, 0.9f, 0.99f, 1, 1},
     [EO_OPTIMIZER_ADAMW8BIT] = {2, 0.9f, 0.999f, EO_STATE8_ELEMENTS, STATE8_WORDS},
+    [EO_OPTIMIZER_MUON] = {2, 0.9f, 0.95f, 1, 1}, /* AdamW's; matrices have the first alone */
 };
 
 const struct plan_optimizer *eo_plan_optimizer(eo_optimizer optimizer)

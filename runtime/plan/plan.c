@@ -77,6 +77,8 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     EO_REQUIRE(log, p->dtype <= EO_DTYPE_BF16 && p->reduce_dtype <= EO_DTYPE_BF16, "unknown element type");
     EO_REQUIRE(log, !p->float8_gather || p->dtype == EO_DTYPE_BF16,
                "float8_gather needs dtype bf16, which gathered weights are widened to; dtype is %s", eo_dtype_name(p->dtype));
+    EO_REQUIRE(log, p->optimizer != EO_OPTIMIZER_MUON || !p->offload_layers,
+               "offload_layers with optimizer muon is not possible yet; leave one of them out");
     EO_TRY(eo_plan_take_strategy(plan));
     EO_REQUIRE(log, !p->float8_gather || p->shard_group > 1,
                "float8_gather would have no effect: strategy %s on %u rank%s gathers no weights; leave it out",
@@ -181,6 +183,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
             hash = mix(hash, parameter->dims[d]);
         const struct plan_group *group = &plan->groups[parameter->group];
         hash = mix(hash, group->no_weight_decay);
+        if (group->matrix)
+            hash = mix(mix(hash, 5), parameter->owner);
         if (group->group)
             hash = mix(hash, group->group);
         if (plan->layers[parameter->layer].parts > 1)
@@ -377,6 +381,8 @@ static void describe_operation(const eo_plan *plan, eo_list list, const struct e
         out->dtype = plan->params.reduce_dtype;
     if (o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_REDUCE_SCATTER)
         out->bytes = exchanged_bytes(plan, o, out->dtype);
+    else if (o->kind == EO_OP_MATRIX_GATHER || o->kind == EO_OP_MATRIX_SCATTER)
+        out->bytes = layer->layout.padded_count * sizeof(float);
     else if (o->kind == EO_OP_ALL_REDUCE)
         out->bytes = layer->layout.shard_count * sizeof(float);
     else if (o->kind == EO_OP_FETCH || o->kind == EO_OP_EVICT)

@@ -23,6 +23,10 @@ static const char *const kind_words[EO_OP_KIND_COUNT] = {
     [EO_OP_EVICT] = "eviction to disk",
     [EO_OP_NARROW] = "narrowing",
     [EO_OP_WIDEN] = "widening",
+    [EO_OP_DIRECTION] = "direction of Muon",
+    [EO_OP_MATRIX_GATHER] = "gather of matrices",
+    [EO_OP_ORTHOGONALIZE] = "orthogonalization",
+    [EO_OP_MATRIX_SCATTER] = "scatter of matrices",
 };
 
 static const char *const stream_words[EO_STREAM_COUNT] = {

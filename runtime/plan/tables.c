@@ -87,12 +87,14 @@ static eo_status check_model(const struct eo_plan *plan, const struct eo_model *
 
 static uint32_t find_group(struct eo_plan *plan, const struct model_parameter *parameter)
 {
+    const bool matrix = parameter->matrix && plan->params.optimizer == EO_OPTIMIZER_MUON;
     uint32_t g = 0;
     while (g < plan->group_count &&
-           (plan->groups[g].group != parameter->group || plan->groups[g].no_weight_decay != parameter->no_weight_decay))
+           (plan->groups[g].group != parameter->group || plan->groups[g].no_weight_decay != parameter->no_weight_decay ||
+            plan->groups[g].matrix != matrix))
         g++;
     if (g == plan->group_count)
-        plan->groups[plan->group_count++] = (struct plan_group){parameter->group, parameter->no_weight_decay};
+        plan->groups[plan->group_count++] = (struct plan_group){parameter->group, parameter->no_weight_decay, matrix};
     if (parameter->group >= plan->trainer_group_count)
         plan->trainer_group_count = parameter->group + 1;
     return g;
@@ -201,7 +203,7 @@ static eo_status make_layers(struct eo_plan *plan, const struct eo_model *model)
     plan->layers = calloc(2 * (size_t)model->layer_count, sizeof(*plan->layers));
     plan->parameters = calloc(model->parameter_count, sizeof(*plan->parameters));
     plan->parameter_of_model = calloc(model->parameter_count, sizeof(*plan->parameter_of_model));
-    plan->groups = calloc(2 * EO_GROUPS_MAX, sizeof(*plan->groups));
+    plan->groups = calloc(4 * EO_GROUPS_MAX, sizeof(*plan->groups));
     uint64_t *counts = calloc(model->parameter_count, sizeof(*counts));
     uint64_t *offsets = calloc(model->parameter_count, sizeof(*offsets));
     uint32_t *filled = calloc(2 * (size_t)model->layer_count, sizeof(*filled));
@@ -717,6 +719,38 @@ static eo_status make_fence_rows(struct eo_plan *plan)
                    true, "norm.fenced");
 }
 
+/* Muon's, taken by the layers in turn. Activations lie there before. */
+static eo_status make_matrix_rows(struct eo_plan *plan)
+{
+    uint64_t part_counts[EO_MATRIX_SLOTS] = {0}, counts[EO_MATRIX_SLOTS] = {0};
+    uint32_t parts[EO_MATRIX_SLOTS], matrices[EO_MATRIX_SLOTS], slot = 0;
+    plan->orthogonal_row = EO_NONE;
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t s = 0; round == 1 && s < EO_MATRIX_SLOTS && part_counts[s]; s++) {
+            EO_TRY(add_row(plan, &parts[s], EO_CATEGORY_SCRATCH, EO_SPACE_GRADIENT, part_counts[s] * sizeof(float), false,
+                           "muon.part%u", s));
+            matrices[s] = parts[s];
+            if (counts[s] > part_counts[s])
+                EO_TRY(add_row(plan, &matrices[s], EO_CATEGORY_SCRATCH, EO_SPACE_GRADIENT, counts[s] * sizeof(float), false,
+                               "muon.matrices%u", s));
+        }
+        slot = 0;
+        for (uint32_t u = 0; u < plan->update_count; u++) {
+            struct plan_layer *layer = &plan->layers[plan->updates[u]];
+            if (!layer->has_matrices)
+                continue;
+            const uint32_t s = plan->params.shard_group > 1 ? slot++ % EO_MATRIX_SLOTS : 0;
+            part_counts[s] = eo_max_u64(part_counts[s], layer->layout.shard_count);
+            counts[s] = eo_max_u64(counts[s], layer->layout.padded_count);
+            layer->direction_row = parts[s];
+            layer->matrices_row = matrices[s];
+        }
+    }
+    return part_counts[0] == 0 ? EO_OK
+                               : add_row(plan, &plan->orthogonal_row, EO_CATEGORY_SCRATCH, EO_SPACE_PRIVATE,
+                                         eo_plan_orthogonal_bytes(plan), false, "muon.scratch");
+}
+
 static eo_status make_other_rows(struct eo_plan *plan, const struct eo_model *model)
 {
     const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
@@ -793,6 +827,7 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     EO_TRY(check_model(plan, model));
     EO_TRY(make_layers(plan, model));
     EO_TRY(eo_plan_take_float8(plan));
+    EO_TRY(eo_plan_own_matrices(plan));
     find_edges(plan, model);
     EO_TRY(make_positions(plan, model));
     EO_TRY(make_updates(plan));
@@ -802,6 +837,7 @@ eo_status eo_plan_make_tables(struct eo_plan *plan, const struct eo_model *model
     EO_TRY(make_sum_rows(plan));
     EO_TRY(make_buffer_rows(plan));
     EO_TRY(make_frozen_rows(plan));
+    EO_TRY(make_matrix_rows(plan));
     EO_TRY(make_other_rows(plan, model));
     return make_names_unique(plan);
 }

@@ -171,6 +171,7 @@ const struct eo_device_ops eo_device_cpu_ops = {
     .norm_local = eo_cpu_norm_local,
     .norm_sum = eo_cpu_norm_sum,
     .update = eo_cpu_update,
+    .combine = eo_cpu_combine,
     .average = eo_cpu_average,
     .storage_check = eo_cpu_storage_check,
     .storage_open = eo_cpu_storage_open,

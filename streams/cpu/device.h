@@ -82,6 +82,8 @@ void eo_cpu_norm_local(struct eo_device *device, double *out, const double *cons
 void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
 void eo_cpu_update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
                    const struct eo_step_memory *step);
+void eo_cpu_combine(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
+                    const double *squares, uint64_t count);
 void eo_cpu_average(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
                     const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
 

@@ -295,6 +295,33 @@ void eo_cpu_update(struct eo_device *device, eo_optimizer optimizer, const struc
     eo_cpu_run_chunks(device, chunk_count, update_task, &job);
 }
 
+struct combine_job {
+    float *out;
+    const float *a, *b;
+    float x, y;
+    uint64_t count;
+};
+
+static void combine_task(void *arg, uint32_t index)
+{
+    const struct combine_job *job = arg;
+    const uint64_t begin = index * CHUNK_ELEMENTS, end = eo_min_u64(begin + CHUNK_ELEMENTS, job->count);
+    const float *a = job->a, *b = job->b, x = job->x, y = job->y;
+    float *out = job->out;
+    for (uint64_t i = begin; !b && i < end; i++)
+        out[i] = x * a[i];
+    for (uint64_t i = begin; b && i < end; i++)
+        out[i] = x * a[i] + y * b[i];
+}
+
+void eo_cpu_combine(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
+                    const double *squares, uint64_t count)
+{
+    const float factor = squares ? (float)(1 / fmax(sqrt(*squares), 1e-7)) : 1;
+    struct combine_job job = {out, a, b, factor * x, factor * y, count};
+    eo_cpu_run_chunks(device, eo_div_up(count, CHUNK_ELEMENTS), combine_task, &job);
+}
+
 struct average_job {
     const struct eo_cpu_kernels *kernels;
     const struct eo_average *all;

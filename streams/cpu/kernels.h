@@ -45,7 +45,7 @@ struct eo_cpu_kernels {
     void (*narrow_float8)(uint8_t *to, const uint16_t *from, float inverse, uint64_t count);
     void (*widen_float8)(uint16_t *to, const uint8_t *from, float scale, uint64_t count);
     /* Elements [begin, begin + count) of the range; g = gradient * numbers->scale. By optimizer. */
-    void (*update[EO_OPTIMIZER_COUNT])(const struct eo_update_range *range, const struct eo_update_numbers *numbers, uint64_t begin,
+    void (*update[EO_RULE_COUNT])(const struct eo_update_range *range, const struct eo_update_numbers *numbers, uint64_t begin,
                                        uint64_t count);
     /* Elements [begin, begin + count); rest = 1 - decay. */
     void (*average)(const struct eo_average *all, enum eo_average_mode mode, float rest, uint64_t begin, uint64_t count);

@@ -7,6 +7,8 @@
  *     sgd     m = beta1 m + (g + decay w)      w = w - lr m
  *     lion    s = sign of beta1 m + (1 - beta1) g, 0 for 0 and NaN
  *             m = beta2 m + (1 - beta2) g      w = w - lr (s + decay w)
+ *     muon    m = beta1 m + (1 - beta1) g      w = w - lr (d + decay w)     of matrices, d is what the owner made of the
+ *             direction (1 - beta1) g + beta1 m, which is a rule of its own, before
  *
  * 28 bytes a weight with two states, 20 with one, split weights the same: memory decides, so division and square root may be
  * the exact ones.
@@ -28,6 +30,11 @@ KERNEL_TARGET static inline __attribute__((always_inline)) struct KERNEL(updated
     } else if (optimizer == EO_OPTIMIZER_SGD) {
         x.first = n->beta1 * x.first + (g + n->weight_decay * x.weight);
         x.weight = x.weight - n->learning_rate * x.first;
+    } else if (optimizer == EO_OPTIMIZER_MUON) {
+        x.first = n->beta1 * x.first + (1.0f - n->beta1) * g;
+        x.weight = x.weight - n->learning_rate * (x.second + n->weight_decay * x.weight);
+    } else if (optimizer == (eo_optimizer)EO_RULE_DIRECTION) {
+        x.second = (1.0f - n->beta1) * g + n->beta1 * (n->beta1 * x.first + (1.0f - n->beta1) * g);
     } else {
         const KERNEL(f32) direction = n->beta1 * x.first + (1.0f - n->beta1) * g, none = {0};
         /* Comparisons give -1 where they hold. */
@@ -36,6 +43,16 @@ KERNEL_TARGET static inline __attribute__((always_inline)) struct KERNEL(updated
         x.weight = x.weight - n->learning_rate * (sign + n->weight_decay * x.weight);
     }
     return x;
+}
+
+static inline bool KERNEL(reads_second)(eo_optimizer optimizer)
+{
+    return optimizer == EO_OPTIMIZER_ADAMW || optimizer == EO_OPTIMIZER_MUON;
+}
+
+static inline bool KERNEL(writes_second)(eo_optimizer optimizer)
+{
+    return optimizer == EO_OPTIMIZER_ADAMW || optimizer == (eo_optimizer)EO_RULE_DIRECTION;
 }
 
 /* At most a vector: its end may lie behind the arrays'. */
@@ -49,13 +66,15 @@ KERNEL_TARGET static inline __attribute__((always_inline)) void
         weights[i] = range->weights ? range->weights[at + i] : eo_bf16_join(range->high[at + i], range->low[at + i]);
     memcpy(first, range->first_moment + at, bytes);
     memcpy(gradient, range->gradient + at, bytes);
-    if (optimizer == EO_OPTIMIZER_ADAMW)
+    if (KERNEL(reads_second)(optimizer))
         memcpy(second, range->second_moment + at, bytes);
     const struct KERNEL(updated) x = {*(const KERNEL(f32) *)weights, *(const KERNEL(f32) *)first, *(const KERNEL(f32) *)second};
     const struct KERNEL(updated) y = KERNEL(rule)(optimizer, numbers, x, *(const KERNEL(f32) *)gradient);
-    memcpy(range->first_moment + at, &y.first, bytes);
-    if (optimizer == EO_OPTIMIZER_ADAMW)
+    if (KERNEL(writes_second)(optimizer))
         memcpy(range->second_moment + at, &y.second, bytes);
+    if (optimizer == (eo_optimizer)EO_RULE_DIRECTION)
+        return;
+    memcpy(range->first_moment + at, &y.first, bytes);
     if (range->weights)
         memcpy(range->weights + at, &y.weight, bytes);
     for (uint64_t i = 0; !range->weights && i < count; i++)
@@ -68,11 +87,12 @@ KERNEL_TARGET static inline __attribute__((always_inline)) void
                    uint64_t begin, uint64_t count)
 {
     const struct eo_update_numbers n = *numbers; /* no store of the loop changes them */
-    const bool split = !range->weights, has_second = optimizer == EO_OPTIMIZER_ADAMW;
+    const bool split = !range->weights, updates = optimizer != (eo_optimizer)EO_RULE_DIRECTION;
+    const bool has_second = KERNEL(reads_second)(optimizer), makes_second = KERNEL(writes_second)(optimizer);
     float *w = split ? NULL : range->weights + begin;
     uint16_t *high = split ? range->high + begin : NULL;
     int16_t *low = split ? range->low + begin : NULL;
-    float *m = range->first_moment + begin, *v = has_second ? range->second_moment + begin : NULL;
+    float *m = range->first_moment + begin, *v = has_second || makes_second ? range->second_moment + begin : NULL;
     const float *gradient = range->gradient + begin;
     uint64_t i = 0;
     for (; i + VECTOR_FLOATS <= count; i += VECTOR_FLOATS) {
@@ -81,9 +101,11 @@ KERNEL_TARGET static inline __attribute__((always_inline)) void
         if (has_second)
             x.second = *(const KERNEL(f32) *)(v + i);
         x = KERNEL(rule)(optimizer, &n, x, *(const KERNEL(f32) *)(gradient + i));
-        *(KERNEL(f32) *)(m + i) = x.first;
-        if (has_second)
+        if (makes_second)
             *(KERNEL(f32) *)(v + i) = x.second;
+        if (!updates)
+            continue;
+        *(KERNEL(f32) *)(m + i) = x.first;
         if (split)
             KERNEL(split)(high + i, low + i, x.weight);
         else
@@ -109,4 +131,16 @@ KERNEL_TARGET static void KERNEL(lion)(const struct eo_update_range *range, cons
                                        uint64_t begin, uint64_t count)
 {
     KERNEL(update)(EO_OPTIMIZER_LION, range, numbers, begin, count);
+}
+
+KERNEL_TARGET static void KERNEL(muon)(const struct eo_update_range *range, const struct eo_update_numbers *numbers,
+                                       uint64_t begin, uint64_t count)
+{
+    KERNEL(update)(EO_OPTIMIZER_MUON, range, numbers, begin, count);
+}
+
+KERNEL_TARGET static void KERNEL(direction)(const struct eo_update_range *range, const struct eo_update_numbers *numbers,
+                                            uint64_t begin, uint64_t count)
+{
+    KERNEL(update)((eo_optimizer)EO_RULE_DIRECTION, range, numbers, begin, count);
 }

@@ -190,6 +190,9 @@ __device__ static void update_element(const eo_group_scalars &group, uint64_t un
     } else if (OPTIMIZER == EO_OPTIMIZER_SGD) {
         m = beta1 * m + (g + decay * w);
         w = w - rate * m;
+    } else if (OPTIMIZER == EO_OPTIMIZER_MUON) {
+        m = beta1 * m + (1.0f - beta1) * g;
+        w = w - rate * (v + decay * w);
     } else {
         const float direction = beta1 * m + (1.0f - beta1) * g;
         const float sign = (float)((direction > 0.0f) - (direction < 0.0f));
@@ -214,7 +217,8 @@ template <eo_optimizer OPTIMIZER> __global__ static void update_kernel(const upd
 
     const float scale = step.results[range.group].gradient_scale;
     const uint64_t unknown = step.norm->skipped - step.scalars->skipped;
-    const bool is_split = !range.weights, has_second = OPTIMIZER == EO_OPTIMIZER_ADAMW;
+    const bool is_split = !range.weights, makes_second = OPTIMIZER == EO_OPTIMIZER_ADAMW;
+    const bool has_second = makes_second || OPTIMIZER == EO_OPTIMIZER_MUON;
     quad w = is_split ? load_split(range.high, range.low, i, count) : load((const float *)range.weights, i, count);
     quad m = load((const float *)range.first_moment, i, count), v = {};
     if (has_second)
@@ -223,7 +227,7 @@ template <eo_optimizer OPTIMIZER> __global__ static void update_kernel(const upd
     for (int k = 0; k < QUAD; k++)
         update_element<OPTIMIZER>(group, unknown, gradient.x[k] * scale, w.x[k], m.x[k], v.x[k]);
     store(range.first_moment, i, count, m);
-    if (has_second)
+    if (makes_second)
         store(range.second_moment, i, count, v);
     if (is_split)
         store_split(range.high, range.low, i, count, w);
@@ -261,7 +265,7 @@ extern "C" cudaError_t eo_cuda_kernels_load(void)
     return load_kernels(fill_kernel, cast_kernel, accumulate_kernel<float>, accumulate_kernel<uint16_t>,
                         chunks_kernel<float>, chunks_kernel<uint16_t>, sum_chunks_kernel, norm_local_kernel,
                         norm_sum_kernel, update_kernel<EO_OPTIMIZER_ADAMW>, update_kernel<EO_OPTIMIZER_SGD>,
-                        update_kernel<EO_OPTIMIZER_LION>, average_kernel);
+                        update_kernel<EO_OPTIMIZER_LION>, update_kernel<EO_OPTIMIZER_MUON>, average_kernel);
 }
 
 extern "C" cudaError_t eo_cuda_fill(void *memory, uint32_t pattern, uint64_t bytes, cudaStream_t stream)
@@ -364,6 +368,7 @@ extern "C" cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struc
     case EO_OPTIMIZER_SGD: update_kernel<EO_OPTIMIZER_SGD><<<blocks, THREADS, 0, stream>>>(all, *step); break;
     case EO_OPTIMIZER_ADAMW8BIT: return eo_cuda_update_blocks(ranges, range_count, step, stream);
     case EO_OPTIMIZER_LION: update_kernel<EO_OPTIMIZER_LION><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    case EO_OPTIMIZER_MUON: update_kernel<EO_OPTIMIZER_MUON><<<blocks, THREADS, 0, stream>>>(all, *step); break;
     default: return cudaErrorInvalidValue;
     }
     return cudaGetLastError();

@@ -84,6 +84,7 @@ static bool add_model(eo_model *model, const struct saved_settings *s)
         if (status >= 0)
             status = eo_model_add_parameter(model, &(const eo_parameter_params){
                 .layer = l, .name = name, .dim_count = 2, .dims = {layers[l].dims[0], layers[l].dims[1]},
+                .matrix = l < 3,
                 .padding = l == 1 ? s->padding : 0}, NULL);
         snprintf(name, sizeof(name), "%s.bias", layers[l].layer);
         if (status >= 0)

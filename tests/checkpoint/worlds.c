@@ -119,6 +119,17 @@ static void any_world(void)
                  1);
     tap_case("state in 8 bits is saved by 3 ranks and loaded by 1, 2, 3, 4 and 8: the same bits");
 
+    static const struct saved_settings muons[] = {
+        {.ranks = 1, .body_rows = 40, .optimizer = EO_OPTIMIZER_MUON},
+        {.ranks = 4, .body_rows = 40, .optimizer = EO_OPTIMIZER_MUON, .padding = 77},
+        {.ranks = 2, .body_rows = 40, .optimizer = EO_OPTIMIZER_MUON, .strategy = EO_STRATEGY_DDP}};
+    static const struct saved_settings muons_in_halves[] = {
+        {.ranks = 2, .body_rows = 40, .optimizer = EO_OPTIMIZER_MUON, .dtype = EO_DTYPE_BF16}};
+    check_worlds(&(struct saved_settings){.ranks = 3, .body_rows = 40, .optimizer = EO_OPTIMIZER_MUON}, muons, 3);
+    check_worlds(&(struct saved_settings){.ranks = 3, .body_rows = 40, .optimizer = EO_OPTIMIZER_MUON, .dtype = EO_DTYPE_BF16},
+                 muons_in_halves, 1);
+    tap_case("Muon: the matrices' owners change with the world, and no bit does");
+
     static const struct saved_settings padded[] = {{.ranks = 1, .padding = 1000}, {.ranks = 3, .padding = 77},
                                                    {.ranks = 2, .dtype = EO_DTYPE_FP32}};
     check_worlds(&(struct saved_settings){.ranks = 2}, padded, 3);

@@ -315,6 +315,8 @@ static void update_plain(eo_optimizer optimizer, const struct eo_update_range *r
         } else if (optimizer == EO_OPTIMIZER_SGD) {
             const volatile float sum = g + decayed;
             change = m = m1 + sum;
+        } else if (optimizer == EO_OPTIMIZER_MUON) {
+            change = r->second_moment[i] + decayed;
         } else {
             const volatile float k1 = s->beta2 * before, k2 = (1.0f - s->beta2) * g, sign = first > 0 ? 1 : first < 0 ? -1 : 0;
             m = k1 + k2;

@@ -44,6 +44,7 @@ static void refuse_step_params(eo_runtime *rt)
         {{.learning_rate = 1, .weight_decay = INFINITY}, "weight_decay is inf"},
         {{.learning_rate = 1, .clip = -1}, "clip is -1"},
         {{.learning_rate = 1, .ema_decay = 1}, "ema_decay is 1;"},
+        {{.learning_rate = 1, .momentum = 1}, "momentum is 1;"},
         {{.learning_rate = 1, .clip = NAN}, "clip is"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)

@@ -380,6 +380,7 @@ static void layers(void)
     HOLDS(eo_team_ask("none", NULL) == EO_ERR_UNSUPPORTED);
     eo_team_destroy(&team);
     eo_team_destroy(NULL);
+    HOLDS(eo_team_product(NULL, NULL) == EO_ERR_INVALID);
     HOLDS(eo_team_parallel(NULL).thread_count == 1 && eo_team_memory_bytes(NULL) == 0); /* the calling thread alone */
     REFUSED(eo_transformer_create(NULL, NULL));
     REFUSED(eo_transformer_create(&transformer, NULL));

@@ -77,7 +77,7 @@ static eo_model *make_model(void)
             must(eo_model_add_layer(model, eo_layer_params(.name = name), NULL), "layer");
         snprintf(name, sizeof(name), "parameter%u", p);
         must(eo_model_add_parameter(model, &(const eo_parameter_params){.layer = p / 2, .name = name,
-                 .dim_count = p % 2 ? 1 : 2, .dims = {shapes[p][0], shapes[p][1]}}, NULL), "parameter");
+                 .dim_count = p % 2 ? 1 : 2, .matrix = p % 2 == 0, .dims = {shapes[p][0], shapes[p][1]}}, NULL), "parameter");
     }
     for (uint32_t l = 0; l < LAYERS; l++)
         must(eo_model_add_position(model, eo_position_params(.layer = l), NULL), "position");
@@ -247,6 +247,7 @@ int main(void)
     const eo_step_params none = {.learning_rate = 0}; /* the settings are the rule's own */
     const eo_step_params sgd_step = {.learning_rate = 0.02f, .weight_decay = 0.01f};
     const eo_step_params lion_step = {.learning_rate = 0.01f, .weight_decay = 0.1f};
+    const eo_step_params muon_step = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f};
     struct sgd sgd = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
     struct sgd nesterov = {.learning_rate = 0.02f, .momentum = 0.9f, .nesterov = true};
     struct lion lion = {.learning_rate = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f};
@@ -259,6 +260,8 @@ int main(void)
         {"AdamW in 8 bits", {.optimizer = EO_OPTIMIZER_ADAMW8BIT}, adamw, losses_of_adamw8bit, 1e-4, NULL, NULL},
         {"the library's SGD", {.optimizer = EO_OPTIMIZER_SGD}, sgd_step, losses_of_sgd, 1e-5, NULL, NULL},
         {"the library's Lion", {.optimizer = EO_OPTIMIZER_LION}, lion_step, losses_of_lion, 1e-5, NULL, NULL},
+        {"Muon, iterated in fp32", {.optimizer = EO_OPTIMIZER_MUON}, muon_step, losses_of_muon_in_fp32, 1e-5, NULL, NULL},
+        {"Muon as it is, iterated in bf16", {.optimizer = EO_OPTIMIZER_MUON}, muon_step, losses_of_muon, 1e-4, NULL, NULL},
         {"SGD", {.optimizer_states = 1}, none, losses_of_sgd, 1e-5, sgd_update, &sgd},
         {"SGD, Nesterov's", {.optimizer_states = 1}, none, losses_of_nesterov, 1e-5, sgd_update, &nesterov},
         {"Lion", {.optimizer_states = 1}, none, losses_of_lion, 1e-5, lion_update, &lion},

@@ -147,9 +147,10 @@ done <<'END'
 --ranks 2 --seq 64 --dtype bf16 --optimizer lion --offload-layers all
 --ranks 3 --seq 64 --dtype bf16 --optimizer adamw8bit --offload-layers all
 --ranks 3 --seq 64 --optimizer adamw8bit --ema 0.99
+--ranks 3 --seq 64 --dtype bf16 --optimizer muon
 END
-[ $planned = 11 ]
-result $? "--verify takes the settings from what train --plan prints ($planned of 11)"
+[ $planned = 12 ]
+result $? "--verify takes the settings from what train --plan prints ($planned of 12)"
 both log '--model tiny --ranks 2 --seq 64 --batch 2 --strategy zero1' '--model tiny' && grep -q 'every row by name' out
 result $? 'and from a log'
 run 1 'said otherwise than the log: --batch 3 (the log: 2), --dtype bf16 (the log: fp32)' --model tiny --batch 3 --dtype bf16 \
@@ -567,7 +568,7 @@ refuse 'a sequence shared by one' 'give --tp' --model llama-3-8b --sequence-para
 refuse 'a recompute of others' 'are of other systems' --model gpt2 --recompute selective
 refuse 'modules that are none' 'core_attn, layernorm' --model gpt2 --recompute layernorm,ml
 refuse 'a type of others' '--dtype fp8 is of other systems' --model gpt2 --dtype fp8
-for words in '--optimizer muon' '--state-dtype bf16' '--offload optimizer' '--frozen nf4'; do
+for words in '--state-dtype bf16' '--offload optimizer' '--frozen nf4'; do
     # shellcheck disable=SC2086 # a list of words
     refuse "$words of evenodd" 'is of other systems' --model gpt2 $words
 done

@@ -130,6 +130,13 @@ for optimizer in sgd lion adamw8bit; do
         "$python" "$check" learns given.jsonl 0.3 >>out 2>>err
     result $? "--optimizer $optimizer learns, in both memory modes with the same bits"
 done
+"$train" $quick --steps 30 --optimizer muon --log given.jsonl >out 2>err && "$python" "$check" learns given.jsonl 0.3 >>out 2>>err &&
+    "$train" $quick --steps 30 --optimizer muon --dtype bf16 --log given.jsonl >out 2>err &&
+    "$python" "$check" learns given.jsonl 0.3 >>out 2>>err
+result $? '--optimizer muon learns, in fp32 and bf16'
+! "$train" $quick --optimizer muon --memory dynamic:pool >out 2>err && grep -q 'muon runs in static memory alone' err &&
+    ! "$train" $quick --optimizer muon --offload-layers all >out 2>err && grep -q 'offload_layers with optimizer muon' err
+result $? 'what muon cannot do yet is refused'
 "$train" $quick --steps 60 --log plain.jsonl >out 2>err &&
     "$train" $quick --steps 60 --optimizer adamw8bit --log given.jsonl >out 2>err &&
     "$python" "$check" near-losses plain.jsonl given.jsonl 0.01 >>out 2>>err &&
@@ -140,7 +147,7 @@ result $? 'state in 8 bits: the loss after 60 steps is within 1 % of fp32 state'
     ! "$python" "$check" same-weights plain.jsonl given.jsonl >>out 2>>err
 result $? '--momentum is of SGD'
 ! "$train" $quick --optimizer lion --eps 1e-8 >out 2>err && grep -q "AdamW's; with --optimizer lion leave it out" err &&
-    ! "$train" $quick --optimizer nadam >out 2>err && grep -q 'adamw, adamw8bit, sgd or lion' err
+    ! "$train" $quick --optimizer nadam >out 2>err && grep -q 'adamw, adamw8bit, sgd, lion or muon' err
 result $? 'an unknown optimizer, and a number that it has not, are refused'
 
 "$train" $quick --steps 4 --dropout 0.2 --log dropped.jsonl >out 2>err &&

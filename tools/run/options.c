@@ -181,7 +181,8 @@ static const struct argp_option option_table[] = {
     {"seq", OPTION_SEQ, "T", 0, "tokens in a sequence [256]", 3},
     {"micro-batches", OPTION_MICRO_BATCHES, "M", 0, "micro-batches in a step [1]", 3},
     {"steps", OPTION_STEPS, "N", 0, "number of steps [train: 250, headtohead: 30]", 3},
-    {"optimizer", OPTION_OPTIMIZER, "NAME", 0, "adamw, adamw8bit (its state in 8 bits), sgd (with momentum) or lion [adamw]", 3},
+    {"optimizer", OPTION_OPTIMIZER, "NAME", 0, "adamw, adamw8bit (its state in 8 bits), sgd (with momentum), lion or "
+     "muon [adamw]", 3},
     {"lr", OPTION_LR, "X", 0, "learning rate after warm-up [0.0006; sgd: 0.1; lion: 0.0001]", 3},
     {"learning-rate", 0, NULL, OPTION_ALIAS, NULL, 0},
     {"warmup", OPTION_WARMUP, "N", 0, "steps of warm-up, with a rising learning rate [a tenth, at most 20]", 3},
@@ -322,7 +323,7 @@ static void parse_training(const struct argp_state *state, struct tool_options *
         break;
     case OPTION_OPTIMIZER:
         if (!tool_optimizer_parse(text, &o->plan.optimizer))
-            argp_error(state, "--optimizer is '%.60s'; give adamw, adamw8bit, sgd or lion", text);
+            argp_error(state, "--optimizer is '%.60s'; give adamw, adamw8bit, sgd, lion or muon", text);
         break;
     case OPTION_LR:
         o->learning_rate = tool_option_real(state, name, text, 0, 1e30);
@@ -589,8 +590,9 @@ static void complete_optimizer(const struct argp_state *state, struct tool_optio
         [EO_OPTIMIZER_SGD] = {0.1, 0, 0},
         [EO_OPTIMIZER_LION] = {0.0001, 0.99, 0.6},
         [EO_OPTIMIZER_ADAMW8BIT] = {0.0006, 0.95, 0.1},
+        [EO_OPTIMIZER_MUON] = {0.0006, 0.95, 0.1},
     };
-    const bool has_eps = o->plan.optimizer == EO_OPTIMIZER_ADAMW || o->plan.optimizer == EO_OPTIMIZER_ADAMW8BIT;
+    const bool has_eps = o->plan.optimizer != EO_OPTIMIZER_SGD && o->plan.optimizer != EO_OPTIMIZER_LION;
     if (!has_eps && is_given(o, OPTION_EPS))
         argp_error(state, "--eps is AdamW's; with --optimizer %s leave it out", eo_optimizer_name(o->plan.optimizer));
     if (o->plan.optimizer == EO_OPTIMIZER_SGD && is_given(o, OPTION_BETA2))

@@ -278,6 +278,7 @@ static eo_status start_runtime(struct tool_job_rank *rank)
     const eo_log log = tool_job_log(&rank->log_catch);
     const eo_status status = eo_runtime_create(&rank->runtime, eo_runtime_params(
         .plan = job->plan, .world = job->worlds[rank->rank - job->first_rank], .memory = o->memory,
+        .product = eo_team_product, .product_user = rank->team,
         .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = o->place_threads,
         .graph_times = o->graph_times, .recorder = rank->recorder,
         .offload_folder = o->offload_folder, .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));

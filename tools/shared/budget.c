@@ -76,6 +76,8 @@ static double operation_seconds(const struct prediction *p, const eo_plan *plan,
     case EO_OP_BACKWARD: return pass_seconds(p, o);
     case EO_OP_ALL_GATHER:
     case EO_OP_REDUCE_SCATTER:
+    case EO_OP_MATRIX_GATHER:
+    case EO_OP_MATRIX_SCATTER:
     case EO_OP_ALL_REDUCE:
     case EO_OP_NORM_GATHER: return (double)o->bytes / r->link_bytes_per_s + r->link_latency_s;
     case EO_OP_ACCUMULATE: return 12 * elements / r->memory_bytes_per_s;

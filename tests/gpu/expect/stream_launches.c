@@ -113,9 +113,10 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
 cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
                                   const struct eo_step_memory *step, cudaStream_t stream)
 {
-    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits"};
+    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits", "Muon"};
     const bool is_narrow = optimizer == EO_OPTIMIZER_ADAMW8BIT;
     const uint64_t tile = is_narrow ? THREADS / 32 * EO_STATE8_ELEMENTS : TILE;
+    const uint64_t directions = optimizer == EO_OPTIMIZER_MUON ? 4 : 0;
     uint64_t count = 0, blocks = 0;
     (void)step;
     for (uint32_t i = 0; i < range_count; i++) {
@@ -125,8 +126,9 @@ cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update
     const uint64_t state = is_narrow ? 2 * count / EO_STATE8_ELEMENTS * sizeof(struct eo_state8)
                                      : (optimizer == EO_OPTIMIZER_ADAMW ? 8 : 4) * count;
     return launch_note(stream, (struct launch){
-        .group = titles[optimizer], .kernel = is_narrow ? "state8_kernel" : "update_kernel", .read = 8 * count + state,
-        .written = 4 * count + state, .must = 12 * count + 2 * state, .blocks = blocks, .threads = THREADS, .round_trips = 1});
+        .group = titles[optimizer], .kernel = is_narrow ? "state8_kernel" : "update_kernel",
+        .read = (8 + directions) * count + state, .written = 4 * count + state, .must = (12 + directions) * count + 2 * state,
+        .blocks = blocks, .threads = THREADS, .round_trips = 1});
 }
 
 /* Split weights are 4 bytes together too. */

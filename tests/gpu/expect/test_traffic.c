@@ -334,7 +334,7 @@ static void update(uint64_t count, bool split)
     BOTH(sum_fp32, m, (const float *const[]){m, v, gradient}, 3, count);
     BOTH(sum_bf16, high, (const uint16_t *const[]){high, (uint16_t *)low}, 2, count);
     compare("sums of gradients", EXACT);
-    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits"};
+    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits", "Muon"};
     for (int optimizer = 0; optimizer < EO_OPTIMIZER_COUNT; optimizer++) {
         const struct eo_step_memory step = step_memory();
         const uint64_t whole = optimizer == EO_OPTIMIZER_ADAMW8BIT ? count / EO_STATE8_ELEMENTS * EO_STATE8_ELEMENTS : count;

@@ -76,6 +76,7 @@ Test(plan_presets, every_preset_passes_its_proof, .timeout = 1500)
                     eo_plan_create(&plan, eo_transformer_model(transformer),
                                    eo_plan_params(.rank_count = ranks, .gather_slots = slots[s][0],
                                                   .gradient_slots = slots[s][1], .micro_batches = batches,
+                                                  .optimizer = c % 3 == 0 ? EO_OPTIMIZER_MUON : EO_OPTIMIZER_ADAMW,
                                                   .dtype = r == 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32,
                                                   .float8_gather = r == 2 && ranks > 1, .log = &eo_test_log));
                 cr_assert_eq(status, EO_OK, "%s, %u ranks, slots %u,%u, %u micro-batches: %s", preset, ranks,

@@ -109,9 +109,6 @@ static void check_no_others(const struct argp_state *state, const struct tool_me
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (tool_memplan_given(m, others[i]))
             argp_error(state, "--%s is of other systems; leave it out, or give --system", tool_memplan_option_name(others[i]));
-    if (m->others_optimizer)
-        argp_error(state, "--optimizer %s is of other systems; give adamw, adamw8bit, sgd or lion",
-                   tool_state_kind_name(m->estimate.run.optimizer));
     if (m->estimate.run.precision)
         argp_error(state, "--dtype %s is of other systems; give bf16 or fp32, and --gather float8 for gathers",
                    tool_precision_name(m->estimate.run.precision));

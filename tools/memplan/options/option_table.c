@@ -31,7 +31,7 @@ const struct argp_option tool_memplan_options[] = {
     {"pack", KEY_PACK, "documents|none", 0, "with packed documents, as train --pack: their positions are planned [none]", 2},
     {"dropout", KEY_DROPOUT, "P", 0, "with dropout in the blocks, as train --dropout [0]", 2},
     {"ema", KEY_EMA, "DECAY", 0, "with a moving average of the weights, as train --ema keeps it [none]", 2},
-    {"optimizer", KEY_OPTIMIZER, "NAME", 0, "adamw, adamw8bit, sgd or lion; of other systems also muon [adamw]", 2},
+    {"optimizer", KEY_OPTIMIZER, "NAME", 0, "adamw, adamw8bit, sgd, lion or muon [adamw]", 2},
     {"lora", KEY_LORA, "r=R,...", 0,
      "train adapters of this rank beside the blocks' products, as train --lora does; the rest is frozen. Of other systems: a rank "
      "alone", 2},

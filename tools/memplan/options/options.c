@@ -148,7 +148,7 @@ static void parse_optimizer(const struct argp_state *state, struct tool_memplan_
 {
     if (!tool_state_kind_parse(text, &m->estimate.run.optimizer))
         argp_error(state, "--optimizer is '%.60s'; give adamw, adamw8bit, muon, sgd or lion", text);
-    m->others_optimizer = !tool_optimizer_parse(text, &m->settings.plan.optimizer);
+    (void)tool_optimizer_parse(text, &m->settings.plan.optimizer); /* evenodd has all of them */
 }
 
 void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_asked *m, int key, const char *text)

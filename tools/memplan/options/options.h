@@ -93,7 +93,7 @@ struct tool_memplan_asked {
     double headroom_share;
     uint64_t headroom_bytes;
     enum tool_fit_kind fit;
-    bool json, csv, explain, published, all_strategies, compare, others_recompute, others_optimizer;
+    bool json, csv, explain, published, all_strategies, compare, others_recompute;
     const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
     char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
     uint64_t given;                      /* a bit for each option */

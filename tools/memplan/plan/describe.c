@@ -65,6 +65,7 @@ static eo_status add_block_parameters(struct tool_description *d, uint32_t layer
             params.dims[params.dim_count++] = t->count / share;
         for (int k = 0; k < 3 && t->dims[k]; k++)
             params.dims[params.dim_count++] = t->dims[k] / (t->count > 1 || k > 0 ? 1 : share);
+        params.matrix = t->multiplies && params.dim_count == 2;
         EO_TRY(eo_model_add_parameter(d->model, &params, NULL));
     }
     return EO_OK;

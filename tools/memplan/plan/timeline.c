@@ -186,6 +186,8 @@ static enum tool_phase phase_of(const struct builder *b, uint32_t operation)
     case EO_OP_BACKWARD:
     case EO_OP_ACCUMULATE:
         return TOOL_PHASE_BACKWARD;
+    case EO_OP_DIRECTION:
+    case EO_OP_ORTHOGONALIZE:
     case EO_OP_UPDATE:
     case EO_OP_NARROW:
         return TOOL_PHASE_OPTIMIZER;

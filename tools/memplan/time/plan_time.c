@@ -72,7 +72,9 @@ static double operation_seconds(const struct clock *c, const eo_plan_operation *
     case EO_OP_RECOMPUTE:
     case EO_OP_BACKWARD: return pass_seconds(c, o);
     case EO_OP_ALL_GATHER:
-    case EO_OP_REDUCE_SCATTER: /* parts of a group are ranks beside each other */
+    case EO_OP_REDUCE_SCATTER:
+    case EO_OP_MATRIX_GATHER:
+    case EO_OP_MATRIX_SCATTER: /* parts of a group are ranks beside each other */
         return collective_seconds(c, o->bytes, shard.ranks, c->stride * (c->group / shard.ranks));
     case EO_OP_ALL_REDUCE: /* of a shard among replicas, or of a layer that every rank has whole */
         return 2 * collective_seconds(c, o->bytes, c->replicas, c->stride * c->group);
