@@ -12,6 +12,7 @@ The report is text with lines of JSON between it (they begin with {). Each line 
 Exit status: 0 nothing failed, 1 something did, 2 nothing was run."""
 import argparse
 import glob
+import gzip
 import importlib.util
 import json
 import os
@@ -164,12 +165,25 @@ class Report:
             self.why = "\n".join(text for _, text, _ in tries).strip().split("\n")[-1]
         return False
 
+    def unpack(self, folder):
+        """The libraries of a carried folder, beside their compressed files."""
+        for packed in glob.glob(os.path.join(folder, "**/*.gz"), recursive=True):
+            plain = packed[: -len(".gz")]
+            if not os.path.exists(plain):
+                with gzip.open(packed) as source, open(plain + ".part", "wb") as target:
+                    shutil.copyfileobj(source, target)
+                os.rename(plain + ".part", plain)  # whole, or not there
+
     def find_programs(self):
         """Empty, or the reason why there are none."""
         carry, build = self.options.carry, os.path.join(ROOT, "build-gpu")
         if carry:
             self.write(f"The programs were built from commit {commit_of(carry)}.")
             self.libraries = ":".join(filter(None, [os.path.join(carry, "lib"), self.libraries]))
+            try:
+                self.unpack(os.path.join(carry, "lib"))
+            except (OSError, EOFError) as error:
+                self.write(f"The libraries of {carry} cannot be unpacked: {error}")
             if self.starts(os.path.join(carry, "bin")):
                 return ""
             self.write(f"The programs of {carry} do not start here: {self.why or 'there is no probe'}. Building.")
