@@ -21,7 +21,32 @@ static int by_work(const void *a, const void *b)
 {
     const struct plan_parameter *x = *(struct plan_parameter *const *)a, *y = *(struct plan_parameter *const *)b;
     const double more = eo_plan_matrix_work(y) - eo_plan_matrix_work(x);
-    return more > 0 ? 1 : more < 0 ? -1 : x < y ? -1 : 1;
+    if (more != 0)
+        return more > 0 ? 1 : -1;
+    if (x->dims[0] != y->dims[0]) /* high ones and wide ones take different times: each kind is shared out alone */
+        return x->dims[0] > y->dims[0] ? 1 : -1;
+    return x < y ? -1 : 1;
+}
+
+static double work_in_layer(const struct eo_plan *plan, uint32_t l, uint32_t rank)
+{
+    const struct plan_layer *layer = &plan->layers[l];
+    double work = 0;
+    for (uint32_t p = layer->parameter_begin; p < layer->parameter_begin + layer->parameter_count; p++)
+        work += plan->parameters[p].owner == rank ? eo_plan_matrix_work(&plan->parameters[p]) : 0;
+    return work;
+}
+
+/* Of the ranks with the least work, the one that has the least in this layer. */
+static uint32_t next_owner(const struct eo_plan *plan, uint32_t l, const double *loads)
+{
+    const uint32_t ranks = eo_plan_layer_ranks(plan, &plan->layers[l]);
+    uint32_t least = 0;
+    for (uint32_t r = 1; r < ranks; r++)
+        if (loads[r] < loads[least] ||
+            (loads[r] == loads[least] && work_in_layer(plan, l, r) < work_in_layer(plan, l, least)))
+            least = r;
+    return least;
 }
 
 eo_status eo_plan_own_matrices(struct eo_plan *plan)
@@ -40,12 +65,8 @@ eo_status eo_plan_own_matrices(struct eo_plan *plan)
     if (count)
         qsort(matrices, count, sizeof(struct plan_parameter *), by_work);
     for (uint32_t i = 0; i < count; i++) {
-        const uint32_t ranks = eo_plan_layer_ranks(plan, &plan->layers[matrices[i]->layer]);
-        uint32_t least = 0;
-        for (uint32_t r = 1; r < ranks; r++)
-            least = loads[r] < loads[least] ? r : least;
-        loads[least] += eo_plan_matrix_work(matrices[i]);
-        matrices[i]->owner = least;
+        matrices[i]->owner = next_owner(plan, matrices[i]->layer, loads);
+        loads[matrices[i]->owner] += eo_plan_matrix_work(matrices[i]);
     }
     const eo_status status = matrices && loads ? EO_OK : EO_ERR_NO_MEMORY;
     free(matrices);
