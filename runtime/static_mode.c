@@ -12,7 +12,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
-#include "runtime/plan/dead_rows.h"
+#include "runtime/plan/list/dead_rows.h"
 #include "runtime/internal.h"
 
 struct static_state {

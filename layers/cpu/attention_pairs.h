@@ -6,7 +6,7 @@
 #ifndef EO_LAYERS_CPU_ATTENTION_PAIRS_H
 #define EO_LAYERS_CPU_ATTENTION_PAIRS_H
 
-#include "layers/cpu/product_tiles.h"
+#include "layers/cpu/products/tiles.h"
 #include "layers/kernel_table.h"
 #include "layers/split.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "layers/cpu/product_tiles.h"
+#include "layers/cpu/products/tiles.h"
 #include "layers/kernel_table.h"
 
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
 #define EO_LAYERS_CPU_PLANNED_H
 
 #include "layers/cpu/kernels.h"
-#include "layers/cpu/product_tiles.h"
+#include "layers/cpu/products/tiles.h"
 
 static inline uint64_t eo_cpu_column_scratch_bytes(uint64_t rows, uint64_t width)
 {

@@ -6,7 +6,7 @@
 #define EO_RUNTIME_DYNAMIC_INTERNAL_H
 
 #include "buffers/allocator.h"
-#include "runtime/plan/buffer_agenda.h"
+#include "runtime/plan/list/buffer_agenda.h"
 #include "runtime/internal.h"
 
 struct dynamic_group { /* a layer */

@@ -4,8 +4,8 @@
  *
  *     settings  what lies where, by strategy                          runtime/plan/strategy.c
  *     model --> tables (layers, parameters, positions, rows)          runtime/plan/tables.c
- *           --> lists of operations with their accesses               runtime/plan/lists.c (runtime/plan/list_operations.c)
- *           --> waits, from conflicts and vector clocks               runtime/plan/waits.c
+ *           --> lists of operations with their accesses               runtime/plan/list/lists.c (runtime/plan/list/operations.c)
+ *           --> waits, from conflicts and vector clocks               runtime/plan/list/waits.c
  *           --> lifetimes, offsets, addresses, lower bound            runtime/plan/memory.c
  *           --> proof                                                 proof.c
  */

@@ -14,7 +14,7 @@
 #include "base/sized.h"
 #include "runtime/plan/internal.h"
 #include "runtime/plan/optimizers.h"
-#include "runtime/plan/proof.h"
+#include "runtime/plan/proof/proof.h"
 
 enum { RANKS_MAX = 1 << 16, MICRO_BATCHES_MAX = 1 << 12, SLOTS_MAX = 64, ALIGN_MIN = 64, ALIGN_MAX = 1 << 21 };
 

@@ -23,7 +23,7 @@
 #include <time.h>
 
 #include "layers/cpu/kernels.h"
-#include "layers/cpu/product_tiles.h"
+#include "layers/cpu/products/tiles.h"
 #include "layers/denormals.h"
 
 enum {

@@ -32,7 +32,7 @@
 
 #include <evenodd/evenodd.h>
 
-#include "ranks.h"
+#include "tests/conformance/ranks.h"
 
 enum { BLOCKS = 7, K = 9, RANKS_MAX = 4, STEPS = 4, RECORDS_MAX = 512 };
 

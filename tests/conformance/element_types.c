@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranks.h"
+#include "tests/conformance/ranks.h"
 #include "runtime/plan/internal.h"
 #include "streams/bf16.h"
 #include "tests/unit/plan/models.h"
-#include "written_out.h"
+#include "tests/conformance/written_out.h"
 
 /* -- an optimizer of the trainer's own -------------------------------------------------------------------------------*/
 

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranks.h"
+#include "tests/conformance/ranks.h"
 #include "runtime/plan/internal.h"
 #include "tests/unit/plan/models.h"
-#include "written_out.h"
+#include "tests/conformance/written_out.h"
 
 /* ---- the headers before ---- */
 

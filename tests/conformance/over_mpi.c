@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "over_mpi.h"
+#include "tests/conformance/over_mpi.h"
 
 #include <stdio.h>
 
-#include "ranks.h"
+#include "tests/conformance/ranks.h"
 #include "streams/mpi/mpi.h"
 
 int test_over_mpi(const char *why_not, void (*before)(uint32_t rank_count), void (*cases)(uint32_t rank_count))

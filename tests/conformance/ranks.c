@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "ranks.h"
+#include "tests/conformance/ranks.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "ranks.h"
+#include "tests/conformance/ranks.h"
 #include "tests/unit/plan/models.h"
-#include "written_out.h"
+#include "tests/conformance/written_out.h"
 
 static const struct {
     eo_strategy strategy;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "written_out.h"
+#include "tests/conformance/written_out.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ranks.h"
+#include "tests/conformance/ranks.h"
 #include "runtime/plan/internal.h"
 #include "streams/bf16.h"
 #include "tests/unit/plan/models.h"

@@ -46,7 +46,7 @@ calls=$(cat include/evenodd/*.h 2>/dev/null | sed -n 's/^EO_EXPORT.*[ *]\(eo_[a-
     grep -vxE 'eo_mpi_(start|stop|abort)' | sort -u)
 call_count=$(printf '%s' "$calls" | grep -c .)
 bad=$(printf '%s\n' "$calls" | while read -r call; do
-    [ -z "$call" ] || grep -q "$call(" tests/conformance/null_calls.c || echo "$call"
+    [ -z "$call" ] || grep -q "$call(" tests/conformance/misuse/null_calls.c || echo "$call"
 done)
 report 'every public function is called with NULL by a test' "$call_count" "$bad"
 finish

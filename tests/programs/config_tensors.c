@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 
 int main(int argc, char **argv)
 {

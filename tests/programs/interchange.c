@@ -19,9 +19,9 @@
 #include "tests/programs/interchange_plain.h"
 #include "tests/programs/interchange_ranks.h"
 #include "tools/interchange/convert.h"
-#include "tools/interchange/export.h"
+#include "tools/interchange/export/export.h"
 #include "tools/interchange/import.h"
-#include "tools/run/checkpoint.h"
+#include "tools/run/checkpoint/checkpoint.h"
 #include "tools/shared/weights_hash.h"
 
 static char folder[] = "/tmp/evenodd-interchange-XXXXXX", path[sizeof(folder) + 64];

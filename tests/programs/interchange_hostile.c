@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "tests/programs/interchange_ranks.h"
-#include "tools/interchange/export.h"
+#include "tools/interchange/export/export.h"
 #include "tools/interchange/import.h"
 
 enum { TEXT_MAX = 1 << 16 };

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "tests/tap/tap.h"
-#include "tools/interchange/export.h"
+#include "tools/interchange/export/export.h"
 #include "tools/interchange/import.h"
 #include "tools/shared/weights_hash.h"
 

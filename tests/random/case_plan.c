@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "runtime/plan/internal.h"
-#include "runtime/plan/proof.h"
+#include "runtime/plan/proof/proof.h"
 #include "tests/random/case_runner.h"
 #include "tests/unit/plan/plan_check.h"
 

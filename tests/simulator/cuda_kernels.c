@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/conformance/cuda_sides.h"
+#include "tests/conformance/device/cuda_sides.h"
 #include "tests/simulator/cuda/sim.h"
 #include "tests/simulator/cublaslt/cublaslt.h"
 

@@ -9,7 +9,7 @@
 
 #include "tests/simulator/cuda/sim.h"
 #include "streams/device.h"
-#include "tests/conformance/device_table.h"
+#include "tests/conformance/device/table.h"
 #include "tests/conformance/ranks.h"
 
 struct lines {

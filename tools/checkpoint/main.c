@@ -13,7 +13,7 @@
 
 #include "tools/shared/arguments.h"
 #include "tools/interchange/convert.h"
-#include "tools/run/checkpoint.h"
+#include "tools/run/checkpoint/checkpoint.h"
 
 enum { OPTION_RANKS = 'n', OPTION_DTYPE = 0x500, OPTION_FILE_BYTES };
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/run/options.h"
-#include "tools/run/report.h"
+#include "tools/run/options/options.h"
+#include "tools/run/reports/report.h"
 
 static double number_of(const json_t *run, const char *group, const char *key)
 {

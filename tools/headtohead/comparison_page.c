@@ -7,7 +7,7 @@
 
 #include "tools/headtohead/comparison.h"
 #include "tools/headtohead_page.h"
-#include "tools/run/options.h"
+#include "tools/run/options/options.h"
 #include "tools/shared/page.h"
 
 enum { PICTURE_WIDTH = 900, PICTURE_LEFT = 70, PICTURE_RIGHT = 10 };

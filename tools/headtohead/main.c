@@ -16,8 +16,8 @@
 #include "tools/run/job.h"
 #include "tools/headtohead/measured_run.h"
 #include "tools/shared/overwrite.h"
-#include "tools/run/processor.h"
-#include "tools/run/report.h"
+#include "tools/run/machine/processor.h"
+#include "tools/run/reports/report.h"
 #include "tools/logs/step_log.h"
 #include "tools/shared/world_environment.h"
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/run/memory_check.h"
-#include "tools/run/progress.h"
-#include "tools/run/report.h"
-#include "tools/run/simulate_ranks.h"
+#include "tools/run/machine/memory_check.h"
+#include "tools/run/reports/progress.h"
+#include "tools/run/reports/report.h"
+#include "tools/run/ranks/simulate.h"
 #include "tools/headtohead/start_delay.h"
 #include "tools/logs/step_log.h"
 #include "tools/shared/json_output.h"

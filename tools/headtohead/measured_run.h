@@ -28,7 +28,7 @@
 #ifndef EO_TOOLS_HEADTOHEAD_MEASURED_RUN_H
 #define EO_TOOLS_HEADTOHEAD_MEASURED_RUN_H
 
-#include "tools/run/gpu_watch.h"
+#include "tools/run/machine/gpu_watch.h"
 #include "tools/run/job.h"
 
 /* Writes the object to the file descriptor. EO_ERR_IO: that failed; others as tool_job_run. */

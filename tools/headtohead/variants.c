@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tools/run/options.h"
+#include "tools/run/options/options.h"
 
 int tool_variants_of_memory(struct tool_variant variants[TOOL_VARIANTS_MAX], bool on_gpu)
 {

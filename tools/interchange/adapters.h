@@ -6,7 +6,7 @@
 #ifndef EO_TOOLS_INTERCHANGE_ADAPTERS_H
 #define EO_TOOLS_INTERCHANGE_ADAPTERS_H
 
-#include "tools/interchange/export.h"
+#include "tools/interchange/export/export.h"
 
 /* Whether a parameter of that name is an adapter's: "...lora_A.weight", "...lora_B.weight". */
 bool tool_is_adapter(const char *name);

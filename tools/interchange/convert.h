@@ -7,7 +7,7 @@
 
 #include <evenodd/checkpoint.h>
 
-#include "tools/interchange/export.h"
+#include "tools/interchange/export/export.h"
 #include "tools/interchange/import.h"
 
 /* What a checkpoint's weights are of; the checkpoint itself knows names and sizes, and not how many heads there are. */

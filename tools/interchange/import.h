@@ -17,7 +17,7 @@
 #include <evenodd/layers.h>
 
 #include "tools/interchange/llmc.h"
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 #include "tools/shared/problem.h"
 
 /* Where a parameter lies. */

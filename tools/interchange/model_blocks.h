@@ -6,7 +6,7 @@
 #ifndef EO_TOOLS_INTERCHANGE_MODEL_BLOCKS_H
 #define EO_TOOLS_INTERCHANGE_MODEL_BLOCKS_H
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 
 enum tool_tensor_kind {
     TOOL_TENSOR_WHOLE,  /* on every rank of tensor parallelism: norms, routers, low ranks, biases of what is added up */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 #include "tools/shared/open_file.h"
 
 eo_status tool_model_config_read(const char *path, char **text, size_t *bytes, struct tool_problem *problem)

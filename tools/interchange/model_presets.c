@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 
 #define LLAMA3_ROPE(factor)                                                                                           \
     "{\"rope_type\":\"llama3\",\"factor\":" factor ",\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"                 \

@@ -6,7 +6,7 @@
 #ifndef EO_TOOLS_INTERCHANGE_SAFETENSORS_HEADER_H
 #define EO_TOOLS_INTERCHANGE_SAFETENSORS_HEADER_H
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 
 struct tool_safetensors_check {
     bool found;             /* there was a file or an index */

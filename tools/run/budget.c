@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/run/memory_check.h"
-#include "tools/shared/bucketing.h"
+#include "tools/run/machine/memory_check.h"
+#include "tools/planning/bucketing.h"
 
 /* ---- rates ------------------------------------------------------------------------------------------------------ */
 

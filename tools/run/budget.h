@@ -5,9 +5,9 @@
 #ifndef EO_TOOLS_RUN_BUDGET_H
 #define EO_TOOLS_RUN_BUDGET_H
 
-#include "tools/run/kept_choice.h"
-#include "tools/run/world.h"
-#include "tools/shared/budget.h"
+#include "tools/run/checkpoint/kept_choice.h"
+#include "tools/run/ranks/world.h"
+#include "tools/planning/budget.h"
 
 /*
  * Sets recompute, slots and offloading of options->plan by --budget; or, where `checkpoint` resumes, by what was chosen for the

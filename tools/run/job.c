@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/run/memory_check.h"
+#include "tools/run/machine/memory_check.h"
 
 #ifndef EO_SOURCE_ROOT
 #define EO_SOURCE_ROOT "."

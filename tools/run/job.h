@@ -19,9 +19,9 @@
 #include "tools/run/data/batches.h"
 #include "tools/run/early_stop.h"
 #include "tools/interchange/import.h"
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 #include "tools/interchange/tokenizer.h"
-#include "tools/run/options.h"
+#include "tools/run/options/options.h"
 #include "tools/shared/clock.h"
 #include "tools/shared/problem.h"
 
@@ -118,7 +118,7 @@ struct tool_job {
     bool reports_late;                 /* the host may be ahead of the GPU: hooks->step comes up to two steps later */
     bool keeps_timelines;              /* of steps that have one: their reports are not late */
     struct tool_job_hooks hooks;
-    const struct tool_job_checkpoints *checkpoints; /* NULL: none (tools/run/checkpoint.h) */
+    const struct tool_job_checkpoints *checkpoints; /* NULL: none (tools/run/checkpoint/checkpoint.h) */
     uint64_t first_step;               /* finished before this run: of the checkpoint it goes on from */
 
     /* prepare */
@@ -137,7 +137,7 @@ struct tool_job {
     /* run; the ranks of this process are all, or one of a world of processes: worlds and ranks are counted from it */
     struct tool_job_world *together; /* NULL: ranks are threads. Set after prepare */
     uint32_t first_rank, here_count;
-    uint32_t told_count;       /* ranks whose figures are known, afterwards: those of this process; on rank 0 all (tools/run/gather.h) */
+    uint32_t told_count;       /* ranks whose figures are known, afterwards: those of this process; on rank 0 all (tools/run/ranks/gather.h) */
     double rank_timeout_s;     /* 0: the library's, for the longest wait in one collective. Set after prepare */
     const char *flight_folder; /* NULL: what the ranks did last is not kept in files. Set after prepare */
     uint32_t restart;          /* that the launcher counts. Set after prepare */
@@ -202,7 +202,7 @@ void tool_log_catch_take(struct tool_log_catch *log_catch, char *text, size_t by
 void tool_log_catch_init(struct tool_log_catch *log_catch);
 void tool_log_catch_enter(struct tool_log_catch *log_catch); /* becomes the calling thread's */
 
-/* tools/run/peak.c: fills rank->peak_flops_per_s. Every rank calls it at the same time. */
+/* tools/run/machine/peak.c: fills rank->peak_flops_per_s. Every rank calls it at the same time. */
 void tool_job_measure_peak(struct tool_job_rank *rank);
 /* An fp32 run on a processor with instructions for bf16. */
 bool tool_job_would_gain_by_bf16(const struct tool_job *job);

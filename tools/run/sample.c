@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "tools/run/memory_check.h"
+#include "tools/run/machine/memory_check.h"
 
 /* `uniform` in [0, 1). */
 static int32_t draw(const float *logits, uint32_t vocabulary, double temperature, double uniform)

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 
 const struct fuzz_limits fuzz_limits = {.megabytes = 256, .seconds = 5, .bytes = 4096};
 

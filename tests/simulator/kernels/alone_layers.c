@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The conformance program of the layers' kernels (tests/conformance/cuda_kernels.c), with the .cu files on the host, and no
+ * The conformance program of the layers' kernels (tests/conformance/device/cuda_kernels.c), with the .cu files on the host, and no
  * GPU, no CUDA and no products: in their place stand the kernels between products. Tensors are all that kernels may touch.
  */
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "base/float8.h"
 #include "layers/cuda/kernels.h"
 #include "layers/reference/kernels.h"
-#include "tests/conformance/cuda_sides.h"
+#include "tests/conformance/device/cuda_sides.h"
 
 #define LAUNCH(name, arguments)                                                                                       \
     static eo_status launch_##name(eo_team *team, const struct arguments *args)                                       \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The kernels of streams/cuda on the host: the conformance cases of a device's kernels against plain loops, bit by bit
- * (tests/conformance/device_kernels.c), and the sums of the local collectives.
+ * (tests/conformance/device/kernels.c), and the sums of the local collectives.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "streams/bf16.h"
 #include "streams/cuda/collective_kernels.h"
 #include "streams/cuda/kernels.h"
-#include "tests/conformance/device_table.h"
+#include "tests/conformance/device/table.h"
 #include "tests/conformance/ranks.h"
 
 /* chunks.cu */

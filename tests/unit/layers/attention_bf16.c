@@ -15,7 +15,7 @@
 
 #include "kernel_fixture.h"
 #include "layers/cpu/kernels.h"
-#include "layers/cpu/product_tiles.h"
+#include "layers/cpu/products/tiles.h"
 
 #define BF16 ((struct eo_types){EO_DTYPE_BF16, EO_DTYPE_FP32})
 #define ROUNDING 0x1p-8
@@ -35,7 +35,7 @@ static const struct attention_case cases[] = {
 
 /* ---- ways: a level with tiles ---- */
 
-extern const struct eo_tiles eo_tiles_amx_emulated; /* layers/cpu/amx.h */
+extern const struct eo_tiles eo_tiles_amx_emulated; /* layers/cpu/products/amx.h */
 
 struct way {
     const char *level;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Products by packed operands, with every table that this machine runs, and with AMX's instructions in plain C
- * (layers/cpu/amx.h).
+ * (layers/cpu/products/amx.h).
  * Method: sizes with odd ends, k of one piece and of several, every transposition, epilogue and type of C, strides with gaps,
  * scratch full of NaN; against sums in double of the same elements. Bounds: n terms in any order are off by at most
  * (n + 1) 2^-23 of the sum of their magnitudes, a pair's rounding included; a store to bf16 by 2^-8 of the value.
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "kernel_fixture.h"
-#include "layers/cpu/product_tiles.h"
+#include "layers/cpu/products/tiles.h"
 
 extern const struct eo_tiles eo_tiles_amx_emulated;
 

@@ -4,7 +4,7 @@
  */
 #include <criterion/criterion.h>
 
-#include "runtime/plan/buffer_agenda.h"
+#include "runtime/plan/list/buffer_agenda.h"
 #include "tests/unit/plan/models.h"
 
 /* How often `buffer` stands in the agenda; *key: where. */

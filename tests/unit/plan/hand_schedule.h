@@ -6,7 +6,7 @@
 #ifndef EO_TESTS_UNIT_PLAN_HAND_SCHEDULE_H
 #define EO_TESTS_UNIT_PLAN_HAND_SCHEDULE_H
 
-#include "runtime/plan/proof.h"
+#include "runtime/plan/proof/proof.h"
 
 enum {
     EO_HAND_OPERATIONS_MAX = 256, /* a list */

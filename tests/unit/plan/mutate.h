@@ -6,7 +6,7 @@
 #ifndef EO_TESTS_UNIT_PLAN_MUTATE_H
 #define EO_TESTS_UNIT_PLAN_MUTATE_H
 
-#include "runtime/plan/proof.h"
+#include "runtime/plan/proof/proof.h"
 
 /* One wait that was taken away. */
 struct eo_mutation {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runtime/plan/internal.h"
-#include "runtime/plan/proof.h"
+#include "runtime/plan/proof/proof.h"
 #include "tests/unit/plan/plan_check.h"
 #include "tests/unit/plan/models.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Optimizer state in 8 bits: its map, and the kernels of every instruction set. The update as a whole is held against plain loops
- * in tests/conformance/device_kernels.c, and the losses against another implementation in torch_optimizers.c.
+ * in tests/conformance/device/kernels.c, and the losses against another implementation in torch_optimizers.c.
  */
 #include "streams/state8.h"
 

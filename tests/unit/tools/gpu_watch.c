@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "tools/run/gpu_watch.h"
+#include "tools/run/machine/gpu_watch.h"
 
 Test(gpu_watch, names_of_kernels)
 {

@@ -9,11 +9,11 @@
 #include <string.h>
 
 #include "tools/run/job.h"
-#include "tools/run/kept_choice.h"
-#include "tools/run/simulate_ranks.h"
-#include "tools/run/trace_merge.h"
+#include "tools/run/checkpoint/kept_choice.h"
+#include "tools/run/ranks/simulate.h"
+#include "tools/run/reports/trace_merge.h"
 #include "tools/shared/weights_hash.h"
-#include "tools/run/world_threads.h"
+#include "tools/run/ranks/world_threads.h"
 
 Test(run_parts, the_learning_rate_rises_then_falls_to_a_tenth_or_stays)
 {

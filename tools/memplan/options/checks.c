@@ -6,7 +6,7 @@
 #include "tools/memplan/options/options.h"
 #include "tools/shared/arguments.h"
 #include "tools/shared/overwrite.h"
-#include "tools/shared/plan_options.h"
+#include "tools/planning/options.h"
 
 static void check_budget(const struct argp_state *state, const struct tool_memplan_asked *m)
 {

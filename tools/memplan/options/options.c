@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tools/shared/arguments.h"
-#include "tools/shared/plan_options.h"
+#include "tools/planning/options.h"
 
 struct tool_memplan_asked tool_memplan_defaults(void)
 {

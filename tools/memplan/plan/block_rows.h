@@ -6,7 +6,7 @@
 #ifndef EO_TOOLS_MEMPLAN_PLAN_BLOCK_ROWS_H
 #define EO_TOOLS_MEMPLAN_PLAN_BLOCK_ROWS_H
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 
 struct tool_block_row {
     const char *name;  /* behind "block.7.attention." or "block.7.mlp." */

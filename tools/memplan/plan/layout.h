@@ -6,7 +6,7 @@
 #ifndef EO_TOOLS_MEMPLAN_PLAN_LAYOUT_H
 #define EO_TOOLS_MEMPLAN_PLAN_LAYOUT_H
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 
 /* Of a model, what decides bytes and products. */
 struct tool_shape {

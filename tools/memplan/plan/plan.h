@@ -7,10 +7,10 @@
 #ifndef EO_TOOLS_MEMPLAN_PLAN_PLAN_H
 #define EO_TOOLS_MEMPLAN_PLAN_PLAN_H
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 #include "tools/memplan/plan/devices.h"
 #include "tools/memplan/plan/slice.h"
-#include "tools/shared/plan_settings.h"
+#include "tools/planning/settings.h"
 
 /* What lies in a GPU's memory and in no plan. */
 struct tool_outside {

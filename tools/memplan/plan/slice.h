@@ -6,7 +6,7 @@
 #ifndef EO_TOOLS_MEMPLAN_PLAN_SLICE_H
 #define EO_TOOLS_MEMPLAN_PLAN_SLICE_H
 
-#include "tools/interchange/model_config.h"
+#include "tools/interchange/config/model_config.h"
 
 struct tool_slice {
     uint32_t tensor, pipeline, context; /* ranks of each group; 0: 1 */

@@ -7,7 +7,7 @@
 
 #include "tools/memplan/report/answer.h"
 #include "tools/memplan/plan/layers.h"
-#include "tools/shared/reduction_text.h"
+#include "tools/planning/reduction_text.h"
 
 /* --- layers ------------------------------------------------------------------------------------------------------- */
 

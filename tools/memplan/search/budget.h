@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "tools/memplan/plan/plan.h"
-#include "tools/shared/budget.h"
+#include "tools/planning/budget.h"
 #include "tools/shared/json_output.h"
 
 struct tool_memplan_budget {

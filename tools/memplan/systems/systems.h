@@ -7,7 +7,7 @@
 #define EO_TOOLS_MEMPLAN_SYSTEMS_SYSTEMS_H
 
 #include "tools/memplan/plan/layout.h"
-#include "tools/shared/plan_settings.h"
+#include "tools/planning/settings.h"
 
 enum tool_system {
     TOOL_SYSTEM_EVENODD,

@@ -21,14 +21,14 @@ WEB = "tools/memplan/web"
 JANSSON = "dump error hashtable hashtable_seed load memory pack_unpack strbuffer strconv utf value version".split()
 # Rooms of the planner, and of other rooms what it needs.
 PATTERNS = [
-    "runtime/plan/*.c", "layers/transformer/*.c", "buffers/[bflp]*.c", "base/[clsv]*.c",
+    "runtime/plan/*.c", "runtime/plan/*/*.c", "layers/transformer/*.c", "buffers/[bflp]*.c", "base/[clsv]*.c",
     "layers/backends.c", "layers/checks.c", "layers/rope_table.c", "layers/cuda/planned.c", "layers/cuda/scratch_bytes.c",
     "layers/cpu/planned.c", "layers/cpu/attention*.c", "layers/cpu/embedding.c", "layers/cpu/norm.c",
-    "layers/cpu/product_packed.c",
+    "layers/cpu/products/packed.c",
     "tools/memplan/reply.c", "tools/memplan/*/*.c", "tools/interchange/model_*.c",
-    "tools/shared/json_output.c", "tools/shared/option_values.c", "tools/shared/page.c", "tools/shared/plan_options.c",
-    "tools/shared/plan_settings.c", "tools/shared/problem.c", "tools/shared/reduction_text.c",
-    "tools/shared/word_distance.c",
+    "tools/interchange/config/*.c",
+    "tools/shared/json_output.c", "tools/shared/option_values.c", "tools/shared/page.c", "tools/shared/problem.c",
+    "tools/shared/word_distance.c", "tools/planning/options.c", "tools/planning/reduction_text.c", "tools/planning/settings.c",
 ]
 # Files, and measured figures.
 LEFT_OUT = {"tools/memplan/" + name for name in (

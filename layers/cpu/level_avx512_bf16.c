@@ -1,6 +1,0 @@
-/* SPDX-License-Identifier: MIT
- *
- * The kernels of level_avx512.c for elements in bf16.
- */
-#define EO_ELEMENT_BF16 1
-#include "layers/cpu/level_avx512.c"

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Packing of whole panels of B by blocks of 8 x 8 units (product_tiles.h), for processors with avx2; the rest of the library
+ * keeps the baseline. All else is left to eo_pack: tiles of A have four rows here, as its blocks.
+ */
+#include "layers/cpu/products/tiles.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2")
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { SIDE = 8 };
+
+/* In lanes of 16 bytes first, 4 x 4 in each; then the lanes. */
+INLINE void transpose(__m256i q[SIDE])
+{
+    __m256i t[SIDE];
+#pragma GCC unroll 2
+    for (int i = 0; i < SIDE; i += 4) {
+        const __m256i a = _mm256_unpacklo_epi32(q[i], q[i + 1]), b = _mm256_unpackhi_epi32(q[i], q[i + 1]);
+        const __m256i c = _mm256_unpacklo_epi32(q[i + 2], q[i + 3]), d = _mm256_unpackhi_epi32(q[i + 2], q[i + 3]);
+        t[i] = _mm256_unpacklo_epi64(a, c);
+        t[i + 1] = _mm256_unpackhi_epi64(a, c);
+        t[i + 2] = _mm256_unpacklo_epi64(b, d);
+        t[i + 3] = _mm256_unpackhi_epi64(b, d);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        q[i] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x20);
+        q[i + 4] = _mm256_permute2x128_si256(t[i], t[i + 4], 0x31);
+    }
+}
+
+/* Eight elements of fp32, or of bf16 as fp32. */
+INLINE __m256i load(bool widened, const struct eo_pack *p, uint64_t at)
+{
+    if (widened)
+        return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)((const uint16_t *)p->from + at))), 16);
+    return _mm256_loadu_si256((const void *)((const float *)p->from + at));
+}
+
+INLINE void pack_panel(bool widened, bool along, uint32_t *to, const struct eo_pack *pack)
+{
+    struct eo_pack rest = *pack;
+    const uint64_t end = pack->k < pack->end ? pack->k : pack->end, stride = pack->stride;
+    for (; rest.begin + SIDE <= end; rest.begin += SIDE) {
+        for (uint64_t line = 0; line < EO_PANEL; line += SIDE) {
+            __m256i q[SIDE];
+#pragma GCC unroll 8
+            for (uint64_t i = 0; i < SIDE; i++)
+                q[i] = load(widened, &rest, along ? (line + i) * stride + rest.begin : (rest.begin + i) * stride + line);
+            if (along)
+                transpose(q);
+#pragma GCC unroll 8
+            for (uint64_t i = 0; i < SIDE; i++)
+                _mm256_storeu_si256((void *)(to + (rest.begin + i) * EO_PANEL + line), q[i]);
+        }
+    }
+    eo_pack(widened ? EO_UNITS_WIDENED : EO_UNITS_FP32, to, EO_PANEL, false, &rest);
+}
+
+void eo_pack_avx2(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack)
+{
+    if (width != EO_PANEL || pack->lines != EO_PANEL || by_rows || kind == EO_UNITS_PAIRS)
+        eo_pack(kind, to, width, by_rows, pack);
+    else if (kind == EO_UNITS_WIDENED)
+        pack->along ? pack_panel(true, true, to, pack) : pack_panel(true, false, to, pack);
+    else
+        pack->along ? pack_panel(false, true, to, pack) : pack_panel(false, false, to, pack);
+}
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Packing by blocks of 16 x 16 units (product_tiles.h), for processors with avx512f, avx512bw, avx512dq, avx512vl, avx2; the
+ * rest of the library keeps the baseline. Lines at an edge are masked; units at an edge are left to eo_pack.
+ */
+#include "layers/cpu/products/tiles.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2")
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { SIDE = 16 };
+
+/* In lanes of 16 bytes first, 4 x 4 in each; then the lanes. */
+INLINE void transpose(__m512i q[SIDE])
+{
+    __m512i t[SIDE];
+#pragma GCC unroll 4
+    for (int i = 0; i < SIDE; i += 4) {
+        const __m512i a = _mm512_unpacklo_epi32(q[i], q[i + 1]), b = _mm512_unpackhi_epi32(q[i], q[i + 1]);
+        const __m512i c = _mm512_unpacklo_epi32(q[i + 2], q[i + 3]), d = _mm512_unpackhi_epi32(q[i + 2], q[i + 3]);
+        t[i] = _mm512_unpacklo_epi64(a, c);
+        t[i + 1] = _mm512_unpackhi_epi64(a, c);
+        t[i + 2] = _mm512_unpacklo_epi64(b, d);
+        t[i + 3] = _mm512_unpackhi_epi64(b, d);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        const __m512i a = _mm512_shuffle_i32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_i32x4(t[i], t[i + 4], 0xdd);
+        const __m512i c = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_i32x4(t[i + 8], t[i + 12], 0xdd);
+        q[i] = _mm512_shuffle_i32x4(a, c, 0x88);
+        q[i + 8] = _mm512_shuffle_i32x4(a, c, 0xdd);
+        q[i + 4] = _mm512_shuffle_i32x4(b, d, 0x88);
+        q[i + 12] = _mm512_shuffle_i32x4(b, d, 0xdd);
+    }
+}
+
+/* bf16 as the upper half of 32 bits, or as the lower. */
+INLINE __m512i upper(__m256i halves)
+{
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+}
+
+INLINE __m512i lower(__m256i halves)
+{
+    return _mm512_cvtepu16_epi32(halves);
+}
+
+/* Sixteen units of a line. */
+INLINE __m512i load_along(enum eo_units kind, const struct eo_pack *p, uint64_t line, uint64_t unit)
+{
+    if (kind == EO_UNITS_WIDENED)
+        return upper(_mm256_loadu_si256((const void *)((const uint16_t *)p->from + line * p->stride + unit)));
+    return _mm512_loadu_si512((const char *)p->from + line * p->stride * (kind == EO_UNITS_PAIRS ? 2 : 4) +
+                              unit * EO_UNIT_BYTES);
+}
+
+/* A unit of the lines in the mask. */
+INLINE __m512i load_across(enum eo_units kind, const struct eo_pack *p, uint64_t line, uint64_t unit, __mmask16 lines)
+{
+    if (kind == EO_UNITS_FP32)
+        return _mm512_maskz_loadu_epi32(lines, (const float *)p->from + unit * p->stride + line);
+    const uint16_t *at = (const uint16_t *)p->from + (kind == EO_UNITS_PAIRS ? 2 * unit : unit) * p->stride + line;
+    const __m256i first = _mm256_maskz_loadu_epi16(lines, at);
+    if (kind == EO_UNITS_WIDENED)
+        return upper(first);
+    return _mm512_or_si512(lower(first), upper(_mm256_maskz_loadu_epi16(lines, at + p->stride)));
+}
+
+static uint64_t count_of(uint64_t all, uint64_t begin)
+{
+    return all <= begin ? 0 : all - begin < SIDE ? all - begin : SIDE;
+}
+
+INLINE void pack_block(enum eo_units kind, uint32_t *to, uint64_t width, bool by_rows, const struct eo_pack *p, bool along,
+                       uint64_t line, uint64_t unit)
+{
+    const uint64_t lines = count_of(p->lines, line), stored = count_of(width, line);
+    __m512i q[SIDE];
+#pragma GCC unroll 16
+    for (uint64_t i = 0; i < SIDE; i++) {
+        if (along)
+            q[i] = i < lines ? load_along(kind, p, line + i, unit) : _mm512_setzero_si512();
+        else
+            q[i] = load_across(kind, p, line, unit + i, (__mmask16)((1u << lines) - 1));
+    }
+    if (along != by_rows)
+        transpose(q);
+#pragma GCC unroll 16
+    for (uint64_t i = 0; i < SIDE; i++) {
+        if (!by_rows)
+            _mm512_mask_storeu_epi32(to + (unit + i) * width + line, (__mmask16)((1u << stored) - 1), q[i]);
+        else if (i < stored)
+            _mm512_storeu_si512(to + eo_pack_at(p, line + i, unit), q[i]);
+    }
+}
+
+INLINE void pack_all(enum eo_units kind, uint32_t *to, uint64_t width, bool by_rows, const struct eo_pack *p, bool along)
+{
+    const uint64_t units = p->k / (kind == EO_UNITS_PAIRS ? 2 : 1);
+    struct eo_pack rest = *p;
+    const uint64_t end = units < p->end ? units : p->end;
+    const uint64_t whole = end > p->begin ? p->begin + (end - p->begin) / SIDE * SIDE : p->begin;
+    for (uint64_t line = 0; along && line < width; line += SIDE) /* few rows at a time are read as streams */
+        for (uint64_t unit = p->begin; unit < whole; unit += SIDE)
+            pack_block(kind, to, width, by_rows, p, true, line, unit);
+    for (uint64_t unit = p->begin; !along && unit < whole; unit += SIDE)
+        for (uint64_t line = 0; line < width; line += SIDE)
+            pack_block(kind, to, width, by_rows, p, false, line, unit);
+    rest.begin = whole;
+    eo_pack(kind, to, width, by_rows, &rest);
+}
+
+#define EO_PACK_NAME eo_pack_avx512
+#include "layers/cpu/products/pack_kinds.h"
+
+enum { UNITS_AT_ONCE = 4 }; /* eight rows at a time are read as streams */
+
+/* A unit of 32 lines: both rows' elements side by side. */
+INLINE void pack_unit(uint32_t *to, const uint16_t *first, const uint16_t *second, __mmask32 lines)
+{
+    static const uint16_t low[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    static const uint16_t high[32] = {16, 48, 17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55,
+                                      24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63};
+    const __m512i a = _mm512_maskz_loadu_epi16(lines, first);
+    const __m512i b = second ? _mm512_maskz_loadu_epi16(lines, second) : _mm512_setzero_si512();
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, _mm512_loadu_si512(low), b));
+    _mm512_storeu_si512(to + SIDE, _mm512_permutex2var_epi16(a, _mm512_loadu_si512(high), b));
+}
+
+void eo_pack_pairs_avx512(uint32_t *to, const struct eo_pack *pack)
+{
+    const struct eo_pack p = *pack; /* a copy: stores to `to` cannot change it */
+    const uint64_t whole = p.k / 2 / UNITS_AT_ONCE * UNITS_AT_ONCE, panel_units = p.units * EO_PANEL;
+    const uint16_t *row = p.from;
+    uint64_t unit = 0;
+    for (; unit < whole; unit += UNITS_AT_ONCE, row += 2 * UNITS_AT_ONCE * p.stride) {
+        uint32_t *at = to + unit * EO_PANEL;
+        for (uint64_t line = 0; line < p.lines; line += EO_PANEL, at += panel_units) {
+            const __mmask32 lines = p.lines - line < EO_PANEL ? (1u << (p.lines - line)) - 1 : UINT32_MAX;
+#pragma GCC unroll 4
+            for (uint64_t i = 0; i < UNITS_AT_ONCE; i++)
+                pack_unit(at + i * EO_PANEL, row + 2 * i * p.stride + line, row + (2 * i + 1) * p.stride + line, lines);
+        }
+    }
+    for (; unit < p.units; unit++, row += 2 * p.stride) {
+        uint32_t *at = to + unit * EO_PANEL;
+        for (uint64_t line = 0; line < p.lines; line += EO_PANEL, at += panel_units) {
+            const __mmask32 lines = 2 * unit >= p.k                ? 0
+                                    : p.lines - line < EO_PANEL ? (1u << (p.lines - line)) - 1
+                                                                : UINT32_MAX;
+            pack_unit(at, row + line, 2 * unit + 1 < p.k ? row + p.stride + line : NULL, lines);
+        }
+    }
+}
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that differ, give up, stay away, or have a gradient that is not finite: told on all others, and none waits.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/conformance/misuse/misuse.h"
+
+static void keep_text(struct actor *self, eo_status status, const eo_runtime *rt)
+{
+    self->scene->statuses[self->rank] = status;
+    snprintf(self->scene->texts[self->rank], sizeof(self->scene->texts[0]), "%s", eo_runtime_error(rt));
+}
+
+static void play_other_plan(struct actor *self)
+{
+    eo_plan *plan = NULL;
+    eo_runtime *rt = NULL;
+    must(eo_plan_create(&plan, self->scene->model,
+                        eo_plan_params(.rank_count = self->scene->ranks, .gather_slots = 2 + (self->rank == 1))),
+         "plan");
+    const eo_status status = eo_runtime_create(&rt, eo_runtime_params(.plan = plan,
+                                                                      .world = self->scene->worlds[self->rank],
+                                                                      .log = &eo_test_log));
+    keep_text(self, status, rt);
+    eo_runtime_destroy(&rt);
+    eo_plan_destroy(&plan);
+}
+
+/*
+ * One of three ranks has another plan: all are told, none hangs.
+ */
+void different_plans(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 0);
+    eo_test_text[0] = '\0';
+    run_ranks(&scene, play_other_plan);
+    for (uint32_t r = 0; r < 3; r++)
+        TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
+    TEST_EXPECT(NULL, strstr(eo_test_text, "has another plan (fingerprint"), "'%s'", eo_test_text);
+    close_scene(&scene);
+}
+
+static void play_recorder_in_use(struct actor *self)
+{
+    eo_flight_recorder *recorder = NULL;
+    eo_plan *plan = NULL;
+    eo_world *own = NULL;
+    eo_runtime *first = NULL, *rt = NULL;
+    if (self->rank == 1) {
+        must(eo_flight_recorder_create(&recorder, eo_flight_recorder_params(.rank_count = 1, .log = &eo_test_log)), "recorder");
+        must(eo_plan_create(&plan, self->scene->model, eo_plan_params(.rank_count = 1)), "plan");
+        must(eo_world_create_local(&own, eo_world_params(.rank_count = 1)), "world");
+        must(eo_runtime_create(&first, eo_runtime_params(.plan = plan, .world = own, .recorder = recorder)), "runtime");
+    }
+    self->scene->statuses[self->rank] =
+        eo_runtime_create(&rt, eo_runtime_params(.plan = self->scene->plan, .world = self->scene->worlds[self->rank],
+                                                 .recorder = recorder, .log = &eo_test_log));
+    eo_world_failure(self->scene->worlds[self->rank], self->scene->texts[self->rank], sizeof(self->scene->texts[0]));
+    TEST_HOLDS(NULL, rt == NULL);
+    eo_runtime_destroy(&first);
+    eo_world_destroy(&own);
+    eo_plan_destroy(&plan);
+    eo_flight_recorder_destroy(&recorder);
+}
+
+/*
+ * What create finds wrong on one rank alone is EO_ERR_INVALID there, and the others are told at once.
+ */
+void one_cannot_begin(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 0);
+    run_ranks(&scene, play_recorder_in_use);
+    for (uint32_t r = 0; r < 3; r++) {
+        TEST_EXPECT(NULL, scene.statuses[r] == (r == 1 ? EO_ERR_INVALID : EO_ERR_COMM), "rank %u: %s", r,
+                    eo_status_text(scene.statuses[r]));
+        TEST_EXPECT(NULL, strstr(scene.texts[r], "rank 1 gave up: cannot create its runtime"), "'%s'",
+                    scene.texts[r]);
+    }
+    close_scene(&scene);
+}
+
+static void play_memory_for_one(struct actor *self)
+{
+    eo_runtime *rt = NULL;
+    self->scene->statuses[self->rank] = open_runtime(self->scene, self->rank, &rt);
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * Ranks that share a memory must have room together: each is told before any has taken what the others need.
+ */
+void memory_for_one(void)
+{
+    for (uint32_t ranks = 1; ranks <= 3; ranks += 2) {
+        struct scene scene;
+        eo_plan_summary summary;
+        open_scene(&scene, "edges", ranks, 0);
+        eo_plan_get_summary(scene.plan, &summary);
+        memory_available = 2 * summary.arena_bytes;
+        eo_test_text[0] = '\0';
+        run_ranks(&scene, play_memory_for_one);
+        memory_available = 0;
+        uint32_t short_count = 0;
+        for (uint32_t r = 0; r < ranks; r++) {
+            short_count += scene.statuses[r] == EO_ERR_NO_MEMORY;
+            TEST_EXPECT(NULL, ranks == 1 ? scene.statuses[r] == EO_OK : scene.statuses[r] == EO_ERR_NO_MEMORY ||
+                        scene.statuses[r] == EO_ERR_COMM, "rank %u of %u: %s", r, ranks, eo_status_text(scene.statuses[r]));
+        }
+        TEST_HOLDS(NULL, (short_count > 0) == (ranks > 1));
+        close_scene(&scene);
+    }
+}
+
+static void play_refused_alone(struct actor *self)
+{
+    eo_runtime *rt;
+    float value;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    must(whole_step(self->scene, rt), "step");
+    if (self->rank == 1) {
+        TEST_HOLDS(NULL, eo_weights_read(rt, "no such", &value) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_weights_write(rt, "no such", &value) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_weights_fill(rt, 1000, NULL, NULL) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_weights_visit(rt, NULL, NULL) == EO_ERR_INVALID);
+        TEST_HOLDS(NULL, eo_sum(rt, NULL, 1) == EO_ERR_INVALID);
+    }
+    must(whole_step(self->scene, rt), "step");
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * Calls outside the schedule that one rank alone makes wrongly are refused there, and nobody waits for anybody.
+ */
+void one_is_refused(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 3000);
+    run_ranks(&scene, play_refused_alone);
+    close_scene(&scene);
+}
+
+static void play_one_gives_up(struct actor *self)
+{
+    eo_runtime *rt;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    must(whole_step(self->scene, rt), "step");
+    if (self->rank == 2) {
+        must(eo_step_begin(rt), "begin");
+        must(forward_pass(rt, 0), "forward");
+        eo_world_abort(self->scene->worlds[2], "the cat is on the keyboard");
+    } else {
+        eo_status status = EO_OK;
+        for (int step = 0; step < 5 && status >= 0; step++)
+            status = whole_step(self->scene, rt);
+        keep_text(self, status, rt);
+        TEST_HOLDS(NULL, eo_step_begin(rt) == EO_ERR_INVALID);
+        TEST_EXPECT(NULL, strstr(eo_runtime_error(rt), "only eo_runtime_destroy"), "'%s'", eo_runtime_error(rt));
+    }
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * A rank that gives up ends the others with its reason; a runtime that failed takes nothing but destroy.
+ */
+void one_gives_up(eo_memory memory)
+{
+    struct scene scene;
+    char text[256];
+    open_scene(&scene, "edges", 3, 0);
+    scene.memory = memory;
+    run_ranks(&scene, play_one_gives_up);
+    for (uint32_t r = 0; r < 2; r++) {
+        TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
+        TEST_EXPECT(NULL, strstr(scene.texts[r], "rank 2") && strstr(scene.texts[r], "the cat is on the keyboard"),
+                    "'%s'", scene.texts[r]);
+        eo_world_failure(scene.worlds[r], text, sizeof(text));
+        TEST_EXPECT(NULL, strstr(text, "the cat"), "'%s'", text);
+    }
+    close_scene(&scene);
+}
+
+static void play_one_stays_away(struct actor *self)
+{
+    eo_runtime *rt;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    must(whole_step(self->scene, rt), "step");
+    if (self->rank == 1) { /* stays until the others have given up */
+        while (atomic_load(&self->scene->turn) < 2)
+            test_pause_ms(10);
+    } else {
+        eo_status status = EO_OK;
+        for (int step = 0; step < 5 && status >= 0; step++)
+            status = whole_step(self->scene, rt);
+        keep_text(self, status, rt);
+        atomic_fetch_add(&self->scene->turn, 1);
+    }
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * A rank that does not come: the others wait until the deadline, and say who is missing and for what.
+ */
+void one_stays_away(void)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 3, 700);
+    run_ranks(&scene, play_one_stays_away);
+    for (uint32_t r = 0; r < 3; r += 2) {
+        TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_TIMEOUT || scene.statuses[r] == EO_ERR_COMM, "rank %u: %s", r,
+                    eo_status_text(scene.statuses[r]));
+        TEST_EXPECT(NULL, strstr(scene.texts[r], "rank 1") && strstr(scene.texts[r], "use"), "'%s'", scene.texts[r]);
+    }
+    close_scene(&scene);
+}
+
+static void play_not_finite(struct actor *self)
+{
+    eo_runtime *rt;
+    must(open_runtime(self->scene, self->rank, &rt), "runtime");
+    fill_all(self->scene, rt);
+    must(whole_step(self->scene, rt), "step");
+    /* The first element of a layer lies in rank 0's shard. */
+    must(passes(self->scene, rt, self->rank == 1 ? 3 : LAYERS, NAN), "passes");
+    keep_text(self, eo_step_end(rt, eo_step_params(.learning_rate = 0.1F, .clip = 1), NULL), rt);
+    eo_runtime_destroy(&rt);
+}
+
+/*
+ * A gradient that is no number on one rank stops all of them in the same step; where its shard lies the layer is named.
+ */
+void not_finite(eo_memory memory)
+{
+    struct scene scene;
+    open_scene(&scene, "edges", 2, 0);
+    scene.memory = memory;
+    run_ranks(&scene, play_not_finite);
+    for (uint32_t r = 0; r < 2; r++) {
+        TEST_EXPECT(NULL, scene.statuses[r] == EO_ERR_NOT_FINITE, "rank %u: %s", r, eo_status_text(scene.statuses[r]));
+        const bool names = strstr(scene.texts[r], "layer3"); /* whoever has a part of it that is not finite */
+        TEST_EXPECT(NULL, strstr(scene.texts[r], "step 2") && (names || (r && strstr(scene.texts[r], "another rank"))),
+                    "'%s'", scene.texts[r]);
+    }
+    close_scene(&scene);
+}

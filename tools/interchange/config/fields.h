@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Fields of a config.json on their way into a config: each is taken, or has a default, which is noted, or is refused with its
+ * name and value.
+ */
+#ifndef EO_TOOLS_INTERCHANGE_CONFIG_FIELDS_H
+#define EO_TOOLS_INTERCHANGE_CONFIG_FIELDS_H
+
+#include "tools/interchange/config/model_config.h"
+
+enum {
+    TOOL_CONFIG_WIDTH_MAX = 1 << 20,
+    TOOL_CONFIG_MLP_MAX = 1 << 24,
+    TOOL_CONFIG_VOCABULARY_MAX = 1 << 30,
+    TOOL_CONFIG_CONTEXT_MAX = 1 << 24,
+    TOOL_CONFIG_HEAD_SIZE_MAX = 1 << 16,
+};
+
+/* Fields of one file on their way into a config. */
+struct tool_config_reader {
+    json_t *object;
+    bool is_preset; /* a shape of the layers: nobody has written its fields down */
+    struct tool_model_config *config;
+    struct tool_problem *problem;
+};
+
+eo_status tool_config_refuse(struct tool_config_reader *r, const char *format, ...) EO_PRINTF(2, 3);
+void tool_config_note_default(struct tool_config_reader *r, const char *format, ...) EO_PRINTF(2, 3);
+
+json_t *tool_config_field(const struct tool_config_reader *r, const char *key); /* NULL: absent or null */
+void tool_config_show_value(const json_t *value, char *text, size_t bytes);
+
+/* A whole number; files hold 4096.0 at times. */
+EO_NODISCARD eo_status tool_config_take_whole(struct tool_config_reader *r, const char *key, json_t *value, uint64_t least,
+                                              uint64_t most, uint32_t *out);
+
+/* From 1 on. */
+EO_NODISCARD eo_status tool_config_take_count(struct tool_config_reader *r, const char *key, uint64_t most, uint32_t *out);
+EO_NODISCARD eo_status tool_config_take_count_or(struct tool_config_reader *r, const char *key, uint64_t most,
+                                                 uint32_t fallback, const char *why, uint32_t *out);
+EO_NODISCARD eo_status tool_config_take_real_or(struct tool_config_reader *r, const char *key, double fallback, double *out);
+EO_NODISCARD eo_status tool_config_take_flag_or(struct tool_config_reader *r, const char *key, bool fallback, bool *out);
+
+/* By family, after it was found. */
+EO_NODISCARD eo_status tool_config_read_gpt2(struct tool_config_reader *r);
+EO_NODISCARD eo_status tool_config_read_others(struct tool_config_reader *r); /* Llama's like */
+EO_NODISCARD eo_status tool_config_read_planned(struct tool_config_reader *r);
+
+/* decoder_sparse_step and mlp_only_layers; experts against their limits. */
+EO_NODISCARD eo_status tool_config_read_dense_layers(struct tool_config_reader *r);
+EO_NODISCARD eo_status tool_config_check_experts(struct tool_config_reader *r);
+
+#endif

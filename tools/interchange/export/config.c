@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The config.json of a model, as the family's published ones are. Fields whose default in a reader's library would be
+ * another thing than what the layers compute are written out.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/interchange/export/export.h"
+#include "tools/shared/open_file.h"
+
+static enum tool_config_family family_of(const struct tool_export_model *model)
+{
+    const eo_transformer_config *c = &model->config;
+    if (c->family == EO_FAMILY_GPT2)
+        return TOOL_CONFIG_GPT2;
+    if (c->qk_norm)
+        return TOOL_CONFIG_QWEN3;
+    if (c->qkv_bias)
+        return TOOL_CONFIG_QWEN2;
+    const char *type = json_string_value(json_object_get(model->published, "model_type"));
+    const enum tool_config_family origin = model->origin ? model->origin->family : TOOL_CONFIG_LLAMA;
+    if (type ? strcmp(type, tool_config_family_name(TOOL_CONFIG_MISTRAL)) == 0 : origin == TOOL_CONFIG_MISTRAL)
+        return TOOL_CONFIG_MISTRAL;
+    /* Phi-3 knows neither heads of another size nor these scalings. */
+    const bool can_be_phi3 = (c->head_size == 0 || c->head_count * c->head_size == c->width) &&
+                             c->rope_scaling.kind == EO_ROPE_PLAIN;
+    const bool is_phi3 = type ? strcmp(type, tool_config_family_name(TOOL_CONFIG_PHI3)) == 0 : origin == TOOL_CONFIG_PHI3;
+    return is_phi3 && can_be_phi3 ? TOOL_CONFIG_PHI3 : TOOL_CONFIG_LLAMA;
+}
+
+/* A float as the shortest decimal number that is it: 1e-05 and not 9.99999974737875e-06. */
+static double shortest_real(float value)
+{
+    char text[32];
+    double shortest = (double)value;
+    for (int digits = 1; digits <= 9; digits++) {
+        float back;
+        snprintf(text, sizeof(text), "%.*g", digits, (double)value);
+        if (sscanf(text, "%f", &back) == 1 && back == value) {
+            sscanf(text, "%lf", &shortest);
+            break;
+        }
+    }
+    return shortest;
+}
+
+static void write_gpt2_fields(struct eo_json *json, const eo_transformer_config *c)
+{
+    eo_json_write(json,
+                  "'n_layer': %u, 'n_embd': %u, 'n_head': %u, 'n_inner': %u, 'vocab_size': %u, 'n_positions': %u,"
+                  "'n_ctx': %u, 'activation_function': 'gelu_new', 'layer_norm_epsilon': %g",
+                  c->layer_count, c->width, c->head_count, c->mlp_width, c->vocabulary, c->context, c->context,
+                  shortest_real(c->norm_eps));
+}
+
+/* As published since 2024; newer readers take it too, and move it into rope_parameters. */
+void tool_export_rope(struct eo_json *json, const eo_rope_scaling *scaling)
+{
+    if (scaling->kind == EO_ROPE_LINEAR)
+        eo_json_write(json, "'rope_scaling': {'rope_type': 'linear', 'factor': %g}", shortest_real(scaling->factor));
+    else if (scaling->kind != EO_ROPE_PLAIN)
+        eo_json_write(json,
+                      "'rope_scaling': {'rope_type': 'llama3', 'factor': %g, 'low_freq_factor': %g,"
+                      "'high_freq_factor': %g, 'original_max_position_embeddings': %u}",
+                      shortest_real(scaling->factor), shortest_real(scaling->low_freq_factor),
+                      shortest_real(scaling->high_freq_factor), scaling->original_context);
+}
+
+static void write_llama_fields(struct eo_json *json, const eo_transformer_config *c, enum tool_config_family family)
+{
+    eo_json_write(json,
+                  "'num_hidden_layers': %u, 'hidden_size': %u, 'num_attention_heads': %u, 'num_key_value_heads': %u,"
+                  "'intermediate_size': %u, 'vocab_size': %u, 'max_position_embeddings': %u,"
+                  "'hidden_act': 'silu', 'rms_norm_eps': %g, 'rope_theta': %g",
+                  c->layer_count, c->width, c->head_count, c->kv_head_count, c->mlp_width, c->vocabulary, c->context,
+                  shortest_real(c->norm_eps), shortest_real(c->rope_theta));
+    if (family == TOOL_CONFIG_PHI3) /* its positions were never stretched */
+        eo_json_write(json, "'original_max_position_embeddings': %u", c->context);
+    else
+        eo_json_write(json, "'head_dim': %u", c->head_size ? c->head_size : c->width / c->head_count);
+    tool_export_rope(json, &c->rope_scaling);
+    if (family == TOOL_CONFIG_LLAMA)
+        eo_json_write(json, "'attention_bias': false, 'mlp_bias': false");
+    else if (family == TOOL_CONFIG_QWEN3)
+        eo_json_write(json, "'attention_bias': false");
+    if (family != TOOL_CONFIG_LLAMA) /* Mistral's default is a window */
+        eo_json_write(json, "'sliding_window': null");
+    if (family == TOOL_CONFIG_QWEN2 || family == TOOL_CONFIG_QWEN3)
+        eo_json_write(json, "'use_sliding_window': false");
+}
+
+/* Ids of tokens that the weights know nothing of: those of the file that the model was made from, or none. */
+static void write_token_ids(struct eo_json *json, const struct tool_export_model *model)
+{
+    static const char *const names[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+    enum { GPT2_WORDS = 50257 };
+    json_t *origin = model->published ? json_incref((json_t *)model->published) : NULL;
+    struct tool_problem problem;
+    if (!origin && model->origin && model->origin->from_file &&
+        tool_open_json(&origin, TOOL_CONFIG_BYTES_MAX, "", model->origin->source, &problem) < 0)
+        origin = NULL;
+    const bool is_published = model->config.family == EO_FAMILY_GPT2 && model->config.vocabulary == GPT2_WORDS;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const json_t *value = json_object_get(origin, names[i]);
+        if (!value && i == 2 && family_of(model) != TOOL_CONFIG_PHI3) /* whose default is a word */
+            continue;
+        eo_json_write(json, "%s:", names[i]);
+        if (!value && is_published) /* <|endoftext|> */
+            eo_json_write(json, "%d", GPT2_WORDS - 1);
+        else
+            tool_json_value(json, value);
+    }
+    json_decref(origin);
+}
+
+void tool_export_published(struct eo_json *json, const struct tool_export_model *model)
+{
+    eo_json_write(json, "{'model_type': %s", tool_config_family_name(family_of(model)));
+    write_token_ids(json, model);
+    eo_json_write(json, "}");
+}
+
+eo_status tool_export_config_check(const struct tool_export_model *model, const char *path, struct tool_problem *problem)
+{
+    if (model->config.qk_norm && model->config.qkv_bias)
+        return tool_problem_set(problem, EO_ERR_UNSUPPORTED,
+                                "--export %s: no published family has both norms of q and k and biases of q, k and v alone",
+                                path);
+    return EO_OK;
+}
+
+void tool_export_config(struct eo_json *json, const void *user)
+{
+    static const char *const architectures[] = {
+        [TOOL_CONFIG_GPT2] = "GPT2LMHeadModel",       [TOOL_CONFIG_LLAMA] = "LlamaForCausalLM",
+        [TOOL_CONFIG_MISTRAL] = "MistralForCausalLM", [TOOL_CONFIG_QWEN2] = "Qwen2ForCausalLM",
+        [TOOL_CONFIG_QWEN3] = "Qwen3ForCausalLM",     [TOOL_CONFIG_PHI3] = "Phi3ForCausalLM",
+    };
+    const struct tool_export_config *what = user;
+    const eo_transformer_config *c = &what->model->config;
+    const enum tool_config_family family = family_of(what->model);
+    eo_json_write(json, "{'architectures': [%s], 'model_type': %s", architectures[family], tool_config_family_name(family));
+    if (family == TOOL_CONFIG_GPT2)
+        write_gpt2_fields(json, c);
+    else
+        write_llama_fields(json, c, family);
+    eo_json_write(json, "'tie_word_embeddings': %i, 'torch_dtype': %s", c->tied_head,
+                  what->dtype == EO_DTYPE_BF16 ? "bfloat16" : "float32");
+    write_token_ids(json, what->model);
+    eo_json_write(json, "}");
+}

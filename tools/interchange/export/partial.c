@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What an export is called until it is whole: PATH.new- and the number of its process, under a lock for as long as the
+ * process lives. One that nobody has locked was left by a process that was killed, on whichever host that was, and the
+ * next export to the same path removes it. Where the file system has no locks, nothing is removed.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/interchange/export/export.h"
+
+static const char suffix[] = ".new-";
+
+static bool ends_in(const char *name, const char *end)
+{
+    const size_t length = strlen(name), wanted = strlen(end);
+    return length >= wanted && strcmp(name + length - wanted, end) == 0;
+}
+
+/* A file for writing: some file systems lock no other. */
+static int open_to_lock(int parent, const char *name)
+{
+    const int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, file = openat(parent, name, O_RDWR | flags);
+    return file >= 0 || errno != EISDIR ? file : openat(parent, name, O_RDONLY | O_DIRECTORY | flags);
+}
+
+eo_status tool_export_lock(struct tool_export *export, struct tool_problem *problem)
+{
+    export->lock = open_to_lock(AT_FDCWD, export->partial);
+    if (export->lock >= 0 && (flock(export->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK))
+        return EO_OK;
+    return tool_problem_set(problem, EO_ERR_IO, "%s: cannot be locked: %s; is another run exporting to the same path?",
+                            export->partial, strerror(errno));
+}
+
+/* Files of ours; what else lies there keeps the folder. */
+static bool remove_locked(int parent, const char *name, int partial)
+{
+    struct stat info;
+    if (fstat(partial, &info) != 0 || !(S_ISDIR(info.st_mode) || S_ISREG(info.st_mode)))
+        return false;
+    if (S_ISREG(info.st_mode))
+        return unlinkat(parent, name, 0) == 0;
+    DIR *folder = fdopendir(dup(partial));
+    for (const struct dirent *entry; folder && (entry = readdir(folder));)
+        if (ends_in(entry->d_name, ".safetensors") || strcmp(entry->d_name, "config.json") == 0 ||
+            strcmp(entry->d_name, "model.safetensors.index.json") == 0)
+            unlinkat(partial, entry->d_name, 0);
+    if (folder)
+        closedir(folder);
+    return unlinkat(parent, name, AT_REMOVEDIR) == 0;
+}
+
+static bool is_partial_of(const char *name, const char *base)
+{
+    const size_t length = strlen(base), digits = length + sizeof(suffix) - 1;
+    return strncmp(name, base, length) == 0 && strncmp(name + length, suffix, sizeof(suffix) - 1) == 0 && name[digits] &&
+           name[digits + strspn(name + digits, "0123456789")] == '\0';
+}
+
+void tool_export_remove_left(const char *parent, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    DIR *folder = opendir(parent);
+    for (const struct dirent *entry; folder && (entry = readdir(folder));) {
+        if (!is_partial_of(entry->d_name, base))
+            continue;
+        const int partial = open_to_lock(dirfd(folder), entry->d_name);
+        if (partial < 0)
+            continue;
+        if (flock(partial, LOCK_EX | LOCK_NB) == 0 && remove_locked(dirfd(folder), entry->d_name, partial))
+            fprintf(stderr, "%s: removed %s/%s, left by an unfinished export\n",
+                    program_invocation_short_name, parent, entry->d_name);
+        close(partial);
+    }
+    if (folder)
+        closedir(folder);
+}

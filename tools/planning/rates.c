@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/planning/rates.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/shared/open_file.h"
+
+static const struct {
+    const char *name;
+    size_t at;
+} fields[] = {
+    {"products_flops_per_s", offsetof(struct tool_rates, products_flops_per_s)},
+    {"memory_bytes_per_s", offsetof(struct tool_rates, memory_bytes_per_s)},
+    {"disk_bytes_per_s", offsetof(struct tool_rates, disk_bytes_per_s)},
+    {"link_bytes_per_s", offsetof(struct tool_rates, link_bytes_per_s)},
+    {"link_latency_s", offsetof(struct tool_rates, link_latency_s)},
+};
+enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
+
+static double *field_of(struct tool_rates *rates, size_t field)
+{
+    return (double *)(void *)((char *)rates + fields[field].at);
+}
+
+static bool is_latency(size_t field)
+{
+    return fields[field].at == offsetof(struct tool_rates, link_latency_s);
+}
+
+const char *tool_rates_lack(const struct tool_rates *rates)
+{
+    struct tool_rates copy = *rates;
+    for (size_t f = 0; f < FIELDS; f++) {
+        const double speed = *field_of(&copy, f);
+        const bool may_lack = speed == 0 && (fields[f].at == offsetof(struct tool_rates, disk_bytes_per_s) || is_latency(f));
+        if (!isfinite(speed) || (speed <= 0 && !may_lack))
+            return fields[f].name;
+    }
+    return NULL;
+}
+
+const char *tool_rates_parse(const json_t *object, struct tool_rates *out)
+{
+    *out = (struct tool_rates){0};
+    for (size_t f = 0; f < FIELDS; f++) {
+        const json_t *value = json_object_get(object, fields[f].name);
+        if (value && !(json_number_value(value) > 0) && !(is_latency(f) && json_number_value(value) == 0 && json_is_number(value)))
+            return fields[f].name;
+        *field_of(out, f) = json_number_value(value);
+    }
+    return tool_rates_lack(out);
+}
+
+eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_problem *problem)
+{
+    enum { BYTES_MAX = 65536 };
+    json_t *root;
+    EO_TRY(tool_open_json(&root, BYTES_MAX, "--rates", path, problem));
+    const char *lacks = tool_rates_parse(root, out);
+    json_decref(root);
+    if (lacks)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: '%s' is missing, or not above 0", path, lacks);
+    return EO_OK;
+}
+
+void tool_rates_write(struct eo_json *json, const struct tool_rates *rates)
+{
+    struct tool_rates copy = *rates;
+    eo_json_write(json, "{");
+    for (size_t f = 0; f < FIELDS; f++)
+        if (*field_of(&copy, f) > 0)
+            eo_json_write(json, "%s: %g", fields[f].name, *field_of(&copy, f));
+    eo_json_write(json, "}");
+}
+
+void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other)
+{
+    struct tool_rates copy = *other;
+    for (size_t f = 0; f < FIELDS; f++)
+        if (is_latency(f) ? *field_of(&copy, f) > *field_of(rates, f) : *field_of(&copy, f) < *field_of(rates, f))
+            *field_of(rates, f) = *field_of(&copy, f);
+}
+
+void tool_rates_text(const struct tool_rates *r, char *text, size_t bytes)
+{
+    char disk[32] = "no disk";
+    if (r->disk_bytes_per_s > 0)
+        snprintf(disk, sizeof(disk), "disk %.2f GB/s", r->disk_bytes_per_s * 1e-9);
+    snprintf(text, bytes, "products %.0f GFLOP/s, memory %.1f GB/s, %s, link %.1f GB/s", r->products_flops_per_s * 1e-9,
+             r->memory_bytes_per_s * 1e-9, disk, r->link_bytes_per_s * 1e-9);
+    if (r->link_latency_s > 0 && strlen(text) + 24 < bytes)
+        snprintf(text + strlen(text), bytes - strlen(text), " and %.0f us", r->link_latency_s * 1e6);
+}

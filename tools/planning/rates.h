@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What one rank reaches while all ranks work: what step times are predicted by.
+ */
+#ifndef EO_TOOLS_PLANNING_RATES_H
+#define EO_TOOLS_PLANNING_RATES_H
+
+#include <jansson.h>
+#include <stddef.h>
+
+#include "tools/shared/json_output.h"
+#include "tools/shared/problem.h"
+
+struct tool_rates {
+    double products_flops_per_s; /* matrix products in the job's type */
+    double memory_bytes_per_s;   /* read + written by element-wise work */
+    double disk_bytes_per_s;     /* read or written, in turn; 0: there is no disk */
+    double link_bytes_per_s;     /* of a collective's full buffer, */
+    double link_latency_s;       /* behind what each collective takes else; may be 0 */
+};
+
+/* NULL, or the field that is missing or no speed; `disk_bytes_per_s` and `link_latency_s` alone may be missing. */
+const char *tool_rates_parse(const json_t *object, struct tool_rates *out);
+/* Of --rates. */
+EO_NODISCARD eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_problem *problem);
+void tool_rates_write(struct eo_json *json, const struct tool_rates *rates);
+/* As tool_rates_parse: the first field of measured rates that is no speed. */
+const char *tool_rates_lack(const struct tool_rates *rates);
+
+/* The slower of both in each. */
+void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other);
+
+/* "products 98 GFLOP/s, memory 22.2 GB/s, no disk, link 22.2 GB/s". */
+void tool_rates_text(const struct tool_rates *rates, char *text, size_t bytes);
+
+#endif

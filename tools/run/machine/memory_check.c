@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/run/machine/memory_check.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The number after `key` in a file of lines "key number"; UINT64_MAX without one. With "" the first number. */
+static uint64_t number_in(const char *path, const char *key)
+{
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return UINT64_MAX;
+    uint64_t found = UINT64_MAX;
+    char line[512];
+    while (found == UINT64_MAX && fgets(line, sizeof(line), file)) {
+        unsigned long long value;
+        if (strncmp(line, key, strlen(key)) == 0 && sscanf(line + strlen(key), "%llu", &value) == 1)
+            found = value;
+    }
+    fclose(file);
+    return found;
+}
+
+/* What is left of one group's limit. File cache that can be dropped counts as free. */
+static uint64_t group_available(const char *folder, const char *limit_name, const char *used_name)
+{
+    char path[4200];
+    snprintf(path, sizeof(path), "%s/%s", folder, limit_name);
+    const uint64_t limit = number_in(path, "");
+    snprintf(path, sizeof(path), "%s/%s", folder, used_name);
+    uint64_t used = number_in(path, "");
+    if (limit == UINT64_MAX || used == UINT64_MAX) /* "max", or no such file */
+        return UINT64_MAX;
+    snprintf(path, sizeof(path), "%s/memory.stat", folder);
+    const uint64_t cache = number_in(path, "inactive_file ");
+    if (cache != UINT64_MAX)
+        used = used > cache ? used - cache : 0;
+    return limit > used ? limit - used : 0;
+}
+
+/* A group's limit binds all below it: from this process's group up to the root. */
+static uint64_t groups_available(const char *mount, const char *group, const char *limit_name, const char *used_name)
+{
+    char folder[4096];
+    uint64_t available = UINT64_MAX;
+    snprintf(folder, sizeof(folder), "%s%s", mount, group);
+    for (;;) {
+        available = smaller(available, group_available(folder, limit_name, used_name));
+        char *slash = strrchr(folder, '/');
+        if (strlen(folder) <= strlen(mount) || !slash)
+            return available;
+        *slash = '\0';
+    }
+}
+
+static uint64_t control_groups_available(void)
+{
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    if (!file)
+        return UINT64_MAX;
+    uint64_t available = UINT64_MAX;
+    char line[4096];
+    while (fgets(line, sizeof(line), file)) {
+        line[strcspn(line, "\n")] = '\0';
+        const char *group = strrchr(line, ':');
+        if (!group)
+            continue;
+        if (strncmp(line, "0::", 3) == 0)
+            available = smaller(available,
+                                groups_available("/sys/fs/cgroup", group + 1, "memory.max", "memory.current"));
+        else if (strstr(line, ":memory:"))
+            available = smaller(available, groups_available("/sys/fs/cgroup/memory", group + 1,
+                                                            "memory.limit_in_bytes", "memory.usage_in_bytes"));
+    }
+    fclose(file);
+    return available;
+}
+
+/* What a limit of this process leaves of what `key` counts. */
+static uint64_t limit_available(int resource, const char *key)
+{
+    struct rlimit limit;
+    const uint64_t used_kib = number_in("/proc/self/status", key);
+    if (used_kib == UINT64_MAX || getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return UINT64_MAX;
+    return limit.rlim_cur > used_kib * 1024 ? limit.rlim_cur - used_kib * 1024 : 0;
+}
+
+uint64_t tool_process_memory_available(const char **bound)
+{
+    const uint64_t kib = number_in("/proc/meminfo", "MemAvailable:");
+    const uint64_t machine = smaller(kib != UINT64_MAX ? kib * 1024 : UINT64_MAX, control_groups_available());
+    const uint64_t addresses = limit_available(RLIMIT_AS, "VmSize:"), data = limit_available(RLIMIT_DATA, "VmData:");
+    const uint64_t available = smaller(machine, smaller(addresses, data));
+    *bound = available == machine     ? ""
+             : available == addresses ? " under the limit on address space (ulimit -v)"
+                                      : " under the limit on data (ulimit -d)";
+    return available;
+}
+
+/* Not ru_maxrss: that one survives exec, so a child would begin with its parent's peak. */
+uint64_t tool_process_resident_peak(void)
+{
+    const uint64_t kib = number_in("/proc/self/status", "VmHWM:");
+    return kib != UINT64_MAX ? kib * 1024 : 0;
+}
+
+uint64_t tool_process_fault_count(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_minflt : 0;
+}
