@@ -4,8 +4,9 @@
 # Goal: the programs of the documents do what is said of them, and leave nothing behind.
 # Method: examples/line.c, README's, trains; linked with a rank that fails it ends at once, with a status. The example of processes
 # runs as three ranks. Under the address sanitizer a leak is told on the standard error, and an exit status.
-#         The perceptron's loss falls to a third, the adapter's to a hundredth, and C++ fits the same line.
-# usage: run_examples.sh LINE ITS_RANK_FAILS PROCESSES_EXAMPLE MLP LORA [LINE_IN_CPP]
+#         The perceptron's loss falls to a third, the adapter's to a hundredth, and C++ fits the same line. Muon's losses are
+#         PyTorch's, which iterates in bf16; a training without Muon is another one from step 11 on.
+# usage: run_examples.sh LINE ITS_RANK_FAILS PROCESSES_EXAMPLE MLP LORA MUON ITS_LOSSES_IN_PYTORCH [LINE_IN_CPP]
 set -u
 . "$(dirname "$0")/tap/tap.sh"
 work=$(mktemp -d) || exit 1
@@ -18,9 +19,9 @@ fits() # PROGRAM
 }
 fits "$1"
 result $? "README's example fits its line"
-if [ $# = 6 ]; then
+if [ $# = 8 ]; then
     line=$(cat "$work/out")
-    fits "$6" && [ "$(cat "$work/out")" = "$line" ]
+    fits "$8" && [ "$(cat "$work/out")" = "$line" ]
     result $? 'and so does the one in C++, with the same sum'
 else
     skip 'the example in C++' 'no C++ compiler'
@@ -32,6 +33,11 @@ result $? "the perceptron's loss falls to a third"
 "$5" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] && grep -qx 'W is as it was' "$work/out" &&
     awk '/^step / { n++; first = n == 1 ? $4 : first; last = $4 } END { exit !(n == 5 && first > 0 && last < first / 100) }' "$work/out"
 result $? "the adapter's loss falls to a hundredth, and what is frozen stays"
+
+# Each of PyTorch's lines, and the same step of ours.
+"$6" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] && grep '^step ' "$7" | paste - "$work/out" |
+    awk '{ n += $2 == $6; far += ($4 - $8) ^ 2 > 1e-6 } END { exit !(n == 11 && NR == 11 && far == 0 && $8 < 0.15) }'
+result $? "Muon's losses are PyTorch's to 0.001 over 100 steps"
 
 began=$(date +%s)
 "$2" >"$work/out" 2>"$work/err"
