@@ -3,7 +3,7 @@
  * A plan from inside: tables, made one after the other, each from those before it.
  *
  *     settings  what lies where, by strategy                          runtime/plan/strategy.c
- *     model --> tables (layers, parameters, positions, rows)          runtime/plan/tables.c
+ *     model --> tables (layers, parameters, positions, rows)          runtime/plan/tables/tables.c
  *           --> lists of operations with their accesses               runtime/plan/list/lists.c (runtime/plan/list/operations.c)
  *           --> waits, from conflicts and vector clocks               runtime/plan/list/waits.c
  *           --> lifetimes, offsets, addresses, lower bound            runtime/plan/memory.c
