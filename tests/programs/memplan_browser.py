@@ -107,6 +107,8 @@ class Browser:
             self.process.kill()
 
 
+RATES = json.dumps({"products_flops_per_s": 98e9, "memory_bytes_per_s": 22.2e9, "disk_bytes_per_s": 0.63e9, "link_bytes_per_s": 22.2e9})
+DEVICES = json.dumps({"devices": [{"name": "card", "like": "H100", "memory_bytes": {"value": 30e9, "source": "a test"}}]})
 tests = 0
 # What is not drawn within its own box, or beyond the window. A text that scrolls is whole.
 CUT_OFF = """(() => {
@@ -200,7 +202,7 @@ class Page:
 
 def check_settings(page):
     steps = [("ranks", 16), ("batch", 4), ("seq", 2048), ("dtype", "fp32"), ("recompute", "cheap"), ("strategy", "zero2"),
-             ("strategy", "zero3"), ("device", "A100-40GB"), ("device", "H100"), ("budget", 40), ("tokens", "1T"), ("price", 2.5),
+             ("strategy", "zero3"), ("device", "A100-40GB"), ("device", "H100"), ("memory", 40), ("tokens", "1T"), ("price", 2.5),
              ("system", "megatron"), ("global-batch", 64), ("tp", 2), ("pp", 2), ("cp", 2), ("virtual-stages", 2),
              ("sequence-parallel", True), ("recompute", "all"), ("model", "mixtral-8x7b"), ("cp", ""), ("ep", 4),
              ("system", "fsdp2"), ("ep", ""), ("more", "--set num_hidden_layers=8"), ("strategy", "zero9"), ("strategy", "")]
@@ -209,7 +211,7 @@ def check_settings(page):
         page.set(name, value)
         if not page.agrees():
             wrong.append("%s = %s: %s; %s; %s" % (name, value, page.text("command"), page.text("problem"), page.text("total")))
-        if page.text("command") == before or (value is not True and str(value) not in page.text("command") and name != "budget"):
+        if page.text("command") == before or (value is not True and str(value) not in page.text("command") and name != "memory"):
             same.append("%s = %s" % (name, value))
         before = page.text("command")
     check(not wrong, "each control changes the plan to that of the command line (%d steps)" % len(steps), *wrong)
@@ -239,6 +241,39 @@ def check_state(page, file):
     time.sleep(0.5)
     page.settle()
     check("config.json" in page.text("command") and page.agrees(), "a config.json that is chosen is planned")
+
+
+def check_budget(page, file):
+    """A budget with its rates: sliders, files that are dropped, the address; the table adds up with what lies elsewhere."""
+    chrome, wrong = page.chrome, []
+    chrome.open(file, "#--model+gpt2+--ranks+2+--seq+512+--kernels+cpu")
+    page.settle()
+    page.set("rank-budget", 154)
+    check("--budget 756MiB" in page.text("command") and page.agrees() and "needs --rates" in page.text("problem"),
+          "a budget without rates is refused as memplan does", page.text("command"), page.text("problem"))
+    for text in (RATES, DEVICES):
+        chrome.value("(() => { const data = new DataTransfer(); data.items.add(new File([%s], %s)); document.dispatchEvent(new "
+                     "DragEvent('drop', {dataTransfer: data, cancelable: true})); })()"
+                     % (json.dumps(text), json.dumps("rates.json" if text == RATES else "devices.json")))
+        time.sleep(0.3)
+        page.settle()
+    check("--rates rates.json --devices devices.json" in page.text("command") and page.agrees() and
+          page.text("choice").startswith("The budget chooses recompute"), "dropped rates and devices are known by their names",
+          page.text("command"), page.text("problem"), page.text("choice"))
+    for name, value in (("rank-budget", 156), ("budget", "900MiB"), ("kernels", "cuda"), ("host-budget", 190), ("device", "card"),
+                        ("strategy", "zero2"), ("budget", "2GiB,2GiB")):
+        page.set(name, value)
+        rows = chrome.value("[...document.querySelectorAll('#rows .bytes')].map(cell => +cell.textContent.replace(/,/g, ''))")
+        if not page.agrees() or sum(rows[:-1]) != rows[-1]:
+            wrong.append("%s = %s: %s; %s; %s" % (name, value, page.text("command"), page.text("problem"), rows))
+    check(not wrong, "each budget plans as the command line does, and the parts add up", *wrong)
+    check(chrome.value("document.getElementById('rank-budget').value") == "177", "the slider follows the text",
+          chrome.value("document.getElementById('rank-budget').value"))
+    command, choice = page.text("command"), page.text("choice")
+    chrome.open(file, chrome.value("location.hash"))
+    page.settle()
+    check(page.text("command") == command and page.text("choice") == choice and choice and page.agrees(),
+          "the address holds budget, rates and devices", command, page.text("command"), page.text("choice"))
 
 
 def check_picture(page):
@@ -292,6 +327,9 @@ def check_looks(page):
 
 def run(folder):
     file = os.path.join(folder, "plan.html")
+    for name, text in (("rates.json", RATES), ("devices.json", DEVICES)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as written:
+            written.write(text)
     with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as config:
         json.dump({"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32,
                    "num_key_value_heads": 8, "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 8192,
@@ -306,14 +344,15 @@ def run(folder):
         check(page.text("command") == "memplan --model gpt2 --ranks 8 --batch 2 --seq 256 --device-memory 4GiB" and page.agrees(),
               "the page opens with the settings of the program", page.text("command"), page.text("total"), page.text("problem"))
         check(page.text("verdict").startswith("FITS"), "the page says whether it fits", page.text("verdict"))
-        chrome.value("document.getElementById('budget').focus()")
+        chrome.value("document.getElementById('memory').focus()")
         chrome.key("ArrowLeft", 37)
         page.settle()
         check("--device-memory 3.5GiB" in page.text("command") and page.agrees(), "an arrow key moves the slider", page.text("command"))
         check_picture(page)
-        check_looks(page)
         check_settings(page)
         check_state(page, file)
+        check_budget(page, file)
+        check_looks(page)
         others = [url for url in chrome.requests if not url.startswith(("file:", "data:", "blob:", "about:"))]
         check(not others, "nothing is asked of a network", *others)
         check(not chrome.errors, "the console holds no error", *chrome.errors)

@@ -22,6 +22,10 @@ node = shutil.which("node") or shutil.which("nodejs")
 CONFIG = json.dumps({"model_type": "qwen2", "hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14,
                      "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936,
                      "max_position_embeddings": 32768, "tie_word_embeddings": True, "rms_norm_eps": 1e-6})
+RATES = json.dumps({"products_flops_per_s": 98e9, "memory_bytes_per_s": 22.2e9, "disk_bytes_per_s": 0.63e9,
+                    "link_bytes_per_s": 22.2e9, "link_latency_s": 3e-5})
+DEVICES = json.dumps({"devices": [{"name": "card", "like": "H100", "memory_bytes": {"value": 30e9, "source": "a test"}}]})
+FILES = {"config.json": CONFIG, "rates.json": RATES, "devices.json": DEVICES, "broken.json": '{"a": 1, "a": 2}', "empty.json": "{}"}
 NAMED = """
 --model llama-3-70b --ranks 1024 --device H100 --recompute all --time
 --model llama-3-8b --ranks 8 --seq 8192 --device A100-80GB
@@ -82,6 +86,24 @@ NAMED = """
 --model llama-3-8b --strategy zero9
 --system megatron --model llama-3-8b --ranks 64 --tp 3
 --ranks 8
+--model gpt2 --kernels cpu --ranks 2 --seq 512 --budget 750MiB --rates rates.json
+--model gpt2 --kernels cpu --ranks 2 --seq 512 --budget 1GiB --rates rates.json --dtype fp32 --strategy zero2
+--model gpt2 --kernels cpu --ranks 4 --seq 256 --micro-batches 2 --budget 600MiB --rates rates.json --threads 2
+--model gpt2 --kernels cpu --ranks 2 --seq 512 --budget 1TiB --rates rates.json
+--model 4x64x2 --kernels cpu --ranks 2 --seq 64 --budget 2800000B --rates rates.json --budget-may-change-bits
+--model config.json --kernels cpu --ranks 8 --seq 512 --budget 900MiB --rates rates.json
+--model llama-3-8b --ranks 8 --budget 40GB,128GB --rates rates.json
+--model gpt2 --ranks 8 --seq 1024 --budget 2GiB,4GiB --rates rates.json --device H100
+--model gpt2 --kernels cpu --ranks 2 --budget 1MiB --rates rates.json
+--model gpt2 --ranks 8 --budget 2GiB --rates rates.json
+--model gpt2 --ranks 8 --budget 2GiB
+--model gpt2 --rates rates.json
+--model gpt2 --kernels cpu --budget 2GiB --rates nothing.json
+--model gpt2 --kernels cpu --budget 2GiB --rates broken.json
+--model gpt2 --kernels cpu --budget 2GiB --rates empty.json
+--model mixtral-8x7b --ranks 8 --budget 40GB,128GB --rates rates.json
+--model llama-3-8b --devices devices.json --device card --time
+--model llama-3-8b --devices rates.json --device card
 """.strip().splitlines()
 
 tests = 0
@@ -108,8 +130,7 @@ def native(words, folder):
 
 def in_page(file, cases):
     done = subprocess.run([node, os.path.join(here, "memplan_page.mjs"), file], capture_output=True, text=True, check=False,
-                          input=json.dumps([{"words": words, "input": CONFIG if "config.json" in words else ""}
-                                            for words in cases]))
+                          input=json.dumps([{"words": words, "files": FILES} for words in cases]))
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
 
@@ -138,17 +159,22 @@ def check_html(folder):
     asked = re.compile(r'id="asked">(.*)</script>')
     with open(page, encoding="utf-8") as file:
         committed = file.read()
-    for words, config in ((["--model", "llama-3-8b", "--device", "h100", "--set", "hidden_act=</script>"], None),
-                          (["--model", "config.json", "--ranks", "4", "--headroom=5%", "--device", "H100"], CONFIG),
-                          (["--system", "megatron", "--model", "gpt2", "--ranks", "8", "--tp", "2"], None)):
-        done = native([*words, "--html", "plan.html", *(["--json"] if config else [])], folder)
+    budget = "--model gpt2 --kernels cpu --ranks 2 --seq 512 --budget 750MiB --rates rates.json".split()
+    for words, files in ((["--model", "llama-3-8b", "--device", "h100", "--set", "hidden_act=</script>"], {}),
+                         (["--model", "config.json", "--ranks", "4", "--headroom=5%", "--device", "H100"], {"config": CONFIG}),
+                         (["--system", "megatron", "--model", "gpt2", "--ranks", "8", "--tp", "2"], {}),
+                         (["--model", "llama-3-8b", "--ranks", "8", "--tp", "2"], {}),
+                         (budget, {"rates": RATES}),
+                         ("--model gpt2 --devices devices.json --device card".split(), {"devices": DEVICES})):
+        done = native([*words, "--html", "plan.html", *(["--json"] if files else [])], folder)
         try:
             with open(os.path.join(folder, "plan.html"), encoding="utf-8") as file:
                 written = file.read()
             filled = json.loads(asked.search(written).group(1))
             left = asked.sub("", written) == asked.sub("", committed)
             given = [word for words_of in words for word in words_of.split("=", 1)] if "--headroom=5%" in words else words
-            good = left and filled["config"] == config and sorted(filled["words"]) == sorted(given)
+            texts = {kind: json.loads(text) for kind, text in filled["files"].items() if text}
+            good = left and texts == {kind: json.loads(text) for kind, text in files.items()} and sorted(filled["words"]) == sorted(given)
             result(good, f"--html writes the page with its settings: {' '.join(words)}", filled, left, done["err"])
         except (OSError, ValueError, AttributeError) as error:
             result(False, f"--html writes the page: {' '.join(words)}", error, done["err"])
@@ -182,8 +208,9 @@ def check_sources(folder):
 
 
 with tempfile.TemporaryDirectory() as work:
-    with open(os.path.join(work, "config.json"), "w", encoding="utf-8") as config_file:
-        config_file.write(CONFIG)
+    for name, content in FILES.items():
+        with open(os.path.join(work, name), "w", encoding="utf-8") as file_of_page:
+            file_of_page.write(content)
     check_sources(work)
     check_html(work)
     if node:

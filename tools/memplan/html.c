@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/memplan/page.h"
 #include "tools/memplan_page.h"
 #include "tools/shared/json_output.h"
+#include "tools/shared/open_file.h"
 #include "tools/shared/page.h"
 
 /* Into an element of a page: there "</script" would end it. */
@@ -17,11 +19,10 @@ static void write_to_page(void *file, const char *text, size_t bytes)
             fputc(text[i], file);
 }
 
-/* What a page does by itself, or cannot do. */
+/* What a page does by itself; a search has ended. */
 static bool is_of_page(enum memplan_key key)
 {
-    static const enum memplan_key others[] = {KEY_MODEL, KEY_JSON,    KEY_CSV,   KEY_SVG,   KEY_HTML,
-                                              KEY_EXPLAIN, KEY_FIT, KEY_BUDGET, KEY_RATES, KEY_MAY_CHANGE_BITS};
+    static const enum memplan_key others[] = {KEY_MODEL, KEY_JSON, KEY_CSV, KEY_SVG, KEY_HTML, KEY_EXPLAIN, KEY_FIT};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (others[i] == key)
             return false;
@@ -47,7 +48,7 @@ static void write_word(struct eo_json *json, enum memplan_key key, const char *v
 /* Of a search the settings that it found, else those that were given: what is open stays open. */
 static void write_words(struct eo_json *json, const struct tool_reply *m)
 {
-    const bool searched = m->asked.fit || m->asked.budget.request.bytes;
+    const bool searched = m->asked.fit != 0;
     write_word(json, KEY_MODEL, m->config.source);
     for (uint32_t i = 0; i < m->asked.word_count; i++) {
         const struct tool_asked_word *word = &m->asked.words[i];
@@ -63,7 +64,35 @@ static void write_words(struct eo_json *json, const struct tool_reply *m)
         eo_json_write(json, "%s", word);
 }
 
-void tool_page_html(FILE *out, const struct tool_reply *reply, const char *config)
+/* A file of JSON as it was read, without its blank space. */
+static eo_status write_json_file(struct eo_json *json, const char *name, const char *path, struct tool_problem *problem)
+{
+    enum { BYTES_MAX = 1 << 20 };
+    json_t *root;
+    if (!path)
+        return EO_OK;
+    EO_TRY(tool_open_json(&root, BYTES_MAX, "--html", path, problem));
+    char *text = json_dumps(root, JSON_COMPACT);
+    if (text)
+        eo_json_write(json, "%s: %s", name, text);
+    free(text);
+    json_decref(root);
+    return text ? EO_OK : tool_problem_set(problem, EO_ERR_NO_MEMORY, "--html: %s: no memory", path);
+}
+
+static eo_status write_files(struct eo_json *json, const struct tool_reply *m, struct tool_problem *problem)
+{
+    char *config = NULL;
+    size_t bytes = 0;
+    if (m->config.from_file)
+        EO_TRY(tool_model_config_read(m->config.source, &config, &bytes, problem));
+    eo_json_write(json, "'config': %s", config);
+    free(config);
+    EO_TRY(write_json_file(json, "rates", m->asked.budget.rates_path, problem));
+    return write_json_file(json, "devices", m->asked.devices_path, problem);
+}
+
+eo_status tool_page_html(FILE *out, const struct tool_reply *reply, struct tool_problem *problem)
 {
     const char *text = memplan_html;
     struct eo_json json = {.write = write_to_page, .user = out};
@@ -71,6 +100,9 @@ void tool_page_html(FILE *out, const struct tool_reply *reply, const char *confi
     fprintf(out, "id=\"asked\">");
     eo_json_write(&json, "{'words': [");
     write_words(&json, reply);
-    eo_json_write(&json, "], 'config': %s}", config);
+    eo_json_write(&json, "], 'files': {");
+    EO_TRY(write_files(&json, reply, problem));
+    eo_json_write(&json, "}}");
     tool_page_to(out, &text, NULL);
+    return EO_OK;
 }

@@ -31,17 +31,10 @@ static eo_status load_model(struct tool_reply *m, struct tool_problem *problem)
 static eo_status write_text(const struct tool_reply *m, FILE *out, bool html, struct tool_problem *problem)
 {
     const struct tool_memplan_view view = tool_reply_view(m);
-    char *config = NULL;
-    size_t bytes = 0;
-    if (html && m->config.from_file)
-        EO_TRY(tool_model_config_read(m->config.source, &config, &bytes, problem));
-    if (html) {
-        tool_page_html(out, m, config);
-    } else {
-        fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-        tool_page_svg(out, &view, 0);
-    }
-    free(config);
+    if (html)
+        return tool_page_html(out, m, problem);
+    fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    tool_page_svg(out, &view, 0);
     return EO_OK;
 }
 

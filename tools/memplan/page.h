@@ -7,7 +7,7 @@
 
 #include "tools/memplan/reply.h"
 
-/* The page of `tools/dev page`, with what was asked filled in. config: the text of the config.json that was read, or NULL. */
-void tool_page_html(FILE *out, const struct tool_reply *reply, const char *config);
+/* The page of `tools/dev page`, with what was asked filled in: settings, and the texts of the files that were read. */
+EO_NODISCARD eo_status tool_page_html(FILE *out, const struct tool_reply *reply, struct tool_problem *problem);
 
 #endif

@@ -118,9 +118,11 @@ static void check_no_others(const struct argp_state *state, const struct tool_me
 static void check_slice(const struct argp_state *state, struct tool_memplan_asked *m)
 {
     m->settings.slice = tool_estimate_slice(&m->estimate.layout);
-    if (m->verify_path || m->html_path || m->budget.request.bytes || m->all_strategies || m->explain || m->settings.plan.lora.rank)
-        argp_error(state, "--tp, --pp, --cp and --ep plan a rank's part; leave --verify, --html, --budget, --strategy all, --explain and "
-                   "--lora out");
+    if (m->verify_path || m->budget.request.bytes || m->all_strategies || m->explain || m->settings.plan.lora.rank)
+        argp_error(state, "--tp, --pp, --cp and --ep plan a rank's part; leave --verify, --budget, --strategy all, --explain and --lora "
+                   "out");
+    if (m->html_path && m->fit)
+        argp_error(state, "--html: of a rank's part (--tp, --pp, --cp, --ep) give the settings that --fit finds");
     if (m->fit == TOOL_FIT_MIN_GPUS || m->fit == TOOL_FIT_MAX_LAYERS || m->fit == TOOL_FIT_BEST_STRATEGY)
         argp_error(state, "--fit: of a rank's part (--tp, --pp, --cp, --ep) give max-batch, max-seq, min-recompute, best or best-layout");
 }
@@ -225,8 +227,6 @@ void tool_memplan_check_together(const struct argp_state *state, struct tool_mem
     s->headroom_bytes = m->headroom_bytes + (uint64_t)(m->headroom_share * (double)s->capacity_bytes);
     if (s->capacity_bytes && s->headroom_bytes >= s->capacity_bytes)
         argp_error(state, "--headroom leaves nothing of the device's %.1f GiB", tool_gib(s->capacity_bytes));
-    if (m->html_path && tool_memplan_given(m, KEY_DEVICES))
-        argp_error(state, "--html: a page knows no --devices; leave one of them out");
     if (tool_overwrite_is_same(m->svg_path, m->html_path))
         argp_error(state, "--svg and --html both name %s; give them a file each", m->svg_path);
 }

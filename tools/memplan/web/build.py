@@ -28,16 +28,17 @@ PATTERNS = [
     "tools/memplan/reply.c", "tools/memplan/*/*.c", "tools/interchange/model_*.c",
     "tools/interchange/config/*.c",
     "tools/shared/json_output.c", "tools/shared/option_values.c", "tools/shared/page.c", "tools/shared/problem.c",
-    "tools/shared/word_distance.c", "tools/planning/options.c", "tools/planning/reduction_text.c", "tools/planning/settings.c",
+    "tools/shared/word_distance.c", "tools/planning/budget.c", "tools/planning/options.c", "tools/planning/rates.c",
+    "tools/planning/reduction_text.c", "tools/planning/settings.c",
 ]
 # Files, and measured figures.
 LEFT_OUT = {"tools/memplan/" + name for name in (
-    "search/budget.c", "report/compare.c", "plan/device_file.c", "published/choices.c", "published/megatron_runs.c",
+    "report/compare.c", "published/choices.c", "published/megatron_runs.c",
     "published/published.c", "published/steps.c")} | {"tools/interchange/model_file.c"}
 FLAGS = ["-Oz", "-std=gnu11", "-D_GNU_SOURCE", "-Wno-everything"]
 LINK = ["-Oz", "-sSTANDALONE_WASM", "-sALLOW_MEMORY_GROWTH=1", "-sTOTAL_STACK=1MB"]
 EMBEDDED = ["tools/memplan/plan/devices.json", "tools/shared/embed.awk"]
-PAGE_PARTS = ["page.html", "page.css", "page.js", "picture.js", "host.js", "worker.js", "build.py"]
+PAGE_PARTS = ["page.html", "page.css", "page.js", "settings.js", "picture.js", "host.js", "worker.js", "build.py"]
 
 
 def sources():
@@ -158,7 +159,7 @@ def compose(wasm, files):
     listed = "".join(f"{fingerprint(path)} {path}\n" for path in sorted(files + EMBEDDED + [f"{WEB}/{name}" for name in PAGE_PARTS]))
     places = {"css": part("page.css"), "sources": listed, "worker": part("host.js") + part("worker.js"),
               "wasm": "".join(packed[i:i + 120] + "\n" for i in range(0, len(packed), 120)),
-              "script": part("page.js") + part("picture.js")}
+              "script": part("page.js") + part("settings.js") + part("picture.js")}
     return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place.group(1)], part("page.html"))
 
 

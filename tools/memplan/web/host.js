@@ -12,12 +12,12 @@ async function memplanModule(base64) {
   return WebAssembly.compile(await new Response(stream).arrayBuffer());
 }
 
-/* `input` is standard input: the text of a config.json. */
-function memplanRun(module, words, input) {
+/* `files`: names and texts; as JSON they are standard input. */
+function memplanRun(module, words, files) {
   const encoder = new TextEncoder(), decoder = new TextDecoder(), ended = {};
   const args = ['memplan', ...words].map(word => encoder.encode(word + '\0'));
   const texts = {1: '', 2: ''};
-  let instance, status = 0, rest = encoder.encode(input || '');
+  let instance, status = 0, rest = encoder.encode(JSON.stringify(files || {}));
   const view = () => new DataView(instance.exports.memory.buffer);
   const bytes = (at, count) => new Uint8Array(instance.exports.memory.buffer, at, count);
   const put = (at, number) => view().setUint32(at, number, true);

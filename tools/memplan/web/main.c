@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * memplan in a page: the program's own options, checks, plan and report. It differs from the program in two words: --svg
- * takes the picture's width in pixels, and writes it behind the JSON; no word at all asks for the lists that a page chooses from.
+ * takes the picture's width in pixels, and writes it behind the JSON; no word but --devices asks for the lists that a page chooses from.
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/memplan/plan/devices.h"
 #include "tools/memplan/reply.h"
@@ -63,7 +64,10 @@ int main(int argc, char **argv)
     struct tool_problem problem;
     int result = TOOL_EXIT_OK;
     setvbuf(stdout, NULL, _IOFBF, 1 << 18);
-    if (argc == 1) {
+    const bool with_devices = argc == 3 && strcmp(argv[1], "--devices") == 0;
+    if (argc == 1 || with_devices) {
+        if (with_devices && tool_devices_read(argv[2], &problem) < 0)
+            fprintf(stderr, "memplan: %s\n", problem.text); /* the plan is refused, too; the table is as it was */
         write_lists(stdout);
         return TOOL_EXIT_OK;
     }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Controls become words of a command line, the worker answers with JSON and a picture. The words are the address, too.
+ * The worker answers a command line with JSON and a picture, and what is shown of them.
  */
 'use strict';
 const at = id => document.getElementById(id), GIB = 2 ** 30;
 const controls = [...document.querySelectorAll('[data-option]')];
 const partColours = {weights: 0, gradients: 2, optimizer: 3, buffers: 4, activations: 6, head: 8, workspaces: 7};
 const greys = {gaps: '#c3c8cf', outside: '#5b626c'};
-let lists, last, configName = 'config.json', address = '', addressTimer = 0;
+const fileKinds = ['config', 'rates', 'devices'], names = {config: 'config.json', rates: 'rates.json', devices: 'devices.json'};
+let lists, last, listed = '', address = '', addressTimer = 0;
 
 /* ---- the worker: one question at a time, and only the newest waits ---- */
 
@@ -15,11 +16,11 @@ const worker = new Worker(URL.createObjectURL(new Blob([at('worker').textContent
 const waiting = [];
 let running = null;
 
-function ask(kind, words, input, then) {
+function ask(kind, words, then) {
   const same = waiting.findIndex(question => question.kind === kind);
   if (same >= 0)
     waiting.splice(same, 1);
-  waiting.push({kind, words, input, then});
+  waiting.push({kind, words, files: filesOf(), then});
   askNext();
 }
 
@@ -27,7 +28,7 @@ function askNext() {
   if (running || !waiting.length)
     return;
   running = waiting.shift();
-  worker.postMessage({id: 0, words: running.words, input: running.input});
+  worker.postMessage({id: 0, words: running.words, files: running.files});
 }
 
 worker.onmessage = event => {
@@ -37,115 +38,6 @@ worker.onmessage = event => {
   askNext();
 };
 worker.postMessage({wasm: at('wasm').textContent});
-
-/* ---- controls and words ---- */
-
-function device() {
-  return lists.devices.find(one => one.name === at('device').value);
-}
-
-function quoted(word) {
-  return /^[\w@%+=:,./-]+$/.test(word) ? word : "'" + word.replace(/'/g, "'\\''") + "'";
-}
-
-function split(text) {
-  return [...text.matchAll(/(?:'[^']*'|"[^"]*"|[^\s'"])+/g)].map(match => match[0].replace(/'([^']*)'|"([^"]*)"/g, '$1$2'));
-}
-
-function budgetWords() {
-  const slider = at('budget'), asked = +slider.value;
-  if (device())
-    return asked < +slider.max ? ['--headroom', Math.round(device().bytes - asked * GIB) + 'B'] : [];
-  return asked ? ['--device-memory', asked + 'GiB'] : [];
-}
-
-function wordsOf() {
-  const words = ['--model', at('config').value.trim() ? configName : at('model').value];
-  for (const one of controls) {
-    if (one.type === 'checkbox')
-      words.push(...one.checked ? ['--' + one.dataset.option] : []);
-    else if (one.value.trim() && one.selectedIndex !== 0)
-      words.push('--' + one.dataset.option, one.value.trim());
-  }
-  words.push(...budgetWords());
-  if (at('tokens').value.trim()) {
-    words.push('--tokens', at('tokens').value.trim());
-    if (at('price').value)
-      words.push('--price', at('price').value);
-  } else if (device() && device().timed) {
-    words.push('--time');
-  }
-  return [...words, ...split(at('more').value)];
-}
-
-function setBudgetRange() {
-  const slider = at('budget');
-  slider.max = device() ? Math.floor(device().bytes / GIB * 2) / 2 : 288;
-  slider.value = device() ? slider.max : 0;
-}
-
-function takeBytes(text) {
-  const match = /^([\d.]+)(B|KiB|MiB|GiB|TiB|KB|MB|GB|TB)$/.exec(text) || [0, 0, 'B'];
-  const units = {B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: GIB, TiB: 2 ** 40, KB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12};
-  return match[1] * units[match[2]];
-}
-
-/* What has no control goes to the other options. */
-function takeWords(words, config) {
-  const more = [];
-  at('settings').reset();
-  at('config').value = config || '';
-  for (let i = 0; i < words.length; i++) {
-    const equals = words[i].startsWith('--') ? words[i].indexOf('=') : -1;
-    const name = words[i].slice(2, equals < 0 ? undefined : equals).replace(/^world$/, 'ranks');
-    const option = lists.options.find(one => one.name === name);
-    const value = equals >= 0 ? words[i].slice(equals + 1) : option && option.value ? words[++i] : undefined;
-    const control = name === 'price' || name === 'tokens' ? at(name) : controls.find(one => one.dataset.option === name);
-    if (name === 'model' && config)
-      configName = value;
-    else if (name === 'model')
-      at('model').value = value;
-    else if (control && control.type === 'checkbox')
-      control.checked = true;
-    else if (control && control.options)
-      control.selectedIndex = Math.max(0, [...control.options].findIndex(one => one.value.toLowerCase() === value.toLowerCase()));
-    else if (control)
-      control.value = value;
-    else if (name === 'device-memory' && !words.includes('--device'))
-      at('budget').value = takeBytes(value) / GIB;
-    else if (name !== 'time')
-      more.push('--' + name, ...value === undefined ? [] : [value]);
-    if (name === 'device')
-      setBudgetRange();
-  }
-  if (device() && more.indexOf('--headroom') >= 0 && /B$/.test(more[more.indexOf('--headroom') + 1])) {
-    const [, bytes] = more.splice(more.indexOf('--headroom'), 2);
-    at('budget').value = (device().bytes - takeBytes(bytes)) / GIB;
-  }
-  at('more').value = more.map(quoted).join(' ');
-}
-
-function readAddress() {
-  const [words, config] = location.hash.slice(1).split('&config=');
-  address = location.hash;
-  takeWords(words.split('+').map(decodeURIComponent), config && decodeURIComponent(config));
-}
-
-function writeAddress(words) {
-  const config = at('config').value.trim();
-  let short = config;
-  try {
-    short = JSON.stringify(JSON.parse(config));
-  } catch (error) { /* memplan says what is wrong with it */ }
-  address = '#' + words.map(encodeURIComponent).join('+') + (config ? '&config=' + encodeURIComponent(short) : '');
-  clearTimeout(addressTimer); /* a slider moves often, and browsers count */
-  addressTimer = setTimeout(() => {
-    addressTimer = 0;
-    if (address !== location.hash)
-      location.replace(address);
-    address = location.hash;
-  }, 200);
-}
 
 /* ---- what is shown ---- */
 
@@ -215,6 +107,17 @@ function seconds(json) {
   return texts.join(', ') + ' (estimate)';
 }
 
+function choiceText(json) {
+  const budget = json.budget;
+  if (!budget)
+    return '';
+  const text = one => `recompute ${one.recompute}, buffers ${one.slots.join(',')}` +
+    (one.offload_layers ? `, state of ${one.offload_layers} layers offloaded` + (one.offload_gradients ? ' with gradients' : '') : '') +
+    (one.offload_activations ? ', activations offloaded' : '') + `: ${one.predicted_step_s.toPrecision(4)} s a step`;
+  return [`The budget chooses ${text(budget.chosen)} (predicted)`,
+          ...budget.more.map(one => `${gib(one.arena_bytes)} GiB would give ${text(one)}`)].join('\n');
+}
+
 function showVerdict(json) {
   const left = json.capacity_bytes - (json.headroom_bytes || 0) - json.total_bytes;
   at('total').textContent = gib(json.total_bytes) + ' GiB' + (json.estimate ? ' (estimate)' : '');
@@ -251,6 +154,7 @@ function show(answer, words) {
   showTable(json);
   showPlaceholders(json);
   at('times').textContent = seconds(json);
+  at('choice').textContent = choiceText(json);
   at('picture').innerHTML = last.svg = answer.svg || barPicture(json, pictureWidth());
   readPicture();
   if (document.querySelector('details').open)
@@ -258,7 +162,7 @@ function show(answer, words) {
 }
 
 function showReport() {
-  ask('report', [...wordsOf(), ...at('system').selectedIndex === 0 ? ['--explain'] : []], at('config').value, answer => at('report').textContent = answer.out || answer.err);
+  ask('report', [...wordsOf(), ...at('system').selectedIndex === 0 ? ['--explain'] : []], answer => at('report').textContent = answer.out || answer.err);
 }
 
 function pictureWidth() {
@@ -267,8 +171,9 @@ function pictureWidth() {
 
 function update() {
   const words = wordsOf(), isOwn = at('system').selectedIndex === 0;
-  at('budget-now').textContent = +at('budget').value ? (+at('budget').value).toFixed(1) + ' GiB' : 'not asked';
+  at('memory-now').textContent = +at('memory').value ? (+at('memory').value).toFixed(1) + ' GiB' : 'not asked';
+  showBudget();
   at('command').textContent = ['memplan', ...words].map(quoted).join(' ');
   writeAddress(words);
-  ask('plan', [...words, '--json', ...isOwn ? ['--svg', String(pictureWidth())] : []], at('config').value, answer => show(answer, words));
+  ask('plan', [...words, '--json', ...isOwn ? ['--svg', String(pictureWidth())] : []], answer => show(answer, words));
 }

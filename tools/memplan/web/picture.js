@@ -82,10 +82,21 @@ async function copy(text, button) {
   setTimeout(() => button.textContent = label, 2000);
 }
 
-function takeConfig(text, name) {
-  at('config').value = text;
-  configName = name || 'config.json';
-  update();
+/* What a file is, its names say. */
+function kindOf(text) {
+  try {
+    const json = JSON.parse(text);
+    return json.products_flops_per_s !== undefined ? 'rates' : Array.isArray(json.devices) ? 'devices' : 'config';
+  } catch (error) {
+    return 'config';
+  }
+}
+
+function takeFile(text, name) {
+  const kind = kindOf(text);
+  at(kind).value = text;
+  names[kind] = name || kind + '.json';
+  updateLists();
 }
 
 /* ---- the start ---- */
@@ -94,20 +105,45 @@ function fill(select, names, first) {
   select.replaceChildren(...first === undefined ? [] : [element('option', {value: ''}, first)], ...names.map(name => element('option', {}, name)));
 }
 
+/* What can be chosen, with the devices of a file. */
+function takeLists(then) {
+  if (listed === textOf('devices') && lists)
+    return then();
+  ask('lists', textOf('devices') ? ['--devices', names.devices] : [], answer => {
+    if (answer.status === 2 && !answer.out) {
+      at('problem').textContent = answer.err;
+      return;
+    }
+    const chosen = at('device').value;
+    listed = textOf('devices');
+    lists = JSON.parse(answer.out);
+    fill(at('device'), lists.devices.map(one => one.name), 'none');
+    at('device').value = lists.devices.some(one => one.name === chosen) ? chosen : '';
+    then();
+  });
+}
+
+function updateLists() {
+  takeLists(update);
+}
+
 function listen() {
   at('settings').addEventListener('input', event => {
-    if (event.target.id === 'device')
-      setBudgetRange();
-    if (event.target.id === 'model')
+    const {id} = event.target;
+    if (id === 'device')
+      setMemoryRange();
+    if (id === 'model')
       at('config').value = '';
-    if (event.target.id !== 'file')
-      update();
+    if (id === 'rank-budget' || id === 'host-budget')
+      takeBudget();
+    if (id !== 'file')
+      updateLists();
   });
   at('settings').addEventListener('submit', event => event.preventDefault());
   at('file').addEventListener('change', async event => {
     const [file] = event.target.files;
     if (file)
-      takeConfig(await file.text(), file.name);
+      takeFile(await file.text(), file.name);
   });
   for (const kind of ['dragover', 'dragleave', 'drop'])
     document.addEventListener(kind, event => {
@@ -116,12 +152,12 @@ function listen() {
     });
   document.addEventListener('drop', async event => {
     const [file] = event.dataTransfer.files;
-    takeConfig(file ? await file.text() : event.dataTransfer.getData('text'), file && file.name);
+    takeFile(file ? await file.text() : event.dataTransfer.getData('text'), file && file.name);
   });
   document.addEventListener('paste', event => {
     const text = event.clipboardData.getData('text');
     if (!/^(INPUT|TEXTAREA)$/.test(event.target.tagName) && text.trim().startsWith('{'))
-      takeConfig(text);
+      takeFile(text);
   });
   at('picture').addEventListener('pointermove', point);
   at('picture').addEventListener('pointerdown', point);
@@ -144,30 +180,23 @@ function listen() {
   });
   addEventListener('hashchange', () => {
     if (location.hash !== address && !addressTimer) {
-      readAddress();
-      update();
+      readAddress(update);
     }
   });
 }
 
-ask('lists', [], '', answer => {
-  if (answer.status === 2 && !answer.out) {
-    at('problem').textContent = answer.err;
-    return;
-  }
-  const asked = JSON.parse(at('asked').textContent);
-  lists = JSON.parse(answer.out);
+takeLists(() => {
+  const asked = JSON.parse(at('asked').textContent) || {words: ['--model', 'llama-3-8b', '--device', 'H100', '--seq', '8192'], files: {}};
+  const begin = () => {
+    listen();
+    update();
+  };
   fill(at('model'), lists.models);
   fill(at('system'), lists.systems);
-  fill(at('device'), lists.devices.map(one => one.name), 'none');
   at('options').replaceChildren(...lists.options.map(one => element('option', {value: '--' + one.name}, one.doc)));
-  setBudgetRange();
+  setMemoryRange();
   if (location.hash.length > 1)
-    readAddress();
-  else if (asked)
-    takeWords(asked.words, asked.config);
+    readAddress(begin);
   else
-    takeWords(['--model', 'llama-3-8b', '--device', 'H100', '--seq', '8192']);
-  listen();
-  update();
+    takeAll(asked.words, asked.files, begin);
 });
