@@ -4,10 +4,10 @@
  *
  *     settings  what lies where, by strategy                          runtime/plan/strategy.c
  *     model --> tables (layers, parameters, positions, rows)          runtime/plan/tables/tables.c
- *           --> lists of operations with their accesses               runtime/plan/list/lists.c (runtime/plan/list/operations.c)
+ *           --> lists of operations with their accesses               runtime/plan/list/lists.c, with the rest of its room
  *           --> waits, from conflicts and vector clocks               runtime/plan/list/waits.c
  *           --> lifetimes, offsets, addresses, lower bound            runtime/plan/memory.c
- *           --> proof                                                 proof.c
+ *           --> proof                                                 runtime/plan/proof/proof.c
  */
 #ifndef EO_RUNTIME_PLAN_INTERNAL_H
 #define EO_RUNTIME_PLAN_INTERNAL_H

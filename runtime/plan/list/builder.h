@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the lists of a plan are made with: operations one after the other, each with its accesses, and where it stands in
- * the folded step. runtime/plan/list/lists.c says in which order; runtime/plan/list/operations.c knows what each operation reads and writes.
+ * the folded step. lists.c knows the order; passes.c, reductions.c, copies.c, matrix_operations.c and step_end.c know what
+ * each operation reads and writes.
  */
 #ifndef EO_RUNTIME_PLAN_LIST_BUILDER_H
 #define EO_RUNTIME_PLAN_LIST_BUILDER_H
@@ -114,27 +115,35 @@ void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mo
                     enum eo_version_kind kind, int32_t offset, uint16_t scale);
 void eo_list_operation_end(struct list_builder *b);
 
-/* runtime/plan/list/operations.c */
+/* passes.c */
 void eo_list_read_weights(struct list_builder *b, const struct plan_position *position); /* all that it was given */
 void eo_list_add_pass(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass);
+/* Of this pass, and of those that its gather brings; the weights of this step, or of the next (1). */
+void eo_list_add_gather(struct list_builder *b, const struct list_pass *pass, int32_t version_offset);
 void eo_list_add_gathers(struct list_builder *b, int64_t pass); /* that stand after this pass, or before */
 void eo_list_add_widening(struct list_builder *b, const struct list_pass *pass, uint32_t fold); /* if it widens */
-/* The reduction of a pass's gradients, and what is to be done with the result, and when. */
+
+/* reductions.c: the reduction of a pass's gradients, and what is to be done with the result, and when. */
 void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index);
 /* What is due before a pass. A gradient that gets its last contribution here, and has replicas, goes to them now, and
  * comes back to be taken in as late as any other reduction. */
 void eo_list_take_in(struct list_builder *b, uint32_t pass, uint32_t fold, bool at_end);
 /* What norm and optimizer take; of operations outside micro-batches, or of the last one. */
 void eo_list_read_final(struct list_builder *b, uint32_t layer, bool in_batch);
-/* runtime/plan/list/matrix_operations.c: before the update of a layer with matrices for Muon */
-void eo_list_add_direction(struct list_builder *b, uint32_t layer); /* and all ranks' */
-void eo_list_add_orthogonalization(struct list_builder *b, uint32_t layer); /* and the rank's part of the results */
-/* Norm, clip, optimizer; each gather of the next step's first passes directly after the update of its layer. */
-void eo_list_add_step_end(struct list_builder *b);
-/* Of what a position saves from forward to backward: after its forward pass, and ahead of its backward pass; in `pass`'s
+
+/* copies.c: a fetch or eviction of an offloaded layer; */
+void eo_list_add_copy(struct list_builder *b, eo_operation_kind kind, uint32_t layer);
+/* of what a position saves from forward to backward: after its forward pass, and ahead of its backward pass; in `pass`'s
  * micro-batch. Nothing of a position whose buffers stay, or of EO_NONE. */
 void eo_list_add_saved(struct list_builder *b, eo_operation_kind kind, const struct list_pass *pass, uint32_t position);
 /* Fetches for the first updates, as many as there are buffers: they have the whole step. */
 void eo_list_add_first_fetches(struct list_builder *b);
+
+/* matrix_operations.c: before the update of a layer with matrices for Muon */
+void eo_list_add_direction(struct list_builder *b, uint32_t layer); /* and all ranks' */
+void eo_list_add_orthogonalization(struct list_builder *b, uint32_t layer); /* and the rank's part of the results */
+
+/* step_end.c: norm, clip, optimizer; each gather of the next step's first passes directly after the update of its layer. */
+void eo_list_add_step_end(struct list_builder *b);
 
 #endif

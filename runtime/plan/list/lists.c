@@ -28,7 +28,7 @@
  * buffer may still hold what this row holds no more: then nothing is gathered, but widened again. The parts to be sent are made
  * after the update of their layer.
  *
- * What an operation reads and writes stands in its accesses (runtime/plan/list/operations.c); waits are derived from those
+ * What an operation reads and writes stands in its accesses (passes.c, reductions.c, ...); waits are derived from those
  * (runtime/plan/list/waits.c).
  */
 #include "runtime/plan/list/builder.h"
