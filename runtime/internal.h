@@ -4,7 +4,7 @@
  *
  *     runtime.c                                    create, destroy
  *     calls.c                                      the trainer's calls in order (cursor.h), handed to the memory mode, a table:
- *     static_mode.c, dynamic/                      the plan's list in planned memory; FSDP2's behaviour, the baseline
+ *     static/, dynamic/                            the plan's list in planned memory; FSDP2's behaviour, the baseline
  *     step_graph.c, weights.c, views.c             recorded steps; weights outside the schedule; what the trainer is handed
  *     update.c, timeline.c, waits.c                norm, clip, optimizer; entries of operations; waits and their cost
  *     float8.c, ema.c                              parts for gathers in float8; the average of the weights

@@ -46,6 +46,7 @@ check runtime             "$low|streams/|buffers/|runtime/|evenodd/"
 check runtime/plan        "$planner|runtime/plan/"
 check runtime/flight      "$planner|streams/trace/|runtime/(plan|flight)/"
 check runtime/world       "$planner|streams/|runtime/world/"
+check runtime/static      "$planner|streams/|runtime/(internal\.h|plan/|static/)"
 check runtime/dynamic     "$planner|streams/|runtime/(internal\.h|plan/|dynamic/)"
 check runtime/checkpoint  "$planner|streams/|runtime/(internal\.h|plan/|checkpoint/)"
 # Two headers of base/ for the layers, and one for the programs: all of it is inline, so a shared library hides nothing of it.

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The static mode: walks the plan's list in the plan's memory. It decides nothing: which collective stands where, what
+ * waits for what and where a buffer lies has all been said by the plan.
+ *
+ *     list   AG  F  AG  F  AG  F ...          the cursor stands on the next operation
+ *            `-- issued in the *_end before   passes: the trainer's; the runtime's own are run in the next *_begin
+ */
+#include "runtime/static/internal.h"
+
+#include "base/check.h"
+
+static bool is_pass(eo_operation_kind kind)
+{
+    return kind == EO_OP_FORWARD || kind == EO_OP_RECOMPUTE || kind == EO_OP_BACKWARD;
+}
+
+/* Runs everything up to the trainer's next pass (`stop_at_own`: up to the runtime's own next operation), or the end. */
+static eo_status advance(struct eo_runtime *rt, bool stop_at_own)
+{
+    struct static_state *state = eo_static_state(rt);
+    const struct eo_operation_list *list = eo_static_list(rt);
+    for (; state->cursor < list->count; state->cursor++) {
+        const struct eo_operation *o = &list->operations[state->cursor];
+        if (o->stream == EO_STREAM_COPY)
+            EO_TRY(eo_static_issue_copy(rt, o, state->cursor));
+        else if (o->stream != EO_STREAM_COMPUTE && o->kind == EO_OP_NORM_PARTIAL)
+            EO_TRY(eo_static_issue_norm(rt, o, state->cursor));
+        else if (o->stream != EO_STREAM_COMPUTE)
+            EO_TRY(eo_static_issue_collective(rt, o, state->cursor));
+        else if (stop_at_own || is_pass(o->kind))
+            return EO_OK;
+        else
+            EO_TRY(eo_static_run_own(rt, o, state->cursor));
+    }
+    return EO_OK;
+}
+
+static eo_status begin_pass(struct eo_runtime *rt, eo_operation_kind kind, uint32_t position)
+{
+    struct static_state *state = eo_static_state(rt);
+    EO_TRY(advance(rt, false));
+    EO_ASSERT(state->cursor < eo_static_list(rt)->count);
+    const struct eo_operation *o = &eo_static_list(rt)->operations[state->cursor];
+    EO_ASSERT(o->kind == kind && o->position == position);
+    struct eo_timeline_entry *entry = eo_runtime_entry(rt, kind, o->stream, position, o->layer, state->cursor);
+    EO_TRY(eo_static_wait(rt, o));
+    eo_runtime_open_pass(rt, entry);
+    return EO_OK;
+}
+
+/* Only enqueues: what waits is left to the next begin. */
+static eo_status end_pass(struct eo_runtime *rt, uint32_t position)
+{
+    struct static_state *state = eo_static_state(rt);
+    const struct eo_operation *o = &eo_static_list(rt)->operations[state->cursor];
+    eo_runtime_close_pass(rt);
+    eo_static_poison_dead_rows(rt, state->cursor);
+    if (o->record)
+        rt->device->ops->record(rt->device, o->stream, &state->events[o->id]);
+    state->cursor++;
+    return advance(rt, true);
+}
+
+static eo_status static_step_begin(struct eo_runtime *rt)
+{
+    EO_TRY(eo_offload_settle(rt));
+    eo_static_state(rt)->list = rt->steps.restart && !rt->graph.recording ? EO_LIST_FIRST : EO_LIST_STEADY;
+    eo_static_state(rt)->cursor = 0;
+    rt->steps.restart = false;
+    return advance(rt, true);
+}
+
+static eo_status static_forward_begin(struct eo_runtime *rt, uint32_t position)
+{
+    return begin_pass(rt, EO_OP_FORWARD, position);
+}
+
+static eo_status static_backward_begin(struct eo_runtime *rt, uint32_t position)
+{
+    return begin_pass(rt, EO_OP_RECOMPUTE, position);
+}
+
+static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position)
+{
+    const struct plan_position *p = &rt->plan->positions[position];
+    const uint64_t bytes = eo_dtype_bytes(rt->plan->params.reduce_dtype);
+    EO_TRY(end_pass(rt, position));
+    EO_TRY(begin_pass(rt, EO_OP_BACKWARD, position));
+    if (rt->params.zero_gradients && p->buffer_row != EO_NONE) {
+        rt->device->ops->zero(rt->device, eo_static_state(rt)->rows[p->buffer_row],
+                              rt->plan->layers[p->layer].layout.padded_count * bytes);
+        return EO_OK;
+    }
+    /* Padding, and parameters that get no gradient here: another layer's bytes must not be reduced into them. */
+    for (uint32_t z = 0; p->buffer_row != EO_NONE && z < p->zero_count; z++) {
+        const struct plan_range *range = &rt->plan->zero_ranges[p->zero_begin + z];
+        rt->device->ops->zero(rt->device, (char *)eo_static_state(rt)->rows[p->buffer_row] + range->offset * bytes,
+                              range->count * bytes);
+    }
+    return EO_OK;
+}
+
+static eo_status static_step_end(struct eo_runtime *rt)
+{
+    EO_TRY(advance(rt, false));
+    EO_ASSERT(eo_static_state(rt)->cursor == eo_static_list(rt)->count);
+    return EO_OK;
+}
+
+static eo_status static_evaluation_begin(struct eo_runtime *rt)
+{
+    eo_static_state(rt)->list = EO_LIST_FORWARD;
+    eo_static_state(rt)->cursor = 0;
+    return advance(rt, true);
+}
+
+/* The same sizes as in the steps, at the same addresses: what a library sets up when it meets a size, it does here. */
+static eo_status static_warm_up(struct eo_runtime *rt)
+{
+    const struct eo_operation_list *list = &rt->plan->schedule.lists[EO_LIST_FIRST];
+    for (uint32_t i = 0; i < list->count; i++) {
+        const struct eo_operation *o = &list->operations[i];
+        bool met = o->stream == EO_STREAM_COMPUTE || o->stream == EO_STREAM_COPY || o->kind == EO_OP_NORM_PARTIAL ||
+                   (o->kind == EO_OP_NORM_GATHER && !o->fence); /* the norm's compared the plans */
+        for (uint32_t k = 0; k < i && !met; k++)
+            met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&
+                  list->operations[k].more == o->more && list->operations[k].in_place == o->in_place &&
+                  list->operations[k].whole == o->whole;
+        if (met)
+            continue;
+        struct eo_operation alone = *o;
+        alone.record = false;
+        for (int s = 0; s < EO_STREAM_COUNT; s++)
+            alone.wait[s] = EO_NONE;
+        EO_TRY(eo_static_issue_collective(rt, &alone, i));
+        EO_TRY(eo_host_drain(rt)); /* rows share addresses, and failures are told where they happen */
+    }
+    rt->stats.collective_count = rt->stats.collective_bytes = rt->timeline.ring.count = 0;
+    return EO_OK;
+}
+
+/* Where a rank has all of a layer there is nothing to gather, of either half. */
+static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, enum weight_half half, void **weights)
+{
+    const struct plan_layer *layer = &rt->plan->layers[l];
+    struct static_state *state = eo_static_state(rt);
+    if (half == HALF_LOW)
+        EO_TRY(eo_offload_take(rt, l, false));
+    void *shard = half == HALF_LOW ? (void *)rt->shards.layers[l].low : state->rows[layer->shard_row];
+    *weights = shard;
+    if (rt->plan->params.shard_group == 1)
+        return EO_OK;
+    const struct plan_position *first = &rt->plan->positions[layer->first_position];
+    *weights = state->rows[layer->part_of == EO_NONE ? first->gather_row : first->frozen_gather_row];
+    return eo_runtime_gather(rt, rt->comms.gather, *weights, shard,
+                             layer->layout.shard_count * eo_dtype_bytes(rt->plan->params.dtype), "weights outside the schedule",
+                             EO_WAIT_ALL_GATHER);
+}
+
+const struct mode_ops eo_static_mode = {
+    .init = eo_static_init,
+    .fini = eo_static_fini,
+    .step_begin = static_step_begin,
+    .forward_begin = static_forward_begin,
+    .forward_end = end_pass,
+    .backward_begin = static_backward_begin,
+    .gradients_begin = static_gradients_begin,
+    .backward_end = end_pass,
+    .step_end = static_step_end,
+    .narrow = eo_static_narrow,
+    .evaluation_begin = static_evaluation_begin,
+    .evaluation_end = static_step_end,
+    .warm_up = static_warm_up,
+    .layer_gather = static_layer_gather,
+    .idle_memory = eo_static_idle_memory,
+};
