@@ -4,27 +4,22 @@
  */
 #include "tests/fuzz/options.h"
 
-#define main train_program /* its parser is its own */
-#include "tools/train/main.c"
-#undef main
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/train/train.h"
 
 const struct fuzz_limits fuzz_limits = {.megabytes = 64, .seconds = 5, .bytes = 1024};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    const struct argp_child children[] = {{.argp = &tool_options_argp},
-                                          {.argp = &tool_export_argp},
-                                          {.argp = &tool_checkpoint_argp},
-                                          {.argp = &tool_job_world_argp},
-                                          {0}};
-    const struct argp argp = {.options = train_options, .parser = parse_train_option, .children = children};
     static struct tool_job_world world;
     static struct train_settings settings;
     memset(&world, 0, sizeof(world));
-    settings = (struct train_settings){.world = &world, .sample_count = SAMPLE_DEFAULT};
+    settings = (struct train_settings){.world = &world};
     tool_options_init(&settings.common);
     struct fuzz_words words = fuzz_words_of(data, bytes);
-    if (fuzz_options_parse(&argp, 0, &words, &settings)) {
+    if (fuzz_options_parse(&tool_train_argp, 0, &words, &settings)) {
         const struct tool_options *o = &settings.common;
         FUZZ_HOLDS(o->plan.ranks >= 1 && o->plan.ranks <= TOOL_PLAN_RANKS_MAX && o->plan.threads >= 1 && o->plan.batch >= 1 &&
                    o->plan.micro_batches >= 1);
