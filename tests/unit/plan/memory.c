@@ -2,22 +2,12 @@
  *
  * Memory maps and their proofs, over small models and all settings.
  */
-#include <criterion/criterion.h>
+#include "tests/unit/plan/planned.h"
 
 #include <stdio.h>
 
 #include "tests/unit/plan/mutate.h"
 #include "tests/unit/plan/plan_check.h"
-#include "tests/unit/plan/models.h"
-
-static eo_plan *plan_of(const eo_model *model, const eo_plan_params *params)
-{
-    eo_plan *plan;
-    eo_test_text[0] = '\0';
-    const eo_status status = eo_plan_create(&plan, model, params);
-    cr_assert_eq(status, EO_OK, "%s", eo_test_text);
-    return plan;
-}
 
 static void describe(const char *model, const eo_plan_params *p, char *text, size_t bytes)
 {

@@ -2,7 +2,7 @@
  *
  * The time of evenodd's own steps: the plan's list on a clock; and the devices whose rates it takes.
  */
-#include <criterion/criterion.h>
+#include "tests/unit/tools/planned.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -10,32 +10,21 @@
 
 #include "tools/memplan/time/plan_time.h"
 
-static struct tool_model_config config;
-static struct tool_problem problem;
-
-static struct tool_memplan_settings settings_of(uint32_t ranks, eo_strategy strategy, uint32_t micro_batches)
+static struct tool_memplan_settings timed(uint32_t ranks, eo_strategy strategy, uint32_t micro_batches)
 {
-    return (struct tool_memplan_settings){.plan = {.ranks = ranks,
-                                                   .strategy = strategy,
-                                                   .shard_group = strategy == EO_STRATEGY_HSDP ? 8 : 0,
-                                                   .batch = 1,
-                                                   .seq = 2048,
-                                                   .micro_batches = micro_batches,
-                                                   .dtype = EO_DTYPE_BF16,
-                                                   .reduce_dtype = EO_DTYPE_FP32,
-                                                   .gather_slots = 2,
-                                                   .gradient_slots = 2,
-                                                   .device = "cuda",
-                                                   .threads = 1},
-                                          .gpus_per_node = 8};
+    struct tool_memplan_settings s = settings_of(ranks);
+    s.plan.strategy = strategy;
+    s.plan.shard_group = strategy == EO_STRATEGY_HSDP ? 8 : 0;
+    s.plan.seq = 2048;
+    s.plan.micro_batches = micro_batches;
+    s.plan.device = "cuda";
+    return s;
 }
 
-static struct tool_memplan planned(const struct tool_memplan_settings *settings)
+static struct tool_memplan planned_llama(const struct tool_memplan_settings *settings)
 {
-    struct tool_memplan plan;
-    cr_assert_geq(tool_model_config_load(&config, "llama-3.2-1b", NULL, 0, &problem), 0, "%s", problem.text);
-    cr_assert_geq(tool_memplan_create(&plan, &config, settings, &problem), 0, "%s", problem.text);
-    return plan;
+    load("llama-3.2-1b");
+    return planned(settings);
 }
 
 static struct tool_step_time time_of(const struct tool_memplan *plan, const struct tool_device_rates *rates,
@@ -58,8 +47,8 @@ static struct tool_step_time time_of(const struct tool_memplan *plan, const stru
 Test(plan_time, the_walk_is_the_planners)
 {
     for (int strategy = 0; strategy < EO_STRATEGY_COUNT; strategy++) {
-        const struct tool_memplan_settings s = settings_of(16, (eo_strategy)strategy, 3);
-        struct tool_memplan plan = planned(&s);
+        const struct tool_memplan_settings s = timed(16, (eo_strategy)strategy, 3);
+        struct tool_memplan plan = planned_llama(&s);
         const uint32_t count = eo_plan_operation_count(plan.plan, EO_LIST_STEADY);
         double *durations = calloc(count, sizeof(*durations)), seconds, disturbed, before = 0;
         uint64_t *durations_ns = calloc(count, sizeof(*durations_ns)), step_ns;
@@ -88,8 +77,8 @@ Test(plan_time, steps_are_bound_by_what_is_slow)
 {
     const struct tool_walk_rules plain = {.network_share = 0.5};
     struct tool_device_rates rates = *tool_device_rates_find("H100");
-    struct tool_memplan_settings s = settings_of(16, EO_STRATEGY_ZERO3, 1);
-    struct tool_memplan plan = planned(&s);
+    struct tool_memplan_settings s = timed(16, EO_STRATEGY_ZERO3, 1);
+    struct tool_memplan plan = planned_llama(&s);
     const struct tool_step_time usual = time_of(&plan, &rates, &plain);
     cr_assert_float_eq(usual.seconds, usual.compute_seconds + usual.exposed_seconds, 1e-12);
     cr_assert(usual.mfu > 0.05 && usual.mfu < 0.7);
@@ -110,7 +99,7 @@ Test(plan_time, steps_are_bound_by_what_is_slow)
     double exposed = 0;
     for (uint32_t node = 16; node >= 2; node /= 2) {
         s.gpus_per_node = node;
-        plan = planned(&s);
+        plan = planned_llama(&s);
         const double more = time_of(&plan, &rates, &tool_walk_rules).exposed_seconds;
         cr_assert(exposed == 0 ? more > 0 : more > 1.05 * exposed, "nodes of %u: %g after %g", node, more, exposed);
         exposed = more;
@@ -121,8 +110,8 @@ Test(plan_time, steps_are_bound_by_what_is_slow)
     struct tool_step_time of[3];
     static const uint32_t counts[] = {4, 8, 20};
     for (int i = 0; i < 3; i++) {
-        s = settings_of(16, EO_STRATEGY_ZERO3, counts[i]);
-        plan = planned(&s);
+        s = timed(16, EO_STRATEGY_ZERO3, counts[i]);
+        plan = planned_llama(&s);
         of[i] = time_of(&plan, &rates, &tool_walk_rules);
         tool_memplan_fini(&plan);
     }

@@ -2,45 +2,20 @@
  *
  * A rank's part of a model, beside tensor, pipeline and context groups of the trainer: planned exactly, by the runtime's planner.
  */
-#include <criterion/criterion.h>
+#include "tests/unit/tools/planned.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "tools/memplan/plan/plan.h"
 #include "tools/memplan/plan/layout.h"
 
-static struct tool_model_config config;
-static struct tool_problem problem;
-
-static struct tool_memplan_settings settings_of(uint32_t ranks, uint32_t tensor, uint32_t pipeline, uint32_t context)
+static struct tool_memplan_settings sliced(uint32_t ranks, uint32_t tensor, uint32_t pipeline, uint32_t context)
 {
-    return (struct tool_memplan_settings){.plan = {.ranks = ranks,
-                                                   .strategy = EO_STRATEGY_ZERO3,
-                                                   .batch = 1,
-                                                   .seq = 2048,
-                                                   .micro_batches = 8,
-                                                   .dtype = EO_DTYPE_BF16,
-                                                   .reduce_dtype = EO_DTYPE_FP32,
-                                                   .gather_slots = 2,
-                                                   .gradient_slots = 2,
-                                                   .device = "cuda",
-                                                   .threads = 1},
-                                          .gpus_per_node = 8,
-                                          .slice = {.tensor = tensor, .pipeline = pipeline, .context = context,
-                                                    .stage = TOOL_SLICE_FULLEST}};
-}
-
-static struct tool_memplan planned(const struct tool_memplan_settings *settings)
-{
-    struct tool_memplan plan;
-    cr_assert_geq(tool_memplan_create(&plan, &config, settings, &problem), 0, "%s", problem.text);
-    return plan;
-}
-
-static void load(const char *model, const char *const *sets, uint32_t count)
-{
-    cr_assert_geq(tool_model_config_load(&config, model, sets, count, &problem), 0, "%s", problem.text);
+    struct tool_memplan_settings s = settings_of(ranks);
+    s.plan.seq = 2048;
+    s.plan.micro_batches = 8;
+    s.plan.device = "cuda";
+    s.slice = (struct tool_slice){.tensor = tensor, .pipeline = pipeline, .context = context, .stage = TOOL_SLICE_FULLEST};
+    return s;
 }
 
 static void assert_same_rows(const struct tool_memplan *a, const struct tool_memplan *b)
@@ -76,21 +51,21 @@ Test(slice, a_tensor_rank_is_a_smaller_model)
 {
     static const char *const halves[] = {"num_attention_heads=16", "num_key_value_heads=4", "intermediate_size=7168",
                                          "vocab_size=64128", "head_dim=128"};
-    load("llama-3-8b", NULL, 0);
-    struct tool_memplan_settings s = settings_of(16, 2, 1, 1);
+    load("llama-3-8b");
+    struct tool_memplan_settings s = sliced(16, 2, 1, 1);
     struct tool_memplan part = planned(&s);
-    load("llama-3-8b", halves, 5);
-    struct tool_memplan_settings whole = settings_of(8, 1, 1, 1);
+    load_with("llama-3-8b", halves, 5);
+    struct tool_memplan_settings whole = sliced(8, 1, 1, 1);
     struct tool_memplan smaller = planned(&whole);
     assert_same_rows(&part, &smaller);
     cr_assert_eq(part.summary.params.rank_count, 8);
     cr_assert_not(part.runs);
     tool_memplan_fini(&part);
     tool_memplan_fini(&smaller);
-    load("llama-3-8b", NULL, 0); /* context ranks: weights over all of them, half the tokens */
-    s = settings_of(16, 1, 1, 2);
+    load("llama-3-8b"); /* context ranks: weights over all of them, half the tokens */
+    s = sliced(16, 1, 1, 2);
     part = planned(&s);
-    whole = settings_of(16, 1, 1, 1);
+    whole = sliced(16, 1, 1, 1);
     whole.plan.seq = 1024;
     smaller = planned(&whole);
     assert_same_rows(&part, &smaller);
@@ -104,8 +79,8 @@ Test(slice, a_description_is_what_the_layers_describe)
     static const char *const models[] = {"gpt2", "gpt2-xl", "llama-3.2-1b", "qwen3-0.6b"};
     static const eo_recompute ways[] = {EO_RECOMPUTE_NONE, EO_RECOMPUTE_CHEAP, EO_RECOMPUTE_BLOCKS};
     for (size_t i = 0; i < 4 * 3 * 2; i++) {
-        load(models[i / 6], NULL, 0);
-        struct tool_memplan_settings s = settings_of(8, 0, 0, 0);
+        load(models[i / 6]);
+        struct tool_memplan_settings s = sliced(8, 0, 0, 0);
         s.slice = (struct tool_slice){0};
         s.plan.seq = 512;
         s.plan.recompute = ways[i / 2 % 3];
@@ -131,11 +106,11 @@ Test(slice, stages_have_the_elements_of_their_cut)
     static const char *const words[] = {"vocab_size=50304"}; /* that tensor ranks share without a rest */
     for (size_t i = 0; i < 2 * sizeof(models) / sizeof(models[0]); i++) {
         const uint32_t chunks = 1 + i % 2, expert = i / 2 == 3 ? 1 + 3 * (uint32_t)(i % 2) : 1;
-        load(models[i / 2], words, i / 2 == 4);
+        load_with(models[i / 2], words, i / 2 == 4);
         const struct tool_shape shape = tool_shape_of(&config);
         for (uint32_t tensor = 1; tensor <= 4; tensor *= 4)
             for (uint32_t stage = 0; stage < 4; stage++) {
-                struct tool_memplan_settings s = settings_of(64, tensor, 4, 1);
+                struct tool_memplan_settings s = sliced(64, tensor, 4, 1);
                 s.plan.seq = 512;
                 s.slice.stage = stage;
                 s.slice.virtual_stages = chunks;
@@ -161,10 +136,10 @@ static uint64_t kept_bytes(const struct tool_memplan *plan)
  * fewer; each has its own rows, always live. The fullest stage is the one of most bytes. */
 Test(slice, a_stage_holds_its_micro_batches)
 {
-    load("llama-3-8b", NULL, 0);
+    load("llama-3-8b");
     uint64_t one = 0, most = 0;
     for (uint32_t micros = 1; micros <= 8; micros *= 2) {
-        struct tool_memplan_settings s = settings_of(32, 1, 4, 1);
+        struct tool_memplan_settings s = sliced(32, 1, 4, 1);
         s.plan.micro_batches = micros;
         s.slice.stage = 0;
         struct tool_memplan plan = planned(&s);
@@ -176,13 +151,13 @@ Test(slice, a_stage_holds_its_micro_batches)
         tool_memplan_fini(&plan);
     }
     for (uint32_t stage = 0; stage < 4; stage++) {
-        struct tool_memplan_settings s = settings_of(32, 1, 4, 1);
+        struct tool_memplan_settings s = sliced(32, 1, 4, 1);
         s.slice.stage = stage;
         struct tool_memplan plan = planned(&s);
         most = plan.total_bytes > most ? plan.total_bytes : most;
         tool_memplan_fini(&plan);
     }
-    const struct tool_memplan_settings s = settings_of(32, 1, 4, 1);
+    const struct tool_memplan_settings s = sliced(32, 1, 4, 1);
     struct tool_memplan plan = planned(&s);
     cr_assert_eq(plan.total_bytes, most);
     tool_memplan_fini(&plan);
@@ -209,11 +184,11 @@ Test(slice, chunks_hold_what_their_schedule_says)
             cr_expect_eq(tool_slice_in_flight(&slice, chunk), cases[i].held[chunk], "case %zu, chunk %u: %u", i, chunk,
                          tool_slice_in_flight(&slice, chunk));
         }
-    load("llama-3-70b", NULL, 0);
+    load("llama-3-70b");
     const struct tool_shape shape = tool_shape_of(&config);
     for (uint32_t stage = 0; stage < 4; stage++)
         for (uint32_t micros = 4; micros <= 32; micros += 4) {
-            struct tool_memplan_settings s = settings_of(32, 1, 4, 1);
+            struct tool_memplan_settings s = sliced(32, 1, 4, 1);
             s.plan.seq = 512;
             s.plan.micro_batches = micros;
             s.slice.stage = stage;
@@ -232,10 +207,10 @@ Test(slice, chunks_hold_what_their_schedule_says)
  * Method: shards stay as large as without it, gathers become as many times smaller; all else is as before. */
 Test(slice, experts_are_shared_by_fewer_ranks)
 {
-    load("mixtral-8x7b", NULL, 0);
+    load("mixtral-8x7b");
     const uint64_t of_block = 3 * 8 * (uint64_t)config.expert_width * config.width; /* elements of experts */
     for (uint32_t expert = 2; expert <= 8; expert *= 2) {
-        struct tool_memplan_settings s = settings_of(64, 1, 1, 1);
+        struct tool_memplan_settings s = sliced(64, 1, 1, 1);
         s.plan.seq = 512;
         s.slice.expert = expert;
         struct tool_memplan plan = planned(&s);
@@ -249,7 +224,7 @@ Test(slice, experts_are_shared_by_fewer_ranks)
         cr_assert_not(plan.runs);
         tool_memplan_fini(&plan);
     }
-    struct tool_memplan_settings s = settings_of(64, 4, 1, 1); /* experts are whole where tensor ranks have one each */
+    struct tool_memplan_settings s = sliced(64, 4, 1, 1); /* experts are whole where tensor ranks have one each */
     s.slice.expert = 8;
     s.slice.expert_tensor = 1;
     s.plan.recompute = EO_RECOMPUTE_BLOCKS;
@@ -266,8 +241,8 @@ Test(slice, experts_are_shared_by_fewer_ranks)
  * the tensor ranks, too; heads of k and v are 2 of each rank. */
 Test(slice, sequence_parallel_ranks_share_the_stream)
 {
-    load("llama-3-8b", NULL, 0);
-    struct tool_memplan_settings s = settings_of(32, 4, 1, 1);
+    load("llama-3-8b");
+    struct tool_memplan_settings s = sliced(32, 4, 1, 1);
     uint64_t kept[2];
     for (int shared = 0; shared < 2; shared++) {
         s.slice.sequence_parallel = shared;
@@ -287,23 +262,23 @@ Test(slice, parts_that_cannot_be_are_refused)
         const char *model, *words;
         struct tool_memplan_settings settings;
     } cases[] = {
-        {"gpt2", "--tp 8 does not divide the model's heads", settings_of(8, 8, 1, 1)},
-        {"llama-3-8b", "the model has no experts", settings_of(8, 1, 1, 1)},
-        {"llama-3-8b", "--tp 3", settings_of(8, 3, 1, 1)},
-        {"llama-3-8b", "does not divide the model's 32 blocks", settings_of(12, 1, 3, 1)},
-        {"llama-3-8b", "--cp 3", settings_of(12, 1, 1, 3)},
+        {"gpt2", "--tp 8 does not divide the model's heads", sliced(8, 8, 1, 1)},
+        {"llama-3-8b", "the model has no experts", sliced(8, 1, 1, 1)},
+        {"llama-3-8b", "--tp 3", sliced(8, 3, 1, 1)},
+        {"llama-3-8b", "does not divide the model's 32 blocks", sliced(12, 1, 3, 1)},
+        {"llama-3-8b", "--cp 3", sliced(12, 1, 1, 3)},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct tool_memplan plan;
-        load(cases[i].model, NULL, 0);
+        load(cases[i].model);
         struct tool_memplan_settings s = cases[i].settings;
         s.plan.seq = 1024;
         s.slice.expert = i == 1 ? 2 : 0;
         cr_assert_lt(tool_memplan_create(&plan, &config, &s, &problem), 0, "case %zu", i);
         cr_assert(strstr(problem.text, cases[i].words), "case %zu: %s", i, problem.text);
     }
-    load("llama-3-8b", NULL, 0);
-    struct tool_memplan_settings s = settings_of(64, 4, 1, 1);
+    load("llama-3-8b");
+    struct tool_memplan_settings s = sliced(64, 4, 1, 1);
     struct tool_memplan plan;
     s.plan.strategy = EO_STRATEGY_HSDP;
     s.plan.shard_group = 32;
