@@ -19,7 +19,9 @@ peers = os.environ.get("EO_PEERS_PYTHON", "")
 QUICK = ["--seq", "32", "--sample", "0", "--peak-seconds", "0", "--threads", "1"]
 TOKENS = [(7 * i * i + 3) % 256 for i in range(24)]
 BOUND = 1e-5  # of logits about 1 large
-MODELS = {"tiny": "c_attn", "llama-tiny": "q_proj+v_proj", "qwen3-tiny": "all-linear", "qwen2-tiny": "k_proj+o_proj+down_proj"}
+PHI3 = "./phi3.json"  # its files have q, k and v in one tensor, and gate and up
+MODELS = {"tiny": "c_attn", "llama-tiny": "q_proj+v_proj", "qwen3-tiny": "all-linear", "qwen2-tiny": "k_proj+o_proj+down_proj",
+          "phi3": "qkv_proj+gate_up_proj+o_proj"}
 tests = 0
 
 
@@ -76,12 +78,36 @@ def check_refusals():
     result(done.returncode == 2 and "needs --lora" in done.stderr, "--export-merged without adapters is refused", [done.stderr])
 
 
+def write_packed():
+    """A token file with the beginnings of documents, of 1 to 30 tokens."""
+    tokens = [0 if i % 31 in (0, 7, 9, 22) else 1 + i * 7919 % 255 for i in range(1500)]
+    with open("packed.bin", "wb") as file:
+        file.write(struct.pack("<iiI4sIIQI", 20240520, 1, len(tokens), b"EOTK", 256, 0, 0, 0).ljust(1024, b"\0"))
+        file.write(struct.pack(f"<{len(tokens)}H", *tokens))
+
+
+def check_packed():
+    """Adapters learn of packed documents, in the same bits after a resume and over processes."""
+    words = ["--model", "llama-tiny", "--lora", "r=4,targets=q_proj+v_proj", "--tokens", "packed.bin", "--pack", "documents", "--batch", "1",
+             "--steps", "6", "--lr", "0.01"]
+    one, offloaded = ran(*words), ran(*words, "--offload-activations", "all", "--recompute", "all")
+    ran(*words, "--checkpoint", "packed", "--checkpoint-every", "3")
+    os.rename("packed/step-000000000006", "packed-six")
+    resumed = ran(*words, "--resume", "packed")
+    same = one.get("weights_hash") and one["weights_hash"] == resumed.get("weights_hash") == offloaded.get("weights_hash")
+    result(same, "packed documents: offloaded, recomputed and resumed runs end in the same bits", [one, offloaded, resumed])
+    plain = ran(*words[:-6], "--steps", "6", "--lr", "0.01")
+    result("weights_hash" in plain and plain["weights_hash"] != one.get("weights_hash"), "and not in those of a stream", [plain])
+
+
 def check_bytes():
     """Planned = reserved, no call of an allocator, and memplan plans the same, for settings of all kinds."""
     wrong = []
     settings = ["", "--dtype bf16 --ranks 3 --micro-batches 2", "--recompute cheap --granularity half", "--recompute all --ranks 1",
                 "--dtype bf16 --recompute 2 --strategy zero2 --granularity blocks:2", "--strategy ddp --dropout 0.1 --ema 0.99",
                 "--ranks 4 --strategy hsdp:2 --micro-batches 2 --bucketing 2,2", "--offload-layers all --dtype bf16 --reduce bf16",
+                "--tokens packed.bin --pack documents --offload-activations all", "--offload-activations 2 --recompute cheap",
+                "--tokens packed.bin --pack documents --dtype bf16 --micro-batches 2 --recompute all", "--offload-activations all --dtype bf16",
                 "--instruction-set reference --dtype bf16", "--instruction-set reference --granularity half --recompute cheap"]
     for number, words in enumerate(settings):
         model = list(MODELS)[number % 4]
@@ -121,7 +147,7 @@ def check_same_training():
 def check_frozen():
     """Of a whole training of a block nothing changes but the adapters: a merged export differs where they stand alone."""
     for model, targets in MODELS.items():
-        run(train, "--model", model, "--steps", "2", "--lr", "0.01", "--export", f"base-{model}", *QUICK)
+        run(train, "--model", PHI3 if model == "phi3" else model, "--steps", "2", "--lr", "0.01", "--export", f"base-{model}", *QUICK)
         words = ["--init", f"base-{model}", "--lora", f"r=4,alpha=6,targets={targets}", "--steps", "8", "--lr", "0.02", *QUICK]
         plain = run(train, *words, "--export", f"adapter-{model}")
         merged = run(train, *words, "--export", f"merged-{model}", "--export-merged")
@@ -135,8 +161,12 @@ def check_frozen():
         result(changed == expected and before.keys() == after.keys(), f"{model}: {targets} alone change", [changed, expected])
         adapters = tensors_of(f"adapter-{model}", "adapter_model.safetensors")
         modules = sorted({re.sub(r"^base_model\.model\.(.*)\.lora_[AB]\.weight$", r"\1.weight", name) for name in adapters})
-        result(modules == expected and all(4 in shape for shape, _ in adapters.values()), f"{model}: adapters have PEFT's names",
-               [modules, expected])
+        ranks = {name: 12 if "qkv_proj" in name else 8 if "gate_up_proj" in name else 4 for name in adapters}
+        result(modules == expected and all(ranks[name] == shape[".lora_B." in name] for name, (shape, _) in adapters.items()),
+               f"{model}: adapters have PEFT's names and ranks", [modules, expected, ranks])
+    done = run(train, "--init", "base-phi3", "--lora", "r=4,targets=q_proj+o_proj", "--steps", "1", "--export", "part", *QUICK)
+    result(done.returncode == 2 and "add qkv_proj to its targets" in done.stderr, "phi3: an adapter of a part of a tensor is refused",
+           [done.stderr])
 
 
 def check_continued():
@@ -227,8 +257,13 @@ def check_document():
 
 with tempfile.TemporaryDirectory() as work:
     os.chdir(work)
+    with open(PHI3, "w", encoding="utf-8") as file:
+        json.dump({"model_type": "phi3", "vocab_size": 256, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 6,
+                   "num_key_value_heads": 2, "intermediate_size": 80, "max_position_embeddings": 64}, file)
+    write_packed()
     check_refusals()
     check_bytes()
+    check_packed()
     check_same_training()
     check_frozen()
     check_continued()

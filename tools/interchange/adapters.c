@@ -21,18 +21,59 @@ bool tool_is_adapter(const char *name)
     return ends_with(name, LORA_A) || ends_with(name, LORA_B);
 }
 
+/* Whether both are of one half of a block: the same up to the layer's name, "h.0.attn." */
+static bool are_beside(const char *one, const char *other)
+{
+    const size_t module = strlen(one) - strlen(LORA_A);
+    size_t length = module;
+    while (length > 0 && one[length - 1] != '.')
+        length--;
+    return strncmp(one, other, length) == 0 &&
+           strcspn(other + length, ".") == strlen(other + length) - strlen(LORA_A);
+}
+
+static eo_status add_adapter(eo_model *adapters, const eo_parameter_info *info)
+{
+    return eo_model_add_parameter(adapters, eo_parameter_params(.layer = 0, .name = info->name, .dim_count = 2,
+                                                                .dims = {info->dims[0], info->dims[1]}), NULL);
+}
+
+/* From parameter k on those with this end, as long as they are of k's half. Their end goes to *end. */
+static eo_status add_half(eo_model *adapters, const eo_model *whole, uint32_t k, const char *last, uint32_t *end)
+{
+    eo_parameter_info first, info;
+    EO_TRY(eo_model_parameter(whole, k, &first));
+    for (*end = k; *end < eo_model_parameter_count(whole); ++*end) {
+        EO_TRY(eo_model_parameter(whole, *end, &info));
+        if (!tool_is_adapter(info.name))
+            continue;
+        if (!are_beside(first.name, info.name))
+            break;
+        if (ends_with(info.name, last))
+            EO_TRY(add_adapter(adapters, &info));
+    }
+    return EO_OK;
+}
+
+static eo_status add_adapters(eo_model *adapters, const eo_model *whole)
+{
+    EO_TRY(eo_model_add_layer(adapters, eo_layer_params(.name = "adapters"), NULL));
+    for (uint32_t k = 0, end; k < eo_model_parameter_count(whole); k = end) {
+        eo_parameter_info info;
+        EO_TRY(eo_model_parameter(whole, k, &info));
+        end = k + 1;
+        if (!tool_is_adapter(info.name))
+            continue;
+        EO_TRY(add_half(adapters, whole, k, LORA_A, &end));
+        EO_TRY(add_half(adapters, whole, k, LORA_B, &end));
+    }
+    return EO_OK;
+}
+
 eo_status tool_adapters_model(eo_model **out, const eo_model *whole)
 {
-    uint32_t layer;
     EO_TRY(eo_model_create(out, eo_model_params(.name = "adapters")));
-    eo_status status = eo_model_add_layer(*out, eo_layer_params(.name = "adapters"), &layer);
-    for (uint32_t k = 0; status >= 0 && k < eo_model_parameter_count(whole); k++) {
-        eo_parameter_info info;
-        status = eo_model_parameter(whole, k, &info);
-        if (status >= 0 && tool_is_adapter(info.name))
-            status = eo_model_add_parameter(*out, eo_parameter_params(.layer = layer, .name = info.name, .dim_count = 2,
-                                                                      .dims = {info.dims[0], info.dims[1]}), NULL);
-    }
+    const eo_status status = add_adapters(*out, whole);
     if (status < 0)
         eo_model_destroy(out);
     return status;
@@ -41,9 +82,47 @@ eo_status tool_adapters_model(eo_model **out, const eo_model *whole)
 /* --- PEFT's folder ------------------------------------------------------------------------------------------------ */
 
 /* "h.0.attn.c_attn" of its adapter's name. */
-static void module_of(const char *adapter, char module[EO_NAME_MAX])
+static void module_of(const char *adapter, char module[TOOL_FUSED_NAME_BYTES])
 {
-    snprintf(module, EO_NAME_MAX, "%.*s", (int)(strlen(adapter) - strlen(LORA_A)), adapter);
+    snprintf(module, TOOL_FUSED_NAME_BYTES, "%.*s", (int)(strlen(adapter) - strlen(LORA_A)), adapter);
+}
+
+/* The name in files of the layer that adapter k stands beside, without ".weight". True: the layer is a part of it. */
+static bool file_module(const struct tool_export *export, const char *adapter, char module[TOOL_FUSED_NAME_BYTES])
+{
+    char weight[TOOL_FUSED_NAME_BYTES + 8];
+    uint64_t before;
+    module_of(adapter, module);
+    snprintf(weight, sizeof(weight), "%s.weight", module);
+    const bool fused = tool_fused_tensor(export->config, weight, module, &before);
+    module[strlen(module) - (fused ? strlen(".weight") : 0)] = '\0';
+    return fused;
+}
+
+/* Adapters k ... of one fused layer, A or B: all of its parts, or it is an error. */
+static eo_status describe_fused(struct tool_export *export, const struct tool_export_model *model, uint32_t k, const char *module,
+                                struct tool_problem *problem)
+{
+    const uint32_t parts = ends_with(module, ".qkv_proj") ? 3 : 2;
+    for (uint32_t part = 0; part < parts; part++) {
+        struct tool_export_tensor *tensor = &export->tensors[k + part];
+        char other[TOOL_FUSED_NAME_BYTES] = "";
+        eo_parameter_info info;
+        if (k + part < export->tensor_count)
+            EO_TRY(eo_model_parameter(model->model, k + part, &info));
+        if (k + part >= export->tensor_count || !file_module(export, info.name, other) || strcmp(other, module) != 0)
+            return tool_problem_set(problem, EO_ERR_UNSUPPORTED, "--export %s: files of family %s have several layers in %s, and --lora "
+                                    "names a part of them; add %s to its targets, or give --export-merged", export->path,
+                                    tool_config_family_name(export->config->family), module, strrchr(module, '.') + 1);
+        const bool is_b = ends_with(info.name, LORA_B);
+        snprintf(tensor->name, sizeof(tensor->name), "base_model.model.%s%s", module, is_b ? LORA_B : LORA_A);
+        tensor->goes_on = part > 0;
+        if (is_b) {
+            tensor->parts = parts, tensor->part = part;
+            tensor->columns *= parts, tensor->element_count *= parts;
+        }
+    }
+    return EO_OK;
 }
 
 eo_status tool_export_describe_adapters(struct tool_export *export, const struct tool_export_model *model,
@@ -51,44 +130,49 @@ eo_status tool_export_describe_adapters(struct tool_export *export, const struct
 {
     for (uint32_t k = 0; k < export->tensor_count; k++) {
         eo_parameter_info info;
-        char module[EO_NAME_MAX], weight[EO_NAME_MAX + 16], fused[TOOL_FUSED_NAME_BYTES];
-        uint64_t before;
+        char module[TOOL_FUSED_NAME_BYTES];
         EO_TRY(eo_model_parameter(model->model, k, &info));
-        module_of(info.name, module);
-        snprintf(weight, sizeof(weight), "%s.weight", module);
-        if (tool_fused_tensor(export->config, weight, fused, &before))
-            return tool_problem_set(problem, EO_ERR_UNSUPPORTED, "--export %s: files of family %s have %s inside %s, and PEFT no "
-                                    "adapter for a part; take it out of the targets of --lora, or give --export-merged",
-                                    export->path, tool_config_family_name(export->config->family), weight, fused);
+        if (file_module(export, info.name, module)) {
+            if (!export->tensors[k].goes_on && export->tensors[k].name[0] == '\0')
+                EO_TRY(describe_fused(export, model, k, module, problem));
+            continue;
+        }
         snprintf(export->tensors[k].name, sizeof(export->tensors[k].name), "base_model.model.%s%s",
                  export->config->family == TOOL_CONFIG_GPT2 ? "transformer." : "", info.name);
     }
     return EO_OK;
 }
 
-/* The last part of the names of all layers with adapters, once. */
-static void write_all_targets(struct eo_json *json, const eo_model *model)
+enum layers_text { LAYER_NAMES, FUSED_RANKS, FUSED_ALPHAS };
+
+/* The last part of the names of all layers with adapters, once; or, of those that are several, with rank or alpha. */
+static void write_layers(struct eo_json *json, const struct tool_export_adapters *adapters, enum layers_text what)
 {
     json_t *seen = json_object();
-    for (uint32_t k = 0; seen && k < eo_model_parameter_count(model); k++) {
+    for (uint32_t k = 0; seen && k < eo_model_parameter_count(adapters->model->model); k++) {
         eo_parameter_info info;
-        char module[EO_NAME_MAX];
-        if (eo_model_parameter(model, k, &info) < 0)
+        char module[TOOL_FUSED_NAME_BYTES];
+        if (eo_model_parameter(adapters->model->model, k, &info) < 0 ||
+            (!file_module(adapters->export, info.name, module) && what != LAYER_NAMES))
             continue;
-        module_of(info.name, module);
         const char *last = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
-        if (!json_object_get(seen, last))
+        const uint32_t parts = strcmp(last, "qkv_proj") == 0 ? 3 : 2;
+        if (!json_object_get(seen, last) && what == LAYER_NAMES)
             eo_json_write(json, "%s", last);
+        else if (!json_object_get(seen, last) && what == FUSED_RANKS)
+            eo_json_write(json, "%s: %u", last, parts * adapters->model->lora->rank);
+        else if (!json_object_get(seen, last))
+            eo_json_write(json, "%s: %g", last, parts * (double)adapters->model->lora->alpha);
         json_object_set_new(seen, last, json_true());
     }
     json_decref(seen);
 }
 
-static void write_targets(struct eo_json *json, const struct tool_export_model *model)
+static void write_targets(struct eo_json *json, const struct tool_export_adapters *adapters)
 {
-    const char *targets = model->lora->targets;
-    if (strstr(targets, "all-linear")) {
-        write_all_targets(json, model->model);
+    const char *targets = adapters->model->lora->targets;
+    if (strstr(targets, "all-linear") || adapters->export->config->family == TOOL_CONFIG_PHI3) {
+        write_layers(json, adapters, LAYER_NAMES);
         return;
     }
     for (const char *next = targets; next; next = strchr(next, '+') ? strchr(next, '+') + 1 : NULL) {
@@ -100,11 +184,16 @@ static void write_targets(struct eo_json *json, const struct tool_export_model *
 
 void tool_export_adapter_config(struct eo_json *json, const void *user)
 {
-    const struct tool_export_model *model = user;
+    const struct tool_export_adapters *adapters = user;
+    const struct tool_export_model *model = adapters->model;
     eo_json_write(json, "{'peft_type': 'LORA', 'task_type': 'CAUSAL_LM', 'base_model_name_or_path': %s, 'r': %u, 'lora_alpha': %g,"
-                  "'lora_dropout': %g, 'bias': 'none', 'fan_in_fan_out': %i, 'inference_mode': %i, 'target_modules': [",
+                  "'lora_dropout': %g, 'bias': 'none', 'fan_in_fan_out': %i, 'inference_mode': %i, 'rank_pattern': {",
                   model->base, model->lora->rank, (double)model->lora->alpha, 0.0, model->config.family == EO_FAMILY_GPT2, true);
-    write_targets(json, model);
+    write_layers(json, adapters, FUSED_RANKS);
+    eo_json_write(json, "}, 'alpha_pattern': {");
+    write_layers(json, adapters, FUSED_ALPHAS);
+    eo_json_write(json, "}, 'target_modules': [");
+    write_targets(json, adapters);
     eo_json_write(json, "]}");
 }
 

@@ -2,6 +2,9 @@
  *
  * Low-rank adapters in the format of PEFT: a folder with adapter_config.json and adapter_model.safetensors, beside the model that
  * they belong to. Or merged into it: W + alpha / rank B A in the place of W.
+ *
+ * Phi-3's files have q, k and v in one layer, which has one adapter. Theirs are three: then A has the rows of all, and B each one's
+ * columns beside zeros. So the rank is three times as large, and alpha too; the same with gate and up, two.
  */
 #ifndef EO_TOOLS_INTERCHANGE_ADAPTERS_H
 #define EO_TOOLS_INTERCHANGE_ADAPTERS_H
@@ -11,15 +14,20 @@
 /* Whether a parameter of that name is an adapter's: "...lora_A.weight", "...lora_B.weight". */
 bool tool_is_adapter(const char *name);
 
-/* A model's adapters as a model of their own, for an export; to be destroyed. */
+/* A model's adapters as a model of their own, for an export; to be destroyed. Those of one half of a block stand together, A before
+ * B, as fused tensors of files need them. */
 EO_NODISCARD eo_status tool_adapters_model(eo_model **out, const eo_model *whole);
 
 /* --- for exports --- */
 
 EO_NODISCARD eo_status tool_export_describe_adapters(struct tool_export *export, const struct tool_export_model *model,
                                                      struct tool_problem *problem);
-/* An adapter_config.json; `model` is a struct tool_export_model. */
-void tool_export_adapter_config(struct eo_json *json, const void *model);
+/* An adapter_config.json; `adapters` is a struct tool_export_adapters. */
+struct tool_export_adapters {
+    const struct tool_export *export;
+    const struct tool_export_model *model;
+};
+void tool_export_adapter_config(struct eo_json *json, const void *adapters);
 
 /* Adapters on their way into the weights that they stand beside: each comes before its weight. */
 struct tool_merge {

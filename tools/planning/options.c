@@ -103,6 +103,22 @@ eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, con
     return tool_option_choice(state, name, text, "fp32", "bf16") ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
 }
 
+/* Files of Phi-3 have several layers in one, by another name. */
+static void take_targets(const struct argp_state *state, const char *text, struct tool_lora *lora)
+{
+    static const char *const fused[][2] = {{"qkv_proj", "q_proj+k_proj+v_proj"}, {"gate_up_proj", "gate_proj+up_proj"}};
+    size_t used = 0;
+    for (const char *next = text; next; next = strchr(next, '+') ? strchr(next, '+') + 1 : NULL) {
+        const int length = (int)strcspn(next, "+");
+        char name[TOOL_LORA_TARGETS_MAX];
+        snprintf(name, sizeof(name), "%.*s", length, next);
+        const char *layers = strcmp(name, fused[0][0]) == 0 ? fused[0][1] : strcmp(name, fused[1][0]) == 0 ? fused[1][1] : name;
+        used += (size_t)snprintf(lora->targets + used, sizeof(lora->targets) - used, "%s%s", used ? "+" : "", layers);
+        if (used >= sizeof(lora->targets))
+            argp_error(state, "--lora targets has more than %d characters; give all-linear, or fewer names", TOOL_LORA_TARGETS_MAX - 1);
+    }
+}
+
 static void take_lora_part(const struct argp_state *state, const char *part, struct tool_lora *lora)
 {
     const char *value = strchr(part, '=');
@@ -110,8 +126,8 @@ static void take_lora_part(const struct argp_state *state, const char *part, str
         lora->rank = (uint32_t)tool_option_count(state, "lora r", value ? value + 1 : part, 1, 1 << 16);
     } else if (strncmp(part, "alpha=", 6) == 0) {
         lora->alpha = tool_option_real(state, "lora alpha", value + 1, 1e-6, 1e6);
-    } else if (strncmp(part, "targets=", 8) == 0 && value[1] != '\0' && strlen(value + 1) < sizeof(lora->targets)) {
-        snprintf(lora->targets, sizeof(lora->targets), "%s", value + 1);
+    } else if (strncmp(part, "targets=", 8) == 0 && value[1] != '\0') {
+        take_targets(state, value + 1, lora);
     } else {
         argp_error(state, "--lora has '%.60s'; give a rank, or r=RANK,alpha=X,targets=NAME+NAME (such as "
                    "r=16,alpha=32,targets=q_proj+v_proj)", part);

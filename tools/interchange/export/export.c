@@ -189,9 +189,11 @@ eo_status tool_export_begin(struct tool_export *export, const struct tool_export
         forget(export);
         return status;
     }
-    for (uint32_t k = 0; k < export->tensor_count; k++) /* a row of the file at least */
-        if (export->tensors[k].transposed && export->tensors[k].rows > export->room_count)
-            export->room_count = export->tensors[k].rows;
+    for (uint32_t k = 0; k < export->tensor_count; k++) { /* a row of the file at least */
+        const struct tool_export_tensor *tensor = &export->tensors[k];
+        const uint64_t row = tensor->transposed ? tensor->rows : tensor->parts ? tensor->columns : 0;
+        export->room_count = row > export->room_count ? row : export->room_count;
+    }
     export->room = malloc(2 * export->room_count * sizeof(*export->room));
     status = !export->room ? NO_MEMORY()
                            : export->is_folder ? begin_folder(export, model, problem) : begin_llmc(export, problem);
@@ -224,13 +226,27 @@ static eo_status write_transposed(struct tool_export *export, const struct tool_
     return EO_OK;
 }
 
+/* Rows of the file, with zeros beside what is the parameter's. */
+static eo_status write_part(struct tool_export *export, const struct tool_export_tensor *tensor, const float *values)
+{
+    const uint64_t columns = tensor->columns, own = columns / tensor->parts, together = export->room_count / columns;
+    for (uint64_t row = 0; row < tensor->rows; row += together) {
+        const uint64_t count = tensor->rows - row < together ? tensor->rows - row : together;
+        memset(export->room, 0, count * columns * sizeof(*export->room));
+        for (uint64_t k = 0; k < count; k++)
+            memcpy(export->room + k * columns + tensor->part * own, values + (row + k) * own, own * sizeof(*values));
+        EO_TRY(write_values(export, tensor, export->room, row * columns, count * columns));
+    }
+    return EO_OK;
+}
+
 void tool_export_put(struct tool_export *export, uint32_t parameter, const float *values)
 {
     if (export->status < 0)
         return;
     const struct tool_export_tensor *tensor = &export->tensors[parameter];
-    if (tensor->transposed) {
-        export->status = write_transposed(export, tensor, values);
+    if (tensor->transposed || tensor->parts) {
+        export->status = tensor->parts ? write_part(export, tensor, values) : write_transposed(export, tensor, values);
         return;
     }
     for (uint64_t done = 0; export->status >= 0 && done < tensor->element_count; done += export->room_count) {

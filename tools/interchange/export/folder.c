@@ -229,7 +229,8 @@ eo_status tool_export_write_headers(struct tool_export *export, const struct too
     if (export->file_count > 1)
         EO_TRY(write_json(export, "model.safetensors.index.json", write_index, export, problem));
     if (export->has_adapters)
-        return write_json(export, "adapter_config.json", tool_export_adapter_config, model, problem);
+        return write_json(export, "adapter_config.json", tool_export_adapter_config,
+                          &(struct tool_export_adapters){export, model}, problem);
     const eo_dtype dtype = export->element == TOOL_ELEMENT_BF16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
     return write_json(export, "config.json", tool_export_config, &(struct tool_export_config){model, dtype}, problem);
 }
