@@ -6,6 +6,7 @@
  */
 #include "rows.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "runtime/internal.h"
@@ -13,6 +14,8 @@
 
 enum { FOLLOWED_MAX = 16 };
 
+/* Ranks are threads: the lock keeps two of them from one place. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct followed {
     const eo_runtime *runtime;
     uintptr_t base[EO_SPACE_COUNT]; /* of the reservations; 0: not known */
@@ -68,6 +71,7 @@ static uint32_t rows_at(const void *at, struct sim_row *out, uint32_t room)
 {
     uint32_t count = 0;
     bool live = false;
+    pthread_mutex_lock(&lock);
     for (struct followed *f = followed; f < followed + FOLLOWED_MAX; f++) {
         const struct eo_plan *plan = f->runtime ? f->runtime->plan : NULL;
         for (uint32_t r = 0; plan && r < plan->row_count && count < room; r++) {
@@ -86,6 +90,7 @@ static uint32_t rows_at(const void *at, struct sim_row *out, uint32_t room)
             out[count++] = (struct sim_row){from, from + bytes, row->name};
         }
     }
+    pthread_mutex_unlock(&lock);
     return count;
 }
 
@@ -94,6 +99,7 @@ void rows_follow(const eo_runtime *runtime)
     struct followed *f = followed;
     if (runtime->mode != &eo_static_mode)
         return;
+    pthread_mutex_lock(&lock);
     while (f < followed + FOLLOWED_MAX && f->runtime)
         f++;
     if (f == followed + FOLLOWED_MAX)
@@ -101,11 +107,14 @@ void rows_follow(const eo_runtime *runtime)
     *f = (struct followed){.runtime = runtime};
     find_bases(f);
     sim_rows_at = rows_at;
+    pthread_mutex_unlock(&lock);
 }
 
 void rows_forget(const eo_runtime *runtime)
 {
+    pthread_mutex_lock(&lock);
     for (struct followed *f = followed; runtime && f < followed + FOLLOWED_MAX; f++)
         if (f->runtime == runtime)
             f->runtime = NULL;
+    pthread_mutex_unlock(&lock);
 }
