@@ -8,6 +8,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -125,7 +126,8 @@ def skip(text, why):
 
 def native(words, folder):
     done = subprocess.run([memplan, *words], capture_output=True, text=True, check=False, cwd=folder)
-    return {"status": done.returncode, "out": done.stdout, "err": done.stderr}
+    err = re.sub(r"^\S+: \d+ plans, at .*\n", "", done.stderr, flags=re.M)  # a slow search says where it is
+    return {"status": done.returncode, "out": done.stdout, "err": err}
 
 
 def in_page(file, cases):
@@ -149,8 +151,14 @@ def check_answers(folder):
            *different[:6])
     statuses = [answer["status"] for answer in answers]
     result(all(statuses.count(status) >= 3 for status in (0, 1, 2)), "some fit, some do not, some are refused", statuses)
-    timed = min(answer["ms"] for answer in in_page(page, [cases[0]] * 12))
-    print(f"# a plan of 70B on 1,024 ranks took {timed:.0f} ms; the target is 100")
+    times = [answer["ms"] for answer in in_page(page, [cases[0]] * 12)]
+    timed = min(times)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    for _ in range(12):
+        native(cases[0], folder)
+    own = (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before) / 12 * 1000
+    print(f"# a plan of 70B on 1,024 ranks took {timed:.0f} ms, the first {times[0]:.0f}; the target is 100; the program has "
+          f"{own:.0f} ms of processor time")
     result(timed < 1000, "a plan of 70B on 1,024 ranks does not take ten times the target")
 
 

@@ -10,6 +10,11 @@ static uint32_t forward_moment(const struct eo_plan *plan, uint32_t p)
     return eo_moment_order((eo_moment){where, p}, plan->position_count);
 }
 
+static bool is_within(uint32_t moment, uint32_t first, uint32_t last)
+{
+    return first <= moment && moment <= last;
+}
+
 /* From the first position whose moment the lifetime covers to the last one, in the order of a forward-only run. */
 struct evaluation_life eo_evaluation_life(const struct eo_plan *plan, const struct plan_buffer *buffer)
 {
@@ -18,13 +23,15 @@ struct evaluation_life eo_evaluation_life(const struct eo_plan *plan, const stru
     struct evaluation_life life = {EO_NONE, EO_NONE};
     if (buffer->shared) /* by a later position */
         return (struct evaluation_life){buffer->first.position, buffer->first.position};
-    for (uint32_t p = 0; p < plan->position_count; p++) {
-        const uint32_t now = forward_moment(plan, p);
-        if (now < first || now > last)
-            continue;
-        life.first = life.first == EO_NONE ? p : life.first;
-        life.last = p;
-    }
+    /* Moments of backward passes descend: from the position of the last one, to that of the first one. */
+    const uint32_t count = plan->position_count, end = first < count ? count - 1 : count - 1 - (first - count) / 2;
+    const uint32_t turned = last < count ? first : count - 1 - (last - count) / 2;
+    for (uint32_t p = first < turned ? first : turned; p <= end && life.first == EO_NONE; p++)
+        life.first = is_within(forward_moment(plan, p), first, last) ? p : EO_NONE;
+    if (life.first == EO_NONE)
+        return life;
+    for (life.last = end; !is_within(forward_moment(plan, life.last), first, last);)
+        life.last--;
     return life;
 }
 

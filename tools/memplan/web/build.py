@@ -35,8 +35,8 @@ PATTERNS = [
 LEFT_OUT = {"tools/memplan/" + name for name in (
     "report/compare.c", "published/choices.c", "published/megatron_runs.c",
     "published/published.c", "published/steps.c")} | {"tools/interchange/model_file.c"}
-FLAGS = ["-Oz", "-std=gnu11", "-D_GNU_SOURCE", "-Wno-everything"]
-LINK = ["-Oz", "-sSTANDALONE_WASM", "-sALLOW_MEMORY_GROWTH=1", "-sTOTAL_STACK=1MB"]
+FLAGS = ["-O2", "-mbulk-memory", "-std=gnu11", "-D_GNU_SOURCE", "-Wno-everything"]
+LINK = ["-O2", "-mbulk-memory", "-sSTANDALONE_WASM", "-sALLOW_MEMORY_GROWTH=1", "-sTOTAL_STACK=1MB"]
 EMBEDDED = ["tools/memplan/plan/devices.json", "tools/shared/embed.awk"]
 PAGE_PARTS = ["page.html", "page.css", "page.js", "settings.js", "picture.js", "host.js", "worker.js", "build.py"]
 
@@ -124,9 +124,10 @@ def compile_one(source, output, flags):
     if os.path.exists(output) and os.path.exists(listing):
         with open(listing, encoding="utf-8") as file:
             made_of = file.read().replace("\\\n", " ").split(":", 1)[1].split()
+        made_of.append(os.path.relpath(__file__, ROOT))  # with its flags
         if all(os.path.exists(os.path.join(ROOT, path)) and
                os.path.getmtime(os.path.join(ROOT, path)) < os.path.getmtime(output) for path in made_of):
-            return made_of
+            return made_of[:-1]
     run("emcc", *flags, "-MMD", "-MF", listing, "-c", source, "-o", output, cwd=ROOT)
     with open(listing, encoding="utf-8") as file:
         return file.read().replace("\\\n", " ").split(":", 1)[1].split()
