@@ -18,9 +18,7 @@ void eo_host_set(struct runtime_host *host, const struct eo_plan *plan, void *st
     const uint64_t scalars_bytes = eo_plan_scalars_bytes(plan), bytes = scalars_bytes + eo_plan_result_bytes(plan);
     for (uint32_t s = 0; s < EO_HOST_STEPS; s++) {
         char *at = (char *)steps + s * bytes;
-        host->steps[s].scalars = (struct eo_update_scalars *)at;
-        host->steps[s].groups = (struct eo_group_scalars *)(host->steps[s].scalars + 1);
-        host->steps[s].result = (struct eo_norm_result *)(at + scalars_bytes);
+        host->steps[s].memory = eo_plan_step_memory(plan, at, at + scalars_bytes);
     }
     host->staging = staging;
     host->piece_bytes = eo_plan_staging_bytes(plan);
@@ -207,16 +205,32 @@ struct host_step *eo_host_step(struct runtime_host *host, uint64_t step)
 
 void eo_host_download_result(struct eo_runtime *rt, uint64_t step)
 {
-    rt->device->ops->download(rt->device, eo_host_step(&rt->host, step)->result, rt->update.step.norm,
+    rt->device->ops->download(rt->device, eo_host_step(&rt->host, step)->memory.norm, rt->update.step.norm,
                               eo_plan_result_bytes(rt->plan));
     rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &rt->host.step_done[slot_of(step)]);
     rt->host.pending[slot_of(step)] = rt->steps.newest = step;
 }
 
+static void report_parts(struct eo_runtime *rt, const struct eo_step_memory *from, eo_step_report *report)
+{
+    const uint64_t slot = report->step % EO_REPORTS_KEPT;
+    if (!rt->plan->params.norm_parts)
+        return;
+    double *layers = rt->steps.layer_norms + slot * from->layer_count;
+    eo_group_norm *groups = rt->steps.group_norms + slot * from->clip_count;
+    memcpy(layers, from->layer_norms, from->layer_count * sizeof(*layers));
+    for (uint32_t g = 0; g < from->clip_count; g++)
+        groups[g] = (eo_group_norm){from->clip_results[g].norm, from->clip_results[g].clip_factor};
+    report->layer_norms = layers;
+    report->layer_count = from->layer_count;
+    report->group_norms = groups;
+    report->group_count = from->clip_count;
+}
+
 static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
 {
     const struct host_step *at = eo_host_step(&rt->host, step);
-    const struct eo_norm_result *result = at->result;
+    const struct eo_norm_result *result = at->memory.norm;
     char what[64];
     snprintf(what, sizeof(what), "step %llu", (unsigned long long)step);
     EO_TRY(eo_host_await(rt, &rt->host.step_done[slot_of(step)], what));
@@ -225,10 +239,11 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     *report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
     memcpy(report->values, result->values, sizeof(report->values));
     report->weight = result->weight;
-    report->loss_scale = (float)at->scalars->loss_scale;
+    report->loss_scale = (float)at->memory.scalars->loss_scale;
     report->skipped = !isfinite(result->norm);
     rt->steps.skipped_here = result->skipped;
     report->skipped_count = rt->steps.skipped + rt->steps.skipped_here;
+    report_parts(rt, &at->memory, report);
     if (!report->skipped || at->on_not_finite == EO_SKIP)
         return EO_OK;
     char culprit[EO_NAME_MAX + 64];

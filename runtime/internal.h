@@ -6,7 +6,8 @@
  *     calls.c                                      the trainer's calls in order (cursor.h), handed to the memory mode, a table:
  *     static/, dynamic/                            the plan's list in planned memory; FSDP2's behaviour, the baseline
  *     step_graph.c, weights.c, views.c             recorded steps; weights outside the schedule; what the trainer is handed
- *     update.c, timeline.c, waits.c                norm, clip, optimizer; entries of operations; waits and their cost
+ *     update.c, timeline.c, waits.c                a step's numbers, optimizer; entries of operations; waits and their cost
+ *     norms.c                                      norm and clipping, of all and of parts
  *     float8.c, ema.c                              parts for gathers in float8; the average of the weights
  *     muon.c                                       the directions of Muon's matrices
  *     host_memory.c, communicators.c, graph_times.c, offload.c
@@ -28,7 +29,7 @@
 /* A run of a shard's parameters of one group. */
 struct shard_range {
     uint64_t offset, count; /* in the shard */
-    uint32_t group;         /* into plan.groups */
+    uint32_t group;         /* into plan.groups; of a norm's runs the trainer's */
 };
 
 /* A rank's shard of a layer, wherever the mode keeps it. */
@@ -40,7 +41,9 @@ struct layer_shard {
     float *gradient;
     float *update_gradient; /* where the update finds it: there, or fetched from disk */
     float *state[EO_STATES_MAX + 1]; /* plan.state_count; in 8 bits: struct eo_state8 */
-    double *norm; /* sum of squares of the gradient shard */
+    double *norm; /* sum of squares of the gradient shard; behind it those of norm_runs, if there are several */
+    struct shard_range *norm_runs; /* with norm_parts the parameters of one group of the trainer's */
+    uint32_t norm_run_count;
     float *direction, *matrices; /* Muon's, of layers with matrices: of this rank's part, and of all (runtime/muon.c) */
     struct shard_range *ranges;
     eo_shard_part *parts;
@@ -58,8 +61,10 @@ struct runtime_update {
     double *norm_local, *norm_gathered;
     struct eo_step_memory step;
     double *values;          /* the trainer's */
-    const double **partials; /* of the layers that have one, in model order */
-    uint32_t partial_count;
+    struct eo_norm_term *terms; /* of all layers in model order, then those of norms in parts */
+    uint32_t term_count;
+    struct shard_range *norm_runs;
+    float *group_scales; /* by group of the trainer's, for its own optimizer */
     struct eo_update_range *updates; /* room for the ranges of one layer */
     eo_shard_part *parts;
     struct shard_range *ranges;
@@ -111,6 +116,9 @@ struct runtime_steps {
     bool restart; /* the schedule was left (or never entered): the next step runs the first-step list */
     eo_step_params params;
     eo_parameter_group *groups; /* of params */
+    bool clips_apart; /* one of them has a clip_group above 0 */
+    double *layer_norms; /* of the reports; NULL without norm_parts */
+    eo_group_norm *group_norms;
     eo_step_report reports[EO_REPORTS_KEPT]; /* by step modulo their number: those of which the end is known */
 };
 
@@ -132,9 +140,7 @@ struct runtime_timeline {
 
 /* What a step in flight has in host memory: its parameters on their way up, its norm on the way back. */
 struct host_step {
-    struct eo_update_scalars *scalars;
-    struct eo_group_scalars *groups; /* directly behind */
-    struct eo_norm_result *result;
+    struct eo_step_memory memory;
     eo_not_finite on_not_finite;
 };
 
@@ -322,18 +328,28 @@ void eo_communicators_close(struct runtime_comms *comms, const struct eo_world *
 
 /* update.c */
 eo_status eo_update_init(struct eo_runtime *rt); /* once the mode has set shards and norm pointers */
+void eo_update_fini(struct eo_runtime *rt);
 /* Checks what `call` was given and takes it, with the defaults filled in, or changes nothing. */
 eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *params, const char *call);
 eo_status eo_update_begin(struct eo_runtime *rt); /* of a step: room for it in host memory; may wait for the last but one */
 void eo_update_upload_scalars(struct eo_runtime *rt);
-void eo_update_norm_local(struct eo_runtime *rt);
-eo_status eo_update_norm_sum(struct eo_runtime *rt);
 void eo_update_layer(struct eo_runtime *rt, uint32_t layer);
 eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes);
 
 void eo_update_call_gradient(struct eo_runtime *rt, uint32_t layer); /* the trainer's callback, which is there */
 /* The ranges of a layer that are Muon's matrices, or the others, by a rule of streams/device.h. */
 void eo_update_ranges(struct eo_runtime *rt, uint32_t layer, bool matrices, uint32_t rule);
+
+/* norms.c */
+EO_NODISCARD eo_status eo_norms_init(struct eo_runtime *rt); /* once the ranges of the update are known */
+void eo_norms_fini(struct eo_runtime *rt);
+/* The sum of squares of this rank's shard, and those of its runs; these alone, where another call gave the first. */
+void eo_norms_of_layer(struct eo_runtime *rt, uint32_t layer, uint32_t queue, struct eo_span *span);
+void eo_norms_of_runs(struct eo_runtime *rt, uint32_t layer, uint32_t queue);
+void eo_norms_local(struct eo_runtime *rt);
+EO_NODISCARD eo_status eo_norms_sum(struct eo_runtime *rt);
+/* What the host knows of a step: eo_shard.group_scales. */
+const float *eo_norms_group_scales(struct eo_runtime *rt, const struct eo_step_memory *of);
 
 /* muon.c: the direction of this rank's part of the matrices; of those it owns, the orthogonal ones in their place. */
 void eo_muon_direction(struct eo_runtime *rt, uint32_t layer);

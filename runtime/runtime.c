@@ -141,7 +141,9 @@ static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_param
     const uint32_t *items = plan->schedule.queue_items;
     if (params->memory != EO_MEMORY_STATIC)
         return (uint32_t)(4 * (slots + reductions) + 16);
-    const uint64_t run = eo_max_u64(plan->params.gather_run, plan->params.gradient_run); /* an item for each position, */
+    uint64_t run = eo_max_u64(plan->params.gather_run, plan->params.gradient_run); /* an item for each position, */
+    for (uint32_t l = 0; l < plan->layer_count && plan->params.norms_beside; l++)
+        run = eo_max_u64(run, eo_plan_layer_sums(plan, &plan->layers[l])); /* for each sum of a norm, */
     const uint64_t gathered = 2 * (uint64_t)items[EO_STREAM_COMM]; /* and for each frozen part */
     return (uint32_t)eo_max_u64(run * eo_max_u64(gathered, items[EO_STREAM_REDUCE]),
                                 eo_max_u64((uint64_t)most_copies(plan) * items[EO_STREAM_COPY],
@@ -262,11 +264,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
     eo_graph_times_destroy(&rt->graph.times);
     eo_runtime_names_fini(&rt->timeline, rt->plan);
     free(rt->shards.layers);
-    free(rt->update.ranges);
-    free(rt->update.updates);
-    free(rt->update.parts);
-    free(rt->steps.groups);
-    free(rt->update.partials);
+    eo_update_fini(rt);
     eo_float8_fini(&rt->float8);
     free(rt->waits.records);
     eo_views_fini(&rt->views);

@@ -39,10 +39,9 @@ static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t ra
 eo_status eo_update_init(struct eo_runtime *rt)
 {
     rt->update.ranges = calloc(rt->plan->parameter_count + 1, sizeof(*rt->update.ranges));
-    rt->update.partials = calloc(rt->plan->layer_count, sizeof(*rt->update.partials));
     uint32_t most = 0;
     rt->update.parts = calloc(rt->plan->parameter_count + 1, sizeof(*rt->update.parts));
-    if (!rt->update.ranges || !rt->update.partials || !rt->update.parts)
+    if (!rt->update.ranges || !rt->update.parts)
         return EO_ERR_NO_MEMORY;
     for (uint32_t l = 0; l < rt->plan->layer_count; l++) {
         struct layer_shard *shard = &rt->shards.layers[l];
@@ -57,13 +56,16 @@ eo_status eo_update_init(struct eo_runtime *rt)
     rt->steps.groups = calloc(rt->plan->trainer_group_count, sizeof(*rt->steps.groups));
     if (!rt->update.updates || !rt->steps.groups)
         return EO_ERR_NO_MEMORY;
-    rt->update.step.groups = (struct eo_group_scalars *)(rt->update.step.scalars + 1);
-    rt->update.step.results = (struct eo_group_result *)(rt->update.step.norm + 1);
-    /* The world's norm counts each gradient once: replicas give nothing but their values. */
-    for (uint32_t l = 0; l < rt->plan->layer_count && rt->world->rank == rt->shards.rank; l++)
-        if (!rt->plan->layers[l].frozen)
-            rt->update.partials[rt->update.partial_count++] = rt->shards.layers[l].norm;
-    return EO_OK;
+    return eo_norms_init(rt);
+}
+
+void eo_update_fini(struct eo_runtime *rt)
+{
+    eo_norms_fini(rt);
+    free(rt->update.ranges);
+    free(rt->update.updates);
+    free(rt->update.parts);
+    free(rt->steps.groups);
 }
 
 static void fill_in_defaults(eo_step_params *p, const struct plan_optimizer *optimizer)
@@ -75,10 +77,20 @@ static void fill_in_defaults(eo_step_params *p, const struct plan_optimizer *opt
     p->momentum = p->momentum != 0 ? p->momentum : 0.95f;
 }
 
+/* That of the first group that says one: check_clips has refused others. */
+static float clip_of(const eo_step_params *p, uint32_t clip_group)
+{
+    for (uint32_t g = 0; g < p->group_count; g++)
+        if (p->groups[g].clip_group == clip_group && p->groups[g].clip > 0)
+            return p->groups[g].clip;
+    return 0;
+}
+
 /* What a group leaves out is the step's. */
 static eo_parameter_group complete_group(const eo_step_params *p, const eo_parameter_group *group)
 {
     eo_parameter_group g = group ? *group : (eo_parameter_group){0};
+    g.clip = g.clip_group ? clip_of(p, g.clip_group) : p->clip;
     if (g.exact)
         return g;
     g.learning_rate_factor = g.learning_rate_factor != 0 ? g.learning_rate_factor : 1;
@@ -107,6 +119,24 @@ static eo_status check_numbers(struct eo_runtime *rt, const char *where, const s
     return EO_OK;
 }
 
+static eo_status check_clip(struct eo_runtime *rt, const eo_step_params *params, uint32_t group, const char *where)
+{
+    const eo_parameter_group *g = &params->groups[group];
+    if (g->clip_group >= EO_GROUPS_MAX)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%sclip_group is %u; it must be below %d", where, g->clip_group, EO_GROUPS_MAX);
+    if (g->clip_group == 0)
+        return g->clip == 0 ? EO_OK : eo_runtime_fail(rt, EO_ERR_INVALID, "%sclip is %g without a clip_group; the step's clip is "
+                                                      "that of clip_group 0", where, (double)g->clip);
+    if (!rt->plan->params.norm_parts)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%sclip_group is %u, but the plan has no norms by group; plan with norm_parts",
+                               where, g->clip_group);
+    const float clip = clip_of(params, g->clip_group);
+    if (g->clip != 0 && g->clip != clip)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "%sclip is %g, that of another group of clip_group %u is %g; give it once", where,
+                               (double)g->clip, g->clip_group, (double)clip);
+    return EO_OK;
+}
+
 static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *params, const char *call)
 {
     if (params->group_count > rt->plan->trainer_group_count || (params->group_count && !params->groups))
@@ -120,10 +150,12 @@ static eo_status check_groups(struct eo_runtime *rt, const eo_step_params *param
             {"beta1", g->beta1, 1, false},
             {"beta2", g->beta2, 1, false},
             {"eps", g->eps, FLT_MAX, true},
+            {"clip", g->clip, INFINITY, true},
         };
         char where[80];
         snprintf(where, sizeof(where), "%s: groups[%u].", call, i);
         EO_TRY(check_numbers(rt, where, numbers, sizeof(numbers) / sizeof(numbers[0])));
+        EO_TRY(check_clip(rt, params, i, where));
     }
     return EO_OK;
 }
@@ -160,6 +192,9 @@ eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *par
         fill_in_defaults(&rt->steps.params, eo_plan_optimizer(rt->plan->params.optimizer));
     for (uint32_t g = 0; g < rt->plan->trainer_group_count; g++)
         rt->steps.groups[g] = complete_group(&rt->steps.params, g < params->group_count ? &params->groups[g] : NULL);
+    rt->steps.clips_apart = false;
+    for (uint32_t g = 0; g < rt->plan->trainer_group_count; g++)
+        rt->steps.clips_apart = rt->steps.clips_apart || rt->steps.groups[g].clip_group;
     rt->steps.params.groups = rt->steps.groups;
     return EO_OK;
 }
@@ -185,6 +220,7 @@ static struct eo_group_scalars group_scalars(const struct eo_runtime *rt, const 
         .eps = fmaxf(g->eps, FLT_MIN), /* moments of 0 are no step, instead of 0 / 0; lost beside any other */
         .weight_decay = group->no_weight_decay ? 0 : g->weight_decay,
         .frozen = g->frozen,
+        .clip = group->group,
     };
     for (uint32_t k = 0; k < EO_STEPS_UNKNOWN; k++) {
         out.bias_correction1[k] = (float)(1 - pow(g->beta1, applied_steps(rt, k)));
@@ -199,35 +235,23 @@ void eo_update_upload_scalars(struct eo_runtime *rt)
 {
     const eo_step_params *p = &rt->steps.params;
     struct host_step *at = eo_host_step(&rt->host, rt->steps.finished + 1);
+    const struct eo_step_memory *to = &at->memory;
     at->on_not_finite = p->on_not_finite;
-    *at->scalars = (struct eo_update_scalars){
+    *to->scalars = (struct eo_update_scalars){
         .skipped = rt->steps.skipped_here,
         .clip = p->clip,
         .weight = p->weight,
         .loss_scale = p->loss_scale,
         .ema_decay = p->ema_decay,
         .group_count = rt->plan->group_count,
+        .clips_apart = rt->steps.clips_apart,
     };
-    memcpy(at->scalars->values, p->values, sizeof(p->values));
+    memcpy(to->scalars->values, p->values, sizeof(p->values));
     for (uint32_t g = 0; g < rt->plan->group_count; g++)
-        at->groups[g] = group_scalars(rt, &rt->plan->groups[g]);
-    rt->device->ops->upload(rt->device, rt->update.step.scalars, at->scalars, eo_plan_scalars_bytes(rt->plan));
-}
-
-void eo_update_norm_local(struct eo_runtime *rt)
-{
-    rt->device->ops->norm_local(rt->device, rt->update.norm_local, rt->update.partials, rt->update.partial_count,
-                                &rt->update.step, rt->update.values);
-}
-
-/* The host need not know the norm to go on: the update changes nothing where it is not finite. A trainer's optimizer must. */
-eo_status eo_update_norm_sum(struct eo_runtime *rt)
-{
-    rt->device->ops->norm_sum(rt->device, rt->update.norm_gathered, rt->world->rank_count, &rt->update.step);
-    if (rt->graph.recording)
-        return EO_OK;
-    eo_host_download_result(rt, rt->steps.finished + 1);
-    return rt->params.update ? eo_host_finish_steps(rt, rt->steps.finished + 1) : EO_OK;
+        to->groups[g] = group_scalars(rt, &rt->plan->groups[g]);
+    for (uint32_t g = 0; g < to->clip_count; g++)
+        to->clips[g] = (struct eo_clip_scalars){rt->steps.groups[g].clip_group, rt->steps.groups[g].clip};
+    rt->device->ops->upload(rt->device, rt->update.step.scalars, to->scalars, eo_plan_scalars_bytes(rt->plan));
 }
 
 eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes)
@@ -291,17 +315,18 @@ static eo_shard shard_of(const struct eo_runtime *rt, uint32_t l, float gradient
 
 static void call_update(struct eo_runtime *rt, uint32_t l)
 {
-    const float scale = eo_host_step(&rt->host, rt->steps.finished + 1)->result->gradient_scale;
-    if (isnan(scale)) /* a skipped step */
+    const struct eo_step_memory *step = &eo_host_step(&rt->host, rt->steps.finished + 1)->memory;
+    if (isnan(step->norm->gradient_scale)) /* a skipped step */
         return;
-    const eo_shard shard = shard_of(rt, l, scale);
+    eo_shard shard = shard_of(rt, l, step->norm->gradient_scale);
+    shard.group_scales = eo_norms_group_scales(rt, step);
     rt->params.update(rt->params.update_user, &shard);
 }
 
 void eo_update_call_gradient(struct eo_runtime *rt, uint32_t l)
 {
     const eo_shard shard =
-        shard_of(rt, l, rt->params.update ? eo_host_step(&rt->host, rt->steps.finished + 1)->result->gradient_scale : 0);
+        shard_of(rt, l, rt->params.update ? eo_host_step(&rt->host, rt->steps.finished + 1)->memory.norm->gradient_scale : 0);
     rt->params.gradient(rt->params.gradient_user, &shard);
 }
 

@@ -104,6 +104,7 @@ struct eo_update_scalars {
     float clip;                    /* 0: off */
     uint32_t group_count;
     float ema_decay;
+    uint32_t clips_apart; /* 1: some group has a clip_group above 0 */
 };
 
 /* Steps that may end while the host prepares one: how many of them were skipped the device alone knows. */
@@ -114,6 +115,17 @@ struct eo_group_scalars {
     /* 1 - beta^t, where t counts the steps that were not skipped: [k] if k were that the host did not know of */
     float bias_correction1[EO_STEPS_UNKNOWN], bias_correction2[EO_STEPS_UNKNOWN];
     uint32_t frozen; /* 1: nothing of the group changes */
+    uint32_t clip;   /* whose eo_clip_scalars are its own */
+};
+
+/* Of a group of the trainer's, where the plan has norms by group. */
+struct eo_clip_scalars {
+    uint32_t clip_group; /* those with the same one are clipped by their norm together */
+    float clip;          /* the largest; 0: off */
+};
+
+struct eo_clip_result {
+    double norm, clip_factor;
 };
 
 /* What the norm gives; in device memory. Behind it come the results of each group. */
@@ -126,7 +138,7 @@ struct eo_norm_result {
 };
 
 struct eo_group_result {
-    float gradient_scale; /* that of the norm */
+    float gradient_scale; /* that of the norm, or of its clip group */
 };
 
 /* Where the numbers of a step's end lie in device memory. */
@@ -135,6 +147,23 @@ struct eo_step_memory {
     struct eo_group_scalars *groups;
     struct eo_norm_result *norm;
     struct eo_group_result *results;
+    /* Of norms in parts; counts of 0: there are none */
+    uint32_t layer_count, clip_count;
+    struct eo_clip_scalars *clips; /* by group of the trainer's */
+    double *layer_norms;
+    struct eo_clip_result *clip_results;
+};
+
+/* Numbers that a rank brings to the norm: behind EO_NORM_VALUES the sums of squares by layer, then by group of the trainer's. */
+static inline uint32_t eo_norm_count(const struct eo_step_memory *step)
+{
+    return EO_NORM_VALUES + step->layer_count + step->clip_count;
+}
+
+/* A sum of squares, and the number that it is a part of: 0, or from EO_NORM_VALUES on. */
+struct eo_norm_term {
+    const double *partial; /* device memory */
+    uint32_t into;
 };
 
 /*
@@ -276,14 +305,16 @@ struct eo_device_ops {
     void (*accumulate_sum_squares)(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                                    bool overwrite, uint64_t count);
 
-    /* out[0] = sum of *partials[0 ... count) in their order, from 0; out[1 + v] = values[v] + device_values[v]
-     * (NULL: the first alone); then the weight. `partials` is a host array, valid during the call, of device pointers. */
-    void (*norm_local)(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+    /* out[0], and from EO_NORM_VALUES on out[i] = sum of the partials into i, in their order, from 0; out[1 + v] = values[v] +
+     * device_values[v] (NULL: the first alone); then the weight. `terms` is a host array, valid during the call. */
+    void (*norm_local)(struct eo_device *device, double *out, const struct eo_norm_term *terms, uint32_t count,
                        const struct eo_step_memory *step, const double *device_values);
     /* `gathered`: rank_count times what norm_local gave, summed in rank order, from 0. In double:
      * divisor = (sum of weights, or 1 if that is 0) x loss_scale; norm = sqrt(sum of squares) / divisor;
      * clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; values = their sums;
-     * gradient_scale = (float)(clip_factor / divisor), NaN where the norm is not finite: then `skipped` is one more. */
+     * gradient_scale = (float)(clip_factor / divisor), NaN where the norm is not finite: then `skipped` is one more.
+     * Norms in parts likewise. With clips_apart a group's factor is that of the norm of its clip group, whose squares are summed
+     * in the order of groups; the norm's is that of clip group 0. */
     void (*norm_sum)(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
     /* Each range by the rule of the optimizer (streams/cpu/update_body.h), with the numbers of its group; g = gradient *
      * gradient_scale, nothing at all where that is NaN. `ranges` is a host array, valid during the call. */

@@ -144,6 +144,7 @@ EO_EXPORT uint32_t eo_model_position_count(const eo_model *model);
 EO_EXPORT uint32_t eo_model_parameter_count(const eo_model *model);
 EO_EXPORT uint64_t eo_model_element_count(const eo_model *model); /* parameters in the usual sense, tied ones once */
 EO_EXPORT const char *eo_model_position_name(const eo_model *model, uint32_t position);
+EO_EXPORT const char *eo_model_layer_name(const eo_model *model, uint32_t layer);
 
 /* The index of a parameter by its name; EO_ERR_INVALID if there is none. */
 EO_EXPORT EO_NODISCARD eo_status eo_model_find_parameter(const eo_model *model, const char *name, uint32_t *out);

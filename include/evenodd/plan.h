@@ -82,6 +82,9 @@ typedef struct eo_plan_params {
     uint32_t offload_activations; /* [0] positions whose `saved` buffers lie in EO_SPACE_DISK between their forward and backward
                                      passes: the first ones that have any; UINT32_MAX for all. They share two sets of buffers,
                                      and the last two stay in these. Changes no bit */
+    bool norm_parts;             /* [false] steps report gradient norms by layer and by group of parameters, and groups may be clipped
+                                    apart (eo_parameter_group.clip_group). The sums come with those of the norm; layers with
+                                    several groups read their gradient once more for them. Changes no bit */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

@@ -69,10 +69,11 @@ typedef struct eo_shard {
     float *gradient;     /* summed over ranks and micro-batches; only the callback `gradient` may change it */
     float *const *state; /* plan.optimizer_states arrays, zero before the first step */
     uint32_t state_count; /* of EO_OPTIMIZER_ADAMW8BIT none are shown: 0 */
-    float gradient_scale;/* clip factor, weights and loss scale: multiply the gradient by it */
+    float gradient_scale;/* clip factor, weights and loss scale: multiply the gradient by it, where group_scales is NULL */
     uint64_t step;       /* from 1, less those skipped */
     const eo_shard_part *parts; /* the parameters in it, in order; what lies between is padding */
     uint32_t part_count;
+    const float *group_scales;  /* NULL, or in a step with several clip groups gradient_scale by group (eo_shard_part.group) */
 } eo_shard;
 
 /* C[m][n] = A[m][k] B[k][n], or += with `accumulate`, in fp32 and memory of the device; row-major, a transposed operand as
@@ -141,6 +142,9 @@ typedef struct eo_parameter_group {
     float beta1, beta2, eps;    /* [the step's] */
     bool exact;                 /* [false] the numbers above are taken as written, zeros too */
     bool frozen;                /* [false] weights and state stay as they are; the gradients are computed, and count in the norm */
+    uint32_t clip_group;        /* [0] groups with the same one are clipped by the norm that they have together; of 0 `clip` of the
+                                   step is the largest. Others need eo_plan_params.norm_parts; below EO_GROUPS_MAX */
+    float clip;                 /* [0: off] of a clip_group above 0 the largest norm; in one of its groups, or the same in several */
 } eo_parameter_group;
 
 /* Every number must be finite and not negative, but for `values`; anything else is EO_ERR_INVALID. */
@@ -151,7 +155,7 @@ typedef struct eo_step_params {
     float eps;           /* [1e-8] of AdamW */
     float weight_decay;  /* [0] decoupled (Loshchilov and Hutter, "Decoupled Weight Decay Regularization"); of SGD a part of the
                             gradient, as in PyTorch's */
-    float clip;          /* [0: off] largest global L2 norm of the gradient */
+    float clip;          /* [0: off] largest global L2 norm of the gradient, less the parameters in a clip_group of their own */
     double values[4];    /* the trainer's own scalars (its loss), summed over the ranks into the report, together with
                             those at eo_step_values() */
     bool exact;          /* [false] learning_rate, beta1, beta2 and eps are taken as written, zeros too. With an eps of 0 a
@@ -169,15 +173,27 @@ typedef struct eo_step_params {
 } eo_step_params;
 #define eo_step_params(...) EO_PARAMS(eo_step_params, __VA_ARGS__)
 
+/* Of a group of parameters in a step. */
+typedef struct eo_group_norm {
+    double norm;        /* the L2 norm of its gradient, as gradient_norm is that of all */
+    double clip_factor; /* of its clip_group */
+} eo_group_norm;
+
 typedef struct eo_step_report {
     double gradient_norm; /* before clipping, over all ranks and parameters */
-    double clip_factor;
+    double clip_factor;   /* of clip_group 0 */
     double values[4];     /* sums over ranks, in rank order */
     uint64_t step;        /* from 1 */
     bool skipped;         /* the norm is not finite: nothing was changed */
     uint64_t skipped_count; /* of all steps so far, this one included */
     double weight;        /* the sum over the ranks; 0: none was given */
     float loss_scale;     /* the step's */
+    const double *layer_norms; /* [norm_parts; else NULL] L2 norms by layer (eo_model_add_layer), before clipping; of frozen
+                                  layers 0. Their squares, as those of the groups, add up to that of gradient_norm. The
+                                  runtime's memory: holds until the fourth step after this one ends */
+    uint32_t layer_count;      /* 0 with NULL */
+    uint32_t group_count;      /* those below the highest in the model; 0 with NULL */
+    const eo_group_norm *group_norms; /* by group (eo_parameter_params.group), like them */
 } eo_step_report;
 
 /*

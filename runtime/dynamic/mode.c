@@ -75,7 +75,7 @@ static eo_status take_shards(struct eo_runtime *rt)
             EO_TRY(take_zeroed(rt, layer->narrow_bytes, plan->rows[layer->narrow_row].name, &shard->narrow));
         if (layer->frozen)
             continue;
-        EO_TRY(take_zeroed(rt, sizeof(double), plan->rows[layer->norm_row].name, (void **)&shard->norm));
+        EO_TRY(take_zeroed(rt, eo_plan_layer_sums(plan, layer) * sizeof(double), plan->rows[layer->norm_row].name, (void **)&shard->norm));
         for (uint32_t k = 0; k < plan->state_count; k++)
             EO_TRY(take_zeroed(rt, eo_plan_state_bytes(plan, k, layer->layout.shard_count), plan->rows[layer->state_rows[k]].name,
                                (void **)&shard->state[k]));
@@ -119,11 +119,13 @@ static eo_status dynamic_init(struct eo_runtime *rt)
     EO_TRY(eo_buffer_agenda_make(&state->evaluation_take, plan, AGENDA_EVALUATION_FIRST));
     EO_TRY(eo_buffer_agenda_make(&state->evaluation_give, plan, AGENDA_EVALUATION_LAST));
     EO_TRY(take_shards(rt));
-    const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
+    const uint64_t norm_bytes = eo_plan_norm_bytes(plan);
+    void *result, *scalars;
     EO_TRY(take_zeroed(rt, norm_bytes, "norms", (void **)&rt->update.norm_local));
     EO_TRY(take_zeroed(rt, norm_bytes * plan->params.rank_count, "norms", (void **)&rt->update.norm_gathered));
-    EO_TRY(take_zeroed(rt, eo_plan_result_bytes(plan), "norms", (void **)&rt->update.step.norm));
-    EO_TRY(take_zeroed(rt, eo_plan_scalars_bytes(plan), "a step's parameters", (void **)&rt->update.step.scalars));
+    EO_TRY(take_zeroed(rt, eo_plan_result_bytes(plan), "norms", &result));
+    EO_TRY(take_zeroed(rt, eo_plan_scalars_bytes(plan), "a step's parameters", &scalars));
+    rt->update.step = eo_plan_step_memory(plan, scalars, result);
     EO_TRY(take_zeroed(rt, EO_STEP_VALUES * sizeof(*rt->update.values), "a step's values", (void **)&rt->update.values));
     for (uint32_t b = 0; b < plan->buffer_count; b++)
         if (plan->buffers[b].persistent)
@@ -267,22 +269,21 @@ static eo_status norm(struct eo_runtime *rt)
     start(rt, entry);
     for (uint32_t l = 0; l < plan->layer_count; l++)
         if (!plan->layers[l].frozen)
-            rt->device->ops->sum_squares(rt->device, EO_QUEUE_COMPUTE, rt->shards.layers[l].norm, rt->shards.layers[l].gradient,
-                                         plan->layers[l].layout.shard_count, NULL);
-    eo_update_norm_local(rt);
+            eo_norms_of_layer(rt, l, EO_QUEUE_COMPUTE, NULL);
+    eo_norms_local(rt);
     end(rt, entry);
 
     EO_TRY(eo_runtime_order_queues(rt));
     entry = eo_dynamic_entry(rt, EO_OP_NORM_GATHER, EO_STREAM_COMM, EO_NONE, EO_NONE);
     rt->stats.collective_count++;
     EO_TRY(rt->world->ops->all_gather(rt->comms.gather, rt->update.norm_gathered, rt->update.norm_local,
-                                      EO_NORM_VALUES * sizeof(double), entry->name, &entry->span));
+                                      eo_plan_norm_bytes(plan), entry->name, &entry->span));
     rt->device->ops->record(rt->device, EO_QUEUE_COMM, &rt->queues.outside);
     entry = eo_dynamic_entry(rt, EO_OP_NORM_SUM, EO_STREAM_COMPUTE, EO_NONE, EO_NONE);
     EO_TRY(eo_runtime_wait(rt, &rt->queues.outside, EO_WAIT_NORM));
     eo_dynamic_drop_casts(rt, UINT64_MAX);
     start(rt, entry);
-    EO_TRY(eo_update_norm_sum(rt));
+    EO_TRY(eo_norms_sum(rt));
     end(rt, entry);
     return EO_OK;
 }

@@ -67,7 +67,7 @@ struct plan_layer {
     uint32_t disk_row;     /* EO_NONE, or where low halves and state lie, one after the other (eo_plan_offload_offset) */
     uint32_t offload_row;  /* and the buffer that they are fetched into; they have no rows of their own then */
     uint32_t disk_gradient_row; /* EO_NONE, or directly behind disk_row: the gradient_row is then shared with other layers */
-    uint32_t norm_row;
+    uint32_t norm_row;     /* eo_plan_layer_sums */
     bool float8_gather;    /* what is gathered is not the shard row, but: */
     uint32_t narrow_row;   /* the shard as it is sent, in float8; EO_NONE elsewhere */
     uint64_t narrow_bytes; /* of one rank's part */
@@ -131,6 +131,7 @@ struct eo_plan {
     struct plan_buffer *buffers;
     struct plan_group *groups;
     uint32_t group_count, trainer_group_count;
+    uint32_t trainer_layer_count; /* the first ones: frozen parts lie behind */
     struct plan_range *zero_ranges;
     struct plan_row *rows;
     uint32_t state_count; /* arrays of state: the optimizer's, and behind them the average of the weights */
@@ -166,6 +167,11 @@ struct eo_plan {
 /* The step's numbers and the norm's results, those of the groups included: multiples of 8. */
 uint64_t eo_plan_scalars_bytes(const struct eo_plan *plan);
 uint64_t eo_plan_result_bytes(const struct eo_plan *plan);
+/* Where they lie in memory of these sizes, of the device or of the host. */
+struct eo_step_memory eo_plan_step_memory(const struct eo_plan *plan, void *scalars, void *result);
+uint64_t eo_plan_norm_bytes(const struct eo_plan *plan); /* what a rank brings to the norm */
+/* Doubles of a layer's norm row: the sum of all, and where it has several groups those of its runs of one. */
+uint32_t eo_plan_layer_sums(const struct eo_plan *plan, const struct plan_layer *layer);
 
 /* Steps that may be in flight; pieces of data on their way between the host and the device, and their size. */
 enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 8, EO_STAGING_BYTES_MIN = 4 << 10, EO_STAGING_BYTES_MAX = 64 << 10 };

@@ -287,6 +287,11 @@ const char *eo_model_position_name(const eo_model *model, uint32_t position)
     return model && position < model->position_count ? model->positions[position].name : "none";
 }
 
+const char *eo_model_layer_name(const eo_model *model, uint32_t layer)
+{
+    return model && layer < model->layer_count ? model->layers[layer].name : "none";
+}
+
 eo_status eo_model_find_parameter(const eo_model *model, const char *name, uint32_t *out)
 {
     if (!model || !name || !out)

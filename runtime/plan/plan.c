@@ -171,6 +171,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         hash = mix(hash, p->ema);
     if (p->norms_beside)
         hash = mix(hash, 2); /* another word than ema's */
+    if (p->norm_parts)
+        hash = mix(hash, 4); /* likewise */
     if (p->optimizer)
         hash = mix(mix(hash, 3), p->optimizer);
     for (uint32_t i = 0; i < plan->parameter_count; i++) {

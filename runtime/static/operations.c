@@ -115,7 +115,7 @@ eo_status eo_static_issue_collective(struct eo_runtime *rt, const struct eo_oper
                                   plan->rows[plan->fence_row].bytes, entry->name, &entry->span);
     } else if (o->kind == EO_OP_NORM_GATHER) {
         status = comm->all_gather(rt->comms.world, rt->update.norm_gathered, rt->update.norm_local,
-                                  EO_NORM_VALUES * sizeof(double), entry->name, &entry->span);
+                                  eo_plan_norm_bytes(plan), entry->name, &entry->span);
     } else if (o->kind == EO_OP_ALL_REDUCE) {
         rt->stats.collective_bytes += layer->layout.shard_count * sizeof(float);
         status = comm->all_reduce(rt->comms.replica, state->rows[layer->gradient_row], layer->layout.shard_count, EO_DTYPE_FP32,
@@ -142,19 +142,12 @@ eo_status eo_static_issue_copy(struct eo_runtime *rt, const struct eo_operation 
     return EO_OK;
 }
 
-static void norm_partial(struct eo_runtime *rt, const struct eo_operation *o, struct eo_span *span)
-{
-    const struct layer_shard *shard = &rt->shards.layers[o->layer];
-    rt->device->ops->sum_squares(rt->device, o->stream, shard->norm, shard->gradient,
-                                 rt->plan->layers[o->layer].layout.shard_count, span);
-}
-
 eo_status eo_static_issue_norm(struct eo_runtime *rt, const struct eo_operation *o, uint32_t index)
 {
     EO_TRY(eo_static_wait(rt, o));
     struct eo_timeline_entry *entry = eo_runtime_entry(rt, o->kind, o->stream, o->position, o->layer, index);
     eo_runtime_range_begin(rt, entry->name);
-    norm_partial(rt, o, &entry->span);
+    eo_norms_of_layer(rt, o->layer, o->stream, &entry->span);
     eo_runtime_range_end(rt);
     if (o->record)
         rt->device->ops->record(rt->device, o->stream, &eo_static_state(rt)->events[o->id]);
@@ -176,6 +169,8 @@ static void accumulate(struct eo_runtime *rt, const struct eo_operation *o)
                                     o->first_gradient, layer->layout.shard_count);
     else
         ops->accumulate(rt->device, shard->gradient, own_slice(rt, o->position), dtype, o->first_gradient, layer->layout.shard_count);
+    if (o->fused_norm)
+        eo_norms_of_runs(rt, o->layer, o->stream);
 }
 
 eo_status eo_static_narrow(struct eo_runtime *rt, uint32_t l)
@@ -195,11 +190,11 @@ eo_status eo_static_run_own(struct eo_runtime *rt, const struct eo_operation *o,
     if (o->kind == EO_OP_ACCUMULATE) {
         accumulate(rt, o);
     } else if (o->kind == EO_OP_NORM_PARTIAL) {
-        norm_partial(rt, o, NULL);
+        eo_norms_of_layer(rt, o->layer, o->stream, NULL);
     } else if (o->kind == EO_OP_NORM_LOCAL) {
-        eo_update_norm_local(rt);
+        eo_norms_local(rt);
     } else if (o->kind == EO_OP_NORM_SUM) {
-        EO_TRY(eo_update_norm_sum(rt));
+        EO_TRY(eo_norms_sum(rt));
     } else if (o->kind == EO_OP_NARROW) {
         EO_TRY(eo_static_narrow(rt, o->layer));
     } else if (o->kind == EO_OP_WIDEN) {

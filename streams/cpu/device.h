@@ -77,7 +77,7 @@ void eo_cpu_sum_squares(struct eo_device *device, uint32_t queue, double *out, c
                         struct eo_span *span);
 void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                                    bool overwrite, uint64_t count);
-void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+void eo_cpu_norm_local(struct eo_device *device, double *out, const struct eo_norm_term *terms, uint32_t count,
                        const struct eo_step_memory *step, const double *device_values);
 void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
 void eo_cpu_update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,

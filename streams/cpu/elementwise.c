@@ -216,37 +216,90 @@ void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float 
                                                .count = count});
 }
 
-void eo_cpu_norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+void eo_cpu_norm_local(struct eo_device *device, double *out, const struct eo_norm_term *terms, uint32_t count,
                        const struct eo_step_memory *step, const double *device_values)
 {
-    double sum = 0;
+    memset(out, 0, eo_norm_count(step) * sizeof(*out));
     for (uint32_t i = 0; i < count; i++)
-        sum += *partials[i];
-    out[0] = sum;
+        out[terms[i].into] += *terms[i].partial;
     for (int v = 0; v < EO_STEP_VALUES; v++)
         out[1 + v] = device_values ? step->scalars->values[v] + device_values[v] : step->scalars->values[v];
     out[1 + EO_STEP_VALUES] = step->scalars->weight;
+}
+
+/* PyTorch's clip_grad_norm_ has the same 1e-6, so that runs can be compared. */
+static double clip_factor(double norm, double clip)
+{
+    return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+}
+
+/* While its results hold squares. */
+static double norm_of_clip_group(const struct eo_step_memory *step, uint32_t clip_group, double divisor)
+{
+    double sum = 0;
+    for (uint32_t g = 0; g < step->clip_count; g++)
+        if (step->clips[g].clip_group == clip_group)
+            sum += step->clip_results[g].norm;
+    return sqrt(sum) / divisor;
+}
+
+static void clip_apart(const struct eo_step_memory *step, double divisor)
+{
+    struct eo_norm_result *out = step->norm;
+    out->clip_factor = clip_factor(norm_of_clip_group(step, 0, divisor), step->scalars->clip);
+    for (uint32_t c = 0; c < step->clip_count; c++) {
+        const struct eo_clip_scalars *clip = &step->clips[c];
+        step->clip_results[c].clip_factor = clip_factor(norm_of_clip_group(step, clip->clip_group, divisor), clip->clip);
+    }
+    if (isnan(out->gradient_scale))
+        return;
+    out->gradient_scale = (float)(out->clip_factor / divisor);
+    for (uint32_t g = 0; g < step->scalars->group_count; g++)
+        step->results[g].gradient_scale = (float)(step->clip_results[step->groups[g].clip].clip_factor / divisor);
+}
+
+/* In rank order. */
+static double sum_of_ranks(const double *gathered, uint32_t rank_count, const struct eo_step_memory *step, uint32_t value)
+{
+    double sum = 0;
+    for (uint32_t r = 0; r < rank_count; r++)
+        sum += gathered[(size_t)r * eo_norm_count(step) + value];
+    return sum;
+}
+
+static void norm_parts(const double *gathered, uint32_t rank_count, const struct eo_step_memory *step, double divisor)
+{
+    const uint32_t groups_begin = EO_NORM_VALUES + step->layer_count;
+    for (uint32_t l = 0; l < step->layer_count; l++)
+        step->layer_norms[l] = sqrt(sum_of_ranks(gathered, rank_count, step, EO_NORM_VALUES + l)) / divisor;
+    for (uint32_t g = 0; g < step->clip_count; g++) {
+        const double squares = sum_of_ranks(gathered, rank_count, step, groups_begin + g);
+        step->clip_results[g] = (struct eo_clip_result){squares, step->norm->clip_factor};
+    }
+    if (step->scalars->clips_apart)
+        clip_apart(step, divisor);
+    for (uint32_t g = 0; g < step->clip_count; g++)
+        step->clip_results[g].norm = sqrt(step->clip_results[g].norm) / divisor;
 }
 
 /* All ranks add the same numbers in the same order, so they agree on the factor, and on whether to stop. */
 void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step)
 {
     struct eo_norm_result *out = step->norm;
-    double sums[EO_NORM_VALUES] = {0};
-    for (uint32_t r = 0; r < rank_count; r++)
-        for (int v = 0; v < EO_NORM_VALUES; v++)
-            sums[v] += gathered[(size_t)r * EO_NORM_VALUES + (size_t)v];
+    double sums[EO_NORM_VALUES];
+    for (uint32_t v = 0; v < EO_NORM_VALUES; v++)
+        sums[v] = sum_of_ranks(gathered, rank_count, step, v);
     const double weight = sums[1 + EO_STEP_VALUES], divisor = (weight > 0 ? weight : 1) * step->scalars->loss_scale;
-    const double norm = sqrt(sums[0]) / divisor, clip = step->scalars->clip;
+    const double norm = sqrt(sums[0]) / divisor;
     out->norm = norm;
-    /* PyTorch's clip_grad_norm_ has the same 1e-6, so that runs can be compared. */
-    out->clip_factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+    out->clip_factor = clip_factor(norm, step->scalars->clip);
     out->gradient_scale = isfinite(norm) ? (float)(out->clip_factor / divisor) : NAN;
     out->weight = weight;
     out->skipped += !isfinite(norm);
     memcpy(out->values, sums + 1, sizeof(out->values));
     for (uint32_t g = 0; g < step->scalars->group_count; g++)
         step->results[g].gradient_scale = out->gradient_scale;
+    norm_parts(gathered, rank_count, step, divisor);
 }
 
 struct update_job {

@@ -80,10 +80,10 @@ void eo_cuda_add_squares(struct eo_device *device, double *out, float *to, const
                        "accumulate, sum of squares");
 }
 
-void eo_cuda_local_norm(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+void eo_cuda_local_norm(struct eo_device *device, double *out, const struct eo_norm_term *terms, uint32_t count,
                         const struct eo_step_memory *step, const double *device_values)
 {
-    (void)eo_cuda_note(device, eo_cuda_norm_local(out, partials, count, step, device_values, compute_of(device)),
+    (void)eo_cuda_note(device, eo_cuda_norm_local(out, terms, count, step, device_values, compute_of(device)),
                        "norm of a rank");
 }
 

@@ -111,25 +111,32 @@ __global__ static void sum_chunks_kernel(double *out, const double *chunks, uint
         *out = sum;
 }
 
-/* As kernel arguments: a captured step keeps them. 3 KiB of the 4 that every device takes. */
-struct partial_pointers {
-    const double *at[384];
+/* As kernel arguments: a captured step keeps them. Of the 4 KiB that every device takes. */
+enum { PARTIALS_A_LAUNCH = 320 };
+
+struct norm_terms {
+    const double *at[PARTIALS_A_LAUNCH];
+    uint32_t into[PARTIALS_A_LAUNCH];
 };
 
-enum { PARTIALS_A_LAUNCH = sizeof(partial_pointers) / sizeof(const double *) };
+static_assert(sizeof(norm_terms) + sizeof(eo_step_memory) <= 4000, "the arguments of a kernel are limited to 4 KiB");
 
-__global__ static void norm_local_kernel(double *out, const partial_pointers partials, uint32_t count, bool is_first,
+/* A thread a sum: all go through the terms, and each takes its own. */
+__global__ static void norm_local_kernel(double *out, const norm_terms terms, uint32_t count, bool is_first,
                                          const eo_step_memory step, const double *device_values)
 {
     __shared__ double values[PARTIALS_A_LAUNCH];
+    const uint32_t sum_count = 1 + step.layer_count + step.clip_count;
     for (uint32_t i = threadIdx.x; i < count; i += THREADS)
-        values[i] = *partials.at[i];
+        values[i] = *terms.at[i];
     __syncthreads();
-    if (threadIdx.x == 0) {
-        double sum = is_first ? 0 : out[0];
+    for (uint32_t s = threadIdx.x; s < sum_count; s += THREADS) {
+        const uint32_t into = s == 0 ? 0 : EO_NORM_VALUES - 1 + s;
+        double sum = is_first ? 0 : out[into];
         for (uint32_t i = 0; i < count; i++)
-            sum += values[i];
-        out[0] = sum;
+            if (terms.into[i] == into)
+                sum += values[i];
+        out[into] = sum;
     }
     if (threadIdx.x < EO_STEP_VALUES) {
         const double value = step.scalars->values[threadIdx.x];
@@ -139,22 +146,27 @@ __global__ static void norm_local_kernel(double *out, const partial_pointers par
     }
 }
 
+__device__ static double clip_factor(double norm, double clip)
+{
+    return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; /* 1e-6: as the CPU device */
+}
+
 __global__ static void norm_sum_kernel(const double *gathered, uint32_t rank_count, const eo_step_memory step)
 {
     eo_norm_result *out = step.norm;
     const uint32_t value = threadIdx.x;
     double sum = 0, weight = 0;
+    const uint64_t stride = EO_NORM_VALUES + step.layer_count + step.clip_count;
     for (uint32_t r = 0; r < rank_count; r++)
-        sum += gathered[(uint64_t)r * EO_NORM_VALUES + value];
+        sum += gathered[r * stride + value];
     if (value > 0) {
         out->values[value - 1] = sum;
         return;
     }
     for (uint32_t r = 0; r < rank_count; r++)
-        weight += gathered[(uint64_t)r * EO_NORM_VALUES + 1 + EO_STEP_VALUES];
+        weight += gathered[r * stride + 1 + EO_STEP_VALUES];
     const double divisor = (weight > 0 ? weight : 1) * step.scalars->loss_scale;
-    const double norm = sqrt(sum) / divisor, clip = step.scalars->clip;
-    const double factor = clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1; /* 1e-6: as the CPU device */
+    const double norm = sqrt(sum) / divisor, factor = clip_factor(norm, step.scalars->clip);
     out->norm = norm;
     out->clip_factor = factor;
     out->weight = weight;
@@ -164,6 +176,59 @@ __global__ static void norm_sum_kernel(const double *gathered, uint32_t rank_cou
     out->skipped += !isfinite(norm);
     for (uint32_t g = 0; g < group_count; g++)
         step.results[g].gradient_scale = scale;
+}
+
+/* While its results hold squares. */
+__device__ static double norm_of_clip_group(const eo_step_memory &step, uint32_t clip_group, double divisor)
+{
+    double sum = 0;
+    for (uint32_t g = 0; g < step.clip_count; g++)
+        if (step.clips[g].clip_group == clip_group)
+            sum += step.clip_results[g].norm;
+    return sqrt(sum) / divisor;
+}
+
+__device__ static void clip_apart(const eo_step_memory &step, double divisor)
+{
+    const uint32_t group_count = step.scalars->group_count;
+    const bool is_finite = isfinite(step.norm->norm);
+    for (uint32_t c = threadIdx.x; c < step.clip_count; c += THREADS) {
+        const double norm = norm_of_clip_group(step, step.clips[c].clip_group, divisor);
+        step.clip_results[c].clip_factor = clip_factor(norm, step.clips[c].clip);
+    }
+    if (threadIdx.x == 0) {
+        const double factor = clip_factor(norm_of_clip_group(step, 0, divisor), step.scalars->clip);
+        step.norm->clip_factor = factor;
+        if (is_finite)
+            step.norm->gradient_scale = (float)(factor / divisor);
+    }
+    __syncthreads();
+    for (uint32_t g = threadIdx.x; is_finite && g < group_count; g += THREADS)
+        step.results[g].gradient_scale = (float)(step.clip_results[step.groups[g].clip].clip_factor / divisor);
+}
+
+/* After norm_sum_kernel, where there are parts: a block, a thread a sum. */
+__global__ static void norm_parts_kernel(const double *gathered, uint32_t rank_count, const eo_step_memory step)
+{
+    const uint32_t sum_count = step.layer_count + step.clip_count;
+    const double weight = step.norm->weight, divisor = (weight > 0 ? weight : 1) * step.scalars->loss_scale;
+    const double factor = step.norm->clip_factor;
+    __syncthreads();
+    for (uint32_t s = threadIdx.x; s < sum_count; s += THREADS) {
+        double sum = 0;
+        for (uint32_t r = 0; r < rank_count; r++)
+            sum += gathered[(uint64_t)r * (EO_NORM_VALUES + sum_count) + EO_NORM_VALUES + s];
+        if (s < step.layer_count)
+            step.layer_norms[s] = sqrt(sum) / divisor;
+        else
+            step.clip_results[s - step.layer_count] = {sum, factor};
+    }
+    __syncthreads();
+    if (step.scalars->clips_apart)
+        clip_apart(step, divisor);
+    __syncthreads();
+    for (uint32_t g = threadIdx.x; g < step.clip_count; g += THREADS)
+        step.clip_results[g].norm = sqrt(step.clip_results[g].norm) / divisor;
 }
 
 /* --- optimizers --------------------------------------------------------------------------------------------------- */
@@ -264,7 +329,7 @@ extern "C" cudaError_t eo_cuda_kernels_load(void)
 {
     return load_kernels(fill_kernel, cast_kernel, accumulate_kernel<float>, accumulate_kernel<uint16_t>,
                         chunks_kernel<float>, chunks_kernel<uint16_t>, sum_chunks_kernel, norm_local_kernel,
-                        norm_sum_kernel, update_kernel<EO_OPTIMIZER_ADAMW>, update_kernel<EO_OPTIMIZER_SGD>,
+                        norm_sum_kernel, norm_parts_kernel, update_kernel<EO_OPTIMIZER_ADAMW>, update_kernel<EO_OPTIMIZER_SGD>,
                         update_kernel<EO_OPTIMIZER_LION>, update_kernel<EO_OPTIMIZER_MUON>, average_kernel);
 }
 
@@ -325,16 +390,18 @@ extern "C" cudaError_t eo_cuda_accumulate_sum_squares(double *out, double *chunk
     return launch_sum(out, chunks, to, (const float *)from, overwrite, count, stream);
 }
 
-extern "C" cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint32_t count,
+extern "C" cudaError_t eo_cuda_norm_local(double *out, const struct eo_norm_term *terms, uint32_t count,
                                           const struct eo_step_memory *step, const double *device_values,
                                           cudaStream_t stream)
 {
     uint32_t done = 0;
     do {
-        partial_pointers some;
+        norm_terms some = {};
         const uint32_t some_count = count - done < PARTIALS_A_LAUNCH ? count - done : (uint32_t)PARTIALS_A_LAUNCH;
-        for (uint32_t i = 0; i < PARTIALS_A_LAUNCH; i++)
-            some.at[i] = i < some_count ? partials[done + i] : NULL;
+        for (uint32_t i = 0; i < some_count; i++) {
+            some.at[i] = terms[done + i].partial;
+            some.into[i] = terms[done + i].into;
+        }
         norm_local_kernel<<<1, THREADS, 0, stream>>>(out, some, some_count, done == 0, *step, device_values);
         done += some_count;
     } while (done < count);
@@ -345,6 +412,8 @@ extern "C" cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_co
                                         cudaStream_t stream)
 {
     norm_sum_kernel<<<1, 1 + EO_STEP_VALUES, 0, stream>>>(gathered, rank_count, *step);
+    if (step->layer_count + step->clip_count > 0)
+        norm_parts_kernel<<<1, THREADS, 0, stream>>>(gathered, rank_count, *step);
     return cudaGetLastError();
 }
 

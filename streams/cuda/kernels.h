@@ -37,8 +37,8 @@ cudaError_t eo_cuda_sum_squares(double *out, double *chunks, const float *values
 cudaError_t eo_cuda_accumulate_sum_squares(double *out, double *chunks, float *to, const void *from, eo_dtype dtype,
                                            bool overwrite, uint64_t count, cudaStream_t stream);
 
-/* See eo_device_ops. `partials` is a host array of device pointers, copied by the call. */
-cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint32_t count,
+/* See eo_device_ops. `terms` is a host array, copied by the call. */
+cudaError_t eo_cuda_norm_local(double *out, const struct eo_norm_term *terms, uint32_t count,
                                const struct eo_step_memory *step, const double *device_values, cudaStream_t stream);
 cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const struct eo_step_memory *step,
                              cudaStream_t stream);

@@ -44,7 +44,7 @@ void eo_cuda_squares(struct eo_device *device, uint32_t queue, double *out, cons
                      struct eo_span *span);
 void eo_cuda_add_squares(struct eo_device *device, double *out, float *to, const void *from, eo_dtype dtype,
                          bool overwrite, uint64_t count);
-void eo_cuda_local_norm(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+void eo_cuda_local_norm(struct eo_device *device, double *out, const struct eo_norm_term *terms, uint32_t count,
                         const struct eo_step_memory *step, const double *device_values);
 void eo_cuda_sum_norms(struct eo_device *device, const double *gathered, uint32_t rank_count,
                        const struct eo_step_memory *step);

@@ -2,7 +2,7 @@
  *
  * Goal: optimizers do what PyTorch's of the same names do, on any number of ranks.
  * Method: the problem of tests/fixtures/optimizers/make.py, a sum of c (w - t)^2 whose numbers are exact in fp32; its losses
- * over 50 steps are held against PyTorch's, committed in losses.h.
+ * over 50 steps are held against PyTorch's, committed in losses.h; of gradients clipped by group the groups' norms, too.
  */
 #include <math.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include "tests/fixtures/optimizers/losses.h"
 #include "tests/tap/tap.h"
 
-enum { STEPS = 50, LAYERS = 2, PARAMETERS = 4, RANKS_MAX = 8, RANKS_COMPARED = 4 };
+enum { STEPS = 50, LAYERS = 2, PARAMETERS = 4, RANKS_MAX = 8, RANKS_COMPARED = 4, GROUPS = 3 };
 
 struct optimizer {
     const char *name;
@@ -32,6 +32,7 @@ struct rank {
     const eo_plan *plan;
     eo_world *world;
     double losses[STEPS + 1]; /* rank 0's */
+    double worst_norm; /* of a group, in any step: relative to PyTorch's */
 };
 
 static void must(eo_status status, const char *what)
@@ -44,6 +45,7 @@ static void must(eo_status status, const char *what)
 
 /* ---- the problem ---- */
 
+static const uint32_t group_of[PARAMETERS] = {0, 1, 2, 1};
 static const uint64_t shapes[PARAMETERS][2] = {{24, 40}, {40, 0}, {48, 32}, {32, 0}};
 
 static float number(uint32_t parameter, uint64_t i, uint32_t salt, uint32_t modulus, int half, float scale)
@@ -77,7 +79,8 @@ static eo_model *make_model(void)
             must(eo_model_add_layer(model, eo_layer_params(.name = name), NULL), "layer");
         snprintf(name, sizeof(name), "parameter%u", p);
         must(eo_model_add_parameter(model, &(const eo_parameter_params){.layer = p / 2, .name = name,
-                 .dim_count = p % 2 ? 1 : 2, .matrix = p % 2 == 0, .dims = {shapes[p][0], shapes[p][1]}}, NULL), "parameter");
+                 .dim_count = p % 2 ? 1 : 2, .matrix = p % 2 == 0, .dims = {shapes[p][0], shapes[p][1]},
+                 .group = group_of[p]}, NULL), "parameter");
     }
     for (uint32_t l = 0; l < LAYERS; l++)
         must(eo_model_add_position(model, eo_position_params(.layer = l), NULL), "position");
@@ -141,7 +144,15 @@ static double backward(eo_runtime *rt, const struct optimizer *optimizer, uint32
     return loss;
 }
 
-static double step(eo_runtime *rt, const struct rank *self)
+/* They stand behind the losses. */
+static void compare_norms(struct rank *self, const eo_step_report *report)
+{
+    const double *want = self->optimizer->losses + STEPS + (report->step - 1) * GROUPS;
+    for (uint32_t g = 0; g < report->group_count; g++)
+        self->worst_norm = fmax(self->worst_norm, fabs(report->group_norms[g].norm / want[g] - 1));
+}
+
+static double step(eo_runtime *rt, struct rank *self)
 {
     const eo_view *view;
     double loss = 0;
@@ -152,7 +163,9 @@ static double step(eo_runtime *rt, const struct rank *self)
     }
     for (uint32_t l = LAYERS; l-- > 0;)
         loss += backward(rt, self->optimizer, self->rank, l);
-    must(eo_step_end(rt, &self->optimizer->step, NULL), "end");
+    eo_step_report report;
+    must(eo_step_end(rt, &self->optimizer->step, &report), "end");
+    compare_norms(self, &report);
     return loss;
 }
 
@@ -198,6 +211,9 @@ static void run(const struct optimizer *optimizer, uint32_t ranks, double losses
     for (uint32_t r = 0; r < ranks; r++)
         eo_world_destroy(&worlds[r]);
     memcpy(losses, all[0].losses, sizeof(all[0].losses));
+    if (!(all[0].worst_norm <= optimizer->tolerance))
+        tap_note(__FILE__, __LINE__, "%s, %u ranks: a group's norm is by %g another than PyTorch's", optimizer->name, ranks,
+                 all[0].worst_norm);
     eo_plan_destroy(&plan);
     eo_model_destroy(&model);
 }
@@ -246,6 +262,9 @@ int main(void)
     const eo_step_params adamw = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f, .ema_decay = 0.9f};
     const eo_step_params none = {.learning_rate = 0}; /* the settings are the rule's own */
     const eo_step_params sgd_step = {.learning_rate = 0.02f, .weight_decay = 0.01f};
+    const eo_parameter_group clip_groups[GROUPS] = {{0}, {.clip_group = 1, .clip = 6}, {.clip_group = 1}};
+    const eo_step_params clipped_step = {.learning_rate = 0.02f, .weight_decay = 0.01f, .clip = 4, .groups = clip_groups,
+                                         .group_count = GROUPS};
     const eo_step_params lion_step = {.learning_rate = 0.01f, .weight_decay = 0.1f};
     const eo_step_params muon_step = {.learning_rate = 0.01f, .beta2 = 0.95f, .weight_decay = 0.1f};
     struct sgd sgd = {.learning_rate = 0.02f, .momentum = 0.9f, .weight_decay = 0.01f};
@@ -259,6 +278,8 @@ int main(void)
         {"AdamW, and the average of its weights", {.ema = true}, adamw, losses_of_adamw_ema, 1e-6, NULL, NULL},
         {"AdamW in 8 bits", {.optimizer = EO_OPTIMIZER_ADAMW8BIT}, adamw, losses_of_adamw8bit, 1e-4, NULL, NULL},
         {"the library's SGD", {.optimizer = EO_OPTIMIZER_SGD}, sgd_step, losses_of_sgd, 1e-5, NULL, NULL},
+        {"SGD, gradients clipped by group", {.optimizer = EO_OPTIMIZER_SGD, .norm_parts = true}, clipped_step, losses_of_clipped,
+         1e-5, NULL, NULL},
         {"the library's Lion", {.optimizer = EO_OPTIMIZER_LION}, lion_step, losses_of_lion, 1e-5, NULL, NULL},
         {"Muon, iterated in fp32", {.optimizer = EO_OPTIMIZER_MUON}, muon_step, losses_of_muon_in_fp32, 1e-5, NULL, NULL},
         {"Muon as it is, iterated in bf16", {.optimizer = EO_OPTIMIZER_MUON}, muon_step, losses_of_muon, 1e-4, NULL, NULL},

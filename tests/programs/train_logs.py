@@ -156,6 +156,36 @@ def check_logs():
            "tensorboard reads them", (read.stdout + read.stderr).split("\n"))
 
 
+def check_norms():
+    """Of layers: their squares add up to that of the whole, in all three; and they change nothing."""
+    words = ("--steps", "4", "--val-every", "2", "--log", "norms.jsonl")
+    plain = run(*words)
+    hash_of = lambda done: [line for line in done.stdout.split("\n") if line.startswith("weights_hash")]
+    shown = ("--csv", "norms.csv", "--tensorboard", "norms_board", "--log-norms")
+    done = run(*words, *shown, "--checkpoint", "norms", "--checkpoint-every", "2")
+    steps, _, _ = log_of("norms.jsonl")
+    sums = [close(math.hypot(*line["layer_norms"].values()), line["grad_norm"]) for line in steps.values()]
+    result(done.returncode == 0 and len(steps) == 4 and all(sums) and hash_of(done)[0][:30] == hash_of(plain)[0][:30],
+           "--log-norms: the norms of layers add up to that of all, and the weights keep their bits",
+           (done.stdout + done.stderr).split("\n"))
+    with open("norms.csv", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["loss"]]
+    seen = events("norms_board")
+    good = len(rows) == 4
+    for step, line in steps.items():
+        for name, norm in line["layer_norms"].items():
+            board = [values[f"norm/{name}"] for at, values in seen if at == step and f"norm/{name}" in values]
+            good = good and close(rows[step - 1][f"norm.{name}"], norm) and len(board) == 1 and close(board[0], norm)
+    result(good, "the table and the events have them too", rows)
+    resume = ("--resume", "norms/step-000000000002")
+    other, same = run(*words, *shown[:2], *resume), run(*words, *shown, *resume)
+    result(other.returncode != 0 and "the run before wrote other columns; give --log-norms" in other.stderr and
+           same.returncode == 0, "a table with other columns is not continued", (other.stderr + same.stderr).split("\n"))
+    done = run("--steps", "1", "--log-norms")
+    result(done.returncode == 2 and "--log-norms needs --log, --csv or --tensorboard" in done.stderr,
+           "--log-norms without a place for them is refused", done.stderr.split("\n"))
+
+
 def check_schedules():
     wanted = {"linear": [0.5, 1, 1, 0.75, 0.5, 0.25], "constant": [0.5, 1, 1, 1, 1, 1],
               "wsd:0.5": [0.5, 1, 1, 1, 2 / 3, 1 / 3], "step:2,0.5": [0.5, 1, 1, 1, 0.5, 0.5]}
@@ -211,6 +241,7 @@ with tempfile.TemporaryDirectory() as work:
     with open("text", "w", encoding="utf-8") as out:
         out.writelines(f"{number}\n" for number in range(1, 4001))
     check_logs()
+    check_norms()
     check_schedules()
     check_early_stop()
     check_refusals()

@@ -102,7 +102,7 @@ static bool make_plan(struct run *run, uint32_t micro_batches, eo_plan **out)
                                          .offload_slots = settings->offload_slots,
                                          .offload_gradients = settings->offload_gradients,
                                          .separate_reduce_stream = settings->separate_reduce_stream,
-                                         .norms_beside = settings->norms_beside,
+                                         .norms_beside = settings->norms_beside, .norm_parts = settings->norm_parts,
                                          .separate_reservations = settings->world == MICRO_NCCL,
                                          .log = &run->log)) == EO_OK;
 }
@@ -119,7 +119,7 @@ static bool describe(struct run *run)
                                       NULL) == EO_OK &&
                eo_model_add_parameter(run->model,
                                       eo_parameter_params(.layer = l, .name = layers[l].bias, .dim_count = 1,
-                                                          .dims = {layers[l].out}, .no_weight_decay = true),
+                                                          .dims = {layers[l].out}, .group = 1, .no_weight_decay = true),
                                       NULL) == EO_OK;
     }
     for (uint32_t p = 0; good && p < MICRO_POSITIONS; p++) {
@@ -335,13 +335,24 @@ static eo_status leave_after_capture(struct rank *self)
     return EO_OK;
 }
 
+static void keep_norms(struct micro_result *result, uint32_t step, const eo_step_report *report)
+{
+    result->norms[step] = report->gradient_norm;
+    for (uint32_t l = 0; l < report->layer_count; l++)
+        result->layer_norms[step][l] = report->layer_norms[l];
+    for (uint32_t g = 0; g < report->group_count; g++)
+        result->group_norms[step][g] = report->group_norms[g];
+}
+
 static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
 {
     const struct micro_settings *settings = &self->run->settings;
     struct micro_result *result = self->run->result;
     const bool reports = settings->waits_each_step || step + 1 == settings->steps;
+    const bool apart = settings->norm_parts && step % 3 != 1;
+    const eo_parameter_group groups[MICRO_GROUPS] = {{0}, {.clip_group = apart ? 7 : 0, .clip = apart ? 0.02f : 0}};
     const eo_step_params *params = eo_step_params(.learning_rate = 0.01f + 0.001f * (float)step, .weight_decay = 0.1f,
-                                                  .clip = 0.3f);
+                                                  .clip = 0.3f, .groups = groups, .group_count = MICRO_GROUPS);
     eo_step_report report = {0}, *wanted = reports ? &report : NULL;
     TRY(put_data(self, step));
     if (*captured) {
@@ -367,7 +378,7 @@ static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
         result->graphs += *captured;
         result->has_report[step] = reports;
         result->losses[step] = report.values[0];
-        result->norms[step] = report.gradient_norm;
+        keep_norms(result, step, &report);
     }
     return EO_OK;
 }
@@ -531,7 +542,9 @@ bool micro_same(const struct micro_result *a, const struct micro_result *b)
     for (int step = 0; step < MICRO_STEPS_MAX; step++)
         if (a->has_report[step] && b->has_report[step] &&
             (memcmp(&a->losses[step], &b->losses[step], sizeof(double)) != 0 ||
-             memcmp(&a->norms[step], &b->norms[step], sizeof(double)) != 0))
+             memcmp(&a->norms[step], &b->norms[step], sizeof(double)) != 0 ||
+             memcmp(a->layer_norms[step], b->layer_norms[step], sizeof(a->layer_norms[step])) != 0 ||
+             memcmp(a->group_norms[step], b->group_norms[step], sizeof(a->group_norms[step])) != 0))
             return false;
     return memcmp(a->weights, b->weights, sizeof(a->weights)) == 0;
 }
@@ -557,17 +570,17 @@ const struct micro_result *micro_reference(const struct micro_settings *settings
     static struct {
         struct micro_settings settings;
         struct micro_result result;
-    } kept[256];
+    } kept[512];
     static uint32_t count;
     const struct micro_settings wanted = {.ranks = settings->ranks, .dtype = settings->dtype,
                                           .strategy = settings->strategy, .shard_group = settings->shard_group,
                                           .reduce_dtype = settings->reduce_dtype, .steps = settings->steps,
-                                          .float8_gather = settings->float8_gather,
+                                          .float8_gather = settings->float8_gather, .norm_parts = settings->norm_parts,
                                           .micro_batches = settings->micro_batches, .waits_each_step = true};
     for (uint32_t i = 0; i < count; i++) {
         const struct micro_settings *s = &kept[i].settings;
         if (s->ranks == wanted.ranks && s->dtype == wanted.dtype && s->reduce_dtype == wanted.reduce_dtype &&
-            s->float8_gather == wanted.float8_gather &&
+            s->float8_gather == wanted.float8_gather && s->norm_parts == wanted.norm_parts &&
             s->strategy == wanted.strategy && s->shard_group == wanted.shard_group && s->steps == wanted.steps && s->micro_batches == wanted.micro_batches)
             return &kept[i].result;
     }

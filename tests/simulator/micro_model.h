@@ -15,6 +15,7 @@
 #include "tests/simulator/cuda/sim.h"
 
 enum { MICRO_POSITIONS = 5, MICRO_LAYERS = 4, MICRO_SAMPLES = 3, MICRO_WIDTH = 24, MICRO_IN = 16, MICRO_OUT = 8,
+       MICRO_GROUPS = 2, /* weights and biases */
        MICRO_RANKS_MAX = 4, MICRO_STEPS_MAX = 8, MICRO_WEIGHTS = 2 * (MICRO_WIDTH + 1) * MICRO_WIDTH +
                                                                  (MICRO_IN + 1) * MICRO_WIDTH +
                                                                  (MICRO_WIDTH + 1) * MICRO_OUT };
@@ -35,6 +36,7 @@ struct micro_settings {
     eo_strategy strategy;
     uint32_t shard_group; /* of hsdp */
     bool graph, graph_times, separate_reduce_stream, norms_beside, waits_each_step, debug, evaluates;
+    bool norm_parts; /* biases are clipped apart, but in each third step */
     enum { MICRO_STAYS, MICRO_EVALUATES, MICRO_SUMS, MICRO_READS } leaves; /* the schedule between eo_step_capture and the
                                       step, which is then refused, run in the ordinary way, and the next one recorded */
     uint32_t steps, micro_batches; /* [4, 2] */
@@ -49,6 +51,8 @@ struct micro_settings {
 struct micro_result {
     float weights[MICRO_WEIGHTS];
     double losses[MICRO_STEPS_MAX], norms[MICRO_STEPS_MAX];
+    double layer_norms[MICRO_STEPS_MAX][MICRO_LAYERS];
+    eo_group_norm group_norms[MICRO_STEPS_MAX][MICRO_GROUPS];
     bool has_report[MICRO_STEPS_MAX];
     bool must_exit;        /* a world of NCCL said so */
     uint32_t graphs;       /* steps that ran as one */
@@ -61,7 +65,7 @@ struct micro_result {
 /* Trains; on "cuda" between sim_start, which is the caller's, and sim_finish. */
 void micro_train(const struct micro_settings *settings, struct micro_result *out);
 
-/* Whether weights, and losses and norms where both have them, have the same bits. */
+/* Whether weights, and losses and norms, those of parts too, where both have them, have the same bits. */
 bool micro_same(const struct micro_result *a, const struct micro_result *b);
 /* The first status that is a failure, EO_OK else. */
 eo_status micro_status(const struct micro_result *result);

@@ -44,6 +44,7 @@ static void vary(struct micro_settings *settings, uint64_t seed)
     settings->graph_times = settings->graph && seed / 2 % 3 == 0;
     settings->separate_reduce_stream = seed / 4 % 3 == 0;
     settings->norms_beside = seed / 2 % 2 == settings->ranks % 2;
+    settings->norm_parts = seed % 3 != 1;
     settings->reduce_dtype = settings->dtype == EO_DTYPE_BF16 && seed % 5 == 0 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
     settings->float8_gather = settings->dtype == EO_DTYPE_BF16 && settings->ranks > 1 &&
                               settings->strategy != EO_STRATEGY_DDP && seed % 4 > 1;

@@ -2,37 +2,58 @@
 #include "tools/logs/csv.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* The line ends in tool_step_log_end. */
-static void head(struct tool_step_log *table)
+/* What is there must have the columns that will be written. No table, or an empty one, has none. */
+static eo_status check_columns(const char *path, const char *more, struct tool_problem *problem)
 {
-    const size_t length = sizeof(TOOL_CSV_HEAD) - 2;
-    fwrite(TOOL_CSV_HEAD, 1, length, table->file);
-    tool_step_log_end(table);
+    FILE *file = path ? fopen(path, "re") : NULL;
+    char *line = NULL;
+    size_t room = 0;
+    const ssize_t length = file ? getline(&line, &room, file) : -1;
+    const size_t ours = strlen(TOOL_CSV_HEAD);
+    const bool same = length <= 0 || strncmp(line, TOOL_CSV_HEAD, ours) != 0 || /* not a table: tool_overwrite_check says so */
+                      (strncmp(line + ours, more, strlen(more)) == 0 && strcmp(line + ours + strlen(more), "\n") == 0);
+    free(line);
+    if (file)
+        fclose(file);
+    return same ? EO_OK
+                : tool_problem_set(problem, EO_ERR_INVALID, "--csv %s: the run before wrote other columns; give --log-norms as it "
+                                   "did, and the same model, or choose another path", path);
 }
 
-eo_status tool_csv_open(struct tool_step_log *table, const char *path, uint64_t first_step, struct tool_problem *problem)
+eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more, uint64_t first_step,
+                        struct tool_problem *problem)
 {
+    if (first_step)
+        EO_TRY(check_columns(path, more, problem));
     EO_TRY(first_step ? tool_step_log_resume(table, "--csv", path, first_step, problem)
                       : tool_step_log_open(table, "--csv", path, problem));
-    if (table->file && ftell(table->file) <= 0) /* new; or a pipe, which has no place */
-        head(table);
+    if (table->file && ftell(table->file) <= 0) { /* new; or a pipe, which has no place */
+        fprintf(table->file, "%s%s", TOOL_CSV_HEAD, more);
+        tool_step_log_end(table);
+    }
     return EO_OK;
 }
 
-void tool_csv_step(struct tool_step_log *table, const struct tool_csv_step *step)
+void tool_csv_step(struct tool_step_log *table, const struct tool_csv_step *step, const double *more, uint32_t more_count)
 {
     if (!table->file)
         return;
     fprintf(table->file, "%" PRIu64 ",%.9g,%.9g,%.9g,%.6g,%.6g,", step->step, step->loss, step->gradient_norm,
             step->learning_rate, step->step_s, step->tokens_per_s);
+    for (uint32_t i = 0; i < more_count; i++)
+        fprintf(table->file, ",%.9g", more[i]);
     tool_step_log_end(table);
 }
 
-void tool_csv_validation(struct tool_step_log *table, uint64_t step, double loss)
+void tool_csv_validation(struct tool_step_log *table, uint64_t step, double loss, uint32_t more_count)
 {
     if (!table->file)
         return;
     fprintf(table->file, "%" PRIu64 ",,,,,,%.9g", step, loss);
+    for (uint32_t i = 0; i < more_count; i++)
+        putc(',', table->file);
     tool_step_log_end(table);
 }

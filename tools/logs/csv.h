@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
  * The steps of a run as a table (--csv), for spreadsheets and data frames. A row a step; a validation has a row of its own, with
- * the step and its loss alone.
+ * the step and its loss alone. With --log-norms the layers' norms are columns behind the others.
  */
 #ifndef EO_TOOLS_LOGS_CSV_H
 #define EO_TOOLS_LOGS_CSV_H
 
 #include "tools/logs/step_log.h"
 
-#define TOOL_CSV_HEAD "step,loss,grad_norm,lr,step_s,tokens_per_s,validation_loss\n"
+#define TOOL_CSV_HEAD "step,loss,grad_norm,lr,step_s,tokens_per_s,validation_loss"
 
 struct tool_csv_step {
     uint64_t step; /* from 1 */
     double loss, gradient_norm, learning_rate, step_s, tokens_per_s;
 };
 
-/* Goes on behind the rows up to `first_step`, where the run does. NULL: no table. Errors as of tool_step_log_open. */
-EO_NODISCARD eo_status tool_csv_open(struct tool_step_log *table, const char *path, uint64_t first_step,
+/* Goes on behind the rows up to `first_step`, where the run does; EO_ERR_INVALID: they have other columns. `more`: of columns
+ * behind ours, each with a comma before it. NULL: no table. Errors as of tool_step_log_open. */
+EO_NODISCARD eo_status tool_csv_open(struct tool_step_log *table, const char *path, const char *more, uint64_t first_step,
                                      struct tool_problem *problem);
-void tool_csv_step(struct tool_step_log *table, const struct tool_csv_step *step);
-void tool_csv_validation(struct tool_step_log *table, uint64_t step, double loss);
+void tool_csv_step(struct tool_step_log *table, const struct tool_csv_step *step, const double *more, uint32_t more_count);
+void tool_csv_validation(struct tool_step_log *table, uint64_t step, double loss, uint32_t more_count);
 
 #endif

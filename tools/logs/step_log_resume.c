@@ -29,7 +29,7 @@ static bool is_kept_row(const char *line, uint64_t step)
 {
     char *end;
     const unsigned long long number = strtoull(line, &end, 10);
-    return strcmp(line, TOOL_CSV_HEAD) == 0 ||
+    return strncmp(line, TOOL_CSV_HEAD, strlen(TOOL_CSV_HEAD)) == 0 ||
            (line[0] >= '0' && line[0] <= '9' && *end == ',' && number <= step && strchr(end, '\n'));
 }
 

@@ -29,7 +29,7 @@ struct tool_plan_settings {
     bool float8_gather;
     uint32_t gather_slots, gradient_slots;
     bool no_prefetch;
-    bool norms_beside;
+    bool norms_beside, norm_parts;
     eo_recompute recompute;
     uint32_t recompute_blocks;
     bool half_blocks;

@@ -92,6 +92,8 @@ struct tool_job_step {
     uint64_t step;     /* from 1 */
     double loss;       /* mean over the global batch */
     double gradient_norm, learning_rate;
+    const double *layer_norms; /* --log-norms: by layer of the model; else none. For the call alone */
+    uint32_t layer_count;
     uint64_t step_ns;
     uint64_t host_ns;  /* of step_ns, what the host did not wait for the GPU; 0 on a CPU */
     double saved_sum;  /* of what the ranks say of a checkpoint under way */

@@ -182,6 +182,8 @@ eo_status tool_job_step_next(struct tool_job_rank *rank, uint64_t last, struct t
         .step = step,
         .loss = report.values[VALUE_LOSS] / loss_count,
         .gradient_norm = report.gradient_norm,
+        .layer_norms = report.layer_norms,
+        .layer_count = report.layer_count,
         .skipped = report.skipped,
         .skipped_count = report.skipped_count,
         .learning_rate = tool_options_learning_rate(job->options, step - 1),

@@ -9,7 +9,7 @@
 
 enum train_key {
     TRAIN_VAL_EVERY = 0x200, TRAIN_PATIENCE, TRAIN_LOG, TRAIN_CSV, TRAIN_TENSORBOARD, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN,
-    TRAIN_VAL_TOKENS, TRAIN_HASH, TRAIN_LORA, TRAIN_INIT_ADAPTER,
+    TRAIN_VAL_TOKENS, TRAIN_HASH, TRAIN_LORA, TRAIN_INIT_ADAPTER, TRAIN_LOG_NORMS,
 };
 
 static const struct argp_option train_options[] = {
@@ -25,6 +25,7 @@ static const struct argp_option train_options[] = {
     {"log", TRAIN_LOG, "FILE.jsonl", 0, "write the plan, a JSON object a step, and a summary", 4},
     {"csv", TRAIN_CSV, "FILE.csv", 0, "write a table with a row a step", 4},
     {"tensorboard", TRAIN_TENSORBOARD, "DIR", 0, "write an event file for TensorBoard in DIR", 4},
+    {"log-norms", TRAIN_LOG_NORMS, NULL, 0, "in these: the gradient norm of each layer, too", 4},
     {"trace", TRAIN_TRACE, "FILE.json", 0, "write the activity of both streams in the last steps, for Perfetto or Chrome", 4},
     {"sample", TRAIN_SAMPLE, "N", 0, "bytes (tokens) of text to generate at the end, 0: none [160]", 4},
     {"plan", TRAIN_PLAN, NULL, 0, "print the plan, and stop", 4},
@@ -65,6 +66,8 @@ static void check_together(const struct argp_state *state, const struct train_se
         argp_error(state, "--val-tokens needs --val-every N, the number of steps between its losses");
     if (s->patience && !s->val_every)
         argp_error(state, "--patience needs --val-every N, the number of steps between the losses that it counts");
+    if (s->common.plan.norm_parts && !s->logs.log && !s->logs.csv && !s->logs.tensorboard)
+        argp_error(state, "--log-norms needs --log, --csv or --tensorboard, which show the norms");
     const char *idle = s->world->collectives ? "--collectives" : s->world->join_s > 0 ? "--join-timeout"
                        : s->world->insecure  ? "--insecure" : NULL;
     if (idle && !s->world->environment.launcher && !s->world->environment.is_alone)
@@ -94,6 +97,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
     case TRAIN_LOG: settings->logs.log = text; return 0;
     case TRAIN_CSV: settings->logs.csv = text; return 0;
     case TRAIN_TENSORBOARD: settings->logs.tensorboard = text; return 0;
+    case TRAIN_LOG_NORMS: settings->common.plan.norm_parts = true; return 0;
     case TRAIN_TRACE: settings->trace_path = text; return 0;
     case TRAIN_SAMPLE:
         settings->sample_count = (uint32_t)tool_option_count(state, "sample", text, 0, 1 << 20);

@@ -34,7 +34,7 @@ static bool is_mixed(const struct model_layer *layer)
 /* The trainer's layers, then the frozen parts of those that are mixed. */
 static void make_layer_table(struct eo_plan *plan, const struct eo_model *model)
 {
-    plan->layer_count = model->layer_count;
+    plan->layer_count = plan->trainer_layer_count = model->layer_count;
     for (uint32_t l = 0; l < model->layer_count; l++) {
         const struct model_layer *from = &model->layers[l];
         struct plan_layer *layer = &plan->layers[l];

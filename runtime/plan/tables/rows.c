@@ -76,8 +76,8 @@ eo_status eo_plan_make_shard_rows(struct eo_plan *plan)
                                          eo_plan_state_bytes(plan, k, count), true, "ema.%s", layer->name)
                        : eo_plan_add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE,
                                          eo_plan_state_bytes(plan, k, count), true, "state%u.%s", k, layer->name));
-        EO_TRY(eo_plan_add_row(plan, &layer->norm_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, sizeof(double), true, "norm.%s",
-                               layer->name));
+        EO_TRY(eo_plan_add_row(plan, &layer->norm_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE,
+                               eo_plan_layer_sums(plan, layer) * sizeof(double), true, "norm.%s", layer->name));
     }
     return EO_OK;
 }
@@ -95,16 +95,6 @@ eo_status eo_plan_make_sum_rows(struct eo_plan *plan)
                                    layer->layout.padded_count * sizeof(float), false, "sum.%s", layer->name));
     }
     return EO_OK;
-}
-
-uint64_t eo_plan_scalars_bytes(const struct eo_plan *plan)
-{
-    return eo_align_up(sizeof(struct eo_update_scalars) + plan->group_count * sizeof(struct eo_group_scalars), 8);
-}
-
-uint64_t eo_plan_result_bytes(const struct eo_plan *plan)
-{
-    return eo_align_up(sizeof(struct eo_norm_result) + plan->group_count * sizeof(struct eo_group_result), 8);
 }
 
 /* No more than a layer has: small models are not to be decided by it. */
@@ -166,7 +156,7 @@ eo_status eo_plan_make_matrix_rows(struct eo_plan *plan)
 
 eo_status eo_plan_make_other_rows(struct eo_plan *plan, const struct eo_model *model)
 {
-    const uint64_t norm_bytes = EO_NORM_VALUES * sizeof(double);
+    const uint64_t norm_bytes = eo_plan_norm_bytes(plan);
     EO_TRY(eo_plan_add_row(plan, &plan->norm_local_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER, norm_bytes, true, "norm.local"));
     EO_TRY(eo_plan_add_row(plan, &plan->norm_gathered_row, EO_CATEGORY_OTHER, EO_SPACE_GATHER,
                            norm_bytes * plan->params.rank_count, true, "norm.gathered"));

@@ -225,48 +225,130 @@ static struct eo_step_memory put_step(struct test_bed *bed, const struct eo_step
         .norm = test_bed_take(bed, sizeof(*step.norm), 0), .results = test_bed_take(bed, groups * sizeof(*step.results), 0)};
     test_bed_put(bed, step.scalars, from->scalars, sizeof(*step.scalars));
     test_bed_put(bed, step.groups, from->groups, groups * sizeof(*step.groups));
-    test_bed_put(bed, step.norm, from->norm, sizeof(*step.norm));
+    if (from->norm)
+        test_bed_put(bed, step.norm, from->norm, sizeof(*step.norm));
     test_bed_put(bed, step.results, from->results, groups * sizeof(*step.results));
     return step;
 }
 
-static void norms(struct test_bed *bed)
+/* Terms of all parts, in an order that mixes them. */
+static void local_norms(struct test_bed *bed)
 {
-    enum { GROUPS = 3 };
-    static const uint32_t partial_counts[] = {0, 1, 2, 383, 384, 385, 1500};
+    enum { LAYERS = 5, CLIPS = 300, COUNT = EO_NORM_VALUES + LAYERS + CLIPS, MOST = 1500 };
+    static const uint32_t term_counts[] = {0, 1, 2, 319, 320, 321, MOST};
     const struct eo_device_ops *ops = bed->device->ops;
-    const double **pointers = malloc(1500 * sizeof(*pointers));
-    struct eo_update_scalars scalars = {.clip = 0.5f, .values = {1, 2, 3, 4}, .weight = 5, .loss_scale = 1, .group_count = GROUPS};
-    struct eo_group_scalars groups[GROUPS] = {0};
-    struct eo_norm_result result = {.skipped = 7};
-    struct eo_group_result results[GROUPS] = {0};
-    const struct eo_step_memory from = {&scalars, groups, &result, results};
-    for (size_t c = 0; c < sizeof(partial_counts) / sizeof(partial_counts[0]); c++) {
-        const uint32_t count = partial_counts[c];
-        const struct eo_step_memory step = put_step(bed, &from, GROUPS);
+    struct eo_norm_term *terms = malloc(MOST * sizeof(*terms));
+    struct eo_update_scalars scalars = {.values = {1, 2, 3, 4}, .weight = 5, .loss_scale = 1};
+    const struct eo_step_memory from = {.scalars = &scalars};
+    for (size_t c = 0; c < 2 * sizeof(term_counts) / sizeof(term_counts[0]); c++) {
+        const uint32_t count = term_counts[c / 2], parts = c % 2 ? LAYERS + CLIPS : 0, numbers = EO_NORM_VALUES + parts;
+        struct eo_step_memory step = put_step(bed, &from, 0);
+        step.layer_count = parts ? LAYERS : 0;
+        step.clip_count = parts ? CLIPS : 0;
         struct pair partials = make(bed, 9, count, 8, 0), values = make(bed, 10, EO_STEP_VALUES, 8, 0);
-        struct pair out = make(bed, 11, 3 * EO_NORM_VALUES, 8, 0);
+        struct pair out = make(bed, 11, 2 * COUNT, 8, 0);
         double *device_out = (double *)out.device, *want = (double *)out.plain;
-        for (uint32_t i = 0; i < count; i++)
-            pointers[i] = (const double *)partials.device + i;
-        ops->norm_local(bed->device, device_out, pointers, count, &step, (const double *)values.device);
-        ops->norm_local(bed->device, device_out + EO_NORM_VALUES, pointers, count, &step, NULL);
-        memset(pointers, 0, 1500 * sizeof(*pointers)); /* valid during the call alone */
-        double sum = 0;
-        for (uint32_t i = 0; i < count; i++)
-            sum += ((const double *)partials.plain)[i];
-        want[0] = want[EO_NORM_VALUES] = sum;
-        want[EO_NORM_VALUES - 1] = want[2 * EO_NORM_VALUES - 1] = scalars.weight;
+        memset(want, 0, numbers * sizeof(*want));
+        for (uint32_t i = 0; i < count; i++) {
+            const uint32_t part = parts ? i * 7 % (parts + 1) : 0, into = part ? EO_NORM_VALUES - 1 + part : 0;
+            terms[i] = (struct eo_norm_term){(const double *)partials.device + i, into};
+            want[into] += ((const double *)partials.plain)[i];
+        }
+        want[EO_NORM_VALUES - 1] = scalars.weight;
+        memcpy(want + numbers, want, numbers * sizeof(*want));
+        ops->norm_local(bed->device, device_out, terms, count, &step, (const double *)values.device);
+        ops->norm_local(bed->device, device_out + numbers, terms, count, &step, NULL);
+        memset(terms, 0, MOST * sizeof(*terms)); /* valid during the call alone */
         for (int v = 0; v < EO_STEP_VALUES; v++) {
             want[1 + v] = scalars.values[v] + ((const double *)values.plain)[v];
-            want[EO_NORM_VALUES + 1 + v] = scalars.values[v];
+            want[numbers + 1 + (uint32_t)v] = scalars.values[v];
         }
         same(bed, &out, "norm_local", count);
         same(bed, &values, "what was read", count);
         same(bed, &partials, "what was read", count);
         test_bed_reset(bed);
     }
-    free(pointers);
+    free(terms);
+}
+
+static double plain_factor(double norm, double clip)
+{
+    return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+}
+
+/* Norms by layer and by group of 3 ranks; groups 1 and 4 are clipped together, 3 for itself, the others with the step's. */
+static void norms_in_parts(struct test_bed *bed, bool apart, double first)
+{
+    enum { LAYERS = 300, CLIPS = 5, GROUPS = 7, RANKS = 3, COUNT = EO_NORM_VALUES + LAYERS + CLIPS };
+    static const uint32_t clip_groups[CLIPS] = {0, 9, 0, 255, 9};
+    static const float clips[CLIPS] = {3, 2, 3, 0.25f, 2};
+    struct eo_update_scalars scalars = {.clip = 3, .loss_scale = 1.5, .group_count = GROUPS, .clips_apart = apart};
+    struct eo_group_scalars groups[GROUPS] = {0};
+    struct eo_clip_scalars clip_scalars[CLIPS];
+    struct eo_norm_result result = {0};
+    struct eo_group_result results[GROUPS] = {0};
+    double gathered[RANKS * COUNT], sums[COUNT] = {0}, layer_norms[LAYERS], got_layers[LAYERS];
+    struct eo_clip_result want[CLIPS], got_clips[CLIPS];
+    for (int i = 0; i < RANKS * COUNT; i++)
+        gathered[i] = 0.3 + i % 1000 / 7.0;
+    gathered[COUNT] = first;
+    for (int i = 0; i < RANKS * COUNT; i++)
+        sums[i % COUNT] += gathered[i];
+    const double divisor = sums[EO_NORM_VALUES - 1] * scalars.loss_scale, *squares = sums + EO_NORM_VALUES + LAYERS;
+    const double norm = sqrt(sums[0]) / divisor;
+    double step_squares = 0;
+    for (int g = 0; g < GROUPS; g++)
+        groups[g].clip = (uint32_t)g % CLIPS;
+    for (int l = 0; l < LAYERS; l++)
+        layer_norms[l] = sqrt(sums[EO_NORM_VALUES + l]) / divisor;
+    for (int c = 0; c < CLIPS; c++) {
+        double together = 0;
+        for (int d = 0; d < CLIPS; d++)
+            together += clip_groups[d] == clip_groups[c] ? squares[d] : 0;
+        clip_scalars[c] = (struct eo_clip_scalars){clip_groups[c], clips[c]};
+        want[c].norm = sqrt(squares[c]) / divisor;
+        want[c].clip_factor = apart ? plain_factor(sqrt(together) / divisor, clips[c]) : plain_factor(norm, scalars.clip);
+        step_squares += clip_groups[c] == 0 ? squares[c] : 0;
+    }
+    struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){.scalars = &scalars, .groups = groups, .norm = &result, .results = results}, GROUPS);
+    step.layer_count = LAYERS;
+    step.clip_count = CLIPS;
+    step.clips = test_bed_take(bed, sizeof(clip_scalars), 0);
+    step.layer_norms = test_bed_take(bed, sizeof(layer_norms), 0);
+    step.clip_results = test_bed_take(bed, sizeof(want), 0);
+    double *device_gathered = test_bed_take(bed, sizeof(gathered), 0);
+    test_bed_put(bed, step.clips, clip_scalars, sizeof(clip_scalars));
+    test_bed_put(bed, device_gathered, gathered, sizeof(gathered));
+    bed->device->ops->norm_sum(bed->device, device_gathered, RANKS, &step);
+    test_bed_get(bed, &result, step.norm, sizeof(result));
+    test_bed_get(bed, results, step.results, sizeof(results));
+    test_bed_get(bed, got_layers, step.layer_norms, sizeof(got_layers));
+    test_bed_get(bed, got_clips, step.clip_results, sizeof(got_clips));
+    const double factor = plain_factor(apart ? sqrt(step_squares) / divisor : norm, scalars.clip);
+    TEST_HOLDS(NULL, memcmp(got_layers, layer_norms, sizeof(layer_norms)) == 0);
+    for (int g = 0; g < GROUPS; g++)
+        TEST_HOLDS(NULL, isfinite(first) ? results[g].gradient_scale == (float)(want[g % CLIPS].clip_factor / divisor)
+                                         : isnan(results[g].gradient_scale));
+    TEST_HOLDS(NULL, isfinite(first) ? result.gradient_scale == (float)(factor / divisor) : isnan(result.gradient_scale));
+    TEST_HOLDS(NULL, !isfinite(first) || (result.norm == norm && result.clip_factor == factor));
+    TEST_HOLDS(NULL, !isfinite(first) || memcmp(got_clips, want, sizeof(want)) == 0);
+    test_bed_reset(bed);
+}
+
+static void norms(struct test_bed *bed)
+{
+    enum { GROUPS = 3 };
+    const struct eo_device_ops *ops = bed->device->ops;
+    struct eo_update_scalars scalars = {.clip = 0.5f, .values = {1, 2, 3, 4}, .weight = 5, .loss_scale = 1, .group_count = GROUPS};
+    struct eo_group_scalars groups[GROUPS] = {0};
+    struct eo_norm_result result = {.skipped = 7};
+    struct eo_group_result results[GROUPS] = {0};
+    const struct eo_step_memory from = {.scalars = &scalars, .groups = groups, .norm = &result, .results = results};
+    local_norms(bed);
+    for (int apart = 0; apart < 2; apart++) {
+        norms_in_parts(bed, apart, 0.25);
+        norms_in_parts(bed, apart, (double)NAN);
+    }
     for (int round = 0; round < 6; round++) {
         double gathered[3 * EO_NORM_VALUES];
         for (int i = 0; i < 3 * EO_NORM_VALUES; i++)
@@ -351,7 +433,7 @@ static void updates(struct test_bed *bed, eo_optimizer optimizer)
         const bool is_finite = round > 0;
         const uint32_t unknown = round == 2;
         struct eo_norm_result norm = {.gradient_scale = is_finite ? 0.37f : NAN, .skipped = scalars.skipped + unknown};
-        const struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){&scalars, groups, &norm, results}, GROUPS);
+        const struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){.scalars = &scalars, .groups = groups, .norm = &norm, .results = results}, GROUPS);
         struct eo_update_range plain[RANGES], device[RANGES];
         struct pair pairs[RANGES][4], lows[RANGES];
         for (int r = 0; r < RANGES; r++) {
@@ -483,7 +565,7 @@ static void updates_in_8_bits(struct test_bed *bed)
     }
     for (int round = 0; round < 3; round++) {
         struct eo_norm_result norm = {.gradient_scale = round < 2 ? 0.37f : NAN};
-        const struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){&scalars, groups, &norm, results}, GROUPS);
+        const struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){.scalars = &scalars, .groups = groups, .norm = &norm, .results = results}, GROUPS);
         bed->device->ops->update(bed->device, EO_OPTIMIZER_ADAMW8BIT, device, RANGES, &step);
         for (int r = 0; r < RANGES && round < 2; r++)
             if (plain[r].group == 0)

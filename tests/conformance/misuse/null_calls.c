@@ -66,6 +66,7 @@ static void models(void)
     HOLDS(eo_model_layer_count(NULL) == 0 && eo_model_position_count(NULL) == 0 && eo_model_parameter_count(NULL) == 0 &&
           eo_model_element_count(NULL) == 0);
     HOLDS(strcmp(eo_model_position_name(NULL, 0), "none") == 0 && strcmp(eo_model_position_name(model, 0), "none") == 0);
+    HOLDS(strcmp(eo_model_layer_name(NULL, 0), "none") == 0 && strcmp(eo_model_layer_name(model, UINT32_MAX), "none") == 0);
     REFUSED(eo_model_find_parameter(NULL, "a", &index));
     REFUSED(eo_model_find_parameter(model, NULL, &index));
     REFUSED(eo_model_find_parameter(model, "a", NULL));

@@ -72,12 +72,12 @@ cudaError_t eo_cuda_accumulate_sum_squares(double *out, double *chunks, float *t
     return sum_of_squares(stream, count, launch_bytes(dtype, count) + (overwrite ? 0 : 4 * count), 4 * count);
 }
 
-cudaError_t eo_cuda_norm_local(double *out, const double *const *partials, uint32_t count,
+cudaError_t eo_cuda_norm_local(double *out, const struct eo_norm_term *terms, uint32_t count,
                                const struct eo_step_memory *step, const double *device_values, cudaStream_t stream)
 {
-    enum { A_LAUNCH = 384 };
+    enum { A_LAUNCH = 320 };
     const uint64_t values = (device_values ? 2 : 1) * EO_STEP_VALUES, written = EO_NORM_VALUES;
-    (void)out, (void)partials, (void)step;
+    (void)out, (void)terms, (void)step;
     uint32_t done = 0;
     do { /* a later launch adds to the sum of the one before */
         const uint32_t some = count - done < A_LAUNCH ? count - done : A_LAUNCH;

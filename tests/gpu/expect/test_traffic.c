@@ -305,15 +305,15 @@ static void norm_of_gradients(uint32_t partial_count, uint32_t rank_count)
     const struct eo_step_memory step = step_memory();
     double *partials = tensor(partial_count * sizeof(double)), *out = tensor(EO_NORM_VALUES * sizeof(double));
     double *gathered = tensor(rank_count * EO_NORM_VALUES * sizeof(double)), *values = tensor(EO_STEP_VALUES * 8);
-    const double **at = calloc(partial_count, sizeof(*at));
-    if (!at)
+    struct eo_norm_term *terms = calloc(partial_count, sizeof(*terms));
+    if (!terms)
         abort();
     for (uint32_t i = 0; i < partial_count; i++)
-        at[i] = partials + i;
-    BOTH(norm_local, out, at, partial_count, &step, values);
+        terms[i].partial = partials + i;
+    BOTH(norm_local, out, terms, partial_count, &step, values);
     BOTH(norm_sum, gathered, rank_count, &step);
     compare("norm of the gradients", EXACT);
-    free(at);
+    free(terms);
 }
 
 static void update(uint64_t count, bool split)

@@ -138,11 +138,11 @@ static void accumulate_sum_squares(struct eo_device *device, double *out, float 
     must(eo_cuda_accumulate_sum_squares(out, chunks, to, from, dtype, overwrite, count, NULL));
 }
 
-static void norm_local(struct eo_device *device, double *out, const double *const *partials, uint32_t count,
+static void norm_local(struct eo_device *device, double *out, const struct eo_norm_term *terms, uint32_t count,
                        const struct eo_step_memory *step, const double *device_values)
 {
     (void)device;
-    must(eo_cuda_norm_local(out, partials, count, step, device_values, NULL));
+    must(eo_cuda_norm_local(out, terms, count, step, device_values, NULL));
 }
 
 static void norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step)

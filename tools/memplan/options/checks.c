@@ -29,15 +29,18 @@ static void check_budget(const struct argp_state *state, const struct tool_mempl
 /* An option as train writes it in a log; false: there is none of the name. `text` may be NULL. */
 static bool take_logged_option(const struct argp_state *state, struct tool_memplan_asked *m, const char *name, char *text)
 {
-    if (strcmp(name, "no-prefetch") == 0)
+    const bool no_prefetch = strcmp(name, "no-prefetch") == 0, norms = strcmp(name, "log-norms") == 0; /* no options here */
+    if (no_prefetch)
         m->settings.plan.no_prefetch = true;
+    if (norms)
+        m->settings.plan.norm_parts = true;
     for (const struct argp_option *row = tool_memplan_options; row->name || row->doc; row++)
         if (row->name && strcmp(row->name, name) == 0 && row->key >= KEY_WORLD && row->key <= KEY_GRAPH && !row->arg == !text) {
             if (!(m->given & tool_memplan_bit((enum memplan_key)row->key)))
                 tool_memplan_parse_run(state, m, row->key, text);
             return true;
         }
-    return strcmp(name, "no-prefetch") == 0 && !text;
+    return (no_prefetch || norms) && !text;
 }
 
 /* A run's settings are in its log. What is said otherwise counts, and is told before any row. */

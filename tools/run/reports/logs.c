@@ -2,6 +2,8 @@
 #include "tools/run/reports/logs.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "tools/logs/csv.h"
 #include "tools/run/reports/progress.h"
@@ -27,15 +29,53 @@ static void log_plan(struct tool_run_logs *logs, const struct tool_job *job)
     tool_step_log_end(&logs->log);
 }
 
+static const char *layer_name(const struct tool_job *job, uint32_t layer)
+{
+    return eo_model_layer_name(eo_transformer_model(job->transformer), layer);
+}
+
+/* ",norm.embedding,norm.block.0" ... */
+static eo_status open_csv(struct tool_run_logs *logs, const char *path, const struct tool_job *job, struct tool_problem *problem)
+{
+    enum { COLUMN_BYTES = EO_NAME_MAX + 8 };
+    char *more = calloc((size_t)logs->norm_count + 1, COLUMN_BYTES);
+    size_t used = 0;
+    if (!more)
+        return tool_problem_set(problem, EO_ERR_NO_MEMORY, "--csv %s: no memory for its head", path);
+    for (uint32_t l = 0; l < logs->norm_count; l++)
+        used += (size_t)snprintf(more + used, COLUMN_BYTES, ",norm.%s", layer_name(job, l));
+    const eo_status status = tool_csv_open(&logs->csv, path, more, job->first_step, problem);
+    free(more);
+    return status;
+}
+
 eo_status tool_run_logs_open(struct tool_run_logs *logs, const struct tool_run_log_paths *paths, const struct tool_job *job,
                              struct tool_problem *problem)
 {
     EO_TRY(job->first_step ? tool_step_log_resume(&logs->log, "--log", paths->log, job->first_step, problem)
                            : tool_step_log_open(&logs->log, "--log", paths->log, problem));
-    EO_TRY(tool_csv_open(&logs->csv, paths->csv, job->first_step, problem));
+    logs->norm_count = job->options->plan.norm_parts ? eo_model_layer_count(eo_transformer_model(job->transformer)) : 0;
+    EO_TRY(open_csv(logs, paths->csv, job, problem));
     EO_TRY(tool_tensorboard_open(&logs->tensorboard, paths->tensorboard, job->first_step, problem));
     log_plan(logs, job);
     return EO_OK;
+}
+
+static void log_norms(struct eo_json *line, const struct tool_job *job, const struct tool_job_step *step)
+{
+    eo_json_write(line, "'layer_norms': {");
+    for (uint32_t l = 0; l < step->layer_count; l++)
+        eo_json_write(line, "%s: %g", layer_name(job, l), step->layer_norms[l]);
+    eo_json_write(line, "}");
+}
+
+static void board_norms(struct tool_run_logs *logs, const struct tool_job *job, const struct tool_job_step *step)
+{
+    char tag[EO_NAME_MAX + 8];
+    for (uint32_t l = 0; l < step->layer_count; l++) {
+        snprintf(tag, sizeof(tag), "norm/%s", layer_name(job, l));
+        tool_tensorboard_write(&logs->tensorboard, step->step, &(struct tool_tensorboard_scalar){tag, step->layer_norms[l]}, 1);
+    }
 }
 
 void tool_run_logs_step(struct tool_run_logs *logs, const struct tool_job *job, const struct tool_job_step *step)
@@ -44,16 +84,19 @@ void tool_run_logs_step(struct tool_run_logs *logs, const struct tool_job *job, 
     struct eo_json line = tool_step_log_line(&logs->log);
     eo_json_write(&line, "{'step': %" PRIu64 ", 'loss': %g, 'grad_norm': %g, 'lr': %g, 'step_s': %g, 'tokens_per_s': %g",
                   step->step, step->loss, step->gradient_norm, step->learning_rate, step_s, tokens_per_s);
+    if (logs->norm_count)
+        log_norms(&line, job, step);
     eo_json_write(&line, step->skipped ? "'skipped': true}" : "}");
     tool_step_log_end(&logs->log);
     tool_csv_step(&logs->csv, &(struct tool_csv_step){step->step, step->loss, step->gradient_norm, step->learning_rate, step_s,
-                                                      tokens_per_s});
+                                                      tokens_per_s}, step->layer_norms, step->layer_count);
     const struct tool_tensorboard_scalar scalars[] = {{"train/loss", step->loss},
                                                       {"train/grad_norm", step->gradient_norm},
                                                       {"train/learning_rate", step->learning_rate},
                                                       {"train/step_seconds", step_s},
                                                       {"train/tokens_per_second", tokens_per_s}};
     tool_tensorboard_write(&logs->tensorboard, step->step, scalars, sizeof(scalars) / sizeof(scalars[0]));
+    board_norms(logs, job, step);
 }
 
 void tool_run_logs_validation(struct tool_run_logs *logs, uint64_t step, double loss)
@@ -61,7 +104,7 @@ void tool_run_logs_validation(struct tool_run_logs *logs, uint64_t step, double 
     struct eo_json line = tool_step_log_line(&logs->log);
     eo_json_write(&line, "{'validation': {'step': %" PRIu64 ", 'loss': %g}}", step, loss);
     tool_step_log_end(&logs->log);
-    tool_csv_validation(&logs->csv, step, loss);
+    tool_csv_validation(&logs->csv, step, loss, logs->norm_count);
     tool_tensorboard_write(&logs->tensorboard, step, &(struct tool_tensorboard_scalar){"validation/loss", loss}, 1);
 }
 

@@ -16,6 +16,7 @@ struct tool_run_log_paths {
 
 struct tool_run_logs {
     struct tool_step_log log, csv;
+    uint32_t norm_count; /* layers whose norms are shown */
     struct tool_tensorboard tensorboard;
 };
 
