@@ -255,7 +255,7 @@ assert lines[3] == "" and all(lines[:3]) and max(map(len, lines[:3])) <= 100, li
 assert lines[1].startswith("peak") and re.match("(try|would fit): ", lines[2]), lines[:3]
 rows = [line for line in lines[5:] if re.match(r"[a-z]+ +\d+ +\d+\.\d{3} +\d+\.\d  ", line)]
 figures = [(int(row.split()[1]), float(row.split()[2])) for row in rows]
-assert rows[-1].startswith("total") and len(rows) > 5, rows
+assert rows[-1].startswith("total") and len(rows) > 5 and max(map(len, rows)) <= 100, rows
 assert sum(bytes_ for bytes_, _ in figures[:-1]) == figures[-1][0], figures
 assert abs(sum(gib for _, gib in figures[:-1]) - figures[-1][1]) < 0.0005 * len(rows), figures
 END
@@ -279,7 +279,7 @@ done <<'END'
 --model llama-3-8b --device H100 --fit max-batch
 END
 [ $planned = 12 ]
-result $? "the answer is three lines of at most 100 columns, and its table adds up ($planned of 12)"
+result $? "the answer is three lines of at most 100 columns, and so is its table, which adds up ($planned of 12)"
 run 0 'FITS, 52.3 of 79.1 GiB, 26.9 spare' --model llama-3-8b --device A100-80GB --seq 8192 &&
     grep -q '^try: --recompute cheap 41.7 GiB, all 21.9; batch 2 lacks 8.1; 4 GPUs fit with 15.0 left$' out &&
     grep -q ' 8.03 B parameters' out && ! grep -q DeepSpeed out && run 0 DeepSpeed --model llama-3-8b --explain
@@ -585,6 +585,24 @@ for words in '--tp 3|not a multiple of --tp 3' '--pp 8 --ranks 8 --virtual-stage
     # shellcheck disable=SC2086 # a list of words
     run 2 "${words#*|}" --model llama-3-8b --system megatron ${words%|*}
     result $? "Megatron with ${words%|*}"
+done
+for refused in 'fsdp2 --recompute layernorm|--system fsdp2 takes none, selective, all or a number' \
+    'fsdp2 --recompute block:2|takes none, selective, all or a number' 'fsdp2 --strategy zero2|--strategy: --system fsdp2 takes zero3' \
+    'fsdp2 --offload optimizer|moves all state; give weights' 'fsdp2 --offload weights:disk|stage 3 alone does; give --system deepspeed' \
+    'fsdp2 --ep 2|--ep: --system fsdp2 is planned without expert' 'fsdp2 --frozen nf4|nothing is frozen with --system fsdp2; give --lora' \
+    'fsdp2 --gather float8|with --system fsdp2 give --dtype fp8' 'fsdp2 --strategy hsdp:8|--system fsdp2 takes zero3' \
+    'deepspeed --cp 2|data parallelism alone; leave --tp, --pp' 'deepspeed --pp 2|deepspeed is planned without a pipeline' \
+    'deepspeed --ep 2|deepspeed is planned without expert parallelism' \
+    'deepspeed --recompute uniform:2|--system deepspeed takes none, all' 'deepspeed --recompute selective|deepspeed takes none, all or a' \
+    'deepspeed --strategy zero2 --offload weights|stage 3 alone moves weights; give --strategy zero3' \
+    'deepspeed --strategy ddp --offload optimizer|ddp moves nothing; give --strategy zero3' \
+    'deepspeed --strategy zero2 --offload optimizer:disk|stage 3 alone does' 'deepspeed --strategy hsdp:8|--system deepspeed takes' \
+    'deepspeed --dtype fp8|deepspeed is planned in bf16 and fp16' 'deepspeed --gather float8|deepspeed give --dtype fp8' \
+    'megatron-fsdp --offload optimizer|is planned without offloading' 'megatron-fsdp --lora 8|is planned without adapters' \
+    'megatron-fsdp --pp 2|is planned without a pipeline' 'megatron-fsdp --dtype fp16|is planned in bf16 and fp8'; do
+    # shellcheck disable=SC2086 # a list of words
+    run 2 "${refused#*|}" --model llama-3-8b --system ${refused%|*}
+    result $? "refused, and why: ${refused%|*}"
 done
 refuse 'no memory to fit into' 'the capacity is missing' --model tiny --fit max-batch
 refuse 'a batch out of range' 'batch x seq' --model gpt2 --batch 1048576 --seq 1024

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "runtime/plan/internal.h"
 #include "tools/memplan/plan/layout.h"
 
 static struct tool_memplan_settings sliced(uint32_t ranks, uint32_t tensor, uint32_t pipeline, uint32_t context)
@@ -234,6 +235,40 @@ Test(slice, experts_are_shared_by_fewer_ranks)
     cr_assert_geq(eo_plan_shard_range(plan.plan, 2, 0, &experts), 0);
     cr_assert_eq(experts.ranks, 8);
     cr_assert_eq(experts.count, of_block / 64);
+    tool_memplan_fini(&plan);
+}
+
+/* Whether each collective of the plan has its layer's ranks: `experts` those of the layers of experts, `rest` those of others. */
+static void assert_scopes(const struct tool_memplan *plan, int experts, int rest)
+{
+    uint32_t seen[2] = {0, 0};
+    for (int list = 0; list < 3; list++)
+        for (uint32_t i = 0; i < plan->plan->schedule.lists[list].count; i++) {
+            const struct eo_operation *o = &plan->plan->schedule.lists[list].operations[i];
+            if (o->kind != EO_OP_ALL_GATHER && o->kind != EO_OP_REDUCE_SCATTER && o->kind != EO_OP_NORM_GATHER)
+                continue;
+            const char *name = o->layer == EO_NONE ? "" : eo_model_position_name(tool_memplan_model(plan), o->position);
+            const bool of_experts = strstr(name, ".experts") != NULL;
+            cr_expect_eq(o->scope, of_experts ? experts : rest, "%s: %d", name, o->scope);
+            seen[of_experts]++;
+        }
+    cr_expect(seen[0] > 0 && (seen[1] > 0) == (experts != EO_SCOPE_COUNT), "%u, %u collectives", seen[0], seen[1]);
+}
+
+/* Goal: experts travel between the ranks that hold the same ones, all else in the whole group, the norm too. Method: bits of each
+ * collective, with experts on some ranks, and without expert parallelism. */
+Test(slice, collectives_of_experts_are_of_a_part_of_the_group)
+{
+    load("mixtral-8x7b");
+    struct tool_memplan_settings s = sliced(64, 1, 1, 1);
+    s.plan.seq = 512;
+    s.slice.expert = 4;
+    struct tool_memplan plan = planned(&s);
+    assert_scopes(&plan, EO_SCOPE_PART, EO_SCOPE_GROUP | EO_SCOPE_PART);
+    tool_memplan_fini(&plan);
+    s.slice.expert = 1;
+    plan = planned(&s);
+    assert_scopes(&plan, EO_SCOPE_COUNT, EO_SCOPE_GROUP); /* no layer is of experts alone */
     tool_memplan_fini(&plan);
 }
 

@@ -14,15 +14,15 @@ const char *tool_part_explanation(enum tool_part part)
 {
     static const char *const texts[TOOL_PART_COUNT] = {
         [TOOL_PART_ACTIVATIONS] = "kept from forward to backward",
-        [TOOL_PART_OPTIMIZER] = "fp32 numbers a parameter of the rank: AdamW's two, another optimizer's one; one more with --ema",
-        [TOOL_PART_WEIGHTS] = "the rank's master weights, and those of compute",
+        [TOOL_PART_OPTIMIZER] = "fp32: two of AdamW, one of --ema",
+        [TOOL_PART_WEIGHTS] = "the rank's, master and of compute",
         [TOOL_PART_GRADIENTS] = "of the rank's weights, or whole",
-        [TOOL_PART_BUFFERS] = "full weights and gradients of the layers in use",
-        [TOOL_PART_SCRATCH] = "recomputed tensors, and what kernels work in",
+        [TOOL_PART_BUFFERS] = "full weights, gradients of layers",
+        [TOOL_PART_SCRATCH] = "recomputed tensors, kernels' own",
         [TOOL_PART_HEAD] = "logits, and what belongs to them",
         [TOOL_PART_OTHER] = "inputs, partial sums",
         [TOOL_PART_GAPS] = "the arena above its lower bound",
-        [TOOL_PART_OUTSIDE] = "no plan sees it: context, NCCL, libraries; a published figure",
+        [TOOL_PART_OUTSIDE] = "context, NCCL, libraries: published",
     };
     return (unsigned)part < TOOL_PART_COUNT ? texts[part] : "";
 }
