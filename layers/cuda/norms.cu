@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * LayerNorm and RMSNorm. A block takes a row; a thread keeps the elements it has read in its part of shared memory,
- * [element][thread], so that a row is read once. Rows that do not fit there are read again.
+ * LayerNorm and RMSNorm. A block takes a row; a thread keeps the elements it has read in shared memory, so that a row is
+ * read once. Rows that do not fit there are read again.
  */
 #include "layers/cuda/columns.cuh"
 
 namespace {
 
-enum { FORWARD_THREADS = 256, BACKWARD_THREADS = 512, SHARED_BYTES = 47 << 10 /* 48 less block_sum's */ };
+enum { FORWARD_THREADS = 256, BACKWARD_THREADS = EO_CUDA_NORM_THREADS, SHARED_BYTES = EO_CUDA_NORM_SHARED_BYTES };
 
 /* One expression for forward and again: the same bits. */
 template <bool CENTERED> __device__ __forceinline__ float normed(float x, float mean, float rstd, float w, float b)
@@ -43,39 +43,33 @@ __device__ __forceinline__ void add_up(float (&x)[N], const forward_args &a, uin
 template <typename T, int N, bool CENTERED, bool CACHED>
 __global__ void __launch_bounds__(FORWARD_THREADS) norm_forward_kernel(const forward_args a)
 {
-    extern __shared__ float cache[];
+    extern __shared__ uint4 cache[];
     const uint64_t base = blockIdx.x * a.width, step = (uint64_t)blockDim.x * N;
-    const T *normed_row = (const T *)(a.branch ? a.sum : a.residual) + base;
+    const T *row = CACHED ? (const T *)cache : (const T *)(a.branch ? a.sum : a.residual) + base;
     const float count = (float)a.width;
 
     float total = 0, squares = 0;
-    uint32_t slot = threadIdx.x;
     for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step) {
         float x[N];
         add_up<T, N>(x, a, base, column);
+        if (CACHED)
+            lanes<T, N>::store((T *)cache + column, x); /* the same numbers: all are T's */
 #pragma unroll
         for (int i = 0; i < N; i++) {
             total += x[i];
             squares += x[i] * x[i];
-            if (CACHED)
-                cache[slot] = x[i], slot += blockDim.x;
         }
     }
     float mean = 0, variance;
     if (CENTERED) {
         mean = block_sum(make_float2(total, 0)).x / count;
         squares = 0;
-        slot = threadIdx.x;
         for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step) {
             float x[N];
-            if (!CACHED)
-                lanes<T, N>::load(x, normed_row + column);
+            lanes<T, N>::load(x, row + column);
 #pragma unroll
-            for (int i = 0; i < N; i++) {
-                if (CACHED)
-                    x[i] = cache[slot], slot += blockDim.x;
+            for (int i = 0; i < N; i++)
                 squares += (x[i] - mean) * (x[i] - mean);
-            }
         }
     }
     variance = block_sum(make_float2(squares, 0)).x / count;
@@ -86,20 +80,15 @@ __global__ void __launch_bounds__(FORWARD_THREADS) norm_forward_kernel(const for
         if (a.rstd)
             a.rstd[blockIdx.x] = rstd;
     }
-    slot = threadIdx.x;
     for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step) {
         float x[N], w[N], b[N] = {};
-        if (!CACHED)
-            lanes<T, N>::load(x, normed_row + column);
+        lanes<T, N>::load(x, row + column);
         lanes<T, N>::load(w, (const T *)a.weight + column);
         if (CENTERED)
             lanes<T, N>::load(b, (const T *)a.bias + column);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            if (CACHED)
-                x[i] = cache[slot], slot += blockDim.x;
+        for (int i = 0; i < N; i++)
             x[i] = normed<CENTERED>(x[i], mean, rstd, w[i], b[i]);
-        }
         lanes<T, N>::store((T *)a.out + base + column, x);
     }
 }
@@ -136,7 +125,7 @@ struct backward_args {
     void *in_gradient;
     const void *skip_gradient, *out_gradient, *in, *weight;
     const float *mean, *rstd;
-    float *partials; /* [block][weight, bias][width] */
+    float *partials; /* [block][weight, bias][width]; NULL: not wanted */
     uint64_t rows, width, block_rows;
 };
 
@@ -155,7 +144,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
     };
     float *weight_sums = SHARED ? shared_sums : partials;
     float *bias_sums = weight_sums + (SHARED ? slots : a.width);
-    for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step)
+    for (uint64_t column = (uint64_t)threadIdx.x * N; a.partials && column < a.width; column += step)
 #pragma unroll
         for (int i = 0; i < N; i++) {
             weight_sums[place(column, i)] = 0;
@@ -180,8 +169,9 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
                 const float xhat = (x[i] - mean) * rstd, g = d[i] * w[i];
                 sums.x += g;
                 sums.y += g * xhat;
-                weight_sums[place(column, i)] += d[i] * xhat;
-                if (CENTERED)
+                if (a.partials)
+                    weight_sums[place(column, i)] += d[i] * xhat;
+                if (CENTERED && a.partials)
                     bias_sums[place(column, i)] += d[i];
             }
         }
@@ -203,7 +193,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
         }
     }
     if constexpr (SHARED)
-        for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step)
+        for (uint64_t column = (uint64_t)threadIdx.x * N; a.partials && column < a.width; column += step)
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 partials[column + i] = weight_sums[place(column, i)];
@@ -213,9 +203,9 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
 }
 
 /*
- * The same where a thread's packs of a row fit in registers. A block takes ROWS rows at a time, and while it sums them the
- * next ones are on their way: few blocks keep the memory busy. Columns keep their sums in registers; a thread's columns
- * are its own in all rows.
+ * The same where a thread's packs of a row fit in registers. A block has as many groups of threads (blockDim.y) as there is
+ * room for; a group takes ROWS rows at a time, and while it sums them the next ones are on their way: few blocks, so few
+ * partial sums, keep the memory busy. Columns keep their sums in registers; at the end the groups' are added up.
  */
 template <typename T, int N> struct alignas(sizeof(T) * N) pack {
     T at[N];
@@ -250,10 +240,12 @@ __device__ __forceinline__ void load_rows(loaded_rows<T, N, PACKS, ROWS> &to, co
     }
 }
 
-/* Sums of COUNT values over the block, in every thread. `parts` is one of two that take turns: one barrier a call. */
-template <int COUNT> __device__ __forceinline__ void block_sums(float (&values)[COUNT], float (&parts)[32][COUNT])
+constexpr int BACKWARD_WARPS = BACKWARD_THREADS / 32;
+
+/* Sums of COUNT values over a group, in its threads. `parts` is one of two that take turns: one barrier a call. */
+template <int COUNT> __device__ __forceinline__ void group_sums(float (&values)[COUNT], float (&parts)[BACKWARD_WARPS][COUNT])
 {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, first = threadIdx.y * warps, warp = first + threadIdx.x / 32;
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
         values[i] = warp_sum(values[i]);
@@ -264,13 +256,45 @@ template <int COUNT> __device__ __forceinline__ void block_sums(float (&values)[
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        values[i] = warp_sum(lane < warps ? parts[lane][i] : 0.0f);
+        values[i] = warp_sum(lane < warps ? parts[first + lane][i] : 0.0f);
+}
+
+/* The first group's sums become the block's: those of the groups in their order, [group - 1][weight, bias][element][thread]. */
+template <int N, bool CENTERED, int PACKS>
+__device__ __forceinline__ void add_groups(float (&weight_sums)[PACKS][N], float (&bias_sums)[PACKS][N])
+{
+    extern __shared__ float others[];
+    constexpr uint32_t KINDS = CENTERED ? 2 : 1;
+    const auto place = [&](uint32_t group, uint32_t kind, int p, int i) {
+        return ((((group - 1) * KINDS + kind) * PACKS + p) * N + i) * blockDim.x + threadIdx.x;
+    };
+    if (threadIdx.y > 0)
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                others[place(threadIdx.y, 0, p, i)] = weight_sums[p][i];
+                if (CENTERED)
+                    others[place(threadIdx.y, 1, p, i)] = bias_sums[p][i];
+            }
+    __syncthreads();
+    if (threadIdx.y > 0)
+        return;
+    for (uint32_t group = 1; group < blockDim.y; group++)
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                weight_sums[p][i] += others[place(group, 0, p, i)];
+                if (CENTERED)
+                    bias_sums[p][i] += others[place(group, 1, p, i)];
+            }
 }
 
 template <typename T, int N, bool CENTERED, int PACKS, int ROWS>
 __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_rows_kernel(const backward_args a)
 {
-    __shared__ float parts[2][32][2 * ROWS];
+    __shared__ float parts[2][BACKWARD_WARPS][2 * ROWS];
     const float count = (float)a.width;
     float weight_sums[PACKS][N] = {}, bias_sums[PACKS][N] = {};
     pack<T, N> weight[PACKS] = {};
@@ -282,13 +306,15 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_rows_kernel(co
     }
     const uint64_t first = blockIdx.x * a.block_rows;
     const uint64_t end = first + a.block_rows < a.rows ? first + a.block_rows : a.rows;
+    const uint64_t step = (uint64_t)blockDim.y * ROWS;
     loaded_rows<T, N, PACKS, ROWS> rows, next;
-    load_rows<T, N, CENTERED>(next, a, first, end);
+    load_rows<T, N, CENTERED>(next, a, first + threadIdx.y * ROWS, end);
     int turn = 0;
-    for (uint64_t row = first; row < end; row += ROWS, turn ^= 1) {
+    for (uint64_t all = first; all < end; all += step, turn ^= 1) {
+        const uint64_t row = all + threadIdx.y * ROWS;
         float sums[2 * ROWS] = {};
         rows = next;
-        load_rows<T, N, CENTERED>(next, a, row + ROWS, end);
+        load_rows<T, N, CENTERED>(next, a, row + step, end);
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
 #pragma unroll
@@ -302,7 +328,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_rows_kernel(co
                     weight_sums[p][i] += d * xhat;
                     bias_sums[p][i] += d;
                 }
-        block_sums(sums, parts[turn]);
+        group_sums(sums, parts[turn]);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const float g_mean = CENTERED ? sums[2 * r] / count : 0.0f, gx_mean = sums[2 * r + 1] / count;
@@ -321,6 +347,11 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_rows_kernel(co
             }
         }
     }
+    if (!a.partials)
+        return;
+    add_groups<N, CENTERED, PACKS>(weight_sums, bias_sums);
+    if (threadIdx.y != 0)
+        return;
     float *partials = a.partials + blockIdx.x * (CENTERED ? 2 : 1) * a.width;
 #pragma unroll
     for (int p = 0; p < PACKS; p++) {
@@ -336,22 +367,19 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_rows_kernel(co
     }
 }
 
-/* In a row of so many packs; false: they do not fit in registers. Two packs of a thread, with the sums of weight and bias,
- * do not. */
 template <typename T, int N, bool CENTERED>
-static bool launch_rows(const backward_args &a, uint64_t packs, unsigned grid, cudaStream_t stream)
+static void launch_backward(const backward_args &a, const struct eo_cuda_norm_blocks &b, cudaStream_t stream)
 {
-    if (packs <= BACKWARD_THREADS) {
-        norm_backward_rows_kernel<T, N, CENTERED, 1, 2><<<grid, row_threads(packs, BACKWARD_THREADS), 0, stream>>>(a);
-        return true;
-    }
-    if constexpr (!CENTERED)
-        if (packs <= 2 * BACKWARD_THREADS) {
-            norm_backward_rows_kernel<T, N, CENTERED, 2, 1>
-                <<<grid, row_threads(divide_up(packs, 2), BACKWARD_THREADS), 0, stream>>>(a);
-            return true;
-        }
-    return false;
+    const dim3 threads(b.threads, b.groups);
+    const unsigned grid = (unsigned)b.blocks;
+    if (b.sums == EO_CUDA_SUMS_IN_MEMORY)
+        norm_backward_kernel<T, N, CENTERED, false><<<grid, threads, 0, stream>>>(a);
+    else if (b.sums == EO_CUDA_SUMS_IN_SHARED)
+        norm_backward_kernel<T, N, CENTERED, true><<<grid, threads, b.shared_bytes, stream>>>(a);
+    else if (b.thread_packs == 1)
+        norm_backward_rows_kernel<T, N, CENTERED, 1, 2><<<grid, threads, b.shared_bytes, stream>>>(a);
+    else if constexpr (!CENTERED)
+        norm_backward_rows_kernel<T, N, CENTERED, 2, 1><<<grid, threads, b.shared_bytes, stream>>>(a);
 }
 
 static forward_args forward_args_of(const struct eo_norm *n)
@@ -366,12 +394,6 @@ static bool forward_is_wide(const struct eo_norm *n)
            aligned(n->sum, n->out, n->residual, n->branch, n->branch_bias) && aligned(n->weight, n->bias);
 }
 
-/* Floats that the threads' parts of a row take. */
-static uint64_t row_slots(uint64_t width, unsigned threads, int n)
-{
-    return divide_up(width, (uint64_t)threads * n) * threads * n;
-}
-
 } /* namespace */
 
 cudaError_t eo_cuda_norm_forward(const struct eo_norm *n, cudaStream_t stream)
@@ -381,7 +403,7 @@ cudaError_t eo_cuda_norm_forward(const struct eo_norm *n, cudaStream_t stream)
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
         const unsigned threads = row_threads(divide_up(n->width, N), FORWARD_THREADS);
-        const uint64_t bytes = row_slots(n->width, threads, N) * sizeof(float);
+        const uint64_t bytes = n->width * sizeof(T);
         const unsigned rows = (unsigned)n->rows;
         if (bytes <= SHARED_BYTES && n->centered)
             norm_forward_kernel<T, N, true, true><<<rows, threads, bytes, stream>>>(a);
@@ -412,36 +434,22 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
 {
     const bool wide = n->width % lanes_of(n->types.compute) == 0 &&
                       aligned(n->in_gradient, n->skip_gradient, n->out_gradient, n->in, n->weight);
-    const int pack_size = wide ? (int)lanes_of(n->types.compute) : 1;
-    const uint64_t packs = divide_up(n->width, pack_size);
-    const unsigned threads = row_threads(packs, BACKWARD_THREADS);
-    const uint64_t bytes = row_slots(n->width, threads, pack_size) * (n->centered ? 2 : 1) * sizeof(float);
-    /* Sums in memory are read and written once more by each block: half as many. */
-    const bool in_memory = packs > (n->centered ? 1 : 2) * BACKWARD_THREADS && bytes > SHARED_BYTES;
-    const uint64_t block_rows = divide_up(n->rows, in_memory ? EO_CUDA_NORM_BLOCKS / 2 : EO_CUDA_NORM_BLOCKS);
-    const uint64_t blocks = divide_up(n->rows, block_rows);
-    float *partials = (float *)n->scratch;
+    const struct eo_cuda_norm_blocks b = eo_cuda_norm_blocks_of(n, wide ? lanes_of(n->types.compute) : 1);
+    float *partials = n->weight_gradient ? (float *)n->scratch : nullptr;
     const backward_args a = {n->in_gradient, n->skip_gradient, n->out_gradient, n->in,    n->weight, n->mean,
-                             n->rstd,        partials,         n->rows,         n->width, block_rows};
+                             n->rstd,        partials,         n->rows,         n->width, b.block_rows};
     const cudaError_t error = dispatch(n->types.compute, wide, [&](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
-        const unsigned grid = (unsigned)blocks;
-        if (n->centered ? launch_rows<T, N, true>(a, packs, grid, stream) : launch_rows<T, N, false>(a, packs, grid, stream))
-            return;
-        if (!in_memory && n->centered)
-            norm_backward_kernel<T, N, true, true><<<grid, threads, bytes, stream>>>(a);
-        else if (!in_memory)
-            norm_backward_kernel<T, N, false, true><<<grid, threads, bytes, stream>>>(a);
-        else if (n->centered)
-            norm_backward_kernel<T, N, true, false><<<grid, threads, 0, stream>>>(a);
+        if (n->centered)
+            launch_backward<T, N, true>(a, b, stream);
         else
-            norm_backward_kernel<T, N, false, false><<<grid, threads, 0, stream>>>(a);
+            launch_backward<T, N, false>(a, b, stream);
     });
     if (error != cudaSuccess || !n->weight_gradient)
         return error;
     const uint64_t sums = (n->centered ? 2 : 1) * n->width;
-    finish_columns({n->weight_gradient, n->bias_gradient, n->width, sums}, n->types.gradient, partials, (uint32_t)blocks,
+    finish_columns({n->weight_gradient, n->bias_gradient, n->width, sums}, n->types.gradient, partials, (uint32_t)b.blocks,
                    sums, n->accumulate, stream);
     return cudaPeekAtLastError();
 }

@@ -16,6 +16,17 @@ enum { EO_CUDA_NORM_BLOCKS = 256, EO_CUDA_COLUMN_PARTS = 256 };
 uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width); /* norm_backward, column_sums */
 uint64_t eo_cuda_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);
 
+/* The blocks of a norm's backward pass, for packs of so many elements: each has `groups` of `threads` side by side, a row
+ * each, and keeps its sums for weight and bias until its last row. */
+enum { EO_CUDA_NORM_THREADS = 512, EO_CUDA_NORM_SHARED_BYTES = 47 << 10 /* 48 less those of sums over a block */ };
+enum eo_cuda_sums { EO_CUDA_SUMS_IN_REGISTERS, EO_CUDA_SUMS_IN_SHARED, EO_CUDA_SUMS_IN_MEMORY };
+struct eo_cuda_norm_blocks {
+    enum eo_cuda_sums sums;
+    uint32_t threads, groups, thread_packs, shared_bytes;
+    uint64_t blocks, block_rows;
+};
+struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient *norm, uint64_t pack_size);
+
 /* Attention by products: a block of queries, the largest. Places in bytes; in fp32 weights and scores_gradient take the place
  * of what they are made of. */
 enum { EO_CUDA_BLOCK_QUERIES = 128 };

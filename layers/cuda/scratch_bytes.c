@@ -23,6 +23,47 @@ uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width)
     return 2 * blocks * width * sizeof(float);
 }
 
+static uint64_t divide_up(uint64_t a, uint64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Two packs of a thread, with the sums of weight and bias, do not fit in registers. */
+struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient *n, uint64_t pack_size)
+{
+    enum { WARP = 32 };
+    const uint64_t kinds = n->centered ? 2 : 1, packs = divide_up(n->width, pack_size);
+    struct eo_cuda_norm_blocks b = {.thread_packs = (uint32_t)divide_up(packs, EO_CUDA_NORM_THREADS), .groups = 1};
+    const bool in_registers = b.thread_packs <= (n->centered ? 1 : 2);
+    b.threads = (uint32_t)least(divide_up(in_registers ? divide_up(packs, b.thread_packs) : packs, WARP) * WARP,
+                                EO_CUDA_NORM_THREADS);
+    const uint64_t sums_bytes = divide_up(packs, b.threads) * b.threads * pack_size * kinds * sizeof(float);
+    if (in_registers) {
+        b.groups = EO_CUDA_NORM_THREADS / b.threads;
+        b.shared_bytes = (uint32_t)((b.groups - 1) * sums_bytes);
+    } else if (sums_bytes <= EO_CUDA_NORM_SHARED_BYTES) {
+        b.sums = EO_CUDA_SUMS_IN_SHARED;
+        b.shared_bytes = (uint32_t)sums_bytes;
+    } else {
+        b.sums = EO_CUDA_SUMS_IN_MEMORY;
+    }
+    /* A block's sums are written, and read to be added up; in memory they are read once more. So many rows a block have ten
+     * times their bytes. */
+    const uint64_t sum_bytes = (b.sums == EO_CUDA_SUMS_IN_MEMORY ? 3 : 2) * kinds * sizeof(float);
+    const uint64_t row_bytes = (n->skip_gradient ? 4 : 3) * (n->types.compute == EO_DTYPE_BF16 ? 2 : 4);
+    const uint64_t least_rows = divide_up(10 * sum_bytes, row_bytes);
+    const uint64_t most = b.groups > 1 || b.sums == EO_CUDA_SUMS_IN_MEMORY ? EO_CUDA_NORM_BLOCKS / 2 : EO_CUDA_NORM_BLOCKS;
+    b.blocks = n->rows < least_rows ? 1 : least(n->rows / least_rows, most);
+    b.block_rows = divide_up(n->rows, b.blocks);
+    b.blocks = divide_up(n->rows, b.block_rows);
+    return b;
+}
+
 uint64_t eo_cuda_float8_scratch_bytes(uint64_t m, uint64_t n, uint64_t k)
 {
     return eo_float8_scratch_of(m, n, k).total;

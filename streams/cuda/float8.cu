@@ -53,7 +53,7 @@ template <typename Octet, typename T> __device__ static void store(T *to, uint64
 __device__ static uint32_t find_run(const float8_runs &runs)
 {
     uint32_t r = 0;
-    while (r + 1 < runs.count && blockIdx.x >= runs.first_block[r + 1])
+    while (blockIdx.x >= runs.first_block[r + 1]) /* the last run ends with the grid */
         r++;
     return r;
 }

@@ -269,7 +269,8 @@ static void norm_backward(struct eo_types t, const struct size *s, bool centered
 /* Small: of the three ways of skip and accumulate one a size and type, in turn, so that each meets each type and alignment. */
 static void norm_backwards(void)
 {
-    const struct size wide = {5, 13001}, long_one = {sides.small ? 301 : 2003, 128}, long_odd = {257, 515};
+    const struct size wide = {5, 13001}, long_one = {sides.small ? 301 : 2003, 128};
+    const struct size long_odd = {257, 515}, long_wide = {45, 6101};
     uint32_t turn = sides.offset > 0;
     FOR_TYPES(t) for (int centered = 0; centered < 2; centered++, turn++) {
         uint32_t which = turn;
@@ -284,8 +285,10 @@ static void norm_backwards(void)
                 norm_backward(*t, &wide, centered, (int)way, way == 1);
                 norm_backward(*t, &long_one, centered, (int)way, way == 1);
             }
-        if (!sides.few && centered && sides.offset == 0) /* the last block's rows are fewer; nor do they fit in registers */
+        if (!sides.few && centered && sides.offset == 0) { /* the last block's rows are fewer; nor do they fit in registers */
             norm_backward(*t, &long_odd, true, 0, false);
+            norm_backward(*t, &long_wide, true, 0, false);
+        }
     }
 }
 

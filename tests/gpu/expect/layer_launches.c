@@ -6,7 +6,7 @@
 
 #include "tests/gpu/expect/launch_list.h"
 
-enum { WARP = 32, NORM_SHARED_BYTES = 47 << 10, ROW_THREADS = 256, NORM_THREADS = 512, FINISH_COLUMNS = 32, FINISH_PARTS = 16, LOSS_THREADS = 512 };
+enum { WARP = 32, ROW_THREADS = 256, FINISH_COLUMNS = 32, FINISH_PARTS = 16, LOSS_THREADS = 512 };
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -140,13 +140,15 @@ static cudaError_t norm_rows(const struct eo_norm *n, bool again, cudaStream_t s
     const uint64_t vectors = launch_bytes(dtype, n->width) * (uint64_t)(1 + n->centered + (n->branch_bias != NULL));
     const uint64_t packs = n->width / lanes_of(dtype, n->width);
     const uint32_t threads = row_threads(packs, ROW_THREADS);
-    const uint64_t read = (n->branch ? 2 : 1) * all + vectors + (again ? stats : 0);
+    const uint64_t row_bytes = launch_bytes(dtype, n->width);
+    const bool cached = row_bytes <= EO_CUDA_NORM_SHARED_BYTES; /* else the written sums are read again */
+    const uint64_t must = (n->branch ? 2 : 1) * all + vectors + (again ? stats : 0);
+    const uint64_t read = must + (n->branch && !again && !cached ? all : 0);
     const uint64_t written = (n->branch ? 2 : 1) * all + (again ? 0 : stats);
     return launch_note(stream, (struct launch){
         .group = "norms forward", .kernel = again ? "norm_again_kernel" : "norm_forward_kernel", .read = read,
-        .written = written, .must = read + written, .blocks = n->rows, .threads = threads,
-        .shared_bytes = again ? 0 : (uint32_t)(launch_div_up(packs, threads) * threads * lanes_of(dtype, n->width) *
-                                               sizeof(float)),
+        .written = written, .must = must + written, .blocks = n->rows, .threads = threads,
+        .shared_bytes = again || !cached ? 0 : (uint32_t)row_bytes,
         .round_trips = 2, .barriers = again ? 0 : 1 + n->centered});
 }
 
@@ -164,28 +166,23 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
 {
     const eo_dtype dtype = n->types.compute;
     const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
-    const uint64_t kinds = n->centered ? 2 : 1, packs = n->width / lanes_of(dtype, n->width);
-    const uint64_t thread_packs = launch_div_up(packs, NORM_THREADS), rows_at_once = thread_packs == 1 ? 2 : 1;
-    const bool in_registers = thread_packs <= (n->centered ? 1 : 2);
-    const uint32_t threads = row_threads(in_registers ? launch_div_up(packs, thread_packs) : packs, NORM_THREADS);
-    const uint64_t slots = launch_div_up(packs, threads) * threads * lanes_of(dtype, n->width) * kinds * sizeof(float);
-    const bool in_shared = !in_registers && slots <= NORM_SHARED_BYTES, in_memory = !in_registers && !in_shared;
-    const uint64_t block_rows = launch_div_up(n->rows, in_memory ? EO_CUDA_NORM_BLOCKS / 2 : EO_CUDA_NORM_BLOCKS);
-    const uint64_t blocks = launch_div_up(n->rows, block_rows);
-    const double turns = (double)launch_div_up(block_rows, in_registers ? rows_at_once : 1);
+    const struct eo_cuda_norm_blocks b = eo_cuda_norm_blocks_of(n, lanes_of(dtype, n->width));
+    const bool in_registers = b.sums == EO_CUDA_SUMS_IN_REGISTERS, in_memory = b.sums == EO_CUDA_SUMS_IN_MEMORY;
+    const double turns = (double)launch_div_up(b.block_rows, in_registers && b.thread_packs == 1 ? 2 * b.groups : 1);
     const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats + launch_bytes(dtype, n->width);
-    const uint64_t sums = kinds * n->width, partials = blocks * sums * sizeof(float);
+    const uint64_t sums = (n->centered ? 2 : 1) * n->width;
+    const uint64_t partials = n->weight_gradient ? b.blocks * sums * sizeof(float) : 0;
     const cudaError_t error = launch_note(stream, (struct launch){
         .group = "norms backward", .kernel = in_registers ? "norm_backward_rows_kernel" : "norm_backward_kernel",
         .read = read + (in_memory ? partials : 0), .written = all + partials,
-        .must = read + all + launch_bytes(n->types.gradient, sums), .blocks = blocks, .threads = threads,
-        .shared_bytes = in_registers ? 512 : in_shared ? (uint32_t)slots : 0,
+        .must = read + all + (n->weight_gradient ? launch_bytes(n->types.gradient, sums) : 0), .blocks = b.blocks,
+        .threads = b.threads * b.groups, .shared_bytes = b.shared_bytes + (in_registers ? 512 : 0),
         /* In registers: while rows are summed, the next ones are on their way. Else a row at a time: what is summed, the
          * sum, then skip and the rest again. */
-        .round_trips = in_registers ? 1 + turns : 2 * turns, .barriers = in_registers ? 1 : turns});
+        .round_trips = in_registers ? 1 + turns : 2 * turns, .barriers = in_registers ? b.groups > 1 ? 2 : 1 : turns});
     if (error != cudaSuccess || !n->weight_gradient)
         return error;
-    return finish_columns(stream, "norms backward", n->types.gradient, blocks, sums);
+    return finish_columns(stream, "norms backward", n->types.gradient, b.blocks, sums);
 }
 
 /* ---- head_norms.cu: a warp a head ---- */

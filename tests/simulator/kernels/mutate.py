@@ -24,6 +24,7 @@ FILES = {
     "layers/cuda/elementwise.cu": [], "layers/cuda/embeddings.cu": [], "layers/cuda/float8_rows.cu": [],
     "layers/cuda/head_norms.cu": [],
     "layers/cuda/losses.cu": [], "layers/cuda/norms.cu": [], "layers/cuda/softmax.cu": [],
+    "streams/cuda/quads.cuh": ["tests/simulator/kernels/chunks.cu", "streams/cuda/state8.cu"],
     "layers/cuda/lanes.cuh": ["layers/cuda/norms.cu", "layers/cuda/softmax.cu"],
     "layers/cuda/columns.cuh": ["layers/cuda/elementwise.cu", "layers/cuda/norms.cu", "layers/cuda/head_norms.cu"],
 }
@@ -43,7 +44,7 @@ WITHIN = r"\w+(?:\.\w+)?(?: \+ \w+)? < (?:\w+\.)?(?:count|width|rows|seq|end)"
 CHECKS = [
     (re.compile(r"__syncthreads\(\);"), ";"),
     (re.compile(r"__syncthreads_or\((\w+)\)"), r"\1"),
-    (re.compile(rf"if \(([^;{{}}]*>=[^;{{}}]*{LIMIT}[^;{{}}]*)\)(?=\n\s*(?:return|continue);)"), "if (false)"),
+    (re.compile(rf"if \(([^;{{}}]*>=[^;{{}}]*{LIMIT}[^;{{}}]*)\)(?=(?: /\*[^\n]*)?\n\s*(?:return|continue);)"), "if (false)"),
     (re.compile(rf"if \((\w+(?:\.\w+)?(?: \+ \w+(?:\.\w+)?)* <=? (?:\w+\.)?{LIMIT})\)"), "if (true)"),
     (re.compile(rf"if \((\w+ \+ \w+ <= {LIMIT}) && "), "if ("),
     (re.compile(r"(?:(?<=[=(,+] )|(?<=\())((?:\w+\.)?\w+(?:\.x)?(?: [+%-] (?:\w+\.)?\w+)*"
@@ -55,6 +56,8 @@ CHECKS = [
     (re.compile(rf" && {WITHIN}(?=[;)])"), ""),
     (re.compile(r"(?<=[(])\w+ > 0 && "), ""),
     (re.compile(rf"(?<=bool is_row = ){WITHIN}(?=;)"), "true"),
+    # A loop of threads goes a step too far.
+    (re.compile(r"(?<=; )(\w+) < (\w+(?:\.\w+)?)(?=; \w+ \+= )"), r"\1 <= \2"),
     (re.compile(r"if \((?:threadIdx\.\w(?: % 32)?|lane) (?:<|==) \w+\)"), "if (true)"),
 ]
 
