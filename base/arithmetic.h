@@ -7,13 +7,7 @@
 
 #include "base/check.h"
 
-/* Two divisions, so that the reader knows which was meant; a bare `/` rounds down on purpose. */
-static inline uint64_t eo_div_exact(uint64_t a, uint64_t b)
-{
-    EO_ASSERT(b != 0 && a % b == 0);
-    return a / b;
-}
-
+/* A bare `/` rounds down on purpose. */
 static inline uint64_t eo_div_up(uint64_t a, uint64_t b)
 {
     return a / b + (a % b != 0);

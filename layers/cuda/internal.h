@@ -88,9 +88,6 @@ eo_status eo_cuda_product_prepare(struct eo_cuda_team *team, const struct eo_mul
 eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multiply *product,
                               const struct eo_cuda_batch *batch);
 
-/* The epilogue of a product that ran without it. */
-cudaError_t eo_cuda_epilogue_alone(struct eo_cuda_team *team, const struct eo_multiply *product);
-
 /* ---- product_plan.c ---- */
 
 /* As eo_cuda_check. */
@@ -111,6 +108,9 @@ cublasStatus_t eo_cuda_plan_set_scales(struct eo_product_plan *plan, const float
 /* C = op(A) op(B) by the plan, plus `added` where it accumulates: c itself, or a matrix with c's layout. */
 cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_plan *plan, const void *a, const void *b,
                                 const void *added, void *c);
+
+/* The epilogue of a product that ran without it. */
+cudaError_t eo_cuda_epilogue_alone(struct eo_cuda_team *team, const struct eo_multiply *product);
 
 /* ---- product_choice.c ---- */
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "layers/cuda/internal.h"
+#include "layers/cuda/kernels.h"
 
 eo_status eo_cuda_check_blas(const struct eo_cuda_team *team, cublasStatus_t status, const char *what)
 {
@@ -169,4 +170,13 @@ cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_pla
     const float one = 1, beta = plan->key.accumulate ? 1 : 0;
     return cublasLtMatmul(team->blas, &plan->operation, &one, b, &plan->a, a, &plan->b, &beta, added,
                           &plan->d, c, &plan->d, &plan->algorithm, team->workspace, EO_CUDA_WORKSPACE_BYTES, team->stream);
+}
+
+cudaError_t eo_cuda_epilogue_alone(struct eo_cuda_team *team, const struct eo_multiply *p)
+{
+    if (p->epilogue != EO_EPILOGUE_BIAS_GRADIENT)
+        return eo_cuda_epilogue(p, team->stream);
+    return eo_cuda_column_sums(&(struct eo_column_sums){
+        .types = p->types, .bias_gradient = p->bias_gradient, .gradient = p->a.values, .stride = p->a.stride, .rows = p->k,
+        .width = p->m, .scratch = p->scratch}, team->stream);
 }

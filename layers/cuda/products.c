@@ -69,15 +69,6 @@ eo_status eo_cuda_product_prepare(struct eo_cuda_team *team, const struct eo_mul
     return ready_plan(team, &key, with_timing, &plan);
 }
 
-cudaError_t eo_cuda_epilogue_alone(struct eo_cuda_team *team, const struct eo_multiply *p)
-{
-    if (p->epilogue != EO_EPILOGUE_BIAS_GRADIENT)
-        return eo_cuda_epilogue(p, team->stream);
-    return eo_cuda_column_sums(&(struct eo_column_sums){
-        .types = p->types, .bias_gradient = p->bias_gradient, .gradient = p->a.values, .stride = p->a.stride, .rows = p->k,
-        .width = p->m, .scratch = p->scratch}, team->stream);
-}
-
 eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multiply *product,
                               const struct eo_cuda_batch *batch)
 {

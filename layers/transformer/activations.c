@@ -104,6 +104,13 @@ struct half_output eo_half_output(const struct pass *pass, const struct half *ha
     return (struct half_output){pass_at(pass, values, at), eo_half_output_stride(t, half, i)};
 }
 
+uint64_t eo_adapter_low_bytes(const eo_transformer *t, uint64_t rows)
+{
+    enum { ALIGNMENT = 64 };
+    const uint64_t bytes = rows * t->params.lora.rank * eo_dtype_bytes(t->types.compute);
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
 uint64_t eo_half_tensor_bytes(const eo_transformer *t, const struct half *half, enum half_tensor tensor, uint64_t rows)
 {
     const struct half_shape *shape = half_shape_of(t, half);

@@ -158,13 +158,6 @@ bool eo_transformer_is_adapter(const eo_transformer *transformer, uint32_t param
 
 /* ---- products ---- */
 
-uint64_t eo_adapter_low_bytes(const eo_transformer *t, uint64_t rows)
-{
-    enum { ALIGNMENT = 64 };
-    const uint64_t bytes = rows * t->params.lora.rank * eo_dtype_bytes(t->types.compute);
-    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
-
 /* The adapter's place in HALF_LOW, or in its gradients. */
 static void *low_at(const struct pass *pass, const struct half *half, void *low, uint32_t linear)
 {

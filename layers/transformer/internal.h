@@ -252,10 +252,10 @@ eo_status eo_adapters_add(eo_transformer *t, uint32_t layer, const struct half *
 /* Whether the position has any, or trains all. */
 bool eo_position_trains(const eo_transformer *t, uint32_t position);
 
+/* ---- activations.c ---- */
+
 /* Room for one adapter of HALF_LOW, or for its gradient, in bytes. */
 uint64_t eo_adapter_low_bytes(const eo_transformer *t, uint64_t rows);
-
-/* ---- activations.c ---- */
 
 /* Of so many tokens; 0: the half has no such tensor. */
 uint64_t eo_half_tensor_bytes(const eo_transformer *t, const struct half *half, enum half_tensor tensor, uint64_t rows);

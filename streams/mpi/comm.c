@@ -18,24 +18,6 @@ enum {
     LOOK_NS_MAX = 100000000,     /* that one look can have waited */
 };
 
-struct eo_comm {
-    struct eo_group *group;
-    struct eo_device *device;
-    const struct eo_cpu_kernels *kernels;
-    uint32_t queue;
-    MPI_Comm comm;
-    uint64_t number; /* of the collective in progress */
-    struct eo_mpi_post post, *posts; /* ours, and by rank */
-    MPI_Request *requests[2];        /* 2 a rank: receives, and then sends; of a reduction's pieces by parity */
-    const void **terms;              /* of a sum, by rank */
-    unsigned char *scratch[2];
-    uint64_t piece_bytes;            /* of each other rank */
-    bool is_stuck;                   /* requests are left that did not end */
-    struct eo_comm *next_kept;
-};
-
-static struct eo_comm *kept; /* closed here; under the lock of MPI, for messages may still come into these */
-
 struct mpi_work {
     struct eo_comm *comm;
     enum eo_mpi_kind kind;
@@ -48,11 +30,6 @@ struct mpi_work {
     uint64_t ready_ns;
 };
 
-static uint32_t rank_count_of(const struct eo_comm *comm)
-{
-    return comm->group->params.rank_count;
-}
-
 static uint64_t element_bytes(const struct mpi_work *work)
 {
     return work->kind == EO_MPI_ALL_GATHER ? 1 : eo_dtype_bytes(work->dtype);
@@ -62,7 +39,7 @@ static uint64_t element_bytes(const struct mpi_work *work)
 
 static void no_requests(struct eo_comm *comm, uint32_t set)
 {
-    for (uint32_t i = 0; i < 2 * rank_count_of(comm); i++)
+    for (uint32_t i = 0; i < 2 * eo_mpi_rank_count(comm); i++)
         comm->requests[set][i] = eo_mpi.request_null;
 }
 
@@ -87,7 +64,7 @@ static eo_status send_to(struct eo_comm *comm, uint32_t set, uint32_t to, const 
 {
     eo_mpi_lock();
     const int result = eo_mpi.Isend(memory, (int)bytes, eo_mpi.byte, (int)to, tag, comm->comm,
-                                    &comm->requests[set][rank_count_of(comm) + to]);
+                                    &comm->requests[set][eo_mpi_rank_count(comm) + to]);
     eo_mpi_unlock();
     return check_message(comm, result, "send to", to);
 }
@@ -95,7 +72,7 @@ static eo_status send_to(struct eo_comm *comm, uint32_t set, uint32_t to, const 
 /* The first rank whose message is not there, or that has not taken ours. */
 static uint32_t missing_rank(struct eo_comm *comm, uint32_t set)
 {
-    const uint32_t rank_count = rank_count_of(comm);
+    const uint32_t rank_count = eo_mpi_rank_count(comm);
     for (uint32_t i = 0; i < 2 * rank_count; i++) {
         int is_complete = 1;
         if (comm->requests[set][i] != eo_mpi.request_null)
@@ -111,7 +88,7 @@ static void abandon(struct eo_comm *comm)
 {
     eo_mpi_lock();
     for (uint32_t set = 0; set < 2; set++)
-        for (uint32_t i = 0; i < rank_count_of(comm); i++)
+        for (uint32_t i = 0; i < eo_mpi_rank_count(comm); i++)
             if (comm->requests[set][i] != eo_mpi.request_null)
                 (void)eo_mpi.Cancel(&comm->requests[set][i]);
     comm->is_stuck = true;
@@ -156,7 +133,7 @@ static eo_status await_requests(struct eo_comm *comm, uint32_t set, bool has_ent
     for (uint32_t looks = 0;; looks++) {
         int is_complete = 0;
         eo_mpi_lock();
-        const int result = eo_mpi.Testall((int)(2 * rank_count_of(comm)), comm->requests[set], &is_complete,
+        const int result = eo_mpi.Testall((int)(2 * eo_mpi_rank_count(comm)), comm->requests[set], &is_complete,
                                           MPI_STATUSES_IGNORE);
         const eo_status failure = eo_mpi_look(comm->group);
         eo_mpi_unlock();
@@ -188,7 +165,7 @@ static eo_status compare_posts(struct eo_comm *comm)
     const struct eo_mpi_post *mine = &comm->post;
     char what[160], other[160];
     describe(what, sizeof(what), mine);
-    for (uint32_t r = 0; r < rank_count_of(comm); r++) {
+    for (uint32_t r = 0; r < eo_mpi_rank_count(comm); r++) {
         struct eo_mpi_post *post = &comm->posts[r];
         if (r == comm->group->rank)
             continue;
@@ -221,8 +198,8 @@ static eo_status send_posts(struct eo_comm *comm, const struct mpi_work *work)
     eo_mpi_unlock();
     EO_TRY(failure);
     no_requests(comm, 0);
-    for (uint32_t i = 1; i < rank_count_of(comm); i++) {
-        const uint32_t r = (comm->group->rank + i) % rank_count_of(comm);
+    for (uint32_t i = 1; i < eo_mpi_rank_count(comm); i++) {
+        const uint32_t r = (comm->group->rank + i) % eo_mpi_rank_count(comm);
         EO_TRY(receive(comm, 0, r, &comm->posts[r], sizeof(comm->posts[r]), EO_MPI_TAG_POST));
         EO_TRY(send_to(comm, 0, r, &comm->post, sizeof(comm->post), EO_MPI_TAG_POST));
     }
@@ -248,7 +225,7 @@ static struct slice slice_of(const struct mpi_work *work, uint32_t r)
 {
     if (work->kind != EO_MPI_ALL_REDUCE)
         return (struct slice){r * work->count, work->count};
-    const uint64_t vector = 64, share = eo_align_up(eo_div_up(work->count, rank_count_of(work->comm)), vector);
+    const uint64_t vector = 64, share = eo_align_up(eo_div_up(work->count, eo_mpi_rank_count(work->comm)), vector);
     const uint64_t begin = eo_min_u64(share * r, work->count);
     return (struct slice){begin, eo_min_u64(share, work->count - begin)};
 }
@@ -264,8 +241,8 @@ static eo_status gather(struct eo_comm *comm, const struct mpi_work *work, unsig
     const uint64_t longest = slice_of(work, 0).count * size;
     for (uint64_t at = 0; at < longest; at += MESSAGE_BYTES_MAX) {
         no_requests(comm, 0);
-        for (uint32_t i = 1; i < rank_count_of(comm); i++) {
-            const uint32_t r = (comm->group->rank + i) % rank_count_of(comm);
+        for (uint32_t i = 1; i < eo_mpi_rank_count(comm); i++) {
+            const uint32_t r = (comm->group->rank + i) % eo_mpi_rank_count(comm);
             const struct slice other = slice_of(work, r);
             if (other.count * size > at)
                 EO_TRY(receive(comm, 0, r, all + other.begin * size + at,
@@ -286,8 +263,8 @@ static eo_status start_piece(struct eo_comm *comm, const struct mpi_work *work, 
     const uint64_t size = element_bytes(work), most = comm->piece_bytes / size, at = p * most;
     const struct slice mine = slice_of(work, rank);
     no_requests(comm, set);
-    for (uint32_t i = 1; i < rank_count_of(comm); i++) {
-        const uint32_t r = (rank + i) % rank_count_of(comm);
+    for (uint32_t i = 1; i < eo_mpi_rank_count(comm); i++) {
+        const uint32_t r = (rank + i) % eo_mpi_rank_count(comm);
         const struct slice other = slice_of(work, r);
         if (mine.count > at)
             EO_TRY(receive(comm, set, r, comm->scratch[set] + r * comm->piece_bytes,
@@ -301,7 +278,7 @@ static eo_status start_piece(struct eo_comm *comm, const struct mpi_work *work, 
 
 static void sum_piece(struct eo_comm *comm, const struct mpi_work *work, unsigned char *recv, uint64_t p)
 {
-    const uint32_t rank_count = rank_count_of(comm), rank = comm->group->rank;
+    const uint32_t rank_count = eo_mpi_rank_count(comm), rank = comm->group->rank;
     const uint64_t size = element_bytes(work), most = comm->piece_bytes / size, at = p * most;
     const struct slice mine = slice_of(work, rank);
     if (mine.count <= at)
@@ -341,13 +318,13 @@ static eo_status move_data(struct eo_comm *comm, const struct mpi_work *work)
     case EO_MPI_ALL_GATHER:
         return gather(comm, work, work->recv, work->send);
     case EO_MPI_REDUCE_SCATTER:
-        if (rank_count_of(comm) > 1)
+        if (eo_mpi_rank_count(comm) > 1)
             return reduce(comm, work, work->recv);
         if (work->recv != work->send)
             memcpy(work->recv, work->send, bytes);
         return EO_OK;
     case EO_MPI_ALL_REDUCE:
-        if (rank_count_of(comm) == 1)
+        if (eo_mpi_rank_count(comm) == 1)
             return EO_OK;
         EO_TRY(reduce(comm, work, (unsigned char *)work->recv + begin));
         return gather(comm, work, work->recv, NULL);
@@ -372,17 +349,6 @@ static eo_status run_collective(void *arguments)
 
 /* -- on the caller's thread -------------------------------------------------------------------------------------- */
 
-static void free_comm(struct eo_comm *comm)
-{
-    free(comm->posts);
-    free(comm->requests[0]);
-    free(comm->requests[1]);
-    free(comm->terms);
-    free(comm->scratch[0]);
-    free(comm->scratch[1]);
-    free(comm);
-}
-
 static eo_status make_comm(struct eo_comm **out, struct eo_group *group, struct eo_device *device, uint32_t queue)
 {
     const uint32_t rank_count = group->params.rank_count;
@@ -405,7 +371,7 @@ static eo_status make_comm(struct eo_comm **out, struct eo_group *group, struct 
             memset(comm->scratch[set], 0, comm->piece_bytes * rank_count); /* no page comes in a step */
     }
     if (!is_whole) {
-        free_comm(comm);
+        eo_mpi_comm_free(comm);
         return EO_ERR_NO_MEMORY;
     }
     no_requests(comm, 0);
@@ -430,7 +396,7 @@ static eo_status mpi_open(struct eo_comm **out, struct eo_group *group, uint32_t
     EO_TRY(make_comm(&comm, group, device, queue));
     const eo_status status = eo_mpi_duplicate(&comm->comm, group->comm, eo_mpi_join_deadline(group), &group->log);
     if (status < 0) {
-        free_comm(comm);
+        eo_mpi_comm_free(comm);
         return status;
     }
     group->references++; /* until all ranks have closed it */
@@ -445,48 +411,6 @@ static eo_status await_queue(struct eo_comm *comm)
     return eo_cpu_queue_await(queue, eo_cpu_queue_point(queue));
 }
 
-/* Whether all ranks have closed, so that no message can come any more. Of one that still wanted something there may be
- * more: that one finds that this rank has closed. Under the lock of MPI. */
-static bool has_ended(struct eo_comm *comm)
-{
-    int is_complete = 0;
-    if (eo_mpi.Testall((int)(2 * rank_count_of(comm)), comm->requests[0], &is_complete, MPI_STATUSES_IGNORE) != MPI_SUCCESS)
-        comm->is_stuck = true;
-    for (uint32_t r = 0; r < rank_count_of(comm) && is_complete; r++)
-        if (r != comm->group->rank && comm->posts[r].kind != EO_MPI_CLOSED)
-            comm->is_stuck = true;
-    return is_complete && !comm->is_stuck;
-}
-
-uint32_t eo_mpi_comms_sweep(const struct eo_group *root)
-{
-    struct eo_comm *ended = NULL;
-    uint32_t left = 0;
-    eo_mpi_lock();
-    for (struct eo_comm **place = &kept; *place;) {
-        struct eo_comm *comm = *place;
-        const bool is_meant = !comm->is_stuck && (!root || comm->group->root == root) && eo_mpi_failure(comm->group) >= 0;
-        if (!is_meant || !has_ended(comm)) {
-            left += is_meant && !comm->is_stuck;
-            place = &comm->next_kept;
-            continue;
-        }
-        *place = comm->next_kept;
-        comm->next_kept = ended;
-        ended = comm;
-        (void)eo_mpi.Comm_free(&comm->comm);
-    }
-    eo_mpi_unlock();
-    while (ended) {
-        struct eo_comm *comm = ended;
-        struct eo_group *group = comm->group;
-        ended = comm->next_kept;
-        free_comm(comm);
-        eo_mpi_group_drop(group);
-    }
-    return left;
-}
-
 /* Says so to the others, and waits for none of them: they may have other things to do first. What is left of the
  * communicator is given back once all have closed it. */
 static void mpi_close(struct eo_comm *comm)
@@ -498,10 +422,7 @@ static void mpi_close(struct eo_comm *comm)
     const struct mpi_work last = {.comm = comm, .kind = EO_MPI_CLOSED, .label = "close"};
     if (send_posts(comm, &last) < 0)
         comm->is_stuck = true;
-    eo_mpi_lock();
-    comm->next_kept = kept;
-    kept = comm;
-    eo_mpi_unlock();
+    eo_mpi_comm_keep(comm);
     (void)eo_mpi_comms_sweep(root);
 }
 

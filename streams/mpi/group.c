@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 #include "streams/mpi/internal.h"
@@ -97,49 +96,6 @@ static eo_status make_group(struct eo_group **out, const struct eo_group_params 
         requests[r] = eo_mpi.request_null;
     *out = group;
     return EO_OK;
-}
-
-static struct eo_group *kept; /* under the lock of MPI; messages may still come into these */
-
-/* Of a family that has failed nothing is given back to MPI: messages may be on their way into it, and what comes late
- * must not come into a communicator that is made next. The process is to end. */
-void eo_mpi_group_drop(struct eo_group *group)
-{
-    if (!group || --group->references != 0)
-        return;
-    struct eo_group *root = group->root;
-    const bool has_failed = eo_mpi_failure(group) < 0;
-    eo_mpi_lock();
-    if (group->incoming_request != eo_mpi.request_null) {
-        (void)eo_mpi.Cancel(&group->incoming_request);
-        (void)eo_mpi.Request_free(&group->incoming_request);
-    }
-    if (group->comm != eo_mpi.comm_null && !has_failed)
-        (void)eo_mpi.Comm_free(&group->comm);
-    if (has_failed) {
-        group->next_kept = kept;
-        kept = group;
-    }
-    eo_mpi_unlock();
-    if (!has_failed) {
-        free(group->outgoing_requests);
-        free(group);
-    }
-    if (root != group)
-        eo_mpi_group_drop(root);
-}
-
-/* The world ends: the others, as a rule, are about to close what this rank has closed. If not, it stays until MPI ends. */
-void eo_mpi_group_release(struct eo_group *group)
-{
-    enum { LINGER_MS = 1000 };
-    if (!group)
-        return;
-    const struct eo_group *root = group->root == group ? group : NULL; /* what is inside another ends with it */
-    const uint64_t end_ns = eo_now_ns() + LINGER_MS * UINT64_C(1000000);
-    eo_mpi_group_drop(group);
-    for (uint32_t looks = 0; root && eo_mpi_comms_sweep(root) > 0 && eo_now_ns() < end_ns; looks++)
-        eo_mpi_pause(looks);
 }
 
 eo_status eo_mpi_group_create(struct eo_group **out, const struct eo_group_params *params)

@@ -40,12 +40,16 @@ struct eo_mpi {
     MPI_Request request_null;
 };
 
-/* streams/mpi/process.c: the library, with all calls under one lock. */
+/* streams/mpi/library.c: loaded at its first use, with all calls under one lock. */
 extern struct eo_mpi eo_mpi;
 void eo_mpi_lock(void);
 void eo_mpi_unlock(void);
+EO_NODISCARD eo_status eo_mpi_load(const eo_log *log); /* under the lock */
+bool eo_mpi_is_loaded(void);
 /* The status of a call's result; logged with `what`. */
 eo_status eo_mpi_check(int result, const char *what, const eo_log *log);
+/* Until the request has completed; EO_ERR_TIMEOUT is logged with `what`. */
+eo_status eo_mpi_await(MPI_Request *request, uint64_t deadline_ns, const char *what, const eo_log *log);
 /* A duplicate, with errors that return. Collective; EO_ERR_TIMEOUT. */
 eo_status eo_mpi_duplicate(MPI_Comm *out, MPI_Comm of, uint64_t deadline_ns, const eo_log *log);
 /* Between two looks at requests that are not complete: `looks` counts them from 0. */
@@ -80,16 +84,40 @@ struct eo_mpi_post {
     char label[64];
 };
 
-/* streams/mpi/comm.c: gives back the communicators that all ranks have closed, of a family or (NULL) of all; how many are left
- * that others have not closed yet. */
+struct eo_comm {
+    struct eo_group *group;
+    struct eo_device *device;
+    const struct eo_cpu_kernels *kernels;
+    uint32_t queue;
+    MPI_Comm comm;
+    uint64_t number; /* of the collective in progress */
+    struct eo_mpi_post post, *posts; /* ours, and by rank */
+    MPI_Request *requests[2];        /* 2 a rank: receives, and then sends; of a reduction's pieces by parity */
+    const void **terms;              /* of a sum, by rank */
+    unsigned char *scratch[2];
+    uint64_t piece_bytes;            /* of each other rank */
+    bool is_stuck;                   /* requests are left that did not end */
+    struct eo_comm *next_kept;
+};
+
+static inline uint32_t eo_mpi_rank_count(const struct eo_comm *comm)
+{
+    return comm->group->params.rank_count;
+}
+
+/* streams/mpi/closing.c */
+void eo_mpi_comm_free(struct eo_comm *comm);
+void eo_mpi_comm_keep(struct eo_comm *comm); /* that this rank has closed */
+/* Gives back the communicators that all ranks have closed, of a family or (NULL) of all; how many are left that others have
+ * not closed yet. */
 uint32_t eo_mpi_comms_sweep(const struct eo_group *root);
+void eo_mpi_group_drop(struct eo_group *group); /* a reference, and waits for nobody */
+void eo_mpi_group_release(struct eo_group *group);
 
 /* streams/mpi/group.c */
 eo_status eo_mpi_group_create(struct eo_group **out, const struct eo_group_params *params);
 eo_status eo_mpi_group_split(struct eo_group **out, struct eo_group_place *place, struct eo_group *parent,
                              uint32_t rank, uint32_t color, uint32_t key);
-void eo_mpi_group_release(struct eo_group *group);
-void eo_mpi_group_drop(struct eo_group *group); /* a reference, and waits for nobody */
 void eo_mpi_group_abort(struct eo_group *group, uint32_t rank, const char *reason);
 void eo_mpi_group_failure(struct eo_group *group, char *text, size_t bytes);
 eo_status eo_mpi_fail(struct eo_group *group, eo_status status, const char *format, ...) EO_PRINTF(3, 4);

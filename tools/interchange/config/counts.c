@@ -6,11 +6,6 @@
 
 #include <stdio.h>
 
-bool tool_config_has_experts(const struct tool_model_config *config, uint32_t layer)
-{
-    return config->expert_count && !config->dense[layer];
-}
-
 /* `experts` of them counted. */
 static uint64_t layer_elements(const struct tool_model_config *c, uint32_t layer, uint64_t experts)
 {

@@ -116,7 +116,10 @@ EO_NODISCARD eo_status tool_model_config_parse(struct tool_model_config *config,
 
 const char *tool_config_family_name(enum tool_config_family family);
 
-bool tool_config_has_experts(const struct tool_model_config *config, uint32_t layer);
+static inline bool tool_config_has_experts(const struct tool_model_config *config, uint32_t layer)
+{
+    return config->expert_count && !config->dense[layer];
+}
 
 uint64_t tool_model_config_layer_parameters(const struct tool_model_config *config, uint32_t layer);
 uint64_t tool_model_config_parameters(const struct tool_model_config *config);
