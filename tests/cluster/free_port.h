@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A port of the loopback that is free now.
+ * Ports of the loopback: a free one, and a connection to one.
  */
 #ifndef EO_TESTS_FREE_PORT_H
 #define EO_TESTS_FREE_PORT_H
@@ -22,6 +22,21 @@ static inline void choose_free_port(char port[16])
         exit(1);
     snprintf(port, 16, "%u", ntohs(address.sin_port));
     close(fd);
+}
+
+/* Tries for 10 seconds, and ends the process if no one listens. */
+static inline int dial_port(const char *port)
+{
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                        .sin_port = htons((uint16_t)atoi(port))};
+    for (int i = 0; i < 1000; i++) {
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
+            return fd;
+        close(fd);
+        usleep(10000);
+    }
+    exit(1);
 }
 
 #endif

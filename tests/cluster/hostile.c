@@ -65,20 +65,6 @@ static void *rank_main(void *arg)
     return good ? arg : NULL;
 }
 
-static int dial(void)
-{
-    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                        .sin_port = htons((uint16_t)atoi(port))};
-    for (int i = 0; i < 1000; i++) {
-        const int fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
-            return fd;
-        close(fd);
-        usleep(10000);
-    }
-    exit(1);
-}
-
 static bool is_closed(int fd)
 {
     struct pollfd look = {.fd = fd, .events = POLLRDHUP};
@@ -88,7 +74,7 @@ static bool is_closed(int fd)
 /* One after the other, a byte each: as slow as it can be and still say something. */
 static bool slow_one_is_dropped(void)
 {
-    const int fd = dial();
+    const int fd = dial_port(port);
     const double end_ms = now_ms() + PATIENCE_MS;
     while (!is_closed(fd) && now_ms() < end_ms) {
         if (send(fd, "e", 1, MSG_NOSIGNAL) < 0)
@@ -115,7 +101,7 @@ static bool so_many_are_let_in(void)
         int fds[STRANGERS];
         const double end_ms = now_ms() + HANDSHAKE_MS - 1000;
         for (int i = 0; i < STRANGERS; i++)
-            fds[i] = dial();
+            fds[i] = dial_port(port);
         while (count_open(fds, 0, STRANGERS) > STRANGERS_MAX && now_ms() < end_ms)
             usleep(1000);
         good = count_open(fds, 0, STRANGERS - STRANGERS_MAX) == 0 &&
@@ -186,7 +172,7 @@ static void shout(int times)
 {
     for (int i = 0; i < times; i++) {
         char byte;
-        const int fd = dial();
+        const int fd = dial_port(port);
         (void)!send(fd, "GET / HTTP/1.0", 14, MSG_NOSIGNAL);
         while (recv(fd, &byte, 1, 0) > 0) { /* until it is sent away */
         }

@@ -271,26 +271,12 @@ static int listen_at(const char *where)
     return fd;
 }
 
-static int dial_rank_0(void)
-{
-    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                        .sin_port = htons((uint16_t)atoi(port))};
-    for (int i = 0; i < 1000; i++) {
-        const int fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0)
-            return fd;
-        close(fd);
-        usleep(10000);
-    }
-    exit(1);
-}
-
 /* Carries all between rank 1 (ends[1]) and rank 0, keeps it, and in the end changes a byte of what rank 1 says. */
 static void *relay_main(void *listener)
 {
     int sides[2];
     sides[1] = accept(*(int *)listener, NULL, NULL);
-    sides[0] = dial_rank_0();
+    sides[0] = dial_port(port);
     while (!ends) {
         struct pollfd polls[2] = {{sides[0], POLLIN, 0}, {sides[1], POLLIN, 0}};
         unsigned char data[4096];

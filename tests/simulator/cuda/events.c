@@ -465,17 +465,25 @@ static cudaError_t captured(const struct sim_event *event)
     return cudaErrorCapturedEvent;
 }
 
+/* What a query and a wait of the host begin with. */
+static cudaError_t host_asks(const char *call, cudaEvent_t handle, struct sim_event **out)
+{
+    struct sim_event *event = *out = sim_event_of(handle);
+    if (!event)
+        return cudaErrorInvalidResourceHandle;
+    const cudaError_t refused = captured(event), unsafe = refused == cudaSuccess ? sim_unsafe_call(call) : refused;
+    if (unsafe == cudaSuccess)
+        note_of(event)->used = true;
+    return unsafe;
+}
+
 cudaError_t cudaEventQuery(cudaEvent_t handle)
 {
     CUDA_BEGIN();
-    struct sim_event *event = sim_event_of(handle);
-    if (!event)
-        CUDA_END(cudaErrorInvalidResourceHandle);
-    const cudaError_t refused = captured(event);
+    struct sim_event *event;
+    const cudaError_t refused = host_asks(__func__, handle, &event);
     if (refused != cudaSuccess)
         CUDA_END(refused);
-    CUDA_UNSAFE();
-    note_of(event)->used = true;
     struct sim_point *point = sim_retain(event->point);
     const cudaError_t error = query(point);
     if (error == cudaSuccess)
@@ -487,14 +495,10 @@ cudaError_t cudaEventQuery(cudaEvent_t handle)
 cudaError_t cudaEventSynchronize(cudaEvent_t handle)
 {
     CUDA_BEGIN();
-    struct sim_event *event = sim_event_of(handle);
-    if (!event)
-        CUDA_END(cudaErrorInvalidResourceHandle);
-    const cudaError_t refused = captured(event);
+    struct sim_event *event;
+    const cudaError_t refused = host_asks(__func__, handle, &event);
     if (refused != cudaSuccess)
         CUDA_END(refused);
-    CUDA_UNSAFE();
-    note_of(event)->used = true;
     CUDA_END(sim_wait_for(event->point, "cudaEventSynchronize"));
 }
 

@@ -73,24 +73,6 @@ static double merged_loss(const struct bench *b, double *const *values, double *
     return reference_loss(&reference, tokens, targets, BATCH, SEQ, NULL);
 }
 
-static double **values_of(const struct bench *b)
-{
-    double **all = calloc(b->parameter_count, sizeof(*all));
-    for (uint32_t k = 0; k < b->parameter_count; k++) {
-        all[k] = calloc(count_of(b, k), sizeof(double));
-        for (uint64_t i = 0; i < count_of(b, k); i++)
-            all[k][i] = fake_weights(b->runtime, k)[i];
-    }
-    return all;
-}
-
-static void free_values(const struct bench *b, double **all)
-{
-    for (uint32_t k = 0; k < b->parameter_count; k++)
-        free(all[k]);
-    free(all);
-}
-
 ParameterizedTestParameters(models, adapters_get_the_gradients_of_finite_differences)
 {
     return cr_make_param_array(struct adapter_case, adapter_cases, CASES);
@@ -102,7 +84,7 @@ ParameterizedTest(struct adapter_case *c, models, adapters_get_the_gradients_of_
     struct bench b;
     bench_open(&b, params_of(c));
     bench_run(&b, NULL);
-    double **w = values_of(&b), **merged = values_of(&b);
+    double **w = double_weights(&b), **merged = double_weights(&b);
     cr_assert_float_eq(b.loss, merged_loss(&b, w, merged, c), 1e-5);
     uint32_t adapters = 0;
     for (uint32_t k = 0; k < b.parameter_count; k++) {
@@ -129,8 +111,8 @@ ParameterizedTest(struct adapter_case *c, models, adapters_get_the_gradients_of_
         free(expected);
     }
     cr_assert(adapters >= 4, "%u matrices of adapters", adapters);
-    free_values(&b, w);
-    free_values(&b, merged);
+    free_weights(&b, w);
+    free_weights(&b, merged);
     bench_close(&b);
 }
 

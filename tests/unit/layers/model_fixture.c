@@ -58,6 +58,24 @@ uint64_t count_of(const struct bench *b, uint32_t parameter)
     return info.element_count;
 }
 
+double **double_weights(const struct bench *b)
+{
+    double **all = calloc(b->parameter_count, sizeof(*all));
+    for (uint32_t k = 0; k < b->parameter_count; k++) {
+        all[k] = calloc(count_of(b, k), sizeof(double));
+        for (uint64_t i = 0; i < count_of(b, k); i++)
+            all[k][i] = fake_weights(b->runtime, k)[i];
+    }
+    return all;
+}
+
+void free_weights(const struct bench *b, double **all)
+{
+    for (uint32_t k = 0; k < b->parameter_count; k++)
+        free(all[k]);
+    free(all);
+}
+
 /* In [-1, 1], from the parameter's name and the element alone: equal for every arrangement of the same model. */
 static float spread(const char *name, uint64_t i)
 {

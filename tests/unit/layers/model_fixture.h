@@ -46,6 +46,10 @@ void bench_close(struct bench *b);
 void bench_run(struct bench *b, eo_team *team); /* a micro-batch, from gradients of zero */
 uint64_t count_of(const struct bench *b, uint32_t parameter);
 
+/* All weights, by parameter. */
+double **double_weights(const struct bench *b);
+void free_weights(const struct bench *b, double **all);
+
 /* Every parameter of `other` has the gradient that the one of the same name has in `b`, within `tolerance` of its largest. */
 void assert_same_gradients(const struct bench *b, const struct bench *other, double tolerance);
 

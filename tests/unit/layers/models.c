@@ -13,24 +13,6 @@
 #include "model_fixture.h"
 #include "reference_model.h"
 
-static double **double_weights(const struct bench *b)
-{
-    double **all = calloc(b->parameter_count, sizeof(*all));
-    for (uint32_t k = 0; k < b->parameter_count; k++) {
-        all[k] = calloc(count_of(b, k), sizeof(double));
-        for (uint64_t i = 0; i < count_of(b, k); i++)
-            all[k][i] = fake_weights(b->runtime, k)[i];
-    }
-    return all;
-}
-
-static void free_weights(const struct bench *b, double **all)
-{
-    for (uint32_t k = 0; k < b->parameter_count; k++)
-        free(all[k]);
-    free(all);
-}
-
 /* ---- against the reference ---- */
 
 static struct bench open_case(const struct family_case *c)
