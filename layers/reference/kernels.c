@@ -190,14 +190,6 @@ void eo_ref_norm_weight_gradient(const struct eo_norm_gradient *n, uint64_t firs
     }
 }
 
-/* in_gradient may be out_gradient, which the weights' gradients read. */
-void eo_ref_norm_backward(const struct eo_norm_gradient *n)
-{
-    if (n->weight_gradient)
-        eo_ref_norm_weight_gradient(n, 0, n->width);
-    eo_ref_norm_input_gradient(n);
-}
-
 /* ---- norms of heads ---- */
 
 static float head_rstd(eo_dtype dtype, const void *in, uint64_t at, uint32_t size, float eps)
@@ -360,16 +352,6 @@ void eo_ref_loss_row(const struct eo_loss *l, uint64_t row)
         const float gradient = expf(eo_element_load(dtype, logits, i) - max) * factor;
         eo_element_store(dtype, logits, i, i == target ? gradient - l->scale : gradient);
     }
-}
-
-void eo_ref_cross_entropy(const struct eo_loss *l)
-{
-    double total = 0;
-    for (uint64_t row = 0; row < l->rows; row++) {
-        eo_ref_loss_row(l, row);
-        total += l->losses[row];
-    }
-    *l->loss_sum += total;
 }
 
 bool eo_ref_all_finite(eo_dtype dtype, const void *values, uint64_t count)

@@ -31,9 +31,8 @@ void eo_ref_column_sums(const struct eo_column_sums *sums, uint64_t first, uint6
 void eo_ref_norm_weight_gradient(const struct eo_norm_gradient *norm, uint64_t first, uint64_t count);
 void eo_ref_embedding_backward(const struct eo_embedding_gradient *embedding, uint64_t first, uint64_t count);
 
-/* The input's gradient alone; eo_ref_norm_backward: both, in the order that lets in_gradient be out_gradient. */
+/* After the weights' gradients, which read out_gradient: in_gradient may be the same. */
 void eo_ref_norm_input_gradient(const struct eo_norm_gradient *norm);
-void eo_ref_norm_backward(const struct eo_norm_gradient *norm);
 
 /* Of parts of the rows [first, first + count) of eo_head_norm_parts. */
 void eo_ref_head_norm_backward(const struct eo_head_norm_gradient *norm, uint64_t first, uint64_t count);
@@ -56,9 +55,8 @@ static inline bool eo_host_loss_ignores(const struct eo_loss *l, uint64_t row)
     return ignores;
 }
 
-/* One row's loss, without adding to loss_sum; and all rows. */
+/* One row's loss, without adding to loss_sum. */
 void eo_ref_loss_row(const struct eo_loss *loss, uint64_t row);
-void eo_ref_cross_entropy(const struct eo_loss *loss);
 bool eo_ref_all_finite(eo_dtype dtype, const void *values, uint64_t count);
 
 /* Common to the tables with memory of the host (ops.c). */

@@ -14,7 +14,7 @@
 
 #define API __attribute__((visibility("default")))
 
-enum { RECORDS_MAX = 1 << 14, DEPTH_MAX = 8, RECORD_BYTES = 512 };
+enum { RECORDS_MAX = 1 << 14, RECORD_BYTES = 512 };
 
 /* One that was made up and not handed over yet. */
 struct made {

@@ -15,7 +15,7 @@
 #include "tools/interchange/convert.h"
 #include "tools/run/checkpoint/checkpoint.h"
 
-enum { OPTION_RANKS = 'n', OPTION_DTYPE = 0x500, OPTION_FILE_BYTES };
+enum { OPTION_RANKS = 'n', OPTION_DTYPE = 0x500 };
 
 static const struct argp_option checkpoint_tool_options[] = {
     {"ranks", OPTION_RANKS, "N", 0, "reshard, convert to a checkpoint: number of files to write [convert: 1]", 0},

@@ -21,7 +21,6 @@ struct tool_tensorboard_scalar {
     const char *tag; /* "train/loss" */
     double value;    /* written as a float */
 };
-enum { TOOL_TENSORBOARD_SCALARS_MAX = 8 };
 
 /* Makes the folder, if it is not there, and in it a new file, for steps after first_step. NULL: none. EO_ERR_IO,
  * EO_ERR_INVALID. */

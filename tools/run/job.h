@@ -160,7 +160,6 @@ struct tool_job {
     uint64_t sum_turn;
     double sum, sum_result;     /* of this one so far, and of the one before */
     eo_status failure;          /* of the first cause; EO_OK: none */
-    uint32_t failed_rank;
     struct tool_problem failure_text;
 };
 

@@ -50,8 +50,6 @@ static void violate(bool is_race, const char *format, va_list arguments)
     vsnprintf(text, sizeof(text), format, arguments);
     if (sim.violation_count < sizeof(sim.violations) / sizeof(sim.violations[0]))
         memcpy(sim.violations[sim.violation_count], text, sizeof(text));
-    if (sim.violation_count == 0)
-        sim.first_is_race = is_race;
     if (!sim.config.quiet && sim.violation_count < 8)
         fprintf(stderr, "simulator: seed %llu: %s\n", (unsigned long long)sim.config.seed, text);
     sim.violation_count++;

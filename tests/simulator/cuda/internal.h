@@ -276,7 +276,6 @@ struct sim_state {
     uint32_t function_count, calls[SIM_FUNCTIONS_MAX];
 
     uint32_t violation_count, race_count;
-    bool first_is_race;
     char violations[8][400];
 
     uint32_t note_count;
@@ -481,6 +480,5 @@ uint32_t sim_nccl_leaks(void);
 #define SIM_MAGIC_EVENT  0x4576656eu
 #define SIM_MAGIC_GRAPH  0x47726170u
 #define SIM_MAGIC_EXEC   0x45786563u
-#define SIM_MAGIC_DEAD   0xdeadbeefu
 
 #endif

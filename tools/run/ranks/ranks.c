@@ -41,7 +41,6 @@ static void fail(struct tool_job_rank *rank, eo_status status, uint64_t step)
     pthread_mutex_lock(&job->failure_mutex);
     if (job->failure == EO_OK || (job->failure == EO_ERR_COMM && status != EO_ERR_COMM)) {
         job->failure = status;
-        job->failed_rank = rank->rank;
         if (step)
             tool_problem_set(&job->failure_text, status, "step %llu, rank %u: %s", (unsigned long long)step, rank->rank, said);
         else
