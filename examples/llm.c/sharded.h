@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * evenodd beneath llm.c's train_gpt2.c, which sharded.patch makes include this file. A rank is a process of `evenodd-launch`, on one
+ * evenodd beneath llm.c's train_gpt2.c; sharded.patch makes it include this file. A rank is a process of `evenodd-launch`, on one
  * machine. It keeps its part of the weights, gradients and moments, and sees the whole of one layer at a time:
  *
  *     position 0        token and position embedding

@@ -92,11 +92,11 @@ EO_EXPORT EO_NODISCARD eo_status eo_saver_create(eo_saver **out, const eo_saver_
 EO_EXPORT void eo_saver_destroy(eo_saver **saver);
 
 /*
- * Saves the state after the last finished step: copies it to the memory that was reserved, and leaves the writing to
- * the saver's thread. A run with state in a file on disk has no copy: the thread reads what it writes from shards and file,
- * and updates, fills and loads wait until it has read what they change (one saver of a runtime; others copy). The schedule goes on as it was. Between steps; every rank, after the same step. Allocates
- * nothing; waits for the copy (on a GPU it is only issued). EO_OK, EO_IN_PROGRESS: the save before is not over, nothing
- * was begun (on all ranks alike), EO_ERR_INVALID.
+ * Saves the state after the last finished step: copies it to the reserved memory, and leaves the writing to the saver's
+ * thread. A run with state in a file on disk has no copy: the thread reads from shards and file; updates, fills and loads
+ * wait until it has read the values they change (one saver of a runtime; others copy). The schedule goes on as it was.
+ * Between steps; every rank, after the same step. Allocates nothing; waits for the copy (on a GPU it is only issued).
+ * EO_OK, EO_IN_PROGRESS: the save before is not over, nothing was begun (on all ranks alike), EO_ERR_INVALID.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes);
 

@@ -177,8 +177,8 @@ EO_EXPORT const eo_transformer_params *eo_transformer_get_params(const eo_transf
  */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_initialise(const eo_transformer *transformer, eo_runtime *runtime,
                                                            uint64_t seed);
-/* The adapters alone, as eo_transformer_initialise does them: A uniform within 1 / sqrt(in), B zero, so that the model computes what
- * it does without them. */
+/* The adapters alone, as eo_transformer_initialise does them: A uniform within 1 / sqrt(in), B zero, so the model computes as
+ * without them. */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_initialise_adapters(const eo_transformer *transformer, eo_runtime *runtime,
                                                                     uint64_t seed);
 /* Whether a parameter of the model belongs to an adapter. */
@@ -198,8 +198,9 @@ EO_EXPORT EO_NODISCARD eo_status eo_transformer_load(const eo_transformer *trans
 
 /*
  * Forward and backward of one micro-batch, between eo_step_begin and eo_step_end. *loss is the rank's mean over its
- * tokens (with summed_loss the sum over its targets), unscaled; the host waits for it. loss NULL: it is added to eo_step_values(runtime)[0] instead, and nothing
- * waits. Allocates nothing. EO_ERR_NOT_FINITE: *loss is not; the log names the position.
+ * tokens (with summed_loss the sum over its targets), unscaled; the host waits for it. loss NULL: it is added to
+ * eo_step_values(runtime)[0] instead, and nothing waits. Allocates nothing. EO_ERR_NOT_FINITE: *loss is not finite; the log
+ * names the position.
  */
 EO_EXPORT EO_NODISCARD eo_status eo_transformer_micro_batch(const eo_transformer *transformer, eo_runtime *runtime,
                                                             eo_team *team, const eo_tokens *tokens, double *loss);

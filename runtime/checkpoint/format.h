@@ -7,9 +7,9 @@
  *
  *     head:  checkpoint_head, layers, parameters, sections, checksums of chunks, zeros
  *
- * A section is an array of a layer (master weights in fp32, or one of the optimizer's, in its own form), or the trainer's bytes. It is cut into
- * chunks of CHECKPOINT_CHUNK bytes; each has a checksum, which covers the zeros that pad the last one too. The head's own
- * covers the whole head with that field zero. So every byte of a file is under a checksum.
+ * A section is an array of a layer (master weights in fp32, or the optimizer's state in its own form), or the trainer's
+ * bytes. It is cut into chunks of CHECKPOINT_CHUNK bytes; each has a checksum, which covers the zeros that pad the last one
+ * too. The head's own covers the whole head with that field zero. So every byte of a file is under a checksum.
  */
 #ifndef EO_RUNTIME_CHECKPOINT_FORMAT_H
 #define EO_RUNTIME_CHECKPOINT_FORMAT_H
