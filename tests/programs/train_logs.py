@@ -188,7 +188,8 @@ def check_norms():
 
 def check_schedules():
     wanted = {"linear": [0.5, 1, 1, 0.75, 0.5, 0.25], "constant": [0.5, 1, 1, 1, 1, 1],
-              "wsd:0.5": [0.5, 1, 1, 1, 2 / 3, 1 / 3], "step:2,0.5": [0.5, 1, 1, 1, 0.5, 0.5]}
+              "wsd:0.5": [0.5, 1, 1, 1, 2 / 3, 1 / 3], "step:2,0.5": [0.5, 1, 1, 1, 0.5, 0.5],
+              "cosine": [0.5, 1, *(0.1 + 0.45 * (1 + math.cos(math.pi * done / 4)) for done in range(4))]}
     for name, parts in wanted.items():
         done = run("--steps", "6", "--warmup", "2", "--lr", "0.001", "--schedule", name, "--log", "rates.jsonl")
         rates = [line["lr"] for line in log_of("rates.jsonl")[0].values()]
