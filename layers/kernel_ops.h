@@ -381,6 +381,7 @@ struct eo_kernel_ops {
      * backward ride on products. Without, bias and GELU are the element-wise functions'.
      */
     bool fused_epilogues;
+    bool gelu_of_sums; /* ... GELU perhaps of the fp32 sum, not of aux as stored, as a recompute takes it: it does not ride */
     bool fused_bias_gradients; /* the gradient of a bias rides on that of its weight */
     bool fused_residuals; /* products take a residual: a half's out-product adds the stream and its bias, norms do not */
     bool joined_products; /* in-products whose weights lie side by side are one: fewer and larger launches */

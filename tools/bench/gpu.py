@@ -68,7 +68,8 @@ class Report:
         return "{} passed, {} failed, {} figures, {} not measured, {} s".format(*self.counts.values(), self.seconds())
 
     def publish(self):
-        """All that is known by now, with the lines of the result at the end: whole, whenever the machine is taken away."""
+        """All that is known by now, with the lines of the result at the end: whole after every line, whenever the machine is
+        taken away."""
         numbers = zip(("passed", "failed", "figures", "not_measured", "seconds"), (*self.counts.values(), self.seconds()))
         with open(self.path, "w", encoding="utf-8") as file:
             file.write(self.before + "\n".join([*self.body, "", "=== summary", *self.summary, self.totals(),
@@ -82,6 +83,7 @@ class Report:
         self.summary.append(said)
         self.write(said, json.dumps({"step": self.step, "line": line, "status": status, "text": text,
                                      "at_s": self.seconds(), **members}))
+        self.publish()
 
     def expect(self, holds, line, text, **members):
         self.note("pass" if holds else "fail", line, text, **members)

@@ -43,6 +43,7 @@ static struct sim_cublaslt_counts counts;
 static int handle_object;
 uint32_t sim_cublaslt_fused_is_slower;
 uint64_t sim_cublaslt_no_float8_width;
+bool sim_cublaslt_gelu_of_sums;
 
 /* Where a thread a stream runs, times are real, and a machine may be busy with something else for a while. */
 static void take_time(const void *arguments)
@@ -430,6 +431,28 @@ static void float8_product(struct product *p)
     counts.float8++;
 }
 
+/* C = gelu of the sum, which only aux rounds. */
+static void gelu_of_sums(const struct eo_multiply *m)
+{
+    float *sums = malloc(m->m * m->n * sizeof(*sums));
+    if (!sums)
+        abort();
+    struct eo_multiply wide = *m;
+    wide.epilogue = EO_EPILOGUE_NONE;
+    wide.weight_gradient = true;
+    wide.types.gradient = EO_DTYPE_FP32;
+    wide.c = sums;
+    wide.c_stride = m->n;
+    eo_ref_multiply(&wide);
+    for (uint64_t i = 0; i < m->m * m->n; i++)
+        sums[i] += eo_element_load(m->types.compute, m->bias, i % m->n);
+    eo_ref_gelu_forward(&(struct eo_gelu){.types = {EO_DTYPE_FP32, EO_DTYPE_FP32}, .out = sums, .in = sums, .rows = m->m,
+                                          .width = m->n});
+    for (uint64_t i = 0; i < m->m * m->n; i++)
+        eo_element_store(m->types.compute, m->c, i / m->n * m->c_stride + i % m->n, sums[i]);
+    free(sums);
+}
+
 static void product_body(const void *arguments)
 {
     struct product p;
@@ -466,6 +489,8 @@ static void product_body(const void *arguments)
         one.b.values = eo_element_at(m->types.compute, m->b.values, i * p.b_step);
         one.c = eo_element_at_mutable(c_type, m->c, i * p.c_step);
         eo_ref_multiply(&one);
+        if (one.epilogue == EO_EPILOGUE_BIAS_GELU && sim_cublaslt_gelu_of_sums)
+            gelu_of_sums(&one);
     }
     if (may_repeat)
         keep_result(&p, hash);

@@ -33,7 +33,10 @@ FILES = {
 REDUNDANT = {
     ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 1): "saves work: other warps' sums go nowhere",
     ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 2): "saves work: only thread 0 writes",
+    ("streams/cuda/kernels.cu", "at < end", 1): "the tile behind the end is zeros",
+    ("streams/cuda/float8.cu", "i < count", 1): "elements behind the end are zeros",
     ("streams/cuda/float8.cu", "if (threadIdx.x < 32)", 1): "saves work: only thread 0 writes",
+    ("layers/cuda/embeddings.cu", "first < rows", 1): "no row is left to be looked at",
     ("layers/cuda/lanes.cuh", "__syncthreads();", 1, "layers/cuda/softmax.cu"):
         "a kernel of softmax sums once: nobody read before",
 }
