@@ -360,6 +360,17 @@ static void refuse(eo_runtime *rt, const eo_parameter_group *groups, uint32_t co
         tap_note(__FILE__, __LINE__, "not refused with '%s': %s", words, eo_runtime_error(rt));
 }
 
+/* A block of state has one scale: it belongs to one group. */
+static void refuse_joined(void)
+{
+    eo_model *model = make_model(&(struct variant){0});
+    eo_plan *plan;
+    if (eo_plan_create(&plan, model, eo_plan_params(.optimizer = EO_OPTIMIZER_ADAMW8BIT, .log = &test_log)) != EO_ERR_INVALID ||
+        !strstr(message, "'parameter1' is joined to 'parameter0' of another group, within a block of 256"))
+        tap_note(__FILE__, __LINE__, "joined parameters of other groups within a block of state: %s", message);
+    eo_model_destroy(&model);
+}
+
 static void refusals(void)
 {
     if (EO_DEBUG_ABORT) /* what is refused aborts */
@@ -393,6 +404,7 @@ static void refusals(void)
         eo_plan_destroy(&plan);
         eo_model_destroy(&model);
     }
+    refuse_joined();
     tap_case("clip groups without norm_parts, without their limit, or with two are refused, and the step goes on; reports say "
              "nothing of parts that were not asked for");
 }

@@ -140,6 +140,26 @@ for options in '--rates rates.json --budget 2800000' '--offload-layers all --off
     result $? "the summary counts what is on disk, what a step moves, and the wait for it: ${options:-nothing}"
 done
 
+# --- other optimizers: their state on disk has the bits of that in memory, and its bytes are the plan's
+# shellcheck disable=SC2086
+for optimizer in adamw8bit lion sgd; do
+    for dtype in fp32 bf16; do
+        given="--optimizer $optimizer --dtype $dtype" held=1
+        "$train" $quick --steps 4 --sample 0 --peak-seconds 0 $given >out 2>err && whole=$(hash_of out)
+        for options in '--rates rates.json --budget 2260000' '--offload-layers all --offload-gradients' '--offload-layers 2'; do
+            rm -f log.jsonl
+            "$train" $quick --plan $given $options >plan 2>err &&
+                "$train" $quick --steps 4 --sample 0 --peak-seconds 0 $given $options --log log.jsonl >out 2>err &&
+                awk -f summary.awk log.jsonl >summary && read -r disk moved _ <summary && [ "$(hash_of out)" = "$whole" ] &&
+                [ "$disk" = "$(awk '/^  disk\./ { all += $(NF - 1) } END { print all + 0 }' plan)" ] &&
+                [ "$disk" -gt 0 ] && [ "$moved" = $((2 * disk)) ] &&
+                tail -n 1 log.jsonl | grep -q "\"arena_bytes\":$(arena_of plan),\"planned_bytes\":$(arena_of plan)," || held=0
+        done
+        [ -n "$whole" ] && [ $held = 1 ]
+        result $? "$optimizer, $dtype, on disk: the weights of everything in memory, planned bytes are measured ones"
+    done
+done
+
 # --- kept in checkpoints
 run() # OPTION...
 {
