@@ -44,7 +44,9 @@ struct layer_shard {
     double *norm; /* sum of squares of the gradient shard; behind it those of norm_runs, if there are several */
     struct shard_range *norm_runs; /* with norm_parts the parameters of one group of the trainer's */
     uint32_t norm_run_count;
-    float *direction, *matrices; /* Muon's, of layers with matrices: of this rank's part, and of all (runtime/muon.c) */
+    /* Muon's, of layers with matrices (runtime/muon.c): the momentum of this rank's part; all of it, then what the owners made of
+     * it; this rank's part of that, which lies there */
+    float *direction, *matrices, *orthogonal;
     struct shard_range *ranges;
     eo_shard_part *parts;
     uint32_t range_count, part_count;
@@ -337,8 +339,8 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t layer);
 eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes);
 
 void eo_update_call_gradient(struct eo_runtime *rt, uint32_t layer); /* the trainer's callback, which is there */
-/* The ranges of a layer that are Muon's matrices, or the others, by a rule of streams/device.h. */
-void eo_update_ranges(struct eo_runtime *rt, uint32_t layer, bool matrices, uint32_t rule);
+/* The ranges of a layer that are Muon's matrices, or the others. */
+void eo_update_ranges(struct eo_runtime *rt, uint32_t layer, bool matrices, enum eo_rule rule);
 
 /* norms.c */
 EO_NODISCARD eo_status eo_norms_init(struct eo_runtime *rt); /* once the ranges of the update are known */

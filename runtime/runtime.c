@@ -184,9 +184,9 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     if (has_disk && !rt->device->ops->storage_open)
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "the plan offloads layers, which device %s cannot; plan without "
                                "offload_layers", rt->device->ops->name);
-    if (settings->optimizer == EO_OPTIMIZER_MUON && !rt->device->ops->combine)
-        return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "device %s has no optimizer muon yet; use the CPU or another optimizer",
-                               rt->device->ops->name);
+    if (settings->optimizer == EO_OPTIMIZER_MUON && !params->product && !rt->device->ops->is_host_memory)
+        return eo_runtime_fail(rt, EO_ERR_INVALID, "optimizer muon on device %s needs a matrix product: set "
+                               "eo_runtime_params.product (eo_team_product of evenodd/layers.h, say)", rt->device->ops->name);
     EO_TRY(look_at_memory(rt));
     rt->shards.layers = calloc(plan->layer_count, sizeof(*rt->shards.layers));
     rt->waits.capacity = timeline_capacity;

@@ -215,12 +215,13 @@ static struct eo_group_scalars group_scalars(const struct eo_runtime *rt, const 
     const eo_parameter_group *g = &rt->steps.groups[group->group];
     struct eo_group_scalars out = {
         .learning_rate = rt->steps.params.learning_rate * g->learning_rate_factor,
-        .beta1 = group->matrix ? rt->steps.params.momentum : g->beta1,
+        .beta1 = g->beta1,
         .beta2 = g->beta2,
         .eps = fmaxf(g->eps, FLT_MIN), /* moments of 0 are no step, instead of 0 / 0; lost beside any other */
         .weight_decay = group->no_weight_decay ? 0 : g->weight_decay,
         .frozen = g->frozen,
         .clip = group->group,
+        .momentum = rt->steps.params.momentum,
     };
     for (uint32_t k = 0; k < EO_STEPS_UNKNOWN; k++) {
         out.bias_correction1[k] = (float)(1 - pow(g->beta1, applied_steps(rt, k)));
@@ -330,7 +331,7 @@ void eo_update_call_gradient(struct eo_runtime *rt, uint32_t l)
     rt->params.gradient(rt->params.gradient_user, &shard);
 }
 
-void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, uint32_t rule)
+void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, enum eo_rule rule)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
     const eo_optimizer optimizer = rt->plan->params.optimizer;
@@ -341,7 +342,10 @@ void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, uint32_t
         if (rt->plan->groups[range->group].matrix != matrices)
             continue;
         const uint64_t state_offset = eo_plan_state_words(optimizer, range->offset);
-        float *second = matrices ? shard->direction : state_count > 1 ? shard->state[1] : NULL;
+        float *second = rule == EO_RULE_DIRECTION ? shard->direction
+                        : matrices                ? shard->orthogonal
+                        : state_count > 1         ? shard->state[1]
+                                                  : NULL;
         rt->update.updates[count++] = (struct eo_update_range){
             .weights = rt->shards.split ? NULL : shard->weights + range->offset,
             .high = rt->shards.split ? shard->high + range->offset : NULL,
@@ -353,19 +357,19 @@ void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, uint32_t
             .group = range->group,
         };
     }
-    rt->device->ops->update(rt->device, (eo_optimizer)rule, rt->update.updates, count, &rt->update.step);
+    rt->device->ops->update(rt->device, rule, rt->update.updates, count, &rt->update.step);
 }
 
 static void update_weights(struct eo_runtime *rt, uint32_t l)
 {
-    const eo_optimizer optimizer = rt->plan->params.optimizer;
+    const struct plan_optimizer *optimizer = eo_plan_optimizer(rt->plan->params.optimizer);
     if (rt->params.update) {
         call_update(rt, l);
         return;
     }
-    eo_update_ranges(rt, l, false, optimizer == EO_OPTIMIZER_MUON ? EO_OPTIMIZER_ADAMW : optimizer);
+    eo_update_ranges(rt, l, false, optimizer->rule);
     if (rt->plan->layers[l].has_matrices)
-        eo_update_ranges(rt, l, true, EO_OPTIMIZER_MUON);
+        eo_update_ranges(rt, l, true, optimizer->matrix_rule);
 }
 
 void eo_update_layer(struct eo_runtime *rt, uint32_t l)

@@ -116,6 +116,7 @@ struct eo_group_scalars {
     float bias_correction1[EO_STEPS_UNKNOWN], bias_correction2[EO_STEPS_UNKNOWN];
     uint32_t frozen; /* 1: nothing of the group changes */
     uint32_t clip;   /* whose eo_clip_scalars are its own */
+    float momentum;  /* of Muon's rules */
 };
 
 /* Of a group of the trainer's, where the plan has norms by group. */
@@ -175,7 +176,7 @@ struct eo_update_range {
     uint16_t *high;
     int16_t *low;
     /* The optimizer's arrays of state; with one alone it is the first. In 8 bits: blocks, at whose bounds ranges begin and end.
-     * Of Muon the second is a direction: written by EO_RULE_DIRECTION, read by the update */
+     * Of Muon's matrices the second is a direction: EO_RULE_DIRECTION writes it, EO_RULE_MUON reads it */
     union {
         float *first_moment;
         struct eo_state8 *first_blocks;
@@ -189,8 +190,17 @@ struct eo_update_range {
     uint32_t group; /* whose numbers count */
 };
 
-/* Of the optimizers' rules one is no update: second_moment = what the momentum will be. Weights and the first one stay. */
-enum { EO_RULE_DIRECTION = EO_OPTIMIZER_COUNT, EO_RULE_COUNT };
+/* What is done to ranges: streams/cpu/update_body.h and state8_body.h have the formulas. EO_RULE_DIRECTION is no update:
+ * second_moment = what Muon's momentum will be; weights and the first one stay. */
+enum eo_rule {
+    EO_RULE_ADAMW,
+    EO_RULE_SGD,
+    EO_RULE_LION,
+    EO_RULE_ADAMW8BIT,
+    EO_RULE_MUON,
+    EO_RULE_DIRECTION,
+    EO_RULE_COUNT,
+};
 
 /* Weights and their moving average; arrays of `count`. The weights lie as in eo_update_range; the average is fp32. */
 struct eo_average {
@@ -316,12 +326,12 @@ struct eo_device_ops {
      * Norms in parts likewise. With clips_apart a group's factor is that of the norm of its clip group, whose squares are summed
      * in the order of groups; the norm's is that of clip group 0. */
     void (*norm_sum)(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
-    /* Each range by the rule of the optimizer (streams/cpu/update_body.h), with the numbers of its group; g = gradient *
-     * gradient_scale, nothing at all where that is NaN. `ranges` is a host array, valid during the call. */
-    void (*update)(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+    /* Each range by the rule, with the numbers of its group; g = gradient * gradient_scale, nothing at all where that is NaN.
+     * `ranges` is a host array, valid during the call. */
+    void (*update)(struct eo_device *device, enum eo_rule rule, const struct eo_update_range *ranges, uint32_t range_count,
                    const struct eo_step_memory *step);
     /* out[i] = f (x a[i] + y b[i]); b may be NULL, and either may be out. f is 1, or with `squares` the inverse of its root, of
-     * a root of 1e-7 at least. NULL: the device has no Muon. */
+     * a root of 1e-7 at least. */
     void (*combine)(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
                     const double *squares, uint64_t count);
     /* scalars and norm are read for UPDATE alone. */

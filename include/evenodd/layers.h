@@ -160,7 +160,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_team_create_on(eo_team **out, const eo_team_
 EO_EXPORT EO_NODISCARD eo_status eo_team_ask(const char *device, const eo_log *log);
 EO_EXPORT void eo_team_destroy(eo_team **team);
 EO_EXPORT eo_parallel eo_team_parallel(eo_team *team); /* for eo_runtime_params.parallel; CPU */
-/* For eo_runtime_params.product: `team` is a team of the CPU, or NULL: the calling thread. */
+/* For eo_runtime_params.product: `team` is an eo_team, or NULL: the calling thread. A GPU's is made after the runtime whose
+ * stream it works on: there give a function of your own that passes your team on. */
 EO_EXPORT EO_NODISCARD eo_status eo_team_product(void *team, const eo_matrix_product *product);
 EO_EXPORT uint64_t eo_team_memory_bytes(const eo_team *team); /* device memory it holds outside the plan */
 

@@ -113,8 +113,10 @@ typedef struct eo_runtime_params {
                               host does not wait for the norm: gradient_scale is 0, `step` as far as the host knows. On a GPU
                               it issues its work to eo_runtime_stream(), and what it issues is recorded with a graph */
     void *gradient_user;
-    eo_status (*product)(void *user, const eo_matrix_product *product); /* [plain loops, slow] of EO_OPTIMIZER_MUON. Its bits
-                              must not depend on the rank; eo_team_product of evenodd/layers.h is one */
+    eo_status (*product)(void *user, const eo_matrix_product *product); /* [plain loops, slow; on a GPU required] of
+                              EO_OPTIMIZER_MUON, in every step from the first on; on a GPU it issues its work to
+                              eo_runtime_stream(), in captures too. Its bits must not depend on the rank; eo_team_product
+                              of evenodd/layers.h is one */
     void *product_user;
 } eo_runtime_params;
 #define eo_runtime_params(...) EO_PARAMS(eo_runtime_params, __VA_ARGS__)

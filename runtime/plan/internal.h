@@ -72,8 +72,8 @@ struct plan_layer {
     uint32_t narrow_row;   /* the shard as it is sent, in float8; EO_NONE elsewhere */
     uint64_t narrow_bytes; /* of one rank's part */
     bool has_matrices;     /* for Muon; then: */
-    uint32_t direction_row;/* the rank's part of their momentum, then of what became of it */
-    uint32_t matrices_row; /* all of it; where a rank has all of a layer the direction_row */
+    uint32_t direction_row;/* the rank's part of their momentum */
+    uint32_t matrices_row; /* all of it, then of what became of it; where a rank has all of a layer the direction_row */
 };
 
 struct plan_range {

@@ -11,10 +11,13 @@
 
 #include <evenodd/common.h>
 
+#include "streams/device.h"
+
 struct plan_optimizer {
     uint32_t state_count; /* arrays a parameter */
     float beta1, beta2;   /* for a trainer's 0 */
     uint32_t block_elements, block_words; /* words of 4 bytes */
+    enum eo_rule rule, matrix_rule; /* of parameters that are matrices to it; only with Muon some are */
 };
 
 /* optimizer < EO_OPTIMIZER_COUNT */

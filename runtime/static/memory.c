@@ -56,6 +56,7 @@ static void set_pointers(struct eo_runtime *rt)
         if (layer->has_matrices) {
             rt->shards.layers[l].direction = state->rows[layer->direction_row];
             rt->shards.layers[l].matrices = state->rows[layer->matrices_row];
+            rt->shards.layers[l].orthogonal = rt->shards.layers[l].matrices + layer->layout.shard_count * rt->shards.rank;
         }
         for (uint32_t k = 0; layer->disk_row == EO_NONE && k < plan->state_count; k++)
             rt->shards.layers[l].state[k] = state->rows[layer->state_rows[k]];

@@ -125,7 +125,8 @@ static eo_status static_warm_up(struct eo_runtime *rt)
                    (o->kind == EO_OP_NORM_GATHER && !o->fence); /* the norm's compared the plans */
         for (uint32_t k = 0; k < i && !met; k++)
             met = list->operations[k].kind == o->kind && list->operations[k].position == o->position &&
-                  list->operations[k].more == o->more && list->operations[k].in_place == o->in_place &&
+                  list->operations[k].layer == o->layer && list->operations[k].more == o->more &&
+                  list->operations[k].in_place == o->in_place &&
                   list->operations[k].whole == o->whole;
         if (met)
             continue;

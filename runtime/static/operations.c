@@ -95,7 +95,7 @@ static eo_status exchange_matrices(struct eo_runtime *rt, const struct eo_operat
     return o->kind == EO_OP_MATRIX_GATHER
                ? rt->world->ops->all_gather(rt->comms.gather, shard->matrices, shard->direction, count * sizeof(float),
                                             entry->name, &entry->span)
-               : rt->world->ops->reduce_scatter(rt->comms.gather, shard->direction, shard->matrices, count, EO_DTYPE_FP32,
+               : rt->world->ops->reduce_scatter(rt->comms.reduce, shard->orthogonal, shard->matrices, count, EO_DTYPE_FP32,
                                                 entry->name, &entry->span);
 }
 

@@ -80,7 +80,7 @@ void eo_cpu_accumulate_sum_squares(struct eo_device *device, double *out, float 
 void eo_cpu_norm_local(struct eo_device *device, double *out, const struct eo_norm_term *terms, uint32_t count,
                        const struct eo_step_memory *step, const double *device_values);
 void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t rank_count, const struct eo_step_memory *step);
-void eo_cpu_update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+void eo_cpu_update(struct eo_device *device, enum eo_rule rule, const struct eo_update_range *ranges, uint32_t range_count,
                    const struct eo_step_memory *step);
 void eo_cpu_combine(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
                     const double *squares, uint64_t count);

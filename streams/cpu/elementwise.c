@@ -304,7 +304,7 @@ void eo_cpu_norm_sum(struct eo_device *device, const double *gathered, uint32_t 
 
 struct update_job {
     const struct eo_cpu_kernels *kernels;
-    eo_optimizer optimizer;
+    enum eo_rule rule;
     const struct eo_update_range *ranges;
     const struct eo_step_memory *step;
 };
@@ -316,7 +316,7 @@ static struct eo_update_numbers numbers_of(const struct eo_step_memory *step, ui
     EO_ASSERT(unknown < EO_STEPS_UNKNOWN);
     return (struct eo_update_numbers){g->learning_rate, g->beta1, g->beta2, g->eps, g->weight_decay,
                                      g->bias_correction1[unknown], g->bias_correction2[unknown],
-                                     step->results[group].gradient_scale};
+                                     step->results[group].gradient_scale, g->momentum};
 }
 
 /* All ranges in one run of the team: many are shorter than a chunk. */
@@ -333,13 +333,13 @@ static void update_task(void *arg, uint32_t index)
         return;
     const uint64_t begin = chunk * CHUNK_ELEMENTS;
     const struct eo_update_numbers numbers = numbers_of(job->step, range->group);
-    job->kernels->update[job->optimizer](range, &numbers, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
+    job->kernels->update[job->rule](range, &numbers, begin, eo_min_u64(CHUNK_ELEMENTS, range->count - begin));
 }
 
-void eo_cpu_update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+void eo_cpu_update(struct eo_device *device, enum eo_rule rule, const struct eo_update_range *ranges, uint32_t range_count,
                    const struct eo_step_memory *step)
 {
-    struct update_job job = {eo_cpu_of(device)->kernels, optimizer, ranges, step};
+    struct update_job job = {eo_cpu_of(device)->kernels, rule, ranges, step};
     uint64_t chunk_count = 0;
     if (isnan(step->norm->gradient_scale))
         return;

@@ -25,6 +25,7 @@ struct eo_update_numbers {
     float learning_rate, beta1, beta2, eps, weight_decay;
     float bias_correction1, bias_correction2;
     float scale;
+    float momentum;
 };
 
 struct eo_cpu_kernels {
@@ -44,9 +45,9 @@ struct eo_cpu_kernels {
     /* As base/float8.h says. */
     void (*narrow_float8)(uint8_t *to, const uint16_t *from, float inverse, uint64_t count);
     void (*widen_float8)(uint16_t *to, const uint8_t *from, float scale, uint64_t count);
-    /* Elements [begin, begin + count) of the range; g = gradient * numbers->scale. By optimizer. */
+    /* Elements [begin, begin + count) of the range; g = gradient * numbers->scale. */
     void (*update[EO_RULE_COUNT])(const struct eo_update_range *range, const struct eo_update_numbers *numbers, uint64_t begin,
-                                       uint64_t count);
+                                  uint64_t count);
     /* Elements [begin, begin + count); rest = 1 - decay. */
     void (*average)(const struct eo_average *all, enum eo_average_mode mode, float rest, uint64_t begin, uint64_t count);
 

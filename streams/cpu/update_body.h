@@ -7,8 +7,8 @@
  *     sgd     m = beta1 m + (g + decay w)      w = w - lr m
  *     lion    s = sign of beta1 m + (1 - beta1) g, 0 for 0 and NaN
  *             m = beta2 m + (1 - beta2) g      w = w - lr (s + decay w)
- *     muon    m = beta1 m + (1 - beta1) g      w = w - lr (d + decay w)     of matrices, d is what the owner made of the
- *             direction (1 - beta1) g + beta1 m, which is a rule of its own, before
+ *     muon    m = mu m + (1 - mu) g            w = w - lr (d + decay w)     of matrices; d is what the owner made of the
+ *     direction, before: (1 - mu) g + mu (mu m + (1 - mu) g)
  *
  * 28 bytes a weight with two states, 20 with one, split weights the same: memory decides, so division and square root may be
  * the exact ones.
@@ -19,22 +19,22 @@ struct KERNEL(updated) {
 };
 
 KERNEL_TARGET static inline __attribute__((always_inline)) struct KERNEL(updated)
-    KERNEL(rule)(eo_optimizer optimizer, const struct eo_update_numbers *n, struct KERNEL(updated) x, KERNEL(f32) gradient)
+    KERNEL(rule)(enum eo_rule which, const struct eo_update_numbers *n, struct KERNEL(updated) x, KERNEL(f32) gradient)
 {
     const KERNEL(f32) g = gradient * n->scale;
-    if (optimizer == EO_OPTIMIZER_ADAMW) {
+    if (which == EO_RULE_ADAMW) {
         x.first = n->beta1 * x.first + (1.0f - n->beta1) * g;
         x.second = n->beta2 * x.second + (1.0f - n->beta2) * g * g;
         const KERNEL(f32) root = VECTOR_SQRT(x.second / n->bias_correction2);
         x.weight = x.weight - n->learning_rate * (x.first / n->bias_correction1 / (root + n->eps) + n->weight_decay * x.weight);
-    } else if (optimizer == EO_OPTIMIZER_SGD) {
+    } else if (which == EO_RULE_SGD) {
         x.first = n->beta1 * x.first + (g + n->weight_decay * x.weight);
         x.weight = x.weight - n->learning_rate * x.first;
-    } else if (optimizer == EO_OPTIMIZER_MUON) {
-        x.first = n->beta1 * x.first + (1.0f - n->beta1) * g;
+    } else if (which == EO_RULE_MUON) {
+        x.first = n->momentum * x.first + (1.0f - n->momentum) * g;
         x.weight = x.weight - n->learning_rate * (x.second + n->weight_decay * x.weight);
-    } else if (optimizer == (eo_optimizer)EO_RULE_DIRECTION) {
-        x.second = (1.0f - n->beta1) * g + n->beta1 * (n->beta1 * x.first + (1.0f - n->beta1) * g);
+    } else if (which == EO_RULE_DIRECTION) {
+        x.second = (1.0f - n->momentum) * g + n->momentum * (n->momentum * x.first + (1.0f - n->momentum) * g);
     } else {
         const KERNEL(f32) direction = n->beta1 * x.first + (1.0f - n->beta1) * g, none = {0};
         /* Comparisons give -1 where they hold. */
@@ -45,19 +45,19 @@ KERNEL_TARGET static inline __attribute__((always_inline)) struct KERNEL(updated
     return x;
 }
 
-static inline bool KERNEL(reads_second)(eo_optimizer optimizer)
+static inline bool KERNEL(reads_second)(enum eo_rule which)
 {
-    return optimizer == EO_OPTIMIZER_ADAMW || optimizer == EO_OPTIMIZER_MUON;
+    return which == EO_RULE_ADAMW || which == EO_RULE_MUON;
 }
 
-static inline bool KERNEL(writes_second)(eo_optimizer optimizer)
+static inline bool KERNEL(writes_second)(enum eo_rule which)
 {
-    return optimizer == EO_OPTIMIZER_ADAMW || optimizer == (eo_optimizer)EO_RULE_DIRECTION;
+    return which == EO_RULE_ADAMW || which == EO_RULE_DIRECTION;
 }
 
 /* At most a vector: its end may lie behind the arrays'. */
 KERNEL_TARGET static inline __attribute__((always_inline)) void
-    KERNEL(update_few)(eo_optimizer optimizer, const struct eo_update_range *range, const struct eo_update_numbers *numbers,
+    KERNEL(update_few)(enum eo_rule which, const struct eo_update_range *range, const struct eo_update_numbers *numbers,
                        uint64_t at, uint64_t count)
 {
     float weights[VECTOR_FLOATS] = {0}, first[VECTOR_FLOATS] = {0}, second[VECTOR_FLOATS] = {0}, gradient[VECTOR_FLOATS] = {0};
@@ -66,13 +66,13 @@ KERNEL_TARGET static inline __attribute__((always_inline)) void
         weights[i] = range->weights ? range->weights[at + i] : eo_bf16_join(range->high[at + i], range->low[at + i]);
     memcpy(first, range->first_moment + at, bytes);
     memcpy(gradient, range->gradient + at, bytes);
-    if (KERNEL(reads_second)(optimizer))
+    if (KERNEL(reads_second)(which))
         memcpy(second, range->second_moment + at, bytes);
     const struct KERNEL(updated) x = {*(const KERNEL(f32) *)weights, *(const KERNEL(f32) *)first, *(const KERNEL(f32) *)second};
-    const struct KERNEL(updated) y = KERNEL(rule)(optimizer, numbers, x, *(const KERNEL(f32) *)gradient);
-    if (KERNEL(writes_second)(optimizer))
+    const struct KERNEL(updated) y = KERNEL(rule)(which, numbers, x, *(const KERNEL(f32) *)gradient);
+    if (KERNEL(writes_second)(which))
         memcpy(range->second_moment + at, &y.second, bytes);
-    if (optimizer == (eo_optimizer)EO_RULE_DIRECTION)
+    if (which == EO_RULE_DIRECTION)
         return;
     memcpy(range->first_moment + at, &y.first, bytes);
     if (range->weights)
@@ -81,14 +81,14 @@ KERNEL_TARGET static inline __attribute__((always_inline)) void
         eo_bf16_split(y.weight[i], &range->high[at + i], &range->low[at + i]);
 }
 
-/* `optimizer` is a constant of the caller's, so each of them is a loop of its own. */
+/* `which` is a constant of the caller's, so each of them is a loop of its own. */
 KERNEL_TARGET static inline __attribute__((always_inline)) void
-    KERNEL(update)(eo_optimizer optimizer, const struct eo_update_range *range, const struct eo_update_numbers *numbers,
+    KERNEL(update)(enum eo_rule which, const struct eo_update_range *range, const struct eo_update_numbers *numbers,
                    uint64_t begin, uint64_t count)
 {
     const struct eo_update_numbers n = *numbers; /* no store of the loop changes them */
-    const bool split = !range->weights, updates = optimizer != (eo_optimizer)EO_RULE_DIRECTION;
-    const bool has_second = KERNEL(reads_second)(optimizer), makes_second = KERNEL(writes_second)(optimizer);
+    const bool split = !range->weights, updates = which != EO_RULE_DIRECTION;
+    const bool has_second = KERNEL(reads_second)(which), makes_second = KERNEL(writes_second)(which);
     float *w = split ? NULL : range->weights + begin;
     uint16_t *high = split ? range->high + begin : NULL;
     int16_t *low = split ? range->low + begin : NULL;
@@ -100,7 +100,7 @@ KERNEL_TARGET static inline __attribute__((always_inline)) void
         x.weight = split ? KERNEL(join)(high + i, low + i) : *(const KERNEL(f32) *)(w + i);
         if (has_second)
             x.second = *(const KERNEL(f32) *)(v + i);
-        x = KERNEL(rule)(optimizer, &n, x, *(const KERNEL(f32) *)(gradient + i));
+        x = KERNEL(rule)(which, &n, x, *(const KERNEL(f32) *)(gradient + i));
         if (makes_second)
             *(KERNEL(f32) *)(v + i) = x.second;
         if (!updates)
@@ -112,35 +112,35 @@ KERNEL_TARGET static inline __attribute__((always_inline)) void
             *(KERNEL(f32) *)(w + i) = x.weight;
     }
     if (i < count)
-        KERNEL(update_few)(optimizer, range, &n, begin + i, count - i);
+        KERNEL(update_few)(which, range, &n, begin + i, count - i);
 }
 
 KERNEL_TARGET static void KERNEL(adamw)(const struct eo_update_range *range, const struct eo_update_numbers *numbers,
                                         uint64_t begin, uint64_t count)
 {
-    KERNEL(update)(EO_OPTIMIZER_ADAMW, range, numbers, begin, count);
+    KERNEL(update)(EO_RULE_ADAMW, range, numbers, begin, count);
 }
 
 KERNEL_TARGET static void KERNEL(sgd)(const struct eo_update_range *range, const struct eo_update_numbers *numbers,
                                       uint64_t begin, uint64_t count)
 {
-    KERNEL(update)(EO_OPTIMIZER_SGD, range, numbers, begin, count);
+    KERNEL(update)(EO_RULE_SGD, range, numbers, begin, count);
 }
 
 KERNEL_TARGET static void KERNEL(lion)(const struct eo_update_range *range, const struct eo_update_numbers *numbers,
                                        uint64_t begin, uint64_t count)
 {
-    KERNEL(update)(EO_OPTIMIZER_LION, range, numbers, begin, count);
+    KERNEL(update)(EO_RULE_LION, range, numbers, begin, count);
 }
 
 KERNEL_TARGET static void KERNEL(muon)(const struct eo_update_range *range, const struct eo_update_numbers *numbers,
                                        uint64_t begin, uint64_t count)
 {
-    KERNEL(update)(EO_OPTIMIZER_MUON, range, numbers, begin, count);
+    KERNEL(update)(EO_RULE_MUON, range, numbers, begin, count);
 }
 
 KERNEL_TARGET static void KERNEL(direction)(const struct eo_update_range *range, const struct eo_update_numbers *numbers,
                                             uint64_t begin, uint64_t count)
 {
-    KERNEL(update)((eo_optimizer)EO_RULE_DIRECTION, range, numbers, begin, count);
+    KERNEL(update)(EO_RULE_DIRECTION, range, numbers, begin, count);
 }

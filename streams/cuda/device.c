@@ -249,6 +249,7 @@ const struct eo_device_ops eo_device_cuda_ops = {
     .norm_local = eo_cuda_local_norm,
     .norm_sum = eo_cuda_sum_norms,
     .update = eo_cuda_update,
+    .combine = eo_cuda_combine_all,
     .average = eo_cuda_average_all,
     .capture_begin = eo_cuda_capture_begin,
     .capture_end = eo_cuda_capture_end,

@@ -93,14 +93,20 @@ void eo_cuda_sum_norms(struct eo_device *device, const double *gathered, uint32_
     (void)eo_cuda_note(device, eo_cuda_norm_sum(gathered, rank_count, step, compute_of(device)), "norm of all ranks");
 }
 
-void eo_cuda_update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges,
+void eo_cuda_update(struct eo_device *device, enum eo_rule rule, const struct eo_update_range *ranges,
                     uint32_t range_count, const struct eo_step_memory *step)
 {
     for (uint32_t done = 0; done < range_count; done += EO_CUDA_UPDATE_RANGES) {
         const uint32_t left = range_count - done;
         const uint32_t count = left < EO_CUDA_UPDATE_RANGES ? left : (uint32_t)EO_CUDA_UPDATE_RANGES;
-        (void)eo_cuda_note(device, eo_cuda_update_ranges(optimizer, ranges + done, count, step, compute_of(device)), "update");
+        (void)eo_cuda_note(device, eo_cuda_update_ranges(rule, ranges + done, count, step, compute_of(device)), "update");
     }
+}
+
+void eo_cuda_combine_all(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
+                         const double *squares, uint64_t count)
+{
+    (void)eo_cuda_note(device, eo_cuda_combine(out, a, x, b, y, squares, count, compute_of(device)), "sum of matrices");
 }
 
 void eo_cuda_average_all(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,

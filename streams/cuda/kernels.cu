@@ -242,22 +242,24 @@ struct update_ranges {
 static_assert(sizeof(update_ranges) + sizeof(eo_step_memory) <= 4000, "the arguments of a kernel are limited to 4 KiB");
 
 /* The rules of streams/cpu/update_body.h, operation by operation. */
-template <eo_optimizer OPTIMIZER>
+template <eo_rule RULE>
 __device__ static void update_element(const eo_group_scalars &group, uint64_t unknown, float g, float &w, float &m, float &v)
 {
     const float rate = group.learning_rate, decay = group.weight_decay;
-    const float beta1 = group.beta1, beta2 = group.beta2;
-    if (OPTIMIZER == EO_OPTIMIZER_ADAMW) {
+    const float beta1 = group.beta1, beta2 = group.beta2, momentum = group.momentum;
+    if (RULE == EO_RULE_ADAMW) {
         m = beta1 * m + (1.0f - beta1) * g;
         v = beta2 * v + (1.0f - beta2) * g * g;
         const float root = sqrtf(v / group.bias_correction2[unknown]);
         w = w - rate * (m / group.bias_correction1[unknown] / (root + group.eps) + decay * w);
-    } else if (OPTIMIZER == EO_OPTIMIZER_SGD) {
+    } else if (RULE == EO_RULE_SGD) {
         m = beta1 * m + (g + decay * w);
         w = w - rate * m;
-    } else if (OPTIMIZER == EO_OPTIMIZER_MUON) {
-        m = beta1 * m + (1.0f - beta1) * g;
+    } else if (RULE == EO_RULE_MUON) {
+        m = momentum * m + (1.0f - momentum) * g;
         w = w - rate * (v + decay * w);
+    } else if (RULE == EO_RULE_DIRECTION) {
+        v = (1.0f - momentum) * g + momentum * (momentum * m + (1.0f - momentum) * g);
     } else {
         const float direction = beta1 * m + (1.0f - beta1) * g;
         const float sign = (float)((direction > 0.0f) - (direction < 0.0f));
@@ -266,7 +268,7 @@ __device__ static void update_element(const eo_group_scalars &group, uint64_t un
     }
 }
 
-template <eo_optimizer OPTIMIZER> __global__ static void update_kernel(const update_ranges ranges, const eo_step_memory step)
+template <eo_rule RULE> __global__ static void update_kernel(const update_ranges ranges, const eo_step_memory step)
 {
     if (isnan(step.norm->gradient_scale))
         return;
@@ -282,22 +284,46 @@ template <eo_optimizer OPTIMIZER> __global__ static void update_kernel(const upd
 
     const float scale = step.results[range.group].gradient_scale;
     const uint64_t unknown = step.norm->skipped - step.scalars->skipped;
-    const bool is_split = !range.weights, makes_second = OPTIMIZER == EO_OPTIMIZER_ADAMW;
-    const bool has_second = makes_second || OPTIMIZER == EO_OPTIMIZER_MUON;
-    quad w = is_split ? load_split(range.high, range.low, i, count) : load((const float *)range.weights, i, count);
-    quad m = load((const float *)range.first_moment, i, count), v = {};
-    if (has_second)
+    constexpr bool updates = RULE != EO_RULE_DIRECTION;
+    constexpr bool reads_second = RULE == EO_RULE_ADAMW || RULE == EO_RULE_MUON;
+    constexpr bool makes_second = RULE == EO_RULE_ADAMW || RULE == EO_RULE_DIRECTION;
+    const bool is_split = !range.weights;
+    quad w = {}, m = load((const float *)range.first_moment, i, count), v = {};
+    if (updates)
+        w = is_split ? load_split(range.high, range.low, i, count) : load((const float *)range.weights, i, count);
+    if (reads_second)
         v = load((const float *)range.second_moment, i, count);
     const quad gradient = load(range.gradient, i, count);
     for (int k = 0; k < QUAD; k++)
-        update_element<OPTIMIZER>(group, unknown, gradient.x[k] * scale, w.x[k], m.x[k], v.x[k]);
-    store(range.first_moment, i, count, m);
+        update_element<RULE>(group, unknown, gradient.x[k] * scale, w.x[k], m.x[k], v.x[k]);
     if (makes_second)
         store(range.second_moment, i, count, v);
+    if (!updates)
+        return;
+    store(range.first_moment, i, count, m);
     if (is_split)
         store_split(range.high, range.low, i, count, w);
     else
         store(range.weights, i, count, w);
+}
+
+/* --- Muon's sums of matrices -------------------------------------------------------------------------------------- */
+
+/* The root and its inverse in double, as on the CPU. */
+__global__ static void combine_kernel(float *out, const float *a, float x, const float *b, float y, const double *squares,
+                                      uint64_t count)
+{
+    const uint64_t i = first_element();
+    if (i >= count)
+        return;
+    const float factor = squares ? (float)(1 / fmax(sqrt(*squares), 1e-7)) : 1.0f;
+    const float fx = factor * x, fy = factor * y;
+    quad sum = load(a, i, count), second = {};
+    if (b)
+        second = load(b, i, count);
+    for (int k = 0; k < QUAD; k++)
+        sum.x[k] = b ? fx * sum.x[k] + fy * second.x[k] : fx * sum.x[k];
+    store(out, i, count, sum);
 }
 
 /* --- the average of the weights ------------------------------------------------------------------------------------ */
@@ -329,8 +355,9 @@ extern "C" cudaError_t eo_cuda_kernels_load(void)
 {
     return load_kernels(fill_kernel, cast_kernel, accumulate_kernel<float>, accumulate_kernel<uint16_t>,
                         chunks_kernel<float>, chunks_kernel<uint16_t>, sum_chunks_kernel, norm_local_kernel,
-                        norm_sum_kernel, norm_parts_kernel, update_kernel<EO_OPTIMIZER_ADAMW>, update_kernel<EO_OPTIMIZER_SGD>,
-                        update_kernel<EO_OPTIMIZER_LION>, update_kernel<EO_OPTIMIZER_MUON>, average_kernel);
+                        norm_sum_kernel, norm_parts_kernel, update_kernel<EO_RULE_ADAMW>, update_kernel<EO_RULE_SGD>,
+                        update_kernel<EO_RULE_LION>, update_kernel<EO_RULE_MUON>, update_kernel<EO_RULE_DIRECTION>,
+                        combine_kernel, average_kernel);
 }
 
 extern "C" cudaError_t eo_cuda_fill(void *memory, uint32_t pattern, uint64_t bytes, cudaStream_t stream)
@@ -417,7 +444,7 @@ extern "C" cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_co
     return cudaGetLastError();
 }
 
-extern "C" cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+extern "C" cudaError_t eo_cuda_update_ranges(enum eo_rule rule, const struct eo_update_range *ranges, uint32_t range_count,
                                              const struct eo_step_memory *step, cudaStream_t stream)
 {
     if (range_count > EO_CUDA_UPDATE_RANGES)
@@ -432,14 +459,24 @@ extern "C" cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struc
     if (all.count == 0)
         return cudaSuccess;
     const unsigned blocks = all.first_block[all.count];
-    switch (optimizer) {
-    case EO_OPTIMIZER_ADAMW: update_kernel<EO_OPTIMIZER_ADAMW><<<blocks, THREADS, 0, stream>>>(all, *step); break;
-    case EO_OPTIMIZER_SGD: update_kernel<EO_OPTIMIZER_SGD><<<blocks, THREADS, 0, stream>>>(all, *step); break;
-    case EO_OPTIMIZER_ADAMW8BIT: return eo_cuda_update_blocks(ranges, range_count, step, stream);
-    case EO_OPTIMIZER_LION: update_kernel<EO_OPTIMIZER_LION><<<blocks, THREADS, 0, stream>>>(all, *step); break;
-    case EO_OPTIMIZER_MUON: update_kernel<EO_OPTIMIZER_MUON><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    switch (rule) {
+    case EO_RULE_ADAMW: update_kernel<EO_RULE_ADAMW><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    case EO_RULE_SGD: update_kernel<EO_RULE_SGD><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    case EO_RULE_ADAMW8BIT: return eo_cuda_update_blocks(ranges, range_count, step, stream);
+    case EO_RULE_LION: update_kernel<EO_RULE_LION><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    case EO_RULE_MUON: update_kernel<EO_RULE_MUON><<<blocks, THREADS, 0, stream>>>(all, *step); break;
+    case EO_RULE_DIRECTION: update_kernel<EO_RULE_DIRECTION><<<blocks, THREADS, 0, stream>>>(all, *step); break;
     default: return cudaErrorInvalidValue;
     }
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_combine(float *out, const float *a, float x, const float *b, float y, const double *squares,
+                                       uint64_t count, cudaStream_t stream)
+{
+    if (count == 0)
+        return cudaSuccess;
+    combine_kernel<<<blocks_for(count), THREADS, 0, stream>>>(out, a, x, b, y, squares, count);
     return cudaGetLastError();
 }
 

@@ -45,12 +45,14 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
 
 /* One launch: at most EO_CUDA_UPDATE_RANGES ranges; `ranges` is a host array, copied by the call. */
 enum { EO_CUDA_UPDATE_RANGES = 48 };
-cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+cudaError_t eo_cuda_update_ranges(enum eo_rule rule, const struct eo_update_range *ranges, uint32_t range_count,
                                   const struct eo_step_memory *step, cudaStream_t stream);
-/* state8.cu: of EO_OPTIMIZER_ADAMW8BIT, as eo_cuda_update_ranges calls it. */
+/* state8.cu: of EO_RULE_ADAMW8BIT, as eo_cuda_update_ranges calls it. */
 cudaError_t eo_cuda_state8_load(void); /* as eo_cuda_kernels_load */
 cudaError_t eo_cuda_update_blocks(const struct eo_update_range *ranges, uint32_t range_count, const struct eo_step_memory *step,
                                   cudaStream_t stream);
+cudaError_t eo_cuda_combine(float *out, const float *a, float x, const float *b, float y, const double *squares, uint64_t count,
+                            cudaStream_t stream);
 cudaError_t eo_cuda_average(const struct eo_average *average, enum eo_average_mode mode, const struct eo_update_scalars *scalars,
                             const struct eo_norm_result *norm, cudaStream_t stream);
 

@@ -48,8 +48,10 @@ void eo_cuda_local_norm(struct eo_device *device, double *out, const struct eo_n
                         const struct eo_step_memory *step, const double *device_values);
 void eo_cuda_sum_norms(struct eo_device *device, const double *gathered, uint32_t rank_count,
                        const struct eo_step_memory *step);
-void eo_cuda_update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges,
+void eo_cuda_update(struct eo_device *device, enum eo_rule rule, const struct eo_update_range *ranges,
                     uint32_t range_count, const struct eo_step_memory *step);
+void eo_cuda_combine_all(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
+                         const double *squares, uint64_t count);
 void eo_cuda_average_all(struct eo_device *device, const struct eo_average *average, enum eo_average_mode mode,
                          const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
 void eo_cuda_narrow_runs(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);

@@ -88,6 +88,22 @@ void micro_loss(const struct micro_call *call, const void *const *in, void *cons
     *(double *)out[1] += loss / (call->samples * call->out_width);
 }
 
+void micro_product(const struct micro_call *call, const void *const *in, void *const *out)
+{
+    const float *a = in[0], *b = in[1];
+    const uint32_t rows = call->samples, columns = call->out_width, terms = call->in_width;
+    float *c = out[0];
+    for (uint32_t i = 0; i < rows; i++) {
+        for (uint32_t j = 0; j < columns; j++) {
+            float sum = call->accumulate ? c[i * columns + j] : 0;
+            for (uint32_t k = 0; k < terms; k++)
+                sum += a[call->transpose_a ? k * rows + i : i * terms + k] *
+                       b[call->transpose_b ? j * terms + k : k * columns + j];
+            c[i * columns + j] = sum;
+        }
+    }
+}
+
 static void resolve_and_run(const void *arguments)
 {
     const struct micro_call *call = arguments;

@@ -19,6 +19,7 @@ struct micro_call {
     uint32_t samples, in_width, out_width;
     eo_dtype weights, gradients;
     bool bends; /* softsign after the product */
+    bool transpose_a, transpose_b, accumulate; /* of a product of Muon */
     float scale;
 };
 
@@ -32,6 +33,9 @@ void micro_input_gradient(const struct micro_call *call, const void *const *in, 
 void micro_weight_gradient(const struct micro_call *call, const void *const *in, void *const *out);
 /* in: y, target; out: dy, the loss (a double, added to) */
 void micro_loss(const struct micro_call *call, const void *const *in, void *const *out);
+
+/* C[samples][out_width] (+)= A B, with in_width terms; in: A, B; out: C */
+void micro_product(const struct micro_call *call, const void *const *in, void *const *out);
 
 /* At once where stream is NULL and the device is the CPU, else enqueued. */
 eo_status micro_run(const struct micro_call *call, bool on_host, void *stream);

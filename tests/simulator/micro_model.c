@@ -14,13 +14,14 @@
 static const struct {
     const char *name, *weight, *bias;
     uint32_t in, out, offset;
+    bool matrix;
 } layers[MICRO_LAYERS] = {
-    {"in", "in.weight", "in.bias", MICRO_IN, MICRO_WIDTH, 0},
-    {"body.0", "body.0.weight", "body.0.bias", MICRO_WIDTH, MICRO_WIDTH, (MICRO_IN + 1) * MICRO_WIDTH},
+    {"in", "in.weight", "in.bias", MICRO_IN, MICRO_WIDTH, 0, true},
+    {"body.0", "body.0.weight", "body.0.bias", MICRO_WIDTH, MICRO_WIDTH, (MICRO_IN + 1) * MICRO_WIDTH, true},
     {"body.1", "body.1.weight", "body.1.bias", MICRO_WIDTH, MICRO_WIDTH,
-     (MICRO_IN + 1) * MICRO_WIDTH + (MICRO_WIDTH + 1) * MICRO_WIDTH},
+     (MICRO_IN + 1) * MICRO_WIDTH + (MICRO_WIDTH + 1) * MICRO_WIDTH, true},
     {"out", "out.weight", "out.bias", MICRO_WIDTH, MICRO_OUT,
-     (MICRO_IN + 1) * MICRO_WIDTH + 2 * (MICRO_WIDTH + 1) * MICRO_WIDTH},
+     (MICRO_IN + 1) * MICRO_WIDTH + 2 * (MICRO_WIDTH + 1) * MICRO_WIDTH, false},
 };
 static const uint32_t layer_of[MICRO_POSITIONS] = {0, 1, 2, 1, 3};
 enum { HEAD = MICRO_POSITIONS - 1, SAMPLE = MICRO_IN + MICRO_OUT };
@@ -101,6 +102,7 @@ static bool make_plan(struct run *run, uint32_t micro_batches, eo_plan **out)
                                          .shard_group = settings->shard_group, .offload_layers = settings->offload_layers,
                                          .offload_slots = settings->offload_slots,
                                          .offload_gradients = settings->offload_gradients,
+                                         .optimizer = settings->optimizer,
                                          .separate_reduce_stream = settings->separate_reduce_stream,
                                          .norms_beside = settings->norms_beside, .norm_parts = settings->norm_parts,
                                          .separate_reservations = settings->world == MICRO_NCCL,
@@ -115,7 +117,8 @@ static bool describe(struct run *run)
         good = eo_model_add_layer(run->model, eo_layer_params(.name = layers[l].name), NULL) == EO_OK &&
                eo_model_add_parameter(run->model,
                                       eo_parameter_params(.layer = l, .name = layers[l].weight, .dim_count = 2,
-                                                          .dims = {layers[l].out, layers[l].in}, .float8_gather = true),
+                                                          .dims = {layers[l].out, layers[l].in}, .float8_gather = true,
+                                                          .matrix = layers[l].matrix),
                                       NULL) == EO_OK &&
                eo_model_add_parameter(run->model,
                                       eo_parameter_params(.layer = l, .name = layers[l].bias, .dim_count = 1,
@@ -430,6 +433,18 @@ static void end_communicator(struct rank *self)
     self->communicator = NULL;
 }
 
+static eo_status product(void *user, const eo_matrix_product *p)
+{
+    const struct rank *self = user;
+    struct micro_call call = {.name = "product", .kernel = micro_product, .samples = (uint32_t)p->m, .out_width = (uint32_t)p->n,
+                              .in_width = (uint32_t)p->k, .transpose_a = p->transpose_a, .transpose_b = p->transpose_b,
+                              .accumulate = p->accumulate};
+    reads(&call, 0, p->a, p->m * p->k, EO_DTYPE_FP32);
+    reads(&call, 1, p->b, p->k * p->n, EO_DTYPE_FP32);
+    writes(&call, 0, p->c, p->m * p->n, EO_DTYPE_FP32);
+    return micro_run(&call, self->on_host, self->stream);
+}
+
 static eo_status train(struct rank *self)
 {
     struct run *run = self->run;
@@ -449,6 +464,8 @@ static eo_status train(struct rank *self)
                                                             .graph_times = settings->graph_times,
                                                             .dynamic_implicit_prefetch = settings->implicit_prefetch,
                                                             .dynamic_reduce_inputs = settings->reduce_inputs,
+                                                            .product = settings->optimizer == EO_OPTIMIZER_MUON && !settings->no_product ? product : NULL,
+                                                            .product_user = self,
                                                             .log = &run->log)));
     rows_follow(self->runtime);
     self->stream = eo_runtime_stream(self->runtime);
@@ -576,12 +593,14 @@ const struct micro_result *micro_reference(const struct micro_settings *settings
                                           .strategy = settings->strategy, .shard_group = settings->shard_group,
                                           .reduce_dtype = settings->reduce_dtype, .steps = settings->steps,
                                           .float8_gather = settings->float8_gather, .norm_parts = settings->norm_parts,
-                                          .micro_batches = settings->micro_batches, .waits_each_step = true};
+                                          .micro_batches = settings->micro_batches, .optimizer = settings->optimizer,
+                                          .waits_each_step = true};
     for (uint32_t i = 0; i < count; i++) {
         const struct micro_settings *s = &kept[i].settings;
         if (s->ranks == wanted.ranks && s->dtype == wanted.dtype && s->reduce_dtype == wanted.reduce_dtype &&
             s->float8_gather == wanted.float8_gather && s->norm_parts == wanted.norm_parts &&
-            s->strategy == wanted.strategy && s->shard_group == wanted.shard_group && s->steps == wanted.steps && s->micro_batches == wanted.micro_batches)
+            s->strategy == wanted.strategy && s->shard_group == wanted.shard_group && s->steps == wanted.steps &&
+            s->micro_batches == wanted.micro_batches && s->optimizer == wanted.optimizer)
             return &kept[i].result;
     }
     if (count == sizeof(kept) / sizeof(kept[0]))

@@ -44,6 +44,8 @@ struct micro_settings {
     uint32_t implicit_prefetch, reduce_inputs;
     uint32_t offload_layers, offload_slots; /* the reference keeps all in memory */
     bool offload_gradients;
+    bool no_product; /* Muon's */
+    eo_optimizer optimizer; /* with EO_OPTIMIZER_MUON the weights of `in` and the bodies are matrices */
     void (*after_step)(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime); /* NULL; on the rank's thread */
     void *user;
 };

@@ -308,6 +308,26 @@ static void same_bits_cases(uint32_t seeds)
     tap_case("gradients reduced in bf16: the same bits");
 }
 
+/* The matrices' products run on the team: owners of two ranks have other ones. */
+static void muon_cases(void)
+{
+    for (uint32_t which = 0; which < 8; which++) {
+        struct transformer_settings s = settings_of(which);
+        s.optimizer = EO_OPTIMIZER_MUON;
+        s.evaluates = which & 1;
+        compare(&s, 30);
+        s.graph = true;
+        s.recompute = which & 1 ? EO_RECOMPUTE_BLOCKS : EO_RECOMPUTE_CHEAP;
+        s.odd_widths = s.dtype == EO_DTYPE_FP32;
+        compare(&s, 31);
+        s.optimizer = EO_OPTIMIZER_ADAMW;
+        const struct transformer_result other = run_reference(&s);
+        s.optimizer = EO_OPTIMIZER_MUON;
+        CHECK(run_reference(&s).losses[LAST] != other.losses[LAST], "Muon gives the loss of AdamW, %g", other.losses[LAST]);
+    }
+    tap_case("Muon, as a graph too: the same bits under every schedule, close to the reference");
+}
+
 /* Forward products in float8: all of a block's run so; where the device or its cuBLASLt has none, they are bf16's. */
 static void float8_cases(void)
 {
@@ -579,6 +599,7 @@ int main(void)
     qwen_cases(getenv("EO_TEST_FULL"));
     rope_scaling_cases();
     packed_cases();
+    muon_cases();
     adapter_cases();
     odd_widths();
     float8_cases();

@@ -4,7 +4,7 @@
  * to four ranks, eager and as a graph, static and dynamic, in fp32 and bf16 (gathered in float8, too), on one GPU, on one each, through NCCL; and
  * the simulator has nothing to object to.
  * Method: seeds; each stands for a policy of the scheduler and its numbers. The short run takes a fixed part of them,
- * EO_TEST_FULL=1 all. With `one`, `each`, `nccl` or `offloaded` as argument that part alone; with `threads` a real thread a stream, for
+ * EO_TEST_FULL=1 all. With `one`, `each`, `nccl`, `offloaded` or `muon` as argument that part alone; with `threads` a real thread a stream, for
  * ThreadSanitizer; with `canary` it must find something.
  */
 #include <stdio.h>
@@ -121,6 +121,48 @@ static void offloaded(uint32_t seeds, enum sim_executor executor)
     }
 }
 
+/* Muon: directions, gathers of matrices, products on their owners and scatters of the results, under every strategy; averages of
+ * the weights and steps that clip are other tests'. */
+static void muon(uint32_t seeds, enum sim_executor executor)
+{
+    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
+    for (uint32_t world = 0; world < 3; world++) {
+        for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
+            for (uint64_t seed = 1; seed <= seeds; seed++) {
+                struct micro_settings settings = {
+                    .ranks = ranks, .device = "cuda", .world = (enum micro_world)world, .graph = seed % 2,
+                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, .optimizer = EO_OPTIMIZER_MUON};
+                if (ranks > 1 && seed % 4 == 3)
+                    settings.strategy = (eo_strategy[]){EO_STRATEGY_ZERO2, EO_STRATEGY_ZERO1, EO_STRATEGY_DDP}[seed / 4 % 3];
+                if (ranks == 4 && seed % 4 == 2) {
+                    settings.strategy = EO_STRATEGY_HSDP;
+                    settings.shard_group = 2;
+                }
+                vary(&settings, seed / 2 + 1);
+                compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
+            }
+        }
+        char text[160];
+        snprintf(text, sizeof(text), "%s: Muon, 1 to 4 ranks, %u seeds, eager and as a graph: the CPU's bits", worlds[world],
+                 seeds);
+        tap_case(text);
+    }
+}
+
+/* Plain loops of the host cannot stand in for it. */
+static void muon_without_a_product(void)
+{
+    static struct micro_result result;
+    const struct micro_settings settings = {.ranks = 1, .device = "cuda", .optimizer = EO_OPTIMIZER_MUON, .no_product = true};
+    if (EO_DEBUG_ABORT)
+        return;
+    sim_start(&(struct sim_config){.seed = 1});
+    micro_train(&settings, &result);
+    CHECK(sim_finish() == 0 && micro_status(&result) == EO_ERR_INVALID && strstr(result.log, "needs a matrix product"), "%s",
+          result.log);
+    tap_case("Muon without a product is refused on a GPU");
+}
+
 /* Every strategy, through every kind of world: each result is the CPU's of the same strategy. */
 static void strategies(uint32_t seeds, enum sim_executor executor)
 {
@@ -171,8 +213,12 @@ int main(int argc, char **argv)
     for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
         if (argc < 2 || threads || strcmp(argv[1], worlds[w].word) == 0)
             family(worlds[w].world, seeds, worlds[w].name, executor);
-    if (argc < 2 || strcmp(argv[1], "offloaded") != 0)
+    if (argc < 2 || (strcmp(argv[1], "offloaded") != 0 && strcmp(argv[1], "muon") != 0))
         strategies(threads ? 1 : full ? 60 : 6, executor);
+    if (argc < 2 || threads || strcmp(argv[1], "muon") == 0)
+        muon(seeds, executor);
+    if (argc < 2 || strcmp(argv[1], "muon") == 0)
+        muon_without_a_product();
     if (argc < 2 || threads || strcmp(argv[1], "offloaded") == 0)
         offloaded(threads ? 1 : full ? SEEDS_ALL : SEEDS_SHORT, executor);
     left_captures(executor);

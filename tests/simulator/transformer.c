@@ -198,12 +198,19 @@ static void hash_weights(void *user, const eo_parameter_info *parameter, const f
         self->run->result->weights += eo_hash64_more(name, values, parameter->element_count * sizeof(*values));
 }
 
+static eo_status product(void *user, const eo_matrix_product *p)
+{
+    const struct rank *self = user;
+    return eo_team_product(self->team, p);
+}
+
 static eo_status train(struct rank *self)
 {
     struct run *run = self->run;
     const struct transformer_settings *s = &run->settings;
     TRY(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = run->plan, .world = run->worlds[self->rank],
                                                             .memory = s->memory,
+                                                            .product = product, .product_user = self,
                                                             .debug = s->debug && s->memory == EO_MEMORY_STATIC,
                                                             .log = &run->log)));
     rows_follow(self->runtime);
@@ -245,7 +252,7 @@ static eo_status describe(struct run *run)
         return status;
     return eo_plan_create(&run->plan, eo_transformer_model(run->transformer),
                           eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches, .dtype = s->dtype,
-                                         .reduce_dtype = s->reduce_dtype, .log = &run->log));
+                                         .reduce_dtype = s->reduce_dtype, .optimizer = s->optimizer, .log = &run->log));
 }
 
 void transformer_train(const struct transformer_settings *given, struct transformer_result *out)

@@ -123,6 +123,7 @@ void eo_list_add_gather(struct list_builder *b, const struct list_pass *pass, in
 void eo_list_add_gathers(struct list_builder *b, int64_t pass); /* that stand after this pass, or before */
 void eo_list_add_widening(struct list_builder *b, const struct list_pass *pass, uint32_t fold); /* if it widens */
 
+eo_stream_id eo_list_reduce_stream(const struct eo_plan *plan);
 /* reductions.c: the reduction of a pass's gradients, and what is to be done with the result, and when. */
 void eo_list_add_reduction(struct list_builder *b, uint32_t pass_index);
 /* What is due before a pass. A gradient that gets its last contribution here, and has replicas, goes to them now, and

@@ -2,8 +2,9 @@
  *
  * Muon's operations of a layer with matrices, before its update:
  *
- *     compute   direction                    orthogonalization                      update
- *     comm                 gather of matrices                  scatter of matrices
+ *     compute      direction                    orthogonalization                      update
+ *     gathers                 gather of matrices
+ *     reductions                                                  scatter of matrices
  *
  * Where a rank has all of a layer it works on its own row, and nothing travels.
  */
@@ -43,11 +44,10 @@ void eo_list_add_orthogonalization(struct list_builder *b, uint32_t l)
     eo_list_operation_end(b);
     if (alone)
         return;
-    /* Behind the gather, for it overwrites what peers have read there. */
-    eo_list_operation(b, EO_OP_MATRIX_SCATTER, EO_STREAM_COMM, EO_NONE, l, EO_NONE, 0);
-    eo_list_access(b, layer->matrices_row, EO_READ, eo_subject(SUBJECT_ORTHOGONAL, l), EO_VERSION_STEP, 0, 1);
-    /* Until then peers may read it there. */
+    eo_list_operation(b, EO_OP_MATRIX_SCATTER, eo_list_reduce_stream(plan), EO_NONE, l, EO_NONE, 0);
+    /* Until it has ended, peers may read the direction. */
     eo_list_access(b, layer->direction_row, EO_READ, eo_subject(SUBJECT_DIRECTION, l), EO_VERSION_STEP, 0, 1);
-    eo_list_access(b, layer->direction_row, EO_WRITE, eo_subject(SUBJECT_STEP_DIRECTION, l), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, layer->matrices_row, EO_READ, eo_subject(SUBJECT_ORTHOGONAL, l), EO_VERSION_STEP, 0, 1);
+    eo_list_access(b, layer->matrices_row, EO_WRITE, eo_subject(SUBJECT_STEP_DIRECTION, l), EO_VERSION_STEP, 0, 1);
     eo_list_operation_end(b);
 }

@@ -37,7 +37,7 @@ void eo_list_read_final(struct list_builder *b, uint32_t l, bool in_batch)
                        batches * (int32_t)layer->use_count - 1, (uint16_t)contributions_a_batch(layer));
 }
 
-static eo_stream_id reduce_stream(const struct eo_plan *plan)
+eo_stream_id eo_list_reduce_stream(const struct eo_plan *plan)
 {
     return plan->params.separate_reduce_stream ? EO_STREAM_REDUCE : EO_STREAM_COMM;
 }
@@ -45,7 +45,7 @@ static eo_stream_id reduce_stream(const struct eo_plan *plan)
 /* The layer's gradient shard has all contributions of the group. */
 static void add_all_reduce(struct list_builder *b, uint32_t position, uint32_t l)
 {
-    eo_list_operation(b, EO_OP_ALL_REDUCE, reduce_stream(b->plan), position, l, EO_NONE, 0);
+    eo_list_operation(b, EO_OP_ALL_REDUCE, eo_list_reduce_stream(b->plan), position, l, EO_NONE, 0);
     read_sum(b, l);
     eo_list_access(b, b->plan->layers[l].gradient_row, EO_WRITE, eo_subject(SUBJECT_FINAL_GRADIENT, l), EO_VERSION_STEP, 0, 1);
     eo_list_operation_end(b);
@@ -68,7 +68,8 @@ static void add_whole(struct list_builder *b, const struct list_pass *pass, bool
     eo_list_operation_end(b);
     if (!last || layer->sum_row == layer->gradient_row)
         return;
-    operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, reduce_stream(plan), pass->position, position->layer, EO_NONE, 0);
+    operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, eo_list_reduce_stream(plan), pass->position, position->layer, EO_NONE,
+                                  0);
     operation->whole = true;
     read_sum(b, position->layer);
     eo_list_access(b, layer->gradient_row, EO_WRITE, eo_subject(SUBJECT_FINAL_GRADIENT, position->layer),
@@ -105,7 +106,7 @@ static void add_reduction_accesses(struct list_builder *b, const struct list_pas
 /* Of this pass, and of so many after it. */
 static void add_reduce_scatter(struct list_builder *b, const struct list_pass *pass, uint32_t more)
 {
-    struct eo_operation *operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, reduce_stream(b->plan), pass->position,
+    struct eo_operation *operation = eo_list_operation(b, EO_OP_REDUCE_SCATTER, eo_list_reduce_stream(b->plan), pass->position,
                                                        b->plan->positions[pass->position].layer, pass->micro_batch, 0);
     operation->in_place = lands_in_place(b, pass);
     operation->first_gradient = is_first_use(b, pass);
@@ -143,8 +144,8 @@ static void take_in(struct list_builder *b, const struct list_pending *pending, 
     const uint16_t scale = (uint16_t)contributions_a_batch(layer);
     struct eo_operation *operation =
         eo_list_operation(b, pending->accumulate ? EO_OP_ACCUMULATE : EO_OP_NORM_PARTIAL,
-                          is_beside(b, pending) ? reduce_stream(plan) : EO_STREAM_COMPUTE, pending->position, position->layer,
-                          pending->micro_batch, fold);
+                          is_beside(b, pending) ? eo_list_reduce_stream(plan) : EO_STREAM_COMPUTE, pending->position,
+                          position->layer, pending->micro_batch, fold);
     if (!b->failed)
         b->places[operation->id].micro_batch = standing;
     const bool takes_norm = pending->norm && !(pending->accumulate && plan->replicas > 1);

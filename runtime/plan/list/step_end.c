@@ -19,7 +19,7 @@ static void add_update(struct list_builder *b, uint32_t l)
     else if (layer->master_row != layer->shard_row)
         eo_list_access(b, layer->master_row, EO_UPDATE, eo_subject(SUBJECT_LOW_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
     if (layer->has_matrices)
-        eo_list_access(b, layer->direction_row, EO_READ, eo_subject(SUBJECT_STEP_DIRECTION, l), EO_VERSION_STEP, 0, 1);
+        eo_list_access(b, layer->matrices_row, EO_READ, eo_subject(SUBJECT_STEP_DIRECTION, l), EO_VERSION_STEP, 0, 1);
     for (uint32_t k = 0; layer->offload_row == EO_NONE && k < plan->state_count; k++)
         eo_list_access(b, layer->state_rows[k], EO_UPDATE, eo_subject(SUBJECT_STATE + k, l), EO_VERSION_STEP, 1, 1);
     eo_list_operation_end(b);

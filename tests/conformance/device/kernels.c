@@ -380,7 +380,7 @@ static void norms(struct test_bed *bed)
     test_report("norms have the bits of plain loops, and say when they are not finite", 1);
 }
 
-static void update_plain(eo_optimizer optimizer, const struct eo_update_range *r, const struct eo_group_scalars *s, float scale,
+static void update_plain(enum eo_rule rule, const struct eo_update_range *r, const struct eo_group_scalars *s, float scale,
                          uint32_t unknown)
 {
     const float decay = s->weight_decay, correction1 = s->bias_correction1[unknown], correction2 = s->bias_correction2[unknown];
@@ -389,16 +389,22 @@ static void update_plain(eo_optimizer optimizer, const struct eo_update_range *r
         const volatile float g = r->gradient[i] * scale, before = r->first_moment[i], decayed = decay * w;
         const volatile float m1 = s->beta1 * before, m2 = (1.0f - s->beta1) * g, first = m1 + m2;
         volatile float change, m = first;
-        if (optimizer == EO_OPTIMIZER_ADAMW) {
+        if (rule == EO_RULE_ADAMW) {
             const volatile float v1 = s->beta2 * r->second_moment[i], v2 = (1.0f - s->beta2) * g, v3 = v2 * g, v = v1 + v3;
             const volatile float root = sqrtf(v / correction2) + s->eps;
             change = m / correction1 / root + decayed;
             r->second_moment[i] = v;
-        } else if (optimizer == EO_OPTIMIZER_SGD) {
+        } else if (rule == EO_RULE_SGD) {
             const volatile float sum = g + decayed;
             change = m = m1 + sum;
-        } else if (optimizer == EO_OPTIMIZER_MUON) {
+        } else if (rule == EO_RULE_MUON) {
+            const volatile float k1 = s->momentum * before, k2 = (1.0f - s->momentum) * g;
+            m = k1 + k2;
             change = r->second_moment[i] + decayed;
+        } else if (rule == EO_RULE_DIRECTION) {
+            const volatile float k1 = s->momentum * before, k2 = (1.0f - s->momentum) * g, next = k1 + k2, more = s->momentum * next;
+            r->second_moment[i] = k2 + more;
+            continue;
         } else {
             const volatile float k1 = s->beta2 * before, k2 = (1.0f - s->beta2) * g, sign = first > 0 ? 1 : first < 0 ? -1 : 0;
             m = k1 + k2;
@@ -415,7 +421,7 @@ static void update_plain(eo_optimizer optimizer, const struct eo_update_range *r
 
 /* Many ranges in one call, empty, short and long, whole and split, of groups, one of them frozen; after a step whose skipping
  * the host knew of, and after one it did not; then once with a norm that is not finite. */
-static void updates(struct test_bed *bed, eo_optimizer optimizer)
+static void updates(struct test_bed *bed, enum eo_rule rule)
 {
     enum { RANGES = 101, GROUPS = 4 };
     const struct eo_device_ops *ops = bed->device->ops;
@@ -426,7 +432,7 @@ static void updates(struct test_bed *bed, eo_optimizer optimizer)
         groups[g] = (struct eo_group_scalars){
             .learning_rate = 3e-4f * (float)(g + 1), .beta1 = 0.9f, .beta2 = g % 2 ? 0.95f : 0.99f, .eps = 1e-8f,
             .weight_decay = g % 2 ? 0.1f : 0, .bias_correction1 = {0.271f, 0.19f}, .bias_correction2 = {0.142625f, 0.0975f},
-            .frozen = g == 3};
+            .frozen = g == 3, .momentum = 0.95f};
         results[g].gradient_scale = 0.37f / (float)(g + 1);
     }
     for (int round = 0; round < 3; round++) {
@@ -467,21 +473,22 @@ static void updates(struct test_bed *bed, eo_optimizer optimizer)
                 plain[r].weights = (float *)pairs[r][0].plain;
             }
         }
-        ops->update(bed->device, optimizer, device, RANGES, &step);
+        ops->update(bed->device, rule, device, RANGES, &step);
         memset(device, 0, sizeof(device)); /* valid during the call alone */
         for (int r = 0; r < RANGES; r++) {
             const uint32_t g = plain[r].group;
             if (is_finite && !groups[g].frozen)
-                update_plain(optimizer, &plain[r], &groups[g], results[g].gradient_scale, unknown);
+                update_plain(rule, &plain[r], &groups[g], results[g].gradient_scale, unknown);
             for (int a = 0; a < 4; a++)
                 same(bed, &pairs[r][a], is_finite ? "update" : "update without a norm", plain[r].count);
             same(bed, &lows[r], "update, low halves", plain[r].count);
         }
         test_bed_reset(bed);
     }
+    static const char *const names[EO_RULE_COUNT] = {"adamw", "sgd", "lion", "", "muon", "muon's direction"};
     char text[96];
     snprintf(text, sizeof(text), "%s has the bits of plain loops, and does nothing where the norm is not finite",
-             eo_optimizer_name(optimizer));
+             names[rule]);
     test_report(text, 1);
 }
 
@@ -566,7 +573,7 @@ static void updates_in_8_bits(struct test_bed *bed)
     for (int round = 0; round < 3; round++) {
         struct eo_norm_result norm = {.gradient_scale = round < 2 ? 0.37f : NAN};
         const struct eo_step_memory step = put_step(bed, &(struct eo_step_memory){.scalars = &scalars, .groups = groups, .norm = &norm, .results = results}, GROUPS);
-        bed->device->ops->update(bed->device, EO_OPTIMIZER_ADAMW8BIT, device, RANGES, &step);
+        bed->device->ops->update(bed->device, EO_RULE_ADAMW8BIT, device, RANGES, &step);
         for (int r = 0; r < RANGES && round < 2; r++)
             if (plain[r].group == 0)
                 update8_plain(&plain[r], &groups[0], 0.37f);
@@ -627,14 +634,46 @@ static void averages(struct test_bed *bed)
     test_report("averages of weights begin, follow and change places as plain loops say", 1);
 }
 
+/* Of one matrix and of two, into a third and into one of them; by the root of a sum of squares, by that of nearly nothing, and
+ * without. */
+static void combinations(struct test_bed *bed)
+{
+    const struct eo_device_ops *ops = bed->device->ops;
+    static const double squares[] = {0, 7.3, 1e-20};
+    for (int way = 0; way < COUNTS * 12; way++) {
+        const uint64_t count = counts[way / 12], skew = way % 2 ? 4 : 0;
+        const bool with_second = way / 2 % 2;
+        const int scaled = way % 12 / 4;
+        struct pair out = make(bed, 61, count, 4, skew), a = make(bed, 62, count, 4, skew), b = make(bed, 63, count, 4, 0);
+        double *device_squares = test_bed_take(bed, sizeof(double), 0);
+        test_bed_put(bed, device_squares, &squares[scaled], sizeof(double));
+        struct pair *to = way % 5 == 1 ? &a : way % 5 == 2 ? &b : &out;
+        const volatile float factor = scaled ? (float)(1 / fmax(sqrt(squares[scaled]), 1e-7)) : 1;
+        const volatile float x = factor * -4.775f, y = factor * 2.0315f;
+        ops->combine(bed->device, (float *)to->device, (const float *)a.device, -4.775f,
+                     with_second ? (const float *)b.device : NULL, 2.0315f, scaled ? device_squares : NULL, count);
+        for (uint64_t i = 0; i < count; i++) {
+            const volatile float one = x * ((const float *)a.plain)[i], two = y * ((const float *)b.plain)[i];
+            ((float *)to->plain)[i] = with_second ? one + two : one;
+        }
+        same(bed, &out, "sum of matrices", count);
+        same(bed, &a, "the first of a sum of matrices", count);
+        same(bed, &b, "the second of a sum of matrices", count);
+        test_bed_reset(bed);
+    }
+    test_report("sums of matrices have the bits of plain loops, in place too", 1);
+}
+
 void test_device_kernels(struct test_bed *bed)
 {
     copies_and_fills(bed);
     float8(bed);
     sums(bed);
     norms(bed);
-    for (int optimizer = 0; optimizer < EO_OPTIMIZER_ADAMW8BIT; optimizer++)
-        updates(bed, (eo_optimizer)optimizer);
+    for (int rule = 0; rule < EO_RULE_COUNT; rule++)
+        if (rule != EO_RULE_ADAMW8BIT)
+            updates(bed, (enum eo_rule)rule);
+    combinations(bed);
     updates_in_8_bits(bed);
     averages(bed);
 }

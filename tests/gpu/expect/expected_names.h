@@ -46,6 +46,7 @@
 #define eo_cuda_norm_local              expected_norm_local
 #define eo_cuda_norm_sum                expected_norm_sum
 #define eo_cuda_update_ranges           expected_update_ranges
+#define eo_cuda_combine                 expected_combine
 #define eo_cuda_average                 expected_average
 #define eo_cuda_float8_load             expected_float8_load
 #define eo_cuda_state8_load             expected_state8_load

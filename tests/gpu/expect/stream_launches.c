@@ -110,25 +110,38 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
 
 /* Weights (split ones: two halves of 2 bytes) and states are read and written; the gradient is read. In 8 bits: blocks of 256
  * bytes and a scale, a warp each. */
-cudaError_t eo_cuda_update_ranges(eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t range_count,
+cudaError_t eo_cuda_update_ranges(enum eo_rule rule, const struct eo_update_range *ranges, uint32_t range_count,
                                   const struct eo_step_memory *step, cudaStream_t stream)
 {
-    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits", "Muon"};
-    const bool is_narrow = optimizer == EO_OPTIMIZER_ADAMW8BIT;
+    static const char *const titles[EO_RULE_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits", "Muon", "Muon"};
+    const bool is_narrow = rule == EO_RULE_ADAMW8BIT;
     const uint64_t tile = is_narrow ? THREADS / 32 * EO_STATE8_ELEMENTS : TILE;
-    const uint64_t directions = optimizer == EO_OPTIMIZER_MUON ? 4 : 0;
+    const uint64_t directions = rule == EO_RULE_MUON ? 4 : 0;
     uint64_t count = 0, blocks = 0;
     (void)step;
     for (uint32_t i = 0; i < range_count; i++) {
         count += ranges[i].count;
         blocks += launch_div_up(ranges[i].count, tile);
     }
+    if (rule == EO_RULE_DIRECTION) /* of gradient and momentum, into memory of its own */
+        return launch_note(stream, (struct launch){
+            .group = titles[rule], .kernel = "update_kernel", .read = 8 * count, .written = 4 * count, .must = 12 * count,
+            .blocks = blocks, .threads = THREADS, .round_trips = 1});
     const uint64_t state = is_narrow ? 2 * count / EO_STATE8_ELEMENTS * sizeof(struct eo_state8)
-                                     : (optimizer == EO_OPTIMIZER_ADAMW ? 8 : 4) * count;
+                                     : (rule == EO_RULE_ADAMW ? 8 : 4) * count;
     return launch_note(stream, (struct launch){
-        .group = titles[optimizer], .kernel = is_narrow ? "state8_kernel" : "update_kernel",
+        .group = titles[rule], .kernel = is_narrow ? "state8_kernel" : "update_kernel",
         .read = (8 + directions) * count + state, .written = 4 * count + state, .must = (12 + directions) * count + 2 * state,
         .blocks = blocks, .threads = THREADS, .round_trips = 1});
+}
+
+/* The sum of squares is read by every thread, and counts once. */
+cudaError_t eo_cuda_combine(float *out, const float *a, float x, const float *b, float y, const double *squares, uint64_t count,
+                            cudaStream_t stream)
+{
+    (void)out, (void)a, (void)x, (void)y;
+    return by_elements(stream, "Muon", "combine_kernel", count, (b ? 8 : 4) * count + (squares ? sizeof(*squares) : 0),
+                       4 * count);
 }
 
 /* Split weights are 4 bytes together too. */

@@ -333,19 +333,24 @@ static void update(uint64_t count, bool split)
     BOTH(sum_fp32, m, (const float *const[]){m, v, gradient}, 3, count);
     BOTH(sum_bf16, high, (const uint16_t *const[]){high, (uint16_t *)low}, 2, count);
     compare("sums of gradients", EXACT);
-    static const char *const titles[EO_OPTIMIZER_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits", "Muon"};
-    for (int optimizer = 0; optimizer < EO_OPTIMIZER_COUNT; optimizer++) {
+    static const char *const titles[EO_RULE_COUNT] = {"AdamW", "SGD", "Lion", "AdamW, 8 bits", "Muon", "Muon's direction"};
+    for (int rule = 0; rule < EO_RULE_COUNT; rule++) {
         const struct eo_step_memory step = step_memory();
-        const uint64_t whole = optimizer == EO_OPTIMIZER_ADAMW8BIT ? count / EO_STATE8_ELEMENTS * EO_STATE8_ELEMENTS : count;
+        const uint64_t whole = rule == EO_RULE_ADAMW8BIT ? count / EO_STATE8_ELEMENTS * EO_STATE8_ELEMENTS : count;
         const struct eo_update_range range = {
             .weights = split ? NULL : tensor(count * 4), .high = tensor(count * 2), .low = tensor(count * 2),
             .first_moment = tensor(count * 4), .second_moment = tensor(count * 4), .gradient = tensor(count * 4), .count = whole};
-        BOTH(update_ranges, (eo_optimizer)optimizer, &range, 1, &step);
+        BOTH(update_ranges, (enum eo_rule)rule, &range, 1, &step);
         /* Beside the arrays: the scalars. */
         if (real.count == 1 && real.at[0].read > expected.at[0].read && real.at[0].read - expected.at[0].read <= 128)
             real.at[0].read = expected.at[0].read;
-        compare(titles[optimizer], EXACT);
+        compare(titles[rule], EXACT);
     }
+    float *sum = tensor(count * 4), *first = tensor(count * 4), *second = tensor(count * 4);
+    double *squares = tensor(sizeof(*squares));
+    BOTH(combine, sum, first, 2, second, 3, NULL, count);
+    BOTH(combine, sum, sum, 2, NULL, 0, squares, count);
+    compare("sums of matrices", EXACT);
     const struct eo_step_memory step = step_memory();
     const struct eo_average average = {.weights = split ? NULL : tensor(count * 4), .high = tensor(count * 2),
                                        .low = tensor(count * 2), .average = tensor(count * 4), .count = count};

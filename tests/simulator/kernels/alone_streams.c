@@ -151,13 +151,20 @@ static void norm_sum(struct eo_device *device, const double *gathered, uint32_t 
     must(eo_cuda_norm_sum(gathered, rank_count, step, NULL));
 }
 
-static void update(struct eo_device *device, eo_optimizer optimizer, const struct eo_update_range *ranges, uint32_t count,
+static void update(struct eo_device *device, enum eo_rule rule, const struct eo_update_range *ranges, uint32_t count,
                    const struct eo_step_memory *step)
 {
     (void)device;
     for (uint32_t done = 0; done < count; done += EO_CUDA_UPDATE_RANGES)
-        must(eo_cuda_update_ranges(optimizer, ranges + done,
+        must(eo_cuda_update_ranges(rule, ranges + done,
                                    count - done < EO_CUDA_UPDATE_RANGES ? count - done : EO_CUDA_UPDATE_RANGES, step, NULL));
+}
+
+static void combine(struct eo_device *device, float *out, const float *a, float x, const float *b, float y,
+                    const double *squares, uint64_t count)
+{
+    (void)device;
+    must(eo_cuda_combine(out, a, x, b, y, squares, count, NULL));
 }
 
 static void average(struct eo_device *device, const struct eo_average *all, enum eo_average_mode mode,
@@ -181,6 +188,7 @@ static const struct eo_device_ops ops = {
     .norm_local = norm_local,
     .norm_sum = norm_sum,
     .update = update,
+    .combine = combine,
     .average = average,
 };
 

@@ -53,10 +53,11 @@ static const struct eo_update_numbers numbers = {.learning_rate = 3e-4f,
                                                 .weight_decay = 0.1f,
                                                 .bias_correction1 = 0.271f,
                                                 .bias_correction2 = 0.142625f,
-                                                .scale = 0.37f};
+                                                .scale = 0.37f,
+                                                .momentum = 0.96f};
 
 /* The formulas of streams/cpu/update_body.h, element by element; volatile, so that nothing is fused or kept wider. */
-static void update_ref(eo_optimizer optimizer, const struct eo_update_range *range)
+static void update_ref(enum eo_rule rule, const struct eo_update_range *range)
 {
     const float rest1 = 1.0f - numbers.beta1, rest2 = 1.0f - numbers.beta2;
     for (uint64_t i = 0; i < range->count; i++) {
@@ -64,20 +65,23 @@ static void update_ref(eo_optimizer optimizer, const struct eo_update_range *ran
         const float before = range->first_moment[i];
         volatile float g = range->gradient[i] * numbers.scale, decay = numbers.weight_decay * weight;
         volatile float a = numbers.beta1 * before, b = rest1 * g, m = a + b, both;
-        if (optimizer == EO_OPTIMIZER_ADAMW) {
+        if (rule == EO_RULE_ADAMW) {
             volatile float c = numbers.beta2 * range->second_moment[i], d = rest2 * g, e = d * g, v = c + e;
             volatile float mean = m / numbers.bias_correction1, variance = v / numbers.bias_correction2;
             volatile float root = sqrtf(variance), sum = root + numbers.eps, step = mean / sum;
             both = step + decay;
             range->second_moment[i] = v;
-        } else if (optimizer == EO_OPTIMIZER_SGD) {
+        } else if (rule == EO_RULE_SGD) {
             volatile float sum = g + decay;
             both = m = a + sum;
-        } else if (optimizer == EO_OPTIMIZER_MUON) {
+        } else if (rule == EO_RULE_MUON) {
+            volatile float c = numbers.momentum * before, d = (1.0f - numbers.momentum) * g;
+            m = c + d;
             both = range->second_moment[i] + decay;
-        } else if (optimizer == (eo_optimizer)EO_RULE_DIRECTION) {
-            volatile float c = numbers.beta1 * m;
-            range->second_moment[i] = b + c;
+        } else if (rule == EO_RULE_DIRECTION) {
+            volatile float c = numbers.momentum * before, d = (1.0f - numbers.momentum) * g, next = c + d;
+            volatile float e = numbers.momentum * next;
+            range->second_moment[i] = d + e;
             continue;
         } else {
             volatile float c = numbers.beta2 * before, d = rest2 * g, sign = m > 0 ? 1 : m < 0 ? -1 : 0;
@@ -141,15 +145,16 @@ static const struct eo_cpu_kernels *plain(void)
 }
 
 /* Whole and split weights, in two pieces, the second not aligned. */
-static void compare_update(const struct eo_cpu_kernels *set, eo_optimizer optimizer, uint64_t count)
+static void compare_update(const struct eo_cpu_kernels *set, enum eo_rule rule, uint64_t count)
 {
     struct eo_update_range range = make_range(count), reference = make_range(count), split = make_split_range(count);
-    set->update[optimizer](&range, &numbers, 0, count / 3);
-    set->update[optimizer](&range, &numbers, count / 3, count - count / 3);
-    set->update[optimizer](&split, &numbers, 0, count / 3);
-    set->update[optimizer](&split, &numbers, count / 3, count - count / 3);
-    update_ref(optimizer, &reference);
-    const char *name = eo_optimizer_name(optimizer);
+    set->update[rule](&range, &numbers, 0, count / 3);
+    set->update[rule](&range, &numbers, count / 3, count - count / 3);
+    set->update[rule](&split, &numbers, 0, count / 3);
+    set->update[rule](&split, &numbers, count / 3, count - count / 3);
+    update_ref(rule, &reference);
+    static const char *const names[EO_RULE_COUNT] = {"AdamW", "SGD", "Lion", "", "Muon", "Muon's direction"};
+    const char *name = names[rule];
     assert_same_bits(range.weights, reference.weights, count, name, set->name);
     assert_same_bits(range.first_moment, reference.first_moment, count, name, set->name);
     assert_same_bits(range.second_moment, reference.second_moment, count, name, set->name);
@@ -185,8 +190,8 @@ Test(kernels, every_instruction_set_has_the_bits_of_the_formula)
             drop_values(from, count);
             drop_values(want, count);
             for (int rule = 0; rule < EO_RULE_COUNT; rule++)
-                if (rule != EO_OPTIMIZER_ADAMW8BIT) /* that one: state8.c */
-                    compare_update(set, (eo_optimizer)rule, count);
+                if (rule != EO_RULE_ADAMW8BIT) /* that one: state8.c */
+                    compare_update(set, (enum eo_rule)rule, count);
         }
     }
     cr_assert_geq(tested, 1);
@@ -389,7 +394,7 @@ static void compute(struct results *results, const struct eo_workers *workers, u
         .learning_rate = numbers.learning_rate, .beta1 = numbers.beta1, .beta2 = numbers.beta2, .eps = numbers.eps,
         .weight_decay = numbers.weight_decay, .bias_correction1 = {numbers.bias_correction1},
         .bias_correction2 = {numbers.bias_correction2}};
-    device->ops->update(device, EO_OPTIMIZER_ADAMW, results->ranges, 3,
+    device->ops->update(device, EO_RULE_ADAMW, results->ranges, 3,
                        &(struct eo_step_memory){.scalars = &(struct eo_update_scalars){.group_count = 1}, .groups = &group,
                                                 .norm = &(struct eo_norm_result){.gradient_scale = numbers.scale},
                                                 .results = &(struct eo_group_result){.gradient_scale = numbers.scale}});
@@ -414,7 +419,7 @@ Test(elementwise, results_do_not_depend_on_the_workers)
         struct results alone, other;
         compute(&alone, NULL, counts[c]);
         struct eo_update_range reference = make_range(counts[c]);
-        update_ref(EO_OPTIMIZER_ADAMW, &reference);
+        update_ref(EO_RULE_ADAMW, &reference);
         assert_same_bits(alone.ranges[0].weights, reference.weights, counts[c], "adamw", "alone");
         drop_range(&reference);
         for (int order = 0; order < 2; order++) {

@@ -107,8 +107,8 @@ static void run_steps(const struct eo_cpu_kernels *set, struct arrays *a, bool s
         const struct eo_update_range range = {.weights = split ? NULL : a->weights, .high = a->high, .low = a->low,
                                               .first_blocks = a->first, .second_blocks = a->second, .gradient = a->gradient,
                                               .count = COUNT};
-        set->update[EO_OPTIMIZER_ADAMW8BIT](&range, &numbers, 0, EO_STATE8_ELEMENTS); /* in two pieces */
-        set->update[EO_OPTIMIZER_ADAMW8BIT](&range, &numbers, EO_STATE8_ELEMENTS, COUNT - EO_STATE8_ELEMENTS);
+        set->update[EO_RULE_ADAMW8BIT](&range, &numbers, 0, EO_STATE8_ELEMENTS); /* in two pieces */
+        set->update[EO_RULE_ADAMW8BIT](&range, &numbers, EO_STATE8_ELEMENTS, COUNT - EO_STATE8_ELEMENTS);
     }
     for (int i = 0; i < COUNT; i++)
         cr_assert(isfinite(split ? eo_bf16_join(a->high[i], a->low[i]) : a->weights[i]), "%s: weight %d", set->name, i);

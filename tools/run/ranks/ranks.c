@@ -269,6 +269,13 @@ static eo_status start_team(struct tool_job_rank *rank)
         .repeatable = o->repeatable, .log = &log));
 }
 
+/* A GPU's team is there after the runtime, and before the first step. */
+static eo_status product_of_team(void *user, const eo_matrix_product *product)
+{
+    const struct tool_job_rank *rank = user;
+    return eo_team_product(rank->team, product);
+}
+
 /* A folder or a disk that cannot hold what is offloaded is the caller's to mend. */
 static eo_status start_runtime(struct tool_job_rank *rank)
 {
@@ -277,7 +284,7 @@ static eo_status start_runtime(struct tool_job_rank *rank)
     const eo_log log = tool_job_log(&rank->log_catch);
     const eo_status status = eo_runtime_create(&rank->runtime, eo_runtime_params(
         .plan = job->plan, .world = job->worlds[rank->rank - job->first_rank], .memory = o->memory,
-        .product = eo_team_product, .product_user = rank->team,
+        .product = product_of_team, .product_user = rank,
         .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = o->place_threads,
         .graph_times = o->graph_times, .recorder = rank->recorder,
         .offload_folder = o->offload_folder, .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
