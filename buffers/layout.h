@@ -23,11 +23,13 @@ struct eo_layout {
 };
 
 /*
- * `counts[k]` elements of parameter k; offsets[k] is written. A parameter begins at a multiple of EO_LAYOUT_UNIT (64 bytes
+ * `counts[k]` elements of parameter k; offsets[k] is written. No bound between shards cuts a parameter with whole[k] (NULL:
+ * there is none), so a shard is at least as large, and may begin after a gap. A parameter begins at a multiple of EO_LAYOUT_UNIT (64 bytes
  * of fp32), a shard's size is a multiple of align_bytes / 2 elements, so that bf16 shards are aligned too.
  * EO_ERR_INVALID on overflow.
  */
 EO_NODISCARD eo_status eo_layout_compute(struct eo_layout *out, uint64_t *offsets, const uint64_t *counts,
-                                         uint32_t parameter_count, uint32_t rank_count, uint32_t align_bytes);
+                                         const bool *whole, uint32_t parameter_count, uint32_t rank_count,
+                                         uint32_t align_bytes);
 
 #endif

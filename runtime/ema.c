@@ -5,19 +5,30 @@
 #include "base/check.h"
 #include "runtime/internal.h"
 
+static void average_range(struct eo_runtime *rt, uint32_t l, const struct shard_range *range, enum eo_average_mode mode)
+{
+    const struct layer_shard *shard = &rt->shards.layers[l];
+    float *weights = eo_shard_weights(rt, shard, range);
+    rt->device->ops->average(rt->device,
+                             &(const struct eo_average){
+                                 .weights = weights,
+                                 .high = weights ? NULL : shard->high + range->offset,
+                                 .low = weights ? NULL : shard->low + range->offset,
+                                 .average = shard->state[rt->plan->ema_state] + range->offset,
+                                 .count = range->count,
+                             },
+                             mode, rt->update.step.scalars, rt->update.step.norm);
+}
+
+/* All of it is of one type, or each of its runs. */
 static void average(struct eo_runtime *rt, uint32_t l, enum eo_average_mode mode)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
-    const bool split = rt->shards.split;
-    rt->device->ops->average(rt->device,
-                             &(const struct eo_average){
-                                 .weights = split ? NULL : shard->weights,
-                                 .high = split ? shard->high : NULL,
-                                 .low = split ? shard->low : NULL,
-                                 .average = shard->state[rt->plan->ema_state],
-                                 .count = rt->plan->layers[l].layout.shard_count,
-                             },
-                             mode, rt->update.step.scalars, rt->update.step.norm);
+    if (!rt->plan->layers[l].has_fp32)
+        average_range(rt, l, &(struct shard_range){.count = rt->plan->layers[l].layout.shard_count,
+                                                   .group = rt->plan->parameters[rt->plan->layers[l].parameter_begin].group}, mode);
+    for (uint32_t i = 0; rt->plan->layers[l].has_fp32 && i < shard->range_count; i++)
+        average_range(rt, l, &shard->ranges[i], mode);
 }
 
 static eo_status average_all(struct eo_runtime *rt, enum eo_average_mode mode)

@@ -26,7 +26,7 @@
 #include "streams/collective.h"
 #include "streams/trace/timeline.h"
 
-/* A run of a shard's parameters of one group. */
+/* A run of a shard's parameters of one group; of groups with fp32 one parameter. */
 struct shard_range {
     uint64_t offset, count; /* in the shard */
     uint32_t group;         /* into plan.groups; of a norm's runs the trainer's */
@@ -327,6 +327,13 @@ eo_status eo_runtime_leave_schedule(struct eo_runtime *rt);
 eo_status eo_communicators_check(const eo_log *log, const struct eo_plan *plan, const struct eo_world *world);
 eo_status eo_communicators_open(struct eo_runtime *rt);
 void eo_communicators_close(struct runtime_comms *comms, const struct eo_world *world); /* opened in part, too */
+
+/* Where the weights of a run lie, if they are not split; else NULL. */
+float *eo_shard_weights(const struct eo_runtime *rt, const struct layer_shard *shard, const struct shard_range *range);
+/* Elements [from, from + count) of this rank's shard of split weights, as the host reads them: `high` of all the shard, `low`
+ * from `from` on (NULL: there are none). weights.c */
+void eo_shard_join(const struct eo_runtime *rt, uint32_t layer, const uint16_t *high, const int16_t *low, uint64_t from,
+                   uint64_t count, float *out);
 
 /* update.c */
 eo_status eo_update_init(struct eo_runtime *rt); /* once the mode has set shards and norm pointers */

@@ -21,7 +21,7 @@ static void find_runs(struct eo_runtime *rt, uint32_t l)
         range.group = rt->plan->groups[range.group].group;
         struct shard_range *last = shard->norm_runs + shard->norm_run_count;
         if (shard->norm_run_count && last[-1].group == range.group)
-            last[-1].count += range.count;
+            last[-1].count = range.offset + range.count - last[-1].offset; /* zeros between them */
         else
             shard->norm_runs[shard->norm_run_count++] = range;
     }

@@ -130,6 +130,17 @@ static uint32_t most_copies(const struct eo_plan *plan)
     return most;
 }
 
+/* Parameters with fp32 of a layer: each is copied into the cast of a shard. */
+static uint32_t most_fp32(const struct eo_plan *plan)
+{
+    uint32_t most = 0, count = 0;
+    for (uint32_t p = 0; p < plan->parameter_count; p++) {
+        count = (p && plan->parameters[p].layer == plan->parameters[p - 1].layer ? count : 0) + plan->parameters[p].fp32;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
 /* Collectives that may wait in one queue: in static mode what the plan has proven, in the dynamic ones gathers and casts of
  * a few layers, and the reductions that are let under way at one time. */
 static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_params *params)
@@ -140,7 +151,7 @@ static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_param
                                            (uint64_t)plan->position_count * plan->params.micro_batches);
     const uint32_t *items = plan->schedule.queue_items;
     if (params->memory != EO_MEMORY_STATIC)
-        return (uint32_t)(4 * (slots + reductions) + 16);
+        return (uint32_t)((4 + most_fp32(plan)) * (slots + reductions) + 16);
     uint64_t run = eo_max_u64(plan->params.gather_run, plan->params.gradient_run); /* an item for each position, */
     for (uint32_t l = 0; l < plan->layer_count && plan->params.norms_beside; l++)
         run = eo_max_u64(run, eo_plan_layer_sums(plan, &plan->layers[l])); /* for each sum of a norm, */

@@ -20,6 +20,7 @@ static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t ra
 {
     const struct plan_layer *layer = &plan->layers[l];
     const uint64_t begin = layer->layout.shard_count * rank, end = begin + layer->layout.shard_count;
+    const uint32_t block = eo_plan_optimizer(plan->params.optimizer)->block_elements;
     uint32_t count = 0;
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
@@ -28,7 +29,11 @@ static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t ra
         const uint64_t first = eo_max_u64(parameter->offset, begin), stop = eo_min_u64(until, end);
         if (first >= stop)
             continue;
-        if (count && parameter->group == out[count - 1].group)
+        if (parameter->fp32 && parameter->offset >= begin) /* else its end alone reaches into this shard: padding */
+            out[count++] = (struct shard_range){first - begin, eo_align_up(parameter->element_count, block), parameter->group};
+        else if (parameter->fp32)
+            continue;
+        else if (count && parameter->group == out[count - 1].group)
             out[count - 1].count += stop - first;
         else
             out[count++] = (struct shard_range){first - begin, stop - first, parameter->group};
@@ -331,6 +336,13 @@ void eo_update_call_gradient(struct eo_runtime *rt, uint32_t l)
     rt->params.gradient(rt->params.gradient_user, &shard);
 }
 
+float *eo_shard_weights(const struct eo_runtime *rt, const struct layer_shard *shard, const struct shard_range *range)
+{
+    if (!rt->shards.split)
+        return shard->weights + range->offset;
+    return rt->plan->groups[range->group].fp32 ? (float *)(void *)(shard->high + range->offset) : NULL;
+}
+
 void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, enum eo_rule rule)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
@@ -342,14 +354,15 @@ void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, enum eo_
         if (rt->plan->groups[range->group].matrix != matrices)
             continue;
         const uint64_t state_offset = eo_plan_state_words(optimizer, range->offset);
+        float *weights = eo_shard_weights(rt, shard, range);
         float *second = rule == EO_RULE_DIRECTION ? shard->direction
                         : matrices                ? shard->orthogonal
                         : state_count > 1         ? shard->state[1]
                                                   : NULL;
         rt->update.updates[count++] = (struct eo_update_range){
-            .weights = rt->shards.split ? NULL : shard->weights + range->offset,
-            .high = rt->shards.split ? shard->high + range->offset : NULL,
-            .low = rt->shards.split ? shard->low + range->offset : NULL,
+            .weights = weights,
+            .high = weights ? NULL : shard->high + range->offset,
+            .low = weights ? NULL : shard->low + range->offset,
             .first_moment = shard->state[0] + state_offset,
             .second_moment = second ? second + state_offset : NULL,
             .gradient = update_gradient(shard) + range->offset,

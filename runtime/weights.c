@@ -55,6 +55,23 @@ static eo_status fill_split(struct eo_runtime *rt, const struct layer_shard *sha
     return EO_OK;
 }
 
+void eo_shard_join(const struct eo_runtime *rt, uint32_t layer, const uint16_t *high, const int16_t *low, uint64_t from,
+                   uint64_t count, float *out)
+{
+    const struct layer_shard *shard = &rt->shards.layers[layer];
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = eo_bf16_join(high[from + i], low ? low[i] : 0);
+    for (uint32_t r = 0; r < shard->range_count && rt->plan->layers[layer].has_fp32; r++) {
+        const struct shard_range *range = &shard->ranges[r];
+        if (!rt->plan->groups[range->group].fp32)
+            continue;
+        const float *values = (const float *)(const void *)(high + range->offset);
+        const uint64_t end = eo_min_u64(from + count, range->offset + 2 * range->count);
+        for (uint64_t i = eo_max_u64(from, range->offset); i < end; i++)
+            out[i - from] = i < range->offset + range->count ? values[i - range->offset] : 0;
+    }
+}
+
 /* Frozen weights have no low half: in the dynamic mode too they are what they would be gathered as. */
 struct rounded {
     eo_produce_fn produce;
@@ -86,11 +103,13 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     rt->float8.stale = true;
     if (part.count == 0)
         return EO_OK;
+    if (rt->shards.split && p->fp32)
+        return eo_host_fill(rt, (float *)(void *)(shard->high + part.at), part.from, part.count, produce, user);
     if (rt->shards.split)
         EO_TRY(eo_offload_take(rt, p->layer, true));
     if (rt->shards.split)
         return fill_split(rt, shard, &part, produce, user);
-    if (rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen)
+    if (rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen && !p->fp32)
         return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce_rounded, &rounded);
     return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce, user);
 }
@@ -106,6 +125,7 @@ static eo_parameter_info parameter_info(const struct eo_plan *plan, const struct
         .frozen = plan->layers[parameter->layer].frozen,
         .float8_gather = parameter->float8_gather,
         .group = plan->groups[parameter->group].group,
+        .fp32 = parameter->fp32,
     };
     memcpy(info.dims, parameter->dims, sizeof(info.dims));
     return info;
@@ -172,6 +192,17 @@ static eo_status read_half(struct eo_runtime *rt, uint32_t l, enum weight_half h
     return EO_OK;
 }
 
+/* Of a parameter with fp32 each pair of halves is one value. */
+static void join_pairs(float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t pair[2];
+        memcpy(pair, values + 2 * i, sizeof(pair));
+        const uint32_t bits = (pair[1] & 0xffff0000) | pair[0] >> 16;
+        memcpy(values + i, &bits, sizeof(bits));
+    }
+}
+
 typedef void (*visit_fn)(void *user, const eo_parameter_info *parameter, const float *values);
 
 /* One layer gathered, its parameters visited: all of them, or one. No barrier: others may already be at the next
@@ -199,6 +230,8 @@ static eo_status visit_gathered(struct eo_runtime *rt, uint32_t l, const struct 
             EO_TRY(eo_host_download(rt, room->values, values, parameter->element_count * sizeof(float)));
             values = room->values;
         }
+        if (split && parameter->fp32)
+            join_pairs(room->values + parameter->offset, parameter->element_count);
         visit(user, &info, values);
     }
     if (!split && rt->mode->layer_release)

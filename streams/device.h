@@ -296,7 +296,7 @@ struct eo_device_ops {
     void (*download)(struct eo_device *device, void *to_host, const void *from, uint64_t bytes);
     void (*zero)(struct eo_device *device, void *memory, uint64_t bytes);
     void (*fill)(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes); /* bytes % 4 == 0 */
-    void (*copy)(struct eo_device *device, void *to, const void *from, uint64_t bytes);
+    void (*copy)(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes); /* on any queue */
     /* to[i] = from[i] as bf16, on any queue: the dynamic mode's cast before a gather. */
     void (*cast_bf16)(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
 

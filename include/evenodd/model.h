@@ -24,6 +24,7 @@
 #define EO_DIMS_MAX 4
 #define EO_NAME_MAX 64 /* bytes of a name with its end */
 #define EO_GROUPS_MAX 256 /* groups of parameters */
+#define EO_FP32_ELEMENTS_MAX (1 << 22) /* of a parameter with fp32 */
 
 typedef struct eo_model eo_model;
 
@@ -59,6 +60,10 @@ typedef struct eo_parameter_params {
                                     the layer: gathered with them, but never reduced. Static mode, not with float8 gathers */
     bool matrix;                 /* [false] of two dimensions, the weight of a product: EO_OPTIMIZER_MUON moves it along an
                                     orthogonal matrix. Not for embeddings and heads */
+    bool fp32;                   /* [false] in a plan of dtype bf16 its weights are fp32 in views, and are gathered so: for norms
+                                    and routers beside matrices. Its gradient is of the plan's reduce_dtype, as all are. It lies
+                                    whole on one rank, and takes two places of the flat layer an element, so it is to be small:
+                                    EO_FP32_ELEMENTS_MAX. Neither joined nor gathered in float8 */
 } eo_parameter_params;
 #define eo_parameter_params(...) EO_PARAMS(eo_parameter_params, __VA_ARGS__)
 
@@ -160,6 +165,7 @@ typedef struct eo_parameter_info {
     bool frozen;
     bool float8_gather;
     uint32_t group;
+    bool fp32;
 } eo_parameter_info;
 
 EO_EXPORT EO_NODISCARD eo_status eo_model_parameter_sized(const eo_model *model, uint32_t parameter, eo_parameter_info *out,

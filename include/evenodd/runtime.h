@@ -57,7 +57,8 @@ typedef struct eo_parallel {
 /*
  * One layer's shard, as the trainer's own optimizer sees it. All arrays have `count` elements and lie in device memory.
  * The fp32 master weights are one array, or, in bf16 and static mode, split in two: bits = (high << 16) + low, where
- * high is the bf16 weight, rounded to nearest with ties away from zero.
+ * high is the bf16 weight, rounded to nearest with ties away from zero. There the weights of a parameter with `fp32` are not
+ * split: those of a part are an array of floats at &weights_high[part.at], and weights_low has nothing of them.
  */
 typedef struct eo_shard {
     uint32_t layer;
@@ -121,7 +122,7 @@ typedef struct eo_runtime_params {
 } eo_runtime_params;
 #define eo_runtime_params(...) EO_PARAMS(eo_runtime_params, __VA_ARGS__)
 
-/* Pointers into the fixed buffers, of the plan's dtype and reduce_dtype: weights[k] and gradients[k] belong to the k-th
+/* Pointers into the fixed buffers, of the plan's dtype (parameters with `fp32`: fp32) and reduce_dtype: weights[k] and gradients[k] belong to the k-th
  * parameter of the layer, in the order of eo_model_add_parameter. gradients is NULL until eo_gradients_begin. What lies there
  * then is arbitrary (with `zero_gradients`: 0); gradients are written, all of them, in every pass. Valid until the pass
  * ends. */

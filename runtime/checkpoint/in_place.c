@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "streams/bf16.h"
-
 bool eo_in_place_is_possible(const struct eo_runtime *rt)
 {
     const struct eo_plan *plan = rt->plan;
@@ -37,8 +35,7 @@ static void *joined_part(struct eo_runtime *rt, const struct checkpoint_section 
         low = from_disk(rt, section->layer, -1, from * sizeof(*low), count * sizeof(*low), room, error);
     if (!low && is_on_disk(rt, section->layer))
         return NULL;
-    for (uint64_t i = 0; i < count; i++)
-        out[i] = eo_bf16_join(shard->high[from + i], low ? low[i] : 0);
+    eo_shard_join(rt, section->layer, shard->high, low, from, count, out);
     return out;
 }
 

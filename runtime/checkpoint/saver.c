@@ -24,7 +24,6 @@
 #include "base/check.h"
 #include "runtime/checkpoint/in_place.h"
 #include "runtime/internal.h"
-#include "streams/bf16.h"
 
 enum saver_phase { SAVER_IDLE, SAVER_COPYING, SAVER_WRITING, SAVER_WRITTEN, SAVER_FAILED, SAVER_ENDING };
 enum saver_job { JOB_NONE, JOB_WRITE, JOB_COMMIT, JOB_DISCARD, JOB_END };
@@ -76,15 +75,6 @@ static bool is_split(const struct eo_saver *saver, const struct checkpoint_secti
     return saver->rt->shards.split && section->array == 0 && section->layer != CHECKPOINT_TRAINER;
 }
 
-/* Both halves lie in the section's room, the high ones first. */
-static void join_halves(const void *room, uint64_t count, uint64_t from, uint64_t wanted, float *out)
-{
-    const uint16_t *high = room;
-    const int16_t *low = (const int16_t *)(high + count);
-    for (uint64_t i = 0; i < wanted; i++)
-        out[i] = eo_bf16_join(high[from + i], low[from + i]);
-}
-
 /* In the image, which is of the trainer's bytes alone where all else is saved in place. */
 static char *room_of(const struct eo_saver *saver, const struct checkpoint_section *section)
 {
@@ -129,7 +119,10 @@ static const void *image_part(void *user, const struct checkpoint_section *secti
     }
     if (!is_split(saver, section))
         return room + at;
-    join_halves(room, section->count, at / sizeof(float), bytes / sizeof(float), piece);
+    const uint16_t *high = (const uint16_t *)(const void *)room; /* both halves lie in the section's room, the high ones first */
+    const uint64_t from = at / sizeof(float);
+    eo_shard_join(saver->rt, section->layer, high, (const int16_t *)(high + section->count) + from, from, bytes / sizeof(float),
+                  piece);
     memset((char *)piece + bytes, 0, eo_align_up(bytes, CHECKPOINT_ALIGN) - bytes);
     return piece;
 }

@@ -54,7 +54,7 @@ eo_status eo_dynamic_order(struct eo_runtime *rt, uint32_t queue, const struct e
 
 void eo_dynamic_copy(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes)
 {
-    rt->device->ops->copy(rt->device, to, from, bytes);
+    rt->device->ops->copy(rt->device, EO_QUEUE_COMPUTE, to, from, bytes);
     rt->stats.copied_bytes += 2 * bytes;
 }
 

@@ -24,14 +24,28 @@ static void count_cast(struct eo_runtime *rt, uint64_t bytes)
     rt->stats.copied_bytes += bytes;
 }
 
+/* A shard as it is sent: in bf16, but for parameters with fp32. */
+static void cast_shard(struct eo_runtime *rt, uint32_t queue, uint32_t l, uint16_t *to)
+{
+    const struct layer_shard *shard = &rt->shards.layers[l];
+    const uint64_t count = rt->plan->layers[l].layout.shard_count;
+    rt->device->ops->cast_bf16(rt->device, queue, to, shard->weights, count);
+    count_cast(rt, count * (sizeof(float) + sizeof(uint16_t)));
+    for (uint32_t r = 0; r < shard->range_count; r++) {
+        const struct shard_range *range = &shard->ranges[r];
+        if (rt->plan->groups[range->group].fp32)
+            rt->device->ops->copy(rt->device, queue, to + range->offset, shard->weights + range->offset,
+                                  range->count * sizeof(float));
+    }
+}
+
 eo_status eo_dynamic_narrow(struct eo_runtime *rt, uint32_t l)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
     const uint64_t count = rt->plan->layers[l].layout.shard_count;
     void *cast;
     EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMPUTE, count * sizeof(uint16_t), "the cast of a shard", &cast));
-    rt->device->ops->cast_bf16(rt->device, EO_QUEUE_COMPUTE, cast, shard->weights, count);
-    count_cast(rt, count * (sizeof(float) + sizeof(uint16_t)));
+    cast_shard(rt, EO_QUEUE_COMPUTE, l, cast);
     eo_float8_narrow_shard(rt, l, cast, shard->narrow);
     eo_dynamic_give(rt, EO_QUEUE_COMPUTE, &cast);
     return EO_OK;
@@ -50,8 +64,7 @@ static eo_status make_input(struct eo_runtime *rt, uint32_t l, const void **out)
     EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMM, count * sizeof(uint16_t), "the cast of a shard", &cast->memory));
     cast->gather = state->gather_count;
     state->cast_count++;
-    rt->device->ops->cast_bf16(rt->device, EO_QUEUE_COMM, cast->memory, rt->shards.layers[l].weights, count);
-    count_cast(rt, count * (sizeof(float) + sizeof(uint16_t)));
+    cast_shard(rt, EO_QUEUE_COMM, l, cast->memory);
     *out = cast->memory;
     return EO_OK;
 }

@@ -31,6 +31,8 @@ struct plan_parameter {
     uint64_t room; /* elements: with the trainer's padding behind it */
     uint64_t offset; /* element of the flat layer */
     bool float8_gather;
+    bool fp32;   /* of a plan in bf16: two places of the flat layer an element, all of them on one rank. Weights fill them, and
+                    gradient and state of element i lie at the i-th */
     bool joined; /* behind the one before it, in dynamic memory too */
     uint32_t group; /* into plan.groups */
     uint32_t view_index; /* in the trainer's layer, and so in its views */
@@ -42,6 +44,7 @@ struct plan_group {
     uint32_t group;
     bool no_weight_decay;
     bool matrix; /* with EO_OPTIMIZER_MUON */
+    bool fp32;
 };
 
 struct plan_layer {
@@ -71,6 +74,7 @@ struct plan_layer {
     bool float8_gather;    /* what is gathered is not the shard row, but: */
     uint32_t narrow_row;   /* the shard as it is sent, in float8; EO_NONE elsewhere */
     uint64_t narrow_bytes; /* of one rank's part */
+    bool has_fp32;         /* parameters with fp32 */
     bool has_matrices;     /* for Muon; then: */
     uint32_t direction_row;/* the rank's part of their momentum */
     uint32_t matrices_row; /* all of it, then of what became of it; where a rank has all of a layer the direction_row */

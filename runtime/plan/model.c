@@ -137,7 +137,7 @@ static bool may_be_joined(const eo_model *model, uint32_t layer, bool frozen)
     for (uint32_t p = model->parameter_count; p-- > 0;)
         if (model->parameters[p].layer == layer)
             return model->parameters[p].frozen == frozen && model->parameters[p].padding == 0 &&
-                   model->parameters[p].element_count % EO_LAYOUT_UNIT == 0;
+                   !model->parameters[p].fp32 && model->parameters[p].element_count % EO_LAYOUT_UNIT == 0;
     return false;
 }
 
@@ -148,7 +148,7 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
     const eo_log *log = &model->log;
     struct model_parameter parameter = {.layer = params->layer, .no_weight_decay = params->no_weight_decay,
                                         .float8_gather = params->float8_gather, .joined = params->joined,
-                                        .matrix = params->matrix,
+                                        .matrix = params->matrix, .fp32 = params->fp32,
                                         .group = params->group, .frozen = params->frozen};
     EO_TRY(copy_name(log, parameter.name, params->name, "parameter"));
     EO_REQUIRE(log, params->layer < model->layer_count, "parameter '%s' names layer %u, but the model has %u",
@@ -170,9 +170,13 @@ eo_status eo_model_add_parameter(eo_model *model, const eo_parameter_params *par
                parameter.name);
     EO_REQUIRE(log, !params->matrix || params->dim_count == 2, "parameter '%s' is a matrix, but has %u dimensions; a matrix has "
                "2", params->name, params->dim_count);
+    EO_REQUIRE(log, !params->fp32 || count <= EO_FP32_ELEMENTS_MAX, "parameter '%s' of %llu elements is fp32, which lies whole on "
+               "one rank; at most %d are possible", parameter.name, (unsigned long long)count, EO_FP32_ELEMENTS_MAX);
+    EO_REQUIRE(log, !params->fp32 || (!params->joined && !params->float8_gather), "parameter '%s' is fp32, and so it cannot be %s; "
+               "leave one of them out", parameter.name, params->joined ? "joined" : "gathered in float8");
     EO_REQUIRE(log, !params->joined || may_be_joined(model, params->layer, params->frozen),
-               "parameter '%s' is joined, but no parameter with a multiple of %d elements and no padding comes before it in its "
-               "layer", parameter.name, EO_LAYOUT_UNIT);
+               "parameter '%s' is joined, but no parameter with a multiple of %d elements, without padding and fp32, comes before it in "
+               "its layer", parameter.name, EO_LAYOUT_UNIT);
     EO_TRY(grow((void **)&model->parameters, &model->parameter_capacity, model->parameter_count,
                 sizeof(parameter)));
     EO_TRY(take_name(&model->log, &model->parameter_names, model->parameters, sizeof(parameter), parameter.name, "parameters"));
@@ -320,6 +324,7 @@ eo_status eo_model_parameter_sized(const eo_model *model, uint32_t parameter, eo
         .no_weight_decay = p->no_weight_decay,
         .float8_gather = p->float8_gather,
         .group = p->group,
+        .fp32 = p->fp32,
         .frozen = model->layers[p->layer].frozen || p->frozen,
     };
     memcpy(info.dims, p->dims, sizeof(info.dims));

@@ -22,7 +22,7 @@ struct model_parameter {
     uint32_t dim_count;
     uint64_t dims[EO_DIMS_MAX];
     uint64_t element_count, padding;
-    bool no_weight_decay, float8_gather, joined, frozen, matrix;
+    bool no_weight_decay, float8_gather, joined, frozen, matrix, fp32;
     uint32_t group;
 };
 

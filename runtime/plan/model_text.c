@@ -38,7 +38,7 @@ static void log_layer(const eo_log *log, const struct eo_model *model, uint32_t 
         if (end || model->parameters[p].layer != l)
             continue;
         used += (size_t)snprintf(text + used, sizeof(text) - used, " %" PRIu64 "%s", model->parameters[p].element_count,
-                                 model->parameters[p].float8_gather ? "f8" : "");
+                                 model->parameters[p].float8_gather ? "f8" : model->parameters[p].fp32 ? "f32" : "");
         on_line++;
     }
 }

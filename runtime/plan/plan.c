@@ -195,6 +195,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
             hash = mix(hash, parameter->joined);
         if (p->float8_gather)
             hash = mix(hash, parameter->float8_gather);
+        if (parameter->fp32)
+            hash = mix(hash, 7);
     }
     for (uint32_t i = 0; i < plan->zero_count; i++)
         hash = mix(mix(hash, plan->zero_ranges[i].offset), plan->zero_ranges[i].count);

@@ -69,6 +69,23 @@ void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t 
     eo_cpu_run_chunks(device, eo_div_up(bytes, CHUNK_BYTES), bytes_task, &job);
 }
 
+/* On a communication queue its worker alone. */
+static eo_status copy_all(void *arguments)
+{
+    const struct bytes_job *job = arguments;
+    memcpy(job->to, job->from, job->bytes);
+    return EO_OK;
+}
+
+void eo_cpu_copy_on(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes)
+{
+    struct bytes_job job = {.to = to, .from = from, .bytes = bytes};
+    if (queue == EO_QUEUE_COMPUTE)
+        eo_cpu_copy(device, to, from, bytes);
+    else
+        eo_cpu_enqueue(device, queue, copy_all, &job, sizeof(job));
+}
+
 struct cast_job {
     const struct eo_cpu_kernels *kernels;
     uint16_t *to;
@@ -83,7 +100,6 @@ static void cast_task(void *arg, uint32_t index)
     job->kernels->round_bf16(job->to + begin, job->from + begin, eo_min_u64(CHUNK_ELEMENTS, job->count - begin));
 }
 
-/* On a communication queue its worker alone. */
 static eo_status cast_all(void *arguments)
 {
     const struct cast_job *job = arguments;

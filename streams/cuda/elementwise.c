@@ -12,26 +12,27 @@ static cudaStream_t compute_of(const struct eo_device *device)
     return eo_cuda_of(device)->streams[EO_QUEUE_COMPUTE];
 }
 
-static void copy_bytes(struct eo_device *device, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind,
-                       const char *operation)
+static void copy_bytes(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes,
+                       enum cudaMemcpyKind kind, const char *operation)
 {
+    EO_ASSERT(queue < device->params.queue_count);
     if (bytes > 0 && to != from)
-        (void)eo_cuda_note(device, cudaMemcpyAsync(to, from, bytes, kind, compute_of(device)), operation);
+        (void)eo_cuda_note(device, cudaMemcpyAsync(to, from, bytes, kind, eo_cuda_of(device)->streams[queue]), operation);
 }
 
 void eo_cuda_upload(struct eo_device *device, void *to, const void *from_host, uint64_t bytes)
 {
-    copy_bytes(device, to, from_host, bytes, cudaMemcpyHostToDevice, "upload");
+    copy_bytes(device, EO_QUEUE_COMPUTE, to, from_host, bytes, cudaMemcpyHostToDevice, "upload");
 }
 
 void eo_cuda_download(struct eo_device *device, void *to_host, const void *from, uint64_t bytes)
 {
-    copy_bytes(device, to_host, from, bytes, cudaMemcpyDeviceToHost, "download");
+    copy_bytes(device, EO_QUEUE_COMPUTE, to_host, from, bytes, cudaMemcpyDeviceToHost, "download");
 }
 
-void eo_cuda_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes)
+void eo_cuda_copy(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes)
 {
-    copy_bytes(device, to, from, bytes, cudaMemcpyDeviceToDevice, "copy");
+    copy_bytes(device, queue, to, from, bytes, cudaMemcpyDeviceToDevice, "copy");
 }
 
 void eo_cuda_zero(struct eo_device *device, void *memory, uint64_t bytes)

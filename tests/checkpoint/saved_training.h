@@ -26,6 +26,7 @@ struct saved_settings {
     uint32_t states;    /* [2] */
     bool ema;
     eo_optimizer optimizer;
+    bool fp32;          /* of biases and the fixed matrix */
     uint32_t padding;   /* elements behind the body's matrix and the head's bias */
 };
 

@@ -64,7 +64,7 @@ static void operate(struct rank *self, enum measure measure, uint32_t i)
         return;
     }
     if (measure == COPY) {
-        self->device->ops->copy(self->device, buffer, self->layers[i % LAYERS], LAYER_BYTES);
+        self->device->ops->copy(self->device, EO_QUEUE_COMPUTE, buffer, self->layers[i % LAYERS], LAYER_BYTES);
         return;
     }
     if (measure == ALL_GATHER)

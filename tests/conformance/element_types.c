@@ -132,7 +132,7 @@ static bool has_device(void)
 
 int main(void)
 {
-    static const char *const models[] = {"tied", "frozen", "edges", "tied_in_the_middle", "mixed"};
+    static const char *const models[] = {"tied", "frozen", "edges", "tied_in_the_middle", "fp32_beside", "mixed"};
     static const eo_dtype types[][2] = {{EO_DTYPE_FP32, EO_DTYPE_FP32},
                                         {EO_DTYPE_BF16, EO_DTYPE_FP32},
                                         {EO_DTYPE_BF16, EO_DTYPE_BF16},

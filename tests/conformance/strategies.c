@@ -39,7 +39,7 @@ static void check(struct scene *scene, uint32_t variant)
 
 int main(void)
 {
-    static const char *const models[] = {"tied", "frozen", "edges", "frozen_tied", "tied_in_the_middle", "mixed"};
+    static const char *const models[] = {"tied", "frozen", "edges", "frozen_tied", "tied_in_the_middle", "fp32_beside", "mixed"};
     static const eo_dtype types[][2] = {{EO_DTYPE_FP32, EO_DTYPE_FP32},
                                         {EO_DTYPE_BF16, EO_DTYPE_FP32},
                                         {EO_DTYPE_BF16, EO_DTYPE_BF16}};
@@ -58,7 +58,7 @@ int main(void)
                                           .settings = {.rank_count = cases[c].ranks, .strategy = cases[c].strategy,
                                                        .shard_group = cases[c].group, .micro_batches = batches,
                                                        .dtype = types[t][0], .reduce_dtype = types[t][1],
-                                                       .float8_gather = gathers && types[t][0] && n / 5 % 2 && m < 5,
+                                                       .float8_gather = gathers && types[t][0] && n / 5 % 2 && m < 6,
                                                        .log = &eo_test_log}};
                     for (uint32_t v = 0; v < (eo_test_full() ? 6 : 1); v++)
                         check(&scene, variant++);

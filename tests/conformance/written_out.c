@@ -87,9 +87,17 @@ static float gradient_scale(const eo_plan *plan, uint32_t step)
     return (float)(1 / ((weight > 0 ? weight : 1) * loss_scale));
 }
 
-static float in_type(const struct scene *scene, float weight)
+/* Parameter k of the plan, as the trainer described it. */
+static bool is_narrow(const struct scene *scene, uint32_t k)
 {
-    return scene->settings.dtype == EO_DTYPE_BF16 ? eo_bf16_to_float(eo_bf16_round(weight)) : weight;
+    eo_parameter_info info;
+    must(eo_model_parameter(scene->model, scene->plan->parameters[k].model_index, &info), "parameter", NULL);
+    return scene->settings.dtype == EO_DTYPE_BF16 && !info.fp32;
+}
+
+static float in_type(const struct scene *scene, uint32_t k, float weight)
+{
+    return is_narrow(scene, k) ? eo_bf16_to_float(eo_bf16_round(weight)) : weight;
 }
 
 /* To four significant bits, ties to even, but no finer than 2^-9 of the scale: the smallest power of two that brings `largest`
@@ -111,7 +119,7 @@ static void as_gathered(const struct scene *scene, uint32_t k, const float *weig
     const struct plan_parameter *parameter = &scene->plan->parameters[k];
     const uint64_t shard = scene->plan->layers[parameter->layer].layout.shard_count, count = parameter->element_count;
     for (uint64_t i = 0; i < count; i++)
-        seen[i] = in_type(scene, weights[i]);
+        seen[i] = in_type(scene, k, weights[i]);
     for (uint64_t begin = 0, end; scene->settings.float8_gather && parameter->float8_gather && begin < count; begin = end) {
         double largest = 0;
         for (end = begin; end < count && (parameter->offset + end) / shard == (parameter->offset + begin) / shard; end++)
@@ -241,7 +249,7 @@ static void train_parameter(const struct scene *scene, uint32_t k, float *weight
     const bool frozen = plan->layers[parameter->layer].frozen;
     memset(moments, 0, sizeof(moments));
     for (uint64_t i = 0; i < parameter->element_count; i++)
-        averages[i] = weights[i] = frozen ? in_type(scene, first_weight(k, i)) : first_weight(k, i);
+        averages[i] = weights[i] = frozen ? in_type(scene, k, first_weight(k, i)) : first_weight(k, i);
     for (uint32_t step = 0, applied = 1; step < STEPS && !frozen; step++) {
         if (step == SKIPPED_STEP)
             continue;
@@ -282,10 +290,12 @@ void fill(eo_runtime *rt, const eo_plan *plan)
 }
 
 /* A parameter as the pass sees it, widened. */
-static void read_weights(eo_runtime *rt, const struct scene *scene, const void *weights, uint64_t count, float *out)
+static void read_weights(eo_runtime *rt, const struct scene *scene, uint32_t k, const eo_view *view, float *out)
 {
+    const uint64_t count = scene->plan->parameters[k].element_count;
+    const void *weights = view->weights[scene->plan->parameters[k].view_index];
     static _Thread_local uint16_t narrow[LAYER_ELEMENTS_MAX];
-    if (scene->settings.dtype == EO_DTYPE_FP32) {
+    if (!is_narrow(scene, k)) {
         must(eo_runtime_download(rt, out, weights, count * sizeof(float)), "download", rt);
         return;
     }
@@ -335,9 +345,9 @@ static void check_frozen_part(eo_runtime *rt, const struct scene *scene, const s
     for (uint32_t k = 0; part && view->weights && k < part->parameter_count; k++) {
         const struct plan_parameter *parameter = &scene->plan->parameters[part->parameter_begin + k];
         uint32_t wrong = 0;
-        read_weights(rt, scene, view->weights[parameter->view_index], parameter->element_count, seen);
+        read_weights(rt, scene, part->parameter_begin + k, view, seen);
         for (uint64_t i = 0; i < parameter->element_count; i++)
-            wrong += seen[i] != in_type(scene, first_weight(part->parameter_begin + k, i));
+            wrong += seen[i] != in_type(scene, part->parameter_begin + k, first_weight(part->parameter_begin + k, i));
         TEST_EXPECT(NULL, wrong == 0, "%u frozen weights of '%s' are not what was filled", wrong, parameter->name);
         TEST_HOLDS(NULL, !view->gradients || !view->gradients[parameter->view_index]);
     }
@@ -345,7 +355,7 @@ static void check_frozen_part(eo_runtime *rt, const struct scene *scene, const s
 
 static void backward(eo_runtime *rt, const struct scene *scene, const struct pass_of *pass)
 {
-    static _Thread_local float seen[2][LAYER_ELEMENTS_MAX], values[LAYER_ELEMENTS_MAX];
+    static _Thread_local float seen[PARAMETERS_MAX][LAYER_ELEMENTS_MAX], values[LAYER_ELEMENTS_MAX];
     const eo_plan *plan = scene->plan;
     const struct plan_layer *layer = &plan->layers[plan->positions[pass->position].layer];
     const struct plan_parameter *parameters = &plan->parameters[layer->parameter_begin];
@@ -354,12 +364,13 @@ static void backward(eo_runtime *rt, const struct scene *scene, const struct pas
     scribble(rt, scene);
     memset(seen, 0, sizeof(seen));
     check_frozen_part(rt, scene, layer, view);
-    for (uint32_t k = 0; view->weights && k < layer->parameter_count && k < 2; k++)
-        read_weights(rt, scene, view->weights[parameters[k].view_index], parameters[k].element_count, seen[k]);
+    TEST_HOLDS(NULL, layer->parameter_count <= PARAMETERS_MAX);
+    for (uint32_t k = 0; view->weights && k < layer->parameter_count; k++)
+        read_weights(rt, scene, layer->parameter_begin + k, view, seen[k]);
     if (!layer->frozen) {
         must(eo_gradients_begin(rt, pass->position, &view), "gradients", rt);
         scribble(rt, scene);
-        for (uint32_t k = 0; k < layer->parameter_count && k < 2; k++) {
+        for (uint32_t k = 0; k < layer->parameter_count; k++) {
             if (!gets_gradient(plan, pass->position, &parameters[k]))
                 continue;
             for (uint64_t i = 0; i < parameters[k].element_count; i++)
@@ -432,7 +443,7 @@ static void compare(void *user, const eo_parameter_info *info, const float *valu
     for (uint64_t i = 0; i < info->element_count; i++, visitor->at++) {
         const float first = first_weight(k, i);
         const float want = visitor->trained ? visitor->trained[at + i]
-                           : info->frozen   ? in_type(scene, first)
+                           : info->frozen   ? in_type(scene, k, first)
                                             : first;
         if (memcmp(&values[i], &want, sizeof(want)) != 0 && visitor->wrong++ == 0)
             TEST_EXPECT(NULL, false, "%s: element %d of '%s' is %a, not %a", visitor->trained ? "trained" : "filled",
@@ -457,17 +468,19 @@ static void evaluate(eo_runtime *rt, const struct scene *scene)
     must(eo_evaluation_begin(rt), "evaluation", rt);
     for (uint32_t p = 0; p < plan->position_count; p++) {
         const struct plan_layer *layer = &plan->layers[plan->positions[p].layer];
-        const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin];
         must(eo_forward_begin(rt, p, &view), "forward", rt);
         check_frozen_part(rt, scene, layer, view);
-        read_weights(rt, scene, view->weights[parameter->view_index], parameter->element_count, seen);
-        uint32_t wrong = 0;
-        for (uint64_t i = 0; i < parameter->element_count; i++)
-            filled[i] = first_weight(layer->parameter_begin, i);
-        as_gathered(scene, layer->parameter_begin, filled, want);
-        for (uint64_t i = 0; i < parameter->element_count; i++)
-            wrong += seen[i] != want[i];
-        TEST_EXPECT(NULL, wrong == 0, "%u weights of '%s' are not what was filled", wrong, parameter->name);
+        for (uint32_t k = layer->parameter_begin; k < layer->parameter_begin + layer->parameter_count; k++) {
+            const struct plan_parameter *parameter = &plan->parameters[k];
+            uint32_t wrong = 0;
+            read_weights(rt, scene, k, view, seen);
+            for (uint64_t i = 0; i < parameter->element_count; i++)
+                filled[i] = first_weight(k, i);
+            as_gathered(scene, k, filled, want);
+            for (uint64_t i = 0; i < parameter->element_count; i++)
+                wrong += seen[i] != want[i];
+            TEST_EXPECT(NULL, wrong == 0, "%u weights of '%s' are not what was filled", wrong, parameter->name);
+        }
         must(eo_forward_end(rt, p), "forward", rt);
     }
     must(eo_evaluation_end(rt), "evaluation", rt);

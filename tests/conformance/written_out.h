@@ -13,7 +13,7 @@
 
 #include <evenodd/evenodd.h>
 
-enum { RANKS_MAX = 4, STEPS = 5, FREEZING_STEP = 1, SKIPPED_STEP = 2, WEIGHTED_STEP = 3, SHORT_STEP = 4, LAYER_ELEMENTS_MAX = 16384 };
+enum { RANKS_MAX = 4, STEPS = 5, FREEZING_STEP = 1, SKIPPED_STEP = 2, WEIGHTED_STEP = 3, SHORT_STEP = 4, LAYER_ELEMENTS_MAX = 16384, PARAMETERS_MAX = 4 };
 
 struct scene {
     const char *model_name;

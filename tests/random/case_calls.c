@@ -36,7 +36,7 @@ void case_look_at_weights(const struct case_call *call, const void *const *in, v
     const uint32_t l = call->c->positions[call->place.position].layer, k = call->place.parameter;
     (void)out;
     for (uint32_t i = 0; i < call->c->layers[l].elements[k]; i++) {
-        const float weight = number_at(in[0], call->c->settings.dtype, i);
+        const float weight = number_at(in[0], random_case_dtype(call->c, l, k), i);
         const int32_t want = call->expected->weights[version][l][k][i];
         if (weight == (float)want)
             continue;
@@ -53,7 +53,7 @@ void case_give_gradients(const struct case_call *call, const void *const *in, vo
     struct integer_place place = call->place;
     place.step = step_of(call, in);
     for (uint32_t i = 0; i < c->layers[l].elements[place.parameter]; i++) {
-        const int32_t weight = in[0] ? (int32_t)number_at(in[0], c->settings.dtype, i) : 0;
+        const int32_t weight = in[0] ? (int32_t)number_at(in[0], random_case_dtype(c, l, place.parameter), i) : 0;
         const float gradient = (float)integer_gradient(c, &place, i, weight);
         if (c->zero_gradients && number_at(out[0], c->settings.reduce_dtype, i) != 0)
             case_complain(call->verdict, "gradients: rank %u, position %u gets some that are not zero", place.rank,

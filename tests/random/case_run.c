@@ -131,7 +131,7 @@ static eo_status look_at_weights(struct case_rank *self, const struct integer_pl
         call.place = *place;
         call.place.parameter = k;
         call.in[0] = view->weights[k];
-        call.in_bytes[0] = layer->elements[k] * element_bytes(c->settings.dtype);
+        call.in_bytes[0] = layer->elements[k] * element_bytes(random_case_dtype(c, c->positions[place->position].layer, k));
         EO_TRY(launch_call(self, &call));
     }
     return EO_OK;
@@ -150,7 +150,7 @@ static eo_status give_gradients(struct case_rank *self, const struct integer_pla
         call.place.parameter = k;
         if (view->weights) {
             call.in[0] = view->weights[k];
-            call.in_bytes[0] = layer->elements[k] * element_bytes(c->settings.dtype);
+            call.in_bytes[0] = layer->elements[k] * element_bytes(random_case_dtype(c, position->layer, k));
         }
         call.out[0] = view->gradients[k];
         call.out_bytes[0] = layer->elements[k] * element_bytes(c->settings.reduce_dtype);
@@ -159,18 +159,30 @@ static eo_status give_gradients(struct case_rank *self, const struct integer_pla
     return EO_OK;
 }
 
+static bool is_fp32(const struct random_case *c, uint32_t parameter)
+{
+    uint32_t l = 0;
+    for (; parameter >= c->layers[l].parameter_count; l++)
+        parameter -= c->layers[l].parameter_count;
+    return c->layers[l].fp32 >> parameter & 1;
+}
+
 static void fold_shard(void *user, const eo_shard *shard)
 {
     struct case_rank *self = user;
-    struct case_call call = call_of_case(self, "optimizer", case_fold_weights);
-    call.in[0] = shard->gradient;
-    call.in_bytes[0] = shard->count * sizeof(float);
-    call.out[0] = shard->weights ? (void *)shard->weights : shard->weights_high;
-    call.out[1] = shard->weights ? NULL : shard->weights_low;
-    call.out_bytes[0] = shard->count * (shard->weights ? sizeof(float) : sizeof(uint16_t));
-    call.out_bytes[1] = shard->weights ? 0 : shard->count * sizeof(uint16_t);
-    if (launch_call(self, &call) < 0)
-        case_complain(self->world->verdict, "optimizer: not launched");
+    for (uint32_t i = 0; i < shard->part_count; i++) {
+        const eo_shard_part *part = &shard->parts[i];
+        const bool is_split = !shard->weights && !is_fp32(self->world->c, part->parameter);
+        struct case_call call = call_of_case(self, "optimizer", case_fold_weights);
+        call.in[0] = shard->gradient + part->at;
+        call.in_bytes[0] = part->count * sizeof(float);
+        call.out[0] = shard->weights ? (void *)(shard->weights + part->at) : shard->weights_high + part->at;
+        call.out[1] = is_split ? shard->weights_low + part->at : NULL;
+        call.out_bytes[0] = part->count * (is_split ? sizeof(uint16_t) : sizeof(float));
+        call.out_bytes[1] = is_split ? part->count * sizeof(uint16_t) : 0;
+        if (launch_call(self, &call) < 0)
+            case_complain(self->world->verdict, "optimizer: not launched");
+    }
 }
 
 /* -- steps -----------------------------------------------------------------------------------------------------------*/

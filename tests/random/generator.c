@@ -122,6 +122,11 @@ static void make_settings_of_case(struct random_case *c, struct dice *dice)
     s->separate_reservations = one_in(dice, 4);
 }
 
+eo_dtype random_case_dtype(const struct random_case *c, uint32_t layer, uint32_t k)
+{
+    return c->layers[layer].fp32 >> k & 1 ? EO_DTYPE_FP32 : c->settings.dtype;
+}
+
 void random_case_settle(struct random_case *c)
 {
     const uint32_t group = c->settings.strategy == EO_STRATEGY_HSDP  ? c->settings.shard_group
@@ -135,6 +140,7 @@ void random_case_settle(struct random_case *c)
         if (layer->frozen || layer->frozen_parts == all || c->memory != EO_MEMORY_STATIC)
             layer->frozen_parts = 0;
         c->layers[l].float8 &= (1u << c->layers[l].parameter_count) - 1;
+        layer->fp32 &= all & ~layer->float8;
         any = any || c->layers[l].float8;
     }
     c->settings.float8_gather = c->settings.float8_gather && any && group > 1 && c->settings.dtype == EO_DTYPE_BF16;
@@ -161,6 +167,19 @@ static void make_later_of_case(struct random_case *c)
     for (uint32_t l = 0; l < c->layer_count && mixes; l++)
         c->layers[l].frozen_parts = throw_below(&dice, 8);
     c->settings.float8_gather = c->settings.float8_gather && !mixes;
+    random_case_settle(c);
+}
+
+/* Likewise; of a plan in fp32 they change nothing. */
+static void make_types_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0xf32, 0};
+    if (one_in(&dice, 2))
+        return;
+    for (uint32_t l = 0; l < c->layer_count; l++) {
+        c->layers[l].fp32 = throw_below(&dice, 8);
+        c->layers[l].float8 &= one_in(&dice, 2) ? ~c->layers[l].fp32 : ~0u;
+    }
     random_case_settle(c);
 }
 
@@ -261,6 +280,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
         out->settings.offload_gradients = one_in(&dice, 2);
     }
     make_later_of_case(out);
+    make_types_of_case(out);
     make_runs_of_case(out);
     make_saved_of_case(out);
 }
@@ -293,6 +313,7 @@ static eo_status add_layer_of_case(eo_model *model, const struct random_case *c,
         status = eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = 1,
                                                                    .dims = {layer->elements[k]},
                                                                    .float8_gather = layer->float8 >> k & 1,
+                                                                   .fp32 = layer->fp32 >> k & 1,
                                                                    .frozen = layer->frozen_parts >> k & 1), NULL);
     }
     return status;
@@ -399,7 +420,8 @@ void random_case_print(const struct random_case *c, FILE *out)
     for (uint32_t l = 0; l < c->layer_count; l++) {
         fprintf(out, "#   layer %u:", l);
         for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
-            fprintf(out, " %u%s%s", c->layers[l].elements[k], c->layers[l].float8 >> k & 1 ? " (float8)" : "",
+            fprintf(out, " %u%s%s", c->layers[l].elements[k],
+                    c->layers[l].float8 >> k & 1 ? " (float8)" : c->layers[l].fp32 >> k & 1 ? " (fp32)" : "",
                     c->layers[l].frozen_parts >> k & 1 ? " (frozen)" : "");
         fprintf(out, "%s\n", c->layers[l].frozen ? ", frozen" : "");
     }

@@ -29,8 +29,13 @@ struct case_layer {
     uint32_t parameter_count;
     uint32_t elements[CASE_PARAMETERS_MAX];
     uint32_t frozen_parts; /* bit k: the k-th parameter is frozen beside the others */
+    uint32_t fp32;   /* bit k: the k-th parameter's weights are fp32 in a plan of bf16 */
     uint32_t float8; /* bit k: the k-th parameter may be gathered in float8, which holds its small numbers exactly */
 };
+
+struct random_case;
+/* Of the weights of a layer's k-th parameter as passes see them. */
+eo_dtype random_case_dtype(const struct random_case *c, uint32_t layer, uint32_t k);
 
 struct case_position {
     uint32_t layer;

@@ -173,14 +173,14 @@ static eo_status issue_step(struct rank *self, uint32_t step)
                                  NULL));
     device->record(self->device, EO_QUEUE_COMM, &self->gathered);
     EO_TRY(device->wait(self->device, EO_QUEUE_COMPUTE, &self->gathered));
-    device->copy(self->device, full, all, whole);
+    device->copy(self->device, EO_QUEUE_COMPUTE, full, all, whole);
     device->record(self->device, EO_QUEUE_COMPUTE, &self->computed);
     EO_TRY(device->wait(self->device, EO_QUEUE_REDUCE, &self->computed));
     EO_TRY(self->ops->reduce_scatter(self->reduce, full + slice * self->rank, full, COUNT,
                                      run->bf16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, "gradients", NULL));
     device->record(self->device, EO_QUEUE_REDUCE, &self->reduced);
     EO_TRY(device->wait(self->device, EO_QUEUE_COMPUTE, &self->reduced));
-    device->copy(self->device, sum, full + slice * self->rank, slice);
+    device->copy(self->device, EO_QUEUE_COMPUTE, sum, full + slice * self->rank, slice);
     device->zero(self->device, full, whole); /* nobody reads it any more */
     device->record(self->device, EO_QUEUE_COMPUTE, &self->computed);
     EO_TRY(device->wait(self->device, EO_QUEUE_COMM, &self->computed));

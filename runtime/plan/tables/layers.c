@@ -14,13 +14,14 @@
 static uint32_t find_group(struct eo_plan *plan, const struct model_parameter *parameter)
 {
     const bool matrix = parameter->matrix && plan->params.optimizer == EO_OPTIMIZER_MUON;
+    const bool fp32 = parameter->fp32 && plan->params.dtype == EO_DTYPE_BF16;
     uint32_t g = 0;
     while (g < plan->group_count &&
            (plan->groups[g].group != parameter->group || plan->groups[g].no_weight_decay != parameter->no_weight_decay ||
-            plan->groups[g].matrix != matrix))
+            plan->groups[g].matrix != matrix || plan->groups[g].fp32 != fp32))
         g++;
     if (g == plan->group_count)
-        plan->groups[plan->group_count++] = (struct plan_group){parameter->group, parameter->no_weight_decay, matrix};
+        plan->groups[plan->group_count++] = (struct plan_group){parameter->group, parameter->no_weight_decay, matrix, fp32};
     if (parameter->group >= plan->trainer_group_count)
         plan->trainer_group_count = parameter->group + 1;
     return g;
@@ -83,6 +84,8 @@ static void make_parameter_table(struct eo_plan *plan, const struct eo_model *mo
         to->joined = from->joined;
         plan->parameter_of_model[p] = index;
         counts[index] = to->room = from->element_count + from->padding;
+        to->fp32 = plan->groups[to->group].fp32;
+        plan->layers[l].has_fp32 = plan->layers[l].has_fp32 || to->fp32;
         plan->element_count += from->element_count;
     }
 }
@@ -109,7 +112,17 @@ static eo_status pad_to_blocks(const struct eo_plan *plan, const struct plan_lay
     return EO_OK;
 }
 
-static eo_status place_parameters(struct eo_plan *plan, uint64_t *counts, uint64_t *offsets)
+/* Floats in the place of bf16. */
+static void double_fp32(struct eo_plan *plan, const struct plan_layer *layer, uint64_t *counts, bool *whole)
+{
+    for (uint32_t k = layer->parameter_begin; k < layer->parameter_begin + layer->parameter_count; k++) {
+        whole[k] = plan->parameters[k].fp32;
+        counts[k] *= whole[k] ? 2 : 1;
+        plan->parameters[k].room *= whole[k] ? 2 : 1;
+    }
+}
+
+static eo_status place_parameters(struct eo_plan *plan, uint64_t *counts, bool *whole, uint64_t *offsets)
 {
     const uint32_t block = eo_plan_optimizer(plan->params.optimizer)->block_elements; /* in bf16 of 2 bytes */
     const uint32_t align_bytes = (uint32_t)eo_max_u64(plan->params.align_bytes, block * sizeof(uint16_t));
@@ -117,9 +130,11 @@ static eo_status place_parameters(struct eo_plan *plan, uint64_t *counts, uint64
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         struct plan_layer *layer = &plan->layers[l];
         EO_TRY(pad_to_blocks(plan, layer, counts));
+        double_fp32(plan, layer, counts, whole);
         const eo_status status =
             eo_layout_compute(&layer->layout, &offsets[layer->parameter_begin], &counts[layer->parameter_begin],
-                              layer->parameter_count, eo_plan_layer_ranks(plan, layer), align_bytes);
+                              &whole[layer->parameter_begin], layer->parameter_count, eo_plan_layer_ranks(plan, layer),
+                              align_bytes);
         if (status == EO_ERR_INVALID)
             eo_log_write(&plan->log, EO_LOG_ERROR, "layer '%s' is too large", layer->name);
         EO_TRY(status);
@@ -139,19 +154,21 @@ eo_status eo_plan_make_layers(struct eo_plan *plan, const struct eo_model *model
     plan->layers = calloc(2 * (size_t)model->layer_count, sizeof(*plan->layers));
     plan->parameters = calloc(model->parameter_count, sizeof(*plan->parameters));
     plan->parameter_of_model = calloc(model->parameter_count, sizeof(*plan->parameter_of_model));
-    plan->groups = calloc(4 * EO_GROUPS_MAX, sizeof(*plan->groups));
+    plan->groups = calloc(8 * EO_GROUPS_MAX, sizeof(*plan->groups));
     uint64_t *counts = calloc(model->parameter_count, sizeof(*counts));
     uint64_t *offsets = calloc(model->parameter_count, sizeof(*offsets));
     uint32_t *filled = calloc(2 * (size_t)model->layer_count, sizeof(*filled));
+    bool *whole = calloc(model->parameter_count, sizeof(*whole));
     eo_status status = EO_ERR_NO_MEMORY;
-    if (plan->layers && plan->parameters && plan->parameter_of_model && plan->groups && counts && offsets && filled) {
+    if (plan->layers && plan->parameters && plan->parameter_of_model && plan->groups && counts && offsets && filled && whole) {
         make_layer_table(plan, model);
         make_parameter_table(plan, model, counts, filled);
-        status = place_parameters(plan, counts, offsets);
+        status = place_parameters(plan, counts, whole, offsets);
     }
     free(counts);
     free(offsets);
     free(filled);
+    free(whole);
     return status;
 }
 

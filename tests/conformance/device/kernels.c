@@ -80,7 +80,7 @@ static void copies_and_fills(struct test_bed *bed)
             struct pair from = make(bed, 1, counts[c], 4, 0), to = make(bed, 2, counts[c], 4, skew);
             struct pair filled = make(bed, 3, counts[c], 4, skew), zeroed = make(bed, 4, counts[c], 4, skew);
             struct pair rounded = make(bed, 5, counts[c], 2, skew / 2);
-            ops->copy(bed->device, to.device, from.device, to.bytes);
+            ops->copy(bed->device, EO_QUEUE_COMPUTE, to.device, from.device, to.bytes);
             memcpy(to.plain, from.plain, to.bytes);
             ops->fill(bed->device, filled.device, 0x12345678u, filled.bytes);
             for (uint64_t i = 0; i < counts[c]; i++)

@@ -77,9 +77,10 @@ void test_bed_get(struct test_bed *bed, void *to, const void *from, uint64_t byt
 
 /* --- a device of kernels alone --- */
 
-static void copy(struct eo_device *device, void *to, const void *from, uint64_t bytes)
+static void copy(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes)
 {
     (void)device;
+    (void)queue;
     memcpy(to, from, bytes);
 }
 

@@ -74,6 +74,11 @@ Test(model, bad_layers_and_parameters_are_refused)
     REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 2, .dims = {4, 0}), "dimension 1 of parameter 'x' is 0");
     REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 2, .dims = {UINT64_MAX, 2}), "more than 2^44");
     REFUSED(PARAMETER(.layer = 1, .name = "x", .dim_count = 1, .dims = {16}, .joined = true), "joined, but no parameter");
+    REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 1, .dims = {16}, .fp32 = true, .joined = true), "cannot be joined");
+    REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 1, .dims = {16}, .fp32 = true, .float8_gather = true),
+            "cannot be gathered in float8");
+    REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 1, .dims = {EO_FP32_ELEMENTS_MAX + 1}, .fp32 = true),
+            "at most 4194304 are possible");
     REFUSED(PARAMETER(.layer = 0, .name = "x", .dim_count = 4, .dims = {1 << 16, 1 << 16, 1 << 16, 1 << 16}),
             "more than 2^44");
     REFUSED(PARAMETER(.layer = 0, .dim_count = 1, .dims = {1}), "needs a name");

@@ -192,8 +192,8 @@ static uint32_t mixed_layer(eo_model *model, uint64_t count)
     static const struct {
         const char *name;
         uint64_t count; /* 0: the matrix's */
-        bool frozen;
-    } parts[] = {{"base", 0, true}, {"down", 37, false}, {"up", 129, false}, {"shift", 11, true}};
+        bool frozen, fp32;
+    } parts[] = {{"base", 0, true, false}, {"down", 37, false, true}, {"up", 129, false, false}, {"shift", 11, true, true}};
     char name[EO_NAME_MAX];
     uint32_t index;
     snprintf(name, sizeof(name), "layer%u", eo_model_layer_count(model));
@@ -203,7 +203,7 @@ static uint32_t mixed_layer(eo_model *model, uint64_t count)
         must(eo_model_add_parameter(model,
                                     eo_parameter_params(.layer = index, .name = name, .dim_count = 1,
                                                         .dims = {parts[k].count ? parts[k].count : count}, .group = k % 2,
-                                                        .frozen = parts[k].frozen),
+                                                        .frozen = parts[k].frozen, .fp32 = parts[k].fp32),
                                     NULL));
     }
     return index;
@@ -218,6 +218,43 @@ static void mixed(eo_model *model)
     position(model, layer(model, 700, true), false, false);
     position(model, shared, false, false);
     position(model, mixed_layer(model, 5000), true, false);
+    for (uint32_t p = 0; p < 5; p++)
+        usual_buffers(model, p, 5);
+}
+
+/* A layer with two norms around a matrix, and a router of `count` elements, all but the matrix in fp32. */
+static uint32_t routed_layer(eo_model *model, uint64_t matrix, uint64_t router, bool frozen)
+{
+    const struct {
+        const char *name;
+        uint64_t count;
+        bool fp32;
+    } parts[] = {{"norm", 65, true}, {"matrix", matrix, false}, {"norm_behind", 64, true}, {"router", router, true}};
+    char name[EO_NAME_MAX];
+    uint32_t index;
+    snprintf(name, sizeof(name), "layer%u", eo_model_layer_count(model));
+    must(eo_model_add_layer(model, eo_layer_params(.name = name, .frozen = frozen), &index));
+    for (int k = 0; k < 4; k++) {
+        snprintf(name, sizeof(name), "%s%u", parts[k].name, index);
+        must(eo_model_add_parameter(model,
+                                    eo_parameter_params(.layer = index, .name = name, .dim_count = 1, .dims = {parts[k].count},
+                                                        .group = k % 3 ? 1 : 0, .float8_gather = !parts[k].fp32,
+                                                        .padding = k == 3 ? 5 : 0, .fp32 = parts[k].fp32),
+                                    NULL));
+    }
+    return index;
+}
+
+/* Parameters in fp32 beside others: in edges, between them, tied, frozen, and larger than a shard would be. */
+static void fp32_beside(eo_model *model)
+{
+    const uint32_t embedding = routed_layer(model, 9000, 300, false);
+    position(model, embedding, false, true);
+    position(model, routed_layer(model, 2000, 217, false), false, false);
+    position(model, routed_layer(model, 300, 900, false), false, false);
+    position(model, routed_layer(model, 1500, 128, true), false, false);
+    position(model, layer(model, 2000, false), false, false);
+    position(model, embedding, true, false);
     for (uint32_t p = 0; p < 5; p++)
         usual_buffers(model, p, 5);
 }
@@ -257,6 +294,7 @@ const struct plan_model eo_plan_models[] = {
     {"all_frozen", all_frozen},
     {"bare", bare},
     {"mixed", mixed},
+    {"fp32_beside", fp32_beside},
     {NULL, NULL},
 };
 

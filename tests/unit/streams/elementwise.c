@@ -398,7 +398,7 @@ static void compute(struct results *results, const struct eo_workers *workers, u
                        &(struct eo_step_memory){.scalars = &(struct eo_update_scalars){.group_count = 1}, .groups = &group,
                                                 .norm = &(struct eo_norm_result){.gradient_scale = numbers.scale},
                                                 .results = &(struct eo_group_result){.gradient_scale = numbers.scale}});
-    device->ops->copy(device, copied, results->accumulated, count * 4);
+    device->ops->copy(device, EO_QUEUE_COMPUTE, copied, results->accumulated, count * 4);
     cr_assert_eq(memcmp(copied, results->accumulated, count * 4), 0);
     device->ops->zero(device, copied, count * 4);
     for (uint64_t i = 0; i < count; i++)
