@@ -6,7 +6,7 @@
  */
 #include "rows.h"
 
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "runtime/internal.h"
@@ -14,12 +14,23 @@
 
 enum { FOLLOWED_MAX = 16 };
 
-/* Ranks are threads: the lock keeps two of them from one place. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Where ranks are threads, keeps two of them from one place. No pthread mutex: to those, ranks give way. */
+static atomic_flag lock = ATOMIC_FLAG_INIT;
 static struct followed {
     const eo_runtime *runtime;
     uintptr_t base[EO_SPACE_COUNT]; /* of the reservations; 0: not known */
 } followed[FOLLOWED_MAX];
+
+static void lock_rows(void)
+{
+    while (atomic_flag_test_and_set_explicit(&lock, memory_order_acquire))
+        ;
+}
+
+static void unlock_rows(void)
+{
+    atomic_flag_clear_explicit(&lock, memory_order_release);
+}
 
 static void note(struct followed *f, uint32_t row, const void *at)
 {
@@ -71,7 +82,7 @@ static uint32_t rows_at(const void *at, struct sim_row *out, uint32_t room)
 {
     uint32_t count = 0;
     bool live = false;
-    pthread_mutex_lock(&lock);
+    lock_rows();
     for (struct followed *f = followed; f < followed + FOLLOWED_MAX; f++) {
         const struct eo_plan *plan = f->runtime ? f->runtime->plan : NULL;
         for (uint32_t r = 0; plan && r < plan->row_count && count < room; r++) {
@@ -90,7 +101,7 @@ static uint32_t rows_at(const void *at, struct sim_row *out, uint32_t room)
             out[count++] = (struct sim_row){from, from + bytes, row->name};
         }
     }
-    pthread_mutex_unlock(&lock);
+    unlock_rows();
     return count;
 }
 
@@ -99,7 +110,7 @@ void rows_follow(const eo_runtime *runtime)
     struct followed *f = followed;
     if (runtime->mode != &eo_static_mode)
         return;
-    pthread_mutex_lock(&lock);
+    lock_rows();
     while (f < followed + FOLLOWED_MAX && f->runtime)
         f++;
     if (f == followed + FOLLOWED_MAX)
@@ -107,14 +118,14 @@ void rows_follow(const eo_runtime *runtime)
     *f = (struct followed){.runtime = runtime};
     find_bases(f);
     sim_rows_at = rows_at;
-    pthread_mutex_unlock(&lock);
+    unlock_rows();
 }
 
 void rows_forget(const eo_runtime *runtime)
 {
-    pthread_mutex_lock(&lock);
+    lock_rows();
     for (struct followed *f = followed; runtime && f < followed + FOLLOWED_MAX; f++)
         if (f->runtime == runtime)
             f->runtime = NULL;
-    pthread_mutex_unlock(&lock);
+    unlock_rows();
 }
