@@ -102,10 +102,22 @@ cudaError_t eo_cuda_norm_sum(const double *gathered, uint32_t rank_count, const 
     const uint64_t written = sizeof(out->norm) + sizeof(out->clip_factor) + sizeof(out->gradient_scale) +
                              sizeof(out->values) + sizeof(out->weight) +
                              sizeof(out->skipped) + groups * sizeof(struct eo_group_result);
-    return launch_note(stream, (struct launch){
+    const cudaError_t error = launch_note(stream, (struct launch){
         .group = "gradient norm", .kernel = "norm_sum_kernel", .read = read, .written = written, .must = read + written,
         .blocks = 1, .threads = 1 + EO_STEP_VALUES,
         .round_trips = 1 + rank_count, .double_adds = rank_count});
+    const uint64_t sums = step->layer_count + step->clip_count;
+    if (error != cudaSuccess || sums == 0)
+        return error;
+    const uint64_t sums_read = rank_count * sums * sizeof(double) + sizeof(out->weight) + sizeof(out->clip_factor) +
+                               sizeof(step->scalars->loss_scale) + sizeof(step->scalars->clips_apart) +
+                               step->clip_count * sizeof(step->clip_results->norm);
+    const uint64_t sums_written = step->layer_count * sizeof(*step->layer_norms) +
+                                  step->clip_count * sizeof(*step->clip_results);
+    return launch_note(stream, (struct launch){
+        .group = "gradient norm", .kernel = "norm_parts_kernel", .read = sums_read, .written = sums_written,
+        .must = sums_read + sums_written, .blocks = 1, .threads = 256, .round_trips = 2 + rank_count,
+        .double_adds = rank_count});
 }
 
 /* Weights (split ones: two halves of 2 bytes) and states are read and written; the gradient is read. In 8 bits: blocks of 256

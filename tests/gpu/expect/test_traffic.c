@@ -315,6 +315,19 @@ static void norm_of_gradients(uint32_t partial_count, uint32_t rank_count)
     free(terms);
 }
 
+static void norm_in_parts(uint32_t layer_count, uint32_t clip_count, uint32_t rank_count)
+{
+    struct eo_step_memory step = step_memory();
+    step.layer_count = layer_count;
+    step.clip_count = clip_count;
+    step.clips = tensor(clip_count * sizeof(*step.clips));
+    step.layer_norms = tensor(layer_count * sizeof(*step.layer_norms));
+    step.clip_results = tensor(clip_count * sizeof(*step.clip_results));
+    double *gathered = tensor(rank_count * eo_norm_count(&step) * sizeof(double));
+    BOTH(norm_sum, gathered, rank_count, &step);
+    compare("norms by layer and by group", EXACT);
+}
+
 static void update(uint64_t count, bool split)
 {
     float *gradient = tensor(count * 4), *m = tensor(count * 4), *v = tensor(count * 4);
@@ -435,6 +448,7 @@ int main(int argc, char **argv)
     update(1003, false);
     norm_of_gradients(3, 2);
     norm_of_gradients(800, 9);
+    norm_in_parts(5, 3, 4);
     tap_case("sums and norm of gradients, and AdamW");
     float8(64 * 2048);
     float8(64 * 1008);
