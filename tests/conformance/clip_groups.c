@@ -16,7 +16,7 @@
 #include "eo_config.h"
 #include "tests/tap/tap.h"
 
-enum { LAYERS = 3, PARAMETERS = 8, GROUPS = 4, STEPS = 5, RANKS_MAX = 4, COUNT_MAX = 960, MESSAGE = 512 };
+enum { LAYERS = 3, PARAMETERS = 9, GROUPS = 4, STEPS = 5, RANKS_MAX = 4, COUNT_MAX = 960, MESSAGE = 512 };
 
 static const struct parameter {
     uint32_t layer, count, group;
@@ -25,7 +25,8 @@ static const struct parameter {
     {0, 320, 0, false, false}, /* as q, k and v of a block: one product, three groups */
     {0, 144, 1, true, false},
     {0, 96, 2, true, false},
-    {0, 40, 0, false, false},
+    {0, 40, 0, false, false}, /* in fp32 where marked: beside one in bf16 of its group */
+    {0, 120, 0, false, false},
     {1, 960, 0, false, false}, /* one group alone */
     {1, 33, 0, false, false},
     {2, 500, 3, false, false},
@@ -38,6 +39,7 @@ struct variant {
     uint32_t ranks, shard_group, micro_batches;
     eo_memory memory;
     bool beside, debug, offloaded, own_optimizer;
+    bool marked; /* in bf16, but for three parameters in fp32 */
 };
 
 struct rank {
@@ -162,7 +164,8 @@ static eo_model *make_model(const struct variant *v)
         const struct parameter *from = &parameters[p];
         snprintf(name, sizeof(name), "parameter%u", p);
         must(eo_model_add_parameter(model, &(const eo_parameter_params){.layer = from->layer, .name = name, .dim_count = 1,
-                                    .dims = {from->count}, .group = from->group, .joined = from->joined, .frozen = from->frozen},
+                                    .dims = {from->count}, .group = from->group, .joined = from->joined, .frozen = from->frozen,
+                                    .fp32 = v->marked && (p == 3 || p == 5 || p == 7)},
                                     NULL), "parameter");
     }
     for (uint32_t l = 0; l < LAYERS; l++)
@@ -301,6 +304,7 @@ static void run(const struct variant *v)
     eo_plan *plan;
     must(eo_plan_create(&plan, model, eo_plan_params(.rank_count = v->ranks, .strategy = v->strategy, .shard_group = v->shard_group,
                                                      .micro_batches = v->micro_batches,
+                                                     .dtype = v->marked ? EO_DTYPE_BF16 : EO_DTYPE_FP32,
                                                      .optimizer = v->own_optimizer ? EO_OPTIMIZER_ADAMW : EO_OPTIMIZER_SGD,
                                                      .optimizer_states = v->own_optimizer ? EO_NO_STATE : 0,
                                                      .norms_beside = v->beside, .norm_parts = true,
@@ -333,6 +337,9 @@ static void variants(void)
         {.name = "memory by malloc", .memory = EO_MEMORY_DYNAMIC_MALLOC},
         {.name = "memory from a pool", .memory = EO_MEMORY_DYNAMIC_POOL},
         {.name = "an optimizer of the trainer's own", .own_optimizer = true},
+        {.name = "bf16 with parameters in fp32", .marked = true, .debug = true},
+        {.name = "bf16 with parameters in fp32, hsdp", .strategy = EO_STRATEGY_HSDP, .shard_group = 2, .marked = true},
+        {.name = "bf16 with parameters in fp32, memory by malloc", .memory = EO_MEMORY_DYNAMIC_MALLOC, .marked = true},
     };
     for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++) {
         for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++) {
