@@ -216,6 +216,29 @@ static eo_status run_micro_batch(struct case_rank *self, uint32_t step, uint32_t
     return EO_OK;
 }
 
+static bool is_near_root(double norm, double square) { return fabs(norm - sqrt(square)) <= 1e-6 * sqrt(square); }
+
+static void check_norm_parts(struct case_rank *self, uint32_t step, const eo_step_report *report)
+{
+    const struct integer_model *expected = &self->world->expected;
+    const bool wanted = self->world->c->settings.norm_parts;
+    if (report->layer_count != (wanted ? self->world->c->layer_count : 0) || (report->group_count != 0) != wanted ||
+        report->group_count > CASE_GROUPS_MAX) {
+        case_complain(self->world->verdict, "norms: step %u: of %u layers, %u groups", step, report->layer_count,
+                      report->group_count);
+        return;
+    }
+    for (uint32_t l = 0; l < report->layer_count; l++)
+        if (!is_near_root(report->layer_norms[l], expected->layer_norms[step][l]))
+            case_complain(self->world->verdict, "norms: step %u: of layer %u %.9g, not %.9g", step, l, report->layer_norms[l],
+                          sqrt(expected->layer_norms[step][l]));
+    for (uint32_t g = 0; g < report->group_count; g++)
+        if (!is_near_root(report->group_norms[g].norm, expected->group_norms[step][g]) ||
+            report->group_norms[g].clip_factor != 1)
+            case_complain(self->world->verdict, "norms: step %u: of group %u %.9g, not %.9g", step, g,
+                          report->group_norms[g].norm, sqrt(expected->group_norms[step][g]));
+}
+
 static void check_report(struct case_rank *self, uint32_t step, const eo_step_report *report)
 {
     const double norm = sqrt(self->world->expected.norms[step]);
@@ -225,6 +248,7 @@ static void check_report(struct case_rank *self, uint32_t step, const eo_step_re
     if (report->values[0] != sum || fabs(report->gradient_norm - norm) > 1e-6 * norm)
         case_complain(self->world->verdict, "report: step %u: values %g, not %g; norm %.9g, not %.9g", step, report->values[0],
                       sum, report->gradient_norm, norm);
+    check_norm_parts(self, step, report);
 }
 
 _Atomic uint32_t *case_replays;

@@ -217,6 +217,19 @@ static void make_saved_of_case(struct random_case *c)
         c->settings.offload_activations = one_in(&dice, 2) ? UINT32_MAX : 1 + throw_below(&dice, c->position_count);
 }
 
+/* Likewise: groups of parameters with norms of their own. An average of the weights is planned and updated, and changes
+ * none of the numbers. */
+static void make_groups_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0x9a27, 0};
+    const uint32_t groups = 1 + throw_below(&dice, CASE_GROUPS_MAX);
+    c->settings.norm_parts = one_in(&dice, 2);
+    c->settings.ema = one_in(&dice, 4) && c->memory == EO_MEMORY_STATIC;
+    for (uint32_t l = 0; l < c->layer_count; l++)
+        for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
+            c->layers[l].groups[k] = throw_below(&dice, groups);
+}
+
 /* Few cases have none; a replacement comes once in a gap at most. Graphs need gaps without. */
 static void make_actions_of_case(struct random_case *c, struct dice *dice)
 {
@@ -283,6 +296,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     make_types_of_case(out);
     make_runs_of_case(out);
     make_saved_of_case(out);
+    make_groups_of_case(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -311,7 +325,7 @@ static eo_status add_layer_of_case(eo_model *model, const struct random_case *c,
     for (uint32_t k = 0; k < layer->parameter_count && status >= 0; k++) {
         snprintf(name, sizeof(name), "layer%u.%u", l, k);
         status = eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = 1,
-                                                                   .dims = {layer->elements[k]},
+                                                                   .dims = {layer->elements[k]}, .group = layer->groups[k],
                                                                    .float8_gather = layer->float8 >> k & 1,
                                                                    .fp32 = layer->fp32 >> k & 1,
                                                                    .frozen = layer->frozen_parts >> k & 1), NULL);
@@ -391,7 +405,7 @@ static void print_settings(const struct random_case *c, FILE *out)
     } flags[] = {{s->no_prefetch, "no prefetch"}, {s->separate_reduce_stream, "reduce stream"},
                  {s->norms_beside, "norms beside"}, {s->separate_reservations, "reservations"}, {c->implicit_prefetch, "implicit prefetch"},
                  {c->debug, "debug"}, {c->own_optimizer, "own optimizer"}, {c->zero_gradients, "zero gradients"},
-                 {c->graph, "graph"}};
+                 {c->graph, "graph"}, {s->norm_parts, "norms by layer and group"}, {s->ema, "average"}};
     for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++)
         if (flags[f].is_set)
             fprintf(out, ", %s", flags[f].name);
@@ -420,7 +434,7 @@ void random_case_print(const struct random_case *c, FILE *out)
     for (uint32_t l = 0; l < c->layer_count; l++) {
         fprintf(out, "#   layer %u:", l);
         for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
-            fprintf(out, " %u%s%s", c->layers[l].elements[k],
+            fprintf(out, " %u (group %u)%s%s", c->layers[l].elements[k], c->layers[l].groups[k],
                     c->layers[l].float8 >> k & 1 ? " (float8)" : c->layers[l].fp32 >> k & 1 ? " (fp32)" : "",
                     c->layers[l].frozen_parts >> k & 1 ? " (frozen)" : "");
         fprintf(out, "%s\n", c->layers[l].frozen ? ", frozen" : "");

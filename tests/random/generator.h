@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 enum { CASE_LAYERS_MAX = 200, CASE_PARAMETERS_MAX = 3, CASE_BUFFERS_MAX = 24, CASE_RANKS_MAX = 6,
-       CASE_STEPS_MAX = 6, CASE_ACTIONS_MAX = 3 };
+       CASE_STEPS_MAX = 6, CASE_ACTIONS_MAX = 3, CASE_GROUPS_MAX = 4 };
 
 /* What a trainer does between two steps, before the first and after the last. */
 enum case_action {
@@ -31,6 +31,7 @@ struct case_layer {
     uint32_t frozen_parts; /* bit k: the k-th parameter is frozen beside the others */
     uint32_t fp32;   /* bit k: the k-th parameter's weights are fp32 in a plan of bf16 */
     uint32_t float8; /* bit k: the k-th parameter may be gathered in float8, which holds its small numbers exactly */
+    uint32_t groups[CASE_PARAMETERS_MAX]; /* of parameters, for norms by group */
 };
 
 struct random_case;

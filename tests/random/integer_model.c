@@ -83,7 +83,10 @@ static void train_parameter(struct integer_model *model, const struct random_cas
     memcpy(after, in, c->layers[l].elements[k] * sizeof(*in));
     for (uint32_t i = 0; i < c->layers[l].elements[k] && !is_frozen; i++) {
         const int32_t gradient = integer_sum(c, step, l, k, i, in[i]);
-        model->norms[step] += (double)gradient * gradient;
+        const double square = (double)gradient * gradient;
+        model->norms[step] += square;
+        model->layer_norms[step][l] += square;
+        model->group_norms[step][c->layers[l].groups[k]] += square;
         after[i] = integer_update(c, in[i], gradient);
     }
 }

@@ -27,6 +27,7 @@ struct integer_place {
 struct integer_model {
     int32_t *weights[INTEGER_VERSIONS][CASE_LAYERS_MAX][CASE_PARAMETERS_MAX];
     double norms[CASE_STEPS_MAX]; /* of the gradients, squared */
+    double layer_norms[CASE_STEPS_MAX][CASE_LAYERS_MAX], group_norms[CASE_STEPS_MAX][CASE_GROUPS_MAX]; /* likewise */
 };
 
 int32_t integer_first_weight(const struct random_case *c, uint32_t layer, uint32_t parameter, uint64_t element);

@@ -203,7 +203,7 @@ static bool shrink_parts(struct shrinking *s)
 static bool shrink_settings(struct shrinking *s)
 {
     bool went = false;
-    enum { WAYS = 24 };
+    enum { WAYS = 25 };
     for (uint32_t ranks = 1; ranks < s->c->settings.rank_count; ranks++) {
         struct random_case smaller = *s->c;
         set_ranks(&smaller, ranks);
@@ -286,6 +286,9 @@ static bool shrink_settings(struct shrinking *s)
         case 21:
             for (uint32_t l = 0; l < smaller.layer_count; l++)
                 smaller.layers[l].fp32 = 0;
+            break;
+        case 23:
+            settings->norm_parts = settings->ema = false;
             break;
         case 22:
             settings->gather_run = settings->gradient_run = 0;
