@@ -2,7 +2,7 @@
 #include "runtime/plan/internal.h"
 #include "runtime/plan/proof/proof.h"
 #include "tests/random/case_runner.h"
-#include "tests/unit/plan/plan_check.h"
+#include "tests/unit/plan/check.h"
 
 #define FIRST   EO_LIST_FIRST
 #define STEADY  EO_LIST_STEADY

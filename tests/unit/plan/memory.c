@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "tests/unit/plan/mutate.h"
-#include "tests/unit/plan/plan_check.h"
+#include "tests/unit/plan/check.h"
 
 static void describe(const char *model, const eo_plan_params *p, char *text, size_t bytes)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "tests/unit/plan/mutate.h"
-#include "tests/unit/plan/plan_check.h"
+#include "tests/unit/plan/check.h"
 #include "tests/unit/plan/models.h"
 
 static const struct kind {

@@ -10,7 +10,7 @@
 
 #include "runtime/plan/internal.h"
 #include "runtime/plan/proof/proof.h"
-#include "tests/unit/plan/plan_check.h"
+#include "tests/unit/plan/check.h"
 #include "tests/unit/plan/models.h"
 
 /* Layers of one parameter each, used in this order; a capital letter is a head. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tests/unit/plan/yafsdp_v1.h"
+#include "tests/unit/plan/proof/yafsdp_v1.h"
 
 #include <stdarg.h>
 #include <stdio.h>

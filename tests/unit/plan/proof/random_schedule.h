@@ -2,10 +2,10 @@
  *
  * Small random schedules, sound or broken in a known way, for the proof and its twin to agree on.
  */
-#ifndef EO_TESTS_UNIT_PLAN_RANDOM_SCHEDULE_H
-#define EO_TESTS_UNIT_PLAN_RANDOM_SCHEDULE_H
+#ifndef EO_TESTS_UNIT_PLAN_PROOF_RANDOM_SCHEDULE_H
+#define EO_TESTS_UNIT_PLAN_PROOF_RANDOM_SCHEDULE_H
 
-#include "tests/unit/plan/hand_schedule.h"
+#include "tests/unit/plan/proof/hand_schedule.h"
 
 struct eo_random_schedule {
     struct eo_hand *hand;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tests/unit/plan/random_schedule.h"
+#include "tests/unit/plan/proof/random_schedule.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  *
  * The proof on schedules small enough to see through: order, contents and waits.
  */
-#include "tests/unit/plan/expect.h"
+#include "tests/unit/plan/proof/expect.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,12 @@
  *
  * Short names for schedules by hand, and what the proof is to say of them.
  */
-#ifndef EO_TESTS_UNIT_PLAN_EXPECT_H
-#define EO_TESTS_UNIT_PLAN_EXPECT_H
+#ifndef EO_TESTS_UNIT_PLAN_PROOF_EXPECT_H
+#define EO_TESTS_UNIT_PLAN_PROOF_EXPECT_H
 
 #include <criterion/criterion.h>
 
-#include "tests/unit/plan/hand_schedule.h"
+#include "tests/unit/plan/proof/hand_schedule.h"
 
 #define COMPUTE EO_STREAM_COMPUTE
 #define COMM    EO_STREAM_COMM

@@ -2,7 +2,7 @@
  *
  * The proof from run to run: evaluations, checkpoints, weights calls and graphs between them.
  */
-#include "tests/unit/plan/expect.h"
+#include "tests/unit/plan/proof/expect.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/unit/plan/mutate.h"
-#include "tests/unit/plan/yafsdp_v1.h"
+#include "tests/unit/plan/proof/yafsdp_v1.h"
 
 enum { UNITS = 6, STEPS = 4 }; /* embedding, four blocks, head */
 

@@ -2,7 +2,7 @@
  *
  * What the proof says: how often, and in which words.
  */
-#include "tests/unit/plan/expect.h"
+#include "tests/unit/plan/proof/expect.h"
 
 #include <stdlib.h>
 #include <string.h>

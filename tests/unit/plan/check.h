@@ -4,8 +4,8 @@
  * following stream order and waits (a closure over all pairs, no clocks), lives are cut from the accesses, and each
  * pair of rows that share addresses is looked at. Quadratic in the operations: for small plans.
  */
-#ifndef EO_TESTS_UNIT_PLAN_PLAN_CHECK_H
-#define EO_TESTS_UNIT_PLAN_PLAN_CHECK_H
+#ifndef EO_TESTS_UNIT_PLAN_CHECK_H
+#define EO_TESTS_UNIT_PLAN_CHECK_H
 
 #include "runtime/plan/internal.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tests/unit/plan/interleavings.h"
+#include "tests/unit/plan/proof/interleavings.h"
 
 #include <stdlib.h>
 #include <string.h>

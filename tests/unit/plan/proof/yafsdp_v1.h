@@ -4,10 +4,10 @@
  * buffer, the norms as a unit of their own, a cast of the whole master shard at step start; waits are those of its
  * buffers' two events, `prepared` and `released`, and no others.
  */
-#ifndef EO_TESTS_UNIT_PLAN_YAFSDP_V1_H
-#define EO_TESTS_UNIT_PLAN_YAFSDP_V1_H
+#ifndef EO_TESTS_UNIT_PLAN_PROOF_YAFSDP_V1_H
+#define EO_TESTS_UNIT_PLAN_PROOF_YAFSDP_V1_H
 
-#include "tests/unit/plan/hand_schedule.h"
+#include "tests/unit/plan/proof/hand_schedule.h"
 
 /*
  * Lists: the first step, the steady step, and in the place of the forward list the step after that, which must be

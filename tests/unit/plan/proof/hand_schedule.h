@@ -3,8 +3,8 @@
  * Schedules written down by hand, for tests. Operations are known by name: one name is one id in every list.
  * An operation and a row is put down in a line each; accesses and waits go to the operation put down last.
  */
-#ifndef EO_TESTS_UNIT_PLAN_HAND_SCHEDULE_H
-#define EO_TESTS_UNIT_PLAN_HAND_SCHEDULE_H
+#ifndef EO_TESTS_UNIT_PLAN_PROOF_HAND_SCHEDULE_H
+#define EO_TESTS_UNIT_PLAN_PROOF_HAND_SCHEDULE_H
 
 #include "runtime/plan/proof/proof.h"
 

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tests/unit/plan/interleavings.h"
-#include "tests/unit/plan/random_schedule.h"
+#include "tests/unit/plan/proof/interleavings.h"
+#include "tests/unit/plan/proof/random_schedule.h"
 
 enum { SEEDS = 20000 };
 

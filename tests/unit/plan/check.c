@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tests/unit/plan/plan_check.h"
+#include "tests/unit/plan/check.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  *
  * The proof of rows that others use: peers, the whole run, a trainer; and of queues that are long enough.
  */
-#include "tests/unit/plan/expect.h"
+#include "tests/unit/plan/proof/expect.h"
 
 #include <stdlib.h>
 #include <string.h>

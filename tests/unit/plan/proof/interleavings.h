@@ -7,8 +7,8 @@
  *    are enabled together and touch a byte that one of them writes are a race;
  *  - memory is kept byte by byte along every path, and each operation looks at it when it is done.
  */
-#ifndef EO_TESTS_UNIT_PLAN_INTERLEAVINGS_H
-#define EO_TESTS_UNIT_PLAN_INTERLEAVINGS_H
+#ifndef EO_TESTS_UNIT_PLAN_PROOF_INTERLEAVINGS_H
+#define EO_TESTS_UNIT_PLAN_PROOF_INTERLEAVINGS_H
 
 #include "runtime/plan/schedule.h"
 
