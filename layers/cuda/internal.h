@@ -6,13 +6,13 @@
 #ifndef EO_LAYERS_CUDA_INTERNAL_H
 #define EO_LAYERS_CUDA_INTERNAL_H
 
-#include "layers/cuda/cublaslt_names.h"
+#include "layers/cuda/products/cublaslt_names.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include "layers/checks.h"
-#include "layers/cuda/product_shape.h"
+#include "layers/cuda/products/shape.h"
 #include "layers/cuda/scratch.h"
 
 enum {
@@ -88,7 +88,7 @@ eo_status eo_cuda_product_prepare(struct eo_cuda_team *team, const struct eo_mul
 eo_status eo_cuda_product_run(struct eo_cuda_team *team, const struct eo_multiply *product,
                               const struct eo_cuda_batch *batch);
 
-/* ---- product_plan.c ---- */
+/* ---- products/plan.c ---- */
 
 /* As eo_cuda_check. */
 eo_status eo_cuda_check_blas(const struct eo_cuda_team *team, cublasStatus_t status, const char *what);
@@ -112,7 +112,7 @@ cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_pla
 /* The epilogue of a product that ran without it. */
 cudaError_t eo_cuda_epilogue_alone(struct eo_cuda_team *team, const struct eo_multiply *product);
 
-/* ---- product_choice.c ---- */
+/* ---- products/choice.c ---- */
 
 /* Puts an algorithm into a plan with a key. with_timing: among the candidates, the fastest. */
 eo_status eo_cuda_plan_choose(struct eo_cuda_team *team, struct eo_product_plan *plan, bool with_timing);
@@ -120,7 +120,7 @@ eo_status eo_cuda_plan_choose(struct eo_cuda_team *team, struct eo_product_plan 
 /* The best of a few runs, in FLOP/s. */
 eo_status eo_cuda_product_measure(eo_team *team, const eo_product *product, double *flops_per_s);
 
-/* ---- product_cache.c ---- */
+/* ---- products/cache.c ---- */
 
 /* A file that is missing, of another device or of another cuBLASLt is no error: it is written anew. */
 void eo_cuda_plans_read(struct eo_cuda_team *team);
@@ -145,7 +145,7 @@ struct eo_cuda_attention_ops {
 extern const struct eo_cuda_attention_ops eo_cuda_attention_cudnn_ops; /* where cuDNN was found */
 extern const struct eo_cuda_attention_ops eo_cuda_attention_blocks_ops;
 
-/* In the order of preference, then NULL: the first to support a shape takes it. attention_ways.c */
+/* In the order of preference, then NULL: the first to support a shape takes it. attention/ways.c */
 extern const struct eo_cuda_attention_ops *const eo_cuda_attention_ways[];
 
 struct eo_cuda_attention_plan {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/cuda/attention_graphs.h"
+#include "layers/cuda/attention/graphs.h"
 #include "layers/cuda/internal.h"
 
 static void print_log(void *user, eo_log_level level, const char *text)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The simulator's functions in place of the loaded library's (layers/cuda/cudnn_library.c): there once they are asked for, so
+ * The simulator's functions in place of the loaded library's (layers/cuda/attention/cudnn_library.c): there once they are asked for, so
  * that a call before that ends the program.
  */
-#include "layers/cuda/cudnn_library.h"
+#include "layers/cuda/attention/cudnn_library.h"
 
 #include "tests/simulator/cuda/internal.h"
 

@@ -21,12 +21,12 @@ from compile import compile_for_host
 FILES = {
     "streams/cuda/kernels.cu": ["tests/simulator/kernels/chunks.cu"], "streams/cuda/float8.cu": [], "streams/cuda/state8.cu": [],
     "streams/cuda/collective_kernels.cu": [],
-    "layers/cuda/elementwise.cu": [], "layers/cuda/embeddings.cu": [], "layers/cuda/float8_rows.cu": [],
-    "layers/cuda/head_norms.cu": [],
-    "layers/cuda/losses.cu": [], "layers/cuda/norms.cu": [], "layers/cuda/softmax.cu": [],
+    "layers/cuda/kernels/elementwise.cu": [], "layers/cuda/kernels/embeddings.cu": [], "layers/cuda/kernels/float8_rows.cu": [],
+    "layers/cuda/kernels/head_norms.cu": [],
+    "layers/cuda/kernels/losses.cu": [], "layers/cuda/kernels/norms.cu": [], "layers/cuda/kernels/softmax.cu": [],
     "streams/cuda/quads.cuh": ["tests/simulator/kernels/chunks.cu", "streams/cuda/state8.cu"],
-    "layers/cuda/lanes.cuh": ["layers/cuda/norms.cu", "layers/cuda/softmax.cu"],
-    "layers/cuda/columns.cuh": ["layers/cuda/elementwise.cu", "layers/cuda/norms.cu", "layers/cuda/head_norms.cu"],
+    "layers/cuda/kernels/lanes.cuh": ["layers/cuda/kernels/norms.cu", "layers/cuda/kernels/softmax.cu"],
+    "layers/cuda/kernels/columns.cuh": ["layers/cuda/kernels/elementwise.cu", "layers/cuda/kernels/norms.cu", "layers/cuda/kernels/head_norms.cu"],
 }
 
 # (file, mutated words, which of those in the file[, of which user]): why nothing changes without it.
@@ -36,8 +36,8 @@ REDUNDANT = {
     ("streams/cuda/kernels.cu", "at < end", 1): "the tile behind the end is zeros",
     ("streams/cuda/float8.cu", "i < count", 1): "elements behind the end are zeros",
     ("streams/cuda/float8.cu", "if (threadIdx.x < 32)", 1): "saves work: only thread 0 writes",
-    ("layers/cuda/embeddings.cu", "first < rows", 1): "no row is left to be looked at",
-    ("layers/cuda/lanes.cuh", "__syncthreads();", 1, "layers/cuda/softmax.cu"):
+    ("layers/cuda/kernels/embeddings.cu", "first < rows", 1): "no row is left to be looked at",
+    ("layers/cuda/kernels/lanes.cuh", "__syncthreads();", 1, "layers/cuda/kernels/softmax.cu"):
         "a kernel of softmax sums once: nobody read before",
 }
 

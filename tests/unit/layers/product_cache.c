@@ -18,7 +18,7 @@ size_t cublasLtGetVersion(void)
     return version;
 }
 
-/* As in layers/cuda/product_plan.c, but for the text. */
+/* As in layers/cuda/products/plan.c, but for the text. */
 struct eo_product_plan *eo_cuda_plan_find(struct eo_cuda_team *team, const struct eo_product_key *key)
 {
     uint32_t place = (uint32_t)eo_product_key_hash(key) % EO_CUDA_PLANS_MAX;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/cuda/product_shape.h"
+#include "layers/cuda/products/shape.h"
 
 enum { VALUES = 4096 };
 

@@ -127,7 +127,7 @@ def sanitize(r, tool):
     words = ["--tool", tool, "--error-exitcode", "9"]
     if tool == "racecheck":  # kernels of ours: others' are not ours to check, and take most of the time
         kernels = set()
-        for name in glob.glob(f"{ROOT}/streams/cuda/*.cu") + glob.glob(f"{ROOT}/layers/cuda/*.cu"):
+        for name in glob.glob(f"{ROOT}/streams/cuda/*.cu") + glob.glob(f"{ROOT}/layers/cuda/kernels/*.cu"):
             with open(name, encoding="utf-8") as file:
                 kernels.update(re.findall(r"[a-z0-9_]+_(?:kernel|units|single)\b", file.read()))
         words += [word for kernel in sorted(kernels) for word in ("--kernel-name", "kns=" + kernel)]

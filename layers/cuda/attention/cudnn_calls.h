@@ -2,10 +2,10 @@
  *
  * In place of cudnn.h: calls of cuDNN go through the loaded library. One that is not listed here does not link.
  */
-#ifndef EO_LAYERS_CUDA_CUDNN_CALLS_H
-#define EO_LAYERS_CUDA_CUDNN_CALLS_H
+#ifndef EO_LAYERS_CUDA_ATTENTION_CUDNN_CALLS_H
+#define EO_LAYERS_CUDA_ATTENTION_CUDNN_CALLS_H
 
-#include "layers/cuda/cudnn_library.h"
+#include "layers/cuda/attention/cudnn_library.h"
 
 #define cudnnGetVersion               eo_cudnn_library.cudnnGetVersion
 #define cudnnBackendCreateDescriptor  eo_cudnn_library.cudnnBackendCreateDescriptor

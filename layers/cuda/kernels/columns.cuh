@@ -3,10 +3,10 @@
  * Sums over rows, for the gradients of biases and of norms' weights: blocks write partial sums, a second kernel adds
  * them up in their order.
  */
-#ifndef EO_LAYERS_CUDA_COLUMNS_CUH
-#define EO_LAYERS_CUDA_COLUMNS_CUH
+#ifndef EO_LAYERS_CUDA_KERNELS_COLUMNS_CUH
+#define EO_LAYERS_CUDA_KERNELS_COLUMNS_CUH
 
-#include "layers/cuda/lanes.cuh"
+#include "layers/cuda/kernels/lanes.cuh"
 
 enum { FINISH_COLUMNS = 32, FINISH_PARTS = 16 };
 

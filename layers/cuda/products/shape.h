@@ -7,8 +7,8 @@
  * our B is its A, our A is its B, m and n change places, and a bias along our columns is one along its rows, which is
  * what its epilogue adds.
  */
-#ifndef EO_LAYERS_CUDA_PRODUCT_SHAPE_H
-#define EO_LAYERS_CUDA_PRODUCT_SHAPE_H
+#ifndef EO_LAYERS_CUDA_PRODUCTS_SHAPE_H
+#define EO_LAYERS_CUDA_PRODUCTS_SHAPE_H
 
 #include "layers/kernel_ops.h"
 

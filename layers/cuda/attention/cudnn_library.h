@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * cuDNN's functions, once loaded. Files that call them include layers/cuda/cudnn_calls.h and write the calls as always.
+ * cuDNN's functions, once loaded. Files that call them include layers/cuda/attention/cudnn_calls.h and write the calls as always.
  */
-#ifndef EO_LAYERS_CUDA_CUDNN_LIBRARY_H
-#define EO_LAYERS_CUDA_CUDNN_LIBRARY_H
+#ifndef EO_LAYERS_CUDA_ATTENTION_CUDNN_LIBRARY_H
+#define EO_LAYERS_CUDA_ATTENTION_CUDNN_LIBRARY_H
 
 #include <cudnn.h>
 

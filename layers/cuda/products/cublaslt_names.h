@@ -5,8 +5,8 @@
  * train on the CPU as well. Names, and not a table as cuDNN's, because functions inside cublasLt.h call others. Whoever
  * stands in for the library defines these names.
  */
-#ifndef EO_LAYERS_CUDA_CUBLASLT_NAMES_H
-#define EO_LAYERS_CUDA_CUBLASLT_NAMES_H
+#ifndef EO_LAYERS_CUDA_PRODUCTS_CUBLASLT_NAMES_H
+#define EO_LAYERS_CUDA_PRODUCTS_CUBLASLT_NAMES_H
 
 #define cublasLtCreate                         eo_cublasLtCreate
 #define cublasLtDestroy                        eo_cublasLtDestroy

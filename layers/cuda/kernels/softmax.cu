@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What stands between the products of attention_blocks.c: causal softmax of a block's scores, and its gradient. A block
+ * What stands between the products of attention/blocks.c: causal softmax of a block's scores, and its gradient. A block
  * of threads takes one query of one head.
  */
-#include "layers/cuda/lanes.cuh"
+#include "layers/cuda/kernels/lanes.cuh"
 
 namespace {
 

@@ -3,7 +3,7 @@
  * Softmax cross-entropy: a block takes a row of logits, twice: for the maximum and the sum of exponentials at once (the
  * sum is scaled when a larger maximum turns up), then for the gradient, which is written over the logits.
  */
-#include "layers/cuda/lanes.cuh"
+#include "layers/cuda/kernels/lanes.cuh"
 
 namespace {
 

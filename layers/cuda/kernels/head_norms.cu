@@ -2,7 +2,7 @@
  *
  * RMSNorm of each head of q and k. A warp takes a head: heads are small, and a row has many.
  */
-#include "layers/cuda/columns.cuh"
+#include "layers/cuda/kernels/columns.cuh"
 
 namespace {
 

@@ -3,7 +3,7 @@
  * LayerNorm and RMSNorm. A block takes a row; a thread keeps the elements it has read in shared memory, so that a row is
  * read once. Rows that do not fit there are read again.
  */
-#include "layers/cuda/columns.cuh"
+#include "layers/cuda/kernels/columns.cuh"
 
 namespace {
 

@@ -163,7 +163,7 @@ eo_status eo_cuda_plan_describe(struct eo_cuda_team *team, struct eo_product_pla
     return describe_epilogue(team, plan);
 }
 
-/* Our B is cuBLASLt's A: see product_shape.h. */
+/* Our B is cuBLASLt's A: see shape.h. */
 cublasStatus_t eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_product_plan *plan, const void *a, const void *b,
                                 const void *added, void *c)
 {

@@ -6,7 +6,7 @@
 #ifndef EO_LAYERS_CUDA_ATTENTION_GRAPHS_H
 #define EO_LAYERS_CUDA_ATTENTION_GRAPHS_H
 
-#include "layers/cuda/cudnn_graph.h"
+#include "layers/cuda/attention/cudnn_graph.h"
 #include "layers/kernel_ops.h"
 
 /* The graphs' real tensors: a variant pack's ids. */

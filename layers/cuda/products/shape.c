@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "layers/cuda/product_shape.h"
+#include "layers/cuda/products/shape.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

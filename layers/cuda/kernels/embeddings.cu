@@ -5,7 +5,7 @@
  * word sums its run of equal tokens, or writes zeros: the table is written once. No atomic sums, so the bits are the same
  * every time.
  */
-#include "layers/cuda/lanes.cuh"
+#include "layers/cuda/kernels/lanes.cuh"
 
 namespace {
 

@@ -5,8 +5,8 @@
  * A kernel is written once for `T` (float or bf16) and `N` elements at a time (16 bytes, or 1 where an operand is not
  * aligned); sums and arithmetic are fp32. All sums are taken in an order that the shape alone fixes.
  */
-#ifndef EO_LAYERS_CUDA_LANES_CUH
-#define EO_LAYERS_CUDA_LANES_CUH
+#ifndef EO_LAYERS_CUDA_KERNELS_LANES_CUH
+#define EO_LAYERS_CUDA_KERNELS_LANES_CUH
 
 #include <cuda_runtime_api.h>
 #include <stdint.h>

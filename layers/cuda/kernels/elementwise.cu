@@ -3,7 +3,7 @@
  * What works element by element, or row by row without a sum: residuals, activations, rotary positions; and the sums of
  * columns. All of it waits for memory: a thread takes 16 bytes at a time.
  */
-#include "layers/cuda/columns.cuh"
+#include "layers/cuda/kernels/columns.cuh"
 
 namespace {
 

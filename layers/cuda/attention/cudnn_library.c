@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "layers/cuda/cudnn_library.h"
+#include "layers/cuda/attention/cudnn_library.h"
 
 #include "base/library.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "layers/cuda/cudnn_graph.h"
+#include "layers/cuda/attention/cudnn_graph.h"
 
 #include <stdio.h>
 

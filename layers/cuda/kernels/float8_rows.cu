@@ -3,7 +3,7 @@
  * Both operands of a float8 product in one launch: a block a row finds its largest element, then writes the row in float8 and
  * its scale. The second look at a row finds it in the caches.
  */
-#include "layers/cuda/lanes.cuh"
+#include "layers/cuda/kernels/lanes.cuh"
 
 #include "base/float8.h"
 

@@ -3,10 +3,10 @@
  * Graphs of operations by cuDNN's backend API, and plans made of them. A builder keeps the first failure and does nothing
  * after it, so a graph is written down as a list of operations and asked once at its end.
  */
-#ifndef EO_LAYERS_CUDA_CUDNN_GRAPH_H
-#define EO_LAYERS_CUDA_CUDNN_GRAPH_H
+#ifndef EO_LAYERS_CUDA_ATTENTION_CUDNN_GRAPH_H
+#define EO_LAYERS_CUDA_ATTENTION_CUDNN_GRAPH_H
 
-#include "layers/cuda/cudnn_calls.h"
+#include "layers/cuda/attention/cudnn_calls.h"
 
 enum { EO_CUDNN_OPERATIONS_MAX = 32, EO_CUDNN_DESCRIPTORS_MAX = 256 };
 

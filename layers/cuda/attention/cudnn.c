@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "layers/cuda/attention_graphs.h"
+#include "layers/cuda/attention/graphs.h"
 #include "layers/cuda/internal.h"
 
 enum { PACKS_MAX = 1024, PACK_POINTERS = 16, CUDNN_LEAST = 90800 };
