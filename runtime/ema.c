@@ -8,16 +8,17 @@
 static void average_range(struct eo_runtime *rt, uint32_t l, const struct shard_range *range, enum eo_average_mode mode)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
+    const struct eo_step_memory *step = eo_update_memory(rt);
     float *weights = eo_shard_weights(rt, shard, range);
-    rt->device->ops->average(rt->device,
-                             &(const struct eo_average){
-                                 .weights = weights,
-                                 .high = weights ? NULL : shard->high + range->offset,
-                                 .low = weights ? NULL : shard->low + range->offset,
-                                 .average = shard->state[rt->plan->ema_state] + range->offset,
-                                 .count = range->count,
-                             },
-                             mode, rt->update.step.scalars, rt->update.step.norm);
+    rt->shards.device->ops->average(rt->shards.device,
+                                    &(const struct eo_average){
+                                        .weights = weights,
+                                        .high = weights ? NULL : shard->high + range->offset,
+                                        .low = weights ? NULL : shard->low + range->offset,
+                                        .average = shard->state[rt->plan->ema_state] + range->offset,
+                                        .count = range->count,
+                                    },
+                                    mode, step->scalars, step->norm);
 }
 
 /* All of it is of one type, or each of its runs. */

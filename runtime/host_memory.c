@@ -113,7 +113,8 @@ eo_status eo_host_upload(struct eo_runtime *rt, void *to, const void *from, uint
 
 eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64_t count, eo_produce_fn produce, void *user)
 {
-    if (rt->device->ops->is_host_memory) {
+    struct eo_device *device = rt->shards.device;
+    if (device->ops->is_host_memory) {
         produce(user, offset, count, to);
         return EO_OK;
     }
@@ -123,7 +124,7 @@ eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64
         void *piece;
         EO_TRY(eo_host_piece(rt, &piece));
         produce(user, offset + done, part, piece);
-        rt->device->ops->upload(rt->device, to + done, piece, part * sizeof(float));
+        device->ops->upload(device, to + done, piece, part * sizeof(float));
         eo_host_piece_issued(rt);
     }
     return EO_OK;

@@ -54,6 +54,7 @@ struct layer_shard {
 
 struct runtime_shards {
     struct layer_shard *layers;
+    struct eo_device *device; /* in whose memory they lie, and where the optimizer runs: the runtime's, or the host */
     uint32_t rank; /* of this one in its group: its part of each layer */
     bool split;    /* bf16 in static mode */
 };
@@ -346,6 +347,8 @@ void eo_update_layer(struct eo_runtime *rt, uint32_t layer);
 eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes);
 
 void eo_update_call_gradient(struct eo_runtime *rt, uint32_t layer); /* the trainer's callback, which is there */
+/* Of the step under way, where the shards' device finds it. */
+const struct eo_step_memory *eo_update_memory(struct eo_runtime *rt);
 /* The ranges of a layer that are Muon's matrices, or the others. */
 void eo_update_ranges(struct eo_runtime *rt, uint32_t layer, bool matrices, enum eo_rule rule);
 
@@ -354,6 +357,7 @@ EO_NODISCARD eo_status eo_norms_init(struct eo_runtime *rt); /* once the ranges 
 void eo_norms_fini(struct eo_runtime *rt);
 /* The sum of squares of this rank's shard, and those of its runs; these alone, where another call gave the first. */
 void eo_norms_of_layer(struct eo_runtime *rt, uint32_t layer, uint32_t queue, struct eo_span *span);
+void eo_norms_on_host(struct eo_runtime *rt, uint32_t layer, double *sums); /* the same sums, by the device of the shards */
 void eo_norms_of_runs(struct eo_runtime *rt, uint32_t layer, uint32_t queue);
 void eo_norms_local(struct eo_runtime *rt);
 EO_NODISCARD eo_status eo_norms_sum(struct eo_runtime *rt);
@@ -370,7 +374,7 @@ eo_status eo_host_await(struct eo_runtime *rt, const struct eo_event *event, con
 eo_status eo_host_drain(struct eo_runtime *rt);
 eo_status eo_host_upload(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
 eo_status eo_host_download(struct eo_runtime *rt, void *to, const void *from, uint64_t bytes);
-/* Floats of the device, `produce`d in pieces; `offset`: of the first, for produce. */
+/* Floats of a shard, `produce`d in pieces; `offset`: of the first, for produce. */
 typedef void (*eo_produce_fn)(void *user, uint64_t offset, uint64_t count, float *values);
 eo_status eo_host_fill(struct eo_runtime *rt, float *to, uint64_t offset, uint64_t count, eo_produce_fn produce, void *user);
 /* A piece of the ring, of host.piece_bytes; and when copies from it have been issued. */

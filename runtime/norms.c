@@ -80,12 +80,16 @@ void eo_norms_fini(struct eo_runtime *rt)
     free(rt->steps.group_norms);
 }
 
+static void sum_runs(struct eo_device *device, const struct layer_shard *shard, uint32_t queue, double *sums)
+{
+    for (uint32_t i = 0; i < shard->norm_run_count && shard->norm_run_count > 1; i++)
+        device->ops->sum_squares(device, queue, sums + 1 + i, shard->gradient + shard->norm_runs[i].offset,
+                                 shard->norm_runs[i].count, NULL);
+}
+
 void eo_norms_of_runs(struct eo_runtime *rt, uint32_t l, uint32_t queue)
 {
-    const struct layer_shard *shard = &rt->shards.layers[l];
-    for (uint32_t i = 0; i < shard->norm_run_count && shard->norm_run_count > 1; i++)
-        rt->device->ops->sum_squares(rt->device, queue, shard->norm + 1 + i, shard->gradient + shard->norm_runs[i].offset,
-                                     shard->norm_runs[i].count, NULL);
+    sum_runs(rt->device, &rt->shards.layers[l], queue, rt->shards.layers[l].norm);
 }
 
 void eo_norms_of_layer(struct eo_runtime *rt, uint32_t l, uint32_t queue, struct eo_span *span)
@@ -93,6 +97,14 @@ void eo_norms_of_layer(struct eo_runtime *rt, uint32_t l, uint32_t queue, struct
     const struct layer_shard *shard = &rt->shards.layers[l];
     rt->device->ops->sum_squares(rt->device, queue, shard->norm, shard->gradient, rt->plan->layers[l].layout.shard_count, span);
     eo_norms_of_runs(rt, l, queue);
+}
+
+void eo_norms_on_host(struct eo_runtime *rt, uint32_t l, double *sums)
+{
+    const struct layer_shard *shard = &rt->shards.layers[l];
+    struct eo_device *host = rt->shards.device;
+    host->ops->sum_squares(host, EO_QUEUE_COMPUTE, sums, shard->gradient, rt->plan->layers[l].layout.shard_count, NULL);
+    sum_runs(host, shard, EO_QUEUE_COMPUTE, sums);
 }
 
 void eo_norms_local(struct eo_runtime *rt)

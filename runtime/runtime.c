@@ -19,6 +19,20 @@
 
 enum { REDUCE_INPUTS_MAX = 64 };
 
+static eo_status check_dynamic_offload(const eo_log *log, const eo_runtime_params *params)
+{
+    if (!params->dynamic_offload)
+        return EO_OK;
+    EO_REQUIRE(log, params->memory != EO_MEMORY_STATIC, "dynamic_offload is of the dynamic modes; static memory offloads as the plan "
+               "says (offload_layers)");
+    EO_REQUIRE(log, !params->update && !params->gradient, "dynamic_offload runs the plan's optimizer on the host; leave update and "
+               "gradient out");
+    for (uint32_t l = 0; l < params->plan->layer_count; l++)
+        EO_REQUIRE(log, !params->plan->layers[l].float8_gather, "layer '%s' is gathered in float8, which dynamic_offload does not "
+                   "do; plan without float8 gathers", params->plan->layers[l].name);
+    return EO_OK;
+}
+
 static eo_status check_params(const eo_log *log, const eo_runtime_params *params)
 {
     EO_REQUIRE(log, params->plan && params->world, "a runtime needs a plan and a world");
@@ -36,6 +50,7 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                      "a plan without offload_layers and offload_activations");
         return EO_ERR_UNSUPPORTED;
     }
+    EO_TRY(check_dynamic_offload(log, params));
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         if (plan->layers[l].parts == 1)
             continue;
@@ -151,7 +166,7 @@ static uint32_t ring_capacity(const struct eo_plan *plan, const eo_runtime_param
                                            (uint64_t)plan->position_count * plan->params.micro_batches);
     const uint32_t *items = plan->schedule.queue_items;
     if (params->memory != EO_MEMORY_STATIC)
-        return (uint32_t)((4 + most_fp32(plan)) * (slots + reductions) + 16);
+        return (uint32_t)(((params->dynamic_offload ? 6 : 4) + most_fp32(plan)) * (slots + reductions) + 16);
     uint64_t run = eo_max_u64(plan->params.gather_run, plan->params.gradient_run); /* an item for each position, */
     for (uint32_t l = 0; l < plan->layer_count && plan->params.norms_beside; l++)
         run = eo_max_u64(run, eo_plan_layer_sums(plan, &plan->layers[l])); /* for each sum of a norm, */
@@ -173,7 +188,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     const uint32_t timeline_capacity = 4 * plan->schedule.lists[EO_LIST_FIRST].count + 64;
     EO_TRY(eo_device_create(&rt->device, rt->world->device,
                             &(struct eo_device_params){
-                                .queue_count = has_disk ? 4 : settings->separate_reduce_stream ? 3 : 2,
+                                .queue_count = has_disk || params->dynamic_offload ? 4 : settings->separate_reduce_stream ? 3 : 2,
                                 .ring_capacity = ring_capacity(plan, params),
                                 .rank = rt->world->rank,
                                 .rank_count = rt->world->rank_count,
@@ -183,7 +198,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                 .share_memory = rt->world->ops->shares_memory,
                                 .device_index = rt->world->device_index,
                                 .event_count = plan->schedule.id_count + 2 * plan->layer_count +
-                                               params->dynamic_reduce_inputs + 64,
+                                               2 * params->dynamic_reduce_inputs + 64,
                                 /* An entry and a wait have five at most, and no more than these are kept. */
                                 .stamp_count = 5 * timeline_capacity,
                                 .graph_stamp_count = eo_graph_stamp_count(params),
@@ -192,6 +207,7 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
                                             params->parallel.thread_count ? params->parallel.thread_count : 1},
                                 .log = &rt->log,
                             }));
+    rt->shards.device = rt->device;
     if (has_disk && !rt->device->ops->storage_open)
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "the plan offloads layers, which device %s cannot; plan without "
                                "offload_layers", rt->device->ops->name);
@@ -289,6 +305,7 @@ void eo_runtime_destroy(eo_runtime **runtime)
 void eo_runtime_get_stats_sized(const eo_runtime *rt, eo_runtime_stats *out, size_t out_bytes)
 {
     eo_runtime_stats stats = rt ? rt->stats : (eo_runtime_stats){0};
+    stats.offload_bytes = rt ? rt->plan->space_bytes[EO_SPACE_DISK] : 0;
     if (rt && rt->mode->get_stats)
         rt->mode->get_stats(rt, &stats);
     eo_give_sized(out, out_bytes, &stats, sizeof(stats));

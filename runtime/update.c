@@ -343,6 +343,12 @@ float *eo_shard_weights(const struct eo_runtime *rt, const struct layer_shard *s
     return rt->plan->groups[range->group].fp32 ? (float *)(void *)(shard->high + range->offset) : NULL;
 }
 
+/* The host's optimizer reads what the host has sent, and what came back. */
+const struct eo_step_memory *eo_update_memory(struct eo_runtime *rt)
+{
+    return rt->shards.device == rt->device ? &rt->update.step : &eo_host_step(&rt->host, rt->steps.finished + 1)->memory;
+}
+
 void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, enum eo_rule rule)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
@@ -370,7 +376,7 @@ void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, enum eo_
             .group = range->group,
         };
     }
-    rt->device->ops->update(rt->device, rule, rt->update.updates, count, &rt->update.step);
+    rt->shards.device->ops->update(rt->shards.device, rule, rt->update.updates, count, eo_update_memory(rt));
 }
 
 static void update_weights(struct eo_runtime *rt, uint32_t l)

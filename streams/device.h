@@ -297,6 +297,9 @@ struct eo_device_ops {
     void (*zero)(struct eo_device *device, void *memory, uint64_t bytes);
     void (*fill)(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes); /* bytes % 4 == 0 */
     void (*copy)(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes); /* on any queue */
+    /* Between the device's memory and memory of kind HOST, on a queue that is not compute. `span`: its start and end. */
+    void (*copy_host)(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes, bool to_host,
+                      struct eo_span *span);
     /* to[i] = from[i] as bf16, on any queue: the dynamic mode's cast before a gather. */
     void (*cast_bf16)(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
 

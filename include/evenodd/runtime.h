@@ -119,6 +119,10 @@ typedef struct eo_runtime_params {
                               eo_runtime_stream(), in captures too. Its bits must not depend on the rank; eo_team_product
                               of evenodd/layers.h is one */
     void *product_user;
+    bool dynamic_offload;  /* [false] dynamic mode: shards, gradients and optimizer state lie in the host's memory, as by FSDP2's
+                              CPUOffloadPolicy. A shard is copied to the device before each gather, a gradient back after its
+                              reduction; the host does the update, by `parallel`. Not with update, gradient or float8
+                              gathers. On the CPU the copies are made too, in its own memory */
 } eo_runtime_params;
 #define eo_runtime_params(...) EO_PARAMS(eo_runtime_params, __VA_ARGS__)
 
@@ -237,6 +241,7 @@ typedef struct eo_runtime_stats {
     uint64_t host_wait_ns;         /* that callers waited for a GPU, or read times of graphs */
     uint64_t step_ns;              /* from eo_step_begin to the end of eo_step_end, added up: of the calling thread */
     uint64_t storage_bytes;        /* of what is offloaded: read + written */
+    uint64_t offload_bytes;        /* room for it: on disk, or in the host's memory */
 } eo_runtime_stats;
 
 /* What one operation of the last finished step did. Times are of the monotonic clock; 0: not known yet (on a GPU the

@@ -345,7 +345,7 @@ void eo_saver_destroy(eo_saver **pointer)
 
 static void copy_weights(struct eo_saver *saver, const struct checkpoint_section *section, char *room)
 {
-    struct eo_device *device = saver->rt->device;
+    struct eo_device *device = saver->rt->shards.device;
     const struct layer_shard *shard = &saver->rt->shards.layers[section->layer];
     if (!saver->rt->shards.split) {
         device->ops->download(device, room, shard->weights, section->bytes);
@@ -359,7 +359,7 @@ static void copy_weights(struct eo_saver *saver, const struct checkpoint_section
 
 static eo_status copy_sections(struct eo_saver *saver)
 {
-    struct eo_device *device = saver->rt->device;
+    struct eo_device *device = saver->rt->device, *from = saver->rt->shards.device;
     const struct checkpoint_tables *tables = &saver->tables;
     if (saver->is_in_place)
         return eo_offload_finish(saver->rt);
@@ -370,8 +370,7 @@ static eo_status copy_sections(struct eo_saver *saver)
         if (section->array == 0)
             copy_weights(saver, section, room);
         else
-            device->ops->download(device, room, saver->rt->shards.layers[section->layer].state[section->array - 1],
-                                  section->bytes);
+            from->ops->download(from, room, saver->rt->shards.layers[section->layer].state[section->array - 1], section->bytes);
     }
     device->ops->record(device, EO_QUEUE_COMPUTE, &saver->copied);
     return EO_OK;

@@ -50,7 +50,9 @@ eo_status eo_dynamic_finish_reduction(struct eo_runtime *rt)
     struct layer_shard *shard = &rt->shards.layers[eo_dynamic_layer(rt, reduction->position)];
     EO_TRY(eo_runtime_wait(rt, &reduction->done, EO_WAIT_REDUCE_SCATTER));
     eo_dynamic_give(rt, EO_QUEUE_COMPUTE, &reduction->input);
-    if (!shard->gradient && rt->plan->params.reduce_dtype == EO_DTYPE_FP32)
+    if (rt->params.dynamic_offload)
+        EO_TRY(eo_dynamic_take_gradient(rt, reduction));
+    else if (!shard->gradient && rt->plan->params.reduce_dtype == EO_DTYPE_FP32)
         shard->gradient = reduction->output;
     else
         EO_TRY(add_output(rt, reduction));
@@ -97,5 +99,7 @@ eo_status eo_dynamic_reduce(struct eo_runtime *rt, uint32_t position)
     EO_TRY(rt->world->ops->reduce_scatter(rt->comms.reduce, reduction->output, reduction->input, count,
                                           rt->plan->params.reduce_dtype, entry->name, &entry->span));
     rt->device->ops->record(rt->device, state->reduce_queue, &reduction->done);
+    if (rt->params.dynamic_offload)
+        eo_dynamic_send_gradient(rt, reduction);
     return EO_OK;
 }

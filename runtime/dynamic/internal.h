@@ -20,12 +20,27 @@ struct dynamic_reduction {
     uint32_t position;
     void *input, *output;
     struct eo_event filled, done;
+    struct eo_event landed;      /* offloaded: its output is in host memory, */
+    bool is_staged, is_first;    /* beside the gradient; it is the layer's first of the step */
 };
 
-/* What was cast for a gather. */
+/* All in host memory, but device_norms. */
+struct dynamic_offload {
+    void *memory;
+    uint64_t bytes;
+    double *norms, *device_norms; /* sums of squares, as struct layer_shard has them, layer after layer */
+    float **gradients;            /* by layer, as the next */
+    bool *has_arrived;            /* a gradient of this step */
+    char *staging;                /* by reduction */
+    uint64_t staging_bytes;       /* of one */
+    struct eo_event all_landed;
+};
+
+/* What was cast for a gather, or brought from the host; of eo_dynamic_input_queue. */
 struct gather_cast {
     uint64_t gather;
     void *memory;
+    void *source; /* what it was cast from, where blocks know no queues (the host's allocators) */
 };
 
 struct dynamic_state {
@@ -45,6 +60,9 @@ struct dynamic_state {
     struct buffer_agenda take, give;      /* by moment of a training micro-batch */
     struct buffer_agenda evaluation_take, evaluation_give; /* by position */
     uint32_t operation;                   /* counts within a step */
+    struct eo_event brought, dropped;     /* offloaded: a gather's input; inputs that nobody reads any more */
+    struct eo_device *host_device;        /* NULL: the device's memory is the host's */
+    struct dynamic_offload offload;
 };
 
 static inline struct dynamic_state *eo_dynamic_state(const struct eo_runtime *rt)
@@ -75,13 +93,26 @@ void eo_dynamic_note_live(struct eo_runtime *rt, struct eo_timeline_entry *entry
 
 /* weights.c */
 eo_status eo_dynamic_gather(struct eo_runtime *rt, uint32_t position);
+EO_NODISCARD eo_status eo_dynamic_bring_whole(struct eo_runtime *rt, uint32_t layer, const void **out); /* fp32, for one more
+                                                                                                       gather */
 eo_status eo_dynamic_narrow(struct eo_runtime *rt, uint32_t layer); /* its part for gathers in float8 */
 eo_status eo_dynamic_unshard(struct eo_runtime *rt, uint32_t position, bool backward);
 void eo_dynamic_reshard(struct eo_runtime *rt, uint32_t layer);
 eo_status eo_dynamic_give_held(struct eo_runtime *rt); /* the output of the layer before */
 /* All gathers before this one have ended on every rank, for all have entered it: what was cast for them is not read any
  * more. */
-void eo_dynamic_drop_casts(struct eo_runtime *rt, uint64_t ended_gather);
+EO_NODISCARD eo_status eo_dynamic_drop_casts(struct eo_runtime *rt, uint64_t ended_gather);
+
+/* offload.c */
+uint32_t eo_dynamic_input_queue(const struct eo_runtime *rt); /* where the inputs of gathers are made */
+EO_NODISCARD eo_status eo_dynamic_offload_init(struct eo_runtime *rt); /* the shards, instead of those on the device */
+void eo_dynamic_offload_fini(struct eo_runtime *rt);
+/* The fp32 shard, in memory of the copy queue. */
+EO_NODISCARD eo_status eo_dynamic_bring_shard(struct eo_runtime *rt, uint32_t layer, void **out);
+/* A reduction's output to the host, behind it; and when its turn comes, the gradient is there. */
+void eo_dynamic_send_gradient(struct eo_runtime *rt, struct dynamic_reduction *reduction);
+EO_NODISCARD eo_status eo_dynamic_take_gradient(struct eo_runtime *rt, struct dynamic_reduction *reduction);
+EO_NODISCARD eo_status eo_dynamic_sum_on_host(struct eo_runtime *rt); /* of all gradients; waits for them */
 
 /* gradients.c */
 bool eo_dynamic_gets_gradient(const struct eo_runtime *rt, uint32_t position, const struct plan_parameter *parameter);

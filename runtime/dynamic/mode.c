@@ -22,6 +22,8 @@
  *   until the gather after it has ended, for until then slower ranks may read it.
  * - A reduction in bf16 is turned into fp32, and later contributions are added, on the compute stream.
  *
+ * With `dynamic_offload` the shards lie on the host, and the optimizer runs there: runtime/dynamic/offload.c.
+ *
  * Queues: each block belongs to the queue whose work uses it first, as FSDP2's do: outputs of collectives and what is
  * cast to the communication queues, all else to compute. A block goes back when its queue comes after all its uses.
  */
@@ -118,7 +120,7 @@ static eo_status dynamic_init(struct eo_runtime *rt)
     EO_TRY(eo_buffer_agenda_make(&state->give, plan, AGENDA_LAST));
     EO_TRY(eo_buffer_agenda_make(&state->evaluation_take, plan, AGENDA_EVALUATION_FIRST));
     EO_TRY(eo_buffer_agenda_make(&state->evaluation_give, plan, AGENDA_EVALUATION_LAST));
-    EO_TRY(take_shards(rt));
+    EO_TRY(rt->params.dynamic_offload ? eo_dynamic_offload_init(rt) : take_shards(rt));
     const uint64_t norm_bytes = eo_plan_norm_bytes(plan);
     void *result, *scalars;
     EO_TRY(take_zeroed(rt, norm_bytes, "norms", (void **)&rt->update.norm_local));
@@ -140,6 +142,7 @@ static void dynamic_fini(struct eo_runtime *rt)
     if (!state)
         return;
     eo_allocator_destroy(&state->allocator); /* and all that is still out */
+    eo_dynamic_offload_fini(rt);
     if (state->host)
         rt->device->ops->release(rt->device, EO_MEMORY_KIND_HOST, state->host, state->host_bytes);
     free(state->casts);
@@ -267,7 +270,9 @@ static eo_status norm(struct eo_runtime *rt)
     const struct eo_plan *plan = rt->plan;
     struct eo_timeline_entry *entry = eo_dynamic_entry(rt, EO_OP_NORM_LOCAL, EO_STREAM_COMPUTE, EO_NONE, EO_NONE);
     start(rt, entry);
-    for (uint32_t l = 0; l < plan->layer_count; l++)
+    if (rt->params.dynamic_offload)
+        EO_TRY(eo_dynamic_sum_on_host(rt));
+    for (uint32_t l = 0; !rt->params.dynamic_offload && l < plan->layer_count; l++)
         if (!plan->layers[l].frozen)
             eo_norms_of_layer(rt, l, EO_QUEUE_COMPUTE, NULL);
     eo_norms_local(rt);
@@ -281,10 +286,12 @@ static eo_status norm(struct eo_runtime *rt)
     rt->device->ops->record(rt->device, EO_QUEUE_COMM, &rt->queues.outside);
     entry = eo_dynamic_entry(rt, EO_OP_NORM_SUM, EO_STREAM_COMPUTE, EO_NONE, EO_NONE);
     EO_TRY(eo_runtime_wait(rt, &rt->queues.outside, EO_WAIT_NORM));
-    eo_dynamic_drop_casts(rt, UINT64_MAX);
+    EO_TRY(eo_dynamic_drop_casts(rt, UINT64_MAX));
     start(rt, entry);
     EO_TRY(eo_norms_sum(rt));
     end(rt, entry);
+    if (rt->params.dynamic_offload) /* it updates by what came of it */
+        EO_TRY(eo_host_finish_steps(rt, rt->steps.finished + 1));
     return EO_OK;
 }
 
@@ -312,8 +319,12 @@ static eo_status dynamic_step_end(struct eo_runtime *rt)
     }
     rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &state->optimizer_done);
     EO_TRY(eo_dynamic_order(rt, state->reduce_queue, &state->optimizer_done));
-    for (uint32_t l = 0; l < plan->layer_count; l++) /* zero_grad(set_to_none) */
-        eo_dynamic_give(rt, eo_dynamic_gradient_queue(rt), (void **)&rt->shards.layers[l].gradient);
+    for (uint32_t l = 0; l < plan->layer_count; l++) { /* zero_grad(set_to_none) */
+        if (rt->params.dynamic_offload)
+            rt->shards.layers[l].gradient = NULL;
+        else
+            eo_dynamic_give(rt, eo_dynamic_gradient_queue(rt), (void **)&rt->shards.layers[l].gradient);
+    }
     return EO_OK;
 }
 
@@ -322,9 +333,12 @@ static eo_status dynamic_layer_gather(struct eo_runtime *rt, uint32_t l, enum we
 {
     const uint64_t bytes = rt->plan->layers[l].layout.shard_count * sizeof(float);
     EO_ASSERT(half == HALF_WHOLE);
+    const void *shard = rt->shards.layers[l].weights;
+    if (rt->params.dynamic_offload)
+        EO_TRY(eo_dynamic_bring_whole(rt, l, &shard));
     EO_TRY(eo_dynamic_take(rt, EO_QUEUE_COMM, bytes * rt->world->rank_count, "a layer's weights", weights));
-    return eo_runtime_gather(rt, rt->comms.gather, *weights, rt->shards.layers[l].weights, bytes,
-                             "weights outside the schedule", EO_WAIT_ALL_GATHER);
+    EO_TRY(eo_runtime_gather(rt, rt->comms.gather, *weights, shard, bytes, "weights outside the schedule", EO_WAIT_ALL_GATHER));
+    return eo_dynamic_drop_casts(rt, eo_dynamic_state(rt)->gather_count);
 }
 
 /* The host has read them: nothing uses them any more. */
@@ -342,6 +356,7 @@ static void dynamic_get_stats(const struct eo_runtime *rt, eo_runtime_stats *out
     out->allocated_bytes = stats.allocated_bytes;
     out->live_peak_bytes = stats.live_peak_bytes;
     out->reserved_peak_bytes = stats.reserved_peak_bytes;
+    out->offload_bytes = eo_dynamic_state(rt)->offload.bytes;
 }
 
 const struct mode_ops eo_dynamic_mode = {

@@ -162,6 +162,7 @@ const struct eo_device_ops eo_device_cpu_ops = {
     .zero = eo_cpu_zero,
     .fill = eo_cpu_fill,
     .copy = eo_cpu_copy_on,
+    .copy_host = eo_cpu_copy_host,
     .cast_bf16 = eo_cpu_cast_bf16,
     .narrow = eo_cpu_narrow,
     .widen = eo_cpu_widen,

@@ -71,6 +71,8 @@ void eo_cpu_zero(struct eo_device *device, void *memory, uint64_t bytes);
 void eo_cpu_fill(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes);
 void eo_cpu_copy(struct eo_device *device, void *to, const void *from, uint64_t bytes);
 void eo_cpu_copy_on(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes);
+void eo_cpu_copy_host(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes, bool to_host,
+                      struct eo_span *span);
 void eo_cpu_cast_bf16(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
 void eo_cpu_accumulate(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
                        uint64_t count);

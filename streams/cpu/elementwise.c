@@ -86,6 +86,34 @@ void eo_cpu_copy_on(struct eo_device *device, uint32_t queue, void *to, const vo
         eo_cpu_enqueue(device, queue, copy_all, &job, sizeof(job));
 }
 
+struct host_job {
+    const struct eo_cpu_kernels *kernels;
+    void *to;
+    const void *from;
+    uint64_t bytes;
+    struct eo_span *span;
+};
+
+static eo_status copy_in_order(void *arguments)
+{
+    const struct host_job *job = arguments;
+    const uint64_t start_ns = eo_now_ns();
+    if (job->bytes >= EO_STREAM_BYTES)
+        job->kernels->stream_copy(job->to, job->from, job->bytes);
+    else
+        memcpy(job->to, job->from, job->bytes);
+    *job->span = (struct eo_span){job->span->ready_ns, start_ns, eo_now_ns()};
+    return EO_OK;
+}
+
+void eo_cpu_copy_host(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes, bool to_host,
+                      struct eo_span *span)
+{
+    const struct host_job job = {eo_cpu_of(device)->kernels, to, from, bytes, span};
+    (void)to_host; /* it is all the host's */
+    eo_cpu_enqueue(device, queue, copy_in_order, &job, sizeof(job));
+}
+
 struct cast_job {
     const struct eo_cpu_kernels *kernels;
     uint16_t *to;

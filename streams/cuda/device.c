@@ -240,6 +240,7 @@ const struct eo_device_ops eo_device_cuda_ops = {
     .zero = eo_cuda_zero,
     .fill = eo_cuda_fill_memory,
     .copy = eo_cuda_copy,
+    .copy_host = eo_cuda_copy_host,
     .cast_bf16 = eo_cuda_cast,
     .narrow = eo_cuda_narrow_runs,
     .widen = eo_cuda_widen_runs,

@@ -35,6 +35,17 @@ void eo_cuda_copy(struct eo_device *device, uint32_t queue, void *to, const void
     copy_bytes(device, queue, to, from, bytes, cudaMemcpyDeviceToDevice, "copy");
 }
 
+void eo_cuda_copy_host(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes, bool to_host,
+                       struct eo_span *span)
+{
+    EO_ASSERT(queue < device->params.queue_count);
+    eo_cuda_stamp(device, queue, &span->start_ns);
+    (void)eo_cuda_note(device, cudaMemcpyAsync(to, from, bytes, to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice,
+                                               eo_cuda_of(device)->streams[queue]),
+                       to_host ? "a gradient to host memory" : "a shard from host memory");
+    eo_cuda_stamp(device, queue, &span->end_ns);
+}
+
 void eo_cuda_zero(struct eo_device *device, void *memory, uint64_t bytes)
 {
     if (bytes > 0)

@@ -37,6 +37,8 @@ void eo_cuda_download(struct eo_device *device, void *to_host, const void *from,
 void eo_cuda_zero(struct eo_device *device, void *memory, uint64_t bytes);
 void eo_cuda_fill_memory(struct eo_device *device, void *memory, uint32_t pattern, uint64_t bytes);
 void eo_cuda_copy(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes);
+void eo_cuda_copy_host(struct eo_device *device, uint32_t queue, void *to, const void *from, uint64_t bytes, bool to_host,
+                       struct eo_span *span);
 void eo_cuda_cast(struct eo_device *device, uint32_t queue, uint16_t *to, const float *from, uint64_t count);
 void eo_cuda_add(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,
                  uint64_t count);

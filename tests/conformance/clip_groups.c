@@ -38,7 +38,7 @@ struct variant {
     eo_strategy strategy;
     uint32_t ranks, shard_group, micro_batches;
     eo_memory memory;
-    bool beside, debug, offloaded, own_optimizer;
+    bool beside, debug, offloaded, on_host, own_optimizer;
     bool marked; /* in bf16, but for three parameters in fp32 */
 };
 
@@ -277,7 +277,8 @@ static void *train(void *arg)
     static _Thread_local float weights[PARAMETERS][COUNT_MAX];
     memset(weights, 0, sizeof(weights));
     must(eo_runtime_create(&self->runtime, eo_runtime_params(.plan = self->plan, .world = self->world, .memory = v->memory,
-                                                             .debug = v->debug, .update = v->own_optimizer ? own_update : NULL,
+                                                             .debug = v->debug, .dynamic_offload = v->on_host,
+                                                             .update = v->own_optimizer ? own_update : NULL,
                                                              .update_user = &step, .log = &test_log)), "runtime");
     for (uint32_t p = 0; p < parameter_count(v); p++)
         must(eo_weights_fill(self->runtime, p, fill_zero, NULL), "fill");
@@ -340,6 +341,9 @@ static void variants(void)
         {.name = "bf16 with parameters in fp32", .marked = true, .debug = true},
         {.name = "bf16 with parameters in fp32, hsdp", .strategy = EO_STRATEGY_HSDP, .shard_group = 2, .marked = true},
         {.name = "bf16 with parameters in fp32, memory by malloc", .memory = EO_MEMORY_DYNAMIC_MALLOC, .marked = true},
+        {.name = "dynamic, all on the host", .memory = EO_MEMORY_DYNAMIC_POOL, .on_host = true},
+        {.name = "dynamic, all on the host, bf16 with parameters in fp32", .memory = EO_MEMORY_DYNAMIC_MALLOC, .on_host = true,
+         .marked = true},
     };
     for (size_t n = 0; n < sizeof(all) / sizeof(all[0]); n++) {
         for (uint32_t ranks = 1; ranks <= RANKS_MAX; ranks++) {

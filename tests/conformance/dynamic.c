@@ -21,6 +21,9 @@
  * 4n/W and writes 2n/W, and is dropped when the gather after it has ended, so two of them are live, or, without explicit
  * prefetch, one in forward. Gradients stay fp32 (so that the bits are those of static mode).
  *
+ * Offloaded to the host (CPUOffloadPolicy): the same collectives; 4n/W to the device before each of the two gathers, 4n/W back
+ * after the reduction, nothing of shards, gradients and state on the device between steps.
+ *
  *     forward    AG 0, AG 1, ... AG U-1
  *     backward   AG U-1, AG U-2, RS U-1, AG U-3, RS U-2, ... AG 0, RS 1, RS 0
  */
@@ -46,7 +49,7 @@ struct scene {
     uint32_t ranks;
     eo_memory memory;
     eo_dtype dtype;
-    bool implicit;
+    bool implicit, offload;
     uint32_t inputs;
     eo_runtime_stats after_create, before_last, after_last; /* of rank 0 */
     eo_timeline_record records[RECORDS_MAX];
@@ -110,7 +113,7 @@ static void *act(void *arg)
     eo_runtime_stats stats[3];
     must(rt, eo_runtime_create(&rt, eo_runtime_params(.plan = scene->plan, .world = scene->worlds[self->rank],
                                                       .memory = scene->memory,
-                                                      .dynamic_implicit_prefetch = scene->implicit,
+                                                      .dynamic_implicit_prefetch = scene->implicit, .dynamic_offload = scene->offload,
                                                       .dynamic_reduce_inputs = scene->inputs)),
          "create");
     eo_runtime_get_stats(rt, &stats[0]);
@@ -237,6 +240,23 @@ static void behaves_as_fsdp2(uint32_t ranks, eo_memory memory, eo_dtype dtype, b
     TEST_HOLDS(NULL, b->reserved_peak_bytes >= b->live_peak_bytes);
 }
 
+static void offloads_as_fsdp2(uint32_t ranks, eo_memory memory, eo_dtype dtype)
+{
+    struct scene scene = {.ranks = ranks, .memory = memory, .dtype = dtype, .offload = true, .inputs = 1};
+    char expected[2048];
+    run(&scene);
+    const uint64_t shard = 4 * n / ranks, full = dtype == EO_DTYPE_BF16 ? 2 * n : 4 * n;
+    const eo_runtime_stats *a = &scene.before_last, *b = &scene.after_last;
+    expected_sequence(expected, sizeof(expected));
+    TEST_EXPECT(NULL, strcmp(scene.sequence, expected) == 0, "the order of collectives is %s", scene.sequence);
+    EXPECT_BYTES("bytes of collectives", between(a->collective_bytes, b->collective_bytes), BLOCKS * (2 * full + 4 * n));
+    EXPECT_BYTES("bytes between host and device", between(a->storage_bytes, b->storage_bytes), BLOCKS * 3 * shard);
+    TEST_EXPECT(NULL, scene.after_create.live_peak_bytes < 1000, "%" PRIu64 " bytes live on the device after create",
+                scene.after_create.live_peak_bytes);
+    TEST_EXPECT(NULL, b->live_peak_bytes < 2 * full + 8 * n + 4 * shard + 1000, "%" PRIu64 " bytes live in a step",
+                b->live_peak_bytes);
+}
+
 int main(void)
 {
     for (uint32_t ranks = 2; ranks <= 4; ranks += 2)
@@ -244,5 +264,9 @@ int main(void)
             behaves_as_fsdp2(ranks, c & 1 ? EO_MEMORY_DYNAMIC_POOL : EO_MEMORY_DYNAMIC_MALLOC,
                              c & 8 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, c & 2, 1 + c / 4 % 2);
     test_report("collectives, allocations, live and copied bytes are FSDP2's", 4);
+    for (uint32_t c = 0; c < 8; c++)
+        offloads_as_fsdp2(c & 4 ? 4 : 2, c & 1 ? EO_MEMORY_DYNAMIC_POOL : EO_MEMORY_DYNAMIC_MALLOC,
+                          c & 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32);
+    test_report("offloaded to the host: 12n/W bytes a block a step between host and device, the same collectives", 4);
     return tap_end();
 }

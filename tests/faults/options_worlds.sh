@@ -41,6 +41,7 @@ done <<'END'
 2|--strategy ddp --reduce bf16
 2|--memory dynamic:malloc
 2|--memory dynamic:pool --implicit-prefetch --reduce-inputs 2
+2|--memory dynamic:pool --dynamic-offload
 2|--granularity half --head-chunks 2 --recompute all --no-prefetch
 2|--fabric 1,5 --place-threads --schedule constant --clip 0 --seed 7
 END

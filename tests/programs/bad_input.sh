@@ -427,6 +427,7 @@ refuse 'text and tokens' '--text and --tokens' --text "$text" --tokens "$work/to
 refuse 'the shape of no checkpoint' '--init FILE.bin' --model init
 refuse 'a warm-up longer than the run' '--warmup' --steps 5 --warmup 6
 refuse 'prefetch of the plan in dynamic memory' '--no-prefetch' --memory dynamic:pool --no-prefetch
+refuse 'dynamic offloading in static memory' '--dynamic-offload needs --memory dynamic' --dynamic-offload
 refuse 'prefetch of dynamic memory in static memory' '--implicit-prefetch needs --memory dynamic' --implicit-prefetch
 refuse 'reductions of dynamic memory in static memory' '--reduce-inputs needs --memory dynamic' --reduce-inputs 2
 refuse 'slots in dynamic memory' '--slots needs --memory static' --memory dynamic:pool --slots 1,1

@@ -466,6 +466,7 @@ static eo_status train(struct rank *self)
                                                             .dynamic_reduce_inputs = settings->reduce_inputs,
                                                             .product = settings->optimizer == EO_OPTIMIZER_MUON && !settings->no_product ? product : NULL,
                                                             .product_user = self,
+                                                            .dynamic_offload = settings->dynamic_offload,
                                                             .log = &run->log)));
     rows_follow(self->runtime);
     self->stream = eo_runtime_stream(self->runtime);

@@ -41,7 +41,7 @@ struct micro_settings {
                                       step, which is then refused, run in the ordinary way, and the next one recorded */
     uint32_t steps, micro_batches; /* [4, 2] */
     uint32_t timeout_ms;           /* [20000] */
-    uint32_t implicit_prefetch, reduce_inputs;
+    uint32_t implicit_prefetch, reduce_inputs, dynamic_offload;
     uint32_t offload_layers, offload_slots; /* the reference keeps all in memory */
     bool offload_gradients;
     bool no_product; /* Muon's */

@@ -60,22 +60,25 @@ static void vary(struct micro_settings *settings, uint64_t seed)
 
 static void family(enum micro_world world, uint32_t seeds, const char *name, enum sim_executor executor)
 {
-    for (uint32_t kind = 0; kind < 3; kind++) { /* static, as a graph, dynamic */
+    static const char *const kinds[] = {"static", "static as a graph", "dynamic", "dynamic, offloaded to the host"};
+    for (uint32_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
         for (uint32_t bf16 = 0; bf16 < 2; bf16++) {
             for (uint32_t ranks = 1; ranks <= MICRO_RANKS_MAX; ranks++) {
                 for (uint64_t seed = 1; seed <= seeds; seed++) {
                     struct micro_settings settings = {
                         .ranks = ranks, .device = "cuda", .world = world, .graph = kind == 1,
-                        .memory = kind == 2 ? EO_MEMORY_DYNAMIC_MALLOC : EO_MEMORY_STATIC,
+                        .memory = kind >= 2 ? EO_MEMORY_DYNAMIC_MALLOC : EO_MEMORY_STATIC,
                         .dtype = bf16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
                     vary(&settings, seed);
+                    settings.dynamic_offload = kind == 3;
+                    settings.float8_gather = settings.float8_gather && kind != 3;
                     compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
                 }
             }
         }
         char text[160];
         snprintf(text, sizeof(text), "%s, %s: 1 to 4 ranks, fp32 and bf16, %u of %d seeds: the CPU's bits", name,
-                 kind == 0 ? "static" : kind == 1 ? "static as a graph" : "dynamic", seeds, SEEDS_ALL);
+                 kinds[kind], seeds, SEEDS_ALL);
         tap_case(text);
     }
 }

@@ -98,6 +98,8 @@ static void sum_up_mode(struct tool_comparison *comparison, int mode)
     f->allocated_bytes = median_of(runs, NULL, "allocated_bytes");
     f->copied_bytes = median_of(runs, NULL, "copied_bytes");
     f->cast_bytes = median_of(runs, NULL, "cast_bytes");
+    f->offload_bytes = median_of(runs, NULL, "offload_bytes");
+    f->offload_moved_bytes = median_of(runs, NULL, "offload_moved_bytes");
     f->host_s = host_median(runs);
     f->page_faults = median_of(runs, NULL, "page_faults");
     f->collectives = median_of(runs, NULL, "collectives");
@@ -216,6 +218,8 @@ void tool_comparison_print(const struct tool_comparison *comparison, FILE *out)
     TABLE_ROW("resident peak of the process", "%.2f MiB", mib(f->resident_peak_bytes));
     TABLE_ROW("bytes copied a step and rank", "%.2f MiB", mib(f->copied_bytes - f->cast_bytes));
     TABLE_ROW("bytes cast a step and rank", "%.2f MiB", mib(f->cast_bytes));
+    TABLE_ROW("offloaded of a rank", "%.2f MiB", mib(f->offload_bytes));
+    TABLE_ROW("bytes moved for it a step and rank", "%.2f MiB", mib(f->offload_moved_bytes));
     static const char *const idle[] = {
         "compute idle for all-gather", "compute idle for reduce-scatter", "compute idle for the norm"};
     for (int w = 0; w < EO_WAIT_FETCH; w++)
@@ -267,6 +271,7 @@ void tool_comparison_json(struct eo_json *json, const void *user)
                       "'sent_bytes_per_step': %g",
                       f->allocator_calls, f->allocated_bytes, f->page_faults, f->copied_bytes, f->cast_bytes, f->host_s,
                       f->live_peak_bytes, f->reserved_peak_bytes, f->resident_peak_bytes, f->collectives, f->sent_bytes);
+        eo_json_write(json, "'offload_bytes': %g, 'offload_moved_bytes_per_step': %g", f->offload_bytes, f->offload_moved_bytes);
         eo_json_write(json,
                       "'idle_all_gather_s': %g, 'idle_reduce_scatter_s': %g, 'idle_norm_s': %g, 'all_gather_s': %g,"
                       "'reduce_scatter_s': %g, 'exposed_all_gather_s': %g, 'exposed_reduce_scatter_s': %g,"

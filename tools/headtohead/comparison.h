@@ -18,6 +18,7 @@ struct tool_mode_figures {
     double ratio, ratio_low, ratio_high;            /* to the first, of the runs of one round */
     double tokens_per_s;
     double allocator_calls, allocated_bytes, copied_bytes, cast_bytes, page_faults;
+    double offload_bytes, offload_moved_bytes;
     double collectives, sent_bytes; /* of a rank, in a step */
     double live_peak_bytes, reserved_peak_bytes, resident_peak_bytes;
     double wait_s[EO_WAIT_COUNT], collective_s[EO_WAIT_COUNT], exposed_s[EO_WAIT_COUNT];

@@ -291,6 +291,8 @@ static void put_table(const struct tool_comparison *comparison, FILE *out)
     PAGE_ROW("resident peak of the process", "%.2f MiB", f->resident_peak_bytes / (1 << 20));
     PAGE_ROW("bytes copied a step and rank", "%.2f MiB", (f->copied_bytes - f->cast_bytes) / (1 << 20));
     PAGE_ROW("bytes cast a step and rank", "%.2f MiB", f->cast_bytes / (1 << 20));
+    PAGE_ROW("offloaded of a rank", "%.2f MiB", f->offload_bytes / (1 << 20));
+    PAGE_ROW("bytes moved for it a step and rank", "%.2f MiB", f->offload_moved_bytes / (1 << 20));
     PAGE_ROW("compute idle for all-gather", f->timeline_steps > 0 ? "%.2f ms" : "-",
              f->wait_s[EO_WAIT_ALL_GATHER] * 1e3);
     PAGE_ROW("compute idle for reduce-scatter", f->timeline_steps > 0 ? "%.2f ms" : "-",

@@ -296,6 +296,7 @@ static void write_counts(struct eo_json *json, const struct notes *notes)
 {
     const struct tool_job *job = notes->job;
     uint64_t calls = 0, allocated = 0, copied = 0, cast = 0, arena = 0, live = 0, reserved = 0, steps = 1;
+    uint64_t moved = 0, offloaded = 0;
 #define KEEP_LARGER(into, value) into = (value) > into ? (value) : into
     for (uint32_t r = 0; r < job->shape.rank_count; r++) {
         const eo_runtime_stats *first = &job->ranks[r].first, *last = &job->ranks[r].last;
@@ -304,6 +305,8 @@ static void write_counts(struct eo_json *json, const struct notes *notes)
         KEEP_LARGER(allocated, last->allocated_bytes - first->allocated_bytes);
         KEEP_LARGER(copied, last->copied_bytes - first->copied_bytes);
         KEEP_LARGER(cast, last->cast_bytes - first->cast_bytes);
+        KEEP_LARGER(moved, last->storage_bytes - first->storage_bytes);
+        KEEP_LARGER(offloaded, last->offload_bytes);
         KEEP_LARGER(arena, last->arena_bytes);
         KEEP_LARGER(live, last->live_peak_bytes);
         KEEP_LARGER(reserved, last->reserved_peak_bytes);
@@ -313,6 +316,7 @@ static void write_counts(struct eo_json *json, const struct notes *notes)
     const eo_runtime_stats *first = &job->ranks[0].first, *last = &job->ranks[0].last;
     eo_json_write(json, "'collectives': %g, 'sent_bytes': %g", (double)(last->collective_count - first->collective_count) * per_step,
                   sent_bytes(notes));
+    eo_json_write(json, "'offload_bytes': %" PRIu64 ", 'offload_moved_bytes': %g", offloaded, (double)moved * per_step);
     eo_json_write(json,
                   "'allocator_calls': %g, 'allocated_bytes': %g, 'copied_bytes': %g, 'cast_bytes': %g, 'page_faults': %g,"
                   "'arena_bytes': %" PRIu64 ", 'live_peak_bytes': %" PRIu64 ", 'reserved_peak_bytes': %" PRIu64

@@ -6,6 +6,8 @@
  *     mode, weights_hash, tokens_per_step
  *     steps_s                        of rank 0
  *     host_s                         of rank 0, by step: what the host does but wait for the GPU; 0 on a CPU
+ *     offload_bytes                  of a rank, on disk or in host memory
+ *     offload_moved_bytes            there and back, a step, of the largest rank
  *     allocator_calls, allocated_bytes, copied_bytes, cast_bytes (part of copied)    a step, of the largest rank
  *     page_faults                    a step, of the process
  *     arena_bytes, live_peak_bytes, reserved_peak_bytes  of the largest rank

@@ -348,6 +348,8 @@ static void plans_that_do_not_fit(void)
     TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0],
                                                               .dynamic_reduce_inputs = UINT32_MAX)) == EO_ERR_INVALID);
     TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0],
+                                                              .dynamic_offload = true)) == EO_ERR_INVALID);
+    TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan, .world = scene.worlds[0],
                                                               .parallel = {.thread_count = 4})) == EO_ERR_INVALID);
     close_scene(&scene);
 }

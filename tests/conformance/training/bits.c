@@ -59,6 +59,14 @@ static const struct variant variants[] = {
       .delay_seed = 6}},
     {"dynamic, implicit prefetch", {.memory = EO_MEMORY_DYNAMIC_POOL, .implicit_prefetch = true}},
     {"dynamic, two reductions in flight", {.memory = EO_MEMORY_DYNAMIC_MALLOC, .reduce_inputs = 2}},
+    {"dynamic, all on the host, delays, evaluation",
+     {.memory = EO_MEMORY_DYNAMIC_POOL, .dynamic_offload = true, .evaluates = true, .delay_seed = 7}},
+    {"dynamic, all on the host, three reductions in flight, own stream, two runtimes",
+     {.memory = EO_MEMORY_DYNAMIC_MALLOC,
+      .dynamic_offload = true,
+      .reduce_inputs = 3,
+      .separate_reduce_stream = true,
+      .twice = true}},
     {"slots 2,1 and poison", {.gather_slots = 2, .gradient_slots = 1, .debug = true}},
     {"slots 1,1, poison, delays", {.gather_slots = 1, .gradient_slots = 1, .debug = true, .delay_seed = 2}},
     {"slots 3,2, own stream, poison, delays, evaluation",
@@ -105,6 +113,7 @@ static void same_bits(const struct train_settings *base, uint32_t from, uint32_t
                 (unsigned long long)reference.arena_bytes);
     for (uint32_t v = from; v < VARIANTS; v += step) {
         struct train_settings s = variants[v].settings;
+        s.dynamic_offload = s.dynamic_offload && !base->float8_gather; /* refused */
         s.family = base->family;
         s.ranks = base->ranks;
         s.micro_batches = base->micro_batches;

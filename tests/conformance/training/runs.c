@@ -135,7 +135,8 @@ static bool run_rank(struct rank *self)
                                                   .memory = s->memory, .parallel = eo_team_parallel(self->team),
                                                   .debug = s->debug, .delay_seed = s->delay_seed,
                                                   .dynamic_implicit_prefetch = s->implicit_prefetch,
-                                                  .dynamic_reduce_inputs = s->reduce_inputs, .log = &train_log)));
+                                                  .dynamic_reduce_inputs = s->reduce_inputs,
+                                                  .dynamic_offload = s->dynamic_offload, .log = &train_log)));
         runtime = self->runtimes[c];
         CALL(eo_transformer_initialise(job->transformer, runtime, 11));
     }

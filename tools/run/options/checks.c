@@ -66,6 +66,8 @@ void tool_options_check_mode(const struct argp_state *state, const struct tool_o
     if (is_static && tool_option_is_given(o, OPTION_REDUCE_INPUTS))
         argp_error(state, "--reduce-inputs needs --memory dynamic:...; in static memory --slots G,D sets the number of "
                    "gradient buffers");
+    if (is_static && o->dynamic_offload)
+        argp_error(state, "--dynamic-offload needs --memory dynamic:...; in static memory --offload-layers N sets what leaves");
     if (!is_static && tool_option_is_given(o, OPTION_SLOTS))
         argp_error(state, "--slots needs --memory static: %s takes buffers on demand (--reduce-inputs)", memory);
     if (o->graph_times && tool_option_is_given(o, OPTION_GRAPH_TIMES) && !o->plan.graph)
@@ -172,6 +174,10 @@ void tool_options_check_together(const struct argp_state *state, struct tool_opt
         argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
     if (tool_option_is_given(o, OPTION_OFFLOAD_FOLDER) && tool_options_on_gpu(o))
         argp_error(state, "--offload-folder needs --device cpu: with GPUs the host's memory takes what is offloaded");
+    if (o->memory != EO_MEMORY_STATIC && o->dynamic_offload) { /* a comparison's other side has a plan for it */
+        o->plan.offload_layers = o->plan.offload_slots = o->plan.offload_activations = 0;
+        o->plan.offload_gradients = false;
+    }
     if (tool_plan_settings_offload(&o->plan) && o->memory != EO_MEMORY_STATIC)
         argp_error(state, "--offload-%s needs --memory static: what is offloaded is planned",
                    o->plan.offload_layers ? "layers" : "activations");

@@ -99,6 +99,8 @@ const struct argp_option tool_option_table[] = {
      "folder of the file for them; it has no name and ends with the run [that of --checkpoint, else the current one]", 2},
     {"implicit-prefetch", OPTION_IMPLICIT_PREFETCH, NULL, 0, "dynamic memory: gather as FSDP2 does by default", 2},
     {"reduce-inputs", OPTION_REDUCE_INPUTS, "K", 0, "dynamic memory: reduce-scatter inputs in flight [1]", 2},
+    {"dynamic-offload", OPTION_DYNAMIC_OFFLOAD, NULL, 0,
+     "dynamic memory: shards, gradients and optimizer in host memory, as FSDP2's CPUOffloadPolicy", 2},
     {"place-threads", OPTION_PLACE_THREADS, NULL, 0, "bind ranks to cores and their memory to the nearest node", 2},
     {"peak-seconds", OPTION_PEAK_SECONDS, "S", 0, "time to measure the machine's matrix products [0.7]", 2},
     {"peak-tflops", OPTION_PEAK_TFLOPS, "X", 0,

@@ -241,6 +241,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_OFFLOAD_ACTIVATIONS: tool_option_offload_activations(state, text, &o->plan); break;
     case OPTION_OFFLOAD_FOLDER: o->offload_folder = text; break;
     case OPTION_IMPLICIT_PREFETCH: o->implicit_prefetch = true; break;
+    case OPTION_DYNAMIC_OFFLOAD: o->dynamic_offload = true; break;
     case OPTION_REDUCE_INPUTS:
         o->reduce_inputs = (uint32_t)tool_option_count(state, name, text, 1, 64);
         break;

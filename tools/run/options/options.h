@@ -55,7 +55,7 @@ struct tool_options {
     const char *world_launcher;       /* who started them */
     eo_memory memory;
     double fabric_gigabytes_per_s, fabric_latency_us;
-    bool place_threads, implicit_prefetch;
+    bool place_threads, implicit_prefetch, dynamic_offload;
     uint32_t reduce_inputs;
 
     uint64_t steps, warmup, seed;

@@ -287,7 +287,8 @@ static eo_status start_runtime(struct tool_job_rank *rank)
         .product = product_of_team, .product_user = rank,
         .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = o->place_threads,
         .graph_times = o->graph_times, .recorder = rank->recorder,
-        .offload_folder = o->offload_folder, .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs, .log = &log));
+        .offload_folder = o->offload_folder, .dynamic_implicit_prefetch = o->implicit_prefetch, .dynamic_reduce_inputs = o->reduce_inputs,
+        .dynamic_offload = o->dynamic_offload && o->memory != EO_MEMORY_STATIC, .log = &log));
     if (tool_plan_settings_offload(&o->plan) && (status == EO_ERR_INVALID || status == EO_ERR_IO))
         atomic_store(&job->bad_input, true);
     return status;
