@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/hashing.h"
+#include "base/reserve.h"
 
 static const char *advice_for(int number)
 {
@@ -145,7 +146,7 @@ static eo_status write_all(int file, const struct checkpoint_tables *tables, che
 {
     struct checkpoint_head *head = tables->head;
     /* A disk without room says so now, not in the middle; some file systems cannot tell. */
-    if (fallocate(file, 0, 0, (off_t)head->file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS)
+    if (!eo_reserve_bytes(file, head->file_bytes) && errno != EOPNOTSUPP && errno != ENOSYS)
         return eo_checkpoint_io_error(error, errno, "checkpoint: cannot reserve %" PRIu64 " bytes for %s",
                                       head->file_bytes, path);
     for (uint32_t s = 0; s < head->section_count; s++)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/arithmetic.h"
+#include "base/reserve.h"
 #include "streams/cpu/available.h"
 #include "streams/cpu/device.h"
 #include "streams/cpu/memory_file.h"
@@ -80,7 +81,7 @@ static bool prefault(unsigned char *memory, uint64_t bytes, const struct eo_cpu_
         return true;
     if (errno != EINVAL)
         return false;
-    if (shared && fallocate(shared->fd, 0, 0, (off_t)bytes) != 0) /* else a page that cannot be had would be a signal */
+    if (shared && !eo_reserve_bytes(shared->fd, bytes)) /* else a page that cannot be had would be a signal */
         return false;
     const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
     for (uint64_t at = 0; at < bytes; at += page_bytes)

@@ -17,6 +17,7 @@
 
 #include "base/arithmetic.h"
 #include "base/clock.h"
+#include "base/reserve.h"
 #include "streams/cpu/storage_ring.h"
 #include "streams/cpu/storage_sums.h"
 
@@ -161,7 +162,7 @@ static eo_status write_zeros(struct eo_storage *storage, uint64_t bytes)
  * writes single bytes, which O_DIRECT refuses. */
 static eo_status reserve(struct eo_storage *storage, uint64_t bytes)
 {
-    eo_status status = fallocate(storage->fd, 0, 0, (off_t)bytes) == 0 ? EO_OK : EO_ERR_IO;
+    eo_status status = eo_reserve_bytes(storage->fd, bytes) ? EO_OK : EO_ERR_IO;
     if (status < 0 && errno == EOPNOTSUPP)
         status = write_zeros(storage, bytes);
     return status != EO_ERR_IO ? status : complain(storage->device, status, "cannot reserve the offload file", storage->folder);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/arithmetic.h"
+#include "base/reserve.h"
 #include "streams/cpu/device.h"
 #include "streams/cpu/memory_file.h"
 #include "streams/shared/files.h"
@@ -75,7 +76,7 @@ unsigned char *eo_shared_segment_make(uint32_t rank_count, bool is_root, int *fd
         return NULL;
     unsigned char *segment = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     /* All but the stages, which are populated by who opens a communicator. */
-    if (segment == MAP_FAILED || fallocate(*fd, 0, 0, (off_t)stages_begin(rank_count)) != 0) {
+    if (segment == MAP_FAILED || !eo_reserve_bytes(*fd, stages_begin(rank_count))) {
         if (segment != MAP_FAILED)
             munmap(segment, bytes);
         close(*fd);

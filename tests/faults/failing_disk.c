@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Preloaded: a disk that fails. EO_FAIL_WRITE, EO_FAIL_READ: the how-manieth call of pwrite or pread is an error; EO_FLIP_READ:
- * the how-manieth pread has a bit wrong; EO_SHORT_MOVES: each moves so many bytes at most; EO_DIRECT_ALIGN: what past the page
- * cache must be a multiple of, in memory and in the file;
- * EO_SLOW_WRITE_MS: what each pwrite takes at least; EO_DISK_FREE: bytes that statvfs calls free, less those that fallocate
- * has taken; all looks but the first come late.
+ * the how-manieth pread has a bit wrong; EO_INTERRUPT_FALLOCATE: the how-manieth fallocate is ended by a signal;
+ * EO_SHORT_MOVES: each moves so many bytes at most; EO_DIRECT_ALIGN: what past the page cache must be a multiple of, in memory
+ * and in the file; EO_SLOW_WRITE_MS: what each pwrite takes at least; EO_DISK_FREE: bytes that statvfs calls free, less those
+ * that fallocate has taken; all looks but the first come late.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -76,8 +76,13 @@ static atomic_ullong taken_bytes;
 
 EXPORT int fallocate(int fd, int mode, off_t at, off_t bytes)
 {
+    static atomic_int calls;
     int (*next)(int, int, off_t, off_t);
     *(void **)&next = dlsym(RTLD_NEXT, "fallocate64");
+    if (is_due(&calls, "EO_INTERRUPT_FALLOCATE")) {
+        errno = EINTR;
+        return -1;
+    }
     const int result = next(fd, mode, at, bytes);
     if (result == 0)
         atomic_fetch_add(&taken_bytes, (unsigned long long)bytes);

@@ -166,6 +166,11 @@ result $? 'so does one of io_uring itself'
 EO_SHORT_MOVES=8192 LD_PRELOAD=$disk timeout 60 "$without" io_uring_setup "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all \
     >out 2>err && [ "$(hash_of out)" = "$bf16" ] && [ -n "$bf16" ]
 result $? 'reads and writes that stop short go on'
+for call in 1 2; do
+    EO_INTERRUPT_FALLOCATE=$call LD_PRELOAD=$disk timeout 60 "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all >out 2>err &&
+        [ "$(hash_of out)" = "$bf16" ]
+    result $? "a signal during reservation $call"
+done
 for align in 4096 16384; do
     EO_DIRECT_ALIGN=$align LD_PRELOAD=$disk timeout 60 "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all >out 2>err &&
         [ "$(hash_of out)" = "$bf16" ] && [ "$(grep -c 'takes no direct access' out)" = $((align > 4096)) ]
