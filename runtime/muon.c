@@ -62,14 +62,14 @@ static eo_status iterate(struct eo_runtime *rt, float *to, const float *from, fl
 /* Scaled as AdamW's updates are large, so that one learning rate serves all parameters. */
 static eo_status orthogonalize(struct eo_runtime *rt, float *matrix, uint64_t rows, uint64_t columns)
 {
-    enum { STEPS = 5 }; /* odd: from the scratch the last one ends in the matrix */
+    _Static_assert(EO_MATRIX_STEPS % 2, "from the scratch the last one ends in the matrix");
     const struct eo_device_ops *ops = rt->device->ops;
     const uint64_t count = rows * columns;
     double *squares = rt->update.orthogonal;
     float *other = (float *)((char *)rt->update.orthogonal + EO_MATRIX_SUM_BYTES), *gram = other + eo_align_up(count, 16);
     ops->sum_squares(rt->device, EO_QUEUE_COMPUTE, squares, matrix, count, NULL);
     ops->combine(rt->device, other, matrix, 1, NULL, 0, squares, count);
-    for (int step = 0; step < STEPS; step++)
+    for (int step = 0; step < EO_MATRIX_STEPS; step++)
         EO_TRY(iterate(rt, step % 2 ? other : matrix, step % 2 ? matrix : other, gram, rows, columns));
     ops->combine(rt->device, matrix, matrix, 0.2f * sqrtf((float)eo_max_u64(rows, columns)), NULL, 0, NULL, count);
     return EO_OK;

@@ -178,6 +178,8 @@ typedef struct eo_plan_operation {
     uint32_t wait_count;   /* one a stream at most */
     uint32_t waits[EO_STREAM_COUNT];          /* operations of the list */
     bool wait_previous_step[EO_STREAM_COUNT]; /* the record of the step before is meant */
+    double flops;          /* of an orthogonalization: its products, in fp32, for all matrices of the layer, whichever rank owns
+                              them. Else 0 */
 } eo_plan_operation;
 
 /* What an operation does with a row. A buffer of the trainer is named by the first and the last pass of its life. */

@@ -194,11 +194,12 @@ uint64_t eo_plan_float8_runs(const struct eo_plan *plan, uint32_t layer, uint32_
 
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 
-/* matrices.c: who orthogonalizes which matrix of Muon's, and the scratch that takes: one sum, and the iteration's matrices. */
-enum { EO_MATRIX_SLOTS = 3, EO_MATRIX_SUM_BYTES = 64 };
+/* matrices.c: who orthogonalizes which matrix of Muon's, and the scratch that takes: one sum, and the iteration's matrices; its steps. */
+enum { EO_MATRIX_SLOTS = 3, EO_MATRIX_SUM_BYTES = 64, EO_MATRIX_STEPS = 5 };
 EO_NODISCARD eo_status eo_plan_own_matrices(struct eo_plan *plan);
 uint64_t eo_plan_orthogonal_bytes(const struct eo_plan *plan);
-double eo_plan_matrix_work(const struct plan_parameter *parameter); /* in products and sums */
+double eo_plan_matrix_work(const struct plan_parameter *parameter); /* in products and sums, of one step of the iteration */
+double eo_plan_layer_orthogonal_flops(const struct eo_plan *plan, uint32_t layer); /* of all its matrices, whoever owns them */
 
 enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN, EO_SAVED_SLOTS = 2 };
 

@@ -17,6 +17,15 @@ double eo_plan_matrix_work(const struct plan_parameter *parameter)
     return small * small * (2 * large + small);
 }
 
+double eo_plan_layer_orthogonal_flops(const struct eo_plan *plan, uint32_t l)
+{
+    const struct plan_layer *layer = &plan->layers[l];
+    double work = 0;
+    for (uint32_t p = layer->parameter_begin; p < layer->parameter_begin + layer->parameter_count; p++)
+        work += plan->groups[plan->parameters[p].group].matrix ? eo_plan_matrix_work(&plan->parameters[p]) : 0;
+    return 2 * EO_MATRIX_STEPS * work;
+}
+
 static int by_work(const void *a, const void *b)
 {
     const struct plan_parameter *x = *(struct plan_parameter *const *)a, *y = *(struct plan_parameter *const *)b;

@@ -423,6 +423,13 @@ run 0 '8 x mine, zero3, 4096 tokens: FITS, ' --model llama-3-8b --seq 4096 --dev
     run 0 'time: ' --model llama-3-8b --seq 4096 --device H100 --devices own.json --time &&
     awk -v slow="$slow" '/^time: / { exit !(slow > 1.5 * $2 && slow < 2.1 * $2) }' out
 result $? 'a file of devices: half the products take nearly twice the time'
+rates=$(for rate in product_flops hbm_bytes_per_s node_bytes_per_s network_bytes_per_s host_bytes_per_s; do
+    printf '"%s": {"value": 1e12, "source": "a test"}, ' $rate; done)
+shares=$(for share in product_share attention_share flash_share; do printf '"%s": {"value": 0.5, "source": "a test"}, ' $share; done)
+printf '{"devices": [{"name": "bare", %s %s "memory_bytes": {"value": 5e10, "source": "a test"}}]}\n' "$rates" "$shares" >bare.json
+run 0 'time: ' --model gpt2 --device bare --devices bare.json --time &&
+    run 2 'fp32_flops of --device bare is not known' --model gpt2 --optimizer muon --device bare --devices bare.json --time
+result $? 'the time of Muon on a device without a rate for fp32'
 run 2 'has no list "devices"' --model tiny --devices plain.json --device mine
 result $? 'a file of devices that is none'
 run 2 "'mine' is not in the table: A100" --model tiny --device mine

@@ -84,6 +84,8 @@ static double operation_seconds(const struct prediction *p, const eo_plan *plan,
     case EO_OP_NORM_PARTIAL: return 4 * elements / r->memory_bytes_per_s;
     case EO_OP_NARROW: return 5 * elements / r->memory_bytes_per_s; /* read twice in bf16, written in float8 */
     case EO_OP_WIDEN: return 3 * elements * p->group / r->memory_bytes_per_s;
+    case EO_OP_DIRECTION: return 16 * elements / r->memory_bytes_per_s;
+    case EO_OP_ORTHOGONALIZE: return o->flops / shard.ranks / r->products_flops_per_s; /* in fp32: longer where these are in bf16 */
     case EO_OP_UPDATE: return tool_update_bytes(p->settings->optimizer) * elements / r->memory_bytes_per_s;
     case EO_OP_FETCH:
     case EO_OP_EVICT: return (double)o->bytes / r->disk_bytes_per_s + COPY_LATENCY_US * 1e-6;

@@ -142,7 +142,7 @@ bool tool_optimizer_parse(const char *text, eo_optimizer *out)
 
 double tool_update_bytes(eo_optimizer optimizer)
 {
-    static const double state_bytes[EO_OPTIMIZER_COUNT] = {8, 4, 4, 2 + 2 * 4. / 256};
+    static const double state_bytes[EO_OPTIMIZER_COUNT] = {8, 4, 4, 2 + 2 * 4. / 256, 8};
     return 4 + 2 * (4 + state_bytes[optimizer]);
 }
 

@@ -23,6 +23,9 @@ static const struct {
     {"Llama, recompute, delays", {.family = EO_FAMILY_LLAMA, .recompute = EO_RECOMPUTE_BLOCKS,
                                   .recompute_blocks = UINT32_MAX, .delay_seed = 3, .steps = 2}},
     {"GPT-2, debug, evaluation between", {.debug = true, .evaluates = true}},
+    {"GPT-2 by Muon", {.optimizer = EO_OPTIMIZER_MUON}},
+    {"Llama in bf16 by Muon, debug, delays", {.family = EO_FAMILY_LLAMA, .dtype = EO_DTYPE_BF16, .optimizer = EO_OPTIMIZER_MUON,
+                                              .debug = true, .delay_seed = 5}},
     {"GPT-2, dynamic:pool", {.memory = EO_MEMORY_DYNAMIC_POOL}},
 };
 enum { CASES = sizeof(cases) / sizeof(cases[0]) };

@@ -20,6 +20,7 @@ struct train_settings {
     uint32_t shard_group; /* of hsdp */
     eo_dtype dtype, reduce_dtype;
     bool float8_gather;
+    eo_optimizer optimizer;
     eo_recompute recompute;
     uint32_t recompute_blocks, head_chunks;
     uint32_t unit_blocks;

@@ -121,6 +121,30 @@ Test(plan_time, steps_are_bound_by_what_is_slow)
     cr_assert_float_eq(longer.exposed_seconds, of[2].exposed_seconds, 1e-6 * of[2].seconds);
 }
 
+static double work(double rows, double columns)
+{
+    const double small = fmin(rows, columns), large = fmax(rows, columns);
+    return 2 * 5 * small * small * (2 * large + small);
+}
+
+/* Goal: Muon's iteration takes its time. Method: all else takes none; the products by formula, each rank a part of them. */
+Test(plan_time, muon_takes_its_products)
+{
+    struct tool_memplan_settings s = timed(16, EO_STRATEGY_ZERO3, 1);
+    struct tool_device_rates rates = *tool_device_rates_find("H100");
+    cr_assert_float_eq(rates.fp32_flops, 67e12, 1e9);
+    s.plan.optimizer = EO_OPTIMIZER_MUON;
+    struct tool_memplan plan = planned_llama(&s);
+    rates.product_flops = rates.memory_bytes = 1e22;
+    rates.fp32_flops = 1e14;
+    const double width = config.width, kv = width / config.head_count * config.kv_head_count, mlp = config.mlp_width;
+    const double block = 2 * work(width, width) + 2 * work(width, kv) + 3 * work(width, mlp);
+    const double expected = config.layer_count * block / 16 / (1e14 * rates.product_share);
+    const double seconds = time_of(&plan, &rates, &tool_walk_rules).compute_seconds;
+    cr_assert_float_eq(seconds, expected, 1e-4 * expected, "%g, not %g", seconds, expected);
+    tool_memplan_fini(&plan);
+}
+
 static eo_status parse(const char *text)
 {
     json_t *root = json_loads(text, 0, NULL);

@@ -79,6 +79,9 @@ eo_status tool_estimate_time(struct tool_time_answer *out, const struct tool_est
     EO_TRY(tool_estimate_settings(&settings, request, request->system, &shape, problem));
     if (settings.run.precision == TOOL_PRECISION_FP8 && rates->float8_flops <= 0)
         return tool_problem_set(problem, EO_ERR_INVALID, "--time: --device %s has no products in float8; give bf16", request->device);
+    if (request->asked->plan.optimizer == EO_OPTIMIZER_MUON && request->system == TOOL_SYSTEM_EVENODD && rates->fp32_flops <= 0)
+        return tool_problem_set(problem, EO_ERR_INVALID, "--time: --optimizer muon iterates in fp32, and fp32_flops of --device %s is not "
+                                "known; give it in a file of --devices", request->device);
     if (settings.run.offload && (rates->host_memory_bytes <= 0 || (settings.run.to_disk && rates->disk_bytes <= 0)))
         return tool_problem_set(problem, EO_ERR_INVALID, "--time: --offload: host_memory_bytes_per_s and disk_bytes_per_s of --device %s "
                                 "are not known", request->device);

@@ -54,6 +54,7 @@ static eo_status take_rates(struct device *d, const json_t *row, const char *pat
         {"host_bytes_per_s", &r->host_bytes},      {"product_share", &r->product_share},
         {"attention_share", &r->attention_share},  {"flash_share", &r->flash_share},
         {"float8_flops", &r->float8_flops},        {"float8_share", &r->float8_share},
+        {"fp32_flops", &r->fp32_flops},
         {"host_memory_bytes_per_s", &r->host_memory_bytes}, {"disk_bytes_per_s", &r->disk_bytes}};
     enum { NEEDED = 8 }; /* the rest is of some runs alone */
     uint32_t known = 0;

@@ -24,6 +24,7 @@ struct tool_device_rates {
     double product_share, attention_share; /* of product_flops, that training reaches */
     double flash_share;                    /* ... attention by kernels of today */
     double float8_flops, float8_share;     /* dense float8, and what training reaches; 0: it has none */
+    double fp32_flops;                     /* products in fp32, which Muon's iteration is in; 0: unknown */
     double host_memory_bytes, disk_bytes;  /* of the host for one GPU: its memory, and a disk; 0: unknown */
 };
 
