@@ -103,6 +103,10 @@ static void check_numbers(struct scene *scene)
         scene->memory = memories[m];
         scene->debug = memories[m] == EO_MEMORY_STATIC;
         run(scene);
+        scene->dynamic_offload = memories[m] == EO_MEMORY_DYNAMIC_POOL && !scene->settings.float8_gather;
+        if (scene->dynamic_offload)
+            run(scene);
+        scene->dynamic_offload = false;
     }
     scene->memory = EO_MEMORY_STATIC;
     scene->debug = false; /* weights are then read into memory that passes use */

@@ -522,6 +522,7 @@ static void *act(void *arg)
     eo_runtime *rt = NULL;
     must(eo_runtime_create(&rt, eo_runtime_params(.plan = scene->plan, .world = scene->worlds[self->rank],
                                                   .memory = scene->memory, .debug = scene->debug,
+                                                  .dynamic_offload = scene->dynamic_offload,
                                                   .delay_seed = self->rank, .log = &eo_test_log)),
          "create", rt);
     fill(rt, scene->plan);

@@ -19,6 +19,7 @@ struct scene {
     const char *model_name;
     eo_plan_params settings;
     eo_memory memory;
+    bool dynamic_offload;
     bool debug;
     eo_model *model;
     eo_plan *plan;
