@@ -158,9 +158,35 @@ for call in WRITE READ; do
     [ $? = 1 ] && grep -q 'rank 1: cannot .* the offload file in the offload folder .*: Input/output error' err
     result $? "an error of the disk ($call) in a step ends all ranks, and rank 1 is named"
 done
+saved="--ranks 2 $quiet --steps 12 --dtype bf16 --schedule constant --offload-layers all"
+EO_FAIL_READ=150 LD_PRELOAD=$disk timeout 60 "$without" io_uring_setup "$train" $saved --checkpoint saved --checkpoint-every 2 >out 2>err
+[ $? = 1 ] && grep -q 'cannot read the offload file' err && timeout 60 "$train" $saved --resume saved >out 2>>err &&
+    timeout 60 "$train" $saved >memory 2>>err && [ -n "$(hash_of out)" ] && [ "$(hash_of out)" = "$(hash_of memory)" ]
+result $? 'after an error of the disk the last checkpoint goes on to the same weights'
+rm -rf saved
 timeout 60 "$without" io_uring_enter "$train" --ranks 2 $quiet --offload-layers all >out 2>err
 [ $? = 1 ] && grep -q 'rank [01]: cannot .* the offload file in the offload folder .*: Input/output error' err
 result $? 'so does one of io_uring itself'
+
+# --- other jobs
+# shellcheck disable=SC2086
+timeout 120 "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all >other 2>err &
+timeout 120 "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all >out 2>>err
+wait $!
+[ "$(hash_of out)" = "$(hash_of other)" ] && [ "$(hash_of out)" = "$bf16" ] && [ -n "$bf16" ]
+result $? 'two jobs in one folder have the weights of one alone'
+mkdir ended
+# shellcheck disable=SC2086
+"$train" --ranks 2 $quiet --steps 100000 --offload-layers all --offload-folder ended --log ended.jsonl >out 2>err &
+victim=$!
+for _ in $(seq 300); do
+    [ "$(wc -l 2>/dev/null <ended.jsonl || echo 0)" -gt 3 ] && break
+    sleep 0.1
+done
+kill -KILL $victim && steps=$(grep -c '"step"' ended.jsonl)
+wait $victim 2>/dev/null
+[ "${steps:-0}" -gt 0 ] && [ -z "$(ls -A ended)" ]
+result $? 'a killed job leaves no file behind'
 
 # --- a disk that has odd ways
 EO_SHORT_MOVES=8192 LD_PRELOAD=$disk timeout 60 "$without" io_uring_setup "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all \
