@@ -15,7 +15,7 @@ import time
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 import rates  # noqa: E402
-from lines import bf16, bucketing, checkpoint, dynamic, fabric, faults, lora, modes, offload, processes, small, speed  # noqa: E402
+from lines import bf16, bucketing, checkpoint, dynamic, fabric, faults, lora, modes, muon, offload, processes, small, speed  # noqa: E402
 from lines.measure import Context, Missing, line  # noqa: E402
 
 # In the order in which they are run: quick ones first. Lines of one module share their runs.
@@ -53,6 +53,7 @@ LINES = {
     "fabric": fabric.fabric,
     "bucketing": bucketing.bucketing,
     "lora": lora.lora,
+    "muon": muon.muon,
 }
 LOAD_QUIET = 0.5
 
