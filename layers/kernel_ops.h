@@ -53,13 +53,12 @@ struct eo_operand {
  * The last step of a product, before its sums are stored. x is the sum in fp32, aux [m][n] in types.compute.
  *
  *     BIAS           C = x + bias
- *     BIAS_GELU      aux = x + bias, C = gelu(x + bias): of aux as stored (a recompute of GELU alone gives the same bits), or,
- *                    where a library's product does it, perhaps of the fp32 value
+ *     BIAS_GELU      aux = x + bias, C = gelu(aux), of aux as stored: a recompute of GELU alone gives the same bits
  *     GELU_GRADIENT  C = x * gelu'(aux)
  *     BIAS_GRADIENT  C = x, a gradient of weights; bias_gradient[m] = the sums of A's rows, as column_sums gives them
  *
- * gelu is the tanh form. Never together with accumulate. Only where the table has fused_epilogues; BIAS_GRADIENT where it
- * has fused_bias_gradients.
+ * gelu is the tanh form. Never together with accumulate. Only where the table has fused_epilogues; BIAS_GELU not where it
+ * has gelu_apart; BIAS_GRADIENT where it has fused_bias_gradients.
  */
 enum eo_epilogue {
     EO_EPILOGUE_NONE,
@@ -381,7 +380,7 @@ struct eo_kernel_ops {
      * backward ride on products. Without, bias and GELU are the element-wise functions'.
      */
     bool fused_epilogues;
-    bool gelu_of_sums; /* ... GELU perhaps of the fp32 sum, not of aux as stored, as a recompute takes it: it does not ride */
+    bool gelu_apart; /* ... but no BIAS_GELU: a library takes GELU of the fp32 sum, a recompute of aux as stored */
     bool fused_bias_gradients; /* the gradient of a bias rides on that of its weight */
     bool fused_residuals; /* products take a residual: a half's out-product adds the stream and its bias, norms do not */
     bool joined_products; /* in-products whose weights lie side by side are one: fewer and larger launches */

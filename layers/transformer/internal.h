@@ -296,11 +296,11 @@ static inline bool half_fuses_gelu(const eo_transformer *t, const struct half *h
     return is_gpt2(t) && !half->attention && t->kernels->fused_epilogues;
 }
 
-/* ... and GELU rides, unless an adapter adds to what the product gives, or a recompute would differ by a rounding. */
+/* ... and GELU rides, unless an adapter adds to what the product gives, or the table has none for the forward pass. */
 static inline bool gelu_rides_on(const eo_transformer *t, const struct half *half, uint32_t linear)
 {
-    const bool differs = linear != HALF_OUT && t->kernels->gelu_of_sums;
-    return half_fuses_gelu(t, half) && !half_shape_of(t, half)->adapted[linear] && !differs;
+    const bool is_apart = linear != HALF_OUT && t->kernels->gelu_apart;
+    return half_fuses_gelu(t, half) && !half_shape_of(t, half)->adapted[linear] && !is_apart;
 }
 
 /* Whether the half's backward pass reads the tensor: a frozen product does not need its input. */

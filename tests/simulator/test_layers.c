@@ -377,21 +377,6 @@ static void odd_widths(void)
     tap_case("odd widths run as well, the same bits");
 }
 
-/* A library's product may take GELU of a sum that a recompute does not have: then it takes none. */
-static void recomputed_gelu(void)
-{
-    struct transformer_settings s = settings_of(2);
-    for (uint32_t which = 0; which < 2; which++) {
-        s.recompute = which ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_NONE;
-        const struct transformer_result of_stored = run_simulated(&s, 16);
-        sim_cublaslt_gelu_of_sums = true;
-        const struct transformer_result of_sums = run_simulated(&s, 16);
-        sim_cublaslt_gelu_of_sums = false;
-        CHECK(same_bits(&of_stored, &of_sums), "recompute %d: GELU of sums reached a step", s.recompute);
-    }
-    tap_case("GELU is no product's: a recompute takes it of the same numbers");
-}
-
 /* Where products with an epilogue are slow, those without one and a kernel are taken. */
 static void choice_of_epilogues(void)
 {
@@ -603,7 +588,6 @@ int main(void)
     adapter_cases();
     odd_widths();
     float8_cases();
-    recomputed_gelu();
     choice_of_epilogues();
     blocks_of_queries();
 #if defined(EO_SIM_CUDNN)

@@ -63,18 +63,17 @@ __global__ void __launch_bounds__(THREADS) gelu_forward_kernel(T *out, const T *
 
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
-    epilogue_kernel(enum eo_epilogue epilogue, T *c, uint64_t c_stride, const T *bias, T *aux, uint64_t aux_stride,
-                    uint64_t width)
+    epilogue_kernel(enum eo_epilogue epilogue, T *c, uint64_t c_stride, const T *bias, const T *aux,
+                    uint64_t aux_stride, uint64_t width)
 {
     const uint64_t column = first_column<N>();
     if (column >= width)
         return;
     T *to = c + blockIdx.x * c_stride + column;
-    T *kept = aux + blockIdx.x * aux_stride + column;
     float x[N], other[N];
     lanes<T, N>::load(x, to);
     if (epilogue == EO_EPILOGUE_GELU_GRADIENT) {
-        lanes<T, N>::load(other, kept);
+        lanes<T, N>::load(other, aux + blockIdx.x * aux_stride + column);
 #pragma unroll
         for (int i = 0; i < N; i++)
             x[i] *= gelu_slope(other[i]);
@@ -83,12 +82,6 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int i = 0; i < N; i++)
             x[i] += other[i];
-        if (epilogue == EO_EPILOGUE_BIAS_GELU) {
-            lanes<T, N>::store(kept, x);
-#pragma unroll
-            for (int i = 0; i < N; i++)
-                x[i] = gelu(rounded<T>(x[i])); /* of what is kept: a recompute has nothing else */
-        }
     }
     lanes<T, N>::store(to, x);
 }
@@ -367,7 +360,7 @@ cudaError_t eo_cuda_epilogue(const struct eo_multiply *p, cudaStream_t stream)
         constexpr int N = decltype(v)::lanes_count;
         const row_grid g = grid_of_rows(p->m, p->n / N);
         epilogue_kernel<T, N><<<g.grid, g.threads, 0, stream>>>(p->epilogue, (T *)p->c, p->c_stride,
-                                                                (const T *)p->bias, (T *)p->aux, p->aux_stride, p->n);
+                                                                (const T *)p->bias, (const T *)p->aux, p->aux_stride, p->n);
     });
 }
 

@@ -91,9 +91,9 @@ cublasStatus_t eo_cuda_plan_set_pointers(struct eo_product_plan *plan, const voi
 {
     const enum eo_epilogue epilogue = plan->fused ? (enum eo_epilogue)plan->key.epilogue : EO_EPILOGUE_NONE;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (epilogue == EO_EPILOGUE_BIAS || epilogue == EO_EPILOGUE_BIAS_GELU || epilogue == EO_EPILOGUE_BIAS_GRADIENT)
+    if (epilogue == EO_EPILOGUE_BIAS || epilogue == EO_EPILOGUE_BIAS_GRADIENT)
         status = set(&plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias));
-    if (status == CUBLAS_STATUS_SUCCESS && (epilogue == EO_EPILOGUE_BIAS_GELU || epilogue == EO_EPILOGUE_GELU_GRADIENT))
+    if (status == CUBLAS_STATUS_SUCCESS && epilogue == EO_EPILOGUE_GELU_GRADIENT)
         status = set(&plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof(aux));
     return status;
 }
@@ -127,7 +127,6 @@ static eo_status describe_epilogue(struct eo_cuda_team *team, struct eo_product_
     static const cublasLtEpilogue_t epilogues[] = {
         [EO_EPILOGUE_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
         [EO_EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
-        [EO_EPILOGUE_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
         [EO_EPILOGUE_GELU_GRADIENT] = CUBLASLT_EPILOGUE_DGELU,
         [EO_EPILOGUE_BIAS_GRADIENT] = CUBLASLT_EPILOGUE_BGRADB, /* of its B, which is our A; in the type of the result */
     };

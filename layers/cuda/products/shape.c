@@ -44,13 +44,13 @@ struct eo_product_key eo_product_key_of(const struct eo_multiply *p, const struc
         key.b_step = batch->b_step;
         key.c_step = batch->c_step;
     }
-    if (p->epilogue == EO_EPILOGUE_BIAS || p->epilogue == EO_EPILOGUE_BIAS_GELU)
+    if (p->epilogue == EO_EPILOGUE_BIAS)
         key.alignment = least(key.alignment, alignment_of(p->bias));
     if (p->epilogue == EO_EPILOGUE_BIAS_GRADIENT)
         key.alignment = least(key.alignment, alignment_of(p->bias_gradient));
     if (p->residual)
         key.alignment = least(key.alignment, alignment_of(p->residual));
-    if (p->epilogue == EO_EPILOGUE_BIAS_GELU || p->epilogue == EO_EPILOGUE_GELU_GRADIENT) {
+    if (p->epilogue == EO_EPILOGUE_GELU_GRADIENT) {
         key.aux_stride = p->aux_stride;
         key.alignment = least(key.alignment, alignment_of(p->aux));
     }

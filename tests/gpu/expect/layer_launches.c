@@ -117,9 +117,9 @@ cudaError_t eo_cuda_rotate(const struct eo_rotation *r, cudaStream_t stream)
 cudaError_t eo_cuda_epilogue(const struct eo_multiply *p, cudaStream_t stream)
 {
     const uint64_t all = launch_bytes(p->types.compute, p->m * p->n);
-    const bool gelu = p->epilogue == EO_EPILOGUE_BIAS_GELU, slope = p->epilogue == EO_EPILOGUE_GELU_GRADIENT;
+    const bool slope = p->epilogue == EO_EPILOGUE_GELU_GRADIENT;
     return by_rows(stream, "activations", "epilogue_kernel", p->types.compute, p->m, p->n,
-                   all + (slope ? all : launch_bytes(p->types.compute, p->n)), gelu ? 2 * all : all);
+                   all + (slope ? all : launch_bytes(p->types.compute, p->n)), all);
 }
 
 cudaError_t eo_cuda_check_finite(uint32_t *flag, const void *values, uint64_t count, eo_dtype dtype, cudaStream_t stream)

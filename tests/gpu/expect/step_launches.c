@@ -89,19 +89,17 @@ cublasStatus_t __wrap_eo_cuda_plan_run(struct eo_cuda_team *team, struct eo_prod
     const struct eo_product_key *key = &product->key;
     const enum eo_epilogue epilogue = product->fused ? (enum eo_epilogue)key->epilogue : EO_EPILOGUE_NONE;
     const eo_dtype value_type = eo_product_value_type(key);
-    const uint64_t out = launch_bytes((eo_dtype)key->result, key->m * key->n), aux = launch_bytes(value_type, key->m * key->n);
+    const uint64_t out = launch_bytes((eo_dtype)key->result, key->m * key->n);
     uint64_t read = launch_bytes((eo_dtype)key->compute, (key->m + key->n) * key->k), written = out;
     (void)a, (void)b, (void)added, (void)c;
     if (key->accumulate)
         read += out;
-    if (epilogue == EO_EPILOGUE_BIAS || epilogue == EO_EPILOGUE_BIAS_GELU)
+    if (epilogue == EO_EPILOGUE_BIAS)
         read += launch_bytes(value_type, key->n);
     if (epilogue == EO_EPILOGUE_BIAS_GRADIENT)
         written += eo_product_bias_bytes(key);
-    if (epilogue == EO_EPILOGUE_BIAS_GELU)
-        written += aux;
     if (epilogue == EO_EPILOGUE_GELU_GRADIENT)
-        read += aux;
+        read += launch_bytes(value_type, key->m * key->n);
     (void)launch_note(team->stream, (struct launch){
         .group = product_group(key), .kernel = "cublasLtMatmul", .read = key->batch * read, .written = key->batch * written,
         .must = key->batch * (read + written), .m = key->m, .n = key->n, .k = key->k,

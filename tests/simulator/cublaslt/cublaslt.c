@@ -43,7 +43,6 @@ static struct sim_cublaslt_counts counts;
 static int handle_object;
 uint32_t sim_cublaslt_fused_is_slower;
 uint64_t sim_cublaslt_no_float8_width;
-bool sim_cublaslt_gelu_of_sums;
 
 /* Where a thread a stream runs, times are real, and a machine may be busy with something else for a while. */
 static void take_time(const void *arguments)
@@ -156,6 +155,27 @@ cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t out, size_t 
     return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : refuse("sums not in fp32");
 }
 
+static bool has_aux(uint64_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+static bool has_bias(uint64_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_BIAS;
+}
+
+/* The same pointer is written: a number for each column of D, in D's type, the sum of B over k. */
+static bool has_bias_gradient(uint64_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
+static bool is_epilogue(uint64_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_aux(epilogue) || has_bias(epilogue) || has_bias_gradient(epilogue);
+}
+
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t out, cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
 {
@@ -170,7 +190,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t out, cublasLt
         operation->a_transposed = word == CUBLAS_OP_T;
     else if (attribute == CUBLASLT_MATMUL_DESC_TRANSB && bytes == sizeof(word))
         operation->b_transposed = word == CUBLAS_OP_T;
-    else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE && bytes == sizeof(word))
+    else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE && bytes == sizeof(word) && is_epilogue(word))
         operation->epilogue = word;
     else if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER && bytes == sizeof(wide))
         operation->bias = wide;
@@ -237,22 +257,6 @@ static uint64_t alignment_of(uint64_t address)
 {
     const uint64_t lowest = address & (~address + 1);
     return address == 0 || lowest > 256 ? 256 : lowest;
-}
-
-static bool has_aux(uint64_t epilogue)
-{
-    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_DGELU;
-}
-
-static bool has_bias(uint64_t epilogue)
-{
-    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_BIAS;
-}
-
-/* The same pointer is written: a number for each column of D, in D's type, the sum of B over k. */
-static bool has_bias_gradient(uint64_t epilogue)
-{
-    return epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
 
 /* As the documentation has it: rows of the auxiliary tensor in steps of 8 elements, its pointer on 16 bytes. Gradients of
@@ -360,7 +364,7 @@ static struct {
 
 static bool may_be_repeated(const struct eo_multiply *m)
 {
-    return sim.config.executor == SIM_SCHEDULED && !m->accumulate && m->epilogue != EO_EPILOGUE_BIAS_GELU;
+    return sim.config.executor == SIM_SCHEDULED && !m->accumulate;
 }
 
 static uint64_t hash_of(const struct product *p)
@@ -431,28 +435,6 @@ static void float8_product(struct product *p)
     counts.float8++;
 }
 
-/* C = gelu of the sum, which only aux rounds. */
-static void gelu_of_sums(const struct eo_multiply *m)
-{
-    float *sums = malloc(m->m * m->n * sizeof(*sums));
-    if (!sums)
-        abort();
-    struct eo_multiply wide = *m;
-    wide.epilogue = EO_EPILOGUE_NONE;
-    wide.weight_gradient = true;
-    wide.types.gradient = EO_DTYPE_FP32;
-    wide.c = sums;
-    wide.c_stride = m->n;
-    eo_ref_multiply(&wide);
-    for (uint64_t i = 0; i < m->m * m->n; i++)
-        sums[i] += eo_element_load(m->types.compute, m->bias, i % m->n);
-    eo_ref_gelu_forward(&(struct eo_gelu){.types = {EO_DTYPE_FP32, EO_DTYPE_FP32}, .out = sums, .in = sums, .rows = m->m,
-                                          .width = m->n});
-    for (uint64_t i = 0; i < m->m * m->n; i++)
-        eo_element_store(m->types.compute, m->c, i / m->n * m->c_stride + i % m->n, sums[i]);
-    free(sums);
-}
-
 static void product_body(const void *arguments)
 {
     struct product p;
@@ -471,8 +453,7 @@ static void product_body(const void *arguments)
         eo_ref_column_sums(&(struct eo_column_sums){.types = m->types, .gradient = m->a.values, .stride = m->a.stride,
             .bias_gradient = sim_at_write(m->bias_gradient, p.bytes.bias_gradient), .rows = m->k, .width = m->m}, 0, m->m);
     if (p.bytes.aux)
-        m->aux = m->epilogue == EO_EPILOGUE_BIAS_GELU ? sim_at_write(m->aux, p.bytes.aux)
-                                                      : (void *)(uintptr_t)sim_at_read(m->aux, p.bytes.aux);
+        m->aux = (void *)(uintptr_t)sim_at_read(m->aux, p.bytes.aux);
     if (p.a_scales) {
         float8_product(&p);
         return;
@@ -489,8 +470,6 @@ static void product_body(const void *arguments)
         one.b.values = eo_element_at(m->types.compute, m->b.values, i * p.b_step);
         one.c = eo_element_at_mutable(c_type, m->c, i * p.c_step);
         eo_ref_multiply(&one);
-        if (one.epilogue == EO_EPILOGUE_BIAS_GELU && sim_cublaslt_gelu_of_sums)
-            gelu_of_sums(&one);
     }
     if (may_repeat)
         keep_result(&p, hash);
@@ -511,7 +490,6 @@ static enum eo_epilogue epilogue_of(uint64_t epilogue)
 {
     switch (epilogue) {
     case CUBLASLT_EPILOGUE_BIAS: return EO_EPILOGUE_BIAS;
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return EO_EPILOGUE_BIAS_GELU;
     case CUBLASLT_EPILOGUE_DGELU: return EO_EPILOGUE_GELU_GRADIENT;
     default: return EO_EPILOGUE_NONE;
     }
@@ -610,7 +588,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
         SIM_READS(c_at, has_residual && c_at != d_at ? p.bytes.c : 0),
         SIM_READS(p.multiply.bias, p.bytes.bias),
         SIM_WRITES(p.multiply.bias_gradient, p.bytes.bias_gradient),
-        {p.multiply.aux, p.bytes.aux, o->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS},
+        SIM_READS(p.multiply.aux, p.bytes.aux),
         SIM_WRITES(workspace, NEEDED_WORKSPACE),
         SIM_READS(p.a_scales, p.a_scales ? d->columns * sizeof(float) : 0),
         SIM_READS(p.b_scales, p.b_scales ? d->rows * sizeof(float) : 0),

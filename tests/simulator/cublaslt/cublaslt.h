@@ -16,8 +16,6 @@ struct sim_cublaslt_counts sim_cublaslt_counts(void);
 
 /* Empty kernels after a product with an epilogue: it is slower than the product alone and a kernel that does the epilogue. */
 extern uint32_t sim_cublaslt_fused_is_slower;
-/* A product in bf16 takes GELU of its sum in fp32; else of the sum as stored, as the reference does. */
-extern bool sim_cublaslt_gelu_of_sums;
 /* Float8 products with so many columns have no algorithm. */
 extern uint64_t sim_cublaslt_no_float8_width;
 void sim_cublaslt_take_time(cudaStream_t stream, uint32_t kernels);

@@ -132,40 +132,22 @@ void sides_end(void)
 
 static void epilogue(eo_dtype d, uint64_t rows, uint64_t width, uint64_t stride, enum eo_epilogue kind)
 {
-    struct tensor c = tensor_strided(d, rows, width, stride, -3, 3), aux = tensor_strided(d, rows, width, stride, -3, 3);
-    const struct tensor bias = tensor_random(d, 1, width, -1, 1);
+    struct tensor c = tensor_strided(d, rows, width, stride, -3, 3);
+    const struct tensor aux = tensor_strided(d, rows, width, stride, -3, 3), bias = tensor_random(d, 1, width, -1, 1);
     const struct eo_multiply product = {.types = {d, d}, .m = rows, .n = width, .c = c.at[DEVICE], .c_stride = stride,
                                         .aux = aux.at[DEVICE], .aux_stride = stride, .bias = bias.at[DEVICE],
                                         .epilogue = kind};
     expect_that(eo_cuda_epilogue(&product, NULL) == cudaSuccess, "epilogue");
     for (uint64_t row = 0; row < rows; row++) {
-        void *to = tensor_at(&c, HOST, row * stride), *kept = tensor_at(&aux, HOST, row * stride);
+        void *to = tensor_at(&c, HOST, row * stride);
         if (kind == EO_EPILOGUE_GELU_GRADIENT) {
-            eo_ref_gelu_gradient(to, kept, d, width);
+            eo_ref_gelu_gradient(to, tensor_at(&aux, HOST, row * stride), d, width);
             continue;
         }
-        for (uint64_t i = 0; i < width; i++) {
-            const float x = eo_element_load(d, to, i) + eo_element_load(d, bias.at[HOST], i);
-            if (kind == EO_EPILOGUE_BIAS_GELU) {
-                eo_element_store(d, kept, i, x);
-                const float stored = eo_element_load(d, kept, i);
-                const float bend = 0.7978845608028654F * (stored + 0.044715F * stored * stored * stored);
-                eo_element_store(d, to, i, 0.5F * stored * (1 + tanhf(bend)));
-            } else {
-                eo_element_store(d, to, i, x);
-            }
-        }
+        for (uint64_t i = 0; i < width; i++)
+            eo_element_store(d, to, i, eo_element_load(d, to, i) + eo_element_load(d, bias.at[HOST], i));
     }
     expect_equal("epilogue, c", &c, tolerance_of(d, 1));
-    expect_equal("epilogue, aux", &aux, 0);
-    const struct tensor again = tensor_unset(d, 1, width); /* by a recompute, from what was kept */
-    for (uint64_t row = 0; row < rows && kind == EO_EPILOGUE_BIAS_GELU; row++) {
-        const struct eo_gelu g = {.types = {d, d}, .out = again.at[DEVICE], .rows = 1, .width = width,
-                                  .in = tensor_at(&aux, DEVICE, row * stride)};
-        expect_that(eo_cuda_gelu_forward(&g, NULL) == cudaSuccess, "gelu_forward");
-        expect_that(memcmp(again.at[DEVICE], tensor_at(&c, DEVICE, row * stride), width * eo_dtype_bytes(d)) == 0,
-                    "row %llu: GELU of what the epilogue kept has other bits", (unsigned long long)row);
-    }
     part_end("epilogue");
 }
 
@@ -218,8 +200,8 @@ void products_cases(void)
     float8_rows(16, 32, 1040, 1040);
     float8_rows(32, 16, 2064, 2072);
     tap_case("operands of float8 products are rounded as the formula says");
-    static const enum eo_epilogue kinds[] = {EO_EPILOGUE_BIAS, EO_EPILOGUE_BIAS_GELU, EO_EPILOGUE_GELU_GRADIENT};
-    for (int way = 0; way < 12; way++) {
+    static const enum eo_epilogue kinds[] = {EO_EPILOGUE_BIAS, EO_EPILOGUE_GELU_GRADIENT};
+    for (int way = 0; way < 8; way++) {
         const eo_dtype d = way & 1 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
         sides.offset = way & 2 ? 4 : 0;
         epilogue(d, 3, 35, 37, kinds[way / 4]);
