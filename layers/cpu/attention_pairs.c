@@ -41,6 +41,31 @@ uint64_t eo_pairs_place(struct eo_pairs_lane *l, const struct eo_attention_shape
     return used;
 }
 
+struct eo_pairs_places eo_pairs_places_of(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member)
+{
+    const struct eo_attention_shape *s = &l->a->shape;
+    const uint64_t sequence = pair / s->kv_head_count, kv_head = pair % s->kv_head_count, token = sequence * s->seq + l->first;
+    const uint64_t head = kv_head * (s->head_count / s->kv_head_count) + member;
+    return (struct eo_pairs_places){
+        .q = token * s->q_stride + head * s->head_size,
+        .kv = token * s->kv_stride + kv_head * s->head_size,
+        .out = token * s->out_stride + head * s->head_size,
+        .statistic = (sequence * s->head_count + head) * s->seq + l->first,
+    };
+}
+
+struct eo_pairs_places eo_pairs_places_next(const struct eo_pairs_lane *l, uint64_t pair, uint64_t member)
+{
+    const struct eo_attention_shape *s = &l->a->shape;
+    return member + 1 < s->head_count / s->kv_head_count ? eo_pairs_places_of(l, pair, member + 1)
+                                                         : eo_pairs_places_of(l, pair + l->lane_count, 0);
+}
+
+struct eo_pairs_rows eo_pairs_rows_of(const struct eo_pairs_lane *l, const void *values, uint64_t at, uint64_t stride)
+{
+    return (struct eo_pairs_rows){(const uint16_t *)values + at, stride, l->seq};
+}
+
 /* `lines` are rows of the head if `along`, else its elements. */
 static void pack(const struct eo_pairs_lane *l, uint32_t *to, uint64_t width, bool by_rows, struct eo_pairs_rows h, bool along, uint64_t lines, uint64_t k,
                  uint64_t units)
@@ -91,6 +116,25 @@ void eo_pairs_store_columns(const struct eo_pairs_lane *l, uint16_t *to, uint64_
             &(struct eo_pack){.from = sums, .stride = EO_PANEL, .lines = EO_PANEL, .k = l->head, .units = l->head_columns,
                              .end = l->head_columns, .row = l->head_columns, .block = EO_PACK_BLOCK});
     l->kernels->attention_store(to, stride, l->turned, l->head_columns, queries, l->head, factor);
+}
+
+void eo_pairs_multiply(const struct eo_pairs_lane *l, struct eo_pairs_products *list, float *sums, const uint32_t *a,
+                       uint64_t row_units, const uint32_t *panel, uint64_t units, bool add)
+{
+    const struct eo_tile_a tile = {a, row_units * EO_UNIT_BYTES, EO_UNIT_BYTES};
+    if (list != NULL && list->count < EO_PAIRS_PRODUCTS)
+        list->each[list->count++] = (struct eo_tile_product){sums, tile, panel, units, add};
+    else
+        l->tiles->multiply(sums, &tile, panel, units, add);
+}
+
+void eo_pairs_multiply_across(const struct eo_pairs_lane *l, struct eo_pairs_products *list, float *sums, uint64_t first,
+                              const uint32_t *panel, uint64_t keys)
+{
+    const uint32_t *chunk = l->across + first / EO_PAIRS_CHUNK * l->head_rows * EO_PAIRS_CHUNK_UNITS;
+    for (uint64_t row = 0; row < l->head_rows; row += l->tiles->rows)
+        eo_pairs_multiply(l, list, sums + row * EO_PANEL, chunk + row * EO_PAIRS_CHUNK_UNITS, EO_PAIRS_CHUNK_UNITS, panel,
+                          keys / 2, first > 0);
 }
 
 void eo_pairs_fetch_add(struct eo_pairs_fetch *f, const void *values, uint64_t first, uint64_t stride)

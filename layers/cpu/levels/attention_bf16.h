@@ -1,60 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * The vectors' part of attention in bf16 by products of pairs (attention_bf16.c), for AVX-512: between the products' sums and
- * their operands. Scores lie with a key in each row and EO_PANEL queries side by side, so that a query's maximum and sum run
- * down a lane. Exponentials are powers of two: scale and log2(e) are one factor.
+ * their operands.
  */
 #ifndef EO_LAYERS_CPU_LEVELS_ATTENTION_BF16_H
 #define EO_LAYERS_CPU_LEVELS_ATTENTION_BF16_H
 
-enum { SIDES = EO_PANEL / V }; /* vectors of a row */
-#define LOG2_E 1.44269504f
-
-/* 2^x, relative error below 2e-7, from x's whole part below and a minimax polynomial of the rest; 0 for -infinity and for
- * lanes outside the mask, NaN for NaN. */
-INLINE vf v_exp2_masked(__mmask16 mask, vf x)
-{
-    const vf r = (vf)_mm512_reduce_ps((__m512)x, 1);
-    vf q = v_set(0.00187757669f);
-    q = v_fma(q, r, v_set(0.00898933969f));
-    q = v_fma(q, r, v_set(0.0558263175f));
-    q = v_fma(q, r, v_set(0.240153611f));
-    q = v_fma(q, r, v_set(0.693153083f));
-    q = v_fma(q, r, v_set(0.99999994f));
-    return (vf)_mm512_maskz_scalef_ps(mask, (__m512)q, (__m512)x);
-}
-
-/* The queries, from `first` on, that see the key: a bit each. */
-INLINE uint32_t sees(uint64_t first, uint64_t key)
-{
-    return key <= first ? UINT32_MAX : key - first < EO_PANEL ? UINT32_MAX << (key - first) : 0;
-}
-
-/* Of one side, all if not `masked`. */
-INLINE __mmask16 side_mask(bool masked, uint64_t first, uint64_t key, int side)
-{
-    return masked ? (__mmask16)(sees(first, key) >> (side * V)) : (__mmask16)UINT16_MAX;
-}
-
-/* Rounded to bf16, ties away from zero, in the upper halves. NaNs here have bf16's bits alone, so none is carried away. */
-INLINE vu rounded_halves(vf v)
-{
-    return (vu)v + 0x8000u;
-}
-
-/* Units of a panel: two keys' bf16 side by side. */
-INLINE void pair_store(uint32_t *units, vu even, vu odd)
-{
-    _mm512_storeu_si512(units, _mm512_mask_mov_epi16((__m512i)(even >> 16), 0xaaaaaaaau, (__m512i)odd));
-}
-
-/* A row of A: the upper halves of all queries in turn. */
-INLINE void row_store(uint16_t *to, vu first, vu second)
-{
-    static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
-                                       33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-    _mm512_storeu_si512(to, _mm512_permutex2var_epi16((__m512i)first, _mm512_loadu_si512(upper), (__m512i)second));
-}
+#include "layers/cpu/levels/attention_weights.h"
 
 enum { TOP_ROWS = 4 }; /* maxima side by side, to hide their latency */
 
@@ -80,7 +32,7 @@ INLINE void scores_max(const struct eo_attention_weights *w, bool masked, vf max
 static bool attention_top(const struct eo_attention_weights *w)
 {
     vf max[SIDES];
-    if (w->first_key + w->keys > w->first_query + 1)
+    if (weights_masked(w))
         scores_max(w, true, max);
     else
         scores_max(w, false, max);
@@ -102,35 +54,27 @@ static bool attention_top(const struct eo_attention_weights *w)
 
 INLINE void weights_of(const struct eo_attention_weights *w, bool masked)
 {
-    const vf factor = v_set(w->scale * LOG2_E);
-    vf shift[SIDES], sum[2][SIDES];
-    for (int side = 0; side < SIDES; side++) {
-        shift[side] = v_load(w->top + side * V) * v_set(-LOG2_E);
-        sum[0][side] = v_load(w->sum + side * V);
-        sum[1][side] = v_set(0);
-    }
+    struct weights_state state = weights_open(w);
     for (uint64_t row = 0; row < w->keys; row += 2)
-        for (int side = 0; side < SIDES; side++) {
-            vf weight[2];
-            for (int i = 0; i < 2; i++) {
-                const vf score = v_load(w->scores + (row + (uint64_t)i) * EO_PANEL + side * V);
-                weight[i] = v_exp2_masked(side_mask(masked, w->first_query, w->first_key + row + (uint64_t)i, side),
-                                          v_fma(score, factor, shift[side]));
-                sum[i][side] += weight[i];
-            }
-            pair_store(w->panel + row / 2 * EO_PANEL + side * V, rounded_halves(weight[0]), rounded_halves(weight[1]));
-        }
-    for (int side = 0; side < SIDES; side++)
-        v_store(w->sum + side * V, sum[0][side] + sum[1][side]);
+        weights_pair(w, masked, row, &state);
+    weights_close(w, &state);
 }
 
 static void attention_weights(const struct eo_attention_weights *weights)
 {
     const struct eo_attention_weights w = *weights; /* a copy: stores cannot change it */
-    if (w.first_key + w.keys > w.first_query + 1)
+    if (weights_masked(&w))
         weights_of(&w, true);
     else
         weights_of(&w, false);
+}
+
+/* A row of A: the upper halves of all queries in turn. */
+INLINE void row_store(uint16_t *to, vu first, vu second)
+{
+    static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                                       33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16((__m512i)first, _mm512_loadu_si512(upper), (__m512i)second));
 }
 
 INLINE void slopes_of(const struct eo_attention_slopes *s, bool masked)

@@ -64,6 +64,17 @@ void eo_pack_pairs_avx512(uint32_t *to, const struct eo_pack *pack);
  * the units of k that every table takes in one piece. */
 enum { EO_B_COLUMNS_MAX = 768, EO_B_UNITS_MAX = EO_B_COLUMNS_MAX * 384, EO_B_COLUMNS_MIN = 192, EO_PIECE_UNITS_MIN = 1024 };
 
+/* sums[rows][EO_PANEL] = (sums if add) + A B, in order of the units */
+struct eo_tile_product {
+    float *sums;
+    struct eo_tile_a a;
+    const void *panel;
+    uint64_t units;
+    bool add;
+};
+
+struct eo_attention_weights;
+
 struct eo_tiles {
     const char *name;
     enum eo_units units;
@@ -78,6 +89,9 @@ struct eo_tiles {
     void (*begin)(void), (*end)(void); /* around the products of a thread; or NULL */
     /* sums[rows][EO_PANEL] = (sums if add) + A B, in order of the units */
     void (*multiply)(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add);
+    /* Weights of attention (layers/kernel_table.h) and products that do not depend on them, side by side: for a unit that
+     * multiplies while the vectors compute. Or NULL. */
+    void (*weights_beside)(const struct eo_attention_weights *w, const struct eo_tile_product *products, uint32_t count);
     /* Part of C that begins at (row, column), of at most EO_PANEL columns; sums' rows are EO_PANEL apart. stream: C's rows
      * begin at multiples of 64 bytes, and nothing is added to what is there: it may be written past the caches. */
     void (*finish)(const struct eo_multiply *p, uint64_t row, uint64_t rows, uint64_t column, uint64_t columns,

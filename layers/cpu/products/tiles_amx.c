@@ -4,6 +4,7 @@
  * count as zero.
  */
 #include "layers/cpu/products/tiles.h"
+#include "layers/kernel_table.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -39,10 +40,11 @@ static void amx_end(void)
     _mm_sfence();
 }
 
-/* 0 to 3: sums; 4, 5: rows of A; 6, 7: columns of B. */
-static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
+enum { SUMS_STRIDE = EO_PANEL * sizeof(float), PANEL_STRIDE = EO_PANEL * EO_UNIT_BYTES };
+
+/* Tiles 0 to 3: sums; 4, 5: rows of A; 6, 7: columns of B. */
+INLINE void amx_open(const float *sums, bool add)
 {
-    enum { SUMS_STRIDE = EO_PANEL * sizeof(float), PANEL_STRIDE = EO_PANEL * EO_UNIT_BYTES };
     amx_stored(sums); /* and the operands */
     if (add) {
         amx_load(0, sums, SUMS_STRIDE);
@@ -55,28 +57,47 @@ static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, 
         amx_zero(2);
         amx_zero(3);
     }
-    const char *upper = a->values, *lower = upper + AMX_ROWS * a->row, *b = panel;
-    for (uint64_t i = 0; i < units; i += AMX_UNITS) {
-        amx_load(4, upper + i * a->unit, a->row);
-        amx_load_once(6, b + i * PANEL_STRIDE, PANEL_STRIDE);
-        amx_load_once(7, b + i * PANEL_STRIDE + AMX_ROW_BYTES, PANEL_STRIDE);
-        amx_load(5, lower + i * a->unit, a->row);
-        amx_dot_bf16(0, 4, 6);
-        amx_dot_bf16(1, 4, 7);
-        amx_dot_bf16(2, 5, 6);
-        amx_dot_bf16(3, 5, 7);
-    }
+}
+
+/* AMX_UNITS units from `unit` on. */
+INLINE void amx_step(const struct eo_tile_a *a, const void *panel, uint64_t unit)
+{
+    const char *upper = (const char *)a->values + unit * a->unit, *lower = upper + AMX_ROWS * a->row;
+    const char *b = (const char *)panel + unit * PANEL_STRIDE;
+    amx_load(4, upper, a->row);
+    amx_load_once(6, b, PANEL_STRIDE);
+    amx_load_once(7, b + AMX_ROW_BYTES, PANEL_STRIDE);
+    amx_load(5, lower, a->row);
+    amx_dot_bf16(0, 4, 6);
+    amx_dot_bf16(1, 4, 7);
+    amx_dot_bf16(2, 5, 6);
+    amx_dot_bf16(3, 5, 7);
+}
+
+INLINE void amx_close(float *sums)
+{
     amx_store(0, sums, SUMS_STRIDE);
     amx_store(1, sums + AMX_ROWS, SUMS_STRIDE);
     amx_store(2, sums + AMX_ROWS * EO_PANEL, SUMS_STRIDE);
     amx_store(3, sums + AMX_ROWS * EO_PANEL + AMX_ROWS, SUMS_STRIDE);
 }
 
+static void tile_amx(float *sums, const struct eo_tile_a *a, const void *panel, uint64_t units, bool add)
+{
+    amx_open(sums, add);
+    for (uint64_t unit = 0; unit < units; unit += AMX_UNITS)
+        amx_step(a, panel, unit);
+    amx_close(sums);
+}
+
+#include "layers/cpu/products/attention_amx.h"
+
 const struct eo_tiles EO_AMX_TABLE = {
     .name = "amx", .units = EO_UNITS_PAIRS, .rows = 2 * AMX_ROWS, .unit_block = AMX_UNITS,
     .columns_min = EO_B_COLUMNS_MIN, .columns_max = EO_B_COLUMNS_MAX, .b_units = EO_B_UNITS_MAX, .chunk = 256, .group = 3,
     .by_rows = true, .streams = true, .pack = PACK, .pack_pairs = eo_pack_pairs_avx512,
-    .begin = amx_begin, .end = amx_end, .multiply = tile_amx, .finish = finish,
+    .begin = amx_begin, .end = amx_end, .multiply = tile_amx,
+    .weights_beside = weights_beside, .finish = finish,
 };
 
 #if defined(__clang__)
