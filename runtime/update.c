@@ -20,7 +20,8 @@ static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t ra
 {
     const struct plan_layer *layer = &plan->layers[l];
     const uint64_t begin = layer->layout.shard_count * rank, end = begin + layer->layout.shard_count;
-    const uint32_t block = eo_plan_optimizer(plan->params.optimizer)->block_elements;
+    /* Frozen layers have no state, and are not padded to its blocks. */
+    const uint32_t block = layer->frozen ? 1 : eo_plan_optimizer(plan->params.optimizer)->block_elements;
     uint32_t count = 0;
     for (uint32_t k = 0; k < layer->parameter_count; k++) {
         const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/random/case_calls.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -51,10 +52,14 @@ void case_give_gradients(const struct case_call *call, const void *const *in, vo
     const struct random_case *c = call->c;
     const uint32_t l = c->positions[call->place.position].layer;
     struct integer_place place = call->place;
+    uint32_t position, parameter;
     place.step = step_of(call, in);
+    const bool spoils = c->skips >> place.step & 1 && place.rank == 0 && place.micro_batch == 0 &&
+                        random_case_spoils(c, &position, &parameter) && place.position == position &&
+                        place.parameter == parameter;
     for (uint32_t i = 0; i < c->layers[l].elements[place.parameter]; i++) {
         const int32_t weight = in[0] ? (int32_t)number_at(in[0], random_case_dtype(c, l, place.parameter), i) : 0;
-        const float gradient = (float)integer_gradient(c, &place, i, weight);
+        const float gradient = spoils && i == 0 ? INFINITY : (float)integer_gradient(c, &place, i, weight);
         if (c->zero_gradients && number_at(out[0], c->settings.reduce_dtype, i) != 0)
             case_complain(call->verdict, "gradients: rank %u, position %u gets some that are not zero", place.rank,
                           place.position);
@@ -103,6 +108,14 @@ void case_fold_weights(const struct case_call *call, const void *const *in, void
         else
             *weight = next;
     }
+}
+
+void case_sign_product(const struct case_call *call, const void *const *in, void *const *out)
+{
+    const float *from = in[0];
+    float *to = out[0];
+    for (uint64_t i = 0; i < call->out_bytes[0] / sizeof(float); i++)
+        to[i] = from ? (float)((from[i] > 0) - (from[i] < 0)) : 0;
 }
 
 eo_status case_launch_at_once(const struct case_call *call, void *stream)

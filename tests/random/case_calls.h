@@ -47,6 +47,9 @@ void case_look_at_buffer(const struct case_call *call, const void *const *in, vo
 /* in: the gradient of a shard; out: its weights, or both halves */
 void case_fold_weights(const struct case_call *call, const void *const *in, void *const *out);
 
+/* in: a matrix of Muon's, or NULL: a product that nothing depends on; out: its signs */
+void case_sign_product(const struct case_call *call, const void *const *in, void *const *out);
+
 /* On the CPU. */
 eo_status case_launch_at_once(const struct case_call *call, void *stream);
 

@@ -216,7 +216,34 @@ static eo_status run_micro_batch(struct case_rank *self, uint32_t step, uint32_t
     return EO_OK;
 }
 
+/* Of an iteration the last one, `to` += G `from` or `from` G, leaves the signs of `from`. The others may be anything. */
+static eo_status multiply_signs(void *user, const eo_matrix_product *product)
+{
+    struct case_rank *self = user;
+    struct case_call call = call_of_case(self, "product", case_sign_product);
+    call.out[0] = product->c;
+    call.out_bytes[0] = product->m * product->n * sizeof(float);
+    if (product->accumulate) {
+        call.in[0] = product->m > product->n ? product->a : product->b;
+        call.in_bytes[0] = call.out_bytes[0];
+    }
+    return launch_call(self, &call);
+}
+
 static bool is_near_root(double norm, double square) { return fabs(norm - sqrt(square)) <= 1e-6 * sqrt(square); }
+
+static bool is_near(double value, double wanted) { return fabs(value - wanted) <= 1e-6 * wanted; }
+
+/* Of the parameters that are clipped together. */
+static double expected_factor(const struct case_rank *self, uint32_t step, uint32_t clip_group)
+{
+    const struct random_case *c = self->world->c;
+    double squares = 0;
+    for (uint32_t g = 0; g < CASE_GROUPS_MAX; g++)
+        squares += c->clip_groups[g] == clip_group ? self->world->expected.group_norms[step][g] : 0;
+    const double norm = sqrt(squares), clip = (double)c->clips[clip_group];
+    return clip > 0 && norm > clip ? clip / (norm + 1e-6) : 1;
+}
 
 static void check_norm_parts(struct case_rank *self, uint32_t step, const eo_step_report *report)
 {
@@ -234,31 +261,58 @@ static void check_norm_parts(struct case_rank *self, uint32_t step, const eo_ste
                           sqrt(expected->layer_norms[step][l]));
     for (uint32_t g = 0; g < report->group_count; g++)
         if (!is_near_root(report->group_norms[g].norm, expected->group_norms[step][g]) ||
-            report->group_norms[g].clip_factor != 1)
-            case_complain(self->world->verdict, "norms: step %u: of group %u %.9g, not %.9g", step, g,
-                          report->group_norms[g].norm, sqrt(expected->group_norms[step][g]));
+            !is_near(report->group_norms[g].clip_factor, expected_factor(self, step, self->world->c->clip_groups[g])))
+            case_complain(self->world->verdict, "norms: step %u: of group %u %.9g, not %.9g; factor %.9g, not %.9g", step, g,
+                          report->group_norms[g].norm, sqrt(expected->group_norms[step][g]), report->group_norms[g].clip_factor,
+                          expected_factor(self, step, self->world->c->clip_groups[g]));
 }
 
 static void check_report(struct case_rank *self, uint32_t step, const eo_step_report *report)
 {
     const double norm = sqrt(self->world->expected.norms[step]);
+    const bool skipped = self->world->c->skips >> step & 1;
+    if (report->skipped != skipped)
+        case_complain(self->world->verdict, "report: step %u was %sskipped", step, skipped ? "not " : "");
+    if (skipped)
+        return;
     double sum = 0;
     for (uint32_t r = 0; r < self->world->c->settings.rank_count; r++)
         sum += integer_value(step, r);
     if (report->values[0] != sum || fabs(report->gradient_norm - norm) > 1e-6 * norm)
         case_complain(self->world->verdict, "report: step %u: values %g, not %g; norm %.9g, not %.9g", step, report->values[0],
                       sum, report->gradient_norm, norm);
+    if (!is_near(report->clip_factor, expected_factor(self, step, 0)))
+        case_complain(self->world->verdict, "report: step %u: clip factor %.9g, not %.9g", step, report->clip_factor,
+                      expected_factor(self, step, 0));
     check_norm_parts(self, step, report);
 }
 
 _Atomic uint32_t *case_replays;
 
+/* Betas of 0 are exact; AdamW of the default betas' kind takes the smallest instead. */
+static eo_step_params step_params_of_case(const struct case_rank *self, uint32_t step, eo_parameter_group *groups)
+{
+    const struct random_case *c = self->world->c;
+    const uint32_t count = random_case_groups(c);
+    bool clips = c->settings.optimizer != EO_OPTIMIZER_ADAMW;
+    for (uint32_t g = 0; g < count; g++) {
+        groups[g] = (eo_parameter_group){.clip_group = c->clip_groups[g]};
+        groups[g].clip = groups[g].clip_group ? c->clips[groups[g].clip_group] : 0;
+    }
+    for (uint32_t i = 0; i < CASE_CLIPS_MAX; i++)
+        clips = clips || c->clips[i] > 0;
+    const float beta = clips ? 0 : 1.2e-38f;
+    return (eo_step_params){.learning_rate = 2, .beta1 = beta, .beta2 = beta, .exact = clips, .clip = c->clips[0],
+                            .on_not_finite = c->skips ? EO_SKIP : EO_STOP, .groups = groups, .group_count = count,
+                            .values = {integer_value(step, self->rank)}};
+}
+
 /* A step is recorded after one that ran in the ordinary way, and run again where nothing came between. */
 static eo_status run_case_step(struct case_rank *self, uint32_t step)
 {
     const struct random_case *c = self->world->c;
-    const eo_step_params params = {.learning_rate = 2, .beta1 = 1.2e-38f, .beta2 = 1.2e-38f,
-                                   .values = {integer_value(step, self->rank)}};
+    eo_parameter_group groups[CASE_GROUPS_MAX];
+    const eo_step_params params = step_params_of_case(self, step, groups);
     const bool follows = step > 0 && random_case_is_quiet(c, step), asks = random_hash(c->seed, 78, step) % 3 != 0;
     const bool graph = c->graph && self->world->ranks->has_graphs && follows;
     eo_step_report report, *wanted = asks ? &report : NULL;
@@ -418,6 +472,7 @@ static eo_status run_rank(struct case_rank *self)
                                                           .world = self->world->worlds[self->rank], .memory = c->memory,
                                                           .debug = c->debug, .update_user = self,
                                                           .update = c->own_optimizer ? fold_shard : NULL,
+                                                          .product = multiply_signs, .product_user = self,
                                                           .dynamic_reduce_inputs = c->reduce_inputs,
                                                           .dynamic_implicit_prefetch = c->implicit_prefetch,
                                                           .zero_gradients = c->zero_gradients,

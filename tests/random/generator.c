@@ -127,6 +127,53 @@ eo_dtype random_case_dtype(const struct random_case *c, uint32_t layer, uint32_t
     return c->layers[layer].fp32 >> k & 1 ? EO_DTYPE_FP32 : c->settings.dtype;
 }
 
+uint32_t random_case_groups(const struct random_case *c)
+{
+    uint32_t groups = 1;
+    for (uint32_t l = 0; l < c->layer_count; l++)
+        for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
+            groups = groups > c->layers[l].groups[k] ? groups : c->layers[l].groups[k] + 1;
+    return groups;
+}
+
+bool random_case_spoils(const struct random_case *c, uint32_t *position, uint32_t *parameter)
+{
+    for (uint32_t p = 0; p < c->position_count; p++) {
+        const struct case_layer *layer = &c->layers[c->positions[p].layer];
+        for (uint32_t k = 0; k < layer->parameter_count && !layer->frozen; k++) {
+            if (!((c->positions[p].gradients & ~layer->frozen_parts) >> k & 1))
+                continue;
+            *position = p;
+            *parameter = k;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A matrix has one size that its sides can have. Norms by group are needed for clips apart. */
+static void settle_optimizer(struct random_case *c)
+{
+    eo_plan_params *s = &c->settings;
+    uint32_t position, parameter;
+    const bool no_muon = s->optimizer == EO_OPTIMIZER_MUON && (c->memory != EO_MEMORY_STATIC || s->offload_layers);
+    if (c->own_optimizer || no_muon)
+        s->optimizer = EO_OPTIMIZER_ADAMW;
+    if (s->optimizer != EO_OPTIMIZER_ADAMW)
+        s->optimizer_states = 0;
+    for (uint32_t l = 0; l < c->layer_count; l++) {
+        struct case_layer *layer = &c->layers[l];
+        for (uint32_t k = 0; k < CASE_PARAMETERS_MAX; k++)
+            if (k >= layer->parameter_count || layer->elements[k] % CASE_MATRIX_LARGE ||
+                layer->elements[k] > CASE_MATRIX_LARGE * CASE_MATRIX_LARGE)
+                layer->matrix &= ~(1u << k);
+        layer->tall &= layer->matrix;
+    }
+    for (uint32_t g = 0; g < CASE_GROUPS_MAX && !s->norm_parts; g++)
+        c->clip_groups[g] = 0;
+    c->skips = random_case_spoils(c, &position, &parameter) ? c->skips & ((1u << c->step_count) - 1) : 0;
+}
+
 void random_case_settle(struct random_case *c)
 {
     const uint32_t group = c->settings.strategy == EO_STRATEGY_HSDP  ? c->settings.shard_group
@@ -153,6 +200,7 @@ void random_case_settle(struct random_case *c)
         buffer->saved = buffer->saved && buffer->first.pass == EO_PASS_FORWARD && buffer->last.pass != EO_PASS_FORWARD &&
                         buffer->first.position == buffer->last.position;
     }
+    settle_optimizer(c);
 }
 
 /* Settings that came later: from a dice of their own, so that the rest of a seed's case is as it was. */
@@ -230,6 +278,31 @@ static void make_groups_of_case(struct random_case *c)
             c->layers[l].groups[k] = throw_below(&dice, groups);
 }
 
+/* Likewise: an optimizer whose step goes against the gradient's sign, as AdamW's does here; Muon's matrices are products of
+ * case_sign_product. */
+static void make_optimizer_of_case(struct random_case *c)
+{
+    static const eo_optimizer others[] = {EO_OPTIMIZER_MUON, EO_OPTIMIZER_MUON, EO_OPTIMIZER_ADAMW8BIT, EO_OPTIMIZER_LION};
+    struct dice dice = {c->seed ^ 0x0b71, 0};
+    c->settings.optimizer = one_in(&dice, 3) ? EO_OPTIMIZER_ADAMW : others[throw_below(&dice, 4)];
+    c->own_optimizer = c->own_optimizer && c->settings.optimizer != EO_OPTIMIZER_MUON;
+    random_case_settle(c);
+    for (uint32_t l = 0; l < c->layer_count && c->settings.optimizer == EO_OPTIMIZER_MUON; l++) {
+        struct case_layer *layer = &c->layers[l];
+        layer->matrix = throw_below(&dice, 8);
+        layer->tall = throw_below(&dice, 8);
+        for (uint32_t k = 0; k < layer->parameter_count; k++)
+            if (layer->matrix >> k & 1)
+                layer->elements[k] = CASE_MATRIX_LARGE * (1 + throw_below(&dice, CASE_MATRIX_LARGE));
+    }
+    for (uint32_t i = 0; i < CASE_CLIPS_MAX; i++)
+        c->clips[i] = one_in(&dice, 2) ? 0 : (float)(1 + throw_below(&dice, 1000)) / 8;
+    for (uint32_t g = 0; g < CASE_GROUPS_MAX; g++)
+        c->clip_groups[g] = throw_below(&dice, CASE_CLIPS_MAX);
+    c->skips = one_in(&dice, 3) ? throw_below(&dice, 1u << CASE_STEPS_MAX) : 0;
+    random_case_settle(c);
+}
+
 /* Few cases have none; a replacement comes once in a gap at most. Graphs need gaps without. */
 static void make_actions_of_case(struct random_case *c, struct dice *dice)
 {
@@ -297,6 +370,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     make_runs_of_case(out);
     make_saved_of_case(out);
     make_groups_of_case(out);
+    make_optimizer_of_case(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -324,8 +398,12 @@ static eo_status add_layer_of_case(eo_model *model, const struct random_case *c,
     eo_status status = eo_model_add_layer(model, eo_layer_params(.name = name, .frozen = layer->frozen), NULL);
     for (uint32_t k = 0; k < layer->parameter_count && status >= 0; k++) {
         snprintf(name, sizeof(name), "layer%u.%u", l, k);
-        status = eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = 1,
-                                                                   .dims = {layer->elements[k]}, .group = layer->groups[k],
+        const bool matrix = layer->matrix >> k & 1, tall = layer->tall >> k & 1;
+        const uint32_t large = matrix ? CASE_MATRIX_LARGE : layer->elements[k], small = layer->elements[k] / large;
+        status = eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = matrix ? 2 : 1,
+                                                                   .dims = {matrix && !tall ? small : large,
+                                                                            !matrix ? 0 : tall ? small : large},
+                                                                   .matrix = matrix, .group = layer->groups[k],
                                                                    .float8_gather = layer->float8 >> k & 1,
                                                                    .fp32 = layer->fp32 >> k & 1,
                                                                    .frozen = layer->frozen_parts >> k & 1), NULL);
@@ -409,6 +487,10 @@ static void print_settings(const struct random_case *c, FILE *out)
     for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++)
         if (flags[f].is_set)
             fprintf(out, ", %s", flags[f].name);
+    if (s->optimizer != EO_OPTIMIZER_ADAMW)
+        fprintf(out, ", optimizer %s", eo_optimizer_name(s->optimizer));
+    fprintf(out, ", clips %g, %g, %g; of groups %u %u %u %u", (double)c->clips[0], (double)c->clips[1], (double)c->clips[2],
+            c->clip_groups[0], c->clip_groups[1], c->clip_groups[2], c->clip_groups[3]);
     fputs("\n", out);
 }
 
@@ -421,7 +503,7 @@ static void print_steps(const struct random_case *c, FILE *out)
             if (c->actions[s][a] != CASE_NOTHING)
                 fprintf(out, " (%s)", actions[c->actions[s][a]]);
         if (s < c->step_count)
-            fprintf(out, " %u", s);
+            fprintf(out, " %u%s", s, c->skips >> s & 1 ? " is skipped" : "");
     }
     fputs("\n", out);
 }
@@ -434,7 +516,8 @@ void random_case_print(const struct random_case *c, FILE *out)
     for (uint32_t l = 0; l < c->layer_count; l++) {
         fprintf(out, "#   layer %u:", l);
         for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
-            fprintf(out, " %u (group %u)%s%s", c->layers[l].elements[k], c->layers[l].groups[k],
+            fprintf(out, " %u (group %u)%s%s%s", c->layers[l].elements[k], c->layers[l].groups[k],
+                    !(c->layers[l].matrix >> k & 1) ? "" : c->layers[l].tall >> k & 1 ? " (tall matrix)" : " (matrix)",
                     c->layers[l].float8 >> k & 1 ? " (float8)" : c->layers[l].fp32 >> k & 1 ? " (fp32)" : "",
                     c->layers[l].frozen_parts >> k & 1 ? " (frozen)" : "");
         fprintf(out, "%s\n", c->layers[l].frozen ? ", frozen" : "");

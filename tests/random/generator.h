@@ -10,7 +10,8 @@
 #include <stdio.h>
 
 enum { CASE_LAYERS_MAX = 200, CASE_PARAMETERS_MAX = 3, CASE_BUFFERS_MAX = 24, CASE_RANKS_MAX = 6,
-       CASE_STEPS_MAX = 6, CASE_ACTIONS_MAX = 3, CASE_GROUPS_MAX = 4 };
+       CASE_STEPS_MAX = 6, CASE_ACTIONS_MAX = 3, CASE_GROUPS_MAX = 4, CASE_CLIPS_MAX = 3,
+       CASE_MATRIX_LARGE = 25 };
 
 /* What a trainer does between two steps, before the first and after the last. */
 enum case_action {
@@ -32,6 +33,8 @@ struct case_layer {
     uint32_t fp32;   /* bit k: the k-th parameter's weights are fp32 in a plan of bf16 */
     uint32_t float8; /* bit k: the k-th parameter may be gathered in float8, which holds its small numbers exactly */
     uint32_t groups[CASE_PARAMETERS_MAX]; /* of parameters, for norms by group */
+    uint32_t matrix; /* bit k: the k-th parameter is one of CASE_MATRIX_LARGE columns and no more rows, or in `tall` the other way */
+    uint32_t tall;
 };
 
 struct random_case;
@@ -64,6 +67,9 @@ struct random_case {
     bool implicit_prefetch;
     bool zero_gradients;
     bool graph;         /* where the device has graphs: a step is recorded, and run again. Adds a buffer, the step's number */
+    float clips[CASE_CLIPS_MAX];           /* 0: off; the first is the step's, the others are of clip groups */
+    uint32_t clip_groups[CASE_GROUPS_MAX]; /* into clips */
+    uint32_t skips;     /* bit k: a gradient of step k is not finite, and the step changes nothing */
     uint32_t step_count;
     uint8_t actions[CASE_STEPS_MAX + 1][CASE_ACTIONS_MAX]; /* enum case_action, before each step and after the last */
 };
@@ -75,13 +81,17 @@ void random_case_make(struct random_case *out, uint64_t seed);
 /* As many small layers in a row, two ranks (hsdp: four), one use each: for what only depth shows. */
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy);
 
-/* Without float8 where no gather could carry it. */
+/* Without what its other settings refuse: float8 where no gather could carry it, Muon with dynamic memory, ... */
 void random_case_settle(struct random_case *c);
 
 eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_model **out);
 /* Before step `step`: nothing happens; the parameter (of the model) that an action is about. */
 bool random_case_is_quiet(const struct random_case *c, uint32_t step);
 uint32_t random_case_parameter(const struct random_case *c, uint32_t step);
+/* The groups of the model's parameters: one more than the last. */
+uint32_t random_case_groups(const struct random_case *c);
+/* The steps that are skipped spoil the gradient of the first use that gives one. false: none does. */
+bool random_case_spoils(const struct random_case *c, uint32_t *position, uint32_t *parameter);
 void random_case_print(const struct random_case *c, FILE *out);
 
 /* Place of a moment in a micro-batch: forward(0 ... P-1), then recompute and backward of P-1 ... 0. */

@@ -81,7 +81,7 @@ static void train_parameter(struct integer_model *model, const struct random_cas
         return;
     int32_t *after = model->weights[INTEGER_BEFORE(step + 1)][l][k];
     memcpy(after, in, c->layers[l].elements[k] * sizeof(*in));
-    for (uint32_t i = 0; i < c->layers[l].elements[k] && !is_frozen; i++) {
+    for (uint32_t i = 0; i < c->layers[l].elements[k] && !is_frozen && !(c->skips >> step & 1); i++) {
         const int32_t gradient = integer_sum(c, step, l, k, i, in[i]);
         const double square = (double)gradient * gradient;
         model->norms[step] += square;

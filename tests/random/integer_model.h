@@ -6,8 +6,8 @@
  *
  *     weight    odd with AdamW, which leaves 1e-30 where it should leave 0; from -15 to 15
  *     gradient  of one contribution: the weight times -1, 0 or 1, and noise from -2 to 2
- *     update    with AdamW: a step of 2 against the gradient's sign (its betas are so small that only the last gradient
- *               counts); with an optimizer of the trainer's own: weight + 2 gradient, folded into -7 ... 7
+ *     update    with the library's: a step of 2 against the gradient's sign (betas are so small that only the last gradient
+ *               counts, and Muon's longer side is 25: 0.2 sqrt(25) is 1), none where the step is skipped; with an optimizer of the trainer's own: weight + 2 gradient, folded into -7 ... 7
  */
 #ifndef EO_TESTS_RANDOM_INTEGER_MODEL_H
 #define EO_TESTS_RANDOM_INTEGER_MODEL_H

@@ -203,7 +203,7 @@ static bool shrink_parts(struct shrinking *s)
 static bool shrink_settings(struct shrinking *s)
 {
     bool went = false;
-    enum { WAYS = 25 };
+    enum { WAYS = 29 };
     for (uint32_t ranks = 1; ranks < s->c->settings.rank_count; ranks++) {
         struct random_case smaller = *s->c;
         set_ranks(&smaller, ranks);
@@ -292,6 +292,20 @@ static bool shrink_settings(struct shrinking *s)
             break;
         case 22:
             settings->gather_run = settings->gradient_run = 0;
+            break;
+        case 24:
+            settings->optimizer = EO_OPTIMIZER_ADAMW;
+            break;
+        case 25:
+            smaller.skips = 0;
+            break;
+        case 26:
+            memset(smaller.clips, 0, sizeof(smaller.clips));
+            memset(smaller.clip_groups, 0, sizeof(smaller.clip_groups));
+            break;
+        case 27:
+            for (uint32_t l = 0; l < smaller.layer_count; l++)
+                smaller.layers[l].matrix = 0;
             break;
         default:
             smaller.implicit_prefetch = false;
