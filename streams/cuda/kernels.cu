@@ -26,10 +26,8 @@ static unsigned blocks_for(uint64_t count)
 
 __global__ static void fill_kernel(uint32_t *memory, uint32_t pattern, uint64_t count)
 {
-    const uint64_t i = first_element();
-    for (int k = 0; k < QUAD; k++)
-        if (i + k < count)
-            memory[i + k] = pattern;
+    const float word = __uint_as_float(pattern);
+    store((float *)memory, first_element(), count, {word, word, word, word});
 }
 
 __global__ static void cast_kernel(uint16_t *to, const float *from, uint64_t count)

@@ -42,9 +42,9 @@ __device__ __forceinline__ void ignore_row(float *loss, T *row, uint64_t vocabul
         *loss = 0;
     if (!backward)
         return;
-    for (uint64_t at = (uint64_t)threadIdx.x * N; at < whole; at += THREADS * N)
+    for (uint64_t at = (uint64_t)threadIdx.x * N; at < whole; at += (uint64_t)blockDim.x * N)
         lanes<T, N>::store(row + at, zeros);
-    for (uint64_t at = whole + threadIdx.x; at < vocabulary; at += THREADS)
+    for (uint64_t at = whole + threadIdx.x; at < vocabulary; at += blockDim.x)
         row[at] = narrow<T>(0.0f);
 }
 
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(THREADS)
 
     part mine = {-INFINITY, 0};
     bool bad = false; /* fmaxf passes over a NaN */
-    for (uint64_t at = (uint64_t)threadIdx.x * N; at < whole; at += THREADS * N) {
+    for (uint64_t at = (uint64_t)threadIdx.x * N; at < whole; at += (uint64_t)blockDim.x * N) {
         float x[N], max = mine.max;
         lanes<T, N>::load(x, row + at);
 #pragma unroll
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS)
             sum += expf(x[i] - max);
         mine = {max, sum};
     }
-    for (uint64_t at = whole + threadIdx.x; at < vocabulary; at += THREADS) {
+    for (uint64_t at = whole + threadIdx.x; at < vocabulary; at += blockDim.x) {
         const float x = widen(row[at]);
         bad = bad || isnan(x);
         mine = joined(mine, {x, x == -INFINITY ? 0.0f : 1.0f});
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x % 32 == 0)
         parts[threadIdx.x / 32] = mine;
     bad = __syncthreads_or(bad);
-    part all = joined_warp(threadIdx.x % 32 < THREADS / 32 ? parts[threadIdx.x % 32] : part{-INFINITY, 0});
+    part all = joined_warp(threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : part{-INFINITY, 0});
     if (bad)
         all.sum = NAN;
     if (threadIdx.x == 0)
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(THREADS)
 
     __syncthreads(); /* the target's logit has been read */
     const float factor = scale / all.sum;
-    for (uint64_t at = (uint64_t)threadIdx.x * N; at < whole; at += THREADS * N) {
+    for (uint64_t at = (uint64_t)threadIdx.x * N; at < whole; at += (uint64_t)blockDim.x * N) {
         float x[N];
         lanes<T, N>::load(x, row + at);
 #pragma unroll
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(THREADS)
             x[i] = expf(x[i] - all.max) * factor - (at + i == target ? scale : 0.0f);
         lanes<T, N>::store(row + at, x);
     }
-    for (uint64_t at = whole + threadIdx.x; at < vocabulary; at += THREADS)
+    for (uint64_t at = whole + threadIdx.x; at < vocabulary; at += blockDim.x)
         row[at] = narrow<T>(expf(widen(row[at]) - all.max) * factor - (at == target ? scale : 0.0f));
 }
 
@@ -144,12 +144,12 @@ cudaError_t eo_cuda_cross_entropy(const struct eo_loss *l, cudaStream_t stream)
     const cudaError_t error = dispatch(l->types.compute, wide, [&](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;
-        const unsigned rows = (unsigned)l->rows;
+        const unsigned rows = (unsigned)l->rows, threads = row_threads(divide_up(l->vocabulary, N), THREADS);
         if (l->backward)
-            cross_entropy_kernel<T, N, true><<<rows, THREADS, 0, stream>>>(
+            cross_entropy_kernel<T, N, true><<<rows, threads, 0, stream>>>(
                 l->losses, (T *)l->logits, l->targets, l->stride, l->vocabulary, l->scale);
         else
-            cross_entropy_kernel<T, N, false><<<rows, THREADS, 0, stream>>>(
+            cross_entropy_kernel<T, N, false><<<rows, threads, 0, stream>>>(
                 l->losses, (T *)l->logits, l->targets, l->stride, l->vocabulary, l->scale);
     });
     if (error != cudaSuccess)

@@ -18,7 +18,7 @@ __device__ __forceinline__ float block_max(float value)
     if (threadIdx.x % 32 == 0)
         parts[threadIdx.x / 32] = value;
     __syncthreads();
-    for (int part = 0; part < THREADS / 32; part++)
+    for (unsigned part = 0; part < blockDim.x / 32; part++)
         value = fmaxf(value, parts[part]);
     return value;
 }
@@ -29,7 +29,7 @@ __device__ __forceinline__ uint32_t first_key(const int32_t *positions, uint32_t
     return positions ? first + query - (uint32_t)positions[query] : 0;
 }
 
-/* weights may be the scores: an element is read and written by one thread. */
+/* weights may be the scores: behind the last barrier an element is read and written by one thread. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     softmax_forward_kernel(const float *scores, T *weights, float *log_sum_exp, uint64_t log_sum_exp_stride,
@@ -39,13 +39,14 @@ __global__ void __launch_bounds__(THREADS)
     const uint32_t hidden = first_key(positions, first, query), seen = first + query + 1;
     const uint64_t base = ((uint64_t)head * gridDim.x + query) * keys;
     float max = -INFINITY, sum = 0;
-    for (uint32_t key = hidden + threadIdx.x; key < seen; key += THREADS)
+    for (uint32_t key = hidden + threadIdx.x; key < seen; key += blockDim.x)
         max = fmaxf(max, scale * scores[base + key]);
     max = block_max(max);
-    for (uint32_t key = hidden + threadIdx.x; key < seen; key += THREADS)
+    for (uint32_t key = hidden + threadIdx.x; key < seen; key += blockDim.x)
         sum += expf(scale * scores[base + key] - max);
     sum = block_sum(make_float2(sum, 0)).x;
-    for (uint32_t key = threadIdx.x; key < keys; key += THREADS)
+    __syncthreads(); /* the sum of a lone warp has none, and a hidden key shifts who reads what */
+    for (uint32_t key = threadIdx.x; key < keys; key += blockDim.x)
         weights[base + key] = narrow<T>(key >= hidden && key < seen ? expf(scale * scores[base + key] - max) / sum : 0.0f);
     if (threadIdx.x == 0)
         log_sum_exp[head * log_sum_exp_stride + query] = max + logf(sum);
@@ -63,11 +64,11 @@ __global__ void __launch_bounds__(THREADS)
     const uint64_t base = ((uint64_t)head * gridDim.x + query) * s.keys;
     const uint64_t row = head * g.out_head_stride + query * g.out_stride;
     float dot = 0;
-    for (uint32_t i = threadIdx.x; i < g.head_size; i += THREADS)
+    for (uint32_t i = threadIdx.x; i < g.head_size; i += blockDim.x)
         dot += widen(out[row + i]) * widen(out_gradient[row + i]);
     dot = block_sum(make_float2(dot, 0)).x;
     const float lse = s.log_sum_exp[head * s.log_sum_exp_stride + query];
-    for (uint32_t key = threadIdx.x; key < s.keys; key += THREADS) {
+    for (uint32_t key = threadIdx.x; key < s.keys; key += blockDim.x) {
         const bool sees = key >= hidden && key < seen;
         const float weight = sees ? expf(s.scale * s.scores[base + key] - lse) : 0.0f;
         const float gradient = sees ? s.scale * weight * (g.weights_gradient[base + key] - dot) : 0.0f;
@@ -91,7 +92,7 @@ cudaError_t eo_cuda_softmax_forward(const struct eo_cuda_softmax *s, cudaStream_
 {
     return dispatch(s->dtype, false, [&](auto v) {
         using T = typename decltype(v)::T;
-        softmax_forward_kernel<T><<<dim3(s->queries, s->heads), THREADS, 0, stream>>>(
+        softmax_forward_kernel<T><<<dim3(s->queries, s->heads), row_threads(s->keys, THREADS), 0, stream>>>(
             s->scores, (T *)s->weights, s->log_sum_exp, s->log_sum_exp_stride, s->positions, s->first, s->keys, s->scale);
     });
 }
@@ -99,9 +100,10 @@ cudaError_t eo_cuda_softmax_forward(const struct eo_cuda_softmax *s, cudaStream_
 cudaError_t eo_cuda_softmax_backward(const struct eo_cuda_softmax_gradient *g, cudaStream_t stream)
 {
     const struct eo_cuda_softmax *s = &g->softmax;
+    const unsigned threads = row_threads(s->keys > g->head_size ? s->keys : g->head_size, THREADS);
     return dispatch(s->dtype, false, [&](auto v) {
         using T = typename decltype(v)::T;
-        softmax_backward_kernel<T><<<dim3(s->queries, s->heads), THREADS, 0, stream>>>(*g);
+        softmax_backward_kernel<T><<<dim3(s->queries, s->heads), threads, 0, stream>>>(*g);
     });
 }
 

@@ -264,10 +264,12 @@ cudaError_t eo_cuda_embedding_backward(const struct eo_embedding_gradient *e, cu
 cudaError_t eo_cuda_cross_entropy(const struct eo_loss *l, cudaStream_t stream)
 {
     const uint64_t all = launch_bytes(l->types.compute, l->rows * l->vocabulary), row = l->rows * sizeof(float);
-    const double packs = (double)launch_div_up(l->vocabulary, LOSS_THREADS * lanes_of(l->types.compute, l->stride));
+    const uint64_t row_packs = launch_div_up(l->vocabulary, lanes_of(l->types.compute, l->stride));
+    const uint32_t threads = row_threads(row_packs, LOSS_THREADS);
+    const double packs = (double)launch_div_up(row_packs, threads);
     launch_note(stream, (struct launch){
         .group = "head", .kernel = "cross_entropy_kernel", .read = all + row, .written = (l->backward ? all : 0) + row,
-        .must = (l->backward ? 2 : 1) * all + 2 * row + sizeof(double), .blocks = l->rows, .threads = LOSS_THREADS,
+        .must = (l->backward ? 2 : 1) * all + 2 * row + sizeof(double), .blocks = l->rows, .threads = threads,
         .round_trips = l->backward ? 2 * packs : packs, .barriers = 2});
     return launch_note(stream, (struct launch){
         .group = "head", .kernel = "loss_sum_kernel", .read = row + sizeof(double), .written = sizeof(double), .blocks = 1,
@@ -293,19 +295,20 @@ static uint64_t seen_scores(const struct eo_cuda_softmax *s)
 }
 
 static cudaError_t softmax(cudaStream_t stream, const struct eo_cuda_softmax *s, const char *kernel, uint64_t read,
-                           uint64_t written, uint32_t passes)
+                           uint64_t written, uint64_t width, uint32_t passes)
 {
+    const uint32_t threads = row_threads(width, ROW_THREADS);
     return launch_note(stream, (struct launch){
         .group = "attention", .kernel = kernel, .read = read, .written = written, .must = read + written,
-        .blocks = (uint64_t)s->heads * s->queries, .threads = ROW_THREADS,
-        .round_trips = passes * (double)launch_div_up(s->keys, ROW_THREADS), .barriers = passes - 1});
+        .blocks = (uint64_t)s->heads * s->queries, .threads = threads,
+        .round_trips = passes * (double)launch_div_up(s->keys, threads), .barriers = passes - 1});
 }
 
 cudaError_t eo_cuda_softmax_forward(const struct eo_cuda_softmax *s, cudaStream_t stream)
 {
     const uint64_t rows = (uint64_t)s->heads * s->queries;
     return softmax(stream, s, "softmax_forward_kernel", seen_scores(s) * sizeof(float),
-                   launch_bytes(s->dtype, rows * s->keys) + rows * sizeof(float), 3);
+                   launch_bytes(s->dtype, rows * s->keys) + rows * sizeof(float), s->keys, 3);
 }
 
 cudaError_t eo_cuda_softmax_backward(const struct eo_cuda_softmax_gradient *g, cudaStream_t stream)
@@ -314,7 +317,7 @@ cudaError_t eo_cuda_softmax_backward(const struct eo_cuda_softmax_gradient *g, c
     const uint64_t rows = (uint64_t)s->heads * s->queries;
     return softmax(stream, s, "softmax_backward_kernel",
                    2 * seen_scores(s) * sizeof(float) + launch_bytes(s->dtype, 2 * rows * g->head_size) + rows * sizeof(float),
-                   launch_bytes(s->dtype, 2 * rows * s->keys), 2);
+                   launch_bytes(s->dtype, 2 * rows * s->keys), s->keys > g->head_size ? s->keys : g->head_size, 2);
 }
 
 cudaError_t eo_cuda_narrow_rows(void *to, uint64_t stride, const float *from, uint64_t rows, uint64_t width,

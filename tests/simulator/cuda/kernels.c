@@ -87,22 +87,24 @@ static struct sim_row *rows_of(struct launched *launched)
     return (struct sim_row *)(void *)(launched->arguments + (launched->argument_bytes + 15) / 16 * 16);
 }
 
-/* Memory with rows: NULL, or why this byte is in none that the kernel was given. */
+/* Memory with rows: NULL, or why this byte is in none that the kernel was given. Of several at one place the farthest. */
 static const char *narrow_to_row(const struct sim_memory *memory, uintptr_t at, uintptr_t *from, uintptr_t *to, char *text,
                                  size_t text_bytes)
 {
     struct launched *launched = exploring->work.arguments;
-    const struct sim_row *rows = rows_of(launched), *nearest = NULL;
+    const struct sim_row *rows = rows_of(launched), *nearest = NULL, *around = NULL;
     for (uint32_t i = 0; i < launched->row_count; i++) {
         if (rows[i].from < memory->at || rows[i].from >= memory->at + memory->bytes)
             continue;
-        if (at - rows[i].from < rows[i].to - rows[i].from) {
-            *from += rows[i].from - memory->at;
-            *to = *from + (rows[i].to - rows[i].from);
-            return NULL;
-        }
+        if (at - rows[i].from < rows[i].to - rows[i].from && (!around || rows[i].to > around->to))
+            around = &rows[i];
         if (!nearest || (rows[i].from <= at && rows[i].from > nearest->from))
             nearest = &rows[i];
+    }
+    if (around) {
+        *from += around->from - memory->at;
+        *to = *from + (around->to - around->from);
+        return NULL;
     }
     if (nearest)
         snprintf(text, text_bytes, "outside the rows of its arguments, %lld bytes from the beginning of row %s, of %llu bytes",

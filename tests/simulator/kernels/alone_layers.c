@@ -280,6 +280,15 @@ static void softmax(eo_dtype d, uint32_t heads, uint32_t queries, uint32_t first
         expect_equal("softmax_forward, weights", &weights, tolerance_of(d, keys) + 1e-5);
         expect_equal("softmax_forward, log_sum_exp", &lse, 1e-5);
     }
+    if (!in_place && d == EO_DTYPE_FP32) {
+        struct tensor over = tensor_unset(d, rows, keys); /* the scores, which become the weights */
+        struct eo_cuda_softmax alone = s;
+        tensor_put(&over, scores.at[HOST]);
+        memcpy(over.at[HOST], weights.at[HOST], over.count * sizeof(float));
+        alone.scores = alone.weights = over.at[DEVICE];
+        expect_that(eo_cuda_softmax_forward(&alone, NULL) == cudaSuccess, "softmax_forward");
+        expect_equal("softmax_forward in place, weights", &over, tolerance_of(d, keys) + 1e-5);
+    }
     tensor_put(&lse, lse.at[HOST]);
     expect_that(eo_cuda_softmax_backward(&g, NULL) == cudaSuccess, "softmax_backward");
     expect_equal("softmax_backward, weights", &weights, tolerance_of(d, keys) + 1e-5);
