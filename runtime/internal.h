@@ -26,12 +26,6 @@
 #include "streams/collective.h"
 #include "streams/trace/timeline.h"
 
-/* A run of a shard's parameters of one group; of groups with fp32 one parameter. */
-struct shard_range {
-    uint64_t offset, count; /* in the shard */
-    uint32_t group;         /* into plan.groups; of a norm's runs the trainer's */
-};
-
 /* A rank's shard of a layer, wherever the mode keeps it. */
 struct layer_shard {
     float *weights; /* fp32, or NULL where they are split: */

@@ -15,33 +15,6 @@
 #include "runtime/internal.h"
 #include "runtime/plan/optimizers.h"
 
-/* Runs of a rank's shard of one group. Padding joins its neighbours: every optimizer leaves zero at zero. */
-static uint32_t shard_ranges(const struct eo_plan *plan, uint32_t l, uint32_t rank, struct shard_range *out)
-{
-    const struct plan_layer *layer = &plan->layers[l];
-    const uint64_t begin = layer->layout.shard_count * rank, end = begin + layer->layout.shard_count;
-    /* Frozen layers have no state, and are not padded to its blocks. */
-    const uint32_t block = layer->frozen ? 1 : eo_plan_optimizer(plan->params.optimizer)->block_elements;
-    uint32_t count = 0;
-    for (uint32_t k = 0; k < layer->parameter_count; k++) {
-        const struct plan_parameter *parameter = &plan->parameters[layer->parameter_begin + k];
-        const bool last = k + 1 == layer->parameter_count;
-        const uint64_t until = last ? layer->layout.padded_count : parameter[1].offset;
-        const uint64_t first = eo_max_u64(parameter->offset, begin), stop = eo_min_u64(until, end);
-        if (first >= stop)
-            continue;
-        if (parameter->fp32 && parameter->offset >= begin) /* else its end alone reaches into this shard: padding */
-            out[count++] = (struct shard_range){first - begin, eo_align_up(parameter->element_count, block), parameter->group};
-        else if (parameter->fp32)
-            continue;
-        else if (count && parameter->group == out[count - 1].group)
-            out[count - 1].count += stop - first;
-        else
-            out[count++] = (struct shard_range){first - begin, stop - first, parameter->group};
-    }
-    return count;
-}
-
 eo_status eo_update_init(struct eo_runtime *rt)
 {
     rt->update.ranges = calloc(rt->plan->parameter_count + 1, sizeof(*rt->update.ranges));
@@ -52,7 +25,7 @@ eo_status eo_update_init(struct eo_runtime *rt)
     for (uint32_t l = 0; l < rt->plan->layer_count; l++) {
         struct layer_shard *shard = &rt->shards.layers[l];
         shard->ranges = &rt->update.ranges[rt->plan->layers[l].parameter_begin];
-        shard->range_count = shard_ranges(rt->plan, l, rt->shards.rank, shard->ranges);
+        shard->range_count = eo_plan_shard_ranges(rt->plan, l, rt->shards.rank, shard->ranges);
         shard->parts = &rt->update.parts[rt->plan->layers[l].parameter_begin];
         while (eo_plan_shard_part(rt->plan, l, rt->world->rank, shard->part_count, &shard->parts[shard->part_count]) >= 0)
             shard->part_count++;
@@ -299,6 +272,14 @@ static float *update_gradient(const struct layer_shard *shard)
     return shard->update_gradient ? shard->update_gradient : shard->gradient;
 }
 
+/* Those that are as long as the part, and fp32. */
+static uint32_t shown_states(const struct eo_plan *plan, const struct plan_layer *layer)
+{
+    return eo_plan_optimizer(plan->params.optimizer)->block_words > 1 ? 0
+           : eo_plan_is_sparse(layer, 1)                              ? 1
+                                                                      : plan->params.optimizer_states;
+}
+
 static eo_shard shard_of(const struct eo_runtime *rt, uint32_t l, float gradient_scale)
 {
     const struct layer_shard *shard = &rt->shards.layers[l];
@@ -312,7 +293,7 @@ static eo_shard shard_of(const struct eo_runtime *rt, uint32_t l, float gradient
         .weights_low = shard->low,
         .gradient = update_gradient(shard),
         .state = (float *const *)shard->state,
-        .state_count = eo_plan_optimizer(rt->plan->params.optimizer)->block_words > 1 ? 0 : rt->plan->params.optimizer_states,
+        .state_count = shown_states(rt->plan, layer),
         .gradient_scale = gradient_scale,
         .step = (uint64_t)applied_steps(rt, 0),
         .parts = shard->parts,
@@ -362,6 +343,7 @@ void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, enum eo_
             continue;
         const uint64_t state_offset = eo_plan_state_words(optimizer, range->offset);
         float *weights = eo_shard_weights(rt, shard, range);
+        const uint64_t second_offset = matrices ? state_offset : eo_plan_state_words(optimizer, range->second);
         float *second = rule == EO_RULE_DIRECTION ? shard->direction
                         : matrices                ? shard->orthogonal
                         : state_count > 1         ? shard->state[1]
@@ -371,7 +353,7 @@ void eo_update_ranges(struct eo_runtime *rt, uint32_t l, bool matrices, enum eo_
             .high = weights ? NULL : shard->high + range->offset,
             .low = weights ? NULL : shard->low + range->offset,
             .first_moment = shard->state[0] + state_offset,
-            .second_moment = second ? second + state_offset : NULL,
+            .second_moment = second ? second + second_offset : NULL,
             .gradient = update_gradient(shard) + range->offset,
             .count = range->count,
             .group = range->group,

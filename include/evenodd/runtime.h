@@ -69,7 +69,7 @@ typedef struct eo_shard {
     int16_t *weights_low;
     float *gradient;     /* summed over ranks and micro-batches; only the callback `gradient` may change it */
     float *const *state; /* plan.optimizer_states arrays, zero before the first step */
-    uint32_t state_count; /* of EO_OPTIMIZER_ADAMW8BIT none are shown: 0 */
+    uint32_t state_count; /* of EO_OPTIMIZER_ADAMW8BIT none are shown: 0; of a layer with Muon's matrices the momentum: 1 */
     float gradient_scale;/* clip factor, weights and loss scale: multiply the gradient by it, where group_scales is NULL */
     uint64_t step;       /* from 1, less those skipped */
     const eo_shard_part *parts; /* the parameters in it, in order; what lies between is padding */

@@ -136,6 +136,20 @@ static uint32_t joined_count(const struct eo_plan *plan, const struct plan_layer
     return count;
 }
 
+/* Of an element of a shard, in array k of its state; NULL: of Muon's matrices there is nothing in the second. */
+static float *state_at(struct eo_runtime *rt, uint32_t l, uint32_t k, uint64_t element, uint64_t words)
+{
+    const struct layer_shard *shard = &rt->shards.layers[l];
+    if (!eo_plan_is_sparse(&rt->plan->layers[l], k))
+        return shard->state[k] + words;
+    for (uint32_t i = 0; i < shard->range_count; i++) {
+        const struct shard_range *range = &shard->ranges[i];
+        if (!rt->plan->groups[range->group].matrix && element >= range->offset && element - range->offset < range->count)
+            return shard->state[k] + range->second + (element - range->offset);
+    }
+    return NULL;
+}
+
 /* The runtime's array k of state from the checkpoint's `array`: whole blocks, which begin with parameters in both. */
 static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime *rt, uint32_t l, uint32_t k, uint32_t array)
 {
@@ -155,9 +169,11 @@ static eo_status load_state(struct eo_checkpoint *checkpoint, struct eo_runtime 
         if (begin >= end)
             continue;
         EO_TRY(eo_offload_take(rt, l, true));
+        float *to = state_at(rt, l, k, begin - own.offset, eo_checkpoint_words(head, array, begin - own.offset));
+        if (!to)
+            continue;
         struct load load = {checkpoint, l, array, eo_checkpoint_words(head, array, there + (begin - parameter->offset)), EO_OK};
-        EO_TRY(eo_host_fill(rt, rt->shards.layers[l].state[k] + eo_checkpoint_words(head, array, begin - own.offset), 0,
-                            eo_checkpoint_words(head, array, end - begin), produce_words, &load));
+        EO_TRY(eo_host_fill(rt, to, 0, eo_checkpoint_words(head, array, end - begin), produce_words, &load));
         EO_TRY(load.status);
     }
     return EO_OK;

@@ -357,9 +357,28 @@ static void copy_weights(struct eo_saver *saver, const struct checkpoint_section
         device->ops->download(device, room + half, shard->low, half);
 }
 
+/* What the second array leaves out stays zero in the room, and so in the file: every array is whole there. */
+static void copy_state(struct eo_saver *saver, const struct checkpoint_section *section, char *room)
+{
+    struct eo_device *device = saver->rt->shards.device;
+    const struct layer_shard *shard = &saver->rt->shards.layers[section->layer];
+    const struct eo_plan *plan = saver->rt->plan;
+    const float *state = shard->state[section->array - 1];
+    if (!eo_plan_is_sparse(&plan->layers[section->layer], section->array - 1)) {
+        device->ops->download(device, room, state, section->bytes);
+        return;
+    }
+    for (uint32_t i = 0; i < shard->range_count; i++) {
+        const struct shard_range *range = &shard->ranges[i];
+        if (!plan->groups[range->group].matrix)
+            device->ops->download(device, room + range->offset * sizeof(float), state + range->second,
+                                  range->count * sizeof(float));
+    }
+}
+
 static eo_status copy_sections(struct eo_saver *saver)
 {
-    struct eo_device *device = saver->rt->device, *from = saver->rt->shards.device;
+    struct eo_device *device = saver->rt->device;
     const struct checkpoint_tables *tables = &saver->tables;
     if (saver->is_in_place)
         return eo_offload_finish(saver->rt);
@@ -370,7 +389,7 @@ static eo_status copy_sections(struct eo_saver *saver)
         if (section->array == 0)
             copy_weights(saver, section, room);
         else
-            from->ops->download(from, room, saver->rt->shards.layers[section->layer].state[section->array - 1], section->bytes);
+            copy_state(saver, section, room);
     }
     device->ops->record(device, EO_QUEUE_COMPUTE, &saver->copied);
     return EO_OK;

@@ -84,6 +84,14 @@ struct plan_range {
     uint64_t offset, count; /* elements */
 };
 
+/* A run of a shard's parameters of one group; of groups with fp32 one parameter. Padding joins its neighbours: every optimizer
+ * leaves zero at zero. */
+struct shard_range {
+    uint64_t offset, count; /* in the shard */
+    uint64_t second;        /* the offset in the second array of state; nothing of Muon's matrices */
+    uint32_t group;         /* into plan.groups; of a norm's runs the trainer's */
+};
+
 struct plan_position {
     char name[EO_NAME_MAX];
     uint32_t layer;
@@ -200,6 +208,12 @@ EO_NODISCARD eo_status eo_plan_own_matrices(struct eo_plan *plan);
 uint64_t eo_plan_orthogonal_bytes(const struct eo_plan *plan);
 double eo_plan_matrix_work(const struct plan_parameter *parameter); /* in products and sums, of one step of the iteration */
 double eo_plan_layer_orthogonal_flops(const struct eo_plan *plan, uint32_t layer); /* of all its matrices, whoever owns them */
+
+/* ranges.c: of a rank of the group, at most one for each parameter; their number. */
+uint32_t eo_plan_shard_ranges(const struct eo_plan *plan, uint32_t layer, uint32_t rank, struct shard_range *out);
+/* Whether an array of state leaves out Muon's matrices; how long the second is then. */
+bool eo_plan_is_sparse(const struct plan_layer *layer, uint32_t state);
+EO_NODISCARD eo_status eo_plan_second_count(const struct eo_plan *plan, uint32_t layer, uint64_t *out);
 
 enum { EO_DISK_ALIGN = EO_STORAGE_ALIGN, EO_SAVED_SLOTS = 2 };
 

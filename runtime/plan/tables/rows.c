@@ -39,6 +39,20 @@ eo_status eo_plan_add_row(struct eo_plan *plan, uint32_t *out, eo_category categ
     return EO_OK;
 }
 
+static eo_status add_state_row(struct eo_plan *plan, uint32_t l, uint32_t k)
+{
+    struct plan_layer *layer = &plan->layers[l];
+    uint64_t count = layer->layout.shard_count;
+    if (eo_plan_is_sparse(layer, k))
+        EO_TRY(eo_plan_second_count(plan, l, &count));
+    const uint64_t bytes = eo_plan_state_bytes(plan, k, count);
+    if (k == plan->ema_state)
+        return eo_plan_add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, bytes, true, "ema.%s",
+                               layer->name);
+    return eo_plan_add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE, bytes, true, "state%u.%s", k,
+                           layer->name);
+}
+
 eo_status eo_plan_make_shard_rows(struct eo_plan *plan)
 {
     const bool split = plan->params.dtype == EO_DTYPE_BF16;
@@ -71,11 +85,7 @@ eo_status eo_plan_make_shard_rows(struct eo_plan *plan)
                                    "gradient.%s", layer->name));
         layer->sum_row = layer->gradient_row;
         for (uint32_t k = 0; k < plan->state_count && !eo_plan_is_offloaded(plan, l); k++)
-            EO_TRY(k == plan->ema_state
-                       ? eo_plan_add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE,
-                                         eo_plan_state_bytes(plan, k, count), true, "ema.%s", layer->name)
-                       : eo_plan_add_row(plan, &layer->state_rows[k], EO_CATEGORY_OPTIMIZER, EO_SPACE_PRIVATE,
-                                         eo_plan_state_bytes(plan, k, count), true, "state%u.%s", k, layer->name));
+            EO_TRY(add_state_row(plan, l, k));
         EO_TRY(eo_plan_add_row(plan, &layer->norm_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE,
                                eo_plan_layer_sums(plan, layer) * sizeof(double), true, "norm.%s", layer->name));
     }

@@ -79,6 +79,64 @@ Test(plan_muon, owners_have_equal_work_within_5_percent)
     eo_model_destroy(&model);
 }
 
+static uint64_t row_bytes(const eo_plan *plan, const char *name)
+{
+    for (uint32_t r = 0; r < plan->row_count; r++)
+        if (strcmp(plan->rows[r].name, name) == 0)
+            return plan->rows[r].bytes;
+    cr_assert_fail("no row %s", name);
+    return 0;
+}
+
+/* Each element once, where vectors are aligned as in the other arrays. How long the row must be. */
+static uint64_t check_second(const eo_plan *plan, uint32_t l)
+{
+    const struct plan_layer *layer = &plan->layers[l];
+    struct shard_range ranges[8];
+    uint64_t all = 0, most = 16;
+    for (uint32_t rank = 0; rank < plan->params.shard_group; rank++) {
+        const uint32_t count = eo_plan_shard_ranges(plan, l, rank, ranges);
+        uint64_t end = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            if (plan->groups[ranges[i].group].matrix)
+                continue;
+            cr_assert(ranges[i].second >= end && ranges[i].second % 16 == ranges[i].offset % 16, "layer %u", l);
+            end = ranges[i].second + ranges[i].count;
+            all += ranges[i].count;
+        }
+        most = end > most ? end : most;
+    }
+    uint64_t wanted = 0;
+    for (uint32_t p = layer->parameter_begin; p < layer->parameter_begin + layer->parameter_count; p++)
+        wanted += plan->groups[plan->parameters[p].group].matrix ? 0 : plan->parameters[p].element_count;
+    cr_assert(all >= wanted && all < wanted + layer->layout.shard_count, "layer %u: %llu", l, (unsigned long long)all);
+    return most;
+}
+
+/* The second array of a block has its vectors alone, two of them fp32 beside bf16, and those of embedding and head are whole. */
+Test(plan_muon, matrices_have_one_array_of_state)
+{
+    eo_model *model = make_model(3, 64);
+    for (uint32_t l = 1; l < 4; l++)
+        for (uint32_t k = 0; k < 2; k++)
+            cr_assert_eq(eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = (char[]){(char)('a' + 2 * l + k), 0},
+                                                                           .dim_count = 1, .dims = {5}, .fp32 = true), NULL), EO_OK);
+    for (uint32_t ranks = 1; ranks <= 8; ranks++) {
+        eo_plan *plan = make_plan(model, (eo_plan_params){.rank_count = ranks, .dtype = (eo_dtype)(ranks % 2)});
+        for (uint32_t l = 0; l < 5; l++) {
+            char first[32], second[32];
+            snprintf(first, sizeof(first), "state0.layer%u", l);
+            snprintf(second, sizeof(second), "state1.layer%u", l);
+            const bool block = l > 0 && l < 4;
+            cr_assert_eq(row_bytes(plan, first), plan->layers[l].layout.shard_count * 4);
+            cr_assert_eq(row_bytes(plan, second), block ? check_second(plan, l) * 4 : row_bytes(plan, first), "%s", second);
+            cr_assert(!block || row_bytes(plan, second) <= row_bytes(plan, first) / 4, "%s", second);
+        }
+        eo_plan_destroy(&plan);
+    }
+    eo_model_destroy(&model);
+}
+
 static uint32_t place_of(const eo_plan *plan, eo_operation_kind kind, uint32_t layer)
 {
     const struct eo_operation_list *list = &plan->schedule.lists[EO_LIST_STEADY];

@@ -280,6 +280,8 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
     char state[48];
     if (narrow)
         snprintf(state, sizeof(state), "%u x (S + S / 64)%s", p->optimizer_states, p->ema ? " + 4 S" : "");
+    else if (p->optimizer == EO_OPTIMIZER_MUON)
+        snprintf(state, sizeof(state), "4 S, without matrices 8 S%s", p->ema ? ", + 4 S" : "");
     else
         snprintf(state, sizeof(state), "%u x 4 S", p->optimizer_states + p->ema);
     fprintf(out, "      sum of S = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer%s %s %" PRIu64
