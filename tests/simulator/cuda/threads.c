@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 
-#include "tests/simulator/kernels/kernels.h"
-
 /* Longer, the longer there was nothing to do: idle streams are many. */
 static void doze(uint32_t *naps)
 {
@@ -74,7 +72,6 @@ static void *stream_main(void *argument)
         sim_op_free(stream->first);
         stream->first = op;
     }
-    kernel_runner_free();
     return NULL;
 }
 

@@ -4,7 +4,8 @@
  * ThreadSanitizer's, which compile.py changes.
  *
  * Each two bytes of memory have a cell: who of the block that runs now has written and read them last, and whether earlier
- * blocks of the launch have. Cells are not cleared: a cell of an older block is found by its number.
+ * blocks of the launch have. Cells are not cleared: a cell of an older block is found by its number. Between launches pages
+ * of cells are kept, up to PAGES_KEPT, so that kernels at one place find them again.
  */
 #include "run.h"
 
@@ -40,19 +41,32 @@ struct page {
     struct cell cells[CELLS];
 };
 
-enum { BUCKETS = 1 << 16 };
+enum { BUCKETS = 1 << 16, PAGES_KEPT = 1 << 13 /* 34 MB */ };
 
 struct checks {
     uint32_t launch, block, first_block;
     uint64_t read_bytes, written_bytes;
     struct page *cache[CACHE];
     struct page **touched; /* by this launch */
-    uint32_t touched_count, touched_room;
+    uint32_t touched_count, touched_room, page_count;
     struct cell shared[SHARED_ROOM / GRAIN];
     struct page *buckets[BUCKETS];
 };
 
 /* --- the beginning and the end of things --- */
+
+static void free_pages(struct checks *c)
+{
+    for (uint32_t i = 0; i < BUCKETS; i++) {
+        for (struct page *page = c->buckets[i], *next; page; page = next) {
+            next = page->next;
+            free(page);
+        }
+        c->buckets[i] = NULL;
+    }
+    memset(c->cache, 0, sizeof(c->cache));
+    c->page_count = 0;
+}
 
 void kernel_checks_begin_launch(struct runner *r)
 {
@@ -63,6 +77,8 @@ void kernel_checks_begin_launch(struct runner *r)
     c->first_block = c->block + 1;
     c->read_bytes = c->written_bytes = 0;
     c->touched_count = 0;
+    if (c->page_count > PAGES_KEPT)
+        free_pages(c);
 }
 
 void kernel_checks_begin_block(struct runner *r)
@@ -82,13 +98,10 @@ void kernel_checks_end_launch(struct runner *r)
 
 void kernel_checks_free(struct checks *c)
 {
-    for (uint32_t i = 0; c && i < BUCKETS; i++)
-        for (struct page *page = c->buckets[i], *next; page; page = next) {
-            next = page->next;
-            free(page);
-        }
-    if (c)
-        free(c->touched);
+    if (!c)
+        return;
+    free_pages(c);
+    free(c->touched);
     free(c);
 }
 
@@ -228,6 +241,7 @@ static struct page *page_at(struct checks *c, uintptr_t at)
         page->at = number;
         page->next = *bucket;
         *bucket = page;
+        c->page_count++;
     }
     *cached = page;
     return page;

@@ -75,7 +75,6 @@ const char *kernel_run(const struct kernel_launch *launch, void *arguments, size
 /* Of the last kernel_run of this thread: the stretches of global memory that it touched, in order of addresses. */
 void kernel_each_touched(void (*each)(void *user, uintptr_t from, uintptr_t to, bool writes), void *user);
 
-void kernel_runner_free(void);   /* of this thread of the system, before it ends */
 void kernel_forget_loaded(void); /* as in a new process: every kernel has to be loaded again */
 
 /* --- called by kernels --- */

@@ -5,6 +5,7 @@
  */
 #include "run.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -446,31 +447,39 @@ const char *kernel_launch_fault(const struct kernel_launch *launch, size_t argum
     return text;
 }
 
+static pthread_key_t hosts;
+
+/* Of a thread of the system that ends: a rank's, a stream's. */
+static void free_host(void *ended)
+{
+    struct host *h = ended;
+    kernel_checks_free(h->runner.checks);
+    (void)munmap((void *)h->runner.stacks, (size_t)THREADS_MAX * STACK_BYTES);
+    free(h->runner.shared);
+    free(h);
+}
+
+static void make_hosts_key(void)
+{
+    if (pthread_key_create(&hosts, free_host) != 0)
+        abort();
+}
+
 static void make_host(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     host = calloc(1, sizeof(*host));
     struct runner *r = host ? &host->runner : NULL;
     void *stacks = mmap(NULL, (size_t)THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!r || stacks == MAP_FAILED || !(r->shared = aligned_alloc(256, SHARED_ROOM / 256 * 256 + 256)))
+    if (!r || stacks == MAP_FAILED || !(r->shared = aligned_alloc(256, SHARED_ROOM / 256 * 256 + 256)) ||
+        pthread_once(&once, make_hosts_key) != 0 || pthread_setspecific(hosts, host) != 0)
         abort();
     r->stacks = (uintptr_t)stacks;
     r->stacks_end = r->stacks + (uintptr_t)THREADS_MAX * STACK_BYTES;
     r->current = NONE;
     reset_fibers();
     kernel_runner = r;
-}
-
-void kernel_runner_free(void)
-{
-    if (!host)
-        return;
-    kernel_checks_free(host->runner.checks);
-    (void)munmap((void *)host->runner.stacks, (size_t)THREADS_MAX * STACK_BYTES);
-    free(host->runner.shared);
-    free(host);
-    host = NULL;
-    kernel_runner = NULL;
 }
 
 const char *kernel_run(const struct kernel_launch *launch, void *arguments, size_t argument_bytes,

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The checker of kernels finds each fault of broken.cu, by its words, and nothing in what is sound; and it counts the bytes
- * that a launch touches.
+ * that a launch touches. Its memory stays small.
  */
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "alone.h"
 #include "kernels.h"
@@ -34,6 +37,48 @@ static const char *outcome(int which)
 static void note(const struct kernel_traffic *traffic)
 {
     last = *traffic;
+}
+
+static long resident_mib(void)
+{
+    long all = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%ld %ld", &all, &resident) != 2)
+        abort();
+    fclose(file);
+    return resident * sysconf(_SC_PAGESIZE) >> 20;
+}
+
+static void *one_launch(void *unused)
+{
+    (void)outcome(0);
+    return unused;
+}
+
+/* Without an end each thread would leave 4 MiB, and each place of `many` 4 KiB. */
+static void memory_stays_small(void)
+{
+    enum { THREADS = 40, PLACES = 20000 };
+    const uint64_t bytes = PLACES * 512;
+    pthread_t thread;
+    float *many = aligned_alloc(512, bytes);
+    const long before = resident_mib();
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&thread, NULL, one_launch, NULL) != 0 || pthread_join(thread, NULL) != 0)
+            abort();
+    CHECK(resident_mib() - before < 64, "%d threads that have ended left %ld MiB", THREADS, resident_mib() - before);
+    if (!many)
+        abort();
+    for (int i = 0; i < PLACES; i++) {
+        alone_allow_nothing();
+        alone_allow(in, sizeof(in));
+        alone_allow(many + i * 128, 512);
+        broken_run(0, many + i * 128, in);
+    }
+    CHECK(alone_objection()[0] == '\0', "an objection");
+    CHECK(resident_mib() - before < 64, "launches in %d places left %ld MiB", PLACES, resident_mib() - before);
+    free(many);
+    tap_case("memory stays small: threads that have ended leave none, and places never seen again little");
 }
 
 static const struct {
@@ -111,5 +156,6 @@ int main(void)
     CHECK(last.read_bytes + last.written_bytes == 4 && last.grid[0] == 3 && last.block[0] == 64, "%llu and %llu bytes",
           (unsigned long long)last.read_bytes, (unsigned long long)last.written_bytes);
     tap_case("of each launch the bytes read and written are counted, each address once");
+    memory_stays_small();
     return tap_end();
 }
