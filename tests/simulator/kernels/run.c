@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "tests/simulator/kernels/host/cuda_runtime_api.h"
+
 #if !defined(__x86_64__)
 #error "the switch between fibers is written for x86-64"
 #endif
@@ -370,12 +372,6 @@ static struct {
 static uint32_t loaded_count;
 static _Atomic bool loading;
 
-struct cudaFuncAttributes {
-    int maxThreadsPerBlock;
-};
-int cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel);
-int cudaFuncSetAttribute(const void *kernel, int attribute, int value);
-
 static int *loaded_kernel(const void *kernel, bool load)
 {
     int *found = NULL;
@@ -393,21 +389,21 @@ static int *loaded_kernel(const void *kernel, bool load)
     return found;
 }
 
-int cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel)
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *out, const void *kernel)
 {
     (void)out; /* who asks only wants it loaded */
     if (!loaded_kernel(kernel, true))
         abort();
-    return 0;
+    return cudaSuccess;
 }
 
-int cudaFuncSetAttribute(const void *kernel, int attribute, int value)
+cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {
     int *shared_bytes = loaded_kernel(kernel, true);
-    if (attribute != 8 || value < 0 || value > SHARED_MAX || !shared_bytes)
-        return 1;
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || value > SHARED_MAX || !shared_bytes)
+        return cudaErrorInvalidValue;
     *shared_bytes = value > SHARED_DEFAULT ? value : SHARED_DEFAULT;
-    return 0;
+    return cudaSuccess;
 }
 
 void kernel_forget_loaded(void)

@@ -413,6 +413,10 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t handle, int *device)
 
 /* --- groups and collectives --- */
 
+/* The header's have no list of parameters, so they are no prototypes. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
 ncclResult_t ncclGroupStart(void)
 {
     NCCL_BEGIN();
