@@ -294,6 +294,20 @@ refuse 'pieces that the budget chooses' '--budget chooses --head-chunks' --budge
 plan_refused 'pieces that the budget chooses' 'leave --head-chunks out' --kernels cpu --budget 1GiB --rates rates.json \
     --head-chunks 2 --budget-may-change-bits
 
+# Muon's iteration is in fp32, and its layers stay in memory.
+predicted_of() { sed -n 's/^budget: .*predicted \([0-9.]*\) s a step$/\1/p' "$1"; }
+job="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --dtype bf16 --text $text --optimizer muon"
+sed 's/}/, "fp32_products_flops_per_s": 1e8}/' rates.json >fp32.json
+"$train" $job --plan --budget 1GiB --rates rates.json >out 2>err && fast=$(predicted_of out) &&
+    "$train" $job --plan --budget 1GiB --rates fp32.json >out 2>err && slow=$(predicted_of out) &&
+    grep -q 'products in fp32 0 GFLOP/s' out && awk "BEGIN { exit !(0 < $fast && 10 * $fast < $slow) }"
+result $? "Muon by a rate of fp32 products of its own: ${fast:-} s becomes ${slow:-}"
+"$train" $job --plan --budget 1 --rates rates.json >out 2>err
+[ $? = 2 ] && grep -q 'the least is' err && ! grep -q 'layers on disk' err
+result $? "with Muon no layer goes to the disk"
+"$train" $job --plan --budget 1GiB >out 2>err && grep -q '^rates of a rank: .*, products in fp32 [1-9]' out
+result $? "and bf16 measures products in fp32 too"
+
 refuse 'a budget that is no size' "'lots'" --budget lots
 refuse 'a budget of nothing' 'above 0' --budget 0
 refuse 'a setting that the budget chooses' '--budget chooses --recompute' --budget 1GiB --recompute all

@@ -84,8 +84,10 @@ static double operation_seconds(const struct prediction *p, const eo_plan *plan,
     case EO_OP_NORM_PARTIAL: return 4 * elements / r->memory_bytes_per_s;
     case EO_OP_NARROW: return 5 * elements / r->memory_bytes_per_s; /* read twice in bf16, written in float8 */
     case EO_OP_WIDEN: return 3 * elements * p->group / r->memory_bytes_per_s;
-    case EO_OP_DIRECTION: return 16 * elements / r->memory_bytes_per_s;
-    case EO_OP_ORTHOGONALIZE: return o->flops / shard.ranks / r->products_flops_per_s; /* in fp32: longer where these are in bf16 */
+    case EO_OP_DIRECTION: return TOOL_DIRECTION_BYTES * elements / r->memory_bytes_per_s;
+    case EO_OP_ORTHOGONALIZE:
+        return o->flops / shard.ranks / tool_rates_fp32_products(r) +
+               TOOL_ORTHOGONALIZE_BYTES * elements / r->memory_bytes_per_s;
     case EO_OP_UPDATE: return tool_update_bytes(p->settings->optimizer) * elements / r->memory_bytes_per_s;
     case EO_OP_FETCH:
     case EO_OP_EVICT: return (double)o->bytes / r->disk_bytes_per_s + COPY_LATENCY_US * 1e-6;
@@ -173,6 +175,7 @@ struct search {
     uint32_t head_chunks; /* without a budget */
     struct tool_budget_option options[OPTIONS_MAX];
     uint32_t count, layer_count; /* layers with an update */
+    bool offloads_layers; /* not possible with Muon */
 };
 
 static eo_status try_settings(struct search *s, const struct tool_plan_settings *settings)
@@ -204,7 +207,7 @@ static bool may_offload_gradients(const struct tool_plan_settings *settings)
 /* Each number of a few layers on disk, by one, two or four buffers; with gradients by one or two. */
 static eo_status try_offloading(struct search *s, struct tool_plan_settings settings)
 {
-    const uint32_t most = has_disk(s) ? s->layer_count : 0;
+    const uint32_t most = s->offloads_layers ? s->layer_count : 0;
     for (uint32_t layers = 1; layers <= most; layers++)
         for (uint32_t slots = 1; slots <= 4 && slots <= layers; slots *= 2) {
             settings.offload_layers = layers;
@@ -275,7 +278,7 @@ static eo_status narrow(struct search *s, const struct tool_plan_settings *setti
 static eo_status find_most_layers(struct search *s, struct tool_plan_settings settings, uint32_t *most)
 {
     *most = s->layer_count;
-    if (s->host_bytes == 0 || !has_disk(s))
+    if (s->host_bytes == 0 || !s->offloads_layers)
         return EO_OK;
     settings.offload_layers = s->layer_count;
     settings.offload_slots = 1;
@@ -296,7 +299,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
     EO_TRY(find_most_layers(s, settings, &all));
     const uint32_t disk[][3] = {{0, 0, 0}, {all - 1, 2, 0}, {all, 2, 0}, {all, 2, 1}, {all, 1, 0}, {all, 1, 1}};
     const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
-    for (size_t d = 0; d < (has_disk(s) && all > 1 ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
+    for (size_t d = 0; d < (s->offloads_layers && all > 1 ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
         settings.offload_layers = disk[d][0];
         settings.offload_slots = disk[d][1];
         settings.offload_gradients = disk[d][2] && may_offload_gradients(&settings);
@@ -308,7 +311,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
         set_level(&settings, 2);
         EO_TRY(narrow(s, &settings, &settings.recompute_blocks, blocks, none_bytes));
     }
-    for (size_t l = 0; has_disk(s) && all > 1 && l < sizeof(levels) / sizeof(levels[0]); l++) {
+    for (size_t l = 0; s->offloads_layers && all > 1 && l < sizeof(levels) / sizeof(levels[0]); l++) {
         set_level(&settings, levels[l]);
         settings.offload_layers = settings.offload_slots = 0;
         settings.offload_gradients = false;
@@ -325,7 +328,8 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
 static eo_status try_activations(struct search *s, struct tool_plan_settings settings)
 {
     const uint32_t blocks[] = {s->config->layer_count / 2, UINT32_MAX};
-    for (uint32_t choice = 0; has_disk(s) && choice < 8; choice += s->layer_count > FEW_LAYERS ? 2 : 1) {
+    const uint32_t choices = !has_disk(s) ? 0 : s->offloads_layers ? 8 : 4;
+    for (uint32_t choice = 0; choice < choices; choice += s->layer_count > FEW_LAYERS ? 2 : 1) {
         set_level(&settings, choice & 1);
         settings.offload_activations = blocks[choice >> 1 & 1];
         settings.offload_layers = choice & 4 ? s->layer_count : 0;
@@ -432,6 +436,7 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
     s->config = config;
     s->rates = &request->rates;
     s->log = &silence;
+    s->offloads_layers = request->rates.disk_bytes_per_s > 0 && settings->optimizer != EO_OPTIMIZER_MUON;
     s->budget_bytes = request->bytes;
     s->host_bytes = request->host_bytes;
     s->head_chunks = settings->head_chunks;

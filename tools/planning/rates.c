@@ -16,6 +16,7 @@ static const struct {
     {"disk_bytes_per_s", offsetof(struct tool_rates, disk_bytes_per_s)},
     {"link_bytes_per_s", offsetof(struct tool_rates, link_bytes_per_s)},
     {"link_latency_s", offsetof(struct tool_rates, link_latency_s)},
+    {"fp32_products_flops_per_s", offsetof(struct tool_rates, fp32_products_flops_per_s)},
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
@@ -29,13 +30,18 @@ static bool is_latency(size_t field)
     return fields[field].at == offsetof(struct tool_rates, link_latency_s);
 }
 
+static bool may_lack_field(size_t field)
+{
+    return fields[field].at == offsetof(struct tool_rates, disk_bytes_per_s) ||
+           fields[field].at == offsetof(struct tool_rates, fp32_products_flops_per_s) || is_latency(field);
+}
+
 const char *tool_rates_lack(const struct tool_rates *rates)
 {
     struct tool_rates copy = *rates;
     for (size_t f = 0; f < FIELDS; f++) {
         const double speed = *field_of(&copy, f);
-        const bool may_lack = speed == 0 && (fields[f].at == offsetof(struct tool_rates, disk_bytes_per_s) || is_latency(f));
-        if (!isfinite(speed) || (speed <= 0 && !may_lack))
+        if (!isfinite(speed) || (speed <= 0 && !(speed == 0 && may_lack_field(f))))
             return fields[f].name;
     }
     return NULL;
@@ -75,6 +81,11 @@ void tool_rates_write(struct eo_json *json, const struct tool_rates *rates)
     eo_json_write(json, "}");
 }
 
+double tool_rates_fp32_products(const struct tool_rates *rates)
+{
+    return rates->fp32_products_flops_per_s > 0 ? rates->fp32_products_flops_per_s : rates->products_flops_per_s;
+}
+
 void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other)
 {
     struct tool_rates copy = *other;
@@ -92,4 +103,6 @@ void tool_rates_text(const struct tool_rates *r, char *text, size_t bytes)
              r->memory_bytes_per_s * 1e-9, disk, r->link_bytes_per_s * 1e-9);
     if (r->link_latency_s > 0 && strlen(text) + 24 < bytes)
         snprintf(text + strlen(text), bytes - strlen(text), " and %.0f us", r->link_latency_s * 1e6);
+    if (r->fp32_products_flops_per_s > 0 && strlen(text) + 40 < bytes)
+        snprintf(text + strlen(text), bytes - strlen(text), ", products in fp32 %.0f GFLOP/s", r->fp32_products_flops_per_s * 1e-9);
 }

@@ -17,15 +17,19 @@ struct tool_rates {
     double disk_bytes_per_s;     /* read or written, in turn; 0: there is no disk */
     double link_bytes_per_s;     /* of a collective's full buffer, */
     double link_latency_s;       /* behind what each collective takes else; may be 0 */
+    double fp32_products_flops_per_s; /* matrix products in fp32, Muon's iteration; 0: as those in the job's type */
 };
 
-/* NULL, or the field that is missing or no speed; `disk_bytes_per_s` and `link_latency_s` alone may be missing. */
+/* NULL, or the field that is missing or no speed; `disk_bytes_per_s`, `link_latency_s` and `fp32_products_flops_per_s` may be missing. */
 const char *tool_rates_parse(const json_t *object, struct tool_rates *out);
 /* Of --rates. */
 EO_NODISCARD eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_problem *problem);
 void tool_rates_write(struct eo_json *json, const struct tool_rates *rates);
 /* As tool_rates_parse: the first field of measured rates that is no speed. */
 const char *tool_rates_lack(const struct tool_rates *rates);
+
+/* Of Muon's iteration. */
+double tool_rates_fp32_products(const struct tool_rates *rates);
 
 /* The slower of both in each. */
 void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other);

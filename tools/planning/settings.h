@@ -86,6 +86,8 @@ bool tool_optimizer_parse(const char *text, eo_optimizer *out);
 
 /* What its update reads and writes of memory for each weight: weight, gradient and states; in bf16 the two halves are a weight. */
 double tool_update_bytes(eo_optimizer optimizer);
+/* And of Muon: the direction; the iteration, 24 in each of its steps. */
+enum { TOOL_DIRECTION_BYTES = 16, TOOL_ORTHOGONALIZE_BYTES = 20 + 5 * 24 };
 
 /* As they are given: "hsdp:8", "cheap"; of gathers and products: their type. */
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);

@@ -97,6 +97,8 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     /* Not all at one time, which another program may take for itself. */
     for (int round = 0; round < ROUNDS; round++) {
         keep_best(&out->products_flops_per_s, products_rate(team, o->plan.dtype) / here);
+        if (o->plan.optimizer == EO_OPTIMIZER_MUON && o->plan.dtype != EO_DTYPE_FP32)
+            keep_best(&out->fp32_products_flops_per_s, products_rate(team, EO_DTYPE_FP32) / here);
         keep_best(&out->memory_bytes_per_s, memory_rate(team) / here);
         if (!no_disk->text[0])
             (void)measure_disk(o, &out->disk_bytes_per_s, no_disk);
