@@ -115,8 +115,10 @@ struct tensor tensor_bytes(uint64_t bytes)
 {
     const uint64_t offset = sides.offset;
     sides.offset = 0; /* scratch is always aligned */
-    const struct tensor t = tensor_of(EO_DTYPE_FP32, (bytes + 7) / 8 * 8 + 8);
+    struct tensor t = tensor_of(EO_DTYPE_FP32, (bytes + 7) / 8 * 8 + 8);
     sides.offset = offset;
+    memset(t.at[HOST], 0xff, t.count * sizeof(float)); /* NaN: what a kernel has not written is garbage */
+    tensor_put(&t, t.at[HOST]);
     return t;
 }
 
