@@ -182,6 +182,11 @@ struct eo_swiglu {
 
 /* ---- norms ---- */
 
+static inline eo_dtype eo_norm_weight_dtype(struct eo_types types, bool fp32_weights)
+{
+    return fp32_weights ? EO_DTYPE_FP32 : types.compute;
+}
+
 /*
  * LayerNorm (centered), or RMSNorm (no mean, no bias). sum = residual + (branch + branch_bias), stored first; the norm
  * is taken of the stored sum. Without a branch nothing is summed, `sum` is NULL and the residual is normed. sum may be
@@ -195,6 +200,7 @@ struct eo_norm {
     const void *residual, *branch, *branch_bias, *weight, *bias;
     float eps;
     uint64_t rows, width;
+    bool fp32_weights; /* weight and bias are fp32, whatever the other elements are */
 };
 
 /*
@@ -211,6 +217,7 @@ struct eo_norm_gradient {
     uint64_t rows, width;
     bool accumulate; /* the gradients of weights */
     void *scratch;   /* norm_scratch_bytes */
+    bool fp32_weights;
 };
 
 /*
@@ -224,6 +231,7 @@ struct eo_head_norm {
     uint64_t in_stride, out_stride, rows, copied;
     uint32_t head_count[2], head_size;
     float eps;
+    bool fp32_weights;
 };
 
 /*
@@ -239,6 +247,7 @@ struct eo_head_norm_gradient {
     uint32_t head_count[2], head_size;
     float eps;
     float *sums;
+    bool fp32_weights;
 };
 
 struct eo_head_norm_weights {

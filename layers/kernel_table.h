@@ -42,6 +42,7 @@ struct eo_norm_part {
     void *in_gradient;
     float *weight_sums, *bias_sums; /* [width] overwritten; bias_sums NULL and mean NULL: RMSNorm */
     uint64_t rows, width;
+    bool fp32_weights;
 };
 
 /* RMSNorm of the heads of one weight. Backward: `out` goes from the gradient of out to that of in; sums[part][head_size]
@@ -53,6 +54,7 @@ struct eo_head_rows {
     uint64_t in_stride, out_stride, rows, part_rows;
     uint32_t head_count, head_size;
     float eps;
+    bool fp32_weights;
 };
 
 /* One document and one query head (forward) or key/value head with its group of query heads (backward). Pointers

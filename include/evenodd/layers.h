@@ -96,6 +96,8 @@ typedef struct eo_transformer_params {
                                   weights rounded with a scale each row; backward products stay bf16. On a GPU of compute
                                   capability 9.0 with cuBLASLt 12.9; other GPUs say so and stay with bf16. Not on CPUs */
     eo_lora lora;              /* [none] static mode, and no float8 gathers */
+    bool fp32_norms;           /* [false] with bf16: weights and biases of norms, those of heads too, are fp32 in views and
+                                  gathers (eo_parameter_params.fp32). Each then lies whole on one rank */
 } eo_transformer_params;
 #define eo_transformer_params(...) EO_PARAMS(eo_transformer_params, __VA_ARGS__)
 

@@ -105,7 +105,8 @@ eo_status eo_cpu_head_norm_forward(eo_team *team, const struct eo_head_norm *n)
         const uint64_t width = (uint64_t)n->head_count[k] * n->head_size;
         heads_forward(team, dtype, &(struct eo_head_rows){
             .in = in, .weight = n->weight[k], .out = out, .in_stride = n->in_stride, .out_stride = n->out_stride,
-            .rows = n->rows, .head_count = n->head_count[k], .head_size = n->head_size, .eps = n->eps});
+            .rows = n->rows, .head_count = n->head_count[k], .head_size = n->head_size, .eps = n->eps,
+            .fp32_weights = n->fp32_weights});
         in = eo_element_at(dtype, in, width);
         out = eo_element_at_mutable(dtype, out, width);
     }
@@ -126,7 +127,7 @@ eo_status eo_cpu_head_norm_backward(eo_team *team, const struct eo_head_norm_gra
             .in = in, .weight = n->weight[k], .out = gradient, .in_stride = n->in_stride, .out_stride = n->stride,
             .sums = n->sums + (uint64_t)k * eo_head_norm_parts(n->rows) * n->head_size, .rows = n->rows,
             .part_rows = eo_head_norm_part_rows(n->rows), .head_count = n->head_count[k], .head_size = n->head_size,
-            .eps = n->eps});
+            .eps = n->eps, .fp32_weights = n->fp32_weights});
         in = eo_element_at(dtype, in, width);
         gradient = eo_element_at_mutable(dtype, gradient, width);
     }
@@ -201,7 +202,8 @@ eo_status eo_cpu_norm_backward(eo_team *team, const struct eo_norm_gradient *n)
     const struct eo_kernel_table *kernels = eo_kernels_of(n->types.compute);
     struct norm_backward_job job = {
         .all = {.in = n->in, .mean = n->mean, .rstd = n->rstd, .weight = n->weight, .out_gradient = n->out_gradient,
-                .skip_gradient = n->skip_gradient, .in_gradient = n->in_gradient, .rows = n->rows, .width = n->width},
+                .skip_gradient = n->skip_gradient, .in_gradient = n->in_gradient, .rows = n->rows, .width = n->width,
+                .fp32_weights = n->fp32_weights},
         .types = n->types, .weight_gradient = n->weight_gradient, .bias_gradient = n->centered ? n->bias_gradient : NULL,
         .scratch = n->scratch, .rows_per_part = eo_split_up(n->rows, EO_NORM_PARTS), .accumulate = n->accumulate,
         .kernel = n->centered ? kernels->layernorm_backward : kernels->rmsnorm_backward,

@@ -33,13 +33,13 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Two packs of a thread, with the sums of weight and bias, do not fit in registers. */
+/* Two packs of a thread, with the sums of weight and bias, do not fit in registers; nor do fp32 weights beside bf16. */
 struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient *n, uint64_t pack_size)
 {
     enum { WARP = 32 };
     const uint64_t kinds = n->centered ? 2 : 1, packs = divide_up(n->width, pack_size);
     struct eo_cuda_norm_blocks b = {.thread_packs = (uint32_t)divide_up(packs, EO_CUDA_NORM_THREADS), .groups = 1};
-    const bool in_registers = b.thread_packs <= (n->centered ? 1 : 2);
+    const bool in_registers = !n->fp32_weights && b.thread_packs <= (n->centered ? 1 : 2);
     b.threads = (uint32_t)least(divide_up(in_registers ? divide_up(packs, b.thread_packs) : packs, WARP) * WARP,
                                 EO_CUDA_NORM_THREADS);
     const uint64_t sums_bytes = divide_up(packs, b.threads) * b.threads * pack_size * kinds * sizeof(float);

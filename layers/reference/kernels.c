@@ -88,11 +88,11 @@ void eo_ref_column_sums(const struct eo_column_sums *s, uint64_t first, uint64_t
 /* The one expression of both the forward pass and `again`. */
 static void norm_row(const struct eo_norm *n, const void *in, uint64_t row, float mean, float rstd)
 {
-    const eo_dtype dtype = n->types.compute;
+    const eo_dtype dtype = n->types.compute, of_weights = eo_norm_weight_dtype(n->types, n->fp32_weights);
     for (uint64_t i = 0; i < n->width; i++) {
         const float x = (eo_element_load(dtype, in, row * n->width + i) - mean) * rstd;
-        const float bias = n->centered ? eo_element_load(dtype, n->bias, i) : 0;
-        eo_element_store(dtype, n->out, row * n->width + i, x * eo_element_load(dtype, n->weight, i) + bias);
+        const float bias = n->centered ? eo_element_load(of_weights, n->bias, i) : 0;
+        eo_element_store(dtype, n->out, row * n->width + i, x * eo_element_load(of_weights, n->weight, i) + bias);
     }
 }
 
@@ -139,20 +139,20 @@ void eo_ref_norm_again(const struct eo_norm *n)
 
 void eo_ref_norm_input_gradient(const struct eo_norm_gradient *n)
 {
-    const eo_dtype dtype = n->types.compute;
+    const eo_dtype dtype = n->types.compute, of_weights = eo_norm_weight_dtype(n->types, n->fp32_weights);
     const float width = (float)n->width;
     for (uint64_t row = 0; row < n->rows; row++) {
         const uint64_t first = row * n->width;
         const float mean = n->centered ? n->mean[row] : 0, rstd = n->rstd[row];
         float sum = 0, sum_x = 0;
         for (uint64_t i = 0; i < n->width; i++) {
-            const float g = eo_element_load(dtype, n->out_gradient, first + i) * eo_element_load(dtype, n->weight, i);
+            const float g = eo_element_load(dtype, n->out_gradient, first + i) * eo_element_load(of_weights, n->weight, i);
             const float x = (eo_element_load(dtype, n->in, first + i) - mean) * rstd;
             sum += n->centered ? g : 0;
             sum_x += g * x;
         }
         for (uint64_t i = 0; i < n->width; i++) {
-            const float g = eo_element_load(dtype, n->out_gradient, first + i) * eo_element_load(dtype, n->weight, i);
+            const float g = eo_element_load(dtype, n->out_gradient, first + i) * eo_element_load(of_weights, n->weight, i);
             const float x = (eo_element_load(dtype, n->in, first + i) - mean) * rstd;
             const float skip = n->skip_gradient ? eo_element_load(dtype, n->skip_gradient, first + i) : 0;
             eo_element_store(dtype, n->in_gradient, first + i,
@@ -204,7 +204,7 @@ static float head_rstd(eo_dtype dtype, const void *in, uint64_t at, uint32_t siz
 
 void eo_ref_head_norm_forward(const struct eo_head_norm *n)
 {
-    const eo_dtype dtype = n->types.compute;
+    const eo_dtype dtype = n->types.compute, of_weights = eo_norm_weight_dtype(n->types, n->fp32_weights);
     const uint32_t size = n->head_size, heads = n->head_count[0] + n->head_count[1];
     for (uint64_t row = 0; row < n->rows; row++) {
         uint64_t from = row * n->in_stride, to = row * n->out_stride;
@@ -213,7 +213,7 @@ void eo_ref_head_norm_forward(const struct eo_head_norm *n)
             const float rstd = head_rstd(dtype, n->in, from, size, n->eps);
             for (uint32_t i = 0; i < size; i++)
                 eo_element_store(dtype, n->out, to + i,
-                                 eo_element_load(dtype, n->in, from + i) * rstd * eo_element_load(dtype, weight, i));
+                                 eo_element_load(dtype, n->in, from + i) * rstd * eo_element_load(of_weights, weight, i));
         }
         memcpy(eo_element_at_mutable(dtype, n->out, to), eo_element_at(dtype, n->in, from),
                n->copied * eo_dtype_bytes(dtype));
@@ -223,16 +223,16 @@ void eo_ref_head_norm_forward(const struct eo_head_norm *n)
 /* One head of one row; sums: those of its weight. */
 static void head_gradient(const struct eo_head_norm_gradient *n, uint64_t in, uint64_t at, const void *weight, float *sums)
 {
-    const eo_dtype dtype = n->types.compute;
+    const eo_dtype dtype = n->types.compute, of_weights = eo_norm_weight_dtype(n->types, n->fp32_weights);
     const float rstd = head_rstd(dtype, n->in, in, n->head_size, n->eps);
     float sum = 0;
     for (uint32_t i = 0; i < n->head_size; i++) {
         const float d = eo_element_load(dtype, n->gradient, at + i), x = eo_element_load(dtype, n->in, in + i) * rstd;
-        sum += d * eo_element_load(dtype, weight, i) * x;
+        sum += d * eo_element_load(of_weights, weight, i) * x;
         sums[i] += d * x;
     }
     for (uint32_t i = 0; i < n->head_size; i++) {
-        const float g = eo_element_load(dtype, n->gradient, at + i) * eo_element_load(dtype, weight, i);
+        const float g = eo_element_load(dtype, n->gradient, at + i) * eo_element_load(of_weights, weight, i);
         const float x = eo_element_load(dtype, n->in, in + i) * rstd;
         eo_element_store(dtype, n->gradient, at + i, rstd * (g - x * (sum / (float)n->head_size)));
     }

@@ -85,6 +85,7 @@ static struct eo_norm half_norm(const struct pass *pass, const struct half *half
         .eps = t->params.config.norm_eps,
         .rows = pass->rows,
         .width = t->params.config.width,
+        .fp32_weights = t->params.fp32_norms,
     };
 }
 
@@ -373,6 +374,7 @@ static eo_status norm_backward(const struct pass *pass, const struct half *half,
         .rows = pass->rows,
         .width = forward.width,
         .scratch = from->kernels,
+        .fp32_weights = forward.fp32_weights,
     });
 }
 

@@ -93,6 +93,14 @@ static eo_status add_vector(eo_transformer *t, uint32_t layer, const char *name,
     return eo_model_add_parameter(t->model, &params, NULL);
 }
 
+/* A norm's weight or bias. */
+static eo_status add_norm_vector(eo_transformer *t, uint32_t layer, const char *name, uint32_t width)
+{
+    const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 1, .dims = {width}, .no_weight_decay = true,
+                                        .frozen = has_adapters(t), .fp32 = t->params.fp32_norms};
+    return eo_model_add_parameter(t->model, &params, NULL);
+}
+
 static eo_status add_matrix(eo_transformer *t, uint32_t layer, const char *name, uint32_t out, uint32_t in, bool joined)
 {
     const eo_parameter_params params = {.layer = layer, .name = name, .dim_count = 2, .dims = {out, in},
@@ -126,15 +134,15 @@ static eo_status add_half(eo_transformer *t, uint32_t layer, const struct half *
     const char *const *format = shape->parameter_names;
     char name[EO_NAME_MAX];
 #define NEXT_NAME (snprintf(name, sizeof(name), *format++, block), name)
-    EO_TRY(add_vector(t, layer, NEXT_NAME, width));
+    EO_TRY(add_norm_vector(t, layer, NEXT_NAME, width));
     if (shape->norm_bias)
-        EO_TRY(add_vector(t, layer, NEXT_NAME, width));
+        EO_TRY(add_norm_vector(t, layer, NEXT_NAME, width));
     for (uint32_t i = 0; i < shape->in_count; i++) {
         EO_TRY(add_matrix(t, layer, NEXT_NAME, shape->in_width[i], width, !shape->in_joined[i]));
         if (shape->in_bias)
             EO_TRY(add_vector(t, layer, NEXT_NAME, shape->in_width[i]));
         if (shape->head_norms && i < HALF_HEAD_NORMS)
-            EO_TRY(add_vector(t, layer, NEXT_NAME, t->params.config.head_size));
+            EO_TRY(add_norm_vector(t, layer, NEXT_NAME, t->params.config.head_size));
     }
     EO_TRY(add_matrix(t, layer, NEXT_NAME, width, shape->mid_width, false));
     if (shape->out_bias)
@@ -146,8 +154,8 @@ static eo_status add_half(eo_transformer *t, uint32_t layer, const struct half *
 static eo_status add_final_norm(eo_transformer *t, uint32_t layer)
 {
     const bool gpt2 = is_gpt2(t);
-    EO_TRY(add_vector(t, layer, gpt2 ? "ln_f.weight" : "model.norm.weight", t->params.config.width));
-    return gpt2 ? add_vector(t, layer, "ln_f.bias", t->params.config.width) : EO_OK;
+    EO_TRY(add_norm_vector(t, layer, gpt2 ? "ln_f.weight" : "model.norm.weight", t->params.config.width));
+    return gpt2 ? add_norm_vector(t, layer, "ln_f.bias", t->params.config.width) : EO_OK;
 }
 
 static eo_status describe_embedding(eo_transformer *t, uint32_t *layer)

@@ -52,6 +52,7 @@ static struct eo_norm chunk_norm(const struct pass *pass, const struct chunk *ch
         .eps = t->params.config.norm_eps,
         .rows = chunk->rows,
         .width = t->params.config.width,
+        .fp32_weights = t->params.fp32_norms,
     };
 }
 
@@ -152,6 +153,7 @@ static eo_status chunk_gradients(const struct pass *pass, const struct chunk *ch
         .width = width,
         .accumulate = accumulate,
         .scratch = eo_buffer(pass->runtime, head->scratch),
+        .fp32_weights = forward.fp32_weights,
     });
 }
 

@@ -100,6 +100,7 @@ static eo_status norm_and_rotate(const struct pass *pass, const struct half *hal
             .head_count = {t->params.config.head_count, t->params.config.kv_head_count},
             .head_size = t->params.config.head_size,
             .eps = t->params.config.norm_eps,
+            .fp32_weights = t->params.fp32_norms,
         }));
     }
     return rotate(pass, &attention, qkv.q, qkv.k, false);
@@ -132,6 +133,7 @@ static eo_status head_norms_backward(const struct pass *pass, const struct half 
         .head_size = t->params.config.head_size,
         .eps = t->params.config.norm_eps,
         .sums = gradients.head_norms,
+        .fp32_weights = t->params.fp32_norms,
     });
 }
 

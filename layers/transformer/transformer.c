@@ -22,6 +22,7 @@ static eo_status choose_kernels(eo_transformer *t)
     }
     t->types = (struct eo_types){t->params.dtype, t->params.reduce_dtype};
     t->params.device = backend->device;
+    t->params.fp32_norms = t->params.fp32_norms && t->params.dtype == EO_DTYPE_BF16; /* else all is fp32 */
     t->kernels = eo_team_backend_kernels(backend, t->types.compute, t->types.gradient);
     LAYERS_REQUIRE(&t->log, !t->params.float8_products || t->params.dtype == EO_DTYPE_BF16,
                    "transformer: float8_products needs dtype bf16, not %s", eo_dtype_name(t->params.dtype));

@@ -328,6 +328,23 @@ static void muon_cases(void)
     tap_case("Muon, as a graph too: the same bits under every schedule, close to the reference");
 }
 
+/* Norms of fp32 beside bf16 matrices, those of heads too. */
+static void fp32_norms_cases(void)
+{
+    for (uint32_t which = 2; which < 4; which++) {
+        struct transformer_settings s = settings_of(which);
+        s.fp32_norms = true;
+        s.qk_norm = which & 1;
+        s.ranks = 2;
+        compare(&s, 40);
+        const struct transformer_result fp32 = run_reference(&s);
+        s.fp32_norms = false;
+        CHECK(run_reference(&s).losses[LAST] != fp32.losses[LAST], "fp32 norms give the loss of bf16 ones, %g",
+              fp32.losses[LAST]);
+    }
+    tap_case("norms of fp32 beside bf16 matrices: the same bits, close to the reference");
+}
+
 /* Forward products in float8: all of a block's run so; where the device or its cuBLASLt has none, they are bf16's. */
 static void float8_cases(void)
 {
@@ -587,6 +604,7 @@ int main(void)
     muon_cases();
     adapter_cases();
     odd_widths();
+    fp32_norms_cases();
     float8_cases();
     choice_of_epilogues();
     blocks_of_queries();

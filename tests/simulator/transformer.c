@@ -246,7 +246,7 @@ static eo_status describe(struct run *run)
         .head_chunks = s->head_chunks, .half_blocks = s->half_blocks, .unit_blocks = s->unit_blocks, .dtype = s->dtype,
         .reduce_dtype = s->reduce_dtype, .device = s->device, .token_slots = s->micro_batches, .log = &run->log,
         .lora = s->lora, .packed = s->packed, .summed_loss = s->packed, .seq = s->float8_products ? SEQ - 1 : SEQ,
-        .float8_products = s->float8_products};
+        .float8_products = s->float8_products, .fp32_norms = s->fp32_norms};
     const eo_status status = eo_transformer_create(&run->transformer, &params);
     if (status < 0)
         return status;

@@ -17,6 +17,7 @@ struct transformer_settings {
     uint32_t ranks, micro_batches, head_chunks, steps /* [3]; with a graph the last but one is recorded */;
     eo_recompute recompute;
     eo_memory memory;
+    bool fp32_norms;
     bool qkv_bias, qk_norm; /* Llama; with qk_norm heads together are wider than the model */
     eo_rope_scaling rope_scaling; /* Llama */
     bool debug; /* of the runtime; static memory only */

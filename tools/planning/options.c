@@ -165,6 +165,11 @@ bool tool_option_products(const struct argp_state *state, const char *text)
     return tool_option_choice(state, "products", text, "dtype", "float8");
 }
 
+bool tool_option_norms(const struct argp_state *state, const char *text)
+{
+    return tool_option_choice(state, "norms", text, "dtype", "fp32");
+}
+
 void tool_option_check_products(const struct argp_state *state, const struct tool_plan_settings *s, const char *device_option)
 {
     if (s->float8_products && (s->dtype != EO_DTYPE_BF16 || strcmp(s->device, "cuda") != 0))

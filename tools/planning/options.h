@@ -22,6 +22,7 @@ void tool_option_granularity(const struct argp_state *state, const char *text, s
 void tool_option_recompute(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);
 bool tool_option_gather(const struct argp_state *state, const char *text); /* float8 */
 bool tool_option_products(const struct argp_state *state, const char *text); /* float8 */
+bool tool_option_norms(const struct argp_state *state, const char *text);    /* fp32 */
 /* Whether they go with device and type. */
 void tool_option_check_products(const struct argp_state *state, const struct tool_plan_settings *settings,
                                 const char *device_option);

@@ -47,6 +47,7 @@ struct tool_plan_settings {
     uint32_t offload_activations;      /* blocks; UINT32_MAX: all */
     eo_optimizer optimizer;
     bool float8_products; /* forward products of blocks, on a GPU */
+    bool fp32_norms;      /* with bf16: norms keep fp32 weights */
     struct tool_lora lora;
     bool packed;          /* documents in each sequence: their positions lie on the device */
 };

@@ -5,16 +5,20 @@
 #ifndef EO_LAYERS_CPU_LEVELS_NORM_H
 #define EO_LAYERS_CPU_LEVELS_NORM_H
 
+/* Of a norm's weights or biases. */
+#define WEIGHT(wide, values, i) \
+    ((wide) ? LOAD((const float *)(values) + (i)) : LOAD((const element *)(values) + (i)))
+
 /* out = (x - mean) rstd w + b; the forward and `again` share it, so they agree to the bit. */
-INLINE void norm_row(element *out, const element *x, float mean, float rstd, const element *weight, const element *bias,
-                     uint64_t width, bool centred)
+INLINE void norm_row(element *out, const element *x, float mean, float rstd, const void *weight, const void *bias,
+                     uint64_t width, bool centred, bool wide)
 {
     const vf m = v_set(mean);
     const vf r = v_set(rstd);
     if (centred)
-        FOR_VECTORS(i, width, STORE(out + i, v_fma((LOAD(x + i) - m) * r, LOAD(weight + i), LOAD(bias + i))););
+        FOR_VECTORS(i, width, STORE(out + i, v_fma((LOAD(x + i) - m) * r, WEIGHT(wide, weight, i), WEIGHT(wide, bias, i))););
     else
-        FOR_VECTORS(i, width, STORE(out + i, LOAD(x + i) * r * LOAD(weight + i)););
+        FOR_VECTORS(i, width, STORE(out + i, LOAD(x + i) * r * WEIGHT(wide, weight, i)););
 }
 
 /* sum = residual + branch + branch_bias, where there is a branch; returns the row to norm. */
@@ -52,26 +56,26 @@ INLINE float row_squares(const element *x, float mean, uint64_t width)
     return total;
 }
 
-INLINE void norm_forward(const struct eo_norm *n, bool centred)
+INLINE void norm_forward(const struct eo_norm *n, bool centred, bool wide)
 {
     const uint64_t width = n->width;
     for (uint64_t row = 0; row < n->rows; row++) {
         const element *x = norm_input(n, row);
         const float mean = centred ? row_sum(x, width) / (float)width : 0;
         const float rstd = 1 / sqrtf(row_squares(x, mean, width) / (float)width + n->eps);
-        norm_row((element *)n->out + row * width, x, mean, rstd, n->weight, n->bias, width, centred);
+        norm_row((element *)n->out + row * width, x, mean, rstd, n->weight, n->bias, width, centred, wide);
         if (centred)
             n->mean[row] = mean;
         n->rstd[row] = rstd;
     }
 }
 
-INLINE void norm_again(const struct eo_norm *n, bool centred)
+INLINE void norm_again(const struct eo_norm *n, bool centred, bool wide)
 {
     const uint64_t width = n->width;
     for (uint64_t row = 0; row < n->rows; row++)
         norm_row((element *)n->out + row * width, (const element *)n->residual + row * width, centred ? n->mean[row] : 0,
-                 n->rstd[row], n->weight, n->bias, width, centred);
+                 n->rstd[row], n->weight, n->bias, width, centred, wide);
 }
 
 /*
@@ -79,10 +83,9 @@ INLINE void norm_again(const struct eo_norm *n, bool centred)
  * RMSNorm has no mean(g). Each row is read twice, the second time from the first-level cache; out_gradient is read
  * before in_gradient is written at the same place, so that the two may be one.
  */
-INLINE void norm_backward(const struct eo_norm_part *n, bool centred)
+INLINE void norm_backward(const struct eo_norm_part *n, bool centred, bool wide)
 {
     const uint64_t width = n->width;
-    const element *weight = n->weight;
     memset(n->weight_sums, 0, width * sizeof(float));
     if (centred)
         memset(n->bias_sums, 0, width * sizeof(float));
@@ -99,7 +102,7 @@ INLINE void norm_backward(const struct eo_norm_part *n, bool centred)
         FOR_VECTORS(i, width, {
             const vf d = LOAD(out_gradient + i);
             const vf h = (LOAD(x + i) - mean) * rstd;
-            const vf g = d * LOAD(weight + i);
+            const vf g = d * WEIGHT(wide, n->weight, i);
             sum += g;
             sum_h = v_fma(g, h, sum_h);
             STORE(n->weight_sums + i, v_fma(d, h, LOAD(n->weight_sums + i)));
@@ -110,7 +113,7 @@ INLINE void norm_backward(const struct eo_norm_part *n, bool centred)
         const vf mean_gh = v_set(v_sum(sum_h) / (float)width);
         FOR_VECTORS(i, width, {
             const vf h = (LOAD(x + i) - mean) * rstd;
-            const vf g = LOAD(out_gradient + i) * LOAD(weight + i);
+            const vf g = LOAD(out_gradient + i) * WEIGHT(wide, n->weight, i);
             const vf past = skip == NULL ? v_set(0) : LOAD(skip + i);
             STORE(in_gradient + i, v_fma(rstd, g - mean_g - h * mean_gh, past));
         });
@@ -123,21 +126,20 @@ INLINE float head_rstd(const element *x, const struct eo_head_rows *h)
     return 1 / sqrtf(row_squares(x, 0, h->head_size) / (float)h->head_size + h->eps);
 }
 
-static void head_norm_forward(const struct eo_head_rows *h)
+INLINE void head_forward(const struct eo_head_rows *h, bool wide)
 {
     for (uint64_t row = 0; row < h->rows; row++) {
         const element *x = (const element *)h->in + row * h->in_stride;
         element *out = (element *)h->out + row * h->out_stride;
         for (uint32_t head = 0; head < h->head_count; head++, x += h->head_size, out += h->head_size)
-            norm_row(out, x, 0, head_rstd(x, h), h->weight, NULL, h->head_size, false);
+            norm_row(out, x, 0, head_rstd(x, h), h->weight, NULL, h->head_size, false, wide);
     }
 }
 
 /* As norm_backward without mean and skip. */
-static void head_norm_backward(const struct eo_head_rows *h)
+INLINE void head_backward(const struct eo_head_rows *h, bool wide)
 {
     const uint64_t size = h->head_size;
-    const element *weight = h->weight;
     memset(h->sums, 0, size * sizeof(float));
     for (uint64_t row = 0; row < h->rows; row++) {
         const element *x = (const element *)h->in + row * h->in_stride;
@@ -148,46 +150,49 @@ static void head_norm_backward(const struct eo_head_rows *h)
             FOR_VECTORS(i, size, {
                 const vf d = LOAD(gradient + i);
                 const vf n = LOAD(x + i) * rstd;
-                sum = v_fma(d * LOAD(weight + i), n, sum);
+                sum = v_fma(d * WEIGHT(wide, h->weight, i), n, sum);
                 STORE(h->sums + i, v_fma(d, n, LOAD(h->sums + i)));
             });
             const vf mean = v_set(v_sum(sum) / (float)size);
             FOR_VECTORS(i, size, {
                 const vf n = LOAD(x + i) * rstd;
-                STORE(gradient + i, rstd * (LOAD(gradient + i) * LOAD(weight + i) - n * mean));
+                STORE(gradient + i, rstd * (LOAD(gradient + i) * WEIGHT(wide, h->weight, i) - n * mean));
             });
         }
     }
 }
 
-static void layernorm_forward(const struct eo_norm *part)
+/* A kernel of its own for each type of the weights. */
+#define NORM_KERNEL(name, params, kernel, centred)   \
+    static void name(const struct params *part)       \
+    {                                                 \
+        if (part->fp32_weights)                       \
+            kernel(part, centred, true);        \
+        else                                          \
+            kernel(part, centred, false);       \
+    }
+NORM_KERNEL(layernorm_forward, eo_norm, norm_forward, true)
+NORM_KERNEL(layernorm_again, eo_norm, norm_again, true)
+NORM_KERNEL(layernorm_backward, eo_norm_part, norm_backward, true)
+NORM_KERNEL(rmsnorm_forward, eo_norm, norm_forward, false)
+NORM_KERNEL(rmsnorm_again, eo_norm, norm_again, false)
+NORM_KERNEL(rmsnorm_backward, eo_norm_part, norm_backward, false)
+#undef NORM_KERNEL
+
+static void head_norm_forward(const struct eo_head_rows *h)
 {
-    norm_forward(part, true);
+    if (h->fp32_weights)
+        head_forward(h, true);
+    else
+        head_forward(h, false);
 }
 
-static void layernorm_again(const struct eo_norm *part)
+static void head_norm_backward(const struct eo_head_rows *h)
 {
-    norm_again(part, true);
-}
-
-static void layernorm_backward(const struct eo_norm_part *part)
-{
-    norm_backward(part, true);
-}
-
-static void rmsnorm_forward(const struct eo_norm *part)
-{
-    norm_forward(part, false);
-}
-
-static void rmsnorm_again(const struct eo_norm *part)
-{
-    norm_again(part, false);
-}
-
-static void rmsnorm_backward(const struct eo_norm_part *part)
-{
-    norm_backward(part, false);
+    if (h->fp32_weights)
+        head_backward(h, true);
+    else
+        head_backward(h, false);
 }
 
 #endif

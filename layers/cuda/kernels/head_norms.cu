@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(FORWARD_WARPS *WARP) head_norm_forward_kernel(
         }
         return;
     }
-    const T *weight = (const T *)choose(head >= n.head_count[0], n.weight[0], n.weight[1]);
+    const void *weight = choose(head >= n.head_count[0], n.weight[0], n.weight[1]);
     const float rstd = head_rstd<T, N>(in, n.head_size, n.eps);
     for (uint32_t column = lane * N; column < n.head_size; column += WARP * N) {
         lanes<T, N>::load(x, in + column);
-        lanes<T, N>::load(w, weight + column);
+        load_weights<T, N>(w, weight, n.fp32_weights, column);
 #pragma unroll
         for (int i = 0; i < N; i++)
             x[i] = x[i] * rstd * w[i];
@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(BACKWARD_WARPS *WARP)
         const uint64_t row = first + unit / heads, head = unit % heads;
         const bool is_k = head >= n.head_count[0];
         const T *in = (const T *)n.in + row * n.in_stride + head * size;
-        const T *weight = (const T *)choose(is_k, n.weight[0], n.weight[1]);
+        const void *weight = choose(is_k, n.weight[0], n.weight[1]);
         float *own_sums = is_k ? sums + sums_step : sums;
         T *gradient = (T *)n.gradient + row * n.stride + head * size;
         const float rstd = head_rstd<T, N>(in, size, n.eps);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(BACKWARD_WARPS *WARP)
         for (uint32_t column = lane * N; column < size; column += step) {
             lanes<T, N>::load(x, in + column);
             lanes<T, N>::load(d, gradient + column);
-            lanes<T, N>::load(w, weight + column);
+            load_weights<T, N>(w, weight, n.fp32_weights, column);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 const float xhat = x[i] * rstd;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(BACKWARD_WARPS *WARP)
         for (uint32_t column = lane * N; column < size; column += step) {
             lanes<T, N>::load(x, in + column);
             lanes<T, N>::load(d, gradient + column);
-            lanes<T, N>::load(w, weight + column);
+            load_weights<T, N>(w, weight, n.fp32_weights, column);
 #pragma unroll
             for (int i = 0; i < N; i++)
                 d[i] = rstd * (d[i] * w[i] - x[i] * rstd * mean);

@@ -100,6 +100,25 @@ template <> struct lanes<bf16, 8> {
     }
 };
 
+/* A norm's weights from element `at` on: T's, or fp32 beside it. */
+template <typename T, int N>
+__device__ __forceinline__ void load_weights(float (&out)[N], const void *weights, bool fp32, uint64_t at)
+{
+    constexpr int PART = N < 4 ? N : 4;
+    if (!fp32) {
+        lanes<T, N>::load(out, (const T *)weights + at);
+        return;
+    }
+#pragma unroll
+    for (int first = 0; first < N; first += PART) {
+        float part[PART];
+        lanes<float, PART>::load(part, (const float *)weights + at + first);
+#pragma unroll
+        for (int i = 0; i < PART; i++)
+            out[first + i] = part[i];
+    }
+}
+
 /* The same butterfly in every lane: all get the same bits. */
 __device__ __forceinline__ float warp_sum(float value)
 {

@@ -21,6 +21,7 @@ struct forward_args {
     const void *residual, *branch, *branch_bias, *weight, *bias;
     float eps;
     uint64_t width;
+    bool fp32_weights;
 };
 
 /* Reads N elements of what is normed; the first time it is added up, rounded and stored. */
@@ -83,9 +84,9 @@ __global__ void __launch_bounds__(FORWARD_THREADS) norm_forward_kernel(const for
     for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step) {
         float x[N], w[N], b[N] = {};
         lanes<T, N>::load(x, row + column);
-        lanes<T, N>::load(w, (const T *)a.weight + column);
+        load_weights<T, N>(w, a.weight, a.fp32_weights, column);
         if (CENTERED)
-            lanes<T, N>::load(b, (const T *)a.bias + column);
+            load_weights<T, N>(b, a.bias, a.fp32_weights, column);
 #pragma unroll
         for (int i = 0; i < N; i++)
             x[i] = normed<CENTERED>(x[i], mean, rstd, w[i], b[i]);
@@ -101,9 +102,9 @@ __global__ void __launch_bounds__(FORWARD_THREADS) norm_again_kernel(const forwa
     for (uint64_t column = (uint64_t)threadIdx.x * N; column < a.width; column += step) {
         float x[N], w[N], b[N] = {};
         lanes<T, N>::load(x, (const T *)a.residual + base + column);
-        lanes<T, N>::load(w, (const T *)a.weight + column);
+        load_weights<T, N>(w, a.weight, a.fp32_weights, column);
         if (CENTERED)
-            lanes<T, N>::load(b, (const T *)a.bias + column);
+            load_weights<T, N>(b, a.bias, a.fp32_weights, column);
 #pragma unroll
         for (int i = 0; i < N; i++)
             x[i] = normed<CENTERED>(x[i], mean, rstd, w[i], b[i]);
@@ -127,6 +128,7 @@ struct backward_args {
     const float *mean, *rstd;
     float *partials; /* [block][weight, bias][width]; NULL: not wanted */
     uint64_t rows, width, block_rows;
+    bool fp32_weights;
 };
 
 template <typename T, int N, bool CENTERED, bool SHARED>
@@ -136,7 +138,6 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
     const uint64_t step = (uint64_t)blockDim.x * N, slots = (a.width + step - 1) / step * step;
     float *partials = a.partials + blockIdx.x * (CENTERED ? 2 : 1) * a.width;
     const float count = (float)a.width;
-    const T *weight = (const T *)a.weight;
 
     /* A sum's place: in shared memory [element][thread], no two threads of a warp in one bank. */
     const auto place = [&](uint64_t column, int i) {
@@ -163,7 +164,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
             float x[N], d[N], w[N];
             lanes<T, N>::load(x, in + column);
             lanes<T, N>::load(d, out_gradient + column);
-            lanes<T, N>::load(w, weight + column);
+            load_weights<T, N>(w, a.weight, a.fp32_weights, column);
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 const float xhat = (x[i] - mean) * rstd, g = d[i] * w[i];
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
             float x[N], d[N], w[N], skip[N] = {};
             lanes<T, N>::load(x, in + column);
             lanes<T, N>::load(d, out_gradient + column);
-            lanes<T, N>::load(w, weight + column);
+            load_weights<T, N>(w, a.weight, a.fp32_weights, column);
             if (a.skip_gradient)
                 lanes<T, N>::load(skip, (const T *)a.skip_gradient + base + column);
 #pragma unroll
@@ -385,7 +386,7 @@ static void launch_backward(const backward_args &a, const struct eo_cuda_norm_bl
 static forward_args forward_args_of(const struct eo_norm *n)
 {
     return {n->sum,    n->out,         n->mean,   n->rstd, n->residual,
-            n->branch, n->branch_bias, n->weight, n->bias, n->eps, n->width};
+            n->branch, n->branch_bias, n->weight, n->bias, n->eps, n->width, n->fp32_weights};
 }
 
 static bool forward_is_wide(const struct eo_norm *n)
@@ -437,7 +438,7 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
     const struct eo_cuda_norm_blocks b = eo_cuda_norm_blocks_of(n, wide ? lanes_of(n->types.compute) : 1);
     float *partials = n->weight_gradient ? (float *)n->scratch : nullptr;
     const backward_args a = {n->in_gradient, n->skip_gradient, n->out_gradient, n->in,    n->weight, n->mean,
-                             n->rstd,        partials,         n->rows,         n->width, b.block_rows};
+                             n->rstd,        partials,         n->rows,         n->width, b.block_rows, n->fp32_weights};
     const cudaError_t error = dispatch(n->types.compute, wide, [&](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;

@@ -172,7 +172,8 @@ struct norm_tensors {
     struct tensor sum, out, again, mean, rstd, residual, branch, branch_bias, weight, bias;
 };
 
-static struct eo_norm norm_of(const struct norm_tensors *n, enum side side, eo_dtype d, bool centered, bool branch)
+static struct eo_norm norm_of(const struct norm_tensors *n, enum side side, eo_dtype d, bool centered, bool branch,
+                              bool fp32_weights)
 {
     return (struct eo_norm){.types = {d, d},
                             .centered = centered,
@@ -187,11 +188,13 @@ static struct eo_norm norm_of(const struct norm_tensors *n, enum side side, eo_d
                             .bias = centered ? n->bias.at[side] : NULL,
                             .eps = 1e-5F,
                             .rows = n->out.rows,
-                            .width = n->out.width};
+                            .width = n->out.width,
+                            .fp32_weights = fp32_weights};
 }
 
-static void norm_forward(eo_dtype d, const struct size *s, bool centered, bool branch)
+static void norm_forward(eo_dtype d, const struct size *s, bool centered, bool branch, bool fp32_weights)
 {
+    const eo_dtype of_weights = fp32_weights ? EO_DTYPE_FP32 : d;
     const struct norm_tensors n = {
         .sum = tensor_unset(d, s->rows, s->width),
         .out = tensor_unset(d, s->rows, s->width),
@@ -201,11 +204,11 @@ static void norm_forward(eo_dtype d, const struct size *s, bool centered, bool b
         .residual = tensor_random(d, s->rows, s->width, -2, 4),
         .branch = tensor_random(d, s->rows, s->width, -2, 2),
         .branch_bias = tensor_random(d, 1, s->width, -1, 1),
-        .weight = tensor_random(d, 1, s->width, -2, 2),
-        .bias = tensor_random(d, 1, s->width, -1, 1),
+        .weight = tensor_random(of_weights, 1, s->width, -2, 2),
+        .bias = tensor_random(of_weights, 1, s->width, -1, 1),
     };
     ON_BOTH(side) {
-        const struct eo_norm norm = norm_of(&n, side, d, centered, branch);
+        const struct eo_norm norm = norm_of(&n, side, d, centered, branch, fp32_weights);
         struct eo_norm again = norm;
         expect_status(sides.ops[side]->norm_forward(team_of(side), &norm), "norm_forward");
         again.residual = branch ? norm.sum : norm.residual;
@@ -228,20 +231,23 @@ static void norm_forwards(void)
 {
     const struct size wide = {2, 13001};
     FOR_DTYPES(d) for (int kind = 0; kind < 4; kind++) {
-        FOR_SIZES(s) norm_forward(*d, s, kind & 1, kind & 2);
-        norm_forward(*d, &wide, kind & 1, kind & 2);
+        FOR_SIZES(s) norm_forward(*d, s, kind & 1, kind & 2, false);
+        norm_forward(*d, &wide, kind & 1, kind & 2, false);
     }
+    for (int kind = 0; kind < 2; kind++)
+        FOR_SIZES(s) norm_forward(EO_DTYPE_BF16, s, kind, kind, true);
 }
 
 /* skip 0: none; 1: in_gradient itself; 2: another tensor, and in_gradient is out_gradient. */
-static void norm_backward(struct eo_types t, const struct size *s, bool centered, int skip, bool accumulate)
+static void norm_backward(struct eo_types t, const struct size *s, bool centered, int skip, bool accumulate,
+                          bool fp32_weights)
 {
     const eo_dtype d = t.compute;
     const bool frozen = skip == 2 && s->width % 2; /* no gradient of weights is wanted */
     struct tensor in_gradient = tensor_random(d, s->rows, s->width, -1, 1);
     const struct tensor out_gradient = skip == 2 ? in_gradient : tensor_random(d, s->rows, s->width, -1, 1);
     const struct tensor other = tensor_random(d, s->rows, s->width, -1, 1);
-    const struct tensor in = tensor_random(d, s->rows, s->width, -2, 2), weight = tensor_random(d, 1, s->width, -2, 2);
+    const struct tensor in = tensor_random(d, s->rows, s->width, -2, 2), weight = tensor_random(fp32_weights ? EO_DTYPE_FP32 : d, 1, s->width, -2, 2);
     const struct tensor mean = tensor_random(EO_DTYPE_FP32, 1, s->rows, -0.1F, 0.1F);
     const struct tensor rstd = tensor_random(EO_DTYPE_FP32, 1, s->rows, 0.5F, 1);
     struct tensor weight_gradient = accumulate ? tensor_random(t.gradient, 1, s->width, -1, 1)
@@ -257,7 +263,8 @@ static void norm_backward(struct eo_types t, const struct size *s, bool centered
             .mean = centered ? mean.at[side] : NULL, .rstd = rstd.at[side],
             .weight_gradient = frozen ? NULL : weight_gradient.at[side],
             .bias_gradient = centered && !frozen ? bias_gradient.at[side] : NULL,
-            .rows = s->rows, .width = s->width, .accumulate = accumulate, .scratch = scratch.at[side]}), "norm_backward");
+            .rows = s->rows, .width = s->width, .accumulate = accumulate, .scratch = scratch.at[side],
+            .fp32_weights = fp32_weights}), "norm_backward");
     expect_equal("norm_backward, in", &in_gradient, tolerance_of(d, s->width));
     if (!frozen)
         expect_equal("norm_backward, weight", &weight_gradient, tolerance_of(t.gradient, s->rows));
@@ -277,28 +284,32 @@ static void norm_backwards(void)
         FOR_SIZES(s) {
             for (uint32_t way = 0; way < 3; way++)
                 if (!sides.small || way == which % 3)
-                    norm_backward(*t, s, centered, (int)way, way == 1);
+                    norm_backward(*t, s, centered, (int)way, way == 1, false);
+            if (t->compute == EO_DTYPE_BF16)
+                norm_backward(*t, s, centered, (int)(which % 3), which % 3 == 1, true);
             which++;
         }
         for (uint32_t way = 0; way < 3; way++)
             if (!sides.small || way == turn % 3) {
-                norm_backward(*t, &wide, centered, (int)way, way == 1);
-                norm_backward(*t, &long_one, centered, (int)way, way == 1);
+                norm_backward(*t, &wide, centered, (int)way, way == 1, false);
+                norm_backward(*t, &long_one, centered, (int)way, way == 1, false);
             }
         if (!sides.few && centered && sides.offset == 0) { /* the last block's rows are fewer; nor do they fit in registers */
-            norm_backward(*t, &long_odd, true, 0, false);
-            norm_backward(*t, &long_wide, true, 0, false);
+            norm_backward(*t, &long_odd, true, 0, false, false);
+            norm_backward(*t, &long_wide, true, 0, false, false);
         }
     }
 }
 
 /* Heads of q, then of k, then what is copied; strides leave a gap, which nobody touches. */
-static void head_norm(struct eo_types t, uint64_t rows, uint32_t heads, uint32_t kv_heads, uint32_t size, uint64_t copied)
+static void head_norm(struct eo_types t, uint64_t rows, uint32_t heads, uint32_t kv_heads, uint32_t size, uint64_t copied,
+                      bool fp32_weights)
 {
     const eo_dtype d = t.compute;
     const uint64_t normed = (uint64_t)(heads + kv_heads) * size, width = normed + copied, stride = width + 8;
     const struct tensor in = tensor_strided(d, rows, width, stride, -2, 2);
-    const struct tensor q_weight = tensor_random(d, 1, size, -2, 2), k_weight = tensor_random(d, 1, size, -2, 2);
+    const struct tensor q_weight = tensor_random(fp32_weights ? EO_DTYPE_FP32 : d, 1, size, -2, 2);
+    const struct tensor k_weight = tensor_random(fp32_weights ? EO_DTYPE_FP32 : d, 1, size, -2, 2);
     struct tensor out = tensor_strided(d, rows, width, stride, 0, 0), gradient = tensor_strided(d, rows, normed, stride, -1, 1);
     struct tensor q_gradient = tensor_unset(t.gradient, 1, size), k_gradient = tensor_unset(t.gradient, 1, size);
     const struct tensor sums = tensor_bytes(2 * eo_head_norm_parts(rows) * size * sizeof(float));
@@ -306,11 +317,12 @@ static void head_norm(struct eo_types t, uint64_t rows, uint32_t heads, uint32_t
         expect_status(sides.ops[side]->head_norm_forward(team_of(side), &(struct eo_head_norm){
             .types = t, .out = out.at[side], .in = in.at[side], .weight = {q_weight.at[side], k_weight.at[side]},
             .in_stride = stride, .out_stride = stride, .rows = rows, .copied = copied, .head_count = {heads, kv_heads},
-            .head_size = size, .eps = 1e-6F}), "head_norm_forward");
+            .head_size = size, .eps = 1e-6F, .fp32_weights = fp32_weights}), "head_norm_forward");
         expect_status(sides.ops[side]->head_norm_backward(team_of(side), &(struct eo_head_norm_gradient){
             .types = t, .gradient = gradient.at[side], .in = in.at[side],
             .weight = {q_weight.at[side], k_weight.at[side]}, .stride = stride, .in_stride = stride, .rows = rows,
-            .head_count = {heads, kv_heads}, .head_size = size, .eps = 1e-6F, .sums = sums.at[side]}), "head_norm_backward");
+            .head_count = {heads, kv_heads}, .head_size = size, .eps = 1e-6F, .sums = sums.at[side],
+            .fp32_weights = fp32_weights}), "head_norm_backward");
         expect_status(sides.ops[side]->head_norm_weights(team_of(side), &(struct eo_head_norm_weights){
             .types = t, .weight_gradient = {q_gradient.at[side], k_gradient.at[side]}, .sums = sums.at[side], .rows = rows,
             .head_size = size}), "head_norm_weights");
@@ -326,12 +338,16 @@ static void head_norm(struct eo_types t, uint64_t rows, uint32_t heads, uint32_t
 static void head_norms(void)
 {
     FOR_TYPES(t) {
-        head_norm(*t, 1, 1, 1, 2, 0);
-        head_norm(*t, 37, 5, 1, 6, 6);
-        head_norm(*t, 600, sides.small ? 3 : 4, sides.small ? 1 : 2, 64, 128);
-        head_norm(*t, 259, sides.small ? 4 : 16, sides.small ? 2 : 8, 128, 0);
-        head_norm(*t, 3, 2, 1, 700, 7);
-        head_norm(*t, 2, 1, 1, 7002, 0);
+        if (t->compute == EO_DTYPE_BF16) {
+            head_norm(*t, 37, 5, 1, 6, 6, true);
+            head_norm(*t, 45, 3, 1, 64, 128, true);
+        }
+        head_norm(*t, 1, 1, 1, 2, 0, false);
+        head_norm(*t, 37, 5, 1, 6, 6, false);
+        head_norm(*t, 600, sides.small ? 3 : 4, sides.small ? 1 : 2, 64, 128, false);
+        head_norm(*t, 259, sides.small ? 4 : 16, sides.small ? 2 : 8, 128, 0, false);
+        head_norm(*t, 3, 2, 1, 700, 7, false);
+        head_norm(*t, 2, 1, 1, 7002, 0, false);
     }
 }
 

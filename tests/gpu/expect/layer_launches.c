@@ -137,7 +137,8 @@ static cudaError_t norm_rows(const struct eo_norm *n, bool again, cudaStream_t s
 {
     const eo_dtype dtype = n->types.compute;
     const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
-    const uint64_t vectors = launch_bytes(dtype, n->width) * (uint64_t)(1 + n->centered + (n->branch_bias != NULL));
+    const uint64_t weights = launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), n->width) * (1 + n->centered);
+    const uint64_t vectors = weights + (n->branch_bias != NULL) * launch_bytes(dtype, n->width);
     const uint64_t packs = n->width / lanes_of(dtype, n->width);
     const uint32_t threads = row_threads(packs, ROW_THREADS);
     const uint64_t row_bytes = launch_bytes(dtype, n->width);
@@ -169,7 +170,8 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
     const struct eo_cuda_norm_blocks b = eo_cuda_norm_blocks_of(n, lanes_of(dtype, n->width));
     const bool in_registers = b.sums == EO_CUDA_SUMS_IN_REGISTERS, in_memory = b.sums == EO_CUDA_SUMS_IN_MEMORY;
     const double turns = (double)launch_div_up(b.block_rows, in_registers && b.thread_packs == 1 ? 2 * b.groups : 1);
-    const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats + launch_bytes(dtype, n->width);
+    const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats +
+                          launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), n->width);
     const uint64_t sums = (n->centered ? 2 : 1) * n->width;
     const uint64_t partials = n->weight_gradient ? b.blocks * sums * sizeof(float) : 0;
     const cudaError_t error = launch_note(stream, (struct launch){
@@ -192,7 +194,7 @@ cudaError_t eo_cuda_head_norm_forward(const struct eo_head_norm *n, cudaStream_t
     enum { WARPS = 8 };
     const uint64_t heads = n->head_count[0] + n->head_count[1];
     const uint64_t all = launch_bytes(n->types.compute, n->rows * (heads * n->head_size + n->copied));
-    const uint64_t weights = launch_bytes(n->types.compute, 2 * (uint64_t)n->head_size);
+    const uint64_t weights = launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), 2 * (uint64_t)n->head_size);
     return launch_note(stream, (struct launch){
         .group = "norms of heads", .kernel = "head_norm_forward_kernel", .read = all + weights, .written = all,
         .must = 2 * all + weights,
@@ -205,7 +207,7 @@ cudaError_t eo_cuda_head_norm_backward(const struct eo_head_norm_gradient *n, cu
     const uint64_t heads = n->head_count[0] + n->head_count[1], parts = eo_head_norm_parts(n->rows);
     const uint64_t all = launch_bytes(n->types.compute, n->rows * heads * n->head_size);
     const uint64_t sums = 2 * parts * n->head_size * sizeof(float);
-    const uint64_t weights = launch_bytes(n->types.compute, 2 * (uint64_t)n->head_size);
+    const uint64_t weights = launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), 2 * (uint64_t)n->head_size);
     return launch_note(stream, (struct launch){
         .group = "norms of heads", .kernel = "head_norm_backward_kernel", .read = 2 * all + weights, .written = all + sums,
         .must = 3 * all + weights, .blocks = parts, .threads = WARPS * WARP, .shared_bytes = 47 << 10,

@@ -74,7 +74,7 @@ struct inputs {
     void *halves[INPUTS];
     float *floats[INPUTS];
     int32_t *tokens;
-    bool flag, in_place;
+    bool flag, in_place, fp32_weights; /* of norms */
 };
 
 struct result {
@@ -103,6 +103,13 @@ static void input(struct inputs *in, int which, uint64_t count, float low, float
     in->halves[which] = guarded_bytes(count * sizeof(uint16_t));
     eo_elements_store(EO_DTYPE_BF16, in->halves[which], 0, values, count);
     eo_elements_load(EO_DTYPE_BF16, in->floats[which], in->halves[which], 0, count);
+}
+
+/* A norm's weights. */
+static void *of_weights(const struct call *call, int which)
+{
+    return call->in->fp32_weights || call->types.compute == EO_DTYPE_FP32 ? (void *)call->in->floats[which]
+                                                                          : call->in->halves[which];
 }
 
 static void *of(const struct call *call, int which)
@@ -222,8 +229,9 @@ static void norms(struct call *c)
     float *mean = guarded(rows), *rstd = guarded(rows);
     struct eo_norm norm = {
         .types = c->types, .centered = in->flag, .sum = result(c, "sum", d, count, 1e-6), .out = guarded_bytes(count * 4),
-        .mean = mean, .rstd = rstd, .residual = of(c, 0), .branch = of(c, 1), .branch_bias = of(c, 2), .weight = of(c, 3),
-        .bias = of(c, 4), .eps = 1e-5F, .rows = rows, .width = width};
+        .mean = mean, .rstd = rstd, .residual = of(c, 0), .branch = of(c, 1), .branch_bias = of(c, 2),
+        .weight = of_weights(c, 3), .bias = of_weights(c, 4), .eps = 1e-5F, .rows = rows, .width = width,
+        .fp32_weights = in->fp32_weights};
     cr_assert_eq(c->ops->norm_forward(c->team, &norm), EO_OK);
 
     /* One value has no spread: rstd is 1 / sqrt(eps), and what cancels in x - mean counts by as much. */
@@ -244,7 +252,8 @@ static void norms(struct call *c)
                                      : result(c, "norm's gradient", d, count, 1e-5);
     cr_assert_eq(c->ops->norm_backward(c->team, &(struct eo_norm_gradient){
         .types = c->types, .centered = in->flag, .in_gradient = in_gradient,
-        .skip_gradient = in->in_place ? in_gradient : NULL, .out_gradient = of(c, 5), .in = of(c, 0), .weight = of(c, 3),
+        .skip_gradient = in->in_place ? in_gradient : NULL, .out_gradient = of(c, 5), .in = of(c, 0),
+        .weight = of_weights(c, 3), .fp32_weights = in->fp32_weights,
         .mean = in->flag ? mean : NULL, .rstd = rstd,
         .weight_gradient = result_over(c, "weight's gradient", c->types.gradient, 7, width, of_rows),
         .bias_gradient = result_over(c, "bias's gradient", c->types.gradient, 7, width, of_rows), .rows = rows,
@@ -256,9 +265,10 @@ Test(bf16, norms_match_forward_again_and_backward)
 {
     FOR_SHAPES(in)
     {
-        for (int variant = 0; variant < 4; variant++) {
+        for (int variant = 0; variant < 8; variant++) {
             in.flag = variant & 1;
             in.in_place = variant & 2;
+            in.fp32_weights = variant & 4;
             for (int which = 0; which < INPUTS; which++)
                 input(&in, which, which == 2 || which == 3 || which == 4 || which == 7 ? in.width : in.rows * in.width,
                       -1, 1);
@@ -278,13 +288,14 @@ static void heads(struct call *c)
     const eo_dtype d = c->types.compute, g = c->types.gradient;
     float *sums = guarded(sum_count);
     cr_assert_eq(c->ops->head_norm_forward(c->team, &(struct eo_head_norm){
-        .types = c->types, .out = result_over(c, "heads", d, 1, all, 2e-5), .in = of(c, 0), .weight = {of(c, 2), of(c, 3)},
-        .in_stride = in->stride, .out_stride = in->stride, .rows = rows, .copied = COPIED,
+        .types = c->types, .out = result_over(c, "heads", d, 1, all, 2e-5), .in = of(c, 0),
+        .weight = {of_weights(c, 2), of_weights(c, 3)}, .fp32_weights = in->fp32_weights, .in_stride = in->stride,
+        .out_stride = in->stride, .rows = rows, .copied = COPIED,
         .head_count = {HEADS, KV_HEADS}, .head_size = size, .eps = 1e-5F}), EO_OK);
     cr_assert_eq(c->ops->head_norm_backward(c->team, &(struct eo_head_norm_gradient){
         .types = c->types, .gradient = result_over(c, "heads' gradient", d, 1, all, 1e-4), .in = of(c, 0),
-        .weight = {of(c, 2), of(c, 3)}, .stride = in->stride, .in_stride = in->stride, .rows = rows,
-        .head_count = {HEADS, KV_HEADS}, .head_size = size, .eps = 1e-5F, .sums = sums}), EO_OK);
+        .weight = {of_weights(c, 2), of_weights(c, 3)}, .fp32_weights = in->fp32_weights, .stride = in->stride,
+        .in_stride = in->stride, .rows = rows, .head_count = {HEADS, KV_HEADS}, .head_size = size, .eps = 1e-5F, .sums = sums}), EO_OK);
     void *of_q = result(c, "weight's gradient, q", g, size, 1e-4), *of_k = result(c, "weight's gradient, k", g, size, 1e-4);
     cr_assert_eq(c->ops->head_norm_weights(c->team, &(struct eo_head_norm_weights){
         .types = c->types, .weight_gradient = {of_q, of_k}, .sums = sums, .rows = rows, .head_size = size}), EO_OK);
@@ -306,12 +317,15 @@ Test(bf16, heads_are_normed_and_turned_and_the_gaps_stay)
 {
     FOR_SHAPES(in)
     {
-        in.stride = (HEADS + KV_HEADS) * in.width + COPIED + 2;
-        input(&in, 0, in.rows * in.stride, 0.5F, 2);
-        input(&in, 1, in.rows * in.stride, -1, 1);
-        input(&in, 2, in.width, 0.5F, 1.5F);
-        input(&in, 3, in.width, 0.5F, 1.5F);
-        check_kernel(heads, &in);
+        for (int wide = 0; wide < 2; wide++) {
+            in.fp32_weights = wide;
+            in.stride = (HEADS + KV_HEADS) * in.width + COPIED + 2;
+            input(&in, 0, in.rows * in.stride, 0.5F, 2);
+            input(&in, 1, in.rows * in.stride, -1, 1);
+            input(&in, 2, in.width, 0.5F, 1.5F);
+            input(&in, 3, in.width, 0.5F, 1.5F);
+            check_kernel(heads, &in);
+        }
         in.stride = 2 * HEADS * in.width + 3;
         for (int flag = 0; flag < 2; flag++) {
             in.flag = flag;

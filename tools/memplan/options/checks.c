@@ -84,7 +84,7 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         KEY_SEQUENCE_PARALLEL,
         KEY_GLOBAL_BATCH, KEY_COMPARE, KEY_TIME, KEY_TOKENS, KEY_PRICE, KEY_NETWORK, KEY_DEVICE_MEMORY, KEY_HEADROOM,
         KEY_DEVICE, KEY_DEVICES, KEY_OUTSIDE, KEY_JSON, KEY_HTML, KEY_GATHER, KEY_OPTIMIZER, KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_LORA, KEY_FROZEN};
-    uint64_t others = m->given;
+    tool_memplan_bits others = m->given;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         others &= ~tool_memplan_bit(known[i]);
     if (m->fit == TOOL_FIT_BEST && !m->compare)
@@ -194,8 +194,8 @@ static void find_device(const struct argp_state *state, struct tool_memplan_aske
 void tool_memplan_check_together(const struct argp_state *state, struct tool_memplan_asked *m)
 {
     struct tool_memplan_settings *s = &m->settings;
-    const uint64_t alone = tool_memplan_bit(KEY_DIFF) | tool_memplan_bit(KEY_PUBLISHED);
-    const uint64_t outputs = tool_memplan_bit(KEY_JSON) | tool_memplan_bit(KEY_CSV) | tool_memplan_bit(KEY_SVG) |
+    const tool_memplan_bits alone = tool_memplan_bit(KEY_DIFF) | tool_memplan_bit(KEY_PUBLISHED);
+    const tool_memplan_bits outputs = tool_memplan_bit(KEY_JSON) | tool_memplan_bit(KEY_CSV) | tool_memplan_bit(KEY_SVG) |
                              tool_memplan_bit(KEY_HTML) | tool_memplan_bit(KEY_EXPLAIN) | tool_memplan_bit(KEY_FIT) |
                              tool_memplan_bit(KEY_TIME) | tool_memplan_bit(KEY_TOKENS) | tool_memplan_bit(KEY_PRICE);
     if (m->given & alone && m->given & (m->given - 1))

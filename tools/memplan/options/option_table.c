@@ -24,6 +24,7 @@ const struct argp_option tool_memplan_options[] = {
     {"gather", KEY_GATHER, "TYPE", 0, "type of the blocks' matrices in all-gathers: float8, or dtype: that of --dtype [dtype]",
      2},
     {"products", KEY_PRODUCTS, "TYPE", 0, "type of the blocks' forward products: float8, or dtype: that of --dtype [dtype]", 2},
+    {"norms", KEY_NORMS, "TYPE", 0, "type of the weights of norms beside bf16 matrices: fp32, or dtype: that of --dtype [dtype]", 2},
     {"reduce", KEY_REDUCE, "TYPE", 0, "type of gradients in their reduction: fp32 or bf16 [fp32]", 2},
     {"slots", KEY_SLOTS, "G,D", 0, "number of gather buffers and gradient buffers [2,2]", 2},
     {"bucketing", KEY_BUCKETING, "G,R", 0, "blocks that one all-gather brings, and that one reduce-scatter reduces [1,1]", 2},

@@ -179,6 +179,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
     case KEY_OPTIMIZER: parse_optimizer(state, m, text); break;
     case KEY_EMA: s->ema_decay = tool_option_ema(state, text); break;
     case KEY_PRODUCTS: s->float8_products = tool_option_products(state, text); break;
+    case KEY_NORMS: s->fp32_norms = tool_option_norms(state, text); break;
     case KEY_LORA:
         tool_option_lora(state, text, &s->lora);
         m->estimate.run.lora_rank = s->lora.rank;

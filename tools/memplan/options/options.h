@@ -23,6 +23,7 @@ enum memplan_key {
     KEY_DTYPE,
     KEY_GATHER,
     KEY_PRODUCTS,
+    KEY_NORMS,
     KEY_REDUCE,
     KEY_PACK,
     KEY_DROPOUT,
@@ -78,7 +79,10 @@ enum memplan_key {
     KEY_MAY_CHANGE_BITS,
     KEY_END,
 };
-_Static_assert(KEY_END - KEY_MODEL <= 64, "options have a bit each");
+_Static_assert(KEY_END - KEY_MODEL <= 128, "options have a bit each");
+
+/* Of options, a bit each. */
+__extension__ typedef unsigned __int128 tool_memplan_bits;
 
 enum { TOOL_MICRO_BATCHES_MOST = 4096 }; /* of a plan */
 
@@ -96,7 +100,7 @@ struct tool_memplan_asked {
     bool json, csv, explain, published, all_strategies, compare, others_recompute;
     const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
     char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
-    uint64_t given;                      /* a bit for each option */
+    tool_memplan_bits given;
     struct tool_asked_word {
         enum memplan_key key;
         const char *value; /* NULL: it takes none */
@@ -121,15 +125,15 @@ void tool_memplan_check_together(const struct argp_state *state, struct tool_mem
 
 const char *tool_memplan_option_name(int key);
 
-static inline uint64_t tool_memplan_bit(enum memplan_key key)
+static inline tool_memplan_bits tool_memplan_bit(enum memplan_key key)
 {
-    return (uint64_t)1 << (key - KEY_MODEL);
+    return (tool_memplan_bits)1 << (key - KEY_MODEL);
 }
 
 /* Whether the option was given. */
 static inline bool tool_memplan_given(const struct tool_memplan_asked *asked, enum memplan_key key)
 {
-    return asked->given & tool_memplan_bit(key);
+    return (asked->given & tool_memplan_bit(key)) != 0;
 }
 
 #endif

@@ -27,13 +27,20 @@ static bool is_gpt2(const struct tool_description *d)
     return d->config->family == TOOL_CONFIG_GPT2;
 }
 
+/* --norms fp32, of a tensor of published files. */
+static bool is_fp32(const struct tool_description *d, const char *name)
+{
+    return d->settings->fp32_norms && d->settings->dtype == EO_DTYPE_BF16 &&
+           (strstr(name, "norm") != NULL || strncmp(name, "ln_", 3) == 0);
+}
+
 static eo_status add_norm(struct tool_description *d, uint32_t layer)
 {
     static const char *const names[2][2] = {{"model.norm.weight"}, {"ln_f.weight", "ln_f.bias"}};
     for (int i = 0; i <= is_gpt2(d); i++)
         EO_TRY(eo_model_add_parameter(d->model, &(eo_parameter_params){
-            .layer = layer, .name = names[is_gpt2(d)][i], .dim_count = 1, .dims = {d->config->width}, .no_weight_decay = true},
-            NULL));
+            .layer = layer, .name = names[is_gpt2(d)][i], .dim_count = 1, .dims = {d->config->width}, .no_weight_decay = true,
+            .fp32 = is_fp32(d, names[is_gpt2(d)][i])}, NULL));
     return EO_OK;
 }
 
@@ -52,7 +59,8 @@ static eo_status add_block_parameters(struct tool_description *d, uint32_t layer
     for (uint32_t i = 0; i < count; i++) {
         const struct tool_block_tensor *t = &tensors[i];
         eo_parameter_params params = {
-            .layer = layer, .no_weight_decay = !t->multiplies, .float8_gather = t->multiplies && !t->is_fine};
+            .layer = layer, .no_weight_decay = !t->multiplies, .float8_gather = t->multiplies && !t->is_fine,
+            .fp32 = is_fp32(d, t->name)};
         char name[EO_NAME_MAX * 2];
         const bool is_expert = t->kind == TOOL_TENSOR_EXPERT;
         const enum part own = is_expert && has_apart(d, block) ? PART_EXPERTS : t->in_mlp ? PART_MLP : PART_ATTENTION;

@@ -225,7 +225,8 @@ static void print_head(FILE *out, const struct tool_memplan_view *view)
     count_text(tool_model_config_active_parameters(c), count, sizeof(count));
     if (c->expert_count)
         fprintf(out, " (%s for a token)", count);
-    fprintf(out, ", %s, %s%sreduced in %s, recompute %s\n", eo_dtype_name(s->dtype),
+    fprintf(out, ", %s, %s%s%sreduced in %s, recompute %s\n", eo_dtype_name(s->dtype),
+            s->fp32_norms ? "norms in fp32, " : "",
             s->float8_products ? "forward products in float8, " : "",
             s->float8_gather ? "blocks' matrices gathered in float8, " : "", reduced, recompute);
     fprintf(out, "%u sequence%s x %u token%s x %u micro-batch%s, ", s->batch, tool_plural(s->batch), s->seq,

@@ -41,6 +41,8 @@ const struct argp_option tool_option_table[] = {
      "type of the blocks' forward products: float8 (--device cuda --dtype bf16; rounds activations and weights to four bits), "
      "or dtype: that of --dtype [dtype]",
      2},
+    {"norms", OPTION_NORMS, "TYPE", 0,
+     "type of the weights of norms beside bf16 matrices: fp32, or dtype: that of --dtype [dtype]", 2},
     {"reduce", OPTION_REDUCE, "TYPE", 0,
      "type of gradients in their reduction: fp32 or bf16 (fp32 anyway after local sums of "
      "a strategy) [fp32]",

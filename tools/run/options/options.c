@@ -184,6 +184,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_DTYPE: o->plan.dtype = tool_option_dtype(state, name, text); break;
     case OPTION_GATHER: o->plan.float8_gather = tool_option_gather(state, text); break;
     case OPTION_PRODUCTS: o->plan.float8_products = tool_option_products(state, text); break;
+    case OPTION_NORMS: o->plan.fp32_norms = tool_option_norms(state, text); break;
     case OPTION_REDUCE: o->plan.reduce_dtype = tool_option_dtype(state, name, text); break;
     case OPTION_GRAPH: o->plan.graph = tool_option_choice(state, name, text, "off", "on"); break;
     case OPTION_GRAPH_TIMES: o->graph_times = tool_option_choice(state, name, text, "off", "on"); break;
