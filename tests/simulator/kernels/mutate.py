@@ -37,6 +37,7 @@ REDUNDANT = {
     ("streams/cuda/float8.cu", "i < count", 1): "elements behind the end are zeros",
     ("streams/cuda/float8.cu", "if (threadIdx.x < 32)", 1): "saves work: only thread 0 writes",
     ("layers/cuda/kernels/embeddings.cu", "first < rows", 1): "no row is left to be looked at",
+    ("layers/cuda/kernels/norms.cu", "all < end", 1): "rows behind the end are zeros, and none of them is written",
     ("layers/cuda/kernels/lanes.cuh", "__syncthreads();", 1, "layers/cuda/kernels/softmax.cu"):
         "a kernel of softmax sums once: nobody read before",
 }
