@@ -125,6 +125,8 @@ bool eo_link_flush(struct eo_link *link)
             return true;
         if (sent < 0) {
             set_end_by_errno(link, errno);
+            link->out_begin = link->out_end = 0;
+            link->is_shut = true;
             return false;
         }
         link->out_begin += (size_t)sent;
@@ -141,6 +143,8 @@ bool eo_link_flush(struct eo_link *link)
 /* Written in one piece: half a message would leave the streams of both ends apart. */
 bool eo_link_send(struct eo_link *link, enum eo_message type, const void *body, size_t bytes)
 {
+    if (link->is_shut)
+        return true;
     unsigned char head[MESSAGE_HEAD_BYTES];
     const size_t sealed_bytes = sizeof(head) + EO_SEAL_BYTES + (bytes ? bytes + EO_SEAL_BYTES : 0);
     struct eo_writer w = {head, head + sizeof(head), false};

@@ -59,7 +59,7 @@ struct eo_link {
     unsigned char *in, *out;
     size_t in_bytes, in_capacity, out_begin, out_end, out_capacity;
     bool ended, in_node;      /* to be freed; the node knows it */
-    bool is_shut;             /* it writes no more */
+    bool is_shut;             /* it writes no more; what has come can still be read */
     enum eo_link_end end;     /* how it ended, and in words: */
     char why[128];
 };
@@ -87,8 +87,9 @@ enum eo_link_result eo_link_read(struct eo_link *link, const struct eo_secret *s
 int eo_link_message(struct eo_link *link, uint32_t rank_count, const unsigned char **body, size_t *bytes);
 void eo_link_consume(struct eo_link *link);
 
-/* Writes as much as the socket takes. False: it has ended. */
+/* Writes as much as the socket takes. False: the other end takes no more. What it said before can be read, and then its end. */
 bool eo_link_flush(struct eo_link *link);
+/* Nothing where the link writes no more. False: no memory. */
 bool eo_link_send(struct eo_link *link, enum eo_message type, const void *body, size_t bytes);
 
 static inline bool eo_link_has_output(const struct eo_link *link)

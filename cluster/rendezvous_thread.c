@@ -43,8 +43,8 @@ static void on_send(void *user, struct eo_node_link *node_link, enum eo_message 
         return;
     if (!eo_link_send(link, type, body, bytes))
         end_link(link, "no memory for its messages");
-    else if (!eo_link_flush(link))
-        link->ended = true;
+    else
+        (void)eo_link_flush(link);
 }
 
 static void on_drop(void *user, struct eo_node_link *link)
@@ -303,8 +303,8 @@ static void serve(struct eo_rendezvous *rv, struct eo_link *link, short events)
         }
         take_messages(rv, link); /* what came before its end, too */
     }
-    if (!link->ended && !eo_link_flush(link))
-        link->ended = true;
+    if (!link->ended)
+        (void)eo_link_flush(link);
 }
 
 /* When all is written, and then until the other end closes: so nothing is lost on its way. */
