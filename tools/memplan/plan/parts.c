@@ -14,7 +14,7 @@ const char *tool_part_explanation(enum tool_part part)
 {
     static const char *const texts[TOOL_PART_COUNT] = {
         [TOOL_PART_ACTIVATIONS] = "kept from forward to backward",
-        [TOOL_PART_OPTIMIZER] = "fp32: two of AdamW, one of --ema",
+        [TOOL_PART_OPTIMIZER] = "the optimizer's arrays, and --ema's",
         [TOOL_PART_WEIGHTS] = "the rank's, master and of compute",
         [TOOL_PART_GRADIENTS] = "of the rank's weights, or whole",
         [TOOL_PART_BUFFERS] = "full weights, gradients of layers",
