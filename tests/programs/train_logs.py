@@ -234,7 +234,7 @@ def check_refusals():
         result(done.returncode == 2 and re.search(re.escape(wanted), done.stderr) is not None, "refused: " + " ".join(words),
                [done.stderr])
     done = run("--steps", "3", "--csv", "/dev/full")
-    result(done.returncode == 0 and done.stderr.count("cannot be written") == 1, "a full disk under --csv is told once", [done.stderr])
+    result(done.returncode == 1 and done.stderr.count("cannot be written") == 1, "a full disk under --csv is told once, and the exit status is 1", [done.stderr])
 
 
 with tempfile.TemporaryDirectory() as work:

@@ -20,6 +20,7 @@ static void give_up(struct tool_step_log *log, const char *why)
             log->option, log->path, why);
     fclose(log->file);
     log->file = NULL;
+    log->is_lost = true;
 }
 
 /* A line of the file is an object: the ends of lines in it are left out. */
@@ -48,7 +49,9 @@ void tool_step_log_close(struct tool_step_log *log)
         return;
     FILE *file = log->file;
     log->file = NULL;
-    if (fclose(file) != 0)
-        fprintf(stderr, "%s: %s %s: the end may be missing: %s\n", program_invocation_short_name, log->option, log->path,
-                strerror(errno));
+    if (fclose(file) == 0)
+        return;
+    fprintf(stderr, "%s: %s %s: the end may be missing: %s\n", program_invocation_short_name, log->option, log->path,
+            strerror(errno));
+    log->is_lost = true;
 }

@@ -2,7 +2,7 @@
  *
  * The log of a run in lines: JSON objects (--log), or a table (--csv, csv.h). A line is written at once, so that what was
  * trained is there when the run is not. When it cannot be written, that is said once on standard error, and training goes on
- * without a log.
+ * without a log; the program's exit status says it again.
  */
 #ifndef EO_TOOLS_RUN_STEP_LOG_H
 #define EO_TOOLS_RUN_STEP_LOG_H
@@ -12,6 +12,7 @@
 
 struct tool_step_log {
     FILE *file; /* NULL: not asked for, or given up */
+    bool is_lost; /* in part at least: it was told */
     const char *option, *path;
 };
 

@@ -111,6 +111,7 @@ static void write_record(struct tool_tensorboard *board, const struct message *m
             program_invocation_short_name, board->folder, strerror(errno));
     fclose(board->file);
     board->file = NULL;
+    board->is_lost = true;
 }
 
 static struct message event_now(uint64_t step)
@@ -188,8 +189,10 @@ void tool_tensorboard_write(struct tool_tensorboard *board, uint64_t step, const
 
 void tool_tensorboard_close(struct tool_tensorboard *board)
 {
-    if (board->file && fclose(board->file) != 0)
+    if (board->file && fclose(board->file) != 0) {
+        board->is_lost = true;
         fprintf(stderr, "%s: --tensorboard %s: the end may be missing: %s\n", program_invocation_short_name, board->folder,
                 strerror(errno));
+    }
     board->file = NULL;
 }

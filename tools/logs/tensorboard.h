@@ -14,6 +14,7 @@
 
 struct tool_tensorboard {
     FILE *file; /* NULL: not asked for, or given up */
+    bool is_lost; /* in part at least: it was told */
     const char *folder;
 };
 

@@ -241,7 +241,7 @@ static int train_main(struct train *train)
     }
     tool_warn_of_many_threads(&train->settings.common);
     const eo_status status = run(train, &problem);
-    tool_run_logs_close(&train->logs);
+    const bool logged = tool_run_logs_close(&train->logs) && !train->is_trace_lost;
     if (status < 0)
         tell(train, &problem);
     if (status < 0)
@@ -251,8 +251,8 @@ static int train_main(struct train *train)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
     if (train->export_problem.text[0])
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, train->export_problem.text);
-    train->world.ends_alike = !saved;
-    return saved && !train->export_problem.text[0] ? TOOL_EXIT_OK : TOOL_EXIT_FAILED;
+    train->world.is_over = true;
+    return saved && logged && !train->export_problem.text[0] ? TOOL_EXIT_OK : TOOL_EXIT_FAILED;
 }
 
 int main(int argc, char **argv)

@@ -130,7 +130,8 @@ static void write_trace(struct train *train)
     uint32_t count = train->traces ? job->here_count : 0;
     if (count && train->watch.profile && tool_gpu_watch_trace(&train->watch, &train->traces[count]) >= 0)
         count++;
-    if (tool_job_write_trace(job, train->traces, count, path, &problem) < 0)
+    train->is_trace_lost = tool_job_write_trace(job, train->traces, count, path, &problem) < 0;
+    if (train->is_trace_lost)
         fprintf(stderr, "%s: %s\n", program_invocation_short_name, problem.text);
     else
         printf("trace in %s%s: open it with https://ui.perfetto.dev or chrome://tracing\n", path,

@@ -41,6 +41,7 @@ struct train {
     struct tool_gpu_watch watch;
     struct tool_budget_option chosen; /* by --budget */
     uint64_t weights_hash;
+    bool is_trace_lost;
     struct tool_problem export_problem; /* "": the weights were exported, or nobody asked for it */
     int32_t *sample;
     uint32_t prompt_count, sample_made;

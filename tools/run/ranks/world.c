@@ -332,7 +332,7 @@ int tool_job_world_leave(struct tool_job_world *world, int status)
     eo_rank_failure failure;
     if (!world->rendezvous)
         return status;
-    if (status != TOOL_EXIT_OK && !world->ends_alike && !eo_rendezvous_failure(world->rendezvous, &failure)) {
+    if (status != TOOL_EXIT_OK && !world->is_over && !eo_rendezvous_failure(world->rendezvous, &failure)) {
         world->gave_up = true; /* whoever chose the status has said why */
         tool_job_world_fail(world, status == TOOL_EXIT_BAD_INPUT ? EO_ERR_INVALID : EO_ERR_IO, "it ended with an error");
     }

@@ -41,7 +41,7 @@ struct tool_job_world {
     atomic_bool has_joined;
     pid_t parent;               /* whose end is the job's; 0: nobody's */
     bool gave_up;               /* this rank did, and has said why */
-    bool ends_alike;            /* all ranks end with the same status and know it: nobody is to be told */
+    bool is_over;               /* the work of all ranks is done: a status of this one alone ends nobody else */
 };
 
 /* Options beside struct tool_options that decide what the ranks do together. */

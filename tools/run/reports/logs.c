@@ -116,9 +116,10 @@ void tool_run_logs_saved(struct tool_run_logs *logs, const struct tool_job_saved
     tool_step_log_end(&logs->log);
 }
 
-void tool_run_logs_close(struct tool_run_logs *logs)
+bool tool_run_logs_close(struct tool_run_logs *logs)
 {
     tool_step_log_close(&logs->log);
     tool_step_log_close(&logs->csv);
     tool_tensorboard_close(&logs->tensorboard);
+    return !logs->log.is_lost && !logs->csv.is_lost && !logs->tensorboard.is_lost;
 }

@@ -31,6 +31,6 @@ EO_NODISCARD eo_status tool_run_logs_open(struct tool_run_logs *logs, const stru
 void tool_run_logs_step(struct tool_run_logs *logs, const struct tool_job *job, const struct tool_job_step *step);
 void tool_run_logs_validation(struct tool_run_logs *logs, uint64_t step, double loss);
 void tool_run_logs_saved(struct tool_run_logs *logs, const struct tool_job_saved *saved);
-void tool_run_logs_close(struct tool_run_logs *logs);
+bool tool_run_logs_close(struct tool_run_logs *logs); /* false: what was asked for is not whole */
 
 #endif
