@@ -107,4 +107,4 @@ static void run_as_processes(uint32_t count, void *(*main)(void *argument), void
 }
 
 const struct case_ranks case_processes = {.join = join_as_process, .leave = leave_process, .run = run_as_processes,
-                                          .launch = case_launch_at_once};
+                                          .launch = case_launch_at_once, .resumes = true};

@@ -30,6 +30,7 @@ struct case_ranks {
     void (*run)(uint32_t count, void *(*main)(void *argument), void *const *arguments);
     eo_status (*launch)(const struct case_call *call, void *stream);
     bool has_graphs;
+    bool resumes; /* others can take what they saved */
 };
 extern const struct case_ranks case_threads, case_processes;
 

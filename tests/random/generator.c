@@ -104,7 +104,7 @@ static void make_settings_of_case(struct random_case *c, struct dice *dice)
 {
     static const uint32_t alignments[] = {0, 64, 128, 512, 4096};
     eo_plan_params *s = &c->settings;
-    s->rank_count = 1 + throw_below(dice, CASE_RANKS_MAX);
+    s->rank_count = 1 + throw_below(dice, CASE_RANKS_MAX - 1);
     s->strategy = (eo_strategy)throw_below(dice, EO_STRATEGY_COUNT);
     if (s->strategy == EO_STRATEGY_HSDP)
         do
@@ -125,6 +125,11 @@ static void make_settings_of_case(struct random_case *c, struct dice *dice)
 eo_dtype random_case_dtype(const struct random_case *c, uint32_t layer, uint32_t k)
 {
     return c->layers[layer].fp32 >> k & 1 ? EO_DTYPE_FP32 : c->settings.dtype;
+}
+
+uint32_t random_case_ranks(const struct random_case *c, uint32_t step)
+{
+    return c->resume_ranks && step >= c->resume_step ? c->resume_ranks : c->settings.rank_count;
 }
 
 uint32_t random_case_groups(const struct random_case *c)
@@ -151,7 +156,8 @@ bool random_case_spoils(const struct random_case *c, uint32_t *position, uint32_
     return false;
 }
 
-/* A matrix has one size that its sides can have. Norms by group are needed for clips apart. */
+/* A matrix has one size that its sides can have. Norms by group are needed for clips apart. A step of SGD is as long as its
+ * gradient: clipped ones would be no integers, and its weights are larger than float8 holds. */
 static void settle_optimizer(struct random_case *c)
 {
     eo_plan_params *s = &c->settings;
@@ -161,6 +167,10 @@ static void settle_optimizer(struct random_case *c)
         s->optimizer = EO_OPTIMIZER_ADAMW;
     if (s->optimizer != EO_OPTIMIZER_ADAMW)
         s->optimizer_states = 0;
+    if (s->optimizer == EO_OPTIMIZER_SGD) {
+        s->float8_gather = false;
+        memset(c->clips, 0, sizeof(c->clips));
+    }
     for (uint32_t l = 0; l < c->layer_count; l++) {
         struct case_layer *layer = &c->layers[l];
         for (uint32_t k = 0; k < CASE_PARAMETERS_MAX; k++)
@@ -201,6 +211,14 @@ void random_case_settle(struct random_case *c)
                         buffer->first.position == buffer->last.position;
     }
     settle_optimizer(c);
+    if (c->resume_step == 0 || c->resume_step >= c->step_count)
+        c->resume_ranks = 0;
+    if (c->resume_ranks == 0)
+        c->resume_step = c->resume_group = 0;
+    if (c->settings.strategy != EO_STRATEGY_HSDP)
+        c->resume_group = 0;
+    else if (c->resume_ranks && (!c->resume_group || c->resume_ranks % c->resume_group != 0))
+        c->resume_group = 1;
 }
 
 /* Settings that came later: from a dice of their own, so that the rest of a seed's case is as it was. */
@@ -303,6 +321,24 @@ static void make_optimizer_of_case(struct random_case *c)
     random_case_settle(c);
 }
 
+/* Likewise: SGD, and as many ranks as are drawn nowhere else: a number that divides no size. */
+static void make_rare_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0x56d, 0};
+    if (one_in(&dice, 5) && c->settings.optimizer == EO_OPTIMIZER_ADAMW && !c->own_optimizer)
+        c->settings.optimizer = EO_OPTIMIZER_SGD;
+    if (one_in(&dice, 8)) {
+        c->settings.rank_count = CASE_RANKS_MAX;
+        c->settings.shard_group = c->settings.strategy != EO_STRATEGY_HSDP ? 0 : one_in(&dice, 2) ? 1 : CASE_RANKS_MAX;
+    }
+    if (one_in(&dice, 4)) {
+        c->resume_ranks = 1 + throw_below(&dice, CASE_RANKS_MAX);
+        c->resume_step = 1 + throw_below(&dice, CASE_STEPS_MAX);
+        c->resume_group = c->settings.strategy == EO_STRATEGY_HSDP ? 1 + throw_below(&dice, c->resume_ranks) : 0;
+    }
+    random_case_settle(c);
+}
+
 /* Few cases have none; a replacement comes once in a gap at most. Graphs need gaps without. */
 static void make_actions_of_case(struct random_case *c, struct dice *dice)
 {
@@ -371,6 +407,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     make_saved_of_case(out);
     make_groups_of_case(out);
     make_optimizer_of_case(out);
+    make_rare_of_case(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)
@@ -388,150 +425,4 @@ void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy
     out->step_count = 3;
     out->actions[0][0] = out->actions[3][0] = CASE_EVALUATES;
     out->delay_seed = 7; /* collectives that come late, so that many wait in a queue */
-}
-
-static eo_status add_layer_of_case(eo_model *model, const struct random_case *c, uint32_t l)
-{
-    const struct case_layer *layer = &c->layers[l];
-    char name[EO_NAME_MAX];
-    snprintf(name, sizeof(name), "layer%u", l);
-    eo_status status = eo_model_add_layer(model, eo_layer_params(.name = name, .frozen = layer->frozen), NULL);
-    for (uint32_t k = 0; k < layer->parameter_count && status >= 0; k++) {
-        snprintf(name, sizeof(name), "layer%u.%u", l, k);
-        const bool matrix = layer->matrix >> k & 1, tall = layer->tall >> k & 1;
-        const uint32_t large = matrix ? CASE_MATRIX_LARGE : layer->elements[k], small = layer->elements[k] / large;
-        status = eo_model_add_parameter(model, eo_parameter_params(.layer = l, .name = name, .dim_count = matrix ? 2 : 1,
-                                                                   .dims = {matrix && !tall ? small : large,
-                                                                            !matrix ? 0 : tall ? small : large},
-                                                                   .matrix = matrix, .group = layer->groups[k],
-                                                                   .float8_gather = layer->float8 >> k & 1,
-                                                                   .fp32 = layer->fp32 >> k & 1,
-                                                                   .frozen = layer->frozen_parts >> k & 1), NULL);
-    }
-    return status;
-}
-
-static eo_status add_position_of_case(eo_model *model, const struct random_case *c, uint32_t p)
-{
-    const struct case_position *position = &c->positions[p];
-    uint32_t parameters[CASE_PARAMETERS_MAX], count = 0, first = 0;
-    char name[EO_NAME_MAX];
-    for (uint32_t l = 0; l < position->layer; l++)
-        first += c->layers[l].parameter_count;
-    for (uint32_t k = 0; k < c->layers[position->layer].parameter_count; k++)
-        if (position->gradients >> k & 1)
-            parameters[count++] = first + k;
-    const bool all = count == c->layers[position->layer].parameter_count;
-    snprintf(name, sizeof(name), "use%u", p);
-    return eo_model_add_position(model, eo_position_params(.layer = position->layer, .name = name,
-                                                           .forward_in_backward = position->forward_in_backward,
-                                                           .backward_without_weights = position->backward_without_weights,
-                                                           .parameters = all ? NULL : parameters,
-                                                           .parameter_count = all ? 0 : count), NULL);
-}
-
-eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_model **out)
-{
-    char name[EO_NAME_MAX];
-    snprintf(name, sizeof(name), "seed %llu", (unsigned long long)c->seed);
-    eo_status status = eo_model_create(out, eo_model_params(.name = name, .log = log));
-    for (uint32_t l = 0; l < c->layer_count && status >= 0; l++)
-        status = add_layer_of_case(*out, c, l);
-    for (uint32_t p = 0; p < c->position_count && status >= 0; p++)
-        status = add_position_of_case(*out, c, p);
-    for (uint32_t b = 0; b < c->buffer_count && status >= 0; b++) {
-        const struct case_buffer *buffer = &c->buffers[b];
-        snprintf(name, sizeof(name), "buffer%u", b);
-        status = eo_model_add_buffer(*out, eo_buffer_params(.name = name, .bytes = buffer->bytes,
-                                                            .category = EO_CATEGORY_ACTIVATION, .first = buffer->first,
-                                                            .last = buffer->last, .persistent = buffer->persistent,
-                                                            .saved = buffer->saved), NULL);
-    }
-    if (c->graph && status >= 0)
-        status = eo_model_add_buffer(*out, eo_buffer_params(.name = "step", .bytes = sizeof(uint32_t), .persistent = true,
-                                                            .category = EO_CATEGORY_OTHER), NULL);
-    if (status < 0)
-        eo_model_destroy(out);
-    return status;
-}
-
-static void print_settings(const struct random_case *c, FILE *out)
-{
-    static const char *const memories[] = {"static", "malloc", "pool", "caching"};
-    const eo_plan_params *s = &c->settings;
-    fprintf(out, "# seed %llu: %s, %u ranks, %u micro-batches, slots %u,%u, weights %s, reductions %s, states %u",
-            (unsigned long long)c->seed, eo_strategy_name(s->strategy), s->rank_count, s->micro_batches, s->gather_slots,
-            s->gradient_slots, s->float8_gather ? "bf16 gathered in float8" : s->dtype ? "bf16" : "fp32", s->reduce_dtype ? "bf16" : "fp32", s->optimizer_states);
-    if (s->shard_group)
-        fprintf(out, ", groups of %u", s->shard_group);
-    if (s->align_bytes)
-        fprintf(out, ", align %u", s->align_bytes);
-    if (s->offload_layers)
-        fprintf(out, ", %u layers offloaded by %u%s", s->offload_layers, s->offload_slots,
-                s->offload_gradients ? " with gradients" : "");
-    if (s->offload_activations)
-        fprintf(out, ", saved buffers of %u positions offloaded", s->offload_activations);
-    if (s->gather_run > 1 || s->gradient_run > 1)
-        fprintf(out, ", runs %u,%u", s->gather_run, s->gradient_run);
-    if (c->memory != EO_MEMORY_STATIC)
-        fprintf(out, ", memory %s with %u reductions", memories[c->memory], c->reduce_inputs);
-    if (c->delay_seed)
-        fprintf(out, ", delays %llu", (unsigned long long)c->delay_seed);
-    const struct {
-        bool is_set;
-        const char *name;
-    } flags[] = {{s->no_prefetch, "no prefetch"}, {s->separate_reduce_stream, "reduce stream"},
-                 {s->norms_beside, "norms beside"}, {s->separate_reservations, "reservations"}, {c->implicit_prefetch, "implicit prefetch"},
-                 {c->debug, "debug"}, {c->own_optimizer, "own optimizer"}, {c->zero_gradients, "zero gradients"},
-                 {c->graph, "graph"}, {s->norm_parts, "norms by layer and group"}, {s->ema, "average"}};
-    for (size_t f = 0; f < sizeof(flags) / sizeof(flags[0]); f++)
-        if (flags[f].is_set)
-            fprintf(out, ", %s", flags[f].name);
-    if (s->optimizer != EO_OPTIMIZER_ADAMW)
-        fprintf(out, ", optimizer %s", eo_optimizer_name(s->optimizer));
-    fprintf(out, ", clips %g, %g, %g; of groups %u %u %u %u", (double)c->clips[0], (double)c->clips[1], (double)c->clips[2],
-            c->clip_groups[0], c->clip_groups[1], c->clip_groups[2], c->clip_groups[3]);
-    fputs("\n", out);
-}
-
-static void print_steps(const struct random_case *c, FILE *out)
-{
-    static const char *const actions[] = {"", "evaluation", "sum", "visit", "read", "read and write", "replace"};
-    fprintf(out, "#   steps:");
-    for (uint32_t s = 0; s <= c->step_count; s++) {
-        for (uint32_t a = 0; a < CASE_ACTIONS_MAX; a++)
-            if (c->actions[s][a] != CASE_NOTHING)
-                fprintf(out, " (%s)", actions[c->actions[s][a]]);
-        if (s < c->step_count)
-            fprintf(out, " %u%s", s, c->skips >> s & 1 ? " is skipped" : "");
-    }
-    fputs("\n", out);
-}
-
-void random_case_print(const struct random_case *c, FILE *out)
-{
-    static const char *const passes[] = {"forward", "recompute", "backward"};
-    print_settings(c, out);
-    print_steps(c, out);
-    for (uint32_t l = 0; l < c->layer_count; l++) {
-        fprintf(out, "#   layer %u:", l);
-        for (uint32_t k = 0; k < c->layers[l].parameter_count; k++)
-            fprintf(out, " %u (group %u)%s%s%s", c->layers[l].elements[k], c->layers[l].groups[k],
-                    !(c->layers[l].matrix >> k & 1) ? "" : c->layers[l].tall >> k & 1 ? " (tall matrix)" : " (matrix)",
-                    c->layers[l].float8 >> k & 1 ? " (float8)" : c->layers[l].fp32 >> k & 1 ? " (fp32)" : "",
-                    c->layers[l].frozen_parts >> k & 1 ? " (frozen)" : "");
-        fprintf(out, "%s\n", c->layers[l].frozen ? ", frozen" : "");
-    }
-    for (uint32_t p = 0; p < c->position_count; p++)
-        fprintf(out, "#   position %u: layer %u, gradients %x%s%s\n", p, c->positions[p].layer, c->positions[p].gradients,
-                c->positions[p].forward_in_backward ? ", forward in backward" : "",
-                c->positions[p].backward_without_weights ? ", backward without weights" : "");
-    for (uint32_t b = 0; b < c->buffer_count; b++) {
-        const struct case_buffer *buffer = &c->buffers[b];
-        if (buffer->persistent)
-            fprintf(out, "#   buffer %u: %u bytes, persistent\n", b, buffer->bytes);
-        else
-            fprintf(out, "#   buffer %u: %u bytes, %s of %u to %s of %u%s\n", b, buffer->bytes, passes[buffer->first.pass],
-                    buffer->first.position, passes[buffer->last.pass], buffer->last.position, buffer->saved ? ", saved" : "");
-    }
 }

@@ -9,7 +9,7 @@
 #include <evenodd/evenodd.h>
 #include <stdio.h>
 
-enum { CASE_LAYERS_MAX = 200, CASE_PARAMETERS_MAX = 3, CASE_BUFFERS_MAX = 24, CASE_RANKS_MAX = 6,
+enum { CASE_LAYERS_MAX = 200, CASE_PARAMETERS_MAX = 3, CASE_BUFFERS_MAX = 24, CASE_RANKS_MAX = 7,
        CASE_STEPS_MAX = 6, CASE_ACTIONS_MAX = 3, CASE_GROUPS_MAX = 4, CASE_CLIPS_MAX = 3,
        CASE_MATRIX_LARGE = 25 };
 
@@ -70,6 +70,8 @@ struct random_case {
     float clips[CASE_CLIPS_MAX];           /* 0: off; the first is the step's, the others are of clip groups */
     uint32_t clip_groups[CASE_GROUPS_MAX]; /* into clips */
     uint32_t skips;     /* bit k: a gradient of step k is not finite, and the step changes nothing */
+    uint32_t resume_ranks, resume_group, resume_step; /* before that step all is saved, and so many ranks (hsdp: in such groups) go
+                                                         on with it; 0: the ranks of before do */
     uint32_t step_count;
     uint8_t actions[CASE_STEPS_MAX + 1][CASE_ACTIONS_MAX]; /* enum case_action, before each step and after the last */
 };
@@ -88,6 +90,8 @@ eo_status random_case_model(const struct random_case *c, const eo_log *log, eo_m
 /* Before step `step`: nothing happens; the parameter (of the model) that an action is about. */
 bool random_case_is_quiet(const struct random_case *c, uint32_t step);
 uint32_t random_case_parameter(const struct random_case *c, uint32_t step);
+/* Those that run step `step`. */
+uint32_t random_case_ranks(const struct random_case *c, uint32_t step);
 /* The groups of the model's parameters: one more than the last. */
 uint32_t random_case_groups(const struct random_case *c);
 /* The steps that are skipped spoil the gradient of the first use that gives one. false: none does. */

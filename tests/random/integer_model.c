@@ -14,8 +14,18 @@ int32_t integer_replaced_weight(const struct random_case *c, uint32_t step, uint
     return 2 * (int32_t)(random_hash(c->seed, 9000 + step, element) % 4) - 3;
 }
 
+/* With SGD one rank and micro-batch gives an element's gradient, from -1 to 1: as all of it goes into the weight. */
+static int32_t gradient_of_sgd(const struct random_case *c, const struct integer_place *at, uint64_t element)
+{
+    const uint64_t who = random_hash(c->seed ^ 0x56d, 4 * at->step + at->parameter, element);
+    const bool gives = who % random_case_ranks(c, at->step) == at->rank && (who >> 32) % c->settings.micro_batches == at->micro_batch;
+    return gives ? (int32_t)(random_hash(who, at->position, element) % 3) - 1 : 0;
+}
+
 int32_t integer_gradient(const struct random_case *c, const struct integer_place *at, uint64_t element, int32_t weight)
 {
+    if (c->settings.optimizer == EO_OPTIMIZER_SGD)
+        return gradient_of_sgd(c, at, element);
     const uint64_t who = (((uint64_t)at->step * 8 + at->rank) * 8 + at->micro_batch) * 4 + at->parameter;
     const uint64_t number = random_hash(c->seed ^ who << 20, at->position, element);
     return weight * ((int32_t)(number % 3) - 1) + (int32_t)(number / 3 % 5) - 2;
@@ -23,6 +33,8 @@ int32_t integer_gradient(const struct random_case *c, const struct integer_place
 
 int32_t integer_update(const struct random_case *c, int32_t weight, int32_t gradient)
 {
+    if (c->settings.optimizer == EO_OPTIMIZER_SGD)
+        return weight - 2 * gradient;
     if (!c->own_optimizer)
         return weight - 2 * ((gradient > 0) - (gradient < 0));
     const int32_t rest = (((weight + 2 * gradient) % 16) + 16) % 16;
@@ -48,13 +60,14 @@ static bool take_versions(struct integer_model *model, const struct random_case 
 static int32_t integer_sum(const struct random_case *c, uint32_t step, uint32_t l, uint32_t k, uint64_t element,
                            int32_t weight)
 {
+    const uint32_t rank_count = random_case_ranks(c, step);
     int32_t sum = 0;
     for (uint32_t p = 0; p < c->position_count; p++) {
         const struct case_position *position = &c->positions[p];
         if (position->layer != l || !(position->gradients >> k & 1))
             continue;
         const int32_t seen = position->backward_without_weights ? 0 : weight;
-        for (uint32_t rank = 0; rank < c->settings.rank_count; rank++)
+        for (uint32_t rank = 0; rank < rank_count; rank++)
             for (uint32_t b = 0; b < c->settings.micro_batches; b++)
                 sum += integer_gradient(c, &(struct integer_place){step, rank, b, p, k}, element, seen);
     }

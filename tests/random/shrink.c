@@ -203,7 +203,7 @@ static bool shrink_parts(struct shrinking *s)
 static bool shrink_settings(struct shrinking *s)
 {
     bool went = false;
-    enum { WAYS = 29 };
+    enum { WAYS = 30 };
     for (uint32_t ranks = 1; ranks < s->c->settings.rank_count; ranks++) {
         struct random_case smaller = *s->c;
         set_ranks(&smaller, ranks);
@@ -306,6 +306,9 @@ static bool shrink_settings(struct shrinking *s)
         case 27:
             for (uint32_t l = 0; l < smaller.layer_count; l++)
                 smaller.layers[l].matrix = 0;
+            break;
+        case 28:
+            smaller.resume_ranks = 0;
             break;
         default:
             smaller.implicit_prefetch = false;
