@@ -55,6 +55,15 @@ result $? 'tiny, trained in halves with everything recomputed and the head in pi
 both log '--model tiny --ranks 2 --seq 64 --batch 1 --dtype bf16 --reduce bf16' \
     '--model tiny --world 2 --seq 64 --dtype bf16 --reduce bf16'
 result $? 'tiny, trained in bf16, reserved what was planned'
+for world in 2 3; do
+    for dtype in fp32 bf16; do # Muon keeps one array for matrices: rows of state of unlike length
+        both log "--model tiny --ranks $world --seq 64 --batch 1 --optimizer muon --dtype $dtype" \
+            "--model tiny --world $world --seq 64 --optimizer muon --dtype $dtype"
+        result $? "tiny, trained by Muon in $dtype on $world ranks, reserved what was planned"
+    done
+done
+run 1 'state' --kernels cpu --model tiny --world 3 --seq 64 --optimizer adamw --verify log
+result $? 'what Muon trained is not what is planned for AdamW'
 for strategy in zero3 zero2 hsdp:2; do
     both log "--model tiny --ranks 4 --seq 64 --batch 1 --dtype bf16 --gather float8 --strategy $strategy" \
         "--model tiny --world 4 --seq 64 --dtype bf16 --gather float8 --strategy $strategy" && grep -q 'every row by name' out
