@@ -36,11 +36,14 @@ static bool read_body(FILE *file, const char *path, uint32_t dim_count, uint32_t
             return refuse(path, "has a dimension that is 0, too large or cut off");
         bytes *= dims[d];
     }
+    const long head = ftell(file);
+    if (head < 0 || fseek(file, 0, SEEK_END) != 0 || (uint64_t)ftell(file) != (uint64_t)head + bytes || fseek(file, head, SEEK_SET) != 0)
+        return refuse(path, "its length is not what its head says; copy it again");
     *out = malloc(bytes);
     if (!*out)
         return refuse(path, "no memory for it");
-    if (fread(*out, 1, bytes, file) != bytes || fgetc(file) != EOF)
-        return refuse(path, "its length is not what its head says; copy it again");
+    if (fread(*out, 1, bytes, file) != bytes)
+        return refuse(path, "cannot be read");
     return true;
 }
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tools/planning/rates.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,12 +35,19 @@ static bool may_lack_field(size_t field)
            fields[field].at == offsetof(struct tool_rates, fp32_products_flops_per_s) || is_latency(field);
 }
 
+/* What times can be divided by, and stay finite. */
+static bool is_rate(size_t field, double value)
+{
+    static const double speed_max = 1e21, latency_max = 3600;
+    return is_latency(field) ? value >= 0 && value <= latency_max : value >= 1 && value <= speed_max;
+}
+
 const char *tool_rates_lack(const struct tool_rates *rates)
 {
     struct tool_rates copy = *rates;
     for (size_t f = 0; f < FIELDS; f++) {
-        const double speed = *field_of(&copy, f);
-        if (!isfinite(speed) || (speed <= 0 && !(speed == 0 && may_lack_field(f))))
+        const double value = *field_of(&copy, f);
+        if (!is_rate(f, value) && !(value == 0 && may_lack_field(f)))
             return fields[f].name;
     }
     return NULL;
@@ -52,7 +58,7 @@ const char *tool_rates_parse(const json_t *object, struct tool_rates *out)
     *out = (struct tool_rates){0};
     for (size_t f = 0; f < FIELDS; f++) {
         const json_t *value = json_object_get(object, fields[f].name);
-        if (value && !(json_number_value(value) > 0) && !(is_latency(f) && json_number_value(value) == 0 && json_is_number(value)))
+        if (value && !(json_is_number(value) && is_rate(f, json_number_value(value))))
             return fields[f].name;
         *field_of(out, f) = json_number_value(value);
     }
@@ -67,7 +73,8 @@ eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_
     const char *lacks = tool_rates_parse(root, out);
     json_decref(root);
     if (lacks)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: '%s' is missing, or not above 0", path, lacks);
+        return tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: '%s' is missing, or no number from 1 to 1e21 (latency: 0 to 3600)",
+                                path, lacks);
     return EO_OK;
 }
 

@@ -26,15 +26,18 @@ struct device {
 static struct device devices[DEVICES_MAX];
 static uint32_t device_count;
 
+static const double share_least = 1e-6; /* other figures are at least 1 */
+
 /* {"value": V, "source": S}; *out stays where there is none. False: it is no such figure. */
 static bool take_figure(const json_t *row, const char *key, double *out, const char **source)
 {
+    const double least = strstr(key, "_share") ? share_least : 1;
     const json_t *figure = json_object_get(row, key), *value = json_object_get(figure, "value");
     if (!figure)
         return true;
     *out = json_number_value(value);
     *source = json_string_value(json_object_get(figure, "source"));
-    return json_is_number(value) && *out > 0 && *out < 1e19 && *source && strlen(*source) < SOURCE_MAX_BYTES;
+    return json_is_number(value) && *out >= least && *out < 1e19 && *source && strlen(*source) < SOURCE_MAX_BYTES;
 }
 
 static struct device *find(const char *name)
@@ -62,8 +65,8 @@ static eo_status take_rates(struct device *d, const json_t *row, const char *pat
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         if (!take_figure(row, figures[i].key, figures[i].value, &source))
             return tool_problem_set(problem, EO_ERR_INVALID,
-                                    "%s: device %s: '%s' has to be {\"value\": above 0, \"source\": text}", path, d->name,
-                                    figures[i].key);
+                                    "%s: device %s: '%s' has to be {\"value\": 1 or more, of shares up to 1, \"source\": text}",
+                                    path, d->name, figures[i].key);
         known += i < NEEDED && *figures[i].value > 0;
     }
     d->has_rates = known == NEEDED;
@@ -92,7 +95,7 @@ static eo_status take_device(struct device *d, const json_t *row, const char *pa
     snprintf(d->name, sizeof(d->name), "%s", name);
     if (!take_figure(row, "memory_bytes", &bytes, &source) || (bytes <= 0 && !other))
         return tool_problem_set(problem, EO_ERR_INVALID,
-                                "%s: device %s: 'memory_bytes' has to be {\"value\": above 0, \"source\": text}", path, name);
+                                "%s: device %s: 'memory_bytes' has to be {\"value\": 1 or more, \"source\": text}", path, name);
     if (bytes > 0) {
         d->memory.bytes = (uint64_t)bytes;
         snprintf(d->source, sizeof(d->source), "%s", source);
