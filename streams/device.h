@@ -353,13 +353,13 @@ struct eo_device_ops {
 
     /*
      * Whether `folder` has room for a file of so many bytes for each of `sharers` ranks: at most 80 % of what is free. To be
-     * asked by all before one opens. EO_ERR_INVALID: no such folder, or it lies in memory; EO_ERR_IO: no room; logged. NULL
-     * where there is no storage.
+     * asked by all before one opens. Files that killed jobs have left there are removed first. EO_ERR_INVALID: no such folder,
+     * or it lies in memory; EO_ERR_IO: no room; logged. NULL where there is no storage.
      */
     eo_status (*storage_check)(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers);
     /*
      * A file in `folder` for what does not fit into memory, all of it reserved. No name leads to it, so nothing is left of it
-     * when the process ends, however it ends. EO_ERR_IO: the system's error; logged.
+     * when the process ends, however it ends (storage_file.h). EO_ERR_IO: the system's error; logged.
      */
     eo_status (*storage_open)(struct eo_device *device, const char *folder, uint64_t bytes, struct eo_storage **out);
     void (*storage_close)(struct eo_device *device, struct eo_storage **storage);

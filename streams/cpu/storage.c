@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * An unnamed file: opened without a name where the file system can (O_TMPFILE), else its name goes at once. Read and
- * written past the page cache where the file system lets us, so that what is on disk takes no memory.
+ * A file without a name, read and written past the page cache where the file system lets us, so that what is on disk takes no
+ * memory.
  */
 #include "streams/cpu/device.h"
 
@@ -18,6 +18,7 @@
 #include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/reserve.h"
+#include "streams/cpu/storage_file.h"
 #include "streams/cpu/storage_ring.h"
 #include "streams/cpu/storage_sums.h"
 
@@ -44,22 +45,6 @@ static eo_status complain(const struct eo_device *device, eo_status status, cons
     return status;
 }
 
-static int open_unnamed(const char *folder, int flags)
-{
-    int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT))
-        return fd;
-    char *path = NULL;
-    if (asprintf(&path, "%s/evenodd-offload-XXXXXX", folder) < 0)
-        return -1;
-    fd = mkostemp(path, O_CLOEXEC | flags);
-    const int error = errno;
-    (void)unlink(path); /* also where it was made and then refused, as O_DIRECT may be */
-    free(path);
-    errno = error;
-    return fd;
-}
-
 eo_status eo_cpu_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers)
 {
     struct statvfs room;
@@ -71,6 +56,12 @@ eo_status eo_cpu_storage_check(struct eo_device *device, const char *folder, uin
                      "there; name a folder on a disk", device->params.rank, folder);
         return EO_ERR_INVALID;
     }
+    const uint32_t left = eo_storage_file_remove_left(folder);
+    if (left > 0 && statvfs(folder, &room) != 0)
+        return complain(device, EO_ERR_INVALID, "cannot look at the disk", folder);
+    if (left > 0)
+        eo_log_write(&device->log, EO_LOG_WARN, "rank %u: removed %u file%s that killed jobs had left in the offload folder %s",
+                     device->params.rank, left, left == 1 ? "" : "s", folder);
     const uint64_t free_bytes = (uint64_t)room.f_bavail * room.f_frsize, most = free_bytes / 5 * 4 / (sharers ? sharers : 1);
     if (bytes <= most)
         return EO_OK;
@@ -176,10 +167,10 @@ eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint
         return EO_ERR_NO_MEMORY;
     strcpy(storage->folder, folder);
     storage->device = device;
-    storage->fd = open_unnamed(folder, O_DIRECT);
+    storage->fd = eo_storage_file_open(folder, O_DIRECT);
     bool is_cached = storage->fd < 0 && errno == EINVAL; /* a file system without O_DIRECT */
     if (is_cached)
-        storage->fd = open_unnamed(folder, 0);
+        storage->fd = eo_storage_file_open(folder, 0);
     else if (storage->fd >= 0 && !takes_direct(storage))
         is_cached = fcntl(storage->fd, F_SETFL, 0) == 0;
     eo_status status = storage->fd >= 0 ? EO_OK : complain(device, EO_ERR_IO, "cannot make the offload file", folder);

@@ -4,15 +4,19 @@
  * the how-manieth pread has a bit wrong; EO_INTERRUPT_FALLOCATE: the how-manieth fallocate is ended by a signal;
  * EO_SHORT_MOVES: each moves so many bytes at most; EO_DIRECT_ALIGN: what past the page cache must be a multiple of, in memory
  * and in the file; EO_SLOW_WRITE_MS: what each pwrite takes at least; EO_DISK_FREE: bytes that statvfs calls free, less those
- * that fallocate has taken; all looks but the first come late.
+ * that fallocate has taken; all looks but the first come late. EO_NO_TMPFILE: no file is made without a name; and then the name
+ * of an offload file is not taken away, with EO_KILL_AT_UNLINK for the process is killed, with EO_KEEP_NAMES for it is refused.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -101,4 +105,34 @@ EXPORT int statvfs(const char *path, struct statvfs *out)
     if (result == 0 && left)
         out->f_bavail = (fsblkcnt_t)((strtoull(left, NULL, 10) - atomic_load(&taken_bytes)) / out->f_frsize);
     return result;
+}
+
+EXPORT int open(const char *path, int flags, ...)
+{
+    int (*next)(const char *, int, ...);
+    *(void **)&next = dlsym(RTLD_NEXT, "open64");
+    va_list more;
+    va_start(more, flags);
+    const bool has_mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
+    const mode_t mode = has_mode ? va_arg(more, mode_t) : 0;
+    va_end(more);
+    if ((flags & O_TMPFILE) == O_TMPFILE && getenv("EO_NO_TMPFILE")) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    return next(path, flags, mode);
+}
+
+EXPORT int unlink(const char *path)
+{
+    int (*next)(const char *);
+    *(void **)&next = dlsym(RTLD_NEXT, "unlink");
+    const bool is_offloaded = strstr(path, "/evenodd-offload-") != NULL;
+    if (is_offloaded && getenv("EO_KILL_AT_UNLINK"))
+        raise(SIGKILL);
+    if (is_offloaded && getenv("EO_KEEP_NAMES")) {
+        errno = EBUSY;
+        return -1;
+    }
+    return next(path);
 }

@@ -188,6 +188,53 @@ wait $victim 2>/dev/null
 [ "${steps:-0}" -gt 0 ] && [ -z "$(ls -A ended)" ]
 result $? 'a killed job leaves no file behind'
 
+# --- where a file cannot be made without a name
+offloaded="--ranks 2 $quiet --dtype bf16 --offload-layers all --offload-folder named"
+count_full() { find named -type f -size +0 | wc -l; } # of the others none has a byte
+count_removed() # FILE
+{
+    awk '/that killed jobs had left in the offload folder named$/ { sub(/.*removed /, ""); all += $1 } END { print all + 0 }' "$1"
+}
+mkdir named named/evenodd-offload-folder.tmp
+: >named/evenodd-offload-backup
+: >named/evenodd-offload-backup.tmp # which others can read: not of ours
+: >kept
+chmod 600 kept named/evenodd-offload-backup
+chmod 644 named/evenodd-offload-backup.tmp
+ln -s ../kept named/evenodd-offload-abcdef.tmp
+ln kept named/evenodd-offload-ghijkl.tmp
+ls -A named >others
+export EO_NO_TMPFILE=1
+# shellcheck disable=SC2086
+LD_PRELOAD=$disk timeout 60 "$train" $offloaded >out 2>err && [ "$(hash_of out)" = "$bf16" ] && ls -A named | cmp -s - others &&
+    ! grep -q removed err
+result $? 'a file system without unnamed files serves, and keeps the files of others'
+# shellcheck disable=SC2086
+EO_KILL_AT_UNLINK=1 LD_PRELOAD=$disk timeout 60 "$train" $offloaded >out 2>err
+[ $? = 137 ] && dead=$(($(ls -A named | wc -l) - $(wc -l <others))) && [ $dead -gt 0 ]
+result $? "a job that is killed before it took its file's name away leaves it: ${dead:-}"
+# shellcheck disable=SC2086
+EO_KEEP_NAMES=1 LD_PRELOAD=$disk "$train" $offloaded --steps 100000 --log named.jsonl >other 2>err &
+victim=$!
+for _ in $(seq 300); do
+    [ "$(wc -l 2>/dev/null <named.jsonl || echo 0)" -gt 3 ] && break
+    sleep 0.1
+done
+[ "$(count_removed err)" = "$dead" ] && [ "$(count_full)" = 2 ] && [ "$(ls -A named | wc -l)" = $(($(wc -l <others) + 2)) ]
+result $? 'the next job removes it, and tells so'
+# shellcheck disable=SC2086
+LD_PRELOAD=$disk timeout 60 "$train" $offloaded >out 2>err && [ "$(hash_of out)" = "$bf16" ] && ! grep -q removed err &&
+    [ "$(count_full)" = 2 ] && kill -0 $victim
+result $? 'the named files of a job that runs stay'
+kill -KILL $victim
+wait $victim 2>/dev/null
+unset EO_NO_TMPFILE
+# shellcheck disable=SC2086
+timeout 60 "$train" $offloaded >out 2>err && [ "$(hash_of out)" = "$bf16" ] && [ "$(count_removed err)" = 2 ] &&
+    ls -A named | cmp -s - others
+result $? '... until it is killed: any job removes them'
+rm -r named kept others
+
 # --- a disk that has odd ways
 EO_SHORT_MOVES=8192 LD_PRELOAD=$disk timeout 60 "$without" io_uring_setup "$train" --ranks 2 $quiet --dtype bf16 --offload-layers all \
     >out 2>err && [ "$(hash_of out)" = "$bf16" ] && [ -n "$bf16" ]
