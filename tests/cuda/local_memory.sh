@@ -3,13 +3,12 @@
 #
 # Goal: no kernel uses local memory, which is the GPU's slow memory under another name: neither spilled registers nor an
 #       array or argument whose index is known only when the kernel runs.
-# Method: the assembler's own report for sm_90. A kernel that does use local memory must be seen first.
-# usage: tests/cuda/local_memory.sh SOURCE NVCC FILE...
+# Method: the assembler's own report for sm_90, of every .cu file. A kernel that does use local memory must be seen first.
+# usage: tests/cuda/local_memory.sh SOURCE NVCC
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 root=$1
 nvcc=$2
-shift 2
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
@@ -37,10 +36,14 @@ printf '%s\n' "$offenders" | grep -q 'canary'
 result $? 'a kernel that uses local memory is seen'
 
 show() { printf '%s\n' "$offenders"; }
-for file in "$@"; do
+files=0
+for file in "$root"/streams/cuda/*.cu "$root"/layers/cuda/kernels/*.cu; do
+    files=$((files + 1))
     report=$(compile "$file")
     offenders=$(printf '%s\n' "$report" | users)
     [ -z "$offenders" ]
     result $? "${file##*/}: no kernel uses local memory"
 done
+[ "$files" -ge 11 ]
+result $? "$files files"
 finish
