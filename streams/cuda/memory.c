@@ -9,7 +9,8 @@
  *                        | gap | (rounding) arena, up to the end | gap |       a kernel that runs out of it faults
  *
  *                        by the driver's virtual memory functions, which the runtime library finds for us; where the
- *                        machine has none, cudaMalloc
+ *                        machine has none, cudaMalloc. Peer access is cudaMalloc's alone: other GPUs of the process reach these
+ *                        addresses once eo_cuda_let_read has named them
  *     HOST               pinned, by the rank's thread, so that it lies on the NUMA node where that runs
  */
 #include <cuda.h>
@@ -125,10 +126,16 @@ static void free_virtual(const struct eo_cuda_virtual *vm, struct eo_cuda_reserv
     r->addresses = 0;
 }
 
+static CUresult let_reach(const struct eo_cuda_virtual *vm, const struct eo_cuda_reservation *r, int device)
+{
+    const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                                    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return vm->set_access(r->addresses + vm->step, r->mapped_bytes, &access, 1);
+}
+
 static cudaError_t from_virtual(const struct eo_cuda *cuda, struct eo_cuda_reservation *r)
 {
     const struct eo_cuda_virtual *vm = cuda->virtual_memory;
-    const CUmemAccessDesc access = {.location = vm->properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     r->source = FROM_VIRTUAL;
     r->mapped_bytes = eo_align_up(r->bytes, vm->step);
     r->address_bytes = r->mapped_bytes + 2 * vm->step;
@@ -140,8 +147,11 @@ static cudaError_t from_virtual(const struct eo_cuda *cuda, struct eo_cuda_reser
     if (result == CUDA_SUCCESS) {
         /* At the end: running past it is the commoner mistake. */
         r->memory = (void *)(r->addresses + vm->step + r->mapped_bytes - eo_align_up(r->bytes, PAGE));
-        result = vm->set_access(r->addresses + vm->step, r->mapped_bytes, &access, 1);
+        result = let_reach(vm, r, cuda->device);
     }
+    for (int peer = 0; peer < EO_CUDA_PEERS_MAX && result == CUDA_SUCCESS; peer++)
+        if (cuda->readers >> peer & 1)
+            result = let_reach(vm, r, peer);
     if (result != CUDA_SUCCESS)
         free_virtual(vm, r);
     return (cudaError_t)result; /* the driver's codes are the runtime's */
@@ -260,6 +270,21 @@ void eo_cuda_release(struct eo_device *device, enum eo_memory_kind kind, void *m
     give_back(cuda, r);
     free(r);
     (void)cudaGetLastError();
+}
+
+cudaError_t eo_cuda_let_read(struct eo_device *device, int peer)
+{
+    struct eo_cuda *cuda = eo_cuda_of(device);
+    EO_ASSERT(peer >= 0 && peer < EO_CUDA_PEERS_MAX);
+    if (peer == cuda->device || cuda->readers >> peer & 1)
+        return cudaSuccess;
+    for (const struct eo_cuda_reservation *r = cuda->reservations; r; r = r->next) {
+        const CUresult result = r->source == FROM_VIRTUAL ? let_reach(cuda->virtual_memory, r, peer) : CUDA_SUCCESS;
+        if (result != CUDA_SUCCESS)
+            return (cudaError_t)result;
+    }
+    cuda->readers |= UINT64_C(1) << peer;
+    return cudaSuccess;
 }
 
 void eo_cuda_memory_fini(struct eo_device *device)

@@ -24,6 +24,8 @@
 #include "streams/cuda/errors.h"
 #include "streams/device.h"
 
+enum { EO_CUDA_PEERS_MAX = 64 }; /* GPUs of a process that take part */
+
 struct eo_cuda_reservation;
 struct eo_cuda_virtual;
 
@@ -63,6 +65,7 @@ struct eo_cuda {
 
     struct eo_cuda_reservation *reservations;
     struct eo_cuda_virtual *virtual_memory; /* NULL: private memory is cudaMalloc's */
+    uint64_t readers;                       /* a bit a GPU: see eo_cuda_let_read */
     uint64_t used_at_start_bytes;           /* of the GPU, when this device had its context and nothing else */
 
     const struct eo_affinity_ops *affinity_ops; /* NULL: threads stay where they are */
@@ -86,6 +89,9 @@ eo_status eo_cuda_note(struct eo_device *device, cudaError_t error, const char *
         if (eo_cuda_try_error != cudaSuccess)                                                                         \
             return eo_cuda_note(device, eo_cuda_try_error, operation);                                                \
     } while (0)
+
+/* memory.c: a GPU whose ranks read this one's memory, in collectives of one process: what there is, and what will be reserved. */
+cudaError_t eo_cuda_let_read(struct eo_device *device, int peer);
 
 /* Looks whether the queue is being captured, and counts captures. */
 bool eo_cuda_sees_capture(struct eo_device *device, uint32_t queue);

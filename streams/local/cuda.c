@@ -152,7 +152,8 @@ static void local_cuda_close(struct eo_comm *comm)
 
 /* -- collectives ------------------------------------------------------------------------------------------------- */
 
-/* Once, when all ranks are seen first. */
+/* Once, when all ranks are seen first: this rank reads the others' memory, and lets them read its own. The latter is needed from
+ * the next collective on: the first one, of plans, has memory that all reach. */
 static eo_status connect_peers(struct eo_comm *comm, const char *label)
 {
     for (uint32_t r = 0; r < comm->end.group->params.rank_count; r++) {
@@ -171,6 +172,7 @@ static eo_status connect_peers(struct eo_comm *comm, const char *label)
             (void)cudaGetLastError();
         else if (error != cudaSuccess)
             return eo_local_cuda_fail(comm, error, "cudaDeviceEnablePeerAccess", label);
+        TRY_CUDA(comm, label, eo_cuda_let_read(comm->device, other));
     }
     comm->is_connected = true;
     return EO_OK;

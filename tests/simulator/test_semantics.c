@@ -4,6 +4,8 @@
  * code that the header names.
  * Method: a kernel is a store of a number; whether it came before or after another shows in what a copy finds.
  */
+#include <cuda.h>
+#include <cudaTypedefs.h>
 #include <math.h>
 #include <nccl.h>
 #include <pthread.h>
@@ -456,11 +458,95 @@ static void orders(void)
     tap_case("the same seed gives the same order, another seed another");
 }
 
+/* --- devices --- */
+
+/* Of the driver, of its tenth version. */
+static void find(const char *name, void *function)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    CHECK_IS(cudaGetDriverEntryPointByVersion(name, function, 10020, cudaEnableDefault, &found), cudaSuccess);
+}
+
+/* A page of device 0 at addresses of its own, reached by it alone. */
+static CUdeviceptr map_page(size_t *step)
+{
+    PFN_cuMemGetAllocationGranularity_v10020 granularity;
+    PFN_cuMemAddressReserve_v10020 reserve;
+    PFN_cuMemCreate_v10020 create;
+    PFN_cuMemMap_v10020 map;
+    PFN_cuMemSetAccess_v10020 set_access;
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    const CUmemAccessDesc access = {.location = properties.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at = 0;
+    find("cuMemGetAllocationGranularity", &granularity);
+    find("cuMemAddressReserve", &reserve);
+    find("cuMemCreate", &create);
+    find("cuMemMap", &map);
+    find("cuMemSetAccess", &set_access);
+    CHECK_IS(granularity(step, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED), CUDA_SUCCESS);
+    CHECK_IS(reserve(&at, *step, *step, 0, 0), CUDA_SUCCESS);
+    CHECK_IS(create(&handle, *step, &properties, 0), CUDA_SUCCESS);
+    CHECK_IS(map(at, *step, 0, handle, 0), CUDA_SUCCESS);
+    CHECK_IS(set_access(at, *step, &access, 1), CUDA_SUCCESS);
+    return at;
+}
+
+/* By a stream of device 1: a kernel's store, and a copy to device 1. */
+static void reach(int *at, int *there, cudaStream_t stream, bool stores, bool copies)
+{
+    CHECK_IS(store(at, 1, stream), stores ? cudaSuccess : cudaErrorInvalidValue);
+    CHECK_IS(cudaMemcpyAsync(there, at, sizeof(int), cudaMemcpyDeviceToDevice, stream),
+             copies ? cudaSuccess : cudaErrorInvalidValue);
+    CHECK_IS(cudaStreamSynchronize(stream), cudaSuccess);
+    (void)cudaGetLastError(); /* a launch would tell it again */
+}
+
+static void peers(void)
+{
+    begin_with(&(struct sim_config){.quiet = true, .policy = SIM_EAGER});
+    const struct cudaMemPoolProps properties = {.allocType = cudaMemAllocationTypePinned,
+                                                .location = {.type = cudaMemLocationTypeDevice, .id = 0}};
+    const struct cudaMemAccessDesc access = {.location = {.type = cudaMemLocationTypeDevice, .id = 1},
+                                             .flags = cudaMemAccessFlagsProtReadWrite};
+    PFN_cuMemSetAccess_v10020 set_access;
+    size_t step = 0;
+    int *mapped = (int *)map_page(&step), *alone, *shared, *there;
+    cudaMemPool_t pools[2];
+    for (int p = 0; p < 2; p++)
+        CHECK_IS(cudaMemPoolCreate(&pools[p], &properties), cudaSuccess);
+    CHECK_IS(cudaMemPoolSetAccess(pools[1], &access, 1), cudaSuccess);
+    CHECK_IS(cudaMallocFromPoolAsync((void **)&alone, 256, pools[0], a), cudaSuccess);
+    CHECK_IS(cudaMallocFromPoolAsync((void **)&shared, 256, pools[1], a), cudaSuccess);
+    CHECK_IS(store(mapped, 1, a), cudaSuccess);
+    CHECK_IS(cudaStreamSynchronize(a), cudaSuccess);
+
+    cudaStream_t stream;
+    CHECK_IS(cudaSetDevice(1), cudaSuccess);
+    CHECK_IS(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
+    CHECK_IS(cudaMalloc((void **)&there, 4096), cudaSuccess);
+    reach(memory, there, stream, false, true);
+    CHECK_IS(cudaDeviceEnablePeerAccess(0, 0), cudaSuccess);
+    reach(memory, there, stream, true, true);
+    reach(mapped, there, stream, false, false);
+    reach(alone, there, stream, false, false);
+    reach(shared, there, stream, true, true);
+    find("cuMemSetAccess", &set_access);
+    CHECK_IS(set_access((CUdeviceptr)mapped, step, &(const CUmemAccessDesc){
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 1}, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE}, 1), CUDA_SUCCESS);
+    reach(mapped, there, stream, true, true);
+    CHECK(strstr(sim_violation(0), "access was not enabled") != NULL, "%s", sim_violation(0));
+    sim_start(&(struct sim_config){0});
+    tap_case("peer access is cudaMalloc's, and copies need none; mapped memory and pools are reached by who was given access");
+}
+
 int main(void)
 {
     events();
     hosts();
     captures();
     orders();
+    peers();
     return tap_end();
 }

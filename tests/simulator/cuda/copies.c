@@ -152,9 +152,18 @@ static cudaError_t pool_operation(struct sim_stream *stream, struct sim_memory *
     return sim.broken;
 }
 
-cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t handle)
+/* Of pools made by cudaMemPoolCreate; NULL: the device's own, or none. */
+static uint32_t *access_of(cudaMemPool_t pool)
 {
-    CUDA_BEGIN();
+    const uintptr_t number = (uintptr_t)pool / 0x1000;
+    return number >= 2 && number - 2 < sim.pools_made ? &sim.pool_access[number - 2] : NULL;
+}
+
+static cudaError_t take_block(void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t handle)
+{
+    int fault;
+    if (sim_enter("cudaMallocAsync", &fault))
+        return sim_leave((cudaError_t)fault);
     struct sim_stream *stream = sim_stream_of(handle);
     if (!stream || !out)
         CUDA_END(stream ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
@@ -181,6 +190,7 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t handle)
     if (!memory)
         CUDA_END(cudaErrorMemoryAllocation);
     memory->freed = false;
+    memory->access = UINT32_C(1) << memory->device | (access_of(pool) ? *access_of(pool) : 0);
     struct sim_point *point;
     const cudaError_t error = pool_operation(stream, memory, "cudaMallocAsync", &point, false);
     sim_release(memory->freed_at);
@@ -189,10 +199,11 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t handle)
     CUDA_END(error);
 }
 
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream) { return take_block(out, bytes, NULL, stream); }
+
 cudaError_t cudaMallocFromPoolAsync(void **out, size_t bytes, cudaMemPool_t pool, cudaStream_t stream)
 {
-    (void)pool;
-    return cudaMallocAsync(out, bytes, stream);
+    return take_block(out, bytes, pool, stream);
 }
 
 cudaError_t cudaFreeAsync(void *at, cudaStream_t handle)
@@ -227,7 +238,7 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device)
 
 cudaError_t cudaDeviceGetMemPool(cudaMemPool_t *pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
 
-/* A pool of its own: its number tells it from others, and blocks are not told apart by pool. */
+/* A pool of its own: its number tells it from others. A free block of one pool serves another one too. */
 cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps *props)
 {
     CUDA_BEGIN();
@@ -235,20 +246,23 @@ cudaError_t cudaMemPoolCreate(cudaMemPool_t *pool, const struct cudaMemPoolProps
         props->location.type != cudaMemLocationTypeDevice || props->location.id < 0 ||
         (uint32_t)props->location.id >= sim.config.device_count)
         CUDA_END(cudaErrorInvalidValue);
+    if (sim.pools_made == SIM_POOLS_MAX)
+        abort();
     *pool = (cudaMemPool_t)(uintptr_t)(0x1000 * (2 + sim.pools_made++) + (uint32_t)props->location.id);
     sim.pool_count++;
     CUDA_END(cudaSuccess);
 }
 
-/* All reach it here; what is asked must make sense. */
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *access, size_t count)
 {
     CUDA_BEGIN();
     for (size_t i = 0; i < count; i++)
         if ((uintptr_t)pool < 0x2000 || access[i].location.type != cudaMemLocationTypeDevice ||
             access[i].location.id < 0 || (uint32_t)access[i].location.id >= sim.config.device_count ||
-            access[i].location.id == (int)((uintptr_t)pool % 0x1000))
+            access[i].location.id == (int)((uintptr_t)pool % 0x1000) || !access_of(pool))
             CUDA_END(cudaErrorInvalidValue);
+    for (size_t i = 0; i < count; i++)
+        *access_of(pool) |= access[i].flags == cudaMemAccessFlagsProtReadWrite ? UINT32_C(1) << access[i].location.id : 0;
     CUDA_END(cudaSuccess);
 }
 
@@ -461,7 +475,7 @@ static cudaError_t issue_copy(struct sim_stream *stream, const char *name, void 
         if (copy->was_issued && is_written_by_host(from, bytes))
             sim_host_writes(&SIM_READS(from, bytes));
     }
-    work.any_device = true;
+    work.is_copy = true;
     work.ranges = sim_alloc(2 * sizeof(*work.ranges));
     if (!from_host)
         work.ranges[work.range_count++] = SIM_READS(from, bytes);

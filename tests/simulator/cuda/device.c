@@ -404,10 +404,8 @@ static CUresult sim_cuMemSetAccess(CUdeviceptr at, size_t bytes, const CUmemAcce
         found = true;
         for (size_t i = 0; i < count; i++) {
             const bool good = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE && is_device(desc[i].location.id);
-            if (good && (uint32_t)desc[i].location.id == memory->device)
-                memory->readable = true;
-            else if (good)
-                sim.peer_access[desc[i].location.id][memory->device] = true;
+            if (good)
+                memory->access |= UINT32_C(1) << desc[i].location.id;
         }
     }
     DRIVER_END(found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);

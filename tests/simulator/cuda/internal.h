@@ -21,6 +21,7 @@ enum {
     SIM_DEVICES_MAX = 8,
     SIM_RANKS_MAX = 16,
     SIM_TURNS_MAX = 64,
+    SIM_POOLS_MAX = 256, /* made in a run */
     SIM_FUNCTIONS_MAX = 256,
     SIM_NOTES_MAX = 1 << 16,
     SIM_PLACES_MAX = 128,
@@ -64,7 +65,7 @@ struct sim_memory {
     bool freed;     /* the host has called free */
     struct sim_stream *freed_on;
     struct sim_point *freed_at;
-    bool readable;  /* of SIM_MAPPED: cuMemSetAccess was called */
+    uint32_t access; /* of SIM_MAPPED and SIM_POOL, a bit a device: cuMemSetAccess, cudaMemPoolSetAccess */
     struct sim_physical *physical;
     uint32_t stretch_count, stretch_capacity;
     struct sim_stretch *stretches;
@@ -88,7 +89,7 @@ struct sim_work {
     struct sim_memory *memory;     /* SIM_POOL_FREE */
     struct sim_event *event;       /* SIM_RECORD, of a graph, with the flag for external use */
     struct sim_collective *collective; /* SIM_COLLECTIVE: owned */
-    bool any_device;               /* a copy between devices, which needs no access */
+    bool is_copy;                  /* between devices it needs no peer access */
     bool explores;                 /* its ranges are known once it has run */
 };
 
@@ -253,6 +254,7 @@ struct sim_state {
     uint64_t device_next[SIM_DEVICES_MAX], device_used[SIM_DEVICES_MAX];
     uint64_t pool_threshold[SIM_DEVICES_MAX];
     uint32_t pools_made, pool_count;
+    uint32_t pool_access[SIM_POOLS_MAX]; /* of pools made, a bit a device */
     bool peer_access[SIM_DEVICES_MAX][SIM_DEVICES_MAX];
 
     struct sim_stream *streams;
@@ -375,9 +377,8 @@ struct sim_memory *sim_memory_new(enum sim_memory_kind kind, uint32_t device, ui
 void sim_memory_drop(struct sim_memory *memory);
 void sim_memory_reset(void);
 uint32_t sim_memory_leaks(void);
-#define SIM_ANY_DEVICE UINT32_MAX
-/* Whether the range is memory that a stream of `device` may touch now; NULL, or what is wrong with it. */
-const char *sim_range_fault(const struct sim_range *range, uint32_t device, char *text, size_t text_bytes);
+/* Whether the range is memory that a kernel of `device`, or a copy there, may touch now; NULL, or what is wrong with it. */
+const char *sim_range_fault(const struct sim_range *range, uint32_t device, bool is_copy, char *text, size_t text_bytes);
 bool sim_is_device_address(const void *at);
 void *sim_host_alias(const void *at); /* unchecked */
 const void *sim_device_address(const void *alias); /* the other way */

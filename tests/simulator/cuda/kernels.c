@@ -116,7 +116,7 @@ const char *kernel_memory_at(uintptr_t at, uintptr_t *from, uintptr_t *to)
 {
     static char text[400];
     const struct sim_range range = {sim_device_address((const void *)at), 1, false};
-    const char *fault = sim_range_fault(&range, exploring->stream->device, text, sizeof(text));
+    const char *fault = sim_range_fault(&range, exploring->stream->device, false, text, sizeof(text));
     if (fault)
         return fault;
     const struct sim_memory *memory = sim_memory_find(range.at);

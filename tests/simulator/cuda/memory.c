@@ -178,7 +178,24 @@ struct sim_memory *sim_memory_find(const void *at)
     return NULL;
 }
 
-const char *sim_range_fault(const struct sim_range *range, uint32_t device, char *text, size_t text_bytes)
+/*
+ * What cuMemMap maps and pools hand out is reached by devices that were given access to it, and by no others: peer access is
+ * cudaMalloc's. A copy between devices needs that no more than peer access, but the driver has no way round the first.
+ * ncclMemAlloc gives all peers access.
+ */
+static bool has_access(const struct sim_memory *memory, uint32_t device, bool is_copy)
+{
+    switch (memory->kind) {
+    case SIM_MAPPED:
+    case SIM_POOL: return memory->access >> device & 1;
+    case SIM_MALLOC: return is_copy || memory->device == device || sim.peer_access[device][memory->device];
+    case SIM_NCCL:
+    case SIM_PINNED: break;
+    }
+    return true;
+}
+
+const char *sim_range_fault(const struct sim_range *range, uint32_t device, bool is_copy, char *text, size_t text_bytes)
 {
     const struct sim_memory *memory = sim_memory_find(range->at);
     const char *fault = NULL;
@@ -188,11 +205,8 @@ const char *sim_range_fault(const struct sim_range *range, uint32_t device, char
         fault = "has been freed";
     else if (range->bytes > memory->bytes - ((uintptr_t)range->at - memory->at))
         fault = "goes past the end of its allocation";
-    else if (memory->kind == SIM_MAPPED && !memory->readable)
-        fault = "has no access set";
-    else if (device != SIM_ANY_DEVICE && memory->kind != SIM_PINNED && memory->device != device &&
-             !sim.peer_access[device][memory->device])
-        fault = "belongs to another device, whose access was not enabled";
+    else if (!has_access(memory, device, is_copy))
+        fault = memory->device == device ? "has no access set" : "belongs to another device, whose access was not enabled";
     if (!fault)
         return NULL;
     snprintf(text, text_bytes, "%" PRIu64 " bytes at %p %s", range->bytes, range->at, fault);

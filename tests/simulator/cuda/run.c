@@ -262,10 +262,9 @@ static bool begin_op(struct sim_op *op, struct sim_clock *clock)
         if (op->dependencies[i]->end_ns > start_ns)
             start_ns = op->dependencies[i]->end_ns;
     op->point->end_ns = start_ns + cost_ns(op);
-    const uint32_t device = op->work.any_device ? SIM_ANY_DEVICE : stream->device;
     for (uint32_t i = 0; i < op->work.range_count; i++) {
         char text[200];
-        const char *fault = sim_range_fault(&op->work.ranges[i], device, text, sizeof(text));
+        const char *fault = sim_range_fault(&op->work.ranges[i], stream->device, op->work.is_copy, text, sizeof(text));
         if (fault) {
             sim_violate("%s on stream %u: %s", op->work.name, stream->label, fault);
             sim_break(cudaErrorIllegalAddress, op->work.name);
@@ -522,10 +521,9 @@ cudaError_t sim_wait_device(uint32_t device, const char *why)
 
 cudaError_t sim_issue(struct sim_stream *stream, struct sim_work *work)
 {
-    const uint32_t device = work->any_device ? SIM_ANY_DEVICE : stream->device;
     for (uint32_t i = 0; i < work->range_count; i++) {
         char text[200];
-        const char *fault = sim_range_fault(&work->ranges[i], device, text, sizeof(text));
+        const char *fault = sim_range_fault(&work->ranges[i], stream->device, work->is_copy, text, sizeof(text));
         if (!fault)
             fault = sim_row_fault(&work->ranges[i], text, sizeof(text));
         if (fault) {
