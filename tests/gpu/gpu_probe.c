@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What this machine has: driver, GPUs, and the versions of the libraries that were found at run time. With --tokens it
- * writes a token file (llm.c's format) of random tokens instead, and needs no GPU.
+ * What this machine has: driver, GPUs, and the versions of the libraries, which are loaded as our programs load them: the
+ * rest is told where one is missing. With --tokens it writes a token file (llm.c's format) of random tokens instead, and needs
+ * no GPU.
  */
 #include <cublasLt.h>
 #include <nccl.h>
@@ -9,11 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/library.h"
 #include "eo_config.h"
 #include "gpu_program.h"
 #if EO_HAVE_CUDNN
 #include <cudnn.h>
+#define CUDNN_FILE "libcudnn.so." TEXT(CUDNN_MAJOR)
+#else
+#define CUDNN_FILE "libcudnn.so.9"
 #endif
+
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
 
 static int write_tokens(const char *path, long long count, long long vocabulary)
 {
@@ -34,6 +42,36 @@ static int write_tokens(const char *path, long long count, long long vocabulary)
     if (!good)
         fprintf(stderr, "%s: could not be written\n", path);
     return good ? GPU_HELD : GPU_NOT_TRIED;
+}
+
+/* A function of a library; NULL: it cannot be loaded, which is told. */
+static void *find(const char *file, const char *name)
+{
+    char problem[1500] = "";
+    void *library = eo_library_open(file, EO_CUDA_FOLDER, RTLD_NOW | RTLD_LOCAL, problem, sizeof(problem));
+    void *function = library ? dlsym(library, name) : NULL;
+    if (!function)
+        printf("%s: %s\n", file, library ? "another library" : problem);
+    return function;
+}
+
+static size_t version_of(const char *file, const char *name)
+{
+    void *found = find(file, name);
+    size_t (*function)(void);
+    memcpy(&function, &found, sizeof(function));
+    return found ? function() : 0;
+}
+
+static int nccl_version(void)
+{
+    void *found = find("libnccl.so.2", "ncclGetVersion");
+    ncclResult_t (*function)(int *);
+    int version = 0;
+    memcpy(&function, &found, sizeof(function));
+    if (found)
+        (void)function(&version);
+    return version;
 }
 
 static void print_device(int device)
@@ -65,20 +103,17 @@ int main(int argc, char **argv)
         return write_tokens(tokens, count, vocabulary);
 
     char why[256];
-    int driver = 0, runtime = 0, nccl = 0;
+    int driver = 0, runtime = 0;
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
-    (void)ncclGetVersion(&nccl);
     printf("built for: sm_%s\n", EO_GPU_ARCHS);
-    printf("driver %d, CUDA %d, NCCL %d (built with %d), cuBLASLt %zu", driver, runtime, nccl, NCCL_VERSION_CODE,
-           cublasLtGetVersion());
-#if EO_HAVE_CUDNN
-    printf(", cuDNN %zu\n", cudnnGetVersion());
-#else
-    printf(", no cuDNN\n");
-#endif
-    printf("{\"driver\": %d, \"cuda\": %d, \"nccl\": %d, \"cublaslt\": %zu, \"archs\": \"%s\"}\n", driver, runtime, nccl,
-           cublasLtGetVersion(), EO_GPU_ARCHS);
+    const int nccl = nccl_version();
+    const size_t cublaslt = version_of("libcublasLt.so." TEXT(CUBLAS_VER_MAJOR), "cublasLtGetVersion");
+    const size_t cudnn = version_of(CUDNN_FILE, "cudnnGetVersion");
+    printf("driver %d, CUDA %d, NCCL %d (built with %d), cuBLASLt %zu, cuDNN %zu%s; 0: none\n", driver, runtime, nccl,
+           NCCL_VERSION_CODE, cublaslt, cudnn, EO_HAVE_CUDNN ? "" : " (built without)");
+    printf("{\"driver\": %d, \"cuda\": %d, \"nccl\": %d, \"cublaslt\": %zu, \"cudnn\": %zu, \"archs\": \"%s\"}\n", driver,
+           runtime, nccl, cublaslt, cudnn, EO_GPU_ARCHS);
     const int devices = gpu_device_count(why, sizeof(why));
     if (devices == 0) {
         fprintf(stderr, "%s\n", why);
