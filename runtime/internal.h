@@ -110,6 +110,7 @@ struct runtime_steps {
     uint64_t skipped_here; /* since its creation, of steps whose end is known */
     uint64_t newest; /* whose norm was issued last */
     uint64_t begin_ns;
+    bool is_late; /* updates of the last step are left to the next one */
     bool restart; /* the schedule was left (or never entered): the next step runs the first-step list */
     eo_step_params params;
     eo_parameter_group *groups; /* of params */
@@ -210,6 +211,7 @@ struct mode_ops {
     eo_status (*step_end)(struct eo_runtime *rt);
     /* Makes a layer's part for float8 gathers anew, on the compute queue; called for layers that have one. */
     eo_status (*narrow)(struct eo_runtime *rt, uint32_t layer);
+    eo_status (*finish_updates)(struct eo_runtime *rt); /* that are left of the last step; may be NULL */
     eo_status (*evaluation_begin)(struct eo_runtime *rt); /* may be NULL */
     eo_status (*evaluation_end)(struct eo_runtime *rt);
     /* Runs every collective once, before the first step; may be NULL. */

@@ -50,6 +50,8 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                      "a plan without offload_layers and offload_activations");
         return EO_ERR_UNSUPPORTED;
     }
+    EO_REQUIRE(log, !plan->params.late_updates || (!params->update && !params->gradient), "update and gradient would be called in the "
+               "next step for layers with late_updates; plan without late_updates");
     EO_TRY(check_dynamic_offload(log, params));
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         if (plan->layers[l].parts == 1)
@@ -185,7 +187,9 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     rt->steps.restart = true;
     rt->shards.split = plan->params.dtype == EO_DTYPE_BF16 && rt->mode == &eo_static_mode;
     const bool has_disk = plan->space_bytes[EO_SPACE_DISK] != 0;
-    const uint32_t timeline_capacity = 4 * plan->schedule.lists[EO_LIST_FIRST].count + 64;
+    const uint32_t most_operations = (uint32_t)eo_max_u64(plan->schedule.lists[EO_LIST_FIRST].count,
+                                                          plan->schedule.lists[EO_LIST_STEADY].count);
+    const uint32_t timeline_capacity = 4 * most_operations + 64;
     EO_TRY(eo_device_create(&rt->device, rt->world->device,
                             &(struct eo_device_params){
                                 .queue_count = has_disk || params->dynamic_offload ? 4 : settings->separate_reduce_stream ? 3 : 2,

@@ -19,6 +19,7 @@ static eo_status check_graphs(struct eo_runtime *rt, const char *call)
 {
     const char *missing = !rt->world->ops->capture_begin          ? "this device has no graphs"
                           : rt->params.memory != EO_MEMORY_STATIC ? "dynamic memory cannot be recorded"
+                          : rt->plan->params.late_updates         ? "late updates are of ordinary steps"
                           : rt->params.update                     ? "the trainer's own optimizer needs the norm on the host"
                                                                   : NULL;
     if (missing)

@@ -80,6 +80,11 @@ eo_status eo_runtime_quiesce(struct eo_runtime *rt)
 eo_status eo_runtime_leave_schedule(struct eo_runtime *rt)
 {
     EO_TRY(eo_runtime_quiesce(rt));
+    if (rt->steps.is_late) {
+        EO_TRY(rt->mode->finish_updates(rt));
+        EO_TRY(eo_host_drain(rt));
+    }
+    rt->steps.is_late = false;
     rt->steps.restart = true;
     rt->graph.ran_last = false;
     return EO_OK;

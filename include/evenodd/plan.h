@@ -86,6 +86,11 @@ typedef struct eo_plan_params {
     bool norm_parts;             /* [false] steps report gradient norms by layer and by group of parameters, and groups may be clipped
                                     apart (eo_parameter_group.clip_group). The sums come with those of the norm; layers with
                                     several groups read their gradient once more for them. Changes no bit */
+    bool late_updates;           /* [false] with offload_layers: these layers are updated in the forward passes of the next step, each
+                                    before its weights are needed, so that their way to and from the disk has these passes to
+                                    hide behind. Their gradients stay until then. Evaluations, checkpoints, weights calls and
+                                    the average's first make the updates that are left. Not with no_prefetch, and not for steps
+                                    as graphs or a trainer's own optimizer. Changes no bit */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 
@@ -130,6 +135,7 @@ typedef enum eo_list {
     EO_LIST_FIRST,   /* the first step, and every step after the schedule was left */
     EO_LIST_STEADY,  /* repeats */
     EO_LIST_FORWARD, /* forward only: evaluation and sampling */
+    EO_LIST_UPDATES, /* with late_updates: those left to the next step, when the schedule is left before it */
     EO_LIST_COUNT,
 } eo_list;
 

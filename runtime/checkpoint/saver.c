@@ -419,6 +419,8 @@ eo_status eo_saver_begin(eo_saver *saver, const void *blob, uint32_t blob_bytes)
     EO_TRY(eo_ema_begin(rt, "eo_saver_begin")); /* before the first step too */
     if (saver->phase != SAVER_IDLE)
         return EO_IN_PROGRESS;
+    if (rt->steps.is_late)
+        EO_TRY(eo_runtime_leave_schedule(rt));
     EO_TRY(eo_host_finish_steps(rt, rt->steps.finished)); /* to know how many were skipped */
     saver->tables.head->step = rt->steps.finished;
     saver->tables.head->skipped = rt->steps.skipped + rt->steps.skipped_here;

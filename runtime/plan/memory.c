@@ -399,12 +399,20 @@ static eo_status find_lifetimes(struct lifetimes *l, const struct plan_trace *fo
     return l->no_memory ? EO_ERR_NO_MEMORY : EO_OK;
 }
 
+static uint64_t count_computes(const struct eo_operation_list *list)
+{
+    uint64_t count = 0;
+    for (uint32_t i = 0; i < list->count; i++)
+        count += list->operations[i].stream == EO_STREAM_COMPUTE;
+    return count;
+}
+
 static eo_status make_memory(struct eo_plan *plan, const struct plan_trace *forward, const struct plan_trace *training)
 {
     struct lifetimes l = {.plan = plan};
-    const uint32_t computes = training->stream_count[EO_STREAM_COMPUTE] / 3; /* equal in all runs */
-    l.run_begin = 2 * ((uint64_t)computes + 1);
-    l.run_points = 2 * (uint64_t)computes;
+    const uint64_t first = count_computes(&plan->schedule.lists[EO_LIST_FIRST]);
+    l.run_begin = 2 * (first + 1);
+    l.run_points = 2 * count_computes(&plan->schedule.lists[EO_LIST_STEADY]);
     eo_status status = EO_ERR_NO_MEMORY;
     if (lifetimes_make_room(&l, eo_max_u64(forward->count, training->count)))
         status = find_lifetimes(&l, forward, training);
@@ -423,8 +431,11 @@ static eo_status make_memory(struct eo_plan *plan, const struct plan_trace *forw
 
 eo_status eo_plan_make_memory(struct eo_plan *plan)
 {
-    const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD};
+    const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD},
+                  updates[] = {EO_LIST_UPDATES};
     struct plan_trace once, steps;
+    EO_TRY(eo_plan_derive_waits(plan, updates, 1, &once)); /* all its rows live as long as the run */
+    eo_plan_trace_free(&once);
     EO_TRY(eo_plan_derive_waits(plan, forward, 1, &once));
     eo_status status = eo_plan_derive_waits(plan, training, 3, &steps);
     if (status >= 0) {

@@ -70,6 +70,10 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
                "offload_slots or offload_gradients without offload_layers would have no effect; leave them out");
     EO_REQUIRE(log, !p->offload_layers || p->optimizer_states || p->ema || p->dtype == EO_DTYPE_BF16,
                "offload_layers without optimizer state: in fp32 nothing of a layer could lie on disk; leave it out");
+    EO_REQUIRE(log, !p->late_updates || p->offload_layers,
+               "late_updates without offload_layers would have no effect; leave it out");
+    EO_REQUIRE(log, !p->late_updates || !p->no_prefetch,
+               "late_updates with no_prefetch: they hide copies, which no_prefetch does not; leave one of them out");
     EO_REQUIRE(log, p->offload_slots <= SLOTS_MAX, "%u slots for offloaded layers; at most %d are possible", p->offload_slots,
                SLOTS_MAX);
     EO_REQUIRE(log, eo_is_power_of_two(p->align_bytes) && p->align_bytes >= ALIGN_MIN && p->align_bytes <= ALIGN_MAX,
@@ -113,14 +117,16 @@ static void name_operation(void *user, const struct eo_operation *operation, cha
     eo_plan_operation_text(user, operation, text, bytes);
 }
 
-/* Each turn that a training can take from run to run, at least once. What stands before a step after an evaluation is what
- * weights calls leave, which is less than an evaluation alone does. */
+struct proof_run {
+    eo_list list;
+    uint8_t turn;
+};
+
+/* Each turn that a training can take from run to run, at least once; after late updates, if any are left. What stands before a
+ * step after an evaluation is what weights calls leave, which is less than an evaluation alone does. */
 static eo_status prove(struct eo_plan *plan)
 {
-    static const struct {
-        eo_list list;
-        uint8_t turn;
-    } runs[] = {
+    static const struct proof_run ordinary[] = {
         {EO_LIST_FORWARD, 0}, /* an evaluation before the first step */
         {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER},
         {EO_LIST_STEADY, 0},
@@ -130,15 +136,30 @@ static eo_status prove(struct eo_plan *plan)
         {EO_LIST_STEADY, EO_TURN_GRAPH},
         {EO_LIST_FIRST, EO_TURN_ORDER | EO_TURN_SAVE}, /* after a graph */
     };
-    enum { RUNS = sizeof(runs) / sizeof(runs[0]) };
-    eo_list sequence[RUNS];
-    uint8_t turns[RUNS];
-    for (int i = 0; i < RUNS; i++) {
+    static const struct proof_run late[] = {
+        {EO_LIST_FORWARD, 0},
+        {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER},
+        {EO_LIST_STEADY, 0},
+        {EO_LIST_STEADY, 0},
+        {EO_LIST_UPDATES, EO_TURN_QUIET},
+        {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_SAVE},
+        {EO_LIST_UPDATES, EO_TURN_QUIET},
+        {EO_LIST_FORWARD, EO_TURN_QUIET | EO_TURN_ORDER},
+        {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_WEIGHTS | EO_TURN_SAVE},
+        {EO_LIST_STEADY, 0},
+    };
+    enum { RUNS = sizeof(ordinary) / sizeof(ordinary[0]), LATE_RUNS = sizeof(late) / sizeof(late[0]) };
+    const uint32_t count = plan->params.late_updates ? LATE_RUNS : RUNS;
+    const struct proof_run *runs = plan->params.late_updates ? late : ordinary;
+    eo_list sequence[LATE_RUNS];
+    uint8_t turns[LATE_RUNS];
+    _Static_assert((int)RUNS <= (int)LATE_RUNS, "room for both");
+    for (uint32_t i = 0; i < count; i++) {
         sequence[i] = runs[i].list;
         turns[i] = runs[i].turn;
     }
     const struct eo_proof_params params = {.schedule = &plan->schedule, .sequence = sequence, .turns = turns,
-                                           .sequence_count = RUNS, .namer = name_operation, .namer_user = plan};
+                                           .sequence_count = count, .namer = name_operation, .namer_user = plan};
     struct eo_hazard hazard;
     const eo_status status = eo_proof_run(&params, &hazard);
     if (status == EO_ERR_SCHEDULE)
@@ -173,6 +194,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
         hash = mix(hash, 2); /* another word than ema's */
     if (p->norm_parts)
         hash = mix(hash, 4); /* likewise */
+    if (p->late_updates)
+        hash = mix(hash, 6);
     if (p->optimizer)
         hash = mix(mix(hash, 3), p->optimizer);
     for (uint32_t i = 0; i < plan->parameter_count; i++) {

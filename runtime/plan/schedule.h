@@ -71,6 +71,7 @@ struct eo_operation {
     uint8_t scope;                         /* enum eo_scope, of collectives */
     bool with_frozen;                      /* an all-gather that brings the layer's frozen part too */
     bool first_gradient;                   /* the gradient shard holds nothing of this step yet */
+    bool late;                             /* of the step before: an update in this step's forward passes, and its copies */
     bool descends;                         /* of a gather or reduction of several positions: the next ones are lower */
     uint8_t more;                          /* positions after `position` that go with it in one collective */
 };

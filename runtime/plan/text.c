@@ -150,6 +150,10 @@ void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
     write_list(plan, &json, EO_LIST_STEADY);
     eo_json_write(&json, "], 'forward_only': [");
     write_list(plan, &json, EO_LIST_FORWARD);
+    if (plan->params.late_updates) {
+        eo_json_write(&json, "], 'late_updates': [");
+        write_list(plan, &json, EO_LIST_UPDATES);
+    }
     eo_json_write(&json, "]}");
     write(user, "\n", 1);
 }

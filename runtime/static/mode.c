@@ -67,7 +67,8 @@ static eo_status static_step_begin(struct eo_runtime *rt)
     EO_TRY(eo_offload_settle(rt));
     eo_static_state(rt)->list = rt->steps.restart && !rt->graph.recording ? EO_LIST_FIRST : EO_LIST_STEADY;
     eo_static_state(rt)->cursor = 0;
-    rt->steps.restart = false;
+    EO_ASSERT(!(rt->steps.restart && rt->steps.is_late));
+    rt->steps.restart = rt->steps.is_late = false;
     return advance(rt, true);
 }
 
@@ -101,11 +102,25 @@ static eo_status static_gradients_begin(struct eo_runtime *rt, uint32_t position
     return EO_OK;
 }
 
-static eo_status static_step_end(struct eo_runtime *rt)
+static eo_status finish_list(struct eo_runtime *rt)
 {
     EO_TRY(advance(rt, false));
     EO_ASSERT(eo_static_state(rt)->cursor == eo_static_list(rt)->count);
     return EO_OK;
+}
+
+static eo_status static_step_end(struct eo_runtime *rt)
+{
+    EO_TRY(finish_list(rt));
+    rt->steps.is_late = rt->plan->params.late_updates;
+    return EO_OK;
+}
+
+static eo_status static_finish_updates(struct eo_runtime *rt)
+{
+    eo_static_state(rt)->list = EO_LIST_UPDATES;
+    eo_static_state(rt)->cursor = 0;
+    return finish_list(rt);
 }
 
 static eo_status static_evaluation_begin(struct eo_runtime *rt)
@@ -170,8 +185,9 @@ const struct mode_ops eo_static_mode = {
     .backward_end = end_pass,
     .step_end = static_step_end,
     .narrow = eo_static_narrow,
+    .finish_updates = static_finish_updates,
     .evaluation_begin = static_evaluation_begin,
-    .evaluation_end = static_step_end,
+    .evaluation_end = finish_list,
     .warm_up = static_warm_up,
     .layer_gather = static_layer_gather,
     .idle_memory = eo_static_idle_memory,

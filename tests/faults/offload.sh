@@ -41,6 +41,13 @@ done <<'END'
 1|--dtype bf16|--offload-layers all --offload-gradients
 3|--strategy zero2|--offload-layers all --offload-gradients --offload-slots 1
 4|--strategy hsdp:2 --dtype bf16|--offload-layers all --offload-gradients
+2|--dtype bf16|--offload-layers all --late-updates
+2|--dtype bf16 --hash on|--offload-layers all --late-updates
+3|--dtype bf16 --micro-batches 2 --ema 0.9|--offload-layers 3 --offload-slots 1 --late-updates
+1|--dtype bf16|--offload-layers all --offload-gradients --offload-slots 1 --late-updates
+2|--strategy ddp|--offload-layers all --late-updates
+4|--strategy hsdp:2 --dtype bf16 --gather float8|--offload-layers all --offload-gradients --late-updates
+2|--model 6x64x2 --dtype bf16 --bucketing 2,1|--offload-activations 5 --offload-layers all --late-updates
 2|--model 6x64x2|--offload-activations all
 2|--model 6x64x2 --dtype bf16 --micro-batches 2 --recompute cheap|--offload-activations 5 --offload-layers all
 1|--model 6x64x2 --dtype bf16 --granularity half|--offload-activations all --offload-slots 1 --offload-layers 3
@@ -94,6 +101,10 @@ for type in fp32 bf16; do
     timeout 120 "$train" $large --dtype $type --checkpoint copied --checkpoint-every 1 >out 2>err
     diff -r -x .lock saved copied >cmp.out 2>&1
     result $? "$type: and its files are those of a run in memory"
+    rm -rf saved
+    timeout 120 "$train" $large --dtype $type --offload-layers all --late-updates --checkpoint saved --checkpoint-every 1 >out 2>err &&
+        diff -r -x .lock saved copied >cmp.out 2>&1
+    result $? "$type: with late updates, too: a checkpoint has those of its step"
     timeout 120 "$train" $large --dtype $type --offload-layers all --log loading --resume saved/step-000000000002 >out 2>err &&
         [ "$(hash_of out)" = "$(hash_of memory)" ] && [ "$(resident_of loading)" -lt $(($(resident_of plain) + (20 << 20))) ]
     result $? "$type: resumed, it has the weights of the run that went on, and takes no more memory either"

@@ -427,6 +427,8 @@ refuse 'text and tokens' '--text and --tokens' --text "$text" --tokens "$work/to
 refuse 'the shape of no checkpoint' '--init FILE.bin' --model init
 refuse 'a warm-up longer than the run' '--warmup' --steps 5 --warmup 6
 refuse 'prefetch of the plan in dynamic memory' '--no-prefetch' --memory dynamic:pool --no-prefetch
+refuse 'late updates of nothing' '--late-updates needs --offload-layers' --late-updates
+refuse 'late updates without prefetches' 'leave one of them out' --late-updates --offload-layers all --no-prefetch
 refuse 'dynamic offloading in static memory' '--dynamic-offload needs --memory dynamic' --dynamic-offload
 refuse 'prefetch of dynamic memory in static memory' '--implicit-prefetch needs --memory dynamic' --implicit-prefetch
 refuse 'reductions of dynamic memory in static memory' '--reduce-inputs needs --memory dynamic' --reduce-inputs 2

@@ -7,6 +7,7 @@
 #define FIRST   EO_LIST_FIRST
 #define STEADY  EO_LIST_STEADY
 #define FORWARD EO_LIST_FORWARD
+#define UPDATES EO_LIST_UPDATES
 
 static void keep_first(void *user, eo_log_level level, const char *text)
 {
@@ -16,16 +17,23 @@ static void keep_first(void *user, eo_log_level level, const char *text)
         snprintf(out->text, sizeof(out->text), "%s", text);
 }
 
-/* Five steps in a row, and turns that stand in no plan's own proof: graph upon graph, evaluations and checkpoints between. */
+/* Five steps in a row, and turns that stand in no plan's own proof: graph upon graph, evaluations and checkpoints between;
+ * late updates that are left come before them. */
 static void prove_longer(const struct eo_plan *plan, struct case_outcome *out)
 {
-    enum { LEAVE = EO_TURN_QUIET | EO_TURN_ORDER, ORDER = EO_TURN_ORDER, GRAPH = EO_TURN_GRAPH, SAVE = EO_TURN_SAVE };
+    enum { QUIET = EO_TURN_QUIET, LEAVE = EO_TURN_QUIET | EO_TURN_ORDER, ORDER = EO_TURN_ORDER, GRAPH = EO_TURN_GRAPH, SAVE = EO_TURN_SAVE };
     static const eo_list steps[] = {FIRST, STEADY, STEADY, STEADY, STEADY};
     static const eo_list turned[] = {FIRST, FORWARD, FORWARD, FIRST, STEADY, STEADY, STEADY, FIRST, FORWARD, FIRST};
     static const uint8_t turns[] = {SAVE, LEAVE, LEAVE, LEAVE, GRAPH, GRAPH | SAVE, GRAPH, ORDER | SAVE, LEAVE | SAVE, LEAVE};
+    static const eo_list late[] = {FIRST, UPDATES, FORWARD, FORWARD, FIRST, STEADY, STEADY, STEADY, UPDATES, FIRST, UPDATES, FORWARD, FIRST};
+    static const uint8_t late_turns[] = {SAVE, QUIET, LEAVE, LEAVE, LEAVE | SAVE, 0, 0, 0, QUIET, LEAVE | SAVE, QUIET, LEAVE, LEAVE};
+    const bool is_late = plan->params.late_updates;
     const struct eo_proof_params sequences[] = {
         {.schedule = &plan->schedule, .sequence = steps, .sequence_count = 5},
-        {.schedule = &plan->schedule, .sequence = turned, .turns = turns, .sequence_count = sizeof(turns)},
+        {.schedule = &plan->schedule,
+         .sequence = is_late ? late : turned,
+         .turns = is_late ? late_turns : turns,
+         .sequence_count = is_late ? sizeof(late_turns) : sizeof(turns)},
     };
     for (int i = 0; i < 2 && out->text[0] == '\0'; i++) {
         struct eo_hazard hazard;

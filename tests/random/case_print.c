@@ -13,8 +13,8 @@ static void print_settings(const struct random_case *c, FILE *out)
     if (s->align_bytes)
         fprintf(out, ", align %u", s->align_bytes);
     if (s->offload_layers)
-        fprintf(out, ", %u layers offloaded by %u%s", s->offload_layers, s->offload_slots,
-                s->offload_gradients ? " with gradients" : "");
+        fprintf(out, ", %u layers offloaded by %u%s%s", s->offload_layers, s->offload_slots,
+                s->offload_gradients ? " with gradients" : "", s->late_updates ? ", late updates" : "");
     if (s->offload_activations)
         fprintf(out, ", saved buffers of %u positions offloaded", s->offload_activations);
     if (s->gather_run > 1 || s->gradient_run > 1)

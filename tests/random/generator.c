@@ -264,6 +264,14 @@ static void make_runs_of_case(struct random_case *c)
 }
 
 /* Likewise. */
+static void make_late_of_case(struct random_case *c)
+{
+    struct dice dice = {c->seed ^ 0x1a7e, 0};
+    c->settings.late_updates = c->settings.offload_layers && !c->settings.no_prefetch && !c->own_optimizer && one_in(&dice, 2);
+    c->graph = c->graph && !c->settings.late_updates;
+}
+
+/* Likewise. */
 static void make_saved_of_case(struct random_case *c)
 {
     struct dice dice = {c->seed ^ 0x5a7ed, 0};
@@ -408,6 +416,7 @@ void random_case_make(struct random_case *out, uint64_t seed)
     make_groups_of_case(out);
     make_optimizer_of_case(out);
     make_rare_of_case(out);
+    make_late_of_case(out);
 }
 
 void random_case_make_deep(struct random_case *out, uint32_t layers, eo_strategy strategy)

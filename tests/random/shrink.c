@@ -270,7 +270,7 @@ static bool shrink_settings(struct shrinking *s)
             break;
         case 17:
             settings->offload_layers = settings->offload_slots = 0;
-            settings->offload_gradients = false;
+            settings->offload_gradients = settings->late_updates = false;
             settings->offload_activations = 0;
             break;
         case 18:

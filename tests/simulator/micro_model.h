@@ -43,7 +43,7 @@ struct micro_settings {
     uint32_t timeout_ms;           /* [20000] */
     uint32_t implicit_prefetch, reduce_inputs, dynamic_offload;
     uint32_t offload_layers, offload_slots; /* the reference keeps all in memory */
-    bool offload_gradients;
+    bool offload_gradients, late_updates;
     bool no_product; /* Muon's */
     eo_optimizer optimizer; /* with EO_OPTIMIZER_MUON the weights of `in` and the bodies are matrices */
     void (*after_step)(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime); /* NULL; on the rank's thread */

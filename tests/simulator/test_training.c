@@ -98,7 +98,8 @@ static void left_captures(enum sim_executor executor)
              "next is recorded");
 }
 
-/* Optimizer state, low halves and gradients in the host's memory, copied by a stream of their own, in a graph too. */
+/* Optimizer state, low halves and gradients in the host's memory, copied by a stream of their own, in a graph too; or updated
+ * in the next step. */
 static void offloaded(uint32_t seeds, enum sim_executor executor)
 {
     static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
@@ -114,6 +115,7 @@ static void offloaded(uint32_t seeds, enum sim_executor executor)
                 settings.offload_layers = seed % 4 ? UINT32_MAX : 2;
                 settings.offload_slots = 1 + seed / 3 % 3;
                 settings.offload_gradients = settings.micro_batches == 1 && seed % 5 < 3;
+                settings.late_updates = !settings.graph && seed / 2 % 2;
                 compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
             }
         }

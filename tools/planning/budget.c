@@ -204,6 +204,20 @@ static bool may_offload_gradients(const struct tool_plan_settings *settings)
     return settings->micro_batches == 1 && settings->gradient_run <= 1;
 }
 
+/* A graph is a step with its own updates. */
+static bool may_update_late(const struct tool_plan_settings *settings)
+{
+    return !settings->no_prefetch && !is_on_gpu(settings);
+}
+
+static eo_status try_early_and_late(struct search *s, struct tool_plan_settings settings)
+{
+    settings.late_updates = false;
+    EO_TRY(try_settings(s, &settings));
+    settings.late_updates = may_update_late(&settings);
+    return settings.late_updates ? try_settings(s, &settings) : EO_OK;
+}
+
 /* Each number of a few layers on disk, by one, two or four buffers; with gradients by one or two. */
 static eo_status try_offloading(struct search *s, struct tool_plan_settings settings)
 {
@@ -213,10 +227,10 @@ static eo_status try_offloading(struct search *s, struct tool_plan_settings sett
             settings.offload_layers = layers;
             settings.offload_slots = slots;
             settings.offload_gradients = false;
-            EO_TRY(try_settings(s, &settings));
+            EO_TRY(try_early_and_late(s, settings));
             settings.offload_gradients = may_offload_gradients(&settings) && slots <= 2 && layers > slots;
             if (settings.offload_gradients)
-                EO_TRY(try_settings(s, &settings));
+                EO_TRY(try_early_and_late(s, settings));
         }
     return EO_OK;
 }
@@ -227,12 +241,17 @@ static void set_level(struct tool_plan_settings *settings, uint32_t level)
     settings->recompute_blocks = level < 2 ? 0 : level - 1;
 }
 
+static void offload_nothing(struct tool_plan_settings *settings)
+{
+    settings->offload_layers = settings->offload_slots = 0;
+    settings->offload_gradients = settings->late_updates = false;
+}
+
 static eo_status try_few(struct search *s, struct tool_plan_settings settings)
 {
     for (uint32_t level = 0; level < s->config->layer_count + 2; level++) {
         set_level(&settings, level);
-        settings.offload_layers = settings.offload_slots = 0;
-        settings.offload_gradients = false;
+        offload_nothing(&settings);
         EO_TRY(try_settings(s, &settings));
         EO_TRY(try_offloading(s, settings));
     }
@@ -290,19 +309,28 @@ static eo_status find_most_layers(struct search *s, struct tool_plan_settings se
 }
 
 /* Of many layers: for no, all and all but one layers on disk the least recompute that fits, and for some settings of recompute
- * the least number of layers on disk. The one is the embedding, the first to be updated. One buffer takes the least memory. */
+ * the least number of layers on disk. The one is the embedding, the first to be updated. One buffer takes the least memory.
+ * Late updates cost no memory where gradients are on disk too. */
 static eo_status try_many(struct search *s, struct tool_plan_settings settings)
 {
     const uint32_t blocks = s->config->layer_count;
     uint32_t all;
     uint64_t none_bytes = 0;
     EO_TRY(find_most_layers(s, settings, &all));
-    const uint32_t disk[][3] = {{0, 0, 0}, {all - 1, 2, 0}, {all, 2, 0}, {all, 2, 1}, {all, 1, 0}, {all, 1, 1}};
+    const bool late = may_update_late(&settings);
+    const struct {
+        uint32_t layers, slots;
+        bool gradients, late;
+    } disk[] = {{0, 0, false, false}, {all - 1, 2, false, false}, {all, 2, false, false}, {all, 2, false, true}, {all, 2, true, true},
+                {all, 1, false, false}, {all, 1, false, true}, {all, 1, true, true}};
     const uint32_t levels[] = {0, 1, 1 + blocks / 2, 1 + blocks};
     for (size_t d = 0; d < (s->offloads_layers && all > 1 ? sizeof(disk) / sizeof(disk[0]) : 1); d++) { /* the first is none */
-        settings.offload_layers = disk[d][0];
-        settings.offload_slots = disk[d][1];
-        settings.offload_gradients = disk[d][2] && may_offload_gradients(&settings);
+        settings.offload_layers = disk[d].layers;
+        settings.offload_slots = disk[d].slots;
+        settings.offload_gradients = disk[d].gradients && may_offload_gradients(&settings);
+        settings.late_updates = disk[d].late && late;
+        if (disk[d].late && !late && !settings.offload_gradients)
+            continue; /* stood before */
         for (uint32_t level = 0; level < 2; level++) {
             set_level(&settings, level);
             EO_TRY(try_settings(s, &settings));
@@ -313,12 +341,14 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
     }
     for (size_t l = 0; s->offloads_layers && all > 1 && l < sizeof(levels) / sizeof(levels[0]); l++) {
         set_level(&settings, levels[l]);
-        settings.offload_layers = settings.offload_slots = 0;
-        settings.offload_gradients = false;
+        offload_nothing(&settings);
         EO_TRY(try_settings(s, &settings));
         none_bytes = s->options[s->count - 1].arena_bytes;
         settings.offload_slots = 4;
         EO_TRY(narrow(s, &settings, &settings.offload_layers, all, none_bytes));
+        settings.late_updates = late;
+        if (late)
+            EO_TRY(narrow(s, &settings, &settings.offload_layers, all, none_bytes));
     }
     return EO_OK;
 }
@@ -334,7 +364,7 @@ static eo_status try_activations(struct search *s, struct tool_plan_settings set
         settings.offload_activations = blocks[choice >> 1 & 1];
         settings.offload_layers = choice & 4 ? s->layer_count : 0;
         settings.offload_slots = choice & 4 && s->layer_count ? 2 : 0;
-        EO_TRY(try_settings(s, &settings));
+        EO_TRY(settings.offload_layers ? try_early_and_late(s, settings) : try_settings(s, &settings));
     }
     return EO_OK;
 }
@@ -343,8 +373,7 @@ static eo_status try_all(struct search *s, struct tool_plan_settings settings)
 {
     for (uint32_t slots = 2; slots >= 1; slots--) {
         settings.gather_slots = settings.gradient_slots = slots;
-        settings.offload_layers = settings.offload_slots = 0;
-        settings.offload_gradients = false;
+        offload_nothing(&settings);
         if (slots == 2) { /* everything in memory, and the number of layers */
             set_level(&settings, 0);
             EO_TRY(try_settings(s, &settings));
@@ -476,6 +505,7 @@ void tool_budget_take(struct tool_plan_settings *settings, const struct tool_pla
     settings->offload_layers = chosen->offload_layers;
     settings->offload_slots = chosen->offload_slots;
     settings->offload_gradients = chosen->offload_gradients;
+    settings->late_updates = chosen->late_updates;
     settings->offload_activations = chosen->offload_activations;
     settings->head_chunks = chosen->head_chunks;
 }
@@ -506,6 +536,8 @@ void tool_budget_text(const struct tool_budget_option *option, char *text, size_
         used += snprintf(text + used, bytes - (size_t)used, ", %u of %u layers %s%s by %u buffer%s",
                          s->offload_layers < option->layer_count ? s->offload_layers : option->layer_count, option->layer_count,
                          is_on_gpu(s) ? "in host memory" : "on disk", s->offload_gradients ? " with gradients" : "", s->offload_slots, tool_plural(s->offload_slots));
+    if (s->late_updates && used > 0 && (size_t)used < bytes)
+        used += snprintf(text + used, bytes - (size_t)used, ", updated late");
     if (s->offload_activations == UINT32_MAX && used > 0 && (size_t)used < bytes)
         used += snprintf(text + used, bytes - (size_t)used, ", activations of all blocks %s", is_on_gpu(s) ? "in host memory" : "on disk");
     else if (s->offload_activations && used > 0 && (size_t)used < bytes)

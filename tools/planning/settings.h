@@ -37,7 +37,7 @@ struct tool_plan_settings {
     uint64_t unit_bytes;  /* of its weights as gathered, at least: whole blocks; 0: not asked for */
     uint32_t head_chunks; /* 0: open */
     uint32_t offload_layers, offload_slots; /* UINT32_MAX: all; 0: the default */
-    bool offload_gradients;
+    bool offload_gradients, late_updates;
     const char *device;   /* of the kernels: "cpu", "cuda" */
     uint32_t threads;     /* of a rank, on a CPU */
     double dropout;       /* of each half of a block; 0: none */

@@ -21,6 +21,14 @@ static bool make_room(void **array, uint32_t *capacity, uint32_t needed, size_t 
     return true;
 }
 
+/* A step, in versions. */
+static int32_t steps_back(const struct list_builder *b, enum eo_version_kind kind, uint16_t scale)
+{
+    return kind == EO_VERSION_FIXED  ? 0
+           : kind == EO_VERSION_STEP ? 1
+                                     : (int32_t)(b->plan->params.micro_batches * (scale == 0 ? 1u : scale));
+}
+
 void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mode, uint32_t subject_id,
                     enum eo_version_kind kind, int32_t offset, uint16_t scale)
 {
@@ -31,7 +39,7 @@ void eo_list_access(struct list_builder *b, uint32_t row, enum eo_access_mode mo
     b->accesses[b->access_count++] = (struct eo_access){
         .row = row,
         .subject = subject_id,
-        .version_offset = offset,
+        .version_offset = offset - (b->is_late ? steps_back(b, kind, scale) : 0),
         .mode = (uint8_t)mode,
         .version_kind = (uint8_t)kind,
         .version_scale = scale,
@@ -88,13 +96,14 @@ struct eo_operation *eo_list_operation(struct list_builder *b, eo_operation_kind
         .micro_batch = micro_batch,
         .access_begin = b->access_count,
         .id = b->next_id,
+        .late = b->is_late,
         .peers_read = kind == EO_OP_ALL_GATHER || kind == EO_OP_NORM_GATHER || kind == EO_OP_MATRIX_GATHER,
         .scope = (uint8_t)collective_scope(b->plan, kind, layer),
     };
     for (int s = 0; s < EO_STREAM_COUNT; s++)
         operation->wait[s] = EO_NONE;
     const uint32_t last = b->plan->params.micro_batches - 1;
-    b->places[b->next_id++] = (struct plan_place){fold, micro_batch == EO_NONE ? last : micro_batch};
+    b->places[b->next_id++] = (struct plan_place){fold, micro_batch != EO_NONE ? micro_batch : b->is_late ? 0 : last};
     return operation;
 }
 

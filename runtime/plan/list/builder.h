@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the lists of a plan are made with: operations one after the other, each with its accesses, and where it stands in
- * the folded step. lists.c knows the order; passes.c, reductions.c, copies.c, matrix_operations.c and step_end.c know what
- * each operation reads and writes.
+ * the folded step. lists.c knows the order, late_updates.c that of updates left to the next step; passes.c, reductions.c,
+ * copies.c, matrix_operations.c and step_end.c know what each operation reads and writes.
  */
 #ifndef EO_RUNTIME_PLAN_LIST_BUILDER_H
 #define EO_RUNTIME_PLAN_LIST_BUILDER_H
@@ -75,6 +75,10 @@ struct list_builder {
     uint32_t next_gather; /* the pass whose gather is to be issued next */
     uint32_t updated, orthogonalized, begun; /* updates before these have come so far */
     uint32_t end_gather; /* the pass of the next step whose gather is to be issued next */
+    uint32_t late_update; /* updates before this one have come; update_count: none is left to the next step, or all have come */
+    const struct list_pass *late_pass; /* they stand before this pass */
+    bool is_late;         /* operations are those of the step before */
+    bool holds_late;      /* gathers of weights that wait for such an update are not issued yet */
     uint32_t held_reductions; /* passes before this one whose reductions wait to go with its own */
     struct list_pending *pending;
     uint32_t pending_begin, pending_count;
@@ -144,7 +148,14 @@ void eo_list_add_first_fetches(struct list_builder *b);
 void eo_list_add_direction(struct list_builder *b, uint32_t layer); /* and all ranks' */
 void eo_list_add_orthogonalization(struct list_builder *b, uint32_t layer); /* and the rank's part of the results */
 
-/* step_end.c: norm, clip, optimizer; each gather of the next step's first passes directly after the update of its layer. */
+/* late_updates.c: updates that steady steps leave to the next one's forward passes, each with its eviction and the fetch behind
+ * it. All of a pass's weights, with those that its gather brings, get theirs; then all that are left. */
+bool eo_list_is_late(const struct eo_plan *plan, const struct list_pass *pass);
+void eo_list_add_late_updates(struct list_builder *b, const struct list_pass *pass);
+void eo_list_finish_late_updates(struct list_builder *b);
+
+/* step_end.c: the update of an offloaded layer or another; norm, clip, optimizer; each gather of the next step's first passes directly after the update of its layer. */
+void eo_list_add_offloaded_update(struct list_builder *b, uint32_t update);
 void eo_list_add_step_end(struct list_builder *b);
 
 #endif

@@ -4,8 +4,6 @@
  */
 #include "runtime/plan/list/builder.h"
 
-/* -- the runtime's own operations -------------------------------------------------------------------------------- */
-
 void eo_list_add_copy(struct list_builder *b, eo_operation_kind kind, uint32_t l)
 {
     const struct plan_layer *layer = &b->plan->layers[l];
@@ -41,6 +39,8 @@ void eo_list_add_saved(struct list_builder *b, eo_operation_kind kind, const str
 void eo_list_add_first_fetches(struct list_builder *b)
 {
     const struct eo_plan *plan = b->plan;
+    if (plan->params.late_updates) /* they stand behind the evictions of the step before */
+        return;
     for (uint32_t u = plan->offload_begin; u < plan->update_count && u < plan->offload_begin + plan->params.offload_slots; u++)
         eo_list_add_copy(b, EO_OP_FETCH, plan->updates[u]);
 }

@@ -15,6 +15,7 @@
  * - Neighbours of the body may be gathered, or reduced, by one collective: it stands where the last of them would.
  * - What is offloaded is fetched for its update and evicted after it; a fetch stands directly behind the eviction that
  *   frees its buffer, the first ones at the head of the step.
+ * - With late updates the offloaded layers are updated in the next step, each before the first gather or pass that needs it.
  * - A reduce-scatter can only overwrite. The first of a step lands in the gradient shard, later ones in place, and an
  *   accumulate adds the rank's slice before the buffer's next writer.
  *
@@ -72,7 +73,7 @@ static bool plan_gathers(struct list_builder *b)
         }
         struct row_content *used = &contents[position->gather_row], *gathered = &contents[position->narrow_row];
         const bool is_there = is_held(plan, used, l, t);
-        const bool at_once = plan->resident && used == gathered && !plan->params.no_prefetch;
+        const bool at_once = plan->resident && used == gathered && !plan->params.no_prefetch && !eo_list_is_late(plan, pass);
         pass->resident = is_there || is_held(plan, gathered, l, t);
         pass->widens = !is_there && used != gathered;
         if (!pass->resident) {
@@ -146,14 +147,18 @@ static bool make_passes(struct list_builder *b, bool forward_only)
     return true;
 }
 
-static bool keep_list(struct list_builder *b, eo_list list)
+enum { KEEP_LATE = 1, KEEP_OTHERS = 2, KEEP_ALL = 3 };
+
+/* The operations from `begin` on. */
+static bool keep_list(struct list_builder *b, eo_list list, uint32_t begin, int kept)
 {
     struct eo_operation_list *out = &b->plan->schedule.lists[list];
     out->operations = malloc((b->count + 1) * sizeof(*out->operations));
     if (b->failed || !out->operations)
         return false;
-    memcpy(out->operations, b->operations, b->count * sizeof(*out->operations));
-    out->count = b->count;
+    for (uint32_t i = begin; i < b->count; i++)
+        if (kept & (b->operations[i].late ? KEEP_LATE : KEEP_OTHERS))
+            out->operations[out->count++] = b->operations[i];
     return true;
 }
 
@@ -168,23 +173,33 @@ static uint32_t next_saved(const struct eo_plan *plan, uint32_t position)
     return EO_NONE;
 }
 
-/* Steady: the body. First: its first gathers, then the body. */
+/* Steady: the body. First: its first gathers, then the body, without updates of a step before. */
 static bool make_training_lists(struct list_builder *b)
 {
     const struct eo_plan *plan = b->plan;
     const bool gather_first = plan->params.gradient_slots >= plan->params.gather_slots;
     if (!make_passes(b, false))
         return false;
-    uint32_t prologue = 0;
+    b->late_update = plan->params.late_updates ? plan->offload_begin : plan->update_count;
+    b->late_pass = b->passes;
+    b->holds_late = true;
     if (!plan->params.no_prefetch)
         eo_list_add_gathers(b, -1);
-    prologue = b->count;
-    if (!plan->params.no_prefetch)
+    const uint32_t prologue = b->count;
+    b->holds_late = false;
+    if (!plan->params.no_prefetch) {
         eo_list_add_first_fetches(b);
+        eo_list_add_gathers(b, -1);
+    }
     for (uint32_t t = 0; t < b->pass_count; t++) {
         const struct list_pass *pass = &b->passes[t];
         if (plan->params.no_prefetch)
             eo_list_add_gathers(b, (int64_t)t - 1);
+        if (pass->backward)
+            eo_list_finish_late_updates(b);
+        else
+            eo_list_add_late_updates(b, pass);
+        b->late_pass = pass + 1;
         if (!pass->backward) {
             eo_list_take_in(b, t, eo_fold_forward(pass->position, false), false);
             eo_list_add_widening(b, pass, eo_fold_forward(pass->position, false));
@@ -209,11 +224,8 @@ static bool make_training_lists(struct list_builder *b)
             eo_list_add_reduction(b, t);
     }
     eo_list_add_step_end(b);
-    if (b->failed || !keep_list(b, EO_LIST_FIRST))
-        return false;
-    b->count -= prologue;
-    memmove(b->operations, b->operations + prologue, b->count * sizeof(*b->operations));
-    return keep_list(b, EO_LIST_STEADY);
+    return keep_list(b, EO_LIST_FIRST, 0, KEEP_OTHERS) && keep_list(b, EO_LIST_STEADY, prologue, KEEP_ALL) &&
+           keep_list(b, EO_LIST_UPDATES, 0, KEEP_LATE);
 }
 
 /* What begins in this pass is written; what ends here, and began in one before, is read. */
@@ -252,7 +264,7 @@ static bool make_forward_list(struct list_builder *b)
         if (!plan->params.no_prefetch)
             eo_list_add_gathers(b, t);
     }
-    return keep_list(b, EO_LIST_FORWARD);
+    return keep_list(b, EO_LIST_FORWARD, 0, KEEP_ALL);
 }
 
 static void hold_from_the_start(struct eo_schedule *schedule, uint32_t row, uint32_t subject)

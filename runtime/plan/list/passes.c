@@ -135,8 +135,9 @@ void eo_list_add_gathers(struct list_builder *b, int64_t pass)
         const struct list_pass *next = &b->passes[b->next_gather];
         if (!next->reads_weights || next->resident || next->is_brought)
             continue;
-        if (next->gather_after > pass)
+        if (next->gather_after > pass || (b->holds_late && eo_list_is_late(b->plan, next)))
             return;
+        eo_list_add_late_updates(b, next);
         eo_list_add_gather(b, next, 0);
     }
 }

@@ -4,11 +4,20 @@
  */
 #include "runtime/plan/list/builder.h"
 
+/* At the end of a step one after the other; a late update is beside the pass that it stands before. */
+static uint32_t next_fold(struct list_builder *b)
+{
+    if (!b->is_late)
+        return b->end_fold++;
+    const struct list_pass *pass = b->late_pass;
+    return pass->backward ? eo_fold_backward(b, pass->position, FOLD_RECOMPUTE) : eo_fold_forward(pass->position, false);
+}
+
 static void add_update(struct list_builder *b, uint32_t l)
 {
     struct eo_plan *plan = b->plan;
     const struct plan_layer *layer = &plan->layers[l];
-    eo_list_operation(b, EO_OP_UPDATE, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, b->end_fold++);
+    eo_list_operation(b, EO_OP_UPDATE, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, next_fold(b));
     if (layer->disk_gradient_row == EO_NONE) /* else it came with the rest */
         eo_list_read_final(b, l, false);
     eo_list_access(b, plan->norm_result_row, EO_READ, eo_subject(SUBJECT_NORM_RESULT, 0), EO_VERSION_STEP, 1, 1);
@@ -25,14 +34,14 @@ static void add_update(struct list_builder *b, uint32_t l)
     eo_list_operation_end(b);
     if (!layer->float8_gather)
         return;
-    eo_list_operation(b, EO_OP_NARROW, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, b->end_fold++);
+    eo_list_operation(b, EO_OP_NARROW, EO_STREAM_COMPUTE, EO_NONE, l, EO_NONE, next_fold(b));
     eo_list_access(b, layer->shard_row, EO_READ, eo_subject(SUBJECT_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
     eo_list_access(b, layer->narrow_row, EO_WRITE, eo_subject(SUBJECT_NARROW_WEIGHTS, l), EO_VERSION_STEP, 1, 1);
     eo_list_operation_end(b);
 }
 
 /* The update, and if its layer is offloaded its way back, after which the buffer is free for a later one. */
-static void add_offloaded_update(struct list_builder *b, uint32_t update)
+void eo_list_add_offloaded_update(struct list_builder *b, uint32_t update)
 {
     const struct eo_plan *plan = b->plan;
     const uint32_t l = plan->updates[update], next = update + plan->params.offload_slots;
@@ -84,7 +93,7 @@ static void add_next_gathers(struct list_builder *b, uint32_t p)
         const struct list_pass *pass = &b->passes[b->end_gather];
         if (!pass->reads_weights || pass->resident || pass->is_brought || stays(plan, pass))
             continue;
-        if (p < plan->position_count && !are_updated(plan, pass, p))
+        if (eo_list_is_late(plan, pass) || (p < plan->position_count && !are_updated(plan, pass, p)))
             return;
         eo_list_add_gather(b, pass, 1);
     }
@@ -102,7 +111,7 @@ static void finish_update(struct list_builder *b)
     if (b->orthogonalized == b->updated)
         orthogonalize_next(b);
     const uint32_t l = b->plan->updates[b->updated];
-    add_offloaded_update(b, b->updated++);
+    eo_list_add_offloaded_update(b, b->updated++);
     add_next_gathers(b, b->plan->layers[l].first_position);
 }
 
@@ -132,6 +141,7 @@ static void come_to_update(struct list_builder *b, uint32_t u)
 void eo_list_add_step_end(struct list_builder *b)
 {
     struct eo_plan *plan = b->plan;
+    const uint32_t update_count = plan->params.late_updates ? plan->offload_begin : plan->update_count;
     eo_list_take_in(b, b->pass_count, 0, true);
     if (plan->replicas > 1) /* what went to the replicas just now */
         eo_list_take_in(b, b->pass_count, 0, true);
@@ -161,9 +171,9 @@ void eo_list_add_step_end(struct list_builder *b)
 
     b->end_gather = plan->params.no_prefetch ? b->pass_count : 0;
     b->updated = b->orthogonalized = b->begun = 0;
-    for (uint32_t u = 0; u < plan->update_count; u++)
+    for (uint32_t u = 0; u < update_count; u++)
         come_to_update(b, u);
-    while (b->updated < plan->update_count)
+    while (b->updated < update_count)
         finish_update(b);
     add_next_gathers(b, plan->position_count);
 }

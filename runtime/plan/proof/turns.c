@@ -96,5 +96,6 @@ void eo_proof_end_run(struct proof *proof)
         for (uint32_t id = 0; id < proof->schedule->id_count; id++)
             proof->records[id].number = 0;
     }
-    proof->step += proof->params->turns == NULL || proof->params->sequence[proof->run] != EO_LIST_FORWARD;
+    const eo_list list = proof->params->sequence[proof->run];
+    proof->step += list != EO_LIST_UPDATES && (proof->params->turns == NULL || list != EO_LIST_FORWARD);
 }

@@ -79,9 +79,11 @@ eo_status eo_plan_make_shard_rows(struct eo_plan *plan)
                                    true, "weights.float8.%s", layer->name));
         if (layer->frozen)
             continue;
-        /* With one micro-batch a gradient lives from its reduction to its update: activations lie there before. */
+        /* With one micro-batch a gradient lives from its reduction to its update: activations lie there before. A late update
+         * is of the next step, or of no list of a step: the gradient stays. */
+        const bool is_late = plan->params.late_updates && eo_plan_is_offloaded(plan, l);
         if (!eo_plan_offloads_gradient(plan, l))
-            EO_TRY(eo_plan_add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, false,
+            EO_TRY(eo_plan_add_row(plan, &layer->gradient_row, EO_CATEGORY_GRADIENT, EO_SPACE_GRADIENT, count * 4, is_late,
                                    "gradient.%s", layer->name));
         layer->sum_row = layer->gradient_row;
         for (uint32_t k = 0; k < plan->state_count && !eo_plan_is_offloaded(plan, l); k++)

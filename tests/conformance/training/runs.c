@@ -218,6 +218,7 @@ static bool describe(struct job *job)
                                        .reduce_dtype = s->reduce_dtype, .offload_layers = s->offload_layers,
                                        .offload_activations = s->offload_activations,
                                        .offload_slots = s->offload_slots, .offload_gradients = s->offload_gradients,
+                                       .late_updates = s->late_updates,
                                        .gather_run = s->gather_run, .gradient_run = s->gradient_run,
                                        .no_prefetch = s->no_prefetch, .float8_gather = s->float8_gather,
                                        .strategy = s->strategy, .shard_group = s->shard_group,

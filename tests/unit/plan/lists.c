@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A list as text: the stream (none, | for communication, / for reductions), the operation, what it waits for. */
+/* A list as text: the stream (none, | for communication, / for reductions, > for copies), the operation, what it waits for. */
 static void list_text(const eo_plan *plan, eo_list list, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -15,7 +15,7 @@ static void list_text(const eo_plan *plan, eo_list list, char *text, size_t byte
     for (uint32_t i = 0; i < eo_plan_operation_count(plan, list); i++) {
         eo_plan_operation o, awaited;
         cr_assert_eq(eo_plan_get_operation(plan, list, i, &o), EO_OK);
-        used += (size_t)snprintf(text + used, bytes - used, "%c %s", " |/"[o.stream], o.name);
+        used += (size_t)snprintf(text + used, bytes - used, "%c %s", " |/>"[o.stream], o.name);
         for (uint32_t w = 0; w < o.wait_count; w++) {
             cr_assert_eq(eo_plan_get_operation(plan, list, o.waits[w], &awaited), EO_OK);
             used += (size_t)snprintf(text + used, bytes - used, " <- %s%s", awaited.name,
@@ -92,7 +92,8 @@ Test(plan, steady_list_of_four_blocks_is_as_written)
 }
 
 /*
- * The first list is the gathers that the steady list leaves to the step before, then the steady list itself.
+ * The first list is the gathers that the steady list leaves to the step before, then the steady list itself, without late
+ * updates, which are a list of their own.
  * Method: same events by id; in front nothing but gathers, as many as stand behind the updates of the steady list.
  */
 Test(plan, first_list_is_a_prologue_and_the_steady_list)
@@ -105,17 +106,25 @@ Test(plan, first_list_is_a_prologue_and_the_steady_list)
             eo_plan *plan = plan_of(model, &params);
             const struct eo_operation_list *first = &plan->schedule.lists[EO_LIST_FIRST];
             const struct eo_operation_list *steady = &plan->schedule.lists[EO_LIST_STEADY];
-            cr_assert_geq(first->count, steady->count);
-            const uint32_t prologue = first->count - steady->count;
-            uint32_t behind = 0;
+            const struct eo_operation_list *updates = &plan->schedule.lists[EO_LIST_UPDATES];
+            cr_assert_geq(first->count + updates->count, steady->count);
+            const uint32_t prologue = first->count + updates->count - steady->count;
+            uint32_t behind = 0, late = 0;
             for (uint32_t i = steady->count; steady->operations[--i].kind != EO_OP_NORM_SUM;)
                 behind += steady->operations[i].kind == EO_OP_ALL_GATHER;
             cr_assert_eq(prologue, behind, "%s: %u gathers ahead of the first step, %u behind a step", m->name,
                          prologue, behind);
             for (uint32_t i = 0; i < prologue; i++)
                 cr_assert_eq(first->operations[i].kind, EO_OP_ALL_GATHER);
-            for (uint32_t i = 0; i < steady->count; i++)
-                cr_assert_eq(first->operations[prologue + i].id, steady->operations[i].id);
+            for (uint32_t i = 0; i < steady->count; i++) {
+                const bool is_late = late < updates->count && updates->operations[late].id == steady->operations[i].id;
+                cr_assert_eq(is_late, steady->operations[i].late);
+                late += is_late;
+                if (!is_late)
+                    cr_assert_eq(first->operations[prologue + i - late].id, steady->operations[i].id);
+            }
+            cr_assert_eq(late, updates->count);
+            cr_assert_eq(updates->count > 0, params.late_updates && plan->offload_begin < plan->update_count);
             for (uint32_t i = 0; i < first->count; i++)
                 for (int s = 0; s < EO_STREAM_COUNT; s++)
                     cr_assert_not(first->operations[i].wait[s] != EO_NONE && first->operations[i].wait_previous_run[s],
@@ -333,5 +342,91 @@ Test(plan, float8_weights_are_widened_before_their_use)
         cr_assert_eq(count_kind(plan, (eo_list)list, EO_OP_ALL_GATHER), count_kind(plain, (eo_list)list, EO_OP_ALL_GATHER));
     eo_plan_destroy(&plan);
     eo_plan_destroy(&plain);
+    eo_model_destroy(&model);
+}
+
+/*
+ * Late updates stand in front of the forward passes of the next step, each before the first gather of its layer, with the way
+ * back of its layer and the fetch of the next behind it; the last ones fetch for the next round. They are the list of updates.
+ * Method: written by hand, for the last four layers of four equal blocks between larger edges, with two slots each.
+ */
+static const char steady_with_late_updates[] =
+    "  forward of use0 <- all-gather of use0 of the step before\n"
+    "  update of layer2 <- fetch of layer2 of the step before\n"
+    "> eviction of layer2 <- update of layer2\n"
+    "> fetch of layer4\n"
+    "| all-gather of use2 <- update of layer2\n"
+    "  forward of use1 <- all-gather of use1 of the step before\n"
+    "  update of layer3 <- fetch of layer3 of the step before\n"
+    "> eviction of layer3 <- update of layer3\n"
+    "> fetch of layer5\n"
+    "| all-gather of use3 <- update of layer3\n"
+    "  forward of use2 <- all-gather of use2\n"
+    "  update of layer4 <- fetch of layer4\n"
+    "> eviction of layer4 <- update of layer4\n"
+    "> fetch of layer2\n"
+    "| all-gather of use4 <- update of layer4\n"
+    "  forward of use3 <- all-gather of use3\n"
+    "  update of layer5 <- fetch of layer5\n"
+    "> eviction of layer5 <- update of layer5\n"
+    "> fetch of layer3\n"
+    "| all-gather of use5 <- update of layer5\n"
+    "  forward of use4 <- all-gather of use4\n"
+    "  forward of use5 <- all-gather of use5\n"
+    "  recompute of use5\n"
+    "  backward of use5\n"
+    "| reduce-scatter of use5 <- backward of use5\n"
+    "  recompute of use4\n"
+    "  backward of use4\n"
+    "| all-gather of use2 <- backward of use4\n"
+    "| reduce-scatter of use4\n"
+    "  recompute of use3\n"
+    "  norm partial of use5 <- reduce-scatter of use5\n"
+    "  backward of use3\n"
+    "| all-gather of use1 <- backward of use3\n"
+    "| reduce-scatter of use3\n"
+    "  recompute of use2 <- all-gather of use2\n"
+    "  norm partial of use4 <- reduce-scatter of use4\n"
+    "  backward of use2\n"
+    "| reduce-scatter of use2 <- backward of use2\n"
+    "  recompute of use1 <- all-gather of use1\n"
+    "  norm partial of use3 <- reduce-scatter of use3\n"
+    "  backward of use1\n"
+    "| reduce-scatter of use1 <- backward of use1\n"
+    "  recompute of use0\n"
+    "  norm partial of use2 <- reduce-scatter of use2\n"
+    "  backward of use0\n"
+    "| reduce-scatter of use0 <- backward of use0\n"
+    "  norm partial of use1 <- reduce-scatter of use1\n"
+    "  norm partial of use0 <- reduce-scatter of use0\n"
+    "  local norm\n"
+    "| all-gather of norms <- local norm\n"
+    "  norm <- all-gather of norms\n"
+    "  update of layer0\n"
+    "| all-gather of use0 <- update of layer0\n"
+    "  update of layer1\n"
+    "| all-gather of use1 <- update of layer1\n";
+static const char late_updates[] =
+    "  update of layer2\n"
+    "> eviction of layer2 <- update of layer2\n"
+    "> fetch of layer4\n"
+    "  update of layer3\n"
+    "> eviction of layer3 <- update of layer3\n"
+    "> fetch of layer5\n"
+    "  update of layer4 <- fetch of layer4\n"
+    "> eviction of layer4 <- update of layer4\n"
+    "  update of layer5 <- fetch of layer5\n"
+    "> eviction of layer5 <- update of layer5\n";
+
+Test(plan, late_updates_stand_before_the_gathers_of_the_next_step)
+{
+    static char text[16384];
+    eo_model *model = eo_plan_model_of_blocks(4);
+    eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = 2, .offload_layers = 4, .late_updates = true));
+    list_text(plan, EO_LIST_STEADY, text, sizeof(text));
+    cr_assert_str_eq(text, steady_with_late_updates);
+    list_text(plan, EO_LIST_UPDATES, text, sizeof(text));
+    cr_assert_str_eq(text, late_updates);
+    eo_plan_destroy(&plan);
     eo_model_destroy(&model);
 }

@@ -346,6 +346,7 @@ bool eo_plan_settings(uint32_t n, eo_plan_params *out)
         .offload_layers = n % 7 == 5 ? UINT32_MAX : n % 7 == 6 ? 2 : 0,
         .offload_slots = n % 7 >= 5 ? n % 4 : 0,
         .offload_gradients = n % 7 >= 5 && n % 2,
+        .late_updates = n % 7 >= 5 && !(x & 1) && n % 3,
         .log = &eo_test_log,
     };
     return true;

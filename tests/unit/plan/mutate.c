@@ -45,14 +45,20 @@ eo_status eo_mutate_waits(struct eo_schedule *schedule, eo_list list, const stru
 
 eo_status eo_mutate_lists(struct eo_schedule *schedule, struct eo_mutations found[EO_LIST_COUNT])
 {
-    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD};
+    static const eo_list training[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_STEADY}, forward[] = {EO_LIST_FORWARD},
+                         updates[] = {EO_LIST_FIRST, EO_LIST_STEADY, EO_LIST_UPDATES, EO_LIST_FIRST};
+    static const uint8_t turns[] = {0, 0, EO_TURN_QUIET, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_SAVE};
     for (int list = 0; list < EO_LIST_COUNT; list++) {
-        const bool is_forward = list == EO_LIST_FORWARD;
+        const bool is_forward = list == EO_LIST_FORWARD, is_updates = list == EO_LIST_UPDATES;
         const struct eo_proof_params proof = {
             .schedule = schedule,
-            .sequence = is_forward ? forward : training,
-            .sequence_count = is_forward ? 1 : 3,
+            .sequence = is_forward ? forward : is_updates ? updates : training,
+            .sequence_count = is_forward ? 1 : is_updates ? 4 : 3,
+            .turns = is_updates ? turns : NULL,
         };
+        found[list] = (struct eo_mutations){0};
+        if (schedule->lists[list].count == 0)
+            continue;
         EO_TRY(eo_mutate_waits(schedule, (eo_list)list, &proof, NULL, NULL, &found[list]));
     }
     return EO_OK;

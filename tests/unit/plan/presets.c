@@ -171,7 +171,7 @@ Test(plan_presets, no_wait_can_be_missing, .timeout = 1500)
             for (int list = 0; list < EO_LIST_COUNT; list++) {
                 cr_assert_eq(found[list].uncaught, 0, "%s: %u waits of list %d can be missing", presets[i],
                              found[list].uncaught, list);
-                cr_assert_gt(found[list].caught, 0);
+                cr_assert(found[list].caught > 0 || list == EO_LIST_UPDATES); /* no layer is offloaded here */
                 waits += found[list].caught;
                 by_version += found[list].caught_as[EO_HAZARD_STALE];
             }

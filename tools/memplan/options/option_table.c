@@ -40,6 +40,7 @@ const struct argp_option tool_memplan_options[] = {
      "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory [0]", 2},
     {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time [2]", 2},
     {"offload-gradients", KEY_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
+    {"late-updates", KEY_LATE_UPDATES, NULL, 0, "update these layers in the next step's forward passes", 2},
     {"offload-activations", KEY_OFFLOAD_ACTIVATIONS, "N", 0,
      "what N blocks, or all, save for the backward pass there too, between the passes [0]", 2},
     {"budget", KEY_BUDGET, "BYTES", 0,

@@ -196,6 +196,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
     case KEY_OFFLOAD_GRADIENTS:
         s->offload_gradients = true;
         break;
+    case KEY_LATE_UPDATES: s->late_updates = true; break;
     case KEY_OFFLOAD_SLOTS: s->offload_slots = (uint32_t)tool_option_count(state, "offload-slots", text, 1, 64); break;
     case KEY_RECOMPUTE: parse_recompute(state, m, text); break;
     case KEY_GRANULARITY: tool_option_granularity(state, text, s); break;

@@ -37,10 +37,10 @@ static void write_option(struct eo_json *json, const struct tool_budget_option *
     tool_recompute_text(&o->settings, recompute, sizeof(recompute));
     eo_json_write(json,
                   "{'arena_bytes': %" PRIu64 ", 'disk_bytes': %" PRIu64 ", 'predicted_step_s': %g, 'recompute': %s,"
-                  "'slots': [%u, %u], 'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'offload_activations': %u,"
+                  "'slots': [%u, %u], 'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'late_updates': %i, 'offload_activations': %u,"
                   "'head_chunks': %u}",
                   o->arena_bytes, o->disk_bytes, o->step_s, recompute, o->settings.gather_slots, o->settings.gradient_slots,
-                  o->settings.offload_layers, o->settings.offload_slots, o->settings.offload_gradients,
+                  o->settings.offload_layers, o->settings.offload_slots, o->settings.offload_gradients, o->settings.late_updates,
                   o->settings.offload_activations, o->settings.head_chunks);
 }
 

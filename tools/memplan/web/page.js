@@ -112,7 +112,8 @@ function choiceText(json) {
   if (!budget)
     return '';
   const text = one => `recompute ${one.recompute}, buffers ${one.slots.join(',')}` +
-    (one.offload_layers ? `, state of ${one.offload_layers} layers offloaded` + (one.offload_gradients ? ' with gradients' : '') : '') +
+    (one.offload_layers ? `, state of ${one.offload_layers} layers offloaded` + (one.offload_gradients ? ' with gradients' : '') +
+      (one.late_updates ? ', updated late' : '') : '') +
     (one.offload_activations ? ', activations offloaded' : '') + `: ${one.predicted_step_s.toPrecision(4)} s a step`;
   return [`The budget chooses ${text(budget.chosen)} (predicted)`,
           ...budget.more.map(one => `${gib(one.arena_bytes)} GiB would give ${text(one)}`)].join('\n');

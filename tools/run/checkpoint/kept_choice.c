@@ -22,10 +22,10 @@ void tool_kept_choice_write(struct eo_json *json, const struct tool_options *o)
         return;
     eo_json_write(json,
                   "'choice': {'cheap_recompute': %i, 'recompute_blocks': %u, 'gather_slots': %u, 'gradient_slots': %u,"
-                  "'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'offload_activations': %u, 'head_chunks': %u,"
+                  "'offload_layers': %u, 'offload_slots': %u, 'offload_gradients': %i, 'late_updates': %i, 'offload_activations': %u, 'head_chunks': %u,"
                   "'rates':",
                   s->recompute == EO_RECOMPUTE_CHEAP, s->recompute_blocks, s->gather_slots, s->gradient_slots,
-                  s->offload_layers, s->offload_slots, s->offload_gradients,
+                  s->offload_layers, s->offload_slots, s->offload_gradients, s->late_updates,
                   s->offload_activations, o->head_is_chosen ? s->head_chunks : 0);
     tool_rates_write(json, &o->rates);
     eo_json_write(json, "}");
@@ -50,19 +50,20 @@ static void parse_bucketing(const json_t *settings, struct tool_kept_bucketing *
 bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out)
 {
     json_int_t blocks, gather, gradient, layers, slots, pieces, activations = 0; /* of earlier checkpoints: none */
-    int is_cheap, gradients;
+    int is_cheap, gradients, late = 0;
     json_t *choice = json_object_get(settings, "choice");
     struct tool_rates rates;
     *out = (struct tool_kept_choice){.is_there = false};
     parse_bucketing(settings, &out->bucketing);
     if (!choice ||
-        json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s?I}", "cheap_recompute", &is_cheap, "recompute_blocks",
+        json_unpack(choice, "{s:b, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s?I, s?b}", "cheap_recompute", &is_cheap, "recompute_blocks",
                     &blocks, "gather_slots", &gather, "gradient_slots", &gradient, "offload_layers", &layers, "offload_slots",
-                    &slots, "offload_gradients", &gradients, "head_chunks", &pieces, "offload_activations", &activations) != 0)
+                    &slots, "offload_gradients", &gradients, "head_chunks", &pieces, "offload_activations", &activations,
+                    "late_updates", &late) != 0)
         return false;
     const bool is_good = is_number(blocks, 0, UINT32_MAX) && !(is_cheap && blocks) && is_number(gather, 1, SLOTS_MAX) &&
                          is_number(gradient, 1, SLOTS_MAX) && is_number(layers, 0, UINT32_MAX) &&
-                         is_number(slots, 0, layers ? SLOTS_MAX : 0) && (layers || !gradients) &&
+                         is_number(slots, 0, layers ? SLOTS_MAX : 0) && (layers || !(gradients || late)) &&
                          is_number(pieces, 0, INT32_MAX) && is_number(activations, 0, UINT32_MAX);
     if (!is_good || tool_rates_parse(json_object_get(choice, "rates"), &rates))
         return false;
@@ -76,6 +77,7 @@ bool tool_kept_choice_parse(const json_t *settings, struct tool_kept_choice *out
                                      .offload_layers = (uint32_t)layers,
                                      .offload_slots = (uint32_t)slots,
                                      .offload_gradients = gradients,
+                                     .late_updates = late,
                                      .offload_activations = (uint32_t)activations,
                                      .head_chunks = (uint32_t)pieces,
                                      .rates = rates,
@@ -136,4 +138,5 @@ void tool_kept_choice_apply(const struct tool_kept_choice *kept, const struct to
     settings->offload_layers = kept->offload_layers;
     settings->offload_slots = kept->offload_slots;
     settings->offload_gradients = kept->offload_gradients && settings->micro_batches == 1;
+    settings->late_updates = kept->late_updates && !settings->no_prefetch && !settings->graph;
 }

@@ -50,7 +50,7 @@ static void check_device(const struct argp_state *state, struct tool_options *o)
     if (on_gpu && tool_option_is_given(o, OPTION_FABRIC))
         argp_error(state, "--fabric needs --device cpu: a GPU uses its real link");
     if (!tool_option_is_given(o, OPTION_GRAPH))
-        o->plan.graph = on_gpu;
+        o->plan.graph = on_gpu && !o->plan.late_updates;
     o->plan.graph = o->plan.graph && o->memory == EO_MEMORY_STATIC;
     if (on_gpu && o->plan.threads == 0)
         o->plan.threads = 1; /* they only issue work */
@@ -77,7 +77,8 @@ void tool_options_check_mode(const struct argp_state *state, const struct tool_o
 static void check_budget(const struct argp_state *state, const struct tool_options *o)
 {
     static const int chosen[] = {OPTION_RECOMPUTE,         OPTION_SLOTS,      OPTION_OFFLOAD_LAYERS, OPTION_OFFLOAD_SLOTS,
-                                 OPTION_OFFLOAD_GRADIENTS, OPTION_OFFLOAD_ACTIVATIONS, OPTION_HEAD_CHUNKS};
+                                 OPTION_OFFLOAD_GRADIENTS, OPTION_LATE_UPDATES, OPTION_OFFLOAD_ACTIVATIONS,
+                                 OPTION_HEAD_CHUNKS};
     const size_t count = sizeof(chosen) / sizeof(chosen[0]) - !o->budget_may_change_bits;
     if (!tool_option_is_given(o, OPTION_BUDGET)) {
         if ((tool_option_is_given(o, OPTION_RATES) && !o->bucketing_auto) || o->budget_may_change_bits)
@@ -167,16 +168,22 @@ void tool_options_check_together(const struct argp_state *state, struct tool_opt
     check_budget(state, o);
     check_bucketing(state, o);
     if (!o->plan.offload_layers && !tool_option_is_given(o, OPTION_BUDGET) &&
-        (tool_option_is_given(o, OPTION_OFFLOAD_SLOTS) || o->plan.offload_gradients))
+        (tool_option_is_given(o, OPTION_OFFLOAD_SLOTS) || o->plan.offload_gradients || o->plan.late_updates))
         argp_error(state, "%s needs --offload-layers N, the number of offloaded layers",
-                   tool_option_is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots" : "--offload-gradients");
+                   tool_option_is_given(o, OPTION_OFFLOAD_SLOTS) ? "--offload-slots"
+                   : o->plan.offload_gradients                   ? "--offload-gradients"
+                                                                 : "--late-updates");
+    if (o->plan.late_updates && o->plan.no_prefetch)
+        argp_error(state, "--late-updates hides copies, which --no-prefetch leaves in view; leave one of them out");
+    if (o->plan.late_updates && o->plan.graph && o->memory == EO_MEMORY_STATIC)
+        argp_error(state, "--late-updates needs --graph off: a graph is a step with its own updates");
     if (o->plan.offload_gradients && o->plan.micro_batches > 1)
         argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
     if (tool_option_is_given(o, OPTION_OFFLOAD_FOLDER) && tool_options_on_gpu(o))
         argp_error(state, "--offload-folder needs --device cpu: with GPUs the host's memory takes what is offloaded");
     if (o->memory != EO_MEMORY_STATIC && o->dynamic_offload) { /* a comparison's other side has a plan for it */
         o->plan.offload_layers = o->plan.offload_slots = o->plan.offload_activations = 0;
-        o->plan.offload_gradients = false;
+        o->plan.offload_gradients = o->plan.late_updates = false;
     }
     if (tool_plan_settings_offload(&o->plan) && o->memory != EO_MEMORY_STATIC)
         argp_error(state, "--offload-%s needs --memory static: what is offloaded is planned",

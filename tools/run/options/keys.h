@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A key and a bit (struct tool_options, given) for each option that training programs share.
+ * A key (and a place in tool_options.given) for each option that training programs share.
  */
 #ifndef EO_TOOLS_RUN_OPTIONS_KEYS_H
 #define EO_TOOLS_RUN_OPTIONS_KEYS_H
@@ -60,6 +60,7 @@ enum option_key {
     OPTION_OFFLOAD_LAYERS,
     OPTION_OFFLOAD_SLOTS,
     OPTION_OFFLOAD_GRADIENTS,
+    OPTION_LATE_UPDATES,
     OPTION_OFFLOAD_ACTIVATIONS,
     OPTION_OFFLOAD_FOLDER,
     OPTION_GRANULARITY,
@@ -75,7 +76,7 @@ enum option_key {
     OPTION_END,
 };
 
-_Static_assert(OPTION_END - OPTION_MODEL <= 64, "options have a bit each");
+_Static_assert((int)OPTION_END - (int)OPTION_MODEL <= (int)TOOL_OPTIONS_MAX, "tool_options.given has a place for each");
 
 /* A row without key and name is a heading; the last one is empty. */
 extern const struct argp_option tool_option_table[];

@@ -95,6 +95,8 @@ const struct argp_option tool_option_table[] = {
      "keep optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory [0]", 2},
     {"offload-slots", OPTION_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time for their update [2]", 2},
     {"offload-gradients", OPTION_OFFLOAD_GRADIENTS, NULL, 0, "their gradients too, between reduction and update", 2},
+    {"late-updates", OPTION_LATE_UPDATES, NULL, 0,
+     "update these layers in the next step's forward passes, which hide their way from and to the disk", 2},
     {"offload-activations", OPTION_OFFLOAD_ACTIVATIONS, "N", 0,
      "keep what N blocks, or all, save for the backward pass there too, between the passes [0]", 2},
     {"offload-folder", OPTION_OFFLOAD_FOLDER, "DIR", 0,
@@ -150,7 +152,7 @@ const char *tool_option_name(int key)
 
 bool tool_option_is_given(const struct tool_options *options, int key)
 {
-    return options->given & (uint64_t)1 << (key - OPTION_MODEL);
+    return options->given[key - OPTION_MODEL];
 }
 
 bool tool_option_given(const struct tool_options *options, const char *name)

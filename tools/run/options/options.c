@@ -239,6 +239,7 @@ static void parse_memory(const struct argp_state *state, struct tool_options *o,
     case OPTION_OFFLOAD_GRADIENTS:
         o->plan.offload_gradients = true;
         break;
+    case OPTION_LATE_UPDATES: o->plan.late_updates = true; break;
     case OPTION_OFFLOAD_ACTIVATIONS: tool_option_offload_activations(state, text, &o->plan); break;
     case OPTION_OFFLOAD_FOLDER: o->offload_folder = text; break;
     case OPTION_IMPLICIT_PREFETCH: o->implicit_prefetch = true; break;
@@ -266,10 +267,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state)
 {
     struct tool_options *options = state->input;
     if (key > OPTION_TOKENS && key < OPTION_END)
-        options->given |= (uint64_t)1 << (key - OPTION_MODEL);
+        options->given[key - OPTION_MODEL] = true;
     switch (key) {
     case OPTION_MODEL:
-        options->given |= 1;
+        options->given[0] = true;
         parse_model(state, options, text);
         return 0;
     case OPTION_TEXT:

@@ -13,7 +13,10 @@
 #include "tools/shared/problem.h"
 #include "tools/planning/rates.h"
 
-enum { TOOL_RUN_RANKS_MAX = 64 }; /* ranks are threads of the process */
+enum {
+    TOOL_RUN_RANKS_MAX = 64, /* ranks are threads of the process */
+    TOOL_OPTIONS_MAX = 96,
+};
 
 struct tool_options {
     const char *model_name; /* as it was given */
@@ -69,7 +72,7 @@ struct tool_options {
     bool saves;          /* checkpoints, which take memory of the host */
     bool plan_only;      /* no data, no memory: ranks may be many */
 
-    uint64_t given; /* a bit for each option that was given, by its place in the table */
+    bool given[TOOL_OPTIONS_MAX]; /* options that were given, by key from the first one */
 };
 
 /* For struct argp's children; its input is a struct tool_options that tool_options_init has filled. */
