@@ -89,11 +89,26 @@ static void events(void)
     CHECK_IS(cudaStreamWaitEvent(a, event, 0), cudaSuccess);
     CHECK_IS(cudaEventSynchronize(event), cudaSuccess);
     CHECK_IS(cudaEventDestroy(event), cudaSuccess);
+    end("an event never recorded is complete, and waiting for it waits for nothing");
+
+    begin_with(&(struct sim_config){.quiet = true});
+    cudaStream_t gone;
+    event = event_new(0);
+    CHECK_IS(cudaEventDestroy(event), cudaSuccess);
     CHECK_IS(cudaEventDestroy(event), cudaErrorInvalidResourceHandle);
     CHECK_IS(cudaEventRecord(event, a), cudaErrorInvalidResourceHandle);
     CHECK_IS(cudaGetLastError(), cudaErrorInvalidResourceHandle);
     CHECK_IS(cudaGetLastError(), cudaSuccess);
-    end("an event never recorded is complete, and waiting for it waits for nothing; a destroyed one is refused");
+    CHECK(sim_violation_count() == 2 && strstr(sim_violation(0), "an event"), "%s", sim_violation(0));
+    CHECK_IS(cudaStreamCreateWithFlags(&gone, cudaStreamNonBlocking), cudaSuccess);
+    CHECK_IS(cudaStreamDestroy(gone), cudaSuccess);
+    CHECK_IS(cudaStreamQuery(gone), cudaErrorInvalidResourceHandle);
+    CHECK(strstr(sim_violation(2), "a stream"), "%s", sim_violation(2));
+    CHECK_IS(cudaFree(memory + 1), cudaErrorInvalidValue);
+    CHECK_IS(cudaFreeHost(memory), cudaErrorInvalidValue);
+    CHECK(sim_violation_count() == 5 && strstr(sim_violation(3), "cudaFree"), "%s", sim_violation(3));
+    sim_start(&(struct sim_config){0});
+    tap_case("what was destroyed, or is no beginning of an allocation, is refused and told");
 
     begin();
     event = event_new(0);
@@ -146,7 +161,6 @@ static void events(void)
     cudaStreamWaitEvent(a, event, 0);
     CHECK_IS(cudaEventDestroy(event), cudaSuccess);
     CHECK_IS(cudaStreamDestroy(c), cudaSuccess);
-    CHECK_IS(cudaStreamQuery(c), cudaErrorInvalidResourceHandle);
     fetch(memory, a);
     CHECK_IS(cudaStreamSynchronize(a), cudaSuccess);
     CHECK(*host == 5, "%d", *host);
@@ -181,8 +195,8 @@ static void hosts(void)
 
     begin();
     CHECK_IS(store(memory, 1, a), cudaSuccess);
-    CHECK_IS(cudaStreamSynchronize((cudaStream_t)(void *)memory), cudaErrorInvalidResourceHandle);
-    CHECK_IS(store(memory, 2, a), cudaErrorInvalidResourceHandle); /* the launch reports what nobody took */
+    CHECK_IS(cudaSetDevice(99), cudaErrorInvalidDevice);
+    CHECK_IS(store(memory, 2, a), cudaErrorInvalidDevice); /* the launch reports what nobody took */
     CHECK_IS(store(memory, 2, a), cudaSuccess);
     end("an error that nobody has taken is reported by the next launch, once");
 
@@ -207,7 +221,6 @@ static void hosts(void)
     CHECK_IS(cudaGetLastError(), cudaErrorMemoryAllocation);
     CHECK_IS(cudaMalloc(&big, 1 << 20), cudaSuccess);
     CHECK_IS(cudaFree(big), cudaSuccess);
-    CHECK_IS(cudaFree(big), cudaErrorInvalidValue);
     sim_start(&(struct sim_config){.fault = {.function = "cudaMalloc", .ordinal = 1, .rank = SIM_ANY_RANK}});
     CHECK_IS(cudaMalloc(&big, 8), cudaSuccess);
     CHECK_IS(cudaMalloc(&big, 8), cudaErrorMemoryAllocation);

@@ -35,8 +35,10 @@ cudaError_t cudaFree(void *at)
         CUDA_END(cudaSuccess);
     struct sim_memory *memory = sim_memory_find(at);
     if (!memory || memory->at != (uintptr_t)at || memory->freed ||
-        (memory->kind != SIM_MALLOC && memory->kind != SIM_POOL))
+        (memory->kind != SIM_MALLOC && memory->kind != SIM_POOL)) {
+        sim_violate("cudaFree of %p: nothing of it lies there", at);
         CUDA_END(cudaErrorInvalidValue);
+    }
     const cudaError_t error = sim_wait_device(memory->device, "cudaFree");
     if (error == cudaSuccess)
         sim_memory_drop(memory);
@@ -62,8 +64,10 @@ cudaError_t cudaFreeHost(void *at)
     if (!at)
         CUDA_END(cudaSuccess);
     struct sim_memory *memory = sim_memory_find(at);
-    if (!memory || memory->kind != SIM_PINNED || memory->at != (uintptr_t)at)
+    if (!memory || memory->kind != SIM_PINNED || memory->at != (uintptr_t)at) {
+        sim_violate("cudaFreeHost of %p: nothing of it lies there", at);
         CUDA_END(cudaErrorInvalidValue);
+    }
     const cudaError_t error = sim_wait_device(memory->device, "cudaFreeHost");
     sim_deliver_to(&(struct sim_range){.at = (const void *)memory->at, .bytes = memory->bytes});
     if (error == cudaSuccess)

@@ -228,8 +228,9 @@ static uint32_t slot_of(const void *handle) { return (uint32_t)(sim_mix((uintptr
 struct sim_event *sim_event_of(cudaEvent_t handle)
 {
     for (uint32_t at = slot_of(handle); event_slots[at]; at = (at + 1) % EVENT_SLOTS)
-        if (event_slots[at] == (struct sim_event *)handle && event_slots[at] != REMOVED)
-            return event_slots[at]->destroyed ? NULL : event_slots[at];
+        if (event_slots[at] == (struct sim_event *)handle && event_slots[at] != REMOVED && !event_slots[at]->destroyed)
+            return event_slots[at];
+    sim_violate("an event was never made, or is destroyed: %p", (void *)handle); /* as of streams */
     return NULL;
 }
 

@@ -88,8 +88,10 @@ struct sim_stream *sim_stream_of(cudaStream_t handle)
         return sim.legacy[device];
     }
     for (struct sim_stream *stream = sim.streams; stream; stream = stream->next)
-        if (stream == (struct sim_stream *)handle)
-            return stream->destroyed || stream->internal ? NULL : stream;
+        if (stream == (struct sim_stream *)handle && !stream->destroyed && !stream->internal)
+            return stream;
+    /* The header calls it undefined: a driver may follow the pointer. */
+    sim_violate("a stream was never made, or is destroyed: %p", (void *)handle);
     return NULL;
 }
 
