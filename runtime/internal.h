@@ -31,7 +31,9 @@ struct layer_shard {
     float *weights; /* fp32, or NULL where they are split: */
     uint16_t *high; /* bf16, what is gathered */
     int16_t *low;   /* NULL for frozen layers */
-    void *narrow;   /* the part as float8 gathers send it; NULL where they do not */
+    void *narrow;   /* the part as float8 gathers send it; NULL where they do not. With float8_frozen all there is, in these runs: */
+    const struct plan_float8_run *narrow_runs;
+    uint32_t narrow_run_count;
     float *gradient;
     float *update_gradient; /* where the update finds it: there, or fetched from disk */
     float *state[EO_STATES_MAX + 1]; /* plan.state_count; in 8 bits: struct eo_state8 */
@@ -83,6 +85,8 @@ struct runtime_views {
 struct runtime_float8 {
     struct plan_float8_run *room; /* of one rank's part of a layer */
     struct eo_float8_run *runs;   /* of all ranks' */
+    struct eo_mxfp8_run *mxfp8_runs;
+    struct plan_float8_run *frozen_runs; /* of this rank's parts of frozen layers */
     bool stale; /* weights were changed outside of steps, the parts to be sent were not */
 };
 
@@ -404,6 +408,10 @@ void eo_float8_fini(struct runtime_float8 *float8);
 /* A rank's part of a layer, from bf16 to what is sent; what was gathered of a layer, to bf16 weights by parameter. */
 void eo_float8_narrow_shard(struct eo_runtime *rt, uint32_t layer, uint16_t *wide, void *narrow);
 void eo_float8_widen_layer(struct eo_runtime *rt, uint32_t layer, void *gathered, void *const *weights);
+/* Of a frozen layer, in the plan's dtype, from what was gathered to the layer's flat weights; */
+void eo_float8_widen_frozen(struct eo_runtime *rt, uint32_t layer, const void *gathered, void *weights);
+/* and of this rank's shard elements [from, from + count), from its part as the host reads it. */
+void eo_float8_read_frozen(const struct eo_runtime *rt, uint32_t layer, const void *narrow, uint64_t from, uint64_t count, float *out);
 eo_status eo_float8_refresh(struct eo_runtime *rt); /* before a list that gathers; no peer reads this rank's parts */
 
 /* ema.c: nothing where the plan has no average. */

@@ -67,6 +67,11 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
                      "EO_MEMORY_STATIC, or freeze parameters by group and step", plan->layers[l].name);
         return EO_ERR_UNSUPPORTED;
     }
+    if (params->memory != EO_MEMORY_STATIC && plan->params.float8_frozen) {
+        eo_log_write(log, EO_LOG_ERROR, "frozen weights in MXFP8 (float8_frozen) need planned memory; give EO_MEMORY_STATIC, or a plan "
+                     "without float8_frozen");
+        return EO_ERR_UNSUPPORTED;
+    }
     EO_REQUIRE(log, (unsigned)params->memory <= EO_MEMORY_DYNAMIC_CACHING, "unknown memory mode %d", (int)params->memory);
     EO_REQUIRE(log, params->dynamic_reduce_inputs <= REDUCE_INPUTS_MAX,
                "%u reduce-scatter inputs in flight (dynamic_reduce_inputs); at most %d are possible",
@@ -215,6 +220,9 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
     if (has_disk && !rt->device->ops->storage_open)
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "the plan offloads layers, which device %s cannot; plan without "
                                "offload_layers", rt->device->ops->name);
+    if (settings->float8_frozen && !rt->device->ops->widen_mxfp8)
+        return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "frozen weights in MXFP8 (float8_frozen) work on a CPU only so far, and the "
+                               "device is %s; plan without float8_frozen", rt->device->ops->name);
     if (settings->optimizer == EO_OPTIMIZER_MUON && !params->product && !rt->device->ops->is_host_memory)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "optimizer muon on device %s needs a matrix product: set "
                                "eo_runtime_params.product (eo_team_product of evenodd/layers.h, say)", rt->device->ops->name);

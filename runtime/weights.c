@@ -9,6 +9,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/mxfp8.h"
 #include "runtime/internal.h"
 #include "streams/bf16.h"
 
@@ -33,12 +34,12 @@ static void split_values(uint16_t *high, int16_t *low, const float *values, uint
 }
 
 /* A piece holds the values, and behind them both halves. */
-static eo_status fill_split(struct eo_runtime *rt, const struct layer_shard *shard, const struct own_part *part,
+static eo_status fill_split(struct eo_runtime *rt, uint16_t *own_high, int16_t *own_low, const struct own_part *part,
                             eo_produce_fn produce, void *user)
 {
     const uint64_t room = rt->host.piece_bytes / (sizeof(float) + sizeof(uint16_t) + sizeof(int16_t));
     for (uint64_t done = 0; done < part->count;) {
-        const uint64_t count = eo_min_u64(room, part->count - done), at = part->at + done;
+        const uint64_t count = eo_min_u64(room, part->count - done);
         void *piece;
         EO_TRY(eo_host_piece(rt, &piece));
         float *values = piece;
@@ -46,13 +47,50 @@ static eo_status fill_split(struct eo_runtime *rt, const struct layer_shard *sha
         int16_t *low = (int16_t *)(high + room);
         produce(user, part->from + done, count, values);
         split_values(high, low, values, count);
-        rt->device->ops->upload(rt->device, shard->high + at, high, count * sizeof(*high));
-        if (shard->low)
-            rt->device->ops->upload(rt->device, shard->low + at, low, count * sizeof(*low));
+        rt->device->ops->upload(rt->device, own_high + done, high, count * sizeof(*high));
+        if (own_low)
+            rt->device->ops->upload(rt->device, own_low + done, low, count * sizeof(*low));
         eo_host_piece_issued(rt);
         done += count;
     }
     return EO_OK;
+}
+
+/* A piece holds the values of some blocks, and behind them the blocks' elements and exponents. */
+static eo_status fill_mxfp8(struct eo_runtime *rt, uint8_t *exponents, uint8_t *elements, const struct own_part *part,
+                            eo_produce_fn produce, void *user)
+{
+    const uint64_t blocks = rt->host.piece_bytes / (EO_MXFP8_BLOCK * (sizeof(float) + 1) + 1), room = blocks * EO_MXFP8_BLOCK;
+    for (uint64_t done = 0; done < part->count; done += room) {
+        const uint64_t count = eo_min_u64(room, part->count - done);
+        void *piece;
+        EO_TRY(eo_host_piece(rt, &piece));
+        float *values = piece;
+        uint8_t *narrow = (uint8_t *)(values + room), *scales = narrow + room;
+        produce(user, part->from + done, count, values);
+        for (uint64_t i = 0; i < count; i += EO_MXFP8_BLOCK)
+            eo_mxfp8_narrow_block(&scales[i / EO_MXFP8_BLOCK], &narrow[i], &values[i], eo_min_u64(EO_MXFP8_BLOCK, count - i));
+        rt->device->ops->upload(rt->device, elements + done, narrow, count);
+        rt->device->ops->upload(rt->device, exponents + done / EO_MXFP8_BLOCK, scales, eo_mxfp8_blocks(count));
+        eo_host_piece_issued(rt);
+    }
+    return EO_OK;
+}
+
+/* Into the run that the rank has of the parameter: it begins where the part does. */
+static eo_status fill_frozen(struct eo_runtime *rt, const struct plan_parameter *parameter, const struct own_part *part,
+                             eo_produce_fn produce, void *user)
+{
+    const struct layer_shard *shard = &rt->shards.layers[parameter->layer];
+    const struct plan_float8_run *run = shard->narrow_runs;
+    while (run->at != part->at)
+        run++;
+    uint8_t *narrow = shard->narrow, *elements = narrow + run->element_bytes;
+    if (run->scale != EO_NONE)
+        return fill_mxfp8(rt, narrow + run->narrow_bytes, elements, part, produce, user);
+    if (rt->shards.split && !parameter->fp32)
+        return fill_split(rt, (uint16_t *)(void *)elements, NULL, part, produce, user);
+    return eo_host_fill(rt, (float *)(void *)elements, part->from, part->count, produce, user);
 }
 
 void eo_shard_join(const struct eo_runtime *rt, uint32_t layer, const uint16_t *high, const int16_t *low, uint64_t from,
@@ -103,12 +141,14 @@ eo_status eo_weights_fill(eo_runtime *rt, uint32_t parameter, eo_produce_fn prod
     rt->float8.stale = true;
     if (part.count == 0)
         return EO_OK;
+    if (rt->plan->layers[p->layer].float8_frozen)
+        return fill_frozen(rt, p, &part, produce, user);
     if (rt->shards.split && p->fp32)
         return eo_host_fill(rt, (float *)(void *)(shard->high + part.at), part.from, part.count, produce, user);
     if (rt->shards.split)
         EO_TRY(eo_offload_take(rt, p->layer, true));
     if (rt->shards.split)
-        return fill_split(rt, shard, &part, produce, user);
+        return fill_split(rt, shard->high + part.at, shard->low ? shard->low + part.at : NULL, &part, produce, user);
     if (rt->plan->params.dtype == EO_DTYPE_BF16 && rt->plan->layers[p->layer].frozen && !p->fp32)
         return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce_rounded, &rounded);
     return eo_host_fill(rt, shard->weights + part.at, part.from, part.count, produce, user);

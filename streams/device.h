@@ -225,6 +225,15 @@ struct eo_float8_run {
     uint64_t count;
 };
 
+/* Frozen weights as they lie on their ranks: in MXFP8, or as they are. */
+struct eo_mxfp8_run {
+    void *wide;              /* `count` elements of `dtype` */
+    const uint8_t *narrow;   /* MXFP8 (base/mxfp8.h); where exponents is NULL, what `wide` holds */
+    const uint8_t *exponents;
+    uint64_t count;
+    eo_dtype dtype;
+};
+
 struct eo_device {
     const struct eo_device_ops *ops;
     eo_log log;
@@ -306,6 +315,8 @@ struct eo_device_ops {
     /* Of each run: *scale from `wide`, then `narrow`; and back. `runs` is a host array, valid during the call. */
     void (*narrow)(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
     void (*widen)(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
+    /* `wide` of each run. NULL: the device cannot, and plans with float8_frozen are refused on it. */
+    void (*widen_mxfp8)(struct eo_device *device, const struct eo_mxfp8_run *runs, uint32_t run_count);
 
     /* to[i] += from[i], or = where `overwrite`; from is fp32 or bf16 */
     void (*accumulate)(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite,

@@ -91,6 +91,12 @@ typedef struct eo_plan_params {
                                     hide behind. Their gradients stay until then. Evaluations, checkpoints, weights calls and
                                     the average's first make the updates that are left. Not with no_prefetch, and not for steps
                                     as graphs or a trainer's own optimizer. Changes no bit */
+    bool float8_frozen;          /* [false] frozen parameters with float8_gather lie on their ranks in MXFP8: float8 (e4m3), with a
+                                    power of two for each 32 elements in C order, 33 bytes in all. They are gathered so, and
+                                    widened to `dtype` before their use; there is no other copy. eo_weights_fill and checkpoints
+                                    that are loaded round to it, all that reads weights gets what was rounded. The bits are those
+                                    of any number of ranks. With zero3, hsdp and ddp, in static memory, on a CPU. Not with
+                                    float8_gather */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

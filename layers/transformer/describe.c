@@ -47,7 +47,7 @@ static void join_products(const eo_transformer *t, struct half_shape *shape)
     uint32_t first = 0;
     for (uint32_t i = 0; i < shape->in_count; i++) {
         const bool joins = i > 0 && t->kernels->joined_products && !shape->in_bias && !shape->head_norms &&
-                           (uint64_t)shape->in_width[i - 1] * t->params.config.width % 16 == 0;
+                           (uint64_t)shape->in_width[i - 1] * t->params.config.width % 32 == 0; /* float8_frozen's blocks */
         first = joins ? first : i;
         shape->in_joined[first]++;
     }

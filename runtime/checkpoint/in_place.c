@@ -45,7 +45,9 @@ const void *eo_in_place_part(struct eo_runtime *rt, const struct checkpoint_sect
     const struct layer_shard *shard = &rt->shards.layers[section->layer];
     const bool is_weights = section->array == 0;
     void *part = room; /* the other is needed for joined halves alone */
-    if (is_weights && rt->shards.split)
+    if (is_weights && rt->plan->layers[section->layer].float8_frozen)
+        eo_float8_read_frozen(rt, section->layer, shard->narrow, at / sizeof(float), bytes / sizeof(float), room);
+    else if (is_weights && rt->shards.split)
         part = joined_part(rt, section, at / sizeof(float), bytes / sizeof(float), piece, room, error);
     else if (is_weights)
         memcpy(room, (const char *)shard->weights + at, bytes);

@@ -75,6 +75,11 @@ static bool is_split(const struct eo_saver *saver, const struct checkpoint_secti
     return saver->rt->shards.split && section->array == 0 && section->layer != CHECKPOINT_TRAINER;
 }
 
+static bool is_narrow(const struct eo_saver *saver, const struct checkpoint_section *section)
+{
+    return section->layer != CHECKPOINT_TRAINER && saver->rt->plan->layers[section->layer].float8_frozen;
+}
+
 /* In the image, which is of the trainer's bytes alone where all else is saved in place. */
 static char *room_of(const struct eo_saver *saver, const struct checkpoint_section *section)
 {
@@ -116,6 +121,11 @@ static const void *image_part(void *user, const struct checkpoint_section *secti
     if (saver->is_in_place && section->layer != CHECKPOINT_TRAINER) {
         pass_layers(saver, section->layer);
         return eo_in_place_part(saver->rt, section, at, bytes, piece, saver->room, error);
+    }
+    if (is_narrow(saver, section)) { /* as it lies on the device; MXFP8 fits in the room of its floats */
+        eo_float8_read_frozen(saver->rt, section->layer, room, at / sizeof(float), bytes / sizeof(float), piece);
+        memset((char *)piece + bytes, 0, eo_align_up(bytes, CHECKPOINT_ALIGN) - bytes);
+        return piece;
     }
     if (!is_split(saver, section))
         return room + at;
@@ -347,6 +357,11 @@ static void copy_weights(struct eo_saver *saver, const struct checkpoint_section
 {
     struct eo_device *device = saver->rt->shards.device;
     const struct layer_shard *shard = &saver->rt->shards.layers[section->layer];
+    if (is_narrow(saver, section)) {
+        device->ops->download(device, room, shard->narrow, eo_plan_float8_runs(saver->rt->plan, section->layer, saver->rt->shards.rank,
+                                                                               NULL, NULL));
+        return;
+    }
     if (!saver->rt->shards.split) {
         device->ops->download(device, room, shard->weights, section->bytes);
         return;

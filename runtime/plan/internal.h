@@ -73,6 +73,7 @@ struct plan_layer {
     uint32_t norm_row;     /* eo_plan_layer_sums */
     bool float8_gather;    /* what is gathered is not the shard row, but: */
     uint32_t narrow_row;   /* the shard as it is sent, in float8; EO_NONE elsewhere */
+    bool float8_frozen;    /* float8_gather, and there is no shard row (EO_NONE) beside it: the shard, with MXFP8 in it */
     uint64_t narrow_bytes; /* of one rank's part */
     bool has_fp32;         /* parameters with fp32 */
     bool has_matrices;     /* for Muon; then: */
@@ -99,6 +100,7 @@ struct plan_position {
     uint32_t use;                    /* the how-manieth use of its layer in backward order, from 0 */
     uint32_t gather_row;             /* full weights; with one rank the shard itself */
     uint32_t frozen_gather_row;      /* of the layer's frozen part; EO_NONE without */
+    uint32_t frozen_narrow_row;      /* likewise: narrow_row of the frozen part */
     uint32_t narrow_row;             /* where its gather lands: gather_row, or in float8, from where it is widened */
     uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
     uint32_t body;                   /* the how-manieth position between the edges; EO_NONE of an edge */
@@ -191,14 +193,18 @@ enum { EO_HOST_STEPS = 2, EO_STAGING_PIECES = 8, EO_STAGING_BYTES_MIN = 4 << 10,
 /* What a rank of a group sends of one parameter (runtime/plan/float8.c). */
 struct plan_float8_run {
     uint32_t parameter;       /* of the layer */
-    uint32_t scale;           /* index of its scale; EO_NONE: bf16 */
+    uint32_t scale;           /* index of its scale; EO_NONE: the plan's dtype. With float8_frozen 0: MXFP8 */
     uint64_t from, at, count; /* elements: the first one of the parameter and of the shard */
-    uint64_t narrow_bytes;    /* before it in what the rank sends */
+    uint64_t narrow_bytes;    /* before it in what the rank sends; of MXFP8 the exponents, and behind them: */
+    uint64_t element_bytes;   /* the elements */
 };
 
 /* Writes the runs of a rank's part, at most one a parameter (NULL: just counts them); gives the bytes they take. */
 uint64_t eo_plan_float8_runs(const struct eo_plan *plan, uint32_t layer, uint32_t rank, struct plan_float8_run *out,
                              uint32_t *out_count);
+
+/* Whether a layer's parameters with float8_gather lie in MXFP8. */
+bool eo_plan_is_float8_frozen(const struct eo_plan *plan, const struct plan_layer *layer);
 
 uint64_t eo_plan_staging_bytes(const struct eo_plan *plan); /* of one piece */
 

@@ -14,11 +14,12 @@ static void log_settings(const eo_log *log, const eo_plan_params *p)
 {
     eo_log_write(log, EO_LOG_ERROR,
                  "settings: %u ranks, %s, groups of %u, %u micro-batches, slots %u,%u, dtype %d, reduce_dtype %d, %u "
-                 "optimizer states of %s, align %u%s%s%s%s%s%s%s", p->rank_count, eo_strategy_name(p->strategy), p->shard_group,
+                 "optimizer states of %s, align %u%s%s%s%s%s%s%s%s", p->rank_count, eo_strategy_name(p->strategy), p->shard_group,
                  p->micro_batches, p->gather_slots, p->gradient_slots, (int)p->dtype, (int)p->reduce_dtype,
                  p->optimizer_states, eo_optimizer_name(p->optimizer), p->align_bytes, p->no_prefetch ? ", no_prefetch" : "",
                  p->separate_reduce_stream ? ", separate_reduce_stream" : "",
                  p->separate_reservations ? ", separate_reservations" : "", p->float8_gather ? ", float8_gather" : "",
+                 p->float8_frozen ? ", float8_frozen" : "",
                  p->ema ? ", ema" : "", p->norms_beside ? ", norms_beside" : "", p->norm_parts ? ", norm_parts" : "");
 }
 

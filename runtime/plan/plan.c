@@ -81,12 +81,18 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     EO_REQUIRE(log, p->dtype <= EO_DTYPE_BF16 && p->reduce_dtype <= EO_DTYPE_BF16, "unknown element type");
     EO_REQUIRE(log, !p->float8_gather || p->dtype == EO_DTYPE_BF16,
                "float8_gather needs dtype bf16, which gathered weights are widened to; dtype is %s", eo_dtype_name(p->dtype));
+    EO_REQUIRE(log, !p->float8_gather || !p->float8_frozen,
+               "float8_gather with float8_frozen: frozen weights are gathered in MXFP8, and no others in float8 yet; leave one of them "
+               "out");
     EO_REQUIRE(log, p->optimizer != EO_OPTIMIZER_MUON || !p->offload_layers,
                "offload_layers with optimizer muon is not possible yet; leave one of them out");
     EO_TRY(eo_plan_take_strategy(plan));
     EO_REQUIRE(log, !p->float8_gather || p->shard_group > 1,
                "float8_gather would have no effect: strategy %s on %u rank%s gathers no weights; leave it out",
                eo_strategy_name(p->strategy), p->rank_count, p->rank_count == 1 ? "" : "s");
+    EO_REQUIRE(log, !p->float8_frozen || !plan->resident,
+               "float8_frozen: strategy %s keeps all weights on each rank as they are computed with; give zero3, hsdp or ddp",
+               eo_strategy_name(p->strategy));
     return EO_OK;
 }
 
@@ -218,6 +224,8 @@ static uint64_t fingerprint(const struct eo_plan *plan)
             hash = mix(hash, parameter->joined);
         if (p->float8_gather)
             hash = mix(hash, parameter->float8_gather);
+        if (p->float8_frozen)
+            hash = mix(mix(hash, 9), parameter->float8_gather);
         if (parameter->fp32)
             hash = mix(hash, 7);
     }
@@ -386,8 +394,10 @@ static uint64_t exchanged_bytes(const struct eo_plan *plan, const struct eo_oper
         const struct plan_layer *layer = &plan->layers[plan->positions[eo_operation_position(o, part)].layer];
         bytes += dtype == EO_DTYPE_FLOAT8 ? layer->narrow_bytes * plan->params.shard_group
                                           : layer->layout.padded_count * eo_dtype_bytes(dtype);
-        if (o->with_frozen)
-            bytes += plan->layers[layer->frozen_part].layout.padded_count * eo_dtype_bytes(plan->params.dtype);
+        const struct plan_layer *frozen = o->with_frozen ? &plan->layers[layer->frozen_part] : NULL;
+        if (frozen)
+            bytes += frozen->float8_gather ? frozen->narrow_bytes * plan->params.shard_group
+                                           : frozen->layout.padded_count * eo_dtype_bytes(plan->params.dtype);
     }
     return bytes;
 }

@@ -83,7 +83,7 @@ void eo_plan_print(const eo_plan *plan, eo_write_fn write, void *user)
         plan->replicas, plan->replicas == 1 ? "" : "s", s.params.shard_group);
     put(&w, "  ranks %u, micro-batches %u, slots %u,%u, dtype %s, reduce %s, %soptimizer %s, alignment %u, fingerprint %016llx\n",
         s.params.rank_count, s.params.micro_batches, s.params.gather_slots, s.params.gradient_slots,
-        eo_dtype_name(s.params.dtype), eo_dtype_name(s.params.reduce_dtype), s.params.float8_gather ? "gather float8, " : "",
+        eo_dtype_name(s.params.dtype), eo_dtype_name(s.params.reduce_dtype), s.params.float8_gather ? "gather float8, " : s.params.float8_frozen ? "frozen mxfp8, " : "",
         eo_optimizer_name(s.params.optimizer), s.params.align_bytes, (unsigned long long)s.fingerprint);
     put(&w, "\n  %-24s %16s %12s\n", "bytes of one rank", "live at peak", "MiB");
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
@@ -125,11 +125,11 @@ void eo_plan_write_json(const eo_plan *plan, eo_write_fn write, void *user)
     eo_json_write(
         &json,
         "{'schema': 1, 'model': %s, 'parameters': %" PRIu64 ", 'strategy': %s, 'shard_group': %u, 'ranks': %u,"
-        "'micro_batches': %u, 'slots': [%u, %u], 'dtype': %s, 'reduce_dtype': %s, 'float8_gather': %i, 'optimizer': %s, 'align_bytes': %u,"
+        "'micro_batches': %u, 'slots': [%u, %u], 'dtype': %s, 'reduce_dtype': %s, 'float8_gather': %i, 'float8_frozen': %i, 'optimizer': %s, 'align_bytes': %u,"
         "'arena_bytes': %" PRIu64 ", 'lower_bound_bytes': %" PRIu64 ", 'fingerprint': %016" PRIx64 ", 'categories': {",
         plan->model_name, s.element_count, eo_strategy_name(s.params.strategy), s.params.shard_group, s.params.rank_count,
         s.params.micro_batches, s.params.gather_slots, s.params.gradient_slots, eo_dtype_name(s.params.dtype),
-        eo_dtype_name(s.params.reduce_dtype), s.params.float8_gather, eo_optimizer_name(s.params.optimizer), s.params.align_bytes, s.arena_bytes, s.lower_bound_bytes,
+        eo_dtype_name(s.params.reduce_dtype), s.params.float8_gather, s.params.float8_frozen, eo_optimizer_name(s.params.optimizer), s.params.align_bytes, s.arena_bytes, s.lower_bound_bytes,
         s.fingerprint);
     for (int c = 0; c < EO_CATEGORY_COUNT; c++)
         eo_json_write(&json, "%s: {'bytes': %" PRIu64 ", 'at_peak': %" PRIu64 "}", eo_category_name((eo_category)c),

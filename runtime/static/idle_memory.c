@@ -50,11 +50,13 @@ void *eo_static_idle_memory(struct eo_runtime *rt, uint64_t bytes)
     if (kept && ranges) {
         for (uint32_t r = 0; r < plan->row_count; r++)
             kept[r] = plan->rows[r].always_live;
-        for (uint32_t p = 0; p < plan->position_count; p++)
-            kept[plan->positions[p].gather_row] = true;
-        for (uint32_t p = 0; p < plan->position_count; p++)
-            if (plan->positions[p].frozen_gather_row != EO_NONE)
-                kept[plan->positions[p].frozen_gather_row] = true;
+        for (uint32_t p = 0; p < plan->position_count; p++) {
+            const struct plan_position *position = &plan->positions[p];
+            const uint32_t rows[] = {position->gather_row, position->narrow_row, position->frozen_gather_row, position->frozen_narrow_row};
+            for (int i = 0; i < 4; i++)
+                if (rows[i] != EO_NONE)
+                    kept[rows[i]] = true;
+        }
         for (int space = 0; space < EO_SPACE_HOST && !found; space++)
             found = find_gap(rt, space, kept, ranges, bytes);
     }

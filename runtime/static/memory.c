@@ -43,6 +43,8 @@ static void set_pointers(struct eo_runtime *rt)
         const struct plan_layer *layer = &plan->layers[l];
         if (layer->float8_gather)
             rt->shards.layers[l].narrow = state->rows[layer->narrow_row];
+        if (layer->float8_frozen)
+            continue;
         if (rt->shards.split)
             rt->shards.layers[l].high = state->rows[layer->shard_row];
         else

@@ -156,11 +156,29 @@ static eo_status static_warm_up(struct eo_runtime *rt)
     return EO_OK;
 }
 
+/* In MXFP8, and widened. */
+static eo_status gather_frozen(struct eo_runtime *rt, uint32_t l, void **weights)
+{
+    const struct plan_layer *layer = &rt->plan->layers[l];
+    const struct plan_position *first = &rt->plan->positions[layer->first_position];
+    const bool is_part = layer->part_of != EO_NONE;
+    void *const *rows = eo_static_state(rt)->rows;
+    void *gathered = rows[is_part ? first->frozen_narrow_row : first->narrow_row];
+    *weights = rows[is_part ? first->frozen_gather_row : first->gather_row];
+    if (rt->plan->params.shard_group > 1)
+        EO_TRY(eo_runtime_gather(rt, rt->comms.gather, gathered, rt->shards.layers[l].narrow, layer->narrow_bytes,
+                                 "weights outside the schedule", EO_WAIT_ALL_GATHER));
+    eo_float8_widen_frozen(rt, l, gathered, *weights);
+    return EO_OK;
+}
+
 /* Where a rank has all of a layer there is nothing to gather, of either half. */
 static eo_status static_layer_gather(struct eo_runtime *rt, uint32_t l, enum weight_half half, void **weights)
 {
     const struct plan_layer *layer = &rt->plan->layers[l];
     struct static_state *state = eo_static_state(rt);
+    if (layer->float8_frozen)
+        return gather_frozen(rt, l, weights);
     if (half == HALF_LOW)
         EO_TRY(eo_offload_take(rt, l, false));
     void *shard = half == HALF_LOW ? (void *)rt->shards.layers[l].low : state->rows[layer->shard_row];

@@ -63,11 +63,13 @@ static eo_status gather_frozen_part(struct eo_runtime *rt, uint32_t p, struct eo
 {
     const struct eo_plan *plan = rt->plan;
     const struct plan_layer *part = &plan->layers[plan->layers[plan->positions[p].layer].frozen_part];
-    const uint64_t bytes = part->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
+    const uint64_t bytes =
+        part->float8_gather ? part->narrow_bytes : part->layout.shard_count * eo_dtype_bytes(plan->params.dtype);
     rt->stats.collective_count++;
     rt->stats.collective_bytes += bytes * plan->params.shard_group;
-    return rt->world->ops->all_gather(rt->comms.gather, eo_static_state(rt)->rows[plan->positions[p].frozen_gather_row],
-                                      eo_static_state(rt)->rows[part->shard_row], bytes, entry->name, &entry->span);
+    return rt->world->ops->all_gather(rt->comms.gather, eo_static_state(rt)->rows[plan->positions[p].frozen_narrow_row],
+                                      eo_static_state(rt)->rows[part->float8_gather ? part->narrow_row : part->shard_row], bytes,
+                                      entry->name, &entry->span);
 }
 
 /* The positions of a gather or reduction, as one operation where the transport can. */
@@ -197,6 +199,11 @@ eo_status eo_static_run_own(struct eo_runtime *rt, const struct eo_operation *o,
         EO_TRY(eo_norms_sum(rt));
     } else if (o->kind == EO_OP_NARROW) {
         EO_TRY(eo_static_narrow(rt, o->layer));
+    } else if (o->kind == EO_OP_WIDEN && rt->plan->layers[o->layer].float8_frozen) {
+        const struct plan_position *position = &rt->plan->positions[o->position];
+        const bool is_part = o->layer != position->layer;
+        eo_float8_widen_frozen(rt, o->layer, state->rows[is_part ? position->frozen_narrow_row : position->narrow_row],
+                               state->rows[is_part ? position->frozen_gather_row : position->gather_row]);
     } else if (o->kind == EO_OP_WIDEN) {
         eo_float8_widen_layer(rt, o->layer, state->rows[rt->plan->positions[o->position].narrow_row],
                               rt->views.positions[o->position].weights);

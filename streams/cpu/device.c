@@ -166,6 +166,7 @@ const struct eo_device_ops eo_device_cpu_ops = {
     .cast_bf16 = eo_cpu_cast_bf16,
     .narrow = eo_cpu_narrow,
     .widen = eo_cpu_widen,
+    .widen_mxfp8 = eo_cpu_widen_mxfp8,
     .accumulate = eo_cpu_accumulate,
     .sum_squares = eo_cpu_sum_squares,
     .accumulate_sum_squares = eo_cpu_accumulate_sum_squares,

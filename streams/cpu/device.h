@@ -93,5 +93,6 @@ void eo_cpu_average(struct eo_device *device, const struct eo_average *average, 
 /* streams/cpu/float8.c */
 void eo_cpu_narrow(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
 void eo_cpu_widen(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
+void eo_cpu_widen_mxfp8(struct eo_device *device, const struct eo_mxfp8_run *runs, uint32_t run_count);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Weights to float8 for a gather, and back: runs are cut into chunks and spread over the trainer's threads.
+ * Weights to float8 for a gather, and back, and from MXFP8: runs are cut into chunks and spread over the trainer's threads.
  */
 #include <string.h>
 
 #include "base/arithmetic.h"
-#include "streams/cpu/device.h"
 #include "base/float8.h"
+#include "base/mxfp8.h"
+#include "streams/cpu/device.h"
 
 enum { RUNS_A_ROUND = 64 };
 
@@ -94,4 +95,37 @@ void eo_cpu_widen(struct eo_device *device, const struct eo_float8_run *runs, ui
 {
     struct float8_job job = {.kernels = eo_cpu_of(device)->kernels, .runs = runs};
     eo_cpu_run_chunks(device, count_chunks(runs, run_count), widen_task, &job);
+}
+
+struct mxfp8_job {
+    const struct eo_cpu_kernels *kernels;
+    const struct eo_mxfp8_run *runs;
+};
+
+/* Chunks begin with blocks. */
+static void widen_mxfp8_task(void *arg, uint32_t index)
+{
+    const struct mxfp8_job *job = arg;
+    const struct eo_mxfp8_run *run = job->runs;
+    uint64_t chunk = index;
+    for (; chunk >= eo_div_up(run->count, EO_CPU_CHUNK_ELEMENTS); run++)
+        chunk -= eo_div_up(run->count, EO_CPU_CHUNK_ELEMENTS);
+    const uint64_t begin = chunk * EO_CPU_CHUNK_ELEMENTS, count = eo_min_u64(EO_CPU_CHUNK_ELEMENTS, run->count - begin);
+    const uint64_t bytes = eo_dtype_bytes(run->dtype);
+    const uint8_t *exponents = run->exponents ? run->exponents + begin / EO_MXFP8_BLOCK : NULL;
+    if (!run->exponents)
+        memcpy((char *)run->wide + begin * bytes, run->narrow + begin * bytes, count * bytes);
+    else if (run->dtype == EO_DTYPE_BF16)
+        job->kernels->widen_mxfp8((uint16_t *)run->wide + begin, exponents, run->narrow + begin, count);
+    else
+        job->kernels->widen_mxfp8_to_fp32((float *)run->wide + begin, exponents, run->narrow + begin, count);
+}
+
+void eo_cpu_widen_mxfp8(struct eo_device *device, const struct eo_mxfp8_run *runs, uint32_t run_count)
+{
+    struct mxfp8_job job = {.kernels = eo_cpu_of(device)->kernels, .runs = runs};
+    uint64_t chunks = 0;
+    for (uint32_t r = 0; r < run_count; r++)
+        chunks += eo_div_up(runs[r].count, EO_CPU_CHUNK_ELEMENTS);
+    eo_cpu_run_chunks(device, chunks, widen_mxfp8_task, &job);
 }

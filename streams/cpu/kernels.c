@@ -12,6 +12,7 @@
 #endif
 
 #include "base/float8.h"
+#include "base/mxfp8.h"
 #include "streams/bf16.h"
 #include "streams/state8.h"
 

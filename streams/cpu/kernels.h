@@ -45,6 +45,9 @@ struct eo_cpu_kernels {
     /* As base/float8.h says. */
     void (*narrow_float8)(uint8_t *to, const uint16_t *from, float inverse, uint64_t count);
     void (*widen_float8)(uint16_t *to, const uint8_t *from, float scale, uint64_t count);
+    /* As base/mxfp8.h says; from the begin of a block on. */
+    void (*widen_mxfp8)(uint16_t *to, const uint8_t *exponents, const uint8_t *from, uint64_t count);
+    void (*widen_mxfp8_to_fp32)(float *to, const uint8_t *exponents, const uint8_t *from, uint64_t count);
     /* Elements [begin, begin + count) of the range; g = gradient * numbers->scale. */
     void (*update[EO_RULE_COUNT])(const struct eo_update_range *range, const struct eo_update_numbers *numbers, uint64_t begin,
                                   uint64_t count);

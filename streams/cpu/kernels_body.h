@@ -188,6 +188,33 @@ KERNEL_TARGET static void KERNEL(widen_float8)(uint16_t *to, const uint8_t *from
         to[i] = eo_float8_widen(from[i], scale);
 }
 
+/* eo_float8_to_float of `all` without its sign, below 8 and from 8 on, and the scale's product. */
+KERNEL_TARGET static inline KERNEL(f32) KERNEL(widened_to_fp32)(const uint8_t *from, float scale)
+{
+    const KERNEL(u32) value = __builtin_convertvector(*(const KERNEL(u8) *)from, KERNEL(u32)), all = value & 0x7f;
+    const KERNEL(u32) is_small = (KERNEL(u32))(all < 8), is_nan = (KERNEL(u32))(all == EO_FLOAT8_NAN);
+    const KERNEL(u32) small = (KERNEL(u32))((KERNEL(f32))((all << 20) + (121u << 23)) - 0.015625f);
+    const KERNEL(u32) bits = (small & is_small) | (((all << 20) + (120u << 23)) & ~is_small);
+    return (KERNEL(f32))((bits & ~is_nan) | (0x7fc00000u & is_nan) | (value & 0x80) << 24) * scale;
+}
+
+KERNEL_TARGET static void KERNEL(widen_mxfp8_to_fp32)(float *to, const uint8_t *exponents, const uint8_t *from, uint64_t count)
+{
+    uint64_t i = 0;
+    for (; i + EO_MXFP8_BLOCK <= count; i += EO_MXFP8_BLOCK)
+        for (uint64_t k = i; k < i + EO_MXFP8_BLOCK; k += VECTOR_FLOATS)
+            *(KERNEL(f32) *)(to + k) = KERNEL(widened_to_fp32)(from + k, eo_mxfp8_scale(exponents[i / EO_MXFP8_BLOCK]));
+    for (; i < count; i++)
+        to[i] = eo_mxfp8_widen(from[i], exponents[i / EO_MXFP8_BLOCK]);
+}
+
+KERNEL_TARGET static void KERNEL(widen_mxfp8)(uint16_t *to, const uint8_t *exponents, const uint8_t *from, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i += EO_MXFP8_BLOCK)
+        KERNEL(widen_float8)(to + i, from + i, eo_mxfp8_scale(exponents[i / EO_MXFP8_BLOCK]),
+                             count - i < EO_MXFP8_BLOCK ? count - i : EO_MXFP8_BLOCK);
+}
+
 /* The split form in registers: bits = (high << 16) + low, and back. */
 KERNEL_TARGET static inline KERNEL(f32) KERNEL(join)(const uint16_t *high, const int16_t *low)
 {
@@ -341,6 +368,8 @@ static const struct eo_cpu_kernels KERNEL(table) = {
     .largest_bf16 = KERNEL(largest_bf16),
     .narrow_float8 = KERNEL(narrow_float8),
     .widen_float8 = KERNEL(widen_float8),
+    .widen_mxfp8 = KERNEL(widen_mxfp8),
+    .widen_mxfp8_to_fp32 = KERNEL(widen_mxfp8_to_fp32),
     .update = {[EO_RULE_ADAMW] = KERNEL(adamw), [EO_RULE_SGD] = KERNEL(sgd), [EO_RULE_LION] = KERNEL(lion),
                [EO_RULE_ADAMW8BIT] = KERNEL(adamw8bit), [EO_RULE_MUON] = KERNEL(muon),
                [EO_RULE_DIRECTION] = KERNEL(direction)},

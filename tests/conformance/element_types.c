@@ -99,7 +99,7 @@ static void check_numbers(struct scene *scene)
     plan_anew(scene);
     make_reference(scene);
     const bool is_mixed = scene->plan->layer_count > eo_model_layer_count(scene->model); /* for planned memory alone */
-    for (size_t m = 0; m < (is_mixed ? 1 : sizeof(memories) / sizeof(memories[0])); m++) {
+    for (size_t m = 0; m < (is_mixed || scene->settings.float8_frozen ? 1 : sizeof(memories) / sizeof(memories[0])); m++) {
         scene->memory = memories[m];
         scene->debug = memories[m] == EO_MEMORY_STATIC;
         run(scene);
@@ -122,6 +122,40 @@ static void check_numbers(struct scene *scene)
         run(scene);
     }
     free(scene->reference);
+}
+
+/*
+ * Goal: frozen weights in MXFP8 are those of the formula in every pass, and when they are read; what is trained beside them is
+ * as ever. Blocks do not depend on the number of ranks.
+ * Method: as all; models with frozen matrices in layers of their own, in edges, tied, and beside trainable ones; strategies that
+ * gather for each use, in groups, and not at all.
+ */
+static void check_mxfp8(void)
+{
+    static const char *const models[] = {"frozen", "frozen_tied", "all_frozen", "fp32_beside", "mixed"};
+    static const struct {
+        uint32_t ranks;
+        eo_strategy strategy;
+        uint32_t group, micro_batches;
+    } worlds[] = {{1, EO_STRATEGY_ZERO3, 0, 1}, {2, EO_STRATEGY_ZERO3, 0, 2}, {3, EO_STRATEGY_ZERO3, 0, 1},
+                  {4, EO_STRATEGY_HSDP, 2, 2}, {2, EO_STRATEGY_DDP, 0, 2}};
+    for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+        for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++)
+            for (int bf16 = 0; bf16 < 2; bf16++) {
+                struct scene scene = {.model_name = models[m],
+                                      .model = eo_plan_model(models[m]),
+                                      .settings = {.rank_count = worlds[w].ranks, .strategy = worlds[w].strategy,
+                                                   .shard_group = worlds[w].group, .micro_batches = worlds[w].micro_batches,
+                                                   .dtype = bf16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, .float8_frozen = true,
+                                                   .ema = m % 2, .log = &eo_test_log}};
+                check_numbers(&scene);
+                eo_plan_destroy(&scene.plan);
+                eo_model_destroy(&scene.model);
+            }
+        char name[128];
+        snprintf(name, sizeof(name), "frozen weights in MXFP8, %s: the bits written out", eo_strategy_name(worlds[w].strategy));
+        test_report(name, worlds[w].ranks);
+    }
 }
 
 static bool has_device(void)
@@ -166,6 +200,7 @@ int main(void)
         }
     }
     if (!device_name || strcmp(device_name, "cpu") == 0) {
+        check_mxfp8();
         check_own_optimizer();
         test_report("an optimizer of the trainer's own works on both halves as on whole weights", 1);
     }

@@ -6,6 +6,7 @@
 #         peft and transformers, PEFT loads the adapters, and its logits are compared with those of our merged weights.
 # usage: lora_runs.py TRAIN MEMPLAN CHECKPOINT LAUNCH LOGITS SOURCE
 import json
+import math
 import os
 import re
 import shlex
@@ -71,11 +72,16 @@ def check_refusals():
         result(done.returncode == 2 and said in done.stderr, f"adapters {text} are refused", [done.stderr])
     for text, said, words in [("dynamic memory", "--memory static", ["--memory", "dynamic:pool"]),
                               ("float8 gathers", "leave it out", ["--gather", "float8", "--dtype", "bf16"]),
-                              ("a file of llm.c", "has no adapters", ["--export", "x.bin"])]:
+                              ("a file of llm.c", "has no adapters", ["--export", "x.bin"]),
+                              ("frozen matrices of another type", "give dtype or mxfp8", ["--frozen", "nf4"]),
+                              ("frozen matrices that stay whole", "give zero3", ["--frozen", "mxfp8", "--strategy", "zero2"]),
+                              ("frozen matrices in mxfp8 on a GPU", "on CPUs only", ["--frozen", "mxfp8", "--device", "cuda"])]:
         done = run(train, "--model", "tiny", "--lora", "4", "--steps", "1", *QUICK, *words)
         result(done.returncode == 2 and said in done.stderr, f"adapters and {text} are refused", [done.stderr])
     done = run(train, "--model", "tiny", "--export", "x", "--export-merged", "--steps", "1", *QUICK)
     result(done.returncode == 2 and "needs --lora" in done.stderr, "--export-merged without adapters is refused", [done.stderr])
+    done = run(train, "--model", "tiny", "--frozen", "mxfp8", "--steps", "1", *QUICK)
+    result(done.returncode == 2 and "nothing is frozen" in done.stderr, "--frozen mxfp8 without adapters is refused", [done.stderr])
 
 
 def write_packed():
@@ -108,6 +114,9 @@ def check_bytes():
                 "--ranks 4 --strategy hsdp:2 --micro-batches 2 --bucketing 2,2", "--offload-layers all --dtype bf16 --reduce bf16",
                 "--tokens packed.bin --pack documents --offload-activations all", "--offload-activations 2 --recompute cheap",
                 "--tokens packed.bin --pack documents --dtype bf16 --micro-batches 2 --recompute all", "--offload-activations all --dtype bf16",
+                "--frozen mxfp8 --ranks 3 --micro-batches 2", "--frozen mxfp8 --dtype bf16 --recompute all --granularity half --strategy ddp",
+                "--frozen mxfp8 --dtype bf16 --norms fp32 --ranks 4 --strategy hsdp:2 --bucketing 2,2 --offload-layers all", "--frozen mxfp8 --ranks 1",
+                "--frozen mxfp8 --dtype bf16 --granularity blocks:2 --slots 3,1 --offload-activations all --no-prefetch",
                 "--instruction-set reference --dtype bf16", "--instruction-set reference --granularity half --recompute cheap"]
     for number, words in enumerate(settings):
         model = list(MODELS)[number % 4]
@@ -167,6 +176,53 @@ def check_frozen():
     done = run(train, "--init", "base-phi3", "--lora", "r=4,targets=q_proj+o_proj", "--steps", "1", "--export", "part", *QUICK)
     result(done.returncode == 2 and "add qkv_proj to its targets" in done.stderr, "phi3: an adapter of a part of a tensor is refused",
            [done.stderr])
+
+
+def in_mxfp8(data):
+    """Floats as bytes, each block of 32 rounded by the formula: to four significant bits, and no finer than 2^-9 of the scale."""
+    values = struct.unpack(f"<{len(data) // 4}f", data)
+    rounded = []
+    for begin in range(0, len(values), 32):
+        block = values[begin:begin + 32]
+        largest, scale = max(map(abs, block)), 2.0 ** -100
+        while largest / scale > 448:
+            scale *= 2
+        units = [max(scale * 2.0 ** -9, 2.0 ** (math.frexp(value)[1] - 4)) for value in block]
+        rounded += [math.copysign(round(value / unit) * unit, value) for value, unit in zip(block, units)]  # ties to even
+    return struct.pack(f"<{len(rounded)}f", *rounded)
+
+
+def check_mxfp8():
+    """A base in MXFP8 is the file's, rounded by the formula, for all numbers of ranks, in processes, and from and to checkpoints."""
+    targets, still = MODELS["llama-tiny"], ["--lr", "0", "--weight-decay", "0", *QUICK]
+    words = ["--init", "base-llama-tiny", "--lora", f"r=4,targets={targets}", "--frozen", "mxfp8"]
+    plain = tensors_of("base-llama-tiny", "model.safetensors")
+    wanted = {name: (shape, in_mxfp8(data) if name.endswith("_proj.weight") else data) for name, (shape, data) in plain.items()}
+    result(plain != wanted and any(plain[name] == wanted[name] for name in plain), "the formula rounds the blocks' matrices alone")
+    wrong = []
+    for ranks in (1, 2, 3):
+        done = run(train, *words, *still, "--steps", "2", "--ranks", str(ranks), "--checkpoint", f"still-{ranks}", "--export", f"rounded-{ranks}",
+                   "--export-merged")
+        if done.returncode or tensors_of(f"rounded-{ranks}", "model.safetensors") != wanted:
+            wrong.append((ranks, done.stderr))
+    done = run(launch, "-n", "2", train, *words, *still, "--steps", "2", "--export", "rounded-processes", "--export-merged")
+    if done.returncode or tensors_of("rounded-processes", "model.safetensors") != wanted:
+        wrong.append(("processes", done.stdout, done.stderr))
+    result(not wrong, "frozen in mxfp8: the base is that of the formula, over 1, 2 and 3 ranks and over processes", wrong)
+    wrong = []
+    for frozen, ranks in (("mxfp8", 3), ("dtype", 1)):
+        done = run(train, "--model", "llama-tiny", *words[2:-1], frozen, *still, "--steps", "4", "--ranks", str(ranks), "--resume", "still-2",
+                   "--export", f"resumed-{frozen}", "--export-merged")
+        if done.returncode or tensors_of(f"resumed-{frozen}", "model.safetensors") != wanted:
+            wrong.append((frozen, done.stdout, done.stderr))
+    result(not wrong, "its checkpoint is read by other ranks, and by a base in fp32, to the same bits", wrong)
+    words = ["--model", "llama-tiny", *words[2:], "--steps", "6", "--lr", "0.01"]
+    one, again = ran(*words), ran(*words, "--recompute", "all", "--granularity", "half")
+    ran(*words, "--checkpoint", "saved-mxfp8", "--checkpoint-every", "3", "--offload-layers", "all")
+    os.rename("saved-mxfp8/step-000000000006", "six-mxfp8")
+    resumed = ran(*words, "--resume", "saved-mxfp8")
+    same = one.get("weights_hash") and one["weights_hash"] == again.get("weights_hash") == resumed.get("weights_hash")
+    result(same, "frozen in mxfp8: recomputed and resumed runs end in the same bits", [one, again, resumed])
 
 
 def check_continued():
@@ -242,7 +298,7 @@ def check_document():
         with open("train.bin", "wb") as file:
             file.write(struct.pack("<256i", 20240520, 1, len(text), *[0] * 253) + struct.pack(f"<{len(text)}H", *text))
     programs = {"train": [train], "memplan": [memplan], "tools/tokenize": [peers, os.path.join(source, "tools/tokenize")]}
-    result(len(commands) == 5 and len(python) == 1, "docs/finetuning.md has its commands", commands)
+    result(len(commands) == 7 and len(python) == 1, "docs/finetuning.md has its commands", commands)
     for command in commands:
         words = shlex.split(command)
         if words[0] == "tools/tokenize" and not has_peers:
@@ -266,6 +322,7 @@ with tempfile.TemporaryDirectory() as work:
     check_packed()
     check_same_training()
     check_frozen()
+    check_mxfp8()
     check_continued()
     check_peft()
     check_document()

@@ -30,6 +30,10 @@ void tool_option_check_products(const struct argp_state *state, const struct too
 void tool_option_check_gather(const struct argp_state *state, const struct tool_plan_settings *settings, const char *one);
 eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, const char *text);
 /* RANK, or r=RANK,alpha=X,targets=NAME+NAME... */
+/* --frozen: true for mxfp8. */
+bool tool_option_frozen(const struct argp_state *state, const char *text);
+/* What it does not go with; `device_option` is that for a CPU's kernels. */
+void tool_option_check_frozen(const struct argp_state *state, const struct tool_plan_settings *s, const char *device_option);
 void tool_option_lora(const struct argp_state *state, const char *text, struct tool_lora *lora);
 double tool_option_ema(const struct argp_state *state, const char *text);
 void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);

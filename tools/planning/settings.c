@@ -108,6 +108,7 @@ struct tool_plan_params tool_plan_params_of(const struct tool_plan_settings *s, 
                  .optimizer = s->optimizer,
                  .norms_beside = s->norms_beside,
                  .norm_parts = s->norm_parts,
+                 .float8_frozen = s->float8_frozen,
                  .strategy = s->strategy,
                  .shard_group = s->strategy == EO_STRATEGY_HSDP ? s->shard_group : 0,
                  .log = log},
@@ -161,6 +162,11 @@ const char *tool_gather_text(const struct tool_plan_settings *s)
     return eo_dtype_name(s->float8_gather ? EO_DTYPE_FLOAT8 : s->dtype);
 }
 
+const char *tool_frozen_text(const struct tool_plan_settings *s)
+{
+    return s->float8_frozen ? "mxfp8" : eo_dtype_name(s->dtype);
+}
+
 const char *tool_product_text(const struct tool_plan_settings *s)
 {
     return eo_dtype_name(s->float8_products ? EO_DTYPE_FLOAT8 : s->dtype);
@@ -198,9 +204,9 @@ void tool_plan_settings_words(const struct tool_plan_settings *s, char text[TOOL
 {
     char strategy[32], recompute[32], offload[64] = "", layers[16] = "all", ema[32] = "", dropout[32] = "", bucketing[48] = "";
     char optimizer[32] = "", activations[40] = "";
-    char granularity[TOOL_GRANULARITY_TEXT_MAX], adapters[TOOL_LORA_TEXT_MAX], lora[TOOL_LORA_TEXT_MAX + 16] = "";
+    char granularity[TOOL_GRANULARITY_TEXT_MAX], adapters[TOOL_LORA_TEXT_MAX], lora[TOOL_LORA_TEXT_MAX + 32] = "";
     if (s->lora.rank)
-        snprintf(lora, sizeof(lora), " --lora %s", tool_lora_text(&s->lora, adapters));
+        snprintf(lora, sizeof(lora), " --lora %s%s", tool_lora_text(&s->lora, adapters), s->float8_frozen ? " --frozen mxfp8" : "");
     if (s->offload_layers != UINT32_MAX)
         snprintf(layers, sizeof(layers), "%u", s->offload_layers);
     if (s->offload_layers)

@@ -49,6 +49,7 @@ struct tool_plan_settings {
     bool float8_products; /* forward products of blocks, on a GPU */
     bool fp32_norms;      /* with bf16: norms keep fp32 weights */
     struct tool_lora lora;
+    bool float8_frozen;   /* the blocks' frozen matrices in MXFP8 */
     bool packed;          /* documents in each sequence: their positions lie on the device */
 };
 
@@ -93,6 +94,7 @@ enum { TOOL_DIRECTION_BYTES = 16, TOOL_ORTHOGONALIZE_BYTES = 20 + 5 * 24 };
 /* As they are given: "hsdp:8", "cheap"; of gathers and products: their type. */
 void tool_strategy_text(eo_strategy strategy, uint32_t group, char *text, size_t bytes);
 const char *tool_gather_text(const struct tool_plan_settings *settings);
+const char *tool_frozen_text(const struct tool_plan_settings *settings); /* of frozen matrices */
 const char *tool_product_text(const struct tool_plan_settings *settings); /* forward, of blocks */
 /* "r=16,alpha=32,targets=q_proj+v_proj"; "": none. */
 enum { TOOL_LORA_TEXT_MAX = TOOL_LORA_TARGETS_MAX + 64 };

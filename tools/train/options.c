@@ -10,12 +10,16 @@
 enum train_key {
     TRAIN_VAL_EVERY = 0x200, TRAIN_PATIENCE, TRAIN_LOG, TRAIN_CSV, TRAIN_TENSORBOARD, TRAIN_TRACE, TRAIN_SAMPLE, TRAIN_PLAN,
     TRAIN_VAL_TOKENS, TRAIN_HASH, TRAIN_LORA, TRAIN_INIT_ADAPTER, TRAIN_LOG_NORMS,
+    TRAIN_FROZEN,
 };
 
 static const struct argp_option train_options[] = {
     {"lora", TRAIN_LORA, "r=R,...", 0,
      "freeze the model, and train low-rank adapters beside linear layers of its blocks: r=16,alpha=32,targets=q_proj+v_proj, or a "
      "rank alone [alpha: 2 x rank; targets: all-linear]. --export then writes them in PEFT's format", 3},
+    {"frozen", TRAIN_FROZEN, "TYPE", 0,
+     "with --lora: type of the blocks' frozen matrices: mxfp8, 8 bits and a scale for each 32 elements, or dtype: that of --dtype "
+     "[dtype]", 3},
     {"init-adapter", TRAIN_INIT_ADAPTER, "DIR", 0, "with --lora: start from these adapters, a folder of PEFT, on the --init weights", 3},
     {.doc = "Output:", .group = 4},
     {"val-every", TRAIN_VAL_EVERY, "N", 0, "loss on held-back data every N steps; of token files, the last tenth [never]", 4},
@@ -56,6 +60,7 @@ static void check_together(const struct argp_state *state, const struct train_se
         argp_error(state, "--lora needs --memory static: frozen weights beside trained ones are planned");
     if (s->common.plan.lora.rank && s->common.plan.float8_gather)
         argp_error(state, "--lora with --gather float8: frozen weights beside trained ones are gathered in --dtype; leave it out");
+    tool_option_check_frozen(state, &s->common.plan, "--device cpu");
     if (s->common.adapter_path && (!s->common.plan.lora.rank || !s->common.init_path))
         argp_error(state, "--init-adapter needs --lora and --init: adapters stand beside a model's weights");
     if (s->export.merged && !s->common.plan.lora.rank)
@@ -92,6 +97,7 @@ static error_t parse_train_option(int key, char *text, struct argp_state *state)
         settings->patience = tool_option_count(state, "patience", text, 1, 1000000000);
         return 0;
     case TRAIN_LORA: tool_option_lora(state, text, &settings->common.plan.lora); return 0;
+    case TRAIN_FROZEN: settings->common.plan.float8_frozen = tool_option_frozen(state, text); return 0;
     case TRAIN_INIT_ADAPTER: settings->common.adapter_path = text; return 0;
     case TRAIN_VAL_TOKENS: settings->common.val_tokens_path = text; return 0;
     case TRAIN_LOG: settings->logs.log = text; return 0;

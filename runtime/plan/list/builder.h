@@ -47,6 +47,7 @@ struct list_pass {
     bool reads_weights;
     bool resident; /* its weights are still there: no gather */
     bool widens;   /* float8: from what was gathered, now or before */
+    bool widens_frozen; /* likewise, of its layer's frozen part */
     uint32_t position, micro_batch;
     int64_t gather_after; /* the pass after which its gather stands; < 0: before the first pass */
     bool is_brought;      /* by the gather of a pass before */

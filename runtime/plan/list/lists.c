@@ -67,11 +67,17 @@ static bool plan_gathers(struct list_builder *b)
             continue;
         const struct plan_position *position = &plan->positions[pass->position];
         const uint32_t l = position->layer;
-        if (position->gather_row == plan->layers[l].shard_row) {
+        pass->widens_frozen = position->frozen_gather_row != position->frozen_narrow_row &&
+                              !is_held(plan, &contents[position->frozen_gather_row], l, t);
+        if (position->frozen_gather_row != EO_NONE)
+            contents[position->frozen_gather_row] = (struct row_content){l, t};
+        struct row_content *used = &contents[position->gather_row], *gathered = &contents[position->narrow_row];
+        if (plan->params.shard_group == 1) { /* at most widened */
             pass->resident = true;
+            pass->widens = used != gathered && !is_held(plan, used, l, t);
+            *used = (struct row_content){l, t};
             continue;
         }
-        struct row_content *used = &contents[position->gather_row], *gathered = &contents[position->narrow_row];
         const bool is_there = is_held(plan, used, l, t);
         const bool at_once = plan->resident && used == gathered && !plan->params.no_prefetch && !eo_list_is_late(plan, pass);
         pass->resident = is_there || is_held(plan, gathered, l, t);
@@ -300,10 +306,11 @@ static bool make_schedule_rows(struct eo_plan *plan)
     }
     for (uint32_t l = 0; l < plan->layer_count; l++) {
         const struct plan_layer *layer = &plan->layers[l];
-        hold_from_the_start(schedule, layer->shard_row, eo_subject(SUBJECT_WEIGHTS, l));
+        if (layer->shard_row != EO_NONE)
+            hold_from_the_start(schedule, layer->shard_row, eo_subject(SUBJECT_WEIGHTS, l));
         if (layer->float8_gather) { /* the runtime makes it of weights that were filled or loaded */
             hold_from_the_start(schedule, layer->narrow_row, eo_subject(SUBJECT_NARROW_WEIGHTS, l));
-            schedule->rows[layer->narrow_row].saved = false;
+            schedule->rows[layer->narrow_row].saved = layer->float8_frozen;
         }
         if (layer->frozen)
             continue;

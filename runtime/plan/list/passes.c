@@ -99,9 +99,10 @@ static void add_gather_accesses(struct list_builder *b, const struct list_pass *
     eo_list_access(b, layer->float8_gather ? layer->narrow_row : layer->shard_row, EO_READ, what, kind, offset, 1);
     eo_list_access(b, position->narrow_row, EO_WRITE, what, kind, offset, 1);
     if (brings_frozen_part(b, pass, version_offset)) {
-        const uint32_t frozen = eo_subject(SUBJECT_WEIGHTS, layer->frozen_part);
-        eo_list_access(b, b->plan->layers[layer->frozen_part].shard_row, EO_READ, frozen, EO_VERSION_FIXED, 0, 1);
-        eo_list_access(b, position->frozen_gather_row, EO_WRITE, frozen, EO_VERSION_FIXED, 0, 1);
+        const struct plan_layer *part = &b->plan->layers[layer->frozen_part];
+        const uint32_t frozen = eo_subject(part->float8_gather ? SUBJECT_NARROW_WEIGHTS : SUBJECT_WEIGHTS, layer->frozen_part);
+        eo_list_access(b, part->float8_gather ? part->narrow_row : part->shard_row, EO_READ, frozen, EO_VERSION_FIXED, 0, 1);
+        eo_list_access(b, position->frozen_narrow_row, EO_WRITE, frozen, EO_VERSION_FIXED, 0, 1);
     }
 }
 
@@ -117,16 +118,23 @@ void eo_list_add_gather(struct list_builder *b, const struct list_pass *pass, in
     eo_list_operation_end(b);
 }
 
+static void add_widening(struct list_builder *b, const struct list_pass *pass, uint32_t l, uint32_t from, uint32_t to, uint32_t fold)
+{
+    const enum eo_version_kind kind = eo_weights_version(&b->plan->layers[l]);
+    eo_list_operation(b, EO_OP_WIDEN, EO_STREAM_COMPUTE, pass->position, l, pass->micro_batch, fold);
+    eo_list_access(b, from, EO_READ, eo_subject(SUBJECT_NARROW_WEIGHTS, l), kind, 0, 1);
+    eo_list_access(b, to, EO_WRITE, eo_subject(SUBJECT_WEIGHTS, l), kind, 0, 1);
+    eo_list_operation_end(b);
+}
+
 void eo_list_add_widening(struct list_builder *b, const struct list_pass *pass, uint32_t fold)
 {
     const struct plan_position *position = &b->plan->positions[pass->position];
-    const enum eo_version_kind kind = eo_weights_version(&b->plan->layers[position->layer]);
-    if (!pass->widens)
-        return;
-    eo_list_operation(b, EO_OP_WIDEN, EO_STREAM_COMPUTE, pass->position, position->layer, pass->micro_batch, fold);
-    eo_list_access(b, position->narrow_row, EO_READ, eo_subject(SUBJECT_NARROW_WEIGHTS, position->layer), kind, 0, 1);
-    eo_list_access(b, position->gather_row, EO_WRITE, eo_subject(SUBJECT_WEIGHTS, position->layer), kind, 0, 1);
-    eo_list_operation_end(b);
+    const uint32_t l = position->layer;
+    if (pass->widens)
+        add_widening(b, pass, l, position->narrow_row, position->gather_row, fold);
+    if (pass->widens_frozen)
+        add_widening(b, pass, b->plan->layers[l].frozen_part, position->frozen_narrow_row, position->frozen_gather_row, fold);
 }
 
 void eo_list_add_gathers(struct list_builder *b, int64_t pass)

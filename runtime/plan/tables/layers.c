@@ -9,6 +9,7 @@
 
 #include "base/arithmetic.h"
 #include "base/check.h"
+#include "base/mxfp8.h"
 #include "runtime/plan/optimizers.h"
 
 static uint32_t find_group(struct eo_plan *plan, const struct model_parameter *parameter)
@@ -92,7 +93,7 @@ static void make_parameter_table(struct eo_plan *plan, const struct eo_model *mo
 
 /* So that a parameter, or several that are joined, begin and end with blocks of state. Within one a run of one group may not
  * end. */
-static eo_status pad_to_blocks(const struct eo_plan *plan, const struct plan_layer *layer, uint64_t *counts)
+static eo_status pad_to_state_blocks(const struct eo_plan *plan, const struct plan_layer *layer, uint64_t *counts)
 {
     const uint32_t block = eo_plan_optimizer(plan->params.optimizer)->block_elements;
     uint64_t end = 0;
@@ -110,6 +111,25 @@ static eo_status pad_to_blocks(const struct eo_plan *plan, const struct plan_lay
         counts[layer->parameter_begin + k] += eo_align_up(end, block) - end;
     }
     return EO_OK;
+}
+
+/* And a frozen one with blocks of MXFP8. A shard is a multiple of them, for it is one of 64 bytes of bf16. */
+static eo_status pad_to_mxfp8_blocks(const struct eo_plan *plan, const struct plan_layer *layer, uint64_t *counts)
+{
+    for (uint32_t k = layer->parameter_begin; k < layer->parameter_begin + layer->parameter_count; k++) {
+        const bool is_before_joined = k + 1 < layer->parameter_begin + layer->parameter_count && plan->parameters[k + 1].joined;
+        EO_REQUIRE(&plan->log, !is_before_joined || counts[k] % EO_MXFP8_BLOCK == 0,
+                   "parameter '%s' has no multiple of %d elements, but another is joined to it: with float8_frozen it would begin within "
+                   "a block; leave joined out", plan->parameters[k].name, EO_MXFP8_BLOCK);
+        if (counts[k] <= UINT64_MAX - EO_MXFP8_BLOCK)
+            counts[k] = eo_align_up(counts[k], EO_MXFP8_BLOCK);
+    }
+    return EO_OK;
+}
+
+static eo_status pad_to_blocks(const struct eo_plan *plan, const struct plan_layer *layer, uint64_t *counts)
+{
+    return eo_plan_is_float8_frozen(plan, layer) ? pad_to_mxfp8_blocks(plan, layer, counts) : pad_to_state_blocks(plan, layer, counts);
 }
 
 /* Floats in the place of bf16. */

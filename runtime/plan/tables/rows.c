@@ -60,7 +60,9 @@ eo_status eo_plan_make_shard_rows(struct eo_plan *plan)
         struct plan_layer *layer = &plan->layers[l];
         const uint64_t count = layer->layout.shard_count;
         layer->master_row = layer->gradient_row = layer->sum_row = layer->norm_row = layer->narrow_row = EO_NONE;
-        if (split) {
+        if (layer->float8_frozen) { /* all there is of it */
+            layer->shard_row = EO_NONE;
+        } else if (split) {
             EO_TRY(eo_plan_add_row(plan, &layer->shard_row, EO_CATEGORY_COMPUTE_SHARD, EO_SPACE_GATHER, count * 2, true,
                                    "weights.high.%s", layer->name));
             /* Frozen weights never move, so there is no remainder to remember. */
@@ -76,7 +78,7 @@ eo_status eo_plan_make_shard_rows(struct eo_plan *plan)
          * the compute stream. */
         if (layer->float8_gather)
             EO_TRY(eo_plan_add_row(plan, &layer->narrow_row, EO_CATEGORY_COMPUTE_SHARD, EO_SPACE_GATHER, layer->narrow_bytes,
-                                   true, "weights.float8.%s", layer->name));
+                                   true, "weights.%s.%s", layer->float8_frozen ? "mxfp8" : "float8", layer->name));
         if (layer->frozen)
             continue;
         /* With one micro-batch a gradient lives from its reduction to its update: activations lie there before. A late update

@@ -340,6 +340,13 @@ static void plans_that_do_not_fit(void)
     TEST_EXPECT(NULL, strstr(eo_test_text, "layer 'experts' is shared by a part of its group"), "'%s'", eo_test_text);
     eo_plan_destroy(&planned);
     eo_model_destroy(&parts);
+    eo_model *frozen = eo_plan_model("frozen");
+    must(eo_plan_create(&planned, frozen, &(eo_plan_params){.rank_count = 1, .float8_frozen = true}), "plan");
+    TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = planned, .world = scene.worlds[0], .memory = EO_MEMORY_DYNAMIC_POOL,
+                                                              .log = &eo_test_log)) == EO_ERR_UNSUPPORTED);
+    TEST_EXPECT(NULL, strstr(eo_test_text, "float8_frozen) need planned memory"), "'%s'", eo_test_text);
+    eo_plan_destroy(&planned);
+    eo_model_destroy(&frozen);
     TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.world = scene.worlds[0])) == EO_ERR_INVALID);
     TEST_HOLDS(NULL, eo_runtime_create(&rt, eo_runtime_params(.plan = scene.plan)) == EO_ERR_INVALID);
     TEST_HOLDS(NULL, eo_runtime_create(NULL, eo_runtime_params(.plan = scene.plan)) == EO_ERR_INVALID);

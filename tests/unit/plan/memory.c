@@ -11,10 +11,10 @@
 
 static void describe(const char *model, const eo_plan_params *p, char *text, size_t bytes)
 {
-    snprintf(text, bytes, "%s, %u ranks, %u micro-batches, slots %u,%u, types %d,%d%s%s%s", model, p->rank_count,
+    snprintf(text, bytes, "%s, %u ranks, %u micro-batches, slots %u,%u, types %d,%d%s%s%s%s", model, p->rank_count,
              p->micro_batches, p->gather_slots, p->gradient_slots, (int)p->dtype, (int)p->reduce_dtype,
              p->no_prefetch ? ", no prefetch" : "", p->separate_reduce_stream ? ", separate stream" : "",
-             p->norms_beside ? ", norms beside" : "");
+             p->norms_beside ? ", norms beside" : "", p->float8_frozen ? ", frozen in MXFP8" : "");
 }
 
 /*
@@ -35,6 +35,7 @@ Test(plan_memory, rows_that_live_at_one_time_lie_apart)
             if (!eo_test_full() && n % 3 != 0)
                 continue;
             params.rank_count = 1 + n % 8;
+            params.float8_frozen = n % 2 && eo_plan_freezes_matrices(model);
             describe(m->name, &params, what, sizeof(what));
             eo_plan *plan = plan_of(model, &params);
             struct plan_check check;
@@ -92,6 +93,7 @@ Test(plan_memory, no_wait_can_be_missing)
             if (!eo_test_full() && !short_run)
                 continue;
             params.rank_count = 2;
+            params.float8_frozen = n % 2 && eo_plan_freezes_matrices(model);
             describe(m->name, &params, what, sizeof(what));
             eo_plan *plan = plan_of(model, &params);
             struct eo_mutations found[EO_LIST_COUNT];

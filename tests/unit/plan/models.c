@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "runtime/plan/model.h"
 
 char eo_test_text[1024];
 
@@ -203,7 +204,7 @@ static uint32_t mixed_layer(eo_model *model, uint64_t count)
         must(eo_model_add_parameter(model,
                                     eo_parameter_params(.layer = index, .name = name, .dim_count = 1,
                                                         .dims = {parts[k].count ? parts[k].count : count}, .group = k % 2,
-                                                        .frozen = parts[k].frozen, .fp32 = parts[k].fp32),
+                                                        .frozen = parts[k].frozen, .float8_gather = k == 0, .fp32 = parts[k].fp32),
                                     NULL));
     }
     return index;
@@ -322,6 +323,16 @@ eo_model *eo_plan_model_of_blocks(uint32_t count)
     eo_model *model = create("blocks");
     blocks(model, count);
     return model;
+}
+
+bool eo_plan_freezes_matrices(const eo_model *model)
+{
+    bool any = false;
+    for (uint32_t p = 0; p < model->parameter_count; p++) {
+        const struct model_parameter *parameter = &model->parameters[p];
+        any = any || (parameter->float8_gather && (parameter->frozen || model->layers[parameter->layer].frozen));
+    }
+    return any;
 }
 
 bool eo_plan_settings(uint32_t n, eo_plan_params *out)

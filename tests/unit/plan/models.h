@@ -19,6 +19,9 @@ extern const struct plan_model eo_plan_models[];
 eo_model *eo_plan_model(const char *name);
 eo_model *eo_plan_model_of_blocks(uint32_t blocks);
 
+/* Whether it has frozen matrices that may lie in MXFP8. */
+bool eo_plan_freezes_matrices(const eo_model *model);
+
 /* What was logged last, by any model or plan made with eo_test_log. */
 extern char eo_test_text[1024];
 extern const eo_log eo_test_log;

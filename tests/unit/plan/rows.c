@@ -97,6 +97,91 @@ Test(plan, bf16_has_split_master_weights_and_16_bytes_a_parameter)
     eo_model_destroy(&model);
 }
 
+static uint64_t up(uint64_t count, uint64_t unit)
+{
+    return (count + unit - 1) / unit * unit;
+}
+
+/*
+ * Frozen weights in MXFP8 take a byte an element and one for 32; no other row has them, but for one that all blocks are widened
+ * to. Vectors beside them stay as they are. Blocks do not depend on the number of ranks, so they begin with parameters and shards.
+ * Method: by hand, from offsets and shards, for each rank of several worlds, fp32 and bf16; against a plan without.
+ */
+Test(plan, frozen_weights_in_mxfp8_have_33_bytes_for_32_elements)
+{
+    enum { ALIGN = 256, BLOCK = 32 };
+    eo_model *model = eo_plan_model("mixed");
+    for (uint32_t ranks = 1; ranks <= 8; ranks += ranks) {
+        const eo_dtype dtype = ranks % 4 ? EO_DTYPE_FP32 : EO_DTYPE_BF16;
+        const uint64_t each = eo_dtype_bytes(dtype);
+        eo_plan *plan = plan_of(model, eo_plan_params(.rank_count = ranks, .dtype = dtype, .float8_frozen = true));
+        eo_plan *plain = plan_of(model, eo_plan_params(.rank_count = ranks, .dtype = dtype));
+        uint64_t sum = 0, before = 0, parts = 0, widened = 0;
+        for (uint32_t l = 0; l < plan->layer_count; l++) {
+            const struct plan_layer *layer = &plan->layers[l];
+            uint64_t most = 0;
+            cr_assert_eq(layer->float8_frozen, layer->frozen, "here all that is frozen has a matrix");
+            for (uint32_t r = 0; layer->frozen && r < ranks; r++) {
+                uint64_t bytes = 0;
+                for (uint32_t k = 0; k < layer->parameter_count; k++) {
+                    const struct plan_parameter *p = &plan->parameters[layer->parameter_begin + k];
+                    uint64_t own = 0, room = p->element_count * (p->fp32 ? 2 : 1);
+                    for (uint64_t i = 0; i < room; i++)
+                        own += (p->offset + i) / layer->layout.shard_count == r;
+                    cr_assert(p->offset % BLOCK == 0 && layer->layout.shard_count % BLOCK == 0);
+                    bytes += p->float8_gather ? up(up(own, BLOCK) / BLOCK, 16) + up(own, 16) : up(own * each, 16);
+                }
+                most = bytes > most ? bytes : most;
+                cr_assert_eq(eo_plan_float8_runs(plan, l, r, NULL, NULL), bytes, "layer %u, rank %u", l, r);
+            }
+            if (!layer->frozen)
+                continue;
+            cr_assert(layer->shard_row == EO_NONE && layer->master_row == EO_NONE);
+            cr_assert_eq(plan->rows[layer->narrow_row].bytes, up(most, ALIGN));
+            cr_assert(plan->rows[layer->narrow_row].always_live && plan->rows[layer->narrow_row].space == EO_SPACE_GATHER);
+            sum += up(most, ALIGN);
+            before += plain->layers[l].layout.shard_count * each;
+            parts += layer->part_of != EO_NONE;
+            if (layer->part_of != EO_NONE && layer->layout.padded_count > widened)
+                widened = layer->layout.padded_count;
+        }
+        cr_assert_eq(parts, 3);
+        eo_plan_summary s, p;
+        eo_plan_get_summary(plan, &s);
+        eo_plan_get_summary(plain, &p);
+        const uint64_t of_shards = s.category_bytes[EO_CATEGORY_COMPUTE_SHARD] + s.category_bytes[EO_CATEGORY_MASTER];
+        const uint64_t of_plain = p.category_bytes[EO_CATEGORY_COMPUTE_SHARD] + p.category_bytes[EO_CATEGORY_MASTER];
+        cr_assert_eq(of_plain - of_shards, before - sum, "%u ranks", ranks);
+        const struct plan_position *one = &plan->positions[1], *other = &plan->positions[2];
+        cr_assert(one->frozen_gather_row == other->frozen_gather_row && one->frozen_narrow_row != other->frozen_narrow_row);
+        cr_assert_eq(plan->rows[one->frozen_gather_row].bytes, widened * each);
+        /* The one frozen layer without trainable parameters has a widened row to itself, and so finds its weights there. */
+        cr_assert_leq(count_kind(plan, EO_LIST_STEADY, EO_OP_ALL_GATHER), count_kind(plain, EO_LIST_STEADY, EO_OP_ALL_GATHER));
+        cr_assert_gt(count_kind(plan, EO_LIST_STEADY, EO_OP_WIDEN), 0);
+        eo_plan_destroy(&plan);
+        eo_plan_destroy(&plain);
+    }
+    eo_model_destroy(&model);
+}
+
+/* Joined parameters of 16 elements would begin within a block. */
+Test(plan, frozen_parameters_joined_within_a_block_are_refused)
+{
+    eo_model *model;
+    eo_plan *plan;
+    cr_assert_eq(eo_model_create(&model, eo_model_params(.name = "joined", .log = &eo_test_log)), EO_OK);
+    cr_assert_eq(eo_model_add_layer(model, eo_layer_params(.name = "one", .frozen = true), NULL), EO_OK);
+    for (int k = 0; k < 2; k++)
+        cr_assert_eq(eo_model_add_parameter(model, eo_parameter_params(.name = k ? "b" : "a", .dim_count = 1, .dims = {48},
+                                                                       .float8_gather = true, .joined = k), NULL), EO_OK);
+    cr_assert_eq(eo_model_add_position(model, eo_position_params(.layer = 0), NULL), EO_OK);
+    plan = plan_of(model, eo_plan_params(.rank_count = 2));
+    eo_plan_destroy(&plan);
+    cr_assert_eq(eo_plan_create(&plan, model, eo_plan_params(.rank_count = 2, .float8_frozen = true)), EO_ERR_INVALID);
+    cr_assert(strstr(eo_test_text, "'a' has no multiple of 32 elements"), "'%s'", eo_test_text);
+    eo_model_destroy(&model);
+}
+
 /*
  * What a rank sends in float8 has a byte for each element of a matrix, two for others, and a scale a matrix.
  * Method: by hand, from offsets and shards, for each layer and rank; rows, collectives and the runs of all ranks.

@@ -36,11 +36,13 @@ static eo_plan *plan_of(const eo_model *model, const struct kind *kind, eo_plan_
     return plan;
 }
 
-/* Some of the plans in bf16 gather in float8. */
+/* Some of the plans in bf16 gather in float8; some of the others keep frozen weights in MXFP8. */
 static eo_plan *plan_with_float8(const eo_model *model, const struct kind *kind, eo_plan_params params)
 {
     const bool is_mixed = strcmp(model->name, "mixed") == 0; /* frozen parameters in a layer are not gathered in float8 */
     params.float8_gather = params.dtype == EO_DTYPE_BF16 && kind->group > 1 && params.gather_slots != 3 && !is_mixed;
+    const bool is_resident = kind->strategy == EO_STRATEGY_ZERO1 || kind->strategy == EO_STRATEGY_ZERO2;
+    params.float8_frozen = !params.float8_gather && !is_resident && params.micro_batches != 2 && eo_plan_freezes_matrices(model);
     return plan_of(model, kind, params);
 }
 

@@ -93,6 +93,8 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
         if (others & tool_memplan_bit((enum memplan_key)key))
             argp_error(state, "--%s is of evenodd's plans; leave it out, or --%s", tool_memplan_option_name(key),
                        m->compare ? "compare" : "system");
+    if (m->settings.plan.float8_frozen)
+        argp_error(state, "--frozen mxfp8 is of evenodd's plans; other systems are planned with bf16 or nf4");
     if (m->settings.plan.lora.alpha > 0 || m->settings.plan.lora.targets[0])
         argp_error(state, "--lora: adapters of other systems stand beside all products; give a rank alone");
     if (m->fit && m->json)
@@ -108,10 +110,12 @@ static void check_estimate(const struct argp_state *state, struct tool_memplan_a
 /* Options that evenodd's plans do not have. */
 static void check_no_others(const struct argp_state *state, const struct tool_memplan_asked *m)
 {
-    static const enum memplan_key others[] = {KEY_STATE_DTYPE, KEY_OFFLOAD, KEY_FROZEN};
+    static const enum memplan_key others[] = {KEY_STATE_DTYPE, KEY_OFFLOAD};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (tool_memplan_given(m, others[i]))
             argp_error(state, "--%s is of other systems; leave it out, or give --system", tool_memplan_option_name(others[i]));
+    if (m->others_frozen)
+        argp_error(state, "--frozen %s is of other systems; give mxfp8 or dtype, or --system", m->estimate.run.nf4 ? "nf4" : "bf16");
     if (m->estimate.run.precision)
         argp_error(state, "--dtype %s is of other systems; give bf16 or fp32, and --gather float8 for gathers",
                    tool_precision_name(m->estimate.run.precision));
@@ -222,6 +226,7 @@ void tool_memplan_check_together(const struct argp_state *state, struct tool_mem
                    s->plan.ranks);
     tool_option_check_gather(state, &s->plan, "ranks 1");
     tool_option_check_products(state, &s->plan, "--kernels cuda");
+    tool_option_check_frozen(state, &s->plan, "--kernels cpu");
     check_budget(state, m);
     if (!m->verify_path && s->plan.ranks > s->gpus_per_node && s->plan.ranks % s->gpus_per_node) /* it moves no byte */
         argp_error(state, "--ranks %u is not a multiple of --gpus-per-node %u", s->plan.ranks, s->gpus_per_node);

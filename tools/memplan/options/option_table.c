@@ -36,6 +36,9 @@ const struct argp_option tool_memplan_options[] = {
     {"lora", KEY_LORA, "r=R,...", 0,
      "train adapters of this rank beside the blocks' products, as train --lora does; the rest is frozen. Of other systems: a rank "
      "alone", 2},
+    {"frozen", KEY_FROZEN, "TYPE", 0,
+     "with --lora the type of the blocks' frozen matrices: mxfp8 (8 bits and scales), or dtype: that of --dtype; of other systems nf4 "
+     "(QLoRA), or bf16 [dtype]", 2},
     {"offload-layers", KEY_OFFLOAD_LAYERS, "N", 0,
      "optimizer state (with bf16 also the low halves of the weights) of N layers, or all, on disk, with GPUs in host memory [0]", 2},
     {"offload-slots", KEY_OFFLOAD_SLOTS, "N", 0, "number of these layers that are back at a time [2]", 2},
@@ -73,7 +76,6 @@ const struct argp_option tool_memplan_options[] = {
     {"state-dtype", KEY_STATE_DTYPE, "TYPE", 0, "of other systems' optimizer state: fp32 or bf16 [fp32]", 3},
     {"offload", KEY_OFFLOAD, "WHAT", 0,
      "of other systems: optimizer, or weights (and optimizer), to the host's memory; optimizer:disk, weights:disk", 3},
-    {"frozen", KEY_FROZEN, "TYPE", 0, "of other systems: with --lora the blocks' frozen matrices in nf4 (QLoRA) [bf16]", 3},
     {"compare", KEY_COMPARE, NULL, 0, "all systems side by side", 3},
     {"time", KEY_TIME, NULL, 0, "estimate the time of a step, on a --device with rates: A100-*, H100, H200, B200", 3},
     {"tokens", KEY_TOKENS, "N", 0, "estimate the days of a training: 15T, 300B", 3},

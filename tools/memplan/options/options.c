@@ -82,6 +82,16 @@ static void parse_offload(const struct argp_state *state, struct tool_memplan_as
         argp_error(state, "--offload is '%.60s'; give optimizer, weights, optimizer:disk or weights:disk", text);
 }
 
+/* nf4 and bf16 are of other systems. */
+static void parse_frozen(const struct argp_state *state, struct tool_memplan_asked *m, const char *text)
+{
+    m->estimate.run.nf4 = strcmp(text, "nf4") == 0;
+    m->others_frozen = m->estimate.run.nf4 || strcmp(text, "bf16") == 0;
+    if (!m->others_frozen && strcmp(text, "mxfp8") != 0 && strcmp(text, "dtype") != 0)
+        argp_error(state, "--frozen is '%.60s'; give mxfp8 or dtype, of other systems nf4 or bf16", text);
+    m->settings.plan.float8_frozen = strcmp(text, "mxfp8") == 0;
+}
+
 /* Settings of other systems' runs. */
 static void parse_others(const struct argp_state *state, struct tool_memplan_asked *m, int key, const char *text)
 {
@@ -89,7 +99,6 @@ static void parse_others(const struct argp_state *state, struct tool_memplan_ask
     switch (key) {
     case KEY_STATE_DTYPE: run->bf16_state = !tool_option_choice(state, "state-dtype", text, "bf16", "fp32"); break;
     case KEY_OFFLOAD: parse_offload(state, m, text); break;
-    case KEY_FROZEN: run->nf4 = tool_option_choice(state, "frozen", text, "bf16", "nf4"); break;
     default: break;
     }
 }
@@ -184,6 +193,7 @@ void tool_memplan_parse_run(const struct argp_state *state, struct tool_memplan_
         tool_option_lora(state, text, &s->lora);
         m->estimate.run.lora_rank = s->lora.rank;
         break;
+    case KEY_FROZEN: parse_frozen(state, m, text); break;
     case KEY_REDUCE: s->reduce_dtype = parse_dtype(state, name, text); break;
     case KEY_SLOTS: tool_option_slots(state, text, s); break;
     case KEY_NORMS_BESIDE: s->norms_beside = true; break;

@@ -30,6 +30,7 @@ enum memplan_key {
     KEY_EMA,
     KEY_OPTIMIZER,
     KEY_LORA,
+    KEY_FROZEN,
     KEY_SLOTS,
     KEY_BUCKETING,
     KEY_NORMS_BESIDE,
@@ -60,7 +61,6 @@ enum memplan_key {
     KEY_NETWORK,
     KEY_STATE_DTYPE,
     KEY_OFFLOAD,
-    KEY_FROZEN,
     KEY_DEVICE_MEMORY,
     KEY_HEADROOM,
     KEY_DEVICE,
@@ -98,7 +98,7 @@ struct tool_memplan_asked {
     double headroom_share;
     uint64_t headroom_bytes;
     enum tool_fit_kind fit;
-    bool json, csv, explain, published, all_strategies, compare, others_recompute;
+    bool json, csv, explain, published, all_strategies, compare, others_recompute, others_frozen;
     const char *svg_path, *html_path, *diff_a, *diff_b, *verify_path;
     char otherwise[TOOL_PLAN_WORDS_MAX]; /* what the command line says otherwise than the log of --verify */
     tool_memplan_bits given;

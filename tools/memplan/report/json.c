@@ -16,10 +16,10 @@ static void write_settings(struct eo_json *json, const struct tool_memplan_view 
     tool_strategy_text(s->strategy, s->shard_group, strategy, sizeof(strategy));
     eo_json_write(json,
                   "'settings': {'model': %s, 'world': %u, 'gpus_per_node': %u, 'strategy': %s, 'batch': %u, 'seq': %u,"
-                  "'micro_batches': %u, 'dtype': %s, 'gather_dtype': %s, 'product_dtype': %s, 'reduce_dtype': %s, 'slots': [%u, %u], 'recompute': %s,"
+                  "'micro_batches': %u, 'dtype': %s, 'gather_dtype': %s, 'frozen_dtype': %s, 'product_dtype': %s, 'reduce_dtype': %s, 'slots': [%u, %u], 'recompute': %s,"
                   "'granularity': %s, 'head_chunks': %u, 'kernels': %s, 'on_gpu': %i, 'threads': %u",
                   view->config->source, s->ranks, all->gpus_per_node, strategy, s->batch, s->seq, s->micro_batches,
-                  eo_dtype_name(s->dtype), tool_gather_text(s), tool_product_text(s), eo_dtype_name(s->reduce_dtype), s->gather_slots,
+                  eo_dtype_name(s->dtype), tool_gather_text(s), tool_frozen_text(s), tool_product_text(s), eo_dtype_name(s->reduce_dtype), s->gather_slots,
                   s->gradient_slots, recompute, tool_granularity_text(s, granularity), s->head_chunks, s->device, all->on_gpu, s->threads);
     const struct tool_slice *slice = &all->slice;
     if (!tool_slice_is_whole(slice))

@@ -228,7 +228,10 @@ static void print_head(FILE *out, const struct tool_memplan_view *view)
     fprintf(out, ", %s, %s%s%sreduced in %s, recompute %s\n", eo_dtype_name(s->dtype),
             s->fp32_norms ? "norms in fp32, " : "",
             s->float8_products ? "forward products in float8, " : "",
-            s->float8_gather ? "blocks' matrices gathered in float8, " : "", reduced, recompute);
+            s->float8_gather   ? "blocks' matrices gathered in float8, "
+            : s->float8_frozen ? "blocks' frozen matrices in mxfp8, "
+                               : "",
+            reduced, recompute);
     fprintf(out, "%u sequence%s x %u token%s x %u micro-batch%s, ", s->batch, tool_plural(s->batch), s->seq,
             tool_plural(s->seq), s->micro_batches, s->micro_batches == 1 ? "" : "es");
     fprintf(out, "%u GPU%s a node, slots %u,%u, granularity %s, head in %u piece%s, %s kernels\n", m->settings.gpus_per_node,

@@ -86,11 +86,14 @@ void tool_report_start(const struct tool_job *job)
         printf("strategy %s: a copy of the weights lies in groups of %u rank%s\n", strategy, s->params.shard_group,
                s->params.shard_group == 1 ? "" : "s");
     tool_reduction_text(job->plan, reduced, sizeof(reduced));
-    if (tool_options_on_gpu(o) || o->plan.dtype != EO_DTYPE_FP32 || o->plan.reduce_dtype != EO_DTYPE_FP32)
+    if (tool_options_on_gpu(o) || o->plan.dtype != EO_DTYPE_FP32 || o->plan.reduce_dtype != EO_DTYPE_FP32 || o->plan.float8_frozen)
         printf("device %s, computed in %s, %s%s%sreduced in %s, steps %s\n", o->plan.device, eo_dtype_name(o->plan.dtype),
                o->plan.fp32_norms ? "norms in fp32, " : "",
                o->plan.float8_products ? "blocks' forward products in float8, " : "",
-               o->plan.float8_gather ? "gathered in float8, " : "", reduced,
+               o->plan.float8_gather   ? "gathered in float8, "
+               : o->plan.float8_frozen ? "blocks' frozen matrices in mxfp8, "
+                                       : "",
+               reduced,
                o->plan.graph ? "as a graph after the first" : "operation by operation");
     report_data(job);
     printf("step: %u sequence%s x %u token%s a rank, %u micro-batch%s: %llu token%s\n", job->shape.batch,
