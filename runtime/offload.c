@@ -241,6 +241,35 @@ static eo_status move_once(struct eo_device *device, struct eo_storage *storage,
     return status;
 }
 
+static eo_status create_device(struct eo_device **device, const eo_log *log)
+{
+    return eo_device_create(
+        device, "cpu",
+        &(struct eo_device_params){
+            .queue_count = 4, .ring_capacity = 4, .rank_count = 1, .event_count = 4, .stamp_count = 4, .log = log});
+}
+
+eo_status eo_storage_cache_bytes(const char *folder, const eo_log *log, uint64_t *bytes)
+{
+    const eo_log own = log ? *log : (eo_log){0};
+    struct eo_device *device = NULL;
+    struct eo_storage *storage = NULL;
+    if (!bytes)
+        return EO_ERR_INVALID;
+    *bytes = 0;
+    EO_TRY(create_device(&device, &own));
+    folder = folder_or_current(folder);
+    eo_status status = device->ops->storage_check(device, folder, EO_STORAGE_PIECE, 1);
+    if (status >= 0)
+        status = device->ops->storage_open(device, folder, EO_STORAGE_PIECE, &storage);
+    if (status >= 0)
+        *bytes = device->ops->storage_cache_bytes(storage);
+    if (storage)
+        device->ops->storage_close(device, &storage);
+    eo_device_destroy(&device);
+    return status;
+}
+
 eo_status eo_storage_measure(const char *folder, const eo_log *log, double *bytes_per_s)
 {
     enum { BYTES = 96 << 20 };
@@ -252,10 +281,7 @@ eo_status eo_storage_measure(const char *folder, const eo_log *log, double *byte
     if (!bytes_per_s)
         return EO_ERR_INVALID;
     *bytes_per_s = 0;
-    EO_TRY(eo_device_create(
-        &device, "cpu",
-        &(struct eo_device_params){
-            .queue_count = 4, .ring_capacity = 4, .rank_count = 1, .event_count = 4, .stamp_count = 4, .log = &own}));
+    EO_TRY(create_device(&device, &own));
     void *memory = aligned_alloc(EO_STORAGE_ALIGN, BYTES);
     folder = folder_or_current(folder);
     eo_status status = memory ? device->ops->storage_check(device, folder, BYTES, 1) : EO_ERR_NO_MEMORY;

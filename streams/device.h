@@ -59,7 +59,7 @@ struct eo_span {
 struct eo_profiler_ops;
 struct eo_storage;
 
-enum { EO_STORAGE_ALIGN = 4096, EO_STORAGE_PIECE = 256 << 10 };
+enum { EO_STORAGE_ALIGN = 4096, EO_STORAGE_PIECE = 256 << 10, EO_STORAGE_CACHE_BYTES = 16 << 20 };
 
 /* Between memory and storage. `memory`, `offset` and `bytes` are multiples of EO_STORAGE_ALIGN. */
 struct eo_storage_copy {
@@ -378,6 +378,9 @@ struct eo_device_ops {
     void (*storage_copy)(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy);
     /* A read, at once, by any thread, beside what is on the queue. EO_ERR_IO: logged. NULL where storage is no file. */
     eo_status (*storage_peek)(struct eo_storage *storage, const struct eo_storage_copy *copy);
+    /* What the page cache holds of it at most: 0, or EO_STORAGE_CACHE_BYTES of a file that cannot be accessed past it. NULL
+     * where storage is no file. */
+    uint64_t (*storage_cache_bytes)(const struct eo_storage *storage);
 
     /* What tells what the devices of this kind ran; NULL, or giving NULL: there is nothing that does. */
     const struct eo_profiler_ops *(*profiler)(void);

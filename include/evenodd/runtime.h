@@ -452,6 +452,9 @@ EO_EXPORT void eo_runtime_write_trace(const eo_runtime *runtime, eo_write_fn wri
 /* How fast what is offloaded would be read and written in a folder, in bytes a second, on the CPU; NULL: the current one. Takes
  * 96 MiB of disk and of memory during the call, and a fraction of a second. Errors as of eo_runtime_create, logged. */
 EO_EXPORT EO_NODISCARD eo_status eo_storage_measure(const char *folder, const eo_log *log, double *bytes_per_s);
+/* What the page cache holds at most of a rank's offloaded bytes in a folder: 0 where the file system has direct access. It
+ * comes on top of the rank's arena. Errors as above. */
+EO_EXPORT EO_NODISCARD eo_status eo_storage_cache_bytes(const char *folder, const eo_log *log, uint64_t *bytes);
 
 #ifdef __cplusplus
 }

@@ -180,4 +180,5 @@ const struct eo_device_ops eo_device_cpu_ops = {
     .storage_close = eo_cpu_storage_close,
     .storage_copy = eo_cpu_storage_copy,
     .storage_peek = eo_cpu_storage_peek,
+    .storage_cache_bytes = eo_cpu_storage_cache_bytes,
 };

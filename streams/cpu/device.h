@@ -62,6 +62,7 @@ eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint
 void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage);
 void eo_cpu_storage_copy(struct eo_device *device, struct eo_storage *storage, const struct eo_storage_copy *copy);
 eo_status eo_cpu_storage_peek(struct eo_storage *storage, const struct eo_storage_copy *copy);
+uint64_t eo_cpu_storage_cache_bytes(const struct eo_storage *storage);
 
 /* streams/cpu/elementwise.c; chunks are spread over the trainer's threads: large enough to be worth waking one, small enough
  * to share a layer's shard between a few */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A file without a name, read and written past the page cache where the file system lets us, so that what is on disk takes no
- * memory.
+ * memory. Where it does not, what passes is taken out of the cache again, piece by piece (storage_cache.h).
  */
 #include "streams/cpu/device.h"
 
@@ -18,6 +18,7 @@
 #include "base/arithmetic.h"
 #include "base/clock.h"
 #include "base/reserve.h"
+#include "streams/cpu/storage_cache.h"
 #include "streams/cpu/storage_file.h"
 #include "streams/cpu/storage_ring.h"
 #include "streams/cpu/storage_sums.h"
@@ -26,6 +27,7 @@ enum { PIECE_BYTES = 8 << 20, TMPFS = 0x01021994, RAMFS = (int)0x858458f6 };
 
 struct eo_storage {
     int fd;
+    bool is_cached;               /* no O_DIRECT */
     struct eo_storage_ring *ring; /* NULL: the queue's thread reads and writes by itself */
     struct eo_device *device;
     char folder[];
@@ -78,24 +80,38 @@ struct queued_copy {
 };
 _Static_assert(sizeof(struct queued_copy) <= EO_CPU_ARGUMENT_BYTES, "a copy is an item of a queue");
 
+/* A part of a piece, or all of it; < 0: errno. */
+static ssize_t move_piece(const struct eo_storage *storage, bool writes, char *memory, size_t bytes, off_t at)
+{
+    ssize_t moved;
+    do
+        moved = writes ? pwrite(storage->fd, memory, bytes, at) : pread(storage->fd, memory, bytes, at);
+    while (moved < 0 && errno == EINTR);
+    if (moved == 0)
+        errno = EIO; /* the file is shorter than it was made */
+    return moved > 0 ? moved : -1;
+}
+
 static eo_status move_by_calls(const struct eo_storage *storage, const struct eo_storage_copy *c)
 {
+    const uint64_t piece = storage->is_cached ? EO_STORAGE_CACHE_PIECE : PIECE_BYTES;
+    struct eo_storage_cache cache = {.fd = storage->fd, .writes = c->writes};
     char *memory = c->memory;
+    bool holds = true;
     if (c->writes)
         eo_storage_sums_set(memory, c->bytes, c->sums);
-    for (uint64_t done = 0; done < c->bytes;) {
-        const size_t part = eo_min_u64(PIECE_BYTES, c->bytes - done);
-        const off_t at = (off_t)(c->offset + done);
-        const ssize_t moved =
-            c->writes ? pwrite(storage->fd, memory + done, part, at) : pread(storage->fd, memory + done, part, at);
-        if (moved < 0 && errno == EINTR)
-            continue;
-        if (moved == 0)
-            errno = EIO; /* the file is shorter than it was made */
-        if (moved <= 0)
-            return EO_ERR_IO;
-        done += (uint64_t)moved;
+    for (uint64_t done = 0; done < c->bytes && holds;) {
+        const ssize_t moved = move_piece(storage, c->writes, memory + done, eo_min_u64(piece, c->bytes - done),
+                                         (off_t)(c->offset + done));
+        holds = moved > 0 && (!storage->is_cached || eo_storage_cache_pass(&cache, c->offset + done, (uint64_t)moved));
+        done += holds ? (uint64_t)moved : 0;
     }
+    const int error = errno;
+    if (!eo_storage_cache_end(&cache))
+        return EO_ERR_IO;
+    errno = error;
+    if (!holds)
+        return EO_ERR_IO;
     if (c->writes || eo_storage_sums_hold(memory, c->bytes, c->sums))
         return EO_OK;
     errno = EBADMSG;
@@ -168,18 +184,22 @@ eo_status eo_cpu_storage_open(struct eo_device *device, const char *folder, uint
     strcpy(storage->folder, folder);
     storage->device = device;
     storage->fd = eo_storage_file_open(folder, O_DIRECT);
-    bool is_cached = storage->fd < 0 && errno == EINVAL; /* a file system without O_DIRECT */
-    if (is_cached)
+    storage->is_cached = storage->fd < 0 && errno == EINVAL; /* a file system without O_DIRECT */
+    if (storage->is_cached)
         storage->fd = eo_storage_file_open(folder, 0);
     else if (storage->fd >= 0 && !takes_direct(storage))
-        is_cached = fcntl(storage->fd, F_SETFL, 0) == 0;
+        storage->is_cached = fcntl(storage->fd, F_SETFL, 0) == 0;
     eo_status status = storage->fd >= 0 ? EO_OK : complain(device, EO_ERR_IO, "cannot make the offload file", folder);
-    if (status >= 0 && is_cached)
-        eo_log_write(&device->log, EO_LOG_INFO, "rank %u: the offload folder %s takes no direct access; the page cache holds what "
-                     "passes", device->params.rank, folder);
-    if (status >= 0 && eo_storage_ring_create(&storage->ring) < 0)
+    if (status >= 0 && storage->is_cached) {
+        eo_storage_cache_expect_pieces(storage->fd);
+        eo_log_write(&device->log, EO_LOG_INFO,
+                     "rank %u: the offload folder %s takes no direct access; a thread reads and writes by the page cache, "
+                     "which holds at most %u MiB of the file at a time",
+                     device->params.rank, folder, (unsigned)(EO_STORAGE_CACHE_BYTES >> 20));
+    } else if (status >= 0 && eo_storage_ring_create(&storage->ring) < 0) {
         eo_log_write(&device->log, EO_LOG_INFO, "rank %u: io_uring is refused here, or too old; a thread reads and writes the "
                      "offload file", device->params.rank);
+    }
     if (status >= 0)
         status = reserve(storage, bytes);
     if (status < 0)
@@ -197,6 +217,11 @@ void eo_cpu_storage_close(struct eo_device *device, struct eo_storage **storage)
         close((*storage)->fd);
     free(*storage);
     *storage = NULL;
+}
+
+uint64_t eo_cpu_storage_cache_bytes(const struct eo_storage *storage)
+{
+    return storage->is_cached ? EO_STORAGE_CACHE_BYTES : 0;
 }
 
 /* ---- on the queue ---- */

@@ -6,6 +6,7 @@
  * and in the file; EO_SLOW_WRITE_MS: what each pwrite takes at least; EO_DISK_FREE: bytes that statvfs calls free, less those
  * that fallocate has taken; all looks but the first come late. EO_NO_TMPFILE: no file is made without a name; and then the name
  * of an offload file is not taken away, with EO_KILL_AT_UNLINK for the process is killed, with EO_KEEP_NAMES for it is refused.
+ * EO_NO_DIRECT: no file is opened past the page cache.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -118,6 +119,10 @@ EXPORT int open(const char *path, int flags, ...)
     va_end(more);
     if ((flags & O_TMPFILE) == O_TMPFILE && getenv("EO_NO_TMPFILE")) {
         errno = EOPNOTSUPP;
+        return -1;
+    }
+    if ((flags & O_DIRECT) && getenv("EO_NO_DIRECT")) {
+        errno = EINVAL;
         return -1;
     }
     return next(path, flags, mode);

@@ -4,10 +4,12 @@
 # Goal: what lies on disk changes no weight; a disk that cannot serve is told, by name, and leaves nothing behind.
 # Method: a small model with each layer, some or none offloaded; a preloaded library whose disk fails.
 # io_uring has no call to preload for, so the program without_call refuses it there; that is also how containers are.
-# usage: offload.sh LAUNCH TRAIN FAILING_DISK SOURCE WITHOUT_CALL
+# The program cached looks at what the page cache holds of the file.
+# usage: offload.sh LAUNCH TRAIN FAILING_DISK SOURCE WITHOUT_CALL CACHED
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
 launch=$(realpath "$1") train=$(realpath "$2") disk=$(realpath "$3") text=$(realpath "$4")/LICENSE without=$(realpath "$5")
+cached=$(realpath "$6")
 folder=$PWD
 case $(stat -f -c %T "$folder") in
 tmpfs | ramfs)
@@ -110,6 +112,47 @@ for type in fp32 bf16; do
     result $? "$type: resumed, it has the weights of the run that went on, and takes no more memory either"
     rm -rf saved copied plain saving loading cmp.out
 done
+
+# --- the page cache: nothing of a file that is accessed past it, a bounded part of another
+bound=$((16 << 20))
+held_of() { sed -n 's/^cached \([0-9]*\) of .*/\1/p' "$1"; }
+# At each look, of a file larger than the bound.
+holds_at_most() { awk '{ exit !($2 <= most && $4 + 0 > 1.5 * size && $5 > 100) }' most="$1" size=$bound held; }
+buffered="env EO_NO_DIRECT=1 LD_PRELOAD=$disk"
+for type in fp32 bf16; do
+    options="$large --dtype $type --offload-layers all --steps 6"
+    # shellcheck disable=SC2086
+    timeout 120 "$cached" held "$train" $options >memory 2>err && holds_at_most 0 && ! grep -q 'page cache' memory
+    result $? "$type: the page cache holds nothing of what is accessed past it: $(cat held)"
+    while IFS='|' read -r way more; do
+        # shellcheck disable=SC2086
+        timeout 120 "$cached" held env LD_PRELOAD="$disk" $way "$train" $options $more >out 2>err && holds_at_most $bound &&
+            [ "$(held_of held)" -gt 0 ] && [ -n "$(hash_of out)" ] && [ "$(hash_of out)" = "$(hash_of memory)" ] &&
+            [ "$(grep -c 'by the page cache, which holds at most 16 MiB' out)" = 1 ]
+        result $? "$type, $way: ... and at most 16 MiB of another${more:+, with checkpoints}: $(cat held)"
+        rm -rf saved
+    done <<'END'
+EO_NO_DIRECT=1|
+EO_NO_DIRECT=1|--checkpoint saved --checkpoint-every 2
+EO_DIRECT_ALIGN=16384|
+END
+done
+# shellcheck disable=SC2086
+for rates in '' '--rates rates.json'; do
+    $buffered timeout 120 "$train" $large --dtype bf16 $rates --budget 1KiB >out 2>err
+    [ $? = 2 ] && least=$(sed -n 's/.*the least is \([0-9]*\) (.* MiB, 16.0 of them page cache): .* on disk.*/\1/p' err) &&
+        [ -n "$least" ] &&
+        $buffered timeout 120 "$train" $large --dtype bf16 $rates --budget "$least" --log log.jsonl >out 2>err &&
+        grep -q ' and 16.0 MiB of page cache, predicted' out && grep -q '^rates of a rank: .* by 16.0 MiB of page cache' out &&
+        [ "$(tail -n 1 log.jsonl | sed -n 's/.*"arena_bytes":\([0-9]*\),.*/\1/p')" -le $((least - bound)) ]
+    result $? "a budget counts the page cache of a file that needs it: $least bytes at least${rates:+, with rates}"
+    rm -f log.jsonl
+done
+# shellcheck disable=SC2086
+$buffered timeout 120 "$train" $large --dtype bf16 --rates rates.json --budget 1TiB >out 2>err &&
+    grep '^budget: ' out | grep -qv 'page cache'
+result $? '... and none where nothing lies on disk'
+rm -f held
 
 # --- a plan that says what it takes
 timeout 120 "$train" --ranks 2 $quiet --offload-layers all --log log.jsonl >out 2>err &&

@@ -23,7 +23,7 @@ static void try_run(struct tried *t, uint32_t *field, uint32_t run)
     struct tool_budget_option option;
     *field = run;
     const bool is_there = tool_budget_evaluate(&t->settings, t->config, t->rates, &silence, &option) >= 0;
-    if (is_there && (t->most_bytes == 0 || option.arena_bytes <= t->most_bytes) && option.step_s < worth * t->best.step_s)
+    if (is_there && (t->most_bytes == 0 || option.memory_bytes <= t->most_bytes) && option.step_s < worth * t->best.step_s)
         t->best = option;
     *field = before;
 }

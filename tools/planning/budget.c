@@ -150,7 +150,10 @@ eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const 
         if (is_on_gpu(settings)) {
             out->arena_bytes -= summary.space_bytes[EO_SPACE_HOST];
             out->host_bytes = out->disk_bytes + summary.space_bytes[EO_SPACE_HOST];
+        } else if (out->disk_bytes > 0) {
+            out->cache_bytes = (uint64_t)rates->disk_cache_bytes;
         }
+        out->memory_bytes = out->arena_bytes + out->cache_bytes;
         status = tool_predict_step(plan, transformer, settings, config, rates, &out->step_s);
     }
     for (uint32_t i = 0; status >= 0 && i < eo_plan_operation_count(plan, EO_LIST_STEADY); i++) {
@@ -279,13 +282,13 @@ static eo_status narrow(struct search *s, const struct tool_plan_settings *setti
 {
     *field = most;
     EO_TRY(try_settings(s, settings));
-    uint64_t low_bytes = none_bytes, high_bytes = s->options[s->count - 1].arena_bytes;
+    uint64_t low_bytes = none_bytes, high_bytes = s->options[s->count - 1].memory_bytes;
     if (high_bytes > s->budget_bytes)
         return EO_OK;
     for (uint32_t low = 0, high = most, probe = 0; high - low > 1; probe++) {
         *field = next_probe(s, low, low_bytes, high, high_bytes, probe);
         EO_TRY(try_settings(s, settings));
-        const uint64_t bytes = s->options[s->count - 1].arena_bytes;
+        const uint64_t bytes = s->options[s->count - 1].memory_bytes;
         const bool fits = bytes <= s->budget_bytes;
         *(fits ? &high : &low) = *field;
         *(fits ? &high_bytes : &low_bytes) = bytes;
@@ -334,7 +337,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
         for (uint32_t level = 0; level < 2; level++) {
             set_level(&settings, level);
             EO_TRY(try_settings(s, &settings));
-            none_bytes = level == 0 ? s->options[s->count - 1].arena_bytes : none_bytes;
+            none_bytes = level == 0 ? s->options[s->count - 1].memory_bytes : none_bytes;
         }
         set_level(&settings, 2);
         EO_TRY(narrow(s, &settings, &settings.recompute_blocks, blocks, none_bytes));
@@ -343,7 +346,7 @@ static eo_status try_many(struct search *s, struct tool_plan_settings settings)
         set_level(&settings, levels[l]);
         offload_nothing(&settings);
         EO_TRY(try_settings(s, &settings));
-        none_bytes = s->options[s->count - 1].arena_bytes;
+        none_bytes = s->options[s->count - 1].memory_bytes;
         settings.offload_slots = 4;
         EO_TRY(narrow(s, &settings, &settings.offload_layers, all, none_bytes));
         settings.late_updates = late;
@@ -402,7 +405,7 @@ static bool is_better(const struct tool_budget_option *a, const struct tool_budg
 {
     if (a->step_s != b->step_s)
         return a->step_s < b->step_s;
-    return a->disk_bytes < b->disk_bytes || (a->disk_bytes == b->disk_bytes && a->arena_bytes < b->arena_bytes);
+    return a->disk_bytes < b->disk_bytes || (a->disk_bytes == b->disk_bytes && a->memory_bytes < b->memory_bytes);
 }
 
 /* The next faster ones that take more memory, each the least memory for its time; at least 2 % are worth a line. */
@@ -414,8 +417,9 @@ static void find_next(const struct search *s, struct tool_budget_choice *out)
         const struct tool_budget_option *next = NULL;
         for (uint32_t i = 0; i < s->count; i++) {
             const struct tool_budget_option *o = &s->options[i];
-            if (fits_host(s, o) && o->arena_bytes > s->budget_bytes && o->step_s < worth * from->step_s &&
-                (!next || o->arena_bytes < next->arena_bytes || (o->arena_bytes == next->arena_bytes && is_better(o, next))))
+            if (fits_host(s, o) && o->memory_bytes > s->budget_bytes && o->step_s < worth * from->step_s &&
+                (!next || o->memory_bytes < next->memory_bytes ||
+                 (o->memory_bytes == next->memory_bytes && is_better(o, next))))
                 next = o;
         }
         if (!next)
@@ -437,9 +441,9 @@ static eo_status search_options(struct search *s, const struct tool_plan_setting
         const struct tool_budget_option *o = &s->options[i];
         if (!fits_host(s, o))
             continue;
-        if (o->arena_bytes < out->least.arena_bytes || !fits_host(s, &out->least))
+        if (o->memory_bytes < out->least.memory_bytes || !fits_host(s, &out->least))
             out->least = *o;
-        if (o->arena_bytes <= s->budget_bytes && (!out->found || is_better(o, &out->chosen))) {
+        if (o->memory_bytes <= s->budget_bytes && (!out->found || is_better(o, &out->chosen))) {
             out->found = true;
             out->chosen = *o;
         }
@@ -478,21 +482,23 @@ eo_status tool_budget_find(const struct tool_plan_settings *settings, const eo_t
                                 eo_status_text(status));
     if (out->found)
         return EO_OK;
-    char text[160];
+    char text[160], cache[48] = "";
     tool_budget_text(&out->least, text, sizeof(text));
+    if (out->least.cache_bytes)
+        snprintf(cache, sizeof(cache), ", %.1f of them page cache", mib(out->least.cache_bytes));
     if (request->host_bytes)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--budget: %.1f MiB of a device and %.1f MiB of its host are too few; the least is %llu bytes "
                                 "(%.1f MiB) of the device, with %llu (%.1f MiB) of the host: %s; a smaller --batch or --seq, or "
                                 "more --ranks, takes less",
-                                mib(request->bytes), mib(request->host_bytes), (unsigned long long)out->least.arena_bytes,
-                                mib(out->least.arena_bytes), (unsigned long long)out->least.host_bytes,
+                                mib(request->bytes), mib(request->host_bytes), (unsigned long long)out->least.memory_bytes,
+                                mib(out->least.memory_bytes), (unsigned long long)out->least.host_bytes,
                                 mib(out->least.host_bytes), text);
     return tool_problem_set(problem, EO_ERR_INVALID,
-                            "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB): %s; a smaller "
+                            "--budget: %llu bytes a rank (%.1f MiB) are too few; the least is %llu (%.1f MiB%s): %s; a smaller "
                             "--batch or --seq, more --ranks%s, takes less",
-                            (unsigned long long)request->bytes, mib(request->bytes), (unsigned long long)out->least.arena_bytes,
-                            mib(out->least.arena_bytes), text,
+                            (unsigned long long)request->bytes, mib(request->bytes),
+                            (unsigned long long)out->least.memory_bytes, mib(out->least.memory_bytes), cache, text,
                             request->rates.disk_bytes_per_s > 0 ? "" : ", or a disk by --offload-folder");
 }
 
@@ -516,12 +522,14 @@ void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_c
     char text[160];
     tool_budget_text(&choice->chosen, text, sizeof(text));
     fprintf(out, "%sbudget: %.1f MiB a rank: %s; %.1f MiB", indent, mib(request->bytes), text, mib(choice->chosen.arena_bytes));
+    if (choice->chosen.cache_bytes)
+        fprintf(out, " and %.1f MiB of page cache", mib(choice->chosen.cache_bytes));
     if (request->host_bytes)
         fprintf(out, " and %.1f of %.1f MiB of the host", mib(choice->chosen.host_bytes), mib(request->host_bytes));
     fprintf(out, ", predicted %.3f s a step\n", choice->chosen.step_s);
     for (uint32_t i = 0; i < choice->next_count; i++) {
         tool_budget_text(&choice->next[i], text, sizeof(text));
-        fprintf(out, "%s  %.1f MiB would give %.3f s: %s\n", indent, mib(choice->next[i].arena_bytes), choice->next[i].step_s,
+        fprintf(out, "%s  %.1f MiB would give %.3f s: %s\n", indent, mib(choice->next[i].memory_bytes), choice->next[i].step_s,
                 text);
     }
 }

@@ -26,6 +26,8 @@ struct tool_budget_option {
     struct tool_plan_settings settings;
     uint64_t arena_bytes; /* with GPUs: of the device */
     uint64_t disk_bytes;
+    uint64_t cache_bytes;  /* of memory beside the arena: what the page cache holds of the file on disk */
+    uint64_t memory_bytes; /* arena and cache, what the budget bounds */
     uint64_t host_bytes;  /* with GPUs: disk_bytes and staging; 0 elsewhere */
     double step_s;        /* predicted */
     uint32_t layer_count; /* with an update */

@@ -16,6 +16,7 @@ static const struct {
     {"link_bytes_per_s", offsetof(struct tool_rates, link_bytes_per_s)},
     {"link_latency_s", offsetof(struct tool_rates, link_latency_s)},
     {"fp32_products_flops_per_s", offsetof(struct tool_rates, fp32_products_flops_per_s)},
+    {"disk_cache_bytes", offsetof(struct tool_rates, disk_cache_bytes)},
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
@@ -24,22 +25,34 @@ static double *field_of(struct tool_rates *rates, size_t field)
     return (double *)(void *)((char *)rates + fields[field].at);
 }
 
+static bool is_field(size_t field, size_t at)
+{
+    return fields[field].at == at;
+}
+
 static bool is_latency(size_t field)
 {
-    return fields[field].at == offsetof(struct tool_rates, link_latency_s);
+    return is_field(field, offsetof(struct tool_rates, link_latency_s));
+}
+
+/* No speed: the less of it the better, and may be 0. */
+static bool is_cost(size_t field)
+{
+    return is_latency(field) || is_field(field, offsetof(struct tool_rates, disk_cache_bytes));
 }
 
 static bool may_lack_field(size_t field)
 {
-    return fields[field].at == offsetof(struct tool_rates, disk_bytes_per_s) ||
-           fields[field].at == offsetof(struct tool_rates, fp32_products_flops_per_s) || is_latency(field);
+    return is_field(field, offsetof(struct tool_rates, disk_bytes_per_s)) ||
+           is_field(field, offsetof(struct tool_rates, fp32_products_flops_per_s)) || is_cost(field);
 }
 
-/* What times can be divided by, and stay finite. */
+/* What times can be divided by, and stay finite; bytes that a number of 64 bits holds many times. */
 static bool is_rate(size_t field, double value)
 {
-    static const double speed_max = 1e21, latency_max = 3600;
-    return is_latency(field) ? value >= 0 && value <= latency_max : value >= 1 && value <= speed_max;
+    static const double speed_max = 1e21, latency_max = 3600, cache_max = 1e15;
+    return is_cost(field) ? value >= 0 && value <= (is_latency(field) ? latency_max : cache_max)
+                          : value >= 1 && value <= speed_max;
 }
 
 const char *tool_rates_lack(const struct tool_rates *rates)
@@ -73,7 +86,9 @@ eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_
     const char *lacks = tool_rates_parse(root, out);
     json_decref(root);
     if (lacks)
-        return tool_problem_set(problem, EO_ERR_INVALID, "--rates %s: '%s' is missing, or no number from 1 to 1e21 (latency: 0 to 3600)",
+        return tool_problem_set(problem, EO_ERR_INVALID, 
+                                "--rates %s: '%s' is missing, or no number from 1 to 1e21 (latency: 0 to 3600, cache: 0 to "
+                                "1e15)",
                                 path, lacks);
     return EO_OK;
 }
@@ -97,14 +112,17 @@ void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other)
 {
     struct tool_rates copy = *other;
     for (size_t f = 0; f < FIELDS; f++)
-        if (is_latency(f) ? *field_of(&copy, f) > *field_of(rates, f) : *field_of(&copy, f) < *field_of(rates, f))
+        if (is_cost(f) ? *field_of(&copy, f) > *field_of(rates, f) : *field_of(&copy, f) < *field_of(rates, f))
             *field_of(rates, f) = *field_of(&copy, f);
 }
 
 void tool_rates_text(const struct tool_rates *r, char *text, size_t bytes)
 {
-    char disk[32] = "no disk";
-    if (r->disk_bytes_per_s > 0)
+    char disk[80] = "no disk";
+    if (r->disk_bytes_per_s > 0 && r->disk_cache_bytes > 0)
+        snprintf(disk, sizeof(disk), "disk %.2f GB/s by %.1f MiB of page cache", r->disk_bytes_per_s * 1e-9,
+                 r->disk_cache_bytes / (1 << 20));
+    else if (r->disk_bytes_per_s > 0)
         snprintf(disk, sizeof(disk), "disk %.2f GB/s", r->disk_bytes_per_s * 1e-9);
     snprintf(text, bytes, "products %.0f GFLOP/s, memory %.1f GB/s, %s, link %.1f GB/s", r->products_flops_per_s * 1e-9,
              r->memory_bytes_per_s * 1e-9, disk, r->link_bytes_per_s * 1e-9);

@@ -18,9 +18,10 @@ struct tool_rates {
     double link_bytes_per_s;     /* of a collective's full buffer, */
     double link_latency_s;       /* behind what each collective takes else; may be 0 */
     double fp32_products_flops_per_s; /* matrix products in fp32, Muon's iteration; 0: as those in the job's type */
+    double disk_cache_bytes;          /* of memory, for a file that cannot be accessed past the page cache; may be 0 */
 };
 
-/* NULL, or the field that is missing or no speed; `disk_bytes_per_s`, `link_latency_s` and `fp32_products_flops_per_s` may be missing. */
+/* NULL, or the field that is missing or no speed; only the speeds of products, memory and link must be there. */
 const char *tool_rates_parse(const json_t *object, struct tool_rates *out);
 /* Of --rates. */
 EO_NODISCARD eo_status tool_rates_read(const char *path, struct tool_rates *out, struct tool_problem *problem);
@@ -31,7 +32,7 @@ const char *tool_rates_lack(const struct tool_rates *rates);
 /* Of Muon's iteration. */
 double tool_rates_fp32_products(const struct tool_rates *rates);
 
-/* The slower of both in each. */
+/* The slower of both in each, and the larger cache. */
 void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other);
 
 /* "products 98 GFLOP/s, memory 22.2 GB/s, no disk, link 22.2 GB/s". */

@@ -111,6 +111,18 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
                  : EO_OK;
 }
 
+/* Memory for the page cache of a file here, whatever the rates say: it is really taken. A folder that does not serve is told by
+ * who measures it. */
+static void count_cache(const struct tool_options *o, struct tool_rates *rates)
+{
+    const eo_log silence = {0};
+    uint64_t bytes = 0;
+    if (tool_options_on_gpu(o) || rates->disk_bytes_per_s == 0 ||
+        eo_storage_cache_bytes(o->offload_folder, &silence, &bytes) < 0)
+        return;
+    rates->disk_cache_bytes = (double)bytes > rates->disk_cache_bytes ? (double)bytes : rates->disk_cache_bytes;
+}
+
 /* A folder that is named now has a disk, whatever the run before had. */
 static bool uses_kept_rates(const struct tool_options *o, const struct tool_kept_choice *kept)
 {
@@ -126,6 +138,7 @@ static eo_status find_rates(const struct tool_options *o, const struct tool_kept
     const bool is_named = tool_option_given(o, "offload-folder");
     if (!o->rates_path && !uses_kept_rates(o, kept)) {
         EO_TRY(measure_rates(o, out, no_disk, problem));
+        count_cache(o, out);
     } else {
         *out = kept->rates;
         if (o->rates_path)
@@ -135,6 +148,8 @@ static eo_status find_rates(const struct tool_options *o, const struct tool_kept
                                    o->rates_path ? o->rates_path : "the checkpoint");
         else if (!o->plan_only && !is_named && !tool_options_on_gpu(o) && measure_disk(o, &unused, no_disk) < 0)
             out->disk_bytes_per_s = 0;
+        if (!o->plan_only) /* which touches no disk */
+            count_cache(o, out);
     }
     if (out->disk_bytes_per_s > 0 || !is_named)
         return EO_OK;

@@ -404,6 +404,7 @@ static void layers(void)
     HOLDS(!(eo_transformer_flops(NULL) > 0) && eo_transformer_products(NULL, NULL, 0) == 0);
     REFUSED(eo_product_measure(NULL, NULL, NULL));
     REFUSED(eo_storage_measure(NULL, NULL, NULL));
+    REFUSED(eo_storage_cache_bytes(NULL, NULL, NULL));
     HOLDS(eo_transformer_preset("tiny", &config) == EO_OK &&
           eo_transformer_create(&transformer, eo_transformer_params(.config = config)) == EO_OK);
     REFUSED(eo_transformer_initialise(transformer, NULL, 1));

@@ -23,7 +23,8 @@ static void use_rates(const struct tool_rates *rates)
     char text[TEXT_BYTES];
     FUZZ_HOLDS(tool_rates_lack(rates) == NULL && tool_rates_fp32_products(rates) > 0);
     FUZZ_HOLDS(isfinite(1e18 / rates->products_flops_per_s) && isfinite(1e18 / rates->memory_bytes_per_s) &&
-               isfinite(1e18 / rates->link_bytes_per_s) && isfinite(1e6 * rates->link_latency_s));
+               isfinite(1e18 / rates->link_bytes_per_s) && isfinite(1e6 * rates->link_latency_s) &&
+               rates->disk_cache_bytes >= 0 && rates->disk_cache_bytes < 0x1p60);
     tool_rates_slower(&slower, rates);
     FUZZ_HOLDS(memcmp(&slower, rates, sizeof(slower)) == 0);
     for (size_t bytes = 1; bytes <= sizeof(text); bytes++) {

@@ -116,7 +116,7 @@ function choiceText(json) {
       (one.late_updates ? ', updated late' : '') : '') +
     (one.offload_activations ? ', activations offloaded' : '') + `: ${one.predicted_step_s.toPrecision(4)} s a step`;
   return [`The budget chooses ${text(budget.chosen)} (predicted)`,
-          ...budget.more.map(one => `${gib(one.arena_bytes)} GiB would give ${text(one)}`)].join('\n');
+          ...budget.more.map(one => `${gib(one.arena_bytes + one.cache_bytes)} GiB would give ${text(one)}`)].join('\n');
 }
 
 function showVerdict(json) {
