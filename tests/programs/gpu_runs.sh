@@ -150,6 +150,26 @@ result $? '--budget DEVICE,HOST: half the memory of the GPU, the rest on the hos
 "$train" $job --rates rates.json --budget 1KB,1GB >out 2>err
 [ $? = 2 ] && grep -q 'the least is [0-9]* bytes .* of the device, with [0-9]* .* of the host' err
 result $? 'too little: the least of both is named'
+# The least of the device for a host of that size, or of the host where it is smaller.
+least_of() { sed -n 's/.*the least is \([0-9]*\) bytes .* of the device, with \([0-9]*\) .*/\1,\2/p' err; }
+plan="$job --rates rates.json --plan --budget"
+binds() # BUDGET: of its plan
+{
+    "$train" $plan $1 >out 2>err && awk -v device=${1%,*} -v host=${1#*,} '
+        /^  arena / { arena = $2; sub(/.*, host /, ""); staged = $1 + 0 }
+        /^  disk\./ { away += $(NF - 1) }
+        END { exit !(arena > 0 && staged > 0 && arena - staged <= device && staged + away <= host) }' out
+}
+refuses() { ! "$train" $plan $1 >out 2>err && [ "$(least_of)" = "$2" ]; } # BUDGET LEAST
+before=0
+for host in 1000000000 2000000 530000 100000; do
+    "$train" $plan 1KB,$host >out 2>err
+    least=$(least_of) && [ -n "$least" ] &&
+        device=${least%,*} && needed=${least#*,} && [ $device -ge $before ] && before=$device &&
+        refuses $((device - 1)),$host $least && refuses $((device - 1)),$needed $least && binds $device,$needed &&
+        { [ $needed -gt $host ] || binds $device,$host; } && { [ $needed -le $host ] || refuses 1GB,$host $least; }
+    result $? "$host bytes of the host: both parts bind; the least is ${least:-}, and a byte less of the device is refused"
+done
 for budget in 3MB 3MB,0 available; do
     "$train" $job --rates rates.json --budget $budget >out 2>err
     [ $? = 2 ] && grep -q 'DEVICE,HOST\|above 0\|such as 80GB' err

@@ -429,6 +429,16 @@ static void find_next(const struct search *s, struct tool_budget_choice *out)
     }
 }
 
+/* Of memory; where the host is too small for any, first of that. */
+static bool takes_less(const struct search *s, const struct tool_budget_option *a, const struct tool_budget_option *b)
+{
+    if (fits_host(s, a) != fits_host(s, b))
+        return fits_host(s, a);
+    if (!fits_host(s, a) && a->host_bytes != b->host_bytes)
+        return a->host_bytes < b->host_bytes;
+    return a->memory_bytes < b->memory_bytes;
+}
+
 static eo_status search_options(struct search *s, const struct tool_plan_settings *settings, bool may_change_bits,
                                 struct tool_budget_choice *out)
 {
@@ -439,11 +449,9 @@ static eo_status search_options(struct search *s, const struct tool_plan_setting
     out->plan_count = s->count;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct tool_budget_option *o = &s->options[i];
-        if (!fits_host(s, o))
-            continue;
-        if (o->memory_bytes < out->least.memory_bytes || !fits_host(s, &out->least))
+        if (takes_less(s, o, &out->least))
             out->least = *o;
-        if (o->memory_bytes <= s->budget_bytes && (!out->found || is_better(o, &out->chosen))) {
+        if (fits_host(s, o) && o->memory_bytes <= s->budget_bytes && (!out->found || is_better(o, &out->chosen))) {
             out->found = true;
             out->chosen = *o;
         }
