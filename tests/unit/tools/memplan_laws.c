@@ -112,6 +112,48 @@ Test(memplan, float8_halves_the_gathers_of_blocks)
     }
 }
 
+/* Goal: the lines of layers say what lies where also where parameters are frozen beside trained ones: all parameters are in one of
+ * them, padding is below a block's own, and the shards' bytes are those of the plan. Method: random adapters of published shapes,
+ * against the plan's categories; 33 bytes for 32 elements in MXFP8, and no fewer than the elements elsewhere. */
+Test(memplan, lines_of_layers_count_frozen_and_trained_parameters_apart)
+{
+    static const char *const models[] = {"gpt2", "llama-1b", "qwen3-0.6b", "tiny"};
+    for (uint32_t n = 0; n < 24; n++) {
+        struct tool_memplan_settings s = settings_of(1 + n % 5);
+        load(models[n % 4]);
+        s.plan.dtype = n % 3 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+        s.plan.device = "cpu";
+        s.on_gpu = false;
+        s.plan.lora = (struct tool_lora){.rank = 1 + n % 17, .alpha = 8};
+        s.plan.float8_frozen = n / 4 % 2;
+        struct tool_memplan memplan = planned(&s);
+        uint32_t count, parts = 0;
+        struct tool_layer_line *lines = tool_layer_lines(&memplan, &count);
+        uint64_t elements = 0, shards = 0, trained = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            const struct tool_layer_line *line = &lines[i];
+            elements += line->elements;
+            shards += line->shard_bytes;
+            trained += line->is_frozen ? 0 : line->padded_elements;
+            parts += line->is_part;
+            cr_assert_leq(line->elements + line->word_padding, line->padded_elements, "%s", line->name);
+            cr_assert_leq(line->padded_elements, line->elements + line->word_padding + 128 * s.plan.ranks + 40 * 31, "%s", line->name);
+            cr_assert_eq(line->is_mxfp8, s.plan.float8_frozen && line->is_part, "%s", line->name);
+            const uint64_t least = line->padded_elements / s.plan.ranks * (line->is_mxfp8 ? 1 : eo_dtype_bytes(s.plan.dtype));
+            cr_assert(line->shard_bytes >= least && (double)line->shard_bytes < 1.05 * (double)least + 8192, "%s", line->name);
+            cr_assert_eq(line->gather_bytes, line->shard_bytes * s.plan.ranks);
+        }
+        const uint64_t *bytes = memplan.summary.category_bytes;
+        cr_assert_eq(elements, memplan.summary.element_count);
+        cr_assert_eq(shards, s.plan.dtype == EO_DTYPE_BF16 ? bytes[EO_CATEGORY_COMPUTE_SHARD]
+                                                           : bytes[EO_CATEGORY_MASTER] + bytes[EO_CATEGORY_COMPUTE_SHARD]);
+        cr_assert_eq(bytes[EO_CATEGORY_OPTIMIZER], trained / s.plan.ranks * 8);
+        cr_assert_eq(parts, config.layer_count);
+        free(lines);
+        tool_memplan_fini(&memplan);
+    }
+}
+
 Test(memplan, more_recomputed_blocks_never_take_more)
 {
     static const char *const models[] = {"base", "qwen3-0.6b"};

@@ -4,9 +4,11 @@
 
 #include "tools/memplan/plan/plan.h"
 
-/* A layer of the plan as its collectives and rows show it. */
+/* A layer of the plan as its collectives and rows show it. Frozen parameters beside trained ones have a line of their own,
+ * behind those of the model's layers. */
 struct tool_layer_line {
-    const char *name;
+    char name[EO_NAME_MAX + 16];
+    bool is_part, is_frozen, is_mxfp8;
     uint32_t ranks; /* that share it */
     uint64_t elements, word_padding /* behind the vocabulary */, padded_elements, shard_bytes, gather_bytes;
 };

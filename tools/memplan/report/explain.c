@@ -181,12 +181,22 @@ static void formula_of(const struct numbers *n, const struct tool_model_config *
     }
     if (row_formula(n, config, plain, bytes, text, text_bytes))
         return;
+    const char *adapters = strstr(plain, ".adapters");
+    if (adapters && strcmp(adapters, ".adapters") == 0 && bytes % (n->tokens * n->e) == 0) {
+        snprintf(text, text_bytes, "b s R e = %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64 ", R = the ranks of its adapters",
+                 n->b, n->s, bytes / n->tokens / n->e, n->e);
+        return;
+    }
     const char *ranks = n->g == n->w ? "W" : "G"; /* of a group */
     if (strncmp(plain, "weights.float8.", 15) == 0) {
         snprintf(text, text_bytes, "N: a byte for each element of a matrix, 2 for others, scales; of the rank with most");
         return;
     }
-    if (n->narrow && bytes == n->g * n->narrow && strncmp(plain, "gather.slot", 11) == 0) {
+    if (strncmp(plain, "weights.mxfp8.", 14) == 0) {
+        snprintf(text, text_bytes, "N: 33 bytes for 32 elements of a matrix, e for others; of the rank with most");
+        return;
+    }
+    if (n->narrow && bytes == n->g * n->narrow && category == EO_CATEGORY_GATHER_BUFFER) {
         snprintf(text, text_bytes, "%s N = %" PRIu64 " x %" PRIu64 ", of the largest layer in it", ranks, n->g, n->narrow);
         return;
     }
@@ -264,16 +274,18 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
                 "is G\n",
                 p->shard_group);
     fprintf(out, "    a shard is S = roundup(n, W A) / W elements, A = %" PRIu64 " (%u bytes in bf16); parameters of a layer lie "
-            "on %d elements, so n is at least their sum; a GPU's kernels want the head's words in multiples of 64\n", align,
-            (uint32_t)align * 2, narrow ? 256 : 16);
-    uint64_t sum = 0;
+            "on %d elements%s, so n is at least their sum; a GPU's kernels want the head's words in multiples of 64\n", align,
+            (uint32_t)align * 2, narrow ? 256 : 16, p->float8_frozen ? ", those in mxfp8 on 32" : "");
+    uint64_t sum = 0, frozen = 0;
     for (uint32_t i = 0, j; lines && i < count; i = j) {
-        for (j = i + 1; j < count && lines[i].elements == lines[j].elements && lines[i].word_padding == lines[j].word_padding; j++) {
+        const struct tool_layer_line *line = &lines[i];
+        for (j = i + 1; j < count && line->elements == lines[j].elements && line->word_padding == lines[j].word_padding &&
+                        line->is_part == lines[j].is_part; j++) {
         }
-        const uint64_t shard = lines[i].padded_elements / p->shard_group;
-        sum += (j - i) * shard;
-        fprintf(out, "      %-20s %u x S = roundup(%" PRIu64 ", %" PRIu64 ") / %u = %" PRIu64 "\n", lines[i].name, j - i,
-                lines[i].elements + lines[i].word_padding, align * p->shard_group, p->shard_group, shard);
+        const uint64_t shard = line->padded_elements / line->ranks;
+        *(line->is_frozen ? &frozen : &sum) += (j - i) * shard;
+        fprintf(out, "      %-20s %u x S = roundup(%" PRIu64 ", %" PRIu64 ") / %u = %" PRIu64 "\n", line->name, j - i,
+                line->elements + line->word_padding, align * line->ranks, line->ranks, shard);
     }
     free(lines);
     const eo_plan_summary *s = &view->memplan->summary;
@@ -284,9 +296,12 @@ static void print_shards(FILE *out, const struct tool_memplan_view *view)
         snprintf(state, sizeof(state), "4 S, without matrices 8 S%s", p->ema ? ", + 4 S" : "");
     else
         snprintf(state, sizeof(state), "%u x 4 S", p->optimizer_states + p->ema);
-    fprintf(out, "      sum of S = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer%s %s %" PRIu64
-            "\n", sum, p->dtype == EO_DTYPE_BF16 ? " 2 S (low halves; compute uses the high ones)" : " 4 S",
-            s->category_bytes[EO_CATEGORY_MASTER],
+    if (frozen)
+        fprintf(out, "      sum of S of frozen weights = %" PRIu64 ": %u S each%s, no gradients and no optimizer state\n", frozen,
+                (uint32_t)eo_dtype_bytes(p->dtype), p->float8_frozen ? ", those in mxfp8 33/32 S" : "");
+    fprintf(out, "      sum of S%s = %" PRIu64 ": master%s %" PRIu64 ", gradients 4 S%s %" PRIu64 ", optimizer%s %s %" PRIu64
+            "\n", frozen ? " of trained weights" : "", sum, p->dtype == EO_DTYPE_BF16 ? " 2 S (low halves; compute uses the high ones)" : " 4 S",
+            p->dtype == EO_DTYPE_BF16 ? s->category_bytes[EO_CATEGORY_MASTER] : 4 * sum,
             s->category_bytes[EO_CATEGORY_GRADIENT] > 4 * sum ? " and their whole sums" : "",
             s->category_bytes[EO_CATEGORY_GRADIENT], p->ema ? " and average" : "", state,
             s->category_bytes[EO_CATEGORY_OPTIMIZER]);
@@ -357,6 +372,11 @@ void tool_report_hole(FILE *out, const struct tool_memplan_view *view)
                 left, right);
 }
 
+static bool is_narrow(const char *name)
+{
+    return strncmp(name, "weights.float8.", 15) == 0 || strncmp(name, "weights.mxfp8.", 14) == 0;
+}
+
 void tool_report_explain(FILE *out, const struct tool_memplan_view *view)
 {
     const struct tool_memplan *m = view->memplan;
@@ -372,7 +392,7 @@ void tool_report_explain(FILE *out, const struct tool_memplan_view *view)
         .has_narrow_state = s->optimizer == EO_OPTIMIZER_ADAMW8BIT};
     for (uint32_t r = 0; r < m->summary.row_count; r++) {
         eo_plan_row row;
-        if (eo_plan_get_row(m->plan, r, &row) >= 0 && strncmp(row.name, "weights.float8.", 15) == 0 && row.bytes > n.narrow)
+        if (eo_plan_get_row(m->plan, r, &row) >= 0 && is_narrow(row.name) && row.bytes > n.narrow)
             n.narrow = row.bytes;
     }
     n.chunk = (n.tokens + s->head_chunks - 1) / s->head_chunks;

@@ -97,8 +97,9 @@ static void write_layers(struct eo_json *json, const struct tool_memplan *m)
     for (uint32_t i = 0; lines && i < count; i++)
         eo_json_write(json,
                       "{'name': %s, 'elements': %" PRIu64 ", 'padded_elements': %" PRIu64 ", 'shard_bytes': %" PRIu64
-                      ", 'gather_bytes': %" PRIu64 "}",
-                      lines[i].name, lines[i].elements, lines[i].padded_elements, lines[i].shard_bytes, lines[i].gather_bytes);
+                      ", 'gather_bytes': %" PRIu64 ", 'frozen': %i}",
+                      lines[i].name, lines[i].elements, lines[i].padded_elements, lines[i].shard_bytes, lines[i].gather_bytes,
+                      lines[i].is_frozen);
     eo_json_write(json, "]");
     free(lines);
 }

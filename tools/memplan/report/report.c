@@ -13,7 +13,7 @@
 
 static bool alike(const struct tool_layer_line *a, const struct tool_layer_line *b)
 {
-    return a->elements == b->elements && a->shard_bytes == b->shard_bytes;
+    return a->elements == b->elements && a->shard_bytes == b->shard_bytes && a->is_part == b->is_part;
 }
 
 static void print_layers(FILE *out, const struct tool_memplan *m)
@@ -22,7 +22,7 @@ static void print_layers(FILE *out, const struct tool_memplan *m)
     struct tool_layer_line *lines = tool_layer_lines(m, &count);
     if (!lines)
         return;
-    fprintf(out, "\n  %-24s %14s %14s %12s %14s %14s\n", "layers", "elements", "padded", "padding", "shard bytes",
+    fprintf(out, "\n  %-31s %14s %14s %9s %14s %14s\n", "layers", "elements", "padded", "padding", "shard bytes",
             "gathered bytes");
     for (uint32_t i = 0, j; i < count; i = j) {
         for (j = i + 1; j < count && alike(&lines[i], &lines[j]); j++) {
@@ -32,7 +32,7 @@ static void print_layers(FILE *out, const struct tool_memplan *m)
             snprintf(name, sizeof(name), "%s ... (%u alike)", lines[i].name, j - i);
         else
             snprintf(name, sizeof(name), "%s", lines[i].name);
-        fprintf(out, "  %-24s %14" PRIu64 " %14" PRIu64 " %11.4f%% %14" PRIu64 " %14" PRIu64 "\n", name, lines[i].elements,
+        fprintf(out, "  %-31s %14" PRIu64 " %14" PRIu64 " %8.4f%% %14" PRIu64 " %14" PRIu64 "\n", name, lines[i].elements,
                 lines[i].padded_elements,
                 100 * (double)(lines[i].padded_elements - lines[i].elements) / (double)lines[i].elements,
                 lines[i].shard_bytes, lines[i].gather_bytes);
@@ -48,11 +48,27 @@ static uint64_t state_bytes(const eo_plan_summary *s)
            s->category_bytes[EO_CATEGORY_GRADIENT] + s->category_bytes[EO_CATEGORY_OPTIMIZER];
 }
 
+/* Buffers, were there slots of one size for all layers: frozen parts have slots of their own, and no gradients. */
+static uint64_t bytes_alike(const eo_plan_summary *s, const struct tool_layer_line *lines, uint32_t count)
+{
+    uint64_t gathered[2] = {0, 0}, gradient = 0, widened = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tool_layer_line *line = &lines[i];
+        gathered[line->is_part] = line->gather_bytes > gathered[line->is_part] ? line->gather_bytes : gathered[line->is_part];
+        if (!line->is_frozen && line->padded_elements > gradient)
+            gradient = line->padded_elements;
+        if (line->is_mxfp8 && line->padded_elements > widened)
+            widened = line->padded_elements;
+    }
+    const uint32_t gathers = s->params.shard_group > 1 ? s->params.gather_slots : 0;
+    return gathers * (gathered[0] + gathered[1]) + widened * eo_dtype_bytes(s->params.dtype) +
+           s->params.gradient_slots * gradient * eo_dtype_bytes(s->params.reduce_dtype);
+}
+
 /* Which layer the slots are as large as, and what it would be were embedding and head treated otherwise. */
 static void print_treatments(FILE *out, const struct tool_memplan *m, uint64_t edges)
 {
     const eo_plan_summary *s = &m->summary;
-    const uint64_t reduce = eo_dtype_bytes(s->params.reduce_dtype);
     const uint64_t live = s->category_bytes_at_peak[EO_CATEGORY_GATHER_BUFFER] +
                           s->category_bytes_at_peak[EO_CATEGORY_GRADIENT_BUFFER];
     uint32_t count, largest = 0, block = 0;
@@ -67,8 +83,7 @@ static void print_treatments(FILE *out, const struct tool_memplan *m, uint64_t e
         fprintf(out, "  %s sets them: it is the largest layer, and embedding and head go through slots of its size\n",
                 lines[largest].name);
     if (lines && edges) {
-        const uint64_t alike = s->params.gather_slots * lines[largest].gather_bytes +
-                               s->params.gradient_slots * lines[largest].padded_elements * reduce;
+        const uint64_t alike = bytes_alike(s, lines, count);
         fprintf(out,
                 "  %s sets the slots; the largest layer is %s: slots of its size, for all layers, would take %.3f GiB all the "
                 "time; with rows of their own %.3f GiB of buffers are live at the peak, a saving of %.3f GiB\n",
@@ -89,7 +104,8 @@ static void print_buffers(FILE *out, const struct tool_memplan *m)
         if (eo_plan_get_row(m->plan, r, &row) < 0 ||
             (row.category != EO_CATEGORY_GATHER_BUFFER && row.category != EO_CATEGORY_GRADIENT_BUFFER))
             continue;
-        const bool is_slot = strstr(row.name, ".slot") || strcmp(row.name, "gather.widened") == 0;
+        const bool is_slot = strstr(row.name, ".slot") || strcmp(row.name, "gather.widened") == 0 ||
+                             strcmp(row.name, "gather.frozen.widened") == 0;
         *(row.always_live ? &whole : is_slot ? &slots : &edges) += row.bytes;
     }
     buffers -= whole < buffers ? whole : buffers; /* weights that stay are no buffers */
