@@ -95,8 +95,7 @@ typedef struct eo_plan_params {
                                     power of two for each 32 elements in C order, 33 bytes in all. They are gathered so, and
                                     widened to `dtype` before their use; there is no other copy. eo_weights_fill and checkpoints
                                     that are loaded round to it, all that reads weights gets what was rounded. The bits are those
-                                    of any number of ranks. With zero3, hsdp and ddp, in static memory, on a CPU. Not with
-                                    float8_gather */
+                                    of any number of ranks. In static memory, on a CPU. Not with float8_gather */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 
@@ -241,7 +240,8 @@ EO_EXPORT EO_NODISCARD eo_status eo_plan_get_access(const eo_plan *plan, eo_list
                                                     uint32_t access, eo_plan_access *out);
 
 /* The part of a layer's elements, padding included, whose master weights and optimizer state a rank has. The ranks with
- * replica 0 have all of it, each element once; other replicas have the same again. */
+ * replica 0 have all of it, each element once; other replicas have the same again. Frozen parameters beside trained ones are a
+ * layer of their own, behind the model's: eo_plan_parameter_place tells its number. */
 typedef struct eo_shard_range {
     uint64_t offset, count; /* elements of the flat layer */
     uint32_t replica;

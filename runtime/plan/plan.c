@@ -90,9 +90,6 @@ static eo_status take_params(struct eo_plan *plan, const eo_plan_params *params)
     EO_REQUIRE(log, !p->float8_gather || p->shard_group > 1,
                "float8_gather would have no effect: strategy %s on %u rank%s gathers no weights; leave it out",
                eo_strategy_name(p->strategy), p->rank_count, p->rank_count == 1 ? "" : "s");
-    EO_REQUIRE(log, !p->float8_frozen || !plan->resident,
-               "float8_frozen: strategy %s keeps all weights on each rank as they are computed with; give zero3, hsdp or ddp",
-               eo_strategy_name(p->strategy));
     return EO_OK;
 }
 

@@ -128,7 +128,7 @@ static void check_numbers(struct scene *scene)
  * Goal: frozen weights in MXFP8 are those of the formula in every pass, and when they are read; what is trained beside them is
  * as ever. Blocks do not depend on the number of ranks.
  * Method: as all; models with frozen matrices in layers of their own, in edges, tied, and beside trainable ones; strategies that
- * gather for each use, in groups, and not at all.
+ * gather for each use, in groups, once and for all, and not at all; with and without prefetch.
  */
 static void check_mxfp8(void)
 {
@@ -138,7 +138,8 @@ static void check_mxfp8(void)
         eo_strategy strategy;
         uint32_t group, micro_batches;
     } worlds[] = {{1, EO_STRATEGY_ZERO3, 0, 1}, {2, EO_STRATEGY_ZERO3, 0, 2}, {3, EO_STRATEGY_ZERO3, 0, 1},
-                  {4, EO_STRATEGY_HSDP, 2, 2}, {2, EO_STRATEGY_DDP, 0, 2}};
+                  {4, EO_STRATEGY_HSDP, 2, 2}, {2, EO_STRATEGY_DDP, 0, 2}, {3, EO_STRATEGY_ZERO2, 0, 1},
+                  {2, EO_STRATEGY_ZERO1, 0, 2}};
     for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
         for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++)
             for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -147,7 +148,7 @@ static void check_mxfp8(void)
                                       .settings = {.rank_count = worlds[w].ranks, .strategy = worlds[w].strategy,
                                                    .shard_group = worlds[w].group, .micro_batches = worlds[w].micro_batches,
                                                    .dtype = bf16 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, .float8_frozen = true,
-                                                   .ema = m % 2, .log = &eo_test_log}};
+                                                   .ema = m % 2, .no_prefetch = (w + m) % 3 == 0, .log = &eo_test_log}};
                 check_numbers(&scene);
                 eo_plan_destroy(&scene.plan);
                 eo_model_destroy(&scene.model);

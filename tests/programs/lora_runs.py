@@ -74,7 +74,6 @@ def check_refusals():
                               ("float8 gathers", "leave it out", ["--gather", "float8", "--dtype", "bf16"]),
                               ("a file of llm.c", "has no adapters", ["--export", "x.bin"]),
                               ("frozen matrices of another type", "give dtype or mxfp8", ["--frozen", "nf4"]),
-                              ("frozen matrices that stay whole", "give zero3", ["--frozen", "mxfp8", "--strategy", "zero2"]),
                               ("frozen matrices in mxfp8 on a GPU", "on CPUs only", ["--frozen", "mxfp8", "--device", "cuda"])]:
         done = run(train, "--model", "tiny", "--lora", "4", "--steps", "1", *QUICK, *words)
         result(done.returncode == 2 and said in done.stderr, f"adapters and {text} are refused", [done.stderr])
@@ -117,6 +116,9 @@ def check_bytes():
                 "--frozen mxfp8 --ranks 3 --micro-batches 2", "--frozen mxfp8 --dtype bf16 --recompute all --granularity half --strategy ddp",
                 "--frozen mxfp8 --dtype bf16 --norms fp32 --ranks 4 --strategy hsdp:2 --bucketing 2,2 --offload-layers all", "--frozen mxfp8 --ranks 1",
                 "--frozen mxfp8 --dtype bf16 --granularity blocks:2 --slots 3,1 --offload-activations all --no-prefetch",
+                "--frozen mxfp8 --ranks 3 --strategy zero2 --micro-batches 2", "--frozen mxfp8 --dtype bf16 --strategy zero1 --granularity half",
+                "--frozen mxfp8 --strategy zero2 --dtype bf16 --reduce bf16 --offload-layers all --late-updates --recompute cheap",
+                "--frozen mxfp8 --strategy zero1 --optimizer muon --no-prefetch --micro-batches 2",
                 "--instruction-set reference --dtype bf16", "--instruction-set reference --granularity half --recompute cheap"]
     for number, words in enumerate(settings):
         model = list(MODELS)[number % 4]
@@ -205,10 +207,15 @@ def check_mxfp8():
                    "--export-merged")
         if done.returncode or tensors_of(f"rounded-{ranks}", "model.safetensors") != wanted:
             wrong.append((ranks, done.stderr))
+    for strategy in ("zero2", "zero1", "ddp", "hsdp:2"):
+        done = run(train, *words, *still, "--steps", "2", "--ranks", "2", "--strategy", strategy, "--export", f"rounded-{strategy}",
+                   "--export-merged")
+        if done.returncode or tensors_of(f"rounded-{strategy}", "model.safetensors") != wanted:
+            wrong.append((strategy, done.stderr))
     done = run(launch, "-n", "2", train, *words, *still, "--steps", "2", "--export", "rounded-processes", "--export-merged")
     if done.returncode or tensors_of("rounded-processes", "model.safetensors") != wanted:
         wrong.append(("processes", done.stdout, done.stderr))
-    result(not wrong, "frozen in mxfp8: the base is that of the formula, over 1, 2 and 3 ranks and over processes", wrong)
+    result(not wrong, "frozen in mxfp8: the base is that of the formula, over 1, 2 and 3 ranks, with all strategies, and over processes", wrong)
     wrong = []
     for frozen, ranks in (("mxfp8", 3), ("dtype", 1)):
         done = run(train, "--model", "llama-tiny", *words[2:-1], frozen, *still, "--steps", "4", "--ranks", str(ranks), "--resume", "still-2",

@@ -183,9 +183,6 @@ void tool_option_check_frozen(const struct argp_state *state, const struct tool_
         argp_error(state, "--frozen mxfp8: nothing is frozen; give --lora");
     if (strcmp(s->device, "cpu") != 0)
         argp_error(state, "--frozen mxfp8 works on CPUs only so far; give %s", device_option);
-    if ((s->strategy == EO_STRATEGY_ZERO1 || s->strategy == EO_STRATEGY_ZERO2) && s->ranks > 1)
-        argp_error(state, "--frozen mxfp8: with --strategy %s all weights lie on each rank as they are computed with; give zero3, hsdp:S or "
-                   "ddp", eo_strategy_name(s->strategy));
 }
 
 void tool_option_check_products(const struct argp_state *state, const struct tool_plan_settings *s, const char *device_option)

@@ -41,11 +41,18 @@
 struct row_content {
     uint32_t layer;
     int64_t last_user; /* pass; -1: none */
+    bool stays;        /* nothing else lies there */
 };
 
 static bool is_held(const struct eo_plan *plan, const struct row_content *content, uint32_t layer, int64_t pass)
 {
-    return content->layer == layer && (plan->resident || !plan->layers[layer].edge || content->last_user + 1 >= pass);
+    return content->layer == layer && (content->stays || !plan->layers[layer].edge || content->last_user + 1 >= pass);
+}
+
+static void use(struct row_content *content, uint32_t layer, int64_t pass)
+{
+    content->layer = layer;
+    content->last_user = pass;
 }
 
 /* Which passes find their weights, and after which pass the others' gathers stand. In float8 there are two rows to find them
@@ -57,7 +64,7 @@ static bool plan_gathers(struct list_builder *b)
     if (!contents)
         return false;
     for (uint32_t r = 0; r < plan->row_count; r++)
-        contents[r] = (struct row_content){EO_NONE, -1};
+        contents[r] = (struct row_content){EO_NONE, -1, plan->rows[r].always_live};
     int64_t after = -1;
     const int64_t ahead = plan->params.no_prefetch ? 1 : (int64_t)plan->params.gather_slots * plan->params.gather_run;
     for (uint32_t t = 0; t < b->pass_count; t++) {
@@ -70,16 +77,16 @@ static bool plan_gathers(struct list_builder *b)
         pass->widens_frozen = position->frozen_gather_row != position->frozen_narrow_row &&
                               !is_held(plan, &contents[position->frozen_gather_row], l, t);
         if (position->frozen_gather_row != EO_NONE)
-            contents[position->frozen_gather_row] = (struct row_content){l, t};
+            use(&contents[position->frozen_gather_row], l, t);
         struct row_content *used = &contents[position->gather_row], *gathered = &contents[position->narrow_row];
         if (plan->params.shard_group == 1) { /* at most widened */
             pass->resident = true;
             pass->widens = used != gathered && !is_held(plan, used, l, t);
-            *used = (struct row_content){l, t};
+            use(used, l, t);
             continue;
         }
         const bool is_there = is_held(plan, used, l, t);
-        const bool at_once = plan->resident && used == gathered && !plan->params.no_prefetch && !eo_list_is_late(plan, pass);
+        const bool at_once = gathered->stays && !plan->params.no_prefetch && !eo_list_is_late(plan, pass);
         pass->resident = is_there || is_held(plan, gathered, l, t);
         pass->widens = !is_there && used != gathered;
         if (!pass->resident) {
@@ -91,8 +98,8 @@ static bool plan_gathers(struct list_builder *b)
             pass->gather_after = after;
         }
         if (!is_there)
-            *gathered = (struct row_content){l, t};
-        *used = (struct row_content){l, t};
+            use(gathered, l, t);
+        use(used, l, t);
     }
     free(contents);
     return true;

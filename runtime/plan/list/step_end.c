@@ -70,7 +70,7 @@ static void add_fence(struct list_builder *b)
 static bool stays(const struct eo_plan *plan, const struct list_pass *pass)
 {
     const struct plan_layer *layer = &plan->layers[plan->positions[pass->position].layer];
-    return plan->resident && layer->frozen && !layer->float8_gather;
+    return plan->resident && layer->frozen && (!layer->float8_gather || layer->float8_frozen);
 }
 
 /* All layers that a gather brings, once those up to position p are. */

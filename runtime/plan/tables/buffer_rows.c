@@ -24,18 +24,20 @@ static void find_direct(struct eo_plan *plan, bool alone)
     }
 }
 
-/* Full weights that stay: a row a layer, whatever uses it. */
+/* Full weights that stay: a row a layer, whatever uses it. Those in MXFP8 stay as they were gathered. */
 static eo_status make_resident_rows(struct eo_plan *plan)
 {
     const uint64_t bytes = eo_dtype_bytes(plan->params.dtype);
     for (uint32_t p = 0; p < plan->position_count; p++) {
         struct plan_position *position = &plan->positions[p];
         const struct plan_layer *layer = &plan->layers[position->layer];
-        position->gather_row = plan->positions[layer->first_position].gather_row;
+        position->narrow_row = plan->positions[layer->first_position].narrow_row;
         if (layer->first_position == p)
-            EO_TRY(eo_plan_add_row(plan, &position->gather_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
-                                   layer->layout.padded_count * bytes, true, "gather.%s", layer->name));
-        position->narrow_row = position->gather_row;
+            EO_TRY(eo_plan_add_row(plan, &position->narrow_row, EO_CATEGORY_GATHER_BUFFER, EO_SPACE_GATHER,
+                                   layer->float8_frozen ? layer->narrow_bytes * eo_plan_layer_ranks(plan, layer)
+                                                        : layer->layout.padded_count * bytes,
+                                   true, "gather.%s", layer->name));
+        position->gather_row = position->narrow_row;
     }
     return EO_OK;
 }
@@ -43,7 +45,7 @@ static eo_status make_resident_rows(struct eo_plan *plan)
 /* What a gather of the layer brings; 0 where there is none, or where it lands in the weights that stay. */
 static uint64_t gathered_bytes(const struct eo_plan *plan, const struct plan_layer *layer)
 {
-    if (plan->params.shard_group == 1)
+    if (plan->params.shard_group == 1 || (plan->resident && layer->float8_frozen))
         return 0;
     if (layer->float8_gather)
         return layer->narrow_bytes * eo_plan_layer_ranks(plan, layer);
@@ -53,7 +55,7 @@ static uint64_t gathered_bytes(const struct eo_plan *plan, const struct plan_lay
 /* Of what is widened before its use; 0 where weights are used as they were gathered. */
 static uint64_t widened_bytes(const struct eo_plan *plan, const struct plan_layer *layer)
 {
-    return layer->float8_gather && !plan->resident ? layer->layout.padded_count * eo_dtype_bytes(plan->params.dtype) : 0;
+    return layer->float8_gather && (!plan->resident || layer->float8_frozen) ? layer->layout.padded_count * eo_dtype_bytes(plan->params.dtype) : 0;
 }
 
 /* Of a layer whose gather lands in `narrow_row`; EO_NONE: it needs none. Widened weights have a row for all of the body, one for
@@ -140,8 +142,9 @@ eo_status eo_plan_make_buffer_rows(struct eo_plan *plan)
 static eo_status place_frozen_part(struct eo_plan *plan, struct plan_position *position, uint32_t slot_row)
 {
     const struct plan_layer *layer = &plan->layers[position->layer], *part = &plan->layers[layer->frozen_part];
-    const uint64_t bytes = plan->resident ? part->layout.padded_count * eo_dtype_bytes(plan->params.dtype)
-                                          : gathered_bytes(plan, part);
+    const uint64_t bytes = !plan->resident       ? gathered_bytes(plan, part)
+                           : part->float8_frozen ? part->narrow_bytes * eo_plan_layer_ranks(plan, part)
+                                                 : part->layout.padded_count * eo_dtype_bytes(plan->params.dtype);
     const struct plan_position *first = &plan->positions[layer->first_position];
     if (plan->params.shard_group == 1)
         position->frozen_narrow_row = part->float8_gather ? part->narrow_row : part->shard_row;

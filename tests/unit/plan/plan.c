@@ -102,7 +102,6 @@ Test(plan, bad_settings_are_refused_with_a_text)
         {{.rank_count = 4, .dtype = EO_DTYPE_BF16, .float8_gather = true, .strategy = EO_STRATEGY_DDP},
          "ddp on 4 ranks gathers no weights"},
         {{.rank_count = 2, .float8_frozen = true}, "has no frozen parameter with .float8_gather"},
-        {{.rank_count = 2, .float8_frozen = true, .strategy = EO_STRATEGY_ZERO2}, "strategy zero2 keeps all weights on each rank"},
         {{.rank_count = 2, .float8_frozen = true, .dtype = EO_DTYPE_BF16, .float8_gather = true}, "leave one of them out"},
     };
     eo_model *model = eo_plan_model("edges");

@@ -41,8 +41,7 @@ static eo_plan *plan_with_float8(const eo_model *model, const struct kind *kind,
 {
     const bool is_mixed = strcmp(model->name, "mixed") == 0; /* frozen parameters in a layer are not gathered in float8 */
     params.float8_gather = params.dtype == EO_DTYPE_BF16 && kind->group > 1 && params.gather_slots != 3 && !is_mixed;
-    const bool is_resident = kind->strategy == EO_STRATEGY_ZERO1 || kind->strategy == EO_STRATEGY_ZERO2;
-    params.float8_frozen = !params.float8_gather && !is_resident && params.micro_batches != 2 && eo_plan_freezes_matrices(model);
+    params.float8_frozen = !params.float8_gather && params.micro_batches != 2 && eo_plan_freezes_matrices(model);
     return plan_of(model, kind, params);
 }
 
@@ -123,6 +122,45 @@ static uint32_t count_kind(const eo_plan *plan, eo_operation_kind kind, uint64_t
         *bytes += o.kind == kind ? o.bytes : 0;
     }
     return count;
+}
+
+/*
+ * With zero2 and zero1 frozen weights in MXFP8 lie on each rank as they were gathered: once, not in each step. They are widened
+ * into buffers, one for all of the body.
+ * Method: rows against the parts of all ranks; a step's gathers against those of a plan in which nothing is in MXFP8.
+ */
+Test(plan_strategies, frozen_weights_in_mxfp8_stay_as_they_were_gathered)
+{
+    static const char *const models[] = {"mixed", "frozen", "frozen_tied", "all_frozen"};
+    for (uint32_t n = 0; n < 8; n++) {
+        const struct kind *kind = &kinds[1 + n % 2];
+        eo_model *model = eo_plan_model(models[n / 2]);
+        eo_plan *plan = plan_of(model, kind, (eo_plan_params){.float8_frozen = true}), *plain = plan_of(model, kind, (eo_plan_params){0});
+        uint64_t bytes, plain_bytes;
+        uint32_t body_row = EO_NONE;
+        for (uint32_t p = 0; p < plan->position_count; p++) {
+            const struct plan_position *position = &plan->positions[p];
+            const struct plan_layer *layer = &plan->layers[position->layer];
+            const bool is_part = layer->frozen_part != EO_NONE;
+            const struct plan_layer *frozen = is_part ? &plan->layers[layer->frozen_part] : layer;
+            const uint32_t narrow = is_part ? position->frozen_narrow_row : position->narrow_row;
+            const uint32_t wide = is_part ? position->frozen_gather_row : position->gather_row;
+            if (!frozen->float8_frozen)
+                continue;
+            cr_assert(plan->rows[narrow].always_live && !plan->rows[wide].always_live, "%s", models[n / 2]);
+            cr_assert_eq(plan->rows[narrow].bytes, frozen->narrow_bytes * RANKS);
+            cr_assert_geq(plan->rows[wide].bytes, frozen->layout.padded_count * sizeof(float));
+            if (is_part && !layer->edge && body_row != EO_NONE)
+                cr_assert_eq(wide, body_row);
+            body_row = is_part && !layer->edge ? wide : body_row;
+        }
+        const uint32_t count = count_kind(plan, EO_OP_ALL_GATHER, &bytes), plain_count = count_kind(plain, EO_OP_ALL_GATHER, &plain_bytes);
+        cr_assert(count == plain_count && bytes == plain_bytes, "%s, %s: %u gathers and not %u", models[n / 2], kind->name, count, plain_count);
+        cr_assert_gt(count_kind(plan, EO_OP_WIDEN, &bytes), 0);
+        eo_plan_destroy(&plan);
+        eo_plan_destroy(&plain);
+        eo_model_destroy(&model);
+    }
 }
 
 /*
