@@ -53,7 +53,8 @@ EO_FLOAT8_FUNCTION void eo_mxfp8_narrow_block(uint8_t *exponent, uint8_t *elemen
 
 EO_FLOAT8_FUNCTION float eo_mxfp8_widen(uint8_t element, uint8_t exponent)
 {
-    return eo_float8_to_float(element) * eo_mxfp8_scale(exponent);
+    const float value = eo_float8_to_float(element);
+    return (element & 0x7f) == EO_FLOAT8_NAN ? value : value * eo_mxfp8_scale(exponent); /* a GPU's products have a NaN of their own */
 }
 
 #endif

@@ -221,8 +221,8 @@ static eo_status runtime_init(struct eo_runtime *rt, const eo_runtime_params *pa
         return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "the plan offloads layers, which device %s cannot; plan without "
                                "offload_layers", rt->device->ops->name);
     if (settings->float8_frozen && !rt->device->ops->widen_mxfp8)
-        return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "frozen weights in MXFP8 (float8_frozen) work on a CPU only so far, and the "
-                               "device is %s; plan without float8_frozen", rt->device->ops->name);
+        return eo_runtime_fail(rt, EO_ERR_UNSUPPORTED, "device %s cannot widen weights in MXFP8; plan without float8_frozen",
+                               rt->device->ops->name);
     if (settings->optimizer == EO_OPTIMIZER_MUON && !params->product && !rt->device->ops->is_host_memory)
         return eo_runtime_fail(rt, EO_ERR_INVALID, "optimizer muon on device %s needs a matrix product: set "
                                "eo_runtime_params.product (eo_team_product of evenodd/layers.h, say)", rt->device->ops->name);

@@ -95,7 +95,7 @@ typedef struct eo_plan_params {
                                     power of two for each 32 elements in C order, 33 bytes in all. They are gathered so, and
                                     widened to `dtype` before their use; there is no other copy. eo_weights_fill and checkpoints
                                     that are loaded round to it, all that reads weights gets what was rounded. The bits are those
-                                    of any number of ranks. In static memory, on a CPU. Not with float8_gather */
+                                    of any number of ranks. In static memory. Not with float8_gather */
 } eo_plan_params;
 #define eo_plan_params(...) EO_PARAMS(eo_plan_params, __VA_ARGS__)
 

@@ -244,6 +244,7 @@ const struct eo_device_ops eo_device_cuda_ops = {
     .cast_bf16 = eo_cuda_cast,
     .narrow = eo_cuda_narrow_runs,
     .widen = eo_cuda_widen_runs,
+    .widen_mxfp8 = eo_cuda_widen_mxfp8_runs,
     .accumulate = eo_cuda_add,
     .sum_squares = eo_cuda_squares,
     .accumulate_sum_squares = eo_cuda_add_squares,

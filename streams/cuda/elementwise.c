@@ -144,3 +144,10 @@ void eo_cuda_widen_runs(struct eo_device *device, const struct eo_float8_run *ru
         (void)eo_cuda_note(device, eo_cuda_widen(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS),
                                                  compute_of(device)), "weights from float8");
 }
+
+void eo_cuda_widen_mxfp8_runs(struct eo_device *device, const struct eo_mxfp8_run *runs, uint32_t run_count)
+{
+    for (uint32_t done = 0; done < run_count; done += EO_CUDA_FLOAT8_RUNS)
+        (void)eo_cuda_note(device, eo_cuda_widen_mxfp8(runs + done, (uint32_t)eo_min_u64(run_count - done, EO_CUDA_FLOAT8_RUNS),
+                                                       compute_of(device)), "weights from MXFP8");
+}

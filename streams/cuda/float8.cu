@@ -2,10 +2,12 @@
  *
  * Weights to float8 for a gather, and back, with the bits of base/float8.h. Eight elements a thread: 16 bytes of bf16, 8 of
  * float8. The largest weight of a run is that of its parts, each a block's, so no atomics are needed.
+ *
+ * And frozen weights from MXFP8, with the bits of base/mxfp8.h: four threads have a block's elements.
  */
 #include "streams/cuda/kernels.h"
 
-#include "base/float8.h"
+#include "base/mxfp8.h"
 #include "streams/cuda/elements.cuh"
 
 enum { THREADS = 256, OCTET = 8, TILE = THREADS * OCTET, WARPS = THREADS / 32 };
@@ -16,13 +18,22 @@ struct float8_runs {
     uint32_t count;
 };
 
-static_assert(sizeof(float8_runs) <= 4000, "the arguments of a kernel are limited to 4 KiB");
+struct mxfp8_runs {
+    eo_mxfp8_run at[EO_CUDA_FLOAT8_RUNS];
+    uint32_t first_block[EO_CUDA_FLOAT8_RUNS + 1];
+    uint32_t count;
+};
+
+static_assert(sizeof(float8_runs) <= 4000 && sizeof(mxfp8_runs) <= 4000, "the arguments of a kernel are limited to 4 KiB");
 
 struct alignas(16) octet {
     uint16_t x[OCTET];
 };
 struct alignas(8) octet_narrow {
     uint8_t x[OCTET];
+};
+struct alignas(16) quad_wide {
+    float x[OCTET / 2];
 };
 
 /* --- eight elements ----------------------------------------------------------------------------------------------- */
@@ -50,7 +61,20 @@ template <typename Octet, typename T> __device__ static void store(T *to, uint64
             to[i + k] = o.x[k];
 }
 
-__device__ static uint32_t find_run(const float8_runs &runs)
+/* Two halves, for no access is of more than 16 bytes. */
+__device__ static void store_wide(float *to, uint64_t i, uint64_t count, const quad_wide halves[2])
+{
+    if (i + OCTET <= count && (uintptr_t)(to + i) % sizeof(quad_wide) == 0) {
+        for (int h = 0; h < 2; h++)
+            ((quad_wide *)(to + i))[h] = halves[h];
+        return;
+    }
+    for (int k = 0; k < OCTET; k++)
+        if (i + k < count)
+            to[i + k] = halves[k / 4].x[k % 4];
+}
+
+template <typename Runs> __device__ static uint32_t find_run(const Runs &runs)
 {
     uint32_t r = 0;
     while (blockIdx.x >= runs.first_block[r + 1]) /* the last run ends with the grid */
@@ -141,17 +165,54 @@ __global__ static void widen_kernel(const float8_runs runs)
     store(run.wide, i, run.count, o);
 }
 
+/* As it is, where it has no exponents. */
+__device__ static void copy_frozen(const eo_mxfp8_run &run, uint64_t i)
+{
+    if (run.dtype == EO_DTYPE_BF16) {
+        store((uint16_t *)run.wide, i, run.count, load<octet>((const uint16_t *)run.narrow, i, run.count));
+        return;
+    }
+    for (int k = 0; k < OCTET; k++)
+        if (i + k < run.count)
+            ((float *)run.wide)[i + k] = ((const float *)run.narrow)[i + k];
+}
+
+__global__ static void widen_mxfp8_kernel(const mxfp8_runs runs)
+{
+    const uint32_t r = find_run(runs);
+    const eo_mxfp8_run &run = runs.at[r];
+    const uint64_t i = ((uint64_t)(blockIdx.x - runs.first_block[r]) * THREADS + threadIdx.x) * OCTET;
+    if (!run.exponents) {
+        copy_frozen(run, i);
+        return;
+    }
+    if (i >= run.count)
+        return;
+    const octet_narrow n = load<octet_narrow>(run.narrow, i, run.count);
+    const uint8_t exponent = run.exponents[i / EO_MXFP8_BLOCK];
+    quad_wide halves[2];
+    octet o;
+    for (int k = 0; k < OCTET; k++) {
+        halves[k / 4].x[k % 4] = eo_mxfp8_widen(n.x[k], exponent);
+        o.x[k] = (uint16_t)(eo_float8_bits(halves[k / 4].x[k % 4]) >> 16); /* bf16 has all its bits */
+    }
+    if (run.dtype == EO_DTYPE_BF16)
+        store((uint16_t *)run.wide, i, run.count, o);
+    else
+        store_wide((float *)run.wide, i, run.count, halves);
+}
+
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
 extern "C" cudaError_t eo_cuda_float8_load(void)
 {
-    return load_kernels(largest_kernel, scale_kernel, narrow_kernel, widen_kernel);
+    return load_kernels(largest_kernel, scale_kernel, narrow_kernel, widen_kernel, widen_mxfp8_kernel);
 }
 
 /* Those with elements, and where their blocks begin. */
-static float8_runs take_runs(const struct eo_float8_run *runs, uint32_t run_count)
+template <typename Runs, typename Run> static Runs take_runs(const Run *runs, uint32_t run_count)
 {
-    float8_runs all = {};
+    Runs all = {};
     for (uint32_t r = 0; r < run_count; r++) {
         if (runs[r].count == 0)
             continue;
@@ -166,7 +227,7 @@ extern "C" cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t
 {
     if (run_count > EO_CUDA_FLOAT8_RUNS)
         return cudaErrorInvalidValue;
-    const float8_runs all = take_runs(runs, run_count);
+    const float8_runs all = take_runs<float8_runs>(runs, run_count);
     if (all.count == 0)
         return cudaSuccess;
     largest_kernel<<<all.count * EO_CUDA_FLOAT8_PARTS, THREADS, 0, stream>>>(parts, all);
@@ -179,9 +240,20 @@ extern "C" cudaError_t eo_cuda_widen(const struct eo_float8_run *runs, uint32_t 
 {
     if (run_count > EO_CUDA_FLOAT8_RUNS)
         return cudaErrorInvalidValue;
-    const float8_runs all = take_runs(runs, run_count);
+    const float8_runs all = take_runs<float8_runs>(runs, run_count);
     if (all.count == 0)
         return cudaSuccess;
     widen_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all);
+    return cudaGetLastError();
+}
+
+extern "C" cudaError_t eo_cuda_widen_mxfp8(const struct eo_mxfp8_run *runs, uint32_t run_count, cudaStream_t stream)
+{
+    if (run_count > EO_CUDA_FLOAT8_RUNS)
+        return cudaErrorInvalidValue;
+    const mxfp8_runs all = take_runs<mxfp8_runs>(runs, run_count);
+    if (all.count == 0)
+        return cudaSuccess;
+    widen_mxfp8_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all);
     return cudaGetLastError();
 }

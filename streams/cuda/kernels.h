@@ -62,6 +62,7 @@ enum { EO_CUDA_FLOAT8_RUNS = 48, EO_CUDA_FLOAT8_PARTS = 64 };
 cudaError_t eo_cuda_float8_load(void); /* as eo_cuda_kernels_load */
 cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t run_count, uint32_t *parts, cudaStream_t stream);
 cudaError_t eo_cuda_widen(const struct eo_float8_run *runs, uint32_t run_count, cudaStream_t stream);
+cudaError_t eo_cuda_widen_mxfp8(const struct eo_mxfp8_run *runs, uint32_t run_count, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

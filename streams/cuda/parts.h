@@ -58,6 +58,7 @@ void eo_cuda_average_all(struct eo_device *device, const struct eo_average *aver
                          const struct eo_update_scalars *scalars, const struct eo_norm_result *norm);
 void eo_cuda_narrow_runs(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
 void eo_cuda_widen_runs(struct eo_device *device, const struct eo_float8_run *runs, uint32_t run_count);
+void eo_cuda_widen_mxfp8_runs(struct eo_device *device, const struct eo_mxfp8_run *runs, uint32_t run_count);
 
 /* streams/cuda/storage.c */
 eo_status eo_cuda_storage_check(struct eo_device *device, const char *folder, uint64_t bytes, uint32_t sharers);

@@ -110,6 +110,17 @@ for dtype in fp32 bf16; do
     result $? "all memory modes, with graphs and without, end in the same bits in $dtype"
 done
 
+for words in '--strategy zero3 --graph off' '--strategy zero3 --recompute all' '--strategy zero2' '--strategy ddp --graph off'; do
+    "$train" $quick --ranks 2 --dtype bf16 --lora r=4,targets=c_attn --frozen mxfp8 --lr 0 --weight-decay 0 $words --export base \
+        --export-merged >out 2>err
+    echo "$? $(md5sum <base/model.safetensors)" >>bases
+    rm -rf base
+done
+"$train" $quick --device cpu --ranks 3 --threads 1 --dtype bf16 --lora r=4,targets=c_attn --frozen mxfp8 --lr 0 --weight-decay 0 \
+    --export base --export-merged >out 2>err && grep -q "$(md5sum <base/model.safetensors)" bases && cp bases out && [ "$(wc -l <bases)" = 4 ] &&
+    [ "$(sort -u bases | grep -c '^0')" = 1 ]
+result $? 'a base in MXFP8 is that of a CPU, with all strategies'
+
 "$headtohead" $same --ranks 2 --runs 1 --json h.json >out 2>err && grep -q 'All runs end with the same weights' out &&
     grep -q 'dynamic:caching' out && grep -q 'start delay of an all-gather  *[0-9.]* us  *-' out && grep -q 'bytes copied a step' out &&
     grep -q 'bytes cast a step' out && grep -q 'host time of a step, median  *[0-9]' out &&

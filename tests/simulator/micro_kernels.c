@@ -70,7 +70,8 @@ void micro_weight_gradient(const struct micro_call *call, const void *const *in,
             float sum = 0;
             for (uint32_t s = 0; s < call->samples; s++)
                 sum += dy[s * call->out_width + o] * x[s * call->in_width + i];
-            put_gradient(call, out[0], o * call->in_width + i, sum);
+            if (out[0])
+                put_gradient(call, out[0], o * call->in_width + i, sum);
         }
     }
 }

@@ -98,7 +98,8 @@ static bool make_plan(struct run *run, uint32_t micro_batches, eo_plan **out)
     return eo_plan_create(out, run->model,
                           eo_plan_params(.rank_count = settings->ranks, .micro_batches = micro_batches,
                                          .dtype = settings->dtype, .reduce_dtype = settings->reduce_dtype,
-                                         .float8_gather = settings->float8_gather, .strategy = settings->strategy,
+                                         .float8_gather = settings->float8_gather, .float8_frozen = settings->float8_frozen,
+                                         .strategy = settings->strategy,
                                          .shard_group = settings->shard_group, .offload_layers = settings->offload_layers,
                                          .offload_slots = settings->offload_slots,
                                          .offload_gradients = settings->offload_gradients,
@@ -119,7 +120,8 @@ static bool describe(struct run *run)
                eo_model_add_parameter(run->model,
                                       eo_parameter_params(.layer = l, .name = layers[l].weight, .dim_count = 2,
                                                           .dims = {layers[l].out, layers[l].in}, .float8_gather = true,
-                                                          .matrix = layers[l].matrix),
+                                                          .matrix = layers[l].matrix,
+                                                          .frozen = settings->float8_frozen && layers[l].matrix),
                                       NULL) == EO_OK &&
                eo_model_add_parameter(run->model,
                                       eo_parameter_params(.layer = l, .name = layers[l].bias, .dim_count = 1,
@@ -251,7 +253,8 @@ static eo_status backward_weights(struct rank *self, uint32_t p, uint32_t micro_
     call.kernel = micro_weight_gradient;
     reads(&call, 0, input_of(self, p, micro_batch), call.samples * call.in_width, EO_DTYPE_FP32);
     reads(&call, 1, eo_buffer(self->runtime, self->run->gradients[p]), call.samples * call.out_width, EO_DTYPE_FP32);
-    writes(&call, 0, view->gradients[0], call.in_width * call.out_width, call.gradients);
+    if (view->gradients[0]) /* else it is frozen */
+        writes(&call, 0, view->gradients[0], call.in_width * call.out_width, call.gradients);
     writes(&call, 1, view->gradients[1], call.out_width, call.gradients);
     return micro_run(&call, self->on_host, self->stream);
 }
@@ -595,12 +598,12 @@ const struct micro_result *micro_reference(const struct micro_settings *settings
                                           .strategy = settings->strategy, .shard_group = settings->shard_group,
                                           .reduce_dtype = settings->reduce_dtype, .steps = settings->steps,
                                           .float8_gather = settings->float8_gather, .norm_parts = settings->norm_parts,
-                                          .micro_batches = settings->micro_batches, .optimizer = settings->optimizer,
+                                          .float8_frozen = settings->float8_frozen, .micro_batches = settings->micro_batches, .optimizer = settings->optimizer,
                                           .waits_each_step = true};
     for (uint32_t i = 0; i < count; i++) {
         const struct micro_settings *s = &kept[i].settings;
         if (s->ranks == wanted.ranks && s->dtype == wanted.dtype && s->reduce_dtype == wanted.reduce_dtype &&
-            s->float8_gather == wanted.float8_gather && s->norm_parts == wanted.norm_parts &&
+            s->float8_gather == wanted.float8_gather && s->float8_frozen == wanted.float8_frozen && s->norm_parts == wanted.norm_parts &&
             s->strategy == wanted.strategy && s->shard_group == wanted.shard_group && s->steps == wanted.steps &&
             s->micro_batches == wanted.micro_batches && s->optimizer == wanted.optimizer)
             return &kept[i].result;

@@ -26,6 +26,7 @@ struct micro_settings {
     uint32_t ranks;
     eo_dtype dtype, reduce_dtype;
     bool float8_gather;
+    bool float8_frozen; /* and the weights are frozen but for those of `out`; the biases are not */
     const char *device; /* "cpu" or "cuda" */
     enum micro_world world;
     const char *mode; /* of NCCL */

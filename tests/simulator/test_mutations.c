@@ -260,6 +260,8 @@ static const struct {
                       .norms_beside = true}},
     {"local, gathered in float8", {.ranks = 2, .device = "cuda", .steps = 2, .world = MICRO_ONE_GPU, .dtype = EO_DTYPE_BF16,
                                    .float8_gather = true}},
+    {"local, frozen in MXFP8", {.ranks = 2, .device = "cuda", .steps = 2, .world = MICRO_ONE_GPU, .dtype = EO_DTYPE_BF16,
+                                .float8_frozen = true}},
     {"local, dynamic", {.ranks = 2, .device = "cuda", .steps = 3, .memory = EO_MEMORY_DYNAMIC_CACHING}},
     {"NCCL, eager", {.ranks = 2, .device = "cuda", .steps = 3, .world = MICRO_NCCL, .mode = "registered",
                      .separate_reduce_stream = true, .norms_beside = true, .timeout_ms = 60}},

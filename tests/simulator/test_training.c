@@ -195,6 +195,35 @@ static void strategies(uint32_t seeds, enum sim_executor executor)
     }
 }
 
+/* Frozen weights in MXFP8: gathered each time, once, or not at all, and widened before their use. */
+static void frozen(uint32_t seeds, enum sim_executor executor)
+{
+    static const struct {
+        eo_strategy strategy;
+        uint32_t ranks, group;
+    } cases[] = {{EO_STRATEGY_ZERO3, 1, 0}, {EO_STRATEGY_ZERO3, 2, 0}, {EO_STRATEGY_ZERO3, 3, 0}, {EO_STRATEGY_ZERO2, 2, 0},
+                 {EO_STRATEGY_ZERO1, 3, 0}, {EO_STRATEGY_DDP, 2, 0}, {EO_STRATEGY_HSDP, 4, 2}};
+    static const char *const worlds[] = {"ranks on one GPU", "a GPU each", "NCCL"};
+    for (uint32_t world = 0; world < 3; world++) {
+        for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+            for (uint64_t seed = 1; seed <= seeds; seed++) {
+                struct micro_settings settings = {
+                    .ranks = cases[c].ranks, .device = "cuda", .world = (enum micro_world)world,
+                    .strategy = cases[c].strategy, .shard_group = cases[c].group, .graph = seed % 2,
+                    .dtype = seed / 2 % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32};
+                vary(&settings, seed / 2 + 1);
+                settings.float8_gather = false;
+                settings.float8_frozen = true;
+                compare(&settings, &(struct sim_config){.seed = seed, .executor = executor});
+            }
+        }
+        char text[160];
+        snprintf(text, sizeof(text), "%s: frozen weights in MXFP8, all strategies, %u seeds, eager and as a graph: the CPU's bits",
+                 worlds[world], seeds);
+        tap_case(text);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const bool threads = argc > 1 && strcmp(argv[1], "threads") == 0, full = getenv("EO_TEST_FULL") != NULL;
@@ -220,6 +249,8 @@ int main(int argc, char **argv)
             family(worlds[w].world, seeds, worlds[w].name, executor);
     if (argc < 2 || (strcmp(argv[1], "offloaded") != 0 && strcmp(argv[1], "muon") != 0))
         strategies(threads ? 1 : full ? 60 : 6, executor);
+    if (argc < 2 || (strcmp(argv[1], "offloaded") != 0 && strcmp(argv[1], "muon") != 0))
+        frozen(threads ? 1 : full ? 40 : 2, executor);
     if (argc < 2 || threads || strcmp(argv[1], "muon") == 0)
         muon(seeds, executor);
     if (argc < 2 || strcmp(argv[1], "muon") == 0)

@@ -252,7 +252,8 @@ static eo_status describe(struct run *run)
         return status;
     return eo_plan_create(&run->plan, eo_transformer_model(run->transformer),
                           eo_plan_params(.rank_count = s->ranks, .micro_batches = s->micro_batches, .dtype = s->dtype,
-                                         .reduce_dtype = s->reduce_dtype, .optimizer = s->optimizer, .log = &run->log));
+                                         .reduce_dtype = s->reduce_dtype, .optimizer = s->optimizer,
+                                         .float8_frozen = s->float8_frozen, .log = &run->log));
 }
 
 void transformer_train(const struct transformer_settings *given, struct transformer_result *out)

@@ -27,6 +27,7 @@ struct transformer_settings {
     bool packed; /* two documents a sequence, and targets that do not count */
     bool float8_products; /* with 16 tokens in place of 18, for products in float8 want that */
     eo_lora lora;
+    bool float8_frozen;
     eo_optimizer optimizer;
 };
 

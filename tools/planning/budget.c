@@ -83,7 +83,7 @@ static double operation_seconds(const struct prediction *p, const eo_plan *plan,
     case EO_OP_ACCUMULATE: return 12 * elements / r->memory_bytes_per_s;
     case EO_OP_NORM_PARTIAL: return 4 * elements / r->memory_bytes_per_s;
     case EO_OP_NARROW: return 5 * elements / r->memory_bytes_per_s; /* read twice in bf16, written in float8 */
-    case EO_OP_WIDEN: return 3 * elements * p->group / r->memory_bytes_per_s;
+    case EO_OP_WIDEN: return (1 + eo_dtype_bytes(p->settings->dtype)) * elements * p->group / r->memory_bytes_per_s;
     case EO_OP_DIRECTION: return TOOL_DIRECTION_BYTES * elements / r->memory_bytes_per_s;
     case EO_OP_ORTHOGONALIZE:
         return o->flops / shard.ranks / tool_rates_fp32_products(r) +

@@ -175,14 +175,10 @@ bool tool_option_frozen(const struct argp_state *state, const char *text)
     return tool_option_choice(state, "frozen", text, "dtype", "mxfp8");
 }
 
-void tool_option_check_frozen(const struct argp_state *state, const struct tool_plan_settings *s, const char *device_option)
+void tool_option_check_frozen(const struct argp_state *state, const struct tool_plan_settings *s)
 {
-    if (!s->float8_frozen)
-        return;
-    if (!s->lora.rank)
+    if (s->float8_frozen && !s->lora.rank)
         argp_error(state, "--frozen mxfp8: nothing is frozen; give --lora");
-    if (strcmp(s->device, "cpu") != 0)
-        argp_error(state, "--frozen mxfp8 works on CPUs only so far; give %s", device_option);
 }
 
 void tool_option_check_products(const struct argp_state *state, const struct tool_plan_settings *s, const char *device_option)

@@ -32,8 +32,8 @@ eo_dtype tool_option_dtype(const struct argp_state *state, const char *name, con
 /* RANK, or r=RANK,alpha=X,targets=NAME+NAME... */
 /* --frozen: true for mxfp8. */
 bool tool_option_frozen(const struct argp_state *state, const char *text);
-/* What it does not go with; `device_option` is that for a CPU's kernels. */
-void tool_option_check_frozen(const struct argp_state *state, const struct tool_plan_settings *s, const char *device_option);
+/* What it does not go with. */
+void tool_option_check_frozen(const struct argp_state *state, const struct tool_plan_settings *s);
 void tool_option_lora(const struct argp_state *state, const char *text, struct tool_lora *lora);
 double tool_option_ema(const struct argp_state *state, const char *text);
 void tool_option_offload_layers(const struct argp_state *state, const char *text, struct tool_plan_settings *settings);

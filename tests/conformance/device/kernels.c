@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/float8.h"
+#include "base/mxfp8.h"
 #include "tests/conformance/device/table.h"
 #include "tests/conformance/ranks.h"
 #include "streams/bf16.h"
@@ -163,6 +163,60 @@ static void float8(struct test_bed *bed)
         test_bed_reset(bed);
     }
     test_report("weights go to float8 and back with the bits of plain loops", 1);
+}
+
+/* An array that the device gets as it is. */
+static void put_bytes(struct test_bed *bed, struct pair *p, const void *bytes)
+{
+    memcpy(p->plain, bytes, p->bytes);
+    test_bed_put(bed, p->device, p->plain, p->bytes);
+}
+
+/* More runs than a launch takes, with all codes and exponents, ends within a block, and such that are copied. */
+static void mxfp8(struct test_bed *bed)
+{
+    enum { RUNS = 67 };
+    const struct eo_device_ops *ops = bed->device->ops;
+    for (int way = 0; way < 4; way++) {
+        const eo_dtype dtype = way % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32;
+        const uint64_t skew = way / 2 ? 2 : 0, each = eo_dtype_bytes(dtype);
+        struct pair wide[RUNS], narrow[RUNS];
+        struct eo_mxfp8_run runs[RUNS];
+        for (int r = 0; r < RUNS; r++) {
+            const uint64_t count = r % 22 == 0 ? counts[r % COUNTS] + 200000 + (uint64_t)r : (uint64_t)r % 11 * 13;
+            const uint64_t blocks = eo_mxfp8_blocks(count);
+            const bool is_narrow = r % 7 != 3;
+            wide[r] = make(bed, 44, count, each, r % 2 ? skew * each / 2 : 0);
+            narrow[r] = make(bed, 45, is_narrow ? count : count * each, 1, r % 4 < 2 ? skew * each / 2 : 0);
+            uint8_t *codes = malloc(count * each + 1), *exponents = malloc(blocks + 1);
+            for (uint64_t i = 0; i < count * each; i++)
+                codes[i] = (uint8_t)test_hash((uint64_t)r, 32, i);
+            for (uint64_t i = 0; i < blocks; i++)
+                exponents[i] = (uint8_t)(27 + test_hash((uint64_t)r, 33, i) % 215); /* of weights of all sizes */
+            put_bytes(bed, &narrow[r], codes);
+            for (uint64_t i = 0; i < count && is_narrow; i++) {
+                const float value = eo_mxfp8_widen(codes[i], exponents[i / EO_MXFP8_BLOCK]);
+                const uint16_t half = (uint16_t)(eo_float8_bits(value) >> 16);
+                memcpy(wide[r].plain + i * each, dtype == EO_DTYPE_BF16 ? (const void *)&half : &value, each);
+            }
+            if (!is_narrow)
+                memcpy(wide[r].plain, codes, count * each);
+            void *scales = test_bed_take(bed, blocks, 0);
+            test_bed_put(bed, scales, exponents, blocks);
+            runs[r] = (struct eo_mxfp8_run){wide[r].device, narrow[r].device, is_narrow ? scales : NULL, count, dtype};
+            free(codes);
+            free(exponents);
+        }
+        ops->widen_mxfp8(bed->device, runs, RUNS);
+        memset(runs, 0, sizeof(runs)); /* valid during the call alone */
+        for (int r = 0; r < RUNS; r++) {
+            const uint64_t count = wide[r].bytes / each;
+            same(bed, &narrow[r], "what was read", count);
+            same(bed, &wide[r], "weights from MXFP8", count);
+        }
+        test_bed_reset(bed);
+    }
+    test_report("weights come from MXFP8 with the bits of plain loops, in fp32 and bf16", 1);
 }
 
 static void sums(struct test_bed *bed)
@@ -668,6 +722,7 @@ void test_device_kernels(struct test_bed *bed)
 {
     copies_and_fills(bed);
     float8(bed);
+    mxfp8(bed);
     sums(bed);
     norms(bed);
     for (int rule = 0; rule < EO_RULE_COUNT; rule++)

@@ -52,6 +52,7 @@
 #define eo_cuda_state8_load             expected_state8_load
 #define eo_cuda_narrow                  expected_narrow
 #define eo_cuda_widen                   expected_widen
+#define eo_cuda_widen_mxfp8             expected_widen_mxfp8
 #define eo_cuda_sum_fp32                expected_sum_fp32
 #define eo_cuda_sum_bf16                expected_sum_bf16
 

@@ -5,6 +5,7 @@
 #include "streams/cuda/collective_kernels.h"
 #include "streams/cuda/kernels.h"
 #include "streams/state8.h"
+#include "base/mxfp8.h"
 
 #include "tests/gpu/expect/launch_list.h"
 
@@ -216,6 +217,21 @@ cudaError_t eo_cuda_widen(const struct eo_float8_run *runs, uint32_t run_count, 
     return launch_note(stream, (struct launch){
         .group = "float8", .kernel = "widen_kernel", .read = narrow + 2 * wide + scale_bytes, .written = 2 * narrow + 2 * wide,
         .must = 3 * narrow + 4 * wide, .blocks = run_blocks(runs, run_count), .threads = THREADS, .round_trips = 2});
+}
+
+/* Where there are no exponents, a copy. */
+cudaError_t eo_cuda_widen_mxfp8(const struct eo_mxfp8_run *runs, uint32_t run_count, cudaStream_t stream)
+{
+    uint64_t read = 0, written = 0, blocks = 0;
+    for (uint32_t r = 0; r < run_count; r++) {
+        const uint64_t wide = launch_bytes(runs[r].dtype, runs[r].count);
+        read += runs[r].exponents ? runs[r].count + launch_div_up(runs[r].count, EO_MXFP8_BLOCK) : wide;
+        written += wide;
+        blocks += launch_div_up(runs[r].count, OCTETS);
+    }
+    return launch_note(stream, (struct launch){
+        .group = "float8", .kernel = "widen_mxfp8_kernel", .read = read, .written = written, .must = read + written,
+        .blocks = blocks, .threads = THREADS, .round_trips = 2});
 }
 
 static cudaError_t sum_units(cudaStream_t stream, const char *kernel, uint64_t bytes, uint32_t in_count, uint64_t units)

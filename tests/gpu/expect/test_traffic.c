@@ -382,6 +382,13 @@ static void float8(uint64_t count)
     BOTH(narrow, three, 3, parts);
     BOTH(widen, three, 3);
     compare("float8", EXACT);
+    uint8_t *exponents = tensor((count + 31) / 32), *elements = tensor(count);
+    const struct eo_mxfp8_run frozen[] = {{tensor(count * 4), elements, exponents, count, EO_DTYPE_FP32},
+                                          {tensor(count * 2), tensor(count), tensor((count + 31) / 32), count, EO_DTYPE_BF16},
+                                          {tensor(96 * 4), tensor(96 * 4), NULL, 96, EO_DTYPE_FP32},
+                                          {tensor(96 * 2), tensor(96 * 2), NULL, 96, EO_DTYPE_BF16}};
+    BOTH(widen_mxfp8, frozen, 4);
+    compare("MXFP8", EXACT);
 }
 
 /* The name after __global__: the last word before a parenthesis that is not __launch_bounds__'s. */

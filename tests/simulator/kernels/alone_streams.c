@@ -117,6 +117,13 @@ static void widen(struct eo_device *device, const struct eo_float8_run *runs, ui
         must(eo_cuda_widen(runs + done, count - done < EO_CUDA_FLOAT8_RUNS ? count - done : EO_CUDA_FLOAT8_RUNS, NULL));
 }
 
+static void widen_mxfp8(struct eo_device *device, const struct eo_mxfp8_run *runs, uint32_t count)
+{
+    (void)device;
+    for (uint32_t done = 0; done < count; done += EO_CUDA_FLOAT8_RUNS)
+        must(eo_cuda_widen_mxfp8(runs + done, count - done < EO_CUDA_FLOAT8_RUNS ? count - done : EO_CUDA_FLOAT8_RUNS, NULL));
+}
+
 static void accumulate(struct eo_device *device, float *to, const void *from, eo_dtype dtype, bool overwrite, uint64_t count)
 {
     (void)device;
@@ -183,6 +190,7 @@ static const struct eo_device_ops ops = {
     .cast_bf16 = cast_bf16,
     .narrow = narrow,
     .widen = widen,
+    .widen_mxfp8 = widen_mxfp8,
     .accumulate = accumulate,
     .sum_squares = sum_squares,
     .accumulate_sum_squares = accumulate_sum_squares,

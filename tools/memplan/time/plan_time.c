@@ -10,7 +10,7 @@ const struct tool_walk_rules tool_walk_rules = {
     .network_share = 0.41, .slowdown = 0.275, .collective_seconds = 8.5e-4, .step_seconds = 0.072};
 
 /* Bytes of an element: AdamW reads weight, moments and gradient and writes all but the last. */
-enum { ACCUMULATE_BYTES = 12, NORM_BYTES = 4, NARROW_BYTES = 5, WIDEN_BYTES = 3 };
+enum { ACCUMULATE_BYTES = 12, NORM_BYTES = 4, NARROW_BYTES = 5 };
 
 struct clock {
     const struct tool_memplan *memplan;
@@ -81,7 +81,7 @@ static double operation_seconds(const struct clock *c, const eo_plan_operation *
     case EO_OP_ACCUMULATE: return ACCUMULATE_BYTES * elements / memory;
     case EO_OP_NORM_PARTIAL: return NORM_BYTES * elements / memory;
     case EO_OP_NARROW: return NARROW_BYTES * elements / memory;
-    case EO_OP_WIDEN: return WIDEN_BYTES * elements * shard.ranks / memory;
+    case EO_OP_WIDEN: return (1 + eo_dtype_bytes(c->memplan->summary.params.dtype)) * elements * shard.ranks / memory;
     case EO_OP_DIRECTION: return TOOL_DIRECTION_BYTES * elements / memory;
     case EO_OP_ORTHOGONALIZE: /* as long as a rank's equal part: owners have equal work in a step, not in a layer */
         return o->flops / shard.ranks / (c->rates->fp32_flops * c->rates->product_share) +
