@@ -64,12 +64,13 @@ static uint64_t shelf_find(struct solver *solver, const struct shelf *shelf, uin
     const uint64_t *conflicts = eo_bundles_conflicts(&solver->bundles, bundle);
     uint64_t at = shelf->floor_bytes;
     uint32_t k = 0;
+    /* The sum stays below 2^64. Without a branch on conflicts, which nothing could foresee. */
     for (; k < shelf->piece_count; k++) {
         const struct piece *piece = &shelf->pieces[k];
-        if (piece->begin >= at && piece->begin - at >= bytes)
+        if (piece->begin >= at + bytes)
             break; /* the gap is large enough, and all that follow lie above it */
-        if (piece->end > at && (conflicts[piece->bundle / 64] >> piece->bundle % 64 & 1))
-            at = piece->end;
+        const uint64_t conflict = conflicts[piece->bundle / 64] >> piece->bundle % 64 & 1;
+        at = eo_max_u64(at, piece->end & -conflict);
     }
     solver->work += k + 1;
     return at <= shelf->capacity_bytes && bytes <= shelf->capacity_bytes - at ? at : UINT64_MAX;
@@ -271,8 +272,8 @@ static uint64_t search(struct solver *solver, uint32_t space, uint32_t space_beg
         if (solver->bundles.bundles[b].space == space && !solver->bundles.bundles[b].always)
             solver->order[solver->order_count++] = b;
     uint64_t best_bytes = UINT64_MAX;
-    const uint64_t work_limit = solver->work + WORK_MAX;
-    for (uint32_t k = 0; k < 2 * ORDER_KEYS && best_bytes > bound_bytes && solver->work < work_limit; k++) {
+    const uint64_t work_limit = solver->placement->draft ? 0 : solver->work + WORK_MAX;
+    for (uint32_t k = 0; k < 2 * ORDER_KEYS && best_bytes > bound_bytes && (k == 0 || solver->work < work_limit); k++) {
         struct order_by by = {solver->bundles.bundles, k % ORDER_KEYS, k >= ORDER_KEYS};
         eo_sort(solver->order, solver->order_count, compare_bundles, &by);
         const uint64_t bytes = run_trial(solver, space_begin, space, best_bytes);
@@ -467,7 +468,7 @@ static void solve(struct solver *solver)
     place_always(solver);
     keep_round(solver, run_round(solver, true, UINT64_MAX));
     const uint64_t good_bytes = solver->bundles.bound_bytes + solver->bundles.bound_bytes / GOOD_ENOUGH_SHARE;
-    const uint64_t work_limit = solver->work + ROUNDS_WORK_MAX;
+    const uint64_t work_limit = placement->draft ? 0 : solver->work + ROUNDS_WORK_MAX;
     for (uint32_t idle = 0; idle < IDLE_ROUNDS_MAX && solver->best.total_bytes > good_bytes &&
                             solver->work < work_limit && disturb_orders(solver);
          idle++) {

@@ -13,6 +13,8 @@
 #ifndef EO_BUFFERS_PLACEMENT_H
 #define EO_BUFFERS_PLACEMENT_H
 
+#include <stdbool.h>
+
 #include <evenodd/common.h>
 #include <evenodd/status.h>
 
@@ -39,6 +41,7 @@ struct eo_placement {
     uint32_t time_count;
     uint32_t space_count;
     uint32_t align_bytes;
+    bool draft;                                    /* one order, without a search */
     uint64_t space_bytes[EO_PLACEMENT_SPACES_MAX]; /* out */
     uint64_t total_bytes;                          /* out: their sum */
 };

@@ -39,6 +39,7 @@ static eo_status check_params(const eo_log *log, const eo_runtime_params *params
     const struct eo_plan *plan = params->plan;
     EO_REQUIRE(log, plan->params.rank_count == params->world->rank_count,
                "the plan is for %u ranks, the world has %u; plan again", plan->params.rank_count, params->world->rank_count);
+    EO_REQUIRE(log, !plan->params.draft, "the plan is a draft, which is not proven; plan again without `draft`");
     EO_TRY(eo_communicators_check(log, plan, params->world));
     if (params->memory != EO_MEMORY_STATIC && plan->params.strategy != EO_STRATEGY_ZERO3) {
         eo_log_write(log, EO_LOG_ERROR, "strategy %s needs planned memory: the dynamic modes are FSDP2's full sharding "

@@ -321,6 +321,7 @@ static eo_status place(struct lifetimes *l)
         .time_count = l->time_count,
         .space_count = EO_SPACE_HOST,
         .align_bytes = plan->params.align_bytes,
+        .draft = plan->params.draft,
     };
     status = eo_placement_solve(&placement);
     if (status < 0)

@@ -263,7 +263,7 @@ eo_status eo_plan_create(eo_plan **out, const eo_model *model, const eo_plan_par
         status = eo_plan_make_memory(plan);
     if (status >= 0)
         status = mark_records(plan);
-    if (status >= 0)
+    if (status >= 0 && !plan->params.draft)
         status = prove(plan);
     if (status == EO_ERR_SCHEDULE)
         eo_model_report(&plan->log, model, &plan->params);
@@ -375,8 +375,12 @@ uint64_t eo_plan_copy_bytes(const struct eo_plan *plan, const struct eo_operatio
     return o->gradient ? gradient : o->kind == EO_OP_FETCH ? state + gradient : state;
 }
 
+/* As a rule ids of a list follow each other. */
 static uint32_t find_id(const struct eo_operation_list *list, uint32_t id)
 {
+    const uint32_t guess = list->count ? id - list->operations[0].id : 0;
+    if (guess < list->count && list->operations[guess].id == id)
+        return guess;
     for (uint32_t i = 0; i < list->count; i++)
         if (list->operations[i].id == id)
             return i;

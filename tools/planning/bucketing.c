@@ -22,7 +22,7 @@ static void try_run(struct tried *t, uint32_t *field, uint32_t run)
     const uint32_t before = *field;
     struct tool_budget_option option;
     *field = run;
-    const bool is_there = tool_budget_evaluate(&t->settings, t->config, t->rates, &silence, &option) >= 0;
+    const bool is_there = tool_budget_evaluate(&t->settings, t->config, t->rates, false, &silence, &option) >= 0;
     if (is_there && (t->most_bytes == 0 || option.memory_bytes <= t->most_bytes) && option.step_s < worth * t->best.step_s)
         t->best = option;
     *field = before;
@@ -36,7 +36,7 @@ eo_status tool_bucketing_choose(struct tool_plan_settings *settings, const eo_tr
     struct tried t = {.settings = *settings, .config = config, .rates = rates, .most_bytes = most_bytes};
     const uint32_t positions = config->layer_count * (settings->half_blocks ? 2 : 1);
     t.settings.gather_run = t.settings.gradient_run = 1;
-    const eo_status status = tool_budget_evaluate(&t.settings, config, rates, &silence, &t.best);
+    const eo_status status = tool_budget_evaluate(&t.settings, config, rates, false, &silence, &t.best);
     if (status < 0)
         return tool_problem_set(problem, status, "--bucketing auto: no plan of this job can be made: %s; without it the reason is "
                                 "told", eo_status_text(status));

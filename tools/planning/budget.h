@@ -27,7 +27,7 @@ struct tool_budget_option {
     uint64_t arena_bytes; /* with GPUs: of the device */
     uint64_t disk_bytes;
     uint64_t cache_bytes;  /* of memory beside the arena: what the page cache holds of the file on disk */
-    uint64_t memory_bytes; /* arena and cache, what the budget bounds */
+    uint64_t memory_bytes; /* arena and cache, what the budget bounds; of a draft, the least that they can be */
     uint64_t host_bytes;  /* with GPUs: disk_bytes and staging; 0 elsewhere */
     double step_s;        /* predicted */
     uint32_t layer_count; /* with an update */
@@ -40,7 +40,7 @@ struct tool_budget_choice {
     struct tool_budget_option least;      /* the least memory of all, whatever its time */
     struct tool_budget_option everything; /* no recompute, nothing on disk */
     struct tool_budget_option next[TOOL_BUDGET_NEXT]; /* faster ones that take more memory, by memory */
-    uint32_t next_count, plan_count;                  /* plans made */
+    uint32_t next_count, plan_count;                  /* plans looked at */
 };
 
 /* `settings`: recompute, slots and offloading are not read. EO_ERR_INVALID: less than the least possible, which is named. */
@@ -50,19 +50,15 @@ EO_NODISCARD eo_status tool_budget_find(const struct tool_plan_settings *setting
 /* Recompute, slots, offloading and pieces of the head, and nothing else. */
 void tool_budget_take(struct tool_plan_settings *settings, const struct tool_plan_settings *chosen);
 
-/* Of settings as they are. */
+/* Of settings as they are. `draft`: quickly, by a draft of their plan. */
 EO_NODISCARD eo_status tool_budget_evaluate(const struct tool_plan_settings *settings, const eo_transformer_config *config,
-                                            const struct tool_rates *rates, const eo_log *log, struct tool_budget_option *out);
+                                            const struct tool_rates *rates, bool draft, const eo_log *log,
+                                            struct tool_budget_option *out);
 
 /* The choice in a line, and what more memory would buy; the lines begin with `indent`. */
 void tool_budget_print(FILE *out, const char *indent, const struct tool_budget_choice *choice,
                        const struct tool_budget_request *request);
 /* "recompute cheap, slots 1,1, 3 of 14 layers on disk by 2 buffers". */
 void tool_budget_text(const struct tool_budget_option *option, char *text, size_t bytes);
-
-/* The predicted time of a step of this plan, in seconds. */
-EO_NODISCARD eo_status tool_predict_step(const eo_plan *plan, const eo_transformer *transformer,
-                                         const struct tool_plan_settings *settings, const eo_transformer_config *config,
-                                         const struct tool_rates *rates, double *seconds);
 
 #endif

@@ -20,6 +20,26 @@ static const struct {
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
+/* In an object of its own, "tried": seconds, and the shape. */
+static const struct {
+    const char *name;
+    size_t at;
+} tried_fields[] = {
+    {"block_forward_s", offsetof(struct tool_tried, block_forward_s)},
+    {"block_backward_s", offsetof(struct tool_tried, block_backward_s)},
+    {"block_cheap_s", offsetof(struct tool_tried, block_cheap_s)},
+    {"head_s", offsetof(struct tool_tried, head_s)},
+    {"embedding_forward_s", offsetof(struct tool_tried, embedding_forward_s)},
+    {"embedding_backward_s", offsetof(struct tool_tried, embedding_backward_s)},
+    {"update_s", offsetof(struct tool_tried, update_s)},
+};
+enum { TRIED_FIELDS = sizeof(tried_fields) / sizeof(tried_fields[0]) };
+
+static double *tried_field_of(struct tool_tried *tried, size_t field)
+{
+    return (double *)(void *)((char *)tried + tried_fields[field].at);
+}
+
 static double *field_of(struct tool_rates *rates, size_t field)
 {
     return (double *)(void *)((char *)rates + fields[field].at);
@@ -66,9 +86,30 @@ const char *tool_rates_lack(const struct tool_rates *rates)
     return NULL;
 }
 
+static const char *parse_tried(const json_t *object, struct tool_tried *out)
+{
+    static const double longest_s = 3600;
+    const char *shape = json_string_value(json_object_get(object, "shape"));
+    if (!shape || !shape[0] || strlen(shape) >= sizeof(out->shape))
+        return "tried: shape";
+    strcpy(out->shape, shape);
+    for (size_t f = 0; f < TRIED_FIELDS; f++) {
+        const json_t *value = json_object_get(object, tried_fields[f].name);
+        const double seconds = json_number_value(value);
+        if (!json_is_number(value) || !(seconds >= 0 && seconds <= longest_s))
+            return tried_fields[f].name;
+        *tried_field_of(out, f) = seconds;
+    }
+    return NULL;
+}
+
 const char *tool_rates_parse(const json_t *object, struct tool_rates *out)
 {
     *out = (struct tool_rates){0};
+    const json_t *tried = json_object_get(object, "tried");
+    const char *bad = tried ? parse_tried(tried, &out->tried) : NULL;
+    if (bad)
+        return bad;
     for (size_t f = 0; f < FIELDS; f++) {
         const json_t *value = json_object_get(object, fields[f].name);
         if (value && !(json_is_number(value) && is_rate(f, json_number_value(value))))
@@ -100,6 +141,12 @@ void tool_rates_write(struct eo_json *json, const struct tool_rates *rates)
     for (size_t f = 0; f < FIELDS; f++)
         if (*field_of(&copy, f) > 0)
             eo_json_write(json, "%s: %g", fields[f].name, *field_of(&copy, f));
+    if (rates->tried.shape[0]) {
+        eo_json_write(json, "'tried': {'shape': %s", rates->tried.shape);
+        for (size_t f = 0; f < TRIED_FIELDS; f++)
+            eo_json_write(json, "%s: %g", tried_fields[f].name, *tried_field_of(&copy.tried, f));
+        eo_json_write(json, "}");
+    }
     eo_json_write(json, "}");
 }
 
@@ -114,6 +161,11 @@ void tool_rates_slower(struct tool_rates *rates, const struct tool_rates *other)
     for (size_t f = 0; f < FIELDS; f++)
         if (is_cost(f) ? *field_of(&copy, f) > *field_of(rates, f) : *field_of(&copy, f) < *field_of(rates, f))
             *field_of(rates, f) = *field_of(&copy, f);
+    if (strcmp(rates->tried.shape, copy.tried.shape) != 0)
+        rates->tried = (struct tool_tried){0};
+    for (size_t f = 0; rates->tried.shape[0] && f < TRIED_FIELDS; f++)
+        if (*tried_field_of(&copy.tried, f) > *tried_field_of(&rates->tried, f))
+            *tried_field_of(&rates->tried, f) = *tried_field_of(&copy.tried, f);
 }
 
 void tool_rates_text(const struct tool_rates *r, char *text, size_t bytes)
@@ -128,6 +180,9 @@ void tool_rates_text(const struct tool_rates *r, char *text, size_t bytes)
              r->memory_bytes_per_s * 1e-9, disk, r->link_bytes_per_s * 1e-9);
     if (r->link_latency_s > 0 && strlen(text) + 24 < bytes)
         snprintf(text + strlen(text), bytes - strlen(text), " and %.0f us", r->link_latency_s * 1e6);
+    if (r->tried.shape[0] && strlen(text) + 80 < bytes)
+        snprintf(text + strlen(text), bytes - strlen(text), "; tried out: a block %.3g + %.3g us a token, the head %.3g",
+                 r->tried.block_forward_s * 1e6, r->tried.block_backward_s * 1e6, r->tried.head_s * 1e6);
     if (r->fp32_products_flops_per_s > 0 && strlen(text) + 40 < bytes)
         snprintf(text + strlen(text), bytes - strlen(text), ", products in fp32 %.0f GFLOP/s", r->fp32_products_flops_per_s * 1e-9);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tools/run/machine/memory_check.h"
+#include "tools/run/machine/trial.h"
 #include "tools/planning/bucketing.h"
 
 /* ---- rates ------------------------------------------------------------------------------------------------------ */
@@ -86,6 +87,31 @@ static eo_status measure_disk(const struct tool_options *o, double *fastest, str
     return EO_OK;
 }
 
+/* What is planned, and of which model. */
+struct subject {
+    eo_transformer_config config;
+    struct tool_plan_settings settings;
+};
+
+static eo_status find_subject(const struct tool_options *o, struct subject *out, struct tool_problem *problem)
+{
+    out->settings = o->plan;
+    EO_TRY(tool_job_config(o, &out->config, problem));
+    tool_plan_settings_complete(&out->settings, &out->config, 256, tool_options_on_gpu(o));
+    return EO_OK;
+}
+
+/* A model that cannot be made is told of later. Without a trial predictions take the rates. */
+static eo_status try_out(const struct tool_options *o, uint32_t here, struct tool_rates *out, struct tool_problem *problem)
+{
+    const eo_log silence = {0};
+    struct subject subject;
+    EO_TRY(find_subject(o, &subject, problem));
+    if (tool_trial_run(&subject.settings, &subject.config, here, &silence, out) < 0)
+        printf("budget: blocks could not be tried out; steps are predicted by the rates alone\n");
+    return EO_OK;
+}
+
 static eo_status measure_rates(const struct tool_options *o, struct tool_rates *out, struct tool_problem *no_disk,
                                struct tool_problem *problem)
 {
@@ -106,6 +132,7 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     out->disk_bytes_per_s /= here;
     out->link_bytes_per_s = out->memory_bytes_per_s; /* ranks of one machine copy through it */
     eo_team_destroy(&team);
+    EO_TRY(try_out(o, here, out, problem));
     const char *lacks = tool_rates_lack(out);
     return lacks ? tool_problem_set(problem, EO_ERR_INVALID, "--budget: %s could not be measured; give --rates FILE", lacks)
                  : EO_OK;
@@ -190,20 +217,6 @@ static double mib(uint64_t bytes)
     return (double)bytes / (1 << 20);
 }
 
-/* What is planned, and of which model. */
-struct subject {
-    eo_transformer_config config;
-    struct tool_plan_settings settings;
-};
-
-static eo_status find_subject(const struct tool_options *o, struct subject *out, struct tool_problem *problem)
-{
-    out->settings = o->plan;
-    EO_TRY(tool_job_config(o, &out->config, problem));
-    tool_plan_settings_complete(&out->settings, &out->config, 256, tool_options_on_gpu(o));
-    return EO_OK;
-}
-
 static void take(struct tool_options *o, const struct tool_budget_option *option, const struct tool_rates *rates)
 {
     const uint32_t head_chunks = o->plan.head_chunks;
@@ -219,7 +232,7 @@ static eo_status choose(struct tool_options *o, const struct told *told, bool te
 {
     struct tool_budget_choice choice;
     struct subject subject;
-    char text[160];
+    char text[TOOL_RATES_TEXT_MAX];
     EO_TRY(find_subject(o, &subject, problem));
     const struct tool_budget_request request = {told->budget_bytes, o->budget_host_bytes, told->rates, o->budget_may_change_bits};
     EO_TRY(tool_budget_find(&subject.settings, &subject.config, &request, &choice, problem));
@@ -248,7 +261,7 @@ static eo_status go_on(struct tool_options *o, const struct tool_kept_choice *ke
     const uint32_t head_chunks = subject.settings.head_chunks;
     tool_kept_choice_apply(kept, o, &subject.settings);
     if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, &unused) < 0 ||
-        tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, &silence, &option) < 0)
+        tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, false, &silence, &option) < 0)
         return EO_OK;
     option.changes_bits = subject.settings.head_chunks != head_chunks;
     take(o, &option, &kept->rates);
@@ -305,7 +318,7 @@ static eo_status go_on_joined(struct tool_options *o, const struct tool_kept_buc
     subject.settings.gather_run = kept->gather_run;
     subject.settings.gradient_run = kept->gradient_run;
     if (tool_plan_settings_check(&subject.settings, subject.config.layer_count, &unused) < 0 ||
-        tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, &silence, &option) < 0)
+        tool_budget_evaluate(&subject.settings, &subject.config, &kept->rates, false, &silence, &option) < 0)
         return EO_OK;
     o->plan.gather_run = kept->gather_run;
     o->plan.gradient_run = kept->gradient_run;

@@ -311,6 +311,7 @@ static void plans_that_do_not_fit(void)
         const char *text;
     } cases[] = {
         {{.rank_count = 2}, EO_ERR_INVALID, "the plan is for 2 ranks, the world has 1"},
+        {{.draft = true}, EO_ERR_INVALID, "the plan is a draft, which is not proven; plan again without `draft`"},
         {{.optimizer_states = EO_NO_STATE}, EO_ERR_INVALID, "optimizer adamw needs 2"},
         {{.strategy = EO_STRATEGY_ZERO1}, EO_ERR_UNSUPPORTED, "strategy zero1 needs planned memory"},
     };

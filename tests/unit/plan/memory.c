@@ -5,6 +5,7 @@
 #include "tests/unit/plan/planned.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tests/unit/plan/mutate.h"
 #include "tests/unit/plan/check.h"
@@ -15,6 +16,31 @@ static void describe(const char *model, const eo_plan_params *p, char *text, siz
              p->micro_batches, p->gather_slots, p->gradient_slots, (int)p->dtype, (int)p->reduce_dtype,
              p->no_prefetch ? ", no prefetch" : "", p->separate_reduce_stream ? ", separate stream" : "",
              p->norms_beside ? ", norms beside" : "", p->float8_frozen ? ", frozen in MXFP8" : "");
+}
+
+/* A draft is right as well, and as good to compare with others: the same bound, time and disk. */
+static void check_draft(const eo_model *model, eo_plan_params params, const eo_plan *plan, const char *what)
+{
+    eo_plan_summary summary, of_draft;
+    struct plan_check check;
+    const uint32_t count = eo_plan_operation_count(plan, EO_LIST_STEADY);
+    uint64_t *durations_ns = calloc(count, sizeof(*durations_ns)), step_ns, draft_ns;
+    params.draft = true;
+    eo_plan *draft = plan_of(model, &params);
+    eo_plan_get_summary(plan, &summary);
+    eo_plan_get_summary(draft, &of_draft);
+    cr_assert(eo_plan_check(draft, &check), "%s, a draft: %s", what, check.text);
+    cr_assert_eq(of_draft.lower_bound_bytes, summary.lower_bound_bytes, "%s", what);
+    cr_assert_leq(of_draft.lower_bound_bytes, of_draft.arena_bytes, "%s", what);
+    cr_assert_eq(of_draft.space_bytes[EO_SPACE_DISK], summary.space_bytes[EO_SPACE_DISK], "%s", what);
+    cr_assert_eq(eo_plan_operation_count(draft, EO_LIST_STEADY), count, "%s", what);
+    for (uint32_t i = 0; i < count; i++)
+        durations_ns[i] = i * 2654435761u % 1000;
+    cr_assert_eq(eo_plan_simulate(plan, EO_LIST_STEADY, durations_ns, 3, &step_ns), EO_OK);
+    cr_assert_eq(eo_plan_simulate(draft, EO_LIST_STEADY, durations_ns, 3, &draft_ns), EO_OK);
+    cr_assert_eq(draft_ns, step_ns, "%s", what);
+    free(durations_ns);
+    eo_plan_destroy(&draft);
 }
 
 /*
@@ -47,6 +73,7 @@ Test(plan_memory, rows_that_live_at_one_time_lie_apart)
             cr_assert_leq(summary.lower_bound_bytes, summary.arena_bytes, "%s", what);
             const double ratio = (double)summary.arena_bytes / (double)summary.lower_bound_bytes;
             worst = ratio > worst ? ratio : worst;
+            check_draft(model, params, plan, what);
             shared += check.shared_pairs;
             plans++;
             eo_plan_destroy(&plan);

@@ -106,13 +106,14 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     options.plan.offload_activations = UINT32_MAX;
     options.plan.head_chunks = 8;
     options.head_is_chosen = true;
-    options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e3, 1e-5 / 3, 1e11 / 3, 3e7 / 7};
+    options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e3, 1e-5 / 3, 1e11 / 3, 3e7 / 7,
+                                        {1e-6 / 3, 1e-6, 0, 1e-5 / 7, 0, 3e-3, 1e-9, "a \"shape\", and more"}};
     text = tool_json_text(0, write_choice, &options);
     cr_assert(parse_choice(text, &kept) && !kept.bucketing.is_there, "%s", text);
     free(text);
     options.plan.gather_run = 3;
     options.plan.gradient_run = 4;
-    options.bucketing_rates = (struct tool_rates){1e12, 2e10, 3e9, 1e3, 1e-5, 0, 0};
+    options.bucketing_rates = (struct tool_rates){1e12, 2e10, 3e9, 1e3, 1e-5, 0, 0, {.head_s = 0}};
     text = tool_json_text(0, write_choice, &options);
     cr_assert(parse_choice(text, &kept), "%s", text);
     free(text);
@@ -123,7 +124,8 @@ Test(run_parts, a_choice_comes_back_from_a_checkpoint_as_it_was)
     text = tool_json_text(0, write_choice, &options);
     cr_assert(!parse_choice(text, &kept) && kept.bucketing.is_there, "the bucketing alone: %s", text);
     free(text);
-    options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e3, 1e-5 / 3, 1e11 / 3, 3e7 / 7};
+    options.rates = (struct tool_rates){1e12 / 3, 2e10 / 7, 0, 1e3, 1e-5 / 3, 1e11 / 3, 3e7 / 7,
+                                        {1e-6 / 3, 1e-6, 0, 1e-5 / 7, 0, 3e-3, 1e-9, "a \"shape\", and more"}};
     text = tool_json_text(0, write_choice, &options);
     cr_assert(parse_choice(text, &kept), "%s", text);
     free(text);

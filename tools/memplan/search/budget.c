@@ -24,7 +24,7 @@ eo_status tool_memplan_budget_choose(struct tool_memplan_budget *b, const struct
 
 void tool_memplan_budget_print(FILE *out, const struct tool_memplan_budget *b)
 {
-    char rates[160];
+    char rates[TOOL_RATES_TEXT_MAX];
     tool_rates_text(&b->request.rates, rates, sizeof(rates));
     fprintf(out, "\n");
     tool_budget_print(out, "  ", &b->choice, &b->request);

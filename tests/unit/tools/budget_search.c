@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The search for a budget's plan, of small models. Goal: what it chooses is at most 1.03 x slower, by the same prediction, than
+ * the best of all combinations within the budget, and never slower than with a smaller budget; its bytes are those of the plan. Method: models of 4 to 6 blocks and rates,
+ * drawn by seed; of each all combinations of recompute, layers and activations on disk, buffers, gradients and late updates are
+ * planned, here in plain loops, and budgets from the least to the most are asked for. EO_BUDGET_SEEDS: their number [2; with
+ * EO_TEST_FULL 30]; EO_BUDGET_SEED: the first.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/planning/budget.h"
+
+enum { SEEDS = 2, SEEDS_FULL = 30, BUDGETS = 8, OPTIONS_MAX = 1 << 16 };
+
+static const double ratio_max = 1.03;
+
+static struct tool_budget_option *all;
+static bool is_planned[OPTIONS_MAX]; /* in full: others are drafts */
+static uint32_t all_count;
+
+struct subject {
+    eo_transformer_config config;
+    struct tool_plan_settings settings;
+    struct tool_rates rates;
+};
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+/* Between two powers of ten. */
+static double draw_rate(uint64_t *state, double low, double high)
+{
+    return pow(10, low + (high - low) * (double)(next_random(state) % 1000) / 1000);
+}
+
+static struct subject draw(uint64_t seed)
+{
+    static const uint32_t widths[] = {64, 96, 192, 384};
+    uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+    for (int i = 0; i < 8; i++)
+        (void)next_random(&state);
+    const bool is_llama = next_random(&state) % 2;
+    const uint32_t width = widths[next_random(&state) % 4];
+    struct subject s = {
+        .config = {.family = is_llama ? EO_FAMILY_LLAMA : EO_FAMILY_GPT2, .layer_count = 4 + (uint32_t)(seed % 3), .width = width,
+                   .head_count = 4, .kv_head_count = is_llama ? 2 : 4, .head_size = width / 4, .mlp_width = 4 * width,
+                   .vocabulary = 256 << next_random(&state) % 4, .context = 128, .tied_head = next_random(&state) % 2,
+                   .norm_eps = 1e-5f, .rope_theta = 10000},
+        .settings = {.ranks = 1 + (uint32_t)(next_random(&state) % 3), .strategy = EO_STRATEGY_ZERO3,
+                     .batch = 1 + (uint32_t)(next_random(&state) % 4), .seq = 128,
+                     .micro_batches = 1 + (uint32_t)(next_random(&state) % 4 == 0),
+                     .dtype = next_random(&state) % 2 ? EO_DTYPE_BF16 : EO_DTYPE_FP32, .gather_slots = 2, .gradient_slots = 2,
+                     .head_chunks = 1 + (uint32_t)(next_random(&state) % 2), .device = "cpu", .threads = 1},
+        .rates = {.products_flops_per_s = draw_rate(&state, 9, 12.5), .memory_bytes_per_s = draw_rate(&state, 9, 11.5),
+                  .disk_bytes_per_s = draw_rate(&state, 8, 10), .link_bytes_per_s = draw_rate(&state, 8, 11)}};
+    return s;
+}
+
+static void evaluate(const struct subject *s, bool draft, struct tool_budget_option *o)
+{
+    const eo_log silence = {0};
+    const struct tool_plan_settings settings = o->settings;
+    cr_assert_geq(tool_budget_evaluate(&settings, &s->config, &s->rates, draft, &silence, o), 0);
+}
+
+static void keep(const struct subject *s, const struct tool_plan_settings *settings)
+{
+    cr_assert_lt(all_count, OPTIONS_MAX);
+    all[all_count].settings = *settings;
+    is_planned[all_count] = false;
+    evaluate(s, true, &all[all_count++]);
+}
+
+static void keep_with_disk(const struct subject *s, struct tool_plan_settings settings)
+{
+    const uint32_t most = all[0].layer_count;
+    keep(s, &settings);
+    for (settings.offload_layers = 1; settings.offload_layers <= most; settings.offload_layers++)
+        for (settings.offload_slots = 1; settings.offload_slots <= 4 && settings.offload_slots <= settings.offload_layers;
+             settings.offload_slots++)
+            for (int bits = 0; bits < 4; bits++) {
+                settings.offload_gradients = bits & 1;
+                settings.late_updates = bits & 2;
+                if (!settings.offload_gradients || (settings.micro_batches == 1 && settings.offload_layers > settings.offload_slots))
+                    keep(s, &settings);
+            }
+}
+
+static void keep_all(const struct subject *s)
+{
+    const uint32_t blocks = s->config.layer_count;
+    struct tool_plan_settings settings = s->settings;
+    all_count = 0;
+    for (settings.gather_slots = 2; settings.gather_slots > 0; settings.gather_slots--)
+        for (settings.gradient_slots = 2; settings.gradient_slots > 0; settings.gradient_slots--)
+            for (uint32_t level = 0; level < blocks + 2; level++)
+                for (settings.offload_activations = 0; settings.offload_activations <= blocks; settings.offload_activations++) {
+                    settings.recompute = level == 0 ? EO_RECOMPUTE_NONE : level == 1 ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_BLOCKS;
+                    settings.recompute_blocks = level < 2 ? 0 : level - 1;
+                    keep_with_disk(s, settings);
+                }
+}
+
+/* By true bytes: a draft has at least as many as it says. */
+static const struct tool_budget_option *best_within(const struct subject *s, uint64_t bytes)
+{
+    for (;;) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t i = 0; i < all_count; i++)
+            if (all[i].memory_bytes <= bytes && (best == UINT32_MAX || all[i].step_s < all[best].step_s))
+                best = i;
+        if (best == UINT32_MAX || is_planned[best])
+            return best == UINT32_MAX ? NULL : &all[best];
+        const struct tool_budget_option draft = all[best];
+        evaluate(s, false, &all[best]);
+        cr_assert_geq(all[best].memory_bytes, draft.memory_bytes);
+        cr_assert_eq(all[best].step_s, draft.step_s);
+        cr_assert_eq(all[best].disk_bytes, draft.disk_bytes);
+        is_planned[best] = true;
+    }
+}
+
+/* The chosen one's time over the best; `before_s`: of the budget before, at first INFINITY. */
+static double check_budget(const struct subject *s, uint64_t seed, uint64_t bytes, double *before_s)
+{
+    struct tool_budget_choice choice;
+    struct tool_problem problem;
+    const struct tool_budget_request request = {.bytes = bytes, .rates = s->rates};
+    const struct tool_budget_option *best = best_within(s, bytes);
+    const eo_status status = tool_budget_find(&s->settings, &s->config, &request, &choice, &problem);
+    cr_assert_eq(status >= 0, best != NULL, "seed %llu, %llu bytes: %s", (unsigned long long)seed, (unsigned long long)bytes,
+                 status >= 0 ? "found, and nothing of all fits" : problem.text);
+    if (!best)
+        return 1;
+    char chosen_text[160], best_text[160];
+    tool_budget_text(&choice.chosen, chosen_text, sizeof(chosen_text));
+    tool_budget_text(best, best_text, sizeof(best_text));
+    cr_assert_leq(choice.chosen.memory_bytes, bytes);
+    cr_expect_leq(choice.chosen.step_s, ratio_max * best->step_s, "seed %llu, %llu bytes: %g s by %s; %g s by %s",
+                  (unsigned long long)seed, (unsigned long long)bytes, choice.chosen.step_s, chosen_text, best->step_s, best_text);
+    cr_expect_leq(choice.chosen.step_s, *before_s, "seed %llu, %llu bytes: %g s by %s, slower than with less", (unsigned long long)seed,
+                  (unsigned long long)bytes, choice.chosen.step_s, chosen_text);
+    *before_s = choice.chosen.step_s;
+    return choice.chosen.step_s / best->step_s;
+}
+
+Test(budget_search, is_as_good_as_all_combinations, .timeout = 1800)
+{
+    const char *asked = getenv("EO_BUDGET_SEEDS");
+    const uint64_t seeds = asked ? strtoull(asked, NULL, 10) : getenv("EO_TEST_FULL") ? SEEDS_FULL : SEEDS;
+    double worst = 1;
+    all = calloc(OPTIONS_MAX, sizeof(*all));
+    cr_assert(all);
+    const char *first = getenv("EO_BUDGET_SEED");
+    for (uint64_t seed = first ? strtoull(first, NULL, 10) : 1; seed <= seeds; seed++) {
+        const struct subject s = draw(seed);
+        uint64_t least = UINT64_MAX;
+        double before_s = INFINITY;
+        keep_all(&s);
+        for (uint32_t i = 0; i < all_count; i++) /* one that comes near it */
+            least = all[i].memory_bytes < least ? all[i].memory_bytes : least;
+        for (int b = 0; b < BUDGETS; b++)
+            worst = fmax(worst, check_budget(&s, seed, least + (all[0].memory_bytes - least) * (uint64_t)b / (BUDGETS - 1), &before_s));
+        cr_log_info("seed %llu: %u combinations, worst ratio so far %.4f", (unsigned long long)seed, all_count, worst);
+    }
+    free(all);
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/planning/budget_search.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what is tried ----------------------------------------------------------------------------------------------- */
+
+static bool fits_host(const struct tool_budget_search *s, const struct tool_budget_option *o)
+{
+    return s->request->host_bytes == 0 || o->host_bytes <= s->request->host_bytes;
+}
+
+/* Of a draft, as it lies now: as a rule a little more than in full. */
+static uint64_t placed_bytes(const struct tool_budget_option *o)
+{
+    return o->arena_bytes + o->cache_bytes;
+}
+
+/* A draft may turn out not to; in a careful search that is rare. */
+static bool fits(const struct tool_budget_search *s, const struct tool_budget_option *o)
+{
+    return fits_host(s, o) && (s->is_careful ? placed_bytes(o) : o->memory_bytes) <= s->request->bytes;
+}
+
+static eo_status evaluate(struct tool_budget_search *s, const struct tool_plan_settings *settings, bool draft,
+                          struct tool_budget_option *out)
+{
+    const eo_log silence = {0};
+    const struct tool_plan_settings own = *settings; /* may lie in `out` */
+    EO_TRY(tool_budget_evaluate(&own, s->config, &s->request->rates, draft, &silence, out));
+    out->changes_bits = own.head_chunks != s->head_chunks;
+    return EO_OK;
+}
+
+/* Several ways lead to the same settings. */
+static const struct tool_budget_option *find_tried(const struct tool_budget_search *s, const struct tool_plan_settings *settings)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (memcmp(&s->tried[i].option.settings, settings, sizeof(*settings)) == 0)
+            return &s->tried[i].option;
+    return NULL;
+}
+
+eo_status tool_budget_try(struct tool_budget_search *s, const struct tool_plan_settings *settings)
+{
+    if (s->count == TOOL_BUDGET_OPTIONS_MAX) /* s->last stays */
+        return EO_OK;
+    s->last = find_tried(s, settings);
+    if (s->last)
+        return EO_OK;
+    struct tool_budget_option *next = &s->tried[s->count].option;
+    EO_TRY(evaluate(s, settings, true, next));
+    s->layer_count = next->layer_count;
+    if (fits(s, next) && next->step_s < s->best_s)
+        s->best_s = next->step_s;
+    s->last = next;
+    s->count++;
+    return EO_OK;
+}
+
+/* Where each comes once, and leaves alone. */
+bool tool_budget_may_offload_gradients(const struct tool_plan_settings *settings)
+{
+    return settings->micro_batches == 1 && settings->gradient_run <= 1;
+}
+
+/* A graph is a step with its own updates. */
+bool tool_budget_may_update_late(const struct tool_plan_settings *settings)
+{
+    return !settings->no_prefetch && strcmp(settings->device, "cpu") == 0;
+}
+
+bool tool_budget_has_disk(const struct tool_budget_search *s)
+{
+    return s->request->rates.disk_bytes_per_s > 0;
+}
+
+void tool_budget_set_level(struct tool_plan_settings *settings, uint32_t level)
+{
+    settings->recompute = level == 0 ? EO_RECOMPUTE_NONE : level == 1 ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_BLOCKS;
+    settings->recompute_blocks = level < 2 ? 0 : level - 1;
+}
+
+void tool_budget_offload_nothing(struct tool_plan_settings *settings)
+{
+    settings->offload_layers = settings->offload_slots = 0;
+    settings->offload_gradients = settings->late_updates = false;
+}
+
+/* ---- neighbours -------------------------------------------------------------------------------------------------- */
+
+/* Settings as numbers, each with its least and most. */
+enum dial { LEVEL, LAYERS, LAYER_BUFFERS, GRADIENTS, LATE, ACTIVATIONS, GATHER_BUFFERS, GRADIENT_BUFFERS, DIALS };
+enum { BUFFERS_MAX = 4, MOVES_MAX = 4 * DIALS };
+
+struct dials {
+    uint32_t at[DIALS];
+};
+
+/* What one dial does to another: ends of a range, or one step. */
+struct move {
+    enum dial dial;
+    int32_t by; /* INT32_MIN and INT32_MAX: to the end */
+};
+
+static uint32_t level_of(const struct tool_plan_settings *p)
+{
+    return p->recompute == EO_RECOMPUTE_NONE ? 0 : p->recompute == EO_RECOMPUTE_CHEAP ? 1 : 1 + p->recompute_blocks;
+}
+
+static struct dials dials_of(const struct tool_budget_search *s, const struct tool_plan_settings *p)
+{
+    const uint32_t blocks = s->config->layer_count;
+    return (struct dials){{
+        [LEVEL] = level_of(p),
+        [LAYERS] = p->offload_layers < s->layer_count ? p->offload_layers : s->layer_count,
+        [LAYER_BUFFERS] = p->offload_slots,
+        [GRADIENTS] = p->offload_gradients,
+        [LATE] = p->late_updates,
+        [ACTIVATIONS] = p->offload_activations < blocks ? p->offload_activations : blocks,
+        [GATHER_BUFFERS] = p->gather_slots,
+        [GRADIENT_BUFFERS] = p->gradient_slots,
+    }};
+}
+
+static uint32_t least_of(enum dial dial)
+{
+    return dial == GATHER_BUFFERS || dial == GRADIENT_BUFFERS;
+}
+
+static uint32_t most_of(const struct tool_budget_search *s, enum dial dial)
+{
+    const uint32_t most[DIALS] = {
+        [LEVEL] = 1 + s->config->layer_count,
+        [LAYERS] = s->offloads_layers ? s->layer_count : 0,
+        [LAYER_BUFFERS] = s->offloads_layers ? BUFFERS_MAX : 0,
+        [GRADIENTS] = s->offloads_layers,
+        [LATE] = s->offloads_layers,
+        [ACTIVATIONS] = tool_budget_has_disk(s) ? s->config->layer_count : 0,
+        [GATHER_BUFFERS] = 2,
+        [GRADIENT_BUFFERS] = 2,
+    };
+    return most[dial];
+}
+
+/* What cannot be is left out: late updates of no layers, more buffers than layers. */
+static struct tool_plan_settings settings_of(const struct tool_budget_search *s, const struct tool_plan_settings *from,
+                                             const struct dials *d)
+{
+    struct tool_plan_settings p = *from;
+    const uint32_t layers = d->at[LAYERS], buffers = d->at[LAYER_BUFFERS] ? d->at[LAYER_BUFFERS] : 1;
+    tool_budget_set_level(&p, d->at[LEVEL]);
+    p.offload_layers = layers;
+    p.offload_slots = buffers < layers ? buffers : layers;
+    p.offload_gradients = d->at[GRADIENTS] && layers > p.offload_slots && tool_budget_may_offload_gradients(&p);
+    p.late_updates = d->at[LATE] && layers > 0 && tool_budget_may_update_late(&p);
+    p.offload_activations = d->at[ACTIVATIONS] == s->config->layer_count && tool_budget_has_disk(s) ? UINT32_MAX : d->at[ACTIVATIONS];
+    p.gather_slots = d->at[GATHER_BUFFERS];
+    p.gradient_slots = d->at[GRADIENT_BUFFERS];
+    return p;
+}
+
+static void turn(const struct tool_budget_search *s, struct dials *d, const struct move *m)
+{
+    const int64_t least = least_of(m->dial), most = most_of(s, m->dial);
+    int64_t to = m->by == INT32_MIN ? least : m->by == INT32_MAX ? most : (int64_t)d->at[m->dial] + m->by;
+    to = to < least ? least : to > most ? most : to;
+    d->at[m->dial] = (uint32_t)to;
+}
+
+static uint32_t list_moves(const struct tool_budget_search *s, struct move moves[MOVES_MAX])
+{
+    uint32_t count = 0;
+    for (enum dial dial = 0; dial < DIALS; dial++) {
+        if (most_of(s, dial) <= least_of(dial))
+            continue;
+        moves[count++] = (struct move){dial, -1};
+        moves[count++] = (struct move){dial, 1};
+        if (most_of(s, dial) - least_of(dial) > 1 && dial != LAYER_BUFFERS) {
+            moves[count++] = (struct move){dial, INT32_MIN};
+            moves[count++] = (struct move){dial, INT32_MAX};
+        }
+    }
+    return count;
+}
+
+/* One dial turned; of few layers, whose drafts take little time, any two. */
+static eo_status try_neighbours(struct tool_budget_search *s, const struct tool_plan_settings *settings)
+{
+    const struct tool_plan_settings own = *settings;
+    const struct dials from = dials_of(s, &own);
+    struct move moves[MOVES_MAX];
+    const uint32_t count = list_moves(s, moves), seconds = s->layer_count <= TOOL_BUDGET_FEW_LAYERS ? count : 0;
+    for (uint32_t m = 0; m < count; m++) {
+        struct dials once = from;
+        turn(s, &once, &moves[m]);
+        const struct tool_plan_settings next = settings_of(s, &own, &once);
+        EO_TRY(tool_budget_try(s, &next));
+        for (uint32_t n = m + 1; n < seconds; n++) {
+            struct dials twice = once;
+            turn(s, &twice, &moves[n]);
+            const struct tool_plan_settings after = settings_of(s, &own, &twice);
+            EO_TRY(tool_budget_try(s, &after));
+        }
+    }
+    return EO_OK;
+}
+
+/* ---- the choice -------------------------------------------------------------------------------------------------- */
+
+/* Of equal times, the one that leaves the disk alone. */
+static bool is_better(const struct tool_budget_option *a, const struct tool_budget_option *b)
+{
+    if (a->step_s != b->step_s)
+        return a->step_s < b->step_s;
+    return a->disk_bytes < b->disk_bytes || (a->disk_bytes == b->disk_bytes && a->memory_bytes < b->memory_bytes);
+}
+
+/* Those with some level of recompute, and with gradients and activations on disk or not. */
+struct kind {
+    uint32_t level;
+    bool has_gradients, has_activations;
+};
+
+static bool is_of_kind(const struct tool_budget_option *o, const struct kind *kind)
+{
+    const struct tool_plan_settings *p = &o->settings;
+    return !kind || (level_of(p) == kind->level && p->offload_gradients == kind->has_gradients &&
+                     (p->offload_activations > 0) == kind->has_activations);
+}
+
+/* `kind` NULL: of any; of all, or of those that are not expanded. */
+static struct tool_budget_tried *find_fastest_of(struct tool_budget_search *s, const struct kind *kind, bool of_all)
+{
+    struct tool_budget_tried *best = NULL;
+    for (uint32_t i = 0; i < s->count; i++)
+        if ((of_all || !s->tried[i].is_expanded) && is_of_kind(&s->tried[i].option, kind) && fits(s, &s->tried[i].option) &&
+            (!best || is_better(&s->tried[i].option, &best->option)))
+            best = &s->tried[i];
+    return best;
+}
+
+static struct tool_budget_tried *find_fastest(struct tool_budget_search *s)
+{
+    return find_fastest_of(s, NULL, true);
+}
+
+/* Of memory; where the host is too small for any, first of that. */
+static bool takes_less(const struct tool_budget_search *s, const struct tool_budget_option *a, const struct tool_budget_option *b)
+{
+    if (fits_host(s, a) != fits_host(s, b))
+        return fits_host(s, a);
+    if (!fits_host(s, a) && a->host_bytes != b->host_bytes)
+        return a->host_bytes < b->host_bytes;
+    return placed_bytes(a) < placed_bytes(b);
+}
+
+static struct tool_budget_tried *find_least_of(struct tool_budget_search *s, const struct kind *kind)
+{
+    struct tool_budget_tried *least = NULL;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (is_of_kind(&s->tried[i].option, kind) && (!least || takes_less(s, &s->tried[i].option, &least->option)))
+            least = &s->tried[i];
+    return least;
+}
+
+static struct tool_budget_tried *find_least(struct tool_budget_search *s)
+{
+    return find_least_of(s, NULL);
+}
+
+static eo_status plan_in_full(struct tool_budget_search *s, struct tool_budget_tried *t)
+{
+    if (t->is_planned)
+        return EO_OK;
+    t->is_planned = true;
+    return evaluate(s, &t->option.settings, false, &t->option);
+}
+
+/*
+ * Until the first by `find` is planned in full, and none of its neighbours comes before it. A draft that has more bytes than it
+ * seemed gets neighbours, too: some take less. After many of these the search becomes careful. NULL: there is none.
+ */
+static eo_status settle(struct tool_budget_search *s, struct tool_budget_tried *(*find)(struct tool_budget_search *s),
+                        struct tool_budget_tried **out)
+{
+    const bool is_small = s->layer_count <= TOOL_BUDGET_FEW_LAYERS;
+    uint32_t expansions = is_small ? 64 : 4, surprises = is_small ? 64 : 8;
+    for (struct tool_budget_tried *t = *out = find(s); t; t = *out = find(s)) {
+        if (!t->is_planned) {
+            EO_TRY(plan_in_full(s, t));
+            if (find(s) == t)
+                continue; /* it is what it seemed */
+            surprises -= surprises > 0;
+            s->is_careful = surprises == 0;
+        }
+        if (t->is_expanded || expansions == 0) {
+            if (find(s) == t)
+                return EO_OK;
+            continue;
+        }
+        t->is_expanded = true;
+        expansions--;
+        EO_TRY(try_neighbours(s, &t->option.settings));
+    }
+    return EO_OK;
+}
+
+/* Each kind has best ones of its own, to which no few steps lead from the best of another. Of few layers they are looked for: from
+ * the two fastest that have no neighbours yet, or the one that takes least, until those have. */
+static eo_status explore_kind(struct tool_budget_search *s, const struct kind *kind)
+{
+    enum { WIDTH = 2 };
+    for (uint32_t stale = 0; stale < WIDTH;) {
+        const struct tool_budget_tried *fastest = find_fastest_of(s, kind, true);
+        struct tool_budget_tried *t = find_fastest_of(s, kind, false);
+        if (!fastest)
+            t = find_least_of(s, kind);
+        if (!t || t->is_expanded)
+            return EO_OK;
+        t->is_expanded = true;
+        EO_TRY(try_neighbours(s, &t->option.settings));
+        stale = find_fastest_of(s, kind, true) == fastest ? stale + 1 : 0;
+    }
+    return EO_OK;
+}
+
+static eo_status explore(struct tool_budget_search *s)
+{
+    for (uint32_t level = 0; s->layer_count <= TOOL_BUDGET_FEW_LAYERS && level < s->config->layer_count + 2; level++)
+        for (uint32_t k = 0; k < 4; k++)
+            EO_TRY(explore_kind(s, &(struct kind){level, k % 2, k / 2}));
+    return EO_OK;
+}
+
+/* The next faster ones that take more memory, each the least memory for its time; at least 2 % are worth a line. */
+static eo_status find_next(struct tool_budget_search *s, struct tool_budget_choice *out)
+{
+    const double worth = 0.98;
+    const struct tool_budget_option *from = out->found ? &out->chosen : &out->least;
+    while (out->next_count < TOOL_BUDGET_NEXT) {
+        struct tool_budget_tried *next = NULL;
+        for (uint32_t i = 0; i < s->count; i++) {
+            const struct tool_budget_option *o = &s->tried[i].option;
+            if (fits_host(s, o) && o->memory_bytes > s->request->bytes && o->step_s < worth * from->step_s &&
+                (!next || o->memory_bytes < next->option.memory_bytes ||
+                 (o->memory_bytes == next->option.memory_bytes && is_better(o, &next->option))))
+                next = &s->tried[i];
+        }
+        if (!next)
+            return EO_OK;
+        if (!next->is_planned) { /* may have more bytes than another, then */
+            EO_TRY(plan_in_full(s, next));
+            continue;
+        }
+        out->next[out->next_count++] = next->option;
+        from = &next->option;
+    }
+    return EO_OK;
+}
+
+/* Where the fastest of all does not fit by its true bytes, the least may still. */
+eo_status tool_budget_search(struct tool_budget_search *s, const struct tool_plan_settings *settings,
+                             struct tool_budget_choice *out)
+{
+    struct tool_budget_tried *best, *least;
+    s->best_s = INFINITY;
+    EO_TRY(tool_budget_try_seeds(s, settings));
+    EO_TRY(plan_in_full(s, &s->tried[0]));
+    out->everything = out->least = s->tried[0].option;
+    EO_TRY(explore(s));
+    EO_TRY(settle(s, find_fastest, &best));
+    if (!best) {
+        EO_TRY(settle(s, find_least, &least));
+        out->least = least->option;
+        s->is_careful = false;
+        best = fits(s, &least->option) ? least : NULL;
+    }
+    out->found = best != NULL;
+    if (best)
+        out->chosen = best->option;
+    EO_TRY(find_next(s, out));
+    out->plan_count = s->count;
+    return EO_OK;
+}

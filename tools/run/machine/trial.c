@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: MIT */
+#include "tools/run/machine/trial.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/planning/predict.h"
+#include "tools/shared/clock.h"
+
+enum {
+    BLOCKS = 2,
+    STEPS_MIN = 2, /* the timeline of a step may be there only after the next one */
+    STEPS_MAX = 64,
+    LONG_ENOUGH_MS = 400 /* more steps within that */
+};
+
+struct trial {
+    struct tool_plan_settings settings;
+    eo_transformer_config config;
+    eo_log log;
+    eo_transformer *transformer;
+    eo_plan *plan;
+    eo_plan_operation *operations; /* of the steady list */
+    uint32_t operation_count;
+    eo_world **worlds;
+    struct trial_rank *ranks;
+    pthread_mutex_t gate; /* held until all threads are there */
+    bool broken;          /* they never will be */
+    pthread_barrier_t barrier;
+    atomic_bool done;
+    uint64_t begin_ns;
+};
+
+struct trial_rank {
+    struct trial *trial;
+    uint32_t rank;
+    pthread_t thread;
+    eo_team *team;
+    eo_runtime *runtime;
+    int32_t *tokens, *positions;
+    eo_timeline_record *records;
+    uint64_t *durations_ns; /* by operation, then sample */
+    uint32_t *sample_counts; /* by operation */
+    eo_status status;
+};
+
+/* ---- what is run ------------------------------------------------------------------------------------------------- */
+
+/* As the job, but for the number of its blocks and what memory decides. Pieces of the head keep their size. */
+static void shape_trial(struct trial *t, const struct tool_plan_settings *settings, const eo_transformer_config *config,
+                        uint32_t ranks)
+{
+    struct tool_plan_settings *s = &t->settings;
+    t->config = *config;
+    t->config.layer_count = BLOCKS;
+    *s = *settings;
+    s->ranks = ranks;
+    s->strategy = EO_STRATEGY_ZERO3;
+    s->shard_group = 0;
+    s->micro_batches = 1;
+    s->recompute = EO_RECOMPUTE_CHEAP; /* in operations of its own, which others go without */
+    s->recompute_blocks = 0;
+    s->half_blocks = s->graph = s->offload_gradients = s->late_updates = s->no_prefetch = false;
+    s->unit_blocks = 0;
+    s->unit_bytes = 0;
+    s->offload_layers = s->offload_slots = s->offload_activations = 0;
+    s->gather_run = s->gradient_run = 0;
+    s->gather_slots = s->gradient_slots = 2;
+    s->float8_gather = s->float8_gather && ranks > 1;
+    const uint64_t all = (uint64_t)settings->batch * settings->seq;
+    if (all > TOOL_TRIAL_TOKENS)
+        s->batch = settings->seq < TOOL_TRIAL_TOKENS ? TOOL_TRIAL_TOKENS / settings->seq : 1;
+    const uint64_t tokens = (uint64_t)s->batch * s->seq, pieces = (settings->head_chunks * tokens + all / 2) / all;
+    s->head_chunks = pieces > 0 ? (uint32_t)pieces : 1;
+}
+
+static eo_status make_trial(struct trial *t, const eo_log *log)
+{
+    const struct tool_plan_params params = tool_plan_params_of(&t->settings, &t->config, log);
+    struct tool_plan_params own = params;
+    own.transformer.summed_loss = t->settings.packed;
+    EO_TRY(eo_transformer_create(&t->transformer, &own.transformer));
+    EO_TRY(eo_plan_create(&t->plan, eo_transformer_model(t->transformer), &own.plan));
+    const uint32_t ranks = t->settings.ranks;
+    t->operation_count = eo_plan_operation_count(t->plan, EO_LIST_STEADY);
+    t->operations = calloc(t->operation_count, sizeof(*t->operations));
+    t->worlds = calloc(ranks, sizeof(eo_world *));
+    t->ranks = calloc(ranks, sizeof(*t->ranks));
+    if (!t->operations || !t->worlds || !t->ranks)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < t->operation_count; i++)
+        EO_TRY(eo_plan_get_operation(t->plan, EO_LIST_STEADY, i, &t->operations[i]));
+    return eo_world_create_local(t->worlds, eo_world_params(.rank_count = ranks, .log = log));
+}
+
+static void free_trial(struct trial *t)
+{
+    for (uint32_t r = 0; t->worlds && r < t->settings.ranks; r++)
+        eo_world_destroy(&t->worlds[r]);
+    eo_plan_destroy(&t->plan);
+    eo_transformer_destroy(&t->transformer);
+    free(t->operations);
+    free(t->worlds);
+    free(t->ranks);
+}
+
+/* ---- a rank ------------------------------------------------------------------------------------------------------ */
+
+static eo_status start_rank(struct trial_rank *rank)
+{
+    const struct trial *t = rank->trial;
+    const uint64_t tokens = (uint64_t)t->settings.batch * t->settings.seq;
+    rank->tokens = calloc(tokens, sizeof(*rank->tokens));
+    rank->positions = calloc(tokens, sizeof(*rank->positions));
+    rank->records = calloc(t->operation_count, sizeof(*rank->records));
+    rank->durations_ns = calloc((size_t)t->operation_count * STEPS_MAX, sizeof(*rank->durations_ns));
+    rank->sample_counts = calloc(t->operation_count, sizeof(*rank->sample_counts));
+    if (!rank->tokens || !rank->positions || !rank->records || !rank->durations_ns || !rank->sample_counts)
+        return EO_ERR_NO_MEMORY;
+    for (uint64_t i = 0; i < tokens; i++) { /* spread over the table, as real ones are */
+        rank->tokens[i] = (int32_t)((i + 1) * 2654435761u % t->config.vocabulary);
+        rank->positions[i] = (int32_t)(i % t->settings.seq);
+    }
+    EO_TRY(eo_team_create_on(&rank->team, eo_team_params(.thread_count = t->settings.threads, .log = &t->log)));
+    return eo_runtime_create(&rank->runtime, eo_runtime_params(.plan = t->plan, .world = t->worlds[rank->rank],
+                                                               .product = eo_team_product, .product_user = rank->team,
+                                                               .parallel = eo_team_parallel(rank->team), .log = &t->log));
+}
+
+static uint32_t find_operation(const struct trial *t, const eo_timeline_record *record)
+{
+    for (uint32_t i = 0; i < t->operation_count; i++)
+        if (t->operations[i].kind == record->kind && strcmp(t->operations[i].name, record->name) == 0)
+            return i;
+    return UINT32_MAX;
+}
+
+/* Of a step that has ended, as a rule the last but one; one that is told twice counts twice. */
+static void keep_timeline(struct trial_rank *rank)
+{
+    const struct trial *t = rank->trial;
+    const uint32_t count = eo_runtime_timeline(rank->runtime, rank->records, t->operation_count);
+    for (uint32_t i = 0; i < count; i++) {
+        const eo_timeline_record *record = &rank->records[i];
+        const uint32_t at = record->end_ns > record->start_ns && record->name ? find_operation(t, record) : UINT32_MAX;
+        if (at != UINT32_MAX && rank->sample_counts[at] < STEPS_MAX)
+            rank->durations_ns[(size_t)at * STEPS_MAX + rank->sample_counts[at]++] = record->end_ns - record->start_ns;
+    }
+}
+
+static eo_status run_step(struct trial_rank *rank)
+{
+    const struct trial *t = rank->trial;
+    const eo_tokens tokens = {.tokens = rank->tokens, .targets = rank->tokens,
+                              .positions = t->settings.packed ? rank->positions : NULL, .random = {.seed = 1}};
+    const uint64_t counted = (uint64_t)t->settings.batch * t->settings.seq;
+    double loss;
+    EO_TRY(eo_step_begin(rank->runtime));
+    EO_TRY(eo_transformer_micro_batch(t->transformer, rank->runtime, rank->team, &tokens, &loss));
+    const eo_step_params params = {.learning_rate = 1e-6f, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .exact = true, .clip = 1,
+                                   .weight = t->settings.packed ? (double)counted : 0};
+    eo_step_report report;
+    return eo_step_end(rank->runtime, &params, &report);
+}
+
+/* Rank 0's clock decides for all, between two barriers. Who fails comes to both as well. */
+static eo_status run_steps(struct trial_rank *rank)
+{
+    struct trial *t = rank->trial;
+    eo_status status = rank->status;
+    for (uint32_t step = 0; !atomic_load(&t->done); step++) {
+        if (status >= 0 && (status = run_step(rank)) < 0)
+            eo_world_abort(t->worlds[rank->rank], "a step of a trial failed");
+        if (status >= 0 && step > 0)
+            keep_timeline(rank);
+        pthread_barrier_wait(&t->barrier);
+        const uint64_t spent_ns = tool_now_ns() - t->begin_ns;
+        if (status < 0 || (rank->rank == 0 && step + 1 >= STEPS_MIN &&
+                           (step + 1 == STEPS_MAX || spent_ns >= (uint64_t)LONG_ENOUGH_MS * 1000000)))
+            atomic_store(&t->done, true);
+        pthread_barrier_wait(&t->barrier);
+    }
+    return status;
+}
+
+static void free_rank(struct trial_rank *rank)
+{
+    free(rank->tokens);
+    free(rank->positions);
+    free(rank->records);
+    free(rank->durations_ns);
+    free(rank->sample_counts);
+}
+
+static void rank_life(struct trial_rank *rank)
+{
+    struct trial *t = rank->trial;
+    rank->status = start_rank(rank);
+    if (rank->status < 0)
+        eo_world_abort(t->worlds[rank->rank], "a rank of a trial cannot start");
+    pthread_barrier_wait(&t->barrier);
+    if (rank->rank == 0)
+        t->begin_ns = tool_now_ns();
+    rank->status = run_steps(rank);
+    eo_runtime_destroy(&rank->runtime);
+    eo_team_destroy(&rank->team);
+}
+
+static void *rank_main(void *arg)
+{
+    struct trial_rank *rank = arg;
+    pthread_mutex_lock(&rank->trial->gate);
+    const bool broken = rank->trial->broken;
+    pthread_mutex_unlock(&rank->trial->gate);
+    if (!broken)
+        rank_life(rank);
+    return NULL;
+}
+
+static eo_status run_ranks(struct trial *t)
+{
+    const uint32_t count = t->settings.ranks;
+    eo_status status = EO_OK;
+    uint32_t made = 0;
+    pthread_mutex_lock(&t->gate);
+    for (; made < count && !t->broken; made++) {
+        t->ranks[made] = (struct trial_rank){.trial = t, .rank = made};
+        t->broken = pthread_create(&t->ranks[made].thread, NULL, rank_main, &t->ranks[made]) != 0;
+    }
+    made -= t->broken;
+    pthread_mutex_unlock(&t->gate);
+    for (uint32_t r = 0; r < made; r++)
+        pthread_join(t->ranks[r].thread, NULL);
+    if (t->broken)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t r = 0; r < count && status >= 0; r++)
+        status = t->ranks[r].status;
+    return status;
+}
+
+/* ---- what it took ------------------------------------------------------------------------------------------------ */
+
+static int by_time(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of all ranks and steps, in seconds; 0: it was never seen. */
+struct spread {
+    double least_s, median_s;
+};
+
+static eo_status spread_of(const struct trial *t, uint32_t operation, struct spread *out)
+{
+    uint64_t *all = calloc((size_t)t->settings.ranks * STEPS_MAX, sizeof(*all));
+    uint32_t count = 0;
+    if (!all)
+        return EO_ERR_NO_MEMORY;
+    for (uint32_t r = 0; r < t->settings.ranks; r++) {
+        const struct trial_rank *rank = &t->ranks[r];
+        for (uint32_t i = 0; i < rank->sample_counts[operation]; i++)
+            all[count++] = rank->durations_ns[(size_t)operation * STEPS_MAX + i];
+    }
+    qsort(all, count, sizeof(*all), by_time);
+    *out = (struct spread){0, 0};
+    if (count)
+        *out = (struct spread){(double)all[0] * 1e-9, (double)all[count / 2] * 1e-9};
+    free(all);
+    return EO_OK;
+}
+
+struct sums {
+    double passes[3][EO_OP_BACKWARD + 1]; /* of the embedding, the blocks, the head */
+    double update_s, update_elements, link_bytes_per_s;
+};
+
+static eo_status add_up(const struct trial *t, struct sums *out)
+{
+    *out = (struct sums){.update_s = 0};
+    for (uint32_t i = 0; i < t->operation_count; i++) {
+        const eo_plan_operation *o = &t->operations[i];
+        eo_shard_range shard = {0};
+        struct spread spread;
+        EO_TRY(spread_of(t, i, &spread));
+        const double seconds = spread.median_s;
+        if (o->kind == EO_OP_FORWARD || o->kind == EO_OP_RECOMPUTE || o->kind == EO_OP_BACKWARD)
+            out->passes[o->position == 0 ? 0 : o->position <= BLOCKS ? 1 : 2][o->kind] += seconds;
+        if (seconds > 0 && o->kind == EO_OP_UPDATE) {
+            EO_TRY(eo_plan_shard_range(t->plan, o->layer, 0, &shard));
+            out->update_s += seconds;
+            out->update_elements += (double)shard.count;
+        }
+        /* Beside computing threads a collective waits for its turn on a processor; in the passes that time is counted. */
+        if (seconds > 0 && (o->kind == EO_OP_ALL_GATHER || o->kind == EO_OP_REDUCE_SCATTER) &&
+            (double)o->bytes / spread.least_s > out->link_bytes_per_s)
+            out->link_bytes_per_s = (double)o->bytes / spread.least_s;
+    }
+    return EO_OK;
+}
+
+static eo_status tell(const struct trial *t, struct tool_rates *rates)
+{
+    const double tokens = (double)t->settings.batch * t->settings.seq, block_tokens = BLOCKS * tokens;
+    struct tool_tried *tried = &rates->tried;
+    struct sums sums;
+    EO_TRY(add_up(t, &sums));
+    const double *embedding = sums.passes[0], *block = sums.passes[1], *head = sums.passes[2];
+    tried->block_forward_s = block[EO_OP_FORWARD] / block_tokens;
+    tried->block_backward_s = block[EO_OP_BACKWARD] / block_tokens;
+    tried->block_cheap_s = block[EO_OP_RECOMPUTE] / block_tokens;
+    tried->head_s = (head[EO_OP_FORWARD] + head[EO_OP_BACKWARD]) / tokens;
+    tried->embedding_forward_s = embedding[EO_OP_FORWARD] / tokens;
+    tried->embedding_backward_s = embedding[EO_OP_BACKWARD];
+    tried->update_s = sums.update_elements > 0 ? sums.update_s / sums.update_elements : 0;
+    if (sums.link_bytes_per_s > 0 && t->settings.ranks > 1)
+        rates->link_bytes_per_s = sums.link_bytes_per_s;
+    return block[EO_OP_FORWARD] > 0 && block[EO_OP_BACKWARD] > 0 ? EO_OK : EO_ERR_UNSUPPORTED;
+}
+
+static eo_status try_out(struct trial *t, const eo_log *log)
+{
+    pthread_mutex_init(&t->gate, NULL);
+    eo_status status = make_trial(t, log);
+    if (status >= 0 && pthread_barrier_init(&t->barrier, NULL, t->settings.ranks) != 0)
+        status = EO_ERR_NO_MEMORY;
+    if (status < 0)
+        return status;
+    status = run_ranks(t);
+    pthread_barrier_destroy(&t->barrier);
+    return status;
+}
+
+eo_status tool_trial_run(const struct tool_plan_settings *settings, const eo_transformer_config *config, uint32_t ranks,
+                         const eo_log *log, struct tool_rates *rates)
+{
+    struct trial t = {.log = *log};
+    shape_trial(&t, settings, config, ranks);
+    struct tool_rates told = *rates;
+    eo_status status = try_out(&t, log);
+    if (status >= 0)
+        status = tell(&t, &told);
+    if (status >= 0) {
+        tool_tried_shape(settings, config, told.tried.shape);
+        *rates = told;
+    }
+    for (uint32_t r = 0; t.ranks && r < ranks; r++)
+        free_rank(&t.ranks[r]);
+    pthread_mutex_destroy(&t.gate);
+    free_trial(&t);
+    return status;
+}
