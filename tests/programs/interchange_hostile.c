@@ -227,6 +227,29 @@ Test(hostile, folders_that_lack_a_part_say_which)
     }
 }
 
+/* transformers leaves the index of an earlier model there where it saves one file, and reads that file. */
+Test(hostile, one_file_is_read_whatever_an_index_beside_it_says)
+{
+    static struct part part;
+    static float values[4096];
+    char one[sizeof(folder) + 32];
+    snprintf(path, sizeof(path), "%s/one", folder);
+    const struct tool_export_model model = {.model = ranks_model(&ranks), .config = ranks.config};
+    struct tool_export export;
+    cr_assert_eq(tool_export_begin(&export, &(struct tool_export_settings){.path = path, .file_bytes = 1 << 30}, &model, &problem), EO_OK, "%s", problem.text);
+    for (uint32_t k = 0; k < eo_model_parameter_count(model.model); k++)
+        tool_export_put(&export, k, values);
+    cr_assert_eq(tool_export_end(&export, &problem), EO_OK, "%s", problem.text);
+    read_part(&part, "model.safetensors.index.json");
+    replace(&part, "\"transformer.wpe.weight\"", "\"transformer.other.weight\"");
+    write_part(&part);
+    cr_assert_lt(use(), 0, "the index says falsely");
+    snprintf(one, sizeof(one), "%s/one/model.safetensors", folder);
+    name_path("model.safetensors");
+    cr_assert_eq(rename(one, path), 0);
+    cr_assert_eq(use(), EO_OK, "%s", problem.text);
+}
+
 /* --- by chance ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t next_random(uint64_t *state)

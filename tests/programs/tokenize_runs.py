@@ -185,12 +185,47 @@ def check_refusals():
             (["lines.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'lines.jsonl, line 1: has neither "text"'),
             (["broken.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], "broken.jsonl, line 2: is no JSON"),
             (["rows.parquet", "--text-key", "nope", "--tokenizer", "bytes", "--out", "x.bin"], "has neither a column nope"),
-            (["latin.txt", "--tokenizer", "bytes", "--out", "x.bin"], "utf-8"),
+            (["latin.txt", "--tokenizer", "bytes", "--out", "x.bin"], "latin.txt: is no UTF-8: byte 2 is 0xfc"),
+            (["latin.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], "latin.jsonl, line 2: is no UTF-8: byte 12 is 0xfc"),
+            (["half.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], "half.jsonl, line 1: character 1 is half of one, '\\ud83d'"),
+            (["null.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'line 1: "text" is null'),
+            (["number.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'line 1: "completion" is 7, no text'),
+            (["empty.txt", "--tokenizer", "bytes", "--out", "x.bin"], "hold no text"),
+            (["none.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'line 1: "messages" is no list of messages'),
+            (["word.jsonl", "--tokenizer", "bytes", "--assistant-only", "--out", "x.bin"], 'message 1 is no object with a "role"'),
+            (["silent.jsonl", "--tokenizer", "bytes", "--out", "x.bin"], 'silent.jsonl, line 1: message 2 has no "content"'),
+            (["chat.jsonl", "--tokenizer", "odd", "--out", "x.bin"], "chat.jsonl, line 1: the chat template fails: "),
+            (["chat.jsonl", "--tokenizer", "cut", "--out", "x.bin"], "cut: the chat template, line 1: "),
             (["0.txt", "--tokenizer", "bytes", "--out", "bytes-texts.bin"], "exists"),
             (["0.txt", "--tokenizer", "bytes", "--boundary", "<no>", "--out", "x.bin"], "no token <no>")):
         done = run(python, tokenize, *words)
         left = [name for name in os.listdir(".") if name.startswith("x.bin")]
         result(done.returncode == 2 and wanted in done.stderr and not left, "refused: " + " ".join(words), [done.stderr, left])
+
+    def template(folder, words):
+        os.makedirs(folder, exist_ok=True)
+        with open("bytes/tokenizer.json", "rb") as source, open(folder + "/tokenizer.json", "wb") as to:
+            to.write(source.read())
+        with open(folder + "/tokenizer_config.json", "w", encoding="utf-8") as file:
+            json.dump({"eos_token": "<|end|>", "chat_template": words}, file)
+        return run(python, tokenize, "chat.jsonl", "--tokenizer", folder, "--out", folder + ".bin")
+
+    plain = template("several", [{"name": "tools", "template": "{{ 1 }}"}, {"name": "default", "template": "{{ messages[0].content }}"}])
+    marked = template("marked", "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{% generation %}{{ m.content }}"
+                      "{% endgeneration %}{% endfor %}")
+    template("plain", "42 ranks?")
+    same = [read(folder + ".bin")[0] == read("plain.bin")[0] for folder in ("several", "marked")]
+    result(all(same), "the default of several templates is taken, and transformers' words for templates are known", [plain.stderr, marked.stderr])
+    for name, data in {"mark.jsonl": b'\xef\xbb\xbf{"text": "a"}\r\n\r\n{"text": ""}\n{"text": "b\xe2\x80\xa8c"}', "mark.txt": b"\xef\xbb\xbfa",
+                       "plain.txt": b"a", "MARK.JSONL": b'{"text": "a"}'}.items():
+        with open(name, "wb") as file:
+            file.write(data)
+        done = run(python, tokenize, name, "--tokenizer", "bytes", "--out", "of-" + name.replace(".", "-") + ".bin")
+        if done.returncode:
+            print("# " + done.stderr)
+    wanted = read("of-plain-txt.bin")[0]
+    result(read("of-mark-jsonl.bin")[0][:2] == wanted == read("of-mark-txt.bin")[0] == read("of-MARK-JSONL.bin")[0] and
+           read("of-mark-jsonl.bin")[0].count(wanted[0]) == 2, "marks of the byte order, ends of lines and names of files in capitals are all the same")
     common = [train, "--seq", "16", "--batch", "1", "--ranks", "1", "--peak-seconds", "0", "--steps", "1", "--sample", "0"]
     for words, wanted in ((["--model", "spaces", "--tokens", "bytes-texts.bin"], "another tokenizer than"),
                           (["--model", "tiny", "--tokens", "bytes-texts.bin"], "was made with a tokenizer of"),
@@ -213,7 +248,18 @@ with tempfile.TemporaryDirectory() as work:
         out.write('{"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}}')
     with open("broken.jsonl", "w", encoding="utf-8") as out:
         out.write('{"text": "a"}\n{"text":\n')
-    with open("latin.txt", "wb") as out:
-        out.write(b"Gr\xfc\xdfe")
+    for own_name, own_data in {
+            "latin.txt": b"Gr\xfc\xdfe", "latin.jsonl": b'{"text": "a"}\n{"text": "Gr\xfc"}', "half.jsonl": b'{"text": "a\\ud83db"}',
+            "null.jsonl": b'{"text": null}', "number.jsonl": b'{"prompt": "a", "completion": 7}', "empty.txt": b"",
+            "none.jsonl": b'{"messages": []}', "word.jsonl": b'{"messages": ["a"]}',
+            "silent.jsonl": b'{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]}'}.items():
+        with open(own_name, "wb") as out:
+            out.write(own_data)
+    for own_name, own_words in {"odd": "{{ messages[7].content.strip() }}", "cut": "{% for m in messages %}"}.items():
+        os.makedirs(own_name)
+        with open("bytes/tokenizer.json", "rb") as own_source, open(own_name + "/tokenizer.json", "wb") as out:
+            out.write(own_source.read())
+        with open(own_name + "/tokenizer_config.json", "w", encoding="utf-8") as out:
+            json.dump({"eos_token": "<|end|>", "chat_template": own_words}, out)
     check_refusals()
 print(f"1..{tests}")

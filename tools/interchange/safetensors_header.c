@@ -412,19 +412,18 @@ eo_status tool_safetensors_collect(const char *folder, const struct tool_model_c
     eo_status status = EO_OK;
     /* There may be buffers as well, two a block, and a tied head. */
     const uint64_t count = tool_model_config_tensor_count(config) + 2 * (uint64_t)config->layer_count + 1;
+    /* As transformers does, which leaves the index of an earlier model where it saves one file. */
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    if (stat(path, &info) == 0) {
+        out->found = true;
+        out->file_count = 1;
+        status = tool_safetensors_read(path, count, tensors, &out->bytes, problem);
+        return status < 0 ? status : compare(folder, config, tensors, true, out, problem);
+    }
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", folder);
     if (stat(path, &info) == 0) {
         out->found = true;
         status = check_index(folder, path, config, count, tensors, out, problem);
-    } else {
-        snprintf(path, sizeof(path), "%s/model.safetensors", folder);
-        if (stat(path, &info) == 0) {
-            out->found = true;
-            out->file_count = 1;
-            status = tool_safetensors_read(path, count, tensors, &out->bytes, problem);
-            if (status >= 0)
-                status = compare(folder, config, tensors, true, out, problem);
-        }
     }
     return status;
 }

@@ -44,7 +44,8 @@ static void list_value(char *list, size_t bytes, const char *key, const json_t *
     else
         dump_value(value, shown);
     snprintf(text, sizeof(text), "%.80s %s", key, shown);
-    append(list, bytes, text);
+    if (!strstr(list, text)) /* it may stand in two places */
+        append(list, bytes, text);
 }
 
 static bool is_in(const char *const *names, const char *name)
