@@ -227,7 +227,14 @@ def check_refusals():
     result(read("of-mark-jsonl.bin")[0][:2] == wanted == read("of-mark-txt.bin")[0] == read("of-MARK-JSONL.bin")[0] and
            read("of-mark-jsonl.bin")[0].count(wanted[0]) == 2, "marks of the byte order, ends of lines and names of files in capitals are all the same")
     common = [train, "--seq", "16", "--batch", "1", "--ranks", "1", "--peak-seconds", "0", "--steps", "1", "--sample", "0"]
+    with open("others.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(json.dumps({"messages": [{"role": "system", "content": "2 ranks share a model"}]}) + "\n" for _ in range(9))
+    done = run(python, tokenize, "others.jsonl", "--assistant-only", "--tokenizer", "bytes", "--out", "others.bin")
+    result(done.returncode == 2 and "none of its tokens counts" in done.stderr, "chats without an assistant do not count: it is told", [done.stderr])
     for words, wanted in ((["--model", "spaces", "--tokens", "bytes-texts.bin"], "another tokenizer than"),
+                          (["--model", "bytes", "--tokens", "others.bin"], "--tokens others.bin: none of the tokens counts"),
+                          (["--model", "bytes", "--tokens", "bytes-texts.bin", "--val-every", "1", "--val-tokens", "others.bin"],
+                           "--val-tokens others.bin: none of the tokens counts"),
                           (["--model", "tiny", "--tokens", "bytes-texts.bin"], "was made with a tokenizer of"),
                           (["--model", "bytes", "--tokens", "bytes-texts.bin", "--tokenizer", "words"], "its decoder is"),
                           (["--model", "bytes", "--tokens", "bytes-texts.bin", "--tokenizer", "bytes/config.json"], "no \"model\""),

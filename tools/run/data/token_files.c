@@ -215,6 +215,31 @@ static eo_status append_file(struct tool_data *data, const char *option, const c
     return EO_OK;
 }
 
+/* Of the files from `data` on, `file_count` of them. */
+static bool any_counts(const struct tool_data *data, uint32_t file_count)
+{
+    for (uint32_t f = 0; f < file_count; f++, data = data->next)
+        for (uint64_t b = 0; b < (data->own_count + 7) / 8; b++)
+            if (!data->counted || data->counted[b]) /* bits behind the last token are zero */
+                return true;
+    return false;
+}
+
+/* A training without would end with a loss of nothing. */
+static eo_status check_counted(const struct tool_data *data, const struct tool_token_files *files, struct tool_problem *problem)
+{
+    const struct tool_data *held_back = data;
+    for (uint32_t f = 0; files->held_back && f < files->path_count; f++)
+        held_back = held_back->next;
+    const bool trains = any_counts(data, files->path_count);
+    if (trains && (!files->held_back || any_counts(held_back, 1)))
+        return EO_OK;
+    return tool_problem_set(problem, EO_ERR_INVALID,
+                            "%s %s: none of the tokens counts in the loss; tools/tokenize marked all as prompts, or as said by "
+                            "others than the assistant",
+                            trains ? "--val-tokens" : "--tokens", trains ? files->held_back : files->paths[0]);
+}
+
 static eo_status append_files(struct tool_data *data, const struct tool_token_files *files, uint32_t vocabulary, bool hold_back,
                               struct tool_problem *problem)
 {
@@ -223,7 +248,9 @@ static eo_status append_files(struct tool_data *data, const struct tool_token_fi
     data->file_count = files->path_count;
     data->training_count = data->count - (hold_back && !files->held_back ? data->count / 10 : 0);
     data->is_held_apart = files->held_back != NULL;
-    return files->held_back ? append_file(data, "--val-tokens", files->held_back, vocabulary, problem) : EO_OK;
+    if (files->held_back)
+        EO_TRY(append_file(data, "--val-tokens", files->held_back, vocabulary, problem));
+    return check_counted(data, files, problem);
 }
 
 eo_status tool_data_map_files(struct tool_data *data, const struct tool_token_files *files, uint32_t vocabulary, bool hold_back,
