@@ -18,7 +18,7 @@ report() # TEXT RESULT [FILE TO SHOW WHERE IT FAILED]
 }
 
 "$source/tools/bench/main.py" --build "$build" --quick --only \
-    plan,arena,calls,collectives,modes,idle,simulated,bf16-calls,bf16-products \
+    plan,arena,calls,collectives,modes,idle,simulated,bf16-calls,bf16-products,frozen \
     --json "$folder/bench.json" >"$folder/table" 2>"$folder/progress"
 report 'the quick lines run' $? "$folder/progress"
 
@@ -33,7 +33,7 @@ for line in lines:
     assert line["what"] != "could not be measured", line
 names = [line["line"] for line in lines]
 assert set(names) == {"plan", "arena", "calls", "collectives", "modes", "idle", "simulated", "bf16-calls",
-                      "bf16-products"}, names
+                      "bf16-products", "frozen"}, names
 # A counter that counts nothing would pass everywhere: the system's allocator must have been seen.
 for name in ("calls", "bf16-calls"):
     calls = next(line for line in lines if line["line"] == name)

@@ -249,6 +249,28 @@ def check_continued():
     result(done.returncode == 2 and "needs --lora and --init" in done.stderr, "adapters without their model are refused", [done.stderr])
 
 
+def check_unknown_adapters():
+    """What PEFT computes in another way is refused by its key; what says nothing is not."""
+    with open("adapter-llama-tiny/adapter_config.json", encoding="utf-8") as file:
+        plain = json.load(file)
+    words = [train, "--init", "base-llama-tiny", "--init-adapter", "odd", "--lora", f"r=4,alpha=6,targets={MODELS['llama-tiny']}", "--steps", "1",
+             *QUICK]
+    wrong = []
+    os.makedirs("odd")
+    for more in ({"use_rslora": True}, {"use_dora": True}, {"bias": "all"}, {"rank_pattern": {"q_proj": 2}}, {"alpha_pattern": {"q_proj": 2}},
+                 {"modules_to_save": ["lm_head"]}, {"layers_to_transform": [0]}, {"exclude_modules": "x"}, {"lora_bias": True},
+                 {"alora_invocation_tokens": [1]}, {"init_lora_weights": "pissa_niter_4"}, {"peft_type": "LOHA"},
+                 {"use_rslora": False, "modules_to_save": None, "exclude_modules": [], "bias": "none", "init_lora_weights": True, "rank_pattern": {}}):
+        with open("odd/adapter_config.json", "w", encoding="utf-8") as file:
+            json.dump({**plain, **more}, file)
+        with open("adapter-llama-tiny/adapter_model.safetensors", "rb") as source, open("odd/adapter_model.safetensors", "wb") as to:
+            to.write(source.read())
+        done, key = run(*words), next(iter(more))
+        good = done.returncode == 0 if len(more) > 1 else done.returncode == 2 and ("LOHA" if key == "peft_type" else f"with {key} is") in done.stderr
+        wrong += [] if good else [(more, done.returncode, done.stderr)]
+    result(not wrong, "adapters that PEFT computes in another way are refused by their key", wrong)
+
+
 INSIDE = """
 import json, sys, warnings
 import torch
@@ -331,6 +353,7 @@ with tempfile.TemporaryDirectory() as work:
     check_frozen()
     check_mxfp8()
     check_continued()
+    check_unknown_adapters()
     check_peft()
     check_document()
     os.chdir("/")

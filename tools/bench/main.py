@@ -53,6 +53,7 @@ LINES = {
     "fabric": fabric.fabric,
     "bucketing": bucketing.bucketing,
     "lora": lora.lora,
+    "frozen": lora.frozen,
     "muon": muon.muon,
 }
 LOAD_QUIET = 0.5

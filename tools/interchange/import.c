@@ -253,27 +253,50 @@ eo_status tool_import_bind(struct tool_import *import, const eo_model *model, st
 
 /* --- adapters ----------------------------------------------------------------------------------------------------- */
 
+static bool says_nothing(const json_t *value)
+{
+    return !value || json_is_null(value) || json_is_false(value) || (json_is_object(value) && json_object_size(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0) || (json_is_string(value) && json_string_length(value) == 0);
+}
+
+/* The first key that makes another computation of the same tensors, or more tensors; NULL: none. */
+static const char *find_unknown(const json_t *config)
+{
+    static const char *const keys[] = {
+        "use_rslora", "use_dora", "use_qalora", "use_bdlora", "lora_bias", "rank_pattern", "alpha_pattern", "modules_to_save",
+        "layers_to_transform", "exclude_modules", "layer_replication", "target_parameters", "trainable_token_indices",
+        "alora_invocation_tokens", "arrow_config", "kasa_config", "velora_config", "monteclora_config"};
+    static const char *const of_another_base[] = {"pissa", "olora", "loftq", "corda", "lora_ga"};
+    const char *bias = json_string_value(json_object_get(config, "bias"));
+    const char *init = json_string_value(json_object_get(config, "init_lora_weights"));
+    for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+        if (!says_nothing(json_object_get(config, keys[k])))
+            return keys[k];
+    for (size_t k = 0; init && k < sizeof(of_another_base) / sizeof(of_another_base[0]); k++)
+        if (strncmp(init, of_another_base[k], strlen(of_another_base[k])) == 0)
+            return "init_lora_weights"; /* such a start changes the base, too */
+    return bias && strcmp(bias, "none") != 0 ? "bias" : NULL;
+}
+
 /* What is trained goes on as it was trained: another scale, or a kind of adapter that is not computed here, is refused. */
 static eo_status check_adapter_config(const char *folder, const eo_lora *lora, struct tool_problem *problem)
 {
     char path[4200];
-    const char *type = NULL, *bias = "none";
+    const char *type = NULL;
     json_int_t rank = 0;
     double alpha = 0;
-    int rslora = 0, dora = 0;
-    json_t *rank_pattern = NULL, *alpha_pattern = NULL;
     snprintf(path, sizeof(path), "%s/adapter_config.json", folder);
     json_t *config;
     EO_TRY(tool_open_json(&config, 1 << 20, "--init-adapter", path, problem));
     eo_status status = EO_OK;
-    if (json_unpack(config, "{s:s, s:I, s:F, s?s, s?b, s?b, s?o, s?o}", "peft_type", &type, "r", &rank, "lora_alpha",
-                               &alpha, "bias", &bias, "use_rslora", &rslora, "use_dora", &dora, "rank_pattern", &rank_pattern,
-                               "alpha_pattern", &alpha_pattern) != 0)
+    const char *unknown = find_unknown(config);
+    if (json_unpack(config, "{s:s, s:I, s:F}", "peft_type", &type, "r", &rank, "lora_alpha", &alpha) != 0)
         status = REFUSE("--init-adapter %s: is no configuration of a LoRA by PEFT", path);
-    else if (strcmp(type, "LORA") != 0 || strcmp(bias, "none") != 0 || rslora || dora || json_object_size(rank_pattern) ||
-             json_object_size(alpha_pattern))
-        status = REFUSE("--init-adapter %s: an adapter of type %s, or with biases, patterns of ranks, rslora or dora, is not computed "
-                        "here", path, type);
+    else if (strcmp(type, "LORA") != 0)
+        status = REFUSE("--init-adapter %s: adapters of type %.40s are not computed here; give a LoRA", path, type);
+    else if (unknown)
+        status = REFUSE("--init-adapter %s: an adapter with %s is not computed here; give one of r, lora_alpha and target_modules alone",
+                        path, unknown);
     else if (rank != lora->rank || !is_near((float)alpha, lora->alpha))
         status = REFUSE("--init-adapter %s: r is %lld and lora_alpha %g, but --lora has r=%u,alpha=%g; give the same", path,
                         (long long)rank, alpha, lora->rank, (double)lora->alpha);

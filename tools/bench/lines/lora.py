@@ -3,7 +3,7 @@
 from lines import ours, peers
 from lines.measure import Missing, last_json, line, median, ratio
 
-BATCH, SEQ, THREADS, TARGET = 2, 256, 2, 1.5
+BATCH, SEQ, THREADS, TARGET, SLOWEST = 2, 256, 2, 1.5, 0.9
 
 
 def base(context):
@@ -20,10 +20,10 @@ def base(context):
     return context.once("lora base", make)
 
 
-def mine(context, dtype):
+def mine(context, dtype, *more):
     options = ["--lora", "r=16,targets=c_attn", "--ranks", "1", "--threads", str(THREADS), "--batch", str(BATCH), "--seq", str(SEQ),
-               "--dtype", dtype, "--lr", "0.0002"]
-    start = ["--init", base(context)] if context.peers else []
+               "--dtype", dtype, "--lr", "0.0002", *more]
+    start = ["--init", base(context)] if context.peers and not more else []
     summary = ours.train(context, "init" if start else "tiny" if context.quick else "gpt2", steps(context), *start, *options,
                          data=("--tokens", ours.tokens(context, "gpt2")) if start or not context.quick else None)
     if summary["arena_bytes"] != summary["planned_bytes"]:
@@ -63,3 +63,20 @@ def of_type(context, dtype):
 
 def lora(context):
     return [of_type(context, dtype) for dtype in ("fp32", "bf16")]
+
+
+def in_8_bits(context, dtype):
+    """The base in MXFP8 against the base in `dtype`, in pairs."""
+    makers = {frozen: lambda frozen=frozen: mine(context, dtype, "--frozen", frozen) for frozen in ("mxfp8", "dtype")}
+    results = context.in_turn(context.runs, makers)
+    speeds = {frozen: [run["tokens_per_s"] for run in results[frozen]] for frozen in results}
+    reserved = {frozen: results[frozen][0]["arena_bytes"] for frozen in results}
+    found = ratio(speeds["mxfp8"], speeds["dtype"])
+    what = f"LoRA r=16 on c_attn of gpt2, {dtype}, batch {BATCH}, seq {SEQ}, 1 rank x {THREADS} threads: base in MXFP8 over base in {dtype}"
+    return line("frozen", what, f">= {SLOWEST:g} x the tokens/s", f"{found['ratio']:.2f} x ({median(speeds['mxfp8']):.0f} / "
+                f"{median(speeds['dtype']):.0f} tokens/s), {reserved['mxfp8'] / 1e6:.0f} / {reserved['dtype'] / 1e6:.0f} MB reserved",
+                found["ratio"] >= SLOWEST, found, tokens_per_s=speeds, arena_bytes=reserved)
+
+
+def frozen(context):
+    return [in_8_bits(context, dtype) for dtype in ("fp32", "bf16")]
