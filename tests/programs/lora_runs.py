@@ -67,7 +67,7 @@ def check_refusals():
              ("of rank 0", "--lora r is 0, too small", "r=0"), ("without a rank", "has no rank", "alpha=4"),
              ("with a word that is none", "has 'rank=4'", "rank=4"), ("with an alpha that is none", "--lora alpha is '-1'", "r=4,alpha=-1"),
              ("without targets", "has 'targets='", "r=4,targets="), ("with a name that is none", "has an empty name", "r=4,targets=c_attn+"),
-             ("with two ranks", "gives r= twice", "4,alpha=2,r=8"), ("with two lists", "gives targets= twice", "4,targets=c_fc,targets=c_attn")]
+             ("with two ranks", "has 'r=8' after another", "4,alpha=2,r=8"), ("with two lists", "has 'targets=c_attn' after another", "4,targets=c_fc,targets=c_attn")]
     for text, said, lora in cases:
         done = run(train, "--model", "tiny", "--lora", lora, "--steps", "1", *QUICK)
         result(done.returncode == 2 and said in done.stderr, f"adapters {text} are refused", [done.stderr])

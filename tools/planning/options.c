@@ -113,7 +113,7 @@ static void take_targets(const struct argp_state *state, const char *text, struc
         char name[TOOL_LORA_TARGETS_MAX];
         snprintf(name, sizeof(name), "%.*s", length, next);
         if (length == 0)
-            argp_error(state, "--lora targets=%.60s has an empty name; give names with a + between two", text);
+            argp_error(state, "--lora targets has an empty name");
         const char *layers = strcmp(name, fused[0][0]) == 0 ? fused[0][1] : strcmp(name, fused[1][0]) == 0 ? fused[1][1] : name;
         used += (size_t)snprintf(lora->targets + used, sizeof(lora->targets) - used, "%s%s", used ? "+" : "", layers);
         if (used >= sizeof(lora->targets))
@@ -138,20 +138,17 @@ static void take_lora_part(const struct argp_state *state, const char *part, str
 
 void tool_option_lora(const struct argp_state *state, const char *text, struct tool_lora *lora)
 {
-    static const char *const names[] = {"r=", "alpha=", "targets="};
     char part[TOOL_LORA_TARGETS_MAX + 16];
-    bool given[3] = {false};
+    uint32_t given = 0; /* bits of first letters */
     *lora = (struct tool_lora){.rank = 0};
     for (const char *next = text; next; next = strchr(next, ',') ? strchr(next, ',') + 1 : NULL) {
         const size_t length = strcspn(next, ",");
         snprintf(part, sizeof(part), "%.*s", (int)(length < sizeof(part) ? length : sizeof(part) - 1), next);
-        for (int n = 0; n < 3; n++) {
-            const bool is_this = strchr(part, '=') ? strncmp(part, names[n], strlen(names[n])) == 0 : n == 0;
-            if (is_this && given[n])
-                argp_error(state, "--lora '%.60s' gives %s twice", text, names[n]);
-            given[n] = given[n] || is_this;
-        }
         take_lora_part(state, part, lora);
+        const uint32_t bit = 1u << ((strchr(part, '=') ? part[0] : 'r') & 31);
+        if (given & bit)
+            argp_error(state, "--lora has '%.60s' after another", part);
+        given |= bit;
     }
     if (!lora->rank)
         argp_error(state, "--lora '%.60s' has no rank; give r=RANK", text);

@@ -183,8 +183,7 @@ static void formula_of(const struct numbers *n, const struct tool_model_config *
         return;
     const char *adapters = strstr(plain, ".adapters");
     if (adapters && strcmp(adapters, ".adapters") == 0 && bytes % (n->tokens * n->e) == 0) {
-        snprintf(text, text_bytes, "b s R e = %" PRIu64 " x %" PRIu64 " x %" PRIu64 " x %" PRIu64 ", R = the ranks of its adapters",
-                 n->b, n->s, bytes / n->tokens / n->e, n->e);
+        snprintf(text, text_bytes, "b s R e, R = %" PRIu64 ", the ranks of its adapters", bytes / n->tokens / n->e);
         return;
     }
     const char *ranks = n->g == n->w ? "W" : "G"; /* of a group */
