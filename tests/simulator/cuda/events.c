@@ -264,6 +264,10 @@ static void drop_event(struct sim_event *event)
     while (event_slots[at] != event)
         at = (at + 1) % EVENT_SLOTS;
     event_slots[at] = REMOVED;
+    /* No search goes on from the last of a row: programs that make and destroy events would leave none but such marks. */
+    if (!event_slots[(at + 1) % EVENT_SLOTS])
+        for (; event_slots[at] == REMOVED; at = (at + EVENT_SLOTS - 1) % EVENT_SLOTS)
+            event_slots[at] = NULL;
     sim.event_count--;
     free_event(event);
 }

@@ -236,6 +236,7 @@ static struct {
     const void *object;
     struct sim_clock clock;
 } host_objects[HOST_OBJECTS];
+static uint32_t host_object_places[HOST_OBJECTS], host_object_count; /* those in use */
 
 /* Where it is kept; NULL: too many, which only makes the checker stricter. */
 static struct sim_clock *host_object(const void *object, bool adds)
@@ -248,6 +249,7 @@ static struct sim_clock *host_object(const void *object, bool adds)
     if (host_objects[at].object || !adds)
         return NULL;
     host_objects[at].object = object;
+    host_object_places[host_object_count++] = at;
     return &host_objects[at].clock;
 }
 
@@ -283,4 +285,8 @@ void sim_meeting_join(const void *post)
         sim_clock_join(&sim_self()->clock, clock);
 }
 
-void sim_host_forget(void) { memset(host_objects, 0, sizeof(host_objects)); }
+void sim_host_forget(void)
+{
+    while (host_object_count > 0)
+        memset(&host_objects[host_object_places[--host_object_count]], 0, sizeof(host_objects[0]));
+}

@@ -3,9 +3,11 @@
  * Looks at every load and store of a kernel before it happens. The compiler calls these functions, under the names of
  * ThreadSanitizer's, which compile.py changes.
  *
- * Each two bytes of memory have a cell: who of the block that runs now has written and read them last, and whether earlier
- * blocks of the launch have. Cells are not cleared: a cell of an older block is found by its number. Between launches pages
- * of cells are kept, up to PAGES_KEPT, so that kernels at one place find them again.
+ * Each piece of memory has a cell: who of the block that runs now has written and read it last, and whether earlier
+ * blocks of the launch have. Pieces of a page are as large as all accesses of the launch to that page have allowed, 16, 4 or 2
+ * bytes: the first access that begins or ends within a piece splits the page's cells, and each part takes what was known of
+ * the whole. Cells are not cleared: a cell of an older block is found by its number. Between launches pages of cells are
+ * kept, up to PAGES_KEPT, so that kernels at one place find them again.
  */
 #include "run.h"
 
@@ -13,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GRAIN = 2, PAGE = 512, CELLS = PAGE / GRAIN, CACHE = 256 };
+enum { WIDEST = 4, WORD = 2, FINEST = 1 }; /* pieces' bytes as powers of 2 */
+enum { PAGE = 1024, CELLS = PAGE >> FINEST, CACHE = 1024, SHARED_PAGES = SHARED_ROOM / PAGE + 1 };
 
 enum {
     READ_ONCE = 1,      /* in this launch */
@@ -30,26 +33,34 @@ enum { MANY_OF_WARP = 0x4000, MANY_OF_BLOCK = 0x8000 };
 struct cell {
     uint32_t block; /* their number, over all launches */
     uint16_t writer, written_at, reader, read_at;
-    uint8_t flags;
+    uint8_t flags, unused[3];
+};
+
+/* PAGE >> shift of the cells are in use. */
+struct cells {
+    uint32_t launch, shift;
+    struct cell at[CELLS];
 };
 
 struct page {
     uintptr_t at;
     struct page *next; /* of the same hash */
-    uint32_t launch;
     uintptr_t from, to; /* the allocation */
-    struct cell cells[CELLS];
+    struct cells cells;
 };
 
-enum { BUCKETS = 1 << 16, PAGES_KEPT = 1 << 13 /* 34 MB */ };
+enum { BUCKETS = 1 << 16, PAGES_KEPT = 1 << 12 /* 34 MB */ };
 
 struct checks {
     uint32_t launch, block, first_block;
     uint64_t read_bytes, written_bytes;
     struct page *cache[CACHE];
-    struct page **touched; /* by this launch */
+    struct touched {
+        uintptr_t at;
+        struct page *page;
+    } *touched; /* by this launch */
     uint32_t touched_count, touched_room, page_count;
-    struct cell shared[SHARED_ROOM / GRAIN];
+    struct cells shared[SHARED_PAGES];
     struct page *buckets[BUCKETS];
 };
 
@@ -161,8 +172,9 @@ static _Noreturn void object_to_race(const struct runner *r, const struct cell *
                   is_shared ? "shared" : "global", (unsigned long long)(is_shared ? at - (uintptr_t)r->shared : at), who, other);
 }
 
-/* `first_block`: of the launch; of shared memory this one. */
-static void touch_cell(struct runner *r, struct cell *cell, enum access access, uintptr_t at, uint32_t first_block)
+/* `first_block`: of the launch; of shared memory this one. `bytes`: the cell's. */
+static inline void touch_cell(struct runner *r, struct cell *cell, uint32_t bytes, enum access access, uintptr_t at,
+                              uint32_t first_block)
 {
     struct checks *c = r->checks;
     const uint16_t me = (uint16_t)(r->current + 1);
@@ -185,7 +197,7 @@ static void touch_cell(struct runner *r, struct cell *cell, enum access access, 
         if (cell->reader != me || cell->read_at != r->warp_clock[r->current / WARP])
             note_reader(r, cell);
         if (!(cell->flags & READ_ONCE))
-            cell->flags |= READ_ONCE, c->read_bytes += GRAIN;
+            cell->flags |= READ_ONCE, c->read_bytes += bytes;
         return;
     }
     if (cell->flags & READ_EARLIER)
@@ -196,7 +208,75 @@ static void touch_cell(struct runner *r, struct cell *cell, enum access access, 
     cell->written_at = r->warp_clock[r->current / WARP];
     cell->flags = (uint8_t)((cell->flags & ~IS_ATOMIC) | (access == ADDS ? IS_ATOMIC : 0));
     if (!(cell->flags & WRITTEN_ONCE))
-        cell->flags |= WRITTEN_ONCE, c->written_bytes += GRAIN;
+        cell->flags |= WRITTEN_ONCE, c->written_bytes += bytes;
+}
+
+/* --- the cells of a page --- */
+
+static inline uint32_t fitting_shift(uintptr_t at, uint32_t bytes)
+{
+    const uintptr_t both = at | bytes;
+    return both % (1u << WIDEST) == 0 ? WIDEST : both % (1u << WORD) == 0 ? WORD : FINEST;
+}
+
+static void split_cells(struct cells *cells, uint32_t shift)
+{
+    const uint32_t parts = 1u << (cells->shift - shift);
+    for (uint32_t i = PAGE >> cells->shift; i-- > 0;) {
+        const struct cell whole = cells->at[i];
+        for (uint32_t p = 0; p < parts; p++)
+            cells->at[i * parts + p] = whole;
+    }
+    cells->shift = shift;
+}
+
+/* Pieces as small as this access asks for; as large, where it is the launch's first. */
+static inline void fit_cells(const struct checks *c, struct cells *cells, uintptr_t at, uint32_t bytes)
+{
+    const uint32_t shift = fitting_shift(at, bytes);
+    if (cells->launch != c->launch) {
+        cells->launch = c->launch;
+        cells->shift = shift;
+    } else if (shift < cells->shift) {
+        split_cells(cells, shift);
+    }
+}
+
+static inline void enter_cell(struct runner *r, struct cell *cell, uint32_t bytes, enum access access, uintptr_t at,
+                              uint32_t first_block)
+{
+    struct checks *c = r->checks;
+    const uint16_t me = (uint16_t)(r->current + 1), now = r->warp_clock[r->current / WARP];
+    if (cell->block >= first_block || access == ADDS)
+        touch_cell(r, cell, bytes, access, at, first_block);
+    else if (access == READS) /* the first of the launch, as most are */
+        *cell = (struct cell){c->block, 0, 0, me, now, READ_ONCE, {0}}, c->read_bytes += bytes;
+    else
+        *cell = (struct cell){c->block, me, now, 0, 0, WRITTEN_ONCE, {0}}, c->written_bytes += bytes;
+}
+
+/* Bytes `from` to `to` of the page. Neighbours of which the same was known come to the same. */
+static inline void touch_cells(struct runner *r, struct cells *cells, uint32_t from, uint32_t to, enum access access,
+                               uintptr_t at, uint32_t first_block)
+{
+    struct checks *c = r->checks;
+    const uint32_t grain = 1u << cells->shift;
+    struct cell *cell = &cells->at[from >> cells->shift], *const end = &cells->at[(to + grain - 1) >> cells->shift];
+    if (cell + 1 == end) {
+        enter_cell(r, cell, grain, access, at, first_block);
+        return;
+    }
+    while (cell < end) {
+        const uint64_t read_bytes = c->read_bytes, written_bytes = c->written_bytes;
+        const struct cell before = *cell, *const first = cell;
+        enter_cell(r, cell, grain, access, at, first_block);
+        const uint64_t more_read = c->read_bytes - read_bytes, more_written = c->written_bytes - written_bytes;
+        for (cell++; cell < end && memcmp(cell, &before, sizeof(before)) == 0; cell++) {
+            *cell = *first;
+            c->read_bytes += more_read;
+            c->written_bytes += more_written;
+        }
+    }
 }
 
 /* --- shared memory --- */
@@ -212,15 +292,19 @@ static void touch_shared(struct runner *r, uintptr_t at, uint32_t bytes, enum ac
                       bytes, from);
     if (r->options.unchecked)
         return;
-    const uint64_t read_bytes = r->checks->read_bytes, written_bytes = r->checks->written_bytes;
-    for (uint32_t i = from / GRAIN; i * GRAIN < to; i++) {
-        struct cell *cell = &r->checks->shared[i];
-        touch_cell(r, cell, access, at, r->checks->block);
-        if (access == READS && cell->writer == 0)
-            kernel_object("reads shared memory at %u, which no thread of the block has written", from);
+    struct checks *c = r->checks;
+    const uint64_t read_bytes = c->read_bytes, written_bytes = c->written_bytes;
+    for (uint32_t begin = from, end; begin < to; begin = end) {
+        struct cells *cells = &c->shared[begin / PAGE];
+        end = begin / PAGE * PAGE + PAGE < to ? begin / PAGE * PAGE + PAGE : to;
+        fit_cells(c, cells, begin, end - begin);
+        touch_cells(r, cells, begin % PAGE, end - begin / PAGE * PAGE, access, at, c->block);
+        for (uint32_t i = begin % PAGE; access == READS && i < end - begin / PAGE * PAGE; i += 1u << cells->shift)
+            if (cells->at[i >> cells->shift].writer == 0)
+                kernel_object("reads shared memory at %u, which no thread of the block has written", from);
     }
-    r->checks->read_bytes = read_bytes; /* of global memory alone */
-    r->checks->written_bytes = written_bytes;
+    c->read_bytes = read_bytes; /* of global memory alone */
+    c->written_bytes = written_bytes;
 }
 
 /* --- global memory --- */
@@ -249,15 +333,14 @@ static struct page *page_at(struct checks *c, uintptr_t at)
 
 static void enter_page(struct checks *c, struct page *page)
 {
-    page->launch = c->launch;
     page->from = page->to = 0;
     if (c->touched_count == c->touched_room) {
         c->touched_room = c->touched_room ? 2 * c->touched_room : 256;
-        c->touched = realloc(c->touched, c->touched_room * sizeof(struct page *));
+        c->touched = realloc(c->touched, c->touched_room * sizeof(c->touched[0]));
         if (!c->touched)
             abort();
     }
-    c->touched[c->touched_count++] = page;
+    c->touched[c->touched_count++] = (struct touched){page->at, page};
 }
 
 static void touch_global(struct runner *r, uintptr_t at, uint32_t bytes, enum access access)
@@ -267,34 +350,26 @@ static void touch_global(struct runner *r, uintptr_t at, uint32_t bytes, enum ac
             r->options.touched(at, bytes, access != READS);
         return;
     }
-    struct page *page = page_at(r->checks, at);
-    if (page->launch != r->checks->launch)
-        enter_page(r->checks, page);
+    struct checks *c = r->checks;
+    struct page *page = page_at(c, at);
+    if (page->cells.launch != c->launch)
+        enter_page(c, page);
     if (at < page->from || at + bytes > page->to) {
         const char *fault = kernel_memory_at(at, &page->from, &page->to);
         if (fault || at + bytes > page->to)
             kernel_object("%s %u bytes: %s", access == READS ? "reads" : "writes", bytes,
                           fault ? fault : "beyond the end of an allocation or row");
     }
-    struct checks *c = r->checks;
-    const uint32_t first = (uint32_t)(at % PAGE) / GRAIN, end = (uint32_t)(at % PAGE + bytes + GRAIN - 1) / GRAIN;
-    const uint16_t me = (uint16_t)(r->current + 1), now = r->warp_clock[r->current / WARP];
-    for (uint32_t i = first; i < end && i < CELLS; i++) {
-        struct cell *cell = &page->cells[i];
-        if (cell->block >= c->first_block || access == ADDS)
-            touch_cell(r, cell, access, at, c->first_block);
-        else if (access == READS) /* the first of the launch, as most are */
-            *cell = (struct cell){c->block, 0, 0, me, now, READ_ONCE}, c->read_bytes += GRAIN;
-        else
-            *cell = (struct cell){c->block, me, now, 0, 0, WRITTEN_ONCE}, c->written_bytes += GRAIN;
-    }
-    if (end > CELLS) /* the rest lies in the next page */
-        touch_global(r, (at / PAGE + 1) * PAGE, (uint32_t)(at + bytes - (at / PAGE + 1) * PAGE), access);
+    const uint32_t first = (uint32_t)(at % PAGE), here = first + bytes > PAGE ? PAGE - first : bytes;
+    fit_cells(c, &page->cells, at, here);
+    touch_cells(r, &page->cells, first, first + here, access, at, c->first_block);
+    if (here < bytes) /* the rest lies in the next page */
+        touch_global(r, at + here, bytes - here, access);
 }
 
 static int by_address(const void *a, const void *b)
 {
-    const uintptr_t x = (*(struct page *const *)a)->at, y = (*(struct page *const *)b)->at;
+    const uintptr_t x = ((const struct touched *)a)->at, y = ((const struct touched *)b)->at;
     return (x > y) - (x < y);
 }
 
@@ -303,11 +378,13 @@ void kernel_each_touched(void (*each)(void *user, uintptr_t from, uintptr_t to, 
     const struct checks *c = kernel_runner->checks;
     uintptr_t from = 0, to = 0;
     bool writes = false;
-    qsort(c->touched, c->touched_count, sizeof(struct page *), by_address);
-    for (uint32_t p = 0; p < c->touched_count; p++)
-        for (uint32_t i = 0; i < CELLS; i++) {
-            const struct cell *cell = &c->touched[p]->cells[i];
-            const uintptr_t at = c->touched[p]->at * PAGE + i * GRAIN;
+    qsort(c->touched, c->touched_count, sizeof(c->touched[0]), by_address);
+    for (uint32_t p = 0; p < c->touched_count; p++) {
+        const struct page *page = c->touched[p].page;
+        const uint32_t grain = 1u << page->cells.shift;
+        for (uint32_t i = 0; i * grain < PAGE; i++) {
+            const struct cell *cell = &page->cells.at[i];
+            const uintptr_t at = page->at * PAGE + i * grain;
             if (cell->block < c->first_block)
                 continue;
             if (at != to || writes != ((cell->flags & WRITTEN_ONCE) != 0)) {
@@ -316,8 +393,9 @@ void kernel_each_touched(void (*each)(void *user, uintptr_t from, uintptr_t to, 
                 from = at;
                 writes = cell->flags & WRITTEN_ONCE;
             }
-            to = at + GRAIN;
+            to = at + grain;
         }
+    }
     if (to > from)
         each(user, from, to, writes);
 }

@@ -4,10 +4,11 @@
 
 usage: compile.py [--depfile FILE] COMPILER [WORD ...] -- INPUT OUTPUT [OPTION ...]
 
-The options are the preprocessor's. Three forms of CUDA C++ are rewritten after it:
+The options are the preprocessor's. Four forms of CUDA C++ are rewritten after it:
 
     __shared__ alignas(16) float tile[8][32];   ->  auto &tile = kernel_shared<float[8][32], 16, ID>();
     void __launch_bounds__(256) kernel(...)     ->  void kernel(...)
+    __global__ void kernel(const runs all, ...) ->  void kernel(const runs &all, ...)
     kernel<T><<<grid, block>>>(a, b);           ->  kernel_call_of("kernel", kernel<T>, 256, kernel_config(grid, block))(a, b);
 
 The compiler's own instrumentation for ThreadSanitizer calls a function before every load and store, and that of UBSan one
@@ -65,6 +66,20 @@ def take_launch_bounds(text):
     return "".join(out) + text[done:], bounds
 
 
+PARAMETER = re.compile(r"\bconst (\w+) (\w+)(?=\s*[,)])")
+
+
+def rewrite_parameters(text):
+    """Structures are passed by reference: a copy of 4 KB a thread takes longer than most kernels."""
+    done, out = 0, []
+    for match in re.finditer(r"\b__global__\b", text):
+        begin = text.index("(", match.end())
+        end = closing(text, begin)
+        out += [text[done:match.start()], text[match.end():begin], PARAMETER.sub(r"const \1 &\2", text[begin:end])]
+        done = end
+    return "".join(out) + text[done:]
+
+
 def callee_before(text, end):
     """Where the kernel's name begins, with its template arguments, that ends at `end`."""
     at = len(text[:end].rstrip())
@@ -80,6 +95,7 @@ def callee_before(text, end):
 
 def rewrite_launches(text):
     text, bounds = take_launch_bounds(text)
+    text = rewrite_parameters(text)
     done, out = 0, []
     for match in re.finditer(r"<<<(.*?)>>>", text, re.S):
         begin = callee_before(text, match.start())

@@ -64,7 +64,7 @@ __asm__(".text\n"
         "    movq %rsp, (%rdi)\n"
         "    movq %rsi, %rsp\n"
         "    popq %r15\n    popq %r14\n    popq %r13\n    popq %r12\n    popq %rbx\n    popq %rbp\n"
-        "    ret\n"
+        "    popq %rcx\n    jmp *%rcx\n" /* no `ret`: its target would be guessed from the calls of the old stack */
         ".size kernel_switch, .-kernel_switch\n");
 
 /* The next thread in `order` that can go on. */

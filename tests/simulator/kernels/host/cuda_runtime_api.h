@@ -47,10 +47,10 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attr
 #include <math.h>
 
 #include <tuple>
+#include <type_traits>
 
 #include "tests/simulator/kernels/kernels.h"
 
-#define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
@@ -173,7 +173,10 @@ template <typename P> static inline void kernel_reach(P *&pointer)
     kernel_reach_words(&pointer, 1);
 }
 
+/* A structure that a kernel takes by value is one for all threads, as on a GPU: compile.py makes it `const T &`. */
 template <typename... P> struct kernel_call {
+    typedef std::tuple<std::decay_t<P>...> values;
+
     const char *name;
     void (*kernel)(P...);
     uint32_t threads_max;
@@ -181,15 +184,15 @@ template <typename... P> struct kernel_call {
 
     static void reach(void *arguments)
     {
-        std::apply([](auto &...each) { (kernel_reach(each), ...); }, *(std::tuple<P...> *)arguments);
+        std::apply([](auto &...each) { (kernel_reach(each), ...); }, *(values *)arguments);
     }
     static void thread(const void *kernel, const void *arguments)
     {
-        std::apply((void (*)(P...))kernel, *(const std::tuple<P...> *)arguments);
+        std::apply((void (*)(P...))kernel, *(const values *)arguments);
     }
     template <typename... A> void operator()(A... given) const
     {
-        std::tuple<P...> arguments(given...);
+        values arguments(given...);
         const struct kernel_launch launch = {name,
                                              (const void *)kernel,
                                              {config.grid.x, config.grid.y, config.grid.z},
