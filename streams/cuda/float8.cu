@@ -97,10 +97,10 @@ __device__ static uint32_t largest_of_warp(uint32_t largest)
 __global__ static void largest_kernel(uint32_t *parts, const float8_runs runs)
 {
     __shared__ uint32_t of_warp[WARPS];
-    const eo_float8_run &run = runs.at[blockIdx.x / EO_CUDA_FLOAT8_PARTS];
-    const uint64_t part = blockIdx.x % EO_CUDA_FLOAT8_PARTS, count = run.scale ? run.count : 0;
+    const eo_float8_run &run = runs.at[blockIdx.y];
+    const uint64_t part = blockIdx.x, count = run.scale ? run.count : 0;
     uint32_t largest = 0;
-    for (uint64_t i = (part * THREADS + threadIdx.x) * OCTET; i < count; i += (uint64_t)EO_CUDA_FLOAT8_PARTS * TILE) {
+    for (uint64_t i = (part * THREADS + threadIdx.x) * OCTET; i < count; i += (uint64_t)gridDim.x * TILE) {
         const octet o = load<octet>((const uint16_t *)run.wide, i, count);
         for (int k = 0; k < OCTET; k++) {
             const uint32_t value = o.x[k] & 0x7fffu;
@@ -114,16 +114,16 @@ __global__ static void largest_kernel(uint32_t *parts, const float8_runs runs)
     if (threadIdx.x < 32) {
         largest = largest_of_warp(threadIdx.x < WARPS ? of_warp[threadIdx.x] : 0);
         if (threadIdx.x == 0)
-            parts[blockIdx.x] = largest;
+            parts[blockIdx.y * gridDim.x + blockIdx.x] = largest;
     }
 }
 
 /* A warp a run. */
-__global__ static void scale_kernel(const uint32_t *parts, const float8_runs runs)
+__global__ static void scale_kernel(const uint32_t *parts, uint32_t part_count, const float8_runs runs)
 {
     uint32_t largest = 0;
-    for (uint32_t i = threadIdx.x; i < EO_CUDA_FLOAT8_PARTS; i += 32) {
-        const uint32_t other = parts[blockIdx.x * EO_CUDA_FLOAT8_PARTS + i];
+    for (uint32_t i = threadIdx.x; i < part_count; i += 32) {
+        const uint32_t other = parts[blockIdx.x * part_count + i];
         largest = other > largest ? other : largest;
     }
     largest = largest_of_warp(largest);
@@ -222,6 +222,17 @@ template <typename Runs, typename Run> static Runs take_runs(const Run *runs, ui
     return all;
 }
 
+/* As many as the longest run to be scaled has tiles. */
+static uint32_t parts_of(const float8_runs &runs)
+{
+    uint64_t tiles = 1;
+    for (uint32_t r = 0; r < runs.count; r++) {
+        const uint64_t own = (runs.at[r].count + TILE - 1) / TILE;
+        tiles = runs.at[r].scale && own > tiles ? own : tiles;
+    }
+    return tiles < EO_CUDA_FLOAT8_PARTS ? (uint32_t)tiles : EO_CUDA_FLOAT8_PARTS;
+}
+
 extern "C" cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t run_count, uint32_t *parts,
                                       cudaStream_t stream)
 {
@@ -230,8 +241,9 @@ extern "C" cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t
     const float8_runs all = take_runs<float8_runs>(runs, run_count);
     if (all.count == 0)
         return cudaSuccess;
-    largest_kernel<<<all.count * EO_CUDA_FLOAT8_PARTS, THREADS, 0, stream>>>(parts, all);
-    scale_kernel<<<all.count, 32, 0, stream>>>(parts, all);
+    const uint32_t part_count = parts_of(all);
+    largest_kernel<<<dim3(part_count, all.count), THREADS, 0, stream>>>(parts, all);
+    scale_kernel<<<all.count, 32, 0, stream>>>(parts, part_count, all);
     narrow_kernel<<<all.first_block[all.count], THREADS, 0, stream>>>(all);
     return cudaGetLastError();
 }

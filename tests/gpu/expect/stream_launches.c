@@ -191,15 +191,19 @@ static uint64_t run_blocks(const struct eo_float8_run *runs, uint32_t run_count)
 cudaError_t eo_cuda_narrow(const struct eo_float8_run *runs, uint32_t run_count, uint32_t *parts, cudaStream_t stream)
 {
     const uint64_t narrow = run_elements(runs, run_count, true), wide = run_elements(runs, run_count, false);
-    const uint64_t part_bytes = (uint64_t)run_count * EO_CUDA_FLOAT8_PARTS * sizeof(uint32_t);
-    uint64_t scale_bytes = 0;
+    uint64_t scale_bytes = 0, part_count = 1;
     (void)parts;
-    for (uint32_t r = 0; r < run_count; r++)
+    for (uint32_t r = 0; r < run_count; r++) {
         scale_bytes += runs[r].scale ? sizeof(float) : 0;
+        if (runs[r].scale && launch_div_up(runs[r].count, OCTETS) > part_count)
+            part_count = launch_div_up(runs[r].count, OCTETS);
+    }
+    part_count = part_count < EO_CUDA_FLOAT8_PARTS ? part_count : EO_CUDA_FLOAT8_PARTS;
+    const uint64_t part_bytes = run_count * part_count * sizeof(uint32_t);
     launch_note(stream, (struct launch){
         .group = "float8", .kernel = "largest_kernel", .read = 2 * narrow, .written = part_bytes, .must = 2 * narrow,
-        .blocks = run_count * EO_CUDA_FLOAT8_PARTS, .threads = THREADS, .barriers = 1,
-        .round_trips = (double)launch_div_up(narrow, (uint64_t)run_count * EO_CUDA_FLOAT8_PARTS * OCTETS)});
+        .blocks = run_count * part_count, .threads = THREADS, .barriers = 1,
+        .round_trips = (double)launch_div_up(narrow, run_count * part_count * OCTETS)});
     launch_note(stream, (struct launch){
         .group = "float8", .kernel = "scale_kernel", .read = part_bytes, .written = scale_bytes, .must = 0,
         .blocks = run_count, .threads = 32, .round_trips = 2});
