@@ -465,7 +465,8 @@ static void compare(void *user, const eo_parameter_info *info, const float *valu
     uint32_t k = 0;
     for (; strcmp(scene->plan->parameters[k].name, info->name) != 0; k++)
         at += scene->plan->parameters[k].element_count;
-    as_filled(scene, k, filled);
+    if (info->frozen && !visitor->trained)
+        as_filled(scene, k, filled);
     for (uint64_t i = 0; i < info->element_count; i++, visitor->at++) {
         const float want = visitor->trained ? visitor->trained[at + i] : info->frozen ? filled[i] : first_weight(k, i);
         if (memcmp(&values[i], &want, sizeof(want)) != 0 && visitor->wrong++ == 0)
