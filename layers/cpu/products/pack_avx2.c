@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Packing of whole panels of B by blocks of 8 x 8 units (product_tiles.h), for processors with avx2; the rest of the library
- * keeps the baseline. All else is left to eo_pack: tiles of A have four rows here, as its blocks.
+ * Packing (product_tiles.h) for processors with avx2; the rest of the library keeps the baseline. Whole panels of B go by blocks
+ * of 8 x 8 units; tiles of A, of as many rows as there are blocks of four in the width, by 4 x 8. All else is left to eo_pack.
  */
 #include "layers/cpu/products/tiles.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <string.h>
 
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
@@ -67,10 +68,62 @@ INLINE void pack_panel(bool widened, bool along, uint32_t *to, const struct eo_p
     eo_pack(widened ? EO_UNITS_WIDENED : EO_UNITS_FP32, to, EO_PANEL, false, &rest);
 }
 
+/* Four lines, a unit of all of them after the other. */
+INLINE void store_fours(uint32_t *to, uint64_t width, __m256i q[4])
+{
+    const __m256i a = _mm256_unpacklo_epi32(q[0], q[1]), b = _mm256_unpackhi_epi32(q[0], q[1]);
+    const __m256i c = _mm256_unpacklo_epi32(q[2], q[3]), d = _mm256_unpackhi_epi32(q[2], q[3]);
+    const __m256i units[4] = {_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c), _mm256_unpacklo_epi64(b, d),
+                              _mm256_unpackhi_epi64(b, d)};
+#pragma GCC unroll 4
+    for (uint64_t i = 0; i < 4; i++) {
+        _mm_storeu_si128((void *)(to + i * width), _mm256_castsi256_si128(units[i]));
+        _mm_storeu_si128((void *)(to + (i + 4) * width), _mm256_extracti128_si256(units[i], 1));
+    }
+}
+
+/* A whole tile of widened bf16 whose rows are contiguous. */
+static void pack_tile(uint32_t *to, uint64_t width, const struct eo_pack *pack)
+{
+    struct eo_pack rest = *pack;
+    const uint64_t end = pack->k < pack->end ? pack->k : pack->end, stride = pack->stride;
+    for (; rest.begin + SIDE <= end; rest.begin += SIDE) {
+        for (uint64_t line = 0; line < width; line += 4) {
+            __m256i q[4];
+#pragma GCC unroll 4
+            for (uint64_t i = 0; i < 4; i++)
+                q[i] = load(true, &rest, (line + i) * stride + rest.begin);
+            store_fours(to + rest.begin * width + line, width, q);
+        }
+    }
+    eo_pack(EO_UNITS_WIDENED, to, width, false, &rest);
+}
+
+/* The same where units are: eight lines at a time, then four. */
+static void pack_tile_across(uint32_t *to, uint64_t width, const struct eo_pack *pack)
+{
+    struct eo_pack rest = *pack;
+    const uint64_t end = pack->k < pack->end ? pack->k : pack->end;
+    for (; rest.begin < end; rest.begin++) {
+        uint32_t *const unit = to + rest.begin * width;
+        const uint16_t *const from = (const uint16_t *)pack->from + rest.begin * pack->stride;
+        uint64_t line = 0;
+        for (; line + SIDE <= width; line += SIDE)
+            _mm256_storeu_si256((void *)(unit + line), load(true, pack, rest.begin * pack->stride + line));
+        for (; line < width; line += 4)
+            _mm_storeu_si128((void *)(unit + line),
+                             _mm_slli_epi32(_mm_cvtepu16_epi32(_mm_loadl_epi64((const void *)(from + line))), 16));
+    }
+    for (; rest.begin < pack->end; rest.begin++) /* zeros behind k */
+        memset(to + rest.begin * width, 0, width * EO_UNIT_BYTES);
+}
+
 void eo_pack_avx2(enum eo_units kind, void *to, uint64_t width, bool by_rows, const struct eo_pack *pack)
 {
-    if (width != EO_PANEL || pack->lines != EO_PANEL || by_rows || kind == EO_UNITS_PAIRS)
+    if (pack->lines != width || by_rows || kind == EO_UNITS_PAIRS || (width != EO_PANEL && kind == EO_UNITS_FP32))
         eo_pack(kind, to, width, by_rows, pack);
+    else if (width != EO_PANEL)
+        pack->along ? pack_tile(to, width, pack) : pack_tile_across(to, width, pack);
     else if (kind == EO_UNITS_WIDENED)
         pack->along ? pack_panel(true, true, to, pack) : pack_panel(true, false, to, pack);
     else
