@@ -95,19 +95,24 @@ static bool is_narrow(const struct scene *scene, uint32_t k)
     return scene->settings.dtype == EO_DTYPE_BF16 && !info.fp32;
 }
 
-static float in_type(const struct scene *scene, uint32_t k, float weight)
+static float in_type(bool narrow, float weight)
 {
-    return is_narrow(scene, k) ? eo_bf16_to_float(eo_bf16_round(weight)) : weight;
+    return narrow ? eo_bf16_to_float(eo_bf16_round(weight)) : weight;
 }
 
-/* To four significant bits, ties to even, but no finer than 2^-9 of the scale: the smallest power of two that brings `largest`
- * to 448. */
-static float in_float8(float weight, double largest)
+/* The smallest power of two that brings `largest` to 448. */
+static double float8_scale(double largest)
 {
     double scale = ldexp(1, -100);
-    int exponent;
     while (largest / scale > 448)
         scale *= 2;
+    return scale;
+}
+
+/* To four significant bits, ties to even, but no finer than 2^-9 of the scale. */
+static float in_float8(float weight, double scale)
+{
+    int exponent;
     (void)frexp((double)weight / scale, &exponent);
     const double unit = ldexp(scale, exponent - 4 > -9 ? exponent - 4 : -9);
     return (float)(nearbyint((double)weight / unit) * unit);
@@ -118,14 +123,16 @@ static void as_gathered(const struct scene *scene, uint32_t k, const float *weig
 {
     const struct plan_parameter *parameter = &scene->plan->parameters[k];
     const uint64_t shard = scene->plan->layers[parameter->layer].layout.shard_count, count = parameter->element_count;
+    const bool narrow = is_narrow(scene, k);
     for (uint64_t i = 0; i < count; i++)
-        seen[i] = in_type(scene, k, weights[i]);
+        seen[i] = in_type(narrow, weights[i]);
     for (uint64_t begin = 0, end; scene->settings.float8_gather && parameter->float8_gather && begin < count; begin = end) {
         double largest = 0;
         for (end = begin; end < count && (parameter->offset + end) / shard == (parameter->offset + begin) / shard; end++)
             largest = fmax(largest, fabs((double)seen[end]));
+        const double scale = float8_scale(largest);
         for (uint64_t i = begin; i < end; i++)
-            seen[i] = in_float8(seen[i], largest);
+            seen[i] = in_float8(seen[i], scale);
     }
 }
 
@@ -133,14 +140,15 @@ static void as_gathered(const struct scene *scene, uint32_t k, const float *weig
 static void as_filled(const struct scene *scene, uint32_t k, float *seen)
 {
     const struct plan_parameter *parameter = &scene->plan->parameters[k];
-    const bool in_mxfp8 = scene->settings.float8_frozen && parameter->float8_gather;
+    const bool narrow = is_narrow(scene, k), in_mxfp8 = scene->settings.float8_frozen && parameter->float8_gather;
     for (uint64_t begin = 0; begin < parameter->element_count; begin += 32) {
         const uint64_t end = begin + 32 < parameter->element_count ? begin + 32 : parameter->element_count;
         double largest = 0;
         for (uint64_t i = begin; i < end; i++)
             largest = fmax(largest, fabs((double)first_weight(k, i)));
+        const double scale = float8_scale(largest);
         for (uint64_t i = begin; i < end; i++)
-            seen[i] = in_mxfp8 ? in_float8(first_weight(k, i), largest) : in_type(scene, k, first_weight(k, i));
+            seen[i] = in_mxfp8 ? in_float8(first_weight(k, i), scale) : in_type(narrow, first_weight(k, i));
     }
 }
 

@@ -93,7 +93,7 @@ void tool_budget_offload_nothing(struct tool_plan_settings *settings)
 
 /* Settings as numbers, each with its least and most. */
 enum dial { LEVEL, LAYERS, LAYER_BUFFERS, GRADIENTS, LATE, ACTIVATIONS, GATHER_BUFFERS, GRADIENT_BUFFERS, DIALS };
-enum { BUFFERS_MAX = 4, MOVES_MAX = 4 * DIALS };
+enum { BUFFERS_MAX = 4, MOVES_MAX = 4 * DIALS, STAYING = 2 /* of blocks with activations on disk: the last ones stay in memory */ };
 
 struct dials {
     uint32_t at[DIALS];
@@ -110,16 +110,21 @@ static uint32_t level_of(const struct tool_plan_settings *p)
     return p->recompute == EO_RECOMPUTE_NONE ? 0 : p->recompute == EO_RECOMPUTE_CHEAP ? 1 : 1 + p->recompute_blocks;
 }
 
+static uint32_t beyond(uint32_t count, uint32_t least)
+{
+    return count > least ? count - least : 0;
+}
+
 static struct dials dials_of(const struct tool_budget_search *s, const struct tool_plan_settings *p)
 {
-    const uint32_t blocks = s->config->layer_count;
+    const uint32_t blocks = s->config->layer_count, saved = p->offload_activations;
     return (struct dials){{
         [LEVEL] = level_of(p),
         [LAYERS] = p->offload_layers < s->layer_count ? p->offload_layers : s->layer_count,
         [LAYER_BUFFERS] = p->offload_slots,
         [GRADIENTS] = p->offload_gradients,
         [LATE] = p->late_updates,
-        [ACTIVATIONS] = p->offload_activations < blocks ? p->offload_activations : blocks,
+        [ACTIVATIONS] = saved < blocks ? beyond(saved, STAYING) : beyond(blocks, STAYING),
         [GATHER_BUFFERS] = p->gather_slots,
         [GRADIENT_BUFFERS] = p->gradient_slots,
     }};
@@ -138,7 +143,7 @@ static uint32_t most_of(const struct tool_budget_search *s, enum dial dial)
         [LAYER_BUFFERS] = s->offloads_layers ? BUFFERS_MAX : 0,
         [GRADIENTS] = s->offloads_layers,
         [LATE] = s->offloads_layers,
-        [ACTIVATIONS] = tool_budget_has_disk(s) ? s->config->layer_count : 0,
+        [ACTIVATIONS] = tool_budget_has_disk(s) ? beyond(s->config->layer_count, STAYING) : 0,
         [GATHER_BUFFERS] = 2,
         [GRADIENT_BUFFERS] = 2,
     };
@@ -156,7 +161,8 @@ static struct tool_plan_settings settings_of(const struct tool_budget_search *s,
     p.offload_slots = buffers < layers ? buffers : layers;
     p.offload_gradients = d->at[GRADIENTS] && layers > p.offload_slots && tool_budget_may_offload_gradients(&p);
     p.late_updates = d->at[LATE] && layers > 0 && tool_budget_may_update_late(&p);
-    p.offload_activations = d->at[ACTIVATIONS] == s->config->layer_count && tool_budget_has_disk(s) ? UINT32_MAX : d->at[ACTIVATIONS];
+    const uint32_t saved = d->at[ACTIVATIONS] ? d->at[ACTIVATIONS] + STAYING : 0;
+    p.offload_activations = saved && saved == s->config->layer_count ? UINT32_MAX : saved;
     p.gather_slots = d->at[GATHER_BUFFERS];
     p.gradient_slots = d->at[GRADIENT_BUFFERS];
     return p;

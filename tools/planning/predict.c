@@ -63,10 +63,7 @@ static double recompute_seconds(const struct prediction *p, uint32_t position)
 {
     if (is_recomputed(p, position))
         return forward_seconds(p);
-    if (p->settings->recompute != EO_RECOMPUTE_CHEAP)
-        return 0;
-    return p->is_tried ? p->rates->tried.block_cheap_s * p->tokens * p->blocks
-                       : elementwise_seconds(p, cheap_bytes.width, cheap_bytes.mlp);
+    return p->settings->recompute == EO_RECOMPUTE_CHEAP ? elementwise_seconds(p, cheap_bytes.width, cheap_bytes.mlp) : 0;
 }
 
 static double embedding_seconds(const struct prediction *p, eo_operation_kind kind)

@@ -27,7 +27,6 @@ static const struct {
 } tried_fields[] = {
     {"block_forward_s", offsetof(struct tool_tried, block_forward_s)},
     {"block_backward_s", offsetof(struct tool_tried, block_backward_s)},
-    {"block_cheap_s", offsetof(struct tool_tried, block_cheap_s)},
     {"head_s", offsetof(struct tool_tried, head_s)},
     {"embedding_forward_s", offsetof(struct tool_tried, embedding_forward_s)},
     {"embedding_backward_s", offsetof(struct tool_tried, embedding_backward_s)},

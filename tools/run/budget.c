@@ -107,7 +107,7 @@ static eo_status try_out(const struct tool_options *o, uint32_t here, struct too
     const eo_log silence = {0};
     struct subject subject;
     EO_TRY(find_subject(o, &subject, problem));
-    if (tool_trial_run(&subject.settings, &subject.config, here, &silence, out) < 0)
+    if (tool_trial_run(&subject.settings, &subject.config, here, o->place_threads, &silence, out) < 0)
         printf("budget: blocks could not be tried out; steps are predicted by the rates alone\n");
     return EO_OK;
 }

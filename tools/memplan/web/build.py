@@ -36,8 +36,8 @@ PATTERNS = [
 LEFT_OUT = {"tools/memplan/" + name for name in (
     "report/compare.c", "published/choices.c", "published/megatron_runs.c",
     "published/published.c", "published/steps.c")} | {"tools/interchange/model_file.c"}
-FLAGS = ["-O2", "-mbulk-memory", "-std=gnu11", "-D_GNU_SOURCE", "-Wno-everything"]
-LINK = ["-O2", "-mbulk-memory", "-sSTANDALONE_WASM", "-sALLOW_MEMORY_GROWTH=1", "-sTOTAL_STACK=1MB"]
+FLAGS = ["-Os", "-mbulk-memory", "-std=gnu11", "-D_GNU_SOURCE", "-Wno-everything"]
+LINK = ["-Os", "-mbulk-memory", "-sSTANDALONE_WASM", "-sALLOW_MEMORY_GROWTH=1", "-sTOTAL_STACK=1MB"]
 EMBEDDED = ["tools/memplan/plan/devices.json", "tools/shared/embed.awk"]
 PAGE_PARTS = ["page.html", "page.css", "page.js", "settings.js", "picture.js", "host.js", "worker.js", "build.py"]
 

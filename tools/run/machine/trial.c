@@ -11,15 +11,16 @@
 
 enum {
     BLOCKS = 2,
-    STEPS_MIN = 2, /* the timeline of a step may be there only after the next one */
+    STEPS_MIN = 3, /* the first one finds everything cold; a timeline may be there only after the next step */
     STEPS_MAX = 64,
-    LONG_ENOUGH_MS = 400 /* more steps within that */
+    LONG_ENOUGH_MS = 1200 /* more steps within that */
 };
 
 struct trial {
     struct tool_plan_settings settings;
     eo_transformer_config config;
     eo_log log;
+    bool place_threads;
     eo_transformer *transformer;
     eo_plan *plan;
     eo_plan_operation *operations; /* of the steady list */
@@ -60,7 +61,7 @@ static void shape_trial(struct trial *t, const struct tool_plan_settings *settin
     s->strategy = EO_STRATEGY_ZERO3;
     s->shard_group = 0;
     s->micro_batches = 1;
-    s->recompute = EO_RECOMPUTE_CHEAP; /* in operations of its own, which others go without */
+    s->recompute = EO_RECOMPUTE_NONE;
     s->recompute_blocks = 0;
     s->half_blocks = s->graph = s->offload_gradients = s->late_updates = s->no_prefetch = false;
     s->unit_blocks = 0;
@@ -126,7 +127,8 @@ static eo_status start_rank(struct trial_rank *rank)
     EO_TRY(eo_team_create_on(&rank->team, eo_team_params(.thread_count = t->settings.threads, .log = &t->log)));
     return eo_runtime_create(&rank->runtime, eo_runtime_params(.plan = t->plan, .world = t->worlds[rank->rank],
                                                                .product = eo_team_product, .product_user = rank->team,
-                                                               .parallel = eo_team_parallel(rank->team), .log = &t->log));
+                                                               .parallel = eo_team_parallel(rank->team),
+                                                               .place_threads = t->place_threads, .log = &t->log));
 }
 
 static uint32_t find_operation(const struct trial *t, const eo_timeline_record *record)
@@ -173,7 +175,7 @@ static eo_status run_steps(struct trial_rank *rank)
     for (uint32_t step = 0; !atomic_load(&t->done); step++) {
         if (status >= 0 && (status = run_step(rank)) < 0)
             eo_world_abort(t->worlds[rank->rank], "a step of a trial failed");
-        if (status >= 0 && step > 0)
+        if (status >= 0 && step > 1)
             keep_timeline(rank);
         pthread_barrier_wait(&t->barrier);
         const uint64_t spent_ns = tool_now_ns() - t->begin_ns;
@@ -309,11 +311,11 @@ static eo_status tell(const struct trial *t, struct tool_rates *rates)
     EO_TRY(add_up(t, &sums));
     const double *embedding = sums.passes[0], *block = sums.passes[1], *head = sums.passes[2];
     tried->block_forward_s = block[EO_OP_FORWARD] / block_tokens;
-    tried->block_backward_s = block[EO_OP_BACKWARD] / block_tokens;
-    tried->block_cheap_s = block[EO_OP_RECOMPUTE] / block_tokens;
-    tried->head_s = (head[EO_OP_FORWARD] + head[EO_OP_BACKWARD]) / tokens;
+    /* What a backward pass does before it needs the gradient buffer stands as recompute. */
+    tried->block_backward_s = (block[EO_OP_RECOMPUTE] + block[EO_OP_BACKWARD]) / block_tokens;
+    tried->head_s = (head[EO_OP_FORWARD] + head[EO_OP_RECOMPUTE] + head[EO_OP_BACKWARD]) / tokens;
     tried->embedding_forward_s = embedding[EO_OP_FORWARD] / tokens;
-    tried->embedding_backward_s = embedding[EO_OP_BACKWARD];
+    tried->embedding_backward_s = embedding[EO_OP_RECOMPUTE] + embedding[EO_OP_BACKWARD];
     tried->update_s = sums.update_elements > 0 ? sums.update_s / sums.update_elements : 0;
     if (sums.link_bytes_per_s > 0 && t->settings.ranks > 1)
         rates->link_bytes_per_s = sums.link_bytes_per_s;
@@ -334,9 +336,9 @@ static eo_status try_out(struct trial *t, const eo_log *log)
 }
 
 eo_status tool_trial_run(const struct tool_plan_settings *settings, const eo_transformer_config *config, uint32_t ranks,
-                         const eo_log *log, struct tool_rates *rates)
+                         bool place_threads, const eo_log *log, struct tool_rates *rates)
 {
-    struct trial t = {.log = *log};
+    struct trial t = {.log = *log, .place_threads = place_threads};
     shape_trial(&t, settings, config, ranks);
     struct tool_rates told = *rates;
     eo_status status = try_out(&t, log);
