@@ -83,6 +83,9 @@ job="--model 4x64x2 --ranks 2 --threads 1 --batch 2 --seq 32 --text $text --step
 "$train" $job --budget available >out 2>err && grep -q '^rates of a rank: products [1-9].*; tried out: a block [1-9]' out &&
     grep -q '^budget: .*recompute none' out
 result $? 'rates are measured, blocks are tried out, and what is available is enough for everything'
+"$train" $job --budget 100 >out 2>err
+[ $? = 2 ] && grep -q '^budget: blocks were not tried out (two and the head need more memory)' out
+result $? 'no trial takes more memory than the budget, and a line says so'
 
 refuse() # WHAT TEXT OPTION...
 {

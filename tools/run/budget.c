@@ -101,14 +101,20 @@ static eo_status find_subject(const struct tool_options *o, struct subject *out,
     return EO_OK;
 }
 
-/* A model that cannot be made is told of later. Without a trial predictions take the rates. */
+/* A model that cannot be made is told of later. Without a trial predictions take the rates. It takes no more memory than the
+ * budget, or than there is. */
 static eo_status try_out(const struct tool_options *o, uint32_t here, struct tool_rates *out, struct tool_problem *problem)
 {
     const eo_log silence = {0};
     struct subject subject;
     EO_TRY(find_subject(o, &subject, problem));
-    if (tool_trial_run(&subject.settings, &subject.config, here, o->place_threads, &silence, out) < 0)
-        printf("budget: blocks could not be tried out; steps are predicted by the rates alone\n");
+    const char *bound = "";
+    const uint64_t available = tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o);
+    const uint64_t most_bytes = o->budget_bytes && o->budget_bytes < available ? o->budget_bytes : available;
+    const eo_status status = tool_trial_run(&subject.settings, &subject.config, here, most_bytes, o->place_threads, &silence, out);
+    if (status < 0)
+        printf("budget: blocks were not tried out (%s); steps are predicted by the rates alone\n",
+               status == EO_ERR_NO_MEMORY ? "two and the head need more memory" : eo_status_text(status));
     return EO_OK;
 }
 

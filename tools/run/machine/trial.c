@@ -20,6 +20,7 @@ struct trial {
     struct tool_plan_settings settings;
     eo_transformer_config config;
     eo_log log;
+    uint64_t most_bytes; /* of a rank */
     bool place_threads;
     eo_transformer *transformer;
     eo_plan *plan;
@@ -79,11 +80,14 @@ static void shape_trial(struct trial *t, const struct tool_plan_settings *settin
 
 static eo_status make_trial(struct trial *t, const eo_log *log)
 {
-    const struct tool_plan_params params = tool_plan_params_of(&t->settings, &t->config, log);
-    struct tool_plan_params own = params;
-    own.transformer.summed_loss = t->settings.packed;
-    EO_TRY(eo_transformer_create(&t->transformer, &own.transformer));
-    EO_TRY(eo_plan_create(&t->plan, eo_transformer_model(t->transformer), &own.plan));
+    struct tool_plan_params params = tool_plan_params_of(&t->settings, &t->config, log);
+    eo_plan_summary summary;
+    params.transformer.summed_loss = t->settings.packed;
+    EO_TRY(eo_transformer_create(&t->transformer, &params.transformer));
+    EO_TRY(eo_plan_create(&t->plan, eo_transformer_model(t->transformer), &params.plan));
+    eo_plan_get_summary(t->plan, &summary);
+    if (summary.arena_bytes > t->most_bytes)
+        return EO_ERR_NO_MEMORY;
     const uint32_t ranks = t->settings.ranks;
     t->operation_count = eo_plan_operation_count(t->plan, EO_LIST_STEADY);
     t->operations = calloc(t->operation_count, sizeof(*t->operations));
@@ -336,9 +340,9 @@ static eo_status try_out(struct trial *t, const eo_log *log)
 }
 
 eo_status tool_trial_run(const struct tool_plan_settings *settings, const eo_transformer_config *config, uint32_t ranks,
-                         bool place_threads, const eo_log *log, struct tool_rates *rates)
+                         uint64_t most_bytes, bool place_threads, const eo_log *log, struct tool_rates *rates)
 {
-    struct trial t = {.log = *log, .place_threads = place_threads};
+    struct trial t = {.log = *log, .most_bytes = most_bytes, .place_threads = place_threads};
     shape_trial(&t, settings, config, ranks);
     struct tool_rates told = *rates;
     eo_status status = try_out(&t, log);
