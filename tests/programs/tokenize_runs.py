@@ -157,6 +157,30 @@ def check_marks(kind, tokenizer):
            f"{kind}: of a chat the assistant's words count: {shown!r}", [done.stderr])
 
 
+def check_templates(tokenizer):
+    """As transformers has it: a template that marks what is generated says what counts; tools and documents are none; tojson takes
+    json's options; a file of a template goes before the one of the settings."""
+    generated = ("{% if tools is not none or documents is not none %}?{% endif %}{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}"
+                 "{% generation %}{{ m.content }}{{ eos_token }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{{ '\n' }}"
+                 "{% if m.calls %}{{ m.calls | tojson(sort_keys=true) }}{% endif %}{% endfor %}")
+    os.makedirs("generated")
+    tokenizer.save("generated/tokenizer.json")
+    with open("generated/tokenizer_config.json", "w", encoding="utf-8") as file:
+        json.dump({"eos_token": "<|end|>", "chat_template": "none of this"}, file)
+    with open("generated/chat_template.jinja", "w", encoding="utf-8") as file:
+        file.write(generated)
+    with open("turns.jsonl", "w", encoding="utf-8") as file:
+        json.dump({"messages": [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "ü"}, {"role": "user", "content": "3?"},
+                                {"role": "assistant", "content": "Yes", "calls": {"b": 1, "a": 2}}]}, file)
+    done = run(python, tokenize, "turns.jsonl", "--tokenizer", "generated", "--assistant-only", "--out", "generated.bin")
+    pairs = read_marks("generated.bin") if done.returncode == 0 else []
+    text = '<user>2?\n<assistant>ü<|end|>\n<user>3?\n<assistant>Yes<|end|>\n{"a": 2, "b": 1}'
+    wanted = [tokenizer.token_to_id("<|end|>")] + tokenizer.encode(text, add_special_tokens=False).ids
+    counted = tokenizer.decode([token for token, counts in pairs if counts], skip_special_tokens=False)
+    result([token for token, _ in pairs] == wanted and counted == "ü<|end|>Yes<|end|>",
+           "what a template marks as generated counts, and nothing else; the text is that of transformers", [done.stderr, counted])
+
+
 def escaped(text):
     """What train prints of a text: control characters by their number."""
     return "".join(c if c.isprintable() or c in "\n\t" else "".join(f"\\x{byte:02x}" for byte in c.encode()) for c in text)
@@ -250,6 +274,8 @@ with tempfile.TemporaryDirectory() as work:
         made = check_kind(own_kind)
         check_sample(own_kind, made)
         check_marks(own_kind, made)
+        if own_kind == "bytes":
+            check_templates(made)
     os.makedirs("words")
     with open("words/tokenizer.json", "w", encoding="utf-8") as out:
         out.write('{"model": {"vocab": {"a": 0}}, "decoder": {"type": "WordPiece"}}')

@@ -180,25 +180,39 @@ Test(data, text_that_is_missing_empty_or_short_is_refused)
     tool_data_fini(&data);
 }
 
-Test(data, token_files_are_read_in_order_and_begin_again_before_a_round_would_pass_the_end)
+/* Sequence by sequence: rank after rank of a micro-batch, as llm.c shares them. */
+static void expect_in_order(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t step, uint64_t *next)
+{
+    int32_t tokens[96], targets[96];
+    for (uint32_t m = 0; m < shape->micro_batches; m++)
+        for (uint32_t r = 0; r < shape->rank_count; r++) {
+            tool_data_batch(data, shape, 1, step, m, r, &(struct tool_batch){tokens, targets, NULL});
+            for (uint32_t b = 0; b < shape->batch; b++, ++*next)
+                for (uint32_t t = 0; t < 8; t++) {
+                    cr_assert_eq(tokens[b * 8 + t], (int32_t)(*next % 12 * 8 + t), "step %d", (int)step);
+                    cr_assert_eq(targets[b * 8 + t], tokens[b * 8 + t] + 1);
+                }
+        }
+}
+
+/* 100 tokens are 12 pieces of 8 and what follows the last. Ranks that go on take the next piece, in the middle of a pass too. */
+Test(data, token_files_are_read_in_order_and_no_piece_is_left_out_or_read_twice_in_a_pass)
 {
     struct tool_data data;
-    /* 2 ranks x 2 x 8 tokens: 32 a round, and 3 rounds in 100 tokens: the fourth would end at 128. */
     const char *path = write_tokens("tokens.bin", 20240520, 1, 100, 0);
     cr_assert_eq(tool_data_map_tokens(&data, path, 251, false, &problem), EO_OK, "%s", problem.text);
     cr_assert_eq(data.count, 100);
-    const struct tool_batch_shape shape = {2, 2, 8, 2};
-    int32_t tokens[16], targets[16];
-    for (uint64_t step = 0; step < 4; step++)
-        for (uint32_t m = 0; m < 2; m++)
-            for (uint32_t r = 0; r < 2; r++) {
-                const uint64_t begin = ((step * 2 + m) % 3 * 2 + r) * 16;
-                tool_data_batch(&data, &shape, 1, step, m, r, &(struct tool_batch){tokens, targets, NULL});
-                for (int i = 0; i < 16; i++) {
-                    cr_assert_eq(tokens[i], (int32_t)(begin + (uint64_t)i));
-                    cr_assert_eq(targets[i], tokens[i] + 1);
-                }
-            }
+    const struct tool_batch_shape shapes[] = {{2, 2, 8, 2}, {3, 1, 8, 1}, {1, 5, 8, 1}, {2, 4, 8, 1}, {1, 12, 8, 1}};
+    uint64_t next = 0, step = 0;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        data.origin_step = step;
+        data.origin_sequence = next;
+        for (int k = 0; k < 4; k++, step++)
+            expect_in_order(&data, &shapes[i], step, &next);
+    }
+    const struct tool_batch_shape fits = {9, 12, 8, 1}, too_long = {1, 13, 8, 1};
+    cr_assert_eq(tool_data_check(&data, &fits, false, &problem), EO_OK);
+    cr_assert_lt(tool_data_check(&data, &too_long, false, &problem), 0);
     tool_data_fini(&data);
 }
 
@@ -319,10 +333,10 @@ Test(data, files_that_are_no_text_are_refused_and_json_is_told)
     tool_data_fini(&data);
 }
 
-Test(data, a_token_file_that_holds_no_round_is_refused)
+Test(data, a_token_file_that_holds_no_batch_is_refused)
 {
     struct tool_data data;
-    const char *path = write_tokens("tokens.bin", 20240520, 1, 32, 0);
+    const char *path = write_tokens("tokens.bin", 20240520, 1, 16, 0);
     cr_assert_eq(tool_data_map_tokens(&data, path, 251, false, &problem), EO_OK);
     const struct tool_batch_shape shape = {2, 2, 8, 1}; /* needs one more: the last target */
     cr_assert_lt(tool_data_check(&data, &shape, false, &problem), 0);

@@ -17,13 +17,6 @@ uint64_t tool_data_draw(uint64_t seed, uint64_t k)
     return x;
 }
 
-/* How many batches of all ranks a token file holds: what llm.c counts before it begins again. */
-static uint64_t token_rounds(const struct tool_data *data, const struct tool_batch_shape *shape)
-{
-    const uint64_t tokens = (uint64_t)shape->rank_count * shape->batch * shape->seq;
-    return data->training_count ? (data->training_count - 1) / tokens : 0;
-}
-
 eo_status tool_data_pack(struct tool_data *data, uint32_t seq, struct tool_problem *problem)
 {
     if (!data->origin.is_known || data->origin.boundary == UINT32_MAX)
@@ -58,16 +51,14 @@ eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_
     const char *option = data->is_text ? "--text" : "--tokens";
     if (data->is_packed)
         return check_packed(data, shape, validation, problem);
-    const uint64_t batch_tokens = (uint64_t)shape->batch * shape->seq;
-    const uint64_t needed = 1 + (data->is_text || data->is_shuffled ? batch_tokens : batch_tokens * shape->rank_count);
+    const uint64_t needed = 1 + (uint64_t)shape->batch * shape->seq;
     const uint64_t held_back = data->count - data->training_count;
     if (data->training_count < needed)
         return tool_problem_set(problem, EO_ERR_INVALID,
-                                "%s: %llu token%s to train on %s shorter than a batch of %llu (--batch %u x --seq %u%s, and "
+                                "%s: %llu token%s to train on %s shorter than a batch of %llu (--batch %u x --seq %u, and "
                                 "one); give more text, or a smaller --batch or --seq",
                                 option, (unsigned long long)data->training_count, tool_plural(data->training_count),
-                                data->training_count == 1 ? "is" : "are", (unsigned long long)needed, shape->batch, shape->seq,
-                                data->is_text || data->is_shuffled ? "" : " x --ranks");
+                                data->training_count == 1 ? "is" : "are", (unsigned long long)needed, shape->batch, shape->seq);
     if (validation && data->is_held_apart && held_back < (uint64_t)shape->seq + 1)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--val-tokens: %llu token%s %s too short for --seq %u; give more, or a "
@@ -132,7 +123,7 @@ static uint64_t place_of(const struct tool_data *data, uint64_t seq, uint64_t se
     if (data->is_text)
         return tool_data_draw(seed, k) % (data->training_count - seq);
     const uint64_t count = (data->training_count - 1) / seq;
-    return shuffled(k % count, count, tool_data_draw(seed, k / count)) * seq;
+    return (data->is_shuffled ? shuffled(k % count, count, tool_data_draw(seed, k / count)) : k % count) * seq;
 }
 
 void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape *shape, uint64_t seed, uint64_t step,
@@ -141,24 +132,14 @@ void tool_data_batch(const struct tool_data *data, const struct tool_batch_shape
     const uint64_t batch = shape->batch, seq = shape->seq;
     const uint64_t global_batch = shape->rank_count * batch * shape->micro_batches;
     const uint64_t steps = step - data->origin_step;
-    const uint64_t round = data->origin_sequence / ((uint64_t)shape->rank_count * batch) + steps * shape->micro_batches +
-                           micro_batch;
     const uint64_t first =
         data->origin_sequence + steps * global_batch + ((uint64_t)micro_batch * shape->rank_count + rank) * batch;
     for (uint32_t b = 0; b < shape->batch; b++) {
-        uint64_t begin;
-        if (data->is_packed) {
-            const uint64_t count = data->training.row_count, k = first + b;
+        const uint64_t count = data->training.row_count, k = first + b;
+        if (data->is_packed)
             put_row(data, &data->training, shuffled(k % count, count, tool_data_draw(seed, k / count)), shape->seq, b, out);
-            continue;
-        }
-        if (data->is_text || data->is_shuffled) {
-            begin = place_of(data, seq, seed, first + b);
-        } else {
-            const uint64_t index = round % token_rounds(data, shape) * shape->rank_count + rank;
-            begin = (index * batch + b) * seq;
-        }
-        copy_sequence(data, begin, shape->seq, out->tokens + b * seq, out->targets + b * seq);
+        else
+            copy_sequence(data, place_of(data, seq, seed, k), shape->seq, out->tokens + b * seq, out->targets + b * seq);
     }
 }
 

@@ -5,9 +5,9 @@
  *
  *     text     sequence k of the run, k = step x G + (m x W + r) x B + b, begins at a place drawn from (seed, k);
  *              G = W x B x M. The same G gives the same set of sequences in every step
- *     tokens   micro-batch m of step s on rank r is batch (s x M + m) x W + r of the files, wrapping as llm.c does
- *     tokens, shuffled   sequence k, counted as of text, is one of the files' N pieces of T tokens: each comes once in every N,
- *              in an order drawn from (seed, k / N)
+ *     tokens   sequence k, counted as of text, is piece k mod N of the files' N pieces of T tokens: llm.c's order, which leaves
+ *              out the last pieces of a pass that fill no batch
+ *     tokens, shuffled   likewise; each piece comes once in every N, in an order drawn from (seed, k / N)
  *     tokens, packed     likewise, of the N rows of packing.h
  */
 #ifndef EO_TOOLS_RUN_DATA_BATCHES_H
