@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 #
-# Goal: every command of docs/related-work.md that runs on a CPU runs.
-# Method: the commands are taken from its tables, in their order, and run in one empty folder. Training takes a short text.
+# Goal: every row of docs/related-work.md has a command, and each that runs on a CPU runs.
+# Method: the commands are taken from its tables, in their order, and run in one empty folder. Training takes a short text. Tests
+#         are run by meson itself: the page may name those alone that are run before a push.
 # usage: related_work.py BUILD SOURCE
+import json
 import os
 import re
 import shlex
@@ -32,9 +34,27 @@ def words_of(command):
     return words + (["--text", "text", "--peak-seconds", "0"] if trains else [])
 
 
+def check_tests(rows):
+    """Their names stand in a meson.build or, made in a loop, in the build's list; the slow suites are not run before a push."""
+    with open(os.path.join(build, "meson-info/intro-tests.json"), encoding="utf-8") as file:
+        suites = {test["name"]: test["suite"] for test in json.load(file)}
+    text = ""
+    for folder, _, files in os.walk(os.path.join(source, "tests")):
+        if "meson.build" in files:
+            with open(os.path.join(folder, "meson.build"), encoding="utf-8") as file:
+                text += file.read()
+    names = [name for row in rows for command in re.findall(r"`(meson test -C build [^`]+)`", row) for name in shlex.split(command)[4:]]
+    wrong = [name for name in names if f"'{name}'" not in text and name not in suites or
+             any(suite.split(":")[-1] in ("slow", "seeds") for suite in suites.get(name, []))]
+    result(len(names) >= 7 and not wrong, f"{len(names)} tests that the page names are run before a push", wrong)
+
+
 with open(os.path.join(source, "docs/related-work.md"), encoding="utf-8") as page:
     rows = [line for line in page if line.startswith("| ")]
 commands = []
+bare = [row for row in rows if not re.search(r"\| (`[^|]+`|shown by) \|$", row.strip())]
+result(not bare, "every row has its command", bare)
+check_tests(rows)
 for row in rows:
     for command in re.findall(r"`([^`]+)`", row):
         if command.split()[0] in PROGRAMS and " " in command and command not in commands:
