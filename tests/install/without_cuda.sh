@@ -2,19 +2,19 @@
 # SPDX-License-Identifier: MIT
 #
 # Goal: with -Dcuda=disabled nothing of CUDA is linked or loaded, and asking for a GPU says how to get one, with exit status 2.
-# Nothing of MPI either, in any build, by who makes no world over it.
+# Nothing of MPI either, in any build, by who makes no world over it. And such shared libraries, installed, are all that a
+# foreign project needs.
 # Method: a build of its own, of shared libraries and the tools, where CUDA may be or not; the loader lists what they need,
-# and what a training really has mapped is read while it runs.
-# usage: tests/install/without_cuda.sh SOURCE C_COMPILER MEMPLAN_OF_ANOTHER_BUILD
+# and what a training really has mapped is read while it runs. Then it is installed (installed.sh).
+# usage: tests/install/without_cuda.sh SOURCE C_COMPILER CXX_COMPILER|none MEMPLAN_OF_ANOTHER_BUILD
 set -u
 . "$(dirname "$0")/../tap/tap.sh"
-source=$1 cc=$2 memplan=$3
+source=$1 cc=$2 cxx=$3 memplan=$4
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 log=$work/log
 shown=$log
 names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti|libmpi|libopen-'
-echo 1..5
 
 { CC=$cc meson setup "$work/build" "$source" -Dcuda=disabled -Doptimization=0 -Dtests=disabled -Dtools=enabled -Ddefault_library=shared &&
     ninja -C "$work/build"; } >"$log" 2>&1
@@ -63,3 +63,7 @@ result $? 'a training has nothing of CUDA in its memory, nor of MPI'
 "$work/build/tools/train" $quick --device cuda >"$log" 2>&1
 [ $? = 2 ] && grep -q -e '-Dcuda=enabled' "$log"
 result $? 'train --device cuda says what to build, and ends with exit status 2'
+
+build=$work/build kind=shared
+. "$(dirname "$0")/installed.sh"
+finish
