@@ -173,8 +173,8 @@ static _Noreturn void object_to_race(const struct runner *r, const struct cell *
 }
 
 /* `first_block`: of the launch; of shared memory this one. `bytes`: the cell's. */
-static inline void touch_cell(struct runner *r, struct cell *cell, uint32_t bytes, enum access access, uintptr_t at,
-                              uint32_t first_block)
+static __attribute__((noinline)) void touch_cell(struct runner *r, struct cell *cell, uint32_t bytes, enum access access,
+                                                 uintptr_t at, uint32_t first_block)
 {
     struct checks *c = r->checks;
     const uint16_t me = (uint16_t)(r->current + 1);
@@ -281,7 +281,7 @@ static inline void touch_cells(struct runner *r, struct cells *cells, uint32_t f
 
 /* --- shared memory --- */
 
-static void touch_shared(struct runner *r, uintptr_t at, uint32_t bytes, enum access access)
+static __attribute__((noinline)) void touch_shared(struct runner *r, uintptr_t at, uint32_t bytes, enum access access)
 {
     const uint32_t from = (uint32_t)(at - (uintptr_t)r->shared), to = from + bytes;
     const struct piece *piece = r->pieces;
@@ -343,7 +343,7 @@ static void enter_page(struct checks *c, struct page *page)
     c->touched[c->touched_count++] = (struct touched){page->at, page};
 }
 
-static void touch_global(struct runner *r, uintptr_t at, uint32_t bytes, enum access access)
+static __attribute__((noinline)) void touch_global(struct runner *r, uintptr_t at, uint32_t bytes, enum access access)
 {
     if (r->options.unchecked) {
         if (r->options.touched)
@@ -400,6 +400,60 @@ void kernel_each_touched(void (*each)(void *user, uintptr_t from, uintptr_t to, 
         each(user, from, to, writes);
 }
 
+/* --- most accesses: one cell, on a page that this launch knows already --- */
+
+static inline bool is_one_cell(const struct checks *c, const struct cells *cells, uintptr_t at, uint32_t bytes)
+{
+    return cells->launch == c->launch && bytes == 1u << cells->shift && (at & (bytes - 1)) == 0;
+}
+
+/* False: nothing was done, and touch_shared is to look at it, for what would be an objection too. */
+static inline bool touch_shared_cell(struct runner *r, uintptr_t at, uint32_t bytes, enum access access)
+{
+    struct checks *c = r->checks;
+    const uint32_t from = (uint32_t)(at - (uintptr_t)r->shared);
+    struct cells *cells = &c->shared[from / PAGE];
+    struct cell *cell = &cells->at[from % PAGE >> cells->shift];
+    const uint16_t me = (uint16_t)(r->current + 1), now = r->warp_clock[r->current / WARP];
+    const struct piece *piece = r->pieces, *const end = r->pieces + r->piece_count;
+    while (piece < end && (from < piece->from || from + bytes > piece->to))
+        piece++;
+    if (piece == end || access == ADDS || !is_one_cell(c, cells, from, bytes))
+        return false;
+    if (cell->block != c->block) {
+        if (access == WRITES)
+            *cell = (struct cell){c->block, me, now, 0, 0, WRITTEN_ONCE, {0}};
+        return access == WRITES;
+    }
+    if (!cell->writer || (cell->writer != me && !comes_before(r, cell->writer - 1u, cell->written_at)))
+        return false;
+    if (access == READS) {
+        if (cell->reader != me || cell->read_at != now)
+            note_reader(r, cell);
+        return true;
+    }
+    if (cell->reader && cell->reader != me && !readers_come_before(r, cell))
+        return false;
+    cell->writer = me;
+    cell->written_at = now;
+    cell->flags &= (uint8_t)~IS_ATOMIC;
+    return true;
+}
+
+static inline bool touch_global_cell(struct runner *r, uintptr_t at, uint32_t bytes, enum access access)
+{
+    struct checks *c = r->checks;
+    struct page *page = c->cache[at / PAGE % CACHE];
+    if (!page || page->at != at / PAGE || !is_one_cell(c, &page->cells, at, bytes) || at < page->from || at + bytes > page->to)
+        return false;
+    struct cell *cell = &page->cells.at[at % PAGE >> page->cells.shift];
+    if (access == READS && cell->block == c->block && cell->reader == r->current + 1 && cell->writer == 0 &&
+        cell->read_at == r->warp_clock[r->current / WARP])
+        return true; /* once more */
+    enter_cell(r, cell, bytes, access, at, c->first_block);
+    return true;
+}
+
 /* --- what the compiler calls --- */
 
 static inline void touch(uintptr_t at, uint32_t bytes, enum access access)
@@ -408,10 +462,12 @@ static inline void touch(uintptr_t at, uint32_t bytes, enum access access)
     if (!r || r->current == NONE || at - r->stacks < r->stacks_end - r->stacks ||
         at - r->arguments_at < r->arguments_end - r->arguments_at)
         return; /* the host's own, or a thread's */
-    if (at - (uintptr_t)r->shared < SHARED_ROOM)
-        touch_shared(r, at, bytes, access);
-    else
+    if (at - (uintptr_t)r->shared < SHARED_ROOM) {
+        if (!touch_shared_cell(r, at, bytes, access))
+            touch_shared(r, at, bytes, access);
+    } else if (!touch_global_cell(r, at, bytes, access)) {
         touch_global(r, at, bytes, access);
+    }
 }
 
 void kernel_touch_atomic(void *at, uint32_t bytes)

@@ -22,13 +22,11 @@
 enum state { FRESH, READY, AT_BARRIER, AT_SHUFFLE, ENDED };
 
 struct thread {
-    enum state state;
     uint32_t fiber; /* where it runs, once it has begun */
-    const char *file;
     int line;
-    uint32_t condition, mask, operand;
+    const char *file;
+    uint32_t mask;
     int kind; /* of shuffle; WARP_BARRIER */
-    uint64_t bits;
 };
 enum { WARP_BARRIER = -1 };
 
@@ -37,9 +35,14 @@ struct fiber {
     uint32_t thread; /* to begin with */
 };
 
-static _Thread_local struct host {
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct host {
     struct runner runner;
     struct thread threads[THREADS_MAX];
+    /* Of each thread, apart from the rest: what is gone through for all of a warp or a block. */
+    uint8_t state[THREADS_MAX]; /* enum state */
+    bool condition[THREADS_MAX];
+    uint32_t operand[THREADS_MAX];
+    uint64_t bits[THREADS_MAX];
     struct fiber fibers[THREADS_MAX];
     uint32_t free_fibers[THREADS_MAX], free_count;
     uint32_t order[THREADS_MAX], cursor, next_fresh; /* in `order` */
@@ -74,7 +77,7 @@ static inline uint32_t next_runnable(struct host *h)
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t thread = h->order[h->cursor];
         h->cursor = h->cursor + 1 < count ? h->cursor + 1 : 0;
-        if (h->threads[thread].state <= READY)
+        if (h->state[thread] <= READY)
             return thread;
     }
     return NONE;
@@ -91,11 +94,14 @@ static void go_on(struct host *h, void **save_stack_pointer)
         return;
     }
     struct thread *next = &h->threads[thread];
-    if (next->state == FRESH) {
+    if (h->state[thread] == FRESH) {
         next->fiber = h->free_fibers[--h->free_count];
         h->fibers[next->fiber].thread = thread;
     }
     h->active_fiber = next->fiber;
+    const struct fiber *soon = &h->fibers[h->threads[h->order[h->cursor]].fiber]; /* mostly the one after */
+    __builtin_prefetch(soon->stack_pointer);
+    __builtin_prefetch((const char *)soon->stack_pointer + 64);
     kernel_switch(save_stack_pointer, h->fibers[next->fiber].stack_pointer);
 }
 
@@ -120,7 +126,7 @@ static uint32_t take_fresh(void)
 {
     while (host->next_fresh < host->runner.thread_count) {
         const uint32_t thread = host->order[host->next_fresh++];
-        if (host->threads[thread].state == FRESH)
+        if (host->state[thread] == FRESH)
             return thread;
     }
     return NONE;
@@ -131,11 +137,11 @@ static void fiber_main(void)
     const uint32_t self = host->active_fiber;
     for (;;) {
         for (uint32_t thread = host->fibers[self].thread; thread != NONE; thread = take_fresh()) {
-            host->threads[thread].state = READY;
+            host->state[thread] = READY;
             host->threads[thread].fiber = self;
             host->runner.current = thread;
             host->runner.launch->thread(host->runner.launch->kernel, host->runner.arguments);
-            host->threads[thread].state = ENDED;
+            host->state[thread] = ENDED;
             host->ended++;
         }
         host->free_fibers[host->free_count++] = self;
@@ -162,7 +168,7 @@ static void wait_as(enum state state, const char *file, int line)
 {
     struct host *h = host;
     struct thread *t = &h->threads[h->runner.current];
-    t->state = state;
+    h->state[h->runner.current] = (uint8_t)state;
     t->file = file;
     t->line = line;
     go_on(h, &h->fibers[t->fiber].stack_pointer);
@@ -183,18 +189,16 @@ static void open_barrier(void)
         tick(w);
     }
     host->holds = 0;
-    for (uint32_t t = 0; t < r->thread_count; t++) {
-        host->holds += host->threads[t].condition;
-        host->threads[t].state = READY;
-    }
+    for (uint32_t t = 0; t < r->thread_count; t++)
+        host->holds += host->condition[t];
+    memset(host->state, READY, r->thread_count);
     host->at_barrier = 0;
 }
 
 uint32_t kernel_barrier(uint32_t condition, const char *file, int line)
 {
     struct runner *r = &host->runner;
-    struct thread *self = &host->threads[r->current];
-    self->condition = condition;
+    host->condition[r->current] = condition != 0;
     const struct thread *first = &host->threads[host->first_at_barrier];
     if (host->at_barrier == 0)
         host->first_at_barrier = r->current;
@@ -220,11 +224,12 @@ static void check_mask(const struct runner *r, uint32_t mask, const char *file, 
         kernel_object("%s:%d: mask %#x names lanes that are not there: the warp has %u", file, line, mask, left);
 }
 
-static uint32_t source_lane(const struct thread *t, uint32_t lane)
+static inline uint32_t source_lane(int kind, uint32_t operand, uint32_t lane)
 {
-    const uint32_t from = t->kind == KERNEL_SHUFFLE_XOR    ? lane ^ t->operand
-                          : t->kind == KERNEL_SHUFFLE_DOWN ? lane + t->operand
-                                                           : t->operand % WARP;
+    const uint32_t from = kind == WARP_BARRIER          ? lane
+                          : kind == KERNEL_SHUFFLE_XOR  ? lane ^ operand
+                          : kind == KERNEL_SHUFFLE_DOWN ? lane + operand
+                                                        : operand % WARP;
     return from < WARP ? from : lane;
 }
 
@@ -233,10 +238,12 @@ static uint64_t meet(int kind, uint32_t mask, uint64_t bits, uint32_t operand, c
 {
     struct host *h = host;
     const uint32_t self = h->runner.current;
-    struct thread *warp = h->threads + self / WARP * WARP, *me = h->threads + self;
+    const uint32_t first = self / WARP * WARP;
+    struct thread *warp = h->threads + first, *me = h->threads + self;
     uint64_t results[WARP];
     check_mask(&h->runner, mask, file, line);
-    me->kind = kind, me->mask = mask, me->bits = bits, me->operand = operand;
+    me->kind = kind, me->mask = mask;
+    h->bits[self] = bits, h->operand[self] = operand;
     uint32_t *here = &h->at_shuffle[self / WARP];
     if (*here & mask) {
         const struct thread *other = warp + __builtin_ctz(*here & mask);
@@ -247,24 +254,22 @@ static uint64_t meet(int kind, uint32_t mask, uint64_t bits, uint32_t operand, c
     *here |= 1u << self % WARP;
     if ((*here & mask) != mask) {
         wait_as(AT_SHUFFLE, file, line);
-        return me->bits;
+        return h->bits[self];
     }
-    for (uint32_t lane = 0; lane < WARP; lane++) {
-        if (!(mask >> lane & 1))
-            continue;
-        const uint32_t from = kind == WARP_BARRIER ? lane : source_lane(warp + lane, lane);
+    for (uint32_t left = mask; left; left &= left - 1) {
+        const uint32_t lane = (uint32_t)__builtin_ctz(left), from = source_lane(kind, h->operand[first + lane], lane);
         if (!(mask >> from & 1))
             kernel_object("%s:%d: lane %u reads from lane %u, which mask %#x does not name", file, line, lane, from, mask);
-        results[lane] = warp[from].bits;
+        results[lane] = h->bits[first + from];
     }
-    for (uint32_t lane = 0; lane < WARP; lane++)
-        if (mask >> lane & 1) {
-            warp[lane].bits = results[lane];
-            warp[lane].state = READY;
-        }
+    for (uint32_t left = mask; left; left &= left - 1) {
+        const uint32_t lane = (uint32_t)__builtin_ctz(left);
+        h->bits[first + lane] = results[lane];
+        h->state[first + lane] = READY;
+    }
     *here &= ~mask;
     h->cursor = h->warp_place[self / WARP]; /* the warp's other lanes are next: their stacks are in the cache */
-    return me->bits;
+    return h->bits[self];
 }
 
 uint64_t kernel_shuffle_bits(uint32_t mask, uint64_t bits, enum kernel_shuffle_kind kind, uint32_t operand,
@@ -290,11 +295,11 @@ static void object_to_standstill(void)
     const struct thread *waits = NULL;
     uint32_t who = 0;
     for (uint32_t t = 0; t < r->thread_count && !waits; t++)
-        if (host->threads[t].state != ENDED)
+        if (host->state[t] != ENDED)
             waits = &host->threads[t], who = t;
     snprintf(r->objection, sizeof(r->objection), "kernel %s, block (%u, %u, %u): thread %u waits at the %s of %s:%d, which not all "
              "reach: of %u threads %u have ended, %u are at a barrier", r->launch->name, r->block_index[0], r->block_index[1],
-             r->block_index[2], who, waits->state == AT_BARRIER ? "barrier" : "shuffle", waits->file, waits->line,
+             r->block_index[2], who, host->state[who] == AT_BARRIER ? "barrier" : "shuffle", waits->file, waits->line,
              r->thread_count, host->ended, host->at_barrier);
     host->failed = true;
 }
@@ -326,7 +331,8 @@ static struct walk walk_of(uint64_t seed, uint64_t salt, uint64_t count)
 static uint64_t step(struct walk *walk)
 {
     const uint64_t at = walk->at;
-    walk->at = (walk->at + walk->stride) % walk->count;
+    walk->at += walk->stride; /* which is not above the count: no division */
+    walk->at -= walk->at >= walk->count ? walk->count : 0;
     return at;
 }
 
@@ -344,7 +350,7 @@ static void run_block(uint64_t block)
         host->warp_place[warp] = i;
         for (uint64_t lane = 0; lane < lanes.count; lane++, i++) {
             host->order[i] = warp * WARP + (uint32_t)step(&lanes);
-            host->threads[host->order[i]].state = FRESH;
+            host->state[host->order[i]] = FRESH;
         }
     }
     host->cursor = host->next_fresh = host->ended = host->at_barrier = 0;
@@ -492,11 +498,12 @@ const char *kernel_run(const struct kernel_launch *launch, void *arguments, size
     r->arguments_at = (uintptr_t)arguments;
     r->arguments_end = r->arguments_at + argument_bytes;
     r->thread_count = block[0] * block[1] * block[2];
-    for (uint32_t t = 0; t < r->thread_count; t++) {
+    for (uint32_t t = 0; t < r->thread_count && memcmp(r->indexed, block, sizeof(r->indexed)) != 0; t++) {
         r->thread_index[t][0] = t % block[0];
         r->thread_index[t][1] = t / block[0] % block[1];
         r->thread_index[t][2] = t / block[0] / block[1];
     }
+    memcpy(r->indexed, block, sizeof(r->indexed));
     r->piece_count = 0;
     r->shared_bytes = 0;
     host->failed = false;

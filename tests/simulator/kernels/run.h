@@ -33,7 +33,7 @@ struct runner {
     const void *arguments;
     uintptr_t stacks, stacks_end, arguments_at, arguments_end;
     uint32_t thread_count, current; /* the thread that runs, or NONE */
-    uint32_t block_index[3], thread_index[THREADS_MAX][3];
+    uint32_t block_index[3], thread_index[THREADS_MAX][3], indexed[3]; /* the block that thread_index was made for */
 
     /* A warp's clock goes on at each barrier of the block or the warp. What a thread did at clock c of its warp comes before
      * what another does now: of the same warp, where the clock is beyond c; else where c is not after the last barrier of the
@@ -49,7 +49,7 @@ struct runner {
 };
 #define NONE UINT32_MAX
 
-extern _Thread_local struct runner *kernel_runner;
+extern _Thread_local struct runner *kernel_runner __attribute__((tls_model("initial-exec"))); /* read at each access */
 
 /* From within a thread of a kernel: ends the launch. Does not return. */
 _Noreturn void kernel_object(const char *format, ...) __attribute__((format(printf, 1, 2)));
