@@ -23,29 +23,34 @@ static double scaled_frequency(double frequency, const eo_rope_scaling *s)
 
 enum { TURNS = 64, TILE = 16 };
 
-/* Pairs first ... end - 1 of all positions. A few positions from each start that libm gives: a turn after the other, in double, is as
- * exact as a float can tell, and long contexts do not wait for it. */
-static void fill_pairs(float *table, uint32_t seq, uint32_t head_size, const double *frequencies, uint32_t first, uint32_t end)
+struct angles {
+    double cosine[TILE], sine[TILE];
+};
+
+static void find_angles(struct angles *angles, const double *frequencies, uint32_t count, double position)
 {
-    const uint32_t half = head_size / 2;
-    double step_cosine[TILE], step_sine[TILE];
-    for (uint32_t i = first; i < end; i++) {
-        step_cosine[i - first] = cos(frequencies[i - first]);
-        step_sine[i - first] = sin(frequencies[i - first]);
+    for (uint32_t k = 0; k < count; k++) {
+        angles->cosine[k] = cos(position * frequencies[k]);
+        angles->sine[k] = sin(position * frequencies[k]);
     }
-    for (uint32_t from = 0; from < seq; from += TURNS) {
-        const uint32_t to = seq - from < TURNS ? seq : from + TURNS;
-        for (uint32_t i = first; i < end; i++) {
-            const uint32_t k = i - first;
-            double cosine = cos(from * frequencies[k]), sine = sin(from * frequencies[k]);
-            for (uint32_t position = from; position < to; position++) {
-                float *row = table + (uint64_t)position * head_size;
-                row[i] = (float)cosine;
-                row[half + i] = (float)sine;
-                const double turned = cosine * step_cosine[k] - sine * step_sine[k];
-                sine = sine * step_cosine[k] + cosine * step_sine[k];
-                cosine = turned;
-            }
+}
+
+/* `count` pairs of all positions, from the pair that table begins at. A few positions from each start that libm gives: a turn
+ * after the other, in double, is as exact as a float can tell, and long contexts do not wait for it. */
+static void fill_pairs(float *table, uint32_t seq, uint32_t head_size, const double *frequencies, uint32_t count)
+{
+    struct angles at, step;
+    find_angles(&step, frequencies, count, 1);
+    for (uint32_t position = 0; position < seq; position++) {
+        float *cosines = table + (uint64_t)position * head_size, *sines = cosines + head_size / 2;
+        if (position % TURNS == 0)
+            find_angles(&at, frequencies, count, position);
+        for (uint32_t k = 0; k < count; k++) {
+            cosines[k] = (float)at.cosine[k];
+            sines[k] = (float)at.sine[k];
+            const double turned = at.cosine[k] * step.cosine[k] - at.sine[k] * step.sine[k];
+            at.sine[k] = at.sine[k] * step.cosine[k] + at.cosine[k] * step.sine[k];
+            at.cosine[k] = turned;
         }
     }
 }
@@ -58,6 +63,6 @@ void eo_rope_table(float *table, uint32_t seq, uint32_t head_size, float theta, 
         double frequencies[TILE];
         for (uint32_t i = first; i < end; i++)
             frequencies[i - first] = scaled_frequency(pow(theta, -2.0 * i / head_size), scaling);
-        fill_pairs(table, seq, head_size, frequencies, first, end);
+        fill_pairs(table + first, seq, head_size, frequencies, end - first);
     }
 }

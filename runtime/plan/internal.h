@@ -105,6 +105,7 @@ struct plan_position {
     uint32_t buffer_row;             /* full gradients; EO_NONE when frozen */
     uint32_t body;                   /* the how-manieth position between the edges; EO_NONE of an edge */
     uint32_t saved;                  /* the how-manieth position whose saved buffers are offloaded; EO_NONE: they are not */
+    uint32_t shared_count;           /* these buffers */
     bool leaves;                     /* they are, and no slot keeps them */
     bool direct;                     /* one rank, one contribution a step: buffer_row is the gradient shard itself */
     uint32_t zero_begin, zero_count; /* into plan.zero_ranges: padding, and parameters without gradient here */
@@ -114,7 +115,8 @@ struct plan_buffer {
     uint32_t row;
     eo_moment first, last;
     bool persistent, saved;
-    bool shared;       /* saved, of a position that is offloaded: its row is that of a slot */
+    bool shared;       /* saved, of a position that is offloaded: its row is that of a slot, */
+    uint32_t place;    /* the how-manieth row of it */
     uint32_t disk_row; /* EO_NONE, or where it lies between forward and backward */
 };
 

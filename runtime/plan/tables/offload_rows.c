@@ -106,32 +106,31 @@ static bool has_saved(const struct eo_model *model, uint32_t position)
 void eo_plan_find_saved(struct eo_plan *plan, const struct eo_model *model)
 {
     uint32_t count = 0;
-    for (uint32_t p = 0; p < plan->position_count; p++)
+    for (uint32_t p = 0; p < plan->position_count; p++) {
         plan->positions[p].saved = count < plan->params.offload_activations && has_saved(model, p) ? count++ : EO_NONE;
+        plan->positions[p].shared_count = 0;
+    }
     for (uint32_t p = 0; p < plan->position_count; p++)
         plan->positions[p].leaves = plan->positions[p].saved != EO_NONE && plan->positions[p].saved + EO_SAVED_SLOTS < count;
     for (uint32_t b = 0; b < plan->buffer_count; b++) {
+        struct plan_position *position = &plan->positions[model->buffers[b].first.position];
         plan->buffers[b].disk_row = EO_NONE;
-        plan->buffers[b].shared =
-            model->buffers[b].saved && plan->positions[model->buffers[b].first.position].saved != EO_NONE;
+        plan->buffers[b].shared = model->buffers[b].saved && position->saved != EO_NONE;
+        plan->buffers[b].place = plan->buffers[b].shared ? position->shared_count++ : EO_NONE;
     }
 }
 
-/* The bytes of a slot's buffer `place`: of positions whose buffer that is, the most. `row`, if not NULL, becomes theirs. */
+/* The bytes of a slot's row `place`: the most of all buffers that pass through it. `row`, if not NULL, becomes theirs. */
 static uint64_t saved_bytes(struct eo_plan *plan, const struct eo_model *model, uint32_t slot, uint32_t place,
                             const uint32_t *row)
 {
     uint64_t bytes = 0;
-    for (uint32_t p = 0; p < plan->position_count; p++) {
-        uint32_t at = 0;
-        for (uint32_t b = 0; plan->positions[p].saved != EO_NONE && plan->positions[p].saved % EO_SAVED_SLOTS == slot &&
-                             b < plan->buffer_count; b++) {
-            if (!plan->buffers[b].shared || model->buffers[b].first.position != p || at++ != place)
-                continue;
-            bytes = eo_max_u64(bytes, model->buffers[b].bytes);
-            if (row)
-                plan->buffers[b].row = *row;
-        }
+    for (uint32_t b = 0; b < plan->buffer_count; b++) {
+        if (plan->buffers[b].place != place || plan->positions[model->buffers[b].first.position].saved % EO_SAVED_SLOTS != slot)
+            continue;
+        bytes = eo_max_u64(bytes, model->buffers[b].bytes);
+        if (row)
+            plan->buffers[b].row = *row;
     }
     return bytes;
 }
