@@ -14,20 +14,13 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result
+
 train = os.path.realpath(sys.argv[1])
 FILES = {"a.bin": 320, "b.bin": 112, "c.bin": 320}
 SEQUENCES = 46  # of 16 tokens in these files, with a target behind the last
 DOCUMENT, ONES = 8, 100
-tests = 0
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line))
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
 
 
 def write_files():
@@ -85,4 +78,4 @@ with tempfile.TemporaryDirectory() as work:
     check("shuffled", ["--shuffle"], SEQUENCES)
     check("packed", ["--pack", "documents"], sum(FILES.values()) // DOCUMENT // 2)
     os.chdir("/")
-print(f"1..{tests}")
+finish()

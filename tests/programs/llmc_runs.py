@@ -14,19 +14,12 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result
+
 source, build, launch = (os.path.realpath(word) for word in sys.argv[1:4])
 cc = sys.argv[4].split()
 example = os.path.join(source, "examples/llm.c")
-tests = 0
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line).replace("\n", "\n# "))
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
 
 
 def write(path, header, rest):
@@ -123,4 +116,4 @@ with tempfile.TemporaryDirectory() as work:
     check_losses(work + "/llm.c")
     check_patch(work + "/llm.c")
     check_refusals(work + "/llm.c", work)
-print(f"1..{tests}")
+finish()

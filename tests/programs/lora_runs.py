@@ -15,6 +15,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result, skip
+
 train, memplan, checkpoint, launch, logits, source = (os.path.realpath(word) for word in sys.argv[1:7])
 peers = os.environ.get("EO_PEERS_PYTHON", "")
 QUICK = ["--seq", "32", "--sample", "0", "--peak-seconds", "0", "--threads", "1"]
@@ -23,16 +26,6 @@ BOUND = 1e-5  # of logits about 1 large
 PHI3 = "./phi3.json"  # its files have q, k and v in one tensor, and gate and up
 MODELS = {"tiny": "c_attn", "llama-tiny": "q_proj+v_proj", "qwen3-tiny": "all-linear", "qwen2-tiny": "k_proj+o_proj+down_proj",
           "phi3": "qkv_proj+gate_up_proj+o_proj"}
-tests = 0
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line)[-1500:].replace("\n", "\n# "))
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
 
 
 def run(*words, **more):
@@ -291,7 +284,7 @@ for name in sys.argv[2:]:
 
 def check_peft():
     if not peers or run(peers, "-c", "import peft, transformers").returncode:
-        result(True, "PEFT's logits # SKIP EO_PEERS_PYTHON names no python that has peft and transformers")
+        skip("PEFT's logits", "EO_PEERS_PYTHON names no python that has peft and transformers")
         return
     done = run(peers, "-c", INSIDE, json.dumps(TOKENS), *MODELS, env=dict(os.environ, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1"))
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -331,7 +324,7 @@ def check_document():
     for command in commands:
         words = shlex.split(command)
         if words[0] == "tools/tokenize" and not has_peers:
-            result(True, f"{command} # SKIP EO_PEERS_PYTHON names no python that has its packages")
+            skip(f"{command}", "EO_PEERS_PYTHON names no python that has its packages")
             continue
         done = run(*programs[words[0]], *words[1:])
         result(done.returncode == 0, command, [done.stdout, done.stderr])
@@ -357,4 +350,4 @@ with tempfile.TemporaryDirectory() as work:
     check_peft()
     check_document()
     os.chdir("/")
-print(f"1..{tests}")
+finish()

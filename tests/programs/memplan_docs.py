@@ -11,17 +11,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result
+
 build, source = (os.path.realpath(word) for word in sys.argv[1:])
-tests = 0
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + line)
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}")
 
 
 def commands_of(page):
@@ -57,4 +50,4 @@ with tempfile.TemporaryDirectory() as folder:
             result(done.returncode == 0 and not lacking, f"{page}: {command}", ["not printed: " + line for line in lacking] +
                    (done.stdout + done.stderr).split("\n"))
         result(len(pairs) >= least, f"{page} has {len(pairs)} commands, at least {least}")
-print(f"1..{tests}")
+finish()

@@ -14,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result, skip
+
 memplan, source = (os.path.realpath(word) for word in sys.argv[1:3])
 page = os.path.join(source, "docs/memplan.html")
 here = os.path.dirname(os.path.realpath(__file__))
@@ -107,21 +110,6 @@ NAMED = """
 --model llama-3-8b --devices rates.json --device card
 """.strip().splitlines()
 
-tests = 0
-
-
-def result(good, text, *shown):
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line)[:300])
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
-
-
-def skip(text, why):
-    global tests
-    tests += 1
-    print(f"ok {tests} - {text} # SKIP {why}", flush=True)
 
 
 def native(words, folder):
@@ -140,7 +128,7 @@ def check_answers(folder):
     cases = [line.split() + ["--json"] for line in NAMED] + [line.split() for line in NAMED[::6]]
     answers = in_page(page, cases)
     if isinstance(answers, str):
-        result(False, "the page's WebAssembly runs under node", answers)
+        result(False, "the page's WebAssembly runs under node", [answers])
         return
     different = []
     for words, answer in zip(cases, answers):
@@ -148,9 +136,9 @@ def check_answers(folder):
         different += [f"{key} of {' '.join(words)}: {answer[key]!r:.120} and not {wanted[key]!r:.120}"
                       for key in wanted if answer[key] != wanted[key]]
     result(not different, f"the page answers {len(cases)} command lines as memplan does, {len(NAMED)} of them with --json",
-           *different[:6])
+           different[:6])
     statuses = [answer["status"] for answer in answers]
-    result(all(statuses.count(status) >= 3 for status in (0, 1, 2)), "some fit, some do not, some are refused", statuses)
+    result(all(statuses.count(status) >= 3 for status in (0, 1, 2)), "some fit, some do not, some are refused", [statuses])
     times = [answer["ms"] for answer in in_page(page, [cases[0]] * 12)]
     timed = min(times)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -183,25 +171,25 @@ def check_html(folder):
             given = [word for words_of in words for word in words_of.split("=", 1)] if "--headroom=5%" in words else words
             texts = {kind: json.loads(text) for kind, text in filled["files"].items() if text}
             good = left and texts == {kind: json.loads(text) for kind, text in files.items()} and sorted(filled["words"]) == sorted(given)
-            result(good, f"--html writes the page with its settings: {' '.join(words)}", filled, left, done["err"])
+            result(good, f"--html writes the page with its settings: {' '.join(words)}", [filled, left, done["err"]])
         except (OSError, ValueError, AttributeError) as error:
-            result(False, f"--html writes the page: {' '.join(words)}", error, done["err"])
+            result(False, f"--html writes the page: {' '.join(words)}", [error, done["err"]])
     done = native(["--model", "llama-3-8b", "--device", "H100", "--fit", "max-batch", "--global-batch", "64",
                    "--gpus-per-node", "4", "--gather", "float8", "--html", "plan.html"], folder)
     with open(os.path.join(folder, "plan.html"), encoding="utf-8") as file:
         words = json.loads(asked.search(file.read()).group(1))["words"]
     found = re.search(r"max-batch: batch (\d+)", done["out"])
     result(found and words[words.index("--batch") + 1] == found.group(1) and "--fit" not in words,
-           "of a search the page has what was found", words, done["out"])
+           "of a search the page has what was found", [words, done["out"]])
     again = native([*words, "--json"], folder)
-    result(again["status"] == 0 and "--gather" in words and "--gpus-per-node" in words, "and it is a command line", words, again["err"])
+    result(again["status"] == 0 and "--gather" in words and "--gpus-per-node" in words, "and it is a command line", [words, again["err"]])
 
 
 def check_sources(folder):
     build = os.path.join(source, "tools/memplan/web/build.py")
     stale = subprocess.run([sys.executable, build, "--stale", page], capture_output=True, text=True, check=False)
     result(stale.returncode == 0, "the committed page is of these sources",
-           *stale.stdout.splitlines()[:8], stale.stderr, "make it anew: tools/dev page --commit (CONTRIBUTING.md)")
+           [*stale.stdout.splitlines()[:8], stale.stderr, "make it anew: tools/dev page --commit (CONTRIBUTING.md)"])
     # The canary: of another source the page is said to be stale.
     other = os.path.join(folder, "other.html")
     with open(page, encoding="utf-8") as file:
@@ -209,7 +197,7 @@ def check_sources(folder):
     with open(other, "w", encoding="utf-8") as file:
         file.write(text)
     stale = subprocess.run([sys.executable, build, "--stale", other], capture_output=True, text=True, check=False)
-    result(stale.returncode == 1 and "runtime/plan/plan.c" in stale.stdout, "a page of other sources is found", stale.stdout)
+    result(stale.returncode == 1 and "runtime/plan/plan.c" in stale.stdout, "a page of other sources is found", [stale.stdout])
     outside = text.replace("http://www.w3.org/2000/svg", "")
     result("http://" not in outside and "https://" not in outside, "the page names nothing on a network")
     result(len(text) < 300000, f"the page is small: {len(text)} bytes")
@@ -225,4 +213,4 @@ with tempfile.TemporaryDirectory() as work:
         check_answers(work)
     else:
         skip("the page answers as memplan does", "there is no node")
-print(f"1..{tests}")
+finish()

@@ -11,19 +11,12 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result, skip
+
 mnist, source = (os.path.realpath(word) for word in sys.argv[1:])
 digits = os.path.join(source, "tests/fixtures/digits")
 is_full = os.environ.get("EO_TEST_FULL") == "1"
-tests = 0
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line))
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
 
 
 def run(*words):
@@ -54,7 +47,7 @@ def check_accuracy():
     result(mean >= 97, "the mean accuracy of five seeds is at least 97 %", [own])
     python = os.environ.get("EO_PEERS_PYTHON", "")
     if not python or run(python, "-c", "import torch, numpy").returncode:
-        result(True, "PyTorch's is not better by more than 1 % # SKIP EO_PEERS_PYTHON names no python that has torch")
+        skip("PyTorch's is not better by more than 1 %", "EO_PEERS_PYTHON names no python that has torch")
         return
     peer = [float(run(python, os.path.join(source, "examples/mnist/peer.py"), digits, str(seed)).stdout.split()[-2]) for seed in seeds]
     print(f"# PyTorch's: {peer}, mean {sum(peer) / len(peer):.2f} %")
@@ -96,4 +89,4 @@ if is_full:
 else:
     check_learning()
     check_refusals()
-print(f"1..{tests}")
+finish()

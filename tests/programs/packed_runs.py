@@ -15,6 +15,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result, skip
+
 train = os.path.realpath(sys.argv[1])
 python = os.environ.get("EO_PEERS_PYTHON", "")
 if python and "inside" not in sys.argv and not subprocess.run([python, "-c", "import torch, transformers"], capture_output=True,
@@ -22,16 +25,6 @@ if python and "inside" not in sys.argv and not subprocess.run([python, "-c", "im
     os.execv(python, [python, os.path.realpath(__file__), train, "inside"])
 has_torch = "inside" in sys.argv
 BOUNDARY, VOCABULARY, SEQ = 255, 256, 48
-tests = 0
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line))
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
 
 
 def make_documents():
@@ -107,8 +100,7 @@ def check_model(model, documents):
                f"{model}: loss and gradient are PyTorch's of the documents one by one ({whole['loss']:.7g}, {whole['grad_norm']:.6g})",
                [whole, loss, norm])
     else:
-        print(f"ok {tests + 1} - # SKIP no torch in EO_PEERS_PYTHON: {model} is not held against PyTorch")
-        globals()["tests"] += 1
+        skip(f"{model} is held against PyTorch", "no torch in EO_PEERS_PYTHON")
     return rows, whole
 
 
@@ -167,4 +159,4 @@ with tempfile.TemporaryDirectory() as work:
     check_resume("tiny")
     check_stream(written)
     check_refusals()
-print(f"1..{tests}")
+finish()

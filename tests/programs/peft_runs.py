@@ -16,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result
+
 train = os.path.realpath(sys.argv[1])
 python = os.environ.get("EO_PEERS_PYTHON", "")
 if "inside" not in sys.argv:
@@ -33,16 +36,6 @@ from safetensors.torch import load_file
 SEQ, STEPS, WARMUP, LR, DECAY, BOUNDARY = 48, 6, 2, 0.01, 0.1, 255
 MODELS = {"tiny": "c_attn+c_fc", "llama-tiny": "q_proj+v_proj+down_proj"}
 FILES = ["a.bin", "b.bin", "c.bin"]
-tests = 0
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line)[-1500:].replace("\n", "\n# "))
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
 
 
 def run(*words):
@@ -149,4 +142,4 @@ with tempfile.TemporaryDirectory() as work:
         check_training(own_model, own_targets, written)
     check_mxfp8()
     os.chdir("/")
-print(f"1..{tests}")
+finish()

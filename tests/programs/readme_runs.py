@@ -6,21 +6,16 @@
 #         any number.
 #         Commands that are printed with "$" run as they stand.
 # usage: readme_runs.py TRAIN SOURCE
+import os
 import re
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result
+
 train, source = sys.argv[1:]
 readme = open(source + "/README.md", encoding="utf-8").read().split("\n")
-tests = 0
-
-
-def result(good, text, shown=()):
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + line)
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}")
 
 
 def run(words):
@@ -81,4 +76,4 @@ for command in commands:
     good = all(a > 0 and abs(a - b) < 0.002 for a, b in zip(losses(wanted), losses(got)))
     result(good, command[2:] + ": first and last loss", wanted + got)
 result(len(commands) > 0, "there are commands to run")
-print(f"1..{tests}")
+finish()

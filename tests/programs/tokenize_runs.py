@@ -13,6 +13,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result
+
 tokenize, train = (os.path.realpath(word) for word in sys.argv[1:3])
 python = os.environ.get("EO_PEERS_PYTHON", "")
 NEEDED = "tokenizers, pyarrow, jinja2, numpy"
@@ -28,18 +31,8 @@ import pyarrow.parquet
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-tests = 0
 DOCUMENTS = ["The planner lays out memory.\n\tIt proves the schedule.", "Grüße, ein Maß für Ranks: 日本語 🙂", "a\n\nb  c",
              "".join(f"{number * 7919 % 1009} ranks\n" for number in range(40))]
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line))
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
 
 
 def make_tokenizer(kind, folder):
@@ -295,4 +288,4 @@ with tempfile.TemporaryDirectory() as work:
         with open(own_name + "/tokenizer_config.json", "w", encoding="utf-8") as out:
             json.dump({"eos_token": "<|end|>", "chat_template": own_words}, out)
     check_refusals()
-print(f"1..{tests}")
+finish()

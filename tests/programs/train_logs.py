@@ -16,17 +16,10 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../tap"))
+from tap import finish, result, skip
+
 train, launch = (os.path.realpath(word) for word in sys.argv[1:])
-tests = 0
-
-
-def result(good, text, shown=()):
-    """A line of TAP."""
-    global tests
-    tests += 1
-    for line in () if good else shown:
-        print("# " + str(line))
-    print(f"{'ok' if good else 'not ok'} {tests} - {text}", flush=True)
 
 
 def run(*words, front=()):
@@ -148,7 +141,7 @@ def check_logs():
               "e = E('board'); e.Reload()\n"
               "print(*(f'{x.step}:{x.value:.6g}' for x in e.Scalars('train/loss')))")
     if not python or subprocess.run([python, "-c", "import tensorboard"], capture_output=True, check=False).returncode:
-        result(True, "tensorboard reads them # SKIP EO_PEERS_PYTHON names no python that has tensorboard")
+        skip("tensorboard reads them", "EO_PEERS_PYTHON names no python that has tensorboard")
         return
     read = subprocess.run([python, "-c", script], capture_output=True, text=True, check=False)
     pairs = {int(word.split(":")[0]): float(word.split(":")[1]) for word in read.stdout.split()}
@@ -246,4 +239,4 @@ with tempfile.TemporaryDirectory() as work:
     check_schedules()
     check_early_stop()
     check_refusals()
-print(f"1..{tests}")
+finish()

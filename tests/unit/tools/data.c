@@ -210,9 +210,11 @@ Test(data, token_files_are_read_in_order_and_no_piece_is_left_out_or_read_twice_
         for (int k = 0; k < 4; k++, step++)
             expect_in_order(&data, &shapes[i], step, &next);
     }
-    const struct tool_batch_shape fits = {9, 12, 8, 1}, too_long = {1, 13, 8, 1};
-    cr_assert_eq(tool_data_check(&data, &fits, false, &problem), EO_OK);
-    cr_assert_lt(tool_data_check(&data, &too_long, false, &problem), 0);
+    const struct tool_batch_shape fits[] = {{1, 12, 8, 1}, {3, 4, 8, 9}}, too_long[] = {{1, 13, 8, 1}, {9, 12, 8, 1}};
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(tool_data_check(&data, &fits[i], false, &problem), EO_OK);
+        cr_assert_lt(tool_data_check(&data, &too_long[i], false, &problem), 0);
+    }
     tool_data_fini(&data);
 }
 
@@ -333,10 +335,10 @@ Test(data, files_that_are_no_text_are_refused_and_json_is_told)
     tool_data_fini(&data);
 }
 
-Test(data, a_token_file_that_holds_no_batch_is_refused)
+Test(data, a_token_file_that_holds_no_round_is_refused)
 {
     struct tool_data data;
-    const char *path = write_tokens("tokens.bin", 20240520, 1, 16, 0);
+    const char *path = write_tokens("tokens.bin", 20240520, 1, 32, 0);
     cr_assert_eq(tool_data_map_tokens(&data, path, 251, false, &problem), EO_OK);
     const struct tool_batch_shape shape = {2, 2, 8, 1}; /* needs one more: the last target */
     cr_assert_lt(tool_data_check(&data, &shape, false, &problem), 0);

@@ -51,14 +51,16 @@ eo_status tool_data_check(const struct tool_data *data, const struct tool_batch_
     const char *option = data->is_text ? "--text" : "--tokens";
     if (data->is_packed)
         return check_packed(data, shape, validation, problem);
-    const uint64_t needed = 1 + (uint64_t)shape->batch * shape->seq;
+    const uint64_t batch_tokens = (uint64_t)shape->batch * shape->seq;
+    const uint64_t needed = 1 + (data->is_text || data->is_shuffled ? batch_tokens : batch_tokens * shape->rank_count);
     const uint64_t held_back = data->count - data->training_count;
     if (data->training_count < needed)
         return tool_problem_set(problem, EO_ERR_INVALID,
-                                "%s: %llu token%s to train on %s shorter than a batch of %llu (--batch %u x --seq %u, and "
+                                "%s: %llu token%s to train on %s shorter than a batch of %llu (--batch %u x --seq %u%s, and "
                                 "one); give more text, or a smaller --batch or --seq",
                                 option, (unsigned long long)data->training_count, tool_plural(data->training_count),
-                                data->training_count == 1 ? "is" : "are", (unsigned long long)needed, shape->batch, shape->seq);
+                                data->training_count == 1 ? "is" : "are", (unsigned long long)needed, shape->batch, shape->seq,
+                                data->is_text || data->is_shuffled ? "" : " x --ranks");
     if (validation && data->is_held_apart && held_back < (uint64_t)shape->seq + 1)
         return tool_problem_set(problem, EO_ERR_INVALID,
                                 "--val-tokens: %llu token%s %s too short for --seq %u; give more, or a "
