@@ -134,7 +134,8 @@ def main():
     if a.mode != "single":
         dist.init_process_group("nccl" if cuda else "gloo")
     torch.manual_seed(1)
-    model = Model(a.model).to(device)
+    with device:  # made where it trains: a processor would take half a minute for the numbers of gpt2-xl
+        model = Model(a.model)
     vocabulary = model.vocabulary
     parameters = sum(q.numel() for q in model.parameters())
     if a.recompute:
