@@ -55,11 +55,16 @@ static struct pair make(struct test_bed *bed, uint64_t salt, uint64_t count, uin
     return p;
 }
 
-/* Both hold the same, up to the end of the guard. Gives the plain one back. */
-static void same(struct test_bed *bed, struct pair *p, const char *what, uint64_t count)
+static unsigned char *get(struct test_bed *bed, const struct pair *p)
 {
     unsigned char *got = malloc(p->bytes + GUARD_BYTES);
     test_bed_get(bed, got, p->device, p->bytes + GUARD_BYTES);
+    return got;
+}
+
+/* Gives the plain one back, and what was got. */
+static void compare(struct pair *p, unsigned char *got, const char *what, uint64_t count)
+{
     for (uint64_t i = 0; i < p->bytes + GUARD_BYTES; i++) {
         if (got[i] != p->plain[i]) {
             test_fail(NULL, __FILE__, __LINE__, "%s, %llu elements: byte %llu of %llu is %02x, not %02x", what,
@@ -70,6 +75,87 @@ static void same(struct test_bed *bed, struct pair *p, const char *what, uint64_
     }
     free(got);
     free(p->plain);
+}
+
+/* Both hold the same, up to the end of the guard. */
+static void same(struct test_bed *bed, struct pair *p, const char *what, uint64_t count)
+{
+    compare(p, get(bed, p), what, count);
+}
+
+/* Sign and payload of a NaN are the hardware's: where the plain loops have one, the device has any. All else to the bit. */
+static void take_any_nan(const struct pair *p, unsigned char *got)
+{
+    const float *plain = (const float *)p->plain;
+    float *device = (float *)got;
+    for (uint64_t i = 0; i < p->bytes / 4; i++)
+        if (isnan(plain[i]) && isnan(device[i]))
+            memcpy(&device[i], &plain[i], 4);
+}
+
+static void same_floats(struct test_bed *bed, struct pair *p, const char *what, uint64_t count)
+{
+    unsigned char *got = get(bed, p);
+    take_any_nan(p, got);
+    compare(p, got, what, count);
+}
+
+/* Of split floats: a NaN is one of both halves together. */
+static void take_any_split_nan(const struct pair *high, const struct pair *low, unsigned char *got_high,
+                               unsigned char *got_low)
+{
+    for (uint64_t i = 0; i < high->bytes; i += 2) {
+        uint16_t halves[2];
+        int16_t rests[2];
+        memcpy(&halves[0], high->plain + i, 2);
+        memcpy(&halves[1], got_high + i, 2);
+        memcpy(&rests[0], low->plain + i, 2);
+        memcpy(&rests[1], got_low + i, 2);
+        if (isnan(eo_bf16_join(halves[0], rests[0])) && isnan(eo_bf16_join(halves[1], rests[1]))) {
+            memcpy(got_high + i, &halves[0], 2);
+            memcpy(got_low + i, &rests[0], 2);
+        }
+    }
+}
+
+/* Weights that an update may have made NaN: whole, or in halves. What whole ones leave of `low` is untouched. */
+static void same_weights(struct test_bed *bed, struct pair *weights, struct pair *low, bool is_split, const char *what,
+                         uint64_t count)
+{
+    unsigned char *got = get(bed, weights), *got_low = get(bed, low);
+    if (is_split)
+        take_any_split_nan(weights, low, got, got_low);
+    else
+        take_any_nan(weights, got);
+    compare(weights, got, what, count);
+    compare(low, got_low, what, count);
+}
+
+/* Goal: the comparisons above take a NaN for any NaN, and nothing else for anything else. */
+static void comparisons(void)
+{
+    static const struct {
+        uint32_t plain, device;
+        bool is_taken;
+    } cases[] = {{0xffc00000u, 0x7fffffffu, true}, {0x7f801234u, 0xffd40000u, true}, {0x7f800000u, 0x7fffffffu, false},
+                 {0xffc00000u, 0xff800000u, false}, {0x00000000u, 0x80000000u, false}, {0x3f800000u, 0x3f800001u, false}};
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        uint32_t plain = cases[c].plain, got = cases[c].device;
+        uint16_t high[2];
+        int16_t low[2];
+        for (int i = 0; i < 2; i++) { /* halves of these very bits: eo_bf16_split would make NaNs quiet */
+            low[i] = (int16_t)(uint16_t)((i ? got : plain) & 0xffffu);
+            high[i] = (uint16_t)(((i ? got : plain) - (uint32_t)(int32_t)low[i]) >> 16);
+        }
+        take_any_nan(&(struct pair){.plain = (unsigned char *)&plain, .bytes = 4}, (unsigned char *)&got);
+        take_any_split_nan(&(struct pair){.plain = (unsigned char *)&high[0], .bytes = 2},
+                           &(struct pair){.plain = (unsigned char *)&low[0], .bytes = 2}, (unsigned char *)&high[1],
+                           (unsigned char *)&low[1]);
+        TEST_HOLDS(NULL, (got == plain) == cases[c].is_taken);
+        TEST_HOLDS(NULL, (high[0] == high[1] && low[0] == low[1]) == cases[c].is_taken);
+        TEST_HOLDS(NULL, cases[c].is_taken || got == cases[c].device);
+    }
+    test_report("any NaN is taken for a NaN, and all else to the bit", 1);
 }
 
 static void copies_and_fills(struct test_bed *bed)
@@ -533,9 +619,10 @@ static void updates(struct test_bed *bed, enum eo_rule rule)
             const uint32_t g = plain[r].group;
             if (is_finite && !groups[g].frozen)
                 update_plain(rule, &plain[r], &groups[g], results[g].gradient_scale, unknown);
-            for (int a = 0; a < 4; a++)
-                same(bed, &pairs[r][a], is_finite ? "update" : "update without a norm", plain[r].count);
-            same(bed, &lows[r], "update, low halves", plain[r].count);
+            const char *what = is_finite ? "update" : "update without a norm";
+            same_weights(bed, &pairs[r][0], &lows[r], r % 2, what, plain[r].count);
+            for (int a = 1; a < 4; a++)
+                same_floats(bed, &pairs[r][a], what, plain[r].count);
         }
         test_bed_reset(bed);
     }
@@ -633,8 +720,7 @@ static void updates_in_8_bits(struct test_bed *bed)
                 update8_plain(&plain[r], &groups[0], 0.37f);
     }
     for (int r = 0; r < RANGES; r++) {
-        same(bed, &weights[r], "weights", plain[r].count);
-        same(bed, &lows[r], "low halves", plain[r].count);
+        same_weights(bed, &weights[r], &lows[r], r % 2, "weights", plain[r].count);
         same(bed, &gradients[r], "gradients", plain[r].count);
         same(bed, &firsts[r], "first moments in 8 bits", plain[r].count);
         same(bed, &seconds[r], "second moments in 8 bits", plain[r].count);
@@ -680,9 +766,8 @@ static void averages(struct test_bed *bed)
             else if (mode == EO_AVERAGE_SWAP)
                 *w = before;
         }
-        same(bed, &average, "average", count);
-        same(bed, &weights, "weights beside the average", count);
-        same(bed, &low, "low halves beside the average", count);
+        same_floats(bed, &average, "average", count);
+        same_weights(bed, &weights, &low, is_split, "weights beside the average", count);
         test_bed_reset(bed);
     }
     test_report("averages of weights begin, follow and change places as plain loops say", 1);
@@ -710,9 +795,9 @@ static void combinations(struct test_bed *bed)
             const volatile float one = x * ((const float *)a.plain)[i], two = y * ((const float *)b.plain)[i];
             ((float *)to->plain)[i] = with_second ? one + two : one;
         }
-        same(bed, &out, "sum of matrices", count);
-        same(bed, &a, "the first of a sum of matrices", count);
-        same(bed, &b, "the second of a sum of matrices", count);
+        same_floats(bed, &out, "sum of matrices", count);
+        same_floats(bed, &a, "the first of a sum of matrices", count);
+        same_floats(bed, &b, "the second of a sum of matrices", count);
         test_bed_reset(bed);
     }
     test_report("sums of matrices have the bits of plain loops, in place too", 1);
@@ -720,6 +805,7 @@ static void combinations(struct test_bed *bed)
 
 void test_device_kernels(struct test_bed *bed)
 {
+    comparisons();
     copies_and_fills(bed);
     float8(bed);
     mxfp8(bed);
