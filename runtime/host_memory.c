@@ -206,8 +206,10 @@ struct host_step *eo_host_step(struct runtime_host *host, uint64_t step)
 
 void eo_host_download_result(struct eo_runtime *rt, uint64_t step)
 {
-    rt->device->ops->download(rt->device, eo_host_step(&rt->host, step)->memory.norm, rt->update.step.norm,
-                              eo_plan_result_bytes(rt->plan));
+    struct host_step *at = eo_host_step(&rt->host, step);
+    rt->device->ops->download(rt->device, at->memory.norm, rt->update.step.norm, eo_plan_result_bytes(rt->plan));
+    at->done_ns = 0;
+    rt->device->ops->stamp(rt->device, EO_QUEUE_COMPUTE, &at->done_ns);
     rt->device->ops->record(rt->device, EO_QUEUE_COMPUTE, &rt->host.step_done[slot_of(step)]);
     rt->host.pending[slot_of(step)] = rt->steps.newest = step;
 }
@@ -228,6 +230,25 @@ static void report_parts(struct eo_runtime *rt, const struct eo_step_memory *fro
     report->group_count = from->clip_count;
 }
 
+/* The step's result is there, and its stamp has passed; but stamps are told in the order of issue, and one before it may be of
+ * a queue that goes on. */
+static eo_status await_stamp(struct eo_runtime *rt, uint64_t step)
+{
+    const struct eo_device_ops *ops = rt->device->ops;
+    const struct timespec pause = {.tv_nsec = 20000};
+    const uint64_t begin_ns = eo_now_ns();
+    eo_status status = EO_OK;
+    ops->resolve_stamps(rt->device);
+    while (status >= 0 && eo_host_step(&rt->host, step)->done_ns == 0) {
+        (void)nanosleep(&pause, NULL);
+        ops->resolve_stamps(rt->device);
+        status = await(rt, &rt->host.step_done[slot_of(step)]); /* tells failures, too */
+    }
+    rt->stats.host_wait_ns += eo_now_ns() - begin_ns;
+    RUNTIME_TRY(rt, status, "step %llu", (unsigned long long)step);
+    return EO_OK;
+}
+
 static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
 {
     const struct host_step *at = eo_host_step(&rt->host, step);
@@ -235,6 +256,7 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     char what[64];
     snprintf(what, sizeof(what), "step %llu", (unsigned long long)step);
     EO_TRY(eo_host_await(rt, &rt->host.step_done[slot_of(step)], what));
+    EO_TRY(await_stamp(rt, step));
     rt->host.pending[slot_of(step)] = 0;
     eo_step_report *report = &rt->steps.reports[step % EO_REPORTS_KEPT];
     *report = (eo_step_report){.gradient_norm = result->norm, .clip_factor = result->clip_factor, .step = step};
@@ -244,6 +266,7 @@ static eo_status finish_step(struct eo_runtime *rt, uint64_t step)
     report->skipped = !isfinite(result->norm);
     rt->steps.skipped_here = result->skipped;
     report->skipped_count = rt->steps.skipped + rt->steps.skipped_here;
+    report->done_ns = at->done_ns;
     report_parts(rt, &at->memory, report);
     if (!report->skipped || at->on_not_finite == EO_SKIP)
         return EO_OK;

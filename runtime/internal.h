@@ -144,6 +144,7 @@ struct runtime_timeline {
 struct host_step {
     struct eo_step_memory memory;
     eo_not_finite on_not_finite;
+    uint64_t done_ns; /* a stamp: its norm is back; 0: not told yet */
 };
 
 /* The host's side of what passes between host and device. */

@@ -201,6 +201,8 @@ typedef struct eo_step_report {
     uint32_t layer_count;      /* 0 with NULL */
     uint32_t group_count;      /* those below the highest in the model; 0 with NULL */
     const eo_group_norm *group_norms; /* by group (eo_parameter_params.group), like them */
+    uint64_t done_ns;          /* when these sums were on the host, by the monotonic clock: on a GPU its own time, whenever the
+                                  report is asked for. Steps right after each other took the difference */
 } eo_step_report;
 
 /*
@@ -239,7 +241,8 @@ typedef struct eo_runtime_stats {
     uint64_t collective_bytes;     /* full buffers */
     uint64_t wait_ns[EO_WAIT_COUNT]; /* the compute stream's, in steps; of a GPU told a little later; of graphs with graph_times */
     uint64_t host_wait_ns;         /* that callers waited for a GPU, or read times of graphs */
-    uint64_t step_ns;              /* from eo_step_begin to the end of eo_step_end, added up: of the calling thread */
+    uint64_t step_ns;              /* from eo_step_begin to the end of eo_step_end, added up: of the calling thread, which a
+                                      GPU may be steps behind (eo_step_report.done_ns tells its times) */
     uint64_t storage_bytes;        /* of what is offloaded: read + written */
     uint64_t offload_bytes;        /* room for it: on disk, or in the host's memory */
 } eo_runtime_stats;

@@ -87,6 +87,18 @@ result $? 'memory beside the plan is in lines of its own, and with the plan it i
 grep -q '^rank 0: device cuda, GPU 0 of 1: ' out && grep -q '"device_outside_bytes":[1-9]' log.jsonl &&
     grep -q '"device_peak_bytes":[1-9]' log.jsonl
 result $? 'the device is named, and the figures are in the log'
+# The simulated GPU has times of its own, the same in every run; the host's are others each time.
+for graph in on off; do
+    for run in 1 2; do
+        "$train" $quick --ranks 1 --steps 8 --graph $graph --log log.jsonl >out.$run 2>err
+        grep -o '"step_s":[0-9.e-]*' log.jsonl | tail -n +2 >steps.$run # the first begins on the host
+    done
+    cat steps.1 steps.2 out.1 >out
+    cmp -s steps.1 steps.2 && [ "$(wc -l <steps.1)" = 7 ] &&
+        cut -d : -f 2 steps.1 | awk -v told="$(sed -n 's/^  step  *\([0-9.]*\) ms, median.*/\1/p' out.1)" \
+            '{ sum += 1000 * $1 } END { mean = sum / NR; exit !(told > 0 && told - mean < 0.006 && mean - told < 0.006) }'
+    result $? "with --graph $graph times of steps are the GPU's, whatever the host does, and their mean is what is told"
+done
 "$train" $quick --ranks 2 --graph off --peak-tflops 989 --trace trace.json >out 2>err && grep -q 'exposed communication' out &&
     grep -q 'MFU of a GPU .* of 989 TFLOP/s' out && grep -q 'x tokens / step' out && grep -q 'tokens/s' out &&
     grep -q 'all-gather of' trace.json

@@ -5,7 +5,8 @@
  * scheduler does. Then no collective begins before it is ready, and none much later; and a step that is a graph has the
  * same operations with times as any other.
  * Method: the micro model with 1 to 4 ranks; every rank's records after every step, held against the plan's waits by the
- * definition that headtohead prints (tools/headtohead/start_delay.h).
+ * definition that headtohead prints (tools/headtohead/start_delay.h). And the time at which its report says a step was done,
+ * against the records of the same step.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,39 @@ struct times {
     uint64_t naive_ns; /* from issue to start, of all collectives */
     struct tool_start_delays delays;
     bool is_done;
+    bool graph;     /* from step 3 on */
+    char done[200]; /* the first eo_step_report.done_ns that cannot be; none: "" */
+    uint32_t done_count;
 };
+
+/* A step is done within the operation that brings its norm back; as a graph after all of it. Each before the next computes. */
+static void look_at_done(struct times *times, const eo_timeline_record *records, uint32_t count, uint32_t step,
+                         eo_runtime *runtime)
+{
+    const bool is_graph = times->graph && step >= 3;
+    eo_step_report before = {0}, report;
+    uint64_t from_ns = 0, until_ns = UINT64_MAX / 2, next_ns = UINT64_MAX / 2;
+    if ((step > 1 && eo_runtime_get_report(runtime, step - 1, &before) < 0) ||
+        eo_runtime_get_report(runtime, step, &report) < 0)
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        const eo_timeline_record *r = &records[i];
+        if (is_graph && r->end_ns > from_ns)
+            from_ns = r->end_ns;
+        if (!is_graph && r->kind == EO_OP_NORM_SUM) {
+            from_ns = r->start_ns;
+            until_ns = r->end_ns;
+        }
+        if (r->stream == EO_STREAM_COMPUTE && r->start_ns && r->start_ns < next_ns)
+            next_ns = r->start_ns;
+    }
+    times->done_count++;
+    if (!times->done[0] && (report.done_ns + resolution_ns < from_ns || report.done_ns > until_ns + resolution_ns ||
+                            before.done_ns > next_ns + resolution_ns))
+        snprintf(times->done, sizeof(times->done), "step %u is done at %llu, not from %llu to %llu; that before at %llu, compute "
+                 "begins at %llu", step, (unsigned long long)report.done_ns, (unsigned long long)from_ns,
+                 (unsigned long long)until_ns, (unsigned long long)before.done_ns, (unsigned long long)next_ns);
+}
 
 /* What is told after a step is of the one before. */
 static void take(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
@@ -38,6 +71,7 @@ static void take(void *user, uint32_t rank, uint32_t step, eo_runtime *runtime)
     if (step >= 2 && times->operation_count <= OPERATIONS_MAX) {
         const uint32_t count = eo_runtime_timeline(runtime, records, 2 * OPERATIONS_MAX);
         uint64_t found = 0;
+        look_at_done(times, records, count, step, runtime);
         for (uint32_t i = 0; i < count; i++) {
             if (records[i].operation >= times->operation_count || records[i].end_ns == 0 || records[i].start_ns == 0)
                 continue;
@@ -69,6 +103,7 @@ static void look(struct micro_settings *settings, uint64_t seed, double times_at
     static struct micro_result result;
     memset(&times, 0, sizeof(times));
     times.rank_count = settings->ranks;
+    times.graph = settings->graph;
     settings->after_step = take;
     settings->user = &times;
     sim_start(&(struct sim_config){.seed = seed});
@@ -77,6 +112,8 @@ static void look(struct micro_settings *settings, uint64_t seed, double times_at
     CHECK(micro_status(&result) == EO_OK && violations == 0, "%s, seed %llu: %s %s", what, (unsigned long long)seed,
           micro_error(&result), sim_violation(0));
     CHECK(times.is_done, "%s: no delays", what);
+    CHECK(times.done_count == settings->ranks * (STEPS - 2) && !times.done[0], "%s, seed %llu, %u ranks: of %u steps %s", what,
+          (unsigned long long)seed, settings->ranks, times.done_count, times.done);
     uint64_t count = 0;
     for (int w = 0; w <= EO_WAIT_NORM; w++) {
         const struct tool_start_delay *d = &times.delays.kinds[w];

@@ -23,14 +23,13 @@ enum { PASS_KINDS = EO_OP_BACKWARD + 1 };
 
 /* What one rank keeps, all of it made before the first step. */
 struct rank_notes {
-    uint64_t *step_ns, *host_ns; /* by step, from 0 */
+    uint64_t *host_ns; /* by step, from 0 */
     eo_timeline_record *records;
     char (*names)[EO_NAME_MAX * 2]; /* of the last timeline's records, which outlive the runtime */
     uint32_t record_count, record_capacity;
     struct tool_step_span *spans; /* by step, then operation of the steady list (static mode) */
     uint64_t *durations_ns; /* likewise */
     uint64_t *complete;     /* by step: whether all operations were there */
-    uint64_t previous_ns;   /* stats.step_ns one step ago */
     double collective_ns[EO_WAIT_COUNT]; /* how long collectives took, added up over the steps with a timeline */
     double exposed_ns[EO_WAIT_COUNT];    /* ... while this rank computed nothing */
     struct pass_times passes[PASS_KINDS];
@@ -41,6 +40,7 @@ struct notes {
     struct tool_job *job;
     struct tool_gpu_watch *watch;
     uint32_t operation_count;
+    uint64_t *step_ns; /* of rank 0, by step, from 0 */
     struct rank_notes *ranks;
     uint64_t faults_first, faults_last, weights_hash;
 };
@@ -49,7 +49,6 @@ static void notes_fini(struct notes *notes)
 {
     for (uint32_t r = 0; notes->ranks && r < notes->job->shape.rank_count; r++) {
         struct rank_notes *rank = &notes->ranks[r];
-        free(rank->step_ns);
         free(rank->host_ns);
         free(rank->records);
         free(rank->names);
@@ -58,6 +57,7 @@ static void notes_fini(struct notes *notes)
         free(rank->complete);
     }
     free(notes->ranks);
+    free(notes->step_ns);
 }
 
 /* Touched here, so that the pages do not count as the steps' own. */
@@ -77,17 +77,16 @@ static eo_status notes_init(struct notes *notes, struct tool_job *job)
     for (uint32_t r = 0; notes->ranks && r < job->shape.rank_count; r++) {
         struct rank_notes *rank = &notes->ranks[r];
         rank->record_capacity = 4 * notes->operation_count + 64; /* the dynamic mode has other operations */
-        rank->step_ns = touched(steps, sizeof(*rank->step_ns));
         rank->host_ns = touched(steps, sizeof(*rank->host_ns));
         rank->records = touched(rank->record_capacity, sizeof(*rank->records));
         rank->durations_ns = touched(steps * notes->operation_count, sizeof(*rank->durations_ns));
         rank->spans = touched(steps * notes->operation_count, sizeof(*rank->spans));
         rank->complete = calloc(steps, sizeof(*rank->complete));
-        if (!rank->step_ns || !rank->host_ns || !rank->records || !rank->durations_ns || !rank->spans ||
-            !rank->complete)
+        if (!rank->host_ns || !rank->records || !rank->durations_ns || !rank->spans || !rank->complete)
             return EO_ERR_NO_MEMORY;
     }
-    return notes->ranks ? EO_OK : EO_ERR_NO_MEMORY;
+    notes->step_ns = touched(steps, sizeof(*notes->step_ns));
+    return notes->ranks && notes->step_ns ? EO_OK : EO_ERR_NO_MEMORY;
 }
 
 /* --- while it runs ------------------------------------------------------------------------------------------------ */
@@ -167,8 +166,6 @@ static void on_rank_step(void *user, struct tool_job_rank *job_rank, uint64_t st
 {
     struct notes *notes = user;
     struct rank_notes *rank = &notes->ranks[job_rank->rank];
-    rank->step_ns[step - 1] = job_rank->last.step_ns - rank->previous_ns;
-    rank->previous_ns = job_rank->last.step_ns;
     rank->host_ns[step - 1] = job_rank->host_ns;
     /* Step 1 runs the first-step list; a graph's times are known where they were asked for. */
     if (step >= 3 && (!job_rank->graph.is_captured || job_rank->job->options->graph_times))
@@ -180,6 +177,12 @@ static void on_rank_step(void *user, struct tool_job_rank *job_rank, uint64_t st
             tool_gpu_watch_from_now(notes->watch);
         }
     }
+}
+
+static void on_step(void *user, const struct tool_job_step *step)
+{
+    struct notes *notes = user;
+    notes->step_ns[step->step - 1] = step->step_ns;
 }
 
 static eo_status keep_names(struct rank_notes *rank)
@@ -226,7 +229,7 @@ static void simulate_steps(const struct notes *notes, double *simulated_s, doubl
         }
         if (complete && tool_simulate_ranks(notes->job->plan, rank_count, durations_ns, 3, &ns) >= 0) {
             simulated[count] = (double)ns * 1e-9;
-            measured[count++] = (double)notes->ranks[0].step_ns[s] * 1e-9;
+            measured[count++] = (double)notes->step_ns[s] * 1e-9;
         }
     }
     *simulated_s = simulated ? tool_median(simulated, count) : 0;
@@ -467,7 +470,7 @@ static void write_run(struct eo_json *json, const void *user)
     eo_json_write(json, "{'mode': %s, 'weights_hash': %016" PRIx64 ", 'tokens_per_step': %" PRIu64 ", 'steps_s': [",
                   tool_memory_name(job->options->memory), notes->weights_hash, tool_step_tokens(job));
     for (uint64_t s = 1; s < job->options->steps; s++)
-        eo_json_write(json, "%g", (double)notes->ranks[0].step_ns[s] * 1e-9);
+        eo_json_write(json, "%g", (double)notes->step_ns[s] * 1e-9);
     eo_json_write(json, "], 'host_s': [");
     for (uint64_t s = 1; s < job->options->steps; s++)
         eo_json_write(json, "%g", (double)notes->ranks[0].host_ns[s] * 1e-9);
@@ -493,7 +496,7 @@ eo_status tool_measured_run(struct tool_job *job, struct tool_gpu_watch *watch, 
         return tool_problem_set(problem, status, "no memory for the measurements of %llu steps",
                                 (unsigned long long)job->options->steps);
     }
-    job->hooks = (struct tool_job_hooks){.user = &notes, .rank_step = on_rank_step, .end = on_end};
+    job->hooks = (struct tool_job_hooks){.user = &notes, .step = on_step, .rank_step = on_rank_step, .end = on_end};
     notes.watch = watch;
     job->reports_late = tool_options_on_gpu(job->options);
     job->keeps_timelines = true;

@@ -53,7 +53,9 @@ struct tool_job_graph {
 
 /* A step that has been issued: on a GPU its report may come later. */
 struct tool_job_issued {
-    uint64_t step_ns, host_ns; /* see struct tool_job_step */
+    uint64_t begin_ns;         /* on the host */
+    uint64_t step_ns, host_ns; /* both of the host */
+    bool is_apart;             /* something came between it and the step before */
 };
 enum { TOOL_JOB_ISSUED_MAX = 4 }; /* that may be without a report: as many as the runtime keeps */
 
@@ -74,6 +76,9 @@ struct tool_job_rank {
     uint64_t host_ns;           /* of the last step; see struct tool_job_step */
     struct tool_job_issued issued[TOOL_JOB_ISSUED_MAX]; /* by step */
     uint64_t told_step;         /* the newest with a report, from 1 */
+    uint64_t told_done_ns;      /* when that one was done */
+    uint64_t told_ns;           /* of those told, but for the first, added up */
+    bool is_apart;              /* the next step is the first, or comes after a validation, checkpoint or timeline */
     uint64_t step_count;        /* that were run */
     bool stopped;               /* before the end, as all ranks were */
     struct tool_early_stop early_stop;
@@ -94,8 +99,8 @@ struct tool_job_step {
     double gradient_norm, learning_rate;
     const double *layer_norms; /* --log-norms: by layer of the model; else none. For the call alone */
     uint32_t layer_count;
-    uint64_t step_ns;
-    uint64_t host_ns;  /* of step_ns, what the host did not wait for the GPU; 0 on a CPU */
+    uint64_t step_ns;  /* of the host on a CPU; on a GPU its own: from the end of the step before to the end of this one */
+    uint64_t host_ns;  /* of the host's time for it, what was no wait for the GPU; 0 on a CPU */
     double saved_sum;  /* of what the ranks say of a checkpoint under way */
     bool skipped;      /* it was not finite, and changed nothing; */
     uint64_t skipped_count; /* so far, those of earlier runs included */

@@ -161,8 +161,17 @@ eo_status tool_job_step_run(struct tool_job_rank *rank, uint64_t step, bool want
     eo_runtime_get_stats(rank->runtime, &after);
     const uint64_t waited_ns = after.host_wait_ns - before.host_wait_ns;
     rank->host_ns = tool_options_on_gpu(job->options) && step_ns > waited_ns ? step_ns - waited_ns : 0;
-    rank->issued[(step + 1) % TOOL_JOB_ISSUED_MAX] = (struct tool_job_issued){step_ns, rank->host_ns};
+    rank->issued[(step + 1) % TOOL_JOB_ISSUED_MAX] = (struct tool_job_issued){begin_ns, step_ns, rank->host_ns, rank->is_apart};
     return EO_OK;
+}
+
+/* The host is ahead of a GPU, so its times are none of the GPU's steps. A step that does not follow the one before at once has
+ * begun when the host did: then the GPU had nothing to do. */
+static uint64_t step_ns_of(const struct tool_job_rank *rank, const eo_step_report *report)
+{
+    const struct tool_job_issued *issued = &rank->issued[report->step % TOOL_JOB_ISSUED_MAX];
+    const uint64_t from_ns = issued->is_apart ? issued->begin_ns : rank->told_done_ns;
+    return tool_options_on_gpu(rank->job->options) && report->done_ns > from_ns ? report->done_ns - from_ns : issued->step_ns;
 }
 
 /* Whether to go on is decided by all ranks together: a wish to stop travels with the step's own numbers. */
@@ -187,10 +196,12 @@ eo_status tool_job_step_next(struct tool_job_rank *rank, uint64_t last, struct t
         .skipped = report.skipped,
         .skipped_count = report.skipped_count,
         .learning_rate = tool_options_learning_rate(job->options, step - 1),
-        .step_ns = rank->issued[step % TOOL_JOB_ISSUED_MAX].step_ns,
+        .step_ns = step_ns_of(rank, &report),
         .host_ns = rank->issued[step % TOOL_JOB_ISSUED_MAX].host_ns,
         .saved_sum = report.values[VALUE_SAVED],
     };
+    rank->told_done_ns = report.done_ns;
+    rank->told_ns += step > job->first_step + 1 ? out->step_ns : 0;
     *stop = *stop || report.values[VALUE_STOP] > 0;
     return EO_OK;
 }

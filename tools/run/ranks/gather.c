@@ -19,7 +19,7 @@ enum { PIECE_BYTES = EO_EXCHANGE_MAX };
 
 struct figures {
     eo_runtime_stats first, last;
-    uint64_t step_count, resident_bytes, traces;
+    uint64_t step_count, told_ns, resident_bytes, traces;
 };
 
 bool tool_job_gather_figures(struct tool_job *job, bool traces)
@@ -31,7 +31,7 @@ bool tool_job_gather_figures(struct tool_job *job, bool traces)
     struct tool_job_rank *self = &job->ranks[0];
     if (!self->resident_bytes)
         self->resident_bytes = tool_process_resident_peak();
-    const struct figures mine = {self->first, self->last, self->step_count, self->resident_bytes, traces};
+    const struct figures mine = {self->first, self->last, self->step_count, self->told_ns, self->resident_bytes, traces};
     struct figures *all = calloc(count, sizeof(*all));
     if (!all || eo_rendezvous_all_gather(world->rendezvous, &mine, sizeof(mine), all) < 0) {
         free(all);
@@ -42,6 +42,7 @@ bool tool_job_gather_figures(struct tool_job *job, bool traces)
         job->ranks[r].first = all[r].first;
         job->ranks[r].last = all[r].last;
         job->ranks[r].step_count = all[r].step_count;
+        job->ranks[r].told_ns = all[r].told_ns;
         job->ranks[r].resident_bytes = all[r].resident_bytes;
         job->told_count = r + 1;
     }

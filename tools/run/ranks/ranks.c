@@ -167,17 +167,22 @@ static void watch_gpu(struct tool_job *job)
         job->gpu.used_bytes = used_bytes;
 }
 
+/* By a checkpoint or a validation. */
+static bool is_followed(const struct tool_job *job, uint64_t step)
+{
+    const uint64_t save_every = job->checkpoints ? job->checkpoints->options->every : 0;
+    return (save_every && step % save_every == 0) || (job->val_every && step % job->val_every == 0);
+}
+
 /* How many steps reports may be late. The first step's failures and figures are wanted at once; so are the numbers of steps
  * that are saved or validated, and what ranks say of a checkpoint under way. The same on all ranks. */
 static uint64_t steps_late(const struct tool_job_rank *rank, uint64_t step)
 {
     const struct tool_job *job = rank->job;
-    const uint64_t save_every = job->checkpoints ? job->checkpoints->options->every : 0;
     const bool is_edge = step == job->first_step + 1 || step == job->options->steps;
-    const bool is_followed = (save_every && step % save_every == 0) || (job->val_every && step % job->val_every == 0);
     const bool has_timeline = !rank->graph.is_captured || job->options->graph_times;
-    return !job->reports_late || is_edge || is_followed || rank->is_saving || (job->keeps_timelines && has_timeline) ? 0
-                                                                                                                    : STEPS_LATE;
+    const bool is_told_at_once = is_edge || is_followed(job, step) || rank->is_saving || (job->keeps_timelines && has_timeline);
+    return !job->reports_late || is_told_at_once ? 0 : STEPS_LATE;
 }
 
 static eo_status tell_steps(struct tool_job_rank *rank, uint64_t last, struct tool_job_step *result, bool *stop)
@@ -199,11 +204,13 @@ static eo_status run_steps(struct tool_job_rank *rank, uint64_t *step)
     struct tool_job_step result = {0};
     bool stop = false;
     rank->told_step = *step;
+    rank->is_apart = true;
     EO_TRY(resume_early_stop(rank, *step));
     while (!stop && *step < job->options->steps && !tool_early_stop_is_due(&rank->early_stop)) {
         const uint64_t index = (*step)++; /* from here on failures are this step's */
         const uint64_t late = steps_late(rank, *step);
         EO_TRY(tool_job_step_run(rank, index, late == 0));
+        rank->is_apart = is_followed(job, *step) || (late == 0 && job->keeps_timelines);
         rank->step_count = *step - job->first_step;
         eo_runtime_get_stats(rank->runtime, &rank->last);
         if (rank->step_count == 1)

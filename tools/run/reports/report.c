@@ -248,7 +248,7 @@ void tool_report_time(const struct tool_job *job, double step_s_median, double h
         if (rank->step_count < 2)
             return;
         steps += (double)(rank->last.steps - rank->first.steps);
-        total += (double)(rank->last.step_ns - rank->first.step_ns);
+        total += (double)rank->told_ns;
         for (int w = 0; w < EO_WAIT_COUNT; w++)
             waits[w] += (double)(rank->last.wait_ns[w] - rank->first.wait_ns[w]);
     }
