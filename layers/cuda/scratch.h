@@ -12,17 +12,24 @@
 extern "C" {
 #endif
 
-enum { EO_CUDA_NORM_BLOCKS = 256, EO_CUDA_COLUMN_PARTS = 256 };
-uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width); /* norm_backward, column_sums */
+uint64_t eo_cuda_norm_scratch_bytes(uint64_t rows, uint64_t width); /* norm_backward */
+enum { EO_CUDA_COLUMN_PARTS = 256 };
+uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width); /* column_sums */
 uint64_t eo_cuda_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);
 
-/* The blocks of a norm's backward pass, for packs of so many elements: each has `groups` of `threads` side by side, a row
- * each, and keeps its sums for weight and bias until its last row. */
-enum { EO_CUDA_NORM_THREADS = 512, EO_CUDA_NORM_SHARED_BYTES = 47 << 10 /* 48 less those of sums over a block */ };
+/* The blocks of a norm's backward pass, for packs of so many elements: each takes rows that follow each other, and keeps its
+ * sums for weight and bias until the last one. */
+enum {
+    EO_CUDA_NORM_THREADS = 512,
+    EO_CUDA_NORM_SHARED_BYTES = 47 << 10, /* 48 less those of sums over a block */
+    EO_CUDA_NORM_BLOCKS = 256,            /* with sums in shared memory, or in memory */
+    /* With sums in registers a multiprocessor of an H100, one of 132, has 1024 threads of them. */
+    EO_CUDA_NORM_MULTIPROCESSORS = 132, EO_CUDA_NORM_MULTIPROCESSOR_THREADS = 1024,
+};
 enum eo_cuda_sums { EO_CUDA_SUMS_IN_REGISTERS, EO_CUDA_SUMS_IN_SHARED, EO_CUDA_SUMS_IN_MEMORY };
 struct eo_cuda_norm_blocks {
     enum eo_cuda_sums sums;
-    uint32_t threads, groups, thread_packs, shared_bytes;
+    uint32_t threads, thread_packs, shared_bytes;
     uint64_t blocks, block_rows;
 };
 struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient *norm, uint64_t pack_size);
@@ -58,7 +65,7 @@ bool eo_cuda_supports(struct eo_types types);
     .name = "cuda", .fused_epilogues = true, .gelu_apart = true, .fused_bias_gradients = true,                      \
     .fused_residuals = true, .joined_products = true,                                                                 \
     .gradients_in_place = false, .host_memory = false, .scratch_alignment = 256, .word_multiple = 64,                 \
-    .chunk_multiple = 128, .supports = eo_cuda_supports, .norm_scratch_bytes = eo_cuda_column_scratch_bytes,          \
+    .chunk_multiple = 128, .supports = eo_cuda_supports, .norm_scratch_bytes = eo_cuda_norm_scratch_bytes,            \
     .column_scratch_bytes = eo_cuda_column_scratch_bytes, .attention_scratch_bytes = eo_cuda_attention_scratch_bytes, \
     .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes, .float8_scratch_bytes = eo_cuda_float8_scratch_bytes
 

@@ -14,15 +14,6 @@ bool eo_cuda_supports(struct eo_types types)
     return types.compute == EO_DTYPE_BF16 || types.gradient == EO_DTYPE_FP32;
 }
 
-/* Partial sums of blocks: a norm's weights and bias side by side. Column sums have no more parts than a norm has blocks. */
-_Static_assert((int)EO_CUDA_COLUMN_PARTS <= 2 * (int)EO_CUDA_NORM_BLOCKS, "column sums do not fit into a norm's scratch");
-
-uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width)
-{
-    const uint64_t blocks = rows < EO_CUDA_NORM_BLOCKS ? rows : EO_CUDA_NORM_BLOCKS;
-    return 2 * blocks * width * sizeof(float);
-}
-
 static uint64_t divide_up(uint64_t a, uint64_t b)
 {
     return a / b + (a % b != 0);
@@ -33,23 +24,35 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Two packs of a thread, with the sums of weight and bias, do not fit in registers; nor do fp32 weights beside bf16. */
-struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient *n, uint64_t pack_size)
+uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width)
+{
+    return least(rows, EO_CUDA_COLUMN_PARTS) * width * sizeof(float);
+}
+
+static uint32_t norm_threads(uint64_t packs)
 {
     enum { WARP = 32 };
+    return (uint32_t)least(divide_up(packs, WARP) * WARP, EO_CUDA_NORM_THREADS);
+}
+
+/* Whose sums are in registers. */
+static uint64_t resident_blocks(uint64_t threads)
+{
+    return EO_CUDA_NORM_MULTIPROCESSORS * (EO_CUDA_NORM_MULTIPROCESSOR_THREADS / threads);
+}
+
+struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient *n, uint64_t pack_size)
+{
     const uint64_t kinds = n->centered ? 2 : 1, packs = divide_up(n->width, pack_size);
-    struct eo_cuda_norm_blocks b = {.thread_packs = (uint32_t)divide_up(packs, EO_CUDA_NORM_THREADS), .groups = 1};
+    struct eo_cuda_norm_blocks b = {.thread_packs = (uint32_t)divide_up(packs, EO_CUDA_NORM_THREADS)};
+    /* Two packs of a thread, with the sums of weight and bias, do not fit in registers; nor do fp32 weights beside bf16. */
     const bool in_registers = !n->fp32_weights && b.thread_packs <= (n->centered ? 1 : 2);
-    b.threads = (uint32_t)least(divide_up(in_registers ? divide_up(packs, b.thread_packs) : packs, WARP) * WARP,
-                                EO_CUDA_NORM_THREADS);
+    b.threads = norm_threads(in_registers ? divide_up(packs, b.thread_packs) : packs);
     const uint64_t sums_bytes = divide_up(packs, b.threads) * b.threads * pack_size * kinds * sizeof(float);
-    if (in_registers) {
-        b.groups = EO_CUDA_NORM_THREADS / b.threads;
-        b.shared_bytes = (uint32_t)((b.groups - 1) * sums_bytes);
-    } else if (sums_bytes <= EO_CUDA_NORM_SHARED_BYTES) {
+    if (!in_registers && sums_bytes <= EO_CUDA_NORM_SHARED_BYTES) {
         b.sums = EO_CUDA_SUMS_IN_SHARED;
         b.shared_bytes = (uint32_t)sums_bytes;
-    } else {
+    } else if (!in_registers) {
         b.sums = EO_CUDA_SUMS_IN_MEMORY;
     }
     /* A block's sums are written, and read to be added up; in memory they are read once more. So many rows a block have ten
@@ -57,11 +60,22 @@ struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient 
     const uint64_t sum_bytes = (b.sums == EO_CUDA_SUMS_IN_MEMORY ? 3 : 2) * kinds * sizeof(float);
     const uint64_t row_bytes = (n->skip_gradient ? 4 : 3) * (n->types.compute == EO_DTYPE_BF16 ? 2 : 4);
     const uint64_t least_rows = divide_up(10 * sum_bytes, row_bytes);
-    const uint64_t most = b.groups > 1 || b.sums == EO_CUDA_SUMS_IN_MEMORY ? EO_CUDA_NORM_BLOCKS / 2 : EO_CUDA_NORM_BLOCKS;
+    const uint64_t most = in_registers                        ? resident_blocks(b.threads)
+                          : b.sums == EO_CUDA_SUMS_IN_MEMORY ? EO_CUDA_NORM_BLOCKS / 2
+                                                              : EO_CUDA_NORM_BLOCKS;
     b.blocks = n->rows < least_rows ? 1 : least(n->rows / least_rows, most);
     b.block_rows = divide_up(n->rows, b.blocks);
     b.blocks = divide_up(n->rows, b.block_rows);
     return b;
+}
+
+/* Of both kinds. The smallest blocks, so the most, are those of bf16 by packs; RMSNorm in fp32 has 5 rows a block at least. */
+uint64_t eo_cuda_norm_scratch_bytes(uint64_t rows, uint64_t width)
+{
+    enum { PACK = 8, LEAST_ROWS = 5 };
+    const uint64_t resident = resident_blocks(norm_threads(divide_up(width, PACK)));
+    const uint64_t most = resident > EO_CUDA_NORM_BLOCKS ? resident : EO_CUDA_NORM_BLOCKS;
+    return 2 * least(divide_up(rows, LEAST_ROWS), most) * width * sizeof(float);
 }
 
 uint64_t eo_cuda_float8_scratch_bytes(uint64_t m, uint64_t n, uint64_t k)

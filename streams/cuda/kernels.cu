@@ -69,8 +69,9 @@ __device__ static double fold(double sum)
 }
 
 /*
- * A block a chunk. All threads bring a tile of it into shared memory; then the first warp is the lanes, which go
- * through it in their order. What lies past the end is zero there, and adds nothing to a sum of squares.
+ * A block a chunk. All threads bring a tile of it into shared memory; then one warp is the lanes, which go through it in their
+ * order: not the same one in all blocks, for a warp's number says which quarter of a multiprocessor has it, and a quarter alone
+ * has too few units for double. What lies past the end is zero there, and adds nothing to a sum of squares.
  */
 template <typename T>
 __global__ static void chunks_kernel(double *chunks, float *to, const T *from, bool overwrite, uint64_t count,
@@ -78,35 +79,51 @@ __global__ static void chunks_kernel(double *chunks, float *to, const T *from, b
 {
     __shared__ alignas(16) float tile[EO_SUM_CHUNK];
     const uint64_t begin = blockIdx.x * chunk, left = count - begin, end = begin + (left < chunk ? left : chunk);
+    const uint32_t lane = threadIdx.x % EO_SUM_LANES, lanes_warp = (blockIdx.x * 0x9e3779b1u >> 16) % (THREADS / EO_SUM_LANES);
+    const bool is_lane = threadIdx.x / EO_SUM_LANES == lanes_warp;
     double sum = 0;
     for (uint64_t at = begin; at < end; at += EO_SUM_CHUNK) {
 #pragma unroll
         for (uint32_t i = threadIdx.x * QUAD; i < EO_SUM_CHUNK; i += TILE)
             *(quad *)(tile + i) = accumulated(to, from, overwrite, at + i, end);
         __syncthreads();
+        if (is_lane) {
+#pragma unroll 16
+            for (uint32_t i = lane; i < EO_SUM_CHUNK; i += EO_SUM_LANES)
+                sum += (double)tile[i] * (double)tile[i];
+        }
+        __syncthreads();
+    }
+    if (is_lane) {
+        sum = fold(sum);
+        if (lane == 0)
+            chunks[blockIdx.x] = sum;
+    }
+}
+
+/* One block: all threads bring the chunks' sums, so that they come at once; its first warp is the lanes. */
+__global__ static void sum_chunks_kernel(double *out, const double *chunks, uint32_t count)
+{
+    enum { TILE_CHUNKS = 8 * THREADS };
+    __shared__ double tile[TILE_CHUNKS];
+    double sum = 0;
+    for (uint32_t begin = 0; begin < count; begin += TILE_CHUNKS) {
+#pragma unroll
+        for (uint32_t i = threadIdx.x; i < TILE_CHUNKS; i += THREADS)
+            tile[i] = begin + i < count ? chunks[begin + i] : 0;
+        __syncthreads();
         if (threadIdx.x < EO_SUM_LANES) {
 #pragma unroll 16
-            for (uint32_t i = threadIdx.x; i < EO_SUM_CHUNK; i += EO_SUM_LANES)
-                sum += (double)tile[i] * (double)tile[i];
+            for (uint32_t i = threadIdx.x; i < TILE_CHUNKS; i += EO_SUM_LANES)
+                sum += tile[i];
         }
         __syncthreads();
     }
     if (threadIdx.x < EO_SUM_LANES) {
         sum = fold(sum);
         if (threadIdx.x == 0)
-            chunks[blockIdx.x] = sum;
+            *out = sum;
     }
-}
-
-__global__ static void sum_chunks_kernel(double *out, const double *chunks, uint32_t count)
-{
-    double sum = 0;
-#pragma unroll 16
-    for (uint32_t i = threadIdx.x; i < count; i += EO_SUM_LANES)
-        sum += chunks[i];
-    sum = fold(sum);
-    if (threadIdx.x == 0)
-        *out = sum;
 }
 
 /* As kernel arguments: a captured step keeps them. Of the 4 KiB that every device takes. */
@@ -396,7 +413,7 @@ static cudaError_t launch_sum(double *out, double *chunks, float *to, const T *f
     const unsigned chunk_count = (unsigned)((count + chunk - 1) / chunk);
     if (chunk_count > 0)
         chunks_kernel<T><<<chunk_count, THREADS, 0, stream>>>(chunks, to, from, overwrite, count, chunk);
-    sum_chunks_kernel<<<1, EO_SUM_LANES, 0, stream>>>(out, chunks, chunk_count);
+    sum_chunks_kernel<<<1, THREADS, 0, stream>>>(out, chunks, chunk_count);
     return cudaGetLastError();
 }
 

@@ -17,8 +17,8 @@ struct row_grid {
 
 static row_grid grid_of_rows(uint64_t rows, uint64_t packs)
 {
-    const unsigned threads = row_threads(packs, THREADS);
-    return {dim3((unsigned)rows, (unsigned)divide_up(packs, threads)), threads};
+    const unsigned pieces = (unsigned)divide_up(packs, THREADS), threads = row_threads(divide_up(packs, pieces), THREADS);
+    return {dim3((unsigned)rows, pieces), threads};
 }
 
 /* The element with which the thread begins; beyond the row's end where there is nothing to do. */
@@ -29,20 +29,34 @@ template <int N> __device__ __forceinline__ uint64_t first_column()
 
 /* ---- GELU, the tanh form ---- */
 
-__device__ __forceinline__ float gelu_tanh(float x)
+/* Beside T's own rounding: with bf16 the device's quick exponential and division, exact to a few units of 2^-22. Else activations
+ * would wait for arithmetic, not for memory. */
+template <typename T> __device__ __forceinline__ float sigmoid(float x);
+template <> __device__ __forceinline__ float sigmoid<float>(float x)
 {
-    return tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x));
+    return 1.0f / (1.0f + expf(-x));
+}
+template <> __device__ __forceinline__ float sigmoid<bf16>(float x)
+{
+    return __fdividef(1.0f, 1.0f + __expf(-x));
 }
 
-__device__ __forceinline__ float gelu(float x)
+/* (1 + tanh(u)) / 2 is the sigmoid of 2u; for fp32 tanhf, which loses less where u is small. */
+template <typename T> __device__ __forceinline__ float gelu_share(float x)
 {
-    return 0.5f * x * (1.0f + gelu_tanh(x));
+    const float u = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+    return sizeof(T) == 4 ? 0.5f * (1.0f + tanhf(u)) : sigmoid<T>(2.0f * u);
 }
 
-__device__ __forceinline__ float gelu_slope(float x)
+template <typename T> __device__ __forceinline__ float gelu(float x)
 {
-    const float t = gelu_tanh(x);
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * 0.7978845608028654f * (1.0f + 3.0f * 0.044715f * x * x);
+    return x * gelu_share<T>(x);
+}
+
+template <typename T> __device__ __forceinline__ float gelu_slope(float x)
+{
+    const float s = gelu_share<T>(x);
+    return s + 2.0f * x * s * (1.0f - s) * 0.7978845608028654f * (1.0f + 3.0f * 0.044715f * x * x);
 }
 
 template <typename T, int N>
@@ -57,7 +71,7 @@ __global__ void __launch_bounds__(THREADS) gelu_forward_kernel(T *out, const T *
         lanes<T, N>::load(b, bias + column);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        x[i] = gelu(x[i] + b[i]);
+        x[i] = gelu<T>(x[i] + b[i]);
     lanes<T, N>::store(out + at, x);
 }
 
@@ -76,7 +90,7 @@ __global__ void __launch_bounds__(THREADS)
         lanes<T, N>::load(other, aux + blockIdx.x * aux_stride + column);
 #pragma unroll
         for (int i = 0; i < N; i++)
-            x[i] *= gelu_slope(other[i]);
+            x[i] *= gelu_slope<T>(other[i]);
     } else {
         lanes<T, N>::load(other, bias + column);
 #pragma unroll
@@ -154,11 +168,6 @@ __global__ void __launch_bounds__(THREADS) dropout_kernel(const eo_dropout d)
 
 /* ---- SwiGLU ---- */
 
-__device__ __forceinline__ float sigmoid(float x)
-{
-    return 1.0f / (1.0f + expf(-x));
-}
-
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS)
     swiglu_forward_kernel(T *out, const T *gate, const T *up, uint64_t stride, uint64_t width)
@@ -171,7 +180,7 @@ __global__ void __launch_bounds__(THREADS)
     lanes<T, N>::load(u, up + at);
 #pragma unroll
     for (int i = 0; i < N; i++)
-        g[i] = g[i] * sigmoid(g[i]) * u[i];
+        g[i] = g[i] * sigmoid<T>(g[i]) * u[i];
     lanes<T, N>::store(out + blockIdx.x * width + column, g);
 }
 
@@ -189,7 +198,7 @@ __global__ void __launch_bounds__(THREADS)
     lanes<T, N>::load(d, out_gradient + blockIdx.x * width + column);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const float s = sigmoid(g[i]), silu = g[i] * s;
+        const float s = sigmoid<T>(g[i]), silu = g[i] * s;
         const float slope = s * (1.0f + g[i] * (1.0f - s));
         g[i] = d[i] * u[i] * slope;
         u[i] = d[i] * silu;

@@ -29,11 +29,6 @@ __global__ void __launch_bounds__(THREADS)
     lanes<T, N>::store(out + row * width + column, x);
 }
 
-template <typename G> __device__ __forceinline__ void put(G *to, float value)
-{
-    *to = narrow<G>(value);
-}
-
 /* Where a word's rows stand in the order, and how many there are. */
 struct run {
     uint32_t first, count;
@@ -56,9 +51,7 @@ __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < N; i++)
             sum[i] += x[i];
     }
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        put(token_gradient + word * width + column + i, sum[i]);
+    store_sums(token_gradient + word * width + column, sum);
 }
 
 /* A position's rows lie seq apart. Positions from seq on have none: zeros. */
@@ -77,9 +70,7 @@ __global__ void __launch_bounds__(THREADS)
         for (int i = 0; i < N; i++)
             sum[i] += x[i];
     }
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        put(position_gradient + position * width + column + i, sum[i]);
+    store_sums(position_gradient + position * width + column, sum);
 }
 
 template <typename T, typename G, int N>
@@ -101,20 +92,25 @@ void gradients(const struct eo_embedding_gradient *e, const int32_t *order, cons
 static __global__ void __launch_bounds__(THREADS)
     order_kernel(int32_t *order, run *runs, const int32_t *tokens, uint32_t rows)
 {
-    __shared__ int32_t tile[THREADS];
+    __shared__ int4 tile[THREADS / 4];
     const uint32_t row = blockIdx.x * THREADS + threadIdx.x;
     const int32_t mine = row < rows ? tokens[row] : 0;
     uint32_t less = 0, equal = 0, equal_before = 0;
     for (uint32_t first = 0; first < rows; first += THREADS) {
+        const uint32_t at = first + threadIdx.x;
         __syncthreads();
-        if (first + threadIdx.x < rows)
-            tile[threadIdx.x] = tokens[first + threadIdx.x];
+        ((int32_t *)tile)[threadIdx.x] = at < rows ? tokens[at] : INT32_MAX; /* no word: not less than any, and equal to none */
         __syncthreads();
-        const uint32_t count = rows - first < THREADS ? rows - first : THREADS;
-        for (uint32_t i = 0; i < count; i++) {
-            less += tile[i] < mine;
-            equal += tile[i] == mine;
-            equal_before += tile[i] == mine && first + i < row;
+#pragma unroll 8
+        for (uint32_t i = 0; i < THREADS / 4; i++) {
+            const int4 four = tile[i];
+            const int32_t words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+            for (uint32_t w = 0; w < 4; w++) {
+                less += words[w] < mine;
+                equal += words[w] == mine;
+                equal_before += words[w] == mine && first + 4 * i + w < row;
+            }
         }
     }
     if (row >= rows)
@@ -145,7 +141,8 @@ cudaError_t eo_cuda_embedding_backward(const struct eo_embedding_gradient *e, cu
     if (error != cudaSuccess)
         return error;
     order_kernel<<<(unsigned)divide_up(e->rows, THREADS), THREADS, 0, stream>>>(order, runs, e->tokens, (uint32_t)e->rows);
-    const bool wide = e->width % lanes_of(e->types.compute) == 0 && aligned(e->out_gradient);
+    const bool wide = e->width % lanes_of(e->types.compute) == 0 &&
+                      aligned(e->out_gradient, e->token_gradient, e->position_gradient);
     return dispatch(e->types.compute, wide, [&](auto v) {
         using T = typename decltype(v)::T;
         constexpr int N = decltype(v)::lanes_count;

@@ -90,15 +90,39 @@ template <> struct lanes<bf16, 8> {
             out[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
         }
     }
+    /* bf16_bits of each; a NaN is looked for once in all of them. */
     static __device__ __forceinline__ void store(bf16 *to, const float (&in)[8])
     {
         uint32_t pairs[4];
+        bool has_nan = false;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            has_nan |= isnan(in[i]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            pairs[i] = (uint32_t)bf16_bits(in[2 * i]) | (uint32_t)bf16_bits(in[2 * i + 1]) << 16;
+            pairs[i] = __byte_perm(__float_as_uint(in[2 * i]) + 0x8000u, __float_as_uint(in[2 * i + 1]) + 0x8000u, 0x7632);
+        if (has_nan) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                pairs[i] = (uint32_t)bf16_bits(in[2 * i]) | (uint32_t)bf16_bits(in[2 * i + 1]) << 16;
+        }
         *reinterpret_cast<uint4 *>(to) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
     }
 };
+
+/* N sums to `to`, which is aligned as theirs: by 16 bytes where they fill them. */
+template <typename G, int N> __device__ __forceinline__ void store_sums(G *to, const float (&sums)[N])
+{
+    constexpr int LANES = 16 / sizeof(G), PART = N % LANES == 0 ? LANES : 1;
+#pragma unroll
+    for (int first = 0; first < N; first += PART) {
+        float part[PART];
+#pragma unroll
+        for (int i = 0; i < PART; i++)
+            part[i] = sums[first + i];
+        lanes<G, PART>::store(to + first, part);
+    }
+}
 
 /* A norm's weights from element `at` on: T's, or fp32 beside it. */
 template <typename T, int N>
@@ -128,21 +152,28 @@ __device__ __forceinline__ float warp_sum(float value)
     return value;
 }
 
-/* Sums of two values over the block, in every thread. The block is a multiple of 32, at most 1024. */
-__device__ __forceinline__ float2 block_sum(float2 value)
+/* Sums of two values over the block, in every thread. The block is a multiple of 32, at most 1024. `parts` is of 32, in shared
+ * memory; of two that take turns, none is still being read when it is written again. */
+__device__ __forceinline__ float2 block_sum(float2 value, float2 *parts)
 {
-    __shared__ float2 parts[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     value.x = warp_sum(value.x);
     value.y = warp_sum(value.y);
     if (warps == 1)
         return value;
-    __syncthreads(); /* `parts` may still be read, from the last call */
     if (lane == 0)
         parts[warp] = value;
     __syncthreads();
     value = lane < warps ? parts[lane] : make_float2(0, 0);
     return make_float2(warp_sum(value.x), warp_sum(value.y));
+}
+
+__device__ __forceinline__ float2 block_sum(float2 value)
+{
+    __shared__ float2 parts[32];
+    if (blockDim.x > 32)
+        __syncthreads(); /* they may still be read, from the last call */
+    return block_sum(value, parts);
 }
 
 /* ---- on the host ---- */

@@ -254,7 +254,7 @@ static void norm_backward(struct eo_types t, const struct size *s, bool centered
                                                : tensor_unset(t.gradient, 1, s->width);
     struct tensor bias_gradient = accumulate ? tensor_random(t.gradient, 1, s->width, -1, 1)
                                              : tensor_unset(t.gradient, 1, s->width);
-    const struct tensor scratch = tensor_bytes(sides.ops[DEVICE]->column_scratch_bytes(s->rows, s->width));
+    const struct tensor scratch = tensor_bytes(sides.ops[DEVICE]->norm_scratch_bytes(s->rows, s->width));
     ON_BOTH(side)
         expect_status(sides.ops[side]->norm_backward(team_of(side), &(struct eo_norm_gradient){
             .types = t, .centered = centered, .in_gradient = in_gradient.at[side],

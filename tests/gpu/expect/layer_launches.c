@@ -140,17 +140,15 @@ static cudaError_t norm_rows(const struct eo_norm *n, bool again, cudaStream_t s
     const uint64_t weights = launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), n->width) * (1 + n->centered);
     const uint64_t vectors = weights + (n->branch_bias != NULL) * launch_bytes(dtype, n->width);
     const uint64_t packs = n->width / lanes_of(dtype, n->width);
-    const uint32_t threads = row_threads(packs, ROW_THREADS);
-    const uint64_t row_bytes = launch_bytes(dtype, n->width);
-    const bool cached = row_bytes <= EO_CUDA_NORM_SHARED_BYTES; /* else the written sums are read again */
+    const uint32_t threads = again ? row_threads(packs, ROW_THREADS) : row_threads(launch_div_up(packs, 4), 512);
+    const bool kept = packs <= 4 * (uint64_t)threads; /* else the written sums are read again */
     const uint64_t must = (n->branch ? 2 : 1) * all + vectors + (again ? stats : 0);
-    const uint64_t read = must + (n->branch && !again && !cached ? all : 0);
+    const uint64_t read = must + (n->branch && !again && !kept ? all : 0);
     const uint64_t written = (n->branch ? 2 : 1) * all + (again ? 0 : stats);
     return launch_note(stream, (struct launch){
-        .group = "norms forward", .kernel = again ? "norm_again_kernel" : "norm_forward_kernel", .read = read,
-        .written = written, .must = must + written, .blocks = n->rows, .threads = threads,
-        .shared_bytes = again || !cached ? 0 : (uint32_t)row_bytes,
-        .round_trips = 2, .barriers = again ? 0 : 1 + n->centered});
+        .group = "norms forward", .kernel = again ? "norm_again_kernel" : kept ? "norm_forward_kernel" : "norm_forward_wide_kernel",
+        .read = read, .written = written, .must = must + written, .blocks = n->rows, .threads = threads,
+        .round_trips = 2, .barriers = again || threads == WARP ? 0 : 1 + n->centered});
 }
 
 cudaError_t eo_cuda_norm_forward(const struct eo_norm *n, cudaStream_t stream)
@@ -169,7 +167,7 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
     const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
     const struct eo_cuda_norm_blocks b = eo_cuda_norm_blocks_of(n, lanes_of(dtype, n->width));
     const bool in_registers = b.sums == EO_CUDA_SUMS_IN_REGISTERS, in_memory = b.sums == EO_CUDA_SUMS_IN_MEMORY;
-    const double turns = (double)launch_div_up(b.block_rows, in_registers && b.thread_packs == 1 ? 2 * b.groups : 1);
+    const double turns = (double)b.block_rows;
     const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats +
                           launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), n->width);
     const uint64_t sums = (n->centered ? 2 : 1) * n->width;
@@ -178,10 +176,9 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
         .group = "norms backward", .kernel = in_registers ? "norm_backward_rows_kernel" : "norm_backward_kernel",
         .read = read + (in_memory ? partials : 0), .written = all + partials,
         .must = read + all + (n->weight_gradient ? launch_bytes(n->types.gradient, sums) : 0), .blocks = b.blocks,
-        .threads = b.threads * b.groups, .shared_bytes = b.shared_bytes + (in_registers ? 512 : 0),
-        /* In registers: while rows are summed, the next ones are on their way. Else a row at a time: what is summed, the
-         * sum, then skip and the rest again. */
-        .round_trips = in_registers ? 1 + turns : 2 * turns, .barriers = in_registers ? b.groups > 1 ? 2 : 1 : turns});
+        .threads = b.threads, .shared_bytes = b.shared_bytes + (in_registers ? 512 : 0),
+        /* A row at a time. In registers: what is read, then the sum. Else what is summed, the sum, then skip and the rest again. */
+        .round_trips = in_registers ? turns : 2 * turns, .barriers = turns});
     if (error != cudaSuccess || !n->weight_gradient)
         return error;
     return finish_columns(stream, "norms backward", n->types.gradient, b.blocks, sums);

@@ -46,7 +46,7 @@ cudaError_t eo_cuda_accumulate(float *to, const void *from, eo_dtype dtype, bool
 
 static cudaError_t sum_of_squares(cudaStream_t stream, uint64_t count, uint64_t read, uint64_t written)
 {
-    enum { ADDS = EO_SUM_CHUNK / EO_SUM_LANES };
+    enum { ADDS = EO_SUM_CHUNK / EO_SUM_LANES, TILE_CHUNKS = 8 * THREADS };
     const uint64_t chunk = eo_sum_chunk(count), chunks = launch_div_up(count, chunk);
     const double tiles = (double)launch_div_up(chunk, EO_SUM_CHUNK);
     launch_note(stream, (struct launch){
@@ -56,8 +56,9 @@ static cudaError_t sum_of_squares(cudaStream_t stream, uint64_t count, uint64_t 
         .double_adds = tiles * ADDS});
     return launch_note(stream, (struct launch){
         .group = "gradient norm", .kernel = "sum_chunks_kernel", .read = chunks * sizeof(double), .written = sizeof(double),
-        .blocks = 1, .threads = EO_SUM_LANES, .round_trips = (double)launch_div_up(launch_div_up(chunks, EO_SUM_LANES), 16),
-        .barriers = 1, .double_adds = (double)launch_div_up(chunks, EO_SUM_LANES)});
+        .blocks = 1, .threads = THREADS, .shared_bytes = TILE_CHUNKS * sizeof(double),
+        .round_trips = (double)launch_div_up(chunks, TILE_CHUNKS), .barriers = 2 * (double)launch_div_up(chunks, TILE_CHUNKS),
+        .double_adds = (double)launch_div_up(chunks, EO_SUM_LANES)});
 }
 
 cudaError_t eo_cuda_sum_squares(double *out, double *chunks, const float *values, uint64_t count, cudaStream_t stream)

@@ -69,7 +69,7 @@ static eo_status all_finite(eo_team *team, eo_dtype dtype, const void *values, u
 
 static const struct eo_kernel_ops ops = {
     .name = "alone",
-    .norm_scratch_bytes = eo_cuda_column_scratch_bytes,
+    .norm_scratch_bytes = eo_cuda_norm_scratch_bytes,
     .column_scratch_bytes = eo_cuda_column_scratch_bytes,
     .embedding_scratch_bytes = eo_cuda_embedding_scratch_bytes,
     .residual_add = launch_residual_add,

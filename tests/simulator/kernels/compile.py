@@ -55,11 +55,12 @@ def closing(text, at):
 
 
 def take_launch_bounds(text):
-    """The text without them, and the threads that each kernel was compiled for at most, as the source says it."""
+    """The text without them, and the threads that each kernel was compiled for at most, as the source says it. A second bound,
+    blocks of a multiprocessor, is about registers."""
     done, out, bounds = 0, [], {}
     for match in re.finditer(r"\b__launch_bounds__\s*(?=\()", text):
         end = closing(text, match.end())
-        words = text[match.end() + 1:end - 1]
+        words = text[match.end() + 1:end - 1].split(",")[0]
         bounds[re.match(r"\s*(\w+)\s*\(", text[end:]).group(1)] = words
         out.append(text[done:match.start()])
         done = end

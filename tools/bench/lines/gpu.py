@@ -11,7 +11,7 @@ import types
 PARTS = [
     {"conformance": 110, "losses": 70, "ranks": 45, "modes": 75, "gpt2_xl": 230},
     {"llama_1b": 200, "llama_1b_4096": 200, "memcheck": 130},
-    {"racecheck": 120, "profile": 70, "nccl_sharing": 75, "attention": 50, "giveway": 50, "eager_graph": 90,
+    {"racecheck": 120, "kernels": 40, "profile": 70, "nccl_sharing": 75, "attention": 50, "giveway": 50, "eager_graph": 90,
      "fixed_dynamic": 75},
 ]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
@@ -340,6 +340,16 @@ def profile(r):
         if speed:
             r.timed("figure", line, f"{speed} s a step (median of {s.many})", step_s=float(speed))
     r.write(*("    | " + row for row in re.findall("^  waiting for.*", done.text, re.M)))
+
+
+def kernels(r):
+    """How near our own kernels come to the memory's rate."""
+    done = r.run(30, "kernel_speed")
+    figures = re.findall(r'"kernel": "([^"]*)", "us": ([0-9.]*), .*"tb_per_s": ([0-9.]*)', done.text)
+    if not done.ok or not figures:
+        r.judge("kernels: times", done)
+    for name, us, rate in figures if done.ok else []:
+        r.note("figure", f"kernels: {name}", f"{us} us, {rate} TB/s", us=float(us), tb_per_s=float(rate))
 
 
 def nccl_sharing(r):

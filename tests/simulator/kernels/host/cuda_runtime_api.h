@@ -74,6 +74,9 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
 struct alignas(4) uchar4 {
     unsigned char x, y, z, w;
 };
@@ -108,6 +111,16 @@ static inline uint32_t __float_as_uint(float value) { return __builtin_bit_cast(
 static inline float __uint_as_float(uint32_t value) { return __builtin_bit_cast(float, value); }
 static inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static inline float __fadd_rn(float a, float b) { return a + b; }
+#define __expf(x) expf(x) /* a function of that name is the C library's */
+static inline float __fdividef(float a, float b) { return a / b; }
+static inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t selector)
+{
+    const uint64_t bytes = (uint64_t)high << 32 | low;
+    uint32_t out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (uint32_t)(bytes >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+    return out;
+}
 
 #define __syncthreads() ((void)kernel_barrier(0, __FILE__, __LINE__))
 #define __syncthreads_or(condition) (kernel_barrier((condition) != 0, __FILE__, __LINE__) > 0)
