@@ -10,9 +10,9 @@ import types
 
 PARTS = [
     {"conformance": 110, "losses": 70, "ranks": 45, "modes": 75, "gpt2_xl": 230},
-    {"llama_1b": 200, "llama_1b_4096": 200, "memcheck": 130},
-    {"racecheck": 120, "kernels": 40, "profile": 70, "nccl_sharing": 75, "attention": 50, "giveway": 50, "eager_graph": 90,
-     "fixed_dynamic": 75},
+    {"llama_1b": 200, "llama_1b_4096": 200, "options": 120},
+    {"memcheck": 130, "racecheck": 120, "kernels": 40, "profile": 70, "nccl_sharing": 75},
+    {"attention": 50, "giveway": 50, "eager_graph": 90, "fixed_dynamic": 75},
 ]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 PEAK_TFLOPS = 989
@@ -22,9 +22,10 @@ ALL_TYPES = {"fp32": "1e-4", "bf16": "2e-2"}  # and how far losses may be apart
 def sizes(r):
     """small: models that the CPU trains too, and few steps of them; middle: one whose steps are timed."""
     known = {"small": ["tiny", "llama-tiny"], "seq": 64, "few": 20, "few_modes": 10, "middle": "gpt2", "middle_seq": 512,
-             "many": 30, "vocabulary": 50257}
+             "many": 30, "vocabulary": 50257, "with_options": "llama-tiny", "option_steps": 20}
     if r.simulated != "no":  # as much as the simulator can carry
-        known |= {"middle": "4x64x4", "middle_seq": 32, "many": 5, "vocabulary": 256}
+        known |= {"middle": "4x64x4", "middle_seq": 32, "many": 5, "vocabulary": 256, "with_options": "2x32x4",
+                  "option_steps": 4}
     if r.simulated == "short":
         known |= {"small": ["2x32x4"], "seq": 16, "few": 4, "few_modes": 4, "middle": "2x32x4", "middle_seq": 16, "many": 4}
     return types.SimpleNamespace(**known)
@@ -175,6 +176,39 @@ def ranks(r):
                 break
             if count != 1 and good:
                 expect_near(r, line, "ranks1", f"ranks{count}", limit, s.few)
+
+
+VARIANTS = [  # what else a training may be told, on both devices
+    "--optimizer muon", "--optimizer lion", "--optimizer sgd", "--optimizer adamw8bit", "--micro-batches 2", "--dropout 0.1",
+    "--recompute cheap", "--recompute all", "--ema 0.9", "--ranks 2 --strategy ddp", "--ranks 2 --strategy zero2",
+    "--ranks 2 --granularity half", "--lora 4", "--model qwen3-tiny", "--dtype bf16 --norms fp32",
+    "--dtype bf16 --ranks 2 --gather float8", "--dtype bf16 --lora 4 --frozen mxfp8",
+]
+ON_GPU = ["--norms-beside", "--offload-layers all --offload-gradients", "--offload-activations 2"]  # no bit changes
+
+
+def options(r):
+    """Options that other steps leave as they are: GPU against CPU; and those of memory, which change no bit."""
+    s = sizes(r)
+    for words in VARIANTS[:2] if r.simulated == "short" else VARIANTS:
+        limit = ALL_TYPES["bf16" if "bf16" in words else "fp32"]
+        all_words = (f"{'' if '--model' in words else f'--model {s.with_options}'} {'' if '--ranks' in words else '--ranks 1'} "
+                     f"--batch 2 --seq {s.seq // 2} --steps {s.option_steps} {words}")
+        if all(has_trained(r, words, train(r, device, 20, f"--device {device} {all_words}")) for device in ("cpu", "cuda")):
+            expect_near(r, words, "cpu", "cuda", limit, s.option_steps)
+    words = (f"--device cuda --dtype bf16 --model {s.with_options} --ranks 1 --batch 2 --seq {s.seq // 2} "
+             f"--steps {s.option_steps}")
+    line = "--products float8, which rounds to four bits, against bf16"
+    if all(has_trained(r, line, train(r, name, 20, words + more)) for name, more in (("bf16", ""), ("float8", " --products float8"))):
+        expect_near(r, line, "bf16", "float8", "5e-2", s.option_steps)
+    common = (f"--device cuda --model {s.with_options} --ranks 2 --batch 2 --seq {s.seq // 2} --steps {s.option_steps} "
+              "--repeatable ")
+    if not has_trained(r, "options of memory", train(r, "base", 20, common, hashed=True)):
+        return
+    base = last("weights_hash", read(r, "base.jsonl"))
+    for words in ON_GPU:
+        if has_trained(r, words, train(r, "mode", 20, common + words, hashed=True)):
+            expect_hash(r, words, "mode", base)
 
 
 def modes(r):
