@@ -26,7 +26,8 @@ struct check {
     const struct settings *settings;
     eo_team *team;
     const struct eo_cuda_attention_ops *way; /* the one that runs */
-    void *state;                             /* of a way that was asked for; NULL: the layers chose */
+    bool is_asked_for;                       /* else the layers chose it */
+    void *state;                             /* of a way that was asked for; it may have none */
     struct eo_attention attention;
     cudaStream_t stream;
     uint64_t rows, width, out_width; /* of the packed rows q | k | v, and of the output */
@@ -126,14 +127,14 @@ static void make_tensors(struct check *c, const struct eo_kernel_ops *kernels)
 
 static eo_status forward(struct check *c)
 {
-    return c->state ? c->way->forward(eo_cuda_team_of(c->team), c->state, &c->attention)
-                    : eo_cuda_attention_forward(c->team, &c->attention);
+    return c->is_asked_for ? c->way->forward(eo_cuda_team_of(c->team), c->state, &c->attention)
+                           : eo_cuda_attention_forward(c->team, &c->attention);
 }
 
 static eo_status backward(struct check *c)
 {
-    return c->state ? c->way->backward(eo_cuda_team_of(c->team), c->state, &c->attention)
-                    : eo_cuda_attention_backward(c->team, &c->attention);
+    return c->is_asked_for ? c->way->backward(eo_cuda_team_of(c->team), c->state, &c->attention)
+                           : eo_cuda_attention_backward(c->team, &c->attention);
 }
 
 static void clear(struct check *c)
@@ -150,6 +151,7 @@ static void prepare(struct check *c)
         need(eo_cuda_attention_prepare(c->team, &c->attention), "attention");
         c->way = team->attentions[0]->ops;
     } else {
+        c->is_asked_for = true;
         c->way = &eo_cuda_attention_blocks_ops;
 #if EO_HAVE_CUDNN
         if (strcmp(c->settings->way, "cudnn") == 0)

@@ -42,6 +42,7 @@ struct tool_comparison {
         TOOL_SUMS_STRATEGY, /* the static runs have a strategy that sums in an order of its own */
         TOOL_SUMS_CHOSEN,   /* variants of --compare may sum in orders of their own */
     } sums;
+    bool sums_in_time; /* a GPU without --repeatable: sums and choices of products depend on time */
     bool equal;        /* weights that should be the same at the end are */
     char settings[1024]; /* of the command line, for people */
     char machine[256];
