@@ -17,8 +17,8 @@ enum { EO_CUDA_COLUMN_PARTS = 256 };
 uint64_t eo_cuda_column_scratch_bytes(uint64_t rows, uint64_t width); /* column_sums */
 uint64_t eo_cuda_embedding_scratch_bytes(uint64_t rows, uint64_t width, uint64_t vocabulary);
 
-/* The blocks of a norm's backward pass, for packs of so many elements: each takes rows that follow each other, and keeps its
- * sums for weight and bias until the last one. */
+/* The blocks of a norm's backward pass, for packs of so many elements: each takes rows that follow each other, as many at a time
+ * as it has `groups` of `threads`, and keeps its sums for weight and bias until the last one. */
 enum {
     EO_CUDA_NORM_THREADS = 512,
     EO_CUDA_NORM_SHARED_BYTES = 47 << 10, /* 48 less those of sums over a block */
@@ -29,7 +29,7 @@ enum {
 enum eo_cuda_sums { EO_CUDA_SUMS_IN_REGISTERS, EO_CUDA_SUMS_IN_SHARED, EO_CUDA_SUMS_IN_MEMORY };
 struct eo_cuda_norm_blocks {
     enum eo_cuda_sums sums;
-    uint32_t threads, thread_packs, shared_bytes;
+    uint32_t threads, groups, thread_packs, shared_bytes;
     uint64_t blocks, block_rows;
 };
 struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient *norm, uint64_t pack_size);

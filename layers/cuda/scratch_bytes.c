@@ -44,7 +44,7 @@ static uint64_t resident_blocks(uint64_t threads)
 struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient *n, uint64_t pack_size)
 {
     const uint64_t kinds = n->centered ? 2 : 1, packs = divide_up(n->width, pack_size);
-    struct eo_cuda_norm_blocks b = {.thread_packs = (uint32_t)divide_up(packs, EO_CUDA_NORM_THREADS)};
+    struct eo_cuda_norm_blocks b = {.thread_packs = (uint32_t)divide_up(packs, EO_CUDA_NORM_THREADS), .groups = 1};
     /* Two packs of a thread, with the sums of weight and bias, do not fit in registers; nor do fp32 weights beside bf16. */
     const bool in_registers = !n->fp32_weights && b.thread_packs <= (n->centered ? 1 : 2);
     b.threads = norm_threads(in_registers ? divide_up(packs, b.thread_packs) : packs);
@@ -66,6 +66,10 @@ struct eo_cuda_norm_blocks eo_cuda_norm_blocks_of(const struct eo_norm_gradient 
     b.blocks = n->rows < least_rows ? 1 : least(n->rows / least_rows, most);
     b.block_rows = divide_up(n->rows, b.blocks);
     b.blocks = divide_up(n->rows, b.block_rows);
+    if (in_registers && b.blocks < most) { /* too few rows for blocks to have one at a time */
+        b.groups = (uint32_t)least(least(most / b.blocks, EO_CUDA_NORM_THREADS / b.threads), b.block_rows);
+        b.shared_bytes = (uint32_t)((b.groups - 1) * sums_bytes);
+    }
     return b;
 }
 

@@ -152,28 +152,21 @@ __device__ __forceinline__ float warp_sum(float value)
     return value;
 }
 
-/* Sums of two values over the block, in every thread. The block is a multiple of 32, at most 1024. `parts` is of 32, in shared
- * memory; of two that take turns, none is still being read when it is written again. */
-__device__ __forceinline__ float2 block_sum(float2 value, float2 *parts)
+/* Sums of two values over the block, in every thread. The block is a multiple of 32, at most 1024. */
+__device__ __forceinline__ float2 block_sum(float2 value)
 {
+    __shared__ float2 parts[32];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     value.x = warp_sum(value.x);
     value.y = warp_sum(value.y);
     if (warps == 1)
         return value;
+    __syncthreads(); /* `parts` may still be read, from the last call */
     if (lane == 0)
         parts[warp] = value;
     __syncthreads();
     value = lane < warps ? parts[lane] : make_float2(0, 0);
     return make_float2(warp_sum(value.x), warp_sum(value.y));
-}
-
-__device__ __forceinline__ float2 block_sum(float2 value)
-{
-    __shared__ float2 parts[32];
-    if (blockDim.x > 32)
-        __syncthreads(); /* they may still be read, from the last call */
-    return block_sum(value, parts);
 }
 
 /* ---- on the host ---- */

@@ -256,9 +256,54 @@ __global__ void __launch_bounds__(BACKWARD_THREADS) norm_backward_kernel(const b
 
 /*
  * The same where a thread's packs of a row fit in registers: what is read stays there until the row's sums are known, and columns
- * keep their sums in registers. Several small blocks of a multiprocessor, each at a place of its own, keep the memory busy: two
- * groups of a block that wait for each other took a third longer (tools/dev gpu --only kernels).
+ * keep their sums in registers. Several small blocks of a multiprocessor, each at a place of its own, keep the memory busy. Only
+ * where rows are too few for that a block has groups of threads (blockDim.y), a row each, whose sums are added up at the end:
+ * they wait for each other, which took a third longer with many rows (tools/dev gpu --only kernels).
  */
+constexpr int BACKWARD_WARPS = BACKWARD_THREADS / 32;
+
+/* Sums of two values over a group, in its threads. `parts` is one of two that take turns: one barrier a call. */
+__device__ __forceinline__ float2 group_sum(float2 value, float2 (&parts)[BACKWARD_WARPS])
+{
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, first = threadIdx.y * warps;
+    value = make_float2(warp_sum(value.x), warp_sum(value.y));
+    if (lane == 0)
+        parts[first + threadIdx.x / 32] = value;
+    __syncthreads();
+    value = lane < warps ? parts[first + lane] : make_float2(0, 0);
+    return make_float2(warp_sum(value.x), warp_sum(value.y));
+}
+
+/* The first group's sums become the block's: those of the groups in their order, [group - 1][weight, bias][element][thread]. */
+template <int N, bool CENTERED, int PACKS>
+__device__ __forceinline__ void add_groups(float (&weight_sums)[PACKS][N], float (&bias_sums)[PACKS][N])
+{
+    extern __shared__ float others[];
+    constexpr uint32_t KINDS = CENTERED ? 2 : 1;
+    const auto place = [&](uint32_t group, uint32_t kind, int p, int i) {
+        return ((((group - 1) * KINDS + kind) * PACKS + p) * N + i) * blockDim.x + threadIdx.x;
+    };
+    if (threadIdx.y > 0)
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                others[place(threadIdx.y, 0, p, i)] = weight_sums[p][i];
+                if (CENTERED)
+                    others[place(threadIdx.y, 1, p, i)] = bias_sums[p][i];
+            }
+    __syncthreads();
+    for (uint32_t group = 1; threadIdx.y == 0 && group < blockDim.y; group++)
+#pragma unroll
+        for (int p = 0; p < PACKS; p++)
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                weight_sums[p][i] += others[place(group, 0, p, i)];
+                if (CENTERED)
+                    bias_sums[p][i] += others[place(group, 1, p, i)];
+            }
+}
+
 template <typename T, int N> __device__ __forceinline__ pack<T, N> load_pack(const void *values, uint64_t at)
 {
     return *(const pack<T, N> *)((const T *)values + at);
@@ -267,7 +312,7 @@ template <typename T, int N> __device__ __forceinline__ pack<T, N> load_pack(con
 template <typename T, int N, bool CENTERED, int PACKS>
 __global__ void __launch_bounds__(BACKWARD_THREADS, PACKS == 1 ? 2 : 1) norm_backward_rows_kernel(const backward_args a)
 {
-    __shared__ float2 parts[2][32];
+    __shared__ float2 parts[2][BACKWARD_WARPS];
     const float count = (float)a.width;
     float weight_sums[PACKS][N] = {}, bias_sums[PACKS][N] = {};
     pack<T, N> weight[PACKS] = {};
@@ -278,13 +323,15 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, PACKS == 1 ? 2 : 1) norm_bac
             weight[p] = load_pack<T, N>(a.weight, column_of(p));
     const uint64_t first = blockIdx.x * a.block_rows;
     const uint64_t end = first + a.block_rows < a.rows ? first + a.block_rows : a.rows;
-    for (uint64_t row = first; row < end; row++) {
-        const uint64_t base = row * a.width;
-        const float mean = CENTERED ? a.mean[row] : 0.0f, rstd = a.rstd[row];
+    int turn = 0;
+    for (uint64_t all = first; all < end; all += blockDim.y, turn ^= 1) {
+        const uint64_t row = all + threadIdx.y, base = row * a.width;
+        const bool is_row = row < end; /* else zeros, which add nothing */
+        const float mean = CENTERED && is_row ? a.mean[row] : 0.0f, rstd = is_row ? a.rstd[row] : 0.0f;
         pack<T, N> in[PACKS] = {}, out_gradient[PACKS] = {}, skip[PACKS] = {};
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
-            if (column_of(p) >= a.width)
+            if (!is_row || column_of(p) >= a.width)
                 continue;
             in[p] = load_pack<T, N>(a.in, base + column_of(p));
             out_gradient[p] = load_pack<T, N>(a.out_gradient, base + column_of(p));
@@ -303,7 +350,7 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, PACKS == 1 ? 2 : 1) norm_bac
                 weight_sums[p][i] += d * xhat;
                 bias_sums[p][i] += d;
             }
-        sums = block_sum(sums, parts[row % 2]);
+        sums = group_sum(sums, parts[turn]);
         const float g_mean = CENTERED ? sums.x / count : 0.0f, gx_mean = sums.y / count;
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
@@ -314,11 +361,15 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, PACKS == 1 ? 2 : 1) norm_bac
                 const float g = widen(out_gradient[p].at[i]) * widen(weight[p].at[i]);
                 x[i] = widen(skip[p].at[i]) + rstd * (g - g_mean - xhat * gx_mean);
             }
-            if (column_of(p) < a.width)
+            if (is_row && column_of(p) < a.width)
                 lanes<T, N>::store((T *)a.in_gradient + base + column_of(p), x);
         }
     }
     if (!a.partials)
+        return;
+    if (blockDim.y > 1)
+        add_groups<N, CENTERED, PACKS>(weight_sums, bias_sums);
+    if (threadIdx.y != 0)
         return;
     float *partials = a.partials + blockIdx.x * (CENTERED ? 2 : 1) * a.width;
 #pragma unroll
@@ -334,15 +385,16 @@ __global__ void __launch_bounds__(BACKWARD_THREADS, PACKS == 1 ? 2 : 1) norm_bac
 template <typename T, int N, bool CENTERED>
 static void launch_backward(const backward_args &a, const struct eo_cuda_norm_blocks &b, cudaStream_t stream)
 {
-    const unsigned grid = (unsigned)b.blocks, threads = b.threads;
+    const dim3 threads(b.threads, b.groups);
+    const unsigned grid = (unsigned)b.blocks;
     if (b.sums == EO_CUDA_SUMS_IN_MEMORY)
         norm_backward_kernel<T, N, CENTERED, false><<<grid, threads, 0, stream>>>(a);
     else if (b.sums == EO_CUDA_SUMS_IN_SHARED)
         norm_backward_kernel<T, N, CENTERED, true><<<grid, threads, b.shared_bytes, stream>>>(a);
     else if (b.thread_packs == 1)
-        norm_backward_rows_kernel<T, N, CENTERED, 1><<<grid, threads, 0, stream>>>(a);
+        norm_backward_rows_kernel<T, N, CENTERED, 1><<<grid, threads, b.shared_bytes, stream>>>(a);
     else if constexpr (!CENTERED)
-        norm_backward_rows_kernel<T, N, CENTERED, 2><<<grid, threads, 0, stream>>>(a);
+        norm_backward_rows_kernel<T, N, CENTERED, 2><<<grid, threads, b.shared_bytes, stream>>>(a);
 }
 
 static forward_args forward_args_of(const struct eo_norm *n)

@@ -167,7 +167,7 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
     const uint64_t all = launch_bytes(dtype, n->rows * n->width), stats = (n->centered ? 2 : 1) * n->rows * sizeof(float);
     const struct eo_cuda_norm_blocks b = eo_cuda_norm_blocks_of(n, lanes_of(dtype, n->width));
     const bool in_registers = b.sums == EO_CUDA_SUMS_IN_REGISTERS, in_memory = b.sums == EO_CUDA_SUMS_IN_MEMORY;
-    const double turns = (double)b.block_rows;
+    const double turns = (double)launch_div_up(b.block_rows, b.groups);
     const uint64_t read = (n->skip_gradient ? 3 : 2) * all + stats +
                           launch_bytes(eo_norm_weight_dtype(n->types, n->fp32_weights), n->width);
     const uint64_t sums = (n->centered ? 2 : 1) * n->width;
@@ -176,9 +176,9 @@ cudaError_t eo_cuda_norm_backward(const struct eo_norm_gradient *n, cudaStream_t
         .group = "norms backward", .kernel = in_registers ? "norm_backward_rows_kernel" : "norm_backward_kernel",
         .read = read + (in_memory ? partials : 0), .written = all + partials,
         .must = read + all + (n->weight_gradient ? launch_bytes(n->types.gradient, sums) : 0), .blocks = b.blocks,
-        .threads = b.threads, .shared_bytes = b.shared_bytes + (in_registers ? 512 : 0),
+        .threads = b.threads * b.groups, .shared_bytes = b.shared_bytes + (in_registers ? 256 : 0),
         /* A row at a time. In registers: what is read, then the sum. Else what is summed, the sum, then skip and the rest again. */
-        .round_trips = in_registers ? turns : 2 * turns, .barriers = turns});
+        .round_trips = in_registers ? turns : 2 * turns, .barriers = turns + (b.groups > 1)});
     if (error != cudaSuccess || !n->weight_gradient)
         return error;
     return finish_columns(stream, "norms backward", n->types.gradient, b.blocks, sums);
