@@ -54,7 +54,9 @@ static eo_status nccl_group_peer(void *out, uint32_t device_index, const eo_log 
     EO_TRY(find_device(&device, device_index, log));
     (void)ncclGetVersion(&peer.nccl_version);
     eo_machine_read(&machine);
-    snprintf(peer.boot, sizeof(peer.boot), "%.*s", (int)strcspn(machine.boot, "\n"), machine.boot);
+    const char *node = getenv("NCCL_HOSTID"); /* what NCCL takes for a node, if the user says so */
+    node = node && *node ? node : machine.boot;
+    snprintf(peer.boot, sizeof(peer.boot), "%.*s", (int)strcspn(node, "\n"), node);
     if (!peer.boot[0]) /* then the host's name has to do */
         (void)gethostname(peer.boot, sizeof(peer.boot) - 1);
     (void)gethostname(peer.host, sizeof(peer.host) - 1);

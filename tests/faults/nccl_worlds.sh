@@ -18,6 +18,11 @@ EO_SIM=gpus=1 timeout 120 "$launch" -n 2 "$train" $options >"$out" 2>&1
 [ $? = 2 ] && grep -q 'ranks 0 and 1 are both on GPU' "$out"
 result $? 'two ranks on one GPU are named, and all end with status 2'
 # shellcheck disable=SC2086
+EO_SIM=gpus=1 timeout 120 "$launch" -n 2 sh -c 'NCCL_HOSTID=node-$EVENODD_RANK exec "$@"' - "$train" $options --rank-timeout 3 \
+    >"$out" 2>&1
+[ $? = 3 ] && grep -q 'a rank does not take part' "$out"
+result $? 'ranks that NCCL_HOSTID puts on two nodes may share a GPU'
+# shellcheck disable=SC2086
 EO_SIM=gpus=2 timeout 120 "$launch" -n 2 "$train" $options --rank-timeout 3 >"$out" 2>&1
 [ $? = 3 ] && grep -q 'a rank does not take part' "$out"
 result $? 'ranks with a GPU each go on to NCCL, whose wait has a deadline, and all end with status 3'

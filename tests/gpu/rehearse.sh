@@ -18,7 +18,7 @@ short_conformance='conformance_device=tests/conformance/conformance_device
     conformance_cuda_kernels=tests/conformance/conformance_cuda_kernels
     conformance_element_types=tests/conformance/conformance_element_types'
 simulated='layer_gradients=tests/programs/sim_layer_gradients gpu_probe=tests/programs/sim_gpu_probe train=tests/programs/sim_train headtohead=tests/programs/sim_headtohead'
-real='rank_share=tests/gpu/rank_share sdpa_check=tests/gpu/sdpa_check giveway=tests/gpu/giveway kernel_speed=tests/gpu/kernel_speed'
+real='evenodd-launch=tools/evenodd-launch rank_share=tests/gpu/rank_share sdpa_check=tests/gpu/sdpa_check giveway=tests/gpu/giveway kernel_speed=tests/gpu/kernel_speed'
 may_count_on='cat dirname env mkdir python3 rm sh sleep timeout'
 
 if [ "${1:-}" = --targets ]; then

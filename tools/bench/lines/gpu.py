@@ -11,8 +11,8 @@ import types
 PARTS = [
     {"conformance": 110, "losses": 70, "ranks": 45, "modes": 75, "gpt2_xl": 230},
     {"llama_1b": 200, "llama_1b_4096": 200, "options": 120},
-    {"memcheck": 130, "racecheck": 120, "kernels": 40, "profile": 70, "nccl_sharing": 75},
-    {"attention": 50, "giveway": 50, "eager_graph": 90, "fixed_dynamic": 75},
+    {"memcheck": 130, "racecheck": 120, "kernels": 40, "profile": 70, "nccl_sharing": 75, "nccl_world": 90},
+    {"attention": 50, "giveway": 50, "eager_graph": 90, "fixed_dynamic": 75, "budget": 150},
 ]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 PEAK_TFLOPS = 989
@@ -238,14 +238,14 @@ def modes(r):
 # --- fast
 
 
-def ours(r, name, model, seq, batch):
+def ours(r, name, model, seq, batch, *more):
     """Tokens per second, or the command that failed."""
     s, tokens, log = sizes(r), os.path.join(r.work, "tokens"), os.path.join(r.work, name + ".jsonl")
     if not os.path.exists(tokens):
         r.run(30, "gpu_probe", "--tokens", tokens, "--count", "4000000", "--vocabulary", str(s.vocabulary))
     return r.run(60, "train", "--tokens", tokens, "--product-cache", os.path.join(r.work, "products"), "--log", log,
                  *f"--device cuda --dtype bf16 --model {model} --ranks 1 --batch {batch} --seq {seq} --steps {s.few} "
-                 f"--sample 0 --hash off --peak-seconds 0 --peak-tflops {PEAK_TFLOPS}".split())
+                 f"--sample 0 --hash off --peak-seconds 0 --peak-tflops {PEAK_TFLOPS}".split(), *more)
 
 
 def peer(r, model, seq, batch, *words):
@@ -351,6 +351,27 @@ llama_1b = functools.partial(throughput, model="llama-1b", seq=1024)
 llama_1b_4096 = functools.partial(throughput, model="llama-1b", seq=4096)
 
 
+def budget(r):
+    """gpt2-xl with half of the GPU's memory: what is recomputed, and what goes to the host, the planner chooses."""
+    s = sizes(r)
+    model, seq, batch = ("gpt2-xl", 1024, 8) if r.simulated == "no" else (s.with_options, s.seq // 2, 2)
+    plan = r.run(20, "train", *f"--plan --device cuda --dtype bf16 --model {model} --seq {seq} --ranks 1 --batch {batch}".split(),
+                 quiet=True)
+    arena = int(find(r"^ *arena  *(\d+) ", plan.text) or 0)
+    if not arena or not has_trained(r, "all in memory", ours(r, "whole", model, seq, batch)):
+        return
+    done = ours(r, "half", model, seq, batch, "--budget", f"{arena // 2},64GiB")
+    if not has_trained(r, "half of the memory", done):
+        return
+    speeds = [float(last("tokens_per_s", read(r, f"{name}.jsonl")) or 0) for name in ("whole", "half")]
+    step, predicted = (float(last(key, read(r, "half.jsonl")) or 0) for key in ("step_s_median", "predicted_step_s"))
+    share = speeds[1] / speeds[0] if speeds[0] else 0
+    r.timed("pass" if share >= 0.9 else "fail", f"{model}, batch {batch}, {arena // 2} bytes for {arena}",
+            f"{share:.3f} of the tokens/s, 0.9 is wanted", tokens_per_s=speeds[1], whole_tokens_per_s=speeds[0])
+    r.timed("figure", "predicted step against the measured one", f"{predicted:.4f} s for {step:.4f} s", predicted_s=predicted,
+            step_s=step)
+
+
 # --- order of kernels, and the experiments
 
 
@@ -392,6 +413,29 @@ def nccl_sharing(r):
                        ("4 ranks of NCCL on one GPU", "--ranks 4 --mib 16"),
                        ("a rank that is killed is told to the others", "--ranks 4 --mib 16 --kill 1")):
         r.judge(f"E1: {line}", r.run(30, "rank_share", *more.split(), *words))
+
+
+def nccl_world(r):
+    """Trainings by ranks of real NCCL. They share the GPU, as nodes that NCCL reaches over the network of this machine: the
+    communicators, registration and graphs are those of a cluster, the speed is not."""
+    s = sizes(r)
+    if r.simulated != "no":
+        r.note("not measured", "training over NCCL", "the simulated NCCL joins no processes")
+        return
+    for dtype, limit in ALL_TYPES.items():
+        words = f"--device cuda --model {s.small[0]} --dtype {dtype} --seq {s.seq} --steps {s.few} --text {source_text(r)} --sample 0"
+        if not has_trained(r, f"1 rank, {dtype}", train(r, "alone", 20, f"{words} --ranks 1 --batch 4")):
+            continue
+        for ranks, graph in ((2, "off"), (2, "on"), (4, "on")):
+            line, log = f"{ranks} ranks over NCCL against 1, {dtype}, graph {graph}", os.path.join(r.work, "nccl.jsonl")
+            if os.path.exists(log):
+                os.remove(log)
+            done = r.run(30, "evenodd-launch", "-n", str(ranks), "sh", "-c", 'NCCL_HOSTID=node-$EVENODD_RANK exec "$@"', "-",
+                         r.program("train") or "train", *words.split(), "--batch", str(4 // ranks), "--graph", graph, "--hash", "off",
+                         "--peak-seconds", "0", "--rank-timeout", "20", "--log", log,
+                         env={"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_NVLS_ENABLE": "0"})
+            if has_trained(r, line, done):
+                expect_near(r, line, "alone", "nccl", limit, s.few)
 
 
 def attention(r):
