@@ -112,7 +112,7 @@ struct eo_comm_ops {
     /* For groups that are joined: what one rank makes and all are given, and what each rank tells the others. They fail
      * where there is no device, but for group_id. */
     eo_status (*group_id)(void *id, const eo_log *log);
-    eo_status (*group_peer)(void *peer, uint32_t device_index, const eo_log *log);
+    eo_status (*group_peer)(void *peer, uint32_t device_index, const char *node, const eo_log *log);
     void (*group_info)(const struct eo_group *group, struct eo_group_info *out);
 
     /* A reservation that collectives of this communicator will use, told once after open, before the first collective;

@@ -73,6 +73,8 @@ typedef struct eo_world_join_params {
     uint32_t timeout_ms;        /* [60000] the longest wait for another rank in one collective */
     double fabric_gigabytes_per_s, fabric_latency_us; /* [0] as in eo_world_params, where the collectives can */
     const eo_log *log;          /* [silence] copied */
+    const char *node;           /* nccl: [the machine since its start] NCCL_HOSTID, which is what NCCL takes for a node, where
+                                   it is set: ranks of different ones may share a GPU */
 } eo_world_join_params;
 #define eo_world_join_params(...) EO_PARAMS(eo_world_join_params, __VA_ARGS__)
 

@@ -30,6 +30,12 @@ typedef struct eo_device_facts {
     uint32_t device_count;            /* devices of this name on the machine, at least 1 */
 } eo_device_facts;
 
+/* How fast a device copies, in bytes a second. */
+typedef struct eo_device_rates {
+    double memory_bytes_per_s; /* within its memory: bytes read and bytes written */
+    double host_bytes_per_s;   /* from pinned host memory, then back */
+} eo_device_rates;
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -41,6 +47,14 @@ extern "C" {
  */
 EO_EXPORT EO_NODISCARD eo_status eo_device_ask(eo_device_facts *out, const char *device, uint32_t device_index,
                                                const eo_log *log);
+
+/*
+ * Times copies on a device with memory of its own ("cuda"), for some tenths of a second. For the time of the call it takes up to
+ * 512 MiB there and 256 MiB of the host. EO_OK, EO_ERR_INVALID, EO_ERR_UNSUPPORTED (as eo_device_ask; and a device that computes
+ * in the host's memory), EO_ERR_NO_MEMORY, EO_ERR_DEVICE: logged.
+ */
+EO_EXPORT EO_NODISCARD eo_status eo_device_measure(eo_device_rates *out, const char *device, uint32_t device_index,
+                                                   const eo_log *log);
 
 /*
  * A world whose ranks are threads of this process: worlds[r] is rank r's handle, to be used by that rank's thread.

@@ -23,15 +23,16 @@ struct introduction {
     unsigned char id[EO_GROUP_ID_BYTES], peer[EO_GROUP_PEER_BYTES];
 };
 
-static eo_status introduce(const struct eo_comm_ops *ops, eo_rendezvous *rendezvous, uint32_t device_index,
-                           unsigned char id[EO_GROUP_ID_BYTES], unsigned char **peers, const eo_log *log)
+static eo_status introduce(const struct eo_comm_ops *ops, const eo_world_join_params *params, unsigned char id[EO_GROUP_ID_BYTES],
+                           unsigned char **peers)
 {
+    eo_rendezvous *rendezvous = params->rendezvous;
     const uint32_t rank_count = eo_rendezvous_rank_count(rendezvous);
     struct introduction mine = {0};
     if (ops->group_id && eo_rendezvous_rank(rendezvous) == 0)
-        EO_TRY(ops->group_id(mine.id, log));
+        EO_TRY(ops->group_id(mine.id, params->log));
     if (ops->group_peer)
-        EO_TRY(ops->group_peer(mine.peer, device_index, log));
+        EO_TRY(ops->group_peer(mine.peer, params->device_index, params->node, params->log));
     struct introduction *all = calloc(rank_count, sizeof(*all));
     *peers = calloc(rank_count, EO_GROUP_PEER_BYTES);
     if (!all || !*peers) {
@@ -52,7 +53,7 @@ static eo_status join(struct eo_world *world, const eo_world_join_params *params
     const bool has_introduction = world->ops->group_id || world->ops->group_peer;
     eo_status status = EO_OK;
     if (has_introduction)
-        status = introduce(world->ops, params->rendezvous, params->device_index, id, &peers, params->log);
+        status = introduce(world->ops, params, id, &peers);
     if (status >= 0)
         status = world->ops->group_create(&world->group, &(const struct eo_group_params){
             .rank_count = world->rank_count,

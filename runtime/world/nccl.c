@@ -34,7 +34,7 @@ eo_status eo_nccl_peer_of(eo_nccl_peer *peer, uint32_t device_index, const eo_lo
         return EO_ERR_INVALID;
     memset(peer, 0, sizeof(*peer));
     const struct eo_comm_ops *ops = find_nccl(log);
-    return ops ? ops->group_peer(peer->bytes, device_index, log) : EO_ERR_UNSUPPORTED;
+    return ops ? ops->group_peer(peer->bytes, device_index, NULL, log) : EO_ERR_UNSUPPORTED;
 }
 
 eo_status eo_world_create_nccl(eo_world **out, const eo_world_nccl_params *params)

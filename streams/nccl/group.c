@@ -45,7 +45,7 @@ static eo_status find_device(int *out, uint32_t index, const eo_log *log)
     return EO_OK;
 }
 
-static eo_status nccl_group_peer(void *out, uint32_t device_index, const eo_log *log)
+static eo_status nccl_group_peer(void *out, uint32_t device_index, const char *node, const eo_log *log)
 {
     struct eo_nccl_member peer = {.layout = 1, .process = (uint32_t)getpid()};
     struct eo_machine machine;
@@ -54,7 +54,6 @@ static eo_status nccl_group_peer(void *out, uint32_t device_index, const eo_log 
     EO_TRY(find_device(&device, device_index, log));
     (void)ncclGetVersion(&peer.nccl_version);
     eo_machine_read(&machine);
-    const char *node = getenv("NCCL_HOSTID"); /* what NCCL takes for a node, if the user says so */
     node = node && *node ? node : machine.boot;
     snprintf(peer.boot, sizeof(peer.boot), "%.*s", (int)strcspn(node, "\n"), node);
     if (!peer.boot[0]) /* then the host's name has to do */

@@ -170,6 +170,12 @@ job="$quick --ranks 2 --model 8x64x4 --seq 32"
     grep -q '^budget: 2.9 MiB a rank: .* in host memory .* and [0-9.]* of 953.7 MiB of the host, predicted' out && [ -n "$one" ] &&
     [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$one" ]
 result $? '--budget DEVICE,HOST: half the memory of the GPU, the rest on the host, the same weights'
+"$train" $job --budget 3MB,1GB >out 2>err && grep -q '^rates of a rank: products [1-9].*, memory [1-9].*, disk [1-9].* tried out: a block [1-9]' out &&
+    grep -q '^budget: 2.9 MiB a rank: ' out && [ "$(grep -o 'weights_hash [0-9a-f]*' out)" = "$one" ]
+result $? 'without --rates the GPU is measured, and blocks are tried out on it'
+EO_SIM=no_gpu "$train" $job --budget 3MB,1GB >out 2>err
+[ $? = 2 ] && grep -q 'speeds could not be measured: .*finds no GPU.*give --rates FILE' err
+result $? 'without a GPU, too, a message says to give --rates'
 "$train" $job --rates rates.json --budget 1KB,1GB >out 2>err
 [ $? = 2 ] && grep -q 'the least is [0-9]* bytes .* of the device, with [0-9]* .* of the host' err
 result $? 'too little: the least of both is named'

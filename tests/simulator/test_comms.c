@@ -294,7 +294,7 @@ static uint32_t perform(struct run *run, const struct sim_config *config)
     if (run->nccl) {
         CHECK_IS(ops->group_id(&run->id, &log), EO_OK);
         for (uint32_t r = 0; r < run->ranks && run->tells_peers; r++) {
-            CHECK_IS(ops->group_peer(run->peers[r], run->same_gpu ? 0 : r, &log), EO_OK);
+            CHECK_IS(ops->group_peer(run->peers[r], run->same_gpu ? 0 : r, NULL, &log), EO_OK);
             ((struct eo_nccl_member *)run->peers[r])->process = 100 + r;
         }
     } else {

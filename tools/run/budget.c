@@ -103,19 +103,28 @@ static eo_status find_subject(const struct tool_options *o, struct subject *out,
 
 /* A model that cannot be made is told of later. Without a trial predictions take the rates. It takes no more memory than the
  * budget, or than there is. */
-static eo_status try_out(const struct tool_options *o, uint32_t here, struct tool_rates *out, struct tool_problem *problem)
+static eo_status try_out(const struct tool_options *o, uint32_t here, uint32_t device_index, uint64_t available,
+                         struct tool_rates *out, struct tool_problem *problem)
 {
     const eo_log silence = {0};
     struct subject subject;
     EO_TRY(find_subject(o, &subject, problem));
-    const char *bound = "";
-    const uint64_t available = tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o);
-    const uint64_t most_bytes = o->budget_bytes && o->budget_bytes < available ? o->budget_bytes : available;
-    const eo_status status = tool_trial_run(&subject.settings, &subject.config, here, most_bytes, o->place_threads, &silence, out);
+    const struct tool_trial trial = {
+        .settings = &subject.settings, .config = &subject.config, .ranks = here, .device_index = device_index,
+        .most_bytes = o->budget_bytes && o->budget_bytes < available ? o->budget_bytes : available,
+        .place_threads = o->place_threads, .product_cache = o->plan_cache};
+    const eo_status status = tool_trial_run(&trial, &silence, out);
     if (status < 0)
         printf("budget: blocks were not tried out (%s); steps are predicted by the rates alone\n",
                status == EO_ERR_NO_MEMORY ? "two and the head need more memory" : eo_status_text(status));
     return EO_OK;
+}
+
+static eo_status check_rates(const struct tool_rates *rates, struct tool_problem *problem)
+{
+    const char *lacks = tool_rates_lack(rates);
+    return lacks ? tool_problem_set(problem, EO_ERR_INVALID, "--budget: %s could not be measured; give --rates FILE", lacks)
+                 : EO_OK;
 }
 
 static eo_status measure_rates(const struct tool_options *o, struct tool_rates *out, struct tool_problem *no_disk,
@@ -138,10 +147,60 @@ static eo_status measure_rates(const struct tool_options *o, struct tool_rates *
     out->disk_bytes_per_s /= here;
     out->link_bytes_per_s = out->memory_bytes_per_s; /* ranks of one machine copy through it */
     eo_team_destroy(&team);
-    EO_TRY(try_out(o, here, out, problem));
-    const char *lacks = tool_rates_lack(out);
-    return lacks ? tool_problem_set(problem, EO_ERR_INVALID, "--budget: %s could not be measured; give --rates FILE", lacks)
-                 : EO_OK;
+    const char *bound = "";
+    EO_TRY(try_out(o, here, 0, tool_process_memory_available(&bound) / 10 * 9 / tool_options_host_ranks(o), out, problem));
+    return check_rates(out, problem);
+}
+
+/* Of the first matrix of an MLP, for all tokens of a micro-batch. */
+static double gpu_products_rate(eo_team *team, const struct subject *subject, eo_dtype dtype)
+{
+    const eo_product product = {.dtype = dtype, .m = (uint64_t)subject->settings.batch * subject->settings.seq,
+                                .n = subject->config.mlp_width ? subject->config.mlp_width : 4 * subject->config.width,
+                                .k = subject->config.width, .transpose_b = true};
+    double speed = 0;
+    return eo_product_measure(team, &product, &speed) >= 0 ? speed : 0;
+}
+
+static eo_status measure_gpu_products(const struct tool_options *o, uint32_t device_index, const eo_log *log,
+                                      struct tool_rates *out, struct tool_problem *problem)
+{
+    struct subject subject;
+    eo_team *team = NULL;
+    EO_TRY(find_subject(o, &subject, problem));
+    EO_TRY(eo_team_create_on(&team, eo_team_params(.device = o->plan.device, .device_index = device_index, .log = log)));
+    out->products_flops_per_s = gpu_products_rate(team, &subject, o->plan.dtype);
+    if (o->plan.optimizer == EO_OPTIMIZER_MUON && o->plan.dtype != EO_DTYPE_FP32)
+        out->fp32_products_flops_per_s = gpu_products_rate(team, &subject, EO_DTYPE_FP32);
+    eo_team_destroy(&team);
+    return EO_OK;
+}
+
+/* Ranks that share a GPU share its speeds. What is offloaded goes over its link to the host, for which the disk's rate stands. */
+static eo_status measure_gpu(const struct tool_options *o, const struct tool_job_world *world, struct tool_rates *out,
+                             struct tool_problem *problem)
+{
+    const uint32_t here = o->world_ranks ? 1 : o->plan.ranks, first = world ? world->environment.local_rank : 0;
+    struct tool_log_catch log_catch;
+    eo_device_facts facts;
+    eo_device_rates rates;
+    tool_log_catch_init(&log_catch);
+    const eo_log log = tool_job_log(&log_catch);
+    eo_status status = eo_device_ask(&facts, o->plan.device, first, &log);
+    if (status >= 0)
+        status = eo_device_measure(&rates, o->plan.device, first, &log);
+    if (status >= 0)
+        status = measure_gpu_products(o, first, &log, out, problem);
+    if (status < 0)
+        return tool_problem_set(problem, status, "--budget: the GPU's speeds could not be measured: %s; without a GPU give --rates "
+                                "FILE", log_catch.text[0] ? log_catch.text : eo_status_text(status));
+    const uint32_t sharers = (here + facts.device_count - 1) / facts.device_count;
+    out->products_flops_per_s /= sharers;
+    out->fp32_products_flops_per_s /= sharers;
+    out->memory_bytes_per_s = out->link_bytes_per_s = rates.memory_bytes_per_s / sharers;
+    out->disk_bytes_per_s = rates.host_bytes_per_s / sharers;
+    EO_TRY(try_out(o, here, first, facts.free_bytes / 10 * 9 / sharers, out, problem));
+    return check_rates(out, problem);
 }
 
 /* Memory for the page cache of a file here, whatever the rates say: it is really taken. A folder that does not serve is told by
@@ -164,12 +223,15 @@ static bool uses_kept_rates(const struct tool_options *o, const struct tool_kept
 }
 
 /* Without a disk that serves, where nobody has named one, all stays in memory; `no_disk` becomes the reason. */
-static eo_status find_rates(const struct tool_options *o, const struct tool_kept_choice *kept, struct tool_rates *out,
-                            struct tool_problem *no_disk, struct tool_problem *problem)
+static eo_status find_rates(const struct tool_options *o, const struct tool_kept_choice *kept,
+                            const struct tool_job_world *world, struct tool_rates *out, struct tool_problem *no_disk,
+                            struct tool_problem *problem)
 {
     double unused = 0;
     const bool is_named = tool_option_given(o, "offload-folder");
-    if (!o->rates_path && !uses_kept_rates(o, kept)) {
+    if (!o->rates_path && !uses_kept_rates(o, kept) && tool_options_on_gpu(o)) {
+        EO_TRY(measure_gpu(o, world, out, problem));
+    } else if (!o->rates_path && !uses_kept_rates(o, kept)) {
         EO_TRY(measure_rates(o, out, no_disk, problem));
         count_cache(o, out);
     } else {
@@ -347,7 +409,7 @@ eo_status tool_job_budget(struct tool_options *o, const struct tool_checkpoint_o
     if (!told.budget_bytes && o->bucketing_auto) /* what needs no disk */
         (void)tool_problem_set(&no_disk, EO_OK, "not asked for");
     if (told.budget_bytes || o->bucketing_auto)
-        EO_TRY(find_rates(o, &told.kept, &told.rates, &no_disk, problem));
+        EO_TRY(find_rates(o, &told.kept, world, &told.rates, &no_disk, problem));
     EO_TRY(agree(world, o, &told, problem)); /* of ranks without one too: all make the same exchanges */
     if (told.budget_bytes && tells && told.rates.disk_bytes_per_s == 0)
         printf("budget: only plans without a disk: %s\n", no_disk.text[0] ? no_disk.text : "another rank has none");

@@ -144,7 +144,10 @@ static void worlds(void)
 {
     char text[8] = "before";
     eo_world *world = NULL;
+    eo_device_rates rates;
     REFUSED(eo_device_ask(NULL, NULL, 0, NULL));
+    REFUSED(eo_device_measure(NULL, "cuda", 0, NULL));
+    REFUSED(eo_device_measure(&rates, NULL, 0, NULL));
     REFUSED(eo_world_create_local(NULL, eo_world_params(.rank_count = 1)));
     REFUSED(eo_world_create_local(&world, NULL));
     REFUSED(eo_world_split(NULL, NULL, 0, 0));

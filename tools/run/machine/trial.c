@@ -17,11 +17,11 @@ enum {
 };
 
 struct trial {
+    const struct tool_trial *asked;
+    bool on_gpu;
     struct tool_plan_settings settings;
     eo_transformer_config config;
     eo_log log;
-    uint64_t most_bytes; /* of a rank */
-    bool place_threads;
     eo_transformer *transformer;
     eo_plan *plan;
     eo_plan_operation *operations; /* of the steady list */
@@ -51,14 +51,14 @@ struct trial_rank {
 /* ---- what is run ------------------------------------------------------------------------------------------------- */
 
 /* As the job, but for the number of its blocks and what memory decides. Pieces of the head keep their size. */
-static void shape_trial(struct trial *t, const struct tool_plan_settings *settings, const eo_transformer_config *config,
-                        uint32_t ranks)
+static void shape_trial(struct trial *t)
 {
+    const struct tool_plan_settings *settings = t->asked->settings;
     struct tool_plan_settings *s = &t->settings;
-    t->config = *config;
+    t->config = *t->asked->config;
     t->config.layer_count = BLOCKS;
     *s = *settings;
-    s->ranks = ranks;
+    s->ranks = t->asked->ranks;
     s->strategy = EO_STRATEGY_ZERO3;
     s->shard_group = 0;
     s->micro_batches = 1;
@@ -70,9 +70,9 @@ static void shape_trial(struct trial *t, const struct tool_plan_settings *settin
     s->offload_layers = s->offload_slots = s->offload_activations = 0;
     s->gather_run = s->gradient_run = 0;
     s->gather_slots = s->gradient_slots = 2;
-    s->float8_gather = s->float8_gather && ranks > 1;
+    s->float8_gather = s->float8_gather && s->ranks > 1;
     const uint64_t all = (uint64_t)settings->batch * settings->seq;
-    if (all > TOOL_TRIAL_TOKENS)
+    if (all > TOOL_TRIAL_TOKENS && !t->on_gpu)
         s->batch = settings->seq < TOOL_TRIAL_TOKENS ? TOOL_TRIAL_TOKENS / settings->seq : 1;
     const uint64_t tokens = (uint64_t)s->batch * s->seq, pieces = (settings->head_chunks * tokens + all / 2) / all;
     s->head_chunks = pieces > 0 ? (uint32_t)pieces : 1;
@@ -86,7 +86,7 @@ static eo_status make_trial(struct trial *t, const eo_log *log)
     EO_TRY(eo_transformer_create(&t->transformer, &params.transformer));
     EO_TRY(eo_plan_create(&t->plan, eo_transformer_model(t->transformer), &params.plan));
     eo_plan_get_summary(t->plan, &summary);
-    if (summary.arena_bytes > t->most_bytes)
+    if (summary.arena_bytes > t->asked->most_bytes)
         return EO_ERR_NO_MEMORY;
     const uint32_t ranks = t->settings.ranks;
     t->operation_count = eo_plan_operation_count(t->plan, EO_LIST_STEADY);
@@ -97,7 +97,8 @@ static eo_status make_trial(struct trial *t, const eo_log *log)
         return EO_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < t->operation_count; i++)
         EO_TRY(eo_plan_get_operation(t->plan, EO_LIST_STEADY, i, &t->operations[i]));
-    return eo_world_create_local(t->worlds, eo_world_params(.rank_count = ranks, .log = log));
+    return eo_world_create_local(t->worlds, eo_world_params(.rank_count = ranks, .device = t->settings.device,
+                                                            .device_index = t->asked->device_index, .log = log));
 }
 
 static void free_trial(struct trial *t)
@@ -112,6 +113,21 @@ static void free_trial(struct trial *t)
 }
 
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
+
+static eo_status product_of_team(void *user, const eo_matrix_product *product)
+{
+    const struct trial_rank *rank = user;
+    return eo_team_product(rank->team, product);
+}
+
+/* A GPU's team works on the stream of the runtime; the runtime of a CPU has the team's threads. */
+static eo_status start_team(struct trial_rank *rank)
+{
+    const struct trial *t = rank->trial;
+    return eo_team_create_on(&rank->team, eo_team_params(
+        .device = t->settings.device, .thread_count = t->settings.threads, .device_index = t->asked->device_index + rank->rank,
+        .stream = rank->runtime ? eo_runtime_stream(rank->runtime) : NULL, .plan_cache = t->asked->product_cache, .log = &t->log));
+}
 
 static eo_status start_rank(struct trial_rank *rank)
 {
@@ -128,11 +144,13 @@ static eo_status start_rank(struct trial_rank *rank)
         rank->tokens[i] = (int32_t)((i + 1) * 2654435761u % t->config.vocabulary);
         rank->positions[i] = (int32_t)(i % t->settings.seq);
     }
-    EO_TRY(eo_team_create_on(&rank->team, eo_team_params(.thread_count = t->settings.threads, .log = &t->log)));
-    return eo_runtime_create(&rank->runtime, eo_runtime_params(.plan = t->plan, .world = t->worlds[rank->rank],
-                                                               .product = eo_team_product, .product_user = rank->team,
-                                                               .parallel = eo_team_parallel(rank->team),
-                                                               .place_threads = t->place_threads, .log = &t->log));
+    if (!t->on_gpu)
+        EO_TRY(start_team(rank));
+    EO_TRY(eo_runtime_create(&rank->runtime, eo_runtime_params(
+        .plan = t->plan, .world = t->worlds[rank->rank], .product = product_of_team, .product_user = rank,
+        .parallel = rank->team ? eo_team_parallel(rank->team) : (eo_parallel){0}, .place_threads = t->asked->place_threads,
+        .log = &t->log)));
+    return t->on_gpu ? start_team(rank) : EO_OK;
 }
 
 static uint32_t find_operation(const struct trial *t, const eo_timeline_record *record)
@@ -210,6 +228,8 @@ static void rank_life(struct trial_rank *rank)
     if (rank->rank == 0)
         t->begin_ns = tool_now_ns();
     rank->status = run_steps(rank);
+    if (t->on_gpu) /* before the stream that it works on */
+        eo_team_destroy(&rank->team);
     eo_runtime_destroy(&rank->runtime);
     eo_team_destroy(&rank->team);
 }
@@ -339,20 +359,19 @@ static eo_status try_out(struct trial *t, const eo_log *log)
     return status;
 }
 
-eo_status tool_trial_run(const struct tool_plan_settings *settings, const eo_transformer_config *config, uint32_t ranks,
-                         uint64_t most_bytes, bool place_threads, const eo_log *log, struct tool_rates *rates)
+eo_status tool_trial_run(const struct tool_trial *asked, const eo_log *log, struct tool_rates *rates)
 {
-    struct trial t = {.log = *log, .most_bytes = most_bytes, .place_threads = place_threads};
-    shape_trial(&t, settings, config, ranks);
+    struct trial t = {.asked = asked, .log = *log, .on_gpu = strcmp(asked->settings->device, "cpu") != 0};
+    shape_trial(&t);
     struct tool_rates told = *rates;
     eo_status status = try_out(&t, log);
     if (status >= 0)
         status = tell(&t, &told);
     if (status >= 0) {
-        tool_tried_shape(settings, config, told.tried.shape);
+        tool_tried_shape(asked->settings, asked->config, told.tried.shape);
         *rates = told;
     }
-    for (uint32_t r = 0; t.ranks && r < ranks; r++)
+    for (uint32_t r = 0; t.ranks && r < asked->ranks; r++)
         free_rank(&t.ranks[r]);
     pthread_mutex_destroy(&t.gate);
     free_trial(&t);

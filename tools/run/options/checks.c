@@ -90,8 +90,6 @@ static void check_budget(const struct argp_state *state, const struct tool_optio
         if (tool_option_is_given(o, chosen[i]))
             argp_error(state, "--budget chooses --%s; leave one of them out", tool_option_name(chosen[i]));
     tool_option_check_budget(state, tool_options_on_gpu(o), o->budget_host_bytes);
-    if (tool_options_on_gpu(o) && (!o->rates_path || o->measures_rates))
-        argp_error(state, "--budget with --device cuda needs --rates FILE.json: nothing measures a GPU's speeds");
     if (o->memory != EO_MEMORY_STATIC)
         argp_error(state, "--budget needs --memory static: it bounds what is planned");
 }
