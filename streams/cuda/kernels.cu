@@ -240,8 +240,7 @@ __global__ static void norm_parts_kernel(const double *gathered, uint32_t rank_c
     }
     __syncthreads();
     if (step.scalars->clips_apart)
-        clip_apart(step, divisor);
-    __syncthreads();
+        clip_apart(step, divisor); /* squares are read before its barrier alone */
     for (uint32_t g = threadIdx.x; g < step.clip_count; g += THREADS)
         step.clip_results[g].norm = sqrt(step.clip_results[g].norm) / divisor;
 }
@@ -329,8 +328,6 @@ __global__ static void combine_kernel(float *out, const float *a, float x, const
                                       uint64_t count)
 {
     const uint64_t i = first_element();
-    if (i >= count)
-        return;
     const float factor = squares ? (float)(1 / fmax(sqrt(*squares), 1e-7)) : 1.0f;
     const float fx = factor * x, fy = factor * y;
     quad sum = load(a, i, count), second = {};

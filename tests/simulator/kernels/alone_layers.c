@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "alone.h"
+#include "alone_alignment.h"
 #include "base/float8.h"
 #include "layers/cuda/kernels.h"
 #include "layers/reference/kernels.h"
@@ -118,6 +119,7 @@ bool sides_begin(uint32_t device_index, char *why, size_t why_bytes)
     if (!sides.memory)
         abort();
     sides_guard();
+    alone_alignment_cases();
     return true;
 }
 

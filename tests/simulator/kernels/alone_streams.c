@@ -16,6 +16,7 @@
 
 /* chunks.cu */
 cudaError_t kernels_chunks(double *chunks, float *to, const float *from, bool overwrite, uint64_t count, uint64_t chunk);
+cudaError_t kernels_sum_chunks(double *out, const double *sums, uint32_t count);
 
 static unsigned char memory[BED_BYTES];
 static double chunks[EO_SUM_CHUNKS_MAX];
@@ -266,6 +267,20 @@ static void long_chunks(struct test_bed *bed, uint64_t count, uint64_t chunk, ui
     test_bed_reset(bed);
 }
 
+/* Of the sums of chunks, so many that they have several tiles, too. */
+static void many_chunks(struct test_bed *bed, uint32_t count)
+{
+    double *sums = test_bed_take(bed, count * sizeof(double), 0), *out = test_bed_take(bed, sizeof(double), 0);
+    double lanes[EO_SUM_LANES] = {0};
+    for (uint32_t i = 0; i < count; i++) {
+        sums[i] = (double)(test_hash(3, 6, i) % 2001) / 7;
+        lanes[i % EO_SUM_LANES] += sums[i];
+    }
+    must(kernels_sum_chunks(out, sums, count));
+    TEST_EXPECT(NULL, *out == eo_sum_fold(lanes), "the sum of %u chunks", count);
+    test_bed_reset(bed);
+}
+
 int main(void)
 {
     struct eo_device device = {.ops = &ops};
@@ -281,6 +296,9 @@ int main(void)
     test_report("sums of ranks have the bits of plain loops, in place too", 1);
     for (uint32_t way = 0; way < 4; way++)
         long_chunks(&bed, 40000, way & 1 ? 2 * EO_SUM_CHUNK + 96 : EO_SUM_CHUNK + EO_SUM_LANES, way & 1 ? 4 : 0, way & 2);
+    static const uint32_t chunk_counts[] = {0, 1, 33, 2047, 2048, 2049, 5003, EO_SUM_CHUNKS_MAX};
+    for (uint32_t i = 0; i < sizeof(chunk_counts) / sizeof(chunk_counts[0]); i++)
+        many_chunks(&bed, chunk_counts[i]);
     test_report("sums of squares of chunks that have several tiles are those of plain loops, in their order", 1);
     tap(alone_objections() == 0, "no kernel does what a GPU would not, and none depends on the order of its threads");
     return tap_end();

@@ -34,11 +34,12 @@ REDUNDANT = {
     ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 1): "saves work: other warps' sums go nowhere",
     ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 2): "saves work: only thread 0 writes",
     ("streams/cuda/kernels.cu", "at < end", 1): "the tile behind the end is zeros",
+    ("streams/cuda/kernels.cu", "if (is_lane)", 1): "saves work: other warps' sums go nowhere",
+    ("streams/cuda/kernels.cu", "begin < count", 1): "the tile behind the end is zeros",
     ("streams/cuda/float8.cu", "i < count", 1): "elements behind the end are zeros",
     ("streams/cuda/float8.cu", "if (threadIdx.x < 32)", 1): "saves work: only thread 0 writes",
     ("layers/cuda/kernels/embeddings.cu", "first < rows", 1): "no row is left to be looked at",
-    ("layers/cuda/kernels/norms.cu", "all < end", 1): "rows behind the end are zeros, and none of them is written",
-    ("layers/cuda/kernels/lanes.cuh", "__syncthreads();", 1, "layers/cuda/kernels/softmax.cu"):
+    ("layers/cuda/kernels/lanes.cuh", "__syncthreads();", 2, "layers/cuda/kernels/softmax.cu"):
         "a kernel of softmax sums once: nobody read before",
 }
 
@@ -49,9 +50,10 @@ CHECKS = [
     (re.compile(r"__syncthreads\(\);"), ";"),
     (re.compile(r"__syncthreads_or\((\w+)\)"), r"\1"),
     (re.compile(rf"if \(([^;{{}}]*>=[^;{{}}]*{LIMIT}[^;{{}}]*)\)(?=(?: /\*[^\n]*)?\n\s*(?:return|continue);)"), "if (false)"),
-    (re.compile(rf"if \((\w+(?:\.\w+)?(?: \+ \w+(?:\.\w+)?)* <=? (?:\w+\.)?{LIMIT})\)"), "if (true)"),
+    (re.compile(rf"if \((\w+(?:\.\w+|\(\w+\))?(?: \+ \w+(?:\.\w+)?)* <=? (?:\w+\.)?{LIMIT})\)"), "if (true)"),
     (re.compile(rf"if \((\w+ \+ \w+ <= {LIMIT}) && "), "if ("),
-    (re.compile(r"(?:(?<=[=(,+] )|(?<=\())((?:\w+\.)?\w+(?:\.x)?(?: [+%-] (?:\w+\.)?\w+)*"
+    # Not N, which the compiler knows.
+    (re.compile(r"(?:(?<=[=(,+] )|(?<=\())(?!N < )((?:\w+\.)?\w+(?:\.x)?(?: [+%-] (?:\w+\.)?\w+)*"
                 r" < (?:\w+\.)?\w+(?: / \d+)?) \?"), "true ?"),
     # One of several in a condition.
     (re.compile(rf"(?<= \|\| ){BEYOND}(?=\))"), "false"),
@@ -62,7 +64,8 @@ CHECKS = [
     (re.compile(rf"(?<=bool is_row = ){WITHIN}(?=;)"), "true"),
     # A loop of threads goes a step too far.
     (re.compile(r"(?<=; )(\w+) < (\w+(?:\.\w+)?)(?=; \w+ \+= )"), r"\1 <= \2"),
-    (re.compile(r"if \((?:threadIdx\.\w(?: % 32)?|lane) (?:<|==) \w+\)"), "if (true)"),
+    (re.compile(r"(?<=; )(\w+) < (end)(?=; \1\+\+)"), r"\1 <= \2"),
+    (re.compile(r"if \((?:(?:threadIdx\.\w(?: % 32)?|lane) (?:<|==) \w+|is_lane)\)"), "if (true)"),
 ]
 
 
