@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     for (uint64_t at = whole + threadIdx.x; at < vocabulary; at += blockDim.x) {
         const float x = widen(row[at]);
-        bad = bad || isnan(x);
+        bad = bad || isnan(x) || x == INFINITY; /* whose exp(x - max) is a NaN above */
         mine = joined(mine, {x, x == -INFINITY ? 0.0f : 1.0f});
     }
     mine = joined_warp(mine);

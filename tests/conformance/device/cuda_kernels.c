@@ -489,6 +489,7 @@ int main(int argc, char **argv)
     tap_case("cross-entropy agrees with the reference, its sum too");
     both_alignments(finite_values);
     tap_case("a value that is not finite is found anywhere");
+    not_finite_cases();
     products_cases();
     attention_cases();
     both_alignments(head_norms);

@@ -71,6 +71,7 @@ void expect_that(bool condition, const char *format, ...) EO_PRINTF(2, 3);
 void part_end(const char *what);
 /* One TAP line. */
 
+void not_finite_cases(void); /* cuda_not_finite.c */
 void products_cases(void);  /* cuda_products.c */
 void attention_cases(void); /* cuda_products.c */
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The checker of kernels can fail: each barrier and each bounds check of the .cu files is taken out in turn, and the tests of
-the kernels must object, or REDUNDANT says why nothing changes.
+"""The checker of kernels can fail: each barrier, each bounds check and each look at an operand's alignment is taken out of the
+.cu files in turn, and the tests of the kernels must object, or REDUNDANT says why nothing changes.
 
 usage: mutate.py SOURCE BUILD COMPILER SCRATCH PROGRAM_OF_STREAMS PROGRAM_OF_LAYERS [WORD]
 
@@ -69,6 +69,11 @@ CHECKS = [
 ]
 
 
+# Of what stands between a launch and loads of 16 bytes.
+ALIGNED = re.compile(r"\baligned\((\w+(?:->[\w\[\]]+)?(?:, \w+->[\w\[\]]+)*)\)")
+OPERAND = re.compile(r"\w+(?:->[\w\[\]]+)?")
+
+
 def host_part(text):
     """Where launches begin: what follows runs on the host."""
     marks = [text.find(mark) for mark in ("/* --- launches", "static bool take_inputs(", "\n} /* namespace */\n\ncudaError_t", "---- on the host ----")]
@@ -81,15 +86,19 @@ def mutants(source):
         with open(os.path.join(source, file), encoding="utf-8") as stream:
             text = stream.read()
         seen = {}
-        for pattern, replacement in CHECKS:
-            for match in pattern.finditer(text, 0, host_part(text)):
-                changed = text[:match.start()] + match.expand(replacement) + text[match.end():]
-                line = text.count("\n", 0, match.start()) + 1
-                words = " ".join(match.group().split())
-                seen[words] = seen.get(words, 0) + 1
-                for user in users or [file]:
-                    yield {"file": file, "user": user, "line": line, "words": words, "text": changed,
-                           "key": (file, words, seen[words])}
+        found = [(match, match.expand(replacement)) for pattern, replacement in CHECKS
+                 for match in pattern.finditer(text, 0, host_part(text))]
+        if file.endswith(".cu"):
+            found += [(operand, "nullptr") for call in ALIGNED.finditer(text)
+                      for operand in OPERAND.finditer(text, call.start(1), call.end(1))]
+        for match, replacement in found:
+            changed = text[:match.start()] + replacement + text[match.end():]
+            line = text.count("\n", 0, match.start()) + 1
+            words = " ".join(match.group().split())
+            seen[words] = seen.get(words, 0) + 1
+            for user in users or [file]:
+                yield {"file": file, "user": user, "line": line, "words": words, "text": changed,
+                       "key": (file, words, seen[words])}
 
 
 class Bench:
