@@ -229,10 +229,11 @@ static void norm_forward(eo_dtype d, const struct size *s, bool centered, bool b
 
 static void norm_forwards(void)
 {
-    const struct size wide = {2, 13001};
+    const struct size wide = {2, 13001}, wide_packs = {1, 16400}; /* more than registers keep */
     FOR_DTYPES(d) for (int kind = 0; kind < 4; kind++) {
         FOR_SIZES(s) norm_forward(*d, s, kind & 1, kind & 2, false);
         norm_forward(*d, &wide, kind & 1, kind & 2, false);
+        norm_forward(*d, &wide_packs, kind & 1, kind & 2, false);
     }
     for (int kind = 0; kind < 2; kind++)
         FOR_SIZES(s) norm_forward(EO_DTYPE_BF16, s, kind, kind, true);
@@ -278,6 +279,8 @@ static void norm_backwards(void)
 {
     const struct size wide = {5, 13001}, long_one = {sides.small ? 301 : 2003, 128};
     const struct size long_odd = {257, 515}, long_wide = {45, 6101};
+    /* In bf16 two packs of a thread; centered, sums in shared memory, or in memory. */
+    const struct size two_packs = {3, 4104}, wide_packs = {2, 6400};
     uint32_t turn = sides.offset > 0;
     FOR_TYPES(t) for (int centered = 0; centered < 2; centered++, turn++) {
         uint32_t which = turn;
@@ -293,6 +296,8 @@ static void norm_backwards(void)
             if (!sides.small || way == turn % 3) {
                 norm_backward(*t, &wide, centered, (int)way, way == 1, false);
                 norm_backward(*t, &long_one, centered, (int)way, way == 1, false);
+                norm_backward(*t, &two_packs, centered, (int)way, way == 1, false);
+                norm_backward(*t, &wide_packs, centered, (int)way, way == 1, false);
             }
         if (!sides.few && centered && sides.offset == 0) { /* the last block's rows are fewer; nor do they fit in registers */
             norm_backward(*t, &long_odd, true, 0, false, false);
