@@ -39,13 +39,16 @@ REDUNDANT = {
     ("streams/cuda/float8.cu", "i < count", 1): "elements behind the end are zeros",
     ("streams/cuda/float8.cu", "if (threadIdx.x < 32)", 1): "saves work: only thread 0 writes",
     ("layers/cuda/kernels/embeddings.cu", "first < rows", 1): "no row is left to be looked at",
-    ("layers/cuda/kernels/lanes.cuh", "__syncthreads();", 2, "layers/cuda/kernels/softmax.cu"):
+    ("layers/cuda/kernels/norms.cu", "all < end", 1): "rows behind the end are zeros, and none of them is written",
+    ("layers/cuda/kernels/lanes.cuh", "__syncthreads();", 1, "layers/cuda/kernels/softmax.cu"):
         "a kernel of softmax sums once: nobody read before",
+    ("layers/cuda/kernels/lanes.cuh", "first < N", 1, "layers/cuda/kernels/softmax.cu"): "softmax has no gradients of weights",
+    ("layers/cuda/kernels/lanes.cuh", "first < N", 2, "layers/cuda/kernels/softmax.cu"): "softmax has no weights",
 }
 
 LIMIT = r"\b(?:count|width|rows|pairs|keys)\b"
-BEYOND = r"(?:\w+\.)?\w+ >= (?:\w+\.)?(?:count|width|rows)"
-WITHIN = r"\w+(?:\.\w+)?(?: \+ \w+)? < (?:\w+\.)?(?:count|width|rows|seq|end)"
+BEYOND = r"(?:\w+\.)?\w+(?:\(\w+\))? >= (?:\w+\.)?(?:count|width|rows)"
+WITHIN = r"\w+(?:\.\w+|\(\w+\))?(?: \+ \w+)? < (?:\w+\.)?(?:count|width|rows|seq|end)"
 CHECKS = [
     (re.compile(r"__syncthreads\(\);"), ";"),
     (re.compile(r"__syncthreads_or\((\w+)\)"), r"\1"),
@@ -61,6 +64,9 @@ CHECKS = [
     (re.compile(rf"(?:(?<=[(])|(?<=; )){WITHIN} && "), ""),
     (re.compile(rf" && {WITHIN}(?=[;)])"), ""),
     (re.compile(r"(?<=[(])\w+ > 0 && "), ""),
+    (re.compile(r"(?<=[(])is_row && "), ""),
+    (re.compile(r"if \(threadIdx\.y != 0\)(?=\n\s*return;)"), "if (false)"),
+    (re.compile(r"if \(threadIdx\.y > 0\)"), "if (true)"),
     (re.compile(rf"(?<=bool is_row = ){WITHIN}(?=;)"), "true"),
     # A loop of threads goes a step too far.
     (re.compile(r"(?<=; )(\w+) < (\w+(?:\.\w+)?)(?=; \w+ \+= )"), r"\1 <= \2"),
