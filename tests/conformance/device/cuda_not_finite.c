@@ -127,7 +127,8 @@ static void sums(void)
 {
     enum { ROWS = 3, WIDTH = 64 };
     const eo_dtype d = EO_DTYPE_BF16;
-    static const uint32_t bits[] = {0x7fff0000, 0xffff0000, 0x7f810000, 0x7f800000, 0xff800000, 0x7f7f0000, 0xff7f0000, 0x00010000};
+    static const uint32_t bits[] = {0x7fff0000, 0xffff0000, 0x7f810000, 0x7f800000, 0xff800000, 0x7f7f0000, 0xff7f0000,
+                                    0x00010000};
     struct tensor output = tensor_random(d, ROWS, WIDTH, -2, 2);
     const struct tensor residual = tensor_random(d, ROWS, WIDTH, -2, 2);
     for (uint64_t i = 0; i < 8; i++) {

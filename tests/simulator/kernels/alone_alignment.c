@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Goal: a kernel that takes 16 bytes at a time looks at each of its operands before.
- * Method: one operand after the other misses its alignment, and the others have it. Results are the reference's, and the checker
- *         sees no load and no store that a GPU would refuse.
+ * Method: one operand after the other misses its alignment, and the others have it. Results are the reference's, and the
+ *         checker sees no load and no store that a GPU would refuse.
  */
 #include "alone_alignment.h"
 
