@@ -101,20 +101,22 @@ __global__ static void chunks_kernel(double *chunks, float *to, const T *from, b
     }
 }
 
+enum { TILE_CHUNKS = 8 * THREADS, FEW_CHUNKS = 4 * EO_SUM_LANES };
+
 /* One block: all threads bring the chunks' sums, so that they come at once; its first warp is the lanes. */
 __global__ static void sum_chunks_kernel(double *out, const double *chunks, uint32_t count)
 {
-    enum { TILE_CHUNKS = 8 * THREADS };
     __shared__ double tile[TILE_CHUNKS];
     double sum = 0;
     for (uint32_t begin = 0; begin < count; begin += TILE_CHUNKS) {
-#pragma unroll
-        for (uint32_t i = threadIdx.x; i < TILE_CHUNKS; i += THREADS)
-            tile[i] = begin + i < count ? chunks[begin + i] : 0;
+        const uint32_t left = count - begin, here = left < TILE_CHUNKS ? left : TILE_CHUNKS;
+#pragma unroll 8
+        for (uint32_t i = threadIdx.x; i < here; i += blockDim.x)
+            tile[i] = chunks[begin + i];
         __syncthreads();
         if (threadIdx.x < EO_SUM_LANES) {
 #pragma unroll 16
-            for (uint32_t i = threadIdx.x; i < TILE_CHUNKS; i += EO_SUM_LANES)
+            for (uint32_t i = threadIdx.x; i < here; i += EO_SUM_LANES)
                 sum += tile[i];
         }
         __syncthreads();
@@ -410,7 +412,8 @@ static cudaError_t launch_sum(double *out, double *chunks, float *to, const T *f
     const unsigned chunk_count = (unsigned)((count + chunk - 1) / chunk);
     if (chunk_count > 0)
         chunks_kernel<T><<<chunk_count, THREADS, 0, stream>>>(chunks, to, from, overwrite, count, chunk);
-    sum_chunks_kernel<<<1, THREADS, 0, stream>>>(out, chunks, chunk_count);
+    const unsigned threads = chunk_count <= FEW_CHUNKS ? (unsigned)EO_SUM_LANES : (unsigned)THREADS;
+    sum_chunks_kernel<<<1, threads, 0, stream>>>(out, chunks, chunk_count);
     return cudaGetLastError();
 }
 

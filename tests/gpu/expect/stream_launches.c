@@ -56,7 +56,7 @@ static cudaError_t sum_of_squares(cudaStream_t stream, uint64_t count, uint64_t 
         .double_adds = tiles * ADDS});
     return launch_note(stream, (struct launch){
         .group = "gradient norm", .kernel = "sum_chunks_kernel", .read = chunks * sizeof(double), .written = sizeof(double),
-        .blocks = 1, .threads = THREADS, .shared_bytes = TILE_CHUNKS * sizeof(double),
+        .blocks = 1, .threads = chunks <= 4 * EO_SUM_LANES ? EO_SUM_LANES : THREADS, .shared_bytes = TILE_CHUNKS * sizeof(double),
         .round_trips = (double)launch_div_up(chunks, TILE_CHUNKS), .barriers = 2 * (double)launch_div_up(chunks, TILE_CHUNKS),
         .double_adds = (double)launch_div_up(chunks, EO_SUM_LANES)});
 }
