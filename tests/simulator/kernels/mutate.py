@@ -35,6 +35,7 @@ REDUNDANT = {
     ("streams/cuda/kernels.cu", "if (threadIdx.x < EO_SUM_LANES)", 2): "saves work: only thread 0 writes",
     ("streams/cuda/kernels.cu", "at < end", 1): "the tile behind the end is zeros",
     ("streams/cuda/kernels.cu", "if (is_lane)", 1): "saves work: other warps' sums go nowhere",
+    ("streams/cuda/kernels.cu", "begin < count", 1): "no chunk is left behind the end",
     ("streams/cuda/float8.cu", "i < count", 1): "elements behind the end are zeros",
     ("streams/cuda/float8.cu", "if (threadIdx.x < 32)", 1): "saves work: only thread 0 writes",
     ("layers/cuda/kernels/embeddings.cu", "first < rows", 1): "no row is left to be looked at",
