@@ -24,7 +24,7 @@ def sizes(r):
     known = {"small": ["tiny", "llama-tiny"], "seq": 64, "few": 20, "few_modes": 10, "middle": "gpt2", "middle_seq": 512,
              "many": 30, "vocabulary": 50257, "with_options": "llama-tiny", "option_steps": 20}
     if r.simulated != "no":  # as much as the simulator can carry
-        known |= {"middle": "4x64x4", "middle_seq": 32, "many": 5, "vocabulary": 256, "with_options": "2x32x4",
+        known |= {"middle": "4x64x4", "middle_seq": 32, "many": 5, "vocabulary": 256, "few": 8, "with_options": "2x32x4",
                   "option_steps": 4}
     if r.simulated == "short":
         known |= {"small": ["2x32x4"], "seq": 16, "few": 4, "few_modes": 4, "middle": "2x32x4", "middle_seq": 16, "many": 4}
