@@ -17,7 +17,7 @@ struct bed {
     cudaStream_t stream;
     char *tensors[TENSORS];                  /* rows x mlp elements of bf16, random */
     char *weights, *scratch, *logits;        /* weights: of the widest row */
-    float *mean, *rstd, *losses, *large[4];  /* large: `parameters` floats each */
+    float *mean, *rstd, *losses, *large[2];  /* large: `parameters` floats each */
     double *sum, *chunks;
     int32_t *targets;
 };
@@ -194,7 +194,7 @@ static void make_bed(struct bed *b)
     const uint64_t widest = (uint64_t)(b->mlp > b->width ? b->mlp : b->width), rows = (uint64_t)b->rows;
     for (int t = 0; t < TENSORS; t++)
         b->tensors[t] = filled(rows * widest, EO_DTYPE_BF16);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 2; i++)
         b->large[i] = filled((uint64_t)b->parameters > 2 * widest ? (uint64_t)b->parameters : 2 * widest, EO_DTYPE_FP32);
     b->weights = filled(widest, EO_DTYPE_BF16);
     b->logits = filled((uint64_t)b->loss_rows * (uint64_t)b->vocabulary, EO_DTYPE_BF16);

@@ -148,6 +148,7 @@ static void worlds(void)
     REFUSED(eo_device_ask(NULL, NULL, 0, NULL));
     REFUSED(eo_device_measure(NULL, "cuda", 0, NULL));
     REFUSED(eo_device_measure(&rates, NULL, 0, NULL));
+    HOLDS(eo_device_measure(&rates, "cpu", 0, NULL) == EO_ERR_UNSUPPORTED && rates.memory_bytes_per_s == 0);
     REFUSED(eo_world_create_local(NULL, eo_world_params(.rank_count = 1)));
     REFUSED(eo_world_create_local(&world, NULL));
     REFUSED(eo_world_split(NULL, NULL, 0, 0));

@@ -203,7 +203,8 @@ def options(r):
     words = (f"--device cuda --dtype bf16 --model {s.with_options} --ranks 1 --batch 2 --seq {s.seq // 2} "
              f"--steps {s.option_steps}")
     line = "--products float8, which rounds to four bits, against bf16"
-    if all(has_trained(r, line, train(r, name, 20, words + more)) for name, more in (("bf16", ""), ("float8", " --products float8"))):
+    both = (("bf16", ""), ("float8", " --products float8"))
+    if all(has_trained(r, line, train(r, name, 20, words + more)) for name, more in both):
         expect_near(r, line, "bf16", "float8", "5e-2", s.option_steps)
     common = (f"--device cuda --model {s.with_options} --ranks 2 --batch 2 --seq {s.seq // 2} --steps {s.option_steps} "
               "--repeatable ")
@@ -359,8 +360,8 @@ def budget(r):
     """gpt2-xl with half of the GPU's memory: what is recomputed, and what goes to the host, the planner chooses."""
     s = sizes(r)
     model, seq, batch = ("gpt2-xl", 1024, 8) if r.simulated == "no" else (s.with_options, s.seq // 2, 2)
-    plan = r.run(20, "train", *f"--plan --device cuda --dtype bf16 --model {model} --seq {seq} --ranks 1 --batch {batch}".split(),
-                 quiet=True)
+    words = f"--plan --device cuda --dtype bf16 --model {model} --seq {seq} --ranks 1 --batch {batch}"
+    plan = r.run(20, "train", *words.split(), quiet=True)
     arena = int(find(r"^ *arena  *(\d+) ", plan.text) or 0)
     if not arena or not has_trained(r, "all in memory", ours(r, "whole", model, seq, batch)):
         return
@@ -428,7 +429,8 @@ def nccl_world(r):
         r.note("not measured", "training over NCCL", "the simulated NCCL joins no processes")
         return
     for dtype, limit in ALL_TYPES.items():
-        words = f"--device cuda --model {s.small[0]} --dtype {dtype} --seq {s.seq} --steps {s.few} --text {source_text(r)} --sample 0"
+        words = (f"--device cuda --model {s.small[0]} --dtype {dtype} --seq {s.seq} --steps {s.few} --sample 0 "
+                 f"--text {source_text(r)}")
         if not has_trained(r, f"1 rank, {dtype}", train(r, "alone", 20, f"{words} --ranks 1 --batch 4")):
             continue
         for ranks, graph in ((2, "off"), (2, "on"), (4, "on")):
@@ -436,8 +438,8 @@ def nccl_world(r):
             if os.path.exists(log):
                 os.remove(log)
             done = r.run(30, "evenodd-launch", "-n", str(ranks), "sh", "-c", 'NCCL_HOSTID=node-$EVENODD_RANK exec "$@"', "-",
-                         r.program("train") or "train", *words.split(), "--batch", str(4 // ranks), "--graph", graph, "--hash", "off",
-                         "--peak-seconds", "0", "--rank-timeout", "20", "--log", log,
+                         r.program("train") or "train", *words.split(), "--batch", str(4 // ranks), "--graph", graph,
+                         "--hash", "off", "--peak-seconds", "0", "--rank-timeout", "20", "--log", log,
                          env={"NCCL_LAUNCH_ORDER_IMPLICIT": "1", "NCCL_NVLS_ENABLE": "0"})
             if has_trained(r, line, done):
                 expect_near(r, line, "alone", "nccl", limit, s.few)
