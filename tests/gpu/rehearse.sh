@@ -6,7 +6,8 @@
 #         empty folder, in an empty environment, with only those programs of the system that it may count on: no compiler,
 #         no meson, no git. The programs that train are linked with the simulator in place of CUDA; those that want a GPU
 #         are the real ones, and say that there is none. What rests on time is told to be not measured.
-#         Limits are those of such a machine: 64 MiB of tree and folder, 600 s a command, 8 files that come back.
+#         Limits are those of such a machine: 64 MiB of tree and folder, 8 files that come back; short ends within 540 s as
+#         a command there, full takes as long as the simulator does.
 # usage: rehearse.sh SOURCE BUILD REPORT [short]: short takes seconds, with the smallest models, and leaves out the
 #        conformance on the simulator, which has tests of its own
 #        rehearse.sh --targets: what has to be built before
@@ -28,6 +29,8 @@ if [ "${1:-}" = --targets ]; then
     exit 0
 fi
 source=$1 build=$2 report=$3 how=${4:-full}
+minutes=60
+[ "$how" = full ] || minutes=9
 case $report in
 /*) ;;
 *) report=$(pwd -P)/$report ;;
@@ -67,12 +70,13 @@ code=0
 (
     cd "$work/empty"
     exec env -i PATH="$work/commands" HOME="$work/empty" TMPDIR="$work/tmp" EO_SIM=gpus=1,mib=8192 OUT="$work/out" \
-        timeout -k 5 600 sh "$work/tree/tools/dev" gpu --carry "$work/tree/carry" --simulated "$how" "$work/out/report.txt"
+        timeout -k 5 $((minutes * 60 + 60)) sh "$work/tree/tools/dev" gpu --minutes $minutes --carry "$work/tree/carry" \
+        --simulated "$how" "$work/out/report.txt"
 ) || code=$?
 took=$(($(date +%s) - begun))
 [ ! -f "$work/out/report.txt" ] || cat "$work/out/report.txt" >"$report"
 [ $code = 0 ] || [ $code = 1 ] || die "status $code after $took s, and 0 or 1 is wanted"
-[ $took -lt 540 ] || die "it took $took s, and a command may take 540"
+[ $took -lt $((minutes * 60)) ] || die "it took $took s, and $minutes minutes were given"
 [ "$(find "$work/out" -type f | wc -l)" -le 8 ] || die 'more than 8 files would have to come back'
 [ -z "$(ls -A "$work/empty")" ] || die "it left files where it was run: $(ls -A "$work/empty")"
 [ -z "$(ls -A "$work/tmp")" ] || die "it left temporary files: $(ls -A "$work/tmp")"

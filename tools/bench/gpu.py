@@ -50,6 +50,7 @@ class Report:
 
     def __init__(self, options, work):
         self.options, self.work, self.simulated, self.path = options, work, options.simulated, options.report
+        self.patience = {"no": 1, "short": 2, "full": 6}[options.simulated]  # the simulator is slower than a GPU
         self.begun = time.monotonic()
         self.end = self.step_end = self.begun + 60 * options.minutes
         self.bin = self.libraries = self.step = self.before = self.why = ""
@@ -127,8 +128,7 @@ class Report:
     def run(self, limit, name, *words, quiet=False, env=None):
         """Runs one of our programs by its name, or anything else, for `limit` seconds. The report gets the command and the
         end of its output, JSON whole, unless it is quiet."""
-        if self.simulated != "no":
-            limit *= 2  # slower than a GPU; the end of all holds the same
+        limit *= self.patience
         path = self.program(name) or shutil.which(name)
         if not path:
             return Done(NOT_THERE, f"there is no {name}")
@@ -225,7 +225,7 @@ class Report:
 
     def run_step(self, step, seconds):
         """Each step has its own end; the rest of the whole time is a limit to all."""
-        self.step_end = time.monotonic() + seconds * (1 if self.simulated == "no" else 2)
+        self.step_end = time.monotonic() + seconds * self.patience
         self.write("", f"=== {self.step} (at most {seconds} s)")
         try:
             step(self)
