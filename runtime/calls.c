@@ -39,7 +39,9 @@ eo_status eo_step_begin(eo_runtime *rt)
     EO_TRY(eo_graph_take_times(rt));
     if (rt->graph.record_next)
         EO_TRY(eo_graph_begin(rt));
-    else if (rt->steps.restart)
+    else if (rt->steps.restart && rt->steps.is_late)
+        EO_TRY(eo_runtime_leave_schedule(rt)); /* after a graph, whose updates the first-step list would leave out */
+    if (rt->steps.restart && !rt->graph.recording)
         EO_TRY(begin_anew(rt)); /* after weights that were filled, or a graph */
     rt->steps.begin_ns = eo_now_ns();
     if (!rt->graph.recording)
@@ -137,8 +139,10 @@ eo_status eo_step_end_sized(eo_runtime *rt, const eo_step_params *params, eo_ste
     TRY_ORDER(eo_cursor_is_past(&rt->cursor, PHASE_STEP), "eo_step_end", EO_NONE);
     EO_TRY(eo_update_take_params(rt, params, "eo_step_end"));
     const bool recording = rt->graph.recording;
-    if (!recording) /* a launch uploads them itself */
-        eo_update_upload_scalars(rt);
+    if (!recording)
+        eo_update_upload_scalars(rt, rt->update.step.scalars);
+    else
+        eo_graph_take_scalars(rt);
     EO_TRY(rt->mode->step_end(rt));
     if (recording)
         EO_TRY(eo_graph_end(rt));

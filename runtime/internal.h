@@ -59,6 +59,7 @@ struct runtime_shards {
 struct runtime_update {
     double *norm_local, *norm_gathered;
     struct eo_step_memory step;
+    void *next_scalars; /* of a recorded step with late updates; NULL without */
     double *values;          /* the trainer's */
     struct eo_norm_term *terms; /* of all layers in model order, then those of norms in parts */
     uint32_t term_count;
@@ -343,7 +344,8 @@ void eo_update_fini(struct eo_runtime *rt);
 /* Checks what `call` was given and takes it, with the defaults filled in, or changes nothing. */
 eo_status eo_update_take_params(struct eo_runtime *rt, const eo_step_params *params, const char *call);
 eo_status eo_update_begin(struct eo_runtime *rt); /* of a step: room for it in host memory; may wait for the last but one */
-void eo_update_upload_scalars(struct eo_runtime *rt);
+/* Into `to`, in device memory. */
+void eo_update_upload_scalars(struct eo_runtime *rt, void *to);
 void eo_update_layer(struct eo_runtime *rt, uint32_t layer);
 eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes);
 
@@ -422,6 +424,7 @@ void eo_ema_update(struct eo_runtime *rt, uint32_t layer);
 
 /* step_graph.c */
 eo_status eo_graph_begin(struct eo_runtime *rt);
+void eo_graph_take_scalars(struct eo_runtime *rt); /* recorded: the launch's scalars take the place of the step before's */
 eo_status eo_graph_end(struct eo_runtime *rt); /* and launches it */
 /* Waits for the latest launch, if its times are wanted, and puts them into the timeline. */
 eo_status eo_graph_take_times(struct eo_runtime *rt);

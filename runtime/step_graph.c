@@ -9,7 +9,8 @@
  * The graph begins and ends on the compute stream, and all of it has run when its end has: so no wait inside it is for
  * anything before it. What the step before left on the communication streams is waited for before the first launch.
  * The step's scalars (learning rate, step number, ...) lie in device memory; only that and the norm's way back to the
- * host stand outside.
+ * host stand outside. With late updates they are uploaded beside those of the step before, which its updates, at the head of the
+ * graph, read; the graph copies them over behind these.
  */
 #include "base/check.h"
 #include "runtime/graph_times.h"
@@ -19,7 +20,6 @@ static eo_status check_graphs(struct eo_runtime *rt, const char *call)
 {
     const char *missing = !rt->world->ops->capture_begin          ? "this device has no graphs"
                           : rt->params.memory != EO_MEMORY_STATIC ? "dynamic memory cannot be recorded"
-                          : rt->plan->params.late_updates         ? "late updates are of ordinary steps"
                           : rt->params.update                     ? "the trainer's own optimizer needs the norm on the host"
                                                                   : NULL;
     if (missing)
@@ -27,7 +27,8 @@ static eo_status check_graphs(struct eo_runtime *rt, const char *call)
     EO_TRY(eo_runtime_check_idle(rt, call));
     if (rt->steps.restart && !rt->graph.ran_last)
         return eo_runtime_fail(rt, EO_ERR_INVALID,
-                               "%s: the next step runs the first-step list after create, an evaluation or a change of weights; "
+                               "%s: the next step runs the first-step list after create, an evaluation, a change of weights or, with "
+                               "late updates, a checkpoint; "
                                "run one ordinary step first", call);
     return EO_OK;
 }
@@ -87,10 +88,17 @@ eo_status eo_graph_take_times(struct eo_runtime *rt)
     return EO_OK;
 }
 
+void eo_graph_take_scalars(struct eo_runtime *rt)
+{
+    if (rt->update.next_scalars)
+        rt->device->ops->copy(rt->device, EO_QUEUE_COMPUTE, rt->update.step.scalars, rt->update.next_scalars,
+                              eo_plan_scalars_bytes(rt->plan));
+}
+
 static eo_status launch_graph(struct eo_runtime *rt)
 {
     EO_TRY(eo_graph_take_times(rt)); /* the launch writes others */
-    eo_update_upload_scalars(rt);
+    eo_update_upload_scalars(rt, rt->update.next_scalars ? rt->update.next_scalars : rt->update.step.scalars);
     eo_graph_times_launch(rt->graph.times, rt->device);
     RUNTIME_TRY(rt, rt->world->ops->graph_launch(rt->comms.world, rt->graph.recorded), "step %llu as a graph",
                 (unsigned long long)rt->steps.finished + 1);

@@ -211,13 +211,13 @@ static struct eo_group_scalars group_scalars(const struct eo_runtime *rt, const 
 
 _Static_assert((int)EO_STEPS_UNKNOWN == (int)EO_HOST_STEPS, "the step itself, and what may not have ended before it");
 
-void eo_update_upload_scalars(struct eo_runtime *rt)
+void eo_update_upload_scalars(struct eo_runtime *rt, void *to)
 {
     const eo_step_params *p = &rt->steps.params;
     struct host_step *at = eo_host_step(&rt->host, rt->steps.finished + 1);
-    const struct eo_step_memory *to = &at->memory;
+    const struct eo_step_memory *from = &at->memory;
     at->on_not_finite = p->on_not_finite;
-    *to->scalars = (struct eo_update_scalars){
+    *from->scalars = (struct eo_update_scalars){
         .skipped = rt->steps.skipped_here,
         .clip = p->clip,
         .weight = p->weight,
@@ -226,12 +226,12 @@ void eo_update_upload_scalars(struct eo_runtime *rt)
         .group_count = rt->plan->group_count,
         .clips_apart = rt->steps.clips_apart,
     };
-    memcpy(to->scalars->values, p->values, sizeof(p->values));
+    memcpy(from->scalars->values, p->values, sizeof(p->values));
     for (uint32_t g = 0; g < rt->plan->group_count; g++)
-        to->groups[g] = group_scalars(rt, &rt->plan->groups[g]);
-    for (uint32_t g = 0; g < to->clip_count; g++)
-        to->clips[g] = (struct eo_clip_scalars){rt->steps.groups[g].clip_group, rt->steps.groups[g].clip};
-    rt->device->ops->upload(rt->device, rt->update.step.scalars, to->scalars, eo_plan_scalars_bytes(rt->plan));
+        from->groups[g] = group_scalars(rt, &rt->plan->groups[g]);
+    for (uint32_t g = 0; g < from->clip_count; g++)
+        from->clips[g] = (struct eo_clip_scalars){rt->steps.groups[g].clip_group, rt->steps.groups[g].clip};
+    rt->device->ops->upload(rt->device, to, from->scalars, eo_plan_scalars_bytes(rt->plan));
 }
 
 eo_status eo_update_finish(struct eo_runtime *rt, eo_step_report *report, size_t report_bytes)

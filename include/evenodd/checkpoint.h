@@ -94,7 +94,8 @@ EO_EXPORT void eo_saver_destroy(eo_saver **saver);
 /*
  * Saves the state after the last finished step: copies it to the reserved memory, and leaves the writing to the saver's
  * thread. A run with state in a file on disk has no copy: the thread reads from shards and file; updates, fills and loads
- * wait until it has read the values they change (one saver of a runtime; others copy). The schedule goes on as it was.
+ * wait until it has read the values they change (one saver of a runtime; others copy). The schedule goes on as it was; with late
+ * updates those that are left are made first, and the next step runs the first-step list.
  * Between steps; every rank, after the same step. Allocates nothing; waits for the copy (on a GPU it is only issued).
  * EO_OK, EO_IN_PROGRESS: the save before is not over, nothing was begun (on all ranks alike), EO_ERR_INVALID.
  */

@@ -89,8 +89,8 @@ typedef struct eo_plan_params {
     bool late_updates;           /* [false] with offload_layers: these layers are updated in the forward passes of the next step, each
                                     before its weights are needed, so that their way to and from the disk has these passes to
                                     hide behind. Their gradients stay until then. Evaluations, checkpoints, weights calls and
-                                    the average's first make the updates that are left. Not with no_prefetch, and not for steps
-                                    as graphs or a trainer's own optimizer. Changes no bit */
+                                    the average's first make the updates that are left. Not with no_prefetch, and not with a
+                                    trainer's own optimizer. Changes no bit */
     bool float8_frozen;          /* [false] frozen parameters with float8_gather lie on their ranks in MXFP8: float8 (e4m3), with a
                                     power of two for each 32 elements in C order, 33 bytes in all. They are gathered so, and
                                     widened to `dtype` before their use; there is no other copy. eo_weights_fill and checkpoints

@@ -318,9 +318,9 @@ EO_CALLER EO_NODISCARD eo_status eo_step_end(eo_runtime *runtime, const eo_step_
  * optimizer. Collective.
  *
  * What a step reads from the host must be in device memory before it begins: use eo_runtime_upload between steps, into
- * a persistent buffer, and eo_step_values() for the loss. Not in a step after create, evaluation, or weights outside
- * the schedule, for such a step gathers what others find: run one in the ordinary way first. Ordinary steps may come
- * between; they end in the same bits.
+ * a persistent buffer, and eo_step_values() for the loss. Not in a step after create, evaluation, weights outside
+ * the schedule or, with late updates, eo_saver_begin, for such a step gathers what others find: run one in the ordinary way
+ * first. Ordinary steps may come between; they end in the same bits.
  *
  * EO_ERR_INVALID      out of order, or the step before was not of the schedule: logged, nothing changed. Of eo_step_begin
  *                     after eo_step_capture: an evaluation, eo_sum or weights came between; nothing will be recorded, and

@@ -162,6 +162,7 @@ struct eo_plan {
     uint32_t norm_local_row, norm_gathered_row, norm_result_row;
     uint32_t fence_row, fenced_row; /* EO_NONE: the schedule needs none */
     uint32_t scalars_row; /* struct eo_update_scalars, then groups */
+    uint32_t next_scalars_row; /* EO_NONE without late updates */
     uint32_t values_row;  /* doubles that the trainer's kernels add to */
     uint32_t host_steps_row, staging_row;
     uint32_t orthogonal_row; /* scratch of the iteration; EO_NONE without matrices */

@@ -149,6 +149,10 @@ static eo_status prove(struct eo_plan *plan)
         {EO_LIST_UPDATES, EO_TURN_QUIET},
         {EO_LIST_FORWARD, EO_TURN_QUIET | EO_TURN_ORDER},
         {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_WEIGHTS | EO_TURN_SAVE},
+        {EO_LIST_STEADY, EO_TURN_GRAPH},
+        {EO_LIST_STEADY, EO_TURN_GRAPH},
+        {EO_LIST_UPDATES, EO_TURN_QUIET}, /* before an ordinary step, too */
+        {EO_LIST_FIRST, EO_TURN_QUIET | EO_TURN_ORDER | EO_TURN_SAVE},
         {EO_LIST_STEADY, 0},
     };
     enum { RUNS = sizeof(ordinary) / sizeof(ordinary[0]), LATE_RUNS = sizeof(late) / sizeof(late[0]) };

@@ -80,6 +80,7 @@ static void set_pointers(struct eo_runtime *rt)
     rt->update.norm_local = state->rows[plan->norm_local_row];
     rt->update.norm_gathered = state->rows[plan->norm_gathered_row];
     rt->update.step = eo_plan_step_memory(plan, state->rows[plan->scalars_row], state->rows[plan->norm_result_row]);
+    rt->update.next_scalars = plan->next_scalars_row == EO_NONE ? NULL : state->rows[plan->next_scalars_row];
     rt->update.values = state->rows[plan->values_row];
     if (plan->orthogonal_row != EO_NONE)
         rt->update.orthogonal = state->rows[plan->orthogonal_row];

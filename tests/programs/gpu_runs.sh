@@ -160,6 +160,12 @@ done
 grep -q '^offload: .* MiB a rank in pinned memory of the host' out && [ "$(find saved -name 'rank-*' | wc -l)" = 8 ] &&
     find saved -name 'rank-*' | while read -r file; do cmp "$file" "saved.offloaded${file#saved}" || exit 1; done
 result $? 'offloaded, as a graph: the checkpoints of all steps have the bytes of those with everything on the GPU'
+for offload in '' '--offload-layers all --late-updates' '--offload-layers 2 --late-updates --checkpoint saved.late --checkpoint-every 4'; do
+    "$train" $quick --ranks 2 --dtype bf16 --steps 7 --graph on $offload >out 2>err && grep -o 'weights_hash [0-9a-f]*' out >>late
+done
+[ "$(wc -l <late)" = 3 ] && [ "$(sort -u late | wc -l)" = 1 ]
+result $? 'updated late, as a graph, with a checkpoint between: the same weights'
+rm -rf saved.late
 "$train" $quick --ranks 2 --offload-layers all --offload-folder . >out 2>err
 [ $? = 2 ] && grep -q 'offload-folder needs --device cpu' err
 result $? 'a folder for what is offloaded is refused: it lies in memory'

@@ -268,7 +268,6 @@ static void make_late_of_case(struct random_case *c)
 {
     struct dice dice = {c->seed ^ 0x1a7e, 0};
     c->settings.late_updates = c->settings.offload_layers && !c->settings.no_prefetch && !c->own_optimizer && one_in(&dice, 2);
-    c->graph = c->graph && !c->settings.late_updates;
 }
 
 /* Likewise. */

@@ -362,10 +362,11 @@ static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
                                                   .clip = 0.3f, .groups = groups, .group_count = MICRO_GROUPS);
     eo_step_report report = {0}, *wanted = reports ? &report : NULL;
     TRY(put_data(self, step));
-    if (*captured) {
+    const bool replays = *captured && step != settings->ordinary_step;
+    const bool capture = settings->graph && step == (settings->leaves ? 3 : 2); /* the second is of the steady list */
+    if (replays) {
         TRY(eo_step_replay(self->runtime, params, wanted));
     } else {
-        const bool capture = settings->graph && step == (settings->leaves ? 3 : 2); /* the second is of the steady list */
         if (settings->graph && settings->leaves && step == 2)
             TRY(leave_after_capture(self));
         if (capture)
@@ -377,12 +378,12 @@ static eo_status one_step(struct rank *self, uint32_t step, bool *captured)
                 return status;
         }
         TRY(eo_step_end(self->runtime, params, wanted));
-        *captured = capture;
+        *captured = *captured || capture;
     }
     if (reports && !self->on_host)
         check_timeline(self, step);
     if (self->rank == 0) {
-        result->graphs += *captured;
+        result->graphs += replays || capture;
         result->has_report[step] = reports;
         result->losses[step] = report.values[0];
         keep_norms(result, step, &report);

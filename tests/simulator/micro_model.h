@@ -40,6 +40,7 @@ struct micro_settings {
     bool norm_parts; /* biases are clipped apart, but in each third step */
     enum { MICRO_STAYS, MICRO_EVALUATES, MICRO_SUMS, MICRO_READS } leaves; /* the schedule between eo_step_capture and the
                                       step, which is then refused, run in the ordinary way, and the next one recorded */
+    uint32_t ordinary_step; /* is no graph, though those before and behind it are; 0: none */
     uint32_t steps, micro_batches; /* [4, 2] */
     uint32_t timeout_ms;           /* [20000] */
     uint32_t implicit_prefetch, reduce_inputs, dynamic_offload;

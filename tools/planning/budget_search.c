@@ -66,10 +66,9 @@ bool tool_budget_may_offload_gradients(const struct tool_plan_settings *settings
     return settings->micro_batches == 1 && settings->gradient_run <= 1;
 }
 
-/* A graph is a step with its own updates. */
 bool tool_budget_may_update_late(const struct tool_plan_settings *settings)
 {
-    return !settings->no_prefetch && strcmp(settings->device, "cpu") == 0;
+    return !settings->no_prefetch;
 }
 
 bool tool_budget_has_disk(const struct tool_budget_search *s)

@@ -4,7 +4,7 @@
  *
  *     step 1      ordinary (it runs the first-step list)
  *     step 2      recorded, and run as a graph
- *     step 3 ..   the graph again; after a validation one ordinary step comes between
+ *     step 3 ..   the graph again; after a validation, and with late updates after a checkpoint, one ordinary step comes between
  */
 #ifndef EO_TOOLS_RUN_STEP_H
 #define EO_TOOLS_RUN_STEP_H

@@ -179,6 +179,10 @@ eo_status eo_plan_make_other_rows(struct eo_plan *plan, const struct eo_model *m
                            "norm.result"));
     EO_TRY(eo_plan_add_row(plan, &plan->scalars_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, eo_plan_scalars_bytes(plan), true,
                            "step.scalars"));
+    plan->next_scalars_row = EO_NONE;
+    if (plan->params.late_updates) /* a recorded step's, while the updates left of the one before read theirs */
+        EO_TRY(eo_plan_add_row(plan, &plan->next_scalars_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, eo_plan_scalars_bytes(plan), true,
+                               "step.scalars.next"));
     EO_TRY(eo_plan_add_row(plan, &plan->values_row, EO_CATEGORY_OTHER, EO_SPACE_PRIVATE, EO_STEP_VALUES * sizeof(double), true,
                            "step.values"));
     plan->buffer_count = model->buffer_count;

@@ -188,7 +188,8 @@ VARIANTS = [  # what else a training may be told, on both devices
     "--ranks 2 --granularity half", "--lora 4", "--model qwen3-tiny", "--dtype bf16 --norms fp32",
     "--dtype bf16 --ranks 2 --gather float8", "--dtype bf16 --lora 4 --frozen mxfp8",
 ]
-ON_GPU = ["--norms-beside", "--offload-layers all --offload-gradients", "--offload-activations 2"]  # no bit changes
+ON_GPU = ["--norms-beside", "--offload-layers all --offload-gradients", "--offload-layers all --late-updates",
+          "--offload-activations 2"]  # no bit changes
 
 
 def options(r):

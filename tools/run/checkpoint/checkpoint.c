@@ -135,6 +135,8 @@ static eo_status begin_save(struct tool_job_rank *rank, uint64_t step)
     }
     rank->saved_step = step;
     rank->is_saving = true;
+    if (rank->job->options->plan.late_updates) /* they were made for it */
+        tool_job_step_interrupted(rank);
     return status;
 }
 

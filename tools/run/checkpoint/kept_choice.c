@@ -138,5 +138,5 @@ void tool_kept_choice_apply(const struct tool_kept_choice *kept, const struct to
     settings->offload_layers = kept->offload_layers;
     settings->offload_slots = kept->offload_slots;
     settings->offload_gradients = kept->offload_gradients && settings->micro_batches == 1;
-    settings->late_updates = kept->late_updates && !settings->no_prefetch && !settings->graph;
+    settings->late_updates = kept->late_updates && !settings->no_prefetch;
 }

@@ -50,7 +50,7 @@ static void check_device(const struct argp_state *state, struct tool_options *o)
     if (on_gpu && tool_option_is_given(o, OPTION_FABRIC))
         argp_error(state, "--fabric needs --device cpu: a GPU uses its real link");
     if (!tool_option_is_given(o, OPTION_GRAPH))
-        o->plan.graph = on_gpu && !o->plan.late_updates;
+        o->plan.graph = on_gpu;
     o->plan.graph = o->plan.graph && o->memory == EO_MEMORY_STATIC;
     if (on_gpu && o->plan.threads == 0)
         o->plan.threads = 1; /* they only issue work */
@@ -173,8 +173,6 @@ void tool_options_check_together(const struct argp_state *state, struct tool_opt
                                                                  : "--late-updates");
     if (o->plan.late_updates && o->plan.no_prefetch)
         argp_error(state, "--late-updates hides copies, which --no-prefetch leaves in view; leave one of them out");
-    if (o->plan.late_updates && o->plan.graph && o->memory == EO_MEMORY_STATIC)
-        argp_error(state, "--late-updates needs --graph off: a graph is a step with its own updates");
     if (o->plan.offload_gradients && o->plan.micro_batches > 1)
         argp_error(state, "--offload-gradients needs --micro-batches 1: gradients are added up over several");
     if (tool_option_is_given(o, OPTION_OFFLOAD_FOLDER) && tool_options_on_gpu(o))
