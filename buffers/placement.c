@@ -58,12 +58,18 @@ enum {
     GOOD_ENOUGH_SHARE = 500 /* of the bound: what is left to gain is not worth a search */
 };
 
-/* The lowest address at which `bytes` conflict with nothing; UINT64_MAX if they would end above the capacity. */
-static uint64_t shelf_find(struct solver *solver, const struct shelf *shelf, uint32_t bundle, uint64_t bytes)
+/* Where a search stands: all pieces before this one are looked at, and nothing lower fits. */
+struct place {
+    uint64_t at;
+    uint32_t piece;
+};
+
+/* The lowest address from `from` on at which `bytes` conflict with nothing; UINT64_MAX if they would end above the capacity. */
+static uint64_t shelf_find_from(struct solver *solver, const struct shelf *shelf, uint32_t bundle, uint64_t bytes, struct place *from)
 {
     const uint64_t *conflicts = eo_bundles_conflicts(&solver->bundles, bundle);
-    uint64_t at = shelf->floor_bytes;
-    uint32_t k = 0;
+    uint64_t at = from->at;
+    uint32_t k = from->piece;
     /* The sum stays below 2^64. Without a branch on conflicts, which nothing could foresee. */
     for (; k < shelf->piece_count; k++) {
         const struct piece *piece = &shelf->pieces[k];
@@ -73,7 +79,14 @@ static uint64_t shelf_find(struct solver *solver, const struct shelf *shelf, uin
         at = eo_max_u64(at, piece->end & -conflict);
     }
     solver->work += k + 1;
+    *from = (struct place){at, k};
     return at <= shelf->capacity_bytes && bytes <= shelf->capacity_bytes - at ? at : UINT64_MAX;
+}
+
+static uint64_t shelf_find(struct solver *solver, const struct shelf *shelf, uint32_t bundle, uint64_t bytes)
+{
+    struct place from = {shelf->floor_bytes, 0};
+    return shelf_find_from(solver, shelf, bundle, bytes, &from);
 }
 
 static void shelf_put(struct shelf *shelf, uint32_t bundle, uint64_t begin, uint64_t bytes)
@@ -110,19 +123,24 @@ static uint64_t split_bundle(struct solver *solver, uint32_t b, uint32_t space)
 {
     const struct eo_bundle *bundle = &solver->bundles.bundles[b];
     struct shelf *shelf = &solver->shelves[space];
-    uint64_t rest_bytes = 0, failed_bytes = UINT64_MAX;
+    uint64_t rest_bytes = 0, failed_bytes = UINT64_MAX, placed_bytes = 0;
+    struct place from = {0};
     for (uint32_t k = 0; k < bundle->row_count; k++) {
         const uint32_t row = solver->bundles.row_order[bundle->row_begin + k];
         const uint64_t bytes = solver->bundles.row_bytes[row];
         if (solver->rows[row].out_space != UNPLACED)
             continue;
-        const uint64_t at = bytes < failed_bytes ? shelf_find(solver, shelf, b, bytes) : UINT64_MAX;
+        if (bytes != placed_bytes) /* else it goes on behind the one before, which is a piece more */
+            from = (struct place){shelf->floor_bytes, 0};
+        const uint64_t at = bytes < failed_bytes ? shelf_find_from(solver, shelf, b, bytes, &from) : UINT64_MAX;
         if (at == UINT64_MAX) {
             rest_bytes += bytes;
             failed_bytes = bytes; /* rows come largest first: skips only those of the same size */
             continue;
         }
         shelf_put(shelf, b, at, bytes);
+        placed_bytes = bytes;
+        from = (struct place){at + bytes, from.piece + 1};
         solver->rows[row].out_space = space;
         solver->rows[row].out_offset = at;
     }

@@ -55,7 +55,8 @@ static eo_status make_plan(struct tool_memplan *m, const struct tool_model_confi
     struct tool_plan_settings own = m->settings.plan;
     own.ranks /= tool_slice_cuts(slice); /* that hold the same part */
     own.seq /= slice->context ? slice->context : 1;
-    const struct tool_plan_params params = tool_plan_params_of(&own, shape, log);
+    struct tool_plan_params params = tool_plan_params_of(&own, shape, log);
+    params.plan.draft = m->settings.draft;
     m->runs = tool_model_config_runs(config, m->why_not, sizeof(m->why_not));
     if (m->runs && slice->pipeline <= 1 && !slice->sequence_parallel && (config->family != TOOL_CONFIG_GPT2 || tool_slice_is_whole(slice)))
         EO_TRY(eo_transformer_create(&m->transformer, &params.transformer));

@@ -28,6 +28,7 @@ struct tool_memplan_settings {
     uint64_t headroom_bytes; /* of it, to be kept free */
     struct tool_outside outside;
     struct tool_slice slice; /* of the whole model: all 0 */
+    bool draft;              /* eo_plan_params.draft: a plan to be compared */
 };
 
 struct tool_memplan {

@@ -13,6 +13,7 @@ struct tool_search {
     struct tool_memplan_settings *settings;
     struct tool_problem *problem;
     uint64_t begun_ns, shown_ns;
+    bool no_drafts;             /* plan all in full */
     uint64_t lower_bound_bytes; /* of the last plan, with what lies outside */
     uint32_t recompute_blocks;  /* as asked for */
     struct tool_best_cost cost; /* of the last plan, where the best is searched */
@@ -22,6 +23,8 @@ struct tool_search {
 
 /* Plans with this value. What the planner refuses does not fit. */
 struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value);
+struct tool_fit_point tool_search_exact(struct tool_search *s, uint64_t value); /* in full */
+void tool_search_settle(struct tool_search *s, struct tool_fit_point *point);   /* likewise, if it is a draft */
 bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *point);
 
 /* The largest value in [least, most] that fits, where bytes grow with it. */

@@ -78,17 +78,17 @@ static void set_value(struct tool_search *s, uint64_t value)
     }
 }
 
-/* Plans with this value. What the planner refuses does not fit. */
-struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value)
+static struct tool_fit_point plan_point(struct tool_search *s, uint64_t value, bool draft)
 {
-    struct tool_fit_point point = {.known = true, .value = value};
+    struct tool_fit_point point = {.known = true, .value = value, .is_draft = draft};
     struct tool_memplan memplan;
     s->cost = (struct tool_best_cost){0};
     struct tool_problem problem;
     set_value(s, value);
-    s->fit->plan_count++;
-    show_progress(s, value);
-    if (tool_memplan_create(&memplan, s->config, s->settings, &problem) < 0) {
+    s->settings->draft = draft;
+    const eo_status status = tool_memplan_create(&memplan, s->config, s->settings, &problem);
+    s->settings->draft = false;
+    if (status < 0) {
         snprintf(point.refused, sizeof(point.refused), "%.500s", problem.text);
         s->lower_bound_bytes = UINT64_MAX;
         return point;
@@ -101,6 +101,27 @@ struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value)
     return point;
 }
 
+struct tool_fit_point tool_search_try(struct tool_search *s, uint64_t value)
+{
+    s->fit->plan_count++;
+    show_progress(s, value);
+    const struct tool_fit_point point = plan_point(s, value, !s->no_drafts);
+    const bool is_known = !point.is_draft || point.refused[0] || point.total_bytes <= s->fit->capacity_bytes ||
+                          s->lower_bound_bytes > s->fit->capacity_bytes;
+    return is_known ? point : plan_point(s, value, false);
+}
+
+struct tool_fit_point tool_search_exact(struct tool_search *s, uint64_t value)
+{
+    return plan_point(s, value, false);
+}
+
+void tool_search_settle(struct tool_search *s, struct tool_fit_point *point)
+{
+    if (point->known && point->is_draft)
+        *point = plan_point(s, point->value, false);
+}
+
 bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *point)
 {
     return !point->refused[0] && point->total_bytes <= s->fit->capacity_bytes;
@@ -110,7 +131,7 @@ bool tool_search_fits(const struct tool_search *s, const struct tool_fit_point *
  * The largest value in [least, most] that fits, where bytes grow with it. The arena need not grow with every step, its
  * lower bound does: past the answer all values are tried until the bound itself does not fit.
  */
-void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most)
+static void search_largest(struct tool_search *s, uint64_t least, uint64_t most)
 {
     struct tool_fit *fit = s->fit;
     uint64_t low = least, step = 1;
@@ -158,6 +179,21 @@ void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most)
                 break;
         }
     }
+}
+
+void tool_search_largest(struct tool_search *s, uint64_t least, uint64_t most)
+{
+    const struct tool_fit before = *s->fit;
+    search_largest(s, least, most);
+    tool_search_settle(s, &s->fit->answer);
+    if (s->fit->found && !tool_search_fits(s, &s->fit->answer)) { /* a draft that was lucky */
+        s->no_drafts = true; /* next to none: all once more */
+        *s->fit = before;
+        search_largest(s, least, most);
+        s->no_drafts = false;
+    }
+    if (s->fit->kind != TOOL_FIT_BEST && s->fit->kind != TOOL_FIT_BEST_LAYOUT) /* of them, the best one's */
+        tool_search_settle(s, &s->fit->neighbour);
 }
 
 /* --- the searches ------------------------------------------------------------------------------------------------- */
@@ -285,6 +321,7 @@ eo_status tool_fit_search(struct tool_fit *fit, enum tool_fit_kind kind, struct 
                        .settings = settings,
                        .problem = problem,
                        .begun_ns = tool_now_ns(),
+                       .no_drafts = kind == TOOL_FIT_MIN_GPUS || kind == TOOL_FIT_MIN_RECOMPUTE,
                        .recompute_blocks = settings->plan.recompute_blocks};
     const uint32_t layers = config->layer_count;
     switch (kind) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Searches on the exact planner: each candidate is planned, and the answer comes with the neighbour that fails.
+ * Searches on the exact planner: each candidate is planned, and the answer comes with the neighbour that fails. Candidates are
+ * drafts, which say whether most fit: one whose least bytes do not fits in no way, one that fits as it lies fits. The others, the
+ * answer and its neighbour are planned in full.
  */
 #ifndef EO_TOOLS_MEMPLAN_SEARCH_SEARCH_H
 #define EO_TOOLS_MEMPLAN_SEARCH_SEARCH_H
@@ -23,6 +25,7 @@ struct tool_fit_point {
     bool known;
     uint64_t value; /* best-strategy: the strategy, and from bit 8 on the group of hsdp; best: the batch */
     uint64_t total_bytes;
+    bool is_draft;
     char refused[512];   /* it cannot be planned at all: why */
 };
 

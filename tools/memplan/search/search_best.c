@@ -29,7 +29,9 @@ static void refine_recompute(struct tool_search *s, struct tool_fit *best)
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
         plan->recompute_blocks = middle;
-        const struct tool_fit_point point = tool_search_try(s, best->answer.value);
+        struct tool_fit_point point = tool_search_try(s, best->answer.value);
+        if (tool_search_fits(s, &point))
+            tool_search_settle(s, &point);
         if (tool_search_fits(s, &point)) {
             best->answer = point;
             high = middle;
@@ -39,7 +41,7 @@ static void refine_recompute(struct tool_search *s, struct tool_fit *best)
     }
     plan->recompute_blocks = high;
     if (best->neighbour.known)
-        best->neighbour = tool_search_try(s, best->neighbour.value);
+        best->neighbour = tool_search_exact(s, best->neighbour.value);
 }
 
 /* The fastest so far. */
@@ -52,10 +54,12 @@ struct race {
     uint32_t batch; /* as asked for */
 };
 
-static void take_if_faster(struct race *r, const struct tool_fit *one)
+static void take_if_faster(struct race *r, struct tool_fit *one)
 {
     struct tool_search *s = r->search;
-    (void)tool_search_try(s, one->answer.value);
+    one->answer = tool_search_exact(s, one->answer.value);
+    if (!tool_search_fits(s, &one->answer)) /* a draft that was lucky */
+        return;
     if (r->best.found && tool_best_compare(&s->cost, &r->cost) >= 0)
         return;
     r->cost = s->cost;
@@ -77,7 +81,8 @@ static void try_divisors(struct race *r, struct tool_fit *one)
             one->found = true;
             one->answer = point;
             one->neighbour = (struct tool_fit_point){0};
-            take_if_faster(r, one);
+            if (!r->best.found || s->cost.token_ns <= r->cost.token_ns) /* of a draft, all but its bytes is as in full */
+                take_if_faster(r, one);
         } else if (!point.refused[0]) {
             one->neighbour = point;
             if (s->lower_bound_bytes > one->capacity_bytes)
@@ -106,7 +111,7 @@ static void try_combinations(struct race *r)
         if (r->best.found && tool_best_least_ns(&s->settings->plan, s->config, s->clock) > r->cost.token_ns)
             continue;
         s->fit = &one;
-        const struct tool_fit_point least = tool_search_try(s, least_batch);
+        struct tool_fit_point least = tool_search_try(s, least_batch);
         const bool too_slow = r->best.found && s->cost.compute_ns > r->cost.token_ns;
         if (tool_search_fits(s, &least) && !too_slow && s->sequences)
             try_divisors(r, &one);
@@ -116,8 +121,11 @@ static void try_combinations(struct race *r)
             take_if_faster(r, &one);
         fit->plan_count = one.plan_count;
         s->fit = fit;
-        if (!one.found && !r->best.found && least.known && !least.refused[0] &&
-            (!r->best.neighbour.known || least.total_bytes < r->best.neighbour.total_bytes))
+        const bool may_be_nearest = !one.found && !r->best.found && !least.refused[0] &&
+                                    (!r->best.neighbour.known || s->lower_bound_bytes < r->best.neighbour.total_bytes);
+        if (may_be_nearest)
+            tool_search_settle(s, &least);
+        if (may_be_nearest && (!r->best.neighbour.known || least.total_bytes < r->best.neighbour.total_bytes))
             r->best.neighbour = least;
     }
 }
@@ -172,6 +180,8 @@ void tool_search_best(struct tool_search *s, const struct tool_best_kept *kept)
     *s->settings = r.settings;
     if (r.best.found && kept->global_batch)
         (void)share_global_batch(&r);
+    if (r.best.found)
+        tool_search_settle(s, &r.best.neighbour);
     if (r.best.found && r.settings.plan.recompute == EO_RECOMPUTE_BLOCKS && !kept->recompute)
         refine_recompute(s, &r.best);
     s->settings->plan.batch = r.best.found ? (uint32_t)r.best.answer.value : r.batch;
