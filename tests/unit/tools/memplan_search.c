@@ -88,7 +88,13 @@ static bool try_all(const struct tool_memplan_settings *given, const struct tool
         s.plan.recompute = again == 0 ? EO_RECOMPUTE_NONE : again == 1 ? EO_RECOMPUTE_CHEAP : EO_RECOMPUTE_BLOCKS;
         s.plan.recompute_blocks = again < 2 ? 0 : again - 1;
         s.plan.batch = batch;
+        s.draft = true; /* knows the least bytes */
         if (tool_memplan_create(&memplan, &config, &s, &problem) < 0)
+            continue;
+        const uint64_t least_bytes = memplan.summary.lower_bound_bytes + memplan.outside_bytes;
+        tool_memplan_fini(&memplan);
+        s.draft = false;
+        if (least_bytes > tool_usable_bytes(&s) || tool_memplan_create(&memplan, &config, &s, &problem) < 0)
             continue;
         const struct tool_best_cost cost = tool_best_cost_of(&memplan, &config, kept->clock);
         if (memplan.fits && (!found || tool_best_compare(&cost, best) < 0))
