@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hashing.h"
+
 /* ---- what is tried ----------------------------------------------------------------------------------------------- */
 
 static bool fits_host(const struct tool_budget_search *s, const struct tool_budget_option *o)
@@ -35,10 +37,11 @@ static eo_status evaluate(struct tool_budget_search *s, const struct tool_plan_s
 }
 
 /* Several ways lead to the same settings. */
-static const struct tool_budget_option *find_tried(const struct tool_budget_search *s, const struct tool_plan_settings *settings)
+static const struct tool_budget_option *find_tried(const struct tool_budget_search *s, const struct tool_plan_settings *settings,
+                                                   uint64_t hash)
 {
     for (uint32_t i = 0; i < s->count; i++)
-        if (memcmp(&s->tried[i].option.settings, settings, sizeof(*settings)) == 0)
+        if (s->hashes[i] == hash && memcmp(&s->tried[i].option.settings, settings, sizeof(*settings)) == 0)
             return &s->tried[i].option;
     return NULL;
 }
@@ -47,10 +50,12 @@ eo_status tool_budget_try(struct tool_budget_search *s, const struct tool_plan_s
 {
     if (s->count == TOOL_BUDGET_OPTIONS_MAX) /* s->last stays */
         return EO_OK;
-    s->last = find_tried(s, settings);
+    const uint64_t hash = eo_hash64(settings, sizeof(*settings));
+    s->last = find_tried(s, settings, hash);
     if (s->last)
         return EO_OK;
     struct tool_budget_option *next = &s->tried[s->count].option;
+    s->hashes[s->count] = hash;
     EO_TRY(evaluate(s, settings, true, next));
     s->layer_count = next->layer_count;
     if (fits(s, next) && next->step_s < s->best_s)

@@ -25,6 +25,7 @@ struct tool_budget_search {
     uint32_t head_chunks; /* without a budget */
     bool offloads_layers; /* not possible with Muon */
     struct tool_budget_tried tried[TOOL_BUDGET_OPTIONS_MAX];
+    uint64_t hashes[TOOL_BUDGET_OPTIONS_MAX]; /* of their settings, to find them by */
     const struct tool_budget_option *last; /* that was tried */
     double best_s;                         /* of all that may fit; INFINITY: none does */
     uint32_t count, layer_count;           /* layers with an update */
