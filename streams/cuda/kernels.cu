@@ -229,8 +229,7 @@ __global__ static void norm_parts_kernel(const double *gathered, uint32_t rank_c
 {
     const uint32_t sum_count = step.layer_count + step.clip_count;
     const double weight = step.norm->weight, divisor = (weight > 0 ? weight : 1) * step.scalars->loss_scale;
-    const double factor = step.norm->clip_factor;
-    __syncthreads();
+    const double factor = step.norm->clip_factor; /* clip_apart writes another, behind the barrier */
     for (uint32_t s = threadIdx.x; s < sum_count; s += THREADS) {
         double sum = 0;
         for (uint32_t r = 0; r < rank_count; r++)
