@@ -16,7 +16,7 @@ shown=$log
 
 if [ "$kind" = shared ]; then
     build=$work/build
-    { CC=$cc meson setup "$build" "$source" -Ddefault_library=shared -Doptimization=0 -Dtests=disabled "$@" && ninja -C "$build"; } \
+    { CC=$cc meson setup "$build" "$source" -Ddefault_library=shared -Doptimization=g -Dtests=disabled "$@" && ninja -C "$build"; } \
         >"$log" 2>&1
     result $? 'a build of shared libraries'
 fi

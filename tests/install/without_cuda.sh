@@ -16,7 +16,7 @@ log=$work/log
 shown=$log
 names='libcuda|libcudart|libcublas|libcudnn|libnccl|libnvidia|libcupti|libmpi|libopen-'
 
-{ CC=$cc meson setup "$work/build" "$source" -Dcuda=disabled -Doptimization=0 -Dtests=disabled -Dtools=enabled -Ddefault_library=shared &&
+{ CC=$cc meson setup "$work/build" "$source" -Dcuda=disabled -Doptimization=g -Dtests=disabled -Dtools=enabled -Ddefault_library=shared &&
     ninja -C "$work/build"; } >"$log" 2>&1
 result $? 'a build without CUDA'
 

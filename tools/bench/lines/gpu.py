@@ -303,7 +303,7 @@ def throughput(r, model, seq):
     """Ours and PyTorch's in turn on the same card, at the largest batch that both take."""
     what = f"{model}, seq {seq}, bf16, 1 rank"
     if r.simulated != "no":
-        model, seq = "4x64x4", 32
+        model, seq = sizes(r).middle, sizes(r).middle_seq
     batch, eager, compiled = largest_batch(r, model, seq), None, None
     if has_torch(r):
         eager = peer(r, model, seq, batch)
