@@ -309,6 +309,7 @@ EO_FLIP_READ=20 LD_PRELOAD=$disk timeout 60 "$without" io_uring_setup "$train" -
 result $? 'a block of other bytes than were written ends the run'
 
 # The file has no name, but a place under /proc. All of it: what a buffer holds just then is written anew.
+: >out # the run before has steps, too
 "$train" --ranks 1 --model 8x64x2 --seq 32 --batch 2 --threads 1 --steps 1000000 --peak-seconds 0 --sample 0 --text "$text" \
     --offload-layers all --offload-slots 1 >out 2>err &
 victim=$!
@@ -321,7 +322,7 @@ file=
 for link in /proc/$victim/fd/*; do
     case $(readlink "$link") in "$work"/*'(deleted)') file=$link ;; esac
 done
-dd if=/dev/urandom of="$file" bs=64k count=$(($(stat -L -c %s "$file") / 65536 - 1)) conv=notrunc 2>/dev/null
+[ -n "$file" ] && dd if=/dev/urandom of="$file" bs=64k count=$(($(stat -L -c %s "$file") / 65536 - 1)) conv=notrunc 2>/dev/null
 written=$?
 kill -CONT $victim
 wait $victim

@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hashing.h"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 /* ---- what is tried ----------------------------------------------------------------------------------------------- */
 
@@ -50,7 +51,7 @@ eo_status tool_budget_try(struct tool_budget_search *s, const struct tool_plan_s
 {
     if (s->count == TOOL_BUDGET_OPTIONS_MAX) /* s->last stays */
         return EO_OK;
-    const uint64_t hash = eo_hash64(settings, sizeof(*settings));
+    const uint64_t hash = XXH3_64bits(settings, sizeof(*settings));
     s->last = find_tried(s, settings, hash);
     if (s->last)
         return EO_OK;
