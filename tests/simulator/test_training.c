@@ -4,8 +4,8 @@
  * to four ranks, eager and as a graph, static and dynamic, in fp32 and bf16 (gathered in float8, too), on one GPU, on one each, through NCCL; and
  * the simulator has nothing to object to.
  * Method: seeds; each stands for a policy of the scheduler and its numbers. The short run takes a fixed part of them, half as
- * many of dynamic memory, EO_TEST_FULL=1 all. With `one`, `each`, `nccl`, `offloaded` or `muon` as argument that part alone; with `threads` a real thread a stream, for
- * ThreadSanitizer; with `canary` it must find something.
+ * many of dynamic memory, EO_TEST_FULL=1 all. With `one`, `each`, `nccl`, `offloaded` or `muon` as argument that part alone;
+ * with `threads` a real thread a stream, for ThreadSanitizer; with `canary` it must find something.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,8 +30,8 @@ static void compare(const struct micro_settings *settings, const struct sim_conf
     CHECK(micro_same(&result, reference), "seed %llu, %u ranks, %s: other bits than the CPU's (loss %.17g, there %.17g)",
           (unsigned long long)config->seed, settings->ranks, settings->dtype == EO_DTYPE_BF16 ? "bf16" : "fp32",
           result.losses[settings->steps - 1], reference->losses[settings->steps - 1]);
-    CHECK(!settings->graph || result.graphs == settings->steps - (settings->leaves || settings->ordinary_step ? 3 : 2), "%u steps ran as a graph",
-          result.graphs);
+    const uint32_t ordinary = settings->leaves || settings->ordinary_step ? 3 : 2;
+    CHECK(!settings->graph || result.graphs == settings->steps - ordinary, "%u steps ran as a graph", result.graphs);
 }
 
 /* What else is chosen follows from the seed, so that the same seed is the same run. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Searches on the exact planner: each candidate is planned, and the answer comes with the neighbour that fails. Candidates are
- * drafts, which say whether most fit: one whose least bytes do not fits in no way, one that fits as it lies fits. The others, the
- * answer and its neighbour are planned in full.
+ * Searches on the exact planner: each candidate is planned, and the answer comes with the neighbour that fails. A draft decides
+ * most candidates: if its least possible bytes are too many, the plan does not fit; if it fits, the plan fits. The others, the
+ * answer and its neighbour are planned in full; a draft may fit where its plan does not, so the answer is looked at again.
  */
 #ifndef EO_TOOLS_MEMPLAN_SEARCH_SEARCH_H
 #define EO_TOOLS_MEMPLAN_SEARCH_SEARCH_H
@@ -25,7 +25,7 @@ struct tool_fit_point {
     bool known;
     uint64_t value; /* best-strategy: the strategy, and from bit 8 on the group of hsdp; best: the batch */
     uint64_t total_bytes;
-    bool is_draft;
+    bool is_draft;       /* its bytes may be a few percent more than those of the plan in full */
     char refused[512];   /* it cannot be planned at all: why */
 };
 
