@@ -67,7 +67,7 @@ static eo_status static_step_begin(struct eo_runtime *rt)
     EO_TRY(eo_offload_settle(rt));
     eo_static_state(rt)->list = rt->steps.restart && !rt->graph.recording ? EO_LIST_FIRST : EO_LIST_STEADY;
     eo_static_state(rt)->cursor = 0;
-    EO_ASSERT(!(rt->steps.restart && rt->steps.is_late));
+    EO_ASSERT(!(rt->steps.restart && rt->steps.is_late) || rt->graph.recording); /* the steady list begins with them */
     rt->steps.restart = rt->steps.is_late = false;
     return advance(rt, true);
 }

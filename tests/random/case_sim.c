@@ -74,7 +74,7 @@ static eo_status launch_on_gpu(const struct case_call *call, void *stream)
 }
 
 static const struct case_ranks on_gpus = {.open = open_on_gpus, .join = join_on_gpus, .leave = leave_gpus,
-                                          .run = run_as_simulated, .launch = launch_on_gpu, .has_graphs = true};
+                                          .run = run_as_simulated, .launch = launch_on_gpu, .has_graphs = true, .resumes = true};
 
 bool case_run_simulated(const struct random_case *c, struct case_outcome *out)
 {

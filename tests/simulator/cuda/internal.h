@@ -311,7 +311,9 @@ struct sim_thread *sim_self(void);
 struct sim_thread *sim_thread_new(uint32_t rank);
 void sim_become(struct sim_thread *thread);
 void sim_pass_turn(struct sim_thread *self);
-bool sim_start_thread(void *(*main)(void *argument), void *argument); /* false: not by one that takes turns */
+/* Its number from 1; 0: it was not started, for who asks takes no turns. */
+uint32_t sim_start_thread(void *(*main)(void *argument), void *argument);
+void sim_await_thread(uint32_t number);
 void sim_violate(const char *format, ...) SIM_PRINTF(1, 2); /* with the lock */
 void sim_violate_race(const char *format, ...) SIM_PRINTF(1, 2);
 uint64_t sim_mix(uint64_t a, uint64_t b);

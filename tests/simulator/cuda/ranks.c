@@ -134,15 +134,27 @@ static struct sim_thread *add_turn(uint32_t rank, void *(*main)(void *argument),
     return thread;
 }
 
-/* A thread that a rank starts takes turns as well. Its handle is none of the system's: it can only be detached. */
-bool sim_start_thread(void *(*main)(void *argument), void *argument)
+/* A thread that a rank starts takes turns as well. Its handle is none of the system's: it can be joined or detached. */
+uint32_t sim_start_thread(void *(*main)(void *argument), void *argument)
 {
     sim_mutex_lock(&sim.lock);
     const bool takes_turns = sim.is_started && sim_self()->takes_turns;
     if (takes_turns)
         (void)add_turn(SIM_ANY_RANK, main, argument);
+    const uint32_t number = takes_turns ? sim.rank_count : 0;
     sim_mutex_unlock(&sim.lock);
-    return takes_turns;
+    return number;
+}
+
+void sim_await_thread(uint32_t number)
+{
+    sim_mutex_lock(&sim.lock);
+    struct sim_thread *self = sim_self(), *thread = sim.ranks[number - 1];
+    while (!thread->finished)
+        (void)sim_pause(&(struct sim_patience){0});
+    sim_clock_join(&self->clock, &thread->clock);
+    sim_clock_join(&self->asked, &thread->asked);
+    sim_mutex_unlock(&sim.lock);
 }
 
 static void run_in_turns(uint32_t count, void *(*main)(void *argument), void *const *arguments)

@@ -21,6 +21,8 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *), void *argument);
 int __wrap_pthread_detach(pthread_t thread);
 int __real_pthread_detach(pthread_t thread);
+int __wrap_pthread_join(pthread_t thread, void **result);
+int __real_pthread_join(pthread_t thread, void **result);
 
 static bool is_simulated(void) { return sim.is_started && sim.config.executor == SIM_SCHEDULED; }
 
@@ -107,13 +109,25 @@ int __wrap_clock_nanosleep(clockid_t clock, int flags, const struct timespec *du
     return 0;
 }
 
-/* 0 is no thread of the system's. */
+/* A small number is no thread of the system's. */
+static bool is_of_turns(pthread_t thread) { return thread <= SIM_TURNS_MAX; }
+
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*main)(void *), void *argument)
 {
-    if (!is_simulated() || !sim_start_thread(main, argument))
+    const uint32_t number = is_simulated() ? sim_start_thread(main, argument) : 0;
+    if (!number)
         return __real_pthread_create(thread, attributes, main, argument);
-    *thread = 0;
+    *thread = number;
     return 0;
 }
 
-int __wrap_pthread_detach(pthread_t thread) { return thread == 0 ? 0 : __real_pthread_detach(thread); }
+int __wrap_pthread_detach(pthread_t thread) { return is_of_turns(thread) ? 0 : __real_pthread_detach(thread); }
+
+/* Nobody here asks for its result. */
+int __wrap_pthread_join(pthread_t thread, void **result)
+{
+    if (!is_of_turns(thread))
+        return __real_pthread_join(thread, result);
+    sim_await_thread((uint32_t)thread);
+    return 0;
+}
